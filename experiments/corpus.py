@@ -1,0 +1,88 @@
+"""Training text that every machine has: the functions of Python's standard library.
+
+A document is one function (or method, dedented) with its documentation string, the
+head of a class, or the documentation string of a module. Files go to a split by the
+hash of their relative path, so that a file never changes sides. Distributions differ
+in what they ship: `Corpus.digest` says which text was really read.
+"""
+
+import ast
+import hashlib
+import sysconfig
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+# Not library code, or not shipped by every distribution.
+SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3"}
+SKIPPED |= {"turtledemo", "pydoc_data", "encodings", "__pycache__"}
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Corpus(NamedTuple):
+    """`documents`: text of each; `digest`: sha256 of them all; `files`: how many."""
+
+    documents: list[str]
+    digest: str
+    files: int
+
+
+def split_of(relative_path: str) -> str:
+    """The side a file is on: 90 % train, 5 % valid, 5 % test."""
+    bucket = hashlib.sha256(relative_path.encode()).digest()[0] % 20
+    return {0: "valid", 1: "test"}.get(bucket, "train")
+
+
+def stdlib(split: str) -> Corpus:
+    """Reads one split of the running interpreter's standard library."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    documents, files = [], 0
+    for path in sorted(root.rglob("*.py")):
+        relative = path.relative_to(root)
+        if SKIPPED.intersection(relative.parts) or split_of(relative.as_posix()) != split:
+            continue
+        found = documents_of(path.read_text("utf-8", errors="ignore"))
+        documents += found
+        files += bool(found)
+    digest = hashlib.sha256("\0".join(documents).encode()).hexdigest()
+    return Corpus(documents, digest, files)
+
+
+def documents_of(source: str) -> list[str]:
+    """Cuts one source file into documents; a file that does not parse has none."""
+    try:
+        module = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return []
+    lines = source.expandtabs(4).split("\n")
+    head = ast.get_docstring(module)
+    found = [f'"""{head}\n"""\n'] if head else []
+    visit(module, lines, found)
+    return [text for text in found if 40 <= len(text) <= 12_000]
+
+
+def visit(node: ast.AST, lines: list[str], found: list[str]) -> None:
+    """Adds the functions and class heads under `node`, outermost functions only."""
+    for child in getattr(node, "body", []):
+        if isinstance(child, FUNCTION):
+            found.append(cut(lines, first_line(child), child.end_lineno))
+        elif isinstance(child, ast.ClassDef):
+            found.append(cut(lines, first_line(child), head_end(child)))
+            visit(child, lines, found)
+        elif isinstance(child, ast.If | ast.Try):
+            visit(child, lines, found)
+
+
+def first_line(node: ast.AST) -> int:
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+
+
+def head_end(node: ast.ClassDef) -> int:
+    """The line before the first method: attributes and documentation belong to the head."""
+    methods = [first_line(c) for c in node.body if isinstance(c, FUNCTION | ast.ClassDef)]
+    return min(methods) - 1 if methods else node.end_lineno
+
+
+def cut(lines: list[str], first: int, last: int) -> str:
+    text = textwrap.dedent("\n".join(line.rstrip() for line in lines[first - 1 : last]))
+    return text.strip("\n") + "\n"

@@ -1,0 +1,1 @@
+"""Who proposes the tokens; one file each, of `specjax.types.Drafter`."""

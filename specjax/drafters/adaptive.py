@@ -1,0 +1,29 @@
+"""How much to draft next, from what was accepted so far (Section 3.5; Wagner et al. 4.1).
+
+Only past measurements enter, so the choice cannot look at the tokens it decides about,
+and the output keeps the target's law. Axes: B rows, G = gamma, the most ever drafted.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+
+from specjax.types import Info, Policy
+
+
+def heuristic(start: int = 5, up: int = 2, down: int = 1, least: int = 1) -> Policy:
+    """Begins with `start` tokens; `up` more after a full acceptance, else `down` fewer.
+
+    Raises ValueError unless 1 <= least <= start: a row that drafts nothing never learns.
+    """
+    if not 1 <= least <= start:
+        raise ValueError(f"need 1 <= least <= start; got least={least}, start={start}")
+
+    def init(batch: int, gamma: int) -> tuple[Array, None]:
+        return jnp.full(batch, min(start, gamma)), None
+
+    def update(budget: Array, carry: None, info: Info) -> tuple[Array, None]:
+        change = jnp.where(info.full, up, -down)
+        moved = jnp.maximum(budget + change, least)
+        return jnp.where(info.drafted > 0, moved, budget), carry
+
+    return Policy(init, update)

@@ -1,0 +1,54 @@
+"""A smaller model drafts: gamma calls of M_q, one token each (Section 2.1).
+
+Axes: B rows, T tokens, E features, V vocabulary.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import probs
+from specjax.drafters import nothing
+from specjax.drafters.rollout import Proposal, rollout
+from specjax.types import Draft, Drafter, Model, Prompt, Request, State
+
+
+def build(model: Model, gamma: int) -> Drafter:
+    """A drafter of `gamma` tokens. Raises ValueError if gamma < 0."""
+    if gamma < 0:
+        raise ValueError(f"gamma must be at least 0 (0 is autoregression); got {gamma}")
+    if gamma == 0:
+        return nothing.drafter
+
+    def init(params, prompt: Prompt, slots: int):
+        cache = model.init(params, prompt, slots)
+        zero = jnp.zeros_like(prompt.length)
+        return model.apply(params, prompt.tokens, zero, cache)[1]
+
+    def draft(key: Array, params, request: Request, state: State) -> tuple[Draft, object]:
+        def propose(features: Array, cache) -> Proposal:
+            law = probs.standardize(model.readout(params, features), request.sampling)
+            return Proposal(law, law, cache)
+
+        def advance(cache, token: Array, slot: Array) -> Proposal:
+            block, start = token[:, None], state.length + slot
+            features, cache = model.apply(params, block, start, cache)
+            return propose(features[:, 0], cache)
+
+        features, cache = catch_up(model, params, state)
+        return rollout(key, state, gamma, propose(features, cache), advance)
+
+    return Drafter(init, draft, gamma, model.vocab, model.shapes)
+
+
+def catch_up(model: Model, params, state: State) -> tuple[Array, object]:
+    """Feeds the last two committed tokens; returns the last one's features [B, E].
+
+    After a full acceptance the drafter has not been fed its own last token. Feeding two
+    fills that slot with no call and no case of its own.
+    """
+    start = jnp.maximum(state.length - 2, 0)
+    index = start[:, None] + jnp.arange(2)
+    block = jnp.take_along_axis(state.tokens, index, axis=1)
+    features, cache = model.apply(params, block, start, state.draft_cache)
+    at = (state.length - 1 - start)[:, None, None]
+    return jnp.take_along_axis(features, at, axis=1)[:, 0], cache

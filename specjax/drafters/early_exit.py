@@ -1,0 +1,43 @@
+"""The target drafts for itself with its own first layers (LayerSkip, Elhoushi et al. 2024).
+
+It reads the target's cache, so it has none of its own, and no prefill: what it writes
+there while drafting is dropped, and the target's call writes the same slots again.
+Axes: B rows, E features.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import probs
+from specjax.drafters.rollout import Proposal, rollout
+from specjax.types import Draft, Drafter, Model, Request, State
+
+
+def build(shallow: Model, cache_of: Callable, gamma: int) -> Drafter:
+    """A drafter of `gamma` >= 1 tokens; its parameters are the target's own.
+
+    shallow: the target cut after some layers. cache_of: the target's cache -> that of
+    those layers. Raises ValueError if gamma < 1.
+    """
+    if gamma < 1:
+        raise ValueError(f"gamma must be at least 1 for an early exit; got {gamma}")
+
+    def init(params, prompt, slots):
+        del params, prompt, slots
+        return ()
+
+    def draft(key: Array, params, request: Request, state: State) -> tuple[Draft, tuple]:
+        def advance(cache, token: Array, slot: Array) -> Proposal:
+            start = state.length + slot
+            features, cache = shallow.apply(params, token[:, None], start, cache)
+            logits = shallow.readout(params, features[:, 0])
+            law = probs.standardize(logits, request.sampling)
+            return Proposal(law, law, cache)
+
+        last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)[:, 0]
+        begun = advance(cache_of(state.target_cache), last, -1)
+        return rollout(key, state, gamma, begun, advance)[0], ()
+
+    return Drafter(init, draft, gamma, shallow.vocab, shallow.shapes)

@@ -1,0 +1,37 @@
+"""Draws tokens uniformly: the floor of every comparison (Section 3.6).
+
+Axes: B rows, V vocabulary.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import probs
+from specjax.drafters.rollout import Proposal, rollout
+from specjax.types import Draft, Drafter, Request, Sampling, State, Table
+
+
+def build(vocab: int, gamma: int = 1) -> Drafter:
+    """q(x) = 1 / V whatever the request's temperature. Raises ValueError if gamma < 1."""
+    if gamma < 1:
+        raise ValueError(f"gamma must be at least 1 for a random draft; got {gamma}")
+
+    def init(params, prompt, slots):
+        del params, prompt, slots
+        return ()
+
+    def draft(key: Array, params, request: Request, state: State) -> tuple[Draft, tuple]:
+        del params, request
+        row = jnp.zeros_like(state.length)
+        logits = jnp.zeros((row.size, vocab))
+        law = probs.standardize(logits, Sampling(jnp.ones(row.size)))
+        table = Table(
+            jnp.zeros(vocab),
+            jnp.zeros(1),
+            jnp.zeros((1, 0), jnp.int32),
+            jnp.zeros((1, 0)),
+        )
+        same = Proposal(law, law._replace(logits=table, row=row), ())
+        return rollout(key, state, gamma, same, lambda *_: same)[0], ()
+
+    return Drafter(init, draft, gamma, vocab)

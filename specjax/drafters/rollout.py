@@ -1,0 +1,69 @@
+"""The loop that drafters of one token at a time share: a law, a token, the next law.
+
+Axes: B rows, G = gamma.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import keys, probs
+from specjax.types import Draft, Law, State
+
+
+class Proposal(NamedTuple):
+    """`law` [B] to draw the next token from, what the draft records of it (the same, or
+    a row of a shared table), and what `advance` needs to go on."""
+
+    law: Law
+    record: Law
+    carry: Any
+
+
+def rollout(
+    key: Array, state: State, gamma: int, begun: Proposal, advance: Callable
+) -> tuple[Draft, Any]:
+    """Draws up to `state.budget` of `gamma` tokens.
+
+    begun: the proposal for slot 0. advance: (carry, token [B], slot) -> Proposal for the
+    slot after it. Stops at the largest budget of the batch; the compiled shape stays G.
+    Returns the draft and the last carry.
+    """
+    batch = state.length.shape[0]
+    num = jnp.minimum(state.budget, gamma)
+
+    def put(buffer: Array, value: Array, slot) -> Array:
+        return buffer.at[:, slot].set(value)
+
+    def record(buffers, proposal: Proposal, slot):
+        token = probs.sample(proposal.law, keys.uniform(key, slot, (2,)))
+        tokens, law = buffers
+        kept = jax.tree.map(lambda b, v: put(b, v, slot), law, _own(proposal.record))
+        return (put(tokens, token, slot), kept), token
+
+    def body(slot, carried):
+        buffers, token, carry = carried
+        proposal = advance(carry, token, slot - 1)
+        buffers, token = record(buffers, proposal, slot)
+        return buffers, token, proposal.carry
+
+    empty = jax.tree.map(
+        lambda leaf: jnp.zeros((batch, gamma, *leaf.shape[1:]), leaf.dtype),
+        _own(begun.record),
+    )
+    buffers, token = record(
+        (jnp.zeros((batch, gamma), jnp.int32), empty), begun, slot=0
+    )
+    carried = buffers, token, begun.carry
+    (tokens, law), _, carry = jax.lax.fori_loop(1, jnp.max(num), body, carried)
+    if law.logits is None:
+        law = law._replace(logits=begun.record.logits)
+    return Draft(tokens, num, law), carry
+
+
+def _own(law: Law) -> Law:
+    """The leaves that belong to a row: a shared table is not copied."""
+    return law if law.row is None else law._replace(logits=None)

@@ -1,0 +1,257 @@
+"""Whole texts: prefill, then steps until every row has ended, in one compiled program.
+
+Axes: B rows, T prompt tokens, G = gamma, L buffer.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax import probs
+from specjax.drafters import nothing
+from specjax.step import build_step, finished
+from specjax.types import (
+    Drafter,
+    Info,
+    Model,
+    Params,
+    Policy,
+    Prompt,
+    Request,
+    Sampling,
+    State,
+    Verifier,
+)
+from specjax.verifiers import token
+
+
+class Counts(NamedTuple):
+    """Sums over a run, [B] int32 each; see `specjax.types.Info`.
+
+    `calls` of the target; `drafted`, `tested`, `accepted` tokens.
+    """
+
+    calls: Array
+    drafted: Array
+    tested: Array
+    accepted: Array
+
+
+class Output(NamedTuple):
+    """tokens [B, L]: prompt, then output, then 0; length [B]; counts [B]."""
+
+    tokens: Array
+    length: Array
+    counts: Counts
+
+
+class Parts(NamedTuple):
+    """What decodes together: two models, a rule, and who decides how much to draft."""
+
+    target: Model
+    drafter: Drafter = nothing.drafter
+    verifier: Verifier = token.verifier
+    policy: Policy | None = None
+
+
+def build(parts: Parts, slots: int) -> Callable[[Params, Prompt, Request], Output]:
+    """Returns `generate(params, prompt, request) -> Output`, with a buffer of `slots`.
+
+    One compilation a shape, no host synchronisation. Raises ValueError for bad input
+    before any compute; see `check`.
+    """
+    loop = jax.jit(build_loop(parts, slots))
+
+    def generate(params: Params, prompt: Prompt, request: Request) -> Output:
+        check(parts, slots, params, prompt, request)
+        return loop(params, prompt, request)
+
+    return generate
+
+
+def autoregressive(target: Model, slots: int) -> Callable:
+    """The baseline: the same loop, model and cache with gamma = 0."""
+    return build(Parts(target), slots)
+
+
+def build_loop(parts: Parts, slots: int) -> Callable[[Params, Prompt, Request], Output]:
+    """`generate` without its checks: pure, to be called under a caller's own jit."""
+    step = build_step(*parts)
+
+    def loop(params: Params, prompt: Prompt, request: Request) -> Output:
+        def running(carry):
+            return ~jnp.all(finished(request, carry[0]))
+
+        def body(carry):
+            state, counts = carry
+            state, info = step(params, request, state)
+            return state, count(counts, info)
+
+        zero = jnp.zeros_like(prompt.length)
+        begun = prefill(parts, params, prompt, slots), Counts(zero, zero, zero, zero)
+        state, counts = jax.lax.while_loop(running, body, begun)
+        written = jnp.arange(slots) < state.length[:, None]
+        return Output(jnp.where(written, state.tokens, 0), state.length, counts)
+
+    return loop
+
+
+def stream(
+    parts: Parts, slots: int, params: Params, prompt: Prompt, request: Request
+) -> Iterator[tuple[State, Info]]:
+    """Yields the state and what was measured after every step, for display and traces.
+
+    The same texts as `build`, with one host synchronisation a step. A state's buffers
+    are given up at the next step: copy what is to be kept.
+    """
+    check(parts, slots, params, prompt, request)
+    step = jax.jit(build_step(*parts), donate_argnums=2)
+    start = jax.jit(lambda params, prompt: prefill(parts, params, prompt, slots))
+    state = start(params, prompt)
+    while not bool(jnp.all(finished(request, state))):
+        state, info = step(params, request, state)
+        yield state, info
+
+
+def prefill(parts: Parts, params: Params, prompt: Prompt, slots: int) -> State:
+    """The state before the first step: every prompt token is in the caches.
+
+    Rows are right-padded; what a pad wrote is stale and is overwritten before it is read.
+    """
+    batch, length = prompt.tokens.shape
+    cache = parts.target.init(params.target, prompt, slots)
+    zero = jnp.zeros_like(prompt.length)
+    _, cache = parts.target.apply(params.target, prompt.tokens, zero, cache)
+    draft_cache = parts.drafter.init(params.draft, prompt, slots)
+    tokens = jnp.zeros((batch, slots), jnp.int32).at[:, :length].set(prompt.tokens)
+    budget, policy = jnp.full(batch, parts.drafter.gamma), None
+    if parts.policy is not None:
+        budget, policy = parts.policy.init(batch, parts.drafter.gamma)
+    return State(tokens, prompt.length, cache, draft_cache, budget, None, policy)
+
+
+def count(counts: Counts, info: Info) -> Counts:
+    called = (info.emitted > 0).astype(jnp.int32)
+    more = Counts(called, info.drafted, info.tested, info.accepted)
+    return jax.tree.map(lambda total, new: total + new.astype(jnp.int32), counts, more)
+
+
+def make_prompt(texts: Sequence[Sequence[int]]) -> Prompt:
+    """Token lists of different lengths, each at least the start token, right-padded."""
+    if not texts or not all(len(text) for text in texts):
+        raise ValueError("a prompt is empty: begin each with the model's start token")
+    length = np.array([len(text) for text in texts], np.int32)
+    tokens = np.zeros((len(texts), length.max()), np.int32)
+    for row, text in zip(tokens, texts, strict=True):
+        row[: len(text)] = text
+    return Prompt(jnp.asarray(tokens), jnp.asarray(length))
+
+
+def make_request(
+    key: Array, prompt: Prompt, new_tokens: int, sampling: Sampling, eos: int = -1
+) -> Request:
+    """The same limits for every row. key: one key, split over the rows, or [B] keys."""
+    batch = prompt.length.shape[0]
+    each = key if key.ndim else jax.random.split(key, batch)
+    limit = prompt.length + new_tokens
+    return Request(each, sampling, prompt.length, limit, jnp.full(batch, eos))
+
+
+def make_sampling(batch: int, temperature: float, **truncation: float) -> Sampling:
+    """The same setting for every row: temperature, and any of top_k, top_p, min_p."""
+    dtype = {"top_k": jnp.int32}
+    settings = {
+        name: jnp.full(batch, value, dtype.get(name, jnp.float32))
+        for name, value in truncation.items()
+    }
+    return Sampling(jnp.full(batch, temperature, jnp.float32), **settings)
+
+
+def check(
+    parts: Parts, slots: int, params: Params, prompt: Prompt, request: Request
+) -> None:
+    """Raises ValueError, naming the fix, for whatever could not decode.
+
+    Vocabularies that differ, parameters of another shape, tokens out of range, a buffer
+    too short, a sampling setting out of range.
+    """
+    target, drafter = parts.target, parts.drafter
+    if drafter.vocab is not None and drafter.vocab != target.vocab:
+        raise ValueError(
+            f"the drafter has a vocabulary of {drafter.vocab}, the target one of"
+            f" {target.vocab}: speculative decoding needs the same tokens on both sides"
+        )
+    for side, weights, shapes in (
+        ("target", params.target, target.shapes),
+        ("draft", params.draft, drafter.shapes),
+    ):
+        check_shapes(side, weights, shapes)
+    check_prompt(target, slots, prompt)
+    check_limits(parts, slots, prompt, request)
+    probs.check(request.sampling, prompt.tokens.shape[0])
+
+
+def check_shapes(side: str, weights, shapes) -> None:
+    """Every parameter that the model reads must be there, with its shape."""
+    if shapes is None:
+        return
+    have = dict(jax.tree_util.tree_flatten_with_path(weights)[0])
+    wrong = []
+    for path, wanted in jax.tree_util.tree_flatten_with_path(shapes)[0]:
+        found = have[path].shape if path in have else "missing"
+        if found != wanted.shape:
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            wrong.append(f"{name}: {found}, not {wanted.shape}")
+    if wrong:
+        raise ValueError(
+            f"the {side}'s parameters do not fit its sizes, load the ones of this model:\n  "
+            + "\n  ".join(wrong)
+        )
+
+
+def check_prompt(target: Model, slots: int, prompt: Prompt) -> None:
+    tokens, length = np.asarray(prompt.tokens), np.asarray(prompt.length)
+    if tokens.ndim != 2 or length.shape != tokens.shape[:1]:
+        raise ValueError(
+            f"prompt.tokens {tokens.shape} and prompt.length {length.shape} must be"
+            " [B, T] and [B]; generate.make_prompt builds them from token lists"
+        )
+    if length.min() < 1 or length.max() > tokens.shape[1]:
+        raise ValueError(
+            f"prompt lengths must be in 1..{tokens.shape[1]}; got {length.min()} to"
+            f" {length.max()}: begin each prompt with the start token"
+        )
+    if tokens.min() < 0 or tokens.max() >= target.vocab:
+        raise ValueError(
+            f"prompt ids must be in 0..{target.vocab - 1}; got {tokens.min()} to"
+            f" {tokens.max()}: is this the model's tokenizer?"
+        )
+    if tokens.shape[1] > slots:
+        raise ValueError(
+            f"the prompt is {tokens.shape[1]} tokens wide and the buffer has {slots}"
+            f" slots: build with slots={tokens.shape[1]} plus what is to be generated"
+        )
+
+
+def check_limits(parts: Parts, slots: int, prompt: Prompt, request: Request) -> None:
+    start, limit = np.asarray(request.start), np.asarray(request.limit)
+    batch = prompt.tokens.shape[0]
+    if {start.shape, limit.shape, request.key.shape, request.eos.shape} != {(batch,)}:
+        raise ValueError(
+            f"the request must have one key, start, limit and eos for each of {batch}"
+            " rows; generate.make_request builds it"
+        )
+    needed = int(limit.max()) + parts.drafter.gamma + 1
+    if needed > slots:
+        raise ValueError(
+            f"the longest row may reach {limit.max()} tokens and a step writes up to"
+            f" gamma + 1 = {parts.drafter.gamma + 1} past it: build with slots={needed}"
+            " or more"
+        )
+    most = parts.target.slots
+    if most is not None and slots > most:
+        raise ValueError(f"the target knows {most} positions: build with slots={most}")

@@ -1,0 +1,108 @@
+"""The GPT-like decoder of Leviathan et al. (2023), Section 4.2: GELU, untied embeddings.
+
+Axes: B rows, T tokens, S cache slots, E features, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax.models.attention import KeyValues, empty
+from specjax.models.blocks import Block, rms_norm
+from specjax.types import Model, Prompt
+
+
+class Config(NamedTuple):
+    """Sizes. `dtype` is that of activations and cache; logits are always float32."""
+
+    vocab: int
+    dim: int
+    mlp_dim: int
+    num_layers: int
+    num_heads: int
+    dtype: str = "float32"
+
+    @property
+    def head_width(self) -> int:
+        return self.dim // self.num_heads
+
+
+# The paper's pair: 97M and 6M parameters with an 8k vocabulary.
+PAPER_97M = Config(8000, 768, 3072, 12, 12)
+PAPER_6M = Config(8000, 256, 1024, 2, 4)
+
+
+class Decoder(nn.Module):
+    """Tokens to the features that the readout multiplies."""
+
+    config: Config
+
+    @nn.compact
+    def __call__(
+        self, tokens: Array, start: Array, cache: list[KeyValues] | None = None
+    ) -> tuple[Array, list[KeyValues] | None]:
+        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        normal = nn.initializers.normal(0.02)
+        embedding = self.param(
+            "embedding",
+            nn.with_logical_partitioning(normal, ("vocab", "embed")),
+            (config.vocab, config.dim),
+        )
+        # Read by `readout`; declared here so that one tree holds all parameters.
+        self.param(
+            "readout",
+            nn.with_logical_partitioning(normal, ("embed", "vocab")),
+            (config.dim, config.vocab),
+        )
+        positions = start[:, None] + jnp.arange(tokens.shape[1])
+        x, caches = embedding[tokens].astype(dtype), []
+        for i in range(config.num_layers):
+            sizes = config.num_heads, config.head_width, config.mlp_dim
+            block = Block(*sizes, dtype, name=f"layers_{i}")
+            x, layer = block(x, positions, None if cache is None else cache[i])
+            caches.append(layer)
+        return rms_norm(x), None if cache is None else caches
+
+
+def init_params(key: Array, config: Config):
+    """A fresh parameter tree, each leaf boxed with its logical axis names."""
+    tokens, start = jnp.zeros((1, 1), jnp.int32), jnp.zeros(1, jnp.int32)
+    return Decoder(config).init(key, tokens, start)["params"]
+
+
+def abstract_params(config: Config):
+    """Shapes and dtypes of the parameter tree, unboxed, without allocating it."""
+    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
+    return nn.meta.unbox(boxed)
+
+
+def num_params(config: Config) -> int:
+    """How many numbers a model of this size has: 97.22M and 5.67M for the paper's."""
+    return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
+
+
+def build(config: Config) -> Model:
+    """The model of `specjax.types.Model` with these sizes.
+
+    With fewer layers than the parameters have, it is the early exit of that model.
+    """
+    decoder, dtype = Decoder(config), jnp.dtype(config.dtype)
+
+    def init(params, prompt: Prompt, slots: int) -> list[KeyValues]:
+        del params
+        batch = prompt.tokens.shape[0]
+        shape = batch, config.num_heads, slots, config.head_width
+        return [empty(*shape, dtype) for _ in range(config.num_layers)]
+
+    def apply(params, tokens, start, cache):
+        return decoder.apply({"params": params}, tokens, start, cache)
+
+    def readout(params, features):
+        kernel = params["readout"].astype(dtype)
+        return jnp.dot(features, kernel, preferred_element_type=jnp.float32)
+
+    return Model(init, apply, readout, config.vocab, abstract_params(config))

@@ -1,0 +1,169 @@
+"""From logits to the distribution that is sampled from: Section 2.2 as one law.
+
+Temperature, top-k, top-p, min-p and argmax, in that order, keep a prefix of the ids
+ordered by (logit descending, id ascending). A `Law` is the raw logits and where that
+prefix ends, so that nobody writes a distribution that nobody reads.
+Axes: B rows, T tokens, V vocabulary, M places of a table row.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.types import BLOCK, Law, Sampling, Table
+
+
+def standardize(logits: Array, sampling: Sampling) -> Law:
+    """The law of `logits` [B, ..., V] under each row's settings [B] (Section 2.2)."""
+
+    def a_row(setting: Array) -> Array:
+        extra = (1,) * (logits.ndim - 2)
+        return jnp.broadcast_to(setting.reshape(-1, *extra), logits.shape[:-1])
+
+    z = logits.astype(jnp.float32)
+    temperature = a_row(sampling.temperature)
+    greedy = temperature == 0
+    # Argmax is the law that keeps one id, never a division by a small number.
+    scale = jnp.where(greedy, 1.0, 1 / jnp.where(greedy, 1.0, temperature))
+    tau = jnp.where(greedy, z.max(-1), -jnp.inf)
+    tie = jnp.where(greedy, jnp.argmax(z, -1), z.shape[-1] - 1)
+    if any(setting is not None for setting in sampling[1:]):
+        truncation = [None if s is None else a_row(s) for s in sampling[1:]]
+        cut_tau, cut_tie = _cut(z * scale[..., None], z, *truncation)
+        tau, tie = jnp.where(greedy, tau, cut_tau), jnp.where(greedy, tie, cut_tie)
+    law = Law(logits, scale, tau, tie.astype(jnp.int32), jnp.zeros_like(scale))
+    kept = jnp.where(_kept(law, z), z * scale[..., None], -jnp.inf)
+    return law._replace(lse=jax.scipy.special.logsumexp(kept, axis=-1))
+
+
+def _cut(scaled: Array, z: Array, top_k, top_p, min_p) -> tuple[Array, Array]:
+    """Where the kept prefix ends: the last kept logit and its id, [...] each."""
+    vocab = z.shape[-1]
+    order = jnp.argsort(z, axis=-1, stable=True, descending=True)
+    ranked = jnp.take_along_axis(scaled, order, axis=-1)
+    size = jnp.full(z.shape[:-1], vocab)
+    if top_k is not None:
+        size = jnp.minimum(size, top_k)
+    if top_p is not None:  # the smallest prefix of mass top_p, crossing token included
+        inside = jnp.arange(vocab) < size[..., None]
+        mass = jnp.cumsum(jax.nn.softmax(jnp.where(inside, ranked, -jnp.inf)), axis=-1)
+        reached = mass >= top_p[..., None]
+        enough = jnp.where(reached.any(-1), jnp.argmax(reached, -1) + 1, vocab)
+        size = jnp.minimum(size, jnp.where(top_p < 1, enough, vocab))
+    if min_p is not None:
+        floor = ranked[..., :1] + jnp.log(min_p)[..., None]
+        size = jnp.minimum(size, jnp.sum(ranked >= floor, axis=-1))
+    last = jnp.maximum(size, 1)[..., None] - 1
+    tie = jnp.take_along_axis(order, last, axis=-1)
+    return jnp.take_along_axis(z, tie, axis=-1)[..., 0], tie[..., 0]
+
+
+def _kept(law: Law, z: Array) -> Array:
+    """[..., V] bool: the ids that the law can draw, for its float32 logits `z`."""
+    tau, tie = law.tau[..., None], law.tie[..., None]
+    return (z > tau) | ((z == tau) & (jnp.arange(z.shape[-1]) <= tie))
+
+
+def dense(law: Law) -> Array:
+    """The probabilities themselves, [..., V] float32; rows sum to 1."""
+    z = table_rows(law.logits, law.row) if isinstance(law.logits, Table) else law.logits
+    z = z.astype(jnp.float32)
+    weights = jnp.exp(z * law.scale[..., None] - law.lse[..., None])
+    return jnp.where(_kept(law, z), weights, 0.0)
+
+
+def at(law: Law, ids: Array) -> Array:
+    """The probability of one id a row, reading one logit a row: ids [...] -> [...]."""
+    if isinstance(law.logits, Table):
+        z = _table_at(law.logits, law.row, ids)
+    else:
+        z = jnp.take_along_axis(law.logits, ids[..., None], axis=-1)[..., 0]
+    z = z.astype(jnp.float32)
+    kept = (z > law.tau) | ((z == law.tau) & (ids <= law.tie))
+    return jnp.where(kept, jnp.exp(z * law.scale - law.lse), 0.0)
+
+
+def table_rows(table: Table, row: Array) -> Array:
+    """The logits of contexts `row` [...] as dense rows [..., V]."""
+    flat = row.reshape(-1)
+    z = table.base + table.offset[flat][:, None]
+    places = jnp.arange(flat.size)[:, None]
+    z = z.at[places, table.ids[flat]].set(table.logits[flat], mode="drop")
+    return z.reshape(*row.shape, -1)
+
+
+def _table_at(table: Table, row: Array, ids: Array) -> Array:
+    found = table.ids[row] == ids[..., None]  # [..., M]
+    special = jnp.max(jnp.where(found, table.logits[row], -jnp.inf), axis=-1, initial=-jnp.inf)
+    return jnp.where(found.any(-1), special, table.base[ids] + table.offset[row])
+
+
+def first(law: Law, count: int) -> Law:
+    """The law of the first `count` of T tokens: [B, T] -> [B, count]."""
+    return _map_rows(law, lambda leaf: leaf[:, :count])
+
+
+def take(law: Law, index: Array) -> Law:
+    """One token's law a row: [B, T] at `index` [B] -> [B]."""
+    rows = jnp.arange(index.shape[0])
+    return _map_rows(law, lambda leaf: leaf[rows, index])
+
+
+def _map_rows(law: Law, function) -> Law:
+    """Applies to every leaf that has a row of its own; a shared table has none."""
+    own = law._replace(logits=None) if isinstance(law.logits, Table) else law
+    mapped = jax.tree.map(function, own)
+    return mapped._replace(logits=law.logits) if mapped.logits is None else mapped
+
+
+def sample(law: Law, u: Array) -> Array:
+    """Draws an id a row: law [B], uniforms u [B, 2] -> [B] int32."""
+    return pick(dense(law), u)
+
+
+def pick(weights: Array, u: Array) -> Array:
+    """Inverse CDF in two steps: a block of BLOCK ids by u[:, 0], an id in it by u[:, 1].
+
+    weights [B, V] at least 0, any sum above 0; u [B, 2] in [0, 1) -> [B] int32. An id
+    of weight 0 is never returned, whatever the rounding.
+    """
+    vocab = weights.shape[-1]
+    blocks = jnp.pad(weights, ((0, 0), (0, -vocab % BLOCK)))
+    blocks = blocks.reshape(weights.shape[0], -1, BLOCK)
+    block = _invert(blocks.sum(-1), u[:, 0])
+    chosen = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
+    return (block * BLOCK + _invert(chosen, u[:, 1])).astype(jnp.int32)
+
+
+def _invert(weights: Array, u: Array) -> Array:
+    """The first index of positive weight whose cumulative weight exceeds u * total."""
+    total = jnp.cumsum(weights, axis=-1)
+    positive = weights > 0
+    passed = (total > u[:, None] * total[:, -1:]) & positive
+    # Rounding may let none pass when u is next to 1: the last positive one is meant.
+    last = weights.shape[-1] - 1 - jnp.argmax(positive[:, ::-1], axis=-1)
+    return jnp.where(passed.any(-1), jnp.argmax(passed, axis=-1), last)
+
+
+RANGES = {
+    "temperature": (lambda x: (x >= 0) & np.isfinite(x), "at least 0 (0 is argmax)"),
+    "top_k": (lambda x: x >= 1, "at least 1; leave top_k None for no limit"),
+    "top_p": (lambda x: (x > 0) & (x <= 1), "in (0, 1]; leave top_p None for no limit"),
+    "min_p": (lambda x: (x >= 0) & (x <= 1), "in [0, 1]; leave min_p None for none"),
+}
+
+
+def check(sampling: Sampling, batch: int) -> None:
+    """Raises ValueError for a setting of another shape than [batch] or out of range."""
+    for name, setting in sampling._asdict().items():
+        if setting is None:
+            continue
+        values, (valid, wanted) = np.asarray(setting), RANGES[name]
+        if values.shape != (batch,):
+            raise ValueError(
+                f"{name} has shape {values.shape} for {batch} rows:"
+                f" give one value a row, jnp.full({batch}, value)"
+            )
+        if not valid(values).all():
+            raise ValueError(f"{name} must be {wanted}; got {values[~valid(values)][0]}")

@@ -1,0 +1,111 @@
+"""One step of speculative decoding: draft, score in one call, verify, commit.
+
+Algorithm 1 of Leviathan et al. (2023), in its own symbols.
+Axes: B rows, G = gamma, L buffer, V vocabulary.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import keys, probs
+from specjax.types import (
+    Drafter,
+    Info,
+    Model,
+    Params,
+    Policy,
+    Request,
+    State,
+    Verdict,
+    Verifier,
+)
+from specjax.verifiers import token
+
+
+def build_step(
+    target: Model,
+    drafter: Drafter,
+    verifier: Verifier = token.verifier,
+    policy: Policy | None = None,
+) -> Callable[[Params, Request, State], tuple[State, Info]]:
+    """Returns `spec_step(params, request, state) -> (state, info)`, pure, ready to jit."""
+
+    def spec_step(params: Params, request: Request, state: State) -> tuple[State, Info]:
+        key = keys.iteration(request.key, state.length)
+        # x_1 .. x_gamma from M_q.
+        draft_key = keys.purpose(key, keys.DRAFT)
+        draft, draft_cache = drafter.draft(draft_key, params.draft, request, state)
+        # p_1 .. p_{gamma + 1} from M_p, in one call.
+        law, target_cache = score(target, params.target, request, state, draft.tokens)
+        noise = verifier.noise(key, state.length, drafter.gamma, target.vocab)
+        verdict = verifier.verify(law, draft, noise)
+
+        tokens, length = commit(request, state, verdict)
+        info = measure(request, state, draft.num, verdict, length)
+        info = info._replace(tokens=draft.tokens)
+        budget, carry = state.budget, state.policy
+        if policy is not None:
+            budget, carry = policy.update(budget, carry, info)
+            budget = jnp.minimum(budget, drafter.gamma)
+        caches = dict(target_cache=target_cache, draft_cache=draft_cache)
+        carried = dict(budget=budget, policy=carry)
+        return state._replace(tokens=tokens, length=length, **caches, **carried), info
+
+    return spec_step
+
+
+def score(target: Model, params, request: Request, state: State, drafted: Array):
+    """The target's law [B, G + 1] after the last committed token and each drafted one."""
+    start = state.length - 1
+    last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
+    block = jnp.concatenate([last, drafted], axis=1)
+    features, cache = target.apply(params, block, start, state.target_cache)
+    logits = target.readout(params, features)
+    return probs.standardize(logits, request.sampling), cache
+
+
+def finished(request: Request, state: State) -> Array:
+    """[B] bool: rows at their limit, or whose last generated token is their `eos`."""
+    last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)[:, 0]
+    ended = (last == request.eos) & (state.length > request.start)
+    return ended | (state.length >= request.limit)
+
+
+def commit(request: Request, state: State, verdict: Verdict) -> tuple[Array, Array]:
+    """Writes the kept tokens, up to the row's limit and its end of text.
+
+    Returns tokens [B, L] and length [B]; a finished row keeps its length. Cutting is
+    exact: the limit is fixed in advance, and nothing follows an end of text.
+    """
+    slots = jnp.arange(verdict.tokens.shape[1])
+    ends = (verdict.tokens == request.eos[:, None]) & (
+        slots <= verdict.num_accepted[:, None]
+    )
+    to_end = jnp.where(ends.any(1), jnp.argmax(ends, axis=1) + 1, slots.size)
+    emitted = jnp.minimum(verdict.num_accepted + 1, to_end)
+    emitted = jnp.minimum(emitted, request.limit - state.length)
+    emitted = jnp.where(finished(request, state), 0, emitted)
+    put = jax.vmap(jax.lax.dynamic_update_slice)
+    tokens = put(state.tokens, verdict.tokens, state.length[:, None])
+    return tokens, state.length + emitted
+
+
+def measure(
+    request: Request, state: State, num: Array, verdict: Verdict, length: Array
+) -> Info:
+    """What the step did; a row that had ended counts for nothing."""
+    active, emitted = ~finished(request, state), length - state.length
+    n = verdict.num_accepted
+    tested = jnp.minimum(jnp.minimum(n + 1, num), emitted)
+    return Info(
+        drafted=jnp.where(active, num, 0),
+        accepted=jnp.minimum(n, emitted),
+        tested=tested,
+        emitted=emitted,
+        accept_prob=jnp.where(active[:, None], verdict.accept_prob, 0.0),
+        tokens=jnp.zeros_like(verdict.tokens[:, :-1]),
+        full=active & (n == num) & (num > 0),
+    )

@@ -1,0 +1,211 @@
+"""What crosses the borders between models, drafters, verifiers and the step.
+
+p is the target M_p, q the drafter M_q, gamma the number of drafted tokens, as in
+Leviathan et al. (2023), https://arxiv.org/abs/2211.17192. Contracts are signatures,
+state is a pytree, keys and params are explicit.
+Axes: B rows, T tokens in one call, G = gamma, V vocabulary, L buffer, R table rows.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jax import Array
+
+# Tokens are drawn by inverse CDF in two steps: a block of this many ids, then an id in
+# it. One size for the whole project, so that tuning a kernel never changes a text.
+BLOCK = 256
+
+
+class Sampling(NamedTuple):
+    """How each row turns logits into a law (Section 2.2). None is statically off.
+
+    temperature: [B] float32, 0 is argmax. top_k: [B] int32, at least 1.
+    top_p: [B] float32 in (0, 1]. min_p: [B] float32 in [0, 1].
+    """
+
+    temperature: Array
+    top_k: Array | None = None
+    top_p: Array | None = None
+    min_p: Array | None = None
+
+
+class Table(NamedTuple):
+    """Logits of R contexts that differ from a common row in M places each.
+
+    Row r is `offset[r] + base`, but `logits[r, m]` at id `ids[r, m]`; an unused place
+    has an id of V or more. base [V], offset [R], ids [R, M] int32, logits [R, M].
+    """
+
+    base: Array
+    offset: Array
+    ids: Array
+    logits: Array
+
+
+class Law(NamedTuple):
+    """The distribution that a token is drawn from: raw logits and four scalars a row.
+
+    softmax(scale * z) over the ids with (z, -id) >= (tau, -tie), where z is the row.
+    logits: [..., V] as the model wrote them, never masked or copied; or a Table, whose
+    row is then named by `row`. scale, tau, tie, lse: [...]: 1 / temperature (1 where
+    greedy), smallest logit kept, last id kept among those equal to tau, logsumexp of
+    what is kept. row: [...] int32, or None for dense logits.
+    """
+
+    logits: Array | Table
+    scale: Array
+    tau: Array
+    tie: Array
+    lse: Array
+    row: Array | None = None
+
+
+class Draft(NamedTuple):
+    """A proposal: `tokens` [B, G], of which the first `num` [B] are real.
+
+    law: what each was drawn from, [B, G]; None is certainty (a deterministic drafter).
+    """
+
+    tokens: Array
+    num: Array
+    law: Law | None
+
+
+class Verdict(NamedTuple):
+    """What a verifier keeps.
+
+    num_accepted: [B], n of Algorithm 1, at most `Draft.num`.
+    tokens: [B, G + 1]: n accepted, one more, then 0 (never read).
+    accept_prob: [B, G]: what each uniform was compared with; 0 beyond `Draft.num`.
+    path: [B, G] nodes kept, for a tree; None is the chain 0 .. n - 1.
+    residual: [B, V] weights (not normalised) that the one more was drawn from; only
+    where it was asked for.
+    """
+
+    num_accepted: Array
+    tokens: Array
+    accept_prob: Array
+    path: Array | None = None
+    residual: Array | None = None
+
+
+class Prompt(NamedTuple):
+    """tokens [B, T] right-padded, length [B] at least 1; `inputs`: an encoder's."""
+
+    tokens: Array
+    length: Array
+    inputs: Any = None
+
+
+class Request(NamedTuple):
+    """One row each; never changes during a run.
+
+    key: [B] PRNG keys: nothing about batch mates enters. sampling: Sampling.
+    start, limit: [B] lengths at which the row begins and ends.
+    eos: [B] id that ends the row, -1 for none.
+    """
+
+    key: Array
+    sampling: Sampling
+    start: Array
+    limit: Array
+    eos: Array
+
+
+class State(NamedTuple):
+    """Carried between steps. `length` is the only cursor, so rejecting needs no undo.
+
+    tokens: [B, L] prompt, then output, stale from `length` on; G + 1 slots to spare.
+    length: [B] tokens committed. The target has not been fed the last of them yet.
+    target_cache, draft_cache: opaque to the step.
+    budget: [B] tokens that the drafter may draft next, at most G.
+    context: what a copying drafter may copy from besides `tokens`, or None.
+    policy: what an adaptive rule carries, or None.
+    """
+
+    tokens: Array
+    length: Array
+    target_cache: Any
+    draft_cache: Any
+    budget: Array
+    context: Any = None
+    policy: Any = None
+
+
+class Info(NamedTuple):
+    """Measured in one step, never carried; zero in a row that had ended.
+
+    drafted [B]; accepted [B] drafted tokens that were committed; tested [B] drafted
+    tokens that were decided on, up to the row's end; emitted [B] tokens committed;
+    accept_prob [B, G]; tokens [B, G] as drafted; full [B] bool, the whole draft kept.
+    """
+
+    drafted: Array
+    accepted: Array
+    tested: Array
+    emitted: Array
+    accept_prob: Array
+    tokens: Array
+    full: Array
+
+
+class Params(NamedTuple):
+    """Weights of the two sides; an early-exit draft may name the target's own."""
+
+    target: Any
+    draft: Any = None
+
+
+class Model(NamedTuple):
+    """A language model. Features and readout apart: nobody pays for unread logits.
+
+    init: (params, Prompt, L) -> cache, leaves [B, ...]; an encoder would run here.
+    apply: (params, tokens [B, T], start [B], cache) -> (features [B, T, D], cache):
+    writes slots start .. start + T - 1, attends to slots up to its own.
+    readout: (params, features [..., D]) -> logits [..., V] float32.
+    vocab: V. shapes: the parameter tree as ShapeDtypeStructs, to check what is given.
+    slots: positions that the model can tell apart, None if unbounded.
+    """
+
+    init: Callable
+    apply: Callable
+    readout: Callable
+    vocab: int
+    shapes: Any = None
+    slots: int | None = None
+
+
+class Drafter(NamedTuple):
+    """Proposes tokens.
+
+    init: (params, Prompt, L) -> cache. draft: (key [B], params, Request, State) ->
+    (Draft, cache). gamma: G, the most that it drafts. vocab: V, None for any.
+    shapes: the parameter tree as ShapeDtypeStructs, None to leave it unchecked.
+    """
+
+    init: Callable
+    draft: Callable
+    gamma: int
+    vocab: int | None = None
+    shapes: Any = None
+
+
+class Verifier(NamedTuple):
+    """Keeps a prefix of a draft and adds a token; all randomness is an argument.
+
+    noise: (key [B], start [B], G, V) -> noise, of the verifier's own shape.
+    verify: (Law [B, G + 1], Draft, noise, keep_residual=False) -> Verdict, pure.
+    """
+
+    noise: Callable
+    verify: Callable
+
+
+class Policy(NamedTuple):
+    """Chooses how much to draft next from what was measured, never from the target.
+
+    init: (B, G) -> (budget [B], carry). update: (budget, carry, Info) -> (budget, carry).
+    """
+
+    init: Callable
+    update: Callable

@@ -1,0 +1,1 @@
+"""Rules that keep a prefix of a draft; one file each, of `specjax.types.Verifier`."""

@@ -1,0 +1,76 @@
+"""Algorithm 1's verifier: accept drafted tokens one by one, mend the first rejected.
+
+p is the target, q the drafter, as in Leviathan et al. (2023), Sections 2.3 and A.1.
+Axes: B rows, G = gamma, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import keys, probs
+from specjax.types import Draft, Law, Verdict, Verifier
+
+
+class Noise(NamedTuple):
+    """Uniforms in [0, 1): `accept` [B, G], one a slot; `sample` [B, 2], the extra token."""
+
+    accept: Array
+    sample: Array
+
+
+def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
+    """The uniforms of one iteration: key [B] -> Noise. `start` and `vocab` are unused."""
+    del start, vocab
+    accept = keys.uniforms(keys.purpose(key, keys.ACCEPT), gamma)
+    return Noise(accept, keys.uniform(keys.purpose(key, keys.SAMPLE), 0, (2,)))
+
+
+def verify(target: Law, draft: Draft, noise: Noise, keep_residual: bool = False) -> Verdict:
+    """Keeps n tokens and adds one, so that every token follows p (Appendix A.1).
+
+    target: law [B, G + 1] of p_1 .. p_{G+1}. See `specjax.types.Verdict`.
+    """
+    batch, gamma = draft.tokens.shape
+    live = jnp.arange(gamma) < draft.num[:, None]
+    p_x = probs.at(probs.first(target, gamma), draft.tokens)
+    q_x = jnp.ones_like(p_x) if draft.law is None else probs.at(draft.law, draft.tokens)
+
+    # Accept x_i while r_i < p_i(x_i) / q_i(x_i): multiplied out, as q_i(x_i) may be tiny,
+    # and strict, so that a token with p = 0 is not accepted at r = 0.
+    accepted = (noise.accept * q_x < p_x) & live
+    n = jnp.sum(jnp.cumprod(accepted, axis=1), axis=1, dtype=jnp.int32)
+
+    # p'(x) = norm(max(0, p_{n+1}(x) - q_{n+1}(x))). Taking q = 0 after the last drafted
+    # token makes the extra one a draw from p, with no case of its own.
+    p = probs.dense(probs.take(target, n))
+    weights = jnp.maximum(p - _rejected_law(draft, n, p.shape[-1]), 0.0)
+    # Where p and q agree rounding can reject and leave no residual: p is the right draw.
+    weights = jnp.where(weights.any(axis=1, keepdims=True), weights, p)
+    extra = probs.pick(weights, noise.sample)
+
+    slots = jnp.arange(gamma + 1)
+    tokens = jnp.where(slots < n[:, None], jnp.pad(draft.tokens, ((0, 0), (0, 1))), 0)
+    tokens = jnp.where(slots == n[:, None], extra[:, None], tokens)
+    ratio = jnp.minimum(1.0, p_x / jnp.where(q_x > 0, q_x, 1.0))
+    residual = weights if keep_residual else None
+    return Verdict(n, tokens, jnp.where(live, ratio, 0.0), residual=residual)
+
+
+def _rejected_law(draft: Draft, n: Array, vocab: int) -> Array:
+    """q_{n+1} [B, V] of the first rejected token; 0 where none was rejected."""
+    gamma = draft.tokens.shape[1]
+    if gamma == 0:
+        return jnp.zeros((n.shape[0], vocab))
+    at = jnp.minimum(n, gamma - 1)
+    if draft.law is None:
+        token = jnp.take_along_axis(draft.tokens, at[:, None], axis=1)[:, 0]
+        q = jax.nn.one_hot(token, vocab)
+    else:
+        q = probs.dense(probs.take(draft.law, at))
+    return jnp.where((n < draft.num)[:, None], q, 0.0)
+
+
+verifier = Verifier(noise, verify)
