@@ -39,7 +39,10 @@ def stdlib(split: str) -> Corpus:
     documents, files = [], 0
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root)
-        if SKIPPED.intersection(relative.parts) or split_of(relative.as_posix()) != split:
+        if (
+            SKIPPED.intersection(relative.parts)
+            or split_of(relative.as_posix()) != split
+        ):
             continue
         found = documents_of(path.read_text("utf-8", errors="ignore"))
         documents += found
@@ -79,7 +82,9 @@ def first_line(node: ast.AST) -> int:
 
 def head_end(node: ast.ClassDef) -> int:
     """The line before the first method: attributes and documentation belong to the head."""
-    methods = [first_line(c) for c in node.body if isinstance(c, FUNCTION | ast.ClassDef)]
+    methods = [
+        first_line(c) for c in node.body if isinstance(c, FUNCTION | ast.ClassDef)
+    ]
     return min(methods) - 1 if methods else node.end_lineno
 
 

@@ -12,7 +12,9 @@ def train(documents: Iterable[str], vocab: int) -> bytes:
     """
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(line for text in documents for line in text.split("\n") if line),
+        sentence_iterator=(
+            line for text in documents for line in text.split("\n") if line
+        ),
         model_writer=model,
         model_type="bpe",
         vocab_size=vocab,

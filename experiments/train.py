@@ -175,7 +175,9 @@ def build_step(loss: Callable, rule: optax.GradientTransformation) -> Callable:
 
 def evaluator(loss: Callable, held_out: Stream, recipe: Recipe, batches: int = 12):
     """The mean loss on the same held-out windows at every call."""
-    fixed = [rows(held_out, (1, i), recipe.batch, recipe.length) for i in range(batches)]
+    fixed = [
+        rows(held_out, (1, i), recipe.batch, recipe.length) for i in range(batches)
+    ]
     compiled = jax.jit(loss)
     return lambda params: float(np.mean([compiled(params, tokens) for tokens in fixed]))
 

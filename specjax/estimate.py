@@ -154,7 +154,7 @@ def _tokens_per_call(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estim
     alpha = theory.implied_alpha(mean.value, gamma) if gamma else 0.0
     i = np.arange(gamma + 1)
     variance = np.sum((2 * i + 1) * alpha**i) - mean.value**2
-    naive = np.sqrt(np.maximum(variance, 0) / mean.count)
+    naive = np.sqrt(variance / mean.count)
     return mean._replace(naive_se=float(naive))
 
 

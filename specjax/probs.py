@@ -95,7 +95,9 @@ def table_rows(table: Table, row: Array) -> Array:
 
 def _table_at(table: Table, row: Array, ids: Array) -> Array:
     found = table.ids[row] == ids[..., None]  # [..., M]
-    special = jnp.max(jnp.where(found, table.logits[row], -jnp.inf), axis=-1, initial=-jnp.inf)
+    special = jnp.max(
+        jnp.where(found, table.logits[row], -jnp.inf), axis=-1, initial=-jnp.inf
+    )
     return jnp.where(found.any(-1), special, table.base[ids] + table.offset[row])
 
 
@@ -166,4 +168,6 @@ def check(sampling: Sampling, batch: int) -> None:
                 f" give one value a row, jnp.full({batch}, value)"
             )
         if not valid(values).all():
-            raise ValueError(f"{name} must be {wanted}; got {values[~valid(values)][0]}")
+            raise ValueError(
+                f"{name} must be {wanted}; got {values[~valid(values)][0]}"
+            )

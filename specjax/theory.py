@@ -54,9 +54,9 @@ def operations_factor(
 
     Raises ValueError as `expected_tokens`, and for c_hat not finite or below 0.
     """
-    gamma_, c_hat = _gamma(gamma), _cost("c_hat", c_hat)
-    per_run = gamma_ * c_hat + gamma_ + 1
-    return _result(per_run / expected_tokens(alpha, gamma))  # Theorem 3.11
+    tokens = expected_tokens(alpha, gamma)
+    gamma, c_hat = _gamma(gamma), _cost("c_hat", c_hat)
+    return _result((gamma * c_hat + gamma + 1) / tokens)  # Theorem 3.11
 
 
 def optimal_gamma(alpha: ArrayLike, c: ArrayLike) -> int | np.ndarray:

@@ -94,6 +94,16 @@ def test_one_sequence_has_no_clustered_error():
     assert np.isnan(estimate.implied_alpha([3], [2], 4).se)
 
 
+def test_one_position_has_no_error_at_all():
+    got = estimate.rao_blackwell([0.2], [0])
+    assert got.value == 0.2 and np.isnan(got.se) and np.isnan(got.naive_se)
+
+
+def test_calls_without_drafts_emit_one_token():
+    got = estimate.chen_r([0, 0], [3, 5], gamma=0)
+    assert (got.value, got.se, got.naive_se) == (1, 0, 0)
+
+
 def test_easy_and_hard_texts_separate_the_estimators():
     """Half the texts accept all, half nothing; 12 tokens each, gamma = 3."""
     beta, sequence = np.repeat([1.0, 0.0], 12), np.repeat([0, 1], 12)

@@ -24,7 +24,9 @@ def build(model: Model, gamma: int) -> Drafter:
         zero = jnp.zeros_like(prompt.length)
         return model.apply(params, prompt.tokens, zero, cache)[1]
 
-    def draft(key: Array, params, request: Request, state: State) -> tuple[Draft, object]:
+    def draft(
+        key: Array, params, request: Request, state: State
+    ) -> tuple[Draft, object]:
         def propose(features: Array, cache) -> Proposal:
             law = probs.standardize(model.readout(params, features), request.sampling)
             return Proposal(law, law, cache)

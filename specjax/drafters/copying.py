@@ -27,7 +27,9 @@ def build(gamma: int, longest: int = 3) -> Drafter:
         del params, prompt, slots
         return ()
 
-    def draft(key: Array, params, request: Request, state: State) -> tuple[Draft, tuple]:
+    def draft(
+        key: Array, params, request: Request, state: State
+    ) -> tuple[Draft, tuple]:
         del key, params, request
         own = state.context is None
         source, length = (state.tokens, state.length) if own else state.context

@@ -28,7 +28,9 @@ def build(shallow: Model, cache_of: Callable, gamma: int) -> Drafter:
         del params, prompt, slots
         return ()
 
-    def draft(key: Array, params, request: Request, state: State) -> tuple[Draft, tuple]:
+    def draft(
+        key: Array, params, request: Request, state: State
+    ) -> tuple[Draft, tuple]:
         def advance(cache, token: Array, slot: Array) -> Proposal:
             start = state.length + slot
             features, cache = shallow.apply(params, token[:, None], start, cache)
@@ -36,7 +38,9 @@ def build(shallow: Model, cache_of: Callable, gamma: int) -> Drafter:
             law = probs.standardize(logits, request.sampling)
             return Proposal(law, law, cache)
 
-        last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)[:, 0]
+        last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)[
+            :, 0
+        ]
         begun = advance(cache_of(state.target_cache), last, -1)
         return rollout(key, state, gamma, begun, advance)[0], ()
 

@@ -20,7 +20,9 @@ def build(vocab: int, gamma: int = 1) -> Drafter:
         del params, prompt, slots
         return ()
 
-    def draft(key: Array, params, request: Request, state: State) -> tuple[Draft, tuple]:
+    def draft(
+        key: Array, params, request: Request, state: State
+    ) -> tuple[Draft, tuple]:
         del params, request
         row = jnp.zeros_like(state.length)
         logits = jnp.zeros((row.size, vocab))

@@ -32,8 +32,12 @@ def empty(batch: int, heads: int, slots: int, width: int, dtype) -> KeyValues:
 
 def write(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
     """Puts `new` [B, H, T, D] at slots `start .. start + T - 1` of each row."""
-    put = jax.vmap(lambda old, row, at: jax.lax.dynamic_update_slice(old, row, (0, at, 0)))
-    return jax.tree.map(lambda old, row: put(old, row.astype(old.dtype), start), cache, new)
+    put = jax.vmap(
+        lambda old, row, at: jax.lax.dynamic_update_slice(old, row, (0, at, 0))
+    )
+    return jax.tree.map(
+        lambda old, row: put(old, row.astype(old.dtype), start), cache, new
+    )
 
 
 class Attention(nn.Module):
@@ -76,7 +80,9 @@ class Attention(nn.Module):
 
     def _split(self, x: Array, name: str) -> Array:
         """[B, T, E] -> [B, H, T, D]."""
-        y = self._dense(self.heads * self.head_width, name, ("embed", "joined_heads"))(x)
+        y = self._dense(self.heads * self.head_width, name, ("embed", "joined_heads"))(
+            x
+        )
         y = y.reshape(*x.shape[:2], self.heads, self.head_width)
         return y.transpose(0, 2, 1, 3)
 

@@ -25,7 +25,9 @@ def rotary(x: Array, positions: Array, base: float = 10_000.0) -> Array:
     angle = positions[:, None, :, None] * frequency  # [B, 1, T, D / 2]
     cos, sin = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
     left, right = x[..., :half], x[..., half:]
-    return jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+    return jnp.concatenate(
+        [left * cos - right * sin, right * cos + left * sin], axis=-1
+    )
 
 
 class FeedForward(nn.Module):
@@ -64,4 +66,6 @@ class Block(nn.Module):
         )
         mixed, cache = attention(rms_norm(x), positions, cache)
         x = x + mixed
-        return x + FeedForward(self.mlp_width, self.dtype, name="mlp")(rms_norm(x)), cache
+        return x + FeedForward(self.mlp_width, self.dtype, name="mlp")(
+            rms_norm(x)
+        ), cache

@@ -28,7 +28,9 @@ def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
     return Noise(accept, keys.uniform(keys.purpose(key, keys.SAMPLE), 0, (2,)))
 
 
-def verify(target: Law, draft: Draft, noise: Noise, keep_residual: bool = False) -> Verdict:
+def verify(
+    target: Law, draft: Draft, noise: Noise, keep_residual: bool = False
+) -> Verdict:
     """Keeps n tokens and adds one, so that every token follows p (Appendix A.1).
 
     target: law [B, G + 1] of p_1 .. p_{G+1}. See `specjax.types.Verdict`.
