@@ -81,7 +81,7 @@ def first_line(node: ast.AST) -> int:
 
 
 def head_end(node: ast.ClassDef) -> int:
-    """The line before the first method: attributes and documentation belong to the head."""
+    """The line before the first method: attributes and docstring belong to the head."""
     methods = [
         first_line(c) for c in node.body if isinstance(c, FUNCTION | ast.ClassDef)
     ]

@@ -125,7 +125,7 @@ def sample(law: Law, u: Array) -> Array:
 
 
 def pick(weights: Array, u: Array) -> Array:
-    """Inverse CDF in two steps: a block of BLOCK ids by u[:, 0], an id in it by u[:, 1].
+    """Inverse CDF in two steps: a block of BLOCK ids by u[:, 0], an id by u[:, 1].
 
     weights [B, V] at least 0, any sum above 0; u [B, 2] in [0, 1) -> [B] int32. An id
     of weight 0 is never returned, whatever the rounding.

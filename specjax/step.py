@@ -31,7 +31,7 @@ def build_step(
     verifier: Verifier = token.verifier,
     policy: Policy | None = None,
 ) -> Callable[[Params, Request, State], tuple[State, Info]]:
-    """Returns `spec_step(params, request, state) -> (state, info)`, pure, ready to jit."""
+    """Returns `spec_step(params, request, state) -> (state, info)`, pure, to be jitted."""
 
     def spec_step(params: Params, request: Request, state: State) -> tuple[State, Info]:
         key = keys.iteration(request.key, state.length)
@@ -58,7 +58,7 @@ def build_step(
 
 
 def score(target: Model, params, request: Request, state: State, drafted: Array):
-    """The target's law [B, G + 1] after the last committed token and each drafted one."""
+    """The target's law [B, G + 1] after the last committed and each drafted token."""
     start = state.length - 1
     last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
     block = jnp.concatenate([last, drafted], axis=1)

@@ -204,7 +204,8 @@ class Verifier(NamedTuple):
 class Policy(NamedTuple):
     """Chooses how much to draft next from what was measured, never from the target.
 
-    init: (B, G) -> (budget [B], carry). update: (budget, carry, Info) -> (budget, carry).
+    init: (B, G) -> (budget [B], carry).
+    update: (budget, carry, Info) -> (budget, carry).
     """
 
     init: Callable

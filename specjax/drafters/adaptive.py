@@ -1,4 +1,4 @@
-"""How much to draft next, from what was accepted so far (Section 3.5; Wagner et al. 4.1).
+"""How much to draft next, from what was accepted so far (Section 3.5).
 
 Only past measurements enter, so the choice cannot look at the tokens it decides about,
 and the output keeps the target's law. Axes: B rows, G = gamma, the most ever drafted.
@@ -11,7 +11,9 @@ from specjax.types import Info, Policy
 
 
 def heuristic(start: int = 5, up: int = 2, down: int = 1, least: int = 1) -> Policy:
-    """Begins with `start` tokens; `up` more after a full acceptance, else `down` fewer.
+    """Begins with `start` tokens; `up` more when all were accepted, else `down` fewer.
+
+    The schedule of Wagner et al. (2024), Section 4.1.
 
     Raises ValueError unless 1 <= least <= start: a row that drafts nothing never learns.
     """

@@ -16,7 +16,7 @@ def build(gamma: int, longest: int = 3) -> Drafter:
     or of fewer, down to one; nothing where none matches.
 
     It looks in `state.context` (tokens [B, S] and length [B], an encoder's input) if
-    there is one, else in the text so far. Raises ValueError if gamma < 1 or longest < 1.
+    there is one, else in the text so far. Raises ValueError if either is below 1.
     """
     if gamma < 1 or longest < 1:
         raise ValueError(
@@ -43,7 +43,7 @@ def build(gamma: int, longest: int = 3) -> Drafter:
 def _continuation(
     text: Array, length: Array, source: Array, end: Array, gamma: int, longest: int
 ) -> tuple[Array, Array]:
-    """One row: what follows the best match in `source` [S], and how much of it there is.
+    """One row: what follows the best match in `source` [S], and how long it is.
 
     A position's merit is how many tokens before it agree with the end of the text; the
     greatest merit wins, and among equals the latest position.

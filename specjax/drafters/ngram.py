@@ -24,8 +24,8 @@ from specjax.types import Draft, Drafter, Request, Sampling, State, Table
 class NGram(NamedTuple):
     """Row 0 of `table` is the unigram law; the others belong to `contexts`.
 
-    contexts: [R, K] int32, left-padded with -1. codes: [R - 1] uint32 of rows 1 .. R - 1,
-    ascending, to find a context by bisection.
+    contexts: [R, K] int32, left-padded with -1. codes: [R - 1] uint32, those of rows
+    1 .. R - 1, ascending, to find a context by bisection.
     """
 
     table: Table
@@ -82,7 +82,7 @@ def contexts_of(tokens: Array, order: int) -> Array:
 
 
 def find(params: NGram, context: Array) -> Array:
-    """The table row of the longest known suffix of `context` [..., k] -> [...] int32."""
+    """The row of the longest known suffix of `context` [..., k] -> [...] int32."""
     known = params.contexts.shape[1]
     row = jnp.zeros(context.shape[:-1], jnp.int32)
     for size in range(1, min(known, context.shape[-1]) + 1):
@@ -171,7 +171,7 @@ def _pack(rows: dict, log_base: np.ndarray, known: int, places: int) -> NGram:
 
 
 def held_out_loss(params: NGram, tokens: Array, order: int) -> Array:
-    """Mean nats a token of `tokens` [B, T] (from their second on) under the n-gram law."""
+    """Mean nats a token of `tokens` [B, T], from their second on."""
     row = find(params, contexts_of(tokens[:, :-1], order))
     logits = probs.table_rows(params.table, row)
     law = probs.standardize(logits, Sampling(jnp.ones(tokens.shape[0])))

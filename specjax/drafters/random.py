@@ -12,7 +12,7 @@ from specjax.types import Draft, Drafter, Request, Sampling, State, Table
 
 
 def build(vocab: int, gamma: int = 1) -> Drafter:
-    """q(x) = 1 / V whatever the request's temperature. Raises ValueError if gamma < 1."""
+    """q(x) = 1 / V at any temperature. Raises ValueError if gamma < 1."""
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1 for a random draft; got {gamma}")
 

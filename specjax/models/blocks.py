@@ -49,7 +49,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """A pre-norm decoder layer: attention, then feed-forward, each added to its input."""
+    """A pre-norm layer: attention, then feed-forward, each added to its input."""
 
     heads: int
     head_width: int

@@ -1,4 +1,4 @@
-"""The GPT-like decoder of Leviathan et al. (2023), Section 4.2: GELU, untied embeddings.
+"""The GPT-like decoder of Leviathan et al. (2023), 4.2: GELU, untied embeddings.
 
 Axes: B rows, T tokens, S cache slots, E features, V vocabulary.
 """

@@ -15,14 +15,14 @@ from specjax.types import Draft, Law, Verdict, Verifier
 
 
 class Noise(NamedTuple):
-    """Uniforms in [0, 1): `accept` [B, G], one a slot; `sample` [B, 2], the extra token."""
+    """Uniforms in [0, 1): `accept` [B, G] one a slot, `sample` [B, 2] the extra token."""
 
     accept: Array
     sample: Array
 
 
 def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
-    """The uniforms of one iteration: key [B] -> Noise. `start` and `vocab` are unused."""
+    """The uniforms of one iteration, whatever its `start` and the `vocab`: key [B]."""
     del start, vocab
     accept = keys.uniforms(keys.purpose(key, keys.ACCEPT), gamma)
     return Noise(accept, keys.uniform(keys.purpose(key, keys.SAMPLE), 0, (2,)))
@@ -35,13 +35,13 @@ def verify(
 
     target: law [B, G + 1] of p_1 .. p_{G+1}. See `specjax.types.Verdict`.
     """
-    batch, gamma = draft.tokens.shape
+    gamma = draft.tokens.shape[1]
     live = jnp.arange(gamma) < draft.num[:, None]
     p_x = probs.at(probs.first(target, gamma), draft.tokens)
     q_x = jnp.ones_like(p_x) if draft.law is None else probs.at(draft.law, draft.tokens)
 
-    # Accept x_i while r_i < p_i(x_i) / q_i(x_i): multiplied out, as q_i(x_i) may be tiny,
-    # and strict, so that a token with p = 0 is not accepted at r = 0.
+    # Accept x_i while r_i < p_i(x_i) / q_i(x_i): multiplied out, as q_i(x_i) may be
+    # tiny, and strict, so that a token with p = 0 is not accepted at r = 0.
     accepted = (noise.accept * q_x < p_x) & live
     n = jnp.sum(jnp.cumprod(accepted, axis=1), axis=1, dtype=jnp.int32)
 
@@ -49,7 +49,7 @@ def verify(
     # token makes the extra one a draw from p, with no case of its own.
     p = probs.dense(probs.take(target, n))
     weights = jnp.maximum(p - _rejected_law(draft, n, p.shape[-1]), 0.0)
-    # Where p and q agree rounding can reject and leave no residual: p is the right draw.
+    # Where p and q agree rounding can reject and leave no residual: then p is right.
     weights = jnp.where(weights.any(axis=1, keepdims=True), weights, p)
     extra = probs.pick(weights, noise.sample)
 

@@ -68,7 +68,7 @@ def save(path: Path, config: gpt.Config, params: Any) -> None:
 
 @functools.cache
 def tokenizer() -> sentencepiece.SentencePieceProcessor:
-    """The subword tokenizer of the bundled models: 8,192 pieces, any text round-trips."""
+    """The tokenizer of the bundled models: 8,192 subwords, any text round-trips."""
     return sentencepiece.SentencePieceProcessor(
         model_file=str(FOLDER / "tokenizer.model")
     )

@@ -1,0 +1,79 @@
+"""Trains the paper's GPT-like pair, 97M and 6M parameters, on news text given by path.
+
+    python -m experiments.gpu.paper_pair --text train.txt.xz --held_out valid.txt.xz
+
+One sentence a line, plain or .xz, as in lm1b, the paper's set. Resumable: run it again
+after a kill. Leaves `97m.safetensors`, `6m.safetensors`, `bigram.safetensors` and the
+tokenizer in the output folder, which `gin_configs/table3_paper` measures.
+"""
+
+import argparse
+import lzma
+from pathlib import Path
+
+import sentencepiece
+
+from experiments import tokenizer, train
+from specjax import zoo
+from specjax.drafters import ngram
+from specjax.models import gpt
+
+SIZES = {"97m": gpt.PAPER_97M, "6m": gpt.PAPER_6M}
+RECIPES = {
+    "97m": train.Recipe(12_000, 3_000, batch=64, length=128, rate=6e-4, warmup=500),
+    "6m": train.Recipe(12_000, 3_000, batch=64, length=128, rate=2e-3, warmup=500),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--held_out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("runs/paper_pair"))
+    parser.add_argument(
+        "--steps", type=int, help="instead of the recipe's, for a trial"
+    )
+    arguments = parser.parse_args()
+    out = arguments.out
+    out.mkdir(parents=True, exist_ok=True)
+    sentences = read_lines(arguments.text)
+    pieces = subwords(out / "tokenizer.model", sentences)
+    coded = encode(pieces, sentences)
+    if not (out / "bigram.safetensors").exists():
+        table = ngram.fit(coded, gpt.PAPER_97M.vocab, 2, weight=0.75)
+        zoo.save_ngrams(out / "bigram.safetensors", table)
+    data = train.stream(coded)
+    held_out = train.stream(encode(pieces, read_lines(arguments.held_out)))
+    for name, sizes in SIZES.items():
+        config, recipe = sizes._replace(dtype="bfloat16"), RECIPES[name]
+        if arguments.steps:
+            recipe = recipe._replace(steps=arguments.steps, decay=arguments.steps // 4)
+        loss = train.next_token_loss(config)
+        params = train.train(out / name, config, loss, data, held_out, recipe)
+        zoo.save(out / f"{name}.safetensors", sizes, params)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The non-empty lines of a text file, plain or .xz. Raises ValueError if none."""
+    if not path.exists():
+        raise ValueError(f"{path} is not there: give a text file, one sentence a line")
+    opened = lzma.open if path.suffix == ".xz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        lines = [line for line in file.read().split("\n") if line]
+    if not lines:
+        raise ValueError(f"{path} is empty: give a text file, one sentence a line")
+    return lines
+
+
+def subwords(path: Path, sentences: list[str]) -> sentencepiece.SentencePieceProcessor:
+    if not path.exists():
+        train.replace(path, tokenizer.train(sentences, gpt.PAPER_97M.vocab))
+    return sentencepiece.SentencePieceProcessor(model_file=str(path))
+
+
+def encode(pieces, sentences: list[str]) -> list[list[int]]:
+    return [[zoo.START, *ids, zoo.END] for ids in pieces.encode(sentences)]
+
+
+if __name__ == "__main__":
+    main()

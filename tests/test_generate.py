@@ -1,0 +1,381 @@
+"""Whole texts from tiny transformers: the same for every drafter, batch, slot and cut.
+
+Where a text is random, these tests compare runs of the same keys, so that equality is
+exact: an end of text or a limit only cuts, and neither batch mates nor stale cache
+slots enter. That the texts follow the target's law is `test_token_verifier.py`'s.
+Axes: B rows, T tokens, L buffer, G = gamma, V vocabulary.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import generate
+from specjax.drafters import autoregressive
+from specjax.generate import Output, Parts
+from specjax.step import build_step, finished
+from specjax.types import Params, Prompt, Request, State
+from tests import tiny
+from tests.drafters import BY_NAME, CASES, Case
+
+GAMMA, NEW, SLOTS = 3, 24, 36
+PROMPT = generate.make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4], [9, 2]])
+BATCH, WIDTH = PROMPT.tokens.shape
+VOCAB = tiny.TARGET.vocab
+HUGE = 1e30
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+@functools.cache
+def decoder(case: Case):
+    """One compilation a drafter serves every test of these shapes."""
+    return generate.build(case.parts(tiny.transformers(), GAMMA), SLOTS)
+
+
+@functools.cache
+def baseline():
+    return generate.autoregressive(tiny.transformers().target, SLOTS)
+
+
+def make_request(temperature: float, seed: int = 0, prompt: Prompt = PROMPT) -> Request:
+    sampling = generate.make_sampling(prompt.length.shape[0], temperature)
+    return generate.make_request(jax.random.key(seed), prompt, NEW, sampling)
+
+
+@functools.cache
+def decode(case: Case, temperature: float, seed: int = 0) -> Output:
+    params = case.params(tiny.transformers())
+    return decoder(case)(params, PROMPT, make_request(temperature, seed))
+
+
+def texts(output: Output) -> list[list[int]]:
+    """Each row's generated tokens."""
+    rows = zip(output.tokens, output.length, PROMPT.length, strict=True)
+    return [np.asarray(row)[start:end].tolist() for row, end, start in rows]
+
+
+def assert_same(one: Output, other: Output) -> None:
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+# The text itself.
+
+
+@functools.cache
+def greedy_text() -> Output:
+    params = Params(tiny.transformers().target_weights)
+    return baseline()(params, PROMPT, make_request(0.0))
+
+
+def test_the_baseline_is_the_argmax_of_a_full_recomputation():
+    """No cache, no prefill, no loop on the device: the definition of greedy decoding."""
+    world = tiny.transformers()
+
+    @jax.jit
+    def next_token(tokens, length):
+        start = jnp.zeros(1, jnp.int32)
+        features, _ = world.target.apply(world.target_weights, tokens, start, None)
+        return jnp.argmax(world.target.readout(world.target_weights, features[0, length - 1]))
+
+    for prompt, length, text in zip(
+        PROMPT.tokens, PROMPT.length, texts(greedy_text()), strict=True
+    ):
+        tokens, wanted = np.zeros((1, SLOTS), np.int32), []
+        tokens[0, :length] = prompt[:length]
+        for at in range(int(length), int(length) + NEW):
+            tokens[0, at] = next_token(tokens, at)
+            wanted.append(int(tokens[0, at]))
+        assert text == wanted
+    assert min(len(set(text)) for text in texts(greedy_text())) >= 4
+
+
+@each_case
+def test_greedy_text_is_the_targets(case):
+    got = decode(case, 0.0)
+    np.testing.assert_array_equal(got.tokens, greedy_text().tokens)
+    np.testing.assert_array_equal(got.length, PROMPT.length + NEW)
+
+
+@each_case
+def test_a_text_is_its_prompt_then_its_tokens_then_nothing(case):
+    got = decode(case, 1.0)
+    slot = np.arange(SLOTS)
+    padded = np.pad(np.asarray(PROMPT.tokens), ((0, 0), (0, SLOTS - WIDTH)))
+    written = slot < np.asarray(got.length)[:, None]
+    prompt = slot < np.asarray(PROMPT.length)[:, None]
+    np.testing.assert_array_equal(np.where(prompt, got.tokens, 0), padded * prompt)
+    assert not np.asarray(got.tokens)[~written].any()
+    assert np.all((got.tokens >= 0) & (got.tokens < VOCAB))
+
+
+@each_case
+def test_a_key_is_a_text(case):
+    again = decoder(case)(
+        case.params(tiny.transformers()), PROMPT, make_request(1.0, seed=0)
+    )
+    assert_same(again, decode(case, 1.0, seed=0))
+    other = texts(decode(case, 1.0, seed=1))
+    assert all(a != b for a, b in zip(texts(again), other, strict=True))
+
+
+def test_some_drafts_are_accepted_and_some_are_not():
+    """Without both, most of this file would test nothing."""
+    for name in ("autoregressive", "adaptive", "early_exit", "copying"):
+        counts = decode(BY_NAME[name], 1.0).counts
+        assert 0 < counts.accepted.sum() < counts.tested.sum(), name
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_target_as_its_own_drafter_is_never_wrong(temperature):
+    counts = decode(BY_NAME["itself"], temperature).counts
+    calls = -(-NEW // (GAMMA + 1))
+    np.testing.assert_array_equal(counts.calls, np.full(BATCH, calls))
+    np.testing.assert_array_equal(counts.drafted, np.full(BATCH, calls * GAMMA))
+    np.testing.assert_array_equal(counts.accepted, counts.tested)
+    np.testing.assert_array_equal(counts.accepted, np.full(BATCH, NEW - calls))
+
+
+def test_gamma_zero_is_autoregression():
+    world, request = tiny.transformers(), make_request(1.0)
+    none = autoregressive.build(world.draft, 0)
+    params = Params(world.target_weights, world.draft_weights)
+    got = generate.build(Parts(world.target, none), SLOTS)(params, PROMPT, request)
+    assert_same(got, baseline()(Params(world.target_weights), PROMPT, request))
+    np.testing.assert_array_equal(got.counts.calls, np.full(BATCH, NEW))
+    assert not np.any(got.counts.drafted)
+
+
+# Where it ends.
+
+
+def cut_at(text: list[int], eos: int) -> list[int]:
+    return text[: text.index(eos) + 1] if eos in text else text
+
+
+@each_case
+@pytest.mark.parametrize("at", range(GAMMA + 1))
+def test_an_end_of_text_only_cuts(case, at):
+    """Wherever in a step it falls; the token is the one that the row drew there."""
+    whole = texts(decode(case, 1.0))
+    eos = jnp.array([text[4 + at + row] for row, text in enumerate(whole)])
+    request = make_request(1.0)._replace(eos=eos)
+    got = decoder(case)(case.params(tiny.transformers()), PROMPT, request)
+    wanted = [cut_at(text, int(end)) for text, end in zip(whole, eos, strict=True)]
+    assert texts(got) == wanted
+    assert all(len(text) < NEW for text in wanted)
+    check_counts(got)
+
+
+def test_an_end_of_text_in_a_draft_and_as_the_extra_token():
+    """The target as its own drafter keeps G + 1 tokens a step, so we know which is which."""
+    case = BY_NAME["itself"]
+    whole = texts(decode(case, 1.0))
+    first = [[text.index(token) for token in text] for text in whole]
+    new = [[i for i, j in enumerate(found) if i == j] for found in first]
+    extra = [[i for i in row if i % (GAMMA + 1) == GAMMA] for row in new]
+    inside = [[i for i in row if i % (GAMMA + 1) < GAMMA] for row in new]
+    for kind, counted in ((extra, 0), (inside, 1)):
+        ends = [row[-1] for row in kind]
+        eos = jnp.array([text[end] for text, end in zip(whole, ends, strict=True)])
+        request = make_request(1.0)._replace(eos=eos)
+        got = decoder(case)(case.params(tiny.transformers()), PROMPT, request)
+        assert [len(text) - 1 for text in texts(got)] == ends
+        calls = np.array(ends) // (GAMMA + 1) + 1
+        np.testing.assert_array_equal(got.counts.calls, calls)
+        np.testing.assert_array_equal(got.counts.accepted, ends - calls + 1 + counted)
+
+
+def test_an_end_of_text_in_the_prompt_does_not_end_the_row():
+    request = make_request(0.0)
+    last = jnp.take_along_axis(PROMPT.tokens, PROMPT.length[:, None] - 1, axis=1)[:, 0]
+    got = decoder(CASES[0])(
+        CASES[0].params(tiny.transformers()), PROMPT, request._replace(eos=last)
+    )
+    wanted = [cut_at(t, int(e)) for t, e in zip(texts(greedy_text()), last, strict=True)]
+    assert texts(got) == wanted and min(map(len, wanted)) > 0
+
+
+@each_case
+def test_a_limit_only_cuts_and_finished_rows_stand_still(case):
+    whole, new = texts(decode(case, 1.0)), np.array([0, 1, 7, NEW])
+    for shift in range(BATCH):
+        lengths = np.roll(new, shift)
+        request = make_request(1.0)._replace(limit=PROMPT.length + lengths)
+        got = decoder(case)(case.params(tiny.transformers()), PROMPT, request)
+        assert texts(got) == [t[:n] for t, n in zip(whole, lengths, strict=True)]
+        check_counts(got)
+
+
+def check_counts(output: Output) -> None:
+    emitted = np.asarray(output.length - PROMPT.length)
+    calls, drafted, tested, accepted = map(np.asarray, output.counts)
+    assert np.all(calls <= emitted) and np.all(emitted <= calls * (GAMMA + 1))
+    assert np.all(accepted <= tested) and np.all(tested <= drafted)
+    assert np.all(drafted <= calls * GAMMA)
+    # A call adds one token of its own, unless the row ends with an accepted one.
+    assert np.all((emitted - accepted == calls) | (emitted - accepted == calls - 1))
+
+
+@each_case
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_counts_agree_with_the_text(case, temperature):
+    check_counts(decode(case, temperature))
+
+
+# Rows do not know of each other.
+
+
+@each_case
+def test_a_rows_text_does_not_depend_on_its_slot(case):
+    order, request = jnp.array([2, 0, 3, 1]), make_request(1.0)
+    moved = jax.tree.map(lambda leaf: leaf[order], (PROMPT, request))
+    got = decoder(case)(case.params(tiny.transformers()), *moved)
+    assert_same(got, jax.tree.map(lambda leaf: leaf[order], decode(case, 1.0)))
+
+
+@pytest.mark.parametrize("name", ["adaptive", "copying"])
+def test_a_row_alone_says_what_it_says_in_a_batch(name):
+    case, request = BY_NAME[name], make_request(1.0)
+    for row in range(BATCH):
+        alone = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], (PROMPT, request))
+        got = decoder(case)(case.params(tiny.transformers()), *alone)
+        rows = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], decode(case, 1.0))
+        assert_same(got, rows)
+
+
+# What is stale is never read, what is live is.
+
+
+@functools.cache
+def stepper(case: Case):
+    """The jitted step, the state after the prefill, and how often the step was traced."""
+    traces, parts = [], case.parts(tiny.transformers(), GAMMA)
+    step, params = build_step(*parts), case.params(tiny.transformers())
+
+    @jax.jit
+    def spec_step(params, request, state):
+        traces.append(1)
+        return step(params, request, state)
+
+    begin = jax.jit(lambda params: generate.prefill(parts, params, PROMPT, SLOTS))
+    return functools.partial(spec_step, params), begin(params), traces
+
+
+def run(case: Case, between) -> tuple[Output, list[np.ndarray]]:
+    """Decodes with `between(state)` before every step; returns texts and all drafts."""
+    step, state, _ = stepper(case)
+    request, drafts = make_request(1.0), []
+    while not np.all(finished(request, state)):
+        state, info = step(request, between(state))
+        drafts.append(np.asarray(info.tokens))
+    return Output(state.tokens, state.length, ()), drafts
+
+
+@jax.jit
+def overwrite(cache, first, last):
+    """Puts huge numbers into cache slots `first .. last - 1` [B] of every row."""
+    slot = jnp.arange(SLOTS)[None, None, :, None]
+    first, last = (x[:, None, None, None] for x in (first, last))
+    return jax.tree.map(
+        lambda leaf: jnp.where((slot >= first) & (slot < last), HUGE, leaf), cache
+    )
+
+
+def poison(state: State) -> State:
+    """Ruins all that is stale: the target has not been fed the last token, and drafters
+    are fed the last two anew."""
+    end, last_two = jnp.full(BATCH, SLOTS), jnp.maximum(state.length - 2, 0)
+    stale = jnp.arange(SLOTS)[None] >= state.length[:, None]
+    return state._replace(
+        tokens=jnp.where(stale, VOCAB - 1, state.tokens),
+        target_cache=overwrite(state.target_cache, state.length - 1, end),
+        draft_cache=overwrite(state.draft_cache, last_two, end),
+    )
+
+
+@each_case
+def test_what_is_stale_is_never_read_and_nothing_is_compiled_twice(case):
+    clean, drafts = run(case, lambda state: state)
+    assert texts(clean) == texts(decode(case, 1.0))
+    ruined, ruined_drafts = run(case, poison)
+    assert texts(ruined) == texts(clean)
+    if case.policy is None:  # else slots beyond a row's budget hold what nobody reads
+        np.testing.assert_array_equal(ruined_drafts, drafts)
+    assert len(stepper(case)[2]) == 1
+
+
+def test_the_check_notices_a_target_slot_that_is_read():
+    def ruin(state):
+        cache = overwrite(state.target_cache, state.length - 2, state.length - 1)
+        return state._replace(target_cache=cache)
+
+    assert texts(run(CASES[0], ruin)[0]) != texts(decode(CASES[0], 1.0))
+
+
+def test_the_check_notices_a_draft_slot_that_is_read():
+    def ruin(state):
+        cache = overwrite(state.draft_cache, state.length - 3, state.length - 2)
+        return state._replace(draft_cache=cache)
+
+    first, ruined = run(CASES[0], lambda state: state)[1][0], run(CASES[0], ruin)[1][0]
+    assert not np.array_equal(first, ruined)
+
+
+# One program.
+
+
+def test_one_trace_a_shape():
+    world, case, calls = tiny.tables(), BY_NAME["autoregressive"], []
+
+    def apply(params, tokens, start, cache):
+        calls.append(tokens.shape)
+        return world.target.apply(params, tokens, start, cache)
+
+    parts = case.parts(world._replace(target=world.target._replace(apply=apply)), GAMMA)
+    run, params = generate.build(parts, SLOTS), case.params(world)
+    prompt = generate.make_prompt([[1, 2, 3], [0]])
+    run(params, prompt, make_request(1.0, 0, prompt))
+    traced = len(calls)
+    assert set(calls) == {(2, 3), (2, GAMMA + 1)}
+    other = generate.make_prompt([[2, 2], [3, 1, 1]])
+    run(params, other, make_request(0.0, 1, other))
+    assert len(calls) == traced
+    wider = generate.make_prompt([[2, 2, 1, 0], [3]])
+    run(params, wider, make_request(0.0, 1, wider))
+    assert len(calls) > traced  # the count does count
+
+
+def test_the_loop_asks_nothing_of_the_host():
+    world, case = tiny.tables(), BY_NAME["adaptive"]
+    loop = jax.jit(generate.build_loop(case.parts(world, GAMMA), SLOTS))
+    prompt = generate.make_prompt([[1, 2, 3], [0]])
+    given = case.params(world), prompt, make_request(1.0, 0, prompt)
+    program = loop.lower(*given).compile()
+    with jax.transfer_guard("disallow"):
+        jax.block_until_ready(program(*given))
+        with pytest.raises(Exception, match=r"[Dd]isallowed host-to-device"):
+            jnp.add(given[1].length, np.ones(2, np.int32))
+    text = program.as_text()
+    assert "while" in text
+    assert not any(word in text for word in ("callback", "infeed", "outfeed"))
+
+
+@pytest.mark.parametrize("name", ["adaptive"])
+def test_a_stream_says_the_same(name):
+    case, emitted = BY_NAME[name], np.zeros(BATCH, int)
+    steps = generate.stream(
+        case.parts(tiny.transformers(), GAMMA),
+        SLOTS,
+        case.params(tiny.transformers()),
+        PROMPT,
+        make_request(1.0),
+    )
+    for state, info in steps:
+        emitted += np.asarray(info.emitted)
+        tokens, length = np.array(state.tokens), np.array(state.length)
+        np.testing.assert_array_equal(length, PROMPT.length + emitted)
+    assert texts(Output(tokens, length, ())) == texts(decode(case, 1.0))

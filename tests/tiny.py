@@ -1,0 +1,78 @@
+"""Small worlds to decode in: a target, a drafter, and the target's early exit.
+
+`transformers` are real `gpt` models with caches, a few thousand parameters each.
+`tables` are first-order Markov chains, whose exact laws fit on a page.
+Axes: B rows, T tokens, V vocabulary.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from specjax.models import gpt
+from specjax.types import Model
+
+
+class World(NamedTuple):
+    """Three models, the weights of each, and the early exit's part of a target cache."""
+
+    target: Model
+    draft: Model
+    shallow: Model
+    cut: Callable
+    target_weights: Any
+    draft_weights: Any
+    shallow_weights: Any
+
+
+TARGET = gpt.Config(vocab=29, dim=16, mlp_dim=32, num_layers=2, num_heads=2)
+SHALLOW = TARGET._replace(num_layers=1)
+
+
+def weights(config: gpt.Config, seed: int, scale: float = 12.0):
+    """Fresh weights, grown until the laws are far from uniform and layers matter."""
+    params = nn.meta.unbox(gpt.init_params(jax.random.key(seed), config))
+    return jax.tree.map(lambda leaf: scale * leaf, params)
+
+
+def mixed(one, other, share: float):
+    """The first of two weight trees with a share of the second added."""
+    return jax.tree.map(lambda a, b: a + share * b, one, other)
+
+
+@functools.cache
+def transformers() -> World:
+    """The drafter is the target with noise on its weights: right two times in three."""
+    target = weights(TARGET, 2)
+    draft = mixed(target, weights(TARGET, 52), 0.3)
+    model, shallow = gpt.build(TARGET), gpt.build(SHALLOW)
+    return World(model, model, shallow, lambda cache: cache[:1], target, draft, target)
+
+
+def markov(vocab: int) -> Model:
+    """Weights are logits [V, V] of the next token given the last; the cache is empty."""
+
+    def init(params, prompt, slots):
+        del params, prompt, slots
+        return ()
+
+    def apply(params, tokens, start, cache):
+        del start
+        return params[tokens], cache
+
+    def readout(params, features):
+        del params
+        return features
+
+    return Model(init, apply, readout, vocab, jax.ShapeDtypeStruct((vocab, vocab), float))
+
+
+@functools.cache
+def tables(vocab: int = 4) -> World:
+    model = markov(vocab)
+    p, q, r = (1.5 * jax.random.normal(jax.random.key(s), (vocab, vocab)) for s in (0, 1, 2))
+    return World(model, model, model, lambda cache: cache, p, q, jnp.asarray(r))
