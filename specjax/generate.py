@@ -120,7 +120,7 @@ def stream(
 def prefill(parts: Parts, params: Params, prompt: Prompt, slots: int) -> State:
     """The state before the first step: every prompt token is in the caches.
 
-    Rows are right-padded; what a pad wrote is stale, and written over before it is read.
+    Rows are right-padded; what a pad wrote is stale: written over before it is read.
     """
     batch, length = prompt.tokens.shape
     cache = parts.target.init(params.target, prompt, slots)
@@ -131,7 +131,8 @@ def prefill(parts: Parts, params: Params, prompt: Prompt, slots: int) -> State:
     budget, policy = jnp.full(batch, parts.drafter.gamma), None
     if parts.policy is not None:
         budget, policy = parts.policy.init(batch, parts.drafter.gamma)
-    return State(tokens, prompt.length, cache, draft_cache, budget, None, policy)
+    caches = cache, draft_cache
+    return State(tokens, prompt.length, *caches, budget, prompt.inputs, policy)
 
 
 def count(counts: Counts, info: Info) -> Counts:
@@ -208,7 +209,7 @@ def check_shapes(side: str, weights, shapes) -> None:
             wrong.append(f"{name}: {found}, not {wanted.shape}")
     if wrong:
         raise ValueError(
-            f"the {side}'s parameters do not fit its sizes; load those of this model:\n  "
+            f"the {side}'s parameters do not fit; load those of this model:\n  "
             + "\n  ".join(wrong)
         )
 

@@ -12,6 +12,7 @@ from jax import Array
 
 from specjax import keys, probs
 from specjax.types import (
+    Draft,
     Drafter,
     Info,
     Model,
@@ -31,7 +32,7 @@ def build_step(
     verifier: Verifier = token.verifier,
     policy: Policy | None = None,
 ) -> Callable[[Params, Request, State], tuple[State, Info]]:
-    """Returns `spec_step(params, request, state) -> (state, info)`, pure, to be jitted."""
+    """Returns `spec_step(params, request, state) -> (state, info)`, pure."""
 
     def spec_step(params: Params, request: Request, state: State) -> tuple[State, Info]:
         key = keys.iteration(request.key, state.length)
@@ -44,8 +45,7 @@ def build_step(
         verdict = verifier.verify(law, draft, noise)
 
         tokens, length = commit(request, state, verdict)
-        info = measure(request, state, draft.num, verdict, length)
-        info = info._replace(tokens=draft.tokens)
+        info = measure(request, state, draft, verdict, length)
         budget, carry = state.budget, state.policy
         if policy is not None:
             budget, carry = policy.update(budget, carry, info)
@@ -94,11 +94,11 @@ def commit(request: Request, state: State, verdict: Verdict) -> tuple[Array, Arr
 
 
 def measure(
-    request: Request, state: State, num: Array, verdict: Verdict, length: Array
+    request: Request, state: State, draft: Draft, verdict: Verdict, length: Array
 ) -> Info:
     """What the step did; a row that had ended counts for nothing."""
     active, emitted = ~finished(request, state), length - state.length
-    n = verdict.num_accepted
+    n, num = verdict.num_accepted, draft.num
     tested = jnp.minimum(jnp.minimum(n + 1, num), emitted)
     return Info(
         drafted=jnp.where(active, num, 0),
@@ -106,6 +106,6 @@ def measure(
         tested=tested,
         emitted=emitted,
         accept_prob=jnp.where(active[:, None], verdict.accept_prob, 0.0),
-        tokens=jnp.zeros_like(verdict.tokens[:, :-1]),
+        tokens=draft.tokens,
         full=active & (n == num) & (num > 0),
     )

@@ -90,7 +90,10 @@ class Verdict(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """tokens [B, T] right-padded, length [B] at least 1; `inputs`: an encoder's."""
+    """tokens [B, T] right-padded, length [B] at least 1.
+
+    inputs: what an encoder reads, or any text to copy from: tokens [B, S], length [B].
+    """
 
     tokens: Array
     length: Array

@@ -13,4 +13,3 @@ CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
 jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
-

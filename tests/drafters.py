@@ -14,7 +14,7 @@ from tests.tiny import World
 
 
 class Case(NamedTuple):
-    """drafter: (World, gamma) -> Drafter. weights: World -> the drafter's parameters."""
+    """drafter: (World, gamma) -> Drafter. weights: World -> its parameters."""
 
     name: str
     drafter: Callable[[World, int], Drafter]

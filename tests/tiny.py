@@ -18,7 +18,7 @@ from specjax.types import Model
 
 
 class World(NamedTuple):
-    """Three models, the weights of each, and the early exit's part of a target cache."""
+    """Three models, the weights of each, and the early exit's part of the cache."""
 
     target: Model
     draft: Model
@@ -54,7 +54,7 @@ def transformers() -> World:
 
 
 def markov(vocab: int) -> Model:
-    """Weights are logits [V, V] of the next token given the last; the cache is empty."""
+    """Weights are logits [V, V] of the next token given the last; no cache."""
 
     def init(params, prompt, slots):
         del params, prompt, slots
@@ -68,11 +68,15 @@ def markov(vocab: int) -> Model:
         del params
         return features
 
-    return Model(init, apply, readout, vocab, jax.ShapeDtypeStruct((vocab, vocab), float))
+    return Model(
+        init, apply, readout, vocab, jax.ShapeDtypeStruct((vocab, vocab), float)
+    )
 
 
 @functools.cache
 def tables(vocab: int = 4) -> World:
     model = markov(vocab)
-    p, q, r = (1.5 * jax.random.normal(jax.random.key(s), (vocab, vocab)) for s in (0, 1, 2))
+    p, q, r = (
+        1.5 * jax.random.normal(jax.random.key(s), (vocab, vocab)) for s in (0, 1, 2)
+    )
     return World(model, model, model, lambda cache: cache, p, q, jnp.asarray(r))

@@ -1,6 +1,6 @@
 """The target drafts for itself with its own first layers.
 
-Self-speculation as in LayerSkip (Elhoushi et al. 2024), here with no training of its own.
+Self-speculation as in LayerSkip (Elhoushi et al. 2024), with no training of its own.
 It reads the target's cache, so it has none of its own, and no prefill: what it writes
 there while drafting is dropped, and the target's call writes the same slots again.
 Axes: B rows, E features.

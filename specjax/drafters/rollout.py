@@ -29,7 +29,7 @@ def rollout(
     """Draws up to `state.budget` of `gamma` tokens.
 
     begun: the proposal for slot 0. advance: (carry, token [B], slot) -> the Proposal
-    for the slot after it. Stops at the largest budget of the batch; the compiled shape stays G.
+    for the slot after it. Stops at the batch's largest budget; the shape stays G.
     Returns the draft and the last carry.
     """
     batch = state.length.shape[0]

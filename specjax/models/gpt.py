@@ -80,6 +80,12 @@ def abstract_params(config: Config):
     return nn.meta.unbox(boxed)
 
 
+def partition_specs(config: Config):
+    """The logical axes of every parameter, as PartitionSpecs to map onto a mesh."""
+    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
+    return nn.get_partition_spec(boxed)
+
+
 def num_params(config: Config) -> int:
     """How many numbers a model of this size has: 97.22M and 5.67M for the paper's."""
     return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))

@@ -15,7 +15,7 @@ from specjax.types import Draft, Law, Verdict, Verifier
 
 
 class Noise(NamedTuple):
-    """Uniforms in [0, 1): `accept` [B, G] one a slot, `sample` [B, 2] the extra token."""
+    """Uniforms in [0, 1): `accept` [B, G] a slot, `sample` [B, 2] the extra token."""
 
     accept: Array
     sample: Array

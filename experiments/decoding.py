@@ -1,0 +1,165 @@
+"""Texts to measure on: the target alone, and Algorithm 1 with its calls counted.
+
+Axes: N sequences, B rows of a batch, L tokens.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from experiments import tasks
+from experiments.players import Player
+from specjax import generate, zoo
+from specjax.generate import Parts
+from specjax.step import build_step
+from specjax.types import Params, Prompt, Request, State
+
+
+class Protocol(NamedTuple):
+    """What is decoded, and how. Sequence i continues prompt i.
+
+    tokens: how many the target writes at least, in whole batches; at temperature 0 no
+    prompt is continued twice, so that there may be fewer. new_tokens: at most so many
+    in a sequence. gamma: of the speculative run.
+    """
+
+    task: str
+    temperature: float
+    tokens: int = 10_000
+    gamma: int = 5
+    seed: int = 0
+    new_tokens: int = 128
+    batch: int = 32
+
+
+class Text(NamedTuple):
+    """tokens [N, L]: prompt, then output from `start` [N] up to `length` [N]."""
+
+    tokens: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
+
+    def rows(self) -> Iterator[np.ndarray]:
+        """Each output without its prompt."""
+        for tokens, *ends in zip(*self, strict=True):
+            yield tokens[slice(*ends)]
+
+
+class Calls(NamedTuple):
+    """Totals of each sequence, [N], as `specjax.estimate` wants them.
+
+    A call counts if the text had not ended before it; what it accepts counts uncut,
+    though the text ends inside. tokens: the text's own, cut. texts: each output.
+    """
+
+    calls: np.ndarray
+    accepted: np.ndarray
+    tested: np.ndarray
+    tokens: np.ndarray
+    texts: list[np.ndarray]
+
+
+def write(target: Player, protocol: Protocol) -> Text:
+    """Text by the target alone, each sequence up to its end or `new_tokens`."""
+    width = prompt_width(protocol)
+    slots = width + protocol.new_tokens + 1
+    run, parts, total = generate.autoregressive(target.model, slots), [], 0
+    for prompt, request in batches(protocol, most(protocol), stream=0, spare=0):
+        out = jax.device_get(run(Params(target.params), prompt, request))
+        parts.append(Text(out.tokens, np.asarray(prompt.length), out.length))
+        total += int((parts[-1].length - parts[-1].start).sum())
+        if total >= protocol.tokens:
+            break
+    joined = Text(*map(np.concatenate, zip(*parts, strict=True)))
+    return Text(*(leaf[: most(protocol)] for leaf in joined))
+
+
+def speculate(target: Player, draft: Player, count: int, protocol: Protocol) -> Calls:
+    """Continues the first `count` prompts speculatively, with coins of its own."""
+    spare = protocol.gamma + 1  # so that no limit cuts a call that counts
+    slots = prompt_width(protocol) + protocol.new_tokens + 2 * spare
+    parts = Parts(target.model, draft.drafter(protocol.gamma))
+    begin = jax.jit(
+        lambda params, prompt: generate.prefill(parts, params, prompt, slots)
+    )
+    step = jax.jit(build_step(*parts), donate_argnums=2)
+    params, found = Params(target.params, draft.params), []
+    for prompt, request in batches(protocol, count, stream=1, spare=spare):
+        generate.check(parts, slots, params, prompt, request)
+        request = request._replace(eos=np.full_like(request.eos, -1))
+        state = begin(params, prompt)
+        found.append(counted(step, params, request, state, protocol.new_tokens))
+    *totals, texts = zip(*found, strict=True)
+    texts = [text for batch in texts for text in batch]
+    return Calls(*(np.concatenate(leaf)[:count] for leaf in totals), texts[:count])
+
+
+def counted(step, params: Params, request: Request, state: State, new: int) -> Calls:
+    """Steps until every text has ended; decides before each call whether it counts."""
+    start = np.asarray(request.start)
+    totals = np.zeros((3, start.size), np.int64)
+    tokens, length = np.array(state.tokens), np.array(state.length)
+    while True:
+        ends = ends_of(tokens, start, length, new)
+        running = length < ends
+        if not running.any():
+            break
+        state, info = step(params, request, state)
+        more = np.stack([np.ones_like(start), info.accepted, info.tested])
+        totals += np.where(running, more, 0)
+        tokens, length = np.array(state.tokens), np.array(state.length)
+    texts = [row[slice(*span)] for row, *span in zip(tokens, start, ends, strict=True)]
+    return Calls(*totals, ends - start, texts)
+
+
+def ends_of(tokens: np.ndarray, start, length, new: int) -> np.ndarray:
+    """[B]: where each text ends or would: after its first END, or `new` tokens."""
+    slot = np.arange(tokens.shape[1])
+    inside = (slot >= start[:, None]) & (slot < length[:, None])
+    end = inside & (tokens == zoo.END)
+    first = np.where(end.any(1), end.argmax(1) + 1, tokens.shape[1])
+    return np.minimum(first, start + new)
+
+
+def most(protocol: Protocol) -> int:
+    """How many sequences there can be."""
+    if protocol.temperature == 0:
+        return len(tasks.distinct(protocol.task))
+    return protocol.tokens  # of at least one token each
+
+
+def prompt_width(protocol: Protocol) -> int:
+    """The longest prompt of the task, so that every batch has one shape."""
+    return max(map(len, tasks.distinct(protocol.task)))
+
+
+def batches(
+    protocol: Protocol, count: int, stream: int, spare: int
+) -> Iterator[tuple[Prompt, Request]]:
+    """Batches of one shape that hold the first `count` sequences, and then some.
+
+    stream: which coins; sequence i has its own, whatever the batches are.
+    """
+    width, batch = prompt_width(protocol), protocol.batch
+    key = jax.random.fold_in(jax.random.key(protocol.seed), stream)
+    fold = jax.vmap(jax.random.fold_in, (None, 0))
+    for first in range(0, count, batch):
+        texts = tasks.prompts(protocol.task, first + batch)[first:]
+        yield request_for(
+            texts, width, fold(key, np.arange(first, first + batch)), protocol, spare
+        )
+
+
+def request_for(
+    texts: list[list[int]], width: int, keys: Array, protocol: Protocol, spare: int
+) -> tuple[Prompt, Request]:
+    """The prompts, padded to `width`, and the settings for decoding them."""
+    prompt = generate.make_prompt(texts)
+    padding = ((0, 0), (0, width - prompt.tokens.shape[1]))
+    prompt = prompt._replace(tokens=np.pad(prompt.tokens, padding))
+    sampling = generate.make_sampling(len(texts), protocol.temperature)
+    new = protocol.new_tokens + spare
+    return prompt, generate.make_request(keys, prompt, new, sampling, zoo.END)

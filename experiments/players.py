@@ -1,0 +1,123 @@
+"""Who takes part in an experiment: what a gin file names as target or draft.
+
+p is the target M_p, q the drafter M_q. Axes: B rows, T tokens, V vocabulary.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import probs, zoo
+from specjax.drafters import autoregressive, copying
+from specjax.drafters import ngram as ngrams
+from specjax.drafters import random as random_draft
+from specjax.types import Drafter, Law, Model, Sampling
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# What a draft carries (`specjax.types.Draft.law`).
+SAMPLED, TABLE, CERTAIN = "sampled law", "table law", "certain"
+
+
+class Player(NamedTuple):
+    """One side.
+
+    drafter: gamma -> Drafter, which takes `params`. regime: what its drafts carry.
+    law: (params, tokens [B, T], Sampling) -> Law [B, T] of the token after each, as the
+    drafter would draw it; None where a draft may be no draft. model: what decodes; None
+    for who only drafts. files: what it was read from.
+    """
+
+    name: str
+    params: Any
+    vocab: int | None
+    drafter: Callable[[int], Drafter]
+    regime: str
+    law: Callable[[Any, Array, Sampling], Law] | None = None
+    model: Model | None = None
+    dtype: str = "float32"
+    files: tuple[Path, ...] = ()
+
+
+def gpt(name: str, dtype: str = "float32", made_by: str = "") -> Player:
+    """A bundled model, or a .safetensors file by its path within the repository.
+
+    made_by: the command that makes the file. Raises ValueError for no such model.
+
+    """
+    bundled = name in zoo.MODELS
+    path = zoo.FOLDER / f"{name}.safetensors" if bundled else ROOT / name
+    if not bundled and not path.is_file():
+        known = ", ".join(zoo.MODELS)
+        advice = f"make it with `{made_by}`" if made_by else f"or use one of {known}"
+        raise ValueError(f"no weights at {name}: {advice}")
+    bundle = zoo.load(str(path), dtype)
+
+    def law(params, tokens: Array, sampling: Sampling) -> Law:
+        start = jnp.zeros(tokens.shape[0], jnp.int32)
+        features, _ = bundle.model.apply(params, tokens, start, None)
+        return probs.standardize(bundle.model.readout(params, features), sampling)
+
+    def drafter(gamma: int) -> Drafter:
+        return autoregressive.build(bundle.model, gamma)
+
+    return Player(
+        bundle.name,
+        bundle.params,
+        bundle.config.vocab,
+        drafter,
+        SAMPLED,
+        law,
+        bundle.model,
+        dtype,
+        (path,),
+    )
+
+
+def ngram(order: int) -> Player:
+    """The bundled counts: order 1 is the unigram law, 2 the bigram's (Section 3.6)."""
+    params = zoo.ngrams()
+    vocab, known = params.table.base.size, params.contexts.shape[1] + 1
+    if not 1 <= order <= known:
+        raise ValueError(f"the bundled counts have orders 1 to {known}; got {order}")
+
+    def law(params, tokens: Array, sampling: Sampling) -> Law:
+        row = ngrams.find(params, ngrams.contexts_of(tokens, order))
+        return probs.standardize(probs.table_rows(params.table, row), sampling)
+
+    def drafter(gamma: int) -> Drafter:
+        return ngrams.build(vocab, gamma, order)
+
+    name = {1: "unigram", 2: "bigram"}.get(order, f"{order}-gram")
+    file = (zoo.FOLDER / "bigram.safetensors",)
+    return Player(name, params, vocab, drafter, TABLE, law, files=file)
+
+
+def random(vocab: int = 8192) -> Player:
+    """Uniform tokens, whatever the temperature: the floor (Section 3.6)."""
+
+    def law(params, tokens: Array, sampling: Sampling) -> Law:
+        del params
+        as_it_draws = Sampling(jnp.ones_like(sampling.temperature))
+        return probs.standardize(jnp.zeros((*tokens.shape, vocab)), as_it_draws)
+
+    def drafter(gamma: int) -> Drafter:
+        return random_draft.build(vocab, gamma)
+
+    return Player("random", None, vocab, drafter, TABLE, law)
+
+
+def copied(longest: int = 3) -> Player:
+    """Repeats what followed the same tokens before (Section 3.6).
+
+    It has no law: where nothing matches it drafts nothing, so that beta is not defined
+    at every position, and alpha of Table 3 is not measured for it.
+    """
+
+    def drafter(gamma: int) -> Drafter:
+        return copying.build(gamma, longest)
+
+    return Player("copying", None, None, drafter, CERTAIN)

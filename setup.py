@@ -1,0 +1,59 @@
+"""What is installed: `specjax` with its models and gin files, and `pallas_kernels`.
+
+`experiments`, `notebooks` and `tests` are run from a checkout and are not packaged.
+"""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "specjax/__init__.py").read_text())
+PACKAGES = ("specjax", "specjax.*", "pallas_kernels", "pallas_kernels.*")
+
+PLOTS = ["matplotlib>=3.8"]
+EXPERIMENTS = ["gin-config>=0.5", "optax>=0.2.3", "tqdm>=4.64", *PLOTS]
+TEST = ["pytest>=8", "hypothesis>=6.100", "scipy>=1.12", "ruff>=0.8", "build>=1.2"]
+NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
+
+setup(
+    name="specjax",
+    version=VERSION[1],
+    description="Speculative decoding in JAX and Flax: exact, batched, on the device",
+    long_description=(ROOT / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    url="https://github.com/specjax/specjax",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11",
+    packages=[*find_packages(include=PACKAGES), "specjax.gin_configs"],
+    package_dir={"specjax.gin_configs": "gin_configs"},
+    package_data={
+        "specjax.gin_configs": ["**/*.gin"],
+        "specjax.zoo": ["*.model", "*.safetensors", "*.json"],
+    },
+    install_requires=[
+        "jax>=0.10",
+        "flax>=0.12",
+        "numpy>=2.0",
+        "safetensors>=0.5",
+        "sentencepiece>=0.2",
+    ],
+    extras_require={
+        "cuda": ["jax[cuda13]>=0.10"],
+        "tpu": ["jax[tpu]>=0.10"],
+        # seqio brings tensorflow-text, which brings tensorflow.
+        "data": ["seqio>=0.0.20", "tensorflow-datasets>=4.9.7", "importlib_resources"],
+        "hf": ["huggingface_hub>=0.25", "tokenizers>=0.20"],
+        "plots": PLOTS,
+        "experiments": EXPERIMENTS,
+        "test": [*EXPERIMENTS, *TEST, *NOTEBOOKS],
+    },
+    entry_points={"console_scripts": ["specjax = specjax.__main__:main"]},
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

@@ -1,0 +1,32 @@
+"""The `specjax` command: one word that names a module, then the module's own flags."""
+
+import argparse
+import importlib
+import sys
+
+from specjax import __version__
+
+COMMANDS = {
+    "demo": "decode a prompt with and without speculation, timed and traced",
+    "certify": "check that verifiers leave the target's distribution unchanged",
+}
+
+
+def main() -> int | None:
+    """Reads `sys.argv`; returns the exit code of the command that it names."""
+    parser = argparse.ArgumentParser(
+        prog="specjax",
+        description="Speculative decoding in JAX.",
+        epilog="\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"specjax {__version__}")
+    parser.add_argument("command", choices=COMMANDS, help="its flags: COMMAND --help")
+    command = parser.parse_args(sys.argv[1:2]).command
+    sys.argv = [f"specjax {command}", *sys.argv[2:]]
+    # Imported only now: the other command need not load.
+    return importlib.import_module(f"specjax.{command}").main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

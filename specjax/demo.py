@@ -1,0 +1,253 @@
+"""Decodes a prompt without and with speculation, timed and traced: `specjax demo`.
+
+The flags, their defaults and the two printed blocks are those of Jay Mody's
+`speculative-sampling` script, where K is gamma; exactly the tokens asked for are
+printed. Below them come what was measured and the trace of Figure 1 of Leviathan et
+al. (2023).
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from specjax import generate, theory, zoo
+from specjax.drafters import autoregressive
+from specjax.types import Info, Params, Prompt, Request
+
+PROMPT = 'def read_config(path, default=None):\n    """'
+REPEATS = 3  # timed runs of each kind; their median is printed
+GREEN, RED, BLUE = 32, 31, 34
+# What stands around an accepted, a rejected and an added token where there is no color.
+MARKS = {GREEN: ("", ""), RED: ("[-", "-]"), BLUE: ("{+", "+}")}
+
+
+class Case(NamedTuple):
+    """What is decoded, checked and ready."""
+
+    names: tuple[str, str]
+    parts: generate.Parts
+    slots: int
+    params: Params
+    prompt: Prompt
+    request: Request
+
+
+class Step(NamedTuple):
+    """Token ids of one iteration of Algorithm 1, and how many drafts it decided on."""
+
+    accepted: list[int]
+    rejected: list[int]
+    added: list[int]
+    tested: int
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        """One line, whatever is wrong, and exit code 2."""
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Reads the flags (of `sys.argv` if None), decodes and prints; returns 0."""
+    parser = make_parser()
+    flags = parser.parse_args(argv)
+    try:
+        case = make_case(flags)
+    except (ValueError, OverflowError) as error:
+        parser.error(str(error))
+    print("Compiling (not timed) ...", file=sys.stderr, flush=True)
+    baseline, outputs, seconds = measure(case)
+    steps = iterate(case)
+    first = next(steps)  # compiled before anything is printed
+
+    block("Autoregressive Decode", seconds[0])
+    print(zoo.decode(baseline), end="\n\n")
+    block("Speculative Decode", seconds[1])
+    text, trace = show(case, first, steps)
+    print()
+    summarize(case, flags, trace, seconds)
+    compare(flags.temperature, baseline, outputs, text)
+    color = {"always": True, "never": False}.get(flags.color, colorful())
+    print_trace(trace, color)
+    return 0
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="specjax demo", description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--prompt", default=PROMPT)
+    add("--n_tokens_to_generate", type=int, default=40)
+    model = "a bundled model or the path of a .safetensors file; default %(default)s"
+    add("--draft", "--draft_model_size", default=zoo.MODELS[1], help=model)
+    add("--target", "--target_model_size", default=zoo.MODELS[0], help=model)
+    add("--K", type=int, default=4, help="drafted tokens a step: gamma")
+    add("--temperature", type=float, default=0.0, help="0 is greedy, the default")
+    add("--seed", type=int, default=123)
+    add("--color", choices=("auto", "always", "never"), default="auto")
+    return parser
+
+
+def make_case(flags: argparse.Namespace) -> Case:
+    """Loads and checks everything; raises ValueError before any compute."""
+    if flags.K < 0:
+        raise ValueError(f"--K must be at least 0; got {flags.K}")
+    if flags.n_tokens_to_generate < 1:
+        raise ValueError(
+            f"--n_tokens_to_generate must be at least 1; got"
+            f" {flags.n_tokens_to_generate}"
+        )
+    if not flags.temperature >= 0:
+        raise ValueError(f"--temperature must be at least 0; got {flags.temperature}")
+    target, draft = zoo.load(flags.target), zoo.load(flags.draft)
+    parts = generate.Parts(target.model, autoregressive.build(draft.model, flags.K))
+    prompt = generate.make_prompt([zoo.encode(flags.prompt)])
+    # No end of text: exactly so many tokens, as the script prints.
+    request = generate.make_request(
+        jax.random.key(flags.seed),
+        prompt,
+        flags.n_tokens_to_generate,
+        generate.make_sampling(1, flags.temperature),
+    )
+    slots = int(request.limit[0]) + flags.K + 1
+    params = Params(target.params, draft.params)
+    generate.check(parts, slots, params, prompt, request)
+    return Case((target.name, draft.name), parts, slots, params, prompt, request)
+
+
+def measure(case: Case) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
+    """Both kinds of decoding, in turns after a first run of each that compiles.
+
+    Returns the baseline's tokens, the speculative ones, and the median seconds of each.
+    """
+    alone = generate.Parts(case.parts.target)
+    runs = [build_run(case, parts) for parts in (alone, case.parts)]
+    tokens = [run() for run in runs]
+    seconds = [[], []]
+    for _ in range(REPEATS):
+        for taken, run in zip(seconds, runs, strict=True):
+            begun = time.perf_counter()
+            run()
+            taken.append(time.perf_counter() - begun)
+    return *tokens, tuple(map(statistics.median, seconds))
+
+
+def build_run(case: Case, parts: generate.Parts) -> Callable[[], np.ndarray]:
+    loop = jax.jit(generate.build_loop(parts, case.slots))
+
+    def run() -> np.ndarray:
+        output = loop(case.params, case.prompt, case.request)
+        return np.asarray(output.tokens)[0, : int(output.length[0])]
+
+    return run
+
+
+def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
+    """Decodes again, a step at a time: the text so far, and what the step did."""
+    inputs = case.params, case.prompt, case.request
+    for state, info in generate.stream(case.parts, case.slots, *inputs):
+        text = np.array(state.tokens)[0, : int(state.length[0])]
+        yield text, jax.tree.map(lambda leaf: np.asarray(leaf)[0], info)
+
+
+def block(title: str, seconds: float) -> None:
+    print(title, "-" * len(title), f"Time = {seconds:.2f}s", "Text = ", sep="\n", end="")
+
+
+def show(case: Case, first, rest: Iterator) -> tuple[np.ndarray, list[Step]]:
+    """Prints the text as it grows; returns its ids and the trace."""
+    length, printed, trace = int(case.prompt.length[0]), 0, []
+    steps, end = [first], False
+    while not end:
+        ids, info = steps[-1]
+        trace.append(make_step(ids[length:], info))
+        length = len(ids)
+        following = next(rest, None)
+        end = following is None
+        # A character of several tokens is held back until the last of them is there.
+        text = zoo.decode(ids)
+        text = text if end else text.rstrip("\ufffd")
+        print(text[printed:], end="", flush=True)
+        printed = max(printed, len(text))
+        steps.append(following)
+    print()
+    return ids, trace
+
+
+def make_step(new: np.ndarray, info: Info) -> Step:
+    n, tested = int(info.accepted), int(info.tested)
+    rejected = info.tokens[n:tested]
+    return Step(list(new[:n]), list(rejected), list(new[n:]), tested)
+
+
+def summarize(
+    case: Case, flags: argparse.Namespace, trace: list[Step], seconds
+) -> None:
+    """What was measured on this text; one text, so no standard errors."""
+    accepted, tested = (
+        sum(len(s.accepted) for s in trace),
+        sum(s.tested for s in trace),
+    )
+    calls, emitted = len(trace), flags.n_tokens_to_generate
+    alpha = f"{accepted / tested:.3f}" if tested else "-"
+    tokens_per_call = emitted / calls
+    print("Summary\n-------")
+    print(f"target, draft = {', '.join(case.names)} on {jax.default_backend()}")
+    print(f"alpha = {alpha} ({accepted} accepted of {tested} drafted tokens tested)")
+    print(f"tokens per target call = {tokens_per_call:.2f} ({emitted} in {calls} calls)")
+    print(f"Chen's r = {theory.chen_r(tokens_per_call, flags.K):.3f} (K = {flags.K})")
+    before, after = seconds
+    print(
+        f"speedup = {before / after:.2f} ({1e3 * before:.1f} ms over"
+        f" {1e3 * after:.1f} ms, medians of {REPEATS} runs after one that compiles)"
+    )
+
+
+def compare(
+    temperature: float, baseline: np.ndarray, timed: np.ndarray, streamed: np.ndarray
+) -> None:
+    """Greedy texts must agree, up to rounding between calls of different shape."""
+    if temperature > 0:
+        print("texts: two samples of one distribution; equal only by chance")
+        return
+    differ = (baseline != streamed) | (baseline != timed)
+    if differ.any():
+        print(f"texts: differ from token {differ.argmax()} on (counting the prompt's)")
+    else:
+        print("texts: identical")
+
+
+def colorful() -> bool:
+    """Whether a person sees colors here and has not asked for none."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def print_trace(trace: list[Step], color: bool) -> None:
+    """Figure 1: a line a step."""
+    print("\nTrace: ", end="")
+    kinds = {"accepted": GREEN, "rejected": RED, "added by the target": BLUE}
+    print(", ".join(paint(name, kind, color) for name, kind in kinds.items()))
+    for step in trace:
+        runs = zip((GREEN, RED, BLUE), step[:3], strict=True)
+        print("".join(paint(piece(i), kind, color) for kind, ids in runs for i in ids))
+
+
+def paint(text: str, kind: int, color: bool) -> str:
+    before, after = (f"\x1b[{kind}m", "\x1b[0m") if color else MARKS[kind]
+    return before + text + after
+
+
+def piece(token: int) -> str:
+    """A token's own text on one line."""
+    text = zoo.tokenizer().id_to_piece(int(token))
+    return text.replace("\u2581", " ").replace("\n", "\\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

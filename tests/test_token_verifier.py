@@ -1,0 +1,364 @@
+"""Algorithm 1 keeps the target's law, and these tests can tell when it does not.
+
+The statistics run the real jitted step on Markov chains, whose laws are known exactly:
+the first three tokens of many rows against their joint law. Each has a broken twin.
+Axes: N rows, B rows of a small call, G = gamma, V vocabulary.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specjax import generate, probs
+from specjax.step import build_step, finished
+from specjax.types import Draft, Law, Sampling, Verifier
+from specjax.verifiers import token
+from tests import tiny
+from tests.drafters import BY_NAME, CASES, Case
+
+NEVER = 1e-6  # p-value of a test that must fail; the seeds are fixed
+ROWS, TOKENS, GAMMA = 20_000, 3, 2
+PROMPT = [0, 1, 2, 0, 1, 0]  # so that copying finds something
+NEARLY_ONE = 1 - 2**-24
+
+
+# Broken verifiers, each a mistake that somebody has made.
+
+
+def draws_the_mended_token_from_p(target, draft, noise):
+    verdict = token.verify(target, draft, noise)
+    n = verdict.num_accepted
+    extra = probs.sample(probs.take(target, n), noise.sample)
+    return replace_extra(verdict, extra)
+
+
+def draws_the_extra_token_one_row_early(target, draft, noise):
+    verdict = token.verify(target, draft, noise)
+    before = jnp.maximum(verdict.num_accepted - 1, 0)
+    return replace_extra(
+        verdict, probs.sample(probs.take(target, before), noise.sample)
+    )
+
+
+def accepts_everything(target, draft, noise):
+    return token.verify(target, draft, noise._replace(accept=0.0 * noise.accept))
+
+
+def shares_one_uniform(target, draft, noise):
+    shared = jnp.broadcast_to(noise.accept[:, :1], noise.accept.shape)
+    return token.verify(target, draft, noise._replace(accept=shared))
+
+
+def reuses_the_accepting_uniform(target, draft, noise):
+    at = jnp.minimum(token.verify(target, draft, noise).num_accepted, GAMMA - 1)
+    used = jnp.take_along_axis(noise.accept, at[:, None], axis=1)
+    return token.verify(target, draft, noise._replace(sample=used.repeat(2, axis=1)))
+
+
+def forgets_the_temperature_of_the_draft(target, draft, noise):
+    hot = Sampling(jnp.full(draft.num.shape, 2.0))
+    law = probs.standardize(draft.law.logits, hot)
+    return token.verify(target, draft._replace(law=law), noise)
+
+
+def replace_extra(verdict, extra):
+    here = jnp.arange(verdict.tokens.shape[1])[None] == verdict.num_accepted[:, None]
+    return verdict._replace(tokens=jnp.where(here, extra[:, None], verdict.tokens))
+
+
+MUTANTS = (
+    draws_the_mended_token_from_p,
+    draws_the_extra_token_one_row_early,
+    accepts_everything,
+    shares_one_uniform,
+    reuses_the_accepting_uniform,
+    forgets_the_temperature_of_the_draft,
+)
+
+# The joint law of the first tokens. top_k is always there, so that one compilation
+# serves both settings; at V it limits nothing.
+
+SAMPLINGS = {"T=1": (1.0, 4), "T=0.7, k=3": (0.7, 3)}
+
+
+@functools.cache
+def stepper(case: Case, verify=token.verify):
+    parts = case.parts(tiny.tables(), GAMMA, Verifier(token.noise, verify))
+    return parts, jax.jit(build_step(*parts))
+
+
+def first_tokens(case: Case, sampling, verify=token.verify, seed: int = 0):
+    """Counts [V, V, V] of the first three tokens of N rows."""
+    parts, step = stepper(case, verify)
+    prompt = generate.make_prompt([PROMPT] * ROWS)
+    temperature, top_k = sampling
+    settings = generate.make_sampling(ROWS, temperature, top_k=top_k)
+    request = generate.make_request(jax.random.key(seed), prompt, TOKENS, settings)
+    params, slots = case.params(tiny.tables()), len(PROMPT) + TOKENS + GAMMA + 1
+    state = generate.prefill(parts, params, prompt, slots)
+    while not np.all(finished(request, state)):
+        state, _ = step(params, request, state)
+    vocab = parts.target.vocab
+    text = np.asarray(state.tokens)[:, len(PROMPT) : len(PROMPT) + TOKENS]
+    joined = np.ravel_multi_index(text.T, (vocab,) * TOKENS)
+    return np.bincount(joined, minlength=vocab**TOKENS)
+
+
+def exact_law(sampling) -> np.ndarray:
+    """[V^3] from the table itself, in float64, without `probs`."""
+    temperature, top_k = sampling
+    z = np.float64(tiny.tables().target_weights) / temperature
+    z[z < np.sort(z, axis=1)[:, -top_k][:, None]] = -np.inf
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    return (p[PROMPT[-1]][:, None, None] * p[:, :, None] * p[None]).ravel()
+
+
+def p_value(counts: np.ndarray, law: np.ndarray) -> float:
+    """Chi-square against a known law; cells expected below 5 are merged."""
+    if counts[law == 0].any():
+        return 0.0
+    expected = law * counts.sum()
+    small = (expected < 5) & (law > 0)
+    observed = np.append(counts[expected >= 5], counts[small].sum())
+    expected = np.append(expected[expected >= 5], expected[small].sum())
+    kept = expected > 0
+    return scipy.stats.chisquare(observed[kept], expected[kept]).pvalue
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_first_tokens_follow_the_target(case, sampling):
+    assert p_value(first_tokens(case, sampling), exact_law(sampling)) > 1e-3
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_check_notices_a_broken_verifier_with_any_drafter(case):
+    """A drafter that is never rejected hides a wrong residual, but not a wrong row."""
+    never_rejected = case.name == "itself"
+    broken = MUTANTS[1] if never_rejected else MUTANTS[0]
+    sampling = SAMPLINGS["T=1"]
+    assert p_value(first_tokens(case, sampling, broken), exact_law(sampling)) < NEVER
+
+
+@pytest.mark.parametrize("broken", MUTANTS[1:], ids=lambda mutant: mutant.__name__)
+def test_the_check_notices_what_others_got_wrong(broken):
+    case, sampling = BY_NAME["autoregressive"], SAMPLINGS["T=1"]
+    assert p_value(first_tokens(case, sampling, broken), exact_law(sampling)) < NEVER
+
+
+def test_a_sampled_draft_may_hide_its_law():
+    """Exact for any token that was drawn before the uniforms; fewer are accepted."""
+
+    def hidden(target, draft, noise):
+        return token.verify(target, draft._replace(law=None), noise)
+
+    case, sampling = BY_NAME["autoregressive"], SAMPLINGS["T=1"]
+    assert p_value(first_tokens(case, sampling, hidden), exact_law(sampling)) > 1e-3
+
+
+def test_greedy_and_random_rows_in_one_batch():
+    """Even rows are greedy and follow the argmax; odd rows are what they are alone."""
+    case, batch, new = BY_NAME["autoregressive"], 16, 12
+    run = generate.build(case.parts(tiny.tables(), GAMMA), 32)
+    prompt = generate.make_prompt([[row % 4] for row in range(batch)])
+    params, greedy = case.params(tiny.tables()), jnp.arange(batch) % 2 == 0
+
+    def text(temperature):
+        sampling = Sampling(jnp.asarray(temperature, jnp.float32))
+        request = generate.make_request(jax.random.key(5), prompt, new, sampling)
+        return np.asarray(run(params, prompt, request).tokens)[:, : new + 1]
+
+    mixed = text(jnp.where(greedy, 0.0, 1.0))
+    best = np.argmax(tiny.tables().target_weights, axis=1)
+    np.testing.assert_array_equal(mixed[::2, 1:], best[mixed[::2, :-1]])
+    np.testing.assert_array_equal(mixed[1::2], text(jnp.ones(batch))[1::2])
+    assert not np.array_equal(mixed[1::2, 1:], best[mixed[1::2, :-1]])
+
+
+# One call of the verifier, by hand.
+
+
+B, G, V = 16, 3, 7
+
+
+def one_hot(ids) -> np.ndarray:
+    return np.eye(V, dtype=np.float32)[np.asarray(ids)]
+
+
+@jax.jit
+def law_of(p) -> Law:
+    """The law with probabilities p [B, T, V], zeros included."""
+    return probs.standardize(jnp.log(p), Sampling(jnp.ones(B)))
+
+
+verify = jax.jit(functools.partial(token.verify, keep_residual=True))
+
+
+def decide(p, q, drafted, u, num=None, sample=None):
+    """The verdict on p [b, t, v], q of one token less (None is certainty), drafted and u
+    [b, g]; filled up to one shape, so that all tests share a compilation."""
+    b, g = np.shape(drafted)
+    tokens, accept = np.zeros((B, G), np.int32), np.zeros((B, G), np.float32)
+    tokens[:b, :g], accept[:b, :g] = drafted, u
+    live = np.zeros(B, np.int32)
+    live[:b] = g if num is None else num
+    law = None if q is None else law_of(fill(q, G))
+    pair = np.full((B, 2), 0.5) if sample is None else sample
+    noise = token.Noise(jnp.asarray(accept), jnp.asarray(pair, jnp.float32))
+    draft = Draft(jnp.asarray(tokens), jnp.asarray(live), law)
+    verdict = jax.tree.map(np.asarray, verify(law_of(fill(p, G + 1)), draft, noise))
+    return jax.tree.map(lambda leaf: leaf[:b], verdict)
+
+
+def fill(p, width: int) -> np.ndarray:
+    p = np.asarray(p, np.float32)
+    filled = one_hot(np.zeros((B, width), int))
+    filled[: p.shape[0], : p.shape[1]] = np.pad(
+        p, ((0, 0), (0, 0), (0, V - p.shape[2]))
+    )
+    return filled
+
+
+def random_laws(seed: int, shape, zeros: float = 0.0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    p = rng.gamma(0.5, size=shape) * (rng.random(shape) >= zeros)
+    empty = p.sum(-1, keepdims=True) == 0
+    p = np.where(empty, one_hot(rng.integers(V, size=shape[:-1])), p)
+    return p / p.sum(-1, keepdims=True)
+
+
+def test_greedy_goldens():
+    """vLLM's cases, in our filling: 0 where nothing is, and n says how much is."""
+    p = one_hot([[1, 2, 3, 4], [1, 5, 3, 4], [2, 0, 1, 1], [3, 1, 1, 1]])
+    drafted = np.array([[1, 2, 3], [1, 2, 3], [2, 1, 1], [5, 5, 5]])
+    for q in (one_hot(drafted), None):
+        for u in (0.0, 0.5, NEARLY_ONE):
+            verdict = decide(p, q, drafted, u, num=[3, 3, 2, 0])
+            wanted = [[1, 2, 3, 4], [1, 5, 0, 0], [2, 0, 0, 0], [3, 0, 0, 0]]
+            assert verdict.tokens.tolist() == wanted
+            assert verdict.num_accepted.tolist() == [3, 1, 1, 0]
+
+
+def test_the_law_of_one_step_by_hand():
+    """beta = sum min(p, q) = .85, and the residual is uniform on the last three."""
+    p, q = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.55, 0.25, 0.15, 0.05])
+    ids = np.arange(4)[:, None]
+    verdict = decide(np.tile(p, (4, 2, 1)), np.tile(q, (4, 1, 1)), ids, 0.99)
+    accept = verdict.accept_prob[:, 0].astype(np.float64)
+    np.testing.assert_allclose(accept, np.minimum(1, p / q), rtol=1e-5)
+    assert verdict.num_accepted.tolist() == [0, 1, 1, 1]
+    residual = verdict.residual[0, :4].astype(np.float64)
+    residual /= residual.sum()
+    np.testing.assert_allclose(residual, [0, 1 / 3, 1 / 3, 1 / 3], atol=1e-6)
+    assert q @ accept == pytest.approx(0.85, rel=1e-5)
+    np.testing.assert_allclose(q * accept + (1 - q @ accept) * residual, p, atol=1e-6)
+    # After a full acceptance the extra token is a draw from p, not from a residual.
+    np.testing.assert_allclose(verdict.residual[1:, :4], np.tile(p, (3, 1)), atol=1e-6)
+
+
+def test_the_ratio_is_compared_strictly():
+    """u q < p: accepted just below the ratio 1/2, rejected just above it."""
+    p, q = [[[0.25, 0.75], [0.5, 0.5]]] * 2, [[[0.5, 0.5]]] * 2
+    verdict = decide(p, q, [[0], [0]], [[0.4999], [0.5001]])
+    assert verdict.num_accepted.tolist() == [1, 0]
+    # At u = 0 a ratio of 0 would pass a test that is not strict.
+    verdict = decide([[[0.0, 1.0], [0.5, 0.5]]], q[:1], [[0]], 0.0)
+    assert verdict.num_accepted.tolist() == [0]
+    assert verdict.tokens[0, 0] == 1
+
+
+def test_equal_laws_accept_everything():
+    p = random_laws(0, (B, G + 1, V))
+    drafted = [
+        [np.random.default_rng(0).choice(V, p=row) for row in r] for r in p[:, :G]
+    ]
+    verdict = decide(p, p[:, :G], drafted, NEARLY_ONE)
+    assert verdict.num_accepted.tolist() == [G] * B
+    np.testing.assert_array_equal(verdict.accept_prob, np.ones((B, G)))
+
+
+def test_disjoint_supports_accept_nothing_and_draw_from_the_target():
+    p = random_laws(1, (B, G + 1, V)) * (np.arange(V) < 4)
+    q = random_laws(2, (B, G, V)) * (np.arange(V) >= 4)
+    p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
+    verdict = decide(p, q, q.argmax(-1), 0.0)
+    assert verdict.num_accepted.tolist() == [0] * B
+    np.testing.assert_array_equal(verdict.accept_prob, np.zeros((B, G)))
+    np.testing.assert_allclose(verdict.residual, p[:, 0], atol=1e-6)
+
+
+def test_no_residual_means_that_the_target_is_drawn_from():
+    """Rounding could reject where p = q; a uniform above 1 stands for it."""
+    p = [[[0.25, 0.0, 0.75], [1.0, 0.0, 0.0]]]
+    verdict = decide(p, [p[0][:1]], [[0]], 1.5)
+    assert verdict.num_accepted.tolist() == [0]
+    np.testing.assert_allclose(verdict.residual[0, :3], [0.25, 0, 0.75], atol=1e-6)
+
+
+def test_a_certain_draft_is_mended_from_the_rest_of_the_target():
+    p = random_laws(3, (B, G + 1, V))
+    drafted = p[:, :G].argmax(-1)
+    verdict = decide(p, None, drafted, NEARLY_ONE)
+    assert verdict.num_accepted.tolist() == [0] * B
+    rest = np.where(one_hot(drafted[:, 0]), 0, p[:, 0])
+    np.testing.assert_allclose(verdict.residual, rest, atol=1e-6)
+    np.testing.assert_allclose(verdict.accept_prob, p[:, :G].max(-1), rtol=1e-5)
+    same = decide(p, one_hot(drafted), drafted, NEARLY_ONE)
+    np.testing.assert_array_equal(same.tokens, verdict.tokens)
+
+
+def oracle(p, q, drafted, num, u):
+    """Algorithm 1 for one row, as the paper has it: n and the rest."""
+    n = 0
+    while n < num and u[n] * q[n, drafted[n]] < p[n, drafted[n]]:
+        n += 1
+    rest = np.maximum(p[n] - q[n], 0) if n < num else p[n]
+    return n, (rest / rest.sum() if rest.sum() > 1e-6 else p[n])
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(
+    seed=st.integers(0, 2**31),
+    zeros=st.sampled_from([0.0, 0.3, 0.8, 1.0]),
+    certain=st.booleans(),
+    same=st.booleans(),
+    extreme=st.booleans(),
+)
+def test_properties(seed, zeros, certain, same, extreme):
+    """Ragged drafts, zeros, one-hot rows and extreme uniforms, against the oracle."""
+    rng = np.random.default_rng(seed)
+    p = random_laws(seed, (B, G + 1, V), zeros)
+    q = p[:, :G] if same else random_laws(seed + 1, (B, G, V), zeros)
+    drafted = np.array([[rng.choice(V, p=row) for row in rows] for rows in q], np.int32)
+    if certain:
+        q = one_hot(drafted)
+    num = rng.integers(0, G + 1, B)
+    u = rng.choice([0.0, NEARLY_ONE], (B, G)) if extreme else rng.random((B, G))
+    u = np.float32(u)
+    sample = np.float32(rng.random((B, 2)) * NEARLY_ONE)
+    verdict = decide(p, None if certain else q, drafted, u, num, sample)
+
+    for row in range(B):
+        n, tokens = verdict.num_accepted[row], verdict.tokens[row]
+        assert 0 <= n <= num[row]
+        np.testing.assert_array_equal(tokens[:n], drafted[row, :n])
+        assert 0 <= tokens[n] < V and not tokens[n + 1 :].any()
+        emitted = tokens[: n + 1]
+        assert np.all(p[row, np.arange(n + 1), emitted] > 0)
+        wanted, rest = oracle(p[row], q[row], drafted[row], num[row], u[row])
+        at = np.arange(G)
+        ratio = p[row, at, drafted[row]] / q[row, at, drafted[row]]
+        if np.all(np.abs(u[row] - ratio) > 1e-5):  # else rounding decides
+            assert n == wanted
+            weights = verdict.residual[row]
+            np.testing.assert_allclose(weights / weights.sum(), rest, atol=1e-4)
+            assert weights[tokens[n]] > 0
+        chance = np.where(at < num[row], np.minimum(ratio, 1), 0)
+        np.testing.assert_allclose(verdict.accept_prob[row], chance, atol=1e-5)
