@@ -59,18 +59,17 @@ def measure(target: Player, draft: Player, protocol: Protocol) -> dict:
     beta, sequence = betas(target, draft, text, protocol.temperature)
     calls = speculate(target, draft, len(text.start), protocol)
     counted = calls.accepted, calls.tested, calls.calls
-    four = estimate.all_four(beta, sequence, *counted, protocol.gamma)
+    four = plain(estimate.all_four(beta, sequence, *counted, protocol.gamma))
     assert np.all(calls.calls <= calls.tokens), "a target call that gave no token"
     found = {
-        "alpha": four["rao_blackwell"].value,
-        "alpha_se": four["rao_blackwell"].se,
-        "estimates": {name: one._asdict() for name, one in four.items()},
+        "alpha": four["rao_blackwell"]["value"],
+        "alpha_se": four["rao_blackwell"]["se"],
+        "estimates": four,
         "tokens": beta.size,
         "sequences": len(text.start),
         "decoded_tokens": int(calls.tokens.sum()),
         "target_calls": int(calls.calls.sum()),
         "tokens_per_call": float(calls.tokens.sum() / calls.calls.sum()),
-        "chen_r": four["chen_r"].value,
         "target": target.name,
         "draft": draft.name,
         "draft_regime": draft.regime,
@@ -80,6 +79,14 @@ def measure(target: Player, draft: Player, protocol: Protocol) -> dict:
     if protocol.temperature == 0:
         found["same_greedy_texts"] = same_texts(text, calls)
     return found
+
+
+def plain(estimates: dict[str, estimate.Estimate]) -> dict[str, dict]:
+    """Without nan, which JSON lacks: the error of a single sequence is None."""
+    return {
+        name: {key: None if x != x else x for key, x in one._asdict().items()}
+        for name, one in estimates.items()
+    }
 
 
 def written(target: Player, protocol: Protocol) -> Text:

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from safetensors.flax import load_file
 
 from specjax import probs, zoo
 from specjax.drafters import autoregressive, copying
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
-from specjax.types import Drafter, Law, Model, Sampling
+from specjax.types import Drafter, Law, Model, Sampling, Table
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -46,43 +47,48 @@ def gpt(name: str, dtype: str = "float32", made_by: str = "") -> Player:
     """A bundled model, or a .safetensors file by its path within the repository.
 
     made_by: the command that makes the file. Raises ValueError for no such model.
-
     """
     bundled = name in zoo.MODELS
-    path = zoo.FOLDER / f"{name}.safetensors" if bundled else ROOT / name
-    if not bundled and not path.is_file():
-        known = ", ".join(zoo.MODELS)
-        advice = f"make it with `{made_by}`" if made_by else f"or use one of {known}"
-        raise ValueError(f"no weights at {name}: {advice}")
+    path = zoo.FOLDER / f"{name}.safetensors" if bundled else there(name, made_by)
     bundle = zoo.load(str(path), dtype)
+    side = of_model(bundle.name, bundle.model, bundle.params)
+    return side._replace(dtype=dtype, files=(path,))
+
+
+def of_model(name: str, model: Model, params) -> Player:
+    """A model that can be either side."""
 
     def law(params, tokens: Array, sampling: Sampling) -> Law:
         start = jnp.zeros(tokens.shape[0], jnp.int32)
-        features, _ = bundle.model.apply(params, tokens, start, None)
-        return probs.standardize(bundle.model.readout(params, features), sampling)
+        features, _ = model.apply(params, tokens, start, None)
+        return probs.standardize(model.readout(params, features), sampling)
 
     def drafter(gamma: int) -> Drafter:
-        return autoregressive.build(bundle.model, gamma)
+        return autoregressive.build(model, gamma)
 
-    return Player(
-        bundle.name,
-        bundle.params,
-        bundle.config.vocab,
-        drafter,
-        SAMPLED,
-        law,
-        bundle.model,
-        dtype,
-        (path,),
-    )
+    return Player(name, params, model.vocab, drafter, SAMPLED, law, model)
 
 
-def ngram(order: int) -> Player:
-    """The bundled counts: order 1 is the unigram law, 2 the bigram's (Section 3.6)."""
-    params = zoo.ngrams()
+def there(name: str, made_by: str) -> Path:
+    """A file by its path within the repository. Raises ValueError if there is none."""
+    if not (ROOT / name).is_file():
+        advice = f"make them with `{made_by}`" if made_by else "check the path"
+        bundled = ", ".join(zoo.MODELS)
+        raise ValueError(f"no weights at {name}: {advice}; bundled are {bundled}")
+    return ROOT / name
+
+
+def ngram(order: int, name: str = "", made_by: str = "") -> Player:
+    """Counts: order 1 is the unigram law, 2 the bigram's (Section 3.6).
+
+    name: a file of `zoo.save_ngrams`, by its path within the repository, instead of the
+    bundled one. Raises ValueError for no such file, or an order that it does not have.
+    """
+    path = there(name, made_by) if name else zoo.FOLDER / "bigram.safetensors"
+    params = read_counts(path)
     vocab, known = params.table.base.size, params.contexts.shape[1] + 1
     if not 1 <= order <= known:
-        raise ValueError(f"the bundled counts have orders 1 to {known}; got {order}")
+        raise ValueError(f"these counts have orders 1 to {known}; got {order}")
 
     def law(params, tokens: Array, sampling: Sampling) -> Law:
         row = ngrams.find(params, ngrams.contexts_of(tokens, order))
@@ -91,23 +97,33 @@ def ngram(order: int) -> Player:
     def drafter(gamma: int) -> Drafter:
         return ngrams.build(vocab, gamma, order)
 
-    name = {1: "unigram", 2: "bigram"}.get(order, f"{order}-gram")
-    file = (zoo.FOLDER / "bigram.safetensors",)
-    return Player(name, params, vocab, drafter, TABLE, law, files=file)
+    called = {1: "unigram", 2: "bigram"}.get(order, f"{order}-gram")
+    return Player(called, params, vocab, drafter, TABLE, law, files=(path,))
+
+
+def read_counts(path: Path) -> ngrams.NGram:
+    """What `zoo.save_ngrams` wrote."""
+    flat = load_file(path)
+    ids = flat["ids"].astype(jnp.int32)
+    base, offset, logits = (
+        flat[leaf].astype(jnp.float32) for leaf in ("base", "offset", "logits")
+    )
+    table = Table(base, offset, ids, logits)
+    return ngrams.NGram(table, flat["contexts"], flat["codes"])
 
 
 def random(vocab: int = 8192) -> Player:
     """Uniform tokens, whatever the temperature: the floor (Section 3.6)."""
 
     def law(params, tokens: Array, sampling: Sampling) -> Law:
-        del params
         as_it_draws = Sampling(jnp.ones_like(sampling.temperature))
-        return probs.standardize(jnp.zeros((*tokens.shape, vocab)), as_it_draws)
+        logits = jnp.broadcast_to(params, (*tokens.shape, vocab))
+        return probs.standardize(logits, as_it_draws)
 
     def drafter(gamma: int) -> Drafter:
         return random_draft.build(vocab, gamma)
 
-    return Player("random", None, vocab, drafter, TABLE, law)
+    return Player("random", jnp.zeros(vocab), vocab, drafter, TABLE, law)
 
 
 def copied(longest: int = 3) -> Player:

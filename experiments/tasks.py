@@ -2,6 +2,8 @@
 
 `code`: the beginnings in `prompts.jsonl`, written for this project, so that acceptance
 is measured on the same text everywhere. `unconditional`: the start token alone.
+`openings`: the start token and one of 128 frequent pieces of any tokenizer made here,
+for argmax decoding, which continues one prompt in one way only.
 """
 
 import json
@@ -21,7 +23,12 @@ def _unconditional() -> list[list[int]]:
     return [[zoo.START]]
 
 
-TASKS = {"code": _code, "unconditional": _unconditional}
+def _openings() -> list[list[int]]:
+    # After the special and the 256 byte pieces come the merges, most frequent first.
+    return [[zoo.START, 261 + i] for i in range(128)]
+
+
+TASKS = {"code": _code, "unconditional": _unconditional, "openings": _openings}
 
 
 def distinct(name: str) -> list[list[int]]:

@@ -24,7 +24,7 @@ from specjax.types import Params
 VOCAB = 8192
 TARGET = gpt.Config(VOCAB, 256, 1024, 6, 4, "bfloat16")
 DRAFT = gpt.Config(VOCAB, 32, 128, 2, 2)
-TARGET_RECIPE = train.Recipe(steps=4000, decay=1000, rate=2e-3)
+TARGET_RECIPE = train.Recipe(steps=2700, decay=800, rate=2e-3)
 DRAFT_RECIPE = train.Recipe(steps=2000, decay=600, rate=6e-3, weight_decay=0.0)
 SAMPLED_TEXTS, HELD_OUT_TEXTS = 2560, 128
 BIGRAM_WEIGHT = 0.75  # best of 0.5, 0.65, 0.75, 0.8, 0.85, 0.9 on held-out text

@@ -7,11 +7,12 @@ al. (2023).
 """
 
 import argparse
+import itertools
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -65,12 +66,13 @@ def main(argv: list[str] | None = None) -> int:
     print("Compiling (not timed) ...", file=sys.stderr, flush=True)
     baseline, outputs, seconds = measure(case)
     steps = iterate(case)
-    first = next(steps)  # compiled before anything is printed
+    first = next(steps)  # compiles, before anything is printed
 
     block("Autoregressive Decode", seconds[0])
     print(zoo.decode(baseline), end="\n\n")
     block("Speculative Decode", seconds[1])
-    text, trace = show(case, first, steps)
+    length = int(case.prompt.length[0])
+    text, trace = show(length, itertools.chain([first], steps))
     print()
     summarize(case, flags, trace, seconds)
     compare(flags.temperature, baseline, outputs, text)
@@ -157,26 +159,25 @@ def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
 
 
 def block(title: str, seconds: float) -> None:
-    print(title, "-" * len(title), f"Time = {seconds:.2f}s", "Text = ", sep="\n", end="")
+    print(
+        title, "-" * len(title), f"Time = {seconds:.2f}s", "Text = ", sep="\n", end=""
+    )
 
 
-def show(case: Case, first, rest: Iterator) -> tuple[np.ndarray, list[Step]]:
-    """Prints the text as it grows; returns its ids and the trace."""
-    length, printed, trace = int(case.prompt.length[0]), 0, []
-    steps, end = [first], False
-    while not end:
-        ids, info = steps[-1]
+def show(length: int, steps: Iterable) -> tuple[np.ndarray, list[Step]]:
+    """Prints the text as it grows beyond its first `length` tokens, the prompt's.
+
+    Returns its ids and the trace.
+    """
+    printed, trace = 0, []
+    for ids, info in steps:
         trace.append(make_step(ids[length:], info))
         length = len(ids)
-        following = next(rest, None)
-        end = following is None
         # A character of several tokens is held back until the last of them is there.
-        text = zoo.decode(ids)
-        text = text if end else text.rstrip("\ufffd")
+        text = zoo.decode(ids).rstrip("\ufffd")
         print(text[printed:], end="", flush=True)
         printed = max(printed, len(text))
-        steps.append(following)
-    print()
+    print(zoo.decode(ids)[printed:])
     return ids, trace
 
 
@@ -190,17 +191,17 @@ def summarize(
     case: Case, flags: argparse.Namespace, trace: list[Step], seconds
 ) -> None:
     """What was measured on this text; one text, so no standard errors."""
-    accepted, tested = (
-        sum(len(s.accepted) for s in trace),
-        sum(s.tested for s in trace),
-    )
+    accepted = sum(len(step.accepted) for step in trace)
+    tested = sum(step.tested for step in trace)
     calls, emitted = len(trace), flags.n_tokens_to_generate
     alpha = f"{accepted / tested:.3f}" if tested else "-"
     tokens_per_call = emitted / calls
     print("Summary\n-------")
     print(f"target, draft = {', '.join(case.names)} on {jax.default_backend()}")
     print(f"alpha = {alpha} ({accepted} accepted of {tested} drafted tokens tested)")
-    print(f"tokens per target call = {tokens_per_call:.2f} ({emitted} in {calls} calls)")
+    print(
+        f"tokens per target call = {tokens_per_call:.2f} ({emitted} in {calls} calls)"
+    )
     print(f"Chen's r = {theory.chen_r(tokens_per_call, flags.K):.3f} (K = {flags.K})")
     before, after = seconds
     print(

@@ -140,6 +140,19 @@ def test_the_target_as_its_own_drafter_is_never_wrong(temperature):
     np.testing.assert_array_equal(counts.accepted, np.full(BATCH, NEW - calls))
 
 
+def test_copying_from_another_text():
+    """From the very text that the target will say, nearly all of it is copied."""
+    case, said = BY_NAME["copying"], greedy_text()
+    params = case.params(tiny.transformers())
+    prompt = PROMPT._replace(inputs=(said.tokens, said.length))
+    got = decoder(case)(params, prompt, make_request(0.0))
+    np.testing.assert_array_equal(got.tokens, said.tokens)
+    assert got.counts.accepted.sum() > decode(case, 0.0).counts.accepted.sum()
+    nonsense = PROMPT._replace(inputs=((said.tokens + 1) % VOCAB, said.length))
+    got = decoder(case)(params, nonsense, make_request(0.0))
+    np.testing.assert_array_equal(got.tokens, said.tokens)
+
+
 def test_gamma_zero_is_autoregression():
     world, request = tiny.transformers(), make_request(1.0)
     none = autoregressive.build(world.draft, 0)
@@ -172,7 +185,7 @@ def test_an_end_of_text_only_cuts(case, at):
 
 
 def test_an_end_of_text_in_a_draft_and_as_the_extra_token():
-    """The target as its own drafter keeps G + 1 tokens a step: we know which is which."""
+    """The target as its own drafter keeps G + 1 tokens a step: it is known which."""
     case = BY_NAME["itself"]
     whole = texts(decode(case, 1.0))
     first = [[text.index(token) for token in text] for text in whole]
@@ -259,7 +272,7 @@ def test_a_row_alone_says_what_it_says_in_a_batch(name):
 
 @functools.cache
 def stepper(case: Case):
-    """The jitted step, the state after the prefill, and the list of the step's traces."""
+    """The jitted step, the state after the prefill, and a list of its traces."""
     traces, parts = [], case.parts(tiny.transformers(), GAMMA)
     step, params = build_step(*parts), case.params(tiny.transformers())
 

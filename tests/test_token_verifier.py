@@ -202,7 +202,7 @@ verify = jax.jit(functools.partial(token.verify, keep_residual=True))
 
 
 def decide(p, q, drafted, u, num=None, sample=None):
-    """The verdict on p [b, t, v], q of one token less (None is certainty), drafted and u
+    """The verdict on p [b, g + 1, v], q [b, g, v] (None is certainty), drafted and u
     [b, g]; filled up to one shape, so that all tests share a compilation."""
     b, g = np.shape(drafted)
     tokens, accept = np.zeros((B, G), np.int32), np.zeros((B, G), np.float32)

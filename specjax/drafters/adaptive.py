@@ -11,7 +11,7 @@ from specjax.types import Info, Policy
 
 
 def heuristic(start: int = 5, up: int = 2, down: int = 1, least: int = 1) -> Policy:
-    """Begins with `start` tokens; `up` more if all are accepted, else `down` less.
+    """Begins with `start` tokens; `up` more after all were accepted, else `down` less.
 
     The schedule of Wagner et al. (2024), Section 4.1.
 

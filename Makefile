@@ -1,0 +1,79 @@
+# make tables       the environment if need be, then every table and figure, reduced
+# make tables-full  the same at full size
+# make test         the environment if need be, then the whole test suite
+# make test-fast    without the tests marked slow
+# make lint         ruff: check and format
+# make wheel-test   builds the wheel and runs it in an environment of its own
+# make zoo          trains the bundled models again (hours)
+# make clean        removes what the others made, runs and full results excepted
+#
+# Another interpreter: make test PYTHON=python3.12 VENV=.venv-312
+
+PYTHON ?= python3
+VENV ?= .venv
+RUN = $(VENV)/bin/python
+INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check
+TEST = $(VENV)/.installed-test
+TABLES = $(VENV)/.installed-tables
+
+.PHONY: tables tables-full zoo test test-fast lint wheel-test clean
+
+tables: $(TABLES)
+	$(RUN) -m experiments.quick
+
+tables-full: $(TABLES)
+	$(RUN) -m experiments.full
+
+zoo: $(TABLES)
+	$(RUN) -m experiments.zoo
+
+test: $(TEST)
+	$(RUN) -m pytest
+
+test-fast: $(TEST)
+	$(RUN) -m pytest -m "not slow"
+
+lint: $(TEST)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+# Nothing is taken from this environment but the builder: the wheel is built from the
+# source distribution, and its own dependencies are downloaded.
+wheel-test: $(TEST)
+	@set -eu; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	echo "building the wheel, from the source distribution"; \
+	$(RUN) -m build --outdir "$$work/dist" . >"$$work/log" 2>&1 || \
+	  { cat "$$work/log"; exit 1; }; \
+	echo "installing it in $$work"; \
+	$(RUN) -m venv "$$work/venv"; \
+	"$$work/venv/bin/pip" install --quiet --disable-pip-version-check \
+	  "$$work"/dist/*.whl; \
+	cd "$$work"; unset PYTHONPATH; \
+	venv/bin/specjax --version; \
+	venv/bin/specjax demo --n_tokens_to_generate 8; \
+	venv/bin/python -c "from importlib.resources import files; \
+	from pathlib import Path; import specjax; site = Path(specjax.__file__).parents[1]; \
+	outside = {'experiments', 'notebooks', 'tests', 'gin_configs'}; \
+	assert site.name == 'site-packages', site; \
+	assert not outside & {path.name for path in site.iterdir()}, site; \
+	print(len(list((files('specjax') / 'gin_configs').rglob('*.gin'))), 'gin files')"; \
+	echo "wheel-test passed"
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "specjax needs Python 3.11 or newer, and $(PYTHON) is" \
+	    "$$($(PYTHON) --version 2>&1): make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(TABLES): setup.py pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) --editable '.[experiments]'
+	@touch $@
+
+$(TEST): setup.py pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) --editable '.[test]'
+	@touch $@ $(TABLES)
+
+clean:
+	rm -rf $(VENV) .venv-312 build dist *.egg-info results/quick
+	rm -rf .jax_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,48 @@
+"""A table of cells as Markdown, CSV and LaTeX."""
+
+import csv
+import io
+from collections.abc import Sequence
+
+TEX = {c: f"\\{c}" for c in "&%$#_{}"}
+TEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
+TEX |= {"^": r"\textasciicircum{}", "`": ""}
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(map(cell, line))} |\n" for line in lines)
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def comma_separated(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows([head, *rows])
+    return file.getvalue()
+
+
+def latex(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join(map(escaped, cells)) + r" \\" + "\n"
+
+    begin = rf"\begin{{tabular}}{{{'l' * len(head)}}}" + "\n\\hline\n"
+    body = "".join(map(line, rows))
+    return f"{begin}{line(head)}\\hline\n{body}\\hline\n\\end{{tabular}}\n"
+
+
+def escaped(text: str) -> str:
+    return "".join(TEX.get(character, character) for character in text)
+
+
+def plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns padded with spaces, for a terminal."""
+    lines = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = [
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+        for line in lines
+    ]
+    return "".join(line.rstrip() + "\n" for line in padded)

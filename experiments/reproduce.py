@@ -1,0 +1,40 @@
+"""Measures every row that needs no more than a laptop, then renders the tables.
+
+`experiments.quick` and `experiments.full` are this with their sizes. Stopped at any
+moment, the same command goes on.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from experiments import catalogue, markup, run, tables
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("table1", "figure2", "figure3", "figure4", "table3")
+SHOWN = (0, 1, 2, 3, 7)  # columns of tables.HEAD
+
+
+def reproduce(out: Path, bindings: Iterable[str] = ()) -> None:
+    """Rows of FOLDERS into `out`, tables beside them, and a short version on screen."""
+    files = [file for name in FOLDERS for file in rows_of(name)]
+    with run.stopped_politely():
+        run.run(files, out, bindings)
+    tables.render(out)
+    for table in catalogue.tables():
+        print(f"\n{table.title}\n{short(table, tables.collect(out))}", end="")
+    print(f"\nAll of it, with the figures: {out / 'README.md'}")
+
+
+def rows_of(folder: str) -> list[Path]:
+    return sorted((catalogue.CONFIGS / folder).glob("*.gin"))
+
+
+def short(table: catalogue.Table, found: tables.Records) -> str:
+    """The lines that were measured, without the columns that are all alike."""
+    lines = tables.rows(table, found)
+    absent = "not run here"
+    here = [line for line in lines if not line[-1].startswith(absent)]
+    head = [tables.HEAD[i] for i in SHOWN]
+    text = markup.plain(head, [[line[i] for i in SHOWN] for line in here])
+    missing = len(lines) - len(here)
+    return text + (f"{missing} more lines {absent}\n" if missing else "")

@@ -1,0 +1,218 @@
+"""Pairs of models small enough to enumerate, for `specjax.certify`.
+
+Every regime of drafts, setting of the sampler and kind of support that an exact
+verifier must get right; their laws in float64, and as the `Law`s that decoding makes.
+Axes: V vocabulary, C contexts.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import probs
+from specjax.drafters import adaptive
+from specjax.models import gpt
+from specjax.types import Law, Policy, Prompt, Sampling, Table
+
+REGIMES = ("dense", "table", "certain")
+
+
+class Fixture(NamedTuple):
+    """Two models small enough to enumerate, and how the draft is made.
+
+    target, draft: prefix (a tuple of ids) -> logits [V] float32. sampling: one number a
+    setting, for both. regime: "dense", "table" (rows of one shared `Table`) or
+    "certain" (the draft's most probable id, no law). num: prefix -> tokens drafted, at
+    most gamma; None is gamma. policy: it sets a bound of its own on them.
+    """
+
+    name: str
+    vocab: int
+    target: Callable
+    draft: Callable
+    sampling: Sampling = Sampling(1.0)
+    regime: str = "dense"
+    num: Callable | None = None
+    policy: Policy | None = None
+
+
+def references(fixture: Fixture) -> tuple[Callable, Callable]:
+    """What tokens are drawn from: prefix -> p [V] and prefix -> q [V], in float64.
+
+    Raises ValueError for an unknown regime.
+    """
+    if fixture.regime not in REGIMES:
+        raise ValueError(f"regime must be one of {REGIMES}; got {fixture.regime!r}")
+    certain = fixture.regime == "certain"
+    drafted = Sampling(0.0) if certain else fixture.sampling
+    return (
+        functools.cache(
+            lambda prefix: reference(fixture.target(prefix), fixture.sampling)
+        ),
+        functools.cache(lambda prefix: reference(fixture.draft(prefix), drafted)),
+    )
+
+
+def reference(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
+    """Section 2.2 in float64, in the plainest way and apart from `specjax.probs`."""
+    z, vocab = np.asarray(logits, float), len(logits)
+    order = np.argsort(-z, kind="stable")
+    law = np.zeros(vocab)
+    if sampling.temperature == 0:
+        law[order[0]] = 1.0
+        return law
+    ranked = np.exp((z[order] - z[order[0]]) / sampling.temperature)
+    if sampling.top_k is not None:
+        ranked[sampling.top_k :] = 0.0
+    if sampling.top_p is not None and sampling.top_p < 1:
+        mass = np.cumsum(ranked) / ranked.sum()
+        ranked[np.argmax(mass >= sampling.top_p) + 1 :] = 0.0
+    if sampling.min_p is not None:
+        ranked[ranked < sampling.min_p * ranked[0]] = 0.0
+    law[order] = ranked / ranked.sum()
+    return law
+
+
+def laws(fixture: Fixture, prefixes: Sequence[tuple]) -> tuple[Law, Law | None]:
+    """The same two by `specjax.probs`: the target's and what the draft carries, [C]."""
+    z_p, z_q = (
+        np.array([model(prefix) for prefix in prefixes])
+        for model in (fixture.target, fixture.draft)
+    )
+    count = len(prefixes)
+    settings = jax.tree.map(lambda value: jnp.full(count, value), fixture.sampling)
+    if fixture.regime == "table":
+        q = _table_law(shared_table(z_q), settings)
+    else:
+        q = _standardize(z_q, settings) if fixture.regime == "dense" else None
+    return _standardize(z_p, settings), q
+
+
+_standardize = jax.jit(probs.standardize)
+
+
+@jax.jit
+def _table_law(table: Table, settings: Sampling) -> Law:
+    row = jnp.arange(table.offset.size)
+    law = probs.standardize(probs.table_rows(table, row), settings)
+    return law._replace(logits=table, row=row)
+
+
+def shared_table(logits: np.ndarray) -> Table:
+    """`logits` [C, V] as a table: in each row one id follows the base."""
+    count, vocab = logits.shape
+    rows, plain = np.arange(count), np.arange(count) % vocab
+    base = np.arange(vocab, dtype=np.float32) / 4
+    ids, special = np.tile(np.arange(vocab), (count, 1)), logits.copy()
+    ids[rows, plain], special[rows, plain] = vocab, 99.0  # an unused place
+    return Table(base, logits[rows, plain] - base[plain], ids, special)
+
+
+def table(vocab: int, seed: int, zeros: float = 0.0, spread: float = 1.5) -> Callable:
+    """Random logits for every prefix, a share `zeros` of them -inf: prefix -> [V]."""
+
+    @functools.cache
+    def logits(prefix: tuple) -> np.ndarray:
+        rng = np.random.default_rng([seed, *(x + 1 for x in prefix)])
+        z = np.round(1024 * spread * rng.normal(size=vocab)) / 1024  # sums are exact
+        gone = rng.random(vocab) < zeros
+        gone[rng.integers(vocab)] = False
+        return np.where(gone, -np.inf, z).astype(np.float32)
+
+    return logits
+
+
+def context_free(law: Sequence[float]) -> Callable:
+    """The logits of one law [V], whatever the prefix."""
+    with np.errstate(divide="ignore"):
+        logits = np.log(np.asarray(law, float)).astype(np.float32)
+    return lambda prefix: logits
+
+
+def early_exit(longest: int, sampling: Sampling, seed: int = 3) -> Fixture:
+    """A real `gpt` of two layers and its own first layer, for prefixes to `longest`."""
+    config = gpt.Config(vocab=3, dim=8, mlp_dim=16, num_layers=2, num_heads=2)
+    slots = longest + 1
+
+    @functools.cache
+    def rows(layers: int) -> np.ndarray:
+        """The logits at every slot of every text of `longest` tokens after a 0."""
+        rng = np.random.default_rng(seed)
+        params = jax.tree.map(  # wide enough for laws far from uniform
+            lambda leaf: rng.normal(scale=0.25, size=leaf.shape).astype(leaf.dtype),
+            gpt.abstract_params(config),
+        )
+        model = gpt.build(config._replace(num_layers=layers))
+        texts = np.array(list(itertools.product(range(config.vocab), repeat=longest)))
+        tokens, zero = np.pad(texts, ((0, 0), (1, 0))), np.zeros(len(texts), np.int32)
+
+        @jax.jit
+        def score(params):
+            cache = model.init(params, Prompt(tokens, zero + slots), slots)
+            features, _ = model.apply(params, tokens, zero, cache)
+            return model.readout(params, features)
+
+        shape = *(config.vocab,) * longest, slots, config.vocab
+        return np.asarray(score(params)).reshape(shape)
+
+    def of(layers: int) -> Callable:
+        def logits(prefix: tuple) -> np.ndarray:
+            return rows(layers)[prefix + (0,) * (longest - len(prefix))][len(prefix)]
+
+        return logits
+
+    return Fixture("early exit of a gpt", config.vocab, of(2), of(1), sampling)
+
+
+class Trial(NamedTuple):
+    """A fixture with the gamma and the n that it is certified for."""
+
+    fixture: Fixture
+    gamma: int
+    n: int
+
+
+def trials() -> list[Trial]:
+    """What an exact verifier must pass: every regime, length, setting and support."""
+    p, q = table(3, 1, zeros=0.25), table(3, 2, zeros=0.1)
+    plain = Fixture("random", 3, p, q)
+    larger = Fixture("random, V 4", 4, table(4, 5, 0.2), table(4, 6))
+    ragged = plain._replace(name="ragged", num=lambda prefix: (1 + sum(prefix)) % 3)
+    adapted = Fixture("adaptive", 2, table(2, 3), table(2, 4))
+    adapted = adapted._replace(policy=adaptive.heuristic(start=2))
+    hot = np.float32([0, -np.inf, -np.inf])
+    even = np.float32([0, 2**-12, -(2**-12)])
+    models = {
+        "p = q": (p, p),
+        "p = q, other logits": (p, lambda prefix: p(prefix) + np.float32(5.125)),
+        "disjoint": (context_free([0.3, 0.7, 0]), context_free([0, 0, 1])),
+        "one-hot target": (lambda prefix: np.roll(hot, len(prefix)), table(3, 7)),
+        "one-hot draft": (table(3, 7), lambda prefix: np.roll(hot, sum(prefix))),
+        "near ties": (lambda prefix: even, lambda prefix: even[::-1]),
+    }
+    settings = {
+        "T 0.7, top-k 2": Sampling(0.7, top_k=2),
+        "T 1.3, top-p 0.8": Sampling(1.3, top_p=0.8),
+        "T 0.7, min-p 0.3": Sampling(0.7, min_p=0.3),
+        "T 0": Sampling(0.0),
+    }
+    short = [Fixture(name, 3, *pair) for name, pair in models.items()]
+    short += [plain._replace(name=n, sampling=s) for n, s in settings.items()]
+    short += [Fixture("T 0, near ties", 3, *models["near ties"], Sampling(0.0))]
+    long = [plain, ragged, early_exit(5, Sampling(1.0))]
+    for name in REGIMES[1:]:
+        long += [plain._replace(name=name, regime=name)]
+        long += [ragged._replace(name=f"ragged {name}", regime=name)]
+    return [
+        *(Trial(fixture, 2, 4) for fixture in long),
+        *(Trial(fixture, 2, 3) for fixture in short),
+        Trial(plain._replace(name="gamma 1"), 1, 4),
+        Trial(plain._replace(name="gamma 0"), 0, 4),
+        Trial(adapted, 3, 4),
+        Trial(larger, 3, 4),
+    ]

@@ -1,0 +1,253 @@
+"""The pipeline of Table 3 against what it should give, on tiny models.
+
+Axes: B rows, T tokens, V vocabulary.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import alpha, decoding, players, tasks
+from experiments.decoding import Protocol
+from specjax import generate, probs, zoo
+from specjax.drafters import ngram
+from specjax.types import Prompt, Sampling, State
+from tests import tiny
+
+VOCAB = tiny.TARGET.vocab
+SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)
+
+
+@pytest.fixture(scope="module")
+def target():
+    world = tiny.transformers()
+    return players.of_model("target", world.target, world.target_weights)
+
+
+@pytest.fixture(scope="module")
+def draft():
+    world = tiny.transformers()
+    return players.of_model("draft", world.draft, world.draft_weights)
+
+
+@pytest.fixture(scope="module")
+def bigram(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    texts = [[1, *rng.integers(3, VOCAB, 30).tolist(), 2] for _ in range(20)]
+    path = tmp_path_factory.mktemp("counts") / "counts.safetensors"
+    zoo.save_ngrams(path, ngram.fit(texts, VOCAB))
+    return players.ngram(2, str(path))
+
+
+@pytest.fixture(autouse=True)
+def prompts(monkeypatch):
+    """Four prompts of different lengths in the tiny vocabulary."""
+    known = [[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]]
+    monkeypatch.setitem(tasks.TASKS, "tiny", lambda: known)
+
+
+@pytest.fixture(scope="module")
+def logits_after():
+    """(player, tokens) -> logits [V] of the next token, one text at a time."""
+    both = tiny.transformers().target
+
+    @jax.jit
+    def every(params, block):
+        features, _ = both.apply(params, block, jnp.zeros(1, jnp.int32), None)
+        return both.readout(params, features)
+
+    def after(player, tokens):
+        block = np.full((1, 32), 3)  # what follows the text is not seen
+        block[0, : len(tokens)] = tokens
+        return np.asarray(every(player.params, block)[0, len(tokens) - 1], float)
+
+    return after
+
+
+def law_of(logits, temperature):
+    if temperature == 0:
+        return np.eye(logits.size)[logits.argmax()]
+    weights = np.exp((logits - logits.max()) / temperature)
+    return weights / weights.sum()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_beta_is_what_one_computes_by_hand(target, draft, temperature, logits_after):
+    protocol = Protocol("tiny", temperature, **SMALL)
+    text = decoding.write(target, protocol)
+    beta, sequence = alpha.betas(target, draft, text, temperature)
+    expected = []
+    for i, (start, length) in enumerate(zip(text.start, text.length, strict=True)):
+        for at in range(start, length):
+            before = text.tokens[i, :at]
+            p, q = (
+                law_of(logits_after(x, before), temperature) for x in (target, draft)
+            )
+            expected.append((np.minimum(p, q).sum(), i))
+    assert len(beta) == (text.length - text.start).sum()
+    np.testing.assert_allclose(beta, [value for value, _ in expected], atol=1e-5)
+    np.testing.assert_array_equal(sequence, [i for _, i in expected])
+    if temperature == 0:  # argmax agreement
+        assert set(np.round(beta, 6)) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_draft_equal_to_its_target_is_always_right(target, temperature):
+    found = alpha.measure(target, target, Protocol("tiny", temperature, **SMALL))
+    for name, estimate in found["estimates"].items():
+        assert estimate["value"] == pytest.approx(1, abs=1e-4), name
+    assert (
+        found["tokens_per_call"] > 2
+    )  # of at most gamma + 1, cut at the end of a text
+
+
+def test_what_a_row_reports(target, draft):
+    protocol = Protocol("tiny", 0.0, **SMALL)
+    found = alpha.measure(target, draft, protocol)
+    assert found["sequences"] == found["same_greedy_texts"] == 4
+    assert found["tokens"] == found["decoded_tokens"]
+    assert found["target_calls"] <= found["decoded_tokens"]
+    assert found["tokens_per_call"] == found["decoded_tokens"] / found["target_calls"]
+    assert (found["draft_regime"], found["exactness"]) == ("sampled law", "exact law")
+    assert found["protocol"] == protocol._asdict()
+
+
+def first_laws(player, texts, sampling):
+    """[B, T, V]: the law of the drafter's first token after each token of each text."""
+    drafter, (batch, width) = player.drafter(2), texts.shape
+    length = jnp.tile(jnp.arange(1, width + 1), batch)
+    prompt = Prompt(jnp.repeat(texts, width, axis=0), length)
+    each = jax.tree.map(lambda setting: jnp.repeat(setting, width), sampling)
+    request = generate.make_request(jax.random.key(0), prompt, 4, each)
+
+    @jax.jit
+    def laws(params):
+        cache = drafter.init(params, prompt, width + 4)
+        buffer = jnp.pad(prompt.tokens, ((0, 0), (0, 4)))
+        state = State(buffer, length, None, cache, jnp.full(length.size, 2))
+        drafted, _ = drafter.draft(request.key, params, request, state)
+        return probs.dense(drafted.law)[:, 0]
+
+    return np.asarray(laws(player.params)).reshape(batch, width, -1)
+
+
+@pytest.mark.parametrize("name", ["unigram", "bigram", "random", "model"])
+def test_the_scored_law_is_the_one_drawn_from(name, bigram, draft):
+    player = {
+        "unigram": players.ngram(1, str(bigram.files[0])),
+        "bigram": bigram,
+        "random": players.random(VOCAB),
+        "model": draft,
+    }[name]
+    texts = jnp.asarray([[1, 5, 9, 5, 20], [1, 5, 9, 5, 20], [1, 8, 8, 3, 28]])
+    sampling = Sampling(jnp.asarray([0.0, 0.7, 1.0]))
+    scored = jax.jit(player.law)(player.params, texts, sampling)
+    drawn = first_laws(player, texts, sampling)
+    np.testing.assert_allclose(probs.dense(scored), drawn, atol=1e-5)
+
+
+def test_counts_by_path_are_the_bundled_ones(bigram):
+    ours, bundled = players.ngram(2).params, zoo.ngrams()
+    jax.tree.map(np.testing.assert_array_equal, ours, bundled)
+    assert bigram.vocab == VOCAB and players.ngram(1).name == "unigram"
+
+
+def test_uncut_calls_give_an_unbiased_alpha():
+    """Where beta is one number, all estimators find it, ends of texts or not."""
+    vocab, ending = 6, 0.12
+    p = np.array([0, 0, ending, 0.5, 0.2, 0.18])
+    q = np.array([0, 0, 0.3, 0.1, 0.3, 0.3])
+    model = tiny.markov(vocab)
+    sides = [
+        players.of_model(
+            name, model, jnp.tile(jnp.log(jnp.maximum(law, 1e-30)), (vocab, 1))
+        )
+        for name, law in (("p", p), ("q", q))
+    ]
+    whole = dict(tokens=4000, gamma=3, new_tokens=20, batch=512)
+    protocol = Protocol("unconditional", 1.0, **whole)
+    found = alpha.measure(*sides, protocol)
+    truth = np.minimum(p, q).sum()
+    assert found["alpha"] == pytest.approx(truth, abs=1e-5)
+    for name in ("counts", "implied_alpha"):
+        estimate = found["estimates"][name]
+        assert abs(estimate["value"] - truth) < 4 * estimate["se"], name
+    # Cutting at the end of a text is what would bias them.
+    per_call = found["decoded_tokens"] / found["target_calls"]
+    uncut = found["estimates"]["chen_r"]
+    assert uncut["value"] * 4 - per_call > 4 * 4 * uncut["se"]
+
+
+def test_a_text_ends_after_its_end_token():
+    tokens = np.array([[1, 5, 2, 7, 7], [1, 2, 5, 5, 2], [1, 5, 5, 5, 5]])
+    start, length = np.array([1, 2, 1]), np.array([5, 5, 4])
+    ends = decoding.ends_of(tokens, start, length, 3)
+    np.testing.assert_array_equal(ends, [3, 5, 4])
+
+
+def test_coins_do_not_depend_on_the_batch(target):
+    texts = [
+        decoding.write(target, Protocol("tiny", 1.0, 12, 2, 0, 6, batch))
+        for batch in (2, 4)
+    ]
+    for one, other in zip(texts[0].rows(), texts[1].rows(), strict=False):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_argmax_decoding_continues_a_prompt_once(target):
+    protocol = Protocol("tiny", 0.0, tokens=10_000, new_tokens=4, batch=3)
+    assert len(decoding.write(target, protocol).start) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "distinct"),
+    [("code", 130, 128), ("unconditional", 3, 1), ("openings", 130, 128)],
+)
+def test_tasks(name, count, distinct):
+    texts = tasks.prompts(name, count)
+    assert len(texts) == count
+    assert len(set(map(tuple, texts))) == distinct == len(tasks.distinct(name))
+    assert all(text[0] == zoo.START for text in texts)
+
+
+def test_code_prompts_are_short_and_varied():
+    lengths = [len(text) for text in tasks.distinct("code")]
+    assert min(lengths) >= 5 and max(lengths) <= 40
+
+
+def test_an_unknown_task_names_the_known_ones():
+    with pytest.raises(ValueError, match="choose one of code, unconditional"):
+        tasks.prompts("poems", 1)
+
+
+def test_pairs_without_an_alpha_are_refused(target, bigram):
+    protocol = Protocol("tiny", 1.0, **SMALL)
+    with pytest.raises(ValueError, match="only drafts"):
+        alpha.build(bigram, target, protocol)
+    with pytest.raises(ValueError, match="no law at every position"):
+        alpha.build(target, players.copied(), protocol)
+    with pytest.raises(ValueError, match="one tokenizer"):
+        alpha.build(target, players.random(8), protocol)
+
+
+def test_unknown_weights_and_orders_are_refused():
+    with pytest.raises(
+        ValueError, match=r"runs/no\.safetensors.*make them with `make`"
+    ):
+        players.gpt("runs/no.safetensors", made_by="make")
+    with pytest.raises(ValueError, match="orders 1 to 2; got 3"):
+        players.ngram(3)
+
+
+def test_the_text_is_written_once_a_process(target, draft, tmp_path, monkeypatch):
+    weights = tmp_path / "weights"
+    weights.write_text("1")
+    named = target._replace(files=(weights,))
+    protocol = Protocol("tiny", 1.0, **SMALL)
+    first = alpha.written(named, protocol)
+    monkeypatch.setattr(alpha, "write", None)
+    assert alpha.written(named, protocol._replace(gamma=5)) is first
+    weights.write_text("2")
+    with pytest.raises(TypeError):
+        alpha.written(named, protocol)

@@ -1,0 +1,206 @@
+"""`specjax demo`: the flags, the blocks and the counts that it promises."""
+
+import io
+import re
+import types
+
+import numpy as np
+import pytest
+
+from specjax import demo, zoo
+from specjax.models import gpt
+from tests import tiny
+
+NEW, K = 12, 3
+FLAGS = ["--n_tokens_to_generate", str(NEW), "--K", str(K)]
+BLOCKS = re.compile(
+    r"Autoregressive Decode\n---------------------\nTime = \d+\.\d\ds\nText = (.*)\n\n"
+    r"Speculative Decode\n------------------\nTime = \d+\.\d\ds\nText = (.*)\n\n"
+    r"Summary\n-------\n(.*)\n\nTrace: (.*)\n",
+    re.DOTALL,
+)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Flags for a pair that compiles fast; the draft is the target with some noise."""
+    config = gpt.Config(8192, dim=16, mlp_dim=32, num_layers=1, num_heads=2)
+    target = tiny.weights(config, 0)
+    draft = tiny.mixed(target, tiny.weights(config, 1), 0.1)
+    folder, flags = tmp_path_factory.mktemp("demo"), []
+    for side, weights in (("target", target), ("draft", draft)):
+        path = folder / f"{side}.safetensors"
+        zoo.save(path, config, weights)
+        flags += [f"--{side}", str(path)]
+    return flags
+
+
+def run(*flags: str) -> types.SimpleNamespace:
+    """Runs the demo; its sections, and the token ids that were decoded."""
+    with pytest.MonkeyPatch.context() as patch:
+        out, found = io.StringIO(), {}
+        measure, show = demo.measure, demo.show
+
+        def measure_and_keep(case):
+            found["baseline"], found["timed"], seconds = measure(case)
+            found["start"] = int(case.prompt.length[0])
+            return found["baseline"], found["timed"], seconds
+
+        def show_and_keep(length, steps):
+            found["streamed"], found["trace"] = show(length, steps)
+            return found["streamed"], found["trace"]
+
+        patch.setattr("sys.stdout", out)
+        patch.setattr(demo, "measure", measure_and_keep)
+        patch.setattr(demo, "show", show_and_keep)
+        assert demo.main([*FLAGS, *flags]) == 0
+    names = "alone", "speculative", "summary", "lines"
+    sections = zip(names, BLOCKS.fullmatch(out.getvalue()).groups(), strict=True)
+    return types.SimpleNamespace(**dict(sections), **found)
+
+
+@pytest.fixture(scope="module")
+def greedy(pair):
+    return run(*pair)
+
+
+@pytest.fixture(scope="module")
+def sampled(pair):
+    return run(*pair, "--temperature", "1", "--seed", "4", "--color", "always")
+
+
+def test_greedy_texts_are_identical_and_said_to_be(greedy):
+    assert greedy.alone == greedy.speculative == zoo.decode(greedy.baseline)
+    assert greedy.alone.startswith(demo.PROMPT)
+    assert "texts: identical" in greedy.summary
+
+
+def test_sampled_texts_are_not_said_to_be_identical(sampled):
+    assert sampled.speculative == zoo.decode(sampled.streamed)
+    assert "identical" not in sampled.summary
+
+
+def test_exactly_as_many_tokens_as_asked_for(greedy, sampled):
+    for found in (greedy, sampled):
+        for ids in (found.baseline, found.timed, found.streamed):
+            assert len(ids) == found.start + NEW
+
+
+def test_the_timed_run_and_the_stream_say_the_same(sampled):
+    np.testing.assert_array_equal(sampled.timed, sampled.streamed)
+
+
+def test_the_summary_is_the_traces(greedy, sampled):
+    for found in (greedy, sampled):
+        accepted = sum(len(step.accepted) for step in found.trace)
+        added = sum(len(step.added) for step in found.trace)
+        tested = sum(step.tested for step in found.trace)
+        rejected = sum(len(step.rejected) for step in found.trace)
+        assert accepted + added == NEW
+        assert accepted + rejected == tested
+        calls = len(found.trace)
+        assert f"({accepted} accepted of {tested} drafted" in found.summary
+        assert f"= {NEW / calls:.2f} ({NEW} in {calls} calls)" in found.summary
+        assert f"r = {NEW / calls / (K + 1):.3f} (K = {K})" in found.summary
+        assert len(found.lines.splitlines()) == 1 + calls
+
+
+def test_some_drafts_are_accepted_and_some_are_not(greedy, sampled):
+    steps = greedy.trace + sampled.trace
+    assert any(step.accepted for step in steps)
+    assert any(step.rejected for step in steps)
+
+
+def test_a_step_adds_one_token_unless_the_limit_cuts_it(greedy, sampled):
+    for found in (greedy, sampled):
+        assert all(len(step.added) == 1 for step in found.trace[:-1])
+        assert all(len(step.rejected) <= 1 for step in found.trace)
+
+
+def test_colors_or_marks(greedy, sampled):
+    assert "\x1b" not in greedy.lines and "{+" in greedy.lines
+    assert "\x1b[34m" in sampled.lines and "{+" not in sampled.lines
+
+
+@pytest.mark.parametrize(
+    "terminal, wish, color", [(True, "", True), (True, "1", False), (False, "", False)]
+)
+def test_colors_are_for_terminals_without_no_color(monkeypatch, terminal, wish, color):
+    monkeypatch.setenv("NO_COLOR", wish)
+    monkeypatch.setattr("sys.stdout", types.SimpleNamespace(isatty=lambda: terminal))
+    assert demo.colorful() is color
+
+
+def steps_of(ids: list[int], begun: int, asked=lambda shown: None):
+    """One token a step, nothing drafted; `asked` before each step but the first."""
+    info = types.SimpleNamespace(accepted=0, tested=0, tokens=np.zeros(0, int))
+    for length in range(begun + 1, len(ids) + 1):
+        yield np.array(ids[:length]), info
+        asked(length)
+
+
+def test_the_text_is_printed_as_it_grows(capsys):
+    ids = zoo.encode("def add(a, b):\n    return a + b\n")
+
+    def asked(length):
+        printed.append(capsys.readouterr().out)
+        assert "".join(printed) == zoo.decode(ids[:length])
+
+    printed = []
+    demo.show(1, steps_of(ids, 1, asked))
+    assert len(printed) == len(ids) - 1
+
+
+def test_characters_of_several_tokens_are_printed_whole(capsys):
+    text = "x = '\U0001f642 \u6f22'"
+    ids, printed = zoo.encode(text), []
+    assert "\ufffd" in zoo.decode(ids[:-3])
+    demo.show(1, steps_of(ids, 1, lambda _: printed.append(capsys.readouterr().out)))
+    assert not any("\ufffd" in part for part in printed)
+    assert "".join(printed) == text
+
+
+def test_a_broken_character_at_the_end_is_printed_as_such(capsys):
+    ids = zoo.encode("a\U0001f642")[:-1]
+    demo.show(1, steps_of(ids, 1))
+    assert capsys.readouterr().out == zoo.decode(ids) + "\n"
+    assert zoo.decode(ids).endswith("\ufffd")
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (["--K", "-1"], "--K"),
+        (["--K", "four"], "--K"),
+        (["--temperature", "-0.5"], "--temperature"),
+        (["--temperature", "nan"], "--temperature"),
+        (["--temperature", "inf"], "temperature"),
+        (["--n_tokens_to_generate", "0"], "--n_tokens_to_generate"),
+        (["--target", "1558M"], "no model '1558M'"),
+        (["--draft_model_size", "124M"], "no model '124M'"),
+        (["--gamma", "4"], "--gamma"),
+    ],
+)
+def test_an_error_is_one_line_before_any_compute(monkeypatch, capsys, flags, said):
+    monkeypatch.setattr(demo, "measure", None)
+    with pytest.raises(SystemExit) as exit:
+        demo.main(flags)
+    captured = capsys.readouterr()
+    assert exit.value.code == 2
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1 and said in captured.err
+
+
+def test_without_drafts_it_is_autoregression():
+    flags = demo.make_parser().parse_args(["--K", "0"])
+    assert demo.make_case(flags).parts.drafter.gamma == 0
+
+
+def test_the_scripts_own_flags_and_defaults():
+    flags = demo.make_parser().parse_args([])
+    assert (flags.n_tokens_to_generate, flags.K) == (40, 4)
+    assert (flags.temperature, flags.seed) == (0.0, 123)
+    assert (flags.target, flags.draft) == zoo.MODELS
+    names = ["--draft_model_size", "code_9m", "--target_model_size", "code_05m"]
+    flags = demo.make_parser().parse_args(names)
+    assert (flags.draft, flags.target) == zoo.MODELS

@@ -1,0 +1,196 @@
+"""What cannot decode is refused before any compute, with what to do instead."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import generate
+from specjax.drafters import adaptive, autoregressive, copying, early_exit, random
+from specjax.generate import Parts
+from specjax.types import Model, Params, Prompt, Request, Sampling
+from tests import tiny
+
+SLOTS, NEW, GAMMA = 20, 8, 3
+
+
+def untouchable(model: Model) -> Model:
+    def refuse(*_):
+        raise AssertionError("a model was traced before its input was checked")
+
+    return model._replace(init=refuse, apply=refuse, readout=refuse)
+
+
+class Given(NamedTuple):
+    """The arguments of a run."""
+
+    parts: Parts
+    slots: int
+    params: Params
+    prompt: Prompt
+    request: Request
+
+    def run(self) -> Any:
+        run = generate.build(self.parts, self.slots)
+        return run(self.params, self.prompt, self.request)
+
+
+@pytest.fixture(scope="module")
+def good() -> Given:
+    world = tiny.transformers()
+    target, draft = untouchable(world.target), untouchable(world.draft)
+    parts = Parts(target, autoregressive.build(draft, GAMMA))
+    prompt = generate.make_prompt([[1, 2, 3], [4]])
+    sampling = generate.make_sampling(2, 1.0, top_k=5, top_p=0.9, min_p=0.1)
+    request = generate.make_request(jax.random.key(0), prompt, NEW, sampling)
+    params = Params(world.target_weights, world.draft_weights)
+    return Given(parts, SLOTS, params, prompt, request)
+
+
+def test_good_input_does_reach_the_models(good):
+    with pytest.raises(AssertionError, match="was traced"):
+        good.run()
+
+
+def other_vocabulary(good: Given) -> Given:
+    drafter = good.parts.drafter._replace(vocab=7)
+    return good._replace(parts=good.parts._replace(drafter=drafter))
+
+
+def without_a_weight(good: Given) -> Given:
+    target = {k: v for k, v in good.params.target.items() if k != "readout"}
+    return good._replace(params=good.params._replace(target=target))
+
+
+def with_a_weight_of_another_shape(good: Given) -> Given:
+    draft = good.params.draft | {"embedding": jnp.zeros((29, 17))}
+    return good._replace(params=good.params._replace(draft=draft))
+
+
+def without_draft_weights(good: Given) -> Given:
+    return good._replace(params=Params(good.params.target))
+
+
+def with_prompt(tokens=None, length=None):
+    def change(good: Given) -> Given:
+        prompt = good.prompt
+        if tokens is not None:
+            prompt = prompt._replace(tokens=jnp.array(tokens))
+        if length is not None:
+            prompt = prompt._replace(length=jnp.array(length))
+        return good._replace(prompt=prompt)
+
+    return change
+
+
+def with_request(**changes):
+    def change(good: Given) -> Given:
+        new = {name: jnp.asarray(value) for name, value in changes.items()}
+        return good._replace(request=good.request._replace(**new))
+
+    return change
+
+
+def with_sampling(**changes):
+    def change(good: Given) -> Given:
+        sampling = good.request.sampling._replace(
+            **{name: jnp.asarray(value) for name, value in changes.items()}
+        )
+        return good._replace(request=good.request._replace(sampling=sampling))
+
+    return change
+
+
+def with_target(**changes):
+    def change(good: Given) -> Given:
+        target = good.parts.target._replace(**changes)
+        return good._replace(parts=good.parts._replace(target=target))
+
+    return change
+
+
+REFUSED = [
+    (other_vocabulary, r"vocabulary of 7, the target one of 29.*same tokens"),
+    (without_a_weight, r"target's parameters.*readout: missing, not \(16, 29\)"),
+    (with_a_weight_of_another_shape, r"draft's.*embedding: \(29, 17\), not \(29, 16\)"),
+    (without_draft_weights, r"the draft's parameters .*load .*embedding: missing"),
+    (with_prompt(tokens=[1, 2, 3]), "make_prompt"),
+    (with_prompt(length=[3, 1, 1]), "make_prompt"),
+    (with_prompt(length=[3, 0]), r"must be in 1\.\.3.*start token"),
+    (with_prompt(length=[4, 1]), r"must be in 1\.\.3"),
+    (with_prompt(tokens=[[1, 2, 29], [4, 0, 0]]), r"in 0\.\.28.*to 29.*tokenizer"),
+    (with_prompt(tokens=[[1, 2, 3], [-1, 0, 0]]), r"in 0\.\.28; got -1"),
+    (with_prompt(tokens=np.ones((2, SLOTS + 1), int)), r"build with slots=21 plus"),
+    (with_request(start=[1]), "make_request"),
+    (with_request(limit=[[9, 9]]), "make_request"),
+    (with_request(eos=[1, 2, 3]), "make_request"),
+    (with_request(key=jax.random.split(jax.random.key(0), 3)), "make_request"),
+    (with_request(limit=[17, 9]), r"reach 17 tokens.*gamma \+ 1 = 4.*slots=21"),
+    (with_target(slots=SLOTS - 1), r"knows 19 positions: build with slots=19"),
+    (with_sampling(temperature=[1.0, -0.1]), r"temperature must be at least 0.*-0\.1"),
+    (with_sampling(temperature=[1.0, np.nan]), r"temperature must be at least 0.*nan"),
+    (with_sampling(temperature=[1.0, np.inf]), r"temperature must be at least 0.*inf"),
+    (with_sampling(top_k=[5, 0]), r"top_k must be at least 1; leave top_k None"),
+    (with_sampling(top_p=[0.0, 0.5]), r"top_p must be in \(0, 1\]; leave top_p None"),
+    (with_sampling(top_p=[1.1, 0.5]), r"top_p must be in \(0, 1\].*got 1\.1"),
+    (with_sampling(min_p=[-0.1, 0.5]), r"min_p must be in \[0, 1\]; leave min_p None"),
+    (with_sampling(min_p=[0.1, 1.5]), r"min_p must be in \[0, 1\].*got 1\.5"),
+    (
+        with_sampling(temperature=1.0),
+        r"temperature has shape \(\) for 2 rows.*jnp\.full",
+    ),
+    (with_sampling(top_k=[5, 5, 5]), r"top_k has shape \(3,\) for 2 rows.*jnp\.full"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_decode_is_refused_before_any_compute(good, change, message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        change(good).run()
+
+
+def test_a_stream_is_checked_too(good):
+    bad = with_sampling(top_k=[5, 0])(good)
+    with pytest.raises(ValueError, match="top_k"):
+        next(generate.stream(*bad))
+
+
+def test_the_buffer_that_a_message_asks_for_is_enough(good):
+    tight = with_request(limit=[SLOTS - GAMMA - 1, 9])(good)
+    generate.check(*tight)
+    with pytest.raises(ValueError, match=f"slots={SLOTS} or more"):
+        generate.check(*tight._replace(slots=SLOTS - 1))
+    exact = with_target(slots=SLOTS)(good)
+    generate.check(*exact)
+
+
+def test_no_setting_is_needed_but_the_temperature(good):
+    plain = good.request._replace(sampling=Sampling(jnp.array([0.0, 2.0])))
+    generate.check(*good._replace(request=plain))
+
+
+@pytest.mark.parametrize("texts", [[], [[1], []]])
+def test_an_empty_prompt(texts):
+    with pytest.raises(ValueError, match="start token"):
+        generate.make_prompt(texts)
+
+
+MODEL = tiny.markov(4)
+BUILDERS = [
+    (lambda: autoregressive.build(MODEL, -1), r"gamma must be at least 0.*got -1"),
+    (lambda: copying.build(0), "at least 1; got 0 and 3"),
+    (lambda: copying.build(2, longest=0), "at least 1; got 2 and 0"),
+    (lambda: random.build(4, 0), "at least 1.*got 0"),
+    (lambda: early_exit.build(MODEL, lambda cache: cache, 0), "at least 1.*got 0"),
+    (lambda: adaptive.heuristic(start=0), "least <= start; got least=1, start=0"),
+    (lambda: adaptive.heuristic(start=2, least=3), "got least=3, start=2"),
+    (lambda: adaptive.heuristic(least=0), "got least=0"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), BUILDERS, ids=range(len(BUILDERS)))
+def test_builders_refuse_what_could_not_draft(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,201 @@
+"""The models' contract: slots are read as far as a token's own, in any portions.
+
+Axes: B rows, T tokens, V vocabulary.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.models import gpt
+from specjax.types import Prompt
+from tests import tiny
+
+B, T, SLOTS = 3, 10, 16
+WORLD = tiny.transformers()
+MODEL, WEIGHTS = WORLD.target, WORLD.target_weights
+TOKENS = jax.random.randint(jax.random.key(0), (B, T), 0, MODEL.vocab)
+ZERO = jnp.zeros(B, jnp.int32)
+
+
+@jax.jit
+def call(tokens, start, cache):
+    """Logits [B, T, V] of one call, and the cache after it."""
+    features, cache = MODEL.apply(WEIGHTS, tokens, start, cache)
+    return MODEL.readout(WEIGHTS, features), cache
+
+
+def fresh(rows: int = B):
+    return MODEL.init(WEIGHTS, Prompt(TOKENS[:rows], ZERO[:rows] + T), SLOTS)
+
+
+@pytest.mark.parametrize(
+    ("config", "count"), [(gpt.PAPER_97M, 97_222_656), (gpt.PAPER_6M, 5_668_864)]
+)
+def test_the_papers_pair_has_the_papers_sizes(config, count):
+    """97M and 6M (Section 4.2): 2 V E + layers (4 E^2 + 2 E F)."""
+    layer = 4 * config.dim**2 + 2 * config.dim * config.mlp_dim
+    assert count == 2 * config.vocab * config.dim + config.num_layers * layer
+    assert gpt.num_params(config) == count
+
+
+def test_each_logit_depends_on_all_tokens_up_to_it_and_on_none_after():
+    def squares(embedding):
+        """Of the logits of the text 0 1 2 ..., whose tokens are all different."""
+        params = WEIGHTS | {"embedding": embedding}
+        features, _ = MODEL.apply(params, jnp.arange(T)[None], ZERO[:1], None)
+        return jnp.sum(MODEL.readout(params, features)[0] ** 2, axis=-1)
+
+    jacobian = jax.jit(jax.jacrev(squares))(WEIGHTS["embedding"])
+    influence = np.abs(jacobian).max(-1)[:, :T]  # of token t on logits s: [s, t]
+    np.testing.assert_array_equal(influence > 0, np.tri(T, dtype=bool))
+
+
+def test_training_sees_what_decoding_sees():
+    alone, cached = call(TOKENS, ZERO, None)[0], call(TOKENS, ZERO, fresh())[0]
+    assert alone.dtype == jnp.float32
+    np.testing.assert_allclose(alone, cached, atol=1e-4)
+
+
+def test_one_call_of_many_tokens_is_many_calls_of_one():
+    """Rows begin at different slots, as they do once they have accepted differently."""
+    begun, start = jnp.array([1, 4, 2]), 4
+    first, whole = call(TOKENS, ZERO, fresh())
+    # Row b's next token goes to slot begun[b]; what lies beyond it is stale already.
+    index = begun[:, None] + jnp.arange(start)[None]
+    block = jnp.take_along_axis(TOKENS, index, axis=1)
+    together, at_once = call(block, begun, whole)
+    cache, each = whole, []
+    for i in range(start):
+        logits, cache = call(block[:, i : i + 1], begun + i, cache)
+        each.append(logits)
+    np.testing.assert_allclose(jnp.concatenate(each, axis=1), together, atol=1e-4)
+    wanted = jnp.take_along_axis(first, index[:, :, None], axis=1)
+    np.testing.assert_allclose(together, wanted, atol=1e-4)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), cache, at_once
+    )
+
+
+def test_a_call_writes_its_own_slots_and_no_others():
+    before = call(TOKENS, ZERO, fresh())[1]
+    start = jnp.array([1, 6, 3])
+    after = call((TOKENS + 1)[:, :2] % MODEL.vocab, start, before)[1]
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        changed = np.any(np.asarray(old) != np.asarray(new), axis=(1, 3))  # [B, SLOTS]
+        slot = np.arange(SLOTS)
+        written = (slot >= start[:, None]) & (slot < start[:, None] + 2)
+        np.testing.assert_array_equal(changed, written)
+
+
+def test_positions_matter():
+    """Rotary positions: the same tokens in another order say something else."""
+    swapped = TOKENS.at[:, [T - 3, T - 2]].set(TOKENS[:, [T - 2, T - 3]])
+    one, other = call(TOKENS, ZERO, None)[0], call(swapped, ZERO, None)[0]
+    assert np.abs(np.asarray(one - other))[:, -1].max() > 0.1
+
+
+def test_an_early_exit_is_the_first_layers():
+    """Its cache is theirs, and its weights are the whole model's."""
+    shallow, cache = WORLD.shallow, call(TOKENS, ZERO, fresh())[1]
+    cut = shallow.init(WEIGHTS, Prompt(TOKENS, ZERO + T), SLOTS)
+    _, own = jax.jit(shallow.apply)(WEIGHTS, TOKENS, ZERO, cut)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), own, WORLD.cut(cache)
+    )
+
+
+def test_bfloat16_activations_leave_float32_logits():
+    model = gpt.build(tiny.TARGET._replace(dtype="bfloat16"))
+    cache = jax.eval_shape(lambda: model.init(WEIGHTS, Prompt(TOKENS, ZERO + T), SLOTS))
+    features, cache = jax.eval_shape(model.apply, WEIGHTS, TOKENS, ZERO, cache)
+    assert {leaf.dtype for leaf in jax.tree.leaves((features, cache))} == {
+        jnp.dtype("bfloat16")
+    }
+    assert jax.eval_shape(model.readout, WEIGHTS, features).dtype == jnp.float32
+
+
+# Sharding.
+
+AXES = {
+    "embedding": ("vocab", "embed"),
+    "readout": ("embed", "vocab"),
+    "attention/query/kernel": ("embed", "joined_heads"),
+    "attention/key/kernel": ("embed", "joined_heads"),
+    "attention/value/kernel": ("embed", "joined_heads"),
+    "attention/out/kernel": ("joined_heads", "embed"),
+    "mlp/in/kernel": ("embed", "mlp"),
+    "mlp/out/kernel": ("mlp", "embed"),
+}
+
+
+def test_every_parameter_names_its_axes():
+    boxed = jax.eval_shape(lambda: gpt.init_params(jax.random.key(0), tiny.TARGET))
+    named = jax.tree_util.tree_leaves_with_path(
+        boxed, is_leaf=lambda leaf: isinstance(leaf, nn.LogicallyPartitioned)
+    )
+    found = {}
+    for path, leaf in named:
+        name = "/".join(entry.key for entry in path)
+        found[name.removeprefix("layers_0/").removeprefix("layers_1/")] = leaf.names
+        assert len(leaf.names) == leaf.value.ndim
+    assert found == AXES
+
+
+SHARDED = """
+import flax.linen as nn, jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from specjax import generate
+from specjax.models import gpt
+from tests import conftest, tiny
+from tests.drafters import BY_NAME
+
+world, case = tiny.transformers(), BY_NAME["autoregressive"]
+prompt = generate.make_prompt([[1, 2, 3], [4]])
+sampling = generate.make_sampling(2, 1.0)
+request = generate.make_request(jax.random.key(0), prompt, 12, sampling)
+run = jax.jit(generate.build_loop(case.parts(world, 3), 20))
+plain = run(case.params(world), prompt, request)
+
+mesh = Mesh(np.array(jax.devices()).reshape(1, 2), ("data", "model"))
+rules = [("batch", "data"), ("vocab", "model"), ("mlp", "model"), ("embed", None),
+         ("joined_heads", "model"), ("heads", "model"), ("slots", None)]
+boxed = jax.eval_shape(lambda: gpt.init_params(jax.random.key(0), tiny.TARGET))
+specs = nn.get_partition_spec(boxed)
+params = case.params(world)
+vocab = tiny.TARGET.vocab  # odd: its two matrices stay whole
+def place(leaf, spec):
+    axes = nn.logical_to_mesh_axes(spec, rules)
+    whole = vocab in leaf.shape
+    return jax.device_put(leaf, NamedSharding(mesh, PartitionSpec() if whole else axes))
+params = jax.tree.map(lambda tree: jax.tree.map(place, tree, specs), params,
+                      is_leaf=lambda node: isinstance(node, dict))
+kernel = params.target["layers_0"]["mlp"]["in"]["kernel"]
+assert kernel.addressable_shards[0].data.shape == (16, 16), kernel.sharding
+with mesh, nn.logical_axis_rules(rules):
+    run = jax.jit(generate.build_loop(case.parts(world, 3), 20))
+    spread = run(params, prompt, request)
+jax.tree.map(np.testing.assert_array_equal, plain, spread)
+print("same")
+"""
+
+
+@pytest.mark.slow
+def test_two_devices_write_the_same_text():
+    """Weights split by their axis names over a mesh: only the placement changes."""
+    devices = "--xla_force_host_platform_device_count=2"
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED],
+        env=os.environ | {"XLA_FLAGS": devices, "JAX_PLATFORMS": "cpu"},
+        cwd=Path(__file__).resolve().parent.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.endswith("same\n"), done.stderr[-2000:]

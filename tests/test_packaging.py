@@ -1,0 +1,74 @@
+"""What is installed says who it is, and brings what it needs."""
+
+import ast
+import re
+import subprocess
+import sys
+from importlib import metadata, resources
+from pathlib import Path
+
+import pytest
+
+import specjax
+from specjax import __main__, zoo
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_there_is_one_version():
+    assert re.fullmatch(r"\d+\.\d+\.\d+", specjax.__version__)
+    assert f"\nversion: {specjax.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(r"^## (.+)$", changes, re.MULTILINE)[1] == specjax.__version__
+
+
+def test_the_command_prints_its_version():
+    command = [sys.executable, "-m", "specjax", "--version"]
+    printed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert printed.stdout == f"specjax {specjax.__version__}\n"
+    assert printed.returncode == 0
+
+
+def test_a_command_is_given_its_own_flags(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["specjax", "demo", "--K", "-1"])
+    with pytest.raises(SystemExit) as exit:
+        __main__.main()
+    assert exit.value.code == 2
+    assert capsys.readouterr().err.startswith("specjax demo: --K")
+
+
+@pytest.mark.parametrize("command", __main__.COMMANDS)
+def test_every_command_has_its_module(command):
+    assert resources.files("specjax").joinpath(f"{command}.py").is_file()
+
+
+def test_the_installed_package_is_this_one():
+    try:
+        installed = metadata.distribution("specjax")
+    except metadata.PackageNotFoundError:
+        pytest.skip("run from the sources; `make test` installs them")
+    assert installed.version == specjax.__version__
+    (script,) = installed.entry_points.select(group="console_scripts")
+    assert (script.name, script.load()) == ("specjax", __main__.main)
+
+
+def test_models_and_tokenizer_are_package_data():
+    files = {path.name for path in resources.files("specjax.zoo").iterdir()}
+    weights = {f"{name}.safetensors" for name in (*zoo.MODELS, "bigram")}
+    assert weights | {"tokenizer.model"} <= files
+
+
+def test_the_library_imports_only_what_it_declares():
+    """Dependencies of the experiments are not there where only specjax is installed."""
+    allowed = {"specjax", "jax", "flax", "numpy", "safetensors", "sentencepiece"}
+    for path in sorted((ROOT / "specjax").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in getattr(node, "names", [])]
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module]
+            elif not isinstance(node, ast.Import):
+                continue
+            roots = {name.split(".")[0] for name in names} - set(
+                sys.stdlib_module_names
+            )
+            assert roots <= allowed, f"{path}: {roots - allowed}"

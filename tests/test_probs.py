@@ -1,0 +1,392 @@
+"""Section 2.2 as one law: against a float64 oracle, by hand, and at its edges.
+
+Axes: B rows, T tokens, V vocabulary.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specjax import probs
+from specjax.generate import make_sampling
+from specjax.types import BLOCK, Law, Sampling, Table
+
+NEARLY_ONE = 1 - 2**-24  # the largest float32 below 1
+B, V = 8, 11
+
+
+@jax.jit
+def distribution(logits, sampling):
+    """logits [B, V] -> [B, V]."""
+    return probs.dense(probs.standardize(logits, sampling))
+
+
+def one_row(logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0) -> np.ndarray:
+    """The distribution of at most V logits, filled up to share a compilation."""
+    size = len(logits)
+    filled = np.pad(np.float32(logits), (0, V - size), constant_values=-np.inf)
+    sampling = settings_of(temperature, V if top_k is None else top_k, top_p, min_p)
+    return np.asarray(distribution(jnp.tile(filled, (B, 1)), sampling))[0, :size]
+
+
+def settings_of(temperature, top_k, top_p, min_p) -> Sampling:
+    """All four settings, each a number or one a row."""
+    whole = np.broadcast_to(np.int32(top_k), B)
+    real = (np.broadcast_to(np.float32(x), B) for x in (temperature, top_p, min_p))
+    temperature, top_p, min_p = map(jnp.asarray, real)
+    return Sampling(temperature, jnp.asarray(whole), top_p, min_p)
+
+
+def oracle(z, temperature, top_k, top_p, min_p) -> tuple[np.ndarray, bool]:
+    """The distribution of one row [V] in float64, step by step, and whether it is
+    clear: in float32 a mass next to top_p, or a ratio next to min_p, may fall wrongly.
+    """
+    z = np.asarray(z, np.float64)
+    order = np.lexsort((np.arange(z.size), -z))
+    if temperature == 0:
+        return np.eye(z.size)[order[0]], True
+    weight = np.exp((z - z.max()) / temperature)
+    order = order[:top_k]
+    mass = np.cumsum(weight[order]) / weight[order].sum()
+    clear = np.all(np.abs(mass - top_p) > 1e-5) or top_p == 1
+    if top_p < 1:
+        order = order[: np.searchsorted(mass, top_p) + 1]
+    ratio = weight[order] / weight[order[0]]
+    clear &= np.all(np.abs(ratio - min_p) > 1e-5) or min_p == 0
+    order = order[ratio >= min_p]
+    kept = np.zeros(z.size)
+    kept[order] = weight[order]
+    return kept / kept.sum(), bool(clear)
+
+
+# By hand.
+
+
+def test_the_order_is_temperature_then_truncation():
+    """Truncating before dividing by the temperature would keep two: (.5622, .4378)."""
+    got = one_row([2, 1.5, 1, 0, -1], temperature=2.0, top_p=0.6)
+    np.testing.assert_allclose(got, [0.4192, 0.3265, 0.2543, 0, 0], atol=5e-5)
+
+
+def test_top_p_counts_what_top_k_left():
+    """Of (.5, .3, .2) two remain as (.625, .375), and .6 is reached by the first."""
+    logits = np.log([0.5, 0.3, 0.2])
+    np.testing.assert_allclose(one_row(logits, top_k=2, top_p=0.6), [1, 0, 0])
+    np.testing.assert_allclose(
+        one_row(logits, top_k=3, top_p=0.6), [0.625, 0.375, 0], atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("top_k", "kept"), [(1, [3]), (2, [1, 3]), (3, [1, 2, 3]), (4, [1, 2, 3, 4])]
+)
+def test_top_k_keeps_exactly_k_and_ties_go_to_the_lower_id(top_k, kept):
+    got = one_row([0, 1, 1, 2, 1], top_k=top_k)
+    assert np.flatnonzero(got).tolist() == kept
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"), [(1e-9, 1), (0.49, 1), (0.51, 2), (0.79, 2), (0.81, 3), (1.0, 3)]
+)
+def test_the_token_that_crosses_top_p_is_kept(top_p, kept):
+    got = one_row(np.log([0.3, 0.2, 0.5]), top_p=top_p)
+    assert np.flatnonzero(got).tolist() == sorted([2, 0, 1][:kept])
+
+
+def test_top_p_splits_ties_by_id():
+    assert np.flatnonzero(one_row([0.0, 0, 0, 0], top_p=0.4)).tolist() == [0, 1]
+
+
+def test_min_p_is_a_share_of_the_largest():
+    logits = np.log([0.1, 0.5, 0.26, 0.14])
+    assert np.flatnonzero(one_row(logits, min_p=0.5)).tolist() == [1, 2]
+    assert np.flatnonzero(one_row(logits, min_p=1.0)).tolist() == [1]
+    # After the temperature: at T = 2 the shares are the square roots, .53 and .45.
+    got = one_row(logits, temperature=2.0, min_p=0.5)
+    assert np.flatnonzero(got).tolist() == [1, 2, 3]
+
+
+def test_temperature_zero_is_the_lowest_best_id():
+    ties = [1, 3, 3, 0, 3]
+    np.testing.assert_array_equal(one_row(ties, temperature=0.0), [0, 1, 0, 0, 0])
+    np.testing.assert_array_equal(
+        one_row(ties, temperature=0.0, top_k=3, top_p=0.9), [0, 1, 0, 0, 0]
+    )
+    # A small temperature tends there when one is best, and shares among equals.
+    for temperature in (1e-1, 1e-2, 1e-4):
+        got = one_row([1, 3.0, 2.5, 0, 2], temperature=temperature)
+        assert got[1] == pytest.approx(1, abs=np.exp(-0.4 / temperature))
+        got = one_row(ties, temperature=temperature)
+        np.testing.assert_allclose(got, np.array([0, 1, 1, 0, 1]) / 3, atol=2e-3)
+
+
+def test_settings_that_limit_nothing_change_nothing():
+    z = 2 * jax.random.normal(jax.random.key(0), (B, V))
+    plain = jax.jit(lambda z: probs.dense(probs.standardize(z, make_sampling(B, 0.7))))
+    np.testing.assert_array_equal(plain(z), distribution(z, settings_of(0.7, V, 1, 0)))
+    more = settings_of(0.7, V + 5, 1, 0)
+    np.testing.assert_array_equal(plain(z), distribution(z, more))
+
+
+def test_each_row_has_its_own_settings():
+    """Greedy, top-k, top-p, min-p and plain rows in one batch are as they are alone."""
+    z = 2 * jax.random.normal(jax.random.key(1), (B, V))
+    each = settings_of(
+        [0, 1, 1, 1, 1, 0.5, 2, 0],
+        [V, 3, V, V, V, 4, 2, 3],
+        [1, 1, 0.5, 1, 1, 0.9, 0.3, 0.1],
+        [0, 0, 0, 0.3, 0, 0.1, 0, 0.5],
+    )
+    together = np.asarray(distribution(z, each))
+    for row in range(B):
+        alone = jax.tree.map(lambda x, row=row: jnp.full(B, x[row]), each)
+        np.testing.assert_array_equal(together[row], distribution(z, alone)[row])
+    sizes = np.count_nonzero(together, axis=1)
+    assert (sizes[0], sizes[1], sizes[4], sizes[6], sizes[7]) == (1, 3, V, 1, 1)
+
+
+# Twice is once, where that is true.
+
+
+@pytest.mark.parametrize(
+    "setting", [{"temperature": 0.0}, {"top_k": 3}, {"min_p": 0.2}]
+)
+def test_argmax_top_k_and_min_p_are_idempotent(setting):
+    for seed in range(20):
+        z = np.random.default_rng(seed).normal(size=V).round(1)
+        once = one_row(z, **setting)
+        with np.errstate(divide="ignore"):
+            twice = one_row(np.log(once), **setting)
+        np.testing.assert_allclose(twice, once, atol=1e-6)
+
+
+def test_top_p_is_not_idempotent():
+    """(.5, .3, .2) loses its last id at .6; then, of (.625, .375), the second."""
+    once = one_row(np.log([0.5, 0.3, 0.2]), top_p=0.6)
+    np.testing.assert_allclose(once, [0.625, 0.375, 0], atol=1e-6)
+    with np.errstate(divide="ignore"):
+        twice = one_row(np.log(once), top_p=0.6)
+    np.testing.assert_allclose(twice, [1, 0, 0])
+
+
+# Against the oracle.
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(
+    seed=st.integers(0, 2**31),
+    ties=st.booleans(),
+    banned=st.sampled_from([0.0, 0.3, 0.9]),
+    dtype=st.sampled_from([jnp.float32, jnp.bfloat16]),
+)
+def test_random_laws_agree_with_the_oracle(seed, ties, banned, dtype):
+    rng = np.random.default_rng(seed)
+    z = 3 * rng.normal(size=(B, V))
+    z = np.round(2 * z) / 2 if ties else z
+    z[:, 1:][rng.random((B, V - 1)) < banned] = -np.inf  # at least one id is possible
+    given_ = (
+        rng.choice([0.0, 0.3, 0.7, 1.0, 2.0], B).astype(np.float32),
+        rng.integers(1, V + 1, B),
+        rng.choice([0.1, 0.5, 0.77, 0.95, 1.0], B).astype(np.float32),
+        rng.choice([0.0, 0.05, 0.3, 1.0], B).astype(np.float32),
+    )
+    z = jnp.asarray(z, dtype)
+    got = np.asarray(distribution(z, settings_of(*given_)))
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got.sum(1), 1, atol=1e-5)
+    for row, setting in enumerate(zip(*given_, strict=True)):
+        wanted, clear = oracle(np.asarray(z[row], np.float32), *setting)
+        if clear:
+            np.testing.assert_array_equal(got[row] > 0, wanted > 0)
+            np.testing.assert_allclose(got[row], wanted, atol=2e-5)
+
+
+# A law is where its distribution is read from.
+
+
+dense = jax.jit(probs.dense)
+
+
+@functools.cache
+def some_laws() -> Law:
+    """[B, 3] laws of V ids with every kind of setting, ties and impossible ids."""
+    z = (2 * jax.random.normal(jax.random.key(2), (B, 3, V))).round()
+    z = z.at[:, :, 4].set(-jnp.inf)
+    each = settings_of(
+        [0, 1, 1, 1, 0.5, 1, 2, 0],
+        [V, 3, V, V, 4, V, 6, 2],
+        [1, 1, 0.6] * 2 + [1, 1],
+        0,
+    )
+    return jax.jit(probs.standardize)(z, each)
+
+
+def test_a_law_keeps_the_logits_as_they_are():
+    z = jnp.arange(6, dtype=jnp.bfloat16).reshape(2, 3)
+    law = probs.standardize(z, make_sampling(2, 0.5, top_k=2))
+    assert law.logits is z
+    assert {leaf.shape for leaf in law[1:5]} == {(2,)}
+
+
+def test_one_probability_is_that_of_the_whole_row():
+    law = some_laws()
+    ids = jnp.broadcast_to(jnp.arange(V), (B, 3, V))
+    each = jax.jit(jax.vmap(probs.at, (None, 2), 2))(law, ids)
+    whole = dense(law)
+    np.testing.assert_allclose(each, whole, rtol=1e-6, atol=0)
+    np.testing.assert_allclose(np.sum(whole, -1), 1, atol=1e-5)
+
+
+def test_take_and_first_choose_tokens():
+    law, whole = some_laws(), np.asarray(dense(some_laws()))
+    np.testing.assert_array_equal(dense(probs.first(law, 2)), whole[:, :2])
+    index = jnp.arange(B) % 3
+    taken = dense(probs.take(law, index))
+    np.testing.assert_array_equal(taken, whole[np.arange(B), index])
+
+
+def shared_table(places: int) -> tuple[Table, np.ndarray]:
+    """Five contexts that differ from a common row; and the same as dense rows."""
+    rng = np.random.default_rng(places)
+    base, offset = rng.normal(size=V), rng.normal(size=5)
+    ids = np.array([rng.permutation(V + 2)[:places] for _ in range(5)])
+    logits = rng.normal(size=(5, places))
+    rows = base + offset[:, None]
+    for row in range(5):
+        used = ids[row] < V  # an unused place names no id
+        rows[row, ids[row][used]] = logits[row][used]
+    arrays = base, offset, ids.astype(np.int32).reshape(5, places), logits
+    table = Table(
+        *(jnp.asarray(a, None if a.dtype == np.int32 else float) for a in arrays)
+    )
+    return table, np.float32(rows)
+
+
+@pytest.mark.parametrize("places", [0, 4])
+def test_a_row_of_a_table_is_the_law_of_its_dense_row(places):
+    table, rows = shared_table(places)
+    row = jnp.asarray(np.random.default_rng(0).integers(0, 5, (B, 3)), jnp.int32)
+    np.testing.assert_allclose(probs.table_rows(table, row), rows[row], atol=1e-6)
+    each = settings_of([0, 1, 1, 0.5] * 2, [V, 3, V, 4] * 2, [1, 1, 0.6, 1] * 2, 0)
+    law = jax.jit(probs.standardize)(probs.table_rows(table, row), each)
+    record = law._replace(logits=table, row=row)
+    whole = np.asarray(dense(law))
+    np.testing.assert_allclose(dense(record), whole, rtol=1e-6)
+
+    index = jnp.arange(B) % 3
+    kept = probs.take(record, index)
+    assert kept.logits is table
+    np.testing.assert_allclose(dense(kept), whole[jnp.arange(B), index], rtol=1e-6)
+    np.testing.assert_allclose(dense(probs.first(record, 2)), whole[:, :2], rtol=1e-6)
+    at = jax.jit(probs.at)
+    for x in range(V):
+        ids = jnp.full((B, 3), x)
+        np.testing.assert_allclose(at(record, ids), whole[:, :, x], rtol=1e-6)
+
+
+# Drawing.
+
+pick = jax.jit(probs.pick)
+SIZES = [1, 5, BLOCK, BLOCK + 1, 2 * BLOCK + 88]
+
+
+@pytest.mark.parametrize("vocab", SIZES)
+def test_an_impossible_id_is_never_drawn(vocab):
+    rows = 64
+    rng = np.random.default_rng(vocab)
+    weights = rng.random((rows, vocab)) * (rng.random((rows, vocab)) < 0.05)
+    weights[: rows // 2] *= 10.0 ** rng.integers(-9, 9, (rows // 2, vocab))
+    weights[:, 0] *= rng.random(rows) < 0.5
+    weights[weights.sum(1) == 0, rng.integers(vocab)] = 1e-3
+    weights = np.float32(weights)
+    for one in (0.0, 0.5, NEARLY_ONE):
+        for two in (0.0, 0.5, NEARLY_ONE):
+            u = jnp.tile(jnp.float32([one, two]), (rows, 1))
+            ids = np.asarray(pick(jnp.asarray(weights), u))
+            assert np.all((ids >= 0) & (ids < vocab))
+            assert np.all(weights[np.arange(rows), ids] > 0)
+
+
+@pytest.mark.parametrize("vocab", SIZES)
+def test_the_smallest_uniform_draws_the_first_id_and_the_largest_the_last(vocab):
+    rng = np.random.default_rng(vocab)
+    weights = np.float32(rng.random((64, vocab)) < 0.3)
+    weights[weights.sum(1) == 0, vocab // 2] = 1
+    for u, wanted in (
+        (0.0, weights.argmax(1)),
+        (NEARLY_ONE, vocab - 1 - weights[:, ::-1].argmax(1)),
+    ):
+        got = pick(jnp.asarray(weights), jnp.full((64, 2), u, jnp.float32))
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_uniform_on_a_border_belongs_to_the_next_id():
+    """Cumulative weight must exceed u: one convention, for kernels to share."""
+    weights = jnp.tile(jnp.float32([1, 2, 0, 1]), (64, 1))
+    for u, wanted in ((0.25, 1), (0.75, 3)):
+        ids = pick(weights, jnp.full((64, 2), u))
+        np.testing.assert_array_equal(ids, np.full(64, wanted))
+
+
+def test_a_uniform_that_was_rounded_up_to_one_draws_the_last_possible_id():
+    weights = jnp.zeros((64, BLOCK + 1)).at[:, [3, BLOCK - 2]].set(0.5)
+    ids = pick(weights, jnp.ones((64, 2)))
+    np.testing.assert_array_equal(ids, np.full(64, BLOCK - 2))
+
+
+def test_weights_need_not_sum_to_one():
+    weights = jnp.float32(np.random.default_rng(0).random((64, BLOCK + 1)))
+    u = jax.random.uniform(jax.random.key(0), (64, 2))
+    for factor in (2.0**-40, 2.0**40):
+        np.testing.assert_array_equal(pick(factor * weights, u), pick(weights, u))
+
+
+def frequencies_fit(draw) -> float:
+    """The p-value of 20,000 draws from a law over two blocks and a part of a third."""
+    rng = np.random.default_rng(3)
+    vocab, count = 2 * BLOCK + 88, 20_000
+    weights = rng.gamma(0.7, size=vocab) * (rng.random(vocab) < 0.5)
+    weights[[0, BLOCK - 1, BLOCK, vocab - 1]] = 20, 0, 20, 20
+    u = jax.random.uniform(jax.random.key(3), (count, 2))
+    ids = draw(jnp.broadcast_to(jnp.float32(weights), (count, vocab)), u)
+    observed = np.bincount(np.asarray(ids), minlength=vocab)
+    if observed[weights == 0].any():
+        return 0.0
+    expected = weights / weights.sum() * count
+    rare = expected < 5
+    observed = np.append(observed[~rare], observed[rare].sum())
+    expected = np.append(expected[~rare], expected[rare].sum())
+    return scipy.stats.chisquare(observed, expected).pvalue
+
+
+def test_frequencies_follow_the_weights():
+    assert frequencies_fit(pick) > 1e-3
+
+
+def test_the_check_notices_one_uniform_for_both_steps():
+    assert frequencies_fit(lambda w, u: pick(w, u[:, :1].repeat(2, axis=1))) < 1e-6
+
+
+def test_the_check_notices_blocks_drawn_alike():
+    """A block by its number instead of its weight."""
+
+    def draw(weights, u):
+        start = jnp.minimum(jnp.int32(3 * u[:, :1]), 2) * BLOCK
+        here = jnp.arange(weights.shape[1])[None] // BLOCK * BLOCK == start
+        return pick(jnp.where(here, weights, 0), u)
+
+    assert frequencies_fit(draw) < 1e-6
+
+
+def test_a_sample_is_a_pick_from_the_distribution():
+    law = probs.take(some_laws(), jnp.zeros(B, int))
+    u = jax.random.uniform(jax.random.key(4), (B, 2))
+    got = probs.sample(law, u)
+    assert got.dtype == jnp.int32
+    np.testing.assert_array_equal(got, pick(dense(law), u))

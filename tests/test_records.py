@@ -1,0 +1,145 @@
+"""Records survive what may happen to a file, and know whether they are out of date."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from experiments import analytic, fingerprint, records
+from experiments.row import Measurement
+
+
+def record(row, config="c", sources="s", **measured):
+    made = {"config": config, "fingerprint": sources}
+    return {"row": row, "measured": measured, "provenance": made}
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "made" / "table.jsonl"
+
+
+def test_what_is_appended_is_read_back(path):
+    assert records.read(path) == []
+    written = [record("a", x=1.5), record("b"), record("a", x=2)]
+    for one in written:
+        records.append(path, one)
+    assert records.read(path) == written
+    assert records.latest(written) == {"a": written[2], "b": written[1]}
+
+
+def test_a_torn_line_is_ignored_and_removed(path):
+    records.append(path, record("a"))
+    whole = json.dumps(record("b"))
+    for torn in (whole[:20], whole):  # a line counts from its line break on
+        with path.open("a") as file:
+            file.write(torn)
+        assert [one["row"] for one in records.read(path)] == ["a"]
+    records.append(path, record("c"))
+    assert [one["row"] for one in records.read(path)] == ["a", "c"]
+
+
+def test_a_broken_line_is_named(path):
+    records.append(path, record("a"))
+    path.write_text(path.read_text() + "{broken\n")
+    with pytest.raises(ValueError, match=r"table\.jsonl, line 2"):
+        records.read(path)
+
+
+def test_nothing_that_json_lacks_is_written(path):
+    with pytest.raises(ValueError, match="JSON"):
+        records.append(path, record("a", x=float("nan")))
+    assert records.read(path) == []
+
+
+def test_two_writers_lose_nothing(path):
+    def write(name):
+        for i in range(20):
+            records.append(path, record(f"{name}{i}"))
+
+    writers = [threading.Thread(target=write, args=(name,)) for name in "ab"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    rows = {one["row"] for one in records.read(path)}
+    assert rows == {f"{name}{i}" for name in "ab" for i in range(20)}
+
+
+def test_a_record_is_found_by_row_config_and_sources():
+    old, new = record("a", x=1), record("a", x=2)
+    there = [old, record("a", "other"), new, record("b")]
+    assert records.find(there, "a", "c", "s") is new
+    assert records.find(there, "a", "d", "s") is None
+    assert records.find(there, "a", "c", "t") is None
+    assert records.find(there, "z", "c", "s") is None
+
+
+def names(module):
+    found = fingerprint.sources(module)
+    return {path.relative_to(fingerprint.ROOT).as_posix() for path in found}
+
+
+def test_sources_follow_imports():
+    closed_form = names("experiments.analytic")
+    assert "experiments/analytic.py" in closed_form
+    assert {"specjax/theory.py", "specjax/__init__.py"} <= closed_form
+    assert "specjax/models/gpt.py" not in closed_form
+    needed = {"specjax/models/attention.py", "specjax/verifiers/token.py"}
+    assert needed | {"experiments/decoding.py"} <= names("experiments.alpha")
+
+
+def test_a_fingerprint_covers_sources_and_inputs(tmp_path, monkeypatch):
+    package = tmp_path / "experiments"
+    package.mkdir()
+    (package / "one.py").write_text("def f():\n    from experiments import two\n")
+    (package / "two.py").write_text("x = 1\n")
+    (package / "three.py").write_text("x = 1\n")
+    monkeypatch.setattr(fingerprint, "ROOT", tmp_path)
+    seen = [fingerprint.of("experiments.one", {"weights": "1"})]
+    (package / "three.py").write_text("x = 2\n")
+    assert fingerprint.of("experiments.one", {"weights": "1"}) == seen[0]
+    seen.append(fingerprint.of("experiments.one", {"weights": "2"}))
+    (package / "two.py").write_text("x = 2\n")
+    seen.append(fingerprint.of("experiments.one", {"weights": "1"}))
+    (package / "one.py").write_text("x = 1\n")
+    seen.append(fingerprint.of("experiments.one", {"weights": "1"}))
+    assert len(set(seen)) == 4
+
+
+def test_a_record_becomes_stale(tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprint, "ROOT", tmp_path)
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "one.py").write_text("x = 1\n")
+    weights = tmp_path / "weights"
+    weights.write_text("1")
+    measurement = Measurement(dict, "experiments.one", (weights,))
+    made = records.provenance(measurement, "c", 0.1)
+    assert made["inputs"] == {"weights": fingerprint.digest(weights)}
+    assert not records.stale({"provenance": made})
+    weights.write_text("2")
+    assert records.stale({"provenance": made})
+    weights.unlink()  # weights that are elsewhere do not make a record stale
+    assert not records.stale({"provenance": made})
+    (tmp_path / "experiments" / "one.py").write_text("x = 2\n")
+    assert records.stale({"provenance": made})
+
+
+def test_provenance_names_everything():
+    made = records.provenance(analytic.table1(0.6, 2), "config", 1.234)
+    assert made["config"] == "config" and made["seconds"] == 1.23
+    assert made["date"].endswith("+00:00")
+    assert set(made["versions"]) == {"python", *records.PACKAGES}
+    assert made["device"]["platform"] == "cpu" and made["device"]["count"] >= 1
+    assert {"commit", "dirty", "dtype", "seed"} <= set(made)
+
+
+def test_without_git_there_is_no_commit(monkeypatch):
+    def absent(*arguments):
+        raise FileNotFoundError("git")
+
+    monkeypatch.setattr(records, "git", absent)
+    records.commit.cache_clear()
+    assert records.commit() == {"commit": None, "dirty": None}
+    records.commit.cache_clear()

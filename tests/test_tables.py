@@ -1,0 +1,180 @@
+"""Tables show what the records hold, and say what is absent, stale or different."""
+
+import copy
+import re
+
+import pytest
+
+from experiments import catalogue, figures, markup, records, reproduce, run, tables
+
+CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
+OURS, STATE = tables.HEAD.index("ours"), tables.HEAD.index("state")
+RESULTS = run.ROOT / "results"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A folder with every closed form in it."""
+    folder = tmp_path_factory.mktemp("results")
+    files = [path for name in CLOSED_FORM for path in rows_of(name)]
+    run.run(files, folder)
+    return folder
+
+
+def rows_of(folder):
+    return sorted((catalogue.CONFIGS / folder).glob("*.gin"))
+
+
+def lines(found):
+    return [line for table in catalogue.tables() for line in tables.rows(table, found)]
+
+
+def test_with_no_records_no_number_is_ours():
+    for line in lines({}):
+        assert line[OURS] == "" and line[STATE].startswith("not run")
+
+
+def test_what_cannot_run_here_says_what_it_needs():
+    states = [line[STATE] for line in tables.rows(catalogue.table3(), {})]
+    assert states[:6] == ["not run"] * 6
+    assert len(states) == 38
+    assert all(re.match("not run here: needs ", state) for state in states[6:])
+
+
+def test_our_column_is_the_record_and_nothing_else(measured):
+    found = tables.collect(measured)
+    for folder in found:
+        for record in found[folder].values():
+            for quantity, value in record["measured"].items():
+                if quantity in ("operations", "speed") and folder == "table1":
+                    record["measured"][quantity] = value + 100
+    for line in tables.rows(catalogue.table1(), found):
+        assert float(line[OURS]) > 100 > float(line[1])
+        assert line[STATE].startswith("DIFFERS")
+
+
+def test_closed_forms_agree_with_the_paper(measured):
+    table1 = tables.rows(catalogue.table1(), tables.collect(measured))
+    assert [line[STATE] for line in table1] == ["ok"] * 12
+    figure3 = tables.rows(catalogue.figure3(), tables.collect(measured))
+    # The figure's points at alpha 0.5 and 0.8, c = 0.02, 0.05 and 0.1.
+    assert [line[OURS] for line in figure3[2:]] == ["4", "11", "3", "8", "2", "6"]
+
+
+def test_a_stale_record_says_so(measured):
+    found = copy.deepcopy(tables.collect(measured))
+    found["table1"]["alpha_0.6_gamma_2"]["provenance"]["fingerprint"] = "old"
+    states = [line[STATE] for line in tables.rows(catalogue.table1(), found)]
+    assert [state.startswith("STALE") for state in states] == [True] * 2 + [False] * 10
+    assert "2 STALE" in tables.index(found)
+
+
+def test_rendering_twice_gives_the_same_bytes(measured, tmp_path):
+    def content():
+        tables.render(measured)
+        kinds = (".md", ".csv", ".tex", ".svg")
+        files = [path for path in measured.iterdir() if path.suffix in kinds]
+        return {path.name: path.read_bytes() for path in files}
+
+    first = content()
+    assert first == content()
+    assert {"README.md", "figure2.svg", "table3.tex", "table1.csv"} <= set(first)
+    assert not re.search(rb"\d\d:\d\d:\d\d", first["figure4.svg"])
+
+
+def test_a_figure_draws_with_no_records(tmp_path):
+    figures.draw("figure2", {}, tmp_path / "empty.svg")
+    assert (tmp_path / "empty.svg").stat().st_size > 1000
+
+
+def test_all_points_are_in_the_csv(measured):
+    text = tables.texts(measured)["figure2.csv"]
+    assert len(text.splitlines()) == 1 + 6 * 101
+    assert "gamma_7,0.8,4.16114" in text
+    assert "gamma_inf,1,\n" in text
+
+
+def test_the_index_leads_to_every_file(measured):
+    text = tables.index(tables.collect(measured))
+    made = tables.texts(measured)
+    for link in re.findall(r"\]\((.+?)\)", text):
+        assert link in made or link.endswith(".svg")
+    assert "12 ok" in text and "6 not run, 32 not run here" in text
+
+
+def test_the_four_estimators_stand_side_by_side():
+    one = {"value": 0.5, "se": 0.01}
+    names = ("rao_blackwell", "counts", "chen_r", "implied_alpha")
+    found = {"estimates": {name: one for name in names}, "tokens_per_call": 2.0}
+    found |= {"exactness": "exact law", "draft_regime": "table law", "alpha": 0.5}
+    found |= {"protocol": {"gamma": 3}}
+    rows = tables.estimators(
+        catalogue.table3(), {"table3": {"gpt_bigram_t1": {"measured": found}}}
+    )
+    assert len(rows) == 1 and rows[0][1] == "0.5000 ± 0.0100"
+    assert rows[0][-3:] == ["3", "2.000", "exact law, table law"]
+
+
+def test_every_row_has_a_line_and_every_line_its_row():
+    known = {(line.folder, line.row): line for line in all_lines()}
+    for folder in {folder for folder, _ in known}:
+        for path in rows_of(folder):
+            assert (folder, path.stem) in known
+    for (folder, row), line in known.items():
+        path = catalogue.CONFIGS / folder / f"{row}.gin"
+        assert path.exists() or line.needs
+
+
+def all_lines():
+    return [line for table in catalogue.tables() for line in table.lines]
+
+
+def test_published_numbers_by_row():
+    assert catalogue.published("table3", "gpt_small_t0") == {"alpha": 0.88}
+    assert catalogue.published("table3_paper", "ende_t5_small_t1") == {"alpha": 0.62}
+    both = {"operations": 1.6, "speed": 6.86}
+    assert catalogue.published("table1", "alpha_0.9_gamma_10") == both
+    assert catalogue.published("figure2", "gamma_3") is None
+
+
+def test_markup_escapes():
+    assert markup.markdown(["a|b"], [["c"]]) == "| a\\|b |\n| --- |\n| c |\n"
+    assert r"50\% \& c\_hat" in markup.latex(["x"], [["50% & c_hat"]])
+    assert markup.comma_separated(["a"], [["x, y"]]) == 'a\n"x, y"\n'
+    assert markup.plain(["a", "b"], [["ccc", ""]]) == "a    b\nccc\n"
+
+
+def test_numbers_keep_four_digits():
+    shown = [tables.number(x) for x in (0.03456, 1.5306122, 12, None)]
+    assert shown == ["0.0346", "1.531", "12", "infinite"]
+
+
+def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reproduce, "FOLDERS", ("table1",))
+    reproduce.reproduce(tmp_path)
+    said = capsys.readouterr().out
+    assert "6.862" in said and "32 more lines not run here" in said
+    assert str(tmp_path / "README.md") in said
+    assert (tmp_path / "table1.md").exists()
+
+
+@pytest.mark.skipif(not any(RESULTS.glob("*.jsonl")), reason="no results here")
+def test_committed_tables_are_what_their_records_say():
+    for name, text in tables.texts(RESULTS).items():
+        path = RESULTS / name
+        assert path.read_text("utf-8") == text, (
+            f"run python -m experiments.tables: {name}"
+        )
+
+
+@pytest.mark.skipif(not any(RESULTS.glob("*.jsonl")), reason="no results here")
+def test_committed_records_say_what_they_measured():
+    """A label may not name a pair that the record was not made with."""
+    found = tables.collect(RESULTS)
+    for line in catalogue.table3().lines:
+        record = found.get(line.folder, {}).get(line.row)
+        if record and line.folder == "table3":
+            pair = f"{record['measured']['target']} with {record['measured']['draft']}"
+            assert pair in line.what
+            assert record["published"] == {"alpha": line.published}
+    assert records.read(RESULTS / "nothing.jsonl") == []

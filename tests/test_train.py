@@ -1,0 +1,225 @@
+"""Training resumes bitwise; the corpus keeps its sides; the tokenizer loses nothing."""
+
+import json
+import random
+import sysconfig
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import sentencepiece
+
+from experiments import corpus, tokenizer, train
+from specjax.models import gpt
+
+CONFIG = gpt.Config(vocab=13, dim=8, mlp_dim=16, num_layers=1, num_heads=2)
+RECIPE = train.Recipe(
+    steps=7, decay=2, batch=2, length=6, warmup=2, checkpoint_every=3, evaluate_every=2
+)
+
+
+class Killed(BaseException):
+    """As Ctrl-C or a lost machine would end a run."""
+
+
+@pytest.fixture(scope="module")
+def data() -> train.Stream:
+    rng = np.random.default_rng(0)
+    documents = [[1, *rng.integers(3, 13, rng.integers(3, 20)), 2] for _ in range(30)]
+    return train.stream(documents)
+
+
+def run(folder: Path, data: train.Stream, recipe: train.Recipe = RECIPE):
+    loss = train.next_token_loss(CONFIG)
+    return train.train(folder, CONFIG, loss, data, data, recipe)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, data):
+    """A run that was never killed: its weights and its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    return run(folder, data), folder
+
+
+def curve(folder: Path, *names: str) -> list[list]:
+    lines = (folder / "curve.jsonl").read_text().splitlines()
+    return [[json.loads(line)[name] for name in names] for line in lines]
+
+
+def test_a_killed_run_ends_with_the_same_weights(tmp_path, data, whole, monkeypatch):
+    """Killed in step 5, after the checkpoint of step 3 and the evaluation of step 4."""
+    rows = train.rows
+
+    def rows_until_killed(stream, seed, batch, length):
+        if seed == (RECIPE.seed, 4):
+            raise Killed
+        return rows(stream, seed, batch, length)
+
+    monkeypatch.setattr(train, "rows", rows_until_killed)
+    with pytest.raises(Killed):
+        run(tmp_path, data)
+    monkeypatch.undo()
+    assert curve(tmp_path, "step") == [[2], [4]]
+    (tmp_path / "checkpoint.msgpack.partial").write_bytes(b"killed while writing")
+
+    weights, folder = whole
+    jax.tree.map(np.testing.assert_array_equal, run(tmp_path, data), weights)
+    names = "step", "tokens", "held_out"
+    assert curve(tmp_path, *names) == curve(folder, *names)
+    steps = [point[0] for point in curve(folder, "step")]
+    assert steps == [2, 4, 6, 7]
+
+
+def test_a_finished_run_is_returned_as_it_is(data, whole):
+    weights, folder = whole
+    before = (folder / "checkpoint.msgpack").read_bytes()
+    jax.tree.map(np.testing.assert_array_equal, run(folder, data), weights)
+    assert (folder / "checkpoint.msgpack").read_bytes() == before
+
+
+def test_training_learns(whole):
+    held_out = [point[0] for point in curve(whole[1], "held_out")]
+    assert held_out[-1] < held_out[0]
+
+
+@pytest.mark.parametrize("change", [{"rate": 1e-3}, {"seed": 1}, {"steps": 8}])
+def test_a_folder_of_another_recipe_is_refused(data, whole, change):
+    with pytest.raises(ValueError, match=r"another recipe.*name another folder"):
+        run(whole[1], data, RECIPE._replace(**change))
+
+
+def test_a_folder_of_another_model_is_refused(data, whole):
+    other = CONFIG._replace(dim=16)
+    with pytest.raises(ValueError, match="another recipe"):
+        train.train(whole[1], other, train.next_token_loss(other), data, data, RECIPE)
+
+
+def test_windows_begin_documents_and_depend_on_their_seed_alone(data):
+    windows = train.rows(data, (0, 3), 8, 6)
+    np.testing.assert_array_equal(windows, train.rows(data, (0, 3), 8, 6))
+    assert not np.array_equal(windows, train.rows(data, (0, 4), 8, 6))
+    assert windows.shape == (8, 7) and np.all(windows[:, 0] == 1)
+
+
+def test_the_rate_rises_stays_and_falls():
+    recipe = RECIPE._replace(steps=10, decay=4, warmup=2, rate=1.0)
+    rate = [float(train.learning_rate(recipe)(step)) for step in range(11)]
+    wanted = [0, 0.5, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
+    np.testing.assert_allclose(rate, wanted, atol=1e-6)
+
+
+def test_distillation_is_zero_for_the_teacher_itself(whole):
+    weights = whole[0]
+    loss = train.distillation_loss(CONFIG, CONFIG, weights)
+    tokens = np.arange(14).reshape(2, 7) % 13
+    assert float(loss(weights, tokens)) == pytest.approx(0, abs=1e-5)
+    other = jax.tree.map(lambda leaf: 2 * leaf, weights)
+    assert float(loss(other, tokens)) > 1e-5
+
+
+# The corpus.
+
+SOURCE = '''"""A module that documents itself at some length, for the sake of a test."""
+
+import os
+
+LIMIT = 10
+
+
+class Box:
+    """Holds things, and says so in a sentence that is long enough."""
+
+    size = 1
+
+    @property
+    def full(self):
+        """Whether nothing more fits into this box, ever."""
+        return self.size > LIMIT
+
+
+if os.name == "posix":
+
+    def open_box(box):
+        """Opens a box, as one does on systems of this kind."""
+        def inner():
+            return box
+        return inner()
+'''
+
+
+def test_documents_are_the_functions_the_class_heads_and_the_module():
+    head, box, full, open_box = corpus.documents_of(SOURCE)
+    assert head.startswith('"""A module that documents') and head.endswith('"""\n')
+    assert box.startswith('class Box:\n    """Holds') and box.endswith("size = 1\n")
+    assert full.startswith('@property\ndef full(self):\n    """Whether')
+    assert open_box.startswith("def open_box(box):\n") and "def inner" in open_box
+    assert corpus.documents_of("def broken(:\n") == []
+
+
+def test_a_file_is_on_one_side_for_ever():
+    """The hash of its path decides; these sides are part of every published number."""
+    assert corpus.split_of("abc.py") == "train"
+    root = Path(sysconfig.get_paths()["stdlib"])
+    paths = [path.relative_to(root).as_posix() for path in root.rglob("*.py")]
+    sides = [corpus.split_of(path) for path in paths]
+    share = {side: sides.count(side) / len(sides) for side in set(sides)}
+    assert set(share) == {"train", "valid", "test"}
+    assert 0.85 < share["train"] < 0.95
+
+
+def test_a_split_is_the_same_every_time_and_apart_from_the_others():
+    valid, test = corpus.stdlib("valid"), corpus.stdlib("test")
+    assert valid == corpus.stdlib("valid")
+    assert valid.digest != test.digest
+    assert min(valid.files, test.files) > 5
+    shared = set(valid.documents) & set(test.documents)
+    assert len(shared) < 0.02 * len(valid.documents)  # boilerplate written twice
+
+
+# The tokenizer.
+
+ODD = [
+    "def f(x):\n    return x\n",
+    "  two leading spaces, and two trailing  ",
+    "\t\ttabs\tand  double  spaces\n\n\n",
+    "naïve café, 数学, emoji 🦆, zero\u200bwidth, \u00a0nbsp",
+    "line\r\nends\r\n",
+    "1234567890 == 0x7f",
+    "<s> </s> <unk> <pad> <0x0A>",
+    "\x01\x7f control",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def fresh() -> sentencepiece.SentencePieceProcessor:
+    rng = random.Random(0)
+    words = ["def", "return", "self", "x", "value", "=", "+", "()", "    ", "1"]
+    texts = [" ".join(rng.choices(words, k=30)) + "\n" for _ in range(200)]
+    return sentencepiece.SentencePieceProcessor(
+        model_proto=tokenizer.train([SOURCE, *texts], 340)
+    )
+
+
+@pytest.fixture(scope="module")
+def bundled() -> sentencepiece.SentencePieceProcessor:
+    path = Path(gpt.__file__).parent.parent / "zoo" / "tokenizer.model"
+    return sentencepiece.SentencePieceProcessor(model_file=str(path))
+
+
+@pytest.mark.parametrize("which", ["fresh", "bundled"])
+@pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
+def test_every_text_comes_back(which, text, request):
+    model = request.getfixturevalue(which)
+    ids = model.encode(text)
+    assert model.decode(ids) == text
+    assert model.unk_id() not in ids
+
+
+@pytest.mark.parametrize("which", ["fresh", "bundled"])
+def test_the_ids_that_mean_something(which, request):
+    model = request.getfixturevalue(which)
+    assert (model.pad_id(), model.bos_id(), model.eos_id()) == (0, 1, 2)
+    assert not {0, 1, 2} & set(model.encode("<pad> <s> </s>"))
+    assert model.encode("a\nb").count(model.piece_to_id("\n")) == 1
