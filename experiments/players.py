@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
-from safetensors.flax import load_file
 
 from specjax import probs, zoo
 from specjax.drafters import autoregressive, copying
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
-from specjax.types import Drafter, Law, Model, Sampling, Table
+from specjax.types import Drafter, Law, Model, Sampling
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -85,7 +84,7 @@ def ngram(order: int, name: str = "", made_by: str = "") -> Player:
     bundled one. Raises ValueError for no such file, or an order that it does not have.
     """
     path = there(name, made_by) if name else zoo.FOLDER / "bigram.safetensors"
-    params = read_counts(path)
+    params = zoo.ngrams(path)
     vocab, known = params.table.base.size, params.contexts.shape[1] + 1
     if not 1 <= order <= known:
         raise ValueError(f"these counts have orders 1 to {known}; got {order}")
@@ -99,17 +98,6 @@ def ngram(order: int, name: str = "", made_by: str = "") -> Player:
 
     called = {1: "unigram", 2: "bigram"}.get(order, f"{order}-gram")
     return Player(called, params, vocab, drafter, TABLE, law, files=(path,))
-
-
-def read_counts(path: Path) -> ngrams.NGram:
-    """What `zoo.save_ngrams` wrote."""
-    flat = load_file(path)
-    ids = flat["ids"].astype(jnp.int32)
-    base, offset, logits = (
-        flat[leaf].astype(jnp.float32) for leaf in ("base", "offset", "logits")
-    )
-    table = Table(base, offset, ids, logits)
-    return ngrams.NGram(table, flat["contexts"], flat["codes"])
 
 
 def random(vocab: int = 8192) -> Player:

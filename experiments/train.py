@@ -161,7 +161,7 @@ def train(
                 file.write(json.dumps(point) + "\n")
         if state.step % recipe.checkpoint_every == 0 or state.step == recipe.steps:
             replace(checkpoint, serialization.to_bytes(state))
-    return state.params
+    return jax.tree.map(jnp.asarray, state.params)
 
 
 def build_step(loss: Callable, rule: optax.GradientTransformation) -> Callable:

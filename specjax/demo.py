@@ -2,8 +2,9 @@
 
 The flags, their defaults and the two printed blocks are those of Jay Mody's
 `speculative-sampling` script, where K is gamma; exactly the tokens asked for are
-printed. Below them come what was measured and the trace of Figure 1 of Leviathan et
-al. (2023).
+printed. What is timed is the compiled loop; the speculative text is then decoded again,
+printed step by step. Below come what was measured and the trace of Figure 1 of
+Leviathan et al. (2023).
 """
 
 import argparse
@@ -159,9 +160,7 @@ def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
 
 
 def block(title: str, seconds: float) -> None:
-    print(
-        title, "-" * len(title), f"Time = {seconds:.2f}s", "Text = ", sep="\n", end=""
-    )
+    print(f"{title}\n{'-' * len(title)}\nTime = {seconds:.2f}s\nText = ", end="")
 
 
 def show(length: int, steps: Iterable) -> tuple[np.ndarray, list[Step]]:
@@ -182,9 +181,10 @@ def show(length: int, steps: Iterable) -> tuple[np.ndarray, list[Step]]:
 
 
 def make_step(new: np.ndarray, info: Info) -> Step:
+    """new: the ids that the step committed. info: of this row alone."""
     n, tested = int(info.accepted), int(info.tested)
-    rejected = info.tokens[n:tested]
-    return Step(list(new[:n]), list(rejected), list(new[n:]), tested)
+    kept, drafted = new.tolist(), info.tokens.tolist()
+    return Step(kept[:n], drafted[n:tested], kept[n:], tested)
 
 
 def summarize(

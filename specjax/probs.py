@@ -135,7 +135,8 @@ def pick(weights: Array, u: Array) -> Array:
     blocks = blocks.reshape(weights.shape[0], -1, BLOCK)
     block = _invert(blocks.sum(-1), u[:, 0])
     chosen = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
-    return (block * BLOCK + _invert(chosen, u[:, 1])).astype(jnp.int32)
+    token = block * BLOCK + _invert(chosen, u[:, 1])
+    return jnp.minimum(token, vocab - 1).astype(jnp.int32)
 
 
 def _invert(weights: Array, u: Array) -> Array:

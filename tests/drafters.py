@@ -6,7 +6,16 @@ A case builds its drafter for any `tiny.World`, for gamma at least 1.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from specjax.drafters import adaptive, autoregressive, copying, early_exit, random
+import numpy as np
+
+from specjax.drafters import (
+    adaptive,
+    autoregressive,
+    copying,
+    early_exit,
+    ngram,
+    random,
+)
 from specjax.generate import Parts
 from specjax.types import Drafter, Params, Policy, Verifier
 from specjax.verifiers import token
@@ -28,6 +37,17 @@ class Case(NamedTuple):
 
     def params(self, world: World) -> Params:
         return Params(world.target_weights, self.weights(world))
+
+
+def vocab(world: World) -> int:
+    return world.target.vocab
+
+
+def counts(world: World) -> ngram.NGram:
+    """Trigrams of arbitrary text, some of whose contexts come up when decoding."""
+    size = vocab(world)
+    text = np.random.default_rng(0).integers(0, size, (12, 3 * size))
+    return ngram.fit(text.tolist(), size, order=3, places=8)
 
 
 CASES = (
@@ -53,6 +73,8 @@ CASES = (
         lambda world: world.shallow_weights,
     ),
     Case("copying", lambda world, gamma: copying.build(gamma)),
-    Case("random", lambda world, gamma: random.build(world.target.vocab, gamma)),
+    Case("unigram", lambda world, gamma: ngram.build(vocab(world), gamma, 1), counts),
+    Case("trigram", lambda world, gamma: ngram.build(vocab(world), gamma, 3), counts),
+    Case("random", lambda world, gamma: random.build(vocab(world), gamma)),
 )
 BY_NAME = {case.name: case for case in CASES}

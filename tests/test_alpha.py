@@ -200,15 +200,13 @@ def test_argmax_decoding_continues_a_prompt_once(target):
     assert len(decoding.write(target, protocol).start) == 4
 
 
-@pytest.mark.parametrize(
-    ("name", "count", "distinct"),
-    [("code", 130, 128), ("unconditional", 3, 1), ("openings", 130, 128)],
-)
-def test_tasks(name, count, distinct):
-    texts = tasks.prompts(name, count)
-    assert len(texts) == count
-    assert len(set(map(tuple, texts))) == distinct == len(tasks.distinct(name))
-    assert all(text[0] == zoo.START for text in texts)
+@pytest.mark.parametrize("name", ["code", "unconditional", "openings"])
+def test_tasks(name):
+    known = tasks.distinct(name)
+    assert len(set(map(tuple, known))) == len(known)
+    assert tasks.prompts(name, len(known) + 2) == [*known, *(2 * known)[:2]]
+    assert all(text[0] == zoo.START for text in known)
+    assert len(known) == 1 or len(known) >= 64
 
 
 def test_code_prompts_are_short_and_varied():

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import certify, probs, theory
+from specjax import certify, certify_draws, probs, theory
 from specjax.certify_fixtures import (
     Fixture,
     Trial,
@@ -54,7 +54,7 @@ def test_an_unbroken_mutant_is_exact(fixture):
 @pytest.mark.parametrize("noise", mutants.NOISES)
 def test_wrong_noise_is_caught(noise):
     wrong = Verifier(noise, token.verify)
-    assert certify.noise_p_value(wrong, gamma=2, vocab=3) < 1e-9
+    assert certify_draws.noise_p_value(wrong, gamma=2, vocab=3) < 1e-9
 
 
 def test_a_lossless_mutant_is_told_from_a_lossy_one():
@@ -144,7 +144,7 @@ def test_the_extra_token_is_drawn_by_its_weight(vocab):
     weights[vocab // 2] = 0.1
     if vocab > 512:
         weights[256:512] = 0  # a whole block
-    law = certify.pick_law(weights)
+    law = certify_draws.pick_law(weights)
     np.testing.assert_allclose(law, weights / weights.sum(), atol=2e-7)
     assert (law[weights == 0] == 0).all()
     assert law.sum() == pytest.approx(1, abs=1e-12)

@@ -1,7 +1,7 @@
 """The bundled models: small, trained on Python's standard library, ready to decode.
 
 Weights are bfloat16 safetensors with their sizes in the file's metadata; how each was
-trained, on what and how well, is in `recipes/`. Made again by `make zoo`.
+trained, on what and how well, is in `recipes.json`. Made again by `make zoo`.
 """
 
 import functools
@@ -84,9 +84,9 @@ def decode(ids) -> str:
     return tokenizer().decode([int(i) for i in ids if int(i) not in (PAD, START, END)])
 
 
-def ngrams() -> NGram:
-    """The bundled bigram table, whose row 0 is the unigram law."""
-    flat = load_file(FOLDER / "bigram.safetensors")
+def ngrams(path: Path = FOLDER / "bigram.safetensors") -> NGram:
+    """A table written by `save_ngrams`; the bundled one has bigrams, row 0 unigrams."""
+    flat = load_file(path)
     wide = {k: v.astype(jnp.float32) for k, v in flat.items() if v.dtype == jnp.float16}
     table = Table(
         wide["base"], wide["offset"], flat["ids"].astype(jnp.int32), wide["logits"]
