@@ -11,6 +11,7 @@ Axes: B rows, G = gamma, V vocabulary, N = V^G drafts, K = 2^G cells with 4 poin
 (B = 4 N K), C contexts: what may have been drafted before a slot.
 """
 
+import argparse
 import functools
 import itertools
 import time
@@ -336,6 +337,8 @@ def lines() -> Iterator[tuple]:
 
 def main() -> None:
     """Prints the table with the seconds of each line; exits with 1 if any is wrong."""
+    parser = argparse.ArgumentParser(prog="specjax certify", description=main.__doc__)
+    parser.parse_args()
     form = "{:9} {:19} {:>3} {:>5} {:>2} {:>10} {:>8} {:>8} {:>8} {:>4}  {}"
     names = "verifier fixture V gamma n max|error| TV tokens closed s verdict"
     print(form.format(*names.split()))

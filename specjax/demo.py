@@ -154,7 +154,8 @@ def build_run(case: Case, parts: generate.Parts) -> Callable[[], np.ndarray]:
 def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
     """Decodes again, a step at a time: the text so far, and what the step did."""
     inputs = case.params, case.prompt, case.request
-    for state, info in generate.stream(case.parts, case.slots, *inputs):
+    stream = generate.build_stream(case.parts, case.slots)
+    for state, info in stream(*inputs):
         text = np.array(state.tokens)[0, : int(state.length[0])]
         yield text, jax.tree.map(lambda leaf: np.asarray(leaf)[0], info)
 

@@ -100,21 +100,26 @@ def build_loop(parts: Parts, slots: int) -> Callable[[Params, Prompt, Request], 
     return loop
 
 
-def stream(
-    parts: Parts, slots: int, params: Params, prompt: Prompt, request: Request
-) -> Iterator[tuple[State, Info]]:
-    """Yields the state and what was measured after every step, for display and traces.
+def build_stream(
+    parts: Parts, slots: int
+) -> Callable[[Params, Prompt, Request], Iterator[tuple[State, Info]]]:
+    """Returns `stream(params, prompt, request)`, for display and traces.
 
-    The same texts as `build`, with one host synchronisation a step. A state's buffers
-    are given up at the next step: copy what is to be kept.
+    It yields the state and what was measured after every step: the same texts as
+    `build`, with one host synchronisation a step. A state's buffers are given up at the
+    next step: copy what is to be kept.
     """
-    check(parts, slots, params, prompt, request)
     step = jax.jit(build_step(*parts), donate_argnums=2)
-    start = jax.jit(lambda params, prompt: prefill(parts, params, prompt, slots))
-    state = start(params, prompt)
-    while not bool(jnp.all(finished(request, state))):
-        state, info = step(params, request, state)
-        yield state, info
+    begin = jax.jit(lambda params, prompt: prefill(parts, params, prompt, slots))
+
+    def stream(params: Params, prompt: Prompt, request: Request):
+        check(parts, slots, params, prompt, request)
+        state = begin(params, prompt)
+        while not bool(jnp.all(finished(request, state))):
+            state, info = step(params, request, state)
+            yield state, info
+
+    return stream
 
 
 def prefill(parts: Parts, params: Params, prompt: Prompt, slots: int) -> State:

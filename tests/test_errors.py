@@ -154,7 +154,7 @@ def test_what_cannot_decode_is_refused_before_any_compute(good, change, message)
 def test_a_stream_is_checked_too(good):
     bad = with_sampling(top_k=[5, 0])(good)
     with pytest.raises(ValueError, match="top_k"):
-        next(generate.stream(*bad))
+        next(generate.build_stream(*bad[:2])(*bad[2:]))
 
 
 def test_the_buffer_that_a_message_asks_for_is_enough(good):

@@ -388,14 +388,9 @@ def test_the_loop_asks_nothing_of_the_host():
 @pytest.mark.parametrize("name", ["adaptive"])
 def test_a_stream_says_the_same(name):
     case, emitted = BY_NAME[name], np.zeros(BATCH, int)
-    steps = generate.stream(
-        case.parts(tiny.transformers(), GAMMA),
-        SLOTS,
-        case.params(tiny.transformers()),
-        PROMPT,
-        make_request(1.0),
-    )
-    for state, info in steps:
+    stream = generate.build_stream(case.parts(tiny.transformers(), GAMMA), SLOTS)
+    params = case.params(tiny.transformers())
+    for state, info in stream(params, PROMPT, make_request(1.0)):
         emitted += np.asarray(info.emitted)
         tokens, length = np.array(state.tokens), np.array(state.length)
         np.testing.assert_array_equal(length, PROMPT.length + emitted)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import sentencepiece
 from flax.traverse_util import flatten_dict, unflatten_dict
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.flax import load_file, save_file
 
 from specjax.drafters.ngram import NGram
@@ -40,7 +40,7 @@ class Bundle(NamedTuple):
 def load(name: str, dtype: str = "float32") -> Bundle:
     """A bundled model by name, or any folder's `NAME.safetensors` written by `save`.
 
-    Raises ValueError for a name that is neither.
+    Raises ValueError for a name that is neither, or a file of another kind.
     """
     path = (
         Path(name) if name.endswith(".safetensors") else FOLDER / f"{name}.safetensors"
@@ -50,8 +50,13 @@ def load(name: str, dtype: str = "float32") -> Bundle:
             f"no model {name!r}: use one of {', '.join(MODELS)} or the path of a"
             " .safetensors file written by specjax.zoo.save"
         )
-    with safe_open(path, "flax") as file:
-        metadata = file.metadata()
+    try:
+        with safe_open(path, "flax") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from None
+    if "config" not in metadata:
+        raise ValueError(f"{path} has no sizes: write it with specjax.zoo.save")
     config = gpt.Config(**json.loads(metadata["config"]))._replace(dtype=dtype)
     flat = {k: v.astype(dtype) for k, v in load_file(path).items()}
     params = unflatten_dict(flat, sep="/")
