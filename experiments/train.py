@@ -184,7 +184,9 @@ def evaluator(loss: Callable, held_out: Stream, recipe: Recipe, batches: int = 1
 
 def check_same(path: Path, config: gpt.Config, recipe: Recipe) -> None:
     """A folder is one run: its sizes and recipe, but not how often it saves."""
-    mine = {"config": config._asdict(), "recipe": recipe._asdict()}
+    saving = {"checkpoint_every", "evaluate_every"}
+    lasting = {k: v for k, v in recipe._asdict().items() if k not in saving}
+    mine = {"config": config._asdict(), "recipe": lasting}
     if not path.exists():
         replace(path, json.dumps(mine, indent=1).encode())
         return

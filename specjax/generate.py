@@ -133,7 +133,7 @@ def prefill(parts: Parts, params: Params, prompt: Prompt, slots: int) -> State:
     _, cache = parts.target.apply(params.target, prompt.tokens, zero, cache)
     draft_cache = parts.drafter.init(params.draft, prompt, slots)
     tokens = jnp.zeros((batch, slots), jnp.int32).at[:, :length].set(prompt.tokens)
-    budget, policy = jnp.full(batch, parts.drafter.gamma), None
+    budget, policy = jnp.full(batch, parts.drafter.gamma, jnp.int32), None
     if parts.policy is not None:
         budget, policy = parts.policy.init(batch, parts.drafter.gamma)
     caches = cache, draft_cache
@@ -164,7 +164,8 @@ def make_request(
     batch = prompt.length.shape[0]
     each = key if key.ndim else jax.random.split(key, batch)
     limit = prompt.length + new_tokens
-    return Request(each, sampling, prompt.length, limit, jnp.full(batch, eos))
+    end = jnp.full(batch, eos, jnp.int32)
+    return Request(each, sampling, prompt.length, limit, end)
 
 
 def make_sampling(batch: int, temperature: float, **truncation: float) -> Sampling:
@@ -214,8 +215,8 @@ def check_shapes(side: str, weights, shapes) -> None:
             wrong.append(f"{name}: {found}, not {wanted.shape}")
     if wrong:
         raise ValueError(
-            f"the {side}'s parameters do not fit; load those of this model:\n  "
-            + "\n  ".join(wrong)
+            f"the {side}'s parameters do not fit; load those of this model (and unbox"
+            " fresh ones, flax.linen.meta.unbox):\n  " + "\n  ".join(wrong)
         )
 
 
@@ -226,6 +227,8 @@ def check_prompt(target: Model, slots: int, prompt: Prompt) -> None:
             f"prompt.tokens {tokens.shape} and prompt.length {length.shape} must be"
             " [B, T] and [B]; generate.make_prompt builds them from token lists"
         )
+    if not np.issubdtype(tokens.dtype, np.integer):
+        raise ValueError(f"prompt.tokens must be integers; got {tokens.dtype}")
     if length.min() < 1 or length.max() > tokens.shape[1]:
         raise ValueError(
             f"prompt lengths must be in 1..{tokens.shape[1]}; got {length.min()} to"
@@ -250,6 +253,13 @@ def check_limits(parts: Parts, slots: int, prompt: Prompt, request: Request) -> 
         raise ValueError(
             f"the request must have one key, start, limit and eos for each of {batch}"
             " rows; generate.make_request builds it"
+        )
+    if not jnp.issubdtype(request.key.dtype, jax.dtypes.prng_key):
+        raise ValueError("request.key must be typed keys: use jax.random.key(seed)")
+    if (start != np.asarray(prompt.length)).any() or (limit < start).any():
+        raise ValueError(
+            "each row must start at its prompt's length and end there or later; got"
+            f" starts {start}, limits {limit}; generate.make_request sets them"
         )
     needed = int(limit.max()) + parts.drafter.gamma + 1
     if needed > slots:

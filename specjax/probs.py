@@ -26,15 +26,21 @@ def standardize(logits: Array, sampling: Sampling) -> Law:
     greedy = temperature == 0
     # Argmax is the law that keeps one id, never a division by a small number.
     scale = jnp.where(greedy, 1.0, 1 / jnp.where(greedy, 1.0, temperature))
-    tau = jnp.where(greedy, z.max(-1), -jnp.inf)
+    top = z.max(-1)
+    tau = jnp.where(greedy, top, -jnp.inf)
     tie = jnp.where(greedy, jnp.argmax(z, -1), z.shape[-1] - 1)
     if any(setting is not None for setting in sampling[1:]):
         truncation = [None if s is None else a_row(s) for s in sampling[1:]]
-        cut_tau, cut_tie = _cut(z * scale[..., None], z, *truncation)
+        cut_tau, cut_tie = _cut(_scaled(z, scale, top), z, *truncation)
         tau, tie = jnp.where(greedy, tau, cut_tau), jnp.where(greedy, tie, cut_tie)
-    law = Law(logits, scale, tau, tie.astype(jnp.int32), jnp.zeros_like(scale))
-    kept = jnp.where(_kept(law, z), z * scale[..., None], -jnp.inf)
+    law = Law(logits, scale, top, tau, tie.astype(jnp.int32), jnp.zeros_like(scale))
+    kept = jnp.where(_kept(law, z), _scaled(z, scale, top), -jnp.inf)
     return law._replace(lse=jax.scipy.special.logsumexp(kept, axis=-1))
+
+
+def _scaled(z: Array, scale: Array, top: Array) -> Array:
+    """[..., V]: log-probabilities but for their normaliser, 0 at the largest."""
+    return (z - top[..., None]) * scale[..., None]
 
 
 def _cut(scaled: Array, z: Array, top_k, top_p, min_p) -> tuple[Array, Array]:
@@ -69,7 +75,7 @@ def dense(law: Law) -> Array:
     """The probabilities themselves, [..., V] float32; rows sum to 1."""
     z = table_rows(law.logits, law.row) if isinstance(law.logits, Table) else law.logits
     z = z.astype(jnp.float32)
-    weights = jnp.exp(z * law.scale[..., None] - law.lse[..., None])
+    weights = jnp.exp(_scaled(z, law.scale, law.top) - law.lse[..., None])
     return jnp.where(_kept(law, z), weights, 0.0)
 
 
@@ -81,7 +87,7 @@ def at(law: Law, ids: Array) -> Array:
         z = jnp.take_along_axis(law.logits, ids[..., None], axis=-1)[..., 0]
     z = z.astype(jnp.float32)
     kept = (z > law.tau) | ((z == law.tau) & (ids <= law.tie))
-    return jnp.where(kept, jnp.exp(z * law.scale - law.lse), 0.0)
+    return jnp.where(kept, jnp.exp((z - law.top) * law.scale - law.lse), 0.0)
 
 
 def table_rows(table: Table, row: Array) -> Array:

@@ -81,9 +81,7 @@ def commit(request: Request, state: State, verdict: Verdict) -> tuple[Array, Arr
     exact: the limit is fixed in advance, and nothing follows an end of text.
     """
     slots = jnp.arange(verdict.tokens.shape[1])
-    ends = (verdict.tokens == request.eos[:, None]) & (
-        slots <= verdict.num_accepted[:, None]
-    )
+    ends = verdict.tokens == request.eos[:, None]
     to_end = jnp.where(ends.any(1), jnp.argmax(ends, axis=1) + 1, slots.size)
     emitted = jnp.minimum(verdict.num_accepted + 1, to_end)
     emitted = jnp.minimum(emitted, request.limit - state.length)

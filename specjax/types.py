@@ -43,17 +43,19 @@ class Table(NamedTuple):
 
 
 class Law(NamedTuple):
-    """The distribution that a token is drawn from: raw logits and four scalars a row.
+    """The distribution that a token is drawn from: raw logits and five scalars a row.
 
-    softmax(scale * z) over the ids with (z, -id) >= (tau, -tie), where z is the row.
+    exp(scale * (z - top) - lse) at the ids with (z, -id) >= (tau, -tie), for the row z.
     logits: [..., V] as the model wrote them, never masked or copied; or a Table, whose
-    row is then named by `row`. scale, tau, tie, lse: [...]: 1 / temperature (1 where
-    greedy), smallest logit kept, last id kept among those equal to tau, logsumexp of
-    what is kept. row: [...] int32, or None for dense logits.
+    row is then named by `row`. scale, top, tau, tie, lse: [...]: 1 / temperature (1
+    where greedy), largest logit, smallest logit kept, last id kept among those equal to
+    tau, logsumexp of what is kept; apart from `top`, so that a low temperature does not
+    cost digits. row: [...] int32, or None for dense logits.
     """
 
     logits: Array | Table
     scale: Array
+    top: Array
     tau: Array
     tie: Array
     lse: Array

@@ -390,3 +390,14 @@ def test_a_sample_is_a_pick_from_the_distribution():
     got = probs.sample(law, u)
     assert got.dtype == jnp.int32
     np.testing.assert_array_equal(got, pick(dense(law), u))
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 1e-2, 1.0])
+def test_a_low_temperature_costs_no_digits(temperature):
+    """Laws of logits far from zero still sum to 1, and `at` still agrees."""
+    logits = 30 + 3 * temperature * jax.random.normal(jax.random.key(0), (4, 50))
+    law = probs.standardize(logits, Sampling(jnp.full(4, temperature)))
+    np.testing.assert_allclose(probs.dense(law).sum(-1), np.ones(4), atol=1e-6)
+    best = jnp.argmax(logits, axis=-1)
+    picked = np.asarray(probs.dense(law))[np.arange(4), best]
+    np.testing.assert_allclose(probs.at(law, best), picked, rtol=1e-6)

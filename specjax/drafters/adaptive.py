@@ -21,7 +21,7 @@ def heuristic(start: int = 5, up: int = 2, down: int = 1, least: int = 1) -> Pol
         raise ValueError(f"need 1 <= least <= start; got least={least}, start={start}")
 
     def init(batch: int, gamma: int) -> tuple[Array, None]:
-        return jnp.full(batch, min(start, gamma)), None
+        return jnp.full(batch, min(start, gamma), jnp.int32), None
 
     def update(budget: Array, carry: None, info: Info) -> tuple[Array, None]:
         change = jnp.where(info.full, up, -down)
