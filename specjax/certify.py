@@ -335,10 +335,10 @@ def lines() -> Iterator[tuple]:
         yield name, f"noise, p = {p_value:.2f}", 3, 2, "", "", "", "", "", verdict
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Prints the table with the seconds of each line; exits with 1 if any is wrong."""
     parser = argparse.ArgumentParser(prog="specjax certify", description=main.__doc__)
-    parser.parse_args()
+    parser.parse_args(arguments)
     form = "{:9} {:19} {:>3} {:>5} {:>2} {:>10} {:>8} {:>8} {:>8} {:>4}  {}"
     names = "verifier fixture V gamma n max|error| TV tokens closed s verdict"
     print(form.format(*names.split()))

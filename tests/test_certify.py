@@ -154,14 +154,14 @@ def test_the_command_fails_where_a_claim_does(monkeypatch, capsys):
     short = [Trial(TRIALS["gamma 0"].fixture, 0, 1)]
     monkeypatch.setattr(certify, "trials", lambda: short)
     with pytest.raises(SystemExit) as ended:
-        certify.main()
+        certify.main([])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert shown.count("exact") == 5 and "LOSSY" not in shown
     table = [("token", "random", 3, 2, 4, "", "", "", "", "LOSSY law")]
     monkeypatch.setattr(certify, "lines", lambda: iter(table))
     with pytest.raises(SystemExit) as ended:
-        certify.main()
+        certify.main([])
     assert ended.value.code == 1
 
 

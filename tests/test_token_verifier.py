@@ -362,3 +362,17 @@ def test_properties(seed, zeros, certain, same, extreme):
             assert weights[tokens[n]] > 0
         chance = np.where(at < num[row], np.minimum(ratio, 1), 0)
         np.testing.assert_allclose(verdict.accept_prob[row], chance, atol=1e-5)
+
+
+def test_a_rejection_by_rounding_draws_from_p():
+    """q a hair above p everywhere: nothing is left to draw from but p itself."""
+    logits = jnp.log(jnp.array([[[0.5, 0.3, 0.2, 0.0]] * 2]))
+    p = probs.standardize(logits, Sampling(jnp.ones(1)))
+    q = probs.first(p, 1)
+    q = q._replace(lse=q.lse - 1e-5)
+    draft = Draft(jnp.array([[1]]), jnp.array([1]), q)
+    noise = token.Noise(jnp.array([[1 - 2**-24]]), jnp.array([[0.0, 0.6]]))
+    verdict = token.verify(p, draft, noise, keep_residual=True)
+    np.testing.assert_array_equal(verdict.num_accepted, [0])
+    np.testing.assert_allclose(verdict.residual, [[0.5, 0.3, 0.2, 0.0]], rtol=1e-6)
+    np.testing.assert_array_equal(verdict.tokens, [[1, 0]])  # 0.6 is in [0.5, 0.8)
