@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from specjax import generate, probs
-from specjax.drafters import copying, ngram
+from specjax.drafters import copying, ngram, random
 from specjax.generate import Parts
 from specjax.types import Params, Request, Sampling, State
 from tests import tiny
@@ -129,3 +129,11 @@ def test_gamma_below_what_a_drafter_needs_is_refused():
         ngram.build(8, 0)
     with pytest.raises(ValueError, match="longest"):
         copying.build(2, 0)
+
+
+def test_a_rollout_keeps_to_each_rows_budget():
+    """Drafting more would be exact still, so only this test can see it."""
+    state = State(jnp.zeros((2, 9), int), jnp.array([1, 1]), (), (), jnp.array([1, 3]))
+    key = jax.random.split(jax.random.key(0), 2)
+    draft, _ = random.build(8, gamma=4).draft(key, None, None, state)
+    np.testing.assert_array_equal(draft.num, [1, 3])
