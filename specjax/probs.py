@@ -28,14 +28,18 @@ def standardize(logits: Array, sampling: Sampling) -> Law:
     scale = jnp.where(greedy, 1.0, 1 / jnp.where(greedy, 1.0, temperature))
     top = z.max(-1)
     tau = jnp.where(greedy, top, -jnp.inf)
-    tie = jnp.where(greedy, jnp.argmax(z, -1), z.shape[-1] - 1)
+    # The smallest id at the top: argmax, by two reductions that vectorize everywhere.
+    ids, vocab = jnp.arange(z.shape[-1]), z.shape[-1]
+    first_top = jnp.min(jnp.where(z == top[..., None], ids, vocab - 1), axis=-1)
+    tie = jnp.where(greedy, first_top, vocab - 1)
     if any(setting is not None for setting in sampling[1:]):
         truncation = [None if s is None else a_row(s) for s in sampling[1:]]
         cut_tau, cut_tie = _cut(_scaled(z, scale, top), z, *truncation)
         tau, tie = jnp.where(greedy, tau, cut_tau), jnp.where(greedy, tie, cut_tie)
     law = Law(logits, scale, top, tau, tie.astype(jnp.int32), jnp.zeros_like(scale))
-    kept = jnp.where(_kept(law, z), _scaled(z, scale, top), -jnp.inf)
-    return law._replace(lse=jax.scipy.special.logsumexp(kept, axis=-1))
+    # The top is always kept and weighs 1, so that nothing over- or underflows.
+    weights = jnp.where(_kept(law, z), jnp.exp(_scaled(z, scale, top)), 0.0)
+    return law._replace(lse=jnp.log(weights.sum(-1)))
 
 
 def _scaled(z: Array, scale: Array, top: Array) -> Array:

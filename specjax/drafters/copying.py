@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from specjax.drafters.nothing import no_cache
 from specjax.types import Draft, Drafter, Request, State
 
 
@@ -23,10 +24,6 @@ def build(gamma: int, longest: int = 3) -> Drafter:
             f"gamma and longest must be at least 1; got {gamma} and {longest}"
         )
 
-    def init(params, prompt, slots):
-        del params, prompt, slots
-        return ()
-
     def draft(
         key: Array, params, request: Request, state: State
     ) -> tuple[Draft, tuple]:
@@ -37,7 +34,7 @@ def build(gamma: int, longest: int = 3) -> Drafter:
         tokens, num = find(state.tokens, state.length, source, length)
         return Draft(tokens, jnp.minimum(num, state.budget), None), ()
 
-    return Drafter(init, draft, gamma)
+    return Drafter(no_cache, draft, gamma)
 
 
 def _continuation(

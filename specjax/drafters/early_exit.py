@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import probs
+from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import Proposal, rollout
 from specjax.types import Draft, Drafter, Model, Request, State
 
@@ -24,10 +25,6 @@ def build(shallow: Model, cache_of: Callable, gamma: int) -> Drafter:
     """
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1 for an early exit; got {gamma}")
-
-    def init(params, prompt, slots):
-        del params, prompt, slots
-        return ()
 
     def draft(
         key: Array, params, request: Request, state: State
@@ -45,4 +42,4 @@ def build(shallow: Model, cache_of: Callable, gamma: int) -> Drafter:
         begun = advance(cache_of(state.target_cache), last, -1)
         return rollout(key, state, gamma, begun, advance)[0], ()
 
-    return Drafter(init, draft, gamma, shallow.vocab, shallow.shapes)
+    return Drafter(no_cache, draft, gamma, shallow.vocab, shallow.shapes)

@@ -17,6 +17,7 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
+from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import Proposal, rollout
 from specjax.types import Draft, Drafter, Request, Sampling, State, Table
 
@@ -41,10 +42,6 @@ def build(vocab: int, gamma: int, order: int = 2) -> Drafter:
     if gamma < 1 or order < 1:
         raise ValueError(f"gamma and order must be at least 1; got {gamma} and {order}")
 
-    def init(params, prompt, slots):
-        del params, prompt, slots
-        return ()
-
     def draft(key: Array, params: NGram, request: Request, state: State):
         def propose(context: Array) -> Proposal:
             row = find(params, context)
@@ -61,7 +58,7 @@ def build(vocab: int, gamma: int, order: int = 2) -> Drafter:
         drafted: Draft = rollout(key, state, gamma, begun, advance)[0]
         return drafted, ()
 
-    return Drafter(init, draft, gamma, vocab)
+    return Drafter(no_cache, draft, gamma, vocab)
 
 
 def last_tokens(tokens: Array, length: Array, count: int) -> Array:

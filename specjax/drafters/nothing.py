@@ -5,7 +5,8 @@ import jax.numpy as jnp
 from specjax.types import Draft, Drafter
 
 
-def _init(params, prompt, slots):
+def no_cache(params, prompt, slots) -> tuple:
+    """The `init` of every drafter that keeps nothing."""
     del params, prompt, slots
     return ()
 
@@ -16,4 +17,4 @@ def _draft(key, params, request, state):
     return Draft(jnp.zeros((zero.size, 0), jnp.int32), zero, None), state.draft_cache
 
 
-drafter = Drafter(_init, _draft, gamma=0)
+drafter = Drafter(no_cache, _draft, gamma=0)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import probs
+from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import Proposal, rollout
 from specjax.types import Draft, Drafter, Request, Sampling, State, Table
 
@@ -15,10 +16,6 @@ def build(vocab: int, gamma: int = 1) -> Drafter:
     """q(x) = 1 / V at any temperature. Raises ValueError if gamma < 1."""
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1 for a random draft; got {gamma}")
-
-    def init(params, prompt, slots):
-        del params, prompt, slots
-        return ()
 
     def draft(
         key: Array, params, request: Request, state: State
@@ -36,4 +33,4 @@ def build(vocab: int, gamma: int = 1) -> Drafter:
         same = Proposal(law, law._replace(logits=table, row=row), ())
         return rollout(key, state, gamma, same, lambda *_: same)[0], ()
 
-    return Drafter(init, draft, gamma, vocab)
+    return Drafter(no_cache, draft, gamma, vocab)

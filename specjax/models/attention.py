@@ -17,7 +17,11 @@ from jax import Array
 
 
 class KeyValues(NamedTuple):
-    """One layer's cache: `keys` and `values` [B, H, S, D], indexed by position."""
+    """One layer's cache, indexed by position: `keys` [B, H, D, S], as the product with
+    queries reads them, and `values` [B, H, S, D], as the product with weights does.
+
+    With keys [B, H, S, D] a CPU transposes the cache at every call of several tokens.
+    """
 
     keys: Array
     values: Array
@@ -25,19 +29,22 @@ class KeyValues(NamedTuple):
 
 def empty(batch: int, heads: int, slots: int, width: int, dtype) -> KeyValues:
     """A cache with nothing in it; slots are read only after they were written."""
-    zeros = jnp.zeros((batch, heads, slots, width), dtype)
-    zeros = nn.with_logical_constraint(zeros, ("batch", "heads", "slots", "head_width"))
-    return KeyValues(zeros, zeros)
+
+    def zeros(axes: tuple[str, ...], *shape: int) -> Array:
+        return nn.with_logical_constraint(jnp.zeros(shape, dtype), axes)
+
+    return KeyValues(
+        zeros(("batch", "heads", "head_width", "slots"), batch, heads, width, slots),
+        zeros(("batch", "heads", "slots", "head_width"), batch, heads, slots, width),
+    )
 
 
 def write(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
-    """Puts `new` [B, H, T, D] at slots `start .. start + T - 1` of each row."""
-    put = jax.vmap(
-        lambda old, row, at: jax.lax.dynamic_update_slice(old, row, (0, at, 0))
-    )
-    return jax.tree.map(
-        lambda old, row: put(old, row.astype(old.dtype), start), cache, new
-    )
+    """Puts `new`, T tokens laid out alike, at slots `start .. start + T - 1` [B]."""
+    new = jax.tree.map(lambda old, row: row.astype(old.dtype), cache, new)
+    put, zero = jax.vmap(jax.lax.dynamic_update_slice), jnp.zeros_like(start)
+    keys = put(cache.keys, new.keys, (zero, zero, start))
+    return KeyValues(keys, put(cache.values, new.values, (zero, start, zero)))
 
 
 class Attention(nn.Module):
@@ -63,12 +70,12 @@ class Attention(nn.Module):
         query, key, value = (self._split(x, name) for name in ("query", "key", "value"))
         if self.rotate is not None:
             query, key = self.rotate(query, positions), self.rotate(key, positions)
-        seen, slots = KeyValues(key, value), positions
+        seen, slots = KeyValues(key.swapaxes(2, 3), value), positions
         if cache is not None:
             seen = cache = write(cache, seen, positions[:, 0])
-            slots = jnp.arange(cache.keys.shape[2])[None]
+            slots = jnp.arange(cache.values.shape[2])[None]
 
-        scores = jnp.einsum("bhtd,bhsd->bhts", query, seen.keys.astype(self.dtype))
+        scores = jnp.einsum("bhtd,bhds->bhts", query, seen.keys.astype(self.dtype))
         scores = scores.astype(jnp.float32) * self.head_width**-0.5
         visible = slots[:, None, :] <= positions[:, :, None]  # [B, T, S]
         weights = jax.nn.softmax(jnp.where(visible[:, None], scores, -jnp.inf))
