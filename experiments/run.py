@@ -60,9 +60,9 @@ def build(path: Path, bindings: Iterable[str] = ()) -> Built:
     """
     gin.clear_config()
     path = Path(path).resolve()
-    with contextlib.chdir(ROOT):  # includes are named from the root of the repository
+    with contextlib.chdir(ROOT):  # files are named from the root of the repository
         gin.parse_config_files_and_bindings([str(path)], list(bindings))
-    row = gin.get_configurable(Row)()
+        row = gin.get_configurable(Row)()
     return Built(path.parent.name, path.stem, row, gin.operative_config_str())
 
 

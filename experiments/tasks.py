@@ -36,12 +36,3 @@ def distinct(name: str) -> list[list[int]]:
     if name not in TASKS:
         raise ValueError(f"no task {name!r}: choose one of {', '.join(TASKS)}")
     return TASKS[name]()
-
-
-def prompts(name: str, count: int) -> list[list[int]]:
-    """`count` prompts of a task, from the first on, beginning again where they end.
-
-    Raises ValueError for a name that is no task.
-    """
-    known = distinct(name)
-    return [known[i % len(known)] for i in range(count)]

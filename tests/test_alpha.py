@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import alpha, decoding, players, tasks
-from experiments.decoding import Protocol
+from experiments import alpha, tasks
 from specjax import generate, probs, zoo
+from specjax.bench import decoding, players, scoring
+from specjax.bench.decoding import Protocol
 from specjax.drafters import ngram
 from specjax.types import Prompt, Sampling, State
 from tests import tiny
@@ -75,8 +76,8 @@ def law_of(logits, temperature):
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_beta_is_what_one_computes_by_hand(target, draft, temperature, logits_after):
     protocol = Protocol("tiny", temperature, **SMALL)
-    text = decoding.write(target, protocol)
-    beta, sequence = alpha.betas(target, draft, text, temperature)
+    text = decoding.write(target, tasks.distinct("tiny"), protocol)
+    scores = scoring.score(target, draft, text, temperature)
     expected = []
     for i, (start, length) in enumerate(zip(text.start, text.length, strict=True)):
         for at in range(start, length):
@@ -84,12 +85,13 @@ def test_beta_is_what_one_computes_by_hand(target, draft, temperature, logits_af
             p, q = (
                 law_of(logits_after(x, before), temperature) for x in (target, draft)
             )
-            expected.append((np.minimum(p, q).sum(), i))
-    assert len(beta) == (text.length - text.start).sum()
-    np.testing.assert_allclose(beta, [value for value, _ in expected], atol=1e-5)
-    np.testing.assert_array_equal(sequence, [i for _, i in expected])
+            token = text.tokens[i, at]
+            expected.append((np.minimum(p, q).sum(), p[token], q[token], i))
+    assert len(scores.beta) == (text.length - text.start).sum()
+    for found, wanted in zip(scores, np.array(expected).T, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
     if temperature == 0:  # argmax agreement
-        assert set(np.round(beta, 6)) == {0.0, 1.0}
+        assert set(np.round(scores.beta, 6)) == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -188,7 +190,9 @@ def test_a_text_ends_after_its_end_token():
 
 def test_coins_do_not_depend_on_the_batch(target):
     texts = [
-        decoding.write(target, Protocol("tiny", 1.0, 12, 2, 0, 6, batch))
+        decoding.write(
+            target, tasks.distinct("tiny"), Protocol("tiny", 1.0, 12, 2, 0, 6, batch)
+        )
         for batch in (2, 4)
     ]
     for one, other in zip(texts[0].rows(), texts[1].rows(), strict=False):
@@ -197,14 +201,13 @@ def test_coins_do_not_depend_on_the_batch(target):
 
 def test_argmax_decoding_continues_a_prompt_once(target):
     protocol = Protocol("tiny", 0.0, tokens=10_000, new_tokens=4, batch=3)
-    assert len(decoding.write(target, protocol).start) == 4
+    assert len(decoding.write(target, tasks.distinct("tiny"), protocol).start) == 4
 
 
 @pytest.mark.parametrize("name", ["code", "unconditional", "openings"])
 def test_tasks(name):
     known = tasks.distinct(name)
     assert len(set(map(tuple, known))) == len(known)
-    assert tasks.prompts(name, len(known) + 2) == [*known, *(2 * known)[:2]]
     assert all(text[0] == zoo.START for text in known)
     assert len(known) == 1 or len(known) >= 64
 
@@ -216,7 +219,7 @@ def test_code_prompts_are_short_and_varied():
 
 def test_an_unknown_task_names_the_known_ones():
     with pytest.raises(ValueError, match="choose one of code, unconditional"):
-        tasks.prompts("poems", 1)
+        tasks.distinct("poems")
 
 
 def test_pairs_without_an_alpha_are_refused(target, bigram):

@@ -87,7 +87,7 @@ def test_sources_follow_imports():
     assert {"specjax/theory.py", "specjax/__init__.py"} <= closed_form
     assert "specjax/models/gpt.py" not in closed_form
     needed = {"specjax/models/attention.py", "specjax/verifiers/token.py"}
-    assert needed | {"experiments/decoding.py"} <= names("experiments.alpha")
+    assert needed | {"specjax/bench/decoding.py"} <= names("experiments.alpha")
 
 
 def test_a_fingerprint_covers_sources_and_inputs(tmp_path, monkeypatch):

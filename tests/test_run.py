@@ -79,10 +79,10 @@ def test_a_row_runs_from_its_file_to_its_record(temperature, stand_ins, tmp_path
 
 
 @pytest.mark.parametrize("path", PAPER_SIZE[:1], ids=name)
-def test_absent_weights_name_the_command_that_makes_them(path, tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.players.ROOT", tmp_path)
+def test_absent_weights_name_the_command_that_makes_them(path, tmp_path):
+    absent = f"gpt_97m/players.gpt.name = '{tmp_path}/97m.safetensors'"
     with pytest.raises(run.RowError, match=r"experiments\.gpu\.paper_pair") as error:
-        run.run([path], tmp_path)
+        run.run([path], tmp_path, [absent])
     assert str(path) in str(error.value)
 
 

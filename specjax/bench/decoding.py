@@ -3,27 +3,29 @@
 Axes: N sequences, B rows of a batch, L tokens.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax import Array
 
-from experiments import tasks
-from experiments.players import Player
 from specjax import generate, zoo
+from specjax.bench.players import Player
 from specjax.generate import Parts
 from specjax.step import build_step
 from specjax.types import Params, Prompt, Request, State
 
+Prompts = Sequence[Sequence[int]]  # token lists, each once
+
 
 class Protocol(NamedTuple):
-    """What is decoded, and how. Sequence i continues prompt i.
+    """How a task's prompts are decoded. Sequence i continues prompt i, from the first
+    on again where they end.
 
-    tokens: how many the target writes at least, in whole batches; at temperature 0 no
-    prompt is continued twice, so that there may be fewer. new_tokens: at most so many
-    in a sequence. gamma: of the speculative run.
+    task: what the prompts are called. tokens: how many the target writes at least, in
+    whole batches; at temperature 0 no prompt is continued twice, so that there may be
+    fewer. new_tokens: at most so many in a sequence. gamma: of the speculative run.
     """
 
     task: str
@@ -62,32 +64,33 @@ class Calls(NamedTuple):
     texts: list[np.ndarray]
 
 
-def write(target: Player, protocol: Protocol) -> Text:
+def write(target: Player, prompts: Prompts, protocol: Protocol) -> Text:
     """Text by the target alone, each sequence up to its end or `new_tokens`."""
-    width = prompt_width(protocol)
-    slots = width + protocol.new_tokens + 1
+    slots, count = width(prompts) + protocol.new_tokens + 1, most(prompts, protocol)
     run, parts, total = generate.autoregressive(target.model, slots), [], 0
-    for prompt, request in batches(protocol, most(protocol), stream=0, spare=0):
+    for prompt, request in batches(prompts, protocol, count, stream=0, spare=0):
         out = jax.device_get(run(Params(target.params), prompt, request))
         parts.append(Text(out.tokens, np.asarray(prompt.length), out.length))
         total += int((parts[-1].length - parts[-1].start).sum())
         if total >= protocol.tokens:
             break
     joined = Text(*map(np.concatenate, zip(*parts, strict=True)))
-    return Text(*(leaf[: most(protocol)] for leaf in joined))
+    return Text(*(leaf[:count] for leaf in joined))
 
 
-def speculate(target: Player, draft: Player, count: int, protocol: Protocol) -> Calls:
-    """Continues the first `count` prompts speculatively, with coins of its own."""
+def speculate(
+    target: Player, draft: Player, prompts: Prompts, count: int, protocol: Protocol
+) -> Calls:
+    """Continues `count` prompts speculatively, with coins of its own."""
     spare = protocol.gamma + 1  # so that no limit cuts a call that counts
-    slots = prompt_width(protocol) + protocol.new_tokens + 2 * spare
+    slots = width(prompts) + protocol.new_tokens + 2 * spare
     parts = Parts(target.model, draft.drafter(protocol.gamma))
     begin = jax.jit(
         lambda params, prompt: generate.prefill(parts, params, prompt, slots)
     )
     step = jax.jit(build_step(*parts), donate_argnums=2)
     params, found = Params(target.params, draft.params), []
-    for prompt, request in batches(protocol, count, stream=1, spare=spare):
+    for prompt, request in batches(prompts, protocol, count, stream=1, spare=spare):
         generate.check(parts, slots, params, prompt, request)
         request = request._replace(eos=np.full_like(request.eos, -1))
         state = begin(params, prompt)
@@ -124,33 +127,32 @@ def ends_of(tokens: np.ndarray, start, length, new: int) -> np.ndarray:
     return np.minimum(first, start + new)
 
 
-def most(protocol: Protocol) -> int:
+def most(prompts: Prompts, protocol: Protocol) -> int:
     """How many sequences there can be."""
-    if protocol.temperature == 0:
-        return len(tasks.distinct(protocol.task))
-    return protocol.tokens  # of at least one token each
+    # At temperature 0 a prompt has one text; else each has at least one token.
+    return len(prompts) if protocol.temperature == 0 else protocol.tokens
 
 
-def prompt_width(protocol: Protocol) -> int:
+def width(prompts: Prompts) -> int:
     """The longest prompt of the task, so that every batch has one shape."""
-    return max(map(len, tasks.distinct(protocol.task)))
+    return max(map(len, prompts))
 
 
 def batches(
-    protocol: Protocol, count: int, stream: int, spare: int
+    prompts: Prompts, protocol: Protocol, count: int, stream: int, spare: int
 ) -> Iterator[tuple[Prompt, Request]]:
     """Batches of one shape that hold the first `count` sequences, and then some.
 
     stream: which coins; sequence i has its own, whatever the batches are.
     """
-    width, batch = prompt_width(protocol), protocol.batch
+    batch = protocol.batch
     key = jax.random.fold_in(jax.random.key(protocol.seed), stream)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
     for first in range(0, count, batch):
-        texts = tasks.prompts(protocol.task, first + batch)[first:]
-        yield request_for(
-            texts, width, fold(key, np.arange(first, first + batch)), protocol, spare
-        )
+        index = np.arange(first, first + batch)
+        texts = [prompts[i % len(prompts)] for i in index]
+        keys = fold(key, index)
+        yield request_for(texts, width(prompts), keys, protocol, spare)
 
 
 def request_for(

@@ -1,4 +1,4 @@
-"""Who takes part in an experiment: what a gin file names as target or draft.
+"""Who takes part in a measurement: what is named as target or draft.
 
 p is the target M_p, q the drafter M_q. Axes: B rows, T tokens, V vocabulary.
 """
@@ -15,8 +15,6 @@ from specjax.drafters import autoregressive, copying
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
 from specjax.types import Drafter, Law, Model, Sampling
-
-ROOT = Path(__file__).resolve().parents[1]
 
 # What a draft carries (`specjax.types.Draft.law`).
 SAMPLED, TABLE, CERTAIN = "sampled law", "table law", "certain"
@@ -43,7 +41,7 @@ class Player(NamedTuple):
 
 
 def gpt(name: str, dtype: str = "float32", made_by: str = "") -> Player:
-    """A bundled model, or a .safetensors file by its path within the repository.
+    """A bundled model, a .safetensors file of `zoo.save`, or a folder that holds one.
 
     made_by: the command that makes the file. Raises ValueError for no such model.
     """
@@ -69,19 +67,37 @@ def of_model(name: str, model: Model, params) -> Player:
 
 
 def there(name: str, made_by: str) -> Path:
-    """A file by its path within the repository. Raises ValueError if there is none."""
-    if not (ROOT / name).is_file():
-        advice = f"make them with `{made_by}`" if made_by else "check the path"
-        bundled = ", ".join(zoo.MODELS)
-        raise ValueError(f"no weights at {name}: {advice}; bundled are {bundled}")
-    return ROOT / name
+    """The file that a path names, or the one in the folder that it names.
+
+    Raises ValueError if there is none, or more than one.
+    """
+    path = Path(name).resolve()
+    found = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    if len(found) == 1 and found[0].is_file():
+        return found[0]
+    if len(found) > 1:
+        raise ValueError(
+            f"{name} holds {', '.join(file.name for file in found)}: name one of them"
+        )
+    advice = f"make them with `{made_by}`" if made_by else "check the path"
+    bundled = ", ".join(zoo.MODELS)
+    raise ValueError(f"no weights at {name}: {advice}; bundled are {bundled}")
+
+
+def named(name: str) -> Player:
+    """A player by the name that a person types: a bundled model, `unigram`, `bigram`,
+    `random`, or a path as for `gpt`. Raises ValueError for no such player."""
+    known = {"unigram": 1, "bigram": 2}
+    if name in known:
+        return ngram(known[name])
+    return random() if name == "random" else gpt(name)
 
 
 def ngram(order: int, name: str = "", made_by: str = "") -> Player:
     """Counts: order 1 is the unigram law, 2 the bigram's (Section 3.6).
 
-    name: a file of `zoo.save_ngrams`, by its path within the repository, instead of the
-    bundled one. Raises ValueError for no such file, or an order that it does not have.
+    name: a file of `zoo.save_ngrams` by its path, instead of the bundled one. Raises
+    ValueError for no such file, or an order that it does not have.
     """
     path = there(name, made_by) if name else zoo.FOLDER / "bigram.safetensors"
     params = zoo.ngrams(path)

@@ -1,0 +1,89 @@
+"""What a draft is worth at every token of a text that the target wrote.
+
+Leviathan et al. (2023), Theorem 3.5 and Corollary 3.6; p and q standardized alike
+(Section 2.2). Axes: N sequences, L tokens, V vocabulary, M generated tokens in all.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax import estimate, probs
+from specjax.bench.decoding import Calls, Text
+from specjax.bench.players import Player
+from specjax.generate import make_sampling
+
+CHUNK = 8  # rows scored at once: two laws of [8, L, V] fit anywhere
+
+
+class Scores(NamedTuple):
+    """At each generated token x_t, [M]: beta = sum_x min(p, q); p and q of x_t itself;
+    and the sequence that it belongs to."""
+
+    beta: np.ndarray
+    p: np.ndarray
+    q: np.ndarray
+    sequence: np.ndarray
+
+
+def check(target: Player, draft: Player) -> None:
+    """Raises ValueError for a pair that has no alpha."""
+    if target.model is None:
+        raise ValueError(f"{target.name} only drafts: name a model as the target")
+    if draft.law is None:
+        raise ValueError(
+            f"{draft.name} has no law at every position, so no alpha: measure its"
+            " walltime or its accepted tokens instead"
+        )
+    if target.vocab != draft.vocab:
+        raise ValueError(
+            f"{target.name} has a vocabulary of {target.vocab}, {draft.name} one of"
+            f" {draft.vocab}: name a pair with one tokenizer"
+        )
+
+
+def score(target: Player, draft: Player, text: Text, temperature: float) -> Scores:
+    """Scores every generated token of `text` in one pass of each model."""
+
+    @jax.jit
+    def rows(p_params, q_params, tokens: Array) -> tuple[Array, Array, Array]:
+        sampling = make_sampling(tokens.shape[0], temperature)
+        read, written = tokens[:, :-1], tokens[:, 1:]
+        p_law = target.law(p_params, read, sampling)
+        q_law = draft.law(q_params, read, sampling)
+        p, q = probs.dense(p_law), probs.dense(q_law)
+        beta = jnp.sum(jnp.minimum(p, q), axis=-1)  # Corollary 3.6
+
+        def of_written(law: Array) -> Array:
+            return jnp.take_along_axis(law, written[..., None], axis=-1)[..., 0]
+
+        return beta, of_written(p), of_written(q)
+
+    count, width = text.tokens.shape
+    padded = np.pad(text.tokens, ((0, -count % CHUNK), (0, 0)))
+    chunks = [
+        jax.device_get(rows(target.params, draft.params, padded[at : at + CHUNK]))
+        for at in range(0, count, CHUNK)
+    ]
+    each = [np.concatenate(leaf)[:count] for leaf in zip(*chunks, strict=True)]
+    # The token in slot i was drawn from the law after slot i - 1.
+    slot = np.arange(1, width)
+    generated = (slot >= text.start[:, None]) & (slot < text.length[:, None])
+    sequence = np.broadcast_to(np.arange(count)[:, None], generated.shape)
+    return Scores(*(leaf[generated] for leaf in [*each, sequence]))
+
+
+def estimates(scores: Scores, calls: Calls, gamma: int) -> dict[str, dict]:
+    """The four estimators of alpha (`specjax.estimate`), as JSON holds them.
+
+    Without nan, which JSON lacks: the error of a single sequence is None.
+    """
+    counted = calls.accepted, calls.tested, calls.calls
+    four = estimate.all_four(scores.beta, scores.sequence, *counted, gamma)
+    return {
+        name: {key: None if x != x else x for key, x in one._asdict().items()}
+        for name, one in four.items()
+    }
