@@ -13,7 +13,7 @@ VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "specjax/__init__.py").read
 PACKAGES = ("specjax", "specjax.*", "pallas_kernels", "pallas_kernels.*")
 
 PLOTS = ["matplotlib>=3.8"]
-EXPERIMENTS = ["gin-config>=0.5", "optax>=0.2.3", "tqdm>=4.64", *PLOTS]
+EXPERIMENTS = ["gin-config>=0.5", "optax>=0.2.3", *PLOTS]
 TEST = ["pytest>=8", "hypothesis>=6.100", "scipy>=1.12", "ruff>=0.8", "build>=1.2"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 
@@ -39,6 +39,7 @@ setup(
         "numpy>=2.0",
         "safetensors>=0.5",
         "sentencepiece>=0.2",
+        "tqdm>=4.64",
     ],
     extras_require={
         "cuda": ["jax[cuda13]>=0.10"],

@@ -4,57 +4,25 @@ A line names the record that fills it (folder of `gin_configs`, row, quantity) a
 number that was published for it. What no file here can run says what it would need.
 """
 
-import json
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+
+from experiments import catalogue_walltime as walltime
+from experiments.line import Line, Table, command, rows_of
 
 ROOT = Path(__file__).resolve().parents[1]
-PUBLISHED = Path(__file__).with_name("published_values.json")
 CONFIGS = ROOT / "gin_configs"
-
-
-class Line(NamedTuple):
-    """quantity: its key in `measured`; "key@0.8" is a curve's value at alpha 0.8.
-
-    error: the key of its standard error. decimals: as printed; exact: ours must round
-    to the published. needs: what is missing where no record is.
-    """
-
-    folder: str
-    row: str
-    what: str
-    quantity: str
-    published: float | None = None
-    error: str | None = None
-    decimals: int = 2
-    exact: bool = False
-    needs: str | None = None
-
-
-class Table(NamedTuple):
-    """`note`: what a reader must know to compare; `command`: what makes it."""
-
-    name: str
-    title: str
-    note: str
-    command: str
-    lines: list[Line]
-
-
-@cache
-def leviathan() -> dict:
-    return json.loads(PUBLISHED.read_text("utf-8"))["leviathan2023"]
-
-
-def rows_of(key: str) -> list[dict]:
-    table = leviathan()[key]
-    return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
 def tables() -> list[Table]:
     """Every table and figure, in the order of the paper."""
-    return [table1(), figure2(), figure3(), figure4(), table3()]
+    closed = [table1(), figure2(), figure3(), figure4()]
+    return [walltime.figure1(), *closed, walltime.figure5(), *measured()]
+
+
+def measured() -> list[Table]:
+    """Those that need a machine and take minutes."""
+    own = walltime.operations(), walltime.certificate()
+    return [walltime.table2(), table3(), walltime.table4(), *own]
 
 
 def published(folder: str, row: str) -> dict[str, float] | None:
@@ -167,7 +135,3 @@ def alpha_line(folder: str, row: dict, what: str) -> Line:
     what = f"{what}, T = {heat}"
     name = f"{first}_{draft}_t{heat}"
     return Line(folder, name, what, "alpha", row["alpha"], error="alpha_se")
-
-
-def command(folder: str) -> str:
-    return f"python -m experiments.run gin_configs/{folder}/*.gin"

@@ -1,11 +1,17 @@
-"""Figures 2, 3 and 4 of the paper from their records, as SVG that never varies."""
+"""The figures of the paper from the records, as SVG that never varies.
 
+Figure 1 is a measured trace, Figures 2, 3 and 4 are closed forms with what was measured
+on them, Figure 5 is a timeline. Nothing is drawn that is not in a record.
+"""
+
+import io
 from pathlib import Path
-from typing import NamedTuple
 
 import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+
+from experiments import figure_curves, figure_timeline, figure_trace
 
 STYLE = {
     "svg.hashsalt": "specjax",  # ids by content, not by chance
@@ -14,54 +20,46 @@ STYLE = {
     "axes.grid": True,
     "grid.alpha": 0.3,
 }
+NAMES = ("figure1", "figure2", "figure3", "figure4", "figure5")
+TRACE, TIMES = "gamma_7", "small_t0_b1"  # the rows that Figures 1 and 5 draw
+
+Records = dict[str, dict[str, dict]]  # folder -> row -> its latest record
 
 
-class Panel(NamedTuple):
-    """A quantity of each record over alpha, and how much of it is drawn."""
+def draw(name: str, found: Records, path: Path) -> None:
+    """Writes one of NAMES; a drawing that says "not run" where its records are absent.
 
-    quantity: str
-    label: str
-    low: float
-    high: float
-
-
-PANELS = {
-    "figure2": [Panel("expected_tokens", "expected tokens per call", 1, 12)],
-    "figure3": [Panel("best_gamma", "best gamma", 0, 25)],
-    "figure4": [
-        Panel("speed", "speed, target alone = 1", 1, 11),
-        Panel("operations", "operations, target alone = 1", 1, 11),
-    ],
-}
+    found: as `tables.collect(folder)` returns it. Raises ValueError for no such name.
+    """
+    path.write_text(svg(name, found), "utf-8")
 
 
-def draw(name: str, records: dict[str, dict], path: Path) -> None:
-    """One figure, a curve per record; nothing that is not in the records."""
-    panels = PANELS[name]
+def svg(name: str, found: Records) -> str:
+    """A drawing on white, which can also be put into an HTML page as it is."""
+    if name not in NAMES:
+        raise ValueError(f"no figure {name!r}: choose one of {', '.join(NAMES)}")
+    traces, times = measured(found, "figure1"), measured(found, "table2")
+    if name == "figure1" and TRACE in traces:
+        return figure_trace.drawing(traces[TRACE])
+    figure = None
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(4.5 * len(panels), 3.2), layout="constrained")
-        every = figure.subplots(1, len(panels), squeeze=False)[0]
-        for axes, panel in zip(every, panels, strict=True):
-            for row in sorted(records, key=order):
-                measured = records[row]["measured"]
-                line = [
-                    float("nan") if y is None else y for y in measured[panel.quantity]
-                ]
-                axes.plot(measured["alpha"], line, label=label(row))
-            axes.set(xlabel="alpha", ylabel=panel.label, xlim=(0, 1))
-            axes.set_ylim(panel.low, panel.high)
-            if records:
-                axes.legend()
-        FigureCanvasSVG(figure).print_svg(
-            path, metadata={"Date": None, "Creator": None}
-        )
+        if name in figure_curves.PANELS:
+            figure = figure_curves.drawing(name, measured(found, name), times)
+        elif name == "figure5":
+            figure = figure_timeline.drawing(times.get(TIMES), traces)
+        return printed(figure) if figure else figure_trace.note(f"{name}: not run")
 
 
-def order(row: str) -> float:
-    """Curves by their number: gamma_3 before gamma_10, gamma_inf last."""
-    return float(row.rpartition("_")[2])
+def measured(found: Records, folder: str) -> dict[str, dict]:
+    """What was measured in a folder, by row."""
+    records = found.get(folder, {})
+    return {row: records[row]["measured"] for row in sorted(records)}
 
 
-def label(row: str) -> str:
-    kind, _, number = row.rpartition("_")
-    return f"{kind} = {number}"
+def printed(figure: Figure) -> str:
+    """Without a date, and without the prolog, which HTML does not know."""
+    file = io.StringIO()
+    metadata = {"Date": None, "Creator": None}
+    FigureCanvasSVG(figure).print_svg(file, metadata=metadata)
+    whole = file.getvalue()
+    return whole[whole.index("<svg") :]

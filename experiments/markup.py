@@ -46,3 +46,8 @@ def plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for line in lines
     ]
     return "".join(line.rstrip() + "\n" for line in padded)
+
+
+def number(x: float | None) -> str:
+    """Four digits; None is what JSON cannot hold."""
+    return "infinite" if x is None else f"{x:.4g}" if abs(x) >= 1 else f"{x:.4f}"

@@ -1,66 +1,19 @@
-"""Results as JSON lines: appended whole, never changed, read back by the tables.
+"""Which record of a row counts, whether it is out of date, and what made it.
 
-A record is one measured row: {row, table, scale, measured, published, provenance}.
+Records are lines of JSON (`specjax.bench.jsonl`).
 """
 
 import datetime
-import fcntl
 import functools
-import json
-import os
-import platform
 import subprocess
 from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
-
-import jax
 
 from experiments import fingerprint
 from experiments.row import Measurement
+from specjax.bench.machine import machine
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
-
-
-def append(path: Path, record: dict) -> None:
-    """Adds a line and waits until it is on the disk.
-
-    A kill leaves the whole line or a torn one, which `read` ignores and the next
-    `append` removes.
-    """
-    line = json.dumps(record, sort_keys=True, allow_nan=False).encode() + b"\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.ftruncate(descriptor, whole(path.read_bytes()))
-        os.lseek(descriptor, 0, os.SEEK_END)
-        os.write(descriptor, line)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def whole(content: bytes) -> int:
-    """How many bytes belong to lines that were written to their end."""
-    return content.rfind(b"\n") + 1
-
-
-def read(path: Path) -> list[dict]:
-    """The records of a file, oldest first; none if there is no file.
-
-    Raises ValueError, naming the line, for one that is whole but no record.
-    """
-    if not path.exists():
-        return []
-    content, found = path.read_bytes(), []
-    for number, line in enumerate(content[: whole(content)].splitlines(), start=1):
-        try:
-            found.append(json.loads(line))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: not a record ({error})") from None
-    return found
 
 
 def find(
@@ -89,16 +42,9 @@ def stale(record: dict) -> bool:
 def provenance(measurement: Measurement, config: str, seconds: float) -> dict:
     """Who made a number: sources, versions, device, settings, time."""
     inputs = fingerprint.inputs_of(measurement.inputs)
-    devices = jax.devices()
     return {
         **commit(),
-        "versions": versions(),
-        "device": {
-            "platform": devices[0].platform,
-            "kind": devices[0].device_kind,
-            "count": len(devices),
-            "host_cores": os.cpu_count(),
-        },
+        **machine(),
         "dtype": measurement.dtype,
         "seed": measurement.seed,
         "config": config,
@@ -110,14 +56,13 @@ def provenance(measurement: Measurement, config: str, seconds: float) -> dict:
     }
 
 
-def versions() -> dict[str, str | None]:
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # used from its sources
-            found[name] = None
-    return found
+def device(record: dict) -> str:
+    """What a record was measured on, in words."""
+    if record["scale"] == "closed form":
+        return "none (closed form)"
+    device = record["provenance"]["device"]
+    cores = f", {device['host_cores']} cores" if device["platform"] == "cpu" else ""
+    return f"{device['count']} x {device['kind']}{cores}"
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from experiments import catalogue, compilation, fingerprint, records
 from experiments.row import Row
+from specjax.bench import jsonl
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -71,7 +72,7 @@ def measure(built: Built, out: Path) -> bool:
     path, measurement = out / f"{built.table}.jsonl", built.row.measurement
     inputs = fingerprint.inputs_of(measurement.inputs)
     sources = fingerprint.of(measurement.module, inputs)
-    if records.find(records.read(path), built.name, built.config, sources):
+    if records.find(jsonl.read(path), built.name, built.config, sources):
         return False
     begun = time.monotonic()
     measured = measurement.run()
@@ -84,7 +85,7 @@ def measure(built: Built, out: Path) -> bool:
         "published": catalogue.published(built.table, built.name),
         "provenance": records.provenance(measurement, built.config, seconds),
     }
-    records.append(path, record)
+    jsonl.append(path, record)
     return True
 
 

@@ -9,12 +9,15 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from experiments import catalogue, markup, records
-from experiments.catalogue import Line, Table
+from experiments import catalogue, markup, records, walltime_tables
+from experiments.line import Line, Table
+from specjax.bench import jsonl
 
 HEAD = ["what", "published (paper's model)", "ours", "standard error", "n"]
 HEAD += ["hardware", "date", "state"]
 FOUR = ["counts", "implied_alpha", "chen_r"]
+FOUR_HEAD = ["what", "alpha (Rao-Blackwell)", "alpha (counts)", "alpha (implied)"]
+FOUR_HEAD += ["Chen's r", "gamma", "tokens per call", "output"]
 
 Records = dict[str, dict[str, dict]]  # folder -> row -> its latest record
 
@@ -22,7 +25,7 @@ Records = dict[str, dict[str, dict]]  # folder -> row -> its latest record
 def collect(folder: Path) -> Records:
     """The latest record of each row of each file."""
     files = sorted(folder.glob("*.jsonl"))
-    return {path.stem: records.latest(records.read(path)) for path in files}
+    return {path.stem: records.latest(jsonl.read(path)) for path in files}
 
 
 def cells(line: Line, found: Records) -> list[str]:
@@ -38,10 +41,10 @@ def cells(line: Line, found: Records) -> list[str]:
     return [
         line.what,
         published,
-        number(value(measured, line.quantity)),
-        "" if error is None else number(error),
+        markup.number(value(measured, line.quantity)),
+        "" if error is None else markup.number(error),
         "" if count is None else str(count),
-        hardware(record),
+        records.device(record),
         made["date"][:10],
         state(line, record),
     ]
@@ -53,18 +56,6 @@ def value(measured: dict, quantity: str) -> float | None:
     if not point:
         return measured[name]
     return measured[name][measured["alpha"].index(float(point))]
-
-
-def number(x: float | None) -> str:
-    return "infinite" if x is None else f"{x:.4g}" if x >= 1 else f"{x:.4f}"
-
-
-def hardware(record: dict) -> str:
-    if record["scale"] == "closed form":
-        return "none (closed form)"
-    device = record["provenance"]["device"]
-    cores = f", {device['host_cores']} cores" if device["platform"] == "cpu" else ""
-    return f"{device['count']} x {device['kind']}{cores}"
 
 
 def state(line: Line, record: dict) -> str:
@@ -91,7 +82,10 @@ def estimators(table: Table, found: Records) -> list[list[str]]:
             continue
         it = record["measured"]
         four = [it["estimates"][name] for name in ["rao_blackwell", *FOUR]]
-        both = [f"{number(one['value'])} ± {number(one['se'])}" for one in four]
+        both = [
+            f"{markup.number(one['value'])} ± {markup.number(one['se'])}"
+            for one in four
+        ]
         gamma, calls = it["protocol"]["gamma"], f"{it['tokens_per_call']:.3f}"
         law = f"{it['exactness']}, {it['draft_regime']}"
         lines.append([line.what, *both, str(gamma), calls, law])
@@ -104,17 +98,34 @@ def page(table: Table, found: Records) -> str:
     if is_figure(table):
         text += f"![{table.title}]({table.name}.svg)\n\n"
     text += markup.markdown(HEAD, rows(table, found))
-    four = estimators(table, found)
-    if four:
-        head = ["what", "alpha (Rao-Blackwell)", "alpha (counts)", "alpha (implied)"]
-        head += ["Chen's r", "gamma", "tokens per call", "output"]
-        text += "\n## The four estimators, ± one standard error\n\n"
-        text += markup.markdown(head, four)
+    for title, head, lines in wider(table, found):
+        text += f"\n## {title}\n\n" + markup.markdown(head, lines)
     return text
+
+
+def wider(table: Table, found: Records) -> list[tuple[str, list, list]]:
+    """Tables that say more than a number a line: title, head, rows."""
+    if table.name == "table3" and (four := estimators(table, found)):
+        return [("The four estimators, ± one standard error", FOUR_HEAD, four)]
+    made = found.get("table2", {}) | found.get("table2_paper", {})
+    if table.name == "table4" and made:
+        title = "In the paper's shape, at the best gamma"
+        return [(title, walltime_tables.HEAD, walltime_tables.best(made))]
+    if table.name == "table2":
+        return [
+            (walltime_tables.title(r), walltime_tables.EVERY, lines)
+            for r in made.values()
+            if (lines := walltime_tables.every_gamma(r))
+        ]
+    return []
 
 
 def is_figure(table: Table) -> bool:
     return table.name.startswith("figure")
+
+
+def has_curves(table: Table) -> bool:
+    return any("@" in line.quantity for line in table.lines)
 
 
 def points(table: Table, found: Records) -> str:
@@ -142,7 +153,8 @@ def index(found: Records) -> str:
     head = ["table", "command", "files", "lines"]
     return (
         "# Results\n\nRendered from the records beside this file by"
-        " `python -m experiments.tables`. A published number is never in the column"
+        " `python -m experiments.page`, which also makes"
+        " [one page of all](index.html). A published number is never in the column"
         f" `ours`.\n\n{markup.markdown(head, lines)}"
     )
 
@@ -155,7 +167,7 @@ def texts(folder: Path) -> dict[str, str]:
         made[f"{table.name}.md"] = page(table, found)
         made[f"{table.name}.tex"] = markup.latex(HEAD, lines)
         flat = markup.comma_separated(HEAD, lines)
-        made[f"{table.name}.csv"] = points(table, found) if is_figure(table) else flat
+        made[f"{table.name}.csv"] = points(table, found) if has_curves(table) else flat
     return made | {"README.md": index(found)}
 
 
@@ -168,10 +180,8 @@ def render(folder: Path) -> None:
     except ImportError:
         print("figures not drawn: install the extra `plots`")
         return
-    found = collect(folder)
     for table in filter(is_figure, catalogue.tables()):
-        curves = found.get(table.name, {})
-        figures.draw(table.name, curves, folder / f"{table.name}.svg")
+        figures.draw(table.name, collect(folder), folder / f"{table.name}.svg")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -9,6 +9,8 @@ from specjax import __version__
 COMMANDS = {
     "demo": "decode a prompt with and without speculation, timed and traced",
     "certify": "check that verifiers leave the target's distribution unchanged",
+    "measure": "alpha, c, v and speed of a pair on your prompts; the best gamma",
+    "compare": "differences between two files of measured rows, with intervals",
 }
 
 

@@ -4,6 +4,7 @@ Axes: B rows, T tokens, V vocabulary.
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.models import gpt
+from specjax.models import attention, gpt
+from specjax.models.attention import KeyValues, _write_at_once, _write_by_row
 from specjax.types import Prompt
 from tests import tiny
 
@@ -96,6 +98,41 @@ def test_a_call_writes_its_own_slots_and_no_others():
             np.testing.assert_array_equal(~same.all(axis=rest), written)
 
 
+def test_both_ways_of_writing_write_the_same():
+    before = call(TOKENS, ZERO, fresh())[1][0]
+    new = KeyValues(before.keys[..., :2] + 1, before.values[:, :, :2] - 1)
+    start = jnp.array([1, 6, 3])
+    at_once, by_row = (
+        jax.jit(write)(before, new, start) for write in (_write_at_once, _write_by_row)
+    )
+    jax.tree.map(np.testing.assert_array_equal, at_once, by_row)
+    assert (np.asarray(by_row.keys)[1, ..., 6:8] == new.keys[1]).all()
+
+
+@pytest.mark.parametrize("write", [_write_at_once, _write_by_row])
+def test_decoding_on_a_cpu_does_not_copy_its_cache(write, monkeypatch):
+    """One token of one row, in a loop: but for those on entry, no copy of a cache."""
+    monkeypatch.setattr(attention, "_write_by_row", write)
+
+    @jax.jit
+    def decode(params, cache, tokens):
+        def body(i, carry):
+            features, cache = MODEL.apply(params, carry[0], i[None], carry[1])
+            chosen = MODEL.readout(params, features).argmax(-1)
+            return chosen.astype(jnp.int32), cache
+
+        return jax.lax.fori_loop(0, 4, body, (tokens, cache))
+
+    cache = MODEL.init(WEIGHTS, Prompt(TOKENS[:1], ZERO[:1] + T), SLOTS)
+    compiled = decode.lower(WEIGHTS, cache, TOKENS[:1, :1]).compile().as_text()
+    shapes = [",".join(map(str, leaf.shape)) for leaf in jax.tree.leaves(cache)]
+    copies = sum(len(re.findall(rf"\[{x}\]\S* copy\(", compiled)) for x in set(shapes))
+    if write is _write_by_row:
+        assert copies <= len(shapes)
+    else:  # the reason for it: when this fails, writing at once will do everywhere
+        assert copies > len(shapes)
+
+
 def test_positions_matter():
     """Rotary positions: the same tokens in another order say something else."""
     swapped = TOKENS.at[:, [T - 3, T - 2]].set(TOKENS[:, [T - 2, T - 3]])
@@ -154,7 +191,8 @@ SHARDED = """
 import flax.linen as nn, jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from specjax import generate
-from specjax.models import gpt
+from specjax.models import attention, gpt
+from specjax.models.attention import KeyValues, _write_at_once, _write_by_row
 from tests import conftest, tiny
 from tests.drafters import BY_NAME
 

@@ -8,6 +8,7 @@ import pytest
 
 from experiments import analytic, fingerprint, records
 from experiments.row import Measurement
+from specjax.bench import jsonl, machine
 
 
 def record(row, config="c", sources="s", **measured):
@@ -21,49 +22,49 @@ def path(tmp_path) -> Path:
 
 
 def test_what_is_appended_is_read_back(path):
-    assert records.read(path) == []
+    assert jsonl.read(path) == []
     written = [record("a", x=1.5), record("b"), record("a", x=2)]
     for one in written:
-        records.append(path, one)
-    assert records.read(path) == written
+        jsonl.append(path, one)
+    assert jsonl.read(path) == written
     assert records.latest(written) == {"a": written[2], "b": written[1]}
 
 
 def test_a_torn_line_is_ignored_and_removed(path):
-    records.append(path, record("a"))
+    jsonl.append(path, record("a"))
     whole = json.dumps(record("b"))
     for torn in (whole[:20], whole):  # a line counts from its line break on
         with path.open("a") as file:
             file.write(torn)
-        assert [one["row"] for one in records.read(path)] == ["a"]
-    records.append(path, record("c"))
-    assert [one["row"] for one in records.read(path)] == ["a", "c"]
+        assert [one["row"] for one in jsonl.read(path)] == ["a"]
+    jsonl.append(path, record("c"))
+    assert [one["row"] for one in jsonl.read(path)] == ["a", "c"]
 
 
 def test_a_broken_line_is_named(path):
-    records.append(path, record("a"))
+    jsonl.append(path, record("a"))
     path.write_text(path.read_text() + "{broken\n")
     with pytest.raises(ValueError, match=r"table\.jsonl, line 2"):
-        records.read(path)
+        jsonl.read(path)
 
 
 def test_nothing_that_json_lacks_is_written(path):
     with pytest.raises(ValueError, match="JSON"):
-        records.append(path, record("a", x=float("nan")))
-    assert records.read(path) == []
+        jsonl.append(path, record("a", x=float("nan")))
+    assert jsonl.read(path) == []
 
 
 def test_two_writers_lose_nothing(path):
     def write(name):
         for i in range(20):
-            records.append(path, record(f"{name}{i}"))
+            jsonl.append(path, record(f"{name}{i}"))
 
     writers = [threading.Thread(target=write, args=(name,)) for name in "ab"]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
-    rows = {one["row"] for one in records.read(path)}
+    rows = {one["row"] for one in jsonl.read(path)}
     assert rows == {f"{name}{i}" for name in "ab" for i in range(20)}
 
 
@@ -130,7 +131,7 @@ def test_provenance_names_everything():
     made = records.provenance(analytic.table1(0.6, 2), "config", 1.234)
     assert made["config"] == "config" and made["seconds"] == 1.23
     assert made["date"].endswith("+00:00")
-    assert set(made["versions"]) == {"python", *records.PACKAGES}
+    assert set(made["versions"]) == {"python", *machine.PACKAGES}
     assert made["device"]["platform"] == "cpu" and made["device"]["count"] >= 1
     assert {"commit", "dirty", "dtype", "seed"} <= set(made)
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import catalogue, fingerprint, records, run
+from experiments import catalogue, fingerprint, run
 from specjax import zoo
+from specjax.bench import jsonl
 from specjax.drafters import ngram
 from tests import tiny
 
@@ -18,7 +19,7 @@ CONFIGS = run.ROOT / "gin_configs"
 SHARED = ("models", "drafters")
 ROWS = sorted(p for p in CONFIGS.glob("*/*.gin") if p.parent.name not in SHARED)
 CLOSED_FORM = [path for path in ROWS if path.parent.name in ("table1", "figure3")]
-PAPER_SIZE = [path for path in ROWS if path.parent.name == "table3_paper"]
+PAPER_SIZE = [path for path in ROWS if path.parent.name.endswith("_paper")]
 
 
 def name(path):
@@ -71,7 +72,7 @@ def test_a_row_runs_from_its_file_to_its_record(temperature, stand_ins, tmp_path
     small = ["TOKENS = 8", "decoding.Protocol.batch = 2"]
     small += ["decoding.Protocol.new_tokens = 6", *for_row(path, stand_ins)]
     run.run([path], tmp_path, small)
-    (record,) = records.read(tmp_path / "table3_paper.jsonl")
+    (record,) = jsonl.read(tmp_path / "table3_paper.jsonl")
     # The same weights on both sides.
     assert record["measured"]["alpha"] == pytest.approx(1, abs=1e-4)
     assert record["published"] == {"alpha": [0.88, 0.89][temperature]}
@@ -132,17 +133,18 @@ def test_a_row_is_kept_until_its_config_or_its_sources_change(tmp_path, monkeypa
     path, out = CLOSED_FORM[-1], tmp_path / "table1.jsonl"
     run.run([path], tmp_path)
     run.run([path, path], tmp_path)
-    assert len(records.read(out)) == 1
+    assert len(jsonl.read(out)) == 1
     run.run([path], tmp_path, ["analytic.table1.gamma = 4"])
-    assert [one["measured"]["speed"] for one in records.read(out)] == [2.71, 4.0951]
+    assert [one["measured"]["speed"] for one in jsonl.read(out)] == [2.71, 4.0951]
     monkeypatch.setattr(fingerprint, "digest", lambda path: "changed")
     run.run([path], tmp_path)
-    assert len(records.read(out)) == 3
+    assert len(jsonl.read(out)) == 3
 
 
 SLOW = """
 import sys, time
 from experiments import run
+from specjax.bench import jsonl
 measure = run.measure
 def slow(built, out):
     done = measure(built, out)
@@ -175,7 +177,7 @@ def test_a_stopped_run_goes_on(how, tmp_path):
 
 
 def rows_in(folder) -> list[str]:
-    found = [one for path in folder.glob("*.jsonl") for one in records.read(path)]
+    found = [one for path in folder.glob("*.jsonl") for one in jsonl.read(path)]
     return [f"{one['table']}/{one['row']}" for one in found]
 
 

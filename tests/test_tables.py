@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from experiments import catalogue, figures, markup, records, reproduce, run, tables
+from experiments import catalogue, markup, reproduce, run, tables
+from specjax.bench import jsonl
 
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
 OURS, STATE = tables.HEAD.index("ours"), tables.HEAD.index("state")
@@ -82,11 +83,6 @@ def test_rendering_twice_gives_the_same_bytes(measured, tmp_path):
     assert not re.search(rb"\d\d:\d\d:\d\d", first["figure4.svg"])
 
 
-def test_a_figure_draws_with_no_records(tmp_path):
-    figures.draw("figure2", {}, tmp_path / "empty.svg")
-    assert (tmp_path / "empty.svg").stat().st_size > 1000
-
-
 def test_all_points_are_in_the_csv(measured):
     text = tables.texts(measured)["figure2.csv"]
     assert len(text.splitlines()) == 1 + 6 * 101
@@ -145,7 +141,7 @@ def test_markup_escapes():
 
 
 def test_numbers_keep_four_digits():
-    shown = [tables.number(x) for x in (0.03456, 1.5306122, 12, None)]
+    shown = [markup.number(x) for x in (0.03456, 1.5306122, 12, None)]
     assert shown == ["0.0346", "1.531", "12", "infinite"]
 
 
@@ -176,4 +172,4 @@ def test_committed_records_say_what_they_measured():
             pair = f"{record['measured']['target']} with {record['measured']['draft']}"
             assert pair in line.what
             assert record["published"] == {"alpha": line.published}
-    assert records.read(RESULTS / "nothing.jsonl") == []
+    assert jsonl.read(RESULTS / "nothing.jsonl") == []

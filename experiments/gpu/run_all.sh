@@ -28,3 +28,4 @@ stage device "$python" -c "import jax; print(jax.devices(), jax.__version__)"
 stage pair "$python" -m experiments.gpu.paper_pair --out "$runs" ${STEPS:+--steps "$STEPS"} \
   --text "$text/news_sentences.train.txt.xz" --held_out "$text/news_sentences.valid.txt.xz"
 stage table3 "$python" -m experiments.run --out "$results" gin_configs/table3_paper/*.gin
+stage table2 "$python" -m experiments.run --out "$results" gin_configs/table2_paper/*.gin

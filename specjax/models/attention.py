@@ -42,9 +42,30 @@ def empty(batch: int, heads: int, slots: int, width: int, dtype) -> KeyValues:
 def write(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
     """Puts `new`, T tokens laid out alike, at slots `start .. start + T - 1` [B]."""
     new = jax.tree.map(lambda old, row: row.astype(old.dtype), cache, new)
+    return jax.lax.platform_dependent(
+        cache, new, start, cpu=_write_by_row, default=_write_at_once
+    )
+
+
+def _write_at_once(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
     put, zero = jax.vmap(jax.lax.dynamic_update_slice), jnp.zeros_like(start)
     keys = put(cache.keys, new.keys, (zero, zero, start))
     return KeyValues(keys, put(cache.values, new.values, (zero, start, zero)))
+
+
+def _write_by_row(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
+    """The same, in place. Fused with what reads the cache, a CPU's compiler makes four
+    copies of it for one token of one row; a loop is not fused, but one of a single turn
+    would be unrolled first, so its count is hidden."""
+
+    def put(row: Array, cache: KeyValues) -> KeyValues:
+        one = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1), new)
+        update, at = jax.lax.dynamic_update_slice, start[row]
+        keys = update(cache.keys, one.keys, (row, 0, 0, at))
+        return KeyValues(keys, update(cache.values, one.values, (row, 0, at, 0)))
+
+    count = start.size + (start[0] < 0)  # no slot is negative
+    return jax.lax.fori_loop(0, count, put, cache)
 
 
 class Attention(nn.Module):

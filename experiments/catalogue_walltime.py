@@ -1,0 +1,155 @@
+"""Lines of what decoding measures: Tables 2 and 4, Figures 1 and 5, operations."""
+
+from experiments.line import Line, Table, command, rows_of
+
+DRAFTS = {"small": "code_05m", "bigram": "bigram"}
+ROWS = ["small_t0_b1", "small_t1_b1", "small_t0_b8", "small_t1_b8"]
+ROWS += ["bigram_t0_b1", "bigram_t1_b1"]
+PAPER_ROWS = [f"gpt_small_t{heat}_b{batch}" for heat in (0, 1) for batch in (1, 8)]
+NEEDS_T5 = "the T5 v1.1 checkpoints, the task's inputs and a TPU"
+NEEDS_GPU = "runs/paper_pair and a GPU (`experiments/gpu/run_all.sh`)"
+TASKS = {"ende": "EnDe", "cnndm": "CNN/DM"}
+T5 = {"t5_small": "T5-small", "t5_base": "T5-base", "t5_large": "T5-large"}
+TABLE2 = {
+    "best_gamma": ("gamma", "gamma", None),
+    "alpha": ("alpha", "alpha", "alpha_se"),
+    "best_speedup": ("speed", "speedup", "best_speedup_se"),
+}
+TABLE4 = {
+    "alpha": ("alpha", "alpha", "alpha_se"),
+    "best_c": ("c", "c", None),
+    "best_exp": ("EXP", "expected", None),
+    "best_predicted": ("exact prediction", None, None),
+    "best_speedup": ("EMP", "measured", "best_speedup_se"),
+}
+
+
+def table2() -> Table:
+    title = "Table 2: speed over decoding with the target alone, at the best gamma"
+    note = (
+        "Ours at laptop scale: each text has 96 tokens, whole texts are timed, and the"
+        " best gamma is the fastest of 1 to 10. The published numbers are those of"
+        " T5-XXL on one TPU-v4, batch 1; the paper has no such row for its GPT-like"
+        " pair. n counts the target's tokens."
+    )
+    lines = walltime_lines(TABLE2, "table2_walltime")
+    return Table("table2", title, note, command("table2"), lines)
+
+
+def table4() -> Table:
+    title = "Table 4: expected, exactly predicted and measured speed"
+    note = (
+        "EXP is Theorem 3.8 with the measured alpha and c; the exact prediction is the"
+        " dynamic programme of `specjax.predict` with the measured v and overhead; EMP"
+        " is measured. From the records of Table 2."
+    )
+    lines = walltime_lines(TABLE4, "table4_expected_vs_measured")
+    return Table("table4", title, note, command("table2"), lines)
+
+
+def walltime_lines(quantities: dict, published: str) -> list[Line]:
+    """A line per row and quantity: ours, the GPT-like pair, the paper's own rows."""
+    lines = []
+    for folder, rows, needs in (
+        ("table2", ROWS, None),
+        ("table2_paper", PAPER_ROWS, NEEDS_GPU),
+    ):
+        for row in rows:
+            for key, (name, _, error) in quantities.items():
+                what = f"{pair_of(row)}: {name}"
+                lines.append(Line(folder, row, what, key, error=error, needs=needs))
+    for row in rows_of(published):
+        draft, heat = row["draft"], row["temperature"]
+        name = f"{row['task']}_{draft}_t{heat}"
+        pair = f"T5-XXL ({TASKS[row['task']]}), {T5[draft]}, T = {heat}"
+        for key, (column, published_key, _) in quantities.items():
+            line = Line("table2_paper", name, f"{pair}: {column}", key, needs=NEEDS_T5)
+            value = row.get(published_key)
+            if value is not None:
+                decimals = {"gamma": 0, "alpha": 2, "c": 2}.get(published_key, 1)
+                line = line._replace(published=value, decimals=decimals)
+            lines.append(line)
+    return lines
+
+
+def pair_of(row: str) -> str:
+    """small_t0_b1: which models, temperature and batch that is."""
+    *draft, heat, batch = row.split("_")
+    if draft[0] == "gpt":
+        names = "GPT-like 97M with 6M"
+    else:
+        names = f"code_9m with {DRAFTS[draft[0]]}"
+    return f"{names}, T = {heat[1:]}, batch {batch[1:]}"
+
+
+def figure1() -> Table:
+    lines = []
+    for gamma in (3, 7):
+        for key, what, value in (
+            ("tokens", "tokens", 38 if gamma == 7 else None),
+            ("target_calls", "target calls", 9 if gamma == 7 else None),
+        ):
+            what = f"gamma = {gamma}: {what}"
+            line = Line("figure1", f"gamma_{gamma}", what, key, value, decimals=0)
+            lines.append(line)
+    title = "Figure 1: what each step kept"
+    note = (
+        "One text of code_9m with code_05m at T = 0, a line a target call: accepted,"
+        " rejected, added by the target. The paper's example is another text by other"
+        " models, at a gamma that it does not give."
+    )
+    return Table("figure1", title, note, command("figure1"), lines)
+
+
+def figure5() -> Table:
+    row, folder = "small_t0_b1", "table2"
+    lines = [
+        Line(folder, row, "target call on one token, in ms", "target_ms"),
+        Line(folder, row, "c at the best gamma", "best_c"),
+        Line(folder, row, "v at the best gamma", "best_v"),
+        Line(folder, row, "overhead at the best gamma", "best_overhead"),
+    ]
+    title = "Figure 5: where the time goes, step by step"
+    note = (
+        "Drawn from measured times: each step's drafts, its target call and the rest of"
+        " it, with what the steps of Figure 1's text kept. From the records of Table 2"
+        " and Figure 1."
+    )
+    return Table("figure5", title, note, command("table2"), lines)
+
+
+def certificate() -> Table:
+    lines = [
+        Line("certificate", "verifiers", "cases", "total"),
+        Line("certificate", "verifiers", "cases that are exact", "exact"),
+    ]
+    note = (
+        "The law of every verifier's own compiled code, enumerated on small"
+        " vocabularies and compared with the target's: `specjax certify`."
+    )
+    title = "The certificate: the output follows the target's own law"
+    return Table("certificate", title, note, command("certificate"), lines)
+
+
+def operations() -> Table:
+    quantities = {
+        "tokens_per_call": "tokens a call",
+        "c_hat": "c_hat",
+        "operations_factor": "operations, over the target alone",
+        "operations_factor_theorem": "operations by Theorem 3.11",
+        "bytes_factor": "bytes accessed, over the target alone",
+        "bytes_factor_expected": "bytes if all were the target's, read once a call",
+    }
+    lines = []
+    for row in ("small_g1", "small_g3", "small_g5", "small_g7", "bigram_g3"):
+        draft, gamma = row.split("_g")
+        pair = f"code_9m with {DRAFTS[draft]}, gamma = {gamma}"
+        for key, name in quantities.items():
+            lines.append(Line("operations", row, f"{pair}: {name}", key))
+    note = (
+        "Section 3.4: per emitted token, as XLA counts the compiled programs at batch 1"
+        " and 128 slots, T = 1. Bytes accessed are operands and results of every fused"
+        " kernel, not traffic to memory."
+    )
+    title = "Operations and bytes a token, with speculation over without"
+    return Table("operations", title, note, command("operations"), lines)

@@ -1,0 +1,160 @@
+"""Figure 5: where the time of a text goes, from measured times and measured traces.
+
+Every row decodes the same greedy tokens. A step is gamma draft blocks, a block of the
+target and the rest, each as long as it took on average at that gamma; gamma = 0 is
+autoregression. Times are milliseconds after the prompt has been read.
+"""
+
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+WANTED = (0, 3, 7)
+TOKENS = 20  # of the text, so that single blocks can be seen
+COLORS = {"draft": "#56a3e8", "target": "#7446ad", "rest": "#cccccc"}
+NAMES = {"draft": "a call of the draft", "target": "a call of the target"}
+NAMES |= {"rest": "rest of the step"}
+HEIGHT = 0.5  # of a block; rows are 1 apart
+
+
+class Block(NamedTuple):
+    """kind: of COLORS. begin, length: ms. emitted: tokens, of a target's block."""
+
+    kind: str
+    begin: float
+    length: float
+    emitted: int = 0
+
+
+def drawing(times: dict | None, traces: dict[str, dict]) -> Figure | None:
+    """The figure, with the rows that can be drawn; None if there is none.
+
+    times: `measured` of a row of table2. traces: `measured` of figure1, by row.
+    """
+    rows, absent = timelines(times, traces) if times else ({}, [])
+    if not rows:
+        return None
+    figure = Figure(figsize=(10, 1.6 + 0.7 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    for at, row in enumerate(rows.values()):
+        draw_row(axes, at, row)
+    names = [f"gamma = {gamma}" if gamma else "autoregressive" for gamma in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.set_ylim(len(rows) - 0.5, -0.7)
+    axes.set_xlim(0, 1.15 * max(map(end, rows.values())))  # room for the totals
+    axes.grid(axis="y", visible=False)
+    tokens = sum(block.emitted for block in next(iter(rows.values())))
+    axes.set_title(
+        f"the first {tokens} tokens at T = {times['temperature']:g}, {times['target']}"
+        f" + {times['draft']}, batch {times['batch']}",
+        loc="left",
+        fontsize=9,
+    )
+    missing = f"\nnot run: {', '.join(absent)}" if absent else ""
+    axes.set_xlabel(
+        "decoding time (ms); a number is the tokens that the call of the target gave"
+        + missing
+    )
+    patches = [Patch(color=COLORS[kind], label=NAMES[kind]) for kind in COLORS]
+    figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False)
+    return figure
+
+
+def timelines(
+    times: dict, traces: dict[str, dict]
+) -> tuple[dict[int, list[Block]], list[str]]:
+    """The blocks of each row by gamma, and what is absent and why."""
+    found, absent = {}, []
+    for gamma in WANTED:
+        trace = traces.get(f"gamma_{gamma}")
+        lack = lacking(times, gamma, trace, [*filter(None, found.values())])
+        if lack:
+            absent.append(f"gamma = {gamma} ({lack})")
+        else:
+            found[gamma] = trace
+    tokens = shared([text(trace) for trace in found.values() if trace])
+    rows = {
+        gamma: blocks(times, gamma, counts(trace, tokens))
+        for gamma, trace in found.items()
+    }
+    return {gamma: row for gamma, row in rows.items() if row}, absent
+
+
+def lacking(
+    times: dict, gamma: int, trace: dict | None, others: list[dict]
+) -> str | None:
+    """What a row would need to be drawn beside the others; None if it can be."""
+    if gamma not in times["gamma"]:
+        return "no times"
+    if gamma == 0:
+        return None
+    if trace is None:
+        return "no trace"
+    if (trace["target"], trace["draft"]) != (times["target"], times["draft"]):
+        return "trace of another pair"
+    if any(trace["prompt"] != other["prompt"] for other in others):
+        return "trace of another prompt"
+    return None
+
+
+def text(trace: dict) -> list[str]:
+    return [it for step in trace["steps"] for it in step["accepted"] + step["added"]]
+
+
+def shared(texts: list[list[str]]) -> int:
+    """How many tokens the texts begin with in common, at most TOKENS."""
+    if not texts:
+        return TOKENS
+    same = [len(set(tokens)) == 1 for tokens in zip(*texts, strict=False)]
+    return (same[:TOKENS] + [False]).index(False)
+
+
+def counts(trace: dict | None, tokens: int) -> list[int]:
+    """What each step gave of so many tokens: the last is cut, as it is by a limit."""
+    if trace is None:
+        return [1] * tokens
+    each = []
+    for step in trace["steps"]:
+        left = tokens - sum(each)
+        if left:
+            each.append(min(left, len(step["accepted"] + step["added"])))
+    return each
+
+
+def blocks(times: dict, gamma: int, each: list[int]) -> list[Block]:
+    """The steps that gave `each`, one after the other, from 0 ms on."""
+    at, one = times["gamma"].index(gamma), times["target_ms"]  # t_p(1)
+    draft = [("draft", times["draft_ms"][at] / gamma)] * gamma if gamma else []
+    # Overhead is a difference of times: noise may leave it a little below 0.
+    rest = max(0, times["overhead"][at]) * one
+    step = [*draft, ("target", times["v"][at] * one), ("rest", rest)]
+    made, begin = [], 0.0
+    for emitted in each:
+        for kind, length in step:
+            made.append(Block(kind, begin, length, emitted * (kind == "target")))
+            begin += length
+    return made
+
+
+def end(row: list[Block]) -> float:
+    return row[-1].begin + row[-1].length
+
+
+def draw_row(axes: Axes, at: int, row: list[Block]) -> None:
+    """A row of blocks, what each call of the target gave above it, and the total."""
+    low = at - HEIGHT / 2  # the axis points down
+    for kind, color in COLORS.items():
+        spans = [(block.begin, block.length) for block in row if block.kind == kind]
+        edge = 0 if kind == "rest" else 0.4  # its width may be less than an edge's
+        style = {"facecolors": color, "edgecolor": "white", "linewidth": edge}
+        axes.broken_barh(spans, (low, HEIGHT), zorder=2 + (not edge), **style)
+    calls = [block for block in row if block.emitted]
+    for block in calls:
+        middle = block.begin + block.length / 2
+        style = {"ha": "center", "va": "bottom", "fontsize": 7}
+        axes.text(middle, low - 0.03, str(block.emitted), **style)
+    total = f"{len(calls)} calls, {end(row):.1f} ms"
+    beside = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
+    axes.annotate(total, (end(row), at), fontsize=8, **beside)

@@ -1,0 +1,113 @@
+"""Cells, tables and drawings as HTML that can stand beside each other on one page."""
+
+import re
+from collections.abc import Sequence
+from html import escape
+from xml.etree import ElementTree
+
+from experiments.claims import VERDICTS
+
+NONE = "\N{EN DASH}"  # a cell with nothing to say
+SHORT, LONG = 20, 60  # characters: never broken up to SHORT, wide beyond LONG
+MANY = 4  # lines after the first that fold away
+SVG = "http://www.w3.org/2000/svg"
+ElementTree.register_namespace("", SVG)
+ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+
+
+def prose(text: str) -> str:
+    """Text as HTML, with what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def kind(text: str) -> str:
+    """How a cell is shown, by what it holds."""
+    if text in VERDICTS:
+        return f"short {text.replace(' ', '-')}"
+    if text.startswith(("STALE", "DIFFERS")):
+        return "warning"
+    if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?( %)?", text):
+        return "number"
+    if text == NONE:
+        return "none"
+    return "long" if len(text) > LONG else "short" if len(text) <= SHORT else "middle"
+
+
+def cell(text: str, side: str) -> str:
+    """One cell; of many lines only the first stands there, the rest folds away."""
+    first, *rest = text.split("\n")
+    inner = prose(text)
+    if len(rest) >= MANY:
+        more = "\n".join(map(prose, rest))
+        inner = f"{prose(first)}<details><summary>each</summary>{more}</details>"
+    return f'<td class="{kind(text)} {side}">{inner}</td>'
+
+
+def numeric(column: Sequence[str]) -> bool:
+    """Whether a column holds numbers, where it holds anything."""
+    return all(kind(text) in ("number", "none") or text == "not run" for text in column)
+
+
+def plain(value: object) -> str:
+    if value is None or value == "":
+        return NONE
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def grid(
+    name: str, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]
+) -> str:
+    """At least one row, in a frame that scrolls; `name` is unique on the page."""
+    sides = [
+        "right" if numeric(column) else "left" for column in zip(*rows, strict=True)
+    ]
+    columns = "".join(
+        f'<th scope="col" class="{side}">{prose(text)}</th>'
+        for text, side in zip(head, sides, strict=True)
+    )
+    lines = "".join(
+        f'<tr><th scope="row">{prose(first)}</th>'
+        f"{''.join(map(cell, rest, sides[1:]))}</tr>\n"
+        for first, *rest in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}-is">\n'
+        f'<table id="{name}"><caption id="{name}-is"><span>'
+        f"{prose(caption)}</span></caption>\n"
+        f"<thead><tr>{columns}</tr></thead>\n<tbody>\n{lines}</tbody></table>\n</div>\n"
+    )
+
+
+def inline(text: str, name: str) -> str:
+    """An SVG file as an element of the page; its ids and its style stay its own."""
+    root = ElementTree.fromstring(text)
+    for parent in list(root.iter()):
+        for child in parent.findall(f"{{{SVG}}}metadata"):
+            parent.remove(child)
+    for node in root.iter():
+        if node.tag == f"{{{SVG}}}style":
+            node.text = scoped(node.text or "", name)
+        for key, value in node.attrib.items():
+            if key == "id":
+                node.set(key, f"{name}-{value}")
+            elif key.endswith("href") or "url(#" in value:
+                node.set(key, renamed(value, name))
+    root.set("id", name)
+    root.set("role", "img")
+    root.set("aria-labelledby", f"{name}-is")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def renamed(value: str, name: str) -> str:
+    """References to the drawing's own ids: `#a` and `url(#a)`."""
+    return re.sub(r"(^|url\()#", rf"\1#{name}-", value)
+
+
+def scoped(style: str, name: str) -> str:
+    """Rules that would otherwise hold for the whole page, for one drawing alone."""
+
+    def within(rule: re.Match) -> str:
+        several = (f"#{name} {one.strip()}" for one in rule[1].split(","))
+        return f"{', '.join(several)} {{"
+
+    return re.sub(r"([^{}]+)\{", within, renamed(style, name))

@@ -1,0 +1,82 @@
+"""Figure 1 of Leviathan et al. (2023): one text at T = 0, an iteration at a time.
+
+p is the target M_p, q the drafter M_q, gamma the number of drafted tokens. The pieces
+and the steps are those that `specjax demo` prints.
+"""
+
+from functools import partial
+
+import jax
+
+from experiments.row import Measurement
+from specjax import demo, generate, zoo
+from specjax.bench.players import Player
+from specjax.types import Params
+
+
+def build(
+    target: Player,
+    draft: Player,
+    prompt: str,
+    gamma: int,
+    tokens: int = 48,
+    seed: int = 0,
+) -> Measurement:
+    """The measurement of one trace: `tokens` after the prompt, or fewer if it ends.
+
+    Raises ValueError for a target that only drafts, for no tokens, and as
+    `generate.check` for what could not decode; before any compute.
+    """
+    case = make_case(target, draft, prompt, gamma, tokens, seed)
+    inputs = (*target.files, *draft.files, zoo.FOLDER / "tokenizer.model")
+    run = partial(measure, case, prompt)
+    return Measurement(run, __name__, inputs, target.dtype, seed)
+
+
+def make_case(
+    target: Player, draft: Player, prompt: str, gamma: int, tokens: int, seed: int
+) -> demo.Case:
+    """What is decoded, greedily; raises ValueError as `build`."""
+    if target.model is None:
+        raise ValueError(f"{target.name} only drafts: name a model as the target")
+    if tokens < 1:
+        raise ValueError(f"tokens must be at least 1; got {tokens}")
+    parts = generate.Parts(target.model, draft.drafter(gamma))
+    begun = generate.make_prompt([zoo.encode(prompt)])
+    sampling, key = generate.make_sampling(1, 0.0), jax.random.key(seed)
+    request = generate.make_request(key, begun, tokens, sampling, zoo.END)
+    slots = int(request.limit[0]) + gamma + 1
+    params = Params(target.params, draft.params)
+    generate.check(parts, slots, params, begun, request)
+    return demo.Case((target.name, draft.name), parts, slots, params, begun, request)
+
+
+def measure(case: demo.Case, prompt: str) -> dict:
+    """Every iteration of Algorithm 1 as text: what of its drafts was kept, and added.
+
+    rejected: the draft that was tested and refused; those after it were never tested.
+    """
+    steps, length = [], int(case.prompt.length[0])
+    begun = length
+    for ids, info in demo.iterate(case):
+        steps.append(pieces(demo.make_step(ids[length:], info)))
+        length = len(ids)
+    target, draft = case.names
+    return {
+        "target": target,
+        "draft": draft,
+        "prompt": prompt,
+        "gamma": case.parts.drafter.gamma,
+        "temperature": float(case.request.sampling.temperature[0]),
+        "tokens": length - begun,
+        "target_calls": len(steps),
+        "steps": steps,
+    }
+
+
+def pieces(step: demo.Step) -> dict[str, list[str]]:
+    """Each token's own text, a newline as a backslash and an n."""
+    return {
+        kind: [demo.piece(token) for token in getattr(step, kind)]
+        for kind in ("accepted", "rejected", "added")
+    }

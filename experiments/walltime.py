@@ -1,0 +1,26 @@
+"""Walltime as Tables 2 and 4 show it: expected, predicted exactly, measured.
+
+Leviathan et al. (2023), Sections 4.1 and A.3. `specjax.bench` measures; here it gets a
+task's prompts and becomes a row.
+"""
+
+from functools import partial
+
+from experiments import tasks
+from experiments.row import Measurement
+from specjax import zoo
+from specjax.bench import walltime
+from specjax.bench.players import Player
+
+
+def build(
+    target: Player, draft: Player, setting: walltime.Setting, task: str = "code"
+) -> Measurement:
+    """The measurement of one row. Raises ValueError for what cannot be measured."""
+    walltime.check(target, draft, setting)
+    prompts = tasks.distinct(task)
+    inputs = (*target.files, *draft.files, zoo.FOLDER / "tokenizer.model")
+    if task == "code":
+        inputs += (tasks.PROMPTS,)
+    run = partial(walltime.measure, target, draft, prompts, setting)
+    return Measurement(run, __name__, inputs, target.dtype, setting.seed)

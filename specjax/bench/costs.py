@@ -1,0 +1,100 @@
+"""The programs whose times make up a step: a draft, a target call, whole texts.
+
+Each runs compiled, with its caches in place, in a loop on the device, as decoding does.
+c and v of Leviathan et al. (2023), Definition 3.7 and Section 3.3, are their ratios.
+Axes: B rows, G = gamma.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import generate, keys
+from specjax.bench.players import Player
+from specjax.step import score
+from specjax.types import Draft, Params, Prompt, Request, State
+
+
+class Pair(NamedTuple):
+    """Who decodes, in buffers of `slots`, one length for every gamma."""
+
+    target: Player
+    draft: Player
+    slots: int
+
+    def parts(self, gamma: int) -> generate.Parts:
+        if gamma == 0:
+            return generate.Parts(self.target.model)
+        return generate.Parts(self.target.model, self.draft.drafter(gamma))
+
+    def params(self, gamma: int) -> Params:
+        return Params(self.target.params, self.draft.params if gamma else None)
+
+
+def begin(pair: Pair, gamma: int, prompt: Prompt, request: Request) -> State:
+    """A state in the middle of its texts, to time single calls from."""
+    run = jax.jit(lambda p, x: generate.prefill(pair.parts(gamma), p, x, pair.slots))
+    state = run(pair.params(gamma), prompt)
+    return state._replace(length=(request.start + request.limit) // 2)
+
+
+def decode(pair: Pair, gamma: int) -> Callable:
+    """The whole of a text: (prompt, request) -> `generate.Output`."""
+    loop = jax.jit(generate.build_loop(pair.parts(gamma), pair.slots))
+    return lambda prompt, request: loop(pair.params(gamma), prompt, request)
+
+
+def target_calls(pair: Pair, gamma: int, loops: int) -> Callable:
+    """`loops` target calls on gamma + 1 tokens a row, their laws included."""
+    model = pair.target.model
+
+    def call(params, request: Request, state: State):
+        state = _turn(state, model.vocab)
+        drafted = state.tokens[:, :gamma]
+        law, cache = score(model, params.target, request, state, drafted)
+        return state._replace(target_cache=cache), law
+
+    return _repeat(call, loops, pair.params(gamma))
+
+
+def drafts(pair: Pair, gamma: int, loops: int) -> Callable:
+    """`loops` drafts of gamma tokens a row, catch-up included."""
+    drafter, vocab = pair.draft.drafter(gamma), pair.target.vocab
+
+    def call(params, request: Request, state: State):
+        state = _turn(state, vocab)
+        key = keys.purpose(keys.iteration(request.key, state.tokens[:, 0]), keys.DRAFT)
+        draft, cache = drafter.draft(key, params.draft, request, state)
+        return state._replace(draft_cache=cache), _own(draft)
+
+    return _repeat(call, loops, pair.params(gamma))
+
+
+def _repeat(call: Callable, loops: int, params: Params) -> Callable:
+    """(request, state) -> what the last of `loops` calls gave; nothing is left out, as
+    each call's result is carried and each reads other tokens."""
+
+    @jax.jit
+    def run(params, request: Request, state: State):
+        def body(_, carry):
+            return call(params, request, carry[0])
+
+        return jax.lax.fori_loop(1, loops, body, call(params, request, state))[1]
+
+    return lambda request, state: run(params, request, state)
+
+
+def _turn(state: State, vocab: int) -> State:
+    """Other tokens in every slot, so that no call repeats what the last one did."""
+    return state._replace(tokens=(state.tokens + 1) % vocab)
+
+
+def _own(draft: Draft) -> tuple[Array, ...]:
+    """What a draft writes: its tokens, and its law without a table shared by all."""
+    law = draft.law
+    if law is not None and law.row is not None:
+        law = law._replace(logits=jnp.zeros(()))
+    return draft.tokens, draft.num, law

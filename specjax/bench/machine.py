@@ -1,0 +1,27 @@
+"""Where a number was measured: the device, the versions."""
+
+import os
+import platform
+from importlib import metadata
+
+import jax
+
+PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
+
+
+def machine() -> dict:
+    """`device` and `versions` of a record's provenance."""
+    devices = jax.devices()
+    device = {"platform": devices[0].platform, "kind": devices[0].device_kind}
+    device |= {"count": len(devices), "host_cores": os.cpu_count()}
+    return {"versions": versions(), "device": device}
+
+
+def versions() -> dict[str, str | None]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # used from its sources
+            found[name] = None
+    return found

@@ -1,0 +1,55 @@
+"""What a measurement will need, said before it starts: memory and minutes."""
+
+import sys
+import time
+from collections.abc import Sequence
+
+import jax
+
+from specjax import generate
+from specjax.bench import costs, walltime
+from specjax.bench.decoding import width
+from specjax.bench.players import Player
+from specjax.types import Prompt
+
+PROGRAMS = 3  # compiled for every gamma: whole texts, target calls, drafts
+
+
+def announce(
+    target: Player,
+    draft: Player,
+    prompts: Sequence[list[int]],
+    setting: walltime.Setting,
+) -> None:
+    """What memory it needs, and after a first short run how many minutes."""
+    slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
+    pair = costs.Pair(target, draft, slots)
+    measured, _ = walltime.batches(prompts, setting)
+    prompt, request = measured[0]
+    needed = memory(pair, max(setting.gammas), prompt) / 2**20
+    say(f"needs about {needed:,.0f} MiB for weights, caches and laws")
+    begun = time.monotonic()
+    run = costs.decode(pair, 0)
+    jax.block_until_ready(run(prompt, request))
+    compiled = time.monotonic() - begun
+    jax.block_until_ready(run(prompt, request))
+    once = time.monotonic() - begun - compiled
+    decodings = (setting.texts + setting.others) // setting.batch * setting.rounds
+    seconds = len(setting.gammas) * (PROGRAMS * compiled + 2 * decodings * once)
+    say(f"expects about {seconds / 60:.1f} minutes")
+
+
+def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:
+    """Bytes: both weights, the state before the first step, three laws in float32."""
+    parts, params = pair.parts(gamma), pair.params(gamma)
+    state = jax.eval_shape(
+        lambda p, x: generate.prefill(parts, p, x, pair.slots), params, prompt
+    )
+    held = jax.tree.leaves((params, state))
+    batch = prompt.tokens.shape[0]
+    laws = 3 * 4 * batch * (gamma + 1) * parts.target.vocab
+    return laws + sum(leaf.size * leaf.dtype.itemsize for leaf in held)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

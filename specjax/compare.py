@@ -1,0 +1,287 @@
+"""Compares two files of measured rows: `specjax compare A.jsonl B.jsonl`.
+
+The files hold records, a line of JSON each, as `specjax measure --out` and the tables
+write them; the last record of each row counts. A difference comes with a 95 % interval,
+1.96 standard errors of B - A to each side, for errors that are normal and independent
+between the files; an interval [lo, hi] of a record counts as a standard error of
+(hi - lo) / (2 * 1.96). Runs that share texts or coins are more alike than that assumes,
+and the interval is then too wide.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from specjax.bench import jsonl
+from specjax.demo import Parser
+
+Z = 1.96  # half a 95 % interval of a normal variable, in standard errors
+LEVEL = 0.05
+LISTS = ("c", "v", "speedup")  # parallel to `gamma`, intervals in NAME_ci
+SINGLE = ("best_speedup", "target_ms")
+RATIOS = ("speedup", "best_speedup", "target_ms")
+SAME = ("target", "draft", "draft_regime", "exactness", "temperature", "batch", "gamma")
+SAME += ("best_gamma", "slots", "new_tokens", "texts", "tokens", "same_greedy_texts")
+PARTS = {"row": str, "measured": dict, "provenance": dict}
+MADE = ("commit", "dirty", "device", "versions", "dtype", "seed")
+HEAD = ("quantity", "gamma", "A", "B", "B - A", "95 % interval", "B / A", "")
+
+Name = tuple[str, int | None]  # a quantity and, where it depends on one, its gamma
+
+
+class Compared(NamedTuple):
+    """One quantity in both files. `interval` is that of `difference` = b - a.
+
+    ratio: b / a, None where it says nothing. marked: the interval excludes 0.
+    """
+
+    quantity: str
+    gamma: int | None
+    a: float
+    b: float
+    difference: float
+    interval: tuple[float, float]
+    ratio: float | None
+    marked: bool
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Reads the flags (of `sys.argv` if None), compares and prints; returns 0."""
+    parser = make_parser()
+    flags = parser.parse_args(argv)
+    try:
+        found = compare(read(flags.a), read(flags.b), flags.row)
+        found = {"a": str(flags.a), "b": str(flags.b), **found}
+        text = as_json(found) if flags.json else as_text(found)
+        if flags.out:
+            flags.out.write_text(text, "utf-8")
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    print(text, end="")
+    return 0
+
+
+def make_parser() -> Parser:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = Parser("specjax compare", description=__doc__, formatter_class=form)
+    add = parser.add_argument
+    add("a", type=Path, metavar="A.jsonl", help="measured before")
+    add("b", type=Path, metavar="B.jsonl", help="measured after")
+    add("--row", metavar="NAME", help="this row alone")
+    add("--json", action="store_true", help="one JSON document instead of tables")
+    add("--out", type=Path, metavar="FILE", help="write what is printed to FILE too")
+    return parser
+
+
+def read(path: Path) -> dict[str, dict]:
+    """The last record of each row, by name.
+
+    Raises ValueError for no such file, and for a line that is no record, naming it.
+    """
+    if not path.is_file():
+        raise ValueError(f"no file {path}: `specjax measure --out {path}` makes one")
+    records = jsonl.read(path)
+    for number, record in enumerate(records, start=1):
+        fields = record if isinstance(record, dict) else {}
+        if not all(isinstance(fields.get(key), PARTS[key]) for key in PARTS):
+            raise ValueError(
+                f"{path}, line {number}: not a measured row ({', '.join(PARTS)}); give"
+                " files that `specjax measure --out` wrote, or results"
+            )
+    return {record["row"]: record for record in records}
+
+
+def compare(a: dict, b: dict, name: str | None = None) -> dict:
+    """Everything that is printed, as a plain document; of one row if it is named.
+
+    Raises ValueError if no row is in both.
+    """
+    shared = [row for row in a if row in b and name in (None, row)]
+    if not shared:
+        wanted = "a row" if name is None else f"the row {name!r}"
+        raise ValueError(
+            f"the files do not share {wanted}: A has {', '.join(a) or 'none'}; B has"
+            f" {', '.join(b) or 'none'}"
+        )
+    rows = [compare_row(row, a[row], b[row]) for row in shared]
+    every = [one for row in rows for one in row["compared"]]
+    return {
+        "rows": rows,
+        "only_in_a": [row for row in a if row not in b],
+        "only_in_b": [row for row in b if row not in a],
+        "comparisons": len(every),
+        "marked": sum(one["marked"] for one in every),
+        "expected_by_chance": round(LEVEL * len(every), 2),
+    }
+
+
+def compare_row(row: str, a: dict, b: dict) -> dict:
+    """a, b: the records of one row. What has an error, what has none, who made it."""
+    one, other = (dict(quantities(row, record["measured"])) for record in (a, b))
+    # Exact on both sides, as the speedup of gamma = 0 over itself: nothing to test.
+    tested = [key for key in one if key in other and (one[key][1] or other[key][1])]
+    single = [key for key in one | other if key not in tested and key[1] is None]
+    found = [
+        (key[0], one.get(key, [None])[0], other.get(key, [None])[0]) for key in single
+    ]
+    names = SAME if tested else dict.fromkeys([*a["measured"], *b["measured"]])
+    found += [(name, setting(a, name), setting(b, name)) for name in names]
+    return {
+        "row": row,
+        "compared": [difference(key, one[key], other[key])._asdict() for key in tested],
+        "unequal": unequal(found),
+        "provenance": unequal(provenance(a["provenance"], b["provenance"])),
+    }
+
+
+def unequal(found: list[tuple]) -> list[dict]:
+    """Of (name, in A, in B), those that differ; None is absent."""
+    return [{"name": name, "a": a, "b": b} for name, a, b in found if a != b]
+
+
+def difference(key: Name, a: tuple, b: tuple) -> Compared:
+    """a, b: (value, standard error)."""
+    delta, reach = b[0] - a[0], Z * math.hypot(a[1], b[1])
+    interval = delta - reach, delta + reach
+    ratio = b[0] / a[0] if key[0] in RATIOS and a[0] else None
+    marked = interval[0] > 0 or interval[1] < 0
+    return Compared(*key, a[0], b[0], delta, interval, ratio, marked)
+
+
+def quantities(row: str, measured: dict) -> Iterator[tuple[Name, tuple]]:
+    """Each number that has an error: (name, gamma or None), (value, standard error)."""
+    estimates = measured.get("estimates") or {}
+    found = {name: (one.get("value"), one.get("se")) for name, one in estimates.items()}
+    alpha = measured.get("alpha"), measured.get("alpha_se")
+    # Table 3's alpha is one of the four: not to be counted twice.
+    found = {f"estimates.{x}": found[x] for x in found if found[x] != alpha}
+    found["alpha"] = alpha
+    found |= {x: (measured.get(x), error_of(measured.get(f"{x}_ci"))) for x in SINGLE}
+    for name in sorted(found):
+        if None not in found[name]:
+            yield (name, None), found[name]
+    gammas = measured.get("gamma")
+    for name in LISTS if isinstance(gammas, list) else ():
+        values, ranges = (measured.get(key) or [] for key in (name, f"{name}_ci"))
+        if {len(values), len(ranges)} - {0, len(gammas)}:
+            raise ValueError(
+                f"row {row}: {name} and {name}_ci do not have one value for each of"
+                f" {len(gammas)} gamma: measure it again"
+            )
+        for gamma, *one in zip(gammas, values, ranges, strict=False):
+            if None not in one:
+                yield (name, gamma), (one[0], error_of(one[1]))
+
+
+def error_of(interval: Sequence[float] | None) -> float | None:
+    return None if interval is None else (interval[1] - interval[0]) / (2 * Z)
+
+
+def setting(record: dict, name: str):
+    measured = record["measured"]
+    return measured.get(name, measured.get("protocol", {}).get(name))
+
+
+def provenance(a: dict, b: dict) -> list[tuple]:
+    """(what, in A, in B) of everything that made a record, a line of gin each."""
+    ours, theirs = flat(a), flat(b)
+    found = [(key, ours.get(key), theirs.get(key)) for key in ours | theirs]
+    ours, theirs = bindings(a), bindings(b)
+    found += [("config", line, None) for line in ours if line not in theirs]
+    return found + [("config", None, line) for line in theirs if line not in ours]
+
+
+def flat(made: dict) -> dict:
+    """The fields of MADE; {"device": {"kind": k}} becomes {"device.kind": k}."""
+    found = {}
+    for key in MADE:
+        value = made.get(key)
+        inner = value if isinstance(value, dict) else {"": value}
+        found |= {f"{key}.{name}".strip("."): x for name, x in inner.items()}
+    return found
+
+
+def bindings(made: dict) -> list[str]:
+    """The lines of the operative gin config that bind something."""
+    lines = (made.get("config") or "").splitlines()
+    return [line.strip() for line in lines if line.strip() and line[:1] != "#"]
+
+
+def as_json(found: dict) -> str:
+    return json.dumps(found, indent=1) + "\n"
+
+
+def as_text(found: dict) -> str:
+    """The document as aligned tables, a row after the other, and what they mean."""
+    parts = [f"A: {found['a']}\nB: {found['b']}\n"]
+    parts += [table_of(row) for row in found["rows"]]
+    parts.append(summary(found))
+    for side in "AB":
+        names = found[f"only_in_{side.lower()}"]
+        parts += [f"Only in {side}: {', '.join(names)}\n"] if names else []
+    return "\n".join([*parts, origins(found["rows"])])
+
+
+def table_of(row: dict) -> str:
+    lines = [cells(one) for one in row["compared"]]
+    text = aligned([HEAD, *lines]) if lines else "  no numbers with an error in both\n"
+    for one in row["unequal"]:
+        text += f"  {one['name']} differs: {short(one['a'])}, {short(one['b'])}\n"
+    return f"{row['row']}\n{text}"
+
+
+def cells(one: dict) -> list[str]:
+    gamma, ratio = ("" if one[key] is None else one[key] for key in ("gamma", "ratio"))
+    low, high = map(number, one["interval"])
+    numbers = [number(one[key]) for key in ("a", "b", "difference")]
+    ratio = f"{ratio:.3f}" if ratio else ""
+    mark = "*" if one["marked"] else ""
+    return [one["quantity"], str(gamma), *numbers, f"[{low}, {high}]", ratio, mark]
+
+
+def number(x: float) -> str:
+    return f"{x:.4f}" if abs(x) < 10 else f"{x:.4g}"
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Columns padded with spaces: names to the left, numbers to the right."""
+    first, *rest = (max(map(len, column)) for column in zip(*lines, strict=True))
+    padded = [[x.ljust(first), *map(str.rjust, more, rest)] for x, *more in lines]
+    return "".join(f"  {'  '.join(line)}".rstrip() + "\n" for line in padded)
+
+
+def short(value: object, most: int = 40) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def summary(found: dict) -> str:
+    return (
+        f"{found['comparisons']} comparisons, {found['marked']} marked *: the interval"
+        f" excludes 0.\nHad nothing changed, about {found['expected_by_chance']:g} of"
+        " them would be marked by chance, one in twenty.\n"
+    )
+
+
+def origins(rows: Sequence[dict]) -> str:
+    """Each difference in provenance once, with the rows that have it."""
+    owners: dict[tuple, list[str]] = {}
+    for row in rows:
+        for one in row["provenance"]:
+            key = one["name"], short(one["a"], 80), short(one["b"], 80)
+            owners.setdefault(key, []).append(row["row"])
+    text = "Provenance differs:\n" if owners else "Provenance: the same.\n"
+    for (name, a, b), names in owners.items():
+        where = "" if len(names) == len(rows) else f" ({', '.join(names)})"
+        text += f"  {name}: {a} | {b}{where}\n"
+    if any(name.startswith("device") for name, *_ in owners):
+        text += "Other devices: a difference of times is then not one of the code.\n"
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""`specjax measure` from its flags to a record that `specjax compare` reads."""
+
+import json
+
+import pytest
+
+from specjax import compare, measure, zoo
+from specjax.bench import jsonl, plan
+from tests import tiny
+
+FAST = "--gammas 2 --tokens 6 --texts 2 --rounds 1".split()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two small models of the bundled vocabulary, each alone in a folder."""
+    folder, config = tmp_path_factory.mktemp("pair"), tiny.TARGET._replace(vocab=8192)
+    for name, seed in (("target", 0), ("draft", 1)):
+        (folder / name).mkdir()
+        path = folder / name / f"{name}.safetensors"
+        zoo.save(path, config, tiny.weights(config, seed))
+    (folder / "prompts.jsonl").write_text('{"prompt": "def f("}\n\n{"prompt": "x ="}\n')
+    return folder
+
+
+def flags(pair, *more):
+    named = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
+    return [*named, "--data", str(pair / "prompts.jsonl"), *FAST, *more]
+
+
+def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
+    out = tmp_path / "new" / "a.jsonl"
+    for _ in range(2):
+        assert measure.main(flags(pair, "--out", str(out), "--name", "tiny")) == 0
+    said = capsys.readouterr()
+    assert "MiB" in said.err and "minutes" in said.err
+    for word in ("rao_blackwell", "implied_alpha", "best: ", "exact law", "overhead"):
+        assert word in said.out
+    first, second = jsonl.read(out)
+    assert first["row"] == second["row"] == "tiny" and first["table"] == "measure"
+    found = first["measured"]
+    assert found["gamma"] == [0, 2] and set(found["estimates"]) >= {"counts", "chen_r"}
+    assert found["alpha"] == second["measured"]["alpha"]
+    assert "data" in first["provenance"]["config"]
+    assert compare.main([str(out), str(out)]) == 0
+    assert "tiny" in capsys.readouterr().out
+
+
+def test_memory_is_counted(pair):
+    """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
+    from specjax.bench import costs, players, walltime
+
+    target, draft = (players.named(str(pair / name)) for name in ("target", "draft"))
+    setting = walltime.Setting(0.0, batch=1, texts=1, others=1)
+    (batch, *_), _ = walltime.batches([[1, 2, 3]], setting)
+    slots, gamma, vocab = 20, 3, 8192
+    found = plan.memory(costs.Pair(target, draft, slots), gamma, batch.prompt)
+    config = tiny.TARGET
+    weights = 2 * 4 * (2 * vocab * config.dim + 2 * 2 * config.dim * (2 * 16 + 32))
+    cache = 2 * 4 * config.num_layers * 2 * slots * config.dim
+    laws = 3 * 4 * (gamma + 1) * vocab
+    assert found == pytest.approx(weights + cache + laws, abs=4 * (slots + 4))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--target", "absent"], "no weights at absent"),
+        (["--draft", "bigram", "--target", "unigram"], "only drafts"),
+        (["--data", "absent.jsonl"], "absent.jsonl"),
+        (["--temperature", "-1"], "--temperature must be at least 0"),
+        (["--texts", "3", "--batch", "2"], "texts must fill batches of 2"),
+        (["--tokenizer", "absent.model"], "no tokenizer at absent.model"),
+        (["--gammas", "0"], "gammas must ascend from 0"),
+        (["--batch", "0"], "at least 1"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(pair, more, message, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        measure.main(flags(pair, *more))
+    said = capsys.readouterr().err.strip()
+    assert stopped.value.code == 2 and message in said and "\n" not in said
+
+
+@pytest.mark.parametrize("line", ["{", '{"text": "x"}', '"x"', '{"prompt": 3}'])
+def test_a_line_that_is_no_prompt_is_named(tmp_path, line):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(json.dumps({"prompt": "x"}) + "\n" + line + "\n")
+    with pytest.raises(ValueError, match=r"prompts\.jsonl, line 2"):
+        measure.read_prompts(str(path), zoo.encode)
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    (tmp_path / "none.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match="has no line"):
+        measure.read_prompts(str(tmp_path / "none.jsonl"), zoo.encode)

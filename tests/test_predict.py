@@ -1,0 +1,413 @@
+"""Predicted target calls against Algorithm 1: enumerated, and as the engine runs it.
+
+The enumeration knows nothing of the programme that it checks: it follows every draft,
+coin and added token of Algorithm 1 in float64.
+Axes: B rows, N tokens of a text, V vocabulary, K values of gamma.
+"""
+
+import functools
+import itertools
+from collections import defaultdict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import generate, predict, theory
+from specjax.drafters import autoregressive
+from specjax.generate import Output, Parts
+from specjax.predict import Cost
+from specjax.types import Params
+from tests import tiny
+
+# A Markov target and draft, [V, V] next token given the last. Each lacks a token that
+# the other has, and in one context they agree.
+P = np.array([[0.6, 0.4, 0.0], [0.1, 0.2, 0.7], [0.3, 0.3, 0.4]])
+Q = np.array([[0.3, 0.2, 0.5], [0.9, 0.1, 0.0], [0.3, 0.3, 0.4]])
+BEGIN, N = 0, 4
+
+each_gamma = pytest.mark.parametrize("gamma", [1, 2, 3])
+
+
+# Against every outcome of Algorithm 1.
+
+
+def outcomes(last, draft):
+    """What one call emits given its draft, and the probability of draft and outcome."""
+    alive = np.prod([Q[a, x] for a, x in itertools.pairwise((last, *draft))])
+    if alive == 0:
+        return
+    for i, x in enumerate(draft):
+        p, q = P[last], Q[last]
+        keep = min(1.0, p[x] / q[x])
+        if keep < 1:
+            residual = np.maximum(p - q, 0)
+            for y, weight in enumerate(residual / residual.sum()):
+                yield (*draft[:i], y), alive * (1 - keep) * weight
+        alive, last = alive * keep, x
+    for y, weight in enumerate(P[last]):
+        yield (*draft, y), alive * weight
+
+
+@functools.cache
+def enumerate_runs(gamma):
+    """{text of N tokens: probabilities [N + 1] of the text and each number of calls}"""
+
+    @functools.cache
+    def finish(text):
+        """{(whole text, calls still to come): probability}"""
+        if len(text) == N:
+            return {(text, 0): 1.0}
+        law = defaultdict(float)
+        for draft in itertools.product(range(len(P)), repeat=gamma):
+            for emitted, weight in outcomes((BEGIN, *text)[-1], draft):
+                for (whole, calls), rest in finish((text + emitted)[:N]).items():
+                    law[whole, calls + 1] += weight * rest
+        return law
+
+    runs = defaultdict(lambda: np.zeros(N + 1))
+    for (text, calls), weight in finish(()).items():
+        runs[text][calls] += weight
+    return {text: law for text, law in runs.items() if law.any()}
+
+
+def rows(text):
+    return [BEGIN, *text[:-1]], list(text)
+
+
+def accept(text):
+    return predict.accept_probability(P[rows(text)], Q[rows(text)])
+
+
+def predicted(gamma, accept=accept):
+    """Expected calls, each text weighing as the target writes it."""
+    texts = enumerate_runs(gamma)
+    each = [predict.expected_calls(accept(text), [gamma])[0] for text in texts]
+    return np.dot([P[rows(text)].prod() for text in texts], each)
+
+
+def enumerated(gamma):
+    """The law [N + 1] of the number of calls, over all texts."""
+    return sum(enumerate_runs(gamma).values())
+
+
+@each_gamma
+def test_the_enumeration_writes_what_the_target_writes(gamma):
+    runs = enumerate_runs(gamma)
+    assert len(runs) > 30
+    for text, law in runs.items():
+        assert law.sum() == pytest.approx(P[rows(text)].prod(), abs=1e-12)
+
+
+@each_gamma
+def test_expected_calls_are_those_of_algorithm_1(gamma):
+    wanted = enumerated(gamma) @ np.arange(N + 1)
+    assert predicted(gamma) == pytest.approx(wanted, abs=1e-12)
+
+
+@each_gamma
+def test_calls_follow_their_law_given_the_text(gamma):
+    """Text by text, hence also the mixture over texts."""
+    for text, law in enumerate_runs(gamma).items():
+        got = predict.calls_law(accept(text), gamma)
+        np.testing.assert_allclose(got, law / law.sum(), rtol=0, atol=1e-12)
+    mixture = sum(
+        P[rows(text)].prod() * predict.calls_law(accept(text), gamma)
+        for text in enumerate_runs(gamma)
+    )
+    np.testing.assert_allclose(mixture, enumerated(gamma), rtol=0, atol=1e-12)
+
+
+@each_gamma
+def test_the_enumeration_notices_eq_1_and_wrong_coins(gamma):
+    wanted = enumerated(gamma) @ np.arange(N + 1)
+    texts = enumerate_runs(gamma)
+    beta = [theory.acceptance(P[rows(text)[0]], Q[rows(text)[0]]) for text in texts]
+    alpha = np.dot([P[rows(text)].prod() for text in texts], beta).mean()
+    assert abs(N / theory.expected_tokens(alpha, gamma) - wanted) > 1e-3
+    for wrong in (
+        lambda text: np.roll(accept(text), 1),
+        lambda text: accept(text)[::-1],
+        lambda text: np.minimum(1, P[rows(text)] / np.maximum(Q[rows(text)], 1e-9)),
+    ):
+        assert abs(predicted(gamma, wrong) - wanted) > 1e-3
+
+
+# By hand, and in the limits.
+
+
+def test_accept_probability_by_hand():
+    got = predict.accept_probability([0.5, 0.2, 1.0, 0.4], [0.25, 0.4, 0.0, 0.4])
+    np.testing.assert_array_equal(got, [0.5, 1, 0, 1])
+
+
+def test_one_draft_by_hand():
+    """Two tokens, gamma = 1: one call if the first is accepted, else two."""
+    assert predict.expected_calls([0.3, 0.9], [1]) == pytest.approx(1.7)
+    np.testing.assert_allclose(predict.calls_law([0.3, 0.9], 1), [0, 0.3, 0.7])
+    # Three tokens: the first call leaves one token if it accepts, else two.
+    assert predict.expected_calls([0.3, 0.9, 0.5], [1]) == pytest.approx(
+        1 + 0.3 * 1 + 0.7 * (0.9 * 1 + 0.1 * 2)
+    )
+
+
+@pytest.mark.parametrize("gamma", [0, 1, 2, 3, 6, 7, 64])
+def test_certain_calls(gamma):
+    """No draft, nothing but rejections, nothing but acceptances."""
+    n = 7
+    cases = [(np.zeros(n), n), (np.ones(n), -(-n // (gamma + 1)))]
+    if gamma == 0:
+        cases.append((np.random.default_rng(0).random(n), n))
+    for given, calls in cases:
+        assert predict.expected_calls(given, [gamma])[0] == calls
+        law = predict.calls_law(given, gamma)
+        np.testing.assert_array_equal(law, np.arange(n + 1) == calls)
+
+
+def test_gammas_do_not_know_of_each_other():
+    given, gammas = np.random.default_rng(1).random(30), [5, 0, 64, 3, 29, 3]
+    got = predict.expected_calls(given, gammas)
+    alone = [predict.expected_calls(given, [gamma])[0] for gamma in gammas]
+    np.testing.assert_array_equal(got, alone)
+    assert got[2] == pytest.approx(got[4], rel=1e-14)  # 29 drafts and one are the text
+    assert got[0] < got[3] < got[1] == 30
+
+
+@pytest.mark.parametrize("gamma", [0, 1, 4, 10])
+def test_the_mean_of_the_law_is_the_expectation(gamma):
+    given = np.random.default_rng(2).random(200)
+    law = predict.calls_law(given, gamma)
+    assert law.shape == (201,) and law.sum() == pytest.approx(1, abs=1e-12)
+    mean = predict.expected_calls(given, [gamma])[0]
+    assert law @ np.arange(201) == pytest.approx(mean, rel=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.6, 0.95])
+@pytest.mark.parametrize("gamma", [1, 3, 8])
+def test_equal_coins_and_long_texts_are_eq_1(alpha, gamma):
+    """Wald: calls times Eq. 1 are the tokens and those that the last call lost."""
+    n, tokens = 2000, theory.expected_tokens(alpha, gamma)
+    calls = predict.expected_calls(np.full(n, alpha), [gamma])[0]
+    assert n < calls * tokens < n + gamma
+
+
+@pytest.mark.parametrize("gamma", [1, 3, 8])
+def test_clustered_acceptances_hurt_and_alternating_ones_help(gamma):
+    easy, hard = np.ones(6 * (gamma + 1)), np.zeros(4 * (gamma + 1))
+    clustered, alpha = np.tile(np.concatenate([easy, hard]), 3), 0.6
+    per_token = predict.expected_calls(clustered, [gamma])[0] / len(clustered)
+    assert per_token == pytest.approx((1 - alpha) + alpha / (gamma + 1))
+    assert per_token > 1 / theory.expected_tokens(alpha, gamma) + 0.01
+    # Every rejected token is the one that a call adds: the ceiling 1 / (1 - alpha).
+    spread = np.tile(np.append(np.ones(gamma), 0), 12)
+    per_token = predict.expected_calls(spread, [gamma])[0] / len(spread)
+    assert per_token == pytest.approx(1 - spread.mean())
+    assert per_token < 1 / theory.expected_tokens(spread.mean(), gamma) - 0.01
+
+
+# Batches and time.
+
+
+def test_the_steps_of_one_row_are_its_mean():
+    law = predict.calls_law(np.random.default_rng(3).random(40), 3)
+    assert predict.expected_steps([law]) == pytest.approx(law @ np.arange(41))
+
+
+@pytest.mark.parametrize("lengths", [(6, 6), (6, 3), (2, 6, 4)])
+def test_the_steps_of_a_batch_by_brute_force(lengths):
+    rng = np.random.default_rng(4)
+    laws = [predict.calls_law(rng.random(n), 2) for n in lengths]
+    wanted = sum(
+        np.prod([law[k] for law, k in zip(laws, calls, strict=True)]) * max(calls)
+        for calls in itertools.product(*(range(n + 1) for n in lengths))
+    )
+    assert predict.expected_steps(laws) == pytest.approx(wanted, rel=1e-12)
+    assert wanted > max(law @ np.arange(len(law)) for law in laws) + 1e-3
+
+
+@pytest.mark.parametrize("alpha, gamma, c", [(0.6, 3, 0.05), (0.9, 7, 0.2), (0, 2, 0)])
+def test_speedup_in_the_ideal_case_is_theorem_3_8(alpha, gamma, c):
+    steps = 100 / theory.expected_tokens(alpha, gamma)
+    got = predict.speedup(100, steps, gamma, Cost(c))
+    assert got == pytest.approx(theory.walltime_factor(alpha, gamma, c), rel=1e-14)
+    assert isinstance(got, float)
+
+
+def test_speedup_by_hand():
+    cost, baseline = Cost(0.1, 1.2, 0.3, 4), Cost(overhead=0.2, prefill=5)
+    # (5 + 60 (1 + 0.2)) / (4 + 20 (3 0.1 + 1.2 + 0.3)) = 77 / 40.
+    assert predict.speedup(60, 20, 3, cost, baseline) == pytest.approx(77 / 40)
+    assert predict.speedup(60, 20, 3, cost) == pytest.approx(60 / 40)
+    assert predict.speedup(60, 60, 0, baseline, baseline) == 1
+    got = predict.speedup(60, [60, 20], [0, 3], Cost(0.1, [1, 1.2], 0.3, 4))
+    np.testing.assert_allclose(got, [60 / (4 + 60 * 1.3), 60 / 40])
+
+
+# The engine.
+
+VOCAB, BATCH, NEW, GAMMA = 16, 2048, 12, 3
+
+
+@functools.cache
+def weights():
+    """The target's, its drafter's, and those of a drafter that was not used."""
+    world = tiny.tables(VOCAB)
+    p, q, r = world.target_weights, world.draft_weights, world.shallow_weights
+    return p, tiny.mixed(p, q, 0.5), r
+
+
+@functools.cache
+def decode(temperature: float) -> Output:
+    world = tiny.tables(VOCAB)
+    parts = Parts(world.target, autoregressive.build(world.draft, GAMMA))
+    prompt = generate.make_prompt([[row % VOCAB] for row in range(BATCH)])
+    sampling = generate.make_sampling(BATCH, temperature)
+    request = generate.make_request(jax.random.key(5), prompt, NEW, sampling)
+    run = generate.build(parts, slots=1 + NEW + GAMMA + 1)
+    return run(Params(*weights()[:2]), prompt, request)
+
+
+def coins(temperature: float, draft, shift: int = 0) -> np.ndarray:
+    """accept_probability [B, NEW] of the texts that the engine wrote."""
+    text = np.asarray(decode(temperature).tokens)[:, : 1 + NEW]
+    last, new = text[:, :-1], text[:, 1:]
+
+    def probability(logits):
+        law = np.asarray(jax.nn.softmax(logits), np.float64)
+        if temperature == 0:
+            law = np.eye(VOCAB)[np.asarray(jnp.argmax(logits, -1))]
+        return law[last, new]
+
+    p, q = probability(weights()[0]), probability(draft)
+    each = [predict.accept_probability(*row) for row in zip(p, q, strict=True)]
+    return np.roll(each, shift, axis=1)
+
+
+def errors(x: np.ndarray) -> float:
+    """Its mean, in standard errors of the mean."""
+    return abs(x.mean()) / (x.std(ddof=1) / np.sqrt(len(x)))
+
+
+def off(wanted: np.ndarray) -> tuple[float, float]:
+    """How far a prediction [B] is from the engine's calls, in standard errors.
+
+    Its mean over all rows; and whether it is right in the rows where it is high as in
+    those where it is low: a prediction from the text leaves nothing for it to explain.
+    """
+    rest = np.asarray(decode(1.0).counts.calls) - wanted
+    return errors(rest), errors(rest * (wanted - wanted.mean()))
+
+
+def expected(coins: np.ndarray, gamma: int = GAMMA) -> np.ndarray:
+    return np.array([predict.expected_calls(row, [gamma])[0] for row in coins])
+
+
+def test_the_engine_makes_as_many_calls():
+    assert max(off(expected(coins(1.0, weights()[1])))) < 4
+
+
+def test_the_engines_count_notices_a_wrong_prediction():
+    _, draft, other = weights()
+    assert min(off(expected(coins(1.0, other)))) > 4
+    assert off(expected(coins(1.0, draft), GAMMA - 1))[0] > 4
+    alpha = coins(1.0, draft).mean()
+    eq_1 = np.full(BATCH, NEW / theory.expected_tokens(alpha, GAMMA))
+    assert errors(np.asarray(decode(1.0).counts.calls) - eq_1) > 4
+    # The same coins at the wrong tokens are as many calls on average, in other texts.
+    for shift in (1, -1):
+        assert off(expected(coins(1.0, draft, shift)))[1] > 4
+
+
+def test_the_engines_batches_run_as_many_steps():
+    """Rows of one run, taken eight at a time: rows do not know of each other."""
+    given, rows = coins(1.0, weights()[1]), 8
+    laws = [predict.calls_law(row, GAMMA) for row in given]
+    steps = np.asarray(decode(1.0).counts.calls).reshape(-1, rows).max(1)
+    batches = range(0, BATCH, rows)
+    wanted = [predict.expected_steps(laws[i : i + rows]) for i in batches]
+    assert errors(steps - wanted) < 4
+    assert errors(steps - expected(given).reshape(-1, rows).max(1)) > 4
+
+
+def test_greedy_calls_are_certain():
+    _, draft, other = weights()
+    given, calls = coins(0.0, draft), np.asarray(decode(0.0).counts.calls)
+    assert set(given.ravel()) == {0.0, 1.0}
+    np.testing.assert_array_equal(expected(given), calls)
+    for row, count in zip(given[:VOCAB], calls, strict=False):
+        law = predict.calls_law(row, GAMMA)
+        np.testing.assert_array_equal(law, np.arange(NEW + 1) == count)
+    assert len(set(calls.tolist())) > 3  # texts differ in what they need
+    for wrong in (coins(0.0, other), coins(0.0, draft, shift=1)):
+        assert np.mean(expected(wrong) != calls) > 0.1
+
+
+# Bad input.
+
+
+def test_probabilities_that_are_none_are_errors():
+    for p_x, q_x in (([0.5], [0.5, 0.1]), ([], []), (0.5, 0.5), ([[0.5]], [[0.5]])):
+        with pytest.raises(ValueError, match=r"must both be \[N\]"):
+            predict.accept_probability(p_x, q_x)
+    for p_x in (0, -0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match=r"p_x must be in \(0, 1\]"):
+            predict.accept_probability([p_x], [0.5])
+    for q_x in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match=r"q_x must be in \[0, 1\]"):
+            predict.accept_probability([0.5], [q_x])
+    assert predict.accept_probability([1 + 1e-7], [1 + 1e-6]) == 1  # float32 sums
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda accept, gamma: predict.expected_calls(accept, [1, gamma]),
+        predict.calls_law,
+    ],
+    ids=["expected_calls", "calls_law"],
+)
+def test_wrong_coins_and_gammas_are_errors(call):
+    for accept in (0.5, [], [[0.5]]):
+        with pytest.raises(ValueError, match=r"accept must be \[N\]"):
+            call(accept, 2)
+    for accept in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match=r"accept must be in \[0, 1\]"):
+            call([accept], 2)
+    for gamma in (-1, 1.5, np.nan, np.inf):
+        with pytest.raises(ValueError, match="gamma must be a whole number"):
+            call([0.5], gamma)
+
+
+def test_more_or_fewer_gammas_than_asked_for_are_errors():
+    with pytest.raises(ValueError, match="pass \\[gamma\\]"):
+        predict.expected_calls([0.5], 3)
+    with pytest.raises(ValueError, match="calls_law takes one gamma"):
+        predict.calls_law([0.5], [1, 2])
+
+
+def test_what_is_no_law_is_an_error():
+    with pytest.raises(ValueError, match="laws is empty"):
+        predict.expected_steps([])
+    for law in ([0.5, 0.4], [1.5, -0.5], [[1.0]], 1.0, [np.nan, 1], []):
+        with pytest.raises(ValueError, match="sum to 1"):
+            predict.expected_steps([[0.0, 1.0], law])
+
+
+def test_times_and_counts_out_of_range_are_errors():
+    for tokens in (0, -1, np.inf, np.nan):
+        with pytest.raises(ValueError, match="tokens must be > 0"):
+            predict.speedup(tokens, 1, 3, Cost())
+    for steps in (24, 101, np.nan):
+        with pytest.raises(ValueError, match="steps must be in"):
+            predict.speedup(100, steps, 3, Cost())
+    with pytest.raises(ValueError, match="gamma must be a whole number"):
+        predict.speedup(100, 50, 0.5, Cost())
+    for field, each in itertools.product(Cost._fields, (-0.1, np.inf, np.nan)):
+        wrong = Cost(**{field: each})
+        with pytest.raises(ValueError, match=rf"cost\.{field} must be finite"):
+            predict.speedup(100, 50, 3, wrong)
+        with pytest.raises(ValueError, match=rf"baseline\.{field} must be finite"):
+            predict.speedup(100, 50, 3, Cost(), wrong)
+    with pytest.raises(ValueError, match=r"v > 0"):
+        predict.speedup(100, 50, 3, Cost(v=0))

@@ -1,0 +1,202 @@
+"""Walltime: what is timed is what decodes, and what is predicted follows from it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import generate, keys, theory
+from specjax.bench import costs, players, timing, walltime
+from specjax.bench.walltime import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
+from specjax.step import score
+from specjax.types import Params
+from tests import tiny
+
+PROMPTS = [[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3], [1, 4], [1, 9, 9, 2]]
+SETTING = walltime.Setting(0.0, 2, (0, 1, 3), 8, texts=4, others=2, rounds=2)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    world = tiny.transformers()
+    return (
+        players.of_model("target", world.target, world.target_weights),
+        players.of_model("draft", world.draft, world.draft_weights),
+    )
+
+
+@pytest.fixture(scope="module", params=[0.0, 1.0])
+def found(request, pair):
+    setting = SETTING._replace(temperature=request.param)
+    return walltime.measure(*pair, PROMPTS, setting)
+
+
+def test_programs_run_in_turns_after_the_warm_ones():
+    ran = []
+    programs = {
+        name: lambda name=name: ran.append(name) or jnp.zeros(()) for name in "ab"
+    }
+    seconds = timing.interleaved(programs, 3, warm=[programs["b"]])
+    assert "".join(ran) == "b" + "ab" * 3
+    assert {name: len(each) for name, each in seconds.items()} == {"a": 3, "b": 3}
+    assert all((each > 0).all() for each in seconds.values())
+    with pytest.raises(ValueError, match="rounds must be at least 1"):
+        timing.interleaved(programs, 0)
+
+
+def test_an_interval_draws_the_same_rounds_of_every_sample():
+    slow = np.random.default_rng(0).uniform(1, 9, 40)
+
+    def ratio(a, b):
+        return np.sum(a) / np.sum(b)
+
+    together = timing.interval(ratio, (2 * slow, slow))
+    np.testing.assert_allclose(together, 2)
+    low, high = timing.interval(ratio, (2 * slow, slow[::-1].copy()))
+    assert low < 2 - 0.05 and high > 2 + 0.05
+    # The percentile interval of a mean is about 1.96 standard errors to each side.
+    low, high = timing.interval(np.mean, (slow,))
+    se = slow.std() / np.sqrt(slow.size)
+    np.testing.assert_allclose(
+        [low, high], slow.mean() + 1.96 * se * np.array([-1, 1]), rtol=0.03
+    )
+
+
+@pytest.fixture(scope="module")
+def begun(pair):
+    setting = SETTING._replace(temperature=1.0)
+    made = costs.Pair(*pair, 20)
+    (batch, *_), _ = walltime.batches(PROMPTS, setting)
+    return made, batch.request, costs.begin(made, 3, *batch)
+
+
+def turned(state, times, vocab):
+    return state._replace(tokens=(state.tokens + times) % vocab)
+
+
+def test_a_looped_target_call_is_a_target_call(pair, begun):
+    made, request, state = begun
+    law = costs.target_calls(made, 3, loops=2)(request, state)
+    target, vocab = pair[0].model, pair[0].vocab
+    for times in (1, 2):
+        given = turned(state, times, vocab)
+        wanted, cache = score(
+            target, pair[0].params, request, given, given.tokens[:, :3]
+        )
+        state = state._replace(target_cache=cache)
+    assert law.logits.shape == (2, 4, vocab)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), law, wanted)
+
+
+def test_a_looped_draft_is_a_draft(pair, begun):
+    made, request, state = begun
+    tokens, num, law = costs.drafts(made, 3, loops=2)(request, state)
+    drafter = pair[1].drafter(3)
+    for times in (1, 2):
+        given = turned(state, times, pair[0].vocab)
+        key = keys.purpose(keys.iteration(request.key, given.tokens[:, 0]), keys.DRAFT)
+        wanted, cache = drafter.draft(key, pair[1].params, request, given)
+        state = state._replace(draft_cache=cache)
+    np.testing.assert_array_equal(tokens, wanted.tokens)
+    np.testing.assert_array_equal(num, [3, 3])
+    np.testing.assert_allclose(law.lse, wanted.law.lse, atol=1e-4)
+
+
+def test_measured_texts_are_the_targets_own(pair):
+    made = costs.Pair(*pair, 20)
+    (batch, *_), others = walltime.batches(PROMPTS, SETTING)
+    run = generate.autoregressive(pair[0].model, 20)
+    wanted = run(Params(pair[0].params), *batch)
+    for gamma in (0, 3):
+        out = costs.decode(made, gamma)(*batch)
+        np.testing.assert_array_equal(out.tokens, wanted.tokens)
+    assert len(others) == 1 and others[0].prompt.tokens.shape[0] == 2
+
+
+def test_at_temperature_0_calls_are_predicted_to_the_last(found):
+    if found["temperature"]:
+        for steps, wanted in zip(found["steps"], found["predicted_steps"], strict=True):
+            assert wanted / 2 < steps < 2 * wanted
+        assert found["steps_se"][0] == 0 < found["steps_se"][2]
+        return
+    np.testing.assert_allclose(found["steps"], found["predicted_steps"], atol=1e-9)
+    np.testing.assert_allclose(
+        found["tokens_per_call"], found["predicted_tokens_per_call"]
+    )
+    np.testing.assert_allclose(found["steps_se"], 0, atol=1e-9)
+    assert found["same_greedy_texts"] == found["texts"] == 4
+    assert found["steps"][2] < found["steps"][1] < found["steps"][0] == 16
+
+
+def test_a_row_says_everything_of_every_gamma(found):
+    assert found["gamma"] == [0, 1, 3] and found["tokens"] == 4 * 8
+    for name in ("c", "v", "overhead", "exp", "predicted", "speedup", "residual"):
+        assert len(found[name]) == 3, name
+    assert found["c"][0] is None and found["v"][0] == found["speedup"][0] == 1
+    assert found["predicted"][0] == pytest.approx(1)
+    for low, value, high in [
+        (ci[0], value, ci[1])
+        for value, ci in zip(found["speedup"], found["speedup_ci"], strict=True)
+    ]:
+        assert low <= value + 1e-9 and value - 1e-9 <= high
+    at = found["gamma"].index(found["best_gamma"])
+    assert found["best_speedup"] == max(found["speedup"][1:]) == found["speedup"][at]
+    wanted = theory.walltime_factor(found["alpha"], 3, found["c"][2])
+    assert found["exp"][2] == pytest.approx(wanted)
+    residual = found["predicted"][2] / found["speedup"][2] - 1
+    assert found["residual"][2] == pytest.approx(residual)
+
+
+def seconds_of(prefill, steps):
+    """Two texts and one other whose steps take 2 ms alone and 5 ms with gamma = 3, a
+    target call 1.5 and 3 ms, three drafts 0.9 ms."""
+    made = {}
+    for gamma, step, call in ((0, 2e-3, 1.5e-3), (3, 5e-3, 3e-3)):
+        for i in range(3):
+            made[DECODE, gamma, i] = np.full(2, prefill + step * steps[gamma][i])
+        for i in range(SAMPLES):
+            made[TARGET, gamma, i] = np.full(2, LOOPS * call)
+            made[PREFILL, gamma, i] = np.full(2, prefill)
+            made[DRAFT, gamma, i] = np.full(2, LOOPS * 0.9e-3)
+    return made
+
+
+def test_the_parts_of_a_step_by_hand():
+    steps = {0: [8, 8, 8], 3: [3, 4, 5]}
+    setting = SETTING._replace(gammas=(0, 3), batch=1, texts=2, others=1)
+    counts = {
+        (gamma, i): generate.Output(None, None, generate.Counts(np.array([n]), 0, 0, 0))
+        for gamma, each in steps.items()
+        for i, n in enumerate(each)
+    }
+    seconds = seconds_of(0.01, steps)
+    parts = walltime.parts_of_a_step(setting, seconds, counts, 2, 1)
+    assert parts["target_ms"] == pytest.approx(1.5)
+    assert parts["c"] == [None, pytest.approx(0.3 / 1.5)]
+    assert parts["v"] == [1, pytest.approx(2)]
+    assert parts["step_ms"] == [pytest.approx(2), pytest.approx(5)]
+    assert parts["overhead"][0] == pytest.approx(0.5 / 1.5)
+    assert parts["overhead"][1] == pytest.approx((5 - 0.9 - 3) / 1.5)
+    speeds = walltime.speedups(setting, seconds, 2)
+    assert speeds["speedup"][1] == pytest.approx((20 + 32) / (20 + 5 * 7))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gammas": (1, 2)}, "gammas must ascend from 0"),
+        ({"gammas": (0,)}, "gammas must ascend from 0"),
+        ({"gammas": (0, 3, 1)}, "gammas must ascend from 0"),
+        ({"texts": 3}, "texts must fill batches of 2; got 3"),
+        ({"others": 0}, "others must fill batches of 2; got 0"),
+        ({"rounds": 0}, "must be at least 1"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(pair, change, message):
+    with pytest.raises(ValueError, match=message):
+        walltime.measure(*pair, PROMPTS, SETTING._replace(**change))
+
+
+def test_a_draft_without_a_law_is_refused(pair):
+    with pytest.raises(ValueError, match="no law at every position"):
+        walltime.check(pair[0], players.copied(), SETTING)
