@@ -32,10 +32,10 @@ def interleaved(
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1; got {rounds}")
     first = list(programs.values() if warm is None else warm)
-    for program in tqdm(first, f"{label}: compile", leave=False):
+    for program in tqdm(first, f"{label}: compile", leave=False, disable=None):
         jax.block_until_ready(program())
     seconds = {name: np.zeros(rounds) for name in programs}
-    for i in tqdm(range(rounds), f"{label}: measure", leave=False):
+    for i in tqdm(range(rounds), f"{label}: measure", leave=False, disable=None):
         for name, program in programs.items():
             begun = time.perf_counter()
             jax.block_until_ready(program())
