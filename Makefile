@@ -51,6 +51,10 @@ wheel-test: $(TEST)
 	cd "$$work"; unset PYTHONPATH; \
 	venv/bin/specjax --version; \
 	venv/bin/specjax demo --n_tokens_to_generate 8; \
+	echo '{"prompt": "def f("}' >prompts.jsonl; \
+	venv/bin/specjax measure --data prompts.jsonl --gammas 2 --tokens 8 --texts 2 \
+	  --rounds 1 --out a.jsonl; \
+	venv/bin/specjax compare a.jsonl a.jsonl; \
 	venv/bin/python -c "from importlib.resources import files; \
 	from pathlib import Path; import specjax; site = Path(specjax.__file__).parents[1]; \
 	outside = {'experiments', 'notebooks', 'tests', 'gin_configs'}; \

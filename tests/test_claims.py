@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from experiments import catalogue, claims, tables, walltime_claims
+from experiments import catalogue, claims, markup, walltime_claims
 from specjax import theory
 
 GAMMA = [0, 1, 2, 3, 5, 8]
@@ -39,6 +39,10 @@ def walltime(draft, heat, batch):
     measured |= {"batch": batch, "texts": 30, "tokens": 2880, "alpha": alpha}
     measured |= {"alpha_se": 0.01, "gamma": GAMMA, "c": [None, *[c] * 5]}
     measured |= {"v": [1.0] * 6, "overhead": [0.0] * 6, "target_ms": 1.0}
+    measured |= {"c_ci": [None, *[[c, c]] * 5], "v_ci": [[1.0, 1.0]] * 6}
+    measured |= {"step_ms": [1.0] * 6, "prefill_ms": [0.0] * 6, "residual": [0.0] * 6}
+    measured |= {"predicted_tokens_per_call": tokens, "best_residual": 0.0}
+    measured |= {"steps": [2880 / t for t in tokens], "steps_se": [0.0] * 6}
     measured |= {"tokens_per_call": tokens, "exp": speed, "predicted": speed}
     measured |= {"speedup": speed, "speedup_ci": [[0.99 * s, 1.01 * s] for s in speed]}
     measured |= {"best_gamma": GAMMA[at], "best_c": c, "best_v": 1.0}
@@ -163,6 +167,18 @@ def test_tokens_per_call_below_one_would_be_noticed():
     assert judge(found)["equation_1"].verdict == claims.NOT_REPRODUCED
 
 
+def test_chance_in_the_number_of_calls_is_allowed():
+    change = {
+        "predicted": [s * 0.9 for s in walltime("small", 1, 8)["measured"]["exp"]]
+    }
+    found = spoiled("table2", "small_t1_b8", **change)
+    assert judge(found)["predictor"].verdict == claims.NOT_REPRODUCED
+    one = found["table2"]["small_t1_b8"]["measured"]
+    one["steps_se"] = [steps * 0.03 for steps in one["steps"]]
+    claim = judge(found)["predictor"]
+    assert claim.verdict == claims.REPRODUCED and "chance ± 6.0 %" in claim.evidence
+
+
 def test_operations_must_grow():
     found = spoiled("operations", "small_g3", operations_factor=1.0)
     assert judge(found)["memory"].verdict == claims.NOT_REPRODUCED
@@ -190,7 +206,8 @@ def test_an_incomplete_folder_decides_nothing(folder):
 def test_a_run_without_drafts_breaks_nothing():
     """gamma = 0 alone: no c, and a best gamma of 0."""
     found = everything()
-    one = {key: [1.0] for key in ("tokens_per_call", "exp", "predicted", "speedup")}
+    keys = ("tokens_per_call", "exp", "predicted", "speedup", "steps", "steps_se")
+    one = {key: [1.0] for key in keys}
     one |= {"gamma": [0], "c": [None], "best_gamma": 0, "best_c": None}
     for each in found["table2"].values():
         each["measured"] |= one
@@ -205,7 +222,7 @@ def test_the_evidence_is_ours():
     assert told["sharpness"].evidence.startswith("exceptions: none")
     found = spoiled("table3", "gpt_small_t0", alpha=0.6)
     assert judge(found)["sharpness"].evidence.startswith("exceptions: small")
-    best = tables.number(theory.walltime_factor(0.7, 8, 0.01))
+    best = markup.number(theory.walltime_factor(0.7, 8, 0.01))
     assert f"{best} [" in told["acceleration"].evidence
     assert "small, T = 0, batch 1" in told["acceleration"].evidence
     assert "1.5 x the operations, 0.5000 x the bytes (0.4" in told["memory"].evidence

@@ -122,7 +122,7 @@ def test_without_records_ours_is_not_run(bare):
             assert line[page.OURS] == "not run" and line[-1].startswith("not run")
     for row in reader.rows.get("summary-table", []):
         assert row[page.EMP] == row[-1] == "not run"
-    assert "enumerated: not run." in bare
+    assert "Not run: there is no record of the certificate." in bare
     assert "Not run: there is no record in this folder." in bare
     assert "Figure 2: expected tokens per call against alpha: not drawn." in bare
 

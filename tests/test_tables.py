@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from experiments import catalogue, markup, reproduce, run, tables
+from experiments import catalogue, markup, page, reproduce, run, tables
 from specjax.bench import jsonl
 
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
@@ -94,7 +94,7 @@ def test_the_index_leads_to_every_file(measured):
     text = tables.index(tables.collect(measured))
     made = tables.texts(measured)
     for link in re.findall(r"\]\((.+?)\)", text):
-        assert link in made or link.endswith(".svg")
+        assert link in made or link.endswith((".svg", ".html"))
     assert "12 ok" in text and "6 not run, 32 not run here" in text
 
 
@@ -150,15 +150,17 @@ def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
     reproduce.reproduce(tmp_path)
     said = capsys.readouterr().out
     assert "6.862" in said and "32 more lines not run here" in said
-    assert str(tmp_path / "README.md") in said
+    assert str(tmp_path / "index.html") in said
+    assert "6.862" in (tmp_path / "index.html").read_text("utf-8")
     assert (tmp_path / "table1.md").exists()
 
 
 def test_committed_tables_are_what_their_records_say():
-    for name, text in tables.texts(RESULTS).items():
+    made = {**tables.texts(RESULTS), "index.html": page.page(RESULTS)}
+    for name, text in made.items():
         path = RESULTS / name
         assert path.read_text("utf-8") == text, (
-            f"run python -m experiments.tables: {name}"
+            f"run python -m experiments.page: {name}"
         )
 
 
@@ -172,4 +174,12 @@ def test_committed_records_say_what_they_measured():
             pair = f"{record['measured']['target']} with {record['measured']['draft']}"
             assert pair in line.what
             assert record["published"] == {"alpha": line.published}
+    assert len(found["table2"]) == 6
+    for line in [*catalogue.walltime.table2().lines, *catalogue.walltime.table4().lines]:
+        record = found.get(line.folder, {}).get(line.row)
+        if record:
+            it = record["measured"]
+            pair = f"{it['target']} with {it['draft']}"
+            wanted = f"{pair}, T = {it['temperature']:g}, batch {it['batch']}: "
+            assert line.what.startswith(wanted)
     assert jsonl.read(RESULTS / "nothing.jsonl") == []

@@ -20,8 +20,8 @@ from specjax.bench.decoding import Text, width
 from specjax.bench.players import Player
 from specjax.types import Prompt, Request
 
-LOOPS = 16  # calls in a program that times one call
-SAMPLES = 4  # of such a program, in every round
+LOOPS = 64  # calls in a program that times one call, so that its first few are few
+SAMPLES = 2  # of such a program, in every round
 TINY = 1e-30  # p of a written token, where another shape rounded it away
 DECODE, PREFILL, TARGET, DRAFT = range(4)
 
