@@ -115,7 +115,8 @@ def lines_of(table: Table, found: tables.Records) -> str:
         summary = f"<summary>{len(apart)} lines not run here</summary>"
         text += f"<details>{summary}\n{inner}</details>\n"
     for number, (title, head, rows) in enumerate(tables.wider(table, found)):
-        text += grid(f"{table.name}-wider-{number}", title, head, rows)
+        cells = [[text or NONE for text in row] for row in rows]
+        text += grid(f"{table.name}-wider-{number}", title, head, cells)
     return text
 
 

@@ -300,10 +300,14 @@ def run(case: Case, between) -> tuple[Output, list[np.ndarray]]:
 @jax.jit
 def overwrite(cache, first, last):
     """Puts huge numbers into cache slots `first .. last - 1` [B] of every row."""
-    slot = jnp.arange(SLOTS)[None, None, :, None]
-    first, last = (x[:, None, None, None] for x in (first, last))
-    return jax.tree.map(
-        lambda leaf: jnp.where((slot >= first) & (slot < last), HUGE, leaf), cache
+    slot = jnp.arange(SLOTS)
+    stale = (slot >= first[:, None]) & (slot < last[:, None])
+    ruined = {"keys": stale[:, None, None, :], "values": stale[:, None, :, None]}
+    return type(cache)(
+        layer._replace(
+            **{k: jnp.where(at, HUGE, getattr(layer, k)) for k, at in ruined.items()}
+        )
+        for layer in cache
     )
 
 

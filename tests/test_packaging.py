@@ -61,6 +61,7 @@ def test_models_and_tokenizer_are_package_data():
 def test_the_library_imports_only_what_it_declares():
     """Dependencies of the experiments are not there where only specjax is installed."""
     allowed = {"specjax", "jax", "flax", "numpy", "safetensors", "sentencepiece"}
+    allowed |= {"tqdm"}
     for path in sorted((ROOT / "specjax").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in getattr(node, "names", [])]

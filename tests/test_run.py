@@ -188,7 +188,7 @@ def test_heads_and_catalogue_agree():
         head = path.read_text().partition("from __gin__")[0]
         for quantity, value in published.items():
             said = re.search(
-                rf"\b{quantity} (?:= )?([\d.]+\d)", head.split("Paper:")[1]
+                rf"\b{quantity} (?:= )?([\d.]*\d)", head.split("Paper:")[1]
             )
             assert float(said[1]) == value, path
         assert f"gin_configs/{name(path)}.gin" in head

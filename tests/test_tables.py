@@ -175,7 +175,10 @@ def test_committed_records_say_what_they_measured():
             assert pair in line.what
             assert record["published"] == {"alpha": line.published}
     assert len(found["table2"]) == 6
-    for line in [*catalogue.walltime.table2().lines, *catalogue.walltime.table4().lines]:
+    for line in [
+        *catalogue.walltime.table2().lines,
+        *catalogue.walltime.table4().lines,
+    ]:
         record = found.get(line.folder, {}).get(line.row)
         if record:
             it = record["measured"]
