@@ -40,12 +40,15 @@ setup(
         "safetensors>=0.5",
         "sentencepiece>=0.2",
         "tqdm>=4.64",
+        "tensorstore>=0.1.60",
     ],
     extras_require={
         "cuda": ["jax[cuda13]>=0.10"],
         "tpu": ["jax[tpu]>=0.10"],
         # seqio brings tensorflow-text, which brings tensorflow.
         "data": ["seqio>=0.0.20", "tensorflow-datasets>=4.9.7", "importlib_resources"],
+        # Others' engines: parity tests and `make bench`.
+        "parity": ["torch>=2.6", "transformers>=5"],
         "hf": ["huggingface_hub>=0.25", "tokenizers>=0.20"],
         "plots": PLOTS,
         "experiments": EXPERIMENTS,

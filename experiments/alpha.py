@@ -11,7 +11,6 @@ import numpy as np
 
 from experiments import fingerprint, tasks
 from experiments.row import Measurement
-from specjax import zoo
 from specjax.bench import scoring
 from specjax.bench.decoding import Calls, Protocol, Text, speculate, write
 from specjax.bench.players import Player
@@ -22,9 +21,7 @@ _texts: dict[tuple, Text] = {}
 def build(target: Player, draft: Player, protocol: Protocol) -> Measurement:
     """The measurement of one row. Raises ValueError for a pair that has no alpha."""
     scoring.check(target, draft)
-    inputs = (*target.files, *draft.files, zoo.FOLDER / "tokenizer.model")
-    if protocol.task == "code":
-        inputs += (tasks.PROMPTS,)
+    inputs = (*target.files, *draft.files, *tasks.read(protocol.task).files)
     run = partial(measure, target, draft, protocol)
     return Measurement(run, __name__, inputs, target.dtype, protocol.seed)
 
@@ -38,7 +35,7 @@ def measure(target: Player, draft: Player, protocol: Protocol) -> dict:
     prompts = tasks.distinct(protocol.task)
     text = written(target, protocol)
     scores = scoring.score(target, draft, text, protocol.temperature)
-    calls = speculate(target, draft, prompts, len(text.start), protocol)
+    calls = speculate((target, draft), prompts, len(text.start), protocol)
     four = scoring.estimates(scores, calls, protocol.gamma)
     assert np.all(calls.calls <= calls.tokens), "a target call that gave no token"
     found = {

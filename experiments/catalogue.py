@@ -6,6 +6,7 @@ number that was published for it. What no file here can run says what it would n
 
 from pathlib import Path
 
+from experiments import catalogue_chip, catalogue_lenience
 from experiments import catalogue_walltime as walltime
 from experiments.line import Line, Table, command, rows_of
 
@@ -22,7 +23,8 @@ def tables() -> list[Table]:
 def measured() -> list[Table]:
     """Those that need a machine and take minutes."""
     own = walltime.operations(), walltime.certificate()
-    return [walltime.table2(), table3(), walltime.table4(), *own]
+    tables = walltime.table2(), table3(), walltime.table4(), catalogue_lenience.table5()
+    return [*tables, catalogue_chip.chip(), *own]
 
 
 def published(folder: str, row: str) -> dict[str, float] | None:

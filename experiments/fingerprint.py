@@ -45,7 +45,8 @@ def inputs_of(paths: tuple[Path, ...]) -> dict[str, str]:
 
 
 def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sources(module: str) -> list[Path]:

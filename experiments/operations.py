@@ -80,9 +80,7 @@ def build(
     """
     setting = Setting(protocol.gamma, batch, slots)
     check(target, draft, setting)
-    inputs = (*target.files, *draft.files, zoo.FOLDER / "tokenizer.model")
-    if protocol.task == "code":
-        inputs += (tasks.PROMPTS,)
+    inputs = (*target.files, *draft.files, *tasks.read(protocol.task).files)
     run = partial(measure, target, draft, protocol, setting, alpha)
     return Measurement(run, __name__, inputs, target.dtype, protocol.seed)
 
@@ -138,7 +136,7 @@ def decode(target: Player, draft: Player, protocol: Protocol) -> dict:
     """Tokens per call of one decoded batch, calls counted uncut; beside them those of
     Eq. 1 at the share of tested drafts that was accepted."""
     prompts = tasks.distinct(protocol.task)
-    calls = speculate(target, draft, prompts, protocol.batch, protocol)
+    calls = speculate((target, draft), prompts, protocol.batch, protocol)
     implied = estimate.implied_alpha(calls.accepted, calls.calls, protocol.gamma)
     total, accepted = int(calls.calls.sum()), int(calls.accepted.sum())
     share = accepted / int(calls.tested.sum())

@@ -8,6 +8,7 @@ from experiments.reproduce import ROOT, reproduce
 
 REDUCED = ["TOKENS = 2000", "TEXTS = 8", "GAMMAS = (0, 1, 3, 7)", "ROUNDS = 2"]
 WITHOUT = ["table2/small_t1_b8", "table2/bigram_t0_b1", "table2/bigram_t1_b1"]
+WITHOUT += ["table5/gpt_unigram_t1", "table5/gpt_bigram_t1", "table5/gpt_small_t0"]
 WITHOUT += ["operations/small_g1", "operations/small_g5", "operations/small_g7"]
 
 if __name__ == "__main__":

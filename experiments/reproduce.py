@@ -11,7 +11,7 @@ from experiments import catalogue, markup, page, run, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("table1", "figure2", "figure3", "figure4", "certificate", "figure1")
-FOLDERS += ("table2", "operations", "table3")
+FOLDERS += ("table2", "operations", "table3", "table5")
 SHOWN = (0, 1, 2, 3, 7)  # columns of tables.HEAD
 
 

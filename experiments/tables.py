@@ -9,7 +9,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from experiments import catalogue, markup, records, walltime_tables
+from experiments import catalogue, catalogue_lenience, markup, records, walltime_tables
 from experiments.line import Line, Table
 from specjax.bench import jsonl
 
@@ -107,6 +107,10 @@ def wider(table: Table, found: Records) -> list[tuple[str, list, list]]:
     """Tables that say more than a number a line: title, head, rows."""
     if table.name == "table3" and (four := estimators(table, found)):
         return [("The four estimators, ± one standard error", FOUR_HEAD, four)]
+    runs = catalogue_lenience.runs(found.get("table5", {}))
+    if table.name == "table5" and runs:
+        title = "Decoding runs with lenience l, ± one standard error"
+        return [(title, catalogue_lenience.RUNS_HEAD, runs)]
     made = found.get("table2", {}) | found.get("table2_paper", {})
     if table.name == "table4" and made:
         title = "In the paper's shape, at the best gamma"

@@ -1,4 +1,4 @@
-"""Trains the subword tokenizer of the bundled models with SentencePiece."""
+"""Trains the subword tokenizers of the bundled models with SentencePiece."""
 
 import io
 from collections.abc import Iterable
@@ -12,28 +12,40 @@ def train(documents: Iterable[str], vocab: int) -> bytes:
     Only U+2581, its own sign for a space, comes back as a space. Newlines are pieces.
     Ids: 0 padding, 1 start, 2 end of document.
     """
+    ids = dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3)
+    kept = dict(
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        allow_whitespace_only_pieces=True,
+    )
+    return _train(documents, vocab, model_type="bpe", **ids, **kept)
+
+
+def train_t5(documents: Iterable[str], vocab: int) -> bytes:
+    """A unigram model as T5's: a word begins with a space, runs of which become one.
+
+    Unknown characters become bytes, newlines are pieces. Ids: 0 padding, 1 end.
+    """
+    ids = dict(pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    return _train(documents, vocab, model_type="unigram", **ids)
+
+
+def _train(documents: Iterable[str], vocab: int, **options) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=(
             line for text in documents for line in text.split("\n") if line
         ),
         model_writer=model,
-        model_type="bpe",
         vocab_size=vocab,
-        pad_id=0,
-        bos_id=1,
-        eos_id=2,
-        unk_id=3,
         user_defined_symbols=["\n"],
         normalization_rule_name="identity",
-        add_dummy_prefix=False,
-        remove_extra_whitespaces=False,
-        allow_whitespace_only_pieces=True,
         split_digits=True,
         byte_fallback=True,
         character_coverage=1.0,
         max_sentence_length=20_000,
         num_threads=1,
         minloglevel=2,
+        **options,
     )
     return model.getvalue()

@@ -8,7 +8,6 @@ from functools import partial
 
 from experiments import tasks
 from experiments.row import Measurement
-from specjax import zoo
 from specjax.bench import walltime
 from specjax.bench.players import Player
 
@@ -18,9 +17,7 @@ def build(
 ) -> Measurement:
     """The measurement of one row. Raises ValueError for what cannot be measured."""
     walltime.check(target, draft, setting)
-    prompts = tasks.distinct(task)
-    inputs = (*target.files, *draft.files, zoo.FOLDER / "tokenizer.model")
-    if task == "code":
-        inputs += (tasks.PROMPTS,)
-    run = partial(walltime.measure, target, draft, prompts, setting)
+    found = tasks.read(task)
+    inputs = (*target.files, *draft.files, *found.files)
+    run = partial(walltime.measure, target, draft, found.prompts, setting)
     return Measurement(run, __name__, inputs, target.dtype, setting.seed)

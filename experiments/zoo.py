@@ -16,7 +16,7 @@ import numpy as np
 import sentencepiece
 from tqdm import trange
 
-from experiments import corpus, tokenizer, train
+from experiments import corpus, language, tokenizer, train
 from specjax import generate, zoo
 from specjax.drafters import ngram
 from specjax.models import gpt
@@ -69,9 +69,9 @@ def encode(pieces, documents: list[str]) -> list[list[int]]:
 
 def train_target(runs: Path, coded: dict):
     """The target, on the standard library's own text."""
-    data, held_out = (train.stream(coded[split]) for split in ("train", "valid"))
-    loss = train.next_token_loss(TARGET)
-    return train.train(runs / "code_9m", TARGET, loss, data, held_out, TARGET_RECIPE)
+    data, held_out = (language.stream(coded[split]) for split in ("train", "valid"))
+    task = language.task(TARGET, language.next_token_loss(TARGET))
+    return language.train(runs / "code_9m", task, data, held_out, TARGET_RECIPE)
 
 
 def sample_texts(
@@ -99,10 +99,10 @@ def train_draft(runs: Path, target, sampled: list[list[int]], read: list[list[in
 
     Held out are other texts of the target's, as alpha is measured on such.
     """
-    data = train.stream(sampled[HELD_OUT_TEXTS:] + read)
-    held_out = train.stream(sampled[:HELD_OUT_TEXTS])
-    loss = train.distillation_loss(DRAFT, TARGET, target)
-    return train.train(runs / "code_05m", DRAFT, loss, data, held_out, DRAFT_RECIPE)
+    data = language.stream(sampled[HELD_OUT_TEXTS:] + read)
+    held_out = language.stream(sampled[:HELD_OUT_TEXTS])
+    task = language.task(DRAFT, language.distillation_loss(DRAFT, TARGET, target))
+    return language.train(runs / "code_05m", task, data, held_out, DRAFT_RECIPE)
 
 
 def write_recipes(runs: Path, path: Path, about: dict, coded: dict) -> None:

@@ -146,15 +146,32 @@ def count(counts: Counts, info: Info) -> Counts:
     return jax.tree.map(lambda total, new: total + new.astype(jnp.int32), counts, more)
 
 
-def make_prompt(texts: Sequence[Sequence[int]]) -> Prompt:
-    """Token lists of different lengths, each at least the start token, right-padded."""
+def make_prompt(
+    texts: Sequence[Sequence[int]], inputs: Sequence[Sequence[int]] | None = None
+) -> Prompt:
+    """Token lists of different lengths, each at least the start token, right-padded.
+
+    inputs: what an encoder reads, a list each. Raises ValueError for an empty one.
+    """
     if not texts or not all(len(text) for text in texts):
         raise ValueError("a prompt is empty: begin each with the model's start token")
+    if inputs is None:
+        return Prompt(*pad(texts))
+    if len(inputs) != len(texts) or not all(len(text) for text in inputs):
+        raise ValueError(
+            f"{len(texts)} prompts and {len(inputs)} inputs, of which none may be"
+            " empty: give each row its own, at least the end token"
+        )
+    return Prompt(*pad(texts), pad(inputs))
+
+
+def pad(texts: Sequence[Sequence[int]], width: int = 0) -> tuple[Array, Array]:
+    """Token lists right-padded with 0 to the longest, or to `width`: [B, T], [B]."""
     length = np.array([len(text) for text in texts], np.int32)
-    tokens = np.zeros((len(texts), length.max()), np.int32)
+    tokens = np.zeros((len(texts), max(width, length.max())), np.int32)
     for row, text in zip(tokens, texts, strict=True):
         row[: len(text)] = text
-    return Prompt(jnp.asarray(tokens), jnp.asarray(length))
+    return jnp.asarray(tokens), jnp.asarray(length)
 
 
 def make_request(
@@ -198,6 +215,7 @@ def check(
     ):
         check_shapes(side, weights, shapes)
     check_prompt(target, slots, prompt)
+    check_inputs(target, prompt)
     check_limits(parts, slots, prompt, request)
     probs.check(request.sampling, prompt.tokens.shape[0])
 
@@ -243,6 +261,34 @@ def check_prompt(target: Model, slots: int, prompt: Prompt) -> None:
         raise ValueError(
             f"the prompt is {tokens.shape[1]} tokens wide and the buffer has {slots}"
             f" slots: build with slots={tokens.shape[1]} plus what is to be generated"
+        )
+
+
+def check_inputs(target: Model, prompt: Prompt) -> None:
+    """What an encoder reads is there, not empty, and of the model's vocabulary."""
+    if prompt.inputs is None:
+        if target.encodes:
+            raise ValueError(
+                "the target reads its task from prompt.inputs and there are none:"
+                " generate.make_prompt takes them as its second argument"
+            )
+        return
+    tokens, length = map(np.asarray, prompt.inputs)
+    batch = prompt.tokens.shape[0]
+    if tokens.ndim != 2 or {tokens.shape[0], *length.shape} != {batch}:
+        raise ValueError(
+            f"prompt.inputs must be tokens [{batch}, S] and lengths [{batch}]; got"
+            f" {tokens.shape} and {length.shape}"
+        )
+    if length.min() < 1 or length.max() > tokens.shape[1]:
+        raise ValueError(
+            f"lengths of prompt.inputs must be in 1..{tokens.shape[1]}; got"
+            f" {length.min()} to {length.max()}: an input has at least its end token"
+        )
+    if tokens.min() < 0 or tokens.max() >= target.vocab:
+        raise ValueError(
+            f"ids of prompt.inputs must be in 0..{target.vocab - 1}; got {tokens.min()}"
+            f" to {tokens.max()}: is this the model's tokenizer?"
         )
 
 

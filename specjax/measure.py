@@ -9,7 +9,6 @@ import datetime
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
@@ -17,10 +16,12 @@ import sentencepiece
 
 from specjax import zoo
 from specjax.bench import jsonl, plan, players, scoring, walltime
-from specjax.bench.decoding import Protocol, speculate, write
+from specjax.bench.decoding import Prompts, Protocol, speculate, write
 from specjax.bench.machine import machine
 from specjax.bench.players import Player
 from specjax.demo import Parser
+
+TOKENIZERS = ("tokenizer.model", "spiece.model")  # as they are called beside weights
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     flags = parser.parse_args(argv)
     try:
         target, draft = players.named(flags.target), players.named(flags.draft)
-        prompts = read_prompts(flags.data, tokenizer(flags))
+        prompts = read_prompts(flags.data, tokenizer(flags, target), target)
         setting = make_setting(flags)
         walltime.check(target, draft, setting)
     except (ValueError, OSError) as error:
@@ -50,17 +51,18 @@ def main(argv: list[str] | None = None) -> int:
 def make_parser() -> Parser:
     parser = Parser(prog="specjax measure", description=__doc__.split("\n")[0])
     add = parser.add_argument
-    of_model = "a bundled name, a .safetensors file or a folder; default %(default)s"
+    of_model = "a bundled name, a path or a hub's id; default %(default)s"
     add("--target", default=zoo.MODELS[0], help=of_model)
     of_draft = "the same, or unigram or bigram; default %(default)s"
     add("--draft", default=zoo.MODELS[1], help=of_draft)
     add("--data", required=True, help='JSON lines: {"prompt": text}')
-    add("--tokenizer", help="a SentencePiece file; default: of the target's folder")
+    add("--tokenizer", help="a SentencePiece file; default: beside the target's")
     add("--temperature", type=float, default=0.0)
     add("--batch", type=int, default=1, help="texts decoded together")
     gammas = [0, 1, 2, 3, 5, 8]
     add("--gammas", type=int, nargs="+", default=gammas, help="0 is the baseline")
     add("--tokens", type=int, default=96, help="of every text, without its prompt")
+    add("--ends", action="store_true", help="texts stop at their ends, before --tokens")
     add("--texts", type=int, help="texts measured; default 16, or two batches")
     add("--rounds", type=int, default=5, help="how often each is timed")
     add("--seed", type=int, default=0)
@@ -84,43 +86,61 @@ def make_setting(flags: argparse.Namespace) -> walltime.Setting:
         others,
         flags.rounds,
         flags.seed,
+        flags.ends,
     )
 
 
-def tokenizer(flags: argparse.Namespace) -> Callable[[str], list[int]]:
-    """The target's: what was named, else in its folder, else the bundled models'."""
-    beside = Path(flags.target).resolve()
-    beside = (beside if beside.is_dir() else beside.parent) / "tokenizer.model"
-    named = flags.tokenizer or (beside if beside.exists() else None)
-    if named is None:
-        return zoo.encode
-    if not Path(named).exists():
-        raise ValueError(f"no tokenizer at {named}: name a SentencePiece .model file")
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(named))
-    return lambda text: [zoo.START, *pieces.encode(text)]
+def tokenizer(
+    flags: argparse.Namespace, target: Player
+) -> sentencepiece.SentencePieceProcessor:
+    """The target's: what was named, else what lies beside its weights, else that of the
+    bundled models of its kind. Raises ValueError where there is no such file."""
+    folders = {path.parent for path in target.files}
+    beside = [folder / name for folder in folders for name in TOKENIZERS]
+    if flags.tokenizer is not None:
+        beside = [Path(flags.tokenizer)]
+    elif zoo.FOLDER in folders and target.encodes:
+        beside = [zoo.FOLDER / "t5.model"]
+    elif target.vocab == zoo.tokenizer().vocab_size():
+        beside.append(zoo.FOLDER / "tokenizer.model")
+    found = [path for path in beside if path.is_file()]
+    if not found:
+        raise ValueError(
+            f"no tokenizer at {', '.join(map(str, beside))}: name a SentencePiece file"
+            " with --tokenizer"
+        )
+    return sentencepiece.SentencePieceProcessor(model_file=str(found[0]))
 
 
-def read_prompts(path: str, encode: Callable[[str], list[int]]) -> list[list[int]]:
-    """The prompts of a file. Raises ValueError naming the line that is not one."""
+def read_prompts(path: str, pieces, target: Player) -> Prompts:
+    """The prompts of a file, as the target reads them: an encoder's input, which ends
+    with the end id, or the beginning of a text, which begins with the start id.
+
+    Raises ValueError naming the line that is no prompt.
+    """
     found = []
     for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
         if not line.strip():
             continue
         try:
-            found.append(encode(json.loads(line)["prompt"]))
+            found.append(pieces.encode(json.loads(line)["prompt"]))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f'{path}, line {number}: want {{"prompt": text}} ({error!r})'
             ) from None
     if not found:
         raise ValueError(f'{path} has no line: write {{"prompt": text}}, one a line')
-    return found
+    start = zoo.START if target.start is None else target.start
+    end = zoo.END if target.end is None else target.end
+    if not target.encodes:
+        return Prompts([[start, *ids] for ids in found], None, end)
+    return Prompts([[start]] * len(found), [[*ids, end] for ids in found], end)
 
 
 def estimates(
     target: Player,
     draft: Player,
-    prompts: Sequence[list[int]],
+    prompts: Prompts,
     setting: walltime.Setting,
     found: dict,
 ) -> dict:
@@ -136,7 +156,7 @@ def estimates(
     )
     text = write(target, prompts, protocol)
     scores = scoring.score(target, draft, text, setting.temperature)
-    calls = speculate(target, draft, prompts, len(text.start), protocol)
+    calls = speculate((target, draft), prompts, len(text.start), protocol)
     return scoring.estimates(scores, calls, found["best_gamma"])
 
 

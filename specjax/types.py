@@ -94,7 +94,8 @@ class Verdict(NamedTuple):
 class Prompt(NamedTuple):
     """tokens [B, T] right-padded, length [B] at least 1.
 
-    inputs: what an encoder reads, or any text to copy from: tokens [B, S], length [B].
+    inputs: what an encoder reads, or any text to copy from: tokens [B, S] right-padded,
+    length [B] at least 1; None if there is none.
     """
 
     tokens: Array
@@ -164,12 +165,13 @@ class Params(NamedTuple):
 class Model(NamedTuple):
     """A language model. Features and readout apart: nobody pays for unread logits.
 
-    init: (params, Prompt, L) -> cache, leaves [B, ...]; an encoder would run here.
+    init: (params, Prompt, L) -> cache, leaves [B, ...]; an encoder runs here.
     apply: (params, tokens [B, T], start [B], cache) -> (features [B, T, D], cache):
     writes slots start .. start + T - 1, attends to slots up to its own.
     readout: (params, features [..., D]) -> logits [..., V] float32.
     vocab: V. shapes: the parameter tree as ShapeDtypeStructs, to check what is given.
     slots: positions that the model can tell apart, None if unbounded.
+    encodes: whether prompts need `inputs`.
     """
 
     init: Callable
@@ -178,6 +180,7 @@ class Model(NamedTuple):
     vocab: int
     shapes: Any = None
     slots: int | None = None
+    encodes: bool = False
 
 
 class Drafter(NamedTuple):

@@ -44,8 +44,8 @@ def bigram(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def prompts(monkeypatch):
     """Four prompts of different lengths in the tiny vocabulary."""
-    known = [[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]]
-    monkeypatch.setitem(tasks.TASKS, "tiny", lambda: known)
+    known = decoding.Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]])
+    monkeypatch.setitem(tasks.TASKS, "tiny", lambda: tasks.Task(known, [], ()))
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,8 @@ def test_the_scored_law_is_the_one_drawn_from(name, bigram, draft):
     }[name]
     texts = jnp.asarray([[1, 5, 9, 5, 20], [1, 5, 9, 5, 20], [1, 8, 8, 3, 28]])
     sampling = Sampling(jnp.asarray([0.0, 0.7, 1.0]))
-    scored = jax.jit(player.law)(player.params, texts, sampling)
+    prompt = Prompt(texts, jnp.full(3, 5))
+    scored = jax.jit(player.law)(player.params, prompt, sampling)
     drawn = first_laws(player, texts, sampling)
     np.testing.assert_allclose(probs.dense(scored), drawn, atol=1e-5)
 
@@ -184,8 +185,8 @@ def test_uncut_calls_give_an_unbiased_alpha():
 def test_a_text_ends_after_its_end_token():
     tokens = np.array([[1, 5, 2, 7, 7], [1, 2, 5, 5, 2], [1, 5, 5, 5, 5]])
     start, length = np.array([1, 2, 1]), np.array([5, 5, 4])
-    ends = decoding.ends_of(tokens, start, length, 3)
-    np.testing.assert_array_equal(ends, [3, 5, 4])
+    ends = decoding.ends_of(tokens, start, length, np.array([2, 2, 2]))
+    np.testing.assert_array_equal(ends, [3, 5, 5])
 
 
 def test_coins_do_not_depend_on_the_batch(target):
@@ -206,14 +207,14 @@ def test_argmax_decoding_continues_a_prompt_once(target):
 
 @pytest.mark.parametrize("name", ["code", "unconditional", "openings"])
 def test_tasks(name):
-    known = tasks.distinct(name)
+    known = tasks.distinct(name).tokens
     assert len(set(map(tuple, known))) == len(known)
     assert all(text[0] == zoo.START for text in known)
     assert len(known) == 1 or len(known) >= 64
 
 
 def test_code_prompts_are_short_and_varied():
-    lengths = [len(text) for text in tasks.distinct("code")]
+    lengths = [len(text) for text in tasks.distinct("code").tokens]
     assert min(lengths) >= 5 and max(lengths) <= 40
 
 
@@ -236,7 +237,7 @@ def test_unknown_weights_and_orders_are_refused():
     with pytest.raises(
         ValueError, match=r"runs/no\.safetensors.*make them with `make`"
     ):
-        players.gpt("runs/no.safetensors", made_by="make")
+        players.model("runs/no.safetensors", made_by="make")
     with pytest.raises(ValueError, match="orders 1 to 2; got 3"):
         players.ngram(3)
 

@@ -46,7 +46,7 @@ RECORD = {
         "device": {"platform": "cpu", "kind": "cpu"},
         "dtype": "float32",
         "seed": 0,
-        "config": "# Parameters:\n# ===\nplayers.gpt.name = 'a'\nTOKENS = 10\n",
+        "config": "# Parameters:\n# ===\nplayers.model.name = 'a'\nTOKENS = 10\n",
         "date": "2026-01-01",
     },
 }
@@ -220,7 +220,7 @@ def test_provenance_that_differs_is_listed(run):
         "device": {"platform": "gpu", "kind": "H"},
         "versions": {"jax": "0.11.0", "numpy": "2.4.6"},
         "seed": 1,
-        "config": "# Others:\nTOKENS = 20\nplayers.gpt.name = 'a'\n",
+        "config": "# Others:\nTOKENS = 20\nplayers.model.name = 'a'\n",
         "date": "2026-02-02",
     }
     document = run([RECORD], [record(provenance=made)], "--json")

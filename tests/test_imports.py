@@ -25,7 +25,7 @@ ROOMS = {
     "specjax.losses": PURE,
     "specjax.predict": PURE,
     "specjax.models": PURE,
-    "specjax.checkpoints": (*PURE, "specjax.models"),
+    "specjax.checkpoints": (*PURE, "specjax.models", "specjax.zoo"),
     "specjax.verifiers": PURE,
     "specjax.drafters": PURE,
     "specjax.step": (*PURE, "specjax.verifiers"),
@@ -45,10 +45,13 @@ FOREIGN = ("gin", "tensorflow", "torch", "seqio")
 BARRED = {
     "specjax": FOREIGN,
     "pallas_kernels": FOREIGN,
-    "experiments": ("gin",),
+    "experiments": ("gin", "tensorflow", "tensorflow_datasets", "seqio"),
     "tests": ("torch", "tensorflow"),
 }
 ALLOWED = {("experiments.run", "gin"), ("tests", "gin")}
+ALLOWED |= {("experiments.tasks.paper", far) for far in ("tensorflow", "seqio")}
+ALLOWED |= {("experiments.tasks.paper", "tensorflow_datasets")}
+ALLOWED |= {("experiments.rivals", far) for far in ("torch", "seqio")}
 
 
 def within(name: str, room: str) -> bool:
@@ -130,6 +133,8 @@ def test_everyone_keeps_to_their_room():
         ("pallas_kernels.verify", "from specjax.types import Law"),
         ("experiments.train", "import gin"),
         ("experiments.train", "from tests import tiny"),
+        ("experiments.tasks.files", "import seqio"),
+        ("experiments.train", "import tensorflow_datasets as tfds"),
     ],
 )
 def test_the_check_notices(module, source):

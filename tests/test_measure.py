@@ -49,10 +49,11 @@ def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
 def test_memory_is_counted(pair):
     """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
     from specjax.bench import costs, players, walltime
+    from specjax.bench.decoding import Prompts
 
     target, draft = (players.named(str(pair / name)) for name in ("target", "draft"))
     setting = walltime.Setting(0.0, batch=1, texts=1, others=1)
-    (batch, *_), _ = walltime.batches([[1, 2, 3]], setting)
+    (batch, *_), _ = walltime.batches(Prompts([[1, 2, 3]]), setting)
     slots, gamma, vocab = 20, 3, 8192
     found = plan.memory(costs.Pair(target, draft, slots), gamma, batch.prompt)
     config = tiny.TARGET
@@ -65,7 +66,7 @@ def test_memory_is_counted(pair):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--target", "absent"], "no weights at absent"),
+        (["--target", "absent"], "no checkpoint at 'absent'"),
         (["--draft", "bigram", "--target", "unigram"], "only drafts"),
         (["--data", "absent.jsonl"], "absent.jsonl"),
         (["--temperature", "-1"], "--temperature must be at least 0"),
@@ -87,10 +88,10 @@ def test_a_line_that_is_no_prompt_is_named(tmp_path, line):
     path = tmp_path / "prompts.jsonl"
     path.write_text(json.dumps({"prompt": "x"}) + "\n" + line + "\n")
     with pytest.raises(ValueError, match=r"prompts\.jsonl, line 2"):
-        measure.read_prompts(str(path), zoo.encode)
+        measure.read_prompts(str(path), zoo.tokenizer(), None)
 
 
 def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "none.jsonl").write_text("\n")
     with pytest.raises(ValueError, match="has no line"):
-        measure.read_prompts(str(tmp_path / "none.jsonl"), zoo.encode)
+        measure.read_prompts(str(tmp_path / "none.jsonl"), zoo.tokenizer(), None)

@@ -10,7 +10,7 @@ import pytest
 from experiments import operations, run, tasks
 from experiments.operations import Cost, Costs, Setting
 from specjax import theory
-from specjax.bench import players
+from specjax.bench import decoding, players
 from specjax.bench.decoding import Calls, Protocol
 from specjax.drafters import ngram
 from specjax.models import gpt
@@ -46,7 +46,8 @@ def costs(target, draft):
 
 @pytest.fixture(autouse=True)
 def prompts(monkeypatch):
-    monkeypatch.setitem(tasks.TASKS, "tiny", lambda: [[1], [1, 5, 9]])
+    known = decoding.Prompts([[1], [1, 5, 9]])
+    monkeypatch.setitem(tasks.TASKS, "tiny", lambda: tasks.Task(known, [], ()))
 
 
 def layers(config, tokens, slots=SLOTS):
@@ -186,7 +187,8 @@ def test_tokens_per_call_are_counted(target, draft, monkeypatch):
 
     monkeypatch.setattr(operations, "speculate", speculate)
     found = operations.decode(target, draft, PROTOCOL)
-    assert given == [(target, draft, [[1], [1, 5, 9]], 4, PROTOCOL)]
+    prompts = decoding.Prompts([[1], [1, 5, 9]])
+    assert given == [((target, draft), prompts, 4, PROTOCOL)]
     assert found["tokens_per_call"] == 2.5  # uncut: (60 + 40) / 40, not 98 / 40
     assert found["alpha"] == pytest.approx(theory.implied_alpha(2.5, GAMMA))
     assert found["alpha_se"] > 0

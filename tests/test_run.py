@@ -42,7 +42,7 @@ def stand_ins(tmp_path_factory) -> list[str]:
     for size in ("97m", "6m"):
         zoo.save(folder / f"{size}.safetensors", config, tiny.weights(config, 0))
     zoo.save_ngrams(folder / "bigram.safetensors", ngram.fit([[1, 300, 2]], 512))
-    weights = ("gpt_97m/players.gpt", "97m"), ("gpt_6m/players.gpt", "6m")
+    weights = ("gpt_97m/players.model", "97m"), ("gpt_6m/players.model", "6m")
     counts = [
         (f"news_{kind}/players.ngram", "bigram") for kind in ("unigram", "bigram")
     ]
@@ -81,7 +81,7 @@ def test_a_row_runs_from_its_file_to_its_record(temperature, stand_ins, tmp_path
 
 @pytest.mark.parametrize("path", PAPER_SIZE[:1], ids=name)
 def test_absent_weights_name_the_command_that_makes_them(path, tmp_path):
-    absent = f"gpt_97m/players.gpt.name = '{tmp_path}/97m.safetensors'"
+    absent = f"gpt_97m/players.model.name = '{tmp_path}/97m.safetensors'"
     with pytest.raises(run.RowError, match=r"experiments\.gpu\.paper_pair") as error:
         run.run([path], tmp_path, [absent])
     assert str(path) in str(error.value)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from experiments import corpus, tokenizer, train
+from experiments import corpus, language, tokenizer, train
 from specjax.models import gpt
 
 CONFIG = gpt.Config(vocab=13, dim=8, mlp_dim=16, num_layers=1, num_heads=2)
@@ -24,15 +24,15 @@ class Killed(BaseException):
 
 
 @pytest.fixture(scope="module")
-def data() -> train.Stream:
+def data() -> language.Stream:
     rng = np.random.default_rng(0)
     documents = [[1, *rng.integers(3, 13, rng.integers(3, 20)), 2] for _ in range(30)]
-    return train.stream(documents)
+    return language.stream(documents)
 
 
-def run(folder: Path, data: train.Stream, recipe: train.Recipe = RECIPE):
-    loss = train.next_token_loss(CONFIG)
-    return train.train(folder, CONFIG, loss, data, data, recipe)
+def run(folder: Path, data: language.Stream, recipe: train.Recipe = RECIPE):
+    task = language.task(CONFIG, language.next_token_loss(CONFIG))
+    return language.train(folder, task, data, data, recipe)
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +49,14 @@ def curve(folder: Path, *names: str) -> list[list]:
 
 def test_a_killed_run_ends_with_the_same_weights(tmp_path, data, whole, monkeypatch):
     """Killed in step 5, after the checkpoint of step 3 and the evaluation of step 4."""
-    rows = train.rows
+    rows = language.rows
 
     def rows_until_killed(stream, seed, batch, length):
         if seed == (RECIPE.seed, 4):
             raise Killed
         return rows(stream, seed, batch, length)
 
-    monkeypatch.setattr(train, "rows", rows_until_killed)
+    monkeypatch.setattr(language, "rows", rows_until_killed)
     with pytest.raises(Killed):
         run(tmp_path, data)
     monkeypatch.undo()
@@ -65,7 +65,7 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path, data, whole, monkeypa
 
     weights, folder = whole
     jax.tree.map(np.testing.assert_array_equal, run(tmp_path, data), weights)
-    names = "step", "tokens", "held_out"
+    names = "step", "held_out"
     assert curve(tmp_path, *names) == curve(folder, *names)
     steps = [point[0] for point in curve(folder, "step")]
     assert steps == [2, 4, 6, 7]
@@ -92,13 +92,14 @@ def test_a_folder_of_another_recipe_is_refused(data, whole, change):
 def test_a_folder_of_another_model_is_refused(data, whole):
     other = CONFIG._replace(dim=16)
     with pytest.raises(ValueError, match="another recipe"):
-        train.train(whole[1], other, train.next_token_loss(other), data, data, RECIPE)
+        task = language.task(other, language.next_token_loss(other))
+        language.train(whole[1], task, data, data, RECIPE)
 
 
 def test_windows_begin_documents_and_depend_on_their_seed_alone(data):
-    windows = train.rows(data, (0, 3), 8, 6)
-    np.testing.assert_array_equal(windows, train.rows(data, (0, 3), 8, 6))
-    assert not np.array_equal(windows, train.rows(data, (0, 4), 8, 6))
+    windows = language.rows(data, (0, 3), 8, 6)
+    np.testing.assert_array_equal(windows, language.rows(data, (0, 3), 8, 6))
+    assert not np.array_equal(windows, language.rows(data, (0, 4), 8, 6))
     assert windows.shape == (8, 7) and np.all(windows[:, 0] == 1)
 
 
@@ -111,7 +112,7 @@ def test_the_rate_rises_stays_and_falls():
 
 def test_distillation_is_zero_for_the_teacher_itself(whole):
     weights = whole[0]
-    loss = train.distillation_loss(CONFIG, CONFIG, weights)
+    loss = language.distillation_loss(CONFIG, CONFIG, weights)
     tokens = np.arange(14).reshape(2, 7) % 13
     assert float(loss(weights, tokens)) == pytest.approx(0, abs=1e-5)
     other = jax.tree.map(lambda leaf: 2 * leaf, weights)

@@ -7,13 +7,15 @@ import pytest
 
 from specjax import generate, keys, theory
 from specjax.bench import costs, players, timing, walltime
+from specjax.bench.decoding import Prompts
 from specjax.bench.walltime import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.step import score
-from specjax.types import Params
+from specjax.types import Params, Request
 from tests import tiny
 
-PROMPTS = [[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3], [1, 4], [1, 9, 9, 2]]
-SETTING = walltime.Setting(0.0, 2, (0, 1, 3), 8, texts=4, others=2, rounds=2)
+PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3], [1, 4], [1, 9, 9, 2]])
+NEW = 32  # tokens of a text, enough to be timed
+SETTING = walltime.Setting(0.0, 2, (0, 1, 3), NEW, texts=4, others=2, rounds=2)
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +27,28 @@ def pair():
     )
 
 
+def by_the_clock(programs, rounds, label, warm):
+    """Runs each program once; its seconds are made up, so that no other work on the
+    machine can disturb a test."""
+    del label, warm
+    seconds = {}
+    for (kind, gamma, index), program in programs.items():
+        out = jax.block_until_ready(program())
+        step = 2e-3 + 1e-3 * gamma
+        time = {PREFILL: 1e-3, TARGET: LOOPS * step / 2, DRAFT: LOOPS * 2e-4 * gamma}
+        if kind == DECODE:
+            time[kind] = 1e-3 + step * int(out.counts.calls.max())
+        jitter = 1 + 0.01 * np.arange(rounds)
+        seconds[kind, gamma, index] = time[kind] * jitter
+    return seconds
+
+
 @pytest.fixture(scope="module", params=[0.0, 1.0])
 def found(request, pair):
     setting = SETTING._replace(temperature=request.param)
-    return walltime.measure(*pair, PROMPTS, setting)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "interleaved", by_the_clock)
+        return walltime.measure(*pair, PROMPTS, setting)
 
 
 def test_programs_run_in_turns_after_the_warm_ones():
@@ -65,7 +85,7 @@ def test_an_interval_draws_the_same_rounds_of_every_sample():
 @pytest.fixture(scope="module")
 def begun(pair):
     setting = SETTING._replace(temperature=1.0)
-    made = costs.Pair(*pair, 20)
+    made = costs.Pair(*pair, 44)
     (batch, *_), _ = walltime.batches(PROMPTS, setting)
     return made, batch.request, costs.begin(made, 3, *batch)
 
@@ -103,9 +123,9 @@ def test_a_looped_draft_is_a_draft(pair, begun):
 
 
 def test_measured_texts_are_the_targets_own(pair):
-    made = costs.Pair(*pair, 20)
+    made = costs.Pair(*pair, 44)
     (batch, *_), others = walltime.batches(PROMPTS, SETTING)
-    run = generate.autoregressive(pair[0].model, 20)
+    run = generate.autoregressive(pair[0].model, 44)
     wanted = run(Params(pair[0].params), *batch)
     for gamma in (0, 3):
         out = costs.decode(made, gamma)(*batch)
@@ -125,11 +145,11 @@ def test_at_temperature_0_calls_are_predicted_to_the_last(found):
     )
     np.testing.assert_allclose(found["steps_se"], 0, atol=1e-9)
     assert found["same_greedy_texts"] == found["texts"] == 4
-    assert found["steps"][2] < found["steps"][1] < found["steps"][0] == 16
+    assert found["steps"][2] < found["steps"][1] < found["steps"][0] == 2 * NEW
 
 
 def test_a_row_says_everything_of_every_gamma(found):
-    assert found["gamma"] == [0, 1, 3] and found["tokens"] == 4 * 8
+    assert found["gamma"] == [0, 1, 3] and found["tokens"] == 4 * NEW
     for name in ("c", "v", "overhead", "exp", "predicted", "speedup", "residual"):
         assert len(found[name]) == 3, name
     assert found["c"][0] is None and found["v"][0] == found["speedup"][0] == 1
@@ -161,11 +181,17 @@ def seconds_of(prefill, steps):
     return made
 
 
+def output(tokens, calls):
+    """One row that begins with one token and gets `tokens` more."""
+    counts = generate.Counts(np.array([calls]), 0, 0, 0)
+    return generate.Output(None, np.array([1 + tokens]), counts)
+
+
 def test_the_parts_of_a_step_by_hand():
     steps = {0: [8, 8, 8], 3: [3, 4, 5]}
     setting = SETTING._replace(gammas=(0, 3), batch=1, texts=2, others=1)
     counts = {
-        (gamma, i): generate.Output(None, None, generate.Counts(np.array([n]), 0, 0, 0))
+        (gamma, i): output(tokens=9 if gamma else 8, calls=n)
         for gamma, each in steps.items()
         for i, n in enumerate(each)
     }
@@ -177,8 +203,11 @@ def test_the_parts_of_a_step_by_hand():
     assert parts["step_ms"] == [pytest.approx(2), pytest.approx(5)]
     assert parts["overhead"][0] == pytest.approx(0.5 / 1.5)
     assert parts["overhead"][1] == pytest.approx((5 - 0.9 - 3) / 1.5)
-    speeds = walltime.speedups(setting, seconds, 2)
-    assert speeds["speedup"][1] == pytest.approx((20 + 32) / (20 + 5 * 7))
+    begun = Request(None, None, np.array([1]), None, None)
+    batches = [walltime.Batch(None, begun)] * 2
+    speeds = walltime.speedups(setting, seconds, counts, batches)
+    per_token = (20 + 32) / 16, (20 + 5 * 7) / 18
+    assert speeds["speedup"][1] == pytest.approx(per_token[0] / per_token[1])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from experiments import tokenizer, train
+from experiments import language, tokenizer, train
 from specjax import zoo
 from specjax.drafters import ngram
 from specjax.models import gpt
@@ -42,14 +42,14 @@ def main() -> None:
     if not (out / "bigram.safetensors").exists():
         table = ngram.fit(coded, gpt.PAPER_97M.vocab, 2, weight=0.75)
         zoo.save_ngrams(out / "bigram.safetensors", table)
-    data = train.stream(coded)
-    held_out = train.stream(encode(pieces, read_lines(arguments.held_out)))
+    data = language.stream(coded)
+    held_out = language.stream(encode(pieces, read_lines(arguments.held_out)))
     for name, sizes in SIZES.items():
         config, recipe = sizes._replace(dtype="bfloat16"), RECIPES[name]
         if arguments.steps:
             recipe = recipe._replace(steps=arguments.steps, decay=arguments.steps // 4)
-        loss = train.next_token_loss(config)
-        params = train.train(out / name, config, loss, data, held_out, recipe)
+        task = language.task(config, language.next_token_loss(config))
+        params = language.train(out / name, task, data, held_out, recipe)
         zoo.save(out / f"{name}.safetensors", sizes, params)
 
 

@@ -6,6 +6,7 @@
 # TEXT_FOLDER holds news_sentences.train.txt.xz and news_sentences.valid.txt.xz, one
 # sentence a line. Each stage is resumable: run the same command again after a kill, and
 # finished stages are skipped. STAGES="pair table3" picks some; STEPS=200 is a trial.
+# STAGES="device chip" reads no text: the sizes of T5-XXL with random weights, 80 GB.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 text=${1:?usage: experiments/gpu/run_all.sh TEXT_FOLDER [RESULTS_FOLDER]}
@@ -29,3 +30,4 @@ stage pair "$python" -m experiments.gpu.paper_pair --out "$runs" ${STEPS:+--step
   --text "$text/news_sentences.train.txt.xz" --held_out "$text/news_sentences.valid.txt.xz"
 stage table3 "$python" -m experiments.run --out "$results" gin_configs/table3_paper/*.gin
 stage table2 "$python" -m experiments.run --out "$results" gin_configs/table2_paper/*.gin
+stage chip "$python" -m experiments.run --out "$results" gin_configs/chip/*.gin

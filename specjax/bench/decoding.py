@@ -14,9 +14,19 @@ from specjax import generate, zoo
 from specjax.bench.players import Player
 from specjax.generate import Parts
 from specjax.step import build_step
-from specjax.types import Params, Prompt, Request, State
+from specjax.types import Params, Prompt, Request, State, Verifier
+from specjax.verifiers import token
 
-Prompts = Sequence[Sequence[int]]  # token lists, each once
+
+class Prompts(NamedTuple):
+    """What is continued: token lists, each once, from the start token on.
+
+    inputs: what an encoder reads of each, None without one. end: id that ends a text.
+    """
+
+    tokens: Sequence[Sequence[int]]
+    inputs: Sequence[Sequence[int]] | None = None
+    end: int = zoo.END
 
 
 class Protocol(NamedTuple):
@@ -38,15 +48,19 @@ class Protocol(NamedTuple):
 
 
 class Text(NamedTuple):
-    """tokens [N, L]: prompt, then output from `start` [N] up to `length` [N]."""
+    """tokens [N, L]: prompt, then output from `start` [N] up to `length` [N].
+
+    inputs: what the encoder read, tokens [N, I] and length [N], or None.
+    """
 
     tokens: np.ndarray
     start: np.ndarray
     length: np.ndarray
+    inputs: tuple[np.ndarray, np.ndarray] | None = None
 
     def rows(self) -> Iterator[np.ndarray]:
         """Each output without its prompt."""
-        for tokens, *ends in zip(*self, strict=True):
+        for tokens, *ends in zip(*self[:3], strict=True):
             yield tokens[slice(*ends)]
 
 
@@ -70,21 +84,34 @@ def write(target: Player, prompts: Prompts, protocol: Protocol) -> Text:
     run, parts, total = generate.autoregressive(target.model, slots), [], 0
     for prompt, request in batches(prompts, protocol, count, stream=0, spare=0):
         out = jax.device_get(run(Params(target.params), prompt, request))
-        parts.append(Text(out.tokens, np.asarray(prompt.length), out.length))
+        parts.append(text_of(out, prompt))
         total += int((parts[-1].length - parts[-1].start).sum())
         if total >= protocol.tokens:
             break
-    joined = Text(*map(np.concatenate, zip(*parts, strict=True)))
-    return Text(*(leaf[:count] for leaf in joined))
+    return jax.tree.map(lambda leaf: leaf[:count], join(parts))
+
+
+def text_of(out: generate.Output, prompt: Prompt) -> Text:
+    inputs = None if prompt.inputs is None else tuple(map(np.asarray, prompt.inputs))
+    return Text(out.tokens, np.asarray(prompt.length), out.length, inputs)
+
+
+def join(parts: Sequence[Text]) -> Text:
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
 def speculate(
-    target: Player, draft: Player, prompts: Prompts, count: int, protocol: Protocol
+    pair: tuple[Player, Player],
+    prompts: Prompts,
+    count: int,
+    protocol: Protocol,
+    verifier: Verifier = token.verifier,
 ) -> Calls:
-    """Continues `count` prompts speculatively, with coins of its own."""
+    """(target, draft) continue `count` prompts, with coins of their own."""
+    target, draft = pair
     spare = protocol.gamma + 1  # so that no limit cuts a call that counts
     slots = width(prompts) + protocol.new_tokens + 2 * spare
-    parts = Parts(target.model, draft.drafter(protocol.gamma))
+    parts = Parts(target.model, draft.drafter(protocol.gamma), verifier)
     begin = jax.jit(
         lambda params, prompt: generate.prefill(parts, params, prompt, slots)
     )
@@ -92,7 +119,6 @@ def speculate(
     params, found = Params(target.params, draft.params), []
     for prompt, request in batches(prompts, protocol, count, stream=1, spare=spare):
         generate.check(parts, slots, params, prompt, request)
-        request = request._replace(eos=np.full_like(request.eos, -1))
         state = begin(params, prompt)
         found.append(counted(step, params, request, state, protocol.new_tokens))
     *totals, texts = zip(*found, strict=True)
@@ -101,12 +127,16 @@ def speculate(
 
 
 def counted(step, params: Params, request: Request, state: State, new: int) -> Calls:
-    """Steps until every text has ended; decides before each call whether it counts."""
-    start = np.asarray(request.start)
+    """Steps until every text has ended; decides before each call whether it counts.
+
+    The texts go on beyond their ends, so that no end cuts a call that counts.
+    """
+    start, eos = np.asarray(request.start), np.asarray(request.eos)
+    request = request._replace(eos=np.full_like(eos, -1))
     totals = np.zeros((3, start.size), np.int64)
     tokens, length = np.array(state.tokens), np.array(state.length)
     while True:
-        ends = ends_of(tokens, start, length, new)
+        ends = np.minimum(ends_of(tokens, start, length, eos), start + new)
         running = length < ends
         if not running.any():
             break
@@ -118,24 +148,36 @@ def counted(step, params: Params, request: Request, state: State, new: int) -> C
     return Calls(*totals, ends - start, texts)
 
 
-def ends_of(tokens: np.ndarray, start, length, new: int) -> np.ndarray:
-    """[B]: where each text ends or would: after its first END, or `new` tokens."""
+def ends_of(tokens: np.ndarray, start, length, eos) -> np.ndarray:
+    """[B]: where each text ends, after its first `eos` [B]; L if it has not ended."""
     slot = np.arange(tokens.shape[1])
     inside = (slot >= start[:, None]) & (slot < length[:, None])
-    end = inside & (tokens == zoo.END)
-    first = np.where(end.any(1), end.argmax(1) + 1, tokens.shape[1])
-    return np.minimum(first, start + new)
+    end = inside & (tokens == eos[:, None])
+    return np.where(end.any(1), end.argmax(1) + 1, tokens.shape[1])
 
 
 def most(prompts: Prompts, protocol: Protocol) -> int:
     """How many sequences there can be."""
     # At temperature 0 a prompt has one text; else each has at least one token.
-    return len(prompts) if protocol.temperature == 0 else protocol.tokens
+    count = len(prompts.tokens)
+    return count if protocol.temperature == 0 else protocol.tokens
 
 
 def width(prompts: Prompts) -> int:
     """The longest prompt of the task, so that every batch has one shape."""
-    return max(map(len, prompts))
+    return max(map(len, prompts.tokens))
+
+
+def take(prompts: Prompts, index: Sequence[int]) -> Prompt:
+    """The prompts of these places, from the first on again where they end, padded as
+    the longest of all are."""
+
+    def rows(texts: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+        chosen = [texts[i % len(texts)] for i in index]
+        return generate.pad(chosen, max(map(len, texts)))
+
+    inputs = None if prompts.inputs is None else rows(prompts.inputs)
+    return Prompt(*rows(prompts.tokens), inputs)
 
 
 def batches(
@@ -145,23 +187,11 @@ def batches(
 
     stream: which coins; sequence i has its own, whatever the batches are.
     """
-    batch = protocol.batch
+    batch, new = protocol.batch, protocol.new_tokens + spare
     key = jax.random.fold_in(jax.random.key(protocol.seed), stream)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
+    sampling = generate.make_sampling(batch, protocol.temperature)
     for first in range(0, count, batch):
         index = np.arange(first, first + batch)
-        texts = [prompts[i % len(prompts)] for i in index]
-        keys = fold(key, index)
-        yield request_for(texts, width(prompts), keys, protocol, spare)
-
-
-def request_for(
-    texts: list[list[int]], width: int, keys: Array, protocol: Protocol, spare: int
-) -> tuple[Prompt, Request]:
-    """The prompts, padded to `width`, and the settings for decoding them."""
-    prompt = generate.make_prompt(texts)
-    padding = ((0, 0), (0, width - prompt.tokens.shape[1]))
-    prompt = prompt._replace(tokens=np.pad(prompt.tokens, padding))
-    sampling = generate.make_sampling(len(texts), protocol.temperature)
-    new = protocol.new_tokens + spare
-    return prompt, generate.make_request(keys, prompt, new, sampling, zoo.END)
+        prompt, keys = take(prompts, index), fold(key, index)
+        yield prompt, generate.make_request(keys, prompt, new, sampling, prompts.end)

@@ -2,13 +2,12 @@
 
 import sys
 import time
-from collections.abc import Sequence
 
 import jax
 
 from specjax import generate
 from specjax.bench import costs, walltime
-from specjax.bench.decoding import width
+from specjax.bench.decoding import Prompts, width
 from specjax.bench.players import Player
 from specjax.types import Prompt
 
@@ -18,7 +17,7 @@ PROGRAMS = 3  # compiled for every gamma: whole texts, target calls, drafts
 def announce(
     target: Player,
     draft: Player,
-    prompts: Sequence[list[int]],
+    prompts: Prompts,
     setting: walltime.Setting,
 ) -> None:
     """What memory it needs, and after a first short run how many minutes."""

@@ -3,18 +3,17 @@
 p is the target M_p, q the drafter M_q. Axes: B rows, T tokens, V vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jax import Array
 
-from specjax import probs, zoo
+from specjax import checkpoints, probs, zoo
 from specjax.drafters import autoregressive, copying
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
-from specjax.types import Drafter, Law, Model, Sampling
+from specjax.types import Drafter, Law, Model, Prompt, Sampling
 
 # What a draft carries (`specjax.types.Draft.law`).
 SAMPLED, TABLE, CERTAIN = "sampled law", "table law", "certain"
@@ -24,9 +23,10 @@ class Player(NamedTuple):
     """One side.
 
     drafter: gamma -> Drafter, which takes `params`. regime: what its drafts carry.
-    law: (params, tokens [B, T], Sampling) -> Law [B, T] of the token after each, as the
-    drafter would draw it; None where a draft may be no draft. model: what decodes; None
-    for who only drafts. files: what it was read from.
+    law: (params, Prompt, Sampling) -> Law [B, T] of the token after each token of the
+    prompt, as the drafter would draw it; None where a draft may be no draft. model:
+    what decodes; None for who only drafts. files: what it was read from. start, end:
+    the ids that a text begins and ends with, None where nothing says.
     """
 
     name: str
@@ -34,30 +34,46 @@ class Player(NamedTuple):
     vocab: int | None
     drafter: Callable[[int], Drafter]
     regime: str
-    law: Callable[[Any, Array, Sampling], Law] | None = None
+    law: Callable[[Any, Prompt, Sampling], Law] | None = None
     model: Model | None = None
     dtype: str = "float32"
     files: tuple[Path, ...] = ()
+    start: int | None = None
+    end: int | None = None
+
+    @property
+    def encodes(self) -> bool:
+        """Whether its prompts need inputs for an encoder."""
+        return self.model is not None and self.model.encodes
 
 
-def gpt(name: str, dtype: str = "float32", made_by: str = "") -> Player:
-    """A bundled model, a .safetensors file of `zoo.save`, or a folder that holds one.
+def model(name: str, dtype: str = "float32", made_by: str = "") -> Player:
+    """A model by any name that `checkpoints.load` knows: bundled, a path, a hub's id.
 
     made_by: the command that makes the file. Raises ValueError for no such model.
     """
-    bundled = name in zoo.MODELS
-    path = zoo.FOLDER / f"{name}.safetensors" if bundled else there(name, made_by)
-    bundle = zoo.load(str(path), dtype)
-    side = of_model(bundle.name, bundle.model, bundle.params)
-    return side._replace(dtype=dtype, files=(path,))
+    if made_by and not Path(name).exists():
+        raise ValueError(f"no weights at {name}: make them with `{made_by}`")
+    found = checkpoints.load(name, dtype)
+    side = of_model(found.name, found.model, found.params)
+    ends = dict(start=found.start, end=found.end)
+    return side._replace(dtype=dtype, files=tuple(files_of(found.files)), **ends)
+
+
+def files_of(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files that are named, and those in the folders that are."""
+    for path in paths:
+        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+        yield from (file for file in inside if file.is_file())
 
 
 def of_model(name: str, model: Model, params) -> Player:
     """A model that can be either side."""
 
-    def law(params, tokens: Array, sampling: Sampling) -> Law:
-        start = jnp.zeros(tokens.shape[0], jnp.int32)
-        features, _ = model.apply(params, tokens, start, None)
+    def law(params, prompt: Prompt, sampling: Sampling) -> Law:
+        start = jnp.zeros(prompt.tokens.shape[0], jnp.int32)
+        cache = model.init(params, prompt, prompt.tokens.shape[1])
+        features, _ = model.apply(params, prompt.tokens, start, cache)
         return probs.standardize(model.readout(params, features), sampling)
 
     def drafter(gamma: int) -> Drafter:
@@ -66,31 +82,13 @@ def of_model(name: str, model: Model, params) -> Player:
     return Player(name, params, model.vocab, drafter, SAMPLED, law, model)
 
 
-def there(name: str, made_by: str) -> Path:
-    """The file that a path names, or the one in the folder that it names.
-
-    Raises ValueError if there is none, or more than one.
-    """
-    path = Path(name).resolve()
-    found = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-    if len(found) == 1 and found[0].is_file():
-        return found[0]
-    if len(found) > 1:
-        raise ValueError(
-            f"{name} holds {', '.join(file.name for file in found)}: name one of them"
-        )
-    advice = f"make them with `{made_by}`" if made_by else "check the path"
-    bundled = ", ".join(zoo.MODELS)
-    raise ValueError(f"no weights at {name}: {advice}; bundled are {bundled}")
-
-
 def named(name: str) -> Player:
-    """A player by the name that a person types: a bundled model, `unigram`, `bigram`,
-    `random`, or a path as for `gpt`. Raises ValueError for no such player."""
+    """A player by the name that a person types: `unigram`, `bigram` or `random` of the
+    bundled code models, or a name as for `model`. Raises ValueError for none such."""
     known = {"unigram": 1, "bigram": 2}
     if name in known:
         return ngram(known[name])
-    return random() if name == "random" else gpt(name)
+    return random() if name == "random" else model(name)
 
 
 def ngram(order: int, name: str = "", made_by: str = "") -> Player:
@@ -99,14 +97,17 @@ def ngram(order: int, name: str = "", made_by: str = "") -> Player:
     name: a file of `zoo.save_ngrams` by its path, instead of the bundled one. Raises
     ValueError for no such file, or an order that it does not have.
     """
-    path = there(name, made_by) if name else zoo.FOLDER / "bigram.safetensors"
+    path = Path(name) if name else zoo.FOLDER / "bigram.safetensors"
+    if not path.is_file():
+        advice = f"make them with `{made_by}`" if made_by else "check the path"
+        raise ValueError(f"no counts at {name}: {advice}")
     params = zoo.ngrams(path)
     vocab, known = params.table.base.size, params.contexts.shape[1] + 1
     if not 1 <= order <= known:
         raise ValueError(f"these counts have orders 1 to {known}; got {order}")
 
-    def law(params, tokens: Array, sampling: Sampling) -> Law:
-        row = ngrams.find(params, ngrams.contexts_of(tokens, order))
+    def law(params, prompt: Prompt, sampling: Sampling) -> Law:
+        row = ngrams.find(params, ngrams.contexts_of(prompt.tokens, order))
         return probs.standardize(probs.table_rows(params.table, row), sampling)
 
     def drafter(gamma: int) -> Drafter:
@@ -119,9 +120,9 @@ def ngram(order: int, name: str = "", made_by: str = "") -> Player:
 def random(vocab: int = 8192) -> Player:
     """Uniform tokens, whatever the temperature: the floor (Section 3.6)."""
 
-    def law(params, tokens: Array, sampling: Sampling) -> Law:
+    def law(params, prompt: Prompt, sampling: Sampling) -> Law:
         as_it_draws = Sampling(jnp.ones_like(sampling.temperature))
-        logits = jnp.broadcast_to(params, (*tokens.shape, vocab))
+        logits = jnp.broadcast_to(params, (*prompt.tokens.shape, vocab))
         return probs.standardize(logits, as_it_draws)
 
     def drafter(gamma: int) -> Drafter:

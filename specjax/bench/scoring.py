@@ -4,6 +4,7 @@ Leviathan et al. (2023), Theorem 3.5 and Corollary 3.6; p and q standardized ali
 (Section 2.2). Axes: N sequences, L tokens, V vocabulary, M generated tokens in all.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from specjax import estimate, probs
 from specjax.bench.decoding import Calls, Text
 from specjax.bench.players import Player
 from specjax.generate import make_sampling
+from specjax.types import Law, Prompt
 
 CHUNK = 8  # rows scored at once: two laws of [8, L, V] fit anywhere
 
@@ -48,12 +50,7 @@ def check(target: Player, draft: Player) -> None:
 def score(target: Player, draft: Player, text: Text, temperature: float) -> Scores:
     """Scores every generated token of `text` in one pass of each model."""
 
-    @jax.jit
-    def rows(p_params, q_params, tokens: Array) -> tuple[Array, Array, Array]:
-        sampling = make_sampling(tokens.shape[0], temperature)
-        read, written = tokens[:, :-1], tokens[:, 1:]
-        p_law = target.law(p_params, read, sampling)
-        q_law = draft.law(q_params, read, sampling)
+    def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array, Array, Array]:
         p, q = probs.dense(p_law), probs.dense(q_law)
         beta = jnp.sum(jnp.minimum(p, q), axis=-1)  # Corollary 3.6
 
@@ -62,18 +59,41 @@ def score(target: Player, draft: Player, text: Text, temperature: float) -> Scor
 
         return beta, of_written(p), of_written(q)
 
-    count, width = text.tokens.shape
-    padded = np.pad(text.tokens, ((0, -count % CHUNK), (0, 0)))
-    chunks = [
-        jax.device_get(rows(target.params, draft.params, padded[at : at + CHUNK]))
-        for at in range(0, count, CHUNK)
-    ]
-    each = [np.concatenate(leaf)[:count] for leaf in zip(*chunks, strict=True)]
+    return Scores(*positions((target, draft), text, temperature, each))
+
+
+def positions(
+    pair: tuple[Player, Player], text: Text, temperature: float, each: Callable
+) -> list[np.ndarray]:
+    """`each(p, q, written)` of every generated token, [M, ...], and its sequence [M].
+
+    p, q: the laws [B, T] by which (target, draft) draw the tokens `written` [B, T];
+    `each` gives arrays [B, T, ...].
+    """
+    target, draft = pair
+
+    @jax.jit
+    def rows(p_params, q_params, prompt: Prompt):
+        sampling = make_sampling(prompt.tokens.shape[0], temperature)
+        read, written = prompt.tokens[:, :-1], prompt.tokens[:, 1:]
+        before = prompt._replace(tokens=read)
+        p_law = target.law(p_params, before, sampling)
+        return each(p_law, draft.law(q_params, before, sampling), written)
+
+    count, size = text.tokens.shape
+    # Rows that are not there, to fill the last chunk, are the first one again.
+    every = np.pad(np.arange(count), (0, -count % CHUNK))
+    chunks = []
+    for index in every.reshape(-1, CHUNK):
+        chosen = jax.tree.map(lambda leaf, index=index: leaf[index], text)
+        prompt = Prompt(chosen.tokens, chosen.length, chosen.inputs)
+        chunks.append(jax.device_get(rows(target.params, draft.params, prompt)))
+    found = [np.concatenate(leaf)[:count] for leaf in zip(*chunks, strict=True)]
     # The token in slot i was drawn from the law after slot i - 1.
-    slot = np.arange(1, width)
+    slot = np.arange(1, size)
     generated = (slot >= text.start[:, None]) & (slot < text.length[:, None])
     sequence = np.broadcast_to(np.arange(count)[:, None], generated.shape)
-    return Scores(*(leaf[generated] for leaf in [*each, sequence]))
+    return [leaf[generated] for leaf in [*found, sequence]]
 
 
 def estimates(scores: Scores, calls: Calls, gamma: int) -> dict[str, dict]:

@@ -2,13 +2,12 @@
 
 Tables 2 and 4 of Leviathan et al. (2023) in kind. For every gamma: c (Definition 3.7),
 v = t_p(gamma + 1) / t_p(1), the overhead of a step, the speedup that Theorem 3.8
-expects, the one that `specjax.predict` does, and the one measured. Every text has the
-same number of tokens, its end ignored. Overheads come from other texts than those that
-are predicted.
+expects, the one that `specjax.predict` does, and the one measured. Texts stop at their
+ends or, where a setting says so, go on to the same number of tokens. Overheads come
+from other texts than those that are predicted.
 Axes: N texts, R rounds, K values of gamma.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,7 +15,7 @@ import numpy as np
 
 from specjax import estimate, generate, predict, theory
 from specjax.bench import costs, scoring, timing
-from specjax.bench.decoding import Text, width
+from specjax.bench.decoding import Prompts, Text, join, take, text_of, width
 from specjax.bench.players import Player
 from specjax.types import Prompt, Request
 
@@ -29,7 +28,7 @@ DECODE, PREFILL, TARGET, DRAFT = range(4)
 class Setting(NamedTuple):
     """texts: how many are predicted and measured, in batches of `batch` rows; another
     `others` of them give the overhead. rounds: how often each is timed. gammas: must
-    hold 0, the baseline."""
+    hold 0, the baseline. ends: whether a text stops at its end, before `new_tokens`."""
 
     temperature: float
     batch: int = 1
@@ -39,6 +38,7 @@ class Setting(NamedTuple):
     others: int = 8
     rounds: int = 3
     seed: int = 0
+    ends: bool = False
 
 
 class Batch(NamedTuple):
@@ -64,9 +64,7 @@ def check(target: Player, draft: Player, setting: Setting) -> None:
             )
 
 
-def measure(
-    target: Player, draft: Player, prompts: Sequence[list[int]], setting: Setting
-) -> dict:
+def measure(target: Player, draft: Player, prompts: Prompts, setting: Setting) -> dict:
     """Every number of a row, plain: lists are parallel to `gamma`.
 
     Raises ValueError as `check`.
@@ -92,8 +90,8 @@ def measure(
         "gamma": list(setting.gammas),
     }
     found |= parts_of_a_step(setting, seconds, outputs, len(measured), len(others))
-    found |= predicted(setting, found, seconds, scores, outputs, len(measured))
-    found |= speedups(setting, seconds, len(measured))
+    found |= predicted(setting, found, scores, outputs, measured)
+    found |= speedups(setting, seconds, outputs, measured)
     found["exp"] = [
         theory.walltime_factor(min(alpha.value, 1.0), gamma, c or 0.0)
         for gamma, c in zip(found["gamma"], found["c"], strict=True)
@@ -109,21 +107,16 @@ def measure(
     return found
 
 
-def batches(
-    prompts: Sequence[list[int]], setting: Setting
-) -> tuple[list[Batch], list[Batch]]:
+def batches(prompts: Prompts, setting: Setting) -> tuple[list[Batch], list[Batch]]:
     """The texts to measure, and the others: other prompts while there are any."""
-    key, wide = jax.random.key(setting.seed), width(prompts)
+    key, found = jax.random.key(setting.seed), []
     fold = jax.vmap(jax.random.fold_in, (None, 0))
-    found = []
+    sampling = generate.make_sampling(setting.batch, setting.temperature)
+    end = prompts.end if setting.ends else -1
     for first in range(0, setting.texts + setting.others, setting.batch):
         index = np.arange(first, first + setting.batch)
-        prompt = generate.make_prompt([prompts[i % len(prompts)] for i in index])
-        padding = ((0, 0), (0, wide - prompt.tokens.shape[1]))
-        prompt = prompt._replace(tokens=np.pad(prompt.tokens, padding))
-        sampling = generate.make_sampling(setting.batch, setting.temperature)
-        keys = fold(key, index)
-        request = generate.make_request(keys, prompt, setting.new_tokens, sampling)
+        prompt, keys, new = take(prompts, index), fold(key, index), setting.new_tokens
+        request = generate.make_request(keys, prompt, new, sampling, end)
         found.append(Batch(prompt, request))
     count = setting.texts // setting.batch
     return found[:count], found[count:]
@@ -173,9 +166,13 @@ def run(
 
 
 def written(outputs: list[generate.Output], chosen: list[Batch]) -> Text:
-    start = np.concatenate([batch.request.start for batch in chosen])
-    tokens = np.concatenate([out.tokens for out in outputs])
-    return Text(tokens, start, np.concatenate([out.length for out in outputs]))
+    pairs = zip(outputs, chosen, strict=True)
+    return join([text_of(out, batch.prompt) for out, batch in pairs])
+
+
+def wrote(out: generate.Output, batch: Batch) -> int:
+    """Tokens of a batch's texts, without their prompts."""
+    return int(np.sum(out.length - np.asarray(batch.request.start)))
 
 
 def parts_of_a_step(
@@ -224,15 +221,15 @@ def parts_of_a_step(
 def predicted(
     setting: Setting,
     found: dict,
-    seconds: dict,
     scores: scoring.Scores,
     outputs: dict,
-    count: int,
+    measured: list[Batch],
 ) -> dict:
     """What the exact programme expects of the measured texts, and their calls."""
     accept = predict.accept_probability(np.maximum(scores.p, TINY), scores.q)
     texts = [accept[scores.sequence == i] for i in range(setting.texts)]
-    tokens = setting.new_tokens * count
+    count = len(measured)
+    tokens = sum(outputs[0, i].counts.calls.max() for i in range(count))
     made = {key: [] for key in ("predicted", "steps", "predicted_steps", "steps_se")}
     made |= {"tokens_per_call": [], "predicted_tokens_per_call": []}
     for at, gamma in enumerate(setting.gammas):
@@ -247,8 +244,8 @@ def predicted(
         luck = np.std(steps - expected, ddof=1) if count > 1 else np.nan
         made["steps_se"].append(None if luck != luck else float(luck * count**0.5))
         every = sum(float(law @ np.arange(law.size)) for law in laws)
-        total = setting.new_tokens * setting.texts
-        made["predicted_tokens_per_call"].append(total / every)
+        made["predicted_tokens_per_call"].append(scores.p.size / every)
+        total = sum(wrote(outputs[gamma, i], measured[i]) for i in range(count))
         made["tokens_per_call"].append(float(total / np.sum(calls)))
         cost, baseline = (
             # gamma c + v + overhead is the whole step, in milliseconds here.
@@ -261,20 +258,30 @@ def predicted(
     return made
 
 
-def speedups(setting: Setting, seconds: dict, count: int) -> dict:
-    """Over the baseline on the same texts: ratios of sums of medians over rounds."""
+def speedups(
+    setting: Setting, seconds: dict, outputs: dict, measured: list[Batch]
+) -> dict:
+    """Over the baseline on the same prompts: ratios of the time a token takes, from
+    sums of medians over rounds."""
+    count = len(measured)
 
     def median(gamma: int) -> np.ndarray:
         return np.array([np.median(seconds[DECODE, gamma, i]) for i in range(count)])
 
-    def ratio(alone: np.ndarray, drafted: np.ndarray) -> float:
-        return float(alone.sum() / drafted.sum())
+    def tokens(gamma: int) -> np.ndarray:
+        pairs = enumerate(measured)
+        return np.array([wrote(outputs[gamma, i], batch) for i, batch in pairs])
 
-    pairs = [(median(0), median(gamma)) for gamma in setting.gammas]
+    def ratio(alone, drafted, few, many) -> float:
+        return float(alone.sum() / drafted.sum() * many.sum() / few.sum())
+
+    every = [
+        (median(0), median(gamma), tokens(0), tokens(gamma)) for gamma in setting.gammas
+    ]
     return {
-        "seconds": [float(drafted.sum()) for _, drafted in pairs],
-        "speedup": [ratio(*pair) for pair in pairs],
-        "speedup_ci": [timing.interval(ratio, pair) for pair in pairs],
+        "seconds": [float(drafted.sum()) for _, drafted, *_ in every],
+        "speedup": [ratio(*one) for one in every],
+        "speedup_ci": [timing.interval(ratio, one) for one in every],
     }
 
 

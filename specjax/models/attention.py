@@ -39,6 +39,9 @@ def empty(batch: int, heads: int, slots: int, width: int, dtype) -> KeyValues:
     )
 
 
+EXPAND = ("embed", "joined_heads")
+
+
 def write(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
     """Puts `new`, T tokens laid out alike, at slots `start .. start + T - 1` [B]."""
     new = jax.tree.map(lambda old, row: row.astype(old.dtype), cache, new)
@@ -68,54 +71,97 @@ def _write_by_row(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
     return jax.lax.fori_loop(0, count, put, cache)
 
 
-class Attention(nn.Module):
-    """Multi-head self-attention.
+def attend(
+    query: Array, seen: KeyValues, visible: Array, scale: float, bias: Array | None
+) -> Array:
+    """Softmax attention of queries [B, H, T, D] -> [B, T, H * D].
 
-    `rotate(x [B, H, T, D], positions [B, T])` turns queries and keys by position, or
-    None. Kernels are [E, H * D] and [H * D, E], without biases.
+    visible: bool, broadcast over [B, T, S]; every token must see some slot. bias: added
+    to the scaled scores, broadcast over [B, H, T, S], or None.
+    """
+    dtype = query.dtype
+    scores = jnp.einsum("bhtd,bhds->bhts", query, seen.keys.astype(dtype))
+    scores = scores.astype(jnp.float32) * scale
+    if bias is not None:
+        scores = scores + bias
+    weights = jax.nn.softmax(jnp.where(visible[:, None], scores, -jnp.inf))
+    values = seen.values.astype(dtype)  # a stale slot weighs exactly 0
+    mixed = jnp.einsum("bhts,bhsd->bhtd", weights.astype(dtype), values)
+    batch, heads, length, width = query.shape
+    return mixed.transpose(0, 2, 1, 3).reshape(batch, length, heads * width)
+
+
+class Attention(nn.Module):
+    """Multi-head attention: of a text to itself, or to another that was read before.
+
+    features: E. `rotate(x [B, H, T, D], positions [B, T])` turns queries and keys by
+    position, or None. scale: of the scores, None for 1 / sqrt(D). Kernels are
+    [E, H * D] and [H * D, E]; query_init: the query's, None for that of the others.
     """
 
+    features: int
     heads: int
     head_width: int
     dtype: jnp.dtype = jnp.float32
     rotate: Callable | None = None
+    use_bias: bool = False
+    scale: float | None = None
+    kernel_init: Callable = nn.initializers.normal(0.02)
+    query_init: Callable | None = None
 
-    @nn.compact
+    def setup(self):
+        width, init = self.heads * self.head_width, self.kernel_init
+        self.query = self._dense(width, EXPAND, self.query_init or init)
+        self.key = self._dense(width, EXPAND, init)
+        self.value = self._dense(width, EXPAND, init)
+        self.out = self._dense(self.features, EXPAND[::-1], init)
+
     def __call__(
-        self, x: Array, positions: Array, cache: KeyValues | None = None
+        self,
+        x: Array,
+        positions: Array,
+        cache: KeyValues | None = None,
+        visible: Array | None = None,
+        bias: Array | None = None,
     ) -> tuple[Array, KeyValues | None]:
         """x [B, T, E] at `positions` [B, T] -> ([B, T, E], cache).
 
-        With no cache the call sees only its own T tokens (training).
+        With no cache the call sees only its own T tokens. visible: for `attend`; None
+        is causal, each token the slots up to its own.
         """
-        query, key, value = (self._split(x, name) for name in ("query", "key", "value"))
+        query, key = self._split(self.query(x)), self._split(self.key(x))
         if self.rotate is not None:
             query, key = self.rotate(query, positions), self.rotate(key, positions)
-        seen, slots = KeyValues(key.swapaxes(2, 3), value), positions
+        seen, slots = (
+            KeyValues(key.swapaxes(2, 3), self._split(self.value(x))),
+            positions,
+        )
         if cache is not None:
             seen = cache = write(cache, seen, positions[:, 0])
             slots = jnp.arange(cache.values.shape[2])[None]
+        if visible is None:
+            visible = slots[:, None, :] <= positions[:, :, None]  # [B, T, S]
+        return self.out(attend(query, seen, visible, self._scale(), bias)), cache
 
-        scores = jnp.einsum("bhtd,bhds->bhts", query, seen.keys.astype(self.dtype))
-        scores = scores.astype(jnp.float32) * self.head_width**-0.5
-        visible = slots[:, None, :] <= positions[:, :, None]  # [B, T, S]
-        weights = jax.nn.softmax(jnp.where(visible[:, None], scores, -jnp.inf))
-        values = seen.values.astype(self.dtype)  # a stale slot weighs exactly 0
-        mixed = jnp.einsum("bhts,bhsd->bhtd", weights.astype(self.dtype), values)
+    def read(self, x: Array) -> KeyValues:
+        """Keys and values of a text [B, S, E] that others will attend to."""
+        key, value = self._split(self.key(x)), self._split(self.value(x))
+        return KeyValues(key.swapaxes(2, 3), value)
 
-        mixed = mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
-        return self._dense(x.shape[-1], "out", ("joined_heads", "embed"))(mixed), cache
+    def across(self, x: Array, seen: KeyValues, visible: Array) -> Array:
+        """x [B, T, E] attends to what `read` gave -> [B, T, E]."""
+        query = self._split(self.query(x))
+        return self.out(attend(query, seen, visible, self._scale(), None))
 
-    def _split(self, x: Array, name: str) -> Array:
-        """[B, T, E] -> [B, H, T, D]."""
-        y = self._dense(self.heads * self.head_width, name, ("embed", "joined_heads"))(
-            x
-        )
-        y = y.reshape(*x.shape[:2], self.heads, self.head_width)
-        return y.transpose(0, 2, 1, 3)
+    def _scale(self) -> float:
+        return self.head_width**-0.5 if self.scale is None else self.scale
 
-    def _dense(self, features: int, name: str, axes: tuple[str, str]) -> nn.Dense:
-        init = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
-        return nn.Dense(
-            features, use_bias=False, dtype=self.dtype, kernel_init=init, name=name
-        )
+    def _split(self, x: Array) -> Array:
+        """[B, T, H * D] -> [B, H, T, D]."""
+        x = x.reshape(*x.shape[:2], self.heads, self.head_width)
+        return x.transpose(0, 2, 1, 3)
+
+    def _dense(self, features: int, axes: tuple, init: Callable) -> nn.Dense:
+        init = nn.with_logical_partitioning(init, axes)
+        options = dict(use_bias=self.use_bias, dtype=self.dtype, kernel_init=init)
+        return nn.Dense(features, **options)

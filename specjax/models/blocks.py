@@ -1,5 +1,7 @@
 """Parts that several models share: norms, rotary positions, the feed-forward layer."""
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -30,11 +32,33 @@ def rotary(x: Array, positions: Array, base: float = 10_000.0) -> Array:
     )
 
 
+class Norm(nn.Module):
+    """`rms_norm`; `learned`, a layer norm with a scale and a bias. [..., E] -> same."""
+
+    learned: bool = False
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        if not self.learned:
+            return rms_norm(x)
+        shape = x.shape[-1:]
+        ones, zeros = (
+            nn.with_logical_partitioning(init, ("embed",))
+            for init in (nn.initializers.ones, nn.initializers.zeros)
+        )
+        scale, bias = self.param("scale", ones, shape), self.param("bias", zeros, shape)
+        y = x.astype(jnp.float32)
+        y = y - jnp.mean(y, axis=-1, keepdims=True)
+        y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + 1e-5)
+        return (y * scale + bias).astype(x.dtype)
+
+
 class FeedForward(nn.Module):
-    """GELU(x W_in) W_out. [..., E] -> [..., E]."""
+    """GELU(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E]."""
 
     width: int
     dtype: jnp.dtype = jnp.float32
+    use_bias: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
@@ -43,29 +67,34 @@ class FeedForward(nn.Module):
 
     def _dense(self, features: int, name: str, axes: tuple[str, str]) -> nn.Dense:
         init = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
-        return nn.Dense(
-            features, use_bias=False, dtype=self.dtype, kernel_init=init, name=name
-        )
+        options = dict(use_bias=self.use_bias, dtype=self.dtype, kernel_init=init)
+        return nn.Dense(features, name=name, **options)
 
 
 class Block(nn.Module):
-    """A pre-norm layer: attention, then feed-forward, each added to its input."""
+    """A pre-norm layer: attention, then feed-forward, each added to its input.
+
+    rotate: as in `Attention`. learned: norms have a scale and a bias, and all products
+    a bias.
+    """
 
     heads: int
     head_width: int
     mlp_width: int
     dtype: jnp.dtype = jnp.float32
+    rotate: Callable | None = rotary
+    learned: bool = False
 
     @nn.compact
     def __call__(
         self, x: Array, positions: Array, cache: KeyValues | None = None
     ) -> tuple[Array, KeyValues | None]:
         """x [B, T, E] at `positions` [B, T] -> ([B, T, E], cache)."""
-        attention = Attention(
-            self.heads, self.head_width, self.dtype, rotary, name="attention"
-        )
-        mixed, cache = attention(rms_norm(x), positions, cache)
+        sizes = x.shape[-1], self.heads, self.head_width
+        options = dict(rotate=self.rotate, use_bias=self.learned, name="attention")
+        attention = Attention(*sizes, self.dtype, **options)
+        y = Norm(self.learned, name="attention_norm")(x)
+        mixed, cache = attention(y, positions, cache)
         x = x + mixed
-        return x + FeedForward(self.mlp_width, self.dtype, name="mlp")(
-            rms_norm(x)
-        ), cache
+        mlp = FeedForward(self.mlp_width, self.dtype, self.learned, name="mlp")
+        return x + mlp(Norm(self.learned, name="mlp_norm")(x)), cache

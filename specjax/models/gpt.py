@@ -1,5 +1,7 @@
 """The GPT-like decoder of Leviathan et al. (2023), 4.2: GELU, untied embeddings.
 
+With its last three options it is GPT-2 (Radford et al. 2019), whose format published
+decoders of this kind come in.
 Axes: B rows, T tokens, S cache slots, E features, V vocabulary.
 """
 
@@ -11,12 +13,16 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.models.attention import KeyValues, empty
-from specjax.models.blocks import Block, rms_norm
+from specjax.models.blocks import Block, Norm, rotary
 from specjax.types import Model, Prompt
 
 
 class Config(NamedTuple):
-    """Sizes. `dtype` is that of activations and cache; logits are always float32."""
+    """Sizes. `dtype` is that of activations and cache; logits are always float32.
+
+    positions: how many are learned; None, they are rotary and unbounded. learned: norms
+    have a scale and a bias, and products a bias. tied: the embedding is the readout.
+    """
 
     vocab: int
     dim: int
@@ -24,6 +30,9 @@ class Config(NamedTuple):
     num_layers: int
     num_heads: int
     dtype: str = "float32"
+    positions: int | None = None
+    learned: bool = False
+    tied: bool = False
 
     @property
     def head_width(self) -> int:
@@ -46,26 +55,31 @@ class Decoder(nn.Module):
     ) -> tuple[Array, list[KeyValues] | None]:
         """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
-        normal = nn.initializers.normal(0.02)
-        embedding = self.param(
-            "embedding",
-            nn.with_logical_partitioning(normal, ("vocab", "embed")),
-            (config.vocab, config.dim),
-        )
+        embedding = self._table("embedding", ("vocab", "embed"), config.vocab)
         # Read by `readout`; declared here so that one tree holds all parameters.
-        self.param(
-            "readout",
-            nn.with_logical_partitioning(normal, ("embed", "vocab")),
-            (config.dim, config.vocab),
-        )
+        if not config.tied:
+            self._table("readout", ("embed", "vocab"), config.vocab)
         positions = start[:, None] + jnp.arange(tokens.shape[1])
-        x, caches = embedding[tokens].astype(dtype), []
+        x, rotate = embedding[tokens], rotary
+        if config.positions is not None:
+            table = self._table("positions", ("positions", "embed"), config.positions)
+            x, rotate = x + table[positions], None
+        x, caches = x.astype(dtype), []
         for i in range(config.num_layers):
             sizes = config.num_heads, config.head_width, config.mlp_dim
-            block = Block(*sizes, dtype, name=f"layers_{i}")
+            options = dtype, rotate, config.learned
+            block = Block(*sizes, *options, name=f"layers_{i}")
             x, layer = block(x, positions, None if cache is None else cache[i])
             caches.append(layer)
-        return rms_norm(x), None if cache is None else caches
+        x = Norm(config.learned, name="norm")(x)
+        return x, None if cache is None else caches
+
+    def _table(self, name: str, axes: tuple[str, str], count: int) -> Array:
+        """`count` vectors of E features, along the axis that is not `embed`."""
+        init = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
+        width = self.config.dim
+        shape = tuple(width if axis == "embed" else count for axis in axes)
+        return self.param(name, init, shape)
 
 
 def init_params(key: Array, config: Config):
@@ -108,7 +122,9 @@ def build(config: Config) -> Model:
         return decoder.apply({"params": params}, tokens, start, cache)
 
     def readout(params, features):
-        kernel = params["readout"].astype(dtype)
+        kernel = params["embedding"].T if config.tied else params["readout"]
+        kernel = kernel.astype(dtype)
         return jnp.dot(features, kernel, preferred_element_type=jnp.float32)
 
-    return Model(init, apply, readout, config.vocab, abstract_params(config))
+    shapes = abstract_params(config)
+    return Model(init, apply, readout, config.vocab, shapes, config.positions)

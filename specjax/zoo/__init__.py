@@ -1,7 +1,9 @@
-"""The bundled models: small, trained on Python's standard library, ready to decode.
+"""The bundled models, small and ready to decode: of Python code, and a T5 family.
 
 Weights are bfloat16 safetensors with their sizes in the file's metadata; how each was
-trained, on what and how well, is in `recipes.json`. Made again by `make zoo`.
+trained, on what and how well, is in `recipes.json` and `t5_recipes.json`. Made again by
+`make zoo` and `experiments/zoo_t5.py`. The T5 family translates English to German and
+summarizes documentation strings; its sentences are Tatoeba's (CC BY 2.0 FR).
 """
 
 import functools
@@ -19,19 +21,22 @@ from safetensors import SafetensorError, safe_open
 from safetensors.flax import load_file, save_file
 
 from specjax.drafters.ngram import NGram
-from specjax.models import gpt
+from specjax.models import gpt, t5
 from specjax.types import Model, Table
 
 FOLDER = Path(str(resources.files("specjax.zoo")))
 MODELS = ("code_9m", "code_05m")  # the target and its draft
-PAD, START, END = 0, 1, 2
+T5_MODELS = ("t5_target", "t5_large", "t5_base", "t5_small")  # and its three drafts
+PAD, START, END = 0, 1, 2  # of the code models; t5.PAD, t5.END of the others
+FAMILIES = {"gpt": gpt, "t5": t5}
+Config = gpt.Config | t5.Config
 
 
 class Bundle(NamedTuple):
     """A model with its weights. `digest`: sha256 prefix of the file they came from."""
 
     name: str
-    config: gpt.Config
+    config: Config
     model: Model
     params: Any
     digest: str
@@ -46,36 +51,63 @@ def load(name: str, dtype: str = "float32") -> Bundle:
         Path(name) if name.endswith(".safetensors") else FOLDER / f"{name}.safetensors"
     )
     if not path.exists():
+        known = ", ".join((*MODELS, *T5_MODELS))
         raise ValueError(
-            f"no model {name!r}: use one of {', '.join(MODELS)} or the path of a"
-            " .safetensors file written by specjax.zoo.save"
+            f"no model {name!r}: use one of {known} or the path of a .safetensors file"
+            " written by specjax.zoo.save"
         )
     try:
         with safe_open(path, "flax") as file:
             metadata = file.metadata() or {}
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from None
-    if "config" not in metadata:
-        raise ValueError(f"{path} has no sizes: write it with specjax.zoo.save")
-    config = gpt.Config(**json.loads(metadata["config"]))._replace(dtype=dtype)
+    family, config = read_config(path, metadata, dtype)
     flat = {k: v.astype(dtype) for k, v in load_file(path).items()}
     params = unflatten_dict(flat, sep="/")
-    return Bundle(path.stem, config, gpt.build(config), params, digest(path))
+    model = FAMILIES[family].build(config)
+    return Bundle(path.stem, config, model, params, digest(path))
 
 
-def save(path: Path, config: gpt.Config, params: Any) -> None:
+def read_config(path: Path, metadata: dict[str, str], dtype: str) -> tuple[str, Config]:
+    """The family and the sizes that a file's metadata holds. Raises ValueError if it
+    holds none."""
+    if "config" not in metadata:
+        raise ValueError(
+            f"{path} has no sizes: write it with specjax.zoo.save, or name a folder"
+            " that has a config.json beside it"
+        )
+    family = metadata.get("family", "gpt")
+    sizes = json.loads(metadata["config"])
+    return family, FAMILIES[family].Config(**sizes)._replace(dtype=dtype)
+
+
+def save(path: Path, config: Config, params: Any) -> None:
     """Writes weights in bfloat16, one tensor a leaf, names joined by slashes."""
     flat = flatten_dict(params, sep="/")
     half = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
-    save_file(half, path, {"config": json.dumps(config._asdict())})
+    family = "t5" if isinstance(config, t5.Config) else "gpt"
+    save_file(half, path, {"family": family, "config": json.dumps(config._asdict())})
     path.chmod(0o644)
 
 
 @functools.cache
-def tokenizer() -> sentencepiece.SentencePieceProcessor:
-    """The tokenizer of the bundled models: 8,192 subwords, any text round-trips."""
+def tokenizer(name: str = "tokenizer") -> sentencepiece.SentencePieceProcessor:
+    """The tokenizer of the code models: 8,192 subwords, any text round-trips; or, by
+    the name "t5", that of the T5 family: 6,000 subwords of two languages."""
     return sentencepiece.SentencePieceProcessor(
-        model_file=str(FOLDER / "tokenizer.model")
+        model_file=str(FOLDER / f"{name}.model")
+    )
+
+
+def encode_t5(text: str) -> list[int]:
+    """The ids of an encoder's input, prefix included, or of a target; then the end."""
+    return [*tokenizer("t5").encode(text), t5.END]
+
+
+def decode_t5(ids) -> str:
+    """The text of ids, without start, end and padding."""
+    return tokenizer("t5").decode(
+        [int(i) for i in ids if int(i) not in (t5.PAD, t5.END)]
     )
 
 

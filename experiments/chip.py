@@ -1,0 +1,236 @@
+"""A row of Table 4 at the paper's sizes without its checkpoints: walltime on one chip.
+
+Leviathan et al. (2023), Sections 4.1 and A.3. The weights are random and acceptance is
+drawn at the published alpha (`experiments.drawn`): nothing is said of texts, nor is
+alpha measured. What does not depend on them is: a target call, c, v, the rest of a
+step, how far a token is from the memory's speed, and whole texts at that alpha.
+Axes: N texts, K values of gamma; every batch has one row.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import random_weights
+from experiments.chip_times import (
+    Text,
+    Timed,
+    bandwidth,
+    decode,
+    parts_of_a_step,
+    whole_texts,
+)
+from experiments.row import Measurement
+from specjax import generate, predict, theory
+from specjax.bench import costs, players, timing
+from specjax.models import t5
+from specjax.types import Prompt
+
+LABELS = {
+    "weights": "random",
+    "acceptance": "drawn: independent coins at the published alpha",
+    "exactness": "none: with drawn acceptance the text follows no law",
+}
+
+
+class Setting(NamedTuple):
+    """What a row chooses.
+
+    alpha: published, at which coins are drawn; gamma: published, one of `gammas`.
+    input_tokens: what the encoder reads. Each text has `new_tokens`; `texts` of them
+    are predicted and measured, `others` give the rest of a step. loops: calls in a
+    program that times one call. copied: bytes of the array whose copy gives the speed
+    of the memory.
+    """
+
+    temperature: float
+    alpha: float
+    gamma: int
+    input_tokens: int
+    gammas: tuple[int, ...] = (1, 3, 5, 7, 10)
+    new_tokens: int = 64
+    texts: int = 16
+    others: int = 4
+    rounds: int = 3
+    loops: int = 64
+    copied: int = 2**30
+    seed: int = 0
+
+
+def build(target: t5.Config, draft: t5.Config, setting: Setting) -> Measurement:
+    """The measurement of one row. Raises ValueError for what cannot be measured."""
+    check(target, draft, setting)
+    run = partial(measure, target, draft, setting)
+    return Measurement(run, __name__, (), target.dtype, setting.seed)
+
+
+def check(target: t5.Config, draft: t5.Config, setting: Setting) -> None:
+    """Raises ValueError for a pair or a setting that cannot be measured."""
+    if target.vocab != draft.vocab:
+        raise ValueError(
+            f"the draft has a vocabulary of {draft.vocab}, the target one of"
+            f" {target.vocab}: speculative decoding needs the same tokens on both sides"
+        )
+    if not 0 <= setting.alpha <= 1:
+        raise ValueError(f"alpha must be in [0, 1]; got {setting.alpha}")
+    gammas = list(setting.gammas)
+    if sorted(set(gammas)) != gammas or not gammas or gammas[0] < 1:
+        raise ValueError(f"gammas must ascend from at least 1; got {setting.gammas}")
+    if setting.gamma not in gammas:
+        raise ValueError(
+            f"gamma = {setting.gamma} must be among gammas = {setting.gammas}"
+        )
+    for name in ("input_tokens", "new_tokens", "texts", "others", "rounds", "loops"):
+        if getattr(setting, name) < 1:
+            raise ValueError(f"{name} must be at least 1")
+
+
+def measure(target: t5.Config, draft: t5.Config, setting: Setting) -> dict:
+    """Every number of a row, plain; lists in `by_gamma` are parallel.
+
+    c, v, exp, predicted and speedup are those of the published gamma, `best_` those of
+    the gamma that is predicted to be fastest. Milliseconds, unless a name says else.
+    Raises ValueError as `check`, and before anything is allocated where the device's
+    memory does not suffice.
+    """
+    check(target, draft, setting)
+    made = [text(target, setting, i) for i in range(setting.texts + setting.others)]
+    texts, others = made[: setting.texts], made[setting.texts :]
+    check_memory(target, draft, setting, texts[0].prompt)
+    speed = bandwidth(setting.copied, setting.rounds)
+    models = map(random_weights.model, (target, draft))
+    weights = random_weights.keep(target), random_weights.make(draft, seed=1)
+    sides = map(players.of_model, ("target", "draft"), models, weights)
+    pair = costs.Pair(*sides, slots(setting))
+    sizes = setting.gammas, setting.loops, setting.rounds
+    call, drafted = parts_of_a_step(pair, *sizes, others[0])
+    decoders = {g: decode(pair, g, setting.alpha) for g in (0, setting.gamma)}
+    rest = whole_texts(decoders, others, setting.rounds)
+    found = by_gamma(setting, call, drafted, rest)
+    best = found["gamma"][int(np.argmax(found["predicted"]))]
+    if best not in decoders:
+        decoders[best] = decode(pair, best, setting.alpha)
+    whole = whole_texts(decoders, texts, setting.rounds)
+    read = random_weights.step_bytes(target, texts[0].prompt, pair.slots)
+    floor = {"step_bytes": read, "bandwidth_gb_s": speed / random_weights.GB}
+    floor |= {"floor_ms": 1e3 * read / speed, "token_ms": rest[0].step()}
+    return {
+        **LABELS,
+        **setting._asdict(),
+        "target": target._asdict(),
+        "draft": draft._asdict(),
+        "target_parameters": random_weights.parameters(target),
+        "draft_parameters": random_weights.parameters(draft),
+        "tokens": setting.texts * setting.new_tokens,
+        "target_ms": call[0],
+        **floor,
+        "floor_share": floor["floor_ms"] / floor["token_ms"],
+        "prefill_ms": [rest[gamma].prefill for gamma in (0, setting.gamma)],
+        "by_gamma": found,
+        "decoded": [decoded(setting, gamma, whole) for gamma in sorted(decoders)],
+        **chosen("", setting, setting.gamma, found, whole),
+        **chosen("best_", setting, best, found, whole),
+    }
+
+
+def slots(setting: Setting) -> int:
+    """One length for every gamma: the start token, the text, the longest draft."""
+    return 1 + setting.new_tokens + max(setting.gammas) + 1
+
+
+def text(config: t5.Config, setting: Setting, index: int) -> Text:
+    """Random input, a key of its own, no end before `new_tokens`."""
+    key = jax.random.fold_in(jax.random.key(setting.seed), index)
+    first, last = t5.END + 1, config.pieces or config.vocab
+    shape = 1, setting.input_tokens
+    tokens = jax.random.randint(jax.random.fold_in(key, 0), shape, first, last)
+    start = jnp.full((1, 1), t5.PAD, jnp.int32), jnp.ones(1, jnp.int32)
+    prompt = Prompt(*start, (tokens, jnp.full(1, setting.input_tokens, jnp.int32)))
+    sampling = generate.make_sampling(1, setting.temperature)
+    request = generate.make_request(key[None], prompt, setting.new_tokens, sampling)
+    return Text(prompt, request)
+
+
+def check_memory(
+    target: t5.Config, draft: t5.Config, setting: Setting, prompt: Prompt
+) -> None:
+    """Raises ValueError, by what the device tells, if weights, caches and the arrays
+    that are copied do not fit; the target's weights may be there already."""
+    needed = 2 * setting.copied + random_weights.weight_bytes(draft)
+    if not random_weights.kept(target):
+        needed += random_weights.weight_bytes(target)
+    for config in (target, draft):
+        caches = random_weights.cache_shapes(config, prompt, slots(setting))
+        needed += 2 * random_weights.tree_bytes(caches)  # a program's, and its result
+    random_weights.check_room(needed, jax.devices()[0].memory_stats())
+
+
+def by_gamma(
+    setting: Setting, call: dict, drafted: dict, rest: dict[int, Timed]
+) -> dict[str, list]:
+    """c, v, EXP and the exact prediction of every gamma, in parallel lists.
+
+    The rest of a step, its overhead, is measured at the published gamma and taken to be
+    the same at the others; the prediction counts the steps of `new_tokens` whose
+    acceptances are independent (`specjax.predict`), and the prefill.
+    """
+    one, given, tokens = call[0], rest[setting.gamma], setting.new_tokens
+    overhead = given.step() - drafted[setting.gamma] - call[setting.gamma]
+    coins = np.full(tokens, setting.alpha)
+    calls = predict.expected_calls(coins, setting.gammas)
+    alone = predict.Cost(0, rest[0].step(), 0, rest[0].prefill)
+    found = {name: [] for name in ("gamma", "draft_ms", "call_ms", "c", "v")}
+    found |= {"expected_calls": calls.tolist(), "exp": [], "predicted": []}
+    for steps, gamma in zip(calls, setting.gammas, strict=True):
+        c = drafted[gamma] / gamma / one  # Definition 3.7
+        # A step takes no less than its parts, whatever the clock says.
+        step = drafted[gamma] + call[gamma] + max(0.0, overhead)
+        cost = predict.Cost(0, step, 0, given.prefill)
+        found["gamma"].append(gamma)
+        found["draft_ms"].append(drafted[gamma])
+        found["call_ms"].append(call[gamma])
+        found["c"].append(c)
+        found["v"].append(call[gamma] / one)
+        found["exp"].append(theory.walltime_factor(setting.alpha, gamma, c))
+        found["predicted"].append(predict.speedup(tokens, steps, gamma, cost, alone))
+    return found | {"overhead": overhead / one, "overhead_alone": alone.v / one - 1}
+
+
+def decoded(setting: Setting, gamma: int, whole: dict[int, Timed]) -> dict:
+    """What whole texts gave with one gamma, and the calls that coins should give."""
+    count, coins = setting.texts, np.full(setting.new_tokens, setting.alpha)
+    law = predict.calls_law(coins, gamma)
+    mean, square = (law @ np.arange(law.size) ** power for power in (1.0, 2.0))
+    spread = max(0.0, square - mean**2)  # 0, but for rounding, without coins
+    calls = int(whole[gamma].calls.sum())
+    return {
+        "gamma": gamma,
+        "ms": float(whole[gamma].ms.sum()),
+        "step_ms": whole[gamma].step(),
+        "calls": calls,
+        "expected_calls": float(count * mean),
+        "expected_calls_sd": float((count * spread) ** 0.5),
+        "tokens_per_call": count * setting.new_tokens / calls,
+    }
+
+
+def chosen(
+    prefix: str, setting: Setting, gamma: int, found: dict, whole: dict[int, Timed]
+) -> dict:
+    """The numbers of one gamma. The interval and the standard error of the speedup are
+    over texts, so that the luck of the coins is in them."""
+    at = setting.gammas.index(gamma)
+    one = {key: found[key][at] for key in ("gamma", "c", "v", "exp", "predicted")}
+
+    def ratio(alone: np.ndarray, drafted: np.ndarray) -> float:
+        return float(alone.sum() / drafted.sum())
+
+    samples = whole[0].ms, whole[gamma].ms
+    low, high = timing.interval(ratio, samples)
+    one |= {"speedup": ratio(*samples), "speedup_ci": (low, high)}
+    one |= {"speedup_se": (high - low) / (2 * 1.96)}
+    one["residual"] = one["predicted"] / one["speedup"] - 1
+    return {prefix + key: value for key, value in one.items()}

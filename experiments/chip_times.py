@@ -1,0 +1,111 @@
+"""What a row of `experiments.chip` times: copies, parts of a step, whole texts.
+
+Axes: N texts; every batch has one row.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import drawn
+from specjax import generate
+from specjax.bench import costs, timing
+from specjax.types import Prompt, Request
+
+CALL, DRAFT, DECODE, PREFILL = range(4)
+
+
+class Text(NamedTuple):
+    """What one text is decoded from."""
+
+    prompt: Prompt
+    request: Request
+
+
+class Timed(NamedTuple):
+    """Of one gamma: milliseconds [N] and target calls [N] of texts, and milliseconds of
+    all that precedes the first step."""
+
+    ms: np.ndarray
+    calls: np.ndarray
+    prefill: float
+
+    def step(self) -> float:
+        """Milliseconds of a step."""
+        return float((self.ms - self.prefill).sum() / self.calls.sum())
+
+
+def bandwidth(size: int, rounds: int) -> float:
+    """Bytes a second, read and written, of a compiled copy of `size` bytes."""
+    array = jnp.ones(max(1, size // 4), jnp.float32)
+    copy = jax.jit(jnp.copy)
+    seconds = timing.interleaved({0: lambda: copy(array)}, 3 * rounds, "copy")[0]
+    return float(2 * array.nbytes / np.median(seconds))
+
+
+def decode(pair: costs.Pair, gamma: int, alpha: float) -> Callable:
+    """As `costs.decode`, with acceptance drawn; alpha is an argument, so that rows that
+    differ in it share a compilation."""
+
+    @jax.jit
+    def loop(alpha, params, prompt: Prompt, request: Request) -> generate.Output:
+        parts = pair.parts(gamma)
+        if gamma:
+            parts = parts._replace(verifier=drawn.build(alpha))
+        return generate.build_loop(parts, pair.slots)(params, prompt, request)
+
+    alpha = jnp.float32(alpha)
+    return lambda *given: loop(alpha, pair.params(gamma), *given)
+
+
+def parts_of_a_step(
+    pair: costs.Pair, gammas: Sequence[int], loops: int, rounds: int, one: Text
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Milliseconds of a target call by gamma, 0 among them, and of gamma drafts."""
+    most = max(gammas)
+    state = costs.begin(pair, 0, *one)
+    # A drafter does not read the target's cache: its own saves a compilation.
+    alone = costs.Pair(pair.draft, pair.draft, pair.slots)
+    drafting, drafts = costs.begin(alone, most, *one), costs.drafts(alone, most, loops)
+    programs = {}
+    for gamma in (0, *gammas):
+        calls = costs.target_calls(pair, gamma, loops)
+        programs[CALL, gamma] = partial(calls, one.request, state)
+        if gamma:  # one drafter for all: it stops at the budget
+            short = drafting._replace(budget=jnp.full(1, gamma, jnp.int32))
+            programs[DRAFT, gamma] = partial(drafts, one.request, short)
+    seconds = timing.interleaved(programs, rounds, "parts of a step")
+    ms = {name: 1e3 * float(np.median(s)) / loops for name, s in seconds.items()}
+    call = {gamma: ms[CALL, gamma] for gamma in (0, *gammas)}
+    return call, {gamma: ms[DRAFT, gamma] for gamma in gammas}
+
+
+def whole_texts(
+    decoders: dict[int, Callable], texts: Sequence[Text], rounds: int
+) -> dict[int, Timed]:
+    """Every text by every decoder, in turns, and each one's prefill."""
+    outputs, programs = {}, {}
+
+    def whole(gamma: int, index: int):
+        outputs[gamma, index] = decoders[gamma](*texts[index])
+        return outputs[gamma, index]
+
+    for index, (prompt, request) in enumerate(texts):
+        none = request._replace(limit=request.start)  # no step at all
+        for gamma, run in decoders.items():
+            programs[DECODE, gamma, index] = partial(whole, gamma, index)
+            programs[PREFILL, gamma, index] = partial(run, prompt, none)
+    warm = [programs[DECODE, gamma, 0] for gamma in decoders]
+    seconds = timing.interleaved(programs, rounds, "whole texts", warm)
+    found = {}
+    for gamma in decoders:
+        each = range(len(texts))
+        ms = [1e3 * np.median(seconds[DECODE, gamma, i]) for i in each]
+        calls = [int(outputs[gamma, i].counts.calls[0]) for i in each]
+        prefill = 1e3 * np.median([seconds[PREFILL, gamma, i] for i in each])
+        found[gamma] = Timed(np.array(ms), np.array(calls), float(prefill))
+    return found

@@ -1,0 +1,131 @@
+"""Lenience as Table 5 and Appendix A.5 measure it: alpha as a function of l.
+
+Leviathan et al. (2023): alpha_l = E(sum_x min(p / l, q)) over text that M_p generated;
+at T = 0 the share of positions where p_raw(argmax q) >= l max p_raw. Beside it what the
+paper does not measure: how far the output is from p, and runs with each l.
+"""
+
+from functools import partial
+
+from experiments import alpha, tasks
+from experiments.row import Measurement
+from specjax.bench import lenience as bench
+from specjax.bench.decoding import Calls, Protocol, Text, speculate
+from specjax.bench.players import Player
+from specjax.estimate import Estimate, counts
+from specjax.verifiers import lenient
+
+Levels = tuple[float, ...]
+
+
+def build(
+    target: Player,
+    draft: Player,
+    protocol: Protocol,
+    levels: Levels,
+    c: float,
+    gamma: int | None,
+) -> Measurement:
+    """The measurement of one row, for every l of `levels`, the first of them 1.
+
+    c: the cost of a draft that A.5 takes, and not ours; gamma: the one that its speeds
+    are for, None for the best. Raises ValueError for a pair that has no alpha, or for
+    levels that do not fall from 1 within (0, 1].
+    """
+    check(levels)
+    of_alpha = alpha.build(target, draft, protocol)
+    run = partial(measure, (target, draft), protocol, levels, c, gamma)
+    return of_alpha._replace(run=run, module=__name__)
+
+
+def check(levels: Levels) -> None:
+    """Raises ValueError for levels without the strict one, or that do not fall."""
+    for level in levels:
+        lenient.build(level)
+    if not levels or levels[0] != 1 or sorted(set(levels))[::-1] != list(levels):
+        raise ValueError(f"levels must fall from 1, the strict one; got {levels}")
+
+
+def measure(
+    players: tuple[Player, Player],
+    protocol: Protocol,
+    levels: Levels,
+    c: float,
+    gamma: int | None,
+) -> dict:
+    """Every number of a row, plain; keys that end in `_l0.5` are of that l.
+
+    alpha, its speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv = E(beta_l
+    - beta_1); `runs`: a decoding run for each l (`ran`).
+    """
+    check(levels)
+    target, draft = players
+    text = alpha.written(target, protocol)
+    scores = bench.score(players, text, protocol.temperature, levels)
+    found = {}
+    for level, one, gap in zip(
+        levels, bench.alphas(scores), bench.drift(scores), strict=True
+    ):
+        implied = bench.implied(one.value, c, gamma)
+        found[f"alpha_l{level:g}"], found[f"alpha_l{level:g}_se"] = pair(one)
+        found[f"tv_l{level:g}"], found[f"tv_l{level:g}_se"] = pair(gap)
+        found[f"implied_gamma_l{level:g}"] = implied.gamma
+        found[f"implied_speed_l{level:g}"] = implied.speed
+    return found | {
+        "lenience": list(levels),
+        "log_p_target": plain(bench.log_probability(scores)),
+        "runs": [ran(players, text, protocol, level) for level in levels],
+        "paper_c": c,
+        "tokens": scores.strict.size,
+        "sequences": len(text.start),
+        "target": target.name,
+        "draft": draft.name,
+        "draft_regime": draft.regime,
+        "exactness": "lenient: at most p / l",
+        "residual": "target_minus_draft",
+        "protocol": protocol._asdict(),
+    }
+
+
+def ran(
+    players: tuple[Player, Player], text: Text, protocol: Protocol, level: float
+) -> dict:
+    """A run of Algorithm 1 with lenience l on the prompts of `text`.
+
+    counts: accepted over tested. alpha_own_text: alpha_l at every token of what it
+    wrote. log_p: its mean log-probability under the target at temperature 1, in nats a
+    token. Each with its error.
+    """
+    verifier = lenient.build(level)
+    prompts, number = tasks.distinct(protocol.task), len(text.start)
+    calls = speculate(players, prompts, number, protocol, verifier)
+    written = bench.outputs(text, calls)
+    scores = bench.score(players, written, protocol.temperature, [level])
+    return {
+        "lenience": level,
+        "counts": plain(counts(calls.accepted, calls.tested)),
+        "alpha_own_text": plain(bench.alphas(scores)[0]),
+        "log_p": plain(bench.log_probability(scores)),
+        **totals(calls),
+    }
+
+
+def totals(calls: Calls) -> dict:
+    tokens, runs = int(calls.tokens.sum()), int(calls.calls.sum())
+    return {
+        "accepted": int(calls.accepted.sum()),
+        "tested": int(calls.tested.sum()),
+        "decoded_tokens": tokens,
+        "target_calls": runs,
+        "tokens_per_call": tokens / runs,
+    }
+
+
+def plain(one: Estimate) -> dict:
+    """As JSON holds it: the error of a single sequence is None."""
+    return {key: None if x != x else x for key, x in one._asdict().items()}
+
+
+def pair(one: Estimate) -> tuple[float, float | None]:
+    found = plain(one)
+    return found["value"], found["se"]

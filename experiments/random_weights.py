@@ -1,0 +1,116 @@
+"""T5 with random weights, made where they are used, and the bytes that they take.
+
+Axes: B rows.
+"""
+
+import functools
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax.models import t5
+from specjax.types import Model, Prompt
+
+GB = 1e9
+_kept = {}  # the last target: 22 GB are not made anew for each row
+
+
+@functools.cache
+def model(config: t5.Config) -> Model:
+    """`t5.build`, whose tracing takes seconds at the paper's sizes, once."""
+    return t5.build(config)
+
+
+def make(config: t5.Config, seed: int = 0):
+    """The parameter tree of a model, each leaf made in `config.dtype` on the device.
+
+    One leaf after the other, so that nothing but the tree is ever there. Kernels have
+    the variance 1 / rows, embeddings 1, and norms scale by 1: activations stay finite.
+    """
+    leaves, tree = jax.tree_util.tree_flatten_with_path(model(config).shapes)
+    made = []
+    for at, (path, leaf) in enumerate(leaves):
+        key = jax.random.fold_in(jax.random.key(seed), at)
+        embeds = "embedding" in jax.tree_util.keystr(path[-1:])
+        spread = 1.0 if embeds else leaf.shape[0] ** -0.5
+        made.append(_leaf(key, spread, leaf.shape, config.dtype))
+    return jax.block_until_ready(tree.unflatten(made))
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _leaf(key: Array, spread: float, shape: tuple[int, ...], dtype: str) -> Array:
+    if len(shape) == 1:
+        return jnp.ones(shape, dtype)
+    return jax.random.normal(key, shape, dtype) * jnp.asarray(spread, dtype)
+
+
+def keep(config: t5.Config, seed: int = 0):
+    """`make`, once in a process; another model's weights are let go first."""
+    if not kept(config, seed):
+        _kept[config, seed] = make(config, seed)
+    return _kept[config, seed]
+
+
+def kept(config: t5.Config, seed: int = 0) -> bool:
+    """Whether these weights are there already; any others are let go."""
+    if (config, seed) not in _kept:
+        _kept.clear()
+    return bool(_kept)
+
+
+def parameters(config: t5.Config) -> int:
+    """How many numbers a model of this size has."""
+    return sum(leaf.size for leaf in jax.tree.leaves(model(config).shapes))
+
+
+def weight_bytes(config: t5.Config) -> int:
+    return parameters(config) * jnp.dtype(config.dtype).itemsize
+
+
+def cache_shapes(config: t5.Config, prompt: Prompt, slots: int) -> t5.Cache:
+    """Shapes of what `Model.init` gives, without computing it."""
+    built = model(config)
+    return jax.eval_shape(lambda p, x: built.init(p, x, slots), built.shapes, prompt)
+
+
+def tree_bytes(tree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def step_bytes(config: t5.Config, prompt: Prompt, slots: int) -> int:
+    """What one decoding step must read: decoder, readout, keys and values of the input.
+
+    Not the encoder, and not what the decoder applies to its output, which both run
+    before the first step; nor one row of the embedding, and the keys and values of the
+    text so far, which are thousands of times smaller at the paper's sizes.
+    """
+    decoder = model(config).shapes["decoder"]
+    read = sum(leaf.size for leaf in jax.tree.leaves(decoder))
+    for name, layer in decoder.items():
+        if name.startswith("layers_"):
+            across = layer["encoder_decoder_attention"]
+            read -= sum(across[side]["kernel"].size for side in ("key", "value"))
+    if config.tied:
+        read += config.vocab * config.dim
+    weights = read * jnp.dtype(config.dtype).itemsize
+    return weights + tree_bytes(cache_shapes(config, prompt, slots).read)
+
+
+def check_room(needed: int, stats: Mapping[str, int] | None) -> None:
+    """Raises ValueError if `needed` bytes are not free, by a device's `memory_stats()`.
+
+    A device that does not tell, such as a CPU, is not asked.
+    """
+    if not stats or "bytes_limit" not in stats:
+        return
+    limit = stats["bytes_limit"]
+    free = limit - stats.get("bytes_in_use", 0)
+    if needed > free:
+        raise ValueError(
+            f"this row needs {needed / GB:.1f} GB of the device's memory and"
+            f" {free / GB:.1f} of the {limit / GB:.1f} GB that JAX may take are free:"
+            " use a device with 80 GB, with XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 where"
+            " JAX takes less, or smaller models"
+        )

@@ -1,0 +1,1 @@
+"""specjax beside what decodes the same weights elsewhere; not installed."""

@@ -1,0 +1,123 @@
+"""Measures specjax beside others: `python -m experiments.rivals [--rows NAME ...]`
+
+Each finished row is appended to OUT/bench.jsonl; one that is there already, with the
+same settings and the same sources, is kept unless `--again`. All engines run in this
+process, on the same few cores.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+
+from experiments import compilation, fingerprint, markup, records
+from experiments.rivals import place, rows, t5x, table
+from experiments.row import Measurement
+from specjax.bench import jsonl
+
+ROOT = Path(__file__).resolve().parents[2]
+EXTRA = ("torch", "transformers", "ctranslate2")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    chosen = parser().parse_args(arguments)
+    names = place.Setting._fields
+    setting = place.Setting(*(getattr(chosen, name) for name in names))
+    hold(setting.threads)
+    compilation.keep()
+    try:
+        run(setting, chosen.out, chosen.rows, chosen.again)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    except ImportError as error:
+        if error.name not in EXTRA:
+            raise
+        sys.exit(f"error: {error}: pip install '.[rivals]'")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m experiments.rivals")
+    made.add_argument("--out", type=Path, default=ROOT / "results")
+    made.add_argument("--rows", nargs="*", metavar="NAME", help="all by default")
+    made.add_argument("--again", action="store_true", help="measure what is there too")
+    for name, value in place.Setting()._asdict().items():
+        made.add_argument(f"--{name}", type=type(value), default=value)
+    return made
+
+
+def hold(threads: int) -> None:
+    """Keeps this process, and XLA, which takes every core that it may, to so many
+    cores. To be called before anything runs."""
+    if hasattr(os, "sched_setaffinity"):  # Linux
+        cores = sorted(os.sched_getaffinity(0))
+        if threads < len(cores):
+            os.sched_setaffinity(0, cores[:threads])
+
+
+def run(
+    setting: place.Setting,
+    out: Path,
+    wanted: list[str] | None = None,
+    again: bool = False,
+) -> None:
+    """Measures the rows that are wanted, all by default, and prints the goals.
+
+    Raises ValueError for a row of no such name, and where engines disagree.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        known = rows.rows(place.place(setting, Path(folder)))
+        unknown = set(wanted or ()) - known.keys()
+        if unknown:
+            raise ValueError(
+                f"no row {', '.join(sorted(unknown))}; known are {', '.join(known)}"
+                f" (those of T5X need {t5x.NEEDS})"
+            )
+        for name in wanted or known:
+            row = f"{setting.size}_{name}"
+            done = measure(row, known[name], setting, out, again)
+            print(f"bench/{row}: {'measured' if done else 'kept'}", flush=True)
+    if not t5x.importable():
+        print(f"bench/{setting.size}_t5x: not measured, it needs {t5x.NEEDS}")
+    latest = records.latest(jsonl.read(out / "bench.jsonl"))
+    for title, head, lines in table.wider(latest):
+        print(f"\n{title}\n{markup.plain(head, lines)}", end="")
+
+
+def measure(
+    row: str, measurement: Measurement, setting: place.Setting, out: Path, again: bool
+) -> bool:
+    """Appends the record of a row; False if it was there already."""
+    path, config = out / "bench.jsonl", described(setting)
+    sources = fingerprint.of(measurement.module, {})
+    if not again and records.find(jsonl.read(path), row, config, sources):
+        return False
+    begun = time.monotonic()
+    measured = measurement.run()
+    seconds = time.monotonic() - begun
+    made = records.provenance(measurement, config, seconds)
+    made["versions"] |= versions()
+    record = {"row": row, "table": "bench", "scale": "laptop", "measured": measured}
+    jsonl.append(path, record | {"published": None, "provenance": made})
+    return True
+
+
+def described(setting: place.Setting) -> str:
+    return "".join(f"{name} = {x!r}\n" for name, x in setting._asdict().items())
+
+
+def versions() -> dict[str, str | None]:
+    """Of those that are compared with; None for what is not installed as a package."""
+    found = {}
+    for name in (*EXTRA, "t5x"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+if __name__ == "__main__":
+    main()

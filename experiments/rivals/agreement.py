@@ -1,0 +1,56 @@
+"""Whether two engines decode the same weights: otherwise their times mean nothing.
+
+Axes: N texts, T new tokens.
+"""
+
+import numpy as np
+
+# Float32 in another order: log-likelihoods of nats apart by this much are the same.
+ROUNDING = 1e-3
+
+
+def check_law(engine: str, theirs: np.ndarray, ours: np.ndarray) -> float:
+    """The largest difference of two log-likelihoods [N, T] of the same texts.
+
+    Raises ValueError where it is more than rounding.
+    """
+    apart = float(np.abs(theirs - ours).max())
+    if not apart <= ROUNDING:  # nor where it is no number
+        raise ValueError(
+            f"{engine} and specjax give the same text likelihoods {apart:.3g} nats"
+            f" apart, more than rounding ({ROUNDING:g}): the weights or the model"
+            " differ, so that times cannot be compared"
+        )
+    return apart
+
+
+def check_texts(
+    engine: str, theirs: np.ndarray, ours: np.ndarray, law: np.ndarray
+) -> int:
+    """How many texts [N, T] are the same, token for token.
+
+    law: log-probabilities [N, T, V] of every token after those of `ours`. Raises
+    ValueError where the first difference of a text is no near-tie of the two tokens.
+    """
+    if theirs.shape != ours.shape:
+        raise ValueError(
+            f"{engine} wrote texts {theirs.shape} and specjax {ours.shape}: both must"
+            " write the length that was asked for"
+        )
+    same = (theirs == ours).all(axis=1)
+    for row in np.flatnonzero(~same):
+        at = int((theirs[row] != ours[row]).argmax())
+        chosen, other = int(ours[row, at]), int(theirs[row, at])
+        margin = float(law[row, at, chosen] - law[row, at, other])
+        if not margin <= ROUNDING:
+            raise ValueError(
+                f"text {row} of {engine} has token {other} at {at} where specjax has"
+                f" {chosen}, likelier by {margin:.3g} nats: no rounding, the two do not"
+                " decode the same model greedily"
+            )
+    return int(same.sum())
+
+
+def same_prefix(theirs: np.ndarray, ours: np.ndarray) -> float:
+    """The share of tokens [N, T] before each text's first difference."""
+    return float(np.minimum.accumulate(theirs == ours, axis=1).mean())

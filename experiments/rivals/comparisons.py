@@ -1,0 +1,151 @@
+"""What is compared with what, and the checks that make it a comparison.
+
+Everyone reads the same two folders of Hugging Face, decodes greedily in float32 (and
+CTranslate2 also in int8) on the same cores, and writes the same number of tokens.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import numpy as np
+
+from experiments.rivals import agreement, ours, ratios, t5x
+from experiments.rivals.place import Place, Setting, compare, reference
+
+OURS = "specjax"
+
+
+def plain(where: Place, batch: int) -> dict:
+    """Greedy decoding by the target alone: four engines."""
+    from experiments.rivals import ctranslate2, huggingface
+
+    own, setting, inputs = reference(where), where.setting, where.inputs
+    length, threads = setting.new_tokens, setting.threads
+    asked = inputs, length, batch
+    torch_model = huggingface.load(where.target, threads)
+    load = partial(ctranslate2.load, where.target, where.vocab, threads)
+    engines = {kind: load(kind) for kind in ("float32", "int8")}
+    programs = {
+        OURS: ours.decoder(own.model, *asked),
+        "huggingface": huggingface.decoder(torch_model, *asked),
+        "ctranslate2": ctranslate2.decoder(engines["float32"], *asked),
+        "ctranslate2_int8": ctranslate2.decoder(engines["int8"], *asked),
+    }
+    scores = {
+        "huggingface": huggingface.likelihood(torch_model, inputs, own.texts),
+        "ctranslate2": ctranslate2.likelihood(engines["float32"], inputs, own.texts),
+    }
+    found = {
+        "nats_apart": {
+            name: agreement.check_law(name, theirs, own.law)
+            for name, theirs in scores.items()
+        }
+    }
+    written = {name: programs[name]() for name in programs}
+    written[OURS] = ours.texts(written[OURS], length)
+    exact = [name for name in programs if name != "ctranslate2_int8"]
+    found["same_texts"] = {k: compare(where, own, k, written[k]) for k in exact}
+    rounded = agreement.same_prefix(written["ctranslate2_int8"], own.texts)
+    found["int8_same_prefix"] = rounded
+    return found | timed(setting, programs, batch)
+
+
+def speculative(where: Place) -> dict:
+    """Batch 1 with the draft at the same gamma: ours and assisted generation."""
+    from experiments.rivals import huggingface
+
+    own, setting = reference(where), where.setting
+    length, gamma = setting.new_tokens, setting.gamma
+    asked = where.inputs, length, 1
+    target, draft = (
+        huggingface.load(path, setting.threads) for path in (where.target, where.draft)
+    )
+    mine = ours.load(where.draft, where.vocab)
+    programs = {
+        OURS: ours.decoder(own.model, *asked, mine, gamma),
+        "huggingface": huggingface.decoder(target, *asked, draft, gamma),
+        f"{OURS}_plain": ours.decoder(own.model, *asked),
+        "huggingface_plain": huggingface.decoder(target, *asked),
+    }
+    outputs = programs[OURS]()
+    written = {OURS: ours.texts(outputs, length)}
+    written["huggingface"] = programs["huggingface"]()
+    found = {"same_texts": {k: compare(where, own, k, written[k]) for k in written}}
+    calls = {"huggingface": huggingface.calls(target, programs["huggingface"])}
+    found |= accepted(outputs, own.texts.size)
+    calls[OURS] = found["target_calls"]
+    return found | {"calls": calls} | timed(setting, programs, 1)
+
+
+def speculative_batch(where: Place) -> dict:
+    """All texts at once: ours alone and with the draft, and what the others say."""
+    from experiments.rivals import huggingface
+
+    own, setting = reference(where), where.setting
+    length, gamma, batch = setting.new_tokens, setting.gamma, setting.texts
+    asked = where.inputs, length, batch
+    target, draft = (
+        huggingface.load(path, setting.threads) for path in (where.target, where.draft)
+    )
+    mine = ours.load(where.draft, where.vocab)
+    programs = {
+        OURS: ours.decoder(own.model, *asked, mine, gamma),
+        f"{OURS}_plain": ours.decoder(own.model, *asked),
+        "huggingface_plain": huggingface.decoder(target, *asked),
+    }
+    outputs = programs[OURS]()
+    same = compare(where, own, OURS, ours.texts(outputs, length))
+    found = {"same_texts": {OURS: same}} | accepted(outputs, own.texts.size)
+    said = refusal(huggingface.decoder(target, *asked, draft, gamma))
+    found["refusals"] = {"huggingface": said}
+    return found | timed(setting, programs, batch)
+
+
+def refusal(program: Callable) -> str | None:
+    """What a program that cannot do a batch says; None if it can."""
+    try:
+        program()
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def accepted(outputs: list, tokens: int) -> dict:
+    """alpha among tested tokens, and tokens a target call."""
+    totals = ours.counts(outputs)
+    return {
+        "alpha": totals.accepted / totals.tested,
+        "target_calls": totals.calls,
+        "tokens_per_call": tokens / totals.calls,
+        "tokens": tokens,
+    }
+
+
+def beside_t5x(where: Place, batch: int) -> dict:
+    """T5X's decoding and ours, on the very same parameters."""
+    own, setting = reference(where), where.setting
+    asked = where.inputs, setting.new_tokens, batch
+    programs = {
+        OURS: ours.decoder(own.model, *asked),
+        "t5x": t5x.decoder(own.model, *asked),
+    }
+    written = np.concatenate(jax.device_get(programs["t5x"]()))
+    same = {"t5x": compare(where, own, "t5x", written)}
+    return {"same_texts": same} | timed(setting, programs, batch)
+
+
+def timed(setting: Setting, programs: dict[str, Callable], batch: int) -> dict:
+    """Milliseconds a token of each, and how many times as fast as each we are."""
+    label = f"{setting.size}, batch {batch}"
+    seconds = ratios.measure(programs, setting.rounds, setting.pause, label)
+    tokens = setting.texts * setting.new_tokens
+    found = {"setting": setting._asdict(), "batch": batch, "tokens": tokens}
+    found |= ratios.milliseconds(seconds, tokens)
+    for name in programs:
+        if name != OURS:
+            found |= ratios.over(seconds, OURS, name, f"over_{name}")
+    if {"huggingface", "huggingface_plain"} <= programs.keys():
+        theirs = "huggingface", "huggingface_plain"
+        found |= ratios.over(seconds, *theirs, "huggingface_over_plain")
+    return found

@@ -1,0 +1,81 @@
+"""CTranslate2: its own converter on the folder of Hugging Face, then its translator.
+
+It has no speculative decoding.
+Axes: N texts, I input tokens, T new tokens.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import ctranslate2
+import numpy as np
+from ctranslate2.converters import TransformersConverter
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+SPECIAL = {
+    "pad_token": "<pad>",
+    "eos_token": "</s>",
+    "unk_token": "<unk>",
+}  # ids 0, 1, 2
+
+
+def convert(folder: Path, vocab: int) -> Path:
+    """The folder of its own format, made beside `folder` unless it is there."""
+    made = folder.with_name(f"{folder.name}.ctranslate2")
+    if not made.exists():
+        name_tokens(folder, vocab)
+        TransformersConverter(str(folder)).convert(str(made))
+    return made
+
+
+def name_tokens(folder: Path, vocab: int) -> None:
+    """A tokenizer, which the converter reads for its words: ids as decimal numbers."""
+    words = {str(i): i for i in range(len(SPECIAL), vocab)}
+    words |= {word: i for i, word in enumerate(SPECIAL.values())}
+    level = Tokenizer(models.WordLevel(words, unk_token=SPECIAL["unk_token"]))
+    PreTrainedTokenizerFast(tokenizer_object=level, **SPECIAL).save_pretrained(folder)
+
+
+def load(folder: Path, vocab: int, threads: int, kind: str) -> ctranslate2.Translator:
+    """A model of arithmetic `kind`, "float32" or "int8"; int8 weights are made here."""
+    made = convert(folder, vocab)
+    options = dict(inter_threads=1, intra_threads=threads, compute_type=kind)
+    return ctranslate2.Translator(str(made), device="cpu", **options)
+
+
+def decoder(
+    target: ctranslate2.Translator, inputs: np.ndarray, new_tokens: int, batch: int
+) -> Callable[[], np.ndarray]:
+    """A program that writes the greedy texts [N, T] of inputs [N, I], by `batch`."""
+    words = named(inputs)
+    groups = [words[i : i + batch] for i in range(0, len(words), batch)]
+    length = dict(max_decoding_length=new_tokens, min_decoding_length=new_tokens)
+
+    def program() -> np.ndarray:
+        written = [
+            numbered(result.hypotheses[0])
+            for group in groups
+            for result in target.translate_batch(group, beam_size=1, **length)
+        ]
+        return np.array(written)
+
+    return program
+
+
+def likelihood(
+    target: ctranslate2.Translator, inputs: np.ndarray, texts: np.ndarray
+) -> np.ndarray:
+    """The logarithm of that of each token of texts [N, T]: [N, T]."""
+    scored = target.score_batch(named(inputs), named(texts))
+    return np.array([one.log_probs[: texts.shape[1]] for one in scored])
+
+
+def named(tokens: np.ndarray) -> list[list[str]]:
+    special = dict(enumerate(SPECIAL.values()))
+    return [[special.get(i, str(i)) for i in row] for row in tokens.tolist()]
+
+
+def numbered(words: list[str]) -> list[int]:
+    special = {word: i for i, word in enumerate(SPECIAL.values())}
+    return [special[word] if word in special else int(word) for word in words]

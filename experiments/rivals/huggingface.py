@@ -1,0 +1,77 @@
+"""Hugging Face transformers, PyTorch: `generate`, alone and assisted by a draft.
+
+What a user gets from the published interface, with its own defaults for all that does
+not decide which tokens come out.
+Axes: N texts, I input tokens, T new tokens.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import T5ForConditionalGeneration, logging
+
+
+def load(folder: Path, threads: int) -> T5ForConditionalGeneration:
+    """A model in float32, whose texts no token ends."""
+    torch.set_num_threads(threads)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    model = T5ForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    model.generation_config.eos_token_id = None
+    return model.eval()
+
+
+def decoder(
+    target: T5ForConditionalGeneration,
+    inputs: np.ndarray,
+    new_tokens: int,
+    batch: int,
+    draft: T5ForConditionalGeneration | None = None,
+    gamma: int = 0,
+) -> Callable[[], np.ndarray]:
+    """A program that writes the greedy texts [N, T] of inputs [N, I], `batch` at once.
+
+    With a draft it drafts gamma tokens at every step, however sure it is of them.
+    """
+    options = dict(max_new_tokens=new_tokens, do_sample=False, num_beams=1)
+    if draft is not None:
+        draft.generation_config.num_assistant_tokens = gamma
+        draft.generation_config.num_assistant_tokens_schedule = "constant"
+        draft.generation_config.assistant_confidence_threshold = 0.0
+        options["assistant_model"] = draft
+    groups = torch.from_numpy(inputs).long().split(batch)
+
+    def program() -> np.ndarray:
+        written = [
+            target.generate(group, attention_mask=torch.ones_like(group), **options)
+            for group in groups
+        ]
+        return torch.cat(written)[:, 1:].numpy()  # the start token is given
+
+    return program
+
+
+def calls(target: T5ForConditionalGeneration, program: Callable) -> int:
+    """How often a program calls the target's decoder."""
+    seen = []
+    hook = target.decoder.register_forward_hook(lambda *_: seen.append(1))
+    try:
+        program()
+    finally:
+        hook.remove()
+    return len(seen)
+
+
+@torch.inference_mode()
+def likelihood(
+    target: T5ForConditionalGeneration, inputs: np.ndarray, texts: np.ndarray
+) -> np.ndarray:
+    """The logarithm of that of each token of texts [N, T]: [N, T]."""
+    text = torch.from_numpy(texts.astype(np.int64))
+    before = torch.cat([torch.zeros_like(text[:, :1]), text[:, :-1]], dim=1)
+    read = torch.from_numpy(inputs).long()
+    logits: Tensor = target(input_ids=read, decoder_input_ids=before).logits
+    return logits.log_softmax(-1).gather(2, text[..., None])[..., 0].numpy()

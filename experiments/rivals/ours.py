@@ -1,0 +1,121 @@
+"""specjax: the compiled loop alone and with a draft, and the parts of a target call.
+
+Axes: N texts, I input tokens, T new tokens, G = gamma, E features, V vocabulary.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax import checkpoints, generate
+from specjax.bench import costs, players
+from specjax.checkpoints import Checkpoint
+from specjax.drafters import autoregressive
+from specjax.models import t5
+from specjax.types import Params, Prompt, Request
+
+
+def load(folder: Path, vocab: int) -> Checkpoint:
+    """A model in float32; every id may be emitted, as everywhere else."""
+    return checkpoints.load(folder, pieces=vocab)
+
+
+def batches(
+    inputs: np.ndarray, new_tokens: int, batch: int
+) -> list[tuple[Prompt, Request]]:
+    """Inputs [N, I] in groups of `batch`, each with its greedy request."""
+    made = []
+    for first in range(0, len(inputs), batch):
+        read = jnp.asarray(inputs[first : first + batch])
+        length = jnp.full(batch, read.shape[1], jnp.int32)
+        prompt = generate.make_prompt([[t5.PAD]] * batch)
+        prompt = prompt._replace(inputs=(read, length))
+        sampling = generate.make_sampling(batch, temperature=0.0)
+        key = jax.random.key(0)  # of no consequence at temperature 0
+        request = generate.make_request(key, prompt, new_tokens, sampling)
+        made.append((prompt, request))
+    return made
+
+
+def decoder(
+    target: Checkpoint,
+    inputs: np.ndarray,
+    new_tokens: int,
+    batch: int,
+    draft: Checkpoint | None = None,
+    gamma: int = 0,
+) -> Callable[[], list[generate.Output]]:
+    """A program that writes the greedy texts of inputs [N, I], `batch` at once."""
+    parts = generate.Parts(target.model)
+    if draft is not None:
+        parts = generate.Parts(target.model, autoregressive.build(draft.model, gamma))
+    params = Params(target.params, draft.params if draft is not None else None)
+    run = generate.build(parts, slots=1 + new_tokens + gamma + 1)
+    groups = batches(inputs, new_tokens, batch)
+    return lambda: [run(params, *group) for group in groups]
+
+
+def texts(outputs: list[generate.Output], new_tokens: int) -> np.ndarray:
+    """[N, T] without the start token."""
+    return np.concatenate([out.tokens[:, 1 : 1 + new_tokens] for out in outputs])
+
+
+def counts(outputs: list[generate.Output]) -> generate.Counts:
+    """Totals over all texts."""
+    each = [out.counts for out in outputs]
+    return jax.tree.map(lambda *leaves: int(np.concatenate(leaves).sum()), *each)
+
+
+def law(target: Checkpoint, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray:
+    """Log-probabilities [N, T, V] of every token after those before each of `texts`."""
+    before = np.concatenate([np.zeros_like(texts[:, :1]), texts[:, :-1]], axis=1)
+    length = np.full(len(inputs), inputs.shape[1], np.int32)
+    read = t5.Inputs(jnp.asarray(inputs), jnp.asarray(length))
+
+    @jax.jit
+    def score(params) -> Array:
+        logits = t5.logits(target.config, params, read, jnp.asarray(before))
+        return jax.nn.log_softmax(logits)
+
+    return np.asarray(score(target.params))
+
+
+def likelihood(target: Checkpoint, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray:
+    """The logarithm of that of each token of texts [N, T]: [N, T]."""
+    found = law(target, inputs, texts)
+    return np.take_along_axis(found, texts[..., None], axis=2)[..., 0]
+
+
+def target_calls(
+    target: Checkpoint, inputs: np.ndarray, new_tokens: int, gamma: int, loops: int
+) -> Callable[[], object]:
+    """A program of `loops` calls of the target on gamma + 1 tokens of the first text,
+    half of which is written, each with its law, as a step makes them."""
+    side = players.of_model("target", target.model, target.params)
+    # Nothing is drafted; the draft gives `costs` its gamma alone.
+    pair = costs.Pair(side, side, slots=1 + new_tokens + gamma + 1)
+    ((prompt, request),) = batches(inputs[:1], new_tokens, 1)
+    state = costs.begin(pair, 0, prompt, request)
+    run = costs.target_calls(pair, gamma, loops)
+    return lambda: run(request, state)
+
+
+def readouts(target: Checkpoint, gamma: int, loops: int) -> Callable[[], Array]:
+    """A program of `loops` readouts of gamma + 1 tokens, each of features that hang on
+    the last one's logits, so that none is left out."""
+    shape, model = (1, gamma + 1, target.config.dim), target.model
+
+    @jax.jit
+    def run(params, features: Array) -> Array:
+        def body(_, logits: Array) -> Array:
+            turned = features + 1e-3 * logits[..., : shape[-1]]
+            return model.readout(params, turned)
+
+        return jax.lax.fori_loop(1, loops, body, model.readout(params, features))
+
+    features = jnp.asarray(np.random.default_rng(0).standard_normal(shape, np.float32))
+    return lambda: run(target.params, features)

@@ -1,0 +1,49 @@
+"""The rows of the bench, and the one that compares with nobody: v of a target call."""
+
+from functools import partial
+
+from experiments.rivals import comparisons, ours, ratios, t5x
+from experiments.rivals.place import Place
+from experiments.row import Measurement
+
+LOOPS = 20  # calls in one timed program
+
+
+def rows(where: Place) -> dict[str, Measurement]:
+    """What each row is called, and how it is measured; those of T5X if it is here."""
+    setting = where.setting
+    every = setting.texts
+    runs = {
+        "plain_b1": partial(comparisons.plain, where, 1),
+        f"plain_b{every}": partial(comparisons.plain, where, every),
+        "speculative_b1": partial(comparisons.speculative, where),
+        f"speculative_b{every}": partial(comparisons.speculative_batch, where),
+        "target_call_b1": partial(target_call, where),
+        "t5x_b1": partial(comparisons.beside_t5x, where, 1),
+        f"t5x_b{every}": partial(comparisons.beside_t5x, where, every),
+    }
+    if not t5x.importable():
+        runs = {name: run for name, run in runs.items() if not name.startswith("t5x")}
+    made = {"dtype": "float32", "seed": setting.seed}
+    return {name: Measurement(run, __name__, **made) for name, run in runs.items()}
+
+
+def target_call(where: Place) -> dict:
+    """v(gamma) = t_p(gamma + 1) / t_p(1) of our target, and the readout's share."""
+    setting = where.setting
+    model = ours.load(where.target, where.vocab)
+    asked = where.inputs, setting.new_tokens
+    programs = {}
+    for gamma in (0, setting.gamma):
+        name = f"{gamma + 1}"
+        programs[f"call_{name}"] = ours.target_calls(model, *asked, gamma, LOOPS)
+        programs[f"readout_{name}"] = ours.readouts(model, gamma, LOOPS)
+    seconds = ratios.measure(programs, setting.rounds, setting.pause, "target call")
+    found = ratios.milliseconds(seconds, LOOPS)
+    many = f"{setting.gamma + 1}"
+    found |= ratios.over(seconds, "call_1", f"call_{many}", "v")
+    found |= ratios.over(seconds, "readout_1", f"readout_{many}", "v_readout")
+    for name in ("1", many):
+        call, readout = f"call_{name}", f"readout_{name}"
+        found |= ratios.over(seconds, call, readout, f"share_{name}")
+    return found | {"setting": setting._asdict(), "batch": 1}

@@ -1,0 +1,76 @@
+"""T5X: its own network and its own decoding, where it can be imported.
+
+Our parameters have its names, so that they are passed as they are.
+Axes: N texts, I input tokens, T new tokens.
+"""
+
+from collections.abc import Callable
+from importlib import util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.checkpoints import Checkpoint
+from specjax.models.t5 import Config
+
+NEEDS = (
+    "t5x, which is on no package index: git clone"
+    " https://github.com/google-research/t5x, and airio and jestimator beside it; put"
+    " their folders on PYTHONPATH; pip install seqio fiddle tensorboard cached_property"
+    " jaxtyping"
+)
+
+
+def importable() -> bool:
+    return util.find_spec("t5x") is not None
+
+
+def network_of(config: Config):
+    """Its `Transformer` of these sizes."""
+    from t5x.examples.t5 import network
+
+    sizes = network.T5Config(
+        vocab_size=config.vocab,
+        emb_dim=config.dim,
+        num_heads=config.num_heads,
+        num_encoder_layers=config.encoder_layers,
+        num_decoder_layers=config.decoder_layers,
+        head_dim=config.head_width,
+        mlp_dim=config.mlp_dim,
+        mlp_activations=("gelu", "linear") if config.gated else ("relu",),
+        dropout_rate=0.0,
+        logits_via_embedding=config.tied,
+        dtype=jnp.dtype(config.dtype),
+    )
+    return network.Transformer(sizes)
+
+
+def decoder(
+    target: Checkpoint, inputs: np.ndarray, new_tokens: int, batch: int
+) -> Callable[[], list[jax.Array]]:
+    """A program that writes the greedy texts of inputs [N, I], `batch` at once.
+
+    One compiled program: its encoder, cache and `temperature_sample` at temperature 0.
+    """
+    import seqio
+    from t5x import decoding, models
+
+    vocabulary = seqio.PassThroughVocabulary(target.config.vocab)
+    model = models.EncoderDecoderModel(
+        network_of(target.config),
+        vocabulary,
+        vocabulary,
+        optimizer_def=None,
+        decode_fn=decoding.temperature_sample,
+    )
+
+    @jax.jit
+    def run(params, read: jax.Array) -> jax.Array:
+        blank = jnp.zeros((read.shape[0], new_tokens), jnp.int32)
+        asked = {"encoder_input_tokens": read, "decoder_input_tokens": blank}
+        settings = {"temperature": 0.0, "topk": 0, "eos_id": -1}  # no token ends it
+        return model.predict_batch_with_aux(params, asked, decoder_params=settings)[0]
+
+    groups = [jnp.asarray(inputs[i : i + batch]) for i in range(0, len(inputs), batch)]
+    return lambda: [run(target.params, group) for group in groups]

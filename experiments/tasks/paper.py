@@ -1,0 +1,111 @@
+"""The paper's tasks as seqio tasks, on the builders of TensorFlow Datasets.
+
+`lm1b`, `wmt_ende` and `cnn_dailymail`, put as T5's own tasks are. The only module that
+imports seqio and TensorFlow; what it makes is stored by `examples` and read without.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from experiments.tasks.recipes import (
+    RECIPES,
+    T5_TOKENIZER,
+    Recipe,
+    Row,
+    Subwords,
+    of_model,
+    recipe,
+)
+
+try:
+    import seqio
+    import tensorflow as tf
+except ImportError as error:
+    raise ImportError(
+        f"the paper's data sets need seqio and TensorFlow ({error}): run"
+        " pip install 'specjax[data]', or prepare local files instead"
+    ) from error
+
+EXTRA_IDS = 100
+
+
+def register(tokenizer: str = T5_TOKENIZER, data_dir: str | None = None) -> None:
+    """Adds the tasks to seqio's registry; a later call replaces them.
+
+    tokenizer: a SentencePiece model, a file or a gs:// address. data_dir: where
+    TensorFlow Datasets keeps its data, None for its own default. With a
+    `sequence_length` features are cut before the end id is added, so that it stays.
+    Raises ValueError for a local tokenizer that is no file.
+    """
+    if "://" not in tokenizer and not Path(tokenizer).is_file():
+        raise ValueError(f"no tokenizer {tokenizer}: name a SentencePiece model file")
+    vocabulary = seqio.SentencePieceVocabulary(tokenizer, extra_ids=EXTRA_IDS)
+    feature = seqio.Feature(vocabulary, add_eos=True, dtype=tf.int32)
+    for name, found in RECIPES.items():
+        if name in seqio.TaskRegistry.names():
+            seqio.TaskRegistry.remove(name)
+        names = ("targets",) if found.prefix is None else ("inputs", "targets")
+        seqio.TaskRegistry.add(
+            name,
+            source=seqio.TfdsDataSource(found.dataset, tfds_data_dir=data_dir),
+            preprocessors=[
+                partial(to_text, recipe=found),
+                seqio.preprocessors.tokenize,
+                seqio.CacheDatasetPlaceholder(),
+                seqio.preprocessors.append_eos_after_trim,
+            ],
+            output_features=dict.fromkeys(names, feature),
+            metric_fns=[],
+        )
+
+
+def to_text(dataset: tf.data.Dataset, recipe: Recipe) -> tf.data.Dataset:
+    """Examples of the builder as `inputs`, prefix first, and `targets`: strings."""
+
+    def text(example: dict) -> dict:
+        if recipe.prefix is None:
+            return {"targets": example[recipe.fields[0]]}
+        source, target = (example[field] for field in recipe.fields)
+        return {"inputs": tf.strings.join([recipe.prefix, source]), "targets": target}
+
+    return dataset.map(text, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def rows(
+    task: str, split: str, tokenizer: str = T5_TOKENIZER, data_dir: str | None = None
+) -> Iterator[Row]:
+    """The examples of a split in their order, tokenized by seqio, end ids included.
+
+    Registers the tasks, downloads nothing. Raises ValueError for a task or split that
+    is none, and for data that is not there.
+    """
+    name = recipe(task).dataset
+    register(tokenizer, data_dir)
+    found = seqio.TaskRegistry.get(task)
+    if not found.source.splits:
+        place = "" if data_dir is None else f" --data_dir {data_dir}"
+        raise ValueError(f"no data of {name}: get it with tfds build {name}{place}")
+    if split not in found.splits:
+        known = ", ".join(found.splits)
+        raise ValueError(f"{name} has no split {split!r}: choose one of {known}")
+    dataset = found.get_dataset(sequence_length=None, split=split, shuffle=False)
+    numbered = enumerate(dataset.as_numpy_iterator(), start=1)
+    return (row(example, f"{name} {split}, example {n}") for n, example in numbered)
+
+
+def row(example: dict, where: str) -> Row:
+    """An example as seqio gives it; without inputs, the empty ones."""
+    return Row(
+        example["inputs"].tolist() if "inputs" in example else [],
+        example["targets"].tolist(),
+        example.get("inputs_pretokenized", b"").decode(),
+        example["targets_pretokenized"].decode(),
+        where,
+    )
+
+
+def subwords(tokenizer: str) -> Subwords:
+    """A tokenizer, local or at a gs:// address, for the same use without seqio."""
+    with tf.io.gfile.GFile(tokenizer, "rb") as file:
+        return of_model(file.read(), tokenizer)

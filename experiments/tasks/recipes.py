@@ -1,0 +1,156 @@
+"""What the paper's tasks read, and how their texts become tokens.
+
+Leviathan et al. (2023), Section 4: English to German translation on WMT, summarization
+of CNN/DailyMail, unconditional generation on lm1b. The texts are put as in T5 (Raffel
+et al., 2020): a prefix that names the task, the end id after inputs and targets.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import sentencepiece
+
+from experiments.tasks.examples import Examples
+
+# Of T5: 32,000 pieces, to which 100 sentinels are added.
+T5_TOKENIZER = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
+
+
+class Recipe(NamedTuple):
+    """A task. dataset: its name in TensorFlow Datasets. fields: of an example there.
+
+    prefix: before every input; None for a language model, which has no inputs and one
+    field, its targets. Otherwise the fields are an input and a target.
+    """
+
+    dataset: str
+    fields: tuple[str, ...]
+    prefix: str | None
+
+
+RECIPES = {
+    "lm1b": Recipe("lm1b:1.1.0", ("text",), None),
+    "wmt_ende": Recipe(
+        "wmt14_translate/de-en:1.0.0", ("en", "de"), "translate English to German: "
+    ),
+    "cnn_dailymail": Recipe(
+        "cnn_dailymail:3.4.0", ("article", "highlights"), "summarize: "
+    ),
+}
+
+
+class Subwords(NamedTuple):
+    """A tokenizer. encode: text to ids, no end id. eos. digest: sha256 of its file."""
+
+    encode: Callable[[str], list[int]]
+    eos: int
+    digest: str
+
+
+class Line(NamedTuple):
+    """Texts of one example as they were read, and where: a file and its line."""
+
+    texts: tuple[str, ...]
+    where: str
+
+
+class Row(NamedTuple):
+    """One example in tokens, end ids included, and the texts that they came from."""
+
+    inputs: list[int]
+    targets: list[int]
+    text: str
+    reference: str
+    where: str
+
+
+def recipe(task: str) -> Recipe:
+    """A task by name. Raises ValueError for a name that is none."""
+    if task not in RECIPES:
+        raise ValueError(f"no task {task!r}: choose one of {', '.join(RECIPES)}")
+    return RECIPES[task]
+
+
+def load(path: Path) -> Subwords:
+    """The tokenizer of a SentencePiece model file.
+
+    Raises ValueError for a file that is absent, of another kind, or without an end id.
+    """
+    if not path.is_file():
+        raise ValueError(f"no tokenizer {path}: name a SentencePiece model file")
+    return of_model(path.read_bytes(), str(path))
+
+
+def of_model(content: bytes, name: str) -> Subwords:
+    """The tokenizer of a model file's content; `name` is for error messages.
+
+    Sentinels that T5 adds at run time are not in the file: <extra_id_0> is plain text.
+    Where two splits score alike, as in "----", TensorFlow's SentencePiece may choose
+    the other.
+    """
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+    except RuntimeError as error:
+        raise ValueError(f"{name} is no SentencePiece model: {error}") from None
+    if processor.eos_id() < 0:
+        raise ValueError(f"{name} has no end id: name a tokenizer that has, as T5's")
+    digest = hashlib.sha256(content).hexdigest()
+    return Subwords(processor.encode, processor.eos_id(), digest)
+
+
+def tokenize(
+    recipe: Recipe, subwords: Subwords, lines: Iterable[Line]
+) -> Iterator[Row]:
+    """One row a line, in order.
+
+    Raises ValueError for lines with more or fewer texts than the task has; an input
+    without a target is a prompt alone.
+    """
+    counts = (1,) if recipe.prefix is None else (1, 2)
+    for line in lines:
+        if len(line.texts) not in counts:
+            raise ValueError(
+                f"{line.where}: the task reads {' or '.join(map(str, counts))} texts"
+                f" an example, found {len(line.texts)}"
+            )
+        if recipe.prefix is None:
+            text, reference = "", line.texts[0]
+        else:
+            text = recipe.prefix + line.texts[0]
+            reference = "".join(line.texts[1:])
+        inputs, targets = (
+            [*subwords.encode(it), subwords.eos] if it else []
+            for it in (text, reference)
+        )
+        yield Row(inputs, targets, text, reference, line.where)
+
+
+def collect(rows: Iterable[Row], length: int | None, truncate: bool) -> Examples:
+    """The examples of all rows, inputs of at most `length` ids; None for no limit.
+
+    Raises ValueError for a longer input, naming where it was read, unless `truncate`:
+    then its last ids go and the end id stays. Raises ValueError for no rows at all.
+    """
+    found = Examples([], [], [], [])
+    for row in rows:
+        found.inputs.append(fit(row, length, truncate))
+        found.targets.append(row.targets)
+        found.texts.append(row.text)
+        found.references.append(row.reference)
+    if not found.inputs:
+        raise ValueError("no examples: the files or the split are empty")
+    return found
+
+
+def fit(row: Row, length: int | None, truncate: bool) -> list[int]:
+    """The ids of an input, cut if it must and may be."""
+    if length is None or len(row.inputs) <= length:
+        return row.inputs
+    if not truncate:
+        raise ValueError(
+            f"{row.where}: {len(row.inputs)} input tokens, more than the length of"
+            f" {length}: make it longer, or let inputs be truncated"
+        )
+    return row.inputs[: length - 1] + row.inputs[-1:]

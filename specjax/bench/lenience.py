@@ -1,0 +1,160 @@
+"""Lenience l measured: how many drafts it keeps, and how far it leads from the target.
+
+Appendix A.5 of Leviathan et al. (2023): beta_l, the probability that a token drawn from
+q is kept, and alpha_l, its mean over text that the target wrote; beta_1 is strict.
+`specjax.verifiers.lenient` is the rule.
+Axes: N sequences, L tokens, V vocabulary, K values of l, M generated tokens in all.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike
+
+from specjax import estimate, probs, theory
+from specjax.bench.decoding import Calls, Text
+from specjax.bench.players import Player
+from specjax.bench.scoring import positions
+from specjax.estimate import Estimate
+from specjax.types import Law
+from specjax.verifiers import lenient
+
+
+class Scores(NamedTuple):
+    """At each generated token x_t: beta [M, K], each l's; strict [M], beta_1; log_p [M]
+    = log p_raw(x_t), in nats, the target's at temperature 1; sequence [M]."""
+
+    beta: np.ndarray
+    strict: np.ndarray
+    log_p: np.ndarray
+    sequence: np.ndarray
+
+
+class Implied(NamedTuple):
+    """What Theorem 3.8 makes of alpha_l: `speed` at `gamma`. At alpha_l = 1 every
+    further draft helps: gamma is None, speed the limit 1 / c, or None if c is 0."""
+
+    gamma: int | None
+    speed: float | None
+
+
+def acceptance(p: ArrayLike, q: ArrayLike, lenience: float) -> float | np.ndarray:
+    """beta_l = sum_x min(p(x) / l, q(x)), in float64: Appendix A.5, of sampled rows.
+
+    Raises ValueError as `theory.acceptance`, which it is at l = 1, and as
+    `lenient.build`.
+    """
+    lenient.build(lenience)
+    strict = theory.acceptance(p, q)
+    p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
+    beta = np.minimum(p / lenience, q).sum(-1)
+    return strict if lenience == 1 else float(beta) if beta.ndim == 0 else beta
+
+
+def output_law(
+    p: ArrayLike, q: ArrayLike, lenience: float, residual: str = lenient.RESIDUALS[0]
+) -> np.ndarray:
+    """P [..., V], what a drafted token becomes: min(p / l, q) + (1 - beta_l) r.
+
+    r is the residual, as in `lenient.build`. Where nothing is rejected it is not asked.
+
+    Raises ValueError as `acceptance`, and for an unknown residual.
+    """
+    lenient.build(lenience, residual)
+    rejected = 1 - np.asarray(acceptance(p, q, lenience))[..., None]
+    p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
+    weights = np.maximum(p - (lenience if residual == "scaled" else 1) * q, 0)
+    mass = weights.sum(-1, keepdims=True)
+    r = np.where(mass > 0, weights / np.where(mass > 0, mass, 1), p)
+    return np.minimum(p / lenience, q) + rejected * r
+
+
+def score(
+    pair: tuple[Player, Player],
+    text: Text,
+    temperature: float,
+    lenience: Sequence[float],
+) -> Scores:
+    """Scores every generated token of `text` for every l in one pass of each of
+    (target, draft).
+
+    At temperature 0 beta_l is the chance that the draft is tolerated: 0 or 1 for one
+    that drafts its argmax. Raises ValueError for a lenience outside (0, 1].
+    """
+    for level in lenience:
+        lenient.build(level)
+
+    def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array, Array, Array]:
+        p, q = probs.dense(p_law), probs.dense(q_law)
+        relative = probs.dense(lenient.relative(p_law))
+
+        def beta(level: float) -> Array:
+            if temperature > 0:
+                return jnp.sum(jnp.minimum(p / level, q), axis=-1)
+            kept = (p > 0) | ((relative >= level) & (level < 1))
+            return jnp.sum(jnp.where(kept, q, 0.0), axis=-1)
+
+        z = jnp.take_along_axis(p_law.logits, written[..., None], axis=-1)[..., 0]
+        log_p = z.astype(jnp.float32) - p_law.top - jnp.log(relative.sum(-1))
+        return jnp.stack([beta(level) for level in lenience], -1), beta(1.0), log_p
+
+    return Scores(*positions(pair, text, temperature, each))
+
+
+def alpha(
+    target: Player, draft: Player, text: Text, temperature: float, lenience: float
+) -> Estimate:
+    """alpha_l on the target's own text, with its error; `score` has many l at once."""
+    return alphas(score((target, draft), text, temperature, [lenience]))[0]
+
+
+def alphas(scores: Scores) -> list[Estimate]:
+    """alpha_l = E(beta_l) for each l (Table 5)."""
+    return [estimate.rao_blackwell(beta, scores.sequence) for beta in scores.beta.T]
+
+
+def drift(scores: Scores) -> list[Estimate]:
+    """E(beta_l - beta_1) for each l: how far the law of a drafted token is from p, in
+    total variation, by the residual `target_minus_draft`, or at temperature 0."""
+    # Rounding can order two equal sums either way.
+    gaps = np.maximum(scores.beta - scores.strict[:, None], 0)
+    return [estimate.rao_blackwell(gap, scores.sequence) for gap in gaps.T]
+
+
+def log_probability(scores: Scores) -> Estimate:
+    """E(log p_raw(x)) of the text's own tokens, in nats a token."""
+    log_p = np.minimum(scores.log_p, 0)  # above it only by rounding
+    least = min(log_p.min(), -1.0)
+    share = estimate.rao_blackwell(log_p / least, scores.sequence)
+    value, se, naive = (least * x for x in (share.value, share.se, share.naive_se))
+    return share._replace(
+        value=float(value), se=float(abs(se)), naive_se=float(abs(naive))
+    )
+
+
+def implied(alpha: float, c: float, gamma: int | None = None) -> Implied:
+    """Theorem 3.8 at alpha_l, as A.5 does it: at `gamma`, or at the best one if None.
+
+    Raises ValueError as `theory.walltime_factor`.
+    """
+    alpha = min(alpha, 1.0)  # a float32 sum
+    if gamma is None:
+        if alpha == 1 > c:
+            return Implied(None, 1 / c if c > 0 else None)
+        gamma = int(theory.optimal_gamma(alpha, c))
+    return Implied(gamma, float(theory.walltime_factor(alpha, gamma, c)))
+
+
+def outputs(text: Text, calls: Calls) -> Text:
+    """What a run wrote after the prompts of `text`, row by row, as a text to score."""
+    length = text.start + [len(row) for row in calls.texts]
+    tokens = np.zeros((len(length), length.max()), text.tokens.dtype)
+    for row, begun, start, output in zip(
+        tokens, text.tokens, text.start, calls.texts, strict=True
+    ):
+        row[:start] = begun[:start]
+        row[start : start + len(output)] = output
+    return text._replace(tokens=tokens, length=length)

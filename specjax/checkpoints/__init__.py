@@ -1,0 +1,162 @@
+"""Checkpoints of others as models: Hugging Face's T5 and GPT-2, and T5X's T5.
+
+One call, `load`, tells the formats apart by what is there.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specjax import zoo
+from specjax.checkpoints import archive, huggingface, names_gpt2, names_t5, t5x
+from specjax.checkpoints.archive import Archive, Names
+from specjax.models import gpt, t5
+from specjax.types import Model
+
+FAMILIES = {table.FAMILY: table for table in (names_t5, names_gpt2)}
+BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS)
+Ends = tuple[int | None, int | None]
+
+
+class Checkpoint(NamedTuple):
+    """A model with its weights.
+
+    family: "t5" or "gpt". files: what it was read from; a folder, if T5X's. start, end:
+    the ids that a decoder's text starts and ends with, None where nothing names one.
+    """
+
+    name: str
+    family: str
+    config: t5.Config | gpt.Config
+    model: Model
+    params: Any
+    files: tuple[Path, ...]
+    start: int | None
+    end: int | None
+
+
+class Opened(NamedTuple):
+    """A checkpoint of which no weight was read yet."""
+
+    family: str
+    config: t5.Config | gpt.Config
+    arrays: Archive
+    names: Names
+    files: tuple[Path, ...]
+    ends: Ends
+
+
+def load(
+    name: str | Path,
+    dtype: str = "float32",
+    sharding: Any = None,
+    pieces: int | None = None,
+) -> Checkpoint:
+    """A model by the path of its checkpoint, a bundled name, or a hub's "org/name".
+
+    Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), a file of
+    `specjax.zoo.save` or a folder with one. dtype: of weights, activations and cache.
+    sharding: of the weights, one for all or a tree; None is the default device. pieces:
+    of a T5's vocabulary, ids from here on are never emitted; None, 32100 of the
+    published 32128 and else all. Raises ValueError, before any weight is read, for what
+    is no whole checkpoint of a known model.
+    """
+    opened = _open(str(name), str(archive.usable(dtype)), pieces)
+    model = FAMILIES[opened.family].MODELS.build(opened.config)
+    arrays, names = opened.arrays, opened.names
+    archive.check(arrays, names.sources, model.shapes, names.harmless)
+    archive.check_copies(arrays, names.copies)
+    given = names.sources, model.shapes, dtype, sharding, names.harmless
+    params = archive.fill(arrays, *given)
+    sizes = opened.family, opened.config
+    return Checkpoint(_called(name), *sizes, model, params, opened.files, *opened.ends)
+
+
+def save(
+    folder: str | Path,
+    checkpoint: Checkpoint | tuple[Any, Any],
+    most: int = 5_000_000_000,
+) -> None:
+    """Writes a folder that transformers loads, T5ForConditionalGeneration or
+    GPT2LMHeadModel: weights in their own dtype, complete or not there.
+
+    checkpoint: what `load` gave, or (config, params). most: bytes of a file; beyond it
+    there are several. Raises ValueError for a folder that exists, parameters that are
+    not the config's, or a GPT with rotary positions, which has no class there.
+    """
+    if isinstance(checkpoint, Checkpoint):
+        pair = checkpoint.config, checkpoint.params
+        ends = checkpoint.start, checkpoint.end
+    else:
+        pair, ends = checkpoint, (None, None)
+    table = names_t5 if isinstance(pair[0], t5.Config) else names_gpt2
+    huggingface.save(Path(folder), table, pair, ends, most)
+
+
+def _open(name: str, dtype: str, pieces: int | None) -> Opened:
+    if name.startswith("gs://"):
+        return _t5x(name, dtype, pieces)
+    path = Path(name)
+    if not path.exists():
+        if name not in BUNDLED:
+            return _huggingface(huggingface.download(name), dtype, pieces)
+        path = zoo.FOLDER / f"{name}.safetensors"
+    if (path / huggingface.CONFIG).is_file():
+        return _huggingface(path, dtype, pieces)
+    if path.suffix in (".bin", ".pt", ".pth"):
+        raise ValueError(
+            f"{path} is a pickle, which can run any code and is not read: name its"
+            " folder, to be told how to convert it"
+        )
+    if t5x.is_t5x(path):
+        return _t5x(name, dtype, pieces)
+    return _zoo(_only(path), dtype, pieces)
+
+
+def _called(name: str | Path) -> str:
+    path = Path(name)
+    if path.is_dir():
+        return path.resolve().name
+    return path.stem if path.is_file() else str(name)
+
+
+def _huggingface(folder: Path, dtype: str, pieces: int | None) -> Opened:
+    table, fields, arrays, files = huggingface.open_folder(folder)
+    try:
+        config = table.read_config(fields, dtype, pieces)
+        ends = table.ends(fields, config)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
+    names = table.names(config, fields, arrays.arrays)
+    return Opened(table.FAMILY, config, arrays, names, files, ends)
+
+
+def _t5x(path: str, dtype: str, pieces: int | None) -> Opened:
+    arrays = t5x.open(path)
+    config = names_t5.infer(arrays.arrays, dtype, arrays.where)
+    config = names_t5.with_pieces(config, pieces)
+    names = archive.same_names(t5.abstract_params(config))
+    return Opened("t5", config, arrays, names, (Path(path),), (t5.PAD, t5.END))
+
+
+def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
+    arrays = archive.of_safetensors([path], str(path))
+    family, config = zoo.read_config(path, archive.metadata(path), dtype)
+    table, ends = FAMILIES[family], (t5.PAD, t5.END)
+    if family == "gpt":
+        ends = zoo.START, zoo.END
+    if pieces is not None:
+        config = table.with_pieces(config, pieces)
+    names = archive.same_names(table.MODELS.abstract_params(config))
+    return Opened(family, config, arrays, names, (path,), ends)
+
+
+def _only(path: Path) -> Path:
+    """A safetensors file, or the one of a folder."""
+    found = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    if len(found) == 1 and found[0].suffix == ".safetensors":
+        return found[0]
+    holds = ", ".join(sorted(file.name for file in found)) or "no weights"
+    raise ValueError(
+        f"{path} is no checkpoint: not a folder of Hugging Face (no config.json), nor"
+        f" T5X's (no checkpoint file or _METADATA), nor one .safetensors file: {holds}"
+    )

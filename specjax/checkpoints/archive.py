@@ -1,0 +1,266 @@
+"""Arrays in files, read one at a time into the parameters of a model.
+
+A file's names, orientation and fusions are its own; a table of `Source`s, one a
+parameter, says where each comes from. Nothing is read before all was found to fit.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from safetensors import SafetensorError, safe_open
+
+Index = tuple[slice, ...]
+USABLE = ("float16", "bfloat16", "float32", "float64")
+# How safetensors calls what it may hold; what is not here has no numpy dtype.
+STORED = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
+SHOWN = 20  # names of a kind in one message
+COMPARED = 64  # rows of a copy
+
+
+class Archive(NamedTuple):
+    """Arrays by name. arrays: shapes and dtypes as stored. where: for messages.
+
+    read: (name, index into the stored array) -> that part of it, in the stored dtype.
+    """
+
+    arrays: dict[str, jax.ShapeDtypeStruct]
+    read: Callable[[str, Index], np.ndarray]
+    where: str
+
+
+class Part(NamedTuple):
+    """The part number `index` of `count` equal ones along `axis` of a stored array."""
+
+    axis: int
+    index: int
+    count: int
+
+
+class Source(NamedTuple):
+    """The stored array that a parameter is, or is a part of, or is the transpose of."""
+
+    name: str
+    transpose: bool = False
+    part: Part | None = None
+
+
+class Names(NamedTuple):
+    """What a format calls a model's parameters, these joined by slashes.
+
+    copies: stored names that repeat another stored name. unread: patterns of stored
+    names that hold no parameter.
+    """
+
+    sources: dict[str, Source]
+    copies: dict[str, str] = {}  # noqa: RUF012 (never changed)
+    unread: tuple[str, ...] = ()
+
+    @property
+    def harmless(self) -> tuple[str, ...]:
+        return (*self.copies, *self.unread)
+
+
+def same_names(shapes) -> Names:
+    """For an archive that calls and shapes every parameter as the model does."""
+    return Names({name: Source(name) for name in flatten_dict(shapes, sep="/")})
+
+
+def of_safetensors(files: Sequence[Path], where: str) -> Archive:
+    """The arrays of one or more safetensors files.
+
+    Raises ValueError for a file that is cut short or of another kind, an array that is
+    in two of them, or a dtype without a name in numpy.
+    """
+    arrays, holders = {}, {}
+    for file in files:
+        try:
+            opened = safe_open(file, "np")
+        except SafetensorError as error:
+            raise ValueError(
+                f"{file} is not a whole safetensors file ({error}): copy or download it"
+                " again"
+            ) from None
+        for name in opened.keys():
+            if name in arrays:
+                raise ValueError(f"{where}: {name} is in two files, {file.name} is one")
+            arrays[name] = _struct(opened.get_slice(name), f"{file}: {name}")
+            holders[name] = opened
+
+    def read(name: str, index: Index) -> np.ndarray:
+        return holders[name].get_slice(name)[index]
+
+    return Archive(arrays, read, where)
+
+
+def _struct(stored, where: str) -> jax.ShapeDtypeStruct:
+    code = stored.get_dtype()
+    if code not in STORED:
+        raise ValueError(f"{where} is stored as {code}: convert it to float32")
+    return jax.ShapeDtypeStruct(tuple(stored.get_shape()), np.dtype(STORED[code]))
+
+
+def metadata(file: Path) -> dict[str, str]:
+    """What a safetensors file says of itself."""
+    with safe_open(file, "np") as opened:
+        return opened.metadata() or {}
+
+
+def usable(dtype: Any) -> np.dtype:
+    """A dtype that parameters may have. Raises ValueError for any other."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if str(found) not in USABLE:
+        raise ValueError(f"dtype is one of {', '.join(USABLE)}; got {dtype!r}")
+    return found
+
+
+def fill(
+    archive: Archive,
+    sources: dict[str, Source],
+    shapes: Any,
+    dtype: str,
+    sharding: Any = None,
+    harmless: Iterable[str] = (),
+) -> Any:
+    """The parameter tree of `shapes`, from an archive, array by array.
+
+    dtype: of every parameter, a float. sharding: a jax Sharding for all or a tree of
+    them, with which every host reads its own shards alone; None is the default device.
+    harmless: patterns of stored names that may be there unread. Raises ValueError for
+    whatever does not fit, all of it at once, before anything is read; see `check`.
+    """
+    check(archive, sources, shapes, harmless)
+    wanted = flatten_dict(shapes, sep="/")
+    if sharding is None or isinstance(sharding, jax.sharding.Sharding):
+        place = dict.fromkeys(wanted, sharding)
+    else:
+        place = flatten_dict(sharding, sep="/")
+        if place.keys() != wanted.keys():
+            unlike = ", ".join(sorted(place.keys() ^ wanted.keys())[:SHOWN])
+            raise ValueError(f"the shardings are those of another model: {unlike}")
+    flat = {}
+    for name, leaf in wanted.items():
+        read = reader(archive, sources[name], leaf.shape, usable(dtype))
+        flat[name] = _put(read, leaf.shape, place[name])
+    return unflatten_dict(flat, sep="/")
+
+
+def reader(
+    archive: Archive, source: Source, shape: tuple[int, ...], dtype: np.dtype
+) -> Callable[[Index], np.ndarray]:
+    """Reads any part of one parameter of this shape: index -> array."""
+
+    def read(index: Index) -> np.ndarray:
+        stored = [slice(*s.indices(n)[:2]) for s, n in zip(index, shape, strict=True)]
+        stored = stored[::-1] if source.transpose else stored
+        if source.part is not None:
+            axis, number, count = source.part
+            first = number * (archive.arrays[source.name].shape[axis] // count)
+            old = stored[axis]
+            stored[axis] = slice(old.start + first, old.stop + first)
+        found = archive.read(source.name, tuple(stored))
+        return np.asarray(found.T if source.transpose else found, dtype, order="C")
+
+    return read
+
+
+def _put(read: Callable, shape: tuple[int, ...], sharding) -> jax.Array:
+    """On its devices before the next is read: one array waits in memory at a time."""
+    if sharding is None:
+        return jax.block_until_ready(jax.device_put(read((slice(None),) * len(shape))))
+    seen = {}  # devices that hold the same shard read it once
+
+    def once(index: Index) -> np.ndarray:
+        key = tuple((part.start, part.stop) for part in index)
+        if key not in seen:
+            seen[key] = read(index)
+        return seen[key]
+
+    return jax.block_until_ready(jax.make_array_from_callback(shape, sharding, once))
+
+
+def check(
+    archive: Archive, sources: dict[str, Source], shapes, harmless: Iterable[str] = ()
+) -> None:
+    """Raises one ValueError that lists every array that is missing, surplus, of another
+    shape, or of a dtype that is no float."""
+    arrays, wanted = archive.arrays, flatten_dict(shapes, sep="/")
+    need = {}
+    for name, leaf in wanted.items():
+        need[sources[name].name] = stored_shape(sources[name], leaf.shape)
+    known = need.keys() & arrays.keys()
+    patterns = tuple(harmless)
+    found = {
+        "missing": need.keys() - arrays.keys(),
+        "surplus": {
+            name
+            for name in arrays.keys() - need.keys()
+            if not any(fnmatchcase(name, pattern) for pattern in patterns)
+        },
+        "of another shape": {
+            f"{name}: {arrays[name].shape}, not {need[name]}"
+            for name in known
+            if arrays[name].shape != need[name]
+        },
+        "of an unusable dtype": {
+            f"{name}: {arrays[name].dtype}, not {' or '.join(USABLE)}"
+            for name in known
+            if str(arrays[name].dtype) not in USABLE
+        },
+    }
+    lines = [f"{kind}:\n{_listed(names)}" for kind, names in found.items() if names]
+    if lines:
+        raise ValueError(
+            f"{archive.where} does not hold the model that its sizes describe; "
+            + "\n".join(lines)
+        )
+
+
+def _listed(names: set[str]) -> str:
+    lines = [f"  {name}" for name in sorted(names)]
+    more = [f"  and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+    return "\n".join(lines[:SHOWN] + more)
+
+
+def stored_shape(source: Source, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of the stored array whose part or transpose has `shape`."""
+    stored = list(shape[::-1] if source.transpose else shape)
+    if source.part is not None:
+        stored[source.part.axis] *= source.part.count
+    return tuple(stored)
+
+
+def check_copies(archive: Archive, copies: dict[str, str]) -> None:
+    """Raises ValueError for a stored copy that is none, by its first 64 rows."""
+    for name, other in copies.items():
+        shape = archive.arrays[other].shape
+        some = tuple(
+            slice(0, min(n, COMPARED) if i == 0 else n) for i, n in enumerate(shape)
+        )
+        same = archive.arrays[name].shape == shape
+        if not same or (archive.read(name, some) != archive.read(other, some)).any():
+            raise ValueError(
+                f"{archive.where}: {name} should repeat {other} and does not; a model"
+                " with a readout of its own has tie_word_embeddings false in its"
+                " config.json"
+            )

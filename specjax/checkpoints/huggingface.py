@@ -1,0 +1,230 @@
+"""Folders of Hugging Face: config.json beside safetensors, whole or in shards."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict
+from safetensors.numpy import save_file
+
+from specjax.checkpoints import archive, names_gpt2, names_t5
+from specjax.checkpoints import fields as field
+from specjax.checkpoints.archive import Archive, Source
+from specjax.checkpoints.fields import Fields
+
+FORMATS = {table.MODEL_TYPE: table for table in (names_t5, names_gpt2)}
+CONFIG, WHOLE = "config.json", "model.safetensors"
+INDEX = "model.safetensors.index.json"
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+# Weights as safetensors, and what a tokenizer is made from; never a pickle.
+FETCHED = (
+    CONFIG,
+    "generation_config.json",
+    WHOLE,
+    INDEX,
+    "model-*-of-*.safetensors",
+    "spiece.model",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+)
+
+
+class Folder(NamedTuple):
+    """What a folder holds. table: the module of its family's names."""
+
+    table: Any
+    fields: Fields
+    arrays: Archive
+    files: tuple[Path, ...]
+
+
+def open_folder(folder: Path) -> Folder:
+    """Reads what describes the weights, and none of them.
+
+    Raises ValueError for a folder without them, a file that is not whole, a shard that
+    is missing, a model of another family.
+    """
+    fields = field.read(folder / CONFIG)
+    kind = fields.get("model_type")
+    if kind not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise ValueError(f"{folder}: model_type is {kind!r}; known are {known}")
+    files, listed = _weights(folder)
+    arrays = archive.of_safetensors(files, str(folder))
+    absent = sorted(listed - arrays.arrays.keys())
+    if absent:
+        raise ValueError(
+            f"{folder / INDEX} lists arrays that no shard holds; copy or download the"
+            f" folder again: {', '.join(absent[: archive.SHOWN])}"
+        )
+    return Folder(FORMATS[kind], fields, arrays, (folder / CONFIG, *files))
+
+
+def _weights(folder: Path) -> tuple[list[Path], set[str]]:
+    """The files of weights, and the names that an index lists."""
+    if (folder / WHOLE).is_file():
+        return [folder / WHOLE], set()
+    if not (folder / INDEX).is_file():
+        raise ValueError(_advice(folder))
+    listed = field.read(folder / INDEX).get("weight_map")
+    if not isinstance(listed, dict) or not all(
+        isinstance(file, str) and Path(file).name == file for file in listed.values()
+    ):
+        raise ValueError(f"{folder / INDEX} has no weight_map of names to file names")
+    files = [folder / name for name in sorted(set(listed.values()))]
+    absent = [file.name for file in files if not file.is_file()]
+    if absent:
+        raise ValueError(
+            f"{folder} lacks shards that its {INDEX} names; copy or download them:"
+            f" {', '.join(absent)}"
+        )
+    return files, set(listed)
+
+
+def _advice(folder: Path) -> str:
+    pickled = sorted(path.name for path in folder.glob("*.bin"))
+    has = f"has {pickled[0]}" if pickled else "has no weights"
+    return (
+        f"{folder} {has}, neither {WHOLE} nor {INDEX}: a pickle (.bin) can run any code"
+        " and is not fetched or read; where you trust one, convert it with"
+        " transformers, from_pretrained(old).save_pretrained(new), which writes"
+        f" {WHOLE}"
+    )
+
+
+def download(name: str) -> Path:
+    """The folder of a hub's model "org/name", fetched or already in the cache.
+
+    HF_HUB_OFFLINE and HF_HOME are respected. Raises ValueError for a name that is no
+    path and no id, and for a model that cannot be had.
+    """
+    if not HUB_ID.fullmatch(name):
+        raise ValueError(
+            f"no checkpoint at {name!r}: it is no path, no bundled model, and no id of"
+            " the Hugging Face hub, which has the form org/name"
+        )
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise ValueError(
+            f"{name} is no path; to fetch it from the Hugging Face hub:"
+            " pip install 'specjax[hf]'"
+        ) from None
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(FETCHED)))
+    except (OSError, ValueError) as error:  # what the hub's client raises
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(
+            f"{name} is no path, is not in the cache of the Hugging Face hub, and could"
+            f" not be fetched from it: {reason}"
+        ) from error
+
+
+def save(
+    folder: Path, table: Any, model: tuple[Any, Any], ends: tuple, most: int
+) -> None:
+    """Writes config.json and the weights as they are, in files of at most `most` bytes
+    (an array is never divided). All of it appears at once or not at all.
+
+    table: the module of the family's names. model: (config, params). Raises ValueError
+    for a folder that exists, parameters that are not the config's, or a model that has
+    no class there.
+    """
+    config, params = model
+    if folder.exists():
+        raise ValueError(f"{folder} exists: name a new folder")
+    fields = table.write_config(config, *ends)
+    flat = flatten_dict(params, sep="/")
+    sources = table.names(config, fields).sources
+    _check(table, config, flat)
+    fields["dtype"] = _dtype(flat)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    temporary.mkdir()
+    try:
+        _write_json(temporary / CONFIG, fields)
+        _write_weights(temporary, flat, sources, most)
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary)
+        raise
+
+
+def _check(table: Any, config: Any, flat: dict[str, jax.Array]) -> None:
+    shapes = flatten_dict(table.MODELS.abstract_params(config), sep="/")
+    has = {name: getattr(leaf, "shape", None) for name, leaf in flat.items()}
+    wants = {name: leaf.shape for name, leaf in shapes.items()}
+    unlike = sorted({name for name, _ in has.items() ^ wants.items()})
+    if unlike:
+        raise ValueError(
+            f"the parameters are not those of {config} (unbox fresh ones,"
+            f" flax.linen.meta.unbox): {', '.join(unlike[: archive.SHOWN])}"
+        )
+
+
+def _dtype(flat: dict[str, jax.Array]) -> str:
+    found = sorted({str(leaf.dtype) for leaf in flat.values()})
+    if len(found) > 1:
+        raise ValueError(f"the parameters are {' and '.join(found)}: cast them to one")
+    return found[0]
+
+
+def _write_weights(
+    folder: Path, flat: dict[str, jax.Array], sources: dict[str, Source], most: int
+) -> None:
+    """A shard at a time: no more than one is in the host's memory."""
+    stored = {}
+    for name, source in sources.items():
+        stored.setdefault(source.name, []).append((source, flat[name]))
+    size = {
+        name: sum(leaf.size * leaf.dtype.itemsize for _, leaf in parts)
+        for name, parts in stored.items()
+    }
+    shards = list(_portions(size, most))
+    files, where = [WHOLE], {}
+    if len(shards) > 1:
+        count = len(shards)
+        files = [f"model-{i + 1:05}-of-{count:05}.safetensors" for i in range(count)]
+    for file, names in zip(files, shards, strict=True):
+        where |= dict.fromkeys(names, file)
+        arrays = {name: _joined(stored[name]) for name in names}
+        save_file(arrays, folder / file, {"format": "pt"})
+    if len(shards) > 1:
+        total = {"total_size": sum(size.values())}
+        _write_json(folder / INDEX, {"metadata": total, "weight_map": where})
+
+
+def _portions(size: dict[str, int], most: int) -> Iterator[list[str]]:
+    """Names in order, as many together as fit."""
+    names, held = [], 0
+    for name, more in size.items():
+        if names and held + more > most:
+            yield names
+            names, held = [], 0
+        names, held = [*names, name], held + more
+    yield names
+
+
+def _joined(parts: list[tuple[Source, jax.Array]]) -> np.ndarray:
+    """The stored array of which these parameters are the parts."""
+    parts = sorted(parts, key=lambda pair: pair[0].part or ())
+    arrays = [
+        np.asarray(leaf).T if source.transpose else np.asarray(leaf)
+        for source, leaf in parts
+    ]
+    part = parts[0][0].part
+    joined = arrays[0] if part is None else np.concatenate(arrays, part.axis)
+    return np.ascontiguousarray(joined)
+
+
+def _write_json(path: Path, fields: Fields) -> None:
+    path.write_text(json.dumps(fields, indent=2) + "\n")

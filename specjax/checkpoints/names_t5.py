@@ -1,0 +1,192 @@
+"""T5 as Hugging Face stores it, v1.0, v1.1 and FLAN: names, and sizes in config.json.
+
+Their matrices are [out, in], ours [in, out].
+"""
+
+import re
+from collections.abc import Collection
+
+import jax
+
+from specjax.checkpoints import fields as field
+from specjax.checkpoints.archive import Names, Source
+from specjax.checkpoints.fields import Fields
+from specjax.models import t5
+
+FAMILY, MODEL_TYPE, MODELS = "t5", "t5", t5
+# The vocabulary of every published T5 and the pieces of it that are real: the other 28
+# rows fill up a multiple of 128, were never trained, and have no text.
+PADDED_VOCAB, PIECES = 32128, 32100
+SHARED = (
+    "shared.weight",
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+)
+READOUT = "lm_head.weight"
+TIE = "tie_word_embeddings"
+# An empty bias that early versions stored beside the one that is used.
+UNREAD = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
+
+
+def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> t5.Config:
+    """Sizes from config.json.
+
+    pieces: ids from here on are never emitted; None, 32100 of a vocabulary of 32128 and
+    else all. Raises ValueError for a field that the model cannot do.
+    """
+    gated = fields.get("feed_forward_proj", "relu") == "gated-gelu"
+    field.only(
+        fields,
+        {
+            "feed_forward_proj": ("relu", "gated-gelu"),
+            "is_gated_act": (gated,),
+            "dense_act_fn": ("gelu_new",) if gated else ("relu",),
+            "relative_attention_num_buckets": (32,),
+            "relative_attention_max_distance": (128,),
+            "layer_norm_epsilon": (1e-6,),
+            "tie_encoder_decoder": (False,),
+            "tie_word_embeddings": (True, False),
+            "scale_decoder_outputs": (True, False),
+        },
+    )
+    layers, vocab = field.size(fields, "num_layers"), field.size(fields, "vocab_size")
+    config = t5.Config(
+        vocab,
+        field.size(fields, "d_model"),
+        field.size(fields, "d_ff"),
+        layers,
+        field.size(fields, "num_decoder_layers", layers),
+        field.size(fields, "num_heads"),
+        field.size(fields, "d_kv"),
+        gated=gated,
+        # What sets v1.0 apart is that outputs are scaled; newer files say so by itself.
+        tied=fields.get("scale_decoder_outputs", fields.get(TIE, True)),
+        dtype=dtype,
+    )
+    return with_pieces(config, pieces)
+
+
+def with_pieces(config: t5.Config, pieces: int | None) -> t5.Config:
+    """See `read_config`."""
+    vocab = config.vocab
+    if pieces is None:
+        pieces = PIECES if vocab == PADDED_VOCAB else vocab
+    if not 1 <= pieces <= vocab:
+        raise ValueError(f"pieces must be in 1..{vocab}, the vocabulary; got {pieces}")
+    return config._replace(pieces=None if pieces == vocab else pieces)
+
+
+def ends(fields: Fields, config: t5.Config) -> tuple[int | None, int | None]:
+    """The ids that a decoder's text starts and ends with."""
+    pad = field.token(fields, "pad_token_id", t5.PAD, config.vocab)
+    start = field.token(fields, "decoder_start_token_id", pad, config.vocab)
+    return start, field.token(fields, "eos_token_id", t5.END, config.vocab)
+
+
+def write_config(config: t5.Config, start: int | None, end: int | None) -> Fields:
+    """config.json of these sizes; `pieces` has no place in it."""
+    return {
+        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": MODEL_TYPE,
+        "is_encoder_decoder": True,
+        "vocab_size": config.vocab,
+        "d_model": config.dim,
+        "d_ff": config.mlp_dim,
+        "d_kv": config.head_width,
+        "num_layers": config.encoder_layers,
+        "num_decoder_layers": config.decoder_layers,
+        "num_heads": config.num_heads,
+        "feed_forward_proj": "gated-gelu" if config.gated else "relu",
+        TIE: config.tied,
+        "relative_attention_num_buckets": 32,
+        "relative_attention_max_distance": 128,
+        "layer_norm_epsilon": 1e-6,
+        "pad_token_id": t5.PAD,
+        "decoder_start_token_id": t5.PAD if start is None else start,
+        "eos_token_id": t5.END if end is None else end,
+    }
+
+
+def names(config: t5.Config, fields: Fields, stored: Collection[str] = ()) -> Names:
+    """Of a file that holds `stored`, or of one to be written."""
+    tables = SHARED + ((READOUT,) if config.tied else ())
+    shared = next((name for name in tables if name in stored), SHARED[0])
+    sources = {"token_embedder/embedding": Source(shared)}
+    sources |= _stack("encoder", config.encoder_layers, config.gated)
+    sources |= _stack("decoder", config.decoder_layers, config.gated)
+    if not config.tied:
+        # Newer versions tie v1.1 models that were trained from nothing, unscaled.
+        of = shared if fields.get(TIE, True) and READOUT not in stored else READOUT
+        sources["decoder/logits_dense/kernel"] = Source(of, transpose=True)
+    copies = {name: shared for name in tables if name in stored and name != shared}
+    return Names(sources, copies, UNREAD)
+
+
+def _stack(stack: str, layers: int, gated: bool) -> dict[str, Source]:
+    bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    sources = {
+        f"{stack}/relpos_bias/rel_embedding": Source(bias, transpose=True),
+        f"{stack}/{stack}_norm/scale": Source(f"{stack}.final_layer_norm.weight"),
+    }
+    # Ours, their place in a block, what it is there.
+    parts = [("attention", "pre_attention_layer_norm", "SelfAttention")]
+    if stack == "decoder":
+        parts = [
+            ("self_attention", "pre_self_attention_layer_norm", "SelfAttention"),
+            (
+                "encoder_decoder_attention",
+                "pre_cross_attention_layer_norm",
+                "EncDecAttention",
+            ),
+        ]
+    parts.append(("mlp", "pre_mlp_layer_norm", "DenseReluDense"))
+    attention = {"query": "q", "key": "k", "value": "v", "out": "o"}
+    mlp = {name: name for name in (("wi_0", "wi_1") if gated else ("wi",)) + ("wo",)}
+    for i in range(layers):
+        for place, (ours, norm, theirs) in enumerate(parts):
+            to, of = f"{stack}/layers_{i}", f"{stack}.block.{i}.layer.{place}"
+            sources[f"{to}/{norm}/scale"] = Source(f"{of}.layer_norm.weight")
+            kernels = mlp if ours == "mlp" else attention
+            sources |= {
+                f"{to}/{ours}/{k}/kernel": Source(f"{of}.{theirs}.{v}.weight", True)
+                for k, v in kernels.items()
+            }
+    return sources
+
+
+def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5.Config:
+    """Sizes from the shapes of a T5X checkpoint's arrays, which have our names.
+
+    Raises ValueError if it holds no T5.
+    """
+    first = (
+        "token_embedder/embedding",
+        "encoder/relpos_bias/rel_embedding",
+        "encoder/layers_0/attention/query/kernel",
+        "encoder/layers_0/mlp/wo/kernel",
+    )
+    missing = [name for name in first if name not in arrays]
+    if missing:
+        some = ", ".join(sorted(arrays)[:5])
+        raise ValueError(f"{where} is no T5: no {missing[0]} among {some}, ...")
+    table, bias, query, out = (arrays[name].shape for name in first)
+    depth = {
+        stack: 1 + max((int(i) for i in _layers(arrays, stack)), default=0)
+        for stack in ("encoder", "decoder")
+    }
+    return t5.Config(
+        *table,
+        out[0],
+        depth["encoder"],
+        depth["decoder"],
+        bias[0],
+        query[1] // bias[0],
+        gated="encoder/layers_0/mlp/wi_0/kernel" in arrays,
+        tied="decoder/logits_dense/kernel" not in arrays,
+        dtype=dtype,
+    )
+
+
+def _layers(names: Collection[str], stack: str) -> list[str]:
+    found = (re.match(rf"{stack}/layers_(\d+)/", name) for name in names)
+    return [match[1] for match in found if match]

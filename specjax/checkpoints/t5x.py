@@ -1,0 +1,166 @@
+"""T5X's checkpoints, native and Orbax, read without T5X into arrays by our names.
+
+Opening one reads what describes it and no element. Only its parameters are seen, as
+"decoder/layers_0/mlp/wi_0/kernel"; step and optimizer are left where they are.
+"""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import tensorstore as ts
+
+from specjax.checkpoints import names_t5, t5x_native, t5x_orbax, t5x_store
+from specjax.checkpoints.archive import Archive, Index
+from specjax.checkpoints.t5x_native import save
+from specjax.models import t5
+
+__all__ = ["infer_config", "is_t5x", "open", "save"]
+
+# What a checkpoint's folder has one of. Orbax's are in a folder of their own there.
+TREE, METADATA = "checkpoint", "_METADATA"
+FILES = (TREE, METADATA, f"state/{TREE}", f"state/{METADATA}")
+# Where the parameters are in a tree, by the age of T5X.
+ROOTS = ("optimizer/target/", "_optimizer/target/", "target/", "params/")
+SCANNED = re.compile("(encoder/encoder|decoder/decoder)/")
+
+
+class Place(NamedTuple):
+    """A checkpoint found: its folder, the file of its tree, whether it is complete."""
+
+    folder: ts.KvStore
+    file: str
+    complete: bool = True
+
+
+def open(path: str | Path) -> Archive:
+    """The parameters of one checkpoint, as they are stored.
+
+    path: a `checkpoint_<step>` folder, a run's folder with several (the last complete
+    one counts), or a single file; or a gs:// URL of any of them. Raises ValueError if
+    there is none, it was cut short, or its layers are scanned (`scalable_t5`).
+    """
+    where = str(path)
+    place = _find(where)
+    if place is None:
+        raise ValueError(f"{where} holds no complete T5X checkpoint: check the path")
+    if not place.complete:
+        raise ValueError(
+            f"{where} was never finished, it has no {t5x_orbax.COMMIT}: take an earlier"
+            " step, or copy it again"
+        )
+    leaves = _parameters(_tree(place, where), where)
+    beside = t5x_orbax.arrays_folder(place.folder)
+    stored = {
+        name: t5x_native.source(leaf, beside, f"{where}: {name}")
+        for name, leaf in leaves.items()
+    }
+    outside = {n: s for n, s in stored.items() if isinstance(s, t5x_store.Zarr)}
+    arrays = stored | t5x_store.open_arrays(outside, where)
+
+    def read(name: str, index: Index) -> np.ndarray:
+        if name in outside:
+            return t5x_store.read(arrays[name], index, f"{where}: {name}")
+        return arrays[name][index]
+
+    return Archive({name: _struct(arrays[name]) for name in arrays}, read, where)
+
+
+def is_t5x(path: str | Path) -> bool:
+    """Whether a path is what `open` reads, by names and the first bytes of one file."""
+    try:
+        place = _find(str(path))
+    except ValueError:
+        return False
+    if place is None:
+        return False
+    if place.file == METADATA:
+        return t5x_orbax.looks_like(t5x_store.content(place.folder, place.file))
+    return t5x_native.looks_like(_head(place))
+
+
+def infer_config(archive: Archive) -> t5.Config:
+    """The sizes of a T5, v1.0 or v1.1, by its names and shapes.
+
+    Of a vocabulary of 32128 rows the last 28 are padding. Raises ValueError if it holds
+    no T5.
+    """
+    config = names_t5.infer(archive.arrays, "float32", archive.where)
+    return names_t5.with_pieces(config, None)
+
+
+def _find(path: str) -> Place | None:
+    parent, _, name = path.rstrip("/").rpartition("/")
+    above = t5x_store.folder(parent or ("/" if path.startswith("/") else "."))
+    if name and t5x_store.exists(above, name):
+        return Place(above, name)
+    return _checkpoint(path) or _last(path)
+
+
+def _checkpoint(path: str) -> Place | None:
+    """The checkpoint whose folder this is."""
+    folder = t5x_store.folder(path)
+    file = next((file for file in FILES if t5x_store.exists(folder, file)), None)
+    if file is None:
+        return None
+    inner, _, name = file.rpartition("/")
+    place = Place(folder / f"{inner}/" if inner else folder, name)
+    if file == TREE:
+        return place
+    renamed = t5x_store.base(path)["driver"] == "file"
+    return place._replace(complete=t5x_orbax.committed(folder, renamed))
+
+
+def _last(path: str) -> Place | None:
+    """The last checkpoint of a run that is complete; if none is, the last."""
+    files = t5x_store.keys(t5x_store.folder(path), "checkpoint_")
+    found = (re.match(r"checkpoint_(\d+)/", file) for file in files)
+    steps = {int(match[1]): match[0] for match in found if match}
+    tried = [
+        f"{path.rstrip('/')}/{steps[step]}" for step in sorted(steps, reverse=True)
+    ]
+    places = [place for place in map(_checkpoint, tried) if place is not None]
+    return next((p for p in places if p.complete), places[0] if places else None)
+
+
+def _head(place: Place) -> bytes:
+    spec = place.folder.spec().to_json()
+    if spec["driver"] != "file":
+        return t5x_store.content(place.folder, place.file)[:128]
+    with Path(spec["path"], place.file).open("rb") as file:
+        return file.read(128)
+
+
+def _tree(place: Place, where: str) -> dict[str, Any]:
+    """The leaves of a checkpoint by their paths in its tree."""
+    data = t5x_store.content(place.folder, place.file)
+    parse = (t5x_orbax if place.file == METADATA else t5x_native).parse
+    return parse(data, f"{where}: {place.file}")
+
+
+def _parameters(tree: dict[str, Any], where: str) -> dict[str, Any]:
+    """The leaves that are parameters, by our names."""
+    root = next((r for r in ROOTS if any(n.startswith(r) for n in tree)), None)
+    if root is None:
+        some = t5x_store.shown(tree) or "nothing"
+        raise ValueError(f"{where} has no parameters under target: found {some}")
+    stored = {
+        name.removeprefix(root).removeprefix("params/"): leaf
+        for name, leaf in sorted(tree.items())
+        if name.startswith(root) and leaf is not None
+    }
+    scanned = [name for name in stored if SCANNED.match(name)]
+    if scanned:
+        raise ValueError(
+            f"{where} has all layers in one array ({scanned[0]}): scalable_t5 has a"
+            " position bias in each layer and is another model; use a t5_1_1 checkpoint"
+        )
+    return stored
+
+
+def _struct(array: np.ndarray | ts.TensorStore) -> jax.ShapeDtypeStruct:
+    dtype = array.dtype
+    dtype = dtype if isinstance(dtype, np.dtype) else dtype.numpy_dtype
+    return jax.ShapeDtypeStruct(tuple(array.shape), dtype)

@@ -1,0 +1,115 @@
+"""T5X's own format: one msgpack file of the tree, and zarr arrays that it points to.
+
+The file `checkpoint` has at each leaf the array itself, or the tensorstore spec of one
+in a folder beside it. Early checkpoints are such a file alone, with every array in it.
+"""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorstore as ts
+from flax import serialization
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from specjax.checkpoints import t5x_store
+
+VERSION = 3  # of the format, since June 2021
+CHUNK_BYTES = 64 * 2**20
+SPEC = {"driver", "kvstore", "metadata"}
+# Where a `checkpoint` of Orbax has an array that lies in a folder of this name.
+PLACEHOLDER = "PLACEHOLDER://"
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file that begins so may be a checkpoint: a msgpack map of its keys."""
+    is_map = head[:1] in (b"\xde", b"\xdf") or 0x80 <= (head[:1] or b"\0")[0] < 0x90
+    return is_map and any(key in head for key in (b"optimizer", b"state", b"target"))
+
+
+def parse(data: bytes, where: str) -> dict[str, Any]:
+    """The leaves of a `checkpoint` file by their paths, joined by slashes: arrays,
+    specs of arrays, or Orbax's placeholders. Raises ValueError for anything else."""
+    try:
+        tree = serialization.msgpack_restore(data)
+        return flatten_dict(tree, sep="/", is_leaf=_is_spec)
+    except Exception as error:  # msgpack has a dozen kinds
+        raise ValueError(
+            f"{where} is not a whole checkpoint file, copy it again: {error!r}"
+        ) from None
+
+
+def source(leaf: Any, folder: ts.KvStore, where: str) -> np.ndarray | t5x_store.Zarr:
+    """What a leaf stands for: itself, or an array in a folder beside the file.
+
+    A spec names the disk or bucket that it was written to; its path alone still holds.
+    """
+    if isinstance(leaf, str) and leaf.startswith(PLACEHOLDER):
+        return t5x_store.Zarr(folder / f"{leaf.removeprefix(PLACEHOLDER)}/")
+    if isinstance(leaf, dict):
+        path = leaf["kvstore"].get("path") or leaf.get("path")
+        if leaf["driver"] != "zarr" or not path:
+            raise ValueError(f"{where} is no zarr array with a path: {leaf}")
+        inner = folder / f"{path.strip('/')}/"
+        return t5x_store.Zarr(inner, leaf["metadata"], leaf.get("dtype"))
+    if not isinstance(leaf, np.ndarray | np.generic):
+        raise ValueError(f"{where} is {type(leaf).__name__}, not an array")
+    if leaf.dtype == np.uint16:
+        raise ValueError(
+            f"{where} is bfloat16 written as uint16, by T5X before June 2021: load and"
+            " save it with a later T5X"
+        )
+    return np.asarray(leaf)
+
+
+def save(folder: str | Path, step: int, params: Any) -> Path:
+    """Writes `folder/checkpoint_<step>`, which T5X loads: parameters and step alone.
+
+    params: a nested dict of arrays. Nothing has that name before all of it is written.
+    Raises ValueError for a URL, a negative step, or one already there.
+    """
+    final = Path(folder) / f"checkpoint_{step}"
+    if "://" in str(folder):
+        raise ValueError(f"{folder}: save to a disk, then copy the folder there")
+    if step < 0:
+        raise ValueError(f"step must be 0 or more; got {step}")
+    if final.exists():
+        raise ValueError(f"{final} is there already: remove it, or give another step")
+    flat = flatten_dict(params, sep="/")
+    final.parent.mkdir(parents=True, exist_ok=True)
+    partial = final.with_name(f"{final.name}.tmp-{time.time_ns()}")
+    partial.mkdir()
+    try:
+        specs = {name: _write(partial, name, leaf) for name, leaf in flat.items()}
+        # No empty `param_states`: T5X's load_t5x_checkpoint takes it for an array.
+        state = {"step": np.int32(step)}
+        optimizer = {"target": unflatten_dict(specs, sep="/"), "state": state}
+        tree = {"version": VERSION, "optimizer": optimizer}
+        (partial / "checkpoint").write_bytes(serialization.msgpack_serialize(tree))
+        partial.rename(final)
+    except BaseException:
+        shutil.rmtree(partial)
+        raise
+    return final
+
+
+def _is_spec(path: tuple[str, ...], node: dict[str, Any]) -> bool:
+    del path
+    return node.keys() >= SPEC
+
+
+def _write(root: Path, name: str, leaf: Any) -> dict[str, Any]:
+    """One array, in one chunk if that is below 64 MiB, else split by rows."""
+    array, path = np.asarray(leaf), f"target.{name.replace('/', '.')}/"
+    chunks = list(array.shape)
+    if array.nbytes > CHUNK_BYTES:
+        chunks[0] = -(-chunks[0] // -(-array.nbytes // CHUNK_BYTES))
+    gzip = {"id": "gzip", "level": 1}
+    metadata = {"chunks": chunks, "compressor": gzip, "shape": list(array.shape)}
+    spec = {"driver": "zarr", "dtype": array.dtype.name, "metadata": metadata}
+    store = t5x_store.folder(root) / path
+    options = dict(kvstore=store, create=True, context=t5x_store.CONTEXT)
+    ts.open(spec, **options).result().write(array).result()
+    return spec | {"kvstore": {"driver": "file", "path": path}}

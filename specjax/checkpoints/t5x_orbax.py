@@ -1,0 +1,61 @@
+"""Orbax's format, as T5X writes it: a tree in `_METADATA`, arrays in folders or OCDBT.
+
+OCDBT keeps the files of all arrays in one database. Early Orbax has a msgpack file
+`checkpoint` in place of `_METADATA`, with a placeholder for each array.
+"""
+
+import json
+
+import tensorstore as ts
+
+from specjax.checkpoints import t5x_store
+from specjax.checkpoints.t5x_native import PLACEHOLDER
+
+COMMIT, STARTED = "commit_success.txt", "_CHECKPOINT_METADATA"
+MANIFEST = "manifest.ocdbt"
+
+
+def looks_like(metadata: bytes) -> bool:
+    """Whether a `_METADATA` may be of T5X, whose parameters are under `target`."""
+    return b'"target"' in metadata
+
+
+def committed(folder: ts.KvStore, renamed: bool) -> bool:
+    """Whether Orbax finished what is in a checkpoint's folder.
+
+    renamed: the folder got its name when it was complete, as on a disk; in a bucket
+    there is nothing but the file that says so.
+    """
+    if t5x_store.exists(folder, COMMIT):
+        return True
+    started = t5x_store.content(folder, STARTED)
+    return renamed and (started is None or _finished(started))
+
+
+def arrays_folder(folder: ts.KvStore) -> ts.KvStore:
+    """Where the folders of a checkpoint's arrays are: in it, or in its database."""
+    if not t5x_store.exists(folder, MANIFEST):
+        return folder
+    spec = {"driver": "ocdbt", "base": folder.spec().to_json()}
+    return ts.KvStore.open(spec, context=t5x_store.CONTEXT).result()
+
+
+def parse(data: bytes, where: str) -> dict[str, str]:
+    """The placeholders of the arrays that a `_METADATA` names, by their paths joined by
+    slashes. Raises ValueError for a file of another kind."""
+    try:
+        fields = json.loads(data)
+        nodes = fields["tree_metadata"].values()
+        paths = [[str(part["key"]) for part in node["key_metadata"]] for node in nodes]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{where} is not Orbax's, copy it again: {error!r}") from None
+    if fields.get("use_zarr3"):
+        raise ValueError(f"{where}: its arrays are zarr 3; save it again as zarr 2")
+    return {"/".join(path): PLACEHOLDER + ".".join(path) for path in paths}
+
+
+def _finished(started: bytes) -> bool:
+    try:
+        return json.loads(started).get("commit_timestamp_nsecs") is not None
+    except ValueError:
+        return False

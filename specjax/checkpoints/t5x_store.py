@@ -1,0 +1,139 @@
+"""Folders and zarr arrays through tensorstore: on a disk, in a bucket or in memory."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorstore as ts
+
+# One for all: what is in memory is found again only in the context that it was made in.
+CONTEXT = ts.Context()
+SHOWN = 5  # names in one message
+
+
+class Zarr(NamedTuple):
+    """A stored array. folder: its own. metadata, dtype: as a zarr spec has them, used
+    where the folder has no `.zarray`; None if only that can tell."""
+
+    folder: ts.KvStore
+    metadata: dict[str, Any] | None = None
+    dtype: str | None = None
+
+
+def base(path: str | Path) -> dict[str, Any]:
+    """The tensorstore spec of a folder: a local path, or a gs://, file:// or memory://
+    URL. Raises ValueError for any other URL."""
+    text = str(path)
+    if "://" not in text:
+        return {"driver": "file", "path": f"{Path(text).expanduser().absolute()}/"}
+    try:
+        return ts.KvStore.Spec(text if text.endswith("/") else f"{text}/").to_json()
+    except ValueError as error:
+        raise ValueError(
+            f"{text} is no place for a checkpoint, give a local path or a"
+            f" gs://bucket/folder: {error}"
+        ) from None
+
+
+def folder(path: str | Path) -> ts.KvStore:
+    """The folder at `base(path)`, which need not exist."""
+    return ts.KvStore.open(base(path), context=CONTEXT).result()
+
+
+def content(store: ts.KvStore, key: str) -> bytes | None:
+    """Of one file, None if there is none."""
+    found = store.read(key).result()
+    return found.value if found.state == "value" else None
+
+
+def exists(store: ts.KvStore, key: str) -> bool:
+    """Whether there is such a file; reads none of it."""
+    return bool(store.list(ts.KvStore.KeyRange(key, f"{key}\0")).result())
+
+
+def keys(store: ts.KvStore, prefix: str) -> frozenset[str]:
+    """The files whose paths in the folder begin with `prefix`."""
+    after = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    return _text(store.list(ts.KvStore.KeyRange(prefix, after)).result())
+
+
+def open_arrays(stored: dict[str, Zarr], where: str) -> dict[str, ts.TensorStore]:
+    """Opens arrays by name, all at once: reads what describes them and no element.
+
+    Raises ValueError for arrays that lack their description or any chunk: zarr itself
+    takes a chunk without a file to be all zeros.
+    """
+    with readable(where):
+        listings = {name: zarr.folder.list() for name, zarr in stored.items()}
+        files = {name: _text(listing.result()) for name, listing in listings.items()}
+    described = {name for name in stored if ".zarray" in files[name]}
+    bare = [n for n in stored.keys() - described if stored[n].metadata is None]
+    if bare:
+        raise ValueError(
+            f"{where} has no description (.zarray) of {shown(bare)}: copy it again"
+            " whole, with its hidden files"
+        )
+    with readable(where):
+        opening = {name: _open(stored[name], name in described) for name in stored}
+        arrays = {name: array.result() for name, array in opening.items()}
+    broken = [name for name in arrays if not _chunks(arrays[name]) <= files[name]]
+    if broken:
+        raise ValueError(
+            f"{where} lacks chunk files of {shown(broken)}: it was cut short, copy it"
+            " again"
+        )
+    return arrays
+
+
+def read(array: ts.TensorStore, index: tuple[slice, ...], where: str) -> np.ndarray:
+    """The part of an array that `index` names, from no chunks but its own."""
+    part = [slice(*s.indices(n)) for s, n in zip(index, array.shape, strict=True)]
+    with readable(where):
+        return array[tuple(part)].read().result()
+
+
+@contextmanager
+def readable(where: str) -> Iterator[None]:
+    """Says of what tensorstore cannot read where it was, and what to do."""
+    try:
+        yield
+    except ValueError as error:
+        cause = str(error).split(" [")[0]
+        raise ValueError(
+            f"{where} is damaged or was cut short, copy it again: {cause}"
+        ) from None
+
+
+def shown(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
+    listed = sorted(names)
+    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    return ", ".join(listed[:SHOWN]) + more
+
+
+def _open(zarr: Zarr, described: bool):
+    spec = {"driver": "zarr"}
+    if not described:
+        spec |= {"metadata": zarr.metadata, "dtype": zarr.dtype}
+    return ts.open(
+        spec,
+        kvstore=zarr.folder,
+        context=CONTEXT,
+        open=True,
+        assume_metadata=not described,
+    )
+
+
+def _chunks(array: ts.TensorStore) -> frozenset[str]:
+    """The files that hold an array's elements."""
+    metadata = array.spec().to_json()["metadata"]
+    sizes = zip(metadata["shape"], metadata["chunks"], strict=True)
+    join = metadata["dimension_separator"].join
+    grid = np.ndindex(*(-(-size // chunk) for size, chunk in sizes))
+    return frozenset(join(map(str, place)) or "0" for place in grid)
+
+
+def _text(found: list[bytes]) -> frozenset[str]:
+    return frozenset(key.decode(errors="replace") for key in found)

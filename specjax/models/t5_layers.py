@@ -1,0 +1,157 @@
+"""The layers of T5 (Raffel et al. 2020), named and shaped as in T5X's parameter tree.
+
+Axes: B rows, T tokens in one call, I input tokens, S cache slots, E features, H heads,
+D head width.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.models.attention import Attention, KeyValues
+
+BUCKETS, MAX_DISTANCE = 32, 128
+FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
+FAN_AVERAGE = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
+
+
+def bucket(distance: np.ndarray, both_ways: bool) -> np.ndarray:
+    """The bucket 0 .. 31 of each distance (query's position less the key's), int32.
+
+    Half of the buckets of a side are one distance each, the rest widen as its logarithm
+    does and end at 128. One side has all 32 where a token sees no later one.
+    """
+    distance, side = np.asarray(distance), BUCKETS // 2 if both_ways else BUCKETS
+    exact = side // 2
+    away = np.abs(distance) if both_ways else np.maximum(distance, 0)
+    octaves = np.log(np.maximum(away, 1) / exact) / np.log(MAX_DISTANCE / exact)
+    # Distances that are powers of two fall on the borders: up, whatever the rounding.
+    wide = exact + np.floor(octaves * (side - exact) + 1e-6).astype(np.int32)
+    found = np.where(away < exact, away, np.minimum(wide, side - 1))
+    return (found + side * (both_ways & (distance < 0))).astype(np.int32)
+
+
+class RelativeBias(nn.Module):
+    """What is added to the scores of every layer of a stack, by bucketed distance."""
+
+    heads: int
+    both_ways: bool
+
+    @nn.compact
+    def __call__(self, positions: Array, slots: int) -> Array:
+        """Of queries at `positions` [B, T] to keys 0 .. slots - 1: [B, H, T, S]."""
+        init = nn.with_logical_partitioning(FAN_AVERAGE, ("heads", "relpos_buckets"))
+        table = self.param("rel_embedding", init, (self.heads, BUCKETS))
+        least = 1 - slots if self.both_ways else 0
+        by_distance = table[:, bucket(np.arange(least, slots), self.both_ways)]
+        distance = positions[:, :, None] - jnp.arange(slots)
+        bias = by_distance[:, jnp.maximum(distance, least) - least]  # [H, B, T, S]
+        return bias.swapaxes(0, 1).astype(jnp.float32)
+
+
+class Norm(nn.Module):
+    """scale * x / rms(x), in float32: no mean is taken, no bias added."""
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        init = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
+        scale = self.param("scale", init, (x.shape[-1],))
+        y = x.astype(jnp.float32)
+        y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + 1e-6)
+        return (y * scale).astype(x.dtype)
+
+
+class Mlp(nn.Module):
+    """GELU(x W_0) * (x W_1) W_o if gated (v1.1), else relu(x W) W_o (v1.0)."""
+
+    width: int
+    gated: bool
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        if self.gated:
+            hidden = nn.gelu(self._dense(self.width, "wi_0", ("embed", "mlp"))(x))
+            hidden = hidden * self._dense(self.width, "wi_1", ("embed", "mlp"))(x)
+        else:
+            hidden = nn.relu(self._dense(self.width, "wi", ("embed", "mlp"))(x))
+        return self._dense(x.shape[-1], "wo", ("mlp", "embed"))(hidden)
+
+    def _dense(self, features: int, name: str, axes: tuple[str, str]) -> nn.Dense:
+        init = nn.with_logical_partitioning(FAN_IN, axes)
+        options = dict(use_bias=False, dtype=self.dtype, kernel_init=init)
+        return nn.Dense(features, name=name, **options)
+
+
+def attention(features: int, heads: int, width: int, dtype: jnp.dtype) -> Attention:
+    """Scores are not scaled: the initial queries are, by 1 / sqrt(D)."""
+    query = nn.initializers.variance_scaling(1.0 / width, "fan_in", "truncated_normal")
+    options = dict(scale=1.0, kernel_init=FAN_IN, query_init=query)
+    return Attention(features, heads, width, dtype, **options)
+
+
+class EncoderLayer(nn.Module):
+    """Every input token sees every other."""
+
+    features: int
+    heads: int
+    head_width: int
+    mlp_width: int
+    gated: bool
+    dtype: jnp.dtype
+
+    def setup(self):
+        sizes = self.features, self.heads, self.head_width, self.dtype
+        self.pre_attention_layer_norm = Norm()
+        self.attention = attention(*sizes)
+        self.pre_mlp_layer_norm = Norm()
+        self.mlp = Mlp(self.mlp_width, self.gated, self.dtype)
+
+    def __call__(self, x: Array, visible: Array, bias: Array) -> Array:
+        """x [B, I, E], visible [B, 1, I], bias [1, H, I, I] -> [B, I, E]."""
+        places = jnp.arange(x.shape[1])[None]
+        y = self.pre_attention_layer_norm(x)
+        x = x + self.attention(y, places, visible=visible, bias=bias)[0]
+        return x + self.mlp(self.pre_mlp_layer_norm(x))
+
+
+class DecoderLayer(nn.Module):
+    """A token sees those before it, and the whole input."""
+
+    features: int
+    heads: int
+    head_width: int
+    mlp_width: int
+    gated: bool
+    dtype: jnp.dtype
+
+    def setup(self):
+        sizes = self.features, self.heads, self.head_width, self.dtype
+        self.pre_self_attention_layer_norm = Norm()
+        self.self_attention = attention(*sizes)
+        self.pre_cross_attention_layer_norm = Norm()
+        self.encoder_decoder_attention = attention(*sizes)
+        self.pre_mlp_layer_norm = Norm()
+        self.mlp = Mlp(self.mlp_width, self.gated, self.dtype)
+
+    def read(self, encoded: Array) -> KeyValues:
+        """Keys and values of the encoded input [B, I, E]."""
+        return self.encoder_decoder_attention.read(encoded)
+
+    def __call__(
+        self,
+        x: Array,
+        positions: Array,
+        cache: KeyValues | None,
+        bias: Array,
+        inputs: tuple[KeyValues, Array],
+    ) -> tuple[Array, KeyValues | None]:
+        """x [B, T, E]; inputs: what `read` gave, and which are real, [B, 1, I]."""
+        y = self.pre_self_attention_layer_norm(x)
+        y, cache = self.self_attention(y, positions, cache, bias=bias)
+        x = x + y
+        y = self.pre_cross_attention_layer_norm(x)
+        x = x + self.encoder_decoder_attention.across(y, *inputs)
+        return x + self.mlp(self.pre_mlp_layer_norm(x)), cache

@@ -1,0 +1,392 @@
+"""alpha as a function of lenience: Table 5 and Appendix A.5, on tiny models.
+
+Axes: V vocabulary, N pairs of laws, K values of l.
+"""
+
+import functools
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import catalogue_lenience as catalogue
+from experiments import lenience, line, run, tables, tasks
+from specjax import theory
+from specjax.bench import decoding, players, scoring
+from specjax.bench import lenience as bench
+from specjax.bench.decoding import Prompts, Protocol
+from specjax.verifiers import lenient
+from tests import tiny
+
+LEVELS = (1.0, 0.5, 0.3, 0.1)
+COLD = (1.0, 0.3)  # enough at temperature 0
+SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)
+PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]])
+PAPER = line.leviathan()["table5_lenience"]
+CONFIGS = sorted((run.ROOT / "gin_configs/table5").glob("*.gin"))
+
+
+@functools.cache
+def pair():
+    """A small transformer, and the same with noise on its weights."""
+    world = tiny.transformers()
+    sides = (world.target, world.target_weights), (world.draft, world.draft_weights)
+    named = zip(("target", "draft"), sides, strict=True)
+    return tuple(players.of_model(name, *side) for name, side in named)
+
+
+@pytest.fixture(autouse=True)
+def prompts(monkeypatch):
+    monkeypatch.setitem(tasks.TASKS, "tiny", lambda: tasks.Task(PROMPTS, [], ()))
+
+
+@functools.cache
+def written(temperature: float) -> decoding.Text:
+    return decoding.write(pair()[0], PROMPTS, Protocol("tiny", temperature, **SMALL))
+
+
+# The closed forms.
+
+
+def random_laws(seed: int, count: int = 400, vocab: int = 6):
+    rng = np.random.default_rng(seed)
+    p, q = rng.gamma(0.5, size=(2, count, vocab))
+    return p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
+
+
+def test_beta_grows_concavely_in_the_inverse_of_l():
+    p, q = random_laws(0)
+    inverse = np.linspace(1, 20, 60)
+    beta = np.stack([bench.acceptance(p, q, 1 / x) for x in inverse])
+    slopes = np.diff(beta, axis=0) / np.diff(inverse)[:, None]
+    assert np.all(slopes >= -1e-12) and np.all(np.diff(slopes, axis=0) <= 1e-9)
+    assert np.all(beta <= np.minimum(1, beta[0] * inverse[:, None]) + 1e-12)
+    np.testing.assert_array_equal(beta[0], theory.acceptance(p, q))
+
+
+@pytest.mark.parametrize("level", [0.7, 0.3, 0.1])
+def test_the_law_of_a_drafted_token(level):
+    """At most p / l; beta_l - beta_1 from p, and never less by another residual."""
+    p, q = random_laws(1)
+    least = bench.acceptance(p, q, level) - bench.acceptance(p, q, 1)
+    law = bench.output_law(p, q, level)
+    np.testing.assert_allclose(law.sum(-1), 1)
+    assert np.all(law <= p / level + 1e-12)
+    np.testing.assert_allclose(theory.divergence(law, p), least, atol=1e-12)
+    scaled = bench.output_law(p, q, level, "scaled")
+    assert np.all(scaled <= p / level + 1e-12)
+    apart = theory.divergence(scaled, p)
+    assert np.all(apart >= least - 1e-12) and np.any(apart > least + 0.01)
+
+
+@pytest.mark.parametrize("level", [0.7, 0.3])
+def test_drawing_from_p_after_a_rejection_breaks_the_bound(level):
+    p, q = random_laws(1)
+    rejected = 1 - bench.acceptance(p, q, level)[:, None]
+    broken = np.minimum(p / level, q) + rejected * p
+    assert np.mean(np.any(broken > p / level + 1e-9, axis=-1)) > 0.2
+
+
+def test_closed_forms_at_the_ends():
+    p, q = random_laws(2)
+    np.testing.assert_allclose(bench.output_law(p, q, 1.0), p)
+    np.testing.assert_allclose(bench.output_law(p, q, 1e-9), q, atol=1e-4)
+    assert bench.acceptance([0.5, 0.5], [1.0, 0.0], 0.5) == 1.0
+    np.testing.assert_allclose(bench.output_law(p, p, 0.5), p)
+
+
+def test_closed_forms_refuse_what_is_no_law():
+    with pytest.raises(ValueError, match="must sum to 1"):
+        bench.acceptance([0.5, 0.4], [0.5, 0.5], 0.5)
+    with pytest.raises(ValueError, match=r"lenience must be in \(0, 1\]"):
+        bench.acceptance([0.5, 0.5], [0.5, 0.5], 0.0)
+    with pytest.raises(ValueError, match="residual must be one of"):
+        bench.output_law([0.5, 0.5], [0.5, 0.5], 0.5, "p")
+
+
+def test_speed_at_temperature_0_is_as_printed():
+    cold = PAPER["temperature_0"]
+    for alpha, printed in zip(cold["alpha_t5_small"], cold["improvement"], strict=True):
+        found = bench.implied(alpha, cold["c"], cold["gamma"])
+        assert round(found.speed, 1) == printed and found.gamma == 8
+
+
+def test_speed_at_the_best_gamma():
+    found = [bench.implied(a, 0.015) for a in PAPER["alpha"]["t5_small"]]
+    assert [one.gamma for one in found] == [7, 9, 10, 15]
+    assert bench.implied(0.01, 0.015) == (0, 1.0)
+    assert bench.implied(1.0, 0.02) == (None, 50.0)
+    assert bench.implied(1.0, 0.0) == (None, None)
+    assert bench.implied(1 + 1e-6, 0.0, 8).speed == 9
+
+
+# Scores of a text that the target wrote.
+
+
+def by_hand(temperature: float) -> tuple[list, list]:
+    """beta_l [M, K] and log p_raw of each token, a text at a time, in float64."""
+    text, betas, log_p = written(temperature), [], []
+    z = [scored(side, text.tokens) for side in pair()]
+    for row, (start, length) in enumerate(zip(text.start, text.length, strict=True)):
+        for at in range(start, length):
+            z_p, z_q = (logits[row, at - 1] for logits in z)
+            raw = np.exp(z_p - z_p.max())
+            log_p.append(np.log(raw / raw.sum())[text.tokens[row, at]])
+            if temperature == 0:
+                near = raw[z_q.argmax()]
+                same = z_q.argmax() == z_p.argmax()
+                betas.append([same if x == 1 else near >= x for x in LEVELS])
+                continue
+            p, q = (softmax(logits / temperature) for logits in (z_p, z_q))
+            betas.append([np.minimum(p / x, q).sum() for x in LEVELS])
+    return betas, log_p
+
+
+@functools.cache
+def scorer():
+    model = pair()[0].model  # of both
+
+    def logits(params, tokens):
+        start = jnp.zeros(tokens.shape[0], jnp.int32)
+        return model.readout(params, model.apply(params, tokens, start, None)[0])
+
+    return jax.jit(logits)
+
+
+def scored(side, tokens):
+    return np.asarray(scorer()(side.params, tokens), np.float64)
+
+
+def softmax(z):
+    weights = np.exp(z - z.max())
+    return weights / weights.sum()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_scores_are_what_one_computes_by_hand(temperature):
+    scores = bench.score(pair(), written(temperature), temperature, LEVELS)
+    betas, log_p = by_hand(temperature)
+    np.testing.assert_allclose(scores.beta, betas, atol=2e-5)
+    np.testing.assert_allclose(scores.log_p, log_p, atol=1e-4)
+    plain = scoring.score(*pair(), written(temperature), temperature)
+    np.testing.assert_allclose(scores.strict, plain.beta, atol=1e-6)
+    np.testing.assert_array_equal(scores.sequence, plain.sequence)
+    assert scores.beta[:, -1].mean() > scores.beta[:, 0].mean() + 0.05
+
+
+def test_alpha_drift_and_log_probability():
+    text = written(1.0)
+    scores = bench.score(pair(), text, 1.0, LEVELS)
+    alphas, drifts = bench.alphas(scores), bench.drift(scores)
+    assert [one.value for one in alphas] == sorted(one.value for one in alphas)
+    for one, gap in zip(alphas, drifts, strict=True):
+        assert gap.value == pytest.approx(one.value - alphas[0].value, abs=1e-6)
+    assert bench.alpha(*pair(), text, 1.0, 0.3) == pytest.approx(alphas[2], abs=1e-6)
+    found = bench.log_probability(scores)
+    assert found.value == pytest.approx(scores.log_p.mean(), rel=1e-6)
+    naive = scores.log_p.std(ddof=1) / np.sqrt(scores.log_p.size)
+    assert found.naive_se == pytest.approx(naive, rel=1e-5) and found.se > 0
+
+
+def test_scores_refuse_a_wrong_lenience():
+    with pytest.raises(ValueError, match="1 is strict; got 2"):
+        bench.score(pair(), written(1.0), 1.0, [1.0, 2.0])
+
+
+# Runs of Algorithm 1.
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_strict_run_is_that_of_the_token_verifier(temperature):
+    protocol = Protocol("tiny", temperature, **SMALL)
+    strict = decoding.speculate(pair(), PROMPTS, 4, protocol)
+    ours = decoding.speculate(pair(), PROMPTS, 4, protocol, lenient.build(1.0))
+    for found, wanted in zip(ours[:4], strict[:4], strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    for found, wanted in zip(ours.texts, strict.texts, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_what_a_run_wrote_stands_after_its_prompts():
+    text, protocol = written(0.0), Protocol("tiny", 0.0, **SMALL)
+    inputs = np.arange(12).reshape(4, 3), np.full(4, 3)
+    calls = decoding.speculate(pair(), PROMPTS, 4, protocol)
+    whole = bench.outputs(text._replace(inputs=inputs), calls)
+    rows = zip(whole.tokens, whole.start, whole.length, strict=True)
+    for (row, *span), prompt, output in zip(
+        rows, PROMPTS.tokens, calls.texts, strict=True
+    ):
+        assert row[: span[0]].tolist() == prompt
+        np.testing.assert_array_equal(row[slice(*span)], output)
+    np.testing.assert_array_equal(whole.length, text.length)  # the argmax text
+    np.testing.assert_array_equal(whole.inputs[0], inputs[0])
+
+
+def test_a_greedy_run_keeps_to_its_guarantee():
+    """Every token that is emitted has at least l times the largest probability."""
+    level, protocol = 0.3, Protocol("tiny", 0.0, **SMALL)
+    calls = decoding.speculate(pair(), PROMPTS, 4, protocol, lenient.build(level))
+    text, relative = bench.outputs(written(0.0), calls), []
+    z = scored(pair()[0], text.tokens)
+    for row, (start, length) in enumerate(zip(text.start, text.length, strict=True)):
+        for at in range(start, length):
+            now = z[row, at - 1]
+            relative.append(np.exp(now[text.tokens[row, at]] - now.max()))
+    assert min(relative) >= level - 1e-4 and min(relative) < 1
+
+
+# A pair whose acceptances are independent: every context has the same laws.
+P = np.array([1e-4, 1e-4, 0.1, 0.45, 0.25, 0.15, 0.0498])
+Q = np.array([1e-4, 1e-4, 0.2, 0.05, 0.05, 0.0998, 0.6])
+
+
+@functools.cache
+def independent() -> tuple:
+    model = tiny.markov(P.size)
+    logits = [jnp.tile(jnp.log(law), (P.size, 1)) for law in (P, Q)]
+    named = zip("pq", logits, strict=True)
+    return tuple(players.of_model(name, model, z) for name, z in named)
+
+
+@functools.cache
+def independent_run(temperature: float, level: float):
+    """Counts of a run with the model q, or at temperature 0 with uniform drafts."""
+    target, draft = independent()
+    draft = draft if temperature else players.random(P.size)
+    protocol = Protocol("", temperature, 2000, 3, 0, 20, 256)
+    many = Prompts([[1]] * 256)
+    text = decoding.write(target, many, protocol)
+    found = bench.alpha(target, draft, text, temperature, level)
+    verifier, count = lenient.build(level), len(text.start)
+    calls = decoding.speculate((target, draft), many, count, protocol, verifier)
+    return found.value, lenience.counts(calls.accepted, calls.tested)
+
+
+@pytest.mark.parametrize("level", [1.0, 0.5, 0.1])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_run_accepts_alpha_l_of_what_it_tests(temperature, level):
+    alpha, counted = independent_run(temperature, level)
+    raw = P / P.max()
+    near = np.sum(raw >= level) / P.size
+    truth = near if temperature == 0 else np.minimum(P / level, Q).sum()
+    assert alpha == pytest.approx(truth, abs=1e-5)
+    assert counted.count > 1000
+    assert abs(counted.value - alpha) < 4 * counted.se
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_comparison_notices_another_lenience(temperature):
+    counted = independent_run(temperature, 0.5)[1]
+    for level in (1.0, 0.1):
+        alpha = independent_run(temperature, level)[0]
+        assert abs(counted.value - alpha) > 6 * counted.se
+
+
+# A row, and its lines.
+
+
+@functools.cache
+def measured(temperature: float) -> dict:
+    protocol = Protocol("tiny", temperature, **SMALL)
+    if temperature == 0:
+        return lenience.measure(pair(), protocol, COLD, 0.015, 8)
+    return lenience.measure(pair(), protocol, LEVELS, 0.015, None)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_what_a_row_reports(temperature):
+    found, levels = measured(temperature), LEVELS if temperature else COLD
+    json.dumps(found, allow_nan=False)
+    alphas = [found[f"alpha_l{level:g}"] for level in levels]
+    assert alphas == sorted(alphas) and alphas[-1] > alphas[0]
+    assert found["tv_l1"] == 0
+    apart = found[f"tv_l{levels[-1]:g}"]
+    assert apart == pytest.approx(alphas[-1] - alphas[0], abs=1e-6)
+    for level, alpha in zip(levels, alphas, strict=True):
+        implied = bench.implied(alpha, 0.015, None if temperature else 8)
+        assert found[f"implied_gamma_l{level:g}"] == implied.gamma
+        assert found[f"implied_speed_l{level:g}"] == implied.speed
+    assert [one["lenience"] for one in found["runs"]] == list(levels)
+    for one in found["runs"]:
+        assert one["counts"]["value"] == one["accepted"] / one["tested"]
+        assert one["target_calls"] <= one["decoded_tokens"]
+        assert one["log_p"]["value"] < 0
+    own = [one["alpha_own_text"]["value"] for one in found["runs"]]
+    assert own[-1] > own[0]
+    if temperature == 0:  # the text is the target's own
+        assert own[0] == pytest.approx(alphas[0], abs=1e-6)
+        log_p = found["runs"][0]["log_p"]["value"]
+        assert log_p == pytest.approx(found["log_p_target"]["value"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        ((0.5, 0.1), "fall from 1"),
+        ((1.0, 0.1, 0.5), "fall from 1"),
+        ((1.0, 0.5, 0.5), "fall from 1"),
+        ((), "fall from 1"),
+        ((1.0, 0.0), r"in \(0, 1\]"),
+    ],
+)
+def test_wrong_levels_are_refused(levels, message):
+    with pytest.raises(ValueError, match=message):
+        lenience.build(*pair(), Protocol("tiny", 1.0, **SMALL), levels, 0.015, None)
+
+
+def test_a_pair_without_an_alpha_is_refused():
+    protocol = Protocol("tiny", 1.0, **SMALL)
+    with pytest.raises(ValueError, match="no law at every position"):
+        lenience.build(pair()[0], players.copied(), protocol, LEVELS, 0.015, None)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_row_is_a_file_that_says_what_was_published(path):
+    built = run.build(path)
+    _, protocol, levels, c, gamma = built.row.measurement.run.args
+    assert built.row.measurement.module == "experiments.lenience"
+    assert list(levels) == PAPER["lenience"] and c == PAPER["temperature_0"]["c"]
+    hot = protocol.temperature == 1
+    assert gamma == (None if hot else PAPER["temperature_0"]["gamma"])
+    head = path.read_text().partition("from __gin__")[0]
+    lines = [one for one in catalogue.table5().lines if one.row == path.stem]
+    said = dict(re.findall(r"(\w+_l[\d.]*\d) = ([\d.]*\d)", head))
+    expected = {one.quantity: one.published for one in lines if one.published}
+    assert {key: float(value) for key, value in said.items()} == expected
+    assert f"gin_configs/table5/{path.name}" in head
+
+
+def test_the_lines_are_those_of_the_paper_and_of_the_rows():
+    lines = catalogue.table5().lines
+    ours = [one for one in lines if one.folder == "table5"]
+    papers = [one for one in lines if one.folder == "table5_paper"]
+    assert {one.row for one in ours} == {path.stem for path in CONFIGS}
+    assert all(one.needs for one in papers) and not any(one.needs for one in ours)
+    found = measured(1.0)
+    assert all(one.quantity in found for one in lines)
+    assert all(one.error in found for one in lines if one.error)
+    alphas = [*PAPER["alpha"].values(), PAPER["temperature_0"]["alpha_t5_small"]]
+    speeds = PAPER["improvement_t5_small_c_0.015"]
+    speeds = [*speeds, *PAPER["temperature_0"]["improvement"]]
+    printed = [one.published for one in papers]
+    assert sorted(printed) == sorted([*np.ravel(alphas).tolist(), *speeds])
+
+
+def test_the_note_says_which_speeds_do_not_follow():
+    note = catalogue.table5().note
+    assert "(2.5, 3.1, 3.6, 5) do not follow" in note
+    assert "2.33, 2.94, 3.45, 4.79 at the best gamma" in note
+
+
+def test_a_record_becomes_lines():
+    made = {"gpt_small_t1": {"measured": measured(1.0)}}
+    rows = catalogue.runs(made)
+    assert [row[1] for row in rows] == ["1", "0.5", "0.3", "0.1"]
+    assert all(len(row) == len(catalogue.RUNS_HEAD) for row in rows)
+    assert rows[0][0] == "target with draft, T = 1"
+    assert catalogue.within({"value": 0.25, "se": None}) == "0.2500"
+    empty = tables.rows(catalogue.table5(), {})
+    assert all(row[tables.HEAD.index("ours")] == "" for row in empty)

@@ -1,0 +1,388 @@
+"""Lenience changes the output's law as Appendix A.5 says, and not otherwise.
+
+Laws are those of the compiled verifier, enumerated as `specjax.certify` does.
+Axes: B rows, G = gamma, V vocabulary.
+"""
+
+import functools
+from collections import defaultdict
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import certify, probs
+from specjax.bench import lenience as bench
+from specjax.certify_fixtures import (
+    Fixture,
+    context_free,
+    references,
+    shared_table,
+    table,
+    trials,
+)
+from specjax.types import Draft, Law, Sampling, Verifier
+from specjax.verifiers import lenient, token
+
+TRIALS = {trial.fixture.name: trial for trial in trials()}
+RANDOM = TRIALS["random"].fixture
+SAMPLED = ["random", "ragged", "table", "certain", "T 0.7, top-k 2"]
+SAMPLED += ["T 1.3, top-p 0.8", "T 0.7, min-p 0.3", "disjoint", "p = q"]
+build = functools.cache(lenient.build)
+
+
+standardize = jax.jit(probs.standardize)
+
+
+@functools.cache
+def mended_with_p(level: float) -> Verifier:
+    """Broken: draws from p itself after a rejection, which lets tokens pass p / l."""
+    right = build(level)
+
+    def verify(target, draft, noise, keep_residual=False):
+        del keep_residual
+        verdict = right.verify(target, draft, noise)
+        weights = probs.dense(probs.take(target, verdict.num_accepted))
+        extra = probs.pick(weights, noise.sample)
+        slots = jnp.arange(verdict.tokens.shape[1])
+        here = slots == verdict.num_accepted[:, None]
+        tokens = jnp.where(here, extra[:, None], verdict.tokens)
+        return verdict._replace(tokens=tokens, residual=weights)
+
+    return Verifier(token.noise, verify)
+
+
+@functools.cache
+def bonus_is_lenient(level: float) -> Verifier:
+    """Broken: the token after a whole draft comes from p sharpened, not from p."""
+    right = build(level)
+
+    def verify(target, draft, noise, keep_residual=False):
+        sharp = standardize(target.logits, Sampling(target.scale[:, 0] * 0 + 0.5))
+        rows = jax.tree.map(lambda a, b: a.at[:, -1].set(b[:, -1]), target, sharp)
+        return right.verify(rows, draft, noise, keep_residual)
+
+    return Verifier(token.noise, verify)
+
+
+def ratio(level: float):
+    """What each accept uniform is compared with: min(1, p(x) / (l q(x)))."""
+
+    def thresholds(p, q, tokens):
+        return np.minimum(1, certify.ratio(p, level * q, tokens))
+
+    return thresholds
+
+
+def masses(verifier: Verifier, fixture: Fixture, gamma: int, n: int, level: float):
+    """The law of the first 0 .. n tokens: a dict text -> chance for each length."""
+    limits = ratio(level)
+    case = certify._Case(verifier, fixture, gamma, limits, *references(fixture))
+    law = [defaultdict(float) for _ in range(n + 1)]
+    law[0][()] = 1.0
+    ended = [defaultdict(float) for _ in range(n + 1)]
+    for length in range(n):
+        for prefix, mass in law[length].items():
+            for (emitted, _), chance in certify._step(case, prefix, ()).law.items():
+                text = prefix + emitted
+                for at in range(length + 1, min(len(text), n) + 1):
+                    ended[at][text[:at]] += mass * chance
+                if len(text) <= n:
+                    law[len(text)][text] += mass * chance
+    ended[0][()] = 1.0
+    return ended
+
+
+def one_token(verifier, fixture, gamma, level):
+    """P [V], the law of the first token, and p, q [V] that it came from."""
+    found = masses(verifier, fixture, gamma, 1, level)[1]
+    p, q = (law(()) for law in references(fixture))
+    return np.array([found[(x,)] for x in range(fixture.vocab)]), p, q
+
+
+def worst_ratio(found, fixture, n) -> float:
+    """The largest P(x | prefix) / p(x | prefix) of texts of up to n tokens."""
+    p, worst = references(fixture)[0], 0.0
+    for length in range(1, n + 1):
+        for text, mass in found[length].items():
+            before = found[length - 1][text[:-1]]
+            if mass > 1e-7:
+                worst = max(worst, mass / before / p(text[:-1])[text[-1]])
+    return worst
+
+
+# The law of sampled rows.
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_only_the_law_changes_and_the_rate_is_alpha_l(name):
+    level, (fixture, gamma, _) = 0.4, TRIALS[name]
+    found = certify.certify(build(level), fixture, gamma, 2, ratio(level))
+    assert set(found.broken) <= {"law"}
+    assert found.tokens == pytest.approx(found.closed, abs=1e-5)
+    strict = certify.certify(token.verifier, fixture, gamma, 2)
+    assert found.tokens > strict.tokens - 1e-6
+    assert name in ("disjoint", "p = q") or "law" in found.broken
+    assert name in ("disjoint", "p = q") or found.tokens > strict.tokens + 1e-3
+
+
+@pytest.mark.parametrize("residual", lenient.RESIDUALS)
+@pytest.mark.parametrize("name", SAMPLED)
+def test_one_token_is_at_most_p_over_l(name, residual):
+    level, fixture = 0.4, TRIALS[name].fixture
+    law, p, q = one_token(build(level, residual), fixture, 2, level)
+    np.testing.assert_allclose(law, bench.output_law(p, q, level, residual), atol=2e-6)
+    assert np.all(law <= p / level + 1e-6)
+    apart = np.abs(law - p).sum() / 2
+    least = bench.acceptance(p, q, level) - bench.acceptance(p, q, 1)
+    if residual == "scaled":
+        assert apart >= least - 1e-6
+    else:
+        assert apart == pytest.approx(least, abs=1e-6)
+
+
+def test_golden_law():
+    """l = 0.8 keeps .95 of the drafts, and 0.05 is spread over the last three tokens;
+    the first token reaches its bound, .4 / .8."""
+    p, q = [0.4, 0.3, 0.2, 0.1], [0.55, 0.25, 0.15, 0.05]
+    fixture = Fixture("golden", 4, context_free(p), context_free(q))
+    law, *_ = one_token(build(0.8), fixture, 1, 0.8)
+    wanted = np.array([0.5, 0.25, 0.15, 0.05]) + 0.05 * np.array([0, 1, 1, 1]) / 3
+    np.testing.assert_allclose(law, wanted, atol=1e-6)
+    broken, *_ = one_token(mended_with_p(0.8), fixture, 1, 0.8)
+    np.testing.assert_allclose(broken[0], 0.52, atol=1e-6)
+
+
+def test_the_scaled_residual_is_further_from_the_target():
+    """Where l q < p < q it gives mass to a token that is drawn too often as it is."""
+    level = 0.5
+    fixture = Fixture("", 3, context_free([0.3, 0.6, 0.1]), context_free([0.5, 0, 0.5]))
+    apart = {}
+    for residual in lenient.RESIDUALS:
+        law, p, q = one_token(build(level, residual), fixture, 1, level)
+        apart[residual] = np.abs(law - p).sum() / 2
+        assert np.all(law <= p / level + 1e-6)
+    least = bench.acceptance(p, q, level) - bench.acceptance(p, q, 1)
+    assert apart["target_minus_draft"] == pytest.approx(least, abs=1e-6)
+    assert apart["scaled"] > least + 0.01
+
+
+@pytest.mark.parametrize("residual", lenient.RESIDUALS)
+def test_every_token_of_a_text_is_at_most_p_over_l(residual):
+    level = 0.4
+    found = masses(build(level, residual), RANDOM, 2, 3, level)
+    assert [sum(law.values()) for law in found] == pytest.approx([1.0] * 4, abs=1e-6)
+    assert worst_ratio(found, RANDOM, 3) <= 1 / level + 1e-5
+    assert worst_ratio(found, RANDOM, 3) > 1.2
+
+
+def test_the_bound_is_attained_and_a_wrong_residual_breaks_it():
+    fixture = Fixture(
+        "", 3, context_free([0.1, 0.5, 0.4]), context_free([0.8, 0.1, 0.1])
+    )
+    found = masses(build(0.5), fixture, 2, 2, 0.5)
+    assert worst_ratio(found, fixture, 1) == pytest.approx(2, abs=1e-5)
+    assert worst_ratio(found, fixture, 2) <= 2 + 1e-5
+    broken = masses(mended_with_p(0.5), fixture, 2, 2, 0.5)
+    assert worst_ratio(broken, fixture, 1) > 2.5
+
+
+def test_the_token_after_a_whole_draft_is_strict():
+    """p = q: all drafts are kept, and what follows them is all that could be wrong."""
+    fixture = TRIALS["p = q"].fixture
+    found = certify.certify(build(0.4), fixture, 2, 3, ratio(0.4))
+    assert found.exact
+    assert not certify.certify(bonus_is_lenient(0.4), fixture, 2, 3, ratio(0.4)).exact
+
+
+def test_as_l_falls_to_0_the_draft_takes_over():
+    level, fixture = 1e-4, Fixture("", 4, table(4, 5), table(4, 6))
+    law, _, q = one_token(build(level), fixture, 1, level)
+    np.testing.assert_allclose(law, q, atol=1e-6)
+    strict, p, q = one_token(build(1.0), fixture, 1, 1.0)
+    np.testing.assert_allclose(strict, p, atol=1e-6)
+    assert np.abs(p - q).max() > 0.1
+
+
+# One call, against the rule written out for one row.
+
+B, G, V = 128, 3, 5
+HEAT = np.where(np.arange(B) % 2, 1.0, 0.0).astype(np.float32)  # even rows are greedy
+
+
+class Call(NamedTuple):
+    """Arguments of `verify`, and what they are made of: logits z [B, G + 1, V], p and q
+    in float64, drafted [B, G], num [B], u [B, G]."""
+
+    target: Law
+    draft: Draft
+    noise: token.Noise
+    z: np.ndarray
+    p: np.ndarray
+    q: np.ndarray
+    drafted: np.ndarray
+    num: np.ndarray
+    u: np.ndarray
+
+
+def make_call(seed: int, regime: str = "dense", cold_draft: bool = False) -> Call:
+    """Random laws, with zeros and ties; the draft is hot, or greedy where p is."""
+    rng = np.random.default_rng(seed)
+    z, z_q = (1.5 * rng.normal(size=(B, G + i, V)).round(1) for i in (1, 0))
+    z = np.where(rng.random(z.shape) < 0.2, -np.inf, z)
+    z[..., 0] = np.where(np.isinf(z).all(-1), 0.0, z[..., 0])
+    z, heat = np.float32(z), HEAT if cold_draft else np.ones(B, np.float32)
+    target = standardize(z, Sampling(jnp.asarray(HEAT)))
+    law = standardize(np.float32(z_q), Sampling(jnp.asarray(heat)))
+    p, q = (np.float64(probs.dense(one)) for one in (target, law))
+    if regime == "table":
+        rows = shared_table(np.float32(z_q).reshape(B * G, V))
+        row = jnp.arange(B * G).reshape(B, G)
+        law = law._replace(logits=jax.tree.map(jnp.asarray, rows), row=row)
+    drafted = np.int32([[rng.choice(V, p=one / one.sum()) for one in of] for of in q])
+    if regime == "certain":
+        law, q = None, np.eye(V)[drafted]
+    num, u = rng.integers(0, G + 1, B, np.int32), rng.random((B, G), np.float32)
+    noise = token.Noise(jnp.asarray(u), jnp.asarray(rng.random((B, 2), np.float32)))
+    draft = Draft(jnp.asarray(drafted), jnp.asarray(num), law)
+    return Call(target, draft, noise, z, p, q, drafted, num, u)
+
+
+@functools.cache
+def compiled(verifier: Verifier):
+    return jax.jit(functools.partial(verifier.verify, keep_residual=True))
+
+
+def decide(verifier: Verifier, call: Call):
+    found = compiled(verifier)(call.target, call.draft, call.noise)
+    return jax.tree.map(np.asarray, found)
+
+
+def chance(call: Call, row: int, slot: int, level: float) -> float:
+    """The probability that the drafted token is kept."""
+    x = call.drafted[row, slot]
+    p, q = call.p[row, slot, x], call.q[row, slot, x]
+    if HEAT[row]:
+        return min(1.0, p / (level * q))
+    raw = np.exp(np.float64(call.z[row, slot]) - call.z[row, slot].max())
+    return float(p == 1 or (level < 1 and raw[x] >= level))
+
+
+def oracle(call: Call, row: int, level: float, residual: str):
+    """n, and the law of the token after the n kept ones."""
+    n = 0
+    while n < call.num[row] and call.u[row, n] < chance(call, row, n, level):
+        n += 1
+    rest = call.p[row, n]
+    if n < call.num[row]:
+        share = level if residual == "scaled" else 1.0
+        rest = np.maximum(rest - share * call.q[row, n], 0)
+    return n, rest / rest.sum()
+
+
+@pytest.mark.parametrize("cold_draft", [False, True], ids=["hot draft", "cold draft"])
+@pytest.mark.parametrize("residual", lenient.RESIDUALS)
+@pytest.mark.parametrize("regime", ["dense", "table", "certain"])
+def test_a_call_is_what_the_rule_says(regime, residual, cold_draft):
+    """Greedy and sampled rows in one batch, ragged, with ties and zeros."""
+    level, greedy_kept = 0.3, 0
+    call = make_call(7, regime, cold_draft)
+    verdict = decide(build(level, residual), call)
+    for row in range(B):
+        n, rest = oracle(call, row, level, residual)
+        assert verdict.num_accepted[row] == n
+        tokens, weights = verdict.tokens[row], verdict.residual[row]
+        np.testing.assert_array_equal(tokens[:n], call.drafted[row, :n])
+        np.testing.assert_allclose(weights / weights.sum(), rest, atol=1e-5)
+        assert weights[tokens[n]] > 0 and not tokens[n + 1 :].any()
+        wanted = [chance(call, row, slot, level) for slot in range(G)]
+        wanted = np.where(np.arange(G) < call.num[row], wanted, 0)
+        np.testing.assert_allclose(verdict.accept_prob[row], wanted, rtol=1e-5)
+        greedy_kept += sum(call.p[row, i, tokens[i]] == 0 for i in range(n))
+        if not HEAT[row]:
+            assert n == call.num[row] or tokens[n] == call.z[row, n].argmax()
+            raw = np.exp(call.z[row] - call.z[row].max(-1, keepdims=True))
+            assert all(raw[i, tokens[i]] >= level for i in range(n + 1))
+    assert greedy_kept > 5  # tokens that the strict verifier refuses
+
+
+@pytest.mark.parametrize("residual", lenient.RESIDUALS)
+@pytest.mark.parametrize("regime", ["dense", "table", "certain"])
+def test_l_of_1_is_the_token_verifier(regime, residual):
+    call = make_call(8, regime)
+    strict, ours = decide(token.verifier, call), decide(build(1.0, residual), call)
+    jax.tree.map(np.testing.assert_array_equal, ours, strict)
+    other = decide(build(0.9, residual), call)  # the same comparison sees a tenth
+    assert not np.array_equal(other.accept_prob, strict.accept_prob)
+
+
+def test_equal_logits_are_strict_at_l_of_1_only():
+    """The second of two best tokens is not the argmax, but as probable."""
+    logits = jnp.log(jnp.array([[[0.1, 0.45, 0.45], [0.2, 0.3, 0.5]]]))
+    target = standardize(logits, Sampling(jnp.zeros(1)))
+    draft = Draft(jnp.array([[2]]), jnp.array([1]), None)
+    noise = token.Noise(jnp.array([[0.5]]), jnp.array([[0.5, 0.5]]))
+    tokens = {}
+    for level in (1.0, 0.999):
+        verdict = compiled(build(level))(target, draft, noise)
+        tokens[level] = verdict.tokens.tolist()
+    assert tokens == {1.0: [[1, 0]], 0.999: [[2, 2]]}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "accepted"),
+    [
+        (Sampling(0.0), 1),
+        (Sampling(1.0, top_k=1), 1),  # the same law as temperature 0
+        (Sampling(0.9, top_k=1), 0),
+        (Sampling(1.0, top_k=2), 1),
+        (Sampling(1.0), 1),
+    ],
+    ids=["T 0", "T 1, top-k 1", "T 0.9, top-k 1", "T 1, top-k 2", "T 1"],
+)
+def test_which_rows_count_as_argmax(sampling, accepted):
+    """At u = 0.99 the second token passes if p_raw decides, or p / (l q) > 1."""
+    logits = jnp.log(jnp.array([[[0.1, 0.4, 0.5], [0.2, 0.3, 0.5]]]))
+    settings = jax.tree.map(lambda value: jnp.full(1, value), sampling)
+    target = standardize(logits, settings)
+    draft = Draft(jnp.array([[1]]), jnp.array([1]), None)
+    noise = token.Noise(jnp.array([[0.99]]), jnp.array([[0.5, 0.5]]))
+    verdict = compiled(build(0.3))(target, draft, noise)
+    assert verdict.num_accepted.tolist() == [accepted]
+
+
+def test_alpha_of_argmax_rows_rises_as_l_falls_and_not_as_printed():
+    """A.5 prints p <= l max p: everything would pass at l = 1, and less as l falls."""
+    call, levels = make_call(9), (1.0, 0.5, 0.3, 0.1)
+    cold = HEAT == 0
+    rates = [decide(build(x), call).accept_prob[cold].mean() for x in levels]
+    assert np.all(np.diff(rates) >= 0) and rates[-1] > rates[0] + 0.1
+    z = call.z[cold, :G]
+    raw = np.exp(z - z.max(-1, keepdims=True))
+    at = np.take_along_axis(raw, call.drafted[cold][..., None], axis=-1)
+    printed = [np.mean(at <= x) for x in levels]
+    assert printed[0] == 1 and np.all(np.diff(printed) <= 0)
+
+
+@pytest.mark.parametrize("gamma", [0, 1])
+@pytest.mark.parametrize("residual", lenient.RESIDUALS)
+def test_no_draft_is_a_draw_from_the_target(gamma, residual):
+    fixture = TRIALS["certain"].fixture._replace(num=lambda prefix: 0)
+    assert certify.certify(build(0.2, residual), fixture, gamma, 2).exact
+
+
+def test_the_noise_is_that_of_the_token_verifier():
+    assert build(0.5).noise is token.noise
+
+
+@pytest.mark.parametrize("level", [0.0, -0.1, 1.5, float("nan")])
+def test_a_lenience_out_of_range_is_named(level):
+    with pytest.raises(ValueError, match=r"lenience must be in \(0, 1\]"):
+        lenient.build(level)
+
+
+def test_an_unknown_residual_names_the_known():
+    with pytest.raises(ValueError, match="'target_minus_draft', 'scaled'"):
+        lenient.build(0.5, "target")

@@ -1,0 +1,164 @@
+"""Small T5s to decode with, as a `tiny.World`, and T5 written out once more in numpy.
+
+Axes: T tokens, I input tokens, E features, H heads, D head width, V vocabulary.
+"""
+
+import functools
+from collections.abc import Callable
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.models import t5
+from specjax.models.attention import KeyValues
+from tests.tiny import World, mixed
+
+# Three ids of 32 are padding of the vocabulary.
+TARGET = t5.Config(32, 16, 24, 1, 2, num_heads=2, head_width=8, pieces=29)
+SMALL = TARGET._replace(decoder_layers=1)
+HUGE = 1e30
+
+# These programs run for milliseconds, and compile for seconds.
+QUICK = {"xla_backend_optimization_level": 0}
+quick_jit = functools.partial(jax.jit, compiler_options=QUICK)
+
+
+def weights(config: t5.Config, seed: int, sharp: float = 3.0):
+    """Random weights, of which laws are sharp and distances matter."""
+    rng = np.random.default_rng(seed)
+
+    def draw(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if name.endswith("scale"):
+            noise = 1 + 0.2 * rng.normal(size=leaf.shape)
+            return jnp.float32(noise * (sharp if "decoder_norm" in name else 1.0))
+        spread = 1.0 if "embedding" in name else leaf.shape[0] ** -0.5
+        spread *= config.head_width**-0.5 if "query" in name else 1.0
+        return jnp.float32(spread * rng.normal(size=leaf.shape))
+
+    return jax.tree_util.tree_map_with_path(draw, t5.abstract_params(config))
+
+
+@jax.jit
+def ruin(cache: t5.Cache, own, read) -> t5.Cache:
+    """Huge numbers from slot own [B] on in the text's, read [B] on in the input's."""
+
+    def put(layer: KeyValues, first) -> KeyValues:
+        slot = jnp.arange(layer.values.shape[2]) >= first[:, None]
+        keys = jnp.where(slot[:, None, None], HUGE, layer.keys)
+        return KeyValues(keys, jnp.where(slot[:, None, :, None], HUGE, layer.values))
+
+    return cache._replace(
+        own=[put(layer, own) for layer in cache.own],
+        read=[put(layer, read) for layer in cache.read],
+    )
+
+
+def first_layer(cache: t5.Cache) -> t5.Cache:
+    """The part of a cache that belongs to the decoder's first layer."""
+    return cache._replace(own=cache.own[:1], read=cache.read[:1])
+
+
+@functools.cache
+def world(config: t5.Config = TARGET, noise: float = 0.1, sharp: float = 3.0) -> World:
+    """Of two decoder layers, the second weak. The early exit is the first; the drafter
+    is that with `noise` on its weights, and with an encoder and a cache of its own."""
+    small, target = config._replace(decoder_layers=1), weights(config, 14, sharp)
+    decoder = dict(target["decoder"])
+    last = decoder.pop("layers_1")
+    for part, name in (
+        ("self_attention", "out"),
+        ("encoder_decoder_attention", "out"),
+        ("mlp", "wo"),
+    ):
+        last[part][name]["kernel"] *= 0.5
+    draft = mixed(target | {"decoder": decoder}, weights(small, 7, sharp), noise)
+    model, shallow = t5.build(config), t5.build(small)
+    return World(model, shallow, shallow, first_layer, target, draft, target)
+
+
+# T5 by its papers: one text after one input, nothing padded and nothing cached.
+
+
+def bucket(distance: int, both_ways: bool) -> int:
+    """Of a query's position less a key's, in exact arithmetic.
+
+    Half of a side's buckets are one distance each; bucket `exact + k` begins where
+    (distance / exact) ** exact reaches (128 / exact) ** k.
+    """
+    side = 16 if both_ways else 32
+    exact, away = side // 2, abs(distance) if both_ways else max(distance, 0)
+    found = away
+    if away >= exact:
+        reached = Fraction(away, exact) ** exact
+        found = exact + max(
+            k for k in range(exact) if reached >= Fraction(128, exact) ** k
+        )
+    return found + (side if both_ways and distance < 0 else 0)
+
+
+def logits_by_hand(
+    config: t5.Config, params, source: list[int], text: list[int], of: Callable = bucket
+) -> np.ndarray:
+    """Logits [T, V] float64 after each token of `text`. of: as `bucket`."""
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, float), params)
+    table, encoder = params["token_embedder"]["embedding"], params["encoder"]
+    x, bias = table[source], _bias(encoder, len(source), True, of)
+    for i in range(config.encoder_layers):
+        layer = encoder[f"layers_{i}"]
+        y = _norm(x, layer["pre_attention_layer_norm"])
+        x = x + _attend(config, layer["attention"], y, y, bias)
+        x = x + _mlp(layer["mlp"], _norm(x, layer["pre_mlp_layer_norm"]))
+    read, decoder = _norm(x, encoder["encoder_norm"]), params["decoder"]
+
+    x, bias = table[text], _bias(decoder, len(text), False, of)
+    bias = np.where(np.tri(len(text), dtype=bool), bias, -np.inf)
+    for i in range(config.decoder_layers):
+        layer = decoder[f"layers_{i}"]
+        y = _norm(x, layer["pre_self_attention_layer_norm"])
+        x = x + _attend(config, layer["self_attention"], y, y, bias)
+        y = _norm(x, layer["pre_cross_attention_layer_norm"])
+        x = x + _attend(config, layer["encoder_decoder_attention"], y, read, 0.0)
+        x = x + _mlp(layer["mlp"], _norm(x, layer["pre_mlp_layer_norm"]))
+    x = _norm(x, decoder["decoder_norm"])
+    scaled = table.T / np.sqrt(config.dim) if config.tied else None
+    logits = x @ (decoder["logits_dense"]["kernel"] if scaled is None else scaled)
+    padding = np.arange(config.vocab) >= (config.pieces or config.vocab)
+    return np.where(padding, -np.inf, logits)
+
+
+def _norm(x: np.ndarray, params) -> np.ndarray:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * params["scale"]
+
+
+def _bias(stack, length: int, both_ways: bool, of: Callable) -> np.ndarray:
+    """[H, length, length]"""
+    at = range(length)
+    found = np.array([[of(i - j, both_ways) for j in at] for i in at])
+    return stack["relpos_bias"]["rel_embedding"][:, found]
+
+
+def _attend(config: t5.Config, params, x, seen, bias) -> np.ndarray:
+    """x [T, E] to seen [I, E]; scores are not scaled by the width."""
+
+    def heads(name: str, y: np.ndarray) -> np.ndarray:
+        z = y @ params[name]["kernel"]
+        return z.reshape(len(y), config.num_heads, -1).swapaxes(0, 1)  # [H, T, D]
+
+    scores = heads("query", x) @ heads("key", seen).swapaxes(1, 2) + bias
+    weight = np.exp(scores - scores.max(-1, keepdims=True))
+    mixed = weight / weight.sum(-1, keepdims=True) @ heads("value", seen)
+    return mixed.swapaxes(0, 1).reshape(len(x), -1) @ params["out"]["kernel"]
+
+
+def _mlp(params, x: np.ndarray) -> np.ndarray:
+    def times(name: str, y: np.ndarray) -> np.ndarray:
+        return y @ params[name]["kernel"]
+
+    if "wi" in params:
+        return times("wo", np.maximum(times("wi", x), 0))
+    z = times("wi_0", x)
+    gelu = z / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3)))
+    return times("wo", gelu * times("wi_1", x))
