@@ -4,6 +4,7 @@
 # make test-fast    without the tests marked slow
 # make lint         ruff: check and format
 # make wheel-test   builds the wheel and runs it in an environment of its own
+# make bench        specjax beside transformers, CTranslate2 and T5X, as ratios
 # make zoo          trains the bundled models again (hours)
 # make clean        removes what the others made, runs and full results excepted
 #
@@ -15,14 +16,19 @@ RUN = $(VENV)/bin/python
 INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check
 TEST = $(VENV)/.installed-test
 TABLES = $(VENV)/.installed-tables
+BENCH = $(VENV)/.installed-bench
 
-.PHONY: tables tables-full zoo test test-fast lint wheel-test clean
+.PHONY: tables tables-full bench zoo test test-fast lint wheel-test clean
 
 tables: $(TABLES)
 	$(RUN) -m experiments.quick
 
 tables-full: $(TABLES)
 	$(RUN) -m experiments.full
+
+bench: $(BENCH)
+	$(RUN) -m experiments.rivals
+	$(RUN) -m experiments.page
 
 zoo: $(TABLES)
 	$(RUN) -m experiments.zoo
@@ -75,6 +81,10 @@ $(TABLES): setup.py pyproject.toml | $(VENV)/bin/python
 
 $(TEST): setup.py pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) --editable '.[test]'
+	@touch $@ $(TABLES)
+
+$(BENCH): setup.py pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) --editable '.[experiments,rivals]'
 	@touch $@ $(TABLES)
 
 clean:

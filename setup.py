@@ -13,7 +13,8 @@ VERSION = re.search(r'__version__ = "(.+)"', (ROOT / "specjax/__init__.py").read
 PACKAGES = ("specjax", "specjax.*", "pallas_kernels", "pallas_kernels.*")
 
 PLOTS = ["matplotlib>=3.8"]
-EXPERIMENTS = ["gin-config>=0.5", "optax>=0.2.3", *PLOTS]
+METRICS = ["sacrebleu>=2.4", "rouge-score>=0.1.2"]
+EXPERIMENTS = ["gin-config>=0.5", "optax>=0.2.3", *PLOTS, *METRICS]
 TEST = ["pytest>=8", "hypothesis>=6.100", "scipy>=1.12", "ruff>=0.8", "build>=1.2"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 
@@ -47,8 +48,9 @@ setup(
         "tpu": ["jax[tpu]>=0.10"],
         # seqio brings tensorflow-text, which brings tensorflow.
         "data": ["seqio>=0.0.20", "tensorflow-datasets>=4.9.7", "importlib_resources"],
-        # Others' engines: parity tests and `make bench`.
+        # Other engines: parity tests, `make bench`.
         "parity": ["torch>=2.6", "transformers>=5"],
+        "rivals": ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"],
         "hf": ["huggingface_hub>=0.25", "tokenizers>=0.20"],
         "plots": PLOTS,
         "experiments": EXPERIMENTS,

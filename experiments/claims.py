@@ -7,6 +7,7 @@ words of each claim are in claims.json; claims about walltime are tested in
 """
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +34,9 @@ from specjax import theory
 VERDICTS = (REPRODUCED, NOT_REPRODUCED, NOT_TESTABLE, NOT_RUN)
 STATED = Path(__file__).with_name("claims.json")  # test -> name, where, statement
 
-DRAFTS = ("unigram", "bigram", "small")  # of table3, by capacity
+DRAFTS = ("unigram", "bigram", "small", "base", "large")  # of table3, by capacity
+FAMILIES = {"gpt": 3, "ende": 5, "docs": 5}  # how many of them each has
+TRIVIAL = ("unigram", "bigram")
 NEGLIGIBLE_ALPHA = 0.03  # the least alpha of Table 3, called not negligible there
 
 
@@ -53,47 +56,63 @@ def claims(found: tables.Records) -> list[Claim]:
     return [Claim(*words, *TESTS[key](found)) for key, words in stated.items()]
 
 
-def alphas(found: tables.Records) -> dict[tuple[str, int], Measured]:
-    """What folder table3 measured of our pair, by draft and temperature."""
+def alphas(found: tables.Records) -> dict[tuple[str, str, int], Measured]:
+    """What folder table3 measured, by family, draft and temperature."""
     rows = found.get("table3", {})
-    places = [(draft, heat) for draft in DRAFTS for heat in (0, 1)]
-    named = {place: f"gpt_{place[0]}_t{place[1]}" for place in places}
+    named = {place: "{}_{}_t{}".format(*place) for place in places()}
     return {at: rows[row]["measured"] for at, row in named.items() if row in rows}
+
+
+def places() -> list[tuple[str, str, int]]:
+    return [
+        (family, draft, heat)
+        for family, count in FAMILIES.items()
+        for draft in DRAFTS[:count]
+        for heat in (0, 1)
+    ]
 
 
 def shown_alpha(m: Measured) -> str:
     return f"{m['alpha']:.3f} ± {m['alpha_se']:.3f}"
 
 
+def of(place: tuple[str, str, int]) -> str:
+    family, draft, heat = place
+    return f"{draft} ({family}), T = {heat}"
+
+
 def capacity(found: tables.Records) -> Outcome:
     at, holds, told = alphas(found), True, []
-    if len(at) < 2 * len(DRAFTS):
+    if len(at) < len(places()):
         return absent("needs every draft of folder table3 at both temperatures")
-    for heat in (0, 1):
-        rising = [at[draft, heat]["alpha"] for draft in DRAFTS]
-        holds &= rising[0] < rising[1] < rising[2]
-        several = (f"{draft} {shown_alpha(at[draft, heat])}" for draft in DRAFTS)
-        told.append(f"T = {heat}: {', '.join(several)}")
+    for family, count in FAMILIES.items():
+        for heat in (0, 1):
+            row = {draft: at[family, draft, heat] for draft in DRAFTS[:count]}
+            rising = [m["alpha"] for m in row.values()]
+            holds &= all(a < b for a, b in pairwise(rising))
+            several = (f"{draft} {shown_alpha(m)}" for draft, m in row.items())
+            told.append(f"{family}, T = {heat}: {', '.join(several)}")
     return judged(holds), "; ".join(told)
 
 
 def sharpness(found: tables.Records) -> Outcome:
     at, exceptions, told = alphas(found), [], []
-    if len(at) < 2 * len(DRAFTS):
+    if len(at) < len(places()):
         return absent("needs every draft of folder table3 at both temperatures")
-    for draft in DRAFTS:
-        cold, hot = at[draft, 0], at[draft, 1]
-        exceptions += [draft] if cold["alpha"] <= hot["alpha"] else []
-        told.append(f"{draft}: {shown_alpha(cold)} at T = 0, {shown_alpha(hot)} at 1")
+    for family, draft, _ in places()[::2]:
+        cold, hot = at[family, draft, 0], at[family, draft, 1]
+        name = f"{draft} ({family})"
+        exceptions += [name] if cold["alpha"] <= hot["alpha"] else []
+        told.append(f"{name}: {shown_alpha(cold)} at T = 0, {shown_alpha(hot)} at 1")
     told.insert(0, f"exceptions: {', '.join(exceptions) or 'none'}")
     return judged(not exceptions), "; ".join(told)
 
 
 def trivial_alpha(found: tables.Records) -> Outcome:
-    at = {key: m for key, m in alphas(found).items() if key[0] != "small"}
+    at = {key: m for key, m in alphas(found).items() if key[1] in TRIVIAL}
     if not at:
         return absent("no n-gram record in folder table3")
-    told = [f"{key[0]}, T = {key[1]}: {shown_alpha(m)}" for key, m in at.items()]
+    told = [f"{of(key)}: {shown_alpha(m)}" for key, m in at.items()]
     holds = all(m["alpha"] >= NEGLIGIBLE_ALPHA for m in at.values())
     return judged(holds), "; ".join(told)
 
@@ -116,10 +135,10 @@ def equation_1(found: tables.Records) -> Outcome:
         return gaps(m, "tokens_per_call", eq1)
 
     every = [(label(m), gap(m)) for m in walltimes(found)]
-    for (draft, heat), m in alphas(found).items():
+    for key, m in alphas(found).items():
         single = {"alpha": m["alpha"], "gamma": [m["protocol"]["gamma"]]}
         single["tokens_per_call"] = [m["tokens_per_call"]]
-        every.append((f"{draft}, T = {heat}, folder table3", gap(single)))
+        every.append((f"{of(key)}, folder table3", gap(single)))
     if not every:
         return absent("no record of folder table2 or table3")
     kept = sum(worst[0] <= CLOSE for _, worst in every)
@@ -136,9 +155,9 @@ def identical(found: tables.Records) -> Outcome:
         if m["temperature"] == 0
     ]
     counts += [
-        (f"{draft}, folder table3", m["same_greedy_texts"], m["sequences"])
-        for (draft, heat), m in alphas(found).items()
-        if heat == 0
+        (f"{of(key)}, folder table3", m["same_greedy_texts"], m["sequences"])
+        for key, m in alphas(found).items()
+        if key[-1] == 0
     ]
     if not counts:
         return absent("no record at temperature 0 in folder table2 or table3")

@@ -2,7 +2,9 @@
 
 Every row decodes the same greedy tokens. A step is gamma draft blocks, a block of the
 target and the rest, each as long as it took on average at that gamma; gamma = 0 is
-autoregression. Times are milliseconds after the prompt has been read.
+autoregression. Times are milliseconds after the prompt has been read. The text of an
+encoder-decoder begins with reading its input, as in the paper: the target's encoder,
+then the draft's where one drafts; there times count from the beginning of that.
 """
 
 from typing import NamedTuple
@@ -13,8 +15,14 @@ from matplotlib.patches import Patch
 
 WANTED = (0, 3, 7)
 TOKENS = 20  # of the text, so that single blocks can be seen
-COLORS = {"draft": "#56a3e8", "target": "#7446ad", "rest": "#cccccc"}
-NAMES = {"draft": "a call of the draft", "target": "a call of the target"}
+# Encoders are as in the paper, with what follows from them alone: keys and values of
+# cross-attention, and the start token.
+ENCODERS = {"target_encoder": "prefill_target_ms", "draft_encoder": "prefill_draft_ms"}
+COLORS = {"target_encoder": "#f2c230", "draft_encoder": "#e8792b"}
+COLORS |= {"draft": "#56a3e8", "target": "#7446ad", "rest": "#cccccc"}
+NAMES = {"target_encoder": "encoder of the target"}
+NAMES |= {"draft_encoder": "encoder of the draft"}
+NAMES |= {"draft": "a call of the draft", "target": "a call of the target"}
 NAMES |= {"rest": "rest of the step"}
 HEIGHT = 0.5  # of a block; rows are 1 apart
 
@@ -28,18 +36,16 @@ class Block(NamedTuple):
     emitted: int = 0
 
 
-def drawing(times: dict | None, traces: dict[str, dict]) -> Figure | None:
-    """The figure, with the rows that can be drawn; None if there is none.
+def drawing(times: dict, rows: dict[int, list[Block]], absent: list[str]) -> Figure:
+    """The figure of at least one row, and below it what is absent: of `timelines`.
 
-    times: `measured` of a row of table2. traces: `measured` of figure1, by row.
+    times: `measured` of a row of table2.
     """
-    rows, absent = timelines(times, traces) if times else ({}, [])
-    if not rows:
-        return None
     figure = Figure(figsize=(10, 1.6 + 0.7 * len(rows)), layout="constrained")
-    axes = figure.subplots()
+    axes, encodes = figure.subplots(), times.get("encodes", False)
+    colors = {k: color for k, color in COLORS.items() if encodes or k not in ENCODERS}
     for at, row in enumerate(rows.values()):
-        draw_row(axes, at, row)
+        draw_row(axes, at, row, colors)
     names = [f"gamma = {gamma}" if gamma else "autoregressive" for gamma in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.set_ylim(len(rows) - 0.5, -0.7)
@@ -52,20 +58,26 @@ def drawing(times: dict | None, traces: dict[str, dict]) -> Figure | None:
         loc="left",
         fontsize=9,
     )
+    what = "time from the beginning of the text" if encodes else "decoding time"
     missing = f"\nnot run: {', '.join(absent)}" if absent else ""
     axes.set_xlabel(
-        "decoding time (ms); a number is the tokens that the call of the target gave"
+        f"{what} (ms); a number is the tokens that the call of the target gave"
         + missing
     )
-    patches = [Patch(color=COLORS[kind], label=NAMES[kind]) for kind in COLORS]
-    figure.legend(handles=patches, loc="outside upper right", ncols=3, frameon=False)
+    patches = [Patch(color=colors[kind], label=NAMES[kind]) for kind in colors]
+    where = {"loc": "outside upper right", "ncols": len(patches)}
+    figure.legend(handles=patches, frameon=False, **where)
     return figure
 
 
 def timelines(
     times: dict, traces: dict[str, dict]
 ) -> tuple[dict[int, list[Block]], list[str]]:
-    """The blocks of each row by gamma, and what is absent and why."""
+    """The blocks of each row by gamma, and what is absent and why.
+
+    times: `measured` of a row of table2. traces: of its pair, gamma_3 and so on, as
+    `experiments.trace` measures them.
+    """
     found, absent = {}, []
     for gamma in WANTED:
         trace = traces.get(f"gamma_{gamma}")
@@ -75,11 +87,13 @@ def timelines(
         else:
             found[gamma] = trace
     tokens = shared([text(trace) for trace in found.values() if trace])
+    if not tokens:
+        return {}, [*absent, "the texts have no token in common"]
     rows = {
         gamma: blocks(times, gamma, counts(trace, tokens))
         for gamma, trace in found.items()
     }
-    return {gamma: row for gamma, row in rows.items() if row}, absent
+    return rows, absent
 
 
 def lacking(
@@ -88,6 +102,8 @@ def lacking(
     """What a row would need to be drawn beside the others; None if it can be."""
     if gamma not in times["gamma"]:
         return "no times"
+    if times.get("encodes") and any(times.get(it) is None for it in ENCODERS.values()):
+        return "no encoder times"
     if gamma == 0:
         return None
     if trace is None:
@@ -124,28 +140,44 @@ def counts(trace: dict | None, tokens: int) -> list[int]:
 
 
 def blocks(times: dict, gamma: int, each: list[int]) -> list[Block]:
-    """The steps that gave `each`, one after the other, from 0 ms on."""
+    """The encoders, if any, then the steps that gave `each`, one after the other."""
+    step = step_of(times, gamma)
+    parts = [(kind, length, 0) for kind, length in encoders(times, gamma)]
+    for emitted in each:
+        parts += [(kind, it, emitted * (kind == "target")) for kind, it in step]
+    made, begin = [], 0.0
+    for kind, length, emitted in parts:
+        made.append(Block(kind, begin, length, emitted))
+        begin += length
+    return made
+
+
+def encoders(times: dict, gamma: int) -> list[tuple[str, float]]:
+    """What reads the input, and ms: none in a row whose prompt has been read."""
+    if not times.get("encodes"):
+        return []
+    kinds = list(ENCODERS) if gamma else ["target_encoder"]
+    # The draft's is a difference of times: noise may leave it a little below 0.
+    return [(kind, max(0.0, times[ENCODERS[kind]])) for kind in kinds]
+
+
+def step_of(times: dict, gamma: int) -> list[tuple[str, float]]:
+    """The parts of a step in their order, and ms."""
     at, one = times["gamma"].index(gamma), times["target_ms"]  # t_p(1)
     draft = [("draft", times["draft_ms"][at] / gamma)] * gamma if gamma else []
     # Overhead is a difference of times: noise may leave it a little below 0.
     rest = max(0, times["overhead"][at]) * one
-    step = [*draft, ("target", times["v"][at] * one), ("rest", rest)]
-    made, begin = [], 0.0
-    for emitted in each:
-        for kind, length in step:
-            made.append(Block(kind, begin, length, emitted * (kind == "target")))
-            begin += length
-    return made
+    return [*draft, ("target", times["v"][at] * one), ("rest", rest)]
 
 
 def end(row: list[Block]) -> float:
     return row[-1].begin + row[-1].length
 
 
-def draw_row(axes: Axes, at: int, row: list[Block]) -> None:
+def draw_row(axes: Axes, at: int, row: list[Block], colors: dict[str, str]) -> None:
     """A row of blocks, what each call of the target gave above it, and the total."""
     low = at - HEIGHT / 2  # the axis points down
-    for kind, color in COLORS.items():
+    for kind, color in colors.items():
         spans = [(block.begin, block.length) for block in row if block.kind == kind]
         edge = 0 if kind == "rest" else 0.4  # its width may be less than an edge's
         style = {"facecolors": color, "edgecolor": "white", "linewidth": edge}

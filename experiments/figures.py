@@ -1,11 +1,13 @@
 """The figures of the paper from the records, as SVG that never varies.
 
 Figure 1 is a measured trace, Figures 2, 3 and 4 are closed forms with what was measured
-on them, Figure 5 is a timeline. Nothing is drawn that is not in a record.
+on them, Figure 5 is a timeline, of a decoder alone and, as in the paper, of an encoder
+and a decoder. Nothing is drawn that is not in a record.
 """
 
 import io
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -20,8 +22,22 @@ STYLE = {
     "axes.grid": True,
     "grid.alpha": 0.3,
 }
-NAMES = ("figure1", "figure2", "figure3", "figure4", "figure5")
-TRACE, TIMES = "gamma_7", "small_t0_b1"  # the rows that Figures 1 and 5 draw
+NAMES = ("figure1", "figure2", "figure3", "figure4", "figure5", "figure5_ende")
+TRACE = "gamma_7"  # the row that Figure 1 draws
+
+
+class Timeline(NamedTuple):
+    """times: the row of table2. traces: their folder, in which names have a prefix."""
+
+    times: str
+    traces: str
+    prefix: str = ""
+
+
+TIMELINES = {
+    "figure5": Timeline("small_t0_b1", "figure1"),
+    "figure5_ende": Timeline("ende_small_t0", "figure5", "ende_"),
+}
 
 Records = dict[str, dict[str, dict]]  # folder -> row -> its latest record
 
@@ -41,13 +57,30 @@ def svg(name: str, found: Records) -> str:
     traces, times = measured(found, "figure1"), measured(found, "table2")
     if name == "figure1" and TRACE in traces:
         return figure_trace.drawing(traces[TRACE])
-    figure = None
     with matplotlib.rc_context(STYLE):
+        if name in TIMELINES:
+            return timeline(name, found)
+        figure = None
         if name in figure_curves.PANELS:
             figure = figure_curves.drawing(name, measured(found, name), times)
-        elif name == "figure5":
-            figure = figure_timeline.drawing(times.get(TIMES), traces)
         return printed(figure) if figure else figure_trace.note(f"{name}: not run")
+
+
+def timeline(name: str, found: Records) -> str:
+    """One of TIMELINES; where no row of it can be drawn, why."""
+    wanted = TIMELINES[name]
+    times = measured(found, "table2").get(wanted.times)
+    if times is None:
+        return figure_trace.note(f"{name}: not run")
+    traces = {
+        row.removeprefix(wanted.prefix): trace
+        for row, trace in measured(found, wanted.traces).items()
+        if row.startswith(wanted.prefix)
+    }
+    rows, absent = figure_timeline.timelines(times, traces)
+    if not rows:
+        return figure_trace.note(f"{name}: not run: {', '.join(absent)}")
+    return printed(figure_timeline.drawing(times, rows, absent))
 
 
 def measured(found: Records, folder: str) -> dict[str, dict]:

@@ -46,7 +46,9 @@ PROVENANCE_HEAD += ["versions"]
 
 
 def stale(record: dict) -> str:
-    return "STALE: made by other sources" if records.stale(record) else "ok"
+    if records.stale(record):
+        return "STALE: made by other sources"
+    return "ok, recorded earlier" if "earlier" in record else "ok"
 
 
 def shown(x: float | None) -> str:
@@ -57,11 +59,12 @@ def best(record: dict) -> list[str]:
     """The line of one record of folder table2, in the columns of SUMMARY_HEAD."""
     m = record["measured"]
     names = ("alpha", "best_c", "best_v", "best_overhead", "best_exp", "best_predicted")
-    residual = 100 * (m["best_speedup"] / m["best_predicted"] - 1)
+    predicted = m["best_predicted"]
+    residual = predicted and f"{100 * (m['best_speedup'] / predicted - 1):+.1f} %"
     return [
         *(label(m), m["target"], str(m["best_gamma"]), *(shown(m[k]) for k in names)),
         interval(m["best_speedup"], m["best_speedup_ci"]),
-        f"{residual:+.1f} %",
+        residual or NONE,
         *(records.device(record), stale(record)),
     ]
 
@@ -205,9 +208,9 @@ def distinct(values: Iterable[str]) -> str:
     return "\n".join(sorted(set(values)))
 
 
-def page(folder: Path) -> str:
+def page(folder: Path, earlier: Path | None = None) -> str:
     """The page of a results folder, which may be empty."""
-    found = tables.collect(folder)
+    found = tables.collect(folder, earlier)
     sections = {
         "summary": ("Summary", summary(found)),
         "claims": ("Claims of the paper", verdicts(found)),
@@ -237,10 +240,10 @@ def page(folder: Path) -> str:
     )
 
 
-def render(folder: Path) -> None:
+def render(folder: Path, earlier: Path | None = None) -> None:
     """Tables and figures, then the page that holds them all."""
-    tables.render(folder)
-    (folder / "index.html").write_text(page(folder), "utf-8")
+    tables.render(folder, earlier)
+    (folder / "index.html").write_text(page(folder, earlier), "utf-8")
 
 
 def main(arguments: list[str] | None = None) -> None:

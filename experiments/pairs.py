@@ -115,12 +115,15 @@ def cross_entropy(config: t5.Config) -> Callable:
     return loss
 
 
-def distillation(config: t5.Config, teacher: t5.Config, weights) -> Callable:
-    """Forward KL from a target to its draft, in nats a token."""
+def distillation(draft: Callable, teacher: t5.Config, weights) -> Callable:
+    """Forward KL from a target to its draft, in nats a token.
+
+    draft: (params, rows) -> logits [B, T, V], such as `partial(logits_of, config)`.
+    """
 
     def loss(params, rows: Rows) -> Array:
         log_p = jax.nn.log_softmax(logits_of(teacher, weights, rows))
-        log_q = jax.nn.log_softmax(logits_of(config, params, rows))
+        log_q = jax.nn.log_softmax(draft(params, rows))
         each = jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
         return jnp.sum(each * rows.weight) / rows.weight.sum()
 

@@ -4,31 +4,35 @@
 moment, the same command goes on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from experiments import catalogue, markup, page, run, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("table1", "figure2", "figure3", "figure4", "certificate", "figure1")
-FOLDERS += ("table2", "operations", "table3", "table5")
+FOLDERS += ("figure5", "table2", "operations", "table3", "table5", "quality")
 SHOWN = (0, 1, 2, 3, 7)  # columns of tables.HEAD
 
 
 def reproduce(
-    out: Path, bindings: Iterable[str] = (), without: Iterable[str] = ()
+    out: Path,
+    bindings: Iterable[str] = (),
+    wanted: Callable[[str], bool] = lambda row: True,
+    earlier: Path | None = None,
 ) -> None:
     """Rows of FOLDERS into `out`, tables beside them, and a short version on screen.
 
-    without: rows to leave out, as folder/row.
+    wanted: which rows, as folder/row. earlier: records that fill the others' lines.
     """
     files = [file for name in FOLDERS for file in rows_of(name)]
-    files = [file for file in files if f"{file.parent.name}/{file.stem}" not in without]
+    files = [file for file in files if wanted(f"{file.parent.name}/{file.stem}")]
     with run.stopped_politely():
         run.run(files, out, bindings)
-    page.render(out)
+    page.render(out, earlier)
+    found = tables.collect(out, earlier)
     for table in catalogue.tables():
-        print(f"\n{table.title}\n{short(table, tables.collect(out))}", end="")
+        print(f"\n{table.title}\n{short(table, found)}", end="")
     print(f"\nAll of it, with the figures: {out / 'index.html'}")
 
 

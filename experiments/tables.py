@@ -11,6 +11,7 @@ from pathlib import Path
 
 from experiments import catalogue, catalogue_lenience, markup, records, walltime_tables
 from experiments.line import Line, Table
+from experiments.rivals import table as rivals
 from specjax.bench import jsonl
 
 HEAD = ["what", "published (paper's model)", "ours", "standard error", "n"]
@@ -22,10 +23,17 @@ FOUR_HEAD += ["Chen's r", "gamma", "tokens per call", "output"]
 Records = dict[str, dict[str, dict]]  # folder -> row -> its latest record
 
 
-def collect(folder: Path) -> Records:
-    """The latest record of each row of each file."""
+def collect(folder: Path, earlier: Path | None = None) -> Records:
+    """The latest record of each row of each file.
+
+    earlier: a folder whose records stand in for rows that this one has not, marked.
+    """
     files = sorted(folder.glob("*.jsonl"))
-    return {path.stem: records.latest(jsonl.read(path)) for path in files}
+    found = {path.stem: records.latest(jsonl.read(path)) for path in files}
+    for name, made in collect(earlier).items() if earlier else ():
+        marked = {row: {**record, "earlier": True} for row, record in made.items()}
+        found[name] = marked | found.get(name, {})
+    return found
 
 
 def cells(line: Line, found: Records) -> list[str]:
@@ -39,7 +47,7 @@ def cells(line: Line, found: Records) -> list[str]:
     error = measured.get(line.error)
     count = measured.get("tokens")
     return [
-        line.what,
+        line.what if line.needs is None else f"{line.what}{used(measured)}",
         published,
         markup.number(value(measured, line.quantity)),
         "" if error is None else markup.number(error),
@@ -48,6 +56,12 @@ def cells(line: Line, found: Records) -> list[str]:
         made["date"][:10],
         state(line, record),
     ]
+
+
+def used(measured: dict) -> str:
+    """Which checkpoints a row of the paper's sizes was measured with."""
+    sides = [measured[side] for side in ("target", "draft") if measured.get(side)]
+    return f" [{' with '.join(sides)}]" if sides else ""
 
 
 def value(measured: dict, quantity: str) -> float | None:
@@ -59,14 +73,15 @@ def value(measured: dict, quantity: str) -> float | None:
 
 
 def state(line: Line, record: dict) -> str:
-    """`ok`, or what is wrong: older than its sources, not what the paper printed."""
+    """`ok`, or what is wrong: older than its sources, not what the paper printed; or
+    that another run measured it."""
     if records.stale(record):
         return "STALE: made by other sources"
     if line.exact:
         off = abs(value(record["measured"], line.quantity) - line.published)
         if off > 0.5 * 10**-line.decimals + 1e-9:
             return "DIFFERS from the paper's rounding"
-    return "ok"
+    return "ok, recorded earlier" if "earlier" in record else "ok"
 
 
 def rows(table: Table, found: Records) -> list[list[str]]:
@@ -107,6 +122,8 @@ def wider(table: Table, found: Records) -> list[tuple[str, list, list]]:
     """Tables that say more than a number a line: title, head, rows."""
     if table.name == "table3" and (four := estimators(table, found)):
         return [("The four estimators, ± one standard error", FOUR_HEAD, four)]
+    if table.name == "bench":
+        return rivals.wider(found.get("bench", {}))
     runs = catalogue_lenience.runs(found.get("table5", {}))
     if table.name == "table5" and runs:
         title = "Decoding runs with lenience l, ± one standard error"
@@ -163,9 +180,9 @@ def index(found: Records) -> str:
     )
 
 
-def texts(folder: Path) -> dict[str, str]:
+def texts(folder: Path, earlier: Path | None = None) -> dict[str, str]:
     """Every file but the drawings, by name."""
-    found, made = collect(folder), {}
+    found, made = collect(folder, earlier), {}
     for table in catalogue.tables():
         lines = rows(table, found)
         made[f"{table.name}.md"] = page(table, found)
@@ -175,9 +192,9 @@ def texts(folder: Path) -> dict[str, str]:
     return made | {"README.md": index(found)}
 
 
-def render(folder: Path) -> None:
+def render(folder: Path, earlier: Path | None = None) -> None:
     """Writes the tables, and the figures where matplotlib is installed."""
-    for name, text in texts(folder).items():
+    for name, text in texts(folder, earlier).items():
         (folder / name).write_text(text, "utf-8")
     try:
         from experiments import figures
@@ -185,7 +202,8 @@ def render(folder: Path) -> None:
         print("figures not drawn: install the extra `plots`")
         return
     for table in filter(is_figure, catalogue.tables()):
-        figures.draw(table.name, collect(folder), folder / f"{table.name}.svg")
+        found = collect(folder, earlier)
+        figures.draw(table.name, found, folder / f"{table.name}.svg")
 
 
 def main(arguments: list[str] | None = None) -> None:

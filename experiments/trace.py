@@ -1,7 +1,8 @@
 """Figure 1 of Leviathan et al. (2023): one text at T = 0, an iteration at a time.
 
 p is the target M_p, q the drafter M_q, gamma the number of drafted tokens. The pieces
-and the steps are those that `specjax demo` prints.
+and the steps are those that `specjax demo` prints. An encoder-decoder reads the prompt
+with its encoder, in the tokens of the bundled T5 family, and begins its text anew.
 """
 
 from functools import partial
@@ -11,7 +12,8 @@ import jax
 from experiments.row import Measurement
 from specjax import demo, generate, zoo
 from specjax.bench.players import Player
-from specjax.types import Params
+from specjax.models import t5
+from specjax.types import Model, Params, Prompt
 
 
 def build(
@@ -24,11 +26,13 @@ def build(
 ) -> Measurement:
     """The measurement of one trace: `tokens` after the prompt, or fewer if it ends.
 
-    Raises ValueError for a target that only drafts, for no tokens, and as
-    `generate.check` for what could not decode; before any compute.
+    Raises ValueError for a target that only drafts, for no tokens, for a draft that
+    wants an encoder's input where the target has none, and as `generate.check` for what
+    could not decode; before any compute.
     """
     case = make_case(target, draft, prompt, gamma, tokens, seed)
-    inputs = (*target.files, *draft.files, zoo.FOLDER / "tokenizer.model")
+    tokenizer = zoo.FOLDER / f"{tokenizer_of(target.model)}.model"
+    inputs = (*target.files, *draft.files, tokenizer)
     run = partial(measure, case, prompt)
     return Measurement(run, __name__, inputs, target.dtype, seed)
 
@@ -41,14 +45,31 @@ def make_case(
         raise ValueError(f"{target.name} only drafts: name a model as the target")
     if tokens < 1:
         raise ValueError(f"tokens must be at least 1; got {tokens}")
+    if draft.encodes and not target.encodes:
+        raise ValueError(
+            f"{draft.name} reads the prompt with an encoder and {target.name} has none:"
+            " name two models of one kind"
+        )
     parts = generate.Parts(target.model, draft.drafter(gamma))
-    begun = generate.make_prompt([zoo.encode(prompt)])
+    begun, end = begin(target, prompt)
     sampling, key = generate.make_sampling(1, 0.0), jax.random.key(seed)
-    request = generate.make_request(key, begun, tokens, sampling, zoo.END)
+    request = generate.make_request(key, begun, tokens, sampling, end)
     slots = int(request.limit[0]) + gamma + 1
     params = Params(target.params, draft.params)
     generate.check(parts, slots, params, begun, request)
     return demo.Case((target.name, draft.name), parts, slots, params, begun, request)
+
+
+def begin(target: Player, prompt: str) -> tuple[Prompt, int]:
+    """The prompt as the target reads it, and the id that ends its text."""
+    if target.encodes:
+        return generate.make_prompt([[t5.PAD]], [zoo.encode_t5(prompt)]), t5.END
+    return generate.make_prompt([zoo.encode(prompt)]), zoo.END
+
+
+def tokenizer_of(target: Model) -> str:
+    """The bundled tokenizer of such models, as `zoo.tokenizer` names it."""
+    return "t5" if target.encodes else "tokenizer"
 
 
 def measure(case: demo.Case, prompt: str) -> dict:
@@ -57,9 +78,9 @@ def measure(case: demo.Case, prompt: str) -> dict:
     rejected: the draft that was tested and refused; those after it were never tested.
     """
     steps, length = [], int(case.prompt.length[0])
-    begun = length
+    begun, tokenizer = length, tokenizer_of(case.parts.target)
     for ids, info in demo.iterate(case):
-        steps.append(pieces(demo.make_step(ids[length:], info)))
+        steps.append(pieces(demo.make_step(ids[length:], info), tokenizer))
         length = len(ids)
     target, draft = case.names
     return {
@@ -74,9 +95,9 @@ def measure(case: demo.Case, prompt: str) -> dict:
     }
 
 
-def pieces(step: demo.Step) -> dict[str, list[str]]:
+def pieces(step: demo.Step, tokenizer: str) -> dict[str, list[str]]:
     """Each token's own text, a newline as a backslash and an n."""
     return {
-        kind: [demo.piece(token) for token in getattr(step, kind)]
+        kind: [demo.piece(token, tokenizer) for token in getattr(step, kind)]
         for kind in ("accepted", "rejected", "added")
     }

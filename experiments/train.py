@@ -4,6 +4,8 @@ A run is a folder: `checkpoint.msgpack` (weights, optimiser, step; replaced atom
 `curve.jsonl` (one line an evaluation). Killed at any moment, the same call goes on from
 the last checkpoint and ends with the same weights as a run that was never killed,
 because the batch of a step depends on the seed and the step alone.
+
+`python -m experiments.train` fine-tunes a T5: see `experiments.finetune`.
 """
 
 import json
@@ -167,3 +169,14 @@ def replace(path: Path, content: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(content)
     os.replace(partial, path)
+
+
+def main() -> None:
+    """Fine-tunes: see `experiments.finetune`."""
+    from experiments import finetune  # which is made from this module
+
+    finetune.main()
+
+
+if __name__ == "__main__":
+    main()

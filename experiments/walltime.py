@@ -9,6 +9,7 @@ from functools import partial
 from experiments import tasks
 from experiments.row import Measurement
 from specjax.bench import walltime
+from specjax.bench.decoding import Prompts
 from specjax.bench.players import Player
 
 
@@ -19,5 +20,12 @@ def build(
     walltime.check(target, draft, setting)
     found = tasks.read(task)
     inputs = (*target.files, *draft.files, *found.files)
-    run = partial(walltime.measure, target, draft, found.prompts, setting)
+    run = partial(measure, target, draft, (task, found.prompts), setting)
     return Measurement(run, __name__, inputs, target.dtype, setting.seed)
+
+
+def measure(
+    target: Player, draft: Player, task: tuple[str, Prompts], setting: walltime.Setting
+) -> dict:
+    name, prompts = task
+    return {"task": name, **walltime.measure(target, draft, prompts, setting)}

@@ -9,6 +9,7 @@ of gamma + 1 positions over one; EXP is Theorem 3.8, EMP what was measured.
 from collections.abc import Callable
 
 from experiments import catalogue, markup, tables
+from experiments.walltime_tables import named
 from specjax import theory
 
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
@@ -35,11 +36,11 @@ def absent(what: str) -> Outcome:
 def walltimes(found: tables.Records) -> list[Measured]:
     """What folder table2 measured, by batch, draft and temperature."""
     every = [record["measured"] for record in found.get("table2", {}).values()]
-    return sorted(every, key=lambda m: (m["batch"], m["draft"], m["temperature"]))
+    return sorted(every, key=lambda m: (m["batch"], named(m), m["temperature"]))
 
 
 def label(m: Measured) -> str:
-    return f"{m['draft']}, T = {m['temperature']:g}, batch {m['batch']}"
+    return f"{named(m)}, T = {m['temperature']:g}, batch {m['batch']}"
 
 
 def interval(value: float, ci: list[float]) -> str:
@@ -99,12 +100,12 @@ def small_cost(found: tables.Records) -> Outcome:
 
 
 def argmax_speed(found: tables.Records) -> Outcome:
-    rows = {(m["draft"], m["temperature"], m["batch"]): m for m in walltimes(found)}
+    rows = {(named(m), m["temperature"], m["batch"]): m for m in walltimes(found)}
     drafts = [d for d, heat, b in rows if (heat, b) == (0, 1) and (d, 1, 1) in rows]
     if not drafts:
         return absent("no draft of folder table2 at both temperatures and batch 1")
     pairs = [(rows[draft, 0, 1], rows[draft, 1, 1]) for draft in drafts]
-    told = [f"{a['draft']}: {best(a)} at T = 0, {best(b)} at T = 1" for a, b in pairs]
+    told = [f"{named(a)}: {best(a)} at T = 0, {best(b)} at T = 1" for a, b in pairs]
     holds = all(a["best_speedup"] > b["best_speedup"] for a, b in pairs)
     return judged(holds), "; ".join(told)
 
@@ -144,7 +145,8 @@ def predictor(found: tables.Records) -> Outcome:
         luck = chance(m)[m["gamma"].index(worst[1])]
         return shown_gap(worst) + f", of which chance ± {100 * luck:.1f} %"
 
-    return each(walltimes(found), holds, show, any_batch=True)
+    rows = [m for m in walltimes(found) if None not in m["predicted"]]
+    return each(rows, holds, show, any_batch=True)
 
 
 def chance(m: Measured) -> list[float]:

@@ -18,15 +18,21 @@ def _best(record: dict) -> list[str]:
     it = record["measured"]
     names = ("alpha", "best_c", "best_v", "best_overhead", "best_exp")
     return [
-        it["draft"],
+        named(it),
         f"{it['temperature']:g}",
         str(it["batch"]),
         str(it["best_gamma"]),
-        *(number(it[name]) for name in (*names, "best_predicted")),
+        *map(given, (it[name] for name in (*names, "best_predicted"))),
         interval(it["best_speedup"], it["best_speedup_ci"]),
         percent(it["best_residual"]),
         device(record),
     ]
+
+
+def named(it: dict) -> str:
+    """The draft of a walltime record, and its task where that is not code."""
+    task = it.get("task", "code")
+    return it["draft"] if task == "code" else f"{it['draft']} ({task})"
 
 
 def every_gamma(record: dict) -> list[list[str]]:
@@ -42,7 +48,7 @@ def _at(it: dict, at: int) -> list[str]:
         interval(it["v"][at], it["v_ci"][at]),
         number(it["overhead"][at]),
         number(it["step_ms"][at]),
-        *(number(it[name][at]) for name in names),
+        *map(given, (it[name][at] for name in names)),
         interval(it["speedup"][at], it["speedup_ci"][at]),
         percent(it["residual"][at]),
     ]
@@ -50,7 +56,7 @@ def _at(it: dict, at: int) -> list[str]:
 
 def title(record: dict) -> str:
     it = record["measured"]
-    pair = f"{it['target']} with {it['draft']}"
+    pair = f"{it['target']} with {named(it)}"
     return f"{pair}, T = {it['temperature']:g}, batch {it['batch']}: every gamma"
 
 
@@ -60,5 +66,10 @@ def interval(value: float | None, ends: list[float] | None) -> str:
     return f"{number(value)} [{', '.join(map(number, ends))}]"
 
 
-def percent(x: float) -> str:
-    return f"{100 * x:+.1f} %"
+def given(x: float | None) -> str:
+    """A number, or nothing where there is none, such as a call not to be predicted."""
+    return "" if x is None else number(x)
+
+
+def percent(x: float | None) -> str:
+    return "" if x is None else f"{100 * x:+.1f} %"

@@ -13,6 +13,7 @@ import hashlib
 import json
 import lzma
 import platform
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +23,10 @@ import numpy as np
 import sentencepiece
 from tqdm import tqdm
 
-from experiments import documentation, pairs, tokenizer, train
+from experiments import counts, documentation, language, pairs, tokenizer, train
 from experiments.pairs import Bucket, Pair
 from specjax import generate, zoo
-from specjax.models import t5
+from specjax.models import gpt, t5
 from specjax.types import Params, Prompt
 
 PIECES, VOCAB = 6000, 6016  # rows are a multiple of 128
@@ -37,6 +38,7 @@ DRAFTS = {
     "t5_base": t5.Config(VOCAB, 96, 256, 1, 2, 3, 32, pieces=PIECES),
     "t5_large": t5.Config(VOCAB, 128, 352, 2, 3, 4, 32, pieces=PIECES),
 }
+DECODER = gpt.Config(VOCAB, 64, 256, 2, 2)
 SENTENCES = ((16, 12), (20, 16), (32, 24), (64, 48))  # lengths of inputs, targets
 DOCUMENTS = ((96, 24), (128, 40))
 READ = {"ende": 64, "docs": 128}  # the longest inputs
@@ -48,6 +50,7 @@ DRAFT_RECIPES = {
     "t5_base": train.Recipe(2500, 900, rate=2e-2, warmup=200, optimizer="scaled"),
     "t5_large": train.Recipe(2500, 900, rate=2e-2, warmup=200, optimizer="scaled"),
 }
+DECODER_RECIPE = train.Recipe(1500, 500, rate=6e-3, weight_decay=0.0)
 WRITTEN = {"ende": (40_000, 24), "docs": (4_000, 32)}  # texts, their longest
 
 
@@ -80,11 +83,18 @@ def main() -> None:
     )
     target = train_target(runs, coded, valid)
     written = write(runs / "written.npz", target, coded)
-    drafts = {name: train_draft(runs, name, target, written) for name in DRAFTS}
+    drafts = {
+        name: train_draft(runs / name, config, DRAFT_RECIPES[name], target, written)
+        for name, config in DRAFTS.items()
+    }
+    decoder = train_decoder(runs / "t5_decoder", target, written)
+    table = counts.fit([target for found in coded for _, target in found], VOCAB)
+    zoo.save_ngrams(export / "t5_bigram.safetensors", table)
     (export / "t5.model").write_bytes((runs / "tokenizer.model").read_bytes())
     zoo.save(export / "t5_target.safetensors", TARGET, target)
     for name, params in drafts.items():
         zoo.save(export / f"{name}.safetensors", DRAFTS[name], params)
+    zoo.save(export / "t5_decoder.safetensors", DECODER, decoder)
     write_recipes(runs, export / "t5_recipes.json", texts)
 
 
@@ -183,19 +193,37 @@ def continued(params, chosen: list[Pair], name: str, batch: int = 64) -> np.ndar
     return np.concatenate(rows)[: len(chosen), : longest + 1]
 
 
-def train_draft(runs: Path, name: str, target, written: Coded):
+def train_draft(
+    folder: Path, config: t5.Config, recipe: train.Recipe, target, written: Coded
+):
     """A draft, distilled (forward KL) on what the target wrote."""
-    config, recipe = DRAFTS[name], DRAFT_RECIPES[name]
-    task = pairs.task(config, pairs.distillation(config, TARGET, target))
+    draft = partial(pairs.logits_of, config)
+    task = pairs.task(config, pairs.distillation(draft, TARGET, target))
+    return distilled(folder, task, recipe, written)
+
+
+def train_decoder(folder: Path, target, written: Coded):
+    """A draft that sees what was written and not what was read, distilled alike."""
+
+    def draft(params, rows: pairs.Rows):
+        return language.logits_of(DECODER, params, rows.tokens)
+
+    loss = pairs.distillation(draft, TARGET, target)
+    return distilled(folder, language.task(DECODER, loss), DECODER_RECIPE, written)
+
+
+def distilled(folder: Path, task: train.Task, recipe: train.Recipe, written: Coded):
     valid = Coded(*(found[:500] for found in written))
     read = Coded(*(found[500:] for found in written))
     sample = pairs.sampler(bucketed(read, recipe))
-    return train.train(runs / name, task, sample, batches(valid, recipe), recipe)
+    return train.train(folder, task, sample, batches(valid, recipe), recipe)
 
 
 def write_recipes(runs: Path, path: Path, texts) -> None:
     """How the models were made, and their curves, in one file beside the weights."""
-    names = ("t5_target", *DRAFTS)
+    configs = {"t5_target": TARGET, **DRAFTS, "t5_decoder": DECODER}
+    recipes = {"t5_target": TARGET_RECIPE, **DRAFT_RECIPES}
+    recipes["t5_decoder"] = DECODER_RECIPE
     made = {
         "text": {
             "ende": f"{len(texts[0])} sentence pairs of Tatoeba, CC BY 2.0 FR,"
@@ -204,15 +232,13 @@ def write_recipes(runs: Path, path: Path, texts) -> None:
             f" {platform.python_version()} and {', '.join(documentation.PACKAGES)}",
             "sha256": [digest(found) for found in texts],
         },
-        "configs": {"t5_target": TARGET._asdict()}
-        | {name: config._asdict() for name, config in DRAFTS.items()},
-        "recipes": {"t5_target": TARGET_RECIPE._asdict()}
-        | {name: recipe._asdict() for name, recipe in DRAFT_RECIPES.items()},
+        "configs": {name: config._asdict() for name, config in configs.items()},
+        "recipes": {name: recipe._asdict() for name, recipe in recipes.items()},
         "drafts": f"forward KL to the target on {WRITTEN} texts that it wrote,"
         " half at T = 1, half at T = 0",
         "curves": {
             name: [json.loads(line) for line in (runs / name / "curve.jsonl").open()]
-            for name in names
+            for name in configs
         },
     }
     path.write_text(json.dumps(made, indent=1) + "\n")

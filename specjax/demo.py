@@ -245,9 +245,9 @@ def paint(text: str, kind: int, color: bool) -> str:
     return before + text + after
 
 
-def piece(token: int) -> str:
-    """A token's own text on one line."""
-    text = zoo.tokenizer().id_to_piece(int(token))
+def piece(token: int, tokenizer: str = "tokenizer") -> str:
+    """A token's own text on one line. tokenizer: as `zoo.tokenizer` names it."""
+    text = zoo.tokenizer(tokenizer).id_to_piece(int(token))
     return text.replace("\u2581", " ").replace("\n", "\\n")
 
 

@@ -1,10 +1,17 @@
 """Figures draw what the records say, the same bytes every time, and any token."""
 
+import itertools
 from xml.etree import ElementTree
 
 import pytest
 
-from experiments import figure_curves, figure_timeline, figure_trace, figures
+from experiments import (
+    catalogue_walltime,
+    figure_curves,
+    figure_timeline,
+    figure_trace,
+    figures,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 GAMMAS = [0, 1, 3, 7]
@@ -58,6 +65,9 @@ TRACES = {
     ),
     "gamma_7": traced(7, [step("abcd", "x", "e"), step("", "x", "f")]),
 }
+PAIR = {"target": "t5_target", "draft": "t5_small"}
+ENCODES = PAIR | {"encodes": True, "prefill_target_ms": 5.0, "prefill_draft_ms": 0.5}
+TRANSLATED = {f"ende_{row}": trace | PAIR for row, trace in TRACES.items()}
 POINTS = {"alpha": [0.0, 0.5, 1.0]}
 RISING = POINTS | {"expected_tokens": [1.0, 1.9, None]}
 SPEEDS = POINTS | {"speed": [1.0, 1.9, 4.0], "operations": [4.0, 2.0, 1.0]}
@@ -73,7 +83,8 @@ def found():
     bigram = times(draft="bigram", temperature=1.0, alpha=0.3, best_gamma=0)
     bigram |= {"best_c": None}
     rows = {"small_t0_b1": times(), "small_t0_b8": times(batch=8, alpha=0.61)}
-    folders = {"figure1": TRACES, **CURVES, "table2": rows | {"bigram_t1_b1": bigram}}
+    rows |= {"bigram_t1_b1": bigram, "ende_small_t0": times(**ENCODES, alpha=0.7)}
+    folders = {"figure1": TRACES, "figure5": TRANSLATED, **CURVES, "table2": rows}
     return {
         folder: {row: {"measured": measured} for row, measured in rows.items()}
         for folder, rows in folders.items()
@@ -277,3 +288,147 @@ def test_the_timeline_writes_its_numbers(found):
     ]
     title = "the first 6 tokens at T = 0, code_9m + code_05m, batch 1"
     assert title in said
+
+
+def encoded(**changes) -> dict[int, list]:
+    """The timelines of an encoder-decoder."""
+    traces = {row: trace | PAIR for row, trace in TRACES.items()}
+    rows, absent = figure_timeline.timelines(times(**ENCODES | changes), traces)
+    assert absent == []
+    return rows
+
+
+KINDS = ("target_encoder", "draft_encoder")
+ENCODERS = {0: [5.0], 3: [5.0, 0.5], 7: [5.0, 0.5]}
+
+
+def given(block) -> tuple:
+    """All of a block but where it begins."""
+    return block.kind, block.length, block.emitted
+
+
+def faults(rows: dict[int, list], read: dict[int, list]) -> list[str]:
+    """How rows of an encoder-decoder differ from those of a decoder and its input."""
+    alone, _ = figure_timeline.timelines(times(), TRACES)
+    found = []
+    for gamma, row in rows.items():
+        first, steps = row[: len(read[gamma])], row[len(read[gamma]) :]
+        if [block.kind for block in first] != list(KINDS[: len(first)]):
+            found.append(f"gamma = {gamma}: does not begin with its encoders")
+        if [block.length for block in first] != read[gamma]:
+            found.append(f"gamma = {gamma}: encoders of another length")
+        if list(map(given, steps)) != list(map(given, alone[gamma])):
+            found.append(f"gamma = {gamma}: other steps")
+        begins = [0.0, *itertools.accumulate(block.length for block in row)]
+        if [block.begin for block in row] != pytest.approx(begins[:-1]):
+            found.append(f"gamma = {gamma}: a gap")
+        whole = figure_timeline.end(alone[gamma]) + sum(read[gamma])
+        if figure_timeline.end(row) != pytest.approx(whole):
+            found.append(f"gamma = {gamma}: another end")
+    return found
+
+
+def test_an_encoder_decoder_begins_with_its_encoders():
+    assert faults(encoded(), ENCODERS) == []
+
+
+def test_no_draft_no_encoder_of_it():
+    kinds = [{block.kind for block in row} for row in encoded().values()]
+    assert [set(KINDS) & it for it in kinds] == [{KINDS[0]}, set(KINDS), set(KINDS)]
+
+
+def without_encoders(rows):
+    return {
+        gamma: [it for it in row if it.kind not in KINDS] for gamma, row in rows.items()
+    }
+
+
+def encoders_last(rows):
+    return {
+        gamma: sorted(row, key=lambda it: it.kind in KINDS)
+        for gamma, row in rows.items()
+    }
+
+
+def from_the_first_step(rows):
+    return {
+        gamma: [it._replace(begin=it.begin - 5.0) for it in row]
+        for gamma, row in rows.items()
+    }
+
+
+def without_the_drafts(rows):
+    return {
+        gamma: [it for it in row if it.kind != KINDS[1]] for gamma, row in rows.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "spoil", [without_encoders, encoders_last, from_the_first_step, without_the_drafts]
+)
+def test_broken_timelines_of_an_encoder_decoder_are_noticed(spoil):
+    assert faults(spoil(encoded()), ENCODERS)
+
+
+def test_noise_cannot_make_an_encoder_negative():
+    rows = encoded(prefill_draft_ms=-0.25)
+    assert faults(rows, {0: [5.0], 3: [5.0, 0.0], 7: [5.0, 0.0]}) == []
+
+
+@pytest.mark.parametrize("changes", [{"encodes": False}, {}])
+def test_without_an_encoder_nothing_precedes_the_steps(changes):
+    """Though prompts are read there too: that is no part of decoding."""
+    alone = times(prefill_target_ms=5.0, prefill_draft_ms=0.5, **changes)
+    assert figure_timeline.timelines(alone, TRACES)[0] == without_encoders(
+        figure_timeline.timelines(times(), TRACES)[0]
+    )
+
+
+@pytest.mark.parametrize("name", ["prefill_target_ms", "prefill_draft_ms"])
+@pytest.mark.parametrize("how", ["absent", "none"])
+def test_an_encoder_that_was_not_timed_is_not_drawn(name, how, found):
+    measured = found["table2"]["ende_small_t0"]["measured"]
+    assert "not run" not in " ".join(words(figures.svg("figure5_ende", found)))
+    measured |= {name: None}
+    if how == "absent":
+        del measured[name]
+    (said,) = words(figures.svg("figure5_ende", found))
+    assert said.startswith("figure5_ende: not run: gamma = 0 (no encoder times), ")
+    assert said.count("no encoder times") == 3
+
+
+def test_the_timeline_of_an_encoder_decoder_writes_its_numbers(found):
+    said = words(figures.svg("figure5_ende", found))
+    totals = ["6 calls, 17.6 ms", "2 calls, 12.5 ms", "2 calls, 14.9 ms"]
+    assert [it for it in said if it.endswith(" ms")] == totals
+    assert "the first 6 tokens at T = 0, t5_target + t5_small, batch 1" in said
+    assert any(it.startswith("time from the beginning of the text (ms)") for it in said)
+    legend = set(figure_timeline.NAMES.values())
+    assert legend <= set(said)
+    alone = words(figures.svg("figure5", found))
+    assert legend - set(alone) == {figure_timeline.NAMES[kind] for kind in KINDS}
+    assert any(it.startswith("decoding time (ms)") for it in alone)
+
+
+def test_each_timeline_has_its_own_traces(found):
+    del found["figure5"]
+    said = " ".join(words(figures.svg("figure5_ende", found)))
+    assert "not run: gamma = 3 (no trace), gamma = 7 (no trace)" in said
+    assert "not run" not in " ".join(words(figures.svg("figure5", found)))
+    found["figure5"] = found["figure1"]  # of the other pair, under its names
+    assert said == " ".join(words(figures.svg("figure5_ende", found)))
+
+
+def test_texts_with_no_token_in_common_are_not_drawn():
+    other = {"gamma_7": traced(7, [step("zb", "", "d")])}
+    rows, absent = figure_timeline.timelines(times(), TRACES | other)
+    assert rows == {} and absent == ["the texts have no token in common"]
+
+
+def test_what_figure_5_draws_is_in_its_table():
+    for name, one in figures.TIMELINES.items():
+        table = getattr(catalogue_walltime, name)()
+        drawn = {line.row for line in table.lines if line.folder == "table2"}
+        assert drawn == {one.times}
+    rows = {line.row for line in table.lines if line.folder == one.traces}
+    assert rows == set(TRANSLATED)

@@ -193,7 +193,10 @@ def test_the_summary_is_of_the_best_gamma(text):
     speed = markup.number(measured["best_speedup"])
     assert row[2:9] == ["8", "0.7000", "0.0100", "1", "0.0000", speed, speed]
     assert row[page.EMP].startswith(f"{speed} [") and row[page.EMP + 1] == "+0.0 %"
-    assert len(rows) == len(everything()["table2"])
+    known = {line.row for line in catalogue.walltime.table2().lines}
+    known = {row for row in known if not row.startswith(("gpt", "cnndm", "ende_t5"))}
+    assert len(rows) == len(known)
+    assert rows["ende_small_t0"][page.EMP] == rows["ende_small_t0"][-1] == "not run"
 
 
 def test_what_is_stale_says_so(text, tmp_path):

@@ -6,27 +6,34 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from experiments import catalogue, fingerprint, run
+from experiments.tasks import examples
 from specjax import zoo
 from specjax.bench import jsonl
 from specjax.drafters import ngram
-from tests import tiny
+from tests import tiny, tiny_t5
 
 CONFIGS = run.ROOT / "gin_configs"
-SHARED = ("models", "drafters")
+SHARED = ("models", "drafters", "families")
 ROWS = sorted(p for p in CONFIGS.glob("*/*.gin") if p.parent.name not in SHARED)
 CLOSED_FORM = [path for path in ROWS if path.parent.name in ("table1", "figure3")]
 PAPER_SIZE = [path for path in ROWS if path.parent.name.endswith("_paper")]
+WITH_DATA = [path for path in ROWS if path.parent.name == "quality_data"]
+FAMILIES = sorted((CONFIGS / "families").glob("*.gin"))
 
 
 def name(path):
     return f"{path.parent.name}/{path.stem}"
 
 
-@pytest.mark.parametrize("path", [p for p in ROWS if p not in PAPER_SIZE], ids=name)
+HERE = [p for p in ROWS if p not in (*PAPER_SIZE, *WITH_DATA)]
+
+
+@pytest.mark.parametrize("path", HERE, ids=name)
 def test_every_row_builds(path):
     built = run.build(path)
     assert (built.table, built.name) == (path.parent.name, path.stem)
@@ -34,29 +41,70 @@ def test_every_row_builds(path):
     assert "row.Row.measurement" in built.config
 
 
+class StandIns(NamedTuple):
+    """Tiny files in the place of what a row would need, and is not in the repository."""
+
+    gpt: Path
+    counts: Path
+    t5: Path
+    t5_counts: Path
+    task: Path
+
+
 @pytest.fixture(scope="module")
-def stand_ins(tmp_path_factory) -> list[str]:
-    """Bindings that put tiny weights in the place of the paper's pair."""
+def stand_ins(tmp_path_factory) -> StandIns:
     folder = tmp_path_factory.mktemp("pair")
-    config = tiny.TARGET._replace(vocab=512)
-    for size in ("97m", "6m"):
-        zoo.save(folder / f"{size}.safetensors", config, tiny.weights(config, 0))
-    zoo.save_ngrams(folder / "bigram.safetensors", ngram.fit([[1, 300, 2]], 512))
-    weights = ("gpt_97m/players.model", "97m"), ("gpt_6m/players.model", "6m")
-    counts = [
-        (f"news_{kind}/players.ngram", "bigram") for kind in ("unigram", "bigram")
-    ]
-    return [f"{who}.name = '{folder / file}.safetensors'" for who, file in weights], [
-        f"{who}.name = '{folder / file}.safetensors'" for who, file in counts
-    ]
+    names = ("gpt", "counts", "t5", "t5_counts")
+    made = [folder / f"{name}.safetensors" for name in names]
+    gpt, small = tiny.TARGET._replace(vocab=512), tiny_t5.SMALL._replace(vocab=512)
+    zoo.save(made[0], gpt, tiny.weights(gpt, 0))
+    zoo.save(made[2], small, tiny_t5.weights(small, 0))
+    for counts in (made[1], made[3]):
+        zoo.save_ngrams(counts, ngram.fit([[1, 300, 2]], 512))
+    pairs = examples.Examples([[5, 6, 1]] * 4, [[7, 1]] * 4, ["a"] * 4, ["b"] * 4)
+    about = examples.About("wmt_ende", "test", "", 1, "", None, False, None, [])
+    examples.write(folder / "task.npz", pairs, about)
+    return StandIns(*made, folder / "task.npz")
 
 
-def for_row(path, stand_ins):
-    """Only the bindings of what the row includes: gin refuses the others."""
-    text = path.read_text()
-    included = {Path(found).stem for found in re.findall(r"include '(.+)'", text)}
-    every = [binding for kind in stand_ins for binding in kind]
-    return [binding for binding in every if binding.split("/")[0] in included]
+def for_row(path, stand_ins) -> list[str]:
+    """Bindings for what the row and its includes name, and no others: gin refuses them.
+
+    Bundled models stay what they are.
+    """
+    found = []
+    for text in [path.read_text(), *included(path)]:
+        for who, kind, value in re.findall(
+            r"^(\w+)/players\.(\w+)\.name = '(.+)'$", text, re.MULTILINE
+        ):
+            if "/" in value:
+                whose = stand_in(who, kind)
+                found.append(
+                    f"{who}/players.{kind}.name = '{getattr(stand_ins, whose)}'"
+                )
+        task = r"^(\S*(?:task|TASK)) = 'runs/data/.+'$"
+        for key in re.findall(task, text, re.MULTILINE):
+            found.append(f"{key} = '{stand_ins.task}'")
+    return found
+
+
+def included(path) -> list[str]:
+    names = re.findall(r"^include '(.+)'$", path.read_text(), re.MULTILINE)
+    return [(run.ROOT / name).read_text() for name in names]
+
+
+def stand_in(who: str, kind: str) -> str:
+    if kind == "model":
+        return "gpt" if who.startswith("gpt") else "t5"
+    return "t5_counts" if who.startswith("paper_t5") else "counts"
+
+
+def test_a_stand_in_is_for_every_absent_file(stand_ins):
+    path = CONFIGS / "table2_paper/ende_t5_small_t0.gin"
+    bound = for_row(path, stand_ins)
+    assert f"rows.build.task = '{stand_ins.task}'" in bound
+    assert sum("players.model.name" in line for line in bound) == 4
+    assert for_row(CONFIGS / "table3/ende_small_t0.gin", stand_ins) == []
 
 
 @pytest.mark.parametrize("path", PAPER_SIZE, ids=name)
@@ -64,6 +112,24 @@ def test_every_row_of_the_papers_size_builds(path, stand_ins):
     built = run.build(path, for_row(path, stand_ins))
     assert built.row.scale == "paper"
     assert len(built.row.measurement.inputs) >= 2
+
+
+@pytest.mark.parametrize("path", WITH_DATA, ids=name)
+def test_every_row_on_other_data_builds(path, stand_ins):
+    built = run.build(path, for_row(path, stand_ins))
+    assert stand_ins.task in built.row.measurement.inputs
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda path: path.stem)
+def test_every_family_can_take_the_place_of_another(family, stand_ins):
+    """As the head of a row says: its include is read last."""
+    path = CONFIGS / "table3_paper/ende_t5_small_t1.gin"
+    include = f"include 'gin_configs/families/{family.name}'"
+    mine = [line for line in for_row(family, stand_ins) if "/players" in line]
+    built = run.build(path, [*for_row(path, stand_ins), include, *mine])
+    assert stand_ins.t5 in built.row.measurement.inputs
+    wanted = re.search(r"^XXL = @(\w+)/", family.read_text(), re.MULTILINE)[1]
+    assert f"XXL = @{wanted}/" in built.config
 
 
 @pytest.mark.parametrize("temperature", [pytest.param(0, marks=pytest.mark.slow), 1])

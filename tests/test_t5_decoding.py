@@ -15,7 +15,7 @@ import pytest
 from specjax import certify, generate
 from specjax.certify_fixtures import Fixture
 from specjax.drafters import autoregressive, ngram
-from specjax.generate import Output, Parts
+from specjax.generate import Parts
 from specjax.models import gpt, t5
 from specjax.step import build_step, finished
 from specjax.types import Info, Params, Prompt, Request, State
@@ -28,7 +28,8 @@ from tests.tiny_t5 import TARGET, logits_by_hand, quick_jit
 GAMMA, NEW, SLOTS = 3, 20, 28
 SOURCES = [[5, 9, 2, 17, 11, 3], [7, 7, 20], [4], [12, 25, 6, 8]]
 TEXTS = [[0], [0, 5, 7], [0, 3], [0]]
-PROMPT = generate.make_prompt(TEXTS, SOURCES)
+WIDE = 24  # of inputs: most of it is padding
+PROMPT = generate.make_prompt(TEXTS)._replace(inputs=generate.pad(SOURCES, WIDE))
 BATCH, PIECES = len(TEXTS), TARGET.pieces
 WORLD = tiny_t5.world()
 
@@ -135,10 +136,22 @@ def drafted(run: Run) -> np.ndarray:
 
 
 @functools.cache
+def baseline():
+    """The whole loop with no drafter, and a list of what the encoder was traced for."""
+    traces = []
+
+    def init(params, prompt, slots):
+        traces.append(prompt.inputs[0].shape)
+        return WORLD.target.init(params, prompt, slots)
+
+    parts = Parts(WORLD.target._replace(init=init))
+    return quick_jit(generate.build_loop(parts, SLOTS)), traces
+
+
+@functools.cache
 def greedy() -> list[list[int]]:
     params, request = Params(WORLD.target_weights), make_request(0.0)
-    baseline = quick_jit(generate.build_loop(Parts(WORLD.target), SLOTS))
-    got = baseline(params, PROMPT, request)
+    got = baseline()[0](params, PROMPT, request)
     return texts(got.tokens, got.length)
 
 
@@ -198,24 +211,6 @@ def test_the_target_as_its_own_drafter_is_never_wrong(temperature):
 # Rows.
 
 
-@functools.cache
-def built():
-    """The whole loop for the smaller T5, and what the encoder was traced for."""
-    traces, parts = [], SMALLER.parts(WORLD, GAMMA)
-
-    def init(params, prompt, slots):
-        traces.append(prompt.inputs[0].shape)
-        return WORLD.target.init(params, prompt, slots)
-
-    target = WORLD.target._replace(init=init)
-    loop = generate.build_loop(parts._replace(target=target), SLOTS)
-    return quick_jit(loop), traces
-
-
-def decode(request: Request, prompt: Prompt = PROMPT) -> Output:
-    return built()[0](SMALLER.params(WORLD), prompt, request)
-
-
 def test_rows_end_at_their_own_time():
     """By an end of text in the first, a middle or a late step, and by a limit."""
     whole = played(SMALLER, 1.0).texts
@@ -224,26 +219,29 @@ def test_rows_end_at_their_own_time():
     ends = [text[at] for text, at in zip(whole, last, strict=True)]
     ends[2] = -1
     limit = PROMPT.length + jnp.array([NEW, NEW, last[2] + 1, NEW])
-    got = decode(make_request(1.0)._replace(eos=jnp.array(ends), limit=limit))
-    wanted = [text[: at + 1] for text, at in zip(whole, last, strict=True)]
-    assert texts(got.tokens, got.length) == wanted
+    request = make_request(1.0)._replace(eos=jnp.array(ends), limit=limit)
+    got = play(player(SMALLER), SMALLER.params(WORLD), request)
+    assert got.texts == [text[: at + 1] for text, at in zip(whole, last, strict=True)]
     assert len(set(last)) == BATCH and max(last) > 2 * (GAMMA + 1)
-    assert not np.asarray(got.tokens)[np.arange(SLOTS) >= got.length[:, None]].any()
+    emitted = np.array([info.emitted for info in got.infos])
+    assert (emitted[1:, 0] == 0).all() and (emitted[-1] > 0).sum() == 1
 
 
 def test_one_compilation_a_shape():
     """Other inputs, lengths, texts and temperatures are no new shape."""
-    traces = built()[1]
-    for temperature in (0.0, 1.0):
-        got = decode(make_request(temperature))
-        assert texts(got.tokens, got.length) == played(SMALLER, temperature).texts
-    sources = [[1], [3, 8, 9, 10, 11, 1], [2, 2], [28]]
-    other = generate.make_prompt([[0, 9, 9], [0], [0, 1], [0, 0]], sources)
-    decode(make_request(0.5, 3, other), other)
-    assert traces == [PROMPT.inputs[0].shape]
-    one = player(SMALLER)
-    play(one, SMALLER.params(WORLD), make_request(0.0, 0, other), other)
+    sources = [[1], [3, 8, 9, 10, 11, 1], [2, 2], [28] * WIDE]
+    other = generate.make_prompt([[0, 9, 9], [0], [0, 1], [0, 0]])
+    other = other._replace(inputs=generate.pad(sources))
+    request, one = make_request(0.5, 3, other), player(SMALLER)
+    said = played(SMALLER, 1.0), play(one, SMALLER.params(WORLD), request, other)
+    assert said[0].texts != said[1].texts
     assert sorted(one.traces) == ["begin", "step"]
+    loop, traces = baseline()
+    loop(Params(WORLD.target_weights), other, request)
+    assert greedy() and traces == [PROMPT.inputs[0].shape]
+    wider = other._replace(inputs=generate.pad(sources, WIDE + 1))
+    jax.eval_shape(one.begin, SMALLER.params(WORLD), wider)
+    assert len(one.traces) == 3  # the count does count
 
 
 def rows_of(tree, index):
@@ -323,14 +321,10 @@ def test_copying_copies_from_the_input():
     ends = [len(text) for text in whole]
     ends[1], ends[2] = 12, 9  # cut short: nothing beyond may be drafted
     sources = [text[:end] for text, end in zip(whole, ends, strict=True)]
-    longest = max(map(len, whole))
-    tokens, length = generate.pad(sources, longest)
-    behind = jnp.arange(longest) >= length[:, None]
-    inputs = t5.Inputs(jnp.where(behind, generate.pad(whole)[0], tokens), length)
-    prompt = PROMPT._replace(inputs=inputs)
+    length = jnp.array(ends, jnp.int32)
+    prompt = PROMPT._replace(inputs=(generate.pad(whole, WIDE)[0], length))
 
     state, accepted, nums = one.begin(params, prompt), 0, set()
-    assert isinstance(state.context, t5.Inputs)
     while not np.all(finished(request, state)):
         active = ~np.asarray(finished(request, state))
         tokens, length = map(np.asarray, state[:2])
@@ -352,7 +346,7 @@ def test_copying_copies_from_the_input():
 def test_copying_with_nothing_to_copy_drafts_nothing():
     said = {token for text in greedy() for token in text} | {0, 3, 5, 7}
     unsaid = next(token for token in range(PIECES) if token not in said)
-    prompt = generate.make_prompt(TEXTS, [[unsaid] * 6] * BATCH)
+    prompt = PROMPT._replace(inputs=generate.pad([[unsaid] * WIDE] * BATCH))
     run = play(player(COPYING), Params(deaf()), make_request(0.0), prompt)
     assert not total(run, "drafted").any()
 
@@ -362,7 +356,7 @@ def test_copying_with_nothing_to_copy_drafts_nothing():
 TINY = t5.Config(4, 8, 8, 1, 2, num_heads=2, head_width=4, pieces=3)
 FEW = tiny_t5.world(TINY, noise=0.3, sharp=1.2)
 READ = [[3, 2, 1], [1], [2, 0]]  # three inputs, their rows in turn
-EACH, FIRST, AHEAD = 2500, 2, 2
+EACH, FIRST, AHEAD = 1500, 2, 2
 
 
 @functools.cache
@@ -479,7 +473,7 @@ def put(name: str, at, value):
 
 SPOILT = {
     "empty": put("length", 1, 0),
-    "longer than its array": put("length", 0, 7),
+    "longer than its array": put("length", 0, WIDE + 1),
     "beyond the vocabulary": put("tokens", (3, 2), TARGET.vocab),
     "below the vocabulary": put("tokens", (2, 0), -1),
 }

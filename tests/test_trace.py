@@ -1,61 +1,130 @@
-"""Traces of Figure 1: the same text as any other decoding, told step by step."""
+"""Traces of Figures 1 and 5: the text of any other decoding, told step by step."""
+
+import json
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
+import sentencepiece
 
-from experiments import run, trace
+from experiments import run, tokenizer, trace
 from specjax import demo, generate, zoo
 from specjax.bench import players
-from specjax.models import gpt
-from specjax.types import Params
-from tests import tiny
+from specjax.bench.players import Player
+from specjax.models import gpt, t5
+from specjax.types import Params, Prompt
+from tests import tiny, tiny_t5
 
 CONFIG = gpt.Config(8192, dim=16, mlp_dim=32, num_layers=1, num_heads=2)
-PROMPT, NEW, GAMMA = "def add(a, b):\n", 14, 3
+PIECES = 360
+T5_CONFIG = tiny_t5.TARGET._replace(vocab=384, pieces=PIECES, decoder_layers=1)
+NEW, GAMMA = 14, 3
 KINDS = ("accepted", "rejected", "added")
+PREFIX = "translate English to German: "
+SENTENCES = run.ROOT / "experiments/tasks_data/sentences.jsonl"
+
+
+class Case(NamedTuple):
+    """A pair that compiles fast, what it is asked, and its tokens."""
+
+    pair: list[Player]
+    prompt: str
+    begun: Prompt
+    tokenizer: str
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tokenizers(tmp_path_factory):
+    """A small tokenizer in the place of the bundled T5 family's."""
+    path = tmp_path_factory.mktemp("tokenizer") / "t5.model"
+    lines = map(json.loads, SENTENCES.read_text("utf-8").splitlines())
+    documents = [line[side] for line in lines for side in ("source", "target")]
+    path.write_bytes(tokenizer.train_t5(documents, PIECES))
+    small = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    code = zoo.tokenizer()
+    with pytest.MonkeyPatch.context() as patch:
+        named = {"tokenizer": code, "t5": small}
+        patch.setattr(zoo, "tokenizer", lambda name="tokenizer": named[name])
+        yield
+
+
+def pair_of(model, weights, config, share) -> list[Player]:
+    """The draft is the target with some noise."""
+    target = weights(config, 0)
+    draft = tiny.mixed(target, weights(config, 1), share)
+    return [players.of_model("p", model, target), players.of_model("q", model, draft)]
+
+
+@pytest.fixture(scope="module", params=["decoder", "encoder-decoder"])
+def case(request):
+    if request.param == "decoder":
+        prompt = "def add(a, b):\n"
+        pair = pair_of(gpt.build(CONFIG), tiny.weights, CONFIG, 0.1)
+        begun = generate.make_prompt([zoo.encode(prompt)])
+        return Case(pair, prompt, begun, "tokenizer")
+    prompt = f"{PREFIX}We had no bread left."
+    pair = pair_of(t5.build(T5_CONFIG), tiny_t5.weights, T5_CONFIG, 0.1)
+    begun = generate.make_prompt([[t5.PAD]], [zoo.encode_t5(prompt)])
+    return Case(pair, prompt, begun, "t5")
 
 
 @pytest.fixture(scope="module")
-def pair():
-    """A pair that compiles fast; the draft is the target with some noise."""
-    model, target = gpt.build(CONFIG), tiny.weights(CONFIG, 0)
-    draft = tiny.mixed(target, tiny.weights(CONFIG, 1), 0.1)
-    return [
-        players.of_model(name, model, weights)
-        for name, weights in (("p", target), ("q", draft))
-    ]
+def found(case):
+    return trace.build(*case.pair, case.prompt, GAMMA, NEW).run()
 
 
-@pytest.fixture(scope="module")
-def found(pair):
-    return trace.build(*pair, PROMPT, GAMMA, NEW).run()
-
-
-@pytest.fixture(scope="module")
-def alone(pair):
-    """The ids of the greedy text by the target alone."""
-    prompt = generate.make_prompt([zoo.encode(PROMPT)])
+def decode(case: Case, gamma: int) -> generate.Output:
+    """The whole loop, greedily and to the limit."""
+    target, draft = case.pair
     sampling = generate.make_sampling(1, 0.0)
-    request = generate.make_request(jax.random.key(1), prompt, NEW, sampling)
-    begun = int(prompt.length[0])
-    decode = generate.autoregressive(pair[0].model, begun + NEW + 1)
-    return np.asarray(decode(Params(pair[0].params), prompt, request).tokens)[0, begun:]
+    request = generate.make_request(jax.random.key(1), case.begun, NEW, sampling)
+    parts = generate.Parts(target.model)
+    if gamma:
+        parts = parts._replace(drafter=draft.drafter(gamma))
+    slots = int(request.limit[0]) + gamma + 1
+    params = Params(target.params, draft.params if gamma else None)
+    loop = tiny_t5.quick_jit(generate.build_loop(parts, slots))
+    return loop(params, case.begun, request)
+
+
+@pytest.fixture(scope="module")
+def alone(case):
+    """The ids of the greedy text by the target alone."""
+    return text_of(case, decode(case, 0))
+
+
+def text_of(case: Case, output: generate.Output) -> np.ndarray:
+    begin, end = int(case.begun.length[0]), int(output.length[0])
+    return np.asarray(output.tokens)[0, begin:end]
+
+
+def shown(case: Case, ids) -> list[str]:
+    return [demo.piece(token, case.tokenizer) for token in ids]
 
 
 def emitted(found):
     return [it for step in found["steps"] for it in step["accepted"] + step["added"]]
 
 
-def test_the_pieces_are_the_text_that_the_target_alone_writes(found, alone):
-    assert emitted(found) == [demo.piece(token) for token in alone[:NEW]]
+def test_the_pieces_are_the_text_that_the_target_alone_writes(case, found, alone):
+    assert len(set(alone)) > 2
+    assert emitted(found) == shown(case, alone)
 
 
-def test_what_a_trace_reports(found):
+def test_the_steps_are_those_of_speculative_decoding(case, found):
+    output = decode(case, GAMMA)
+    assert emitted(found) == shown(case, text_of(case, output))
+    accepted = sum(len(step["accepted"]) for step in found["steps"])
+    assert found["target_calls"] == int(output.counts.calls[0])
+    assert accepted == int(output.counts.accepted[0])
+
+
+def test_what_a_trace_reports(case, found):
     assert found["tokens"] == NEW
     assert found["target_calls"] == len(found["steps"]) < NEW
     assert (found["target"], found["draft"]) == ("p", "q")
-    assert (found["prompt"], found["gamma"]) == (PROMPT, GAMMA)
+    assert (found["prompt"], found["gamma"]) == (case.prompt, GAMMA)
     assert found["temperature"] == 0.0
 
 
@@ -72,38 +141,77 @@ def test_a_step_is_gamma_drafts_and_one_more(found):
         assert any(step[kind] for step in found["steps"])
 
 
-def test_without_drafts_every_call_adds_one_token(pair, alone):
-    found = trace.build(*pair, PROMPT, 0, 5).run()
-    expected = [demo.piece(token) for token in alone[:5]]
+def test_without_drafts_every_call_adds_one_token(case, alone):
+    found = trace.build(*case.pair, case.prompt, 0, 5).run()
+    expected = shown(case, alone[:5])
     assert [step["added"] for step in found["steps"]] == [[it] for it in expected]
     assert found["target_calls"] == 5
 
 
-def test_it_stops_where_the_text_ends(pair, alone, monkeypatch):
+def test_it_stops_where_the_text_ends(case, alone, monkeypatch):
     at = int(np.argmax(alone != alone[0]))
-    monkeypatch.setattr(zoo, "END", int(alone[at]))
-    found = trace.build(*pair, PROMPT, GAMMA, NEW).run()
+    end = int(alone[at])
+    begin = lambda target, prompt: (case.begun, end)  # noqa: E731
+    monkeypatch.setattr(trace, "begin", begin)
+    found = trace.build(*case.pair, case.prompt, GAMMA, NEW).run()
     assert found["tokens"] == at + 1
-    assert emitted(found)[-1] == demo.piece(alone[at])
+    assert emitted(found)[-1] == shown(case, [end])[0]
+
+
+def test_a_prompt_begins_and_ends_as_its_models_do(case):
+    prompt, end = trace.begin(case.pair[0], case.prompt)
+    assert jax.tree.all(jax.tree.map(np.array_equal, prompt, case.begun))
+    assert end == (t5.END if case.tokenizer == "t5" else zoo.END)
+
+
+def test_another_prompt_gives_another_text(case, alone, monkeypatch):
+    """Broken twin: what is traced is not what was asked, of the same length."""
+    half = lambda ids: np.where(ids > 9, ids // 2, ids)  # noqa: E731
+    begun = case.begun._replace(tokens=half(case.begun.tokens))
+    if begun.inputs:
+        begun = begun._replace(inputs=(half(begun.inputs[0]), begun.inputs[1]))
+    monkeypatch.setattr(trace, "begin", lambda target, prompt: (begun, -1))
+    other = trace.build(*case.pair, case.prompt, GAMMA, NEW).run()
+    assert other["tokens"] == NEW
+    assert emitted(other) != shown(case, alone)
+
+
+def test_another_tokenizers_pieces_are_another_text(case, alone, monkeypatch):
+    """Broken twin: the ids are right, and the names are those of the other models."""
+    wrong = {"t5": "tokenizer", "tokenizer": "t5"}[case.tokenizer]
+    monkeypatch.setattr(trace, "tokenizer_of", lambda target: wrong)
+    if case.tokenizer == "tokenizer":
+        with pytest.raises(IndexError):  # the other tokenizer has fewer pieces
+            trace.build(*case.pair, case.prompt, GAMMA, NEW).run()
+        return
+    found = trace.build(*case.pair, case.prompt, GAMMA, NEW).run()
+    assert emitted(found) != shown(case, alone)
 
 
 def test_a_newline_stays_on_its_line():
     ids = zoo.encode("a\nb")[1:]
     assert "\n" in zoo.decode(ids)
-    shown = trace.pieces(demo.Step(ids, [], [], 0))
+    shown = trace.pieces(demo.Step(ids, [], [], 0), "tokenizer")
     assert "".join(shown["accepted"]) == "a\\nb"
 
 
-def test_what_cannot_be_traced_is_refused(pair):
-    target, draft = pair
+def test_what_cannot_be_traced_is_refused(case):
+    (target, draft), prompt = case.pair, case.prompt
     with pytest.raises(ValueError, match="name a model as the target"):
-        trace.build(players.ngram(2), draft, PROMPT, GAMMA)
+        trace.build(players.ngram(2), draft, prompt, GAMMA)
     with pytest.raises(ValueError, match="tokens must be at least 1"):
-        trace.build(target, draft, PROMPT, GAMMA, tokens=0)
+        trace.build(target, draft, prompt, GAMMA, tokens=0)
     with pytest.raises(ValueError, match="gamma must be at least 0"):
-        trace.build(target, draft, PROMPT, -1)
+        trace.build(target, draft, prompt, -1)
     with pytest.raises(ValueError, match="same tokens on both sides"):
-        trace.build(target, players.random(8), PROMPT, GAMMA)
+        trace.build(target, players.random(8), prompt, GAMMA)
+
+
+def test_a_draft_with_an_encoder_needs_a_target_with_one():
+    model = gpt.build(CONFIG._replace(vocab=T5_CONFIG.vocab))
+    encodes = players.of_model("q", t5.build(T5_CONFIG), None)
+    with pytest.raises(ValueError, match="q reads the prompt with an encoder and p"):
+        trace.build(players.of_model("p", model, None), encodes, "a", GAMMA)
 
 
 @pytest.mark.parametrize("gamma", [3, 7])
@@ -116,3 +224,41 @@ def test_the_rows_decode_the_demos_prompt_with_the_bundled_pair(gamma):
     assert int(case.request.limit[0] - case.request.start[0]) == 48
     names = {path.name for path in built.row.measurement.inputs}
     assert names == {*(f"{it}.safetensors" for it in zoo.MODELS), "tokenizer.model"}
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory) -> list[str]:
+    """Bindings that put tiny weights in the place of the bundled T5 pair."""
+    folder, bindings = tmp_path_factory.mktemp("pair"), []
+    for seed, name in enumerate(("t5_target", "t5_small")):
+        path = folder / f"{name}.safetensors"
+        zoo.save(path, T5_CONFIG, tiny_t5.weights(T5_CONFIG, seed))
+        bindings.append(f"{name}/players.model.name = '{path}'")
+    return bindings
+
+
+@pytest.mark.parametrize("gamma", [3, 7])
+def test_the_rows_of_figure_5_translate_a_sentence(gamma, stand_ins):
+    path = run.ROOT / f"gin_configs/figure5/ende_gamma_{gamma}.gin"
+    built = run.build(path, stand_ins)
+    assert built.table == "figure5" and built.row.scale == "laptop"
+    case, prompt = built.row.measurement.run.args
+    assert case.names == ("t5_target", "t5_small")
+    sources = [
+        json.loads(line)["source"] for line in SENTENCES.read_text("utf-8").splitlines()
+    ]
+    assert prompt.removeprefix(PREFIX) in sources and prompt.startswith(PREFIX)
+    tokens, length = case.prompt.inputs
+    assert tokens[0, : length[0]].tolist() == zoo.encode_t5(prompt)
+    assert case.parts.drafter.gamma == gamma
+    assert int(case.request.limit[0] - case.request.start[0]) == 48
+    assert int(case.request.eos[0]) == t5.END
+    names = {path.name for path in built.row.measurement.inputs}
+    assert names == {"t5_target.safetensors", "t5_small.safetensors", "t5.model"}
+
+
+def test_both_rows_of_figure_5_read_one_sentence(stand_ins):
+    paths = sorted((run.ROOT / "gin_configs/figure5").glob("*.gin"))
+    several = [run.build(path, stand_ins).row.measurement.run.args for path in paths]
+    assert [path.stem for path in paths] == ["ende_gamma_3", "ende_gamma_7"]
+    assert len({prompt for _, prompt in several}) == 1

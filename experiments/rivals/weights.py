@@ -3,7 +3,7 @@
 Nothing is trained. The vocabulary is a circle: embeddings turn by one rotation from an
 id to its successor, the first decoder layer's MLP holds that rotation, and so both
 models, sized and drawn apart, count along the same circle. All other kernels are random
-and disturb: every likelihood depends on them, and so does where a text begins. The draft
+and disturb: every likelihood depends on them, and so does where a text begins. A draft
 is wrong where ids have places on its circle that are not theirs, a share of them,
 exchanged at random, and where the target leaves the circle.
 Axes: V vocabulary, E features, F hidden units.

@@ -94,10 +94,13 @@ def named(name: str) -> Player:
 def ngram(order: int, name: str = "", made_by: str = "") -> Player:
     """Counts: order 1 is the unigram law, 2 the bigram's (Section 3.6).
 
-    name: a file of `zoo.save_ngrams` by its path, instead of the bundled one. Raises
-    ValueError for no such file, or an order that it does not have.
+    name: a bundled table, by default of the code models, or a file of
+    `zoo.save_ngrams` by its path. Raises ValueError for no such file, or an order that
+    it does not have.
     """
-    path = Path(name) if name else zoo.FOLDER / "bigram.safetensors"
+    path = Path(name)
+    if name in ("", "bigram", "t5_bigram"):
+        path = zoo.FOLDER / f"{name or 'bigram'}.safetensors"
     if not path.is_file():
         advice = f"make them with `{made_by}`" if made_by else "check the path"
         raise ValueError(f"no counts at {name}: {advice}")

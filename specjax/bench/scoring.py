@@ -31,16 +31,16 @@ class Scores(NamedTuple):
     sequence: np.ndarray
 
 
-def check(target: Player, draft: Player) -> None:
-    """Raises ValueError for a pair that has no alpha."""
+def check(target: Player, draft: Player, with_alpha: bool = True) -> None:
+    """Raises ValueError for a pair that does not decode, or that has no alpha."""
     if target.model is None:
         raise ValueError(f"{target.name} only drafts: name a model as the target")
-    if draft.law is None:
+    if with_alpha and draft.law is None:
         raise ValueError(
             f"{draft.name} has no law at every position, so no alpha: measure its"
             " walltime or its accepted tokens instead"
         )
-    if target.vocab != draft.vocab:
+    if draft.vocab not in (None, target.vocab):
         raise ValueError(
             f"{target.name} has a vocabulary of {target.vocab}, {draft.name} one of"
             f" {draft.vocab}: name a pair with one tokenizer"

@@ -23,6 +23,8 @@ LOOPS = 64  # calls in a program that times one call, so that its first few are 
 SAMPLES = 2  # of such a program, in every round
 TINY = 1e-30  # p of a written token, where another shape rounded it away
 DECODE, PREFILL, TARGET, DRAFT = range(4)
+COUNTED = ("accepted", "tested")
+PREDICTED = ("predicted_steps", "steps_se", "predicted_tokens_per_call")
 
 
 class Setting(NamedTuple):
@@ -48,7 +50,7 @@ class Batch(NamedTuple):
 
 def check(target: Player, draft: Player, setting: Setting) -> None:
     """Raises ValueError for a pair or a setting that cannot be measured."""
-    scoring.check(target, draft)
+    scoring.check(target, draft, with_alpha=False)
     gammas = tuple(setting.gammas)
     if sorted(set(gammas)) != list(gammas) or gammas[:1] != (0,) or len(gammas) < 2:
         raise ValueError(
@@ -75,12 +77,15 @@ def measure(target: Player, draft: Player, prompts: Prompts, setting: Setting) -
     measured, others = batches(prompts, setting)
     seconds, outputs = run(pair, setting, measured, others)
     text = written([outputs[0, i] for i in range(len(measured))], measured)
-    scores = scoring.score(target, draft, text, setting.temperature)
-    alpha = estimate.rao_blackwell(scores.beta, scores.sequence)
+    scores = None
+    if draft.law is not None:
+        scores = scoring.score(target, draft, text, setting.temperature)
+    alpha = accepted(setting, scores, outputs)
     found = {
         "target": target.name,
         "draft": draft.name,
         "draft_regime": draft.regime,
+        "encodes": target.encodes,
         "exactness": "exact law",
         **{k: v for k, v in setting._asdict().items() if k != "gammas"},
         "slots": slots,
@@ -90,14 +95,16 @@ def measure(target: Player, draft: Player, prompts: Prompts, setting: Setting) -
         "gamma": list(setting.gammas),
     }
     found |= parts_of_a_step(setting, seconds, outputs, len(measured), len(others))
-    found |= predicted(setting, found, scores, outputs, measured)
+    found |= calls(setting, outputs, measured)
     found |= speedups(setting, seconds, outputs, measured)
+    nothing = [None] * len(setting.gammas)
+    found |= dict.fromkeys(("predicted", "residual", *PREDICTED), nothing)
+    if scores is not None:
+        found |= predicted(setting, found, scores, outputs, measured)
     found["exp"] = [
         theory.walltime_factor(min(alpha.value, 1.0), gamma, c or 0.0)
         for gamma, c in zip(found["gamma"], found["c"], strict=True)
     ]
-    ratios = zip(found["predicted"], found["speedup"], strict=True)
-    found["residual"] = [p / s - 1 for p, s in ratios]
     found |= best(found)
     if setting.temperature == 0:
         chosen = [outputs[found["best_gamma"], i] for i in range(len(measured))]
@@ -215,7 +222,37 @@ def parts_of_a_step(
         found["step_ms"].append(float(step))
         found["draft_ms"].append(t_draft if gamma else None)
     median_ci = timing.interval(lambda x: float(np.median(x)), (one,))
-    return found | {"target_ms": float(np.median(one)), "target_ms_ci": median_ci}
+    alone, *both = found["prefill_ms"]  # with an encoder its run is most of it
+    return found | {
+        "target_ms": float(np.median(one)),
+        "target_ms_ci": median_ci,
+        "prefill_target_ms": alone,
+        "prefill_draft_ms": float(np.median(both)) - alone,
+    }
+
+
+def accepted(
+    setting: Setting, scores: scoring.Scores | None, outputs: dict
+) -> estimate.Estimate:
+    """alpha at every token of the baseline's texts; where the draft has no law, the
+    share of its tested tokens that were kept at the largest gamma."""
+    if scores is not None:
+        return estimate.rao_blackwell(scores.beta, scores.sequence)
+    count = setting.texts // setting.batch
+    runs = [outputs[max(setting.gammas), i].counts for i in range(count)]
+    totals = [np.concatenate([getattr(run, k) for run in runs]) for k in COUNTED]
+    return estimate.counts(*totals)
+
+
+def calls(setting: Setting, outputs: dict, measured: list[Batch]) -> dict:
+    """Steps of all batches, and tokens of every call, for each gamma."""
+    count, made = len(measured), {"steps": [], "tokens_per_call": []}
+    for gamma in setting.gammas:
+        every = [outputs[gamma, i].counts.calls for i in range(count)]
+        total = sum(wrote(outputs[gamma, i], measured[i]) for i in range(count))
+        made["steps"].append(int(sum(each.max() for each in every)))
+        made["tokens_per_call"].append(float(total / np.sum(every)))
+    return made
 
 
 def predicted(
@@ -225,28 +262,23 @@ def predicted(
     outputs: dict,
     measured: list[Batch],
 ) -> dict:
-    """What the exact programme expects of the measured texts, and their calls."""
+    """What the exact programme expects of the measured texts."""
     accept = predict.accept_probability(np.maximum(scores.p, TINY), scores.q)
     texts = [accept[scores.sequence == i] for i in range(setting.texts)]
     count = len(measured)
     tokens = sum(outputs[0, i].counts.calls.max() for i in range(count))
-    made = {key: [] for key in ("predicted", "steps", "predicted_steps", "steps_se")}
-    made |= {"tokens_per_call": [], "predicted_tokens_per_call": []}
+    made = {key: [] for key in ("predicted", *PREDICTED)}
     for at, gamma in enumerate(setting.gammas):
         laws = [predict.calls_law(a, gamma) for a in texts]
         rows = np.split(np.arange(setting.texts), count)
         expected = [predict.expected_steps([laws[i] for i in row]) for row in rows]
-        calls = [outputs[gamma, i].counts.calls for i in range(count)]
         made["predicted_steps"].append(float(sum(expected)))
-        steps = np.array([each.max() for each in calls])
-        made["steps"].append(int(steps.sum()))
+        steps = [outputs[gamma, i].counts.calls.max() for i in range(count)]
         # Coins, and texts other than those scored: of the sum of the differences.
-        luck = np.std(steps - expected, ddof=1) if count > 1 else np.nan
+        luck = np.std(np.subtract(steps, expected), ddof=1) if count > 1 else np.nan
         made["steps_se"].append(None if luck != luck else float(luck * count**0.5))
         every = sum(float(law @ np.arange(law.size)) for law in laws)
         made["predicted_tokens_per_call"].append(scores.p.size / every)
-        total = sum(wrote(outputs[gamma, i], measured[i]) for i in range(count))
-        made["tokens_per_call"].append(float(total / np.sum(calls)))
         cost, baseline = (
             # gamma c + v + overhead is the whole step, in milliseconds here.
             predict.Cost(0, found["step_ms"][i], 0, count * found["prefill_ms"][i])
@@ -255,7 +287,8 @@ def predicted(
         made["predicted"].append(
             predict.speedup(tokens, sum(expected), gamma, cost, baseline)
         )
-    return made
+    ratios = zip(made["predicted"], found["speedup"], strict=True)
+    return made | {"residual": [p / s - 1 for p, s in ratios]}
 
 
 def speedups(

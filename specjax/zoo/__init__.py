@@ -26,7 +26,7 @@ from specjax.types import Model, Table
 
 FOLDER = Path(str(resources.files("specjax.zoo")))
 MODELS = ("code_9m", "code_05m")  # the target and its draft
-T5_MODELS = ("t5_target", "t5_large", "t5_base", "t5_small")  # and its three drafts
+T5_MODELS = ("t5_target", "t5_large", "t5_base", "t5_small", "t5_decoder")
 PAD, START, END = 0, 1, 2  # of the code models; t5.PAD, t5.END of the others
 FAMILIES = {"gpt": gpt, "t5": t5}
 Config = gpt.Config | t5.Config

@@ -1,0 +1,43 @@
+"""Counts tokens, and pairs of them, in the targets of a prepared task.
+
+    python -m experiments.counts --data TRAIN.npz --vocab 32128 --out bigram.safetensors
+
+What `gin_configs/drafters` names as a T5's n-grams (Leviathan et al. 2023, 3.6).
+"""
+
+import argparse
+from pathlib import Path
+
+from experiments.tasks import examples
+from specjax import zoo
+from specjax.drafters import ngram
+from specjax.models import t5
+
+WEIGHT = 0.75  # of the longer context
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--vocab", type=int, required=True)
+    parser.add_argument("--order", type=int, default=2)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    found, _ = examples.read(arguments.data)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    zoo.save_ngrams(arguments.out, fit(found.targets, arguments.vocab, arguments.order))
+
+
+def fit(targets: list[list[int]], vocab: int, order: int = 2) -> ngram.NGram:
+    """Counts of targets, each from the start token on. Raises ValueError if none has
+    any, or for an id outside of the vocabulary."""
+    if not any(targets):
+        raise ValueError("the prepared file has no targets: prepare a split with them")
+    most = max(map(max, filter(None, targets)))
+    if most >= vocab:
+        raise ValueError(f"a target holds id {most}: give the model's --vocab")
+    return ngram.fit(([t5.PAD, *ids] for ids in targets), vocab, order, WEIGHT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""Fine-tunes a T5: `python -m experiments.train --init CHECKPOINT --task T --runs R`.
+
+What Leviathan et al. (2023), 4.1, decode with: T5 v1.1 fine-tuned on WMT EnDe and on
+CNN/DailyMail. T is such a data set, through seqio, or a file that
+`experiments.tasks.prepare` wrote, without. R holds the run, which is resumable (see
+`experiments.train`), and at its end `model`, a folder that transformers and
+`specjax.checkpoints` load. Weights, gradients and loss are float32, on one device.
+
+Defaults are those of T5X (`configs/runs/finetune.gin`, `base_wmt_finetune.gin`):
+Adafactor at a constant rate of 1e-3, 20,000 batches of 128, 256 tokens a side. Unlike
+there, nothing is dropped out, the loss has no z term, gradients are clipped to a norm
+of 1, and short texts are batched with others as short instead of being packed.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from experiments import finetune_data, pairs, train
+from experiments.pairs import Rows
+from specjax import checkpoints
+from specjax.checkpoints import Checkpoint, huggingface
+from specjax.models import t5
+
+# Beside the weights of a folder, what its tokenizer is made from and how to decode.
+WEIGHTS = (huggingface.CONFIG, huggingface.WHOLE, huggingface.INDEX)
+KEPT = [name for name in huggingface.FETCHED if name not in WEIGHTS and "*" not in name]
+
+
+def finetune(chosen: argparse.Namespace) -> Path:
+    """Trains, or goes on training, and writes the model; returns its folder.
+
+    chosen: the flags of `parse`. Raises ValueError, before any step, for flags,
+    checkpoints, data and runs that do not go together.
+    """
+    check_flags(chosen)
+    export = chosen.export or chosen.runs / "model"
+    if export.exists():
+        raise ValueError(f"{export} exists: name another folder with --export")
+    checkpoint = start(chosen.init, chosen.dtype)
+    config, recipe = checkpoint.config, recipe_of(chosen)
+    data = finetune_data.load(chosen, checkpoint)
+    init = {"init": digest(checkpoint.params)}
+    sizes = config._asdict() | init | data.identity
+    check_run(chosen.runs, sizes, recipe)
+
+    # On the host, so that a resumed run does not hold two sets on its device.
+    params = jax.tree.map(np.asarray, checkpoint.params)
+    checkpoint = checkpoint._replace(params=None)
+    loss = in_parts(pairs.cross_entropy(config), chosen.parts)
+    task = train.Task(sizes, lambda key: params, loss)
+    trained = train.train(chosen.runs, task, data.batch, data.held_out, recipe)
+    save(export, checkpoint._replace(params=trained))
+    return export
+
+
+def check_flags(chosen: argparse.Namespace) -> None:
+    for name in ("batch", "inputs_length", "targets_length"):
+        value = getattr(chosen, name)
+        if value < 8 or value % 8:
+            raise ValueError(f"{flag(name)} must be a multiple of 8; got {value}")
+    for name in ("steps", "held_out", "parts", "checkpoint_every", "evaluate_every"):
+        value = getattr(chosen, name)
+        if value < 1:
+            raise ValueError(f"{flag(name)} must be at least 1; got {value}")
+    if chosen.batch % chosen.parts:
+        raise ValueError(
+            f"--parts must divide --batch {chosen.batch}; got {chosen.parts}"
+        )
+    if not chosen.rate > 0:
+        raise ValueError(f"--rate must be positive; got {chosen.rate}")
+    if min(chosen.seed, chosen.warmup, chosen.decay) < 0:
+        raise ValueError("--seed, --warmup and --decay must not be negative")
+    if chosen.warmup + chosen.decay > chosen.steps:
+        raise ValueError(
+            f"--warmup {chosen.warmup} and --decay {chosen.decay} must fit into"
+            f" --steps {chosen.steps}"
+        )
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def start(name: str, dtype: str) -> Checkpoint:
+    """The T5 to begin with: float32 parameters, computing in `dtype`.
+
+    Raises ValueError for a model of another family, and as `checkpoints.load`.
+    """
+    checkpoint = checkpoints.load(name)
+    if checkpoint.family != "t5":
+        raise ValueError(
+            f"{name} is no T5 but of the family {checkpoint.family}: name a T5, such as"
+            " google/t5-v1_1-small"
+        )
+    if checkpoint.start != t5.PAD:
+        raise ValueError(
+            f"{name} begins texts with id {checkpoint.start}; only a T5 that begins"
+            f" them with {t5.PAD} can be trained"
+        )
+    return checkpoint._replace(config=checkpoint.config._replace(dtype=dtype))
+
+
+def recipe_of(chosen: argparse.Namespace) -> train.Recipe:
+    return train.Recipe(
+        steps=chosen.steps,
+        decay=chosen.decay,
+        batch=chosen.batch,
+        length=chosen.inputs_length + chosen.targets_length,
+        rate=chosen.rate,
+        warmup=chosen.warmup,
+        weight_decay=0.0,
+        seed=chosen.seed,
+        checkpoint_every=chosen.checkpoint_every,
+        evaluate_every=chosen.evaluate_every,
+        optimizer="adafactor",
+    )
+
+
+def digest(params: Any) -> str:
+    """The sha256 of names, shapes and weights, wherever they were read from."""
+    whole = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        whole.update(f"{jax.tree_util.keystr(path)} {leaf.shape}".encode())
+        whole.update(np.ascontiguousarray(leaf).data)
+    return whole.hexdigest()
+
+
+def check_run(folder: Path, sizes: dict[str, Any], recipe: train.Recipe) -> None:
+    """Raises ValueError, naming what differs, for a folder that holds another run."""
+    path = folder / "recipe.json"
+    if not path.exists():
+        return
+    there, mine = json.loads(path.read_text()), sizes | recipe._asdict()
+    saved = there["config"] | there["recipe"]
+    unlike = [
+        f"{name} is {saved.get(name)} there and {mine.get(name)} here"
+        for name in sorted(saved.keys() | sizes.keys())
+        if saved.get(name) != mine.get(name)
+    ]
+    if unlike:
+        raise ValueError(
+            f"{folder} holds another run: {'; '.join(unlike)}. Name another folder with"
+            " --runs, or delete this one"
+        )
+
+
+def in_parts(loss: Callable, parts: int) -> Callable:
+    """The same loss and gradient with the activations of one part of the rows at a
+    time in memory, for one more forward pass.
+
+    loss: (params, rows) -> mean over the weights of rows. parts: divides their number.
+    """
+    if parts == 1:
+        return loss
+
+    def whole(params: Any, rows: Rows) -> Array:
+        def add(total: Array, part: Rows) -> tuple[Array, None]:
+            return total + loss(params, part) * part.weight.sum(), None
+
+        split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), rows)
+        total, _ = jax.lax.scan(jax.checkpoint(add), 0.0, split)
+        return total / rows.weight.sum()
+
+    return whole
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> None:
+    """Writes the folder, with the tokenizer of the one that training began with if it
+    has one; all of it appears at once."""
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tokenized")
+    checkpoints.save(temporary, checkpoint)
+    origin = finetune_data.folder_of(checkpoint)
+    kept = [] if origin is None else [origin / name for name in KEPT]
+    try:
+        for path in kept:
+            if path.is_file():
+                shutil.copyfile(path, temporary / path.name)
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary)
+        raise
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.train",
+        description="Fine-tunes a T5 on a task; goes on where it was interrupted.",
+    )
+    add = parser.add_argument
+
+    def number(name: str, default: int, help: str) -> None:
+        add(name, type=int, default=default, metavar="N", help=f"{help}; {default}")
+
+    add("--init", required=True, metavar="CHECKPOINT", help="a path, or a hub's id")
+    add("--task", required=True, help=f"{finetune_data.KNOWN}, or a prepared .npz file")
+    add("--runs", required=True, type=Path, metavar="FOLDER", help="of this run")
+    add("--export", type=Path, metavar="FOLDER", help="of the model; RUNS/model")
+    add("--tokenizer", metavar="FILE", help="a SentencePiece model, for a data set")
+    add("--data-dir", metavar="DIR", help="of TensorFlow Datasets")
+    add("--truncate", action="store_true", help="cut longer texts to the lengths")
+    dtypes = ("float32", "bfloat16")
+    add("--dtype", default="float32", choices=dtypes, help="of activations; float32")
+    add("--rate", type=float, default=1e-3, metavar="R", help="of learning; 0.001")
+    number("--steps", 20_000, "batches")
+    number("--batch", 128, "pairs of full length, or as many tokens of shorter ones")
+    number("--inputs-length", 256, "tokens, end id included")
+    number("--targets-length", 256, "tokens, end id included")
+    number("--held-out", 1000, "the first N pairs are measured on, not trained on")
+    number("--parts", 1, "of a batch, one after another, to save memory")
+    number("--warmup", 0, "steps in which the rate rises from 0")
+    number("--decay", 0, "last steps, in which it falls to 0")
+    number("--seed", 0, "of the batches")
+    number("--checkpoint-every", 1000, "steps")
+    number("--evaluate-every", 250, "steps")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    chosen = parse(arguments)
+    try:
+        folder = finetune(chosen)
+    except (ValueError, OSError, ImportError) as error:
+        sys.exit(f"error: {error}")
+    print(f"{folder}: {chosen.init} after {chosen.steps} steps on {chosen.task}")

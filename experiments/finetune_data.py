@@ -1,0 +1,207 @@
+"""What a T5 is fine-tuned on: a task's examples as pairs of ids, checked and batched.
+
+Each function that takes `chosen` reads the flags of `experiments.finetune`.
+"""
+
+import argparse
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import fingerprint, pairs
+from experiments.pairs import Bucket, Pair, Rows
+from experiments.tasks import examples, recipes
+from experiments.tasks.examples import Examples
+from specjax.checkpoints import Checkpoint, huggingface
+
+NAMED = ("wmt_ende", "cnn_dailymail")
+ALIASES = {"cnndm": "cnn_dailymail"}
+KNOWN = ", ".join((*NAMED, *ALIASES))
+SPLIT = "train"
+PIECES = "spiece.model"  # the tokenizer in a folder of Hugging Face
+HALVINGS = (3, 2, 1, 0)  # lengths of the batches: the longest, a half of it, ...
+COMPARED = 64  # texts that tell one tokenizer from another
+ADVICE = "prepare the task with the tokenizer of the checkpoint"
+
+
+class Source(NamedTuple):
+    """Examples and where they come from. tokenizer: sha256 of its model file. eos: the
+    id that ends inputs and targets."""
+
+    examples: Examples
+    task: str
+    split: str
+    tokenizer: str
+    eos: int
+
+
+class Data(NamedTuple):
+    """batch: of a seed. held_out: batches to measure on. identity: JSON, what tells
+    runs apart; files may move, their contents may not change."""
+
+    batch: Callable[[tuple[int, ...]], Rows]
+    held_out: list[Rows]
+    identity: dict
+
+
+def load(chosen: argparse.Namespace, checkpoint: Checkpoint) -> Data:
+    """Batches for a checkpoint.
+
+    Raises ValueError for examples that are none, too few, empty, too long or not of the
+    checkpoint's tokenizer, ImportError for a data set without seqio.
+    """
+    folder = folder_of(checkpoint)
+    found = read(chosen, folder)
+    coded = encoded(found, chosen)
+    check_ids(checkpoint, found, coded)
+    if folder is not None and (folder / PIECES).is_file():
+        check_tokenizer(folder / PIECES, found)
+    if chosen.held_out >= len(coded):
+        raise ValueError(
+            f"--held-out {chosen.held_out} leaves nothing of {len(coded)} pairs to"
+            " train on"
+        )
+    batch = pairs.sampler(bucketed(coded[chosen.held_out :], chosen))
+    measured = pairs.sampler(bucketed(coded[: chosen.held_out], chosen))
+    count = max(1, chosen.held_out // chosen.batch)
+    identity = {
+        "task": found.task,
+        "split": found.split,
+        "pairs": digest(coded),
+        "inputs_length": chosen.inputs_length,
+        "targets_length": chosen.targets_length,
+        "held_out": chosen.held_out,
+    }
+    return Data(batch, [measured((1, i)) for i in range(count)], identity)
+
+
+def folder_of(checkpoint: Checkpoint) -> Path | None:
+    """The folder of Hugging Face that a checkpoint was read from, if it was."""
+    first = checkpoint.files[0]
+    return first.parent if first.name == huggingface.CONFIG else None
+
+
+def read(chosen: argparse.Namespace, folder: Path | None) -> Source:
+    """The examples of `--task`, all of them.
+
+    A data set is tokenized by `--tokenizer`, else by the checkpoint's own, else by
+    T5's. Raises ValueError for a task that is none, ImportError without seqio.
+    """
+    if chosen.task.endswith(".npz"):
+        if chosen.tokenizer or chosen.data_dir:
+            raise ValueError(
+                "--tokenizer and --data-dir are for a data set, not for a prepared file"
+            )
+        found, about = examples.read(Path(chosen.task))
+        return Source(found, about.task, about.split, about.tokenizer, about.eos)
+    name = ALIASES.get(chosen.task, chosen.task)
+    if name not in NAMED:
+        raise ValueError(
+            f"no task {chosen.task!r}: choose one of {KNOWN}, or a .npz file of"
+            " python -m experiments.tasks.prepare"
+        )
+    from experiments.tasks import paper  # seqio and TensorFlow, which files do without
+
+    tokenizer = chosen.tokenizer or recipes.T5_TOKENIZER
+    if chosen.tokenizer is None and folder is not None and (folder / PIECES).is_file():
+        tokenizer = str(folder / PIECES)
+    rows = paper.rows(name, SPLIT, tokenizer, chosen.data_dir)
+    found, subwords = recipes.collect(rows, None, False), paper.subwords(tokenizer)
+    return Source(found, name, SPLIT, subwords.digest, subwords.eos)
+
+
+def encoded(found: Source, chosen: argparse.Namespace) -> list[Pair]:
+    """Pairs of ids, each side ended by the end id, which is added where it is missing.
+
+    Raises ValueError for a pair with an empty side, and for one that is longer than
+    `--inputs-length` or `--targets-length` unless `--truncate`: then the last ids
+    before the end go, and how many texts were cut is printed.
+    """
+    sides = []
+    for name in ("inputs", "targets"):
+        texts = [ended(ids, found.eos) for ids in getattr(found.examples, name)]
+        empty = [i for i, ids in enumerate(texts) if len(ids) < 2]
+        if empty:
+            raise ValueError(
+                f"{chosen.task}: {len(empty)} of {len(texts)} {name} are empty, the"
+                f" first in example {empty[0] + 1}: prepare pairs that have both sides"
+            )
+        sides.append(cut(texts, name, chosen))
+    return list(zip(*sides, strict=True))
+
+
+def ended(ids: list[int], eos: int) -> list[int]:
+    return ids if ids[-1:] == [eos] else [*ids, eos]
+
+
+def cut(
+    texts: list[list[int]], name: str, chosen: argparse.Namespace
+) -> list[list[int]]:
+    """The texts of one side, none longer than its flag says."""
+    limit = getattr(chosen, f"{name}_length")
+    longer = [i for i, ids in enumerate(texts) if len(ids) > limit]
+    if longer and not chosen.truncate:
+        raise ValueError(
+            f"{chosen.task}: {len(longer)} of {len(texts)} {name} are longer than"
+            f" {limit} tokens, the first in example {longer[0] + 1}: raise"
+            f" --{name}-length, or cut them with --truncate"
+        )
+    if longer:
+        print(f"cut {len(longer)} of {len(texts)} {name} to {limit} tokens")
+    return [ids if len(ids) <= limit else ids[: limit - 1] + ids[-1:] for ids in texts]
+
+
+def check_ids(checkpoint: Checkpoint, found: Source, coded: list[Pair]) -> None:
+    """Raises ValueError for ids that the checkpoint has not, or another end id."""
+    if found.eos != checkpoint.end:
+        raise ValueError(
+            f"texts of {found.task} end with id {found.eos}, those of {checkpoint.name}"
+            f" with {checkpoint.end}: {ADVICE}"
+        )
+    limit = checkpoint.config.pieces or checkpoint.config.vocab
+    least = min(min(ids) for pair in coded for ids in pair)
+    most = max(max(ids) for pair in coded for ids in pair)
+    if least < 0 or most >= limit:
+        raise ValueError(
+            f"{found.task} has ids {least} to {most}, {checkpoint.name} 0 to"
+            f" {limit - 1}: {ADVICE}"
+        )
+
+
+def check_tokenizer(model: Path, found: Source) -> None:
+    """Raises ValueError for ids that the checkpoint's tokenizer does not make.
+
+    Another file may hold the same tokenizer, and two implementations may split a few
+    texts differently: most of the texts must agree.
+    """
+    if found.tokenizer == fingerprint.digest(model):
+        return
+    encode = recipes.load(model).encode
+    texts = found.examples.texts[:COMPARED], found.examples.inputs[:COMPARED]
+    same = [  # inputs may have been cut
+        encode(text)[: len(ids) - 1] == ids[:-1]
+        for text, ids in zip(*texts, strict=True)
+    ]
+    if 2 * sum(same) <= len(same):
+        raise ValueError(
+            f"the ids of {found.task} are not what {model} makes of its texts: {ADVICE}"
+        )
+
+
+def digest(coded: list[Pair]) -> str:
+    """The sha256 of pairs in their order."""
+    whole = hashlib.sha256()
+    for source, target in coded:
+        ids = len(source), len(target), *source, *target
+        whole.update(np.array(ids, np.int32).tobytes())
+    return whole.hexdigest()
+
+
+def bucketed(coded: list[Pair], chosen: argparse.Namespace) -> list[Bucket]:
+    """Pairs by length. A batch of halved lengths has twice the rows: as many tokens."""
+    lengths = chosen.inputs_length, chosen.targets_length
+    sizes = [tuple(length >> halved for length in lengths) for halved in HALVINGS]
+    return pairs.buckets(coded, sizes, chosen.batch * sum(lengths), share=1.0)

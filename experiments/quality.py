@@ -1,0 +1,111 @@
+"""How good a model's own texts are: BLEU of translations, ROUGE of summaries.
+
+So that it is seen to be a real model. Argmax texts, scored against what a person wrote:
+BLEU and chrF by sacrebleu, ROUGE F1 in per cent by rouge-score, as papers report them.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import sacrebleu
+import sentencepiece
+from rouge_score import rouge_scorer
+from tqdm import tqdm
+
+from experiments import tasks
+from experiments.row import Measurement
+from specjax import generate
+from specjax.bench.decoding import Prompts, take
+from specjax.bench.players import Player
+from specjax.types import Params
+
+ROUGES = ("rouge1", "rouge2", "rougeL")
+METRICS = ("bleu", "rouge")
+
+
+def build(
+    target: Player,
+    task: str,
+    metric: str,
+    tokenizer: str = str(tasks.T5_TOKENIZER),
+    new_tokens: int = 64,
+    batch: int = 32,
+) -> Measurement:
+    """The measurement of one row. metric: "bleu" or "rouge"; tokenizer: a SentencePiece
+    file; new_tokens: at most so many a text.
+
+    Raises ValueError for another metric, a task without references, or no model.
+    """
+    found = tasks.read(task)
+    if metric not in METRICS:
+        raise ValueError(f"no metric {metric!r}: use {' or '.join(METRICS)}")
+    if not found.references:
+        raise ValueError(f"{task} has no references to score texts against")
+    if target.model is None:
+        raise ValueError(f"{target.name} only drafts: name a model")
+    run = partial(measure, target, found, metric, tokenizer, (new_tokens, batch))
+    files = *target.files, *found.files, Path(tokenizer)
+    return Measurement(run, __name__, files, target.dtype)
+
+
+def measure(
+    target: Player,
+    task: tasks.Task,
+    metric: str,
+    tokenizer: str,
+    sizes: tuple[int, int],
+) -> dict:
+    """The scores, and a few texts beside their references."""
+    pieces = sentencepiece.SentencePieceProcessor(model_file=tokenizer)
+    ids = write(target, task.prompts, *sizes)
+    texts = [pieces.decode(row) for row in ids]
+    score = bleu if metric == "bleu" else rouge
+    examples = zip(task.references[:5], texts[:5], strict=True)
+    return {
+        "target": target.name,
+        **score(texts, task.references),
+        "texts": len(texts),
+        "tokens": sum(map(len, ids)),
+        "examples": [{"reference": a, "text": b} for a, b in examples],
+    }
+
+
+def write(
+    target: Player, prompts: Prompts, new_tokens: int, batch: int
+) -> list[list[int]]:
+    """The argmax text of every prompt, without start, end and padding."""
+    count = len(prompts.tokens)
+    slots = max(map(len, prompts.tokens)) + new_tokens + 1
+    run, params = generate.autoregressive(target.model, slots), Params(target.params)
+    sampling, written = generate.make_sampling(batch, 0.0), []
+    key = jax.random.key(0)  # never drawn from at temperature 0
+    for at in tqdm(range(0, count, batch), f"{target.name}: texts", disable=None):
+        prompt = take(prompts, range(at, at + batch))
+        request = generate.make_request(key, prompt, new_tokens, sampling, prompts.end)
+        out = run(params, prompt, request)
+        spans = zip(np.asarray(prompt.length), np.asarray(out.length), strict=True)
+        for row, span in zip(np.asarray(out.tokens), spans, strict=True):
+            written.append(row[slice(*span)].tolist())
+    return [[i for i in row if i != prompts.end] for row in written[:count]]
+
+
+def bleu(texts: list[str], references: list[str]) -> dict:
+    """Corpus BLEU and chrF, with what sacrebleu says must be known to compare."""
+    metric = sacrebleu.metrics.BLEU()
+    return {
+        "bleu": metric.corpus_score(texts, [references]).score,
+        "chrf": sacrebleu.metrics.CHRF().corpus_score(texts, [references]).score,
+        "signature": str(metric.get_signature()),
+    }
+
+
+def rouge(texts: list[str], references: list[str]) -> dict:
+    """Mean ROUGE-1, -2 and -L F1, with stemming, in per cent."""
+    scorer = rouge_scorer.RougeScorer(ROUGES, use_stemmer=True)
+    each = [scorer.score(*pair) for pair in zip(references, texts, strict=True)]
+    return {
+        name: float(100 * np.mean([one[name].fmeasure for one in each]))
+        for name in ROUGES
+    }
