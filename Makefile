@@ -2,6 +2,8 @@
 # make tables-full  the same at full size
 # make test         the environment if need be, then the whole test suite
 # make test-fast    without the tests marked slow
+# make test-parity  T5 and GPT-2 against transformers (gigabytes of downloads)
+# make test-data    the paper's tasks against seqio and TensorFlow Datasets (the same)
 # make lint         ruff: check and format
 # make wheel-test   builds the wheel and runs it in an environment of its own
 # make bench        specjax beside transformers, CTranslate2 and T5X, as ratios
@@ -18,7 +20,8 @@ TEST = $(VENV)/.installed-test
 TABLES = $(VENV)/.installed-tables
 BENCH = $(VENV)/.installed-bench
 
-.PHONY: tables tables-full bench zoo test test-fast lint wheel-test clean
+.PHONY: tables tables-full bench zoo lint wheel-test clean
+.PHONY: test test-fast test-parity test-data
 
 tables: $(TABLES)
 	$(RUN) -m experiments.quick
@@ -38,6 +41,14 @@ test: $(TEST)
 
 test-fast: $(TEST)
 	$(RUN) -m pytest -m "not slow"
+
+test-parity: $(TEST)
+	$(INSTALL) --editable '.[test,parity]'
+	$(RUN) -m pytest tests/test_parity_t5.py tests/test_parity_gpt2.py
+
+test-data: $(TEST)
+	$(INSTALL) --editable '.[test,data]'
+	$(RUN) -m pytest tests/test_tasks_paper.py
 
 lint: $(TEST)
 	$(RUN) -m ruff check .

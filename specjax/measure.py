@@ -187,15 +187,20 @@ def report(found: dict) -> None:
     for at, gamma in enumerate(found["gamma"]):
         c = "" if found["c"][at] is None else f"{found['c'][at]:.4f}"
         names = ("v", "overhead", "tokens_per_call", "exp", "predicted", "speedup")
-        numbers = (f"{found[name][at]:.2f}" for name in names)
+        numbers = (shown(found[name][at]) for name in names)
         low, high = found["speedup_ci"][at]
         print(form.format(gamma, c, *numbers, f"{low:.2f} to {high:.2f}"))
     faster = found["best_speedup"] > 1
     advice = f"gamma = {found['best_gamma']}" if faster else "decode without a draft"
     print(
         f"\nbest: {advice}; {found['best_speedup']:.2f} times the baseline's speed,"
-        f" predicted {found['best_predicted']:.2f}"
+        f" predicted {shown(found['best_predicted'])}"
     )
+
+
+def shown(x: float | None) -> str:
+    """Two decimals; steps too short for the clock have no prediction."""
+    return "none" if x is None else f"{x:.2f}"
 
 
 def record(flags: argparse.Namespace, found: dict, seconds: float) -> dict:

@@ -1,12 +1,14 @@
 """`specjax measure` from its flags to a record that `specjax compare` reads."""
 
 import json
+import shutil
 
 import pytest
 
-from specjax import compare, measure, zoo
-from specjax.bench import jsonl, plan
-from tests import tiny
+from specjax import checkpoints, compare, measure, zoo
+from specjax.bench import jsonl, plan, players
+from specjax.models import t5
+from tests import tiny, tiny_t5
 
 FAST = "--gammas 2 --tokens 6 --texts 2 --rounds 1".split()
 
@@ -46,9 +48,46 @@ def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
     assert "tiny" in capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def t5_pair(tmp_path_factory):
+    """Two folders as of the hub, and sentences for their encoders."""
+    folder = tmp_path_factory.mktemp("t5")
+    for name, seed in (("target", 0), ("draft", 1)):
+        config = tiny_t5.SMALL._replace(vocab=6016, pieces=None)
+        checkpoints.save(folder / name, (config, tiny_t5.weights(config, seed)))
+        shutil.copy(zoo.FOLDER / "t5.model", folder / name / "spiece.model")
+    (folder / "prompts.jsonl").write_text('{"prompt": "No."}\n{"prompt": "I see."}\n')
+    return folder
+
+
+def test_a_t5_pair_is_measured_from_its_folders(t5_pair, tmp_path, capsys):
+    out = tmp_path / "a.jsonl"
+    assert measure.main(flags(t5_pair, "--out", str(out), "--ends")) == 0
+    assert "best: " in capsys.readouterr().out
+    (record,) = jsonl.read(out)
+    found = record["measured"]
+    assert found["encodes"] and found["ends"] and 0 <= found["alpha"] <= 1
+    assert found["prefill_target_ms"] > 0
+
+
+def test_prompts_of_an_encoder_are_its_inputs(t5_pair):
+    target = players.named(str(t5_pair / "target"))
+    pieces = measure.tokenizer(measure.make_parser().parse_args(["--data", ""]), target)
+    found = measure.read_prompts(str(t5_pair / "prompts.jsonl"), pieces, target)
+    assert found.tokens == [[t5.PAD], [t5.PAD]] and found.end == t5.END
+    assert found.inputs == [zoo.encode_t5("No."), zoo.encode_t5("I see.")]
+
+
+def test_a_draft_of_another_vocabulary_is_refused(pair, t5_pair, capsys):
+    with pytest.raises(SystemExit):
+        measure.main(flags(t5_pair, "--draft", str(pair / "draft")))
+    said = capsys.readouterr().err
+    assert "6016" in said and "8192" in said and "one tokenizer" in said
+
+
 def test_memory_is_counted(pair):
     """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
-    from specjax.bench import costs, players, walltime
+    from specjax.bench import costs, walltime
     from specjax.bench.decoding import Prompts
 
     target, draft = (players.named(str(pair / name)) for name in ("target", "draft"))

@@ -54,8 +54,15 @@ def test_the_installed_package_is_this_one():
 
 def test_models_and_tokenizer_are_package_data():
     files = {path.name for path in resources.files("specjax.zoo").iterdir()}
-    weights = {f"{name}.safetensors" for name in (*zoo.MODELS, "bigram")}
-    assert weights | {"tokenizer.model"} <= files
+    names = (*zoo.MODELS, *zoo.T5_MODELS, "bigram", "t5_bigram")
+    weights = {f"{name}.safetensors" for name in names}
+    others = {"tokenizer.model", "t5.model", "recipes.json", "t5_recipes.json"}
+    assert weights | others <= files
+
+
+def test_all_that_is_bundled_is_small():
+    paths = [path for path in zoo.FOLDER.iterdir() if path.is_file()]
+    assert sum(path.stat().st_size for path in paths) <= 60e6
 
 
 def test_the_library_imports_only_what_it_declares():

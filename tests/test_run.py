@@ -42,7 +42,7 @@ def test_every_row_builds(path):
 
 
 class StandIns(NamedTuple):
-    """Tiny files in the place of what a row would need, and is not in the repository."""
+    """Tiny files in the place of what a row needs and the repository has not."""
 
     gpt: Path
     counts: Path

@@ -224,8 +224,3 @@ def test_the_parts_of_a_step_by_hand():
 def test_settings_that_mean_nothing_are_refused(pair, change, message):
     with pytest.raises(ValueError, match=message):
         walltime.measure(*pair, PROMPTS, SETTING._replace(**change))
-
-
-def test_a_draft_without_a_law_is_refused(pair):
-    with pytest.raises(ValueError, match="no law at every position"):
-        walltime.check(pair[0], players.copied(), SETTING)

@@ -235,12 +235,14 @@ def accepted(
     setting: Setting, scores: scoring.Scores | None, outputs: dict
 ) -> estimate.Estimate:
     """alpha at every token of the baseline's texts; where the draft has no law, the
-    share of its tested tokens that were kept at the largest gamma."""
+    share of its tested tokens that were kept at the largest gamma; 0 of 0 is 0."""
     if scores is not None:
         return estimate.rao_blackwell(scores.beta, scores.sequence)
     count = setting.texts // setting.batch
     runs = [outputs[max(setting.gammas), i].counts for i in range(count)]
     totals = [np.concatenate([getattr(run, k) for run in runs]) for k in COUNTED]
+    if not totals[-1].any():
+        return estimate.Estimate(0.0, np.nan, 0)
     return estimate.counts(*totals)
 
 
@@ -262,7 +264,8 @@ def predicted(
     outputs: dict,
     measured: list[Batch],
 ) -> dict:
-    """What the exact programme expects of the measured texts."""
+    """What the exact programme expects of the measured texts; no speed, None, where
+    noise left no time for a step."""
     accept = predict.accept_probability(np.maximum(scores.p, TINY), scores.q)
     texts = [accept[scores.sequence == i] for i in range(setting.texts)]
     count = len(measured)
@@ -284,11 +287,12 @@ def predicted(
             predict.Cost(0, found["step_ms"][i], 0, count * found["prefill_ms"][i])
             for i in (at, 0)
         )
-        made["predicted"].append(
-            predict.speedup(tokens, sum(expected), gamma, cost, baseline)
-        )
+        speed = None
+        if min(cost.v, baseline.v) > 0:
+            speed = predict.speedup(tokens, sum(expected), gamma, cost, baseline)
+        made["predicted"].append(speed)
     ratios = zip(made["predicted"], found["speedup"], strict=True)
-    return made | {"residual": [p / s - 1 for p, s in ratios]}
+    return made | {"residual": [p and p / s - 1 for p, s in ratios]}
 
 
 def speedups(

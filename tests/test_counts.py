@@ -1,0 +1,56 @@
+"""n-grams are fitted to a task's targets and read by the rows that name them."""
+
+import numpy as np
+import pytest
+
+from experiments import counts
+from experiments.tasks import examples
+from specjax import generate, probs
+from specjax.bench import players
+from specjax.models import t5
+
+TARGETS = [[5, 6, 7, t5.END], [5, 6, 8, t5.END], [5, 9, t5.END]]
+
+
+def prepared(path, targets):
+    about = examples.About("own", "train", "", t5.END, "", None, False, None, [])
+    texts = ["a" if ids else "" for ids in targets]
+    inputs = [[4, t5.END]] * len(targets)
+    found = examples.Examples(inputs, targets, ["b"] * len(targets), texts)
+    examples.write(path, found, about)
+    return path
+
+
+def law(player, tokens):
+    """The law of the token after `tokens`, as the draft has it."""
+    prompt = generate.make_prompt([tokens])
+    found = player.law(player.params, prompt, generate.make_sampling(1, 1.0))
+    return np.asarray(probs.dense(found))[0, -1]
+
+
+def test_a_command_writes_what_a_row_reads(tmp_path, monkeypatch):
+    data, out = prepared(tmp_path / "train.npz", TARGETS), tmp_path / "a/bigram.st"
+    given = ["counts", "--data", str(data), "--vocab", "16", "--out", str(out)]
+    monkeypatch.setattr("sys.argv", given)
+    counts.main()
+    bigram, unigram = players.ngram(2, str(out)), players.ngram(1, str(out))
+    assert (bigram.vocab, bigram.name, unigram.name) == (16, "bigram", "unigram")
+    first = law(bigram, [t5.PAD])
+    assert first.argmax() == 5 and first[5] > 0.7  # texts begin with the start token
+    after = law(bigram, [t5.PAD, 5])
+    assert after.argmax() == 6 and after[6] / after[9] == pytest.approx(2, rel=0.2)
+    alone = law(unigram, [t5.PAD, 5])
+    assert alone[5] == pytest.approx(alone[t5.END], rel=1e-2)
+    assert abs(after - alone).max() > 0.2  # a unigram law in its place would be seen
+
+
+@pytest.mark.parametrize(
+    ("targets", "vocab", "message"),
+    [
+        ([[], []], 16, "has no targets: prepare a split with them"),
+        (TARGETS, 9, "a target holds id 9: give the model's --vocab"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(targets, vocab, message):
+    with pytest.raises(ValueError, match=message):
+        counts.fit(targets, vocab)

@@ -1,0 +1,151 @@
+"""Walltime of an encoder-decoder whose texts end: encoders are timed apart, calls
+predicted to the last, and drafts that have no law counted."""
+
+import jax
+import numpy as np
+import pytest
+
+from specjax import generate
+from specjax.bench import costs, players, scoring, timing, walltime
+from specjax.bench.decoding import Prompts
+from specjax.bench.walltime import PREFILL
+from specjax.models import t5
+from specjax.types import Params
+from tests import tiny_t5
+from tests.test_walltime import by_the_clock
+
+INPUTS = [[5, 9, 2, 17, 11, 3, 1], [7, 7, 20, 1], [4, 1], [12, 25, 6, 8, 1]]
+PROMPTS = Prompts([[t5.PAD]] * 4, INPUTS, t5.END)
+NEW = 24
+SETTING = walltime.Setting(0.0, 2, (0, 1, 3), NEW, texts=4, others=2, rounds=2)
+SETTING = SETTING._replace(ends=True)
+
+
+def ending(config, seed):
+    """Weights of which texts end early: the end id is likelier than by chance."""
+    params = tiny_t5.weights(config, seed)
+    kernel = params["decoder"]["logits_dense"]["kernel"]
+    return {
+        **params,
+        "decoder": {
+            **params["decoder"],
+            "logits_dense": {"kernel": kernel.at[:, t5.END].multiply(1.3)},
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def target():
+    config = tiny_t5.TARGET
+    return players.of_model("target", t5.build(config), ending(config, 21))
+
+
+@pytest.fixture(scope="module")
+def draft():
+    config = tiny_t5.TARGET
+    near, far = ending(config, 21), ending(config, 22)
+    params = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, near, far)
+    return players.of_model("draft", t5.build(config), params)
+
+
+def clock(programs, rounds, label, warm):
+    """`by_the_clock`, in which reading the input takes 1 ms, and 4 ms for two."""
+    seconds = by_the_clock(programs, rounds, label, warm)
+    for kind, gamma, _ in seconds:
+        if kind == PREFILL:
+            for index in range(walltime.SAMPLES):
+                seconds[kind, gamma, index] = np.full(rounds, 4e-3 if gamma else 1e-3)
+    return seconds
+
+
+def measured(target, draft, **changes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "interleaved", clock)
+        return walltime.measure(target, draft, PROMPTS, SETTING._replace(**changes))
+
+
+@pytest.fixture(scope="module")
+def found(target, draft):
+    return measured(target, draft)
+
+
+def lengths(target, ends):
+    """What the target writes alone, by its own loop."""
+    setting = SETTING._replace(ends=ends)
+    batches, _ = walltime.batches(PROMPTS, setting)
+    run = generate.autoregressive(target.model, 30)
+    outs = [run(Params(target.params), *batch) for batch in batches]
+    return np.concatenate([np.asarray(out.length) - 1 for out in outs])
+
+
+def test_texts_end_where_they_end(target, found):
+    alone = lengths(target, ends=True)
+    assert alone.min() < NEW  # else nothing here would be seen
+    assert found["tokens"] == alone.sum() < lengths(target, ends=False).sum()
+    assert found["steps"][0] == alone.reshape(2, 2).max(axis=1).sum()
+    assert found["same_greedy_texts"] == 4
+
+
+def test_calls_are_predicted_to_the_last_where_texts_end(found):
+    assert found["steps"][2] < found["steps"][0]
+    np.testing.assert_allclose(found["steps"], found["predicted_steps"], atol=1e-9)
+
+
+def test_encoders_are_timed_apart(found):
+    assert found["encodes"]
+    assert found["prefill_target_ms"] == pytest.approx(1)
+    assert found["prefill_draft_ms"] == pytest.approx(3)
+    assert found["prefill_ms"] == pytest.approx([1, 4, 4])
+
+
+def test_a_drafts_input_is_in_its_cache(target, draft):
+    """With another input the same text has another law: the encoder is not left out."""
+    pair = costs.Pair(target, draft, 30)
+    (batch, *_), _ = walltime.batches(PROMPTS, SETTING)
+    state = costs.begin(pair, 3, *batch)
+    tokens, length = batch.prompt.inputs
+    other = batch.prompt._replace(inputs=(tokens.at[:, 0].add(1), length))
+    again = costs.begin(pair, 3, other, batch.request)
+    for name in ("target_cache", "draft_cache"):
+        one, two = getattr(state, name), getattr(again, name)
+        assert np.abs(one.read[0].keys - two.read[0].keys).max() > 1e-3
+
+
+def test_copied_drafts_are_timed_and_counted_and_not_predicted(target):
+    draft = players.copied()
+    found = measured(target, draft, ends=False)
+    assert found["predicted"] == found["residual"] == [None] * 3
+    assert found["best_predicted"] is None and found["draft"] == "copying"
+    assert len(found["speedup"]) == 3 and found["same_greedy_texts"] == 4
+    pair = costs.Pair(target, draft, walltime.width(PROMPTS) + NEW + 4)
+    counts = [
+        costs.decode(pair, 3)(*batch).counts
+        for batch in walltime.batches(PROMPTS, SETTING._replace(ends=False))[0]
+    ]
+    accepted, tested = (
+        sum(np.asarray(getattr(one, name)).sum() for one in counts)
+        for name in ("accepted", "tested")
+    )
+    assert found["tokens"] == tested > 0
+    assert found["alpha"] == pytest.approx(accepted / tested)
+
+
+def test_what_noise_spoils_is_not_predicted_and_not_lost(target, draft, found):
+    """A step that seems to take no time has no prediction; all else is there."""
+    text = found | {"step_ms": [1.0, -0.1, 1.0]}
+    scores = scoring.Scores(*[np.ones(4)] * 3, np.arange(4))
+    batches, _ = walltime.batches(PROMPTS, SETTING)
+    counts = generate.Counts(np.ones(2, int), 0, 0, 0)
+    outputs = {
+        (gamma, i): generate.Output(None, np.full(2, 2), counts)
+        for gamma in SETTING.gammas
+        for i in range(2)
+    }
+    made = walltime.predicted(SETTING, text, scores, outputs, batches)
+    assert made["predicted"][1] is None is made["residual"][1]
+    assert made["predicted"][0] == 1 and made["predicted"][2] > 0
+
+
+def test_alpha_of_a_draft_without_a_law_is_refused(target):
+    with pytest.raises(ValueError, match="no law at every position"):
+        scoring.check(target, players.copied())
