@@ -16,6 +16,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/python
 INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check
+PARALLEL = --numprocesses logical --maxprocesses 8 --dist loadfile
 TEST = $(VENV)/.installed-test
 TABLES = $(VENV)/.installed-tables
 BENCH = $(VENV)/.installed-bench
@@ -37,10 +38,10 @@ zoo: $(TABLES)
 	$(RUN) -m experiments.zoo
 
 test: $(TEST)
-	$(RUN) -m pytest
+	$(RUN) -m pytest $(PARALLEL)
 
 test-fast: $(TEST)
-	$(RUN) -m pytest -m "not slow"
+	$(RUN) -m pytest $(PARALLEL) -m "not slow"
 
 test-parity: $(TEST)
 	$(INSTALL) --editable '.[test,parity]'

@@ -15,7 +15,8 @@ PACKAGES = ("specjax", "specjax.*", "pallas_kernels", "pallas_kernels.*")
 PLOTS = ["matplotlib>=3.8"]
 METRICS = ["sacrebleu>=2.4", "rouge-score>=0.1.2"]
 EXPERIMENTS = ["gin-config>=0.5", "optax>=0.2.3", *PLOTS, *METRICS]
-TEST = ["pytest>=8", "hypothesis>=6.100", "scipy>=1.12", "ruff>=0.8", "build>=1.2"]
+TEST = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "scipy>=1.12"]
+TEST += ["ruff>=0.8", "build>=1.2"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 
 setup(
