@@ -34,9 +34,17 @@ def latest(records: Iterable[dict]) -> dict[str, dict]:
 
 
 def stale(record: dict) -> bool:
-    """Whether the sources that made a record are no longer today's."""
+    """Whether the sources that made a record are no longer today's.
+
+    They are read once: a table asks for each of its lines.
+    """
     made = record["provenance"]
-    return made["fingerprint"] != fingerprint.today(made)
+    return made["fingerprint"] != today(made["module"], (*made["inputs"].items(),))
+
+
+@functools.cache
+def today(module: str, inputs: tuple[tuple[str, str], ...]) -> str:
+    return fingerprint.today({"module": module, "inputs": dict(inputs)})
 
 
 def provenance(measurement: Measurement, config: str, seconds: float) -> dict:
