@@ -208,7 +208,8 @@ def test_a_row_is_kept_until_its_config_or_its_sources_change(tmp_path, monkeypa
 
 
 SLOW = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job's may be ignored
 from experiments import run
 from specjax.bench import jsonl
 measure = run.measure
