@@ -29,12 +29,12 @@ def build(
     target: Player,
     task: str,
     metric: str,
-    tokenizer: str = str(tasks.T5_TOKENIZER),
+    tokenizer: str = "",
     new_tokens: int = 64,
     batch: int = 32,
 ) -> Measurement:
     """The measurement of one row. metric: "bleu" or "rouge"; tokenizer: a SentencePiece
-    file; new_tokens: at most so many a text.
+    file, "" for the bundled T5 family's; new_tokens: at most so many a text.
 
     Raises ValueError for another metric, a task without references, or no model.
     """
@@ -45,8 +45,9 @@ def build(
         raise ValueError(f"{task} has no references to score texts against")
     if target.model is None:
         raise ValueError(f"{target.name} only drafts: name a model")
-    run = partial(measure, target, found, metric, tokenizer, (new_tokens, batch))
-    files = *target.files, *found.files, Path(tokenizer)
+    pieces = Path(tokenizer) if tokenizer else tasks.T5_TOKENIZER
+    run = partial(measure, target, found, metric, str(pieces), (new_tokens, batch))
+    files = *target.files, *found.files, pieces
     return Measurement(run, __name__, files, target.dtype)
 
 

@@ -200,6 +200,16 @@ def test_committed_tables_are_what_their_records_say():
         )
 
 
+def test_committed_records_name_no_path_of_one_machine():
+    """A default that names this machine would also make every other's records new."""
+    for path in sorted(RESULTS.glob("*.jsonl")):
+        for record in jsonl.read(path):
+            made = record["provenance"]
+            named = re.findall(r"= '(/[^']*)'", made["config"])
+            named += [name for name in made["inputs"] if name.startswith("/")]
+            assert not named, (path.name, record["row"], named)
+
+
 def test_committed_records_say_what_they_measured():
     """A label may not name a pair that the record was not made with."""
     found = tables.collect(RESULTS)
