@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments import fingerprint, tasks
 from experiments.row import Measurement
+from specjax import verifiers
 from specjax.bench import scoring
 from specjax.bench.decoding import Calls, Protocol, Text, speculate, write
 from specjax.bench.players import Player
@@ -21,7 +22,9 @@ _texts: dict[tuple, Text] = {}
 def build(target: Player, draft: Player, protocol: Protocol) -> Measurement:
     """The measurement of one row. Raises ValueError for a pair that has no alpha."""
     scoring.check(target, draft)
-    inputs = (*target.files, *draft.files, *tasks.read(protocol.task).files)
+    verifiers.named(protocol.rule)
+    files = fingerprint.rule(protocol.rule)
+    inputs = (*target.files, *draft.files, *tasks.read(protocol.task).files, *files)
     run = partial(measure, target, draft, protocol)
     return Measurement(run, __name__, inputs, target.dtype, protocol.seed)
 
@@ -50,7 +53,7 @@ def measure(target: Player, draft: Player, protocol: Protocol) -> dict:
         "target": target.name,
         "draft": draft.name,
         "draft_regime": draft.regime,
-        "exactness": "exact law",
+        "exactness": verifiers.named(protocol.rule).guarantee,
         "protocol": protocol._asdict(),
     }
     if protocol.temperature == 0:
@@ -61,7 +64,7 @@ def measure(target: Player, draft: Player, protocol: Protocol) -> dict:
 def written(target: Player, protocol: Protocol) -> Text:
     """`decoding.write`, kept for the rows of this process that share the text."""
     weights = tuple(fingerprint.digest(path) for path in target.files)
-    key = target.name, target.dtype, weights, protocol._replace(gamma=0)
+    key = target.name, target.dtype, weights, protocol._replace(gamma=0, rule="token")
     if not weights or key not in _texts:
         _texts[key] = write(target, tasks.distinct(protocol.task), protocol)
     return _texts[key]

@@ -6,7 +6,7 @@ task's prompts and becomes a row.
 
 from functools import partial
 
-from experiments import tasks
+from experiments import fingerprint, tasks
 from experiments.row import Measurement
 from specjax.bench import walltime
 from specjax.bench.decoding import Prompts
@@ -19,7 +19,8 @@ def build(
     """The measurement of one row. Raises ValueError for what cannot be measured."""
     walltime.check(target, draft, setting)
     found = tasks.read(task)
-    inputs = (*target.files, *draft.files, *found.files)
+    files = fingerprint.rule(setting.rule)
+    inputs = (*target.files, *draft.files, *found.files, *files)
     run = partial(measure, target, draft, (task, found.prompts), setting)
     return Measurement(run, __name__, inputs, target.dtype, setting.seed)
 

@@ -314,6 +314,8 @@ def check_limits(parts: Parts, slots: int, prompt: Prompt, request: Request) -> 
             f" gamma + 1 = {parts.drafter.gamma + 1} past it: build with slots={needed}"
             " or more"
         )
-    most = parts.target.slots
-    if most is not None and slots > most:
-        raise ValueError(f"the target knows {most} positions: build with slots={most}")
+    for side, most in ("target", parts.target.slots), ("drafter", parts.drafter.slots):
+        if most is not None and slots > most:
+            raise ValueError(
+                f"the {side} knows {most} positions: build with slots={most}"
+            )

@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 import sentencepiece
 
-from specjax import zoo
+from specjax import verifiers, zoo
 from specjax.bench import jsonl, plan, players, scoring, walltime
 from specjax.bench.decoding import Prompts, Protocol, speculate, write
 from specjax.bench.machine import machine
@@ -63,6 +63,12 @@ def make_parser() -> Parser:
     add("--gammas", type=int, nargs="+", default=gammas, help="0 is the baseline")
     add("--tokens", type=int, default=96, help="of every text, without its prompt")
     add("--ends", action="store_true", help="texts stop at their ends, before --tokens")
+    add(
+        "--rule",
+        default="token",
+        choices=verifiers.names(),
+        help="how drafts are verified",
+    )
     add("--texts", type=int, help="texts measured; default 16, or two batches")
     add("--rounds", type=int, default=5, help="how often each is timed")
     add("--seed", type=int, default=0)
@@ -87,6 +93,7 @@ def make_setting(flags: argparse.Namespace) -> walltime.Setting:
         flags.rounds,
         flags.seed,
         flags.ends,
+        flags.rule,
     )
 
 
@@ -153,6 +160,7 @@ def estimates(
         setting.seed,
         setting.new_tokens,
         min(32, setting.texts),
+        setting.rule,
     )
     text = write(target, prompts, protocol)
     scores = scoring.score(target, draft, text, setting.temperature)

@@ -15,13 +15,17 @@ from specjax.types import BLOCK, Law, Sampling, Table
 
 
 def standardize(logits: Array, sampling: Sampling) -> Law:
-    """The law of `logits` [B, ..., V] under each row's settings [B] (Section 2.2)."""
+    """The law of `logits` [B, ..., V] under each row's settings [B] (Section 2.2).
+
+    An id whose logit is -inf or NaN is never drawn; each row needs one that is finite.
+    """
 
     def a_row(setting: Array) -> Array:
         extra = (1,) * (logits.ndim - 2)
         return jnp.broadcast_to(setting.reshape(-1, *extra), logits.shape[:-1])
 
-    z = logits.astype(jnp.float32)
+    z = _wide(logits)
+    z = jnp.where(jnp.isnan(z), -jnp.inf, z)
     temperature = a_row(sampling.temperature)
     greedy = temperature == 0
     # Argmax is the law that keeps one id, never a division by a small number.
@@ -40,6 +44,11 @@ def standardize(logits: Array, sampling: Sampling) -> Law:
     # The top is always kept and weighs 1, so that nothing over- or underflows.
     weights = jnp.where(_kept(law, z), jnp.exp(_scaled(z, scale, top)), 0.0)
     return law._replace(lse=jnp.log(weights.sum(-1)))
+
+
+def _wide(logits: Array) -> Array:
+    """In the precision of probabilities: float32, or float64 where logits are."""
+    return logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
 
 
 def _scaled(z: Array, scale: Array, top: Array) -> Array:
@@ -70,17 +79,21 @@ def _cut(scaled: Array, z: Array, top_k, top_p, min_p) -> tuple[Array, Array]:
 
 
 def _kept(law: Law, z: Array) -> Array:
-    """[..., V] bool: the ids that the law can draw, for its float32 logits `z`."""
+    """[..., V] bool: the ids that the law can draw, for its widened logits `z`."""
     tau, tie = law.tau[..., None], law.tie[..., None]
     return (z > tau) | ((z == tau) & (jnp.arange(z.shape[-1]) <= tie))
 
 
 def dense(law: Law) -> Array:
     """The probabilities themselves, [..., V] float32; rows sum to 1."""
-    z = table_rows(law.logits, law.row) if isinstance(law.logits, Table) else law.logits
-    z = z.astype(jnp.float32)
+    z = _rows(law)
     weights = jnp.exp(_scaled(z, law.scale, law.top) - law.lse[..., None])
     return jnp.where(_kept(law, z), weights, 0.0)
+
+
+def _rows(law: Law) -> Array:
+    z = table_rows(law.logits, law.row) if isinstance(law.logits, Table) else law.logits
+    return _wide(z)
 
 
 def at(law: Law, ids: Array) -> Array:
@@ -89,7 +102,7 @@ def at(law: Law, ids: Array) -> Array:
         z = _table_at(law.logits, law.row, ids)
     else:
         z = jnp.take_along_axis(law.logits, ids[..., None], axis=-1)[..., 0]
-    z = z.astype(jnp.float32)
+    z = _wide(z)
     kept = (z > law.tau) | ((z == law.tau) & (ids <= law.tie))
     return jnp.where(kept, jnp.exp((z - law.top) * law.scale - law.lse), 0.0)
 
@@ -132,6 +145,18 @@ def _map_rows(law: Law, function) -> Law:
 def sample(law: Law, u: Array) -> Array:
     """Draws an id a row: law [B], uniforms u [B, 2] -> [B] int32."""
     return pick(dense(law), u)
+
+
+def race(law: Law, gumbel: Array) -> Array:
+    """argmax(log p + g): follows the law where g [..., V] are Gumbel variables.
+
+    Two laws that race with the same g often agree, whatever their distance.
+    -> [...] int32, the first of equals. An id outside of the law never wins.
+    """
+    z = _rows(law)
+    ahead = _scaled(z, law.scale, law.top) + gumbel  # log p but for a constant
+    ahead = jnp.where(_kept(law, z), ahead, -jnp.inf)
+    return jnp.argmax(ahead, axis=-1).astype(jnp.int32)
 
 
 def pick(weights: Array, u: Array) -> Array:

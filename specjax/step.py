@@ -41,7 +41,8 @@ def build_step(
         draft, draft_cache = drafter.draft(draft_key, params.draft, request, state)
         # p_1 .. p_{gamma + 1} from M_p, in one call.
         law, target_cache = score(target, params.target, request, state, draft.tokens)
-        noise = verifier.noise(key, state.length, drafter.gamma, target.vocab)
+        at = request.key, state.length
+        noise = verifier.noise(*at, drafter.gamma, target.vocab)
         verdict = verifier.verify(law, draft, noise)
 
         tokens, length = commit(request, state, verdict)

@@ -189,6 +189,7 @@ class Drafter(NamedTuple):
     init: (params, Prompt, L) -> cache. draft: (key [B], params, Request, State) ->
     (Draft, cache). gamma: G, the most that it drafts. vocab: V, None for any.
     shapes: the parameter tree as ShapeDtypeStructs, None to leave it unchecked.
+    slots: positions that it can tell apart, None if unbounded.
     """
 
     init: Callable
@@ -196,17 +197,24 @@ class Drafter(NamedTuple):
     gamma: int
     vocab: int | None = None
     shapes: Any = None
+    slots: int | None = None
 
 
 class Verifier(NamedTuple):
     """Keeps a prefix of a draft and adds a token; all randomness is an argument.
 
-    noise: (key [B], start [B], G, V) -> noise, of the verifier's own shape.
+    noise: (request key [B], start [B], G, V) -> noise, of the verifier's own shape, for
+    the iteration that begins at length `start`.
     verify: (Law [B, G + 1], Draft, noise, keep_residual=False) -> Verdict, pure.
+    guarantee: "exact law", "pathwise" (besides, the text is that of the same keys
+    without a drafter), or in what it is lossy. coupled: it keeps most where drafts are
+    drawn by `drafters.rollout.coupled`.
     """
 
     noise: Callable
     verify: Callable
+    guarantee: str = "exact law"
+    coupled: bool = False
 
 
 class Policy(NamedTuple):

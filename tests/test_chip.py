@@ -12,7 +12,7 @@ import pytest
 
 from experiments import catalogue_chip, chip, drawn, line, random_weights, run
 from experiments.chip_times import Timed, bandwidth, decode
-from specjax import generate, keys, predict, probs, theory
+from specjax import generate, predict, probs, theory
 from specjax.bench import costs, jsonl, players
 from specjax.models import t5
 from specjax.types import Draft, Verdict, Verifier
@@ -45,7 +45,7 @@ def given() -> tuple:
     law = probs.standardize(jnp.float32(z), generate.make_sampling(MANY, 1.0))
     tokens = jax.random.randint(jax.random.key(2), (MANY, GAMMA), 0, VOCAB)
     key = jax.random.split(jax.random.key(3), MANY)
-    return law, tokens, token.noise(key, None, GAMMA, VOCAB)
+    return law, tokens, token.noise(key, jnp.zeros(MANY, int), GAMMA, VOCAB)
 
 
 def verdict(verifier: Verifier, num: int = GAMMA) -> Verdict:
@@ -140,8 +140,8 @@ def calls_of(request) -> int:
     """Calls that a text takes, from its coins alone."""
     length, calls = int(request.start[0]), 0
     while length < int(request.limit[0]):
-        key = keys.iteration(request.key, jnp.full(1, length))
-        coins = token.noise(key, length, 3, 4).accept[0] < ALPHA
+        start = jnp.full(1, length)
+        coins = token.noise(request.key, start, 3, 4).accept[0] < ALPHA
         length += int(jnp.cumprod(coins).sum()) + 1
         calls += 1
     return calls

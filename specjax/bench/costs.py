@@ -14,21 +14,27 @@ from jax import Array
 
 from specjax import generate, keys
 from specjax.bench.players import Player
+from specjax.drafters.rollout import for_rule
 from specjax.step import score
-from specjax.types import Draft, Params, Prompt, Request, State
+from specjax.types import Draft, Drafter, Params, Prompt, Request, State, Verifier
+from specjax.verifiers import token
 
 
 class Pair(NamedTuple):
-    """Who decodes, in buffers of `slots`, one length for every gamma."""
+    """Who decodes, in buffers of `slots`, one length for every gamma, and the rule."""
 
     target: Player
     draft: Player
     slots: int
+    verifier: Verifier = token.verifier
+
+    def drafter(self, gamma: int) -> Drafter:
+        return self.draft.drafter(gamma, for_rule(self.verifier))
 
     def parts(self, gamma: int) -> generate.Parts:
         if gamma == 0:
             return generate.Parts(self.target.model)
-        return generate.Parts(self.target.model, self.draft.drafter(gamma))
+        return generate.Parts(self.target.model, self.drafter(gamma), self.verifier)
 
     def params(self, gamma: int) -> Params:
         return Params(self.target.params, self.draft.params if gamma else None)
@@ -62,7 +68,7 @@ def target_calls(pair: Pair, gamma: int, loops: int) -> Callable:
 
 def drafts(pair: Pair, gamma: int, loops: int) -> Callable:
     """`loops` drafts of gamma tokens a row, catch-up included."""
-    drafter, vocab = pair.draft.drafter(gamma), pair.target.vocab
+    drafter, vocab = pair.drafter(gamma), pair.target.vocab
 
     def call(params, request: Request, state: State):
         state = _turn(state, vocab)

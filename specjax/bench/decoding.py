@@ -10,12 +10,12 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import generate, zoo
+from specjax import generate, verifiers, zoo
 from specjax.bench.players import Player
+from specjax.drafters.rollout import for_rule
 from specjax.generate import Parts
 from specjax.step import build_step
 from specjax.types import Params, Prompt, Request, State, Verifier
-from specjax.verifiers import token
 
 
 class Prompts(NamedTuple):
@@ -35,7 +35,8 @@ class Protocol(NamedTuple):
 
     task: what the prompts are called. tokens: how many the target writes at least, in
     whole batches; at temperature 0 no prompt is continued twice, so that there may be
-    fewer. new_tokens: at most so many in a sequence. gamma: of the speculative run.
+    fewer. new_tokens: at most so many in a sequence. gamma, rule: of the speculative
+    run, the rule by its name in `specjax.verifiers`.
     """
 
     task: str
@@ -45,6 +46,7 @@ class Protocol(NamedTuple):
     seed: int = 0
     new_tokens: int = 128
     batch: int = 32
+    rule: str = "token"
 
 
 class Text(NamedTuple):
@@ -105,13 +107,18 @@ def speculate(
     prompts: Prompts,
     count: int,
     protocol: Protocol,
-    verifier: Verifier = token.verifier,
+    verifier: Verifier | None = None,
 ) -> Calls:
-    """(target, draft) continue `count` prompts, with coins of their own."""
+    """(target, draft) continue `count` prompts, with coins of their own.
+
+    verifier: in the place of the rule's own.
+    """
     target, draft = pair
+    verifier = verifier or verifiers.named(protocol.rule)
     spare = protocol.gamma + 1  # so that no limit cuts a call that counts
     slots = width(prompts) + protocol.new_tokens + 2 * spare
-    parts = Parts(target.model, draft.drafter(protocol.gamma), verifier)
+    drafter = draft.drafter(protocol.gamma, for_rule(verifier))
+    parts = Parts(target.model, drafter, verifier)
     begin = jax.jit(
         lambda params, prompt: generate.prefill(parts, params, prompt, slots)
     )

@@ -5,7 +5,7 @@ import time
 
 import jax
 
-from specjax import generate
+from specjax import generate, verifiers
 from specjax.bench import costs, walltime
 from specjax.bench.decoding import Prompts, width
 from specjax.bench.players import Player
@@ -22,7 +22,7 @@ def announce(
 ) -> None:
     """What memory it needs, and after a first short run how many minutes."""
     slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
-    pair = costs.Pair(target, draft, slots)
+    pair = costs.Pair(target, draft, slots, verifiers.named(setting.rule))
     measured, _ = walltime.batches(prompts, setting)
     prompt, request = measured[0]
     needed = memory(pair, max(setting.gammas), prompt) / 2**20

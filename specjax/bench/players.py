@@ -13,6 +13,7 @@ from specjax import checkpoints, probs, zoo
 from specjax.drafters import autoregressive, copying
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
+from specjax.drafters.rollout import independent
 from specjax.types import Drafter, Law, Model, Prompt, Sampling
 
 # What a draft carries (`specjax.types.Draft.law`).
@@ -22,7 +23,8 @@ SAMPLED, TABLE, CERTAIN = "sampled law", "table law", "certain"
 class Player(NamedTuple):
     """One side.
 
-    drafter: gamma -> Drafter, which takes `params`. regime: what its drafts carry.
+    drafter: (gamma, draw=independent) -> Drafter, which takes `params`; see
+    `drafters.rollout` for `draw`. regime: what its drafts carry.
     law: (params, Prompt, Sampling) -> Law [B, T] of the token after each token of the
     prompt, as the drafter would draw it; None where a draft may be no draft. model:
     what decodes; None for who only drafts. files: what it was read from. start, end:
@@ -32,7 +34,7 @@ class Player(NamedTuple):
     name: str
     params: Any
     vocab: int | None
-    drafter: Callable[[int], Drafter]
+    drafter: Callable[..., Drafter]
     regime: str
     law: Callable[[Any, Prompt, Sampling], Law] | None = None
     model: Model | None = None
@@ -76,8 +78,8 @@ def of_model(name: str, model: Model, params) -> Player:
         features, _ = model.apply(params, prompt.tokens, start, cache)
         return probs.standardize(model.readout(params, features), sampling)
 
-    def drafter(gamma: int) -> Drafter:
-        return autoregressive.build(model, gamma)
+    def drafter(gamma: int, draw: Callable = independent) -> Drafter:
+        return autoregressive.build(model, gamma, draw)
 
     return Player(name, params, model.vocab, drafter, SAMPLED, law, model)
 
@@ -113,8 +115,8 @@ def ngram(order: int, name: str = "", made_by: str = "") -> Player:
         row = ngrams.find(params, ngrams.contexts_of(prompt.tokens, order))
         return probs.standardize(probs.table_rows(params.table, row), sampling)
 
-    def drafter(gamma: int) -> Drafter:
-        return ngrams.build(vocab, gamma, order)
+    def drafter(gamma: int, draw: Callable = independent) -> Drafter:
+        return ngrams.build(vocab, gamma, order, draw)
 
     called = {1: "unigram", 2: "bigram"}.get(order, f"{order}-gram")
     return Player(called, params, vocab, drafter, TABLE, law, files=(path,))
@@ -128,8 +130,8 @@ def random(vocab: int = 8192) -> Player:
         logits = jnp.broadcast_to(params, (*prompt.tokens.shape, vocab))
         return probs.standardize(logits, as_it_draws)
 
-    def drafter(gamma: int) -> Drafter:
-        return random_draft.build(vocab, gamma)
+    def drafter(gamma: int, draw: Callable = independent) -> Drafter:
+        return random_draft.build(vocab, gamma, draw)
 
     return Player("random", jnp.zeros(vocab), vocab, drafter, TABLE, law)
 
@@ -141,7 +143,8 @@ def copied(longest: int = 3) -> Player:
     at every position, and alpha of Table 3 is not measured for it.
     """
 
-    def drafter(gamma: int) -> Drafter:
+    def drafter(gamma: int, draw: Callable = independent) -> Drafter:
+        del draw  # nothing is drawn
         return copying.build(gamma, longest)
 
     return Player("copying", None, None, drafter, CERTAIN)

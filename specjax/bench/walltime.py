@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import estimate, generate, predict, theory
+from specjax import estimate, generate, predict, theory, verifiers
 from specjax.bench import costs, scoring, timing
 from specjax.bench.decoding import Prompts, Text, join, take, text_of, width
 from specjax.bench.players import Player
@@ -30,7 +30,8 @@ PREDICTED = ("predicted_steps", "steps_se", "predicted_tokens_per_call")
 class Setting(NamedTuple):
     """texts: how many are predicted and measured, in batches of `batch` rows; another
     `others` of them give the overhead. rounds: how often each is timed. gammas: must
-    hold 0, the baseline. ends: whether a text stops at its end, before `new_tokens`."""
+    hold 0, the baseline. ends: whether a text stops at its end, before `new_tokens`.
+    rule: how drafts are verified, by its name in `specjax.verifiers`."""
 
     temperature: float
     batch: int = 1
@@ -41,6 +42,7 @@ class Setting(NamedTuple):
     rounds: int = 3
     seed: int = 0
     ends: bool = False
+    rule: str = "token"
 
 
 class Batch(NamedTuple):
@@ -51,6 +53,7 @@ class Batch(NamedTuple):
 def check(target: Player, draft: Player, setting: Setting) -> None:
     """Raises ValueError for a pair or a setting that cannot be measured."""
     scoring.check(target, draft, with_alpha=False)
+    verifiers.named(setting.rule)
     gammas = tuple(setting.gammas)
     if sorted(set(gammas)) != list(gammas) or gammas[:1] != (0,) or len(gammas) < 2:
         raise ValueError(
@@ -73,7 +76,8 @@ def measure(target: Player, draft: Player, prompts: Prompts, setting: Setting) -
     """
     check(target, draft, setting)
     slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
-    pair = costs.Pair(target, draft, slots)
+    verifier = verifiers.named(setting.rule)
+    pair = costs.Pair(target, draft, slots, verifier)
     measured, others = batches(prompts, setting)
     seconds, outputs = run(pair, setting, measured, others)
     text = written([outputs[0, i] for i in range(len(measured))], measured)
@@ -86,7 +90,7 @@ def measure(target: Player, draft: Player, prompts: Prompts, setting: Setting) -
         "draft": draft.name,
         "draft_regime": draft.regime,
         "encodes": target.encodes,
-        "exactness": "exact law",
+        "exactness": verifier.guarantee,
         **{k: v for k, v in setting._asdict().items() if k != "gammas"},
         "slots": slots,
         "tokens": int(alpha.count),
@@ -99,7 +103,7 @@ def measure(target: Player, draft: Player, prompts: Prompts, setting: Setting) -
     found |= speedups(setting, seconds, outputs, measured)
     nothing = [None] * len(setting.gammas)
     found |= dict.fromkeys(("predicted", "residual", *PREDICTED), nothing)
-    if scores is not None:
+    if scores is not None and setting.rule == "token":  # whose calls it predicts
         found |= predicted(setting, found, scores, outputs, measured)
     found["exp"] = [
         theory.walltime_factor(min(alpha.value, 1.0), gamma, c or 0.0)

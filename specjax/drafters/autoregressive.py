@@ -3,17 +3,22 @@
 Axes: B rows, T tokens, E features, V vocabulary.
 """
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 from jax import Array
 
 from specjax import probs
 from specjax.drafters import nothing
-from specjax.drafters.rollout import Proposal, rollout
+from specjax.drafters.rollout import Proposal, independent, rollout
 from specjax.types import Draft, Drafter, Model, Prompt, Request, State
 
 
-def build(model: Model, gamma: int) -> Drafter:
-    """A drafter of `gamma` tokens. Raises ValueError if gamma < 0."""
+def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
+    """A drafter of `gamma` tokens; see `drafters.rollout` for `draw`.
+
+    Raises ValueError if gamma < 0.
+    """
     if gamma < 0:
         raise ValueError(f"gamma must be at least 0 (0 is autoregression); got {gamma}")
     if gamma == 0:
@@ -37,9 +42,10 @@ def build(model: Model, gamma: int) -> Drafter:
             return propose(features[:, 0], cache)
 
         features, cache = catch_up(model, params, state)
-        return rollout(key, state, gamma, propose(features, cache), advance)
+        begun, drawn = propose(features, cache), draw(key, request, state)
+        return rollout(drawn, state, gamma, begun, advance)
 
-    return Drafter(init, draft, gamma, model.vocab, model.shapes)
+    return Drafter(init, draft, gamma, model.vocab, model.shapes, model.slots)
 
 
 def catch_up(model: Model, params, state: State) -> tuple[Array, object]:

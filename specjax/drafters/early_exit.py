@@ -13,15 +13,17 @@ from jax import Array
 
 from specjax import probs
 from specjax.drafters.nothing import no_cache
-from specjax.drafters.rollout import Proposal, rollout
+from specjax.drafters.rollout import Proposal, independent, rollout
 from specjax.types import Draft, Drafter, Model, Request, State
 
 
-def build(shallow: Model, cache_of: Callable, gamma: int) -> Drafter:
+def build(
+    shallow: Model, cache_of: Callable, gamma: int, draw: Callable = independent
+) -> Drafter:
     """A drafter of `gamma` >= 1 tokens; its parameters are the target's own.
 
     shallow: the target cut after some layers. cache_of: the target's cache -> that of
-    those layers. Raises ValueError if gamma < 1.
+    those layers. draw: see `drafters.rollout`. Raises ValueError if gamma < 1.
     """
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1 for an early exit; got {gamma}")
@@ -40,6 +42,8 @@ def build(shallow: Model, cache_of: Callable, gamma: int) -> Drafter:
             :, 0
         ]
         begun = advance(cache_of(state.target_cache), last, -1)
-        return rollout(key, state, gamma, begun, advance)[0], ()
+        drawn = draw(key, request, state)
+        return rollout(drawn, state, gamma, begun, advance)[0], ()
 
-    return Drafter(no_cache, draft, gamma, shallow.vocab, shallow.shapes)
+    limits = shallow.vocab, shallow.shapes, shallow.slots
+    return Drafter(no_cache, draft, gamma, *limits)

@@ -9,7 +9,7 @@ Axes: B rows, T tokens, R contexts, K tokens of context, M places, V vocabulary.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from jax import Array
 
 from specjax import probs
 from specjax.drafters.nothing import no_cache
-from specjax.drafters.rollout import Proposal, rollout
+from specjax.drafters.rollout import Proposal, independent, rollout
 from specjax.types import Draft, Drafter, Request, Sampling, State, Table
 
 
@@ -34,10 +34,13 @@ class NGram(NamedTuple):
     codes: Array
 
 
-def build(vocab: int, gamma: int, order: int = 2) -> Drafter:
+def build(
+    vocab: int, gamma: int, order: int = 2, draw: Callable = independent
+) -> Drafter:
     """Drafts `gamma` >= 1 tokens, each from the `order` - 1 before it; 1 is unigram.
 
-    Its parameters are an `NGram` of at least that order. Raises ValueError otherwise.
+    draw: see `drafters.rollout`. Its parameters are an `NGram` of at least that order.
+    Raises ValueError otherwise.
     """
     if gamma < 1 or order < 1:
         raise ValueError(f"gamma and order must be at least 1; got {gamma} and {order}")
@@ -55,7 +58,8 @@ def build(vocab: int, gamma: int, order: int = 2) -> Drafter:
             return propose(jnp.concatenate([context, token[:, None]], axis=1)[:, 1:])
 
         begun = propose(last_tokens(state.tokens, state.length, order - 1))
-        drafted: Draft = rollout(key, state, gamma, begun, advance)[0]
+        drawn = draw(key, request, state)
+        drafted: Draft = rollout(drawn, state, gamma, begun, advance)[0]
         return drafted, ()
 
     return Drafter(no_cache, draft, gamma, vocab)

@@ -3,24 +3,29 @@
 Axes: B rows, V vocabulary.
 """
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 from jax import Array
 
 from specjax import probs
 from specjax.drafters.nothing import no_cache
-from specjax.drafters.rollout import Proposal, rollout
+from specjax.drafters.rollout import Proposal, independent, rollout
 from specjax.types import Draft, Drafter, Request, Sampling, State, Table
 
 
-def build(vocab: int, gamma: int = 1) -> Drafter:
-    """q(x) = 1 / V at any temperature. Raises ValueError if gamma < 1."""
+def build(vocab: int, gamma: int = 1, draw: Callable = independent) -> Drafter:
+    """q(x) = 1 / V at any temperature; see `drafters.rollout` for `draw`.
+
+    Raises ValueError if gamma < 1.
+    """
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1 for a random draft; got {gamma}")
 
     def draft(
         key: Array, params, request: Request, state: State
     ) -> tuple[Draft, tuple]:
-        del params, request
+        del params
         row = jnp.zeros_like(state.length)
         logits = jnp.zeros((row.size, vocab))
         law = probs.standardize(logits, Sampling(jnp.ones(row.size)))
@@ -31,6 +36,7 @@ def build(vocab: int, gamma: int = 1) -> Drafter:
             jnp.zeros((1, 0)),
         )
         same = Proposal(law, law._replace(logits=table, row=row), ())
-        return rollout(key, state, gamma, same, lambda *_: same)[0], ()
+        drawn = draw(key, request, state)
+        return rollout(drawn, state, gamma, same, lambda *_: same)[0], ()
 
     return Drafter(no_cache, draft, gamma, vocab)

@@ -1,5 +1,8 @@
 """The loop that drafters of one token at a time share: a law, a token, the next law.
 
+How a token is drawn from its law is an argument, (key, request, state) -> (law [B],
+slot) -> token [B]: `independent`, or `coupled` for `verifiers.gumbel`; `for_rule` says
+which a verifier wants.
 Axes: B rows, G = gamma.
 """
 
@@ -11,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import keys, probs
-from specjax.types import Draft, Law, State
+from specjax.types import Draft, Law, Request, State, Verifier
 
 
 class Proposal(NamedTuple):
@@ -23,14 +26,35 @@ class Proposal(NamedTuple):
     carry: Any
 
 
+def independent(key: Array, request: Request, state: State) -> Callable:
+    """Uniforms of this iteration's DRAFT key, which nothing else uses."""
+    del request, state
+    return lambda law, slot: probs.sample(law, keys.uniform(key, slot, (2,)))
+
+
+def coupled(key: Array, request: Request, state: State) -> Callable:
+    """The race that `verifiers.gumbel` runs for the same place of the text."""
+    del key
+
+    def draw(law: Law, slot: Array | int) -> Array:
+        vocab = law.logits.shape[-1]
+        return probs.race(law, keys.gumbel(request.key, state.length + slot, vocab))
+
+    return draw
+
+
+def for_rule(verifier: Verifier) -> Callable:
+    return coupled if verifier.coupled else independent
+
+
 def rollout(
-    key: Array, state: State, gamma: int, begun: Proposal, advance: Callable
+    draw: Callable, state: State, gamma: int, begun: Proposal, advance: Callable
 ) -> tuple[Draft, Any]:
     """Draws up to `state.budget` of `gamma` tokens.
 
-    begun: the proposal for slot 0. advance: (carry, token [B], slot) -> the Proposal
-    for the slot after it. Stops at the batch's largest budget; the shape stays G.
-    Returns the draft and the last carry.
+    draw: (law [B], slot) -> token [B]. begun: the proposal for slot 0. advance: (carry,
+    token [B], slot) -> the Proposal for the slot after it. Stops at the batch's largest
+    budget; the shape stays G. Returns the draft and the last carry.
     """
     batch = state.length.shape[0]
     num = jnp.minimum(state.budget, gamma)
@@ -39,7 +63,7 @@ def rollout(
         return buffer.at[:, slot].set(value)
 
     def record(buffers, proposal: Proposal, slot):
-        token = probs.sample(proposal.law, keys.uniform(key, slot, (2,)))
+        token = draw(proposal.law, slot)
         tokens, law = buffers
         kept = jax.tree.map(lambda b, v: put(b, v, slot), law, _own(proposal.record))
         return (put(tokens, token, slot), kept), token

@@ -46,6 +46,7 @@ def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
         )
     if residual not in RESIDUALS:
         raise ValueError(f"residual must be one of {RESIDUALS}; got {residual!r}")
+    guarantee = "lenient: at most p / l" if lenience < 1 else "exact law"
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
@@ -71,7 +72,7 @@ def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
             accept_prob=jnp.minimum(1.0, chance),
         )
 
-    return Verifier(token.noise, verify)
+    return Verifier(token.noise, verify, guarantee)
 
 
 def tolerated(p: Law, ids: Array, lenience: float) -> Array:

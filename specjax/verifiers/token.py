@@ -22,8 +22,9 @@ class Noise(NamedTuple):
 
 
 def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
-    """The uniforms of one iteration, whatever its `start` and the `vocab`: key [B]."""
-    del start, vocab
+    """The uniforms of the iteration that begins at `start`: request key [B]."""
+    del vocab
+    key = keys.iteration(key, start)
     accept = keys.uniforms(keys.purpose(key, keys.ACCEPT), gamma)
     return Noise(accept, keys.uniform(keys.purpose(key, keys.SAMPLE), 0, (2,)))
 
@@ -48,20 +49,24 @@ def verify(
     # p'(x) = norm(max(0, p_{n+1}(x) - q_{n+1}(x))). Taking q = 0 after the last drafted
     # token makes the extra one a draw from p, with no case of its own.
     p = probs.dense(probs.take(target, n))
-    weights = jnp.maximum(p - _rejected_law(draft, n, p.shape[-1]), 0.0)
+    weights = jnp.maximum(p - rejected_law(draft, n, p.shape[-1]), 0.0)
     # Where p and q agree rounding can reject and leave no residual: then p is right.
     weights = jnp.where(weights.any(axis=1, keepdims=True), weights, p)
-    extra = probs.pick(weights, noise.sample)
-
-    slots = jnp.arange(gamma + 1)
-    tokens = jnp.where(slots < n[:, None], jnp.pad(draft.tokens, ((0, 0), (0, 1))), 0)
-    tokens = jnp.where(slots == n[:, None], extra[:, None], tokens)
+    tokens = emit(draft, n, probs.pick(weights, noise.sample))
     ratio = jnp.minimum(1.0, p_x / jnp.where(q_x > 0, q_x, 1.0))
     residual = weights if keep_residual else None
     return Verdict(n, tokens, jnp.where(live, ratio, 0.0), residual=residual)
 
 
-def _rejected_law(draft: Draft, n: Array, vocab: int) -> Array:
+def emit(draft: Draft, n: Array, extra: Array) -> Array:
+    """tokens [B, G + 1] of a verdict: n [B] drafted ones, then `extra` [B], then 0."""
+    n = n[:, None]
+    drafted = jnp.pad(draft.tokens, ((0, 0), (0, 1)))
+    slots = jnp.arange(drafted.shape[1])
+    return jnp.where(slots < n, drafted, jnp.where(slots == n, extra[:, None], 0))
+
+
+def rejected_law(draft: Draft, n: Array, vocab: int) -> Array:
     """q_{n+1} [B, V] of the first rejected token; 0 where none was rejected."""
     gamma = draft.tokens.shape[1]
     if gamma == 0:

@@ -1,0 +1,76 @@
+"""Block verification: decides on a whole draft at once, and keeps more of it.
+
+Sun, Mendlovic, Leviathan et al. (2024), https://arxiv.org/abs/2403.10444. As exact as
+Algorithm 1; no verifier of one draft keeps more tokens in the mean. It reads all rows
+of both laws, where `verifiers.token` needs two of them.
+p is the target, q the drafter, w_i what the paper writes p_i, the chance that the first
+i tokens are kept given them. Axes: B rows, G = gamma, V vocabulary.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import probs
+from specjax.types import Draft, Law, Verdict, Verifier
+from specjax.verifiers import token
+
+
+def verify(
+    target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
+) -> Verdict:
+    """As `verifiers.token.verify`, with another n and another residual.
+
+    The noise must be fresh in every iteration: an iteration decides by tokens that it
+    then rejects, and what is drawn again from the same noise is no longer independent.
+    """
+    gamma, num = draft.tokens.shape[1], draft.num[:, None]
+    live = jnp.arange(gamma) < num
+    p, q = probs.dense(target), drafted_law(draft, target.logits.shape[-1])
+    ratio = ratios(draft, p, q)
+
+    # w_0 = 1, w_i = min(1, w_{i-1} p(x_i) / q(x_i)).
+    def walk(w: Array, r: Array) -> tuple[Array, Array]:
+        return (jnp.minimum(1.0, w * r),) * 2
+
+    first = jnp.ones_like(p[:, 0, 0])
+    w = jnp.stack([first, *jax.lax.scan(walk, first, ratio.T)[1]], axis=1)  # [B, G + 1]
+
+    # s_i = sum_x max(0, w_i p_{i+1}(x) - q_{i+1}(x)); q = 0 after the last drafted one.
+    q = jnp.pad(jnp.where(live[..., None], q, 0.0), ((0, 0), (0, 1), (0, 0)))
+    rest = jnp.maximum(w[..., None] * p - q, 0.0)
+    # h_i = s_i / (s_i + 1 - w_i), and h = w at the last: there s = w, as q = 0.
+    s = rest.sum(-1)[:, 1:]
+    below = s + 1 - w[:, 1:]
+    h = jnp.where(below > 0, s / jnp.where(below > 0, below, 1.0), 1.0)
+    h = jnp.where(jnp.arange(1, gamma + 1) == num, w[:, 1:], h)
+
+    # n = max {i : u_i < h_i}: the last success, not the first failure.
+    kept = (noise.accept < h) & live
+    n = jnp.max(jnp.where(kept, jnp.arange(1, gamma + 1), 0), axis=1, initial=0)
+
+    # The extra token: norm(max(0, w_n p_{n+1} - q_{n+1})).
+    rows = jnp.arange(n.size)
+    weights = rest[rows, n]
+    weights = jnp.where(weights.any(axis=1, keepdims=True), weights, p[rows, n])
+    tokens = token.emit(draft, n, probs.pick(weights, noise.sample))
+    residual = weights if keep_residual else None
+    return Verdict(n, tokens, jnp.where(live, h, 0.0), residual=residual)
+
+
+def drafted_law(draft: Draft, vocab: int) -> Array:
+    """q [B, G, V]; a deterministic draft is certain of its own tokens."""
+    if draft.law is None:
+        return jax.nn.one_hot(draft.tokens, vocab)
+    return probs.dense(draft.law)
+
+
+def ratios(draft: Draft, p: Array, q: Array) -> Array:
+    """p(x_i) / q(x_i) [B, G]; 0 where q is 0: there x_i was never drawn."""
+    at = draft.tokens[..., None]
+    p_x = jnp.take_along_axis(p[:, : at.shape[1]], at, axis=-1)[..., 0]
+    q_x = jnp.take_along_axis(q, at, axis=-1)[..., 0]
+    return jnp.where(q_x > 0, p_x / jnp.where(q_x > 0, q_x, 1.0), 0.0)
+
+
+verifier = Verifier(token.noise, verify)
