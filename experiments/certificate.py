@@ -1,17 +1,31 @@
-"""The certificate as a record: the law of every verifier, enumerated again."""
+"""The certificate as a record: the law of a verifier, enumerated again."""
 
+from functools import partial
+
+from experiments import fingerprint
 from experiments.row import Measurement
-from specjax import certify
+from specjax import certify, verifiers
 
-NAMES = "verifier fixture V gamma n max_error tv tokens closed verdict".split()
-
-
-def build() -> Measurement:
-    return Measurement(measure, __name__, dtype="float32")
+WORST = ("float32", "float64", "TV")
 
 
-def measure() -> dict:
-    """Every line of `specjax certify`, by column, and how many of them are exact."""
-    cases = [dict(zip(NAMES, cells, strict=True)) for cells in certify.lines()]
+def build(rule: str) -> Measurement:
+    """Raises ValueError for an unknown rule."""
+    verifiers.named(rule)
+    files = fingerprint.rule(rule)
+    return Measurement(partial(measure, rule), __name__, files, "float32, float64")
+
+
+def measure(rule: str) -> dict:
+    """Every line of `specjax certify --rule`, by column; how many of them are exact;
+    `worst_float32`, `worst_float64`, `worst_TV`: the largest of these columns."""
+    names = certify.NAMES
+    cases = [dict(zip(names, cells, strict=True)) for cells in certify.lines([rule])]
+    worst = {f"worst_{name}": largest(cases, name) for name in WORST}
     exact = sum(case["verdict"] == "exact" for case in cases)
-    return {"cases": cases, "total": len(cases), "exact": exact}
+    found = {"rule": rule, "guarantee": verifiers.named(rule).guarantee}
+    return {**found, "cases": cases, "total": len(cases), "exact": exact, **worst}
+
+
+def largest(cases: list[dict], name: str) -> float:
+    return max(float(case[name]) for case in cases if case[name] not in ("", None))

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from specjax import keys, probs
-from specjax.types import BLOCK, Verifier
+from specjax.types import BLOCK, Sampling, Verifier
 
 NEXT_TO_ONE = 1 - 2**-24  # the largest float32 below 1
 
@@ -51,19 +52,23 @@ def pick_law(weights: np.ndarray) -> np.ndarray:
 _pick = jax.jit(probs.pick)
 
 
-def noise_p_value(verifier: Verifier, gamma: int, vocab: int) -> float:
-    """Whether the uniforms of two steps in a row, drafts' included, are independent.
+def noise_p_value(
+    verifier: Verifier, gamma: int, vocab: int, uniform: Callable = np.asarray
+) -> float:
+    """Whether the noise of two steps in a row, drafts' included, is independent.
 
     The smallest p-value of a chi-square test of each pair, times the number of pairs,
     at most 1; 0 if any is outside [0, 1) or takes few values. The keys are fixed.
+    uniform: a leaf of the noise -> in [0, 1). The steps have no position in common.
     """
     draws, bins, columns = 2**14, 8, []
     requests = jax.vmap(jax.random.key)(jnp.arange(draws))
-    for length in (1, 2):
+    for length in (1, gamma + 2):
         start = jnp.full(draws, length)
         key = keys.iteration(requests, start)
         drafting = keys.purpose(key, keys.DRAFT)
-        columns += jax.tree.leaves(verifier.noise(key, start, gamma, vocab))
+        noise = verifier.noise(requests, start, gamma, vocab)
+        columns += map(uniform, jax.tree.leaves(noise))
         columns += [keys.uniform(drafting, slot, (2,)) for slot in range(gamma)]
     flat = [np.asarray(column, float).reshape(draws, -1) for column in columns]
     u = np.concatenate(flat, axis=1).T
@@ -76,3 +81,31 @@ def noise_p_value(verifier: Verifier, gamma: int, vocab: int) -> float:
     statistic = ((counts - expected) ** 2 / expected).sum(1).max()
     p_value = jax.scipy.stats.chi2.sf(statistic, bins**2 - 1)
     return min(1.0, float(p_value) * len(pairs))
+
+
+def race_p_value(vocab: int, draws: int = 2**18) -> float:
+    """Whether the winners of `probs.race` follow the law: a chi-square test.
+
+    Against float64 probabilities of every size down to 1e-3, by `keys.gumbel` of one
+    position of many requests; 0 if an id outside of the law wins. The keys are fixed.
+    """
+    p = np.geomspace(1e-3, 1, vocab)
+    p = np.append(p / p.sum(), 0.0)
+    with np.errstate(divide="ignore"):
+        z = np.log(p)[None].astype(np.float32)
+    law = probs.standardize(z, Sampling(jnp.ones(1)))
+
+    @jax.jit
+    def winners() -> Array:
+        requests = jax.vmap(jax.random.key)(jnp.arange(draws))
+        gumbel = keys.gumbel(requests, jnp.full(draws, 7), p.size)
+        return probs.race(
+            jax.tree.map(lambda leaf: jnp.repeat(leaf, draws, 0), law), gumbel
+        )
+
+    counts = np.bincount(np.asarray(winners()), minlength=p.size)
+    if counts[-1]:
+        return 0.0
+    expected = draws * p[:-1]
+    statistic = ((counts[:-1] - expected) ** 2 / expected).sum()
+    return float(jax.scipy.stats.chi2.sf(statistic, vocab - 1))

@@ -28,7 +28,9 @@ class Fixture(NamedTuple):
     target, draft: prefix (a tuple of ids) -> logits [V] float32. sampling: one number a
     setting, for both. regime: "dense", "table" (rows of one shared `Table`) or
     "certain" (the draft's most probable id, no law). num: prefix -> tokens drafted, at
-    most gamma; None is gamma. policy: it sets a bound of its own on them.
+    most gamma; None is gamma. policy: it sets a bound of its own on them. drawn: prefix
+    -> the law [V] that tokens are really drawn from, None where it is the one that the
+    draft carries, as it must be.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Fixture(NamedTuple):
     regime: str = "dense"
     num: Callable | None = None
     policy: Policy | None = None
+    drawn: Callable | None = None
 
 
 def references(fixture: Fixture) -> tuple[Callable, Callable]:
@@ -78,14 +81,16 @@ def reference(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
     return law
 
 
-def laws(fixture: Fixture, prefixes: Sequence[tuple]) -> tuple[Law, Law | None]:
+def laws(
+    fixture: Fixture, prefixes: Sequence[tuple], dtype: str = "float32"
+) -> tuple[Law, Law | None]:
     """The same two by `specjax.probs`: the target's and what the draft carries, [C]."""
     z_p, z_q = (
-        np.array([model(prefix) for prefix in prefixes])
+        np.array([model(prefix) for prefix in prefixes], dtype)
         for model in (fixture.target, fixture.draft)
     )
     count = len(prefixes)
-    settings = jax.tree.map(lambda value: jnp.full(count, value), fixture.sampling)
+    settings = jax.tree.map(lambda value: np.full(count, value), fixture.sampling)
     if fixture.regime == "table":
         q = _table_law(shared_table(z_q), settings)
     else:
@@ -107,7 +112,7 @@ def shared_table(logits: np.ndarray) -> Table:
     """`logits` [C, V] as a table: in each row one id follows the base."""
     count, vocab = logits.shape
     rows, plain = np.arange(count), np.arange(count) % vocab
-    base = np.arange(vocab, dtype=np.float32) / 4
+    base = np.arange(vocab, dtype=logits.dtype) / 4
     ids, special = np.tile(np.arange(vocab), (count, 1)), logits.copy()
     ids[rows, plain], special[rows, plain] = vocab, 99.0  # an unused place
     return Table(base, logits[rows, plain] - base[plain], ids, special)
@@ -158,7 +163,8 @@ def early_exit(longest: int, sampling: Sampling, seed: int = 3) -> Fixture:
             return model.readout(params, features)
 
         shape = *(config.vocab,) * longest, slots, config.vocab
-        return np.asarray(score(params)).reshape(shape)
+        with jax.enable_x64(False):  # one model, in whatever precision it is decoded
+            return np.asarray(score(params)).reshape(shape)
 
     def of(layers: int) -> Callable:
         def logits(prefix: tuple) -> np.ndarray:
@@ -214,6 +220,8 @@ def trials() -> list[Trial]:
         *(Trial(fixture, 2, 3) for fixture in short),
         Trial(plain._replace(name="gamma 1"), 1, 4),
         Trial(plain._replace(name="gamma 0"), 0, 4),
-        Trial(adapted, 3, 4),
-        Trial(larger, 3, 4),
+        Trial(adapted, 3, 5),
+        Trial(plain._replace(name="gamma 3"), 3, 2),
+        Trial(larger, 2, 3),
+        Trial(Fixture("one step, V 8", 8, table(8, 5, 0.3), table(8, 6, 0.1)), 1, 1),
     ]

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import certify, probs
+from specjax import certify, certify_step, probs
 from specjax.bench import lenience as bench
+from specjax.certify_claims import UNKNOWN, Claim, boxes, in_turn, of_ratio
 from specjax.certify_fixtures import (
     Fixture,
     context_free,
@@ -67,25 +68,24 @@ def bonus_is_lenient(level: float) -> Verifier:
     return Verifier(token.noise, verify)
 
 
-def ratio(level: float):
-    """What each accept uniform is compared with: min(1, p(x) / (l q(x)))."""
+def claim(level: float) -> Claim:
+    """Each accept uniform is compared with min(1, p(x) / (l q(x)))."""
 
-    def thresholds(p, q, tokens):
-        return np.minimum(1, certify.ratio(p, level * q, tokens))
+    def limits(at):
+        return of_ratio(at._replace(q=level * at.q))
 
-    return thresholds
+    return Claim(boxes, limits, in_turn(limits))
 
 
-def masses(verifier: Verifier, fixture: Fixture, gamma: int, n: int, level: float):
+def masses(verifier: Verifier, fixture: Fixture, gamma: int, n: int):
     """The law of the first 0 .. n tokens: a dict text -> chance for each length."""
-    limits = ratio(level)
-    case = certify._Case(verifier, fixture, gamma, limits, *references(fixture))
+    case = certify_step.case_of(verifier, UNKNOWN, fixture, gamma, "float32")
     law = [defaultdict(float) for _ in range(n + 1)]
     law[0][()] = 1.0
     ended = [defaultdict(float) for _ in range(n + 1)]
     for length in range(n):
         for prefix, mass in law[length].items():
-            for (emitted, _), chance in certify._step(case, prefix, ()).law.items():
+            for (emitted, _), chance in certify_step.run(case, prefix, ()).law.items():
                 text = prefix + emitted
                 for at in range(length + 1, min(len(text), n) + 1):
                     ended[at][text[:at]] += mass * chance
@@ -95,9 +95,9 @@ def masses(verifier: Verifier, fixture: Fixture, gamma: int, n: int, level: floa
     return ended
 
 
-def one_token(verifier, fixture, gamma, level):
+def one_token(verifier, fixture, gamma):
     """P [V], the law of the first token, and p, q [V] that it came from."""
-    found = masses(verifier, fixture, gamma, 1, level)[1]
+    found = masses(verifier, fixture, gamma, 1)[1]
     p, q = (law(()) for law in references(fixture))
     return np.array([found[(x,)] for x in range(fixture.vocab)]), p, q
 
@@ -119,7 +119,7 @@ def worst_ratio(found, fixture, n) -> float:
 @pytest.mark.parametrize("name", SAMPLED)
 def test_only_the_law_changes_and_the_rate_is_alpha_l(name):
     level, (fixture, gamma, _) = 0.4, TRIALS[name]
-    found = certify.certify(build(level), fixture, gamma, 2, ratio(level))
+    found = certify.certify(build(level), fixture, gamma, 2, claim(level))
     assert set(found.broken) <= {"law"}
     assert found.tokens == pytest.approx(found.closed, abs=1e-5)
     strict = certify.certify(token.verifier, fixture, gamma, 2)
@@ -132,7 +132,7 @@ def test_only_the_law_changes_and_the_rate_is_alpha_l(name):
 @pytest.mark.parametrize("name", SAMPLED)
 def test_one_token_is_at_most_p_over_l(name, residual):
     level, fixture = 0.4, TRIALS[name].fixture
-    law, p, q = one_token(build(level, residual), fixture, 2, level)
+    law, p, q = one_token(build(level, residual), fixture, 2)
     np.testing.assert_allclose(law, bench.output_law(p, q, level, residual), atol=2e-6)
     assert np.all(law <= p / level + 1e-6)
     apart = np.abs(law - p).sum() / 2
@@ -148,10 +148,10 @@ def test_golden_law():
     the first token reaches its bound, .4 / .8."""
     p, q = [0.4, 0.3, 0.2, 0.1], [0.55, 0.25, 0.15, 0.05]
     fixture = Fixture("golden", 4, context_free(p), context_free(q))
-    law, *_ = one_token(build(0.8), fixture, 1, 0.8)
+    law, *_ = one_token(build(0.8), fixture, 1)
     wanted = np.array([0.5, 0.25, 0.15, 0.05]) + 0.05 * np.array([0, 1, 1, 1]) / 3
     np.testing.assert_allclose(law, wanted, atol=1e-6)
-    broken, *_ = one_token(mended_with_p(0.8), fixture, 1, 0.8)
+    broken, *_ = one_token(mended_with_p(0.8), fixture, 1)
     np.testing.assert_allclose(broken[0], 0.52, atol=1e-6)
 
 
@@ -161,7 +161,7 @@ def test_the_scaled_residual_is_further_from_the_target():
     fixture = Fixture("", 3, context_free([0.3, 0.6, 0.1]), context_free([0.5, 0, 0.5]))
     apart = {}
     for residual in lenient.RESIDUALS:
-        law, p, q = one_token(build(level, residual), fixture, 1, level)
+        law, p, q = one_token(build(level, residual), fixture, 1)
         apart[residual] = np.abs(law - p).sum() / 2
         assert np.all(law <= p / level + 1e-6)
     least = bench.acceptance(p, q, level) - bench.acceptance(p, q, 1)
@@ -172,7 +172,7 @@ def test_the_scaled_residual_is_further_from_the_target():
 @pytest.mark.parametrize("residual", lenient.RESIDUALS)
 def test_every_token_of_a_text_is_at_most_p_over_l(residual):
     level = 0.4
-    found = masses(build(level, residual), RANDOM, 2, 3, level)
+    found = masses(build(level, residual), RANDOM, 2, 3)
     assert [sum(law.values()) for law in found] == pytest.approx([1.0] * 4, abs=1e-6)
     assert worst_ratio(found, RANDOM, 3) <= 1 / level + 1e-5
     assert worst_ratio(found, RANDOM, 3) > 1.2
@@ -182,26 +182,26 @@ def test_the_bound_is_attained_and_a_wrong_residual_breaks_it():
     fixture = Fixture(
         "", 3, context_free([0.1, 0.5, 0.4]), context_free([0.8, 0.1, 0.1])
     )
-    found = masses(build(0.5), fixture, 2, 2, 0.5)
+    found = masses(build(0.5), fixture, 2, 2)
     assert worst_ratio(found, fixture, 1) == pytest.approx(2, abs=1e-5)
     assert worst_ratio(found, fixture, 2) <= 2 + 1e-5
-    broken = masses(mended_with_p(0.5), fixture, 2, 2, 0.5)
+    broken = masses(mended_with_p(0.5), fixture, 2, 2)
     assert worst_ratio(broken, fixture, 1) > 2.5
 
 
 def test_the_token_after_a_whole_draft_is_strict():
     """p = q: all drafts are kept, and what follows them is all that could be wrong."""
     fixture = TRIALS["p = q"].fixture
-    found = certify.certify(build(0.4), fixture, 2, 3, ratio(0.4))
+    found = certify.certify(build(0.4), fixture, 2, 3, claim(0.4))
     assert found.exact
-    assert not certify.certify(bonus_is_lenient(0.4), fixture, 2, 3, ratio(0.4)).exact
+    assert not certify.certify(bonus_is_lenient(0.4), fixture, 2, 3, claim(0.4)).exact
 
 
 def test_as_l_falls_to_0_the_draft_takes_over():
     level, fixture = 1e-4, Fixture("", 4, table(4, 5), table(4, 6))
-    law, _, q = one_token(build(level), fixture, 1, level)
+    law, _, q = one_token(build(level), fixture, 1)
     np.testing.assert_allclose(law, q, atol=1e-6)
-    strict, p, q = one_token(build(1.0), fixture, 1, 1.0)
+    strict, p, q = one_token(build(1.0), fixture, 1)
     np.testing.assert_allclose(strict, p, atol=1e-6)
     assert np.abs(p - q).max() > 0.1
 
