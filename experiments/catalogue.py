@@ -8,6 +8,7 @@ from pathlib import Path
 
 from experiments import catalogue_chip, catalogue_lenience
 from experiments import catalogue_walltime as walltime
+from experiments.catalogue_conformance import conformance
 from experiments.catalogue_quality import quality
 from experiments.line import Line, Table, command, rows_of
 from experiments.rivals import table as rivals
@@ -27,7 +28,8 @@ def measured() -> list[Table]:
     """Those that need a machine and take minutes."""
     own = walltime.operations(), walltime.certificate()
     tables = walltime.table2(), table3(), walltime.table4(), catalogue_lenience.table5()
-    return [*tables, quality(), catalogue_chip.chip(), *own, rivals.bench()]
+    proofs = own[1], conformance()
+    return [*tables, quality(), catalogue_chip.chip(), own[0], *proofs, rivals.bench()]
 
 
 def published(folder: str, row: str) -> dict[str, float] | None:

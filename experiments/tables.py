@@ -9,7 +9,14 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from experiments import catalogue, catalogue_lenience, markup, records, walltime_tables
+from experiments import (
+    catalogue,
+    catalogue_conformance,
+    catalogue_lenience,
+    markup,
+    records,
+    walltime_tables,
+)
 from experiments.line import Line, Table
 from experiments.rivals import table as rivals
 from specjax.bench import jsonl
@@ -124,6 +131,8 @@ def wider(table: Table, found: Records) -> list[tuple[str, list, list]]:
         return [("The four estimators, ± one standard error", FOUR_HEAD, four)]
     if table.name == "bench":
         return rivals.wider(found.get("bench", {}))
+    if table.name == "conformance":
+        return catalogue_conformance.wider(found.get("conformance", {}))
     runs = catalogue_lenience.runs(found.get("table5", {}))
     if table.name == "table5" and runs:
         title = "Decoding runs with lenience l, ± one standard error"

@@ -8,7 +8,10 @@ from specjax import __version__
 
 COMMANDS = {
     "demo": "decode a prompt with and without speculation, timed and traced",
-    "certify": "check that verifiers leave the target's distribution unchanged",
+    "certify": "enumerate what verifiers emit; fail where it is not the target's law",
+    "audit": "one run of a pair, tested against the target's own laws",
+    "microscope": "where argmax texts depend on the shape of calls, and by how much",
+    "soak": "verifiers on nasty logits, millions of draws",
     "measure": "alpha, c, v and speed of a pair on your prompts; the best gamma",
     "compare": "differences between two files of measured rows, with intervals",
 }
@@ -19,7 +22,7 @@ def main() -> int | None:
     parser = argparse.ArgumentParser(
         prog="specjax",
         description="Speculative decoding in JAX.",
-        epilog="\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items()),
+        epilog="\n".join(f"  {name:11} {text}" for name, text in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"specjax {__version__}")

@@ -1,0 +1,89 @@
+"""The conformance table: the law that each engine's rule gives its text, enumerated.
+
+Each rule, as `conformance_rules` transcribes it, is certified like one of ours, in
+float64: its texts against those of the same engine's sampler without drafts.
+"""
+
+from collections.abc import Sequence
+
+import jax
+
+from experiments import conformance_engines as engines
+from experiments.conformance_engines import DIFFERS, EXACT, SLOWER, Rule
+from experiments.row import Measurement
+from specjax import certify, certify_step
+from specjax.types import Verifier
+from specjax.verifiers import token
+
+GAMMA, LENGTH, DTYPE = 2, 3, "float64"
+SAME = 1e-9  # far above the rounding of float64, far below any difference
+VOID = {"cells", "tokens", "accept_prob"}  # a verdict that is not what it reports
+
+
+def build() -> Measurement:
+    return Measurement(measure, __name__, dtype=DTYPE)
+
+
+def measure(rules: Sequence[Rule] = tuple(engines.RULES)) -> dict:
+    """Every rule as `certified` has it, and what the table's lines name."""
+    found = [certified(rule) for rule in rules]
+    flat = {f"tv_{one['key']}": one["tv"] for one in found}
+    exact = sum(one["class"] != DIFFERS for one in found)
+    sizes = {"gamma": GAMMA, "length": LENGTH, "total": len(found), "exact": exact}
+    return {"rules": found, **sizes, **flat}
+
+
+def certified(rule: Rule) -> dict:
+    """The numbers of one rule; texts have LENGTH tokens, drafts GAMMA.
+
+    tv_first, tv: total variation of the first token's law and of the texts'. largest:
+    the largest difference of a text's probability. tokens: the mean of a call; those of
+    Algorithm 1 beside it. impossible: the probability that a call emits an id of p = 0;
+    at_zero: one may be emitted, or nothing be left to draw, where a uniform is 0.
+
+    Raises ValueError for a verifier whose verdicts are not what it reports.
+    """
+    verifier, fixture = rule.build(), rule.fixture
+    found, first = (
+        certify.certify(verifier, fixture, GAMMA, n, rule.claim, DTYPE)
+        for n in (LENGTH, 1)
+    )
+    if void := VOID & {*found.broken}:
+        raise ValueError(
+            f"{rule.key}: the enumeration is void, as {sorted(void)} failed: report in"
+            " accept_prob the chance below which each uniform accepts, and return the"
+            " weights that the last token is drawn from"
+        )
+    plain = rule.plain or fixture._replace(drawn=None)
+    best = certify.certify(token.verifier, plain, GAMMA, 1, dtype=DTYPE)
+    return {
+        **{name: getattr(rule, name) for name in ("key", "name", "source", "version")},
+        "fixture": fixture.name,
+        "expected": rule.expected,
+        "class": class_of(found.tv, found.tokens, best.tokens),
+        "tv_first": first.tv,
+        "tv": found.tv,
+        "largest": found.error,
+        "tokens": found.tokens,
+        "algorithm_1": best.tokens,
+        "impossible": impossible(rule, verifier),
+        "at_zero": "support" in found.broken,
+    }
+
+
+def class_of(tv: float, tokens: float, algorithm_1: float) -> str:
+    if tv > SAME:
+        return DIFFERS
+    return SLOWER if tokens < algorithm_1 - SAME else EXACT
+
+
+def impossible(rule: Rule, verifier: Verifier) -> float:
+    """The probability that the first call emits an id that p cannot draw."""
+    case = certify_step.case_of(verifier, rule.claim, rule.fixture, GAMMA, DTYPE)
+    with jax.enable_x64(True):
+        law = certify_step.run(case, (), ()).law
+
+    def can(text: tuple) -> bool:
+        return all(case.p(text[:i])[x] > 0 for i, x in enumerate(text))
+
+    return float(sum(chance for (text, _), chance in law.items() if not can(text)))

@@ -1,0 +1,140 @@
+"""The conformance table's laws are those worked out by hand, and mutants are told.
+
+Numbers: with p = (.4, .3, .2, .1) and q = (.55, .25, .15, .05) an argmax draft that is
+tested with q is kept with probability .4 / .55 = .727, and each of the other ids gets a
+third of the rest; they share .85, so that Algorithm 1 gives (1 - .85^3) / .15 tokens.
+"""
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import catalogue_conformance, conformance, conformance_rules
+from experiments import conformance_engines as engines
+from experiments.markup import number
+from specjax import certify, certify_step
+from specjax.types import Verifier
+
+RULES = {rule.key: rule for rule in engines.RULES}
+
+
+@pytest.fixture(scope="module")
+def found():
+    return {one["key"]: one for one in conformance.measure()["rules"]}
+
+
+def first_law(rule):
+    """Of the first token, by the rule's own verdicts."""
+    sizes = rule.fixture, conformance.GAMMA, conformance.DTYPE
+    case = certify_step.case_of(rule.build(), rule.claim, *sizes)
+    with jax.enable_x64(True):
+        law, _ = certify.text_law(case, 1)
+    return [law[(i,)] for i in range(rule.fixture.vocab)]
+
+
+@pytest.mark.parametrize("key", RULES)
+def test_each_rule_is_of_the_class_that_is_expected(found, key):
+    one = found[key]
+    assert one["class"] == RULES[key].expected == one["expected"]
+    if one["class"] == engines.DIFFERS:
+        assert one["tv"] > 0.02 and one["tv_first"] > 0.01
+    else:
+        assert max(one["tv"], one["largest"]) < 1e-12 and one["impossible"] == 0
+    assert one["tv_first"] <= one["tv"] + 1e-12
+
+
+def test_argmax_drafts_tested_with_a_soft_q(found):
+    for key in ("kerashub", "transformers_argmax"):
+        law = first_law(RULES[key])
+        np.testing.assert_allclose(law, [0.4 / 0.55, *[0.15 / 1.65] * 3], atol=1e-6)
+        assert found[key]["tv_first"] == pytest.approx(0.4 / 0.55 - 0.4, abs=1e-6)
+        kept = 0.4 / 0.55
+        assert found[key]["tokens"] == pytest.approx(1 + kept + kept**2, abs=1e-6)
+        assert found[key]["algorithm_1"] == pytest.approx(2.5725, abs=1e-6)
+
+
+def test_transforms_in_another_order(found):
+    warm = RULES["tpu_warm"]
+    np.testing.assert_allclose(first_law(warm), [0.5622, 0.4378, 0, 0, 0], atol=5e-5)
+    p = certify_step.references(warm.fixture)[0](())
+    np.testing.assert_allclose(p, [0.4192, 0.3265, 0.2543, 0, 0], atol=5e-5)
+    assert found["tpu_warm"]["tv_first"] == pytest.approx(0.254, abs=5e-4)
+    assert found["tpu_cool"]["tv_first"] == pytest.approx(0.090, abs=5e-4)
+    # Cut before it is sharpened, the law keeps an id that its sampler does not.
+    assert found["tpu_warm"]["impossible"] == 0 < found["tpu_cool"]["impossible"]
+
+
+def test_tokens_a_call(found):
+    alpha, own = 0.85, found["token"]["tokens"]
+    assert own == found["token"]["algorithm_1"] == pytest.approx(2.5725, abs=1e-6)
+    # Without the added token: 1 after a rejection at once, 2 otherwise.
+    assert found["lesson"]["tokens"] == pytest.approx(1 + alpha, abs=1e-6)
+    assert found["block"]["tokens"] > own > found["rejection"]["tokens"]
+    shared = 0.4 * 0.55 + 0.3 * 0.25 + 0.2 * 0.15 + 0.1 * 0.05
+    for key in ("match", "gumbel"):
+        assert found[key]["tokens"] == pytest.approx(1 + shared + shared**2, abs=1e-6)
+
+
+def test_a_tie_is_split_by_a_small_divisor(found):
+    assert found["jaymody_argmax"]["tv_first"] == pytest.approx(0.5, abs=1e-9)
+    assert found["jaymody_argmax"]["tv"] == pytest.approx(1 - 0.5**3, abs=1e-9)
+    np.testing.assert_allclose(first_law(RULES["jaymody_own"]), [0.5, 0.5, 0, 0])
+
+
+def test_the_sigmoid_rule_is_next_to_keeping_everything(found):
+    q_from_p = 0.15  # sum of max(0, p - q)
+    for key in ("sigmoid_1e3", "sigmoid_1e4", "everything"):
+        assert found[key]["tv_first"] == pytest.approx(q_from_p, abs=1e-4)
+        assert found[key]["tokens"] == pytest.approx(3, abs=2e-4)
+    assert found["sigmoid_1e3"]["tokens"] < found["sigmoid_1e4"]["tokens"]
+    # Unlike the control, it draws the last token from a nearly uniform law.
+    assert found["sigmoid_1e4"]["tv"] > found["everything"]["tv"] + 0.05
+    # After a filter it rejects what the target has no logit for.
+    assert found["sigmoid_1e4_cut"]["tokens"] < 2.9
+    assert found["sigmoid_1e4_cut"]["impossible"] == 0
+    assert found["everything_cut"]["impossible"] > 0.1
+
+
+def test_an_id_of_no_probability_at_a_uniform_of_zero(found):
+    assert found["transformers"]["at_zero"] and not found["token_cut"]["at_zero"]
+    assert found["tpu_warm"]["at_zero"] and not found["kerashub"]["at_zero"]
+
+
+def test_drafts_drawn_from_the_q_that_is_tested_are_exact():
+    """The broken twin of what differs by its drafts alone, and the other way round."""
+    for key, plain in (
+        ("kerashub", engines.FOUR),
+        ("transformers_unfiltered", engines.CUT),
+    ):
+        one = conformance.certified(RULES[key]._replace(fixture=plain))
+        assert one["class"] == engines.EXACT
+    drawn = engines.law(engines.CUT_Q, 0.0)
+    argmax = engines.CUT._replace(drawn=drawn)
+    one = conformance.certified(RULES["transformers"]._replace(fixture=argmax))
+    assert one["class"] == engines.DIFFERS and one["tv"] > 0.1
+
+
+def test_a_transcription_that_misreports_is_refused():
+    inner = conformance_rules.build(conformance_rules.ratio)
+
+    def verify(*arguments, keep_residual=False):
+        verdict = inner.verify(*arguments, keep_residual)
+        return verdict._replace(accept_prob=verdict.accept_prob / 2)
+
+    wrong = RULES["kerashub"]._replace(build=lambda: Verifier(inner.noise, verify))
+    with pytest.raises(ValueError, match="kerashub: the enumeration is void"):
+        conformance.certified(wrong)
+
+
+def test_the_table_names_source_and_version_of_every_rule(found):
+    table = catalogue_conformance.conformance()
+    measured = {"rules": list(found.values())}
+    ((_, head, lines),) = catalogue_conformance.wider({"rules": {"measured": measured}})
+    assert len(lines) == len(RULES) == len(table.lines) - 2
+    assert all(len(line) == len(head) and all(line) for line in lines)
+    assert {line.quantity for line in table.lines[2:]} == {f"tv_{key}" for key in RULES}
+    last = {key: catalogue_conformance.forbidden(one) for key, one in found.items()}
+    assert last["token_cut"] == "never" and last["transformers"] == "at u = 0"
+    assert last["tpu_cool"] == number(found["tpu_cool"]["impossible"])
+    assert "bug" not in f"{table.note}{[line.what for line in table.lines]}"
+    assert catalogue_conformance.wider({}) == []
