@@ -1,20 +1,60 @@
-"""Every mutant that a certificate must catch, and what it finds.
+"""What the tests must reject, and what catches it: `python -m tests.mutation`.
 
-Axes: none.
+Writes results/mutants.md. Three lists: wrong verdicts, by the certificate; wrong noise,
+by the test of its independence; wrong keys, drafts and batches, by sampled texts.
 """
 
-from specjax import certify
+import functools
+from pathlib import Path
+
+from specjax import certify, certify_draws
 from specjax.certify_claims import CLAIMS
-from tests import mutants, mutants_joint
+from specjax.types import Verifier
+from specjax.verifiers import token
+from tests import mutants, mutants_joint, sampled_mutants
 from tests.mutants import Mutant
 
+PATH = Path(__file__).resolve().parents[1] / "results" / "mutants.md"
 MUTANTS = mutants.MUTANTS + mutants_joint.MUTANTS
+NEVER = 1e-6  # p-value of a sampled test, or of one of noise, that must fail
+HEAD = """# Mutants: what the tests must reject
+
+Each is near to what is right, most are mistakes that somebody has made, and a test
+fails if one of them passes. `python -m tests.mutation` writes this page again.
+
+"""
+CERTIFIED = """## Wrong verdicts, caught by the certificate
+
+Total variation is that of three tokens from the target's law, enumerated; 0 is a mutant
+that only another check sees, "void" one whose verdict is not constant on the cells of
+its noise, so that nothing can be enumerated. The checks are in `specjax/certify.py`.
+
+| rule | what is wrong | total variation | checks that fail |
+| --- | --- | --- | --- |
+"""
+NOISE = f"""
+## Wrong noise, caught by the test of its independence
+
+`certify_draws.noise_p_value`, below {NEVER:g} for each.
+
+| rule | what is wrong |
+| --- | --- |
+"""
+SAMPLED = f"""
+## Wrong keys, drafts and batches, caught by sampled texts
+
+A G-test of the real loop's texts, below {NEVER:g} for each.
+
+| rule | what is wrong |
+| --- | --- |
+"""
 
 
 def title(mutant: Mutant) -> str:
     return f"{mutant.rule}: {mutant.name}"
 
 
+@functools.cache
 def certified(mutant: Mutant) -> certify.Certificate:
     """Its certificate, on three tokens of its fixture."""
     fixture, gamma = mutants.fixtures()[mutant.fixture]
@@ -25,3 +65,36 @@ def certified(mutant: Mutant) -> certify.Certificate:
     else:
         verifier = mutants.build(mutant.name)
     return certify.certify(verifier, fixture, gamma, 3, CLAIMS[mutant.rule])
+
+
+def of_certificate(mutant: Mutant) -> str:
+    """Its line of the page."""
+    found = certified(mutant)
+    far = "0" if found.tv < 1e-6 else f"{found.tv:.3f}"
+    far = "void" if "cells" in found.broken else far
+    name = mutant.name.replace("|", r"\|")
+    return f"| {mutant.rule} | {name} | {far} | {', '.join(found.broken)} |\n"
+
+
+def of_noise(noise) -> str:
+    told = " ".join(noise.__doc__.split()).rstrip(".")
+    return f"| token | {told[0].lower()}{told[1:]} |\n"
+
+
+def of_sample(mutant: sampled_mutants.Mutant) -> str:
+    return f"| {mutant.verifier} | {mutant.wrong} |\n"
+
+
+def noise_p_value(noise) -> float:
+    return certify_draws.noise_p_value(Verifier(noise, token.verify), gamma=2, vocab=3)
+
+
+def page() -> str:
+    parts = [HEAD, CERTIFIED, *map(of_certificate, MUTANTS)]
+    parts += [NOISE, *map(of_noise, mutants.NOISES)]
+    return "".join([*parts, SAMPLED, *map(of_sample, sampled_mutants.MUTANTS)])
+
+
+if __name__ == "__main__":
+    PATH.write_text(page(), "utf-8")
+    print(f"wrote {PATH}")

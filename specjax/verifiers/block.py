@@ -41,7 +41,7 @@ def verify(
     rest = jnp.maximum(w[..., None] * p - q, 0.0)
     # h_i = s_i / (s_i + 1 - w_i), and h = w at the last: there s = w, as q = 0.
     s = rest.sum(-1)[:, 1:]
-    below = s + 1 - w[:, 1:]
+    below = s + (1 - w[:, 1:])  # s + 1 would round a small s away
     h = jnp.where(below > 0, s / jnp.where(below > 0, below, 1.0), 1.0)
     h = jnp.where(jnp.arange(1, gamma + 1) == num, w[:, 1:], h)
 

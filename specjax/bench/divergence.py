@@ -1,0 +1,380 @@
+"""Whether greedy texts differ by rounding alone, and how often.
+
+A call of gamma + 1 tokens and a call of one round differently, so that a greedy text
+may part from the baseline's where two logits are nearly tied. Four rungs, at T = 0:
+1. models whose logits do not depend on the shape of a call: equal texts, always. The
+   tests hold it, on tables.
+2. matched shapes, beside autoregression in calls of gamma + 1 tokens of which the first
+   is real (`drafters.padded`): equal texts, and logits bitwise equal at every row index
+   of a call. Required on a CPU; where kernels treat rows differently, as on GPUs and
+   TPUs, a difference must be explained as on the next rung.
+3. natural shapes, beside autoregression in calls of one token: each divergence is
+   explained, which is to say that the emitted token lacks at most 2 eps to the
+   baseline's largest logit, eps = max |z_AR - z_spec| up to there. What it lacks is at
+   least the margin m = z1 - z2.
+4. one full forward: every emitted token is within 2 eps of the largest logit.
+Logits are evaluated again from the texts, in calls as decoding makes them, and not
+recorded from the runs, so that a cache read wrongly by a run explains nothing.
+At T > 0 a token's law, not truncated, moves by a total variation of at most
+(e^(2 eps / T) - 1) / 2.
+Axes: N texts, B rows of a batch, T generated tokens, L buffer, V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from tqdm import tqdm
+
+from specjax import generate, verifiers
+from specjax.bench import scoring
+from specjax.bench.decoding import Prompts, take, width
+from specjax.bench.players import Player
+from specjax.drafters import padded
+from specjax.drafters.rollout import for_rule
+from specjax.generate import Parts
+from specjax.types import Model, Params, Prompt, Request, Verifier
+
+QUANTILES = {"min": 0.0, "1%": 0.01, "10%": 0.1, "50%": 0.5, "90%": 0.9}
+
+
+class Setting(NamedTuple):
+    """texts: prompts continued, each once. tokens: at most so many a text. batch: rows
+    decoded together. rule: by its name in `specjax.verifiers`."""
+
+    gammas: tuple[int, ...]
+    texts: int = 16
+    tokens: int = 64
+    batch: int = 1
+    rule: str = "token"
+
+
+class Text(NamedTuple):
+    """tokens [B, L] with the prompt; ids [B, T] generated, -1 after the end; logits
+    [E, B, T, V] that chose them, of each of E evaluations."""
+
+    tokens: Array
+    ids: np.ndarray
+    logits: Array
+
+
+class Places(NamedTuple):
+    """A baseline's and a speculative text, place by place, [N, T].
+
+    live: either is written here, and they are equal before. differ: they part here.
+    margin: m = z1 - z2 of the baseline. gap: z1 less the logit of the token that
+    speculation emitted. eps: max |z_AR - z_spec| over V and evaluations. shift: how
+    much of m the speculative logits take away. tv: of the two laws at T = 1. lost: a
+    text's token is not the argmax of its own logits.
+    """
+
+    live: np.ndarray
+    differ: np.ndarray
+    margin: np.ndarray
+    gap: np.ndarray
+    eps: np.ndarray
+    shift: np.ndarray
+    tv: np.ndarray
+    lost: np.ndarray
+
+
+class Rung(NamedTuple):
+    """What N texts are beside a baseline's: identical + explained + unexplained = N.
+
+    places, lost: how many are live, and of them lost (see `Places`). equal: the share
+    of places whose logits are bitwise equal. tv_bound: of one token's law, by eps_max
+    at T = 1. Rates a place: bound, P(m <= 2 eps_max); expected, P(shift >= m) if the
+    two were independent; observed, of divergences.
+    """
+
+    texts: int
+    identical: int
+    explained: int
+    unexplained: int
+    places: int
+    lost: int
+    equal: float
+    eps_max: float
+    eps_mean: float
+    tv_max: float
+    tv_bound: float
+    bound: float
+    expected: float
+    observed: float
+
+
+class Oracle(NamedTuple):
+    """Speculative texts in one full forward: tokens, how many of them are further than
+    2 eps below the largest logit, and the largest eps."""
+
+    tokens: int
+    below: int
+    eps_max: float
+
+
+class Found(NamedTuple):
+    """Rungs 2, 3 and 4 for one gamma."""
+
+    gamma: int
+    matched: Rung
+    natural: Rung
+    oracle: Oracle
+
+
+class Report(NamedTuple):
+    """margins: of every token of the one-row texts, [M]. found: of every gamma."""
+
+    margins: np.ndarray
+    found: list[Found]
+
+
+def look(
+    pair: tuple[Player, Player],
+    prompts: Prompts,
+    setting: Setting,
+    verifier: Verifier | None = None,
+) -> Report:
+    """Decodes at T = 0 with (target, draft) and without, and explains what differs.
+
+    verifier: in the place of the rule's own. Raises ValueError as `check`.
+    """
+    check(pair, prompts, setting)
+    (target, draft), rule = pair, verifier or verifiers.named(setting.rule)
+    # One length for all: a longer buffer rounds differently too.
+    slots = width(prompts) + setting.tokens + max(setting.gammas) + 1
+    sizes, params = (slots, setting.tokens), Params(target.params, draft.params)
+    read = build_read(target.model, sizes, rows=1)
+    baseline = build_text(Parts(target.model), sizes, read, in_order(setting.tokens))
+    whole = jax.jit(partial(in_one_call, target.model, sizes))
+    drafters = [draft.drafter(gamma, for_rule(rule)) for gamma in setting.gammas]
+    decoders = [Parts(target.model, one, rule) for one in drafters]
+    lenses = [build_lens(parts, sizes, whole) for parts in decoders]
+    margins, seen = [], [[] for _ in lenses]
+    for prompt, request in tqdm(requests(prompts, setting), "batches", disable=None):
+        alone = baseline(params, prompt, request)
+        margins.append(compare(alone, alone).margin[alone.ids >= 0])
+        for lens, into in zip(lenses, seen, strict=True):
+            into.append(lens(params, prompt, request, alone))
+    found = []
+    for gamma, batches in zip(setting.gammas, seen, strict=True):
+        matched, natural, forward = map(join, zip(*batches, strict=True))
+        found.append(Found(gamma, rung(matched), rung(natural), oracle(forward)))
+    return Report(np.concatenate(margins), found)
+
+
+def check(pair: tuple[Player, Player], prompts: Prompts, setting: Setting) -> None:
+    """Raises ValueError for a pair that does not decode, or sizes that mean nothing."""
+    scoring.check(*pair, with_alpha=False)
+    verifiers.named(setting.rule)
+    if not setting.gammas or min(setting.gammas) < 1:
+        raise ValueError(f"gammas must be at least 1; got {setting.gammas}")
+    if min(setting.texts, setting.tokens, setting.batch) < 1:
+        raise ValueError(f"texts, tokens and batch must be at least 1; got {setting}")
+    count = min(setting.texts, len(prompts.tokens))
+    if count % setting.batch:
+        raise ValueError(f"{count} texts do not fill batches of {setting.batch}")
+
+
+def requests(prompts: Prompts, setting: Setting) -> Sequence[tuple[Prompt, Request]]:
+    """The first prompts in batches of one shape; at T = 0 each has one text."""
+    count, batch = min(setting.texts, len(prompts.tokens)), setting.batch
+    key, sampling = jax.random.key(0), generate.make_sampling(batch, 0.0)
+    chosen = [take(prompts, range(i, i + batch)) for i in range(0, count, batch)]
+    limits = setting.tokens, sampling, prompts.end
+    return [(one, generate.make_request(key, one, *limits)) for one in chosen]
+
+
+def build_lens(parts: Parts, sizes: tuple[int, int], whole: Callable) -> Callable:
+    """(params, prompt, request, one-row Text) -> Places beside the matched baseline,
+    the one-row baseline and the full forward, of one batch.
+
+    sizes: L and T. whole: `in_one_call`, of the same sizes.
+    """
+    target, gamma = parts.target, parts.drafter.gamma
+    read = build_read(target, sizes, gamma + 1)
+    speculate = build_text(parts, sizes, read, at_every_row(sizes[1], gamma + 1))
+    same = Parts(target, padded.build(gamma))
+    matched = build_text(same, sizes, read, in_order(sizes[1]))
+
+    def lens(params: Params, prompt: Prompt, request: Request, alone: Text):
+        text = speculate(params, prompt, request)
+        beside = matched(params, prompt, request)
+        forward = whole(params.target, prompt, text.tokens)
+        judge = text._replace(logits=forward[None])
+        return tuple(compare(one, text) for one in (beside, alone, judge))
+
+    return lens
+
+
+# A text, and its logits evaluated again.
+
+
+def in_order(tokens: int) -> list[list[int]]:
+    """One evaluation with a call at every place, as it is decoded without a draft: only
+    the first row counts, the others are written over."""
+    return [list(range(tokens))]
+
+
+def at_every_row(tokens: int, rows: int) -> list[list[int]]:
+    """Evaluations in calls of `rows` places, shifted by one place from each to the
+    next, so that every place has every row index in one of them; but the first places,
+    which nothing can begin before."""
+    return [[0, *range(shift, tokens, rows)] for shift in range(rows)]
+
+
+def build_text(
+    parts: Parts, sizes: tuple[int, int], read: Callable, begins: list[list[int]]
+) -> Callable[[Params, Prompt, Request], Text]:
+    """Decodes a batch and evaluates it again, once for each list of places at which
+    calls begin. read: of `build_read`, with the rows of the decoder's own calls."""
+    decode = generate.build(parts, sizes[0])
+
+    def text(params: Params, prompt: Prompt, request: Request) -> Text:
+        out = decode(params, prompt, request)
+        place = np.asarray(prompt.length)[:, None] + np.arange(sizes[1])
+        ids = np.take_along_axis(np.asarray(out.tokens), place, axis=1)
+        ids = np.where(place < np.asarray(out.length)[:, None], ids, -1)
+        logits = [read(params.target, prompt, out.tokens, one) for one in begins]
+        return Text(out.tokens, ids, jnp.stack(logits))
+
+    return text
+
+
+def build_read(model: Model, sizes: tuple[int, int], rows: int) -> Callable:
+    """(params, prompt, whole [B, L], begins) -> logits [B, T, V] of the generated
+    places of `whole`, evaluated after a prefill in calls of `rows` tokens.
+
+    begins: places at which the calls begin, in their order; at most T + 1. What a later
+    call writes replaces what an earlier one wrote.
+    """
+    slots, tokens = sizes
+
+    @jax.jit
+    def run(params, prompt: Prompt, whole: Array, begins: Array, count: int) -> Array:
+        state = generate.prefill(Parts(model), Params(params), prompt, slots)
+        shape = prompt.length.size, tokens + rows, model.vocab
+
+        def call(i, carried):
+            cache, logits = carried
+            start = prompt.length - 1 + begins[i]
+            index = start[:, None] + jnp.arange(rows)
+            block = jnp.take_along_axis(whole, index, axis=1)
+            features, cache = model.apply(params, block, start, cache)
+            z = model.readout(params, features).astype(logits.dtype)
+            put = jax.lax.dynamic_update_slice_in_dim
+            return cache, put(logits, z, begins[i], axis=1)
+
+        begun = state.target_cache, jnp.zeros(shape)
+        return jax.lax.fori_loop(0, count, call, begun)[1][:, :tokens]
+
+    def read(params, prompt: Prompt, whole: Array, begins: Sequence[int]) -> Array:
+        padded_begins = np.zeros(tokens + 1, np.int32)
+        padded_begins[: len(begins)] = begins
+        return run(params, prompt, whole, padded_begins, len(begins))
+
+    return read
+
+
+def in_one_call(
+    model: Model, sizes: tuple[int, int], params, prompt: Prompt, whole: Array
+) -> Array:
+    """Logits [B, T, V] of the generated places, by one call for all of `whole`."""
+    cache = model.init(params, prompt, sizes[0])
+    features, _ = model.apply(params, whole, jnp.zeros_like(prompt.length), cache)
+    place = prompt.length[:, None] - 1 + jnp.arange(sizes[1])
+    chosen = jnp.take_along_axis(features, place[..., None], axis=1)
+    return model.readout(params, chosen)
+
+
+# From logits to places, and from places to numbers.
+
+
+def compare(base: Text, text: Text) -> Places:
+    """`text` is speculative; of `base`, the first evaluation counts."""
+    same = base.ids == text.ids
+    before = np.cumprod(np.pad(same, ((0, 0), (1, 0)), constant_values=True), axis=1)
+    live = before[:, :-1].astype(bool) & ((base.ids >= 0) | (text.ids >= 0))
+    found = jax.device_get(_measured(base.logits[0], text.logits, base.ids, text.ids))
+    return Places(live, live & ~same, *found)
+
+
+@jax.jit
+def _measured(base: Array, logits: Array, ids: Array, emitted: Array):
+    """Places.margin to Places.lost."""
+    (first, second), best = (jnp.moveaxis(x, -1, 0) for x in jax.lax.top_k(base, 2))
+    at_best = _at(logits[0], best[0]) - _at(logits[0], best[1])
+    gap = jnp.where(emitted < 0, jnp.inf, first - _at(base, emitted))
+    apart = jnp.max(_apart(base, logits), axis=(0, -1))
+    one, other = jax.nn.softmax(jnp.stack([base, logits[0]]))
+    tv = jnp.abs(one - other).sum(-1) / 2
+    lost = (base.argmax(-1) != ids) | (logits[0].argmax(-1) != emitted)
+    margin = first - second
+    return margin, gap, apart, margin - at_best, tv, lost
+
+
+def _apart(one: Array, other: Array) -> Array:
+    """|one - other|, 0 where both are -inf."""
+    return jnp.where(one == other, 0.0, jnp.abs(one - other))
+
+
+def _at(logits: Array, ids: Array) -> Array:
+    return jnp.take_along_axis(logits, jnp.maximum(ids, 0)[..., None], axis=-1)[..., 0]
+
+
+def join(batches: Sequence[Places]) -> Places:
+    """[B, T] each -> [N, T]."""
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
+
+
+def rung(places: Places) -> Rung:
+    """Whether each divergence is explained by the eps up to there, and rates."""
+    live, differ = places.live, places.differ
+    eps = np.maximum.accumulate(np.where(live, places.eps, 0.0), axis=1)
+    explained = int(np.sum(differ & (places.gap <= 2 * eps)))
+    margin, shift = places.margin[live], np.sort(places.shift[live])
+    most, count = float(places.eps[live].max()), int(live.sum())
+    beaten = shift.size - np.searchsorted(shift, margin)  # shifts of m or more
+    return Rung(
+        len(live),
+        len(live) - int(differ.sum()),
+        explained,
+        int(differ.sum()) - explained,
+        count,
+        int(places.lost[live].sum()),
+        float(np.mean(places.eps[live] == 0)),
+        most,
+        float(places.eps[live].mean()),
+        float(places.tv[live].max()),
+        float(min(np.expm1(2 * most) / 2, 1.0)),
+        float(np.mean(margin <= 2 * most)),
+        float(np.mean(beaten / shift.size)),
+        float(differ.sum() / count),
+    )
+
+
+def oracle(places: Places) -> Oracle:
+    """places: beside the full forward; eps is that of a whole text."""
+    eps = np.where(places.live, places.eps, 0.0).max(1, keepdims=True)
+    below = places.live & ~(places.gap <= 2 * eps)
+    return Oracle(int(places.live.sum()), int(below.sum()), float(eps.max()))
+
+
+def failures(found: Found, strict: bool) -> list[str]:
+    """What breaks a promise, in words. strict: rows of a call do not depend on their
+    index, as on a CPU."""
+    matched, natural, gamma = found.matched, found.natural, found.gamma
+    wrong = []
+    for name, one in (("matched", matched), ("natural", natural)):
+        if one.unexplained:
+            wrong.append(f"{one.unexplained} unexplained in {name} shapes")
+    if found.oracle.below:
+        wrong.append(f"{found.oracle.below} tokens below the full forward's largest")
+    if strict and matched.identical < matched.texts:
+        wrong.append(f"{matched.texts - matched.identical} differ in matched shapes")
+    if strict and (lost := matched.lost + natural.lost):
+        wrong.append(f"{lost} tokens are not what their logits say")
+    return [f"gamma = {gamma}: {one}" for one in wrong]

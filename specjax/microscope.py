@@ -1,0 +1,127 @@
+"""Do greedy texts differ by rounding alone, and how often: `specjax microscope`.
+
+Prints, for every dtype and gamma, what `specjax.bench.divergence` finds: texts beside
+those of calls of the same shape and of one token, margins, eps, and flips.
+"""
+
+import argparse
+import sys
+
+import jax
+import numpy as np
+
+from specjax import measure, verifiers, zoo
+from specjax.bench import players
+from specjax.bench.decoding import Prompts
+from specjax.bench.divergence import QUANTILES, Report, Setting, failures, look
+from specjax.bench.players import Player
+from specjax.demo import Parser
+
+COUNTS = ("unigram", "bigram", "random")  # drafts that have no dtype
+PROMPTS = (
+    "def add(|class Stack:\n|import os\n|def read_lines(path):\n|while True:\n"
+    "|for line in file:\n|    def __repr__(self):\n|try:\n    import json\n"
+    "|def is_prime(n):\n|@property\ndef name(self):\n|class Error(Exception):\n"
+    "|with open(path) as file:\n|def main(argv=None):\n|async def fetch("
+    "|if not isinstance(value, str):\n|def clamp(value, low, high):\n"
+).split("|")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Reads the flags (of `sys.argv` if None) and prints; returns 1 where texts differ
+    by more than rounding explains, else 0."""
+    parser = make_parser()
+    flags = parser.parse_args(argv)
+    sizes = tuple(sorted(set(flags.gammas))), flags.texts, flags.tokens, flags.batch
+    setting, strict = Setting(*sizes, flags.rule), jax.default_backend() == "cpu"
+    wrong = []
+    for dtype in flags.dtype:
+        try:
+            pair = player(flags.target, dtype), player(flags.draft, dtype)
+            prompts = read_prompts(flags, pair[0])
+            report = look(pair, prompts, setting)
+        except (ValueError, OSError) as error:
+            parser.error(str(error))
+        print("\n".join(lines(pair, setting, report)), end="\n\n")
+        of_dtype = [one for found in report.found for one in failures(found, strict)]
+        wrong += [f"{dtype}, {one}" for one in of_dtype]
+    if not strict:
+        print("Not a CPU: texts of one shape may part, where that is explained.")
+    print("\n".join(wrong) or "Nothing differs by more than rounding explains.")
+    return 1 if wrong else 0
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="specjax microscope", description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    of_model = "a bundled name, a path or a hub's id; default %(default)s"
+    add("--target", default=zoo.MODELS[0], help=of_model)
+    add("--draft", default=zoo.MODELS[1], help="the same, or unigram, bigram or random")
+    add("--gammas", type=int, nargs="+", default=[1, 4, 7])
+    both = ["float32", "bfloat16"]
+    add("--dtype", nargs="+", default=both, help="of weights, activations and cache")
+    add("--texts", type=int, default=16, help="at most one a prompt")
+    add("--tokens", type=int, default=64, help="of every text, without its prompt")
+    add("--batch", type=int, default=1, help="texts decoded together")
+    rules = verifiers.names()
+    add("--rule", default="token", choices=rules, help="how drafts are verified")
+    add("--data", help='JSON lines: {"prompt": text}; default: beginnings of code')
+    add("--tokenizer", help="a SentencePiece file; default: beside the target's")
+    return parser
+
+
+def player(name: str, dtype: str) -> Player:
+    """As `players.named`, in this dtype where it is a model."""
+    return players.named(name) if name in COUNTS else players.model(name, dtype)
+
+
+def read_prompts(flags: argparse.Namespace, target: Player) -> Prompts:
+    """Those of `--data`, or PROMPTS. Raises ValueError for an encoder without data."""
+    pieces = measure.tokenizer(flags, target)
+    if flags.data:
+        return measure.read_prompts(flags.data, pieces, target)
+    if target.encodes:
+        raise ValueError(
+            f"{target.name} reads its task with an encoder: name its inputs with --data"
+        )
+    start = zoo.START if target.start is None else target.start
+    end = zoo.END if target.end is None else target.end
+    return Prompts([[start, *pieces.encode(text)] for text in PROMPTS], None, end)
+
+
+def lines(pair: tuple[Player, Player], setting: Setting, report: Report) -> list[str]:
+    """What is printed of one dtype."""
+    margins = np.quantile(report.margins, list(QUANTILES.values()))
+    quantiles = zip(QUANTILES, margins, strict=True)
+    device, one = jax.devices()[0].device_kind, report.found[0].matched
+    text = [
+        f"{pair[0].name} with {pair[1].name}, {pair[0].dtype}, {device}, T = 0",
+        f"{one.texts} texts of up to {setting.tokens} tokens, batch {setting.batch}",
+        f"margin of {report.margins.size} tokens: "
+        + ", ".join(f"{name} {value:.2g}" for name, value in quantiles),
+        "",
+        "       equal texts        one-row calls           one full   rows bitwise",
+        "gamma  matched  one-row   explained  unexplained  forward    equal",
+    ]
+    for gamma, matched, natural, forwards in report.found:
+        equal = f"{matched.identical:>7}  {natural.identical:>7}"
+        reasons = f"{natural.explained:>9}  {natural.unexplained:>11}"
+        forward = f"{forwards.below} below" if forwards.below else "ok"
+        text.append(
+            f"{gamma:>5}  {equal}   {reasons}  {forward:<9}  {matched.equal:.0%}"
+        )
+    text += [
+        "",
+        "       |z_AR - z_spec|      flips a token                   law at T = 1",
+        "gamma  largest  mean        bound     expected  observed    moves    at most",
+    ]
+    for found in report.found:
+        it = found.natural
+        eps, law = f"{it.eps_max:.1e}  {it.eps_mean:.1e}", f"{it.tv_max:.1e}"
+        flips = f"{it.bound:<8.2g}  {it.expected:<8.2g}  {it.observed:<8.2g}"
+        text.append(f"{found.gamma:>5}  {eps}     {flips}    {law}  {it.tv_bound:.1e}")
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

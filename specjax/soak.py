@@ -1,0 +1,292 @@
+"""Every verifier on the worst inputs that it may meet, hundreds of millions of rows.
+
+A draw is one verified row: nasty logits of two models, a draft, noise. Whatever they
+are, KINDS must hold of its verdict, row by row, so that one bad row in 1e8 is found;
+whether laws are right is for `specjax.certify`.
+`python -m specjax.soak --draws 1e8` prints rates and exits with 1 on a violation.
+Axes: S = 2 sides (target, draft), B rows, G = gamma, V vocabulary, F features, K kinds.
+"""
+
+import argparse
+import functools
+import itertools
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from tqdm import tqdm
+
+from specjax import probs, verifiers
+from specjax.soak_problems import (
+    FEATURES,
+    GAMMA,
+    ROWS,
+    VARIANTS,
+    Problem,
+    Variant,
+    make,
+)
+from specjax.types import Draft, Verdict, Verifier
+
+ROUNDS = 128  # draws of each problem of a chunk
+CHUNK = ROWS * ROUNDS
+
+# What can be wrong with a verdict.
+KINDS = {
+    "count": "num_accepted is outside of 0 .. num",
+    "range": "a token is outside of 0 .. V - 1",
+    "prefix": "an accepted token is not the drafted one",
+    "zeros": "a token after the last is not 0",
+    "support": "a token is emitted that the target cannot draw there",
+    "accept_prob": "accept_prob is NaN, outside of [0, 1], or not 0 beyond num",
+    "residual": "a residual weight is NaN, negative or outside of the support",
+    "empty": "no residual weight is left to draw from",
+    "drawn": "the token added has no weight in the residual",
+}
+
+NEXT_TO_ONE = 1 - 2**-24  # the largest float32 below 1
+# Square roots of primes: multiples of them fill [0, 1) evenly, whatever the start.
+STEPS = tuple(math.sqrt(prime) % 1 for prime in (2, 3, 5, 7, 11, 13, 17))
+# The extremes of jax.random.gumbel(mode="high") in float32.
+LEAST_GUMBEL, MOST_GUMBEL = -2.7689812, 87.33655
+
+
+class Deal(NamedTuple):
+    """One draw of each problem: what the verifier was given and what it said."""
+
+    draft: Draft
+    noise: Array | tuple
+    verdict: Verdict
+
+
+class Found(NamedTuple):
+    """counts: [K] rows by kind. first: [K] the first such row of the chunk, or -1."""
+
+    counts: np.ndarray
+    first: np.ndarray
+
+
+class Row(NamedTuple):
+    """One row in full: its problem and deal as numpy, and the names of what is wrong.
+
+    features: names of (target, draft).
+    """
+
+    kinds: list[str]
+    features: tuple[list[str], list[str]]
+    variant: Variant
+    problem: Problem
+    deal: Deal
+
+
+def soak(verifier: Verifier, seed: int, chunk: int) -> Found:
+    """The CHUNK rows that seed and chunk name; the problems are the same for any rule.
+
+    Raises ValueError for a negative chunk.
+    """
+    run = _compiled(verifier, variant_of(chunk))
+    return Found(*map(np.asarray, run(_problem(seed, chunk), 0, ROUNDS)[0]))
+
+
+def replay(verifier: Verifier, seed: int, chunk: int, row: int) -> Row:
+    """Everything about one row of a chunk.
+
+    Raises ValueError for a row outside of it, or a negative chunk.
+    """
+    if not 0 <= row < CHUNK:
+        raise ValueError(f"row must be in 0 .. {CHUNK - 1}, as reported; got {row}")
+    variant, problem = variant_of(chunk), _problem(seed, chunk)
+    number, row = divmod(row, ROWS)
+    dealt, wrong = _compiled(verifier, variant)(problem, number, number + 1)[1]
+    kinds = [name for name, bad in zip(KINDS, wrong[:, row], strict=True) if bad]
+    problem = problem._replace(key=jax.random.key_data(problem.key))
+    problem, dealt = jax.tree.map(lambda leaf: np.asarray(leaf[row]), (problem, dealt))
+    return Row(kinds, _names(problem.features), variant, problem, dealt)
+
+
+def variant_of(chunk: int) -> Variant:
+    if chunk < 0:
+        raise ValueError(f"chunks are numbered from 0; got {chunk}")
+    return VARIANTS[chunk % len(VARIANTS)]
+
+
+@functools.lru_cache(maxsize=1)  # every rule in turn is put before the same
+def _problem(seed: int, chunk: int) -> Problem:
+    return _make(jax.random.key(seed), chunk, variant_of(chunk))
+
+
+@functools.cache
+def _compiled(verifier: Verifier, variant: Variant) -> Callable:
+    """(problem, first, end) -> what draws first .. end - 1 found, and all of the last.
+
+    One program for soaking and replaying, so that both round alike.
+    """
+
+    def one(problem: Problem, number: Array) -> tuple[Deal, Array]:
+        dealt = deal(verifier, problem, number, variant)
+        return dealt, violations(problem, dealt)
+
+    @jax.jit
+    def run(problem: Problem, first: int, end: int) -> tuple[Found, tuple[Deal, Array]]:
+        def turn(number: Array, carry: tuple) -> tuple:
+            dealt, wrong = one(problem, number)
+            counts, earlier = carry[0]
+            row = number * ROWS + jnp.argmax(wrong, axis=1)
+            row = jnp.where(wrong.any(1) & (earlier < 0), row, earlier)
+            return Found(counts + wrong.sum(1), row), (dealt, wrong)
+
+        shapes = jax.eval_shape(one, problem, 0)
+        none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        zero = jnp.zeros(len(KINDS), jnp.int32)
+        return jax.lax.fori_loop(first, end, turn, (Found(zero, zero - 1), none))
+
+    return run
+
+
+_make = jax.jit(make, static_argnums=2)
+
+
+def deal(verifier: Verifier, problem: Problem, number: Array, variant: Variant) -> Deal:
+    """Draw `number` of each problem: a draft, noise, and the verdict on them."""
+    target, law = problem.laws
+    row, vocab = jnp.arange(ROWS), variant.vocab
+    noise = verifier.noise(problem.key, jnp.full(ROWS, number), GAMMA, vocab)
+    noise = at_the_edges(noise, row % 16 >= 8, verifier.coupled)
+    dice = (problem.dice + number * jnp.array(STEPS)) % 1
+    u, stray, num = dice[:, :GAMMA], dice[:, GAMMA:-1], dice[:, -1]
+
+    below = u[..., None] * problem.cumulative[..., -1:]
+    tokens = (problem.cumulative <= below).sum(-1)
+    if verifier.coupled:
+        race = probs.race(law, noise[:, :GAMMA])
+        tokens = jnp.where((row % 4 < 2)[:, None], race, tokens)
+    # Ids that the draft's law need not have: a deterministic drafter names any.
+    tokens = jnp.where((row % 8 == 7)[:, None], (stray * vocab).astype(int), tokens)
+    tokens = jnp.minimum(tokens, vocab - 1).astype(jnp.int32)
+    num = jnp.minimum((2 * GAMMA * num).astype(jnp.int32), GAMMA)
+    draft = Draft(tokens, num, None if variant.certain else law)
+    verdict = verifier.verify(target, draft, noise, keep_residual=True)
+    return Deal(draft, noise, verdict)
+
+
+def at_the_edges(noise: Array | tuple, rows: Array, gumbel: bool) -> Array | tuple:
+    """In `rows` [B] the lower and the upper quarter of all variables become extreme."""
+    low, high = (-0.33, 1.25) if gumbel else (0.25, 0.75)
+    least, most = (LEAST_GUMBEL, MOST_GUMBEL) if gumbel else (0.0, NEXT_TO_ONE)
+
+    def push(leaf: Array) -> Array:
+        extreme = jnp.where(leaf > high, most, jnp.where(leaf < low, least, leaf))
+        return jnp.where(rows.reshape(-1, *(1,) * (leaf.ndim - 1)), extreme, leaf)
+
+    return jax.tree.map(push, noise)
+
+
+def violations(problem: Problem, dealt: Deal) -> Array:
+    """[K, B] bool, in the order of KINDS."""
+    draft, (n, tokens, chance, _, residual) = dealt.draft, dealt.verdict
+    inside, vocab = problem.inside, problem.inside.shape[-1]
+    slots, at = jnp.arange(tokens.shape[1]), n[:, None]
+    known = jnp.clip(tokens, 0, vocab - 1)
+    drawable = jnp.take_along_axis(inside, known[..., None], axis=-1)[..., 0]
+    place = jnp.clip(at, 0, GAMMA)
+    here = jnp.take_along_axis(inside, place[..., None], axis=1)[:, 0]
+    extra = jnp.take_along_axis(known, place, axis=1)
+    changed = (draft.tokens != tokens[:, :GAMMA]) & (slots[:GAMMA] < at)
+    beyond = slots[:GAMMA] >= draft.num[:, None]
+    off = ~((chance >= 0) & (chance <= 1)) | (beyond & (chance != 0))
+    wrong = {
+        "count": (n < 0) | (n > draft.num),
+        "range": (known != tokens).any(1),
+        "prefix": changed.any(1),
+        "zeros": ((slots > at) & (tokens != 0)).any(1),
+        "support": ((slots <= at) & ~drawable).any(1),
+        "accept_prob": off.any(1),
+        "residual": (~(residual >= 0) | ((residual > 0) & ~here)).any(1),
+        "empty": ~(residual > 0).any(1),
+        "drawn": ~(jnp.take_along_axis(residual, extra, axis=1)[:, 0] > 0),
+    }
+    return jnp.stack([wrong[name] for name in KINDS])
+
+
+def describe(rule: str, seed: int, chunk: int, found: Found) -> Iterator[tuple]:
+    """(kind, text) for each kind of violation: how often, the first, how to see it."""
+    problem, vocab = _problem(seed, chunk), variant_of(chunk).vocab
+    for index, (kind, meaning) in enumerate(KINDS.items()):
+        row = int(found.first[index])
+        if row < 0:
+            continue
+        target, draft = _names(problem.features[row % ROWS])
+        setting = [
+            f"{name} {float(value[row % ROWS]):g}"
+            for name, value in problem.sampling[0]._asdict().items()
+            if value is not None
+        ]
+        yield (
+            kind,
+            f"{rule}: {meaning} in {found.counts[index]} of {CHUNK} rows, first with V"
+            f" {vocab}, {', '.join(setting)}; target {target}; draft {draft}:\n"
+            f"  soak.replay(verifiers.named({rule!r}), {seed=}, {chunk=}, {row=})",
+        )
+
+
+def _names(features: Array) -> tuple[list[str], list[str]]:
+    return tuple(np.array(FEATURES)[np.asarray(side)].tolist() for side in features)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="specjax soak", description="Verifiers on nasty inputs, row by row."
+    )
+    add = parser.add_argument
+    add("--draws", type=float, default=1e7, help="rows of all rules; default 1e7")
+    add("--rule", choices=verifiers.names(), help="this one alone; default all")
+    add("--seed", type=int, default=0)
+    add("--from", type=int, default=0, dest="first", metavar="CHUNK", help="go on here")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Soaks, prints what is wrong and the rates; returns 1 if anything is wrong."""
+    parser = make_parser()
+    flags = parser.parse_args(argv)
+    if not flags.draws > 0 or flags.first < 0:
+        parser.error("--draws must be above 0 and --from at least 0")
+    rules = [flags.rule] if flags.rule else verifiers.names()
+    count = math.ceil(flags.draws / (CHUNK * len(rules)))
+    rows, wrong, seconds, shown = Counter(), Counter(), Counter(), set()
+    chunks = range(flags.first, flags.first + count)
+    with tqdm(total=count * len(rules) * CHUNK, unit="row", unit_scale=True) as bar:
+        try:
+            for chunk, rule in itertools.product(chunks, rules):
+                bar.set_description(f"chunk {chunk}")
+                began = time.perf_counter()
+                found = soak(verifiers.named(rule), flags.seed, chunk)
+                seconds[rule] += time.perf_counter() - began
+                rows[rule] += CHUNK
+                wrong[rule] += int(found.counts.sum())
+                for kind, text in describe(rule, flags.seed, chunk, found):
+                    if (rule, kind) not in shown:
+                        bar.write(text)
+                    shown.add((rule, kind))
+                bar.update(CHUNK)
+        except KeyboardInterrupt:
+            chunks = range(flags.first, chunk)
+            bar.write(f"interrupted in chunk {chunk}")
+    for rule in rows:
+        rate = rows[rule] / seconds[rule]
+        print(f"{rule:9} {rows[rule]:13,} rows, {wrong[rule]:,} wrong, {rate:,.0f} a s")
+    print(
+        f"{rows.total():,} rows of seed {flags.seed}; go on with --from {chunks.stop}"
+    )
+    return int(wrong.total() > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

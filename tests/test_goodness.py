@@ -1,0 +1,201 @@
+"""The G-test itself: false alarms as often as it says, and what it can see.
+
+Calibrated on the plain sampler (gamma = 0, the real loop), whose law is known.
+Axes: S seeds, N rows each, n tokens, V vocabulary, K cells.
+"""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+
+from specjax import generate
+from specjax.generate import Parts
+from specjax.types import Params
+from tests import goodness, tiny
+from tests.goodness import PROMPT, ROWS, SETTINGS, g_test
+
+NEVER, FINE = 1e-6, 1e-3  # the seeds are fixed
+SEEDS, EACH, TOKENS = 300, 500, 2
+WORLD = tiny.tables()
+LAWS = [goodness.markov_law(WORLD.target_weights, one, TOKENS) for one in SETTINGS]
+ONE_TOKEN = np.array([0.4, 0.3, 0.2, 0.1])
+
+
+@functools.cache
+def samples() -> np.ndarray:
+    """[S, N, n] of the plain sampler, a key for each seed, in one program."""
+    slots = len(PROMPT) + TOKENS + 1
+    loop = generate.build_loop(Parts(WORLD.target), slots)
+    prompt, request = goodness.ask(EACH, 0, TOKENS)
+
+    def texts(key):
+        each = request._replace(key=jax.random.split(key, EACH))
+        return loop(Params(WORLD.target_weights), prompt, each).tokens
+
+    tokens = jax.jit(jax.vmap(texts))(jax.vmap(jax.random.key)(np.arange(SEEDS)))
+    return np.asarray(tokens)[:, :, len(PROMPT) : len(PROMPT) + TOKENS]
+
+
+def p_values(texts: np.ndarray, laws=LAWS) -> list[float]:
+    """Of the whole texts of each seed: [S, N, n] -> S."""
+    counts = [[goodness.count(one[i::2], 4) for one in texts] for i in (0, 1)]
+    each = [
+        [g_test(one, law) for one in some]
+        for some, law in zip(counts, laws, strict=True)
+    ]
+    return each[0] + each[1]
+
+
+def uniformity(values: list[float]) -> float:
+    return scipy.stats.kstest(values, "uniform").pvalue
+
+
+def moved(law: np.ndarray, mass: float) -> np.ndarray:
+    """The law with the first token another one, with this probability in all."""
+    first = law.reshape(law.shape[0], -1).sum(1)
+    high, low = np.argsort(first)[-2:]
+    share = np.ones(len(first))
+    share[high] += mass / first[high]
+    share[low] -= mass / first[low]
+    return law * share.reshape(-1, *(1,) * (law.ndim - 1))
+
+
+# Calibration.
+
+
+def test_p_values_of_the_plain_sampler_are_uniform():
+    assert uniformity(p_values(samples())) > FINE
+
+
+def test_the_calibration_notices_another_law_and_rows_counted_twice():
+    off = [moved(law, 0.03) for law in LAWS]
+    assert uniformity(p_values(samples(), off)) < NEVER
+    twice = np.concatenate([samples(), samples()], axis=1)
+    assert uniformity(p_values(twice)) < NEVER
+
+
+LEVELS = np.array([0.5, 0.05, 0.005])
+
+
+def false_alarms(test, cells: int, total: int) -> np.ndarray:
+    """How often a test of counts of its own law is below each of LEVELS."""
+    rng = np.random.default_rng(cells + total)
+    law = rng.dirichlet(np.ones(cells))
+    values = [test(rng.multinomial(total, law), law) for _ in range(1000)]
+    return np.mean(np.array(values)[:, None] < LEVELS, axis=0)
+
+
+def few(alarms: np.ndarray) -> bool:
+    return bool(np.all(alarms <= 1.15 * LEVELS + 0.005))
+
+
+@pytest.mark.parametrize("cells, total", [(4, 60), (4, 2000), (40, 200), (40, 2000)])
+def test_false_alarms_are_no_more_where_little_is_expected(cells, total):
+    found = false_alarms(g_test, cells, total)
+    assert few(found) and np.all(found >= 0.8 * LEVELS - 0.005)
+
+
+def test_the_count_of_false_alarms_notices_cells_that_are_not_merged():
+    def unmerged(counts, law):
+        return scipy.stats.chisquare(counts, counts.sum() * law).pvalue
+
+    assert not few(false_alarms(unmerged, 40, 60))
+    assert few(false_alarms(g_test, 40, 60))
+
+
+def test_texts_that_follow_the_law_pass_the_whole_family():
+    texts = samples().reshape(-1, TOKENS)[:ROWS]
+    assert goodness.p_value(texts, tuple(LAWS)) > FINE
+    values = [
+        goodness.neighbours_p_value(one[::2], one[1::2], LAWS) for one in samples()
+    ]
+    assert uniformity(values) > FINE
+
+
+# Power.
+
+
+@pytest.mark.parametrize(
+    "mass, rows, below",
+    [(0.03, ROWS, NEVER), (0.02, ROWS, FINE), (0.015, 4 * ROWS, NEVER)],
+)
+def test_a_law_that_is_off_is_rejected(mass, rows, below):
+    """At the N of `test_sampled.py`, and at four times that for smaller errors."""
+    texts = samples().reshape(-1, TOKENS)[:rows]
+    off = tuple(moved(law, mass) for law in LAWS)
+    for law, wrong in zip(LAWS, off, strict=True):
+        assert np.abs(law - wrong).sum() / 2 == pytest.approx(mass)
+        assert wrong.min() >= 0
+    assert goodness.p_value(texts, tuple(LAWS)) > FINE
+    assert goodness.p_value(texts, off) < below
+
+
+def test_an_impossible_token_is_seen_once():
+    texts = samples().reshape(-1, TOKENS)[:ROWS].copy()
+    assert (LAWS[1] == 0).any()
+    impossible = np.argwhere(LAWS[1] == 0)[0]
+    assert goodness.p_value(texts, tuple(LAWS)) > FINE
+    texts[1] = impossible
+    assert goodness.p_value(texts, tuple(LAWS)) == 0
+
+
+def test_rows_that_know_of_each_other_are_seen():
+    texts = samples().reshape(-1, TOKENS)[:ROWS].copy()
+    same = (LAWS[0], LAWS[0])
+    assert goodness.neighbours_p_value(texts[::2][:-1], texts[::2][1:], same) > FINE
+    assert goodness.neighbours_p_value(texts[::2], texts[::2], same) < NEVER
+
+
+# By hand.
+
+
+def test_g_by_hand():
+    counts, expected = np.array([50, 25, 20, 5]), 100 * ONE_TOKEN
+    g = 2 * np.sum(counts * np.log(counts / expected))
+    williams = 1 + (1 / 0.4 + 1 / 0.3 + 1 / 0.2 + 1 / 0.1 - 1) / (6 * 100 * 3)
+    wanted = scipy.stats.chi2.sf(g / williams, 3)
+    assert g_test(counts, ONE_TOKEN) == pytest.approx(wanted)
+    shuffled = [2, 0, 3, 1]
+    assert g_test(counts[shuffled], ONE_TOKEN[shuffled]) == pytest.approx(wanted)
+
+
+def test_few_expected_are_one_cell_that_has_enough():
+    """Of 20: 8, 6 and 4 are expected, and 2, which joins the 4."""
+    merged = g_test(np.array([9, 6, 5]), np.array([0.4, 0.3, 0.3]))
+    for rest in ([5, 0], [1, 4], [3, 2]):
+        assert g_test(np.array([9, 6, *rest]), ONE_TOKEN) == pytest.approx(merged)
+    small = np.array([0.45, 0.35, 0.15, 0.04, 0.01])  # the last three have but 4
+    joined = g_test(np.array([9, 11]), np.array([0.45, 0.55]))
+    assert g_test(np.array([9, 6, 3, 1, 1]), small) == pytest.approx(joined)
+    assert g_test(np.array([11, 4, 3, 1, 1]), small) != pytest.approx(joined)
+
+
+def test_what_is_certain_is_no_evidence_and_what_cannot_be_is_all():
+    sure = np.array([0.0, 1.0])
+    assert g_test(np.array([0, 100]), sure) == 1
+    assert g_test(np.array([1, 99]), sure) == 0
+
+
+def test_bonferroni_counts_the_tests():
+    assert goodness.bonferroni([0.2, 0.01, 0.9]) == pytest.approx(0.03)
+    assert goodness.bonferroni(iter([0.5, 0.9])) == 1
+    rng = np.random.default_rng(0)
+    families = [goodness.bonferroni(rng.random(13)) for _ in range(4000)]
+    assert np.mean(np.array(families) < 0.05) == pytest.approx(0.05, abs=0.01)
+
+
+@pytest.mark.parametrize("counts", [np.zeros(4), np.ones(3), np.ones((2, 2))])
+def test_counts_of_nothing_or_of_other_cells_are_refused(counts):
+    with pytest.raises(ValueError, match="counts of the law's"):
+        g_test(counts, ONE_TOKEN)
+
+
+def test_the_law_of_texts_by_hand():
+    logits = np.log(np.array([[0.25, 0.75], [0.5, 0.5]]))
+    law = goodness.markov_law(logits, SETTINGS[0]._replace(top_k=None), 2)
+    np.testing.assert_allclose(law, [[0.25 * 0.25, 0.25 * 0.75], [0.375, 0.375]])
+    texts = np.array([[0, 1], [1, 1], [0, 1]])
+    assert goodness.count(texts, 2).tolist() == [[0, 2], [0, 1]]
