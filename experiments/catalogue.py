@@ -8,7 +8,9 @@ from pathlib import Path
 
 from experiments import catalogue_chip, catalogue_lenience
 from experiments import catalogue_walltime as walltime
+from experiments.catalogue_audit import audit
 from experiments.catalogue_conformance import conformance
+from experiments.catalogue_microscope import microscope
 from experiments.catalogue_quality import quality
 from experiments.line import Line, Table, command, rows_of
 from experiments.rivals import table as rivals
@@ -28,7 +30,7 @@ def measured() -> list[Table]:
     """Those that need a machine and take minutes."""
     own = walltime.operations(), walltime.certificate()
     tables = walltime.table2(), table3(), walltime.table4(), catalogue_lenience.table5()
-    proofs = own[1], conformance()
+    proofs = own[1], conformance(), audit(), microscope()
     return [*tables, quality(), catalogue_chip.chip(), own[0], *proofs, rivals.bench()]
 
 

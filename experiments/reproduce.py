@@ -11,7 +11,7 @@ from experiments import catalogue, markup, page, run, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("table1", "figure2", "figure3", "figure4", "certificate", "conformance")
-FOLDERS += ("figure1",)
+FOLDERS += ("audit", "microscope", "figure1")
 FOLDERS += ("figure5", "table2", "operations", "table3", "table5", "quality")
 SHOWN = (0, 1, 2, 3, 7)  # columns of tables.HEAD
 

@@ -13,6 +13,7 @@ from experiments import (
     catalogue,
     catalogue_conformance,
     catalogue_lenience,
+    catalogue_microscope,
     markup,
     records,
     walltime_tables,
@@ -133,6 +134,9 @@ def wider(table: Table, found: Records) -> list[tuple[str, list, list]]:
         return rivals.wider(found.get("bench", {}))
     if table.name == "conformance":
         return catalogue_conformance.wider(found.get("conformance", {}))
+    if table.name == "microscope" and "microscope" in found:
+        lines = catalogue_microscope.by_gamma(found["microscope"])
+        return [("By gamma", catalogue_microscope.HEAD, lines)]
     runs = catalogue_lenience.runs(found.get("table5", {}))
     if table.name == "table5" and runs:
         title = "Decoding runs with lenience l, ± one standard error"

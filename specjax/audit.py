@@ -1,0 +1,394 @@
+"""Whether a real run kept the target's law, from its own output: `specjax audit`.
+
+Whatever statistic h_t(x) is known before token t is drawn (it may read the prefix, p_t
+and q_t), M = sum_t [h_t(x_t) - E_p h_t] is a martingale where every x_t follows p_t, so
+that Z = M / sqrt(sum_t Var_p h_t) tends to N(0, 1). One pass over one text tests that,
+without a reference sample: five statistics (`NAMES`), Bonferroni's p-value. They also
+make E, a product of likelihood ratios with mean 1, which ever reaches 1 / level with
+probability at most `level` (Ville): it holds at every length and may be watched on.
+
+Not seen: what moves no statistic by as much as `limits` says; randomness that is shared
+between texts and right in each. Larger differences between the logits that decoded and
+those that are scored are seen, and mean numerics; at temperature 0 a near tie that they
+break is an impossible token. Where few tokens could have been others (a low
+temperature) Z is far from normal: go by E.
+
+p is the target, q the drafter. Axes: B rows, T tokens, V vocabulary, M generated tokens
+in all, S = 5 statistics, 2 for a draft without a law, K values of lambda.
+"""
+
+import argparse
+import math
+import sys
+from statistics import NormalDist
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax import generate, measure, probs, verifiers, zoo
+from specjax.bench import decoding as texts
+from specjax.bench import lenience, players, scoring
+from specjax.bench.decoding import Calls, Prompts, Protocol, Text
+from specjax.bench.players import Player
+from specjax.demo import Parser
+from specjax.drafters.rollout import for_rule
+from specjax.step import build_step
+from specjax.types import Law, Params, Verifier
+
+# Surprisal in nats; 1{x = argmax p}; log q/p within +-5; min(q/p, 50); 1{x = argmax q}.
+NAMES = ("surprisal", "argmax", "log_ratio", "ratio", "draft_argmax")
+# How far E's alternatives lean to either side: so little that a / p is nearly linear in
+# h, or it would be noise of its own. With the lambdas, from a quarter of h's own scale
+# down to what millions of tokens show.
+TILTS = (0.1, 0.5, 0.2, 0.02, 0.5)
+LAMBDAS = 4.0 ** -np.arange(4)
+LEVEL, POWER = 1e-4, 0.999
+SMALLEST = float(np.finfo(np.float32).tiny)  # what is below is 0 on some hardware
+
+Pair = tuple[Player, Player]  # target, draft
+
+
+class Steps(NamedTuple):
+    """At each generated token x: deviation h(x) - E_p h, its mean square under p, its
+    mean `pull` and mean `square` under q, [M, S]; log_ratio [M, S, 2], log a(x) / p(x)
+    for a = p tilted by h to either side; impossible [M], p(x) = 0, where the others
+    mean nothing; the sequence [M] that it belongs to."""
+
+    deviation: np.ndarray
+    variance: np.ndarray
+    pull: np.ndarray
+    square: np.ndarray
+    log_ratio: np.ndarray
+    impossible: np.ndarray
+    sequence: np.ndarray
+
+
+class Sums(NamedTuple):
+    """Over tokens; `add` makes those of two runs. free: how many tokens could have been
+    others. The other fields are those of `Steps`, [S] float64."""
+
+    tokens: int
+    impossible: int
+    free: int
+    deviation: np.ndarray
+    variance: np.ndarray
+    pull: np.ndarray
+    square: np.ndarray
+
+
+class Limits(NamedTuple):
+    """The least effects that a run of this length sees.
+
+    shift: by statistic, a shift of its mean a token, in its units; None where it cannot
+    vary. leak: the share of tokens that come from q and should come from p; None where
+    no share of them is seen.
+    """
+
+    shift: dict[str, float | None]
+    leak: float | None
+
+
+class Audit(NamedTuple):
+    """z: by statistic, None where it cannot vary, as at temperature 0: then only
+    impossible tokens tell, which fail at once. p_value: Bonferroni's, 0 with one of
+    those. passed: p_value is at least the level."""
+
+    tokens: int
+    impossible: int
+    free: int
+    z: dict[str, float | None]
+    p_value: float
+    passed: bool
+    limits: Limits
+
+
+def score(pair: Pair, text: Text, temperature: float) -> Steps:
+    """Scores every generated token of `text` in one pass of each model.
+
+    Of a draft without a law nothing is read: p has two statistics of its own. Raises
+    ValueError for laws that are not numbers.
+    """
+    target, draft = pair
+    if draft.law is None:
+        draft = draft._replace(law=lambda params, prompt, sampling: None)
+    steps = Steps(*scoring.positions((target, draft), text, temperature, each))
+    if not all(np.isfinite(leaf).all() for leaf in steps[:5]):
+        raise ValueError(
+            f"{target.name} or {draft.name} gives probabilities that are not numbers:"
+            " check its weights"
+        )
+    return steps
+
+
+def each(p_law: Law, q_law: Law | None, written: Array) -> tuple[Array, ...]:
+    """All of `Steps` but the sequence, as [B, T, ...], for `written` [B, T]."""
+    p = probs.dense(p_law)
+    q = jnp.zeros_like(p) if q_law is None else probs.dense(q_law)
+    tested = NAMES[:2] if q_law is None else NAMES
+    # Row by row, so that what is summed over V stays in the processor's own memory.
+    return jax.lax.map(lambda row: of_row(*row, tested), (p, q, written))
+
+
+def of_row(p: Array, q: Array, written: Array, tested: tuple) -> tuple[Array, ...]:
+    """`each` of a row: p, q [T, V], of which q is 0 if it is not tested."""
+    inside = p >= SMALLEST
+    p, q = jnp.where(inside, p, 0.0), jnp.where(inside, q, 0.0)
+    p = p / p.sum(-1, keepdims=True)
+    log_p = jnp.log(jnp.where(inside, p, 1.0))
+    dense = {
+        "surprisal": -log_p,
+        "log_ratio": jnp.clip(jnp.log(q) - log_p, -5.0, 5.0),
+        "ratio": jnp.minimum(q / jnp.where(inside, p, 1.0), 50.0),
+    }
+    found = []
+    for name, tilt in zip(tested, TILTS, strict=False):
+        if name in dense:
+            found.append(of(dense[name], tilt, p, q, written))
+        else:
+            law = p if name == "argmax" else q
+            found.append(of_largest(law, tilt, p, q, written))
+    fields = (jnp.stack(leaf, axis=1) for leaf in zip(*found, strict=True))
+    return *fields, ~at(inside, written)
+
+
+def of(h: Array, tilt: float, p: Array, q: Array, written: Array) -> tuple[Array, ...]:
+    """The first five of `Steps` for h [T, V], which is read where p > 0."""
+    h = jnp.where(p > 0, h - jnp.sum(p * h, axis=-1, keepdims=True), 0.0)
+    x = at(h, written)
+    # a = p exp(s h) / E_p exp(s h)
+    ratios = [s * x - jnp.log(jnp.sum(p * jnp.exp(s * h), -1)) for s in (tilt, -tilt)]
+    means = jnp.sum(p * h * h, -1), jnp.sum(q * h, -1), jnp.sum(q * h * h, -1)
+    return x, *means, jnp.stack(ratios, axis=-1)
+
+
+def of_largest(
+    law: Array, tilt: float, p: Array, q: Array, written: Array
+) -> tuple[Array, ...]:
+    """As `of` for h = 1{x = argmax law}, whose deviation takes two values."""
+    vocab, top = law.shape[-1], law.max(-1, keepdims=True)
+    # The first of the largest, by reductions that vectorize everywhere.
+    largest = jnp.min(jnp.where(law == top, jnp.arange(vocab), vocab - 1), axis=-1)
+    share, q_largest = at(p, largest), at(q, largest)
+    q_others = q.sum(-1) - q_largest
+    x = (written == largest) - share
+    ratios = []
+    for s in (tilt, -tilt):
+        mean = share * jnp.exp(s * (1 - share)) + (1 - share) * jnp.exp(-s * share)
+        ratios.append(s * x - jnp.log(mean))
+    pull = q_largest * (1 - share) - q_others * share
+    square = q_largest * (1 - share) ** 2 + q_others * share**2
+    return x, share * (1 - share), pull, square, jnp.stack(ratios, axis=-1)
+
+
+def at(values: Array, ids: Array) -> Array:
+    return jnp.take_along_axis(values, ids[..., None], axis=-1)[..., 0]
+
+
+def total(steps: Steps) -> Sums:
+    sums = (np.sum(leaf, axis=0, dtype=np.float64) for leaf in steps[:4])
+    free = (steps.variance > 0).any(axis=1)
+    return Sums(len(free), int(steps.impossible.sum()), int(free.sum()), *sums)
+
+
+def add(one: Sums, other: Sums) -> Sums:
+    return Sums(*(a + b for a, b in zip(one, other, strict=True)))
+
+
+def audit(sums: Sums, level: float = LEVEL) -> Audit:
+    """The verdict, which is wrong about an exact run with probability `level`.
+
+    Raises ValueError for no tokens, or a level outside (0, 1).
+    """
+    seen = limits(sums, level)
+    z, p_values = dict.fromkeys(seen.shift), [1.0]
+    for name, deviation, variance in zip(z, sums.deviation, sums.variance, strict=True):
+        if variance > 0:
+            z[name] = float(deviation / math.sqrt(variance))
+            p_values.append(math.erfc(abs(z[name]) / math.sqrt(2)))
+    p_value = min(1.0, (len(p_values) - 1) * min(p_values)) if p_values[1:] else 1.0
+    p_value = 0.0 if sums.impossible else p_value
+    return Audit(*sums[:3], z, p_value, p_value >= level, seen)
+
+
+def limits(sums: Sums, level: float = LEVEL, power: float = POWER) -> Limits:
+    """What a run like this one is caught for with probability `power`.
+
+    A z must pass c = quantile(1 - level / (2 S)) of N(0, 1) by quantile(power) standard
+    errors, which a leak also widens. Shifts fall as 1 / sqrt(tokens), leaks a little
+    faster. Raises ValueError as `audit`.
+    """
+    if not (0 < level < 1 and 0 < power < 1):
+        raise ValueError(f"level and power must be in (0, 1); got {level} and {power}")
+    if sums.tokens < 1:
+        raise ValueError("there are no tokens to audit: decode some")
+    tested = max(int((sums.variance > 0).sum()), 1)
+    c = -NormalDist().inv_cdf(level / (2 * tested))
+    k, columns = NormalDist().inv_cdf(power), np.stack(sums[3:], axis=1)
+    shift, leaks = {}, []
+    for name, (_, variance, pull, square) in zip(NAMES, columns, strict=False):
+        sd = math.sqrt(variance)
+        shift[name] = float((c + k) * sd / sums.tokens) if sd > 0 else None
+        if sd > 0 and pull != 0:
+            leaks.append(float(leak(sd, abs(pull), square, c, k)))
+    return Limits(shift, min((e for e in leaks if e <= 1), default=None))
+
+
+def leak(sd: float, pull: float, square: float, c: float, k: float) -> float:
+    """The e with e pull = c sd + k sqrt((1 - e) sd^2 + e square), infinite for none."""
+    half = c * sd * pull + k**2 * (square - sd**2) / 2
+    root = half**2 - pull**2 * (c**2 - k**2) * sd**2
+    if root < -1e-9 * half**2:  # more than rounding
+        return math.inf
+    return (half + math.copysign(math.sqrt(max(root, 0.0)), k)) / pull**2
+
+
+def evidence(
+    steps: Steps, wealth: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """log E after each token [M], and the `wealth` that a later part goes on from.
+
+    E is the mean over statistics, their tilts a to either side, and lambda of
+    prod_t [(1 - lambda) + lambda a(x_t) / p(x_t)]; infinite from an impossible token
+    on. wealth: the logarithm of each product, [S, 2, K].
+    """
+    if wealth is None:
+        wealth = np.zeros((*steps.log_ratio.shape[1:], LAMBDAS.size))
+    with np.errstate(divide="ignore"):
+        stays = np.log1p(-LAMBDAS)
+    moves = np.log(LAMBDAS) + steps.log_ratio[..., None].astype(np.float64)
+    path = wealth + np.cumsum(np.logaddexp(stays, moves), axis=0)
+    path[np.logical_or.accumulate(steps.impossible)] = np.inf
+    products = path.reshape(len(path), -1)
+    log_e = np.logaddexp.reduce(products, axis=1) - math.log(wealth.size)
+    return log_e, path[-1] if len(path) else wealth
+
+
+def alarm(log_e: np.ndarray, level: float = LEVEL) -> int | None:
+    """After how many tokens E first reached 1 / level; None if it never did."""
+    reached = log_e >= -math.log(level)
+    return int(reached.argmax()) + 1 if reached.any() else None
+
+
+def write(
+    pair: Pair, prompts: Prompts, protocol: Protocol, verifier: Verifier | None = None
+) -> tuple[Text, Calls]:
+    """Texts by speculation, in whole batches, until `protocol.tokens` are written.
+
+    As `decoding.speculate`, which must be told how many texts that takes. When to stop
+    depends on what was written only, so M stays a martingale.
+    """
+    target, draft = pair
+    verifier = verifier or verifiers.named(protocol.rule)
+    spare = protocol.gamma + 1  # so that no limit cuts a call that counts
+    slots = texts.width(prompts) + protocol.new_tokens + 2 * spare
+    drafter = draft.drafter(protocol.gamma, for_rule(verifier))
+    parts = generate.Parts(target.model, drafter, verifier)
+    params = Params(target.params, draft.params)
+    begin = jax.jit(lambda *given: generate.prefill(parts, *given, slots))
+    step = jax.jit(build_step(*parts), donate_argnums=2)
+    begun, found, written = [], [], 0
+    count = texts.most(prompts, protocol)
+    for prompt, request in texts.batches(prompts, protocol, count, 1, spare):
+        generate.check(parts, slots, params, prompt, request)
+        state = begin(params, prompt)
+        begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
+        found.append(texts.counted(step, params, request, state, protocol.new_tokens))
+        written += int(found[-1].tokens.sum())
+        if written >= protocol.tokens:
+            break
+    *totals, rows = zip(*found, strict=True)
+    rows = [row for batch in rows for row in batch][:count]
+    calls = Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows)
+    prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(begun))
+    return lenience.outputs(prompted, calls), calls
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Reads the flags (of `sys.argv` if None), decodes and prints; 1 if it fails."""
+    parser = make_parser()
+    flags = parser.parse_args(argv)
+    try:
+        pair, prompts, protocol = make_case(flags)
+        text, calls = write(pair, prompts, protocol)
+        steps = score(pair, text, protocol.temperature)
+        found = audit(total(steps), flags.level)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    guarantee = verifiers.named(flags.rule).guarantee
+    print(f"{pair[0].name} with {pair[1].name}, T = {flags.temperature:g}")
+    print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}")
+    print(f"{calls.tokens.sum() / calls.calls.sum():.3f} tokens per target call\n")
+    report(found, evidence(steps)[0], flags.level)
+    return int(not found.passed)
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="specjax audit", description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    of_model = "a bundled name, a path or a hub's id; default %(default)s"
+    add("--target", default=zoo.MODELS[0], help=of_model)
+    of_draft = "the same, or unigram, bigram or random; default %(default)s"
+    add("--draft", default=zoo.MODELS[1], help=of_draft)
+    add("--rule", default="token", choices=verifiers.names(), help="the verifier")
+    add("--temperature", type=float, default=1.0)
+    add("--gamma", type=int, default=5, help="tokens drafted at a time")
+    add("--data", help='JSON lines: {"prompt": text}; default: the start token alone')
+    add("--tokenizer", help="a SentencePiece file; default: beside the target's")
+    add("--tokens", type=int, default=40_000, help="audited, at least")
+    add("--length", type=int, default=64, help="tokens of a text, at most")
+    add("--batch", type=int, default=32, help="texts decoded together")
+    add("--level", type=float, default=LEVEL, help="how often exact runs may fail")
+    add("--seed", type=int, default=0)
+    return parser
+
+
+def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
+    """Raises ValueError or OSError for flags that cannot be audited."""
+    for name in ("tokens", "length", "batch"):
+        if getattr(flags, name) < 1:
+            raise ValueError(f"--{name} must be at least 1; got {getattr(flags, name)}")
+    if not 0 <= flags.temperature < math.inf:
+        raise ValueError(f"--temperature must be at least 0; got {flags.temperature}")
+    if not 0 < flags.level < 1:
+        raise ValueError(f"--level must be in (0, 1); got {flags.level}")
+    pair = players.named(flags.target), players.named(flags.draft)
+    scoring.check(*pair, with_alpha=False)
+    pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
+    if flags.data is not None:
+        pieces = measure.tokenizer(flags, pair[0])
+        prompts = measure.read_prompts(flags.data, pieces, pair[0])
+    elif pair[0].encodes:
+        raise ValueError(f"{flags.target} reads its input from prompts: name --data")
+    else:
+        start = zoo.START if pair[0].start is None else pair[0].start
+        end = zoo.END if pair[0].end is None else pair[0].end
+        prompts = Prompts([[start]], None, end)
+    sizes = flags.tokens, flags.gamma, flags.seed, flags.length, flags.batch
+    return pair, prompts, Protocol("", flags.temperature, *sizes, flags.rule)
+
+
+def report(found: Audit, log_e: np.ndarray, level: float) -> None:
+    """The verdict last, and before it what it rests on and what it cannot see."""
+    print(f"{found.tokens} tokens, of which {found.free} could have been others")
+    print(f"impossible tokens: {found.impossible}")
+    for name, z in found.z.items():
+        told = "cannot vary" if z is None else f"{z:8.2f}"
+        print(f"  z of {name:14}{told}")
+    print(f"p-value of all: {found.p_value:.2g}")
+    first = alarm(log_e, level)
+    when = "never an alarm" if first is None else f"alarm after {first} tokens"
+    print(f"largest E: 10^{log_e.max() / math.log(10):.1f}, {when}")
+    leak = found.limits.leak
+    if not found.free:
+        print("without freedom only impossible tokens are seen")
+    elif leak is not None:
+        print(f"seen with probability {POWER}: {100 * leak:.2g} % of tokens from the")
+        print("draft in the place of the target")
+    print(f"{'passed' if found.passed else 'FAILED'} at level {level:g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,389 @@
+"""The audit passes every exact decoder, fails broken ones, and knows its own limits.
+
+Markov chains of four tokens: their exact sampler is a line of numpy, so that z is
+compared with N(0, 1), E with mean 1, and the limits with the power that runs have.
+Axes: N sequences, L tokens, V vocabulary, S statistics.
+"""
+
+import functools
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from experiments import audit as rows
+from experiments import catalogue_audit, run, tasks
+from specjax import audit, probs, verifiers
+from specjax.bench import players
+from specjax.bench.decoding import Prompts, Protocol, Text
+from specjax.types import Sampling, Verifier
+from specjax.verifiers import lenient, token
+from tests import mutants, tiny
+
+LEVEL = 1e-4
+PROMPTS = Prompts([[0], [1, 2], [3, 1, 0]], None, -1)
+TASK = Protocol("tiny", 1.0, 24_000, 2, 5, 80, 300)
+CONFIGS = sorted((run.ROOT / "gin_configs/audit").glob("*.gin"))
+
+
+@pytest.fixture(autouse=True)
+def prompts(monkeypatch):
+    monkeypatch.setitem(tasks.TASKS, "tiny", lambda: tasks.Task(PROMPTS, [], ()))
+
+
+@functools.cache
+def pair(learnt: bool = False):
+    """The draft shares nothing with the target; or keeps two tokens in three of it."""
+    world = tiny.tables()
+    p, q = world.target_weights, world.draft_weights
+    q = tiny.mixed(p, q, 2.0) if learnt else q
+    sides = ("target", world.target, p), ("draft", world.draft, q)
+    return tuple(players.of_model(*side) for side in sides)
+
+
+def decoded(sides, protocol=TASK, fault: str = "", verifier=None):
+    """The sums and the log E of a run."""
+    target, draft = sides
+    broken, rule = rows.broken(draft, protocol, fault)
+    text, calls = audit.write((target, broken), PROMPTS, protocol, verifier or rule)
+    assert calls.tokens.sum() == (text.length - text.start).sum()
+    steps = audit.score(sides, text, protocol.temperature)
+    return audit.total(steps), audit.evidence(steps)[0]
+
+
+# Real runs.
+
+
+@pytest.mark.parametrize("rule", verifiers.names())
+def test_every_rule_passes(rule):
+    sums, log_e = decoded(pair(), TASK._replace(rule=rule))
+    found = audit.audit(sums, LEVEL)
+    assert found.passed and found.p_value > 0.01 and found.impossible == 0
+    assert found.tokens == found.free >= TASK.tokens
+    assert audit.alarm(log_e, LEVEL) is None and log_e.max() < math.log(100)
+
+
+BROKEN = {
+    "draft temperature": None,
+    "reused key": None,
+    "residual is p": mutants.build("residual is p"),
+    "lenience 0.5": lenient.build(0.5),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_decoders_fail(name, monkeypatch):
+    monkeypatch.setattr(rows, "HOTTER", 2.0)  # four ids show less than thousands
+    verifier = BROKEN[name]
+    sums, log_e = decoded(pair(), TASK, "" if verifier else name, verifier)
+    found = audit.audit(sums, LEVEL)
+    assert not found.passed and found.p_value < 1e-9
+    assert sums.tokens > audit.alarm(log_e, LEVEL) > 1
+
+
+def test_at_temperature_0_only_impossible_tokens_tell():
+    sums, log_e = decoded(pair(), TASK._replace(temperature=0.0))
+    found = audit.audit(sums)
+    assert found.passed and found.free == 0 and found.p_value == 1
+    assert set(found.z.values()) == {None} == set(found.limits.shift.values())
+    assert found.limits.leak is None and abs(log_e).max() < 1e-9
+    text = sampled(pair()[0], 4, 20, seed=0)  # drawn at temperature 1
+    wrong = audit.score(pair(), text, 0.0)
+    found = audit.audit(audit.total(wrong))
+    assert not found.passed and found.p_value == 0 and found.impossible > 10
+
+
+# The exact sampler.
+
+
+def law_of(player) -> np.ndarray:
+    z = np.asarray(player.params, np.float64)
+    p = np.exp(z - z.max(-1, keepdims=True))
+    return p / p.sum(-1, keepdims=True)
+
+
+def sampled(
+    player, count: int, new: int, seed: int, leak: float = 0.0, draft=None
+) -> Text:
+    """[N, 1 + new]: 0, then tokens of the chain; a share `leak` are the draft's."""
+    rng = np.random.default_rng(seed)
+    p, q = law_of(player), law_of(draft or pair()[1])
+    ends = np.cumsum((1 - leak) * p + leak * q, axis=-1)
+    tokens = np.zeros((count, new + 1), np.int32)
+    for at in range(new):
+        u = rng.random((count, 1))
+        tokens[:, at + 1] = (ends[tokens[:, at]][:, :-1] <= u).sum(1)
+    return Text(tokens, np.full(count, 1), np.full(count, new + 1))
+
+
+@functools.cache
+def groups(size: int, new: int, seed: int, count: int, leak=0.0, learnt=False):
+    """The steps of `count` runs of `size` sequences each: a list."""
+    target, draft = pair(learnt)
+    text = sampled(target, size * count, new, seed, leak, draft)
+    steps = audit.score((target, draft), text, 1.0)
+    parts = (np.split(leaf, count) for leaf in steps)
+    return [audit.Steps(*part) for part in zip(*parts, strict=True)]
+
+
+def z_of(steps: audit.Steps) -> list[float]:
+    return list(audit.audit(audit.total(steps)).z.values())
+
+
+def test_z_is_normal_for_the_exact_sampler():
+    z = np.array([z_of(steps) for steps in groups(20, 40, 1, 120)])
+    assert z.shape == (120, len(audit.NAMES))
+    for column in z.T:
+        assert scipy.stats.kstest(column, "norm").pvalue > 0.01
+    leaky = np.array([z_of(steps) for steps in groups(20, 40, 1, 120, 0.3)])
+    assert min(scipy.stats.kstest(column, "norm").pvalue for column in leaky.T) < 1e-6
+
+
+def test_e_has_mean_1_and_seldom_alarms():
+    runs = [audit.evidence(steps)[0] for steps in groups(5, 40, 2, 600)]
+    last = np.exp([log_e[-1] for log_e in runs])
+    assert last.mean() < 1 + 4 * last.std() / math.sqrt(last.size)
+    assert last.mean() > 0.8  # its tail is long: most runs end below 1
+    for level in (0.1, 0.3, 0.5):
+        alarms = [audit.alarm(log_e, level) is not None for log_e in runs]
+        assert 0 < np.mean(alarms) < level
+    leaky = [audit.evidence(steps)[0][-1] for steps in groups(20, 40, 1, 120, 0.3)]
+    assert np.median(leaky) > math.log(1e4)
+
+
+def test_every_alternative_is_a_law():
+    """Under p itself deviations have mean 0, their variance, and ratios mean 1."""
+    vocab = 4
+    p, q = (
+        probs.standardize(jnp.asarray(side.params), Sampling(jnp.ones(vocab)))
+        for side in pair()
+    )
+    rows_of = [jax.tree.map(lambda leaf: leaf[:, None], law) for law in (p, q)]
+    found = [
+        audit.each(*rows_of, jnp.full((vocab, 1), token)) for token in range(vocab)
+    ]
+    deviation, variance, pull, square, log_ratio, impossible = (
+        np.stack(leaf, axis=1)[:, :, 0] for leaf in zip(*found, strict=True)
+    )
+    p, q = law_of(pair()[0])[..., None], law_of(pair()[1])[..., None]
+    np.testing.assert_allclose((p * deviation).sum(1), 0, atol=1e-6)
+    np.testing.assert_allclose((q * deviation).sum(1), pull[:, 0], atol=1e-5)
+    for law, second in (p, variance), (q, square):
+        np.testing.assert_allclose((law * deviation**2).sum(1), second[:, 0], rtol=1e-5)
+    mean = (p[..., None] * np.exp(log_ratio)).sum(1)
+    np.testing.assert_allclose(mean, 1, atol=1e-6)
+    assert not impossible.any()
+
+
+# What is seen, and what is not.
+
+
+@pytest.mark.parametrize("learnt", [False, True])
+@pytest.mark.parametrize("power", [0.5, 0.9])
+def test_the_limits_are_the_power_that_runs_have(learnt, power):
+    """A leak of the size that is said to be seen so often is seen so often."""
+    size, new, count = 25, 40, 200
+    exact = map(audit.total, groups(size, new, 3, count, 0.0, learnt))
+    whole = functools.reduce(audit.add, exact)
+    one = audit.Sums(*(np.asarray(leaf) / count for leaf in whole))
+    leak = audit.limits(one, LEVEL, power).leak
+    assert 0.01 < leak < 0.2
+    runs = groups(size, new, 4, count, leak, learnt)
+    failed = [not audit.audit(audit.total(steps), LEVEL).passed for steps in runs]
+    assert np.mean(failed) == pytest.approx(power, abs=0.1)
+    # The same limit is wrong for runs of another length.
+    short = [audit.Steps(*(leaf[::4] for leaf in steps)) for steps in runs]
+    failed = [not audit.audit(audit.total(steps), LEVEL).passed for steps in short]
+    assert np.mean(failed) < power - 0.2
+
+
+def test_limits_fall_as_the_root_of_the_tokens():
+    parts = groups(25, 40, 3, 200)
+    one = audit.total(parts[0])
+    whole = functools.reduce(audit.add, map(audit.total, parts))
+    assert whole.tokens == 200 * one.tokens
+    few, many = audit.limits(one), audit.limits(whole)
+    for name in audit.NAMES:
+        ratio = few.shift[name] / many.shift[name]
+        assert ratio == pytest.approx(math.sqrt(200), rel=0.1)
+    assert few.leak > 10 * many.leak
+    shift = audit.limits(one).shift["surprisal"]
+    sd = math.sqrt(one.variance[0] / one.tokens)
+    reach = scipy.stats.norm.isf(LEVEL / 10) + scipy.stats.norm.isf(0.001)
+    assert shift == pytest.approx(reach * sd / math.sqrt(one.tokens), rel=1e-6)
+
+
+def test_a_leak_of_1_percent_takes_more_tokens():
+    target, draft = pair(learnt=True)
+
+    def leaking(tokens: int) -> audit.Audit:
+        text = sampled(target, tokens // 80, 80, 5, 0.01, draft)
+        return audit.audit(audit.total(audit.score((target, draft), text, 1.0)), LEVEL)
+
+    few = leaking(40_000)
+    assert few.tokens == 40_000 and few.passed and few.limits.leak > 0.02
+    needed = 40_000 * (few.limits.leak / 0.01) ** 2
+    many = leaking(int(needed))
+    assert not many.passed and many.limits.leak == pytest.approx(0.01, rel=0.1)
+
+
+def test_uniforms_of_bfloat16_are_not_seen():
+    """A draft that is often kept hides that it is kept too often, by 1/256."""
+
+    def noise(*given):
+        right = token.noise(*given)
+        return right._replace(accept=jnp.floor(right.accept * 128) / 128)
+
+    coarse = Verifier(noise, token.verify)
+    sums, _ = decoded(pair(learnt=True), verifier=coarse)
+    found = audit.audit(sums, LEVEL)
+    assert found.passed and found.limits.leak > 1 / 256
+
+
+def test_an_impossible_token_fails_at_once():
+    hopeless = np.array(pair()[0].params)
+    hopeless[:, 3] = -np.inf
+    target = players.of_model("target", pair()[0].model, jnp.asarray(hopeless))
+    text = sampled(target, 50, 40, seed=6)
+    steps = audit.score((target, pair()[1]), text, 1.0)
+    assert audit.audit(audit.total(steps)).passed
+    text.tokens[30, 20] = 3
+    steps = audit.score((target, pair()[1]), text, 1.0)
+    found, (log_e, _) = audit.audit(audit.total(steps)), audit.evidence(steps)
+    assert not found.passed and found.impossible == 1 and found.p_value == 0
+    assert audit.alarm(log_e) == 30 * 40 + 20
+    assert np.isinf(log_e[30 * 40 + 19 :]).all() and np.isfinite(log_e[:1219]).all()
+
+
+def test_an_e_value_goes_on_where_it_was():
+    steps = groups(20, 40, 1, 120)[0]
+    whole, end = audit.evidence(steps)
+    parts = [
+        audit.Steps(*(leaf[part] for leaf in steps))
+        for part in (slice(300), slice(300, None))
+    ]
+    first, wealth = audit.evidence(parts[0])
+    second, last = audit.evidence(parts[1], wealth)
+    np.testing.assert_allclose(np.concatenate([first, second]), whole, atol=1e-9)
+    np.testing.assert_allclose(last, end, atol=1e-9)
+
+
+def test_a_draft_without_a_law_leaves_two_statistics():
+    no_law = pair()[0], players.copied()
+    text = sampled(pair()[0], 100, 40, seed=7)
+    sums = audit.total(audit.score(no_law, text, 1.0))
+    found = audit.audit(sums)
+    assert list(found.z) == ["surprisal", "argmax"] and found.passed
+    assert found.limits.leak is None
+    both = audit.audit(audit.total(audit.score(pair(), text, 1.0)))
+    assert found.z["surprisal"] == pytest.approx(both.z["surprisal"], rel=1e-5)
+
+
+def test_a_draft_that_misses_ids_is_scored():
+    """q = 0 where p is not: the ratio is 0 and its logarithm is cut."""
+    gone = np.array(pair()[1].params)
+    gone[:, 0] = -np.inf
+    draft = players.of_model("draft", pair()[1].model, jnp.asarray(gone))
+    steps = audit.score((pair()[0], draft), sampled(pair()[0], 100, 40, 8), 1.0)
+    assert audit.audit(audit.total(steps)).passed
+
+
+# Rows and the command.
+
+
+def test_a_row_is_plain_numbers():
+    found = rows.build(*pair(), TASK._replace(tokens=2000)).run()
+    assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(
+        json.dumps(found)
+    )
+    assert found["passed"] and found["max_z"] == max(map(abs, found["z"].values()))
+    assert found["guarantee"] == "exact law" and found["fault"] == ""
+    assert 0 < found["accepted"] < found["tested"]
+    fault = rows.measure(*pair(), TASK, "reused key")
+    assert not fault["passed"] and fault["guarantee"] == "none: broken on purpose"
+
+
+def test_the_table_has_a_line_for_every_row():
+    table = catalogue_audit.audit()
+    for share, z in ((0.05, "2.6"), (audit.LEVEL, "4.3")):
+        assert f"{scipy.stats.norm.isf(share / 2 / len(audit.NAMES)):.1f}" == z
+        assert f"above {z} one time in {1 / share:,.0f}" in table.note
+    assert sorted(line.row for line in table.lines) == [path.stem for path in CONFIGS]
+    assert {line.quantity for line in table.lines} == {"max_z"}
+    assert all(line.published is None for line in table.lines)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: rows.build(*pair(), TASK, "cosmic rays"), "no fault 'cosmic rays'"),
+        (lambda: rows.build(*pair(), TASK._replace(rule="hope")), "no rule 'hope'"),
+        (
+            lambda: rows.build(*pair(), TASK._replace(gamma=0), "reused key"),
+            "gamma to at least 1",
+        ),
+        (
+            lambda: rows.build(*pair(), TASK._replace(rule="match"), "reused key"),
+            "use token",
+        ),
+        (
+            lambda: rows.build(pair()[0], players.random(4), TASK, "draft temperature"),
+            "name a model",
+        ),
+        (lambda: audit.audit(audit.total(groups(5, 40, 2, 600)[0]), 0), "level and"),
+        (lambda: audit.limits(audit.Sums(0, 0, 0, *np.zeros((4, 5)))), "no tokens"),
+    ],
+)
+def test_bad_arguments_are_named(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        wrong()
+
+
+def test_laws_that_are_no_numbers_are_named():
+    lost = players.of_model("lost", pair()[0].model, pair()[0].params * np.nan)
+    with pytest.raises(ValueError, match="lost or draft gives probabilities"):
+        audit.score((lost, pair()[1]), sampled(pair()[0], 2, 5, 0), 1.0)
+
+
+FAST = "--tokens 120 --length 30 --batch 4 --gamma 2".split()
+
+
+@pytest.fixture
+def named(monkeypatch):
+    known = {"target": pair()[0], "draft": pair()[1]}
+    monkeypatch.setattr(players, "named", lambda name: known[name])
+    return ["--target", "target", "--draft", "draft", *FAST]
+
+
+def test_the_command_says_what_it_found(named, capsys, monkeypatch):
+    assert audit.main(named) == 0
+    said = capsys.readouterr().out
+    for word in ("rule token (exact law)", "surprisal", "never an alarm", "passed at"):
+        assert word in said
+    assert audit.main([*named, "--temperature", "0"]) == 0
+    assert "cannot vary" in capsys.readouterr().out
+    monkeypatch.setattr(verifiers, "named", lambda name: lenient.build(0.01))
+    assert audit.main([*named, "--tokens", "3000", "--batch", "100"]) == 1
+    assert "FAILED at level" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--tokens", "0"], "--tokens must be at least 1"),
+        (["--temperature", "-1"], "--temperature must be at least 0"),
+        (["--temperature", "nan"], "--temperature must be at least 0"),
+        (["--level", "1"], "--level must be in"),
+        (["--gamma", "-1"], "gamma must be at least 0"),
+        (["--data", "/no/such.jsonl"], "no tokenizer"),
+    ],
+)
+def test_bad_flags_are_named(named, flags, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        audit.main([*named, *flags])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
