@@ -18,7 +18,7 @@ import scipy.stats
 from experiments import audit as rows
 from experiments import catalogue_audit, run, tasks
 from specjax import audit, probs, verifiers
-from specjax.bench import players
+from specjax.bench import martingale, players
 from specjax.bench.decoding import Prompts, Protocol, Text
 from specjax.types import Sampling, Verifier
 from specjax.verifiers import lenient, token
@@ -164,7 +164,7 @@ def test_every_alternative_is_a_law():
     )
     rows_of = [jax.tree.map(lambda leaf: leaf[:, None], law) for law in (p, q)]
     found = [
-        audit.each(*rows_of, jnp.full((vocab, 1), token)) for token in range(vocab)
+        martingale.each(*rows_of, jnp.full((vocab, 1), token)) for token in range(vocab)
     ]
     deviation, variance, pull, square, log_ratio, impossible = (
         np.stack(leaf, axis=1)[:, :, 0] for leaf in zip(*found, strict=True)
