@@ -111,6 +111,11 @@ def with_target(**changes):
     return change
 
 
+def with_a_drafter_of_few_slots(good: Given) -> Given:
+    drafter = good.parts.drafter._replace(slots=SLOTS - 1)
+    return good._replace(parts=good.parts._replace(drafter=drafter))
+
+
 REFUSED = [
     (other_vocabulary, r"vocabulary of 7, the target one of 29.*same tokens"),
     (without_a_weight, r"target's parameters.*readout: missing, not \(16, 29\)"),
@@ -132,7 +137,8 @@ REFUSED = [
     (with_request(key=jax.random.PRNGKey(0)), r"typed keys: use jax\.random\.key"),
     (with_prompt(tokens=[[1.0, 2.0, 3.0], [4.0, 0.0, 0.0]]), r"integers; got float"),
     (with_request(limit=[17, 9]), r"reach 17 tokens.*gamma \+ 1 = 4.*slots=21"),
-    (with_target(slots=SLOTS - 1), r"knows 19 positions: build with slots=19"),
+    (with_target(slots=SLOTS - 1), r"target knows 19 positions: build with slots=19"),
+    (with_a_drafter_of_few_slots, r"drafter knows 19 positions: build with slots=19"),
     (with_sampling(temperature=[1.0, -0.1]), r"temperature must be at least 0.*-0\.1"),
     (with_sampling(temperature=[1.0, np.nan]), r"temperature must be at least 0.*nan"),
     (with_sampling(temperature=[1.0, np.inf]), r"temperature must be at least 0.*inf"),

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, keys, theory
+from specjax import generate, keys, theory, verifiers
 from specjax.bench import costs, players, timing, walltime
 from specjax.bench.decoding import Prompts
 from specjax.bench.walltime import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
@@ -122,6 +122,22 @@ def test_a_looped_draft_is_a_draft(pair, begun):
     np.testing.assert_allclose(law.lse, wanted.law.lse, atol=1e-4)
 
 
+def test_texts_are_decoded_by_the_rule_that_is_named(pair):
+    """Gumbel's, whose drafts race: the texts of the same keys without a drafter."""
+    rule = verifiers.named("gumbel")
+    made = costs.Pair(*pair, 44, rule)
+    assert made.parts(3).verifier is rule
+    prompt = generate.make_prompt([[0, 1]] * 64)
+    sampling = generate.make_sampling(64, 1.0)
+    request = generate.make_request(jax.random.key(0), prompt, 16, sampling)
+    drafted = costs.decode(made, 3)(prompt, request)
+    alone = generate.build(generate.Parts(pair[0].model, verifier=rule), 44)
+    plain = alone(Params(pair[0].params), prompt, request)
+    np.testing.assert_array_equal(drafted.tokens, plain.tokens)
+    other = costs.decode(costs.Pair(*pair, 44), 3)(prompt, request)
+    assert np.any(other.tokens != plain.tokens)
+
+
 def test_measured_texts_are_the_targets_own(pair):
     made = costs.Pair(*pair, 44)
     (batch, *_), others = walltime.batches(PROMPTS, SETTING)
@@ -213,6 +229,7 @@ def test_the_parts_of_a_step_by_hand():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"rule": "tokens"}, "no rule 'tokens': choose one of block"),
         ({"gammas": (1, 2)}, "gammas must ascend from 0"),
         ({"gammas": (0,)}, "gammas must ascend from 0"),
         ({"gammas": (0, 3, 1)}, "gammas must ascend from 0"),
