@@ -13,7 +13,7 @@ from jax import Array
 
 from experiments import fingerprint, tasks
 from experiments.row import Measurement
-from specjax import audit, probs, verifiers
+from specjax import audit, verifiers
 from specjax.bench import players, scoring
 from specjax.bench.decoding import Calls, Protocol
 from specjax.bench.players import Player
@@ -104,9 +104,10 @@ def draft_temperature(draft: Player, verifier: Verifier) -> tuple[Player, Verifi
 
     def colder(draw: Callable) -> Callable:
         def begin(key: Array, request: Request, state: State) -> Callable:
-            drawn = draw(key, request, state)
             setting = Sampling(request.sampling.temperature / HOTTER)
-            return lambda law, slot: drawn(probs.standardize(law.logits, setting), slot)
+            sharper = draw(key, request._replace(sampling=setting), state)
+            said = draw(key, request, state)
+            return lambda *at: (sharper(*at)[0], said(*at)[1])
 
         return begin
 

@@ -147,11 +147,17 @@ def sample(law: Law, u: Array) -> Array:
     return pick(dense(law), u)
 
 
+def draw(logits: Array, sampling: Sampling, u: Array) -> tuple[Array, Law]:
+    """What a draft does with logits [B, V]: ids [B] int32 and the law they are from."""
+    law = standardize(logits, sampling)
+    return sample(law, u), law
+
+
 def race(law: Law, gumbel: Array) -> Array:
     """argmax(log p + g): follows the law where g [..., V] are Gumbel variables.
 
-    Two laws that race with the same g often agree, whatever their distance.
-    -> [...] int32, the first of equals. An id outside of the law never wins.
+    Two laws that race with the same g agree at least beta / (2 - beta) of the time, and
+    at most beta. -> [...] int32, the first of equals. An id outside never wins.
     """
     z = _rows(law)
     ahead = _scaled(z, law.scale, law.top) + gumbel  # log p but for a constant

@@ -40,7 +40,9 @@ def build_step(
         draft_key = keys.purpose(key, keys.DRAFT)
         draft, draft_cache = drafter.draft(draft_key, params.draft, request, state)
         # p_1 .. p_{gamma + 1} from M_p, in one call.
-        law, target_cache = score(target, params.target, request, state, draft.tokens)
+        read = verifier.law or probs.standardize
+        given = target, params.target, request, state
+        law, target_cache = score(*given, draft.tokens, read)
         at = request.key, state.length
         noise = verifier.noise(*at, drafter.gamma, target.vocab)
         verdict = verifier.verify(law, draft, noise)
@@ -58,14 +60,24 @@ def build_step(
     return spec_step
 
 
-def score(target: Model, params, request: Request, state: State, drafted: Array):
-    """The target's law [B, G + 1] after the last committed and each drafted token."""
+def score(
+    target: Model,
+    params,
+    request: Request,
+    state: State,
+    drafted: Array,
+    read: Callable = probs.standardize,
+):
+    """The target's law [B, G + 1] after the last committed and each drafted token.
+
+    read: (logits, Sampling) -> Law. Returns (law, cache).
+    """
     start = state.length - 1
     last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
     block = jnp.concatenate([last, drafted], axis=1)
     features, cache = target.apply(params, block, start, state.target_cache)
     logits = target.readout(params, features)
-    return probs.standardize(logits, request.sampling), cache
+    return read(logits, request.sampling), cache
 
 
 def finished(request: Request, state: State) -> Array:
@@ -87,6 +99,7 @@ def commit(request: Request, state: State, verdict: Verdict) -> tuple[Array, Arr
     emitted = jnp.minimum(verdict.num_accepted + 1, to_end)
     emitted = jnp.minimum(emitted, request.limit - state.length)
     emitted = jnp.where(finished(request, state), 0, emitted)
+    emitted = emitted.astype(state.length.dtype)
     put = jax.vmap(jax.lax.dynamic_update_slice)
     tokens = put(state.tokens, verdict.tokens, state.length[:, None])
     return tokens, state.length + emitted

@@ -208,13 +208,15 @@ class Verifier(NamedTuple):
     verify: (Law [B, G + 1], Draft, noise, keep_residual=False) -> Verdict, pure.
     guarantee: "exact law", "pathwise" (besides, the text is that of the same keys
     without a drafter), or in what it is lossy. coupled: it keeps most where drafts are
-    drawn by `drafters.rollout.coupled`.
+    drawn by `drafters.rollout.coupled`. law: (logits [B, G + 1, V], Sampling) -> the
+    target's Law as `verify` wants it, for a fused one; None is `probs.standardize`.
     """
 
     noise: Callable
     verify: Callable
     guarantee: str = "exact law"
     coupled: bool = False
+    law: Callable | None = None
 
 
 class Policy(NamedTuple):

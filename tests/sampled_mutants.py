@@ -137,9 +137,9 @@ def draws_by(uniform: Callable) -> Callable:
     """Draws with uniforms of (request key, start [B], slot) -> key [B], slot."""
 
     def draw(key: Array, request: Request, state: State) -> Callable:
-        def of(law: Law, slot) -> Array:
+        def of(logits: Array, slot) -> tuple[Array, Law]:
             u = keys.uniform(*uniform(request.key, state.length, slot))
-            return probs.sample(law, jnp.stack([u, u], axis=1))
+            return probs.draw(logits, request.sampling, jnp.stack([u, u], axis=1))
 
         return of
 
@@ -162,7 +162,11 @@ by_its_coin = draws_by(
 
 def hotter(key: Array, request: Request, state: State) -> Callable:
     right = independent(key, request, state)
-    return lambda law, slot: right(law._replace(scale=law.scale / 1.5), slot)
+
+    def of(logits: Array, slot) -> tuple[Array, Law]:
+        return right(logits / 1.5, slot)[0], right(logits, slot)[1]
+
+    return of
 
 
 def races_for_the_next_place(key: Array, request: Request, state: State) -> Callable:

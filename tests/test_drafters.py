@@ -135,5 +135,6 @@ def test_a_rollout_keeps_to_each_rows_budget():
     """Drafting more would be exact still, so only this test can see it."""
     state = State(jnp.zeros((2, 9), int), jnp.array([1, 1]), (), (), jnp.array([1, 3]))
     key = jax.random.split(jax.random.key(0), 2)
-    draft, _ = random.build(8, gamma=4).draft(key, None, None, state)
+    request = Request(key, Sampling(jnp.ones(2)), *[jnp.zeros(2, int)] * 3)
+    draft, _ = random.build(8, gamma=4).draft(key, None, request, state)
     np.testing.assert_array_equal(draft.num, [1, 3])

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import generate, keys
+from specjax import generate, keys, probs
 from specjax.bench.players import Player
 from specjax.drafters.rollout import for_rule
 from specjax.step import score
@@ -60,7 +60,8 @@ def target_calls(pair: Pair, gamma: int, loops: int) -> Callable:
     def call(params, request: Request, state: State):
         state = _turn(state, model.vocab)
         drafted = state.tokens[:, :gamma]
-        law, cache = score(model, params.target, request, state, drafted)
+        read = pair.verifier.law or probs.standardize
+        law, cache = score(model, params.target, request, state, drafted, read)
         return state._replace(target_cache=cache), law
 
     return _repeat(call, loops, pair.params(gamma))

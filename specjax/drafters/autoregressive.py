@@ -8,7 +8,6 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import probs
 from specjax.drafters import nothing
 from specjax.drafters.rollout import Proposal, independent, rollout
 from specjax.types import Draft, Drafter, Model, Prompt, Request, State
@@ -33,8 +32,7 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
         key: Array, params, request: Request, state: State
     ) -> tuple[Draft, object]:
         def propose(features: Array, cache) -> Proposal:
-            law = probs.standardize(model.readout(params, features), request.sampling)
-            return Proposal(law, law, cache)
+            return Proposal(model.readout(params, features), cache)
 
         def advance(cache, token: Array, slot: Array) -> Proposal:
             block, start = token[:, None], state.length + slot

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import probs
 from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import Proposal, independent, rollout
 from specjax.types import Draft, Drafter, Model, Request, State
@@ -34,9 +33,7 @@ def build(
         def advance(cache, token: Array, slot: Array) -> Proposal:
             start = state.length + slot
             features, cache = shallow.apply(params, token[:, None], start, cache)
-            logits = shallow.readout(params, features[:, 0])
-            law = probs.standardize(logits, request.sampling)
-            return Proposal(law, law, cache)
+            return Proposal(shallow.readout(params, features[:, 0]), cache)
 
         last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)[
             :, 0

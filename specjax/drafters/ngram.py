@@ -49,9 +49,7 @@ def build(
         def propose(context: Array) -> Proposal:
             row = find(params, context)
             logits = probs.table_rows(params.table, row)
-            law = probs.standardize(logits, request.sampling)
-            record = law._replace(logits=params.table, row=row)
-            return Proposal(law, record, context)
+            return Proposal(logits, context, params.table, row)
 
         def advance(context: Array, token: Array, slot) -> Proposal:
             del slot

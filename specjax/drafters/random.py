@@ -8,7 +8,6 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import probs
 from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import Proposal, independent, rollout
 from specjax.types import Draft, Drafter, Request, Sampling, State, Table
@@ -28,15 +27,15 @@ def build(vocab: int, gamma: int = 1, draw: Callable = independent) -> Drafter:
         del params
         row = jnp.zeros_like(state.length)
         logits = jnp.zeros((row.size, vocab))
-        law = probs.standardize(logits, Sampling(jnp.ones(row.size)))
         table = Table(
             jnp.zeros(vocab),
             jnp.zeros(1),
             jnp.zeros((1, 0), jnp.int32),
             jnp.zeros((1, 0)),
         )
-        same = Proposal(law, law._replace(logits=table, row=row), ())
-        drawn = draw(key, request, state)
+        same = Proposal(logits, (), table, row)
+        hot = request._replace(sampling=Sampling(jnp.ones(row.size)))
+        drawn = draw(key, hot, state)
         return rollout(drawn, state, gamma, same, lambda *_: same)[0], ()
 
     return Drafter(no_cache, draft, gamma, vocab)
