@@ -1,0 +1,59 @@
+"""The spellings that differ between the releases of JAX that specjax runs on.
+
+Each function says from which release on its fallback can go.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+# Until JAX 0.11 `plgpu.load` takes the index apart from the reference.
+_APART = "idx" in inspect.signature(plgpu.load).parameters
+
+
+class Vectors(NamedTuple):
+    """load: (reference, index, layout) -> a vector of a reference in GPU memory. iota:
+    (layout, size) -> 0 .. size - 1."""
+
+    load: Callable
+    iota: Callable
+
+
+def vectors(interpret) -> Vectors:
+    if _APART and interpret is not None:  # its interpreter knows neither by its name
+        return Vectors(
+            lambda ref, index, layout: ref[index],
+            lambda layout, size: lax.broadcasted_iota(jnp.int32, (size,), 0),
+        )
+    if _APART:
+        return Vectors(
+            lambda ref, index, layout: plgpu.load(ref, index, layout=layout), _iota
+        )
+    return Vectors(
+        lambda ref, index, layout: plgpu.load(ref.at[index], layout=layout), _iota
+    )
+
+
+def _iota(layout, size: int) -> Array:
+    return plgpu.broadcasted_iota(jnp.int32, (size,), 0, layout=layout)
+
+
+def interpreted(races: bool = False):
+    """What makes `plgpu.kernel` run on a CPU. races: look for data races too."""
+    params = getattr(plgpu, "InterpretGPUParams", None)
+    if params is None:  # public from JAX 0.11 on
+        from jax._src.pallas.mosaic_gpu.interpret import params as private
+
+        params = private.InterpretGPUParams
+    return params(detect_races=races)
+
+
+def races_found() -> bool:
+    """Whether the last run that looked for data races found one. No public name yet."""
+    from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
+
+    return gpu_callbacks.get_races().races_found

@@ -1,0 +1,183 @@
+"""Which implementation verifies: by platform, compute capability and shape.
+
+Decided before anything is lowered, and never by catching an error: a Mosaic kernel that
+is compiled for a GPU before Hopper ends the process. `Choice.why` says what decided.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from pallas_kernels import mosaic_tpu
+from pallas_kernels.gpu_decision import LANES
+from pallas_kernels.gpu_launches import MOST
+from pallas_kernels.laws import BLOCK
+from pallas_kernels.plan import DEFERRED, Plan, Tiles
+
+REFERENCE, ONEPASS = "reference", "onepass"
+MOSAIC_GPU, MOSAIC_TPU, TRITON = "mosaic_gpu", "mosaic_tpu", "triton"
+NAMES = (REFERENCE, ONEPASS, MOSAIC_GPU, MOSAIC_TPU, TRITON)
+HOPPER = (9, 0)
+TUNED = Path(__file__).with_name("tuned")
+# What a core's vector memory holds, by the names that JAX gives the chips.
+VMEM = {"TPU v5 lite": 128, "TPU v5": 64, "TPU v6 lite": 128, "TPU7x": 64}
+VMEM_LEFT = 0.85  # of it for logits; the rest is the compiler's
+
+
+class Device(NamedTuple):
+    """platform: "cpu", "gpu" or "tpu". capability: of a GPU, (9, 0) for Hopper."""
+
+    platform: str
+    kind: str
+    capability: tuple[int, int] | None = None
+
+
+class Choice(NamedTuple):
+    """name: one of NAMES. vmem: bytes that a TPU kernel may use."""
+
+    name: str
+    why: str
+    tiles: Tiles | None = None
+    vmem: int | None = None
+
+
+class Timed(NamedTuple):
+    """A shape that was measured on a device, and what was fastest there."""
+
+    batch: int
+    gamma: int
+    vocab: int
+    itemsize: int
+    target: str
+    draft: str
+    name: str
+    tiles: Tiles | None
+
+
+def here(device: jax.Device | None = None) -> Device:
+    """Of the default device, if none is given."""
+    device = jax.devices()[0] if device is None else device
+    capability = None
+    if device.platform == "gpu":
+        major, minor = device.compute_capability.split(".")
+        capability = int(major), int(minor)
+    return Device(device.platform, device.device_kind, capability)
+
+
+def choose(plan: Plan, itemsize: int, device: Device, asked: str = "auto") -> Choice:
+    """What runs a plan whose logits have `itemsize` bytes.
+
+    asked: "auto", or one of NAMES. Raises ValueError for one that this device or this
+    shape cannot have.
+    """
+    if asked != "auto":
+        return insisted(plan, itemsize, device, asked)
+    if device.platform == "tpu":
+        name, why = MOSAIC_TPU, "a TPU, and the rows fit its vector memory"
+    elif device.platform == "gpu" and device.capability >= HOPPER:
+        if (found := tuned(plan, itemsize, device)) is not None:
+            return found
+        name, why = (
+            MOSAIC_GPU,
+            f"Hopper or later; nothing was measured on {device.kind}",
+        )
+    elif device.platform == "gpu":
+        return Choice(ONEPASS, "a GPU before Hopper")
+    else:
+        return Choice(REFERENCE, f"no kernels for {device.platform}")
+    if reason := unfit(name, plan, itemsize, device):
+        return Choice(ONEPASS, reason)
+    return Choice(name, why, tiles_for(plan, itemsize), vmem(device))
+
+
+def insisted(plan: Plan, itemsize: int, device: Device, asked: str) -> Choice:
+    if asked not in NAMES:
+        raise ValueError(f"no implementation {asked!r}: choose one of auto, {NAMES}")
+    if reason := unfit(asked, plan, itemsize, device):
+        raise ValueError(f"{asked} cannot run: {reason}; choose 'auto' or '{ONEPASS}'")
+    return Choice(asked, "asked for", tiles_for(plan, itemsize), vmem(device))
+
+
+def unfit(name: str, plan: Plan, itemsize: int, device: Device) -> str | None:
+    """Why a kernel cannot run this plan on this device; None if it can."""
+    if name in (REFERENCE, ONEPASS):
+        return None
+    if name == MOSAIC_TPU:
+        return unfit_tpu(plan, itemsize, device)
+    if device.platform != "gpu":
+        return f"{name} needs a GPU, and this is a {device.platform}"
+    if name == MOSAIC_GPU and device.capability < HOPPER:
+        major, minor = device.capability
+        return f"{device.kind} is sm_{major}{minor}, and Mosaic needs sm_90 or later"
+    if not BLOCK <= plan.vocab <= MOST:
+        return f"a vocabulary of {plan.vocab} is outside of {BLOCK} .. {MOST}"
+    if plan.gamma >= LANES:
+        return f"gamma {plan.gamma} is more than {LANES - 1}"
+    return None
+
+
+def unfit_tpu(plan: Plan, itemsize: int, device: Device) -> str | None:
+    if device.platform != "tpu":
+        return f"{MOSAIC_TPU} needs a TPU, and this is a {device.platform}"
+    if plan.vocab < BLOCK:
+        return f"a vocabulary of {plan.vocab} is below {BLOCK}"
+    if plan.target != DEFERRED:
+        return "the target's statistics are known: few of its logits need to be read"
+    copies = 2 if plan.batch > mosaic_tpu.place_of(plan).texts else 1
+    needed = copies * mosaic_tpu.vmem_bytes(plan, itemsize)
+    held = (vmem(device) or 16 * 2**20) * VMEM_LEFT
+    if needed > held:
+        return f"its rows take {needed >> 20} MiB of vector memory"
+    return None
+
+
+def vmem(device: Device) -> int | None:
+    found = VMEM.get(device.kind)
+    return None if found is None else found * 2**20
+
+
+def tiles_for(plan: Plan, itemsize: int) -> Tiles:
+    """Before anything was measured: blocks to fill a chip first, then larger ones."""
+    rows = plan.batch * sum(plan.rows(side) for side in plan.unread)
+    largest = 16384 // itemsize
+    stats = largest
+    while stats > 1024 and rows * plan.vocab < stats * 1000:
+        stats //= 2
+    many = plan.batch * plan.count > 4096
+    return Tiles(stats, 8 if many else 1, apart=many)
+
+
+def tuned(plan: Plan, itemsize: int, device: Device) -> Choice | None:
+    """By the nearest shape that was measured on such a device, if one is near."""
+    path = TUNED / f"{device.kind.lower().replace(' ', '_')}.json"
+    if not path.is_file():
+        return None
+    near = [one for one in read(path) if same(one, plan, itemsize)]
+    best = min(near, key=lambda one: distance(one, plan), default=None)
+    if best is None or distance(best, plan) > 2:
+        return None
+    if reason := unfit(best.name, plan, itemsize, device):
+        return Choice(ONEPASS, reason)
+    why = f"fastest at B {best.batch}, gamma {best.gamma}, V {best.vocab}: {path.name}"
+    return Choice(best.name, why, best.tiles)
+
+
+def read(path: Path) -> list[Timed]:
+    rows = json.loads(path.read_text("utf-8"))["shapes"]
+    return [
+        Timed(**row | {"tiles": row["tiles"] and Tiles(*row["tiles"])}) for row in rows
+    ]
+
+
+def same(one: Timed, plan: Plan, itemsize: int) -> bool:
+    kinds = one.itemsize, one.target, one.draft
+    return kinds == (itemsize, plan.target, plan.draft)
+
+
+def distance(one: Timed, plan: Plan) -> float:
+    """In doublings of any size."""
+    pairs = (one.batch, plan.batch), (one.gamma + 1, plan.gamma + 1)
+    return sum(abs(math.log2(a / b)) for a, b in (*pairs, (one.vocab, plan.vocab)))

@@ -1,0 +1,183 @@
+"""What blocks on a GPU share: numbers of a row in lanes, and the decision on a draft.
+
+Numbers of a row of logits lie in the lanes of a vector, row i in lane i, so that parts
+of them are merged elementwise. Only maxima, sums, selects and exponentials are used,
+which every backend has.
+Axes: B rows, G = gamma, V vocabulary.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from pallas_kernels import laws
+from pallas_kernels.laws import Row
+from pallas_kernels.plan import CERTAIN, DEFERRED, NONE, Plan
+
+LANES = 128
+FIELDS = ("scale", "top", "tau", "tie", "lse")
+FILLS = (1.0, 0.0, -jnp.inf, 0, 0.0)  # in lanes that no row has
+LOG2E = 1.4426950408889634
+
+
+class Block(NamedTuple):
+    """What a block of threads is given, and how its backend spells what it does.
+
+    refs: references by name. load: (reference, index, start, size, width) -> a vector;
+    iota: (size, width) -> 0 .. size - 1, where a thread has `width` neighbours at once.
+    place: name of a grid axis -> this block's index on it.
+    """
+
+    plan: Plan
+    refs: dict[str, Any]
+    load: Callable
+    iota: Callable
+    place: Callable
+
+    def lane(self) -> Array:
+        return self.iota(LANES, 1)
+
+
+class Found(NamedTuple):
+    """What a verification decides: n, the law at n of both sides, and the chances.
+
+    banned: the id that a certain draft was sure of, -1 for none. chance: in lanes.
+    """
+
+    n: Array
+    p: Row
+    q: Row | None
+    banned: Array | None
+    chance: Array | None
+
+
+def part_of(plan: Plan) -> tuple[int, int]:
+    """Ids that a block of statistics reads, and how many blocks there are."""
+    size = min(plan.tiles.stats, 1 << (plan.vocab.bit_length() - 1))
+    return size, -(-plan.vocab // size)
+
+
+def filled(lane: Array, fill: float | int) -> Array:
+    """The same in every lane: a vector that is laid out like `lane`."""
+    return (lane * 0).astype(jnp.asarray(fill).dtype) + fill
+
+
+def lanes_of(block: Block, name: str, b: Array, count: int, fill) -> Array:
+    """Scalars [B, count] of a row in the first lanes."""
+    lane = block.lane()
+    value = filled(lane, fill)
+    for k in range(count):
+        value = jnp.where(lane == k, block.refs[name][b, k], value)
+    return value
+
+
+def known(block: Block, side: str, b: Array) -> Row:
+    """A law whose scalars are given, in lanes."""
+    rows = block.plan.rows(side)
+    pairs = zip(FIELDS, FILLS, strict=True)
+    return Row(*(lanes_of(block, f"{side}_{n}", b, rows, fill) for n, fill in pairs))
+
+
+def merged(block: Block, side: str, b: Array) -> Row:
+    """A deferred law in lanes, from the parts that statistics left."""
+    plan, blocks = block.plan, part_of(block.plan)[1]
+    rows = plan.rows(side)
+    scale = lanes_of(block, f"{side}_scale", b, rows, 1.0)
+    power = LOG2E * jnp.where(scale == jnp.inf, 1.0, scale)
+
+    def part(name: str, j: int) -> Array:
+        return block.load(block.refs[f"{side}_{name}"], (b, j), 0, LANES, 1)
+
+    tops = [part("top", j) for j in range(blocks)]
+    top = functools.reduce(jnp.maximum, tops)
+    total, first = None, None
+    for j in range(blocks):
+        value = part("sum", j) * jnp.exp2((tops[j] - top) * power)
+        least = jnp.where(tops[j] == top, part("first", j), plan.vocab - 1)
+        total = value if total is None else total + value
+        first = least if first is None else jnp.minimum(first, least)
+    cut = None
+    if plan.cut(side):
+        names = (f"{side}_tau", -jnp.inf), (f"{side}_tie", plan.vocab - 1)
+        cut = tuple(lanes_of(block, n, b, rows, fill) for n, fill in names)
+    return laws.merged(scale, top, first, jnp.log(total), cut, plan.vocab)
+
+
+def law(block: Block, side: str, b: Array) -> Row:
+    deferred = block.plan.kind(side) == DEFERRED
+    return (merged if deferred else known)(block, side, b)
+
+
+def at(block: Block, row: Row, index: Array) -> Row:
+    """The scalars of one row; sums of one term."""
+    here = block.lane() == index
+    return Row(*(jnp.sum(jnp.where(here, x, 0)) for x in row))
+
+
+def drafted(block: Block, side: str, b: Array) -> Array:
+    """The logit of each drafted token, in lanes."""
+    lane = block.lane()
+    z = filled(lane, 0.0)
+    for k in range(block.plan.gamma):
+        token = block.refs["tokens"][b, k]
+        z = jnp.where(lane == k, laws.wide(block.refs[side][b, k, token]), z)
+    return z
+
+
+def decide(block: Block, b: Array) -> Found:
+    """n, the first token that is not accepted; the same in every block that asks."""
+    plan, lane, p = block.plan, block.lane(), law(block, "p", b)
+    if plan.draft == NONE:
+        return Found(jnp.int32(0), at(block, p, 0), None, None, filled(lane, 0.0))
+    gamma, rule, num = plan.gamma, plan.rule, block.refs["num"][b]
+    ids = lanes_of(block, "tokens", b, gamma, 0)
+    z_p = drafted(block, "p", b)
+    p_x = laws.weight(z_p, ids, p, rule)
+    q, q_x = None, filled(lane, 1.0)
+    if "q" in plan.sides:
+        q = law(block, "q", b)
+        q_x = laws.weight(drafted(block, "q", b), ids, q, rule)
+    near = laws.tolerated(z_p, p, rule)
+    u = lanes_of(block, "accept", b, gamma, 1.0)
+    good = laws.accepted(p_x, q_x, u, near, rule) & (lane < num)
+    n = jnp.min(jnp.where(good & (lane < gamma), gamma, jnp.minimum(lane, gamma)))
+    chance = jnp.where(lane < num, laws.chance(p_x, q_x, near, rule), 0.0)
+    rejected, of_p = n < num, at(block, p, n)
+    if q is None:
+        x = jnp.sum(jnp.where(lane == n, ids, 0))
+        return Found(n, of_p, None, jnp.where(rejected, x, -1), chance)
+    # A row that keeps nothing stands for q = 0.
+    of_q = at(block, q, jnp.minimum(n, gamma - 1))
+    of_q = of_q._replace(tau=jnp.where(rejected, of_q.tau, jnp.inf))
+    return Found(n, of_p, of_q, None, chance)
+
+
+def save(block: Block, b: Array, slot: Array | int, found: Found) -> None:
+    """Writes a decision; n, the scalars of p, then of q or the banned id."""
+    values = [found.n, *found.p]
+    if found.q is not None:
+        values += [*found.q]
+    if found.banned is not None:
+        values += [found.banned]
+    for k, value in enumerate(values):
+        block.refs["found"][b, slot, k] = value.astype(jnp.float32)
+    if block.plan.gamma:
+        block.refs["chance"][b, slot] = found.chance
+
+
+def load(block: Block, b: Array) -> Found:
+    """What `save` wrote in the first slot."""
+
+    def value(k: int, dtype=jnp.float32) -> Array:
+        return block.refs["found"][b, 0, k].astype(dtype)
+
+    def row(k: int) -> Row:
+        kinds = [jnp.int32 if name == "tie" else jnp.float32 for name in FIELDS]
+        return Row(*(value(k + i, kind) for i, kind in enumerate(kinds)))
+
+    q = row(6) if "q" in block.plan.sides else None
+    banned = value(6, jnp.int32) if block.plan.draft == CERTAIN else None
+    return Found(value(0, jnp.int32), row(1), q, banned, None)

@@ -1,0 +1,236 @@
+"""Verification on GPUs in three launches, whatever the backend.
+
+`statistics` splits the rows of deferred laws over blocks of the vocabulary and leaves a
+maximum and a sum of each. `remainder` decides how many tokens are kept, each block for
+itself from those few numbers, and sums what is left of row n by blocks of the inverse
+CDF. `choice` draws from it. Known laws need no statistics: two launches, which read
+2 G logits and two rows.
+Axes: B rows, G = gamma, V vocabulary, K blocks of the inverse CDF.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.experimental import pallas as pl
+
+from pallas_kernels import laws
+from pallas_kernels.gpu_decision import (
+    LANES,
+    LOG2E,
+    Block,
+    Found,
+    decide,
+    load,
+    part_of,
+    save,
+)
+from pallas_kernels.laws import BLOCK
+from pallas_kernels.plan import Plan, shape
+
+MOST = 1024 * BLOCK  # ids, so that their block sums fit a vector
+
+
+def width(dtype, vocab: int, size: int) -> int:
+    """Logits that a thread loads at once: 16 bytes, if rows and blocks allow it."""
+    vector = 16 // jnp.dtype(dtype).itemsize
+    while vector > 1 and (vocab % vector or size % (LANES * vector)):
+        vector //= 2
+    return vector
+
+
+def statistics(block: Block) -> None:
+    """Largest logit, sum of exponentials, and in argmax rows the first largest id."""
+    plan, i = block.plan, block.place("i")
+    if len(plan.unread) == 1:
+        read(block, plan.unread[0], i)
+        return
+
+    @pl.when(i <= plan.gamma)  # rows of p, then rows of q
+    def _():
+        read(block, "p", i)
+
+    @pl.when(i > plan.gamma)
+    def _():
+        read(block, "q", i - (plan.gamma + 1))
+
+
+def read(block: Block, side: str, i: Array) -> None:
+    """One part of row i of a side."""
+    plan, refs, b, j = block.plan, block.refs, block.place("b"), block.place("j")
+    size, _ = part_of(plan)
+    vector = width(refs[side].dtype, plan.vocab, size)
+    start = jnp.minimum(j * size, plan.vocab - size)  # the last part is moved back
+    z = laws.wide(block.load(refs[side], (b, i), start, size, vector))
+    z = jnp.where(z == z, z, -jnp.inf)  # NaN counts as -inf
+    scale, ids = refs[f"{side}_scale"][b, i], start + block.iota(size, vector)
+    if plan.cut(side):
+        tau, tie = refs[f"{side}_tau"][b, i], refs[f"{side}_tie"][b, i]
+        z = jnp.where((z > tau) | ((z == tau) & (ids <= tie)), z, -jnp.inf)
+    if plan.vocab % size:
+        z = jnp.where(ids >= j * size, z, -jnp.inf)
+
+    top = jnp.max(z)
+    finite = jnp.where(top == -jnp.inf, 0.0, top)
+    power = LOG2E * jnp.where(scale == jnp.inf, 1.0, scale)
+    refs[f"{side}_top"][b, j, i] = top
+    refs[f"{side}_sum"][b, j, i] = jnp.sum(jnp.exp2((z - finite) * power))
+
+    @pl.when(scale == jnp.inf)
+    def _():
+        least = jnp.min(jnp.where(z == top, ids, plan.vocab - 1))
+        refs[f"{side}_first"][b, j, i] = least
+
+    @pl.when(scale < jnp.inf)
+    def _():
+        refs[f"{side}_first"][b, j, i] = jnp.int32(0)
+
+
+def decision(block: Block) -> None:
+    """A launch of its own where many blocks would decide the same."""
+    b = block.place("b")
+    save(block, b, 0, decide(block, b))
+
+
+def remainder(block: Block) -> None:
+    """Sums of what is left, and of p, by blocks of the inverse CDF."""
+    plan, b, j = block.plan, block.place("b"), block.place("j")
+    if plan.tiles.apart:
+        found = load(block, b)
+    else:
+        found = decide(block, b)
+        save(block, b, j, found)
+    for k in range(plan.tiles.blocks):
+        place = j * plan.tiles.blocks + k
+
+        @pl.when(place < plan.count)
+        def _(place=place):
+            rest, p, _ = left(block, b, found, place)
+            block.refs["rest"][b, place] = jnp.sum(rest)
+            block.refs["whole"][b, place] = jnp.sum(p)
+
+
+def left(block: Block, b: Array, found: Found, place: Array) -> tuple:
+    """What is left of p_{n+1} in a block of the inverse CDF, p itself, and the ids."""
+    plan, refs = block.plan, block.refs
+    vector = width(refs["p"].dtype, plan.vocab, BLOCK)
+    start = jnp.minimum(place * BLOCK, plan.vocab - BLOCK)
+    ids = start + block.iota(BLOCK, vector)
+
+    def row(side: str, i: Array) -> Array:
+        return laws.wide(block.load(refs[side], (b, i), start, BLOCK, vector))
+
+    p = laws.weight(row("p", found.n), ids, found.p, plan.rule)
+    p = jnp.where(ids >= place * BLOCK, p, 0.0)
+    if found.banned is not None:
+        return jnp.where(ids == found.banned, 0.0, p), p, ids
+    if found.q is None:
+        return p, p, ids
+    z = row("q", jnp.minimum(found.n, plan.gamma - 1))
+    return laws.left(p, laws.weight(z, ids, found.q, plan.rule), plan.rule), p, ids
+
+
+def invert(weights: Array, places: Array, u: Array, size: int) -> Array:
+    """The first place of positive weight whose cumulative weight exceeds u * total, the
+    last positive one if rounding lets none; by bisection, as there is no scan."""
+    goal = u * jnp.sum(weights)
+
+    def halve(_, ends):
+        low, high = ends
+        middle = (low + high) // 2
+        past = jnp.sum(jnp.where(places <= middle, weights, 0.0)) > goal
+        low = jnp.where(past, low, jnp.minimum(middle + 1, high))
+        return low, jnp.where(past, middle, high)
+
+    steps = (size - 1).bit_length() + 1
+    _, first = lax.fori_loop(0, steps, halve, (jnp.int32(0), jnp.int32(size - 1)))
+    positive = weights > 0
+    ahead = jnp.min(jnp.where(positive & (places >= first), places, size))
+    last = jnp.max(jnp.where(positive, places, 0))
+    return jnp.where(ahead < size, ahead, last)
+
+
+def choice(block: Block) -> None:
+    """The token after n kept ones, and the verdict."""
+    plan, refs, b = block.plan, block.refs, block.place("b")
+    found, size = load(block, b), sums(plan)
+    places = block.iota(size, 1)
+
+    def total(name: str) -> Array:
+        value = block.load(refs[name], (b,), 0, size, 1)
+        return jnp.where(places < plan.count, value, 0.0)
+
+    rest = total("rest")
+    none = jnp.sum(rest) == 0  # rounding can reject where p = q: then p is right
+    rest = jnp.where(none, total("whole"), rest)
+    place = invert(rest, places, refs["sample"][b, 0], size)
+    weights, p, ids = left(block, b, found, place)
+    weights = jnp.where(none, p, weights)
+    start = jnp.minimum(place * BLOCK, plan.vocab - BLOCK)
+    extra = start + invert(weights, ids - start, refs["sample"][b, 1], BLOCK)
+    refs["num_accepted"][b] = found.n
+    for k in range(plan.gamma + 1):
+        token = jnp.where(found.n == k, extra, 0)
+        if k < plan.gamma:
+            token = jnp.where(k < found.n, refs["tokens"][b, k], token)
+            refs["accept_prob"][b, k] = refs["chance"][b, 0, k]
+        refs["verdict"][b, k] = token
+
+
+def sums(plan: Plan) -> int:
+    """Sums that a vector holds: a power of two, LANES and more."""
+    return max(LANES, 1 << (plan.count - 1).bit_length())
+
+
+def verdict(plan: Plan, given: dict[str, Array], launch: Callable) -> dict[str, Array]:
+    """`num_accepted` [B], `verdict` [B, G + 1], `accept_prob` [B, G], and `found`, as
+    `gpu_decision.save` writes it.
+
+    launch: (body, name, plan, grid, given, out) -> arrays by the names of `out`; a
+    launch of `body(Block)` over a grid of named axes.
+    """
+    batch, gamma, saved = plan.batch, plan.gamma, {}
+    if plan.unread:
+        grid = {"b": batch, "i": sum(plan.rows(side) for side in plan.unread)}
+        grid["j"] = part_of(plan)[1]
+        out = parts(plan)
+        mine = {name: x for name, x in given.items() if of_laws(name, plan.unread)}
+        saved = launch(statistics, "statistics", plan, grid, mine, out)
+    said = {name: x for name, x in given.items() if name != "sample"} | saved
+    tiles = -(-plan.count // plan.tiles.blocks)
+    slots = 1 if plan.tiles.apart else tiles
+    decided = {"found": shape((batch, slots, 16))}
+    if gamma:
+        decided["chance"] = shape((batch, slots, LANES))
+    weights = {name: shape((batch, sums(plan))) for name in ("rest", "whole")}
+    logits = {side: given[side] for side in plan.sides}
+    grid = {"b": batch, "j": tiles}
+    if plan.tiles.apart:
+        saved = launch(decision, "decision", plan, {"b": batch}, said, decided)
+        saved |= launch(remainder, "remainder", plan, grid, logits | saved, weights)
+    else:
+        saved = launch(remainder, "remainder", plan, grid, said, decided | weights)
+    last = {name: given[name] for name in ("sample", "tokens") if name in given}
+    made = {
+        "num_accepted": shape((batch,), jnp.int32),
+        "verdict": shape((batch, gamma + 1), jnp.int32),
+    }
+    if gamma:
+        made["accept_prob"] = shape((batch, gamma))
+    given = last | logits | saved
+    return saved | launch(choice, "choice", plan, {"b": batch}, given, made)
+
+
+def parts(plan: Plan) -> dict:
+    """What `statistics` leaves of each part of a row; rows in lanes."""
+    sizes = plan.batch, part_of(plan)[1], LANES
+    kinds = {"top": jnp.float32, "sum": jnp.float32, "first": jnp.int32}
+    return {
+        f"{side}_{name}": shape(sizes, kind)
+        for side in plan.unread
+        for name, kind in kinds.items()
+    }
+
+
+def of_laws(name: str, sides: tuple[str, ...]) -> bool:
+    return name.partition("_")[0] in sides

@@ -1,0 +1,142 @@
+"""What kernels read of a law and write of a verdict; their border to `specjax`.
+
+`Law` and `Verdict` have the fields of those in `specjax.types` and stand for them:
+whoever reads one by its fields reads the other. A law may also be deferred: raw logits
+of which nothing has been read yet, for the kernel that verifies them to read once.
+Axes: B rows, T tokens, G = gamma, V vocabulary.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+# The two-step inverse CDF draws a block of so many ids, then an id in it: the same
+# number as `specjax.types.BLOCK`, since it decides what is drawn.
+BLOCK = 256
+
+
+class Law(NamedTuple):
+    """logits [..., V] and scalars a row [...]; see `specjax.types.Law`.
+
+    Deferred where `lse` is None: then `scale` is 1 / temperature, infinite for argmax,
+    and tau, tie are the thresholds of a truncation, or None.
+    """
+
+    logits: Any
+    scale: Array
+    top: Array | None = None
+    tau: Array | None = None
+    tie: Array | None = None
+    lse: Array | None = None
+    row: Array | None = None
+
+
+class Verdict(NamedTuple):
+    """See `specjax.types.Verdict`."""
+
+    num_accepted: Array
+    tokens: Array
+    accept_prob: Array
+    path: Array | None = None
+    residual: Array | None = None
+
+
+class Row(NamedTuple):
+    """The scalars of a law, in whatever shape they meet its logits."""
+
+    scale: Any
+    top: Any
+    tau: Any
+    tie: Any
+    lse: Any
+
+
+class Rule(NamedTuple):
+    """Static: what is compared. lenience l of A.5, `scaled` its residual p - l q;
+    sigmoid: (alpha, beta) of the lossy rule of Wagner et al. (2024), Eq. 5, or None.
+    """
+
+    lenience: float = 1.0
+    scaled: bool = False
+    sigmoid: tuple[float, float] | None = None
+
+
+EXACT = Rule()
+
+
+def deferred(law) -> bool:
+    return law.lse is None
+
+
+def scales(temperature: Array) -> Array:
+    """1 / temperature; infinite for argmax, as a deferred law says it."""
+    return jnp.where(temperature == 0, jnp.inf, 1 / temperature)
+
+
+def rows_of(setting: Array, logits: Array) -> Array:
+    """A setting a batch row [B] for each row of logits [B, ..., V]: [B, ...]."""
+    setting = setting.reshape(-1, *[1] * (logits.ndim - 2))
+    return jnp.broadcast_to(setting, logits.shape[:-1])
+
+
+def merged(scale, top, first, lse, cut: tuple | None, vocab: int) -> Row:
+    """The row of a deferred law from what was read of its logits.
+
+    top: the largest logit. first: its smallest id. lse: log of the sum of
+    exp(scale * (z - top)). cut: (tau, tie) of a truncation.
+    """
+    greedy = scale == jnp.inf
+    tau, tie = cut if cut is not None else (-jnp.inf, vocab - 1)
+    return Row(
+        scale=jnp.where(greedy, 1.0, scale),
+        top=top,
+        tau=jnp.where(greedy, top, tau),
+        tie=jnp.where(greedy, first, tie),
+        lse=jnp.where(greedy, 0.0, lse),
+    )
+
+
+def weight(z: Array, ids: Array, row: Row, rule: Rule = EXACT) -> Array:
+    """p(x) for logits z of `ids`: softmax of what the law keeps, or the sigmoid."""
+    kept = (z > row.tau) | ((z == row.tau) & (ids <= row.tie))
+    if rule.sigmoid is None:
+        return jnp.where(kept, jnp.exp((z - row.top) * row.scale - row.lse), 0.0)
+    low, high = rule.sigmoid
+    at = (z * row.scale - low) / (high - low)  # Wagner et al., Eq. 5
+    return jnp.where(kept, 1 / (1 + jnp.exp(-at)), 0.0)
+
+
+def accepted(p: Array, q: Array, u: Array, near: Any, rule: Rule) -> Array:
+    """u l q(x) < p(x), or x is near the argmax of an argmax row; bool."""
+    passed = u * rule.lenience * q < p
+    return passed if near is None else passed | near
+
+
+def tolerated(z: Array, row: Row, rule: Rule) -> Array | None:
+    """A.5's argmax rows: p_raw(x) >= l max p_raw. None where l = 1: strict."""
+    if rule.lenience == 1:
+        return None
+    one_id = (row.scale == 1) & (row.tau == row.top) & (row.lse == 0)
+    return one_id & (jnp.exp(z - row.top) >= rule.lenience)
+
+
+def chance(p: Array, q: Array, near: Any, rule: Rule) -> Array:
+    """What `u` is compared with: min(1, p(x) / (l q(x)))."""
+    below = rule.lenience * jnp.where(q > 0, q, 1.0)
+    found = jnp.minimum(1.0, p / below)
+    return found if near is None else jnp.where(near, 1.0, found)
+
+
+def left(p: Array, q: Array, rule: Rule) -> Array:
+    """max(0, p - q), from which the token after a rejection is drawn."""
+    return jnp.maximum(p - (rule.lenience * q if rule.scaled else q), 0.0)
+
+
+def wide(logits: Array) -> Array:
+    return logits.astype(jnp.float32)
+
+
+def leaves(law) -> list[Array]:
+    return jax.tree.leaves(law)

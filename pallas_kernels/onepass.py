@@ -1,0 +1,87 @@
+"""Laws in one read of the logits, in plain XLA: the competitor of every kernel here.
+
+The largest logit, its first id and the sum of exponentials in one variadic reduction
+(Milakov & Gimelshein 2018, https://arxiv.org/abs/1805.02867), where `specjax.probs`
+reads the logits twice. A CPU does not vectorize it, and is several times slower.
+Axes: B rows, V vocabulary.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from pallas_kernels import thresholds
+from pallas_kernels.laws import Law, merged, rows_of, scales, wide
+
+
+def standardize(logits: Array, sampling) -> Law:
+    """`specjax.probs.standardize`: logits [B, ..., V], settings [B]."""
+    return complete(defer(logits, sampling))
+
+
+def defer(logits: Array, sampling) -> Law:
+    """The law before anything is read of it, but where a truncation ends."""
+    scale = rows_of(scales(sampling.temperature), logits)
+    law = Law(logits, scale)
+    if all(setting is None for setting in sampling[1:]):
+        return law
+    tau, tie = thresholds.find(logits, sampling)
+    return law._replace(tau=tau, tie=tie)
+
+
+def complete(law: Law) -> Law:
+    """Reads what a deferred law lacks."""
+    cut = None if law.tau is None else (law.tau, law.tie)
+    scale = jnp.where(jnp.isinf(law.scale), 1.0, law.scale)
+    top, first, total = read(law.logits, scale, cut)
+    vocab = law.logits.shape[-1]
+    row = merged(law.scale, top, first, jnp.log(total), cut, vocab)
+    return law._replace(**row._replace(tie=_ids(row.tie, top))._asdict())
+
+
+def _ids(tie, like: Array) -> Array:
+    return jnp.broadcast_to(tie, like.shape).astype(jnp.int32)
+
+
+def read(logits: Array, scale: Array, cut: tuple | None):
+    """The largest logit kept, its smallest id, the sum of exp(scale (z - top))."""
+    z, axis = wide(logits), logits.ndim - 1
+    ids = jax.lax.broadcasted_iota(jnp.int32, logits.shape, axis)
+    z = jnp.where(jnp.isnan(z), -jnp.inf, z)
+    if cut is not None:
+        tau, tie = (end[..., None] for end in cut)
+        z = jnp.where((z > tau) | ((z == tau) & (ids <= tie)), z, -jnp.inf)
+    ones, each = jnp.ones_like(z), jnp.broadcast_to(scale[..., None], z.shape)
+    start = jnp.float32(-jnp.inf), jnp.int32(logits.shape[-1] - 1)
+    start += jnp.float32(0), jnp.float32(0)
+    given = z, ids, ones, each
+    top, first, total, _ = jax.lax.reduce(given, start, _join, (axis,))
+    return top, first, total
+
+
+def _join(one, other):
+    """Two parts of a row: (top, first id of it, sum of exponentials, scale)."""
+    (top, first, total, scale), (top_b, first_b, total_b, scale_b) = one, other
+    scale = jnp.maximum(scale, scale_b)
+    same, ahead = top == top_b, top > top_b
+    # exp(-inf) is 0, also where a part has nothing but -inf; both: no difference.
+    apart = jnp.exp(-jnp.where(same, 0.0, jnp.abs(top - top_b)) * scale)
+    total = jnp.where(ahead | same, total, total * apart) + jnp.where(
+        ahead, total_b * apart, total_b
+    )
+    first = jnp.where(
+        same, jnp.minimum(first, first_b), jnp.where(ahead, first, first_b)
+    )
+    return jnp.maximum(top, top_b), first, total, scale
+
+
+def draw(sample: Callable) -> Callable:
+    """`specjax.probs.draw` in one read, given `specjax.probs.sample`."""
+
+    def function(logits: Array, sampling, u: Array) -> tuple[Array, Law]:
+        law = standardize(logits, sampling)
+        return sample(law, u), law
+
+    return function

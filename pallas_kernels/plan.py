@@ -1,0 +1,106 @@
+"""The static side of a fused verification: shapes, tiles, and what is read of a side.
+
+Axes: B rows, G = gamma, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from pallas_kernels.laws import BLOCK, EXACT, Law, Rule, deferred
+
+KNOWN, DEFERRED, CERTAIN, NONE = "known", "deferred", "certain", "none"
+
+
+class Tiles(NamedTuple):
+    """How the vocabulary is split. stats: ids of a block that reads statistics.
+    blocks: of BLOCK ids, of a block that sums what is left. apart: statistics are
+    merged in a launch of their own, and not in each block that needs them.
+    """
+
+    stats: int = 1024
+    blocks: int = 4
+    apart: bool = False
+
+
+TILES = Tiles()
+
+
+class Plan(NamedTuple):
+    """target, draft: KNOWN laws, DEFERRED ones, or a draft that is CERTAIN of its
+    tokens, or NONE (G = 0). cut_p, cut_q: a deferred law is truncated.
+    """
+
+    batch: int
+    gamma: int
+    vocab: int
+    target: str
+    draft: str
+    cut_p: bool
+    cut_q: bool
+    rule: Rule
+    tiles: Tiles
+
+    def rows(self, side: str) -> int:
+        return self.gamma + 1 if side == "p" else self.gamma
+
+    def kind(self, side: str) -> str:
+        return self.target if side == "p" else self.draft
+
+    def cut(self, side: str) -> bool:
+        return self.cut_p if side == "p" else self.cut_q
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Those that have logits."""
+        return ("p", "q") if self.draft in (KNOWN, DEFERRED) else ("p",)
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Those whose statistics are still to be read."""
+        return tuple(side for side in self.sides if self.kind(side) == DEFERRED)
+
+    @property
+    def count(self) -> int:
+        """Blocks of the inverse CDF."""
+        return -(-self.vocab // BLOCK)
+
+
+def plan(target: Law, draft, rule: Rule = EXACT, tiles: Tiles = TILES) -> Plan:
+    """Of laws [B, G + 1, V] and a draft [B, G], by their shapes alone."""
+    batch, rows, vocab = target.logits.shape
+    gamma, kind, cut_q = draft.tokens.shape[1], CERTAIN, False
+    if gamma == 0:
+        kind = NONE
+    elif draft.law is not None:
+        kind = DEFERRED if deferred(draft.law) else KNOWN
+        cut_q = kind == DEFERRED and draft.law.tau is not None
+    of_target = DEFERRED if deferred(target) else KNOWN
+    cut_p = of_target == DEFERRED and target.tau is not None
+    if rows != gamma + 1:
+        raise ValueError(
+            f"{rows} target rows for {gamma} drafted tokens: give one more"
+        )
+    return Plan(batch, gamma, vocab, of_target, kind, cut_p, cut_q, rule, tiles)
+
+
+def operands(plan: Plan, target: Law, draft, noise) -> dict[str, Array]:
+    """What a kernel is given, by name: `p`, `q` logits, `p_scale` ... scalars a row."""
+    given = {"sample": noise.sample}
+    if plan.gamma:
+        given |= {"tokens": draft.tokens, "num": draft.num, "accept": noise.accept}
+    laws = {"p": target, "q": draft.law if plan.gamma else None}
+    for side in plan.sides:
+        law = laws[side]
+        given |= {side: law.logits, f"{side}_scale": law.scale}
+        names = ("top", "tau", "tie", "lse")
+        if plan.kind(side) == DEFERRED:
+            names = ("tau", "tie") if plan.cut(side) else ()
+        given |= {f"{side}_{name}": getattr(law, name) for name in names}
+    return given
+
+
+def shape(dims: tuple[int, ...], dtype=jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(dims, dtype)
