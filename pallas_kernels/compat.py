@@ -50,10 +50,3 @@ def interpreted(races: bool = False):
 
         params = private.InterpretGPUParams
     return params(detect_races=races)
-
-
-def races_found() -> bool:
-    """Whether the last run that looked for data races found one. No public name yet."""
-    from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
-
-    return gpu_callbacks.get_races().races_found

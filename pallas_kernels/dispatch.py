@@ -20,7 +20,7 @@ from pallas_kernels.plan import DEFERRED, Plan, Tiles
 REFERENCE, ONEPASS = "reference", "onepass"
 MOSAIC_GPU, MOSAIC_TPU, TRITON = "mosaic_gpu", "mosaic_tpu", "triton"
 NAMES = (REFERENCE, ONEPASS, MOSAIC_GPU, MOSAIC_TPU, TRITON)
-HOPPER = (9, 0)
+AMPERE, HOPPER = (8, 0), (9, 0)
 TUNED = Path(__file__).with_name("tuned")
 # What a core's vector memory holds, by the names that JAX gives the chips.
 VMEM = {"TPU v5 lite": 128, "TPU v5": 64, "TPU v6 lite": 128, "TPU7x": 64}
@@ -75,6 +75,8 @@ def choose(plan: Plan, itemsize: int, device: Device, asked: str = "auto") -> Ch
     """
     if asked != "auto":
         return insisted(plan, itemsize, device, asked)
+    if device.platform == "tpu" and plan.target != DEFERRED:
+        return Choice(ONEPASS, "a TPU, and the target's statistics are known")
     if device.platform == "tpu":
         name, why = MOSAIC_TPU, "a TPU, and the rows fit its vector memory"
     elif device.platform == "gpu" and device.capability >= HOPPER:
@@ -82,7 +84,7 @@ def choose(plan: Plan, itemsize: int, device: Device, asked: str = "auto") -> Ch
             return found
         name, why = (
             MOSAIC_GPU,
-            f"Hopper or later; nothing was measured on {device.kind}",
+            f"Hopper or later; nothing near was measured on {device.kind}",
         )
     elif device.platform == "gpu":
         return Choice(ONEPASS, "a GPU before Hopper")
@@ -112,6 +114,8 @@ def unfit(name: str, plan: Plan, itemsize: int, device: Device) -> str | None:
     if name == MOSAIC_GPU and device.capability < HOPPER:
         major, minor = device.capability
         return f"{device.kind} is sm_{major}{minor}, and Mosaic needs sm_90 or later"
+    if device.capability < AMPERE:
+        return f"{device.kind} is older than what Triton compiles for, sm_80"
     if not BLOCK <= plan.vocab <= MOST:
         return f"a vocabulary of {plan.vocab} is outside of {BLOCK} .. {MOST}"
     if plan.gamma >= LANES:
@@ -124,8 +128,6 @@ def unfit_tpu(plan: Plan, itemsize: int, device: Device) -> str | None:
         return f"{MOSAIC_TPU} needs a TPU, and this is a {device.platform}"
     if plan.vocab < BLOCK:
         return f"a vocabulary of {plan.vocab} is below {BLOCK}"
-    if plan.target != DEFERRED:
-        return "the target's statistics are known: few of its logits need to be read"
     copies = 2 if plan.batch > mosaic_tpu.place_of(plan).texts else 1
     needed = copies * mosaic_tpu.vmem_bytes(plan, itemsize)
     held = (vmem(device) or 16 * 2**20) * VMEM_LEFT

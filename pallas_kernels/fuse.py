@@ -17,7 +17,7 @@ from jax import Array
 from pallas_kernels import dispatch, mosaic_gpu, mosaic_tpu, onepass, triton
 from pallas_kernels.dispatch import Choice, Device
 from pallas_kernels.laws import EXACT, Law, Row, Rule, Verdict, deferred, left, weight
-from pallas_kernels.plan import Plan, Tiles, operands, plan
+from pallas_kernels.plan import FIELDS, Plan, Tiles, operands, plan
 
 
 class Reference(NamedTuple):
@@ -131,8 +131,7 @@ def build(
             return reference.sample(found, u), found
         given = operands(made, deferred_law, none, _Noise(u))
         out = _launch(made, choice, given, setting)
-        scale, top, tau, tie, lse = (out["found"][:, 0, 1 + i] for i in range(5))
-        found = Law(logits, scale, top, tau, tie.astype(jnp.int32), lse)
+        found = Law(logits, **{name: out[name] for name in FIELDS})
         return out["verdict"][:, 0], found
 
     return Twins(law, verify, draw, ran)

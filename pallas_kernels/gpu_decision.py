@@ -15,10 +15,9 @@ from jax import Array
 
 from pallas_kernels import laws
 from pallas_kernels.laws import Row
-from pallas_kernels.plan import CERTAIN, DEFERRED, NONE, Plan
+from pallas_kernels.plan import CERTAIN, DEFERRED, FIELDS, NONE, Plan
 
 LANES = 128
-FIELDS = ("scale", "top", "tau", "tie", "lse")
 FILLS = (1.0, 0.0, -jnp.inf, 0, 0.0)  # in lanes that no row has
 LOG2E = 1.4426950408889634
 
@@ -85,8 +84,8 @@ def merged(block: Block, side: str, b: Array) -> Row:
     """A deferred law in lanes, from the parts that statistics left."""
     plan, blocks = block.plan, part_of(block.plan)[1]
     rows = plan.rows(side)
-    scale = lanes_of(block, f"{side}_scale", b, rows, 1.0)
-    power = LOG2E * jnp.where(scale == jnp.inf, 1.0, scale)
+    heat = block.refs[f"{side}_heat"][b]
+    power = LOG2E * laws.scale_of(heat)
 
     def part(name: str, j: int) -> Array:
         return block.load(block.refs[f"{side}_{name}"], (b, j), 0, LANES, 1)
@@ -103,7 +102,7 @@ def merged(block: Block, side: str, b: Array) -> Row:
     if plan.cut(side):
         names = (f"{side}_tau", -jnp.inf), (f"{side}_tie", plan.vocab - 1)
         cut = tuple(lanes_of(block, n, b, rows, fill) for n, fill in names)
-    return laws.merged(scale, top, first, jnp.log(total), cut, plan.vocab)
+    return laws.merged(heat, top, first, jnp.log(total), cut, plan.vocab)
 
 
 def law(block: Block, side: str, b: Array) -> Row:

@@ -26,7 +26,7 @@ from pallas_kernels.gpu_decision import (
     save,
 )
 from pallas_kernels.laws import BLOCK
-from pallas_kernels.plan import Plan, shape
+from pallas_kernels.plan import NONE, Plan, scalars, shape
 
 MOST = 1024 * BLOCK  # ids, so that their block sums fit a vector
 
@@ -63,7 +63,7 @@ def read(block: Block, side: str, i: Array) -> None:
     start = jnp.minimum(j * size, plan.vocab - size)  # the last part is moved back
     z = laws.wide(block.load(refs[side], (b, i), start, size, vector))
     z = jnp.where(z == z, z, -jnp.inf)  # NaN counts as -inf
-    scale, ids = refs[f"{side}_scale"][b, i], start + block.iota(size, vector)
+    heat, ids = refs[f"{side}_heat"][b], start + block.iota(size, vector)
     if plan.cut(side):
         tau, tie = refs[f"{side}_tau"][b, i], refs[f"{side}_tie"][b, i]
         z = jnp.where((z > tau) | ((z == tau) & (ids <= tie)), z, -jnp.inf)
@@ -72,16 +72,16 @@ def read(block: Block, side: str, i: Array) -> None:
 
     top = jnp.max(z)
     finite = jnp.where(top == -jnp.inf, 0.0, top)
-    power = LOG2E * jnp.where(scale == jnp.inf, 1.0, scale)
+    power = LOG2E * laws.scale_of(heat)
     refs[f"{side}_top"][b, j, i] = top
     refs[f"{side}_sum"][b, j, i] = jnp.sum(jnp.exp2((z - finite) * power))
 
-    @pl.when(scale == jnp.inf)
+    @pl.when(heat == 0)
     def _():
         least = jnp.min(jnp.where(z == top, ids, plan.vocab - 1))
         refs[f"{side}_first"][b, j, i] = least
 
-    @pl.when(scale < jnp.inf)
+    @pl.when(heat > 0)
     def _():
         refs[f"{side}_first"][b, j, i] = jnp.int32(0)
 
@@ -175,6 +175,9 @@ def choice(block: Block) -> None:
             token = jnp.where(k < found.n, refs["tokens"][b, k], token)
             refs["accept_prob"][b, k] = refs["chance"][b, 0, k]
         refs["verdict"][b, k] = token
+    if plan.draft == NONE:
+        for name, value in found.p._asdict().items():
+            refs[name][b] = value
 
 
 def sums(plan: Plan) -> int:
@@ -183,8 +186,8 @@ def sums(plan: Plan) -> int:
 
 
 def verdict(plan: Plan, given: dict[str, Array], launch: Callable) -> dict[str, Array]:
-    """`num_accepted` [B], `verdict` [B, G + 1], `accept_prob` [B, G], and `found`, as
-    `gpu_decision.save` writes it.
+    """`num_accepted` [B], `verdict` [B, G + 1], and `accept_prob` [B, G]; or, where
+    nothing was drafted, the scalars [B] of the law that was drawn from.
 
     launch: (body, name, plan, grid, given, out) -> arrays by the names of `out`; a
     launch of `body(Block)` over a grid of named axes.
@@ -217,8 +220,10 @@ def verdict(plan: Plan, given: dict[str, Array], launch: Callable) -> dict[str, 
     }
     if gamma:
         made["accept_prob"] = shape((batch, gamma))
+    else:
+        made |= scalars(batch)
     given = last | logits | saved
-    return saved | launch(choice, "choice", plan, {"b": batch}, given, made)
+    return launch(choice, "choice", plan, {"b": batch}, given, made)
 
 
 def parts(plan: Plan) -> dict:

@@ -20,7 +20,7 @@ BLOCK = 256
 class Law(NamedTuple):
     """logits [..., V] and scalars a row [...]; see `specjax.types.Law`.
 
-    Deferred where `lse` is None: then `scale` is 1 / temperature, infinite for argmax,
+    Deferred where `lse` is None: then `scale` is [B], the temperature as it was given,
     and tau, tie are the thresholds of a truncation, or None.
     """
 
@@ -70,27 +70,27 @@ def deferred(law) -> bool:
     return law.lse is None
 
 
-def scales(temperature: Array) -> Array:
-    """1 / temperature; infinite for argmax, as a deferred law says it."""
-    return jnp.where(temperature == 0, jnp.inf, 1 / temperature)
-
-
 def rows_of(setting: Array, logits: Array) -> Array:
     """A setting a batch row [B] for each row of logits [B, ..., V]: [B, ...]."""
     setting = setting.reshape(-1, *[1] * (logits.ndim - 2))
     return jnp.broadcast_to(setting, logits.shape[:-1])
 
 
-def merged(scale, top, first, lse, cut: tuple | None, vocab: int) -> Row:
+def scale_of(temperature: Array) -> Array:
+    """1 / temperature, and 1 for argmax."""
+    return jnp.where(temperature == 0, 1.0, 1 / temperature)
+
+
+def merged(temperature, top, first, lse, cut: tuple | None, vocab: int) -> Row:
     """The row of a deferred law from what was read of its logits.
 
     top: the largest logit. first: its smallest id. lse: log of the sum of
     exp(scale * (z - top)). cut: (tau, tie) of a truncation.
     """
-    greedy = scale == jnp.inf
+    greedy = temperature == 0
     tau, tie = cut if cut is not None else (-jnp.inf, vocab - 1)
     return Row(
-        scale=jnp.where(greedy, 1.0, scale),
+        scale=scale_of(temperature) + 0 * top,
         top=top,
         tau=jnp.where(greedy, top, tau),
         tie=jnp.where(greedy, first, tie),

@@ -19,10 +19,9 @@ from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels import laws
 from pallas_kernels.laws import BLOCK, Row
-from pallas_kernels.plan import DEFERRED, NONE, Plan, shape
+from pallas_kernels.plan import DEFERRED, FIELDS, NONE, Plan, scalars, shape
 
 SUBLANES = 8
-FIELDS = ("scale", "top", "tau", "tie", "lse")
 
 
 class Place(NamedTuple):
@@ -80,6 +79,15 @@ class Block(NamedTuple):
                 value = jnp.where(here, self.refs[name][self.row(row), k], value)
         return value
 
+    def texts(self, name: str, fill) -> Array:
+        """A scalar of each text [B], as an array over S."""
+        sizes = self.place.size(1, 1)
+        s = lax.broadcasted_iota(jnp.int32, sizes, self.place.s)
+        value = jnp.full(sizes, fill)
+        for row in range(self.place.texts):
+            value = jnp.where(s == row, self.refs[name][self.row(row)], value)
+        return value
+
     def logits(self, side: str, start: Array) -> Array:
         """BLOCK ids of every row, in float32."""
         at = pl.multiple_of(start, BLOCK)
@@ -102,8 +110,8 @@ def read(block: Block, side: str) -> Row:
     """The law of a deferred side: two passes over what lies in VMEM."""
     plan, rows = block.plan, block.plan.rows(side)
     sizes, vocab = block.place.size(rows, BLOCK), plan.vocab
-    scale = block.gather(f"{side}_scale", rows, 1.0)
-    finite_scale, cut = jnp.where(scale == jnp.inf, 1.0, scale), None
+    heat, cut = block.texts(f"{side}_heat", 1.0), None
+    scale = laws.scale_of(heat)
     lane = lax.broadcasted_iota(jnp.int32, sizes, 2)
     if plan.cut(side):
         fills = {"tau": -jnp.inf, "tie": vocab - 1}
@@ -124,14 +132,14 @@ def read(block: Block, side: str) -> Row:
     def add(k, carry):
         total, first = carry
         z, ids = part(k)
-        total += jnp.exp((z - finite) * finite_scale)
+        total += jnp.exp((z - finite) * scale)
         return total, jnp.minimum(first, jnp.where(z == top, ids, vocab - 1))
 
     begun = jnp.zeros(sizes), jnp.full(sizes, vocab - 1)
     total, first = over(block, add, begun)
     lse = jnp.log(jnp.sum(total, axis=2, keepdims=True))
     first = jnp.min(first, axis=2, keepdims=True)
-    return laws.merged(scale, top, first, lse, cut, vocab)
+    return laws.merged(heat, top, first, lse, cut, vocab)
 
 
 def law(block: Block, side: str) -> Row:
@@ -183,7 +191,7 @@ def decide(block: Block) -> Found:
         return Found(zero, at(block, p, zero), None, None, None)
     gamma = plan.gamma
     tokens = block.gather("tokens", gamma, 0)
-    num = block.gather("num", 1, 0)
+    num = block.texts("num", 0)
     u = block.gather("accept", gamma, 1.0)
     t = block.iota(gamma, 1, place.t)
     first = Row(*(lax.slice_in_dim(x, 0, gamma, axis=place.t) for x in full(block, p)))
@@ -309,9 +317,8 @@ def body(plan: Plan, names: list[str], *refs) -> None:
                 refs["verdict"][b, k] = value
             put_chances(block, found, row)
             if plan.draft == NONE:
-                for k, x in enumerate(found.p):
-                    value = jnp.where(texts == row, x.astype(jnp.float32), 0.0)
-                    refs["found"][b, 0, 1 + k] = jnp.sum(value)
+                for name, x in found.p._asdict().items():
+                    refs[name][b] = jnp.sum(jnp.where(texts == row, x, 0))
 
 
 def put_chances(block: Block, found: Found, row: int) -> None:
@@ -329,17 +336,14 @@ def put_chances(block: Block, found: Found, row: int) -> None:
 def verdict(
     plan: Plan, given: dict[str, Array], interpret=False, vmem: int | None = None
 ) -> dict[str, Array]:
-    """`num_accepted` [B], `verdict` [B, G + 1], `accept_prob` [B, G]; for G = 0 `found`
-    [B, 1, 6], the scalars of the law from the second on.
+    """As `gpu_launches.verdict`.
 
     vmem: bytes that the kernel may use, None for the compiler's own limit.
     """
     place, given = place_of(plan), dict(given)
     lanes, batch, gamma = plan.count * BLOCK, plan.batch, plan.gamma
     groups = -(-batch // place.texts)
-    scalars = pl.BlockSpec(memory_space=pltpu.SMEM)
-    if gamma:
-        given["num"] = given["num"][:, None]
+    small = pl.BlockSpec(memory_space=pltpu.SMEM)
     specs = []
     for name in given:
         if name in plan.sides:
@@ -348,7 +352,7 @@ def verdict(
             mode = pl.Buffered(1) if groups == 1 else None
             specs.append(pl.BlockSpec(sizes, where, pipeline_mode=mode))
         else:
-            specs.append(scalars)
+            specs.append(small)
     if place.s == 1:
         given |= {side: given[side].swapaxes(0, 1) for side in plan.sides}
     out = {
@@ -358,13 +362,13 @@ def verdict(
     if gamma:
         out["accept_prob"] = shape((batch, gamma))
     else:
-        out["found"] = shape((batch, 1, 1 + len(FIELDS)))
+        out |= scalars(batch)
     options = dict(dimension_semantics=("arbitrary",), vmem_limit_bytes=vmem)
     call = pl.pallas_call(
         functools.partial(body, plan, [*given, *out]),
         grid=(groups,),
         in_specs=specs,
-        out_specs=[scalars] * len(out),
+        out_specs=[small] * len(out),
         out_shape=[*out.values()],
         interpret=interpret,
         name="specjax_verify",

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from pallas_kernels import thresholds
-from pallas_kernels.laws import Law, merged, rows_of, scales, wide
+from pallas_kernels.laws import Law, merged, rows_of, scale_of, wide
 
 
 def standardize(logits: Array, sampling) -> Law:
@@ -23,8 +23,7 @@ def standardize(logits: Array, sampling) -> Law:
 
 def defer(logits: Array, sampling) -> Law:
     """The law before anything is read of it, but where a truncation ends."""
-    scale = rows_of(scales(sampling.temperature), logits)
-    law = Law(logits, scale)
+    law = Law(logits, sampling.temperature)
     if all(setting is None for setting in sampling[1:]):
         return law
     tau, tie = thresholds.find(logits, sampling)
@@ -34,10 +33,10 @@ def defer(logits: Array, sampling) -> Law:
 def complete(law: Law) -> Law:
     """Reads what a deferred law lacks."""
     cut = None if law.tau is None else (law.tau, law.tie)
-    scale = jnp.where(jnp.isinf(law.scale), 1.0, law.scale)
-    top, first, total = read(law.logits, scale, cut)
+    heat = rows_of(law.scale, law.logits)
+    top, first, total = read(law.logits, scale_of(heat), cut)
     vocab = law.logits.shape[-1]
-    row = merged(law.scale, top, first, jnp.log(total), cut, vocab)
+    row = merged(heat, top, first, jnp.log(total), cut, vocab)
     return law._replace(**row._replace(tie=_ids(row.tie, top))._asdict())
 
 

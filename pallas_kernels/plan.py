@@ -11,6 +11,7 @@ from jax import Array
 
 from pallas_kernels.laws import BLOCK, EXACT, Law, Rule, deferred
 
+FIELDS = ("scale", "top", "tau", "tie", "lse")  # of a law's rows
 KNOWN, DEFERRED, CERTAIN, NONE = "known", "deferred", "certain", "none"
 
 
@@ -87,16 +88,18 @@ def plan(target: Law, draft, rule: Rule = EXACT, tiles: Tiles = TILES) -> Plan:
 
 
 def operands(plan: Plan, target: Law, draft, noise) -> dict[str, Array]:
-    """What a kernel is given, by name: `p`, `q` logits, `p_scale` ... scalars a row."""
+    """What a kernel is given, by name: `p`, `q` logits, `p_scale` ... scalars a row, or
+    `p_heat` [B], the temperatures of a deferred law."""
     given = {"sample": noise.sample}
     if plan.gamma:
         given |= {"tokens": draft.tokens, "num": draft.num, "accept": noise.accept}
     laws = {"p": target, "q": draft.law if plan.gamma else None}
     for side in plan.sides:
         law = laws[side]
-        given |= {side: law.logits, f"{side}_scale": law.scale}
-        names = ("top", "tau", "tie", "lse")
+        given[side] = law.logits
+        names = FIELDS
         if plan.kind(side) == DEFERRED:
+            given[f"{side}_heat"] = law.scale
             names = ("tau", "tie") if plan.cut(side) else ()
         given |= {f"{side}_{name}": getattr(law, name) for name in names}
     return given
@@ -104,3 +107,9 @@ def operands(plan: Plan, target: Law, draft, noise) -> dict[str, Array]:
 
 def shape(dims: tuple[int, ...], dtype=jnp.float32) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(dims, dtype)
+
+
+def scalars(batch: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Those of one law a row, by the names of FIELDS."""
+    kinds = {name: jnp.int32 if name == "tie" else jnp.float32 for name in FIELDS}
+    return {name: shape((batch,), kind) for name, kind in kinds.items()}

@@ -1,0 +1,157 @@
+"""What a compiled program launches, read from the text of its optimized HLO.
+
+Counted is every instruction that a GPU runs on its own: a fusion, a custom call (also
+of a library, or of Pallas), a copy, and whatever else was left outside of fusions. Not
+counted is what only names buffers: parameters, constants, tuples and their elements,
+bitcasts, and the second half of an asynchronous pair. A loop's body and condition are
+sequences of their own, as they run once an iteration; a called computation and the
+branches of a conditional belong to whoever calls them. On a GPU this is the number of
+launches in XLA's thunk sequence (`experiments.aot.inspect` prints both), but for a sort
+of many numbers, which is several.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
+FREE |= {"opt-barrier", "partition-id", "replica-id", "while", "call", "conditional"}
+MOVING = {"copy", "transpose", "bitcast", "parameter", "reshape"}
+
+HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$")
+LINE = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.+?) ([a-z][a-z0-9\-]*)\((.*)$")
+ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
+CALLED = re.compile(r"\b(?:calls|to_apply)=%?([\w.\-]+)")
+BRANCHES = re.compile(
+    r"\b(?:branch_computations=\{([^}]*)\}|(?:true|false)_computation=%?([\w.\-]+))"
+)
+TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+
+
+class Kernel(NamedTuple):
+    """One launch. target: of a custom call, else "". bytes: of its results. moves: it
+    only copies or transposes. source: the operation of the traced program."""
+
+    name: str
+    opcode: str
+    target: str
+    bytes: int
+    moves: bool
+    source: str
+
+
+class Sequence(NamedTuple):
+    """What runs once, in order, and the loops among it."""
+
+    kernels: tuple[Kernel, ...]
+    loops: tuple["Loop", ...] = ()
+
+
+class Loop(NamedTuple):
+    """Each iteration runs both; trips: how many, None where the program decides."""
+
+    name: str
+    body: Sequence
+    condition: Sequence
+    trips: int | None
+
+
+class Instruction(NamedTuple):
+    name: str
+    shape: str
+    opcode: str
+    rest: str
+
+
+def read(text: str) -> Sequence:
+    """The entry computation of a module. Raises ValueError if there is none."""
+    computations, entry = {}, None
+    for line in text.splitlines():
+        if head := HEAD.match(line):
+            inside = computations.setdefault(head[2], [])
+            entry = head[2] if head[1] else entry
+        elif found := LINE.match(line):
+            inside.append(Instruction(*found.groups()))
+    if entry is None:
+        raise ValueError("no ENTRY computation: give the text of an HLO module")
+    return _sequence(computations, entry)
+
+
+def iteration(loop: Loop) -> int:
+    """Kernels of one iteration, without those of loops inside of it."""
+    return len(loop.body.kernels) + len(loop.condition.kernels)
+
+
+def loops(sequence: Sequence) -> Iterator[Loop]:
+    """Every loop, those inside of others too."""
+    for loop in sequence.loops:
+        yield loop
+        yield from loops(loop.body)
+
+
+def everything(sequence: Sequence) -> Iterator[Kernel]:
+    """Every kernel, those of loops once."""
+    yield from sequence.kernels
+    for loop in sequence.loops:
+        yield from everything(loop.condition)
+        yield from everything(loop.body)
+
+
+def large_moves(sequence: Sequence, least: int) -> list[Kernel]:
+    """Copies and transposes of `least` bytes or more, in loops too."""
+    return [k for k in everything(sequence) if k.moves and k.bytes >= least]
+
+
+def array_bytes(shape: str) -> int:
+    """Of all arrays that a shape names; tokens and the like have none."""
+    total = 0
+    for kind, sizes in ARRAY.findall(shape):
+        bits = 8 if kind == "pred" else int((re.findall(r"\d+", kind) or ["0"])[0])
+        count = 1
+        for size in filter(None, sizes.split(",")):
+            count *= int(size)
+        total += (bits * count + 7) // 8
+    return total
+
+
+def _sequence(computations: dict[str, list[Instruction]], name: str) -> Sequence:
+    kernels, inner = [], []
+    for one in computations[name]:
+        if one.opcode == "while":
+            inner.append(_loop(computations, one))
+        elif one.opcode in ("call", "conditional"):
+            for called in _called(one):
+                part = _sequence(computations, called)
+                kernels += part.kernels
+                inner += part.loops
+        elif one.opcode not in FREE and not one.opcode.endswith(("-done", "-update")):
+            kernels.append(_kernel(computations, one))
+    return Sequence(tuple(kernels), tuple(inner))
+
+
+def _loop(computations: dict[str, list[Instruction]], one: Instruction) -> Loop:
+    body, condition = (
+        _sequence(computations, re.search(rf"\b{part}=%?([\w.\-]+)", one.rest)[1])
+        for part in ("body", "condition")
+    )
+    trips = TRIPS.search(one.rest)
+    return Loop(one.name, body, condition, int(trips[1]) if trips else None)
+
+
+def _called(one: Instruction) -> list[str]:
+    if one.opcode == "call":
+        return CALLED.findall(one.rest)
+    names = [a or b for a, b in BRANCHES.findall(one.rest)]
+    return [name.strip().lstrip("%") for part in names for name in part.split(",")]
+
+
+def _kernel(computations: dict[str, list[Instruction]], one: Instruction) -> Kernel:
+    target = re.search(r'custom_call_target="([^"]*)"', one.rest)
+    source = re.search(r'op_name="([^"]*)"', one.rest)
+    moves = one.opcode in MOVING
+    called = CALLED.search(one.rest) if one.opcode == "fusion" else None
+    if called:
+        moves = {inner.opcode for inner in computations[called[1]]} <= MOVING
+    texts = (found[1] if found else "" for found in (target, source))
+    name, source = texts
+    return Kernel(one.name, one.opcode, name, array_bytes(one.shape), moves, source)

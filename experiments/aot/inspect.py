@@ -1,0 +1,170 @@
+"""What the kernels of a program are like: `python -m experiments.aot.inspect NAME`
+
+NAME is `module:function`, or `module:function:[...]` with what it takes as JSON; it
+gives (what to compile, its arguments). A line of JSON for every kernel: registers,
+spilled bytes and shared memory as ptxas reports them, instructions in PTX, the widest
+load from global memory in bytes (those of copy engines are not seen), whether it is in
+a CUDA graph. Then one line with the launches of the program. PTX is written by XLA,
+Triton and Mosaic GPU alike.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.aot import cuda, hlo
+
+ROOT = Path(__file__).resolve().parents[2]
+ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\(.*?\n\{(.*?)\n\}", re.S)
+LOAD = re.compile(r"\bld\.global[\w.:]*?(?:\.v(\d))?\.[bfsu](\d+)\s")
+USED = re.compile(
+    r"entry function '(\S+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads"
+    r".*?Used (\d+) registers([^\n]*)",
+    re.S,
+)
+THUNK = re.compile(r"^(\s*)\d+: k(\w+)\s+\[[^\]]*\]\s*(\S*)")
+
+
+class Kernel(NamedTuple):
+    """One kernel of a program. registers, spills, shared: None without ptxas."""
+
+    name: str
+    instructions: int
+    widest_load: int
+    registers: int | None = None
+    spills: int | None = None
+    shared: int | None = None
+
+
+class Report(NamedTuple):
+    """kernels; launches: of the thunk sequence, loops' once, and how many of those are
+    captured in CUDA graphs; counted: the same launches as `hlo` counts them."""
+
+    kernels: list[Kernel]
+    launches: int
+    captured: int
+    counted: int
+
+
+def inspect(named: str, device: str = "h200", paths: tuple[str, ...] = ()) -> Report:
+    """Compiles in a process of its own, as what is dumped is a setting of a process.
+
+    named: "module:function" or "module:function:[...]"; paths: where else to find it.
+    Raises ValueError where wheels are missing, RuntimeError with the child's words if
+    it fails.
+    """
+    if reason := cuda.available():
+        raise ValueError(f"cannot compile for {device}: {reason}")
+    with tempfile.TemporaryDirectory() as folder:
+        told = _child(named, device, Path(folder), paths)
+        kernels = []
+        for path in sorted(Path(folder).rglob("*.ptx")):
+            ptx = path.read_text("utf-8")
+            if ".entry" in ptx:  # XLA writes empty ones too
+                kernels += read(ptx, _ptxas(path, ptx))
+        after = sorted(Path(folder).glob("*thunk_sequence_after*.txt"))
+        before = sorted(Path(folder).glob("*thunk_sequence.txt"))
+        launches, captured = thunks((after or before)[-1].read_text("utf-8"))
+    return Report(kernels, launches, captured, told)
+
+
+def _child(named: str, device: str, folder: Path, paths: tuple[str, ...]) -> int:
+    flags = f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
+    seen = [*paths, str(ROOT), os.environ.get("PYTHONPATH", "")]
+    own = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(filter(None, seen))}
+    own["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+    own["MOSAIC_GPU_DUMP_TO"] = str(folder)
+    command = [sys.executable, "-m", __spec__.name, named, "--device", device, "--only"]
+    options = dict(capture_output=True, text=True)
+    done = subprocess.run(command, env=os.environ | own, **options)
+    if done.returncode:
+        raise RuntimeError(f"{named} did not compile:\n{done.stderr[-4000:]}")
+    return int(done.stdout.split()[-1])
+
+
+def read(ptx: str, report: str | None) -> list[Kernel]:
+    """The kernels of a PTX file; report: what `ptxas -v` said of it."""
+    used = {found[0]: found[1:] for found in USED.findall(report or "")}
+    kernels = []
+    for name, body in ENTRY.findall(ptx):
+        lines = (line.strip() for line in body.splitlines())
+        count = sum(line.endswith(";") and not line.startswith(".") for line in lines)
+        widths = [int(n or 1) * int(bits) // 8 for n, bits in LOAD.findall(body)]
+        kernel = Kernel(name, count, max(widths, default=0))
+        if name in used:
+            stores, loads, registers, rest = used[name]
+            shared = re.search(r"(\d+) bytes smem", rest)
+            spills = int(stores) + int(loads)
+            sizes = int(registers), spills, int(shared[1]) if shared else 0
+            kernel = Kernel(*kernel[:3], *sizes)
+        kernels.append(kernel)
+    return kernels
+
+
+def thunks(text: str) -> tuple[int, int]:
+    """Launches in a thunk sequence, and how many of them lie in a command buffer."""
+    launches = captured = 0
+    inside: int | None = None
+    for line in text.splitlines():
+        if not (found := THUNK.match(line)):
+            continue
+        depth, kind = len(found[1]), found[2]
+        inside = None if inside is not None and depth <= inside else inside
+        if kind == "CommandBuffer":
+            inside = depth
+        elif kind not in ("While", "Conditional", "Sequential"):
+            launches += 1
+            captured += inside is not None
+    return launches, captured
+
+
+def _ptxas(path: Path, ptx: str) -> str | None:
+    """What ptxas says of a file; None if there is none."""
+    binary = shutil.which("ptxas") or _of_wheel()
+    if binary is None:
+        return None
+    target = re.search(r"\.target\s+(\w+)", ptx)[1]
+    command = [binary, "-v", f"-arch={target}", str(path), "-o", os.devnull]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stderr + done.stdout
+
+
+def _of_wheel() -> str | None:
+    try:
+        files = metadata.files("nvidia-cuda-nvcc") or []
+    except metadata.PackageNotFoundError:
+        return None
+    found = [file for file in files if file.name == "ptxas"]
+    return str(found[0].locate()) if found else None
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.aot.inspect")
+    parser.add_argument("named", metavar="MODULE:FUNCTION")
+    parser.add_argument("--device", default="h200")
+    parser.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.only:
+        module, name, given = (chosen.named + ":[]").split(":", 2)
+        given = json.loads(given.removesuffix(":[]"))
+        made = getattr(importlib.import_module(module), name)(*given)
+        program = cuda.compile(*made, device=chosen.device).program
+        print(sum(1 for _ in hlo.everything(program)))
+        return
+    report = inspect(chosen.named, chosen.device, (os.getcwd(),))
+    for kernel in report.kernels:
+        print(json.dumps(kernel._asdict()))
+    print(json.dumps(report._replace(kernels=len(report.kernels))._asdict()))
+
+
+if __name__ == "__main__":
+    main()

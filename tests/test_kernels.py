@@ -1,0 +1,238 @@
+"""Fused verification returns the reference's tokens for the same uniforms, everywhere.
+
+Each kernel runs here by an interpreter on the CPU. Token for token, no tolerance: the
+seeds are fixed, and a draw that rounding decides would show.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pallas_kernels import gpu_decision, gpu_launches, laws
+from pallas_kernels.laws import Rule
+from pallas_kernels.plan import Tiles
+from specjax import certify, generate, probs
+from specjax.certify_claims import CLAIMS
+from specjax.certify_fixtures import trials
+from specjax.drafters import autoregressive, rollout
+from specjax.types import Draft, Params, Sampling
+from specjax.verifiers import sigmoid, token
+from tests import kernels, tiny
+from tests.kernels import BACKENDS, FAST, KERNELS, case, check_same, expected, got
+
+SMALL = Tiles(256, 2)
+TRIALS = {trial.fixture.name: trial for trial in trials()}
+CUTS = dict(top_k=np.int32([3, 5, 50, 7]), top_p=np.float32([0.9, 0.5, 1.0]))
+
+
+def named(backend) -> str:
+    return backend.name
+
+
+def made(backend, rule: Rule = laws.EXACT, tiles: Tiles | None = SMALL):
+    return kernels.twins(backend, rule, None if "tpu" in backend.name else tiles)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "law"),
+    [
+        ((5, 3, 640), "known"),
+        ((5, 3, 640), "deferred"),
+        ((5, 3, 640), "certain"),
+        ((5, 0, 300), "known"),
+        ((3, 1, 997), "deferred"),
+    ],
+)
+@pytest.mark.parametrize("backend", BACKENDS, ids=named)
+def test_the_tokens_are_the_references(backend, sizes, law):
+    one = case(1, sizes)
+    wanted = expected(one, certain=law == "certain")
+    check_same(got(made(backend), one, law), wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sizes", "dtype"),
+    [
+        ((1, 1, 256), jnp.bfloat16),
+        ((2, 20, 257), jnp.float32),
+        ((64, 5, 263), jnp.bfloat16),
+        ((9, 4, 1024), jnp.float32),
+        ((1, 5, 8191), jnp.bfloat16),
+        ((2, 2, 32128), jnp.float32),
+        ((1, 3, 50257), jnp.bfloat16),
+        ((1, 2, 128256), jnp.bfloat16),
+        ((1, 1, 262144), jnp.float32),
+    ],
+)
+@pytest.mark.parametrize("backend", FAST, ids=named)
+def test_at_any_size(backend, sizes, dtype):
+    """Odd and prime vocabularies, tiles that do not divide, gamma to 20, B to 64."""
+    one = case(2, sizes, dtype)
+    tiles = Tiles(1024, 4, apart=sizes[0] > 1) if sizes[2] >= 1024 else SMALL
+    check_same(got(made(backend, tiles=tiles), one), expected(one))
+
+
+@pytest.mark.parametrize("vocab", [1, 2, 31, 255])
+def test_a_small_vocabulary_has_no_kernel_and_is_right(vocab):
+    one = case(3, (6, 2, vocab))
+    twins = kernels.twins(kernels.H200_AUTO)
+    check_same(got(twins, one), expected(one))
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=named)
+def test_truncated_laws(backend):
+    one = case(4, (5, 2, 640), **CUTS)
+    check_same(got(made(backend), one, "deferred"), expected(one))
+
+
+@pytest.mark.parametrize(
+    ("rule", "law"), [(Rule(0.5), "certain"), (Rule(0.3, scaled=True), "known")]
+)
+@pytest.mark.parametrize("backend", FAST[1:], ids=named)
+def test_lenience(backend, rule, law):
+    one = case(5, (6, 4, 640))
+    wanted = expected(one, rule, certain=law == "certain")
+    check_same(got(made(backend, rule), one, law), wanted)
+
+
+@pytest.mark.parametrize("cuts", [{}, {"top_k": np.int32([50])}])
+@pytest.mark.parametrize("backend", FAST[1:], ids=named)
+def test_the_sigmoid(backend, cuts):
+    one, scale = case(6, (6, 3, 640), **cuts), 10.0
+    lossy = sigmoid.build(-scale, scale)
+    twins = kernels.twins(backend, Rule(sigmoid=(-scale, scale)), verify=lossy.verify)
+    laws_ = [probs.standardize(x, one.sampling) for x in (one.target, one.draft)]
+    draft = Draft(one.tokens, one.num, laws_[1])
+    given = laws_[0], draft, one.noise
+    wanted, found = (jax.jit(v)(*given) for v in (lossy.verify, twins.verify))
+    np.testing.assert_array_equal(found.tokens, wanted.tokens)
+    np.testing.assert_allclose(found.accept_prob, wanted.accept_prob, rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=named)
+def test_a_draw_and_its_law(backend):
+    one = case(7, (6, 1, 997), **CUTS)
+    given = one.draft[:, 0], one.sampling, one.noise.sample
+    found, wanted = (jax.jit(f)(*given) for f in (made(backend).draw, probs.draw))
+    np.testing.assert_array_equal(found[0], wanted[0])
+    for name in ("scale", "top", "tau", "tie", "lse"):
+        pair = getattr(found[1], name), getattr(wanted[1], name)
+        np.testing.assert_allclose(*pair, rtol=1e-5, atol=1e-6)
+
+
+def edges():
+    """Rows that break a rule that is almost right, at T = 1 and T = 0."""
+    one = case(8, (8, 3, 640))
+    z = np.array(one.target)
+    z[0, :, 5:] = -np.inf  # few ids are left, and the draft's are not among them
+    z[1] = 1.0  # ties everywhere
+    z[2, :, ::2] = np.nan
+    z[3, :, 630:] = -np.inf  # a padded vocabulary
+    z[4] *= 1e4
+    same = np.concatenate([z[6:7, :3], z[7:8, :3]])
+    q = np.array(one.draft)
+    q[6:8] = same  # p = q
+    accept = np.array(one.noise.accept)
+    accept[0], accept[6:8] = 0.0, 1 - 2.0**-24
+    noise = one.noise._replace(accept=jnp.asarray(accept))
+    noise = noise._replace(sample=noise.sample.at[1].set(1 - 2.0**-24).at[2].set(0.0))
+    heat = jnp.float32([1, 1, 1, 1, 1, 0, 1, 0])
+    sampling = Sampling(heat)
+    return one._replace(
+        target=jnp.asarray(z), draft=jnp.asarray(q), sampling=sampling, noise=noise
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=named)
+def test_edges(backend):
+    one = edges()  # both sides are read alike, or p = q would not be p = q
+    check_same(got(made(backend), one, "deferred"), expected(one))
+
+
+@pytest.mark.parametrize(
+    ("name", "deferred"),
+    [("random", True), ("random", False), ("certain", True), ("ragged", False)]
+    + [("table", False), ("T 0", True), ("one-hot target", True)],
+)
+@pytest.mark.parametrize("backend", FAST, ids=named)
+def test_it_is_certified(backend, name, deferred):
+    fixture, gamma, _ = TRIALS[name]
+    verifier = kernels.certified(kernels.twins(backend), deferred)
+    found = certify.certify(verifier, fixture, gamma, 2, CLAIMS["token"])
+    assert found.exact and found.broken == () and found.error < 2e-7
+
+
+def not_strict(p, q, u, near, rule):
+    return u * q <= p
+
+
+def without_q(p, q, rule):
+    return p
+
+
+def beyond_one(p, q, near, rule):
+    return p / jnp.where(q > 0, q, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "check"),
+    [
+        ("accepted", not_strict, "support"),
+        ("left", without_q, "tokens"),
+        ("chance", beyond_one, "accept_prob"),
+    ],
+)
+@pytest.mark.parametrize("backend", FAST[1:], ids=named)
+def test_a_broken_kernel_is_not_certified(backend, name, broken, check, monkeypatch):
+    monkeypatch.setattr(laws, name, broken)
+    fixture = TRIALS["one-hot target" if check == "support" else "random"].fixture
+    verifier = kernels.certified(kernels.twins(backend))
+    found = certify.certify(verifier, fixture, 2, 2, CLAIMS["token"])
+    assert check in found.broken
+
+
+def test_a_part_that_is_not_read_shows(monkeypatch):
+    """997 ids in parts of 256 are four of them, and the last begins at 741."""
+    one = case(1, (3, 1, 997))
+    check_same(got(made(FAST[1]), one, "deferred"), expected(one))
+    for module in (gpu_launches, gpu_decision):
+        monkeypatch.setattr(module, "part_of", lambda plan: (256, 3))
+    with pytest.raises(AssertionError):
+        check_same(got(made(FAST[1]), one, "deferred"), expected(one))
+
+
+def test_whole_texts_are_the_same():
+    """Fused draws and verification in the loop, on models of 300 ids."""
+    world = tiny.tables(300)
+    params = Params(world.target_weights, world.draft_weights)
+    prompt = generate.make_prompt([[1, 2, 3], [4]])
+    sampling = generate.make_sampling(2, 0.9)
+    request = generate.make_request(jax.random.key(3), prompt, 9, sampling)
+    plain = generate.Parts(world.target, autoregressive.build(world.draft, 2))
+    wanted = generate.build(plain, 24)(params, prompt, request)
+    for backend in FAST:
+        twins = kernels.twins(backend)
+        drawn = rollout.drawn_by(twins.draw)
+        verifier = token.verifier._replace(law=twins.law, verify=twins.verify)
+        drafter = autoregressive.build(world.draft, 2, drawn)
+        fused = generate.Parts(world.target, drafter, verifier)
+        found = generate.build(fused, 24)(params, prompt, request)
+        np.testing.assert_array_equal(found.tokens, wanted.tokens)
+        assert int(wanted.counts.accepted.sum()) > 0
+
+
+@pytest.mark.parametrize("backend", kernels.RACES, ids=named)
+def test_no_races(backend):
+    one = case(9, (2, 2, 640))
+    check_same(got(made(backend), one), expected(one))
+    assert not kernels.races_found(backend)
+
+
+def test_the_backends_are_those_that_are_offered():
+    from pallas_kernels import dispatch
+
+    offered = {*dispatch.NAMES} - {dispatch.REFERENCE}
+    assert {backend.name for backend in BACKENDS} == offered
+    assert {backend.name for backend in KERNELS} == offered - {dispatch.ONEPASS}
