@@ -30,11 +30,8 @@ def standardize(logits: Array, sampling: Sampling) -> Law:
     greedy = temperature == 0
     # Argmax is the law that keeps one id, never a division by a small number.
     scale = jnp.where(greedy, 1.0, 1 / jnp.where(greedy, 1.0, temperature))
-    top = z.max(-1)
-    tau = jnp.where(greedy, top, -jnp.inf)
-    # The smallest id at the top: argmax, by two reductions that vectorize everywhere.
-    ids, vocab = jnp.arange(z.shape[-1]), z.shape[-1]
-    first_top = jnp.min(jnp.where(z == top[..., None], ids, vocab - 1), axis=-1)
+    top, first_top = jax.lax.platform_dependent(z, cpu=_top_twice, default=_top_once)
+    tau, vocab = jnp.where(greedy, top, -jnp.inf), z.shape[-1]
     tie = jnp.where(greedy, first_top, vocab - 1)
     if any(setting is not None for setting in sampling[1:]):
         truncation = [None if s is None else a_row(s) for s in sampling[1:]]
@@ -44,6 +41,26 @@ def standardize(logits: Array, sampling: Sampling) -> Law:
     # The top is always kept and weighs 1, so that nothing over- or underflows.
     weights = jnp.where(_kept(law, z), jnp.exp(_scaled(z, scale, top)), 0.0)
     return law._replace(lse=jnp.log(weights.sum(-1)))
+
+
+def _top_twice(z: Array) -> tuple[Array, Array]:
+    """The largest of z [..., V], and the smallest id that has it, [...] each, by two
+    reductions, which a CPU's compiler vectorizes."""
+    top, ids, last = z.max(-1), jnp.arange(z.shape[-1]), z.shape[-1] - 1
+    return top, jnp.min(jnp.where(z == top[..., None], ids, last), axis=-1)
+
+
+def _top_once(z: Array) -> tuple[Array, Array]:
+    """The same by one, which on a GPU is half as many kernels."""
+
+    def larger(one, other):
+        (value, at), (rival, place) = one, other
+        first = (value > rival) | ((value == rival) & (at < place))
+        return jnp.where(first, value, rival), jnp.where(first, at, place)
+
+    ids = jax.lax.broadcasted_iota(jnp.int32, z.shape, z.ndim - 1)
+    least = jnp.array(-jnp.inf, z.dtype), jnp.int32(z.shape[-1] - 1)
+    return jax.lax.reduce((z, ids), least, larger, (z.ndim - 1,))
 
 
 def _wide(logits: Array) -> Array:
@@ -182,12 +199,14 @@ def pick(weights: Array, u: Array) -> Array:
 
 def _invert(weights: Array, u: Array) -> Array:
     """The first index of positive weight whose cumulative weight exceeds u * total."""
-    total = jnp.cumsum(weights, axis=-1)
-    positive = weights > 0
-    passed = (total > u[:, None] * total[:, -1:]) & positive
+    total, size = jnp.cumsum(weights, axis=-1), weights.shape[-1]
+    passed = total > u[:, None] * total[:, -1:]
     # Rounding may let none pass when u is next to 1: the last positive one is meant.
-    last = weights.shape[-1] - 1 - jnp.argmax(positive[:, ::-1], axis=-1)
-    return jnp.where(passed.any(-1), jnp.argmax(passed, axis=-1), last)
+    # One reduction finds either: those that pass count up, the others down from 2 V.
+    index = jnp.arange(size)
+    order = jnp.where(passed, index, 2 * size - index)
+    least = jnp.min(jnp.where(weights > 0, order, 2 * size), axis=-1)
+    return jnp.where(least < size, least, 2 * size - least)
 
 
 RANGES = {

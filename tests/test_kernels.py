@@ -151,19 +151,6 @@ def test_edges(backend):
     check_same(got(made(backend), one, "deferred"), expected(one))
 
 
-@pytest.mark.parametrize(
-    ("name", "deferred"),
-    [("random", True), ("random", False), ("certain", True), ("ragged", False)]
-    + [("table", False), ("T 0", True), ("one-hot target", True)],
-)
-@pytest.mark.parametrize("backend", FAST, ids=named)
-def test_it_is_certified(backend, name, deferred):
-    fixture, gamma, _ = TRIALS[name]
-    verifier = kernels.certified(kernels.twins(backend), deferred)
-    found = certify.certify(verifier, fixture, gamma, 2, CLAIMS["token"])
-    assert found.exact and found.broken == () and found.error < 2e-7
-
-
 def not_strict(p, q, u, near, rule):
     return u * q <= p
 
@@ -176,15 +163,32 @@ def beyond_one(p, q, near, rule):
     return p / jnp.where(q > 0, q, 1.0)
 
 
+CERTIFIED = [("random", True), ("random", False), ("certain", True), ("ragged", False)]
+CERTIFIED += [("table", False), ("T 0", True), ("one-hot target", True)]
+BROKEN = [
+    ("accepted", not_strict, "support"),
+    ("left", without_q, "tokens"),
+    ("chance", beyond_one, "accept_prob"),
+]
+
+
+def on_each(cases: list, few: int) -> list:
+    """Every case on the fast interpreters, `few` of them on that of a TPU."""
+    both = [(backend, *one) for backend in FAST[:2] for one in cases]
+    return both + [(FAST[2], *one) for one in cases[:few]]
+
+
+@pytest.mark.parametrize(("backend", "name", "deferred"), on_each(CERTIFIED, 1))
+def test_it_is_certified(backend, name, deferred):
+    fixture, gamma, _ = TRIALS[name]
+    verifier = kernels.certified(kernels.twins(backend), deferred)
+    found = certify.certify(verifier, fixture, gamma, 2, CLAIMS["token"])
+    assert found.exact and found.broken == () and found.error < 2e-7
+
+
 @pytest.mark.parametrize(
-    ("name", "broken", "check"),
-    [
-        ("accepted", not_strict, "support"),
-        ("left", without_q, "tokens"),
-        ("chance", beyond_one, "accept_prob"),
-    ],
+    ("backend", "name", "broken", "check"), on_each(BROKEN, 1)[len(BROKEN) :]
 )
-@pytest.mark.parametrize("backend", FAST[1:], ids=named)
 def test_a_broken_kernel_is_not_certified(backend, name, broken, check, monkeypatch):
     monkeypatch.setattr(laws, name, broken)
     fixture = TRIALS["one-hot target" if check == "support" else "random"].fixture

@@ -3,6 +3,7 @@
 Axes: B rows, T tokens, V vocabulary.
 """
 
+import functools
 import os
 import re
 import subprocess
@@ -98,15 +99,41 @@ def test_a_call_writes_its_own_slots_and_no_others():
             np.testing.assert_array_equal(~same.all(axis=rest), written)
 
 
-def test_both_ways_of_writing_write_the_same():
-    before = call(TOKENS, ZERO, fresh())[1][0]
-    new = KeyValues(before.keys[..., :2] + 1, before.values[:, :, :2] - 1)
-    start = jnp.array([1, 6, 3])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_both_ways_of_writing_write_the_same(tokens, rows):
+    before = call(TOKENS[:rows], ZERO[:rows], fresh(rows))[1][0]
+    new = before.keys[..., :tokens] + 1, before.values[:, :, :tokens] - 1
+    start = jnp.array([6, 1, 3])[:rows]
     at_once, by_row = (
-        jax.jit(write)(before, new, start) for write in (_write_at_once, _write_by_row)
+        jax.jit(write)(before, KeyValues(*new), start)
+        for write in (_write_at_once, _write_by_row)
     )
     jax.tree.map(np.testing.assert_array_equal, at_once, by_row)
-    assert (np.asarray(by_row.keys)[1, ..., 6:8] == new.keys[1]).all()
+    for cache in at_once:  # what is kept, and what attention reads
+        assert (np.asarray(cache.keys)[0, ..., 6 : 6 + tokens] == new[0][0]).all()
+        assert not (np.asarray(cache.keys) == np.asarray(before.keys)).all()
+
+
+def test_two_equal_rows_compute_what_one_does(monkeypatch):
+    """What a GPU computes of one token of one row; `models.alone` chooses by device."""
+    cache = call(TOKENS[:1], ZERO[:1], fresh(1))[1]
+    start = jnp.array([T])
+    one = call(TOKENS[:1, :1], start, cache)
+    taken = []
+
+    def as_on_a_gpu(*arguments, cuda, default):
+        taken.append(default)
+        return cuda(*arguments)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", as_on_a_gpu)
+    model = gpt.build(tiny.TARGET)
+    monkeypatch.setattr(attention, "write", _write_at_once)
+    features, after = model.apply(WEIGHTS, TOKENS[:1, :1], start, cache)
+    two = model.readout(WEIGHTS, features), after
+    assert len(taken) == 2
+    close = functools.partial(np.testing.assert_allclose, atol=1e-5)
+    jax.tree.map(close, one, two)
 
 
 @pytest.mark.parametrize("write", [_write_at_once, _write_by_row])

@@ -1,33 +1,144 @@
 #!/usr/bin/env bash
 # Everything that waits for a GPU, stage by stage; no TensorFlow and no network needed.
 #
-#   experiments/gpu/run_all.sh TEXT_FOLDER [RESULTS_FOLDER]
+#   experiments/gpu/run_all.sh [TEXT_FOLDER] [RESULTS_FOLDER]
 #
 # TEXT_FOLDER holds news_sentences.train.txt.xz and news_sentences.valid.txt.xz, one
-# sentence a line. Each stage is resumable: run the same command again after a kill, and
-# finished stages are skipped. STAGES="pair table3" picks some; STEPS=200 is a trial.
-# STAGES="device chip" reads no text: the sizes of T5-XXL with random weights, 80 GB.
+# sentence a line; without it, or as "", the stages that read text are skipped. A stage
+# has LIMIT seconds, 600 by default. Each is resumable: run the same command again after
+# a kill, and finished stages are skipped. STAGES="kernels tune" picks some; SKIP=triton
+# leaves an implementation out of the kernels; STEPS=200 is a trial of the training.
+# DRY=1 runs one row of everything at tiny sizes on the CPU, into a temporary folder.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-text=${1:?usage: experiments/gpu/run_all.sh TEXT_FOLDER [RESULTS_FOLDER]}
+text=${1:-}
 results=${2:-results}
-runs=${RUNS:-runs/paper_pair}
 python=${PYTHON:-python3}
+dry=${DRY:-}
+if [ -n "$dry" ]; then
+  export JAX_PLATFORMS=cpu
+  work=$(mktemp -d) results=${2:-$work/results} RUNS=${RUNS:-$work/runs}
+fi
+runs=${RUNS:-runs/paper_pair}
 mkdir -p "$runs" "$results"
+outcomes=()
 
-stage() { # name, command...
-  local name=$1 mark="$runs/done.$1"
-  shift
-  case " ${STAGES:-$name} " in *" $name "*) ;; *) echo "== $name: not asked for"; return ;; esac
-  if [ -e "$mark" ]; then echo "== $name: done before"; return; fi
-  echo "== $name: $(date -u +%H:%M:%S) $*"
-  "$@"
-  date -u >"$mark"
+summary() {
+  local status=$? line
+  trap - EXIT
+  echo "== stages and outcomes, results in $results:"
+  for line in ${outcomes[@]+"${outcomes[@]}"}; do echo "$line"; done
+  exit $status
+}
+trap summary EXIT
+
+asked() { # group
+  case " ${STAGES:-$1} " in *" $1 "*) return 0 ;; esac
+  note "$1" "not asked for"
+  return 1
 }
 
-stage device "$python" -c "import jax; print(jax.devices(), jax.__version__)"
-stage pair "$python" -m experiments.gpu.paper_pair --out "$runs" ${STEPS:+--steps "$STEPS"} \
-  --text "$text/news_sentences.train.txt.xz" --held_out "$text/news_sentences.valid.txt.xz"
-stage table3 "$python" -m experiments.run --out "$results" gin_configs/table3_paper/*.gin
-stage table2 "$python" -m experiments.run --out "$results" gin_configs/table2_paper/*.gin
-stage chip "$python" -m experiments.run --out "$results" gin_configs/chip/*.gin
+note() { # name, outcome
+  echo "== $1: $2"
+  outcomes+=("$1: $2")
+}
+
+stage() { # name, command...
+  local name=$1 mark="$runs/done.$1" begun=$SECONDS status=0
+  shift
+  if [ -e "$mark" ]; then note "$name" "done before"; return; fi
+  echo "== $name: $(date -u +%H:%M:%S) $*"
+  timeout -k 10 "${LIMIT:-600}" "$@" || status=$?
+  case $status in
+    0) ;;
+    124 | 137) note "$name" "stopped after $((SECONDS - begun)) s; run again to go on"; exit $status ;;
+    *) note "$name" "FAILED ($status) after $((SECONDS - begun)) s; it will be tried again"; exit $status ;;
+  esac
+  date -u >"$mark"
+  note "$name" "ok after $((SECONDS - begun)) s"
+}
+
+rows() { # group, files of gin..., then -- and bindings of a trial on a CPU
+  local group=$1 files=() file tiny=() one
+  shift
+  asked "$group" || return 0
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case " ${files[*]-} " in
+      *" $1 "*) ;; # named before, to be first
+      *) if [ -e "$1" ]; then files+=("$1"); fi ;;
+    esac
+    shift
+  done
+  if [ ${#files[@]} = 0 ]; then note "$group" "skipped: there are no such rows"; return; fi
+  if [ -n "$dry" ]; then
+    files=("${files[0]}")
+    shift
+    for one in "$@"; do tiny+=(--set "$one"); done
+  elif [ "$group" = kernels ] && [ -n "${SKIP:-}" ]; then
+    tiny=(--set "kernel_bench.Setting.skip = ('${SKIP// /\', \'}',)")
+  fi
+  for file in "${files[@]}"; do
+    stage "$group.$(basename "$(dirname "$file")").$(basename "$file" .gin)" "$python" \
+      -m experiments.run --out "$results" ${tiny[@]+"${tiny[@]}"} "$file"
+  done
+}
+
+k=gin_configs/kernels
+if asked device; then stage device "$python" -m experiments.gpu.device "$results"; fi
+rows equality $k/equality.gin -- "equality.Rows.dry = True" "equality.Rows.rows = 8" \
+  "equality.Rows.batch = 8" "equality.Rows.trials = 8" "equality.Rows.gamma = 2"
+# These start programs of their own, which need the device's memory.
+export XLA_PYTHON_CLIENT_PREALLOCATE=false
+rows sanitizer $k/sanitizer.gin --
+rows capture $k/capture.gin --
+unset XLA_PYTHON_CLIENT_PREALLOCATE
+# Those that the goals name come first.
+goals=(b1_g5_v32000_f32 b64_g5_v128256_f32 b16_g5_v32000_f32 b32_g8_v128256_f32)
+first=("${goals[@]/#/$k/}")
+rows kernels "${first[@]/%/.gin}" $k/b[0-9]*.gin -- \
+  "kernel_bench.Setting.dry = True" "kernel_bench.Setting.gamma = 2" \
+  "kernel_bench.Setting.vocab = 600" "kernel_bench.Setting.rounds = 1" \
+  "kernel_bench.Setting.least = 2" "kernel_bench.Setting.cache = 1000" \
+  "kernel_bench.Setting.copied = 65536" "kernel_bench.Setting.acceptances = (0.7,)" \
+  "kernel_bench.Setting.grid = ((512,), (2,), (False,))"
+if asked tune; then
+  where=()
+  if [ -n "$dry" ]; then where=(--trial --out "$results/tuned"); fi
+  stage tune "$python" -m experiments.gpu.tune "$results" ${where[@]+"${where[@]}"}
+fi
+export XLA_PYTHON_CLIENT_PREALLOCATE=false
+rows torch $k/torch_${goals[0]}.gin $k/torch_*.gin -- "torch_bench.Setting.dry = True" \
+  "torch_bench.Setting.vocab = 600" "torch_bench.Setting.rounds = 2" \
+  "torch_bench.Setting.cache = 1000"
+unset XLA_PYTHON_CLIENT_PREALLOCATE
+rows wagner gin_configs/wagner_*/*.gin -- "ROUNDS = 1" "wagner.Setting.share = 0.01" \
+  "wagner.Setting.gammas = (1, 2)" "wagner.Setting.scales = (1e3,)"
+tiny=()
+for model in t5_1_1_xxl t5_1_1_base t5_1_1_large t5_1_1_small; do
+  for size in vocab=64 pieces=60 dim=16 mlp_dim=32 encoder_layers=1 decoder_layers=1 \
+    num_heads=2 head_width=8; do
+    tiny+=("$model/t5.Config.${size%=*} = ${size#*=}")
+  done
+done
+rows chip gin_configs/chip/*.gin -- ${tiny[@]+"${tiny[@]}"} "TEXTS = 2" "OTHERS = 1" \
+  "ROUNDS = 1" "LOOPS = 2" "chip.Setting.gammas = (1, 3, 5)" \
+  "chip.Setting.new_tokens = 8" "chip.Setting.copied = 65536" \
+  "chip.Setting.input_tokens = 4"
+if [ -z "$text" ]; then
+  for name in pair table3 table2; do
+    if asked $name; then note $name "skipped: no TEXT_FOLDER was named"; fi
+  done
+else
+  if asked pair; then
+    stage pair "$python" -m experiments.gpu.paper_pair --out "$runs" ${STEPS:+--steps "$STEPS"} \
+      --text "$text/news_sentences.train.txt.xz" --held_out "$text/news_sentences.valid.txt.xz"
+  fi
+  # The rows of the paper's T5 need its checkpoints, and are not among these.
+  rows table3 gin_configs/table3_paper/gpt_*.gin --
+  rows table2 gin_configs/table2_paper/gpt_*.gin --
+fi
+if asked page; then # never done: it shows what there is
+  echo "== page: $(date -u +%H:%M:%S)"
+  timeout -k 10 "${LIMIT:-600}" "$python" -m experiments.page "$results"
+  note page ok
+fi

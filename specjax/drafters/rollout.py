@@ -84,24 +84,60 @@ def rollout(
             law = law._replace(logits=None, row=proposal.row)
         return token, law
 
-    def record(buffers, proposal: Proposal, slot):
-        token, law = drawn(proposal, slot)
-        kept = jax.tree.map(lambda b, v: put(b, v, slot), buffers, (token, law))
-        return kept, token
+    shapes = jax.eval_shape(lambda: drawn(begun, 0))
 
-    def body(slot, carried):
-        buffers, token, carry = carried
-        proposal = advance(carry, token, slot - 1)
-        buffers, token = record(buffers, proposal, slot)
-        return buffers, token, proposal.carry
+    def record(buffers, proposal: Proposal, slot):
+        values = _packed(jax.tree.leaves(drawn(proposal, slot)))
+        return jax.tree.map(lambda b, v: put(b, v, slot), buffers, values)
+
+    most = jnp.max(num)
+
+    def body(carried):
+        _, slot, buffers, carry = carried
+        # Read where it was recorded: carried besides, it is a kernel more on a GPU; so
+        # is what decides on a further turn where it is not computed with the slot.
+        last = jax.tree.map(lambda b: b[:, slot - 1], buffers)
+        proposal = advance(carry, _unpacked(last, shapes)[0], slot - 1)
+        buffers, after = record(buffers, proposal, slot), slot + 1
+        return after < most, after, buffers, proposal.carry
 
     empty = jax.tree.map(
         lambda leaf: jnp.zeros((batch, gamma, *leaf.shape[1:]), leaf.dtype),
-        jax.eval_shape(lambda: drawn(begun, 0)),
+        jax.eval_shape(lambda: _packed(jax.tree.leaves(drawn(begun, 0)))),
     )
-    buffers, token = record(empty, begun, slot=0)
-    carried = buffers, token, begun.carry
-    (tokens, law), _, carry = jax.lax.fori_loop(1, jnp.max(num), body, carried)
+    carried = most > 1, jnp.int32(1), record(empty, begun, slot=0), begun.carry
+    *_, buffers, carry = jax.lax.while_loop(lambda carried: carried[0], body, carried)
+    tokens, law = _unpacked(buffers, shapes)
     if begun.table is not None:
         law = law._replace(logits=begun.table)
     return Draft(tokens, num, law), carry
+
+
+def _packed(leaves: list[Array]) -> dict[str, Array]:
+    """Numbers a row [B] in one array [B, n] of bits for each width: a draft is recorded
+    by as many writes as there are arrays, and on a GPU each is a kernel."""
+    packed = {f"leaf {i}": x for i, x in enumerate(leaves) if x.ndim > 1}
+    bits = [_bits(x) for x in leaves if x.ndim == 1]
+    for dtype in {x.dtype: None for x in bits}:
+        packed[dtype.name] = jnp.stack([x for x in bits if x.dtype == dtype], axis=-1)
+    return packed
+
+
+def _unpacked(packed: dict[str, Array], shapes: Any) -> Any:
+    """The tree of `shapes`, whose leaves are [B, ...], from records [B, ..., n]."""
+    leaves, tree = jax.tree.flatten(shapes)
+    place, found = dict.fromkeys(packed, 0), []
+    for i, leaf in enumerate(leaves):
+        if leaf.ndim > 1:
+            found.append(packed[f"leaf {i}"])
+            continue
+        name = jax.eval_shape(_bits, leaf).dtype.name
+        number = packed[name][..., place[name]]
+        found.append(jax.lax.bitcast_convert_type(number, leaf.dtype))
+        place[name] += 1
+    return jax.tree.unflatten(tree, found)
+
+
+def _bits(x: Array) -> Array:
+    width = 8 * x.dtype.itemsize
+    return jax.lax.bitcast_convert_type(x, jnp.dtype(f"uint{width}"))

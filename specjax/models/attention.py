@@ -7,7 +7,7 @@ position, so whatever lies beyond is never read, and rejecting a drafted token n
 no undo: the row's cursor does not advance, and the next call writes over it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -15,49 +15,167 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from specjax.models.alone import hold
+
 
 class KeyValues(NamedTuple):
     """One layer's cache, indexed by position: `keys` [B, H, D, S], as the product with
     queries reads them, and `values` [B, H, S, D], as the product with weights does.
 
     With keys [B, H, S, D] a CPU transposes the cache at every call of several tokens.
+    Joined, one buffer for the N layers of a stack, both have the axis N after B.
     """
 
     keys: Array
     values: Array
 
 
-def empty(batch: int, heads: int, slots: int, width: int, dtype) -> KeyValues:
-    """A cache with nothing in it; slots are read only after they were written."""
+Cache = list[KeyValues] | KeyValues  # of a stack: a layer each, or joined
 
-    def zeros(axes: tuple[str, ...], *shape: int) -> Array:
-        return nn.with_logical_constraint(jnp.zeros(shape, dtype), axes)
 
-    return KeyValues(
-        zeros(("batch", "heads", "head_width", "slots"), batch, heads, width, slots),
-        zeros(("batch", "heads", "slots", "head_width"), batch, heads, slots, width),
-    )
+class Joined(NamedTuple):
+    """What a layer is given of a joined cache: all of it, which layer it is, and the
+    tokens of those before it, a layer each, where they are yet to be written."""
+
+    cache: KeyValues
+    layer: int = 0
+    unwritten: tuple[KeyValues, ...] = ()
+
+
+def empty(layers: int, sizes: tuple, dtype, joined: bool = False) -> Cache:
+    """A cache with nothing in it; slots are read only after they were written.
+
+    sizes: B, H, S, D. joined: one buffer for all layers, which takes a GPU fewer
+    kernels to write, and which a CPU copies at every call.
+    """
+    batch, heads, slots, width = sizes
+    count, axes = ((layers,), ("layers",)) if joined else ((), ())
+
+    def zeros(*part: tuple[str, int]) -> Array:
+        names, shape = zip(*part, strict=True)
+        zero = jnp.zeros((batch, *count, *shape), dtype)
+        return nn.with_logical_constraint(zero, ("batch", *axes, *names))
+
+    def made() -> KeyValues:
+        first, slot, inner = ("heads", heads), ("slots", slots), ("head_width", width)
+        return KeyValues(zeros(first, inner, slot), zeros(first, slot, inner))
+
+    return made() if joined else [made() for _ in range(layers)]
+
+
+def first(cache: Cache, layers: int) -> Cache:
+    """The part of a stack's cache that belongs to its first layers."""
+    if isinstance(cache, KeyValues):
+        return jax.tree.map(lambda x: x[:, :layers], cache)
+    return cache[:layers]
+
+
+def slots_of(cache: Cache) -> int:
+    return jax.tree.leaves(cache)[-1].shape[-2]
+
+
+def through(
+    layers: Sequence[Callable], x: Array, cache: Cache | None, start: Array
+) -> tuple[Array, Cache | None]:
+    """x through a stack of layers, (x, cache=its part) -> (x, its part), all of which
+    write their tokens from slot `start` [B] on. Returns x and the whole cache."""
+    if isinstance(cache, KeyValues):
+        part = Joined(cache)
+        for layer in layers:
+            x, part = layer(x, cache=part)
+        return x, _settled(part, start)
+    parts = []
+    for i, layer in enumerate(layers):
+        x, part = layer(x, cache=None if cache is None else cache[i])
+        parts.append(part)
+    return x, None if cache is None else parts
 
 
 EXPAND = ("embed", "joined_heads")
 
 
-def write(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
-    """Puts `new`, T tokens laid out alike, at slots `start .. start + T - 1` [B]."""
-    new = jax.tree.map(lambda old, row: row.astype(old.dtype), cache, new)
+def write(
+    cache: KeyValues | Joined, new: KeyValues, start: Array
+) -> tuple[KeyValues | Joined, KeyValues]:
+    """Puts `new`, T tokens laid out alike, at slots `start .. start + T - 1` [B].
+
+    Returns the cache and what attention is to read: the same numbers, at best before
+    they are in memory.
+    """
+    if isinstance(cache, Joined):
+        return _write_joined(cache, new, start)
+    new = _like(cache, new)
     return jax.lax.platform_dependent(
         cache, new, start, cpu=_write_by_row, default=_write_at_once
     )
 
 
-def _write_at_once(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
-    put, zero = jax.vmap(jax.lax.dynamic_update_slice), jnp.zeros_like(start)
-    keys = put(cache.keys, new.keys, (zero, zero, start))
-    return KeyValues(keys, put(cache.values, new.values, (zero, start, zero)))
+def _like(cache: KeyValues, new: KeyValues) -> KeyValues:
+    return jax.tree.map(lambda old, row: row.astype(old.dtype), cache, new)
 
 
-def _write_by_row(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
-    """The same, in place. Fused with what reads the cache, a CPU's compiler makes four
+def _write_joined(
+    part: Joined, new: KeyValues, start: Array
+) -> tuple[Joined, KeyValues]:
+    """A single token waits for those of the other layers, and is read before that."""
+    new, layer, after = _like(part.cache, new), part.layer, part.layer + 1
+    if new.values.shape[2] == 1:
+        own = jax.tree.map(lambda x: x[:, layer], part.cache)
+        waiting = *part.unwritten, new
+        return part._replace(layer=after, unwritten=waiting), _ahead(own, new, start)
+    one = jax.tree.map(lambda x: x[:, None], new)
+    cache = _put(part.cache, one, start, (layer,))
+    own = jax.tree.map(lambda x: x[:, layer], cache)
+    return part._replace(cache=cache, layer=after), own
+
+
+def _settled(part: Joined, start: Array) -> KeyValues:
+    if not part.unwritten:
+        return part.cache
+    new = jax.tree.map(lambda *each: jnp.stack(each, axis=1), *part.unwritten)
+    return _put(part.cache, new, start, (0,))
+
+
+def _write_at_once(
+    cache: KeyValues, new: KeyValues, start: Array
+) -> tuple[KeyValues, KeyValues]:
+    written = _put(cache, new, start)
+    if new.values.shape[2] > 1:
+        return written, written
+    return written, _ahead(cache, new, start)
+
+
+@jax.named_scope("write_cache")
+def _put(
+    cache: KeyValues, new: KeyValues, start: Array, layer: tuple[int, ...] = ()
+) -> KeyValues:
+    """layer: of a joined cache, the first that `new` holds."""
+    put = jax.lax.dynamic_update_slice
+    if start.size == 1:  # a batched update is several kernels
+        whole, at = (0, *layer), start[0]
+        keys = put(cache.keys, new.keys, (*whole, 0, 0, at))
+        return KeyValues(keys, put(cache.values, new.values, (*whole, 0, at, 0)))
+
+    def row(cache: KeyValues, new: KeyValues, at: Array) -> KeyValues:
+        keys = put(cache.keys, new.keys, (*layer, 0, 0, at))
+        return KeyValues(keys, put(cache.values, new.values, (*layer, 0, at, 0)))
+
+    return jax.vmap(row)(cache, new, start)
+
+
+def _ahead(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
+    """A single token put where it is read, so that a GPU's compiler makes one kernel of
+    all of attention and none waits for what is written."""
+    slots = jnp.arange(cache.values.shape[2])
+    here = (slots == start[:, None])[:, None, None]  # [B, 1, 1, S]
+    keys = jnp.where(here, new.keys, cache.keys)
+    return KeyValues(keys, jnp.where(here.swapaxes(2, 3), new.values, cache.values))
+
+
+def _write_by_row(
+    cache: KeyValues, new: KeyValues, start: Array
+) -> tuple[KeyValues, KeyValues]:
+    """In place. Fused with what reads the cache, a CPU's compiler makes four
     copies of it for one token of one row; a loop is not fused, but one of a single turn
     would be unrolled first, so its count is hidden."""
 
@@ -68,7 +186,8 @@ def _write_by_row(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
         return KeyValues(keys, update(cache.values, one.values, (row, 0, at, 0)))
 
     count = start.size + (start[0] < 0)  # no slot is negative
-    return jax.lax.fori_loop(0, count, put, cache)
+    written = jax.lax.fori_loop(0, count, put, cache)
+    return written, written
 
 
 def attend(
@@ -79,16 +198,23 @@ def attend(
     visible: bool, broadcast over [B, T, S]; every token must see some slot. bias: added
     to the scaled scores, broadcast over [B, H, T, S], or None.
     """
-    dtype = query.dtype
-    scores = jnp.einsum("bhtd,bhds->bhts", query, seen.keys.astype(dtype))
-    scores = scores.astype(jnp.float32) * scale
-    if bias is not None:
-        scores = scores + bias
-    weights = jax.nn.softmax(jnp.where(visible[:, None], scores, -jnp.inf))
-    values = seen.values.astype(dtype)  # a stale slot weighs exactly 0
-    mixed = jnp.einsum("bhts,bhsd->bhtd", weights.astype(dtype), values)
-    batch, heads, length, width = query.shape
+    dtype, (batch, heads, length, width) = query.dtype, query.shape
+    keys, values = (x.astype(dtype) for x in seen)  # a stale slot weighs exactly 0
+    shut = jnp.where(visible[:, None], 0.0 if bias is None else bias, -jnp.inf)
+    if length == 1:  # products of a vector, as such: a GPU makes one kernel of it all
+        scores = jnp.einsum("bhd,bhds->bhs", query[:, :, 0], keys)
+        weights = _weights(scores, scale, shut[:, :, 0]).astype(dtype)
+        mixed = jnp.einsum("bhs,bhsd->bhd", weights, values)[:, :, None]
+    else:
+        scores = jnp.einsum("bhtd,bhds->bhts", query, keys)
+        weights = _weights(scores, scale, shut).astype(dtype)
+        mixed = jnp.einsum("bhts,bhsd->bhtd", weights, values)
     return mixed.transpose(0, 2, 1, 3).reshape(batch, length, heads * width)
+
+
+def _weights(scores: Array, scale: float, shut: Array) -> Array:
+    scores = scores.astype(jnp.float32) * scale + shut
+    return jax.nn.softmax(jnp.where(jnp.isneginf(shut), -jnp.inf, scores))
 
 
 class Attention(nn.Module):
@@ -120,28 +246,29 @@ class Attention(nn.Module):
         self,
         x: Array,
         positions: Array,
-        cache: KeyValues | None = None,
+        cache: KeyValues | Joined | None = None,
         visible: Array | None = None,
         bias: Array | None = None,
-    ) -> tuple[Array, KeyValues | None]:
+    ) -> tuple[Array, KeyValues | Joined | None]:
         """x [B, T, E] at `positions` [B, T] -> ([B, T, E], cache).
 
         With no cache the call sees only its own T tokens. visible: for `attend`; None
         is causal, each token the slots up to its own.
         """
-        query, key = self._split(self.query(x)), self._split(self.key(x))
+        rows = x.shape[0] if cache is None else positions.shape[0]
+        query, key, value = (
+            self._split(dense(x)[:rows]) for dense in (self.query, self.key, self.value)
+        )
         if self.rotate is not None:
             query, key = self.rotate(query, positions), self.rotate(key, positions)
-        seen, slots = (
-            KeyValues(key.swapaxes(2, 3), self._split(self.value(x))),
-            positions,
-        )
+        seen, slots = KeyValues(key.swapaxes(2, 3), value), positions
         if cache is not None:
-            seen = cache = write(cache, seen, positions[:, 0])
-            slots = jnp.arange(cache.values.shape[2])[None]
+            cache, seen = write(cache, seen, positions[:, 0])
+            slots = jnp.arange(seen.values.shape[2])[None]
         if visible is None:
             visible = slots[:, None, :] <= positions[:, :, None]  # [B, T, S]
-        return self.out(attend(query, seen, visible, self._scale(), bias)), cache
+        mixed = attend(query, seen, visible, self._scale(), bias)
+        return self.out(hold(mixed, x.shape[0] // rows)), cache
 
     def read(self, x: Array) -> KeyValues:
         """Keys and values of a text [B, S, E] that others will attend to."""
@@ -150,8 +277,10 @@ class Attention(nn.Module):
 
     def across(self, x: Array, seen: KeyValues, visible: Array) -> Array:
         """x [B, T, E] attends to what `read` gave -> [B, T, E]."""
-        query = self._split(self.query(x))
-        return self.out(attend(query, seen, visible, self._scale(), None))
+        rows = seen.values.shape[0]
+        query = self._split(self.query(x)[:rows])
+        mixed = attend(query, seen, visible, self._scale(), None)
+        return self.out(hold(mixed, x.shape[0] // rows))
 
     def _scale(self) -> float:
         return self.head_width**-0.5 if self.scale is None else self.scale

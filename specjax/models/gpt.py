@@ -5,6 +5,7 @@ decoders of this kind come in.
 Axes: B rows, T tokens, S cache slots, E features, V vocabulary.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -12,7 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models.attention import KeyValues, empty
+from specjax.models import alone
+from specjax.models.alone import enter
+from specjax.models.attention import Cache, empty, through
 from specjax.models.blocks import Block, Norm, rotary
 from specjax.types import Model, Prompt
 
@@ -22,6 +25,8 @@ class Config(NamedTuple):
 
     positions: how many are learned; None, they are rotary and unbounded. learned: norms
     have a scale and a bias, and products a bias. tied: the embedding is the readout.
+    joined: one buffer for the keys of all layers and one for the values, see
+    `models.attention.empty`.
     """
 
     vocab: int
@@ -33,6 +38,7 @@ class Config(NamedTuple):
     positions: int | None = None
     learned: bool = False
     tied: bool = False
+    joined: bool = False
 
     @property
     def head_width(self) -> int:
@@ -51,9 +57,16 @@ class Decoder(nn.Module):
 
     @nn.compact
     def __call__(
-        self, tokens: Array, start: Array, cache: list[KeyValues] | None = None
-    ) -> tuple[Array, list[KeyValues] | None]:
-        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
+        self,
+        tokens: Array,
+        start: Array,
+        cache: Cache | None = None,
+        copies: int = 1,
+    ) -> tuple[Array, Cache | None]:
+        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache).
+
+        copies: see `models.alone`.
+        """
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         embedding = self._table("embedding", ("vocab", "embed"), config.vocab)
         # Read by `readout`; declared here so that one tree holds all parameters.
@@ -64,15 +77,14 @@ class Decoder(nn.Module):
         if config.positions is not None:
             table = self._table("positions", ("positions", "embed"), config.positions)
             x, rotate = x + table[positions], None
-        x, caches = x.astype(dtype), []
-        for i in range(config.num_layers):
-            sizes = config.num_heads, config.head_width, config.mlp_dim
-            options = dtype, rotate, config.learned
-            block = Block(*sizes, *options, name=f"layers_{i}")
-            x, layer = block(x, positions, None if cache is None else cache[i])
-            caches.append(layer)
-        x = Norm(config.learned, name="norm")(x)
-        return x, None if cache is None else caches
+        sizes = config.num_heads, config.head_width, config.mlp_dim
+        options = dtype, rotate, config.learned
+        layers = [
+            partial(Block(*sizes, *options, name=f"layers_{i}"), positions=positions)
+            for i in range(config.num_layers)
+        ]
+        x, cache = through(layers, enter(x.astype(dtype), copies), cache, start)
+        return Norm(config.learned, name="norm")(x)[: tokens.shape[0]], cache
 
     def _table(self, name: str, axes: tuple[str, str], count: int) -> Array:
         """`count` vectors of E features, along the axis that is not `embed`."""
@@ -112,14 +124,14 @@ def build(config: Config) -> Model:
     """
     decoder, dtype = Decoder(config), jnp.dtype(config.dtype)
 
-    def init(params, prompt: Prompt, slots: int) -> list[KeyValues]:
+    def init(params, prompt: Prompt, slots: int) -> Cache:
         del params
         batch = prompt.tokens.shape[0]
-        shape = batch, config.num_heads, slots, config.head_width
-        return [empty(*shape, dtype) for _ in range(config.num_layers)]
+        sizes = batch, config.num_heads, slots, config.head_width
+        return empty(config.num_layers, sizes, dtype, config.joined)
 
-    def apply(params, tokens, start, cache):
-        return decoder.apply({"params": params}, tokens, start, cache)
+    def apply(params, tokens, start, cache, copies: int):
+        return decoder.apply({"params": params}, tokens, start, cache, copies)
 
     def readout(params, features):
         kernel = params["embedding"].T if config.tied else params["readout"]
@@ -127,4 +139,5 @@ def build(config: Config) -> Model:
         return jnp.dot(features, kernel, preferred_element_type=jnp.float32)
 
     shapes = abstract_params(config)
-    return Model(init, apply, readout, config.vocab, shapes, config.positions)
+    sides = init, alone.build(apply), alone.reading(readout)
+    return Model(*sides, config.vocab, shapes, config.positions)

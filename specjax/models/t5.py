@@ -6,6 +6,7 @@ Parameter names and shapes are those of T5X.
 Axes: B rows, T tokens, I input tokens, S cache slots, E features, V vocabulary.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -13,7 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models.attention import KeyValues, empty
+from specjax.models import alone, attention
+from specjax.models.alone import enter
+from specjax.models.attention import KeyValues
 from specjax.models.t5_layers import (
     FAN_IN,
     DecoderLayer,
@@ -29,7 +32,9 @@ PAD, END = 0, 1
 class Config(NamedTuple):
     """Sizes. gated: GELU with a gate (v1.1), or relu. tied: the embedding is also the
     readout (v1.0). pieces: ids from here on are padding of the vocabulary and are never
-    emitted; None if there is none. `dtype`: of activations and cache."""
+    emitted; None if there is none. `dtype`: of activations and cache. joined: one
+    buffer for the keys of all decoder layers and one for the values, see
+    `models.attention.empty`."""
 
     vocab: int
     dim: int
@@ -42,6 +47,7 @@ class Config(NamedTuple):
     tied: bool = False
     pieces: int | None = None
     dtype: str = "float32"
+    joined: bool = False
 
 
 class Inputs(NamedTuple):
@@ -52,10 +58,10 @@ class Inputs(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """own: a layer's keys and values of the text so far. read: those of the input,
-    computed once; length [B]: how much of it is real."""
+    """own: keys and values of the text so far. read: a layer's of the input, computed
+    once; length [B]: how much of it is real."""
 
-    own: list[KeyValues]
+    own: attention.Cache
     read: list[KeyValues]
     length: Array
 
@@ -119,19 +125,25 @@ class Decoder(nn.Module):
         return [layer.read(encoded) for layer in self.layers]
 
     def __call__(
-        self, x: Array, start: Array, cache: Cache, cached: bool
-    ) -> tuple[Array, list[KeyValues]]:
-        """x [B, T, E] at slots `start` [B] on. Not `cached`, it sees itself alone."""
+        self, x: Array, start: Array, cache: Cache, cached: bool, copies: int = 1
+    ) -> tuple[Array, attention.Cache | None]:
+        """x [B, T, E] at slots `start` [B] on. Not `cached`, it sees itself alone.
+
+        copies: see `models.alone`.
+        """
+        x, rows = enter(x, copies), x.shape[0]
         positions = start[:, None] + jnp.arange(x.shape[1])
-        slots = cache.own[0].values.shape[2] if cached else x.shape[1]
-        bias, own = self.relpos_bias(positions, slots), []
+        slots = attention.slots_of(cache.own) if cached else x.shape[1]
         places = jnp.arange(cache.read[0].values.shape[2])[None]
         visible = (places < cache.length[:, None])[:, None]
-        for i, layer in enumerate(self.layers):
-            mine = cache.own[i] if cached else None
-            x, mine = layer(x, positions, mine, bias, (cache.read[i], visible))
-            own.append(mine)
-        return self.decoder_norm(x), own
+        shared = dict(positions=positions, bias=self.relpos_bias(positions, slots))
+        layers = [
+            partial(layer, inputs=(read, visible), **shared)
+            for layer, read in zip(self.layers, cache.read, strict=True)
+        ]
+        own = cache.own if cached else None
+        x, own = attention.through(layers, x, own, start)
+        return self.decoder_norm(x)[:rows], own
 
 
 class T5(nn.Module):
@@ -147,14 +159,22 @@ class T5(nn.Module):
         x = self.token_embedder(inputs.tokens)
         return self.decoder.read(self.encoder(x, inputs.length))
 
-    def write(self, tokens: Array, start: Array, cache: Cache, cached: bool = True):
-        return self.decoder(self.token_embedder(tokens), start, cache, cached)
+    def write(
+        self,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        copies: int,
+        cached: bool = True,
+    ):
+        x = self.token_embedder(tokens)
+        return self.decoder(x, start, cache, cached, copies)
 
     def __call__(self, inputs: Inputs, tokens: Array) -> Array:
         """Features [B, T, E] of whole texts, each token seeing those before it."""
         cache = Cache([], self.read(inputs), inputs.length)
         start = jnp.zeros(1, jnp.int32)  # one for all: the bias is computed once
-        x, _ = self.write(tokens, start, cache, cached=False)
+        x, _ = self.decoder(self.token_embedder(tokens), start, cache, cached=False)
         if not self.config.tied and self.is_initializing():
             self.decoder.logits_dense(x)
         return x
@@ -217,12 +237,13 @@ def build(config: Config) -> Model:
         batch = prompt.tokens.shape[0]
         inputs = Inputs(*prompt.inputs)
         read = network.apply({"params": params}, inputs, method="read")
-        shape = batch, config.num_heads, slots, config.head_width
-        own = [empty(*shape, dtype) for _ in range(config.decoder_layers)]
+        sizes = batch, config.num_heads, slots, config.head_width
+        layers = config.decoder_layers
+        own = attention.empty(layers, sizes, dtype, config.joined)
         return Cache(own, read, inputs.length)
 
-    def apply(params, tokens, start, cache: Cache):
-        arguments = tokens, start, cache
+    def apply(params, tokens, start, cache: Cache, copies: int):
+        arguments = tokens, start, cache, copies
         features, own = network.apply({"params": params}, *arguments, method="write")
         return features, cache._replace(own=own)
 
@@ -230,4 +251,5 @@ def build(config: Config) -> Model:
         return readout(config, params, features)
 
     shapes = abstract_params(config)
-    return Model(init, apply, read_out, config.vocab, shapes, encodes=True)
+    sides = init, alone.build(apply), alone.reading(read_out)
+    return Model(*sides, config.vocab, shapes, encodes=True)

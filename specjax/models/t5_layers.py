@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax.models.attention import Attention, KeyValues
+from specjax.models.attention import Attention, Joined, KeyValues
 
 BUCKETS, MAX_DISTANCE = 32, 128
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
@@ -44,11 +44,15 @@ class RelativeBias(nn.Module):
         """Of queries at `positions` [B, T] to keys 0 .. slots - 1: [B, H, T, S]."""
         init = nn.with_logical_partitioning(FAN_AVERAGE, ("heads", "relpos_buckets"))
         table = self.param("rel_embedding", init, (self.heads, BUCKETS))
-        least = 1 - slots if self.both_ways else 0
-        by_distance = table[:, bucket(np.arange(least, slots), self.both_ways)]
-        distance = positions[:, :, None] - jnp.arange(slots)
-        bias = by_distance[:, jnp.maximum(distance, least) - least]  # [H, B, T, S]
-        return bias.swapaxes(0, 1).astype(jnp.float32)
+        # From the largest distance down, as a query's keys are: each reads a window.
+        distance = np.arange(slots - 1, -slots, -1)
+        by_distance = table[:, bucket(distance, self.both_ways)].astype(jnp.float32)
+
+        def of(position: Array) -> Array:
+            at = 0, slots - 1 - position
+            return jax.lax.dynamic_slice(by_distance, at, (self.heads, slots))
+
+        return jax.vmap(jax.vmap(of, out_axes=1))(positions)
 
 
 class Norm(nn.Module):
@@ -144,10 +148,10 @@ class DecoderLayer(nn.Module):
         self,
         x: Array,
         positions: Array,
-        cache: KeyValues | None,
+        cache: KeyValues | Joined | None,
         bias: Array,
         inputs: tuple[KeyValues, Array],
-    ) -> tuple[Array, KeyValues | None]:
+    ) -> tuple[Array, KeyValues | Joined | None]:
         """x [B, T, E]; inputs: what `read` gave, and which are real, [B, 1, I]."""
         y = self.pre_self_attention_layer_norm(x)
         y, cache = self.self_attention(y, positions, cache, bias=bias)
