@@ -4,6 +4,7 @@
 # make test-fast    without the tests marked slow
 # make test-parity  T5 and GPT-2 against transformers (gigabytes of downloads)
 # make test-data    the paper's tasks against seqio and TensorFlow Datasets (the same)
+# make test-aot     what the kernels compile to for GPUs and TPUs (400 MB of downloads)
 # make lint         ruff: check and format
 # make wheel-test   builds the wheel and runs it in an environment of its own
 # make bench        specjax beside transformers, CTranslate2 and T5X, as ratios
@@ -22,7 +23,7 @@ TABLES = $(VENV)/.installed-tables
 BENCH = $(VENV)/.installed-bench
 
 .PHONY: tables tables-full bench zoo lint wheel-test clean
-.PHONY: test test-fast test-parity test-data
+.PHONY: test test-fast test-parity test-data test-aot
 
 tables: $(TABLES)
 	$(RUN) -m experiments.quick
@@ -50,6 +51,12 @@ test-parity: $(TEST)
 test-data: $(TEST)
 	$(INSTALL) --editable '.[test,data]'
 	$(RUN) -m pytest tests/test_tasks_paper.py
+
+# An environment of its own: its compilers would look for a GPU in every other run.
+test-aot:
+	$(MAKE) VENV=.venv-aot .venv-aot/.installed-aot
+	JAX_PLATFORMS=cpu .venv-aot/bin/python -m pytest tests/test_aot.py \
+	  tests/test_launches.py tests/test_kernels_aot.py
 
 lint: $(TEST)
 	$(RUN) -m ruff check .
@@ -99,7 +106,11 @@ $(BENCH): setup.py pyproject.toml | $(VENV)/bin/python
 	$(INSTALL) --editable '.[experiments,rivals]'
 	@touch $@ $(TABLES)
 
+$(VENV)/.installed-aot: setup.py pyproject.toml | $(VENV)/bin/python
+	$(INSTALL) --editable '.[test,aot]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-312 build dist *.egg-info results/quick
+	rm -rf $(VENV) .venv-312 .venv-aot build dist *.egg-info results/quick
 	rm -rf .jax_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,6 +15,8 @@ PACKAGES = ("specjax", "specjax.*", "pallas_kernels", "pallas_kernels.*")
 PLOTS = ["matplotlib>=3.8"]
 METRICS = ["sacrebleu>=2.4", "rouge-score>=0.1.2"]
 EXPERIMENTS = ["gin-config>=0.5", "optax>=0.2.3", *PLOTS, *METRICS]
+AOT = ["jax==0.10.2", "jax-cuda13-pjrt==0.10.2", "jax-cuda13-plugin==0.10.2"]
+AOT += ["absl-py>=2", "nvidia-cuda-nvcc==13.5.37", "libtpu==0.0.52"]
 TEST = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "scipy>=1.12"]
 TEST += ["ruff>=0.8", "build>=1.2"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
@@ -52,6 +54,8 @@ setup(
         # Other engines: parity tests, `make bench`.
         "parity": ["torch>=2.6", "transformers>=5"],
         "rivals": ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"],
+        # Compilers for GPUs and TPUs that are not there; what they make is pinned.
+        "aot": AOT,
         "hf": ["huggingface_hub>=0.25", "tokenizers>=0.20"],
         "plots": PLOTS,
         "experiments": EXPERIMENTS,

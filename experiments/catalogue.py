@@ -10,8 +10,12 @@ from experiments import catalogue_chip, catalogue_lenience
 from experiments import catalogue_walltime as walltime
 from experiments.catalogue_audit import audit
 from experiments.catalogue_conformance import conformance
+from experiments.catalogue_kernels import kernels
+from experiments.catalogue_kernels_aot import kernels_aot
+from experiments.catalogue_launches import launches
 from experiments.catalogue_microscope import microscope
 from experiments.catalogue_quality import quality
+from experiments.catalogue_wagner import wagner_scale, wagner_text, wagner_time
 from experiments.line import Line, Table, command, rows_of
 from experiments.rivals import table as rivals
 
@@ -31,7 +35,9 @@ def measured() -> list[Table]:
     own = walltime.operations(), walltime.certificate()
     tables = walltime.table2(), table3(), walltime.table4(), catalogue_lenience.table5()
     proofs = own[1], conformance(), audit(), microscope()
-    return [*tables, quality(), catalogue_chip.chip(), own[0], *proofs, rivals.bench()]
+    gpu = catalogue_chip.chip(), kernels(), kernels_aot(), launches()
+    wagner = wagner_time(), wagner_text(), wagner_scale()
+    return [*tables, quality(), own[0], *proofs, *gpu, *wagner, rivals.bench()]
 
 
 def published(folder: str, row: str) -> dict[str, float] | None:

@@ -82,8 +82,9 @@ def planned(known: str, sizes: Sizes) -> Plan:
 
 def on_gpu(device: str, asked: str, known: str, *sizes) -> dict:
     """launches: kernels of one verification; captured: those in a CUDA graph.
-    registers: most of a kernel. instructions: PTX of the widest kernel per logit that a
-    thread reads. copies: of half a row set of logits and more.
+    registers: most of a kernel. widest_load, bytes, and instructions, PTX a logit that a
+    thread reads: of the kernel that reads statistics. copies: of half of the draft's
+    logits and more.
     """
     sizes = Sizes(*sizes)
     name, given = "on_gpu", [asked, device, known, *sizes]
@@ -108,7 +109,7 @@ def on_gpu(device: str, asked: str, known: str, *sizes) -> dict:
         "captured": report.captured,
         "registers": most(report.kernels, "registers"),
         "spills": most(report.kernels, "spills"),
-        "widest_load": max(k.widest_load for k in report.kernels),
+        "widest_load": max(k.widest_load for k in reads or report.kernels),
         "instructions": per,
         "temp_bytes": compiled.temp_bytes,
         "copies": len(hlo.large_moves(compiled.program, whole // 2)),

@@ -68,6 +68,8 @@ def device(record: dict) -> str:
     """What a record was measured on, in words."""
     if record["scale"] == "closed form":
         return "none (closed form)"
+    if record["scale"] == "compiled":
+        return f"none (compiled for {record['measured']['device']})"
     device = record["provenance"]["device"]
     cores = f", {device['host_cores']} cores" if device["platform"] == "cpu" else ""
     return f"{device['count']} x {device['kind']}{cores}"

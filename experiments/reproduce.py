@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("table1", "figure2", "figure3", "figure4", "certificate", "conformance")
 FOLDERS += ("audit", "microscope", "figure1")
 FOLDERS += ("figure5", "table2", "operations", "table3", "table5", "quality")
+FOLDERS += ("wagner_time", "wagner_text", "wagner_scale")
 SHOWN = (0, 1, 2, 3, 7)  # columns of tables.HEAD
 
 

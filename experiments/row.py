@@ -21,7 +21,7 @@ class Measurement(NamedTuple):
 
 
 class Row(NamedTuple):
-    """`scale`: "closed form", "laptop", "paper" or "chip"."""
+    """`scale`: "closed form", "compiled" (nothing ran), "laptop", "paper" or "chip"."""
 
     measurement: Measurement
     scale: str

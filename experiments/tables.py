@@ -12,8 +12,11 @@ from pathlib import Path
 from experiments import (
     catalogue,
     catalogue_conformance,
+    catalogue_kernels,
+    catalogue_kernels_aot,
     catalogue_lenience,
     catalogue_microscope,
+    catalogue_wagner,
     markup,
     records,
     walltime_tables,
@@ -134,6 +137,12 @@ def wider(table: Table, found: Records) -> list[tuple[str, list, list]]:
         return rivals.wider(found.get("bench", {}))
     if table.name == "conformance":
         return catalogue_conformance.wider(found.get("conformance", {}))
+    if table.name == "kernels":
+        return catalogue_kernels.wider(found.get("kernels", {}))
+    if table.name == "kernels_aot":
+        return catalogue_kernels_aot.wider(found.get("kernels_aot", {}))
+    if table.name in ("wagner_text", "wagner_scale"):
+        return catalogue_wagner.wider(found.get(table.name, {}))
     if table.name == "microscope" and "microscope" in found:
         lines = catalogue_microscope.by_gamma(found["microscope"])
         return [("By gamma", catalogue_microscope.HEAD, lines)]

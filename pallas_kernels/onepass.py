@@ -15,6 +15,8 @@ from jax import Array
 from pallas_kernels import thresholds
 from pallas_kernels.laws import Law, merged, rows_of, scale_of, wide
 
+PART = 1024  # ids of a partial sum
+
 
 def standardize(logits: Array, sampling) -> Law:
     """`specjax.probs.standardize`: logits [B, ..., V], settings [B]."""
@@ -53,11 +55,18 @@ def read(logits: Array, scale: Array, cut: tuple | None):
         tau, tie = (end[..., None] for end in cut)
         z = jnp.where((z > tau) | ((z == tau) & (ids <= tie)), z, -jnp.inf)
     ones, each = jnp.ones_like(z), jnp.broadcast_to(scale[..., None], z.shape)
-    start = jnp.float32(-jnp.inf), jnp.int32(logits.shape[-1] - 1)
-    start += jnp.float32(0), jnp.float32(0)
-    given = z, ids, ones, each
-    top, first, total, _ = jax.lax.reduce(given, start, _join, (axis,))
-    return top, first, total
+    last = logits.shape[-1] - 1
+    start = jnp.float32(-jnp.inf), jnp.int32(last), jnp.float32(0), jnp.float32(0)
+    # In two steps: a long sum of one running total would lose digits on a CPU.
+    more = [(0, 0, 0)] * axis + [(0, -logits.shape[-1] % PART, 0)]
+    shape = (*logits.shape[:-1], -1, PART)
+    parts = tuple(
+        jax.lax.pad(x, fill, more).reshape(shape)
+        for x, fill in zip((z, ids, ones, each), start, strict=True)
+    )
+    for _ in range(2):
+        parts = tuple(jax.lax.reduce(parts, start, _join, (parts[0].ndim - 1,)))
+    return parts[:3]
 
 
 def _join(one, other):

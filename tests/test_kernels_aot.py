@@ -1,0 +1,122 @@
+"""Performance that needs no chip: what the kernels compile to for GPUs and TPUs.
+
+Skipped where the compilers' wheels are not installed (the extra `aot`).
+"""
+
+import pytest
+
+from experiments import catalogue_kernels_aot, kernel_programs, kernels_aot
+from experiments.aot import cuda, hlo, tpu
+
+needs_cuda = pytest.mark.skipif(
+    cuda.available() is not None, reason=str(cuda.available())
+)
+needs_tpu = pytest.mark.skipif(tpu.available() is not None, reason=str(tpu.available()))
+SMALL, LARGE = (1, 5, 32000, "float32"), (64, 5, 128256, "bfloat16")
+
+
+@needs_cuda
+@pytest.mark.parametrize(
+    ("known", "sizes", "launches"),
+    [
+        ("draft", SMALL, 3),
+        ("both", SMALL, 2),
+        ("nothing", LARGE, 4),
+        ("draw", SMALL, 3),
+    ],
+)
+def test_mosaic_on_an_h200(known, sizes, launches):
+    made = kernels_aot.on_gpu("h200", "mosaic_gpu", known, *sizes)
+    assert made["launches"] == launches
+    assert made["spills"] == 0 and made["registers"] <= 224
+    assert made["widest_load"] == 16 and made["copies"] == 0
+    names = {kernel["name"].partition("_mosaic")[0] for kernel in made["kernels"]}
+    assert len(names) == launches and all(name.startswith("specjax_") for name in names)
+    if known == "nothing":  # both sides in one kernel, and branches that are not taken
+        assert made["instructions"] <= 17
+
+
+@needs_cuda
+@pytest.mark.parametrize(("device", "most"), [("t4", 16), ("a100", 18)])
+def test_what_is_chosen_for_older_gpus_compiles_for_them(device, most):
+    made = kernels_aot.on_gpu(device, "auto", "nothing", *SMALL)
+    assert made["ran"] == "onepass" and made["launches"] <= most
+    assert made["spills"] == 0
+
+
+@needs_cuda
+def test_one_pass_launches_less_than_the_reference():
+    one, two = (
+        kernels_aot.on_gpu("h200", name, "nothing", *SMALL)["launches"]
+        for name in ("onepass", "reference")
+    )
+    assert one <= 16 < two
+
+
+@needs_cuda
+def test_a_copy_of_logits_is_noticed():
+    run, (given,) = kernel_programs.on_gpu("mosaic_gpu", "h200", "draft", *SMALL)
+
+    def turned(given):
+        return run(given._replace(target=given.target.swapaxes(1, 2)))
+
+    rows = given.target
+    other = type(rows)((rows.shape[0], rows.shape[2], rows.shape[1]), rows.dtype)
+    least = 4 * 5 * 32000 // 2
+    for program, argument, count in (
+        (run, given, 0),
+        (turned, given._replace(target=other), 1),
+    ):
+        compiled = cuda.compile(program, (argument,))
+        assert len(hlo.large_moves(compiled.program, least)) == count
+
+
+@needs_tpu
+@pytest.mark.parametrize("device", ["v5e", "v6e"])
+@pytest.mark.parametrize(
+    ("known", "sizes"),
+    [
+        ("draft", SMALL),
+        ("nothing", (1, 5, 50257, "bfloat16")),
+        ("draft", (8, 5, 32128, "bfloat16")),
+        ("draft", (64, 5, 128256, "float32")),
+        ("draft", (1, 20, 128256, "float32")),
+    ],
+)
+def test_one_launch_on_a_tpu(device, known, sizes):
+    made = kernels_aot.on_tpu(device, "auto", known, *sizes)
+    assert made["ran"] == "mosaic_tpu"
+    assert made["launches"] == 1 and made["copies"] == 0
+
+
+@needs_tpu
+def test_what_does_not_fit_a_v4_has_no_kernel():
+    made = kernels_aot.on_tpu("v4", "auto", "draft", 1, 5, 256000, "float32")
+    assert made["ran"] == "onepass" and made["launches"] == 0
+    assert kernels_aot.on_tpu("v4", "auto", "draft", *SMALL)["launches"] == 1
+
+
+def test_rows_refuse_what_they_cannot_compile():
+    with pytest.raises(ValueError, match="unknown device 'h100'"):
+        kernels_aot.build("h100", [])
+    if reason := tpu.available():
+        with pytest.raises(ValueError, match=reason[:20]):
+            kernels_aot.build("v5e", [("auto", "draft", *SMALL)]).run()
+
+
+def test_every_line_has_its_program():
+    """The rows' files name what the table's lines ask for."""
+    from experiments import run
+
+    table = catalogue_kernels_aot.kernels_aot()
+    for device in catalogue_kernels_aot.DEVICES:
+        path = run.ROOT / f"gin_configs/kernels_aot/{device}.gin"
+        named, programs = run.build(path).row.measurement.run.args
+        assert named == device
+        keys = {"{} {} B{} g{} V{} {}".format(*program) for program in programs}
+        asked = {
+            line.quantity.partition(":")[0]
+            for line in table.lines
+            if line.row == device
+        }
+        assert asked <= keys
