@@ -1,0 +1,286 @@
+"""Wagner et al. (2024), their tables and figures in kind, on the bundled pairs.
+
+https://arxiv.org/abs/2406.11016. Verification alone and as a part of decoding, by the
+baseline, the exact and the sigmoid way, and by a control that keeps every draft:
+`time_row` for Figure 3, `text_row` for Tables 1, 3, 5, 6 and 8, `scale_row` for Tables
+2 and 7. Reductions are 1 - ours / baseline in per cent, as there.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import fingerprint, tasks, wagner_laws
+from experiments import wagner_runs as runs
+from experiments import wagner_timing as timing
+from experiments.row import Measurement
+from experiments.wagner_methods import Method, filtered, of_scale, of_text
+from specjax.bench import decoding, scoring
+from specjax.bench.decoding import Protocol, Text
+from specjax.bench.players import Player
+from specjax.types import Verifier
+from specjax.verifiers import token
+
+Pair = tuple[Player, Player]
+AT = 5  # the gamma at which a step is timed: where the paper's schedule begins
+HELD = (1, 5, 10, 15, 20)  # gammas at which a step's memory is asked for
+STEPS = (1, 5, 10)  # gammas at which verification is compared with a whole step
+SCORED = 2000  # tokens of the target's text on which laws are compared, at least
+
+
+class Setting(NamedTuple):
+    """share: of a task's prompts, chosen by `seed`, each continued `repeats` times, at
+    most `new_tokens` a text, in batches. gammas: for which acceptance is counted, or
+    verification timed. timed: texts decoded alone for their walltime. rounds: of each
+    timing. scales: -alpha = beta of the sigmoids; a row of texts takes the first.
+    suffix: put after each text that an encoder reads; the paper's is "Summary:".
+    """
+
+    task: str
+    scales: tuple[float, ...] = (1e4,)
+    gammas: tuple[int, ...] = (3, 5, 10, 15)
+    share: float = 1.0
+    repeats: int = 1
+    new_tokens: int = 100
+    batch: int = 40
+    timed: int = 120
+    rounds: int = 15
+    seed: int = 0
+    suffix: str = ""
+
+
+def time_row(
+    target: Player,
+    draft: Player,
+    setting: Setting,
+    verifier: Verifier = token.verifier,
+    drafted: Callable | None = None,
+) -> Measurement:
+    """The measurement of a row of Figure 3.
+
+    verifier, drafted: of the method `exact`, see `wagner_methods.exact`. Raises
+    ValueError for a pair or a setting that cannot be measured.
+    """
+    methods = of_text(setting.scales[0], verifier, drafted)[:4]
+    return built((target, draft), setting, methods, times)
+
+
+def text_row(
+    target: Player,
+    draft: Player,
+    setting: Setting,
+    verifier: Verifier = token.verifier,
+    drafted: Callable | None = None,
+) -> Measurement:
+    """The measurement of a row of Tables 1, 3, 5, 6 and 8; arguments as `time_row`."""
+    methods = of_text(setting.scales[0], verifier, drafted)
+    return built((target, draft), setting, methods, texts)
+
+
+def scale_row(target: Player, draft: Player, setting: Setting) -> Measurement:
+    """The measurement of a row of Tables 2 and 7. Raises ValueError as `time_row`."""
+    return built((target, draft), setting, of_scale(setting.scales), scales)
+
+
+def built(
+    pair: Pair, setting: Setting, methods: list[Method], measure: Callable
+) -> Measurement:
+    scoring.check(*pair)
+    sample = sample_of(setting)
+    if not setting.gammas or min(setting.gammas) < 1 or max(setting.gammas) > 20:
+        raise ValueError(f"gammas must be in 1..20; got {setting.gammas}")
+    if min(setting.batch, setting.timed, setting.rounds) < 1:
+        raise ValueError("batch, timed and rounds must be at least 1")
+    # A verifier that is given by a configuration is in no import line.
+    given = {method.verifier.verify.__module__ for method in methods}
+    sources = [path for name in sorted(given) for path in fingerprint.sources(name)]
+    files = (*(path for side in pair for path in side.files), *sources)
+    inputs = (*files, *tasks.read(setting.task).files)
+    run = partial(measured, measure, pair, setting, methods, sample)
+    return Measurement(run, __name__, inputs, pair[0].dtype, setting.seed)
+
+
+def sample_of(setting: Setting) -> runs.Sample:
+    chosen = setting.share, setting.repeats, setting.seed, setting.new_tokens
+    return runs.sampled(setting.task, *chosen, setting.suffix)
+
+
+def measured(
+    measure: Callable, pair: Pair, setting: Setting, methods: list[Method], sample
+) -> dict:
+    """What a row's own function measured, and on what: plain numbers."""
+    target, draft = pair
+    return {
+        "target": target.name,
+        "draft": draft.name,
+        "vocabulary": target.vocab,
+        **setting._asdict(),
+        "prompts": len(sample.prompts.tokens),
+        "texts": sample.count,
+        "methods": [method.name for method in methods],
+        "guarantees": {m.name: m.verifier.guarantee for m in methods},
+        "peak_in_use": timing.peak_in_use(),
+        **measure(pair, setting, methods, sample),
+    }
+
+
+def times(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
+    """Microseconds of a verification by gamma: lists, and the key of each."""
+    text = written(pair, sample, None)
+    inputs = {None: [timing.inputs_of(pair, text, gamma) for gamma in setting.gammas]}
+    seconds = timing.verification(methods, inputs, setting.rounds)
+    found = {"gamma": list(setting.gammas)}
+    for method in methods:
+        each = [timing.spread(seconds[method.name, g]) for g in setting.gammas]
+        for part in ("median", "deviation", "low", "high"):
+            found[f"{part}_us_{method.name}"] = [one[part] for one in each]
+        for gamma, one in zip(setting.gammas, each, strict=True):
+            found[f"us_{method.name}_g{gamma}"] = one["median"]
+            found[f"us_{method.name}_g{gamma}_sd"] = one["deviation"]
+    return found | memory(pair, setting, methods, sample)
+
+
+def memory(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
+    """KiB that a compiled step of decoding needs at its peak, by method and gamma:
+    arguments, weights among them, results and temporaries."""
+    found, begun = {}, runs.batch_of(sample, [0])
+    for method in methods:
+        for gamma in (gamma for gamma in HELD if gamma in setting.gammas):
+            peak = timing.step_peak(pair, method, gamma, begun)
+            found[f"step_peak_kib_{method.name}_g{gamma}"] = peak / 1024
+    return found
+
+
+def texts(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
+    """Everything of a main row, flat: a quantity, a method, a gamma."""
+    found = profiled(pair, setting, methods, sample)
+    found |= distances(pair, methods, sample)
+    for method in methods:
+        found |= by_schedule(pair, setting, method, sample)
+    plain = [method for method in methods if method.top_k is None]
+    for method in plain[1:]:  # the baseline keeps what `exact` does
+        for gamma in setting.gammas:
+            run = runs.decode(pair, method, gamma, sample, setting.batch)
+            for key, value in runs.kept(run).items():
+                found[f"{key}_{method.name}_g{gamma}"] = value
+    found |= profile(found, methods)
+    found |= walls(pair, setting, plain[:3], sample, found)
+    return found | steps(pair, setting, plain[1], sample)
+
+
+def scales(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
+    """Everything of a row of scales, flat."""
+    found = profiled(pair, setting, methods, sample)
+    found |= distances(pair, methods, sample)
+    for method in methods:
+        found |= by_schedule(pair, setting, method, sample)
+    return found | profile(found, methods)
+
+
+def written(pair: Pair, sample, top_k: int | None) -> Text:
+    """Texts that the target writes alone, with a filter or without."""
+    target, _ = filtered(pair, top_k)
+    protocol = Protocol("", 1.0, SCORED, 0, sample.seed, sample.new_tokens, 40)
+    return decoding.write(target, sample.prompts, protocol)
+
+
+def each_filter(methods: Sequence[Method]) -> dict[int | None, list[Method]]:
+    found = {}
+    for method in methods:
+        found.setdefault(method.top_k, []).append(method)
+    return found
+
+
+def profiled(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
+    """Time, memory and bytes of one verification at gamma = AT."""
+    inputs, found = {}, {}
+    for top_k in each_filter(methods):
+        text = written(pair, sample, top_k)
+        inputs[top_k] = [timing.inputs_of(filtered(pair, top_k), text, AT)]
+    seconds = timing.verification(methods, inputs, setting.rounds)
+    for method in methods:
+        name, one = method.name, timing.spread(seconds[method.name, AT])
+        counted = timing.program(method, inputs[method.top_k][0])
+        found[f"us_{name}"], found[f"us_{name}_sd"] = one["median"], one["deviation"]
+        found[f"us_{name}_quarters"] = [one["low"], one["high"]]
+        found[f"peak_kib_{name}"] = counted.peak / 1024
+        found[f"temporary_kib_{name}"] = counted.temporary / 1024
+        found[f"accessed_kib_{name}"] = counted.accessed / 1024
+        found[f"gb_s_{name}"] = counted.accessed / one["median"] / 1e3
+    return found
+
+
+def distances(pair: Pair, methods: list[Method], sample) -> dict:
+    """Total variations and shares kept, of `wagner_laws`, by method."""
+    found = {}
+    for top_k, group in each_filter(methods).items():
+        text = written(pair, sample, top_k)
+        for name, values in wagner_laws.distances(pair, group, text).items():
+            found |= {f"{key}_{name}": value for key, value in values.items()}
+    return found
+
+
+def by_schedule(pair: Pair, setting: Setting, method: Method, sample) -> dict:
+    """Drafts kept, calls and ROUGE-1 by the paper's schedule of gamma."""
+    run = runs.decode(pair, method, runs.SCHEDULE, sample, setting.batch)
+    values = runs.kept(run) | runs.rouge1(run, sample)
+    return {f"{key}_{method.name}": value for key, value in values.items()}
+
+
+def profile(found: dict, methods: list[Method]) -> dict:
+    """Reductions against the baseline with the same filter: of a step's time, and of
+    all steps' that the schedule needed, each at the time of gamma = AT."""
+    made = {}
+    for method in methods:
+        name, top_k = method.name, method.top_k
+        base = next(m.name for m in methods if (m.top_k, m.scale) == (top_k, None))
+        step = found[f"us_{name}"] / found[f"us_{base}"]
+        calls = found[f"calls_{name}"] / found[f"calls_{base}"]
+        made[f"step_reduction_{name}"] = 100 * (1 - step)
+        made[f"profile_reduction_{name}"] = 100 * (1 - step * calls)
+    return made
+
+
+def walls(
+    pair: Pair, setting: Setting, methods: list[Method], sample, found: dict
+) -> dict:
+    """Walltime of whole texts at gamma = AT and batch 1, and verification's share."""
+    seconds = runs.walltimes(pair, methods, AT, sample, setting.timed)
+    base, made = seconds[methods[0].name]["seconds"], {}
+    for method in methods:
+        name, one = method.name, seconds[method.name]
+        made[f"wall_ms_{name}"] = 1e3 * float(one["seconds"].mean())
+        made[f"wall_reduction_{name}"] = reduction(one["seconds"], base)
+        made[f"wall_reduction_{name}_se"] = error_of(one["seconds"], base)
+        token_ms = 1e3 * one["seconds"].sum() / one["tokens"].sum()
+        made[f"wall_ms_a_token_{name}"] = float(token_ms)
+        verify = 1e-6 * found[f"us_{name}"] * one["calls"].sum()
+        made[f"wall_share_{name}"] = 100 * float(verify / one["seconds"].sum())
+    return made
+
+
+def reduction(ours: np.ndarray, base: np.ndarray) -> float:
+    return float(100 * (1 - ours.sum() / base.sum()))
+
+
+def error_of(ours: np.ndarray, base: np.ndarray) -> float:
+    """Standard error of `reduction` over texts."""
+    error = runs.error_of_ratio(ours, base)
+    return 0.0 if error is None else 100 * error
+
+
+def steps(pair: Pair, setting: Setting, method: Method, sample) -> dict:
+    """Verification beside a whole step, by gamma."""
+    text = written(pair, sample, None)
+    inputs = [timing.inputs_of(pair, text, gamma) for gamma in STEPS]
+    begun = runs.batch_of(sample, [0])
+    found = {}
+    for gamma, parts in timing.shares(
+        pair, method, begun, inputs, setting.rounds
+    ).items():
+        medians = {key: float(np.median(value)) for key, value in parts.items()}
+        found |= {f"step_{key}_us_g{gamma}": value for key, value in medians.items()}
+        found[f"step_share_g{gamma}"] = 100 * medians["verify"] / medians["step"]
+    return found

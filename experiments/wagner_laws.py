@@ -1,0 +1,104 @@
+"""How far each method's tokens are from the target's law, exactly and without coins.
+
+Wagner et al. (2024) give ROUGE and word errors; the distance itself follows from the
+two laws at every place of a text that the target wrote. p is the target, q the drafter;
+p^, q^ what stands for them in a sigmoid (Eq. 5).
+Axes: V vocabulary, M places.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments.wagner_methods import Method, filtered
+from specjax import probs
+from specjax.bench.decoding import Text
+from specjax.bench.players import Player
+from specjax.bench.scoring import positions
+from specjax.types import Law
+from specjax.verifiers import sigmoid
+
+NAMES = ("tv_out_p", "tv_out_q", "tv_bonus_p", "kept")
+
+
+class Compared(NamedTuple):
+    """p, q [..., V]: the laws that tokens are to be, and are, drawn from. out: the law
+    of a drafted token, bonus: of the token after a draft that is kept whole. kept
+    [...]: the probability that a drafted token is kept."""
+
+    p: Array
+    q: Array
+    out: Array
+    bonus: Array
+    kept: Array
+
+
+def compared(method: Method, target: Law, draft: Law) -> Compared:
+    """What a method makes of two laws, exactly: without coins or drafts.
+
+    out(x) = q(x) a(x) + (1 - sum_y q(y) a(y)) r(x), for a(x) = min(1, p^(x) / q^(x))
+    and the residual r = norm(max(0, p^ - q^)), as Algorithm 1 has it with p^ = p and
+    q^ = q: then out = p.
+    """
+    p, q = probs.dense(target), probs.dense(draft)
+    if method.name.startswith("always"):
+        return Compared(p, q, q, p, jnp.ones_like(p[..., 0]))
+    hats = p, q
+    if method.scale is not None:
+        weigh = sigmoid.weights(-method.scale, method.scale, method.dtype)
+        hats = weigh(target), weigh(draft)
+    return Compared(p, q, *mixed(q, *hats, sigmoid.support(target)))
+
+
+def mixed(q: Array, p_hat: Array, q_hat: Array, support: Array) -> tuple[Array, ...]:
+    """(out [..., V], bonus [..., V], kept [...]) of weights p^, q^; see `compared`."""
+    positive = (p_hat > 0) & (q_hat > 0)
+    ratio = jnp.minimum(1.0, p_hat / jnp.where(positive, q_hat, 1.0))
+    drawn = q * jnp.where(positive, ratio, 0.0)
+    kept = drawn.sum(-1)
+    bonus = norm(p_hat, support)
+    rest = norm(jnp.fmax(p_hat - q_hat, 0.0), bonus)
+    return drawn + (1 - kept)[..., None] * rest, bonus, kept
+
+
+def norm(weights: Array, empty: Array) -> Array:
+    """weights / their sum; norm(empty) where there is none."""
+    weights = jnp.fmax(weights, 0.0)
+    weights = jnp.where(weights.any(-1, keepdims=True), weights, empty)
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def variation(one: Array, other: Array) -> Array:
+    """Total variation, [...]."""
+    return jnp.abs(one - other).sum(-1) / 2
+
+
+def distances(
+    pair: tuple[Player, Player], methods: Sequence[Method], text: Text
+) -> dict[str, dict[str, float]]:
+    """By method, means over every token of `text`: total variation of a drafted token's
+    law from p and from q, of the bonus token's from p, the share of drafts kept.
+
+    methods: all with the same filter, which p and q here are after. Temperature 1.
+    """
+
+    def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array]:
+        del written
+        found = [compared(method, p_law, q_law) for method in methods]
+        return (jnp.stack([jnp.stack(measures(one), -1) for one in found], axis=-2),)
+
+    pair = filtered(pair, methods[0].top_k)
+    values = np.asarray(positions(pair, text, 1.0, each)[0], np.float64).mean(0)
+    return {
+        method.name: dict(zip(NAMES, map(float, row), strict=True))
+        for method, row in zip(methods, values, strict=True)
+    }
+
+
+def measures(one: Compared) -> list[Array]:
+    """Those of NAMES."""
+    far = variation(one.out, one.p), variation(one.out, one.q)
+    return [*far, variation(one.bonus, one.p), one.kept]

@@ -1,0 +1,145 @@
+"""The ways to verify that Wagner et al. (2024) compare, and two controls beside them.
+
+baseline: Section 3.1, written out. exact: the same law, fused. sigmoid: Section 3.2.2,
+lossy. always: every draft is kept, which the paper does not compare with.
+Axes: B rows, V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from experiments import wagner_naive
+from specjax import probs
+from specjax.bench import players
+from specjax.bench.players import Player
+from specjax.types import Draft, Law, Verdict, Verifier
+from specjax.verifiers import sigmoid, token
+
+TOP_K = 50  # the default of the Transformers library, which the paper decodes with
+
+
+class Method(NamedTuple):
+    """name: of its numbers in a record. top_k: of target and draft alike, None without;
+    see `filtered`.
+
+    scale, dtype: of a sigmoid, None for the others. drafted: (logits, Sampling) -> Law,
+    how `verifier` is given the draft's logits where it is timed alone; None is
+    `probs.standardize`.
+    """
+
+    name: str
+    verifier: Verifier
+    top_k: int | None = None
+    scale: float | None = None
+    dtype: str = "float32"
+    drafted: Callable | None = None
+
+
+def keep_everything(
+    target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
+) -> Verdict:
+    """Keeps every drafted token; the token after them is drawn from p."""
+    live = jnp.arange(draft.tokens.shape[1]) < draft.num[:, None]
+    weights = probs.dense(probs.take(target, draft.num))
+    tokens = token.emit(draft, draft.num, probs.pick(weights, noise.sample))
+    residual = weights if keep_residual else None
+    return Verdict(draft.num, tokens, live.astype(weights.dtype), residual=residual)
+
+
+everything = Verifier(token.noise, keep_everything, "lossy: keeps every draft")
+
+
+def baseline(top_k: int | None = None) -> Method:
+    naive = wagner_naive.verifier
+    return _named(Method("baseline", naive, top_k, drafted=sigmoid.law))
+
+
+def exact(
+    verifier: Verifier = token.verifier,
+    drafted: Callable | None = None,
+    top_k: int | None = None,
+) -> Method:
+    """verifier: a fused one in the place of XLA's own fusion of `verifiers.token`."""
+    return _named(Method("exact", verifier, top_k, drafted=drafted))
+
+
+def by_sigmoid(
+    scale: float, dtype: str = "float32", top_k: int | None = None
+) -> Method:
+    """-alpha = beta = scale, as in all of the paper."""
+    name = f"sigmoid_1e{round(float(jnp.log10(scale)))}"
+    name += "_half" if dtype == "float16" else ""
+    rule = sigmoid.build(-scale, scale, dtype)
+    return _named(Method(name, rule, top_k, scale, dtype, sigmoid.law))
+
+
+def always(top_k: int | None = None) -> Method:
+    return _named(Method("always", everything, top_k))
+
+
+def _named(method: Method) -> Method:
+    end = "" if method.top_k is None else f"_top{method.top_k}"
+    return method._replace(name=method.name + end)
+
+
+def of_text(scale: float, fused: Verifier, drafted: Callable | None) -> list[Method]:
+    """What a main row compares, without a filter and with the library's own."""
+    return [
+        method
+        for top_k in (None, TOP_K)
+        for method in (
+            baseline(top_k),
+            exact(fused, drafted, top_k),
+            by_sigmoid(scale, top_k=top_k),
+            always(top_k),
+        )
+    ]
+
+
+def of_scale(scales: Sequence[float]) -> list[Method]:
+    """What a row of scales compares: the baseline, every scale in both precisions."""
+    kinds = [by_sigmoid(s, kind) for s in scales for kind in sigmoid.DTYPES]
+    return [baseline(), *kinds, always()]
+
+
+def filtered(pair: tuple[Player, Player], top_k: int | None) -> tuple[Player, ...]:
+    """The pair with the logits of both cut to the `top_k` largest of each row, -inf
+    elsewhere, as the library's processors cut them before anything verifies.
+
+    Ids whose logits are equal to the smallest that is kept are kept too.
+    """
+    if top_k is None:
+        return pair
+
+    def cut(side: Player) -> Player:
+        def readout(params, features: Array) -> Array:
+            z = side.model.readout(params, features)
+            return jnp.where(largest(z, top_k), z, -jnp.inf)
+
+        model = side.model._replace(readout=readout)
+        made = players.of_model(side.name, model, side.params)
+        return side._replace(law=made.law, drafter=made.drafter, model=model)
+
+    return tuple(map(cut, pair))
+
+
+def largest(z: Array, count: int) -> Array:
+    """bool [..., V]: the `count` largest of each row, and what equals the last of them.
+
+    By bisection over the order of floats, a bit at a time: on a CPU a sort of V logits
+    takes longer than the rest of a step.
+    """
+    bits = jax.lax.bitcast_convert_type(z.astype(jnp.float32), jnp.int32)
+    keys = jnp.where(bits < 0, bits ^ jnp.int32(0x7FFFFFFF), bits)  # of the same order
+
+    def step(i, found: Array) -> Array:
+        further = found + (jnp.int32(1) << (31 - i))  # the first wraps from -2^31 to 0
+        enough = jnp.sum(keys >= further[..., None], axis=-1) >= count
+        return jnp.where(enough, further, found)
+
+    least = jax.lax.fori_loop(0, 32, step, jnp.full(z.shape[:-1], -(2**31), jnp.int32))
+    return keys >= least[..., None]

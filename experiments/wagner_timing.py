@@ -1,0 +1,250 @@
+"""Verification timed alone, as Wagner et al. (2024) profile it, and what it is part of.
+
+Section 4.1: the time in the verification function and all that it calls, softmax
+included, so here it begins with raw logits of both models and ends with tokens; the
+uniforms are drawn inside. It runs compiled, in a loop on the device; each turn first
+writes a logit of every row, by the token before, so that no turn can be left out and
+nothing that reads logits is done once for all turns.
+Axes: B rows, G = gamma, V vocabulary, R rounds.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments.wagner_methods import Method
+from specjax import generate, probs
+from specjax.bench import costs, timing
+from specjax.bench.decoding import Text
+from specjax.bench.players import Player
+from specjax.drafters.rollout import for_rule
+from specjax.generate import Parts
+from specjax.step import build_step
+from specjax.types import Draft, Params, Prompt, Request, Sampling, State, Verdict
+
+LOOPS = 32  # turns of a program that is timed
+
+
+class Inputs(NamedTuple):
+    """Of one verification: p [B, G + 1, V], q [B, G, V], raw logits; tokens [B, G],
+    drafted; start [B], the length at which the iteration begins."""
+
+    p: Array
+    q: Array
+    tokens: Array
+    start: Array
+
+
+class Program(NamedTuple):
+    """What XLA says of one verification: bytes of its temporaries, and with arguments
+    and results; `bytes accessed` and `flops` of its cost analysis."""
+
+    temporary: int
+    peak: int
+    accessed: float
+    operations: float
+
+
+def inputs_of(pair: tuple[Player, Player], text: Text, gamma: int) -> Inputs:
+    """Logits after gamma + 1 consecutive places of `text`, from its first on, of the
+    row that is longest; the drafts are drawn from the draft's. Batch 1.
+
+    A text with fewer places gives them again from its first on.
+    """
+    row = int(np.argmax(text.length - text.start))
+    chosen = jax.tree.map(lambda leaf: leaf[row : row + 1], text)
+    prompt = Prompt(chosen.tokens, chosen.length, chosen.inputs)
+    begun, end = int(chosen.start[0]) - 1, int(chosen.length[0]) - 1
+    places = begun + np.arange(gamma + 1) % (end - begun)
+    z_p, z_q = (logits_of(side, prompt)[:, places] for side in pair)
+    u = jax.random.uniform(jax.random.key(gamma), (gamma, 2))
+    law = probs.standardize(z_q[0, :gamma], Sampling(jnp.ones(gamma)))
+    return Inputs(z_p, z_q[:, :gamma], probs.sample(law, u)[None], prompt.length[:1])
+
+
+def logits_of(side: Player, prompt: Prompt) -> Array:
+    """[B, T, V] after each token of a prompt, as its law at temperature 1 has them."""
+    sampling = generate.make_sampling(prompt.tokens.shape[0], 1.0)
+    law = jax.jit(side.law)(side.params, prompt, sampling)
+    return jnp.asarray(law.logits, jnp.float32)
+
+
+def build_verify(method: Method) -> Callable[[Array, Inputs], Verdict]:
+    """(request key [B], Inputs) -> Verdict, from raw logits."""
+    read = method.verifier.law or probs.standardize
+    drafted = method.drafted or probs.standardize
+
+    def verify(key: Array, given: Inputs) -> Verdict:
+        batch, gamma = given.tokens.shape
+        sampling = Sampling(jnp.ones(batch))
+        noise = method.verifier.noise(key, given.start, gamma, given.p.shape[-1])
+        num = jnp.full(batch, gamma, jnp.int32)
+        draft = Draft(given.tokens, num, drafted(given.q, sampling))
+        return method.verifier.verify(read(given.p, sampling), draft, noise)
+
+    return verify
+
+
+def turned(given: Inputs, turn: Array, verdict: Verdict) -> Inputs:
+    """The next turn's: one logit of every row is another, and so are the uniforms.
+
+    The logit is that of an id far from the last turn's; which, depends on the verdict.
+    """
+    vocab = given.p.shape[-1]
+    at = (turn * 977 + verdict.tokens[0, 0]) % vocab
+
+    def written(z: Array) -> Array:
+        value = -5.0 - (turn % 7).astype(z.dtype)
+        column = jnp.full((*z.shape[:-1], 1), value)
+        return jax.lax.dynamic_update_slice_in_dim(z, column, at, axis=-1)
+
+    p, q = written(given.p), written(given.q)
+    return given._replace(p=p, q=q, start=given.start + 1)
+
+
+def looped(verify: Callable, loops: int, turn: Callable = turned) -> Callable:
+    """(key, Inputs) -> the last verdict of `loops` turns, each of other inputs."""
+
+    @jax.jit
+    def run(key: Array, given: Inputs) -> Verdict:
+        def body(i, carried):
+            given, verdict = carried
+            given = turn(given, i, verdict)
+            return given, verify(key, given)
+
+        first = given, verify(key, given)
+        return jax.lax.fori_loop(1, loops, body, first)[1]
+
+    return run
+
+
+def verification(
+    methods: Sequence[Method],
+    inputs: Mapping[int | None, Sequence[Inputs]],
+    rounds: int,
+    loops: int = LOOPS,
+    label: str = "verification",
+) -> dict[tuple[str, int], np.ndarray]:
+    """Microseconds of one verification, [R], by (method, gamma), taken in turns.
+
+    inputs: for each filter, top_k or None, one of every gamma.
+    """
+    key, programs = jax.random.split(jax.random.key(0), 1), {}
+    for method in methods:
+        run = looped(build_verify(method), loops)
+        for given in inputs[method.top_k]:
+            name = method.name, given.tokens.shape[1]
+            programs[name] = lambda run=run, given=given: run(key, given)
+    seconds = timing.interleaved(programs, rounds, label)
+    return {name: 1e6 * found / loops for name, found in seconds.items()}
+
+
+def spread(found: np.ndarray) -> dict:
+    """Median of the rounds, and how far half of them are from it (a quarter to each
+    side), as plain numbers."""
+    low, middle, high = np.percentile(found, [25, 50, 75])
+    deviation = float(found.std(ddof=1)) if found.size > 1 else 0.0
+    quarter = {"low": float(low), "high": float(high)}
+    return {"median": float(middle), "deviation": deviation, **quarter}
+
+
+def program(method: Method, given: Inputs) -> Program:
+    """Compiles one verification for these shapes; runs nothing."""
+    key = jax.random.split(jax.random.key(0), given.tokens.shape[0])
+    compiled = jax.jit(build_verify(method)).lower(key, given).compile()
+    memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
+    held = memory.argument_size_in_bytes + memory.output_size_in_bytes
+    temporary = memory.temp_size_in_bytes
+    counted = cost.get("bytes accessed", 0.0), cost.get("flops", 0.0)
+    return Program(temporary, temporary + held, *counted)
+
+
+def step_peak(
+    pair: tuple[Player, Player],
+    method: Method,
+    gamma: int,
+    begun: tuple[Prompt, Request],
+) -> int:
+    """Bytes of a whole compiled `spec_step` at its peak; only a prefill is run."""
+    request = begun[1]
+    slots = int(request.limit.max()) + gamma + 2
+    made = costs.Pair(*pair, slots, method.verifier)
+    state = costs.begin(made, gamma, *begun)
+    step = build_step(*made.parts(gamma))
+    memory = (
+        jax.jit(step, donate_argnums=2)
+        .lower(made.params(gamma), request, state)
+        .compile()
+        .memory_analysis()
+    )
+    held = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+    return held + memory.output_size_in_bytes - memory.alias_size_in_bytes
+
+
+def peak_in_use() -> int | None:
+    """The most bytes that the device says were in use so far; None where it does not
+    say, as on a CPU."""
+    return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+
+
+def shares(
+    pair: tuple[Player, Player],
+    method: Method,
+    begun: tuple[Prompt, Request],
+    inputs: Sequence[Inputs],
+    rounds: int,
+) -> dict[int, dict[str, np.ndarray]]:
+    """By gamma: microseconds [R] of a whole `spec_step` and of a verification from raw
+    logits, by the names `step` and `verify`.
+
+    A step makes each law once, where it drafts and where it scores: `verify` is what
+    the paper times, and includes that work.
+    """
+    request = begun[1]
+    own = {method.top_k: inputs}
+    alone = verification([method], own, rounds, label="verification in a step")
+    gammas = [given.tokens.shape[1] for given in inputs]
+    programs = {}
+    for gamma in gammas:
+        slots = int(request.limit.max()) + gamma + 2
+        state = costs.begin(costs.Pair(*pair, slots, method.verifier), gamma, *begun)
+        programs[gamma] = partial(steps(pair, method, gamma, LOOPS), request, state)
+    seconds = timing.interleaved(programs, rounds, "steps")
+    return {
+        gamma: {
+            "step": 1e6 * seconds[gamma] / LOOPS,
+            "verify": alone[method.name, gamma],
+        }
+        for gamma in gammas
+    }
+
+
+def steps(
+    pair: tuple[Player, Player], method: Method, gamma: int, loops: int
+) -> Callable:
+    """(request, state) -> the tokens after `loops` iterations from the same length, of
+    other tokens and other keys each."""
+    target, draft = pair
+    drafter = draft.drafter(gamma, for_rule(method.verifier))
+    step = build_step(*Parts(target.model, drafter, method.verifier))
+
+    @jax.jit
+    def run(params: Params, request: Request, state: State) -> Array:
+        fold = jax.vmap(jax.random.fold_in, (0, None))
+
+        def body(i, carried):
+            tokens = (carried.tokens + 1) % target.vocab
+            carried = carried._replace(tokens=tokens, length=state.length)
+            own = request._replace(key=fold(request.key, i))
+            return step(params, own, carried)[0]
+
+        return jax.lax.fori_loop(0, loops, body, state).tokens
+
+    return lambda request, state: run(
+        Params(target.params, draft.params), request, state
+    )

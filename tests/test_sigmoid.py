@@ -1,0 +1,249 @@
+"""The sigmoid rule's law is Eqs. 5 to 7 of Wagner et al. (2024), and not the target's.
+
+Laws are those of the compiled verifier, enumerated as `specjax.certify` does.
+Axes: B rows, G = gamma, V vocabulary.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import conformance_engines as engines
+from experiments import conformance_rules as rules
+from specjax import certify, certify_step, probs, verifiers
+from specjax.certify_claims import UNKNOWN
+from specjax.certify_fixtures import Fixture, reference, shared_table, table, trials
+from specjax.types import Draft, Law, Sampling, Verifier
+from specjax.verifiers import sigmoid, token
+
+TRIALS = {trial.fixture.name: trial for trial in trials()}
+RANDOM = ("random", "ragged", "table", "certain", "disjoint", "T 0.7, top-k 2")
+FULL = Fixture("every id", 4, table(4, 21), table(4, 22))
+NOISE = token.Noise(jnp.array([[0.5, 0.9]]), jnp.array([[0.3, 0.6]]))
+build = functools.cache(
+    lambda scale, dtype="float32": sigmoid.build(-scale, scale, dtype)
+)
+
+
+def hats(logits: np.ndarray, sampling: Sampling, scale: float) -> np.ndarray:
+    """Eq. 5 written out, 0 where the sampler draws nothing."""
+    kept = reference(logits, sampling) > 0
+    heat = sampling.temperature or 1.0
+    at = (np.where(kept, np.float64(logits), 0.0) / heat + scale) / (2 * scale)
+    return np.where(kept, 1 / (1 + np.exp(-at)), 0.0)
+
+
+def by_hand(fixture: Fixture, scale: float) -> np.ndarray:
+    """out(x) = q(x) a(x) + (1 - sum q a) res(x), of the first token."""
+    p = hats(fixture.target(()), fixture.sampling, scale)
+    certain = fixture.regime == "certain"
+    drafted = Sampling(0.0) if certain else fixture.sampling
+    q = reference(fixture.draft(()), drafted)
+    q_hat = q if certain else hats(fixture.draft(()), drafted, scale)
+    if fixture.num is not None and fixture.num(()) == 0:
+        return p / p.sum()
+    ratio = np.divide(p, q_hat, out=np.zeros_like(p), where=q_hat > 0)
+    kept = q * np.minimum(1, ratio)
+    rest = np.maximum(p - q_hat, 0)
+    rest = rest if rest.any() else p
+    return kept + (1 - kept.sum()) * rest / rest.sum()
+
+
+def first_law(verifier: Verifier, fixture: Fixture) -> np.ndarray:
+    case = certify_step.case_of(verifier, UNKNOWN, fixture, 2, "float64")
+    with jax.enable_x64(True):
+        law, _ = certify.text_law(case, 1)
+    return np.array([law[(i,)] for i in range(fixture.vocab)])
+
+
+@pytest.mark.parametrize("scale", [10.0, 1e3])
+@pytest.mark.parametrize("name", RANDOM)
+def test_the_first_token_follows_the_closed_form(name, scale):
+    fixture = TRIALS[name].fixture
+    law = first_law(build(scale), fixture)
+    np.testing.assert_allclose(law, by_hand(fixture, scale), atol=1e-12)
+
+
+@pytest.mark.parametrize("fixture", [FULL, engines.CUT], ids=lambda f: f.name)
+def test_another_scale_is_another_law(fixture):
+    law = first_law(build(10.0), fixture)
+    np.testing.assert_allclose(law, by_hand(fixture, 10.0), atol=1e-12)
+    assert np.abs(law - by_hand(fixture, 20.0)).max() > 1e-4
+
+
+def test_temperature_0_is_argmax():
+    """One id is kept on each side, whatever the sigmoids of the others."""
+    fixture = TRIALS["T 0"].fixture
+    assert certify.certify(build(1e4), fixture, 2, 3, dtype="float64").exact
+
+
+@pytest.mark.parametrize("name", ["random", "certain", "table", "T 0.7, top-k 2"])
+def test_it_is_not_certified(name):
+    fixture = TRIALS[name].fixture
+    found = certify.certify(build(1e4), fixture, 2, 2, dtype="float64")
+    assert "law" in found.broken and found.tv > 0.05
+    assert certify.certify(token.verifier, fixture, 2, 2, dtype="float64").exact
+
+
+@pytest.mark.parametrize("fixture", [engines.FOUR, engines.CUT], ids=lambda f: f.name)
+@pytest.mark.parametrize("scale", [1e3, 1e4])
+def test_it_is_the_transcription(fixture, scale):
+    ours, other = (
+        certify.certify(rule, fixture, 2, 3, dtype="float64")
+        for rule in (build(scale), rules.build(rules.sigmoid(scale)))
+    )
+    assert ours.tv == pytest.approx(other.tv, abs=1e-12)
+    assert ours.tokens == pytest.approx(other.tokens, abs=1e-12)
+    wanted = 0.2635 if fixture is engines.FOUR else 0.5487
+    assert ours.tv == pytest.approx(wanted, abs=5e-4)
+
+
+@functools.cache
+def mended(kind: str) -> Verifier:
+    """Broken: the token after a whole draft, or after a rejection, comes from p."""
+    right = build(10.0)
+
+    def verify(target, draft, noise, keep_residual=False):
+        found = right.verify(target, draft, noise, keep_residual=True)
+        p = probs.dense(probs.take(target, found.num_accepted))
+        whole = (found.num_accepted == draft.num)[:, None]
+        wrong = whole if kind == "bonus" else ~whole
+        weights = jnp.where(wrong, p, found.residual)
+        extra = probs.pick(weights, noise.sample)
+        tokens = token.emit(draft, found.num_accepted, extra)
+        return found._replace(tokens=tokens, residual=weights)
+
+    return Verifier(token.noise, verify)
+
+
+@pytest.mark.parametrize("kind", ["bonus", "rejection"])
+def test_a_rule_with_another_last_token_is_told_apart(kind):
+    """The first token tells a wrong residual; with no draft, a wrong bonus."""
+    fixture = engines.CUT
+    if kind == "bonus":
+        fixture = fixture._replace(num=lambda prefix: 0)
+    wanted = by_hand(fixture, 10.0)
+    right, wrong = (first_law(v, fixture) for v in (build(10.0), mended(kind)))
+    np.testing.assert_allclose(right, wanted, atol=1e-12)
+    assert np.abs(wrong - wanted).max() > 1e-2
+
+
+# Half precision.
+
+
+def one_call(verifier: Verifier, logits, drafted, law="dense"):
+    """A verification of one row at temperature 1: p [3, V], q [2, V]."""
+    z_p, z_q = (jnp.asarray(z, jnp.float32)[None] for z in logits)
+    heat = Sampling(jnp.ones(1))
+    target, q = probs.standardize(z_p, heat), probs.standardize(z_q, heat)
+    if law == "table":
+        rows = jax.tree.map(jnp.asarray, shared_table(np.asarray(z_q[0])))
+        q = q._replace(logits=rows, row=jnp.arange(2)[None])
+    draft = Draft(jnp.array([drafted]), jnp.array([2]), None if law == "none" else q)
+    verify = functools.partial(verifier.verify, keep_residual=True)
+    return jax.jit(verify)(target, draft, NOISE)
+
+
+def random_logits(seed: int, vocab: int = 7):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(3, vocab)), rng.normal(size=(2, vocab))
+
+
+def test_half_precision_ends_below_1e5():
+    """Nothing is kept and the token is any that p keeps: uniform, as documented."""
+    z_p, z_q = random_logits(1)
+    z_p[0, 2] = -np.inf
+    found = one_call(build(1e5, "float16"), (z_p, z_q), [0, 1])
+    assert found.num_accepted.tolist() == [0]
+    assert found.accept_prob.tolist() == [[0.0, 0.0]]
+    np.testing.assert_array_equal(found.residual[0] > 0, np.arange(7) != 2)
+    assert len(set(np.asarray(found.residual[0]).tolist()) - {0.0}) == 1
+    assert found.tokens[0, 0] != 2 and not jnp.isnan(found.residual).any()
+    wide = one_call(build(1e5), (z_p, z_q), [0, 1])  # not so in float32
+    assert wide.num_accepted.tolist() == [2]
+    np.testing.assert_allclose(wide.accept_prob, 1, atol=1e-4)
+
+
+def test_half_precision_is_coarser_where_it_has_numbers():
+    z_p, z_q = random_logits(2)
+    z_p[0, 3], z_q[0, 3] = -3.0, 3.0
+    chance = {
+        (scale, kind): one_call(build(scale, kind), (z_p, z_q), [3, 1]).accept_prob
+        for scale in (10.0, 1e4)
+        for kind in sigmoid.DTYPES
+    }
+    np.testing.assert_allclose(
+        chance[10.0, "float16"], chance[10.0, "float32"], atol=2e-3
+    )
+    assert chance[1e4, "float16"][0, 0] == 1 > chance[1e4, "float32"][0, 0]
+
+
+# Drafts of every kind, and the law that it reads.
+
+
+@pytest.mark.parametrize("law", ["dense", "table", "none"])
+def test_every_kind_of_draft_runs_compiled(law):
+    found = one_call(build(10.0), random_logits(3), [2, 5], law)
+    same = one_call(build(10.0), random_logits(3), [2, 5])
+    assert jnp.isfinite(found.residual).all() and (found.accept_prob > 0).all()
+    equal = np.array_equal(found.accept_prob, same.accept_prob)
+    assert equal == (law != "none")
+    if law == "none":  # q^ = 1 at the token: p^ itself is the chance
+        z = random_logits(3)[0][[0, 1], [2, 5]]
+        wanted = 1 / (1 + np.exp(-(z + 10) / 20))
+        np.testing.assert_allclose(found.accept_prob[0], wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cut", [{}, {"top_k": jnp.array([3, 2, 3])}])
+@pytest.mark.parametrize("heat", [[1.0, 0.7, 1.0], [0.7, 0.0, 1.0]])
+def test_the_law_that_it_reads_decides_alike(heat, cut):
+    """`sigmoid.law` reads less than `probs.standardize`, and argmax rows in full."""
+    rng = np.random.default_rng(4)
+    z_p = jnp.float32(rng.normal(size=(3, 3, 6)))
+    z_q = jnp.float32(rng.normal(size=(3, 2, 6)))
+    sampling = Sampling(jnp.float32(heat), **cut)
+    q = probs.standardize(z_q, sampling)
+    draft = Draft(jnp.argmax(z_q, -1), jnp.full(3, 2), q)
+    noise = token.Noise(*(jnp.float32(rng.random((3, 2))) for _ in range(2)))
+    found = [
+        build(10.0).verify(read(z_p, sampling), draft, noise, keep_residual=True)
+        for read in (probs.standardize, sigmoid.law)
+    ]
+    for one, other in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_an_unlikely_id_is_not_a_removed_one():
+    """A softmax of 0 in float32 has a sigmoid all the same."""
+    law = probs.standardize(jnp.array([[0.0, -200.0, -jnp.inf]]), Sampling(jnp.ones(1)))
+    assert isinstance(law, Law) and probs.dense(law)[0, 1] == 0
+    assert sigmoid.support(law).tolist() == [[True, True, False]]
+    found = sigmoid.weights(-1e3, 1e3)(law)
+    np.testing.assert_allclose(found, [[0.62246, 0.59869, 0.0]], atol=1e-4)
+
+
+# What it says of itself.
+
+
+def test_it_is_labelled_and_not_named():
+    assert build(1e4).guarantee.startswith("lossy: ")
+    assert "sigmoid" not in verifiers.names()
+    assert build(1e4).noise is token.noise
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1.0, 10.0), "alpha < 0 < beta"),
+        ((-1.0, -0.5), "alpha < 0 < beta"),
+        ((-1.0, float("inf")), "both finite"),
+        ((float("nan"), 1.0), "both finite"),
+        ((-1.0, 1.0, "bfloat16"), "dtype must be one of"),
+    ],
+)
+def test_wrong_constants_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        sigmoid.build(*arguments)
