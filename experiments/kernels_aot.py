@@ -82,9 +82,9 @@ def planned(known: str, sizes: Sizes) -> Plan:
 
 def on_gpu(device: str, asked: str, known: str, *sizes) -> dict:
     """launches: kernels of one verification; captured: those in a CUDA graph.
-    registers: most of a kernel. widest_load, bytes, and instructions, PTX a logit that a
-    thread reads: of the kernel that reads statistics. copies: of half of the draft's
-    logits and more.
+    registers: most of a kernel. widest_load, in bytes, and instructions, PTX a logit
+    that a thread reads: of the kernel that reads statistics. copies: of half of the
+    draft's logits and more.
     """
     sizes = Sizes(*sizes)
     name, given = "on_gpu", [asked, device, known, *sizes]

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from experiments import catalogue
-from specjax import demo
+from specjax import demo, generate
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -21,7 +21,7 @@ def test_the_two_commands_come_first_and_exist():
 
 def test_the_example_runs_and_is_short(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 1
+    assert len(blocks) == 2
     assert len([line for line in blocks[0].splitlines() if line]) <= 13
     assert max(map(len, blocks[0].splitlines())) <= 88
     names = {}
@@ -30,6 +30,11 @@ def test_the_example_runs_and_is_short(capsys):
     assert first.startswith("def add(") and second.startswith("class Stack:\n")
     output, request = names["output"], names["request"]
     assert (output.length > request.start).all()
+    fused = blocks[1].replace("draft.model", "names['draft'].model")
+    exec(compile(fused, "README.md", "exec"), own := {"names": names})
+    parts = names["parts"]._replace(drafter=own["drafter"], verifier=own["verifier"])
+    again = generate.build(parts, 96)(names["params"], names["prompt"], request)
+    assert (again.tokens == output.tokens).all()
 
 
 def test_the_shells_example_is_understood():
