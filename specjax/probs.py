@@ -46,8 +46,8 @@ def standardize(logits: Array, sampling: Sampling) -> Law:
 def _top_twice(z: Array) -> tuple[Array, Array]:
     """The largest of z [..., V], and the smallest id that has it, [...] each, by two
     reductions, which a CPU's compiler vectorizes."""
-    top, ids, last = z.max(-1), jnp.arange(z.shape[-1]), z.shape[-1] - 1
-    return top, jnp.min(jnp.where(z == top[..., None], ids, last), axis=-1)
+    top, ids = z.max(-1), jnp.arange(z.shape[-1], dtype=jnp.int32)
+    return top, jnp.min(jnp.where(z == top[..., None], ids, ids[-1]), axis=-1)
 
 
 def _top_once(z: Array) -> tuple[Array, Array]:

@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import generate
 from specjax.models import attention, gpt
 from specjax.models.attention import KeyValues, _write_at_once, _write_by_row
 from specjax.types import Prompt
 from tests import tiny
+from tests.drafters import BY_NAME
 
 B, T, SLOTS = 3, 10, 16
 WORLD = tiny.transformers()
@@ -175,6 +177,54 @@ def test_an_early_exit_is_the_first_layers():
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), own, WORLD.cut(cache)
     )
+
+
+JOINED, SHALLOW = (
+    gpt.build(config._replace(joined=True)) for config in (tiny.TARGET, tiny.SHALLOW)
+)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_joined_layers_compute_what_apart_ones_do(rows):
+    """One buffer for all layers: calls of many tokens and of one, ragged rows."""
+    start, prompt = ZERO[:rows], Prompt(TOKENS[:rows], ZERO[:rows] + T)
+    apart, joined = (model.init(WEIGHTS, prompt, SLOTS) for model in (MODEL, JOINED))
+    assert len(jax.tree.leaves(joined)) == 2 < len(jax.tree.leaves(apart))
+    for tokens, more in ((TOKENS, [T, 5, 2]), (TOKENS[:, :1], 1), (TOKENS[:, 2:5], 0)):
+        given = WEIGHTS, tokens[:rows], start
+        features, apart = jax.jit(MODEL.apply)(*given, apart)
+        found, joined = jax.jit(JOINED.apply)(*given, joined)
+        np.testing.assert_allclose(found, features, atol=1e-6)
+        for i, layer in enumerate(apart):
+            mine = jax.tree.map(lambda leaf, i=i: leaf[:, i], joined)
+            close = functools.partial(np.testing.assert_allclose, atol=1e-6)
+            jax.tree.map(close, mine, layer)
+        start = start + jnp.broadcast_to(jnp.array(more), B)[:rows]
+    cut = attention.first(joined, 1)
+    assert jax.tree.map(jnp.shape, cut) == jax.tree.map(
+        jnp.shape, SHALLOW.init(WEIGHTS, prompt, SLOTS)
+    )
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "early_exit"])
+def test_joined_layers_write_the_same_text(name):
+    case, prompt = BY_NAME[name], generate.make_prompt([[1, 2, 3], [4]])
+    request = generate.make_request(
+        jax.random.key(0), prompt, 12, generate.make_sampling(2, 1.0)
+    )
+    cut = functools.partial(attention.first, layers=1)
+    joined = WORLD._replace(target=JOINED, draft=JOINED, shallow=SHALLOW, cut=cut)
+    one, other = (
+        generate.build(case.parts(world, 3), 20)(case.params(world), prompt, request)
+        for world in (WORLD, joined)
+    )
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+    # Another layer's keys and values are noticed: fewer drafted tokens are kept.
+    wrong = joined._replace(cut=lambda cache: jax.tree.map(lambda x: x[:, 1:], cache))
+    found = generate.build(case.parts(wrong, 3), 20)
+    counts = found(case.params(wrong), prompt, request).counts
+    same = np.array_equal(counts.accepted, one.counts.accepted)
+    assert same == (name == "autoregressive")
 
 
 def test_bfloat16_activations_leave_float32_logits():

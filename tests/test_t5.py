@@ -16,7 +16,7 @@ from flax.errors import ScopeParamNotFoundError
 
 from specjax import generate, probs
 from specjax.certify_draws import NEXT_TO_ONE
-from specjax.models import t5
+from specjax.models import attention, t5
 from specjax.models.t5 import Inputs
 from specjax.models.t5_layers import bucket
 from specjax.types import Prompt, Sampling
@@ -351,6 +351,24 @@ def test_an_early_exit_is_the_first_layers():
     cut = run(WEIGHTS)
     jax.tree.map(lambda a, b: close(a, b, 1e-5), cut, WORLD.cut(cache))
     assert len(cut.own) == len(cut.read) == 1 < len(cache.own)
+
+
+def test_joined_layers_compute_what_apart_ones_do():
+    """One buffer for all decoder layers: calls of many tokens and of one."""
+    model = t5.build(TARGET._replace(joined=True))
+    joined, apart, start = model.init(WEIGHTS, PROMPT, SLOTS), fresh(), ZERO
+    run = quick_jit(model.apply)
+    for tokens, more in ((TOKENS, [T, 2, 4]), (TOKENS[:, :1], 1), (TOKENS[:, :3], 0)):
+        wanted, apart = call(tokens, start, apart)
+        features, joined = run(WEIGHTS, tokens, start, joined)
+        close(model.readout(WEIGHTS, features), wanted, 1e-5)
+        for i, layer in enumerate(apart.own):
+            mine = jax.tree.map(lambda leaf, i=i: leaf[:, i], joined.own)
+            jax.tree.map(functools.partial(close, atol=1e-6), mine, layer)
+        start = start + jnp.broadcast_to(jnp.array(more), B)
+    assert len(jax.tree.leaves(joined.own)) == 2 < len(jax.tree.leaves(apart.own))
+    cut = attention.first(joined.own, 1)  # as of an early exit
+    jax.tree.map(lambda a, b: close(a[:, 0], b, 1e-6), [cut], apart.own[:1])
 
 
 def test_decoding_on_a_cpu_does_not_copy_its_caches():

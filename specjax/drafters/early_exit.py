@@ -22,7 +22,8 @@ def build(
     """A drafter of `gamma` >= 1 tokens; its parameters are the target's own.
 
     shallow: the target cut after some layers. cache_of: the target's cache -> that of
-    those layers. draw: see `drafters.rollout`. Raises ValueError if gamma < 1.
+    those layers, by `models.attention.first`. draw: see `drafters.rollout`. Raises
+    ValueError if gamma < 1.
     """
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1 for an early exit; got {gamma}")

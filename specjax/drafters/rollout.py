@@ -94,8 +94,8 @@ def rollout(
 
     def body(carried):
         _, slot, buffers, carry = carried
-        # Read where it was recorded: carried besides, it is a kernel more on a GPU; so
-        # is what decides on a further turn where it is not computed with the slot.
+        # Read where it was recorded: carried besides, it is a kernel more on a GPU.
+        # So is whether to go on, where it is not computed with the slot.
         last = jax.tree.map(lambda b: b[:, slot - 1], buffers)
         proposal = advance(carry, _unpacked(last, shapes)[0], slot - 1)
         buffers, after = record(buffers, proposal, slot), slot + 1

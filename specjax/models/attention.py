@@ -34,10 +34,11 @@ Cache = list[KeyValues] | KeyValues  # of a stack: a layer each, or joined
 
 
 class Joined(NamedTuple):
-    """What a layer is given of a joined cache: all of it, which layer it is, and the
-    tokens of those before it, a layer each, where they are yet to be written."""
+    """What a layer is given of a joined cache: all of it, which layer it is, and what
+    is yet to be written of those before it, a layer each, from slot `start` [B] on."""
 
     cache: KeyValues
+    start: Array
     layer: int = 0
     unwritten: tuple[KeyValues, ...] = ()
 
@@ -80,10 +81,10 @@ def through(
     """x through a stack of layers, (x, cache=its part) -> (x, its part), all of which
     write their tokens from slot `start` [B] on. Returns x and the whole cache."""
     if isinstance(cache, KeyValues):
-        part = Joined(cache)
+        part = Joined(cache, start)
         for layer in layers:
             x, part = layer(x, cache=part)
-        return x, _settled(part, start)
+        return x, _settled(part)
     parts = []
     for i, layer in enumerate(layers):
         x, part = layer(x, cache=None if cache is None else cache[i])
@@ -117,23 +118,18 @@ def _like(cache: KeyValues, new: KeyValues) -> KeyValues:
 def _write_joined(
     part: Joined, new: KeyValues, start: Array
 ) -> tuple[Joined, KeyValues]:
-    """A single token waits for those of the other layers, and is read before that."""
-    new, layer, after = _like(part.cache, new), part.layer, part.layer + 1
-    if new.values.shape[2] == 1:
-        own = jax.tree.map(lambda x: x[:, layer], part.cache)
-        waiting = *part.unwritten, new
-        return part._replace(layer=after, unwritten=waiting), _ahead(own, new, start)
-    one = jax.tree.map(lambda x: x[:, None], new)
-    cache = _put(part.cache, one, start, (layer,))
-    own = jax.tree.map(lambda x: x[:, layer], cache)
-    return part._replace(cache=cache, layer=after), own
+    """What is new waits for that of the other layers, and is read before that."""
+    new = _like(part.cache, new)
+    own = jax.tree.map(lambda x: x[:, part.layer], part.cache)
+    seen, waiting = _ahead(own, new, start), (*part.unwritten, new)
+    if new.values.shape[2] > 1:  # not to be written before it was read, or it is copied
+        start, _ = jax.lax.optimization_barrier((start, seen))
+    return Joined(part.cache, start, part.layer + 1, waiting), seen
 
 
-def _settled(part: Joined, start: Array) -> KeyValues:
-    if not part.unwritten:
-        return part.cache
+def _settled(part: Joined) -> KeyValues:
     new = jax.tree.map(lambda *each: jnp.stack(each, axis=1), *part.unwritten)
-    return _put(part.cache, new, start, (0,))
+    return _put(part.cache, new, part.start, (0,))
 
 
 def _write_at_once(
@@ -164,10 +160,16 @@ def _put(
 
 
 def _ahead(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
-    """A single token put where it is read, so that a GPU's compiler makes one kernel of
-    all of attention and none waits for what is written."""
-    slots = jnp.arange(cache.values.shape[2])
-    here = (slots == start[:, None])[:, None, None]  # [B, 1, 1, S]
+    """Tokens put where they are read: of a single one a GPU's compiler makes one kernel
+    of all of attention, and none waits for what is written."""
+    count = new.values.shape[2]
+    place = jnp.arange(cache.values.shape[2]) - start[:, None]  # in `new`, [B, S]
+    here = ((place >= 0) & (place < count))[:, None, None]  # [B, 1, 1, S]
+    if count > 1:
+        place = jnp.clip(place, 0, count - 1)[:, None, None]
+        keys = jnp.take_along_axis(new.keys, place, axis=3)
+        values = jnp.take_along_axis(new.values, place.swapaxes(2, 3), axis=2)
+        new = KeyValues(keys, values)
     keys = jnp.where(here, new.keys, cache.keys)
     return KeyValues(keys, jnp.where(here.swapaxes(2, 3), new.values, cache.values))
 

@@ -1,0 +1,266 @@
+"""Kernels that a step of speculative decoding launches on a GPU, counted without one.
+
+The programs are compiled ahead of time for a device that need not be there, from shapes
+alone: no weight is made and nothing runs (`experiments.aot`, whose `hlo` says what is
+counted). A small draft is bounded by launches and not by its bytes, so that c of
+Leviathan et al. (2023), Definition 3.7, is decided by them on a GPU.
+Axes: B rows, G = gamma, L slots.
+"""
+
+import re
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from experiments import kernel_programs
+from experiments.aot import cuda, hlo
+from experiments.aot.record import Compiled
+from experiments.row import Measurement
+from specjax import generate, probs
+from specjax.bench.players import Player
+from specjax.drafters import autoregressive, rollout
+from specjax.generate import Parts
+from specjax.models import gpt, t5
+from specjax.step import build_step, commit, measure, score
+from specjax.types import Model, Params, Request, State
+from specjax.verifiers import token
+
+LAYER = re.compile(r"/layers_\d+/")
+
+
+class Setting(NamedTuple):
+    """device: one of `experiments.aot.targets`. slots: of the caches. input_tokens:
+    what an encoder reads. temperature: of every row; it changes no program."""
+
+    gamma: int = 5
+    batch: int = 1
+    slots: int = 128
+    input_tokens: int = 64
+    temperature: float = 1.0
+    device: str = "h200"
+
+
+class Side(NamedTuple):
+    """A model, its parameters as shapes, in the precision they are held in."""
+
+    model: Model
+    params: Any
+    layers: int
+
+
+class Given(NamedTuple):
+    """What the programs of a pair are compiled for."""
+
+    parts: Parts
+    params: Params
+    request: Request
+    state: State
+
+
+def build(
+    target: t5.Config | gpt.Config | Player,
+    draft: t5.Config | gpt.Config | Player,
+    setting: Setting,
+) -> Measurement:
+    """The measurement of one row: a pair by its sizes, or bundled models.
+
+    Raises ValueError for a pair of two vocabularies, or a gamma below 2.
+    """
+    sides = side(target), side(draft)
+    check(*sides, setting)
+    files = [path for one in (target, draft) for path in getattr(one, "files", ())]
+    inputs = *files, cuda.TARGETS / f"{setting.device}.txtpb"
+    run = partial(count, *sides, setting)
+    return Measurement(run, __name__, tuple(map(Path, inputs)), target.dtype)
+
+
+def check(target: Side, draft: Side, setting: Setting) -> None:
+    if target.model.vocab != draft.model.vocab:
+        raise ValueError(
+            f"the target has a vocabulary of {target.model.vocab}, the draft one of"
+            f" {draft.model.vocab}: name a pair with one tokenizer"
+        )
+    if setting.gamma < 2:
+        raise ValueError(
+            f"gamma must be at least 2, for a second drafted token; got {setting.gamma}"
+        )
+
+
+def side(given: t5.Config | gpt.Config | Player) -> Side:
+    """Weights of a config are held in its own dtype, those of a player as they are."""
+    if isinstance(given, Player):
+        model, params = given.model, jax.eval_shape(lambda: given.params)
+    else:
+        model = (t5 if isinstance(given, t5.Config) else gpt).build(given)
+        dtype = jnp.dtype(given.dtype)
+        held = partial(jax.ShapeDtypeStruct, dtype=dtype)
+        params = jax.tree.map(lambda leaf: held(leaf.shape), model.shapes)
+    decoder = params.get("decoder", params)
+    return Side(model, params, sum("layers_" in name for name in decoder))
+
+
+def count(target: Side, draft: Side, setting: Setting) -> dict:
+    """Kernels by program, and those of one layer; bytes of weights and of buffers.
+
+    draft_step: one further drafted token. draft_first: the catch-up and the first.
+    target_step: a call of gamma + 1 tokens and its law. verify: acceptance, the token
+    after it, and commit. spec_step: a whole step that drafts gamma, compiled as one.
+    `_fused`: with what `pallas_kernels.fuse` chooses for the device and the shape.
+    Raises ValueError, naming the command that installs it, where no compiler is.
+    """
+    if reason := cuda.available():
+        raise ValueError(f"launches are counted by XLA's compiler for GPUs: {reason}")
+    given = shapes(target, draft, setting)
+    fused = shapes(target, draft, setting, fused=True)
+    made = [
+        *(program(given, setting) for program in (drafting, scoring, verifying)),
+        *(program(fused, setting) for program in (drafting, verifying)),
+        *(stepping(each, setting) for each in (given, fused)),
+    ]
+    first, target_step, verify, first_fused, verify_fused, step, step_fused = made
+    loop = drafted(first)
+    return {
+        **setting._asdict(),
+        "draft_step": hlo.iteration(loop),
+        "draft_first": len(first.program.kernels),
+        "draft_per_layer": per_layer(loop.body, draft.layers),
+        "draft_by_cause": by_cause(loop.body),
+        "target_step": total(target_step, setting),
+        "target_per_layer": per_layer(target_step.program, target.layers),
+        "verify": total(verify, setting),
+        "spec_step": total(step, setting),
+        "draft_step_fused": hlo.iteration(drafted(first_fused)),
+        "verify_fused": total(verify_fused, setting),
+        "spec_step_fused": total(step_fused, setting),
+        "layers": {"target": target.layers, "draft": draft.layers},
+        "weight_bytes": {
+            "target": weight_bytes(target.params),
+            "draft": weight_bytes(draft.params),
+        },
+        "temp_bytes": {"draft": first.temp_bytes, "spec_step": step.temp_bytes},
+        "compile_seconds": round(sum(one.seconds for one in made), 1),
+    }
+
+
+def shapes(target: Side, draft: Side, setting: Setting, fused: bool = False) -> Given:
+    draw, verifier = rollout.independent, token.verifier
+    if fused:
+        twins = kernel_programs.twins("auto", setting.device)
+        draw = rollout.drawn_by(twins.draw)
+        verifier = verifier._replace(law=twins.law, verify=twins.verify)
+    drafter = autoregressive.build(draft.model, setting.gamma, draw)
+    parts, batch = Parts(target.model, drafter, verifier), setting.batch
+
+    def begin(params: Params):
+        prompt = generate.make_prompt([[0]] * batch)
+        if target.model.encodes:
+            read = jnp.ones((batch, setting.input_tokens), jnp.int32)
+            length = jnp.full(batch, setting.input_tokens)
+            prompt = prompt._replace(inputs=t5.Inputs(read, length))
+        sampling = generate.make_sampling(batch, setting.temperature)
+        request = generate.make_request(jax.random.key(0), prompt, 1, sampling)
+        return request, generate.prefill(parts, params, prompt, setting.slots)
+
+    params = Params(target.params, draft.params)
+    return Given(parts, params, *jax.eval_shape(begin, params))
+
+
+def drafting(given: Given, setting: Setting) -> Compiled:
+    """A draft of gamma tokens; its loop makes each one after the first."""
+
+    def run(cache, params, request, state):
+        state = state._replace(draft_cache=cache)
+        return given.parts.drafter.draft(request.key, params, request, state)
+
+    cache, rest = given.state.draft_cache, given.state._replace(draft_cache=None)
+    arguments = cache, given.params.draft, given.request, rest
+    return cuda.compile(run, arguments, setting.device, donate=(0,))
+
+
+def scoring(given: Given, setting: Setting) -> Compiled:
+    def run(cache, params, request, state, tokens):
+        state = state._replace(target_cache=cache)
+        return score(given.parts.target, params, request, state, tokens)
+
+    cache, rest = given.state.target_cache, given.state._replace(target_cache=None)
+    tokens = jax.ShapeDtypeStruct((setting.batch, setting.gamma), jnp.int32)
+    arguments = cache, given.params.target, given.request, rest, tokens
+    return cuda.compile(run, arguments, setting.device, donate=(0,))
+
+
+def verifying(given: Given, setting: Setting) -> Compiled:
+    """From the two laws to the tokens in the buffer: what is left of a step."""
+    request, parts = given.request, given.parts
+    read = parts.verifier.law or probs.standardize
+
+    def laws(params, request, state):
+        draft = parts.drafter.draft(request.key, params.draft, request, state)[0]
+        side = parts.target, params.target
+        return score(*side, request, state, draft.tokens, read)[0], draft
+
+    def run(tokens, law, draft, request, state):
+        state = state._replace(tokens=tokens)
+        at = request.key, state.length, setting.gamma, parts.target.vocab
+        verdict = parts.verifier.verify(law, draft, parts.verifier.noise(*at))
+        tokens, length = commit(request, state, verdict)
+        return tokens, length, measure(request, state, draft, verdict, length)
+
+    found = jax.eval_shape(laws, given.params, request, given.state)
+    rest = given.state._replace(tokens=None, target_cache=None, draft_cache=None)
+    arguments = given.state.tokens, *found, request, rest
+    return cuda.compile(run, arguments, setting.device, donate=(0,))
+
+
+def stepping(given: Given, setting: Setting) -> Compiled:
+    def run(state, params, request):
+        return build_step(*given.parts)(params, request, state)
+
+    arguments = given.state, given.params, given.request
+    return cuda.compile(run, arguments, setting.device, donate=(0,))
+
+
+def drafted(compiled: Compiled) -> hlo.Loop:
+    """The loop over drafted tokens: the one that launches most."""
+    return max(hlo.loops(compiled.program), key=hlo.iteration)
+
+
+def total(compiled: Compiled, setting: Setting) -> int:
+    """Kernels of a run: a loop whose end the program decides runs gamma - 1 times, as
+    that over drafted tokens does."""
+
+    def of(sequence: hlo.Sequence) -> int:
+        inner = 0
+        for loop in sequence.loops:
+            trips = setting.gamma - 1 if loop.trips is None else loop.trips
+            inner += trips * (of(loop.body) + of(loop.condition))
+        return len(sequence.kernels) + inner
+
+    return of(compiled.program)
+
+
+def per_layer(sequence: hlo.Sequence, layers: int) -> float:
+    """Kernels whose last operation is a layer's, over the layers."""
+    inside = [k for k in hlo.everything(sequence) if LAYER.search(k.source)]
+    return len(inside) / layers
+
+
+def by_cause(sequence: hlo.Sequence) -> dict[str, int]:
+    """Kernels by the part of the model that their last operation belongs to."""
+    return dict(Counter(map(cause, hlo.everything(sequence))).most_common())
+
+
+def cause(kernel: hlo.Kernel) -> str:
+    if "dynamic_update_slice" in kernel.name:
+        cached = "/write_cache/" in kernel.source
+        return "write the cache" if cached else "record the draft"
+    if not (inside := LAYER.search(kernel.source)):
+        return "readout, sampling and the rest"
+    return kernel.source[inside.end() :].partition("/")[0].partition(".")[0]
+
+
+def weight_bytes(params) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))

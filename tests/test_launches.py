@@ -1,0 +1,147 @@
+"""Kernels of a step: upper bounds that only go down, in programs compiled for an H200.
+
+Skipped where the compiler's wheels are not installed, but for what needs none.
+"""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import catalogue_launches, launches, run
+from experiments.aot import cuda, hlo
+from experiments.launches import Setting
+from specjax import probs
+from specjax.models import gpt, t5
+
+needs_cuda = pytest.mark.skipif(
+    cuda.available() is not None, reason=str(cuda.available())
+)
+ROWS = sorted((Path(run.ROOT) / "gin_configs/launches").glob("*.gin"))
+SMALL = t5.Config(
+    32128, 512, 1024, 8, 8, 6, 64, pieces=32100, dtype="bfloat16", joined=True
+)  # v1.1 small
+GPT = gpt.PAPER_6M._replace(dtype="bfloat16", joined=True)
+SETTING = Setting()
+# Of a draft step, and of a layer of it.
+BOUNDS = {"t5": (SMALL, 120, 12.4), "gpt": (GPT, 40, 11.0)}
+# And with the kernels of `pallas_kernels`.
+FUSED = {"t5": 113, "gpt": 36}
+
+
+def drafting(config, fused: bool = False):
+    side = launches.side(config)
+    given = launches.shapes(side, side, SETTING, fused)
+    return launches.drafting(given, SETTING), side.layers
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", sorted(BOUNDS))
+def test_a_draft_step_launches_no_more_than_it_did(name):
+    config, most, most_a_layer = BOUNDS[name]
+    compiled, layers = drafting(config)
+    loop = launches.drafted(compiled)
+    assert hlo.iteration(loop) <= most
+    assert launches.per_layer(loop.body, layers) <= most_a_layer
+    assert sum(launches.by_cause(loop.body).values()) == len(loop.body.kernels)
+    # Products are not taken apart: nothing as large as a matrix is written.
+    matrix = config.dim * config.mlp_dim * 2
+    caches = ("dynamic_update_slice",)
+    written = [k for k in loop.body.kernels if not any(c in k.name for c in caches)]
+    assert max(kernel.bytes for kernel in written) < matrix
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", sorted(BOUNDS))
+def test_a_fused_draft_step_launches_fewer(name):
+    """Law and token come from the project's kernels."""
+    config, plain, _ = BOUNDS[name]
+    compiled, _ = drafting(config, fused=True)
+    loop = launches.drafted(compiled)
+    assert hlo.iteration(loop) <= FUSED[name] < plain
+    assert any("specjax_" in k.name + k.source for k in loop.body.kernels)
+
+
+@needs_cuda
+def test_layers_apart_write_a_cache_each():
+    compiled, layers = drafting(GPT._replace(joined=False))
+    joined, _ = drafting(GPT)
+    apart, one = (
+        launches.by_cause(launches.drafted(made).body)["write the cache"]
+        for made in (compiled, joined)
+    )
+    assert (apart, one) == (2 * layers, 2)
+    # Nor is it copied, also where several tokens are written, before the loop.
+    whole = layers * SETTING.slots * GPT.dim * 2
+    assert not hlo.large_moves(joined.program, whole)
+
+
+@needs_cuda
+def test_a_further_kernel_is_noticed(monkeypatch):
+    """The bound is of one token of one row: two tokens a call are more kernels."""
+    config, most, _ = BOUNDS["gpt"]
+    monkeypatch.setattr("specjax.models.alone.hold", lambda x, copies: x)
+    monkeypatch.setattr("specjax.models.attention.hold", lambda x, copies: x)
+    compiled, _ = drafting(config)
+    assert hlo.iteration(launches.drafted(compiled)) > most
+
+
+@needs_cuda
+def test_a_whole_step_is_its_parts_and_less():
+    side = launches.side(GPT)
+    found = launches.count(side, side, SETTING)
+    drafts = found["draft_first"] + 4 * found["draft_step"]
+    apart = drafts + found["target_step"] + found["verify"]
+    assert 0.8 * apart < found["spec_step"] < 1.1 * apart
+    for name in ("draft_step", "verify", "spec_step"):
+        assert found[f"{name}_fused"] <= found[name]
+    assert found["weight_bytes"]["draft"] == 2 * gpt.num_params(GPT)
+
+
+def test_argmax_is_the_same_by_one_reduction_or_by_two():
+    """What a GPU computes, and a CPU: of equals, the first; of no finite one, id 0."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(-3, 4, (200, 2, 19)).astype(np.float32)
+    z[:50, 0, 3:] = -np.inf
+    z[7] = -np.inf
+    one, two = jax.jit(probs._top_once)(z), jax.jit(probs._top_twice)(z)
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+    np.testing.assert_array_equal(two[1], z.argmax(-1))
+    last = z.shape[-1] - 1 - z[..., ::-1].argmax(-1)
+    assert (last != z.argmax(-1)).any()  # there are equals
+
+
+def test_without_the_compiler_the_command_is_named(monkeypatch):
+    monkeypatch.setattr(cuda, "available", lambda: f"no wheel: {cuda.INSTALL}")
+    for path in ROWS:
+        built = run.build(path)
+        with pytest.raises(ValueError, match=r"pip install --editable '\.\[aot\]'"):
+            built.row.measurement.run()
+
+
+def test_every_row_is_in_the_table():
+    assert {line.row for line in catalogue_launches.launches().lines} == {
+        path.stem for path in ROWS
+    }
+
+
+def test_what_cannot_be_counted_is_refused():
+    with pytest.raises(ValueError, match="one tokenizer"):
+        launches.build(SMALL, GPT, SETTING)
+    with pytest.raises(ValueError, match="gamma must be at least 2"):
+        launches.build(GPT, GPT, SETTING._replace(gamma=1))
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "cause"),
+    [
+        ("jit(f)/layers_3/mlp/mul", "loop_multiply_fusion", "mlp"),
+        ("jit(f)/layers_0/across.across/dot", "gemm_fusion_dot", "across"),
+        ("a/write_cache/y", "loop_dynamic_update_slice_fusion", "write the cache"),
+        ("jit(f)/scatter", "dynamic_update_slice_fusion", "record the draft"),
+        ("jit(f)/reduce_max", "reduce", "readout, sampling and the rest"),
+    ],
+)
+def test_a_kernel_has_a_cause(source, name, cause):
+    assert launches.cause(hlo.Kernel(name, "fusion", "", 8, False, source)) == cause
