@@ -35,6 +35,7 @@ setup(
     package_dir={"specjax.gin_configs": "gin_configs"},
     package_data={
         "specjax.gin_configs": ["**/*.gin"],
+        "pallas_kernels": ["tuned/*.json"],
         "specjax.zoo": ["*.model", "*.safetensors", "*.json"],
     },
     install_requires=[

@@ -71,7 +71,8 @@ def cells(line: Line, found: Records) -> list[str]:
 
 def used(measured: dict) -> str:
     """Which checkpoints a row of the paper's sizes was measured with."""
-    sides = [measured[side] for side in ("target", "draft") if measured.get(side)]
+    found = (measured.get(side) for side in ("target", "draft"))
+    sides = [side for side in found if isinstance(side, str)]  # others are sizes
     return f" [{' with '.join(sides)}]" if sides else ""
 
 

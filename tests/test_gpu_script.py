@@ -4,17 +4,38 @@ import os
 import subprocess
 from pathlib import Path
 
-SCRIPT = Path(__file__).resolve().parent.parent / "experiments/gpu/run_all.sh"
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "experiments/gpu/run_all.sh"
+ONCE = 6  # device, equality, sanitizer, capture, tune, pair
 
 
-def run(folder: Path, python: str, **environment: str) -> subprocess.CompletedProcess:
+def run(folder: Path, python: str, *given: str, **environment: str):
     own = {"RUNS": str(folder / "runs"), "PYTHON": python, **environment}
+    given = given or (str(folder), str(folder / "results"))
     return subprocess.run(
-        ["bash", str(SCRIPT), str(folder), str(folder / "results")],
+        ["bash", str(SCRIPT), *given],
         env={**os.environ, **own},
         capture_output=True,
         text=True,
     )
+
+
+def command(folder: Path, text: str) -> str:
+    """A program that stands for Python."""
+    path = folder / "stand_in"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def started(done) -> list[str]:
+    """Commands that were run, as `echo` shows them."""
+    return [line for line in done.stdout.splitlines() if line.startswith("-m ")]
+
+
+def outcomes(done) -> dict[str, str]:
+    last = done.stdout.partition("== stages and outcomes")[2].splitlines()[1:]
+    return dict(line.split(": ", 1) for line in last)
 
 
 def test_finished_stages_are_not_run_again(tmp_path):
@@ -22,25 +43,94 @@ def test_finished_stages_are_not_run_again(tmp_path):
     assert first.returncode == 0, first.stderr
     assert "experiments.gpu.paper_pair --out" in first.stdout
     assert "gin_configs/table3_paper/gpt_small_t1.gin" in first.stdout
+    assert set(map(kind, outcomes(first).values())) == {"ok"}
     again = run(tmp_path, "echo")
-    assert again.stdout.count("done before") == first.stdout.count("== ")
-    assert "paper_pair --out" not in again.stdout
+    assert started(again) == [f"-m experiments.page {tmp_path / 'results'}"]
+    before = [said for said in outcomes(again).values() if said == "done before"]
+    assert len(before) == len(outcomes(first)) - 1
+
+
+def kind(outcome: str) -> str:
+    return outcome.split()[0]
+
+
+def test_every_row_has_a_stage_and_a_time_limit(tmp_path):
+    done = run(tmp_path, "echo")
+    told = "\n".join(started(done))
+    names = "kernels", "chip", "wagner_time", "wagner_text", "wagner_scale"
+    rows = [path for name in names for path in (ROOT / "gin_configs" / name).glob("*")]
+    for row in rows:
+        assert told.count(f"{row.relative_to(ROOT)}\n") == 1, row
+    folders = [ROOT / f"gin_configs/{name}_paper" for name in ("table2", "table3")]
+    pairs = [path for folder in folders for path in folder.glob("gpt_*")]
+    assert len(started(done)) == ONCE - 3 + len(rows) + len(pairs) + 1
+    assert outcomes(done)["page"].startswith("ok")
 
 
 def test_a_failed_stage_stops_and_is_tried_again(tmp_path):
-    assert run(tmp_path, "false").returncode != 0
+    failed = run(tmp_path, "false")
+    assert failed.returncode == 1
+    assert list(outcomes(failed)) == ["device"]
+    assert outcomes(failed)["device"].startswith("FAILED (1)")
     again = run(tmp_path, "echo")
     assert again.returncode == 0
     assert "done before" not in again.stdout
 
 
+def test_what_was_measured_before_a_failure_is_kept(tmp_path):
+    broken = command(tmp_path, 'case "$*" in *sanitizer*) exit 3;; esac; echo "$@"')
+    failed = run(tmp_path, broken)
+    assert failed.returncode == 3
+    assert list(outcomes(failed)) == [
+        "device",
+        "equality.kernels.equality",
+        "sanitizer.kernels.sanitizer",
+    ]
+    again = run(tmp_path, "echo")
+    said = list(outcomes(again).values())
+    assert said[:2] == ["done before"] * 2 and said[2].startswith("ok")
+
+
+def test_a_stage_that_takes_too_long_is_stopped(tmp_path):
+    slow = run(tmp_path, command(tmp_path, "exec sleep 20"), LIMIT="1")
+    assert slow.returncode == 124
+    assert outcomes(slow)["device"].startswith("stopped after")
+
+
 def test_stages_are_picked_by_name(tmp_path):
     picked = run(tmp_path, "echo", STAGES="table3")
-    assert "pair: not asked for" in picked.stdout
-    assert "experiments.run" in picked.stdout
+    assert outcomes(picked)["pair"] == "not asked for"
+    assert all("gin_configs/table3_paper/gpt_" in line for line in started(picked))
+    assert len(started(picked)) == 6
 
 
-def test_the_text_folder_must_be_named():
-    done = subprocess.run(["bash", str(SCRIPT)], capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "usage" in done.stderr
+def test_without_text_the_stages_that_read_it_say_so(tmp_path):
+    done = run(tmp_path, "echo", "", str(tmp_path / "results"))
+    assert done.returncode == 0, done.stderr
+    said = outcomes(done)
+    for name in ("pair", "table3", "table2"):
+        assert said[name] == "skipped: no TEXT_FOLDER was named"
+    assert "paper_pair" not in "\n".join(started(done))
+
+
+def test_an_implementation_is_left_out_of_the_kernels_alone(tmp_path):
+    done = run(tmp_path, "echo", STAGES="kernels torch", SKIP="triton mosaic_gpu")
+    setting = "--set kernel_bench.Setting.skip = ('triton', 'mosaic_gpu',)"
+    for line in started(done):
+        assert (setting in line) == ("kernels/b" in line), line
+
+
+def test_a_dry_run_is_one_small_row_of_everything_on_a_cpu(tmp_path):
+    echo = command(tmp_path, 'echo "-m $JAX_PLATFORMS $*"')
+    done = run(tmp_path, echo, "", "", DRY="1", TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    lines = started(done)
+    assert all(line.startswith("-m cpu ") for line in lines)
+    rows = [line for line in lines if "experiments.run" in line]
+    folders = [line.split("gin_configs/")[1].split("/")[0] for line in rows]
+    others = ["wagner_scale", "wagner_text", "wagner_time", "chip"]
+    assert folders == ["kernels"] * 5 + others
+    assert all(str(tmp_path) in line for line in rows)
+    assert not any("--out results" in line for line in lines)
+    trial = next(line for line in rows if "kernels/b1_g5_v32000_f32.gin" in line)
+    assert "--set kernel_bench.Setting.dry = True" in trial

@@ -21,6 +21,7 @@ if [ -n "$dry" ]; then
 fi
 runs=${RUNS:-runs/paper_pair}
 mkdir -p "$runs" "$results"
+out=$results
 outcomes=()
 
 summary() {
@@ -44,17 +45,26 @@ note() { # name, outcome
 }
 
 stage() { # name, command...
-  local name=$1 mark="$runs/done.$1" begun=$SECONDS status=0
+  local mark="$runs/done.$1"
+  if [ -e "$mark" ]; then note "$1" "done before"; return; fi
+  limited "$@"
+  date -u >"$mark"
+}
+
+limited() { # name, command...
+  local name=$1 begun=$SECONDS status=0
   shift
-  if [ -e "$mark" ]; then note "$name" "done before"; return; fi
   echo "== $name: $(date -u +%H:%M:%S) $*"
   timeout -k 10 "${LIMIT:-600}" "$@" || status=$?
   case $status in
     0) ;;
-    124 | 137) note "$name" "stopped after $((SECONDS - begun)) s; run again to go on"; exit $status ;;
-    *) note "$name" "FAILED ($status) after $((SECONDS - begun)) s; it will be tried again"; exit $status ;;
+    124 | 137)
+      note "$name" "stopped after $((SECONDS - begun)) s; run again to go on"
+      exit $status ;;
+    *)
+      note "$name" "FAILED ($status) after $((SECONDS - begun)) s; run again to try it"
+      exit $status ;;
   esac
-  date -u >"$mark"
   note "$name" "ok after $((SECONDS - begun)) s"
 }
 
@@ -79,7 +89,7 @@ rows() { # group, files of gin..., then -- and bindings of a trial on a CPU
   fi
   for file in "${files[@]}"; do
     stage "$group.$(basename "$(dirname "$file")").$(basename "$file" .gin)" "$python" \
-      -m experiments.run --out "$results" ${tiny[@]+"${tiny[@]}"} "$file"
+      -m experiments.run --out "$out" ${tiny[@]+"${tiny[@]}"} "$file"
   done
 }
 
@@ -111,8 +121,13 @@ rows torch $k/torch_${goals[0]}.gin $k/torch_*.gin -- "torch_bench.Setting.dry =
   "torch_bench.Setting.vocab = 600" "torch_bench.Setting.rounds = 2" \
   "torch_bench.Setting.cache = 1000"
 unset XLA_PYTHON_CLIENT_PREALLOCATE
-rows wagner gin_configs/wagner_*/*.gin -- "ROUNDS = 1" "wagner.Setting.share = 0.01" \
-  "wagner.Setting.gammas = (1, 2)" "wagner.Setting.scales = (1e3,)"
+if [ -n "$dry" ]; then out=$results/wagner; fi # too few gammas for the page's lines
+for folder in gin_configs/wagner_*; do
+  rows wagner "$folder"/*.gin -- "ROUNDS = 1" "wagner.Setting.share = 0.01" \
+    "wagner.Setting.gammas = (1, 2)" "wagner.Setting.new_tokens = 12" \
+    "wagner.Setting.timed = 1" "wagner.Setting.batch = 4" "wagner.Setting.repeats = 1"
+done
+out=$results
 tiny=()
 for model in t5_1_1_xxl t5_1_1_base t5_1_1_large t5_1_1_small; do
   for size in vocab=64 pieces=60 dim=16 mlp_dim=32 encoder_layers=1 decoder_layers=1 \
@@ -137,8 +152,5 @@ else
   rows table3 gin_configs/table3_paper/gpt_*.gin --
   rows table2 gin_configs/table2_paper/gpt_*.gin --
 fi
-if asked page; then # never done: it shows what there is
-  echo "== page: $(date -u +%H:%M:%S)"
-  timeout -k 10 "${LIMIT:-600}" "$python" -m experiments.page "$results"
-  note page ok
-fi
+# Never done before: it shows what there is.
+if asked page; then limited page "$python" -m experiments.page "$results"; fi

@@ -1,0 +1,118 @@
+"""Whether XLA puts launches into CUDA graphs ("command buffers"): loop, verification.
+
+    python -m experiments.gpu.capture NAME        compiles and runs one program
+
+What a GPU launches is read from the list of thunks that XLA dumps, in a process of its
+own, as dumping is a setting of a process. On a CPU there are none: not applicable.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from experiments import kernel_bench_inputs as inputs
+from experiments import kernel_bench_programs as programs
+from experiments.aot import inspect
+from experiments.row import Measurement
+from pallas_kernels import onepass
+from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
+from specjax import generate, probs
+from specjax.drafters import autoregressive
+from specjax.models import gpt
+
+SHAPE = inputs.Shape(1, 5, 32000, "float32")
+TRIAL = inputs.Shape(1, 2, 600, "float32")
+NAMES = "ref_jnp", "onepass", MOSAIC_GPU, TRITON, "loop"
+MODEL = gpt.Config(vocab=512, dim=64, mlp_dim=128, num_layers=2, num_heads=2)
+SECONDS = 120
+NOT_ON_CPU = "not applicable: a CPU has no command buffers"
+
+
+def build() -> Measurement:
+    return Measurement(measure, __name__)
+
+
+def measure() -> dict:
+    """By program: launches and those captured, or why it is not told."""
+    if jax.devices()[0].platform != "gpu":
+        return dict.fromkeys(NAMES, NOT_ON_CPU)
+    return {name: counted(name) for name in NAMES}
+
+
+def counted(name: str) -> dict | str:
+    with tempfile.TemporaryDirectory() as folder:
+        flags = f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
+        own = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"}
+        own["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        own["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # nothing kept is dumped
+        command = [sys.executable, "-m", __name__, name]
+        options = dict(capture_output=True, text=True, timeout=SECONDS)
+        try:
+            done = subprocess.run(command, env=os.environ | own, **options)
+        except subprocess.TimeoutExpired:
+            return f"not told: took longer than {SECONDS} s"
+        if done.returncode:
+            return f"not told: {' '.join(done.stderr.split())[-300:]}"
+        return told(Path(folder), name)
+
+
+def told(folder: Path, name: str) -> dict | str:
+    """From the dumped thunks of the program `measured_<name>`."""
+    kinds = "*thunk_sequence_after*.txt", "*thunk_sequence.txt"
+    for kind in kinds:
+        files = [p for p in sorted(folder.glob(kind)) if f"measured_{name}" in p.name]
+        if files:
+            launches, captured = inspect.thunks(files[-1].read_text("utf-8"))
+            return {"launches": launches, "captured": captured}
+    return "not told: XLA dumped no list of thunks"
+
+
+def program(name: str) -> tuple[Callable, tuple]:
+    """A program and its arguments."""
+    place = programs.here()
+    if name == "loop":
+        return loop()
+    shape = TRIAL if place.interpreted else SHAPE
+    one = inputs.sets(shape, 0.7, 1)[0]
+    plain = {"ref_jnp": probs.standardize, "onepass": onepass.standardize}
+    if name in plain:
+        return programs.reading(plain[name], programs.NONE), (one,)
+    return programs.kernel(name, programs.NONE, shape, place).call, (one,)
+
+
+def loop() -> tuple[Callable, tuple]:
+    """Decoding with a small model as target and draft, random weights."""
+    model = gpt.build(MODEL)
+    params = jax.tree.map(lambda x: jnp.full(x.shape, 0.01, jnp.float32), model.shapes)
+    parts = generate.Parts(model, autoregressive.build(model, 3))
+    prompt = generate.make_prompt([[1, 2, 3]])
+    sampling = generate.make_sampling(1, 1.0)
+    key = jax.random.split(jax.random.key(0), 1)
+    request = generate.make_request(key, prompt, 16, sampling)
+    both = generate.Params(params, params)
+    return generate.build_loop(parts, 32), (both, prompt, request)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.capture")
+    parser.add_argument("name", choices=NAMES)
+    name = parser.parse_args(arguments).name
+    call, given = program(name)
+
+    def run(*given):
+        return call(*given)
+
+    run.__name__ = f"measured_{name}"  # the name of the module that is dumped
+    jax.block_until_ready(jax.jit(run)(*given))
+    print(f"{name}: ran")
+
+
+if __name__ == "__main__":
+    main()

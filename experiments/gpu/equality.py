@@ -1,0 +1,210 @@
+"""Kernels against the reference and against float64, on very many random rows.
+
+Every row is decided by the reference, by every kernel and by numpy in float64. Tokens
+that differ where no uniform is within 1e-5 of what it is compared with are faults, and
+there must be none; others are counted. Then a chi-square test of what is emitted over a
+small vocabulary. What is found is recorded whatever it is: a fault is a result too.
+Axes: B rows, G = gamma, V vocabulary.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from experiments import kernel_bench_oracle as oracle
+from experiments import kernel_bench_programs as programs
+from experiments.kernel_bench import said_of
+from experiments.kernel_bench_inputs import Inputs
+from experiments.row import Measurement
+from pallas_kernels import fuse, onepass
+from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
+from pallas_kernels.fuse import Setting
+from pallas_kernels.plan import Tiles
+from specjax import probs
+from specjax.types import Sampling
+
+HEATS = 1.0, 0.0, 0.5, 2.0, 1.0, 0.7
+LEAST = 5.0  # expected count of a cell of the test
+REFERENCE = "reference"
+TOO_FEW = "too few trials"
+
+
+class Rows(NamedTuple):
+    """rows: in all, of batches of `batch`. vocab: no multiple of the blocks, so that
+    the last one overlaps. trials: of the chi-square test, over `small` ids. tiles: that
+    split `vocab` into several blocks. dry: a trial on a CPU, interpreted."""
+
+    rows: int = 2**20
+    batch: int = 4096
+    gamma: int = 3
+    vocab: int = 520
+    trials: int = 2**18
+    small: int = 256
+    tiles: tuple = (256, 1, False)
+    dry: bool = False
+    seed: int = 0
+
+
+def build_row(setting: Rows) -> Measurement:
+    """Raises ValueError for rows that do not fill whole batches."""
+    for name in ("rows", "trials"):
+        if getattr(setting, name) % setting.batch or getattr(setting, name) < 1:
+            raise ValueError(
+                f"{name} must be a multiple of batch = {setting.batch}, at least one;"
+                f" got {getattr(setting, name)}"
+            )
+    if min(setting.vocab, setting.small) < oracle.BLOCK:
+        raise ValueError(f"vocab and small must be at least {oracle.BLOCK}")
+    run = partial(measure, setting)
+    return Measurement(run, __name__, (), "float32", setting.seed)
+
+
+def calls(setting: Rows) -> dict[str, Callable]:
+    """(Inputs) -> (n, tokens) by "implementation/carried", the reference among them.
+    Raises ValueError on a CPU, but for a trial."""
+    place = programs.here()
+    if place.interpreted and not setting.dry:
+        raise ValueError(
+            "equality is checked on a GPU, and here is none:"
+            " equality.Rows.dry = True tries it on a CPU"
+        )
+    made = {REFERENCE: programs.reading(probs.standardize, programs.NONE)}
+    made["onepass/none"] = programs.reading(onepass.standardize, programs.NONE)
+    for name in (MOSAIC_GPU, TRITON):
+        run = Setting(name, tiles=Tiles(*setting.tiles))
+        run = run._replace(interpret=programs.interpreter(name, place))
+        twin = fuse.build(programs.REFERENCE, place.device, run)
+        for carried in programs.CARRIED:
+            call = programs.reading(twin.law, carried, twin.verify)
+            made[f"{name}/{carried}"] = call
+    return made
+
+
+@partial(jax.jit, static_argnums=1)
+def batch_of(key, setting: Rows) -> Inputs:
+    """Random rows: temperatures from 0 to 2, and q near p."""
+    batch, gamma, vocab = setting.batch, setting.gamma, setting.vocab
+    keys = jax.random.split(key, 5)
+    z = 3 * jax.random.normal(keys[0], (batch, gamma + 1, vocab))
+    near = z[:, :gamma] + jax.random.normal(keys[1], (batch, gamma, vocab))
+    heat = jnp.resize(jnp.float32(HEATS), batch)
+    return drafted(z, near, heat, keys[2:])
+
+
+def drafted(p_logits, q_logits, heat, keys) -> Inputs:
+    batch, gamma, _ = q_logits.shape
+    p, q = (probs.standardize(z, Sampling(heat)) for z in (p_logits, q_logits))
+    u = jax.random.uniform(keys[0], (gamma, batch, 2))
+    each = [probs.sample(probs.take(q, jnp.full(batch, g)), u[g]) for g in range(gamma)]
+    accept = jax.random.uniform(keys[1], (batch, gamma))
+    sample = jax.random.uniform(keys[2], (batch, 2))
+    own = (law._replace(logits=None) for law in (p, q))
+    tokens = jnp.stack(each, 1)
+    return Inputs(p_logits, q_logits, heat, tokens, accept, sample, *own)
+
+
+def measure(setting: Rows, made: dict[str, Callable] | None = None) -> dict:
+    """Counts by implementation; made: those to compare, `calls` by default."""
+    made = calls(setting) if made is None else made
+    runs = {name: jax.jit(call) for name, call in made.items()}
+    keys = jax.random.split(jax.random.key(setting.seed), setting.rows // setting.batch)
+    counts = {name: np.zeros(3, int) for name in runs}
+    inside, failed = 0, {}
+    for key in tqdm(keys, "equality", leave=False, disable=None):
+        given = batch_of(key, setting)
+        it, wanted, close = expected(given)
+        inside += int(close.sum())
+        reference = np.asarray(runs[REFERENCE](given)[1])
+        for name, run in runs.items():
+            if name in failed:
+                continue
+            try:
+                n, tokens = jax.device_get(run(given))
+            except Exception as error:
+                failed[name] = said_of(error)
+                continue
+            differ = (n != it.n) | (tokens != wanted).any(1)
+            counts[name] += (
+                (differ & ~close).sum(),
+                (differ & close).sum(),
+                ((tokens != reference).any(1) & ~close).sum(),
+            )
+    laws = {
+        name: chi_square(run, setting)
+        for name, run in runs.items()
+        if name not in failed
+    }
+    told = [p for p in laws.values() if p is not None]
+    return {
+        **setting._asdict() | {"tiles": list(setting.tiles)},
+        "inside_margin": inside,
+        "by_implementation": [
+            line(name, counts[name], laws.get(name), failed.get(name)) for name in runs
+        ],
+        "differing_outside": worst(counts, failed, 0),
+        "differing_inside": worst(counts, failed, 1),
+        "chi_square_p": min(told) if told else TOO_FEW,
+        "failed_implementations": len(failed),
+    }
+
+
+def expected(given: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
+    """Float64's answer, its tokens [B, G + 1], and the rows that rounding decides."""
+    host = jax.device_get(given._replace(p=None, q=None))
+    p, q = (oracle.weights(z, host.temperature) for z in (host.target, host.draft))
+    it = oracle.answer(p, q, host.tokens, np.float64(host.accept))
+    extra, close = oracle.drawn(it, np.float64(host.sample))
+    slots, n = np.arange(host.tokens.shape[1] + 1), it.n[:, None]
+    padded = np.pad(host.tokens, ((0, 0), (0, 1)))
+    tokens = np.where(slots < n, padded, np.where(slots == n, extra[:, None], 0))
+    return it, tokens, close | it.near
+
+
+def line(name: str, count: np.ndarray, p: float | None, error: str | None) -> dict:
+    if error is not None:
+        return {"name": name, "error": error}
+    names = "differing_outside", "differing_inside", "from_reference_outside"
+    found = {key: int(value) for key, value in zip(names, count, strict=True)}
+    return {"name": name, **found, "chi_square_p": p}
+
+
+def worst(counts: dict, failed: dict, kind: int) -> int:
+    return max(int(c[kind]) for name, c in counts.items() if name not in failed)
+
+
+def chi_square(run: Callable, setting: Rows) -> float | None:
+    """The p-value of the first token emitted, which follows p_1 (Appendix A.1); None of
+    too few trials."""
+    z = np.random.default_rng(setting.seed).normal(size=(2, setting.small))
+    p_logits, q_logits = jnp.float32(1.5 * z[0]), jnp.float32(1.5 * z[0] + z[1])
+    batch = setting.batch
+    seen = np.zeros(setting.small)
+    keys = jax.random.split(jax.random.key(setting.seed + 1), setting.trials // batch)
+    for key in keys:
+        p = jnp.broadcast_to(p_logits, (batch, setting.gamma + 1, setting.small))
+        q = jnp.broadcast_to(q_logits, (batch, setting.gamma, setting.small))
+        given = _drafted(p, q, jnp.ones(batch), jax.random.split(key, 3))
+        seen += np.bincount(np.asarray(run(given)[1])[:, 0], minlength=setting.small)
+    law = oracle.weights(np.asarray(p_logits)[None], np.ones(1))[0]
+    return p_value(seen, law * setting.trials)
+
+
+_drafted = jax.jit(drafted)
+
+
+def p_value(seen: np.ndarray, wanted: np.ndarray) -> float | None:
+    """Of Pearson's test; ids of a small expected count are one cell. None of one."""
+    rare = wanted < LEAST
+    cells = [(seen[~rare], wanted[~rare])]
+    if wanted[rare].sum() >= LEAST:
+        cells.append((seen[rare].sum(keepdims=True), wanted[rare].sum(keepdims=True)))
+    found, law = (np.concatenate(parts) for parts in zip(*cells, strict=True))
+    if law.size < 2:
+        return None
+    statistic = ((found - law) ** 2 / law).sum()
+    return float(jax.scipy.stats.chi2.sf(statistic, law.size - 1))

@@ -1,0 +1,188 @@
+"""A comparator: verification in four launches, as a serving engine arranges it.
+
+Statistics of every row of logits by blocks of 8192 ids; acceptance, one drafted token
+after another; a Gumbel race over what is left of row n by blocks of 1024; the token put
+in its place. The arrangement is that of the model runner of vLLM's second version, told
+in its pull request 38496; the code is our own, in the Triton style of Pallas, and is
+here to be measured beside `pallas_kernels`. Random bits are made in the kernel.
+Axes: B rows, G = gamma, V vocabulary, J blocks.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as pltriton
+
+STATS, RACE = 8192, 1024  # ids of a block
+ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+PARITY = 0x1BD11BDA
+
+
+class Sides(NamedTuple):
+    """Logits of the target [B, G + 1, V] and the draft [B, G, V]; its tokens [B, G]."""
+
+    p: Array
+    q: Array
+    tokens: Array
+
+
+def verify(
+    sides: Sides, accept: Array, seed: Array, temperature: Array, interpret=False
+) -> tuple[Array, Array]:
+    """(n [B], tokens [B, G + 1]): n drafted tokens, one more, then 0.
+
+    accept: uniforms [B, G]. seed: uint32 [B, 2], of the race. temperature: [B], above
+    0. interpret: run on a CPU.
+    """
+    batch, gamma = sides.tokens.shape
+    heat = 1 / temperature
+    sizes = block_of(sides.p.shape[-1], STATS), block_of(sides.p.shape[-1], RACE)
+    launch = partial(_launch, interpret=interpret)
+    held = blocks(sides.p.shape[-1], sizes[0])
+    body, given = partial(_statistics, size=sizes[0]), (*sides[:2], heat)
+    part = jax.ShapeDtypeStruct((batch, 2 * gamma + 1, held), jnp.float32)
+    stats = launch(body, "statistics", given, [part] * 2)
+    given = *sides, accept, heat, *stats
+    out = [jax.ShapeDtypeStruct((batch,), jnp.int32)]
+    out += [jax.ShapeDtypeStruct((batch, 2), jnp.float32)]
+    count = -(-sides.p.shape[-1] // sizes[0])
+    n, found = launch(partial(_accept, count=count), "accept", given, out)
+    raced = blocks(sides.p.shape[-1], sizes[1])
+    kinds = jnp.float32, jnp.int32
+    out = [jax.ShapeDtypeStruct((batch, raced), kind) for kind in kinds]
+    given = sides.p, sides.q, n, found, heat, seed
+    best = launch(partial(_race, size=sizes[1], gamma=gamma), "race", given, out)
+    out = [jax.ShapeDtypeStruct((batch, gamma + 1), jnp.int32)]
+    count = -(-sides.p.shape[-1] // sizes[1])
+    given = sides.tokens, n, *best
+    (tokens,) = launch(partial(_insert, count=count), "insert", given, out)
+    return n, tokens
+
+
+def block_of(vocab: int, most: int) -> int:
+    """Ids of a block: a power of two, no more than the vocabulary."""
+    return min(most, 1 << (vocab.bit_length() - 1))
+
+
+def blocks(vocab: int, size: int) -> int:
+    """Blocks, and as many more as make a power of two, which a vector must have."""
+    return 1 << (-(-vocab // size) - 1).bit_length()
+
+
+def _launch(body: Callable, name: str, given: tuple, out: list, interpret) -> list:
+    """One launch; its grid is that of what it writes."""
+    grid = {"statistics": out[0].shape, "race": out[0].shape}
+    call = pl.pallas_call(
+        body,
+        out_shape=out,
+        grid=grid.get(name, out[0].shape[:1]),
+        interpret=interpret,
+        name=f"four_{name}",
+        compiler_params=pltriton.CompilerParams(num_warps=1 if name == "accept" else 4),
+    )
+    return call(*given)
+
+
+def _place(index: Array, size: int, vocab: int) -> tuple[Array, Array, Array]:
+    """Where a block begins, the last one moved back; its ids; which are its own."""
+    start = jnp.minimum(index * size, vocab - size)
+    ids = start + lax.broadcasted_iota(jnp.int32, (size,), 0)
+    return start, ids, ids >= index * size
+
+
+def _statistics(p, q, heat, top, total, *, size: int) -> None:
+    """Rows of p, then rows of q."""
+    b, i, j = (pl.program_id(axis) for axis in range(3))
+    start, _, own = _place(j, size, p.shape[-1])
+
+    def read(z, row) -> None:
+        x = z[b, row, pl.ds(start, size)].astype(jnp.float32) * heat[b]
+        x = jnp.where(own, x, -jnp.inf)
+        largest = jnp.max(x)
+        top[b, i, j] = largest
+        safe = jnp.where(largest == -jnp.inf, 0.0, largest)
+        total[b, i, j] = jnp.sum(jnp.exp(x - safe))
+
+    pl.when(i < p.shape[1])(lambda: read(p, i))
+    pl.when(i >= p.shape[1])(lambda: read(q, i - p.shape[1]))
+
+
+def _normaliser(top, total, b, i, count: int) -> Array:
+    """log of the sum of exponentials of a row, from its blocks."""
+    lane = lax.broadcasted_iota(jnp.int32, (top.shape[-1],), 0)
+    tops = jnp.where(lane < count, top[b, i, :], -jnp.inf)
+    sums = jnp.where(lane < count, total[b, i, :], 0.0)
+    most = jnp.max(tops)
+    return most + jnp.log(jnp.sum(sums * jnp.exp(tops - most)))
+
+
+def _accept(p, q, tokens, accept, heat, top, total, kept, found, *, count) -> None:
+    """One token after another; leaves n and both normalisers at n."""
+    b, gamma = pl.program_id(0), tokens.shape[1]
+
+    def log_weight(z, i, row):
+        lse = _normaliser(top, total, b, row, count)
+        return z[b, i, tokens[b, i]].astype(jnp.float32) * heat[b] - lse
+
+    def one(i, n):
+        p_x, q_x = log_weight(p, i, i), log_weight(q, i, gamma + 1 + i)
+        keep = accept[b, i] < jnp.exp(p_x - q_x)
+        return jnp.where((n == i) & keep, n + 1, n)
+
+    n = lax.fori_loop(0, gamma, one, jnp.int32(0))
+    kept[b] = n
+    row = gamma + 1 + jnp.minimum(n, gamma - 1)
+    found[b, 0] = _normaliser(top, total, b, n, count)
+    found[b, 1] = _normaliser(top, total, b, row, count)
+
+
+def _race(p, q, n, found, heat, seed, best, where, *, size: int, gamma: int) -> None:
+    """The largest log weight with noise of a block, and its id; where nothing has a
+    weight, -inf."""
+    b, j = pl.program_id(0), pl.program_id(1)
+    start, ids, own = _place(j, size, p.shape[-1])
+    at = n[b]
+    z_p = p[b, at, pl.ds(start, size)].astype(jnp.float32) * heat[b]
+    row = q[b, jnp.minimum(at, gamma - 1), pl.ds(start, size)]
+    z_q = row.astype(jnp.float32) * heat[b]
+    less = jnp.where(at < gamma, jnp.exp(z_q - found[b, 1]), 0.0)
+    rest = jnp.exp(z_p - found[b, 0]) - less
+    positive = own & (rest > 0)
+    noise = gumbel(seed[b, 0], seed[b, 1], ids)
+    score = jnp.where(positive, jnp.log(jnp.where(positive, rest, 1.0)) + noise, -1e30)
+    largest = jnp.max(score)
+    best[b, j] = largest
+    where[b, j] = jnp.min(jnp.where(score == largest, ids, p.shape[-1] - 1))
+
+
+def gumbel(low: Array, high: Array, ids: Array) -> Array:
+    """-log(-log u) of an id each: Threefry of 20 rounds (Salmon et al. 2011)."""
+    keys = low, high, low ^ high ^ jnp.uint32(PARITY)
+    x, y = ids.astype(jnp.uint32) + keys[0], jnp.zeros_like(ids, jnp.uint32) + keys[1]
+    for turn in range(5):
+        for bits in ROTATIONS[turn % 2]:
+            x = x + y
+            y = (y << jnp.uint32(bits)) | (y >> jnp.uint32(32 - bits))
+            y = y ^ x
+        x = x + keys[(turn + 1) % 3]
+        y = y + keys[(turn + 2) % 3] + jnp.uint32(turn + 1)
+    u = (x >> jnp.uint32(9)).astype(jnp.int32).astype(jnp.float32)
+    return -jnp.log(-jnp.log((u + 0.5) * jnp.float32(2**-23)))
+
+
+def _insert(tokens, n, best, where, out, *, count: int) -> None:
+    b, gamma = pl.program_id(0), tokens.shape[1]
+    lane = lax.broadcasted_iota(jnp.int32, (best.shape[1],), 0)
+    scores = jnp.where(lane < count, best[b, :], -jnp.inf)
+    first = jnp.min(jnp.where(scores == jnp.max(scores), lane, count))
+    extra = where[b, first]
+    for k in range(gamma + 1):
+        token = jnp.where(n[b] == k, extra, 0)
+        if k < gamma:
+            token = jnp.where(k < n[b], tokens[b, k], token)
+        out[b, k] = token

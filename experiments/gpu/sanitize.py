@@ -1,0 +1,66 @@
+"""Runs one small verification under NVIDIA's compute-sanitizer, where that is on PATH.
+
+python -m experiments.gpu.sanitize        one call of every kernel, nothing more
+"""
+
+import shutil
+import subprocess
+import sys
+from functools import partial
+
+import jax
+
+from experiments import kernel_bench_inputs as inputs
+from experiments import kernel_bench_oracle as oracle
+from experiments import kernel_bench_programs as programs
+from experiments.row import Measurement
+from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
+
+TOOL = "compute-sanitizer"
+KINDS = "memcheck", "racecheck"
+SHAPE = inputs.Shape(1, 2, 1000, "float32")
+FOUND = 9  # the exit status that tells a fault of a kernel from one of the program
+SECONDS = 240
+
+
+def build() -> Measurement:
+    return Measurement(partial(measure, [sys.executable, "-m", __name__]), __name__)
+
+
+def measure(command: list[str], seconds: int = SECONDS) -> dict:
+    """By kind of check "clean", what was found, or why it was not made."""
+    tool = shutil.which(TOOL)
+    if tool is None:
+        return dict.fromkeys(KINDS, f"not run: {TOOL} is not on PATH")
+    return {kind: checked(tool, kind, command, seconds) for kind in KINDS}
+
+
+def checked(tool: str, kind: str, command: list[str], seconds: int) -> str:
+    options = ["--tool", kind, "--error-exitcode", str(FOUND)]
+    try:
+        done = subprocess.run(
+            [tool, *options, *command], capture_output=True, text=True, timeout=seconds
+        )
+    except subprocess.TimeoutExpired:
+        return f"not run: took longer than {seconds} s"
+    if done.returncode == 0:
+        return "clean"
+    tail = " ".join((done.stdout + done.stderr).split())[-300:]
+    kind = "found" if done.returncode == FOUND else "not run"
+    return f"{kind}: {tail}"
+
+
+def main() -> None:
+    """One call of every kernel; raises ValueError if one is wrong."""
+    place, one = programs.here(), inputs.sets(SHAPE, 0.7, 1)[0]
+    answer = inputs.answer(one)
+    for name in (MOSAIC_GPU, TRITON):
+        program = programs.kernel(name, programs.NONE, SHAPE, place)
+        verdict = jax.device_get(jax.jit(program.call)(one))
+        if fault := oracle.wrong(answer, one.tokens, *verdict):
+            raise ValueError(f"{name}: {fault}")
+        print(f"{name}: right")
+
+
+if __name__ == "__main__":
+    main()

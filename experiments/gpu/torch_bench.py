@@ -1,0 +1,240 @@
+r"""Verification as it is written for PyTorch, timed in a process of its own.
+
+    python -m experiments.gpu.torch_bench --batch 1 --gamma 5 --vocab 32000 \
+        --dtype float32
+
+`hf_eager` has the steps of `_speculative_sampling` of Hugging Face transformers, of
+one text, with its waits for the device; `eager` is batched and never waits; `compiled`
+is `eager` under torch.compile(mode="reduce-overhead"), whose graph first copies what it
+is given where that is not at a fixed address, as here. All code is our own. The row of
+the table starts this file as a program and reads what it prints, so that JAX and
+PyTorch do not share a device. Torch is imported here alone.
+Axes: B rows, G = gamma, V vocabulary, S sets.
+"""
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import kernel_bench_oracle as oracle
+from experiments.row import Measurement
+
+NO_TORCH = "torch is not installed"
+NO_CUDA = "torch finds no CUDA device"
+NEEDS_GRAPHS = "reduce-overhead is made of CUDA graphs, and torch finds no CUDA device"
+ONE_TEXT = "it verifies one text"
+NAMES = "hf_eager", "eager", "compiled"
+FAILED = "failed"
+
+
+class Setting(NamedTuple):
+    """As in `experiments.kernel_bench`; dry: a trial on a CPU."""
+
+    batch: int
+    gamma: int
+    vocab: int
+    dtype: str
+    rounds: int = 30
+    cache: int = 60_000_000
+    least: int = 4
+    seconds: int = 540
+    dry: bool = False
+
+
+def build(setting: Setting) -> Measurement:
+    return Measurement(partial(measure, setting), __name__, (), setting.dtype, 0)
+
+
+def measure(setting: Setting) -> dict:
+    """Microseconds by name, "failed" where there are none, and why in `skipped`.
+
+    Raises RuntimeError with the program's words if it ends otherwise.
+    """
+    found = {f"{name}_us": FAILED for name in NAMES}
+    if importlib.util.find_spec("torch") is None:
+        skipped = dict.fromkeys(NAMES, NO_TORCH)
+        return {**setting._asdict(), **found, "skipped": skipped, "lines": []}
+    command = [sys.executable, "-m", __name__]
+    for name, value in setting._asdict().items():
+        if name not in ("seconds", "dry"):
+            command += [f"--{name}", str(value)]
+    command += ["--dry"] * setting.dry
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=setting.seconds
+    )
+    if done.returncode:
+        raise RuntimeError(f"torch_bench ended with {done.stderr[-2000:]}")
+    told = json.loads(done.stdout.splitlines()[-1])
+    found |= {f"{line['name']}_us": line["us"] for line in told["lines"]}
+    return {**setting._asdict(), **told, **found}
+
+
+def one_text(torch, given, u=None):
+    """(n, tokens) of one text, in the steps and with the waits of transformers.
+
+    u: uniforms [G] instead of torch's own, for a check.
+    """
+    p_logits, q_logits, ids = given
+    gamma = ids.shape[1]
+    q = q_logits.float().softmax(dim=-1)
+    q_x = q[:, torch.arange(gamma), ids[0]].squeeze(0)
+    p = p_logits.float().softmax(dim=-1)
+    p_x = p[:, torch.arange(gamma), ids[0]].squeeze(0)
+    ratio = p_x / q_x
+    r = torch.rand_like(ratio) if u is None else u
+    n = ((~(r <= ratio)).cumsum(dim=-1) < 1).sum()
+    after = p[:, n, :]
+    if n < gamma:  # the host waits for n here
+        left = torch.clamp(after - q[:, n, :], min=0)
+        left = left / left.sum()
+    else:
+        left = after
+    extra = torch.multinomial(left, num_samples=1)
+    tokens = torch.cat((ids[:, :n], extra), dim=-1) if n > 0 else extra  # and here
+    return n, tokens
+
+
+def batched(torch, given, u=None):
+    """(n [B], the token after them [B]); the host waits for nothing."""
+    p_logits, q_logits, ids = given
+    gamma = ids.shape[1]
+    p = torch.softmax(p_logits.float(), -1)
+    q = torch.softmax(q_logits.float(), -1)
+    at = ids[..., None]
+    p_x, q_x = p[:, :gamma].gather(-1, at)[..., 0], q.gather(-1, at)[..., 0]
+    r = torch.rand_like(p_x) if u is None else u
+    n = (r * q_x < p_x).long().cumprod(dim=1).sum(dim=1)
+    rows = torch.arange(p.shape[0], device=p.device)
+    less = torch.where((n < gamma)[:, None], q[rows, n.clamp(max=gamma - 1)], 0.0)
+    left = (p[rows, n] - less).clamp(min=0)
+    race = torch.empty_like(left).exponential_()
+    return n, (left / race).argmax(dim=-1)
+
+
+def sets(torch, setting: Setting, device: str) -> list[tuple]:
+    """(target logits, draft logits, drafted ids, uniforms): q near p, drafts from q, as
+    near as in the sets of `kernel_bench` at an acceptance of 0.7."""
+    batch, gamma, vocab = setting.batch, setting.gamma, setting.vocab
+    kind = getattr(torch, setting.dtype)
+    size = batch * (2 * gamma + 1) * vocab * torch.finfo(kind).bits // 8
+    torch.manual_seed(0)
+    made = []
+    for _ in range(max(setting.least, 2 * setting.cache // size + 1)):
+        p = 2 * torch.randn(batch, gamma + 1, vocab, device=device)
+        q = p[:, :gamma] + 0.7706 * torch.randn(batch, gamma, vocab, device=device)
+        p, q = p.to(kind), q.to(kind)
+        noise = torch.empty(batch, gamma, vocab, device=device).exponential_()
+        ids = (torch.softmax(q.float(), -1) / noise).argmax(dim=-1)
+        made.append((p, q, ids, torch.rand(batch, gamma, device=device)))
+    return made
+
+
+def wrong(given: tuple, n, extra) -> str | None:
+    """By the float64 oracle, of one set; n [B], the token after them [B]."""
+    p, q, ids, u = (x.cpu() for x in given)
+    heat = np.ones(len(ids))
+    weights = [oracle.weights(z.double().numpy(), heat) for z in (p, q)]
+    it = oracle.answer(*weights, ids.numpy(), u.double().numpy())
+    n = n.cpu().numpy().reshape(-1)
+    slots = np.arange(ids.shape[1] + 1)
+    padded = np.pad(ids.numpy(), ((0, 0), (0, 1)))
+    last = extra.cpu().numpy().reshape(-1, 1)
+    tokens = np.where(slots < n[:, None], padded, last)
+    return oracle.wrong(it, ids.numpy(), n, tokens)
+
+
+def implementations(torch, setting: Setting) -> tuple[dict[str, Callable], dict]:
+    """Those that can run here, and why others cannot."""
+    cuda, skipped = torch.cuda.is_available(), {}
+    calls = {"eager": partial(batched, torch)}
+    if setting.batch == 1:
+        calls["hf_eager"] = partial(one_text, torch)
+    else:
+        skipped["hf_eager"] = ONE_TEXT
+    if cuda:
+        compiled = torch.compile(
+            lambda given, u=None: batched(torch, given, u),
+            mode="reduce-overhead",
+            dynamic=False,
+        )
+        calls["compiled"] = compiled
+    else:
+        skipped["compiled"] = NEEDS_GRAPHS
+    return calls, skipped
+
+
+def right(torch, name: str, call: Callable, given: tuple) -> str | None:
+    """None, or what is wrong with a verdict for uniforms that are given."""
+    if name == "hf_eager":
+        n, tokens = call(given[:3], given[3][0])
+        return wrong(given, n, tokens[:, -1])
+    return wrong(given, *call(given[:3], given[3]))
+
+
+def timed(torch, call: Callable, given: list[tuple], rounds: int) -> dict:
+    """Microseconds of a call: S sets one after another, then a wait."""
+    cuda = torch.cuda.is_available()
+    wait = torch.cuda.synchronize if cuda else lambda: None
+    seconds = []
+    for i in range(rounds + 1):
+        wait()
+        begun = time.perf_counter()
+        for one in given:
+            call(one[:3])
+        wait()
+        if i:  # the first warms up
+            seconds.append((time.perf_counter() - begun) / len(given))
+    low, middle, high = 1e6 * np.percentile(seconds, [10, 50, 90])
+    return {"us": float(middle), "p10": float(low), "p90": float(high)}
+
+
+def told(setting: Setting) -> dict:
+    """What the program prints: lines of those that ran, and why others did not."""
+    import torch
+
+    if not torch.cuda.is_available() and not setting.dry:
+        skipped = dict.fromkeys(NAMES, NO_CUDA)
+        return {"lines": [], "skipped": skipped, "torch": torch.__version__}
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    given, lines = sets(torch, setting, device), []
+    calls, skipped = implementations(torch, setting)
+    with torch.inference_mode():
+        for name, call in calls.items():
+            try:
+                if fault := right(torch, name, call, given[0]):
+                    raise ValueError(f"not timed, as its output is wrong: {fault}")
+                found = timed(torch, call, given, setting.rounds)
+            except Exception as error:
+                skipped[name] = f"{type(error).__name__}: {str(error)[:300]}"
+            else:
+                lines.append({"name": name, **found})
+    return {
+        "lines": lines,
+        "skipped": skipped,
+        "torch": torch.__version__,
+        "sets": len(given),
+        "on": device,
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.torch_bench")
+    for name, kind in Setting.__annotations__.items():
+        if name not in ("seconds", "dry"):
+            default = Setting._field_defaults.get(name)
+            need = default is None
+            parser.add_argument(f"--{name}", type=kind, default=default, required=need)
+    parser.add_argument("--dry", action="store_true")
+    print(json.dumps(told(Setting(**vars(parser.parse_args(arguments))))))
+
+
+if __name__ == "__main__":
+    main()

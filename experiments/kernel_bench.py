@@ -1,0 +1,266 @@
+"""A row of the table of kernels: every way to verify one shape, timed side by side.
+
+Each program is compiled, its outputs are compared with a float64 oracle, and only then
+is it timed; one that fails is a line with its error and no number. Times are those of
+`kernel_bench_timing`, shares those of the speed of a copy on the bytes that a program
+must read at least.
+Axes: B rows, G = gamma, V vocabulary, S sets, R rounds.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+
+from experiments import kernel_bench_inputs as inputs
+from experiments import kernel_bench_oracle as oracle
+from experiments import kernel_bench_programs as programs
+from experiments import kernel_bench_timing as times
+from experiments.chip_times import bandwidth
+from experiments.kernel_bench_inputs import Inputs, Shape
+from experiments.kernel_bench_programs import Grid, Program
+from experiments.row import Measurement
+
+# Quantity of a record, and the programs of which the fastest gives it.
+CHOICES = {
+    "empty": "empty",
+    "read": "read",
+    "ref_jnp": "ref_jnp/none",
+    "ref_jnp_draft": "ref_jnp/draft",
+    "ref_jnp_both": "ref_jnp/both",
+    "onepass": "onepass/none",
+    "onepass_draft": "onepass/draft",
+    "fused": "mosaic_gpu/none",
+    "fused_draft": "mosaic_gpu/draft",
+    "fused_both": "mosaic_gpu/both",
+    "sigmoid": "sigmoid/both",
+    "triton": "triton/none",
+    "triton_draft": "triton/draft",
+    "triton_both": "triton/both",
+    "four_launches": "four_launches/none",
+}
+FAILED = "failed"
+ASKED = "set kernel_bench.Setting.skip"
+
+
+class Setting(NamedTuple):
+    """What a row chooses: B, G, V and the dtype of the logits.
+
+    acceptances: the first is that at which tiles are chosen. rounds: R. cache: bytes of
+    which twice is read before anything is read again. least: of S. copied: bytes of the
+    array whose copy gives the speed of the memory. grid: tiles that are tried. skip:
+    implementations that are not run, by name. dry: a trial on a CPU, interpreted.
+    """
+
+    batch: int
+    gamma: int
+    vocab: int
+    dtype: str
+    acceptances: tuple[float, ...] = (0.7, 0.3, 0.95)
+    rounds: int = 30
+    cache: int = inputs.CACHE
+    least: int = 4
+    copied: int = 2**30
+    grid: Grid = Grid()
+    skip: tuple[str, ...] = ()
+    dry: bool = False
+    seed: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.batch, self.gamma, self.vocab, self.dtype)
+
+
+class Ready(NamedTuple):
+    """A program that is compiled, and right."""
+
+    program: Program
+    run: Callable
+
+
+def build(setting: Setting) -> Measurement:
+    """The measurement of one row. Raises ValueError for what cannot be measured."""
+    setting = setting._replace(grid=Grid(*setting.grid))  # gin gives plain tuples
+    check(setting)
+    run = partial(measure, setting)
+    return Measurement(run, __name__, (), setting.dtype, setting.seed)
+
+
+def check(setting: Setting) -> None:
+    for name in ("batch", "gamma", "rounds"):
+        if getattr(setting, name) < 1:
+            raise ValueError(f"{name} must be at least 1; got {getattr(setting, name)}")
+    if setting.vocab < oracle.BLOCK:
+        raise ValueError(
+            f"a vocabulary of {setting.vocab}: kernels need {oracle.BLOCK} ids"
+        )
+    if setting.least < 2:
+        raise ValueError("least must be at least 2: one set cannot wait for another")
+    if not all(0 < one < 1 for one in setting.acceptances):
+        raise ValueError(f"acceptances must be in (0, 1); got {setting.acceptances}")
+    if setting.dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"dtype must be float32 or bfloat16; got {setting.dtype}")
+
+
+def measure(setting: Setting, made: Sequence[Program] | None = None) -> dict:
+    """Every number of a row, plain.
+
+    made: what is measured, all of `programs.programs` by default. Raises ValueError on
+    a CPU, but for a trial; RuntimeError if the reference itself fails.
+    """
+    check(setting)
+    place = programs.here()
+    if place.interpreted and not setting.dry:
+        raise ValueError(
+            "kernels are timed on a GPU, and here is none:"
+            " kernel_bench.Setting.dry = True tries it on a CPU"
+        )
+    shape = setting.shape
+    count = inputs.cold(shape, setting.cache, setting.least)
+    if made is None:
+        made = programs.programs(shape, place, setting.grid)
+    first, *others = setting.acceptances
+    given = inputs.sets(shape, first, count, setting.seed)
+    ready, failed = prepare(made, given, setting)
+    lines = timed(ready, given, setting, first)
+    best = fastest(ready, lines)
+    latency = times.latencies(
+        {name: one.program.call for name, one in best.items()}, given[0], setting.rounds
+    )
+    said = [accepted(given, first)]
+    del given  # before the next sets are made
+    for acceptance in others:
+        given = inputs.sets(shape, acceptance, count, setting.seed)
+        again, wrong = recheck(best, given)
+        failed += wrong
+        lines += timed(again, given, setting, acceptance)
+        said.append(accepted(given, acceptance))
+    speed = bandwidth(setting.copied, setting.rounds)
+    for line in lines:
+        line["share"] = line["bytes"] / (1e-6 * line["us"]) / speed
+    return {
+        **setting._asdict() | {"grid": setting.grid._asdict()},
+        "interpreted": place.interpreted,
+        "sets": count,
+        "acceptance": said,
+        "copy_gb_s": speed / 1e9,
+        "copy_us": 1e6 * shape.row_bytes(2 * shape.gamma + 3) / speed,
+        "programs": lines,
+        "failed": failed,
+        "latency": latency,
+        **quantities(lines, first),
+    }
+
+
+def prepare(
+    made: Sequence[Program], given: list[Inputs], setting: Setting
+) -> tuple[list[Ready], list[dict]]:
+    """Compiles and checks; what fails is told by its name and error."""
+    known, ready, failed = {}, [], []
+    for program in made:
+        if program.name.partition("/")[0] in setting.skip:
+            failed.append({"name": program.name, "error": f"skipped: {ASKED}"})
+            continue
+        try:
+            make = times.compiled if program.rows else times.unchecked
+            run = make(program.call, given)
+            verify(program, run, given, known)
+        except Exception as error:
+            failed.append({"name": program.name, "error": said_of(error)})
+        else:
+            ready.append(Ready(program, run))
+    lost = [f for f in failed if f["name"] == f"{programs.REF}/{programs.NONE}"]
+    if lost:
+        raise RuntimeError(f"the reference itself fails: {lost[0]['error']}")
+    return ready, failed
+
+
+def said_of(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def verify(program: Program, run: Callable, given: list[Inputs], known: dict) -> None:
+    """Raises ValueError unless the first and the last verdict are right.
+
+    known: answers that were found before, by set and rule.
+    """
+    found = jax.device_get(run(given))
+    for index in (0, len(given) - 1) if program.verifies else ():
+        at = index, program.sigmoid
+        if at not in known:
+            known[at] = inputs.answer(given[index], program.sigmoid)
+        fault = oracle.wrong(known[at], given[index].tokens, *found[index])
+        if fault:
+            raise ValueError(f"not timed, as its output is wrong: {fault}")
+
+
+def recheck(best: dict[str, Ready], given: list[Inputs]) -> tuple[list, list]:
+    """The same programs on other inputs."""
+    known, ready, failed = {}, [], []
+    for one in best.values():
+        try:
+            verify(one.program, one.run, given, known)
+        except Exception as error:
+            failed.append({"name": one.program.name, "error": said_of(error)})
+        else:
+            ready.append(one)
+    return ready, failed
+
+
+def timed(
+    ready: Sequence[Ready], given: list[Inputs], setting: Setting, acceptance: float
+) -> list[dict]:
+    runs = {one.program.name: one.run for one in ready}
+    found = times.measured(runs, given, setting.rounds, f"acceptance {acceptance}")
+    return [
+        {
+            "name": one.program.name,
+            "tiles": one.program.tiles and list(one.program.tiles),
+            "acceptance": acceptance,
+            "bytes": setting.shape.row_bytes(one.program.rows),
+            **found[one.program.name],
+        }
+        for one in ready
+    ]
+
+
+def fastest(ready: Sequence[Ready], lines: list[dict]) -> dict[str, Ready]:
+    """Of each implementation and what is carried, the fastest tiles."""
+    us = {line["name"]: line["us"] for line in lines}
+    best = {}
+    for one in sorted(ready, key=lambda one: us[one.program.name]):
+        best.setdefault(group(one.program.name), one)
+    return best
+
+
+def group(name: str) -> str:
+    """A program's name without its tiles."""
+    return "/".join(name.split("/")[:2])
+
+
+def accepted(given: list[Inputs], wanted: float) -> dict:
+    """The acceptance as it was in the first set, and the tokens that it kept."""
+    it = inputs.answer(given[0])
+    found = {"chance": float(it.chance.mean()), "kept": float(it.n.mean())}
+    return {"wanted": wanted, **found}
+
+
+def quantities(lines: list[dict], acceptance: float) -> dict:
+    """Microseconds of the fastest by name, `failed` where none ran, and ratios."""
+    us, share = {}, {}
+    for line in lines:
+        key = group(line["name"])
+        if line["acceptance"] == acceptance and line["us"] < us.get(key, float("inf")):
+            us[key], share[key] = line["us"], line["share"]
+    found = {f"{name}_us": us.get(key, FAILED) for name, key in CHOICES.items()}
+    found["fused_share"] = share.get(CHOICES["fused"], FAILED)
+    for other in ("ref_jnp", "onepass", "triton", "four_launches"):
+        found[f"over_{other}"] = over(found[f"{other}_us"], found["fused_us"])
+    found["sigmoid_over_exact"] = over(found["fused_us"], found["sigmoid_us"])
+    found["both_over_sigmoid"] = over(found["fused_both_us"], found["sigmoid_us"])
+    return found
+
+
+def over(one, other):
+    return FAILED if FAILED in (one, other) else one / other

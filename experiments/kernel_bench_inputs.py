@@ -1,0 +1,97 @@
+"""Sets of inputs of a verification, of a shape and at an acceptance that is chosen.
+
+Axes: B rows, G = gamma, V vocabulary, S sets.
+"""
+
+from functools import partial
+from statistics import NormalDist
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments import kernel_bench_oracle as oracle
+from specjax import probs
+from specjax.types import Law, Sampling
+
+CACHE = 60_000_000  # bytes, no less than the second-level cache of today's GPUs
+SPREAD = 2.0  # of the target's logits, which are normal
+
+
+class Shape(NamedTuple):
+    """dtype: of the logits."""
+
+    batch: int
+    gamma: int
+    vocab: int
+    dtype: str
+
+    def row_bytes(self, rows: int) -> int:
+        """Of `rows` rows of logits of every text."""
+        return self.batch * rows * self.vocab * jnp.dtype(self.dtype).itemsize
+
+
+class Inputs(NamedTuple):
+    """target [B, G + 1, V], draft [B, G, V]: logits. tokens [B, G], drawn from q.
+    accept [B, G], sample [B, 2]: uniforms. p, q: their laws without the logits, as a
+    model and a drafter carry them."""
+
+    target: Array
+    draft: Array
+    temperature: Array
+    tokens: Array
+    accept: Array
+    sample: Array
+    p: Law
+    q: Law
+
+
+def noise_of(acceptance: float) -> float:
+    """The deviation s of z_q - z_p at which drafts are kept with this probability.
+
+    Under q of many ids log(p / q) is normal with mean -s^2 / 2 and deviation s, so that
+    the mean of min(1, p / q) is 2 Phi(-s / 2).
+    """
+    return -2 * NormalDist().inv_cdf(acceptance / 2)
+
+
+@partial(jax.jit, static_argnums=1)
+def make(key: Array, shape: Shape, noise: Array) -> Inputs:
+    """One set; noise: of `noise_of`."""
+    batch, gamma, vocab, dtype = shape
+    keys = jax.random.split(key, 5)
+    z = SPREAD * jax.random.normal(keys[0], (batch, gamma + 1, vocab))
+    apart = noise * jax.random.normal(keys[1], (batch, gamma, vocab))
+    target, draft = z.astype(dtype), (z[:, :gamma] + apart).astype(dtype)
+    temperature = jnp.ones(batch)
+    p, q = (probs.standardize(x, Sampling(temperature)) for x in (target, draft))
+    u = jax.random.uniform(keys[2], (gamma, batch, 2))
+    each = [probs.sample(probs.take(q, jnp.full(batch, g)), u[g]) for g in range(gamma)]
+    accept = jax.random.uniform(keys[3], (batch, gamma))
+    sample = jax.random.uniform(keys[4], (batch, 2))
+    own = (law._replace(logits=None) for law in (p, q))
+    return Inputs(target, draft, temperature, jnp.stack(each, 1), accept, sample, *own)
+
+
+def sets(shape: Shape, acceptance: float, count: int, seed: int = 0) -> list[Inputs]:
+    """`count` sets, S in all."""
+    keys = jax.random.split(jax.random.key(seed), count)
+    noise = jnp.float32(noise_of(acceptance))
+    return [jax.block_until_ready(make(key, shape, noise)) for key in keys]
+
+
+def cold(shape: Shape, cache: int, least: int) -> int:
+    """Sets of which twice the cache holds less than all: none is read from it."""
+    return max(least, 2 * cache // shape.row_bytes(2 * shape.gamma + 1) + 1)
+
+
+def answer(one: Inputs, sigmoid: tuple | None = None) -> oracle.Answer:
+    """The oracle's, of one set."""
+    given = jax.device_get(one._replace(p=None, q=None))
+    p, q = (
+        oracle.weights(z, given.temperature, sigmoid)
+        for z in (given.target, given.draft)
+    )
+    return oracle.answer(p, q, given.tokens, np.float64(given.accept))
