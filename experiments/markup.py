@@ -49,7 +49,7 @@ def plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(x: float | str | None) -> str:
-    """Four digits; a word, such as "failed", as it is; None is what JSON cannot hold."""
+    """Four digits; a word such as "failed" as it is; None is what JSON cannot hold."""
     if isinstance(x, str):
         return x
     return "infinite" if x is None else f"{x:.4g}" if abs(x) >= 1 else f"{x:.4f}"
