@@ -451,7 +451,7 @@ def test_every_shape_has_its_rows_and_lines():
     assert shapes == wanted | {(16, 5, 32000), (32, 8, 128256)}
     assert len(catalogue.rows()) == 2 * (2 * 9 + 1)
     named = {line.row for line in catalogue.kernels().lines}
-    assert set(catalogue.rows()) | {"equality"} == named
+    assert set(catalogue.rows()) | {"equality", "sanitizer", "capture"} == named
     for goal in catalogue.said()["goals"]:
         for row, _ in [*goal.get("of", ()), *goal.get("under", ())]:
             assert (CONFIGS / f"{row}.gin").exists(), row
