@@ -11,11 +11,11 @@ memory traffic: what a cache serves counts, a buffer that two kernels read count
 and so does a copy that only this compiler makes. Attention counts all L slots.
 
 What a loop costs. XLA counts a loop's body once, however often it runs, and a drafter
-of gamma tokens is a first token and a loop over the others. So the drafter is compiled
-with a constant budget: with 1 the compiler removes the loop, with 2 it runs once and
-is inlined, and the difference is one further token. What a draft of gamma costs is the
-first, with the drafter's catch-up, plus gamma - 1 of the second. The loops left are
-those of random bits and of the search in a table: integers, a few hundred operations.
+of gamma tokens is a first token and a loop over the others. So a drafter of one token,
+which has no loop, is compiled beside it, and the difference is one further token. What
+a draft of gamma costs is the first, with the drafter's catch-up, plus gamma - 1 of the
+second. Other loops are those of random bits and of the search in a table: integers, a
+few hundred operations.
 """
 
 from collections.abc import Callable
@@ -194,9 +194,11 @@ def count(target: Player, draft: Player, setting: Setting) -> Costs:
         rest = state._replace(target_cache=None)
         return cost(run, state.target_cache, params.target, request, rest, drafted)
 
-    def drafting(budget: int) -> Cost:
+    def drafting(gamma: int) -> Cost:
+        drafter = draft.drafter(gamma)
+
         def run(cache, params, request, state):
-            state = with_budget(state._replace(draft_cache=cache), budget)
+            state = with_budget(state._replace(draft_cache=cache), gamma)
             return own(*drafter.draft(request.key, params, request, state))
 
         rest = state._replace(draft_cache=None)
@@ -210,8 +212,9 @@ def count(target: Player, draft: Player, setting: Setting) -> Costs:
         return cost(run, state, params, request)
 
     first = drafting(1)
-    more = plus(drafting(2), first, -1) if gamma > 1 else Cost(0.0, 0.0)
-    steps = stepping(programs[1]), plus(stepping(programs[0]), more, gamma - 1)
+    more = plus(drafting(gamma), first, -1) if gamma > 1 else Cost(0.0, 0.0)
+    # A step's own loop is counted once already.
+    steps = stepping(programs[1]), plus(stepping(programs[0]), more, max(gamma - 2, 0))
     return Costs(call(1), call(gamma + 1), first, more, *steps)
 
 

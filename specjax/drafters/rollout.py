@@ -105,8 +105,11 @@ def rollout(
         lambda leaf: jnp.zeros((batch, gamma, *leaf.shape[1:]), leaf.dtype),
         jax.eval_shape(lambda: _packed(jax.tree.leaves(drawn(begun, 0)))),
     )
-    carried = most > 1, jnp.int32(1), record(empty, begun, slot=0), begun.carry
-    *_, buffers, carry = jax.lax.while_loop(lambda carried: carried[0], body, carried)
+    buffers, carry = record(empty, begun, slot=0), begun.carry
+    if gamma > 1:
+        carried = most > 1, jnp.int32(1), buffers, carry
+        carried = jax.lax.while_loop(lambda carried: carried[0], body, carried)
+        *_, buffers, carry = carried
     tokens, law = _unpacked(buffers, shapes)
     if begun.table is not None:
         law = law._replace(logits=begun.table)
