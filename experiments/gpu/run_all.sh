@@ -9,6 +9,7 @@
 # a kill, and finished stages are skipped. STAGES="kernels tune" picks some; SKIP=triton
 # leaves an implementation out of the kernels; STEPS=200 is a trial of the training.
 # DRY=1 runs one row of everything at tiny sizes on the CPU, into a temporary folder.
+# PYTHON=.venv/bin/python is the interpreter of a checkout; python3 is the default.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 text=${1:-}
