@@ -8,6 +8,8 @@ Only `gumbel` is named by position, for `verifiers.gumbel`, whose verdict on a t
 depends on nothing after it.
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -43,7 +45,13 @@ def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
     return jax.vmap(lambda k: jax.random.gumbel(k, (vocab,), mode="high"))(key)
 
 
-def uniforms(key: Array, slots: int) -> Array:
-    """[B, slots] float32 uniforms in [0, 1), one a slot."""
-    each = jax.vmap(lambda slot: uniform(key, slot), out_axes=1)
-    return each(jnp.arange(slots)) if slots else jnp.zeros((*key.shape, 0))
+def several(key: Array, names: Sequence[tuple[int, int]]) -> Array:
+    """[B, N, 2] float32 uniforms in [0, 1), those of N names (purpose, slot).
+
+    Made at once: apart, each purpose is kernels of its own on a GPU.
+    """
+
+    def of(name: int, slot: int) -> Array:
+        return uniform(purpose(key, name), slot, (2,))
+
+    return jax.vmap(of, out_axes=1)(*jnp.array(names, jnp.int32).T)

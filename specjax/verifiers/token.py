@@ -24,9 +24,9 @@ class Noise(NamedTuple):
 def noise(key: Array, start: Array, gamma: int, vocab: int) -> Noise:
     """The uniforms of the iteration that begins at `start`: request key [B]."""
     del vocab
-    key = keys.iteration(key, start)
-    accept = keys.uniforms(keys.purpose(key, keys.ACCEPT), gamma)
-    return Noise(accept, keys.uniform(keys.purpose(key, keys.SAMPLE), 0, (2,)))
+    coins = [(keys.ACCEPT, slot) for slot in range(gamma)]
+    u = keys.several(keys.iteration(key, start), [*coins, (keys.SAMPLE, 0)])
+    return Noise(u[:, :gamma, 0], u[:, gamma])
 
 
 def verify(
