@@ -15,7 +15,7 @@ from experiments.catalogue_kernels_aot import kernels_aot
 from experiments.catalogue_launches import launches
 from experiments.catalogue_microscope import microscope
 from experiments.catalogue_quality import quality
-from experiments.catalogue_wagner import wagner_scale, wagner_text, wagner_time
+from experiments.catalogue_wagner import figure_wagner, wagner_scale, wagner_text
 from experiments.line import Line, Table, command, rows_of
 from experiments.rivals import table as rivals
 
@@ -36,7 +36,7 @@ def measured() -> list[Table]:
     tables = walltime.table2(), table3(), walltime.table4(), catalogue_lenience.table5()
     proofs = own[1], conformance(), audit(), microscope()
     gpu = catalogue_chip.chip(), kernels(), kernels_aot(), launches()
-    wagner = wagner_time(), wagner_text(), wagner_scale()
+    wagner = figure_wagner(), wagner_text(), wagner_scale()
     return [*tables, quality(), own[0], *proofs, *gpu, *wagner, rivals.bench()]
 
 

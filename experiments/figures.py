@@ -2,7 +2,8 @@
 
 Figure 1 is a measured trace, Figures 2, 3 and 4 are closed forms with what was measured
 on them, Figure 5 is a timeline, of a decoder alone and, as in the paper, of an encoder
-and a decoder. Nothing is drawn that is not in a record.
+and a decoder. `figure_wagner` is of another paper. Nothing is drawn that is not in a
+record.
 """
 
 import io
@@ -13,7 +14,7 @@ import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from experiments import figure_curves, figure_timeline, figure_trace
+from experiments import figure_curves, figure_timeline, figure_trace, figure_wagner
 
 STYLE = {
     "svg.hashsalt": "specjax",  # ids by content, not by chance
@@ -23,6 +24,7 @@ STYLE = {
     "grid.alpha": 0.3,
 }
 NAMES = ("figure1", "figure2", "figure3", "figure4", "figure5", "figure5_ende")
+NAMES += ("figure_wagner",)
 TRACE = "gamma_7"  # the row that Figure 1 draws
 
 
@@ -63,6 +65,8 @@ def svg(name: str, found: Records) -> str:
         figure = None
         if name in figure_curves.PANELS:
             figure = figure_curves.drawing(name, measured(found, name), times)
+        if name == "figure_wagner" and (verified := measured(found, "wagner_time")):
+            figure = figure_wagner.drawing(verified)
         return printed(figure) if figure else figure_trace.note(f"{name}: not run")
 
 

@@ -15,7 +15,7 @@ from experiments import kernel_programs
 from experiments.aot import cuda, hlo, inspect, tpu
 from experiments.kernel_programs import DEVICES, Sizes
 from experiments.row import Measurement
-from pallas_kernels import dispatch, mosaic_tpu
+from pallas_kernels import dispatch, tpu_block
 from pallas_kernels.laws import Law
 from pallas_kernels.plan import Plan, plan
 from specjax.types import Draft
@@ -136,6 +136,6 @@ def on_tpu(device: str, asked: str, known: str, *sizes) -> dict:
         "launches": len(own),
         "temp_bytes": compiled.temp_bytes,
         "copies": len(hlo.large_moves(compiled.program, whole // 2)),
-        "vector_memory": mosaic_tpu.vmem_bytes(planned(known, sizes), size),
+        "vector_memory": tpu_block.vmem_bytes(planned(known, sizes), size),
         "code_bytes": compiled.code_bytes,
     }

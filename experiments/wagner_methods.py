@@ -101,9 +101,13 @@ def of_text(scale: float, fused: Verifier, drafted: Callable | None) -> list[Met
 
 
 def of_scale(scales: Sequence[float]) -> list[Method]:
-    """What a row of scales compares: the baseline, every scale in both precisions."""
-    kinds = [by_sigmoid(s, kind) for s in scales for kind in sigmoid.DTYPES]
-    return [baseline(), *kinds, always()]
+    """What a row of scales compares: the baseline, every scale in both precisions,
+    without a filter and with the library's own."""
+    found = []
+    for top_k in (None, TOP_K):
+        kinds = [by_sigmoid(s, kind, top_k) for s in scales for kind in sigmoid.DTYPES]
+        found += [baseline(top_k), *kinds, always(top_k)]
+    return found
 
 
 def filtered(pair: tuple[Player, Player], top_k: int | None) -> tuple[Player, ...]:

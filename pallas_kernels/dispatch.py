@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 
-from pallas_kernels import mosaic_tpu
+from pallas_kernels import tpu_block
 from pallas_kernels.gpu_decision import LANES
 from pallas_kernels.gpu_launches import MOST
 from pallas_kernels.laws import BLOCK
@@ -128,8 +128,8 @@ def unfit_tpu(plan: Plan, itemsize: int, device: Device) -> str | None:
         return f"{MOSAIC_TPU} needs a TPU, and this is a {device.platform}"
     if plan.vocab < BLOCK:
         return f"a vocabulary of {plan.vocab} is below {BLOCK}"
-    copies = 2 if plan.batch > mosaic_tpu.place_of(plan).texts else 1
-    needed = copies * mosaic_tpu.vmem_bytes(plan, itemsize)
+    copies = 2 if plan.batch > tpu_block.place_of(plan).texts else 1
+    needed = copies * tpu_block.vmem_bytes(plan, itemsize)
     held = (vmem(device) or 16 * 2**20) * VMEM_LEFT
     if needed > held:
         return f"its rows take {needed >> 20} MiB of vector memory"

@@ -10,6 +10,7 @@ from experiments import (
     figure_curves,
     figure_timeline,
     figure_trace,
+    figure_wagner,
     figures,
 )
 
@@ -71,6 +72,20 @@ TRANSLATED = {f"ende_{row}": trace | PAIR for row, trace in TRACES.items()}
 POINTS = {"alpha": [0.0, 0.5, 1.0]}
 RISING = POINTS | {"expected_tokens": [1.0, 1.9, None]}
 SPEEDS = POINTS | {"speed": [1.0, 1.9, 4.0], "operations": [4.0, 2.0, 1.0]}
+VERIFIED = {
+    "docs": PAIR
+    | {
+        "methods": ["exact", "sigmoid_1e4"],
+        "gamma": [1, 5, 6],
+        "median_us_exact": [30.0, 40.0, 41.0],
+        "low_us_exact": [29.0, 38.0, 40.0],
+        "high_us_exact": [33.0, 45.0, 44.0],
+        "step_peak_kib_exact_g1": 2048.0,
+        "step_peak_kib_exact_g5": 3072.0,
+        "step_peak_kib_sigmoid_1e4_g5": 2560.0,
+    }
+    | {f"{part}_us_sigmoid_1e4": [9.0, 9.5, 9.7] for part in ("median", "low", "high")}
+}
 CURVES = {
     "figure2": {"gamma_3": RISING, "gamma_10": RISING, "gamma_inf": RISING},
     "figure3": {"c_0.05": POINTS | {"best_gamma": [0, 3, 20]}},
@@ -85,6 +100,7 @@ def found():
     rows = {"small_t0_b1": times(), "small_t0_b8": times(batch=8, alpha=0.61)}
     rows |= {"bigram_t1_b1": bigram, "ende_small_t0": times(**ENCODES, alpha=0.7)}
     folders = {"figure1": TRACES, "figure5": TRANSLATED, **CURVES, "table2": rows}
+    folders |= {"wagner_time": VERIFIED}
     return {
         folder: {row: {"measured": measured} for row, measured in rows.items()}
         for folder, rows in folders.items()
@@ -423,6 +439,19 @@ def test_texts_with_no_token_in_common_are_not_drawn():
     other = {"gamma_7": traced(7, [step("zb", "", "d")])}
     rows, absent = figure_timeline.timelines(times(), TRACES | other)
     assert rows == {} and absent == ["the texts have no token in common"]
+
+
+def test_verification_is_drawn_as_measured():
+    time, memory = figure_wagner.drawing(VERIFIED).axes
+    drawn = [
+        [line.get_ydata().tolist() for line in axes.lines] for axes in (time, memory)
+    ]
+    assert drawn == [[[30.0, 40.0, 41.0], [9.0, 9.5, 9.7]], [[2.0, 3.0], [2.5]]]
+    assert [line.get_xdata().tolist() for line in memory.lines] == [[1, 5], [5]]
+    band = time.collections[0].get_paths()[0].vertices
+    assert {(1, 29), (1, 33), (5, 38), (5, 45)} <= {tuple(it) for it in band}
+    labels = [line.get_label() for line in time.lines]
+    assert labels == VERIFIED["docs"]["methods"]
 
 
 def test_what_figure_5_draws_is_in_its_table():

@@ -32,6 +32,8 @@ CONFIGS = {
     folder: sorted((run.ROOT / "gin_configs" / folder).glob("*.gin"))
     for folder in ("wagner_time", "wagner_text", "wagner_scale")
 }
+TABLES = {"wagner_time": lines.figure_wagner}
+TABLES |= {"wagner_text": lines.wagner_text, "wagner_scale": lines.wagner_scale}
 SMALL = wagner.Setting(
     "unconditional", gammas=(2,), repeats=4, new_tokens=6, batch=4, timed=2, rounds=1
 )
@@ -416,9 +418,16 @@ def test_wrong_settings_are_refused(setting, message):
         wagner.text_row(*pair(), setting)
 
 
+def test_scales_have_lines_with_the_filter_and_without():
+    names = {method.name for method in methods.of_scale((1e1, 1e3, 1e4, 1e5))}
+    told = {one.quantity for one in lines.wagner_scale().lines if one.needs is None}
+    assert told >= {f"acceptance_{name}" for name in names}
+    assert len(names) == 2 * (2 * 4 + 2)
+
+
 @pytest.mark.parametrize("folder", CONFIGS)
 def test_rows_are_files_that_say_their_command(folder):
-    table = getattr(lines, folder)()
+    table = TABLES[folder]()
     ours = [one for one in table.lines if one.needs is None]
     assert {one.row for one in ours} == {path.stem for path in CONFIGS[folder]}
     assert all(one.folder == folder for one in table.lines)

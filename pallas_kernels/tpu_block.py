@@ -1,0 +1,95 @@
+"""What a step of the grid on a TPU works on: where its rows lie, and how it reads them.
+
+All rows of one text, or of eight, lie in VMEM at once. One text has its positions along
+the sublanes; eight have the texts there, which is how XLA lays out a large batch, and
+nothing is copied. Every array has three axes, of which axis T is reduced with its size
+kept, so that the same lines serve both.
+Axes: B rows, T tokens (G + 1 of p, G of q), S texts of a block, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.experimental import pallas as pl
+
+from pallas_kernels import laws
+from pallas_kernels.laws import BLOCK
+from pallas_kernels.plan import Plan
+
+SUBLANES = 8
+
+
+class Place(NamedTuple):
+    """Where a block lies: S texts, the axis of positions and that of texts."""
+
+    texts: int
+    t: int
+    s: int
+
+    def size(self, rows: int, lanes: int) -> tuple[int, int, int]:
+        sizes = [0, 0, lanes]
+        sizes[self.t], sizes[self.s] = rows, self.texts
+        return tuple(sizes)
+
+
+def place_of(plan: Plan) -> Place:
+    if plan.batch < SUBLANES:
+        return Place(1, t=1, s=0)
+    return Place(SUBLANES, t=0, s=1)
+
+
+def vmem_bytes(plan: Plan, itemsize: int) -> int:
+    """What the logits of a block take, padded as VMEM pads them, once."""
+    place, packed = place_of(plan), SUBLANES * 4 // itemsize
+    total = 0
+    for side in plan.sides:
+        sizes = list(place.size(plan.rows(side), plan.count * BLOCK))
+        sizes[1] = -(-sizes[1] // packed) * packed
+        total += sizes[0] * sizes[1] * sizes[2] * itemsize
+    return total
+
+
+class Block(NamedTuple):
+    """What a step of the grid works on. first: its first row of the batch."""
+
+    plan: Plan
+    place: Place
+    refs: dict
+    first: Array
+
+    def row(self, s: int) -> Array:
+        return jnp.minimum(self.first + s, self.plan.batch - 1)
+
+    def iota(self, rows: int, lanes: int, axis: int) -> Array:
+        return lax.broadcasted_iota(jnp.int32, self.place.size(rows, lanes), axis)
+
+    def gather(self, name: str, rows: int, fill) -> Array:
+        """Scalars [B, rows] of this block as an array over T and S."""
+        sizes = self.place.size(rows, 1)
+        t, s = (lax.broadcasted_iota(jnp.int32, sizes, a) for a in self.place[1:])
+        value = jnp.full(sizes, fill)
+        for row in range(self.place.texts):
+            for k in range(rows):
+                here = (t == k) & (s == row)
+                value = jnp.where(here, self.refs[name][self.row(row), k], value)
+        return value
+
+    def texts(self, name: str, fill) -> Array:
+        """A scalar of each text [B], as an array over S."""
+        sizes = self.place.size(1, 1)
+        s = lax.broadcasted_iota(jnp.int32, sizes, self.place.s)
+        value = jnp.full(sizes, fill)
+        for row in range(self.place.texts):
+            value = jnp.where(s == row, self.refs[name][self.row(row)], value)
+        return value
+
+    def logits(self, side: str, start: Array) -> Array:
+        """BLOCK ids of every row, in float32."""
+        at = pl.multiple_of(start, BLOCK)
+        return laws.wide(self.refs[side][:, :, pl.ds(at, BLOCK)])
+
+
+def over(block: Block, function, start):
+    """Folds (block of ids, carry) -> carry over the vocabulary."""
+    return lax.fori_loop(0, block.plan.count, function, start)

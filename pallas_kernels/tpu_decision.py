@@ -1,0 +1,211 @@
+"""The decision on a draft and the token after it, on a TPU, of a block of texts.
+
+Axes: T tokens (G + 1 of p, G of q), S texts of a block, V vocabulary, K blocks of the
+inverse CDF.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from pallas_kernels import laws
+from pallas_kernels.laws import BLOCK, Row
+from pallas_kernels.plan import DEFERRED, FIELDS, NONE
+from pallas_kernels.tpu_block import Block, over
+
+
+def known(block: Block, side: str) -> Row:
+    fills = 1.0, 0.0, -jnp.inf, block.plan.vocab - 1, 0.0
+    rows = block.plan.rows(side)
+    pairs = zip(FIELDS, fills, strict=True)
+    return Row(*(block.gather(f"{side}_{name}", rows, fill) for name, fill in pairs))
+
+
+def read(block: Block, side: str) -> Row:
+    """The law of a deferred side: two passes over what lies in VMEM."""
+    plan, rows = block.plan, block.plan.rows(side)
+    sizes, vocab = block.place.size(rows, BLOCK), plan.vocab
+    heat, cut = block.texts(f"{side}_heat", 1.0), None
+    scale = laws.scale_of(heat)
+    lane = lax.broadcasted_iota(jnp.int32, sizes, 2)
+    if plan.cut(side):
+        fills = {"tau": -jnp.inf, "tie": vocab - 1}
+        cut = tuple(block.gather(f"{side}_{n}", rows, f) for n, f in fills.items())
+
+    def part(k) -> tuple[Array, Array]:
+        z, ids = block.logits(side, k * BLOCK), lane + k * BLOCK
+        good = (ids < vocab) & (z == z)  # NaN counts as -inf
+        if cut is not None:
+            good &= (z > cut[0]) | ((z == cut[0]) & (ids <= cut[1]))
+        return jnp.where(good, z, -jnp.inf), ids
+
+    lowest = jnp.full(sizes, -jnp.inf)
+    top = over(block, lambda k, best: jnp.maximum(best, part(k)[0]), lowest)
+    top = jnp.max(top, axis=2, keepdims=True)
+    finite = jnp.where(top == -jnp.inf, 0.0, top)
+
+    def add(k, carry):
+        total, first = carry
+        z, ids = part(k)
+        total += jnp.exp((z - finite) * scale)
+        return total, jnp.minimum(first, jnp.where(z == top, ids, vocab - 1))
+
+    begun = jnp.zeros(sizes), jnp.full(sizes, vocab - 1)
+    total, first = over(block, add, begun)
+    lse = jnp.log(jnp.sum(total, axis=2, keepdims=True))
+    first = jnp.min(first, axis=2, keepdims=True)
+    return laws.merged(heat, top, first, lse, cut, vocab)
+
+
+def law(block: Block, side: str) -> Row:
+    return (read if block.plan.kind(side) == DEFERRED else known)(block, side)
+
+
+def drafted(block: Block, side: str, tokens: Array) -> Array:
+    """The logit of each drafted token, over T and S."""
+    plan, place = block.plan, block.place
+    t, s = (block.iota(plan.gamma, 1, axis) for axis in place[1:])
+    lane = block.iota(plan.rows(side), BLOCK, 2)
+    rows = block.iota(plan.rows(side), BLOCK, place.t)
+    texts = block.iota(plan.rows(side), BLOCK, place.s)
+    found = jnp.zeros(t.shape)
+    for row in range(place.texts):
+        for k in range(plan.gamma):
+            token = block.refs["tokens"][block.row(row), k]
+            start = token // BLOCK * BLOCK
+            here = (lane + start == token) & (rows == k) & (texts == row)
+            z = jnp.sum(jnp.where(here, block.logits(side, start), 0.0))
+            found = jnp.where((t == k) & (s == row), z, found)
+    return found
+
+
+class Found(NamedTuple):
+    """n and the laws of row n over S; `banned`: what a certain draft was sure of."""
+
+    n: Array
+    p: Row
+    q: Row | None
+    banned: Array | None
+    chance: Array | None
+
+
+def at(block: Block, row: Row, index: Array) -> Row:
+    """The scalars of the row that each text stopped at."""
+    t = lax.broadcasted_iota(jnp.int32, row.top.shape, block.place.t)
+    pick = functools.partial(jnp.sum, axis=block.place.t, keepdims=True)
+    wide = [jnp.broadcast_to(x, t.shape) for x in row]
+    return Row(*(pick(jnp.where(t == index, x, jnp.zeros_like(x))) for x in wide))
+
+
+def decide(block: Block) -> Found:
+    """n, the first token that is not accepted."""
+    plan, place = block.plan, block.place
+    p = law(block, "p")
+    if plan.draft == NONE:
+        zero = jnp.zeros(place.size(1, 1), jnp.int32)
+        return Found(zero, at(block, p, zero), None, None, None)
+    gamma = plan.gamma
+    tokens = block.gather("tokens", gamma, 0)
+    num = block.texts("num", 0)
+    u = block.gather("accept", gamma, 1.0)
+    t = block.iota(gamma, 1, place.t)
+    first = Row(*(lax.slice_in_dim(x, 0, gamma, axis=place.t) for x in full(block, p)))
+    z_p = drafted(block, "p", tokens)
+    p_x = laws.weight(z_p, tokens, first, plan.rule)
+    q, q_x = None, jnp.ones(p_x.shape)
+    if "q" in plan.sides:
+        q = law(block, "q")
+        q_x = laws.weight(drafted(block, "q", tokens), tokens, q, plan.rule)
+    near = laws.tolerated(z_p, first, plan.rule)
+    good = laws.accepted(p_x, q_x, u, near, plan.rule) & (t < num)
+    n = jnp.min(jnp.where(good, gamma, t), axis=place.t, keepdims=True)
+    chance = jnp.where(t < num, laws.chance(p_x, q_x, near, plan.rule), 0.0)
+    rejected, of_p = n < num, at(block, p, n)
+    if q is None:
+        x = jnp.sum(jnp.where(t == n, tokens, 0), axis=place.t, keepdims=True)
+        return Found(n, of_p, None, jnp.where(rejected, x, -1), chance)
+    # A row that keeps nothing stands for q = 0.
+    of_q = at(block, q, jnp.minimum(n, gamma - 1))
+    of_q = of_q._replace(tau=jnp.where(rejected, of_q.tau, jnp.inf))
+    return Found(n, of_p, of_q, None, chance)
+
+
+def full(block: Block, row: Row) -> Row:
+    return Row(*(jnp.broadcast_to(x, row.top.shape) for x in row))
+
+
+def left(block: Block, found: Found, k) -> tuple[Array, Array]:
+    """What is left of p_{n+1} in block `k` of the inverse CDF, and p itself; over S."""
+    plan, place = block.plan, block.place
+
+    def row(side: str, index: Array) -> Array:
+        z = block.logits(side, k * BLOCK)
+        t = lax.broadcasted_iota(jnp.int32, z.shape, place.t)
+        return jnp.sum(jnp.where(t == index, z, 0.0), axis=place.t, keepdims=True)
+
+    z = row("p", found.n)
+    ids = lax.broadcasted_iota(jnp.int32, z.shape, 2) + k * BLOCK
+    p = jnp.where(ids < plan.vocab, laws.weight(z, ids, found.p, plan.rule), 0.0)
+    if found.banned is not None:
+        return jnp.where(ids == found.banned, 0.0, p), p
+    if found.q is None:
+        return p, p
+    q = laws.weight(
+        row("q", jnp.minimum(found.n, plan.gamma - 1)), ids, found.q, plan.rule
+    )
+    return jnp.where(ids < plan.vocab, laws.left(p, q, plan.rule), 0.0), p
+
+
+def invert(weights: Array, u: Array) -> Array:
+    """The first lane of positive weight whose cumulative weight exceeds u * total, the
+    last positive one if rounding lets none; by bisection, as there is no scan."""
+    places, size = lax.broadcasted_iota(jnp.int32, weights.shape, 2), weights.shape[2]
+    sums = functools.partial(jnp.sum, axis=2, keepdims=True)
+    goal = u * sums(weights)
+
+    def halve(_, ends):
+        low, high = ends
+        middle = (low + high) // 2
+        past = sums(jnp.where(places <= middle, weights, 0.0)) > goal
+        low = jnp.where(past, low, jnp.minimum(middle + 1, high))
+        return low, jnp.where(past, middle, high)
+
+    ends = jnp.zeros(goal.shape, jnp.int32), jnp.full(goal.shape, size - 1)
+    _, first = lax.fori_loop(0, (size - 1).bit_length() + 1, halve, ends)
+    positive = weights > 0
+    ahead = jnp.where(positive & (places >= first), places, size)
+    ahead = jnp.min(ahead, axis=2, keepdims=True)
+    last = jnp.max(jnp.where(positive, places, 0), axis=2, keepdims=True)
+    return jnp.where(ahead < size, ahead, last)
+
+
+def choose(block: Block, found: Found) -> Array:
+    """The token after n kept ones, over S."""
+    plan, place = block.plan, block.place
+    sizes = place.size(1, -(-plan.count // 128) * 128)
+    lane = lax.broadcasted_iota(jnp.int32, sizes, 2)
+
+    def sum_block(k, carry):
+        both = left(block, found, k)
+        here = lane == k
+        return tuple(
+            jnp.where(here, jnp.sum(w, axis=2, keepdims=True), sums)
+            for w, sums in zip(both, carry, strict=True)
+        )
+
+    rest, whole = over(block, sum_block, (jnp.zeros(sizes),) * 2)
+    # Rounding can reject where p = q, and leave nothing: then p is right.
+    none = jnp.sum(rest, axis=2, keepdims=True) == 0
+    u = block.gather("sample", 2, 0.0)
+    u_block, u_id = (lax.slice_in_dim(u, i, i + 1, axis=place.t) for i in range(2))
+    chosen = invert(jnp.where(none, whole, rest), u_block)
+    s = lax.broadcasted_iota(jnp.int32, place.size(1, BLOCK), place.s)
+    texts = lax.broadcasted_iota(jnp.int32, chosen.shape, place.s)
+    weights = jnp.zeros(place.size(1, BLOCK))
+    for row in range(place.texts):
+        k = jnp.sum(jnp.where(texts == row, chosen, 0))
+        mine, p = left(block, found, k)
+        weights = jnp.where(s == row, jnp.where(none, p, mine), weights)
+    return chosen * BLOCK + invert(weights, u_id)

@@ -1,0 +1,150 @@
+"""What the script for a GPU checks and compares with notices what is wrong."""
+
+import importlib.util
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import kernel_bench_inputs as inputs
+from experiments import kernel_bench_oracle as oracle
+from experiments import kernel_bench_programs as programs
+from experiments.gpu import (
+    capture,
+    device,
+    equality,
+    four_launches,
+    sanitize,
+    torch_bench,
+)
+from experiments.kernel_bench_inputs import Shape
+from specjax import probs
+
+PLAIN = programs.reading(probs.standardize, programs.NONE)
+
+
+@pytest.mark.parametrize(("vocab", "dtype"), [(256, "float32"), (1500, "bfloat16")])
+def test_four_launches_keep_what_the_reference_keeps(vocab, dtype):
+    one = inputs.sets(Shape(6, 3, vocab, dtype), 0.7, 1, seed=vocab)[0]
+    four = jax.jit(programs.four(True))
+    n, tokens = jax.device_get(four(one))
+    np.testing.assert_array_equal(n, jax.device_get(jax.jit(PLAIN)(one))[0])
+    assert oracle.wrong(inputs.answer(one), one.tokens, n, tokens) is None
+    late = one._replace(accept=one.accept * 0.5)  # the check sees another verdict
+    n, tokens = jax.device_get(four(late))
+    assert oracle.wrong(inputs.answer(one), one.tokens, n, tokens)
+
+
+def test_the_noise_of_the_race_is_gumbels():
+    ids = jnp.arange(2**16, dtype=jnp.int32)
+    x, y = (four_launches.gumbel(jnp.uint32(k), jnp.uint32(7), ids) for k in (1, 2))
+    for noise in map(np.asarray, (x, y)):
+        assert abs(noise.mean() - np.euler_gamma) < 4 * np.pi / 6**0.5 / 256
+        assert abs(noise.var() - np.pi**2 / 6) < 0.05
+    assert abs(np.corrcoef(x, y)[0, 1]) < 4 / 256
+    assert abs(np.corrcoef(x[1:], x[:-1])[0, 1]) < 4 / 256
+
+
+MANY = equality.Rows(rows=512, batch=512, trials=2**14, small=256, dry=True)
+
+
+def shifted(given):
+    """Draws from p where it should draw from what is left of it."""
+    n, tokens = PLAIN(given)
+    p = given.p._replace(logits=given.target)
+    extra = probs.sample(probs.take(p, n), given.sample)
+    return n, tokens.at[jnp.arange(n.size), n].set(extra)
+
+
+def believing(given):
+    n, tokens = PLAIN(given)
+    return n, tokens.at[:, 0].set(given.tokens[:, 0])
+
+
+def failing(given):
+    raise NotImplementedError("no such instruction")
+
+
+def test_equality_counts_the_rows_that_differ():
+    calls = {equality.REFERENCE: PLAIN, "shifted": shifted, "failing": failing}
+    found = equality.measure(MANY, calls)
+    reference, wrong, failed = found["by_implementation"]
+    assert reference["differing_outside"] == 0 and reference["chi_square_p"] > 1e-3
+    assert wrong["differing_outside"] > 20 and wrong["chi_square_p"] < 1e-3
+    assert wrong["from_reference_outside"] == wrong["differing_outside"]
+    assert failed == {"name": "failing", "error": "NotImplementedError: no such"
+                      " instruction"}  # fmt: skip
+    assert found["differing_outside"] == wrong["differing_outside"]
+    assert found["inside_margin"] < 0.05 * MANY.rows
+
+
+def test_a_drafts_law_is_not_the_targets():
+    assert equality.chi_square(jax.jit(believing), MANY) < 1e-6
+    assert equality.p_value(np.ones(4), np.ones(4)) is None
+
+
+def test_sanitizing_is_told_whatever_came_of_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    absent = sanitize.measure(["true"])
+    assert set(absent.values()) == {"not run: compute-sanitizer is not on PATH"}
+    tool = tmp_path / sanitize.TOOL
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for status, said in ((0, "clean"), (9, "found: out of bounds"), (1, "not run: ")):
+        tool.write_text(f"#!/bin/sh\necho out of bounds\nexit {status}\n")
+        tool.chmod(0o755)
+        found = sanitize.measure(["true"])
+        assert all(value.startswith(said) for value in found.values()), found
+    tool.write_text("#!/bin/sh\nexec sleep 9\n")
+    assert "longer than 1 s" in sanitize.measure(["true"], 1)["memcheck"]
+
+
+def test_capture_reads_the_list_of_launches(tmp_path):
+    assert set(capture.measure().values()) == {capture.NOT_ON_CPU}
+    assert "no list" in capture.told(tmp_path, "loop")
+    text = (
+        "000: kKernel        [a] fusion.1\n"
+        "001: kCommandBuffer [b] command_buffer\n"
+        "  000: kKernel      [c] fusion.2\n"
+        "  001: kCustomCall  [d] call\n"
+    )
+    name = "module_1.jit_measured_loop.sm_9.0_gpu_thunk_sequence.txt"
+    (tmp_path / name).write_text(text)
+    assert capture.told(tmp_path, "loop") == "2 of 3 launches in CUDA graphs"
+    assert "no list" in capture.told(tmp_path, "onepass")
+
+
+def test_the_device_is_described(tmp_path):
+    device.main([str(tmp_path)])
+    found = json.loads((tmp_path / "device.json").read_text())
+    assert found["device"]["platform"] == "cpu"
+    written = (tmp_path / "target_config.txtpb").exists()
+    assert written == (found["target_config"] == "written")
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="no torch")
+def test_torch_runs_in_a_process_of_its_own():
+    setting = torch_bench.Setting(1, 2, 600, "float32", 2, 1000, 2, dry=True)
+    found = torch_bench.measure(setting)
+    names = {line["name"] for line in found["lines"]}
+    if found["on"] == "cpu":
+        assert names == {"hf_eager", "eager"}, found
+        assert found["skipped"] == {"compiled": torch_bench.NEEDS_GRAPHS}
+        assert found["compiled_us"] == torch_bench.FAILED
+    assert found["eager_us"] > 0 and found["hf_eager_us"] > 0
+
+
+def test_without_torch_the_row_says_so(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    found = torch_bench.measure(torch_bench.Setting(1, 2, 600, "float32"))
+    assert found["skipped"] == dict.fromkeys(torch_bench.NAMES, torch_bench.NO_TORCH)
+    assert found["hf_eager_us"] == torch_bench.FAILED
+
+
+@pytest.mark.slow
+def test_all_kernels_are_equal_on_a_few_rows():
+    few = equality.Rows(rows=8, batch=8, gamma=2, trials=8, dry=True)
+    found = equality.measure(few)
+    assert found["differing_outside"] == found["failed_implementations"] == 0
+    assert len(found["by_implementation"]) == 8

@@ -1,0 +1,138 @@
+"""Rows of kernels: what is chosen from them, their goals and their lines."""
+
+import json
+
+import pytest
+
+from experiments import catalogue_kernels as catalogue
+from experiments import run
+from experiments.gpu import tune
+from pallas_kernels import dispatch
+from pallas_kernels.plan import KNOWN, Plan, Tiles
+
+CONFIGS = run.ROOT / "gin_configs" / "kernels"
+
+
+def lines_of(carried: str, plain: float, mosaic: float) -> list[dict]:
+    base = {"acceptance": 0.7, "tiles": None}
+    kind = "ref_jnp" if carried == "both" else "onepass"
+    return [
+        {**base, "name": f"{kind}/{carried}", "us": plain},
+        {**base, "name": f"triton/{carried}", "us": 0.1},
+        {**base, "name": f"mosaic_gpu/{carried}/a", "us": mosaic + 1,
+         "tiles": [1024, 4, False]},
+        {**base, "name": f"mosaic_gpu/{carried}/b", "us": mosaic,
+         "tiles": [4096, 8, True]},
+        {**base, "name": f"mosaic_gpu/{carried}/a", "us": 0.0, "acceptance": 0.3,
+         "tiles": [1024, 4, False]},
+    ]  # fmt: skip
+
+
+def kernels_record(**change) -> dict:
+    sizes = {"batch": 1, "gamma": 5, "vocab": 32000, "dtype": "float32"}
+    lines = lines_of("none", 30, 10) + lines_of("draft", 9, 10)
+    lines += lines_of("both", 12, 3)
+    measured = {**sizes, "acceptances": [0.7, 0.3], "programs": lines}
+    measured |= {"interpreted": False, **change}
+    made = {"device": {"kind": "NVIDIA H200"}, "date": "2026-12-01", "commit": "abc"}
+    row = "b1_g5_v32000_f32"
+    return {"row": row, "measured": measured, "provenance": made}
+
+
+def test_the_fastest_becomes_what_dispatch_chooses(tmp_path, monkeypatch):
+    trial = kernels_record(interpreted=True)
+    path = tmp_path / "kernels.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in (trial, kernels_record())))
+    tune.main([str(tmp_path), "--out", str(tmp_path / "tuned")])
+    monkeypatch.setattr(dispatch, "TUNED", tmp_path / "tuned")
+    h200 = dispatch.Device("gpu", "NVIDIA H200", (9, 0))
+    known = Plan(1, 5, 32000, KNOWN, KNOWN, False, False, None, Tiles())
+    wanted = {
+        ("deferred", "deferred"): ("mosaic_gpu", Tiles(4096, 8, True)),
+        ("deferred", "known"): ("onepass", None),
+        ("known", "known"): ("mosaic_gpu", Tiles(4096, 8, True)),
+    }
+    for (target, draft), (name, tiles) in wanted.items():
+        plan = known._replace(target=target, draft=draft)
+        found = dispatch.choose(plan, 4, h200)
+        assert (found.name, found.tiles) == (name, tiles), found
+        assert "fastest at B 1" in found.why
+
+
+def test_a_trial_on_a_cpu_tunes_nothing(tmp_path):
+    path = tmp_path / "kernels.jsonl"
+    path.write_text(json.dumps(kernels_record(interpreted=True)) + "\n")
+    with pytest.raises(SystemExit):
+        tune.main([str(tmp_path), "--out", str(tmp_path / "tuned")])
+    assert not (tmp_path / "tuned").exists()
+
+
+def test_with_no_record_every_goal_is_unmeasured():
+    for row in catalogue.goals({}):
+        assert row[-1].startswith("unmeasured")
+    states = {row[-1] for row in catalogue.times({})}
+    assert states == {"unmeasured"}
+
+
+def goal(name: str, records: dict) -> list[str]:
+    return next(row for row in catalogue.goals(records) if row[0] == name)[-2:]
+
+
+def test_goals_are_met_or_missed_by_records():
+    def of(row: str, **measured) -> dict:
+        return {row: {"measured": measured}}
+
+    row, rest = "b1_g5_v32000_f32", {"over_ref_jnp": 1.0, "over_four_launches": 1.1}
+    assert goal("3, time", of(row, fused_us=14.9, **rest)) == ["14.9", "met"]
+    assert goal("3, time", of(row, fused_us=15.1, **rest)) == ["15.1", "missed"]
+    failed = of(row, fused_us="failed", **rest)
+    assert goal("3, time", failed)[1] == "missed: it failed"
+    trial = of(row, fused_us=1.0, dry=True)
+    assert goal("3, time", trial)[1] == catalogue.TRIAL
+    torch = of(f"torch_{row}", hf_eager_us=300.0)
+    assert goal("3, transformers", torch)[1] == "unmeasured"
+    both = torch | of(row, fused_us=10.0, **rest)
+    assert goal("3, transformers", both) == ["30", "met"]
+    law = {"chi_square_p": 0.5}
+    assert goal("7, tokens", of("equality", differing_outside=0, **law))[1] == "met"
+    assert goal("7, tokens", of("equality", differing_outside=1, **law))[1] == "missed"
+    shapes = [row for row in catalogue.rows() if not row.startswith("torch_")]
+    none = dict.fromkeys(
+        ("fused_us", "fused_share", "over_ref_jnp", "over_onepass"), 1.0
+    )
+    none |= dict.fromkeys(("fused_draft_us", "sigmoid_over_exact"), 1.0)
+    none |= {"both_over_sigmoid": 1.0, "over_four_launches": 1.1}
+    every = {row: {"measured": dict(none)} for row in shapes}
+    assert goal("4", every)[1] == "met"
+    every[shapes[3]]["measured"]["over_four_launches"] = 0.9
+    assert goal("4", every)[1] == "missed"
+    assert goal("4", dict(list(every.items())[1:]))[1] == "unmeasured"
+
+
+def test_every_shape_has_its_rows_and_lines():
+    shapes = {catalogue.sizes(row)[:3] for row in catalogue.rows()}
+    wanted = {(1, 5, 32000), (1, 5, 128256), (1, 20, 128256), (8, 5, 128256)}
+    wanted |= {(64, 5, 32000), (64, 5, 128256), (64, 5, 256000), (1, 5, 50257)}
+    assert shapes == wanted | {(16, 5, 32000), (32, 8, 128256)}
+    assert len(catalogue.rows()) == 2 * (2 * 9 + 1)
+    named = {line.row for line in catalogue.kernels().lines}
+    assert set(catalogue.rows()) | {"equality", "sanitizer", "capture"} == named
+    for goal in catalogue.said()["goals"]:
+        for row, _ in [*goal.get("of", ()), *goal.get("under", ())]:
+            assert (CONFIGS / f"{row}.gin").exists(), row
+    for one in catalogue.said()["predictions"]:
+        assert (CONFIGS / f"{one['row']}.gin").exists(), one
+
+
+def test_rows_are_those_of_their_names():
+    for name in ("b1_g5_v32000_f32", "b32_g8_v128256_bf16", "torch_b1_g5_v50257_bf16"):
+        setting = run.build(CONFIGS / f"{name}.gin").row.measurement.run.args[0]
+        batch, gamma, vocab, dtype = catalogue.sizes(name)
+        found = setting.batch, setting.gamma, setting.vocab, setting.dtype
+        assert found == (batch, gamma, vocab, catalogue.DTYPES[dtype])
+
+
+def test_what_others_published_is_told_with_machine_and_work():
+    told = catalogue.peers()
+    assert [row[2] for row in told] == ["27.2", "78.3", "17", "9 to 63"]
+    assert all(all(cell for cell in row) for row in told)
