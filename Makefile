@@ -1,7 +1,7 @@
 # make tables       the environment if need be, then every table and figure, reduced
 # make tables-full  the same at full size
-# make test         the environment if need be, then the whole test suite
-# make test-fast    without the tests marked slow
+# make test         the environment if need be, then the tests that are not marked slow
+# make test-slow    those that are: whole rows, timings, notebooks, other engines
 # make test-parity  T5 and GPT-2 against transformers (gigabytes of downloads)
 # make test-data    the paper's tasks against seqio and TensorFlow Datasets (the same)
 # make test-aot     what the kernels compile to for GPUs and TPUs (400 MB of downloads)
@@ -23,7 +23,7 @@ TABLES = $(VENV)/.installed-tables
 BENCH = $(VENV)/.installed-bench
 
 .PHONY: tables tables-full bench zoo lint wheel-test clean
-.PHONY: test test-fast test-parity test-data test-aot
+.PHONY: test test-slow test-parity test-data test-aot
 
 tables: $(TABLES)
 	$(RUN) -m experiments.quick
@@ -39,10 +39,10 @@ zoo: $(TABLES)
 	$(RUN) -m experiments.zoo
 
 test: $(TEST)
-	$(RUN) -m pytest $(PARALLEL)
-
-test-fast: $(TEST)
 	$(RUN) -m pytest $(PARALLEL) -m "not slow"
+
+test-slow: $(TEST)
+	$(RUN) -m pytest $(PARALLEL) -m slow
 
 test-parity: $(TEST)
 	$(INSTALL) --editable '.[test,parity]'

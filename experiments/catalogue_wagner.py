@@ -110,6 +110,7 @@ TEXT = {
     "tv_bonus_p": "total variation of the added token's law from p",
 }
 ERRORS = {"us": "us_{}_sd", "acceptance": "acceptance_se_{}", "rouge1": "rouge1_se_{}"}
+ERRORS |= {"wall_reduction": "wall_reduction_{}_se"}
 WALL = {"wall_reduction": "% less walltime, gamma = 5"}
 WALL |= {"wall_ms_a_token": "ms a token, gamma = 5"}
 WALL |= {"wall_share": "% of walltime in verification, gamma = 5"}

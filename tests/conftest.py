@@ -1,5 +1,10 @@
 """Tests run on the CPU, with exact matrix products; a compilation is kept for the next
-run, in `.jax_cache/` of the repository root."""
+run, in `.jax_cache/` of the repository root.
+
+Modules in QUICK ask what programs do and not how they are compiled, and compile for
+longer than they run: there LLVM optimizes little. What certifies a verifier or a kernel
+is compiled as it would be elsewhere.
+"""
 
 import os
 from pathlib import Path
@@ -7,9 +12,24 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
+import pytest
+
+QUICK = {"alpha", "chip", "compare", "demo", "drafters", "finetune", "gpu_checks"}
+QUICK |= {"gpu_script", "kernel_bench", "lenience", "lenient_verifier", "measure"}
+QUICK |= {"models", "operations", "predict", "quality", "run", "sigmoid", "t5_decoding"}
+QUICK |= {"tables", "trace", "train", "wagner", "walltime", "walltime_t5"}
 
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
 
 jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_quickly(request):
+    name = request.module.__name__.rpartition("test_")[2]
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", name in QUICK)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

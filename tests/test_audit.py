@@ -359,6 +359,7 @@ def named(monkeypatch):
     return ["--target", "target", "--draft", "draft", *FAST]
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_found(named, capsys, monkeypatch):
     assert audit.main(named) == 0
     said = capsys.readouterr().out

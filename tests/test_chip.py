@@ -342,6 +342,7 @@ def record(tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 def test_a_row_runs_from_its_file_to_its_record(record):
     it = record["measured"]
     assert record["scale"] == "chip" and it["weights"] == "random"
@@ -361,6 +362,7 @@ def test_a_row_runs_from_its_file_to_its_record(record):
     assert json.dumps(record, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_record_fills_every_line(record):
     lines = [one for one in catalogue_chip.chip().lines if one.row == "ende_large_t1"]
     assert len(lines) == len(catalogue_chip.QUANTITIES)

@@ -15,6 +15,8 @@ from experiments.markup import number
 from specjax import certify, certify_step
 from specjax.types import Verifier
 
+pytestmark = pytest.mark.slow
+
 RULES = {rule.key: rule for rule in engines.RULES}
 
 

@@ -82,6 +82,7 @@ def whole(tmp_path_factory, init, task):
     return runs, run(init, task, runs, *SHORT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copied", [True, False])
 def test_it_learns_what_can_be_learned(init, tmp_path, copied):
     """Four equally likely letters, then the end: who copies pays nothing, and who
@@ -207,6 +208,7 @@ def test_a_wrong_loss_is_another(loss, wrong):
     assert abs(value - by_hand(config, params, **wrong)) > 50 * NEAR
 
 
+@pytest.mark.slow
 def test_parts_change_neither_loss_nor_gradient():
     params = tiny_t5.weights(CONFIG, 3, sharp=1.0)
     texts = [copies(1, length)[0] for length in (2, 7, 3, 5)]

@@ -67,6 +67,7 @@ def failing(given):
     raise NotImplementedError("no such instruction")
 
 
+@pytest.mark.slow
 def test_equality_counts_the_rows_that_differ():
     calls = {equality.REFERENCE: PLAIN, "shifted": shifted, "failing": failing}
     found = equality.measure(MANY, calls)

@@ -134,6 +134,7 @@ def record():
     return bench.measure(SETTING, few)
 
 
+@pytest.mark.slow
 def test_what_is_wrong_or_fails_is_told_and_never_timed(record):
     failed = {one["name"]: one["error"] for one in record["failed"]}
     assert set(failed) == {"onepass/none", "triton/none", "sigmoid/both"}
@@ -146,6 +147,7 @@ def test_what_is_wrong_or_fails_is_told_and_never_timed(record):
     json.dumps(record, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_the_fastest_tiles_are_measured_at_every_acceptance(record):
     lines = record["programs"]
     first = [line for line in lines if line["acceptance"] == 0.7]
@@ -214,6 +216,7 @@ def test_every_implementation_is_among_the_programs():
     assert (rows["ref_jnp/draft"], rows["ref_jnp/both"], rows["read"]) == (5, 2, 5)
 
 
+@pytest.mark.slow
 def test_a_record_is_shown_beside_its_prediction(record):
     it = {**record, "dry": False}
     found = catalogue.times({"b1_g5_v32000_f32": {"measured": it}})

@@ -209,6 +209,7 @@ def test_a_part_that_is_not_read_shows(monkeypatch):
         check_same(got(made(FAST[1]), one, "deferred"), expected(one))
 
 
+@pytest.mark.slow
 def test_whole_texts_are_the_same():
     """Fused draws and verification in the loop, on models of 300 ids."""
     world = tiny.tables(300)

@@ -296,6 +296,7 @@ def measured(temperature: float) -> dict:
     return lenience.measure(pair(), protocol, LEVELS, 0.015, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_what_a_row_reports(temperature):
     found, levels = measured(temperature), LEVELS if temperature else COLD

@@ -24,6 +24,7 @@ def test_it_is_stored_without_outputs(path):
             assert not cell.outputs and cell.execution_count is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 def test_it_runs(path, monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(CACHE))

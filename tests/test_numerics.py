@@ -157,6 +157,7 @@ def cast(weights, dtype: str):
     return jax.tree.map(lambda leaf: leaf.astype(dtype), weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["gpt", "t5"])
 def test_rungs_2_to_4_of_transformers(name, dtype):
@@ -168,6 +169,7 @@ def test_rungs_2_to_4_of_transformers(name, dtype):
     assert not divergence.failures(found, strict=True)
 
 
+@pytest.mark.slow
 def test_rung_3_near_ties_part_texts_and_are_explained():
     found = parted().found[0]
     assert 0 < found.natural.identical < 16 and found.natural.unexplained == 0

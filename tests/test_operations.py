@@ -16,6 +16,8 @@ from specjax.drafters import ngram
 from specjax.models import gpt
 from tests import tiny
 
+pytestmark = pytest.mark.slow
+
 # Wide enough that products are nearly all there is.
 TARGET = gpt.Config(vocab=320, dim=96, mlp_dim=384, num_layers=2, num_heads=2)
 DRAFT = TARGET._replace(num_layers=1)

@@ -86,6 +86,7 @@ def check_parity(model, folder: Path) -> checkpoints.Checkpoint:
     return checkpoint
 
 
+@pytest.mark.slow
 def test_logits_and_greedy_text_are_those_of_transformers(written):
     """Prompts of different lengths: one batch here, one at a time there."""
     checkpoint = check_parity(written.model, written.folder)

@@ -145,6 +145,7 @@ def our_text(checkpoint, inputs) -> np.ndarray:
     return np.asarray(output.tokens)[:, : NEW + 1]
 
 
+@pytest.mark.slow
 def test_logits_and_greedy_text_are_those_of_transformers(written):
     checkpoint = checkpoints.load(written.folder)
     assert checkpoint.family == "t5" and (checkpoint.start, checkpoint.end) == (0, 1)

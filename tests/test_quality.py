@@ -47,6 +47,7 @@ def written(target, prompts, batch):
     return quality.write(target, prompts, 6, batch)
 
 
+@pytest.mark.slow
 def test_every_prompt_gets_its_own_text_whatever_the_batch(target, prepared):
     prompts = tasks.read(prepared).prompts
     longest = 1  # in every pair, so that one program is compiled

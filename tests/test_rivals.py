@@ -25,6 +25,8 @@ from specjax import checkpoints
 from specjax.bench import jsonl
 from specjax.models import t5
 
+pytestmark = pytest.mark.slow
+
 SETTING = place.Setting(
     "tiny", 4, inputs=6, new_tokens=12, texts=3, rounds=2, pause=0, threads=1
 )

@@ -42,6 +42,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", verifiers.names())
 def test_a_verifier_survives(name):
     found = soak.soak(verifiers.named(name), SEED, MIXED)

@@ -16,6 +16,8 @@ from specjax.models import gpt, t5
 from specjax.types import Params, Prompt
 from tests import tiny, tiny_t5
 
+pytestmark = pytest.mark.slow
+
 CONFIG = gpt.Config(8192, dim=16, mlp_dim=32, num_layers=1, num_heads=2)
 PIECES = 360
 T5_CONFIG = tiny_t5.TARGET._replace(vocab=384, pieces=PIECES, decoder_layers=1)

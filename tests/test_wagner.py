@@ -39,14 +39,6 @@ SMALL = wagner.Setting(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilations():
-    """These programs run for milliseconds, and compile for seconds."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @functools.cache
 def pair() -> tuple:
     world = tiny.transformers()
@@ -311,6 +303,7 @@ def decoded(name: str, gamma: int, new_tokens: int = 6) -> runs.Run:
     return runs.decode(pair(), method, gamma, sample(new_tokens), 2)
 
 
+@pytest.mark.slow
 def test_exact_methods_write_the_same_texts():
     one, other = decoded("baseline", 3), decoded("exact", 3)
     for row, wanted in zip(one.texts, other.texts, strict=True):

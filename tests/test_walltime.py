@@ -13,6 +13,8 @@ from specjax.step import score
 from specjax.types import Params, Request
 from tests import tiny
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3], [1, 4], [1, 9, 9, 2]])
 NEW = 32  # tokens of a text, enough to be timed
 SETTING = walltime.Setting(0.0, 2, (0, 1, 3), NEW, texts=4, others=2, rounds=2)

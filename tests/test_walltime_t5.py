@@ -14,6 +14,8 @@ from specjax.types import Params
 from tests import tiny_t5
 from tests.test_walltime import by_the_clock
 
+pytestmark = pytest.mark.slow
+
 INPUTS = [[5, 9, 2, 17, 11, 3, 1], [7, 7, 20, 1], [4, 1], [12, 25, 6, 8, 1]]
 PROMPTS = Prompts([[t5.PAD]] * 4, INPUTS, t5.END)
 NEW = 24
