@@ -25,6 +25,7 @@ def drawing(rows: dict[str, dict]) -> Figure:
         time.set(ylabel="µs a verification", ylim=(0, None), xlim=(0, None))
         memory.set(ylabel="MiB of a step at its peak", xlabel="gamma")
         memory.ticklabel_format(useOffset=False)
+        memory.locator_params(axis="x", integer=True)
     handles = {
         handle.get_label(): handle for time, _ in columns for handle in time.lines
     }

@@ -24,6 +24,8 @@ from specjax.types import Sampling, Verifier
 from specjax.verifiers import lenient, token
 from tests import mutants, tiny
 
+pytestmark = pytest.mark.slow
+
 LEVEL = 1e-4
 PROMPTS = Prompts([[0], [1, 2], [3, 1, 0]], None, -1)
 TASK = Protocol("tiny", 1.0, 24_000, 2, 5, 80, 300)
@@ -359,7 +361,6 @@ def named(monkeypatch):
     return ["--target", "target", "--draft", "draft", *FAST]
 
 
-@pytest.mark.slow
 def test_the_command_says_what_it_found(named, capsys, monkeypatch):
     assert audit.main(named) == 0
     said = capsys.readouterr().out

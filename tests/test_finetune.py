@@ -20,6 +20,8 @@ from specjax import checkpoints, zoo
 from specjax.models import gpt, t5
 from tests import tiny_t5
 
+pytestmark = pytest.mark.slow
+
 CONFIG = t5.Config(32, 16, 32, 1, 1, num_heads=2, head_width=8)
 SIZES = "--batch 8 --inputs-length 16 --targets-length 16 --held-out 16".split()
 SHORT = "--steps 7 --checkpoint-every 3 --evaluate-every 2 --rate 0.01".split()
@@ -82,7 +84,6 @@ def whole(tmp_path_factory, init, task):
     return runs, run(init, task, runs, *SHORT)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("copied", [True, False])
 def test_it_learns_what_can_be_learned(init, tmp_path, copied):
     """Four equally likely letters, then the end: who copies pays nothing, and who
@@ -208,7 +209,6 @@ def test_a_wrong_loss_is_another(loss, wrong):
     assert abs(value - by_hand(config, params, **wrong)) > 50 * NEAR
 
 
-@pytest.mark.slow
 def test_parts_change_neither_loss_nor_gradient():
     params = tiny_t5.weights(CONFIG, 3, sharp=1.0)
     texts = [copies(1, length)[0] for length in (2, 7, 3, 5)]

@@ -21,6 +21,8 @@ from specjax.bench.decoding import Prompts, Protocol
 from specjax.verifiers import lenient
 from tests import tiny
 
+pytestmark = pytest.mark.slow
+
 LEVELS = (1.0, 0.5, 0.3, 0.1)
 COLD = (1.0, 0.3)  # enough at temperature 0
 SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)
@@ -296,7 +298,6 @@ def measured(temperature: float) -> dict:
     return lenience.measure(pair(), protocol, LEVELS, 0.015, None)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_what_a_row_reports(temperature):
     found, levels = measured(temperature), LEVELS if temperature else COLD

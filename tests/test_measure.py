@@ -10,6 +10,8 @@ from specjax.bench import jsonl, plan, players
 from specjax.models import t5
 from tests import tiny, tiny_t5
 
+pytestmark = pytest.mark.slow
+
 FAST = "--gammas 2 --tokens 6 --texts 2 --rounds 1".split()
 
 
@@ -30,7 +32,6 @@ def flags(pair, *more):
     return [*named, "--data", str(pair / "prompts.jsonl"), *FAST, *more]
 
 
-@pytest.mark.slow
 def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
     out = tmp_path / "new" / "a.jsonl"
     for _ in range(2):
@@ -61,7 +62,6 @@ def t5_pair(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_a_t5_pair_is_measured_from_its_folders(t5_pair, tmp_path, capsys):
     out = tmp_path / "a.jsonl"
     assert measure.main(flags(t5_pair, "--out", str(out), "--ends")) == 0

@@ -28,6 +28,8 @@ from specjax.types import Model, Params, Verdict, Verifier
 from specjax.verifiers import token
 from tests import tiny, tiny_t5
 
+pytestmark = pytest.mark.slow
+
 GAMMA, NEW = 3, 16
 PROMPTS = Prompts([[i, 3 * i % 4] for i in range(4)], None, -1)
 TABLES = Setting((GAMMA,), texts=4, tokens=NEW, batch=4)
@@ -157,7 +159,6 @@ def cast(weights, dtype: str):
     return jax.tree.map(lambda leaf: leaf.astype(dtype), weights)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["gpt", "t5"])
 def test_rungs_2_to_4_of_transformers(name, dtype):
@@ -169,7 +170,6 @@ def test_rungs_2_to_4_of_transformers(name, dtype):
     assert not divergence.failures(found, strict=True)
 
 
-@pytest.mark.slow
 def test_rung_3_near_ties_part_texts_and_are_explained():
     found = parted().found[0]
     assert 0 < found.natural.identical < 16 and found.natural.unexplained == 0

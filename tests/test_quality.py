@@ -11,6 +11,8 @@ from specjax.bench.decoding import Prompts
 from specjax.models import t5
 from tests import tiny_t5
 
+pytestmark = pytest.mark.slow
+
 VOCAB = 6016
 CONFIG = tiny_t5.TARGET._replace(vocab=VOCAB, pieces=6000)
 SENTENCES = [
@@ -47,7 +49,6 @@ def written(target, prompts, batch):
     return quality.write(target, prompts, 6, batch)
 
 
-@pytest.mark.slow
 def test_every_prompt_gets_its_own_text_whatever_the_batch(target, prepared):
     prompts = tasks.read(prepared).prompts
     longest = 1  # in every pair, so that one program is compiled

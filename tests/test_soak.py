@@ -14,6 +14,8 @@ from specjax.types import Sampling, Verdict, Verifier
 from specjax.verifiers import token
 from tests import mutants
 
+pytestmark = pytest.mark.slow
+
 SEED, MIXED = 5, 1  # a chunk of bfloat16 logits and truncations
 
 
@@ -42,7 +44,6 @@ BROKEN = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", verifiers.names())
 def test_a_verifier_survives(name):
     found = soak.soak(verifiers.named(name), SEED, MIXED)

@@ -27,6 +27,8 @@ from specjax.types import Draft, Law, Sampling, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
 from tests import tiny
 
+pytestmark = pytest.mark.slow
+
 TRIALS = {trial.fixture.name: trial for trial in trials()}
 CONFIGS = {
     folder: sorted((run.ROOT / "gin_configs" / folder).glob("*.gin"))
@@ -303,7 +305,6 @@ def decoded(name: str, gamma: int, new_tokens: int = 6) -> runs.Run:
     return runs.decode(pair(), method, gamma, sample(new_tokens), 2)
 
 
-@pytest.mark.slow
 def test_exact_methods_write_the_same_texts():
     one, other = decoded("baseline", 3), decoded("exact", 3)
     for row, wanted in zip(one.texts, other.texts, strict=True):
@@ -357,7 +358,6 @@ def main_row() -> dict:
     return measure(pair(), SMALL, chosen, wagner.sample_of(SMALL))
 
 
-@pytest.mark.slow
 def test_what_a_main_row_reports(monkeypatch):
     monkeypatch.setattr(wagner, "STEPS", (1,))
     found = main_row()
