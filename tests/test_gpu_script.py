@@ -129,8 +129,13 @@ def test_a_dry_run_is_one_small_row_of_everything_on_a_cpu(tmp_path):
     rows = [line for line in lines if "experiments.run" in line]
     folders = [line.split("gin_configs/")[1].split("/")[0] for line in rows]
     others = ["wagner_scale", "wagner_text", "wagner_time", "chip"]
+    others += ["table3_paper", "table2_paper"]
     assert folders == ["kernels"] * 5 + others
     assert all(str(tmp_path) in line for line in rows)
     assert not any("--out results" in line for line in lines)
+    (pair,) = (line for line in lines if "paper_pair --out" in line)
+    assert "--tiny --steps 4 --text README.md" in pair and str(tmp_path) in pair
+    for row in rows[-2:]:
+        assert f"players.model.name = '{tmp_path}" in row
     trial = next(line for line in rows if "kernels/b1_g5_v32000_f32.gin" in line)
     assert "--set kernel_bench.Setting.dry = True" in trial

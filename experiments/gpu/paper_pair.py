@@ -23,6 +23,8 @@ RECIPES = {
     "97m": train.Recipe(12_000, 3_000, batch=64, length=128, rate=6e-4, warmup=500),
     "6m": train.Recipe(12_000, 3_000, batch=64, length=128, rate=2e-3, warmup=500),
 }
+TINY = {"dim": 16, "mlp_dim": 32, "num_layers": 1, "num_heads": 2}
+TINY_PIECES = 400  # of a text of some hundred lines
 
 
 def main() -> None:
@@ -33,11 +35,15 @@ def main() -> None:
     parser.add_argument(
         "--steps", type=int, help="instead of the recipe's, for a trial"
     )
+    parser.add_argument(
+        "--tiny", action="store_true", help="one narrow layer each, for a trial"
+    )
     arguments = parser.parse_args()
     out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
     sentences = read_lines(arguments.text)
-    pieces = subwords(out / "tokenizer.model", sentences)
+    vocab = TINY_PIECES if arguments.tiny else gpt.PAPER_97M.vocab
+    pieces = subwords(out / "tokenizer.model", sentences, vocab)
     coded = encode(pieces, sentences)
     if not (out / "bigram.safetensors").exists():
         table = ngram.fit(coded, gpt.PAPER_97M.vocab, 2, weight=0.75)
@@ -45,7 +51,10 @@ def main() -> None:
     data = language.stream(coded)
     held_out = language.stream(encode(pieces, read_lines(arguments.held_out)))
     for name, sizes in SIZES.items():
-        config, recipe = sizes._replace(dtype="bfloat16"), RECIPES[name]
+        recipe = RECIPES[name]
+        if arguments.tiny:
+            sizes, recipe = sizes._replace(**TINY), recipe._replace(batch=4, length=32)
+        config = sizes._replace(dtype="bfloat16")
         if arguments.steps:
             recipe = recipe._replace(steps=arguments.steps, decay=arguments.steps // 4)
         task = language.task(config, language.next_token_loss(config))
@@ -65,9 +74,11 @@ def read_lines(path: Path) -> list[str]:
     return lines
 
 
-def subwords(path: Path, sentences: list[str]) -> sentencepiece.SentencePieceProcessor:
+def subwords(
+    path: Path, sentences: list[str], vocab: int
+) -> sentencepiece.SentencePieceProcessor:
     if not path.exists():
-        train.replace(path, tokenizer.train(sentences, gpt.PAPER_97M.vocab))
+        train.replace(path, tokenizer.train(sentences, vocab))
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 

@@ -8,7 +8,8 @@
 # has LIMIT seconds, 600 by default. Each is resumable: run the same command again after
 # a kill, and finished stages are skipped. STAGES="kernels tune" picks some; SKIP=triton
 # leaves an implementation out of the kernels; STEPS=200 is a trial of the training.
-# DRY=1 runs one row of everything at tiny sizes on the CPU, into a temporary folder.
+# DRY=1 runs one row of everything at tiny sizes on the CPU, into a temporary folder,
+# and takes the project's own words for text.
 # PYTHON=.venv/bin/python is the interpreter of a checkout; python3 is the default.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -140,7 +141,17 @@ rows chip gin_configs/chip/*.gin -- ${tiny[@]+"${tiny[@]}"} "TEXTS = 2" "OTHERS 
   "ROUNDS = 1" "LOOPS = 2" "chip.Setting.gammas = (1, 3, 5)" \
   "chip.Setting.new_tokens = 8" "chip.Setting.copied = 65536" \
   "chip.Setting.input_tokens = 4"
-if [ -z "$text" ]; then
+if [ -n "$dry" ]; then # on the project's own words
+  if asked pair; then
+    stage pair "$python" -m experiments.gpu.paper_pair --out "$runs" --tiny --steps 4 \
+      --text README.md --held_out CHANGELOG.md
+  fi
+  pair=("gpt_97m/players.model.name = '$runs/97m.safetensors'")
+  pair+=("gpt_6m/players.model.name = '$runs/6m.safetensors'")
+  rows table3 gin_configs/table3_paper/gpt_small_t1.gin -- "${pair[@]}" "TOKENS = 40"
+  rows table2 gin_configs/table2_paper/gpt_small_t1_b1.gin -- "${pair[@]}" "TEXTS = 2" \
+    "GAMMAS = (0, 1)" "ROUNDS = 1"
+elif [ -z "$text" ]; then
   for name in pair table3 table2; do
     if asked $name; then note $name "skipped: no TEXT_FOLDER was named"; fi
   done
