@@ -53,8 +53,11 @@ test-data: $(TEST)
 	$(RUN) -m pytest tests/test_tasks_paper.py
 
 # An environment of its own: its compilers would look for a GPU in every other run.
+# There nothing may be skipped for want of a compiler.
 test-aot:
 	$(MAKE) VENV=.venv-aot .venv-aot/.installed-aot
+	.venv-aot/bin/python -c "import sys; from experiments.aot import cuda, tpu; \
+	  sys.exit(cuda.available() or tpu.available())"
 	JAX_PLATFORMS=cpu .venv-aot/bin/python -m pytest tests/test_aot.py \
 	  tests/test_launches.py tests/test_kernels_aot.py
 

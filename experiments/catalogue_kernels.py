@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from experiments import markup
+from experiments.kernel_bench_words import FAILED, over
 from experiments.line import PUBLISHED, Line, Table, command
 
 FILE = Path(__file__).with_name("gpu") / "predictions.json"
@@ -142,14 +143,17 @@ def reached(goal: dict, records: Mapping[str, dict]) -> float | str:
     if not goal["of"]:
         return "not implemented"
     value = measured(records, *goal["of"][0])
-    if isinstance(value, str) or "under" not in goal:
+    if "under" not in goal:
         return value
     under = measured(records, *goal["under"][0])
-    return under if isinstance(under, str) else value / under
+    unmeasured = isinstance(value, str) and value.startswith(UNMEASURED)
+    return over(value, under, peer=not unmeasured)
 
 
 def smallest(values: list[float | str]) -> float | str:
     missing = [value for value in values if isinstance(value, str)]
+    if FAILED in missing:
+        return FAILED
     return missing[0] if missing else min(values)
 
 
@@ -161,8 +165,8 @@ def measured(records: Mapping[str, dict], row: str, quantity: str) -> float | st
 
 
 def verdict(goal: dict, value: float | str) -> str:
-    """met, missed, or why that cannot be said; a program that failed misses it."""
-    if value == "failed":
+    """met, missed, or why that cannot be said; a program of ours that failed misses."""
+    if value == FAILED:
         return "missed: it failed"
     if isinstance(value, str):
         return value if value.startswith(UNMEASURED) else f"{UNMEASURED}: {value}"

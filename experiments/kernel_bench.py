@@ -1,9 +1,9 @@
 """A row of the table of kernels: every way to verify one shape, timed side by side.
 
 Each program is compiled, its outputs are compared with a float64 oracle, and only then
-is it timed; one that fails is a line with its error and no number. Times are those of
-`kernel_bench_timing`, shares those of the speed of a copy on the bytes that a program
-must read at least.
+is it timed; one that fails on any input is a line with its error and no number. Times
+are those of `kernel_bench_timing`, shares those of the speed of a copy on the bytes
+that a program must read at least.
 Axes: B rows, G = gamma, V vocabulary, S sets, R rounds.
 """
 
@@ -20,6 +20,7 @@ from experiments import kernel_bench_timing as times
 from experiments.chip_times import bandwidth
 from experiments.kernel_bench_inputs import Inputs, Shape
 from experiments.kernel_bench_programs import Grid, Program
+from experiments.kernel_bench_words import FAILED, SKIPPED, over
 from experiments.row import Measurement
 
 # Quantity of a record, and the programs of which the fastest gives it.
@@ -40,7 +41,7 @@ CHOICES = {
     "triton_both": "triton/both",
     "four_launches": "four_launches/none",
 }
-FAILED = "failed"
+REFERENCE = f"{programs.REF}/{programs.NONE}"
 ASKED = "set kernel_bench.Setting.skip"
 
 
@@ -134,6 +135,8 @@ def measure(setting: Setting, made: Sequence[Program] | None = None) -> dict:
         given = inputs.sets(shape, acceptance, count, setting.seed)
         again, wrong = recheck(best, given)
         failed += wrong
+        best = {group(one.program.name): one for one in again}
+        lines = [line for line in lines if group(line["name"]) in best]
         lines += timed(again, given, setting, acceptance)
         said.append(accepted(given, acceptance))
     speed = bandwidth(setting.copied, setting.rounds)
@@ -148,8 +151,8 @@ def measure(setting: Setting, made: Sequence[Program] | None = None) -> dict:
         "copy_us": 1e6 * shape.row_bytes(2 * shape.gamma + 3) / speed,
         "programs": lines,
         "failed": failed,
-        "latency": latency,
-        **quantities(lines, first),
+        "latency": {name: us for name, us in latency.items() if name in best},
+        **quantities(lines, setting),
     }
 
 
@@ -170,10 +173,14 @@ def prepare(
             failed.append({"name": program.name, "error": said_of(error)})
         else:
             ready.append(Ready(program, run))
-    lost = [f for f in failed if f["name"] == f"{programs.REF}/{programs.NONE}"]
-    if lost:
-        raise RuntimeError(f"the reference itself fails: {lost[0]['error']}")
+    stop_without_reference(failed)
     return ready, failed
+
+
+def stop_without_reference(failed: list[dict]) -> None:
+    for one in failed:
+        if one["name"] == REFERENCE:
+            raise RuntimeError(f"the reference itself fails: {one['error']}")
 
 
 def said_of(error: Exception) -> str:
@@ -196,7 +203,7 @@ def verify(program: Program, run: Callable, given: list[Inputs], known: dict) ->
 
 
 def recheck(best: dict[str, Ready], given: list[Inputs]) -> tuple[list, list]:
-    """The same programs on other inputs."""
+    """The same programs on other inputs; as `prepare`."""
     known, ready, failed = {}, [], []
     for one in best.values():
         try:
@@ -205,6 +212,7 @@ def recheck(best: dict[str, Ready], given: list[Inputs]) -> tuple[list, list]:
             failed.append({"name": one.program.name, "error": said_of(error)})
         else:
             ready.append(one)
+    stop_without_reference(failed)
     return ready, failed
 
 
@@ -246,21 +254,22 @@ def accepted(given: list[Inputs], wanted: float) -> dict:
     return {"wanted": wanted, **found}
 
 
-def quantities(lines: list[dict], acceptance: float) -> dict:
-    """Microseconds of the fastest by name, `failed` where none ran, and ratios."""
-    us, share = {}, {}
+def quantities(lines: list[dict], setting: Setting) -> dict:
+    """Microseconds of the fastest by name and ratios, or the word for why not."""
+    us, share, first = {}, {}, setting.acceptances[0]
     for line in lines:
         key = group(line["name"])
-        if line["acceptance"] == acceptance and line["us"] < us.get(key, float("inf")):
+        if line["acceptance"] == first and line["us"] < us.get(key, float("inf")):
             us[key], share[key] = line["us"], line["share"]
-    found = {f"{name}_us": us.get(key, FAILED) for name, key in CHOICES.items()}
-    found["fused_share"] = share.get(CHOICES["fused"], FAILED)
+
+    def of(key: str, known: dict) -> float | str:
+        left_out = key.partition("/")[0] in setting.skip
+        return known.get(key, SKIPPED if left_out else FAILED)
+
+    found = {f"{name}_us": of(key, us) for name, key in CHOICES.items()}
+    found["fused_share"] = of(CHOICES["fused"], share)
     for other in ("ref_jnp", "onepass", "triton", "four_launches"):
-        found[f"over_{other}"] = over(found[f"{other}_us"], found["fused_us"])
+        found[f"over_{other}"] = over(found[f"{other}_us"], found["fused_us"], True)
     found["sigmoid_over_exact"] = over(found["fused_us"], found["sigmoid_us"])
     found["both_over_sigmoid"] = over(found["fused_both_us"], found["sigmoid_us"])
     return found
-
-
-def over(one, other):
-    return FAILED if FAILED in (one, other) else one / other

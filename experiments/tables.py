@@ -21,6 +21,7 @@ from experiments import (
     records,
     walltime_tables,
 )
+from experiments.kernel_bench_words import FAILED, SKIPPED
 from experiments.line import Line, Table
 from experiments.rivals import table as rivals
 from specjax.bench import jsonl
@@ -85,10 +86,12 @@ def value(measured: dict, quantity: str) -> float | None:
 
 
 def state(line: Line, record: dict) -> str:
-    """`ok`, or what is wrong: older than its sources, not what the paper printed; or
-    that another run measured it."""
+    """`ok`, or what is wrong: older than its sources, failed, not what the paper
+    printed; or that another run measured it."""
     if records.stale(record):
         return "STALE: made by other sources"
+    if value(record["measured"], line.quantity) in (FAILED, SKIPPED):
+        return value(record["measured"], line.quantity)
     if line.exact:
         off = abs(value(record["measured"], line.quantity) - line.published)
         if off > 0.5 * 10**-line.decimals + 1e-9:

@@ -1,5 +1,6 @@
 """What the script for a GPU checks and compares with notices what is wrong."""
 
+import functools
 import importlib.util
 import json
 
@@ -77,7 +78,12 @@ def test_equality_counts_the_rows_that_differ():
     assert wrong["from_reference_outside"] == wrong["differing_outside"]
     assert failed == {"name": "failing", "error": "NotImplementedError: no such"
                       " instruction"}  # fmt: skip
+    # What did not run is no agreement.
+    assert {found["differing_outside"], found["chi_square_p"]} == {"failed"}
+    del calls["failing"]
+    found = equality.measure(MANY, calls)
     assert found["differing_outside"] == wrong["differing_outside"]
+    assert found["chi_square_p"] == wrong["chi_square_p"]
     assert found["inside_margin"] < 0.05 * MANY.rows
 
 
@@ -132,15 +138,30 @@ def test_torch_runs_in_a_process_of_its_own():
     if found["on"] == "cpu":
         assert names == {"hf_eager", "eager"}, found
         assert found["skipped"] == {"compiled": torch_bench.NEEDS_GRAPHS}
-        assert found["compiled_us"] == torch_bench.FAILED
+        assert found["compiled_us"] == "skipped" and not found["failed"]
     assert found["eager_us"] > 0 and found["hf_eager_us"] > 0
 
 
-def test_without_torch_the_row_says_so(monkeypatch):
+@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="no torch")
+def test_what_torch_gets_wrong_has_no_time(monkeypatch):
+    def late(torch, given, u=None):
+        n, token = torch_bench.batched(torch, given, u)
+        return n * 0, token
+
+    sizes = 3, 4, 600, "float32", 1, 1000, 2
+    sound = torch_bench.told(torch_bench.Setting(*sizes, dry=True))
+    assert [line["name"] for line in sound["lines"]][:1] == ["eager"]
+    made = {"eager": functools.partial(late, importlib.import_module("torch"))}
+    monkeypatch.setattr(torch_bench, "implementations", lambda *_: (made, {}))
+    found = torch_bench.told(torch_bench.Setting(*sizes, dry=True))
+    assert found["lines"] == [] and found["failed"][0]["name"] == "eager"
+    assert "output is wrong" in found["failed"][0]["error"]
+
+
+def test_without_torch_there_is_no_record(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    found = torch_bench.measure(torch_bench.Setting(1, 2, 600, "float32"))
-    assert found["skipped"] == dict.fromkeys(torch_bench.NAMES, torch_bench.NO_TORCH)
-    assert found["hf_eager_us"] == torch_bench.FAILED
+    with pytest.raises(ValueError, match="pip install torch"):
+        torch_bench.measure(torch_bench.Setting(1, 2, 600, "float32"))
 
 
 @pytest.mark.slow

@@ -4,13 +4,19 @@ import os
 import subprocess
 from pathlib import Path
 
+from experiments import catalogue_kernels
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "experiments/gpu/run_all.sh"
 ONCE = 6  # device, equality, sanitizer, capture, tune, pair
 
 
 def run(folder: Path, python: str, *given: str, **environment: str):
-    own = {"RUNS": str(folder / "runs"), "PYTHON": python, **environment}
+    tool = folder / "bin" / "compute-sanitizer"
+    tool.parent.mkdir(exist_ok=True)
+    tool.touch(0o755)
+    path = f"{tool.parent}:{os.environ['PATH']}"
+    own = {"RUNS": str(folder / "runs"), "PYTHON": python, "PATH": path, **environment}
     given = given or (str(folder), str(folder / "results"))
     return subprocess.run(
         ["bash", str(SCRIPT), *given],
@@ -111,6 +117,27 @@ def test_without_text_the_stages_that_read_it_say_so(tmp_path):
     for name in ("pair", "table3", "table2"):
         assert said[name] == "skipped: no TEXT_FOLDER was named"
     assert "paper_pair" not in "\n".join(started(done))
+
+
+def test_what_cannot_run_is_skipped_and_leaves_no_mark(tmp_path):
+    lacking = command(tmp_path, '[ "$1" = -c ] && exit 1; echo "$@"')
+    done = run(tmp_path, lacking, STAGES="sanitizer torch", PATH="/usr/bin:/bin")
+    assert done.returncode == 0, done.stderr
+    assert outcomes(done)["sanitizer"].startswith("skipped: compute-sanitizer")
+    assert outcomes(done)["torch"].startswith("skipped: ") and not started(done)
+    again = run(tmp_path, "echo", STAGES="sanitizer torch")
+    assert "done before" not in again.stdout and len(started(again)) == 20
+
+
+def test_goals_are_told_at_the_end(tmp_path):
+    results = tmp_path / "results"
+    results.mkdir()
+    shown = (ROOT / "results/kernels.md").read_text("utf-8")
+    (results / "kernels.md").write_text(shown, "utf-8")
+    done = run(tmp_path, "echo", STAGES="page")
+    told = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
+    assert len(told) == len(catalogue_kernels.said()["goals"])
+    assert told[4] == "goal 3, time (<= 15): unmeasured, unmeasured"
 
 
 def test_an_implementation_is_left_out_of_the_kernels_alone(tmp_path):

@@ -4,6 +4,7 @@ Axes: B rows, G = gamma, V vocabulary, S sets.
 """
 
 import json
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -142,7 +143,7 @@ def test_what_is_wrong_or_fails_is_told_and_never_timed(record):
     assert failed["triton/none"] == "NotImplementedError: no such instruction"
     names = {line["name"] for line in record["programs"]}
     assert not names & set(failed)
-    for quantity in ("onepass_us", "triton_us", "sigmoid_us", "over_onepass"):
+    for quantity in ("onepass_us", "triton_us", "sigmoid_us", "both_over_sigmoid"):
         assert record[quantity] == bench.FAILED
     json.dumps(record, allow_nan=False)
 
@@ -169,6 +170,35 @@ def test_the_fastest_tiles_are_measured_at_every_acceptance(record):
 def test_without_a_reference_there_is_no_row():
     with pytest.raises(RuntimeError, match="the reference itself fails"):
         bench.measure(SETTING, [made("ref_jnp/none", too_many)])
+
+
+def right_at_first(given):
+    """Wrong where few drafts are likely to be kept."""
+    p, q = (jax.nn.softmax(x, -1) for x in (given.target[:, :-1], given.draft))
+    near = jnp.minimum(p, q).sum(-1).mean() > 0.5
+    return jax.tree.map(partial(jnp.where, near), PLAIN(given), too_many(given))
+
+
+def test_what_is_wrong_on_later_inputs_has_no_time_at_all():
+    few = [made("ref_jnp/none"), made("mosaic_gpu/none/a", right_at_first)]
+    found = bench.measure(SETTING, few)
+    assert [one["name"] for one in found["failed"]] == ["mosaic_gpu/none/a"]
+    assert {line["name"] for line in found["programs"]} == {"ref_jnp/none"}
+    assert set(found["latency"]) == {"ref_jnp/none"} and found["ref_jnp_us"] > 0
+    assert found["fused_us"] == found["fused_share"] == "failed"
+    with pytest.raises(RuntimeError, match="the reference itself fails"):
+        bench.measure(SETTING, [made("ref_jnp/none", right_at_first)])
+
+
+def test_a_ratio_blames_whose_fault_it_is():
+    lines = [{"name": "mosaic_gpu/none", "acceptance": 0.7, "us": 2.0, "share": 0.5}]
+    lines += [{"name": "onepass/none", "acceptance": 0.7, "us": 3.0, "share": 0.5}]
+    found = bench.quantities(lines, SETTING._replace(skip=("triton",)))
+    assert found["over_onepass"] == 1.5
+    assert found["over_triton"] == "the other has no time: skipped"
+    assert found["over_four_launches"] == "the other has no time: failed"
+    found = bench.quantities(lines[1:], SETTING)
+    assert found["over_onepass"] == found["over_ref_jnp"] == "failed"
 
 
 def test_an_implementation_can_be_left_out():

@@ -93,9 +93,17 @@ def test_goals_are_met_or_missed_by_records():
     assert goal("3, transformers", torch)[1] == "unmeasured"
     both = torch | of(row, fused_us=10.0, **rest)
     assert goal("3, transformers", both) == ["30", "met"]
+    ours = of(row, fused_us=10.0, **rest)
+    peerless = of(f"torch_{row}", hf_eager_us="failed") | ours
+    said = "the other has no time: failed"  # which is not a miss of ours
+    assert goal("3, transformers", peerless) == [said, f"unmeasured: {said}"]
+    left_out = of(row, fused_us="skipped", **rest)
+    assert goal("3, time", left_out)[1] == "unmeasured: skipped"
     law = {"chi_square_p": 0.5}
     assert goal("7, tokens", of("equality", differing_outside=0, **law))[1] == "met"
     assert goal("7, tokens", of("equality", differing_outside=1, **law))[1] == "missed"
+    void = of("equality", differing_outside="failed", **law)
+    assert goal("7, tokens", void)[1] == "missed: it failed"
     shapes = [row for row in catalogue.rows() if not row.startswith("torch_")]
     none = dict.fromkeys(
         ("fused_us", "fused_share", "over_ref_jnp", "over_onepass"), 1.0
@@ -107,6 +115,10 @@ def test_goals_are_met_or_missed_by_records():
     every[shapes[3]]["measured"]["over_four_launches"] = 0.9
     assert goal("4", every)[1] == "missed"
     assert goal("4", dict(list(every.items())[1:]))[1] == "unmeasured"
+    every[shapes[2]]["measured"]["over_four_launches"] = "the other has no time: failed"
+    assert goal("4", every)[1].startswith("unmeasured")
+    every[shapes[3]]["measured"]["over_four_launches"] = "failed"
+    assert goal("4", every)[1] == "missed: it failed"
 
 
 def test_every_shape_has_its_rows_and_lines():

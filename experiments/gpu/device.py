@@ -41,9 +41,9 @@ def driver() -> str:
 
 def target() -> tuple[str | None, str]:
     """The target config as text, or None, and what happened."""
-    from jax._src.lib import xla_client  # no public name yet
-
     try:
+        from jax._src.lib import xla_client  # no public name yet
+
         topology = xla_client.get_topology_for_devices(jax.devices())
         return str(topology.target_config), "written"
     except Exception as error:  # how it fails differs by platform and release

@@ -95,13 +95,24 @@ rows() { # group, files of gin..., then -- and bindings of a trial on a CPU
   done
 }
 
+verdicts() { # of every goal, from the rendered table
+  if [ -e "$results/kernels.md" ]; then
+    sed -n '/^## Goals/,/^## Predicted/p' "$results/kernels.md" |
+      awk -F ' *[|] *' '/^[|]/ && ++row > 2 {print "goal " $2 " (" $5 "): " $7 ", " $8}'
+  fi
+}
+
 k=gin_configs/kernels
 if asked device; then stage device "$python" -m experiments.gpu.device "$results"; fi
 rows equality $k/equality.gin -- "equality.Rows.dry = True" "equality.Rows.rows = 8" \
   "equality.Rows.batch = 8" "equality.Rows.trials = 8" "equality.Rows.gamma = 2"
 # These start programs of their own, which need the device's memory.
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
-rows sanitizer $k/sanitizer.gin --
+if [ -n "$dry" ] || command -v compute-sanitizer >/dev/null; then
+  rows sanitizer $k/sanitizer.gin --
+elif asked sanitizer; then
+  note sanitizer "skipped: compute-sanitizer is not on PATH"
+fi
 rows capture $k/capture.gin --
 unset XLA_PYTHON_CLIENT_PREALLOCATE
 # Those that the goals name come first.
@@ -119,9 +130,15 @@ if asked tune; then
   stage tune "$python" -m experiments.gpu.tune "$results" ${where[@]+"${where[@]}"}
 fi
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
-rows torch $k/torch_${goals[0]}.gin $k/torch_*.gin -- "torch_bench.Setting.dry = True" \
-  "torch_bench.Setting.vocab = 600" "torch_bench.Setting.rounds = 2" \
-  "torch_bench.Setting.cache = 1000"
+able="import sys, torch; sys.exit(not torch.cuda.is_available())"
+if [ -n "$dry" ]; then able="import torch"; fi
+if "$python" -c "$able" 2>/dev/null; then
+  rows torch $k/torch_${goals[0]}.gin $k/torch_*.gin -- "torch_bench.Setting.dry = True" \
+    "torch_bench.Setting.vocab = 600" "torch_bench.Setting.rounds = 2" \
+    "torch_bench.Setting.cache = 1000"
+elif asked torch; then
+  note torch "skipped: $python has no torch that finds the device"
+fi
 unset XLA_PYTHON_CLIENT_PREALLOCATE
 if [ -n "$dry" ]; then out=$results/wagner; fi # too few gammas for the page's lines
 for folder in gin_configs/wagner_*; do
@@ -165,4 +182,7 @@ else
   rows table2 gin_configs/table2_paper/gpt_*.gin --
 fi
 # Never done before: it shows what there is.
-if asked page; then limited page "$python" -m experiments.page "$results"; fi
+if asked page; then
+  limited page "$python" -m experiments.page "$results"
+  verdicts
+fi

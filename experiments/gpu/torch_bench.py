@@ -25,14 +25,14 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import kernel_bench_oracle as oracle
+from experiments.kernel_bench_words import FAILED, SKIPPED
 from experiments.row import Measurement
 
-NO_TORCH = "torch is not installed"
-NO_CUDA = "torch finds no CUDA device"
+NO_TORCH = "torch is not installed: pip install torch"
+NO_CUDA = "torch finds no CUDA device: torch_bench.Setting.dry = True tries it on a CPU"
 NEEDS_GRAPHS = "reduce-overhead is made of CUDA graphs, and torch finds no CUDA device"
 ONE_TEXT = "it verifies one text"
 NAMES = "hf_eager", "eager", "compiled"
-FAILED = "failed"
 
 
 class Setting(NamedTuple):
@@ -54,14 +54,13 @@ def build(setting: Setting) -> Measurement:
 
 
 def measure(setting: Setting) -> dict:
-    """Microseconds by name, "failed" where there are none, and why in `skipped`.
+    """Microseconds by name, or a word: why is in `skipped` and in `failed`.
 
-    Raises RuntimeError with the program's words if it ends otherwise.
+    Raises ValueError without torch, and RuntimeError with the program's words if it
+    does not end as it should: no record then, and the row is tried again.
     """
-    found = {f"{name}_us": FAILED for name in NAMES}
     if importlib.util.find_spec("torch") is None:
-        skipped = dict.fromkeys(NAMES, NO_TORCH)
-        return {**setting._asdict(), **found, "skipped": skipped, "lines": []}
+        raise ValueError(NO_TORCH)
     command = [sys.executable, "-m", __name__]
     for name, value in setting._asdict().items():
         if name not in ("seconds", "dry"):
@@ -73,6 +72,8 @@ def measure(setting: Setting) -> dict:
     if done.returncode:
         raise RuntimeError(f"torch_bench ended with {done.stderr[-2000:]}")
     told = json.loads(done.stdout.splitlines()[-1])
+    found = {f"{name}_us": SKIPPED for name in told["skipped"]}
+    found |= {f"{one['name']}_us": FAILED for one in told["failed"]}
     found |= {f"{line['name']}_us": line["us"] for line in told["lines"]}
     return {**setting._asdict(), **told, **found}
 
@@ -197,14 +198,14 @@ def timed(torch, call: Callable, given: list[tuple], rounds: int) -> dict:
 
 
 def told(setting: Setting) -> dict:
-    """What the program prints: lines of those that ran, and why others did not."""
+    """What the program prints: lines of those that ran, and why others did not, or do
+    not here. Ends the program where there is no device."""
     import torch
 
     if not torch.cuda.is_available() and not setting.dry:
-        skipped = dict.fromkeys(NAMES, NO_CUDA)
-        return {"lines": [], "skipped": skipped, "torch": torch.__version__}
+        sys.exit(NO_CUDA)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    given, lines = sets(torch, setting, device), []
+    given, lines, failed = sets(torch, setting, device), [], []
     calls, skipped = implementations(torch, setting)
     with torch.inference_mode():
         for name, call in calls.items():
@@ -213,12 +214,14 @@ def told(setting: Setting) -> dict:
                     raise ValueError(f"not timed, as its output is wrong: {fault}")
                 found = timed(torch, call, given, setting.rounds)
             except Exception as error:
-                skipped[name] = f"{type(error).__name__}: {str(error)[:300]}"
+                said = f"{type(error).__name__}: {str(error)[:300]}"
+                failed.append({"name": name, "error": said})
             else:
                 lines.append({"name": name, **found})
     return {
         "lines": lines,
         "skipped": skipped,
+        "failed": failed,
         "torch": torch.__version__,
         "sets": len(given),
         "on": device,
