@@ -12,8 +12,9 @@ from experiments import tasks
 from experiments.row import Measurement
 from specjax.bench import divergence
 from specjax.bench.decoding import Prompts
-from specjax.bench.divergence import Found, Report, Rung, Setting
+from specjax.bench.divergence import Found, Report, Setting
 from specjax.bench.players import Player
+from specjax.bench.rungs import Rung
 
 
 def build(
@@ -83,7 +84,7 @@ def numbers(report: Report) -> dict:
 def of_gamma(found: Found) -> dict:
     """matched_percent, identical_percent: texts equal to those of calls of the same
     shape, and of calls of one token. explained, unexplained: divergences. eps_max: max
-    |z_AR - z_spec| beside calls of one token. See `specjax.bench.divergence.Rung`."""
+    |z_AR - z_spec| beside calls of one token. See `specjax.bench.rungs.Rung`."""
     matched, natural = found.matched, found.natural
     return {
         "matched_percent": percent([matched]),

@@ -17,10 +17,11 @@ import pytest
 from experiments import catalogue_microscope, run, tables
 from experiments import microscope as row
 from specjax import generate, microscope
-from specjax.bench import divergence, players
+from specjax.bench import divergence, players, rungs
 from specjax.bench.decoding import Prompts
-from specjax.bench.divergence import Found, Oracle, Places, Report, Rung, Setting
+from specjax.bench.divergence import Found, Report, Setting
 from specjax.bench.players import Player
+from specjax.bench.rungs import Oracle, Places, Rung
 from specjax.drafters import padded
 from specjax.generate import Parts
 from specjax.models import gpt, t5
@@ -128,7 +129,7 @@ def test_rung_1_in_float64():
             )(params, prompt, request)
             for parts, rows in ((Parts(target.model), 1), (speculative, GAMMA + 1))
         )
-        found = divergence.rung(divergence.compare(one, other))
+        found = rungs.rung(rungs.compare(one, other))
     assert one.logits.dtype == np.float64
     assert found.identical == 4 and found.lost == found.eps_max == 0
 
@@ -208,7 +209,7 @@ def test_a_verifier_that_accepts_a_wrong_token_is_unexplained(world):
     assert "below the full forward" in said
 
 
-def texts_of(parts: Parts, wrong_prefix: bool = False) -> divergence.Text:
+def texts_of(parts: Parts, wrong_prefix: bool = False) -> rungs.Text:
     """A text of the tables, whose logits are the right model's."""
     (target, draft), (prompt, request) = table_pair(), case()
     rows, sizes = parts.drafter.gamma + 1, (SLOTS, NEW)
@@ -236,7 +237,7 @@ def test_a_run_that_reads_what_is_wrong_is_unexplained():
     base = texts_of(Parts(right))
     for model, wrong in ((right, 0), (broken, 4)):
         text = texts_of(Parts(model, draft.drafter(GAMMA)))
-        assert divergence.rung(divergence.compare(base, text)).unexplained == wrong
+        assert rungs.rung(rungs.compare(base, text)).unexplained == wrong
 
 
 def test_an_eps_of_another_prefix_is_noticed():
@@ -245,10 +246,10 @@ def test_an_eps_of_another_prefix_is_noticed():
     base = texts_of(Parts(target.model))
     parts = Parts(target.model, draft.drafter(GAMMA), wrong)
     text = texts_of(parts, wrong_prefix=True)
-    places = divergence.compare(base, text)
-    found = divergence.rung(places)
+    places = rungs.compare(base, text)
+    found = rungs.rung(places)
     assert found.identical == 0
-    honest = divergence.rung(divergence.compare(base, texts_of(parts)))
+    honest = rungs.rung(rungs.compare(base, texts_of(parts)))
     assert honest.unexplained > found.unexplained and honest.eps_max == 0
     assert found.eps_max > 1 and found.lost > found.places / 2
     said = divergence.failures(Found(GAMMA, found, found, Oracle(1, 0, 0.0)), True)
@@ -281,7 +282,7 @@ def places(**given) -> Places:
 def test_what_is_explained(eps, gap, explained):
     gaps = np.array([[0, 0, gap, 0], [0, 0, 0, 0]])
     other = np.full(4, 100.0)  # the eps of another text
-    found = divergence.rung(places(eps=np.array([eps, other]), gap=gaps))
+    found = rungs.rung(places(eps=np.array([eps, other]), gap=gaps))
     assert (found.explained, found.unexplained) == (explained, 1 - explained)
     assert found.texts == 2 and found.identical == 1 and found.places == 7
     assert found.observed == 1 / 7
@@ -291,7 +292,7 @@ def test_rates_of_flips():
     margin = np.array([[0.1, 0.2, 0.3, 0.0], [0.4, 0.5, 0.6, 0.7]])
     shift = np.array([[-0.3, 0.25, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
     eps = np.array([[0.0, 0.15, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
-    found = divergence.rung(places(margin=margin, shift=shift, eps=eps))
+    found = rungs.rung(places(margin=margin, shift=shift, eps=eps))
     assert found.bound == pytest.approx(3 / 7)  # 0.1, 0.2 and 0.3 are within 0.3
     # 0.25 beats 0.1 and 0.2, and 0.1 beats 0.1.
     assert found.expected == pytest.approx(3 / 49)
@@ -305,9 +306,9 @@ def test_a_law_moves_by_no_more_than_its_bound():
         base = rng.normal(size=(1, 50, 3)).astype(np.float32)
         moved = base + eps * rng.choice([-1, 1], base.shape).astype(np.float32)
         ids = np.zeros((1, 50), int)
-        one, other = (divergence.Text(None, ids, z[None]) for z in (base, moved))
-        compared = divergence.compare(one, other)
-        found = divergence.rung(compared)
+        one, other = (rungs.Text(None, ids, z[None]) for z in (base, moved))
+        compared = rungs.compare(one, other)
+        found = rungs.rung(compared)
         assert found.eps_max == pytest.approx(eps, rel=1e-4)
         assert found.tv_max <= found.tv_bound
         assert found.tv_bound == pytest.approx(min(np.expm1(2 * eps) / 2, 1), rel=1e-3)
