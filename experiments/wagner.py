@@ -163,7 +163,7 @@ def texts(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
     for method in plain[1:]:  # the baseline keeps what `exact` does
         for gamma in setting.gammas:
             run = runs.decode(pair, method, gamma, sample, setting.batch)
-            for key, value in runs.kept(run).items():
+            for key, value in runs.kept(run, sample.repeats).items():
                 found[f"{key}_{method.name}_g{gamma}"] = value
     found |= profile(found, methods)
     found |= walls(pair, setting, plain[:3], sample, found)
@@ -225,7 +225,7 @@ def distances(pair: Pair, methods: list[Method], sample) -> dict:
 def by_schedule(pair: Pair, setting: Setting, method: Method, sample) -> dict:
     """Drafts kept, calls and ROUGE-1 by the paper's schedule of gamma."""
     run = runs.decode(pair, method, runs.SCHEDULE, sample, setting.batch)
-    values = runs.kept(run) | runs.rouge1(run, sample)
+    values = runs.kept(run, sample.repeats) | runs.rouge1(run, sample)
     return {f"{key}_{method.name}": value for key, value in values.items()}
 
 

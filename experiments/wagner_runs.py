@@ -148,17 +148,20 @@ def decode(
     return Run(cut, texts[: sample.count])
 
 
-def kept(run: Run) -> dict:
+def kept(run: Run, repeats: int = 1) -> dict:
     """Shares of drafted, and of tested, tokens that were kept; means per call.
 
+    The standard error is over prompts: repeats of one are not independent.
     A draft's tokens beyond the end of its text count as drafted and are never kept.
     """
     calls, drafted, tested, accepted = (int(total.sum()) for total in run.counts)
     tokens = sum(map(len, run.texts))
+    parts = run.counts.accepted, run.counts.drafted
+    of_prompts = (by_prompt(each, repeats) for each in parts)
     return {
         "acceptance": accepted / drafted,
         "acceptance_tested": accepted / tested,
-        "acceptance_se": error_of_ratio(run.counts.accepted, run.counts.drafted),
+        "acceptance_se": error_of_ratio(*of_prompts),
         "tokens_per_call": tokens / calls,
         "calls": calls,
         "tokens": tokens,
@@ -166,8 +169,13 @@ def kept(run: Run) -> dict:
     }
 
 
+def by_prompt(each: np.ndarray, repeats: int) -> np.ndarray:
+    """What each of N texts has -> what each prompt has, repeats summed."""
+    return np.reshape(each, (repeats, -1)).sum(0)
+
+
 def error_of_ratio(part: np.ndarray, whole: np.ndarray) -> float | None:
-    """Standard error of sum(part) / sum(whole) over texts; None for one text."""
+    """Standard error of sum(part) / sum(whole) over what is given; None of one."""
     part, whole = np.asarray(part, float), np.asarray(whole, float)
     if part.size < 2:
         return None
@@ -188,9 +196,9 @@ def rouge1(run: Run, sample: Sample) -> dict:
         quality.rouge([a], [b])["rouge1"] / 100
         for a, b in zip(said, wanted, strict=True)
     ]
-    by_prompt = np.reshape(each, (sample.repeats, -1)).mean(0)
-    error = by_prompt.std(ddof=1) / np.sqrt(by_prompt.size) if by_prompt.size > 1 else 0
-    return {"rouge1": float(by_prompt.mean()), "rouge1_se": float(error)}
+    means = by_prompt(each, sample.repeats) / sample.repeats
+    error = means.std(ddof=1) / np.sqrt(means.size) if means.size > 1 else 0
+    return {"rouge1": float(means.mean()), "rouge1_se": float(error)}
 
 
 def walltimes(

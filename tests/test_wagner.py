@@ -335,6 +335,19 @@ def test_a_ratios_error():
     assert runs.error_of_ratio(part[:1], whole[:1]) is None
 
 
+def test_repeats_of_a_prompt_are_no_further_prompts():
+    part, whole = np.array([1, 3, 2]), np.array([4, 4, 5])
+    texts = [np.zeros(4, int)] * 12
+
+    def error(repeats: int, claimed: int) -> float:
+        each = (np.tile(x, repeats) for x in (whole, whole, whole, part))
+        return runs.kept(runs.Run(Counts(*each), texts), claimed)["acceptance_se"]
+
+    once = runs.error_of_ratio(part, whole)
+    assert error(1, 1) == error(4, 4) == pytest.approx(once)
+    assert error(4, 1) < 0.6 * once  # as if they were
+
+
 def test_rouge_of_the_references_themselves():
     pieces = runs.sentencepiece.SentencePieceProcessor(
         model_file=str(runs.tasks.T5_TOKENIZER)
