@@ -2,11 +2,9 @@
 
 Markov chains of four tokens: their exact sampler is a line of numpy, so that z is
 compared with N(0, 1), E with mean 1, and the limits with the power that runs have.
-Axes: N sequences, L tokens, V vocabulary, S statistics.
 """
 
 import functools
-import json
 import math
 
 import jax
@@ -16,35 +14,16 @@ import pytest
 import scipy.stats
 
 from experiments import audit as rows
-from experiments import catalogue_audit, run, tasks
 from specjax import audit, probs, verifiers
 from specjax.bench import martingale, players
-from specjax.bench.decoding import Prompts, Protocol, Text
 from specjax.types import Sampling, Verifier
 from specjax.verifiers import lenient, token
-from tests import mutants, tiny
+from tests import mutants
+from tests.audit_samples import PROMPTS, TASK, groups, law_of, pair, sampled
 
 pytestmark = pytest.mark.slow
 
 LEVEL = 1e-4
-PROMPTS = Prompts([[0], [1, 2], [3, 1, 0]], None, -1)
-TASK = Protocol("tiny", 1.0, 24_000, 2, 5, 80, 300)
-CONFIGS = sorted((run.ROOT / "gin_configs/audit").glob("*.gin"))
-
-
-@pytest.fixture(autouse=True)
-def prompts(monkeypatch):
-    monkeypatch.setitem(tasks.TASKS, "tiny", lambda: tasks.Task(PROMPTS, [], ()))
-
-
-@functools.cache
-def pair(learnt: bool = False):
-    """The draft shares nothing with the target; or keeps two tokens in three of it."""
-    world = tiny.tables()
-    p, q = world.target_weights, world.draft_weights
-    q = tiny.mixed(p, q, 2.0) if learnt else q
-    sides = ("target", world.target, p), ("draft", world.draft, q)
-    return tuple(players.of_model(*side) for side in sides)
 
 
 def decoded(sides, protocol=TASK, fault: str = "", verifier=None):
@@ -100,36 +79,6 @@ def test_at_temperature_0_only_impossible_tokens_tell():
 
 
 # The exact sampler.
-
-
-def law_of(player) -> np.ndarray:
-    z = np.asarray(player.params, np.float64)
-    p = np.exp(z - z.max(-1, keepdims=True))
-    return p / p.sum(-1, keepdims=True)
-
-
-def sampled(
-    player, count: int, new: int, seed: int, leak: float = 0.0, draft=None
-) -> Text:
-    """[N, 1 + new]: 0, then tokens of the chain; a share `leak` are the draft's."""
-    rng = np.random.default_rng(seed)
-    p, q = law_of(player), law_of(draft or pair()[1])
-    ends = np.cumsum((1 - leak) * p + leak * q, axis=-1)
-    tokens = np.zeros((count, new + 1), np.int32)
-    for at in range(new):
-        u = rng.random((count, 1))
-        tokens[:, at + 1] = (ends[tokens[:, at]][:, :-1] <= u).sum(1)
-    return Text(tokens, np.full(count, 1), np.full(count, new + 1))
-
-
-@functools.cache
-def groups(size: int, new: int, seed: int, count: int, leak=0.0, learnt=False):
-    """The steps of `count` runs of `size` sequences each: a list."""
-    target, draft = pair(learnt)
-    text = sampled(target, size * count, new, seed, leak, draft)
-    steps = audit.score((target, draft), text, 1.0)
-    parts = (np.split(leaf, count) for leaf in steps)
-    return [audit.Steps(*part) for part in zip(*parts, strict=True)]
 
 
 def z_of(steps: audit.Steps) -> list[float]:
@@ -292,100 +241,3 @@ def test_a_draft_that_misses_ids_is_scored():
     draft = players.of_model("draft", pair()[1].model, jnp.asarray(gone))
     steps = audit.score((pair()[0], draft), sampled(pair()[0], 100, 40, 8), 1.0)
     assert audit.audit(audit.total(steps)).passed
-
-
-# Rows and the command.
-
-
-def test_a_row_is_plain_numbers():
-    found = rows.build(*pair(), TASK._replace(tokens=2000)).run()
-    assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(
-        json.dumps(found)
-    )
-    assert found["passed"] and found["max_z"] == max(map(abs, found["z"].values()))
-    assert found["guarantee"] == "exact law" and found["fault"] == ""
-    assert 0 < found["accepted"] < found["tested"]
-    fault = rows.measure(*pair(), TASK, "reused key")
-    assert not fault["passed"] and fault["guarantee"] == "none: broken on purpose"
-
-
-def test_the_table_has_a_line_for_every_row():
-    table = catalogue_audit.audit()
-    for share, z in ((0.05, "2.6"), (audit.LEVEL, "4.3")):
-        assert f"{scipy.stats.norm.isf(share / 2 / len(audit.NAMES)):.1f}" == z
-        assert f"above {z} one time in {1 / share:,.0f}" in table.note
-    assert sorted(line.row for line in table.lines) == [path.stem for path in CONFIGS]
-    assert {line.quantity for line in table.lines} == {"max_z"}
-    assert all(line.published is None for line in table.lines)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (lambda: rows.build(*pair(), TASK, "cosmic rays"), "no fault 'cosmic rays'"),
-        (lambda: rows.build(*pair(), TASK._replace(rule="hope")), "no rule 'hope'"),
-        (
-            lambda: rows.build(*pair(), TASK._replace(gamma=0), "reused key"),
-            "gamma to at least 1",
-        ),
-        (
-            lambda: rows.build(*pair(), TASK._replace(rule="match"), "reused key"),
-            "use token",
-        ),
-        (
-            lambda: rows.build(pair()[0], players.random(4), TASK, "draft temperature"),
-            "name a model",
-        ),
-        (lambda: audit.audit(audit.total(groups(5, 40, 2, 600)[0]), 0), "level and"),
-        (lambda: audit.limits(audit.Sums(0, 0, 0, *np.zeros((4, 5)))), "no tokens"),
-    ],
-)
-def test_bad_arguments_are_named(wrong, said):
-    with pytest.raises(ValueError, match=said):
-        wrong()
-
-
-def test_laws_that_are_no_numbers_are_named():
-    lost = players.of_model("lost", pair()[0].model, pair()[0].params * np.nan)
-    with pytest.raises(ValueError, match="lost or draft gives probabilities"):
-        audit.score((lost, pair()[1]), sampled(pair()[0], 2, 5, 0), 1.0)
-
-
-FAST = "--tokens 120 --length 30 --batch 4 --gamma 2".split()
-
-
-@pytest.fixture
-def named(monkeypatch):
-    known = {"target": pair()[0], "draft": pair()[1]}
-    monkeypatch.setattr(players, "named", lambda name: known[name])
-    return ["--target", "target", "--draft", "draft", *FAST]
-
-
-def test_the_command_says_what_it_found(named, capsys, monkeypatch):
-    assert audit.main(named) == 0
-    said = capsys.readouterr().out
-    for word in ("rule token (exact law)", "surprisal", "never an alarm", "passed at"):
-        assert word in said
-    assert audit.main([*named, "--temperature", "0"]) == 0
-    assert "cannot vary" in capsys.readouterr().out
-    monkeypatch.setattr(verifiers, "named", lambda name: lenient.build(0.01))
-    assert audit.main([*named, "--tokens", "3000", "--batch", "100"]) == 1
-    assert "FAILED at level" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--tokens", "0"], "--tokens must be at least 1"),
-        (["--temperature", "-1"], "--temperature must be at least 0"),
-        (["--temperature", "nan"], "--temperature must be at least 0"),
-        (["--level", "1"], "--level must be in"),
-        (["--gamma", "-1"], "gamma must be at least 0"),
-        (["--data", "/no/such.jsonl"], "no tokenizer"),
-    ],
-)
-def test_bad_flags_are_named(named, flags, said, capsys):
-    with pytest.raises(SystemExit) as ended:
-        audit.main([*named, *flags])
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err

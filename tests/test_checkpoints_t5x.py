@@ -1,146 +1,30 @@
-"""T5X's checkpoints: every layout that it has had, each cut short in every way.
-
-Native ones are written by flax and tensorstore, as T5X does, Orbax's by Orbax.
-"""
-
-import json
-import shutil
+"""T5X's checkpoints: every layout that it has had is read, and one is written."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
-import tensorstore as ts
 from flax import serialization
-from flax.traverse_util import flatten_dict, unflatten_dict
+from flax.traverse_util import flatten_dict
 
 from specjax.checkpoints import t5x, t5x_native, t5x_store
 from specjax.checkpoints.archive import Archive
 from specjax.models import t5
-
-CONFIG = t5.Config(12, 6, 10, 1, 2, num_heads=2, head_width=4)
-UNSYNCED = ts.Context({"file_io_sync": False})
-V1_0 = CONFIG._replace(gated=False, tied=True)
-LARGE = "token_embedder/embedding"  # [12, 6]
-
-
-def arrays(config=CONFIG, dtype="float32"):
-    """Parameters by name, no two of them alike."""
-    flat = flatten_dict(t5.abstract_params(config), sep="/")
-    rng = np.random.default_rng(0)
-    return {
-        n: rng.normal(size=s.shape).astype(jnp.dtype(dtype)) for n, s in flat.items()
-    }
-
-
-def nested(flat):
-    return unflatten_dict(flat, sep="/")
-
-
-def zarr(folder, name, array, chunks=None, **kvstore):
-    """Writes one array as T5X does and returns what T5X leaves in its tree."""
-    metadata = {
-        "chunks": list(chunks or array.shape),
-        "compressor": {"id": "gzip", "level": 1},
-        "shape": list(array.shape),
-    }
-    spec = {"driver": "zarr", "dtype": array.dtype.name, "metadata": metadata}
-    place = {"driver": "file", "path": f"{folder}/{name}/"}
-    options = dict(create=True, context=UNSYNCED)
-    ts.open(spec | {"kvstore": place}, **options).result().write(array).result()
-    return spec | {"kvstore": {"driver": "file", "path": f"{name}/"} | kvstore}
-
-
-def write_tree(file, target):
-    state = {"step": np.int32(7), "param_states": {"v": np.ones(3, np.float32)}}
-    tree = {"version": 3, "optimizer": {"state": state, "target": target}}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(serialization.msgpack_serialize(tree))
-
-
-def native(folder, flat, chunks=None):
-    target = {
-        n: zarr(
-            folder, f"target.{n.replace('/', '.')}", a, chunks if n == LARGE else None
-        )
-        for n, a in flat.items()
-    }
-    write_tree(folder / "checkpoint", nested(target))
-    return folder
-
-
-def one_file(folder, flat):
-    write_tree(folder, nested(flat))
-    return folder
-
-
-def inline(folder, flat):
-    write_tree(folder / "checkpoint", nested(flat))
-    return folder
-
-
-def orbax(folder, flat, ocdbt=True, root="target"):
-    """A step of a CheckpointManager with T5X's options."""
-    options = ocp.CheckpointManagerOptions(
-        step_prefix="checkpoint", enable_async_checkpointing=False
-    )
-    handlers = {"state": ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt)}
-    tree = nested(
-        jax.tree.map(jnp.asarray, {f"{root}/{n}": a for n, a in flat.items()})
-    )
-    tree["state"] = {"step": jnp.int32(7)}
-    step = int(folder.name.split("_")[1])
-    with ocp.CheckpointManager(
-        folder.parent, options=options, item_handlers=handlers
-    ) as manager:
-        manager.save(step, args=ocp.args.Composite(state=ocp.args.PyTreeSave(tree)))
-    return folder
-
-
-def orbax_folders(folder, flat):
-    return orbax(folder, flat, ocdbt=False)
-
-
-def early_orbax(folder, flat):
-    """As Orbax wrote it before it had `_METADATA`."""
-    orbax(folder, flat, ocdbt=False, root="_optimizer/target")
-    state = folder / "state"
-    for file in (state / "_METADATA", folder / "_CHECKPOINT_METADATA"):
-        file.unlink()
-    for file in folder.rglob("commit_success.txt"):
-        file.unlink()
-    names = {f"_optimizer/target/{name}" for name in flat} | {"_optimizer/state/step"}
-    marks = {n: f"PLACEHOLDER://{n.replace('/', '.')}" for n in names}
-    tree = nested(marks) | {"flax_mutables": None, "params_axes": None}
-    (state / "checkpoint").write_bytes(serialization.msgpack_serialize(tree))
-    return folder
-
-
-LAYOUTS = (native, one_file, inline, orbax, orbax_folders, early_orbax)
-
-
-def whole(archive, name):
-    return archive.read(name, (slice(None),) * len(archive.arrays[name].shape))
-
-
-def assert_same(archive, flat):
-    assert archive.arrays.keys() == flat.keys()
-    for name, array in flat.items():
-        found = whole(archive, name)
-        assert (found.dtype, found.shape) == (array.dtype, array.shape)
-        assert (found == array).all()
-        stored = archive.arrays[name]
-        assert (stored.dtype, stored.shape) == (array.dtype, array.shape)
-
-
-def in_memory(folder, url):
-    """Copies a folder to a memory:// URL."""
-    store = t5x_store.folder(url)
-    for file in folder.rglob("*"):
-        if file.is_file():
-            store.write(str(file.relative_to(folder)), file.read_bytes()).result()
-    return url
+from tests.t5x_files import (
+    CONFIG,
+    LARGE,
+    LAYOUTS,
+    V1_0,
+    arrays,
+    assert_same,
+    in_memory,
+    native,
+    nested,
+    one_file,
+    orbax,
+    write_tree,
+    zarr,
+)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -229,156 +113,6 @@ def test_a_part_of_an_array_in_one_file(tmp_path):
     archive = t5x.open(one_file(tmp_path / "model", arrays()))
     part = slice(2, 5), slice(0, 3)
     assert (archive.read(LARGE, part) == arrays()[LARGE][part]).all()
-
-
-@pytest.mark.parametrize("layout", [native, orbax_folders, early_orbax])
-def test_a_chunk_that_is_missing(tmp_path, layout):
-    path = layout(tmp_path / "checkpoint_7", arrays())
-    (folder,) = path.rglob(f"*{LARGE.replace('/', '.')}")
-    (folder / "0.0").unlink()
-    with pytest.raises(ValueError, match=f"lacks chunk files of {LARGE}: it was cut"):
-        t5x.open(path)
-    # Left to itself the format reads zeros, or what was in memory.
-    place = {"driver": "zarr", "kvstore": {"driver": "file", "path": f"{folder}/"}}
-    found = ts.open(place).result().read().result()
-    assert (found != arrays()[LARGE]).any()
-
-
-@pytest.mark.parametrize("layout", [orbax_folders, early_orbax])
-def test_an_array_that_nothing_describes(tmp_path, layout):
-    path = layout(tmp_path / "checkpoint_7", arrays())
-    (folder,) = path.rglob(f"*{LARGE.replace('/', '.')}")
-    shutil.copytree(folder, tmp_path / "kept")
-    (folder / ".zarray").unlink()
-    with pytest.raises(ValueError, match=rf"no description \(.zarray\) of {LARGE}"):
-        t5x.open(path)
-    shutil.rmtree(folder)
-    with pytest.raises(ValueError, match=rf"no description \(.zarray\) of {LARGE}"):
-        t5x.open(path)
-    shutil.copytree(tmp_path / "kept", folder)
-    assert_same(t5x.open(path), arrays())
-
-
-def test_a_folder_of_native_arrays_that_is_missing(tmp_path):
-    shutil.rmtree(native(tmp_path, arrays()) / f"target.{LARGE.replace('/', '.')}")
-    with pytest.raises(ValueError, match=f"lacks chunk files of {LARGE}"):
-        t5x.open(tmp_path)
-
-
-@pytest.mark.parametrize("kept", [0, 1, 40, -1])
-@pytest.mark.parametrize("layout", [native, inline])
-def test_a_tree_that_is_cut_short(tmp_path, layout, kept):
-    file = layout(tmp_path, arrays()) / "checkpoint"
-    file.write_bytes(file.read_bytes()[:kept])
-    with pytest.raises(ValueError, match="is not a whole checkpoint file, copy it"):
-        t5x.open(tmp_path)
-
-
-def test_orbax_files_that_are_cut_short(tmp_path):
-    path = orbax(tmp_path / "checkpoint_7", arrays())
-    state = path / "state"
-    for name in ("_METADATA", "manifest.ocdbt"):
-        data = (state / name).read_bytes()
-        (state / name).write_bytes(data[:50])
-        with pytest.raises(ValueError, match="copy it again"):
-            t5x.open(path)
-        (state / name).write_bytes(data)
-    (state / "manifest.ocdbt").unlink()
-    with pytest.raises(ValueError, match="no description"):
-        t5x.open(path)
-
-
-def test_an_orbax_database_without_its_data(tmp_path):
-    path = orbax(tmp_path / "checkpoint_7", arrays(CONFIG._replace(vocab=500)))
-    for folder in path.rglob("ocdbt.process_0/d"):
-        shutil.rmtree(folder)
-    with pytest.raises(ValueError, match="damaged or was cut short"):
-        whole(t5x.open(path), LARGE)
-
-
-def test_orbax_arrays_of_another_format(tmp_path):
-    path = orbax(tmp_path / "checkpoint_7", arrays())
-    file = path / "state" / "_METADATA"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"use_zarr3": True}))
-    with pytest.raises(ValueError, match="zarr 3"):
-        t5x.open(path)
-
-
-def unfinished(path):
-    """What a save leaves that ended before the last file."""
-    for file in path.rglob("commit_success.txt"):
-        file.unlink()
-    started = path / "_CHECKPOINT_METADATA"
-    fields = json.loads(started.read_text()) | {"commit_timestamp_nsecs": None}
-    started.write_text(json.dumps(fields))
-
-
-def test_a_step_that_was_never_finished(tmp_path):
-    orbax(tmp_path / "checkpoint_3", arrays(V1_0))
-    last = orbax(tmp_path / "checkpoint_20", arrays())
-    assert_same(t5x.open(tmp_path), arrays())
-    unfinished(last)
-    assert_same(t5x.open(tmp_path), arrays(V1_0))
-    shutil.rmtree(tmp_path / "checkpoint_3")
-    for path in (last, tmp_path):
-        assert t5x.is_t5x(path)
-        with pytest.raises(ValueError, match="was never finished, it has no commit_su"):
-            t5x.open(path)
-
-
-def test_only_a_disk_renames_what_is_finished(tmp_path):
-    path = orbax(tmp_path / "checkpoint_7", arrays())
-    for file in path.rglob("commit_success.txt"):
-        file.unlink()
-    assert_same(t5x.open(path), arrays())
-    url = in_memory(path, f"memory://{tmp_path.name}/checkpoint_7")
-    with pytest.raises(ValueError, match="never finished"):
-        t5x.open(url)
-
-
-def test_the_last_complete_step_of_a_run(tmp_path):
-    native(tmp_path / "checkpoint_3", arrays(V1_0))
-    native(tmp_path / "checkpoint_20", arrays())
-    for name in ("checkpoint_30.tmp-1700000000", "checkpoint_40", "model_50"):
-        native(tmp_path / name, arrays(V1_0))
-    (tmp_path / "checkpoint_40" / "checkpoint").unlink()
-    assert_same(t5x.open(tmp_path), arrays())
-    assert_same(t5x.open(tmp_path / "checkpoint_3"), arrays(V1_0))
-    native(tmp_path / "checkpoint_100", arrays(V1_0))
-    assert_same(t5x.open(f"{tmp_path}/"), arrays(V1_0))
-
-
-def test_what_is_no_t5x_checkpoint(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "tensorflow").mkdir()
-    lines = 'model_checkpoint_path: "model.ckpt-0"\n'
-    (tmp_path / "tensorflow" / "checkpoint").write_text(lines)
-    orbax(tmp_path / "other" / "checkpoint_7", arrays(), root="weights")
-    paths = (tmp_path, tmp_path / "nothing", tmp_path / "config.json")
-    for path in (*paths, tmp_path / "config.json" / "inside"):
-        assert not t5x.is_t5x(path)
-        with pytest.raises(ValueError, match=str(tmp_path)):
-            t5x.open(path)
-    for name, message in ("tensorflow", "not a whole"), ("other", "under target"):
-        assert not t5x.is_t5x(tmp_path / name)
-        with pytest.raises(ValueError, match=message):
-            t5x.open(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        ({}, "no parameters under target: found optimizer/state"),
-        ({"decoder": {"decoder": {"w": np.ones((2, 3))}}}, "all layers in one array"),
-        ({"w": np.ones(3, np.uint16)}, "w is bfloat16 written as uint16"),
-        ({"w": "elsewhere"}, "w is str, not an array"),
-        ({"w": {"driver": "n5", "kvstore": {}, "metadata": {}}}, "no zarr array"),
-    ],
-)
-def test_trees_that_cannot_be_read(tmp_path, target, message):
-    write_tree(tmp_path / "checkpoint", target)
-    with pytest.raises(ValueError, match=message):
-        t5x.open(tmp_path)
 
 
 @pytest.mark.parametrize("root", [(), ("params",)])

@@ -20,7 +20,7 @@ from specjax.drafters.rollout import coupled
 from specjax.generate import Output, Parts
 from specjax.types import Draft, Drafter, Params, Request, Sampling
 from specjax.verifiers import gumbel, lenient, named, names, token
-from tests import sampled_mutants, test_properties, tiny, tiny_t5
+from tests import sampled_mutants, sampled_texts, test_properties, tiny, tiny_t5
 from tests.drafters import BY_NAME, CASES, Case
 from tests.test_properties import NEARLY_ONE, decide
 from tests.tiny_t5 import quick_jit
@@ -244,7 +244,7 @@ def test_the_text_does_not_depend_on_any_drafts():
     np.testing.assert_array_equal(got.counts.calls, [-(-NEW // (LONGEST + 1))] * BATCH)
 
 
-# Every verifier, on tables: which of them is an argument, as in `sampled_mutants`.
+# Every verifier, on tables: which of them is an argument, as in `sampled_texts`.
 
 
 def keyed_by_place(key, start, gamma: int, vocab: int) -> token.Noise:
@@ -257,7 +257,7 @@ RULES = {name: named(name) for name in names()} | {
     "by iteration": gumbel.verifier._replace(noise=sampled_mutants.races_by_iteration),
     "by place": token.verifier._replace(noise=keyed_by_place),
 }
-TABLES = sampled_mutants.WORLD
+TABLES = sampled_texts.WORLD
 each_rule = pytest.mark.parametrize("rule", names())
 
 
@@ -270,7 +270,7 @@ def table_loop(gamma: int) -> Callable:
 
     @quick_jit
     def run(which, params, prompt, request):
-        rule = sampled_mutants.one_of(tuple(RULES.values()), which)
+        rule = sampled_texts.one_of(tuple(RULES.values()), which)
         parts = Parts(TABLES.target, drafter, rule, policy)
         return generate.build_loop(parts, SLOTS)(params, prompt, request)
 

@@ -13,9 +13,10 @@ import pytest
 
 from specjax import generate
 from specjax.verifiers import named
-from tests import goodness, mutation, sampled_mutants
+from tests import goodness, mutation, sampled_mutants, sampled_texts
 from tests.drafters import BY_NAME
-from tests.sampled_mutants import EXACT, GAMMA, MUTANTS, SLOTS, WORLD, Mutant
+from tests.sampled_mutants import EXACT, MUTANTS, Mutant
+from tests.sampled_texts import GAMMA, SLOTS, WORLD
 
 NEVER, FINE = mutation.NEVER, 1e-3  # the seeds are fixed
 RULES = ("block", "rejection", "match", "gumbel")
@@ -32,7 +33,7 @@ def loop(drafter: str):
 
     @jax.jit
     def run(which, params, prompt, request):
-        rule = sampled_mutants.one_of(rules, which)
+        rule = sampled_texts.one_of(rules, which)
         parts = case.parts(WORLD, GAMMA, rule)
         return generate.build_loop(parts, SLOTS)(params, prompt, request)
 
@@ -47,8 +48,8 @@ def decode(drafter: str, rule: str) -> generate.Output:
 
 
 def p_value(mutant: Mutant) -> float:
-    laws = sampled_mutants.laws(mutant.binary)
-    return goodness.p_value(sampled_mutants.texts(mutant), laws)
+    laws = sampled_texts.laws(mutant.binary)
+    return goodness.p_value(sampled_texts.texts(mutant), laws)
 
 
 def name(mutant: Mutant) -> str:
@@ -59,7 +60,7 @@ def name(mutant: Mutant) -> str:
 def texts_of(drafter: str, rule: str) -> np.ndarray:
     if drafter != "adaptive":
         return goodness.written(decode(drafter, rule))
-    halves = [sampled_mutants.texts(Mutant("", "", rule), seed) for seed in (2, 3)]
+    halves = [sampled_texts.texts(Mutant("", "", rule), seed) for seed in (2, 3)]
     return np.concatenate(halves)
 
 
@@ -68,7 +69,7 @@ def texts_of(drafter: str, rule: str) -> np.ndarray:
 def test_texts_follow_the_target(drafter, rule):
     texts = texts_of(drafter, rule)
     assert len(texts) == goodness.ROWS
-    assert goodness.p_value(texts, sampled_mutants.laws(False)) > FINE
+    assert goodness.p_value(texts, sampled_texts.laws(False)) > FINE
 
 
 @each_rule
@@ -101,13 +102,13 @@ def test_a_mutant_is_caught_and_its_twin_is_not(mutant):
 def test_what_looks_wrong_and_is_exact(mutant):
     assert p_value(mutant) > FINE
     twin = sampled_mutants.unbroken(mutant)
-    same = np.array_equal(sampled_mutants.texts(mutant), sampled_mutants.texts(twin))
+    same = np.array_equal(sampled_texts.texts(mutant), sampled_texts.texts(twin))
     assert same == (mutant.verifier == "gumbel" and mutant.rule is None)
 
 
 def test_only_neighbours_show_that_they_share_their_coins():
     mutant = next(m for m in MUTANTS if m.name == "coins of the row beside")
-    texts, laws = sampled_mutants.texts(mutant), sampled_mutants.laws(False)
+    texts, laws = sampled_texts.texts(mutant), sampled_texts.laws(False)
     even, odd = texts[::2], texts[1::2]
     alone = goodness.text_p_values(even, laws[0]) + goodness.text_p_values(odd, laws[1])
     assert goodness.bonferroni(alone) > FINE

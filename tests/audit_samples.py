@@ -1,0 +1,56 @@
+"""Pairs of Markov chains to audit, and texts of their exact sampler, a line of numpy.
+
+Axes: N sequences, V vocabulary.
+"""
+
+import functools
+
+import numpy as np
+
+from specjax import audit
+from specjax.bench import players
+from specjax.bench.decoding import Prompts, Protocol, Text
+from tests import tiny
+
+PROMPTS = Prompts([[0], [1, 2], [3, 1, 0]], None, -1)
+TASK = Protocol("tiny", 1.0, 24_000, 2, 5, 80, 300)
+
+
+@functools.cache
+def pair(learnt: bool = False):
+    """The draft shares nothing with the target; or keeps two tokens in three of it."""
+    world = tiny.tables()
+    p, q = world.target_weights, world.draft_weights
+    q = tiny.mixed(p, q, 2.0) if learnt else q
+    sides = ("target", world.target, p), ("draft", world.draft, q)
+    return tuple(players.of_model(*side) for side in sides)
+
+
+def law_of(player) -> np.ndarray:
+    z = np.asarray(player.params, np.float64)
+    p = np.exp(z - z.max(-1, keepdims=True))
+    return p / p.sum(-1, keepdims=True)
+
+
+def sampled(
+    player, count: int, new: int, seed: int, leak: float = 0.0, draft=None
+) -> Text:
+    """[N, 1 + new]: 0, then tokens of the chain; a share `leak` are the draft's."""
+    rng = np.random.default_rng(seed)
+    p, q = law_of(player), law_of(draft or pair()[1])
+    ends = np.cumsum((1 - leak) * p + leak * q, axis=-1)
+    tokens = np.zeros((count, new + 1), np.int32)
+    for at in range(new):
+        u = rng.random((count, 1))
+        tokens[:, at + 1] = (ends[tokens[:, at]][:, :-1] <= u).sum(1)
+    return Text(tokens, np.full(count, 1), np.full(count, new + 1))
+
+
+@functools.cache
+def groups(size: int, new: int, seed: int, count: int, leak=0.0, learnt=False):
+    """The steps of `count` runs of `size` sequences each: a list."""
+    target, draft = pair(learnt)
+    text = sampled(target, size * count, new, seed, leak, draft)
+    steps = audit.score((target, draft), text, 1.0)
+    parts = (np.split(leaf, count) for leaf in steps)
+    return [audit.Steps(*part) for part in zip(*parts, strict=True)]

@@ -1,0 +1,65 @@
+"""Small folders of Hugging Face, written by specjax, and ways to change them."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from specjax import checkpoints
+from specjax.checkpoints import archive
+from specjax.models import gpt, t5
+
+T5 = t5.Config(37, 15, 23, 1, 3, 3, 5)
+GPT2 = gpt.Config(31, 12, 19, 2, 3, positions=16, learned=True, tied=True)
+CONFIGS = {
+    "v1_1": T5,
+    "v1_0": T5._replace(gated=False, tied=True, encoder_layers=2, decoder_layers=1),
+    "gpt2": GPT2,
+    "gpt2_untied": GPT2._replace(tied=False),
+}
+NEAR_4GB = 4_000_000_000
+
+
+def params_of(config):
+    """Fresh weights; norms and biases are random too."""
+    module = t5 if isinstance(config, t5.Config) else gpt
+    shapes = module.abstract_params(config)
+    leaves, tree = jax.tree.flatten(shapes)
+    rng = np.random.default_rng(0)
+    fresh = [rng.standard_normal(leaf.shape).astype(np.float32) for leaf in leaves]
+    return jax.tree.unflatten(tree, [jnp.asarray(leaf) for leaf in fresh])
+
+
+def written(folder: Path, name: str = "v1_1", most: int = NEAR_4GB) -> Path:
+    config = CONFIGS[name]
+    checkpoints.save(folder / name, (config, params_of(config)), most)
+    return folder / name
+
+
+def rewrite(folder: Path, change) -> None:
+    """Puts what `change` makes of a folder's arrays in their place."""
+    file = folder / "model.safetensors"
+    save_file(change(load_file(file)), file, {"format": "pt"})
+
+
+def reconfigure(folder: Path, **fields) -> None:
+    file = folder / "config.json"
+    whole = json.loads(file.read_text()) | fields
+    kept = {name: value for name, value in whole.items() if value is not ...}
+    file.write_text(json.dumps(kept))
+
+
+def same(one, other) -> None:
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def read_nothing(monkeypatch) -> None:
+    """No parameter is made, whatever is wrong."""
+
+    def refuse(*_):
+        raise AssertionError("a parameter was read before all was checked")
+
+    monkeypatch.setattr(archive, "_put", refuse)

@@ -1,0 +1,138 @@
+"""Folders as T5X has written them, in every layout that it has had, and what they hold.
+
+Native ones are written by flax and tensorstore, as T5X does, Orbax's by Orbax.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import tensorstore as ts
+from flax import serialization
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from specjax.checkpoints import t5x_store
+from specjax.models import t5
+
+CONFIG = t5.Config(12, 6, 10, 1, 2, num_heads=2, head_width=4)
+UNSYNCED = ts.Context({"file_io_sync": False})
+V1_0 = CONFIG._replace(gated=False, tied=True)
+LARGE = "token_embedder/embedding"  # [12, 6]
+
+
+def arrays(config=CONFIG, dtype="float32"):
+    """Parameters by name, no two of them alike."""
+    flat = flatten_dict(t5.abstract_params(config), sep="/")
+    rng = np.random.default_rng(0)
+    return {
+        n: rng.normal(size=s.shape).astype(jnp.dtype(dtype)) for n, s in flat.items()
+    }
+
+
+def nested(flat):
+    return unflatten_dict(flat, sep="/")
+
+
+def zarr(folder, name, array, chunks=None, **kvstore):
+    """Writes one array as T5X does and returns what T5X leaves in its tree."""
+    metadata = {
+        "chunks": list(chunks or array.shape),
+        "compressor": {"id": "gzip", "level": 1},
+        "shape": list(array.shape),
+    }
+    spec = {"driver": "zarr", "dtype": array.dtype.name, "metadata": metadata}
+    place = {"driver": "file", "path": f"{folder}/{name}/"}
+    options = dict(create=True, context=UNSYNCED)
+    ts.open(spec | {"kvstore": place}, **options).result().write(array).result()
+    return spec | {"kvstore": {"driver": "file", "path": f"{name}/"} | kvstore}
+
+
+def write_tree(file, target):
+    state = {"step": np.int32(7), "param_states": {"v": np.ones(3, np.float32)}}
+    tree = {"version": 3, "optimizer": {"state": state, "target": target}}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(serialization.msgpack_serialize(tree))
+
+
+def native(folder, flat, chunks=None):
+    target = {
+        n: zarr(
+            folder, f"target.{n.replace('/', '.')}", a, chunks if n == LARGE else None
+        )
+        for n, a in flat.items()
+    }
+    write_tree(folder / "checkpoint", nested(target))
+    return folder
+
+
+def one_file(folder, flat):
+    write_tree(folder, nested(flat))
+    return folder
+
+
+def inline(folder, flat):
+    write_tree(folder / "checkpoint", nested(flat))
+    return folder
+
+
+def orbax(folder, flat, ocdbt=True, root="target"):
+    """A step of a CheckpointManager with T5X's options."""
+    options = ocp.CheckpointManagerOptions(
+        step_prefix="checkpoint", enable_async_checkpointing=False
+    )
+    handlers = {"state": ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt)}
+    tree = nested(
+        jax.tree.map(jnp.asarray, {f"{root}/{n}": a for n, a in flat.items()})
+    )
+    tree["state"] = {"step": jnp.int32(7)}
+    step = int(folder.name.split("_")[1])
+    with ocp.CheckpointManager(
+        folder.parent, options=options, item_handlers=handlers
+    ) as manager:
+        manager.save(step, args=ocp.args.Composite(state=ocp.args.PyTreeSave(tree)))
+    return folder
+
+
+def orbax_folders(folder, flat):
+    return orbax(folder, flat, ocdbt=False)
+
+
+def early_orbax(folder, flat):
+    """As Orbax wrote it before it had `_METADATA`."""
+    orbax(folder, flat, ocdbt=False, root="_optimizer/target")
+    state = folder / "state"
+    for file in (state / "_METADATA", folder / "_CHECKPOINT_METADATA"):
+        file.unlink()
+    for file in folder.rglob("commit_success.txt"):
+        file.unlink()
+    names = {f"_optimizer/target/{name}" for name in flat} | {"_optimizer/state/step"}
+    marks = {n: f"PLACEHOLDER://{n.replace('/', '.')}" for n in names}
+    tree = nested(marks) | {"flax_mutables": None, "params_axes": None}
+    (state / "checkpoint").write_bytes(serialization.msgpack_serialize(tree))
+    return folder
+
+
+LAYOUTS = (native, one_file, inline, orbax, orbax_folders, early_orbax)
+
+
+def whole(archive, name):
+    return archive.read(name, (slice(None),) * len(archive.arrays[name].shape))
+
+
+def assert_same(archive, flat):
+    assert archive.arrays.keys() == flat.keys()
+    for name, array in flat.items():
+        found = whole(archive, name)
+        assert (found.dtype, found.shape) == (array.dtype, array.shape)
+        assert (found == array).all()
+        stored = archive.arrays[name]
+        assert (stored.dtype, stored.shape) == (array.dtype, array.shape)
+
+
+def in_memory(folder, url):
+    """Copies a folder to a memory:// URL."""
+    store = t5x_store.folder(url)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            store.write(str(file.relative_to(folder)), file.read_bytes()).result()
+    return url

@@ -1,0 +1,216 @@
+"""No more is read of a checkpoint than must be, and by every kind of name.
+
+Names here are those of bundled models, of files, of T5X's runs and of the hub.
+"""
+
+import os
+import subprocess
+import sys
+import types
+import weakref
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import checkpoints, zoo
+from specjax.checkpoints import archive, huggingface
+from specjax.checkpoints.archive import Archive, Part, Source
+from specjax.models import gpt
+from tests.checkpoint_folders import CONFIGS, GPT2, T5, params_of, same, written
+
+# Reading.
+
+
+def held(arrays: dict[str, np.ndarray], read=None) -> Archive:
+    shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
+    return Archive(shapes, read or (lambda name, index: arrays[name][index]), "here")
+
+
+def test_any_part_of_a_parameter_is_that_part_of_the_whole():
+    stored = np.arange(7 * 12, dtype=np.float32).reshape(7, 12)
+    middle = stored[:, 4:8]
+    for source, whole in (
+        (Source("a"), stored),
+        (Source("a", transpose=True), stored.T),
+        (Source("a", part=Part(1, 1, 3)), middle),
+        (Source("a", True, Part(1, 1, 3)), middle.T),
+    ):
+        shape = whole.shape
+        assert archive.stored_shape(source, shape) == (7, 12)
+        read = archive.reader(held({"a": stored}), source, shape, np.dtype("float32"))
+        for index in (
+            (slice(None), slice(None)),
+            (slice(1, 3), slice(None, 2)),
+            (slice(2, None), slice(0, 4, None)),
+        ):
+            np.testing.assert_array_equal(read(index), whole[index])
+
+
+def test_one_array_is_in_memory_at_a_time():
+    alive, most = set(), []
+
+    def read(name, index):
+        most.append(len(alive))
+        alive.add(name)
+        array = np.ones((50, 50), np.float32)
+        weakref.finalize(array, alive.remove, name)
+        return array
+
+    arrays = {f"p{i}": np.ones((50, 50), np.float32) for i in range(6)}
+    shapes = held(arrays).arrays
+    sources = {name: Source(name) for name in arrays}
+    archive.fill(held(arrays, read), sources, shapes, "bfloat16")
+    assert most == [0] * 6 and not alive
+
+
+SHARDED = """
+import sys, jax, numpy as np
+from pathlib import Path
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from specjax import checkpoints
+from specjax.checkpoints import archive
+from tests import checkpoint_folders as the
+
+reads, fill = [], archive.of_safetensors
+def noted(files, where):
+    found = fill(files, where)
+    def read(name, index):
+        reads.append((name, found.read(name, index).size))
+        return found.read(name, index)
+    return found._replace(read=read)
+archive.of_safetensors = noted
+
+mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
+config = the.CONFIGS["gpt2"]
+def place(leaf):
+    sharded = leaf.ndim == 2 and leaf.shape[1] == 12
+    return NamedSharding(mesh, P(None, "model") if sharded else P())
+params = the.params_of(config)
+shardings = jax.tree.map(place, params)
+found = checkpoints.load(sys.argv[1], sharding=shardings)
+the.same(found.params, params)
+query = found.params["layers_0"]["attention"]["query"]["kernel"]
+assert query.addressable_shards[0].data.shape == (12, 6), query.sharding
+sizes = [size for name, size in reads if name.endswith("h.0.attn.c_attn.weight")]
+assert sizes == [72] * 6, sizes  # three parts, two halves of each, each read once
+everywhere = NamedSharding(mesh, P())
+whole = checkpoints.load(sys.argv[1], sharding=everywhere)
+the.same(whole.params, params)
+assert whole.params["embedding"].sharding == everywhere
+print("same")
+"""
+
+
+def run(code: str, *arguments, **environment) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        cwd=Path(__file__).resolve().parent.parent,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_devices_read_their_own_shards_once(tmp_path):
+    folder = written(tmp_path, "gpt2")
+    flags = "--xla_force_host_platform_device_count=4"
+    assert run(SHARDED, folder, XLA_FLAGS=flags) == "same\n"
+
+
+# Names of other kinds.
+
+
+def test_bundled_models_and_files_of_the_zoo(tmp_path):
+    found, wanted = checkpoints.load("code_05m"), zoo.load("code_05m")
+    assert (found.name, found.family) == ("code_05m", "gpt")
+    assert (found.start, found.end) == (zoo.START, zoo.END)
+    assert found.config == wanted.config
+    same(found.params, wanted.params)
+    for config in (T5, gpt.Config(13, 8, 16, 1, 2)):
+        file = tmp_path / config.__class__.__module__ / "mine.safetensors"
+        file.parent.mkdir()
+        zoo.save(file, config, params_of(config))
+        half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params_of(config))
+        for path in (file, str(file), file.parent):
+            found = checkpoints.load(path)
+            assert found.config == config and found.files == (file,)
+            same(found.params, half)
+
+
+@pytest.mark.parametrize("name", ["v1_1", "v1_0"])
+def test_checkpoints_of_t5x(tmp_path, name):
+    """A step's folder, or the last of a run; sizes come from the arrays."""
+    params, run = params_of(CONFIGS[name]), tmp_path / "a.run"
+    checkpoints.t5x.save(run, 1, jax.tree.map(jnp.zeros_like, params))
+    step = checkpoints.t5x.save(run, 20, params)
+    for path in (step, run, str(run)):
+        found = checkpoints.load(path)
+        assert found.family == "t5" and (found.start, found.end) == (0, 1)
+        assert found.name == Path(path).name and found.files == (Path(path),)
+        assert found.config == CONFIGS[name]
+        same(found.params, params)
+    found = checkpoints.load(run, "bfloat16", pieces=30)
+    assert found.config == CONFIGS[name]._replace(pieces=30, dtype="bfloat16")
+    checkpoints.save(tmp_path / "as_huggingface", found)
+    same(checkpoints.load(tmp_path / "as_huggingface", "bfloat16").params, found.params)
+
+
+def test_a_hubs_name_fetches_weights_and_no_pickle(tmp_path, monkeypatch):
+    folder, asked = written(tmp_path), {}
+
+    def snapshot_download(name, allow_patterns):
+        asked.update(name=name, patterns=allow_patterns)
+        return str(folder)
+
+    hub = types.SimpleNamespace(snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    found = checkpoints.load("org/some-model.v1")
+    assert found.name == asked["name"] == "org/some-model.v1"
+    same(found.params, params_of(T5))
+    endings = {pattern.rsplit(".", 1)[1] for pattern in asked["patterns"]}
+    assert endings == {"json", "safetensors", "model"}
+    assert asked["patterns"] == list(huggingface.FETCHED)
+
+
+CACHED = """
+import sys
+from specjax import checkpoints
+assert checkpoints.load("org/name").config.vocab == 37
+try:
+    checkpoints.load("org/other")
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_without_a_network_the_cache_is_used(tmp_path):
+    """Laid out as huggingface_hub lays it out."""
+    pytest.importorskip("huggingface_hub")
+    commit, model = "0" * 40, tmp_path / "hub" / "models--org--name"
+    written(model / "snapshots")
+    (model / "snapshots" / "v1_1").rename(model / "snapshots" / commit)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(commit)
+    said = run(CACHED, HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
+    assert said.startswith("org/other is no path, is not in the cache")
+
+
+def test_boxed_parameters_are_not_written(tmp_path):
+    params = params_of(GPT2)
+
+    def box(leaf):
+        return nn.LogicallyPartitioned(leaf, ("axis",) * leaf.ndim)
+
+    boxed = jax.tree.map(box, params)
+    with pytest.raises(ValueError, match=r"unbox"):
+        checkpoints.save(tmp_path / "boxed", (GPT2, boxed))
+    checkpoints.save(tmp_path / "boxed", (GPT2, nn.meta.unbox(boxed)))
+    same(checkpoints.load(tmp_path / "boxed").params, params)
