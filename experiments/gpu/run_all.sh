@@ -4,7 +4,9 @@
 #   experiments/gpu/run_all.sh [TEXT_FOLDER] [RESULTS_FOLDER]
 #
 # TEXT_FOLDER holds news_sentences.train.txt.xz and news_sentences.valid.txt.xz, one
-# sentence a line; without it, or as "", the stages that read text are skipped. A stage
+# sentence a line; without it, or as "", the stages that read text are skipped, as are
+# torch without a PyTorch that finds the GPU and sanitizer without compute-sanitizer.
+# The verdicts on all goals come last, before the list of stages. A stage
 # has LIMIT seconds, 600 by default. Each is resumable: run the same command again after
 # a kill, and finished stages are skipped. STAGES="kernels tune" picks some; SKIP=triton
 # leaves an implementation out of the kernels; STEPS=200 is a trial of the training.
@@ -98,7 +100,9 @@ rows() { # group, files of gin..., then -- and bindings of a trial on a CPU
 verdicts() { # of every goal, from the rendered table
   if [ -e "$results/kernels.md" ]; then
     sed -n '/^## Goals/,/^## Predicted/p' "$results/kernels.md" |
-      awk -F ' *[|] *' '/^[|]/ && ++row > 2 {print "goal " $2 " (" $5 "): " $7 ", " $8}'
+      awk -F ' *[|] *' '/^[|]/ && ++row > 2 {
+        print "goal " $2 " (" $5 "): " ($8 ~ /^unmeasured/ ? "" : $7 ", ") $8
+      }'
   fi
 }
 
