@@ -5,7 +5,7 @@ import json
 import pytest
 
 from experiments import catalogue_kernels as catalogue
-from experiments import run
+from experiments import run, tables
 from experiments.gpu import tune
 from pallas_kernels import dispatch
 from pallas_kernels.plan import KNOWN, Plan, Tiles
@@ -119,6 +119,14 @@ def test_goals_are_met_or_missed_by_records():
     assert goal("4", every)[1].startswith("unmeasured")
     every[shapes[3]]["measured"]["over_four_launches"] = "failed"
     assert goal("4", every)[1] == "missed: it failed"
+
+
+@pytest.mark.parametrize("word", ["failed", "skipped"])
+def test_a_line_without_a_number_is_not_ok(word, monkeypatch):
+    monkeypatch.setattr(tables.records, "stale", lambda record: False)
+    line = next(one for one in catalogue.lines() if one.quantity == "triton_us")
+    assert tables.state(line, {"measured": {"triton_us": 30.0}}) == "ok"
+    assert tables.state(line, {"measured": {"triton_us": word}}) == word
 
 
 def test_every_shape_has_its_rows_and_lines():
