@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def keep() -> Path:

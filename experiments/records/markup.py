@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 
+LEAST = 1e-3  # the least number that is printed with four decimals
 TEX = {c: f"\\{c}" for c in "&%$#_{}"}
 TEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
 TEX |= {"^": r"\textasciicircum{}", "`": ""}
@@ -49,7 +50,14 @@ def plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(x: float | str | None) -> str:
-    """Four digits; a word such as "failed" as it is; None is what JSON cannot hold."""
+    """Four digits; a word such as "failed" as it is; None is what JSON cannot hold.
+
+    What four decimals would show as nothing has an exponent; 0 is exactly that.
+    """
     if isinstance(x, str):
         return x
-    return "infinite" if x is None else f"{x:.4g}" if abs(x) >= 1 else f"{x:.4f}"
+    if x is None:
+        return "infinite"
+    if abs(x) >= 1 or x == 0:
+        return f"{x:.4g}"
+    return f"{x:.4f}" if abs(x) >= LEAST else f"{x:.1e}"

@@ -3,17 +3,15 @@
 Records are lines of JSON (`specjax.bench.jsonl`).
 """
 
-import datetime
 import functools
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments import fingerprint
-from experiments.row import Measurement
-from specjax.bench.machine import machine
+from experiments.records import fingerprint
+from specjax.bench.row import Measurement, conditions
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def find(
@@ -34,34 +32,26 @@ def latest(records: Iterable[dict]) -> dict[str, dict]:
 
 
 def stale(record: dict) -> bool:
-    """Whether the sources that made a record are no longer today's.
-
-    They are read once: a table asks for each of its lines.
-    """
+    """Whether the sources that made a record are no longer today's."""
     made = record["provenance"]
-    return made["fingerprint"] != today(made["module"], (*made["inputs"].items(),))
-
-
-@functools.cache
-def today(module: str, inputs: tuple[tuple[str, str], ...]) -> str:
-    return fingerprint.today({"module": module, "inputs": dict(inputs)})
+    return made["fingerprint"] != fingerprint.today(made)
 
 
 def provenance(measurement: Measurement, config: str, seconds: float) -> dict:
     """Who made a number: sources, versions, device, settings, time."""
-    inputs = fingerprint.inputs_of(measurement.inputs)
-    return {
-        **commit(),
-        **machine(),
-        "dtype": measurement.dtype,
-        "seed": measurement.seed,
+    made = sources(measurement, config)
+    return {**commit(), **conditions(measurement, seconds), **made}
+
+
+def sources(measurement: Measurement, config: str) -> dict:
+    """What a number depends on: definitions, files and settings, and their hash."""
+    made = {
         "config": config,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "seconds": round(seconds, 2),
         "module": measurement.module,
-        "inputs": inputs,
-        "fingerprint": fingerprint.of(measurement.module, inputs),
+        "reaches": list(measurement.reaches),
+        "inputs": fingerprint.inputs_of(measurement.inputs),
     }
+    return made | {"fingerprint": fingerprint.of(made)}
 
 
 def device(record: dict) -> str:

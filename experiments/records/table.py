@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+Records = dict[str, dict[str, dict]]  # folder -> row -> its latest record
 PUBLISHED = Path(__file__).with_name("published_values.json")
 
 

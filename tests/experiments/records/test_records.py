@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments import analytic, fingerprint, records
-from experiments.row import Measurement
+from experiments.leviathan import closed_forms
+from experiments.records import fingerprint, records
 from specjax.bench import jsonl, machine
+from specjax.bench.row import Measurement
 
 
 def record(row, config="c", sources="s", **measured):
@@ -77,44 +78,13 @@ def test_a_record_is_found_by_row_config_and_sources():
     assert records.find(there, "z", "c", "s") is None
 
 
-def names(module):
-    found = fingerprint.sources(module)
-    return {path.relative_to(fingerprint.ROOT).as_posix() for path in found}
-
-
-def test_sources_follow_imports():
-    closed_form = names("experiments.analytic")
-    assert "experiments/analytic.py" in closed_form
-    assert {"specjax/theory.py", "specjax/__init__.py"} <= closed_form
-    assert "specjax/models/gpt.py" not in closed_form
-    needed = {"specjax/models/attention.py", "specjax/verifiers/token.py"}
-    assert needed | {"specjax/bench/decoding.py"} <= names("experiments.alpha")
-
-
-def test_a_fingerprint_covers_sources_and_inputs(tmp_path, monkeypatch):
-    package = tmp_path / "experiments"
-    package.mkdir()
-    (package / "one.py").write_text("def f():\n    from experiments import two\n")
-    (package / "two.py").write_text("x = 1\n")
-    (package / "three.py").write_text("x = 1\n")
-    monkeypatch.setattr(fingerprint, "ROOT", tmp_path)
-    seen = [fingerprint.of("experiments.one", {"weights": "1"})]
-    (package / "three.py").write_text("x = 2\n")
-    assert fingerprint.of("experiments.one", {"weights": "1"}) == seen[0]
-    seen.append(fingerprint.of("experiments.one", {"weights": "2"}))
-    (package / "two.py").write_text("x = 2\n")
-    seen.append(fingerprint.of("experiments.one", {"weights": "1"}))
-    (package / "one.py").write_text("x = 1\n")
-    seen.append(fingerprint.of("experiments.one", {"weights": "1"}))
-    assert len(set(seen)) == 4
-
-
 def test_a_record_becomes_stale(tmp_path, monkeypatch):
     def stale(record):
-        records.today.cache_clear()  # as in another process
+        fingerprint.forget()  # as in another process
         return records.stale(record)
 
     monkeypatch.setattr(fingerprint, "ROOT", tmp_path)
+    fingerprint.forget()
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "one.py").write_text("x = 1\n")
     weights = tmp_path / "weights"
@@ -132,7 +102,7 @@ def test_a_record_becomes_stale(tmp_path, monkeypatch):
 
 
 def test_provenance_names_everything():
-    made = records.provenance(analytic.table1(0.6, 2), "config", 1.234)
+    made = records.provenance(closed_forms.table1(0.6, 2), "config", 1.234)
     assert made["config"] == "config" and made["seconds"] == 1.23
     assert made["date"].endswith("+00:00")
     assert set(made["versions"]) == {"python", *machine.PACKAGES}
