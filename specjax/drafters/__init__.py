@@ -1,1 +1,21 @@
-"""Who proposes the tokens; one file each, of `specjax.types.Drafter`."""
+"""Who proposes tokens; one file each, with a `build` that returns a `types.Drafter`."""
+
+from specjax.drafters import (
+    autoregressive,
+    copying,
+    early_exit,
+    ngram,
+    nothing,
+    random,
+    rollout,
+)
+
+__all__ = [
+    "autoregressive",
+    "copying",
+    "early_exit",
+    "ngram",
+    "nothing",
+    "random",
+    "rollout",
+]

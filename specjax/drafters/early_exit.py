@@ -22,7 +22,7 @@ def build(
     """A drafter of `gamma` >= 1 tokens; its parameters are the target's own.
 
     shallow: the target cut after some layers. cache_of: the target's cache -> that of
-    those layers, by `models.attention.first`. draw: see `drafters.rollout`. Raises
+    those layers, the first of a sequence. draw: see `drafters.rollout`. Raises
     ValueError if gamma < 1.
     """
     if gamma < 1:

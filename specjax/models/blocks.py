@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models.attention import Attention, Joined, KeyValues
+from specjax.models.attention import Attention
+from specjax.models.cache import KeyValues
 
 
 def rms_norm(x: Array) -> Array:
@@ -87,8 +88,8 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Array, positions: Array, cache: KeyValues | Joined | None = None
-    ) -> tuple[Array, KeyValues | Joined | None]:
+        self, x: Array, positions: Array, cache: KeyValues | None = None
+    ) -> tuple[Array, KeyValues | None]:
         """x [B, T, E] at `positions` [B, T] -> ([B, T, E], cache)."""
         sizes = x.shape[-1], self.heads, self.head_width
         options = dict(rotate=self.rotate, use_bias=self.learned, name="attention")

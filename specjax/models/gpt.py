@@ -5,7 +5,6 @@ decoders of this kind come in.
 Axes: B rows, T tokens, S cache slots, E features, V vocabulary.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -13,10 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models import alone
-from specjax.models.alone import enter
-from specjax.models.attention import Cache, empty, through
+from specjax.models import gpu
 from specjax.models.blocks import Block, Norm, rotary
+from specjax.models.cache import Cache, empty
 from specjax.types import Model, Prompt
 
 
@@ -25,8 +23,7 @@ class Config(NamedTuple):
 
     positions: how many are learned; None, they are rotary and unbounded. learned: norms
     have a scale and a bias, and products a bias. tied: the embedding is the readout.
-    joined: one buffer for the keys of all layers and one for the values, see
-    `models.attention.empty`.
+    joined: one buffer for the caches of all layers, see `models.gpu`.
     """
 
     vocab: int
@@ -57,16 +54,9 @@ class Decoder(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        tokens: Array,
-        start: Array,
-        cache: Cache | None = None,
-        copies: int = 1,
-    ) -> tuple[Array, Cache | None]:
-        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache).
-
-        copies: see `models.alone`.
-        """
+        self, tokens: Array, start: Array, cache: Cache | None = None
+    ) -> tuple[Array, Cache]:
+        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
         embedding = self._table("embedding", ("vocab", "embed"), config.vocab)
         # Read by `readout`; declared here so that one tree holds all parameters.
@@ -77,14 +67,13 @@ class Decoder(nn.Module):
         if config.positions is not None:
             table = self._table("positions", ("positions", "embed"), config.positions)
             x, rotate = x + table[positions], None
+        x = gpu.in_memory(x.astype(dtype), cache)
+        layers = [None] * config.num_layers if cache is None else list(cache)
         sizes = config.num_heads, config.head_width, config.mlp_dim
-        options = dtype, rotate, config.learned
-        layers = [
-            partial(Block(*sizes, *options, name=f"layers_{i}"), positions=positions)
-            for i in range(config.num_layers)
-        ]
-        x, cache = through(layers, enter(x.astype(dtype), copies), cache, start)
-        return Norm(config.learned, name="norm")(x)[: tokens.shape[0]], cache
+        for i in range(config.num_layers):
+            block = Block(*sizes, dtype, rotate, config.learned, name=f"layers_{i}")
+            x, layers[i] = block(x, positions, layers[i])
+        return Norm(config.learned, name="norm")(x), layers
 
     def _table(self, name: str, axes: tuple[str, str], count: int) -> Array:
         """`count` vectors of E features, along the axis that is not `embed`."""
@@ -128,16 +117,16 @@ def build(config: Config) -> Model:
         del params
         batch = prompt.tokens.shape[0]
         sizes = batch, config.num_heads, slots, config.head_width
-        return empty(config.num_layers, sizes, dtype, config.joined)
+        cache = empty(config.num_layers, sizes, dtype)
+        return gpu.join(cache) if config.joined else cache
 
-    def apply(params, tokens, start, cache, copies: int):
-        return decoder.apply({"params": params}, tokens, start, cache, copies)
+    def apply(params, tokens, start, cache):
+        return decoder.apply({"params": params}, tokens, start, cache)
 
     def readout(params, features):
         kernel = params["embedding"].T if config.tied else params["readout"]
         kernel = kernel.astype(dtype)
         return jnp.dot(features, kernel, preferred_element_type=jnp.float32)
 
-    shapes = abstract_params(config)
-    sides = init, alone.build(apply), alone.reading(readout)
-    return Model(*sides, config.vocab, shapes, config.positions)
+    limits = config.vocab, abstract_params(config), config.positions
+    return gpu.model(Model(init, apply, readout, *limits))

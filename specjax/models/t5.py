@@ -6,7 +6,6 @@ Parameter names and shapes are those of T5X.
 Axes: B rows, T tokens, I input tokens, S cache slots, E features, V vocabulary.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -14,9 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models import alone, attention
-from specjax.models.alone import enter
-from specjax.models.attention import KeyValues
+from specjax.models import cache as caches
+from specjax.models import gpu
+from specjax.models.cache import KeyValues
 from specjax.models.t5_layers import (
     FAN_IN,
     DecoderLayer,
@@ -33,8 +32,10 @@ class Config(NamedTuple):
     """Sizes. gated: GELU with a gate (v1.1), or relu. tied: the embedding is also the
     readout (v1.0). pieces: ids from here on are padding of the vocabulary and are never
     emitted; None if there is none. `dtype`: of activations and cache. joined: one
-    buffer for the keys of all decoder layers and one for the values, see
-    `models.attention.empty`."""
+    buffer for the caches of all decoder layers, see `models.gpu`. scaled: features are
+    divided by sqrt(E) before a readout of its own, as they always are before a tied
+    one. own_bias: each layer has its own position bias (T5X's scalable_t5, umT5), or
+    one serves all of a stack."""
 
     vocab: int
     dim: int
@@ -48,6 +49,8 @@ class Config(NamedTuple):
     pieces: int | None = None
     dtype: str = "float32"
     joined: bool = False
+    scaled: bool = False
+    own_bias: bool = False
 
 
 class Inputs(NamedTuple):
@@ -58,10 +61,10 @@ class Inputs(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """own: keys and values of the text so far. read: a layer's of the input, computed
-    once; length [B]: how much of it is real."""
+    """own: keys and values of the text so far, None to decode it whole. read: a layer's
+    of the input, computed once; length [B]: how much of it is real."""
 
-    own: attention.Cache
+    own: caches.Cache | None
     read: list[KeyValues]
     length: Array
 
@@ -89,18 +92,19 @@ class Encoder(nn.Module):
 
     def setup(self):
         config = self.config
-        self.relpos_bias = RelativeBias(config.num_heads, both_ways=True)
+        if not config.own_bias:
+            self.relpos_bias = RelativeBias(config.num_heads, both_ways=True)
         layers = range(config.encoder_layers)
         self.layers = [EncoderLayer(*_sizes(config)) for _ in layers]
         self.encoder_norm = Norm()
 
     def __call__(self, x: Array, length: Array) -> Array:
         """x [B, I, E], of which length [B] are real -> [B, I, E]."""
-        places = jnp.arange(x.shape[1])[None]
-        bias = self.relpos_bias(places, x.shape[1])
-        visible = (places < length[:, None])[:, None]
-        for layer in self.layers:
-            x = layer(x, visible, bias)
+        positions = jnp.arange(x.shape[1])[None]
+        biases = _biases(self, positions, x.shape[1])
+        mask = (positions < length[:, None])[:, None]
+        for layer, bias in zip(self.layers, biases, strict=True):
+            x = layer(x, mask, bias)
         return self.encoder_norm(x)
 
 
@@ -111,7 +115,8 @@ class Decoder(nn.Module):
 
     def setup(self):
         config = self.config
-        self.relpos_bias = RelativeBias(config.num_heads, both_ways=False)
+        if not config.own_bias:
+            self.relpos_bias = RelativeBias(config.num_heads, both_ways=False)
         layers = range(config.decoder_layers)
         self.layers = [DecoderLayer(*_sizes(config)) for _ in layers]
         self.decoder_norm = Norm()
@@ -124,26 +129,18 @@ class Decoder(nn.Module):
     def read(self, encoded: Array) -> list[KeyValues]:
         return [layer.read(encoded) for layer in self.layers]
 
-    def __call__(
-        self, x: Array, start: Array, cache: Cache, cached: bool, copies: int = 1
-    ) -> tuple[Array, attention.Cache | None]:
-        """x [B, T, E] at slots `start` [B] on. Not `cached`, it sees itself alone.
-
-        copies: see `models.alone`.
-        """
-        x, rows = enter(x, copies), x.shape[0]
+    def __call__(self, x: Array, start: Array, cache: Cache) -> tuple[Array, Cache]:
+        """x [B, T, E] at slots `start` [B] on -> (features [B, T, E], cache)."""
+        x = gpu.in_memory(x, cache.read)
+        own = [None] * len(self.layers) if cache.own is None else list(cache.own)
+        slots = x.shape[1] if cache.own is None else caches.slots_of(cache.own)
         positions = start[:, None] + jnp.arange(x.shape[1])
-        slots = attention.slots_of(cache.own) if cached else x.shape[1]
-        places = jnp.arange(cache.read[0].values.shape[2])[None]
-        visible = (places < cache.length[:, None])[:, None]
-        shared = dict(positions=positions, bias=self.relpos_bias(positions, slots))
-        layers = [
-            partial(layer, inputs=(read, visible), **shared)
-            for layer, read in zip(self.layers, cache.read, strict=True)
-        ]
-        own = cache.own if cached else None
-        x, own = attention.through(layers, x, own, start)
-        return self.decoder_norm(x)[:rows], own
+        biases = _biases(self, positions, slots)
+        inputs = jnp.arange(caches.slots_of(cache.read))[None]
+        mask = (inputs < cache.length[:, None])[:, None]
+        for i, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):
+            x, own[i] = layer(x, positions, own[i], bias, (cache.read[i], mask))
+        return self.decoder_norm(x), cache._replace(own=own)
 
 
 class T5(nn.Module):
@@ -159,22 +156,15 @@ class T5(nn.Module):
         x = self.token_embedder(inputs.tokens)
         return self.decoder.read(self.encoder(x, inputs.length))
 
-    def write(
-        self,
-        tokens: Array,
-        start: Array,
-        cache: Cache,
-        copies: int,
-        cached: bool = True,
-    ):
-        x = self.token_embedder(tokens)
-        return self.decoder(x, start, cache, cached, copies)
+    def decode(self, tokens: Array, start: Array, cache: Cache) -> tuple[Array, Cache]:
+        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
+        return self.decoder(self.token_embedder(tokens), start, cache)
 
     def __call__(self, inputs: Inputs, tokens: Array) -> Array:
         """Features [B, T, E] of whole texts, each token seeing those before it."""
-        cache = Cache([], self.read(inputs), inputs.length)
+        cache = Cache(None, self.read(inputs), inputs.length)
         start = jnp.zeros(1, jnp.int32)  # one for all: the bias is computed once
-        x, _ = self.decoder(self.token_embedder(tokens), start, cache, cached=False)
+        x, _ = self.decode(tokens, start, cache)
         if not self.config.tied and self.is_initializing():
             self.decoder.logits_dense(x)
         return x
@@ -182,7 +172,14 @@ class T5(nn.Module):
 
 def _sizes(config: Config) -> tuple:
     sizes = config.dim, config.num_heads, config.head_width, config.mlp_dim
-    return *sizes, config.gated, jnp.dtype(config.dtype)
+    return *sizes, config.gated, jnp.dtype(config.dtype), config.own_bias
+
+
+def _biases(stack: Encoder | Decoder, positions: Array, slots: int) -> list[Array]:
+    """What each layer of a stack adds to its scores: its own, or one for all."""
+    if stack.config.own_bias:
+        return [layer.relpos_bias(positions, slots) for layer in stack.layers]
+    return [stack.relpos_bias(positions, slots)] * len(stack.layers)
 
 
 def init_params(key: Array, config: Config):
@@ -210,8 +207,9 @@ def num_params(config: Config) -> int:
 
 def readout(config: Config, params, features: Array) -> Array:
     """features [..., E] -> logits [..., V] float32; those of padding are -inf."""
-    if config.tied:
+    if config.tied or config.scaled:
         features = features * config.dim**-0.5
+    if config.tied:
         kernel = params["token_embedder"]["embedding"].T
     else:
         kernel = params["decoder"]["logits_dense"]["kernel"]
@@ -238,18 +236,15 @@ def build(config: Config) -> Model:
         inputs = Inputs(*prompt.inputs)
         read = network.apply({"params": params}, inputs, method="read")
         sizes = batch, config.num_heads, slots, config.head_width
-        layers = config.decoder_layers
-        own = attention.empty(layers, sizes, dtype, config.joined)
-        return Cache(own, read, inputs.length)
+        own = caches.empty(config.decoder_layers, sizes, dtype)
+        return Cache(gpu.join(own) if config.joined else own, read, inputs.length)
 
-    def apply(params, tokens, start, cache: Cache, copies: int):
-        arguments = tokens, start, cache, copies
-        features, own = network.apply({"params": params}, *arguments, method="write")
-        return features, cache._replace(own=own)
+    def apply(params, tokens, start, cache: Cache):
+        arguments = {"params": params}, tokens, start, cache
+        return network.apply(*arguments, method="decode")
 
     def read_out(params, features):
         return readout(config, params, features)
 
-    shapes = abstract_params(config)
-    sides = init, alone.build(apply), alone.reading(read_out)
-    return Model(*sides, config.vocab, shapes, encodes=True)
+    limits = config.vocab, abstract_params(config)
+    return gpu.model(Model(init, apply, read_out, *limits, encodes=True))

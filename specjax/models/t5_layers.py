@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax.models.attention import Attention, Joined, KeyValues
+from specjax.models.attention import Attention
+from specjax.models.cache import KeyValues
 
 BUCKETS, MAX_DISTANCE = 32, 128
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
@@ -29,12 +30,13 @@ def bucket(distance: np.ndarray, both_ways: bool) -> np.ndarray:
     octaves = np.log(np.maximum(away, 1) / exact) / np.log(MAX_DISTANCE / exact)
     # Distances that are powers of two fall on the borders: up, whatever the rounding.
     wide = exact + np.floor(octaves * (side - exact) + 1e-6).astype(np.int32)
-    found = np.where(away < exact, away, np.minimum(wide, side - 1))
-    return (found + side * (both_ways & (distance < 0))).astype(np.int32)
+    buckets = np.where(away < exact, away, np.minimum(wide, side - 1))
+    return (buckets + side * (both_ways & (distance < 0))).astype(np.int32)
 
 
 class RelativeBias(nn.Module):
-    """What is added to the scores of every layer of a stack, by bucketed distance."""
+    """What is added to the scores of a layer, or of all of a stack, by bucketed
+    distance."""
 
     heads: int
     both_ways: bool
@@ -48,11 +50,11 @@ class RelativeBias(nn.Module):
         distance = np.arange(slots - 1, -slots, -1)
         by_distance = table[:, bucket(distance, self.both_ways)].astype(jnp.float32)
 
-        def of(position: Array) -> Array:
-            at = 0, slots - 1 - position
-            return jax.lax.dynamic_slice(by_distance, at, (self.heads, slots))
+        def window(position: Array) -> Array:
+            begin = 0, slots - 1 - position
+            return jax.lax.dynamic_slice(by_distance, begin, (self.heads, slots))
 
-        return jax.vmap(jax.vmap(of, out_axes=1))(positions)
+        return jax.vmap(jax.vmap(window, out_axes=1))(positions)
 
 
 class Norm(nn.Module):
@@ -105,19 +107,22 @@ class EncoderLayer(nn.Module):
     mlp_width: int
     gated: bool
     dtype: jnp.dtype
+    own_bias: bool = False
 
     def setup(self):
         sizes = self.features, self.heads, self.head_width, self.dtype
+        if self.own_bias:
+            self.relpos_bias = RelativeBias(self.heads, both_ways=True)
         self.pre_attention_layer_norm = Norm()
         self.attention = attention(*sizes)
         self.pre_mlp_layer_norm = Norm()
         self.mlp = Mlp(self.mlp_width, self.gated, self.dtype)
 
-    def __call__(self, x: Array, visible: Array, bias: Array) -> Array:
-        """x [B, I, E], visible [B, 1, I], bias [1, H, I, I] -> [B, I, E]."""
-        places = jnp.arange(x.shape[1])[None]
+    def __call__(self, x: Array, mask: Array, bias: Array) -> Array:
+        """x [B, I, E], mask [B, 1, I], bias [1, H, I, I] -> [B, I, E]."""
+        positions = jnp.arange(x.shape[1])[None]
         y = self.pre_attention_layer_norm(x)
-        x = x + self.attention(y, places, visible=visible, bias=bias)[0]
+        x = x + self.attention(y, positions, mask=mask, bias=bias)[0]
         return x + self.mlp(self.pre_mlp_layer_norm(x))
 
 
@@ -130,9 +135,12 @@ class DecoderLayer(nn.Module):
     mlp_width: int
     gated: bool
     dtype: jnp.dtype
+    own_bias: bool = False
 
     def setup(self):
         sizes = self.features, self.heads, self.head_width, self.dtype
+        if self.own_bias:
+            self.relpos_bias = RelativeBias(self.heads, both_ways=False)
         self.pre_self_attention_layer_norm = Norm()
         self.self_attention = attention(*sizes)
         self.pre_cross_attention_layer_norm = Norm()
@@ -148,11 +156,11 @@ class DecoderLayer(nn.Module):
         self,
         x: Array,
         positions: Array,
-        cache: KeyValues | Joined | None,
+        cache: KeyValues | None,
         bias: Array,
         inputs: tuple[KeyValues, Array],
-    ) -> tuple[Array, KeyValues | Joined | None]:
-        """x [B, T, E]; inputs: what `read` gave, and which are real, [B, 1, I]."""
+    ) -> tuple[Array, KeyValues | None]:
+        """x [B, T, E]; inputs: what `read` gave, and its mask [B, 1, I]."""
         y = self.pre_self_attention_layer_norm(x)
         y, cache = self.self_attention(y, positions, cache, bias=bias)
         x = x + y

@@ -11,9 +11,10 @@ import pytest
 
 from specjax import generate, probs
 from specjax.drafters import copying, ngram, random
-from specjax.generate import Parts
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder
 from specjax.types import Params, Request, Sampling, State
-from tests import tiny
+from tests.support import tiny
 
 # a b a b c, then a b c: after (a, b) come a once and c twice.
 A, B, C = 0, 1, 2
@@ -109,14 +110,12 @@ def test_copying_keeps_to_its_budget_and_to_its_context():
 def test_a_text_to_copy_from_comes_with_the_prompt():
     """Greedy output stays the target's, and what the source holds is drafted."""
     world = tiny.transformers()
-    prompt = generate.make_prompt([[1, 2], [7]])
-    request = generate.make_request(
-        jax.random.key(0), prompt, 20, generate.make_sampling(2, 0.0)
-    )
+    prompt = make_prompt([[1, 2], [7]])
+    request = make_request(jax.random.key(0), prompt, 20, make_sampling(2, 0.0))
     params = Params(world.target_weights)
     expected = generate.autoregressive(world.target, 40)(params, prompt, request)
     source = expected.tokens, expected.length
-    parts = Parts(world.target, copying.build(4))
+    parts = Decoder(world.target, copying.build(4))
     run = generate.build(parts, 40)
     got = run(params, prompt._replace(inputs=source), request)
     np.testing.assert_array_equal(got.tokens, expected.tokens)

@@ -17,11 +17,13 @@ import numpy as np
 import pytest
 
 from specjax import generate
-from specjax.models import attention, gpt
-from specjax.models.attention import KeyValues, _write_at_once, _write_by_row
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.models import attention, gpt, gpu
+from specjax.models.cache import KeyValues, write_rows
+from specjax.models.gpu import _write_at_once, _write_by_row
 from specjax.types import Prompt
-from tests import tiny
-from tests.drafters import BY_NAME
+from tests.support import tiny
+from tests.support.drafter_cases import BY_NAME
 
 B, T, SLOTS = 3, 10, 16
 WORLD = tiny.transformers()
@@ -117,23 +119,42 @@ def test_both_ways_of_writing_write_the_same(tokens, rows):
         assert not (np.asarray(cache.keys) == np.asarray(before.keys)).all()
 
 
+def test_what_compilers_ask_for_changes_no_number(monkeypatch):
+    """The model as the other modules say it: `models.gpu` left out."""
+
+    def write(cache, new, start):
+        return (write_rows(cache, new, start),) * 2
+
+    shipped = call(TOKENS, ZERO, fresh())[1]
+    wanted = call(TOKENS[:, :1], ZERO + T, shipped)
+    monkeypatch.setattr(gpu, "model", lambda model: model)
+    monkeypatch.setattr(gpu, "in_memory", lambda x, cache: x)
+    monkeypatch.setattr(gpu, "write", write)
+    monkeypatch.setattr(attention, "attend", attention.attend.__wrapped__)
+    plain = gpt.build(tiny.TARGET)
+    _, cache = plain.apply(WEIGHTS, TOKENS, ZERO, fresh())
+    features, cache = plain.apply(WEIGHTS, TOKENS[:, :1], ZERO + T, cache)
+    got = plain.readout(WEIGHTS, features), cache
+    close = functools.partial(np.testing.assert_allclose, atol=1e-5)
+    jax.tree.map(close, got, wanted)
+
+
 def test_two_equal_rows_compute_what_one_does(monkeypatch):
-    """What a GPU computes of one token of one row; `models.alone` chooses by device."""
+    """What a GPU computes of one token of one row; `models.gpu` chooses by device."""
     cache = call(TOKENS[:1], ZERO[:1], fresh(1))[1]
     start = jnp.array([T])
     one = call(TOKENS[:1, :1], start, cache)
     taken = []
 
-    def as_on_a_gpu(*arguments, cuda, default):
-        taken.append(default)
-        return cuda(*arguments)
+    def as_on_a_gpu(*arguments, default, cpu=None, cuda=None):
+        taken.append(cuda)
+        return (cuda or default)(*arguments)
 
     monkeypatch.setattr(jax.lax, "platform_dependent", as_on_a_gpu)
     model = gpt.build(tiny.TARGET)
-    monkeypatch.setattr(attention, "write", _write_at_once)
     features, after = model.apply(WEIGHTS, TOKENS[:1, :1], start, cache)
     two = model.readout(WEIGHTS, features), after
-    assert len(taken) == 2
+    assert len(taken) - taken.count(None) == 2  # and a write of each layer
     close = functools.partial(np.testing.assert_allclose, atol=1e-5)
     jax.tree.map(close, one, two)
 
@@ -141,7 +162,7 @@ def test_two_equal_rows_compute_what_one_does(monkeypatch):
 @pytest.mark.parametrize("write", [_write_at_once, _write_by_row])
 def test_decoding_on_a_cpu_does_not_copy_its_cache(write, monkeypatch):
     """One token of one row, in a loop: but for those on entry, no copy of a cache."""
-    monkeypatch.setattr(attention, "_write_by_row", write)
+    monkeypatch.setattr(gpu, "_write_by_row", write)
 
     @jax.jit
     def decode(params, cache, tokens):
@@ -196,31 +217,26 @@ def test_joined_layers_compute_what_apart_ones_do(rows):
         found, joined = jax.jit(JOINED.apply)(*given, joined)
         np.testing.assert_allclose(found, features, atol=1e-6)
         for i, layer in enumerate(apart):
-            mine = jax.tree.map(lambda leaf, i=i: leaf[:, i], joined)
             close = functools.partial(np.testing.assert_allclose, atol=1e-6)
-            jax.tree.map(close, mine, layer)
+            jax.tree.map(close, KeyValues(*joined[i]), layer)
         start = start + jnp.broadcast_to(jnp.array(more), B)[:rows]
-    cut = attention.first(joined, 1)
-    assert jax.tree.map(jnp.shape, cut) == jax.tree.map(
+    assert jax.tree.map(jnp.shape, joined[:1]) == jax.tree.map(
         jnp.shape, SHALLOW.init(WEIGHTS, prompt, SLOTS)
     )
 
 
 @pytest.mark.parametrize("name", ["autoregressive", "early_exit"])
 def test_joined_layers_write_the_same_text(name):
-    case, prompt = BY_NAME[name], generate.make_prompt([[1, 2, 3], [4]])
-    request = generate.make_request(
-        jax.random.key(0), prompt, 12, generate.make_sampling(2, 1.0)
-    )
-    cut = functools.partial(attention.first, layers=1)
-    joined = WORLD._replace(target=JOINED, draft=JOINED, shallow=SHALLOW, cut=cut)
+    case, prompt = BY_NAME[name], make_prompt([[1, 2, 3], [4]])
+    request = make_request(jax.random.key(0), prompt, 12, make_sampling(2, 1.0))
+    joined = WORLD._replace(target=JOINED, draft=JOINED, shallow=SHALLOW)
     one, other = (
         generate.build(case.parts(world, 3), 20)(case.params(world), prompt, request)
         for world in (WORLD, joined)
     )
     jax.tree.map(np.testing.assert_array_equal, one, other)
     # Another layer's keys and values are noticed: fewer drafted tokens are kept.
-    wrong = joined._replace(cut=lambda cache: jax.tree.map(lambda x: x[:, 1:], cache))
+    wrong = joined._replace(cut=lambda cache: cache[1:])
     found = generate.build(case.parts(wrong, 3), 20)
     counts = found(case.params(wrong), prompt, request).counts
     same = np.array_equal(counts.accepted, one.counts.accepted)
@@ -267,16 +283,16 @@ def test_every_parameter_names_its_axes():
 SHARDED = """
 import flax.linen as nn, jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from specjax import generate
-from specjax.models import attention, gpt
-from specjax.models.attention import KeyValues, _write_at_once, _write_by_row
-from tests import conftest, tiny
-from tests.drafters import BY_NAME
+from specjax import generate, inputs
+from specjax.models import gpt
+from tests import conftest
+from tests.support import tiny
+from tests.support.drafter_cases import BY_NAME
 
 world, case = tiny.transformers(), BY_NAME["autoregressive"]
-prompt = generate.make_prompt([[1, 2, 3], [4]])
-sampling = generate.make_sampling(2, 1.0)
-request = generate.make_request(jax.random.key(0), prompt, 12, sampling)
+prompt = inputs.make_prompt([[1, 2, 3], [4]])
+sampling = inputs.make_sampling(2, 1.0)
+request = inputs.make_request(jax.random.key(0), prompt, 12, sampling)
 run = jax.jit(generate.build_loop(case.parts(world, 3), 20))
 plain = run(case.params(world), prompt, request)
 
@@ -310,7 +326,7 @@ def test_two_devices_write_the_same_text():
     done = subprocess.run(
         [sys.executable, "-c", SHARDED],
         env=os.environ | {"XLA_FLAGS": devices, "JAX_PLATFORMS": "cpu"},
-        cwd=Path(__file__).resolve().parent.parent,
+        cwd=Path(__file__).resolve().parents[2],
         capture_output=True,
         text=True,
     )

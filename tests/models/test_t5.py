@@ -14,20 +14,22 @@ import numpy as np
 import pytest
 from flax.errors import ScopeParamNotFoundError
 
-from specjax import generate, probs
-from specjax.certify_draws import NEXT_TO_ONE
-from specjax.models import attention, t5
+from specjax import probs
+from specjax.exactness.noise import NEXT_TO_ONE
+from specjax.inputs import pad
+from specjax.models import t5
+from specjax.models.cache import KeyValues
 from specjax.models.t5 import Inputs
 from specjax.models.t5_layers import bucket
 from specjax.types import Prompt, Sampling
-from tests import tiny_t5
-from tests.tiny_t5 import SMALL, TARGET, logits_by_hand, quick_jit, ruin
+from tests.support import tiny_t5
+from tests.support.tiny_t5 import SMALL, TARGET, logits_by_hand, quick_jit, ruin
 
 B, T, SLOTS = 3, 5, 12
 WORLD = tiny_t5.world()
 MODEL, WEIGHTS = WORLD.target, WORLD.target_weights
 SOURCES = [[5, 9, 2, 17, 11, 3, 1], [7, 7, 20], [4]]
-INPUTS = Inputs(*generate.pad(SOURCES))
+INPUTS = Inputs(*pad(SOURCES))
 TEXTS = [[0, 12, 3, 8, 25], [0, 5, 21, 7, 2], [0, 28, 1, 0, 14]]
 TOKENS, ZERO = jnp.array(TEXTS), jnp.zeros(B, jnp.int32)
 PROMPT = Prompt(TOKENS, ZERO + T, INPUTS)
@@ -206,8 +208,10 @@ def test_the_check_notices_wrong_buckets(wrong):
 VARIANTS = {
     "v1.1": TARGET,
     "v1.0": TARGET._replace(gated=False, tied=True),
-    "gated, tied": TARGET._replace(tied=True, encoder_layers=2),
-    "relu, untied": TARGET._replace(gated=False, pieces=None),
+    "gated, tied, own bias": TARGET._replace(
+        tied=True, encoder_layers=2, own_bias=True
+    ),
+    "relu, untied, scaled": TARGET._replace(gated=False, pieces=None, scaled=True),
 }
 
 
@@ -309,7 +313,7 @@ def test_neither_batch_mates_nor_widths_enter():
     """A row alone, in an array as wide as its own input, and in a wider one."""
     together = whole()(WEIGHTS, INPUTS, TOKENS)
     for row, width in ((1, 3), (2, 9)):
-        inputs = Inputs(*generate.pad([SOURCES[row]], width))
+        inputs = Inputs(*pad([SOURCES[row]], width))
         alone = whole()(WEIGHTS, inputs, TOKENS[row : row + 1])
         close(alone[0], together[row], atol=1e-5)
 
@@ -363,12 +367,12 @@ def test_joined_layers_compute_what_apart_ones_do():
         features, joined = run(WEIGHTS, tokens, start, joined)
         close(model.readout(WEIGHTS, features), wanted, 1e-5)
         for i, layer in enumerate(apart.own):
-            mine = jax.tree.map(lambda leaf, i=i: leaf[:, i], joined.own)
+            mine = KeyValues(*joined.own[i])
             jax.tree.map(functools.partial(close, atol=1e-6), mine, layer)
         start = start + jnp.broadcast_to(jnp.array(more), B)
     assert len(jax.tree.leaves(joined.own)) == 2 < len(jax.tree.leaves(apart.own))
-    cut = attention.first(joined.own, 1)  # as of an early exit
-    jax.tree.map(lambda a, b: close(a[:, 0], b, 1e-6), [cut], apart.own[:1])
+    (cut,) = joined.own[:1]  # as of an early exit
+    jax.tree.map(lambda a, b: close(a, b, 1e-6), KeyValues(*cut), apart.own[0])
 
 
 def test_decoding_on_a_cpu_does_not_copy_its_caches():

@@ -12,24 +12,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import certify, generate
-from specjax.certify_fixtures import Fixture
+from specjax import generate, inputs
 from specjax.drafters import autoregressive, ngram
-from specjax.generate import Parts
+from specjax.exactness import certify
+from specjax.exactness.fixtures import Fixture
+from specjax.inputs import check, make_prompt, make_sampling, pad
 from specjax.models import gpt, t5
-from specjax.step import build_step, finished
+from specjax.step import Decoder, build_step, finished
 from specjax.types import Info, Params, Prompt, Request, State
 from specjax.verifiers import token
-from tests import tiny_t5
-from tests.drafters import BY_NAME, Case, counts
-from tests.test_token_verifier import NEVER, p_value
-from tests.tiny_t5 import TARGET, logits_by_hand, quick_jit
+from tests.support import tiny, tiny_t5
+from tests.support.drafter_cases import BY_NAME, Case, counts
+from tests.support.tiny_t5 import TARGET, logits_by_hand, quick_jit
+from tests.verifiers.test_token import NEVER, p_value
 
 GAMMA, NEW, SLOTS = 3, 20, 28
 SOURCES = [[5, 9, 2, 17, 11, 3], [7, 7, 20], [4], [12, 25, 6, 8]]
 TEXTS = [[0], [0, 5, 7], [0, 3], [0]]
 WIDE = 24  # of inputs: most of it is padding
-PROMPT = generate.make_prompt(TEXTS)._replace(inputs=generate.pad(SOURCES, WIDE))
+PROMPT = make_prompt(TEXTS)._replace(inputs=pad(SOURCES, WIDE))
 BATCH, PIECES = len(TEXTS), TARGET.pieces
 WORLD = tiny_t5.world()
 
@@ -71,7 +72,7 @@ class Player(NamedTuple):
     traces: list
 
 
-def make_player(parts: Parts, slots: int = SLOTS) -> Player:
+def make_player(parts: Decoder, slots: int = SLOTS) -> Player:
     traces, step = [], build_step(*parts)
 
     def begin(params, prompt):
@@ -91,8 +92,8 @@ def player(case: Case) -> Player:
 
 
 def make_request(temperature: float, seed: int = 0, prompt: Prompt = PROMPT) -> Request:
-    sampling = generate.make_sampling(prompt.length.shape[0], temperature)
-    return generate.make_request(jax.random.key(seed), prompt, NEW, sampling)
+    sampling = make_sampling(prompt.length.shape[0], temperature)
+    return inputs.make_request(jax.random.key(seed), prompt, NEW, sampling)
 
 
 class Run(NamedTuple):
@@ -107,7 +108,9 @@ def play(
 ) -> Run:
     """Steps until all rows have ended, with `between(state)` before each."""
     state, infos = one.begin(params, prompt), []
+    turns = tiny.bound()
     while not np.all(finished(request, state)):
+        next(turns)
         state, info = one.step(params, request, between(state) if between else state)
         infos.append(jax.tree.map(np.asarray, info))
     return Run(texts(state.tokens, state.length, prompt), infos)
@@ -144,7 +147,7 @@ def baseline():
         traces.append(prompt.inputs[0].shape)
         return WORLD.target.init(params, prompt, slots)
 
-    parts = Parts(WORLD.target._replace(init=init))
+    parts = Decoder(WORLD.target._replace(init=init))
     return quick_jit(generate.build_loop(parts, SLOTS)), traces
 
 
@@ -230,8 +233,8 @@ def test_rows_end_at_their_own_time():
 def test_one_compilation_a_shape():
     """Other inputs, lengths, texts and temperatures are no new shape."""
     sources = [[1], [3, 8, 9, 10, 11, 1], [2, 2], [28] * WIDE]
-    other = generate.make_prompt([[0, 9, 9], [0], [0, 1], [0, 0]])
-    other = other._replace(inputs=generate.pad(sources))
+    other = make_prompt([[0, 9, 9], [0], [0, 1], [0, 0]])
+    other = other._replace(inputs=pad(sources))
     request, one = make_request(0.5, 3, other), player(SMALLER)
     said = played(SMALLER, 1.0), play(one, SMALLER.params(WORLD), request, other)
     assert said[0].texts != said[1].texts
@@ -239,7 +242,7 @@ def test_one_compilation_a_shape():
     loop, traces = baseline()
     loop(Params(WORLD.target_weights), other, request)
     assert greedy() and traces == [PROMPT.inputs[0].shape]
-    wider = other._replace(inputs=generate.pad(sources, WIDE + 1))
+    wider = other._replace(inputs=pad(sources, WIDE + 1))
     jax.eval_shape(one.begin, SMALLER.params(WORLD), wider)
     assert len(one.traces) == 3  # the count does count
 
@@ -322,10 +325,12 @@ def test_copying_copies_from_the_input():
     ends[1], ends[2] = 12, 9  # cut short: nothing beyond may be drafted
     sources = [text[:end] for text, end in zip(whole, ends, strict=True)]
     length = jnp.array(ends, jnp.int32)
-    prompt = PROMPT._replace(inputs=(generate.pad(whole, WIDE)[0], length))
+    prompt = PROMPT._replace(inputs=(pad(whole, WIDE)[0], length))
 
     state, accepted, nums = one.begin(params, prompt), 0, set()
+    turns = tiny.bound()
     while not np.all(finished(request, state)):
+        next(turns)
         active = ~np.asarray(finished(request, state))
         tokens, length = map(np.asarray, state[:2])
         before = [row[:n].tolist() for row, n in zip(tokens, length, strict=True)]
@@ -346,7 +351,7 @@ def test_copying_copies_from_the_input():
 def test_copying_with_nothing_to_copy_drafts_nothing():
     said = {token for text in greedy() for token in text} | {0, 3, 5, 7}
     unsaid = next(token for token in range(PIECES) if token not in said)
-    prompt = PROMPT._replace(inputs=generate.pad([[unsaid] * WIDE] * BATCH))
+    prompt = PROMPT._replace(inputs=pad([[unsaid] * WIDE] * BATCH))
     run = play(player(COPYING), Params(deaf()), make_request(0.0), prompt)
     assert not total(run, "drafted").any()
 
@@ -396,9 +401,9 @@ def p_values(case: Case, law_of: int = 0, inputs_of: int = 0) -> list[float]:
     input, of the row so many before."""
     rows = EACH * len(READ)
     read = READ[-inputs_of:] + READ[:-inputs_of] if inputs_of else READ
-    prompt = generate.make_prompt([[t5.PAD]] * rows, read * EACH)
-    sampling = generate.make_sampling(rows, 1.0)
-    request = generate.make_request(jax.random.key(1), prompt, FIRST, sampling)
+    prompt = make_prompt([[t5.PAD]] * rows, read * EACH)
+    sampling = make_sampling(rows, 1.0)
+    request = inputs.make_request(jax.random.key(1), prompt, FIRST, sampling)
     params = Params(FEW.target_weights, (case.weights(FEW), law_of))
     found = np.array(play(shifting(case), params, request, prompt).texts)
     joined = np.ravel_multi_index(found.T, (TINY.vocab,) * FIRST)
@@ -428,7 +433,7 @@ def fixture() -> Fixture:
     longest = 4
     grid = np.indices((TINY.vocab,) * longest).reshape(longest, -1).T
     tokens = np.pad(grid, ((0, 0), (1, 0)))
-    prompt = generate.make_prompt(tokens.tolist(), [READ[0]] * len(tokens))
+    prompt = make_prompt(tokens.tolist(), [READ[0]] * len(tokens))
 
     shape = *(TINY.vocab,) * longest, longest + 1, TINY.vocab
 
@@ -495,6 +500,6 @@ def test_an_encoder_with_nothing_to_read_is_refused():
 
 def test_good_inputs_are_not_refused():
     given = SMALLER.params(WORLD), spoilt(lambda *_: None), make_request(0.0)
-    generate.check(SMALLER.parts(WORLD, GAMMA), SLOTS, *given)
+    check(SMALLER.parts(WORLD, GAMMA), SLOTS, *given)
     last = put("tokens", (3, 2), TARGET.vocab - 1)  # padding of the vocabulary: an id
-    generate.check(SMALLER.parts(WORLD, GAMMA), SLOTS, given[0], spoilt(last), given[2])
+    check(SMALLER.parts(WORLD, GAMMA), SLOTS, given[0], spoilt(last), given[2])
