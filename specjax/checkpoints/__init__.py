@@ -57,14 +57,13 @@ def load(
     `specjax.zoo.save` or a folder with one. dtype: of weights, activations and cache.
     sharding: of the weights, one for all or a tree; None is the default device. pieces:
     of a T5's vocabulary, ids from here on are never emitted; None, 32100 of the
-    published 32128 and else all. Raises ValueError, before any weight is read, for what
-    is no whole checkpoint of a known model.
+    published 32128 and else all. Raises ValueError, before any parameter is made, for
+    what is no whole checkpoint of a known model.
     """
     opened = _open(str(name), str(archive.usable(dtype)), pieces)
     model = FAMILIES[opened.family].MODELS.build(opened.config)
     arrays, names = opened.arrays, opened.names
     archive.check(arrays, names.sources, model.shapes, names.harmless)
-    archive.check_copies(arrays, names.copies)
     given = names.sources, model.shapes, dtype, sharding, names.harmless
     params = archive.fill(arrays, *given)
     sizes = opened.family, opened.config
@@ -96,7 +95,7 @@ def _open(name: str, dtype: str, pieces: int | None) -> Opened:
     if name.startswith("gs://"):
         return _t5x(name, dtype, pieces)
     path = Path(name)
-    if not path.exists():
+    if not _exists(path):
         if name not in BUNDLED:
             return _huggingface(huggingface.download(name), dtype, pieces)
         path = zoo.FOLDER / f"{name}.safetensors"
@@ -107,26 +106,38 @@ def _open(name: str, dtype: str, pieces: int | None) -> Opened:
             f"{path} is a pickle, which can run any code and is not read: name its"
             " folder, to be told how to convert it"
         )
-    if t5x.is_t5x(path):
+    if t5x.is_t5x(path) or (path.is_dir() and t5x.is_named_so(path)):
         return _t5x(name, dtype, pieces)
     return _zoo(_only(path), dtype, pieces)
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no path can have
+        return False
+
+
 def _called(name: str | Path) -> str:
     path = Path(name)
-    if path.is_dir():
-        return path.resolve().name
-    return path.stem if path.is_file() else str(name)
+    if not _exists(path):
+        return str(name)
+    return path.resolve().name if path.is_dir() else path.stem
 
 
 def _huggingface(folder: Path, dtype: str, pieces: int | None) -> Opened:
     table, fields, arrays, files = huggingface.open_folder(folder)
     try:
         config = table.read_config(fields, dtype, pieces)
-        ends = table.ends(fields, config)
+        ends = table.ends(fields | huggingface.generation(folder), config)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
+    archive.check_depths(arrays, config, table.STACKS)
     names = table.names(config, fields, arrays.arrays)
+    for name, of in names.copies.items():
+        if not archive.same(arrays, name, of):
+            config = table.apart(config, name, f"{folder}: {name} differs from {of}")
+            names = table.names(config, fields, arrays.arrays)
     return Opened(table.FAMILY, config, arrays, names, files, ends)
 
 
@@ -141,9 +152,8 @@ def _t5x(path: str, dtype: str, pieces: int | None) -> Opened:
 def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
     arrays = archive.of_safetensors([path], str(path))
     family, config = zoo.read_config(path, archive.metadata(path), dtype)
-    table, ends = FAMILIES[family], (t5.PAD, t5.END)
-    if family == "gpt":
-        ends = zoo.START, zoo.END
+    table, ends = FAMILIES[family], zoo.ends(config)
+    archive.check_depths(arrays, config, table.STACKS)
     if pieces is not None:
         config = table.with_pieces(config, pieces)
     names = archive.same_names(table.MODELS.abstract_params(config))

@@ -4,6 +4,8 @@ A file's names, orientation and fusions are its own; a table of `Source`s, one a
 parameter, says where each comes from. Nothing is read before all was found to fit.
 """
 
+import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -32,7 +34,7 @@ STORED = {
     "BOOL": "bool",
 }
 SHOWN = 20  # names of a kind in one message
-COMPARED = 64  # rows of a copy
+COMPARED = 2**22  # elements of a copy at a time
 
 
 class Archive(NamedTuple):
@@ -168,7 +170,8 @@ def fill(
 def reader(
     archive: Archive, source: Source, shape: tuple[int, ...], dtype: np.dtype
 ) -> Callable[[Index], np.ndarray]:
-    """Reads any part of one parameter of this shape: index -> array."""
+    """Reads any part of one parameter of this shape: index -> array. It raises
+    ValueError for a number that is not finite, or is not in this dtype."""
 
     def read(index: Index) -> np.ndarray:
         stored = [slice(*s.indices(n)[:2]) for s, n in zip(index, shape, strict=True)]
@@ -179,7 +182,16 @@ def reader(
             old = stored[axis]
             stored[axis] = slice(old.start + first, old.stop + first)
         found = archive.read(source.name, tuple(stored))
-        return np.asarray(found.T if source.transpose else found, dtype, order="C")
+        with np.errstate(over="ignore"):  # told below
+            cast = np.asarray(found.T if source.transpose else found, dtype, order="C")
+        if not np.isfinite(cast).all():
+            fix = f"{dtype} cannot hold them, name a wider dtype"
+            if not np.isfinite(found).all():
+                fix = "it was damaged or its training diverged, take another copy"
+            raise ValueError(
+                f"{archive.where}: {source.name} has numbers that are not finite: {fix}"
+            )
+        return cast
 
     return read
 
@@ -236,6 +248,27 @@ def check(
         )
 
 
+def check_depths(archive: Archive, config: Any, stacks: dict[str, str]) -> None:
+    """Raises ValueError for sizes of other depths than the stored names have, at once:
+    a model of so many layers may take minutes to describe.
+
+    stacks: a pattern of a layer's names for each field of `config` that counts layers.
+    """
+    for field, pattern in stacks.items():
+        says, has = getattr(config, field), layers_of(archive.arrays, pattern)
+        if says != has:
+            raise ValueError(
+                f"{archive.where}: its sizes say {says} {field.replace('_', ' ')} and"
+                f" its arrays are of {has}: take both from one checkpoint"
+            )
+
+
+def layers_of(names: Iterable[str], pattern: str) -> int:
+    """How many layers the names are of that begin so."""
+    found = (re.match(pattern, name) for name in names)
+    return len({match[1] for match in found if match})
+
+
 def _listed(names: set[str]) -> str:
     lines = [f"  {name}" for name in sorted(names)]
     more = [f"  and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
@@ -250,17 +283,17 @@ def stored_shape(source: Source, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(stored)
 
 
-def check_copies(archive: Archive, copies: dict[str, str]) -> None:
-    """Raises ValueError for a stored copy that is none, by its first 64 rows."""
-    for name, other in copies.items():
-        shape = archive.arrays[other].shape
-        some = tuple(
-            slice(0, min(n, COMPARED) if i == 0 else n) for i, n in enumerate(shape)
-        )
-        same = archive.arrays[name].shape == shape
-        if not same or (archive.read(name, some) != archive.read(other, some)).any():
-            raise ValueError(
-                f"{archive.where}: {name} should repeat {other} and does not; a model"
-                " with a readout of its own has tie_word_embeddings false in its"
-                " config.json"
-            )
+def same(archive: Archive, name: str, other: str) -> bool:
+    """Whether two stored arrays hold the same numbers, read some rows at a time."""
+    shape = archive.arrays[name].shape
+    if shape != archive.arrays[other].shape:
+        return False
+    if not shape:
+        return bool(archive.read(name, ()) == archive.read(other, ()))
+    rows = max(1, COMPARED // max(1, math.prod(shape[1:])))
+    whole = tuple(slice(0, size) for size in shape[1:])
+    for first in range(0, shape[0], rows):
+        some = slice(first, min(first + rows, shape[0])), *whole
+        if not np.array_equal(archive.read(name, some), archive.read(other, some)):
+            return False
+    return True

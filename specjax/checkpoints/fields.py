@@ -1,8 +1,11 @@
 """Reading config.json: what is there must be there, and be what the model can do."""
 
 import json
+import reprlib
 from pathlib import Path
 from typing import Any
+
+from specjax.zoo.sizes import MOST, is_size
 
 Fields = dict[str, Any]
 
@@ -13,7 +16,7 @@ def read(path: Path) -> Fields:
         fields = json.loads(path.read_text())
     except FileNotFoundError:
         raise ValueError(f"{path} is missing") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise ValueError(f"{path} holds {type(fields).__name__}, not an object")
@@ -24,9 +27,10 @@ def size(fields: Fields, name: str, default: int | None = None) -> int:
     """A whole number of at least 1; null and missing are the default."""
     value = fields.get(name)
     value = default if value is None else value
-    if type(value) is not int or value < 1:
+    if not is_size(value):
         raise ValueError(
-            f"config.json: {name} must be a number of 1 or more: {value!r}"
+            f"config.json: {name} must be a whole number, 1 to {MOST}:"
+            f" {reprlib.repr(value)}"
         )
     return value
 
@@ -37,8 +41,10 @@ def token(fields: Fields, name: str, default: int | None, vocab: int) -> int | N
     value = default if value is None else value
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    if value is not None and type(value) is not int:
-        raise ValueError(f"config.json: {name} must be one id: {value!r}")
+    if value is not None and (type(value) is not int or value < 0):
+        raise ValueError(
+            f"config.json: {name} must be one id of 0 or more: {reprlib.repr(value)}"
+        )
     return value if value is not None and 0 <= value < vocab else None
 
 
@@ -46,5 +52,5 @@ def only(fields: Fields, known: dict[str, tuple]) -> None:
     """Raises ValueError for a field that is there and has none of its known values."""
     for name, values in known.items():
         if name in fields and fields[name] not in values:
-            can = " or ".join(repr(value) for value in values)
-            raise ValueError(f"config.json: {name} is {fields[name]!r}; known is {can}")
+            has, can = reprlib.repr(fields[name]), " or ".join(map(repr, values))
+            raise ValueError(f"config.json: {name} is {has}; known is {can}")

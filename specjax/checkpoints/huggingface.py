@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import reprlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,22 +21,27 @@ from specjax.checkpoints.fields import Fields
 
 FORMATS = {table.MODEL_TYPE: table for table in (names_t5, names_gpt2)}
 CONFIG, WHOLE = "config.json", "model.safetensors"
+GENERATION = "generation_config.json"
 INDEX = "model.safetensors.index.json"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 # Weights as safetensors, and what a tokenizer is made from; never a pickle.
 FETCHED = (
     CONFIG,
-    "generation_config.json",
+    GENERATION,
     WHOLE,
     INDEX,
     "model-*-of-*.safetensors",
     "spiece.model",
+    "tokenizer.model",
     "tokenizer.json",
     "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
+    "chat_template.jinja",
     "vocab.json",
+    "merges.txt",
 )
+
+
+ENDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "pad_token_id")
 
 
 class Folder(NamedTuple):
@@ -55,9 +61,9 @@ def open_folder(folder: Path) -> Folder:
     """
     fields = field.read(folder / CONFIG)
     kind = fields.get("model_type")
-    if kind not in FORMATS:
-        known = ", ".join(FORMATS)
-        raise ValueError(f"{folder}: model_type is {kind!r}; known are {known}")
+    if not isinstance(kind, str) or kind not in FORMATS:
+        has, known = reprlib.repr(kind), ", ".join(FORMATS)
+        raise ValueError(f"{folder}: model_type is {has}; known are {known}")
     files, listed = _weights(folder)
     arrays = archive.of_safetensors(files, str(folder))
     absent = sorted(listed - arrays.arrays.keys())
@@ -67,6 +73,22 @@ def open_folder(folder: Path) -> Folder:
             f" folder again: {', '.join(absent[: archive.SHOWN])}"
         )
     return Folder(FORMATS[kind], fields, arrays, (folder / CONFIG, *files))
+
+
+def generation(folder: Path) -> Fields:
+    """What generation_config.json says of a text's ends, which goes before config.json;
+    empty without one. Raises ValueError for a text that may end by several ids."""
+    if not (folder / GENERATION).is_file():
+        return {}
+    fields = field.read(folder / GENERATION)
+    told = {name: fields[name] for name in ENDS if fields.get(name) is not None}
+    for name, value in told.items():
+        if isinstance(value, list) and len(value) != 1:
+            raise ValueError(
+                f"{GENERATION}: {name} is {value!r} and specjax ends a text at one id:"
+                " leave one of them"
+            )
+    return told
 
 
 def _weights(folder: Path) -> tuple[list[Path], set[str]]:
@@ -108,8 +130,9 @@ def download(name: str) -> Path:
     path and no id, and for a model that cannot be had.
     """
     if not HUB_ID.fullmatch(name):
+        shown = repr(name if len(name) < 200 else f"{name[:200]}...")
         raise ValueError(
-            f"no checkpoint at {name!r}: it is no path, no bundled model, and no id of"
+            f"no checkpoint at {shown}: it is no path, no bundled model, and no id of"
             " the Hugging Face hub, which has the form org/name"
         )
     try:

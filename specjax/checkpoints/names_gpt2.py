@@ -14,6 +14,8 @@ FAMILY, MODEL_TYPE, MODELS = "gpt", "gpt2", gpt
 PREFIX, EMBEDDING, READOUT = "transformer.", "wte.weight", "lm_head.weight"
 MASKS = ("h.*.attn.bias", "h.*.attn.masked_bias")  # of earlier versions
 TIE = "tie_word_embeddings"
+# The layers, by the size that counts them, as they and as we call them.
+STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
 
 
 def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> gpt.Config:
@@ -53,6 +55,12 @@ def with_pieces(config: gpt.Config, pieces: int | None) -> gpt.Config:
     if pieces is not None:
         raise ValueError(f"a GPT has no padding of its vocabulary; got pieces={pieces}")
     return config
+
+
+def apart(config: gpt.Config, name: str, told: str) -> gpt.Config:
+    """Of a file whose readout is not the embedding, whatever its config.json says."""
+    del name, told
+    return config._replace(tied=False)
 
 
 def ends(fields: Fields, config: gpt.Config) -> tuple[int | None, int | None]:

@@ -3,13 +3,12 @@
 Their matrices are [out, in], ours [in, out].
 """
 
-import re
 from collections.abc import Collection
 
 import jax
 
 from specjax.checkpoints import fields as field
-from specjax.checkpoints.archive import Names, Source
+from specjax.checkpoints.archive import Names, Source, layers_of
 from specjax.checkpoints.fields import Fields
 from specjax.models import t5
 
@@ -24,6 +23,11 @@ SHARED = (
 )
 READOUT = "lm_head.weight"
 TIE = "tie_word_embeddings"
+# The layers of a stack, by the size that counts them, as they and as we call them.
+STACKS = {
+    "encoder_layers": r"encoder(?:\.block\.|/layers_)(\d+)[./]",
+    "decoder_layers": r"decoder(?:\.block\.|/layers_)(\d+)[./]",
+}
 # An empty bias that early versions stored beside the one that is used.
 UNREAD = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
@@ -76,16 +80,45 @@ def with_pieces(config: t5.Config, pieces: int | None) -> t5.Config:
     return config._replace(pieces=None if pieces == vocab else pieces)
 
 
+def apart(config: t5.Config, name: str, told: str) -> t5.Config:
+    """Of a file in which `name` differs from the table that it should repeat, `told`.
+
+    A readout of its own is used as it is, on outputs that are scaled as config.json
+    says. Raises ValueError for a second table of tokens, which the model has not.
+    """
+    if name == READOUT:
+        return config._replace(tied=False, scaled=True)
+    raise ValueError(
+        f"{told}, and this model has one table for both: store the same array twice, or"
+        " leave out the one that is not to be used"
+    )
+
+
 def ends(fields: Fields, config: t5.Config) -> tuple[int | None, int | None]:
     """The ids that a decoder's text starts and ends with."""
     pad = field.token(fields, "pad_token_id", t5.PAD, config.vocab)
-    start = field.token(fields, "decoder_start_token_id", pad, config.vocab)
-    return start, field.token(fields, "eos_token_id", t5.END, config.vocab)
+    found = {
+        name: field.token(fields, name, default, config.vocab)
+        for name, default in (("decoder_start_token_id", pad), ("eos_token_id", t5.END))
+    }
+    for name, token in found.items():
+        if token is None:
+            raise ValueError(
+                f"config.json: {name} must be below vocab_size, {config.vocab}"
+            )
+    return tuple(found.values())
 
 
 def write_config(config: t5.Config, start: int | None, end: int | None) -> Fields:
-    """config.json of these sizes; `pieces` has no place in it."""
-    return {
+    """config.json of these sizes; `pieces` has no place in it. Raises ValueError for
+    what T5 cannot do."""
+    if config.own_bias:
+        raise ValueError(
+            "T5's format has one position bias for all layers, and this model has one"
+            " for each: write it with specjax.zoo.save"
+        )
+    scaled = {"scale_decoder_outputs": True} if config.scaled else {}
+    return scaled | {
         "architectures": ["T5ForConditionalGeneration"],
         "model_type": MODEL_TYPE,
         "is_encoder_decoder": True,
@@ -159,9 +192,10 @@ def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5
 
     Raises ValueError if it holds no T5.
     """
+    each = "encoder/layers_0/relpos_bias/rel_embedding"
     first = (
         "token_embedder/embedding",
-        "encoder/relpos_bias/rel_embedding",
+        each if each in arrays else "encoder/relpos_bias/rel_embedding",
         "encoder/layers_0/attention/query/kernel",
         "encoder/layers_0/mlp/wo/kernel",
     )
@@ -169,24 +203,24 @@ def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5
     if missing:
         some = ", ".join(sorted(arrays)[:5])
         raise ValueError(f"{where} is no T5: no {missing[0]} among {some}, ...")
-    table, bias, query, out = (arrays[name].shape for name in first)
-    depth = {
-        stack: 1 + max((int(i) for i in _layers(arrays, stack)), default=0)
-        for stack in ("encoder", "decoder")
-    }
+    shapes = [arrays[name].shape for name in first]
+    for name, shape in zip(first, shapes, strict=True):
+        if len(shape) != 2 or 0 in shape:
+            raise ValueError(f"{where} is no T5: {name} is {shape}, not a matrix")
+    table, bias, query, out = shapes
+    if query[1] % bias[0]:
+        raise ValueError(
+            f"{where} is no T5: {first[2]} is {query} for {bias[0]} heads, which"
+            " divide its width"
+        )
     return t5.Config(
         *table,
         out[0],
-        depth["encoder"],
-        depth["decoder"],
+        *(layers_of(arrays, pattern) for pattern in STACKS.values()),
         bias[0],
         query[1] // bias[0],
         gated="encoder/layers_0/mlp/wi_0/kernel" in arrays,
         tied="decoder/logits_dense/kernel" not in arrays,
         dtype=dtype,
+        own_bias=each in arrays,
     )
-
-
-def _layers(names: Collection[str], stack: str) -> list[str]:
-    found = (re.match(rf"{stack}/layers_(\d+)/", name) for name in names)
-    return [match[1] for match in found if match]

@@ -5,27 +5,32 @@ and `test_parity_gpt2.py` check the meaning of the names.
 """
 
 import json
+import os
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
+from safetensors.numpy import save_file
 
 from specjax import checkpoints
-from specjax.checkpoints import names_gpt2, names_t5
+from specjax.checkpoints import archive, huggingface, names_gpt2, names_t5
 from specjax.models import gpt, t5
-from tests.checkpoint_folders import (
+from tests.support.checkpoint_folders import (
     CONFIGS,
     GPT2,
     NEAR_4GB,
     T5,
+    nudged,
     params_of,
     reconfigure,
     rewrite,
     same,
     written,
 )
+
+WEIGHTS = "model.safetensors"
 
 
 @pytest.mark.parametrize("most", [NEAR_4GB, 3000], ids=["whole", "shards"])
@@ -157,6 +162,29 @@ def test_copies_and_relics_are_known(tmp_path, name, change):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "of", "untied"),
+    [
+        ("v1_0", "shared.weight", dict(tied=False, scaled=True)),
+        ("gpt2", "transformer.wte.weight", dict(tied=False)),
+    ],
+)
+def test_a_readout_that_is_no_copy_is_used(tmp_path, monkeypatch, name, of, untied):
+    """As transformers 5 does, though config.json says that it is the embedding."""
+    monkeypatch.setattr(archive, "COMPARED", 7)  # a row at a time
+    folder, config = written(tmp_path, name), CONFIGS[name]
+    rewrite(folder, lambda arrays: arrays | {"lm_head.weight": arrays[of]})
+    assert checkpoints.load(folder).config == config
+    rewrite(folder, lambda arrays: arrays | {"lm_head.weight": nudged(arrays[of])})
+    found = checkpoints.load(folder)
+    assert found.config == config._replace(**untied)
+    flat = flatten_dict(found.params, sep="/")
+    readout = flat.pop("readout" if name == "gpt2" else "decoder/logits_dense/kernel")
+    same(unflatten_dict(flat, sep="/"), params_of(config))
+    table = flat["embedding" if name == "gpt2" else "token_embedder/embedding"]
+    same(readout, nudged(np.asarray(table)).T)
+
+
 def test_v1_1_without_a_readout_of_its_own_reads_out_by_its_embedding(tmp_path):
     folder = written(tmp_path)
     rewrite(folder, lambda arrays: {n: a for n, a in arrays.items() if "lm_" not in n})
@@ -200,3 +228,55 @@ def test_every_parameter_has_one_source(name):
     )
     places = [(source.name, source.part) for source in sources.values()]
     assert len(set(places)) == len(places)
+
+
+# What cannot be written.
+
+
+def test_nothing_is_written_over(tmp_path):
+    whole = written(tmp_path)
+    before = (whole / WEIGHTS).read_bytes()
+    with pytest.raises(ValueError, match="exists: name a new folder"):
+        checkpoints.save(whole, (CONFIGS["gpt2"], params_of(CONFIGS["gpt2"])))
+    assert (whole / WEIGHTS).read_bytes() == before
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
+    calls = []
+
+    def full(arrays, path, metadata):
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError("no space left on device")
+        save_file(arrays, path, metadata)
+
+    monkeypatch.setattr(huggingface, "save_file", full)
+    with pytest.raises(OSError, match="no space"):
+        written(tmp_path, most=3000)
+    assert len(calls) == 2 and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "params", "says"),
+    [
+        (gpt.Config(13, 8, 16, 1, 2), None, r"learned positions.*specjax\.zoo\.save"),
+        (
+            CONFIGS["gpt2"]._replace(num_layers=1),
+            CONFIGS["gpt2"],
+            r"not those of Config.*: layers_1/",
+        ),
+        (CONFIGS["v1_1"]._replace(mlp_dim=24), CONFIGS["v1_1"], r"mlp/wi_0/kernel"),
+        (T5._replace(own_bias=True), None, r"one for each: .*specjax\.zoo\.save"),
+    ],
+)
+def test_what_the_format_cannot_hold(tmp_path, config, params, says):
+    with pytest.raises(ValueError, match=says):
+        checkpoints.save(tmp_path / "new", (config, params_of(params or config)))
+    assert os.listdir(tmp_path) == []
+
+
+def test_half_of_the_parameters_in_another_dtype(tmp_path):
+    params = params_of(CONFIGS["gpt2"])
+    params["embedding"] = params["embedding"].astype(jnp.bfloat16)
+    with pytest.raises(ValueError, match=r"are bfloat16 and float32: cast them to one"):
+        checkpoints.save(tmp_path / "new", (CONFIGS["gpt2"], params))

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from specjax.inputs import make_prompt, make_request, make_sampling
+
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
@@ -100,10 +102,10 @@ def test_logits_and_greedy_text_are_those_of_transformers(written):
         found = written.model.generate(given, attention_mask=mask, **options)
         theirs.append(found[0].tolist())
 
-    prompt = generate.make_prompt(prompts)
-    sampling = generate.make_sampling(len(prompts), 0.0)
+    prompt = make_prompt(prompts)
+    sampling = make_sampling(len(prompts), 0.0)
     key = jax.random.key(0)
-    request = generate.make_request(key, prompt, NEW, sampling, checkpoint.end)
+    request = make_request(key, prompt, NEW, sampling, checkpoint.end)
     run = generate.autoregressive(checkpoint.model, slots=20)
     output = run(Params(checkpoint.params), prompt, request)
     rows = zip(output.tokens, output.length, strict=True)
@@ -119,9 +121,9 @@ def test_sizes_are_read_from_the_config(tied):
 
 def test_no_more_slots_than_positions(tied):
     checkpoint = checkpoints.load(tied.folder)
-    prompt = generate.make_prompt([[1]])
-    sampling = generate.make_sampling(1, 0.0)
-    request = generate.make_request(jax.random.key(0), prompt, NEW, sampling)
+    prompt = make_prompt([[1]])
+    sampling = make_sampling(1, 0.0)
+    request = make_request(jax.random.key(0), prompt, NEW, sampling)
     run = generate.autoregressive(checkpoint.model, POSITIONS + 1)
     with pytest.raises(ValueError, match="knows 32 positions: build with slots=32"):
         run(Params(checkpoint.params), prompt, request)

@@ -12,13 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax.inputs import make_prompt, make_request, make_sampling
+
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from specjax import checkpoints, generate  # noqa: E402
 from specjax.models import t5  # noqa: E402
 from specjax.types import Params, Prompt  # noqa: E402
-from tests import tiny_t5  # noqa: E402
+from tests.support import tiny_t5  # noqa: E402
 
 torch.set_num_threads(1)  # these are too small for more
 MOST = 1e-4  # what logits may differ by, in float32
@@ -134,12 +136,10 @@ def their_text(model, inputs) -> np.ndarray:
 
 def our_text(checkpoint, inputs) -> np.ndarray:
     batch = len(LENGTHS)
-    prompt = generate.make_prompt([[checkpoint.start]] * batch)
+    prompt = make_prompt([[checkpoint.start]] * batch)
     read = t5.Inputs(jnp.asarray(inputs, jnp.int32), jnp.array(LENGTHS))
-    sampling = generate.make_sampling(batch, 0.0)
-    request = generate.make_request(
-        jax.random.key(0), prompt, NEW, sampling, checkpoint.end
-    )
+    sampling = make_sampling(batch, 0.0)
+    request = make_request(jax.random.key(0), prompt, NEW, sampling, checkpoint.end)
     run = generate.autoregressive(checkpoint.model, NEW + 2)
     output = run(Params(checkpoint.params), prompt._replace(inputs=read), request)
     return np.asarray(output.tokens)[:, : NEW + 1]

@@ -15,12 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
+from safetensors.flax import load_file
 
 from specjax import checkpoints, zoo
 from specjax.checkpoints import archive, huggingface
 from specjax.checkpoints.archive import Archive, Part, Source
 from specjax.models import gpt
-from tests.checkpoint_folders import CONFIGS, GPT2, T5, params_of, same, written
+from tests.support.checkpoint_folders import CONFIGS, GPT2, T5, params_of, same, written
 
 # Reading.
 
@@ -48,6 +50,25 @@ def test_any_part_of_a_parameter_is_that_part_of_the_whole():
             (slice(2, None), slice(0, 4, None)),
         ):
             np.testing.assert_array_equal(read(index), whole[index])
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "says"),
+    [
+        (np.nan, "float32", "out.* not finite: it was damaged"),
+        (-np.inf, "bfloat16", "out.* not finite: it was damaged"),
+        (1e38, "float16", "out.* not finite: float16 cannot hold them, name a"),
+    ],
+)
+def test_a_weight_that_is_not_finite_is_refused_by_its_name(
+    tmp_path, number, dtype, says
+):
+    name = "decoder/layers_2/self_attention/out/kernel"
+    flat = flatten_dict(params_of(T5), sep="/")
+    flat[name] = flat[name].at[-1, -1].set(number)
+    step = checkpoints.t5x.save(tmp_path, 1, unflatten_dict(flat, sep="/"))
+    with pytest.raises(ValueError, match=f"{step}: decoder/layers_2/self.*/{says}"):
+        checkpoints.load(step, dtype)
 
 
 def test_one_array_is_in_memory_at_a_time():
@@ -109,7 +130,7 @@ def run(code: str, *arguments, **environment) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
-        cwd=Path(__file__).resolve().parent.parent,
+        cwd=Path(__file__).resolve().parents[2],
         capture_output=True,
         text=True,
     )
@@ -128,11 +149,13 @@ def test_devices_read_their_own_shards_once(tmp_path):
 
 
 def test_bundled_models_and_files_of_the_zoo(tmp_path):
-    found, wanted = checkpoints.load("code_05m"), zoo.load("code_05m")
+    found = checkpoints.load("code_05m")
     assert (found.name, found.family) == ("code_05m", "gpt")
     assert (found.start, found.end) == (zoo.START, zoo.END)
-    assert found.config == wanted.config
-    same(found.params, wanted.params)
+    assert found.config == gpt.Config(8192, 32, 128, 2, 2)
+    stored = load_file(zoo.FOLDER / "code_05m.safetensors")
+    wide = {name: leaf.astype(jnp.float32) for name, leaf in stored.items()}
+    same(found.params, unflatten_dict(wide, sep="/"))
     for config in (T5, gpt.Config(13, 8, 16, 1, 2)):
         file = tmp_path / config.__class__.__module__ / "mine.safetensors"
         file.parent.mkdir()
@@ -175,7 +198,7 @@ def test_a_hubs_name_fetches_weights_and_no_pickle(tmp_path, monkeypatch):
     assert found.name == asked["name"] == "org/some-model.v1"
     same(found.params, params_of(T5))
     endings = {pattern.rsplit(".", 1)[1] for pattern in asked["patterns"]}
-    assert endings == {"json", "safetensors", "model"}
+    assert endings == {"json", "safetensors", "model", "txt", "jinja"}
     assert asked["patterns"] == list(huggingface.FETCHED)
 
 

@@ -1,5 +1,8 @@
 """T5X's checkpoints: every layout that it has had is read, and one is written."""
 
+import json
+import shutil
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,10 +10,12 @@ import pytest
 from flax import serialization
 from flax.traverse_util import flatten_dict
 
-from specjax.checkpoints import t5x, t5x_native, t5x_store
+from specjax.checkpoints import t5x
 from specjax.checkpoints.archive import Archive
+from specjax.checkpoints.t5x import native as t5x_native
+from specjax.checkpoints.t5x import store
 from specjax.models import t5
-from tests.t5x_files import (
+from tests.support.t5x_files import (
     CONFIG,
     LARGE,
     LAYOUTS,
@@ -22,9 +27,13 @@ from tests.t5x_files import (
     nested,
     one_file,
     orbax,
+    scalable,
+    whole,
     write_tree,
     zarr,
 )
+
+QKV = "query", "key", "value"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -61,13 +70,13 @@ def test_one_file_in_a_bucket(tmp_path):
 
 
 def test_where_urls_point():
-    spec = t5x_store.base("gs://some-bucket/run/checkpoint_7")
+    spec = store.base("gs://some-bucket/run/checkpoint_7")
     assert spec == {
         "driver": "gcs",
         "bucket": "some-bucket",
         "path": "run/checkpoint_7/",
     }
-    assert t5x_store.base("/a/b") == {"driver": "file", "path": "/a/b/"}
+    assert store.base("/a/b") == {"driver": "file", "path": "/a/b/"}
     with pytest.raises(ValueError, match="local path or a gs://"):
         t5x.open("nowhere://a/b")
 
@@ -109,10 +118,57 @@ def test_a_slice_reads_its_chunks_alone(tmp_path):
             archive.read(LARGE, part)
 
 
+def test_an_orbax_database_without_its_data(tmp_path):
+    path = orbax(tmp_path / "checkpoint_7", arrays(CONFIG._replace(vocab=500)))
+    for folder in path.rglob("ocdbt.process_0/d"):
+        shutil.rmtree(folder)
+    with pytest.raises(ValueError, match="damaged or was cut short"):
+        whole(t5x.open(path), LARGE)
+
+
 def test_a_part_of_an_array_in_one_file(tmp_path):
     archive = t5x.open(one_file(tmp_path / "model", arrays()))
     part = slice(2, 5), slice(0, 3)
     assert (archive.read(LARGE, part) == arrays()[LARGE][part]).all()
+
+
+SCALABLE = CONFIG._replace(decoder_layers=3, own_bias=True)
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_layers_of_scalable_t5_are_seen_apart(tmp_path, axis):
+    flat = arrays(SCALABLE)
+    stored = scalable(flat, axis)
+    archive = t5x.open(native(tmp_path / "checkpoint_7", stored))
+    assert_same(archive, flat)
+    assert t5x.infer_config(archive) == SCALABLE
+    for name in ("self_attention/out/kernel", "self_attention/key/kernel", "mlp/wo"):
+        name = next(n for n in flat if n.startswith(f"decoder/layers_2/{name}"))
+        part = slice(1, 5), slice(2, 3)
+        assert (archive.read(name, part) == flat[name][part]).all()
+
+
+def test_scalable_t5_is_written_here_as_t5x_writes_it():
+    """Names and shapes of its encoder, by T5X's code with these sizes."""
+    stored = scalable(arrays(SCALABLE._replace(encoder_layers=3)))
+    assert {n: a.shape for n, a in stored.items() if n.startswith("encoder/enc")} == {
+        **{f"encoder/encoder/attention/{n}/kernel": (6, 3, 2, 4) for n in QKV},
+        "encoder/encoder/attention/out/kernel": (2, 3, 4, 6),
+        "encoder/encoder/mlp/wi_0/kernel": (6, 3, 10),
+        "encoder/encoder/mlp/wi_1/kernel": (6, 3, 10),
+        "encoder/encoder/mlp/wo/kernel": (10, 3, 6),
+        "encoder/encoder/pre_attention_layer_norm/scale": (6, 3),
+        "encoder/encoder/pre_mlp_layer_norm/scale": (6, 3),
+        "encoder/encoder/relpos_bias/rel_embedding": (2, 3, 32),
+        "encoder/encoder_norm/scale": (6,),
+    }
+
+
+def test_stacks_of_two_depths_are_refused(tmp_path):
+    stored = scalable(arrays(SCALABLE))
+    stored["decoder/decoder/mlp/wo/kernel"] = np.zeros((10, 2, 6), np.float32)
+    with pytest.raises(ValueError, match=r"\(10, 2, 6\) has not the 3 layers"):
+        t5x.open(native(tmp_path / "checkpoint_7", stored))
 
 
 @pytest.mark.parametrize("root", [(), ("params",)])
@@ -172,3 +228,67 @@ def test_a_save_that_fails_leaves_nothing(tmp_path):
         t5x.save(tmp_path, -1, nested(arrays()))
     with pytest.raises(ValueError, match="save to a disk"):
         t5x.save("gs://bucket/run", 1, nested(arrays()))
+
+
+# Which step of a run, and what is none.
+
+
+def unfinished(path):
+    """What a save leaves that ended before the last file."""
+    for file in path.rglob("commit_success.txt"):
+        file.unlink()
+    started = path / "_CHECKPOINT_METADATA"
+    fields = json.loads(started.read_text()) | {"commit_timestamp_nsecs": None}
+    started.write_text(json.dumps(fields))
+
+
+def test_a_step_that_was_never_finished(tmp_path):
+    orbax(tmp_path / "checkpoint_3", arrays(V1_0))
+    last = orbax(tmp_path / "checkpoint_20", arrays())
+    assert_same(t5x.open(tmp_path), arrays())
+    unfinished(last)
+    assert_same(t5x.open(tmp_path), arrays(V1_0))
+    shutil.rmtree(tmp_path / "checkpoint_3")
+    for path in (last, tmp_path):
+        assert t5x.is_t5x(path)
+        with pytest.raises(ValueError, match="was never finished, it has no commit_su"):
+            t5x.open(path)
+
+
+def test_only_a_disk_renames_what_is_finished(tmp_path):
+    path = orbax(tmp_path / "checkpoint_7", arrays())
+    for file in path.rglob("commit_success.txt"):
+        file.unlink()
+    assert_same(t5x.open(path), arrays())
+    url = in_memory(path, f"memory://{tmp_path.name}/checkpoint_7")
+    with pytest.raises(ValueError, match="never finished"):
+        t5x.open(url)
+
+
+def test_the_last_complete_step_of_a_run(tmp_path):
+    native(tmp_path / "checkpoint_3", arrays(V1_0))
+    native(tmp_path / "checkpoint_20", arrays())
+    for name in ("checkpoint_30.tmp-1700000000", "checkpoint_40", "model_50"):
+        native(tmp_path / name, arrays(V1_0))
+    (tmp_path / "checkpoint_40" / "checkpoint").unlink()
+    assert_same(t5x.open(tmp_path), arrays())
+    assert_same(t5x.open(tmp_path / "checkpoint_3"), arrays(V1_0))
+    native(tmp_path / "checkpoint_100", arrays(V1_0))
+    assert_same(t5x.open(f"{tmp_path}/"), arrays(V1_0))
+
+
+def test_what_is_no_t5x_checkpoint(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "tensorflow").mkdir()
+    lines = 'model_checkpoint_path: "model.ckpt-0"\n'
+    (tmp_path / "tensorflow" / "checkpoint").write_text(lines)
+    orbax(tmp_path / "other" / "checkpoint_7", arrays(), root="weights")
+    paths = (tmp_path, tmp_path / "nothing", tmp_path / "config.json")
+    for path in (*paths, tmp_path / "config.json" / "inside"):
+        assert not t5x.is_t5x(path)
+        with pytest.raises(ValueError, match=str(tmp_path)):
+            t5x.open(path)
+    for name, message in ("tensorflow", "not a whole"), ("other", "under target"):
+        assert not t5x.is_t5x(tmp_path / name)
+        with pytest.raises(ValueError, match=message):
+            t5x.open(tmp_path / name)

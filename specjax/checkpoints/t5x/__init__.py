@@ -12,9 +12,10 @@ import jax
 import numpy as np
 import tensorstore as ts
 
-from specjax.checkpoints import names_t5, t5x_native, t5x_orbax, t5x_store
+from specjax.checkpoints import names_t5, t5x_scanned
 from specjax.checkpoints.archive import Archive, Index
-from specjax.checkpoints.t5x_native import save
+from specjax.checkpoints.t5x import native, orbax, store
+from specjax.checkpoints.t5x.native import save
 from specjax.models import t5
 
 __all__ = ["infer_config", "is_t5x", "open", "save"]
@@ -24,7 +25,6 @@ TREE, METADATA = "checkpoint", "_METADATA"
 FILES = (TREE, METADATA, f"state/{TREE}", f"state/{METADATA}")
 # Where the parameters are in a tree, by the age of T5X.
 ROOTS = ("optimizer/target/", "_optimizer/target/", "target/", "params/")
-SCANNED = re.compile("(encoder/encoder|decoder/decoder)/")
 
 
 class Place(NamedTuple):
@@ -39,33 +39,36 @@ def open(path: str | Path) -> Archive:
     """The parameters of one checkpoint, as they are stored.
 
     path: a `checkpoint_<step>` folder, a run's folder with several (the last complete
-    one counts), or a single file; or a gs:// URL of any of them. Raises ValueError if
-    there is none, it was cut short, or its layers are scanned (`scalable_t5`).
+    one counts), or a single file; or a gs:// URL of any of them. Layers that are
+    stacked (`scalable_t5`) are seen apart. Raises ValueError if there is none, it was
+    cut short, or its bucket cannot be reached.
     """
     where = str(path)
+    store.check_reachable(where)
     place = _find(where)
     if place is None:
         raise ValueError(f"{where} holds no complete T5X checkpoint: check the path")
     if not place.complete:
         raise ValueError(
-            f"{where} was never finished, it has no {t5x_orbax.COMMIT}: take an earlier"
+            f"{where} was never finished, it has no {orbax.COMMIT}: take an earlier"
             " step, or copy it again"
         )
     leaves = _parameters(_tree(place, where), where)
-    beside = t5x_orbax.arrays_folder(place.folder)
+    beside = orbax.arrays_folder(place.folder)
     stored = {
-        name: t5x_native.source(leaf, beside, f"{where}: {name}")
+        name: native.source(leaf, beside, f"{where}: {name}")
         for name, leaf in leaves.items()
     }
-    outside = {n: s for n, s in stored.items() if isinstance(s, t5x_store.Zarr)}
-    arrays = stored | t5x_store.open_arrays(outside, where)
+    outside = {n: s for n, s in stored.items() if isinstance(s, store.Zarr)}
+    arrays = stored | store.open_arrays(outside, where)
 
     def read(name: str, index: Index) -> np.ndarray:
         if name in outside:
-            return t5x_store.read(arrays[name], index, f"{where}: {name}")
+            return store.read(arrays[name], index, f"{where}: {name}")
         return arrays[name][index]
 
-    return Archive({name: _struct(arrays[name]) for name in arrays}, read, where)
+    shapes = {name: _struct(array) for name, array in arrays.items()}
+    return t5x_scanned.apart(Archive(shapes, read, where))
 
 
 def is_t5x(path: str | Path) -> bool:
@@ -77,8 +80,13 @@ def is_t5x(path: str | Path) -> bool:
     if place is None:
         return False
     if place.file == METADATA:
-        return t5x_orbax.looks_like(t5x_store.content(place.folder, place.file))
-    return t5x_native.looks_like(_head(place))
+        return orbax.looks_like(store.content(place.folder, place.file))
+    return native.looks_like(_head(place))
+
+
+def is_named_so(path: str | Path) -> bool:
+    """Whether a folder has the files of a checkpoint, or a run's, whole or damaged."""
+    return _find(str(path)) is not None
 
 
 def infer_config(archive: Archive) -> t5.Config:
@@ -93,29 +101,29 @@ def infer_config(archive: Archive) -> t5.Config:
 
 def _find(path: str) -> Place | None:
     parent, _, name = path.rstrip("/").rpartition("/")
-    above = t5x_store.folder(parent or ("/" if path.startswith("/") else "."))
-    if name and t5x_store.exists(above, name):
+    above = store.folder(parent or ("/" if path.startswith("/") else "."))
+    if name and store.exists(above, name):
         return Place(above, name)
     return _checkpoint(path) or _last(path)
 
 
 def _checkpoint(path: str) -> Place | None:
     """The checkpoint whose folder this is."""
-    folder = t5x_store.folder(path)
-    file = next((file for file in FILES if t5x_store.exists(folder, file)), None)
+    folder = store.folder(path)
+    file = next((file for file in FILES if store.exists(folder, file)), None)
     if file is None:
         return None
     inner, _, name = file.rpartition("/")
     place = Place(folder / f"{inner}/" if inner else folder, name)
     if file == TREE:
         return place
-    renamed = t5x_store.base(path)["driver"] == "file"
-    return place._replace(complete=t5x_orbax.committed(folder, renamed))
+    renamed = store.base(path)["driver"] == "file"
+    return place._replace(complete=orbax.committed(folder, renamed))
 
 
 def _last(path: str) -> Place | None:
     """The last checkpoint of a run that is complete; if none is, the last."""
-    files = t5x_store.keys(t5x_store.folder(path), "checkpoint_")
+    files = store.keys(store.folder(path), "checkpoint_")
     found = (re.match(r"checkpoint_(\d+)/", file) for file in files)
     steps = {int(match[1]): match[0] for match in found if match}
     tried = [
@@ -128,15 +136,15 @@ def _last(path: str) -> Place | None:
 def _head(place: Place) -> bytes:
     spec = place.folder.spec().to_json()
     if spec["driver"] != "file":
-        return t5x_store.content(place.folder, place.file)[:128]
+        return store.content(place.folder, place.file)[:128]
     with Path(spec["path"], place.file).open("rb") as file:
         return file.read(128)
 
 
 def _tree(place: Place, where: str) -> dict[str, Any]:
     """The leaves of a checkpoint by their paths in its tree."""
-    data = t5x_store.content(place.folder, place.file)
-    parse = (t5x_orbax if place.file == METADATA else t5x_native).parse
+    data = store.content(place.folder, place.file)
+    parse = (orbax if place.file == METADATA else native).parse
     return parse(data, f"{where}: {place.file}")
 
 
@@ -144,20 +152,13 @@ def _parameters(tree: dict[str, Any], where: str) -> dict[str, Any]:
     """The leaves that are parameters, by our names."""
     root = next((r for r in ROOTS if any(n.startswith(r) for n in tree)), None)
     if root is None:
-        some = t5x_store.shown(tree) or "nothing"
+        some = store.shown(tree) or "nothing"
         raise ValueError(f"{where} has no parameters under target: found {some}")
-    stored = {
+    return {
         name.removeprefix(root).removeprefix("params/"): leaf
         for name, leaf in sorted(tree.items())
         if name.startswith(root) and leaf is not None
     }
-    scanned = [name for name in stored if SCANNED.match(name)]
-    if scanned:
-        raise ValueError(
-            f"{where} has all layers in one array ({scanned[0]}): scalable_t5 has a"
-            " position bias in each layer and is another model; use a t5_1_1 checkpoint"
-        )
-    return stored
 
 
 def _struct(array: np.ndarray | ts.TensorStore) -> jax.ShapeDtypeStruct:

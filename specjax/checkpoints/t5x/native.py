@@ -4,6 +4,7 @@ The file `checkpoint` has at each leaf the array itself, or the tensorstore spec
 in a folder beside it. Early checkpoints are such a file alone, with every array in it.
 """
 
+import reprlib
 import shutil
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ import tensorstore as ts
 from flax import serialization
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from specjax.checkpoints import t5x_store
+from specjax.checkpoints.t5x import store as t5x_store
 
 VERSION = 3  # of the format, since June 2021
 CHUNK_BYTES = 64 * 2**20
@@ -49,9 +50,12 @@ def source(leaf: Any, folder: ts.KvStore, where: str) -> np.ndarray | t5x_store.
     if isinstance(leaf, str) and leaf.startswith(PLACEHOLDER):
         return t5x_store.Zarr(folder / f"{leaf.removeprefix(PLACEHOLDER)}/")
     if isinstance(leaf, dict):
-        path = leaf["kvstore"].get("path") or leaf.get("path")
-        if leaf["driver"] != "zarr" or not path:
-            raise ValueError(f"{where} is no zarr array with a path: {leaf}")
+        store = leaf["kvstore"] if isinstance(leaf["kvstore"], dict) else {}
+        path = store.get("path") or leaf.get("path")
+        if leaf["driver"] != "zarr" or not isinstance(path, str) or not path:
+            raise ValueError(
+                f"{where} is no zarr array with a path: {reprlib.repr(leaf)}"
+            )
         inner = folder / f"{path.strip('/')}/"
         return t5x_store.Zarr(inner, leaf["metadata"], leaf.get("dtype"))
     if not isinstance(leaf, np.ndarray | np.generic):

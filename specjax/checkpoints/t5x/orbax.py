@@ -8,8 +8,8 @@ import json
 
 import tensorstore as ts
 
-from specjax.checkpoints import t5x_store
-from specjax.checkpoints.t5x_native import PLACEHOLDER
+from specjax.checkpoints.t5x import store
+from specjax.checkpoints.t5x.native import PLACEHOLDER
 
 COMMIT, STARTED = "commit_success.txt", "_CHECKPOINT_METADATA"
 MANIFEST = "manifest.ocdbt"
@@ -26,18 +26,18 @@ def committed(folder: ts.KvStore, renamed: bool) -> bool:
     renamed: the folder got its name when it was complete, as on a disk; in a bucket
     there is nothing but the file that says so.
     """
-    if t5x_store.exists(folder, COMMIT):
+    if store.exists(folder, COMMIT):
         return True
-    started = t5x_store.content(folder, STARTED)
+    started = store.content(folder, STARTED)
     return renamed and (started is None or _finished(started))
 
 
 def arrays_folder(folder: ts.KvStore) -> ts.KvStore:
     """Where the folders of a checkpoint's arrays are: in it, or in its database."""
-    if not t5x_store.exists(folder, MANIFEST):
+    if not store.exists(folder, MANIFEST):
         return folder
     spec = {"driver": "ocdbt", "base": folder.spec().to_json()}
-    return ts.KvStore.open(spec, context=t5x_store.CONTEXT).result()
+    return ts.KvStore.open(spec, context=store.CONTEXT).result()
 
 
 def parse(data: bytes, where: str) -> dict[str, str]:

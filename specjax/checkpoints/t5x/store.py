@@ -11,6 +11,9 @@ import tensorstore as ts
 # One for all: what is in memory is found again only in the context that it was made in.
 CONTEXT = ts.Context()
 SHOWN = 5  # names in one message
+# Of the first question to a bucket: later ones may wait for as long as they take.
+PATIENCE = {"max_retries": 3, "initial_delay": "500ms", "max_delay": "2s"}
+SECONDS = 30
 
 
 class Zarr(NamedTuple):
@@ -40,6 +43,23 @@ def base(path: str | Path) -> dict[str, Any]:
 def folder(path: str | Path) -> ts.KvStore:
     """The folder at `base(path)`, which need not exist."""
     return ts.KvStore.open(base(path), context=CONTEXT).result()
+
+
+def check_reachable(path: str) -> None:
+    """Raises ValueError for a gs:// URL that does not answer within half a minute."""
+    if not path.startswith("gs://"):
+        return
+    context = ts.Context({"gcs_request_retries": PATIENCE})
+    try:
+        store = ts.KvStore.open(base(path), context=context).result(timeout=SECONDS)
+        store.list(ts.KvStore.KeyRange("", "\1")).result(timeout=SECONDS)
+    except (ValueError, TimeoutError) as error:
+        cause = str(error).split(" [")[0] or f"no answer in {SECONDS} seconds"
+        raise ValueError(
+            f"{path} cannot be read: {cause}; check the network, set"
+            " GOOGLE_APPLICATION_CREDENTIALS to a key file if the bucket is private, or"
+            " copy the folder to a disk (gcloud storage cp -r) and name that"
+        ) from None
 
 
 def content(store: ts.KvStore, key: str) -> bytes | None:

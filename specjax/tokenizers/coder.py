@@ -1,0 +1,23 @@
+"""What the readers of tokenizer files are given and give."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+
+class Special(NamedTuple):
+    """The ids around a text: its start and its end, None for none. encodes: whether
+    the model reads what it is asked by an encoder."""
+
+    start: int | None
+    end: int | None
+    encodes: bool
+
+
+class Coder(NamedTuple):
+    """See `specjax.tokenizers.Tokenizer`. bare: text -> ids, nothing added."""
+
+    bare: Callable[[str], list[int]]
+    encode: Callable[[str], list[int]]
+    decode: Callable[[Iterable[int]], str]
+    piece: Callable[[int], str]
+    vocab: int

@@ -1,0 +1,42 @@
+"""SentencePiece models: T5's `spiece.model`, and those of the bundled models."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from sentencepiece import SentencePieceProcessor
+
+from specjax.tokenizers.coder import Coder, Special
+
+
+def read(file: Path, special: Special) -> Coder:
+    """An encoder's input ends with the end id; other texts begin with the start id.
+
+    Raises ValueError for a file of another kind.
+    """
+    try:
+        model = SentencePieceProcessor(model_file=str(file))
+    except (RuntimeError, OSError):
+        raise ValueError(
+            f"{file} is no SentencePiece model: name another file, or download it again"
+        ) from None
+    head = [special.start] if not special.encodes and special.start is not None else []
+    tail = [special.end] if special.encodes and special.end is not None else []
+    count = model.vocab_size()
+    silent = {i for i in range(count) if model.is_control(i)}
+    silent |= {special.start, special.end}
+
+    def encode(text: str) -> list[int]:
+        return [*head, *model.encode(text), *tail]
+
+    def decode(ids: Iterable[int]) -> str:
+        # A model may have more ids than its tokenizer, to fill a multiple of 128.
+        known = [int(i) for i in ids if 0 <= int(i) < count]
+        return model.decode([i for i in known if i not in silent])
+
+    def piece(token: int) -> str:
+        if not 0 <= int(token) < count:
+            return f"<{int(token)}>"
+        text = model.id_to_piece(int(token))
+        return text.replace("\u2581", " ").replace("\n", "\\n")
+
+    return Coder(model.encode, encode, decode, piece, count)
