@@ -1,3 +1,77 @@
-"""Speculative decoding in JAX."""
+"""Speculative decoding in JAX: text in and text out, and the functions under it.
+
+`load` and `generate_text` take names and texts. Under them everything is a function on
+pytrees. A `Decoder` is a model, a drafter of `drafters`, a rule of `verifiers` and
+one of `policies`; `generate.build` runs it to the end, `stream` shows its every step,
+`build_step` makes one, and `autoregressive` is the baseline.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from specjax import drafters, generate, policies, theory, verifiers
+from specjax.generate import autoregressive
+from specjax.generate import build_stream as stream
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder, build_step
+from specjax.types import (
+    Drafter,
+    Model,
+    Params,
+    Policy,
+    Prompt,
+    Request,
+    Sampling,
+    Verifier,
+)
+
+if TYPE_CHECKING:
+    from specjax.pretrained import Pretrained, load
+    from specjax.text import Generated, generate_text
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Decoder",
+    "Drafter",
+    "Generated",
+    "Model",
+    "Params",
+    "Policy",
+    "Pretrained",
+    "Prompt",
+    "Request",
+    "Sampling",
+    "Verifier",
+    "autoregressive",
+    "build_step",
+    "drafters",
+    "generate",
+    "generate_text",
+    "load",
+    "make_prompt",
+    "make_request",
+    "make_sampling",
+    "policies",
+    "stream",
+    "theory",
+    "verifiers",
+]
+
+# What brings flax and the readers of files is imported when it is first asked for.
+LATER = {
+    "Generated": "specjax.text",
+    "Pretrained": "specjax.pretrained",
+    "generate_text": "specjax.text",
+    "load": "specjax.pretrained",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in LATER:
+        return getattr(importlib.import_module(LATER[name]), name)
+    raise AttributeError(f"module 'specjax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LATER})

@@ -2,18 +2,21 @@
 
 import argparse
 import importlib
+import os
 import sys
 
 from specjax import __version__
 
+# A command, the package that its module of the same name is in, and what it does.
 COMMANDS = {
-    "demo": "decode a prompt with and without speculation, timed and traced",
-    "certify": "enumerate what verifiers emit; fail where it is not the target's law",
-    "audit": "one run of a pair, tested against the target's own laws",
-    "microscope": "where argmax texts depend on the shape of calls, and by how much",
-    "soak": "verifiers on nasty logits, millions of draws",
-    "measure": "alpha, c, v and speed of a pair on your prompts; the best gamma",
-    "compare": "differences between two files of measured rows, with intervals",
+    "demo": ("commands", "decode a prompt with and without speculation, timed, traced"),
+    "measure": ("commands", "alpha, c, v and speed of a pair on your prompts"),
+    "compare": ("commands", "differences between two files of rows, with intervals"),
+    "run": ("commands", "what your gin files describe: alpha, walltime, an audit"),
+    "audit": ("commands", "one run of a pair, tested against the target's own laws"),
+    "microscope": ("commands", "where argmax texts depend on the shape of calls"),
+    "certify": ("exactness", "enumerate what verifiers emit; fail if not the law"),
+    "soak": ("exactness", "verifiers on nasty logits, millions of draws"),
 }
 
 
@@ -22,15 +25,18 @@ def main() -> int | None:
     parser = argparse.ArgumentParser(
         prog="specjax",
         description="Speculative decoding in JAX.",
-        epilog="\n".join(f"  {name:11} {text}" for name, text in COMMANDS.items()),
+        epilog="\n".join(f"  {name:11} {text}" for name, (_, text) in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"specjax {__version__}")
     parser.add_argument("command", choices=COMMANDS, help="its flags: COMMAND --help")
     command = parser.parse_args(sys.argv[1:2]).command
     sys.argv = [f"specjax {command}", *sys.argv[2:]]
+    if os.getcwd() not in sys.path:  # for "my_module:my_verifier", as `python -m` does
+        sys.path.insert(0, os.getcwd())
     # Imported only now: the other command need not load.
-    return importlib.import_module(f"specjax.{command}").main()
+    module = f"specjax.{COMMANDS[command][0]}.{command}"
+    return importlib.import_module(module).main()
 
 
 if __name__ == "__main__":

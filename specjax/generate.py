@@ -3,30 +3,23 @@
 Axes: B rows, T prompt tokens, G = gamma, L buffer.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from specjax import probs
-from specjax.drafters import nothing
-from specjax.step import build_step, finished
+from specjax.inputs import check
+from specjax.step import Decoder, build_step, finished
 from specjax.types import (
-    Drafter,
     Info,
     Model,
     Params,
-    Policy,
     Prompt,
     Request,
-    Sampling,
     State,
-    Verifier,
 )
-from specjax.verifiers import token
 
 
 class Counts(NamedTuple):
@@ -49,16 +42,7 @@ class Output(NamedTuple):
     counts: Counts
 
 
-class Parts(NamedTuple):
-    """What decodes together: two models, a rule, and who decides how much to draft."""
-
-    target: Model
-    drafter: Drafter = nothing.drafter
-    verifier: Verifier = token.verifier
-    policy: Policy | None = None
-
-
-def build(parts: Parts, slots: int) -> Callable[[Params, Prompt, Request], Output]:
+def build(parts: Decoder, slots: int) -> Callable[[Params, Prompt, Request], Output]:
     """Returns `generate(params, prompt, request) -> Output`, with a buffer of `slots`.
 
     One compilation a shape, no host synchronisation. Raises ValueError for bad input
@@ -75,10 +59,12 @@ def build(parts: Parts, slots: int) -> Callable[[Params, Prompt, Request], Outpu
 
 def autoregressive(target: Model, slots: int) -> Callable:
     """The baseline: the same loop, model and cache with gamma = 0."""
-    return build(Parts(target), slots)
+    return build(Decoder(target), slots)
 
 
-def build_loop(parts: Parts, slots: int) -> Callable[[Params, Prompt, Request], Output]:
+def build_loop(
+    parts: Decoder, slots: int
+) -> Callable[[Params, Prompt, Request], Output]:
     """`generate` without its checks: pure, to be called under a caller's own jit."""
     step = build_step(*parts)
 
@@ -101,7 +87,7 @@ def build_loop(parts: Parts, slots: int) -> Callable[[Params, Prompt, Request], 
 
 
 def build_stream(
-    parts: Parts, slots: int
+    parts: Decoder, slots: int
 ) -> Callable[[Params, Prompt, Request], Iterator[tuple[State, Info]]]:
     """Returns `stream(params, prompt, request)`, for display and traces.
 
@@ -122,7 +108,7 @@ def build_stream(
     return stream
 
 
-def prefill(parts: Parts, params: Params, prompt: Prompt, slots: int) -> State:
+def prefill(parts: Decoder, params: Params, prompt: Prompt, slots: int) -> State:
     """The state before the first step: every prompt token is in the caches.
 
     Rows are right-padded; what a pad wrote is stale: written over before it is read.
@@ -144,178 +130,3 @@ def count(counts: Counts, info: Info) -> Counts:
     called = (info.emitted > 0).astype(jnp.int32)
     more = Counts(called, info.drafted, info.tested, info.accepted)
     return jax.tree.map(lambda total, new: total + new.astype(jnp.int32), counts, more)
-
-
-def make_prompt(
-    texts: Sequence[Sequence[int]], inputs: Sequence[Sequence[int]] | None = None
-) -> Prompt:
-    """Token lists of different lengths, each at least the start token, right-padded.
-
-    inputs: what an encoder reads, a list each. Raises ValueError for an empty one.
-    """
-    if not texts or not all(len(text) for text in texts):
-        raise ValueError("a prompt is empty: begin each with the model's start token")
-    if inputs is None:
-        return Prompt(*pad(texts))
-    if len(inputs) != len(texts) or not all(len(text) for text in inputs):
-        raise ValueError(
-            f"{len(texts)} prompts and {len(inputs)} inputs, of which none may be"
-            " empty: give each row its own, at least the end token"
-        )
-    return Prompt(*pad(texts), pad(inputs))
-
-
-def pad(texts: Sequence[Sequence[int]], width: int = 0) -> tuple[Array, Array]:
-    """Token lists right-padded with 0 to the longest, or to `width`: [B, T], [B]."""
-    length = np.array([len(text) for text in texts], np.int32)
-    tokens = np.zeros((len(texts), max(width, length.max())), np.int32)
-    for row, text in zip(tokens, texts, strict=True):
-        row[: len(text)] = text
-    return jnp.asarray(tokens), jnp.asarray(length)
-
-
-def make_request(
-    key: Array, prompt: Prompt, new_tokens: int, sampling: Sampling, eos: int = -1
-) -> Request:
-    """The same limits for every row. key: one key, split over the rows, or [B] keys."""
-    batch = prompt.length.shape[0]
-    each = key if key.ndim else jax.random.split(key, batch)
-    limit = prompt.length + new_tokens
-    end = jnp.full(batch, eos, jnp.int32)
-    return Request(each, sampling, prompt.length, limit, end)
-
-
-def make_sampling(batch: int, temperature: float, **truncation: float) -> Sampling:
-    """The same setting for every row: temperature, and any of top_k, top_p, min_p."""
-    dtype = {"top_k": jnp.int32}
-    settings = {
-        name: jnp.full(batch, value, dtype.get(name, jnp.float32))
-        for name, value in truncation.items()
-    }
-    return Sampling(jnp.full(batch, temperature, jnp.float32), **settings)
-
-
-def check(
-    parts: Parts, slots: int, params: Params, prompt: Prompt, request: Request
-) -> None:
-    """Raises ValueError, naming the fix, for whatever could not decode.
-
-    Vocabularies that differ, parameters of another shape, tokens out of range, a buffer
-    too short, a sampling setting out of range.
-    """
-    target, drafter = parts.target, parts.drafter
-    if drafter.vocab is not None and drafter.vocab != target.vocab:
-        raise ValueError(
-            f"the drafter has a vocabulary of {drafter.vocab}, the target one of"
-            f" {target.vocab}: speculative decoding needs the same tokens on both sides"
-        )
-    for side, weights, shapes in (
-        ("target", params.target, target.shapes),
-        ("draft", params.draft, drafter.shapes),
-    ):
-        check_shapes(side, weights, shapes)
-    check_prompt(target, slots, prompt)
-    check_inputs(target, prompt)
-    check_limits(parts, slots, prompt, request)
-    probs.check(request.sampling, prompt.tokens.shape[0])
-
-
-def check_shapes(side: str, weights, shapes) -> None:
-    """Every parameter that the model reads must be there, with its shape."""
-    if shapes is None:
-        return
-    have = dict(jax.tree_util.tree_flatten_with_path(weights)[0])
-    wrong = []
-    for path, wanted in jax.tree_util.tree_flatten_with_path(shapes)[0]:
-        found = have[path].shape if path in have else "missing"
-        if found != wanted.shape:
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            wrong.append(f"{name}: {found}, not {wanted.shape}")
-    if wrong:
-        raise ValueError(
-            f"the {side}'s parameters do not fit; load those of this model (and unbox"
-            " fresh ones, flax.linen.meta.unbox):\n  " + "\n  ".join(wrong)
-        )
-
-
-def check_prompt(target: Model, slots: int, prompt: Prompt) -> None:
-    tokens, length = np.asarray(prompt.tokens), np.asarray(prompt.length)
-    if tokens.ndim != 2 or length.shape != tokens.shape[:1]:
-        raise ValueError(
-            f"prompt.tokens {tokens.shape} and prompt.length {length.shape} must be"
-            " [B, T] and [B]; generate.make_prompt builds them from token lists"
-        )
-    if not np.issubdtype(tokens.dtype, np.integer):
-        raise ValueError(f"prompt.tokens must be integers; got {tokens.dtype}")
-    if length.min() < 1 or length.max() > tokens.shape[1]:
-        raise ValueError(
-            f"prompt lengths must be in 1..{tokens.shape[1]}; got {length.min()} to"
-            f" {length.max()}: begin each prompt with the start token"
-        )
-    if tokens.min() < 0 or tokens.max() >= target.vocab:
-        raise ValueError(
-            f"prompt ids must be in 0..{target.vocab - 1}; got {tokens.min()} to"
-            f" {tokens.max()}: is this the model's tokenizer?"
-        )
-    if tokens.shape[1] > slots:
-        raise ValueError(
-            f"the prompt is {tokens.shape[1]} tokens wide and the buffer has {slots}"
-            f" slots: build with slots={tokens.shape[1]} plus what is to be generated"
-        )
-
-
-def check_inputs(target: Model, prompt: Prompt) -> None:
-    """What an encoder reads is there, not empty, and of the model's vocabulary."""
-    if prompt.inputs is None:
-        if target.encodes:
-            raise ValueError(
-                "the target reads its task from prompt.inputs and there are none:"
-                " generate.make_prompt takes them as its second argument"
-            )
-        return
-    tokens, length = map(np.asarray, prompt.inputs)
-    batch = prompt.tokens.shape[0]
-    if tokens.ndim != 2 or {tokens.shape[0], *length.shape} != {batch}:
-        raise ValueError(
-            f"prompt.inputs must be tokens [{batch}, S] and lengths [{batch}]; got"
-            f" {tokens.shape} and {length.shape}"
-        )
-    if length.min() < 1 or length.max() > tokens.shape[1]:
-        raise ValueError(
-            f"lengths of prompt.inputs must be in 1..{tokens.shape[1]}; got"
-            f" {length.min()} to {length.max()}: an input has at least its end token"
-        )
-    if tokens.min() < 0 or tokens.max() >= target.vocab:
-        raise ValueError(
-            f"ids of prompt.inputs must be in 0..{target.vocab - 1}; got {tokens.min()}"
-            f" to {tokens.max()}: is this the model's tokenizer?"
-        )
-
-
-def check_limits(parts: Parts, slots: int, prompt: Prompt, request: Request) -> None:
-    start, limit = np.asarray(request.start), np.asarray(request.limit)
-    batch = prompt.tokens.shape[0]
-    if {start.shape, limit.shape, request.key.shape, request.eos.shape} != {(batch,)}:
-        raise ValueError(
-            f"the request must have one key, start, limit and eos for each of {batch}"
-            " rows; generate.make_request builds it"
-        )
-    if not jnp.issubdtype(request.key.dtype, jax.dtypes.prng_key):
-        raise ValueError("request.key must be typed keys: use jax.random.key(seed)")
-    if (start != np.asarray(prompt.length)).any() or (limit < start).any():
-        raise ValueError(
-            "each row must start at its prompt's length and end there or later; got"
-            f" starts {start}, limits {limit}; generate.make_request sets them"
-        )
-    needed = int(limit.max()) + parts.drafter.gamma + 1
-    if needed > slots:
-        raise ValueError(
-            f"the longest row may reach {limit.max()} tokens and a step writes up to"
-            f" gamma + 1 = {parts.drafter.gamma + 1} past it: build with slots={needed}"
-            " or more"
-        )
-    for side, most in ("target", parts.target.slots), ("drafter", parts.drafter.slots):
-        if most is not None and slots > most:
-            raise ValueError(
-                f"the {side} knows {most} positions: build with slots={most}"
-            )

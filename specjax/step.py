@@ -5,12 +5,14 @@ Axes: B rows, G = gamma, L buffer, V vocabulary.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from specjax import keys, probs
+from specjax.drafters import nothing
 from specjax.types import (
     Draft,
     Drafter,
@@ -24,6 +26,15 @@ from specjax.types import (
     Verifier,
 )
 from specjax.verifiers import token
+
+
+class Decoder(NamedTuple):
+    """What decodes together: two models, a rule, and who decides how much to draft."""
+
+    target: Model
+    drafter: Drafter = nothing.drafter
+    verifier: Verifier = token.verifier
+    policy: Policy | None = None
 
 
 def build_step(

@@ -200,6 +200,18 @@ class Drafter(NamedTuple):
     slots: int | None = None
 
 
+class Rule(NamedTuple):
+    """Static: what Algorithm 1 compares, told to a kernel that computes it.
+
+    lenience: l of Appendix A.5, `scaled` whether its residual is p - l q. sigmoid:
+    (alpha, beta) of the lossy rule of Wagner et al. (2024), Eq. 5, or None.
+    """
+
+    lenience: float = 1.0
+    scaled: bool = False
+    sigmoid: tuple[float, float] | None = None
+
+
 class Verifier(NamedTuple):
     """Keeps a prefix of a draft and adds a token; all randomness is an argument.
 
@@ -210,6 +222,7 @@ class Verifier(NamedTuple):
     without a drafter), or in what it is lossy. coupled: it keeps most where drafts are
     drawn by `drafters.rollout.coupled`. law: (logits [B, G + 1, V], Sampling) -> the
     target's Law as `verify` wants it, for a fused one; None is `probs.standardize`.
+    rule: what `verify` computes, where a kernel may stand for it; None where none does.
     """
 
     noise: Callable
@@ -217,6 +230,21 @@ class Verifier(NamedTuple):
     guarantee: str = "exact law"
     coupled: bool = False
     law: Callable | None = None
+    rule: Rule | None = None
+
+
+class Kernels(NamedTuple):
+    """What reads the logits of both models in a decoder, and how it was chosen.
+
+    verifier: of speculative steps. draw: how drafts are drawn, of `drafters.rollout`.
+    alone: the verifier of the baseline, gamma = 0. record: what ran and why, plain, for
+    whatever is measured with it.
+    """
+
+    verifier: Verifier
+    draw: Callable
+    alone: Verifier
+    record: dict
 
 
 class Policy(NamedTuple):

@@ -13,16 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate
+from specjax import generate, inputs
 from specjax.drafters import autoregressive
-from specjax.generate import Output, Parts
-from specjax.step import build_step, finished
-from specjax.types import Params, Prompt, Request, State
-from tests import tiny
-from tests.drafters import BY_NAME, CASES, Case
+from specjax.generate import Output
+from specjax.inputs import make_prompt, make_sampling
+from specjax.step import Decoder, build_step, commit, finished
+from specjax.types import Params, Prompt, Request, State, Verdict
+from tests.support import tiny
+from tests.support.drafter_cases import BY_NAME, CASES, Case
 
 GAMMA, NEW, SLOTS = 3, 24, 36
-PROMPT = generate.make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4], [9, 2]])
+PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4], [9, 2]])
 BATCH, WIDTH = PROMPT.tokens.shape
 VOCAB = tiny.TARGET.vocab
 HUGE = 1e30
@@ -42,8 +43,8 @@ def baseline():
 
 
 def make_request(temperature: float, seed: int = 0, prompt: Prompt = PROMPT) -> Request:
-    sampling = generate.make_sampling(prompt.length.shape[0], temperature)
-    request = generate.make_request(jax.random.key(seed), prompt, NEW, sampling)
+    sampling = make_sampling(prompt.length.shape[0], temperature)
+    request = inputs.make_request(jax.random.key(seed), prompt, NEW, sampling)
     # Of the type that a test's own ends of text have, to share the compilation.
     return request._replace(eos=jnp.full_like(prompt.length, -1))
 
@@ -157,13 +158,25 @@ def test_gamma_zero_is_autoregression():
     world, request = tiny.transformers(), make_request(1.0)
     none = autoregressive.build(world.draft, 0)
     params = Params(world.target_weights, world.draft_weights)
-    got = generate.build(Parts(world.target, none), SLOTS)(params, PROMPT, request)
+    got = generate.build(Decoder(world.target, none), SLOTS)(params, PROMPT, request)
     assert_same(got, baseline()(Params(world.target_weights), PROMPT, request))
     np.testing.assert_array_equal(got.counts.calls, np.full(BATCH, NEW))
     assert not np.any(got.counts.drafted)
 
 
 # Where it ends.
+
+
+def test_a_step_commits_up_to_an_end_of_text_and_to_the_limit():
+    """Without a loop, which a wrong cut may never end."""
+    verdicts = [[7, 1, 2, 3], [1, 7, 2, 7], [1, 2, 3, 7], [1, 2, 3, 4], [1, 2, 3, 4]]
+    start, limit = jnp.full(5, 2), jnp.array([9, 9, 9, 9, 4])
+    request = Request(None, None, start, limit, jnp.full(5, 7))
+    state = State(jnp.full((5, 9), 5), start, None, None, None)
+    verdict = Verdict(jnp.full(5, 3), jnp.array(verdicts), None)
+    tokens, length = commit(request, state, verdict)
+    assert length.tolist() == [3, 4, 6, 6, 4]
+    assert tokens[:, 2:6].tolist() == verdicts
 
 
 def cut_at(text: list[int], eos: int) -> list[int]:
@@ -290,7 +303,9 @@ def run(case: Case, between) -> tuple[Output, list[np.ndarray]]:
     drafted, with -1 where nothing was."""
     step, state, _ = stepper(case)
     request, drafts = make_request(1.0), []
+    turns = tiny.bound()
     while not np.all(finished(request, state)):
+        next(turns)
         state, info = step(request, between(state))
         real = np.arange(GAMMA) < np.asarray(info.drafted)[:, None]
         drafts.append(np.where(real, info.tokens, -1))
@@ -362,14 +377,14 @@ def test_one_trace_a_shape():
 
     parts = case.parts(world._replace(target=world.target._replace(apply=apply)), GAMMA)
     run, params = generate.build(parts, SLOTS), case.params(world)
-    prompt = generate.make_prompt([[1, 2, 3], [0]])
+    prompt = make_prompt([[1, 2, 3], [0]])
     run(params, prompt, make_request(1.0, 0, prompt))
     traced = len(calls)
     assert set(calls) == {(2, 3), (2, GAMMA + 1)}
-    other = generate.make_prompt([[2, 2], [3, 1, 1]])
+    other = make_prompt([[2, 2], [3, 1, 1]])
     run(params, other, make_request(0.0, 1, other))
     assert len(calls) == traced
-    wider = generate.make_prompt([[2, 2, 1, 0], [3]])
+    wider = make_prompt([[2, 2, 1, 0], [3]])
     run(params, wider, make_request(0.0, 1, wider))
     assert len(calls) > traced  # the count does count
 
@@ -377,7 +392,7 @@ def test_one_trace_a_shape():
 def test_the_loop_asks_nothing_of_the_host():
     world, case = tiny.tables(), BY_NAME["adaptive"]
     loop = jax.jit(generate.build_loop(case.parts(world, GAMMA), SLOTS))
-    prompt = generate.make_prompt([[1, 2, 3], [0]])
+    prompt = make_prompt([[1, 2, 3], [0]])
     given = case.params(world), prompt, make_request(1.0, 0, prompt)
     program = loop.lower(*given).compile()
     with jax.transfer_guard("disallow"):
@@ -393,8 +408,9 @@ def test_the_loop_asks_nothing_of_the_host():
 def test_a_stream_says_the_same(name):
     case, emitted = BY_NAME[name], np.zeros(BATCH, int)
     stream = generate.build_stream(case.parts(tiny.transformers(), GAMMA), SLOTS)
-    params = case.params(tiny.transformers())
+    params, turns = case.params(tiny.transformers()), tiny.bound()
     for state, info in stream(params, PROMPT, make_request(1.0)):
+        next(turns)
         emitted += np.asarray(info.emitted)
         tokens, length = np.array(state.tokens), np.array(state.length)
         np.testing.assert_array_equal(length, PROMPT.length + emitted)

@@ -37,9 +37,11 @@ def test_a_command_is_given_its_own_flags(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("specjax demo: --K")
 
 
-@pytest.mark.parametrize("command", __main__.COMMANDS)
-def test_every_command_has_its_module(command):
-    assert resources.files("specjax").joinpath(f"{command}.py").is_file()
+@pytest.mark.parametrize(
+    ("command", "package"), [(name, at) for name, (at, _) in __main__.COMMANDS.items()]
+)
+def test_every_command_has_its_module(command, package):
+    assert resources.files(f"specjax.{package}").joinpath(f"{command}.py").is_file()
 
 
 def test_the_installed_package_is_this_one():
@@ -69,8 +71,13 @@ def test_the_library_imports_only_what_it_declares():
     """Dependencies of the experiments are not there where only specjax is installed."""
     allowed = {"specjax", "jax", "flax", "numpy", "safetensors", "sentencepiece"}
     allowed |= {"tqdm", "tensorstore"}
-    # An extra, imported where a hub's id is asked for.
+    # Extras, imported where a hub's id, a tokenizer.json, a chat or a gin file is asked
+    # for.
     asked = {"specjax/checkpoints/huggingface.py": {"huggingface_hub"}}
+    asked["specjax/tokenizers/huggingface.py"] = {"tokenizers"}
+    asked["specjax/tokenizers/chat.py"] = {"jinja2"}
+    asked["specjax/commands/kernels.py"] = {"pallas_kernels"}
+    asked["specjax/commands/configs/__init__.py"] = {"gin"}
     for path in sorted((ROOT / "specjax").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in getattr(node, "names", [])]

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specjax import probs
-from specjax.generate import make_sampling
+from specjax.inputs import make_sampling
 from specjax.types import BLOCK, Law, Sampling, Table
 
 NEARLY_ONE = 1 - 2**-24  # the largest float32 below 1
@@ -101,6 +101,18 @@ def test_the_token_that_crosses_top_p_is_kept(top_p, kept):
 
 def test_top_p_splits_ties_by_id():
     assert np.flatnonzero(one_row([0.0, 0, 0, 0], top_p=0.4)).tolist() == [0, 1]
+
+
+def test_a_mass_of_just_top_p_is_enough():
+    """Quarters and their sums are exact."""
+    assert np.flatnonzero(one_row([0.0, 0, 0, 0], top_p=0.5)).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("min_p", "kept"), [(1.0, [1, 2]), (0.5, [0, 1, 2])])
+def test_a_share_of_just_min_p_is_kept(min_p, kept):
+    """At 1 whatever is equal to the largest; log(1/2) is one number on both sides."""
+    half = np.log(np.float32(0.5))
+    assert np.flatnonzero(one_row([half, 0, 0, -3], min_p=min_p)).tolist() == kept
 
 
 def test_min_p_is_a_share_of_the_largest():

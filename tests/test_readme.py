@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 from experiments import catalogue
-from specjax import demo, generate
+from experiments.report import headline, tables
+from specjax import generate
+from specjax.commands import demo
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -19,18 +21,21 @@ def test_the_two_commands_come_first_and_exist():
         assert re.search(rf"^{name}:", makefile, re.MULTILINE), name
 
 
-def test_the_example_runs_and_is_short(capsys):
+def test_the_examples_run_and_are_short(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2
-    assert len([line for line in blocks[0].splitlines() if line]) <= 13
-    assert max(map(len, blocks[0].splitlines())) <= 88
-    names = {}
-    exec(compile(blocks[0], "README.md", "exec"), names)
+    assert len(blocks) == 3
+    lengths = [len([line for line in block.splitlines() if line]) for block in blocks]
+    assert lengths[0] == 5 and lengths[1] <= 9
+    assert max(len(line) for block in blocks for line in block.splitlines()) <= 88
+    exec(compile(blocks[0], "README.md", "exec"), names := {})
+    assert capsys.readouterr().out.startswith(repr(names["output"].texts))
+    assert all(names["output"].texts) and 0 < names["output"].alpha < 1
+    exec(compile(blocks[1], "README.md", "exec"), names)
     first, second = capsys.readouterr().out.split("\n-----\n")
     assert first.startswith("def add(") and second.startswith("class Stack:\n")
-    output, request = names["output"], names["request"]
+    output, request = names["decoded"], names["request"]
     assert (output.length > request.start).all()
-    fused = blocks[1].replace("draft.model", "names['draft'].model")
+    fused = blocks[2].replace("draft.model", "names['draft'].model")
     exec(compile(fused, "README.md", "exec"), own := {"names": names})
     parts = names["parts"]._replace(drafter=own["drafter"], verifier=own["verifier"])
     again = generate.build(parts, 96)(names["params"], names["prompt"], request)
@@ -46,11 +51,33 @@ def test_the_shells_example_is_understood():
 
 
 def test_the_map_is_the_catalogues():
-    """Every table and figure with its own command, and no folder that is not there."""
+    """Every table and figure, and no folder that is not there; commands are in
+    results/README.md."""
+    index = (ROOT / "results/README.md").read_text()
     for table in catalogue.tables():
-        assert f"| `{table.command}` | `{table.name}.md` |" in README, table.name
+        assert f"[{table.name}](results/{table.name}.md)" in README, table.name
+        assert f"`{table.command}`" in index
     for name in re.findall(r"gin_configs/(\w+)", README):
         assert list((ROOT / "gin_configs" / name).glob("*.gin")), name
+
+
+def test_the_headline_is_what_the_records_say():
+    records = tables.collect(ROOT / "results")
+    assert headline.rendered(README, records) == README
+    assert len(re.findall(r"^\| \w+_\w+ \+ ", README, re.MULTILINE)) == len(
+        headline.ROWS
+    )
+    for one in records["table2"].values():
+        one["measured"]["best_speedup"] += 1
+    assert headline.rendered(README, records) != README
+
+
+def test_a_place_that_is_not_there_is_not_named():
+    """The project has no address on the web yet."""
+    files = [*ROOT.glob("*.*"), *ROOT.glob("notebooks/*"), *ROOT.glob("docs/**/*.md")]
+    for path in filter(Path.is_file, files):
+        text = path.read_text("utf-8")
+        assert not re.search(r"github\.com/specjax|colab\.research|/specjax\.git", text)
 
 
 def test_files_that_are_named_are_there():

@@ -1,30 +1,74 @@
 """Rules that keep a prefix of a draft; one file each, of `specjax.types.Verifier`.
 
-A file that has a `verifier` is a rule that its name stands for in configurations.
+Each is named here, so that configurations and commands can name it; what it guarantees
+is in its `Verifier.guarantee`.
 """
 
-import importlib
-import pkgutil
+from collections.abc import Callable
+from typing import NamedTuple
 
+from specjax.own import imported
 from specjax.types import Verifier
+from specjax.verifiers import block, gumbel, lenient, match, rejection, sigmoid, token
+
+# The text follows the target's own law.
+EXACT: dict[str, Verifier] = {
+    "block": block.verifier,
+    "gumbel": gumbel.verifier,
+    "match": match.verifier,
+    "rejection": rejection.verifier,
+    "token": token.verifier,
+}
+
+
+class Lossy(NamedTuple):
+    """A rule that gives up the target's law. build: (number) -> Verifier; number: the
+    one taken for the bare name; meaning: what it is."""
+
+    build: Callable[[float], Verifier]
+    number: float
+    meaning: str
+
+
+LOSSY: dict[str, Lossy] = {
+    "lenient": Lossy(lenient.build, 0.5, "l in (0, 1]: no token with more than p / l"),
+    "sigmoid": Lossy(
+        lambda scale: sigmoid.build(-scale, scale), 1e3, "beta = -alpha > 0, no bound"
+    ),
+}
 
 
 def named(name: str) -> Verifier:
-    """The verifier of a file of this folder: "token", "block", ...
+    """The rule of a name: "token", "lenient" for its default, "lenient:0.3", or one of
+    one's own, "my_module:my_verifier".
 
-    Raises ValueError for a name that stands for none.
+    Raises ValueError for a name that stands for none, or a number it cannot have.
     """
-    known = names()
-    if name not in known:
-        raise ValueError(f"no rule {name!r}: choose one of {', '.join(known)}")
-    return _module(name).verifier
+    if name in EXACT:
+        return EXACT[name]
+    bare, colon, number = name.partition(":")
+    if bare not in LOSSY:
+        if colon:
+            return imported(name, Verifier)
+        raise ValueError(f"no rule {name!r}: choose one of {', '.join(spelled())}")
+    rule = LOSSY[bare]
+    if name == bare:
+        return rule.build(rule.number)
+    try:
+        value = float(number)
+    except ValueError:
+        raise ValueError(
+            f"no rule {name!r}: write {bare}:{rule.number:g}, {rule.meaning}"
+        ) from None
+    return rule.build(value)
 
 
 def names() -> list[str]:
-    """Of all of them, in the order of the alphabet."""
-    files = [file.name for file in pkgutil.iter_modules(__path__)]
-    return [name for name in files if hasattr(_module(name), "verifier")]
+    """Of the exact ones, in the order of the alphabet."""
+    return sorted(EXACT)
 
 
-def _module(name: str):
-    return importlib.import_module(f"{__name__}.{name}")
+def spelled() -> list[str]:
+    """Every name as a person writes it, the lossy ones with their numbers."""
+    lossy = [f"{name}:{rule.number:g}" for name, rule in LOSSY.items()]
+    return [*names(), *lossy]

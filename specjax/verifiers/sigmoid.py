@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.types import Draft, Law, Sampling, Table, Verdict, Verifier
+from specjax.types import Draft, Law, Rule, Sampling, Table, Verdict, Verifier
 from specjax.verifiers import token
 
 DTYPES = ("float32", "float16")
@@ -71,7 +71,8 @@ def build(alpha: float, beta: float, dtype: str = "float32") -> Verifier:
         residual = left if keep_residual else None
         return Verdict(n, tokens, ratio, residual=residual)
 
-    return Verifier(token.noise, verify, GUARANTEE, law=law)
+    rule = Rule(sigmoid=(alpha, beta)) if dtype == "float32" else None
+    return Verifier(token.noise, verify, GUARANTEE, law=law, rule=rule)
 
 
 def weights(alpha: float, beta: float, dtype: str = "float32") -> Callable:

@@ -1,6 +1,6 @@
 """Lenience changes the output's law as Appendix A.5 says, and not otherwise.
 
-Laws are those of the compiled verifier, enumerated as `specjax.certify` does.
+Laws are those of the compiled verifier, enumerated as `specjax.exactness.certify` does.
 Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -13,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import certify, certify_step, probs
+from specjax import probs
 from specjax.bench import lenience as bench
-from specjax.certify_claims import UNKNOWN, Claim, boxes, in_turn, of_ratio
-from specjax.certify_fixtures import (
+from specjax.exactness import certify, enumeration
+from specjax.exactness.claims import UNKNOWN, Claim, boxes, in_turn, of_ratio
+from specjax.exactness.fixtures import (
     Fixture,
     context_free,
     references,
@@ -79,13 +80,13 @@ def claim(level: float) -> Claim:
 
 def masses(verifier: Verifier, fixture: Fixture, gamma: int, n: int):
     """The law of the first 0 .. n tokens: a dict text -> chance for each length."""
-    case = certify_step.case_of(verifier, UNKNOWN, fixture, gamma, "float32")
+    case = enumeration.case_of(verifier, UNKNOWN, fixture, gamma, "float32")
     law = [defaultdict(float) for _ in range(n + 1)]
     law[0][()] = 1.0
     ended = [defaultdict(float) for _ in range(n + 1)]
     for length in range(n):
         for prefix, mass in law[length].items():
-            for (emitted, _), chance in certify_step.run(case, prefix, ()).law.items():
+            for (emitted, _), chance in enumeration.run(case, prefix, ()).law.items():
                 text = prefix + emitted
                 for at in range(length + 1, min(len(text), n) + 1):
                     ended[at][text[:at]] += mass * chance
@@ -111,6 +112,14 @@ def worst_ratio(found, fixture, n) -> float:
             if mass > 1e-7:
                 worst = max(worst, mass / before / p(text[:-1])[text[-1]])
     return worst
+
+
+def test_a_share_of_just_the_lenience_is_tolerated():
+    logits = jnp.array([[[1.0, 0.0, -0.5]]])
+    p, ids = standardize(logits, Sampling(jnp.zeros(1))), jnp.array([[1]])
+    share = float(probs.at(lenient.relative(p), ids)[0, 0])
+    assert lenient.tolerated(p, ids, share)
+    assert not lenient.tolerated(p, ids, float(np.nextafter(np.float32(share), 1)))
 
 
 # The law of sampled rows.

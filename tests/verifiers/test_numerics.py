@@ -14,26 +14,31 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import catalogue_microscope, run, tables
-from experiments import microscope as row
-from specjax import generate, microscope
-from specjax.bench import divergence, players, rungs
-from specjax.bench.decoding import Prompts
-from specjax.bench.divergence import Found, Report, Setting
+from experiments import run
+from experiments.exactness import microscope as row
+from experiments.exactness import microscope_table
+from experiments.report import tables
+from specjax import generate
+from specjax.bench import players
 from specjax.bench.players import Player
-from specjax.bench.rungs import Oracle, Places, Rung
-from specjax.drafters import padded
-from specjax.generate import Parts
+from specjax.bench.texts import Prompts
+from specjax.commands import microscope
+from specjax.drafters import nothing
+from specjax.exactness import divergence, rungs
+from specjax.exactness.divergence import DivergenceSetting, Found, Report
+from specjax.exactness.rungs import Oracle, Places, Rung
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
+from specjax.step import Decoder
 from specjax.types import Model, Params, Verdict, Verifier
 from specjax.verifiers import token
-from tests import tiny, tiny_t5
+from tests.support import tiny, tiny_t5
 
 pytestmark = pytest.mark.slow
 
 GAMMA, NEW = 3, 16
 PROMPTS = Prompts([[i, 3 * i % 4] for i in range(4)], None, -1)
-TABLES = Setting((GAMMA,), texts=4, tokens=NEW, batch=4)
+TABLES = DivergenceSetting((GAMMA,), texts=4, tokens=NEW, batch=4)
 SLOTS = 2 + NEW + GAMMA + 1
 
 
@@ -95,7 +100,7 @@ def halves_pair() -> tuple[Player, Player]:
 
 
 HALVES = Prompts([[i] for i in range(16)], None, -1)
-MANY = Setting((GAMMA,), texts=16, tokens=NEW, batch=4)
+MANY = DivergenceSetting((GAMMA,), texts=16, tokens=NEW, batch=4)
 
 
 @functools.cache
@@ -119,7 +124,7 @@ def test_rung_1_in_float64():
     with jax.enable_x64(True):
         (target, draft), (prompt, request) = table_pair("float64"), case(jnp.int64)
         sizes, params = (SLOTS, NEW), Params(target.params, draft.params)
-        speculative = Parts(target.model, draft.drafter(GAMMA))
+        speculative = Decoder(target.model, draft.drafter(GAMMA))
         one, other = (
             divergence.build_text(
                 parts,
@@ -127,7 +132,7 @@ def test_rung_1_in_float64():
                 divergence.build_read(target.model, sizes, rows),
                 divergence.in_order(NEW),
             )(params, prompt, request)
-            for parts, rows in ((Parts(target.model), 1), (speculative, GAMMA + 1))
+            for parts, rows in ((Decoder(target.model), 1), (speculative, GAMMA + 1))
         )
         found = rungs.rung(rungs.compare(one, other))
     assert one.logits.dtype == np.float64
@@ -136,10 +141,10 @@ def test_rung_1_in_float64():
 
 def case(dtype=jnp.int32):
     """The prompts of the tables and a greedy request. dtype: of lengths."""
-    prompt = generate.make_prompt(PROMPTS.tokens)
+    prompt = make_prompt(PROMPTS.tokens)
     prompt = prompt._replace(length=prompt.length.astype(dtype))
-    sampling = generate.make_sampling(4, 0.0)
-    return prompt, generate.make_request(jax.random.key(0), prompt, NEW, sampling)
+    sampling = make_sampling(4, 0.0)
+    return prompt, make_request(jax.random.key(0), prompt, NEW, sampling)
 
 
 def real_pair(name: str, dtype: str) -> tuple[tuple[Player, Player], Prompts]:
@@ -164,7 +169,7 @@ def cast(weights, dtype: str):
 @pytest.mark.parametrize("name", ["gpt", "t5"])
 def test_rungs_2_to_4_of_transformers(name, dtype):
     pair, prompts = real_pair(name, dtype)
-    found = divergence.look(pair, prompts, Setting((GAMMA,), 2, NEW)).found[0]
+    found = divergence.look(pair, prompts, DivergenceSetting((GAMMA,), 2, NEW)).found[0]
     assert found.matched.identical == 2 and found.matched.places == 2 * NEW
     assert found.matched.equal == 1 and found.matched.eps_max == 0
     assert found.natural.unexplained == found.natural.lost == found.oracle.below == 0
@@ -200,7 +205,7 @@ def credulous(target, draft, noise, keep_residual=False) -> Verdict:
 def test_a_verifier_that_accepts_a_wrong_token_is_unexplained(world):
     worlds = {"tables": (table_pair(), PROMPTS, TABLES)}
     worlds["halves"] = halves_pair(), HALVES, MANY._replace(tokens=8)
-    wrong = Verifier(token.noise, credulous)
+    wrong = players.reference(Verifier(token.noise, credulous))
     found = divergence.look(*worlds[world], wrong).found[0]
     assert found.natural.unexplained > 0 and found.matched.unexplained > 0
     assert found.oracle.below > 0
@@ -209,7 +214,7 @@ def test_a_verifier_that_accepts_a_wrong_token_is_unexplained(world):
     assert "below the full forward" in said
 
 
-def texts_of(parts: Parts, wrong_prefix: bool = False) -> rungs.Text:
+def texts_of(parts: Decoder, wrong_prefix: bool = False) -> rungs.Text:
     """A text of the tables, whose logits are the right model's."""
     (target, draft), (prompt, request) = table_pair(), case()
     rows, sizes = parts.drafter.gamma + 1, (SLOTS, NEW)
@@ -234,17 +239,17 @@ def test_a_run_that_reads_what_is_wrong_is_unexplained():
         return right.apply(params, late, start, cache)
 
     broken = right._replace(apply=apply)
-    base = texts_of(Parts(right))
+    base = texts_of(Decoder(right))
     for model, wrong in ((right, 0), (broken, 4)):
-        text = texts_of(Parts(model, draft.drafter(GAMMA)))
+        text = texts_of(Decoder(model, draft.drafter(GAMMA)))
         assert rungs.rung(rungs.compare(base, text)).unexplained == wrong
 
 
 def test_an_eps_of_another_prefix_is_noticed():
     """It would explain anything."""
     (target, draft), wrong = table_pair(), Verifier(token.noise, credulous)
-    base = texts_of(Parts(target.model))
-    parts = Parts(target.model, draft.drafter(GAMMA), wrong)
+    base = texts_of(Decoder(target.model))
+    parts = Decoder(target.model, draft.drafter(GAMMA), wrong)
     text = texts_of(parts, wrong_prefix=True)
     places = rungs.compare(base, text)
     found = rungs.rung(places)
@@ -336,7 +341,7 @@ def test_every_place_has_every_row():
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_padded_is_autoregression_in_longer_calls(temperature):
     (target, _), (prompt, request) = table_pair(), case()
-    sampling = generate.make_sampling(4, temperature)
+    sampling = make_sampling(4, temperature)
     request, widths = request._replace(sampling=sampling), []
 
     def apply(params, tokens, start, cache):
@@ -344,7 +349,7 @@ def test_padded_is_autoregression_in_longer_calls(temperature):
         return target.model.apply(params, tokens, start, cache)
 
     model = target.model._replace(apply=apply)
-    parts = Parts(model, padded.build(GAMMA))
+    parts = Decoder(model, nothing.build(GAMMA))
     got = generate.build(parts, SLOTS)(Params(target.params), prompt, request)
     assert set(widths) == {2, GAMMA + 1}
     wanted = generate.autoregressive(target.model, SLOTS)
@@ -356,7 +361,7 @@ def test_padded_is_autoregression_in_longer_calls(temperature):
 
 def test_padded_refuses_fewer_than_no_slots():
     with pytest.raises(ValueError, match="at least 0"):
-        padded.build(-1)
+        nothing.build(-1)
 
 
 # The command, the row and its lines.
@@ -443,18 +448,18 @@ def test_a_row_is_plain_numbers_and_fills_its_lines():
     assert made["explained"] == natural.explained and made["unexplained"] == 0
     assert made["eps_max"] == made["eps_max_g3"] == natural.eps_max
     assert made["margin_min"] <= made["margin_10%"] <= made["margin_50%"]
-    table = catalogue_microscope.microscope()
+    table = microscope_table.microscope()
     assert {line.quantity for line in table.lines} <= set(made)
     assert all(cells[-1] == "not run" for cells in tables.rows(table, {}))
 
 
 def test_every_row_of_the_table_is_a_file():
     files = sorted((run.ROOT / "gin_configs" / "microscope").glob("*.gin"))
-    lines = catalogue_microscope.microscope().lines
+    lines = microscope_table.microscope().lines
     assert {path.stem for path in files} == {line.row for line in lines}
     for path in files:
         measurement = run.build(path).row.measurement
-        assert measurement.module == "experiments.microscope"
+        assert measurement.module == "experiments.exactness.microscope"
         assert path.stem.endswith(measurement.dtype)
         assert f"gin_configs/microscope/{path.name}" in path.read_text()
 
@@ -462,8 +467,8 @@ def test_every_row_of_the_table_is_a_file():
 def test_gammas_are_lines_of_their_own():
     made = row.numbers(parted()) | {"target": "p", "draft": "q"}
     record = {"measured": made, "provenance": {"dtype": "bfloat16"}}
-    (cells,) = catalogue_microscope.by_gamma({"halves": record})
-    assert len(cells) == len(catalogue_microscope.HEAD)
+    (cells,) = microscope_table.by_gamma({"halves": record})
+    assert len(cells) == len(microscope_table.HEAD)
     assert cells[:3] == ["p with q, bfloat16", "3", "100 %"]
 
 

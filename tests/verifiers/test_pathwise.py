@@ -13,17 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, keys, probs
-from specjax.drafters import adaptive, autoregressive, early_exit, nothing, random
+from specjax import generate, keys, policies, probs
+from specjax.drafters import autoregressive, early_exit, nothing, random
 from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import coupled
-from specjax.generate import Output, Parts
+from specjax.generate import Output
+from specjax.inputs import make_prompt, make_request, pad
+from specjax.step import Decoder
 from specjax.types import Draft, Drafter, Params, Request, Sampling
 from specjax.verifiers import gumbel, lenient, named, names, token
-from tests import sampled_mutants, sampled_texts, test_properties, tiny, tiny_t5
-from tests.drafters import BY_NAME, CASES, Case
-from tests.test_properties import NEARLY_ONE, decide
-from tests.tiny_t5 import quick_jit
+from tests.exactness import test_properties
+from tests.exactness.test_properties import NEARLY_ONE, decide
+from tests.support import sampled_mutants, sampled_texts, tiny, tiny_t5
+from tests.support.drafter_cases import BY_NAME, CASES, Case
+from tests.support.tiny_t5 import quick_jit
 
 HEATS = (0.0, 0.5, 1.0, 1.5)
 NEW, SLOTS = 16, 28
@@ -93,12 +96,12 @@ def committee(world: tiny.World, cases: tuple[Case, ...]) -> Drafter:
 def hot(texts: list, sources: list | None = None, seed: int = 0):
     """Each text at each of HEATS, with a key of its own."""
     several = [text for text in texts for _ in HEATS]
-    prompt = generate.make_prompt(several)
+    prompt = make_prompt(several)
     if sources is not None:
-        inputs = generate.pad([source for source in sources for _ in HEATS])
+        inputs = pad([source for source in sources for _ in HEATS])
         prompt = prompt._replace(inputs=inputs)
     sampling = Sampling(jnp.resize(jnp.array(HEATS), len(several)))
-    return prompt, generate.make_request(jax.random.key(seed), prompt, NEW, sampling)
+    return prompt, make_request(jax.random.key(seed), prompt, NEW, sampling)
 
 
 BATCH = len(TEXTS) * len(HEATS)
@@ -108,14 +111,14 @@ ASKED = {"transformers": hot(TEXTS), "t5": hot([[0]] * 4, SOURCES)}
 @functools.cache
 def decoder(world: str):
     make, cases = WORLDS[world]
-    policy = adaptive.heuristic(start=2)
+    policy = policies.heuristic(start=2)
     parts = committee(make(), cases), gumbel.verifier, policy
-    return quick_jit(generate.build_loop(Parts(make().target, *parts), SLOTS))
+    return quick_jit(generate.build_loop(Decoder(make().target, *parts), SLOTS))
 
 
 @functools.cache
 def without_a_drafter(world: str):
-    parts = Parts(WORLDS[world][0]().target, verifier=gumbel.verifier)
+    parts = Decoder(WORLDS[world][0]().target, verifier=gumbel.verifier)
     return quick_jit(generate.build_loop(parts, SLOTS))
 
 
@@ -215,7 +218,7 @@ def scripted(gamma: int) -> Drafter:
 @functools.cache
 def obedient() -> Callable:
     world = tiny.transformers()
-    parts = Parts(world.target, scripted(LONGEST), gumbel.verifier)
+    parts = Decoder(world.target, scripted(LONGEST), gumbel.verifier)
     return quick_jit(generate.build_loop(parts, SLOTS))
 
 
@@ -266,12 +269,12 @@ def table_loop(gamma: int) -> Callable:
     drafter, policy = nothing.drafter, None
     if gamma:
         drafter = autoregressive.build(TABLES.draft, gamma)
-        policy = adaptive.heuristic(start=2)
+        policy = policies.heuristic(start=2)
 
     @quick_jit
     def run(which, params, prompt, request):
         rule = sampled_texts.one_of(tuple(RULES.values()), which)
-        parts = Parts(TABLES.target, drafter, rule, policy)
+        parts = Decoder(TABLES.target, drafter, rule, policy)
         return generate.build_loop(parts, SLOTS)(params, prompt, request)
 
     return run
@@ -302,7 +305,7 @@ def test_only_gumbel_is_pathwise():
 def test_without_drafts_all_uniforms_are_spent_alike():
     """gamma = 0: the same draw from p by each rule but gumbel, which races."""
     assert autoregressive.build(TABLES.draft, 0) is nothing.drafter
-    loop = quick_jit(generate.build_loop(Parts(TABLES.target), SLOTS))
+    loop = quick_jit(generate.build_loop(Decoder(TABLES.target), SLOTS))
     baseline = loop(PAIR, *ON_TABLES)
     for rule in ("token", "block", "rejection", "match", "lenient, l = 1"):
         got = on_tables(rule, gamma=0)

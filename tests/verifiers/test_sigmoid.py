@@ -1,6 +1,6 @@
 """The sigmoid rule's law is Eqs. 5 to 7 of Wagner et al. (2024), and not the target's.
 
-Laws are those of the compiled verifier, enumerated as `specjax.certify` does.
+Laws are those of the compiled verifier, enumerated as `specjax.exactness.certify` does.
 Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import conformance_engines as engines
-from experiments import conformance_rules as rules
-from specjax import certify, certify_step, probs, verifiers
-from specjax.certify_claims import UNKNOWN
-from specjax.certify_fixtures import Fixture, reference, shared_table, table, trials
+from experiments.exactness import engines, rules
+from specjax import probs, verifiers
+from specjax.exactness import certify, enumeration
+from specjax.exactness.claims import UNKNOWN
+from specjax.exactness.fixtures import Fixture, reference, shared_table, table, trials
 from specjax.types import Draft, Law, Sampling, Verifier
 from specjax.verifiers import sigmoid, token
 
@@ -53,7 +53,7 @@ def by_hand(fixture: Fixture, scale: float) -> np.ndarray:
 
 
 def first_law(verifier: Verifier, fixture: Fixture) -> np.ndarray:
-    case = certify_step.case_of(verifier, UNKNOWN, fixture, 2, "float64")
+    case = enumeration.case_of(verifier, UNKNOWN, fixture, 2, "float64")
     with jax.enable_x64(True):
         law, _ = certify.text_law(case, 1)
     return np.array([law[(i,)] for i in range(fixture.vocab)])

@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specjax import generate, probs
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import build_step, finished
 from specjax.types import Draft, Law, Sampling, Verifier
 from specjax.verifiers import token
-from tests import tiny
-from tests.drafters import BY_NAME, CASES, Case
+from tests.support import tiny
+from tests.support.drafter_cases import BY_NAME, CASES, Case
 
 NEVER = 1e-6  # p-value of a test that must fail; the seeds are fixed
 ROWS, TOKENS, GAMMA = 20_000, 3, 2
@@ -96,13 +97,15 @@ def stepper(case: Case, verify=token.verify):
 def first_tokens(case: Case, sampling, verify=token.verify, seed: int = 0):
     """Counts [V, V, V] of the first three tokens of N rows."""
     parts, step = stepper(case, verify)
-    prompt = generate.make_prompt([PROMPT] * ROWS)
+    prompt = make_prompt([PROMPT] * ROWS)
     temperature, top_k = sampling
-    settings = generate.make_sampling(ROWS, temperature, top_k=top_k)
-    request = generate.make_request(jax.random.key(seed), prompt, TOKENS, settings)
+    settings = make_sampling(ROWS, temperature, top_k=top_k)
+    request = make_request(jax.random.key(seed), prompt, TOKENS, settings)
     params, slots = case.params(tiny.tables()), len(PROMPT) + TOKENS + GAMMA + 1
     state = generate.prefill(parts, params, prompt, slots)
+    turns = tiny.bound()
     while not np.all(finished(request, state)):
+        next(turns)
         state, _ = step(params, request, state)
     vocab = parts.target.vocab
     text = np.asarray(state.tokens)[:, len(PROMPT) : len(PROMPT) + TOKENS]
@@ -167,12 +170,12 @@ def test_greedy_and_random_rows_in_one_batch():
     """Even rows are greedy and follow the argmax; odd rows are what they are alone."""
     case, batch, new = BY_NAME["autoregressive"], 16, 12
     run = generate.build(case.parts(tiny.tables(), GAMMA), 32)
-    prompt = generate.make_prompt([[row % 4] for row in range(batch)])
+    prompt = make_prompt([[row % 4] for row in range(batch)])
     params, greedy = case.params(tiny.tables()), jnp.arange(batch) % 2 == 0
 
     def text(temperature):
         sampling = Sampling(jnp.asarray(temperature, jnp.float32))
-        request = generate.make_request(jax.random.key(5), prompt, new, sampling)
+        request = make_request(jax.random.key(5), prompt, new, sampling)
         return np.asarray(run(params, prompt, request).tokens)[:, : new + 1]
 
     mixed = text(jnp.where(greedy, 0.0, 1.0))

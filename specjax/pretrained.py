@@ -1,0 +1,80 @@
+"""A model with its weights and its tokenizer, by any name it goes by."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specjax import checkpoints, tokenizers, zoo
+from specjax.models import gpt, t5
+from specjax.tokenizers import Tokenizer
+from specjax.tokenizers.huggingface import special_ids
+from specjax.types import Model
+
+
+class Pretrained(NamedTuple):
+    """What `load` reads: either side of a pair that decodes.
+
+    config: sizes. params: weights as `model` takes them. dtype: of weights, activations
+    and cache. files: what they were read from. start, end: ids that a text begins and
+    ends with, None where nothing names one. tokenizer_file: None where there is none.
+    """
+
+    name: str
+    config: gpt.Config | t5.Config
+    model: Model
+    params: Any
+    dtype: str
+    files: tuple[Path, ...]
+    start: int | None
+    end: int | None
+    tokenizer_file: Path | None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Read when it is first asked for. Raises ValueError where it cannot be."""
+        if self.tokenizer_file is None:
+            raise ValueError(
+                f"{self.name} has no tokenizer beside its weights: name one, by"
+                " --tokenizer or specjax.load(name, tokenizer=file), or write prompts"
+                ' as {"tokens": [ids]}'
+            )
+        ends = self.start, self.end
+        return tokenizers.read(self.tokenizer_file, *ends, self.model.encodes)
+
+
+def load(
+    name: str | Path, dtype: str = "float32", tokenizer: str | Path | None = None
+) -> Pretrained:
+    """A pretrained model, ready to decode as target or draft.
+
+    Args:
+      name: a bundled model (`specjax.zoo.MODELS`, `T5_MODELS`); a folder of Hugging
+        Face (GPT-2, T5); a checkpoint of T5X or its gs:// URL; a .safetensors file of
+        `specjax.zoo.save`; an id "org/name" of the Hugging Face hub (extra `hf`).
+      dtype: of weights, activations and cache; any float of numpy or bfloat16.
+      tokenizer: a file or folder; None, what lies beside the weights, or the bundled
+        one of the same vocabulary.
+
+    Raises:
+      ValueError: there is no such model, or it is damaged, said in one message before
+        any weight is read.
+    """
+    found = checkpoints.load(name, dtype)
+    file = Path(tokenizer) if tokenizer is not None else beside(found)
+    ends = found.start, found.end
+    if file is not None and None in ends:
+        told = special_ids(file if file.is_dir() else file.parent)
+        ends = [a if a is not None else b for a, b in zip(ends, told, strict=True)]
+    sizes = found.name, found.config, found.model, found.params, str(dtype)
+    return Pretrained(*sizes, found.files, *ends, file)
+
+
+def beside(checkpoint: checkpoints.Checkpoint) -> Path | None:
+    """The tokenizer that lies beside weights, else, for weights in the bundled format,
+    the bundled one of this vocabulary."""
+    first = checkpoint.files[0]
+    folders = [first, first.parent] if first.is_dir() else [first.parent]
+    if zoo.FOLDER not in folders:
+        for file in filter(None, map(tokenizers.beside, folders)):
+            return file
+    bundled = first.suffix == ".safetensors"
+    return zoo.tokenizer_file(checkpoint.config.vocab) if bundled else None

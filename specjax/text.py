@@ -1,0 +1,236 @@
+"""Text in, text out: a pair of pretrained models decodes prompts by speculation.
+
+Axes: B prompts.
+"""
+
+import functools
+import operator
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax import generate, pretrained, verifiers
+from specjax.bench import players, scoring
+from specjax.commands import kernels as choice
+from specjax.drafters import autoregressive
+from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.models import gpt, t5
+from specjax.pretrained import Pretrained
+from specjax.prompts import of as read_prompts
+from specjax.step import Decoder
+from specjax.tokenizers import Tokenizer
+from specjax.types import Model, Params, Prompt, Request, Verifier
+
+Config = gpt.Config | t5.Config
+
+
+class Generated(NamedTuple):
+    """What `generate_text` made of its prompts.
+
+    texts: what follows each prompt, or what an encoder-decoder wrote of it. alpha: the
+    share of the drafted tokens that were accepted, of those that were decided on; None
+    where there were none. calls, tokens: calls of the target and tokens written, sums
+    over the texts. seconds: what decoding all of them took, prefill included;
+    compilation is ahead of it and does not count. guarantee: what the rule promises.
+    """
+
+    texts: list[str]
+    alpha: float | None
+    calls: int
+    tokens: int
+    seconds: float
+    guarantee: str
+
+
+class Plan(NamedTuple):
+    """What a program is compiled for. draft: None is no drafter."""
+
+    target: Config
+    draft: Config | None
+    gamma: int
+    rule: str
+    kernels: str
+    batch: int
+    slots: int
+
+
+def generate_text(
+    target: str | Pretrained,
+    draft: str | Pretrained | None,
+    prompts: Sequence[str | dict[str, Any]],
+    gamma: int = 4,
+    temperature: float = 0.0,
+    *,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    rule: str = "token",
+    new_tokens: int = 64,
+    seed: int = 0,
+    kernels: str = "auto",
+) -> Generated:
+    """Decodes prompts by speculation, all of them in one compiled program.
+
+    A program is compiled for each pair, gamma, rule and shape, and then kept.
+
+    Args:
+      target: the model that the texts follow, or its name as `specjax.load` takes it.
+      draft: the model that drafts for it, of the same tokenizer; None decodes the
+        target alone.
+      prompts: texts to go on with, or to read with an encoder; or dictionaries as
+        `specjax.prompts` tells them, such as {"messages": [...]}.
+      gamma: tokens drafted for each call of the target.
+      temperature: 0 is greedy: the target's own argmax text.
+      top_k: keeps so many ids, before sampling.
+      top_p: keeps the likeliest ids of at least this mass, in (0, 1].
+      min_p: keeps ids of at least this share of the likeliest's probability, in [0, 1].
+      rule: how drafts are verified, by its name in `specjax.verifiers`.
+      new_tokens: at most so many are written of each text, which stops at its end.
+      seed: of all randomness. Text i depends on it and on i, not on the other prompts.
+      kernels: "auto" verifies in fused kernels where the device has them; "reference"
+        never does.
+
+    Returns:
+      A `Generated`.
+
+    Raises:
+      ValueError: what cannot be decoded, in one line that names the fix, before any
+        compute.
+    """
+    pair = opened(target), None if draft is None else opened(draft)
+    check_settings(pair, gamma, new_tokens, rule, kernels)
+    read = read_prompts(prompts, pair[0])
+    prompt = make_prompt(read.tokens, read.inputs)
+    filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
+    asked = {name: value for name, value in filters.items() if value is not None}
+    batch = len(read.tokens)
+    sampling = make_sampling(batch, temperature, **asked)
+    key = keys(seed, batch)
+    request = make_request(key, prompt, new_tokens, sampling, read.end)
+    configs = pair[0].config, None if draft is None else pair[1].config
+    slots = int(request.limit.max()) + gamma + 1
+    plan = Plan(*configs, gamma, rule, kernels, batch, slots)
+    return run(pair, plan, prompt, request)
+
+
+def run(
+    pair: tuple[Pretrained, Pretrained | None],
+    plan: Plan,
+    prompt: Prompt,
+    request: Request,
+) -> Generated:
+    """Compiles, or finds compiled, then decodes and times that alone."""
+    target, draft = pair
+    params = Params(target.params, None if draft is None else draft.params)
+    inputs = params, prompt, request
+    check_slots(pair, plan, prompt)
+    check(decoder(plan), plan.slots, *inputs)
+    decode = program(plan).lower(*inputs).compile()  # both are kept by JAX
+    begun = time.perf_counter()
+    output = jax.block_until_ready(decode(*inputs))
+    seconds = time.perf_counter() - begun
+    tokens, length, counts = jax.device_get(output)
+    starts = np.asarray(prompt.length)
+    rows = zip(tokens, starts, length, strict=True)
+    texts = [continuation(target.tokenizer, *row) for row in rows]
+    tested, calls = int(counts.tested.sum()), int(counts.calls.sum())
+    alpha = int(counts.accepted.sum()) / tested if tested else None
+    written = int((length - starts).sum())
+    guarantee = verifiers.named(plan.rule).guarantee
+    return Generated(texts, alpha, calls, written, seconds, guarantee)
+
+
+@functools.lru_cache(maxsize=32)
+def program(plan: Plan) -> Callable[[Params, Prompt, Request], generate.Output]:
+    """The loop of a plan, the same function for the same plan: JAX compiles it once for
+    each shape."""
+    return jax.jit(generate.build_loop(decoder(plan), plan.slots))
+
+
+def decoder(plan: Plan) -> Decoder:
+    verifier, draw = verification(plan)
+    target = build(plan.target)
+    if plan.draft is None:
+        return Decoder(target, verifier=verifier)
+    drafter = autoregressive.build(build(plan.draft), plan.gamma, draw)
+    return Decoder(target, drafter, verifier)
+
+
+def build(config: Config) -> Model:
+    return (t5 if isinstance(config, t5.Config) else gpt).build(config)
+
+
+def verification(plan: Plan) -> tuple[Verifier, Callable]:
+    """The verifier, and how drafts are drawn for it; fused where `plan.kernels` and the
+    device allow it."""
+    verifier = verifiers.named(plan.rule)
+    sizes = choice.Sizes(plan.batch, plan.gamma, plan.target.vocab)
+    chosen = choice.choose(plan.kernels, verifier, sizes)
+    return chosen.verifier, chosen.draw
+
+
+def continuation(
+    tokenizer: Tokenizer, tokens: np.ndarray, start: int, length: int
+) -> str:
+    """What follows the first `start` tokens, as it reads after them: a token alone may
+    lack the space before it."""
+    before, whole = tokenizer.decode(tokens[:start]), tokenizer.decode(tokens[:length])
+    if whole.startswith(before):
+        return whole[len(before) :]
+    return tokenizer.decode(tokens[start:length])
+
+
+def opened(model: str | Pretrained) -> Pretrained:
+    return model if isinstance(model, Pretrained) else pretrained.load(model)
+
+
+def keys(seed: int, batch: int) -> Array:
+    """A key for each text [B], whatever the other texts are."""
+    try:
+        key = jax.random.key(operator.index(seed))
+    except (OverflowError, TypeError):
+        raise ValueError(
+            f"seed must be a whole number of 64 bits; got {seed}"
+        ) from None
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(batch))
+
+
+def check_settings(
+    pair: tuple[Pretrained, Pretrained | None],
+    gamma: int,
+    new_tokens: int,
+    rule: str,
+    kernels: str,
+) -> None:
+    """Raises ValueError for a pair or settings that could not decode."""
+    for name, value, least in ("gamma", gamma, 0), ("new_tokens", new_tokens, 1):
+        if not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(
+                f"{name} must be a whole number of at least {least}; got {value!r}"
+            )
+    if kernels not in choice.CHOICES:
+        raise ValueError(f"kernels must be one of {choice.CHOICES}; got {kernels!r}")
+    verifiers.named(rule)
+    if pair[1] is not None:
+        sides = (players.of_model(side.name, side.model, None) for side in pair)
+        scoring.check(*sides, with_alpha=False)
+
+
+def check_slots(
+    pair: tuple[Pretrained, Pretrained | None], plan: Plan, prompt: Prompt
+) -> None:
+    """Raises ValueError for texts that are longer than a model's positions."""
+    known = [side.model.slots for side in pair if side and side.model.slots]
+    if known and plan.slots > min(known):
+        width = prompt.tokens.shape[1]
+        most = min(known) - plan.gamma - 1 - width
+        advice = f"new_tokens={most} or fewer" if most > 0 else "a shorter prompt"
+        raise ValueError(
+            f"the longest prompt has {width} tokens and the models know {min(known)}"
+            f" positions: ask for {advice}"
+        )

@@ -1,0 +1,139 @@
+"""What a person or a file asks, as a model reads it; and what is no prompt."""
+
+import json
+
+import pytest
+
+from specjax import prompts, zoo
+from specjax.models import gpt, t5
+from specjax.pretrained import Pretrained
+from tests.support import text_folders
+
+CODE, T5 = zoo.tokenizer(), zoo.tokenizer("t5")
+
+
+def bundled(name: str) -> Pretrained:
+    """A model that reads and has no weights."""
+    if name == "t5":
+        config, start, end = text_folders.T5, T5.start, T5.end
+        model, file = t5.build(config), T5.file
+    else:
+        config = gpt.Config(8192, 16, 32, 1, 2)
+        start, end, model, file = CODE.start, CODE.end, gpt.build(config), CODE.file
+    return Pretrained(name, config, model, None, "float32", (), start, end, file)
+
+
+def written(tmp_path, *lines: str | bytes):
+    path = tmp_path / "prompts.jsonl"
+    raw = [line if isinstance(line, bytes) else line.encode() for line in lines]
+    path.write_bytes(b"\n".join(raw) + b"\n")
+    return path
+
+
+def test_lines_of_a_file_begin_texts(tmp_path):
+    path = written(
+        tmp_path,
+        b'\xef\xbb\xbf{"prompt": "def f("}',
+        "",
+        '{"tokens": [1, 300], "id": 3}',
+        '{"prompt": "a\u2028b"}',
+    )
+    found = prompts.read(path, bundled("code"))
+    assert found.inputs is None and found.end == zoo.END
+    assert found.tokens == [CODE.encode("def f("), [1, 300], CODE.encode("a\u2028b")]
+
+
+def test_an_encoder_reads_them_and_its_texts_begin_anew(tmp_path):
+    path = written(tmp_path, '{"prompt": "No."}', '{"tokens": [7]}')
+    found = prompts.read(path, bundled("t5"))
+    assert found.tokens == [[t5.PAD], [t5.PAD]] and found.end == t5.END
+    assert found.inputs == [T5.encode("No."), [7]]
+
+
+def test_a_list_is_read_as_a_file_is(tmp_path):
+    lines = [{"prompt": "x"}, {"tokens": [5]}]
+    path = written(tmp_path, *map(json.dumps, lines))
+    model = bundled("code")
+    assert prompts.of(["x", lines[1]], model) == prompts.read(path, model)
+
+
+def test_a_conversation_is_read_by_the_folders_template(tmp_path):
+    for library in ("tokenizers", "jinja2"):
+        pytest.importorskip(library)
+    folder = text_folders.gpt2(tmp_path / "gpt2")
+    model = bundled("code")._replace(tokenizer_file=folder / "tokenizer.json")
+    line = {"messages": [{"role": "user", "content": "def"}]}
+    (ids,) = prompts.of([line], model).tokens
+    assert model.tokenizer.decode(ids) == "user: def\nbot:"
+    with pytest.raises(ValueError, match="no chat template"):
+        prompts.of([line], bundled("code"))
+
+
+def test_without_text_there_is_the_start_token():
+    model = bundled("code")
+    assert prompts.start(model).tokens == prompts.of([""], model).tokens == [[1]]
+    bare = model._replace(start=None, end=None)
+    assert prompts.of(["x"], bare).end == -1
+    for fails in (lambda: prompts.start(bare), lambda: prompts.of([""], bare)):
+        with pytest.raises(ValueError, match="no start token"):
+            fails()
+
+
+DEEP = '{"prompt": ' + "[" * 100_000
+BAD = [
+    (b'{"prompt": "\xff"}', "not UTF-8"),
+    ('{"prompt": "a\\ud800"}', r"\\ud800"),
+    ('{"prompt": ["a", "b"]}', "prompt must be one text"),
+    ('{"prompt": []}', "prompt must be one text"),
+    ('{"prompt": 3}', "prompt must be one text"),
+    (DEEP, "nested too deeply"),
+    ("{", "not JSON"),
+    ('"x"', "want "),
+    ('{"text": "x"}', "want "),
+    ('{"prompt": "x", "tokens": [1]}', "want "),
+    ('{"tokens": []}', "tokens is empty"),
+    ('{"tokens": "1 2"}', "list of ids"),
+    ('{"tokens": [1.5]}', "list of ids"),
+    ('{"tokens": [true]}', "list of ids"),
+    ('{"tokens": [1, 8192]}', r"id 8192 is not in 0\.\.8191"),
+    ('{"tokens": [-1]}', r"id -1 is not in 0\.\.8191"),
+    ('{"tokens": [1' + "0" * 5000 + "]}", "not JSON"),
+    ('{"tokens": [1' + "0" * 4000 + "]}", r"id 10+\.\.\. is not in"),
+    ('{"messages": []}', "list of messages"),
+    ('{"messages": ["hello"]}', "a message is"),
+    ('{"messages": [{"role": "user"}]}', "a message is"),
+    ('{"messages": [{"role": "user", "content": 3}]}', "content must be one text"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), BAD, ids=range(len(BAD)))
+def test_a_line_that_is_no_prompt_is_named_in_one_short_line(tmp_path, line, said):
+    path = written(tmp_path, '{"prompt": "x"}', line)
+    with pytest.raises(ValueError, match=said) as error:
+        prompts.read(path, bundled("code"))
+    message = str(error.value)
+    assert message.startswith(f"{path}, line 2: ")
+    assert "\n" not in message and len(message) < len(str(path)) + 240
+    message.encode()
+
+
+def test_a_tokenizer_of_another_model_is_noticed():
+    model = bundled("code")._replace(model=gpt.build(gpt.Config(50, 16, 32, 1, 2)))
+    with pytest.raises(ValueError, match="is this its tokenizer"):
+        prompts.of(["def add("], model)
+
+
+@pytest.mark.parametrize("several", ["def f(", {"prompt": "x"}, 3, []])
+def test_what_is_no_list_of_prompts_is_told(several):
+    with pytest.raises(ValueError, match="prompts"):
+        prompts.of(several, bundled("code"))
+
+
+def test_the_number_of_a_wrong_prompt_is_told():
+    with pytest.raises(ValueError, match=r"prompt 1: prompt holds \\ud800"):
+        prompts.of(["x", "\ud800"], bundled("code"))
+
+
+def test_a_file_without_prompts_is_told(tmp_path):
+    with pytest.raises(ValueError, match="has no line"):
+        prompts.read(written(tmp_path, " "), bundled("code"))

@@ -1,0 +1,183 @@
+"""`specjax.load` and `specjax.generate_text`: what is written is what decoding says."""
+
+import jax
+import numpy as np
+import pytest
+
+import specjax
+from specjax import checkpoints, generate, text, zoo
+from specjax.drafters import autoregressive
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.models import gpt
+from specjax.step import Decoder
+from specjax.types import Params
+from tests.support import text_folders
+
+NEW, GAMMA = 8, 3
+PROMPTS = ["def add(", "class Stack:\n    "]
+CODE = gpt.Config(8192, 16, 32, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two models of the bundled code tokenizer."""
+    folder, sides = tmp_path_factory.mktemp("code"), []
+    for seed in (0, 1):
+        path = folder / f"m{seed}.safetensors"
+        zoo.save(path, CODE, text_folders.weights(gpt.abstract_params(CODE), seed))
+        sides.append(specjax.load(path))
+    return sides
+
+
+@pytest.fixture(scope="module")
+def greedy(pair):
+    return specjax.generate_text(*pair, PROMPTS, GAMMA, new_tokens=NEW)
+
+
+@pytest.fixture(scope="module")
+def sampled(pair):
+    asked = {"temperature": 1.0, "new_tokens": NEW, "seed": 3}
+    return specjax.generate_text(*pair, PROMPTS, GAMMA, **asked)
+
+
+# Loading.
+
+
+def test_a_bundled_file_comes_with_its_tokenizer_and_ends(pair):
+    found = pair[0]
+    assert found.tokenizer == zoo.tokenizer() and found.config == CODE
+    assert (found.start, found.end, found.name) == (zoo.START, zoo.END, "m0")
+    found = specjax.load("t5_decoder", "bfloat16")  # of the T5 family's vocabulary
+    assert found.tokenizer_file == zoo.tokenizer("t5").file
+    assert (found.start, found.end, found.dtype) == (0, 1, "bfloat16")
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(found.params)} == {"bfloat16"}
+
+
+def test_a_folder_of_gpt2_comes_with_its_own(tmp_path):
+    pytest.importorskip("tokenizers")
+    folder = text_folders.gpt2(tmp_path / "gpt2")
+    found = specjax.load(folder)
+    assert found.tokenizer.file == folder / "tokenizer.json"
+    # config.json names no ends here; tokenizer_config.json does.
+    assert checkpoints.load(folder).start is None
+    assert (found.start, found.end) == (0, 0)
+    other = specjax.load(folder, tokenizer=zoo.FOLDER / "t5.model")
+    assert other.tokenizer.file == zoo.FOLDER / "t5.model"
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match="gpt2 has no tokenizer beside its weights"):
+        _ = specjax.load(folder).tokenizer
+
+
+def test_generation_config_goes_before_config(tmp_path):
+    folder = text_folders.t5_folder(tmp_path / "t5")
+    assert specjax.load(folder).end == 1
+    told = folder / "generation_config.json"
+    told.write_text('{"eos_token_id": [5], "decoder_start_token_id": 3, "top_k": 9}')
+    found = specjax.load(folder)
+    assert (found.start, found.end) == (3, 5)
+    told.write_text('{"eos_token_id": [5, 6]}')
+    with pytest.raises(ValueError, match="ends a text at one id"):
+        specjax.load(folder)
+
+
+# Text.
+
+
+def test_greedy_texts_are_the_targets_own(pair, greedy):
+    alone = specjax.generate_text(pair[0], None, PROMPTS, new_tokens=NEW)
+    assert greedy.texts == alone.texts
+    assert alone.alpha is None and alone.calls == alone.tokens == greedy.tokens
+    assert 0 < greedy.alpha < 1 and greedy.calls < alone.calls
+    assert greedy.seconds > 0 and greedy.guarantee == "exact law"
+
+
+def test_it_is_the_functional_decoder(pair, greedy):
+    target, draft = pair
+    parts = Decoder(target.model, autoregressive.build(draft.model, GAMMA))
+    prompt = make_prompt([target.tokenizer.encode(one) for one in PROMPTS])
+    request = make_request(
+        jax.random.key(7), prompt, NEW, make_sampling(2, 0.0), zoo.END
+    )
+    slots = int(request.limit.max()) + GAMMA + 1
+    params = Params(target.params, draft.params)
+    out = generate.build(parts, slots)(params, prompt, request)
+    whole = [target.tokenizer.decode(row) for row in np.asarray(out.tokens)]
+    assert [a + b for a, b in zip(PROMPTS, greedy.texts, strict=True)] == whole
+    assert int(out.counts.calls.sum()) == greedy.calls
+    tested = int(out.counts.tested.sum())
+    assert greedy.alpha == int(out.counts.accepted.sum()) / tested
+
+
+def test_a_text_depends_on_the_seed_and_its_place_and_compiles_once(pair, sampled):
+    asked = {"temperature": 1.0, "new_tokens": NEW}
+    compiled = text.program.cache_info().misses
+    again = specjax.generate_text(*pair, PROMPTS, GAMMA, seed=3, **asked)
+    assert text.program.cache_info().misses == compiled
+    assert again[:4] == sampled[:4]
+    other = specjax.generate_text(*pair, PROMPTS, GAMMA, seed=4, **asked)
+    assert other.texts != sampled.texts
+    second = specjax.generate_text(*pair, PROMPTS[1:] * 2, GAMMA, seed=3, **asked)
+    assert second.texts[1] == sampled.texts[1] != second.texts[0]
+
+
+def test_rules_and_filters_reach_the_loop(pair, greedy):
+    asked = {"temperature": 1.0, "rule": "lenient:0.01", "top_k": 1, "new_tokens": NEW}
+    loose = specjax.generate_text(*pair, PROMPTS, GAMMA, **asked)
+    assert loose.guarantee == "lenient: at most p / l"
+    assert loose.alpha > greedy.alpha
+    again = specjax.generate_text(*pair, PROMPTS, GAMMA, seed=5, **asked)
+    assert again.texts == loose.texts  # one id is left to draw
+
+
+def test_an_encoder_reads_the_prompts_and_texts_stop_at_their_ends(tmp_path):
+    target = specjax.load(text_folders.t5_folder(tmp_path / "t5"))
+    ids = [{"tokens": target.tokenizer.encode(one)} for one in ("No.", "I see.")]
+    found = specjax.generate_text(target, None, ids, new_tokens=NEW)
+    assert len(set(found.texts)) == 2 and found.tokens == 2 * NEW
+    # The same with an end that the texts reach.
+    words = found.texts[1].split()
+    at = next(i for i, word in enumerate(words) if word != words[0])
+    (end, _) = target.tokenizer.encode(words[at])
+    ended = target._replace(end=end)
+    cut = specjax.generate_text(ended, None, ids, new_tokens=NEW)
+    assert cut.tokens < found.tokens
+    assert cut.texts[1] == " ".join(words[:at])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gamma": -1}, "gamma must be a whole number of at least 0"),
+        ({"gamma": 2.5}, "gamma must be a whole number"),
+        ({"new_tokens": 0}, "new_tokens must be a whole number of at least 1"),
+        ({"temperature": -1.0}, "temperature must be"),
+        ({"top_p": 0.0}, "top_p must be"),
+        ({"rule": "tokens"}, "no rule 'tokens': choose one of"),
+        ({"rule": "lenient:2"}, r"lenience must be in \(0, 1\]"),
+        ({"kernels": "mine"}, "kernels must be one of"),
+        ({"seed": 2**70}, "seed must be"),
+        ({"seed": "a"}, "seed must be"),
+        ({"prompts": "def f("}, "prompts must be a list"),
+        ({"prompts": []}, "no prompts"),
+        ({"prompts": ["a\ud800"]}, "prompt 0: "),
+        ({"target": "absent"}, "no checkpoint at 'absent'"),
+        ({"draft": "t5_small"}, "name a pair with one tokenizer"),
+    ],
+)
+def test_bad_input_is_told_before_any_compute(pair, monkeypatch, change, said):
+    monkeypatch.setattr(text, "program", None)
+    target, draft = pair
+    given = {"target": target, "draft": draft, "prompts": PROMPTS} | change
+    with pytest.raises(ValueError, match=said):
+        specjax.generate_text(**given)
+
+
+def test_more_than_the_models_positions_is_told(tmp_path):
+    pytest.importorskip("tokenizers")
+    model = specjax.load(text_folders.gpt2(tmp_path / "gpt2"))
+    with pytest.raises(ValueError, match="64 positions: ask for new_tokens=") as error:
+        specjax.generate_text(model, model, ["def add("], new_tokens=64)
+    width = len(model.tokenizer.encode("def add("))
+    assert f"new_tokens={64 - 4 - 1 - width} or fewer" in str(error.value)
+    with pytest.raises(ValueError, match="ask for a shorter prompt"):
+        specjax.generate_text(model, model, ["def add(" * 20])
