@@ -13,28 +13,42 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import generate, keys, probs
-from specjax.bench.players import Player
-from specjax.drafters.rollout import for_rule
-from specjax.step import score
-from specjax.types import Draft, Drafter, Params, Prompt, Request, State, Verifier
-from specjax.verifiers import token
+from specjax.bench.players import Player, reference
+from specjax.step import Decoder, score
+from specjax.types import (
+    Draft,
+    Drafter,
+    Kernels,
+    Params,
+    Policy,
+    Prompt,
+    Request,
+    State,
+    Verifier,
+)
 
 
 class Pair(NamedTuple):
-    """Who decodes, in buffers of `slots`, one length for every gamma, and the rule."""
+    """Who decodes, in buffers of `slots`, one length for every gamma, and by what; and
+    who decides how much to draft."""
 
     target: Player
     draft: Player
     slots: int
-    verifier: Verifier = token.verifier
+    kernels: Kernels = reference()
+    policy: Policy | None = None
 
     def drafter(self, gamma: int) -> Drafter:
-        return self.draft.drafter(gamma, for_rule(self.verifier))
+        return self.draft.drafter(gamma, self.kernels.draw)
 
-    def parts(self, gamma: int) -> generate.Parts:
+    def verifier(self, gamma: int) -> Verifier:
+        return self.kernels.verifier if gamma else self.kernels.alone
+
+    def parts(self, gamma: int) -> Decoder:
         if gamma == 0:
-            return generate.Parts(self.target.model)
-        return generate.Parts(self.target.model, self.drafter(gamma), self.verifier)
+            return Decoder(self.target.model, verifier=self.verifier(0))
+        drafter = self.drafter(gamma)
+        return Decoder(self.target.model, drafter, self.verifier(gamma), self.policy)
 
     def params(self, gamma: int) -> Params:
         return Params(self.target.params, self.draft.params if gamma else None)
@@ -60,7 +74,7 @@ def target_calls(pair: Pair, gamma: int, loops: int) -> Callable:
     def call(params, request: Request, state: State):
         state = _turn(state, model.vocab)
         drafted = state.tokens[:, :gamma]
-        read = pair.verifier.law or probs.standardize
+        read = pair.verifier(gamma).law or probs.standardize
         law, cache = score(model, params.target, request, state, drafted, read)
         return state._replace(target_cache=cache), law
 

@@ -5,24 +5,26 @@ import time
 
 import jax
 
-from specjax import generate, verifiers
-from specjax.bench import costs, walltime
-from specjax.bench.decoding import Prompts, width
+from specjax import generate
+from specjax.bench import costs, inside, walltime
 from specjax.bench.players import Player
-from specjax.types import Prompt
+from specjax.bench.texts import Prompts, width
+from specjax.types import Kernels, Prompt
 
-PROGRAMS = 3  # compiled for every gamma: whole texts, target calls, drafts
+PROGRAMS = 3  # compiled for every gamma: whole texts, target calls, drafts; and for the
+# two that are fitted one more, the target's own texts
 
 
 def announce(
     target: Player,
     draft: Player,
     prompts: Prompts,
-    setting: walltime.Setting,
+    setting: walltime.WalltimeSetting,
+    kernels: Kernels,
 ) -> None:
     """What memory it needs, and after a first short run how many minutes."""
     slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
-    pair = costs.Pair(target, draft, slots, verifiers.named(setting.rule))
+    pair = costs.Pair(target, draft, slots, kernels)
     measured, _ = walltime.batches(prompts, setting)
     prompt, request = measured[0]
     needed = memory(pair, max(setting.gammas), prompt) / 2**20
@@ -33,8 +35,10 @@ def announce(
     compiled = time.monotonic() - begun
     jax.block_until_ready(run(prompt, request))
     once = time.monotonic() - begun - compiled
-    decodings = (setting.texts + setting.others) // setting.batch * setting.rounds
-    seconds = len(setting.gammas) * (PROGRAMS * compiled + 2 * decodings * once)
+    gammas, own = len(setting.gammas), len(inside.fitted(setting.gammas))
+    texts = gammas * setting.texts + (1 + own) * setting.others
+    decodings = texts // setting.batch * setting.rounds
+    seconds = (gammas * PROGRAMS + own) * compiled + 2 * decodings * once
     say(f"expects about {seconds / 60:.1f} minutes")
 
 

@@ -14,11 +14,12 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from specjax import estimate, probs, theory
-from specjax.bench.decoding import Calls, Text
+from specjax import probs
 from specjax.bench.players import Player
 from specjax.bench.scoring import positions
-from specjax.estimate import Estimate
+from specjax.bench.texts import Calls, Text
+from specjax.theory import closed_forms, estimate
+from specjax.theory.estimate import Estimate
 from specjax.types import Law
 from specjax.verifiers import lenient
 
@@ -48,7 +49,7 @@ def acceptance(p: ArrayLike, q: ArrayLike, lenience: float) -> float | np.ndarra
     `lenient.build`.
     """
     lenient.build(lenience)
-    strict = theory.acceptance(p, q)
+    strict = closed_forms.acceptance(p, q)
     p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
     beta = np.minimum(p / lenience, q).sum(-1)
     return strict if lenience == 1 else float(beta) if beta.ndim == 0 else beta
@@ -144,8 +145,8 @@ def implied(alpha: float, c: float, gamma: int | None = None) -> Implied:
     if gamma is None:
         if alpha == 1 > c:
             return Implied(None, 1 / c if c > 0 else None)
-        gamma = int(theory.optimal_gamma(alpha, c))
-    return Implied(gamma, float(theory.walltime_factor(alpha, gamma, c)))
+        gamma = int(closed_forms.optimal_gamma(alpha, c))
+    return Implied(gamma, float(closed_forms.walltime_factor(alpha, gamma, c)))
 
 
 def outputs(text: Text, calls: Calls) -> Text:

@@ -9,12 +9,16 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from specjax import checkpoints, probs, zoo
+from specjax import pretrained, probs, zoo
 from specjax.drafters import autoregressive, copying
+from specjax.drafters import early_exit as early_exits
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
-from specjax.drafters.rollout import independent
-from specjax.types import Drafter, Law, Model, Prompt, Sampling
+from specjax.drafters.rollout import for_rule, independent
+from specjax.models import gpt, t5
+from specjax.pretrained import Pretrained
+from specjax.types import Drafter, Kernels, Law, Model, Prompt, Sampling, Verifier
+from specjax.verifiers import token
 
 # What a draft carries (`specjax.types.Draft.law`).
 SAMPLED, TABLE, CERTAIN = "sampled law", "table law", "certain"
@@ -27,8 +31,8 @@ class Player(NamedTuple):
     `drafters.rollout` for `draw`. regime: what its drafts carry.
     law: (params, Prompt, Sampling) -> Law [B, T] of the token after each token of the
     prompt, as the drafter would draw it; None where a draft may be no draft. model:
-    what decodes; None for who only drafts. files: what it was read from. start, end:
-    the ids that a text begins and ends with, None where nothing says.
+    what decodes; None for who only drafts. files: what it was read from. pretrained:
+    the model as it was loaded, with its tokenizer; None where nothing was.
     """
 
     name: str
@@ -40,13 +44,21 @@ class Player(NamedTuple):
     model: Model | None = None
     dtype: str = "float32"
     files: tuple[Path, ...] = ()
-    start: int | None = None
-    end: int | None = None
+    pretrained: Pretrained | None = None
 
     @property
     def encodes(self) -> bool:
         """Whether its prompts need inputs for an encoder."""
         return self.model is not None and self.model.encodes
+
+
+def reference(
+    verifier: Verifier = token.verifier, why: str = "none was chosen"
+) -> Kernels:
+    """Decodes by a verifier and by `specjax.probs` as they are: nothing is fused."""
+    names = "asked", "verify", "draw", "baseline"
+    record = dict.fromkeys(names, "reference") | {"why": why}
+    return Kernels(verifier, for_rule(verifier), token.verifier, record)
 
 
 def model(name: str, dtype: str = "float32", made_by: str = "") -> Player:
@@ -56,10 +68,14 @@ def model(name: str, dtype: str = "float32", made_by: str = "") -> Player:
     """
     if made_by and not Path(name).exists():
         raise ValueError(f"no weights at {name}: make them with `{made_by}`")
-    found = checkpoints.load(name, dtype)
+    return of_pretrained(pretrained.load(name, dtype))
+
+
+def of_pretrained(found: Pretrained) -> Player:
+    """A pretrained model that can be either side."""
     side = of_model(found.name, found.model, found.params)
-    ends = dict(start=found.start, end=found.end)
-    return side._replace(dtype=dtype, files=tuple(files_of(found.files)), **ends)
+    files = tuple(files_of(found.files))
+    return side._replace(dtype=found.dtype, files=files, pretrained=found)
 
 
 def files_of(paths: Iterable[Path]) -> Iterator[Path]:
@@ -82,6 +98,33 @@ def of_model(name: str, model: Model, params) -> Player:
         return autoregressive.build(model, gamma, draw)
 
     return Player(name, params, model.vocab, drafter, SAMPLED, law, model)
+
+
+def early_exit(name: str, layers: int, dtype: str = "float32") -> Player:
+    """A target's first `layers` layers, which draft for it (`drafters.early_exit`).
+
+    name: the target's own. Raises ValueError as `model`, or for layers that it lacks.
+    """
+    whole = pretrained.load(name, dtype)
+    encodes = whole.model.encodes
+    field = "decoder_layers" if encodes else "num_layers"
+    most = getattr(whole.config, field)
+    if not 1 <= layers < most:
+        raise ValueError(f"{name} has {most} layers to leave early; got {layers}")
+    build = t5.build if encodes else gpt.build
+    shallow = build(whole.config._replace(**{field: layers}))
+
+    def cut(cache):
+        if not encodes:
+            return cache[:layers]
+        return cache._replace(own=cache.own[:layers], read=cache.read[:layers])
+
+    def drafter(gamma: int, draw: Callable = independent) -> Drafter:
+        return early_exits.build(shallow, cut, gamma, draw)
+
+    side = of_model(f"{whole.name}, {layers} layers", shallow, whole.params)
+    files = tuple(files_of(whole.files))
+    return side._replace(drafter=drafter, model=None, dtype=dtype, files=files)
 
 
 def named(name: str) -> Player:

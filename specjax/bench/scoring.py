@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import estimate, probs
-from specjax.bench.decoding import Calls, Text
+from specjax import probs
 from specjax.bench.players import Player
-from specjax.generate import make_sampling
+from specjax.bench.texts import Calls, Text
+from specjax.inputs import make_sampling
+from specjax.theory import estimate
 from specjax.types import Law, Prompt
 
 CHUNK = 8  # rows scored at once: two laws of [8, L, V] fit anywhere
@@ -44,6 +45,11 @@ def check(target: Player, draft: Player, with_alpha: bool = True) -> None:
         raise ValueError(
             f"{target.name} has a vocabulary of {target.vocab}, {draft.name} one of"
             f" {draft.vocab}: name a pair with one tokenizer"
+        )
+    if draft.encodes and not target.encodes:
+        raise ValueError(
+            f"{draft.name} reads the prompt with an encoder and {target.name} has none:"
+            " name two models of one kind"
         )
 
 
@@ -97,7 +103,7 @@ def positions(
 
 
 def estimates(scores: Scores, calls: Calls, gamma: int) -> dict[str, dict]:
-    """The four estimators of alpha (`specjax.estimate`), as JSON holds them.
+    """The four estimators of alpha (`specjax.theory.estimate`), as JSON holds them.
 
     Without nan, which JSON lacks: the error of a single sequence is None.
     """

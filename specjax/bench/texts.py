@@ -10,12 +10,11 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import generate, verifiers, zoo
-from specjax.bench.players import Player
-from specjax.drafters.rollout import for_rule
-from specjax.generate import Parts
-from specjax.step import build_step
-from specjax.types import Params, Prompt, Request, State, Verifier
+from specjax import generate, policies, verifiers, zoo
+from specjax.bench.players import Player, reference
+from specjax.inputs import check, make_request, make_sampling, pad
+from specjax.step import Decoder, build_step
+from specjax.types import Kernels, Params, Prompt, Request, State
 
 
 class Prompts(NamedTuple):
@@ -35,8 +34,9 @@ class Protocol(NamedTuple):
 
     task: what the prompts are called. tokens: how many the target writes at least, in
     whole batches; at temperature 0 no prompt is continued twice, so that there may be
-    fewer. new_tokens: at most so many in a sequence. gamma, rule: of the speculative
-    run, the rule by its name in `specjax.verifiers`.
+    fewer. new_tokens: at most so many in a sequence. gamma, rule, policy: of the
+    speculative run, by their names in `specjax.verifiers` and `specjax.policies`.
+    kernels: what reads logits, for whoever chooses them (`specjax.commands.kernels`).
     """
 
     task: str
@@ -47,6 +47,8 @@ class Protocol(NamedTuple):
     new_tokens: int = 128
     batch: int = 32
     rule: str = "token"
+    kernels: str = "auto"
+    policy: str = "none"
 
 
 class Text(NamedTuple):
@@ -67,7 +69,7 @@ class Text(NamedTuple):
 
 
 class Calls(NamedTuple):
-    """Totals of each sequence, [N], as `specjax.estimate` wants them.
+    """Totals of each sequence, [N], as `specjax.theory.estimate` wants them.
 
     A call counts if the text had not ended before it; what it accepts counts uncut,
     though the text ends inside. tokens: the text's own, cut. texts: each output.
@@ -80,10 +82,20 @@ class Calls(NamedTuple):
     texts: list[np.ndarray]
 
 
-def write(target: Player, prompts: Prompts, protocol: Protocol) -> Text:
-    """Text by the target alone, each sequence up to its end or `new_tokens`."""
+def write(
+    target: Player, prompts: Prompts, protocol: Protocol, kernels: Kernels | None = None
+) -> Text:
+    """Text by the target alone, each sequence up to its end or `new_tokens`.
+
+    kernels: what reads logits; None is the reference.
+    """
+    verifier = (kernels or reference()).alone
     slots, count = width(prompts) + protocol.new_tokens + 1, most(prompts, protocol)
-    run, parts, total = generate.autoregressive(target.model, slots), [], 0
+    run, parts, total = (
+        generate.build(Decoder(target.model, verifier=verifier), slots),
+        [],
+        0,
+    )
     for prompt, request in batches(prompts, protocol, count, stream=0, spare=0):
         out = jax.device_get(run(Params(target.params), prompt, request))
         parts.append(text_of(out, prompt))
@@ -107,25 +119,26 @@ def speculate(
     prompts: Prompts,
     count: int,
     protocol: Protocol,
-    verifier: Verifier | None = None,
+    kernels: Kernels | None = None,
 ) -> Calls:
     """(target, draft) continue `count` prompts, with coins of their own.
 
-    verifier: in the place of the rule's own.
+    kernels: what verifies and draws; None is the protocol's rule by the reference.
     """
     target, draft = pair
-    verifier = verifier or verifiers.named(protocol.rule)
+    kernels = kernels or reference(verifiers.named(protocol.rule))
     spare = protocol.gamma + 1  # so that no limit cuts a call that counts
     slots = width(prompts) + protocol.new_tokens + 2 * spare
-    drafter = draft.drafter(protocol.gamma, for_rule(verifier))
-    parts = Parts(target.model, drafter, verifier)
+    drafter = draft.drafter(protocol.gamma, kernels.draw)
+    adapting = policies.named(protocol.policy)
+    parts = Decoder(target.model, drafter, kernels.verifier, adapting)
     begin = jax.jit(
         lambda params, prompt: generate.prefill(parts, params, prompt, slots)
     )
     step = jax.jit(build_step(*parts), donate_argnums=2)
     params, found = Params(target.params, draft.params), []
     for prompt, request in batches(prompts, protocol, count, stream=1, spare=spare):
-        generate.check(parts, slots, params, prompt, request)
+        check(parts, slots, params, prompt, request)
         state = begin(params, prompt)
         found.append(counted(step, params, request, state, protocol.new_tokens))
     *totals, texts = zip(*found, strict=True)
@@ -181,7 +194,7 @@ def take(prompts: Prompts, index: Sequence[int]) -> Prompt:
 
     def rows(texts: Sequence[Sequence[int]]) -> tuple[Array, Array]:
         chosen = [texts[i % len(texts)] for i in index]
-        return generate.pad(chosen, max(map(len, texts)))
+        return pad(chosen, max(map(len, texts)))
 
     inputs = None if prompts.inputs is None else rows(prompts.inputs)
     return Prompt(*rows(prompts.tokens), inputs)
@@ -197,8 +210,8 @@ def batches(
     batch, new = protocol.batch, protocol.new_tokens + spare
     key = jax.random.fold_in(jax.random.key(protocol.seed), stream)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
-    sampling = generate.make_sampling(batch, protocol.temperature)
+    sampling = make_sampling(batch, protocol.temperature)
     for first in range(0, count, batch):
         index = np.arange(first, first + batch)
         prompt, keys = take(prompts, index), fold(key, index)
-        yield prompt, generate.make_request(keys, prompt, new, sampling, prompts.end)
+        yield prompt, make_request(keys, prompt, new, sampling, prompts.end)

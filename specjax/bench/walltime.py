@@ -1,10 +1,11 @@
 """How much faster, why, and could one have known: walltime measured and predicted.
 
-Tables 2 and 4 of Leviathan et al. (2023) in kind. For every gamma: c (Definition 3.7),
-v = t_p(gamma + 1) / t_p(1), the overhead of a step, the speedup that Theorem 3.8
-expects, the one that `specjax.predict` does, and the one measured. Texts stop at their
-ends or, where a setting says so, go on to the same number of tokens. Overheads come
-from other texts than those that are predicted.
+Tables 2 and 4 of Leviathan et al. (2023) in kind. For every gamma: c (Definition 3.7)
+and v = t_p(gamma + 1) / t_p(1), each timed apart in a loop of its own; the speedup that
+Theorem 3.8 expects; the one measured; and at the gammas that are not fitted the one
+that is predicted (`inside`, with c, v and the overhead inside a step). Texts stop at
+their ends or, where a setting says so, go on to the same number of tokens. Other texts
+than those that are measured give the target's own steps.
 Axes: N texts, R rounds, K values of gamma.
 """
 
@@ -13,25 +14,28 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import estimate, generate, predict, theory, verifiers
-from specjax.bench import costs, scoring, timing
-from specjax.bench.decoding import Prompts, Text, join, take, text_of, width
-from specjax.bench.players import Player
-from specjax.types import Prompt, Request
+from specjax import generate, policies, verifiers
+from specjax.bench import costs, inside, parts, scoring, timing
+from specjax.bench.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
+from specjax.bench.players import Player, reference
+from specjax.bench.texts import Prompts, Text, join, take, text_of, width
+from specjax.inputs import make_request, make_sampling
+from specjax.theory import closed_forms, estimate, predict
+from specjax.types import Kernels, Prompt, Request
 
-LOOPS = 64  # calls in a program that times one call, so that its first few are few
-SAMPLES = 2  # of such a program, in every round
 TINY = 1e-30  # p of a written token, where another shape rounded it away
-DECODE, PREFILL, TARGET, DRAFT = range(4)
 COUNTED = ("accepted", "tested")
 PREDICTED = ("predicted_steps", "steps_se", "predicted_tokens_per_call")
 
 
-class Setting(NamedTuple):
+class WalltimeSetting(NamedTuple):
     """texts: how many are predicted and measured, in batches of `batch` rows; another
-    `others` of them give the overhead. rounds: how often each is timed. gammas: must
-    hold 0, the baseline. ends: whether a text stops at its end, before `new_tokens`.
-    rule: how drafts are verified, by its name in `specjax.verifiers`."""
+    `others` of them give the target's own steps, with an error if they are two batches
+    or more. rounds: how often each is timed. gammas: must hold 0, the baseline. ends:
+    whether a text stops at its end, before `new_tokens`. rule: how drafts are verified,
+    by its name in `specjax.verifiers`. policy: how much of gamma is drafted, by its
+    name in `specjax.policies`. kernels: what reads logits, for whoever chooses them
+    (`specjax.commands.kernels`)."""
 
     temperature: float
     batch: int = 1
@@ -43,6 +47,8 @@ class Setting(NamedTuple):
     seed: int = 0
     ends: bool = False
     rule: str = "token"
+    kernels: str = "auto"
+    policy: str = "none"
 
 
 class Batch(NamedTuple):
@@ -50,10 +56,11 @@ class Batch(NamedTuple):
     request: Request
 
 
-def check(target: Player, draft: Player, setting: Setting) -> None:
+def check(target: Player, draft: Player, setting: WalltimeSetting) -> None:
     """Raises ValueError for a pair or a setting that cannot be measured."""
     scoring.check(target, draft, with_alpha=False)
     verifiers.named(setting.rule)
+    policies.named(setting.policy)
     gammas = tuple(setting.gammas)
     if sorted(set(gammas)) != list(gammas) or gammas[:1] != (0,) or len(gammas) < 2:
         raise ValueError(
@@ -69,44 +76,55 @@ def check(target: Player, draft: Player, setting: Setting) -> None:
             )
 
 
-def measure(target: Player, draft: Player, prompts: Prompts, setting: Setting) -> dict:
+def measure(
+    target: Player,
+    draft: Player,
+    prompts: Prompts,
+    setting: WalltimeSetting,
+    kernels: Kernels | None = None,
+) -> dict:
     """Every number of a row, plain: lists are parallel to `gamma`.
 
+    kernels: what verifies and draws; None is the setting's rule by the reference.
     Raises ValueError as `check`.
     """
     check(target, draft, setting)
     slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
-    verifier = verifiers.named(setting.rule)
-    pair = costs.Pair(target, draft, slots, verifier)
+    kernels = kernels or reference(verifiers.named(setting.rule))
+    adapting = policies.named(setting.policy)
+    pair = costs.Pair(target, draft, slots, kernels, adapting)
     measured, others = batches(prompts, setting)
     seconds, outputs = run(pair, setting, measured, others)
     text = written([outputs[0, i] for i in range(len(measured))], measured)
-    scores = None
-    if draft.law is not None:
-        scores = scoring.score(target, draft, text, setting.temperature)
+    scores = draft.law and scoring.score(target, draft, text, setting.temperature)
     alpha = accepted(setting, scores, outputs)
     found = {
         "target": target.name,
         "draft": draft.name,
         "draft_regime": draft.regime,
         "encodes": target.encodes,
-        "exactness": verifier.guarantee,
+        "exactness": kernels.verifier.guarantee,
         **{k: v for k, v in setting._asdict().items() if k != "gammas"},
+        "kernels": kernels.record,
         "slots": slots,
         "tokens": int(alpha.count),
         "alpha": alpha.value,
         "alpha_se": None if alpha.se != alpha.se else alpha.se,
         "gamma": list(setting.gammas),
     }
-    found |= parts_of_a_step(setting, seconds, outputs, len(measured), len(others))
+    found |= parts.apart(setting.gammas, seconds)
+    times = seconds, found["prefill_ms"]
+    sizes = len(measured), len(others)
+    found |= parts.inside(setting.gammas, times, outputs, sizes)
     found |= calls(setting, outputs, measured)
     found |= speedups(setting, seconds, outputs, measured)
-    nothing = [None] * len(setting.gammas)
-    found |= dict.fromkeys(("predicted", "residual", *PREDICTED), nothing)
-    if scores is not None and setting.rule == "token":  # whose calls it predicts
-        found |= predicted(setting, found, scores, outputs, measured)
+    found |= dict.fromkeys(PREDICTED, [None] * len(setting.gammas))
+    plain = setting.rule == "token" and setting.policy == "none"
+    if scores is not None and plain:  # whose calls it predicts
+        found |= predicted(setting, scores, outputs, measured)
+    found |= inside.speeds(found)
     found["exp"] = [
-        theory.walltime_factor(min(alpha.value, 1.0), gamma, c or 0.0)
+        closed_forms.walltime_factor(min(alpha.value, 1.0), gamma, c or 0.0)
         for gamma, c in zip(found["gamma"], found["c"], strict=True)
     ]
     found |= best(found)
@@ -118,31 +136,38 @@ def measure(target: Player, draft: Player, prompts: Prompts, setting: Setting) -
     return found
 
 
-def batches(prompts: Prompts, setting: Setting) -> tuple[list[Batch], list[Batch]]:
+def batches(
+    prompts: Prompts, setting: WalltimeSetting
+) -> tuple[list[Batch], list[Batch]]:
     """The texts to measure, and the others: other prompts while there are any."""
     key, found = jax.random.key(setting.seed), []
     fold = jax.vmap(jax.random.fold_in, (None, 0))
-    sampling = generate.make_sampling(setting.batch, setting.temperature)
+    sampling = make_sampling(setting.batch, setting.temperature)
     end = prompts.end if setting.ends else -1
     for first in range(0, setting.texts + setting.others, setting.batch):
         index = np.arange(first, first + setting.batch)
         prompt, keys, new = take(prompts, index), fold(key, index), setting.new_tokens
-        request = generate.make_request(keys, prompt, new, sampling, end)
+        request = make_request(keys, prompt, new, sampling, end)
         found.append(Batch(prompt, request))
     count = setting.texts // setting.batch
     return found[:count], found[count:]
 
 
 def run(
-    pair: costs.Pair, setting: Setting, measured: list[Batch], others: list[Batch]
+    pair: costs.Pair,
+    setting: WalltimeSetting,
+    measured: list[Batch],
+    others: list[Batch],
 ) -> tuple[dict, dict]:
     """Times everything in turns.
 
+    The texts that are measured are decoded with every gamma; the others, whose indices
+    follow theirs, by the target alone: at gamma = 0, and in calls of the fitted gammas.
     Returns seconds [R] by (kind, gamma, index) and the outputs by (gamma, index).
     """
     outputs, programs, warm = {}, {}, []
     prompt, request = others[0]
-    alone = request._replace(limit=request.start)  # no step at all
+    empty = request._replace(limit=request.start)  # no step at all
 
     def whole(gamma: int, index: int, decode, batch: Batch):
         def program():
@@ -153,15 +178,20 @@ def run(
 
     for gamma in setting.gammas:
         decode = costs.decode(pair, gamma)
-        for index, batch in enumerate([*measured, *others]):
+        for index, batch in enumerate(measured):
             programs[DECODE, gamma, index] = whole(gamma, index, decode, batch)
+        if gamma in (0, *inside.fitted(setting.gammas)):
+            alone = inside.target_alone(pair, gamma) if gamma else decode
+            for index, batch in enumerate(others, start=len(measured)):
+                programs[DECODE, gamma, index] = whole(gamma, index, alone, batch)
+            warm += [programs[DECODE, gamma, len(measured)]] * (gamma > 0)
         calls = costs.target_calls(pair, gamma, LOOPS)
         state = costs.begin(pair, gamma, prompt, request)
         target = lambda calls=calls, state=state: calls(request, state)  # noqa: E731
         warm += [programs[DECODE, gamma, 0], target]
         for index in range(SAMPLES):
             programs[TARGET, gamma, index] = target
-            programs[PREFILL, gamma, index] = lambda d=decode: d(prompt, alone)
+            programs[PREFILL, gamma, index] = lambda d=decode: d(prompt, empty)
         if gamma:
             made = costs.drafts(pair, gamma, LOOPS)
             draft = lambda made=made, state=state: made(request, state)  # noqa: E731
@@ -169,8 +199,7 @@ def run(
             for index in range(SAMPLES):
                 programs[DRAFT, gamma, index] = draft
     label = f"{pair.draft.name}, T = {setting.temperature}, batch {setting.batch}"
-    # By index first, so that what is compared is close in time.
-    order = sorted(programs, key=lambda name: (name[2], name[1], name[0]))
+    order = parts.turn(programs, len(measured), len(others))
     turns = {name: programs[name] for name in order}
     seconds = timing.interleaved(turns, setting.rounds, label, warm)
     return seconds, {name: jax.device_get(out) for name, out in outputs.items()}
@@ -186,57 +215,8 @@ def wrote(out: generate.Output, batch: Batch) -> int:
     return int(np.sum(out.length - np.asarray(batch.request.start)))
 
 
-def parts_of_a_step(
-    setting: Setting, seconds: dict, outputs: dict, first: int, others: int
-) -> dict:
-    """c, v and the overhead of every gamma, and the milliseconds behind them."""
-
-    def each(kind: int, gamma: int) -> np.ndarray:
-        """[R * SAMPLES] milliseconds, of one call where the program loops."""
-        loops = 1 if kind == PREFILL else LOOPS
-        rows = [seconds[kind, gamma, i] for i in range(SAMPLES)]
-        return 1e3 * np.concatenate(rows) / loops
-
-    def of_medians(part: np.ndarray, whole: np.ndarray) -> float:
-        return float(np.median(part) / np.median(whole))
-
-    one = each(TARGET, 0)
-    keys = ("c", "c_ci", "v", "v_ci", "overhead", "prefill_ms", "step_ms", "draft_ms")
-    found = {key: [] for key in keys}
-    for gamma in setting.gammas:
-        prefill = np.median(each(PREFILL, gamma))
-        rest = steps = 0.0
-        for i in range(first, first + others):
-            rest += 1e3 * np.median(seconds[DECODE, gamma, i]) - prefill
-            steps += outputs[gamma, i].counts.calls.max()
-        call, step = each(TARGET, gamma), rest / steps
-        drafted = each(DRAFT, gamma) if gamma else np.zeros_like(one)
-        t_draft = float(np.median(drafted))
-        c, c_ci = None, None
-        if gamma:  # Definition 3.7, of one drafted token
-            c = of_medians(drafted, one) / gamma
-            c_ci = timing.interval(of_medians, (drafted / gamma, one))
-        found["c"].append(c)
-        found["c_ci"].append(c_ci)
-        found["v"].append(of_medians(call, one))
-        found["v_ci"].append(timing.interval(of_medians, (call, one)))
-        left = (step - t_draft - np.median(call)) / np.median(one)
-        found["overhead"].append(float(left))
-        found["prefill_ms"].append(float(prefill))
-        found["step_ms"].append(float(step))
-        found["draft_ms"].append(t_draft if gamma else None)
-    median_ci = timing.interval(lambda x: float(np.median(x)), (one,))
-    alone, *both = found["prefill_ms"]  # with an encoder its run is most of it
-    return found | {
-        "target_ms": float(np.median(one)),
-        "target_ms_ci": median_ci,
-        "prefill_target_ms": alone,
-        "prefill_draft_ms": float(np.median(both)) - alone,
-    }
-
-
 def accepted(
-    setting: Setting, scores: scoring.Scores | None, outputs: dict
+    setting: WalltimeSetting, scores: scoring.Scores | None, outputs: dict
 ) -> estimate.Estimate:
     """alpha at every token of the baseline's texts; where the draft has no law, the
     share of its tested tokens that were kept at the largest gamma; 0 of 0 is 0."""
@@ -246,11 +226,11 @@ def accepted(
     runs = [outputs[max(setting.gammas), i].counts for i in range(count)]
     totals = [np.concatenate([getattr(run, k) for run in runs]) for k in COUNTED]
     if not totals[-1].any():
-        return estimate.Estimate(0.0, np.nan, 0)
+        return estimate.Estimate(0.0, np.nan, 0, np.nan, 0)
     return estimate.counts(*totals)
 
 
-def calls(setting: Setting, outputs: dict, measured: list[Batch]) -> dict:
+def calls(setting: WalltimeSetting, outputs: dict, measured: list[Batch]) -> dict:
     """Steps of all batches, and tokens of every call, for each gamma."""
     count, made = len(measured), {"steps": [], "tokens_per_call": []}
     for gamma in setting.gammas:
@@ -262,20 +242,17 @@ def calls(setting: Setting, outputs: dict, measured: list[Batch]) -> dict:
 
 
 def predicted(
-    setting: Setting,
-    found: dict,
+    setting: WalltimeSetting,
     scores: scoring.Scores,
     outputs: dict,
     measured: list[Batch],
 ) -> dict:
-    """What the exact programme expects of the measured texts; no speed, None, where
-    noise left no time for a step."""
+    """The steps and calls that the exact programme expects of the measured texts."""
     accept = predict.accept_probability(np.maximum(scores.p, TINY), scores.q)
     texts = [accept[scores.sequence == i] for i in range(setting.texts)]
     count = len(measured)
-    tokens = sum(outputs[0, i].counts.calls.max() for i in range(count))
-    made = {key: [] for key in ("predicted", *PREDICTED)}
-    for at, gamma in enumerate(setting.gammas):
+    made = {key: [] for key in PREDICTED}
+    for gamma in setting.gammas:
         laws = [predict.calls_law(a, gamma) for a in texts]
         rows = np.split(np.arange(setting.texts), count)
         expected = [predict.expected_steps([laws[i] for i in row]) for row in rows]
@@ -286,21 +263,11 @@ def predicted(
         made["steps_se"].append(None if luck != luck else float(luck * count**0.5))
         every = sum(float(law @ np.arange(law.size)) for law in laws)
         made["predicted_tokens_per_call"].append(scores.p.size / every)
-        cost, baseline = (
-            # gamma c + v + overhead is the whole step, in milliseconds here.
-            predict.Cost(0, found["step_ms"][i], 0, count * found["prefill_ms"][i])
-            for i in (at, 0)
-        )
-        speed = None
-        if min(cost.v, baseline.v) > 0:
-            speed = predict.speedup(tokens, sum(expected), gamma, cost, baseline)
-        made["predicted"].append(speed)
-    ratios = zip(made["predicted"], found["speedup"], strict=True)
-    return made | {"residual": [p and p / s - 1 for p, s in ratios]}
+    return made
 
 
 def speedups(
-    setting: Setting, seconds: dict, outputs: dict, measured: list[Batch]
+    setting: WalltimeSetting, seconds: dict, outputs: dict, measured: list[Batch]
 ) -> dict:
     """Over the baseline on the same prompts: ratios of the time a token takes, from
     sums of medians over rounds."""

@@ -4,14 +4,14 @@ alpha = E(beta) of Definition 3.1 in Leviathan et al. (2023),
 https://arxiv.org/abs/2211.17192, is one number only while acceptances are i.i.d.; on
 text they are not, and the four usual estimators then answer four questions:
 
-rao_blackwell  mean beta over every position of the target's text (Corollary 3.6, the
-               protocol of Table 3). A property of the models and the text alone.
-counts         mean beta over the tested positions. The token added after a full
-               acceptance is never tested, and it falls where drafting is easy: with
-               beta positively correlated along the text this lies below the first.
-chen_r         tokens per call over its maximum. Depends on gamma; not an alpha.
-implied_alpha  the alpha that makes Eq. 1 predict the measured tokens per call, hence
-               the one that predicts walltime at this gamma.
+- `rao_blackwell`: mean beta over every position of the target's text (Corollary 3.6,
+  the protocol of Table 3). A property of the models and the text alone.
+- `counts`: mean beta over the tested positions. The token added after a full acceptance
+  is never tested, and it falls where drafting is easy: with beta positively correlated
+  along the text this lies below the first.
+- `chen_r`: tokens per call over its maximum. Depends on gamma; not an alpha.
+- `implied_alpha`: the alpha that makes Eq. 1 predict the measured tokens per call: the
+  one that predicts walltime at this gamma.
 
 With i.i.d. acceptances the first, second and fourth agree; their differences measure
 the dependence, so that one of them alone says less than it seems to.
@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from specjax import theory
+from specjax.theory import closed_forms
 
 
 class Estimate(NamedTuple):
@@ -100,7 +100,7 @@ def chen_r(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estimate:
     Raises ValueError unless 0 <= accepted <= gamma calls and there was a call.
     """
     mean = _tokens_per_call(accepted, calls, gamma)
-    r = theory.chen_r(mean.value, gamma)
+    r = closed_forms.chen_r(mean.value, gamma)
     return _rescale(mean, r, 1 / (gamma + 1))
 
 
@@ -115,7 +115,7 @@ def implied_alpha(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estimate
     Raises ValueError as `chen_r`, and for gamma < 1.
     """
     mean = _tokens_per_call(accepted, calls, gamma)
-    alpha = theory.implied_alpha(mean.value, gamma)
+    alpha = closed_forms.implied_alpha(mean.value, gamma)
     i = np.arange(1, gamma + 1)
     slope = np.sum(i * alpha ** (i - 1.0))  # d/d alpha of Eq. 1 = sum_i alpha^i
     return _rescale(mean, alpha, 1 / slope)
@@ -151,7 +151,7 @@ def _tokens_per_call(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estim
     mean = _ratio(accepted + calls, calls)
     # Tokens N of one call: P(N > i) = alpha^i for i <= gamma (Section 3.1), hence
     # E(N^2) = sum_i (2 i + 1) alpha^i.
-    alpha = theory.implied_alpha(mean.value, gamma) if gamma else 0.0
+    alpha = closed_forms.implied_alpha(mean.value, gamma) if gamma else 0.0
     i = np.arange(gamma + 1)
     variance = np.sum((2 * i + 1) * alpha**i) - mean.value**2
     naive = np.sqrt(variance / mean.count)

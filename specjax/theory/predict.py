@@ -7,6 +7,7 @@ known probability a_t (`accept_probability`), and these coins are independent. D
 programming backward along the text counts the calls of every gamma from one scoring.
 
 Exact where all of this holds; otherwise it is another number:
+
 - drafts are verified token by token (Algorithm 1), gamma of them in every call;
 - the law of a draft depends on the tokens before it alone, as a model's or an n-gram's
   does, and not on where its block begins, as that of a copying drafter does;

@@ -1,23 +1,30 @@
 """Walltime: what is timed is what decodes, and what is predicted follows from it."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, keys, theory, verifiers
-from specjax.bench import costs, players, timing, walltime
-from specjax.bench.decoding import Prompts
-from specjax.bench.walltime import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
-from specjax.step import score
+from specjax import generate, keys, verifiers
+from specjax.bench import costs, inside, parts, players, timing, walltime
+from specjax.bench.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
+from specjax.bench.texts import Prompts
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder, score
+from specjax.theory import closed_forms
 from specjax.types import Params, Request
-from tests import tiny
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
 PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3], [1, 4], [1, 9, 9, 2]])
 NEW = 32  # tokens of a text, enough to be timed
-SETTING = walltime.Setting(0.0, 2, (0, 1, 3), NEW, texts=4, others=2, rounds=2)
+SETTING = walltime.WalltimeSetting(
+    0.0, 2, (0, 1, 2, 3), NEW, texts=4, others=4, rounds=2
+)
+DRAFTING, OWN = 0.5e-3, 0.2e-3  # seconds that a draft adds to a step, that a token does
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +43,12 @@ def by_the_clock(programs, rounds, label, warm):
     seconds = {}
     for (kind, gamma, index), program in programs.items():
         out = jax.block_until_ready(program())
-        step = 2e-3 + 1e-3 * gamma
+        step = 2e-3 + OWN * gamma
         time = {PREFILL: 1e-3, TARGET: LOOPS * step / 2, DRAFT: LOOPS * 2e-4 * gamma}
         if kind == DECODE:
-            time[kind] = 1e-3 + step * int(out.counts.calls.max())
+            drafted = bool(np.any(out.counts.drafted))
+            whole = step + drafted * (1e-3 + DRAFTING * gamma)
+            time[kind] = 1e-3 + whole * int(out.counts.calls.max())
         jitter = 1 + 0.01 * np.arange(rounds)
         seconds[kind, gamma, index] = time[kind] * jitter
     return seconds
@@ -127,13 +136,13 @@ def test_a_looped_draft_is_a_draft(pair, begun):
 def test_texts_are_decoded_by_the_rule_that_is_named(pair):
     """Gumbel's, whose drafts race: the texts of the same keys without a drafter."""
     rule = verifiers.named("gumbel")
-    made = costs.Pair(*pair, 44, rule)
+    made = costs.Pair(*pair, 44, players.reference(rule))
     assert made.parts(3).verifier is rule
-    prompt = generate.make_prompt([[0, 1]] * 64)
-    sampling = generate.make_sampling(64, 1.0)
-    request = generate.make_request(jax.random.key(0), prompt, 16, sampling)
+    prompt = make_prompt([[0, 1]] * 64)
+    sampling = make_sampling(64, 1.0)
+    request = make_request(jax.random.key(0), prompt, 16, sampling)
     drafted = costs.decode(made, 3)(prompt, request)
-    alone = generate.build(generate.Parts(pair[0].model, verifier=rule), 44)
+    alone = generate.build(Decoder(pair[0].model, verifier=rule), 44)
     plain = alone(Params(pair[0].params), prompt, request)
     np.testing.assert_array_equal(drafted.tokens, plain.tokens)
     other = costs.decode(costs.Pair(*pair, 44), 3)(prompt, request)
@@ -148,14 +157,14 @@ def test_measured_texts_are_the_targets_own(pair):
     for gamma in (0, 3):
         out = costs.decode(made, gamma)(*batch)
         np.testing.assert_array_equal(out.tokens, wanted.tokens)
-    assert len(others) == 1 and others[0].prompt.tokens.shape[0] == 2
+    assert len(others) == 2 and others[0].prompt.tokens.shape[0] == 2
 
 
 def test_at_temperature_0_calls_are_predicted_to_the_last(found):
     if found["temperature"]:
         for steps, wanted in zip(found["steps"], found["predicted_steps"], strict=True):
             assert wanted / 2 < steps < 2 * wanted
-        assert found["steps_se"][0] == 0 < found["steps_se"][2]
+        assert found["steps_se"][0] == 0 < found["steps_se"][3]
         return
     np.testing.assert_allclose(found["steps"], found["predicted_steps"], atol=1e-9)
     np.testing.assert_allclose(
@@ -163,15 +172,16 @@ def test_at_temperature_0_calls_are_predicted_to_the_last(found):
     )
     np.testing.assert_allclose(found["steps_se"], 0, atol=1e-9)
     assert found["same_greedy_texts"] == found["texts"] == 4
-    assert found["steps"][2] < found["steps"][1] < found["steps"][0] == 2 * NEW
+    assert found["steps"][3] < found["steps"][1] < found["steps"][0] == 2 * NEW
 
 
 def test_a_row_says_everything_of_every_gamma(found):
-    assert found["gamma"] == [0, 1, 3] and found["tokens"] == 4 * NEW
+    assert found["gamma"] == [0, 1, 2, 3] and found["tokens"] == 4 * NEW
     for name in ("c", "v", "overhead", "exp", "predicted", "speedup", "residual"):
-        assert len(found[name]) == 3, name
+        assert len(found[name]) == 4, name
+    assert found["kernels"]["verify"] == "reference"
     assert found["c"][0] is None and found["v"][0] == found["speedup"][0] == 1
-    assert found["predicted"][0] == pytest.approx(1)
+    json.dumps(found, allow_nan=False)
     for low, value, high in [
         (ci[0], value, ci[1])
         for value, ci in zip(found["speedup"], found["speedup_ci"], strict=True)
@@ -179,23 +189,44 @@ def test_a_row_says_everything_of_every_gamma(found):
         assert low <= value + 1e-9 and value - 1e-9 <= high
     at = found["gamma"].index(found["best_gamma"])
     assert found["best_speedup"] == max(found["speedup"][1:]) == found["speedup"][at]
-    wanted = theory.walltime_factor(found["alpha"], 3, found["c"][2])
-    assert found["exp"][2] == pytest.approx(wanted)
+    wanted = closed_forms.walltime_factor(found["alpha"], 3, found["c"][3])
+    assert found["exp"][3] == pytest.approx(wanted)
+
+
+def test_the_gamma_between_the_fitted_is_predicted(found):
+    """The made-up steps are a line: what is left is the luck in the number of calls."""
+    assert found["fitted"] == [1, 3]
+    assert [speed is None for speed in found["predicted"]] == [True, True, False, True]
+    luck = found["steps"][2] / found["predicted_steps"][2]
+    wanted = found["speedup"][2] * luck
+    assert found["predicted"][2] == pytest.approx(wanted, rel=0.02)
     residual = found["predicted"][2] / found["speedup"][2] - 1
     assert found["residual"][2] == pytest.approx(residual)
 
 
+def test_what_a_step_consists_of_is_measured_inside_it(found):
+    """Texts by the target alone tell what its call takes; drafting adds the rest."""
+    wanted = {"c": DRAFTING, "v0": 1.8e-3, "v1": OWN, "rest": 1e-3}
+    for name, value in wanted.items():
+        assert found["inside"][name] == pytest.approx(value / 2e-3, rel=0.05), name
+        assert found["inside"][f"{name}_se"] < 0.02
+    assert found["overhead"] == pytest.approx([0, *[0.5] * 3], abs=0.02)
+    assert np.shape(found["target_step_ms"]) == (3,)
+    assert inside.doubts(found) == []
+
+
 def seconds_of(prefill, steps):
-    """Two texts and one other whose steps take 2 ms alone and 5 ms with gamma = 3, a
-    target call 1.5 and 3 ms, three drafts 0.9 ms."""
+    """Two texts, whose steps take 2 ms alone and 5 and 8 ms with gamma = 1 and 3, and
+    one other, whose target takes 2, 3 and 4 ms; a target call apart takes half of that,
+    a draft 0.3 ms."""
     made = {}
-    for gamma, step, call in ((0, 2e-3, 1.5e-3), (3, 5e-3, 3e-3)):
-        for i in range(3):
-            made[DECODE, gamma, i] = np.full(2, prefill + step * steps[gamma][i])
+    for gamma, step, own in ((0, 2e-3, 2e-3), (1, 5e-3, 3e-3), (3, 8e-3, 4e-3)):
+        for i, time in enumerate((step, step, own)):
+            made[DECODE, gamma, i] = np.full(2, prefill + time * steps[gamma][i])
         for i in range(SAMPLES):
-            made[TARGET, gamma, i] = np.full(2, LOOPS * call)
+            made[TARGET, gamma, i] = np.full(2, LOOPS * own / 2)
             made[PREFILL, gamma, i] = np.full(2, prefill)
-            made[DRAFT, gamma, i] = np.full(2, LOOPS * 0.9e-3)
+            made[DRAFT, gamma, i] = np.full(2, LOOPS * 0.3e-3 * gamma)
     return made
 
 
@@ -206,26 +237,53 @@ def output(tokens, calls):
 
 
 def test_the_parts_of_a_step_by_hand():
-    steps = {0: [8, 8, 8], 3: [3, 4, 5]}
-    setting = SETTING._replace(gammas=(0, 3), batch=1, texts=2, others=1)
+    steps = {0: [8, 8, 8], 1: [5, 6, 8], 3: [3, 4, 8]}
+    gammas = (0, 1, 3)
+    setting = SETTING._replace(gammas=gammas, batch=1, texts=2, others=1)
     counts = {
         (gamma, i): output(tokens=9 if gamma else 8, calls=n)
         for gamma, each in steps.items()
         for i, n in enumerate(each)
     }
     seconds = seconds_of(0.01, steps)
-    parts = walltime.parts_of_a_step(setting, seconds, counts, 2, 1)
-    assert parts["target_ms"] == pytest.approx(1.5)
-    assert parts["c"] == [None, pytest.approx(0.3 / 1.5)]
-    assert parts["v"] == [1, pytest.approx(2)]
-    assert parts["step_ms"] == [pytest.approx(2), pytest.approx(5)]
-    assert parts["overhead"][0] == pytest.approx(0.5 / 1.5)
-    assert parts["overhead"][1] == pytest.approx((5 - 0.9 - 3) / 1.5)
+    apart = parts.apart(gammas, seconds)
+    assert apart["target_ms"] == pytest.approx(1)
+    assert apart["c"] == [None, pytest.approx(0.3), pytest.approx(0.3)]
+    assert apart["v"] == [1, pytest.approx(1.5), pytest.approx(2)]
+    times = seconds, apart["prefill_ms"]
+    found = parts.inside(gammas, times, counts, (2, 1))
+    assert found["step_ms"] == pytest.approx([2, 5, 8])
+    assert found["target_step_ms"] == pytest.approx([2, 3, 4])
+    # Over 2 ms: 5 and 8 are 1 and 3 drafts of 0.5, 3 and 4 of the target, and 1.5.
+    wanted = {"c": 0.5, "v0": 1, "v1": 0.25, "rest": 0.5}
+    assert {name: found["inside"][name] for name in wanted} == pytest.approx(wanted)
+    assert found["overhead"] == pytest.approx([0, 0.5, 0.5])
     begun = Request(None, None, np.array([1]), None, None)
     batches = [walltime.Batch(None, begun)] * 2
     speeds = walltime.speedups(setting, seconds, counts, batches)
-    per_token = (20 + 32) / 16, (20 + 5 * 7) / 18
-    assert speeds["speedup"][1] == pytest.approx(per_token[0] / per_token[1])
+    per_token = (20 + 32) / 16, (20 + 8 * 7) / 18
+    assert speeds["speedup"][2] == pytest.approx(per_token[0] / per_token[1])
+
+
+def test_a_round_spreads_every_kind_of_text_over_it():
+    names = [(DECODE, gamma, i) for gamma in (0, 1) for i in range(12)]
+    names += [(TARGET, gamma, i) for gamma in (0, 1) for i in range(SAMPLES)]
+    order = parts.turn(names, 8, 4)
+    assert sorted(order) == sorted(names)
+    places = [order.index((DECODE, 0, i)) / len(order) for i in range(8, 12)]
+    assert np.all(np.abs(places - np.array([1, 3, 5, 7]) / 8) < 0.07)
+    for i in range(12):  # what is compared is close in time
+        assert order.index((DECODE, 1, i)) == order.index((DECODE, 0, i)) + 1
+
+
+def test_a_target_alone_reads_the_drafts_slots_and_writes_its_own_text(pair):
+    (batch, *_), _ = walltime.batches(PROMPTS, SETTING)
+    made = costs.Pair(*pair, 44)
+    own, plain = inside.target_alone(made, 3)(*batch), costs.decode(made, 0)(*batch)
+    np.testing.assert_array_equal(own.tokens, plain.tokens)
+    np.testing.assert_array_equal(own.counts.calls, plain.counts.calls)
+    text = str(jax.make_jaxpr(inside.target_alone(made, 3))(*batch))
+    assert "f32[2,4,16]" in text or f"f32[2,4,{pair[0].vocab}]" in text
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,19 @@ import pytest
 
 from specjax import generate
 from specjax.bench import costs, players, scoring, timing, walltime
-from specjax.bench.decoding import Prompts
-from specjax.bench.walltime import PREFILL
+from specjax.bench.parts import DECODE, PREFILL, SAMPLES
+from specjax.bench.texts import Prompts
 from specjax.models import t5
 from specjax.types import Params
-from tests import tiny_t5
-from tests.test_walltime import by_the_clock
+from tests.bench.test_walltime import by_the_clock
+from tests.support import tiny_t5
 
 pytestmark = pytest.mark.slow
 
 INPUTS = [[5, 9, 2, 17, 11, 3, 1], [7, 7, 20, 1], [4, 1], [12, 25, 6, 8, 1]]
 PROMPTS = Prompts([[t5.PAD]] * 4, INPUTS, t5.END)
 NEW = 24
-SETTING = walltime.Setting(0.0, 2, (0, 3), NEW, texts=4, others=2, rounds=2)
+SETTING = walltime.WalltimeSetting(0.0, 2, (0, 3), NEW, texts=4, others=2, rounds=2)
 SETTING = SETTING._replace(ends=True)
 
 
@@ -53,11 +53,11 @@ def draft():
 def clock(programs, rounds, label, warm):
     """`by_the_clock`, in which reading the input takes 1 ms, and 4 ms for two; only
     what decodes is run."""
-    idle = {n: (lambda: None) for n in programs if n[0] != walltime.DECODE}
+    idle = {n: (lambda: None) for n in programs if n[0] != DECODE}
     seconds = by_the_clock({**programs, **idle}, rounds, label, warm)
     for kind, gamma, _ in seconds:
         if kind == PREFILL:
-            for index in range(walltime.SAMPLES):
+            for index in range(SAMPLES):
                 seconds[kind, gamma, index] = np.full(rounds, 4e-3 if gamma else 1e-3)
     return seconds
 
@@ -134,20 +134,31 @@ def test_copied_drafts_are_timed_and_counted_and_not_predicted(target):
     assert found["alpha"] == pytest.approx(accepted / tested)
 
 
-def test_what_noise_spoils_is_not_predicted_and_not_lost(target, draft, found):
-    """A step that seems to take no time has no prediction; all else is there."""
-    text = found | {"step_ms": [1.0, -0.1]}
-    scores = scoring.Scores(*[np.ones(4)] * 3, np.arange(4))
-    batches, _ = walltime.batches(PROMPTS, SETTING)
-    counts = generate.Counts(np.ones(2, int), 0, 0, 0)
-    outputs = {
-        (gamma, i): generate.Output(None, np.full(2, 2), counts)
-        for gamma in SETTING.gammas
-        for i in range(2)
-    }
-    made = walltime.predicted(SETTING, text, scores, outputs, batches)
-    assert made["predicted"][1] is None is made["residual"][1]
-    assert made["predicted"][0] == 1 and made["predicted_steps"][1] > 0
+def unmatched(words):
+    """Counts of a run whose copying draft tests `words` tokens and keeps none."""
+    zero = np.zeros(2, int)
+    return generate.Output(None, None, generate.Counts(zero + 9, zero, words, zero))
+
+
+def test_a_copying_draft_that_never_matches_has_alpha_0_of_0():
+    """No draft was tested at all: no share of them, and no error."""
+    outputs = {(3, i): unmatched(np.zeros(2, int)) for i in range(2)}
+    alpha = walltime.accepted(SETTING, None, outputs)
+    assert alpha.value == alpha.count == alpha.sequences == 0
+    assert np.isnan(alpha.se) and np.isnan(alpha.naive_se)
+    tested = {(3, i): unmatched(np.array([4, 5])) for i in range(2)}
+    alpha = walltime.accepted(SETTING, None, tested)
+    assert (alpha.value, alpha.count, alpha.sequences) == (0, 18, 4)
+
+
+def test_a_pair_whose_drafts_never_match_is_measured(target):
+    """Inputs of one token leave nothing to copy."""
+    prompts = Prompts([[t5.PAD]] * 4, [[1]] * 4, t5.END)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "interleaved", clock)
+        found = walltime.measure(target, players.copied(), prompts, SETTING)
+    assert found["alpha"] == found["tokens"] == 0 and found["alpha_se"] is None
+    assert found["exp"][-1] < 1 and len(found["speedup"]) == 2
 
 
 def test_alpha_of_a_draft_without_a_law_is_refused(target):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import theory
+from specjax.theory import closed_forms
 
 ALPHAS = [0.0, 1e-12, 0.1, 0.5, 0.9, 1 - 1e-6, 1 - 1e-12, 1 - 2**-53, 1.0]
 
@@ -20,7 +20,7 @@ def geometric_sum(alpha, gamma):
 @pytest.mark.parametrize("gamma", [0, 1, 7, 100])
 def test_expected_tokens_is_exact_up_to_and_at_one(alpha, gamma):
     want = geometric_sum(alpha, gamma)
-    assert theory.expected_tokens(alpha, gamma) == pytest.approx(want, rel=1e-14)
+    assert closed_forms.expected_tokens(alpha, gamma) == pytest.approx(want, rel=1e-14)
 
 
 def test_the_printed_quotient_would_not_be_exact_near_one():
@@ -42,57 +42,57 @@ def agrees(sample, mean):
 @pytest.mark.parametrize("alpha, gamma", [(0.3, 2), (0.6, 5), (0.9, 10)])
 def test_expected_tokens_is_the_mean_of_algorithm_1(alpha, gamma):
     sample = tokens_per_run(alpha, gamma, 100_000, seed=gamma)
-    assert agrees(sample, theory.expected_tokens(alpha, gamma))
+    assert agrees(sample, closed_forms.expected_tokens(alpha, gamma))
 
 
 @pytest.mark.parametrize("alpha, gamma", [(0.3, 2), (0.6, 5), (0.9, 10)])
 def test_the_simulation_notices_a_missing_extra_token(alpha, gamma):
     sample = tokens_per_run(alpha, gamma, 100_000, seed=gamma)
-    assert not agrees(sample, theory.expected_tokens(alpha, gamma - 1))
+    assert not agrees(sample, closed_forms.expected_tokens(alpha, gamma - 1))
 
 
 def test_walltime_charges_gamma_drafts_and_one_target_run():
-    assert theory.walltime_factor(0.5, 2, 0.25) == pytest.approx(1.75 / 1.5)
-    assert theory.walltime_factor(1, 3, 0.5) == pytest.approx(4 / 2.5)
-    assert theory.walltime_factor(0, 4, 0.25) == pytest.approx(1 / 2)
-    assert theory.walltime_factor(0.7, 0, 0.25) == 1
+    assert closed_forms.walltime_factor(0.5, 2, 0.25) == pytest.approx(1.75 / 1.5)
+    assert closed_forms.walltime_factor(1, 3, 0.5) == pytest.approx(4 / 2.5)
+    assert closed_forms.walltime_factor(0, 4, 0.25) == pytest.approx(1 / 2)
+    assert closed_forms.walltime_factor(0.7, 0, 0.25) == 1
 
 
 def test_operations_charge_rejected_rows_too():
-    assert theory.operations_factor(0.5, 2, 0.25) == pytest.approx(3.5 / 1.75)
-    assert theory.operations_factor(1, 3, 0) == pytest.approx(1)
-    assert theory.operations_factor(0, 4, 0) == pytest.approx(5)
+    assert closed_forms.operations_factor(0.5, 2, 0.25) == pytest.approx(3.5 / 1.75)
+    assert closed_forms.operations_factor(1, 3, 0) == pytest.approx(1)
+    assert closed_forms.operations_factor(0, 4, 0) == pytest.approx(5)
 
 
 def test_negligible_cost_drafters_approach_their_bound():
     alpha = np.array([0.2, 0.5, 0.9])
-    factor = theory.walltime_factor(alpha, 400, 0)
+    factor = closed_forms.walltime_factor(alpha, 400, 0)
     np.testing.assert_allclose(factor, 1 / (1 - alpha), rtol=1e-12)
 
 
 @pytest.mark.parametrize("c", [0.01, 0.05, 0.3, 1.5])
 @pytest.mark.parametrize("alpha", [0.0, 0.05, 0.3, 0.7, 0.97])
 def test_optimal_gamma_is_the_argmax(alpha, c):
-    factors = theory.walltime_factor(alpha, np.arange(1000), c)
-    assert theory.optimal_gamma(alpha, c) == np.argmax(factors)
+    factors = closed_forms.walltime_factor(alpha, np.arange(1000), c)
+    assert closed_forms.optimal_gamma(alpha, c) == np.argmax(factors)
 
 
 def test_optimal_gamma_has_no_cap():
     alpha, c = 1 - 1e-6, 1e-6
-    best = theory.optimal_gamma(alpha, c)
-    near = theory.walltime_factor(alpha, best + np.array([-1000, 0, 1000]), c)
+    best = closed_forms.optimal_gamma(alpha, c)
+    near = closed_forms.walltime_factor(alpha, best + np.array([-1000, 0, 1000]), c)
     assert best > 1_000_000 and near.argmax() == 1
 
 
 @pytest.mark.parametrize("alpha, c", [(0.3, 0.3), (0.2, 0.3), (0, 0), (1, 1), (1, 2)])
 def test_no_draft_helps_without_a_gain(alpha, c):
-    assert theory.optimal_gamma(alpha, c) == 0
+    assert closed_forms.optimal_gamma(alpha, c) == 0
 
 
 @pytest.mark.parametrize("alpha, c", [(1, 0.1), (1, 0), (0.5, 0), ([0.5, 1], 0.1)])
 def test_an_unbounded_gamma_is_an_error(alpha, c):
     with pytest.raises(ValueError, match="no gamma is optimal"):
-        theory.optimal_gamma(alpha, c)
+        closed_forms.optimal_gamma(alpha, c)
 
 
 def distributions(rows, vocabulary, seed):
@@ -104,28 +104,30 @@ def test_acceptance_is_the_mean_of_the_coin_of_algorithm_1():
     p, q = distributions(50, 7, seed=0)
     by_draft = (q * np.minimum(1, p / q)).sum(-1)  # x ~ q, Theorem 3.5
     by_target = (p * np.minimum(1, q / p)).sum(-1)  # x ~ p
-    np.testing.assert_allclose(theory.acceptance(p, q), by_draft, rtol=1e-12)
-    np.testing.assert_allclose(theory.acceptance(p, q), by_target, rtol=1e-12)
+    np.testing.assert_allclose(closed_forms.acceptance(p, q), by_draft, rtol=1e-12)
+    np.testing.assert_allclose(closed_forms.acceptance(p, q), by_target, rtol=1e-12)
 
 
 def test_divergence_is_total_variation():
     p, q = distributions(50, 7, seed=1)
-    d = theory.divergence(p, q)
-    np.testing.assert_allclose(d, 1 - theory.acceptance(p, q), rtol=1e-12)  # Lemma 3.3
+    d = closed_forms.divergence(p, q)
+    np.testing.assert_allclose(
+        d, 1 - closed_forms.acceptance(p, q), rtol=1e-12
+    )  # Lemma 3.3
     # Total variation by its own definition: the largest gap over all 2^7 events.
     events = (np.arange(128)[:, None] >> np.arange(7)) & 1
     gap = np.abs((p - q) @ events.T).max(-1)
     np.testing.assert_allclose(d, gap, rtol=1e-10)
-    np.testing.assert_array_equal(d, theory.divergence(q, p))
-    assert theory.divergence([0.25, 0.75], [0.25, 0.75]) == 0
-    assert theory.divergence([1, 0, 0], [0, 0.5, 0.5]) == 1
-    assert theory.divergence([0.9, 0.1], [0.5, 0.5]) == pytest.approx(0.4)
+    np.testing.assert_array_equal(d, closed_forms.divergence(q, p))
+    assert closed_forms.divergence([0.25, 0.75], [0.25, 0.75]) == 0
+    assert closed_forms.divergence([1, 0, 0], [0, 0.5, 0.5]) == 1
+    assert closed_forms.divergence([0.9, 0.1], [0.5, 0.5]) == pytest.approx(0.4)
 
 
 def test_minimum_gain_is_the_factor_of_one_draft():
     alpha, c = np.linspace(0, 1, 11), np.linspace(0, 0.9, 10)[:, None]
-    one = theory.walltime_factor(alpha, 1, c)
-    np.testing.assert_allclose(theory.minimum_gain(alpha, c), one, rtol=1e-14)
+    one = closed_forms.walltime_factor(alpha, 1, c)
+    np.testing.assert_allclose(closed_forms.minimum_gain(alpha, c), one, rtol=1e-14)
 
 
 def test_the_oracle_is_simulated():
@@ -133,55 +135,57 @@ def test_the_oracle_is_simulated():
     alpha, c = 0.8, 0.05
     run = np.random.default_rng(0).geometric(1 - alpha, 200_000) - 1
     speedup = np.mean(run + 1) / np.mean(run * c + 1)
-    assert theory.oracle_factor(alpha, c) == pytest.approx(speedup, rel=5e-3)
-    assert theory.oracle_factor(1, 0.25) == 4
-    assert theory.oracle_factor(1, 0) == np.inf
-    best = theory.walltime_factor(alpha, theory.optimal_gamma(alpha, c), c)
-    assert theory.oracle_factor(alpha, c) > best
+    assert closed_forms.oracle_factor(alpha, c) == pytest.approx(speedup, rel=5e-3)
+    assert closed_forms.oracle_factor(1, 0.25) == 4
+    assert closed_forms.oracle_factor(1, 0) == np.inf
+    best = closed_forms.walltime_factor(alpha, closed_forms.optimal_gamma(alpha, c), c)
+    assert closed_forms.oracle_factor(alpha, c) > best
 
 
 def test_chen_counts_the_added_token():
-    assert theory.chen_r(1, 4) == pytest.approx(0.2)  # every draft rejected
-    assert theory.chen_r(5, 4) == 1
+    assert closed_forms.chen_r(1, 4) == pytest.approx(0.2)  # every draft rejected
+    assert closed_forms.chen_r(5, 4) == 1
 
 
 def test_chen_speedup_is_theorem_3_8_at_the_implied_alpha():
     tokens, K, t_draft, t_target = np.array([1, 2.5, 4, 5]), 4, 1.8, 14.1
-    alpha = theory.implied_alpha(tokens, K)
-    want = theory.walltime_factor(alpha, K, t_draft / t_target)
-    r = theory.chen_r(tokens, K)
-    got = theory.chen_speedup(r, K, t_draft, t_target)
+    alpha = closed_forms.implied_alpha(tokens, K)
+    want = closed_forms.walltime_factor(alpha, K, t_draft / t_target)
+    r = closed_forms.chen_r(tokens, K)
+    got = closed_forms.chen_speedup(r, K, t_draft, t_target)
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 @pytest.mark.parametrize("gamma", [1, 4, 50])
 def test_implied_alpha_inverts_equation_1(gamma):
     alpha = np.array([0, 1e-3, 0.2, 0.5, 0.88, 0.999, 1])
-    tokens = theory.expected_tokens(alpha, gamma)
-    np.testing.assert_allclose(theory.implied_alpha(tokens, gamma), alpha, rtol=1e-12)
+    tokens = closed_forms.expected_tokens(alpha, gamma)
+    np.testing.assert_allclose(
+        closed_forms.implied_alpha(tokens, gamma), alpha, rtol=1e-12
+    )
 
 
 def test_implied_alpha_is_exact_at_both_ends():
-    np.testing.assert_array_equal(theory.implied_alpha([1, 8], 7), [0, 1])
+    np.testing.assert_array_equal(closed_forms.implied_alpha([1, 8], 7), [0, 1])
 
 
 def test_numbers_give_numbers_and_arrays_broadcast():
     alpha, gamma, c = np.array([0.2, 0.9]), np.array([[1], [5], [9]]), 0.1
-    factors = theory.walltime_factor(alpha, gamma, c)
+    factors = closed_forms.walltime_factor(alpha, gamma, c)
     assert factors.shape == (3, 2)
-    assert factors[2, 1] == theory.walltime_factor(0.9, 9, 0.1)
-    assert type(theory.walltime_factor(jnp.float32(0.5), 3, 0.1)) is float
-    assert type(theory.optimal_gamma(0.5, 0.1)) is int
-    best = theory.optimal_gamma(alpha[:, None], np.array([0.05, 0.1, 0.5]))
-    assert best.shape == (2, 3) and best[1, 1] == theory.optimal_gamma(0.9, 0.1)
+    assert factors[2, 1] == closed_forms.walltime_factor(0.9, 9, 0.1)
+    assert type(closed_forms.walltime_factor(jnp.float32(0.5), 3, 0.1)) is float
+    assert type(closed_forms.optimal_gamma(0.5, 0.1)) is int
+    best = closed_forms.optimal_gamma(alpha[:, None], np.array([0.05, 0.1, 0.5]))
+    assert best.shape == (2, 3) and best[1, 1] == closed_forms.optimal_gamma(0.9, 0.1)
     p = jnp.full((2, 3, 4), 0.25)
-    assert theory.acceptance(p, p[0, 0]).shape == (2, 3)
-    assert type(theory.divergence(p[0, 0], p[0, 0])) is float
+    assert closed_forms.acceptance(p, p[0, 0]).shape == (2, 3)
+    assert type(closed_forms.divergence(p[0, 0], p[0, 0])) is float
 
 
 def test_float32_arguments_are_computed_in_float64():
     alpha = jnp.float32(1 - 2**-20)
-    assert theory.expected_tokens(alpha, 100) == pytest.approx(
+    assert closed_forms.expected_tokens(alpha, 100) == pytest.approx(
         geometric_sum(1 - 2**-20, 100), rel=1e-14
     )
 
@@ -189,12 +193,12 @@ def test_float32_arguments_are_computed_in_float64():
 @pytest.mark.parametrize("alpha", [-0.01, 1.01, np.nan, [0.5, 2]])
 def test_alpha_outside_its_range_is_an_error(alpha):
     for call in (
-        lambda: theory.expected_tokens(alpha, 3),
-        lambda: theory.walltime_factor(alpha, 3, 0.1),
-        lambda: theory.operations_factor(alpha, 3, 0.1),
-        lambda: theory.optimal_gamma(alpha, 0.1),
-        lambda: theory.minimum_gain(alpha, 0.1),
-        lambda: theory.oracle_factor(alpha, 0.1),
+        lambda: closed_forms.expected_tokens(alpha, 3),
+        lambda: closed_forms.walltime_factor(alpha, 3, 0.1),
+        lambda: closed_forms.operations_factor(alpha, 3, 0.1),
+        lambda: closed_forms.optimal_gamma(alpha, 0.1),
+        lambda: closed_forms.minimum_gain(alpha, 0.1),
+        lambda: closed_forms.oracle_factor(alpha, 0.1),
     ):
         with pytest.raises(ValueError, match=r"alpha must be in \[0, 1\]"):
             call()
@@ -203,29 +207,29 @@ def test_alpha_outside_its_range_is_an_error(alpha):
 @pytest.mark.parametrize("gamma", [-1, 0.05, np.inf, np.nan])
 def test_gamma_that_counts_nothing_is_an_error(gamma):
     for call in (
-        lambda: theory.expected_tokens(0.5, gamma),
-        lambda: theory.walltime_factor(0.5, gamma, 7),
-        lambda: theory.operations_factor(0.5, gamma, 7),
-        lambda: theory.implied_alpha(1, gamma),
+        lambda: closed_forms.expected_tokens(0.5, gamma),
+        lambda: closed_forms.walltime_factor(0.5, gamma, 7),
+        lambda: closed_forms.operations_factor(0.5, gamma, 7),
+        lambda: closed_forms.implied_alpha(1, gamma),
     ):
         with pytest.raises(ValueError, match="gamma must be a whole number"):
             call()
     with pytest.raises(ValueError, match="K must be a whole number"):
-        theory.chen_r(1, gamma)
+        closed_forms.chen_r(1, gamma)
     with pytest.raises(ValueError, match="K must be a whole number"):
-        theory.chen_speedup(0.5, gamma, 1, 10)
+        closed_forms.chen_speedup(0.5, gamma, 1, 10)
 
 
 @pytest.mark.parametrize("c", [-0.1, np.inf, np.nan])
 def test_negative_or_infinite_costs_are_errors(c):
     for call in (
-        lambda: theory.walltime_factor(0.5, 3, c),
-        lambda: theory.operations_factor(0.5, 3, c),
-        lambda: theory.optimal_gamma(0.5, c),
-        lambda: theory.minimum_gain(0.5, c),
-        lambda: theory.oracle_factor(0.5, c),
-        lambda: theory.chen_speedup(0.5, 3, c, 10),
-        lambda: theory.chen_speedup(0.5, 3, 1, c),
+        lambda: closed_forms.walltime_factor(0.5, 3, c),
+        lambda: closed_forms.operations_factor(0.5, 3, c),
+        lambda: closed_forms.optimal_gamma(0.5, c),
+        lambda: closed_forms.minimum_gain(0.5, c),
+        lambda: closed_forms.oracle_factor(0.5, c),
+        lambda: closed_forms.chen_speedup(0.5, 3, c, 10),
+        lambda: closed_forms.chen_speedup(0.5, 3, 1, c),
     ):
         with pytest.raises(ValueError, match="must be finite and >= 0"):
             call()
@@ -234,21 +238,21 @@ def test_negative_or_infinite_costs_are_errors(c):
 def test_other_arguments_out_of_range_are_errors():
     for tokens in (0.99, 5.01, np.nan):
         with pytest.raises(ValueError, match="tokens per call"):
-            theory.implied_alpha(tokens, 4)
+            closed_forms.implied_alpha(tokens, 4)
         with pytest.raises(ValueError, match="tokens per call"):
-            theory.chen_r(tokens, 4)
+            closed_forms.chen_r(tokens, 4)
     with pytest.raises(ValueError, match="gamma must be >= 1"):
-        theory.implied_alpha(1, 0)
+        closed_forms.implied_alpha(1, 0)
     for r in (0, 1.1, np.nan):
         with pytest.raises(ValueError, match="r must be in"):
-            theory.chen_speedup(r, 4, 1, 10)
+            closed_forms.chen_speedup(r, 4, 1, 10)
     with pytest.raises(ValueError, match="t_target must be > 0"):
-        theory.chen_speedup(0.5, 4, 1, 0)
+        closed_forms.chen_speedup(0.5, 4, 1, 0)
 
 
 def test_what_is_no_distribution_is_an_error():
     uniform = np.full(4, 0.25)
-    for f in (theory.acceptance, theory.divergence):
+    for f in (closed_forms.acceptance, closed_forms.divergence):
         with pytest.raises(ValueError, match="one vocabulary"):
             f(uniform, np.ones(1))  # would broadcast
         with pytest.raises(ValueError, match="one vocabulary"):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import estimate, theory
+from specjax.theory import closed_forms, estimate
 
 SEQUENCES, REPEATS = 60, 400
 
@@ -54,7 +54,7 @@ def test_chen_r_by_hand():
     got = estimate.chen_r([6, 1], [4, 3], gamma=2)  # 14 tokens in 7 calls
     assert got.value == pytest.approx(2 / 3)
     assert got.se == pytest.approx(np.sqrt(2 / 1 * 2 * 2**2) / 7 / 3)
-    alpha = theory.implied_alpha(2, 2)
+    alpha = closed_forms.implied_alpha(2, 2)
     # One call emits 1, 2 or 3 tokens.
     law = np.array([1 - alpha, alpha * (1 - alpha), alpha**2])
     variance = law @ np.array([1, 4, 9]) - 2**2
@@ -115,7 +115,9 @@ def test_easy_and_hard_texts_separate_the_estimators():
     assert got["chen_r"].value == pytest.approx(24 / 15 / 4)
     # Calls per token of the fully clustered case, (1 - alpha) + alpha / (gamma + 1).
     assert 1 / (4 * got["chen_r"].value) == pytest.approx(0.5 + 0.5 / 4)
-    assert theory.expected_tokens(got["implied_alpha"].value, 3) == pytest.approx(1.6)
+    assert closed_forms.expected_tokens(got["implied_alpha"].value, 3) == pytest.approx(
+        1.6
+    )
     assert got["implied_alpha"].value < got["counts"].value < 0.5
 
 
@@ -162,8 +164,10 @@ def implied_run(rng, difficulty):
 def per_call():
     """What decoding `varied` tends to: mean drafts accepted and tested in one call."""
     beta = np.linspace(0.3, 0.9, 10_001)
-    tested = theory.expected_tokens(beta, 3)  # draft i + 1 if i <= 3 were accepted
-    return theory.expected_tokens(beta, 4).mean() - 1, tested.mean()
+    tested = closed_forms.expected_tokens(
+        beta, 3
+    )  # draft i + 1 if i <= 3 were accepted
+    return closed_forms.expected_tokens(beta, 4).mean() - 1, tested.mean()
 
 
 ACCEPTED, TESTED = per_call()
@@ -171,12 +175,12 @@ CLUSTERED = [
     (rao_blackwell_run, 0.6),
     (counts_run, ACCEPTED / TESTED),
     (chen_run, (ACCEPTED + 1) / 5),
-    (implied_run, theory.implied_alpha(ACCEPTED + 1, 4)),
+    (implied_run, closed_forms.implied_alpha(ACCEPTED + 1, 4)),
 ]
 INDEPENDENT = [
     (rao_blackwell_run, 0.6),
     (counts_run, 0.6),
-    (chen_run, theory.expected_tokens(0.6, 4) / 5),
+    (chen_run, closed_forms.expected_tokens(0.6, 4) / 5),
     (implied_run, 0.6),
 ]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specjax import theory
+from specjax.theory import closed_forms
 
-ROOT = Path(__file__).parents[1]
-PUBLISHED = json.loads((ROOT / "experiments/published_values.json").read_text())
+ROOT = Path(__file__).parents[2]
+PUBLISHED = json.loads((ROOT / "experiments/records/published_values.json").read_text())
 PAPER = PUBLISHED["leviathan2023"]
 CHEN = PUBLISHED["chen2023_as_told_by_jaymody2023"]
 LENIENCE = PAPER["table5_lenience"]
@@ -25,7 +25,7 @@ def rounds_to(value, printed, decimals):
 
 
 def best_factor(alpha, c):
-    return theory.walltime_factor(alpha, theory.optimal_gamma(alpha, c), c)
+    return closed_forms.walltime_factor(alpha, closed_forms.optimal_gamma(alpha, c), c)
 
 
 TABLE1 = rows(PAPER["table1_operations_speed"])
@@ -37,16 +37,16 @@ TABLE4 = rows(PAPER["table4_expected_vs_measured"])
 @pytest.mark.parametrize("row", TABLE1, ids=str)
 def test_table_1(row):
     alpha, gamma = row["alpha"], row["gamma"]
-    operations = theory.operations_factor(alpha, gamma, 0)
+    operations = closed_forms.operations_factor(alpha, gamma, 0)
     assert rounds_to(operations, row["operations"], 2)
-    assert rounds_to(theory.walltime_factor(alpha, gamma, 0), row["speed"], 2)
+    assert rounds_to(closed_forms.walltime_factor(alpha, gamma, 0), row["speed"], 2)
 
 
 def test_table_1_has_its_twelve_numbers():
     assert len(TABLE1) == 6
 
 
-def reachable(row, factor=theory.walltime_factor):
+def reachable(row, factor=closed_forms.walltime_factor):
     """Whether inputs that round to the printed ones give what rounds to EXP."""
     alpha, gamma, c = row["alpha"], row["gamma"], row["c"]
     low = factor(alpha - 0.005, gamma, c + 0.005)  # rises with alpha, falls with c
@@ -62,7 +62,7 @@ def test_table_4_expected_within_the_rounding_of_its_inputs(row):
 def test_table_4_is_mostly_reached_without_the_rounding():
     at_face_value = [
         rounds_to(
-            theory.walltime_factor(row["alpha"], row["gamma"], row["c"]),
+            closed_forms.walltime_factor(row["alpha"], row["gamma"], row["c"]),
             row["expected"],
             1,
         )
@@ -73,10 +73,10 @@ def test_table_4_is_mostly_reached_without_the_rounding():
 
 def test_table_4_notices_wrong_formulas():
     def without_the_added_token(alpha, gamma, c):
-        return theory.expected_tokens(alpha, gamma - 1) / (gamma * c + 1)
+        return closed_forms.expected_tokens(alpha, gamma - 1) / (gamma * c + 1)
 
     def with_one_draft_too_many(alpha, gamma, c):
-        return theory.expected_tokens(alpha, gamma) / ((gamma + 1) * c + 1)
+        return closed_forms.expected_tokens(alpha, gamma) / ((gamma + 1) * c + 1)
 
     for wrong in (without_the_added_token, with_one_draft_too_many):
         assert not all(reachable(row, wrong) for row in TABLE4)
@@ -84,13 +84,13 @@ def test_table_4_notices_wrong_formulas():
 
 def test_bigram_speedup():
     bigram = PAPER["bigram_speedup"]
-    factor = theory.walltime_factor(bigram["alpha"], bigram["gamma"], 0)
+    factor = closed_forms.walltime_factor(bigram["alpha"], bigram["gamma"], 0)
     assert factor == pytest.approx(1.248) and rounds_to(factor, bigram["speedup"], 2)
 
 
 def test_lenience_at_temperature_0():
     printed = LENIENCE["temperature_0"]
-    factors = theory.walltime_factor(
+    factors = closed_forms.walltime_factor(
         printed["alpha_t5_small"], printed["gamma"], printed["c"]
     )
     assert len(factors) == 4
@@ -103,8 +103,8 @@ def test_lenience_at_temperature_1():
     # and the alphas of Table 5: the best gamma gives what is asserted here. The next
     # test shows that no other c explains them, so they must have had other inputs.
     alpha = np.array(LENIENCE["alpha"]["t5_small"])
-    gamma = theory.optimal_gamma(alpha, 0.015)
-    factors = theory.walltime_factor(alpha, gamma, 0.015)
+    gamma = closed_forms.optimal_gamma(alpha, 0.015)
+    factors = closed_forms.walltime_factor(alpha, gamma, 0.015)
     np.testing.assert_array_equal(gamma, [7, 9, 10, 15])
     np.testing.assert_allclose(factors, [2.33, 2.94, 3.45, 4.79], atol=0.005)
 
@@ -125,13 +125,13 @@ def test_lenience_at_temperature_1_as_printed_has_no_one_c():
 @pytest.mark.parametrize("row", rows(CHEN), ids=str)
 def test_chen_theoretical_speedup(row):
     times = CHEN["t_draft_ms"], CHEN["t_target_ms"]
-    factor = theory.chen_speedup(row["r"], CHEN["K"], *times)
+    factor = closed_forms.chen_speedup(row["r"], CHEN["K"], *times)
     assert rounds_to(factor, row["theoretical_speedup"], 2)
 
 
 def test_chen_rates_imply_these_alphas():
     K, r = CHEN["K"], np.array([row["r"] for row in rows(CHEN)])
-    alpha = theory.implied_alpha(r * (K + 1), K)
+    alpha = closed_forms.implied_alpha(r * (K + 1), K)
     np.testing.assert_allclose(alpha, [0.888, 0.758], atol=5e-4)
 
 
@@ -146,10 +146,10 @@ def test_corollary_3_9_on_a_grid():
     alpha = np.linspace(0.01, 0.99, 99)[:, None]
     c = np.linspace(0, 0.99, 100)
     gamma = np.arange(1, 200)[:, None, None]
-    factors = theory.walltime_factor(alpha, gamma, c)
+    factors = closed_forms.walltime_factor(alpha, gamma, c)
     helps, best = alpha > c + 1e-9, factors.max(0)
-    assert np.all((best >= theory.minimum_gain(alpha, c) - 1e-12)[helps])
-    assert np.all((theory.minimum_gain(alpha, c) > 1)[helps])
+    assert np.all((best >= closed_forms.minimum_gain(alpha, c) - 1e-12)[helps])
+    assert np.all((closed_forms.minimum_gain(alpha, c) > 1)[helps])
     assert np.all(best[~helps] <= 1 + 1e-12)
     # The proof's step: what improves at gamma improves at every smaller one.
     improves = factors > 1 + 1e-12
@@ -157,7 +157,7 @@ def test_corollary_3_9_on_a_grid():
 
 
 def oracle_gain(alpha, c):
-    return theory.oracle_factor(alpha, c) / best_factor(alpha, c)
+    return closed_forms.oracle_factor(alpha, c) / best_factor(alpha, c)
 
 
 def test_oracle_gains_up_to_about_60_percent():
@@ -173,14 +173,14 @@ def test_oracle_gains_up_to_about_60_percent():
 
 
 def test_figure_2():
-    tokens = theory.expected_tokens([0.2, 0.4, 0.6, 0.8, 0.9], 7)
+    tokens = closed_forms.expected_tokens([0.2, 0.4, 0.6, 0.8, 0.9], 7)
     np.testing.assert_allclose(tokens, [1.250, 1.666, 2.458, 4.161, 5.695], atol=5e-4)
 
 
 def test_figure_3():
     alpha, c = np.array([0.5, 0.6, 0.7, 0.8, 0.9]), np.array([0.02, 0.05, 0.1])
     want = [[4, 6, 8, 11, 19], [3, 4, 6, 8, 13], [2, 3, 4, 6, 10]]
-    np.testing.assert_array_equal(theory.optimal_gamma(alpha, c[:, None]), want)
+    np.testing.assert_array_equal(closed_forms.optimal_gamma(alpha, c[:, None]), want)
 
 
 @pytest.mark.parametrize("drafter", LENIENCE["alpha"])

@@ -14,12 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, predict, theory
+from specjax import generate
 from specjax.drafters import autoregressive
-from specjax.generate import Output, Parts
-from specjax.predict import Cost
+from specjax.generate import Output
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder
+from specjax.theory import closed_forms, predict
+from specjax.theory.predict import Cost
 from specjax.types import Params
-from tests import tiny
+from tests.support import tiny
 
 # A Markov target and draft, [V, V] next token given the last. Each lacks a token that
 # the other has, and in one context they agree.
@@ -123,9 +126,11 @@ def test_calls_follow_their_law_given_the_text(gamma):
 def test_the_enumeration_notices_eq_1_and_wrong_coins(gamma):
     wanted = enumerated(gamma) @ np.arange(N + 1)
     texts = enumerate_runs(gamma)
-    beta = [theory.acceptance(P[rows(text)[0]], Q[rows(text)[0]]) for text in texts]
+    beta = [
+        closed_forms.acceptance(P[rows(text)[0]], Q[rows(text)[0]]) for text in texts
+    ]
     alpha = np.dot([P[rows(text)].prod() for text in texts], beta).mean()
-    assert abs(N / theory.expected_tokens(alpha, gamma) - wanted) > 1e-3
+    assert abs(N / closed_forms.expected_tokens(alpha, gamma) - wanted) > 1e-3
     for wrong in (
         lambda text: np.roll(accept(text), 1),
         lambda text: accept(text)[::-1],
@@ -187,7 +192,7 @@ def test_the_mean_of_the_law_is_the_expectation(gamma):
 @pytest.mark.parametrize("gamma", [1, 3, 8])
 def test_equal_coins_and_long_texts_are_eq_1(alpha, gamma):
     """Wald: calls times Eq. 1 are the tokens and those that the last call lost."""
-    n, tokens = 2000, theory.expected_tokens(alpha, gamma)
+    n, tokens = 2000, closed_forms.expected_tokens(alpha, gamma)
     calls = predict.expected_calls(np.full(n, alpha), [gamma])[0]
     assert n < calls * tokens < n + gamma
 
@@ -198,12 +203,12 @@ def test_clustered_acceptances_hurt_and_alternating_ones_help(gamma):
     clustered, alpha = np.tile(np.concatenate([easy, hard]), 3), 0.6
     per_token = predict.expected_calls(clustered, [gamma])[0] / len(clustered)
     assert per_token == pytest.approx((1 - alpha) + alpha / (gamma + 1))
-    assert per_token > 1 / theory.expected_tokens(alpha, gamma) + 0.01
+    assert per_token > 1 / closed_forms.expected_tokens(alpha, gamma) + 0.01
     # Every rejected token is the one that a call adds: the ceiling 1 / (1 - alpha).
     spread = np.tile(np.append(np.ones(gamma), 0), 12)
     per_token = predict.expected_calls(spread, [gamma])[0] / len(spread)
     assert per_token == pytest.approx(1 - spread.mean())
-    assert per_token < 1 / theory.expected_tokens(spread.mean(), gamma) - 0.01
+    assert per_token < 1 / closed_forms.expected_tokens(spread.mean(), gamma) - 0.01
 
 
 # Batches and time.
@@ -228,9 +233,11 @@ def test_the_steps_of_a_batch_by_brute_force(lengths):
 
 @pytest.mark.parametrize("alpha, gamma, c", [(0.6, 3, 0.05), (0.9, 7, 0.2), (0, 2, 0)])
 def test_speedup_in_the_ideal_case_is_theorem_3_8(alpha, gamma, c):
-    steps = 100 / theory.expected_tokens(alpha, gamma)
+    steps = 100 / closed_forms.expected_tokens(alpha, gamma)
     got = predict.speedup(100, steps, gamma, Cost(c))
-    assert got == pytest.approx(theory.walltime_factor(alpha, gamma, c), rel=1e-14)
+    assert got == pytest.approx(
+        closed_forms.walltime_factor(alpha, gamma, c), rel=1e-14
+    )
     assert isinstance(got, float)
 
 
@@ -260,10 +267,10 @@ def weights():
 @functools.cache
 def decode(temperature: float) -> Output:
     world = tiny.tables(VOCAB)
-    parts = Parts(world.target, autoregressive.build(world.draft, GAMMA))
-    prompt = generate.make_prompt([[row % VOCAB] for row in range(BATCH)])
-    sampling = generate.make_sampling(BATCH, temperature)
-    request = generate.make_request(jax.random.key(5), prompt, NEW, sampling)
+    parts = Decoder(world.target, autoregressive.build(world.draft, GAMMA))
+    prompt = make_prompt([[row % VOCAB] for row in range(BATCH)])
+    sampling = make_sampling(BATCH, temperature)
+    request = make_request(jax.random.key(5), prompt, NEW, sampling)
     run = generate.build(parts, slots=1 + NEW + GAMMA + 1)
     return run(Params(*weights()[:2]), prompt, request)
 
@@ -312,7 +319,7 @@ def test_the_engines_count_notices_a_wrong_prediction():
     assert min(off(expected(coins(1.0, other)))) > 4
     assert off(expected(coins(1.0, draft), GAMMA - 1))[0] > 4
     alpha = coins(1.0, draft).mean()
-    eq_1 = np.full(BATCH, NEW / theory.expected_tokens(alpha, GAMMA))
+    eq_1 = np.full(BATCH, NEW / closed_forms.expected_tokens(alpha, GAMMA))
     assert errors(np.asarray(decode(1.0).counts.calls) - eq_1) > 4
     # The same coins at the wrong tokens are as many calls on average, in other texts.
     for shift in (1, -1):
