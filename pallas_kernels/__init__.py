@@ -1,7 +1,8 @@
-"""Fused twins of `specjax` functions on logits; they import jax alone.
+"""Fused `specjax` functions on logits; of `specjax` they import the types alone.
 
-`fuse.build` gives twins of `probs.standardize`, `probs.draw` and a verifier's `verify`
-that return what their references return for the same noise. `dispatch` says which
+`wiring.wire` gives a verifier and a draw by kernels; `fuse.build` what they are made
+of: `probs.standardize`, `probs.draw` and a verifier's `verify`, fused, which return
+what their references return for the same noise. `dispatch` says which
 implementation runs, by device and shape, before anything is lowered: Mosaic GPU on
 Hopper and later, Mosaic TPU, one-pass XLA on other GPUs, the reference on a CPU.
 """

@@ -14,8 +14,8 @@ import jax
 from pallas_kernels import tpu_block
 from pallas_kernels.gpu_decision import LANES
 from pallas_kernels.gpu_launches import MOST
-from pallas_kernels.laws import BLOCK
 from pallas_kernels.plan import DEFERRED, Plan, Tiles
+from specjax.types import BLOCK
 
 REFERENCE, ONEPASS = "reference", "onepass"
 MOSAIC_GPU, MOSAIC_TPU, TRITON = "mosaic_gpu", "mosaic_tpu", "triton"
@@ -61,8 +61,9 @@ def here(device: jax.Device | None = None) -> Device:
     """Of the default device, if none is given."""
     device = jax.devices()[0] if device is None else device
     capability = None
-    if device.platform == "gpu":
-        major, minor = device.compute_capability.split(".")
+    told = str(getattr(device, "compute_capability", ""))
+    if device.platform == "gpu" and told.replace(".", "").isdigit():  # not of AMD
+        major, minor = told.split(".")
         capability = int(major), int(minor)
     return Device(device.platform, device.device_kind, capability)
 
@@ -79,6 +80,8 @@ def choose(plan: Plan, itemsize: int, device: Device, asked: str = "auto") -> Ch
         return Choice(ONEPASS, "a TPU, and the target's statistics are known")
     if device.platform == "tpu":
         name, why = MOSAIC_TPU, "a TPU, and the rows fit its vector memory"
+    elif device.platform == "gpu" and device.capability is None:
+        return Choice(ONEPASS, "a GPU that is not NVIDIA's")
     elif device.platform == "gpu" and device.capability >= HOPPER:
         if (found := tuned(plan, itemsize, device)) is not None:
             return found
@@ -111,6 +114,8 @@ def unfit(name: str, plan: Plan, itemsize: int, device: Device) -> str | None:
         return unfit_tpu(plan, itemsize, device)
     if device.platform != "gpu":
         return f"{name} needs a GPU, and this is a {device.platform}"
+    if device.capability is None:
+        return f"{device.kind} is no GPU of NVIDIA's"
     if name == MOSAIC_GPU and device.capability < HOPPER:
         major, minor = device.capability
         return f"{device.kind} is sm_{major}{minor}, and Mosaic needs sm_90 or later"

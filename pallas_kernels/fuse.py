@@ -1,10 +1,9 @@
-"""Twins of `specjax`'s functions on logits, each the fastest that is known to be right.
+"""Fused `specjax` functions on logits, each the fastest that is known to be right.
 
-    twins = fuse.build(Reference(probs.standardize, probs.sample, token.verify))
-    verifier = token.verifier._replace(law=twins.law, verify=twins.verify)
-    draft = autoregressive.build(model, gamma, rollout.drawn_by(twins.draw))
+    fused = fuse.build(Reference(probs.standardize, probs.sample, token.verify))
 
-Every twin returns what its reference returns for the same uniforms.
+Every one returns what its reference returns for the same uniforms. `wiring.wire` makes
+a verifier and a draw of them.
 Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -16,8 +15,9 @@ from jax import Array
 
 from pallas_kernels import dispatch, mosaic_gpu, mosaic_tpu, onepass, triton
 from pallas_kernels.dispatch import Choice, Device
-from pallas_kernels.laws import EXACT, Law, Row, Rule, Verdict, deferred, left, weight
+from pallas_kernels.laws import EXACT, Deferred, LawRow, deferred, left, weight
 from pallas_kernels.plan import FIELDS, Plan, Tiles, operands, plan
+from specjax.types import Draft, Law, Rule, Sampling, Verdict
 
 
 class Reference(NamedTuple):
@@ -29,7 +29,7 @@ class Reference(NamedTuple):
     verify: Callable
 
 
-class Twins(NamedTuple):
+class Fused(NamedTuple):
     """law: (logits [B, ..., V], Sampling) -> Law, for `Verifier.law`. verify: for
     `Verifier.verify`. draw: (logits [B, V], Sampling, u [B, 2]) -> (ids, Law), for
     `rollout.drawn_by`. ran: (target Law, Draft) -> the Choice that verifies them.
@@ -41,7 +41,7 @@ class Twins(NamedTuple):
     ran: Callable
 
 
-class Setting(NamedTuple):
+class Options(NamedTuple):
     """asked: "auto" or a name of `dispatch`. tiles: instead of the chosen ones.
     interpret: of the backend, to run a kernel on a CPU.
     """
@@ -52,15 +52,8 @@ class Setting(NamedTuple):
     interpret: Any = None
 
 
-AUTO = Setting()
-
-
-class _Draw(NamedTuple):
-    """A draft of no tokens: what is left to do is to draw one."""
-
-    tokens: Array
-    num: None = None
-    law: None = None
+AUTO = Options()
+TABLE = "the draft's laws are rows of a shared table"
 
 
 class _Noise(NamedTuple):
@@ -68,36 +61,33 @@ class _Noise(NamedTuple):
 
 
 def build(
-    reference: Reference, device: Device | None = None, setting: Setting = AUTO
-) -> Twins:
-    """Twins for a device, the default one if none is given.
+    reference: Reference, device: Device | None = None, options: Options = AUTO
+) -> Fused:
+    """The functions for a device, the default one if none is given.
 
     Raises ValueError, when first called, for an implementation that was asked for and
     that the device or the shape cannot have.
     """
     device = dispatch.here() if device is None else device
-    if reason := unfit(setting.rule, device):
+    if reason := unfit(options.rule):
         raise ValueError(reason)
 
     def chosen(target, draft) -> tuple[Plan, Choice]:
-        made = plan(target, draft, setting.rule)
+        made = plan(target, draft, options.rule)
         itemsize = target.logits.dtype.itemsize
-        choice = dispatch.choose(made, itemsize, device, setting.asked)
-        tiles = setting.tiles or choice.tiles
+        choice = dispatch.choose(made, itemsize, device, options.asked)
+        tiles = options.tiles or choice.tiles
         return (made if tiles is None else made._replace(tiles=tiles)), choice
 
     def ran(target, draft) -> Choice:
-        if draft.law is not None and draft.law.row is not None:
-            return Choice(
-                _simple(device), "the draft's laws are rows of a shared table"
-            )
+        if isinstance(draft.law, Law) and draft.law.row is not None:
+            return Choice(simple(device), TABLE)
         return chosen(target, draft)[1]
 
-    def law(logits: Array, sampling):
-        one = Law(logits, logits)  # for its shape alone
+    def law(logits: Array, sampling: Sampling) -> Law | Deferred:
         flat = logits.reshape(logits.shape[0], -1, logits.shape[-1])
-        tokens = jnp.zeros((flat.shape[0], flat.shape[1] - 1), jnp.int32)
-        name = chosen(one._replace(logits=flat), _Draw(tokens))[1].name
+        some = _certain(flat.shape[0], flat.shape[1] - 1)
+        name = chosen(Deferred(flat, sampling.temperature), some)[1].name
         if name == dispatch.REFERENCE:
             return reference.standardize(logits, sampling)
         of = onepass.standardize if name == dispatch.ONEPASS else onepass.defer
@@ -113,16 +103,16 @@ def build(
                 keep_residual,
             )
         made, choice = chosen(target, draft)
-        out = _launch(made, choice, operands(made, target, draft, noise), setting)
+        out = _launch(made, choice, operands(made, target, draft, noise), options)
         n, rest = out["num_accepted"], None
         if keep_residual:
-            rest = residual(target, draft, n, setting.rule)
+            rest = residual(target, draft, n, options.rule)
         chance = out.get("accept_prob", jnp.zeros(draft.tokens.shape))
         return Verdict(n, out["verdict"], chance, residual=rest)
 
-    def draw(logits: Array, sampling, u: Array):
+    def draw(logits: Array, sampling: Sampling, u: Array) -> tuple[Array, Law]:
         deferred_law = onepass.defer(logits[:, None], sampling)
-        none = _Draw(jnp.zeros((logits.shape[0], 0), jnp.int32))
+        none = _certain(logits.shape[0], 0)
         made, choice = chosen(deferred_law, none)
         if choice.name in (dispatch.REFERENCE, dispatch.ONEPASS):
             plain = choice.name == dispatch.REFERENCE
@@ -130,14 +120,14 @@ def build(
             found = read(logits, sampling)
             return reference.sample(found, u), found
         given = operands(made, deferred_law, none, _Noise(u))
-        out = _launch(made, choice, given, setting)
+        out = _launch(made, choice, given, options)
         found = Law(logits, **{name: out[name] for name in FIELDS})
         return out["verdict"][:, 0], found
 
-    return Twins(law, verify, draw, ran)
+    return Fused(law, verify, draw, ran)
 
 
-def unfit(rule: Rule, device: Device) -> str | None:
+def unfit(rule: Rule) -> str | None:
     if not 0 < rule.lenience <= 1:
         return f"lenience must be in (0, 1]; got {rule.lenience}"
     if rule.sigmoid is not None and rule != Rule(sigmoid=rule.sigmoid):
@@ -145,7 +135,13 @@ def unfit(rule: Rule, device: Device) -> str | None:
     return None
 
 
-def _simple(device: Device) -> str:
+def _certain(batch: int, gamma: int) -> Draft:
+    """A draft that is sure of its tokens; without any, what is left is to draw one."""
+    return Draft(jnp.zeros((batch, gamma), jnp.int32), None, None)
+
+
+def simple(device: Device) -> str:
+    """What runs where no kernel can."""
     return dispatch.REFERENCE if device.platform == "cpu" else dispatch.ONEPASS
 
 
@@ -153,8 +149,8 @@ def _completed(law):
     return onepass.complete(law) if law is not None and deferred(law) else law
 
 
-def _launch(made: Plan, choice: Choice, given: dict, setting: Setting) -> dict:
-    run = setting.interpret
+def _launch(made: Plan, choice: Choice, given: dict, options: Options) -> dict:
+    run = options.interpret
     if choice.name == dispatch.MOSAIC_TPU:
         return mosaic_tpu.verdict(made, given, run or False, choice.vmem)
     if choice.name == dispatch.TRITON:
@@ -170,7 +166,7 @@ def residual(target, draft, n: Array, rule: Rule) -> Array:
         law = _completed(law)
         z = law.logits[rows, index].astype(jnp.float32)
         fields = law.scale, law.top, law.tau, law.tie, law.lse
-        row = Row(*(field[rows, index][:, None] for field in fields))
+        row = LawRow(*(field[rows, index][:, None] for field in fields))
         return weight(z, jnp.arange(z.shape[1]), row, rule)
 
     p = dense(target, n)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from pallas_kernels import laws
-from pallas_kernels.laws import Row
+from pallas_kernels.laws import LawRow
 from pallas_kernels.plan import CERTAIN, DEFERRED, FIELDS, NONE, Plan
 
 LANES = 128
@@ -40,15 +40,15 @@ class Block(NamedTuple):
         return self.iota(LANES, 1)
 
 
-class Found(NamedTuple):
+class Decision(NamedTuple):
     """What a verification decides: n, the law at n of both sides, and the chances.
 
     banned: the id that a certain draft was sure of, -1 for none. chance: in lanes.
     """
 
     n: Array
-    p: Row
-    q: Row | None
+    p: LawRow
+    q: LawRow | None
     banned: Array | None
     chance: Array | None
 
@@ -73,14 +73,14 @@ def lanes_of(block: Block, name: str, b: Array, count: int, fill) -> Array:
     return value
 
 
-def known(block: Block, side: str, b: Array) -> Row:
+def known(block: Block, side: str, b: Array) -> LawRow:
     """A law whose scalars are given, in lanes."""
     rows = block.plan.rows(side)
     pairs = zip(FIELDS, FILLS, strict=True)
-    return Row(*(lanes_of(block, f"{side}_{n}", b, rows, fill) for n, fill in pairs))
+    return LawRow(*(lanes_of(block, f"{side}_{n}", b, rows, fill) for n, fill in pairs))
 
 
-def merged(block: Block, side: str, b: Array) -> Row:
+def merged(block: Block, side: str, b: Array) -> LawRow:
     """A deferred law in lanes, from the parts that statistics left."""
     plan, blocks = block.plan, part_of(block.plan)[1]
     rows = plan.rows(side)
@@ -105,15 +105,15 @@ def merged(block: Block, side: str, b: Array) -> Row:
     return laws.merged(heat, top, first, jnp.log(total), cut, plan.vocab)
 
 
-def law(block: Block, side: str, b: Array) -> Row:
+def law(block: Block, side: str, b: Array) -> LawRow:
     deferred = block.plan.kind(side) == DEFERRED
     return (merged if deferred else known)(block, side, b)
 
 
-def at(block: Block, row: Row, index: Array) -> Row:
+def at(block: Block, row: LawRow, index: Array) -> LawRow:
     """The scalars of one row; sums of one term."""
     here = block.lane() == index
-    return Row(*(jnp.sum(jnp.where(here, x, 0)) for x in row))
+    return LawRow(*(jnp.sum(jnp.where(here, x, 0)) for x in row))
 
 
 def drafted(block: Block, side: str, b: Array) -> Array:
@@ -126,11 +126,11 @@ def drafted(block: Block, side: str, b: Array) -> Array:
     return z
 
 
-def decide(block: Block, b: Array) -> Found:
+def decide(block: Block, b: Array) -> Decision:
     """n, the first token that is not accepted; the same in every block that asks."""
     plan, lane, p = block.plan, block.lane(), law(block, "p", b)
     if plan.draft == NONE:
-        return Found(jnp.int32(0), at(block, p, 0), None, None, filled(lane, 0.0))
+        return Decision(jnp.int32(0), at(block, p, 0), None, None, filled(lane, 0.0))
     gamma, rule, num = plan.gamma, plan.rule, block.refs["num"][b]
     ids = lanes_of(block, "tokens", b, gamma, 0)
     z_p = drafted(block, "p", b)
@@ -147,14 +147,14 @@ def decide(block: Block, b: Array) -> Found:
     rejected, of_p = n < num, at(block, p, n)
     if q is None:
         x = jnp.sum(jnp.where(lane == n, ids, 0))
-        return Found(n, of_p, None, jnp.where(rejected, x, -1), chance)
+        return Decision(n, of_p, None, jnp.where(rejected, x, -1), chance)
     # A row that keeps nothing stands for q = 0.
     of_q = at(block, q, jnp.minimum(n, gamma - 1))
     of_q = of_q._replace(tau=jnp.where(rejected, of_q.tau, jnp.inf))
-    return Found(n, of_p, of_q, None, chance)
+    return Decision(n, of_p, of_q, None, chance)
 
 
-def save(block: Block, b: Array, slot: Array | int, found: Found) -> None:
+def save(block: Block, b: Array, slot: Array | int, found: Decision) -> None:
     """Writes a decision; n, the scalars of p, then of q or the banned id."""
     values = [found.n, *found.p]
     if found.q is not None:
@@ -167,16 +167,16 @@ def save(block: Block, b: Array, slot: Array | int, found: Found) -> None:
         block.refs["chance"][b, slot] = found.chance
 
 
-def load(block: Block, b: Array) -> Found:
+def load(block: Block, b: Array) -> Decision:
     """What `save` wrote in the first slot."""
 
     def value(k: int, dtype=jnp.float32) -> Array:
         return block.refs["found"][b, 0, k].astype(dtype)
 
-    def row(k: int) -> Row:
+    def row(k: int) -> LawRow:
         kinds = [jnp.int32 if name == "tie" else jnp.float32 for name in FIELDS]
-        return Row(*(value(k + i, kind) for i, kind in enumerate(kinds)))
+        return LawRow(*(value(k + i, kind) for i, kind in enumerate(kinds)))
 
     q = row(6) if "q" in block.plan.sides else None
     banned = value(6, jnp.int32) if block.plan.draft == CERTAIN else None
-    return Found(value(0, jnp.int32), row(1), q, banned, None)
+    return Decision(value(0, jnp.int32), row(1), q, banned, None)

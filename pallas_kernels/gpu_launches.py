@@ -19,14 +19,14 @@ from pallas_kernels.gpu_decision import (
     LANES,
     LOG2E,
     Block,
-    Found,
+    Decision,
     decide,
     load,
     part_of,
     save,
 )
-from pallas_kernels.laws import BLOCK
 from pallas_kernels.plan import NONE, Plan, scalars, shape
+from specjax.types import BLOCK
 
 MOST = 1024 * BLOCK  # ids, so that their block sums fit a vector
 
@@ -110,7 +110,7 @@ def remainder(block: Block) -> None:
             block.refs["whole"][b, place] = jnp.sum(p)
 
 
-def left(block: Block, b: Array, found: Found, place: Array) -> tuple:
+def left(block: Block, b: Array, found: Decision, place: Array) -> tuple:
     """What is left of p_{n+1} in a block of the inverse CDF, p itself, and the ids."""
     plan, refs = block.plan, block.refs
     vector = width(refs["p"].dtype, plan.vocab, BLOCK)

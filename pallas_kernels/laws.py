@@ -1,49 +1,31 @@
-"""What kernels read of a law and write of a verdict; their border to `specjax`.
+"""What kernels read of a law, and how they weigh a token by it.
 
-`Law` and `Verdict` have the fields of those in `specjax.types` and stand for them:
-whoever reads one by its fields reads the other. A law may also be deferred: raw logits
-of which nothing has been read yet, for the kernel that verifies them to read once.
-Axes: B rows, T tokens, G = gamma, V vocabulary.
+A law is a `specjax.types.Law`, or it is deferred: raw logits of which nothing has been
+read yet, for the kernel that verifies them to read once.
+Axes: B rows, V vocabulary.
 """
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
-# The two-step inverse CDF draws a block of so many ids, then an id in it: the same
-# number as `specjax.types.BLOCK`, since it decides what is drawn.
-BLOCK = 256
+from specjax.types import Law, Rule
 
 
-class Law(NamedTuple):
-    """logits [..., V] and scalars a row [...]; see `specjax.types.Law`.
+class Deferred(NamedTuple):
+    """A law before its logits are read: logits [B, ..., V], temperature [B].
 
-    Deferred where `lse` is None: then `scale` is [B], the temperature as it was given,
-    and tau, tie are the thresholds of a truncation, or None.
+    tau, tie: [B, ...] where a truncation ends (`specjax.types.Law`), or None.
     """
 
-    logits: Any
-    scale: Array
-    top: Array | None = None
+    logits: Array
+    temperature: Array
     tau: Array | None = None
     tie: Array | None = None
-    lse: Array | None = None
-    row: Array | None = None
 
 
-class Verdict(NamedTuple):
-    """See `specjax.types.Verdict`."""
-
-    num_accepted: Array
-    tokens: Array
-    accept_prob: Array
-    path: Array | None = None
-    residual: Array | None = None
-
-
-class Row(NamedTuple):
+class LawRow(NamedTuple):
     """The scalars of a law, in whatever shape they meet its logits."""
 
     scale: Any
@@ -53,21 +35,11 @@ class Row(NamedTuple):
     lse: Any
 
 
-class Rule(NamedTuple):
-    """Static: what is compared. lenience l of A.5, `scaled` its residual p - l q;
-    sigmoid: (alpha, beta) of the lossy rule of Wagner et al. (2024), Eq. 5, or None.
-    """
-
-    lenience: float = 1.0
-    scaled: bool = False
-    sigmoid: tuple[float, float] | None = None
-
-
 EXACT = Rule()
 
 
-def deferred(law) -> bool:
-    return law.lse is None
+def deferred(law: Law | Deferred) -> bool:
+    return isinstance(law, Deferred)
 
 
 def rows_of(setting: Array, logits: Array) -> Array:
@@ -81,7 +53,7 @@ def scale_of(temperature: Array) -> Array:
     return jnp.where(temperature == 0, 1.0, 1 / temperature)
 
 
-def merged(temperature, top, first, lse, cut: tuple | None, vocab: int) -> Row:
+def merged(temperature, top, first, lse, cut: tuple | None, vocab: int) -> LawRow:
     """The row of a deferred law from what was read of its logits.
 
     top: the largest logit. first: its smallest id. lse: log of the sum of
@@ -89,7 +61,7 @@ def merged(temperature, top, first, lse, cut: tuple | None, vocab: int) -> Row:
     """
     greedy = temperature == 0
     tau, tie = cut if cut is not None else (-jnp.inf, vocab - 1)
-    return Row(
+    return LawRow(
         scale=scale_of(temperature) + 0 * top,
         top=top,
         tau=jnp.where(greedy, top, tau),
@@ -98,7 +70,7 @@ def merged(temperature, top, first, lse, cut: tuple | None, vocab: int) -> Row:
     )
 
 
-def weight(z: Array, ids: Array, row: Row, rule: Rule = EXACT) -> Array:
+def weight(z: Array, ids: Array, row: LawRow, rule: Rule = EXACT) -> Array:
     """p(x) for logits z of `ids`: softmax of what the law keeps, or the sigmoid."""
     kept = (z > row.tau) | ((z == row.tau) & (ids <= row.tie))
     if rule.sigmoid is None:
@@ -114,7 +86,7 @@ def accepted(p: Array, q: Array, u: Array, near: Any, rule: Rule) -> Array:
     return passed if near is None else passed | near
 
 
-def tolerated(z: Array, row: Row, rule: Rule) -> Array | None:
+def tolerated(z: Array, row: LawRow, rule: Rule) -> Array | None:
     """A.5's argmax rows: p_raw(x) >= l max p_raw. None where l = 1: strict."""
     if rule.lenience == 1:
         return None
@@ -136,7 +108,3 @@ def left(p: Array, q: Array, rule: Rule) -> Array:
 
 def wide(logits: Array) -> Array:
     return logits.astype(jnp.float32)
-
-
-def leaves(law) -> list[Array]:
-    return jax.tree.leaves(law)

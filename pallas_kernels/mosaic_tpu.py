@@ -12,10 +12,10 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from pallas_kernels.laws import BLOCK
 from pallas_kernels.plan import NONE, Plan, scalars, shape
 from pallas_kernels.tpu_block import Block, place_of
-from pallas_kernels.tpu_decision import Found, choose, decide
+from pallas_kernels.tpu_decision import Decision, choose, decide
+from specjax.types import BLOCK
 
 
 def body(plan: Plan, names: list[str], *refs) -> None:
@@ -45,7 +45,7 @@ def body(plan: Plan, names: list[str], *refs) -> None:
                     refs[name][b] = jnp.sum(jnp.where(texts == row, x, 0))
 
 
-def put_chances(block: Block, found: Found, row: int) -> None:
+def put_chances(block: Block, found: Decision, row: int) -> None:
     if found.chance is None:
         return
     t, s = (

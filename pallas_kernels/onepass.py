@@ -13,33 +13,34 @@ import jax.numpy as jnp
 from jax import Array
 
 from pallas_kernels import thresholds
-from pallas_kernels.laws import Law, merged, rows_of, scale_of, wide
+from pallas_kernels.laws import Deferred, merged, rows_of, scale_of, wide
+from specjax.types import Law, Sampling
 
 PART = 1024  # ids of a partial sum
 
 
-def standardize(logits: Array, sampling) -> Law:
+def standardize(logits: Array, sampling: Sampling) -> Law:
     """`specjax.probs.standardize`: logits [B, ..., V], settings [B]."""
     return complete(defer(logits, sampling))
 
 
-def defer(logits: Array, sampling) -> Law:
+def defer(logits: Array, sampling: Sampling) -> Deferred:
     """The law before anything is read of it, but where a truncation ends."""
-    law = Law(logits, sampling.temperature)
+    law = Deferred(logits, sampling.temperature)
     if all(setting is None for setting in sampling[1:]):
         return law
     tau, tie = thresholds.find(logits, sampling)
     return law._replace(tau=tau, tie=tie)
 
 
-def complete(law: Law) -> Law:
+def complete(law: Deferred) -> Law:
     """Reads what a deferred law lacks."""
     cut = None if law.tau is None else (law.tau, law.tie)
-    heat = rows_of(law.scale, law.logits)
+    heat = rows_of(law.temperature, law.logits)
     top, first, total = read(law.logits, scale_of(heat), cut)
     vocab = law.logits.shape[-1]
     row = merged(heat, top, first, jnp.log(total), cut, vocab)
-    return law._replace(**row._replace(tie=_ids(row.tie, top))._asdict())
+    return Law(law.logits, *row._replace(tie=_ids(row.tie, top)))
 
 
 def _ids(tie, like: Array) -> Array:
@@ -88,7 +89,7 @@ def _join(one, other):
 def draw(sample: Callable) -> Callable:
     """`specjax.probs.draw` in one read, given `specjax.probs.sample`."""
 
-    def function(logits: Array, sampling, u: Array) -> tuple[Array, Law]:
+    def function(logits: Array, sampling: Sampling, u: Array) -> tuple[Array, Law]:
         law = standardize(logits, sampling)
         return sample(law, u), law
 

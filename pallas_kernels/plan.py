@@ -9,10 +9,23 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from pallas_kernels.laws import BLOCK, EXACT, Law, Rule, deferred
+from pallas_kernels.laws import EXACT, Deferred, deferred
+from specjax.types import BLOCK, Draft, Law, Rule
 
 FIELDS = ("scale", "top", "tau", "tie", "lse")  # of a law's rows
 KNOWN, DEFERRED, CERTAIN, NONE = "known", "deferred", "certain", "none"
+TABLE = "table"  # a draft whose laws are rows that many share
+
+
+class Shape(NamedTuple):
+    """What is known of a verification before it is traced. draft: KNOWN laws, as a
+    drafter leaves them, CERTAIN of its tokens, or TABLE. itemsize: of a logit."""
+
+    batch: int
+    gamma: int
+    vocab: int
+    draft: str = KNOWN
+    itemsize: int = 4
 
 
 class Tiles(NamedTuple):
@@ -69,7 +82,9 @@ class Plan(NamedTuple):
         return -(-self.vocab // BLOCK)
 
 
-def plan(target: Law, draft, rule: Rule = EXACT, tiles: Tiles = TILES) -> Plan:
+def plan(
+    target: Law | Deferred, draft: Draft, rule: Rule = EXACT, tiles: Tiles = TILES
+) -> Plan:
     """Of laws [B, G + 1, V] and a draft [B, G], by their shapes alone."""
     batch, rows, vocab = target.logits.shape
     gamma, kind, cut_q = draft.tokens.shape[1], CERTAIN, False
@@ -87,7 +102,16 @@ def plan(target: Law, draft, rule: Rule = EXACT, tiles: Tiles = TILES) -> Plan:
     return Plan(batch, gamma, vocab, of_target, kind, cut_p, cut_q, rule, tiles)
 
 
-def operands(plan: Plan, target: Law, draft, noise) -> dict[str, Array]:
+def foreseen(shape: Shape, rule: Rule = EXACT, target: str = DEFERRED) -> Plan:
+    """The plan of a shape that nothing truncates."""
+    draft = shape.draft if shape.gamma else NONE
+    kinds = target, draft, False, False
+    return Plan(shape.batch, shape.gamma, shape.vocab, *kinds, rule, TILES)
+
+
+def operands(
+    plan: Plan, target: Law | Deferred, draft: Draft, noise
+) -> dict[str, Array]:
     """What a kernel is given, by name: `p`, `q` logits, `p_scale` ... scalars a row, or
     `p_heat` [B], the temperatures of a deferred law."""
     given = {"sample": noise.sample}
@@ -99,7 +123,7 @@ def operands(plan: Plan, target: Law, draft, noise) -> dict[str, Array]:
         given[side] = law.logits
         names = FIELDS
         if plan.kind(side) == DEFERRED:
-            given[f"{side}_heat"] = law.scale
+            given[f"{side}_heat"] = law.temperature
             names = ("tau", "tie") if plan.cut(side) else ()
         given |= {f"{side}_{name}": getattr(law, name) for name in names}
     return given

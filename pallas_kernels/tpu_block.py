@@ -14,8 +14,8 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 
 from pallas_kernels import laws
-from pallas_kernels.laws import BLOCK
 from pallas_kernels.plan import Plan
+from specjax.types import BLOCK
 
 SUBLANES = 8
 

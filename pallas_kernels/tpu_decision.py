@@ -11,19 +11,20 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from pallas_kernels import laws
-from pallas_kernels.laws import BLOCK, Row
+from pallas_kernels.laws import LawRow
 from pallas_kernels.plan import DEFERRED, FIELDS, NONE
 from pallas_kernels.tpu_block import Block, over
+from specjax.types import BLOCK
 
 
-def known(block: Block, side: str) -> Row:
+def known(block: Block, side: str) -> LawRow:
     fills = 1.0, 0.0, -jnp.inf, block.plan.vocab - 1, 0.0
     rows = block.plan.rows(side)
     pairs = zip(FIELDS, fills, strict=True)
-    return Row(*(block.gather(f"{side}_{name}", rows, fill) for name, fill in pairs))
+    return LawRow(*(block.gather(f"{side}_{name}", rows, fill) for name, fill in pairs))
 
 
-def read(block: Block, side: str) -> Row:
+def read(block: Block, side: str) -> LawRow:
     """The law of a deferred side: two passes over what lies in VMEM."""
     plan, rows = block.plan, block.plan.rows(side)
     sizes, vocab = block.place.size(rows, BLOCK), plan.vocab
@@ -59,7 +60,7 @@ def read(block: Block, side: str) -> Row:
     return laws.merged(heat, top, first, lse, cut, vocab)
 
 
-def law(block: Block, side: str) -> Row:
+def law(block: Block, side: str) -> LawRow:
     return (read if block.plan.kind(side) == DEFERRED else known)(block, side)
 
 
@@ -81,37 +82,39 @@ def drafted(block: Block, side: str, tokens: Array) -> Array:
     return found
 
 
-class Found(NamedTuple):
+class Decision(NamedTuple):
     """n and the laws of row n over S; `banned`: what a certain draft was sure of."""
 
     n: Array
-    p: Row
-    q: Row | None
+    p: LawRow
+    q: LawRow | None
     banned: Array | None
     chance: Array | None
 
 
-def at(block: Block, row: Row, index: Array) -> Row:
+def at(block: Block, row: LawRow, index: Array) -> LawRow:
     """The scalars of the row that each text stopped at."""
     t = lax.broadcasted_iota(jnp.int32, row.top.shape, block.place.t)
     pick = functools.partial(jnp.sum, axis=block.place.t, keepdims=True)
     wide = [jnp.broadcast_to(x, t.shape) for x in row]
-    return Row(*(pick(jnp.where(t == index, x, jnp.zeros_like(x))) for x in wide))
+    return LawRow(*(pick(jnp.where(t == index, x, jnp.zeros_like(x))) for x in wide))
 
 
-def decide(block: Block) -> Found:
+def decide(block: Block) -> Decision:
     """n, the first token that is not accepted."""
     plan, place = block.plan, block.place
     p = law(block, "p")
     if plan.draft == NONE:
         zero = jnp.zeros(place.size(1, 1), jnp.int32)
-        return Found(zero, at(block, p, zero), None, None, None)
+        return Decision(zero, at(block, p, zero), None, None, None)
     gamma = plan.gamma
     tokens = block.gather("tokens", gamma, 0)
     num = block.texts("num", 0)
     u = block.gather("accept", gamma, 1.0)
     t = block.iota(gamma, 1, place.t)
-    first = Row(*(lax.slice_in_dim(x, 0, gamma, axis=place.t) for x in full(block, p)))
+    first = LawRow(
+        *(lax.slice_in_dim(x, 0, gamma, axis=place.t) for x in full(block, p))
+    )
     z_p = drafted(block, "p", tokens)
     p_x = laws.weight(z_p, tokens, first, plan.rule)
     q, q_x = None, jnp.ones(p_x.shape)
@@ -125,18 +128,18 @@ def decide(block: Block) -> Found:
     rejected, of_p = n < num, at(block, p, n)
     if q is None:
         x = jnp.sum(jnp.where(t == n, tokens, 0), axis=place.t, keepdims=True)
-        return Found(n, of_p, None, jnp.where(rejected, x, -1), chance)
+        return Decision(n, of_p, None, jnp.where(rejected, x, -1), chance)
     # A row that keeps nothing stands for q = 0.
     of_q = at(block, q, jnp.minimum(n, gamma - 1))
     of_q = of_q._replace(tau=jnp.where(rejected, of_q.tau, jnp.inf))
-    return Found(n, of_p, of_q, None, chance)
+    return Decision(n, of_p, of_q, None, chance)
 
 
-def full(block: Block, row: Row) -> Row:
-    return Row(*(jnp.broadcast_to(x, row.top.shape) for x in row))
+def full(block: Block, row: LawRow) -> LawRow:
+    return LawRow(*(jnp.broadcast_to(x, row.top.shape) for x in row))
 
 
-def left(block: Block, found: Found, k) -> tuple[Array, Array]:
+def left(block: Block, found: Decision, k) -> tuple[Array, Array]:
     """What is left of p_{n+1} in block `k` of the inverse CDF, and p itself; over S."""
     plan, place = block.plan, block.place
 
@@ -181,7 +184,7 @@ def invert(weights: Array, u: Array) -> Array:
     return jnp.where(ahead < size, ahead, last)
 
 
-def choose(block: Block, found: Found) -> Array:
+def choose(block: Block, found: Decision) -> Array:
     """The token after n kept ones, over S."""
     plan, place = block.plan, block.place
     sizes = place.size(1, -(-plan.count // 128) * 128)

@@ -13,15 +13,13 @@ from typing import NamedTuple
 
 import jax
 
-from experiments import kernel_bench_inputs as inputs
-from experiments import kernel_bench_oracle as oracle
-from experiments import kernel_bench_programs as programs
-from experiments import kernel_bench_timing as times
-from experiments.chip_times import bandwidth
-from experiments.kernel_bench_inputs import Inputs, Shape
-from experiments.kernel_bench_programs import Grid, Program
-from experiments.kernel_bench_words import FAILED, SKIPPED, over
-from experiments.row import Measurement
+from experiments.kernels import inputs, oracle, programs
+from experiments.kernels import timing as times
+from experiments.kernels.inputs import Inputs, Shape
+from experiments.kernels.programs import Grid, Program
+from experiments.paper_size.times import bandwidth
+from experiments.records.words import FAILED, SKIPPED, over
+from specjax.bench.row import Measurement
 
 # Quantity of a record, and the programs of which the fastest gives it.
 CHOICES = {
@@ -42,10 +40,10 @@ CHOICES = {
     "four_launches": "four_launches/none",
 }
 REFERENCE = f"{programs.REF}/{programs.NONE}"
-ASKED = "set kernel_bench.Setting.skip"
+ASKED = "set kernel_bench.KernelSetting.skip"
 
 
-class Setting(NamedTuple):
+class KernelSetting(NamedTuple):
     """What a row chooses: B, G, V and the dtype of the logits.
 
     acceptances: the first is that at which tiles are chosen. rounds: R. cache: bytes of
@@ -80,7 +78,7 @@ class Ready(NamedTuple):
     run: Callable
 
 
-def build(setting: Setting) -> Measurement:
+def build(setting: KernelSetting) -> Measurement:
     """The measurement of one row. Raises ValueError for what cannot be measured."""
     setting = setting._replace(grid=Grid(*setting.grid))  # gin gives plain tuples
     check(setting)
@@ -88,7 +86,7 @@ def build(setting: Setting) -> Measurement:
     return Measurement(run, __name__, (), setting.dtype, setting.seed)
 
 
-def check(setting: Setting) -> None:
+def check(setting: KernelSetting) -> None:
     for name in ("batch", "gamma", "rounds"):
         if getattr(setting, name) < 1:
             raise ValueError(f"{name} must be at least 1; got {getattr(setting, name)}")
@@ -104,7 +102,7 @@ def check(setting: Setting) -> None:
         raise ValueError(f"dtype must be float32 or bfloat16; got {setting.dtype}")
 
 
-def measure(setting: Setting, made: Sequence[Program] | None = None) -> dict:
+def measure(setting: KernelSetting, made: Sequence[Program] | None = None) -> dict:
     """Every number of a row, plain.
 
     made: what is measured, all of `programs.programs` by default. Raises ValueError on
@@ -115,7 +113,7 @@ def measure(setting: Setting, made: Sequence[Program] | None = None) -> dict:
     if place.interpreted and not setting.dry:
         raise ValueError(
             "kernels are timed on a GPU, and here is none:"
-            " kernel_bench.Setting.dry = True tries it on a CPU"
+            " kernel_bench.KernelSetting.dry = True tries it on a CPU"
         )
     shape = setting.shape
     count = inputs.cold(shape, setting.cache, setting.least)
@@ -157,7 +155,7 @@ def measure(setting: Setting, made: Sequence[Program] | None = None) -> dict:
 
 
 def prepare(
-    made: Sequence[Program], given: list[Inputs], setting: Setting
+    made: Sequence[Program], given: list[Inputs], setting: KernelSetting
 ) -> tuple[list[Ready], list[dict]]:
     """Compiles and checks; what fails is told by its name and error."""
     known, ready, failed = {}, [], []
@@ -217,7 +215,10 @@ def recheck(best: dict[str, Ready], given: list[Inputs]) -> tuple[list, list]:
 
 
 def timed(
-    ready: Sequence[Ready], given: list[Inputs], setting: Setting, acceptance: float
+    ready: Sequence[Ready],
+    given: list[Inputs],
+    setting: KernelSetting,
+    acceptance: float,
 ) -> list[dict]:
     runs = {one.program.name: one.run for one in ready}
     found = times.measured(runs, given, setting.rounds, f"acceptance {acceptance}")
@@ -254,7 +255,7 @@ def accepted(given: list[Inputs], wanted: float) -> dict:
     return {"wanted": wanted, **found}
 
 
-def quantities(lines: list[dict], setting: Setting) -> dict:
+def quantities(lines: list[dict], setting: KernelSetting) -> dict:
     """Microseconds of the fastest by name and ratios, or the word for why not."""
     us, share, first = {}, {}, setting.acceptances[0]
     for line in lines:

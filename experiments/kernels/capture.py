@@ -1,6 +1,6 @@
 """Whether XLA puts launches into CUDA graphs ("command buffers"): loop, verification.
 
-    python -m experiments.gpu.capture NAME        compiles and runs one program
+    python -m experiments.kernels.capture NAME        compiles and runs one program
 
 What a GPU launches is read from the list of thunks that XLA dumps, in a process of its
 own, as dumping is a setting of a process. On a CPU there are none: not applicable.
@@ -17,15 +17,18 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from experiments import kernel_bench_inputs as inputs
-from experiments import kernel_bench_programs as programs
 from experiments.aot import inspect
-from experiments.row import Measurement
+from experiments.kernels import inputs, programs
 from pallas_kernels import onepass
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
 from specjax import generate, probs
+from specjax.bench.row import Measurement
+from specjax.commands import kernels
 from specjax.drafters import autoregressive
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt
+from specjax.step import Decoder
+from specjax.verifiers import token
 
 SHAPE = inputs.Shape(1, 5, 32000, "float32")
 TRIAL = inputs.Shape(1, 2, 600, "float32")
@@ -88,20 +91,24 @@ def program(name: str) -> tuple[Callable, tuple]:
 
 
 def loop() -> tuple[Callable, tuple]:
-    """Decoding with a small model as target and draft, random weights."""
+    """Decoding with a small model as target and draft, random weights, by the kernels
+    that are the default here."""
     model = gpt.build(MODEL)
     params = jax.tree.map(lambda x: jnp.full(x.shape, 0.01, jnp.float32), model.shapes)
-    parts = generate.Parts(model, autoregressive.build(model, 3))
-    prompt = generate.make_prompt([[1, 2, 3]])
-    sampling = generate.make_sampling(1, 1.0)
+    sizes = kernels.Sizes(1, 3, MODEL.vocab)
+    chosen = kernels.choose(kernels.AUTO, token.verifier, sizes)
+    drafter = autoregressive.build(model, 3, chosen.draw)
+    parts = Decoder(model, drafter, chosen.verifier)
+    prompt = make_prompt([[1, 2, 3]])
+    sampling = make_sampling(1, 1.0)
     key = jax.random.split(jax.random.key(0), 1)
-    request = generate.make_request(key, prompt, 16, sampling)
+    request = make_request(key, prompt, 16, sampling)
     both = generate.Params(params, params)
     return generate.build_loop(parts, 32), (both, prompt, request)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.capture")
+    parser = argparse.ArgumentParser(prog="python -m experiments.kernels.capture")
     parser.add_argument("name", choices=NAMES)
     name = parser.parse_args(arguments).name
     call, given = program(name)

@@ -17,17 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from experiments import kernel_bench_oracle as oracle
-from experiments import kernel_bench_programs as programs
-from experiments.kernel_bench import said_of
-from experiments.kernel_bench_inputs import Inputs
-from experiments.kernel_bench_words import FAILED
-from experiments.row import Measurement
+from experiments.kernels import oracle, programs
+from experiments.kernels.bench import said_of
+from experiments.kernels.inputs import Inputs
+from experiments.records.words import FAILED
 from pallas_kernels import fuse, onepass
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
-from pallas_kernels.fuse import Setting
+from pallas_kernels.fuse import Options
 from pallas_kernels.plan import Tiles
 from specjax import probs
+from specjax.bench.row import Measurement
 from specjax.types import Sampling
 
 HEATS = 1.0, 0.0, 0.5, 2.0, 1.0, 0.7
@@ -36,7 +35,7 @@ REFERENCE = "reference"
 TOO_FEW = "too few trials"
 
 
-class Rows(NamedTuple):
+class EqualityRows(NamedTuple):
     """rows: in all, of batches of `batch`. vocab: no multiple of the blocks, so that
     the last one overlaps. trials: of the chi-square test, over `small` ids. tiles: that
     split `vocab` into several blocks. dry: a trial on a CPU, interpreted."""
@@ -52,7 +51,7 @@ class Rows(NamedTuple):
     seed: int = 0
 
 
-def build_row(setting: Rows) -> Measurement:
+def build_row(setting: EqualityRows) -> Measurement:
     """Raises ValueError for rows that do not fill whole batches."""
     for name in ("rows", "trials"):
         if getattr(setting, name) % setting.batch or getattr(setting, name) < 1:
@@ -66,29 +65,29 @@ def build_row(setting: Rows) -> Measurement:
     return Measurement(run, __name__, (), "float32", setting.seed)
 
 
-def calls(setting: Rows) -> dict[str, Callable]:
+def calls(setting: EqualityRows) -> dict[str, Callable]:
     """(Inputs) -> (n, tokens) by "implementation/carried", the reference among them.
     Raises ValueError on a CPU, but for a trial."""
     place = programs.here()
     if place.interpreted and not setting.dry:
         raise ValueError(
             "equality is checked on a GPU, and here is none:"
-            " equality.Rows.dry = True tries it on a CPU"
+            " equality.EqualityRows.dry = True tries it on a CPU"
         )
     made = {REFERENCE: programs.reading(probs.standardize, programs.NONE)}
     made["onepass/none"] = programs.reading(onepass.standardize, programs.NONE)
     for name in (MOSAIC_GPU, TRITON):
-        run = Setting(name, tiles=Tiles(*setting.tiles))
+        run = Options(name, tiles=Tiles(*setting.tiles))
         run = run._replace(interpret=programs.interpreter(name, place))
-        twin = fuse.build(programs.REFERENCE, place.device, run)
+        fused = fuse.build(programs.REFERENCE, place.device, run)
         for carried in programs.CARRIED:
-            call = programs.reading(twin.law, carried, twin.verify)
+            call = programs.reading(fused.law, carried, fused.verify)
             made[f"{name}/{carried}"] = call
     return made
 
 
 @partial(jax.jit, static_argnums=1)
-def batch_of(key, setting: Rows) -> Inputs:
+def batch_of(key, setting: EqualityRows) -> Inputs:
     """Random rows: temperatures from 0 to 2, and q near p."""
     batch, gamma, vocab = setting.batch, setting.gamma, setting.vocab
     keys = jax.random.split(key, 5)
@@ -110,7 +109,7 @@ def drafted(p_logits, q_logits, heat, keys) -> Inputs:
     return Inputs(p_logits, q_logits, heat, tokens, accept, sample, *own)
 
 
-def measure(setting: Rows, made: dict[str, Callable] | None = None) -> dict:
+def measure(setting: EqualityRows, made: dict[str, Callable] | None = None) -> dict:
     """Counts by implementation; made: those to compare, `calls` by default."""
     made = calls(setting) if made is None else made
     runs = {name: jax.jit(call) for name, call in made.items()}
@@ -179,7 +178,7 @@ def worst(counts: dict, failed: dict, kind: int) -> int | str:
     return FAILED if failed else max(int(count[kind]) for count in counts.values())
 
 
-def chi_square(run: Callable, setting: Rows) -> float | None:
+def chi_square(run: Callable, setting: EqualityRows) -> float | None:
     """The p-value of the first token emitted, which follows p_1 (Appendix A.1); None of
     too few trials."""
     z = np.random.default_rng(setting.seed).normal(size=(2, setting.small))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments import kernel_bench_oracle as oracle
+from experiments.kernels import oracle
 from specjax import probs
 from specjax.types import Law, Sampling
 

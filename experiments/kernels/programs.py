@@ -12,15 +12,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from experiments.gpu import four_launches
-from experiments.kernel_bench_inputs import Inputs, Shape
+from experiments.kernels import four_launches
+from experiments.kernels.inputs import Inputs, Shape
 from pallas_kernels import compat, dispatch, fuse, onepass
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON, Device
-from pallas_kernels.fuse import Reference, Setting
-from pallas_kernels.laws import EXACT, Rule
+from pallas_kernels.fuse import Options, Reference
+from pallas_kernels.laws import EXACT
 from pallas_kernels.plan import Tiles
 from specjax import probs
-from specjax.types import Draft, Sampling
+from specjax.types import Draft, Rule, Sampling
 from specjax.verifiers import token
 
 NONE, DRAFT, BOTH = "none", "draft", "both"
@@ -131,11 +131,11 @@ def kernel(
     """name: of `dispatch`, or "sigmoid": that rule by Mosaic GPU."""
     sigmoid = SIGMOID if name == "sigmoid" else None
     asked = MOSAIC_GPU if sigmoid else name
-    setting = Setting(asked, Rule(sigmoid=sigmoid) if sigmoid else EXACT, tiles)
-    setting = setting._replace(interpret=interpreter(asked, place))
-    twins = fuse.build(REFERENCE, place.device, setting)
+    options = Options(asked, Rule(sigmoid=sigmoid) if sigmoid else EXACT, tiles)
+    options = options._replace(interpret=interpreter(asked, place))
+    fused = fuse.build(REFERENCE, place.device, options)
     full = f"{name}/{carried}" + (f"/{spelled(tiles)}" if tiles else "")
-    call = reading(twins.law, carried, twins.verify)
+    call = reading(fused.law, carried, fused.verify)
     return Program(full, call, rows_of(shape, carried), tiles, sigmoid)
 
 

@@ -1,6 +1,6 @@
 """Runs one small verification under NVIDIA's compute-sanitizer, where that is on PATH.
 
-python -m experiments.gpu.sanitize        one call of every kernel, nothing more
+python -m experiments.kernels.sanitize        one call of every kernel, nothing more
 """
 
 import shutil
@@ -10,11 +10,9 @@ from functools import partial
 
 import jax
 
-from experiments import kernel_bench_inputs as inputs
-from experiments import kernel_bench_oracle as oracle
-from experiments import kernel_bench_programs as programs
-from experiments.row import Measurement
+from experiments.kernels import inputs, oracle, programs
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
+from specjax.bench.row import Measurement
 
 TOOL = "compute-sanitizer"
 KINDS = "memcheck", "racecheck"

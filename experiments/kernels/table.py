@@ -1,7 +1,7 @@
 """Lines of the table of kernels: what was predicted, what measured, goals met or not.
 
-Predictions and goals are those of `experiments/gpu/predictions.json`, written before
-anything ran on a GPU. What has no record is called unmeasured.
+Predictions and goals are those of `experiments/kernels/predictions.json`, written
+before anything ran on a GPU. What has no record is called unmeasured.
 Axes: B texts, G = gamma, V vocabulary.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from experiments import markup
-from experiments.kernel_bench_words import FAILED, over
-from experiments.line import PUBLISHED, Line, Table, command
+from experiments.records import markup
+from experiments.records.table import PUBLISHED, Line, Table, command
+from experiments.records.words import FAILED, over
 
-FILE = Path(__file__).with_name("gpu") / "predictions.json"
-CONFIGS = Path(__file__).resolve().parents[1] / "gin_configs" / "kernels"
+FILE = Path(__file__).with_name("predictions.json")
+CONFIGS = Path(__file__).resolve().parents[2] / "gin_configs" / "kernels"
 NEEDS = "one GPU of Hopper or later (`experiments/gpu/run_all.sh`)"
 SHAPE = re.compile(r"(torch_)?b(\d+)_g(\d+)_v(\d+)_(f32|bf16)")
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.kernel_bench_inputs import Inputs
+from experiments.kernels.inputs import Inputs
 from specjax.bench import timing
 
 HEAD = re.compile(r"^ENTRY .*\{$")

@@ -1,6 +1,6 @@
 r"""Verification as it is written for PyTorch, timed in a process of its own.
 
-    python -m experiments.gpu.torch_bench --batch 1 --gamma 5 --vocab 32000 \
+    python -m experiments.kernels.torch_bench --batch 1 --gamma 5 --vocab 32000 \
         --dtype float32
 
 `hf_eager` has the steps of `_speculative_sampling` of Hugging Face transformers, of
@@ -24,19 +24,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import kernel_bench_oracle as oracle
-from experiments.kernel_bench_words import FAILED, SKIPPED
-from experiments.row import Measurement
+from experiments.kernels import oracle
+from experiments.records.words import FAILED, SKIPPED
+from specjax.bench.row import Measurement
 
 NO_TORCH = "torch is not installed: pip install torch"
-NO_CUDA = "torch finds no CUDA device: torch_bench.Setting.dry = True tries it on a CPU"
+NO_CUDA = (
+    "torch finds no CUDA device: torch_bench.TorchSetting.dry = True tries it on a CPU"
+)
 NEEDS_GRAPHS = "reduce-overhead is made of CUDA graphs, and torch finds no CUDA device"
 ONE_TEXT = "it verifies one text"
 NAMES = "hf_eager", "eager", "compiled"
 
 
-class Setting(NamedTuple):
-    """As in `experiments.kernel_bench`; dry: a trial on a CPU."""
+class TorchSetting(NamedTuple):
+    """As in `experiments.kernels.bench`; dry: a trial on a CPU."""
 
     batch: int
     gamma: int
@@ -49,11 +51,11 @@ class Setting(NamedTuple):
     dry: bool = False
 
 
-def build(setting: Setting) -> Measurement:
+def build(setting: TorchSetting) -> Measurement:
     return Measurement(partial(measure, setting), __name__, (), setting.dtype, 0)
 
 
-def measure(setting: Setting) -> dict:
+def measure(setting: TorchSetting) -> dict:
     """Microseconds by name, or a word: why is in `skipped` and in `failed`.
 
     Raises ValueError without torch, and RuntimeError with the program's words if it
@@ -120,7 +122,7 @@ def batched(torch, given, u=None):
     return n, (left / race).argmax(dim=-1)
 
 
-def sets(torch, setting: Setting, device: str) -> list[tuple]:
+def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
     """(target logits, draft logits, drafted ids, uniforms): q near p, drafts from q, as
     near as in the sets of `kernel_bench` at an acceptance of 0.7."""
     batch, gamma, vocab = setting.batch, setting.gamma, setting.vocab
@@ -152,7 +154,7 @@ def wrong(given: tuple, n, extra) -> str | None:
     return oracle.wrong(it, ids.numpy(), n, tokens)
 
 
-def implementations(torch, setting: Setting) -> tuple[dict[str, Callable], dict]:
+def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], dict]:
     """Those that can run here, and why others cannot."""
     cuda, skipped = torch.cuda.is_available(), {}
     calls = {"eager": partial(batched, torch)}
@@ -197,7 +199,7 @@ def timed(torch, call: Callable, given: list[tuple], rounds: int) -> dict:
     return {"us": float(middle), "p10": float(low), "p90": float(high)}
 
 
-def told(setting: Setting) -> dict:
+def told(setting: TorchSetting) -> dict:
     """What the program prints: lines of those that ran, and why others did not, or do
     not here. Ends the program where there is no device."""
     import torch
@@ -229,14 +231,14 @@ def told(setting: Setting) -> dict:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.torch_bench")
-    for name, kind in Setting.__annotations__.items():
+    parser = argparse.ArgumentParser(prog="python -m experiments.kernels.torch_bench")
+    for name, kind in TorchSetting.__annotations__.items():
         if name not in ("seconds", "dry"):
-            default = Setting._field_defaults.get(name)
+            default = TorchSetting._field_defaults.get(name)
             need = default is None
             parser.add_argument(f"--{name}", type=kind, default=default, required=need)
     parser.add_argument("--dry", action="store_true")
-    print(json.dumps(told(Setting(**vars(parser.parse_args(arguments))))))
+    print(json.dumps(told(TorchSetting(**vars(parser.parse_args(arguments))))))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """From records of the table of kernels to what `pallas_kernels.dispatch` chooses by.
 
-    python -m experiments.gpu.tune RESULTS [--out FOLDER]
+    python -m experiments.kernels.tune RESULTS [--out FOLDER]
 
 Writes FOLDER/<device>.json: of every shape that was measured on the device, and of what
 is known of the laws, the fastest of one-pass XLA and Mosaic GPU. Triton is a comparator
@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.kernel_bench_programs import BOTH, DRAFT, NONE, ONEPASS, REF
+from experiments.kernels.programs import BOTH, DRAFT, NONE, ONEPASS, REF
 from pallas_kernels import dispatch
 from pallas_kernels.dispatch import MOSAIC_GPU
 from pallas_kernels.plan import DEFERRED, KNOWN
@@ -75,7 +75,7 @@ def path_of(folder: Path, device: str) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.tune")
+    parser = argparse.ArgumentParser(prog="python -m experiments.kernels.tune")
     parser.add_argument("results", type=Path)
     parser.add_argument("--out", type=Path, default=dispatch.TUNED)
     parser.add_argument("--trial", action="store_true", help="of interpreted runs")

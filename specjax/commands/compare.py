@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specjax.bench import jsonl
-from specjax.demo import Parser
+from specjax.commands.flags import Parser
 
 Z = 1.96  # half a 95 % interval of a normal variable, in standard errors
 LEVEL = 0.05
@@ -26,6 +26,7 @@ SINGLE = ("best_speedup", "target_ms")
 RATIOS = ("speedup", "best_speedup", "target_ms")
 SAME = ("target", "draft", "draft_regime", "exactness", "temperature", "batch", "gamma")
 SAME += ("best_gamma", "slots", "new_tokens", "texts", "tokens", "same_greedy_texts")
+SAME += ("kernels",)
 PARTS = {"row": str, "measured": dict, "provenance": dict}
 MADE = ("commit", "dirty", "device", "versions", "dtype", "seed")
 HEAD = ("quantity", "gamma", "A", "B", "B - A", "95 % interval", "B / A", "")

@@ -1,8 +1,8 @@
 """Decodes a prompt without and with speculation, timed and traced: `specjax demo`.
 
 The flags, their defaults and the two printed blocks are those of Jay Mody's
-`speculative-sampling` script, where K is gamma; exactly the tokens asked for are
-printed. What is timed is the compiled loop; the speculative text is then decoded again,
+`speculative-sampling` script, where K is gamma; a text that reaches its end stops
+there. What is timed is the compiled loop; the speculative text is then decoded again,
 printed step by step. Below come what was measured and the trace of Figure 1 of
 Leviathan et al. (2023).
 """
@@ -19,9 +19,18 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import generate, theory, zoo
-from specjax.drafters import autoregressive
-from specjax.types import Info, Params, Prompt, Request
+from specjax import generate, prompts, zoo
+from specjax.bench import players, scoring
+from specjax.bench.players import reference
+from specjax.commands import flags as shared
+from specjax.commands import kernels
+from specjax.commands.flags import Parser
+from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.step import Decoder
+from specjax.theory import closed_forms
+from specjax.tokenizers import Tokenizer, stream
+from specjax.types import Info, Kernels, Params, Prompt, Request
+from specjax.verifiers import token
 
 PROMPT = 'def read_config(path, default=None):\n    """'
 REPEATS = 3  # timed runs of each kind; their median is printed
@@ -31,14 +40,16 @@ MARKS = {GREEN: ("", ""), RED: ("[-", "-]"), BLUE: ("{+", "+}")}
 
 
 class Case(NamedTuple):
-    """What is decoded, checked and ready."""
+    """What is decoded, checked and ready, and by what."""
 
     names: tuple[str, str]
-    parts: generate.Parts
+    parts: Decoder
     slots: int
     params: Params
     prompt: Prompt
     request: Request
+    tokenizer: Tokenizer
+    kernels: Kernels = reference()
 
 
 class Step(NamedTuple):
@@ -50,19 +61,13 @@ class Step(NamedTuple):
     tested: int
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str):
-        """One line, whatever is wrong, and exit code 2."""
-        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
-
-
 def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), decodes and prints; returns 0."""
     parser = make_parser()
     flags = parser.parse_args(argv)
     try:
         case = make_case(flags)
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OSError, OverflowError) as error:
         parser.error(str(error))
     print("Compiling (not timed) ...", file=sys.stderr, flush=True)
     baseline, outputs, seconds = measure(case)
@@ -70,29 +75,34 @@ def main(argv: list[str] | None = None) -> int:
     first = next(steps)  # compiles, before anything is printed
 
     block("Autoregressive Decode", seconds[0])
-    print(zoo.decode(baseline), end="\n\n")
+    print(case.tokenizer.decode(baseline), end="\n\n")
     block("Speculative Decode", seconds[1])
     length = int(case.prompt.length[0])
-    text, trace = show(length, itertools.chain([first], steps))
+    text, trace = show(case.tokenizer, length, itertools.chain([first], steps))
     print()
     summarize(case, flags, trace, seconds)
+    print(kernels.line(case.kernels.record))
     compare(flags.temperature, baseline, outputs, text)
     color = {"always": True, "never": False}.get(flags.color, colorful())
-    print_trace(trace, color)
+    print_trace(case.tokenizer, trace, color)
     return 0
 
 
 def make_parser() -> Parser:
     parser = Parser(prog="specjax demo", description=__doc__.split("\n")[0])
     add = parser.add_argument
-    add("--prompt", default=PROMPT)
-    add("--n_tokens_to_generate", type=int, default=40)
-    model = "a bundled model or the path of a .safetensors file; default %(default)s"
-    add("--draft", "--draft_model_size", default=zoo.MODELS[1], help=model)
+    of_prompt = "what is gone on with, or what an encoder reads; default %(default)r"
+    add("--prompt", default=PROMPT, help=of_prompt)
+    add("--n_tokens_to_generate", type=int, default=40, help="at most")
+    of_draft = "the same, or unigram, bigram or random; default %(default)s"
+    add("--draft", "--draft_model_size", default=zoo.MODELS[1], help=of_draft)
+    model = shared.MODEL
     add("--target", "--target_model_size", default=zoo.MODELS[0], help=model)
+    shared.add_tokenizer(parser)
     add("--K", type=int, default=4, help="drafted tokens a step: gamma")
     add("--temperature", type=float, default=0.0, help="0 is greedy, the default")
     add("--seed", type=int, default=123)
+    kernels.add_flag(parser)
     add("--color", choices=("auto", "always", "never"), default="auto")
     return parser
 
@@ -108,20 +118,28 @@ def make_case(flags: argparse.Namespace) -> Case:
         )
     if not flags.temperature >= 0:
         raise ValueError(f"--temperature must be at least 0; got {flags.temperature}")
-    target, draft = zoo.load(flags.target), zoo.load(flags.draft)
-    parts = generate.Parts(target.model, autoregressive.build(draft.model, flags.K))
-    prompt = generate.make_prompt([zoo.encode(flags.prompt)])
-    # No end of text: exactly so many tokens, as the script prints.
-    request = generate.make_request(
+    target, draft = players.named(flags.target), players.named(flags.draft)
+    scoring.check(target, draft, with_alpha=False)
+    sizes = kernels.Sizes(1, flags.K, target.vocab, draft.regime)
+    chosen = kernels.choose(flags.kernels, token.verifier, sizes)
+    drafter = draft.drafter(flags.K, chosen.draw)
+    parts = Decoder(target.model, drafter, chosen.verifier)
+    model = shared.reader(target, flags.tokenizer)
+    read = prompts.of([flags.prompt], model)
+    prompt = make_prompt(read.tokens, read.inputs)
+    request = make_request(
         jax.random.key(flags.seed),
         prompt,
         flags.n_tokens_to_generate,
-        generate.make_sampling(1, flags.temperature),
+        make_sampling(1, flags.temperature),
+        read.end,
     )
     slots = int(request.limit[0]) + flags.K + 1
     params = Params(target.params, draft.params)
-    generate.check(parts, slots, params, prompt, request)
-    return Case((target.name, draft.name), parts, slots, params, prompt, request)
+    check(parts, slots, params, prompt, request)
+    names = target.name, draft.name
+    inputs = params, prompt, request
+    return Case(names, parts, slots, *inputs, model.tokenizer, chosen)
 
 
 def measure(case: Case) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
@@ -129,7 +147,7 @@ def measure(case: Case) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
 
     Returns the baseline's tokens, the speculative ones, and the median seconds of each.
     """
-    alone = generate.Parts(case.parts.target)
+    alone = Decoder(case.parts.target, verifier=case.kernels.alone)
     runs = [build_run(case, parts) for parts in (alone, case.parts)]
     tokens = [run() for run in runs]
     seconds = [[], []]
@@ -141,7 +159,7 @@ def measure(case: Case) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
     return *tokens, tuple(map(statistics.median, seconds))
 
 
-def build_run(case: Case, parts: generate.Parts) -> Callable[[], np.ndarray]:
+def build_run(case: Case, parts: Decoder) -> Callable[[], np.ndarray]:
     loop = jax.jit(generate.build_loop(parts, case.slots))
 
     def run() -> np.ndarray:
@@ -164,21 +182,25 @@ def block(title: str, seconds: float) -> None:
     print(f"{title}\n{'-' * len(title)}\nTime = {seconds:.2f}s\nText = ", end="")
 
 
-def show(length: int, steps: Iterable) -> tuple[np.ndarray, list[Step]]:
+def show(
+    tokenizer: Tokenizer, length: int, steps: Iterable
+) -> tuple[np.ndarray, list[Step]]:
     """Prints the text as it grows beyond its first `length` tokens, the prompt's.
 
     Returns its ids and the trace.
     """
-    printed, trace = 0, []
-    for ids, info in steps:
-        trace.append(make_step(ids[length:], info))
-        length = len(ids)
-        # A character of several tokens is held back until the last of them is there.
-        text = zoo.decode(ids).rstrip("\ufffd")
-        print(text[printed:], end="", flush=True)
-        printed = max(printed, len(text))
-    print(zoo.decode(ids)[printed:])
-    return ids, trace
+    texts, trace = [np.zeros(length, int)], []
+
+    def grown() -> Iterator[np.ndarray]:
+        for ids, info in steps:
+            trace.append(make_step(ids[len(texts[-1]) :], info))
+            texts.append(ids)
+            yield ids
+
+    for part in stream(tokenizer, grown()):
+        print(part, end="", flush=True)
+    print()
+    return texts[-1], trace
 
 
 def make_step(new: np.ndarray, info: Info) -> Step:
@@ -194,7 +216,8 @@ def summarize(
     """What was measured on this text; one text, so no standard errors."""
     accepted = sum(len(step.accepted) for step in trace)
     tested = sum(step.tested for step in trace)
-    calls, emitted = len(trace), flags.n_tokens_to_generate
+    calls = len(trace)
+    emitted = sum(len(step.accepted) + len(step.added) for step in trace)
     alpha = f"{accepted / tested:.3f}" if tested else "-"
     tokens_per_call = emitted / calls
     print("Summary\n-------")
@@ -203,7 +226,8 @@ def summarize(
     print(
         f"tokens per target call = {tokens_per_call:.2f} ({emitted} in {calls} calls)"
     )
-    print(f"Chen's r = {theory.chen_r(tokens_per_call, flags.K):.3f} (K = {flags.K})")
+    r = closed_forms.chen_r(tokens_per_call, flags.K)
+    print(f"Chen's r = {r:.3f} (K = {flags.K})")
     before, after = seconds
     print(
         f"speedup = {before / after:.2f} ({1e3 * before:.1f} ms over"
@@ -218,9 +242,10 @@ def compare(
     if temperature > 0:
         print("texts: two samples of one distribution; equal only by chance")
         return
-    differ = (baseline != streamed) | (baseline != timed)
-    if differ.any():
-        print(f"texts: differ from token {differ.argmax()} on (counting the prompt's)")
+    columns = itertools.zip_longest(baseline, timed, streamed)
+    differ = [at for at, ids in enumerate(columns) if len(set(ids)) > 1]
+    if differ:
+        print(f"texts: differ from token {differ[0]} on (counting the prompt's)")
     else:
         print("texts: identical")
 
@@ -230,25 +255,20 @@ def colorful() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def print_trace(trace: list[Step], color: bool) -> None:
+def print_trace(tokenizer: Tokenizer, trace: list[Step], color: bool) -> None:
     """Figure 1: a line a step."""
     print("\nTrace: ", end="")
     kinds = {"accepted": GREEN, "rejected": RED, "added by the target": BLUE}
     print(", ".join(paint(name, kind, color) for name, kind in kinds.items()))
     for step in trace:
         runs = zip((GREEN, RED, BLUE), step[:3], strict=True)
-        print("".join(paint(piece(i), kind, color) for kind, ids in runs for i in ids))
+        tokens = ((tokenizer.piece(i), kind) for kind, ids in runs for i in ids)
+        print("".join(paint(text, kind, color) for text, kind in tokens))
 
 
 def paint(text: str, kind: int, color: bool) -> str:
     before, after = (f"\x1b[{kind}m", "\x1b[0m") if color else MARKS[kind]
     return before + text + after
-
-
-def piece(token: int, tokenizer: str = "tokenizer") -> str:
-    """A token's own text on one line. tokenizer: as `zoo.tokenizer` names it."""
-    text = zoo.tokenizer(tokenizer).id_to_piece(int(token))
-    return text.replace("\u2581", " ").replace("\n", "\\n")
 
 
 if __name__ == "__main__":

@@ -1,27 +1,26 @@
 """How fast a pair decodes and why, on your own prompts: `specjax measure`.
 
-Prints, and appends to a file that `specjax compare` reads: alpha by four estimators, c,
-v and the overhead of every gamma, the best gamma, predicted and measured speed.
+Prints, and appends to a file that `specjax compare` reads: alpha by four estimators; c
+and v, timed apart and inside a step, and the overhead; the measured speed of every
+gamma, and the one predicted of those that were not fitted; the best gamma.
 """
 
 import argparse
 import datetime
-import json
 import sys
 import time
 from pathlib import Path
 
 import jax
-import sentencepiece
 
-from specjax import verifiers, zoo
-from specjax.bench import jsonl, plan, players, scoring, walltime
-from specjax.bench.decoding import Prompts, Protocol, speculate, write
+from specjax.bench import forecast, inside, jsonl, players, scoring, walltime
 from specjax.bench.machine import machine
 from specjax.bench.players import Player
-from specjax.demo import Parser
-
-TOKENIZERS = ("tokenizer.model", "spiece.model")  # as they are called beside weights
+from specjax.bench.texts import Prompts, Protocol, speculate, write
+from specjax.commands import flags as shared
+from specjax.commands import kernels
+from specjax.commands.flags import Parser
+from specjax.types import Kernels
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,17 +29,19 @@ def main(argv: list[str] | None = None) -> int:
     flags = parser.parse_args(argv)
     try:
         target, draft = players.named(flags.target), players.named(flags.draft)
-        prompts = read_prompts(flags.data, tokenizer(flags, target), target)
+        prompts = shared.read_prompts(flags, target)
         setting = make_setting(flags)
         walltime.check(target, draft, setting)
+        chosen = kernels.of_setting(target, draft, setting)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     if flags.out:
         Path(flags.out).parent.mkdir(parents=True, exist_ok=True)
-    plan.announce(target, draft, prompts, setting)
+    print(kernels.line(chosen.record), file=sys.stderr)
+    forecast.announce(target, draft, prompts, setting, chosen)
     begun = time.monotonic()
-    found = walltime.measure(target, draft, prompts, setting)
-    found["estimates"] = estimates(target, draft, prompts, setting, found)
+    found = walltime.measure(target, draft, prompts, setting, chosen)
+    found["estimates"] = estimates(target, draft, prompts, setting, chosen, found)
     report(found)
     if flags.out:
         jsonl.append(Path(flags.out), record(flags, found, time.monotonic() - begun))
@@ -51,24 +52,15 @@ def main(argv: list[str] | None = None) -> int:
 def make_parser() -> Parser:
     parser = Parser(prog="specjax measure", description=__doc__.split("\n")[0])
     add = parser.add_argument
-    of_model = "a bundled name, a path or a hub's id; default %(default)s"
-    add("--target", default=zoo.MODELS[0], help=of_model)
-    of_draft = "the same, or unigram or bigram; default %(default)s"
-    add("--draft", default=zoo.MODELS[1], help=of_draft)
-    add("--data", required=True, help='JSON lines: {"prompt": text}')
-    add("--tokenizer", help="a SentencePiece file; default: beside the target's")
+    shared.add_pair(parser, "unigram or bigram")
+    shared.add_prompts(parser)
     add("--temperature", type=float, default=0.0)
     add("--batch", type=int, default=1, help="texts decoded together")
     gammas = [0, 1, 2, 3, 5, 8]
     add("--gammas", type=int, nargs="+", default=gammas, help="0 is the baseline")
     add("--tokens", type=int, default=96, help="of every text, without its prompt")
     add("--ends", action="store_true", help="texts stop at their ends, before --tokens")
-    add(
-        "--rule",
-        default="token",
-        choices=verifiers.names(),
-        help="how drafts are verified",
-    )
+    kernels.add_flag(parser)
     add("--texts", type=int, help="texts measured; default 16, or two batches")
     add("--rounds", type=int, default=5, help="how often each is timed")
     add("--seed", type=int, default=0)
@@ -77,13 +69,13 @@ def make_parser() -> Parser:
     return parser
 
 
-def make_setting(flags: argparse.Namespace) -> walltime.Setting:
+def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
     """Raises ValueError for a setting that means nothing."""
     if not flags.temperature >= 0:
         raise ValueError(f"--temperature must be at least 0; got {flags.temperature}")
     batch = max(flags.batch, 1)
-    others = batch * -(-4 // batch)
-    return walltime.Setting(
+    others = batch * max(2, -(-4 // batch))  # two batches: else there is no error
+    return walltime.WalltimeSetting(
         flags.temperature,
         flags.batch,
         tuple(sorted({0, *flags.gammas})),
@@ -94,61 +86,16 @@ def make_setting(flags: argparse.Namespace) -> walltime.Setting:
         flags.seed,
         flags.ends,
         flags.rule,
+        flags.kernels,
     )
-
-
-def tokenizer(
-    flags: argparse.Namespace, target: Player
-) -> sentencepiece.SentencePieceProcessor:
-    """The target's: what was named, else what lies beside its weights, else that of the
-    bundled models of its kind. Raises ValueError where there is no such file."""
-    folders = {path.parent for path in target.files}
-    beside = [folder / name for folder in folders for name in TOKENIZERS]
-    if flags.tokenizer is not None:
-        beside = [Path(flags.tokenizer)]
-    elif zoo.FOLDER in folders and target.encodes:
-        beside = [zoo.FOLDER / "t5.model"]
-    elif target.vocab == zoo.tokenizer().vocab_size():
-        beside.append(zoo.FOLDER / "tokenizer.model")
-    found = [path for path in beside if path.is_file()]
-    if not found:
-        raise ValueError(
-            f"no tokenizer at {', '.join(map(str, beside))}: name a SentencePiece file"
-            " with --tokenizer"
-        )
-    return sentencepiece.SentencePieceProcessor(model_file=str(found[0]))
-
-
-def read_prompts(path: str, pieces, target: Player) -> Prompts:
-    """The prompts of a file, as the target reads them: an encoder's input, which ends
-    with the end id, or the beginning of a text, which begins with the start id.
-
-    Raises ValueError naming the line that is no prompt.
-    """
-    found = []
-    for number, line in enumerate(Path(path).read_text("utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            found.append(pieces.encode(json.loads(line)["prompt"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f'{path}, line {number}: want {{"prompt": text}} ({error!r})'
-            ) from None
-    if not found:
-        raise ValueError(f'{path} has no line: write {{"prompt": text}}, one a line')
-    start = zoo.START if target.start is None else target.start
-    end = zoo.END if target.end is None else target.end
-    if not target.encodes:
-        return Prompts([[start, *ids] for ids in found], None, end)
-    return Prompts([[start]] * len(found), [[*ids, end] for ids in found], end)
 
 
 def estimates(
     target: Player,
     draft: Player,
     prompts: Prompts,
-    setting: walltime.Setting,
+    setting: walltime.WalltimeSetting,
+    chosen: Kernels,
     found: dict,
 ) -> dict:
     """alpha by the four estimators at the best gamma, on texts up to their ends."""
@@ -161,10 +108,11 @@ def estimates(
         setting.new_tokens,
         min(32, setting.texts),
         setting.rule,
+        setting.kernels,
     )
-    text = write(target, prompts, protocol)
+    text = write(target, prompts, protocol, chosen)
     scores = scoring.score(target, draft, text, setting.temperature)
-    calls = speculate((target, draft), prompts, len(text.start), protocol)
+    calls = speculate((target, draft), prompts, len(text.start), protocol, chosen)
     return scoring.estimates(scores, calls, found["best_gamma"])
 
 
@@ -179,31 +127,57 @@ def report(found: dict) -> None:
         error = "" if one["se"] is None else f" ± {one['se']:.4f}"
         print(f"  {name:14}{one['value']:.4f}{error}")
     print(f"\ntarget call on one token: {found['target_ms']:.3f} ms")
-    head = (
-        "gamma",
-        "c",
-        "v",
-        "overhead",
-        "tok/call",
-        "EXP",
-        "exact",
-        "measured",
-        "95 %",
-    )
-    form = "{:>5} {:>7} {:>6} {:>8} {:>8} {:>6} {:>6} {:>8}  {}"
-    print(form.format(*head))
+    head = "gamma", "c", "v", "overhead", "tok/call", "EXP", "predicted", "measured"
+    form = "{:>5} {:>7} {:>6} {:>8} {:>8} {:>6} {:>9} {:>8}  {}"
+    print(form.format(*head, "95 %"))
     for at, gamma in enumerate(found["gamma"]):
         c = "" if found["c"][at] is None else f"{found['c'][at]:.4f}"
-        names = ("v", "overhead", "tokens_per_call", "exp", "predicted", "speedup")
+        names = ("v", "overhead", "tokens_per_call", "exp")
         numbers = (shown(found[name][at]) for name in names)
         low, high = found["speedup_ci"][at]
-        print(form.format(gamma, c, *numbers, f"{low:.2f} to {high:.2f}"))
-    faster = found["best_speedup"] > 1
-    advice = f"gamma = {found['best_gamma']}" if faster else "decode without a draft"
+        speeds = predicted(found, gamma), shown(found["speedup"][at])
+        print(form.format(gamma, c, *numbers, *speeds, f"{low:.2f} to {high:.2f}"))
+    print("\n".join(parts(found)))
+    faster, gamma = found["best_speedup"] > 1, found["best_gamma"]
+    advice = f"gamma = {gamma}" if faster else "decode without a draft"
     print(
         f"\nbest: {advice}; {found['best_speedup']:.2f} times the baseline's speed,"
-        f" predicted {shown(found['best_predicted'])}"
+        f" predicted: {predicted(found, gamma)}"
     )
+
+
+def predicted(found: dict, gamma: int) -> str:
+    """The predicted speed, or why there is none."""
+    if gamma == 0:
+        return "baseline"
+    if gamma in found["fitted"]:
+        return "fitted"
+    return shown(found["predicted"][found["gamma"].index(gamma)])
+
+
+def parts(found: dict) -> list[str]:
+    """What a step consists of inside a text, beside what was timed apart, and what is
+    wrong with either."""
+    lines, step = [], found["inside"]
+    if step:
+        values = [f"{step[name]:.4f}" for name in inside.PARTS]
+        if step["c_se"] is not None:
+            values = [
+                f"{value} ± {step[f'{name}_se']:.4f}"
+                for name, value in zip(inside.PARTS, values, strict=True)
+            ]
+        named = zip(("c", "v0", "v1", "rest"), values, strict=True)
+        lines.append("\ninside a step of gamma c + v0 + v1 (gamma + 1) + rest:")
+        lines.append("  " + ", ".join(f"{name} {value}" for name, value in named))
+        lines += [
+            f"  timed apart at gamma = {gamma}: c {percent(c)}, v {percent(v)}"
+            for gamma, c, v in inside.apart(found)
+        ]
+    return lines + [f"warning: {doubt}" for doubt in inside.doubts(found)]
+
+
+def percent(x: float | None) -> str:
+    return "not comparable" if x is None else f"{100 * x:+.0f} %"
 
 
 def shown(x: float | None) -> str:

@@ -1,21 +1,27 @@
 """Do greedy texts differ by rounding alone, and how often: `specjax microscope`.
 
-Prints, for every dtype and gamma, what `specjax.bench.divergence` finds: texts beside
-those of calls of the same shape and of one token, margins, eps, and flips.
+Prints, for every dtype and gamma, what `specjax.exactness.divergence` finds: texts
+beside those of calls of the same shape and of one token, margins, eps, and flips.
 """
 
-import argparse
 import sys
 
 import jax
 import numpy as np
 
-from specjax import measure, verifiers, zoo
 from specjax.bench import players
-from specjax.bench.decoding import Prompts
-from specjax.bench.divergence import QUANTILES, Report, Setting, failures, look
 from specjax.bench.players import Player
-from specjax.demo import Parser
+from specjax.commands import flags as shared
+from specjax.commands import kernels
+from specjax.commands.flags import Parser
+from specjax.exactness.divergence import (
+    QUANTILES,
+    DivergenceSetting,
+    Report,
+    check,
+    failures,
+    look,
+)
 
 COUNTS = ("unigram", "bigram", "random")  # drafts that have no dtype
 PROMPTS = (
@@ -33,15 +39,19 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     sizes = tuple(sorted(set(flags.gammas))), flags.texts, flags.tokens, flags.batch
-    setting, strict = Setting(*sizes, flags.rule), jax.default_backend() == "cpu"
+    setting = DivergenceSetting(*sizes, flags.rule, flags.kernels)
+    strict = jax.default_backend() == "cpu"
     wrong = []
     for dtype in flags.dtype:
         try:
             pair = player(flags.target, dtype), player(flags.draft, dtype)
-            prompts = read_prompts(flags, pair[0])
-            report = look(pair, prompts, setting)
+            prompts = shared.read_prompts(flags, pair[0], PROMPTS)
+            check(pair, prompts, setting)
+            chosen = kernels.of_setting(*pair, setting)
+            report = look(pair, prompts, setting, chosen)
         except (ValueError, OSError) as error:
             parser.error(str(error))
+        print(kernels.line(chosen.record))
         print("\n".join(lines(pair, setting, report)), end="\n\n")
         of_dtype = [one for found in report.found for one in failures(found, strict)]
         wrong += [f"{dtype}, {one}" for one in of_dtype]
@@ -54,19 +64,15 @@ def main(argv: list[str] | None = None) -> int:
 def make_parser() -> Parser:
     parser = Parser(prog="specjax microscope", description=__doc__.split("\n")[0])
     add = parser.add_argument
-    of_model = "a bundled name, a path or a hub's id; default %(default)s"
-    add("--target", default=zoo.MODELS[0], help=of_model)
-    add("--draft", default=zoo.MODELS[1], help="the same, or unigram, bigram or random")
+    shared.add_pair(parser, "unigram, bigram or random")
+    shared.add_prompts(parser, "beginnings of code")
     add("--gammas", type=int, nargs="+", default=[1, 4, 7])
     both = ["float32", "bfloat16"]
     add("--dtype", nargs="+", default=both, help="of weights, activations and cache")
     add("--texts", type=int, default=16, help="at most one a prompt")
     add("--tokens", type=int, default=64, help="of every text, without its prompt")
     add("--batch", type=int, default=1, help="texts decoded together")
-    rules = verifiers.names()
-    add("--rule", default="token", choices=rules, help="how drafts are verified")
-    add("--data", help='JSON lines: {"prompt": text}; default: beginnings of code')
-    add("--tokenizer", help="a SentencePiece file; default: beside the target's")
+    kernels.add_flag(parser)
     return parser
 
 
@@ -75,21 +81,9 @@ def player(name: str, dtype: str) -> Player:
     return players.named(name) if name in COUNTS else players.model(name, dtype)
 
 
-def read_prompts(flags: argparse.Namespace, target: Player) -> Prompts:
-    """Those of `--data`, or PROMPTS. Raises ValueError for an encoder without data."""
-    pieces = measure.tokenizer(flags, target)
-    if flags.data:
-        return measure.read_prompts(flags.data, pieces, target)
-    if target.encodes:
-        raise ValueError(
-            f"{target.name} reads its task with an encoder: name its inputs with --data"
-        )
-    start = zoo.START if target.start is None else target.start
-    end = zoo.END if target.end is None else target.end
-    return Prompts([[start, *pieces.encode(text)] for text in PROMPTS], None, end)
-
-
-def lines(pair: tuple[Player, Player], setting: Setting, report: Report) -> list[str]:
+def lines(
+    pair: tuple[Player, Player], setting: DivergenceSetting, report: Report
+) -> list[str]:
     """What is printed of one dtype."""
     margins = np.quantile(report.margins, list(QUANTILES.values()))
     quantiles = zip(QUANTILES, margins, strict=True)

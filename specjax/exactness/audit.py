@@ -1,4 +1,4 @@
-"""Whether a real run kept the target's law, from its own output: `specjax audit`.
+"""Whether a real run kept the target's law, from its own output.
 
 Whatever statistic h_t(x) is known before token t is drawn (it may read the prefix, p_t
 and q_t), M = sum_t [h_t(x_t) - E_p h_t] is a martingale where every x_t follows p_t, so
@@ -17,26 +17,24 @@ p is the target, q the drafter. Axes: B rows, T tokens, V vocabulary, M generate
 in all, S = 5 statistics, 2 for a draft without a law, K values of lambda.
 """
 
-import argparse
 import math
-import sys
 from statistics import NormalDist
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from specjax import generate, measure, verifiers, zoo
-from specjax.bench import decoding as texts
-from specjax.bench import lenience, players, scoring
-from specjax.bench.decoding import Calls, Prompts, Protocol, Text
-from specjax.bench.martingale import NAMES, Pair, Steps, score
-from specjax.demo import Parser
-from specjax.drafters.rollout import for_rule
-from specjax.step import build_step
-from specjax.types import Params, Verifier
+from specjax import generate, policies, verifiers
+from specjax.bench import lenience, texts
+from specjax.bench.players import reference
+from specjax.bench.texts import Calls, Prompts, Protocol, Text
+from specjax.exactness.martingale import NAMES, Pair, Steps
+from specjax.inputs import check
+from specjax.step import Decoder, build_step
+from specjax.types import Kernels, Params
 
 LAMBDAS = 4.0 ** -np.arange(4)
+
 LEVEL, POWER = 1e-4, 0.999
 
 
@@ -89,7 +87,7 @@ def add(one: Sums, other: Sums) -> Sums:
     return Sums(*(a + b for a, b in zip(one, other, strict=True)))
 
 
-def audit(sums: Sums, level: float = LEVEL) -> Audit:
+def judge(sums: Sums, level: float = LEVEL) -> Audit:
     """The verdict, which is wrong about an exact run with probability `level`.
 
     Raises ValueError for no tokens, or a level outside (0, 1).
@@ -110,7 +108,7 @@ def limits(sums: Sums, level: float = LEVEL, power: float = POWER) -> Limits:
 
     A z must pass c = quantile(1 - level / (2 S)) of N(0, 1) by quantile(power) standard
     errors, which a leak also widens. Shifts fall as 1 / sqrt(tokens), leaks a little
-    faster. Raises ValueError as `audit`.
+    faster. Raises ValueError as `judge`.
     """
     if not (0 < level < 1 and 0 < power < 1):
         raise ValueError(f"level and power must be in (0, 1); got {level} and {power}")
@@ -165,26 +163,28 @@ def alarm(log_e: np.ndarray, level: float = LEVEL) -> int | None:
 
 
 def write(
-    pair: Pair, prompts: Prompts, protocol: Protocol, verifier: Verifier | None = None
+    pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels | None = None
 ) -> tuple[Text, Calls]:
     """Texts by speculation, in whole batches, until `protocol.tokens` are written.
 
     As `decoding.speculate`, which must be told how many texts that takes. When to stop
-    depends on what was written only, so M stays a martingale.
+    depends on what was written only, so M stays a martingale. kernels: what verifies
+    and draws; None is the protocol's rule by the reference.
     """
     target, draft = pair
-    verifier = verifier or verifiers.named(protocol.rule)
+    kernels = kernels or reference(verifiers.named(protocol.rule))
     spare = protocol.gamma + 1  # so that no limit cuts a call that counts
     slots = texts.width(prompts) + protocol.new_tokens + 2 * spare
-    drafter = draft.drafter(protocol.gamma, for_rule(verifier))
-    parts = generate.Parts(target.model, drafter, verifier)
+    drafter = draft.drafter(protocol.gamma, kernels.draw)
+    adapting = policies.named(protocol.policy)
+    parts = Decoder(target.model, drafter, kernels.verifier, adapting)
     params = Params(target.params, draft.params)
     begin = jax.jit(lambda *given: generate.prefill(parts, *given, slots))
     step = jax.jit(build_step(*parts), donate_argnums=2)
     begun, found, written = [], [], 0
     count = texts.most(prompts, protocol)
     for prompt, request in texts.batches(prompts, protocol, count, 1, spare):
-        generate.check(parts, slots, params, prompt, request)
+        check(parts, slots, params, prompt, request)
         state = begin(params, prompt)
         begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
         found.append(texts.counted(step, params, request, state, protocol.new_tokens))
@@ -196,91 +196,3 @@ def write(
     calls = Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows)
     prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(begun))
     return lenience.outputs(prompted, calls), calls
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Reads the flags (of `sys.argv` if None), decodes and prints; 1 if it fails."""
-    parser = make_parser()
-    flags = parser.parse_args(argv)
-    try:
-        pair, prompts, protocol = make_case(flags)
-        text, calls = write(pair, prompts, protocol)
-        steps = score(pair, text, protocol.temperature)
-        found = audit(total(steps), flags.level)
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
-    guarantee = verifiers.named(flags.rule).guarantee
-    print(f"{pair[0].name} with {pair[1].name}, T = {flags.temperature:g}")
-    print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}")
-    print(f"{calls.tokens.sum() / calls.calls.sum():.3f} tokens per target call\n")
-    report(found, evidence(steps)[0], flags.level)
-    return int(not found.passed)
-
-
-def make_parser() -> Parser:
-    parser = Parser(prog="specjax audit", description=__doc__.split("\n")[0])
-    add = parser.add_argument
-    of_model = "a bundled name, a path or a hub's id; default %(default)s"
-    add("--target", default=zoo.MODELS[0], help=of_model)
-    of_draft = "the same, or unigram, bigram or random; default %(default)s"
-    add("--draft", default=zoo.MODELS[1], help=of_draft)
-    add("--rule", default="token", choices=verifiers.names(), help="the verifier")
-    add("--temperature", type=float, default=1.0)
-    add("--gamma", type=int, default=5, help="tokens drafted at a time")
-    add("--data", help='JSON lines: {"prompt": text}; default: the start token alone')
-    add("--tokenizer", help="a SentencePiece file; default: beside the target's")
-    add("--tokens", type=int, default=40_000, help="audited, at least")
-    add("--length", type=int, default=64, help="tokens of a text, at most")
-    add("--batch", type=int, default=32, help="texts decoded together")
-    add("--level", type=float, default=LEVEL, help="how often exact runs may fail")
-    add("--seed", type=int, default=0)
-    return parser
-
-
-def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
-    """Raises ValueError or OSError for flags that cannot be audited."""
-    for name in ("tokens", "length", "batch"):
-        if getattr(flags, name) < 1:
-            raise ValueError(f"--{name} must be at least 1; got {getattr(flags, name)}")
-    if not 0 <= flags.temperature < math.inf:
-        raise ValueError(f"--temperature must be at least 0; got {flags.temperature}")
-    if not 0 < flags.level < 1:
-        raise ValueError(f"--level must be in (0, 1); got {flags.level}")
-    pair = players.named(flags.target), players.named(flags.draft)
-    scoring.check(*pair, with_alpha=False)
-    pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
-    if flags.data is not None:
-        pieces = measure.tokenizer(flags, pair[0])
-        prompts = measure.read_prompts(flags.data, pieces, pair[0])
-    elif pair[0].encodes:
-        raise ValueError(f"{flags.target} reads its input from prompts: name --data")
-    else:
-        start = zoo.START if pair[0].start is None else pair[0].start
-        end = zoo.END if pair[0].end is None else pair[0].end
-        prompts = Prompts([[start]], None, end)
-    sizes = flags.tokens, flags.gamma, flags.seed, flags.length, flags.batch
-    return pair, prompts, Protocol("", flags.temperature, *sizes, flags.rule)
-
-
-def report(found: Audit, log_e: np.ndarray, level: float) -> None:
-    """The verdict last, and before it what it rests on and what it cannot see."""
-    print(f"{found.tokens} tokens, of which {found.free} could have been others")
-    print(f"impossible tokens: {found.impossible}")
-    for name, z in found.z.items():
-        told = "cannot vary" if z is None else f"{z:8.2f}"
-        print(f"  z of {name:14}{told}")
-    print(f"p-value of all: {found.p_value:.2g}")
-    first = alarm(log_e, level)
-    when = "never an alarm" if first is None else f"alarm after {first} tokens"
-    print(f"largest E: 10^{log_e.max() / math.log(10):.1f}, {when}")
-    leak = found.limits.leak
-    if not found.free:
-        print("without freedom only impossible tokens are seen")
-    elif leak is not None:
-        print(f"seen with probability {POWER}: {100 * leak:.2g} % of tokens from the")
-        print("draft in the place of the target")
-    print(f"{'passed' if found.passed else 'FAILED'} at level {level:g}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

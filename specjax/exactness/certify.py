@@ -4,7 +4,7 @@
 the prefixes that they emit, up to n tokens, and compared with the target's own law
 (Appendix A.1), which is worked out apart, in float64, as are thresholds and tokens per
 call (`certify_claims`).
-`python -m specjax.certify` prints the table, and fails where a claim does.
+`python -m specjax.exactness.certify` prints the table, and fails where a claim does.
 Axes: G = gamma, V vocabulary.
 """
 
@@ -19,11 +19,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import certify_step, verifiers
-from specjax.certify_claims import CLAIMS, UNKNOWN, Claim
-from specjax.certify_draws import noise_p_value, pick_law, race_p_value
-from specjax.certify_fixtures import Fixture, trials
-from specjax.certify_step import TOLERANCE
+from specjax import verifiers
+from specjax.exactness import enumeration
+from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
+from specjax.exactness.enumeration import TOLERANCE
+from specjax.exactness.fixtures import Fixture, trials
+from specjax.exactness.noise import noise_p_value, pick_law, race_p_value
 from specjax.types import BLOCK, Verifier
 
 
@@ -72,7 +73,7 @@ def certify(
         raise ValueError(f"n must be at least 1; got {n}")
     if dtype not in TOLERANCE:
         raise ValueError(f"dtype must be one of {tuple(TOLERANCE)}; got {dtype!r}")
-    case = certify_step.case_of(verifier, claim, fixture, gamma, dtype)
+    case = enumeration.case_of(verifier, claim, fixture, gamma, dtype)
     wide = jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext()
     with wide:
         law, steps = text_law(case, n)
@@ -89,17 +90,17 @@ def certify(
 
 
 def text_law(
-    case: certify_step.Case, n: int
-) -> tuple[defaultdict, list[certify_step.Step]]:
+    case: enumeration.Case, n: int
+) -> tuple[defaultdict, list[enumeration.Step]]:
     """text of n tokens -> its probability; and all steps behind it, in their order."""
     policy, gamma = case.fixture.policy, case.gamma
     masses = [defaultdict(float) for _ in range(n + 1)]
-    memory = () if policy is None else certify_step.rows(policy.init(1, gamma))[0]
+    memory = () if policy is None else enumeration.rows(policy.init(1, gamma))[0]
     masses[0][(), memory] = 1.0
     steps = []
     for length in range(n):
         for (prefix, memory), mass in masses[length].items():
-            steps.append(certify_step.run(case, prefix, memory))
+            steps.append(enumeration.run(case, prefix, memory))
             for (emitted, after), chance in steps[-1].law.items():
                 text = (prefix + emitted)[:n]
                 masses[len(text)][text, after] += mass * chance
@@ -116,15 +117,17 @@ def lines(rules: Sequence[str] = ()) -> Iterator[tuple]:
     """The table: a cell for each of NAMES, the last "exact" or what is wrong.
 
     float32, float64: `Certificate.error` in that arithmetic; the rest in float32.
-    rules: which verifiers, all of them if none is named.
+    rules: which verifiers, all that are exact if none is named; one of which nothing is
+    claimed, such as one's own, is enumerated as `UNKNOWN` says.
     """
     chosen = rules or tuple(CLAIMS)
     for name, trial in itertools.product(chosen, trials()):
-        verifier, claim = verifiers.named(name), CLAIMS[name]
+        verifier, claim = verifiers.named(name), CLAIMS.get(name, UNKNOWN)
         found, wide = (certify(verifier, *trial, claim, dtype) for dtype in TOLERANCE)
         sizes = name, trial.fixture.name, trial.fixture.vocab, trial.gamma, trial.n
         errors = f"{found.error:.1e}", f"{wide.error:.1e}", f"{found.tv:.1e}"
-        mean = f"{found.tokens:.5f}", f"{found.closed:.5f}"
+        closed = "" if found.closed is None else f"{found.closed:.5f}"
+        mean = f"{found.tokens:.5f}", closed
         yield *sizes, *errors, *mean, verdict_of({*found.broken, *wide.broken})
     for vocab in (4, BLOCK, 3 * BLOCK - 1):
         rng = np.random.default_rng(vocab)
@@ -144,7 +147,8 @@ def lines(rules: Sequence[str] = ()) -> Iterator[tuple]:
             verdict_of(broken),
         )
     for name in chosen:
-        p_value = noise_p_value(verifiers.named(name), 2, 3, CLAIMS[name].uniform)
+        uniform = CLAIMS.get(name, UNKNOWN).uniform
+        p_value = noise_p_value(verifiers.named(name), 2, 3, uniform)
         broken = set() if p_value > 1e-6 else {"noise"}
         what = f"noise, p = {p_value:.2f}"
         yield name, what, 3, 2, *[""] * 6, verdict_of(broken)
@@ -162,9 +166,14 @@ def verdict_of(broken: set[str]) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Prints the table with the seconds of each line; exits with 1 if any is wrong."""
     parser = argparse.ArgumentParser(prog="specjax certify", description=main.__doc__)
-    known = tuple(CLAIMS)
-    parser.add_argument("--rule", nargs="*", choices=known, default=known)
+    of_rule = f"of {', '.join(CLAIMS)}, or one's own: my_module:my_verifier"
+    parser.add_argument("--rule", nargs="*", default=tuple(CLAIMS), help=of_rule)
     chosen = parser.parse_args(arguments).rule
+    try:
+        for name in chosen:
+            verifiers.named(name)
+    except ValueError as error:
+        parser.error(str(error))
     form = "{:9} {:20} {:>3} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>5}  {}"
     print("float32, float64: max |law - target| of texts of n tokens")
     print(form.format(*NAMES[:-1], "s", NAMES[-1]))

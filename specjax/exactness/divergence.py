@@ -5,9 +5,9 @@ may part from the baseline's where two logits are nearly tied. Four rungs, at T 
 1. models whose logits do not depend on the shape of a call: equal texts, always. The
    tests hold it, on tables.
 2. matched shapes, beside autoregression in calls of gamma + 1 tokens of which the first
-   is real (`drafters.padded`): equal texts, and logits bitwise equal at every row index
-   of a call. Required on a CPU; where kernels treat rows differently, as on GPUs and
-   TPUs, a difference must be explained as on the next rung.
+   is real (`drafters.nothing`): equal texts, and logits bitwise equal at every row
+   index of a call. Required on a CPU; where kernels treat rows differently, as on GPUs
+   and TPUs, a difference must be explained as on the next rung.
 3. natural shapes, beside autoregression in calls of one token: each divergence is
    explained, which is to say that the emitted token lacks at most 2 eps to the
    baseline's largest logit, eps = max |z_AR - z_spec| up to there. What it lacks is at
@@ -33,26 +33,28 @@ from tqdm import tqdm
 
 from specjax import generate, verifiers
 from specjax.bench import scoring
-from specjax.bench.decoding import Prompts, take, width
-from specjax.bench.players import Player
-from specjax.bench.rungs import Oracle, Rung, Text, compare, join, oracle, rung
-from specjax.drafters import padded
-from specjax.drafters.rollout import for_rule
-from specjax.generate import Parts
-from specjax.types import Model, Params, Prompt, Request, Verifier
+from specjax.bench.players import Player, reference
+from specjax.bench.texts import Prompts, take, width
+from specjax.drafters import nothing
+from specjax.exactness.rungs import Oracle, Rung, Text, compare, join, oracle, rung
+from specjax.inputs import make_request, make_sampling
+from specjax.step import Decoder
+from specjax.types import Kernels, Model, Params, Prompt, Request
 
 QUANTILES = {"min": 0.0, "1%": 0.01, "10%": 0.1, "50%": 0.5, "90%": 0.9}
 
 
-class Setting(NamedTuple):
+class DivergenceSetting(NamedTuple):
     """texts: prompts continued, each once. tokens: at most so many a text. batch: rows
-    decoded together. rule: by its name in `specjax.verifiers`."""
+    decoded together. rule: by its name in `specjax.verifiers`. kernels: what reads
+    logits, for whoever chooses them (`specjax.commands.kernels`)."""
 
     gammas: tuple[int, ...]
     texts: int = 16
     tokens: int = 64
     batch: int = 1
     rule: str = "token"
+    kernels: str = "auto"
 
 
 class Found(NamedTuple):
@@ -74,23 +76,26 @@ class Report(NamedTuple):
 def look(
     pair: tuple[Player, Player],
     prompts: Prompts,
-    setting: Setting,
-    verifier: Verifier | None = None,
+    setting: DivergenceSetting,
+    kernels: Kernels | None = None,
 ) -> Report:
     """Decodes at T = 0 with (target, draft) and without, and explains what differs.
 
-    verifier: in the place of the rule's own. Raises ValueError as `check`.
+    kernels: what verifies and draws; None is the setting's rule by the reference.
+    Raises ValueError as `check`.
     """
     check(pair, prompts, setting)
-    (target, draft), rule = pair, verifier or verifiers.named(setting.rule)
+    target, draft = pair
+    kernels = kernels or reference(verifiers.named(setting.rule))
     # One length for all: a longer buffer rounds differently too.
     slots = width(prompts) + setting.tokens + max(setting.gammas) + 1
     sizes, params = (slots, setting.tokens), Params(target.params, draft.params)
     read = build_read(target.model, sizes, rows=1)
-    baseline = build_text(Parts(target.model), sizes, read, in_order(setting.tokens))
+    # Without a draft always by the reference, so that a kernel that errs shows.
+    baseline = build_text(Decoder(target.model), sizes, read, in_order(setting.tokens))
     whole = jax.jit(partial(in_one_call, target.model, sizes))
-    drafters = [draft.drafter(gamma, for_rule(rule)) for gamma in setting.gammas]
-    decoders = [Parts(target.model, one, rule) for one in drafters]
+    drafters = [draft.drafter(gamma, kernels.draw) for gamma in setting.gammas]
+    decoders = [Decoder(target.model, one, kernels.verifier) for one in drafters]
     lenses = [build_lens(parts, sizes, whole) for parts in decoders]
     margins, seen = [], [[] for _ in lenses]
     for prompt, request in tqdm(requests(prompts, setting), "batches", disable=None):
@@ -105,7 +110,9 @@ def look(
     return Report(np.concatenate(margins), found)
 
 
-def check(pair: tuple[Player, Player], prompts: Prompts, setting: Setting) -> None:
+def check(
+    pair: tuple[Player, Player], prompts: Prompts, setting: DivergenceSetting
+) -> None:
     """Raises ValueError for a pair that does not decode, or sizes that mean nothing."""
     scoring.check(*pair, with_alpha=False)
     verifiers.named(setting.rule)
@@ -118,16 +125,18 @@ def check(pair: tuple[Player, Player], prompts: Prompts, setting: Setting) -> No
         raise ValueError(f"{count} texts do not fill batches of {setting.batch}")
 
 
-def requests(prompts: Prompts, setting: Setting) -> Sequence[tuple[Prompt, Request]]:
+def requests(
+    prompts: Prompts, setting: DivergenceSetting
+) -> Sequence[tuple[Prompt, Request]]:
     """The first prompts in batches of one shape; at T = 0 each has one text."""
     count, batch = min(setting.texts, len(prompts.tokens)), setting.batch
-    key, sampling = jax.random.key(0), generate.make_sampling(batch, 0.0)
+    key, sampling = jax.random.key(0), make_sampling(batch, 0.0)
     chosen = [take(prompts, range(i, i + batch)) for i in range(0, count, batch)]
     limits = setting.tokens, sampling, prompts.end
-    return [(one, generate.make_request(key, one, *limits)) for one in chosen]
+    return [(one, make_request(key, one, *limits)) for one in chosen]
 
 
-def build_lens(parts: Parts, sizes: tuple[int, int], whole: Callable) -> Callable:
+def build_lens(parts: Decoder, sizes: tuple[int, int], whole: Callable) -> Callable:
     """(params, prompt, request, one-row Text) -> Places beside the matched baseline,
     the one-row baseline and the full forward, of one batch.
 
@@ -136,7 +145,7 @@ def build_lens(parts: Parts, sizes: tuple[int, int], whole: Callable) -> Callabl
     target, gamma = parts.target, parts.drafter.gamma
     read = build_read(target, sizes, gamma + 1)
     speculate = build_text(parts, sizes, read, at_every_row(sizes[1], gamma + 1))
-    same = Parts(target, padded.build(gamma))
+    same = Decoder(target, nothing.build(gamma))
     matched = build_text(same, sizes, read, in_order(sizes[1]))
 
     def lens(params: Params, prompt: Prompt, request: Request, alone: Text):
@@ -166,7 +175,7 @@ def at_every_row(tokens: int, rows: int) -> list[list[int]]:
 
 
 def build_text(
-    parts: Parts, sizes: tuple[int, int], read: Callable, begins: list[list[int]]
+    parts: Decoder, sizes: tuple[int, int], read: Callable, begins: list[list[int]]
 ) -> Callable[[Params, Prompt, Request], Text]:
     """Decodes a batch and evaluates it again, once for each list of places at which
     calls begin. read: of `build_read`, with the rows of the decoder's own calls."""
@@ -194,7 +203,7 @@ def build_read(model: Model, sizes: tuple[int, int], rows: int) -> Callable:
 
     @jax.jit
     def run(params, prompt: Prompt, whole: Array, begins: Array, count: int) -> Array:
-        state = generate.prefill(Parts(model), Params(params), prompt, slots)
+        state = generate.prefill(Decoder(model), Params(params), prompt, slots)
         shape = prompt.length.size, tokens + rows, model.vocab
 
         def call(i, carried):

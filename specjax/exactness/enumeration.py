@@ -19,8 +19,8 @@ import numpy as np
 from jax import Array
 
 from specjax import probs, step
-from specjax.certify_claims import Cells, Claim, Situation, along
-from specjax.certify_fixtures import Fixture, laws, references
+from specjax.exactness.claims import Cells, Claim, Situation, along
+from specjax.exactness.fixtures import Fixture, laws, references
 from specjax.types import (
     Draft,
     Law,

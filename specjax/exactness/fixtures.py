@@ -1,4 +1,4 @@
-"""Pairs of models small enough to enumerate, for `specjax.certify`.
+"""Pairs of models small enough to enumerate, for `specjax.exactness.certify`.
 
 Every regime of drafts, setting of the sampler and kind of support that an exact
 verifier must get right; their laws in float64, and as the `Law`s that decoding makes.
@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import probs
-from specjax.drafters import adaptive
+from specjax import policies, probs
 from specjax.models import gpt
 from specjax.types import Law, Policy, Prompt, Sampling, Table
 
@@ -190,7 +189,7 @@ def trials() -> list[Trial]:
     larger = Fixture("random, V 4", 4, table(4, 5, 0.2), table(4, 6))
     ragged = plain._replace(name="ragged", num=lambda prefix: (1 + sum(prefix)) % 3)
     adapted = Fixture("adaptive", 2, table(2, 3), table(2, 4))
-    adapted = adapted._replace(policy=adaptive.heuristic(start=2))
+    adapted = adapted._replace(policy=policies.heuristic(start=2))
     hot = np.float32([0, -np.inf, -np.inf])
     even = np.float32([0, 2**-12, -(2**-12)])
     models = {

@@ -1,6 +1,6 @@
 """Statistics of every token of a run, beside their means under the target.
 
-What `specjax.audit` adds up: h(x) - E_p h for five h, its variances, and likelihood
+What `specjax audit` adds up: h(x) - E_p h for five h, its variances, and likelihood
 ratios. p is the target, q the drafter. Axes: B rows, T tokens, V vocabulary, M
 generated tokens in all, S = 5 statistics, 2 for a draft without a law.
 """
@@ -14,8 +14,8 @@ from jax import Array
 
 from specjax import probs
 from specjax.bench import scoring
-from specjax.bench.decoding import Text
 from specjax.bench.players import Player
+from specjax.bench.texts import Text
 from specjax.types import Law
 
 # Surprisal in nats; 1{x = argmax p}; log q/p within +-5; min(q/p, 50); 1{x = argmax q}.

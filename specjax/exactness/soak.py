@@ -2,8 +2,8 @@
 
 A draw is one verified row: nasty logits of two models, a draft, noise. Whatever they
 are, KINDS must hold of its verdict, row by row, so that one bad row in 1e8 is found;
-whether laws are right is for `specjax.certify`.
-`python -m specjax.soak --draws 1e8` prints rates and exits with 1 on a violation.
+whether laws are right is for `specjax.exactness.certify`.
+`specjax soak --draws 1e8` prints rates and exits with 1 on a violation.
 Axes: S = 2 sides (target, draft), B rows, G = gamma, V vocabulary, F features, K kinds.
 """
 
@@ -24,7 +24,7 @@ from jax import Array
 from tqdm import tqdm
 
 from specjax import probs, verifiers
-from specjax.soak_problems import (
+from specjax.exactness.soak_inputs import (
     FEATURES,
     GAMMA,
     ROWS,
@@ -73,7 +73,7 @@ class Found(NamedTuple):
     first: np.ndarray
 
 
-class Row(NamedTuple):
+class SoakRow(NamedTuple):
     """One row in full: its problem and deal as numpy, and the names of what is wrong.
 
     features: names of (target, draft).
@@ -95,7 +95,7 @@ def soak(verifier: Verifier, seed: int, chunk: int) -> Found:
     return Found(*map(np.asarray, run(_problem(seed, chunk), 0, ROUNDS)[0]))
 
 
-def replay(verifier: Verifier, seed: int, chunk: int, row: int) -> Row:
+def replay(verifier: Verifier, seed: int, chunk: int, row: int) -> SoakRow:
     """Everything about one row of a chunk.
 
     Raises ValueError for a row outside of it, or a negative chunk.
@@ -108,7 +108,7 @@ def replay(verifier: Verifier, seed: int, chunk: int, row: int) -> Row:
     kinds = [name for name, bad in zip(KINDS, wrong[:, row], strict=True) if bad]
     problem = problem._replace(key=jax.random.key_data(problem.key))
     problem, dealt = jax.tree.map(lambda leaf: np.asarray(leaf[row]), (problem, dealt))
-    return Row(kinds, _names(problem.features), variant, problem, dealt)
+    return SoakRow(kinds, _names(problem.features), variant, problem, dealt)
 
 
 def variant_of(chunk: int) -> Variant:

@@ -1,4 +1,4 @@
-"""Nasty inputs for `specjax.soak`: logits of two models, settings, what can be drawn.
+"""Nasty inputs for the soak: logits of two models, settings, what can be drawn.
 
 Which ids a target can draw is worked out here from its raw logits, apart from
 `specjax.probs`. Axes: S = 2 sides (target, draft), B rows, G = gamma, V vocabulary, F

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from specjax import compare
+from specjax.commands import compare
 
 RECORD = {
     "row": "small_t0_b1",
@@ -184,6 +184,13 @@ def test_values_without_an_error_must_be_equal(run):
         {"name": "best_gamma", "a": 3, "b": 1},
     ]
     assert "  best_gamma differs: 3, 1\n" in run([RECORD], [other])
+
+
+def test_what_other_kernels_read_is_told(run):
+    a, b = ({"verify": name, "why": "."} for name in ("mosaic_gpu", "onepass"))
+    inner = [record({"kernels": one}) for one in (a, b)]
+    (row,) = run(inner[:1], inner[1:], "--json")["rows"]
+    assert row["unequal"] == [{"name": "kernels", "a": a, "b": b}]
 
 
 def test_a_setting_of_the_protocol_counts_too(run):

@@ -7,11 +7,13 @@ import types
 import numpy as np
 import pytest
 
-from specjax import demo, zoo
+from specjax import zoo
+from specjax.commands import demo
 from specjax.models import gpt
-from tests import tiny
+from tests.support import tiny
 
 NEW, K = 12, 3
+CODE = zoo.tokenizer()
 FLAGS = ["--n_tokens_to_generate", str(NEW), "--K", str(K)]
 BLOCKS = re.compile(
     r"Autoregressive Decode\n---------------------\nTime = \d+\.\d\ds\nText = (.*)\n\n"
@@ -46,8 +48,8 @@ def run(*flags: str) -> types.SimpleNamespace:
             found["start"] = int(case.prompt.length[0])
             return found["baseline"], found["timed"], seconds
 
-        def show_and_keep(length, steps):
-            found["streamed"], found["trace"] = show(length, steps)
+        def show_and_keep(tokenizer, length, steps):
+            found["streamed"], found["trace"] = show(tokenizer, length, steps)
             return found["streamed"], found["trace"]
 
         patch.setattr("sys.stdout", out)
@@ -70,13 +72,13 @@ def sampled(pair):
 
 
 def test_greedy_texts_are_identical_and_said_to_be(greedy):
-    assert greedy.alone == greedy.speculative == zoo.decode(greedy.baseline)
+    assert greedy.alone == greedy.speculative == CODE.decode(greedy.baseline)
     assert greedy.alone.startswith(demo.PROMPT)
     assert "texts: identical" in greedy.summary
 
 
 def test_sampled_texts_are_not_said_to_be_identical(sampled):
-    assert sampled.speculative == zoo.decode(sampled.streamed)
+    assert sampled.speculative == CODE.decode(sampled.streamed)
     assert "identical" not in sampled.summary
 
 
@@ -140,31 +142,33 @@ def steps_of(ids: list[int], begun: int, asked=lambda shown: None):
 
 
 def test_the_text_is_printed_as_it_grows(capsys):
-    ids = zoo.encode("def add(a, b):\n    return a + b\n")
+    ids = CODE.encode("def add(a, b):\n    return a + b\n")
 
     def asked(length):
         printed.append(capsys.readouterr().out)
-        assert "".join(printed) == zoo.decode(ids[:length])
+        assert "".join(printed) == CODE.decode(ids[:length])
 
     printed = []
-    demo.show(1, steps_of(ids, 1, asked))
+    demo.show(CODE, 1, steps_of(ids, 1, asked))
     assert len(printed) == len(ids) - 1
 
 
 def test_characters_of_several_tokens_are_printed_whole(capsys):
     text = "x = '\U0001f642 \u6f22'"
-    ids, printed = zoo.encode(text), []
-    assert "\ufffd" in zoo.decode(ids[:-3])
-    demo.show(1, steps_of(ids, 1, lambda _: printed.append(capsys.readouterr().out)))
+    ids, printed = CODE.encode(text), []
+    assert "\ufffd" in CODE.decode(ids[:-3])
+    demo.show(
+        CODE, 1, steps_of(ids, 1, lambda _: printed.append(capsys.readouterr().out))
+    )
     assert not any("\ufffd" in part for part in printed)
     assert "".join(printed) == text
 
 
 def test_a_broken_character_at_the_end_is_printed_as_such(capsys):
-    ids = zoo.encode("a\U0001f642")[:-1]
-    demo.show(1, steps_of(ids, 1))
-    assert capsys.readouterr().out == zoo.decode(ids) + "\n"
-    assert zoo.decode(ids).endswith("\ufffd")
+    ids = CODE.encode("a\U0001f642")[:-1]
+    demo.show(CODE, 1, steps_of(ids, 1))
+    assert capsys.readouterr().out == CODE.decode(ids) + "\n"
+    assert CODE.decode(ids).endswith("\ufffd")
 
 
 @pytest.mark.parametrize(
@@ -176,8 +180,8 @@ def test_a_broken_character_at_the_end_is_printed_as_such(capsys):
         (["--temperature", "nan"], "--temperature"),
         (["--temperature", "inf"], "temperature"),
         (["--n_tokens_to_generate", "0"], "--n_tokens_to_generate"),
-        (["--target", "1558M"], "no model '1558M'"),
-        (["--draft_model_size", "124M"], "no model '124M'"),
+        (["--target", "1558M"], "no checkpoint at '1558M'"),
+        (["--draft_model_size", "124M"], "no checkpoint at '124M'"),
         (["--gamma", "4"], "--gamma"),
     ],
 )

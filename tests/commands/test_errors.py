@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate
-from specjax.drafters import adaptive, autoregressive, copying, early_exit, random
-from specjax.generate import Parts
+from specjax import generate, policies
+from specjax.drafters import autoregressive, copying, early_exit, random
+from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.step import Decoder
 from specjax.types import Model, Params, Prompt, Request, Sampling
-from tests import tiny
+from tests.support import tiny
 
 SLOTS, NEW, GAMMA = 20, 8, 3
 
@@ -26,7 +27,7 @@ def untouchable(model: Model) -> Model:
 class Given(NamedTuple):
     """The arguments of a run."""
 
-    parts: Parts
+    parts: Decoder
     slots: int
     params: Params
     prompt: Prompt
@@ -41,10 +42,10 @@ class Given(NamedTuple):
 def good() -> Given:
     world = tiny.transformers()
     target, draft = untouchable(world.target), untouchable(world.draft)
-    parts = Parts(target, autoregressive.build(draft, GAMMA))
-    prompt = generate.make_prompt([[1, 2, 3], [4]])
-    sampling = generate.make_sampling(2, 1.0, top_k=5, top_p=0.9, min_p=0.1)
-    request = generate.make_request(jax.random.key(0), prompt, NEW, sampling)
+    parts = Decoder(target, autoregressive.build(draft, GAMMA))
+    prompt = make_prompt([[1, 2, 3], [4]])
+    sampling = make_sampling(2, 1.0, top_k=5, top_p=0.9, min_p=0.1)
+    request = make_request(jax.random.key(0), prompt, NEW, sampling)
     params = Params(world.target_weights, world.draft_weights)
     return Given(parts, SLOTS, params, prompt, request)
 
@@ -169,22 +170,22 @@ def test_a_stream_is_checked_too(good):
 
 def test_the_buffer_that_a_message_asks_for_is_enough(good):
     tight = with_request(limit=[SLOTS - GAMMA - 1, 9])(good)
-    generate.check(*tight)
+    check(*tight)
     with pytest.raises(ValueError, match=f"slots={SLOTS} or more"):
-        generate.check(*tight._replace(slots=SLOTS - 1))
+        check(*tight._replace(slots=SLOTS - 1))
     exact = with_target(slots=SLOTS)(good)
-    generate.check(*exact)
+    check(*exact)
 
 
 def test_no_setting_is_needed_but_the_temperature(good):
     plain = good.request._replace(sampling=Sampling(jnp.array([0.0, 2.0])))
-    generate.check(*good._replace(request=plain))
+    check(*good._replace(request=plain))
 
 
 @pytest.mark.parametrize("texts", [[], [[1], []]])
 def test_an_empty_prompt(texts):
     with pytest.raises(ValueError, match="start token"):
-        generate.make_prompt(texts)
+        make_prompt(texts)
 
 
 MODEL = tiny.markov(4)
@@ -194,9 +195,9 @@ BUILDERS = [
     (lambda: copying.build(2, longest=0), "at least 1; got 2 and 0"),
     (lambda: random.build(4, 0), "at least 1.*got 0"),
     (lambda: early_exit.build(MODEL, lambda cache: cache, 0), "at least 1.*got 0"),
-    (lambda: adaptive.heuristic(start=0), "least <= start; got least=1, start=0"),
-    (lambda: adaptive.heuristic(start=2, least=3), "got least=3, start=2"),
-    (lambda: adaptive.heuristic(least=0), "got least=0"),
+    (lambda: policies.heuristic(start=0), "least <= start; got least=1, start=0"),
+    (lambda: policies.heuristic(start=2, least=3), "got least=3, start=2"),
+    (lambda: policies.heuristic(least=0), "got least=0"),
 ]
 
 

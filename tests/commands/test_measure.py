@@ -1,14 +1,11 @@
 """`specjax measure` from its flags to a record that `specjax compare` reads."""
 
-import json
-import shutil
-
 import pytest
 
-from specjax import checkpoints, compare, measure, zoo
-from specjax.bench import jsonl, plan, players
-from specjax.models import t5
-from tests import tiny, tiny_t5
+from specjax import zoo
+from specjax.bench import forecast, jsonl, players
+from specjax.commands import compare, measure
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
@@ -50,39 +47,9 @@ def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
     assert "tiny" in capsys.readouterr().out
 
 
-@pytest.fixture(scope="module")
-def t5_pair(tmp_path_factory):
-    """Two folders as of the hub, and sentences for their encoders."""
-    folder = tmp_path_factory.mktemp("t5")
-    for name, seed in (("target", 0), ("draft", 1)):
-        config = tiny_t5.SMALL._replace(vocab=6016, pieces=None)
-        checkpoints.save(folder / name, (config, tiny_t5.weights(config, seed)))
-        shutil.copy(zoo.FOLDER / "t5.model", folder / name / "spiece.model")
-    (folder / "prompts.jsonl").write_text('{"prompt": "No."}\n{"prompt": "I see."}\n')
-    return folder
-
-
-def test_a_t5_pair_is_measured_from_its_folders(t5_pair, tmp_path, capsys):
-    out = tmp_path / "a.jsonl"
-    assert measure.main(flags(t5_pair, "--out", str(out), "--ends")) == 0
-    assert "best: " in capsys.readouterr().out
-    (record,) = jsonl.read(out)
-    found = record["measured"]
-    assert found["encodes"] and found["ends"] and 0 <= found["alpha"] <= 1
-    assert found["prefill_target_ms"] > 0
-
-
-def test_prompts_of_an_encoder_are_its_inputs(t5_pair):
-    target = players.named(str(t5_pair / "target"))
-    pieces = measure.tokenizer(measure.make_parser().parse_args(["--data", ""]), target)
-    found = measure.read_prompts(str(t5_pair / "prompts.jsonl"), pieces, target)
-    assert found.tokens == [[t5.PAD], [t5.PAD]] and found.end == t5.END
-    assert found.inputs == [zoo.encode_t5("No."), zoo.encode_t5("I see.")]
-
-
-def test_a_draft_of_another_vocabulary_is_refused(pair, t5_pair, capsys):
+def test_a_draft_of_another_vocabulary_is_refused(pair, capsys):
     with pytest.raises(SystemExit):
-        measure.main(flags(t5_pair, "--draft", str(pair / "draft")))
+        measure.main(flags(pair, "--draft", "t5_small"))
     said = capsys.readouterr().err
     assert "6016" in said and "8192" in said and "one tokenizer" in said
 
@@ -90,13 +57,13 @@ def test_a_draft_of_another_vocabulary_is_refused(pair, t5_pair, capsys):
 def test_memory_is_counted(pair):
     """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
     from specjax.bench import costs, walltime
-    from specjax.bench.decoding import Prompts
+    from specjax.bench.texts import Prompts
 
     target, draft = (players.named(str(pair / name)) for name in ("target", "draft"))
-    setting = walltime.Setting(0.0, batch=1, texts=1, others=1)
+    setting = walltime.WalltimeSetting(0.0, batch=1, texts=1, others=1)
     (batch, *_), _ = walltime.batches(Prompts([[1, 2, 3]]), setting)
     slots, gamma, vocab = 20, 3, 8192
-    found = plan.memory(costs.Pair(target, draft, slots), gamma, batch.prompt)
+    found = forecast.memory(costs.Pair(target, draft, slots), gamma, batch.prompt)
     config = tiny.TARGET
     weights = 2 * 4 * (2 * vocab * config.dim + 2 * 2 * config.dim * (2 * 16 + 32))
     cache = 2 * 4 * config.num_layers * 2 * slots * config.dim
@@ -122,17 +89,3 @@ def test_bad_input_is_one_line_and_exit_code_2(pair, more, message, capsys):
         measure.main(flags(pair, *more))
     said = capsys.readouterr().err.strip()
     assert stopped.value.code == 2 and message in said and "\n" not in said
-
-
-@pytest.mark.parametrize("line", ["{", '{"text": "x"}', '"x"', '{"prompt": 3}'])
-def test_a_line_that_is_no_prompt_is_named(tmp_path, line):
-    path = tmp_path / "prompts.jsonl"
-    path.write_text(json.dumps({"prompt": "x"}) + "\n" + line + "\n")
-    with pytest.raises(ValueError, match=r"prompts\.jsonl, line 2"):
-        measure.read_prompts(str(path), zoo.tokenizer(), None)
-
-
-def test_an_empty_file_is_refused(tmp_path):
-    (tmp_path / "none.jsonl").write_text("\n")
-    with pytest.raises(ValueError, match="has no line"):
-        measure.read_prompts(str(tmp_path / "none.jsonl"), zoo.tokenizer(), None)

@@ -13,26 +13,29 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments import audit as rows
-from specjax import audit, probs, verifiers
-from specjax.bench import martingale, players
+from experiments.exactness import faults
+from specjax import probs, verifiers
+from specjax.bench import players
+from specjax.commands import pairs
+from specjax.exactness import audit, martingale
 from specjax.types import Sampling, Verifier
 from specjax.verifiers import lenient, token
-from tests import mutants
-from tests.audit_samples import PROMPTS, TASK, groups, law_of, pair, sampled
+from tests.support import mutants
+from tests.support.audit_samples import PROMPTS, TASK, groups, law_of, pair, sampled
 
 pytestmark = pytest.mark.slow
 
 LEVEL = 1e-4
 
 
-def decoded(sides, protocol=TASK, fault: str = "", verifier=None):
+def decoded(sides, protocol=TASK, fault=None, verifier=None):
     """The sums and the log E of a run."""
     target, draft = sides
-    broken, rule = rows.broken(draft, protocol, fault)
-    text, calls = audit.write((target, broken), PROMPTS, protocol, verifier or rule)
+    broken, rule = pairs.broken(draft, protocol, fault)
+    kernels = players.reference(verifier or rule)
+    text, calls = audit.write((target, broken), PROMPTS, protocol, kernels)
     assert calls.tokens.sum() == (text.length - text.start).sum()
-    steps = audit.score(sides, text, protocol.temperature)
+    steps = martingale.score(sides, text, protocol.temperature)
     return audit.total(steps), audit.evidence(steps)[0]
 
 
@@ -42,52 +45,51 @@ def decoded(sides, protocol=TASK, fault: str = "", verifier=None):
 @pytest.mark.parametrize("rule", verifiers.names())
 def test_every_rule_passes(rule):
     sums, log_e = decoded(pair(), TASK._replace(rule=rule))
-    found = audit.audit(sums, LEVEL)
+    found = audit.judge(sums, LEVEL)
     assert found.passed and found.p_value > 0.01 and found.impossible == 0
     assert found.tokens == found.free >= TASK.tokens
     assert audit.alarm(log_e, LEVEL) is None and log_e.max() < math.log(100)
 
 
 BROKEN = {
-    "draft temperature": None,
-    "reused key": None,
-    "residual is p": mutants.build("residual is p"),
-    "lenience 0.5": lenient.build(0.5),
+    "draft temperature": dict(fault=faults.draft_temperature),
+    "reused key": dict(fault=faults.reused_key),
+    "residual is p": dict(verifier=mutants.build("residual is p")),
+    "lenience 0.5": dict(verifier=lenient.build(0.5)),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_decoders_fail(name, monkeypatch):
-    monkeypatch.setattr(rows, "HOTTER", 2.0)  # four ids show less than thousands
-    verifier = BROKEN[name]
-    sums, log_e = decoded(pair(), TASK, "" if verifier else name, verifier)
-    found = audit.audit(sums, LEVEL)
+    monkeypatch.setattr(faults, "HOTTER", 2.0)  # four ids show less than thousands
+    sums, log_e = decoded(pair(), TASK, **BROKEN[name])
+    found = audit.judge(sums, LEVEL)
     assert not found.passed and found.p_value < 1e-9
     assert sums.tokens > audit.alarm(log_e, LEVEL) > 1
 
 
 def test_at_temperature_0_only_impossible_tokens_tell():
     sums, log_e = decoded(pair(), TASK._replace(temperature=0.0))
-    found = audit.audit(sums)
+    found = audit.judge(sums)
     assert found.passed and found.free == 0 and found.p_value == 1
     assert set(found.z.values()) == {None} == set(found.limits.shift.values())
     assert found.limits.leak is None and abs(log_e).max() < 1e-9
     text = sampled(pair()[0], 4, 20, seed=0)  # drawn at temperature 1
-    wrong = audit.score(pair(), text, 0.0)
-    found = audit.audit(audit.total(wrong))
+    wrong = martingale.score(pair(), text, 0.0)
+    found = audit.judge(audit.total(wrong))
     assert not found.passed and found.p_value == 0 and found.impossible > 10
 
 
 # The exact sampler.
 
 
-def z_of(steps: audit.Steps) -> list[float]:
-    return list(audit.audit(audit.total(steps)).z.values())
+def z_of(steps: martingale.Steps) -> list[float]:
+    return list(audit.judge(audit.total(steps)).z.values())
 
 
 def test_z_is_normal_for_the_exact_sampler():
     z = np.array([z_of(steps) for steps in groups(20, 40, 1, 120)])
-    assert z.shape == (120, len(audit.NAMES))
+    assert z.shape == (120, len(martingale.NAMES))
     for column in z.T:
         assert scipy.stats.kstest(column, "norm").pvalue > 0.01
     leaky = np.array([z_of(steps) for steps in groups(20, 40, 1, 120, 0.3)])
@@ -144,11 +146,11 @@ def test_the_limits_are_the_power_that_runs_have(learnt, power):
     leak = audit.limits(one, LEVEL, power).leak
     assert 0.01 < leak < 0.2
     runs = groups(size, new, 4, count, leak, learnt)
-    failed = [not audit.audit(audit.total(steps), LEVEL).passed for steps in runs]
+    failed = [not audit.judge(audit.total(steps), LEVEL).passed for steps in runs]
     assert np.mean(failed) == pytest.approx(power, abs=0.1)
     # The same limit is wrong for runs of another length.
-    short = [audit.Steps(*(leaf[::4] for leaf in steps)) for steps in runs]
-    failed = [not audit.audit(audit.total(steps), LEVEL).passed for steps in short]
+    short = [martingale.Steps(*(leaf[::4] for leaf in steps)) for steps in runs]
+    failed = [not audit.judge(audit.total(steps), LEVEL).passed for steps in short]
     assert np.mean(failed) < power - 0.2
 
 
@@ -158,7 +160,7 @@ def test_limits_fall_as_the_root_of_the_tokens():
     whole = functools.reduce(audit.add, map(audit.total, parts))
     assert whole.tokens == 200 * one.tokens
     few, many = audit.limits(one), audit.limits(whole)
-    for name in audit.NAMES:
+    for name in martingale.NAMES:
         ratio = few.shift[name] / many.shift[name]
         assert ratio == pytest.approx(math.sqrt(200), rel=0.1)
     assert few.leak > 10 * many.leak
@@ -173,7 +175,9 @@ def test_a_leak_of_1_percent_takes_more_tokens():
 
     def leaking(tokens: int) -> audit.Audit:
         text = sampled(target, tokens // 80, 80, 5, 0.01, draft)
-        return audit.audit(audit.total(audit.score((target, draft), text, 1.0)), LEVEL)
+        return audit.judge(
+            audit.total(martingale.score((target, draft), text, 1.0)), LEVEL
+        )
 
     few = leaking(40_000)
     assert few.tokens == 40_000 and few.passed and few.limits.leak > 0.02
@@ -191,7 +195,7 @@ def test_uniforms_of_bfloat16_are_not_seen():
 
     coarse = Verifier(noise, token.verify)
     sums, _ = decoded(pair(learnt=True), verifier=coarse)
-    found = audit.audit(sums, LEVEL)
+    found = audit.judge(sums, LEVEL)
     assert found.passed and found.limits.leak > 1 / 256
 
 
@@ -200,11 +204,11 @@ def test_an_impossible_token_fails_at_once():
     hopeless[:, 3] = -np.inf
     target = players.of_model("target", pair()[0].model, jnp.asarray(hopeless))
     text = sampled(target, 50, 40, seed=6)
-    steps = audit.score((target, pair()[1]), text, 1.0)
-    assert audit.audit(audit.total(steps)).passed
+    steps = martingale.score((target, pair()[1]), text, 1.0)
+    assert audit.judge(audit.total(steps)).passed
     text.tokens[30, 20] = 3
-    steps = audit.score((target, pair()[1]), text, 1.0)
-    found, (log_e, _) = audit.audit(audit.total(steps)), audit.evidence(steps)
+    steps = martingale.score((target, pair()[1]), text, 1.0)
+    found, (log_e, _) = audit.judge(audit.total(steps)), audit.evidence(steps)
     assert not found.passed and found.impossible == 1 and found.p_value == 0
     assert audit.alarm(log_e) == 30 * 40 + 20
     assert np.isinf(log_e[30 * 40 + 19 :]).all() and np.isfinite(log_e[:1219]).all()
@@ -214,7 +218,7 @@ def test_an_e_value_goes_on_where_it_was():
     steps = groups(20, 40, 1, 120)[0]
     whole, end = audit.evidence(steps)
     parts = [
-        audit.Steps(*(leaf[part] for leaf in steps))
+        martingale.Steps(*(leaf[part] for leaf in steps))
         for part in (slice(300), slice(300, None))
     ]
     first, wealth = audit.evidence(parts[0])
@@ -226,11 +230,11 @@ def test_an_e_value_goes_on_where_it_was():
 def test_a_draft_without_a_law_leaves_two_statistics():
     no_law = pair()[0], players.copied()
     text = sampled(pair()[0], 100, 40, seed=7)
-    sums = audit.total(audit.score(no_law, text, 1.0))
-    found = audit.audit(sums)
+    sums = audit.total(martingale.score(no_law, text, 1.0))
+    found = audit.judge(sums)
     assert list(found.z) == ["surprisal", "argmax"] and found.passed
     assert found.limits.leak is None
-    both = audit.audit(audit.total(audit.score(pair(), text, 1.0)))
+    both = audit.judge(audit.total(martingale.score(pair(), text, 1.0)))
     assert found.z["surprisal"] == pytest.approx(both.z["surprisal"], rel=1e-5)
 
 
@@ -239,5 +243,5 @@ def test_a_draft_that_misses_ids_is_scored():
     gone = np.array(pair()[1].params)
     gone[:, 0] = -np.inf
     draft = players.of_model("draft", pair()[1].model, jnp.asarray(gone))
-    steps = audit.score((pair()[0], draft), sampled(pair()[0], 100, 40, 8), 1.0)
-    assert audit.audit(audit.total(steps)).passed
+    steps = martingale.score((pair()[0], draft), sampled(pair()[0], 100, 40, 8), 1.0)
+    assert audit.judge(audit.total(steps)).passed

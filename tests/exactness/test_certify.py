@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import certify, certify_draws, probs, theory, verifiers
-from specjax.certify_claims import CLAIMS
-from specjax.certify_fixtures import (
+from specjax import policies, probs, verifiers
+from specjax.exactness import certify
+from specjax.exactness import noise as certify_draws
+from specjax.exactness.claims import CLAIMS
+from specjax.exactness.fixtures import (
     Fixture,
     Trial,
     context_free,
@@ -20,10 +22,11 @@ from specjax.certify_fixtures import (
     table,
     trials,
 )
-from specjax.drafters import adaptive
+from specjax.theory import closed_forms
 from specjax.types import Draft, Policy, Sampling, Verifier
 from specjax.verifiers import gumbel, token
-from tests import mutants, mutants_joint, mutation
+from tests import mutation
+from tests.support import mutants, mutants_joint
 
 TRIALS = {trial.fixture.name: trial for trial in trials()}
 P, Q = [0.4, 0.3, 0.2, 0.1], [0.55, 0.25, 0.15, 0.05]
@@ -147,7 +150,9 @@ def test_tokens_per_call_follow_equation_1(gamma):
     """alpha = 2/3 for the pair of Appendix A.2; 10/9 drafted tokens of 2 are kept."""
     found = certify.certify(token.verifier, Fixture("", 2, *BINARY), gamma, 2, TOKEN)
     assert found.exact
-    assert found.tokens == pytest.approx(theory.expected_tokens(2 / 3, gamma), abs=1e-6)
+    assert found.tokens == pytest.approx(
+        closed_forms.expected_tokens(2 / 3, gamma), abs=1e-6
+    )
     assert gamma < 2 or found.tokens - 1 == pytest.approx(10 / 9, abs=1e-6)
 
 
@@ -170,7 +175,7 @@ def test_coupled_draws_agree_as_often_as_the_formula_says():
         agree = np.argmax(np.log(p) + noise, 1) == np.argmax(np.log(q) + noise, 1)
     expected = float(gumbel.acceptance(jnp.array(p), jnp.array(q)))
     assert agree.mean() == pytest.approx(expected, abs=4 * 0.5 / 2**8)
-    beta = float(theory.acceptance(p, q))
+    beta = float(closed_forms.acceptance(p, q))
     assert beta / (2 - beta) <= expected <= beta
     assert abs(expected - (p * q).sum()) > 0.05  # more than independent draws
 
@@ -180,7 +185,7 @@ def test_an_adaptive_rule_drafts_what_its_budget_says():
     verifier = token.verifier
     sure = fixture._replace(target=fixture.draft)  # all accepted: the budget grows
     assert certify.certify(verifier, sure, gamma, 2).tokens == pytest.approx(3)
-    long = sure._replace(policy=adaptive.heuristic(start=9))
+    long = sure._replace(policy=policies.heuristic(start=9))
     assert certify.certify(verifier, long, gamma, 2).tokens == pytest.approx(4)
 
 

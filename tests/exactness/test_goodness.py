@@ -12,10 +12,10 @@ import pytest
 import scipy.stats
 
 from specjax import generate
-from specjax.generate import Parts
+from specjax.step import Decoder
 from specjax.types import Params
-from tests import goodness, tiny
-from tests.goodness import PROMPT, ROWS, SETTINGS, g_test
+from tests.support import goodness, tiny
+from tests.support.goodness import PROMPT, ROWS, SETTINGS, g_test
 
 NEVER, FINE = 1e-6, 1e-3  # the seeds are fixed
 SEEDS, EACH, TOKENS = 300, 500, 2
@@ -28,7 +28,7 @@ ONE_TOKEN = np.array([0.4, 0.3, 0.2, 0.1])
 def samples() -> np.ndarray:
     """[S, N, n] of the plain sampler, a key for each seed, in one program."""
     slots = len(PROMPT) + TOKENS + 1
-    loop = generate.build_loop(Parts(WORLD.target), slots)
+    loop = generate.build_loop(Decoder(WORLD.target), slots)
     prompt, request = goodness.ask(EACH, 0, TOKENS)
 
     def texts(key):

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specjax import keys, predict, probs, theory
+from specjax import keys, probs
 from specjax.bench import lenience
+from specjax.theory import closed_forms, predict
 from specjax.types import Draft, Sampling, Verdict
 from specjax.verifiers import gumbel, lenient, named, names
-from tests.tiny_t5 import quick_jit
+from tests.support.tiny_t5 import quick_jit
 
 B, G, V = 32, 8, 64
 NEARLY_ONE = 1 - 2**-24
@@ -204,7 +205,7 @@ def test_the_rate_of_one_token_is_its_closed_form(rule, seed, kind):
     both = pair(seed, kind)
     p, q = laws_of(both)
     rate = q @ one_draft(rule, both).accept_prob[:, 0]
-    beta = theory.acceptance(p, q)
+    beta = closed_forms.acceptance(p, q)
     inside = p > 0
     closed = {"rejection": np.min(q[inside] / p[inside]), "match": p @ q}
     assert rate == pytest.approx(closed.get(rule, beta), abs=3e-6)
@@ -217,7 +218,7 @@ def test_sums_of_minima(seed, kind):
     """Lemma 3.3: what is shared, what is missing and what is left to draw from."""
     both = pair(seed, kind)
     p, q = laws_of(both)
-    beta = theory.acceptance(p, q)
+    beta = closed_forms.acceptance(p, q)
     assert beta == pytest.approx(1 - np.abs(p - q).sum() / 2, abs=1e-12)
     assert beta == pytest.approx(1 - np.maximum(p - q, 0).sum(), abs=1e-12)
     assert beta == pytest.approx(((p + q) - np.abs(p - q)).sum() / 2, abs=1e-12)
@@ -233,9 +234,11 @@ def test_distances_obey_the_triangle(seed, one, other):
     rng = np.random.default_rng(seed)
     heat = np.ones(4)
     p, q, r = (softmax(logits(rng, kind, (4,)), heat) for kind in (one, other, one))
-    apart = theory.divergence
+    apart = closed_forms.divergence
     assert np.all(apart(p, r) <= apart(p, q) + apart(q, r) + 1e-12)
-    np.testing.assert_allclose(theory.acceptance(p, q), theory.acceptance(q, p))
+    np.testing.assert_allclose(
+        closed_forms.acceptance(p, q), closed_forms.acceptance(q, p)
+    )
 
 
 # Lenience.
@@ -288,7 +291,7 @@ agreement = quick_jit(gumbel.acceptance)
 @each_pair
 def test_a_race_is_won_by_both_about_as_often_as_laws_allow(seed, kind):
     p, q = laws_of(pair(seed, kind))
-    beta, rate = theory.acceptance(p, q), float(agreement(p, q))
+    beta, rate = closed_forms.acceptance(p, q), float(agreement(p, q))
     assert beta / (2 - beta) - 1e-5 <= rate <= beta + 1e-5
     assert rate == pytest.approx(float(agreement(q, p)), abs=1e-5)
 
@@ -383,13 +386,13 @@ costs = st.floats(0.001, 1.5)
 def test_a_speedup_rises_to_its_best_gamma_and_then_falls(alpha, c):
     """Theorem 3.8 in gamma, and Corollary 3.9: some gamma helps iff alpha > c, and then
     by (1 + alpha) / (1 + c) or more."""
-    best = theory.optimal_gamma(alpha, c)
-    factors = theory.walltime_factor(alpha, np.arange(2 * best + 50), c)
+    best = closed_forms.optimal_gamma(alpha, c)
+    factors = closed_forms.walltime_factor(alpha, np.arange(2 * best + 50), c)
     assert np.all(np.diff(factors[: best + 1]) > -1e-12)
     assert np.all(np.diff(factors[best:]) < 1e-12)
     assert factors[best] >= 1 - 1e-12
     if alpha > c:
-        assert factors[best] >= theory.minimum_gain(alpha, c) - 1e-12 > 1 - 1e-12
+        assert factors[best] >= closed_forms.minimum_gain(alpha, c) - 1e-12 > 1 - 1e-12
     else:
         assert best == 0
 

@@ -8,15 +8,19 @@ Axes: N rows, n tokens, G = gamma, V vocabulary.
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate
+from specjax import generate, keys
+from specjax.step import Decoder, build_step
+from specjax.types import Draft, Drafter, Params
 from specjax.verifiers import named
-from tests import goodness, mutation, sampled_mutants, sampled_texts
-from tests.drafters import BY_NAME
-from tests.sampled_mutants import EXACT, MUTANTS, Mutant
-from tests.sampled_texts import GAMMA, SLOTS, WORLD
+from tests import mutation
+from tests.support import goodness, sampled_mutants, sampled_texts
+from tests.support.drafter_cases import BY_NAME
+from tests.support.sampled_mutants import EXACT, MUTANTS, Mutant
+from tests.support.sampled_texts import GAMMA, SLOTS, WORLD
 
 NEVER, FINE = mutation.NEVER, 1e-3  # the seeds are fixed
 RULES = ("block", "rejection", "match", "gumbel")
@@ -48,7 +52,7 @@ def decode(drafter: str, rule: str) -> generate.Output:
 
 
 def p_value(mutant: Mutant) -> float:
-    laws = sampled_texts.laws(mutant.binary)
+    laws = sampled_texts.laws(mutant.world)
     return goodness.p_value(sampled_texts.texts(mutant), laws)
 
 
@@ -69,7 +73,7 @@ def texts_of(drafter: str, rule: str) -> np.ndarray:
 def test_texts_follow_the_target(drafter, rule):
     texts = texts_of(drafter, rule)
     assert len(texts) == goodness.ROWS
-    assert goodness.p_value(texts, sampled_texts.laws(False)) > FINE
+    assert goodness.p_value(texts, sampled_texts.laws("tables")) > FINE
 
 
 @each_rule
@@ -108,11 +112,39 @@ def test_what_looks_wrong_and_is_exact(mutant):
 
 def test_only_neighbours_show_that_they_share_their_coins():
     mutant = next(m for m in MUTANTS if m.name == "coins of the row beside")
-    texts, laws = sampled_texts.texts(mutant), sampled_texts.laws(False)
+    texts, laws = sampled_texts.texts(mutant), sampled_texts.laws("tables")
     even, odd = texts[::2], texts[1::2]
     alone = goodness.text_p_values(even, laws[0]) + goodness.text_p_values(odd, laws[1])
     assert goodness.bonferroni(alone) > FINE
     assert goodness.neighbours_p_value(even, odd, laws) < NEVER
+
+
+@pytest.mark.parametrize("rule", ["token", *RULES[:-1]])
+def test_a_step_draws_and_decides_by_other_uniforms(rule):
+    """Of its drafter's key, at every slot, none is the verifier's."""
+    rule, prompt_and_request = named(rule), goodness.ask(2, seed=0)
+
+    @jax.jit
+    def uniforms(params, prompt, request):
+        seen = []
+
+        def draft(key, params, request, state):
+            seen.extend(keys.uniform(key, slot, (2,)) for slot in range(GAMMA + 1))
+            tokens = jnp.zeros((state.length.size, GAMMA), jnp.int32)
+            return Draft(tokens, state.budget, None), None
+
+        def verify(target, draft, noise, keep_residual=False):
+            seen.extend(jax.tree.leaves(noise))
+            return rule.verify(target, draft, noise, keep_residual)
+
+        drafter = Drafter(lambda *_: None, draft, GAMMA)
+        parts = Decoder(WORLD.target, drafter, rule._replace(verify=verify))
+        state = generate.prefill(parts, params, prompt, SLOTS)
+        build_step(*parts)(params, request, state)
+        return jnp.concatenate([jnp.ravel(u) for u in seen])
+
+    found = uniforms(Params(WORLD.target_weights), *prompt_and_request)
+    assert len(np.unique(found)) == found.size
 
 
 def test_a_rule_as_an_argument_is_that_rule():

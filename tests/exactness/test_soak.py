@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import soak, verifiers
-from specjax.certify_fixtures import reference
+from specjax import verifiers
+from specjax.exactness import soak
+from specjax.exactness.fixtures import reference
 from specjax.types import Sampling, Verdict, Verifier
 from specjax.verifiers import token
-from tests import mutants
+from tests.support import mutants
 
 pytestmark = pytest.mark.slow
 

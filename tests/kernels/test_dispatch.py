@@ -8,11 +8,11 @@ import pytest
 
 from pallas_kernels import dispatch, fuse
 from pallas_kernels.dispatch import Device, choose
-from pallas_kernels.laws import Law, Rule
+from pallas_kernels.laws import Deferred
 from pallas_kernels.plan import plan
-from specjax.types import Draft
-from tests import kernels
-from tests.kernels import A100, CPU, H200, V5E
+from specjax.types import Draft, Law, Rule
+from tests.support import kernel_cases
+from tests.support.kernel_cases import A100, CPU, H200, V5E
 
 T4 = Device("gpu", "Tesla T4", (7, 5))
 RTX = Device("gpu", "NVIDIA GeForce RTX 2080 Ti", (7, 5))
@@ -23,10 +23,10 @@ V4, V6E = Device("tpu", "TPU v4"), Device("tpu", "TPU v6 lite")
 def of(batch=1, gamma=5, vocab=32000, known=False):
     """The plan of a deferred target, or a known one, and a known draft."""
 
-    def law(rows: int, told: bool) -> Law:
+    def law(rows: int, told: bool) -> Law | Deferred:
         row = jnp.zeros((batch, rows))
         logits = jnp.broadcast_to(jnp.float32(0), (batch, rows, vocab))
-        return Law(logits, row, *[row] * 4) if told else Law(logits, row)
+        return Law(logits, *[row] * 5) if told else Deferred(logits, row[:, 0])
 
     tokens = jnp.zeros((batch, gamma), jnp.int32)
     draft = Draft(tokens, jnp.zeros(batch, int), law(gamma, True) if gamma else None)
@@ -93,19 +93,19 @@ def test_triton_is_for_those_who_ask():
 
 def test_rows_of_a_shared_table_have_no_kernel():
     """Whatever was deferred is read first, and the reference goes on."""
-    twins = fuse.build(kernels.reference(), H200)
-    one = kernels.case(0, (2, 2, 640))
+    fused = fuse.build(kernel_cases.reference(), H200)
+    one = kernel_cases.case(0, (2, 2, 640))
     row = jnp.zeros((2, 2), jnp.int32)
     law = Law(None, row, row, row, row, row, row)
-    choice = twins.ran(twins.law(one.target, one.sampling), Draft(row, row[0], law))
+    choice = fused.ran(fused.law(one.target, one.sampling), Draft(row, row[0], law))
     assert choice.name == "onepass" and "table" in choice.why
 
 
 def test_this_machine_is_known():
     assert dispatch.here().platform == "cpu"
-    twins = fuse.build(kernels.reference())
-    one = kernels.case(0, (2, 2, 300))
-    kernels.check_same(kernels.got(twins, one), kernels.expected(one))
+    fused = fuse.build(kernel_cases.reference())
+    one = kernel_cases.case(0, (2, 2, 300))
+    kernel_cases.check_same(kernel_cases.got(fused, one), kernel_cases.expected(one))
 
 
 def test_measurements_decide_near_their_shape(tmp_path, monkeypatch):
@@ -129,7 +129,7 @@ def test_measurements_decide_near_their_shape(tmp_path, monkeypatch):
 def test_a_rule_without_a_meaning_is_refused():
     for rule, message in ((Rule(0.0), "lenience"), (Rule(0.5, False, (-1, 1)), "sigm")):
         with pytest.raises(ValueError, match=message):
-            fuse.build(kernels.reference(), CPU, fuse.Setting(rule=rule))
+            fuse.build(kernel_cases.reference(), CPU, fuse.Options(rule=rule))
 
 
 def test_tiles_fill_a_chip_and_then_grow():

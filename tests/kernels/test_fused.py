@@ -10,16 +10,26 @@ import numpy as np
 import pytest
 
 from pallas_kernels import gpu_decision, gpu_launches, laws
-from pallas_kernels.laws import Rule
 from pallas_kernels.plan import Tiles
-from specjax import certify, generate, probs
-from specjax.certify_claims import CLAIMS
-from specjax.certify_fixtures import trials
+from specjax import generate, probs
 from specjax.drafters import autoregressive, rollout
-from specjax.types import Draft, Params, Sampling
+from specjax.exactness import certify
+from specjax.exactness.claims import CLAIMS
+from specjax.exactness.fixtures import trials
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder
+from specjax.types import Draft, Params, Rule, Sampling
 from specjax.verifiers import sigmoid, token
-from tests import kernels, tiny
-from tests.kernels import BACKENDS, FAST, KERNELS, case, check_same, expected, got
+from tests.support import kernel_cases, tiny
+from tests.support.kernel_cases import (
+    BACKENDS,
+    FAST,
+    KERNELS,
+    case,
+    check_same,
+    expected,
+    got,
+)
 
 SMALL = Tiles(256, 2)
 TRIALS = {trial.fixture.name: trial for trial in trials()}
@@ -31,7 +41,7 @@ def named(backend) -> str:
 
 
 def made(backend, rule: Rule = laws.EXACT, tiles: Tiles | None = SMALL):
-    return kernels.twins(backend, rule, None if "tpu" in backend.name else tiles)
+    return kernel_cases.fused(backend, rule, None if "tpu" in backend.name else tiles)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +89,8 @@ def test_at_any_size(backend, sizes, dtype):
 @pytest.mark.parametrize("vocab", [1, 2, 31, 255])
 def test_a_small_vocabulary_has_no_kernel_and_is_right(vocab):
     one = case(3, (6, 2, vocab))
-    twins = kernels.twins(kernels.H200_AUTO)
-    check_same(got(twins, one), expected(one))
+    fused = kernel_cases.fused(kernel_cases.H200_AUTO)
+    check_same(got(fused, one), expected(one))
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=named)
@@ -104,11 +114,13 @@ def test_lenience(backend, rule, law):
 def test_the_sigmoid(backend, cuts):
     one, scale = case(6, (6, 3, 640), **cuts), 10.0
     lossy = sigmoid.build(-scale, scale)
-    twins = kernels.twins(backend, Rule(sigmoid=(-scale, scale)), verify=lossy.verify)
+    fused = kernel_cases.fused(
+        backend, Rule(sigmoid=(-scale, scale)), verify=lossy.verify
+    )
     laws_ = [probs.standardize(x, one.sampling) for x in (one.target, one.draft)]
     draft = Draft(one.tokens, one.num, laws_[1])
     given = laws_[0], draft, one.noise
-    wanted, found = (jax.jit(v)(*given) for v in (lossy.verify, twins.verify))
+    wanted, found = (jax.jit(v)(*given) for v in (lossy.verify, fused.verify))
     np.testing.assert_array_equal(found.tokens, wanted.tokens)
     np.testing.assert_allclose(found.accept_prob, wanted.accept_prob, rtol=1e-5)
 
@@ -183,7 +195,7 @@ def on_each(cases: list, few: int) -> list:
 @pytest.mark.parametrize(("backend", "name", "deferred"), on_each(CERTIFIED, 1))
 def test_it_is_certified(backend, name, deferred):
     fixture, gamma, _ = TRIALS[name]
-    verifier = kernels.certified(kernels.twins(backend), deferred)
+    verifier = kernel_cases.certified(kernel_cases.fused(backend), deferred)
     found = certify.certify(verifier, fixture, gamma, 2, CLAIMS["token"])
     assert found.exact and found.broken == () and found.error < 2e-7
 
@@ -194,7 +206,7 @@ def test_it_is_certified(backend, name, deferred):
 def test_a_broken_kernel_is_not_certified(backend, name, broken, check, monkeypatch):
     monkeypatch.setattr(laws, name, broken)
     fixture = TRIALS["one-hot target" if check == "support" else "random"].fixture
-    verifier = kernels.certified(kernels.twins(backend))
+    verifier = kernel_cases.certified(kernel_cases.fused(backend))
     found = certify.certify(verifier, fixture, 2, 2, CLAIMS["token"])
     assert check in found.broken
 
@@ -214,27 +226,26 @@ def test_whole_texts_are_the_same():
     """Fused draws and verification in the loop, on models of 300 ids."""
     world = tiny.tables(300)
     params = Params(world.target_weights, world.draft_weights)
-    prompt = generate.make_prompt([[1, 2, 3], [4]])
-    sampling = generate.make_sampling(2, 0.9)
-    request = generate.make_request(jax.random.key(3), prompt, 9, sampling)
-    plain = generate.Parts(world.target, autoregressive.build(world.draft, 2))
+    prompt = make_prompt([[1, 2, 3], [4]])
+    sampling = make_sampling(2, 0.9)
+    request = make_request(jax.random.key(3), prompt, 9, sampling)
+    plain = Decoder(world.target, autoregressive.build(world.draft, 2))
     wanted = generate.build(plain, 24)(params, prompt, request)
     for backend in FAST:
-        twins = kernels.twins(backend)
-        drawn = rollout.drawn_by(twins.draw)
-        verifier = token.verifier._replace(law=twins.law, verify=twins.verify)
+        wired = kernel_cases.wired(backend, token.verifier)
+        drawn = rollout.drawn_by(wired.draw)
         drafter = autoregressive.build(world.draft, 2, drawn)
-        fused = generate.Parts(world.target, drafter, verifier)
+        fused = Decoder(world.target, drafter, wired.verifier)
         found = generate.build(fused, 24)(params, prompt, request)
         np.testing.assert_array_equal(found.tokens, wanted.tokens)
         assert int(wanted.counts.accepted.sum()) > 0
 
 
-@pytest.mark.parametrize("backend", kernels.RACES, ids=named)
+@pytest.mark.parametrize("backend", kernel_cases.RACES, ids=named)
 def test_no_races(backend):
     one = case(9, (2, 2, 640))
     check_same(got(made(backend), one), expected(one))
-    assert not kernels.races_found(backend)
+    assert not kernel_cases.races_found(backend)
 
 
 def test_the_backends_are_those_that_are_offered():

@@ -1,0 +1,1 @@
+"""Fused verification beside its competitors, on a GPU."""

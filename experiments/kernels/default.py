@@ -1,0 +1,64 @@
+"""What reads logits by default on this device, and what did in a folder's records.
+
+    python -m experiments.kernels.default FOLDER
+
+A line for each shape that the stages decode, after the comparison with the reference
+that a first use brings; then, for each table of FOLDER, by what its rows were measured.
+"""
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+import jax
+
+from experiments.records import records
+from specjax.bench import jsonl, players
+from specjax.commands import kernels
+from specjax.commands.kernels import Sizes
+from specjax.verifiers import token
+
+# Rows of the chip, the paper's GPT pair, Wagner et al.'s, and tables of counts.
+SHAPES = Sizes(1, 10, 32128), Sizes(1, 10, 8000), Sizes(40, 20, 32128)
+SHAPES += (Sizes(32, 5, 8000), Sizes(1, 10, 8000, players.TABLE))
+
+
+def chosen() -> list[str]:
+    kind, lines = jax.devices()[0].device_kind, []
+    for sizes in SHAPES:
+        record = kernels.choose(kernels.AUTO, token.verifier, sizes).record
+        shape = f"B {sizes.batch}, gamma {sizes.gamma}, V {sizes.vocab}, {sizes.draft}"
+        lines.append(f"{kind}, {shape}: {kernels.line(record)}")
+    return lines
+
+
+def ran(folder: Path) -> list[str]:
+    """By table: rows, by the kernels that verified."""
+    lines = []
+    for path in sorted(folder.glob("*.jsonl")):
+        rows = records.latest(jsonl.read(path)).values()
+        each = Counter(name for row in rows for name in names(row["measured"]))
+        if each:
+            counts = ", ".join(
+                f"{name} {count}" for name, count in sorted(each.items())
+            )
+            lines.append(f"{path.stem}: {counts}")
+    return lines
+
+
+def names(measured: dict) -> list[str]:
+    """Who verified: a row of Wagner et al.'s has a record a method."""
+    told = measured.get("kernels", {})
+    each = [told] if "verify" in told else list(told.values())
+    return list(dict.fromkeys(record["verify"] for record in each))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.kernels.default")
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args(arguments).folder
+    print("\n".join([*chosen(), *ran(folder)]))
+
+
+if __name__ == "__main__":
+    main()

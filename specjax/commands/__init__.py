@@ -1,0 +1,1 @@
+"""What a person runs: the commands, and what they choose before they run."""

@@ -1,0 +1,104 @@
+"""One run of a pair, tested against the target's own laws: `specjax audit`."""
+
+import argparse
+import math
+import sys
+
+import numpy as np
+
+from specjax import verifiers
+from specjax.bench import players, scoring
+from specjax.bench.texts import Prompts, Protocol
+from specjax.commands import flags as shared
+from specjax.commands import kernels as fused
+from specjax.commands.flags import Parser
+from specjax.exactness.audit import (
+    LEVEL,
+    POWER,
+    Audit,
+    alarm,
+    evidence,
+    judge,
+    total,
+    write,
+)
+from specjax.exactness.martingale import Pair, score
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Reads the flags (of `sys.argv` if None), decodes and prints; 1 if it fails."""
+    parser = make_parser()
+    flags = parser.parse_args(argv)
+    try:
+        pair, prompts, protocol = make_case(flags)
+        kernels = fused.of_protocol(*pair, protocol)
+        text, calls = write(pair, prompts, protocol, kernels)
+        steps = score(pair, text, protocol.temperature)
+        found = judge(total(steps), flags.level)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    guarantee = verifiers.named(flags.rule).guarantee
+    print(f"{pair[0].name} with {pair[1].name}, T = {flags.temperature:g}")
+    print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}")
+    print(fused.line(kernels.record))
+    print(f"{calls.tokens.sum() / calls.calls.sum():.3f} tokens per target call\n")
+    report(found, evidence(steps)[0], flags.level)
+    return int(not found.passed)
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="specjax audit", description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    shared.add_pair(parser, "unigram, bigram or random")
+    shared.add_prompts(parser, "the start token alone")
+    add("--temperature", type=float, default=1.0)
+    add("--gamma", type=int, default=5, help="tokens drafted at a time")
+    add("--tokens", type=int, default=40_000, help="audited, at least")
+    add("--length", type=int, default=64, help="tokens of a text, at most")
+    add("--batch", type=int, default=32, help="texts decoded together")
+    add("--level", type=float, default=LEVEL, help="how often exact runs may fail")
+    add("--seed", type=int, default=0)
+    fused.add_flag(parser)
+    return parser
+
+
+def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
+    """Raises ValueError or OSError for flags that cannot be audited."""
+    for name in ("tokens", "length", "batch"):
+        if getattr(flags, name) < 1:
+            raise ValueError(f"--{name} must be at least 1; got {getattr(flags, name)}")
+    if not 0 <= flags.temperature < math.inf:
+        raise ValueError(f"--temperature must be at least 0; got {flags.temperature}")
+    if not 0 < flags.level < 1:
+        raise ValueError(f"--level must be in (0, 1); got {flags.level}")
+    pair = players.named(flags.target), players.named(flags.draft)
+    scoring.check(*pair, with_alpha=False)
+    pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
+    prompts = shared.read_prompts(flags, pair[0])
+    sizes = flags.tokens, flags.gamma, flags.seed, flags.length, flags.batch
+    how = flags.rule, flags.kernels
+    return pair, prompts, Protocol("", flags.temperature, *sizes, *how)
+
+
+def report(found: Audit, log_e: np.ndarray, level: float) -> None:
+    """The verdict last, and before it what it rests on and what it cannot see."""
+    print(f"{found.tokens} tokens, of which {found.free} could have been others")
+    print(f"impossible tokens: {found.impossible}")
+    for name, z in found.z.items():
+        told = "cannot vary" if z is None else f"{z:8.2f}"
+        print(f"  z of {name:14}{told}")
+    print(f"p-value of all: {found.p_value:.2g}")
+    first = alarm(log_e, level)
+    when = "never an alarm" if first is None else f"alarm after {first} tokens"
+    print(f"largest E: 10^{log_e.max() / math.log(10):.1f}, {when}")
+    leak = found.limits.leak
+    if not found.free:
+        print("without freedom only impossible tokens are seen")
+    elif leak is not None:
+        print(f"seen with probability {POWER}: {100 * leak:.2g} % of tokens from the")
+        print("draft in the place of the target")
+    print(f"{'passed' if found.passed else 'FAILED'} at level {level:g}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Rows in gin files: found, parsed and built, and nothing that a person wrote unread.
+
+A row is a file that includes what it is made of and sets macros. An include is looked
+for in the current folder, in the folders that are named, and where this package keeps
+its own `gin_configs`. gin is imported in this folder only, and only to parse.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from specjax.bench.row import TableRow
+from specjax.commands.configs import unread
+from specjax.commands.configs.unread import ConfigError
+
+PACKAGE = Path(__file__).resolve().parents[2]
+# Installed, the files are in the package; in a checkout, beside it.
+HOME = PACKAGE if (PACKAGE / "gin_configs").is_dir() else PACKAGE.parent
+
+
+class RowFile(NamedTuple):
+    """What a row is read from, in this order.
+
+    path: the row's own file, whose folder names its table. over: other files, such as
+    another family of checkpoints. bindings: NAME = VALUE, of a macro or a parameter.
+    search: folders in which includes are looked for, after the current one.
+    """
+
+    path: Path
+    over: tuple[str, ...] = ()
+    bindings: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
+
+
+class Built(NamedTuple):
+    """A row that is ready to be measured, and its operative config."""
+
+    table: str
+    name: str
+    row: TableRow
+    config: str
+
+
+def build(file: RowFile) -> Built:
+    """Parses a row and builds what it names: weights are read, nothing is measured.
+
+    Raises ConfigError for what gin cannot read, for a choice that was not made, and for
+    a macro or a parameter of the row's own file or of a binding that nothing reads;
+    ValueError or OSError for what cannot be measured.
+    """
+    gin, path = imported(), file.path.resolve()
+    own = unread.statements(gin, path.read_text("utf-8"), str(path))
+    for text in file.bindings:
+        own += unread.statements(gin, text, text)
+    gin.clear_config()
+    with searched(gin, file.search):
+        with in_one_line(Exception):
+            for name in (str(path), *file.over):
+                gin.parse_config_file(name)
+            gin.parse_config(list(file.bindings))
+        unread.refuse(gin, own, unread.unreferenced(gin))
+        with in_one_line(ValueError, OSError, RuntimeError):
+            gin.finalize()
+            row = gin.get_configurable(row_of(gin))()
+    unread.refuse(gin, own, [str(one) for one in own if not unread.read(gin, one)])
+    return Built(path.parent.name, path.stem, row, gin.operative_config_str())
+
+
+def imported():
+    """gin. Raises ConfigError where it is not installed."""
+    try:
+        import gin
+    except ImportError:
+        raise ConfigError("gin is not installed: pip install 'specjax[gin]'") from None
+    return gin
+
+
+def row_of(gin) -> type[TableRow]:
+    """What every run configures. Raises ConfigError where no run was included."""
+    if not any(key[1].endswith("row.TableRow") for key in gin.config._CONFIG):
+        raise ConfigError("it measures nothing: include one of gin_configs/runs/")
+    return TableRow
+
+
+@contextlib.contextmanager
+def searched(gin, folders: Sequence[str]) -> Iterator[None]:
+    """Includes are files, looked for here, in the folders, and among the package's."""
+    prefixes, readers = gin.config._LOCATION_PREFIXES, gin.config._FILE_READERS
+    before = list(prefixes), list(readers)
+    prefixes[:] = ["", *folders, str(HOME)]
+    readers[1:] = []  # those that look inside Python packages
+    try:
+        yield
+    finally:
+        prefixes[:], readers[:] = before
+
+
+@contextlib.contextmanager
+def in_one_line(*kinds: type[Exception]) -> Iterator[None]:
+    """What gin says over many lines, and what an import lacks, as a ConfigError."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except ModuleNotFoundError as error:
+        # gin says it again, without the exception's own `name`.
+        missing = re.search(r"No module named '([\w.]+)", str(error))[1]
+        advice = f"it needs {missing}, which is not installed"
+        if missing.startswith("experiments") and find_spec("experiments") is None:
+            advice = "it needs `experiments`, which only a checkout of specjax has"
+        raise ConfigError(advice) from error
+    except SyntaxError as error:
+        raise ConfigError(f"{error.filename}, line {error.lineno}: {error}") from error
+    except kinds as error:
+        said = str(error).partition("\n  In call to configurable")[0]
+        raise ConfigError(" ".join(said.split())) from error

@@ -1,0 +1,57 @@
+"""What names rows on a command line: files, and the flags that T5X's users know."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from specjax.commands.configs import RowFile
+
+OWN = "--gin."
+EPILOG = """--gin.NAME=VALUE sets a macro or a parameter, after all files; a text has
+quotes of its own: --gin.VERIFIER="'block'"."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds `FILE.gin ...`, `--gin_file`, `--gin_search_paths` and `--set`."""
+    parser.epilog = EPILOG
+    flag = parser.add_argument
+    flag("files", nargs="*", type=Path, metavar="FILE.gin", help="a row each")
+    flag(
+        "--gin_file",
+        action="append",
+        default=[],
+        metavar="FILE.gin",
+        help="read after every row; the first is the row where no other is named",
+    )
+    flag(
+        "--gin_search_paths",
+        action="append",
+        default=[],
+        metavar="DIR[,DIR]",
+        help="where includes are looked for, after the current folder",
+    )
+    flag(
+        "--set",
+        "--gin_bindings",
+        action="append",
+        default=[],
+        metavar="BINDING",
+        help="NAME = VALUE, as --gin.NAME=VALUE",
+    )
+
+
+def parse(
+    parser: argparse.ArgumentParser, arguments: Sequence[str]
+) -> tuple[argparse.Namespace, list[RowFile]]:
+    """The flags, and the rows that they name."""
+    typed = [text for text in arguments if text.startswith(OWN)]
+    flags = parser.parse_args([text for text in arguments if text not in typed])
+    pairs = [text.removeprefix(OWN).partition("=") for text in typed]
+    bindings = (*flags.set, *(f"{name} = {value}" for name, _, value in pairs))
+    search = tuple(x for paths in flags.gin_search_paths for x in paths.split(","))
+    files, over = list(flags.files), tuple(flags.gin_file)
+    if not files:
+        files, over = list(map(Path, over[:1])), over[1:]
+    if not files:
+        parser.error("name a row: a .gin file")
+    return flags, [RowFile(path, over, bindings, search) for path in files]

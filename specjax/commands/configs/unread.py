@@ -1,0 +1,112 @@
+"""What a person set and nothing reads: named, with the nearest name that there is.
+
+Included files may set more than a row uses; its own file and the command line may not.
+"""
+
+import difflib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MACRO = "gin.macro"
+WRITE = "write NAME = VALUE, and a text in quotes: NAME = 'text'"
+
+
+class ConfigError(ValueError):
+    """A gin file or a binding that a person can mend, in one line."""
+
+
+class Bound(NamedTuple):
+    """A line that sets something. A macro is a `selector` in a `scope`; a parameter has
+    also its own name. where: its file, or what was typed."""
+
+    scope: str
+    selector: str
+    parameter: str
+    where: str
+
+    def __str__(self) -> str:
+        parts = (self.selector, self.parameter)
+        return scoped(self.scope, ".".join(filter(None, parts)))
+
+
+def scoped(scope: str, name: str) -> str:
+    return f"{scope}/{name}" if scope else name
+
+
+def statements(gin, text: str, where: str) -> list[Bound]:
+    """What a file or a binding sets by itself, without its includes.
+
+    Raises ConfigError for what is not gin.
+    """
+
+    class Named(gin.config_parser.ParserDelegate):
+        def configurable_reference(self, scoped_configurable_name, evaluate):
+            return scoped_configurable_name
+
+        def macro(self, macro_name):
+            return macro_name
+
+    try:
+        found = list(gin.config_parser.ConfigParser(text, Named()))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        at = f", line {line}" if line and where != text else ""
+        raise ConfigError(f"{where}{at}: not a binding of gin: {WRITE}") from None
+    bindings = [x for x in found if isinstance(x, gin.config_parser.BindingStatement)]
+    return [Bound(x.scope, x.selector, x.arg_name or "", where) for x in bindings]
+
+
+def unreferenced(gin) -> list[str]:
+    """Macros that no value names: a slip of the pen, seen before weights are read."""
+    values = gin.config.iterate_references(gin.config._CONFIG)
+    named = {"/".join(value.scopes) for value in values if value.selector == MACRO}
+    return [name for name in macros(gin) if name not in named]
+
+
+def macros(gin) -> list[str]:
+    return [scope for scope, selector in gin.config._CONFIG if selector == MACRO]
+
+
+def parameters(gin) -> list[str]:
+    return [
+        scoped(scope, ".".join([*selector.split(".")[-2:], name]))
+        for (scope, selector), values in gin.config._CONFIG.items()
+        for name in values
+        if selector != MACRO
+    ]
+
+
+def refuse(gin, own: Sequence[Bound], unread: Sequence[str]) -> None:
+    """Raises ConfigError, with the nearest name that there is, for the first of `own`
+    that is unread."""
+    for one in own:
+        if str(one) not in unread:
+            continue
+        every = parameters(gin) if one.parameter else macros(gin)
+        known = sorted(set(every) - set(unread))
+        near = difflib.get_close_matches(str(one), known, 1, 0.5)
+        near = near or difflib.get_close_matches(str(one).upper(), known, 1, 0.5)
+        advice = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
+        raise ConfigError(f"nothing reads {one} ({one.where}): {advice}")
+
+
+def read(gin, one: Bound) -> bool:
+    """Whether the row that was built asked for what a line sets."""
+    operative = gin.config._OPERATIVE_CONFIG
+    if not one.parameter:
+        return (str(one), MACRO) in operative
+    last = one.selector.rpartition(".")[2]
+    return any(
+        one.parameter in values
+        and selector.rpartition(".")[2] == last
+        and winner(gin, scope, selector, one.parameter) == one.scope
+        for (scope, selector), values in operative.items()
+    )
+
+
+def winner(gin, scope: str, selector: str, parameter: str) -> str | None:
+    """The scope whose binding of a parameter is the one that a call in `scope` gets."""
+    parts = scope.split("/") if scope else []
+    outer = ["/".join(parts[:size]) for size in range(len(parts), -1, -1)]
+    config = gin.config._CONFIG
+    return next((x for x in outer if parameter in config.get((x, selector), ())), None)

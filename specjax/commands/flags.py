@@ -1,0 +1,79 @@
+"""What commands share: a parser of one-line errors, flags of a pair and of prompts."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from specjax import prompts, verifiers, zoo
+from specjax.bench.players import Player
+from specjax.bench.texts import Prompts
+from specjax.pretrained import Pretrained
+
+MODEL = "a bundled name, a path or a hub's id; default %(default)s"
+PROMPT = '{"prompt": text}, {"tokens": [ids]} or {"messages": [...]}'
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        """One line, whatever is wrong, and exit code 2."""
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
+
+
+def add_pair(parser: argparse.ArgumentParser, drafts: str) -> None:
+    """--target, --draft and --rule. drafts: what may draft besides a model."""
+    parser.add_argument("--target", default=zoo.MODELS[0], help=MODEL)
+    of_draft = f"the same, or {drafts}; default %(default)s"
+    parser.add_argument("--draft", default=zoo.MODELS[1], help=of_draft)
+    of_rule = f"how drafts are verified: {', '.join(verifiers.spelled())}"
+    parser.add_argument("--rule", default="token", type=rule, help=of_rule)
+
+
+def add_prompts(parser: argparse.ArgumentParser, otherwise: str = "") -> None:
+    """--data and --tokenizer. otherwise: what is read without --data; it must be named
+    where that is empty."""
+    asked = f"JSON lines: {PROMPT}" + (otherwise and f"; default: {otherwise}")
+    parser.add_argument("--data", required=not otherwise, help=asked)
+    add_tokenizer(parser)
+
+
+def add_tokenizer(parser: argparse.ArgumentParser) -> None:
+    beside = "a SentencePiece model, a tokenizer.json or a folder with one;"
+    beside += " default: beside the target's weights"
+    parser.add_argument("--tokenizer", help=beside)
+
+
+def rule(name: str) -> str:
+    """A name that `verifiers.named` knows."""
+    try:
+        verifiers.named(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
+
+
+def read_prompts(
+    flags: argparse.Namespace, target: Player, otherwise: Sequence[str] = ()
+) -> Prompts:
+    """Those of --data, by the target's tokenizer or the one of --tokenizer.
+
+    otherwise: for who names no --data, the start token alone if empty; an encoder has
+    none. Raises ValueError or OSError for what cannot be read.
+    """
+    model = reader(target, flags.tokenizer)
+    if flags.data is not None:
+        return prompts.read(flags.data, model)
+    if target.encodes:
+        raise ValueError(
+            f"{target.name} reads its task with an encoder: name its inputs with --data"
+        )
+    return prompts.of(otherwise, model) if otherwise else prompts.start(model)
+
+
+def reader(target: Player, tokenizer: str | None) -> Pretrained:
+    """The target with this tokenizer, if one is named. Raises ValueError for a target
+    that only drafts."""
+    if target.pretrained is None:
+        raise ValueError(f"{target.name} only drafts: name a model as the target")
+    if tokenizer is None:
+        return target.pretrained
+    return target.pretrained._replace(tokenizer_file=Path(tokenizer))
