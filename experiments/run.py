@@ -1,40 +1,31 @@
-"""Measures rows: `python -m experiments.run [--out DIR] [--set BINDING] FILE.gin ...`
+"""Measures rows: `python -m experiments.run [--out DIR] [--gin.X=Y] FILE.gin ...`
 
-A file is a row of the table that its folder is named after. Each finished row is
-appended to DIR/<table>.jsonl; one that is there already, with the same operative config
-and the same sources, is kept. Stopped at any moment, the same command goes on.
-The only module that imports gin.
+As `specjax run`, with what a checkout knows beside: the definitions that a number was
+made by, the commit, the published numbers. A row that is there already, with the same
+operative config and the same definitions, is kept.
 """
 
 import argparse
-import contextlib
 import sys
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-import gin
-from tqdm import tqdm
+from experiments import catalogue
+from experiments.records import compilation, records
+from specjax.commands import configs
+from specjax.commands import run as commands
+from specjax.commands.configs import Built, RowFile, flags
+from specjax.commands.run import RowError, stopped_politely
 
-from experiments import catalogue, compilation, fingerprint, records
-from experiments.row import Row
-from specjax.bench import jsonl
-
+__all__ = ["RowError", "build", "main", "measure", "run", "stopped_politely"]
 ROOT = Path(__file__).resolve().parents[1]
+KEYS = ("config", "fingerprint")
+ORIGIN = commands.Origin(records.sources, KEYS, records.commit, catalogue.published)
 
 
-class Built(NamedTuple):
-    """A row that is ready to be measured, and its operative config."""
-
-    table: str
-    name: str
-    row: Row
-    config: str
-
-
-class RowError(Exception):
-    """A row that could not be built or measured; the message names its file."""
+def build(path: Path, bindings: Iterable[str] = ()) -> Built:
+    """A row of a file, built; raises as `configs.build`."""
+    return configs.build(RowFile(path, (), tuple(bindings)))
 
 
 def run(files: Iterable[Path], out: Path, bindings: Iterable[str] = ()) -> None:
@@ -42,75 +33,26 @@ def run(files: Iterable[Path], out: Path, bindings: Iterable[str] = ()) -> None:
 
     bindings: gin bindings, applied after each file.
     """
+    measure([RowFile(path, (), tuple(bindings)) for path in files], out)
+
+
+def measure(rows: Iterable[RowFile], out: Path) -> None:
+    """As `run`, of rows that are read from more than a file."""
     compilation.keep()
-    bar = tqdm(list(files), unit="row", disable=None)  # quiet in a log
-    for path in bar:
-        bar.set_description(f"{path.parent.name}/{path.stem}")
-        try:
-            built = build(path, bindings)
-            done = measure(built, out)
-        except Exception as error:
-            raise RowError(f"{path}: {error}") from error
-        tqdm.write(f"{built.table}/{built.name}: {'measured' if done else 'kept'}")
+    for _ in commands.run(rows, out, ORIGIN):
+        pass
 
 
-def build(path: Path, bindings: Iterable[str] = ()) -> Built:
-    """Parses a file and builds what it names: weights are read, nothing is measured.
-
-    Raises what gin raises for a name that is unknown or a choice that was not made.
-    """
-    gin.clear_config()
-    path = Path(path).resolve()
-    with contextlib.chdir(ROOT):  # files are named from the root of the repository
-        gin.parse_config_files_and_bindings([str(path)], list(bindings))
-        row = gin.get_configurable(Row)()
-    return Built(path.parent.name, path.stem, row, gin.operative_config_str())
-
-
-def measure(built: Built, out: Path) -> bool:
-    """Appends the record of a row; False if it was there already."""
-    path, measurement = out / f"{built.table}.jsonl", built.row.measurement
-    inputs = fingerprint.inputs_of(measurement.inputs)
-    sources = fingerprint.of(measurement.module, inputs)
-    if records.find(jsonl.read(path), built.name, built.config, sources):
-        return False
-    begun = time.monotonic()
-    measured = measurement.run()
-    seconds = time.monotonic() - begun
-    record = {
-        "row": built.name,
-        "table": built.table,
-        "scale": built.row.scale,
-        "measured": measured,
-        "published": catalogue.published(built.table, built.name),
-        "provenance": records.provenance(measurement, built.config, seconds),
-    }
-    jsonl.append(path, record)
-    return True
-
-
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the flags (of `sys.argv` if None) and measures."""
     parser = argparse.ArgumentParser(prog="python -m experiments.run")
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.gin")
-    parser.add_argument("--out", type=Path, default=ROOT / "results")
-    parser.add_argument("--set", action="append", default=[], metavar="BINDING")
-    chosen = parser.parse_args(arguments)
+    flags.add(parser)
+    of_out = "folder of the records; default %(default)s"
+    parser.add_argument("--out", type=Path, default=commands.OUT, help=of_out)
+    given = sys.argv[1:] if arguments is None else arguments
+    chosen, rows = flags.parse(parser, given)
     with stopped_politely():
-        run(chosen.files, chosen.out, chosen.set)
-
-
-@contextlib.contextmanager
-def stopped_politely():
-    """What a person can mend is said in one line; Ctrl-C says how to go on."""
-    try:
-        yield
-    except RowError as error:
-        if not isinstance(error.__cause__, ValueError | OSError):
-            raise
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        sys.exit(130)
+        measure(rows, chosen.out)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,16 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import pytest
 
-QUICK = {"alpha", "chip", "compare", "demo", "drafters", "finetune", "gpu_checks"}
-QUICK |= {"gpu_script", "kernel_bench", "lenience", "lenient_verifier", "measure"}
-QUICK |= {"models", "operations", "predict", "quality", "run", "sigmoid", "t5_decoding"}
-QUICK |= {"tables", "trace", "train", "wagner", "walltime", "walltime_t5"}
+QUICK = {"bench": {"walltime", "walltime_t5"}, "drafters": {"drafters"}}
+QUICK |= {
+    "commands": {"compare", "demo", "folders", "measure"},
+    "tests": {"kernels_choice", "kernels_used", "text"},
+}
+QUICK |= {"models": {"gpt", "t5_decoding"}, "theory": {"predict"}}
+QUICK |= {"verifiers": {"lenient", "sigmoid"}, "kernels": {"bench"}}
+QUICK |= {"leviathan": {"alpha", "figure1", "lenience", "operations", "quality"}}
+QUICK |= {"paper_size": {"gpu_checks", "gpu_script", "paper_size"}, "records": {"run"}}
+QUICK |= {"report": {"tables"}, "training": {"finetune", "loop"}, "wagner": {"wagner"}}
 
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
 
@@ -28,8 +34,9 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 @pytest.fixture(autouse=True, scope="module")
 def compiled_quickly(request):
-    name = request.module.__name__.rpartition("test_")[2]
+    folder, _, name = request.module.__name__.rpartition(".test_")
+    quickly = name in QUICK.get(folder.rpartition(".")[2], ())
     before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", name in QUICK)
+    jax.config.update("jax_disable_most_optimizations", quickly)
     yield
     jax.config.update("jax_disable_most_optimizations", before)

@@ -7,12 +7,13 @@ by the test of its independence; wrong keys, drafts and batches, by sampled text
 import functools
 from pathlib import Path
 
-from specjax import certify, certify_draws
-from specjax.certify_claims import CLAIMS
+from specjax.exactness import certify
+from specjax.exactness import noise as certify_draws
+from specjax.exactness.claims import CLAIMS
 from specjax.types import Verifier
 from specjax.verifiers import token
-from tests import mutants, mutants_joint, sampled_mutants
-from tests.mutants import Mutant
+from tests.support import mutants, mutants_joint, sampled_mutants
+from tests.support.mutants import Mutant
 
 PATH = Path(__file__).resolve().parents[1] / "results" / "mutants.md"
 MUTANTS = mutants.MUTANTS + mutants_joint.MUTANTS
@@ -27,7 +28,8 @@ CERTIFIED = """## Wrong verdicts, caught by the certificate
 
 Total variation is that of three tokens from the target's law, enumerated; 0 is a mutant
 that only another check sees, "void" one whose verdict is not constant on the cells of
-its noise, so that nothing can be enumerated. The checks are in `specjax/certify.py`.
+its noise, so that nothing can be enumerated. The checks are in
+`specjax/exactness/certify.py`.
 
 | rule | what is wrong | total variation | checks that fail |
 | --- | --- | --- | --- |

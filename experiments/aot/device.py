@@ -1,6 +1,6 @@
 """What the device is, for whoever compiles for it without one.
 
-    python -m experiments.gpu.device FOLDER
+    python -m experiments.aot.device FOLDER
 
 Writes FOLDER/device.json and, where JAX tells it, FOLDER/target_config.txtpb, the
 description of the device that XLA's compiler needs (`experiments.aot`).
@@ -51,7 +51,7 @@ def target() -> tuple[str | None, str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.device")
+    parser = argparse.ArgumentParser(prog="python -m experiments.aot.device")
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args(arguments).folder
     folder.mkdir(parents=True, exist_ok=True)

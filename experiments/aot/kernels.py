@@ -11,14 +11,14 @@ from functools import partial
 
 from tqdm import tqdm
 
-from experiments import kernel_programs
 from experiments.aot import cuda, hlo, inspect, tpu
-from experiments.kernel_programs import DEVICES, Sizes
-from experiments.row import Measurement
+from experiments.aot import programs as kernel_programs
+from experiments.aot.programs import DEVICES, Sizes
 from pallas_kernels import dispatch, tpu_block
-from pallas_kernels.laws import Law
+from pallas_kernels.laws import Deferred
 from pallas_kernels.plan import Plan, plan
-from specjax.types import Draft
+from specjax.bench.row import Measurement
+from specjax.types import Draft, Law
 
 THREADS = 128  # of a warp group, which a Mosaic block is
 
@@ -75,8 +75,11 @@ def planned(known: str, sizes: Sizes) -> Plan:
     given = kernel_programs.shapes(sizes)
     p, q = given.laws
     heat = given.sampling.temperature
-    target = Law(given.target, *p) if known == "both" else Law(given.target, heat)
-    law = Law(given.draft, heat) if known == "nothing" else Law(given.draft, *q)
+    target, law = Law(given.target, *p), Law(given.draft, *q)
+    if known != "both":
+        target = Deferred(given.target, heat)
+    if known == "nothing":
+        law = Deferred(given.draft, heat)
     return plan(target, Draft(given.tokens, given.num, law))
 
 

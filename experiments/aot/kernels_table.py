@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Mapping
 
-from experiments.line import Line, Table, command
+from experiments.records.table import Line, Table, command
 
 NEEDS = "the compilers for GPUs and TPUs: pip install --editable '.[aot]'"
 DEVICES = {

@@ -16,23 +16,24 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from experiments import kernel_programs
 from experiments.aot import cuda, hlo
+from experiments.aot.programs import DEVICES
 from experiments.aot.record import Compiled
-from experiments.row import Measurement
 from specjax import generate, probs
 from specjax.bench.players import Player
-from specjax.drafters import autoregressive, rollout
-from specjax.generate import Parts
+from specjax.bench.row import Measurement
+from specjax.commands import kernels
+from specjax.drafters import autoregressive
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
-from specjax.step import build_step, commit, measure, score
+from specjax.step import Decoder, build_step, commit, measure, score
 from specjax.types import Model, Params, Request, State
 from specjax.verifiers import token
 
 LAYER = re.compile(r"/layers_\d+/")
 
 
-class Setting(NamedTuple):
+class LaunchSetting(NamedTuple):
     """device: one of `experiments.aot.targets`. slots: of the caches. input_tokens:
     what an encoder reads. temperature: of every row; it changes no program."""
 
@@ -55,7 +56,7 @@ class Side(NamedTuple):
 class Given(NamedTuple):
     """What the programs of a pair are compiled for."""
 
-    parts: Parts
+    parts: Decoder
     params: Params
     request: Request
     state: State
@@ -64,7 +65,7 @@ class Given(NamedTuple):
 def build(
     target: t5.Config | gpt.Config | Player,
     draft: t5.Config | gpt.Config | Player,
-    setting: Setting,
+    setting: LaunchSetting,
 ) -> Measurement:
     """The measurement of one row: a pair by its sizes, or bundled models.
 
@@ -78,7 +79,7 @@ def build(
     return Measurement(run, __name__, tuple(map(Path, inputs)), target.dtype)
 
 
-def check(target: Side, draft: Side, setting: Setting) -> None:
+def check(target: Side, draft: Side, setting: LaunchSetting) -> None:
     if target.model.vocab != draft.model.vocab:
         raise ValueError(
             f"the target has a vocabulary of {target.model.vocab}, the draft one of"
@@ -103,13 +104,13 @@ def side(given: t5.Config | gpt.Config | Player) -> Side:
     return Side(model, params, sum("layers_" in name for name in decoder))
 
 
-def count(target: Side, draft: Side, setting: Setting) -> dict:
+def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     """Kernels by program, and those of one layer; bytes of weights and of buffers.
 
     draft_step: one further drafted token. draft_first: the catch-up and the first.
     target_step: a call of gamma + 1 tokens and its law. verify: acceptance, the token
     after it, and commit. spec_step: a whole step that drafts gamma, compiled as one.
-    `_fused`: with what `pallas_kernels.fuse` chooses for the device and the shape.
+    `_fused`: with what `specjax.commands.kernels` chooses for the device and the shape.
     Raises ValueError, naming the command that installs it, where no compiler is.
     """
     if reason := cuda.available():
@@ -146,30 +147,30 @@ def count(target: Side, draft: Side, setting: Setting) -> dict:
     }
 
 
-def shapes(target: Side, draft: Side, setting: Setting, fused: bool = False) -> Given:
-    draw, verifier = rollout.independent, token.verifier
-    if fused:
-        twins = kernel_programs.twins("auto", setting.device)
-        draw = rollout.drawn_by(twins.draw)
-        verifier = verifier._replace(law=twins.law, verify=twins.verify)
-    drafter = autoregressive.build(draft.model, setting.gamma, draw)
-    parts, batch = Parts(target.model, drafter, verifier), setting.batch
+def shapes(
+    target: Side, draft: Side, setting: LaunchSetting, fused: bool = False
+) -> Given:
+    sizes = kernels.Sizes(setting.batch, setting.gamma, target.model.vocab)
+    asked, device = "auto" if fused else "reference", DEVICES[setting.device]
+    chosen = kernels.choose(asked, token.verifier, sizes, device)
+    drafter = autoregressive.build(draft.model, setting.gamma, chosen.draw)
+    parts, batch = Decoder(target.model, drafter, chosen.verifier), setting.batch
 
     def begin(params: Params):
-        prompt = generate.make_prompt([[0]] * batch)
+        prompt = make_prompt([[0]] * batch)
         if target.model.encodes:
             read = jnp.ones((batch, setting.input_tokens), jnp.int32)
             length = jnp.full(batch, setting.input_tokens)
             prompt = prompt._replace(inputs=t5.Inputs(read, length))
-        sampling = generate.make_sampling(batch, setting.temperature)
-        request = generate.make_request(jax.random.key(0), prompt, 1, sampling)
+        sampling = make_sampling(batch, setting.temperature)
+        request = make_request(jax.random.key(0), prompt, 1, sampling)
         return request, generate.prefill(parts, params, prompt, setting.slots)
 
     params = Params(target.params, draft.params)
     return Given(parts, params, *jax.eval_shape(begin, params))
 
 
-def drafting(given: Given, setting: Setting) -> Compiled:
+def drafting(given: Given, setting: LaunchSetting) -> Compiled:
     """A draft of gamma tokens; its loop makes each one after the first."""
 
     def run(cache, params, request, state):
@@ -181,7 +182,7 @@ def drafting(given: Given, setting: Setting) -> Compiled:
     return cuda.compile(run, arguments, setting.device, donate=(0,))
 
 
-def scoring(given: Given, setting: Setting) -> Compiled:
+def scoring(given: Given, setting: LaunchSetting) -> Compiled:
     def run(cache, params, request, state, tokens):
         state = state._replace(target_cache=cache)
         return score(given.parts.target, params, request, state, tokens)
@@ -192,7 +193,7 @@ def scoring(given: Given, setting: Setting) -> Compiled:
     return cuda.compile(run, arguments, setting.device, donate=(0,))
 
 
-def verifying(given: Given, setting: Setting) -> Compiled:
+def verifying(given: Given, setting: LaunchSetting) -> Compiled:
     """From the two laws to the tokens in the buffer: what is left of a step."""
     request, parts = given.request, given.parts
     read = parts.verifier.law or probs.standardize
@@ -215,7 +216,7 @@ def verifying(given: Given, setting: Setting) -> Compiled:
     return cuda.compile(run, arguments, setting.device, donate=(0,))
 
 
-def stepping(given: Given, setting: Setting) -> Compiled:
+def stepping(given: Given, setting: LaunchSetting) -> Compiled:
     def run(state, params, request):
         return build_step(*given.parts)(params, request, state)
 
@@ -228,7 +229,7 @@ def drafted(compiled: Compiled) -> hlo.Loop:
     return max(hlo.loops(compiled.program), key=hlo.iteration)
 
 
-def total(compiled: Compiled, setting: Setting) -> int:
+def total(compiled: Compiled, setting: LaunchSetting) -> int:
     """Kernels of a run: a loop whose end the program decides runs gamma - 1 times, as
     that over drafted tokens does."""
 

@@ -1,6 +1,6 @@
 """Lines of what a step launches on a GPU, counted in programs compiled without one."""
 
-from experiments.line import Line, Table, command
+from experiments.records.table import Line, Table, command
 
 NEEDS = "the compiler for GPUs: pip install --editable '.[aot]'"
 PAIRS = {

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 
 from pallas_kernels import fuse
 from pallas_kernels.dispatch import Device
-from pallas_kernels.fuse import Reference, Setting, Twins
-from pallas_kernels.laws import Law
+from pallas_kernels.fuse import Fused, Options, Reference
 from specjax import probs
-from specjax.types import Draft, Sampling
+from specjax.types import Draft, Law, Sampling
 from specjax.verifiers import token
 
 REFERENCE = Reference(probs.standardize, probs.sample, token.verify)
@@ -53,12 +52,12 @@ class Given(NamedTuple):
     laws: tuple
 
 
-def twins(name: str, device: str) -> Twins:
+def fused(name: str, device: str) -> Fused:
     """name: one of `dispatch.NAMES`, or "auto"."""
-    return fuse.build(REFERENCE, DEVICES[device], Setting(name))
+    return fuse.build(REFERENCE, DEVICES[device], Options(name))
 
 
-def verifying(made: Twins, known: str) -> Callable[[Given], tuple]:
+def verifying(made: Fused, known: str) -> Callable[[Given], tuple]:
     """Given -> (n, tokens, accept_prob); `laws` holds the scalars that are known."""
 
     def run(given: Given) -> tuple:
@@ -95,7 +94,7 @@ def shapes(sizes: Sizes) -> Given:
 
 def on_gpu(name: str, device: str, known: str, *sizes) -> tuple[Callable, tuple]:
     """A verification and its arguments, for `experiments.aot.cuda`."""
-    run = verifying(twins(name, device), known)
+    run = verifying(fused(name, device), known)
     return run, (shapes(Sizes(*sizes)),)
 
 
@@ -122,7 +121,7 @@ def drawing(name: str, device: str, *sizes) -> tuple[Callable, tuple]:
     """A draw from logits [B, V], as the draft loop does it; gamma is not used."""
     batch, _, vocab, dtype = Sizes(*sizes)
     of, real = jax.ShapeDtypeStruct, jnp.float32
-    made = twins(name, device)
+    made = fused(name, device)
 
     def run(logits, temperature, u):
         token_, law = made.draw(logits, Sampling(temperature), u)

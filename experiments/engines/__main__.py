@@ -1,4 +1,4 @@
-"""Measures specjax beside others: `python -m experiments.rivals [--rows NAME ...]`
+"""Measures specjax beside others: `python -m experiments.engines [--rows NAME ...]`
 
 Each finished row is appended to OUT/bench.jsonl; one that is there already, with the
 same settings and the same sources, is kept unless `--again`. All engines run in this
@@ -13,10 +13,10 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from experiments import compilation, fingerprint, markup, records
-from experiments.rivals import place, rows, t5x, table
-from experiments.row import Measurement
+from experiments.engines import place, rows, t5x, table
+from experiments.records import compilation, markup, records
 from specjax.bench import jsonl
+from specjax.bench.row import Measurement
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRA = ("torch", "transformers", "ctranslate2")
@@ -24,8 +24,8 @@ EXTRA = ("torch", "transformers", "ctranslate2")
 
 def main(arguments: list[str] | None = None) -> None:
     chosen = parser().parse_args(arguments)
-    names = place.Setting._fields
-    setting = place.Setting(*(getattr(chosen, name) for name in names))
+    names = place.EngineSetting._fields
+    setting = place.EngineSetting(*(getattr(chosen, name) for name in names))
     hold(setting.threads)
     compilation.keep()
     try:
@@ -39,11 +39,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m experiments.rivals")
+    made = argparse.ArgumentParser(prog="python -m experiments.engines")
     made.add_argument("--out", type=Path, default=ROOT / "results")
     made.add_argument("--rows", nargs="*", metavar="NAME", help="all by default")
     made.add_argument("--again", action="store_true", help="measure what is there too")
-    for name, value in place.Setting()._asdict().items():
+    for name, value in place.EngineSetting()._asdict().items():
         made.add_argument(f"--{name}", type=type(value), default=value)
     return made
 
@@ -58,7 +58,7 @@ def hold(threads: int) -> None:
 
 
 def run(
-    setting: place.Setting,
+    setting: place.EngineSetting,
     out: Path,
     wanted: list[str] | None = None,
     again: bool = False,
@@ -87,11 +87,15 @@ def run(
 
 
 def measure(
-    row: str, measurement: Measurement, setting: place.Setting, out: Path, again: bool
+    row: str,
+    measurement: Measurement,
+    setting: place.EngineSetting,
+    out: Path,
+    again: bool,
 ) -> bool:
     """Appends the record of a row; False if it was there already."""
     path, config = out / "bench.jsonl", described(setting)
-    sources = fingerprint.of(measurement.module, {})
+    sources = records.sources(measurement, config)["fingerprint"]
     if not again and records.find(jsonl.read(path), row, config, sources):
         return False
     begun = time.monotonic()
@@ -104,19 +108,19 @@ def measure(
     return True
 
 
-def described(setting: place.Setting) -> str:
+def described(setting: place.EngineSetting) -> str:
     return "".join(f"{name} = {x!r}\n" for name, x in setting._asdict().items())
 
 
 def versions() -> dict[str, str | None]:
-    """Of those that are compared with; None for what is not installed as a package."""
-    found = {}
-    for name in (*EXTRA, "t5x"):
+    """Of those that are compared with; None for what is not here."""
+    known = {}
+    for name in EXTRA:
         try:
-            found[name] = metadata.version(name)
+            known[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+            known[name] = None
+    return known | {"t5x": t5x.version() if t5x.importable() else None}
 
 
 if __name__ == "__main__":

@@ -10,15 +10,15 @@ from functools import partial
 import jax
 import numpy as np
 
-from experiments.rivals import agreement, ours, ratios, t5x
-from experiments.rivals.place import Place, Setting, compare, reference
+from experiments.engines import agreement, ours, ratios, t5x
+from experiments.engines.place import EngineSetting, Place, compare, reference
 
 OURS = "specjax"
 
 
 def plain(where: Place, batch: int) -> dict:
     """Greedy decoding by the target alone: four engines."""
-    from experiments.rivals import ctranslate2, huggingface
+    from experiments.engines import ctranslate2, huggingface
 
     own, setting, inputs = reference(where), where.setting, where.inputs
     length, threads = setting.new_tokens, setting.threads
@@ -53,7 +53,7 @@ def plain(where: Place, batch: int) -> dict:
 
 def speculative(where: Place) -> dict:
     """Batch 1 with the draft at the same gamma: ours and assisted generation."""
-    from experiments.rivals import huggingface
+    from experiments.engines import huggingface
 
     own, setting = reference(where), where.setting
     length, gamma = setting.new_tokens, setting.gamma
@@ -80,7 +80,7 @@ def speculative(where: Place) -> dict:
 
 def speculative_batch(where: Place) -> dict:
     """All texts at once: ours alone and with the draft, and what the others say."""
-    from experiments.rivals import huggingface
+    from experiments.engines import huggingface
 
     own, setting = reference(where), where.setting
     length, gamma, batch = setting.new_tokens, setting.gamma, setting.texts
@@ -135,7 +135,7 @@ def beside_t5x(where: Place, batch: int) -> dict:
     return {"same_texts": same} | timed(setting, programs, batch)
 
 
-def timed(setting: Setting, programs: dict[str, Callable], batch: int) -> dict:
+def timed(setting: EngineSetting, programs: dict[str, Callable], batch: int) -> dict:
     """Milliseconds a token of each, and how many times as fast as each we are."""
     label = f"{setting.size}, batch {batch}"
     seconds = ratios.measure(programs, setting.rounds, setting.pause, label)

@@ -15,7 +15,9 @@ from specjax import checkpoints, generate
 from specjax.bench import costs, players
 from specjax.checkpoints import Checkpoint
 from specjax.drafters import autoregressive
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import t5
+from specjax.step import Decoder
 from specjax.types import Params, Prompt, Request
 
 
@@ -32,11 +34,11 @@ def batches(
     for first in range(0, len(inputs), batch):
         read = jnp.asarray(inputs[first : first + batch])
         length = jnp.full(batch, read.shape[1], jnp.int32)
-        prompt = generate.make_prompt([[t5.PAD]] * batch)
+        prompt = make_prompt([[t5.PAD]] * batch)
         prompt = prompt._replace(inputs=(read, length))
-        sampling = generate.make_sampling(batch, temperature=0.0)
+        sampling = make_sampling(batch, temperature=0.0)
         key = jax.random.key(0)  # of no consequence at temperature 0
-        request = generate.make_request(key, prompt, new_tokens, sampling)
+        request = make_request(key, prompt, new_tokens, sampling)
         made.append((prompt, request))
     return made
 
@@ -50,9 +52,9 @@ def decoder(
     gamma: int = 0,
 ) -> Callable[[], list[generate.Output]]:
     """A program that writes the greedy texts of inputs [N, I], `batch` at once."""
-    parts = generate.Parts(target.model)
+    parts = Decoder(target.model)
     if draft is not None:
-        parts = generate.Parts(target.model, autoregressive.build(draft.model, gamma))
+        parts = Decoder(target.model, autoregressive.build(draft.model, gamma))
     params = Params(target.params, draft.params if draft is not None else None)
     run = generate.build(parts, slots=1 + new_tokens + gamma + 1)
     groups = batches(inputs, new_tokens, batch)

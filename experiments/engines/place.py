@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.rivals import agreement, ours, weights
+from experiments.engines import agreement, ours, weights
 from specjax.checkpoints import Checkpoint
 
 
-class Setting(NamedTuple):
+class EngineSetting(NamedTuple):
     """size: of `weights.SIZES`. texts: of `inputs` tokens each, a batch of all of them
     or one after another. rounds: of programs in turns, `pause` seconds before each."""
 
@@ -30,7 +30,7 @@ class Setting(NamedTuple):
 class Place(NamedTuple):
     """The setting, its folders, and what the encoder reads, [N, I]."""
 
-    setting: Setting
+    setting: EngineSetting
     target: Path
     draft: Path
     inputs: np.ndarray
@@ -40,7 +40,7 @@ class Place(NamedTuple):
         return weights.SIZES[self.setting.size].target.config.vocab
 
 
-def place(setting: Setting, folder: Path) -> Place:
+def place(setting: EngineSetting, folder: Path) -> Place:
     """Writes the weights into an empty folder. Raises ValueError for what cannot be."""
     if setting.size not in weights.SIZES:
         known = ", ".join(weights.SIZES)

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from experiments.rivals import comparisons, ours, ratios, t5x
-from experiments.rivals.place import Place
-from experiments.row import Measurement
+from experiments.engines import comparisons, ours, ratios, t5x
+from experiments.engines.place import Place
+from specjax.bench.row import Measurement
 
 LOOPS = 20  # calls in one timed program
 

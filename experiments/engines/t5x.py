@@ -4,8 +4,11 @@ Our parameters have its names, so that they are passed as they are.
 Axes: N texts, I input tokens, T new tokens.
 """
 
+import hashlib
+import subprocess
 from collections.abc import Callable
 from importlib import util
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +27,22 @@ NEEDS = (
 
 def importable() -> bool:
     return util.find_spec("t5x") is not None
+
+
+def version() -> str:
+    """Which T5X this is: the commit of its checkout, or its sources' digest.
+
+    It is no package, so that nothing else tells; to be called where it is importable.
+    """
+    folder = Path(util.find_spec("t5x").submodule_search_locations[0])
+    if (folder.parent / ".git").exists():
+        asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+        told = subprocess.run(asked, capture_output=True, text=True, check=True)
+        return f"commit {told.stdout.strip()}"
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return f"sources of sha256 {digest.hexdigest()}"
 
 
 def network_of(config: Config):

@@ -1,6 +1,6 @@
 """Lines that say what the one-run audit of real pairs found, rule by rule."""
 
-from experiments.line import Line, Table, command
+from experiments.records.table import Line, Table, command
 
 PAIRS = {"code": "code_9m with code_05m", "ende": "t5_target with t5_small, EnDe"}
 RULES = {
@@ -26,13 +26,14 @@ def audit() -> Table:
         "Ours is the largest |z| of five statistics of text that the pair wrote by"
         " speculation: surprisal, log q/p, q/p, and how often the token is the"
         " target's or the draft's argmax, each against its mean under the target's own"
-        " law at every token, in standard errors (`specjax/audit.py`). An exact run"
+        " law at every token, in standard errors (`specjax audit`). An exact run"
         " is above 2.6 one time in 20, and above 4.3 one time in 10,000: there it"
         " fails. The two decoders that are broken on purpose must fail. n counts"
         " tokens. What moves every statistic less than that passes: `limits` in each"
         " record is the least shift of each mean, and the least share of leaked draft"
         " tokens, that a run of its length shows 999 times in 1,000;"
-        " `tests/test_audit.py` has a leak of 1 % and uniforms of bfloat16 that pass."
+        " `tests/exactness/test_audit.py` has a leak of 1 % and uniforms of bfloat16"
+        " that pass."
     )
     title = "The one-run audit of the output's law"
     return Table("audit", title, note, command("audit"), lines)

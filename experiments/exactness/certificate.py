@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from experiments import fingerprint
-from experiments.row import Measurement
-from specjax import certify, verifiers
+from specjax import verifiers
+from specjax.bench import row
+from specjax.bench.row import Measurement
+from specjax.exactness import certify
 
 WORST = ("float32", "float64", "TV")
 
@@ -12,8 +13,8 @@ WORST = ("float32", "float64", "TV")
 def build(rule: str) -> Measurement:
     """Raises ValueError for an unknown rule."""
     verifiers.named(rule)
-    files = fingerprint.rule(rule)
-    return Measurement(partial(measure, rule), __name__, files, "float32, float64")
+    run, reached = partial(measure, rule), row.rule(rule)
+    return Measurement(run, __name__, dtype="float32, float64", reaches=reached)
 
 
 def measure(rule: str) -> dict:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import jax
 
-from experiments import conformance_engines as engines
-from experiments.conformance_engines import DIFFERS, EXACT, SLOWER, Rule
-from experiments.row import Measurement
-from specjax import certify, certify_step
+from experiments.exactness import engines
+from experiments.exactness.engines import DIFFERS, EXACT, SLOWER, Rule
+from specjax.bench.row import Measurement
+from specjax.exactness import certify, enumeration
 from specjax.types import Verifier
 from specjax.verifiers import token
 
@@ -79,9 +79,9 @@ def class_of(tv: float, tokens: float, algorithm_1: float) -> str:
 
 def impossible(rule: Rule, verifier: Verifier) -> float:
     """The probability that the first call emits an id that p cannot draw."""
-    case = certify_step.case_of(verifier, rule.claim, rule.fixture, GAMMA, DTYPE)
+    case = enumeration.case_of(verifier, rule.claim, rule.fixture, GAMMA, DTYPE)
     with jax.enable_x64(True):
-        law = certify_step.run(case, (), ()).law
+        law = enumeration.run(case, (), ()).law
 
     def can(text: tuple) -> bool:
         return all(case.p(text[:i])[x] > 0 for i, x in enumerate(text))

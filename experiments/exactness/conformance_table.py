@@ -1,8 +1,8 @@
 """Lines that say whose acceptance rule gives which law: the conformance table."""
 
-from experiments.conformance_engines import RULES
-from experiments.line import Line, Table, command
-from experiments.markup import number
+from experiments.exactness.engines import RULES
+from experiments.records.markup import number
+from experiments.records.table import Line, Table, command
 
 HEAD = ["rule", "source", "version", "pair of models", "law", "TV, first token"]
 HEAD += ["TV, three tokens", "largest difference", "tokens a call"]
@@ -21,7 +21,7 @@ def conformance() -> Table:
         "The acceptance rules of other engines, each written in a few lines here from"
         " its public description and enumerated in float64 as our own are. They are our"
         " transcriptions and not the engines' code: a number is about the rule as it is"
-        " written in `experiments/conformance_rules.py`, in the version that is named."
+        " written in `experiments/exactness/rules.py`, in the version that is named."
         " Total variation is the distance of the texts' law from that of the same"
         " engine's sampler without drafts, on a pair of models small enough to"
         " enumerate; on others it is larger or smaller, and 0 for a rule that gives its"

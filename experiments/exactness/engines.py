@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import conformance_rules as rules
-from specjax.certify_claims import CLAIMS, UNKNOWN, Claim
-from specjax.certify_fixtures import Fixture, context_free, reference, table
+from experiments.exactness import rules
+from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
+from specjax.exactness.fixtures import Fixture, context_free, reference, table
 from specjax.types import Sampling, Verifier
 from specjax.verifiers import block, gumbel, lenient, match, rejection, token
 

@@ -1,7 +1,7 @@
 """How far rounding takes a greedy text: a row is a pair, a dtype and a few gammas.
 
 At T = 0 the speculative texts beside those of the same calls without a draft, beside
-those of calls of one token, and in one full forward; see `specjax.bench.divergence`.
+those of calls of one token, and in one full forward: `specjax.exactness.divergence`.
 """
 
 from functools import partial
@@ -9,12 +9,13 @@ from functools import partial
 import numpy as np
 
 from experiments import tasks
-from experiments.row import Measurement
-from specjax.bench import divergence
-from specjax.bench.decoding import Prompts
-from specjax.bench.divergence import Found, Report, Setting
 from specjax.bench.players import Player
-from specjax.bench.rungs import Rung
+from specjax.bench.row import Measurement, rule
+from specjax.bench.texts import Prompts
+from specjax.commands import kernels as fused
+from specjax.exactness import divergence
+from specjax.exactness.divergence import DivergenceSetting, Found, Report
+from specjax.exactness.rungs import Rung
 
 
 def build(
@@ -24,27 +25,35 @@ def build(
     gammas: tuple[int, ...],
     texts: int,
     tokens: int,
+    kernels: str = "auto",
 ) -> Measurement:
     """The measurement of one row: the first `texts` prompts of a task, each continued
-    by at most `tokens`. Raises ValueError for a pair that does not decode, for sizes
-    that mean nothing, or for no such task."""
-    found, setting = tasks.read(task), Setting(tuple(gammas), texts, tokens)
+    by at most `tokens`. kernels: see `specjax.commands.kernels`.
+
+    Raises ValueError for a pair that does not decode, for sizes that mean nothing, or
+    for no such task.
+    """
+    sizes = tuple(gammas), texts, tokens
+    found, setting = tasks.read(task), DivergenceSetting(*sizes, kernels=kernels)
     divergence.check((target, draft), found.prompts, setting)
     run = partial(measure, (target, draft), found.prompts, task, setting)
     files = *target.files, *draft.files, *found.files
-    return Measurement(run, __name__, files, target.dtype)
+    reached = rule(setting.rule)
+    return Measurement(run, __name__, files, target.dtype, reaches=reached)
 
 
 def measure(
-    pair: tuple[Player, Player], prompts: Prompts, task: str, setting: Setting
+    pair: tuple[Player, Player], prompts: Prompts, task: str, setting: DivergenceSetting
 ) -> dict:
     """Plain numbers; those that end in `_g4` are of that gamma, see `numbers`."""
-    report = divergence.look(pair, prompts, setting)
+    chosen = fused.of_setting(*pair, setting)
+    report = divergence.look(pair, prompts, setting, chosen)
     return numbers(report) | {
         "target": pair[0].name,
         "draft": pair[1].name,
         "task": task,
         "setting": setting._asdict(),
+        "kernels": chosen.record,
     }
 
 
@@ -84,7 +93,7 @@ def numbers(report: Report) -> dict:
 def of_gamma(found: Found) -> dict:
     """matched_percent, identical_percent: texts equal to those of calls of the same
     shape, and of calls of one token. explained, unexplained: divergences. eps_max: max
-    |z_AR - z_spec| beside calls of one token. See `specjax.bench.rungs.Rung`."""
+    |z_AR - z_spec| beside calls of one token. See `specjax.exactness.rungs.Rung`."""
     matched, natural = found.matched, found.natural
     return {
         "matched_percent": percent([matched]),

@@ -1,7 +1,7 @@
 """Lines of what rounding does to greedy texts, by pair and dtype."""
 
-from experiments import markup
-from experiments.line import Line, Table, command
+from experiments.records import markup
+from experiments.records.table import Line, Table, command
 
 PAIRS = {"code": "code_9m with code_05m", "ende": "t5_target with t5_small (EnDe)"}
 DTYPES = ("float32", "bfloat16")
@@ -34,6 +34,11 @@ def microscope() -> Table:
     )
     title = "Greedy identity: what rounding does"
     return Table("microscope", title, note, command("microscope"), lines)
+
+
+def wider(records: dict[str, dict]) -> list[tuple[str, list, list]]:
+    """Every gamma of the records of folder microscope, by row."""
+    return [("By gamma", HEAD, by_gamma(records))] if records else []
 
 
 def by_gamma(made: dict[str, dict]) -> list[list[str]]:

@@ -6,6 +6,9 @@
 # TEXT_FOLDER holds news_sentences.train.txt.xz and news_sentences.valid.txt.xz, one
 # sentence a line; without it, or as "", the stages that read text are skipped, as are
 # torch without a PyTorch that finds the GPU and sanitizer without compute-sanitizer.
+# What decodes is timed as it is by default: by kernels, which the stage `default`
+# compares with the reference first; KERNELS=reference times without them, into folders
+# of their own (RUNS, RESULTS_FOLDER). Every record says what ran, and so does the end.
 # The verdicts on all goals come last, before the list of stages. A stage
 # has LIMIT seconds, 600 by default. Each is resumable: run the same command again after
 # a kill, and finished stages are skipped. STAGES="kernels tune" picks some; SKIP=triton
@@ -89,8 +92,11 @@ rows() { # group, files of gin..., then -- and bindings of a trial on a CPU
     shift
     for one in "$@"; do tiny+=(--set "$one"); done
   elif [ "$group" = kernels ] && [ -n "${SKIP:-}" ]; then
-    tiny=(--set "kernel_bench.Setting.skip = ('${SKIP// /\', \'}',)")
+    tiny=(--set "SKIP = ('${SKIP// /\', \'}',)")
   fi
+  case $group in
+    wagner | chip | table2 | table3) tiny+=(--set "KERNELS = '${KERNELS:-auto}'") ;;
+  esac
   for file in "${files[@]}"; do
     stage "$group.$(basename "$(dirname "$file")").$(basename "$file" .gin)" "$python" \
       -m experiments.run --out "$out" ${tiny[@]+"${tiny[@]}"} "$file"
@@ -107,9 +113,10 @@ verdicts() { # of every goal, from the rendered table
 }
 
 k=gin_configs/kernels
-if asked device; then stage device "$python" -m experiments.gpu.device "$results"; fi
-rows equality $k/equality.gin -- "equality.Rows.dry = True" "equality.Rows.rows = 8" \
-  "equality.Rows.batch = 8" "equality.Rows.trials = 8" "equality.Rows.gamma = 2"
+if asked device; then stage device "$python" -m experiments.aot.device "$results"; fi
+rows equality $k/equality.gin -- "DRY = True" "ROWS = 8" \
+  "BATCH = 8" "TRIALS = 8" "GAMMA = 2"
+if asked default; then stage default "$python" -m experiments.kernels.default "$results"; fi
 # These start programs of their own, which need the device's memory.
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
 if [ -n "$dry" ] || command -v compute-sanitizer >/dev/null; then
@@ -123,48 +130,48 @@ unset XLA_PYTHON_CLIENT_PREALLOCATE
 goals=(b1_g5_v32000_f32 b64_g5_v128256_f32 b16_g5_v32000_f32 b32_g8_v128256_f32)
 first=("${goals[@]/#/$k/}")
 rows kernels "${first[@]/%/.gin}" $k/b[0-9]*.gin -- \
-  "kernel_bench.Setting.dry = True" "kernel_bench.Setting.gamma = 2" \
-  "kernel_bench.Setting.vocab = 600" "kernel_bench.Setting.rounds = 1" \
-  "kernel_bench.Setting.least = 2" "kernel_bench.Setting.cache = 1000" \
-  "kernel_bench.Setting.copied = 65536" "kernel_bench.Setting.acceptances = (0.7,)" \
-  "kernel_bench.Setting.grid = ((512,), (2,), (False,))"
+  "DRY = True" "GAMMA = 2" \
+  "VOCAB = 600" "ROUNDS = 1" \
+  "LEAST = 2" "CACHE = 1000" \
+  "COPIED = 65536" "ACCEPTANCES = (0.7,)" \
+  "GRID = ((512,), (2,), (False,))"
 if asked tune; then
   where=()
   if [ -n "$dry" ]; then where=(--trial --out "$results/tuned"); fi
-  stage tune "$python" -m experiments.gpu.tune "$results" ${where[@]+"${where[@]}"}
+  stage tune "$python" -m experiments.kernels.tune "$results" ${where[@]+"${where[@]}"}
 fi
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
 able="import sys, torch; sys.exit(not torch.cuda.is_available())"
 if [ -n "$dry" ]; then able="import torch"; fi
 if "$python" -c "$able" 2>/dev/null; then
-  rows torch $k/torch_${goals[0]}.gin $k/torch_*.gin -- "torch_bench.Setting.dry = True" \
-    "torch_bench.Setting.vocab = 600" "torch_bench.Setting.rounds = 2" \
-    "torch_bench.Setting.cache = 1000"
+  rows torch $k/torch_${goals[0]}.gin $k/torch_*.gin -- "DRY = True" \
+    "VOCAB = 600" "ROUNDS = 2" \
+    "CACHE = 1000"
 elif asked torch; then
   note torch "skipped: $python has no torch that finds the device"
 fi
 unset XLA_PYTHON_CLIENT_PREALLOCATE
 if [ -n "$dry" ]; then out=$results/wagner; fi # too few gammas for the page's lines
 for folder in gin_configs/wagner_*; do
-  rows wagner "$folder"/*.gin -- "ROUNDS = 1" "wagner.Setting.share = 0.01" \
-    "wagner.Setting.gammas = (1, 2)" "wagner.Setting.new_tokens = 12" \
-    "wagner.Setting.timed = 1" "wagner.Setting.batch = 4" "wagner.Setting.repeats = 1"
+  rows wagner "$folder"/*.gin -- "ROUNDS = 1" "SHARE = 0.01" \
+    "GAMMAS = (1, 2)" "NEW_TOKENS = 12" \
+    "TIMED = 1" "BATCH = 4" "REPEATS = 1"
 done
 out=$results
 tiny=()
-for model in t5_1_1_xxl t5_1_1_base t5_1_1_large t5_1_1_small; do
+for model in t5_1_1_xxl t5_1_1_base; do
   for size in vocab=64 pieces=60 dim=16 mlp_dim=32 encoder_layers=1 decoder_layers=1 \
     num_heads=2 head_width=8; do
     tiny+=("$model/t5.Config.${size%=*} = ${size#*=}")
   done
 done
 rows chip gin_configs/chip/*.gin -- ${tiny[@]+"${tiny[@]}"} "TEXTS = 2" "OTHERS = 1" \
-  "ROUNDS = 1" "LOOPS = 2" "chip.Setting.gammas = (1, 3, 5)" \
-  "chip.Setting.new_tokens = 8" "chip.Setting.copied = 65536" \
-  "chip.Setting.input_tokens = 4"
+  "ROUNDS = 1" "LOOPS = 2" "GAMMAS = (1, 3, 5)" \
+  "NEW_TOKENS = 8" "COPIED = 65536" \
+  "INPUT_TOKENS = 4"
 if [ -n "$dry" ]; then # on the project's own words
   if asked pair; then
-    stage pair "$python" -m experiments.gpu.paper_pair --out "$runs" --tiny --steps 4 \
+    stage pair "$python" -m experiments.training.paper_pair --out "$runs" --tiny --steps 4 \
       --text README.md --held_out CHANGELOG.md
   fi
   pair=("gpt_97m/players.model.name = '$runs/97m.safetensors'")
@@ -178,7 +185,7 @@ elif [ -z "$text" ]; then
   done
 else
   if asked pair; then
-    stage pair "$python" -m experiments.gpu.paper_pair --out "$runs" ${STEPS:+--steps "$STEPS"} \
+    stage pair "$python" -m experiments.training.paper_pair --out "$runs" ${STEPS:+--steps "$STEPS"} \
       --text "$text/news_sentences.train.txt.xz" --held_out "$text/news_sentences.valid.txt.xz"
   fi
   # The rows of the paper's T5 need its checkpoints, and are not among these.
@@ -187,6 +194,7 @@ else
 fi
 # Never done before: it shows what there is.
 if asked page; then
-  limited page "$python" -m experiments.page "$results"
+  limited page "$python" -m experiments.report.page "$results"
+  "$python" -m experiments.kernels.default "$results"
   verdicts
 fi

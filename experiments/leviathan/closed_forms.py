@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from experiments.row import Measurement
-from specjax import theory
+from specjax.bench.row import Measurement
+from specjax.theory import closed_forms
 
 ALPHA = np.arange(0, 101) / 100
 
@@ -41,16 +41,16 @@ def _of(run) -> Measurement:
 def _tradeoff(alpha, gamma: int) -> dict:
     return {
         "alpha": _plain(alpha),
-        "operations": _plain(theory.operations_factor(alpha, gamma, 0)),
-        "speed": _plain(theory.walltime_factor(alpha, gamma, 0)),
+        "operations": _plain(closed_forms.operations_factor(alpha, gamma, 0)),
+        "speed": _plain(closed_forms.walltime_factor(alpha, gamma, 0)),
     }
 
 
 def _expected_tokens(gamma: int | None) -> dict:
     if gamma is None:  # 1 / (1 - alpha), which the oracle of Section 3.5 reaches
-        tokens = theory.oracle_factor(ALPHA, 0)
+        tokens = closed_forms.oracle_factor(ALPHA, 0)
     else:
-        tokens = theory.expected_tokens(ALPHA, gamma)
+        tokens = closed_forms.expected_tokens(ALPHA, gamma)
     return {"alpha": _plain(ALPHA), "expected_tokens": _plain(tokens)}
 
 
@@ -58,7 +58,7 @@ def _best_gamma(c: float) -> dict:
     alpha = ALPHA[:-1]
     return {
         "alpha": _plain(alpha),
-        "best_gamma": _plain(theory.optimal_gamma(alpha, c)),
+        "best_gamma": _plain(closed_forms.optimal_gamma(alpha, c)),
     }
 
 

@@ -9,11 +9,14 @@ from functools import partial
 
 import jax
 
-from experiments.row import Measurement
-from specjax import demo, generate, zoo
+from specjax import zoo
 from specjax.bench.players import Player
-from specjax.models import t5
-from specjax.types import Model, Params, Prompt
+from specjax.bench.row import Measurement
+from specjax.commands import demo
+from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.step import Decoder
+from specjax.tokenizers import Tokenizer
+from specjax.types import Params, Prompt
 
 
 def build(
@@ -27,12 +30,11 @@ def build(
     """The measurement of one trace: `tokens` after the prompt, or fewer if it ends.
 
     Raises ValueError for a target that only drafts, for no tokens, for a draft that
-    wants an encoder's input where the target has none, and as `generate.check` for what
+    wants an encoder's input where the target has none, and as `inputs.check` for what
     could not decode; before any compute.
     """
     case = make_case(target, draft, prompt, gamma, tokens, seed)
-    tokenizer = zoo.FOLDER / f"{tokenizer_of(target.model)}.model"
-    inputs = (*target.files, *draft.files, tokenizer)
+    inputs = (*target.files, *draft.files, case.tokenizer.file)
     run = partial(measure, case, prompt)
     return Measurement(run, __name__, inputs, target.dtype, seed)
 
@@ -50,26 +52,29 @@ def make_case(
             f"{draft.name} reads the prompt with an encoder and {target.name} has none:"
             " name two models of one kind"
         )
-    parts = generate.Parts(target.model, draft.drafter(gamma))
+    parts = Decoder(target.model, draft.drafter(gamma))
     begun, end = begin(target, prompt)
-    sampling, key = generate.make_sampling(1, 0.0), jax.random.key(seed)
-    request = generate.make_request(key, begun, tokens, sampling, end)
+    sampling, key = make_sampling(1, 0.0), jax.random.key(seed)
+    request = make_request(key, begun, tokens, sampling, end)
     slots = int(request.limit[0]) + gamma + 1
     params = Params(target.params, draft.params)
-    generate.check(parts, slots, params, begun, request)
-    return demo.Case((target.name, draft.name), parts, slots, params, begun, request)
+    check(parts, slots, params, begun, request)
+    names, tokenizer = (target.name, draft.name), tokenizer_of(target)
+    return demo.Case(names, parts, slots, params, begun, request, tokenizer)
 
 
 def begin(target: Player, prompt: str) -> tuple[Prompt, int]:
     """The prompt as the target reads it, and the id that ends its text."""
+    tokenizer = tokenizer_of(target)
+    ids = tokenizer.encode(prompt)
     if target.encodes:
-        return generate.make_prompt([[t5.PAD]], [zoo.encode_t5(prompt)]), t5.END
-    return generate.make_prompt([zoo.encode(prompt)]), zoo.END
+        return make_prompt([[tokenizer.start]], [ids]), tokenizer.end
+    return make_prompt([ids]), tokenizer.end
 
 
-def tokenizer_of(target: Model) -> str:
-    """The bundled tokenizer of such models, as `zoo.tokenizer` names it."""
-    return "t5" if target.encodes else "tokenizer"
+def tokenizer_of(target: Player) -> Tokenizer:
+    """The bundled tokenizer of such models."""
+    return zoo.tokenizer("t5" if target.encodes else "code")
 
 
 def measure(case: demo.Case, prompt: str) -> dict:
@@ -78,7 +83,7 @@ def measure(case: demo.Case, prompt: str) -> dict:
     rejected: the draft that was tested and refused; those after it were never tested.
     """
     steps, length = [], int(case.prompt.length[0])
-    begun, tokenizer = length, tokenizer_of(case.parts.target)
+    begun, tokenizer = length, case.tokenizer
     for ids, info in demo.iterate(case):
         steps.append(pieces(demo.make_step(ids[length:], info), tokenizer))
         length = len(ids)
@@ -95,9 +100,9 @@ def measure(case: demo.Case, prompt: str) -> dict:
     }
 
 
-def pieces(step: demo.Step, tokenizer: str) -> dict[str, list[str]]:
+def pieces(step: demo.Step, tokenizer: Tokenizer) -> dict[str, list[str]]:
     """Each token's own text, a newline as a backslash and an n."""
     return {
-        kind: [demo.piece(token, tokenizer) for token in getattr(step, kind)]
+        kind: [tokenizer.piece(token) for token in getattr(step, kind)]
         for kind in ("accepted", "rejected", "added")
     }

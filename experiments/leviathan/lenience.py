@@ -7,12 +7,13 @@ paper does not measure: how far the output is from p, and runs with each l.
 
 from functools import partial
 
-from experiments import alpha, tasks
-from experiments.row import Measurement
+from experiments import tasks
 from specjax.bench import lenience as bench
-from specjax.bench.decoding import Calls, Protocol, Text, speculate
 from specjax.bench.players import Player
-from specjax.estimate import Estimate, counts
+from specjax.bench.row import Measurement
+from specjax.bench.texts import Calls, Protocol, Text, speculate
+from specjax.commands import kernels, pairs
+from specjax.theory.estimate import Estimate, counts
 from specjax.verifiers import lenient
 
 Levels = tuple[float, ...]
@@ -33,7 +34,7 @@ def build(
     levels that do not fall from 1 within (0, 1].
     """
     check(levels)
-    of_alpha = alpha.build(target, draft, protocol)
+    of_alpha = pairs.alpha(target, draft, protocol, tasks.of)
     run = partial(measure, (target, draft), protocol, levels, c, gamma)
     return of_alpha._replace(run=run, module=__name__)
 
@@ -60,7 +61,9 @@ def measure(
     """
     check(levels)
     target, draft = players
-    text = alpha.written(target, protocol)
+    chosen = kernels.of_protocol(target, draft, protocol)
+    prompts = tasks.distinct(protocol.task)
+    text = pairs.written(target, prompts, protocol, chosen)
     scores = bench.score(players, text, protocol.temperature, levels)
     found = {}
     for level, one, gap in zip(
@@ -84,6 +87,7 @@ def measure(
         "exactness": "lenient: at most p / l",
         "residual": "target_minus_draft",
         "protocol": protocol._asdict(),
+        "kernels": chosen.record,
     }
 
 
@@ -96,9 +100,9 @@ def ran(
     wrote. log_p: its mean log-probability under the target at temperature 1, in nats a
     token. Each with its error.
     """
-    verifier = lenient.build(level)
+    chosen = kernels.of_protocol(*players, protocol, lenient.build(level))
     prompts, number = tasks.distinct(protocol.task), len(text.start)
-    calls = speculate(players, prompts, number, protocol, verifier)
+    calls = speculate(players, prompts, number, protocol, chosen)
     written = bench.outputs(text, calls)
     scores = bench.score(players, written, protocol.temperature, [level])
     return {
@@ -106,6 +110,7 @@ def ran(
         "counts": plain(counts(calls.accepted, calls.tested)),
         "alpha_own_text": plain(bench.alphas(scores)[0]),
         "log_p": plain(bench.log_probability(scores)),
+        "kernels": chosen.record,
         **totals(calls),
     }
 

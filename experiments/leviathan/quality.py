@@ -15,10 +15,11 @@ from rouge_score import rouge_scorer
 from tqdm import tqdm
 
 from experiments import tasks
-from experiments.row import Measurement
 from specjax import generate
-from specjax.bench.decoding import Prompts, take
 from specjax.bench.players import Player
+from specjax.bench.row import Measurement
+from specjax.bench.texts import Prompts, take
+from specjax.inputs import make_request, make_sampling
 from specjax.types import Params
 
 ROUGES = ("rouge1", "rouge2", "rougeL")
@@ -80,11 +81,11 @@ def write(
     count = len(prompts.tokens)
     slots = max(map(len, prompts.tokens)) + new_tokens + 1
     run, params = generate.autoregressive(target.model, slots), Params(target.params)
-    sampling, written = generate.make_sampling(batch, 0.0), []
+    sampling, written = make_sampling(batch, 0.0), []
     key = jax.random.key(0)  # never drawn from at temperature 0
     for at in tqdm(range(0, count, batch), f"{target.name}: texts", disable=None):
         prompt = take(prompts, range(at, at + batch))
-        request = generate.make_request(key, prompt, new_tokens, sampling, prompts.end)
+        request = make_request(key, prompt, new_tokens, sampling, prompts.end)
         out = run(params, prompt, request)
         spans = zip(np.asarray(prompt.length), np.asarray(out.length), strict=True)
         for row, span in zip(np.asarray(out.tokens), spans, strict=True):

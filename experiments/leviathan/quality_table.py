@@ -1,6 +1,6 @@
 """Lines that say how good the bundled T5 family is: BLEU and ROUGE."""
 
-from experiments.line import Line, Table, command
+from experiments.records.table import Line, Table, command
 
 MODELS = ("t5_target", "t5_large", "t5_base", "t5_small")
 METRICS = {"ende": ("bleu", "chrf"), "docs": ("rouge1", "rouge2", "rougeL")}

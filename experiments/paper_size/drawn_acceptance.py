@@ -13,19 +13,20 @@ from specjax.types import Draft, Law, Verdict, Verifier
 from specjax.verifiers import token
 
 
-def build(alpha: float | Array) -> Verifier:
+def build(alpha: float | Array, rule: Verifier = token.verifier) -> Verifier:
     """A verifier that keeps as many tokens as come before the first coin that fails.
 
-    alpha: in [0, 1], a number or a scalar array. Costs what `verifiers.token` does: the
-    real verdict is found, and its extra token is the one that is added. The coins are
-    the verifier's own uniforms, so that they are independent of place and of batch.
+    alpha: in [0, 1], a number or a scalar array. rule: `verifiers.token`, or it fused.
+    Costs what the rule does: the real verdict is found, and its extra token is the one
+    that is added. The coins are the verifier's own uniforms, so that they are
+    independent of place and of batch.
     """
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
     ) -> Verdict:
         """As `verifiers.token.verify`, with n drawn; accept_prob is alpha."""
-        real = token.verify(target, draft, noise, keep_residual)
+        real = rule.verify(target, draft, noise, keep_residual)
         gamma = draft.tokens.shape[1]
         live = jnp.arange(gamma) < draft.num[:, None]
         heads = (noise.accept < alpha) & live
@@ -37,4 +38,4 @@ def build(alpha: float | Array) -> Verifier:
         chance = jnp.where(live, alpha, 0.0)
         return real._replace(num_accepted=n[:, 0], tokens=tokens, accept_prob=chance)
 
-    return Verifier(token.noise, verify)
+    return Verifier(token.noise, verify, law=rule.law)

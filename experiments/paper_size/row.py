@@ -1,9 +1,9 @@
 """A row of Table 4 at the paper's sizes without its checkpoints: walltime on one chip.
 
 Leviathan et al. (2023), Sections 4.1 and A.3. The weights are random and acceptance is
-drawn at the published alpha (`experiments.drawn`): nothing is said of texts, nor is
-alpha measured. What does not depend on them is: a target call, c, v, the rest of a
-step, how far a token is from the memory's speed, and whole texts at that alpha.
+drawn at the published alpha (`paper_size.drawn_acceptance`): nothing is said of texts,
+nor is alpha measured. What does not depend on them is: a target call, c, v, the rest of
+a step, how far a token is from the memory's speed, and whole texts at that alpha.
 Axes: N texts, K values of gamma; every batch has one row.
 """
 
@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import random_weights
-from experiments.chip_times import (
+from experiments.paper_size import random_weights
+from experiments.paper_size.times import (
     Text,
     Timed,
     bandwidth,
@@ -23,11 +23,14 @@ from experiments.chip_times import (
     parts_of_a_step,
     whole_texts,
 )
-from experiments.row import Measurement
-from specjax import generate, predict, theory
 from specjax.bench import costs, players, timing
+from specjax.bench.row import Measurement
+from specjax.commands import kernels
+from specjax.inputs import make_request, make_sampling
 from specjax.models import t5
-from specjax.types import Prompt
+from specjax.theory import closed_forms, predict
+from specjax.types import Kernels, Prompt
+from specjax.verifiers import token
 
 LABELS = {
     "weights": "random",
@@ -36,14 +39,14 @@ LABELS = {
 }
 
 
-class Setting(NamedTuple):
+class PaperSizeSetting(NamedTuple):
     """What a row chooses.
 
     alpha: published, at which coins are drawn; gamma: published, one of `gammas`.
     input_tokens: what the encoder reads. Each text has `new_tokens`; `texts` of them
     are predicted and measured, `others` give the rest of a step. loops: calls in a
     program that times one call. copied: bytes of the array whose copy gives the speed
-    of the memory.
+    of the memory. kernels: what reads logits, see `specjax.commands.kernels`.
     """
 
     temperature: float
@@ -58,16 +61,19 @@ class Setting(NamedTuple):
     loops: int = 64
     copied: int = 2**30
     seed: int = 0
+    kernels: str = "auto"
 
 
-def build(target: t5.Config, draft: t5.Config, setting: Setting) -> Measurement:
+def build(
+    target: t5.Config, draft: t5.Config, setting: PaperSizeSetting
+) -> Measurement:
     """The measurement of one row. Raises ValueError for what cannot be measured."""
     check(target, draft, setting)
     run = partial(measure, target, draft, setting)
     return Measurement(run, __name__, (), target.dtype, setting.seed)
 
 
-def check(target: t5.Config, draft: t5.Config, setting: Setting) -> None:
+def check(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> None:
     """Raises ValueError for a pair or a setting that cannot be measured."""
     if target.vocab != draft.vocab:
         raise ValueError(
@@ -88,7 +94,7 @@ def check(target: t5.Config, draft: t5.Config, setting: Setting) -> None:
             raise ValueError(f"{name} must be at least 1")
 
 
-def measure(target: t5.Config, draft: t5.Config, setting: Setting) -> dict:
+def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> dict:
     """Every number of a row, plain; lists in `by_gamma` are parallel.
 
     c, v, exp, predicted and speedup are those of the published gamma, `best_` those of
@@ -100,11 +106,12 @@ def measure(target: t5.Config, draft: t5.Config, setting: Setting) -> dict:
     made = [text(target, setting, i) for i in range(setting.texts + setting.others)]
     texts, others = made[: setting.texts], made[setting.texts :]
     check_memory(target, draft, setting, texts[0].prompt)
+    fused = choose(target, setting)
     speed = bandwidth(setting.copied, setting.rounds)
     models = map(random_weights.model, (target, draft))
     weights = random_weights.keep(target), random_weights.make(draft, seed=1)
     sides = map(players.of_model, ("target", "draft"), models, weights)
-    pair = costs.Pair(*sides, slots(setting))
+    pair = costs.Pair(*sides, slots(setting), fused)
     sizes = setting.gammas, setting.loops, setting.rounds
     call, drafted = parts_of_a_step(pair, *sizes, others[0])
     decoders = {g: decode(pair, g, setting.alpha) for g in (0, setting.gamma)}
@@ -120,6 +127,7 @@ def measure(target: t5.Config, draft: t5.Config, setting: Setting) -> dict:
     return {
         **LABELS,
         **setting._asdict(),
+        "kernels": fused.record,
         "target": target._asdict(),
         "draft": draft._asdict(),
         "target_parameters": random_weights.parameters(target),
@@ -136,12 +144,18 @@ def measure(target: t5.Config, draft: t5.Config, setting: Setting) -> dict:
     }
 
 
-def slots(setting: Setting) -> int:
+def choose(target: t5.Config, setting: PaperSizeSetting) -> Kernels:
+    """What reads the logits of both sides."""
+    sizes = kernels.Sizes(1, max(setting.gammas), target.vocab)
+    return kernels.choose(setting.kernels, token.verifier, sizes)
+
+
+def slots(setting: PaperSizeSetting) -> int:
     """One length for every gamma: the start token, the text, the longest draft."""
     return 1 + setting.new_tokens + max(setting.gammas) + 1
 
 
-def text(config: t5.Config, setting: Setting, index: int) -> Text:
+def text(config: t5.Config, setting: PaperSizeSetting, index: int) -> Text:
     """Random input, a key of its own, no end before `new_tokens`."""
     key = jax.random.fold_in(jax.random.key(setting.seed), index)
     first, last = t5.END + 1, config.pieces or config.vocab
@@ -149,13 +163,13 @@ def text(config: t5.Config, setting: Setting, index: int) -> Text:
     tokens = jax.random.randint(jax.random.fold_in(key, 0), shape, first, last)
     start = jnp.full((1, 1), t5.PAD, jnp.int32), jnp.ones(1, jnp.int32)
     prompt = Prompt(*start, (tokens, jnp.full(1, setting.input_tokens, jnp.int32)))
-    sampling = generate.make_sampling(1, setting.temperature)
-    request = generate.make_request(key[None], prompt, setting.new_tokens, sampling)
+    sampling = make_sampling(1, setting.temperature)
+    request = make_request(key[None], prompt, setting.new_tokens, sampling)
     return Text(prompt, request)
 
 
 def check_memory(
-    target: t5.Config, draft: t5.Config, setting: Setting, prompt: Prompt
+    target: t5.Config, draft: t5.Config, setting: PaperSizeSetting, prompt: Prompt
 ) -> None:
     """Raises ValueError, by what the device tells, if weights, caches and the arrays
     that are copied do not fit; the target's weights may be there already."""
@@ -169,13 +183,13 @@ def check_memory(
 
 
 def by_gamma(
-    setting: Setting, call: dict, drafted: dict, rest: dict[int, Timed]
+    setting: PaperSizeSetting, call: dict, drafted: dict, rest: dict[int, Timed]
 ) -> dict[str, list]:
     """c, v, EXP and the exact prediction of every gamma, in parallel lists.
 
     The rest of a step, its overhead, is measured at the published gamma and taken to be
     the same at the others; the prediction counts the steps of `new_tokens` whose
-    acceptances are independent (`specjax.predict`), and the prefill.
+    acceptances are independent (`specjax.theory.predict`), and the prefill.
     """
     one, given, tokens = call[0], rest[setting.gamma], setting.new_tokens
     overhead = given.step() - drafted[setting.gamma] - call[setting.gamma]
@@ -194,12 +208,12 @@ def by_gamma(
         found["call_ms"].append(call[gamma])
         found["c"].append(c)
         found["v"].append(call[gamma] / one)
-        found["exp"].append(theory.walltime_factor(setting.alpha, gamma, c))
+        found["exp"].append(closed_forms.walltime_factor(setting.alpha, gamma, c))
         found["predicted"].append(predict.speedup(tokens, steps, gamma, cost, alone))
     return found | {"overhead": overhead / one, "overhead_alone": alone.v / one - 1}
 
 
-def decoded(setting: Setting, gamma: int, whole: dict[int, Timed]) -> dict:
+def decoded(setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]) -> dict:
     """What whole texts gave with one gamma, and the calls that coins should give."""
     count, coins = setting.texts, np.full(setting.new_tokens, setting.alpha)
     law = predict.calls_law(coins, gamma)
@@ -218,7 +232,11 @@ def decoded(setting: Setting, gamma: int, whole: dict[int, Timed]) -> dict:
 
 
 def chosen(
-    prefix: str, setting: Setting, gamma: int, found: dict, whole: dict[int, Timed]
+    prefix: str,
+    setting: PaperSizeSetting,
+    gamma: int,
+    found: dict,
+    whole: dict[int, Timed],
 ) -> dict:
     """The numbers of one gamma. The interval and the standard error of the speedup are
     over texts, so that the luck of the coins is in them."""

@@ -3,7 +3,7 @@
 Beside them is Table 4 of Leviathan et al. (2023), whose alpha and gamma they take.
 """
 
-from experiments.line import Line, Table, command, rows_of
+from experiments.records.table import Line, Table, command, rows_of
 
 NEEDS = "one GPU with 80 GB (`experiments/gpu/run_all.sh`)"
 TASKS = {"ende": "EnDe", "cnndm": "CNN/DM"}
@@ -27,8 +27,9 @@ def chip() -> Table:
         " 1. Acceptance is not measured: it is drawn, by independent coins at the"
         " published alpha, while drafts, target calls and verification are really"
         " computed. c and EMP are measured; EXP is Theorem 3.8 and the exact prediction"
-        " that of `specjax.predict`, both at the published alpha and gamma with our"
-        " times. The floor is the bytes that a step must read over the speed of a copy."
+        " that of `specjax.theory.predict`, both at the published alpha and gamma with"
+        " our times. The floor is the bytes that a step must read over the speed of a"
+        " copy."
         " The error of EMP is over texts, the luck of the coins in it. The published"
         " numbers are those of one TPU-v4. n counts the tokens of the measured texts."
     )

@@ -1,4 +1,4 @@
-"""What a row of `experiments.chip` times: copies, parts of a step, whole texts.
+"""What a row at the paper's sizes times: copies, parts of a step, whole texts.
 
 Axes: N texts; every batch has one row.
 """
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import drawn
+from experiments.paper_size import drawn_acceptance
 from specjax import generate
 from specjax.bench import costs, timing
 from specjax.types import Prompt, Request
@@ -55,7 +55,9 @@ def decode(pair: costs.Pair, gamma: int, alpha: float) -> Callable:
     def loop(alpha, params, prompt: Prompt, request: Request) -> generate.Output:
         parts = pair.parts(gamma)
         if gamma:
-            parts = parts._replace(verifier=drawn.build(alpha))
+            parts = parts._replace(
+                verifier=drawn_acceptance.build(alpha, parts.verifier)
+            )
         return generate.build_loop(parts, pair.slots)(params, prompt, request)
 
     alpha = jnp.float32(alpha)
@@ -69,7 +71,7 @@ def parts_of_a_step(
     most = max(gammas)
     state = costs.begin(pair, 0, *one)
     # A drafter does not read the target's cache: its own saves a compilation.
-    alone = costs.Pair(pair.draft, pair.draft, pair.slots)
+    alone = pair._replace(target=pair.draft)
     drafting, drafts = costs.begin(alone, most, *one), costs.drafts(alone, most, loops)
     programs = {}
     for gamma in (0, *gammas):

@@ -2,8 +2,8 @@
 
 Figure 1 is a measured trace, Figures 2, 3 and 4 are closed forms with what was measured
 on them, Figure 5 is a timeline, of a decoder alone and, as in the paper, of an encoder
-and a decoder. `figure_wagner` is of another paper. Nothing is drawn that is not in a
-record.
+and a decoder. `figure_wagner` is of another paper, `speeds` opens the page. What is
+not in a record or in a table of a paper is not drawn.
 """
 
 import io
@@ -14,7 +14,10 @@ import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from experiments import figure_curves, figure_timeline, figure_trace, figure_wagner
+from experiments.records.table import Records
+from experiments.report import curves, speeds, wagner
+from experiments.report import timeline as figure_timeline
+from experiments.report import trace as figure_trace
 
 STYLE = {
     "svg.hashsalt": "specjax",  # ids by content, not by chance
@@ -24,7 +27,7 @@ STYLE = {
     "grid.alpha": 0.3,
 }
 NAMES = ("figure1", "figure2", "figure3", "figure4", "figure5", "figure5_ende")
-NAMES += ("figure_wagner",)
+NAMES += ("figure_wagner", "speeds")
 TRACE = "gamma_7"  # the row that Figure 1 draws
 
 
@@ -41,44 +44,44 @@ TIMELINES = {
     "figure5_ende": Timeline("ende_small_t0", "figure5", "ende_"),
 }
 
-Records = dict[str, dict[str, dict]]  # folder -> row -> its latest record
 
-
-def draw(name: str, found: Records, path: Path) -> None:
+def draw(name: str, results: Records, path: Path) -> None:
     """Writes one of NAMES; a drawing that says "not run" where its records are absent.
 
-    found: as `tables.collect(folder)` returns it. Raises ValueError for no such name.
+    results: as `tables.collect(folder)` returns it. Raises ValueError for no such name.
     """
-    path.write_text(svg(name, found), "utf-8")
+    path.write_text(svg(name, results), "utf-8")
 
 
-def svg(name: str, found: Records) -> str:
+def svg(name: str, results: Records) -> str:
     """A drawing on white, which can also be put into an HTML page as it is."""
     if name not in NAMES:
         raise ValueError(f"no figure {name!r}: choose one of {', '.join(NAMES)}")
-    traces, times = measured(found, "figure1"), measured(found, "table2")
+    traces, times = measured(results, "figure1"), measured(results, "table2")
     if name == "figure1" and TRACE in traces:
         return figure_trace.drawing(traces[TRACE])
     with matplotlib.rc_context(STYLE):
         if name in TIMELINES:
-            return timeline(name, found)
+            return timeline(name, results)
         figure = None
-        if name in figure_curves.PANELS:
-            figure = figure_curves.drawing(name, measured(found, name), times)
-        if name == "figure_wagner" and (verified := measured(found, "wagner_time")):
-            figure = figure_wagner.drawing(verified)
+        if name in curves.PANELS:
+            figure = curves.drawing(name, measured(results, name), times)
+        if name == "speeds":
+            figure = speeds.drawing(times)
+        if name == "figure_wagner" and (verified := measured(results, "wagner_time")):
+            figure = wagner.drawing(verified)
         return printed(figure) if figure else figure_trace.note(f"{name}: not run")
 
 
-def timeline(name: str, found: Records) -> str:
+def timeline(name: str, results: Records) -> str:
     """One of TIMELINES; where no row of it can be drawn, why."""
     wanted = TIMELINES[name]
-    times = measured(found, "table2").get(wanted.times)
+    times = measured(results, "table2").get(wanted.times)
     if times is None:
         return figure_trace.note(f"{name}: not run")
     traces = {
         row.removeprefix(wanted.prefix): trace
-        for row, trace in measured(found, wanted.traces).items()
+        for row, trace in measured(results, wanted.traces).items()
         if row.startswith(wanted.prefix)
     }
     rows, absent = figure_timeline.timelines(times, traces)
@@ -87,9 +90,9 @@ def timeline(name: str, found: Records) -> str:
     return printed(figure_timeline.drawing(times, rows, absent))
 
 
-def measured(found: Records, folder: str) -> dict[str, dict]:
+def measured(results: Records, folder: str) -> dict[str, dict]:
     """What was measured in a folder, by row."""
-    records = found.get(folder, {})
+    records = results.get(folder, {})
     return {row: records[row]["measured"] for row in sorted(records)}
 
 

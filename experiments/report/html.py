@@ -1,14 +1,18 @@
-"""Cells, tables and drawings as HTML that can stand beside each other on one page."""
+"""Pages of HTML, and the cells, tables and drawings that stand on them."""
 
 import re
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from xml.etree import ElementTree
 
-from experiments.claims import VERDICTS
+from experiments.report.claims.verdicts import VERDICTS
+
+STYLE = Path(__file__).with_name("page.css")
 
 NONE = "\N{EN DASH}"  # a cell with nothing to say
 SHORT, LONG = 20, 60  # characters: never broken up to SHORT, wide beyond LONG
+WIDE = 480  # points; a wider figure keeps its letters and scrolls on its own
 MANY = 4  # lines after the first that fold away
 SVG = "http://www.w3.org/2000/svg"
 ElementTree.register_namespace("", SVG)
@@ -23,7 +27,7 @@ def prose(text: str) -> str:
 def kind(text: str) -> str:
     """How a cell is shown, by what it holds."""
     if text in VERDICTS:
-        return f"short {text.replace(' ', '-')}"
+        return f"verdict {re.sub('[ ,]+', '-', text)}"
     if text.startswith(("STALE", "DIFFERS")):
         return "warning"
     if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?( %)?", text):
@@ -48,19 +52,44 @@ def numeric(column: Sequence[str]) -> bool:
     return all(kind(text) in ("number", "none") or text == "not run" for text in column)
 
 
-def plain(value: object) -> str:
-    if value is None or value == "":
-        return NONE
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def filled(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """No cell is blank."""
+    return [[text or NONE for text in row] for row in rows]
+
+
+def document(title: str, head: str, main: str) -> str:
+    """A whole page that needs nothing but itself; head, main: HTML."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE.read_text('utf-8')}</style>"
+        f"\n</head>\n<body>\n<header>\n<h1>{prose(title)}</h1>\n{head}</header>\n"
+        f"<main>\n{main}</main>\n</body>\n</html>\n"
+    )
+
+
+def section(name: str, title: str, text: str) -> str:
+    return f'<section id="{name}">\n<h2>{prose(title)}</h2>\n{text}</section>\n'
+
+
+def drawing(name: str, svg: str, caption: str) -> str:
+    """A figure in a frame that scrolls where it is wide."""
+    size = float(re.search(r'viewBox="\S+ \S+ (\S+)', svg)[1])
+    return (
+        f'<figure class="{"wide" if size > WIDE else "narrow"}">\n'
+        f'<div class="scroll" tabindex="0" role="region"'
+        f' aria-labelledby="{name}-drawing-is">{inline(svg, f"{name}-drawing")}</div>\n'
+        f'<figcaption id="{name}-drawing-is">{prose(caption)}</figcaption></figure>\n'
+    )
 
 
 def grid(
     name: str, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> str:
-    """At least one row, in a frame that scrolls; `name` is unique on the page."""
+    """A table in a frame that scrolls; `name` is unique on the page."""
     sides = [
         "right" if numeric(column) else "left" for column in zip(*rows, strict=True)
-    ]
+    ] or ["left"] * len(head)
     columns = "".join(
         f'<th scope="col" class="{side}">{prose(text)}</th>'
         for text, side in zip(head, sides, strict=True)
@@ -107,7 +136,7 @@ def scoped(style: str, name: str) -> str:
     """Rules that would otherwise hold for the whole page, for one drawing alone."""
 
     def within(rule: re.Match) -> str:
-        several = (f"#{name} {one.strip()}" for one in rule[1].split(","))
+        several = (f"#{name} {selector.strip()}" for selector in rule[1].split(","))
         return f"{', '.join(several)} {{"
 
     return re.sub(r"([^{}]+)\{", within, renamed(style, name))

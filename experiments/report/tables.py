@@ -1,4 +1,4 @@
-"""Renders records: `python -m experiments.tables [DIR]`.
+"""Renders records: `python -m experiments.report.tables [DIR]`.
 
 Every table of the catalogue becomes DIR/<table>.md, .csv and .tex, a figure also .svg,
 and DIR/README.md says which command makes which. Nothing is read but the records and
@@ -9,30 +9,15 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from experiments import (
-    catalogue,
-    catalogue_conformance,
-    catalogue_kernels,
-    catalogue_kernels_aot,
-    catalogue_lenience,
-    catalogue_microscope,
-    catalogue_wagner,
-    markup,
-    records,
-    walltime_tables,
-)
-from experiments.kernel_bench_words import FAILED, SKIPPED
-from experiments.line import Line, Table
-from experiments.rivals import table as rivals
+from experiments import catalogue
+from experiments.records import markup, records
+from experiments.records.table import Line, Records, Table
+from experiments.records.words import FAILED, SKIPPED
+from experiments.report import own, walltime_tables
 from specjax.bench import jsonl
 
 HEAD = ["what", "published (paper's model)", "ours", "standard error", "n"]
 HEAD += ["hardware", "date", "state"]
-FOUR = ["counts", "implied_alpha", "chen_r"]
-FOUR_HEAD = ["what", "alpha (Rao-Blackwell)", "alpha (counts)", "alpha (implied)"]
-FOUR_HEAD += ["Chen's r", "gamma", "tokens per call", "output"]
-
-Records = dict[str, dict[str, dict]]  # folder -> row -> its latest record
 
 
 def collect(folder: Path, earlier: Path | None = None) -> Records:
@@ -41,21 +26,23 @@ def collect(folder: Path, earlier: Path | None = None) -> Records:
     earlier: a folder whose records stand in for rows that this one has not, marked.
     """
     files = sorted(folder.glob("*.jsonl"))
-    found = {path.stem: records.latest(jsonl.read(path)) for path in files}
-    for name, made in collect(earlier).items() if earlier else ():
-        marked = {row: {**record, "earlier": True} for row, record in made.items()}
-        found[name] = marked | found.get(name, {})
-    return found
+    results = {path.stem: records.latest(jsonl.read(path)) for path in files}
+    for record in (record for rows in results.values() for record in rows.values()):
+        record["measured"] = walltime_tables.current(record["measured"])
+    for name, rows in collect(earlier).items() if earlier else ():
+        marked = {row: {**record, "earlier": True} for row, record in rows.items()}
+        results[name] = marked | results.get(name, {})
+    return results
 
 
-def cells(line: Line, found: Records) -> list[str]:
+def cells(line: Line, results: Records) -> list[str]:
     """One line in the columns of HEAD; ours stays empty unless it was measured."""
     published = "" if line.published is None else f"{line.published:.{line.decimals}f}"
-    record = found.get(line.folder, {}).get(line.row)
+    record = results.get(line.folder, {}).get(line.row)
     if record is None:
         needs = f"not run here: needs {line.needs}" if line.needs else "not run"
         return [line.what, published, "", "", "", "", "", needs]
-    measured, made = record["measured"], record["provenance"]
+    measured, origin = record["measured"], record["provenance"]
     error = measured.get(line.error)
     count = measured.get("tokens")
     return [
@@ -65,23 +52,27 @@ def cells(line: Line, found: Records) -> list[str]:
         "" if error is None else markup.number(error),
         "" if count is None else str(count),
         records.device(record),
-        made["date"][:10],
+        origin["date"][:10],
         state(line, record),
     ]
 
 
 def used(measured: dict) -> str:
     """Which checkpoints a row of the paper's sizes was measured with."""
-    found = (measured.get(side) for side in ("target", "draft"))
-    sides = [side for side in found if isinstance(side, str)]  # others are sizes
+    results = (measured.get(side) for side in ("target", "draft"))
+    sides = [side for side in results if isinstance(side, str)]  # others are sizes
     return f" [{' with '.join(sides)}]" if sides else ""
 
 
-def value(measured: dict, quantity: str) -> float | None:
-    """A number of a record; "key@a" is the point of curve `key` at alpha = a."""
+def value(measured: dict, quantity: str) -> float | str | None:
+    """A number of a record, or why it has none; "key@a" is the point of curve `key` at
+    alpha = a."""
     name, _, point = quantity.partition("@")
-    if not point:
-        return measured[name]
+    if quantity in walltime_tables.BEST and measured[quantity] is None:
+        what = quantity.removeprefix("best_")
+        return walltime_tables.missing(measured, what, measured["best_gamma"])
+    if quantity in measured or not point:
+        return measured[quantity]
     return measured[name][measured["alpha"].index(float(point))]
 
 
@@ -90,8 +81,9 @@ def state(line: Line, record: dict) -> str:
     printed; or that another run measured it."""
     if records.stale(record):
         return "STALE: made by other sources"
-    if value(record["measured"], line.quantity) in (FAILED, SKIPPED):
-        return value(record["measured"], line.quantity)
+    why = value(record["measured"], line.quantity)
+    if why in (FAILED, SKIPPED, *walltime_tables.WHY):
+        return why
     if line.exact:
         off = abs(value(record["measured"], line.quantity) - line.published)
         if off > 0.5 * 10**-line.decimals + 1e-9:
@@ -99,72 +91,24 @@ def state(line: Line, record: dict) -> str:
     return "ok, recorded earlier" if "earlier" in record else "ok"
 
 
-def rows(table: Table, found: Records) -> list[list[str]]:
-    return [cells(line, found) for line in table.lines]
+def every(results: Records) -> list[Table]:
+    """The tables of the catalogue, and those of rows that it does not name."""
+    return [*catalogue.tables(), *own.tables(results)]
 
 
-def estimators(table: Table, found: Records) -> list[list[str]]:
-    """The four estimates side by side, for the rows that have them."""
-    lines = []
-    for line in table.lines:
-        record = found.get(line.folder, {}).get(line.row)
-        if record is None or "estimates" not in record["measured"]:
-            continue
-        it = record["measured"]
-        four = [it["estimates"][name] for name in ["rao_blackwell", *FOUR]]
-        both = [
-            f"{markup.number(one['value'])} ± {markup.number(one['se'])}"
-            for one in four
-        ]
-        gamma, calls = it["protocol"]["gamma"], f"{it['tokens_per_call']:.3f}"
-        law = f"{it['exactness']}, {it['draft_regime']}"
-        lines.append([line.what, *both, str(gamma), calls, law])
-    return lines
+def rows(table: Table, results: Records) -> list[list[str]]:
+    return [cells(line, results) for line in table.lines]
 
 
-def page(table: Table, found: Records) -> str:
+def page(table: Table, results: Records) -> str:
     """One table as a Markdown page."""
     text = f"# {table.title}\n\n{table.note}\n\n`{table.command}`\n\n"
     if is_figure(table):
         text += f"![{table.title}]({table.name}.svg)\n\n"
-    text += markup.markdown(HEAD, rows(table, found))
-    for title, head, lines in wider(table, found):
+    text += markup.markdown(HEAD, rows(table, results))
+    for title, head, lines in catalogue.wider(table.name, results):
         text += f"\n## {title}\n\n" + markup.markdown(head, lines)
     return text
-
-
-def wider(table: Table, found: Records) -> list[tuple[str, list, list]]:
-    """Tables that say more than a number a line: title, head, rows."""
-    if table.name == "table3" and (four := estimators(table, found)):
-        return [("The four estimators, ± one standard error", FOUR_HEAD, four)]
-    if table.name == "bench":
-        return rivals.wider(found.get("bench", {}))
-    if table.name == "conformance":
-        return catalogue_conformance.wider(found.get("conformance", {}))
-    if table.name == "kernels":
-        return catalogue_kernels.wider(found.get("kernels", {}))
-    if table.name == "kernels_aot":
-        return catalogue_kernels_aot.wider(found.get("kernels_aot", {}))
-    if table.name in ("wagner_text", "wagner_scale"):
-        return catalogue_wagner.wider(found.get(table.name, {}))
-    if table.name == "microscope" and "microscope" in found:
-        lines = catalogue_microscope.by_gamma(found["microscope"])
-        return [("By gamma", catalogue_microscope.HEAD, lines)]
-    runs = catalogue_lenience.runs(found.get("table5", {}))
-    if table.name == "table5" and runs:
-        title = "Decoding runs with lenience l, ± one standard error"
-        return [(title, catalogue_lenience.RUNS_HEAD, runs)]
-    made = found.get("table2", {}) | found.get("table2_paper", {})
-    if table.name == "table4" and made:
-        title = "In the paper's shape, at the best gamma"
-        return [(title, walltime_tables.HEAD, walltime_tables.best(made))]
-    if table.name == "table2":
-        return [
-            (walltime_tables.title(r), walltime_tables.EVERY, lines)
-            for r in made.values()
-            if (lines := walltime_tables.every_gamma(r))
-        ]
-    return []
 
 
 def is_figure(table: Table) -> bool:
@@ -175,47 +119,51 @@ def has_curves(table: Table) -> bool:
     return any("@" in line.quantity for line in table.lines)
 
 
-def points(table: Table, found: Records) -> str:
+def points(table: Table, results: Records) -> str:
     """All points of a figure's curves as CSV."""
     names = list(dict.fromkeys(line.quantity.partition("@")[0] for line in table.lines))
     curves = dict.fromkeys(line.row for line in table.lines)
     lines = []
     for row in curves:
-        measured = found.get(table.name, {}).get(row, {}).get("measured", {"alpha": []})
+        measured = (
+            results.get(table.name, {}).get(row, {}).get("measured", {"alpha": []})
+        )
         columns = [measured["alpha"], *(measured.get(name, []) for name in names)]
         for point in zip(*columns, strict=True):
             lines.append([row, *("" if x is None else f"{x:g}" for x in point)])
     return markup.comma_separated(["curve", "alpha", *names], lines)
 
 
-def index(found: Records) -> str:
+def index(results: Records) -> str:
     """The page that leads from a table to its command and its files."""
     lines = []
-    for table in catalogue.tables():
-        kinds = ["md", "csv", "tex"] + ["svg"] * is_figure(table)
+    for table in every(results):
+        kinds = ["html", "md", "csv", "tex"] + ["svg"] * is_figure(table)
         files = " ".join(f"[{kind}]({table.name}.{kind})" for kind in kinds)
-        states = Counter(row[-1].partition(":")[0] for row in rows(table, found))
+        states = Counter(row[-1].partition(":")[0] for row in rows(table, results))
         summary = ", ".join(f"{count} {name}" for name, count in states.items())
         lines.append([table.title, f"`{table.command}`", files, summary])
     head = ["table", "command", "files", "lines"]
     return (
         "# Results\n\nRendered from the records beside this file by"
-        " `python -m experiments.page`, which also makes"
-        " [one page of all](index.html). A published number is never in the column"
-        f" `ours`.\n\n{markup.markdown(head, lines)}"
+        " `python -m experiments.report.page`: the answer is"
+        " [index.html](index.html), each table has a page behind it. A published"
+        f" number is never in the column `ours`.\n\n{markup.markdown(head, lines)}"
     )
 
 
 def texts(folder: Path, earlier: Path | None = None) -> dict[str, str]:
     """Every file but the drawings, by name."""
-    found, made = collect(folder, earlier), {}
-    for table in catalogue.tables():
-        lines = rows(table, found)
-        made[f"{table.name}.md"] = page(table, found)
-        made[f"{table.name}.tex"] = markup.latex(HEAD, lines)
+    results, files = collect(folder, earlier), {}
+    for table in every(results):
+        lines = rows(table, results)
+        files[f"{table.name}.md"] = page(table, results)
+        files[f"{table.name}.tex"] = markup.latex(HEAD, lines)
         flat = markup.comma_separated(HEAD, lines)
-        made[f"{table.name}.csv"] = points(table, found) if has_curves(table) else flat
-    return made | {"README.md": index(found)}
+        files[f"{table.name}.csv"] = (
+            points(table, results) if has_curves(table) else flat
+        )
+    return files | {"README.md": index(results)}
 
 
 def render(folder: Path, earlier: Path | None = None) -> None:
@@ -223,17 +171,17 @@ def render(folder: Path, earlier: Path | None = None) -> None:
     for name, text in texts(folder, earlier).items():
         (folder / name).write_text(text, "utf-8")
     try:
-        from experiments import figures
+        from experiments.report import figures
     except ImportError:
         print("figures not drawn: install the extra `plots`")
         return
-    for table in filter(is_figure, catalogue.tables()):
-        found = collect(folder, earlier)
-        figures.draw(table.name, found, folder / f"{table.name}.svg")
+    results = collect(folder, earlier)
+    for name in figures.NAMES:
+        figures.draw(name, results, folder / f"{name}.svg")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.tables")
+    parser = argparse.ArgumentParser(prog="python -m experiments.report.tables")
     parser.add_argument("folder", nargs="?", type=Path, default=Path("results"))
     folder = parser.parse_args(arguments).folder
     if not folder.is_dir():

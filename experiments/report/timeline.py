@@ -76,22 +76,22 @@ def timelines(
     """The blocks of each row by gamma, and what is absent and why.
 
     times: `measured` of a row of table2. traces: of its pair, gamma_3 and so on, as
-    `experiments.trace` measures them.
+    `experiments.leviathan.figure1` measures them.
     """
-    found, absent = {}, []
+    traced, absent = {}, []
     for gamma in WANTED:
         trace = traces.get(f"gamma_{gamma}")
-        lack = lacking(times, gamma, trace, [*filter(None, found.values())])
+        lack = lacking(times, gamma, trace, [*filter(None, traced.values())])
         if lack:
             absent.append(f"gamma = {gamma} ({lack})")
         else:
-            found[gamma] = trace
-    tokens = shared([text(trace) for trace in found.values() if trace])
+            traced[gamma] = trace
+    tokens = shared([text(trace) for trace in traced.values() if trace])
     if not tokens:
         return {}, [*absent, "the texts have no token in common"]
     rows = {
         gamma: blocks(times, gamma, counts(trace, tokens))
-        for gamma, trace in found.items()
+        for gamma, trace in traced.items()
     }
     return rows, absent
 
@@ -145,11 +145,11 @@ def blocks(times: dict, gamma: int, each: list[int]) -> list[Block]:
     parts = [(kind, length, 0) for kind, length in encoders(times, gamma)]
     for emitted in each:
         parts += [(kind, it, emitted * (kind == "target")) for kind, it in step]
-    made, begin = [], 0.0
+    placed, begin = [], 0.0
     for kind, length, emitted in parts:
-        made.append(Block(kind, begin, length, emitted))
+        placed.append(Block(kind, begin, length, emitted))
         begin += length
-    return made
+    return placed
 
 
 def encoders(times: dict, gamma: int) -> list[tuple[str, float]]:
@@ -163,11 +163,12 @@ def encoders(times: dict, gamma: int) -> list[tuple[str, float]]:
 
 def step_of(times: dict, gamma: int) -> list[tuple[str, float]]:
     """The parts of a step in their order, and ms."""
-    at, one = times["gamma"].index(gamma), times["target_ms"]  # t_p(1)
+    at, single = times["gamma"].index(gamma), times["target_ms"]  # t_p(1)
     draft = [("draft", times["draft_ms"][at] / gamma)] * gamma if gamma else []
-    # Overhead is a difference of times: noise may leave it a little below 0.
-    rest = max(0, times["overhead"][at]) * one
-    return [*draft, ("target", times["v"][at] * one), ("rest", rest)]
+    parts = [*draft, ("target", times["v"][at] * single)]
+    # A difference of times: noise may leave it a little below 0.
+    rest = max(0.0, times["step_ms"][at] - sum(length for _, length in parts))
+    return [*parts, ("rest", rest)]
 
 
 def end(row: list[Block]) -> float:

@@ -1,12 +1,66 @@
-"""Records of walltime in the shape of the paper's tables: a line a pair or a gamma."""
+"""Records of walltime in the shape of the paper's tables: a line a pair or a gamma.
 
-from experiments.markup import number
-from experiments.records import device
+Records from before steps were fitted at two gammas have no c, v and overhead inside a
+step, and their prediction was of whole steps measured at the very gamma. What they lack
+says so; their prediction is made again, from the times and counts that they hold.
+"""
 
-HEAD = ["draft", "T", "batch", "gamma", "alpha", "c", "v", "overhead", "EXP"]
-HEAD += ["exact prediction", "EMP [95 %]", "prediction / EMP - 1", "hardware"]
-EVERY = ["gamma", "c [95 %]", "v [95 %]", "overhead", "step, ms", "tokens a call"]
-EVERY += ["predicted", "EXP", "exact prediction", "EMP [95 %]", "prediction / EMP - 1"]
+from experiments.records.markup import number
+from experiments.records.records import device
+from experiments.records.table import Records
+from specjax.bench import inside
+from specjax.theory.calibrate import Step
+
+BEFORE = "recorded before it was measured: not available"
+FITTED, BASELINE = "fitted, not predicted", "baseline"
+LAWLESS, SHORT = "no law to predict by", "steps too short for the clock"
+WHY = BEFORE, FITTED, BASELINE, LAWLESS, SHORT
+BEST = ("best_predicted", "best_overhead")  # what a record may lack
+
+HEAD = ["draft", "T", "batch", "gamma", "alpha", "c", "v", "c inside", "v inside"]
+HEAD += ["overhead", "EXP", "predicted", "EMP [95 %]", "prediction / EMP - 1"]
+HEAD += ["fitted at", "hardware"]
+EVERY = ["gamma", "c [95 %]", "v [95 %]", "c inside", "v inside", "overhead"]
+EVERY += ["step, ms", "tokens a call", "predicted", "EXP", "predicted speed"]
+EVERY += ["EMP [95 %]", "prediction / EMP - 1"]
+
+
+def current(measured: dict) -> dict:
+    """The numbers of a record of walltime as one of today has them; others as they are.
+
+    Of one from before: the speeds at the gammas that are not fitted, predicted from its
+    own times at those that are; and whole steps of the texts that are measured, where
+    `step_ms` was of other texts.
+    """
+    if "fitted" in measured or "predicted_steps" not in measured:
+        return measured
+    it = measured | inside.speeds(measured) | {"step_ms": inside.steps(measured)}
+    it |= dict.fromkeys(("overhead", "overhead_se"), [None] * len(it["gamma"]))
+    at = it["gamma"].index(it["best_gamma"])
+    it |= {f"best_{key}": it[key][at] for key in ("predicted", "residual", "overhead")}
+    return it | {"inside": None, "before": True}
+
+
+def missing(it: dict, name: str, gamma: int) -> str:
+    """Why a record has no number of this name at this gamma."""
+    if name in ("overhead", "c", "v"):
+        return BEFORE if it.get("before") else SHORT
+    if gamma in (0, *it["fitted"]):
+        return FITTED if gamma else BASELINE
+    return LAWLESS if None in it["predicted_steps"] else SHORT
+
+
+def wider(records: Records) -> list[tuple[str, list, list]]:
+    """Table 4 in the paper's shape, of all records of walltime."""
+    made = records.get("table2", {}) | records.get("table2_paper", {})
+    title = "In the paper's shape, at the best gamma"
+    return [(title, HEAD, best(made))] if made else []
+
+
+def gammas(records: dict[str, dict]) -> list[tuple[str, list, list]]:
+    """A table of every gamma for each record that has more than one."""
+    lines = ((title(one), EVERY, every_gamma(one)) for one in records.values())
+    return [one for one in lines if one[-1]]
 
 
 def best(records: dict[str, dict]) -> list[list[str]]:
@@ -16,17 +70,42 @@ def best(records: dict[str, dict]) -> list[list[str]]:
 
 def _best(record: dict) -> list[str]:
     it = record["measured"]
-    names = ("alpha", "best_c", "best_v", "best_overhead", "best_exp")
+    at = it["gamma"].index(it["best_gamma"])
     return [
         named(it),
         f"{it['temperature']:g}",
         str(it["batch"]),
         str(it["best_gamma"]),
-        *map(given, (it[name] for name in (*names, "best_predicted"))),
+        *map(given, (it[name] for name in ("alpha", "best_c", "best_v"))),
+        *within(it, at),
+        number(it["best_exp"]),
+        prediction(it, at),
         interval(it["best_speedup"], it["best_speedup_ci"]),
         percent(it["best_residual"]),
+        " and ".join(map(str, it["fitted"])),
         device(record),
     ]
+
+
+def within(it: dict, at: int) -> list[str]:
+    """c, v and the overhead inside a step, each with its standard error."""
+    gamma, step = it["gamma"][at], it["inside"]
+    if step is None:
+        names = ("c", "v", "overhead")
+        return [missing(it, name, gamma) if gamma else "" for name in names]
+    parts = Step(*(step[name] for name in Step._fields))
+    c = uncertain(parts.c, step["c_se"]) if gamma else ""
+    v = number(parts.v(gamma)) if gamma else ""
+    return [c, v, uncertain(it["overhead"][at], it["overhead_se"][at])]
+
+
+def prediction(it: dict, at: int) -> str:
+    x = it["predicted"][at]
+    return missing(it, "predicted", it["gamma"][at]) if x is None else number(x)
+
+
+def uncertain(x: float, error: float | None) -> str:
+    return number(x) if error is None else f"{number(x)} ± {number(error)}"
 
 
 def named(it: dict) -> str:
@@ -41,14 +120,16 @@ def every_gamma(record: dict) -> list[list[str]]:
 
 
 def _at(it: dict, at: int) -> list[str]:
-    names = ("tokens_per_call", "predicted_tokens_per_call", "exp", "predicted")
     return [
         str(it["gamma"][at]),
         interval(it["c"][at], it["c_ci"][at]),
         interval(it["v"][at], it["v_ci"][at]),
-        number(it["overhead"][at]),
+        *within(it, at),
         number(it["step_ms"][at]),
-        *map(given, (it[name][at] for name in names)),
+        number(it["tokens_per_call"][at]),
+        given(it["predicted_tokens_per_call"][at]),
+        number(it["exp"][at]),
+        prediction(it, at),
         interval(it["speedup"][at], it["speedup_ci"][at]),
         percent(it["residual"][at]),
     ]

@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 from experiments.tasks import examples
 from specjax import zoo
-from specjax.bench.decoding import Prompts
+from specjax.bench.players import Player
+from specjax.bench.texts import Prompts
 from specjax.models import t5
 
-HERE = Path(__file__).resolve().parents[1]
-PROMPTS = HERE / "prompts.jsonl"
+DATA = Path(__file__).with_name("data")
+PROMPTS = Path(__file__).with_name("data") / "prompts.jsonl"
 CODE_TOKENIZER, T5_TOKENIZER = zoo.FOLDER / "tokenizer.model", zoo.FOLDER / "t5.model"
 
 
@@ -47,6 +48,12 @@ def read(name: str) -> Task:
     raise ValueError(f"no task {name!r}: choose one of {known} or a prepared .npz file")
 
 
+def of(name: str, target: Player) -> Task:
+    """The same for whoever asks with the target at hand, which no task here needs."""
+    del target
+    return read(name)
+
+
 def distinct(name: str) -> Prompts:
     """Every prompt of a task once. Raises ValueError as `read`."""
     return read(name).prompts
@@ -54,7 +61,8 @@ def distinct(name: str) -> Prompts:
 
 def _code() -> Task:
     lines = PROMPTS.read_text("utf-8").splitlines()
-    prompts = Prompts([zoo.encode(json.loads(line)["prompt"]) for line in lines])
+    encode = zoo.tokenizer().encode
+    prompts = Prompts([encode(json.loads(line)["prompt"]) for line in lines])
     return Task(prompts, [], (PROMPTS, CODE_TOKENIZER))
 
 
@@ -69,9 +77,9 @@ def _openings() -> Task:
 
 
 def _own(file: str, prefix: str, longest: int) -> Task:
-    path = HERE / "tasks_data" / file
+    path = DATA / file
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    inputs = [zoo.encode_t5(prefix + line["source"]) for line in lines]
+    inputs = [zoo.tokenizer("t5").encode(prefix + line["source"]) for line in lines]
     # The family was trained on inputs of up to this length.
     inputs = [
         ids if len(ids) <= longest else [*ids[: longest - 1], t5.END] for ids in inputs

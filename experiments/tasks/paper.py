@@ -12,8 +12,8 @@ from experiments.tasks.recipes import (
     RECIPES,
     T5_TOKENIZER,
     Recipe,
-    Row,
     Subwords,
+    TaskRow,
     of_model,
     recipe,
 )
@@ -74,7 +74,7 @@ def to_text(dataset: tf.data.Dataset, recipe: Recipe) -> tf.data.Dataset:
 
 def rows(
     task: str, split: str, tokenizer: str = T5_TOKENIZER, data_dir: str | None = None
-) -> Iterator[Row]:
+) -> Iterator[TaskRow]:
     """The examples of a split in their order, tokenized by seqio, end ids included.
 
     Registers the tasks, downloads nothing. Raises ValueError for a task or split that
@@ -94,9 +94,9 @@ def rows(
     return (row(example, f"{name} {split}, example {n}") for n, example in numbered)
 
 
-def row(example: dict, where: str) -> Row:
+def row(example: dict, where: str) -> TaskRow:
     """An example as seqio gives it; without inputs, the empty ones."""
-    return Row(
+    return TaskRow(
         example["inputs"].tolist() if "inputs" in example else [],
         example["targets"].tolist(),
         example.get("inputs_pretokenized", b"").decode(),

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from experiments import fingerprint
+from experiments.records import fingerprint
 from experiments.tasks import files, recipes
 from experiments.tasks.examples import About, Examples, write
-from experiments.tasks.recipes import Row
+from experiments.tasks.recipes import TaskRow
 
 
 class Origin(NamedTuple):
@@ -61,7 +61,7 @@ def named(arguments: argparse.Namespace) -> list[Path]:
     return single + (arguments.parallel or [])
 
 
-def from_files(arguments: argparse.Namespace) -> tuple[Iterator[Row], Origin]:
+def from_files(arguments: argparse.Namespace) -> tuple[Iterator[TaskRow], Origin]:
     """Rows of local files, and where they come from."""
     recipe = recipes.recipe(arguments.task)
     paths = named(arguments)
@@ -86,7 +86,7 @@ def from_files(arguments: argparse.Namespace) -> tuple[Iterator[Row], Origin]:
     return rows, Origin(subwords.digest, subwords.eos, source)
 
 
-def from_datasets(arguments: argparse.Namespace) -> tuple[Iterator[Row], Origin]:
+def from_datasets(arguments: argparse.Namespace) -> tuple[Iterator[TaskRow], Origin]:
     """Rows of TensorFlow Datasets, and where they come from."""
     if arguments.fields:
         raise ValueError("--fields are those of a --jsonl file")

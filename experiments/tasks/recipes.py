@@ -56,7 +56,7 @@ class Line(NamedTuple):
     where: str
 
 
-class Row(NamedTuple):
+class TaskRow(NamedTuple):
     """One example in tokens, end ids included, and the texts that they came from."""
 
     inputs: list[int]
@@ -102,7 +102,7 @@ def of_model(content: bytes, name: str) -> Subwords:
 
 def tokenize(
     recipe: Recipe, subwords: Subwords, lines: Iterable[Line]
-) -> Iterator[Row]:
+) -> Iterator[TaskRow]:
     """One row a line, in order.
 
     Raises ValueError for lines with more or fewer texts than the task has; an input
@@ -124,10 +124,10 @@ def tokenize(
             [*subwords.encode(it), subwords.eos] if it else []
             for it in (text, reference)
         )
-        yield Row(inputs, targets, text, reference, line.where)
+        yield TaskRow(inputs, targets, text, reference, line.where)
 
 
-def collect(rows: Iterable[Row], length: int | None, truncate: bool) -> Examples:
+def collect(rows: Iterable[TaskRow], length: int | None, truncate: bool) -> Examples:
     """The examples of all rows, inputs of at most `length` ids; None for no limit.
 
     Raises ValueError for a longer input, naming where it was read, unless `truncate`:
@@ -144,7 +144,7 @@ def collect(rows: Iterable[Row], length: int | None, truncate: bool) -> Examples
     return found
 
 
-def fit(row: Row, length: int | None, truncate: bool) -> list[int]:
+def fit(row: TaskRow, length: int | None, truncate: bool) -> list[int]:
     """The ids of an input, cut if it must and may be."""
     if length is None or len(row.inputs) <= length:
         return row.inputs

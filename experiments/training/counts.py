@@ -1,6 +1,7 @@
 """Counts tokens, and pairs of them, in the targets of a prepared task.
 
-    python -m experiments.counts --data TRAIN.npz --vocab 32128 --out bigram.safetensors
+    python -m experiments.training.counts --data TRAIN.npz --vocab 32128 \
+      --out bigram.safetensors
 
 What `gin_configs/drafters` names as a T5's n-grams (Leviathan et al. 2023, 3.6).
 """

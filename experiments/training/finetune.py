@@ -1,9 +1,11 @@
-"""Fine-tunes a T5: `python -m experiments.train --init CHECKPOINT --task T --runs R`.
+"""Fine-tunes a T5.
+
+    python -m experiments.training.finetune --init CHECKPOINT --task T --runs R
 
 What Leviathan et al. (2023), 4.1, decode with: T5 v1.1 fine-tuned on WMT EnDe and on
 CNN/DailyMail. T is such a data set, through seqio, or a file that
 `experiments.tasks.prepare` wrote, without. R holds the run, which is resumable (see
-`experiments.train`), and at its end `model`, a folder that transformers and
+`experiments.training.loop`), and at its end `model`, a folder that transformers and
 `specjax.checkpoints` load. Weights, gradients and loss are float32, on one device.
 
 Defaults are those of T5X (`configs/runs/finetune.gin`, `base_wmt_finetune.gin`):
@@ -26,8 +28,8 @@ import jax
 import numpy as np
 from jax import Array
 
-from experiments import finetune_data, pairs, train
-from experiments.pairs import Rows
+from experiments.training import finetune_data, loop, pairs
+from experiments.training.pairs import PairRows
 from specjax import checkpoints
 from specjax.checkpoints import Checkpoint, huggingface
 from specjax.models import t5
@@ -58,8 +60,8 @@ def finetune(chosen: argparse.Namespace) -> Path:
     params = jax.tree.map(np.asarray, checkpoint.params)
     checkpoint = checkpoint._replace(params=None)
     loss = in_parts(pairs.cross_entropy(config), chosen.parts)
-    task = train.Task(sizes, lambda key: params, loss)
-    trained = train.train(chosen.runs, task, data.batch, data.held_out, recipe)
+    task = loop.Task(sizes, lambda key: params, loss)
+    trained = loop.train(chosen.runs, task, data.batch, data.held_out, recipe)
     save(export, checkpoint._replace(params=trained))
     return export
 
@@ -111,8 +113,8 @@ def start(name: str, dtype: str) -> Checkpoint:
     return checkpoint._replace(config=checkpoint.config._replace(dtype=dtype))
 
 
-def recipe_of(chosen: argparse.Namespace) -> train.Recipe:
-    return train.Recipe(
+def recipe_of(chosen: argparse.Namespace) -> loop.Recipe:
+    return loop.Recipe(
         steps=chosen.steps,
         decay=chosen.decay,
         batch=chosen.batch,
@@ -136,7 +138,7 @@ def digest(params: Any) -> str:
     return whole.hexdigest()
 
 
-def check_run(folder: Path, sizes: dict[str, Any], recipe: train.Recipe) -> None:
+def check_run(folder: Path, sizes: dict[str, Any], recipe: loop.Recipe) -> None:
     """Raises ValueError, naming what differs, for a folder that holds another run."""
     path = folder / "recipe.json"
     if not path.exists():
@@ -164,8 +166,8 @@ def in_parts(loss: Callable, parts: int) -> Callable:
     if parts == 1:
         return loss
 
-    def whole(params: Any, rows: Rows) -> Array:
-        def add(total: Array, part: Rows) -> tuple[Array, None]:
+    def whole(params: Any, rows: PairRows) -> Array:
+        def add(total: Array, part: PairRows) -> tuple[Array, None]:
             return total + loss(params, part) * part.weight.sum(), None
 
         split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), rows)
@@ -194,7 +196,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m experiments.train",
+        prog="python -m experiments.training.finetune",
         description="Fine-tunes a T5 on a task; goes on where it was interrupted.",
     )
     add = parser.add_argument

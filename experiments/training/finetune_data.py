@@ -1,6 +1,6 @@
 """What a T5 is fine-tuned on: a task's examples as pairs of ids, checked and batched.
 
-Each function that takes `chosen` reads the flags of `experiments.finetune`.
+Each function that takes `chosen` reads the flags of `experiments.training.finetune`.
 """
 
 import argparse
@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import fingerprint, pairs
-from experiments.pairs import Bucket, Pair, Rows
+from experiments.records import fingerprint
 from experiments.tasks import examples, recipes
 from experiments.tasks.examples import Examples
+from experiments.training import pairs
+from experiments.training.pairs import Bucket, Pair, PairRows
 from specjax.checkpoints import Checkpoint, huggingface
 
 NAMED = ("wmt_ende", "cnn_dailymail")
@@ -42,8 +43,8 @@ class Data(NamedTuple):
     """batch: of a seed. held_out: batches to measure on. identity: JSON, what tells
     runs apart; files may move, their contents may not change."""
 
-    batch: Callable[[tuple[int, ...]], Rows]
-    held_out: list[Rows]
+    batch: Callable[[tuple[int, ...]], PairRows]
+    held_out: list[PairRows]
     identity: dict
 
 

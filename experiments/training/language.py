@@ -4,6 +4,7 @@ Axes: B rows, T tokens, V vocabulary, N tokens of all documents, D documents.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +15,8 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments import train as loop
-from experiments.train import Recipe, Task
+from experiments.training import flat, loop
+from experiments.training.loop import Recipe, Task
 from specjax.models import gpt
 
 HELD_OUT = 12  # batches
@@ -47,7 +48,7 @@ def train(
 ) -> Any:
     """Trains on windows of `data`; measures on the same windows of `held_out` always.
 
-    Returns the parameters. Raises ValueError as `experiments.train.train`.
+    Returns the parameters. Raises ValueError as `experiments.training.loop.train`.
     """
     size = recipe.batch, recipe.length
     fixed = [rows(held_out, (1, i), *size) for i in range(HELD_OUT)]
@@ -67,8 +68,9 @@ def logits_of(config: gpt.Config, params, tokens: Array) -> Array:
     """tokens [B, T] from slot 0 on -> logits [B, T, V] float32, without a cache."""
     model = gpt.build(config)
     start = jnp.zeros(tokens.shape[0], jnp.int32)
-    features, _ = model.apply(params, tokens, start, None)
-    return model.readout(params, features)
+    with flat.products():
+        features, _ = model.apply(params, tokens, start, None)
+    return flat.rows(partial(model.readout, params), features)
 
 
 def next_token_loss(config: gpt.Config) -> Callable:

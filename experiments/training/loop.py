@@ -5,13 +5,17 @@ A run is a folder: `checkpoint.msgpack` (weights, optimiser, step; replaced atom
 the last checkpoint and ends with the same weights as a run that was never killed,
 because the batch of a step depends on the seed and the step alone.
 
-`python -m experiments.train` fine-tunes a T5: see `experiments.finetune`.
+How long a run goes on may be decided while its rate has not begun to fall. At that
+moment the checkpoint is kept as `plateau.msgpack`: put in the place of
+`checkpoint.msgpack`, it lets a run that has ended go on for longer.
+
+`python -m experiments.training.finetune` fine-tunes a T5 by it.
 """
 
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +44,9 @@ class Recipe(NamedTuple):
     checkpoint_every: int = 100
     evaluate_every: int = 250
     optimizer: str = "adamw"
+
+
+SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
 
 
 class Task(NamedTuple):
@@ -87,28 +94,25 @@ def train(
     folder: Path,
     task: Task,
     batch: Callable[[tuple[int, ...]], Any],
-    held_out: Sequence[Any],
+    held_out: Sequence[Any] | Mapping[str, Sequence[Any]],
     recipe: Recipe,
 ) -> Any:
     """Trains to `recipe.steps`, or goes on from where the folder stands.
 
-    batch: of a seed, the pair (recipe.seed, step). held_out: batches to measure on.
-    Returns the parameters. Raises ValueError if the folder holds a run of another
-    recipe.
+    batch: of a seed, the pair (recipe.seed, step). held_out: batches to measure on, or
+    several such by what the curve is to call them. Returns the parameters. Raises
+    ValueError if the folder holds a run of another recipe.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    check_same(folder / "recipe.json", task.sizes, recipe)
+    if not isinstance(held_out, Mapping):
+        held_out = {"held_out": held_out}
     rule = optimizer(recipe)
-    params = task.init(jax.random.key(recipe.seed))
-    state = TrainState(params, rule.init(params), 0)
     checkpoint, curve = folder / "checkpoint.msgpack", folder / "curve.jsonl"
-    if checkpoint.exists():
-        state = serialization.from_bytes(state, checkpoint.read_bytes())
-        state = state._replace(step=int(state.step))
+    state = resume(folder, task, rule, recipe)
     trim(curve, state.step)
 
     step_fn, measure = build_step(task.loss, rule), jax.jit(task.loss)
-    begun, losses = time.monotonic(), []
+    begun, losses, saved = time.monotonic(), [], time.monotonic()
     bar = tqdm(range(state.step, recipe.steps), initial=state.step, total=recipe.steps)
     for step in bar:
         rows = batch((recipe.seed, step))
@@ -117,18 +121,38 @@ def train(
         losses.append(float(value))
         bar.set_description(f"{folder.name} loss {np.mean(losses[-50:]):.3f}")
         if state.step % recipe.evaluate_every == 0 or state.step == recipe.steps:
-            mean = np.mean([float(measure(state.params, rows)) for rows in held_out])
-            point = {
-                "step": state.step,
-                "loss": round(float(np.mean(losses[-recipe.evaluate_every :])), 4),
-                "held_out": round(float(mean), 4),
-                "seconds": round(time.monotonic() - begun, 1),
-            }
+            recent = round(float(np.mean(losses[-recipe.evaluate_every :])), 4)
+            point = {"step": state.step, "loss": recent}
+            for name, fixed in held_out.items():
+                mean = np.mean([float(measure(state.params, rows)) for rows in fixed])
+                point[name] = round(float(mean), 4)
+            point["seconds"] = round(time.monotonic() - begun, 1)
             with curve.open("a") as file:
                 file.write(json.dumps(point) + "\n")
-        if state.step % recipe.checkpoint_every == 0 or state.step == recipe.steps:
+        due = state.step % recipe.checkpoint_every == 0 or state.step == recipe.steps
+        falls = recipe.decay and state.step == recipe.steps - recipe.decay
+        if due or falls or time.monotonic() - saved > SAVE_SECONDS:
             replace(checkpoint, serialization.to_bytes(state))
+            saved = time.monotonic()
+        if falls:
+            replace(folder / "plateau.msgpack", checkpoint.read_bytes())
     return jax.tree.map(jnp.asarray, state.params)
+
+
+def resume(
+    folder: Path, task: Task, rule: optax.GradientTransformation, recipe: Recipe
+) -> TrainState:
+    """The state that a folder holds, or the first one. Raises ValueError as `train`."""
+    path, there = folder / "checkpoint.msgpack", None
+    if path.exists():
+        there = serialization.msgpack_restore(path.read_bytes())
+    done = 0 if there is None else int(there["step"])
+    check_same(folder / "recipe.json", task.sizes, recipe, done)
+    params = task.init(jax.random.key(recipe.seed))
+    state = TrainState(params, rule.init(params), 0)
+    if there is None:
+        return state
+    return serialization.from_state_dict(state, there)._replace(step=done)
 
 
 def build_step(loss: Callable, rule: optax.GradientTransformation) -> Callable:
@@ -140,20 +164,27 @@ def build_step(loss: Callable, rule: optax.GradientTransformation) -> Callable:
     return jax.jit(step, donate_argnums=(0, 1))
 
 
-def check_same(path: Path, sizes: dict, recipe: Recipe) -> None:
-    """A folder is one run: its sizes and recipe, but not how often it saves."""
+def check_same(path: Path, sizes: dict, recipe: Recipe, step: int) -> None:
+    """A folder is one run: its sizes and recipe, but not how often it saves, nor how
+    long it lasts if at `step` its rate has not begun to fall by either plan."""
     saving = {"checkpoint_every", "evaluate_every"}
     lasting = {k: v for k, v in recipe._asdict().items() if k not in saving}
     mine = {"config": sizes, "recipe": lasting}
-    if not path.exists():
-        replace(path, json.dumps(mine, indent=1).encode())
-        return
-    there = json.loads(path.read_text())
-    if there != mine:
-        raise ValueError(
-            f"{path.parent} holds a run of another recipe ({there} instead of {mine}):"
-            " name another folder or delete this one"
-        )
+    if path.exists():
+        there = json.loads(path.read_text())
+        plans = there["recipe"], lasting
+        if step <= min(plan["steps"] - plan["decay"] for plan in plans):
+            same = {key: lasting[key] for key in ("steps", "decay")}
+        else:
+            same = {}
+        if {**there, "recipe": {**there["recipe"], **same}} != mine:
+            raise ValueError(
+                f"{path.parent} holds a run of another recipe ({there} instead of"
+                f" {mine}): name another folder or delete this one"
+            )
+        if there == mine:
+            return
+    replace(path, json.dumps(mine, indent=1).encode())
 
 
 def trim(curve: Path, step: int) -> None:
@@ -169,14 +200,3 @@ def replace(path: Path, content: bytes) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(content)
     os.replace(partial, path)
-
-
-def main() -> None:
-    """Fine-tunes: see `experiments.finetune`."""
-    from experiments import finetune  # which is made from this module
-
-    finetune.main()
-
-
-if __name__ == "__main__":
-    main()

@@ -4,6 +4,7 @@ Axes: B rows, I input tokens, T target tokens, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -13,13 +14,14 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.train import Task
+from experiments.training import flat
+from experiments.training.loop import Task
 from specjax.models import t5
 
 Pair = tuple[Sequence[int], Sequence[int]]  # both end with the end id
 
 
-class Rows(NamedTuple):
+class PairRows(NamedTuple):
     """inputs [B, I] with length [B]; tokens [B, T] from the start id on; labels [B, T],
     the same one step later; weight [B, T], 0 at padding."""
 
@@ -63,11 +65,11 @@ def buckets(
     ]
 
 
-def sampler(found: Sequence[Bucket]) -> Callable[[tuple[int, ...]], Rows]:
+def sampler(found: Sequence[Bucket]) -> Callable[[tuple[int, ...]], PairRows]:
     """The batch of a seed: a bucket by its share, then rows of it."""
     share = np.array([bucket.share for bucket in found])
 
-    def batch(seed: tuple[int, ...]) -> Rows:
+    def batch(seed: tuple[int, ...]) -> PairRows:
         rng = np.random.default_rng(seed)
         bucket = found[rng.choice(len(found), p=share / share.sum())]
         index = rng.integers(len(bucket.pairs), size=bucket.rows)
@@ -77,7 +79,7 @@ def sampler(found: Sequence[Bucket]) -> Callable[[tuple[int, ...]], Rows]:
     return batch
 
 
-def pad(pairs: Sequence[Pair], inputs: int, targets: int) -> Rows:
+def pad(pairs: Sequence[Pair], inputs: int, targets: int) -> PairRows:
     read, labels = np.zeros((2, len(pairs), max(inputs, targets)), np.int32)
     for row, (source, target) in enumerate(pairs):
         read[row, : len(source)], labels[row, : len(target)] = source, target
@@ -86,7 +88,7 @@ def pad(pairs: Sequence[Pair], inputs: int, targets: int) -> Rows:
     length = np.array([len(source) for source, _ in pairs], np.int32)
     ends = np.array([len(target) for _, target in pairs])
     weight = (np.arange(targets) < ends[:, None]).astype(np.float32)
-    return Rows(read, length, tokens, labels, weight)
+    return PairRows(read, length, tokens, labels, weight)
 
 
 def task(config: t5.Config, loss: Callable) -> Task:
@@ -98,16 +100,18 @@ def task(config: t5.Config, loss: Callable) -> Task:
     return Task(config._asdict(), init, loss)
 
 
-def logits_of(config: t5.Config, params, rows: Rows) -> Array:
+def logits_of(config: t5.Config, params, rows: PairRows) -> Array:
     """[B, T, V] float32. Padding of the vocabulary is as likely as any id here."""
-    inputs = t5.Inputs(rows.inputs, rows.length)
-    return t5.logits(config._replace(pieces=None), params, inputs, rows.tokens)
+    config, inputs = config._replace(pieces=None), t5.Inputs(rows.inputs, rows.length)
+    with flat.products():
+        features = t5.T5(config).apply({"params": params}, inputs, rows.tokens)
+    return flat.rows(partial(t5.readout, config, params), features)
 
 
 def cross_entropy(config: t5.Config) -> Callable:
     """Mean nats a target token: (params, rows) -> scalar."""
 
-    def loss(params, rows: Rows) -> Array:
+    def loss(params, rows: PairRows) -> Array:
         logits = logits_of(config, params, rows)
         each = optax.softmax_cross_entropy_with_integer_labels(logits, rows.labels)
         return jnp.sum(each * rows.weight) / rows.weight.sum()
@@ -121,7 +125,7 @@ def distillation(draft: Callable, teacher: t5.Config, weights) -> Callable:
     draft: (params, rows) -> logits [B, T, V], such as `partial(logits_of, config)`.
     """
 
-    def loss(params, rows: Rows) -> Array:
+    def loss(params, rows: PairRows) -> Array:
         log_p = jax.nn.log_softmax(logits_of(teacher, weights, rows))
         log_q = jax.nn.log_softmax(draft(params, rows))
         each = jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)

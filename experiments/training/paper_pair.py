@@ -1,6 +1,7 @@
 """Trains the paper's GPT-like pair, 97M and 6M parameters, on news text given by path.
 
-    python -m experiments.gpu.paper_pair --text train.txt.xz --held_out valid.txt.xz
+    python -m experiments.training.paper_pair --text train.txt.xz \
+      --held_out valid.txt.xz
 
 One sentence a line, plain or .xz, as in lm1b, the paper's set. Resumable: run it again
 after a kill. Leaves `97m.safetensors`, `6m.safetensors`, `bigram.safetensors` and the
@@ -13,15 +14,15 @@ from pathlib import Path
 
 import sentencepiece
 
-from experiments import language, tokenizer, train
+from experiments.training import language, loop, tokenizer
 from specjax import zoo
 from specjax.drafters import ngram
 from specjax.models import gpt
 
 SIZES = {"97m": gpt.PAPER_97M, "6m": gpt.PAPER_6M}
 RECIPES = {
-    "97m": train.Recipe(12_000, 3_000, batch=64, length=128, rate=6e-4, warmup=500),
-    "6m": train.Recipe(12_000, 3_000, batch=64, length=128, rate=2e-3, warmup=500),
+    "97m": loop.Recipe(12_000, 3_000, batch=64, length=128, rate=6e-4, warmup=500),
+    "6m": loop.Recipe(12_000, 3_000, batch=64, length=128, rate=2e-3, warmup=500),
 }
 TINY = {"dim": 16, "mlp_dim": 32, "num_layers": 1, "num_heads": 2}
 TINY_PIECES = 400  # of a text of some hundred lines
@@ -78,7 +79,7 @@ def subwords(
     path: Path, sentences: list[str], vocab: int
 ) -> sentencepiece.SentencePieceProcessor:
     if not path.exists():
-        train.replace(path, tokenizer.train(sentences, vocab))
+        loop.replace(path, tokenizer.train(sentences, vocab))
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 

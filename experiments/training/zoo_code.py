@@ -1,4 +1,6 @@
-"""Trains the bundled models again: `python -m experiments.zoo` (hours on a CPU).
+"""Trains the bundled code models again, in hours on a CPU.
+
+    python -m experiments.training.zoo_code
 
 Stages, each resumable and skipped when done: the tokenizer, the target on the standard
 library, texts sampled from the target, the draft distilled on them, the bigram table.
@@ -16,17 +18,19 @@ import numpy as np
 import sentencepiece
 from tqdm import trange
 
-from experiments import corpus, language, tokenizer, train
+from experiments.training import language, loop, tokenizer
+from experiments.training.texts import corpus
 from specjax import generate, zoo
 from specjax.drafters import ngram
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt
 from specjax.types import Params
 
 VOCAB = 8192
 TARGET = gpt.Config(VOCAB, 256, 1024, 6, 4, "bfloat16")
 DRAFT = gpt.Config(VOCAB, 32, 128, 2, 2)
-TARGET_RECIPE = train.Recipe(steps=2700, decay=800, rate=2e-3)
-DRAFT_RECIPE = train.Recipe(steps=900, decay=300, rate=6e-3, weight_decay=0.0)
+TARGET_RECIPE = loop.Recipe(steps=2700, decay=800, rate=2e-3)
+DRAFT_RECIPE = loop.Recipe(steps=900, decay=300, rate=6e-3, weight_decay=0.0)
 SAMPLED_TEXTS, HELD_OUT_TEXTS = 1024, 128
 EVERY = 8  # of the training documents, one in so many joins the samples
 BIGRAM_WEIGHT = 0.75  # best of 0.5, 0.65, 0.75, 0.8, 0.85, 0.9 on held-out text
@@ -58,7 +62,7 @@ def main() -> None:
 
 def subwords(path: Path, documents: list[str]) -> sentencepiece.SentencePieceProcessor:
     if not path.exists():
-        train.replace(path, tokenizer.train(documents, VOCAB))
+        loop.replace(path, tokenizer.train(documents, VOCAB))
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 
@@ -80,12 +84,12 @@ def sample_texts(
     """Texts that the target writes by itself at T = 1, from the start token on."""
     if not path.exists():
         run = generate.autoregressive(gpt.build(TARGET), length + 1)
-        sampling = generate.make_sampling(batch, 1.0)
-        prompt = generate.make_prompt([[zoo.START]] * batch)
+        sampling = make_sampling(batch, 1.0)
+        prompt = make_prompt([[zoo.START]] * batch)
         rows = []
         for i in trange((SAMPLED_TEXTS + HELD_OUT_TEXTS) // batch, desc="samples"):
             key = jax.random.key(i)
-            request = generate.make_request(key, prompt, length - 1, sampling, zoo.END)
+            request = make_request(key, prompt, length - 1, sampling, zoo.END)
             out = run(Params(params), prompt, request)
             rows.append(np.asarray(out.tokens[:, :length], np.uint16))
         with path.with_suffix(".partial").open("wb") as file:

@@ -1,4 +1,6 @@
-"""Trains the bundled T5 family again: `python -m experiments.zoo_t5 --pairs FOLDER`.
+"""Trains the bundled T5 family again.
+
+    python -m experiments.training.zoo_t5 --pairs FOLDER
 
 A target and three drafts, small, base and large in the spirit of Leviathan et al.
 (2023), 4.1, for two tasks: English to German on sentences of Tatoeba (CC BY 2.0 FR),
@@ -23,9 +25,11 @@ import numpy as np
 import sentencepiece
 from tqdm import tqdm
 
-from experiments import counts, documentation, language, pairs, tokenizer, train
-from experiments.pairs import Bucket, Pair
+from experiments.training import counts, language, loop, pairs, tokenizer
+from experiments.training.pairs import Bucket, Pair
+from experiments.training.texts import documentation
 from specjax import generate, zoo
+from specjax.inputs import make_request, make_sampling
 from specjax.models import gpt, t5
 from specjax.types import Params, Prompt
 
@@ -44,13 +48,13 @@ DOCUMENTS = ((96, 24), (128, 40))
 READ = {"ende": 64, "docs": 128}  # the longest inputs
 HELD_OUT = 1000  # sentences
 SHARE = {"ende": 0.75, "docs": 0.25}  # of the steps
-TARGET_RECIPE = train.Recipe(4500, 1700, rate=1e-2, warmup=300, optimizer="scaled")
+TARGET_RECIPE = loop.Recipe(4500, 1700, rate=1e-2, warmup=300, optimizer="scaled")
 DRAFT_RECIPES = {
-    "t5_small": train.Recipe(3000, 1000, rate=2e-2, warmup=200, optimizer="scaled"),
-    "t5_base": train.Recipe(2500, 900, rate=2e-2, warmup=200, optimizer="scaled"),
-    "t5_large": train.Recipe(2500, 900, rate=2e-2, warmup=200, optimizer="scaled"),
+    "t5_small": loop.Recipe(3000, 1000, rate=2e-2, warmup=200, optimizer="scaled"),
+    "t5_base": loop.Recipe(2500, 900, rate=2e-2, warmup=200, optimizer="scaled"),
+    "t5_large": loop.Recipe(2500, 900, rate=2e-2, warmup=200, optimizer="scaled"),
 }
-DECODER_RECIPE = train.Recipe(1500, 500, rate=6e-3, weight_decay=0.0)
+DECODER_RECIPE = loop.Recipe(1500, 500, rate=6e-3, weight_decay=0.0)
 WRITTEN = {"ende": (40_000, 24), "docs": (4_000, 32)}  # texts, their longest
 
 
@@ -114,7 +118,7 @@ def subwords(path: Path, texts) -> sentencepiece.SentencePieceProcessor:
     if not path.exists():
         read = [side for found in texts for pair in found for side in pair]
         prefixes = [TRANSLATE, SUMMARIZE] * 2000  # often enough to be few pieces
-        train.replace(path, tokenizer.train_t5(read + prefixes, PIECES))
+        loop.replace(path, tokenizer.train_t5(read + prefixes, PIECES))
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 
@@ -128,13 +132,13 @@ def encode(pieces, found: list[tuple[str, str]], prefix: str, longest: int):
     ]
 
 
-def bucketed(coded: Coded, recipe: train.Recipe) -> list[Bucket]:
+def bucketed(coded: Coded, recipe: loop.Recipe) -> list[Bucket]:
     tokens = recipe.batch * recipe.length
     found = pairs.buckets(coded.ende, SENTENCES, tokens, SHARE["ende"])
     return found + pairs.buckets(coded.docs, DOCUMENTS, tokens, SHARE["docs"])
 
 
-def batches(coded: Coded, recipe: train.Recipe, count: int = 24) -> list[pairs.Rows]:
+def batches(coded: Coded, recipe: loop.Recipe, count: int = 24) -> list[pairs.PairRows]:
     """The same held-out batches at every evaluation."""
     sample = pairs.sampler(bucketed(coded, recipe))
     return [sample((1, i)) for i in range(count)]
@@ -145,7 +149,7 @@ def train_target(runs: Path, coded: Coded, valid: Coded):
     recipe, task = TARGET_RECIPE, pairs.task(TARGET, pairs.cross_entropy(TARGET))
     sample = pairs.sampler(bucketed(coded, recipe))
     folder = runs / "t5_target"
-    return train.train(folder, task, sample, batches(valid, recipe), recipe)
+    return loop.train(folder, task, sample, batches(valid, recipe), recipe)
 
 
 def write(path: Path, params, coded: Coded) -> Coded:
@@ -178,7 +182,7 @@ def continued(params, chosen: list[Pair], name: str, batch: int = 64) -> np.ndar
     """[N, L]: a text for each input, from the start id on."""
     longest, model = WRITTEN[name][1], t5.build(TARGET)
     run = generate.autoregressive(model, longest + 2)
-    sampling = generate.make_sampling(batch, 1.0)
+    sampling = make_sampling(batch, 1.0)
     sampling = sampling._replace(temperature=jnp.arange(batch) % 2 * 1.0)
     rows = []
     for at in tqdm(range(0, len(chosen), batch), desc=f"texts, {name}"):
@@ -188,13 +192,13 @@ def continued(params, chosen: list[Pair], name: str, batch: int = 64) -> np.ndar
         start = jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32)
         prompt = Prompt(*start, (jnp.asarray(read.inputs), jnp.asarray(read.length)))
         key = jax.random.key(at)
-        request = generate.make_request(key, prompt, longest, sampling, t5.END)
+        request = make_request(key, prompt, longest, sampling, t5.END)
         rows.append(np.asarray(run(Params(params), prompt, request).tokens, np.uint16))
     return np.concatenate(rows)[: len(chosen), : longest + 1]
 
 
 def train_draft(
-    folder: Path, config: t5.Config, recipe: train.Recipe, target, written: Coded
+    folder: Path, config: t5.Config, recipe: loop.Recipe, target, written: Coded
 ):
     """A draft, distilled (forward KL) on what the target wrote."""
     draft = partial(pairs.logits_of, config)
@@ -205,18 +209,18 @@ def train_draft(
 def train_decoder(folder: Path, target, written: Coded):
     """A draft that sees what was written and not what was read, distilled alike."""
 
-    def draft(params, rows: pairs.Rows):
+    def draft(params, rows: pairs.PairRows):
         return language.logits_of(DECODER, params, rows.tokens)
 
     loss = pairs.distillation(draft, TARGET, target)
     return distilled(folder, language.task(DECODER, loss), DECODER_RECIPE, written)
 
 
-def distilled(folder: Path, task: train.Task, recipe: train.Recipe, written: Coded):
+def distilled(folder: Path, task: loop.Task, recipe: loop.Recipe, written: Coded):
     valid = Coded(*(found[:500] for found in written))
     read = Coded(*(found[500:] for found in written))
     sample = pairs.sampler(bucketed(read, recipe))
-    return train.train(folder, task, sample, batches(valid, recipe), recipe)
+    return loop.train(folder, task, sample, batches(valid, recipe), recipe)
 
 
 def write_recipes(runs: Path, path: Path, texts) -> None:

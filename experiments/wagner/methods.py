@@ -12,11 +12,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from experiments import wagner_naive
+from experiments.wagner import baseline as wagner_naive
 from specjax import probs
 from specjax.bench import players
 from specjax.bench.players import Player
-from specjax.types import Draft, Law, Verdict, Verifier
+from specjax.commands import kernels
+from specjax.commands.kernels import Sizes
+from specjax.drafters.rollout import for_rule
+from specjax.types import Draft, Drafter, Kernels, Law, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
 
 TOP_K = 50  # the default of the Transformers library, which the paper decodes with
@@ -28,7 +31,7 @@ class Method(NamedTuple):
 
     scale, dtype: of a sigmoid, None for the others. drafted: (logits, Sampling) -> Law,
     how `verifier` is given the draft's logits where it is timed alone; None is
-    `probs.standardize`.
+    `probs.standardize`. draw: of `drafters.rollout`, None for the verifier's own.
     """
 
     name: str
@@ -37,6 +40,14 @@ class Method(NamedTuple):
     scale: float | None = None
     dtype: str = "float32"
     drafted: Callable | None = None
+    draw: Callable | None = None
+
+    def drafter(self, draft: Player, gamma: int) -> Drafter:
+        return draft.drafter(gamma, self.draw or for_rule(self.verifier))
+
+    def kernels(self) -> Kernels:
+        plain = players.reference(self.verifier)
+        return plain._replace(draw=self.draw or plain.draw)
 
 
 def keep_everything(
@@ -84,6 +95,22 @@ def always(top_k: int | None = None) -> Method:
 def _named(method: Method) -> Method:
     end = "" if method.top_k is None else f"_top{method.top_k}"
     return method._replace(name=method.name + end)
+
+
+def fused(
+    methods: Sequence[Method], asked: str, sizes: Sizes
+) -> tuple[list[Method], dict[str, dict]]:
+    """The methods by what `specjax.commands.kernels` chooses, and its records by their
+    names. All draw their drafts alike; the baseline and `always` have no kernel."""
+    made, records = [], {}
+    for method in methods:
+        chosen = kernels.choose(asked, method.verifier, sizes)
+        records[method.name] = chosen.record
+        given = dict(verifier=chosen.verifier, draw=chosen.draw)
+        if chosen.verifier.law is not method.verifier.law:
+            given["drafted"] = chosen.verifier.law  # which reads nothing twice
+        made.append(method._replace(**given))
+    return made, records
 
 
 def of_text(scale: float, fused: Verifier, drafted: Callable | None) -> list[Method]:

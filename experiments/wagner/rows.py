@@ -12,14 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import fingerprint, tasks, wagner_laws
-from experiments import wagner_runs as runs
-from experiments import wagner_timing as timing
-from experiments.row import Measurement
-from experiments.wagner_methods import Method, filtered, of_scale, of_text
-from specjax.bench import decoding, scoring
-from specjax.bench.decoding import Protocol, Text
+from experiments import tasks
+from experiments.wagner import distances as wagner_laws
+from experiments.wagner import runs, timing
+from experiments.wagner.methods import Method, filtered, fused, of_scale, of_text
+from specjax.bench import scoring
+from specjax.bench import texts as decoding
 from specjax.bench.players import Player
+from specjax.bench.row import Measurement
+from specjax.bench.texts import Protocol, Text
+from specjax.commands.kernels import Sizes
 from specjax.types import Verifier
 from specjax.verifiers import token
 
@@ -30,12 +32,13 @@ STEPS = (1, 5, 10)  # gammas at which verification is compared with a whole step
 SCORED = 2000  # tokens of the target's text on which laws are compared, at least
 
 
-class Setting(NamedTuple):
+class WagnerSetting(NamedTuple):
     """share: of a task's prompts, chosen by `seed`, each continued `repeats` times, at
     most `new_tokens` a text, in batches. gammas: for which acceptance is counted, or
     verification timed. timed: texts decoded alone for their walltime. rounds: of each
     timing. scales: -alpha = beta of the sigmoids; a row of texts takes the first.
     suffix: put after each text that an encoder reads; the paper's is "Summary:".
+    kernels: what reads logits, see `specjax.commands.kernels`.
     """
 
     task: str
@@ -49,12 +52,13 @@ class Setting(NamedTuple):
     rounds: int = 15
     seed: int = 0
     suffix: str = ""
+    kernels: str = "auto"
 
 
 def time_row(
     target: Player,
     draft: Player,
-    setting: Setting,
+    setting: WagnerSetting,
     verifier: Verifier = token.verifier,
     drafted: Callable | None = None,
 ) -> Measurement:
@@ -70,7 +74,7 @@ def time_row(
 def text_row(
     target: Player,
     draft: Player,
-    setting: Setting,
+    setting: WagnerSetting,
     verifier: Verifier = token.verifier,
     drafted: Callable | None = None,
 ) -> Measurement:
@@ -79,13 +83,13 @@ def text_row(
     return built((target, draft), setting, methods, texts)
 
 
-def scale_row(target: Player, draft: Player, setting: Setting) -> Measurement:
+def scale_row(target: Player, draft: Player, setting: WagnerSetting) -> Measurement:
     """The measurement of a row of Tables 2 and 7. Raises ValueError as `time_row`."""
     return built((target, draft), setting, of_scale(setting.scales), scales)
 
 
 def built(
-    pair: Pair, setting: Setting, methods: list[Method], measure: Callable
+    pair: Pair, setting: WagnerSetting, methods: list[Method], measure: Callable
 ) -> Measurement:
     scoring.check(*pair)
     sample = sample_of(setting)
@@ -93,30 +97,30 @@ def built(
         raise ValueError(f"gammas must be in 1..20; got {setting.gammas}")
     if min(setting.batch, setting.timed, setting.rounds) < 1:
         raise ValueError("batch, timed and rounds must be at least 1")
-    # A verifier that is given by a configuration is in no import line.
-    given = {method.verifier.verify.__module__ for method in methods}
-    sources = [path for name in sorted(given) for path in fingerprint.sources(name)]
-    files = (*(path for side in pair for path in side.files), *sources)
+    files = (path for side in pair for path in side.files)
     inputs = (*files, *tasks.read(setting.task).files)
     run = partial(measured, measure, pair, setting, methods, sample)
     return Measurement(run, __name__, inputs, pair[0].dtype, setting.seed)
 
 
-def sample_of(setting: Setting) -> runs.Sample:
+def sample_of(setting: WagnerSetting) -> runs.Sample:
     chosen = setting.share, setting.repeats, setting.seed, setting.new_tokens
     return runs.sampled(setting.task, *chosen, setting.suffix)
 
 
 def measured(
-    measure: Callable, pair: Pair, setting: Setting, methods: list[Method], sample
+    measure: Callable, pair: Pair, setting: WagnerSetting, methods: list[Method], sample
 ) -> dict:
     """What a row's own function measured, and on what: plain numbers."""
     target, draft = pair
+    sizes = Sizes(setting.batch, max(*setting.gammas, AT), target.vocab, draft.regime)
+    methods, records = fused(methods, setting.kernels, sizes)
     return {
         "target": target.name,
         "draft": draft.name,
         "vocabulary": target.vocab,
         **setting._asdict(),
+        "kernels": records,
         "prompts": len(sample.prompts.tokens),
         "texts": sample.count,
         "methods": [method.name for method in methods],
@@ -126,7 +130,7 @@ def measured(
     }
 
 
-def times(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
+def times(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """Microseconds of a verification by gamma: lists, and the key of each."""
     text = written(pair, sample, None)
     inputs = {None: [timing.inputs_of(pair, text, gamma) for gamma in setting.gammas]}
@@ -142,7 +146,7 @@ def times(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
     return found | memory(pair, setting, methods, sample)
 
 
-def memory(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
+def memory(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """KiB that a compiled step of decoding needs at its peak, by method and gamma:
     arguments, weights among them, results and temporaries."""
     found, begun = {}, runs.batch_of(sample, [0])
@@ -153,7 +157,7 @@ def memory(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
     return found
 
 
-def texts(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
+def texts(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """Everything of a main row, flat: a quantity, a method, a gamma."""
     found = profiled(pair, setting, methods, sample)
     found |= distances(pair, methods, sample)
@@ -170,7 +174,7 @@ def texts(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
     return found | steps(pair, setting, plain[1], sample)
 
 
-def scales(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
+def scales(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """Everything of a row of scales, flat."""
     found = profiled(pair, setting, methods, sample)
     found |= distances(pair, methods, sample)
@@ -193,7 +197,7 @@ def each_filter(methods: Sequence[Method]) -> dict[int | None, list[Method]]:
     return found
 
 
-def profiled(pair: Pair, setting: Setting, methods: list[Method], sample) -> dict:
+def profiled(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """Time, memory and bytes of one verification at gamma = AT."""
     inputs, found = {}, {}
     for top_k in each_filter(methods):
@@ -222,7 +226,7 @@ def distances(pair: Pair, methods: list[Method], sample) -> dict:
     return found
 
 
-def by_schedule(pair: Pair, setting: Setting, method: Method, sample) -> dict:
+def by_schedule(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
     """Drafts kept, calls and ROUGE-1 by the paper's schedule of gamma."""
     run = runs.decode(pair, method, runs.SCHEDULE, sample, setting.batch)
     values = runs.kept(run, sample.repeats) | runs.rouge1(run, sample)
@@ -244,7 +248,7 @@ def profile(found: dict, methods: list[Method]) -> dict:
 
 
 def walls(
-    pair: Pair, setting: Setting, methods: list[Method], sample, found: dict
+    pair: Pair, setting: WagnerSetting, methods: list[Method], sample, found: dict
 ) -> dict:
     """Walltime of whole texts at gamma = AT and batch 1, and verification's share."""
     seconds = runs.walltimes(pair, methods, AT, sample, setting.timed)
@@ -271,7 +275,7 @@ def error_of(ours: np.ndarray, base: np.ndarray) -> float:
     return 0.0 if error is None else 100 * error
 
 
-def steps(pair: Pair, setting: Setting, method: Method, sample) -> dict:
+def steps(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
     """Verification beside a whole step, by gamma."""
     text = written(pair, sample, None)
     inputs = [timing.inputs_of(pair, text, gamma) for gamma in STEPS]

@@ -15,14 +15,15 @@ import numpy as np
 import sentencepiece
 from tqdm import tqdm
 
-from experiments import quality, tasks
-from experiments.wagner_methods import Method, filtered
-from specjax import generate
-from specjax.bench.decoding import Prompts, take, width
+from experiments import tasks
+from experiments.leviathan import quality
+from experiments.wagner.methods import Method, filtered
+from specjax import generate, policies
 from specjax.bench.players import Player
-from specjax.drafters import adaptive
-from specjax.drafters.rollout import for_rule
-from specjax.generate import Counts, Output, Parts
+from specjax.bench.texts import Prompts, take, width
+from specjax.generate import Counts, Output
+from specjax.inputs import make_request, make_sampling
+from specjax.step import Decoder
 from specjax.types import Params, Prompt, Request
 
 SCHEDULE = 0  # in the place of a gamma: 5, then +2 or -1
@@ -106,9 +107,9 @@ def decoder(
 ) -> Callable[[Prompt, Request], Output]:
     """A compiled decoder at a gamma, or by the SCHEDULE up to `most`."""
     target, draft = filtered(pair, method.top_k)
-    policy = adaptive.heuristic() if gamma == SCHEDULE else None
-    drafter = draft.drafter(gamma or most, for_rule(method.verifier))
-    parts = Parts(target.model, drafter, method.verifier, policy)
+    policy = policies.heuristic() if gamma == SCHEDULE else None
+    drafter = method.drafter(draft, gamma or most)
+    parts = Decoder(target.model, drafter, method.verifier, policy)
     loop = jax.jit(generate.build_loop(parts, slots))
     params = Params(target.params, draft.params)
     return lambda prompt, request: loop(params, prompt, request)
@@ -125,9 +126,9 @@ def batch_of(sample: Sample, index: Sequence[int]) -> tuple[Prompt, Request]:
     prompt = take(sample.prompts, index)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
     keys = fold(jax.random.key(sample.seed), index)
-    sampling = generate.make_sampling(index.size, 1.0)
+    sampling = make_sampling(index.size, 1.0)
     limits = sample.new_tokens, sampling, sample.prompts.end
-    return prompt, generate.make_request(keys, prompt, *limits)
+    return prompt, make_request(keys, prompt, *limits)
 
 
 def decode(

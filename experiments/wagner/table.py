@@ -9,8 +9,8 @@ import itertools
 import json
 from functools import cache
 
-from experiments.line import PUBLISHED, Line, Table, command
-from experiments.markup import number
+from experiments.records.markup import number
+from experiments.records.table import PUBLISHED, Line, Table, command
 
 PAIRS = {
     "docs_small": "t5_target with t5_small (docs)",

@@ -17,14 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.wagner_methods import Method
-from specjax import generate, probs
+from experiments.wagner.methods import Method
+from specjax import probs
 from specjax.bench import costs, timing
-from specjax.bench.decoding import Text
 from specjax.bench.players import Player
-from specjax.drafters.rollout import for_rule
-from specjax.generate import Parts
-from specjax.step import build_step
+from specjax.bench.texts import Text
+from specjax.inputs import make_sampling
+from specjax.step import Decoder, build_step
 from specjax.types import Draft, Params, Prompt, Request, Sampling, State, Verdict
 
 LOOPS = 32  # turns of a program that is timed
@@ -69,7 +68,7 @@ def inputs_of(pair: tuple[Player, Player], text: Text, gamma: int) -> Inputs:
 
 def logits_of(side: Player, prompt: Prompt) -> Array:
     """[B, T, V] after each token of a prompt, as its law at temperature 1 has them."""
-    sampling = generate.make_sampling(prompt.tokens.shape[0], 1.0)
+    sampling = make_sampling(prompt.tokens.shape[0], 1.0)
     law = jax.jit(side.law)(side.params, prompt, sampling)
     return jnp.asarray(law.logits, jnp.float32)
 
@@ -173,7 +172,7 @@ def step_peak(
     """Bytes of a whole compiled `spec_step` at its peak; only a prefill is run."""
     request = begun[1]
     slots = int(request.limit.max()) + gamma + 2
-    made = costs.Pair(*pair, slots, method.verifier)
+    made = costs.Pair(*pair, slots, method.kernels())
     state = costs.begin(made, gamma, *begun)
     step = build_step(*made.parts(gamma))
     memory = (
@@ -212,7 +211,7 @@ def shares(
     programs = {}
     for gamma in gammas:
         slots = int(request.limit.max()) + gamma + 2
-        state = costs.begin(costs.Pair(*pair, slots, method.verifier), gamma, *begun)
+        state = costs.begin(costs.Pair(*pair, slots, method.kernels()), gamma, *begun)
         programs[gamma] = partial(steps(pair, method, gamma, LOOPS), request, state)
     seconds = timing.interleaved(programs, rounds, "steps")
     return {
@@ -230,8 +229,8 @@ def steps(
     """(request, state) -> the tokens after `loops` iterations from the same length, of
     other tokens and other keys each."""
     target, draft = pair
-    drafter = draft.drafter(gamma, for_rule(method.verifier))
-    step = build_step(*Parts(target.model, drafter, method.verifier))
+    drafter = method.drafter(draft, gamma)
+    step = build_step(*Decoder(target.model, drafter, method.verifier))
 
     @jax.jit
     def run(params: Params, request: Request, state: State) -> Array:

@@ -7,10 +7,10 @@ import functools
 
 import numpy as np
 
-from specjax import audit
 from specjax.bench import players
-from specjax.bench.decoding import Prompts, Protocol, Text
-from tests import tiny
+from specjax.bench.texts import Prompts, Protocol, Text
+from specjax.exactness import martingale
+from tests.support import tiny
 
 PROMPTS = Prompts([[0], [1, 2], [3, 1, 0]], None, -1)
 TASK = Protocol("tiny", 1.0, 24_000, 2, 5, 80, 300)
@@ -51,6 +51,6 @@ def groups(size: int, new: int, seed: int, count: int, leak=0.0, learnt=False):
     """The steps of `count` runs of `size` sequences each: a list."""
     target, draft = pair(learnt)
     text = sampled(target, size * count, new, seed, leak, draft)
-    steps = audit.score((target, draft), text, 1.0)
+    steps = martingale.score((target, draft), text, 1.0)
     parts = (np.split(leaf, count) for leaf in steps)
-    return [audit.Steps(*part) for part in zip(*parts, strict=True)]
+    return [martingale.Steps(*part) for part in zip(*parts, strict=True)]

@@ -17,6 +17,7 @@ GPT2 = gpt.Config(31, 12, 19, 2, 3, positions=16, learned=True, tied=True)
 CONFIGS = {
     "v1_1": T5,
     "v1_0": T5._replace(gated=False, tied=True, encoder_layers=2, decoder_layers=1),
+    "v1_0_untied": T5._replace(gated=False, scaled=True),
     "gpt2": GPT2,
     "gpt2_untied": GPT2._replace(tied=False),
 }
@@ -50,6 +51,13 @@ def reconfigure(folder: Path, **fields) -> None:
     whole = json.loads(file.read_text()) | fields
     kept = {name: value for name, value in whole.items() if value is not ...}
     file.write_text(json.dumps(kept))
+
+
+def nudged(array: np.ndarray) -> np.ndarray:
+    """Another array, by one step of its very last number."""
+    other = array.copy()
+    other[-1, -1] = np.nextafter(other[-1, -1], np.float32(9))
+    return other
 
 
 def same(one, other) -> None:

@@ -8,18 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specjax.drafters import (
-    adaptive,
-    autoregressive,
-    copying,
-    early_exit,
-    ngram,
-    random,
-)
-from specjax.generate import Parts
+from specjax import policies
+from specjax.drafters import autoregressive, copying, early_exit, ngram, random
+from specjax.step import Decoder
 from specjax.types import Drafter, Params, Policy, Verifier
 from specjax.verifiers import token
-from tests.tiny import World
+from tests.support.tiny import World
 
 
 class Case(NamedTuple):
@@ -32,8 +26,8 @@ class Case(NamedTuple):
 
     def parts(
         self, world: World, gamma: int, verifier: Verifier = token.verifier
-    ) -> Parts:
-        return Parts(world.target, self.drafter(world, gamma), verifier, self.policy)
+    ) -> Decoder:
+        return Decoder(world.target, self.drafter(world, gamma), verifier, self.policy)
 
     def params(self, world: World) -> Params:
         return Params(world.target_weights, self.weights(world))
@@ -60,7 +54,7 @@ CASES = (
         "adaptive",
         lambda world, gamma: autoregressive.build(world.draft, gamma),
         lambda world: world.draft_weights,
-        adaptive.heuristic(start=2),
+        policies.heuristic(start=2),
     ),
     Case(
         "itself",

@@ -14,7 +14,8 @@ import numpy as np
 import scipy.stats
 
 from specjax import generate
-from specjax.certify_fixtures import reference
+from specjax.exactness.fixtures import reference
+from specjax.inputs import make_prompt, make_request
 from specjax.types import Prompt, Request, Sampling
 
 LEAST = 5  # expected in a cell, below which cells are merged
@@ -110,11 +111,11 @@ def markov_law(logits: np.ndarray, setting: Sampling, n: int = TOKENS) -> np.nda
 
 def ask(rows: int, seed: int, n: int = TOKENS) -> tuple[Prompt, Request]:
     """For n tokens after `PROMPT` in each row, whose `SETTINGS` take turns."""
-    prompt = generate.make_prompt([PROMPT] * rows)
+    prompt = make_prompt([PROMPT] * rows)
     temperature = jnp.array([setting.temperature for setting in SETTINGS])
     top_k = jnp.array([setting.top_k for setting in SETTINGS])
     sampling = Sampling(jnp.resize(temperature, rows), jnp.resize(top_k, rows))
-    return prompt, generate.make_request(jax.random.key(seed), prompt, n, sampling)
+    return prompt, make_request(jax.random.key(seed), prompt, n, sampling)
 
 
 def written(output: generate.Output, n: int = TOKENS) -> np.ndarray:

@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 
-from pallas_kernels import compat, fuse
+from pallas_kernels import compat, fuse, wiring
 from pallas_kernels.dispatch import Device
-from pallas_kernels.fuse import Reference, Setting, Twins
-from pallas_kernels.laws import BLOCK, EXACT, Law, Rule
+from pallas_kernels.fuse import Fused, Options, Reference
+from pallas_kernels.laws import EXACT, Deferred
 from pallas_kernels.plan import Tiles
+from pallas_kernels.wiring import Wired
 from specjax import probs
-from specjax.types import Draft, Sampling, Verifier
+from specjax.types import BLOCK, Draft, Rule, Sampling, Verifier
 from specjax.verifiers import lenient, token
 
 H200 = Device("gpu", "NVIDIA H200", (9, 0))
@@ -71,13 +72,19 @@ def reference(rule: Rule = EXACT) -> Reference:
     return Reference(probs.standardize, probs.sample, verify)
 
 
-def twins(
+def fused(
     backend: Backend, rule: Rule = EXACT, tiles: Tiles | None = None, verify=None
-) -> Twins:
+) -> Fused:
     """tiles: small ones make many blocks of a small vocabulary."""
     given = reference(rule) if verify is None else reference()._replace(verify=verify)
-    setting = Setting(backend.name, rule, tiles, backend.interpret)
-    return fuse.build(given, backend.device, setting)
+    options = Options(backend.name, rule, tiles, backend.interpret)
+    return fuse.build(given, backend.device, options)
+
+
+def wired(backend: Backend, verifier: Verifier) -> Wired:
+    """A verifier and a draw by a backend."""
+    how = backend.name, backend.device, Options(interpret=backend.interpret)
+    return wiring.wire(verifier, probs.standardize, probs.sample, *how)
 
 
 class Case(NamedTuple):
@@ -127,8 +134,8 @@ def _expected(one: Case, rule: Rule, certain: bool):
     return reference(rule).verify(target, draft, one.noise, keep_residual=True)
 
 
-def got(made: Twins, one: Case, draft_law: str = "known"):
-    """A twin's verdict from the same. draft_law: "known", as a drafter leaves it,
+def got(made: Fused, one: Case, draft_law: str = "known"):
+    """A fused verdict from the same. draft_law: "known", as a drafter leaves it,
     "deferred" or "certain"."""
 
     def verify(one: Case):
@@ -153,8 +160,8 @@ def check_same(found, wanted) -> None:
     np.testing.assert_allclose(found.residual, wanted.residual, **near)
 
 
-def certified(made: Twins, deferred: bool = False) -> Verifier:
-    """A verifier whose `verify` is a twin's, for vocabularies below a kernel's least:
+def certified(made: Fused, deferred: bool = False) -> Verifier:
+    """A verifier whose `verify` is fused, for vocabularies below a kernel's least:
     padded to BLOCK ids that no law has. deferred: nothing is known of the target."""
 
     def wide(law):
@@ -170,7 +177,7 @@ def certified(made: Twins, deferred: bool = False) -> Verifier:
         if deferred:
             argmax = (law.scale == 1) & (law.tau == law.top) & (law.lse == 0)
             heat = jnp.where(argmax, 0.0, 1 / law.scale)[:, 0]
-            law = Law(law.logits, heat, None, law.tau, law.tie)
+            law = Deferred(law.logits, heat, law.tau, law.tie)
         draft = draft._replace(law=wide(draft.law))
         found = made.verify(law, draft, noise, keep_residual)
         return found._replace(residual=found.residual[:, :vocab])

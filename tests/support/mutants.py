@@ -16,14 +16,14 @@ import numpy as np
 from jax import Array
 
 from specjax import keys, probs
-from specjax.certify_fixtures import Fixture, reference, trials
+from specjax.exactness.fixtures import Fixture, reference, trials
 from specjax.types import Draft, Law, Sampling, Verdict, Verifier
 from specjax.verifiers import token
 
 
 class Mutant(NamedTuple):
-    """name: what is wrong. check: of `specjax.certify`, which catches it on the named
-    fixture. rule: the verifier that it is a mutant of."""
+    """name: what is wrong. check: of `specjax.exactness.certify`, which catches it on
+    the named fixture. rule: the verifier that it is a mutant of."""
 
     name: str
     check: str

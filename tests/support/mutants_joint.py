@@ -12,7 +12,7 @@ from jax import Array
 from specjax import keys, probs, verifiers
 from specjax.types import Draft, Law, Verdict, Verifier
 from specjax.verifiers import block, gumbel, match, rejection, token
-from tests.mutants import Mutant
+from tests.support.mutants import Mutant
 
 MUTANTS = (
     Mutant("the last ratio is not capped", "law", rule="block"),

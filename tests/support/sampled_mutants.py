@@ -3,7 +3,7 @@
 Each is near to what is right, and `test_sampled.py` catches it by the texts of the real
 loop. `EXACT` are changes that look as bad and cost nothing. Not here, because texts of
 this number do not show them: coins of block verification by position while drafts are
-right, and uniforms of bfloat16 (see `tests/mutants.py`).
+right, and uniforms of bfloat16 (see `tests/support/mutants.py`).
 Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -18,15 +18,16 @@ from specjax import keys, probs
 from specjax.drafters.rollout import coupled, independent
 from specjax.types import Draft, Law, Request, State, Verifier
 from specjax.verifiers import block, gumbel, match, named, token
-from tests import mutants
+from tests.support import mutants
 
 
 class Mutant(NamedTuple):
     """wrong: what is, in a clause. verifier: the name of the rule that is used.
 
     rule: as broken, None if it is right. draw: how drafts are drawn, of those of
-    `drafters.rollout`. edit: what becomes of a draft before it is verified. binary:
-    whether p = (1/3, 2/3) and q = (2/3, 1/3) at every place, instead of `tiny.tables`.
+    `drafters.rollout`. edit: what becomes of a draft before it is verified. world:
+    "tables" of `tiny`, its "blocks" of ids, or "binary", where p = (1/3, 2/3) and
+    q = (2/3, 1/3) at every place.
     """
 
     name: str
@@ -35,12 +36,12 @@ class Mutant(NamedTuple):
     rule: Verifier | None = None
     draw: Callable = independent
     edit: Callable = lambda draft: draft
-    binary: bool = False
+    world: str = "tables"
 
 
 def unbroken(mutant: Mutant) -> Mutant:
     """Its twin: of the same rule and tables, and nothing is wrong."""
-    return Mutant("", "nothing", mutant.verifier, binary=mutant.binary)
+    return Mutant("", "nothing", mutant.verifier, world=mutant.world)
 
 
 # Noise.
@@ -152,6 +153,14 @@ by_its_coin = draws_by(
 )
 
 
+def by_the_accept_key(key: Array, request: Request, state: State) -> Callable:
+    """What a step does that names the wrong purpose: the first of a token's uniforms,
+    which picks its block, is its coin. Where all ids are one block that picks none."""
+    del key
+    accept = named_key(request.key, state.length, keys.ACCEPT)
+    return independent(accept, request, state)
+
+
 def hotter(key: Array, request: Request, state: State) -> Callable:
     right = independent(key, request, state)
 
@@ -190,16 +199,20 @@ ONE_UNIFORM = "one uniform for the block", "all slots have the first slot's coin
 SAME_NOISE = "same noise", "the verifier's noise is the same in every iteration"
 SAME_DRAFTS = "same drafts", "drafts have the same uniforms in every iteration"
 OWN_COIN = "draft by its coin", "a token is drawn by the uniform that decides on it"
+ACCEPT_KEY = (
+    "draft by the accept key",
+    "a token's block of 256 ids is picked by the uniform that decides on it",
+)
 DROPPED = "unlikely drafts dropped", "a draft ends before a token with q(x) < 0.3"
 
 MUTANTS = (
-    Mutant(*BY_POSITION, "block", draw=by_position, binary=True),
+    Mutant(*BY_POSITION, "block", draw=by_position, world="binary"),
     Mutant(
         *BOTH_BY_POSITION,
         "block",
         noisy(coins_by_position, block.verifier),
         by_position,
-        binary=True,
+        world="binary",
     ),
     Mutant(*ONE_UNIFORM, "token", noisy(mutants.shared_noise)),
     Mutant(*ONE_UNIFORM, "rejection", noisy(mutants.shared_noise, named("rejection"))),
@@ -216,6 +229,8 @@ MUTANTS = (
     Mutant(*SAME_DRAFTS, "block", draw=by_slot),
     Mutant(*OWN_COIN, "token", draw=by_its_coin),
     Mutant(*OWN_COIN, "block", draw=by_its_coin),
+    Mutant(*ACCEPT_KEY, "token", draw=by_the_accept_key, world="blocks"),
+    Mutant(*ACCEPT_KEY, "block", draw=by_the_accept_key, world="blocks"),
     Mutant(
         "another temperature",
         "drafts are drawn at 1.5 times the temperature of the law that they carry",

@@ -6,38 +6,61 @@ Axes: N rows of a sample, n tokens, V vocabulary.
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import generate
-from specjax.drafters import adaptive, autoregressive
-from specjax.types import Draft, Drafter, Law, Params, Request, State, Verifier
+from specjax import generate, policies
+from specjax.drafters import autoregressive
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder
+from specjax.types import (
+    BLOCK,
+    Draft,
+    Drafter,
+    Law,
+    Params,
+    Request,
+    Sampling,
+    State,
+    Verifier,
+)
 from specjax.verifiers import named
-from tests import goodness, tiny
-from tests.sampled_mutants import EXACT, MUTANTS, Mutant, unbroken
+from tests.support import goodness, tiny
+from tests.support.sampled_mutants import EXACT, MUTANTS, Mutant, unbroken
 
 GAMMA, ROWS = 3, goodness.ROWS // 2  # these errors are large
-POLICY = adaptive.heuristic(start=3, least=2)  # the rows of a batch draft 2 or 3
-WORLD = tiny.tables()  # not first met in a trace, which would keep its own
+FEW = 4_000  # of blocks, which are wide
+POLICY = policies.heuristic(start=3, least=2)  # the rows of a batch draft 2 or 3
+# Not first met in a trace, which would keep its own.
+WORLD, BLOCKS = tiny.tables(), tiny.blocks()
 SLOTS = len(goodness.PROMPT) + goodness.TOKENS + GAMMA + 1
+
+
+class Choices(NamedTuple):
+    """What one compilation serves, each to be named by its number."""
+
+    rules: tuple[Verifier, ...]
+    draws: tuple[Callable, ...]
+    edits: tuple[Callable, ...]
 
 
 def rule_of(mutant: Mutant) -> Verifier:
     return mutant.rule or named(mutant.verifier)
 
 
-def distinct(function: Callable) -> tuple:
-    each = (*MUTANTS, *EXACT)
-    twins = map(unbroken, each)
-    return tuple(dict.fromkeys(function(mutant) for mutant in (*each, *twins)))
+def choices(wide: bool) -> Choices:
+    """Those of all mutants that decode in blocks, or of all others."""
+    these = [one for one in (*MUTANTS, *EXACT) if (one.world == "blocks") == wide]
+    each = [*these, *map(unbroken, these)]
+    parts = [(rule_of(one), one.draw, one.edit) for one in each]
+    return Choices(*(tuple(dict.fromkeys(kind)) for kind in zip(*parts, strict=True)))
 
 
-RULES = distinct(rule_of)
-DRAWS = distinct(lambda mutant: mutant.draw)
-EDITS = distinct(lambda mutant: mutant.edit)
+CHOICES = {wide: choices(wide) for wide in (False, True)}
 
 
 def one_of(rules: tuple[Verifier, ...], which: Array) -> Verifier:
@@ -58,53 +81,67 @@ def one_of(rules: tuple[Verifier, ...], which: Array) -> Verifier:
     return Verifier(noise, verify)
 
 
-def one_drawer(which: Array) -> Callable:
+def one_drawer(draws: tuple[Callable, ...], which: Array) -> Callable:
     def draw(key: Array, request: Request, state: State) -> Callable:
-        branches = [each(key, request, state) for each in DRAWS]
+        branches = [each(key, request, state) for each in draws]
         return lambda law, slot: jax.lax.switch(which, branches, law, slot)
 
     return draw
 
 
-def edited(drafter: Drafter, which: Array) -> Drafter:
+def edited(drafter: Drafter, edits: tuple[Callable, ...], which: Array) -> Drafter:
     def draft(key: Array, params, request: Request, state: State):
         right, cache = drafter.draft(key, params, request, state)
-        numbers = [lambda draft, e=edit: e(draft).num for edit in EDITS]
+        numbers = [lambda draft, e=edit: e(draft).num for edit in edits]
         return right._replace(num=jax.lax.switch(which, numbers, right)), cache
 
     return drafter._replace(draft=draft)
 
 
-@jax.jit
-def decode(which: tuple, params: Params, prompt, request) -> generate.Output:
+@functools.partial(jax.jit, static_argnames="wide")
+def decode(which: tuple, params: Params, prompt, request, wide: bool = False):
+    """The `generate.Output` of the choices that `which` numbers."""
+    world = BLOCKS if wide else WORLD
+    rules, draws, edits = CHOICES[wide]
     rule, draw, edit = which
-    drafter = autoregressive.build(WORLD.draft, GAMMA, one_drawer(draw))
-    parts = edited(drafter, edit), one_of(RULES, rule), POLICY
-    loop = generate.build_loop(generate.Parts(WORLD.target, *parts), SLOTS)
+    drafter = autoregressive.build(world.draft, GAMMA, one_drawer(draws, draw))
+    parts = edited(drafter, edits, edit), one_of(rules, rule), POLICY
+    loop = generate.build_loop(Decoder(world.target, *parts), SLOTS)
     return loop(params, prompt, request)
 
 
-def weights(binary: bool) -> Params:
+def weights(world: str) -> Params:
     """Of target and draft, [V, V] each."""
-    if not binary:
-        return Params(WORLD.target_weights, WORLD.draft_weights)
+    if world != "binary":
+        whole = BLOCKS if world == "blocks" else WORLD
+        return Params(whole.target_weights, whole.draft_weights)
     laws = [1 / 3, 2 / 3, 0, 0], [2 / 3, 1 / 3, 0, 0]
     return Params(*(jnp.log(jnp.tile(jnp.array(law), (4, 1))) for law in laws))
 
 
 @functools.cache
-def laws(binary: bool) -> tuple[np.ndarray, np.ndarray]:
-    logits = weights(binary).target
+def laws(world: str) -> tuple[np.ndarray, np.ndarray]:
+    """Of `texts`, in even rows and in odd ones."""
+    if world == "blocks":
+        logits = tiny.tables(3).target_weights
+        return (goodness.markov_law(logits, Sampling(1.0)),) * 2
+    logits = weights(world).target
     return tuple(goodness.markov_law(logits, s) for s in goodness.SETTINGS)
 
 
 def texts(mutant: Mutant, seed: int = 0) -> np.ndarray:
-    """[N, n] of its loop."""
+    """[N, n] of its loop: ids, or in the world of blocks the block of each."""
     which = rule_of(mutant), mutant.draw, mutant.edit
-    return _texts(*map(tuple.index, (RULES, DRAWS, EDITS), which), mutant.binary, seed)
+    chosen = CHOICES[mutant.world == "blocks"]
+    return _texts(*map(tuple.index, chosen, which), mutant.world, seed)
 
 
 @functools.cache
-def _texts(rule: int, draw: int, edit: int, binary: bool, seed: int) -> np.ndarray:
-    asked = goodness.ask(ROWS, seed)
-    return goodness.written(decode((rule, draw, edit), weights(binary), *asked))
+def _texts(rule: int, draw: int, edit: int, world: str, seed: int) -> np.ndarray:
+    wide, asked = world == "blocks", goodness.ask(ROWS, seed)
+    if wide:
+        prompt = make_prompt([goodness.PROMPT] * FEW)
+        limits = goodness.TOKENS, make_sampling(FEW, 1.0)
+        asked = prompt, make_request(jax.random.key(seed), prompt, *limits)
+    output = decode((rule, draw, edit), weights(world), *asked, wide=wide)
+    return goodness.written(output) // (BLOCK if wide else 1)

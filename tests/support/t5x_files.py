@@ -3,6 +3,8 @@
 Native ones are written by flax and tensorstore, as T5X does, Orbax's by Orbax.
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,13 +13,15 @@ import tensorstore as ts
 from flax import serialization
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from specjax.checkpoints import t5x_store
+from specjax.checkpoints.t5x import store as t5x_store
 from specjax.models import t5
 
 CONFIG = t5.Config(12, 6, 10, 1, 2, num_heads=2, head_width=4)
 UNSYNCED = ts.Context({"file_io_sync": False})
 V1_0 = CONFIG._replace(gated=False, tied=True)
 LARGE = "token_embedder/embedding"  # [12, 6]
+KERNEL = re.compile(r".*attention/(query|key|value|out)/kernel")
+LAYER = re.compile(r"(encoder|decoder)/layers_\d+/(.+)")
 
 
 def arrays(config=CONFIG, dtype="float32"):
@@ -110,6 +114,25 @@ def early_orbax(folder, flat):
     tree = nested(marks) | {"flax_mutables": None, "params_axes": None}
     (state / "checkpoint").write_bytes(serialization.msgpack_serialize(tree))
     return folder
+
+
+def scalable(flat, axis=1):
+    """As scalable_t5 has them: attention's heads on an axis of their own, and a stack's
+    layers in one array along `axis`, or each apart if that is None."""
+    found = {}
+    for name, array in flat.items():
+        if (match := KERNEL.fullmatch(name)) is not None:
+            at = 0 if match[1] == "out" else 1
+            heads = CONFIG.num_heads, CONFIG.head_width
+            array = array.reshape(*array.shape[:at], *heads, *array.shape[at + 1 :])
+        if axis is None or (match := LAYER.fullmatch(name)) is None:
+            found[name] = array
+        else:
+            found.setdefault(f"{match[1]}/{match[1]}/{match[2]}", []).append(array)
+    return {
+        name: np.stack(array, axis) if isinstance(array, list) else array
+        for name, array in found.items()
+    }
 
 
 LAYOUTS = (native, one_file, inline, orbax, orbax_folders, early_orbax)

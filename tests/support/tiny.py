@@ -6,15 +6,22 @@ Axes: B rows, T tokens, V vocabulary.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from specjax.models import gpt
-from specjax.types import Model
+from specjax.types import BLOCK, Model
+
+
+def bound(most: int = 200) -> Iterator[None]:
+    """For `next` in each turn of a loop, which fails if there are more than `most`."""
+    yield from [None] * most
+    raise AssertionError(f"a loop has not ended after {most} turns")
 
 
 class World(NamedTuple):
@@ -80,3 +87,18 @@ def tables(vocab: int = 4) -> World:
         1.5 * jax.random.normal(jax.random.key(s), (vocab, vocab)) for s in (0, 1, 2)
     )
     return World(model, model, model, lambda cache: cache, p, q, jnp.asarray(r))
+
+
+@functools.cache
+def blocks(vocab: int = 3) -> World:
+    """`tables` in which every id stands for a block of them: the blocks of a text are a
+    chain of these tables, whatever the ids inside are."""
+    small, wide = tables(vocab), markov(vocab * BLOCK)
+
+    def spread(logits: Array, seed: int) -> Array:
+        inside = jax.random.normal(jax.random.key(seed), (vocab, BLOCK))
+        inside = jax.nn.log_softmax(inside) + jax.nn.log_softmax(logits)[..., None]
+        return inside.reshape(vocab, -1).repeat(BLOCK, axis=0)
+
+    weights = map(spread, small[4:], range(3))
+    return World(wide, wide, wide, small.cut, *weights)

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.models import t5
-from specjax.models.attention import KeyValues
-from tests.tiny import World, mixed
+from specjax.models.cache import KeyValues
+from tests.support.tiny import World, mixed
 
 # Three ids of 32 are padding of the vocabulary.
 TARGET = t5.Config(32, 16, 24, 1, 2, num_heads=2, head_width=8, pieces=29)
@@ -105,26 +105,30 @@ def logits_by_hand(
     """Logits [T, V] float64 after each token of `text`. of: as `bucket`."""
     params = jax.tree.map(lambda leaf: np.asarray(leaf, float), params)
     table, encoder = params["token_embedder"]["embedding"], params["encoder"]
-    x, bias = table[source], _bias(encoder, len(source), True, of)
+    x = table[source]
     for i in range(config.encoder_layers):
         layer = encoder[f"layers_{i}"]
+        biased = layer if config.own_bias else encoder
+        bias = _bias(biased, len(source), True, of)
         y = _norm(x, layer["pre_attention_layer_norm"])
         x = x + _attend(config, layer["attention"], y, y, bias)
         x = x + _mlp(layer["mlp"], _norm(x, layer["pre_mlp_layer_norm"]))
     read, decoder = _norm(x, encoder["encoder_norm"]), params["decoder"]
 
-    x, bias = table[text], _bias(decoder, len(text), False, of)
-    bias = np.where(np.tri(len(text), dtype=bool), bias, -np.inf)
+    x, before = table[text], np.tri(len(text), dtype=bool)
     for i in range(config.decoder_layers):
         layer = decoder[f"layers_{i}"]
+        biased = layer if config.own_bias else decoder
+        bias = np.where(before, _bias(biased, len(text), False, of), -np.inf)
         y = _norm(x, layer["pre_self_attention_layer_norm"])
         x = x + _attend(config, layer["self_attention"], y, y, bias)
         y = _norm(x, layer["pre_cross_attention_layer_norm"])
         x = x + _attend(config, layer["encoder_decoder_attention"], y, read, 0.0)
         x = x + _mlp(layer["mlp"], _norm(x, layer["pre_mlp_layer_norm"]))
     x = _norm(x, decoder["decoder_norm"])
-    scaled = table.T / np.sqrt(config.dim) if config.tied else None
-    logits = x @ (decoder["logits_dense"]["kernel"] if scaled is None else scaled)
+    if config.tied or config.scaled:
+        x = x / np.sqrt(config.dim)
+    logits = x @ (table.T if config.tied else decoder["logits_dense"]["kernel"])
     padding = np.arange(config.vocab) >= (config.pieces or config.vocab)
     return np.where(padding, -np.inf, logits)
 

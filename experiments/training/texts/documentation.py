@@ -12,7 +12,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.corpus import SKIPPED, split_of
+from experiments.training.texts.corpus import SKIPPED, split_of
 
 PACKAGES = ("numpy", "scipy", "matplotlib", "jax", "flax", "optax")
 LONGEST = 1200  # characters of a body that are read

@@ -192,7 +192,7 @@ def looped():
 @needs_cuda
 def test_kernels_are_counted_as_they_are_launched():
     """By XLA's own list of what it runs."""
-    report = inspect.inspect("tests.test_aot:looped")
+    report = inspect.inspect("tests.experiments.aot.test_aot:looped")
     assert report.launches == report.counted > report.captured > 0
     assert {kernel.registers is None for kernel in report.kernels} == {False}
     assert max(kernel.widest_load for kernel in report.kernels) == 16

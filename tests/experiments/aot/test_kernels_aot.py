@@ -3,10 +3,19 @@
 Skipped where the compilers' wheels are not installed (the extra `aot`).
 """
 
+import re
+
+import jax
 import pytest
 
-from experiments import catalogue_kernels_aot, kernel_programs, kernels_aot
-from experiments.aot import cuda, hlo, tpu
+from experiments.aot import cuda, hlo, kernels_table, tpu
+from experiments.aot import kernels as kernels_aot
+from experiments.aot import programs as kernel_programs
+from experiments.aot.programs import DEVICES
+from specjax.bench import costs, players, walltime
+from specjax.bench.texts import Prompts
+from specjax.commands import kernels
+from specjax.step import build_step
 
 needs_cuda = pytest.mark.skipif(
     cuda.available() is not None, reason=str(cuda.available())
@@ -96,6 +105,52 @@ def test_what_does_not_fit_a_v4_has_no_kernel():
     assert kernels_aot.on_tpu("v4", "auto", "draft", *SMALL)["launches"] == 1
 
 
+def default_step(device: str, gamma: int, asked: str = "auto"):
+    """A step as a row of walltime times it, and its arguments, by the kernels that are
+    chosen for a device: a bundled pair, and a setting's own defaults."""
+    sides = players.named("code_9m"), players.named("code_05m")
+    setting = walltime.WalltimeSetting(1.0, kernels=asked)
+    chosen = kernels.of_setting(*sides, setting, DEVICES[device])
+    pair = costs.Pair(*sides, 128, chosen)
+    prompt, request = walltime.batches(Prompts([[1, 2, 3]]), setting)[0][0]
+    state = jax.eval_shape(lambda: costs.begin(pair, gamma, prompt, request))
+    return build_step(*pair.parts(gamma)), (pair.params(gamma), request, state)
+
+
+def own(sequence: hlo.Sequence) -> list[str]:
+    """What `pallas_kernels` launches, by name."""
+    found = (re.search(r"specjax_([a-z]+)", k.name + k.source) for k in sequence)
+    return [name[1] for name in found if name]
+
+
+@needs_cuda
+def test_the_default_step_on_an_h200_launches_the_kernels():
+    program = cuda.compile(*default_step("h200", 5), donate=(2,)).program
+    stages = ["statistics", "remainder", "choice"]
+    verified = own(program.kernels)
+    # A draw of the first drafted token, and the verification; a draw a further token.
+    assert verified == stages + stages
+    (loop,) = (x for x in hlo.loops(program) if own(hlo.everything(x.body)))
+    assert own(hlo.everything(loop.body)) == stages
+    baseline = cuda.compile(*default_step("h200", 0), donate=(2,)).program
+    assert own(hlo.everything(baseline)) == stages
+    plain = cuda.compile(*default_step("h200", 0, "reference"), donate=(2,)).program
+    assert own(hlo.everything(plain)) == []
+
+
+@needs_tpu
+def test_the_default_step_on_a_tpu_launches_the_kernels():
+    def launched(gamma: int, asked: str = "auto") -> int:
+        made = tpu.compile(*default_step("v5e", gamma, asked), device="v5e")
+        every = hlo.everything(made.program)
+        return sum(kernel.target == "tpu_custom_call" for kernel in every)
+
+    assert (
+        launched(5) == 3
+    )  # two draws, of which one is in the loop, and a verification
+    assert launched(0) == 1 and launched(0, "reference") == 0
+
+
 def test_rows_refuse_what_they_cannot_compile():
     with pytest.raises(ValueError, match="unknown device 'h100'"):
         kernels_aot.build("h100", [])
@@ -108,8 +163,8 @@ def test_every_line_has_its_program():
     """The rows' files name what the table's lines ask for."""
     from experiments import run
 
-    table = catalogue_kernels_aot.kernels_aot()
-    for device in catalogue_kernels_aot.DEVICES:
+    table = kernels_table.kernels_aot()
+    for device in kernels_table.DEVICES:
         path = run.ROOT / f"gin_configs/kernels_aot/{device}.gin"
         named, programs = run.build(path).row.measurement.run.args
         assert named == device

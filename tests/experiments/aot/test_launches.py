@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import catalogue_launches, launches, run
-from experiments.aot import cuda, hlo
-from experiments.launches import Setting
+from experiments import run
+from experiments.aot import cuda, hlo, launches, launches_table
+from experiments.aot.launches import LaunchSetting
 from specjax import probs
 from specjax.models import gpt, t5
 
@@ -23,7 +23,7 @@ SMALL = t5.Config(
     32128, 512, 1024, 8, 8, 6, 64, pieces=32100, dtype="bfloat16", joined=True
 )  # v1.1 small
 GPT = gpt.PAPER_6M._replace(dtype="bfloat16", joined=True)
-SETTING = Setting()
+SETTING = LaunchSetting()
 # Of a draft step, and of a layer of it.
 BOUNDS = {"t5": (SMALL, 120, 12.4), "gpt": (GPT, 40, 11.0)}
 # And with the kernels of `pallas_kernels`.
@@ -81,8 +81,7 @@ def test_layers_apart_write_a_cache_each():
 def test_a_further_kernel_is_noticed(monkeypatch):
     """The bound is of one token of one row: two tokens a call are more kernels."""
     config, most, _ = BOUNDS["gpt"]
-    monkeypatch.setattr("specjax.models.alone.hold", lambda x, copies: x)
-    monkeypatch.setattr("specjax.models.attention.hold", lambda x, copies: x)
+    monkeypatch.setattr("specjax.models.gpu._repeat", lambda row: row)
     compiled, _ = drafting(config)
     assert hlo.iteration(launches.drafted(compiled)) > most
 
@@ -121,7 +120,7 @@ def test_without_the_compiler_the_command_is_named(monkeypatch):
 
 
 def test_every_row_is_in_the_table():
-    assert {line.row for line in catalogue_launches.launches().lines} == {
+    assert {line.row for line in launches_table.launches().lines} == {
         path.stem for path in ROWS
     }
 

@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import shutil
+import subprocess
 
 import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from experiments.rivals import __main__ as bench
-from experiments.rivals import (
+from experiments.engines import __main__ as bench
+from experiments.engines import (
     agreement,
     comparisons,
     ours,
@@ -27,7 +29,7 @@ from specjax.models import t5
 
 pytestmark = pytest.mark.slow
 
-SETTING = place.Setting(
+SETTING = place.EngineSetting(
     "tiny", 4, inputs=6, new_tokens=12, texts=3, rounds=2, pause=0, threads=1
 )
 PAIR = weights.SIZES["tiny"]
@@ -48,7 +50,7 @@ def own(where) -> place.Reference:
 def huggingface():
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from experiments.rivals import huggingface
+    from experiments.engines import huggingface
 
     return huggingface
 
@@ -56,7 +58,7 @@ def huggingface():
 @pytest.fixture(scope="module")
 def ctranslate2(huggingface):
     pytest.importorskip("ctranslate2")
-    from experiments.rivals import ctranslate2
+    from experiments.engines import ctranslate2
 
     return ctranslate2
 
@@ -262,6 +264,21 @@ def test_without_t5x_its_rows_are_not_there(where, monkeypatch):
         assert ("t5x_b1" in rows.rows(where)) == here
 
 
+def test_t5x_is_named_by_its_sources(tmp_path, monkeypatch):
+    """The digest of what is imported, or the commit of the checkout that it lies in."""
+    (tmp_path / "t5x").mkdir()
+    (tmp_path / "t5x/__init__.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    first = t5x.version()
+    assert re.fullmatch(r"sources of sha256 [0-9a-f]{64}", first)
+    (tmp_path / "t5x/__init__.py").write_text("x = 2\n")
+    assert t5x.version() != first
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+        subprocess.run([*git, *words], check=True)
+    assert re.fullmatch(r"commit [0-9a-f]{40}", t5x.version())
+
+
 def test_t5x_writes_our_texts(where, own):
     pytest.importorskip("t5x")
     pytest.importorskip("seqio")
@@ -293,7 +310,9 @@ def test_a_row_is_kept_until_asked_for_again(command, capsys):
     assert record["row"] == "tiny_target_call_b1" and record["table"] == "bench"
     made, measured = record["provenance"], record["measured"]
     assert set(bench.EXTRA) <= set(made["versions"]) and made["dtype"] == "float32"
-    assert made["module"] == "experiments.rivals.rows" and "gamma = 4" in made["config"]
+    assert (
+        made["module"] == "experiments.engines.rows" and "gamma = 4" in made["config"]
+    )
     ratio = measured["ms_call_5"] / measured["ms_call_1"]
     assert measured["v"] == pytest.approx(ratio)
     share = measured["ms_readout_5"] / measured["ms_call_5"]

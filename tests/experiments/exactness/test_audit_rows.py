@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments import audit as rows
-from experiments import catalogue_audit, run, tasks
-from specjax import audit, verifiers
+from experiments import run, tasks
+from experiments.exactness import audit_table, faults
+from specjax import verifiers
 from specjax.bench import players
+from specjax.commands import audit as command
+from specjax.commands import pairs
+from specjax.exactness import audit, martingale
+from specjax.pretrained import Pretrained
 from specjax.verifiers import lenient
-from tests.audit_samples import PROMPTS, TASK, groups, pair, sampled
+from tests.support.audit_samples import PROMPTS, TASK, groups, pair, sampled
 
 pytestmark = pytest.mark.slow
 
@@ -23,22 +27,28 @@ def prompts(monkeypatch):
     monkeypatch.setitem(tasks.TASKS, "tiny", lambda: tasks.Task(PROMPTS, [], ()))
 
 
+def built(pair, protocol, fault=None):
+    return pairs.audit(*pair, protocol, tasks.of, fault)
+
+
 def test_a_row_is_plain_numbers():
-    found = rows.build(*pair(), TASK._replace(tokens=2000)).run()
+    found = built(pair(), TASK._replace(tokens=2000)).run()
     assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(
         json.dumps(found)
     )
     assert found["passed"] and found["max_z"] == max(map(abs, found["z"].values()))
     assert found["guarantee"] == "exact law" and found["fault"] == ""
     assert 0 < found["accepted"] < found["tested"]
-    fault = rows.measure(*pair(), TASK, "reused key")
+    assert found["kernels"]["verify"] == "reference"
+    fault = built(pair(), TASK, faults.reused_key).run()
+    assert fault["fault"] == "reused key"
     assert not fault["passed"] and fault["guarantee"] == "none: broken on purpose"
 
 
 def test_the_table_has_a_line_for_every_row():
-    table = catalogue_audit.audit()
+    table = audit_table.audit()
     for share, z in ((0.05, "2.6"), (audit.LEVEL, "4.3")):
-        assert f"{scipy.stats.norm.isf(share / 2 / len(audit.NAMES)):.1f}" == z
+        assert f"{scipy.stats.norm.isf(share / 2 / len(martingale.NAMES)):.1f}" == z
         assert f"above {z} one time in {1 / share:,.0f}" in table.note
     assert sorted(line.row for line in table.lines) == [path.stem for path in CONFIGS]
     assert {line.quantity for line in table.lines} == {"max_z"}
@@ -48,21 +58,23 @@ def test_the_table_has_a_line_for_every_row():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: rows.build(*pair(), TASK, "cosmic rays"), "no fault 'cosmic rays'"),
-        (lambda: rows.build(*pair(), TASK._replace(rule="hope")), "no rule 'hope'"),
+        (lambda: built(pair(), TASK._replace(rule="hope")), "no rule 'hope'"),
+        (lambda: built(pair(), TASK._replace(policy="hope")), "no policy 'hope'"),
         (
-            lambda: rows.build(*pair(), TASK._replace(gamma=0), "reused key"),
+            lambda: built(pair(), TASK._replace(gamma=0), faults.reused_key),
             "gamma to at least 1",
         ),
         (
-            lambda: rows.build(*pair(), TASK._replace(rule="match"), "reused key"),
+            lambda: built(pair(), TASK._replace(rule="match"), faults.reused_key),
             "use token",
         ),
         (
-            lambda: rows.build(pair()[0], players.random(4), TASK, "draft temperature"),
+            lambda: built(
+                (pair()[0], players.random(4)), TASK, faults.draft_temperature
+            ),
             "name a model",
         ),
-        (lambda: audit.audit(audit.total(groups(5, 40, 2, 600)[0]), 0), "level and"),
+        (lambda: audit.judge(audit.total(groups(5, 40, 2, 600)[0]), 0), "level and"),
         (lambda: audit.limits(audit.Sums(0, 0, 0, *np.zeros((4, 5)))), "no tokens"),
     ],
 )
@@ -74,7 +86,7 @@ def test_bad_arguments_are_named(wrong, said):
 def test_laws_that_are_no_numbers_are_named():
     lost = players.of_model("lost", pair()[0].model, pair()[0].params * np.nan)
     with pytest.raises(ValueError, match="lost or draft gives probabilities"):
-        audit.score((lost, pair()[1]), sampled(pair()[0], 2, 5, 0), 1.0)
+        martingale.score((lost, pair()[1]), sampled(pair()[0], 2, 5, 0), 1.0)
 
 
 FAST = "--tokens 120 --length 30 --batch 4 --gamma 2".split()
@@ -82,20 +94,22 @@ FAST = "--tokens 120 --length 30 --batch 4 --gamma 2".split()
 
 @pytest.fixture
 def named(monkeypatch):
-    known = {"target": pair()[0], "draft": pair()[1]}
+    model, params = pair()[0].model, pair()[0].params
+    whole = Pretrained("target", None, model, params, "float32", (), 1, 2, None)
+    known = {"target": pair()[0]._replace(pretrained=whole), "draft": pair()[1]}
     monkeypatch.setattr(players, "named", lambda name: known[name])
     return ["--target", "target", "--draft", "draft", *FAST]
 
 
 def test_the_command_says_what_it_found(named, capsys, monkeypatch):
-    assert audit.main(named) == 0
+    assert command.main(named) == 0
     said = capsys.readouterr().out
     for word in ("rule token (exact law)", "surprisal", "never an alarm", "passed at"):
         assert word in said
-    assert audit.main([*named, "--temperature", "0"]) == 0
+    assert command.main([*named, "--temperature", "0"]) == 0
     assert "cannot vary" in capsys.readouterr().out
     monkeypatch.setattr(verifiers, "named", lambda name: lenient.build(0.01))
-    assert audit.main([*named, "--tokens", "3000", "--batch", "100"]) == 1
+    assert command.main([*named, "--tokens", "3000", "--batch", "100"]) == 1
     assert "FAILED at level" in capsys.readouterr().out
 
 
@@ -107,11 +121,11 @@ def test_the_command_says_what_it_found(named, capsys, monkeypatch):
         (["--temperature", "nan"], "--temperature must be at least 0"),
         (["--level", "1"], "--level must be in"),
         (["--gamma", "-1"], "gamma must be at least 0"),
-        (["--data", "/no/such.jsonl"], "no tokenizer"),
+        (["--data", "/no/such.jsonl"], "No such file"),
     ],
 )
 def test_bad_flags_are_named(named, flags, said, capsys):
     with pytest.raises(SystemExit) as ended:
-        audit.main([*named, *flags])
+        command.main([*named, *flags])
     assert ended.value.code == 2
     assert said in capsys.readouterr().err

@@ -9,10 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import catalogue_conformance, conformance, conformance_rules
-from experiments import conformance_engines as engines
-from experiments.markup import number
-from specjax import certify, certify_step
+from experiments.exactness import conformance, conformance_table, engines, rules
+from experiments.records.markup import number
+from specjax.exactness import certify, enumeration
 from specjax.types import Verifier
 
 pytestmark = pytest.mark.slow
@@ -28,7 +27,7 @@ def found():
 def first_law(rule):
     """Of the first token, by the rule's own verdicts."""
     sizes = rule.fixture, conformance.GAMMA, conformance.DTYPE
-    case = certify_step.case_of(rule.build(), rule.claim, *sizes)
+    case = enumeration.case_of(rule.build(), rule.claim, *sizes)
     with jax.enable_x64(True):
         law, _ = certify.text_law(case, 1)
     return [law[(i,)] for i in range(rule.fixture.vocab)]
@@ -58,7 +57,7 @@ def test_argmax_drafts_tested_with_a_soft_q(found):
 def test_transforms_in_another_order(found):
     warm = RULES["tpu_warm"]
     np.testing.assert_allclose(first_law(warm), [0.5622, 0.4378, 0, 0, 0], atol=5e-5)
-    p = certify_step.references(warm.fixture)[0](())
+    p = enumeration.references(warm.fixture)[0](())
     np.testing.assert_allclose(p, [0.4192, 0.3265, 0.2543, 0, 0], atol=5e-5)
     assert found["tpu_warm"]["tv_first"] == pytest.approx(0.254, abs=5e-4)
     assert found["tpu_cool"]["tv_first"] == pytest.approx(0.090, abs=5e-4)
@@ -117,7 +116,7 @@ def test_drafts_drawn_from_the_q_that_is_tested_are_exact():
 
 
 def test_a_transcription_that_misreports_is_refused():
-    inner = conformance_rules.build(conformance_rules.ratio)
+    inner = rules.build(rules.ratio)
 
     def verify(*arguments, keep_residual=False):
         verdict = inner.verify(*arguments, keep_residual)
@@ -129,14 +128,14 @@ def test_a_transcription_that_misreports_is_refused():
 
 
 def test_the_table_names_source_and_version_of_every_rule(found):
-    table = catalogue_conformance.conformance()
+    table = conformance_table.conformance()
     measured = {"rules": list(found.values())}
-    ((_, head, lines),) = catalogue_conformance.wider({"rules": {"measured": measured}})
+    ((_, head, lines),) = conformance_table.wider({"rules": {"measured": measured}})
     assert len(lines) == len(RULES) == len(table.lines) - 2
     assert all(len(line) == len(head) and all(line) for line in lines)
     assert {line.quantity for line in table.lines[2:]} == {f"tv_{key}" for key in RULES}
-    last = {key: catalogue_conformance.forbidden(one) for key, one in found.items()}
+    last = {key: conformance_table.forbidden(one) for key, one in found.items()}
     assert last["token_cut"] == "never" and last["transformers"] == "at u = 0"
     assert last["tpu_cool"] == number(found["tpu_cool"]["impossible"])
     assert "bug" not in f"{table.note}{[line.what for line in table.lines]}"
-    assert catalogue_conformance.wider({}) == []
+    assert conformance_table.wider({}) == []

@@ -12,21 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import catalogue_kernels as catalogue
-from experiments import kernel_bench as bench
-from experiments import kernel_bench_inputs as inputs
-from experiments import kernel_bench_oracle as oracle
-from experiments import kernel_bench_programs as programs
-from experiments import kernel_bench_timing as times
 from experiments import run
-from experiments.gpu import equality
-from experiments.kernel_bench_inputs import Shape
-from experiments.kernel_bench_programs import Grid, Program
+from experiments.kernels import bench, equality, inputs, oracle, programs
+from experiments.kernels import table as catalogue
+from experiments.kernels import timing as times
+from experiments.kernels.inputs import Shape
+from experiments.kernels.programs import Grid, Program
 from pallas_kernels.plan import Tiles
 from specjax import probs
 
 SHAPE = Shape(2, 2, 300, "float32")
-SETTING = bench.Setting(
+SETTING = bench.KernelSetting(
     *SHAPE, acceptances=(0.7, 0.3), rounds=1, cache=1000, least=2, copied=2**16,
     grid=Grid((256,), (2,), (False,)), dry=True,
 )  # fmt: skip
@@ -214,7 +210,7 @@ def test_on_a_cpu_nothing_is_measured_but_a_trial():
     with pytest.raises(ValueError, match="here is none"):
         bench.measure(SETTING._replace(dry=False))
     with pytest.raises(ValueError, match="here is none"):
-        equality.calls(equality.Rows())
+        equality.calls(equality.EqualityRows())
 
 
 @pytest.mark.parametrize(
@@ -263,7 +259,9 @@ def test_a_whole_row_runs_from_its_file_to_its_record(tmp_path: Path):
     small = {"dry": True, "gamma": 2, "vocab": 600, "rounds": 1, "least": 2}
     small |= {"cache": 1000, "copied": 65536, "acceptances": (0.7,)}
     small |= {"grid": ((256,), (2,), (False,))}
-    bindings = [f"kernel_bench.Setting.{name} = {v!r}" for name, v in small.items()]
+    bindings = [
+        f"kernel_bench.KernelSetting.{name} = {v!r}" for name, v in small.items()
+    ]
     run.run([CONFIGS / "b1_g5_v32000_f32.gin"], tmp_path, bindings)
     it = json.loads((tmp_path / "kernels.jsonl").read_text())["measured"]
     assert not it["failed"]

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from experiments import catalogue_kernels as catalogue
-from experiments import run, tables
-from experiments.gpu import tune
+from experiments import run
+from experiments.kernels import table as catalogue
+from experiments.kernels import tune
+from experiments.report import tables
 from pallas_kernels import dispatch
 from pallas_kernels.plan import KNOWN, Plan, Tiles
 

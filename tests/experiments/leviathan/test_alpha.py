@@ -8,13 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import alpha, tasks
-from specjax import generate, probs, zoo
-from specjax.bench import decoding, players, scoring
-from specjax.bench.decoding import Protocol
+from experiments import tasks
+from specjax import probs, zoo
+from specjax.bench import players, scoring
+from specjax.bench import texts as decoding
+from specjax.bench.texts import Protocol
+from specjax.commands import pairs
 from specjax.drafters import ngram
+from specjax.inputs import make_request
 from specjax.types import Prompt, Sampling, State
-from tests import tiny
+from tests.support import tiny
 
 VOCAB = tiny.TARGET.vocab
 SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)
@@ -94,9 +97,13 @@ def test_beta_is_what_one_computes_by_hand(target, draft, temperature, logits_af
         assert set(np.round(scores.beta, 6)) == {0.0, 1.0}
 
 
+def measured(pair, protocol) -> dict:
+    return pairs.measure_alpha(pair, tasks.distinct(protocol.task), protocol)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_draft_equal_to_its_target_is_always_right(target, temperature):
-    found = alpha.measure(target, target, Protocol("tiny", temperature, **SMALL))
+    found = measured((target, target), Protocol("tiny", temperature, **SMALL))
     for name, estimate in found["estimates"].items():
         assert estimate["value"] == pytest.approx(1, abs=1e-4), name
     assert (
@@ -106,13 +113,23 @@ def test_a_draft_equal_to_its_target_is_always_right(target, temperature):
 
 def test_what_a_row_reports(target, draft):
     protocol = Protocol("tiny", 0.0, **SMALL)
-    found = alpha.measure(target, draft, protocol)
+    found = measured((target, draft), protocol)
     assert found["sequences"] == found["same_greedy_texts"] == 4
     assert found["tokens"] == found["decoded_tokens"]
     assert found["target_calls"] <= found["decoded_tokens"]
     assert found["tokens_per_call"] == found["decoded_tokens"] / found["target_calls"]
     assert (found["draft_regime"], found["exactness"]) == ("sampled law", "exact law")
     assert found["protocol"] == protocol._asdict()
+    assert found["kernels"]["verify"] == "reference"
+
+
+def test_a_policy_drafts_less_and_has_no_estimate_that_needs_one_gamma(target, draft):
+    protocol = Protocol("tiny", 0.0, **{**SMALL, "gamma": 7}, policy="adaptive")
+    found = measured((target, draft), protocol)
+    assert set(found["estimates"]) == {"rao_blackwell", "counts"}
+    assert found["same_greedy_texts"] == found["sequences"]
+    always = measured((target, draft), protocol._replace(policy="none"))
+    assert found["target_calls"] > always["target_calls"]
 
 
 def first_laws(player, texts, sampling):
@@ -121,7 +138,7 @@ def first_laws(player, texts, sampling):
     length = jnp.tile(jnp.arange(1, width + 1), batch)
     prompt = Prompt(jnp.repeat(texts, width, axis=0), length)
     each = jax.tree.map(lambda setting: jnp.repeat(setting, width), sampling)
-    request = generate.make_request(jax.random.key(0), prompt, 4, each)
+    request = make_request(jax.random.key(0), prompt, 4, each)
 
     @jax.jit
     def laws(params):
@@ -170,7 +187,7 @@ def test_uncut_calls_give_an_unbiased_alpha():
     ]
     whole = dict(tokens=4000, gamma=3, new_tokens=20, batch=512)
     protocol = Protocol("unconditional", 1.0, **whole)
-    found = alpha.measure(*sides, protocol)
+    found = measured(sides, protocol)
     truth = np.minimum(p, q).sum()
     assert found["alpha"] == pytest.approx(truth, abs=1e-5)
     for name in ("counts", "implied_alpha"):
@@ -226,11 +243,11 @@ def test_an_unknown_task_names_the_known_ones():
 def test_pairs_without_an_alpha_are_refused(target, bigram):
     protocol = Protocol("tiny", 1.0, **SMALL)
     with pytest.raises(ValueError, match="only drafts"):
-        alpha.build(bigram, target, protocol)
+        pairs.alpha(bigram, target, protocol, tasks.of)
     with pytest.raises(ValueError, match="no law at every position"):
-        alpha.build(target, players.copied(), protocol)
+        pairs.alpha(target, players.copied(), protocol, tasks.of)
     with pytest.raises(ValueError, match="one tokenizer"):
-        alpha.build(target, players.random(8), protocol)
+        pairs.alpha(target, players.random(8), protocol, tasks.of)
 
 
 def test_unknown_weights_and_orders_are_refused():
@@ -247,9 +264,11 @@ def test_the_text_is_written_once_a_process(target, draft, tmp_path, monkeypatch
     weights.write_text("1")
     named = target._replace(files=(weights,))
     protocol = Protocol("tiny", 1.0, **SMALL)
-    first = alpha.written(named, protocol)
-    monkeypatch.setattr(alpha, "write", None)
-    assert alpha.written(named, protocol._replace(gamma=5)) is first
+    prompts = tasks.distinct("tiny")
+    first = pairs.written(named, prompts, protocol)
+    monkeypatch.setattr(pairs, "write", None)
+    other = protocol._replace(gamma=5, rule="block", policy="adaptive")
+    assert pairs.written(named, prompts, other) is first
     weights.write_text("2")
     with pytest.raises(TypeError):
-        alpha.written(named, protocol)
+        pairs.written(named, prompts, protocol)

@@ -6,15 +6,20 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
-import sentencepiece
 
-from experiments import run, tokenizer, trace
-from specjax import demo, generate, zoo
+from experiments import run
+from experiments.leviathan import figure1
+from experiments.training import tokenizer
+from specjax import generate, tokenizers, zoo
 from specjax.bench import players
 from specjax.bench.players import Player
+from specjax.commands import demo
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
+from specjax.step import Decoder
+from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt
-from tests import tiny, tiny_t5
+from tests.support import tiny, tiny_t5
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +29,7 @@ T5_CONFIG = tiny_t5.TARGET._replace(vocab=384, pieces=PIECES, decoder_layers=1)
 NEW, GAMMA = 14, 3
 KINDS = ("accepted", "rejected", "added")
 PREFIX = "translate English to German: "
-SENTENCES = run.ROOT / "experiments/tasks_data/sentences.jsonl"
+SENTENCES = run.ROOT / "experiments/tasks/data/sentences.jsonl"
 
 
 class Case(NamedTuple):
@@ -33,21 +38,20 @@ class Case(NamedTuple):
     pair: list[Player]
     prompt: str
     begun: Prompt
-    tokenizer: str
+    tokenizer: Tokenizer
 
 
 @pytest.fixture(scope="module", autouse=True)
-def tokenizers(tmp_path_factory):
+def small_tokenizer(tmp_path_factory):
     """A small tokenizer in the place of the bundled T5 family's."""
     path = tmp_path_factory.mktemp("tokenizer") / "t5.model"
     lines = map(json.loads, SENTENCES.read_text("utf-8").splitlines())
     documents = [line[side] for line in lines for side in ("source", "target")]
     path.write_bytes(tokenizer.train_t5(documents, PIECES))
-    small = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    code = zoo.tokenizer()
+    small = tokenizers.read(path, t5.PAD, t5.END, encodes=True)
+    named = {"code": zoo.tokenizer(), "t5": small}
     with pytest.MonkeyPatch.context() as patch:
-        named = {"tokenizer": code, "t5": small}
-        patch.setattr(zoo, "tokenizer", lambda name="tokenizer": named[name])
+        patch.setattr(zoo, "tokenizer", lambda name="code": named[name])
         yield
 
 
@@ -63,25 +67,26 @@ def case(request):
     if request.param == "decoder":
         prompt = "def add(a, b):\n"
         pair = pair_of(gpt.build(CONFIG), tiny.weights, CONFIG, 0.1)
-        begun = generate.make_prompt([zoo.encode(prompt)])
-        return Case(pair, prompt, begun, "tokenizer")
+        code = zoo.tokenizer()
+        begun = make_prompt([code.encode(prompt)])
+        return Case(pair, prompt, begun, code)
     prompt = f"{PREFIX}We had no bread left."
     pair = pair_of(t5.build(T5_CONFIG), tiny_t5.weights, T5_CONFIG, 0.1)
-    begun = generate.make_prompt([[t5.PAD]], [zoo.encode_t5(prompt)])
-    return Case(pair, prompt, begun, "t5")
+    begun = make_prompt([[t5.PAD]], [zoo.tokenizer("t5").encode(prompt)])
+    return Case(pair, prompt, begun, zoo.tokenizer("t5"))
 
 
 @pytest.fixture(scope="module")
 def found(case):
-    return trace.build(*case.pair, case.prompt, GAMMA, NEW).run()
+    return figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
 
 
 def decode(case: Case, gamma: int) -> generate.Output:
     """The whole loop, greedily and to the limit."""
     target, draft = case.pair
-    sampling = generate.make_sampling(1, 0.0)
-    request = generate.make_request(jax.random.key(1), case.begun, NEW, sampling)
-    parts = generate.Parts(target.model)
+    sampling = make_sampling(1, 0.0)
+    request = make_request(jax.random.key(1), case.begun, NEW, sampling)
+    parts = Decoder(target.model)
     if gamma:
         parts = parts._replace(drafter=draft.drafter(gamma))
     slots = int(request.limit[0]) + gamma + 1
@@ -102,7 +107,7 @@ def text_of(case: Case, output: generate.Output) -> np.ndarray:
 
 
 def shown(case: Case, ids) -> list[str]:
-    return [demo.piece(token, case.tokenizer) for token in ids]
+    return [case.tokenizer.piece(token) for token in ids]
 
 
 def emitted(found):
@@ -144,7 +149,7 @@ def test_a_step_is_gamma_drafts_and_one_more(found):
 
 
 def test_without_drafts_every_call_adds_one_token(case, alone):
-    found = trace.build(*case.pair, case.prompt, 0, 5).run()
+    found = figure1.build(*case.pair, case.prompt, 0, 5).run()
     expected = shown(case, alone[:5])
     assert [step["added"] for step in found["steps"]] == [[it] for it in expected]
     assert found["target_calls"] == 5
@@ -154,16 +159,16 @@ def test_it_stops_where_the_text_ends(case, alone, monkeypatch):
     at = int(np.argmax(alone != alone[0]))
     end = int(alone[at])
     begin = lambda target, prompt: (case.begun, end)  # noqa: E731
-    monkeypatch.setattr(trace, "begin", begin)
-    found = trace.build(*case.pair, case.prompt, GAMMA, NEW).run()
+    monkeypatch.setattr(figure1, "begin", begin)
+    found = figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
     assert found["tokens"] == at + 1
     assert emitted(found)[-1] == shown(case, [end])[0]
 
 
 def test_a_prompt_begins_and_ends_as_its_models_do(case):
-    prompt, end = trace.begin(case.pair[0], case.prompt)
+    prompt, end = figure1.begin(case.pair[0], case.prompt)
     assert jax.tree.all(jax.tree.map(np.array_equal, prompt, case.begun))
-    assert end == (t5.END if case.tokenizer == "t5" else zoo.END)
+    assert end == case.tokenizer.end
 
 
 def test_another_prompt_gives_another_text(case, alone, monkeypatch):
@@ -172,48 +177,46 @@ def test_another_prompt_gives_another_text(case, alone, monkeypatch):
     begun = case.begun._replace(tokens=half(case.begun.tokens))
     if begun.inputs:
         begun = begun._replace(inputs=(half(begun.inputs[0]), begun.inputs[1]))
-    monkeypatch.setattr(trace, "begin", lambda target, prompt: (begun, -1))
-    other = trace.build(*case.pair, case.prompt, GAMMA, NEW).run()
+    monkeypatch.setattr(figure1, "begin", lambda target, prompt: (begun, -1))
+    other = figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
     assert other["tokens"] == NEW
     assert emitted(other) != shown(case, alone)
 
 
 def test_another_tokenizers_pieces_are_another_text(case, alone, monkeypatch):
     """Broken twin: the ids are right, and the names are those of the other models."""
-    wrong = {"t5": "tokenizer", "tokenizer": "t5"}[case.tokenizer]
-    monkeypatch.setattr(trace, "tokenizer_of", lambda target: wrong)
-    if case.tokenizer == "tokenizer":
-        with pytest.raises(IndexError):  # the other tokenizer has fewer pieces
-            trace.build(*case.pair, case.prompt, GAMMA, NEW).run()
-        return
-    found = trace.build(*case.pair, case.prompt, GAMMA, NEW).run()
+    other = zoo.tokenizer("code" if case.pair[0].encodes else "t5")
+    wrong = case.tokenizer._replace(piece=other.piece)
+    monkeypatch.setattr(figure1, "tokenizer_of", lambda target: wrong)
+    found = figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
     assert emitted(found) != shown(case, alone)
 
 
 def test_a_newline_stays_on_its_line():
-    ids = zoo.encode("a\nb")[1:]
-    assert "\n" in zoo.decode(ids)
-    shown = trace.pieces(demo.Step(ids, [], [], 0), "tokenizer")
+    code = zoo.tokenizer()
+    ids = code.encode("a\nb")[1:]
+    assert "\n" in code.decode(ids)
+    shown = figure1.pieces(demo.Step(ids, [], [], 0), code)
     assert "".join(shown["accepted"]) == "a\\nb"
 
 
 def test_what_cannot_be_traced_is_refused(case):
     (target, draft), prompt = case.pair, case.prompt
     with pytest.raises(ValueError, match="name a model as the target"):
-        trace.build(players.ngram(2), draft, prompt, GAMMA)
+        figure1.build(players.ngram(2), draft, prompt, GAMMA)
     with pytest.raises(ValueError, match="tokens must be at least 1"):
-        trace.build(target, draft, prompt, GAMMA, tokens=0)
+        figure1.build(target, draft, prompt, GAMMA, tokens=0)
     with pytest.raises(ValueError, match="gamma must be at least 0"):
-        trace.build(target, draft, prompt, -1)
+        figure1.build(target, draft, prompt, -1)
     with pytest.raises(ValueError, match="same tokens on both sides"):
-        trace.build(target, players.random(8), prompt, GAMMA)
+        figure1.build(target, players.random(8), prompt, GAMMA)
 
 
 def test_a_draft_with_an_encoder_needs_a_target_with_one():
     model = gpt.build(CONFIG._replace(vocab=T5_CONFIG.vocab))
     encodes = players.of_model("q", t5.build(T5_CONFIG), None)
     with pytest.raises(ValueError, match="q reads the prompt with an encoder and p"):
-        trace.build(players.of_model("p", model, None), encodes, "a", GAMMA)
+        figure1.build(players.of_model("p", model, None), encodes, "a", GAMMA)
 
 
 @pytest.mark.parametrize("gamma", [3, 7])
@@ -251,7 +254,7 @@ def test_the_rows_of_figure_5_translate_a_sentence(gamma, stand_ins):
     ]
     assert prompt.removeprefix(PREFIX) in sources and prompt.startswith(PREFIX)
     tokens, length = case.prompt.inputs
-    assert tokens[0, : length[0]].tolist() == zoo.encode_t5(prompt)
+    assert tokens[0, : length[0]].tolist() == zoo.tokenizer("t5").encode(prompt)
     assert case.parts.drafter.gamma == gamma
     assert int(case.request.limit[0] - case.request.start[0]) == 48
     assert int(case.request.eos[0]) == t5.END

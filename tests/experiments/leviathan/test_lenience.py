@@ -12,14 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import catalogue_lenience as catalogue
-from experiments import lenience, line, run, tables, tasks
-from specjax import theory
-from specjax.bench import decoding, players, scoring
+from experiments import run, tasks
+from experiments.leviathan import lenience
+from experiments.leviathan import lenience_table as catalogue
+from experiments.records import markup, table
+from experiments.report import tables
 from specjax.bench import lenience as bench
-from specjax.bench.decoding import Prompts, Protocol
+from specjax.bench import players, scoring, texts
+from specjax.bench.texts import Prompts, Protocol
+from specjax.theory import closed_forms
 from specjax.verifiers import lenient
-from tests import tiny
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +30,8 @@ LEVELS = (1.0, 0.5, 0.3, 0.1)
 COLD = (1.0, 0.3)  # enough at temperature 0
 SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)
 PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]])
-PAPER = line.leviathan()["table5_lenience"]
+PAPER = table.leviathan()["table5_lenience"]
+ROWS_WITH_SPEEDS = [f"{it}_small_t{heat}" for it in ("ende", "gpt") for heat in (0, 1)]
 CONFIGS = sorted((run.ROOT / "gin_configs/table5").glob("*.gin"))
 
 
@@ -46,8 +50,8 @@ def prompts(monkeypatch):
 
 
 @functools.cache
-def written(temperature: float) -> decoding.Text:
-    return decoding.write(pair()[0], PROMPTS, Protocol("tiny", temperature, **SMALL))
+def written(temperature: float) -> texts.Text:
+    return texts.write(pair()[0], PROMPTS, Protocol("tiny", temperature, **SMALL))
 
 
 # The closed forms.
@@ -66,7 +70,7 @@ def test_beta_grows_concavely_in_the_inverse_of_l():
     slopes = np.diff(beta, axis=0) / np.diff(inverse)[:, None]
     assert np.all(slopes >= -1e-12) and np.all(np.diff(slopes, axis=0) <= 1e-9)
     assert np.all(beta <= np.minimum(1, beta[0] * inverse[:, None]) + 1e-12)
-    np.testing.assert_array_equal(beta[0], theory.acceptance(p, q))
+    np.testing.assert_array_equal(beta[0], closed_forms.acceptance(p, q))
 
 
 @pytest.mark.parametrize("level", [0.7, 0.3, 0.1])
@@ -77,10 +81,10 @@ def test_the_law_of_a_drafted_token(level):
     law = bench.output_law(p, q, level)
     np.testing.assert_allclose(law.sum(-1), 1)
     assert np.all(law <= p / level + 1e-12)
-    np.testing.assert_allclose(theory.divergence(law, p), least, atol=1e-12)
+    np.testing.assert_allclose(closed_forms.divergence(law, p), least, atol=1e-12)
     scaled = bench.output_law(p, q, level, "scaled")
     assert np.all(scaled <= p / level + 1e-12)
-    apart = theory.divergence(scaled, p)
+    apart = closed_forms.divergence(scaled, p)
     assert np.all(apart >= least - 1e-12) and np.any(apart > least + 0.01)
 
 
@@ -204,8 +208,9 @@ def test_scores_refuse_a_wrong_lenience():
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_strict_run_is_that_of_the_token_verifier(temperature):
     protocol = Protocol("tiny", temperature, **SMALL)
-    strict = decoding.speculate(pair(), PROMPTS, 4, protocol)
-    ours = decoding.speculate(pair(), PROMPTS, 4, protocol, lenient.build(1.0))
+    strict = texts.speculate(pair(), PROMPTS, 4, protocol)
+    kernels = players.reference(lenient.build(1.0))
+    ours = texts.speculate(pair(), PROMPTS, 4, protocol, kernels)
     for found, wanted in zip(ours[:4], strict[:4], strict=True):
         np.testing.assert_array_equal(found, wanted)
     for found, wanted in zip(ours.texts, strict.texts, strict=True):
@@ -215,7 +220,7 @@ def test_a_strict_run_is_that_of_the_token_verifier(temperature):
 def test_what_a_run_wrote_stands_after_its_prompts():
     text, protocol = written(0.0), Protocol("tiny", 0.0, **SMALL)
     inputs = np.arange(12).reshape(4, 3), np.full(4, 3)
-    calls = decoding.speculate(pair(), PROMPTS, 4, protocol)
+    calls = texts.speculate(pair(), PROMPTS, 4, protocol)
     whole = bench.outputs(text._replace(inputs=inputs), calls)
     rows = zip(whole.tokens, whole.start, whole.length, strict=True)
     for (row, *span), prompt, output in zip(
@@ -230,7 +235,8 @@ def test_what_a_run_wrote_stands_after_its_prompts():
 def test_a_greedy_run_keeps_to_its_guarantee():
     """Every token that is emitted has at least l times the largest probability."""
     level, protocol = 0.3, Protocol("tiny", 0.0, **SMALL)
-    calls = decoding.speculate(pair(), PROMPTS, 4, protocol, lenient.build(level))
+    kernels = players.reference(lenient.build(level))
+    calls = texts.speculate(pair(), PROMPTS, 4, protocol, kernels)
     text, relative = bench.outputs(written(0.0), calls), []
     z = scored(pair()[0], text.tokens)
     for row, (start, length) in enumerate(zip(text.start, text.length, strict=True)):
@@ -260,10 +266,10 @@ def independent_run(temperature: float, level: float):
     draft = draft if temperature else players.random(P.size)
     protocol = Protocol("", temperature, 2000, 3, 0, 20, 256)
     many = Prompts([[1]] * 256)
-    text = decoding.write(target, many, protocol)
+    text = texts.write(target, many, protocol)
     found = bench.alpha(target, draft, text, temperature, level)
-    verifier, count = lenient.build(level), len(text.start)
-    calls = decoding.speculate((target, draft), many, count, protocol, verifier)
+    kernels, count = players.reference(lenient.build(level)), len(text.start)
+    calls = texts.speculate((target, draft), many, count, protocol, kernels)
     return found.value, lenience.counts(calls.accepted, calls.tested)
 
 
@@ -312,6 +318,8 @@ def test_what_a_row_reports(temperature):
         assert found[f"implied_gamma_l{level:g}"] == implied.gamma
         assert found[f"implied_speed_l{level:g}"] == implied.speed
     assert [one["lenience"] for one in found["runs"]] == list(levels)
+    for one in [found, *found["runs"]]:
+        assert one["kernels"]["verify"] == "reference"
     for one in found["runs"]:
         assert one["counts"]["value"] == one["accepted"] / one["tested"]
         assert one["target_calls"] <= one["decoded_tokens"]
@@ -349,14 +357,19 @@ def test_a_pair_without_an_alpha_is_refused():
 def test_a_row_is_a_file_that_says_what_was_published(path):
     built = run.build(path)
     _, protocol, levels, c, gamma = built.row.measurement.run.args
-    assert built.row.measurement.module == "experiments.lenience"
+    assert built.row.measurement.module == "experiments.leviathan.lenience"
     assert list(levels) == PAPER["lenience"] and c == PAPER["temperature_0"]["c"]
     hot = protocol.temperature == 1
     assert gamma == (None if hot else PAPER["temperature_0"]["gamma"])
-    head = path.read_text().partition("from __gin__")[0]
+    head = path.read_text().partition("\ninclude")[0]
     lines = [one for one in catalogue.table5().lines if one.row == path.stem]
     said = dict(re.findall(r"(\w+_l[\d.]*\d) = ([\d.]*\d)", head))
     expected = {one.quantity: one.published for one in lines if one.published}
+    if path.stem.startswith("ende_small"):
+        speeds = PAPER["temperature_0"]["improvement"]
+        speeds = PAPER["improvement_t5_small_c_0.015"] if hot else speeds
+        named = zip(PAPER["lenience"], speeds, strict=True)
+        expected |= {f"implied_speed_l{level:g}": speed for level, speed in named}
     assert {key: float(value) for key, value in said.items()} == expected
     assert f"gin_configs/table5/{path.name}" in head
 
@@ -371,10 +384,35 @@ def test_the_lines_are_those_of_the_paper_and_of_the_rows():
     assert all(one.quantity in found for one in lines)
     assert all(one.error in found for one in lines if one.error)
     alphas = [*PAPER["alpha"].values(), PAPER["temperature_0"]["alpha_t5_small"]]
-    speeds = PAPER["improvement_t5_small_c_0.015"]
-    speeds = [*speeds, *PAPER["temperature_0"]["improvement"]]
     printed = [one.published for one in papers]
-    assert sorted(printed) == sorted([*np.ravel(alphas).tolist(), *speeds])
+    assert sorted(printed) == sorted(np.ravel(alphas).tolist())
+
+
+def test_published_numbers_stand_beside_their_own_task_alone():
+    lines = [one for one in catalogue.table5().lines if one.quantity[:5] == "alpha"]
+    beside = {one.row: one.published is not None for one in lines}
+    assert {row for row, has in beside.items() if not has} == {
+        row for row in beside if row.startswith("gpt")
+    }
+
+
+def test_a_speed_at_a_c_that_is_not_ours_is_never_among_what_was_measured():
+    """It stands apart, by its name, without a state such as `ok`."""
+    found = {"table5": {row: {"measured": measured(1.0)} for row in ROWS_WITH_SPEEDS}}
+    table = catalogue.table5()
+    assert not any("speed" in one.quantity + one.what for one in table.lines)
+    (title, head, rows), (runs, *_) = catalogue.wider(found)
+    assert title.startswith("Hypothetical") and runs.startswith("Decoding runs")
+    speed, printed = head.index("speed if c were the paper's"), len(head) - 1
+    shown = [row for row in rows if row[speed] != "not run"]
+    assert len(shown) == 4 * len(ROWS_WITH_SPEEDS) and len(rows) == len(shown) + 8
+    assert shown[0][speed] == markup.number(measured(1.0)["implied_speed_l1"])
+    code = [row for row in rows if row[0].startswith("code_9m")]
+    assert len(code) == 8 and all(row[printed] == "" for row in code)
+    speeds = [float(row[printed]) for row in rows if row not in code]
+    hot = PAPER["improvement_t5_small_c_0.015"]
+    assert speeds == [*hot, *hot, *2 * PAPER["temperature_0"]["improvement"]]
+    assert not any("ok" in cell for row in rows for cell in row[1:])
 
 
 def test_the_note_says_which_speeds_do_not_follow():

@@ -7,14 +7,16 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import operations, run, tasks
-from experiments.operations import Cost, Costs, Setting
-from specjax import theory
-from specjax.bench import decoding, players
-from specjax.bench.decoding import Calls, Protocol
+from experiments import run, tasks
+from experiments.leviathan import operations
+from experiments.leviathan.operations import Cost, Costs, OperationsSetting
+from specjax.bench import players
+from specjax.bench import texts as decoding
+from specjax.bench.texts import Calls, Protocol
 from specjax.drafters import ngram
 from specjax.models import gpt
-from tests import tiny
+from specjax.theory import closed_forms
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.slow
 TARGET = gpt.Config(vocab=320, dim=96, mlp_dim=384, num_layers=2, num_heads=2)
 DRAFT = TARGET._replace(num_layers=1)
 GAMMA, SLOTS = 4, 24
-SETTING = Setting(GAMMA, batch=1, slots=SLOTS)
+SETTING = OperationsSetting(GAMMA, batch=1, slots=SLOTS)
 PROTOCOL = Protocol("tiny", 1.0, gamma=GAMMA, new_tokens=12, batch=4)
 
 
@@ -82,9 +84,9 @@ def test_a_loop_would_be_counted_once(draft):
 
     def counted(gamma):
         drafter = draft.drafter(gamma)
-        parts = operations.Parts(draft.model, drafter)
+        parts = operations.Decoder(draft.model, drafter)
         params = operations.Params(draft.params, draft.params)
-        inputs = operations.shapes(parts, params, Setting(gamma, 1, SLOTS))
+        inputs = operations.shapes(parts, params, OperationsSetting(gamma, 1, SLOTS))
 
         def plain(state, request):
             return drafter.draft(request.key, draft.params, request, state)
@@ -110,8 +112,10 @@ def test_every_row_of_a_batch_costs_the_same(target, draft, costs):
         assert three.operations == pytest.approx(3 * one.operations, rel=0.02)
     # Not the bytes: the weights are read once for all rows.
     assert many.alone.bytes < 2 * costs.alone.bytes
+    text = {"alpha": 0.5, "alpha_se": None}
+    text |= {"tokens_per_call": 2.0, "tokens_per_call_se": None}
     found = [
-        operations.per_token(counted, SETTING._replace(batch=batch), 2.0)
+        operations.per_token(counted, SETTING._replace(batch=batch), text)
         for counted, batch in ((costs, 1), (many, 3))
     ]
     for name in ("operations_per_token", "operations_per_token_autoregressive"):
@@ -148,28 +152,51 @@ def test_what_is_reported_by_hand():
         step_alone=Cost(110.0, 60.0),
         step=Cost(500.0, 90.0),
     )
-    found = operations.per_token(costs, Setting(3, 2, 24), tokens=2.5)
-    # A draft is 30 + 2 * 15 = 60 operations and 7 + 2 * 6 = 19 bytes.
+    text = {"alpha": 0.5, "alpha_se": 0.01}
+    text |= {"tokens_per_call": 2.5, "tokens_per_call_se": 0.05}
+    found = operations.per_token(costs, OperationsSetting(3, 2, 24), text)
+    tokens = 1.875  # Eq. 1: (1 - 1 / 16) / (1 - 1 / 2), and not 2.5
+    # A draft is 30 + 2 * 15 = 60 operations and 7 + 2 * 6 = 19 bytes. Eq. 1 grows by
+    # 1 + 2 / 2 + 3 / 4 = 2.75 with alpha.
     assert found == pytest.approx(
         {
             "c_hat": 0.2,
             "operations_per_token_autoregressive": 50.0,
             "operations_per_token": 470 / 2 / 2.5,
             "operations_factor": 4.7 / 2.5,
-            "operations_factor_theorem": (3 * 0.2 + 4) / 2.5,
+            "operations_factor_se": 4.7 / 2.5 * 0.02,
+            "operations_factor_theorem": (3 * 0.2 + 4) / tokens,
+            "operations_factor_theorem_se": (3 * 0.2 + 4) / tokens**2 * 2.75 * 0.01,
             "bytes_per_token_autoregressive": 25.0,
             "bytes_per_token": 75 / 2 / 2.5,
             "bytes_factor": 1.5 / 2.5,
-            "bytes_factor_expected": 0.4,
-        }
+            "bytes_factor_expected": 1 / tokens,
+        },
+        rel=1e-3,
     )
 
 
+def test_the_theorem_does_not_know_the_run_that_it_is_compared_with():
+    """Other tokens per call, the same alpha: only what was counted moves."""
+    costs = Costs(*[Cost(10.0 * i, 5.0) for i in range(1, 7)])
+    text = {"alpha": 0.5, "alpha_se": None, "tokens_per_call_se": None}
+    one, other = (
+        operations.per_token(
+            costs, OperationsSetting(3, 1, 24), text | {"tokens_per_call": tokens}
+        )
+        for tokens in (1.5, 3.0)
+    )
+    for name in ("operations_factor_theorem", "bytes_factor_expected", "c_hat"):
+        assert one[name] == other[name]
+    for name in ("operations_factor", "bytes_factor"):
+        assert one[name] == pytest.approx(2 * other[name])
+
+
 def test_a_given_alpha_is_not_measured(target, draft, monkeypatch):
-    monkeypatch.setattr(operations, "speculate", None)
+    monkeypatch.setattr(operations, "pairs", None)
     found = operations.build(target, draft, PROTOCOL, 1, SLOTS, alpha=0.6).run()
     assert found["alpha"] == 0.6
-    assert found["tokens_per_call"] == theory.expected_tokens(0.6, GAMMA)
+    assert found["tokens_per_call"] == closed_forms.expected_tokens(0.6, GAMMA)
     assert (found["gamma"], found["batch"], found["slots"]) == SETTING
     # What the theorem leaves out is how a call of several tokens differs from several.
     theorem = found["operations_factor_theorem"]
@@ -178,28 +205,26 @@ def test_a_given_alpha_is_not_measured(target, draft, monkeypatch):
     assert set(found["weight_bytes"]) == {"target", "draft"}
 
 
-def test_tokens_per_call_are_counted(target, draft, monkeypatch):
-    """Three texts of 10, 20 and 10 calls, that accept 2 of 3 tested in all."""
+def test_alpha_and_the_tokens_per_call_are_measured_apart(target, draft, monkeypatch):
+    """Three texts of 10, 20 and 10 calls, that accept 2 of 3 tested in all; the draft
+    is the target, so that alpha is 1 whatever they accepted."""
     calls, accepted = np.array([10, 20, 10]), np.array([10, 30, 20])
     tested, tokens = np.array([20, 40, 30]), np.array([19, 50, 29])
-    given = []
 
     def speculate(*arguments):
-        given.append(arguments)
         return Calls(calls, accepted, tested, tokens, [])
 
-    monkeypatch.setattr(operations, "speculate", speculate)
-    found = operations.decode(target, draft, PROTOCOL)
-    prompts = decoding.Prompts([[1], [1, 5, 9]])
-    assert given == [((target, draft), prompts, 4, PROTOCOL)]
-    assert found["tokens_per_call"] == 2.5  # uncut: (60 + 40) / 40, not 98 / 40
-    assert found["alpha"] == pytest.approx(theory.implied_alpha(2.5, GAMMA))
-    assert found["alpha_se"] > 0
-    assert found["alpha_counts"] == pytest.approx(2 / 3)
-    assert found["tokens_per_call_eq1"] == pytest.approx(
-        sum((2 / 3) ** i for i in range(GAMMA + 1))
-    )
-    assert (found["tokens"], found["target_calls"]) == (98, 40)
+    monkeypatch.setattr(operations.pairs, "speculate", speculate)
+    short = PROTOCOL._replace(tokens=40)
+    found = operations.decode(target, target, short)
+    assert found["tokens_per_call"] == pytest.approx(2.5)  # uncut: 100 / 40, not 98
+    assert found["tokens_per_call_se"] > 0
+    assert found["alpha"] == pytest.approx(1, abs=1e-5)
+    assert found["tokens_per_call_eq1"] == pytest.approx(GAMMA + 1, abs=1e-3)
+    implied = found["estimates"]["implied_alpha"]["value"]
+    assert implied == pytest.approx(closed_forms.implied_alpha(2.5, GAMMA))
+    alpha = operations.decode(target, draft, short)["alpha"]
+    assert 0 < alpha < 0.99 and abs(alpha - implied) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -210,6 +235,7 @@ def test_tokens_per_call_are_counted(target, draft, monkeypatch):
         (dict(slots=GAMMA + 1), "slots must be at least gamma"),
         (dict(draft=players.random(8)), "one tokenizer"),
         (dict(target=players.random(8)), "only drafts"),
+        (dict(draft=players.copied()), "no law at every position"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(target, draft, change, message):
@@ -225,6 +251,6 @@ ROWS = sorted((run.ROOT / "gin_configs/operations").glob("*.gin"))
 def test_a_row_drafts_what_its_name_says(path):
     built = run.build(path)
     kind, gamma = path.stem.split("_g")
-    assert f"decoding.Protocol.gamma = {gamma}\n" in built.config
+    assert f"\nGAMMA = {gamma}\n" in built.config
     draft = {"small": "CODE_05M", "bigram": "BIGRAM"}[kind]
-    assert f"operations.build.draft = %{draft}\n" in built.config
+    assert f"\nDRAFT = %{draft}\n" in built.config

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from experiments import quality, run, tasks
+from experiments import run, tasks
+from experiments.leviathan import quality
 from experiments.tasks import examples
 from specjax import zoo
 from specjax.bench import jsonl, players
-from specjax.bench.decoding import Prompts
+from specjax.bench.texts import Prompts
 from specjax.models import t5
-from tests import tiny_t5
+from tests.support import tiny_t5
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,7 @@ def target():
 def prepared(tmp_path_factory):
     """A task of five sentences, whose references are themselves."""
     path = tmp_path_factory.mktemp("task") / "task.npz"
-    ids = [zoo.encode_t5(text) for text in SENTENCES]
+    ids = [zoo.tokenizer("t5").encode(text) for text in SENTENCES]
     about = examples.About("own", "test", "", t5.END, "", None, False, None, [])
     examples.write(path, examples.Examples(ids, ids, SENTENCES, SENTENCES), about)
     return str(path)
@@ -95,7 +96,7 @@ def test_a_row_scores_the_models_texts(metric, target, prepared):
     found = made.run()
     assert (found["target"], found["texts"]) == ("tiny", 5)
     ids = written(target, tasks.read(prepared).prompts, 2)
-    texts = [zoo.decode_t5(row) for row in ids]
+    texts = [zoo.tokenizer("t5").decode(row) for row in ids]
     assert found["tokens"] == sum(map(len, ids))
     assert [e["text"] for e in found["examples"]] == texts
     score = getattr(quality, metric)(texts, SENTENCES)

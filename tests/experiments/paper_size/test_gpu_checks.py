@@ -9,19 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import kernel_bench_inputs as inputs
-from experiments import kernel_bench_oracle as oracle
-from experiments import kernel_bench_programs as programs
-from experiments.gpu import (
+from experiments.aot import device
+from experiments.kernels import (
     capture,
-    device,
+    default,
     equality,
     four_launches,
+    inputs,
+    oracle,
+    programs,
     sanitize,
     torch_bench,
 )
-from experiments.kernel_bench_inputs import Shape
+from experiments.kernels.inputs import Shape
 from specjax import probs
+from specjax.bench import jsonl
+from specjax.commands.kernels import CPU
 
 PLAIN = programs.reading(probs.standardize, programs.NONE)
 
@@ -48,7 +51,7 @@ def test_the_noise_of_the_race_is_gumbels():
     assert abs(np.corrcoef(x[1:], x[:-1])[0, 1]) < 4 / 256
 
 
-MANY = equality.Rows(rows=512, batch=512, trials=2**14, small=256, dry=True)
+MANY = equality.EqualityRows(rows=512, batch=512, trials=2**14, small=256, dry=True)
 
 
 def shifted(given):
@@ -132,7 +135,7 @@ def test_the_device_is_described(tmp_path):
 
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="no torch")
 def test_torch_runs_in_a_process_of_its_own():
-    setting = torch_bench.Setting(1, 2, 600, "float32", 2, 1000, 2, dry=True)
+    setting = torch_bench.TorchSetting(1, 2, 600, "float32", 2, 1000, 2, dry=True)
     found = torch_bench.measure(setting)
     names = {line["name"] for line in found["lines"]}
     if found["on"] == "cpu":
@@ -149,11 +152,11 @@ def test_what_torch_gets_wrong_has_no_time(monkeypatch):
         return n * 0, token
 
     sizes = 3, 4, 600, "float32", 1, 1000, 2
-    sound = torch_bench.told(torch_bench.Setting(*sizes, dry=True))
+    sound = torch_bench.told(torch_bench.TorchSetting(*sizes, dry=True))
     assert [line["name"] for line in sound["lines"]][:1] == ["eager"]
     made = {"eager": functools.partial(late, importlib.import_module("torch"))}
     monkeypatch.setattr(torch_bench, "implementations", lambda *_: (made, {}))
-    found = torch_bench.told(torch_bench.Setting(*sizes, dry=True))
+    found = torch_bench.told(torch_bench.TorchSetting(*sizes, dry=True))
     assert found["lines"] == [] and found["failed"][0]["name"] == "eager"
     assert "output is wrong" in found["failed"][0]["error"]
 
@@ -161,12 +164,32 @@ def test_what_torch_gets_wrong_has_no_time(monkeypatch):
 def test_without_torch_there_is_no_record(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="pip install torch"):
-        torch_bench.measure(torch_bench.Setting(1, 2, 600, "float32"))
+        torch_bench.measure(torch_bench.TorchSetting(1, 2, 600, "float32"))
 
 
 @pytest.mark.slow
 def test_all_kernels_are_equal_on_a_few_rows():
-    few = equality.Rows(rows=8, batch=8, gamma=2, trials=8, dry=True)
+    few = equality.EqualityRows(rows=8, batch=8, gamma=2, trials=8, dry=True)
     found = equality.measure(few)
     assert found["differing_outside"] == found["failed_implementations"] == 0
     assert len(found["by_implementation"]) == 8
+
+
+def test_what_reads_logits_is_told_by_shape_and_by_table(tmp_path, capsys):
+    record = {"asked": "auto", "verify": "mosaic_gpu", "draw": "none", "why": "."}
+    plain = record | {"verify": "reference"}
+    for name, told in (
+        ("table2", [record, plain, record]),
+        ("wagner_text", [{"exact": record, "baseline": plain, "always": plain}]),
+        ("table1", [None]),
+    ):
+        for i, one in enumerate(told):
+            measured = {} if one is None else {"kernels": one}
+            row = {"row": str(i), "measured": measured, "provenance": {}}
+            jsonl.append(tmp_path / f"{name}.jsonl", row)
+    default.main([str(tmp_path)])
+    *shapes, table2, wagner = capsys.readouterr().out.splitlines()
+    assert len(shapes) == len(default.SHAPES)
+    assert all(line.endswith(f"kernels: reference ({CPU})") for line in shapes)
+    assert table2 == "table2: mosaic_gpu 2, reference 1"
+    assert wagner == "wagner_text: mosaic_gpu 1, reference 1"

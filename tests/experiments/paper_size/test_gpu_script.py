@@ -4,11 +4,11 @@ import os
 import subprocess
 from pathlib import Path
 
-from experiments import catalogue_kernels
+from experiments.kernels import table
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "experiments/gpu/run_all.sh"
-ONCE = 6  # device, equality, sanitizer, capture, tune, pair
+ONCE = 7  # device, equality, default, sanitizer, capture, tune, pair
 
 
 def run(folder: Path, python: str, *given: str, **environment: str):
@@ -47,11 +47,14 @@ def outcomes(done) -> dict[str, str]:
 def test_finished_stages_are_not_run_again(tmp_path):
     first = run(tmp_path, "echo")
     assert first.returncode == 0, first.stderr
-    assert "experiments.gpu.paper_pair --out" in first.stdout
+    assert "experiments.training.paper_pair --out" in first.stdout
     assert "gin_configs/table3_paper/gpt_small_t1.gin" in first.stdout
     assert set(map(kind, outcomes(first).values())) == {"ok"}
     again = run(tmp_path, "echo")
-    assert started(again) == [f"-m experiments.page {tmp_path / 'results'}"]
+    results = tmp_path / "results"
+    assert started(again) == [
+        f"-m experiments.{name} {results}" for name in ("page", "gpu.default")
+    ]
     before = [said for said in outcomes(again).values() if said == "done before"]
     assert len(before) == len(outcomes(first)) - 1
 
@@ -69,7 +72,7 @@ def test_every_row_has_a_stage_and_a_time_limit(tmp_path):
         assert told.count(f"{row.relative_to(ROOT)}\n") == 1, row
     folders = [ROOT / f"gin_configs/{name}_paper" for name in ("table2", "table3")]
     pairs = [path for folder in folders for path in folder.glob("gpt_*")]
-    assert len(started(done)) == ONCE - 3 + len(rows) + len(pairs) + 1
+    assert len(started(done)) == ONCE - 3 + len(rows) + len(pairs) + 2
     assert outcomes(done)["page"].startswith("ok")
 
 
@@ -90,11 +93,12 @@ def test_what_was_measured_before_a_failure_is_kept(tmp_path):
     assert list(outcomes(failed)) == [
         "device",
         "equality.kernels.equality",
+        "default",
         "sanitizer.kernels.sanitizer",
     ]
     again = run(tmp_path, "echo")
     said = list(outcomes(again).values())
-    assert said[:2] == ["done before"] * 2 and said[2].startswith("ok")
+    assert said[:3] == ["done before"] * 3 and said[3].startswith("ok")
 
 
 def test_a_stage_that_takes_too_long_is_stopped(tmp_path):
@@ -136,7 +140,7 @@ def test_goals_are_told_at_the_end(tmp_path):
     (results / "kernels.md").write_text(shown, "utf-8")
     done = run(tmp_path, "echo", STAGES="page")
     told = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
-    assert len(told) == len(catalogue_kernels.said()["goals"])
+    assert len(told) == len(table.said()["goals"])
     assert told[4] == "goal 3, time (<= 15): unmeasured"
     made = shown.replace("8 to 14 | unmeasured | unmeasured |", "8 to 14 | 12 | met |")
     (results / "kernels.md").write_text(made, "utf-8")
@@ -146,7 +150,7 @@ def test_goals_are_told_at_the_end(tmp_path):
 
 def test_an_implementation_is_left_out_of_the_kernels_alone(tmp_path):
     done = run(tmp_path, "echo", STAGES="kernels torch", SKIP="triton mosaic_gpu")
-    setting = "--set kernel_bench.Setting.skip = ('triton', 'mosaic_gpu',)"
+    setting = "--set SKIP = ('triton', 'mosaic_gpu',)"
     for line in started(done):
         assert (setting in line) == ("kernels/b" in line), line
 
@@ -168,5 +172,7 @@ def test_a_dry_run_is_one_small_row_of_everything_on_a_cpu(tmp_path):
     assert "--tiny --steps 4 --text README.md" in pair and str(tmp_path) in pair
     for row in rows[-2:]:
         assert f"players.model.name = '{tmp_path}" in row
+    for row in rows:  # by the kernels that are the default
+        assert ("KERNELS = 'auto'" in row) == ("gin_configs/kernels" not in row)
     trial = next(line for line in rows if "kernels/b1_g5_v32000_f32.gin" in line)
-    assert "--set kernel_bench.Setting.dry = True" in trial
+    assert "--set DRY = True" in trial

@@ -10,14 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import catalogue_chip, chip, drawn, line, random_weights, run
-from experiments.chip_times import Timed, bandwidth, decode
-from specjax import generate, predict, probs, theory
+from experiments import run
+from experiments.paper_size import drawn_acceptance, random_weights
+from experiments.paper_size import row as chip
+from experiments.paper_size import table as catalogue_chip
+from experiments.paper_size.times import Timed, bandwidth, decode
+from experiments.records import table as line
+from specjax import probs
 from specjax.bench import costs, jsonl, players
+from specjax.inputs import check_shapes, make_sampling
 from specjax.models import t5
+from specjax.theory import closed_forms, predict
 from specjax.types import Draft, Verdict, Verifier
 from specjax.verifiers import token
-from tests import tiny
+from tests.support import tiny
 
 CONFIGS = run.ROOT / "gin_configs"
 ROWS = sorted((CONFIGS / "chip").glob("*.gin"))
@@ -34,7 +40,7 @@ MODELS = {
     "t5_1_0_11b": 11_307_321_344,
 }
 TINY = t5.Config(64, 16, 32, 1, 2, 2, 8, pieces=60)
-SETTING = chip.Setting(1.0, 0.7, 3, 4, (1, 3), 16, 2, 2, 2, 2, 1024)
+SETTING = chip.PaperSizeSetting(1.0, 0.7, 3, 4, (1, 3), 16, 2, 2, 2, 2, 1024)
 ALPHA, GAMMA, VOCAB, MANY = 0.7, 4, 5, 4000
 
 
@@ -42,7 +48,7 @@ ALPHA, GAMMA, VOCAB, MANY = 0.7, 4, 5, 4000
 def given() -> tuple:
     """Laws, drafted tokens and noise of MANY rows."""
     z = 2 * np.random.default_rng(0).normal(size=(MANY, GAMMA + 1, VOCAB))
-    law = probs.standardize(jnp.float32(z), generate.make_sampling(MANY, 1.0))
+    law = probs.standardize(jnp.float32(z), make_sampling(MANY, 1.0))
     tokens = jax.random.randint(jax.random.key(2), (MANY, GAMMA), 0, VOCAB)
     key = jax.random.split(jax.random.key(3), MANY)
     return law, tokens, token.noise(key, jnp.zeros(MANY, int), GAMMA, VOCAB)
@@ -61,11 +67,11 @@ def is_eq_1(verifier: Verifier) -> bool:
     law = ALPHA ** np.arange(GAMMA + 1) * (1 - ALPHA)
     law[GAMMA] = ALPHA**GAMMA
     np.testing.assert_allclose(
-        law @ np.arange(1, GAMMA + 2), theory.expected_tokens(ALPHA, GAMMA)
+        law @ np.arange(1, GAMMA + 2), closed_forms.expected_tokens(ALPHA, GAMMA)
     )
     share = np.bincount(n, minlength=GAMMA + 1) / MANY
     near = np.abs(share - law) < 4 * np.sqrt(law * (1 - law) / MANY)
-    mean = abs(n.mean() + 1 - theory.expected_tokens(ALPHA, GAMMA))
+    mean = abs(n.mean() + 1 - closed_forms.expected_tokens(ALPHA, GAMMA))
     return bool(near.all() and mean < 4 * n.std() / MANY**0.5)
 
 
@@ -81,14 +87,14 @@ def counted(count: Callable) -> Verifier:
 
 
 def test_drawn_acceptance_is_that_of_eq_1():
-    assert is_eq_1(drawn.build(ALPHA))
+    assert is_eq_1(drawn_acceptance.build(ALPHA))
 
 
 @pytest.mark.parametrize(
     "broken",
     [
         token.verifier,
-        drawn.build(ALPHA + 0.05),
+        drawn_acceptance.build(ALPHA + 0.05),
         counted(lambda coins: coins.sum(1)),  # the first failure does not end it
         counted(lambda coins: GAMMA * coins[:, 0]),  # one coin for the whole draft
         counted(lambda coins: jnp.cumprod(coins[:, 1:], 1).sum(1)),  # a coin too few
@@ -100,10 +106,13 @@ def test_other_acceptances_are_not(broken):
 
 @pytest.mark.parametrize("num", [0, 2, GAMMA])
 def test_a_drawn_verdict_is_cut_at_what_was_drafted(num):
-    every, real = verdict(drawn.build(1.0), num), verdict(token.verifier, num)
+    every, real = (
+        verdict(drawn_acceptance.build(1.0), num),
+        verdict(token.verifier, num),
+    )
     np.testing.assert_array_equal(every.num_accepted, num)
     np.testing.assert_array_equal(every.accept_prob.sum(1), num)
-    none = verdict(drawn.build(0.0), num)
+    none = verdict(drawn_acceptance.build(0.0), num)
     np.testing.assert_array_equal(none.num_accepted, 0)
     rows = np.arange(MANY)
     extra = real.tokens[rows, real.num_accepted]  # paid for, and used
@@ -139,7 +148,9 @@ def test_whole_texts_take_the_calls_of_their_coins():
 def calls_of(request) -> int:
     """Calls that a text takes, from its coins alone."""
     length, calls = int(request.start[0]), 0
+    turns = tiny.bound()
     while length < int(request.limit[0]):
+        next(turns)
         start = jnp.full(1, length)
         coins = token.noise(request.key, start, 3, 4).accept[0] < ALPHA
         length += int(jnp.cumprod(coins).sum()) + 1
@@ -211,7 +222,7 @@ def test_every_line_says_that_acceptance_is_drawn():
 def test_weights_are_the_models_and_finite():
     config = TINY._replace(dtype="bfloat16")
     model, params = t5.build(config), random_weights.make(config)
-    generate.check_shapes("target", params, model.shapes)
+    check_shapes("target", params, model.shapes)
     leaves = jax.tree.leaves(params)
     assert {leaf.dtype for leaf in leaves} == {jnp.dtype("bfloat16")}
     assert sum(leaf.nbytes for leaf in leaves) == random_weights.weight_bytes(config)
@@ -336,7 +347,7 @@ def record(tmp_path_factory):
     ]
     small += ["TEXTS = 3", "OTHERS = 2", "ROUNDS = 3", "LOOPS = 2"]
     own = {"gammas": (1, 3), "new_tokens": 32, "copied": 2**20, "input_tokens": 4}
-    small += [f"chip.Setting.{name} = {value}" for name, value in own.items()]
+    small += [f"chip.PaperSizeSetting.{name} = {value}" for name, value in own.items()]
     run.run([CONFIGS / "chip/ende_large_t1.gin"], folder, small)
     (made,) = jsonl.read(folder / "chip.jsonl")
     return made
@@ -347,6 +358,7 @@ def test_a_row_runs_from_its_file_to_its_record(record):
     it = record["measured"]
     assert record["scale"] == "chip" and it["weights"] == "random"
     assert it["acceptance"].startswith("drawn") and it["exactness"].startswith("none")
+    assert it["kernels"]["verify"] == "reference"
     assert it["target_parameters"] == parameters(TINY)
     assert (it["alpha"], it["gamma"], it["tokens"]) == (0.71, 3, 96)
     assert it["best_gamma"] in it["by_gamma"]["gamma"] == [1, 3]
@@ -357,7 +369,7 @@ def test_a_row_runs_from_its_file_to_its_record(record):
     assert it["decoded"][0]["calls"] == it["decoded"][0]["expected_calls"] == 96
     ms = {one["gamma"]: one["ms"] for one in it["decoded"]}
     assert it["speedup"] == pytest.approx(ms[0] / ms[3])
-    wanted = theory.walltime_factor(0.71, 3, it["c"])
+    wanted = closed_forms.walltime_factor(0.71, 3, it["c"])
     assert it["exp"] == pytest.approx(wanted)
     assert json.dumps(record, allow_nan=False)
 

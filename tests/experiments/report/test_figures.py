@@ -1,18 +1,13 @@
 """Figures draw what the records say, the same bytes every time, and any token."""
 
-import itertools
 from xml.etree import ElementTree
 
 import pytest
 
-from experiments import (
-    catalogue_walltime,
-    figure_curves,
-    figure_timeline,
-    figure_trace,
-    figure_wagner,
-    figures,
-)
+from experiments.leviathan import walltime_table
+from experiments.report import curves as figure_curves
+from experiments.report import figures, speeds, timeline, wagner
+from experiments.report import trace as figure_trace
 
 SVG = "{http://www.w3.org/2000/svg}"
 GAMMAS = [0, 1, 3, 7]
@@ -29,7 +24,7 @@ def times(**changes) -> dict:
         "alpha_se": 0.02,
         "gamma": GAMMAS,
         "v": [1.0, 1.1, 1.5, 2.0],
-        "overhead": [0.05, 0.1, 0.1, -0.01],
+        "step_ms": [2.1, 2.5, 3.5, 4.68],
         "target_ms": 2.0,
         "draft_ms": [None, 0.1, 0.3, 0.7],
         "tokens_per_call": [1.0, 1.6, 2.2, 2.4],
@@ -37,6 +32,8 @@ def times(**changes) -> dict:
         "speedup_ci": [[1, 1], [1.1, 1.3], [1.3, 1.5], [0.8, 1.0]],
         "best_gamma": 3,
         "best_c": 0.051,
+        "best_speedup": 1.4,
+        "best_speedup_ci": [1.3, 1.5],
     } | changes
 
 
@@ -143,32 +140,61 @@ def test_an_unknown_figure_names_the_known_ones(tmp_path):
         figures.draw("figure6", {}, tmp_path / "no.svg")
 
 
-def measured_points(name: str, panel: int = 0) -> list:
-    rows = {"small": times(), "batch": times(batch=8), "other": times(alpha=0.3)}
+def points_of(name: str, *rows: dict) -> list:
+    """Of the first panel, without what is published; and that alone."""
     curves = sorted(CURVES[name], key=figure_curves.order)
-    return figure_curves.points(figure_curves.PANELS[name][panel], curves, rows)
+    measured = {str(at): row for at, row in enumerate(rows)}
+    found = figure_curves.points(figure_curves.PANELS[name][0], curves, measured)
+    ours = [point for point in found if point.heat is not None]
+    return ours, [point for point in found if point.heat is None]
 
 
-def test_points_of_figure_2_are_tokens_per_call():
-    points = [point[1:] for point in measured_points("figure2")]
-    assert points == [("gamma_3", a, 2.2, 0.02, ()) for a in (0.6, 0.3)]
+def test_points_of_a_figure_are_what_was_measured():
+    rows = times(), times(batch=8), times(alpha=0.3)
+    ours, _ = points_of("figure2", *rows)
+    assert [p[2:7] for p in ours] == [("gamma_3", a, 2.2, 0.02, ()) for a in (0.6, 0.3)]
+    ours, _ = points_of("figure3", *rows)
+    name = "code_9m + code_05m"
+    assert len(ours) == 2 and ours[0] == (name, 0, None, 0.6, 3, 0.02, (), 0.051)
+    none = times(best_gamma=0, best_c=None, alpha_se=None)
+    assert points_of("figure3", none)[0][0][3:] == (0.6, 0, 0, (), None)
+    ours, _ = points_of("figure4", *rows)
+    assert ours[0][2:7] == ("gamma_3", 0.6, 1.4, 0.02, (1.3, 1.5))
+    assert ours[1][2:7] == ("gamma_7", 0.6, 0.9, 0.02, (0.8, 1.0))
+    operations = figure_curves.PANELS["figure4"][1]
+    assert figure_curves.points(operations, ["gamma_3"], {"it": times()}) == []
 
 
-def test_points_of_figure_3_are_the_best_gamma_with_its_c():
-    series = "code_9m + code_05m, T = 0, c = 0.051"
-    points = measured_points("figure3")
-    assert points[0] == (series, None, 0.6, 3, 0.02, ())
-    assert len(points) == 2
-    none = {"it": times(best_gamma=0, best_c=None, alpha_se=None)}
-    (point,) = figure_curves.points(figure_curves.PANELS["figure3"][0], [], none)
-    assert point == ("code_9m + code_05m, T = 0, no draft", None, 0.6, 0, 0, ())
+def test_points_of_a_figure_are_what_is_published_too():
+    """At c = 0 the speed of Table 1 is the tokens of a call; gamma of Table 4."""
+    _, papers = points_of("figure2")
+    assert [p[2:5] for p in papers] == [("gamma_3", 0.7, 2.53), ("gamma_10", 0.9, 6.86)]
+    _, papers = points_of("figure3")
+    assert len(papers) == 12 and papers[2][3:5] == (0.82, 7)
+    assert papers[2].series.endswith("c = 0.11")
+    _, papers = points_of("figure4")
+    assert ("gamma_7", 0.75, 3.4) in [p[2:5] for p in papers] and len(papers) == 8
 
 
-def test_points_of_figure_4_are_the_speedups():
-    points = [point[1:] for point in measured_points("figure4")[:2]]
-    assert points[0] == ("gamma_3", 0.6, 1.4, 0.02, (1.3, 1.5))
-    assert points[1] == ("gamma_7", 0.6, 0.9, 0.02, (0.8, 1.0))
-    assert measured_points("figure4", panel=1) == []
+def test_every_pair_and_task_has_a_marker_of_its_own():
+    """Eleven pairs; two temperatures of one share a shape, full and hollow."""
+    drafts = [("ende", f"t5_{i}") for i in range(5)] + [("docs", "t5_0")]
+    drafts += [("code", f"code_{i}") for i in range(5)]
+    rows = [
+        times(task=task, draft=d, temperature=h) for task, d in drafts for h in (0, 1)
+    ]
+    ours, papers = points_of("figure3", *rows)
+    shapes = figure_curves.shapes(ours + papers)
+    names = {point.series for point in ours}
+    assert len(names) == len({shapes[name] for name in names}) == 11
+    assert "code_9m + t5_0 (ende)" in names and "code_9m + t5_0 (docs)" in names
+    fills = [figure_curves.looks(point, "k")["fillstyle"] for point in ours[:2]]
+    assert fills == ["full", "none"]
+    with pytest.raises(ValueError, match="markers"):
+        more = [
+            point._replace(series=str(at)) for at in range(16) for point in ours[:1]
+        ]
+        figure_curves.shapes(more)
 
 
 def drawn(name: str, found: dict):
@@ -183,10 +209,20 @@ def test_a_point_has_its_curves_color_and_is_on_top(found):
     for row, value in (("gamma_3", 1.4), ("gamma_7", 0.9)):
         line = lines[((0.6,), (value,))]
         place = list(CURVES["figure4"]).index(row)
-        assert line.get_markeredgecolor() == f"C{place}"
-        assert line.get_markerfacecolor() == "none"
+        assert line.get_color() == f"C{place}"
         assert line.get_zorder() > axes.lines[place].get_zorder()
     assert lines[((0.6, 0.6), (1.3, 1.5))].get_color() == "C0"
+
+
+def test_speeds_stand_with_their_intervals_beside_the_published(found):
+    rows = figures.measured(found, "table2")
+    axes = speeds.drawing(rows).axes[0]
+    values = [tuple(line.get_xdata()) for line in axes.lines]
+    assert (3.4,) in values  # of ende_small_t0, published
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels[0] == "code_9m + bigram" and len(labels) == 4
+    assert "code_9m + code_05m, batch 8" in labels
+    assert (1.3, 1.5) in values and (1.4,) in values
 
 
 @pytest.mark.parametrize("name", figure_curves.PANELS)
@@ -244,7 +280,7 @@ def test_spaces_keep_their_width():
 
 
 def test_blocks_are_as_long_as_measured():
-    rows, absent = figure_timeline.timelines(times(), TRACES)
+    rows, absent = timeline.timelines(times(), TRACES)
     assert absent == [] and list(rows) == [0, 3, 7]
     first = [tuple(block) for block in rows[3][:5]]
     begins = [0, 0.1, 0.2, 0.3, 3.3]
@@ -253,9 +289,9 @@ def test_blocks_are_as_long_as_measured():
     for block, kind, begin, length in zip(first, kinds, begins, lengths, strict=True):
         assert block[0] == kind
         assert block[1:3] == pytest.approx((begin, length))
-    assert figure_timeline.end(rows[3]) == pytest.approx(2 * 3.5)
-    assert figure_timeline.end(rows[7]) == pytest.approx(2 * (0.7 + 4.0))
-    assert figure_timeline.end(rows[0]) == pytest.approx(6 * 2.1)
+    assert timeline.end(rows[3]) == pytest.approx(2 * 3.5)
+    assert timeline.end(rows[7]) == pytest.approx(2 * (0.7 + 4.0))
+    assert timeline.end(rows[0]) == pytest.approx(6 * 2.1)
 
 
 def gave(row: list) -> list[int]:
@@ -263,20 +299,20 @@ def gave(row: list) -> list[int]:
 
 
 def test_every_row_gives_the_same_tokens():
-    rows, _ = figure_timeline.timelines(times(), TRACES)
+    rows, _ = timeline.timelines(times(), TRACES)
     assert [gave(row) for row in rows.values()] == [[1] * 6, [4, 2], [5, 1]]
 
 
 def test_a_long_text_is_cut_where_a_limit_would():
     long = traced(7, [step("a" * 7, "", "a")] * 4)
-    rows, absent = figure_timeline.timelines(times(), {"gamma_7": long})
+    rows, absent = timeline.timelines(times(), {"gamma_7": long})
     assert gave(rows[7]) == [8, 8, 4] and len(gave(rows[0])) == 20
     assert absent == ["gamma = 3 (no trace)"]
 
 
 def test_rows_stop_where_their_texts_part():
     other = {"gamma_7": traced(7, [step("abz", "", "d"), step("e", "", "f")])}
-    rows, _ = figure_timeline.timelines(times(), TRACES | other)
+    rows, _ = timeline.timelines(times(), TRACES | other)
     assert [gave(row) for row in rows.values()] == [[1] * 2, [2], [2]]
 
 
@@ -290,7 +326,7 @@ def test_what_is_absent_is_said(found):
         ({"prompt": "x"}, "another prompt"),
     ):
         other = {"gamma_7": TRACES["gamma_7"] | changes}
-        rows, absent = figure_timeline.timelines(times(), TRACES | other)
+        rows, absent = timeline.timelines(times(), TRACES | other)
         assert list(rows) == [0, 3] and absent == [f"gamma = 7 (trace of {why})"]
 
 
@@ -309,95 +345,37 @@ def test_the_timeline_writes_its_numbers(found):
 def encoded(**changes) -> dict[int, list]:
     """The timelines of an encoder-decoder."""
     traces = {row: trace | PAIR for row, trace in TRACES.items()}
-    rows, absent = figure_timeline.timelines(times(**ENCODES | changes), traces)
+    rows, absent = timeline.timelines(times(**ENCODES | changes), traces)
     assert absent == []
     return rows
 
 
 KINDS = ("target_encoder", "draft_encoder")
-ENCODERS = {0: [5.0], 3: [5.0, 0.5], 7: [5.0, 0.5]}
-
-
-def given(block) -> tuple:
-    """All of a block but where it begins."""
-    return block.kind, block.length, block.emitted
-
-
-def faults(rows: dict[int, list], read: dict[int, list]) -> list[str]:
-    """How rows of an encoder-decoder differ from those of a decoder and its input."""
-    alone, _ = figure_timeline.timelines(times(), TRACES)
-    found = []
-    for gamma, row in rows.items():
-        first, steps = row[: len(read[gamma])], row[len(read[gamma]) :]
-        if [block.kind for block in first] != list(KINDS[: len(first)]):
-            found.append(f"gamma = {gamma}: does not begin with its encoders")
-        if [block.length for block in first] != read[gamma]:
-            found.append(f"gamma = {gamma}: encoders of another length")
-        if list(map(given, steps)) != list(map(given, alone[gamma])):
-            found.append(f"gamma = {gamma}: other steps")
-        begins = [0.0, *itertools.accumulate(block.length for block in row)]
-        if [block.begin for block in row] != pytest.approx(begins[:-1]):
-            found.append(f"gamma = {gamma}: a gap")
-        whole = figure_timeline.end(alone[gamma]) + sum(read[gamma])
-        if figure_timeline.end(row) != pytest.approx(whole):
-            found.append(f"gamma = {gamma}: another end")
-    return found
 
 
 def test_an_encoder_decoder_begins_with_its_encoders():
-    assert faults(encoded(), ENCODERS) == []
-
-
-def test_no_draft_no_encoder_of_it():
-    kinds = [{block.kind for block in row} for row in encoded().values()]
-    assert [set(KINDS) & it for it in kinds] == [{KINDS[0]}, set(KINDS), set(KINDS)]
-
-
-def without_encoders(rows):
-    return {
-        gamma: [it for it in row if it.kind not in KINDS] for gamma, row in rows.items()
-    }
-
-
-def encoders_last(rows):
-    return {
-        gamma: sorted(row, key=lambda it: it.kind in KINDS)
-        for gamma, row in rows.items()
-    }
-
-
-def from_the_first_step(rows):
-    return {
-        gamma: [it._replace(begin=it.begin - 5.0) for it in row]
-        for gamma, row in rows.items()
-    }
-
-
-def without_the_drafts(rows):
-    return {
-        gamma: [it for it in row if it.kind != KINDS[1]] for gamma, row in rows.items()
-    }
-
-
-@pytest.mark.parametrize(
-    "spoil", [without_encoders, encoders_last, from_the_first_step, without_the_drafts]
-)
-def test_broken_timelines_of_an_encoder_decoder_are_noticed(spoil):
-    assert faults(spoil(encoded()), ENCODERS)
+    """Then come the steps of a decoder alone, later by what the input took."""
+    alone, _ = timeline.timelines(times(), TRACES)
+    for gamma, lengths in {0: [5.0], 3: [5.0, 0.5], 7: [5.0, 0.5]}.items():
+        first = encoded()[gamma][: len(lengths)]
+        assert [(b.kind, b.length) for b in first] == list(
+            zip(KINDS, lengths, strict=False)
+        )
+        steps = encoded()[gamma][len(lengths) :]
+        assert [b[2:] for b in steps] == [b[2:] for b in alone[gamma]]
+        begins = [b.begin + sum(lengths) for b in alone[gamma]]
+        assert [b.begin for b in steps] == pytest.approx(begins)
 
 
 def test_noise_cannot_make_an_encoder_negative():
-    rows = encoded(prefill_draft_ms=-0.25)
-    assert faults(rows, {0: [5.0], 3: [5.0, 0.0], 7: [5.0, 0.0]}) == []
+    assert [b.length for b in encoded(prefill_draft_ms=-0.25)[3][:2]] == [5.0, 0.0]
 
 
 @pytest.mark.parametrize("changes", [{"encodes": False}, {}])
 def test_without_an_encoder_nothing_precedes_the_steps(changes):
     """Though prompts are read there too: that is no part of decoding."""
     alone = times(prefill_target_ms=5.0, prefill_draft_ms=0.5, **changes)
-    assert figure_timeline.timelines(alone, TRACES)[0] == without_encoders(
-        figure_timeline.timelines(times(), TRACES)[0]
-    )
+    assert timeline.timelines(alone, TRACES) == timeline.timelines(times(), TRACES)
 
 
 @pytest.mark.parametrize("name", ["prefill_target_ms", "prefill_draft_ms"])
@@ -419,10 +397,10 @@ def test_the_timeline_of_an_encoder_decoder_writes_its_numbers(found):
     assert [it for it in said if it.endswith(" ms")] == totals
     assert "the first 6 tokens at T = 0, t5_target + t5_small, batch 1" in said
     assert any(it.startswith("time from the beginning of the text (ms)") for it in said)
-    legend = set(figure_timeline.NAMES.values())
+    legend = set(timeline.NAMES.values())
     assert legend <= set(said)
     alone = words(figures.svg("figure5", found))
-    assert legend - set(alone) == {figure_timeline.NAMES[kind] for kind in KINDS}
+    assert legend - set(alone) == {timeline.NAMES[kind] for kind in KINDS}
     assert any(it.startswith("decoding time (ms)") for it in alone)
 
 
@@ -437,12 +415,12 @@ def test_each_timeline_has_its_own_traces(found):
 
 def test_texts_with_no_token_in_common_are_not_drawn():
     other = {"gamma_7": traced(7, [step("zb", "", "d")])}
-    rows, absent = figure_timeline.timelines(times(), TRACES | other)
+    rows, absent = timeline.timelines(times(), TRACES | other)
     assert rows == {} and absent == ["the texts have no token in common"]
 
 
 def test_verification_is_drawn_as_measured():
-    time, memory = figure_wagner.drawing(VERIFIED).axes
+    time, memory = wagner.drawing(VERIFIED).axes
     drawn = [
         [line.get_ydata().tolist() for line in axes.lines] for axes in (time, memory)
     ]
@@ -456,7 +434,7 @@ def test_verification_is_drawn_as_measured():
 
 def test_what_figure_5_draws_is_in_its_table():
     for name, one in figures.TIMELINES.items():
-        table = getattr(catalogue_walltime, name)()
+        table = getattr(walltime_table, name)()
         drawn = {line.row for line in table.lines if line.folder == "table2"}
         assert drawn == {one.times}
     rows = {line.row for line in table.lines if line.folder == one.traces}

@@ -1,17 +1,21 @@
-"""The results page: whole, honest about what is absent, and complete in itself.
+"""The results pages: whole, honest about what is absent, complete in themselves.
 
-Its structure is read with html.parser; a browser reads it in `test_page_browser`.
+Their structure is read with html.parser; a browser reads them in `test_page_browser`.
 """
 
 import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
-from experiments import catalogue, fingerprint, hypertext, markup, page, tables
-from tests.test_claims import KEYS, everything
+from experiments import catalogue
+from experiments.records import fingerprint
+from experiments.report import behind, html, page, tables
+from experiments.report import own as own_tables
+from tests.experiments.report.test_claims import STATED, everything, record
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 DRAWING = (
@@ -72,165 +76,190 @@ def write(folder: Path, found: dict) -> None:
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory) -> Path:
-    """A folder with records, two drawings that share their ids, and a certificate."""
+    """A folder with records, a row of one's own, and drawings that share their ids."""
     folder = tmp_path_factory.mktemp("full")
-    found = everything()
-    cases = [{"verifier": "token", "tv": 2.5e-08}, {"verifier": "pick", "tv": None}]
-    measured = {"cases": cases, "total": 2, "exact": 2}
-    one = {**next(iter(found["figure1"].values())), "measured": measured}
-    found["certificate"] = {"verifiers": {**one, "row": "verifiers"}}
-    write(folder, found)
-    (folder / "figure2.svg").write_text(DRAWING.format(100))
-    (folder / "figure4.svg").write_text(DRAWING.format(900))
+    write(folder, {**everything(), **own()})
+    for name, width in (("figure1", 100), ("figure4", 900), ("speeds", 100)):
+        (folder / f"{name}.svg").write_text(DRAWING.format(width))
     return folder
 
 
-@pytest.fixture(scope="module")
-def text(full) -> str:
-    return page.page(full)
+def own() -> dict:
+    """A record of a folder and a module that the project does not know."""
+    measured = {"alpha": 0.25, "alpha_se": 0.125, "calls": 7, "name": "x", "on": True}
+    measured |= {"x@y": 3.5, "curve": [1, 2], "alone_se": 0.5}
+    return {"my pair": {"first": record("my pair", "first", measured)}}
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory) -> str:
-    return page.page(tmp_path_factory.mktemp("empty"))
+def pages(full) -> dict[str, str]:
+    return page.texts(full)
 
 
-@pytest.fixture(params=["text", "bare"])
-def either(request) -> str:
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> dict[str, str]:
+    return page.texts(tmp_path_factory.mktemp("empty"))
+
+
+@pytest.fixture(params=["pages", "bare"])
+def either(request) -> dict[str, str]:
     return request.getfixturevalue(request.param)
 
 
-def lines_of(reader: Reader, name: str) -> list[list[str]]:
-    rows = reader.rows
+def lines_of(made: dict[str, str], name: str) -> list[list[str]]:
+    rows = Reader(made[f"{name}.html"]).rows
     return rows.get(f"rows-{name}", []) + rows.get(f"rows-{name}-elsewhere", [])
 
 
 def test_every_line_of_every_table_is_there(either):
-    reader = Reader(either)
     for table in catalogue.tables():
-        lines = lines_of(reader, table.name)
+        lines = lines_of(either, table.name)
         assert sorted(line[0] for line in lines) == sorted(x.what for x in table.lines)
         assert all(len(line) == len(tables.HEAD) for line in lines)
-    assert len(reader.rows["claims-table"]) == len(KEYS)
+
+
+def test_the_first_page_has_the_answer_and_leads_to_the_rest(pages):
+    first = Reader(pages["index.html"])
+    assert [row[0] for row in first.rows["claims-table"]] == [
+        words[0] for stated in STATED.values() for words in stated.values()
+    ]
+    linked = {unquote(value) for value in first.values("href")}
+    assert pages.keys() - {"index.html"} <= linked
+    at = [pages["index.html"].index(f'<section id="{name}"') for name in SECTIONS]
+    assert at == sorted(at)
+    assert 'id="speeds-drawing"' in pages["index.html"]
+    assert f"rows of {len(everything()) + 1} folders" in pages["index.html"]
+
+
+SECTIONS = ("run", "speeds", "text", "claims", "tables")
 
 
 def test_without_records_ours_is_not_run(bare):
-    reader = Reader(bare)
     for table in catalogue.tables():
-        for line in lines_of(reader, table.name):
-            assert line[page.OURS] == "not run" and line[-1].startswith("not run")
-    for row in reader.rows.get("summary-table", []):
-        assert row[page.EMP] == row[-1] == "not run"
-    assert "Not run: there is no record of the certificate." in bare
-    assert "Not run: there is no record in this folder." in bare
-    assert "Figure 2: expected tokens per call against alpha: not drawn." in bare
+        for line in lines_of(bare, table.name):
+            assert line[behind.OURS] == "not run" and line[-1].startswith("not run")
+    assert "Not run: there is no record in this folder." in bare["index.html"]
+    assert "Not run: there is no record in this folder." in bare["provenance.html"]
+    told = "Figure 2: expected tokens per call against alpha: not drawn."
+    assert told in bare["figure2.html"]
+
+
+def test_a_row_of_ones_own_has_a_table(pages, full):
+    """Every number of it, with its error; no list, text or flag."""
+    lines = {line[0]: line for line in lines_of(pages, "own_my pair")}
+    names = ("alpha", "calls", "x@y", "alone_se")
+    assert set(lines) == {f"first: {name}" for name in names}
+    shown = ["first: alpha", html.NONE, "0.2500", "0.1250", html.NONE]
+    assert lines["first: alpha"][:7] == [*shown, "1 x cpu, 2 cores", "2026-01-02"]
+    assert lines["first: x@y"][2] == "3.5" and lines["first: calls"][2] == "7"
+    assert 'href="own_my%20pair.html"' in pages["index.html"]
+    assert "own_my pair.csv" in tables.texts(full)
+    known = own_tables.tables(tables.collect(full))
+    assert [table.name for table in known] == ["own_my pair"]
+    row = {"table1": {"mine": record("table1", "mine", {"x": 1.5})}}
+    assert [t.name for t in own_tables.tables(row)] == ["own_table1"]
 
 
 def test_no_cell_is_blank(either):
-    for rows in Reader(either).rows.values():
-        assert all(cell.strip() for row in rows for cell in row)
+    for text in either.values():
+        for rows in Reader(text).rows.values():
+            assert all(cell.strip() for row in rows for cell in row)
 
 
-def test_ours_is_measured_and_published_is_not(full, tmp_path):
+def test_a_page_needs_nothing_else(either):
+    """Nothing is loaded, and links stay beside the file or lead to the web."""
+    for text in either.values():
+        reader = Reader(text)
+        for tag, attrs in reader.tags:
+            assert tag not in ("script", "link", "iframe", "img", "object", "base")
+            assert not any(name.startswith("on") or name == "src" for name in attrs)
+        for value in reader.values("href"):
+            name = unquote(value.partition("#")[0])
+            files = name.endswith((".md", ".csv", ".tex", ".svg")) and "/" not in name
+            assert not name or name.startswith("https://") or files or name in either
+        assert not re.search(r"url\((?!#)|@import", text)
+
+
+def test_ids_are_unique_and_lead_somewhere(either):
+    for text in either.values():
+        reader = Reader(text)
+        ids = reader.values("id")
+        assert len(ids) == len(set(ids))
+        wanted = [
+            v[1:]
+            for k in ("href", "xlink:href")
+            for v in reader.values(k)
+            if v[0] == "#"
+        ]
+        wanted += re.findall(r"url\(#([^)]+)\)", text)
+        assert {*wanted, *reader.values("aria-labelledby")} <= set(ids)
+
+
+def test_the_markup_is_accessible(either):
+    for text in either.values():
+        tags = Reader(text).tags
+        assert ("html", {"lang": "en"}) in tags
+        assert any(attrs.get("name") == "viewport" for _, attrs in tags)
+        columns = [a for tag, a in tags if tag == "th" and a.get("scope") != "row"]
+        assert all(attrs["scope"] == "col" for attrs in columns)
+        names = [tag for tag, _ in tags]
+        assert names.count("table") == names.count("caption")
+        frames = [attrs for _, attrs in tags if attrs.get("class") == "scroll"]
+        assert len(frames) == names.count("table") + names.count("svg")
+        assert all(attrs["tabindex"] == "0" for attrs in frames)
+        assert names.index("h1") < names.index("main")
+
+
+def test_drawings_keep_to_themselves(pages):
+    text = pages["index.html"]
+    assert 'id="figure1-drawing-mark"' in text and 'id="speeds-drawing-mark"' in text
+    assert 'href="#figure1-drawing-mark"' in text
+    assert "clip-path: url(#speeds-drawing-clip); fill: #ffffff" in text
+    assert "#figure1-drawing * {stroke: red}" in text
+    assert "#figure1-drawing .a, #figure1-drawing .b {fill: blue}" in text
+    assert "<metadata>" not in text and "<?xml" not in text
+    assert 'class="wide"' in pages["figure4.html"] and 'class="wide"' not in text
+
+
+def test_ours_is_measured_and_published_is_not(tmp_path):
     found = everything()
     for one in found["table1"].values():
         one["measured"] = {key: value + 100 for key, value in one["measured"].items()}
     write(tmp_path, {"table1": found["table1"]})
-    lines = lines_of(Reader(page.page(tmp_path)), "table1")
-    assert all(float(line[page.OURS]) > 100 > float(line[1]) for line in lines)
+    lines = lines_of(page.texts(tmp_path), "table1")
+    assert all(float(line[behind.OURS]) > 100 > float(line[1]) for line in lines)
 
 
-def test_the_page_needs_nothing_else(either):
-    reader = Reader(either)
-    for tag, attrs in reader.tags:
-        assert tag not in ("script", "link", "iframe", "img", "object", "base")
-        assert not any(name.startswith("on") or name == "src" for name in attrs)
-        for name, value in attrs.items():
-            if name.endswith("href"):
-                assert value.startswith("#") or tag == "a"
-    assert not re.search(r"url\((?!#)|@import", either)
-
-
-def test_ids_are_unique_and_lead_somewhere(either):
-    reader = Reader(either)
-    ids = reader.values("id")
-    assert len(ids) == len(set(ids))
-    wanted = [v[1:] for k in ("href", "xlink:href") for v in reader.values(k)]
-    wanted = [name for name in wanted if not name.startswith("ttp")]
-    wanted += re.findall(r"url\(#([^)]+)\)", either) + reader.values("aria-labelledby")
-    assert set(wanted) <= set(ids)
-
-
-def test_the_markup_is_accessible(either):
-    tags = Reader(either).tags
-    assert ("html", {"lang": "en"}) in tags
-    assert any(attrs.get("name") == "viewport" for _, attrs in tags)
-    columns = [a for tag, a in tags if tag == "th" and a.get("scope") != "row"]
-    assert columns and all(attrs["scope"] == "col" for attrs in columns)
-    names = [tag for tag, _ in tags]
-    assert names.count("table") == names.count("caption") > 0
-    frames = [attrs for _, attrs in tags if attrs.get("class") == "scroll"]
-    assert len(frames) == names.count("table") + names.count("svg")
-    assert all(attrs["tabindex"] == "0" for attrs in frames)
-    assert names.index("h1") < names.index("nav") < names.index("main")
-
-
-def test_drawings_keep_to_themselves(text):
-    assert 'id="figure2-drawing-mark"' in text and 'id="figure4-drawing-mark"' in text
-    assert 'href="#figure2-drawing-mark"' in text
-    assert "clip-path: url(#figure4-drawing-clip); fill: #ffffff" in text
-    assert "#figure2-drawing * {stroke: red}" in text
-    assert "#figure2-drawing .a, #figure2-drawing .b {fill: blue}" in text
-    assert "<metadata>" not in text and "<?xml" not in text
-    assert text.count("<figure") - text.count("<figcaption") == 0
-    assert text.count('<figure class="wide">') == 1
-
-
-def test_the_summary_is_of_the_best_gamma(text):
-    rows = {row[0]: row for row in Reader(text).rows["summary-table"]}
-    measured = everything()["table2"]["small_t0_b1"]["measured"]
-    row = rows["small, T = 0, batch 1"]
-    speed = markup.number(measured["best_speedup"])
-    assert row[2:9] == ["8", "0.7000", "0.0100", "1", "0.0000", speed, speed]
-    assert row[page.EMP].startswith(f"{speed} [") and row[page.EMP + 1] == "+0.0 %"
-    known = {line.row for line in catalogue.walltime.table2().lines}
-    known = {row for row in known if not row.startswith(("gpt", "cnndm", "ende_t5"))}
-    assert len(rows) == len(known)
-    assert rows["ende_small_t0"][page.EMP] == rows["ende_small_t0"][-1] == "not run"
-
-
-def test_what_is_stale_says_so(text, tmp_path):
-    assert "STALE" in text and "Stale, made by other sources" in text
+def test_what_is_stale_says_so(pages, tmp_path):
+    assert "STALE" in pages["index.html"] and "STALE" in pages["table1.html"]
     found = everything()
     for rows in found.values():
         for one in rows.values():
             made = one["provenance"]
             made["fingerprint"] = fingerprint.today(made)
     write(tmp_path, found)
-    fresh = page.page(tmp_path)
-    assert "STALE" not in fresh and "Stale, made" not in fresh
+    assert not any("STALE" in text for text in page.texts(tmp_path).values())
 
 
-def test_provenance_names_each_value_once(text):
-    rows = {row[0]: row for row in Reader(text).rows["provenance-table"]}
+def test_provenance_names_each_value_once(pages):
+    rows = {
+        row[0]: row for row in Reader(pages["provenance.html"]).rows["provenance-table"]
+    }
     assert rows["table2"] == [
         *("table2", "6", "6", "0123456789", "2026-01-02", "1 x cpu, 2 cores"),
         *("float32", "jax 0.1"),
     ]
-    assert set(rows) == {*everything(), "certificate"}
-
-
-def test_certificates(text, bare):
-    cases = Reader(text).rows["certificate-table"]
-    assert cases == [["token", "2.5e-08"], ["pick", hypertext.NONE]]
-    assert "certificate-table" not in Reader(bare).rows
+    assert set(rows) == {*everything(), *own()}
+    one = record("bench", "old", {})
+    one["provenance"]["versions"] = {"t5x": None}
+    assert behind.origin([one])[-1] == "t5x (version unknown)"
 
 
 def test_what_records_say_is_text(tmp_path):
     found = everything()
     found["table2"]["small_t0_b1"]["measured"]["target"] = "<b>&`x`"
     write(tmp_path, {"table2": found["table2"]})
-    made = page.page(tmp_path)
+    made = page.texts(tmp_path)["table2.html"]
     assert "&lt;b&gt;&amp;<code>x</code>" in made and "<b>" not in made
 
 
@@ -241,9 +270,14 @@ def test_rendering_twice_gives_the_same_bytes(tmp_path, capsys):
     texts = []
     for _ in range(2):
         page.main([str(tmp_path)])
-        texts.append((tmp_path / "index.html").read_text("utf-8"))
+        texts.append(
+            {
+                name: (tmp_path / name).read_text("utf-8")
+                for name in page.texts(tmp_path)
+            }
+        )
     assert "index.html" in capsys.readouterr().out
-    assert texts[0] == texts[1] == page.page(tmp_path)
+    assert texts[0] == texts[1] == page.texts(tmp_path)
     assert (tmp_path / "table4.md").exists()
 
 

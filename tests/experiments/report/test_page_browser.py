@@ -1,6 +1,6 @@
-"""The results page in a browser: all of it shown, nothing loaded, no line too wide.
+"""The results pages in a browser: shown whole, nothing loaded, no line and no word cut.
 
-Needs Chromium on PATH. The page is served to it from this process, at an address
+Needs Chromium on PATH. The pages are served to it from this process, at an address
 without a name, and no name is resolved.
 """
 
@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 import pytest
 
-from experiments import page
-from tests.test_claims import everything
-from tests.test_page import DRAWING, Reader, write
+from experiments import catalogue
+from experiments.report import page
+from tests.experiments.report.test_claims import everything
+from tests.experiments.report.test_page import DRAWING, Reader, write
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = [
@@ -43,6 +44,24 @@ FRAMES = (
     '<iframe src="page.html" width=390 height=2000></iframe>'
     '<iframe src="spoiled.html" width=390 height=2000></iframe>'
 )
+# Each word of a drawing that is outside of it, or of the box of its legend.
+CUT = """<script>addEventListener('load', () => {
+  const told = [];
+  for (const svg of document.querySelectorAll('svg')) {
+    const edge = svg.getBoundingClientRect(), slack = 1;
+    for (const text of svg.querySelectorAll('text')) {
+      const box = text.getBoundingClientRect();
+      const legend = text.closest('[id*="legend"]');
+      const frame = legend?.querySelector('path').getBoundingClientRect();
+      const framed = frame && frame.width > legend.getBoundingClientRect().width / 2;
+      for (const rim of framed ? [edge, frame] : [edge])
+        if (box.left < rim.left - slack || box.right > rim.right + slack
+            || box.top < rim.top - slack || box.bottom > rim.bottom + slack)
+          told.push(svg.id + ': ' + text.textContent.trim());
+    }
+  }
+  document.body.append('cut=' + JSON.stringify(told) + 'ends');
+});</script>"""
 
 
 class Site(NamedTuple):
@@ -57,8 +76,8 @@ class Site(NamedTuple):
 def text(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("records")
     write(folder, everything())
-    (folder / "figure2.svg").write_text(DRAWING.format(100))
-    (folder / "figure4.svg").write_text(DRAWING.format(900))
+    (folder / "figure1.svg").write_text(DRAWING.format(100))
+    (folder / "speeds.svg").write_text(DRAWING.format(900))
     return page.page(folder)
 
 
@@ -79,10 +98,10 @@ def site(tmp_path):
 
 def browse(site: Site, name: str, profile: Path) -> subprocess.CompletedProcess:
     """The page as a browser holds it after its scripts, and what it logged."""
-    found = [browser for browser in BROWSERS if shutil.which(browser)]
-    if not found:
+    there = [browser for browser in BROWSERS if shutil.which(browser)]
+    if not there:
         pytest.skip(f"no browser on PATH: install one of {', '.join(BROWSERS)}")
-    command = [found[0], *FLAGS, f"--user-data-dir={profile}"]
+    command = [there[0], *FLAGS, f"--user-data-dir={profile}"]
     command.append(f"{site.address}/{name}")
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -104,10 +123,10 @@ def test_every_table_is_shown_and_nothing_is_logged(text, site, tmp_path_factory
 
 
 def test_it_fits_390_pixels_and_loads_nothing(text, site, tmp_path_factory):
-    """Each in a frame; the spoiled twin shows that the checks would notice."""
-    twin = text + SPOILED + MEASURE.format("spoiled")
+    """Each in a frame; the spoiled page shows that the checks would notice."""
+    other = text + SPOILED + MEASURE.format("spoiled")
     (site.folder / "page.html").write_text(text + MEASURE.format("page"), "utf-8")
-    (site.folder / "spoiled.html").write_text(twin, "utf-8")
+    (site.folder / "spoiled.html").write_text(other, "utf-8")
     (site.folder / "frames.html").write_text(FRAMES)
     (site.folder / "dot.svg").write_text(DRAWING.format(1))
     done = browse(site, "frames.html", tmp_path_factory.mktemp("profile"))
@@ -118,3 +137,19 @@ def test_it_fits_390_pixels_and_loads_nothing(text, site, tmp_path_factory):
     width, inner, loaded = seen["spoiled"]
     assert width > inner == 390 and loaded == 1 and "/dot.svg" in site.asked
     assert any("noticed" in line for line in logged(done))
+
+
+def test_no_word_of_a_drawing_is_cut(site, tmp_path_factory):
+    """Of the committed ones; one whose edge runs through its legend is noticed."""
+    results = catalogue.ROOT / "results"
+    drawings = {path.stem: path.read_text("utf-8") for path in results.glob("*.svg")}
+    assert {"figure2", "figure3", "speeds"} <= drawings.keys()
+    size = re.search(r'viewBox="0 0 (\S+) ', drawings["figure3"])[1]
+    drawings["narrow"] = drawings["figure3"].replace(
+        f'viewBox="0 0 {size} ', f'viewBox="0 0 {float(size) / 1.3:.0f} '
+    )
+    whole = "".join(page.drawing(name, it, name) for name, it in drawings.items())
+    (site.folder / "all.html").write_text(whole + CUT, "utf-8")
+    done = browse(site, "all.html", tmp_path_factory.mktemp("profile"))
+    told = json.loads(re.search(r"cut=(\[.*?\])ends", done.stdout)[1])
+    assert told and all(one.startswith("narrow-drawing: ") for one in told)

@@ -5,7 +5,11 @@ import re
 
 import pytest
 
-from experiments import catalogue, markup, page, quick, reproduce, run, tables
+from experiments import catalogue, reproduce, run
+from experiments.leviathan import closed_forms_table
+from experiments.leviathan.alpha_table import table3
+from experiments.records import markup
+from experiments.report import page, tables
 from specjax.bench import jsonl
 
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
@@ -36,7 +40,7 @@ def test_with_no_records_no_number_is_ours():
 
 
 def test_what_cannot_run_here_says_what_it_needs():
-    states = [line[STATE] for line in tables.rows(catalogue.table3(), {})]
+    states = [line[STATE] for line in tables.rows(table3(), {})]
     assert states[:28] == ["not run"] * 28  # 6 of code, 20 of T5, 2 decoder-only
     assert len(states) == 60
     assert all(re.match("not run here: needs ", state) for state in states[28:])
@@ -49,15 +53,15 @@ def test_our_column_is_the_record_and_nothing_else(measured):
             for quantity, value in record["measured"].items():
                 if quantity in ("operations", "speed") and folder == "table1":
                     record["measured"][quantity] = value + 100
-    for line in tables.rows(catalogue.table1(), found):
+    for line in tables.rows(closed_forms_table.table1(), found):
         assert float(line[OURS]) > 100 > float(line[1])
         assert line[STATE].startswith("DIFFERS")
 
 
 def test_closed_forms_agree_with_the_paper(measured):
-    table1 = tables.rows(catalogue.table1(), tables.collect(measured))
+    table1 = tables.rows(closed_forms_table.table1(), tables.collect(measured))
     assert [line[STATE] for line in table1] == ["ok"] * 12
-    figure3 = tables.rows(catalogue.figure3(), tables.collect(measured))
+    figure3 = tables.rows(closed_forms_table.figure3(), tables.collect(measured))
     # The figure's points at alpha 0.5 and 0.8, c = 0.02, 0.05 and 0.1.
     assert [line[OURS] for line in figure3[2:]] == ["4", "11", "3", "8", "2", "6"]
 
@@ -65,7 +69,7 @@ def test_closed_forms_agree_with_the_paper(measured):
 def test_a_stale_record_says_so(measured):
     found = copy.deepcopy(tables.collect(measured))
     found["table1"]["alpha_0.6_gamma_2"]["provenance"]["fingerprint"] = "old"
-    states = [line[STATE] for line in tables.rows(catalogue.table1(), found)]
+    states = [line[STATE] for line in tables.rows(closed_forms_table.table1(), found)]
     assert [state.startswith("STALE") for state in states] == [True] * 2 + [False] * 10
     assert "2 STALE" in tables.index(found)
 
@@ -104,9 +108,11 @@ def test_the_four_estimators_stand_side_by_side():
     found = {"estimates": {name: one for name in names}, "tokens_per_call": 2.0}
     found |= {"exactness": "exact law", "draft_regime": "table law", "alpha": 0.5}
     found |= {"protocol": {"gamma": 3}}
-    rows = tables.estimators(
-        catalogue.table3(), {"table3": {"gpt_bigram_t1": {"measured": found}}}
+    (wide,) = catalogue.wider(
+        "table3", {"table3": {"gpt_bigram_t1": {"measured": found}}}
     )
+    title, head, rows = wide
+    assert len(rows[0]) == len(head) and "±" in title
     assert len(rows) == 1 and rows[0][1] == "0.5000 ± 0.0100"
     assert rows[0][-3:] == ["3", "2.000", "exact law, table law"]
 
@@ -143,13 +149,25 @@ def test_markup_escapes():
 
 
 def test_numbers_keep_four_digits():
-    shown = [markup.number(x) for x in (0.03456, 1.5306122, 12, None)]
-    assert shown == ["0.0346", "1.531", "12", "infinite"]
+    shown = [markup.number(x) for x in (0.03456, 1.5306122, 12, None, 0.0)]
+    assert shown == ["0.0346", "1.531", "12", "infinite", "0"]
+
+
+def test_no_number_that_is_not_0_is_printed_as_0():
+    """The errors of a certificate are 1e-8 and 1e-16."""
+    assert [markup.number(x) for x in (9.8e-8, -2.2e-16)] == ["9.8e-08", "-2.2e-16"]
+    found = tables.collect(RESULTS)
+    lines = tables.rows(catalogue.TABLES["certificate"].lines(), found)
+    errors = [line[OURS] for line in lines if "largest error" in line[0]]
+    assert len(errors) == 10 and all(0 < float(error) < 1e-6 for error in errors)
 
 
 def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
     run.run(rows_of("table1")[:2], tmp_path)
-    table, (first, second) = catalogue.table1(), jsonl.read(tmp_path / "table1.jsonl")
+    table, (first, second) = (
+        closed_forms_table.table1(),
+        jsonl.read(tmp_path / "table1.jsonl"),
+    )
     rows = tables.rows(table, tables.collect(tmp_path, earlier=measured))
     mine = {first["row"], second["row"]}
     for line, row in zip(table.lines, rows, strict=True):
@@ -165,17 +183,20 @@ def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
 
 def test_the_quick_set_names_rows_that_are_there():
     there = [f"{f}/{p.stem}" for f in reproduce.FOLDERS for p in rows_of(f)]
-    assert set(quick.CHOSEN) <= set(there)
-    kept = [row for row in there if quick.chosen(row)]
-    assert len(quick.CHOSEN) < len(kept) < len(there)
+    assert set(reproduce.CHOSEN) <= set(there)
+    kept = [row for row in there if reproduce.chosen(row)]
+    assert len(reproduce.CHOSEN) < len(kept) < len(there)
 
 
 def test_a_paper_row_says_which_checkpoints_it_used():
-    line = next(x for x in catalogue.table3().lines if x.row == "ende_t5_small_t0")
+    line = next(x for x in table3().lines if x.row == "ende_t5_small_t0")
     it = {"alpha": 0.5, "alpha_se": 0.1, "target": "flan-xxl", "draft": "flan-small"}
     made = {"device": {"platform": "gpu", "kind": "H", "count": 1}, "date": "2026"}
     record = {"measured": it, "scale": "paper"}
-    record["provenance"] = made | {"fingerprint": "", "module": "experiments.alpha"}
+    record["provenance"] = made | {
+        "fingerprint": "",
+        "module": "specjax.commands.pairs",
+    }
     record["provenance"]["inputs"] = {}
     shown = tables.cells(line, {"table3_paper": {line.row: record}})
     assert shown[0] == f"{line.what} [flan-xxl with flan-small]"
@@ -185,18 +206,35 @@ def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reproduce, "FOLDERS", ("table1",))
     reproduce.reproduce(tmp_path)
     said = capsys.readouterr().out
-    assert "6.862" in said and "32 more lines not run here" in said
+    assert re.search(
+        r"^\[1/6\] table1/\S+ \.\.\. measured in \d+ s$", said, re.MULTILINE
+    )
+    assert "6.862" in said and said.count("table1/") == 6
+    (other,) = [line for line in said.splitlines() if line.startswith("Table 3")]
+    assert other.endswith(": 28 lines not run, 32 lines not run here")
     assert str(tmp_path / "index.html") in said
-    assert "6.862" in (tmp_path / "index.html").read_text("utf-8")
+    assert "6.862" in (tmp_path / "table1.html").read_text("utf-8")
     assert (tmp_path / "table1.md").exists()
+    assert len(said.splitlines()) < 60
+
+
+def test_what_was_recorded_earlier_is_counted_and_not_printed(measured, tmp_path):
+    run.run(rows_of("table1")[:1], tmp_path)
+    found = tables.collect(tmp_path, earlier=measured)
+    found["table1"]["alpha_0.9_gamma_10"]["provenance"]["fingerprint"] = "old"
+    text = reproduce.short(closed_forms_table.table1(), found)
+    assert text.count("alpha = ") == 2
+    assert text.endswith("8 lines recorded earlier, 2 lines STALE\n")
+    text = reproduce.short(closed_forms_table.figure3(), found)
+    assert text.count("\n") == 1 and text.endswith(": 8 lines recorded earlier\n")
 
 
 def test_committed_tables_are_what_their_records_say():
-    made = {**tables.texts(RESULTS), "index.html": page.page(RESULTS)}
+    made = {**tables.texts(RESULTS), **page.texts(RESULTS)}
     for name, text in made.items():
         path = RESULTS / name
         assert path.read_text("utf-8") == text, (
-            f"run python -m experiments.page: {name}"
+            f"run python -m experiments.report.page: {name}"
         )
 
 
@@ -214,7 +252,7 @@ def test_committed_records_say_what_they_measured():
     """A label may not name a pair that the record was not made with."""
     found = tables.collect(RESULTS)
     assert len(found["table3"]) == 28
-    for line in catalogue.table3().lines:
+    for line in table3().lines:
         record = found.get(line.folder, {}).get(line.row)
         if record and line.folder == "table3":
             it = record["measured"]
@@ -226,8 +264,8 @@ def test_committed_records_say_what_they_measured():
             assert record["published"] == published
     assert len(found["table2"]) == 20
     for line in [
-        *catalogue.walltime.table2().lines,
-        *catalogue.walltime.table4().lines,
+        *catalogue.TABLES["table2"].lines().lines,
+        *catalogue.TABLES["table4"].lines().lines,
     ]:
         record = found.get(line.folder, {}).get(line.row)
         if record:

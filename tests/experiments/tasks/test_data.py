@@ -1,6 +1,6 @@
 """What the small models are asked to translate and to summarize is in order.
 
-The lines of experiments/tasks_data: pairs of an English sentence and its German
+The lines of experiments/tasks/data: pairs of an English sentence and its German
 translation, and of the body of a documentation string and its first line.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[1] / "experiments" / "tasks_data"
+FOLDER = Path(__file__).resolve().parents[3] / "experiments" / "tasks" / "data"
 # Words so frequent that English left in a German sentence has one of them; "so", "in",
 # "was", "war", "am" and "an" are German too.
 ENGLISH = set("the of and to is are he she it with for that this you we my".split())

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from experiments import fingerprint
+from experiments.records import fingerprint
 from experiments.tasks import examples, files, prepare, recipes
 from experiments.tasks.recipes import Line
 
@@ -375,8 +375,11 @@ def test_without_seqio_the_data_sets_name_what_to_install(model, tmp_path, monke
 
 def test_rows_do_not_depend_on_what_prepares_data():
     """A change in how data are prepared leaves every other row as it was."""
-    found = {path.name for path in fingerprint.sources("experiments.alpha")}
-    prepared = {"recipes.py", "files.py", "paper.py", "prepare.py"}
-    assert not found & prepared and "examples.py" in found
-    read = {p.name for p in fingerprint.sources("experiments.tasks.prepare")}
-    assert {"recipes.py", "files.py", "prepare.py"} <= read
+
+    def files(module):
+        return {place.module.split(".")[-1] for place in fingerprint.reached([module])}
+
+    prepared = {"recipes", "files", "paper", "prepare"}
+    assert not files("experiments.leviathan.lenience") & prepared
+    assert "examples" in files("experiments.leviathan.lenience")
+    assert {"recipes", "files", "prepare"} <= files("experiments.tasks.prepare")

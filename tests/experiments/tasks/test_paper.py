@@ -11,7 +11,7 @@ from importlib import import_module
 import pytest
 import sentencepiece
 
-from experiments import fingerprint
+from experiments.records import fingerprint
 from experiments.tasks import examples, prepare, recipes
 from experiments.tasks.recipes import Line
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from experiments import counts
 from experiments.tasks import examples
-from specjax import generate, probs
+from experiments.training import counts
+from specjax import probs
 from specjax.bench import players
+from specjax.inputs import make_prompt, make_sampling
 from specjax.models import t5
 
 TARGETS = [[5, 6, 7, t5.END], [5, 6, 8, t5.END], [5, 9, t5.END]]
@@ -23,8 +24,8 @@ def prepared(path, targets):
 
 def law(player, tokens):
     """The law of the token after `tokens`, as the draft has it."""
-    prompt = generate.make_prompt([tokens])
-    found = player.law(player.params, prompt, generate.make_sampling(1, 1.0))
+    prompt = make_prompt([tokens])
+    found = player.law(player.params, prompt, make_sampling(1, 1.0))
     return np.asarray(probs.dense(found))[0, -1]
 
 

@@ -14,11 +14,11 @@ import pytest
 import sentencepiece
 
 import experiments.tasks
-from experiments import finetune, finetune_data, pairs, train
 from experiments.tasks import examples, recipes
+from experiments.training import finetune, finetune_data, loop, pairs
 from specjax import checkpoints, zoo
 from specjax.models import gpt, t5
-from tests import tiny_t5
+from tests.support import tiny_t5
 
 pytestmark = pytest.mark.slow
 
@@ -135,7 +135,7 @@ def test_a_finished_run_is_written_again_without_training(
     init, task, whole, tmp_path, monkeypatch
 ):
     runs, model = whole
-    monkeypatch.setattr(train, "build_step", lambda *_: pytest.fail)
+    monkeypatch.setattr(loop, "build_step", lambda *_: pytest.fail)
     again = run(init, task, runs, *SHORT, "--export", tmp_path / "again")
     same(checkpoints.load(again).params, checkpoints.load(model).params)
     with pytest.raises(ValueError, match=r"model exists: name another.*--export"):
@@ -346,7 +346,7 @@ def paper(monkeypatch):
     def rows(*given):
         asked.append(given)
         for ids in copies(20):
-            yield recipes.Row(ids, ids, "", "", "somewhere")
+            yield recipes.TaskRow(ids, ids, "", "", "somewhere")
 
     fake = types.ModuleType("experiments.tasks.paper")
     fake.rows = rows
@@ -455,11 +455,11 @@ def test_only_a_t5_is_fine_tuned(init, task, tmp_path):
         run(tmp_path / "other", task, tmp_path / "run")
 
 
-def test_the_command_is_that_of_train(init, task, tmp_path, monkeypatch, capsys):
+def test_the_command(init, task, tmp_path, monkeypatch, capsys):
     flags = ["--init", str(init), "--task", task, "--runs", str(tmp_path), *SIZES]
     monkeypatch.setattr(sys, "argv", ["train", *flags, "--steps", "1"])
-    train.main()
+    finetune.main()
     said = f"{tmp_path / 'model'}: {init} after 1 steps on {task}\n"
     assert capsys.readouterr().out == said
     with pytest.raises(SystemExit, match=r"error: .*model exists"):
-        train.main()
+        finetune.main()

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from experiments import corpus, language, tokenizer, train
+from experiments.training import language, loop, tokenizer
+from experiments.training.texts import corpus
 from specjax.models import gpt
 
 CONFIG = gpt.Config(vocab=13, dim=8, mlp_dim=16, num_layers=1, num_heads=2)
-RECIPE = train.Recipe(
+RECIPE = loop.Recipe(
     steps=7, decay=2, batch=2, length=6, warmup=2, checkpoint_every=3, evaluate_every=2
 )
 
@@ -30,7 +31,7 @@ def data() -> language.Stream:
     return language.stream(documents)
 
 
-def run(folder: Path, data: language.Stream, recipe: train.Recipe = RECIPE):
+def run(folder: Path, data: language.Stream, recipe: loop.Recipe = RECIPE):
     task = language.task(CONFIG, language.next_token_loss(CONFIG))
     return language.train(folder, task, data, data, recipe)
 
@@ -96,6 +97,66 @@ def test_a_folder_of_another_model_is_refused(data, whole):
         language.train(whole[1], task, data, data, RECIPE)
 
 
+def test_a_run_may_become_longer_until_its_rate_falls(tmp_path, data, whole):
+    """Planned for 4 steps, gone on with from its third, where the rate was to fall."""
+    short = RECIPE._replace(steps=4, decay=1)
+    run(tmp_path, data, short)
+    with pytest.raises(ValueError, match="another recipe"):
+        run(tmp_path, data)
+    plateau = tmp_path / "plateau.msgpack"
+    (tmp_path / "checkpoint.msgpack").write_bytes(plateau.read_bytes())
+    jax.tree.map(np.testing.assert_array_equal, run(tmp_path, data), whole[0])
+    assert curve(tmp_path, "step") == curve(whole[1], "step")
+    assert json.loads((tmp_path / "recipe.json").read_text())["recipe"]["steps"] == 7
+
+
+def test_a_slow_run_saves_by_the_clock(tmp_path, data, monkeypatch):
+    monkeypatch.setattr(loop, "SAVE_SECONDS", 0.0)
+    saved, replace = [], loop.replace
+
+    def counted(path, content):
+        saved.append(path.name)
+        replace(path, content)
+
+    monkeypatch.setattr(loop, "replace", counted)
+    run(tmp_path, data, RECIPE._replace(checkpoint_every=100, evaluate_every=100))
+    assert saved.count("checkpoint.msgpack") == RECIPE.steps
+
+
+def test_a_curve_has_a_column_for_each_held_out_text(tmp_path, data, whole):
+    task = language.task(CONFIG, language.next_token_loss(CONFIG))
+    fixed = [language.rows(data, (1, i), 2, 6) for i in range(language.HELD_OUT)]
+
+    def batch(seed):
+        return language.rows(data, seed, 2, 6)
+
+    sides = {"held_out": fixed, "short": fixed[:1]}
+    loop.train(tmp_path, task, batch, sides, RECIPE)
+    assert curve(tmp_path, "held_out") == curve(whole[1], "held_out")
+    assert curve(tmp_path, "short") != curve(tmp_path, "held_out")
+
+
+def test_flat_products_are_of_matrices_and_give_the_same(whole):
+    tokens = np.arange(12).reshape(2, 6) % 13
+    model, start = gpt.build(CONFIG), np.zeros(2, np.int32)
+
+    def plain(params):
+        return model.readout(params, model.apply(params, tokens, start, None)[0])
+
+    def flat(params):
+        return language.logits_of(CONFIG, params, tokens)
+
+    wanted, weights = plain(whole[0]), whole[0]
+    np.testing.assert_allclose(flat(weights), wanted, rtol=1e-5, atol=1e-6)
+    assert products_of_batches(plain, weights) == 7  # six in a layer, and the readout
+    assert products_of_batches(flat, weights) == 0
+
+
+def products_of_batches(function, weights) -> int:
+    """How many weights multiply an array of more than two axes."""
+    return str(jax.make_jaxpr(function)(weights)).count("(([2], [0]), ([], []))")
+
+
 def test_windows_begin_documents_and_depend_on_their_seed_alone(data):
     windows = language.rows(data, (0, 3), 8, 6)
     np.testing.assert_array_equal(windows, language.rows(data, (0, 3), 8, 6))
@@ -105,7 +166,7 @@ def test_windows_begin_documents_and_depend_on_their_seed_alone(data):
 
 def test_the_rate_rises_stays_and_falls():
     recipe = RECIPE._replace(steps=10, decay=4, warmup=2, rate=1.0)
-    rate = [float(train.learning_rate(recipe)(step)) for step in range(11)]
+    rate = [float(loop.learning_rate(recipe)(step)) for step in range(11)]
     wanted = [0, 0.5, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
     np.testing.assert_allclose(rate, wanted, atol=1e-6)
 

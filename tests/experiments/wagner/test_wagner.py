@@ -11,21 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import catalogue_wagner as lines
-from experiments import conformance_engines as engines
-from experiments import line, run, wagner, wagner_laws, wagner_naive
-from experiments import wagner_methods as methods
-from experiments import wagner_runs as runs
-from experiments import wagner_timing as timing
-from specjax import certify, certify_step, probs
-from specjax.bench import decoding, players
-from specjax.bench.decoding import Prompts, Protocol
-from specjax.certify_claims import CLAIMS, UNKNOWN
-from specjax.certify_fixtures import trials
+from experiments import run
+from experiments.exactness import engines
+from experiments.records import table as line
+from experiments.wagner import baseline, distances, methods, rows, runs, timing
+from experiments.wagner import table as lines
+from specjax import probs
+from specjax.bench import players
+from specjax.bench import texts as decoding
+from specjax.bench.texts import Prompts, Protocol
+from specjax.exactness import certify, enumeration
+from specjax.exactness.claims import CLAIMS, UNKNOWN
+from specjax.exactness.fixtures import trials
 from specjax.generate import Counts
 from specjax.types import Draft, Law, Sampling, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
-from tests import tiny
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,7 @@ CONFIGS = {
 }
 TABLES = {"wagner_time": lines.figure_wagner}
 TABLES |= {"wagner_text": lines.wagner_text, "wagner_scale": lines.wagner_scale}
-SMALL = wagner.Setting(
+SMALL = rows.WagnerSetting(
     "unconditional", gammas=(2,), repeats=4, new_tokens=6, batch=4, timed=2, rounds=1
 )
 
@@ -65,7 +66,7 @@ def twin(kind: str) -> Verifier:
     """Broken: keeps at r <= ratio, or has nothing to draw where p and q agree."""
 
     def verify(target, draft, noise, keep_residual=False):
-        right = wagner_naive.verify(target, draft, noise, keep_residual=True)
+        right = baseline.verify(target, draft, noise, keep_residual=True)
         n, weights = right.num_accepted, right.residual
         if kind == "<=":
             live = jnp.arange(draft.tokens.shape[1]) < draft.num[:, None]
@@ -75,9 +76,7 @@ def twin(kind: str) -> Verifier:
             left = jnp.maximum(p - token.rejected_law(draft, n, p.shape[-1]), 0)
             weights = jnp.where(left.any(-1, keepdims=True), left, p)
         else:
-            p, q = (
-                wagner_naive.softmax(probs.take(law, n)) for law in (target, draft.law)
-            )
+            p, q = (baseline.softmax(probs.take(law, n)) for law in (target, draft.law))
             weights = jnp.maximum(p - q, 0)
         tokens = token.emit(draft, n, probs.pick(weights, noise.sample))
         residual = weights if keep_residual else None
@@ -92,7 +91,7 @@ def twin(kind: str) -> Verifier:
 def test_the_baseline_has_the_targets_law(name):
     fixture, gamma, _ = TRIALS[name]
     found = certify.certify(
-        wagner_naive.verifier, fixture, gamma, 2, CLAIMS["token"], "float64"
+        baseline.verifier, fixture, gamma, 2, CLAIMS["token"], "float64"
     )
     assert found.exact, found.broken
 
@@ -105,7 +104,7 @@ def test_twins_of_the_baseline_are_rejected():
     law = probs.standardize(jnp.zeros((1, 2, 3)), Sampling(jnp.ones(1)))
     draft = Draft(jnp.array([[1]]), jnp.array([1]), probs.first(law, 1))
     noise = token.Noise(jnp.ones((1, 1)), jnp.full((1, 2), 0.5))
-    for rule, weighs in ((twin("empty"), False), (wagner_naive.verifier, True)):
+    for rule, weighs in ((twin("empty"), False), (baseline.verifier, True)):
         found = rule.verify(law, draft, noise, keep_residual=True)
         assert found.num_accepted[0] == 0
         assert bool(found.residual.any()) == weighs
@@ -124,7 +123,7 @@ def test_the_baseline_draws_the_tokens_of_the_fused_rule(regime):
     draft = Draft(tokens, num, q if regime == "dense" else None)
     u = rng.random((count, gamma)), rng.random((count, 2))
     noise = token.Noise(*map(jnp.float32, u))
-    ours = jax.jit(wagner_naive.verify)(sigmoid.law(z_p, heat), draft, noise)
+    ours = jax.jit(baseline.verify)(sigmoid.law(z_p, heat), draft, noise)
     fused = jax.jit(token.verify)(target, draft, noise)
     for one, other in zip(ours[:2], fused[:2], strict=True):
         np.testing.assert_array_equal(one, other)
@@ -142,7 +141,7 @@ def laws_of(fixture) -> tuple[Law, Law]:
 
 
 def first_law(verifier: Verifier, fixture) -> np.ndarray:
-    case = certify_step.case_of(verifier, UNKNOWN, fixture, 1, "float32")
+    case = enumeration.case_of(verifier, UNKNOWN, fixture, 1, "float32")
     law, _ = certify.text_law(case, 1)
     return np.array([law[(i,)] for i in range(fixture.vocab)])
 
@@ -161,7 +160,7 @@ EVERY = [
 @pytest.mark.parametrize("fixture", [engines.FOUR, engines.CUT], ids=lambda f: f.name)
 @pytest.mark.parametrize("method", EVERY, ids=lambda m: m.name)
 def test_the_closed_law_is_the_enumerated_one(method, fixture):
-    found = wagner_laws.compared(method, *laws_of(fixture))
+    found = distances.compared(method, *laws_of(fixture))
     law = first_law(method.verifier, fixture)
     np.testing.assert_allclose(found.out[0], law, atol=2e-6)
     none = fixture._replace(num=lambda prefix: 0)
@@ -176,17 +175,17 @@ def test_a_wrong_residual_is_another_law():
     hats, q = (weigh(p_law), weigh(q_law)), probs.dense(q_law)
     law = first_law(methods.by_sigmoid(1e1).verifier, engines.CUT)
     support = sigmoid.support(p_law)
-    right, _, kept = wagner_laws.mixed(q, *hats, support)
+    right, _, kept = distances.mixed(q, *hats, support)
     np.testing.assert_allclose(right[0], law, atol=2e-6)
     ratio = jnp.minimum(1, hats[0] / jnp.maximum(hats[1], 1e-9))
     drawn = q * jnp.where(hats[1] > 0, ratio, 0)
-    wrong = drawn + (1 - kept)[:, None] * wagner_laws.norm(hats[0], support)
+    wrong = drawn + (1 - kept)[:, None] * distances.norm(hats[0], support)
     assert np.abs(wrong[0] - law).max() > 1e-2
 
 
 def test_distances_over_a_text():
     chosen = [methods.baseline(), methods.by_sigmoid(1e4), methods.always()]
-    found = wagner_laws.distances(pair(), chosen, text())
+    found = distances.distances(pair(), chosen, text())
     base, lossy, control = (found[method.name] for method in chosen)
     assert max(base["tv_out_p"], base["tv_bonus_p"]) < 1e-5
     # out = p is 1 - alpha away from q; keeping everything is as far from p.
@@ -367,12 +366,12 @@ def test_rouge_of_the_references_themselves():
 @functools.cache
 def main_row() -> dict:
     chosen = methods.of_text(1e4, token.verifier, None)[:3]
-    measure = functools.partial(wagner.measured, wagner.texts)
-    return measure(pair(), SMALL, chosen, wagner.sample_of(SMALL))
+    measure = functools.partial(rows.measured, rows.texts)
+    return measure(pair(), SMALL, chosen, rows.sample_of(SMALL))
 
 
 def test_what_a_main_row_reports(monkeypatch):
-    monkeypatch.setattr(wagner, "STEPS", (1,))
+    monkeypatch.setattr(rows, "STEPS", (1,))
     found = main_row()
     json.dumps(found, allow_nan=False)
     names = ("baseline", "exact", "sigmoid_1e4")
@@ -382,6 +381,8 @@ def test_what_a_main_row_reports(monkeypatch):
             assert f"{key}_{name}" in found or key == "rouge1"
         assert f"acceptance_{name}_g2" in found or name == "baseline"
     assert found["guarantees"]["sigmoid_1e4"].startswith("lossy")
+    assert set(found["kernels"]) == {*names}
+    assert found["kernels"]["exact"]["verify"] == "reference"
     assert found["acceptance_baseline"] == found["acceptance_exact"]
     assert 0 < found["step_share_g1"]
     (table,) = lines.wider({"code": {"measured": found}})
@@ -395,7 +396,7 @@ def test_reductions_are_against_the_baseline_of_the_same_filter():
     found = {}
     for method, us, count in zip(chosen, times, calls, strict=True):
         found |= {f"us_{method.name}": us, f"calls_{method.name}": count}
-    made = wagner.profile(found, chosen)
+    made = rows.profile(found, chosen)
     assert made["step_reduction_exact"] == pytest.approx(20)
     assert made["step_reduction_sigmoid_1e4_top50"] == pytest.approx(75)
     assert made["profile_reduction_sigmoid_1e4_top50"] == pytest.approx(50)
@@ -404,7 +405,7 @@ def test_reductions_are_against_the_baseline_of_the_same_filter():
 
 def test_a_row_of_times():
     chosen = methods.of_text(1e4, token.verifier, None)[:2]
-    found = wagner.times(pair(), SMALL._replace(rounds=2), chosen, sample())
+    found = rows.times(pair(), SMALL._replace(rounds=2), chosen, sample())
     assert found["gamma"] == [2] and len(found["median_us_exact"]) == 1
     assert found["us_exact_g2"] == found["median_us_exact"][0] > 0
 
@@ -421,7 +422,7 @@ def test_a_row_of_times():
 )
 def test_wrong_settings_are_refused(setting, message):
     with pytest.raises(ValueError, match=message):
-        wagner.text_row(*pair(), setting)
+        rows.text_row(*pair(), setting)
 
 
 def test_scales_have_lines_with_the_filter_and_without():
@@ -444,7 +445,7 @@ def test_rows_are_files_that_say_their_command(folder):
         setting = measure.run.args[2]
         if folder == "wagner_text":
             assert setting.gammas == lines.gammas_of(path.stem)
-        assert measure.module == "experiments.wagner"
+        assert measure.module == "experiments.wagner.rows"
         assert len(measure.inputs) > 4
 
 

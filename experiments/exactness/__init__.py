@@ -1,0 +1,1 @@
+"""Rows of the certificate, of other engines' rules, of audits and of the microscope."""

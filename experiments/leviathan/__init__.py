@@ -1,0 +1,1 @@
+"""Tables and figures of Leviathan, Kalman & Matias (2023)."""

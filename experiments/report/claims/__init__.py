@@ -1,0 +1,1 @@
+"""What papers claim of speculative decoding, each judged from the records here."""

@@ -1,0 +1,1 @@
+"""Trains the bundled models, the paper's pair, and fine-tunes T5."""

@@ -1,0 +1,124 @@
+"""Makes a larger model that computes the same: wider and deeper (Net2Net).
+
+Chen, Goodfellow & Shlens (2016), https://arxiv.org/abs/1511.05641. Every unit is copied
+as often as the larger width asks for, and what reads it is divided among the copies;
+a layer that is added adds zero. Features are all copied equally often, so that the mean
+square that a norm takes is what it was, and heads are copied whole, so that each turns
+by its position as before.
+"""
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from specjax.models import gpt, t5
+
+Config = gpt.Config | t5.Config
+Path = tuple[str, ...]
+READ = ("kernel", "readout")  # the names of weights that read along their first axis
+LAST = ("out", "wo")  # the products that end what a layer adds
+SIZES = ("dim", "mlp_dim", "num_heads", "dtype", "joined")
+DEPTHS = ("num_layers", "encoder_layers", "decoder_layers")
+
+
+def grow(small: Config, params: Any, large: Config, noise: float = 0.0, seed: int = 0):
+    """Parameters of `large` that give the logits that `params` of `small` give.
+
+    Args:
+      noise: how far apart the weights start that read the copies of one unit, relative
+        to their own root mean square. It cancels in the sum over the copies; without
+        it they would learn the same for ever.
+      seed: of the noise.
+
+    Raises ValueError for sizes that cannot compute the same.
+    """
+    check(small, large)
+    shapes = flatten_dict(_family(large).abstract_params(large))
+    placed = {}
+    for path, leaf in flatten_dict(_deeper(params, small, large)).items():
+        rng = np.random.default_rng([seed, zlib.crc32("/".join(path).encode())])
+        leaf = np.asarray(leaf, np.float32)
+        placed[path] = _wider(leaf, shapes[path].shape, path[-1] in READ, noise, rng)
+    return unflatten_dict(placed)
+
+
+def check(small: Config, large: Config) -> None:
+    """Raises ValueError unless `large` can compute what `small` does."""
+    if type(small) is not type(large):
+        raise ValueError("a model grows within its family: gpt or t5")
+    for name in small._fields:
+        kept = name not in (*SIZES, *DEPTHS)
+        if kept and getattr(small, name) != getattr(large, name):
+            raise ValueError(f"growth keeps {name}: {getattr(small, name)}")
+    if small.tied:
+        raise ValueError("a tied readout would count every feature twice")
+    if large.head_width != small.head_width or large.dim % small.dim:
+        raise ValueError(
+            f"growth keeps the head width, {small.head_width}, and multiplies dim,"
+            f" {small.dim}, by a whole number"
+        )
+    less = [
+        name
+        for name in ("mlp_dim", "num_heads", *DEPTHS)
+        if getattr(large, name, 0) < getattr(small, name, 0)
+    ]
+    if less:
+        raise ValueError(f"growth makes nothing smaller: {', '.join(less)}")
+
+
+def _family(config: Config):
+    return t5 if isinstance(config, t5.Config) else gpt
+
+
+def _wider(
+    leaf: np.ndarray, shape: tuple, read: bool, noise: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Copies along every axis that grows; `read`, the first is divided among copies."""
+    first = np.arange(shape[0]) % leaf.shape[0]
+    for axis, size in enumerate(shape):
+        leaf = np.take(leaf, np.arange(size) % leaf.shape[axis], axis)
+    copies = np.bincount(first)
+    if not read or copies.max() == 1:
+        return leaf
+    apart = noise * np.sqrt(np.mean(leaf**2)) * rng.normal(size=shape)
+    total = np.zeros((copies.size, *shape[1:]))
+    np.add.at(total, first, apart)
+    apart -= (total / copies[:, None])[first]
+    apart[copies[first] == 1] = 0  # what was not copied has nothing to cancel with
+    return (leaf / copies[first][:, None] + apart).astype(np.float32)
+
+
+def _deeper(params: Mapping, small: Config, large: Config) -> dict:
+    """Layers are added evenly: each is the one that follows it, with no effect."""
+    grown = {path: dict(tree) for path, tree in _stacks(params).items()}
+    for path, tree in grown.items():
+        before, after = (_depth(config, path) for config in (small, large))
+        places = [(i + 1) * after // before - 1 for i in range(before)]
+        layers = [tree.pop(f"layers_{i}") for i in range(before)]
+        for place in range(after):
+            follows = next(i for i, at in enumerate(places) if at >= place)
+            layer = layers[follows]
+            tree[f"layers_{place}"] = layer if place in places else _idle(layer)
+    return {**params, **grown} if () not in grown else grown[()]
+
+
+def _stacks(params: Mapping) -> dict:
+    return (
+        {(): params}
+        if "encoder" not in params
+        else {name: params[name] for name in ("encoder", "decoder")}
+    )
+
+
+def _depth(config: Config, stack) -> int:
+    return getattr(config, f"{stack}_layers") if stack else config.num_layers
+
+
+def _idle(layer: Mapping) -> dict:
+    flat = flatten_dict(layer)
+    return unflatten_dict(
+        {p: leaf * 0 if p[-2] in LAST else leaf for p, leaf in flat.items()}
+    )

@@ -1,0 +1,1 @@
+"""The bundled targets: what they learn from, and how they grow."""

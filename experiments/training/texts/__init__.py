@@ -1,0 +1,1 @@
+"""Text that models are trained on, read from what is installed."""

@@ -1,0 +1,112 @@
+"""Training text of permissively licensed packages: the functions of those installed.
+
+Documents as in `corpus`, of packages that specjax and its experiments stand
+on. A package whose licence is not permissive is refused, whoever adds it to the list.
+Versions differ between machines: `Packages` says which were read.
+"""
+
+import hashlib
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.training.texts import corpus
+
+# Distributions; those that hold copies of the standard library's own code are left out.
+NAMES = (
+    "absl-py", "anyio", "asttokens", "attrs", "babel", "beautifulsoup4", "build",
+    "click", "cloudpickle", "contourpy", "cycler", "etils", "executing",
+    "filelock", "flax", "fonttools", "fsspec", "gin-config", "httpx2",
+    "huggingface_hub", "ipykernel", "ipython", "jax", "jedi", "Jinja2", "joblib",
+    "jsonschema", "jupyter_client", "jupyter_core", "markdown-it-py", "matplotlib",
+    "myst-parser", "nbclient", "nbformat", "nltk", "numpy", "opt_einsum", "optax",
+    "orbax-checkpoint", "packaging", "parso", "pexpect", "pillow", "pluggy",
+    "prompt_toolkit", "psutil", "pyparsing", "pytest", "python-dateutil", "pyzmq",
+    "referencing", "requests", "rich", "rouge_score", "sacrebleu", "safetensors",
+    "scipy", "sortedcontainers", "soupsieve", "Sphinx", "tokenizers", "tornado",
+    "traitlets", "treescope", "urllib3",
+)  # fmt: skip
+PERMISSIVE = re.compile(
+    r"\b(MIT|0?BSD|Apache|Python Software Foundation|PSF|ISC|HPND)\b", re.IGNORECASE
+)
+RESTRICTIVE = re.compile(r"GPL|GNU|MPL|Mozilla|EPL|CDDL|AFL|proprietary", re.IGNORECASE)
+SKIPPED = corpus.SKIPPED | {"testing", "_vendor", "_vendored", "vendor"}
+
+
+class Package(NamedTuple):
+    """One that was read: `documents` of all sides."""
+
+    name: str
+    version: str
+    licence: str
+    documents: int
+
+
+class Packages(NamedTuple):
+    """As `corpus.Corpus`, of packages; `about` each of them."""
+
+    documents: list[str]
+    digest: str
+    about: list[Package]
+
+
+def read(split: str, apart: list[str] | None = None) -> Packages:
+    """One side of every package, each document once.
+
+    apart: texts that none may repeat, such as those held out. Raises ValueError for a
+    licence that is not permissive, and PackageNotFoundError for what is not installed.
+    """
+    known, seen, about = lines_of(apart or []), set(apart or []), []
+    documents: list[str] = []
+    for name in NAMES:
+        distribution = metadata.distribution(name)
+        licence = permissive(name, distribution.metadata)
+        fresh = []
+        for path in files(distribution, split):
+            for text in corpus.documents_of(path.read_text("utf-8", errors="ignore")):
+                if text not in seen and not repeats(text, known):
+                    seen.add(text)
+                    fresh.append(text)
+        documents += fresh
+        about.append(Package(name, distribution.version, licence, len(fresh)))
+    digest = hashlib.sha256("\0".join(documents).encode()).hexdigest()
+    return Packages(documents, digest, about)
+
+
+def permissive(name: str, described) -> str:
+    """What a distribution's metadata calls its licence, if that is permissive."""
+    classifiers = described.get_all("Classifier") or []
+    named = [c.split(" :: ")[-1] for c in classifiers if c.startswith("License ::")]
+    first = (described.get("License") or "").strip().split("\n")[0]
+    licence = described.get("License-Expression") or ", ".join(named) or first
+    if RESTRICTIVE.search(licence) or not PERMISSIVE.search(licence):
+        raise ValueError(f"{name} is licensed {licence!r}: take it off the list")
+    return licence
+
+
+def files(distribution: metadata.Distribution, split: str) -> list[Path]:
+    """The modules of one side, in order; a file's side is the hash of its path."""
+    chosen = sorted(
+        path.as_posix()
+        for path in distribution.files or []
+        if path.suffix == ".py" and not SKIPPED.intersection(path.parts)
+    )
+    sides = [path for path in chosen if corpus.split_of(path) == split]
+    places = [Path(str(distribution.locate_file(path))) for path in sides]
+    return [path for path in places if path.is_file()]
+
+
+def lines_of(texts: list[str]) -> set[str]:
+    """The lines that tell a text from others: those of some length."""
+    return {line for text in texts for line in long_lines(text)}
+
+
+def long_lines(text: str) -> list[str]:
+    return [line for line in map(str.strip, text.split("\n")) if len(line) >= 24]
+
+
+def repeats(text: str, known: set[str]) -> bool:
+    """Whether half of a text's longer lines are those of texts held out."""
+    lines = long_lines(text)
+    return bool(lines) and sum(line in known for line in lines) > len(lines) / 2

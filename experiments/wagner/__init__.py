@@ -1,0 +1,1 @@
+"""Tables and figures of Wagner et al. (2024)."""

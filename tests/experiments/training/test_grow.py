@@ -1,0 +1,122 @@
+"""A grown model computes what the small one did, whatever its weights."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.training import grow
+from specjax.models import gpt, t5
+from tests.support import tiny, tiny_t5
+
+GPT = gpt.Config(29, 16, 32, num_layers=2, num_heads=2)
+LARGE_GPT = gpt.Config(29, 48, 72, num_layers=5, num_heads=6)
+LARGE_T5 = t5.Config(32, 32, 64, 2, 5, num_heads=4, head_width=8, pieces=29)
+TOKENS = jnp.asarray(np.random.default_rng(0).integers(2, 29, (3, 7)))
+FRESH = {"gpt": (GPT, LARGE_GPT), "t5": (tiny_t5.TARGET, LARGE_T5)}
+
+
+def logits(config, params) -> np.ndarray:
+    if isinstance(config, t5.Config):
+        inputs = t5.Inputs(TOKENS[:, ::-1], jnp.asarray([7, 4, 1]))
+        return t5.logits(config._replace(pieces=None), params, inputs, TOKENS)
+    model, start = gpt.build(config), jnp.zeros(3, jnp.int32)
+    features, _ = model.apply(params, TOKENS, start, None)
+    return model.readout(params, features)
+
+
+@functools.cache
+def small(name: str):
+    """Weights whose logits spread over several nats, and these logits."""
+    config = FRESH[name][0]
+    if name == "gpt":
+        params = tiny.weights(config, 0, 6.0)
+    else:
+        params = tiny_t5.weights(config, 0, 1.0)
+    return params, logits(config, params)
+
+
+def difference(name: str, **options) -> float:
+    """Of the grown model's logits from the small one's, at most."""
+    params, wanted = small(name)
+    grown = grow.grow(FRESH[name][0], params, FRESH[name][1], **options)
+    return float(jnp.abs(logits(FRESH[name][1], grown) - wanted).max())
+
+
+@pytest.mark.parametrize("name", FRESH)
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_a_grown_model_computes_the_same(name, noise):
+    assert float(jnp.std(small(name)[1])) > 0.5
+    assert difference(name, noise=noise) < 1e-5
+
+
+def undivided(leaf, shape, read, noise, rng):
+    """As `grow._wider`, but what reads copies is not divided among them."""
+    for axis, size in enumerate(shape):
+        leaf = np.take(leaf, np.arange(size) % leaf.shape[axis], axis)
+    return leaf
+
+
+@pytest.mark.parametrize("name", FRESH)
+def test_copies_that_are_not_divided_are_noticed(name, monkeypatch):
+    monkeypatch.setattr(grow, "_wider", undivided)
+    assert difference(name) > 1e-2
+
+
+@pytest.mark.parametrize("name", FRESH)
+def test_a_layer_that_is_not_idle_is_noticed(name, monkeypatch):
+    monkeypatch.setattr(grow, "_idle", lambda layer: layer)
+    assert difference(name) > 1e-2
+
+
+@pytest.mark.parametrize("name", FRESH)
+def test_a_grown_tree_is_that_of_a_fresh_model(name):
+    config = FRESH[name][1]
+    grown = grow.grow(FRESH[name][0], small(name)[0], config)
+    family = t5 if name == "t5" else gpt
+    wanted = jax.tree.map(lambda leaf: leaf.shape, family.abstract_params(config))
+    assert jax.tree.map(lambda leaf: leaf.shape, grown) == wanted
+
+
+def test_noise_parts_the_copies_and_its_seed_repeats():
+    params, (config, large) = small("gpt")[0], FRESH["gpt"]
+    copies = [
+        grow.grow(config, params, large, noise=noise, seed=seed)["readout"]
+        for noise, seed in ((0.0, 0), (0.3, 0), (0.3, 0), (0.3, 1))
+    ]
+    np.testing.assert_array_equal(copies[0][:16], copies[0][16:32])
+    assert np.all(copies[1][:16] != copies[1][16:32])
+    np.testing.assert_array_equal(copies[1], copies[2])
+    assert np.any(copies[1] != copies[3])
+
+
+def test_learned_norms_and_biases_grow_too():
+    config = GPT._replace(learned=True, positions=9)
+    large = LARGE_GPT._replace(learned=True, positions=9)
+    params = jax.tree.map(lambda x: x + 0.05, tiny.weights(config, 1, 6.0))
+    grown = grow.grow(config, params, large, noise=0.2)
+    assert jnp.abs(logits(large, grown) - logits(config, params)).max() < 2e-5
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"dim": 40}, "whole number"),
+        ({"num_heads": 3}, "head width"),
+        ({"vocab": 30}, "keeps vocab: 29"),
+        ({"num_layers": 1}, "nothing smaller: num_layers"),
+        ({"mlp_dim": 24}, "nothing smaller: mlp_dim"),
+    ],
+)
+def test_sizes_that_cannot_compute_the_same_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        grow.check(GPT, LARGE_GPT._replace(**change))
+
+
+def test_a_family_is_not_left_and_a_tied_readout_not_grown():
+    with pytest.raises(ValueError, match="within its family"):
+        grow.check(GPT, LARGE_T5)
+    with pytest.raises(ValueError, match="tied"):
+        grow.check(GPT._replace(tied=True), LARGE_GPT._replace(tied=True))

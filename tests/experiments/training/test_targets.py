@@ -1,0 +1,162 @@
+"""Both stages of a target, on tiny models and text; what is read, and what never is."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.training import language, loop
+from experiments.training.targets import code, stages, t5
+from experiments.training.texts import corpus, packages
+from specjax import zoo
+from specjax.models import gpt
+
+SMALL = gpt.Config(13, 8, 16, 1, 2)
+LARGE = gpt.Config(13, 16, 32, 2, 4)
+RECIPE = loop.Recipe(4, 0, 2, 6, rate=1e-2, warmup=2, evaluate_every=2)
+RECIPES = {"small": RECIPE, "grown": RECIPE._replace(rate=0.0, decay=1)}
+
+
+@pytest.fixture(scope="module")
+def data() -> stages.Data:
+    rng = np.random.default_rng(0)
+    documents = [[1, *rng.integers(3, 13, rng.integers(3, 20)), 2] for _ in range(30)]
+    stream = language.stream(documents)
+    fixed = [language.rows(stream, (1, i), 2, 6) for i in range(3)]
+
+    def batch(seed):
+        return language.rows(stream, seed, 2, 6)
+
+    return stages.Data(batch, {"held_out": fixed})
+
+
+def growth() -> stages.Growth:
+    def task(config):
+        return language.task(config, language.next_token_loss(config))
+
+    def first():
+        return task(SMALL).init(jax.random.key(0))
+
+    return stages.Growth(SMALL, LARGE, first, task)
+
+
+def losses(folder) -> list[float]:
+    lines = (folder / "curve.jsonl").read_text().splitlines()
+    return [json.loads(line)["held_out"] for line in lines]
+
+
+def test_the_grown_stage_begins_where_the_small_one_ended(tmp_path, data):
+    """At a rate of zero, the grown model's loss is the small one's last, for ever."""
+    stages.run(tmp_path, growth(), data, RECIPES)
+    small, grown = losses(tmp_path / "small"), losses(tmp_path / "grown")
+    assert small[-1] < small[0]
+    np.testing.assert_allclose(grown, small[-1], atol=1e-3)
+    assert (tmp_path / "grown/weights.msgpack").exists()
+
+
+def test_options_set_how_long_a_stage_is():
+    options = stages.parser("text", RECIPES)
+    told = options.parse_args(["--runs", "x", "--small-steps", "9", "--small-decay=3"])
+    recipes = stages.chosen(told, RECIPES)
+    assert recipes["small"] == RECIPE._replace(steps=9, decay=3)
+    assert recipes["grown"] == RECIPES["grown"]
+
+
+def test_windows_of_the_library_are_as_likely_as_wanted():
+    library, others = language.stream([[1, 5, 2]] * 4), language.stream([[1, 6, 2]] * 3)
+    both = code.mixed(library, others)
+    seen = [both.tokens[start + 1] for start in both.starts]
+    assert seen.count(5) == 4 * code.LIBRARY_TIMES and seen.count(6) == 3
+    assert np.all(both.tokens[both.starts] == 1)
+
+
+# Packages.
+
+
+class Described(dict):
+    def get_all(self, name):
+        return self.get(name)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"License-Expression": "GPL-3.0-or-later"},
+        {"License-Expression": "MPL-2.0 AND MIT"},
+        {"Classifier": ["License :: OSI Approved :: BSD License", "License :: GPL"]},
+        {"License": "Proprietary"},
+        {},
+    ],
+)
+def test_a_package_without_a_permissive_licence_is_refused(described):
+    with pytest.raises(ValueError, match=r"box is licensed .* take it off the list"):
+        packages.permissive("box", Described(described))
+
+
+def test_a_permissive_licence_is_told_by_its_shortest_name():
+    described = Described({"License": "BSD 3-Clause\n\nAll rights ..."})
+    assert packages.permissive("box", described) == "BSD 3-Clause"
+    described |= {"Classifier": ["License :: OSI Approved :: MIT License"]}
+    assert packages.permissive("box", described) == "MIT License"
+
+
+LONG = "    a_rather_long_line = of_code(number, {})\n"
+
+
+def test_a_text_repeats_what_is_held_out_if_half_of_its_lines_do():
+    known = packages.lines_of([LONG.format(1) + LONG.format(2)])
+    assert packages.repeats(LONG.format(1) + LONG.format(2) + LONG.format(3), known)
+    assert not packages.repeats(LONG.format(1) + LONG.format(3), known)
+    assert not packages.repeats("x = 1\n", known)
+
+
+def test_sides_of_packages_share_nothing_with_each_other_or_the_library(monkeypatch):
+    monkeypatch.setattr(packages, "NAMES", ("optax", "packaging"))
+    apart = corpus.stdlib("valid").documents
+    valid = packages.read("valid", apart)
+    read = packages.read("train", apart + valid.documents)
+    assert read == packages.read("train", apart + valid.documents)
+    assert not set(read.documents) & set(apart + valid.documents)
+    assert [package.name for package in read.about] == ["optax", "packaging"]
+    assert sum(package.documents for package in read.about) == len(read.documents)
+    assert not any("import unittest" in text for text in read.documents)
+
+
+# Pairs.
+
+SENTENCES = [(f"This is sentence {i}.", f"Dies ist Satz {i}.") for i in range(40)]
+
+
+def test_joined_sentences_are_long_and_in_the_same_order_on_both_sides():
+    found = t5.joined(t5.subwords(), SENTENCES)
+    for source, target in found:
+        assert t5.LEAST < len(target) <= t5.LEAST + 20
+        english, german = (
+            zoo.tokenizer("t5").decode(source),
+            zoo.tokenizer("t5").decode(target),
+        )
+        assert english.startswith("translate English to German: This is")
+        numbers = [
+            [word for word in text.split() if word[0].isdigit()]
+            for text in (english, german)
+        ]
+        assert numbers[0] == numbers[1] and len(numbers[0]) > 3
+        assert source == zoo.tokenizer("t5").encode(english)
+
+
+def test_corrections_end_in_the_text_as_it_was():
+    texts = ["This function returns the argument that it was given, as it is."] * 2
+    found = t5.corrections(t5.subwords(), texts)
+    assert len(found) == t5.SPOILED * 2
+    sources = {zoo.tokenizer("t5").decode(source) for source, _ in found}
+    assert len(sources) == len(found)
+    assert all(source.startswith("correct: ") for source in sources)
+    assert {zoo.tokenizer("t5").decode(target) for _, target in found} == set(texts)
+
+
+def test_pairs_come_back_as_they_were_packed():
+    texts = {name: [([3, 4], [5]), ([6], [7, 8, 1])] for name in t5.SIZES}
+    back = t5.unpacked(t5.packed(texts))
+    for name, found in texts.items():
+        assert [(list(a), list(b)) for a, b in back[name]] == found

@@ -1,0 +1,68 @@
+"""Small folders as of the hub, with weights and a tokenizer: a GPT-2 and a T5 each."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from specjax import checkpoints, zoo
+from specjax.models import gpt, t5
+from tests.support import tiny_t5
+
+END = "<|endoftext|>"
+TEMPLATE = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n"
+    "{% endfor %}{% if add_generation_prompt %}bot:{% endif %}"
+)
+GPT2 = gpt.Config(300, 16, 32, 1, 2, positions=64, learned=True, tied=True)
+T5 = tiny_t5.SMALL._replace(vocab=6016, pieces=None)
+TEXTS = ["def add(a, b):\n    return a + b\n", "class Stack:\n    def pop(self):\n"]
+
+
+def bpe():
+    """A byte-level tokenizer of the tokenizers library, as GPT-2's."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=GPT2.vocab,
+        special_tokens=[END],
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    made.train_from_iterator(TEXTS * 3, trainer)
+    return made
+
+
+def weights(shapes, seed: int):
+    """Random weights; those of another seed are near them, so that drafts are kept."""
+    rng, other = np.random.default_rng(0), np.random.default_rng(seed)
+
+    def draw(leaf):
+        noise = 0.2 * other.standard_normal(leaf.shape)
+        drawn = 0.3 * (rng.standard_normal(leaf.shape) + noise)
+        return jax.numpy.asarray(drawn, leaf.dtype)
+
+    return jax.tree.map(draw, shapes)
+
+
+def gpt2(folder: Path, seed: int = 0) -> Path:
+    """config.json, model.safetensors, tokenizer.json, tokenizer_config.json."""
+    checkpoints.save(folder, (GPT2, weights(gpt.abstract_params(GPT2), seed)))
+    bpe().save(str(folder / "tokenizer.json"))
+    told = {"bos_token": END, "eos_token": {"content": END}, "chat_template": TEMPLATE}
+    told["added_tokens_decoder"] = {"0": {"content": END}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    return folder
+
+
+def t5_folder(folder: Path, seed: int = 0) -> Path:
+    """config.json, model.safetensors, spiece.model."""
+    checkpoints.save(folder, (T5, weights(t5.abstract_params(T5), seed)))
+    shutil.copy(zoo.FOLDER / "t5.model", folder / "spiece.model")
+    return folder
