@@ -1,12 +1,14 @@
 # make tables       the environment if need be, then every table and figure, reduced
 # make tables-full  the same at full size
 # make test         the environment if need be, then the tests that are not marked slow
+# make test-core    those of them that ask for the mathematics, drafters and models
 # make test-slow    those that are: whole rows, timings, notebooks, other engines
 # make test-parity  T5 and GPT-2 against transformers (gigabytes of downloads)
 # make test-data    the paper's tasks against seqio and TensorFlow Datasets (the same)
 # make test-aot     what the kernels compile to for GPUs and TPUs (400 MB of downloads)
 # make lint         ruff: check and format
 # make wheel-test   builds the wheel and runs it in an environment of its own
+# make docs         these pages and the API reference, into docs/_build/index.html
 # make bench        specjax beside transformers, CTranslate2 and T5X, as ratios
 # make zoo          trains the bundled models again (hours)
 # make clean        removes what the others made, runs and full results excepted
@@ -15,42 +17,49 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+TORCH ?= torch>=2.6
 RUN = $(VENV)/bin/python
 INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check
 PARALLEL = --numprocesses logical --maxprocesses 8 --dist loadfile
+CORE = tests/test_*.py tests/theory tests/verifiers tests/drafters tests/models
 TEST = $(VENV)/.installed-test
 TABLES = $(VENV)/.installed-tables
 BENCH = $(VENV)/.installed-bench
 
-.PHONY: tables tables-full bench zoo lint wheel-test clean
-.PHONY: test test-slow test-parity test-data test-aot
+.PHONY: tables tables-full bench docs zoo lint wheel-test clean
+.PHONY: test test-core test-slow test-parity test-data test-aot
 
 tables: $(TABLES)
-	$(RUN) -m experiments.quick
+	$(RUN) -m experiments.reproduce --quick
 
 tables-full: $(TABLES)
-	$(RUN) -m experiments.full
+	$(RUN) -m experiments.reproduce --full
 
 bench: $(BENCH)
-	$(RUN) -m experiments.rivals
-	$(RUN) -m experiments.page
+	$(RUN) -m experiments.engines
+	$(RUN) -m experiments.report.page
 
 zoo: $(TABLES)
-	$(RUN) -m experiments.zoo
+	$(RUN) -m experiments.training.zoo_code
 
 test: $(TEST)
 	$(RUN) -m pytest $(PARALLEL) -m "not slow"
+
+test-core: $(TEST)
+	$(RUN) -m pytest $(PARALLEL) -m "not slow" $(CORE)
 
 test-slow: $(TEST)
 	$(RUN) -m pytest $(PARALLEL) -m slow
 
 test-parity: $(TEST)
+	$(INSTALL) '$(TORCH)'
 	$(INSTALL) --editable '.[test,parity]'
-	$(RUN) -m pytest tests/test_parity_t5.py tests/test_parity_gpt2.py
+	$(RUN) -m pytest tests/checkpoints/test_parity_t5.py \
+	  tests/checkpoints/test_parity_gpt2.py
 
 test-data: $(TEST)
 	$(INSTALL) --editable '.[test,data]'
-	$(RUN) -m pytest tests/test_tasks_paper.py
+	$(RUN) -m pytest tests/experiments/tasks/test_paper.py
 
 # An environment of its own: its compilers would look for a GPU in every other run.
 # There nothing may be skipped for want of a compiler.
@@ -58,12 +67,17 @@ test-aot:
 	$(MAKE) VENV=.venv-aot .venv-aot/.installed-aot
 	.venv-aot/bin/python -c "import sys; from experiments.aot import cuda, tpu; \
 	  sys.exit(cuda.available() or tpu.available())"
-	JAX_PLATFORMS=cpu .venv-aot/bin/python -m pytest tests/test_aot.py \
-	  tests/test_launches.py tests/test_kernels_aot.py
+	JAX_PLATFORMS=cpu .venv-aot/bin/python -m pytest tests/experiments/aot/test_aot.py \
+	  tests/experiments/aot/test_launches.py tests/experiments/aot/test_kernels_aot.py
 
 lint: $(TEST)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+
+docs: $(TEST)
+	$(INSTALL) --editable '.[test,docs]'
+	$(RUN) -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build
+	@echo "docs/_build/index.html"
 
 # Nothing is taken from this environment but the builder: the wheel is built from the
 # source distribution, and its own dependencies are downloaded.
@@ -75,7 +89,7 @@ wheel-test: $(TEST)
 	echo "installing it in $$work"; \
 	$(RUN) -m venv "$$work/venv"; \
 	"$$work/venv/bin/pip" install --quiet --disable-pip-version-check \
-	  "$$work"/dist/*.whl; \
+	  "$$(ls "$$work"/dist/*.whl)[gin]"; \
 	cd "$$work"; unset PYTHONPATH; \
 	venv/bin/specjax --version; \
 	venv/bin/specjax demo --n_tokens_to_generate 8; \
@@ -83,6 +97,17 @@ wheel-test: $(TEST)
 	venv/bin/specjax measure --data prompts.jsonl --gammas 2 --tokens 8 --texts 2 \
 	  --rounds 1 --out a.jsonl; \
 	venv/bin/specjax compare a.jsonl a.jsonl; \
+	printf "include 'gin_configs/%s.gin'\n" runs/alpha checkpoints/target \
+	  checkpoints/draft verifiers/block tasks/prompts >pair.gin; \
+	printf "%s\n" "TARGET_NAME = 'code_05m'" "DRAFT_NAME = 'code_05m'" \
+	  "TASK = 'prompts.jsonl'" 'TEMPERATURE = 1.0' 'GAMMA = 2' 'TOKENS = 8' \
+	  'NEW_TOKENS = 4' 'BATCH = 2' >>pair.gin; \
+	venv/bin/specjax run pair.gin; \
+	test -s "runs/results/$$(basename "$$work").jsonl"; \
+	if venv/bin/specjax run pair.gin --gin.TOKNS=9; then exit 1; fi; \
+	if venv/bin/specjax run pair.gin --gin_file gin_configs/tasks/code.gin 2>said; \
+	  then exit 1; fi; \
+	grep -q 'only a checkout of specjax has' said; \
 	venv/bin/python -c "from importlib.resources import files; \
 	from pathlib import Path; import specjax; site = Path(specjax.__file__).parents[1]; \
 	outside = {'experiments', 'notebooks', 'tests', 'gin_configs'}; \
@@ -114,6 +139,6 @@ $(VENV)/.installed-aot: setup.py pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-312 .venv-aot build dist *.egg-info results/quick
+	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build *.egg-info results/quick
 	rm -rf .jax_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,10 +14,12 @@ PACKAGES = ("specjax", "specjax.*", "pallas_kernels", "pallas_kernels.*")
 
 PLOTS = ["matplotlib>=3.8"]
 METRICS = ["sacrebleu>=2.4", "rouge-score>=0.1.2"]
-EXPERIMENTS = ["gin-config>=0.5", "optax>=0.2.3", *PLOTS, *METRICS]
+GIN = ["gin-config>=0.5"]
+EXPERIMENTS = [*GIN, "optax>=0.2.3", *PLOTS, *METRICS]
 AOT = ["jax==0.10.2", "jax-cuda13-pjrt==0.10.2", "jax-cuda13-plugin==0.10.2"]
 AOT += ["absl-py>=2", "nvidia-cuda-nvcc==13.5.37", "libtpu==0.0.52"]
-TEST = ["pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "scipy>=1.12"]
+READERS = ["tokenizers>=0.20", "jinja2>=3.1"]  # tokenizer.json, chat templates
+TEST = [*READERS, "pytest>=9", "pytest-xdist>=3.6", "hypothesis>=6.100", "scipy>=1.12"]
 TEST += ["ruff>=0.8", "build>=1.2"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 
@@ -27,7 +29,6 @@ setup(
     description="Speculative decoding in JAX and Flax: exact, batched, on the device",
     long_description=(ROOT / "README.md").read_text(),
     long_description_content_type="text/markdown",
-    url="https://github.com/specjax/specjax",
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11",
@@ -35,6 +36,7 @@ setup(
     package_dir={"specjax.gin_configs": "gin_configs"},
     package_data={
         "specjax.gin_configs": ["**/*.gin"],
+        "specjax": ["py.typed"],
         "pallas_kernels": ["tuned/*.json"],
         "specjax.zoo": ["*.model", "*.safetensors", "*.json"],
     },
@@ -57,7 +59,9 @@ setup(
         "rivals": ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"],
         # Compilers for GPUs and TPUs that are not there; what they make is pinned.
         "aot": AOT,
-        "hf": ["huggingface_hub>=0.25", "tokenizers>=0.20"],
+        "hf": ["huggingface_hub>=0.25", *READERS],
+        "docs": ["sphinx>=8", "myst-parser>=4", "furo>=2024.8.6"],
+        "gin": GIN,  # `specjax run`
         "plots": PLOTS,
         "experiments": EXPERIMENTS,
         "test": [*EXPERIMENTS, *TEST, *NOTEBOOKS],
