@@ -64,7 +64,7 @@ def test_a_number_is_the_rules_own(monkeypatch):
     ("name", "said"),
     [
         ("tokens", "no rule 'tokens': choose one of block, .*lenient:0.5"),
-        ("token:1", "no rule 'token:1'"),
+        ("token:1", "no rule 'token:1': token takes no number"),
         ("lenient:", "write lenient:0.5"),
         ("lenient:much", "write lenient:0.5"),
         ("lenient:2", r"lenience must be in \(0, 1\]"),

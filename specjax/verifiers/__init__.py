@@ -47,6 +47,8 @@ def named(name: str) -> Verifier:
     if name in EXACT:
         return EXACT[name]
     bare, colon, number = name.partition(":")
+    if bare in EXACT:
+        raise ValueError(f"no rule {name!r}: {bare} takes no number")
     if bare not in LOSSY:
         if colon:
             return imported(name, Verifier)

@@ -94,7 +94,7 @@ from pathlib import Path
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from specjax import checkpoints
 from specjax.checkpoints import archive
-from tests import checkpoint_folders as the
+from tests.support import checkpoint_folders as the
 
 reads, fill = [], archive.of_safetensors
 def noted(files, where):

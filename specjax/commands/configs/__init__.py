@@ -53,15 +53,19 @@ def build(file: RowFile) -> Built:
     """
     gin, path = imported(), file.path.resolve()
     own = unread.statements(gin, path.read_text("utf-8"), str(path))
-    for text in file.bindings:
-        own += unread.statements(gin, text, text)
+    typed = [x for text in file.bindings for x in unread.statements(gin, text, text)]
     gin.clear_config()
     with searched(gin, file.search):
         with in_one_line(Exception):
             for name in (str(path), *file.over):
                 gin.parse_config_file(name)
-            gin.parse_config(list(file.bindings))
         unread.refuse(gin, own, unread.unreferenced(gin))
+        with in_one_line(Exception):
+            gin.parse_config(list(file.bindings))
+        unused = unread.unreferenced(gin)
+        unread.refuse(gin, typed, unused)
+        # A parameter that was typed may stand in the place of a macro of the row.
+        own = [one for one in own if str(one) not in unused] + typed
         with in_one_line(ValueError, OSError, RuntimeError):
             gin.finalize()
             row = gin.get_configurable(row_of(gin))()
