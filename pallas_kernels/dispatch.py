@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import jax
 
-from pallas_kernels import tpu_block
-from pallas_kernels.gpu_decision import LANES
-from pallas_kernels.gpu_launches import MOST
+from pallas_kernels.gpu.decision import LANES
+from pallas_kernels.gpu.launches import MOST
 from pallas_kernels.plan import DEFERRED, Plan, Tiles
+from pallas_kernels.tpu.block import place_of, vmem_bytes
 from specjax.types import BLOCK
 
 REFERENCE, ONEPASS = "reference", "onepass"
@@ -133,8 +133,8 @@ def unfit_tpu(plan: Plan, itemsize: int, device: Device) -> str | None:
         return f"{MOSAIC_TPU} needs a TPU, and this is a {device.platform}"
     if plan.vocab < BLOCK:
         return f"a vocabulary of {plan.vocab} is below {BLOCK}"
-    copies = 2 if plan.batch > tpu_block.place_of(plan).texts else 1
-    needed = copies * tpu_block.vmem_bytes(plan, itemsize)
+    copies = 2 if plan.batch > place_of(plan).texts else 1
+    needed = copies * vmem_bytes(plan, itemsize)
     held = (vmem(device) or 16 * 2**20) * VMEM_LEFT
     if needed > held:
         return f"its rows take {needed >> 20} MiB of vector memory"

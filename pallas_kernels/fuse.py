@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from pallas_kernels import dispatch, mosaic_gpu, mosaic_tpu, onepass, triton
+from pallas_kernels import dispatch, onepass
 from pallas_kernels.dispatch import Choice, Device
+from pallas_kernels.gpu import mosaic as mosaic_gpu
+from pallas_kernels.gpu import triton
 from pallas_kernels.laws import EXACT, Deferred, LawRow, deferred, left, weight
 from pallas_kernels.plan import FIELDS, Plan, Tiles, operands, plan
+from pallas_kernels.tpu import mosaic as mosaic_tpu
 from specjax.types import Draft, Law, Rule, Sampling, Verdict
 
 

@@ -14,9 +14,10 @@ from tqdm import tqdm
 from experiments.aot import cuda, hlo, inspect, tpu
 from experiments.aot import programs as kernel_programs
 from experiments.aot.programs import DEVICES, Sizes
-from pallas_kernels import dispatch, tpu_block
+from pallas_kernels import dispatch
 from pallas_kernels.laws import Deferred
 from pallas_kernels.plan import Plan, plan
+from pallas_kernels.tpu.block import vmem_bytes
 from specjax.bench.row import Measurement
 from specjax.types import Draft, Law
 
@@ -139,6 +140,6 @@ def on_tpu(device: str, asked: str, known: str, *sizes) -> dict:
         "launches": len(own),
         "temp_bytes": compiled.temp_bytes,
         "copies": len(hlo.large_moves(compiled.program, whole // 2)),
-        "vector_memory": tpu_block.vmem_bytes(planned(known, sizes), size),
+        "vector_memory": vmem_bytes(planned(known, sizes), size),
         "code_bytes": compiled.code_bytes,
     }

@@ -187,7 +187,7 @@ def versions() -> str:
     import pallas_kernels
 
     sources, whole = Path(pallas_kernels.__file__).parent, hashlib.sha256()
-    for path in sorted(sources.glob("*.py")):
+    for path in sorted(sources.rglob("*.py")):
         whole.update(path.read_bytes())
     found = machine.versions()
     named = (f"{name} {found[name]}" for name in ("jax", "jaxlib", "specjax"))

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels import dispatch, laws, mosaic_tpu, wiring
+from pallas_kernels import dispatch, laws, wiring
 from pallas_kernels.fuse import Options
+from pallas_kernels.tpu import mosaic as mosaic_tpu
 from specjax import probs
 from specjax.bench.players import CERTAIN, TABLE
 from specjax.commands import first_use, kernels, same_tokens

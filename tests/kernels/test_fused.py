@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels import gpu_decision, gpu_launches, laws
+from pallas_kernels import laws
+from pallas_kernels.gpu import decision, launches
 from pallas_kernels.plan import Tiles
 from specjax import generate, probs
 from specjax.drafters import autoregressive, rollout
@@ -215,7 +216,7 @@ def test_a_part_that_is_not_read_shows(monkeypatch):
     """997 ids in parts of 256 are four of them, and the last begins at 741."""
     one = case(1, (3, 1, 997))
     check_same(got(made(FAST[1]), one, "deferred"), expected(one))
-    for module in (gpu_launches, gpu_decision):
+    for module in (launches, decision):
         monkeypatch.setattr(module, "part_of", lambda plan: (256, 3))
     with pytest.raises(AssertionError):
         check_same(got(made(FAST[1]), one, "deferred"), expected(one))

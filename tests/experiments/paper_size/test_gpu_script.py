@@ -53,7 +53,8 @@ def test_finished_stages_are_not_run_again(tmp_path):
     again = run(tmp_path, "echo")
     results = tmp_path / "results"
     assert started(again) == [
-        f"-m experiments.{name} {results}" for name in ("report.page", "kernels.default")
+        f"-m experiments.{name} {results}"
+        for name in ("report.page", "kernels.default")
     ]
     before = [said for said in outcomes(again).values() if said == "done before"]
     assert len(before) == len(outcomes(first)) - 1

@@ -1,4 +1,4 @@
-"""The launches of `gpu_launches` by Mosaic GPU, for Hopper and later.
+"""The launches of `launches` by Mosaic GPU, for Hopper and later.
 
 It must not be compiled for earlier GPUs: the compiler ends the process.
 """
@@ -9,13 +9,14 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from pallas_kernels import compat, gpu_launches
-from pallas_kernels.gpu_decision import Block
+from pallas_kernels import compat
+from pallas_kernels.gpu import launches
+from pallas_kernels.gpu.decision import Block
 from pallas_kernels.plan import Plan
 
 
 def verdict(plan: Plan, given: dict[str, Array], interpret=None) -> dict[str, Array]:
-    """See `gpu_launches.verdict`. interpret: of `compat.interpreted`, on a CPU."""
+    """See `launches.verdict`. interpret: of `compat.interpreted`, on a CPU."""
 
     def launch(body: Callable, name: str, plan: Plan, grid: dict, given: dict, out):
         vectors, names = compat.vectors(interpret), [*given, *out]
@@ -44,4 +45,4 @@ def verdict(plan: Plan, given: dict[str, Array], interpret=None) -> dict[str, Ar
         )
         return dict(zip(out, call(*given.values()), strict=True))
 
-    return gpu_launches.verdict(plan, given, launch)
+    return launches.verdict(plan, given, launch)

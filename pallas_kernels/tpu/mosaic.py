@@ -1,7 +1,7 @@
 """Verification on TPUs: Pallas, Mosaic TPU, one launch.
 
 Each logit is read from HBM once, into VMEM, whatever is then asked of it: see
-`tpu_block` and `tpu_decision`.
+`block` and `decision`.
 Axes: B rows, G = gamma, S texts of a block, V vocabulary.
 """
 
@@ -13,8 +13,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels.plan import NONE, Plan, scalars, shape
-from pallas_kernels.tpu_block import Block, place_of
-from pallas_kernels.tpu_decision import Decision, choose, decide
+from pallas_kernels.tpu.block import Block, place_of
+from pallas_kernels.tpu.decision import Decision, choose, decide
 from specjax.types import BLOCK
 
 
@@ -60,7 +60,7 @@ def put_chances(block: Block, found: Decision, row: int) -> None:
 def verdict(
     plan: Plan, given: dict[str, Array], interpret=False, vmem: int | None = None
 ) -> dict[str, Array]:
-    """As `gpu_launches.verdict`.
+    """As `gpu.launches.verdict`.
 
     vmem: bytes that the kernel may use, None for the compiler's own limit.
     """

@@ -13,7 +13,7 @@ from jax import Array, lax
 from pallas_kernels import laws
 from pallas_kernels.laws import LawRow
 from pallas_kernels.plan import DEFERRED, FIELDS, NONE
-from pallas_kernels.tpu_block import Block, over
+from pallas_kernels.tpu.block import Block, over
 from specjax.types import BLOCK
 
 

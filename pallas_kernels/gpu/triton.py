@@ -1,4 +1,4 @@
-"""The launches of `gpu_launches` by Triton: a comparator, and what older GPUs can run.
+"""The launches of `launches` by Triton, for GPUs before Hopper: see this folder's text.
 
 JAX has deprecated this backend of Pallas and names Mosaic GPU in its place.
 """
@@ -10,15 +10,15 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as pltriton
 
-from pallas_kernels import gpu_launches
-from pallas_kernels.gpu_decision import Block
+from pallas_kernels.gpu import launches
+from pallas_kernels.gpu.decision import Block
 from pallas_kernels.plan import Plan
 
 WARPS = 4
 
 
 def verdict(plan: Plan, given: dict[str, Array], interpret=False) -> dict[str, Array]:
-    """See `gpu_launches.verdict`. interpret: run on a CPU."""
+    """See `launches.verdict`. interpret: run on a CPU."""
 
     def launch(body: Callable, name: str, plan: Plan, grid: dict, given: dict, out):
         names, axes = [*given, *out], list(grid)
@@ -46,4 +46,4 @@ def verdict(plan: Plan, given: dict[str, Array], interpret=False) -> dict[str, A
         )
         return dict(zip(out, call(*given.values()), strict=True))
 
-    return gpu_launches.verdict(plan, given, launch)
+    return launches.verdict(plan, given, launch)

@@ -15,7 +15,7 @@ from jax import Array, lax
 from jax.experimental import pallas as pl
 
 from pallas_kernels import laws
-from pallas_kernels.gpu_decision import (
+from pallas_kernels.gpu.decision import (
     LANES,
     LOG2E,
     Block,

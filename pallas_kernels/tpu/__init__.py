@@ -1,0 +1,1 @@
+"""Verification on TPUs: one launch, by Mosaic TPU."""
