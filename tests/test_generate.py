@@ -2,7 +2,7 @@
 
 Where a text is random, these tests compare runs of the same keys, so that equality is
 exact: an end of text or a limit only cuts, and neither batch mates nor stale cache
-slots enter. That the texts follow the target's law is `test_token_verifier.py`'s.
+slots enter. That the texts follow the target's law is `verifiers/test_token.py`'s.
 Axes: B rows, T tokens, L buffer, G = gamma, V vocabulary.
 """
 

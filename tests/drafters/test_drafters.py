@@ -1,6 +1,6 @@
 """Drafters on their own: what n-grams count, what copying finds.
 
-That every drafter keeps the target's law is `test_token_verifier.py`'s, that greedy
+That every drafter keeps the target's law is `verifiers/test_token.py`'s, that greedy
 texts are the target's `test_generate.py`'s.
 """
 

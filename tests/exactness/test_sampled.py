@@ -1,7 +1,7 @@
 """Texts of the real loop follow the target's law, whatever decides on the drafts.
 
 What enumeration cannot see is tested here: keys, noise, batches, steps after steps.
-That Algorithm 1's texts do, with every drafter, is `test_token_verifier.py`'s.
+That Algorithm 1's texts do, with every drafter, is `verifiers/test_token.py`'s.
 Axes: N rows, n tokens, G = gamma, V vocabulary.
 """
 
@@ -31,24 +31,10 @@ each_rule = pytest.mark.parametrize("rule", RULES)
 
 
 @functools.cache
-def loop(drafter: str):
-    """One compilation for all rules: which of them is an argument."""
-    case, rules = BY_NAME[drafter], tuple(map(named, RULES))
-
-    @jax.jit
-    def run(which, params, prompt, request):
-        rule = sampled_texts.one_of(rules, which)
-        parts = case.parts(WORLD, GAMMA, rule)
-        return generate.build_loop(parts, SLOTS)(params, prompt, request)
-
-    return run
-
-
-@functools.cache
 def decode(drafter: str, rule: str) -> generate.Output:
-    params = BY_NAME[drafter].params(WORLD)
-    asked = goodness.ask(goodness.ROWS, seed=1)
-    return loop(drafter)(RULES.index(rule), params, *asked)
+    case, asked = BY_NAME[drafter], goodness.ask(goodness.ROWS, seed=1)
+    run = sampled_texts.loop(case, tuple(map(named, RULES)))
+    return run(RULES.index(rule), case.params(WORLD), *asked)
 
 
 def p_value(mutant: Mutant) -> float:

@@ -30,6 +30,7 @@ from specjax.types import (
 )
 from specjax.verifiers import named
 from tests.support import goodness, tiny
+from tests.support.drafter_cases import Case
 from tests.support.sampled_mutants import EXACT, MUTANTS, Mutant, unbroken
 
 GAMMA, ROWS = 3, goodness.ROWS // 2  # these errors are large
@@ -79,6 +80,18 @@ def one_of(rules: tuple[Verifier, ...], which: Array) -> Verifier:
         return jax.lax.switch(which, branches, target, draft)
 
     return Verifier(noise, verify)
+
+
+@functools.cache
+def loop(case: Case, rules: tuple[Verifier, ...]) -> Callable:
+    """One compilation for all rules of a drafter: which of them is an argument."""
+
+    @jax.jit
+    def run(which, params: Params, prompt, request) -> generate.Output:
+        parts = case.parts(WORLD, GAMMA, one_of(rules, which))
+        return generate.build_loop(parts, SLOTS)(params, prompt, request)
+
+    return run
 
 
 def one_drawer(draws: tuple[Callable, ...], which: Array) -> Callable:

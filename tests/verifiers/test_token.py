@@ -1,7 +1,7 @@
 """Algorithm 1 keeps the target's law, and these tests can tell when it does not.
 
-The statistics run the real jitted step on Markov chains, whose laws are known exactly:
-the first three tokens of many rows against their joint law. Each has a broken twin.
+The statistics run the real jitted loop on Markov chains, whose laws are known exactly:
+texts of four tokens in many rows against their joint law. Each has a broken twin.
 Axes: N rows, B rows of a small call, G = gamma, V vocabulary.
 """
 
@@ -11,21 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specjax import generate, probs
-from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.step import build_step, finished
+from specjax.inputs import make_prompt, make_request
 from specjax.types import Draft, Law, Sampling, Verifier
 from specjax.verifiers import token
-from tests.support import tiny
+from tests.support import goodness, sampled_texts, tiny
 from tests.support.drafter_cases import BY_NAME, CASES, Case
+from tests.support.sampled_texts import GAMMA, WORLD
 
-NEVER = 1e-6  # p-value of a test that must fail; the seeds are fixed
-ROWS, TOKENS, GAMMA = 20_000, 3, 2
-PROMPT = [0, 1, 2, 0, 1, 0]  # so that copying finds something
+NEVER, FINE = 1e-6, 1e-3  # p-values of a test that must fail; the seeds are fixed
 NEARLY_ONE = 1 - 2**-24
 
 
@@ -82,88 +79,49 @@ MUTANTS = (
     forgets_the_temperature_of_the_draft,
 )
 
-# The joint law of the first tokens. top_k is always there, so that one compilation
-# serves both settings; at V it limits nothing.
 
-SAMPLINGS = {"T=1": (1.0, 4), "T=0.7, k=3": (0.7, 3)}
-
-
-@functools.cache
-def stepper(case: Case, verify=token.verify):
-    parts = case.parts(tiny.tables(), GAMMA, Verifier(token.noise, verify))
-    return parts, jax.jit(build_step(*parts))
+def hides_its_law(target, draft, noise):
+    """Exact for any token that was drawn before the uniforms; fewer are accepted."""
+    return token.verify(target, draft._replace(law=None), noise)
 
 
-def first_tokens(case: Case, sampling, verify=token.verify, seed: int = 0):
-    """Counts [V, V, V] of the first three tokens of N rows."""
-    parts, step = stepper(case, verify)
-    prompt = make_prompt([PROMPT] * ROWS)
-    temperature, top_k = sampling
-    settings = make_sampling(ROWS, temperature, top_k=top_k)
-    request = make_request(jax.random.key(seed), prompt, TOKENS, settings)
-    params, slots = case.params(tiny.tables()), len(PROMPT) + TOKENS + GAMMA + 1
-    state = generate.prefill(parts, params, prompt, slots)
-    turns = tiny.bound()
-    while not np.all(finished(request, state)):
-        next(turns)
-        state, _ = step(params, request, state)
-    vocab = parts.target.vocab
-    text = np.asarray(state.tokens)[:, len(PROMPT) : len(PROMPT) + TOKENS]
-    joined = np.ravel_multi_index(text.T, (vocab,) * TOKENS)
-    return np.bincount(joined, minlength=vocab**TOKENS)
+# The law of whole texts.
 
 
-def exact_law(sampling) -> np.ndarray:
-    """[V^3] from the table itself, in float64, without `probs`."""
-    temperature, top_k = sampling
-    z = np.float64(tiny.tables().target_weights) / temperature
-    z[z < np.sort(z, axis=1)[:, -top_k][:, None]] = -np.inf
-    p = np.exp(z - z.max(1, keepdims=True))
-    p /= p.sum(1, keepdims=True)
-    return (p[PROMPT[-1]][:, None, None] * p[:, :, None] * p[None]).ravel()
+def rules_of(case: Case) -> tuple[Verifier, ...]:
+    """The right one first, then what is put to the same texts of a drafter."""
+    # A drafter that is never rejected hides a wrong residual, but not a wrong row.
+    others = (MUTANTS[case.name == "itself"],)
+    if case.name == "autoregressive":
+        others = (*MUTANTS, hides_its_law)
+    return tuple(Verifier(token.noise, verify) for verify in (token.verify, *others))
 
 
-def p_value(counts: np.ndarray, law: np.ndarray) -> float:
-    """Chi-square against a known law; cells expected below 5 are merged."""
-    if counts[law == 0].any():
-        return 0.0
-    expected = law * counts.sum()
-    small = (expected < 5) & (law > 0)
-    observed = np.append(counts[expected >= 5], counts[small].sum())
-    expected = np.append(expected[expected >= 5], expected[small].sum())
-    kept = expected > 0
-    return scipy.stats.chisquare(observed[kept], expected[kept]).pvalue
+def p_value(case: Case, which: int) -> float:
+    """Of texts by one of the rules, whose rows take turns with two settings."""
+    decode = sampled_texts.loop(case, rules_of(case))
+    asked = goodness.ask(goodness.ROWS, seed=0)
+    texts = goodness.written(decode(which, case.params(WORLD), *asked))
+    return goodness.p_value(texts, sampled_texts.laws("tables"))
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_first_tokens_follow_the_target(case, sampling):
-    assert p_value(first_tokens(case, sampling), exact_law(sampling)) > 1e-3
+def test_texts_follow_the_target_with_any_drafter(case):
+    assert p_value(case, 0) > FINE
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_check_notices_a_broken_verifier_with_any_drafter(case):
-    """A drafter that is never rejected hides a wrong residual, but not a wrong row."""
-    never_rejected = case.name == "itself"
-    broken = MUTANTS[1] if never_rejected else MUTANTS[0]
-    sampling = SAMPLINGS["T=1"]
-    assert p_value(first_tokens(case, sampling, broken), exact_law(sampling)) < NEVER
+    assert p_value(case, 1) < NEVER
 
 
-@pytest.mark.parametrize("broken", MUTANTS[1:], ids=lambda mutant: mutant.__name__)
-def test_the_check_notices_what_others_got_wrong(broken):
-    case, sampling = BY_NAME["autoregressive"], SAMPLINGS["T=1"]
-    assert p_value(first_tokens(case, sampling, broken), exact_law(sampling)) < NEVER
+@pytest.mark.parametrize("which", range(1, len(MUTANTS)))
+def test_the_check_notices_what_others_got_wrong(which):
+    assert p_value(BY_NAME["autoregressive"], 1 + which) < NEVER
 
 
 def test_a_sampled_draft_may_hide_its_law():
-    """Exact for any token that was drawn before the uniforms; fewer are accepted."""
-
-    def hidden(target, draft, noise):
-        return token.verify(target, draft._replace(law=None), noise)
-
-    case, sampling = BY_NAME["autoregressive"], SAMPLINGS["T=1"]
-    assert p_value(first_tokens(case, sampling, hidden), exact_law(sampling)) > 1e-3
+    assert p_value(BY_NAME["autoregressive"], 1 + len(MUTANTS)) > FINE
 
 
 def test_greedy_and_random_rows_in_one_batch():
@@ -375,7 +333,7 @@ def test_a_rejection_by_rounding_draws_from_p():
     q = q._replace(lse=q.lse - 1e-5)
     draft = Draft(jnp.array([[1]]), jnp.array([1]), q)
     noise = token.Noise(jnp.array([[1 - 2**-24]]), jnp.array([[0.0, 0.6]]))
-    verdict = token.verify(p, draft, noise, keep_residual=True)
+    verdict = verify(p, draft, noise)
     np.testing.assert_array_equal(verdict.num_accepted, [0])
     np.testing.assert_allclose(verdict.residual, [[0.5, 0.3, 0.2, 0.0]], rtol=1e-6)
     np.testing.assert_array_equal(verdict.tokens, [[1, 0]])  # 0.6 is in [0.5, 0.8)
