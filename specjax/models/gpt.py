@@ -5,6 +5,7 @@ decoders of this kind come in.
 Axes: B rows, T tokens, S cache slots, E features, V vocabulary.
 """
 
+import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -89,8 +90,12 @@ def init_params(key: Array, config: Config):
     return Decoder(config).init(key, tokens, start)["params"]
 
 
+@functools.cache
 def abstract_params(config: Config):
-    """Shapes and dtypes of the parameter tree, unboxed, without allocating it."""
+    """Shapes and dtypes of the parameter tree, unboxed, without allocating it.
+
+    Every reader asks for it and none may change it: a trace takes half a second.
+    """
     boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
     return nn.meta.unbox(boxed)
 

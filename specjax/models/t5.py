@@ -6,6 +6,7 @@ Parameter names and shapes are those of T5X.
 Axes: B rows, T tokens, I input tokens, S cache slots, E features, V vocabulary.
 """
 
+import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -188,8 +189,12 @@ def init_params(key: Array, config: Config):
     return T5(config).init(key, Inputs(one, one[0]), one)["params"]
 
 
+@functools.cache
 def abstract_params(config: Config):
-    """Shapes and dtypes of the parameter tree, unboxed, without allocating it."""
+    """Shapes and dtypes of the parameter tree, unboxed, without allocating it.
+
+    Every reader asks for it and none may change it: a trace takes half a second.
+    """
     boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
     return nn.meta.unbox(boxed)
 
