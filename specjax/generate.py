@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from specjax import finite
 from specjax.inputs import check
 from specjax.step import Decoder, build_step, finished
 from specjax.types import (
@@ -93,16 +95,21 @@ def build_stream(
 
     It yields the state and what was measured after every step: the same texts as
     `build`, with one host synchronisation a step. A state's buffers are given up at the
-    next step: copy what is to be kept.
+    next step: copy what is to be kept. Raises FloatingPointError, naming row and step,
+    for logits that are no law; see `specjax.finite`.
     """
-    step = jax.jit(build_step(*parts), donate_argnums=2)
+    guarded = parts._replace(verifier=finite.guarded(parts.verifier))
+    step = jax.jit(build_step(*guarded), donate_argnums=2)
     begin = jax.jit(lambda params, prompt: prefill(parts, params, prompt, slots))
 
     def stream(params: Params, prompt: Prompt, request: Request):
         check(parts, slots, params, prompt, request)
-        state = begin(params, prompt)
+        state, starts = begin(params, prompt), np.asarray(request.start)
         while not bool(jnp.all(finished(request, state))):
             state, info = step(params, request, state)
+            rows = np.array(state.tokens), starts, np.array(state.length)
+            spans = zip(*rows, strict=True)
+            finite.check(ids[start:length] for ids, start, length in spans)
             yield state, info
 
     return stream

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import generate, pretrained, verifiers
+from specjax import finite, generate, pretrained, verifiers
 from specjax.bench import players, scoring
 from specjax.commands import kernels as choice
 from specjax.drafters import autoregressive
@@ -101,6 +101,8 @@ def generate_text(
     Raises:
       ValueError: what cannot be decoded, in one line that names the fix, before any
         compute.
+      FloatingPointError: logits are no law, in one line that names the row and the
+        step; see `specjax.finite`.
     """
     pair = opened(target), None if draft is None else opened(draft)
     check_settings(pair, gamma, new_tokens, rule, kernels)
@@ -136,7 +138,8 @@ def run(
     seconds = time.perf_counter() - begun
     tokens, length, counts = jax.device_get(output)
     starts = np.asarray(prompt.length)
-    rows = zip(tokens, starts, length, strict=True)
+    rows = list(zip(tokens, starts, length, strict=True))
+    finite.check(ids[start:end] for ids, start, end in rows)
     texts = [continuation(target.tokenizer, *row) for row in rows]
     tested, calls = int(counts.tested.sum()), int(counts.calls.sum())
     alpha = int(counts.accepted.sum()) / tested if tested else None
@@ -154,6 +157,7 @@ def program(plan: Plan) -> Callable[[Params, Prompt, Request], generate.Output]:
 
 def decoder(plan: Plan) -> Decoder:
     verifier, draw = verification(plan)
+    verifier = finite.guarded(verifier)
     target = build(plan.target)
     if plan.draft is None:
         return Decoder(target, verifier=verifier)

@@ -18,7 +18,7 @@ MOST_MODULES = 14  # of a folder
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
 PURE = ("specjax.types", "specjax.probs", "specjax.keys")
-STEP = (*PURE, "specjax.step", "specjax.inputs", "specjax.generate")
+STEP = (*PURE, "specjax.step", "specjax.inputs", "specjax.finite", "specjax.generate")
 PARTS = ("specjax.models", "specjax.drafters", "specjax.verifiers", "specjax.policies")
 LOADED = ("specjax.types", "specjax.models", "specjax.checkpoints", "specjax.zoo")
 LOADED += ("specjax.tokenizers",)
@@ -39,7 +39,8 @@ ROOMS = {
     "specjax.drafters": PURE,
     "specjax.step": (*PURE, "specjax.drafters.nothing", "specjax.verifiers.token"),
     "specjax.inputs": (*PURE, "specjax.step"),
-    "specjax.generate": (*PURE, "specjax.step", "specjax.inputs"),
+    "specjax.finite": ("specjax.types",),
+    "specjax.generate": (*PURE, "specjax.step", "specjax.inputs", "specjax.finite"),
     "specjax.tokenizers": (),
     "specjax.zoo": (
         *PURE,

@@ -83,6 +83,19 @@ def test_generation_config_goes_before_config(tmp_path):
 # Text.
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_weights_that_were_ruined_end_it_in_one_line(pair, greedy, side):
+    """Not in texts of id 0."""
+    sides = list(pair)
+    readout = pair[side].params["readout"]
+    ruined = pair[side].params | {"readout": readout.at[:].set(np.nan)}
+    sides[side] = pair[side]._replace(params=ruined)
+    told = f"row 0, the step that writes token 0 .*{('target', 'draft')[side]}'s logits"
+    with pytest.raises(FloatingPointError, match=told) as caught:
+        specjax.generate_text(*sides, PROMPTS, GAMMA, new_tokens=NEW)
+    assert "\n" not in str(caught.value)
+
+
 def test_greedy_texts_are_the_targets_own(pair, greedy):
     alone = specjax.generate_text(pair[0], None, PROMPTS, new_tokens=NEW)
     assert greedy.texts == alone.texts

@@ -1,0 +1,84 @@
+"""Logits that are no law end a decode with one line, whichever rule reads them.
+
+Axes: B rows, G = gamma, V vocabulary.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import finite, probs, verifiers
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder
+from specjax.types import Draft, Params
+from tests.support import tiny
+
+BATCH, GAMMA, VOCAB = 7, 3, 300
+# A row each but the last two: whose logits of which slot, and of which id, are what.
+FAULTS = [
+    ("target", 0, slice(None), np.nan),
+    ("target", 1, slice(None), -np.inf),
+    ("target", 2, 7, np.inf),
+    ("target", 3, slice(None), np.inf),
+    ("draft", 0, slice(None), np.nan),
+]
+SIDES = {"target": finite.TARGET, "draft": finite.DRAFT}
+
+
+def logits() -> dict[str, np.ndarray]:
+    """Two sides that agree, so that drafts are kept up to the fault."""
+    rng = np.random.default_rng(0)
+    p = rng.normal(size=(BATCH, GAMMA + 1, VOCAB)).astype(np.float32)
+    sides = {"target": p, "draft": p[:, :GAMMA].copy()}
+    for row, (side, slot, ids, value) in enumerate(FAULTS):
+        sides[side][row, slot, ids] = value
+    return sides
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def verdicts(verifier, temperature: float):
+    """Of a verifier as it is, and guarded."""
+    sampling = make_sampling(BATCH, temperature)
+    read = verifier.law or probs.standardize
+    z, drawn = map(jnp.asarray, logits().values())
+    p, q = read(z, sampling), probs.standardize(drawn, sampling)
+    tokens = jnp.argmax(drawn, axis=-1).astype(jnp.int32)
+    draft = Draft(tokens, jnp.full(BATCH, GAMMA).at[-1].set(1), q)
+    key = jax.random.split(jax.random.key(1), BATCH)
+    noise = verifier.noise(key, jnp.ones(BATCH, jnp.int32), GAMMA, VOCAB)
+    return [v.verify(p, draft, noise) for v in (verifier, finite.guarded(verifier))]
+
+
+# One whose law is in the step, and one that reads logits in its own way, as kernels do.
+@pytest.mark.parametrize(("rule", "temperature"), [("token", 0.0), ("sigmoid", 1.0)])
+def test_what_is_no_law_is_marked_and_other_verdicts_are_the_same(rule, temperature):
+    plain, guarded = verdicts(verifiers.named(rule), temperature)
+    for row, (side, slot, *_) in enumerate(FAULTS):
+        n = int(guarded.num_accepted[row])
+        assert n <= slot and guarded.tokens[row, n] == SIDES[side]
+    for one, other in zip(plain[:2], guarded[:2], strict=True):
+        np.testing.assert_array_equal(one[len(FAULTS) :], other[len(FAULTS) :])
+
+
+def test_a_stream_names_the_row_and_the_step():
+    """Each token is the one before it and 1; after 9 there is no law any more."""
+    model, vocab = tiny.markov(12), 12
+    good = 9.0 * jnp.roll(jnp.eye(vocab), 1, axis=1)
+    prompt = make_prompt([[0], [5, 6]])
+    request = make_request(jax.random.key(0), prompt, 5, make_sampling(2, 0.0))
+    stream = specjax.stream(Decoder(model), 8)
+
+    def texts(weights):
+        for state, _ in stream(Params(weights), prompt, request):
+            yield np.array(state.tokens)[1]
+
+    whole, shown = list(texts(good)), []
+    assert list(whole[-1][:7]) == [5, 6, 7, 8, 9, 10, 11]
+    told = "^row 1, the step that writes token 3 of its text: the target's logits are"
+    with pytest.raises(FloatingPointError, match=told):
+        shown.extend(texts(good.at[9].set(np.nan)))
+    np.testing.assert_array_equal(shown, whole[:3])
