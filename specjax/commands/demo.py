@@ -4,14 +4,15 @@ The flags, their defaults and the two printed blocks are those of Jay Mody's
 `speculative-sampling` script, where K is gamma; a text that reaches its end stops
 there. What is timed is the compiled loop; the speculative text is then decoded again,
 printed step by step. Below come what was measured and the trace of Figure 1 of
-Leviathan et al. (2023).
+Leviathan et al. (2023). What runs meanwhile is told on stderr.
 """
 
 import argparse
+import contextlib
 import itertools
 import os
-import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -19,8 +20,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import generate, prompts, zoo
-from specjax.bench import players, scoring
+from specjax import finite, generate, prompts, zoo
+from specjax.bench import players, scoring, timing
 from specjax.bench.players import reference
 from specjax.commands import flags as shared
 from specjax.commands import kernels
@@ -33,7 +34,8 @@ from specjax.types import Info, Kernels, Params, Prompt, Request
 from specjax.verifiers import token
 
 PROMPT = 'def read_config(path, default=None):\n    """'
-REPEATS = 3  # timed runs of each kind; their median is printed
+ROUNDS = 5  # timed runs of each kind, in turns
+PATIENCE = 1.0  # seconds that weights may take to be read before a word is said
 GREEN, RED, BLUE = 32, 31, 34
 # What stands around an accepted, a rejected and an added token where there is no color.
 MARKS = {GREEN: ("", ""), RED: ("[-", "-]"), BLUE: ("{+", "+}")}
@@ -66,17 +68,20 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     try:
-        case = make_case(flags)
-    except (ValueError, OSError, OverflowError) as error:
+        with told_if_slow(f"Reading {flags.target} and {flags.draft} ..."):
+            case = make_case(flags)
+        print("Compiling (not timed) ...", file=sys.stderr, flush=True)
+        baseline, outputs, seconds = measure(case)
+        steps = iterate(case)
+        with told("  its steps, to be printed"):
+            first = next(steps)  # compiles, before anything is printed
+    except (ValueError, OSError, OverflowError, FloatingPointError) as error:
         parser.error(str(error))
-    print("Compiling (not timed) ...", file=sys.stderr, flush=True)
-    baseline, outputs, seconds = measure(case)
-    steps = iterate(case)
-    first = next(steps)  # compiles, before anything is printed
 
-    block("Autoregressive Decode", seconds[0])
+    before, after = np.median(seconds, axis=1)
+    block("Autoregressive Decode", before)
     print(case.tokenizer.decode(baseline), end="\n\n")
-    block("Speculative Decode", seconds[1])
+    block("Speculative Decode", after)
     length = int(case.prompt.length[0])
     text, trace = show(case.tokenizer, length, itertools.chain([first], steps))
     print()
@@ -122,6 +127,7 @@ def make_case(flags: argparse.Namespace) -> Case:
     scoring.check(target, draft, with_alpha=False)
     sizes = kernels.Sizes(1, flags.K, target.vocab, draft.regime)
     chosen = kernels.choose(flags.kernels, token.verifier, sizes)
+    chosen = finite.guarded_kernels(chosen)
     drafter = draft.drafter(flags.K, chosen.draw)
     parts = Decoder(target.model, drafter, chosen.verifier)
     model = shared.reader(target, flags.tokenizer)
@@ -142,21 +148,54 @@ def make_case(flags: argparse.Namespace) -> Case:
     return Case(names, parts, slots, *inputs, model.tokenizer, chosen)
 
 
-def measure(case: Case) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
+def measure(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Both kinds of decoding, in turns after a first run of each that compiles.
 
-    Returns the baseline's tokens, the speculative ones, and the median seconds of each.
+    Returns:
+      The baseline's tokens, the speculative ones, and the seconds [2, ROUNDS] of both.
+
+    Raises:
+      FloatingPointError: logits were no law; see `specjax.finite`.
     """
     alone = Decoder(case.parts.target, verifier=case.kernels.alone)
-    runs = [build_run(case, parts) for parts in (alone, case.parts)]
-    tokens = [run() for run in runs]
-    seconds = [[], []]
-    for _ in range(REPEATS):
-        for taken, run in zip(seconds, runs, strict=True):
-            begun = time.perf_counter()
-            run()
-            taken.append(time.perf_counter() - begun)
-    return *tokens, tuple(map(statistics.median, seconds))
+    runs, tokens = {"baseline": alone, "speculative": case.parts}, []
+    for name, parts in runs.items():
+        runs[name] = build_run(case, parts)
+        with told(f"  the {name} text"):
+            tokens.append(runs[name]())
+        finite.check([tokens[-1]])
+    seconds = np.zeros((len(runs), ROUNDS))
+    with told(f"Timing {ROUNDS} rounds"):
+        for at in np.ndindex(ROUNDS):
+            for taken, run in zip(seconds, runs.values(), strict=True):
+                begun = time.perf_counter()
+                run()
+                taken[at] = time.perf_counter() - begun
+    return *tokens, seconds
+
+
+@contextlib.contextmanager
+def told(label: str) -> Iterator[None]:
+    """Says on stderr what runs now, and then its seconds."""
+    print(f"{label} ...", end=" ", file=sys.stderr, flush=True)
+    begun, end = time.perf_counter(), "\n"
+    try:
+        yield
+        end = f"{time.perf_counter() - begun:.1f} s\n"
+    finally:
+        print(end, end="", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def told_if_slow(label: str) -> Iterator[None]:
+    """Says it on stderr once this has taken a while; a mistake is told before that."""
+    timer = threading.Timer(PATIENCE, lambda: print(label, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def build_run(case: Case, parts: Decoder) -> Callable[[], np.ndarray]:
@@ -211,9 +250,12 @@ def make_step(new: np.ndarray, info: Info) -> Step:
 
 
 def summarize(
-    case: Case, flags: argparse.Namespace, trace: list[Step], seconds
+    case: Case, flags: argparse.Namespace, trace: list[Step], seconds: np.ndarray
 ) -> None:
-    """What was measured on this text; one text, so no standard errors."""
+    """What was measured on this text: one, so that the interval is the clock's alone.
+
+    seconds: [2, ROUNDS], of the baseline and of speculation.
+    """
     accepted = sum(len(step.accepted) for step in trace)
     tested = sum(step.tested for step in trace)
     calls = len(trace)
@@ -228,11 +270,17 @@ def summarize(
     )
     r = closed_forms.chen_r(tokens_per_call, flags.K)
     print(f"Chen's r = {r:.3f} (K = {flags.K})")
-    before, after = seconds
+    low, high = timing.interval(speedup, tuple(seconds))
+    before, after = 1e3 * np.median(seconds, axis=1)
     print(
-        f"speedup = {before / after:.2f} ({1e3 * before:.1f} ms over"
-        f" {1e3 * after:.1f} ms, medians of {REPEATS} runs after one that compiles)"
+        f"speedup = {speedup(*seconds):.2f}, 95 % {low:.2f} to {high:.2f}"
+        f" ({before:.1f} ms over {after:.1f} ms, medians of {ROUNDS} rounds)"
     )
+
+
+def speedup(alone: np.ndarray, drafted: np.ndarray) -> float:
+    """Of seconds [R] of the baseline, and of speculation in the same rounds."""
+    return float(np.median(alone) / np.median(drafted))
 
 
 def compare(
