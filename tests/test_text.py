@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import checkpoints, generate, text, zoo
+from specjax import checkpoints, generate, prompts, text, zoo
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt
@@ -75,6 +75,7 @@ def test_generation_config_goes_before_config(tmp_path):
     told.write_text('{"eos_token_id": [5], "decoder_start_token_id": 3, "top_k": 9}')
     found = specjax.load(folder)
     assert (found.start, found.end) == (3, 5)
+    assert prompts.of([{"tokens": [7, 5]}], found).tokens == [[3]]
     told.write_text('{"eos_token_id": [5, 6]}')
     with pytest.raises(ValueError, match="ends a text at one id"):
         specjax.load(folder)

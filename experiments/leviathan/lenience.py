@@ -53,17 +53,18 @@ def measure(
     levels: Levels,
     c: float,
     gamma: int | None,
+    kept: dict | None = None,
 ) -> dict:
     """Every number of a row, plain; keys that end in `_l0.5` are of that l.
 
     alpha, its speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv = E(beta_l
-    - beta_1); `runs`: a decoding run for each l (`ran`).
+    - beta_1); `runs`: a decoding run for each l (`ran`). kept: as of `pairs.written`.
     """
     check(levels)
     target, draft = players
     chosen = kernels.of_protocol(target, draft, protocol)
     prompts = tasks.distinct(protocol.task)
-    text = pairs.written(target, prompts, protocol, chosen)
+    text = pairs.written(target, prompts, protocol, chosen, kept)
     scores = bench.score(players, text, protocol.temperature, levels)
     found = {}
     for level, one, gap in zip(

@@ -14,7 +14,7 @@ from specjax.models import t5
 from specjax.types import Model, Prompt
 
 GB = 1e9
-_kept = {}  # the last target: 22 GB are not made anew for each row
+KEPT = "the last target"  # of 22 GB, which are not made anew for each row
 
 
 @functools.cache
@@ -46,18 +46,18 @@ def _leaf(key: Array, spread: float, shape: tuple[int, ...], dtype: str) -> Arra
     return jax.random.normal(key, shape, dtype) * jnp.asarray(spread, dtype)
 
 
-def keep(config: t5.Config, seed: int = 0):
-    """`make`, once in a process; another model's weights are let go first."""
-    if not kept(config, seed):
-        _kept[config, seed] = make(config, seed)
-    return _kept[config, seed]
+def keep(kept: dict, config: t5.Config, seed: int = 0):
+    """The weights that `kept` has, or `make`; another model's are let go first."""
+    if not there(kept, config, seed):
+        kept[KEPT] = (config, seed), make(config, seed)
+    return kept[KEPT][1]
 
 
-def kept(config: t5.Config, seed: int = 0) -> bool:
-    """Whether these weights are there already; any others are let go."""
-    if (config, seed) not in _kept:
-        _kept.clear()
-    return bool(_kept)
+def there(kept: dict, config: t5.Config, seed: int = 0) -> bool:
+    """Whether `kept` has these weights; any others are let go."""
+    if KEPT in kept and kept[KEPT][0] != (config, seed):
+        del kept[KEPT]
+    return KEPT in kept
 
 
 def parameters(config: t5.Config) -> int:

@@ -70,7 +70,8 @@ def build(
     """The measurement of one row. Raises ValueError for what cannot be measured."""
     check(target, draft, setting)
     run = partial(measure, target, draft, setting)
-    return Measurement(run, __name__, (), target.dtype, setting.seed)
+    arithmetic = target.dtype, setting.seed
+    return Measurement(run, __name__, (), *arithmetic, shares=True)
 
 
 def check(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> None:
@@ -94,22 +95,29 @@ def check(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> Non
             raise ValueError(f"{name} must be at least 1")
 
 
-def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> dict:
+def measure(
+    target: t5.Config,
+    draft: t5.Config,
+    setting: PaperSizeSetting,
+    kept: dict | None = None,
+) -> dict:
     """Every number of a row, plain; lists in `by_gamma` are parallel.
 
     c, v, exp, predicted and speedup are those of the published gamma, `best_` those of
     the gamma that is predicted to be fastest. Milliseconds, unless a name says else.
-    Raises ValueError as `check`, and before anything is allocated where the device's
-    memory does not suffice.
+    kept: has the target's weights, of a row before this one, or gets them. Raises
+    ValueError as `check`, and before anything is allocated where the device's memory
+    does not suffice.
     """
+    kept = {} if kept is None else kept
     check(target, draft, setting)
     made = [text(target, setting, i) for i in range(setting.texts + setting.others)]
     texts, others = made[: setting.texts], made[setting.texts :]
-    check_memory(target, draft, setting, texts[0].prompt)
+    check_memory(target, draft, setting, texts[0].prompt, kept)
     fused = choose(target, setting)
     speed = bandwidth(setting.copied, setting.rounds)
     models = map(random_weights.model, (target, draft))
-    weights = random_weights.keep(target), random_weights.make(draft, seed=1)
+    weights = random_weights.keep(kept, target), random_weights.make(draft, seed=1)
     sides = map(players.of_model, ("target", "draft"), models, weights)
     pair = costs.Pair(*sides, slots(setting), fused)
     sizes = setting.gammas, setting.loops, setting.rounds
@@ -169,12 +177,16 @@ def text(config: t5.Config, setting: PaperSizeSetting, index: int) -> Text:
 
 
 def check_memory(
-    target: t5.Config, draft: t5.Config, setting: PaperSizeSetting, prompt: Prompt
+    target: t5.Config,
+    draft: t5.Config,
+    setting: PaperSizeSetting,
+    prompt: Prompt,
+    kept: dict,
 ) -> None:
     """Raises ValueError, by what the device tells, if weights, caches and the arrays
-    that are copied do not fit; the target's weights may be there already."""
+    that are copied do not fit; `kept` may have the target's weights already."""
     needed = 2 * setting.copied + random_weights.weight_bytes(draft)
-    if not random_weights.kept(target):
+    if not random_weights.there(kept, target):
         needed += random_weights.weight_bytes(target)
     for config in (target, draft):
         caches = random_weights.cache_shapes(config, prompt, slots(setting))

@@ -30,13 +30,15 @@ class Place(NamedTuple):
 class Tree:
     """The definitions below a folder; each is read once.
 
-    apart: modules whose definitions say nothing; see `fingerprint.APART`.
+    apart: modules whose definitions say nothing; see `fingerprint.APART`. hashes: of
+    the definitions that were asked for so far.
     """
 
     def __init__(self, root: Path, apart: tuple[str, ...] = ()):
         self.root, self.apart = root, apart
         self._modules: dict[str, Module | None] = {}
         self._words: dict[Place, list[str | Place]] = {}
+        self.hashes: dict[Place, str] = {}
 
     def module(self, name: str) -> Module | None:
         if name not in self._modules:

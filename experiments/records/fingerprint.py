@@ -115,9 +115,8 @@ def _of(root: Path, names: tuple[str, ...], inputs: tuple[str, ...]) -> str:
         except ValueError:
             absent.append(f"no {name}")
     every = contents.reach(tree, found)
-    known = said_of(root)
-    contents.learn(tree, every, known)
-    lines = [*sorted({known[place] for place in every}), *absent, *inputs]
+    contents.learn(tree, every, tree.hashes)
+    lines = [*sorted({tree.hashes[place] for place in every}), *absent, *inputs]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -131,13 +130,7 @@ def tree_of(root: Path) -> Tree:
     return Tree(root, APART)
 
 
-@functools.cache
-def said_of(root: Path) -> dict[Place, str]:
-    """The hashes that this process knows."""
-    return {}
-
-
 def forget() -> None:
     """What was read is read again."""
-    for cache in (_of, here, tree_of, said_of):
+    for cache in (_of, here, tree_of):
         cache.cache_clear()

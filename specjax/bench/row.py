@@ -16,15 +16,17 @@ class Measurement(NamedTuple):
     run: () -> plain numbers by name. module: who measures, as it is imported.
     inputs: the files that it reads, weights and prompts. dtype, seed: of the arithmetic
     and of the randomness; no seed, no randomness. reaches: the definitions that it
-    chooses by a name, "module:name", since no line of code refers to them.
+    chooses by a name, "module:name", since no line of code refers to them. shares:
+    `run` takes what rows of one run have kept for each other, a dictionary `kept`.
     """
 
-    run: Callable[[], dict]
+    run: Callable[..., dict]
     module: str
     inputs: tuple[Path, ...] = ()
     dtype: str = "float64"
     seed: int | None = None
     reaches: tuple[str, ...] = ()
+    shares: bool = False
 
 
 class TableRow(NamedTuple):

@@ -1,15 +1,16 @@
 """What commands share: a parser of one-line errors, flags of a pair and of prompts."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from specjax import prompts, verifiers, zoo
+from specjax import policies, prompts, verifiers, zoo
 from specjax.bench.players import Player
 from specjax.bench.texts import Prompts
 from specjax.pretrained import Pretrained
 
 MODEL = "a bundled name, a path or a hub's id; default %(default)s"
+OWN = "your own, my_module:its_name"
 PROMPT = '{"prompt": text}, {"tokens": [ids]} or {"messages": [...]}'
 
 
@@ -24,8 +25,15 @@ def add_pair(parser: argparse.ArgumentParser, drafts: str) -> None:
     parser.add_argument("--target", default=zoo.MODELS[0], help=MODEL)
     of_draft = f"the same, or {drafts}; default %(default)s"
     parser.add_argument("--draft", default=zoo.MODELS[1], help=of_draft)
-    of_rule = f"how drafts are verified: {', '.join(verifiers.spelled())}"
+    of_rule = f"how drafts are verified: {', '.join(verifiers.spelled())}, or {OWN}"
     parser.add_argument("--rule", default="token", type=rule, help=of_rule)
+
+
+def add_policy(parser: argparse.ArgumentParser) -> None:
+    """--policy, whose value `policies.named` takes."""
+    of_policy = "how much of gamma is drafted:"
+    of_policy += f" {', '.join(policies.POLICIES)}, or {OWN}; default %(default)s"
+    parser.add_argument("--policy", default="none", type=policy, help=of_policy)
 
 
 def add_prompts(parser: argparse.ArgumentParser, otherwise: str = "") -> None:
@@ -44,8 +52,18 @@ def add_tokenizer(parser: argparse.ArgumentParser) -> None:
 
 def rule(name: str) -> str:
     """A name that `verifiers.named` knows."""
+    return known(verifiers.named, name)
+
+
+def policy(name: str) -> str:
+    """A name that `policies.named` knows."""
+    return known(policies.named, name)
+
+
+def known(named: Callable, name: str) -> str:
+    """The name, where `named` takes it. Raises ArgumentTypeError where it does not."""
     try:
-        verifiers.named(name)
+        named(name)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return name

@@ -12,14 +12,17 @@ import time
 from pathlib import Path
 
 import jax
+import numpy as np
 
+from specjax import finite
 from specjax.bench import forecast, inside, jsonl, players, scoring, walltime
 from specjax.bench.machine import machine
 from specjax.bench.players import Player
-from specjax.bench.texts import Prompts, Protocol, speculate, write
+from specjax.bench.texts import Prompts, Protocol, Text, speculate, write
 from specjax.commands import flags as shared
 from specjax.commands import kernels
 from specjax.commands.flags import Parser
+from specjax.commands.pairs import ONE_GAMMA
 from specjax.types import Kernels
 
 
@@ -40,8 +43,13 @@ def main(argv: list[str] | None = None) -> int:
     print(kernels.line(chosen.record), file=sys.stderr)
     forecast.announce(target, draft, prompts, setting, chosen)
     begun = time.monotonic()
-    found = walltime.measure(target, draft, prompts, setting, chosen)
-    found["estimates"] = estimates(target, draft, prompts, setting, chosen, found)
+    try:
+        text, scores = scored(target, draft, prompts, setting, chosen)
+        found = walltime.measure(target, draft, prompts, setting, chosen)
+        calls = (target, draft), prompts, len(text.start), setting, chosen
+        found["estimates"] = estimates(*calls, scores, found["best_gamma"])
+    except FloatingPointError as error:
+        parser.error(str(error))
     report(found)
     if flags.out:
         jsonl.append(Path(flags.out), record(flags, found, time.monotonic() - begun))
@@ -53,6 +61,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="specjax measure", description=__doc__.split("\n")[0])
     add = parser.add_argument
     shared.add_pair(parser, "unigram or bigram")
+    shared.add_policy(parser)
     shared.add_prompts(parser)
     add("--temperature", type=float, default=0.0)
     add("--batch", type=int, default=1, help="texts decoded together")
@@ -87,33 +96,73 @@ def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
         flags.ends,
         flags.rule,
         flags.kernels,
+        flags.policy,
     )
 
 
-def estimates(
+def scored(
     target: Player,
     draft: Player,
     prompts: Prompts,
     setting: walltime.WalltimeSetting,
     chosen: Kernels,
-    found: dict,
+) -> tuple[Text, scoring.Scores]:
+    """Texts of the target alone, and what the draft is worth at each of their tokens.
+
+    Raises:
+      FloatingPointError: logits of either side are no law; told before minutes of
+        timing, which does not look at them.
+    """
+    kernels = finite.guarded_kernels(chosen)
+    text = write(target, prompts, protocol(setting, 0), kernels)
+    finite.check(text.rows())
+    scores = scoring.score(target, draft, text, setting.temperature)
+    lost = np.flatnonzero(~np.isfinite(scores.beta))
+    if lost.size:
+        row = scores.sequence[lost[0]]
+        token = lost[0] - np.flatnonzero(scores.sequence == row)[0]
+        raise finite.error(int(row), int(token), "draft")
+    return text, scores
+
+
+def estimates(
+    pair: tuple[Player, Player],
+    prompts: Prompts,
+    count: int,
+    setting: walltime.WalltimeSetting,
+    chosen: Kernels,
+    scores: scoring.Scores,
+    gamma: int,
 ) -> dict:
-    """alpha by the four estimators at the best gamma, on texts up to their ends."""
-    protocol = Protocol(
+    """alpha by the estimators at the best gamma, on texts up to their ends; by those
+    alone that need no one gamma, where a policy moves it.
+
+    Raises:
+      FloatingPointError: logits of either side are no law.
+    """
+    kernels = finite.guarded_kernels(chosen)
+    calls = speculate(pair, prompts, count, protocol(setting, gamma), kernels)
+    finite.check(calls.texts)
+    each = scoring.estimates(scores, calls, gamma)
+    if setting.policy == "none":
+        return each
+    return {name: one for name, one in each.items() if name not in ONE_GAMMA}
+
+
+def protocol(setting: walltime.WalltimeSetting, gamma: int) -> Protocol:
+    """How the texts are decoded that alpha is estimated on."""
+    return Protocol(
         "prompts",
         setting.temperature,
         setting.texts * setting.new_tokens,
-        found["best_gamma"],
+        gamma,
         setting.seed,
         setting.new_tokens,
         min(32, setting.texts),
         setting.rule,
         setting.kernels,
+        setting.policy,
     )
-    text = write(target, prompts, protocol, chosen)
-    scores = scoring.score(target, draft, text, setting.temperature)
-    calls = speculate((target, draft), prompts, len(text.start), protocol, chosen)
-    return scoring.estimates(scores, calls, found["best_gamma"])
 
 
 def report(found: dict) -> None:

@@ -28,7 +28,6 @@ from specjax.types import Kernels
 
 Pair = tuple[Player, Player]
 ONE_GAMMA = ("chen_r", "implied_alpha")  # estimators of calls that all draft gamma
-_texts: dict[tuple, Text] = {}
 
 
 class Task(NamedTuple):
@@ -70,7 +69,7 @@ def alpha(
     scoring.check(target, draft)
     task = decoded(protocol, read, target)
     run = partial(measure_alpha, (target, draft), task.prompts, protocol)
-    return measurement(run, (target, draft), task, protocol)
+    return measurement(run, (target, draft), task, protocol)._replace(shares=True)
 
 
 def walltime(
@@ -133,10 +132,15 @@ def measurement(
     return Measurement(run, __name__, files, *arithmetic, reached)
 
 
-def measure_alpha(pair: Pair, prompts: Prompts, protocol: Protocol) -> dict:
-    """Every estimate of alpha, and what it was measured on: plain numbers."""
+def measure_alpha(
+    pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict | None = None
+) -> dict:
+    """Every estimate of alpha, and what it was measured on: plain numbers.
+
+    kept: as of `written`.
+    """
     chosen = kernels.of_protocol(*pair, protocol)
-    text = written(pair[0], prompts, protocol, chosen)
+    text = written(pair[0], prompts, protocol, chosen, kept)
     scores = scoring.score(*pair, text, protocol.temperature)
     calls = speculate(pair, prompts, len(text.start), protocol, chosen)
     each = scoring.estimates(scores, calls, protocol.gamma)
@@ -175,14 +179,20 @@ def written(
     prompts: Prompts,
     protocol: Protocol,
     chosen: Kernels | None = None,
+    kept: dict | None = None,
 ) -> Text:
-    """`texts.write`, kept for the rows of this process that share the text."""
+    """`texts.write`, or the text of the same that `kept` has; else it is put there.
+
+    kept: texts by the target's name, dtype and weights, and how they were decoded; None
+    keeps nothing, nor is a text kept of a target that was read from no file.
+    """
+    kept = {} if kept is None else kept
     weights = tuple(hash_of(path) for path in target.files)
     alone = protocol._replace(gamma=0, rule="token", policy="none")
     key = target.name, target.dtype, weights, alone
-    if not weights or key not in _texts:
-        _texts[key] = write(target, prompts, protocol, chosen)
-    return _texts[key]
+    if not weights or key not in kept:
+        kept[key] = write(target, prompts, protocol, chosen)
+    return kept[key]
 
 
 def hash_of(path: Path) -> str:

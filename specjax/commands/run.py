@@ -69,14 +69,14 @@ def run(
 
     Raises RowError at the first failure.
     """
-    files = list(files)
+    files, kept = list(files), {}
     for number, file in enumerate(files, 1):
         name = f"{file.path.parent.name}/{file.path.stem}"
         label = f"[{number}/{len(files)}] {name}"
         progress.begin(label)
         begun = time.monotonic()
         try:
-            record, new = measure(configs.build(file), out, origin)
+            record, new = measure(configs.build(file), out, origin, kept)
         except Exception as error:
             raise RowError(f"{file.path}: {error}") from error
         took = f"measured in {time.monotonic() - begun:.0f} s"
@@ -84,8 +84,11 @@ def run(
         yield record
 
 
-def measure(built: Built, out: Path, origin: Origin) -> tuple[dict, bool]:
-    """The record of a row, and whether it is new: then it was appended."""
+def measure(built: Built, out: Path, origin: Origin, kept: dict) -> tuple[dict, bool]:
+    """The record of a row, and whether it is new: then it was appended.
+
+    kept: what rows before it have kept for those that share.
+    """
     path, measurement = out / f"{built.table}.jsonl", built.row.measurement
     made = origin.sources(measurement, built.config)
     for record in reversed(jsonl.read(path)):
@@ -94,7 +97,7 @@ def measure(built: Built, out: Path, origin: Origin) -> tuple[dict, bool]:
         if record["row"] == built.name and same:
             return record, False
     begun = time.monotonic()
-    measured = measurement.run()
+    measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
     seconds = time.monotonic() - begun
     record = {
         "row": built.name,

@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 import types
 
 import numpy as np
@@ -105,6 +106,9 @@ def test_the_summary_is_the_traces(greedy, sampled):
         assert f"= {NEW / calls:.2f} ({NEW} in {calls} calls)" in found.summary
         assert f"r = {NEW / calls / (K + 1):.3f} (K = {K})" in found.summary
         assert len(found.lines.splitlines()) == 1 + calls
+        speeds = re.search(r"speedup = (.*), 95 % (.*) to (.*) \(", found.summary)
+        speed, low, high = map(float, speeds.groups())
+        assert low <= speed <= high
 
 
 def test_some_drafts_are_accepted_and_some_are_not(greedy, sampled):
@@ -193,6 +197,33 @@ def test_an_error_is_one_line_before_any_compute(monkeypatch, capsys, flags, sai
     assert exit.value.code == 2
     assert captured.out == ""
     assert captured.err.count("\n") == 1 and said in captured.err
+
+
+def test_it_says_what_it_does_and_stops_at_the_end_of_text(pair, capsys):
+    flags = demo.make_parser().parse_args([*pair, *FLAGS])
+    assert demo.make_case(flags).request.eos.tolist() == [zoo.END]
+    with demo.told("Compiling"):
+        pass
+    assert re.fullmatch(r"Compiling \.\.\. \d\.\d s\n", capsys.readouterr().err)
+
+
+def test_slow_reading_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(demo, "PATIENCE", 0.0)
+    with demo.told_if_slow("Reading"):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == "Reading\n"
+
+
+def test_logits_that_are_no_law_end_it_in_one_line(pair, monkeypatch, capsys):
+    case = demo.make_case(demo.make_parser().parse_args([*pair, *FLAGS]))
+    target = case.params.target | {"readout": case.params.target["readout"] * np.nan}
+    params = case.params._replace(target=target)
+    monkeypatch.setattr(demo, "make_case", lambda flags: case._replace(params=params))
+    with pytest.raises(SystemExit) as exit:
+        demo.main([*pair, *FLAGS])
+    *_, last = capsys.readouterr().err.splitlines()
+    assert exit.value.code == 2
+    assert "row 0, the step that writes token 0 of its text: the target's" in last
 
 
 def test_without_drafts_it_is_autoregression():

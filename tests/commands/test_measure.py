@@ -1,9 +1,10 @@
 """`specjax measure` from its flags to a record that `specjax compare` reads."""
 
+import numpy as np
 import pytest
 
 from specjax import zoo
-from specjax.bench import forecast, jsonl, players
+from specjax.bench import forecast, jsonl, players, texts, walltime
 from specjax.commands import compare, measure
 from tests.support import tiny
 
@@ -71,9 +72,26 @@ def test_memory_is_counted(pair):
     assert found == pytest.approx(weights + cache + laws, abs=4 * (slots + 4))
 
 
+def test_logits_that_are_no_law_are_told_before_the_timing(pair):
+    sides = [players.named(str(pair / name)) for name in ("target", "draft")]
+    read = texts.Prompts([[1, 2, 3], [4, 5]])
+    setting = walltime.WalltimeSetting(0.0, texts=2, new_tokens=4)
+    for at, name in enumerate(("target", "draft")):
+        ruined, params = list(sides), sides[at].params
+        params = params | {"readout": params["readout"] * np.nan}
+        ruined[at] = sides[at]._replace(params=params)
+        told = f"row 0, the step that writes token 0 of its text: the {name}'s"
+        with pytest.raises(FloatingPointError, match=told):
+            measure.scored(*ruined, read, setting, players.reference())
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        (["--policy", "hope"], "choose one of none, adaptive or module:name"),
+        (["--policy", "no_such:mine"], "No module named 'no_such'"),
+        (["--policy", "math:pi"], "math:pi is of class float: name a specjax.types.P"),
+        (["--policy", ":"], "':' is no name: write my_module:its_name"),
         (["--target", "absent"], "no checkpoint at 'absent'"),
         (["--draft", "bigram", "--target", "unigram"], "only drafts"),
         (["--data", "absent.jsonl"], "absent.jsonl"),

@@ -259,16 +259,17 @@ def test_unknown_weights_and_orders_are_refused():
         players.ngram(3)
 
 
-def test_the_text_is_written_once_a_process(target, draft, tmp_path, monkeypatch):
+def test_rows_of_one_run_share_a_text(target, draft, tmp_path, monkeypatch):
     weights = tmp_path / "weights"
     weights.write_text("1")
     named = target._replace(files=(weights,))
     protocol = Protocol("tiny", 1.0, **SMALL)
     prompts = tasks.distinct("tiny")
-    first = pairs.written(named, prompts, protocol)
+    kept = {}
+    first = pairs.written(named, prompts, protocol, kept=kept)
     monkeypatch.setattr(pairs, "write", None)
     other = protocol._replace(gamma=5, rule="block", policy="adaptive")
-    assert pairs.written(named, prompts, other) is first
+    assert pairs.written(named, prompts, other, kept=kept) is first
     weights.write_text("2")
     with pytest.raises(TypeError):
-        pairs.written(named, prompts, protocol)
+        pairs.written(named, prompts, protocol, kept=kept)

@@ -239,10 +239,12 @@ def test_weights_are_the_models_and_finite():
 
 
 def test_one_target_is_kept_at_a_time():
-    first = random_weights.keep(TINY)
-    assert random_weights.keep(TINY) is first
-    assert not random_weights.kept(TINY._replace(dim=24))
-    assert random_weights.keep(TINY) is not first
+    kept = {"a text": 1}
+    first = random_weights.keep(kept, TINY)
+    assert random_weights.keep(kept, TINY) is first
+    assert not random_weights.there(kept, TINY._replace(dim=24))
+    assert kept == {"a text": 1}
+    assert random_weights.keep(kept, TINY) is not first
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -273,7 +275,6 @@ class Device:
 def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
     made = []
     monkeypatch.setattr(random_weights, "make", lambda *given, **_: made.append(given))
-    random_weights.kept(TINY._replace(dim=24))  # so that none is there
     prompt = chip.text(TINY, SETTING, 0).prompt
     weights = 2 * random_weights.weight_bytes(TINY)
     monkeypatch.setattr(jax, "devices", lambda: [Device(weights)])
@@ -281,7 +282,7 @@ def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
         chip.measure(TINY, TINY, SETTING)
     assert not made
     monkeypatch.setattr(jax, "devices", lambda: [Device(2 * weights)])
-    chip.check_memory(TINY, TINY, SETTING, prompt)
+    chip.check_memory(TINY, TINY, SETTING, prompt, {})
     random_weights.check_room(10**12, None)  # a CPU does not tell
 
 

@@ -14,7 +14,9 @@ from experiments.records import fingerprint
 from experiments.tasks import examples
 from specjax import zoo
 from specjax.bench import jsonl
+from specjax.bench.row import Measurement, TableRow
 from specjax.commands import configs
+from specjax.commands import run as commands
 from specjax.commands.configs import RowFile, unread
 from specjax.drafters import ngram
 from tests.support import tiny, tiny_t5
@@ -227,6 +229,29 @@ def test_a_rule_of_ones_own_is_an_input(tmp_path, monkeypatch):
     text = ALPHA_ROW + "VERIFIER = 'my_module:verifier'\n"
     measurement = run.build(written(tmp_path, text)).row.measurement
     assert own in measurement.inputs and measurement.reaches == ()
+
+
+def test_a_policy_of_ones_own_reaches_a_row(tmp_path, monkeypatch):
+    own = tmp_path / "my_policies.py"
+    own.write_text("from specjax.policies import heuristic\nmine = heuristic(3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = ALPHA_ROW + "POLICY = 'my_policies:mine'\n"
+    measurement = run.build(written(tmp_path, text)).row.measurement
+    assert measurement.run.args[2].policy == "my_policies:mine"
+    assert own in measurement.inputs
+
+
+def test_rows_that_share_get_what_those_before_them_kept(tmp_path, monkeypatch):
+    def count(kept):
+        kept["rows"] = kept.get("rows", 0) + 1
+        return dict(kept)
+
+    row = TableRow(Measurement(count, __name__, shares=True), "laptop")
+    build = lambda file: configs.Built("t", file.path.stem, row, "")  # noqa: E731
+    monkeypatch.setattr(commands.configs, "build", build)
+    files = [RowFile(tmp_path / name) for name in ("a.gin", "b.gin")]
+    records = commands.run(files, tmp_path)
+    assert [record["measured"] for record in records] == [{"rows": 1}, {"rows": 2}]
 
 
 def test_a_mistake_is_one_line_for_a_person(tmp_path, capsys):
