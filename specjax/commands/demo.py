@@ -163,7 +163,7 @@ def measure(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         runs[name] = build_run(case, parts)
         with told(f"  the {name} text"):
             tokens.append(runs[name]())
-        finite.check([tokens[-1]])
+        finite.check([tokens[-1][int(case.prompt.length[0]) :]])
     seconds = np.zeros((len(runs), ROUNDS))
     with told(f"Timing {ROUNDS} rounds"):
         for at in np.ndindex(ROUNDS):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jax import Array
 
 from specjax import finite
 from specjax.bench import forecast, inside, jsonl, players, scoring, walltime
@@ -23,7 +24,7 @@ from specjax.commands import flags as shared
 from specjax.commands import kernels
 from specjax.commands.flags import Parser
 from specjax.commands.pairs import ONE_GAMMA
-from specjax.types import Kernels
+from specjax.types import Kernels, Law
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -116,13 +117,20 @@ def scored(
     kernels = finite.guarded_kernels(chosen)
     text = write(target, prompts, protocol(setting, 0), kernels)
     finite.check(text.rows())
-    scores = scoring.score(target, draft, text, setting.temperature)
-    lost = np.flatnonzero(~np.isfinite(scores.beta))
-    if lost.size:
-        row = scores.sequence[lost[0]]
-        token = lost[0] - np.flatnonzero(scores.sequence == row)[0]
-        raise finite.error(int(row), int(token), "draft")
-    return text, scores
+    pair = target, draft
+
+    def tops(p: Law, q: Law, written: Array) -> tuple[Array, Array]:
+        del written
+        return p.top, q.top
+
+    *tops_of, sequence = scoring.positions(pair, text, setting.temperature, tops)
+    for side, top in zip(("target", "draft"), tops_of, strict=True):
+        lost = np.flatnonzero(~np.isfinite(top))
+        if lost.size:
+            row = sequence[lost[0]]
+            token = lost[0] - np.flatnonzero(sequence == row)[0]
+            raise finite.error(int(row), int(token), side)
+    return text, scoring.score(target, draft, text, setting.temperature)
 
 
 def estimates(

@@ -14,18 +14,22 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from specjax import verifiers
+from specjax import probs, verifiers
 from specjax.exactness import enumeration
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
 from specjax.exactness.enumeration import TOLERANCE
 from specjax.exactness.fixtures import Fixture, trials
 from specjax.exactness.noise import noise_p_value, pick_law, race_p_value
-from specjax.types import BLOCK, Verifier
+from specjax.inputs import make_sampling
+from specjax.types import BLOCK, Draft, Verdict, Verifier
+from specjax.verifiers.token import verifier as TOKEN
 
 
 class Certificate(NamedTuple):
@@ -163,6 +167,47 @@ def verdict_of(broken: set[str]) -> str:
     return " ".join([word, *sorted(broken)])
 
 
+def check(name: str, verifier: Verifier) -> None:
+    """Traces a rule of which nothing is claimed, before minutes are spent on it.
+
+    Raises:
+      ValueError: its noise is not that of `verifiers.token`, or it fails.
+    """
+    if name in CLAIMS:
+        return
+    gamma, vocab = 2, 3
+    key, start = jax.random.split(jax.random.key(0), 1), jnp.ones(1, jnp.int32)
+    sampling = make_sampling(1, 1.0)
+
+    def noise(of: Verifier):
+        return of.noise(key, start, gamma, vocab)
+
+    def verdict() -> Verdict:
+        law = probs.standardize(jnp.zeros((1, gamma + 1, vocab)), sampling)
+        tokens, num = jnp.zeros((1, gamma), jnp.int32), jnp.full(1, gamma)
+        draft = Draft(tokens, num, probs.first(law, gamma))
+        return verifier.verify(law, draft, noise(verifier), keep_residual=True)
+
+    try:
+        own, wanted = (jax.eval_shape(partial(noise, v)) for v in (verifier, TOKEN))
+        given = jax.eval_shape(verdict)
+    except Exception as error:  # whatever a rule of one's own does
+        first = next(iter(str(error).splitlines()), "")
+        raise ValueError(f"{name} fails: {type(error).__name__}: {first}") from error
+    if [x.shape for x in jax.tree.leaves(own)] != [
+        x.shape for x in jax.tree.leaves(wanted)
+    ]:
+        raise ValueError(
+            f"{name} has a noise of its own, which is not enumerated: write it on that"
+            " of specjax.verifiers.token"
+        )
+    if not isinstance(given, Verdict) or given.residual is None:
+        raise ValueError(
+            f"{name}: verify must return a specjax.types.Verdict, with its"
+            " residual where keep_residual asks for it"
+        )
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Prints the table with the seconds of each line; exits with 1 if any is wrong."""
     parser = argparse.ArgumentParser(prog="specjax certify", description=main.__doc__)
@@ -171,7 +216,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments).rule
     try:
         for name in chosen:
-            verifiers.named(name)
+            check(name, verifiers.named(name))
     except ValueError as error:
         parser.error(str(error))
     form = "{:9} {:20} {:>3} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>5}  {}"

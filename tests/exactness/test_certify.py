@@ -256,6 +256,33 @@ def test_the_command_fails_where_a_claim_does(monkeypatch, capsys):
     assert "exact per_call" in capsys.readouterr().out
 
 
+def test_a_rule_of_ones_own_is_enumerated_or_refused_in_one_line(
+    monkeypatch, tmp_path, capsys
+):
+    (tmp_path / "my_rules.py").write_text(
+        "from specjax.verifiers import match, token\n"
+        "mine, other = token.verifier, match.verifier\n"
+        "bad = mine._replace(verify=lambda *given, keep_residual: 3)\n"
+        "worse = mine._replace(verify=lambda *given, keep_residual: given[9])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    short = [Trial(TRIALS["gamma 0"].fixture, 0, 1)]
+    monkeypatch.setattr(certify, "trials", lambda: short)
+    with pytest.raises(SystemExit) as ended:
+        certify.main(["--rule", "my_rules:mine"])
+    assert ended.value.code == 0 and "my_rules:mine" in capsys.readouterr().out
+    for name, said in (
+        ("other", "has a noise of its own"),
+        ("bad", "must return a specjax.types.Verdict"),
+        ("worse", "fails: IndexError: tuple index out of range"),
+        ("absent", "my_rules has no absent"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            certify.main(["--rule", f"my_rules:{name}"])
+        assert ended.value.code == 2
+        assert said in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_bad_arguments_are_named():
     with pytest.raises(ValueError, match="n must be at least 1"):
         certify.certify(token.verifier, GOLDEN, gamma=1, n=0)
