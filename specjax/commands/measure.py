@@ -113,13 +113,17 @@ def check(
     """Raises ValueError for a pair, a setting or texts that cannot be decoded."""
     walltime.check(target, draft, setting)
     most = max(setting.gammas)
-    slots = width(prompts) + setting.new_tokens + most + 1
-    pair, (first, *_) = (
-        costs.Pair(target, draft, slots),
-        walltime.batches(
-            prompts, setting._replace(texts=setting.batch, others=setting.batch)
-        )[0],
-    )
+    around = width(prompts) + most + 1
+    slots = around + setting.new_tokens
+    pair = costs.Pair(target, draft, slots)
+    positions = [x.slots for x in (target.model, pair.drafter(most)) if x.slots]
+    if slots > min(positions, default=slots):
+        raise ValueError(
+            f"the pair knows {min(positions)} positions: with the longest prompt and"
+            f" gamma = {most} that leaves --tokens {min(positions) - around}"
+        )
+    few = setting._replace(texts=setting.batch, others=setting.batch)
+    (first, *_), _ = walltime.batches(prompts, few)
     inputs.check(pair.parts(most), slots, pair.params(most), *first)
 
 
