@@ -5,13 +5,13 @@ made by, the commit, the published numbers. A row that is there already, with th
 operative config and the same definitions, is kept.
 """
 
-import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from experiments import catalogue
 from experiments.records import compilation, records
+from specjax import console
 from specjax.commands import configs
 from specjax.commands import run as commands
 from specjax.commands.configs import Built, RowFile, flags
@@ -45,7 +45,7 @@ def measure(rows: Iterable[RowFile], out: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the flags (of `sys.argv` if None) and measures."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.run")
+    parser = console.Parser(prog="python -m experiments.run")
     flags.add(parser)
     of_out = "folder of the records; default %(default)s"
     parser.add_argument("--out", type=Path, default=commands.OUT, help=of_out)

@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 
-from specjax import __version__
+from specjax import __version__, console
 
 # A command, the package that its module of the same name is in, and what it does.
 COMMANDS = {
@@ -36,7 +36,8 @@ def main() -> int | None:
         sys.path.insert(0, os.getcwd())
     # Imported only now: the other command need not load.
     module = f"specjax.{COMMANDS[command][0]}.{command}"
-    return importlib.import_module(module).main()
+    with console.stops():
+        return importlib.import_module(module).main()
 
 
 if __name__ == "__main__":

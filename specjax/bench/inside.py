@@ -165,7 +165,7 @@ def apart(row: dict) -> list[tuple[int, float | None, float | None]]:
 
 def doubts(row: dict) -> list[str]:
     """What the parts of a step show to be wrong, a line each: nothing where they add
-    up."""
+    up. At gamma > 0 an overhead is wrong that is below 0 by more than its error."""
     lines = []
     overhead, error = row["overhead"][0], row["overhead_se"][0]
     if overhead is not None and error and abs(overhead) > ERRORS * error:
@@ -176,7 +176,29 @@ def doubts(row: dict) -> list[str]:
     inside = row["inside"]
     if inside and inside["rest_se"] and inside["rest"] < -ERRORS * inside["rest_se"]:
         lines.append(
-            f"a step takes {inside['rest']:+.3f} ± {inside['rest_se']:.3f} beyond its"
-            " parts and should take no less than they do: c or v is too large"
+            f"overhead is below 0: a step takes {inside['rest']:+.3f} ±"
+            f" {inside['rest_se']:.3f} beyond its parts and should take no less than"
+            " they do: c or v is too large"
+        )
+    elif below := below_zero(row):
+        lines.append(
+            f"overhead is below 0 at gamma = {', '.join(below)}: no step takes less"
+            " than its draft and its target call; measure again, with more rounds"
+        )
+    negative = [x for x in row["overhead"] if x is not None and x < 0]
+    if negative and not any(row["overhead_se"]):
+        lines.append(
+            "an overhead is below 0 and its error is not known: measure two batches of"
+            " texts or more"
         )
     return lines
+
+
+def below_zero(row: dict) -> list[str]:
+    """The overheads of drafting gammas that are below 0 by more than their error."""
+    each = zip(row["gamma"], row["overhead"], row["overhead_se"], strict=True)
+    return [
+        f"{gamma} ({overhead:+.3f} ± {error:.3f})"
+        for gamma, overhead, error in each
+        if gamma and overhead is not None and error and overhead < -ERRORS * error
+    ]

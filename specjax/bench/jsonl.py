@@ -1,31 +1,95 @@
 """Records as JSON lines: appended whole, never changed.
 
 A record is one measured row: {row, table, scale, measured, published, provenance}.
+A line that a kill or a power cut left unfinished is told, set aside and gone past.
 """
 
 import fcntl
 import json
+import math
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+
+def prepare(path: Path) -> None:
+    """Tries whether a record can be appended, before there is any.
+
+    Makes the folder and an empty file where there is none, and sets a torn line aside.
+    Raises ValueError for what is no place to append to.
+    """
+    path, shown = Path(path), short(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            what = "a folder" if path.is_dir() else "no ordinary file"
+            raise ValueError(f"{shown} is {what}: name a .jsonl file")
+        locked(path, lambda descriptor: set_aside(descriptor, path))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ValueError(
+            f"cannot write {shown} ({reason}): name another .jsonl file"
+        ) from None
 
 
 def append(path: Path, record: dict) -> None:
     """Adds a line and waits until it is on the disk.
 
-    A kill leaves the whole line or a torn one, which `read` ignores and the next
-    `append` removes.
+    Raises OSError where not all of it could be written, and then leaves the file as it
+    was, and ValueError for a number that JSON lacks.
     """
     line = json.dumps(record, sort_keys=True, allow_nan=False).encode() + b"\n"
     path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(descriptor: int) -> None:
+        set_aside(descriptor, path)
+        end = os.lseek(descriptor, 0, os.SEEK_END)
+        try:
+            write(descriptor, line)
+        except OSError:
+            os.ftruncate(descriptor, end)
+            raise
+
+    locked(path, add)
+
+
+def locked(path: Path, change: Callable[[int], None]) -> None:
+    """Runs `change` on the open file while nobody else has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.ftruncate(descriptor, whole(path.read_bytes()))
-        os.lseek(descriptor, 0, os.SEEK_END)
-        os.write(descriptor, line)
-        os.fsync(descriptor)
+        change(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write(descriptor: int, content: bytes) -> None:
+    """All of it, onto the disk: a full one takes a part and says nothing."""
+    while content:
+        content = content[os.write(descriptor, content) :]
+    os.fsync(descriptor)
+
+
+def set_aside(descriptor: int, path: Path) -> None:
+    """Moves a torn last line to a file beside, and says so; a whole one is ended."""
+    content = path.read_bytes()
+    last = content[whole(content) :]
+    if not last:
+        return
+    if is_record(last):
+        os.lseek(descriptor, 0, os.SEEK_END)
+        write(descriptor, b"\n")
+        return
+    beside = path.with_name(f"{path.name}.torn")
+    torn = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        write(torn, last + b"\n")
+    finally:
+        os.close(torn)
+    os.ftruncate(descriptor, whole(content))
+    tell(path, content, f"set aside in {beside}")
 
 
 def whole(content: bytes) -> int:
@@ -33,17 +97,77 @@ def whole(content: bytes) -> int:
     return content.rfind(b"\n") + 1
 
 
-def read(path: Path) -> list[dict]:
-    """The records of a file, oldest first; none if there is no file.
+def tell(path: Path, content: bytes, what: str) -> None:
+    number = content.count(b"\n") + 1
+    torn = "torn, as a kill or a power cut leaves it"
+    print(f"{path}, line {number}: {torn}; {what}", file=sys.stderr, flush=True)
 
-    Raises ValueError, naming the line, for one that is whole but no record.
+
+def read(path: Path) -> list[dict]:
+    """The records of a file, oldest first; none if there is no file. Raises as
+    `numbered`."""
+    return [record for _, record in numbered(path)]
+
+
+def numbered(path: Path) -> list[tuple[int, dict]]:
+    """(line, record) of each record, oldest first; none if there is no file.
+
+    A torn last line is told and left out. Raises ValueError, naming the line, for
+    another that is no record.
     """
     if not path.exists():
         return []
     content, found = path.read_bytes(), []
-    for number, line in enumerate(content[: whole(content)].splitlines(), start=1):
+    end = whole(content)
+    if content[end:].strip():
+        if is_record(content[end:]):
+            end = len(content)
+        else:
+            tell(path, content, "left out")
+    for number, line in enumerate(content[:end].split(b"\n"), start=1):
+        if not line.strip():
+            continue
         try:
-            found.append(json.loads(line))
+            found.append((number, parse(line)))
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: not a record ({error})") from None
     return found
+
+
+def is_record(line: bytes) -> bool:
+    try:
+        parse(line)
+    except ValueError:
+        return False
+    return True
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """The record of a line. Raises ValueError for what is none."""
+    try:
+        record = json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(record, dict):
+        raise ValueError("want an object: {...}")
+    for name, value in record.items():
+        finite(value, name)
+    return record
+
+
+def finite(value: Any, place: str, depth: int = 50) -> None:
+    """Raises ValueError, naming the field, for a number that JSON lacks."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{place} is {value}, no finite number")
+    if depth == 0:
+        raise ValueError(f"{place.partition('.')[0]} is nested too deeply")
+    inner = value.items() if isinstance(value, dict) else ()
+    inner = enumerate(value) if isinstance(value, list) else inner
+    for name, one in inner:
+        finite(one, f"{place}.{name}", depth - 1)
+
+
+def short(path: Path, most: int = 80) -> str:
+    """A path as it fits into a line."""
+    text = str(path)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -22,12 +22,14 @@ def interleaved(
     rounds: int,
     label: str = "",
     warm: Iterable[Callable] | None = None,
+    after: Callable[[dict[Name, np.ndarray]], None] | None = None,
 ) -> dict[Name, np.ndarray]:
     """Runs all programs in each of `rounds` rounds, after a first, unmeasured run.
 
     A program takes no argument and returns arrays, for which this waits. warm: which to
-    run first, where several share one compilation; all of them by default. Returns the
-    seconds of each, [rounds]. Raises ValueError unless rounds >= 1.
+    run first, where several share one compilation; all of them by default. after: gets
+    the seconds so far after every round but the last. Returns the seconds of each,
+    [rounds]. Raises ValueError unless rounds >= 1.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1; got {rounds}")
@@ -40,6 +42,8 @@ def interleaved(
             begun = time.perf_counter()
             jax.block_until_ready(program())
             seconds[name][i] = time.perf_counter() - begun
+        if after is not None and i + 1 < rounds:
+            after({name: each[: i + 1] for name, each in seconds.items()})
     return seconds
 
 

@@ -9,6 +9,7 @@ than those that are measured give the target's own steps.
 Axes: N texts, R rounds, K values of gamma.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -82,11 +83,13 @@ def measure(
     prompts: Prompts,
     setting: WalltimeSetting,
     kernels: Kernels | None = None,
+    so_far: Callable[[dict], None] | None = None,
 ) -> dict:
     """Every number of a row, plain: lists are parallel to `gamma`.
 
     kernels: what verifies and draws; None is the setting's rule by the reference.
-    Raises ValueError as `check`.
+    so_far: gets the row of the rounds that are done after each but the last, so that
+    what is stopped is not lost. Raises ValueError as `check`.
     """
     check(target, draft, setting)
     slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
@@ -94,9 +97,35 @@ def measure(
     adapting = policies.named(setting.policy)
     pair = costs.Pair(target, draft, slots, kernels, adapting)
     measured, others = batches(prompts, setting)
-    seconds, outputs = run(pair, setting, measured, others)
-    text = written([outputs[0, i] for i in range(len(measured))], measured)
-    scores = draft.law and scoring.score(target, draft, text, setting.temperature)
+    scored = []  # once: every round writes the same texts
+
+    def row(seconds: dict, outputs: dict) -> dict:
+        text = written([outputs[0, i] for i in range(len(measured))], measured)
+        if not scored:
+            law, chosen = draft.law, (target, draft, text, setting.temperature)
+            scored.append(law and scoring.score(*chosen))
+        done = setting._replace(rounds=len(next(iter(seconds.values()))))
+        texts = measured, others, text
+        return describe(pair, done, texts, scored[0], seconds, outputs)
+
+    def after(seconds: dict, outputs: dict) -> None:
+        so_far(row(seconds, outputs))
+
+    return row(*run(pair, setting, measured, others, so_far and after))
+
+
+def describe(
+    pair: costs.Pair,
+    setting: WalltimeSetting,
+    texts: tuple[list[Batch], list[Batch], Text],
+    scores: scoring.Scores | None,
+    seconds: dict,
+    outputs: dict,
+) -> dict:
+    """The row of what was timed. texts: those measured, the others, and what the
+    baseline wrote of the former."""
+    target, draft, slots, kernels, _ = pair
+    measured, others, text = texts
     alpha = accepted(setting, scores, outputs)
     found = {
         "target": target.name,
@@ -158,12 +187,14 @@ def run(
     setting: WalltimeSetting,
     measured: list[Batch],
     others: list[Batch],
+    after: Callable[[dict, dict], None] | None = None,
 ) -> tuple[dict, dict]:
     """Times everything in turns.
 
     The texts that are measured are decoded with every gamma; the others, whose indices
     follow theirs, by the target alone: at gamma = 0, and in calls of the fitted gammas.
-    Returns seconds [R] by (kind, gamma, index) and the outputs by (gamma, index).
+    Returns seconds [R] by (kind, gamma, index) and the outputs by (gamma, index);
+    `after` gets both after every round but the last.
     """
     outputs, programs, warm = {}, {}, []
     prompt, request = others[0]
@@ -201,8 +232,13 @@ def run(
     label = f"{pair.draft.name}, T = {setting.temperature}, batch {setting.batch}"
     order = parts.turn(programs, len(measured), len(others))
     turns = {name: programs[name] for name in order}
-    seconds = timing.interleaved(turns, setting.rounds, label, warm)
-    return seconds, {name: jax.device_get(out) for name, out in outputs.items()}
+
+    def fetched() -> dict:
+        return {name: jax.device_get(out) for name, out in outputs.items()}
+
+    each = after and (lambda seconds: after(seconds, fetched()))
+    seconds = timing.interleaved(turns, setting.rounds, label, warm, each)
+    return seconds, fetched()
 
 
 def written(outputs: list[generate.Output], chosen: list[Batch]) -> Text:

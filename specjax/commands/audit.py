@@ -6,12 +6,12 @@ import sys
 
 import numpy as np
 
-from specjax import verifiers
+from specjax import console, verifiers
 from specjax.bench import players, scoring
 from specjax.bench.texts import Prompts, Protocol
 from specjax.commands import flags as shared
 from specjax.commands import kernels as fused
-from specjax.commands.flags import Parser
+from specjax.console import Parser
 from specjax.exactness.audit import (
     LEVEL,
     POWER,
@@ -24,11 +24,19 @@ from specjax.exactness.audit import (
 )
 from specjax.exactness.martingale import Pair, score
 
+tokens = console.whole(1, 10**9)
+level = console.number(0, 1, above=True)
+
 
 def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), decodes and prints; 1 if it fails."""
     parser = make_parser()
     flags = parser.parse_args(argv)
+    with console.stops():
+        return audit(parser, flags)
+
+
+def audit(parser: Parser, flags: argparse.Namespace) -> int:
     try:
         pair, prompts, protocol = make_case(flags)
         kernels = fused.of_protocol(*pair, protocol)
@@ -51,26 +59,20 @@ def make_parser() -> Parser:
     add = parser.add_argument
     shared.add_pair(parser, "unigram, bigram or random")
     shared.add_prompts(parser, "the start token alone")
-    add("--temperature", type=float, default=1.0)
-    add("--gamma", type=int, default=5, help="tokens drafted at a time")
-    add("--tokens", type=int, default=40_000, help="audited, at least")
-    add("--length", type=int, default=64, help="tokens of a text, at most")
-    add("--batch", type=int, default=32, help="texts decoded together")
-    add("--level", type=float, default=LEVEL, help="how often exact runs may fail")
-    add("--seed", type=int, default=0)
+    warm = {"type": console.temperature, "default": 1.0}
+    add("--temperature", **warm, help=shared.OF_TEMPERATURE)
+    add("--gamma", type=console.gamma, default=5, help="tokens drafted at a time")
+    add("--tokens", type=tokens, default=40_000, help="audited, at least")
+    add("--length", type=console.count, default=64, help="tokens of a text, at most")
+    add("--batch", type=console.count, default=32, help="texts decoded together")
+    add("--level", type=level, default=LEVEL, help="how often exact runs may fail")
+    add("--seed", type=console.seed, default=0, help=shared.OF_SEED)
     fused.add_flag(parser)
     return parser
 
 
 def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     """Raises ValueError or OSError for flags that cannot be audited."""
-    for name in ("tokens", "length", "batch"):
-        if getattr(flags, name) < 1:
-            raise ValueError(f"--{name} must be at least 1; got {getattr(flags, name)}")
-    if not 0 <= flags.temperature < math.inf:
-        raise ValueError(f"--temperature must be at least 0; got {flags.temperature}")
-    if not 0 < flags.level < 1:
-        raise ValueError(f"--level must be in (0, 1); got {flags.level}")
     pair = players.named(flags.target), players.named(flags.draft)
     scoring.check(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft

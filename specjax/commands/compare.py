@@ -16,18 +16,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax.bench import jsonl
-from specjax.commands.flags import Parser
+from specjax.commands.rows import LISTS, SINGLE, Z, error_of, read
+from specjax.console import Parser
 
-Z = 1.96  # half a 95 % interval of a normal variable, in standard errors
 LEVEL = 0.05
-LISTS = ("c", "v", "speedup")  # parallel to `gamma`, intervals in NAME_ci
-SINGLE = ("best_speedup", "target_ms")
 RATIOS = ("speedup", "best_speedup", "target_ms")
 SAME = ("target", "draft", "draft_regime", "exactness", "temperature", "batch", "gamma")
 SAME += ("best_gamma", "slots", "new_tokens", "texts", "tokens", "same_greedy_texts")
 SAME += ("kernels",)
-PARTS = {"row": str, "measured": dict, "provenance": dict}
 MADE = ("commit", "dirty", "device", "versions", "dtype", "seed")
 HEAD = ("quantity", "gamma", "A", "B", "B - A", "95 % interval", "B / A", "")
 
@@ -59,10 +55,11 @@ def main(argv: list[str] | None = None) -> int:
         found = {"a": str(flags.a), "b": str(flags.b), **found}
         text = as_json(found) if flags.json else as_text(found)
         if flags.out:
-            flags.out.write_text(text, "utf-8")
+            flags.out.write_text(text, "utf-8", "backslashreplace")
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    print(text, end="")
+    # Half a character, as in a path that is not UTF-8, is printed as its escape.
+    print(text.encode("utf-8", "backslashreplace").decode(), end="")
     return 0
 
 
@@ -76,24 +73,6 @@ def make_parser() -> Parser:
     add("--json", action="store_true", help="one JSON document instead of tables")
     add("--out", type=Path, metavar="FILE", help="write what is printed to FILE too")
     return parser
-
-
-def read(path: Path) -> dict[str, dict]:
-    """The last record of each row, by name.
-
-    Raises ValueError for no such file, and for a line that is no record, naming it.
-    """
-    if not path.is_file():
-        raise ValueError(f"no file {path}: `specjax measure --out {path}` makes one")
-    records = jsonl.read(path)
-    for number, record in enumerate(records, start=1):
-        fields = record if isinstance(record, dict) else {}
-        if not all(isinstance(fields.get(key), PARTS[key]) for key in PARTS):
-            raise ValueError(
-                f"{path}, line {number}: not a measured row ({', '.join(PARTS)}); give"
-                " files that `specjax measure --out` wrote, or results"
-            )
-    return {record["row"]: record for record in records}
 
 
 def compare(a: dict, b: dict, name: str | None = None) -> dict:
@@ -122,7 +101,7 @@ def compare(a: dict, b: dict, name: str | None = None) -> dict:
 
 def compare_row(row: str, a: dict, b: dict) -> dict:
     """a, b: the records of one row. What has an error, what has none, who made it."""
-    one, other = (dict(quantities(row, record["measured"])) for record in (a, b))
+    one, other = (dict(quantities(record["measured"])) for record in (a, b))
     # Exact on both sides, as the speedup of gamma = 0 over itself: nothing to test.
     tested = [key for key in one if key in other and (one[key][1] or other[key][1])]
     single = [key for key in one | other if key not in tested and key[1] is None]
@@ -153,7 +132,7 @@ def difference(key: Name, a: tuple, b: tuple) -> Compared:
     return Compared(*key, a[0], b[0], delta, interval, ratio, marked)
 
 
-def quantities(row: str, measured: dict) -> Iterator[tuple[Name, tuple]]:
+def quantities(measured: dict) -> Iterator[tuple[Name, tuple]]:
     """Each number that has an error: (name, gamma or None), (value, standard error)."""
     estimates = measured.get("estimates") or {}
     found = {name: (one.get("value"), one.get("se")) for name, one in estimates.items()}
@@ -168,18 +147,9 @@ def quantities(row: str, measured: dict) -> Iterator[tuple[Name, tuple]]:
     gammas = measured.get("gamma")
     for name in LISTS if isinstance(gammas, list) else ():
         values, ranges = (measured.get(key) or [] for key in (name, f"{name}_ci"))
-        if {len(values), len(ranges)} - {0, len(gammas)}:
-            raise ValueError(
-                f"row {row}: {name} and {name}_ci do not have one value for each of"
-                f" {len(gammas)} gamma: measure it again"
-            )
         for gamma, *one in zip(gammas, values, ranges, strict=False):
             if None not in one:
                 yield (name, gamma), (one[0], error_of(one[1]))
-
-
-def error_of(interval: Sequence[float] | None) -> float | None:
-    return None if interval is None else (interval[1] - interval[0]) / (2 * Z)
 
 
 def setting(record: dict, name: str):

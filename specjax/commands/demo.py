@@ -20,12 +20,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import finite, generate, prompts, zoo
+from specjax import console, finite, generate, prompts, zoo
 from specjax.bench import players, scoring, timing
 from specjax.bench.players import reference
 from specjax.commands import flags as shared
 from specjax.commands import kernels
-from specjax.commands.flags import Parser
+from specjax.console import Parser
 from specjax.inputs import check, make_prompt, make_request, make_sampling
 from specjax.step import Decoder
 from specjax.theory import closed_forms
@@ -67,6 +67,11 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), decodes and prints; returns 0."""
     parser = make_parser()
     flags = parser.parse_args(argv)
+    with console.stops():
+        return decode(parser, flags)
+
+
+def decode(parser: Parser, flags: argparse.Namespace) -> int:
     try:
         with told_if_slow(f"Reading {flags.target} and {flags.draft} ..."):
             case = make_case(flags)
@@ -98,31 +103,25 @@ def make_parser() -> Parser:
     add = parser.add_argument
     of_prompt = "what is gone on with, or what an encoder reads; default %(default)r"
     add("--prompt", default=PROMPT, help=of_prompt)
-    add("--n_tokens_to_generate", type=int, default=40, help="at most")
+    new = {"type": console.count, "default": 40}
+    add("--n_tokens_to_generate", **new, help="at most; default %(default)s")
     of_draft = "the same, or unigram, bigram or random; default %(default)s"
     add("--draft", "--draft_model_size", default=zoo.MODELS[1], help=of_draft)
     model = shared.MODEL
     add("--target", "--target_model_size", default=zoo.MODELS[0], help=model)
     shared.add_tokenizer(parser)
-    add("--K", type=int, default=4, help="drafted tokens a step: gamma")
-    add("--temperature", type=float, default=0.0, help="0 is greedy, the default")
-    add("--seed", type=int, default=123)
+    add("--K", type=console.gamma, default=4, help="drafted tokens a step: gamma")
+    warm = {"type": console.temperature, "default": 0.0}
+    add("--temperature", **warm, help="0 is greedy, the default")
+    add("--seed", type=console.seed, default=123, help=shared.OF_SEED)
     kernels.add_flag(parser)
-    add("--color", choices=("auto", "always", "never"), default="auto")
+    of_color = "of the trace; auto: on a terminal, where NO_COLOR is not set"
+    add("--color", choices=("auto", "always", "never"), default="auto", help=of_color)
     return parser
 
 
 def make_case(flags: argparse.Namespace) -> Case:
     """Loads and checks everything; raises ValueError before any compute."""
-    if flags.K < 0:
-        raise ValueError(f"--K must be at least 0; got {flags.K}")
-    if flags.n_tokens_to_generate < 1:
-        raise ValueError(
-            f"--n_tokens_to_generate must be at least 1; got"
-            f" {flags.n_tokens_to_generate}"
-        )
-    if not flags.temperature >= 0:
-        raise ValueError(f"--temperature must be at least 0; got {flags.temperature}")
     target, draft = players.named(flags.target), players.named(flags.draft)
     scoring.check(target, draft, with_alpha=False)
     sizes = kernels.Sizes(1, flags.K, target.vocab, draft.regime)

@@ -1,10 +1,11 @@
-"""What commands share: a parser of one-line errors, flags of a pair and of prompts."""
+"""What commands share: flags of a pair, of prompts and of dtypes, and who they name."""
 
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from specjax import policies, prompts, verifiers, zoo
+from specjax.bench import players
 from specjax.bench.players import Player
 from specjax.bench.texts import Prompts
 from specjax.pretrained import Pretrained
@@ -12,12 +13,11 @@ from specjax.pretrained import Pretrained
 MODEL = "a bundled name, a path or a hub's id; default %(default)s"
 OWN = "your own, my_module:its_name"
 PROMPT = '{"prompt": text}, {"tokens": [ids]} or {"messages": [...]}'
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str):
-        """One line, whatever is wrong, and exit code 2."""
-        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
+DTYPES = ("float32", "bfloat16")
+OF_DTYPE = "of weights, activations and cache"
+OF_TEMPERATURE = "of both models; 0 is greedy; default %(default)s"
+OF_SEED = "of all that is drawn; default %(default)s"
+COUNTS = ("unigram", "bigram", "random")  # drafts that have no dtype
 
 
 def add_pair(parser: argparse.ArgumentParser, drafts: str) -> None:
@@ -48,6 +48,11 @@ def add_tokenizer(parser: argparse.ArgumentParser) -> None:
     beside = "a SentencePiece model, a tokenizer.json or a folder with one;"
     beside += " default: beside the target's weights"
     parser.add_argument("--tokenizer", help=beside)
+
+
+def player(name: str, dtype: str) -> Player:
+    """As `players.named`, in this dtype where it is a model."""
+    return players.named(name) if name in COUNTS else players.model(name, dtype)
 
 
 def rule(name: str) -> str:

@@ -2,7 +2,8 @@
 
 Prints, and appends to a file that `specjax compare` reads: alpha by four estimators; c
 and v, timed apart and inside a step, and the overhead; the measured speed of every
-gamma, and the one predicted of those that were not fitted; the best gamma.
+gamma, and the one predicted of those that were not fitted; the best gamma. While it
+runs, a file beside it, FILE.PID.partial, has the rounds that are done.
 """
 
 import argparse
@@ -15,47 +16,60 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import finite
-from specjax.bench import forecast, inside, jsonl, players, scoring, walltime
+from specjax import console, finite, inputs
+from specjax.bench import costs, forecast, inside, scoring, walltime
 from specjax.bench.machine import machine
 from specjax.bench.players import Player
-from specjax.bench.texts import Prompts, Protocol, Text, speculate, write
+from specjax.bench.texts import Prompts, Protocol, Text, speculate, width, write
 from specjax.commands import flags as shared
 from specjax.commands import kernels
-from specjax.commands.flags import Parser
 from specjax.commands.pairs import ONE_GAMMA
+from specjax.commands.saving import Saving
+from specjax.console import Parser
 from specjax.types import Kernels, Law
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Reads the flags (of `sys.argv` if None), measures and prints; returns 0."""
+    """Reads the flags (of `sys.argv` if None), measures and prints; 1 if what was
+    measured could not be saved."""
     parser = make_parser()
     flags = parser.parse_args(argv)
+    saving = Saving(None if flags.out is None else Path(flags.out))
+    with console.stops(saving.left):
+        return measure(parser, flags, saving)
+
+
+def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
     try:
-        target, draft = players.named(flags.target), players.named(flags.draft)
+        saving.prepare()
+        names = flags.target, flags.draft
+        target, draft = (shared.player(name, flags.dtype) for name in names)
         prompts = shared.read_prompts(flags, target)
         setting = make_setting(flags)
-        walltime.check(target, draft, setting)
+        check(target, draft, prompts, setting)
         chosen = kernels.of_setting(target, draft, setting)
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    if flags.out:
-        Path(flags.out).parent.mkdir(parents=True, exist_ok=True)
     print(kernels.line(chosen.record), file=sys.stderr)
     forecast.announce(target, draft, prompts, setting, chosen)
     begun = time.monotonic()
+
+    def so_far(found: dict) -> None:
+        saving.keep(record(flags, found, time.monotonic() - begun))
+
     try:
         text, scores = scored(target, draft, prompts, setting, chosen)
-        found = walltime.measure(target, draft, prompts, setting, chosen)
+        found = walltime.measure(target, draft, prompts, setting, chosen, so_far)
+        so_far(found)
         calls = (target, draft), prompts, len(text.start), setting, chosen
         found["estimates"] = estimates(*calls, scores, found["best_gamma"])
     except FloatingPointError as error:
         parser.error(str(error))
+    saved = saving.append(record(flags, found, time.monotonic() - begun))
     report(found)
-    if flags.out:
-        jsonl.append(Path(flags.out), record(flags, found, time.monotonic() - begun))
-        print(f"\nappended to {flags.out}")
-    return 0
+    if saved and flags.out is not None:
+        print(f"\nappended to {ascii(flags.out)[1:-1]}")
+    return int(not saved)
 
 
 def make_parser() -> Parser:
@@ -64,33 +78,35 @@ def make_parser() -> Parser:
     shared.add_pair(parser, "unigram or bigram")
     shared.add_policy(parser)
     shared.add_prompts(parser)
-    add("--temperature", type=float, default=0.0)
-    add("--batch", type=int, default=1, help="texts decoded together")
-    gammas = [0, 1, 2, 3, 5, 8]
-    add("--gammas", type=int, nargs="+", default=gammas, help="0 is the baseline")
-    add("--tokens", type=int, default=96, help="of every text, without its prompt")
+    of_dtype = f"{shared.OF_DTYPE}; default %(default)s"
+    add("--dtype", choices=shared.DTYPES, default="float32", help=of_dtype)
+    warm = {"type": console.temperature, "default": 0.0}
+    add("--temperature", **warm, help=shared.OF_TEMPERATURE)
+    add("--batch", type=console.count, default=1, help="texts decoded together")
+    gammas, of_gammas = [0, 1, 2, 3, 5, 8], "drafted tokens; 0, the baseline, is added"
+    add("--gammas", type=console.gamma, nargs="+", default=gammas, help=of_gammas)
+    of_tokens = "of every text, without its prompt"
+    add("--tokens", type=console.count, default=96, help=of_tokens)
     add("--ends", action="store_true", help="texts stop at their ends, before --tokens")
     kernels.add_flag(parser)
-    add("--texts", type=int, help="texts measured; default 16, or two batches")
-    add("--rounds", type=int, default=5, help="how often each is timed")
-    add("--seed", type=int, default=0)
+    of_texts = "texts measured; default 16, or two batches"
+    add("--texts", type=console.count, help=of_texts)
+    add("--rounds", type=console.count, default=5, help="how often each is timed")
+    add("--seed", type=console.seed, default=0, help=shared.OF_SEED)
     add("--name", help="of the row that is written; default: the draft's")
-    add("--out", help="a .jsonl file to append to")
+    add("--out", metavar="FILE", help="a .jsonl file to append to; tried first")
     return parser
 
 
 def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
-    """Raises ValueError for a setting that means nothing."""
-    if not flags.temperature >= 0:
-        raise ValueError(f"--temperature must be at least 0; got {flags.temperature}")
-    batch = max(flags.batch, 1)
+    batch = flags.batch
     others = batch * max(2, -(-4 // batch))  # two batches: else there is no error
     return walltime.WalltimeSetting(
         flags.temperature,
         flags.batch,
         tuple(sorted({0, *flags.gammas})),
         flags.tokens,
-        flags.texts or max(16 // batch, 2) * batch,
+        flags.texts or max(16 // batch, 2) * batch,  # never 0
         others,
         flags.rounds,
         flags.seed,
@@ -99,6 +115,26 @@ def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
         flags.kernels,
         flags.policy,
     )
+
+
+def check(
+    target: Player, draft: Player, prompts: Prompts, setting: walltime.WalltimeSetting
+) -> None:
+    """Raises ValueError for a pair, a setting or texts that cannot be decoded."""
+    walltime.check(target, draft, setting)
+    most = max(setting.gammas)
+    around = width(prompts) + most + 1
+    slots = around + setting.new_tokens
+    pair = costs.Pair(target, draft, slots)
+    positions = [x.slots for x in (target.model, pair.drafter(most)) if x.slots]
+    if slots > min(positions, default=slots):
+        raise ValueError(
+            f"the pair knows {min(positions)} positions: with the longest prompt and"
+            f" gamma = {most} that leaves --tokens {min(positions) - around}"
+        )
+    few = setting._replace(texts=setting.batch, others=setting.batch)
+    (first, *_), _ = walltime.batches(prompts, few)
+    inputs.check(pair.parts(most), slots, pair.params(most), *first)
 
 
 def scored(
@@ -179,7 +215,8 @@ def report(found: dict) -> None:
     print(
         f"T = {found['temperature']:g}, batch {found['batch']}, {found['texts']} texts"
     )
-    print(f"output: {found['exactness']} ({found['draft_regime']})\n\nalpha")
+    print(f"output: {found['exactness']} ({found['draft_regime']})")
+    print(f"is the text the same? {same_text(found)}\n\nalpha")
     for name, one in found["estimates"].items():
         error = "" if one["se"] is None else f" ± {one['se']:.4f}"
         print(f"  {name:14}{one['value']:.4f}{error}")
@@ -201,6 +238,28 @@ def report(found: dict) -> None:
         f"\nbest: {advice}; {found['best_speedup']:.2f} times the baseline's speed,"
         f" predicted: {predicted(found, gamma)}"
     )
+
+
+def same_text(found: dict) -> str:
+    """Whether a draft changes what is written, for who does not know the names."""
+    guarantee, texts = found["exactness"], found["texts"]
+    exact = guarantee in ("exact law", "pathwise")
+    if found["temperature"] > 0 and not exact:
+        return f"no: this rule writes other texts on purpose ({guarantee})"
+    if found["temperature"] > 0 and guarantee == "pathwise":
+        return "yes, up to rounding: a seed gives one text, with a draft or without"
+    if found["temperature"] > 0:
+        return (
+            "not word for word, as texts are drawn; every text is as likely as\n"
+            "  without a draft (`specjax audit` tests that)"
+        )
+    same = found["same_greedy_texts"]
+    if same == texts:
+        return f"yes: all {texts} texts, token for token"
+    why = "rounding may decide where two tokens are nearly tied\n"
+    why += "  (`specjax microscope` tells whether it is that alone)"
+    why = why if exact else f"this rule may change them ({guarantee})"
+    return f"{same} of {texts} texts are, token for token; {why}"
 
 
 def predicted(found: dict, gamma: int) -> str:
@@ -248,7 +307,7 @@ def record(flags: argparse.Namespace, found: dict, seconds: float) -> dict:
     provenance = {
         "commit": None,
         **machine(),
-        "dtype": "float32",
+        "dtype": flags.dtype,
         "seed": flags.seed,
         "config": "".join(f"{k} = {v!r}\n" for k, v in sorted(vars(flags).items())),
         "date": now,

@@ -4,16 +4,17 @@ Prints, for every dtype and gamma, what `specjax.exactness.divergence` finds: te
 beside those of calls of the same shape and of one token, margins, eps, and flips.
 """
 
+import argparse
 import sys
 
 import jax
 import numpy as np
 
-from specjax.bench import players
+from specjax import console
 from specjax.bench.players import Player
 from specjax.commands import flags as shared
 from specjax.commands import kernels
-from specjax.commands.flags import Parser
+from specjax.console import Parser
 from specjax.exactness.divergence import (
     QUANTILES,
     DivergenceSetting,
@@ -23,7 +24,7 @@ from specjax.exactness.divergence import (
     look,
 )
 
-COUNTS = ("unigram", "bigram", "random")  # drafts that have no dtype
+drafted = console.whole(1, 1000)
 PROMPTS = (
     "def add(|class Stack:\n|import os\n|def read_lines(path):\n|while True:\n"
     "|for line in file:\n|    def __repr__(self):\n|try:\n    import json\n"
@@ -38,13 +39,19 @@ def main(argv: list[str] | None = None) -> int:
     by more than rounding explains, else 0."""
     parser = make_parser()
     flags = parser.parse_args(argv)
+    with console.stops(lambda: "the blocks above are whole"):
+        return look_closely(parser, flags)
+
+
+def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
     sizes = tuple(sorted(set(flags.gammas))), flags.texts, flags.tokens, flags.batch
     setting = DivergenceSetting(*sizes, flags.rule, flags.kernels)
     strict = jax.default_backend() == "cpu"
     wrong = []
     for dtype in flags.dtype:
         try:
-            pair = player(flags.target, dtype), player(flags.draft, dtype)
+            names = flags.target, flags.draft
+            pair = tuple(shared.player(name, dtype) for name in names)
             prompts = shared.read_prompts(flags, pair[0], PROMPTS)
             check(pair, prompts, setting)
             chosen = kernels.of_setting(*pair, setting)
@@ -66,19 +73,16 @@ def make_parser() -> Parser:
     add = parser.add_argument
     shared.add_pair(parser, "unigram, bigram or random")
     shared.add_prompts(parser, "beginnings of code")
-    add("--gammas", type=int, nargs="+", default=[1, 4, 7])
-    both = ["float32", "bfloat16"]
-    add("--dtype", nargs="+", default=both, help="of weights, activations and cache")
-    add("--texts", type=int, default=16, help="at most one a prompt")
-    add("--tokens", type=int, default=64, help="of every text, without its prompt")
-    add("--batch", type=int, default=1, help="texts decoded together")
+    gammas, of_gammas = [1, 4, 7], "drafted tokens; default 1 4 7"
+    add("--gammas", type=drafted, nargs="+", default=gammas, help=of_gammas)
+    dtypes = {"nargs": "+", "choices": shared.DTYPES, "default": list(shared.DTYPES)}
+    add("--dtype", **dtypes, help=f"{shared.OF_DTYPE}; default: both")
+    of_texts, of_tokens = "at most one a prompt", "of every text, without its prompt"
+    add("--texts", type=console.count, default=16, help=of_texts)
+    add("--tokens", type=console.count, default=64, help=of_tokens)
+    add("--batch", type=console.count, default=1, help="texts decoded together")
     kernels.add_flag(parser)
     return parser
-
-
-def player(name: str, dtype: str) -> Player:
-    """As `players.named`, in this dtype where it is a model."""
-    return players.named(name) if name in COUNTS else players.model(name, dtype)
 
 
 def lines(

@@ -6,7 +6,6 @@ that is there already, of the same operative config and inputs, is kept. Stopped
 moment, the same command goes on.
 """
 
-import argparse
 import contextlib
 import hashlib
 import sys
@@ -15,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from specjax import console
 from specjax.bench import jsonl
 from specjax.bench.machine import versions
 from specjax.bench.row import Measurement, conditions
-from specjax.commands import configs, progress
+from specjax.commands import configs
 from specjax.commands.configs import Built, RowFile, flags
 
 OUT = Path("runs/results")
@@ -73,14 +73,14 @@ def run(
     for number, file in enumerate(files, 1):
         name = f"{file.path.parent.name}/{file.path.stem}"
         label = f"[{number}/{len(files)}] {name}"
-        progress.begin(label)
+        console.begin(label)
         begun = time.monotonic()
         try:
             record, new = measure(configs.build(file), out, origin, kept)
         except Exception as error:
             raise RowError(f"{file.path}: {error}") from error
         took = f"measured in {time.monotonic() - begun:.0f} s"
-        progress.end(label, took if new else "kept")
+        console.end(label, took if new else "kept")
         yield record
 
 
@@ -90,11 +90,12 @@ def measure(built: Built, out: Path, origin: Origin, kept: dict) -> tuple[dict, 
     kept: what rows before it have kept for those that share.
     """
     path, measurement = out / f"{built.table}.jsonl", built.row.measurement
+    jsonl.prepare(path)
     made = origin.sources(measurement, built.config)
     for record in reversed(jsonl.read(path)):
-        there = record["provenance"]
-        same = all(there.get(key) == made[key] for key in origin.keys)
-        if record["row"] == built.name and same:
+        there = record.get("provenance")
+        known = isinstance(there, dict) and record.get("row") == built.name
+        if known and all(there.get(key) == made[key] for key in origin.keys):
             return record, False
     begun = time.monotonic()
     measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
@@ -115,14 +116,12 @@ def measure(built: Built, out: Path, origin: Origin, kept: dict) -> tuple[dict, 
 def stopped_politely() -> Iterator[None]:
     """What a person can mend is said in one line; Ctrl-C says how to go on."""
     try:
-        yield
+        with console.stops(lambda: "the same command goes on from here"):
+            yield
     except RowError as error:
         if not isinstance(error.__cause__, ValueError | OSError):
             raise
         sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        sys.exit(130)
 
 
 def plain(measured: dict) -> str:
@@ -136,7 +135,7 @@ def plain(measured: dict) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), measures and prints; returns 0."""
     about = "Measures what gin files describe, a row each."
-    parser = argparse.ArgumentParser(prog="specjax run", description=about)
+    parser = console.Parser(prog="specjax run", description=about)
     flags.add(parser)
     of_out = "folder of the records; default %(default)s"
     parser.add_argument("--out", type=Path, default=OUT, help=of_out)

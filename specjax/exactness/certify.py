@@ -8,7 +8,6 @@ call (`certify_claims`).
 Axes: G = gamma, V vocabulary.
 """
 
-import argparse
 import contextlib
 import itertools
 import time
@@ -21,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import probs, verifiers
+from specjax import console, probs, verifiers
 from specjax.exactness import enumeration
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
 from specjax.exactness.enumeration import TOLERANCE
@@ -210,7 +209,7 @@ def check(name: str, verifier: Verifier) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Prints the table with the seconds of each line; exits with 1 if any is wrong."""
-    parser = argparse.ArgumentParser(prog="specjax certify", description=main.__doc__)
+    parser = console.Parser(prog="specjax certify", description=main.__doc__)
     of_rule = f"of {', '.join(CLAIMS)}, or one's own: my_module:my_verifier"
     parser.add_argument("--rule", nargs="*", default=tuple(CLAIMS), help=of_rule)
     chosen = parser.parse_args(arguments).rule
@@ -219,15 +218,22 @@ def main(arguments: list[str] | None = None) -> None:
             check(name, verifiers.named(name))
     except ValueError as error:
         parser.error(str(error))
+    with console.stops(lambda: "the lines above are whole"):
+        wrong = show(chosen)
+    raise SystemExit(int(wrong))
+
+
+def show(rules: Sequence[str]) -> bool:
+    """Prints the table as it grows; whether any line of it is wrong."""
     form = "{:9} {:20} {:>3} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>5}  {}"
     print("float32, float64: max |law - target| of texts of n tokens")
     print(form.format(*NAMES[:-1], "s", NAMES[-1]))
     wrong, began = False, time.perf_counter()
-    for *cells, verdict in lines(chosen):
+    for *cells, verdict in lines(rules):
         now = time.perf_counter()
         print(form.format(*cells, f"{now - began:.1f}", verdict), flush=True)
         wrong, began = wrong or verdict != "exact", now
-    raise SystemExit(int(wrong))
+    return wrong
 
 
 if __name__ == "__main__":

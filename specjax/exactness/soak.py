@@ -7,7 +7,6 @@ whether laws are right is for `specjax.exactness.certify`.
 Axes: S = 2 sides (target, draft), B rows, G = gamma, V vocabulary, F features, K kinds.
 """
 
-import argparse
 import functools
 import itertools
 import math
@@ -23,7 +22,7 @@ import numpy as np
 from jax import Array
 from tqdm import tqdm
 
-from specjax import probs, verifiers
+from specjax import console, probs, verifiers
 from specjax.exactness.soak_inputs import (
     FEATURES,
     GAMMA,
@@ -240,24 +239,22 @@ def _names(features: Array) -> tuple[list[str], list[str]]:
     return tuple(np.array(FEATURES)[np.asarray(side)].tolist() for side in features)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="specjax soak", description="Verifiers on nasty inputs, row by row."
-    )
+def make_parser() -> console.Parser:
+    about = "Verifiers on nasty inputs, row by row."
+    parser = console.Parser(prog="specjax soak", description=about)
     add = parser.add_argument
-    add("--draws", type=float, default=1e7, help="rows of all rules; default 1e7")
+    draws, of_draws = console.number(1, 1e15), "rows of all rules; default 1e7"
+    add("--draws", type=draws, default=1e7, help=of_draws)
     add("--rule", choices=verifiers.names(), help="this one alone; default all")
-    add("--seed", type=int, default=0)
-    add("--from", type=int, default=0, dest="first", metavar="CHUNK", help="go on here")
+    add("--seed", type=console.seed, default=0, help="of inputs; default %(default)s")
+    first = {"type": console.whole(0, 2**31 - 1), "default": 0, "dest": "first"}
+    add("--from", **first, metavar="CHUNK", help="go on here; default %(default)s")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Soaks, prints what is wrong and the rates; returns 1 if anything is wrong."""
-    parser = make_parser()
-    flags = parser.parse_args(argv)
-    if not flags.draws > 0 or flags.first < 0:
-        parser.error("--draws must be above 0 and --from at least 0")
+    flags = make_parser().parse_args(argv)
     rules = [flags.rule] if flags.rule else verifiers.names()
     count = math.ceil(flags.draws / (CHUNK * len(rules)))
     rows, wrong, seconds, shown = Counter(), Counter(), Counter(), set()

@@ -189,11 +189,21 @@ def test_one_gamma_gives_no_parts_and_one_piece_no_error():
     found = inside.fit([0, 3], whole, Timed(steps[:, :1] * 1.1, steps[:, :1]))
     assert found["fitted"] == [] and found["inside"] is None
     assert found["overhead"] == [pytest.approx(-0.1), None]
-    assert found["overhead_se"] == [None, None] and inside.doubts(found) == []
+    assert found["overhead_se"] == [None, None]
+    (doubt,) = inside.doubts(found | {"gamma": [0, 3]})
+    assert "below 0 and its error is not known" in doubt
 
 
 def test_a_clock_that_saw_no_step_gives_no_parts():
     steps = np.full((2, 3), 10.0)
     found = inside.fit([0, 1, 2], Timed(-steps, steps), Timed(steps, steps))
     assert found["inside"] is None and found["overhead"] == [None] * 3
-    assert inside.doubts(found) == []
+    assert inside.doubts(found | {"gamma": [0, 1, 2]}) == []
+
+
+def test_an_overhead_below_0_by_more_than_its_error_is_doubted():
+    found = fit(0)
+    found["overhead"][5], found["overhead_se"][5] = -1.23, 0.2
+    found["overhead"][6], found["overhead_se"][6] = -1.23, 0.9
+    (doubt,) = inside.doubts(found)
+    assert "overhead is below 0 at gamma = 5 (-1.230 ± 0.200):" in doubt

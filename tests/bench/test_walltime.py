@@ -36,10 +36,10 @@ def pair():
     )
 
 
-def by_the_clock(programs, rounds, label, warm):
+def by_the_clock(programs, rounds, label, warm, after=None):
     """Runs each program once; its seconds are made up, so that no other work on the
     machine can disturb a test."""
-    del label, warm
+    del label, warm, after
     seconds = {}
     for (kind, gamma, index), program in programs.items():
         out = jax.block_until_ready(program())
@@ -62,6 +62,23 @@ def found(request, pair):
         return walltime.measure(*pair, PROMPTS, setting)
 
 
+def test_the_rounds_so_far_make_a_row(pair, monkeypatch):
+    def one_after_the_other(programs, rounds, label, warm, after=None):
+        seconds = by_the_clock(programs, rounds, label, warm)
+        if after:
+            after({name: each[:1] for name, each in seconds.items()})
+        return seconds
+
+    monkeypatch.setattr(timing, "interleaved", one_after_the_other)
+    kept, setting = [], SETTING._replace(gammas=(0, 1), new_tokens=4)
+    whole = walltime.measure(*pair, PROMPTS, setting, so_far=kept.append)
+    (row,) = kept
+    assert (row["rounds"], whole["rounds"]) == (1, 2) and row.keys() == whole.keys()
+    same = "alpha", "steps", "best_gamma", "same_greedy_texts"
+    assert [row[name] for name in same] == [whole[name] for name in same]
+    assert row["seconds"][1] < whole["seconds"][1]  # whose median has a second round
+
+
 def test_programs_run_in_turns_after_the_warm_ones():
     ran = []
     programs = {
@@ -73,6 +90,13 @@ def test_programs_run_in_turns_after_the_warm_ones():
     assert all((each > 0).all() for each in seconds.values())
     with pytest.raises(ValueError, match="rounds must be at least 1"):
         timing.interleaved(programs, 0)
+
+
+def test_every_round_but_the_last_is_reported_when_it_is_done():
+    counts = []
+    after = lambda seconds: counts.append(seconds["a"].size)  # noqa: E731
+    timing.interleaved({"a": lambda: jnp.zeros(())}, 3, after=after)
+    assert counts == [1, 2]
 
 
 def test_an_interval_draws_the_same_rounds_of_every_sample():

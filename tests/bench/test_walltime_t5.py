@@ -50,7 +50,7 @@ def draft():
     return players.of_model("draft", t5.build(config), params)
 
 
-def clock(programs, rounds, label, warm):
+def clock(programs, rounds, label, warm, after=None):
     """`by_the_clock`, in which reading the input takes 1 ms, and 4 ms for two; only
     what decodes is run."""
     idle = {n: (lambda: None) for n in programs if n[0] != DECODE}

@@ -175,30 +175,6 @@ def test_a_broken_character_at_the_end_is_printed_as_such(capsys):
     assert CODE.decode(ids).endswith("\ufffd")
 
 
-@pytest.mark.parametrize(
-    "flags, said",
-    [
-        (["--K", "-1"], "--K"),
-        (["--K", "four"], "--K"),
-        (["--temperature", "-0.5"], "--temperature"),
-        (["--temperature", "nan"], "--temperature"),
-        (["--temperature", "inf"], "temperature"),
-        (["--n_tokens_to_generate", "0"], "--n_tokens_to_generate"),
-        (["--target", "1558M"], "no checkpoint at '1558M'"),
-        (["--draft_model_size", "124M"], "no checkpoint at '124M'"),
-        (["--gamma", "4"], "--gamma"),
-    ],
-)
-def test_an_error_is_one_line_before_any_compute(monkeypatch, capsys, flags, said):
-    monkeypatch.setattr(demo, "measure", None)
-    with pytest.raises(SystemExit) as exit:
-        demo.main(flags)
-    captured = capsys.readouterr()
-    assert exit.value.code == 2
-    assert captured.out == ""
-    assert captured.err.count("\n") == 1 and said in captured.err
-
-
 def test_it_says_what_it_does_and_stops_at_the_end_of_text(pair, capsys):
     flags = demo.make_parser().parse_args([*pair, *FLAGS])
     assert demo.make_case(flags).request.eos.tolist() == [zoo.END]

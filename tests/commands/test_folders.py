@@ -87,6 +87,17 @@ def test_a_tokenizer_that_is_none_is_one_line(folders, command, tmp_path, capsys
     assert "\n" not in said
 
 
+def test_texts_longer_than_the_model_knows_are_refused(folders, capsys):
+    kind, flags, data = folders
+    if kind == "t5":
+        pytest.skip("T5 knows positions by their distance")
+    with pytest.raises(SystemExit) as stopped:
+        measure.main([*flags, "--data", data, "--tokens", "5000"])
+    said = capsys.readouterr().err.strip()
+    assert stopped.value.code == 2 and "that leaves --tokens" in said
+    assert "\n" not in said
+
+
 @pytest.mark.parametrize("text", ["a\ud800", "a\udcff"])
 def test_a_prompt_of_the_command_line_that_is_not_utf_8_is_one_line(text, capsys):
     with pytest.raises(SystemExit) as stopped:

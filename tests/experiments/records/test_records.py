@@ -1,6 +1,8 @@
 """Records survive what may happen to a file, and know whether they are out of date."""
 
+import errno
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -31,15 +33,46 @@ def test_what_is_appended_is_read_back(path):
     assert records.latest(written) == {"a": written[2], "b": written[1]}
 
 
-def test_a_torn_line_is_ignored_and_removed(path):
+@pytest.mark.parametrize("torn", ['{"row": "b", "measu', "\0\0\0", "{]"])
+def test_a_torn_line_is_told_and_set_aside(torn, path, capsys):
     jsonl.append(path, record("a"))
-    whole = json.dumps(record("b"))
-    for torn in (whole[:20], whole):  # a line counts from its line break on
-        with path.open("a") as file:
-            file.write(torn)
-        assert [one["row"] for one in jsonl.read(path)] == ["a"]
+    with path.open("a") as file:
+        file.write(torn)
+    assert [one["row"] for one in jsonl.read(path)] == ["a"]
+    assert f"{path}, line 2: torn" in capsys.readouterr().err
     jsonl.append(path, record("c"))
+    beside = path.with_name("table.jsonl.torn")
+    assert f"set aside in {beside}" in capsys.readouterr().err
+    assert beside.read_text() == f"{torn}\n"
     assert [one["row"] for one in jsonl.read(path)] == ["a", "c"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_record_without_a_line_break_is_whole(path, capsys):
+    """As an editor may leave it: no part of a record is one."""
+    jsonl.append(path, record("a"))
+    path.write_text(path.read_text() + json.dumps(record("b")))
+    assert [one["row"] for one in jsonl.read(path)] == ["a", "b"]
+    jsonl.append(path, record("c"))
+    assert [one["row"] for one in jsonl.read(path)] == ["a", "b", "c"]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch):
+    jsonl.append(path, record("a"))
+    before, write = path.read_bytes(), os.write
+    sizes = iter([3, 0])
+
+    def few(descriptor, content):
+        size = next(sizes)
+        if not size:
+            raise OSError(errno.ENOSPC, "full")
+        return write(descriptor, content[:size])
+
+    monkeypatch.setattr(os, "write", few)
+    with pytest.raises(OSError, match="full"):
+        jsonl.append(path, record("b"))
+    assert path.read_bytes() == before
 
 
 def test_a_broken_line_is_named(path):

@@ -1,0 +1,98 @@
+"""A command at its edges: one line for each mistake and each row, an end by Ctrl-C.
+
+For every command of the package, wherever its module is; it imports nothing else.
+"""
+
+import argparse
+import contextlib
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+STOPPED = 130  # what a shell expects of a command that Ctrl-C ended
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, whatever is wrong, and exit code 2."""
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Type of a flag: a whole number, least <= x <= most."""
+
+    def parsed(text: str) -> int:
+        return bounded(int, text, least, most, "a whole number")
+
+    return parsed
+
+
+def number(least: float, most: float, above: bool = False) -> Callable[[str], float]:
+    """Type of a flag: least <= x <= most, or with `above` least < x < most."""
+
+    def parsed(text: str) -> float:
+        return bounded(float, text, least, most, "a number", above)
+
+    return parsed
+
+
+def bounded(kind, text: str, least, most, called: str, above: bool = False):
+    """Raises ArgumentTypeError, which names the bounds, for what is not within."""
+    try:
+        value = kind(text)
+    except ValueError:
+        value = math.nan
+    if least <= value <= most and not (above and value in (least, most)):
+        return value
+    low, high = (f"{bound:g}" if kind is float else bound for bound in (least, most))
+    bounds = f"at least {low} and at most {high}"
+    bounds = f"above {low} and below {high}" if above else bounds
+    got = text if len(text) <= 40 else f"{text[:37]}..."
+    raise argparse.ArgumentTypeError(f"must be {called}, {bounds}; got {got!r}")
+
+
+seed = whole(0, 2**32 - 1)
+temperature = number(0, 10_000)
+gamma = whole(0, 1000)  # drafted tokens
+count = whole(1, 1_000_000)  # of texts, of tokens of one, of rows of a batch
+
+
+def begin(label: str) -> None:
+    """What runs now; on a terminal `end` writes over it, in a log it ends the line."""
+    print(f"{label} ...", end="\r" if sys.stdout.isatty() else " ", flush=True)
+
+
+def end(label: str, outcome: str) -> None:
+    """What became of it."""
+    print(f"{label}: {outcome}" if sys.stdout.isatty() else outcome, flush=True)
+
+
+@contextlib.contextmanager
+def stops(left: Callable[[], str] = lambda: "nothing was saved") -> Iterator[None]:
+    """Ends the process at Ctrl-C with one line and exit code 130.
+
+    left: what to say of the work that was done.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        with contextlib.suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
+        begin = "\n" if sys.stderr.isatty() else ""  # below the ^C, or a bar
+        print(f"{begin}stopped; {left()}", file=sys.stderr)
+        leave(STOPPED)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process without Python's own shutdown.
+
+    A compiled program may still run in a thread of its own. It reads arrays that the
+    shutdown would free, and the process would end in a crash.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

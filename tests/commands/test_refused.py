@@ -1,0 +1,291 @@
+"""What a person may type wrong: one line that names the fix, exit code 2, no compute;
+and Ctrl-C, which is one line too.
+
+Every command's errors are in the tables of this file.
+"""
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from specjax import console, zoo
+from specjax.bench import jsonl, players
+from specjax.commands import audit, compare, demo, measure, microscope, run
+from specjax.commands.saving import Saving
+from specjax.exactness import certify, soak
+from tests.commands.test_compare import RECORD
+from tests.support import tiny
+
+DECODING = (audit, demo, measure, microscope)
+HUGE = str(2**70)
+SEED, COUNT, GAMMA = "4294967295", "at least 1 and at most 1000000", "at most 1000"
+WARM = "at least 0 and at most 10000"
+
+# Flags that are refused before weights are read: command, flags, what is said.
+TYPED = [
+    (measure, "--temperature -1", f"--temperature: must be a number, {WARM}; got '-1'"),
+    (measure, "--temperature inf", WARM),
+    (measure, "--temperature nan", WARM),
+    (measure, "--texts 0", f"--texts: must be a whole number, {COUNT}; got '0'"),
+    (measure, "--tokens 1e10", COUNT),
+    (measure, f"--tokens {HUGE}", COUNT),
+    (measure, f"--tokens {'9' * 5000}", f"; got '{'9' * 37}...'"),
+    (measure, "--batch 0", COUNT),
+    (measure, "--rounds 0", COUNT),
+    (measure, "--gammas 1 100000000", GAMMA),
+    (measure, "--gammas -1", GAMMA),
+    (measure, f"--seed {HUGE}", SEED),
+    (measure, "--dtype float16", "'float32', 'bfloat16'"),
+    (measure, "--rule hope", "choose one of block"),
+    (measure, "--kernels hope", "'reference'"),
+    (measure, "--policy hope", "choose one of none, adaptive or module:name"),
+    (measure, "--policy no_such:mine", "No module named 'no_such'"),
+    (measure, "--policy math:pi", "math:pi is of class float: name a specjax.types.P"),
+    (measure, "--policy :", "':' is no name: write my_module:its_name"),
+    (microscope, "--gammas -1", "at least 1 and at most 1000"),
+    (microscope, "--texts 0", COUNT),
+    (microscope, "--tokens 0", COUNT),
+    (microscope, "--batch 0", COUNT),
+    (microscope, "--dtype float16", "'float32', 'bfloat16'"),
+    (audit, "--tokens 1e10", "at most 1000000000"),
+    (audit, "--length 0", COUNT),
+    (audit, "--batch 0", COUNT),
+    (audit, "--level 0", "above 0 and below 1"),
+    (audit, "--level nan", "above 0 and below 1"),
+    (audit, "--temperature inf", WARM),
+    (audit, "--gamma 100000000", GAMMA),
+    (audit, f"--seed {HUGE}", SEED),
+    (demo, "--K -1", f"--K: must be a whole number, at least 0 and {GAMMA}"),
+    (demo, "--K four", GAMMA),
+    (demo, "--temperature -0.5", WARM),
+    (demo, "--temperature nan", WARM),
+    (demo, "--temperature inf", WARM),
+    (demo, "--n_tokens_to_generate 0", COUNT),
+    (demo, f"--seed {HUGE}", SEED),
+    (demo, "--gamma 4", "--gamma"),
+    (soak, "--draws inf", "at least 1 and at most 1e+15"),
+    (soak, "--draws 0", "at least 1"),
+    (soak, f"--seed {HUGE}", SEED),
+    (soak, "--from -1", "at least 0"),
+    (soak, "--rule lenient", "'token'"),
+    (certify, "--rule hope", "choose one of block"),
+    (run, "", "name a row"),
+    (run, "--gin_file", "expected one argument"),
+]
+
+# Flags that are refused once what they name was looked at.
+READ = [
+    (measure, "--target absent", "no checkpoint at 'absent'"),
+    (measure, "--draft bigram --target unigram", "only drafts"),
+    (measure, "--draft t5_small", "one tokenizer"),
+    (measure, "--data absent.jsonl", "absent.jsonl"),
+    (measure, "--texts 3 --batch 2", "texts must fill batches of 2"),
+    (measure, "--tokenizer absent.model", "no tokenizer at absent.model"),
+    (measure, "--gammas 0", "gammas must ascend from 0"),
+    # Before weights are read: of two mistakes --out is the one that is told.
+    (measure, "--target absent --out FOLDER", "is a folder: name a .jsonl file"),
+    (measure, "--target absent --out /dev/full", "is no ordinary file"),
+    (measure, f"--target absent --out FOLDER/{'a' * 300}", "name another .jsonl"),
+    (measure, "--target absent --out FOLDER/prompts.jsonl/a", "name another .jsonl"),
+    (demo, "--target 1558M", "no checkpoint at '1558M'"),
+    (demo, "--draft_model_size 124M", "no checkpoint at '124M'"),
+    (compare, "absent.jsonl absent.jsonl", "`specjax measure --out absent.jsonl`"),
+    (compare, "FOLDER FOLDER", "no file"),
+]
+
+
+@pytest.fixture
+def refused(capsys, tmp_path):
+    """(command, flags) -> the one line that is said."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "def f("}\n')
+
+    def line(command, flags: list[str]) -> str:
+        if command is measure and "--data" not in flags:
+            flags = ["--data", str(prompts), *flags]
+        with pytest.raises(SystemExit) as stopped:
+            command.main([flag.replace("FOLDER", str(tmp_path)) for flag in flags])
+        said = capsys.readouterr()
+        assert stopped.value.code == 2 and said.out == ""
+        assert said.err.count("\n") == 1 and len(said.err) < 400
+        return said.err
+
+    return line
+
+
+def of(case) -> str:
+    command, flags, _ = case
+    return f"{command.__name__.rpartition('.')[2]} {flags[:30]}"
+
+
+@pytest.mark.parametrize("case", TYPED, ids=of)
+def test_flags_are_refused_before_weights_are_read(case, refused, monkeypatch):
+    for name in ("named", "model"):
+        monkeypatch.setattr(players, name, None)
+    command, flags, message = case
+    assert message in refused(command, flags.split())
+
+
+@pytest.mark.parametrize("case", READ, ids=of)
+def test_what_cannot_be_run_is_refused_before_any_compute(case, refused, monkeypatch):
+    monkeypatch.setattr(measure.forecast, "announce", None)
+    monkeypatch.setattr(demo, "measure", None)
+    command, flags, message = case
+    assert message in refused(command, flags.split())
+
+
+@pytest.mark.parametrize("command", [*DECODING, soak, compare])
+def test_every_flag_has_help(command):
+    for action in command.make_parser()._actions:
+        assert action.help, action.option_strings
+
+
+# Lines of a file that `compare` refuses, as the whole text or as the fields that differ
+# from a good record: (the line, what is said of it).
+RECORDS = [
+    ("{no json}", "not a record"),
+    ("[1, 2]", "not a record (want an object"),
+    ("{}", "row must be a text"),
+    ("[" * 100_000, "nested too deeply"),
+    ('{"a": ' * 100 + "1" + "}" * 100, "a is nested too deeply"),
+    ('{"row": "x", "measured": {"alpha": NaN}}', "measured.alpha is nan"),
+    ('{"row": "x", "measured": {"c": [1e999]}}', "measured.c.0 is inf"),
+    ("\x00\x01", "not a record"),
+    ({"row": 3}, "row must be a text; got 3"),
+    ({"measured": None}, "measured must be an object"),
+    ({"provenance": []}, "provenance must be an object"),
+    ({"provenance": {"config": 3}}, "provenance.config must be a text"),
+    ({"alpha": "0.6"}, "measured.alpha must be a finite number"),
+    ({"alpha": True}, "measured.alpha must be"),
+    ({"alpha": 10**400}, "measured.alpha must be"),
+    ({"alpha_se": -1}, "measured.alpha_se must be a finite number, at least 0"),
+    ({"estimates": [1]}, "measured.estimates must be an object"),
+    ({"estimates": {"counts": 3}}, "measured.estimates.counts must be an object"),
+    ({"estimates": {"counts": {"value": [], "se": 1}}}, "estimates.counts.value must"),
+    ({"gamma": "5"}, "measured.gamma must be a whole number or a list"),
+    ({"gamma": [0, 1, "3"]}, "measured.gamma must be"),
+    ({"gamma": [0, 1, 2.5]}, "measured.gamma must be"),
+    ({"c": [0.1]}, "measured.c must be one value for each of 3 gamma"),
+    ({"c": 0.1}, "measured.c must be a list"),
+    ({"v": {"a": 1}}, "measured.v must be a list"),
+    ({"speedup": [1, "2", 3]}, "measured.speedup[1] must be a finite number"),
+    ({"speedup_ci": [[1, 1], 3, [1, 2]]}, "measured.speedup_ci[1] must be two"),
+    ({"v_ci": [[1, 1], [2, 1], [1, 2]]}, "measured.v_ci[1] must be two"),
+    ({"target_ms_ci": [1]}, "measured.target_ms_ci must be two finite numbers"),
+    ({"best_speedup": None, "best_speedup_ci": "x", "target_ms": "x"}, "target_ms"),
+    ({"protocol": None}, "measured.protocol must be an object"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), RECORDS, ids=range(len(RECORDS)))
+def test_a_bad_record_is_named_with_its_line_and_field(
+    line, message, refused, tmp_path
+):
+    if isinstance(line, dict):
+        record = copy.deepcopy(RECORD)
+        record |= {name: line[name] for name in record.keys() & line}
+        if record["measured"]:
+            record["measured"] |= {name: line[name] for name in line.keys() - record}
+        line = json.dumps(record)
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{json.dumps(RECORD)}\n{line}\n")
+    said = refused(compare, [str(path), str(path)])
+    assert f"{path}, line 2: " in said and message in said
+
+
+def test_an_empty_file_of_records(refused, tmp_path):
+    (tmp_path / "a.jsonl").write_text("\n")
+    assert "has no record" in refused(compare, ["FOLDER/a.jsonl", "FOLDER/a.jsonl"])
+
+
+def test_a_record_that_cannot_be_written_is_printed(tmp_path, capsys):
+    """The disk may fill while a command measures."""
+    path = tmp_path / "a.jsonl"
+    saving = Saving(path)
+    saving.prepare()
+    saving.keep(RECORD)
+    path.unlink()
+    path.mkdir()
+    assert not saving.append(RECORD)
+    said = capsys.readouterr()
+    assert json.loads(said.out) == RECORD and "could not write" in said.err
+    assert jsonl.read(saving.partial) == [RECORD]
+
+
+def test_rounds_are_kept_until_the_whole_is_saved(tmp_path):
+    saving = Saving(tmp_path / "a.jsonl")
+    saving.prepare()
+    assert "nothing to save" in saving.left()
+    for rounds in (1, 2):
+        saving.keep({"rounds": rounds})
+    assert str(saving.partial) in saving.left()
+    assert jsonl.read(saving.partial) == [{"rounds": 2}]
+    assert saving.append({"rounds": 3})
+    assert jsonl.read(saving.path) == [{"rounds": 3}]
+    assert list(tmp_path.iterdir()) == [saving.path]
+
+
+@pytest.mark.parametrize("command", DECODING)
+def test_ctrl_c_is_one_line(command, monkeypatch, capsys, tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def leave(code):
+        raise SystemExit(code)
+
+    for name in ("named", "model"):
+        monkeypatch.setattr(players, name, interrupt)
+    monkeypatch.setattr(console, "leave", leave)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    data = ["--data", str(tmp_path / "absent")] if command is measure else []
+    with pytest.raises(SystemExit) as stopped:
+        command.main(data)
+    said = capsys.readouterr().err
+    assert stopped.value.code == 130
+    assert said.startswith("stopped; ") and said.count("\n") == 1
+
+
+STOPPED = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job's may be ignored
+sys.argv = ["specjax", "measure", *sys.argv[1:]]
+from specjax.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_the_rounds_that_are_done(tmp_path, capsys):
+    config, sides = tiny.TARGET._replace(vocab=8192), []
+    for seed, side in enumerate(("target", "draft")):
+        path = tmp_path / f"{side}.safetensors"
+        zoo.save(path, config, tiny.weights(config, seed))
+        sides += [f"--{side}", str(path)]
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "x ="}\n')
+    few = "--gammas 1 --tokens 6 --texts 2 --rounds 100000".split()
+    named = {"--out": "a.jsonl", "--data": "prompts.jsonl"}
+    out = [x for flag, name in named.items() for x in (flag, str(tmp_path / name))]
+    runner = subprocess.Popen(
+        [sys.executable, "-c", STOPPED, *sides, *few, *out],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("*.partial")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    runner.send_signal(signal.SIGINT)
+    said = runner.communicate()[1].splitlines()
+    (partial,) = tmp_path.glob("*.partial")
+    assert runner.returncode == 130 and "Traceback" not in "".join(said)
+    assert said[-1] == f"stopped; what was measured is in {partial}"
+    assert jsonl.read(tmp_path / "a.jsonl") == []
+    assert compare.main([str(partial), str(partial)]) == 0
+    (record,) = jsonl.read(partial)
+    assert record["measured"]["rounds"] >= 1
