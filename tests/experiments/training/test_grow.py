@@ -97,7 +97,7 @@ def test_learned_norms_and_biases_grow_too():
     large = LARGE_GPT._replace(learned=True, positions=9)
     params = jax.tree.map(lambda x: x + 0.05, tiny.weights(config, 1, 6.0))
     grown = grow.grow(config, params, large, noise=0.2)
-    assert jnp.abs(logits(large, grown) - logits(config, params)).max() < 2e-5
+    assert jnp.abs(logits(large, grown) - logits(config, params)).max() < 1e-4
 
 
 @pytest.mark.parametrize(
