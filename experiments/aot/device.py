@@ -19,9 +19,9 @@ ASKED = ["name", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.
 
 
 def described() -> dict:
-    one = jax.devices()[0]
-    capability = getattr(one, "compute_capability", None)
-    memory = (one.memory_stats() or {}).get("bytes_limit")
+    device = jax.devices()[0]
+    capability = getattr(device, "compute_capability", None)
+    memory = (device.memory_stats() or {}).get("bytes_limit")
     return {
         **machine(),
         "compute_capability": capability,
@@ -55,12 +55,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args(arguments).folder
     folder.mkdir(parents=True, exist_ok=True)
-    text, said = target()
+    text, status = target()
     if text is not None:
         (folder / "target_config.txtpb").write_text(text, "utf-8")
-    found = described() | {"target_config": said}
-    (folder / "device.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    print(json.dumps(found))
+    record = described() | {"target_config": status}
+    (folder / "device.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    print(json.dumps(record))
 
 
 if __name__ == "__main__":

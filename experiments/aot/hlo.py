@@ -70,8 +70,8 @@ def read(text: str) -> Sequence:
         if head := HEAD.match(line):
             inside = computations.setdefault(head[2], [])
             entry = head[2] if head[1] else entry
-        elif found := LINE.match(line):
-            inside.append(Instruction(*found.groups()))
+        elif match := LINE.match(line):
+            inside.append(Instruction(*match.groups()))
     if entry is None:
         raise ValueError("no ENTRY computation: give the text of an HLO module")
     return _sequence(computations, entry)
@@ -116,42 +116,49 @@ def array_bytes(shape: str) -> int:
 
 def _sequence(computations: dict[str, list[Instruction]], name: str) -> Sequence:
     kernels, inner = [], []
-    for one in computations[name]:
-        if one.opcode == "while":
-            inner.append(_loop(computations, one))
-        elif one.opcode in ("call", "conditional"):
-            for called in _called(one):
+    for op in computations[name]:
+        if op.opcode == "while":
+            inner.append(_loop(computations, op))
+        elif op.opcode in ("call", "conditional"):
+            for called in _called(op):
                 part = _sequence(computations, called)
                 kernels += part.kernels
                 inner += part.loops
-        elif one.opcode not in FREE and not one.opcode.endswith(("-done", "-update")):
-            kernels.append(_kernel(computations, one))
+        elif op.opcode not in FREE and not op.opcode.endswith(("-done", "-update")):
+            kernels.append(_kernel(computations, op))
     return Sequence(tuple(kernels), tuple(inner))
 
 
-def _loop(computations: dict[str, list[Instruction]], one: Instruction) -> Loop:
+def _loop(computations: dict[str, list[Instruction]], op: Instruction) -> Loop:
     body, condition = (
-        _sequence(computations, re.search(rf"\b{part}=%?([\w.\-]+)", one.rest)[1])
+        _sequence(computations, re.search(rf"\b{part}=%?([\w.\-]+)", op.rest)[1])
         for part in ("body", "condition")
     )
-    trips = TRIPS.search(one.rest)
-    return Loop(one.name, body, condition, int(trips[1]) if trips else None)
+    trips = TRIPS.search(op.rest)
+    return Loop(op.name, body, condition, int(trips[1]) if trips else None)
 
 
-def _called(one: Instruction) -> list[str]:
-    if one.opcode == "call":
-        return CALLED.findall(one.rest)
-    names = [a or b for a, b in BRANCHES.findall(one.rest)]
+def _called(op: Instruction) -> list[str]:
+    if op.opcode == "call":
+        return CALLED.findall(op.rest)
+    names = [a or b for a, b in BRANCHES.findall(op.rest)]
     return [name.strip().lstrip("%") for part in names for name in part.split(",")]
 
 
-def _kernel(computations: dict[str, list[Instruction]], one: Instruction) -> Kernel:
-    target = re.search(r'custom_call_target="([^"]*)"', one.rest)
-    source = re.search(r'op_name="([^"]*)"', one.rest)
-    moves = one.opcode in MOVING
-    called = CALLED.search(one.rest) if one.opcode == "fusion" else None
+def _kernel(computations: dict[str, list[Instruction]], op: Instruction) -> Kernel:
+    target = re.search(r'custom_call_target="([^"]*)"', op.rest)
+    source = re.search(r'op_name="([^"]*)"', op.rest)
+    moves = op.opcode in MOVING
+    called = CALLED.search(op.rest) if op.opcode == "fusion" else None
     if called:
         moves = {inner.opcode for inner in computations[called[1]]} <= MOVING
-    texts = (found[1] if found else "" for found in (target, source))
+    texts = (match[1] if match else "" for match in (target, source))
     name, source = texts
-    return Kernel(one.name, one.opcode, name, array_bytes(one.shape), moves, source)
+    return Kernel(
+        op.name,
+        op.opcode,
+        name,
+        array_bytes(op.shape),
+        moves,
+        source,
+    )

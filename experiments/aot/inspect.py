@@ -93,7 +93,7 @@ def _child(named: str, device: str, folder: Path, paths: tuple[str, ...]) -> int
 
 def read(ptx: str, report: str | None) -> list[Kernel]:
     """The kernels of a PTX file; report: what `ptxas -v` said of it."""
-    used = {found[0]: found[1:] for found in USED.findall(report or "")}
+    used = {fields[0]: fields[1:] for fields in USED.findall(report or "")}
     kernels = []
     for name, body in ENTRY.findall(ptx):
         lines = (line.strip() for line in body.splitlines())
@@ -115,9 +115,9 @@ def thunks(text: str) -> tuple[int, int]:
     launches = captured = 0
     inside: int | None = None
     for line in text.splitlines():
-        if not (found := THUNK.match(line)):
+        if not (match := THUNK.match(line)):
             continue
-        depth, kind = len(found[1]), found[2]
+        depth, kind = len(match[1]), match[2]
         inside = None if inside is not None and depth <= inside else inside
         if kind == "CommandBuffer":
             inside = depth
@@ -143,8 +143,8 @@ def _of_wheel() -> str | None:
         files = metadata.files("nvidia-cuda-nvcc") or []
     except metadata.PackageNotFoundError:
         return None
-    found = [file for file in files if file.name == "ptxas"]
-    return str(found[0].locate()) if found else None
+    paths = [file for file in files if file.name == "ptxas"]
+    return str(paths[0].locate()) if paths else None
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -154,10 +154,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.only:
-        module, name, given = (chosen.named + ":[]").split(":", 2)
-        given = json.loads(given.removesuffix(":[]"))
-        made = getattr(importlib.import_module(module), name)(*given)
-        program = cuda.compile(*made, device=chosen.device).program
+        module, name, values = (chosen.named + ":[]").split(":", 2)
+        values = json.loads(values.removesuffix(":[]"))
+        call = getattr(importlib.import_module(module), name)(*values)
+        program = cuda.compile(*call, device=chosen.device).program
         print(sum(1 for _ in hlo.everything(program)))
         return
     report = inspect(chosen.named, chosen.device, (os.getcwd(),))

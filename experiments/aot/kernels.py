@@ -32,7 +32,7 @@ def build(device: str, programs: Sequence[tuple]) -> Measurement:
     """
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}: name one of {sorted(DEVICES)}")
-    run = partial(measure, device, [tuple(one) for one in programs])
+    run = partial(measure, device, [tuple(program) for program in programs])
     path = cuda.TARGETS / f"{device}.txtpb"
     return Measurement(run, __name__, (path,) if path.is_file() else (), "as named")
 
@@ -45,21 +45,23 @@ def measure(device: str, programs: Sequence[tuple]) -> dict:
     gpu = DEVICES[device].platform == "gpu"
     if reason := (cuda if gpu else tpu).available():
         raise ValueError(f"kernels are compiled by the vendors' compilers: {reason}")
-    one = on_gpu if gpu else on_tpu
-    found = [one(device, *program) for program in tqdm(programs, disable=None)]
+    measure_program = on_gpu if gpu else on_tpu
+    measured = [
+        measure_program(device, *program) for program in tqdm(programs, disable=None)
+    ]
     flat = {}
-    for made in found:
-        flat |= {f"{key_of(made)}:{k}": v for k, v in made.items() if k in QUANTITIES}
-    return {"device": device, "programs": found, **flat}
+    for entry in measured:
+        flat |= {f"{key_of(entry)}:{k}": v for k, v in entry.items() if k in QUANTITIES}
+    return {"device": device, "programs": measured, **flat}
 
 
 QUANTITIES = ("launches", "registers", "spills", "widest_load", "instructions")
 QUANTITIES += ("temp_bytes", "copies", "vector_memory", "captured")
 
 
-def key_of(made: dict) -> str:
-    sizes = "B{batch} g{gamma} V{vocab} {dtype}".format(**made)
-    return f"{made['asked']} {made['known']} {sizes}"
+def key_of(entry: dict) -> str:
+    sizes = "B{batch} g{gamma} V{vocab} {dtype}".format(**entry)
+    return f"{entry['asked']} {entry['known']} {sizes}"
 
 
 def described(device: str, asked: str, known: str, sizes: Sizes) -> dict:
@@ -68,20 +70,20 @@ def described(device: str, asked: str, known: str, sizes: Sizes) -> dict:
     plan = planned(known, sizes)
     choice = dispatch.choose(plan, itemsize, DEVICES[device], asked)
     tiles = choice.tiles and choice.tiles._asdict()
-    said = {"asked": asked, "known": known, **sizes._asdict()}
-    return said | {"ran": choice.name, "why": choice.why, "tiles": tiles}
+    request = {"asked": asked, "known": known, **sizes._asdict()}
+    return request | {"ran": choice.name, "why": choice.why, "tiles": tiles}
 
 
 def planned(known: str, sizes: Sizes) -> Plan:
-    given = kernel_programs.shapes(sizes)
-    p, q = given.laws
-    heat = given.sampling.temperature
-    target, law = Law(given.target, *p), Law(given.draft, *q)
+    inputs = kernel_programs.shapes(sizes)
+    p, q = inputs.laws
+    heat = inputs.sampling.temperature
+    target, law = Law(inputs.target, *p), Law(inputs.draft, *q)
     if known != "both":
-        target = Deferred(given.target, heat)
+        target = Deferred(inputs.target, heat)
     if known == "nothing":
-        law = Deferred(given.draft, heat)
-    return plan(target, Draft(given.tokens, given.num, law))
+        law = Deferred(inputs.draft, heat)
+    return plan(target, Draft(inputs.tokens, inputs.num, law))
 
 
 def on_gpu(device: str, asked: str, known: str, *sizes) -> dict:
@@ -91,23 +93,23 @@ def on_gpu(device: str, asked: str, known: str, *sizes) -> dict:
     draft's logits and more.
     """
     sizes = Sizes(*sizes)
-    name, given = "on_gpu", [asked, device, known, *sizes]
+    name, arguments = "on_gpu", [asked, device, known, *sizes]
     if known == "draw":
-        name, given = "drawing", [asked, device, *sizes]
+        name, arguments = "drawing", [asked, device, *sizes]
     named = f"{kernel_programs.__name__}:{name}"
-    report = inspect.inspect(f"{named}:{json.dumps(given)}", device)
-    program = getattr(kernel_programs, name)(*given)
+    report = inspect.inspect(f"{named}:{json.dumps(arguments)}", device)
+    program = getattr(kernel_programs, name)(*arguments)
     compiled = cuda.compile(*program, device=device)
     rows = 1 if known == "draw" else sizes.gamma
     whole = sizes.batch * rows * sizes.vocab * (2 if "16" in sizes.dtype else 4)
-    said = described(device, asked, "draft" if known == "draw" else known, sizes)
+    entry = described(device, asked, "draft" if known == "draw" else known, sizes)
     reads = [k for k in report.kernels if "statistics" in k.name]
     per = None
-    if reads and said["tiles"]:
-        part = said["tiles"]["stats"] / THREADS * (2 if known == "nothing" else 1)
+    if reads and entry["tiles"]:
+        part = entry["tiles"]["stats"] / THREADS * (2 if known == "nothing" else 1)
         per = round(reads[0].instructions / part, 1)
     return {
-        **said,
+        **entry,
         "known": known,
         "launches": report.launches,
         "captured": report.captured,
@@ -122,16 +124,16 @@ def on_gpu(device: str, asked: str, known: str, *sizes) -> dict:
 
 
 def most(kernels: list, field: str) -> int | None:
-    found = [getattr(k, field) for k in kernels]
-    return None if None in found else max(found)
+    values = [getattr(k, field) for k in kernels]
+    return None if None in values else max(values)
 
 
 def on_tpu(device: str, asked: str, known: str, *sizes) -> dict:
     """launches: Pallas kernels of one verification. copies: as `on_gpu`, of logits that
     a readout made. vector_memory: bytes that a block's logits take there."""
     sizes = Sizes(*sizes)
-    made = kernel_programs.on_tpu(asked, device, known, *sizes)
-    compiled = tpu.compile(*made, device=device)
+    program = kernel_programs.on_tpu(asked, device, known, *sizes)
+    compiled = tpu.compile(*program, device=device)
     size = 2 if "16" in sizes.dtype else 4
     whole = sizes.batch * sizes.gamma * sizes.vocab * size
     own = [k for k in hlo.everything(compiled.program) if k.target == "tpu_custom_call"]

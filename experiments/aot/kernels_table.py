@@ -55,13 +55,13 @@ def programs() -> list[tuple]:
     auto = ("draft", 1, 5, 32000, F), ("draft", 64, 5, 128256, H)
     v4 = ("draft", 1, 5, 32000, F), ("draft", 1, 5, 128256, F)
     return [
-        *(("h200", "mosaic_gpu", one) for one in MOSAIC),
+        *(("h200", "mosaic_gpu", case) for case in MOSAIC),
         ("h200", "triton", MOSAIC[0]),
         *(("h200", *pair) for pair in itertools.product(XLA, plain)),
-        *((device, "auto", one) for device in ("a100", "t4") for one in auto),
+        *((device, "auto", case) for device in ("a100", "t4") for case in auto),
         ("a100", "triton", MOSAIC[0]),
-        *((v, "mosaic_tpu", one) for v in ("v5e", "v6e") for one in ON_TPU),
-        *(("v4", "mosaic_tpu", one) for one in v4),
+        *((v, "mosaic_tpu", case) for v in ("v5e", "v6e") for case in ON_TPU),
+        *(("v4", "mosaic_tpu", case) for case in v4),
     ]
 
 
@@ -70,14 +70,14 @@ XLA = ("onepass", "reference")
 
 def kernels_aot() -> Table:
     lines = []
-    for device, name, one in programs():
-        known, batch, gamma, vocab, dtype = one
+    for device, name, case in programs():
+        known, batch, gamma, vocab, dtype = case
         key = f"{name} {known} B{batch} g{gamma} V{vocab} {dtype}:launches"
         sizes = f"B {batch}, gamma {gamma}, V {vocab}, {dtype}"
         if known == "draw":
             sizes = f"B {batch}, V {vocab}, {dtype}"
-        said = f"{DEVICES[device]}, {NAMES[name]}, {WHAT[known]}, {sizes}: launches"
-        line = Line("kernels_aot", device, said, key, decimals=0, needs=NEEDS)
+        what = f"{DEVICES[device]}, {NAMES[name]}, {WHAT[known]}, {sizes}: launches"
+        line = Line("kernels_aot", device, what, key, decimals=0, needs=NEEDS)
         lines.append(line)
     note = (
         "Facts of the machine code that the vendors' compilers make for devices that"
@@ -96,10 +96,17 @@ def wider(records: Mapping[str, dict]) -> list[tuple[str, list, list]]:
     lines = []
     for device, label in DEVICES.items():
         measured = records.get(device, {}).get("measured", {"programs": []})
-        for one in measured["programs"]:
-            said = [label, NAMES[one["asked"]], NAMES[one["ran"]], WHAT[one["known"]]]
-            sizes = [str(one[name]) for name in ("batch", "gamma", "vocab", "dtype")]
-            lines.append([*said, *sizes, *(cell(one.get(name)) for name in COLUMNS)])
+        for entry in measured["programs"]:
+            labels = [
+                label,
+                NAMES[entry["asked"]],
+                NAMES[entry["ran"]],
+                WHAT[entry["known"]],
+            ]
+            sizes = [str(entry[name]) for name in ("batch", "gamma", "vocab", "dtype")]
+            lines.append(
+                [*labels, *sizes, *(cell(entry.get(name)) for name in COLUMNS)]
+            )
     title = "Launches, registers, spills and bytes of every program"
     return [(title, HEAD, lines)] if lines else []
 

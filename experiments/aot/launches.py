@@ -73,7 +73,7 @@ def build(
     """
     sides = side(target), side(draft)
     check(*sides, setting)
-    files = [path for one in (target, draft) for path in getattr(one, "files", ())]
+    files = [path for model in (target, draft) for path in getattr(model, "files", ())]
     inputs = *files, cuda.TARGETS / f"{setting.device}.txtpb"
     run = partial(count, *sides, setting)
     return Measurement(run, __name__, tuple(map(Path, inputs)), target.dtype)
@@ -91,13 +91,13 @@ def check(target: Side, draft: Side, setting: LaunchSetting) -> None:
         )
 
 
-def side(given: t5.Config | gpt.Config | Player) -> Side:
+def side(source: t5.Config | gpt.Config | Player) -> Side:
     """Weights of a config are held in its own dtype, those of a player as they are."""
-    if isinstance(given, Player):
-        model, params = given.model, jax.eval_shape(lambda: given.params)
+    if isinstance(source, Player):
+        model, params = source.model, jax.eval_shape(lambda: source.params)
     else:
-        model = (t5 if isinstance(given, t5.Config) else gpt).build(given)
-        dtype = jnp.dtype(given.dtype)
+        model = (t5 if isinstance(source, t5.Config) else gpt).build(source)
+        dtype = jnp.dtype(source.dtype)
         held = partial(jax.ShapeDtypeStruct, dtype=dtype)
         params = jax.tree.map(lambda leaf: held(leaf.shape), model.shapes)
     decoder = params.get("decoder", params)
@@ -115,14 +115,14 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     """
     if reason := cuda.available():
         raise ValueError(f"launches are counted by XLA's compiler for GPUs: {reason}")
-    given = shapes(target, draft, setting)
+    plain = shapes(target, draft, setting)
     fused = shapes(target, draft, setting, fused=True)
-    made = [
-        *(program(given, setting) for program in (drafting, scoring, verifying)),
+    programs = [
+        *(program(plain, setting) for program in (drafting, scoring, verifying)),
         *(program(fused, setting) for program in (drafting, verifying)),
-        *(stepping(each, setting) for each in (given, fused)),
+        *(stepping(each, setting) for each in (plain, fused)),
     ]
-    first, target_step, verify, first_fused, verify_fused, step, step_fused = made
+    first, target_step, verify, first_fused, verify_fused, step, step_fused = programs
     loop = drafted(first)
     return {
         **setting._asdict(),
@@ -143,7 +143,7 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
             "draft": weight_bytes(draft.params),
         },
         "temp_bytes": {"draft": first.temp_bytes, "spec_step": step.temp_bytes},
-        "compile_seconds": round(sum(one.seconds for one in made), 1),
+        "compile_seconds": round(sum(compiled.seconds for compiled in programs), 1),
     }
 
 
@@ -170,32 +170,32 @@ def shapes(
     return Given(parts, params, *jax.eval_shape(begin, params))
 
 
-def drafting(given: Given, setting: LaunchSetting) -> Compiled:
+def drafting(inputs: Given, setting: LaunchSetting) -> Compiled:
     """A draft of gamma tokens; its loop makes each one after the first."""
 
     def run(cache, params, request, state):
         state = state._replace(draft_cache=cache)
-        return given.parts.drafter.draft(request.key, params, request, state)
+        return inputs.parts.drafter.draft(request.key, params, request, state)
 
-    cache, rest = given.state.draft_cache, given.state._replace(draft_cache=None)
-    arguments = cache, given.params.draft, given.request, rest
+    cache, rest = inputs.state.draft_cache, inputs.state._replace(draft_cache=None)
+    arguments = cache, inputs.params.draft, inputs.request, rest
     return cuda.compile(run, arguments, setting.device, donate=(0,))
 
 
-def scoring(given: Given, setting: LaunchSetting) -> Compiled:
+def scoring(inputs: Given, setting: LaunchSetting) -> Compiled:
     def run(cache, params, request, state, tokens):
         state = state._replace(target_cache=cache)
-        return score(given.parts.target, params, request, state, tokens)
+        return score(inputs.parts.target, params, request, state, tokens)
 
-    cache, rest = given.state.target_cache, given.state._replace(target_cache=None)
+    cache, rest = inputs.state.target_cache, inputs.state._replace(target_cache=None)
     tokens = jax.ShapeDtypeStruct((setting.batch, setting.gamma), jnp.int32)
-    arguments = cache, given.params.target, given.request, rest, tokens
+    arguments = cache, inputs.params.target, inputs.request, rest, tokens
     return cuda.compile(run, arguments, setting.device, donate=(0,))
 
 
-def verifying(given: Given, setting: LaunchSetting) -> Compiled:
+def verifying(inputs: Given, setting: LaunchSetting) -> Compiled:
     """From the two laws to the tokens in the buffer: what is left of a step."""
-    request, parts = given.request, given.parts
+    request, parts = inputs.request, inputs.parts
     read = parts.verifier.law or probs.standardize
 
     def laws(params, request, state):
@@ -210,17 +210,17 @@ def verifying(given: Given, setting: LaunchSetting) -> Compiled:
         tokens, length = commit(request, state, verdict)
         return tokens, length, measure(request, state, draft, verdict, length)
 
-    found = jax.eval_shape(laws, given.params, request, given.state)
-    rest = given.state._replace(tokens=None, target_cache=None, draft_cache=None)
-    arguments = given.state.tokens, *found, request, rest
+    shapes = jax.eval_shape(laws, inputs.params, request, inputs.state)
+    rest = inputs.state._replace(tokens=None, target_cache=None, draft_cache=None)
+    arguments = inputs.state.tokens, *shapes, request, rest
     return cuda.compile(run, arguments, setting.device, donate=(0,))
 
 
-def stepping(given: Given, setting: LaunchSetting) -> Compiled:
+def stepping(inputs: Given, setting: LaunchSetting) -> Compiled:
     def run(state, params, request):
-        return build_step(*given.parts)(params, request, state)
+        return build_step(*inputs.parts)(params, request, state)
 
-    arguments = given.state, given.params, given.request
+    arguments = inputs.state, inputs.params, inputs.request
     return cuda.compile(run, arguments, setting.device, donate=(0,))
 
 

@@ -57,19 +57,19 @@ def fused(name: str, device: str) -> Fused:
     return fuse.build(REFERENCE, DEVICES[device], Options(name))
 
 
-def verifying(made: Fused, known: str) -> Callable[[Given], tuple]:
+def verifying(fused: Fused, known: str) -> Callable[[Given], tuple]:
     """Given -> (n, tokens, accept_prob); `laws` holds the scalars that are known."""
 
-    def run(given: Given) -> tuple:
-        p, q = given.laws
-        target = made.law(given.target, given.sampling)
-        law = made.law(given.draft, given.sampling)
+    def run(inputs: Given) -> tuple:
+        p, q = inputs.laws
+        target = fused.law(inputs.target, inputs.sampling)
+        law = fused.law(inputs.draft, inputs.sampling)
         if known == "both":
-            target = Law(given.target, *p)
+            target = Law(inputs.target, *p)
         if known != "nothing":
-            law = Law(given.draft, *q)
-        draft = Draft(given.tokens, given.num, law)
-        return made.verify(target, draft, given.noise)[:3]
+            law = Law(inputs.draft, *q)
+        draft = Draft(inputs.tokens, inputs.num, law)
+        return fused.verify(target, draft, inputs.noise)[:3]
 
     return run
 
@@ -80,8 +80,8 @@ def shapes(sizes: Sizes) -> Given:
     of, real, whole = jax.ShapeDtypeStruct, jnp.float32, jnp.int32
 
     def scalars(rows: int) -> tuple:
-        one = of((batch, rows), real)
-        return one, one, one, of((batch, rows), whole), one
+        scalar = of((batch, rows), real)
+        return scalar, scalar, scalar, of((batch, rows), whole), scalar
 
     noise = token.Noise(of((batch, gamma), real), of((batch, 2), real))
     logits = of((batch, gamma + 1, vocab), dtype), of((batch, gamma, vocab), dtype)
@@ -100,20 +100,20 @@ def on_gpu(name: str, device: str, known: str, *sizes) -> tuple[Callable, tuple]
 
 def on_tpu(name: str, device: str, known: str, *sizes) -> tuple[Callable, tuple]:
     """The same after the products that make the logits, which decide their layout."""
-    run, (given,) = on_gpu(name, device, known, *sizes)
+    run, (inputs,) = on_gpu(name, device, known, *sizes)
     batch, gamma, vocab, dtype = Sizes(*sizes)
     of, half = jax.ShapeDtypeStruct, jnp.bfloat16
 
     def product(features, kernel):
-        made = jnp.dot(features, kernel, preferred_element_type=jnp.float32)
-        return made.astype(dtype)
+        logits = jnp.dot(features, kernel, preferred_element_type=jnp.float32)
+        return logits.astype(dtype)
 
-    def whole(features: tuple, kernel, given: Given) -> tuple:
+    def whole(features: tuple, kernel, inputs: Given) -> tuple:
         target, draft = (product(x, kernel) for x in features)
-        return run(given._replace(target=target, draft=draft))
+        return run(inputs._replace(target=target, draft=draft))
 
     rows = of((batch, gamma + 1, FEATURES), half), of((batch, gamma, FEATURES), half)
-    nothing = given._replace(target=None, draft=None)
+    nothing = inputs._replace(target=None, draft=None)
     return whole, (rows, of((FEATURES, vocab), half), nothing)
 
 
@@ -121,10 +121,10 @@ def drawing(name: str, device: str, *sizes) -> tuple[Callable, tuple]:
     """A draw from logits [B, V], as the draft loop does it; gamma is not used."""
     batch, _, vocab, dtype = Sizes(*sizes)
     of, real = jax.ShapeDtypeStruct, jnp.float32
-    made = fused(name, device)
+    kernel = fused(name, device)
 
     def run(logits, temperature, u):
-        token_, law = made.draw(logits, Sampling(temperature), u)
+        token_, law = kernel.draw(logits, Sampling(temperature), u)
         return token_, law.scale, law.top, law.tau, law.tie, law.lse
 
     return run, (of((batch, vocab), dtype), of((batch,), real), of((batch, 2), real))

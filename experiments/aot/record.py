@@ -41,11 +41,11 @@ def compile(
     mesh = jax.sharding.AbstractMesh((), (), abstract_device=abstract)
     with jax.sharding.use_abstract_mesh(mesh), _unkept():
         jitted = jax.jit(function, donate_argnums=donate)
-        made = jitted.lower(*shapes).compile()
+        compiled = jitted.lower(*shapes).compile()
     seconds, sizes, text = (
         time.perf_counter() - begun,
-        made.memory_analysis(),
-        made.as_text(),
+        compiled.memory_analysis(),
+        compiled.as_text(),
     )
     return Compiled(
         text,
