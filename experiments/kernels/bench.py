@@ -96,17 +96,19 @@ def check(setting: KernelSetting) -> None:
         )
     if setting.least < 2:
         raise ValueError("least must be at least 2: one set cannot wait for another")
-    if not all(0 < one < 1 for one in setting.acceptances):
+    if not all(0 < acceptance < 1 for acceptance in setting.acceptances):
         raise ValueError(f"acceptances must be in (0, 1); got {setting.acceptances}")
     if setting.dtype not in ("float32", "bfloat16"):
         raise ValueError(f"dtype must be float32 or bfloat16; got {setting.dtype}")
 
 
-def measure(setting: KernelSetting, made: Sequence[Program] | None = None) -> dict:
+def measure(
+    setting: KernelSetting, candidates: Sequence[Program] | None = None
+) -> dict:
     """Every number of a row, plain.
 
-    made: what is measured, all of `programs.programs` by default. Raises ValueError on
-    a CPU, but for a trial; RuntimeError if the reference itself fails.
+    candidates: what is measured, all of `programs.programs` by default. Raises
+    ValueError on a CPU, but for a trial; RuntimeError if the reference itself fails.
     """
     check(setting)
     place = programs.here()
@@ -117,26 +119,28 @@ def measure(setting: KernelSetting, made: Sequence[Program] | None = None) -> di
         )
     shape = setting.shape
     count = inputs.cold(shape, setting.cache, setting.least)
-    if made is None:
-        made = programs.programs(shape, place, setting.grid)
+    if candidates is None:
+        candidates = programs.programs(shape, place, setting.grid)
     first, *others = setting.acceptances
-    given = inputs.sets(shape, first, count, setting.seed)
-    ready, failed = prepare(made, given, setting)
-    lines = timed(ready, given, setting, first)
+    sets = inputs.sets(shape, first, count, setting.seed)
+    ready, failed = prepare(candidates, sets, setting)
+    lines = timed(ready, sets, setting, first)
     best = fastest(ready, lines)
     latency = times.latencies(
-        {name: one.program.call for name, one in best.items()}, given[0], setting.rounds
+        {name: entry.program.call for name, entry in best.items()},
+        sets[0],
+        setting.rounds,
     )
-    said = [accepted(given, first)]
-    del given  # before the next sets are made
+    rates = [accepted(sets, first)]
+    del sets  # before the next sets are made
     for acceptance in others:
-        given = inputs.sets(shape, acceptance, count, setting.seed)
-        again, wrong = recheck(best, given)
+        sets = inputs.sets(shape, acceptance, count, setting.seed)
+        again, wrong = recheck(best, sets)
         failed += wrong
-        best = {group(one.program.name): one for one in again}
+        best = {group(entry.program.name): entry for entry in again}
         lines = [line for line in lines if group(line["name"]) in best]
-        lines += timed(again, given, setting, acceptance)
-        said.append(accepted(given, acceptance))
+        lines += timed(again, sets, setting, acceptance)
+        rates.append(accepted(sets, acceptance))
     speed = bandwidth(setting.copied, setting.rounds)
     for line in lines:
         line["share"] = line["bytes"] / (1e-6 * line["us"]) / speed
@@ -144,7 +148,7 @@ def measure(setting: KernelSetting, made: Sequence[Program] | None = None) -> di
         **setting._asdict() | {"grid": setting.grid._asdict()},
         "interpreted": place.interpreted,
         "sets": count,
-        "acceptance": said,
+        "acceptance": rates,
         "copy_gb_s": speed / 1e9,
         "copy_us": 1e6 * shape.row_bytes(2 * shape.gamma + 3) / speed,
         "programs": lines,
@@ -155,18 +159,18 @@ def measure(setting: KernelSetting, made: Sequence[Program] | None = None) -> di
 
 
 def prepare(
-    made: Sequence[Program], given: list[Inputs], setting: KernelSetting
+    candidates: Sequence[Program], sets: list[Inputs], setting: KernelSetting
 ) -> tuple[list[Ready], list[dict]]:
     """Compiles and checks; what fails is told by its name and error."""
     known, ready, failed = {}, [], []
-    for program in made:
+    for program in candidates:
         if program.name.partition("/")[0] in setting.skip:
             failed.append({"name": program.name, "error": f"skipped: {ASKED}"})
             continue
         try:
             make = times.compiled if program.rows else times.unchecked
-            run = make(program.call, given)
-            verify(program, run, given, known)
+            run = make(program.call, sets)
+            verify(program, run, sets, known)
         except Exception as error:
             failed.append({"name": program.name, "error": said_of(error)})
         else:
@@ -176,61 +180,61 @@ def prepare(
 
 
 def stop_without_reference(failed: list[dict]) -> None:
-    for one in failed:
-        if one["name"] == REFERENCE:
-            raise RuntimeError(f"the reference itself fails: {one['error']}")
+    for failure in failed:
+        if failure["name"] == REFERENCE:
+            raise RuntimeError(f"the reference itself fails: {failure['error']}")
 
 
 def said_of(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def verify(program: Program, run: Callable, given: list[Inputs], known: dict) -> None:
+def verify(program: Program, run: Callable, sets: list[Inputs], known: dict) -> None:
     """Raises ValueError unless the first and the last verdict are right.
 
     known: answers that were found before, by set and rule.
     """
-    found = jax.device_get(run(given))
-    for index in (0, len(given) - 1) if program.verifies else ():
+    verdicts = jax.device_get(run(sets))
+    for index in (0, len(sets) - 1) if program.verifies else ():
         at = index, program.sigmoid
         if at not in known:
-            known[at] = inputs.answer(given[index], program.sigmoid)
-        fault = oracle.wrong(known[at], given[index].tokens, *found[index])
+            known[at] = inputs.answer(sets[index], program.sigmoid)
+        fault = oracle.wrong(known[at], sets[index].tokens, *verdicts[index])
         if fault:
             raise ValueError(f"not timed, as its output is wrong: {fault}")
 
 
-def recheck(best: dict[str, Ready], given: list[Inputs]) -> tuple[list, list]:
+def recheck(best: dict[str, Ready], sets: list[Inputs]) -> tuple[list, list]:
     """The same programs on other inputs; as `prepare`."""
     known, ready, failed = {}, [], []
-    for one in best.values():
+    for entry in best.values():
         try:
-            verify(one.program, one.run, given, known)
+            verify(entry.program, entry.run, sets, known)
         except Exception as error:
-            failed.append({"name": one.program.name, "error": said_of(error)})
+            failed.append({"name": entry.program.name, "error": said_of(error)})
         else:
-            ready.append(one)
+            ready.append(entry)
     stop_without_reference(failed)
     return ready, failed
 
 
 def timed(
     ready: Sequence[Ready],
-    given: list[Inputs],
+    sets: list[Inputs],
     setting: KernelSetting,
     acceptance: float,
 ) -> list[dict]:
-    runs = {one.program.name: one.run for one in ready}
-    found = times.measured(runs, given, setting.rounds, f"acceptance {acceptance}")
+    runs = {entry.program.name: entry.run for entry in ready}
+    spreads = times.measured(runs, sets, setting.rounds, f"acceptance {acceptance}")
     return [
         {
-            "name": one.program.name,
-            "tiles": one.program.tiles and list(one.program.tiles),
+            "name": entry.program.name,
+            "tiles": entry.program.tiles and list(entry.program.tiles),
             "acceptance": acceptance,
-            "bytes": setting.shape.row_bytes(one.program.rows),
-            **found[one.program.name],
+            "bytes": setting.shape.row_bytes(entry.program.rows),
+            **spreads[entry.program.name],
         }
-        for one in ready
+        for entry in ready
     ]
 
 
@@ -238,8 +242,8 @@ def fastest(ready: Sequence[Ready], lines: list[dict]) -> dict[str, Ready]:
     """Of each implementation and what is carried, the fastest tiles."""
     us = {line["name"]: line["us"] for line in lines}
     best = {}
-    for one in sorted(ready, key=lambda one: us[one.program.name]):
-        best.setdefault(group(one.program.name), one)
+    for entry in sorted(ready, key=lambda entry: us[entry.program.name]):
+        best.setdefault(group(entry.program.name), entry)
     return best
 
 
@@ -248,11 +252,11 @@ def group(name: str) -> str:
     return "/".join(name.split("/")[:2])
 
 
-def accepted(given: list[Inputs], wanted: float) -> dict:
+def accepted(sets: list[Inputs], wanted: float) -> dict:
     """The acceptance as it was in the first set, and the tokens that it kept."""
-    it = inputs.answer(given[0])
-    found = {"chance": float(it.chance.mean()), "kept": float(it.n.mean())}
-    return {"wanted": wanted, **found}
+    it = inputs.answer(sets[0])
+    means = {"chance": float(it.chance.mean()), "kept": float(it.n.mean())}
+    return {"wanted": wanted, **means}
 
 
 def quantities(lines: list[dict], setting: KernelSetting) -> dict:
@@ -267,10 +271,10 @@ def quantities(lines: list[dict], setting: KernelSetting) -> dict:
         left_out = key.partition("/")[0] in setting.skip
         return known.get(key, SKIPPED if left_out else FAILED)
 
-    found = {f"{name}_us": of(key, us) for name, key in CHOICES.items()}
-    found["fused_share"] = of(CHOICES["fused"], share)
+    values = {f"{name}_us": of(key, us) for name, key in CHOICES.items()}
+    values["fused_share"] = of(CHOICES["fused"], share)
     for other in ("ref_jnp", "onepass", "triton", "four_launches"):
-        found[f"over_{other}"] = over(found[f"{other}_us"], found["fused_us"], True)
-    found["sigmoid_over_exact"] = over(found["fused_us"], found["sigmoid_us"])
-    found["both_over_sigmoid"] = over(found["fused_both_us"], found["sigmoid_us"])
-    return found
+        values[f"over_{other}"] = over(values[f"{other}_us"], values["fused_us"], True)
+    values["sigmoid_over_exact"] = over(values["fused_us"], values["sigmoid_us"])
+    values["both_over_sigmoid"] = over(values["fused_both_us"], values["sigmoid_us"])
+    return values

@@ -83,11 +83,11 @@ def program(name: str) -> tuple[Callable, tuple]:
     if name == "loop":
         return loop()
     shape = TRIAL if place.interpreted else SHAPE
-    one = inputs.sets(shape, 0.7, 1)[0]
+    batch = inputs.sets(shape, 0.7, 1)[0]
     plain = {"ref_jnp": probs.standardize, "onepass": onepass.standardize}
     if name in plain:
-        return programs.reading(plain[name], programs.NONE), (one,)
-    return programs.kernel(name, programs.NONE, shape, place).call, (one,)
+        return programs.reading(plain[name], programs.NONE), (batch,)
+    return programs.kernel(name, programs.NONE, shape, place).call, (batch,)
 
 
 def loop() -> tuple[Callable, tuple]:
@@ -111,13 +111,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.kernels.capture")
     parser.add_argument("name", choices=NAMES)
     name = parser.parse_args(arguments).name
-    call, given = program(name)
+    call, operands = program(name)
 
-    def run(*given):
-        return call(*given)
+    def run(*operands):
+        return call(*operands)
 
     run.__name__ = f"measured_{name}"  # the name of the module that is dumped
-    jax.block_until_ready(jax.jit(run)(*given))
+    jax.block_until_ready(jax.jit(run)(*operands))
     print(f"{name}: ran")
 
 

@@ -74,16 +74,16 @@ def calls(setting: EqualityRows) -> dict[str, Callable]:
             "equality is checked on a GPU, and here is none:"
             " equality.EqualityRows.dry = True tries it on a CPU"
         )
-    made = {REFERENCE: programs.reading(probs.standardize, programs.NONE)}
-    made["onepass/none"] = programs.reading(onepass.standardize, programs.NONE)
+    by_name = {REFERENCE: programs.reading(probs.standardize, programs.NONE)}
+    by_name["onepass/none"] = programs.reading(onepass.standardize, programs.NONE)
     for name in (MOSAIC_GPU, TRITON):
         run = Options(name, tiles=Tiles(*setting.tiles))
         run = run._replace(interpret=programs.interpreter(name, place))
         fused = fuse.build(programs.REFERENCE, place.device, run)
         for carried in programs.CARRIED:
             call = programs.reading(fused.law, carried, fused.verify)
-            made[f"{name}/{carried}"] = call
-    return made
+            by_name[f"{name}/{carried}"] = call
+    return by_name
 
 
 @partial(jax.jit, static_argnums=1)
@@ -109,23 +109,23 @@ def drafted(p_logits, q_logits, heat, keys) -> Inputs:
     return Inputs(p_logits, q_logits, heat, tokens, accept, sample, *own)
 
 
-def measure(setting: EqualityRows, made: dict[str, Callable] | None = None) -> dict:
-    """Counts by implementation; made: those to compare, `calls` by default."""
-    made = calls(setting) if made is None else made
-    runs = {name: jax.jit(call) for name, call in made.items()}
+def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) -> dict:
+    """Counts by implementation; compared: those to compare, `calls` by default."""
+    compared = calls(setting) if compared is None else compared
+    runs = {name: jax.jit(call) for name, call in compared.items()}
     keys = jax.random.split(jax.random.key(setting.seed), setting.rows // setting.batch)
     counts = {name: np.zeros(3, int) for name in runs}
     inside, failed = 0, {}
     for key in tqdm(keys, "equality", leave=False, disable=None):
-        given = batch_of(key, setting)
-        it, wanted, close = expected(given)
+        batch = batch_of(key, setting)
+        it, wanted, close = expected(batch)
         inside += int(close.sum())
-        reference = np.asarray(runs[REFERENCE](given)[1])
+        reference = np.asarray(runs[REFERENCE](batch)[1])
         for name, run in runs.items():
             if name in failed:
                 continue
             try:
-                n, tokens = jax.device_get(run(given))
+                n, tokens = jax.device_get(run(batch))
             except Exception as error:
                 failed[name] = said_of(error)
                 continue
@@ -154,9 +154,9 @@ def measure(setting: EqualityRows, made: dict[str, Callable] | None = None) -> d
     }
 
 
-def expected(given: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
+def expected(batch: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
     """Float64's answer, its tokens [B, G + 1], and the rows that rounding decides."""
-    host = jax.device_get(given._replace(p=None, q=None))
+    host = jax.device_get(batch._replace(p=None, q=None))
     p, q = (oracle.weights(z, host.temperature) for z in (host.target, host.draft))
     it = oracle.answer(p, q, host.tokens, np.float64(host.accept))
     extra, close = oracle.drawn(it, np.float64(host.sample))
@@ -170,8 +170,8 @@ def line(name: str, count: np.ndarray, p: float | None, error: str | None) -> di
     if error is not None:
         return {"name": name, "error": error}
     names = "differing_outside", "differing_inside", "from_reference_outside"
-    found = {key: int(value) for key, value in zip(names, count, strict=True)}
-    return {"name": name, **found, "chi_square_p": p}
+    counts = {key: int(value) for key, value in zip(names, count, strict=True)}
+    return {"name": name, **counts, "chi_square_p": p}
 
 
 def worst(counts: dict, failed: dict, kind: int) -> int | str:
@@ -189,8 +189,8 @@ def chi_square(run: Callable, setting: EqualityRows) -> float | None:
     for key in keys:
         p = jnp.broadcast_to(p_logits, (batch, setting.gamma + 1, setting.small))
         q = jnp.broadcast_to(q_logits, (batch, setting.gamma, setting.small))
-        given = _drafted(p, q, jnp.ones(batch), jax.random.split(key, 3))
-        seen += np.bincount(np.asarray(run(given)[1])[:, 0], minlength=setting.small)
+        sample = _drafted(p, q, jnp.ones(batch), jax.random.split(key, 3))
+        seen += np.bincount(np.asarray(run(sample)[1])[:, 0], minlength=setting.small)
     law = oracle.weights(np.asarray(p_logits)[None], np.ones(1))[0]
     return p_value(seen, law * setting.trials)
 
@@ -204,8 +204,8 @@ def p_value(seen: np.ndarray, wanted: np.ndarray) -> float | None:
     cells = [(seen[~rare], wanted[~rare])]
     if wanted[rare].sum() >= LEAST:
         cells.append((seen[rare].sum(keepdims=True), wanted[rare].sum(keepdims=True)))
-    found, law = (np.concatenate(parts) for parts in zip(*cells, strict=True))
+    observed, law = (np.concatenate(parts) for parts in zip(*cells, strict=True))
     if law.size < 2:
         return None
-    statistic = ((found - law) ** 2 / law).sum()
+    statistic = ((observed - law) ** 2 / law).sum()
     return float(jax.scipy.stats.chi2.sf(statistic, law.size - 1))

@@ -44,23 +44,23 @@ def verify(
     sizes = block_of(sides.p.shape[-1], STATS), block_of(sides.p.shape[-1], RACE)
     launch = partial(_launch, interpret=interpret)
     held = blocks(sides.p.shape[-1], sizes[0])
-    body, given = partial(_statistics, size=sizes[0]), (*sides[:2], heat)
+    body, operands = partial(_statistics, size=sizes[0]), (*sides[:2], heat)
     part = jax.ShapeDtypeStruct((batch, 2 * gamma + 1, held), jnp.float32)
-    stats = launch(body, "statistics", given, [part] * 2)
-    given = *sides, accept, heat, *stats
+    stats = launch(body, "statistics", operands, [part] * 2)
+    operands = *sides, accept, heat, *stats
     out = [jax.ShapeDtypeStruct((batch,), jnp.int32)]
     out += [jax.ShapeDtypeStruct((batch, 2), jnp.float32)]
     count = -(-sides.p.shape[-1] // sizes[0])
-    n, found = launch(partial(_accept, count=count), "accept", given, out)
+    n, lses = launch(partial(_accept, count=count), "accept", operands, out)
     raced = blocks(sides.p.shape[-1], sizes[1])
     kinds = jnp.float32, jnp.int32
     out = [jax.ShapeDtypeStruct((batch, raced), kind) for kind in kinds]
-    given = sides.p, sides.q, n, found, heat, seed
-    best = launch(partial(_race, size=sizes[1], gamma=gamma), "race", given, out)
+    operands = sides.p, sides.q, n, lses, heat, seed
+    best = launch(partial(_race, size=sizes[1], gamma=gamma), "race", operands, out)
     out = [jax.ShapeDtypeStruct((batch, gamma + 1), jnp.int32)]
     count = -(-sides.p.shape[-1] // sizes[1])
-    given = sides.tokens, n, *best
-    (tokens,) = launch(partial(_insert, count=count), "insert", given, out)
+    operands = sides.tokens, n, *best
+    (tokens,) = launch(partial(_insert, count=count), "insert", operands, out)
     return n, tokens
 
 
@@ -74,7 +74,7 @@ def blocks(vocab: int, size: int) -> int:
     return 1 << (-(-vocab // size) - 1).bit_length()
 
 
-def _launch(body: Callable, name: str, given: tuple, out: list, interpret) -> list:
+def _launch(body: Callable, name: str, operands: tuple, out: list, interpret) -> list:
     """One launch; its grid is that of what it writes."""
     grid = {"statistics": out[0].shape, "race": out[0].shape}
     call = pl.pallas_call(
@@ -85,7 +85,7 @@ def _launch(body: Callable, name: str, given: tuple, out: list, interpret) -> li
         name=f"four_{name}",
         compiler_params=pltriton.CompilerParams(num_warps=1 if name == "accept" else 4),
     )
-    return call(*given)
+    return call(*operands)
 
 
 def _place(index: Array, size: int, vocab: int) -> tuple[Array, Array, Array]:
@@ -121,7 +121,7 @@ def _normaliser(top, total, b, i, count: int) -> Array:
     return most + jnp.log(jnp.sum(sums * jnp.exp(tops - most)))
 
 
-def _accept(p, q, tokens, accept, heat, top, total, kept, found, *, count) -> None:
+def _accept(p, q, tokens, accept, heat, top, total, kept, lses, *, count) -> None:
     """One token after another; leaves n and both normalisers at n."""
     b, gamma = pl.program_id(0), tokens.shape[1]
 
@@ -129,19 +129,19 @@ def _accept(p, q, tokens, accept, heat, top, total, kept, found, *, count) -> No
         lse = _normaliser(top, total, b, row, count)
         return z[b, i, tokens[b, i]].astype(jnp.float32) * heat[b] - lse
 
-    def one(i, n):
+    def step(i, n):
         p_x, q_x = log_weight(p, i, i), log_weight(q, i, gamma + 1 + i)
         keep = accept[b, i] < jnp.exp(p_x - q_x)
         return jnp.where((n == i) & keep, n + 1, n)
 
-    n = lax.fori_loop(0, gamma, one, jnp.int32(0))
+    n = lax.fori_loop(0, gamma, step, jnp.int32(0))
     kept[b] = n
     row = gamma + 1 + jnp.minimum(n, gamma - 1)
-    found[b, 0] = _normaliser(top, total, b, n, count)
-    found[b, 1] = _normaliser(top, total, b, row, count)
+    lses[b, 0] = _normaliser(top, total, b, n, count)
+    lses[b, 1] = _normaliser(top, total, b, row, count)
 
 
-def _race(p, q, n, found, heat, seed, best, where, *, size: int, gamma: int) -> None:
+def _race(p, q, n, lses, heat, seed, best, where, *, size: int, gamma: int) -> None:
     """The largest log weight with noise of a block, and its id; where nothing has a
     weight, -inf."""
     b, j = pl.program_id(0), pl.program_id(1)
@@ -150,8 +150,8 @@ def _race(p, q, n, found, heat, seed, best, where, *, size: int, gamma: int) -> 
     z_p = p[b, at, pl.ds(start, size)].astype(jnp.float32) * heat[b]
     row = q[b, jnp.minimum(at, gamma - 1), pl.ds(start, size)]
     z_q = row.astype(jnp.float32) * heat[b]
-    less = jnp.where(at < gamma, jnp.exp(z_q - found[b, 1]), 0.0)
-    rest = jnp.exp(z_p - found[b, 0]) - less
+    less = jnp.where(at < gamma, jnp.exp(z_q - lses[b, 1]), 0.0)
+    rest = jnp.exp(z_p - lses[b, 0]) - less
     positive = own & (rest > 0)
     noise = gumbel(seed[b, 0], seed[b, 1], ids)
     score = jnp.where(positive, jnp.log(jnp.where(positive, rest, 1.0)) + noise, -1e30)

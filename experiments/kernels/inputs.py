@@ -87,11 +87,10 @@ def cold(shape: Shape, cache: int, least: int) -> int:
     return max(least, 2 * cache // shape.row_bytes(2 * shape.gamma + 1) + 1)
 
 
-def answer(one: Inputs, sigmoid: tuple | None = None) -> oracle.Answer:
+def answer(batch: Inputs, sigmoid: tuple | None = None) -> oracle.Answer:
     """The oracle's, of one set."""
-    given = jax.device_get(one._replace(p=None, q=None))
+    host = jax.device_get(batch._replace(p=None, q=None))
     p, q = (
-        oracle.weights(z, given.temperature, sigmoid)
-        for z in (given.target, given.draft)
+        oracle.weights(z, host.temperature, sigmoid) for z in (host.target, host.draft)
     )
-    return oracle.answer(p, q, given.tokens, np.float64(given.accept))
+    return oracle.answer(p, q, host.tokens, np.float64(host.accept))

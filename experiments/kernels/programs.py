@@ -67,23 +67,25 @@ def here() -> Place:
 
 def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
     """All of them, by unique names; the tiles of a kernel are part of its name."""
-    made = [Program(READ, read, 2 * shape.gamma + 1, verifies=False)]
-    made.append(Program(EMPTY, empty, 0, verifies=False))
+    listed = [Program(READ, read, 2 * shape.gamma + 1, verifies=False)]
+    listed.append(Program(EMPTY, empty, 0, verifies=False))
     for carried in CARRIED:
         rows = rows_of(shape, carried)
         plain = reading(probs.standardize, carried)
-        made.append(Program(f"{REF}/{carried}", plain, rows))
+        listed.append(Program(f"{REF}/{carried}", plain, rows))
         if carried != BOTH:  # nothing is left to read
             once = reading(onepass.standardize, carried)
-            made.append(Program(f"{ONEPASS}/{carried}", once, rows))
-        made.append(kernel(TRITON, carried, shape, place))
+            listed.append(Program(f"{ONEPASS}/{carried}", once, rows))
+        listed.append(kernel(TRITON, carried, shape, place))
         for tiles in tried(grid, carried):
-            made.append(kernel(MOSAIC_GPU, carried, shape, place, tiles))
-    tiles = sorted({one.tiles for one in made if one.name.startswith(MOSAIC_GPU)})
+            listed.append(kernel(MOSAIC_GPU, carried, shape, place, tiles))
+    tiles = sorted(
+        {program.tiles for program in listed if program.name.startswith(MOSAIC_GPU)}
+    )
     lossy = [tile for tile in tiles if tile in tried(grid, BOTH)]
-    made += [kernel("sigmoid", BOTH, shape, place, tile) for tile in lossy]
+    listed += [kernel("sigmoid", BOTH, shape, place, tile) for tile in lossy]
     rows = rows_of(shape, NONE)
-    return [*made, Program(f"{FOUR}/{NONE}", four(place.interpreted), rows)]
+    return [*listed, Program(f"{FOUR}/{NONE}", four(place.interpreted), rows)]
 
 
 def rows_of(shape: Shape, carried: str) -> int:
@@ -101,26 +103,26 @@ def tried(grid: Grid, carried: str) -> list[Tiles]:
     return list(dict.fromkeys(chosen))
 
 
-def laws_of(given: Inputs) -> tuple:
+def laws_of(batch: Inputs) -> tuple:
     """Both laws as they are carried."""
-    return given.p._replace(logits=given.target), given.q._replace(logits=given.draft)
+    return batch.p._replace(logits=batch.target), batch.q._replace(logits=batch.draft)
 
 
-def verified(verify: Callable, target, law, given: Inputs) -> tuple[Array, Array]:
-    batch, gamma = given.tokens.shape
-    draft = Draft(given.tokens, jnp.full(batch, gamma, jnp.int32), law)
-    verdict = verify(target, draft, token.Noise(given.accept, given.sample))
+def verified(verify: Callable, target, law, inputs: Inputs) -> tuple[Array, Array]:
+    batch, gamma = inputs.tokens.shape
+    draft = Draft(inputs.tokens, jnp.full(batch, gamma, jnp.int32), law)
+    verdict = verify(target, draft, token.Noise(inputs.accept, inputs.sample))
     return verdict.num_accepted, verdict.tokens
 
 
 def reading(read: Callable, carried: str, verify: Callable = token.verify) -> Callable:
     """Laws that are not carried are read by `read`, then `verify`."""
 
-    def call(given: Inputs) -> tuple[Array, Array]:
-        (p, q), sampling = laws_of(given), Sampling(given.temperature)
-        target = p if carried == BOTH else read(given.target, sampling)
-        law = read(given.draft, sampling) if carried == NONE else q
-        return verified(verify, target, law, given)
+    def call(inputs: Inputs) -> tuple[Array, Array]:
+        (p, q), sampling = laws_of(inputs), Sampling(inputs.temperature)
+        target = p if carried == BOTH else read(inputs.target, sampling)
+        law = read(inputs.draft, sampling) if carried == NONE else q
+        return verified(verify, target, law, inputs)
 
     return call
 
@@ -149,26 +151,26 @@ def spelled(tiles: Tiles) -> str:
     return f"{tiles.stats}.{tiles.blocks}{'.apart' if tiles.apart else ''}"
 
 
-def read(given: Inputs) -> tuple[Array, Array]:
+def read(inputs: Inputs) -> tuple[Array, Array]:
     """A limit: every logit is read once and a maximum taken; it verifies nothing."""
-    top = given.target.max((1, 2)).astype(jnp.float32)
-    top = jnp.maximum(top, given.draft.max((1, 2)).astype(jnp.float32))
-    n = (jnp.abs(top) * given.temperature).astype(jnp.int32)
-    return n, jnp.zeros((n.size, given.tokens.shape[1] + 1), jnp.int32) + n[:, None]
+    top = inputs.target.max((1, 2)).astype(jnp.float32)
+    top = jnp.maximum(top, inputs.draft.max((1, 2)).astype(jnp.float32))
+    n = (jnp.abs(top) * inputs.temperature).astype(jnp.int32)
+    return n, jnp.zeros((n.size, inputs.tokens.shape[1] + 1), jnp.int32) + n[:, None]
 
 
-def empty(given: Inputs) -> tuple[Array, Array]:
+def empty(inputs: Inputs) -> tuple[Array, Array]:
     """What a chain of calls takes where a call does next to nothing; not subtracted."""
-    n = (given.temperature + given.accept[:, 0]).astype(jnp.int32)
-    return n, given.tokens + n[:, None]
+    n = (inputs.temperature + inputs.accept[:, 0]).astype(jnp.int32)
+    return n, inputs.tokens + n[:, None]
 
 
 def four(interpret: bool) -> Callable:
-    def call(given: Inputs) -> tuple[Array, Array]:
-        seed = jax.lax.bitcast_convert_type(given.sample, jnp.uint32)
-        sides = four_launches.Sides(given.target, given.draft, given.tokens)
+    def call(inputs: Inputs) -> tuple[Array, Array]:
+        seed = jax.lax.bitcast_convert_type(inputs.sample, jnp.uint32)
+        sides = four_launches.Sides(inputs.target, inputs.draft, inputs.tokens)
         return four_launches.verify(
-            sides, given.accept, seed, given.temperature, interpret
+            sides, inputs.accept, seed, inputs.temperature, interpret
         )
 
     return call

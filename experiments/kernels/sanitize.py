@@ -50,12 +50,12 @@ def checked(tool: str, kind: str, command: list[str], seconds: int) -> str:
 
 def main() -> None:
     """One call of every kernel; raises ValueError if one is wrong."""
-    place, one = programs.here(), inputs.sets(SHAPE, 0.7, 1)[0]
-    answer = inputs.answer(one)
+    place, batch = programs.here(), inputs.sets(SHAPE, 0.7, 1)[0]
+    answer = inputs.answer(batch)
     for name in (MOSAIC_GPU, TRITON):
         program = programs.kernel(name, programs.NONE, SHAPE, place)
-        verdict = jax.device_get(jax.jit(program.call)(one))
-        if fault := oracle.wrong(answer, one.tokens, *verdict):
+        verdict = jax.device_get(jax.jit(program.call)(batch))
+        if fault := oracle.wrong(answer, batch.tokens, *verdict):
             raise ValueError(f"{name}: {fault}")
         print(f"{name}: right")
 

@@ -61,7 +61,7 @@ OTHERS = (
 
 
 @cache
-def said() -> dict:
+def expectations() -> dict:
     return json.loads(FILE.read_text("utf-8"))
 
 
@@ -78,22 +78,22 @@ def kernels() -> Table:
 
 
 def lines() -> list[Line]:
-    made = [
+    listed = [
         Line("kernels", row, f"{spelled(row)}: {name}", quantity, needs=NEEDS)
         for row in rows()
         for quantity, name in (TORCH if row.startswith("torch_") else QUANTITIES)
     ]
-    made += [
+    listed += [
         Line("kernels", row, f"all kernels: {name}", quantity, needs=NEEDS)
         for row, quantity, name in OTHERS
     ]
-    return made
+    return listed
 
 
 def rows() -> list[str]:
     """Rows of a shape, small ones first, PyTorch's after."""
-    found = [path.stem for path in CONFIGS.glob("*.gin") if SHAPE.match(path.stem)]
-    return sorted(found, key=lambda row: (row.startswith("torch_"), *sizes(row)))
+    names = [path.stem for path in CONFIGS.glob("*.gin") if SHAPE.match(path.stem)]
+    return sorted(names, key=lambda row: (row.startswith("torch_"), *sizes(row)))
 
 
 def sizes(row: str) -> tuple:
@@ -109,8 +109,12 @@ def spelled(row: str) -> str:
 
 def wider(records: Mapping[str, dict]) -> list[tuple[str, list, list]]:
     """Goals, times, and what others published: title, head, rows."""
-    made = [
-        (f"Goals and predictions of {said()['date']}", GOALS_HEAD, goals(records)),
+    tables = [
+        (
+            f"Goals and predictions of {expectations()['date']}",
+            GOALS_HEAD,
+            goals(records),
+        ),
         ("Predicted and measured, us", TIMES_HEAD, times(records)),
         (
             "Published by others: other machines and other work, not to be compared"
@@ -119,20 +123,20 @@ def wider(records: Mapping[str, dict]) -> list[tuple[str, list, list]]:
             peers(),
         ),
     ]
-    if found := also(records):
-        made.append(("What else was found on the device", ALSO_HEAD, found))
-    return made
+    if others := also(records):
+        tables.append(("What else was found on the device", ALSO_HEAD, others))
+    return tables
 
 
 def goals(records: Mapping[str, dict]) -> list[list[str]]:
-    found = []
-    for goal in said()["goals"]:
+    table = []
+    for goal in expectations()["goals"]:
         value = reached(goal, records)
         bound = f"{goal['sense']} {goal['bound']}"
         number = markup.number(value) if isinstance(value, int | float) else value
         cells = [goal["name"], goal["what"], goal["formula"], bound]
-        found.append([*cells, predicted(goal), number, verdict(goal, value)])
-    return found
+        table.append([*cells, predicted(goal), number, verdict(goal, value)])
+    return table
 
 
 def reached(goal: dict, records: Mapping[str, dict]) -> float | str:
@@ -182,30 +186,35 @@ def predicted(goal: dict) -> str:
 
 
 def prediction(row: str, quantity: str) -> str:
-    for one in said()["predictions"]:
-        if (one["row"], one["quantity"]) == (row, quantity):
-            return f"{one['low']} to {one['high']}"
+    for guess in expectations()["predictions"]:
+        if (guess["row"], guess["quantity"]) == (row, quantity):
+            return f"{guess['low']} to {guess['high']}"
     return ""
 
 
 def times(records: Mapping[str, dict]) -> list[list[str]]:
     """Every program that was timed, those that failed, and what was only predicted."""
-    found = []
+    table = []
     for row in rows():
         record = records.get(row)
         if record is None or record["measured"].get("dry"):
-            found += expected_only(row, TRIAL if record else UNMEASURED)
+            table += expected_only(row, TRIAL if record else UNMEASURED)
         else:
-            found += timed(row, record["measured"])
-    return found
+            table += timed(row, record["measured"])
+    return table
 
 
 def expected_only(row: str, state: str) -> list[list[str]]:
-    said_of = [one for one in said()["predictions"] if one["row"] == row]
+    said_of = [guess for guess in expectations()["predictions"] if guess["row"] == row]
     return [
-        [spelled(row), name_of(one["quantity"]), "", prediction(row, one["quantity"])]
+        [
+            spelled(row),
+            name_of(guess["quantity"]),
+            "",
+            prediction(row, guess["quantity"]),
+        ]
         + ["", "", "", state]
-        for one in said_of
+        for guess in said_of
     ]
 
 
@@ -218,7 +227,7 @@ def timed(row: str, it: dict) -> list[list[str]]:
         accepted = str(line.get("acceptance", "0.7"))
         us = markup.number(line["us"])
         shown.append([cells, line["name"], accepted, guess, us, around, share, "ok"])
-    told = [(one["name"], one["error"]) for one in it.get("failed", [])]
+    told = [(failure["name"], failure["error"]) for failure in it.get("failed", [])]
     told += it.get("skipped", {}).items()
     return shown + [[cells, name, "", "", "", "", "", why] for name, why in told]
 
@@ -236,7 +245,10 @@ def name_of(quantity: str) -> str:
 
 def peers() -> list[list[str]]:
     keys = "who", "what", "value", "machine", "work", "source"
-    found = [[str(one[key]) for key in keys] for one in said()["published_elsewhere"]]
+    listed = [
+        [str(peer[key]) for key in keys]
+        for peer in expectations()["published_elsewhere"]
+    ]
     wagner = json.loads(PUBLISHED.read_text("utf-8"))["wagner2024"]
     table = wagner["table3_bandwidth_gb_s"]["rows"]
     every = [value for row in table for value in row[2:]]
@@ -244,13 +256,13 @@ def peers() -> list[list[str]]:
     what = "speed of the memory reached, GB/s, all models and methods"
     work = "their profiled verification, softmax included"
     cells = ["Wagner et al. (2024)", what, value, "their GPUs", work]
-    return [*found, [*cells, "Table 3"]]
+    return [*listed, [*cells, "Table 3"]]
 
 
 def also(records: Mapping[str, dict]) -> list[list[str]]:
     """What is no number: compute-sanitizer, and CUDA graphs."""
-    found = []
+    table = []
     for row in ("sanitizer", "capture"):
         it = records.get(row, {}).get("measured", {})
-        found += [[f"{row}: {name}", value] for name, value in it.items()]
-    return found
+        table += [[f"{row}: {name}", value] for name, value in it.items()]
+    return table

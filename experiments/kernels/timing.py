@@ -27,11 +27,11 @@ def waiting(n: Array, tokens: Array) -> Array:
     return jnp.where((n[0] < 0) | (tokens[0, 0] < 0), 1.0, 0.0)
 
 
-def after(one: Inputs, zero: Array) -> Inputs:
+def after(batch: Inputs, zero: Array) -> Inputs:
     """The same inputs, but what reads them waits for `zero`."""
-    p, q = (law._replace(scale=law.scale + zero) for law in (one.p, one.q))
-    heat, accept = one.temperature + zero, one.accept + zero
-    return one._replace(temperature=heat, accept=accept, p=p, q=q)
+    p, q = (law._replace(scale=law.scale + zero) for law in (batch.p, batch.q))
+    heat, accept = batch.temperature + zero, batch.accept + zero
+    return batch._replace(temperature=heat, accept=accept, p=p, q=q)
 
 
 def chained(call: Callable, wait: Callable = waiting) -> Callable:
@@ -42,8 +42,8 @@ def chained(call: Callable, wait: Callable = waiting) -> Callable:
 
     def run(sets: Sequence[Inputs]) -> list[tuple[Array, Array]]:
         zero, out = jnp.float32(0), []
-        for one in sets:
-            out.append(inner(after(one, zero)))
+        for batch in sets:
+            out.append(inner(after(batch, zero)))
             zero = wait(*out[-1])
         return out
 
@@ -53,14 +53,14 @@ def chained(call: Callable, wait: Callable = waiting) -> Callable:
 def compiled(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
     """A program of S calls that read the target's logits. Raises ValueError if the last
     does not wait for all."""
-    made = unchecked(call, sets, wait)
-    found = waited_for(made.as_text(), sets[0].target.shape)
-    if found != len(sets):
+    program = unchecked(call, sets, wait)
+    count = waited_for(program.as_text(), sets[0].target.shape)
+    if count != len(sets):
         raise ValueError(
-            f"the last of {len(sets)} calls waits for {found} of them: the others could"
+            f"the last of {len(sets)} calls waits for {count} of them: the others could"
             " run beside it, or not at all"
         )
-    return made
+    return program
 
 
 def unchecked(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
@@ -76,9 +76,9 @@ def waited_for(text: str, sizes: tuple[int, ...]) -> int:
     for line in lines[begin + 1 :]:
         if line.startswith("}"):
             break
-        if not (found := LINE.match(line)):
+        if not (match := LINE.match(line)):
             continue
-        first, name, kind, opcode, rest = found.groups()
+        first, name, kind, opcode, rest = match.groups()
         needs[name] = NAME.findall(rest.partition("metadata=")[0])
         kinds[name] = kind if opcode == "parameter" else ""
         root = name if first else root
@@ -102,7 +102,7 @@ def measured(
         for name, program in programs.items()
     }
     seconds = timing.interleaved(runs, rounds, label)
-    return {name: spread(found, len(sets)) for name, found in seconds.items()}
+    return {name: spread(samples, len(sets)) for name, samples in seconds.items()}
 
 
 def spread(seconds: np.ndarray, calls: int) -> dict:
@@ -110,9 +110,9 @@ def spread(seconds: np.ndarray, calls: int) -> dict:
     return {"us": float(middle), "p10": float(low), "p90": float(high)}
 
 
-def latencies(calls: Mapping[str, Callable], one: Inputs, rounds: int) -> dict:
+def latencies(calls: Mapping[str, Callable], batch: Inputs, rounds: int) -> dict:
     """Microseconds from a call to its result, dispatch and waiting included."""
     runs = {name: jax.jit(call) for name, call in calls.items()}
-    each = {name: lambda run=run: run(one) for name, run in runs.items()}
-    found = timing.interleaved(each, rounds, "latency")
-    return {name: spread(seconds, 1) for name, seconds in found.items()}
+    each = {name: lambda run=run: run(batch) for name, run in runs.items()}
+    by_name = timing.interleaved(each, rounds, "latency")
+    return {name: spread(seconds, 1) for name, seconds in by_name.items()}

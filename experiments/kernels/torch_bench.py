@@ -74,18 +74,18 @@ def measure(setting: TorchSetting) -> dict:
     if done.returncode:
         raise RuntimeError(f"torch_bench ended with {done.stderr[-2000:]}")
     told = json.loads(done.stdout.splitlines()[-1])
-    found = {f"{name}_us": SKIPPED for name in told["skipped"]}
-    found |= {f"{one['name']}_us": FAILED for one in told["failed"]}
-    found |= {f"{line['name']}_us": line["us"] for line in told["lines"]}
-    return {**setting._asdict(), **told, **found}
+    times = {f"{name}_us": SKIPPED for name in told["skipped"]}
+    times |= {f"{failure['name']}_us": FAILED for failure in told["failed"]}
+    times |= {f"{line['name']}_us": line["us"] for line in told["lines"]}
+    return {**setting._asdict(), **told, **times}
 
 
-def one_text(torch, given, u=None):
+def one_text(torch, inputs, u=None):
     """(n, tokens) of one text, in the steps and with the waits of transformers.
 
     u: uniforms [G] instead of torch's own, for a check.
     """
-    p_logits, q_logits, ids = given
+    p_logits, q_logits, ids = inputs
     gamma = ids.shape[1]
     q = q_logits.float().softmax(dim=-1)
     q_x = q[:, torch.arange(gamma), ids[0]].squeeze(0)
@@ -105,9 +105,9 @@ def one_text(torch, given, u=None):
     return n, tokens
 
 
-def batched(torch, given, u=None):
+def batched(torch, inputs, u=None):
     """(n [B], the token after them [B]); the host waits for nothing."""
-    p_logits, q_logits, ids = given
+    p_logits, q_logits, ids = inputs
     gamma = ids.shape[1]
     p = torch.softmax(p_logits.float(), -1)
     q = torch.softmax(q_logits.float(), -1)
@@ -129,20 +129,20 @@ def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
     kind = getattr(torch, setting.dtype)
     size = batch * (2 * gamma + 1) * vocab * torch.finfo(kind).bits // 8
     torch.manual_seed(0)
-    made = []
+    listed = []
     for _ in range(max(setting.least, 2 * setting.cache // size + 1)):
         p = 2 * torch.randn(batch, gamma + 1, vocab, device=device)
         q = p[:, :gamma] + 0.7706 * torch.randn(batch, gamma, vocab, device=device)
         p, q = p.to(kind), q.to(kind)
         noise = torch.empty(batch, gamma, vocab, device=device).exponential_()
         ids = (torch.softmax(q.float(), -1) / noise).argmax(dim=-1)
-        made.append((p, q, ids, torch.rand(batch, gamma, device=device)))
-    return made
+        listed.append((p, q, ids, torch.rand(batch, gamma, device=device)))
+    return listed
 
 
-def wrong(given: tuple, n, extra) -> str | None:
+def wrong(inputs: tuple, n, extra) -> str | None:
     """By the float64 oracle, of one set; n [B], the token after them [B]."""
-    p, q, ids, u = (x.cpu() for x in given)
+    p, q, ids, u = (x.cpu() for x in inputs)
     heat = np.ones(len(ids))
     weights = [oracle.weights(z.double().numpy(), heat) for z in (p, q)]
     it = oracle.answer(*weights, ids.numpy(), u.double().numpy())
@@ -164,7 +164,7 @@ def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], 
         skipped["hf_eager"] = ONE_TEXT
     if cuda:
         compiled = torch.compile(
-            lambda given, u=None: batched(torch, given, u),
+            lambda inputs, u=None: batched(torch, inputs, u),
             mode="reduce-overhead",
             dynamic=False,
         )
@@ -174,15 +174,15 @@ def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], 
     return calls, skipped
 
 
-def right(torch, name: str, call: Callable, given: tuple) -> str | None:
+def right(torch, name: str, call: Callable, inputs: tuple) -> str | None:
     """None, or what is wrong with a verdict for uniforms that are given."""
     if name == "hf_eager":
-        n, tokens = call(given[:3], given[3][0])
-        return wrong(given, n, tokens[:, -1])
-    return wrong(given, *call(given[:3], given[3]))
+        n, tokens = call(inputs[:3], inputs[3][0])
+        return wrong(inputs, n, tokens[:, -1])
+    return wrong(inputs, *call(inputs[:3], inputs[3]))
 
 
-def timed(torch, call: Callable, given: list[tuple], rounds: int) -> dict:
+def timed(torch, call: Callable, batches: list[tuple], rounds: int) -> dict:
     """Microseconds of a call: S sets one after another, then a wait."""
     cuda = torch.cuda.is_available()
     wait = torch.cuda.synchronize if cuda else lambda: None
@@ -190,11 +190,11 @@ def timed(torch, call: Callable, given: list[tuple], rounds: int) -> dict:
     for i in range(rounds + 1):
         wait()
         begun = time.perf_counter()
-        for one in given:
-            call(one[:3])
+        for inputs in batches:
+            call(inputs[:3])
         wait()
         if i:  # the first warms up
-            seconds.append((time.perf_counter() - begun) / len(given))
+            seconds.append((time.perf_counter() - begun) / len(batches))
     low, middle, high = 1e6 * np.percentile(seconds, [10, 50, 90])
     return {"us": float(middle), "p10": float(low), "p90": float(high)}
 
@@ -207,25 +207,25 @@ def told(setting: TorchSetting) -> dict:
     if not torch.cuda.is_available() and not setting.dry:
         sys.exit(NO_CUDA)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    given, lines, failed = sets(torch, setting, device), [], []
+    batches, lines, failed = sets(torch, setting, device), [], []
     calls, skipped = implementations(torch, setting)
     with torch.inference_mode():
         for name, call in calls.items():
             try:
-                if fault := right(torch, name, call, given[0]):
+                if fault := right(torch, name, call, batches[0]):
                     raise ValueError(f"not timed, as its output is wrong: {fault}")
-                found = timed(torch, call, given, setting.rounds)
+                times = timed(torch, call, batches, setting.rounds)
             except Exception as error:
-                said = f"{type(error).__name__}: {str(error)[:300]}"
-                failed.append({"name": name, "error": said})
+                message = f"{type(error).__name__}: {str(error)[:300]}"
+                failed.append({"name": name, "error": message})
             else:
-                lines.append({"name": name, **found})
+                lines.append({"name": name, **times})
     return {
         "lines": lines,
         "skipped": skipped,
         "failed": failed,
         "torch": torch.__version__,
-        "sets": len(given),
+        "sets": len(batches),
         "on": device,
     }
 

@@ -31,18 +31,23 @@ def tables(records: Iterable[dict], trial: bool = False) -> dict[str, dict]:
         if record["measured"].get("interpreted") is trial:
             device = record["provenance"]["device"]["kind"]
             latest[device, record["row"]] = record
-    found = {}
+    by_device = {}
     for (device, row), record in sorted(latest.items()):
-        made = record["provenance"]
-        table = found.setdefault(device, {"device": device, "from": {}, "shapes": []})
-        table["from"][row] = {"date": made["date"], "commit": made["commit"]}
+        provenance = record["provenance"]
+        table = by_device.setdefault(
+            device, {"device": device, "from": {}, "shapes": []}
+        )
+        table["from"][row] = {
+            "date": provenance["date"],
+            "commit": provenance["commit"],
+        }
         table["shapes"] += shapes(record["measured"])
-    return found
+    return by_device
 
 
 def shapes(measured: dict) -> list[dict]:
     """What was fastest at the acceptance that tiles are chosen at, by what is known."""
-    found = []
+    entries = []
     for carried, (target, draft) in KINDS.items():
         able = {f"{PLAIN[carried]}/{carried}", f"{MOSAIC_GPU}/{carried}"}
         lines = [
@@ -56,7 +61,7 @@ def shapes(measured: dict) -> list[dict]:
         best = min(lines, key=lambda line: line["us"])
         mosaic = best["name"].startswith(MOSAIC_GPU)
         sizes = {name: measured[name] for name in ("batch", "gamma", "vocab")}
-        found.append(
+        entries.append(
             {
                 **sizes,
                 "itemsize": ITEMSIZE[measured["dtype"]],
@@ -66,7 +71,7 @@ def shapes(measured: dict) -> list[dict]:
                 "tiles": best["tiles"],
             }
         )
-    return found
+    return entries
 
 
 def path_of(folder: Path, device: str) -> Path:
@@ -80,11 +85,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=dispatch.TUNED)
     parser.add_argument("--trial", action="store_true", help="of interpreted runs")
     chosen = parser.parse_args(arguments)
-    made = tables(jsonl.read(chosen.results / "kernels.jsonl"), chosen.trial)
-    if not made:
+    by_device = tables(jsonl.read(chosen.results / "kernels.jsonl"), chosen.trial)
+    if not by_device:
         parser.error(f"no record of kernels in {chosen.results}: measure them first")
     chosen.out.mkdir(parents=True, exist_ok=True)
-    for device, table in made.items():
+    for device, table in by_device.items():
         path = path_of(chosen.out, device)
         path.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
         print(f"{path}: {len(dispatch.read(path))} shapes")

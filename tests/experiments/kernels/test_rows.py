@@ -138,10 +138,10 @@ def test_every_shape_has_its_rows_and_lines():
     assert len(catalogue.rows()) == 2 * (2 * 9 + 1)
     named = {line.row for line in catalogue.kernels().lines}
     assert set(catalogue.rows()) | {"equality", "sanitizer", "capture"} == named
-    for goal in catalogue.said()["goals"]:
+    for goal in catalogue.expectations()["goals"]:
         for row, _ in [*goal.get("of", ()), *goal.get("under", ())]:
             assert (CONFIGS / f"{row}.gin").exists(), row
-    for one in catalogue.said()["predictions"]:
+    for one in catalogue.expectations()["predictions"]:
         assert (CONFIGS / f"{one['row']}.gin").exists(), one
 
 

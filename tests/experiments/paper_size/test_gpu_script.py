@@ -141,7 +141,7 @@ def test_goals_are_told_at_the_end(tmp_path):
     (results / "kernels.md").write_text(shown, "utf-8")
     done = run(tmp_path, "echo", STAGES="page")
     told = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
-    assert len(told) == len(table.said()["goals"])
+    assert len(told) == len(table.expectations()["goals"])
     assert told[4] == "goal 3, time (<= 15): unmeasured"
     made = shown.replace("8 to 14 | unmeasured | unmeasured |", "8 to 14 | 12 | met |")
     (results / "kernels.md").write_text(made, "utf-8")
