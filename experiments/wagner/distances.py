@@ -71,9 +71,9 @@ def norm(weights: Array, empty: Array) -> Array:
     return weights / weights.sum(-1, keepdims=True)
 
 
-def variation(one: Array, other: Array) -> Array:
+def variation(law: Array, other: Array) -> Array:
     """Total variation, [...]."""
-    return jnp.abs(one - other).sum(-1) / 2
+    return jnp.abs(law - other).sum(-1) / 2
 
 
 def distances(
@@ -87,8 +87,8 @@ def distances(
 
     def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array]:
         del written
-        found = [compared(method, p_law, q_law) for method in methods]
-        return (jnp.stack([jnp.stack(measures(one), -1) for one in found], axis=-2),)
+        cases = [compared(method, p_law, q_law) for method in methods]
+        return (jnp.stack([jnp.stack(measures(case), -1) for case in cases], axis=-2),)
 
     pair = filtered(pair, methods[0].top_k)
     values = np.asarray(positions(pair, text, 1.0, each)[0], np.float64).mean(0)
@@ -98,7 +98,7 @@ def distances(
     }
 
 
-def measures(one: Compared) -> list[Array]:
+def measures(result: Compared) -> list[Array]:
     """Those of NAMES."""
-    far = variation(one.out, one.p), variation(one.out, one.q)
-    return [*far, variation(one.bonus, one.p), one.kept]
+    apart = variation(result.out, result.p), variation(result.out, result.q)
+    return [*apart, variation(result.bonus, result.p), result.kept]

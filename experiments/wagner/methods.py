@@ -102,15 +102,15 @@ def fused(
 ) -> tuple[list[Method], dict[str, dict]]:
     """The methods by what `specjax.commands.kernels` chooses, and its records by their
     names. All draw their drafts alike; the baseline and `always` have no kernel."""
-    made, records = [], {}
+    replaced, records = [], {}
     for method in methods:
         chosen = kernels.choose(asked, method.verifier, sizes)
         records[method.name] = chosen.record
-        given = dict(verifier=chosen.verifier, draw=chosen.draw)
+        changes = dict(verifier=chosen.verifier, draw=chosen.draw)
         if chosen.verifier.law is not method.verifier.law:
-            given["drafted"] = chosen.verifier.law  # which reads nothing twice
-        made.append(method._replace(**given))
-    return made, records
+            changes["drafted"] = chosen.verifier.law  # which reads nothing twice
+        replaced.append(method._replace(**changes))
+    return replaced, records
 
 
 def of_text(scale: float, fused: Verifier, drafted: Callable | None) -> list[Method]:
@@ -130,11 +130,11 @@ def of_text(scale: float, fused: Verifier, drafted: Callable | None) -> list[Met
 def of_scale(scales: Sequence[float]) -> list[Method]:
     """What a row of scales compares: the baseline, every scale in both precisions,
     without a filter and with the library's own."""
-    found = []
+    methods = []
     for top_k in (None, TOP_K):
         kinds = [by_sigmoid(s, kind, top_k) for s in scales for kind in sigmoid.DTYPES]
-        found += [baseline(top_k), *kinds, always(top_k)]
-    return found
+        methods += [baseline(top_k), *kinds, always(top_k)]
+    return methods
 
 
 def filtered(pair: tuple[Player, Player], top_k: int | None) -> tuple[Player, ...]:
@@ -152,8 +152,8 @@ def filtered(pair: tuple[Player, Player], top_k: int | None) -> tuple[Player, ..
             return jnp.where(largest(z, top_k), z, -jnp.inf)
 
         model = side.model._replace(readout=readout)
-        made = players.of_model(side.name, model, side.params)
-        return side._replace(law=made.law, drafter=made.drafter, model=model)
+        player = players.of_model(side.name, model, side.params)
+        return side._replace(law=player.law, drafter=player.drafter, model=model)
 
     return tuple(map(cut, pair))
 
@@ -167,10 +167,10 @@ def largest(z: Array, count: int) -> Array:
     bits = jax.lax.bitcast_convert_type(z.astype(jnp.float32), jnp.int32)
     keys = jnp.where(bits < 0, bits ^ jnp.int32(0x7FFFFFFF), bits)  # of the same order
 
-    def step(i, found: Array) -> Array:
-        further = found + (jnp.int32(1) << (31 - i))  # the first wraps from -2^31 to 0
+    def step(i, bound: Array) -> Array:
+        further = bound + (jnp.int32(1) << (31 - i))  # the first wraps from -2^31 to 0
         enough = jnp.sum(keys >= further[..., None], axis=-1) >= count
-        return jnp.where(enough, further, found)
+        return jnp.where(enough, further, bound)
 
     least = jax.lax.fori_loop(0, 32, step, jnp.full(z.shape[:-1], -(2**31), jnp.int32))
     return keys >= least[..., None]

@@ -135,52 +135,52 @@ def times(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> 
     text = written(pair, sample, None)
     inputs = {None: [timing.inputs_of(pair, text, gamma) for gamma in setting.gammas]}
     seconds = timing.verification(methods, inputs, setting.rounds)
-    found = {"gamma": list(setting.gammas)}
+    values = {"gamma": list(setting.gammas)}
     for method in methods:
         each = [timing.spread(seconds[method.name, g]) for g in setting.gammas]
         for part in ("median", "deviation", "low", "high"):
-            found[f"{part}_us_{method.name}"] = [one[part] for one in each]
-        for gamma, one in zip(setting.gammas, each, strict=True):
-            found[f"us_{method.name}_g{gamma}"] = one["median"]
-            found[f"us_{method.name}_g{gamma}_sd"] = one["deviation"]
-    return found | memory(pair, setting, methods, sample)
+            values[f"{part}_us_{method.name}"] = [us[part] for us in each]
+        for gamma, us in zip(setting.gammas, each, strict=True):
+            values[f"us_{method.name}_g{gamma}"] = us["median"]
+            values[f"us_{method.name}_g{gamma}_sd"] = us["deviation"]
+    return values | memory(pair, setting, methods, sample)
 
 
 def memory(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """KiB that a compiled step of decoding needs at its peak, by method and gamma:
     arguments, weights among them, results and temporaries."""
-    found, begun = {}, runs.batch_of(sample, [0])
+    values, begun = {}, runs.batch_of(sample, [0])
     for method in methods:
         for gamma in (gamma for gamma in HELD if gamma in setting.gammas):
             peak = timing.step_peak(pair, method, gamma, begun)
-            found[f"step_peak_kib_{method.name}_g{gamma}"] = peak / 1024
-    return found
+            values[f"step_peak_kib_{method.name}_g{gamma}"] = peak / 1024
+    return values
 
 
 def texts(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """Everything of a main row, flat: a quantity, a method, a gamma."""
-    found = profiled(pair, setting, methods, sample)
-    found |= distances(pair, methods, sample)
+    values = profiled(pair, setting, methods, sample)
+    values |= distances(pair, methods, sample)
     for method in methods:
-        found |= by_schedule(pair, setting, method, sample)
+        values |= by_schedule(pair, setting, method, sample)
     plain = [method for method in methods if method.top_k is None]
     for method in plain[1:]:  # the baseline keeps what `exact` does
         for gamma in setting.gammas:
             run = runs.decode(pair, method, gamma, sample, setting.batch)
             for key, value in runs.kept(run, sample.repeats).items():
-                found[f"{key}_{method.name}_g{gamma}"] = value
-    found |= profile(found, methods)
-    found |= walls(pair, setting, plain[:3], sample, found)
-    return found | steps(pair, setting, plain[1], sample)
+                values[f"{key}_{method.name}_g{gamma}"] = value
+    values |= profile(values, methods)
+    values |= walls(pair, setting, plain[:3], sample, values)
+    return values | steps(pair, setting, plain[1], sample)
 
 
 def scales(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """Everything of a row of scales, flat."""
-    found = profiled(pair, setting, methods, sample)
-    found |= distances(pair, methods, sample)
+    values = profiled(pair, setting, methods, sample)
+    values |= distances(pair, methods, sample)
     for method in methods:
-        found |= by_schedule(pair, setting, method, sample)
-    return found | profile(found, methods)
+        values |= by_schedule(pair, setting, method, sample)
+    return values | profile(values, methods)
 
 
 def written(pair: Pair, sample, top_k: int | None) -> Text:
@@ -191,39 +191,39 @@ def written(pair: Pair, sample, top_k: int | None) -> Text:
 
 
 def each_filter(methods: Sequence[Method]) -> dict[int | None, list[Method]]:
-    found = {}
+    groups = {}
     for method in methods:
-        found.setdefault(method.top_k, []).append(method)
-    return found
+        groups.setdefault(method.top_k, []).append(method)
+    return groups
 
 
 def profiled(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """Time, memory and bytes of one verification at gamma = AT."""
-    inputs, found = {}, {}
+    inputs, values = {}, {}
     for top_k in each_filter(methods):
         text = written(pair, sample, top_k)
         inputs[top_k] = [timing.inputs_of(filtered(pair, top_k), text, AT)]
     seconds = timing.verification(methods, inputs, setting.rounds)
     for method in methods:
-        name, one = method.name, timing.spread(seconds[method.name, AT])
+        name, us = method.name, timing.spread(seconds[method.name, AT])
         counted = timing.program(method, inputs[method.top_k][0])
-        found[f"us_{name}"], found[f"us_{name}_sd"] = one["median"], one["deviation"]
-        found[f"us_{name}_quarters"] = [one["low"], one["high"]]
-        found[f"peak_kib_{name}"] = counted.peak / 1024
-        found[f"temporary_kib_{name}"] = counted.temporary / 1024
-        found[f"accessed_kib_{name}"] = counted.accessed / 1024
-        found[f"gb_s_{name}"] = counted.accessed / one["median"] / 1e3
-    return found
+        values[f"us_{name}"], values[f"us_{name}_sd"] = us["median"], us["deviation"]
+        values[f"us_{name}_quarters"] = [us["low"], us["high"]]
+        values[f"peak_kib_{name}"] = counted.peak / 1024
+        values[f"temporary_kib_{name}"] = counted.temporary / 1024
+        values[f"accessed_kib_{name}"] = counted.accessed / 1024
+        values[f"gb_s_{name}"] = counted.accessed / us["median"] / 1e3
+    return values
 
 
 def distances(pair: Pair, methods: list[Method], sample) -> dict:
     """Total variations and shares kept, of `wagner_laws`, by method."""
-    found = {}
+    flat = {}
     for top_k, group in each_filter(methods).items():
         text = written(pair, sample, top_k)
         for name, values in wagner_laws.distances(pair, group, text).items():
-            found |= {f"{key}_{name}": value for key, value in values.items()}
-    return found
+            flat |= {f"{key}_{name}": value for key, value in values.items()}
+    return flat
 
 
 def by_schedule(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
@@ -233,36 +233,36 @@ def by_schedule(pair: Pair, setting: WagnerSetting, method: Method, sample) -> d
     return {f"{key}_{method.name}": value for key, value in values.items()}
 
 
-def profile(found: dict, methods: list[Method]) -> dict:
+def profile(values: dict, methods: list[Method]) -> dict:
     """Reductions against the baseline with the same filter: of a step's time, and of
     all steps' that the schedule needed, each at the time of gamma = AT."""
-    made = {}
+    reductions = {}
     for method in methods:
         name, top_k = method.name, method.top_k
         base = next(m.name for m in methods if (m.top_k, m.scale) == (top_k, None))
-        step = found[f"us_{name}"] / found[f"us_{base}"]
-        calls = found[f"calls_{name}"] / found[f"calls_{base}"]
-        made[f"step_reduction_{name}"] = 100 * (1 - step)
-        made[f"profile_reduction_{name}"] = 100 * (1 - step * calls)
-    return made
+        step = values[f"us_{name}"] / values[f"us_{base}"]
+        calls = values[f"calls_{name}"] / values[f"calls_{base}"]
+        reductions[f"step_reduction_{name}"] = 100 * (1 - step)
+        reductions[f"profile_reduction_{name}"] = 100 * (1 - step * calls)
+    return reductions
 
 
 def walls(
-    pair: Pair, setting: WagnerSetting, methods: list[Method], sample, found: dict
+    pair: Pair, setting: WagnerSetting, methods: list[Method], sample, values: dict
 ) -> dict:
     """Walltime of whole texts at gamma = AT and batch 1, and verification's share."""
     seconds = runs.walltimes(pair, methods, AT, sample, setting.timed)
-    base, made = seconds[methods[0].name]["seconds"], {}
+    base, flat = seconds[methods[0].name]["seconds"], {}
     for method in methods:
-        name, one = method.name, seconds[method.name]
-        made[f"wall_ms_{name}"] = 1e3 * float(one["seconds"].mean())
-        made[f"wall_reduction_{name}"] = reduction(one["seconds"], base)
-        made[f"wall_reduction_{name}_se"] = error_of(one["seconds"], base)
-        token_ms = 1e3 * one["seconds"].sum() / one["tokens"].sum()
-        made[f"wall_ms_a_token_{name}"] = float(token_ms)
-        verify = 1e-6 * found[f"us_{name}"] * one["calls"].sum()
-        made[f"wall_share_{name}"] = 100 * float(verify / one["seconds"].sum())
-    return made
+        name, run = method.name, seconds[method.name]
+        flat[f"wall_ms_{name}"] = 1e3 * float(run["seconds"].mean())
+        flat[f"wall_reduction_{name}"] = reduction(run["seconds"], base)
+        flat[f"wall_reduction_{name}_se"] = error_of(run["seconds"], base)
+        token_ms = 1e3 * run["seconds"].sum() / run["tokens"].sum()
+        flat[f"wall_ms_a_token_{name}"] = float(token_ms)
+        verify = 1e-6 * values[f"us_{name}"] * run["calls"].sum()
+        flat[f"wall_share_{name}"] = 100 * float(verify / run["seconds"].sum())
+    return flat
 
 
 def reduction(ours: np.ndarray, base: np.ndarray) -> float:
@@ -280,11 +280,11 @@ def steps(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
     text = written(pair, sample, None)
     inputs = [timing.inputs_of(pair, text, gamma) for gamma in STEPS]
     begun = runs.batch_of(sample, [0])
-    found = {}
+    flat = {}
     for gamma, parts in timing.shares(
         pair, method, begun, inputs, setting.rounds
     ).items():
         medians = {key: float(np.median(value)) for key, value in parts.items()}
-        found |= {f"step_{key}_us_g{gamma}": value for key, value in medians.items()}
-        found[f"step_share_g{gamma}"] = 100 * medians["verify"] / medians["step"]
-    return found
+        flat |= {f"step_{key}_us_g{gamma}": value for key, value in medians.items()}
+        flat[f"step_share_g{gamma}"] = 100 * medians["verify"] / medians["step"]
+    return flat

@@ -63,8 +63,8 @@ def sampled(
             "need a share in (0, 1] and at least 1 of repeats and new_tokens; got"
             f" {share}, {repeats}, {new_tokens}"
         )
-    found = tasks.read(task)
-    total = len(found.prompts.tokens)
+    source = tasks.read(task)
+    total = len(source.prompts.tokens)
     index = np.random.default_rng(seed).permutation(total)[
         : int(np.ceil(share * total))
     ]
@@ -72,11 +72,11 @@ def sampled(
     def chosen(listed) -> list:
         return [listed[i] for i in sorted(index)]
 
-    prompts = found.prompts._replace(tokens=chosen(found.prompts.tokens))
+    prompts = source.prompts._replace(tokens=chosen(source.prompts.tokens))
     if prompts.inputs is not None:
         prompts = prompts._replace(inputs=chosen(prompts.inputs))
     prompts = with_suffix(prompts, suffix)
-    references = chosen(found.references) if found.references else []
+    references = chosen(source.references) if source.references else []
     return Sample(prompts, references, share, repeats, seed, new_tokens)
 
 
@@ -191,11 +191,11 @@ def rouge1(run: Run, sample: Sample) -> dict:
         return {}
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tasks.T5_TOKENIZER))
     end = sample.prompts.end
-    said = [pieces.decode([i for i in row.tolist() if i != end]) for row in run.texts]
+    texts = [pieces.decode([i for i in row.tolist() if i != end]) for row in run.texts]
     wanted = sample.references * sample.repeats
     each = [
         quality.rouge([a], [b])["rouge1"] / 100
-        for a, b in zip(said, wanted, strict=True)
+        for a, b in zip(texts, wanted, strict=True)
     ]
     means = by_prompt(each, sample.repeats) / sample.repeats
     error = means.std(ddof=1) / np.sqrt(means.size) if means.size > 1 else 0
@@ -217,16 +217,16 @@ def walltimes(
     slots, count = slots_of(sample, max(gamma, 20)), min(count, sample.count)
     runs = {m.name: decoder(pair, m, gamma, slots) for m in methods}
     kinds = "seconds", "calls", "tokens"
-    found = {name: {kind: np.zeros(count) for kind in kinds} for name in runs}
+    measured = {name: {kind: np.zeros(count) for kind in kinds} for name in runs}
     for run in runs.values():
         jax.block_until_ready(run(*batch_of(sample, [0])))
     for i in tqdm(range(count), f"gamma {gamma or 'adaptive'}: texts", disable=None):
-        given = batch_of(sample, [i])
+        batch = batch_of(sample, [i])
         for name, run in runs.items():
             begun = time.perf_counter()
-            out = jax.block_until_ready(run(*given))
-            made = time.perf_counter() - begun, out.counts.calls[0]
-            for kind, value in zip(kinds, (*made, out.length[0]), strict=True):
-                found[name][kind][i] = value
-            found[name]["tokens"][i] -= given[1].start[0]
-    return found
+            out = jax.block_until_ready(run(*batch))
+            taken = time.perf_counter() - begun, out.counts.calls[0]
+            for kind, value in zip(kinds, (*taken, out.length[0]), strict=True):
+                measured[name][kind][i] = value
+            measured[name]["tokens"][i] -= batch[1].start[0]
+    return measured

@@ -61,7 +61,7 @@ def rows_of(key: str) -> list[dict]:
     return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
-def said(method: str) -> str:
+def spelled(method: str) -> str:
     """sigmoid_1e4_top50: sigmoid, +-1e4, top-k 50."""
     plain = method.removesuffix("_top50")
     words = plain.replace("sigmoid_", "sigmoid, +-").replace("_half", ", float16")
@@ -74,11 +74,11 @@ def figure_wagner() -> Table:
     for row in ("docs_small", "code"):
         for method in PLAIN:
             for gamma in GAMMAS:
-                what = f"{PAIRS[row]}: {said(method)}, gamma = {gamma}: us a step"
+                what = f"{PAIRS[row]}: {spelled(method)}, gamma = {gamma}: us a step"
                 key = f"us_{method}_g{gamma}"
                 lines.append(Line("wagner_time", row, what, key, error=f"{key}_sd"))
         for method, gamma in itertools.product(PLAIN, HELD):
-            what = f"{PAIRS[row]}: {said(method)}, gamma = {gamma}: KiB of a step"
+            what = f"{PAIRS[row]}: {spelled(method)}, gamma = {gamma}: KiB of a step"
             key = f"step_peak_kib_{method}_g{gamma}"
             lines.append(Line("wagner_time", row, what, key))
     needs = NEEDS_SPEECH
@@ -131,14 +131,16 @@ def wagner_text() -> Table:
                 lines.append(line_of("wagner_text", row, pair, method, key, words))
         for method in PLAIN[1:]:
             for gamma in gammas_of(row):
-                what = f"{pair}: {said(method)}: drafts kept, of all, gamma = {gamma}"
+                what = (
+                    f"{pair}: {spelled(method)}: drafts kept, of all, gamma = {gamma}"
+                )
                 key, error = (f"{k}_{method}_g{gamma}" for k in KEPT)
                 lines.append(Line("wagner_text", row, what, key, error=error))
         for gamma in (1, 5, 10):
             what = f"{pair}: exact: verification, % of a step, gamma = {gamma}"
             lines.append(Line("wagner_text", row, what, f"step_share_g{gamma}"))
     return Table(
-        "wagner_text", TITLE, note_text(), command("wagner_text"), lines + far()
+        "wagner_text", TITLE, note_text(), command("wagner_text"), lines + published()
     )
 
 
@@ -156,34 +158,36 @@ def line_of(
 ) -> Line:
     error = ERRORS.get(key)
     error = None if error is None else error.format(method)
-    what = f"{pair}: {said(method)}: {words}"
+    what = f"{pair}: {spelled(method)}: {words}"
     return Line(folder, row, what, f"{key}_{method}", error=error)
 
 
-def far() -> list[Line]:
+def published() -> list[Line]:
     """What the paper's own models gave in Tables 3 and 4."""
     lines = []
-    for one in rows_of("table3_bandwidth_gb_s"):
+    for entry in rows_of("table3_bandwidth_gb_s"):
         for method in ("baseline", "exact", "sigmoid"):
             words = f"Table 3: {method}: realised bandwidth, GB/s"
-            lines.append(theirs(one["target"], words, f"gb_s_{method}", one[method]))
-    for one in rows_of("table4_rtx2080ti"):
-        metric = "ROUGE-1" if one["dataset"] == "xsum" else "WER"
-        about = f"Table 4, RTX 2080 TI, {one['dataset']}"
+            lines.append(
+                paper_line(entry["target"], words, f"gb_s_{method}", entry[method])
+            )
+    for entry in rows_of("table4_rtx2080ti"):
+        metric = "ROUGE-1" if entry["dataset"] == "xsum" else "WER"
+        about = f"Table 4, RTX 2080 TI, {entry['dataset']}"
         for method in ("baseline", "exact", "sigmoid"):
-            name = f"{one['dataset']}_metric_{method}"
+            name = f"{entry['dataset']}_metric_{method}"
             words = f"{about}: {method}: {metric}"
-            value = one[f"metric_{method}"]
-            lines.append(theirs(one["pair"], words, name, value))
+            value = entry[f"metric_{method}"]
+            lines.append(paper_line(entry["pair"], words, name, value))
         for method in ("exact", "sigmoid"):
-            name = f"{one['dataset']}_profile_reduction_{method}"
+            name = f"{entry['dataset']}_profile_reduction_{method}"
             words = f"{about}: {method}: % less time in all steps"
-            value = one[f"time_reduction_{method}_percent"]
-            lines.append(theirs(one["pair"], words, name, value, decimals=1))
+            value = entry[f"time_reduction_{method}_percent"]
+            lines.append(paper_line(entry["pair"], words, name, value, decimals=1))
     return lines
 
 
-def theirs(
+def paper_line(
     pair: str,
     words: str,
     quantity: str,
@@ -245,19 +249,19 @@ def wagner_scale() -> Table:
                 if key == "rouge1" and row == "code":
                     continue
                 lines.append(line_of("wagner_scale", row, pair, method, key, words))
-    for one in rows_of("table7_sigmoid_scale"):
-        metric = {"wer": "WER", "rouge1": "ROUGE-1"}[one["metric_name"]]
-        what = "baseline" if one["scale"] is None else f"+-{one['scale']:g}"
-        key = "baseline" if one["scale"] is None else f"sigmoid_{one['scale']:g}"
-        given = one["pair"], f"{what}: {metric}", f"metric_{key}", one["metric"]
-        lines.append(theirs(*given, folder="wagner_scale"))
-        if one["scale"] is not None:
+    for entry in rows_of("table7_sigmoid_scale"):
+        metric = {"wer": "WER", "rouge1": "ROUGE-1"}[entry["metric_name"]]
+        what = "baseline" if entry["scale"] is None else f"+-{entry['scale']:g}"
+        key = "baseline" if entry["scale"] is None else f"sigmoid_{entry['scale']:g}"
+        parts = entry["pair"], f"{what}: {metric}", f"metric_{key}", entry["metric"]
+        lines.append(paper_line(*parts, folder="wagner_scale"))
+        if entry["scale"] is not None:
             words, value = (
                 f"{what}: % less time in all steps",
-                one["time_reduction_percent"],
+                entry["time_reduction_percent"],
             )
-            given = one["pair"], words, f"profile_reduction_{key}", value
-            lines.append(theirs(*given, folder="wagner_scale", decimals=1))
+            parts = entry["pair"], words, f"profile_reduction_{key}", value
+            lines.append(paper_line(*parts, folder="wagner_scale", decimals=1))
     note = (
         "-alpha = beta = the scale, logits scaled in float32 and in float16, without a"
         " filter and with top-k 50, the default of the library that the paper decodes"
@@ -283,17 +287,17 @@ COLUMNS += ("tv_out_q", "tv_bonus_p", "rouge1")
 
 def wider(records: dict[str, dict]) -> list[tuple[str, list, list]]:
     """Every method of every row side by side; records of one folder by row."""
-    found = []
+    tables = []
     for row, record in records.items():
         it = record["measured"]
         if f"acceptance_{it['methods'][0]}" not in it:
             continue  # of times alone
         lines = [cells(it, method) for method in it["methods"]]
-        found.append((f"{PAIRS[row]}, by method", HEAD, lines))
-    return found
+        tables.append((f"{PAIRS[row]}, by method", HEAD, lines))
+    return tables
 
 
 def cells(it: dict, method: str) -> list[str]:
     values = (it.get(f"{key}_{method}") for key in COLUMNS)
     shown = ["" if value is None else number(value) for value in values]
-    return [said(method), *shown, it["guarantees"][method]]
+    return [spelled(method), *shown, it["guarantees"][method]]

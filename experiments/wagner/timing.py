@@ -78,23 +78,23 @@ def build_verify(method: Method) -> Callable[[Array, Inputs], Verdict]:
     read = method.verifier.law or probs.standardize
     drafted = method.drafted or probs.standardize
 
-    def verify(key: Array, given: Inputs) -> Verdict:
-        batch, gamma = given.tokens.shape
+    def verify(key: Array, inputs: Inputs) -> Verdict:
+        batch, gamma = inputs.tokens.shape
         sampling = Sampling(jnp.ones(batch))
-        noise = method.verifier.noise(key, given.start, gamma, given.p.shape[-1])
+        noise = method.verifier.noise(key, inputs.start, gamma, inputs.p.shape[-1])
         num = jnp.full(batch, gamma, jnp.int32)
-        draft = Draft(given.tokens, num, drafted(given.q, sampling))
-        return method.verifier.verify(read(given.p, sampling), draft, noise)
+        draft = Draft(inputs.tokens, num, drafted(inputs.q, sampling))
+        return method.verifier.verify(read(inputs.p, sampling), draft, noise)
 
     return verify
 
 
-def turned(given: Inputs, turn: Array, verdict: Verdict) -> Inputs:
+def turned(inputs: Inputs, turn: Array, verdict: Verdict) -> Inputs:
     """The next turn's: one logit of every row is another, and so are the uniforms.
 
     The logit is that of an id far from the last turn's; which, depends on the verdict.
     """
-    vocab = given.p.shape[-1]
+    vocab = inputs.p.shape[-1]
     at = (turn * 977 + verdict.tokens[0, 0]) % vocab
 
     def written(z: Array) -> Array:
@@ -102,21 +102,21 @@ def turned(given: Inputs, turn: Array, verdict: Verdict) -> Inputs:
         column = jnp.full((*z.shape[:-1], 1), value)
         return jax.lax.dynamic_update_slice_in_dim(z, column, at, axis=-1)
 
-    p, q = written(given.p), written(given.q)
-    return given._replace(p=p, q=q, start=given.start + 1)
+    p, q = written(inputs.p), written(inputs.q)
+    return inputs._replace(p=p, q=q, start=inputs.start + 1)
 
 
 def looped(verify: Callable, loops: int, turn: Callable = turned) -> Callable:
     """(key, Inputs) -> the last verdict of `loops` turns, each of other inputs."""
 
     @jax.jit
-    def run(key: Array, given: Inputs) -> Verdict:
+    def run(key: Array, inputs: Inputs) -> Verdict:
         def body(i, carried):
-            given, verdict = carried
-            given = turn(given, i, verdict)
-            return given, verify(key, given)
+            inputs, verdict = carried
+            inputs = turn(inputs, i, verdict)
+            return inputs, verify(key, inputs)
 
-        first = given, verify(key, given)
+        first = inputs, verify(key, inputs)
         return jax.lax.fori_loop(1, loops, body, first)[1]
 
     return run
@@ -136,26 +136,26 @@ def verification(
     key, programs = jax.random.split(jax.random.key(0), 1), {}
     for method in methods:
         run = looped(build_verify(method), loops)
-        for given in inputs[method.top_k]:
-            name = method.name, given.tokens.shape[1]
-            programs[name] = lambda run=run, given=given: run(key, given)
+        for batch in inputs[method.top_k]:
+            name = method.name, batch.tokens.shape[1]
+            programs[name] = lambda run=run, batch=batch: run(key, batch)
     seconds = timing.interleaved(programs, rounds, label)
-    return {name: 1e6 * found / loops for name, found in seconds.items()}
+    return {name: 1e6 * each / loops for name, each in seconds.items()}
 
 
-def spread(found: np.ndarray) -> dict:
+def spread(samples: np.ndarray) -> dict:
     """Median of the rounds, and how far half of them are from it (a quarter to each
     side), as plain numbers."""
-    low, middle, high = np.percentile(found, [25, 50, 75])
-    deviation = float(found.std(ddof=1)) if found.size > 1 else 0.0
+    low, middle, high = np.percentile(samples, [25, 50, 75])
+    deviation = float(samples.std(ddof=1)) if samples.size > 1 else 0.0
     quarter = {"low": float(low), "high": float(high)}
     return {"median": float(middle), "deviation": deviation, **quarter}
 
 
-def program(method: Method, given: Inputs) -> Program:
+def program(method: Method, inputs: Inputs) -> Program:
     """Compiles one verification for these shapes; runs nothing."""
-    key = jax.random.split(jax.random.key(0), given.tokens.shape[0])
-    compiled = jax.jit(build_verify(method)).lower(key, given).compile()
+    key = jax.random.split(jax.random.key(0), inputs.tokens.shape[0])
+    compiled = jax.jit(build_verify(method)).lower(key, inputs).compile()
     memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
     held = memory.argument_size_in_bytes + memory.output_size_in_bytes
     temporary = memory.temp_size_in_bytes
@@ -172,12 +172,12 @@ def step_peak(
     """Bytes of a whole compiled `spec_step` at its peak; only a prefill is run."""
     request = begun[1]
     slots = int(request.limit.max()) + gamma + 2
-    made = costs.Pair(*pair, slots, method.kernels())
-    state = costs.begin(made, gamma, *begun)
-    step = build_step(*made.parts(gamma))
+    both = costs.Pair(*pair, slots, method.kernels())
+    state = costs.begin(both, gamma, *begun)
+    step = build_step(*both.parts(gamma))
     memory = (
         jax.jit(step, donate_argnums=2)
-        .lower(made.params(gamma), request, state)
+        .lower(both.params(gamma), request, state)
         .compile()
         .memory_analysis()
     )
@@ -207,7 +207,7 @@ def shares(
     request = begun[1]
     own = {method.top_k: inputs}
     alone = verification([method], own, rounds, label="verification in a step")
-    gammas = [given.tokens.shape[1] for given in inputs]
+    gammas = [each.tokens.shape[1] for each in inputs]
     programs = {}
     for gamma in gammas:
         slots = int(request.limit.max()) + gamma + 2
