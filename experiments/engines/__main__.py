@@ -39,13 +39,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m experiments.engines")
-    made.add_argument("--out", type=Path, default=ROOT / "results")
-    made.add_argument("--rows", nargs="*", metavar="NAME", help="all by default")
-    made.add_argument("--again", action="store_true", help="measure what is there too")
+    flags = argparse.ArgumentParser(prog="python -m experiments.engines")
+    flags.add_argument("--out", type=Path, default=ROOT / "results")
+    flags.add_argument("--rows", nargs="*", metavar="NAME", help="all by default")
+    flags.add_argument("--again", action="store_true", help="measure what is there too")
     for name, value in place.EngineSetting()._asdict().items():
-        made.add_argument(f"--{name}", type=type(value), default=value)
-    return made
+        flags.add_argument(f"--{name}", type=type(value), default=value)
+    return flags
 
 
 def hold(threads: int) -> None:
@@ -101,10 +101,10 @@ def measure(
     begun = time.monotonic()
     measured = measurement.run()
     seconds = time.monotonic() - begun
-    made = records.provenance(measurement, config, seconds)
-    made["versions"] |= versions()
+    provenance = records.provenance(measurement, config, seconds)
+    provenance["versions"] |= versions()
     record = {"row": row, "table": "bench", "scale": "laptop", "measured": measured}
-    jsonl.append(path, record | {"published": None, "provenance": made})
+    jsonl.append(path, record | {"published": None, "provenance": provenance})
     return True
 
 

@@ -9,12 +9,12 @@ import numpy as np
 ROUNDING = 1e-3
 
 
-def check_law(engine: str, theirs: np.ndarray, ours: np.ndarray) -> float:
+def check_law(engine: str, law: np.ndarray, ours: np.ndarray) -> float:
     """The largest difference of two log-likelihoods [N, T] of the same texts.
 
     Raises ValueError where it is more than rounding.
     """
-    apart = float(np.abs(theirs - ours).max())
+    apart = float(np.abs(law - ours).max())
     if not apart <= ROUNDING:  # nor where it is no number
         raise ValueError(
             f"{engine} and specjax give the same text likelihoods {apart:.3g} nats"
@@ -25,22 +25,22 @@ def check_law(engine: str, theirs: np.ndarray, ours: np.ndarray) -> float:
 
 
 def check_texts(
-    engine: str, theirs: np.ndarray, ours: np.ndarray, law: np.ndarray
+    engine: str, texts: np.ndarray, ours: np.ndarray, law: np.ndarray
 ) -> int:
     """How many texts [N, T] are the same, token for token.
 
     law: log-probabilities [N, T, V] of every token after those of `ours`. Raises
     ValueError where the first difference of a text is no near-tie of the two tokens.
     """
-    if theirs.shape != ours.shape:
+    if texts.shape != ours.shape:
         raise ValueError(
-            f"{engine} wrote texts {theirs.shape} and specjax {ours.shape}: both must"
+            f"{engine} wrote texts {texts.shape} and specjax {ours.shape}: both must"
             " write the length that was asked for"
         )
-    same = (theirs == ours).all(axis=1)
+    same = (texts == ours).all(axis=1)
     for row in np.flatnonzero(~same):
-        at = int((theirs[row] != ours[row]).argmax())
-        chosen, other = int(ours[row, at]), int(theirs[row, at])
+        at = int((texts[row] != ours[row]).argmax())
+        chosen, other = int(ours[row, at]), int(texts[row, at])
         margin = float(law[row, at, chosen] - law[row, at, other])
         if not margin <= ROUNDING:
             raise ValueError(
@@ -51,6 +51,6 @@ def check_texts(
     return int(same.sum())
 
 
-def same_prefix(theirs: np.ndarray, ours: np.ndarray) -> float:
+def same_prefix(texts: np.ndarray, ours: np.ndarray) -> float:
     """The share of tokens [N, T] before each text's first difference."""
-    return float(np.minimum.accumulate(theirs == ours, axis=1).mean())
+    return float(np.minimum.accumulate(texts == ours, axis=1).mean())

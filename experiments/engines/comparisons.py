@@ -36,19 +36,19 @@ def plain(where: Place, batch: int) -> dict:
         "huggingface": huggingface.likelihood(torch_model, inputs, own.texts),
         "ctranslate2": ctranslate2.likelihood(engines["float32"], inputs, own.texts),
     }
-    found = {
+    result = {
         "nats_apart": {
-            name: agreement.check_law(name, theirs, own.law)
-            for name, theirs in scores.items()
+            name: agreement.check_law(name, law, own.law)
+            for name, law in scores.items()
         }
     }
     written = {name: programs[name]() for name in programs}
     written[OURS] = ours.texts(written[OURS], length)
     exact = [name for name in programs if name != "ctranslate2_int8"]
-    found["same_texts"] = {k: compare(where, own, k, written[k]) for k in exact}
+    result["same_texts"] = {k: compare(where, own, k, written[k]) for k in exact}
     rounded = agreement.same_prefix(written["ctranslate2_int8"], own.texts)
-    found["int8_same_prefix"] = rounded
-    return found | timed(setting, programs, batch)
+    result["int8_same_prefix"] = rounded
+    return result | timed(setting, programs, batch)
 
 
 def speculative(where: Place) -> dict:
@@ -71,11 +71,11 @@ def speculative(where: Place) -> dict:
     outputs = programs[OURS]()
     written = {OURS: ours.texts(outputs, length)}
     written["huggingface"] = programs["huggingface"]()
-    found = {"same_texts": {k: compare(where, own, k, written[k]) for k in written}}
+    result = {"same_texts": {k: compare(where, own, k, written[k]) for k in written}}
     calls = {"huggingface": huggingface.calls(target, programs["huggingface"])}
-    found |= accepted(outputs, own.texts.size)
-    calls[OURS] = found["target_calls"]
-    return found | {"calls": calls} | timed(setting, programs, 1)
+    result |= accepted(outputs, own.texts.size)
+    calls[OURS] = result["target_calls"]
+    return result | {"calls": calls} | timed(setting, programs, 1)
 
 
 def speculative_batch(where: Place) -> dict:
@@ -96,10 +96,10 @@ def speculative_batch(where: Place) -> dict:
     }
     outputs = programs[OURS]()
     same = compare(where, own, OURS, ours.texts(outputs, length))
-    found = {"same_texts": {OURS: same}} | accepted(outputs, own.texts.size)
-    said = refusal(huggingface.decoder(target, *asked, draft, gamma))
-    found["refusals"] = {"huggingface": said}
-    return found | timed(setting, programs, batch)
+    result = {"same_texts": {OURS: same}} | accepted(outputs, own.texts.size)
+    message = refusal(huggingface.decoder(target, *asked, draft, gamma))
+    result["refusals"] = {"huggingface": message}
+    return result | timed(setting, programs, batch)
 
 
 def refusal(program: Callable) -> str | None:
@@ -140,12 +140,12 @@ def timed(setting: EngineSetting, programs: dict[str, Callable], batch: int) -> 
     label = f"{setting.size}, batch {batch}"
     seconds = ratios.measure(programs, setting.rounds, setting.pause, label)
     tokens = setting.texts * setting.new_tokens
-    found = {"setting": setting._asdict(), "batch": batch, "tokens": tokens}
-    found |= ratios.milliseconds(seconds, tokens)
+    result = {"setting": setting._asdict(), "batch": batch, "tokens": tokens}
+    result |= ratios.milliseconds(seconds, tokens)
     for name in programs:
         if name != OURS:
-            found |= ratios.over(seconds, OURS, name, f"over_{name}")
+            result |= ratios.over(seconds, OURS, name, f"over_{name}")
     if {"huggingface", "huggingface_plain"} <= programs.keys():
-        theirs = "huggingface", "huggingface_plain"
-        found |= ratios.over(seconds, *theirs, "huggingface_over_plain")
-    return found
+        names = "huggingface", "huggingface_plain"
+        result |= ratios.over(seconds, *names, "huggingface_over_plain")
+    return result

@@ -22,11 +22,11 @@ SPECIAL = {
 
 def convert(folder: Path, vocab: int) -> Path:
     """The folder of its own format, made beside `folder` unless it is there."""
-    made = folder.with_name(f"{folder.name}.ctranslate2")
-    if not made.exists():
+    converted = folder.with_name(f"{folder.name}.ctranslate2")
+    if not converted.exists():
         name_tokens(folder, vocab)
-        TransformersConverter(str(folder)).convert(str(made))
-    return made
+        TransformersConverter(str(folder)).convert(str(converted))
+    return converted
 
 
 def name_tokens(folder: Path, vocab: int) -> None:
@@ -39,9 +39,9 @@ def name_tokens(folder: Path, vocab: int) -> None:
 
 def load(folder: Path, vocab: int, threads: int, kind: str) -> ctranslate2.Translator:
     """A model of arithmetic `kind`, "float32" or "int8"; int8 weights are made here."""
-    made = convert(folder, vocab)
+    converted = convert(folder, vocab)
     options = dict(inter_threads=1, intra_threads=threads, compute_type=kind)
-    return ctranslate2.Translator(str(made), device="cpu", **options)
+    return ctranslate2.Translator(str(converted), device="cpu", **options)
 
 
 def decoder(
@@ -68,7 +68,7 @@ def likelihood(
 ) -> np.ndarray:
     """The logarithm of that of each token of texts [N, T]: [N, T]."""
     scored = target.score_batch(named(inputs), named(texts))
-    return np.array([one.log_probs[: texts.shape[1]] for one in scored])
+    return np.array([score.log_probs[: texts.shape[1]] for score in scored])
 
 
 def named(tokens: np.ndarray) -> list[list[str]]:

@@ -30,7 +30,7 @@ def batches(
     inputs: np.ndarray, new_tokens: int, batch: int
 ) -> list[tuple[Prompt, Request]]:
     """Inputs [N, I] in groups of `batch`, each with its greedy request."""
-    made = []
+    groups = []
     for first in range(0, len(inputs), batch):
         read = jnp.asarray(inputs[first : first + batch])
         length = jnp.full(batch, read.shape[1], jnp.int32)
@@ -39,8 +39,8 @@ def batches(
         sampling = make_sampling(batch, temperature=0.0)
         key = jax.random.key(0)  # of no consequence at temperature 0
         request = make_request(key, prompt, new_tokens, sampling)
-        made.append((prompt, request))
-    return made
+        groups.append((prompt, request))
+    return groups
 
 
 def decoder(
@@ -88,8 +88,8 @@ def law(target: Checkpoint, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray
 
 def likelihood(target: Checkpoint, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray:
     """The logarithm of that of each token of texts [N, T]: [N, T]."""
-    found = law(target, inputs, texts)
-    return np.take_along_axis(found, texts[..., None], axis=2)[..., 0]
+    scores = law(target, inputs, texts)
+    return np.take_along_axis(scores, texts[..., None], axis=2)[..., 0]
 
 
 def target_calls(

@@ -24,8 +24,8 @@ def rows(where: Place) -> dict[str, Measurement]:
     }
     if not t5x.importable():
         runs = {name: run for name, run in runs.items() if not name.startswith("t5x")}
-    made = {"dtype": "float32", "seed": setting.seed}
-    return {name: Measurement(run, __name__, **made) for name, run in runs.items()}
+    common = {"dtype": "float32", "seed": setting.seed}
+    return {name: Measurement(run, __name__, **common) for name, run in runs.items()}
 
 
 def target_call(where: Place) -> dict:
@@ -39,11 +39,11 @@ def target_call(where: Place) -> dict:
         programs[f"call_{name}"] = ours.target_calls(model, *asked, gamma, LOOPS)
         programs[f"readout_{name}"] = ours.readouts(model, gamma, LOOPS)
     seconds = ratios.measure(programs, setting.rounds, setting.pause, "target call")
-    found = ratios.milliseconds(seconds, LOOPS)
+    result = ratios.milliseconds(seconds, LOOPS)
     many = f"{setting.gamma + 1}"
-    found |= ratios.over(seconds, "call_1", f"call_{many}", "v")
-    found |= ratios.over(seconds, "readout_1", f"readout_{many}", "v_readout")
+    result |= ratios.over(seconds, "call_1", f"call_{many}", "v")
+    result |= ratios.over(seconds, "readout_1", f"readout_{many}", "v_readout")
     for name in ("1", many):
         call, readout = f"call_{name}", f"readout_{name}"
-        found |= ratios.over(seconds, call, readout, f"share_{name}")
-    return found | {"setting": setting._asdict(), "batch": 1}
+        result |= ratios.over(seconds, call, readout, f"share_{name}")
+    return result | {"setting": setting._asdict(), "batch": 1}

@@ -88,11 +88,11 @@ def verdict(goal: Goal, record: dict | None) -> list[str]:
     if record is None:
         return [goal.what, aim, "", "not measured"]
     measured = record["measured"]
-    found, ends = measured[goal.quantity], measured[f"{goal.quantity}_ci"]
-    shown = f"{number(found)} [{', '.join(map(number, ends))}]"
+    value, ends = measured[goal.quantity], measured[f"{goal.quantity}_ci"]
+    shown = f"{number(value)} [{', '.join(map(number, ends))}]"
     if goal.value is None:
         return [goal.what, aim, shown, ""]
-    met = found <= goal.value if goal.most else found >= goal.value
+    met = value <= goal.value if goal.most else value >= goal.value
     return [goal.what, aim, shown, "met" if met else "missed"]
 
 
@@ -124,8 +124,8 @@ def agreements(records: dict[str, dict]) -> list[list[str]]:
 
 def _agreement(name: str, measured: dict) -> list[str]:
     def each(key: str) -> str:
-        said = measured.get(key, {}).items()
-        shown = {k: x if isinstance(x, str | int) else number(x) for k, x in said}
+        values = measured.get(key, {}).items()
+        shown = {k: x if isinstance(x, str | int) else number(x) for k, x in values}
         return ", ".join(f"{k} {x}" for k, x in shown.items())
 
     texts = measured["setting"]["texts"]

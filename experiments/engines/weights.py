@@ -130,8 +130,8 @@ def turn(into: np.ndarray, out: np.ndarray, rotation: np.ndarray) -> None:
     """Writes x -> x (rotation - 1) into a relu MLP [E, F], [F, E]: relu(x) - relu(-x)
     is x. The units left over stay random."""
     dim = rotation.shape[0]
-    one, rest = np.eye(dim, dtype=np.float32), rotation - np.eye(dim, dtype=np.float32)
-    into[:, :dim], into[:, dim : 2 * dim] = one, -one
+    eye, rest = np.eye(dim, dtype=np.float32), rotation - np.eye(dim, dtype=np.float32)
+    into[:, :dim], into[:, dim : 2 * dim] = eye, -eye
     out[:dim], out[dim : 2 * dim] = rest, -rest
 
 
