@@ -24,8 +24,8 @@ def measure(rule: str) -> dict:
     cases = [dict(zip(names, cells, strict=True)) for cells in certify.lines([rule])]
     worst = {f"worst_{name}": largest(cases, name) for name in WORST}
     exact = sum(case["verdict"] == "exact" for case in cases)
-    found = {"rule": rule, "guarantee": verifiers.named(rule).guarantee}
-    return {**found, "cases": cases, "total": len(cases), "exact": exact, **worst}
+    summary = {"rule": rule, "guarantee": verifiers.named(rule).guarantee}
+    return {**summary, "cases": cases, "total": len(cases), "exact": exact, **worst}
 
 
 def largest(cases: list[dict], name: str) -> float:

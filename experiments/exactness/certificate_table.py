@@ -28,7 +28,9 @@ def certificate() -> Table:
 
 def wider(records: dict[str, dict]) -> list[tuple[str, list, list]]:
     """Every case of the records of folder certificate, by rule."""
-    cases = [case for one in records.values() for case in one["measured"]["cases"]]
+    cases = [
+        case for record in records.values() for case in record["measured"]["cases"]
+    ]
     head = list(dict.fromkeys(key for case in cases for key in case))
     lines = [[cell(case.get(key)) for key in head] for case in cases]
     title = f"The law of the verifiers' output, enumerated: {len(cases)} cases"

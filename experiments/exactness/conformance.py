@@ -26,11 +26,11 @@ def build() -> Measurement:
 
 def measure(rules: Sequence[Rule] = tuple(engines.RULES)) -> dict:
     """Every rule as `certified` has it, and what the table's lines name."""
-    found = [certified(rule) for rule in rules]
-    flat = {f"tv_{one['key']}": one["tv"] for one in found}
-    exact = sum(one["class"] != DIFFERS for one in found)
-    sizes = {"gamma": GAMMA, "length": LENGTH, "total": len(found), "exact": exact}
-    return {"rules": found, **sizes, **flat}
+    measured = [certified(rule) for rule in rules]
+    flat = {f"tv_{entry['key']}": entry["tv"] for entry in measured}
+    exact = sum(entry["class"] != DIFFERS for entry in measured)
+    sizes = {"gamma": GAMMA, "length": LENGTH, "total": len(measured), "exact": exact}
+    return {"rules": measured, **sizes, **flat}
 
 
 def certified(rule: Rule) -> dict:
@@ -44,11 +44,11 @@ def certified(rule: Rule) -> dict:
     Raises ValueError for a verifier whose verdicts are not what it reports.
     """
     verifier, fixture = rule.build(), rule.fixture
-    found, first = (
+    result, first = (
         certify.certify(verifier, fixture, GAMMA, n, rule.claim, DTYPE)
         for n in (LENGTH, 1)
     )
-    if void := VOID & {*found.broken}:
+    if void := VOID & {*result.broken}:
         raise ValueError(
             f"{rule.key}: the enumeration is void, as {sorted(void)} failed: report in"
             " accept_prob the chance below which each uniform accepts, and return the"
@@ -60,14 +60,14 @@ def certified(rule: Rule) -> dict:
         **{name: getattr(rule, name) for name in ("key", "name", "source", "version")},
         "fixture": fixture.name,
         "expected": rule.expected,
-        "class": class_of(found.tv, found.tokens, best.tokens),
+        "class": class_of(result.tv, result.tokens, best.tokens),
         "tv_first": first.tv,
-        "tv": found.tv,
-        "largest": found.error,
-        "tokens": found.tokens,
+        "tv": result.tv,
+        "largest": result.error,
+        "tokens": result.tokens,
         "algorithm_1": best.tokens,
         "impossible": impossible(rule, verifier),
-        "at_zero": "support" in found.broken,
+        "at_zero": "support" in result.broken,
     }
 
 

@@ -15,8 +15,8 @@ def conformance() -> Table:
         Line("conformance", "rules", "rules that give their sampler's law", "exact"),
     ]
     for rule in RULES:
-        said = f"{rule.name} [{rule.fixture.name}]: total variation, three tokens"
-        lines.append(Line("conformance", "rules", said, f"tv_{rule.key}"))
+        what = f"{rule.name} [{rule.fixture.name}]: total variation, three tokens"
+        lines.append(Line("conformance", "rules", what, f"tv_{rule.key}"))
     note = (
         "The acceptance rules of other engines, each written in a few lines here from"
         " its public description and enumerated in float64 as our own are. They are our"
@@ -40,19 +40,19 @@ def wider(records: dict[str, dict]) -> list[tuple[str, list, list]]:
     if "rules" not in records:
         return []
     measured = records["rules"]["measured"]
-    lines = [cells(one) for one in measured["rules"]]
+    lines = [cells(rule) for rule in measured["rules"]]
     return [("Rule by rule, with sources and versions", HEAD, lines)]
 
 
-def cells(one: dict) -> list[str]:
+def cells(rule: dict) -> list[str]:
     """One rule, as `conformance.certified` measured it, in the columns of HEAD."""
     sizes = "tv_first", "tv", "largest", "tokens", "algorithm_1"
-    said = [one[name] for name in ("name", "source", "version", "fixture", "class")]
-    return [*said, *(number(one[name]) for name in sizes), forbidden(one)]
+    words = [rule[name] for name in ("name", "source", "version", "fixture", "class")]
+    return [*words, *(number(rule[name]) for name in sizes), forbidden(rule)]
 
 
-def forbidden(one: dict) -> str:
+def forbidden(rule: dict) -> str:
     """How often a call emits an id that the target cannot draw."""
-    if one["impossible"]:
-        return number(one["impossible"])
-    return "at u = 0" if one["at_zero"] else "never"
+    if rule["impossible"]:
+        return number(rule["impossible"])
+    return "at u = 0" if rule["at_zero"] else "never"

@@ -105,9 +105,9 @@ def ours() -> list[Rule]:
     listed = []
     for name, suffix, source, verifier, fixture, expected in several:
         what = f"specjax: {name}{more.get(name, '')}"
-        given = functools.partial(_itself, verifier)
+        build = functools.partial(_itself, verifier)
         where, key = "this repository", name + suffix
-        rule = Rule(key, what, source, where, given, fixture, expected)
+        rule = Rule(key, what, source, where, build, fixture, expected)
         listed.append(rule._replace(claim=CLAIMS.get(name, UNKNOWN)))
     return listed
 

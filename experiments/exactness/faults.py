@@ -27,8 +27,8 @@ def draft_temperature(draft: Player, verifier: Verifier) -> tuple[Player, Verifi
         def begin(key: Array, request: Request, state: State) -> Callable:
             setting = Sampling(request.sampling.temperature / HOTTER)
             sharper = draw(key, request._replace(sampling=setting), state)
-            said = draw(key, request, state)
-            return lambda *at: (sharper(*at)[0], said(*at)[1])
+            claimed = draw(key, request, state)
+            return lambda *at: (sharper(*at)[0], claimed(*at)[1])
 
         return begin
 

@@ -34,10 +34,10 @@ def build(
     for no such task.
     """
     sizes = tuple(gammas), texts, tokens
-    found, setting = tasks.read(task), DivergenceSetting(*sizes, kernels=kernels)
-    divergence.check((target, draft), found.prompts, setting)
-    run = partial(measure, (target, draft), found.prompts, task, setting)
-    files = *target.files, *draft.files, *found.files
+    source, setting = tasks.read(task), DivergenceSetting(*sizes, kernels=kernels)
+    divergence.check((target, draft), source.prompts, setting)
+    run = partial(measure, (target, draft), source.prompts, task, setting)
+    files = *target.files, *draft.files, *source.files
     reached = rule(setting.rule)
     return Measurement(run, __name__, files, target.dtype, reaches=reached)
 
@@ -63,49 +63,49 @@ def numbers(report: Report) -> dict:
     Over all of them: matched_percent, identical_percent, explained, unexplained and
     eps_max. margin_10%: the quantile of z1 - z2, of `tokens` tokens.
     """
-    found = {
-        f"{key}_g{one.gamma}": value
-        for one in report.found
-        for key, value in of_gamma(one).items()
+    flat = {
+        f"{key}_g{each.gamma}": value
+        for each in report.found
+        for key, value in of_gamma(each).items()
     }
     margins = {
         f"margin_{name}": float(np.quantile(report.margins, level))
         for name, level in divergence.QUANTILES.items()
     }
-    matched = [one.matched for one in report.found]
-    natural = [one.natural for one in report.found]
-    eps_max = max(one.eps_max for one in natural)
+    matched = [each.matched for each in report.found]
+    natural = [each.natural for each in report.found]
+    eps_max = max(each.eps_max for each in natural)
     return {
         "matched_percent": percent(matched),
         "identical_percent": percent(natural),
-        "explained": sum(one.explained for one in natural),
-        "unexplained": sum(one.unexplained for one in matched + natural),
+        "explained": sum(each.explained for each in natural),
+        "unexplained": sum(each.unexplained for each in matched + natural),
         "eps_max": eps_max,
         "eps_max_millionths": 1e6 * eps_max,
         "texts": natural[0].texts,
         "tokens": report.margins.size,
-        "gamma": [one.gamma for one in report.found],
+        "gamma": [each.gamma for each in report.found],
         **margins,
-        **found,
+        **flat,
     }
 
 
-def of_gamma(found: Found) -> dict:
+def of_gamma(result: Found) -> dict:
     """matched_percent, identical_percent: texts equal to those of calls of the same
     shape, and of calls of one token. explained, unexplained: divergences. eps_max: max
     |z_AR - z_spec| beside calls of one token. See `specjax.exactness.rungs.Rung`."""
-    matched, natural = found.matched, found.natural
+    matched, natural = result.matched, result.natural
     return {
         "matched_percent": percent([matched]),
         "rows_equal": matched.equal,
         "identical_percent": percent([natural]),
         "explained": natural.explained,
         "unexplained": matched.unexplained + natural.unexplained,
-        "below_full_forward": found.oracle.below,
+        "below_full_forward": result.oracle.below,
         "lost": matched.lost + natural.lost,
         "eps_max": natural.eps_max,
         "eps_mean": natural.eps_mean,
-        "eps_max_full_forward": found.oracle.eps_max,
+        "eps_max_full_forward": result.oracle.eps_max,
         "tv_max": natural.tv_max,
         "tv_bound": natural.tv_bound,
         "flips_bound": natural.bound,
@@ -116,5 +116,5 @@ def of_gamma(found: Found) -> dict:
 
 def percent(rungs: list[Rung]) -> float:
     """Texts that are identical."""
-    whole = sum(one.texts for one in rungs)
-    return 100 * sum(one.identical for one in rungs) / whole
+    whole = sum(rung.texts for rung in rungs)
+    return 100 * sum(rung.identical for rung in rungs) / whole

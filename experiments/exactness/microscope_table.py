@@ -18,8 +18,8 @@ HEAD += ["total variation at T = 1", "at most"]
 
 def microscope() -> Table:
     lines = [
-        Line("microscope", f"{pair}_{dtype}", f"{said}, {dtype}: {what}", quantity)
-        for pair, said in PAIRS.items()
+        Line("microscope", f"{pair}_{dtype}", f"{models}, {dtype}: {what}", quantity)
+        for pair, models in PAIRS.items()
         for dtype in DTYPES
         for quantity, what in QUANTITIES.items()
     ]
@@ -41,10 +41,10 @@ def wider(records: dict[str, dict]) -> list[tuple[str, list, list]]:
     return [("By gamma", HEAD, by_gamma(records))] if records else []
 
 
-def by_gamma(made: dict[str, dict]) -> list[list[str]]:
+def by_gamma(records: dict[str, dict]) -> list[list[str]]:
     """A line of HEAD for each gamma of each record of folder microscope, by row."""
     lines = []
-    for record in made.values():
+    for record in records.values():
         it = record["measured"]
         dtype = record["provenance"]["dtype"]
         what = f"{it['target']} with {it['draft']}, {dtype}"
