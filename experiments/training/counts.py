@@ -24,9 +24,9 @@ def main() -> None:
     parser.add_argument("--order", type=int, default=2)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    found, _ = examples.read(arguments.data)
+    data, _ = examples.read(arguments.data)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    zoo.save_ngrams(arguments.out, fit(found.targets, arguments.vocab, arguments.order))
+    zoo.save_ngrams(arguments.out, fit(data.targets, arguments.vocab, arguments.order))
 
 
 def fit(targets: list[list[int]], vocab: int, order: int = 2) -> ngram.NGram:

@@ -55,11 +55,11 @@ def load(chosen: argparse.Namespace, checkpoint: Checkpoint) -> Data:
     checkpoint's tokenizer, ImportError for a data set without seqio.
     """
     folder = folder_of(checkpoint)
-    found = read(chosen, folder)
-    coded = encoded(found, chosen)
-    check_ids(checkpoint, found, coded)
+    source = read(chosen, folder)
+    coded = encoded(source, chosen)
+    check_ids(checkpoint, source, coded)
     if folder is not None and (folder / PIECES).is_file():
-        check_tokenizer(folder / PIECES, found)
+        check_tokenizer(folder / PIECES, source)
     if chosen.held_out >= len(coded):
         raise ValueError(
             f"--held-out {chosen.held_out} leaves nothing of {len(coded)} pairs to"
@@ -69,8 +69,8 @@ def load(chosen: argparse.Namespace, checkpoint: Checkpoint) -> Data:
     measured = pairs.sampler(bucketed(coded[: chosen.held_out], chosen))
     count = max(1, chosen.held_out // chosen.batch)
     identity = {
-        "task": found.task,
-        "split": found.split,
+        "task": source.task,
+        "split": source.split,
         "pairs": digest(coded),
         "inputs_length": chosen.inputs_length,
         "targets_length": chosen.targets_length,
@@ -96,8 +96,8 @@ def read(chosen: argparse.Namespace, folder: Path | None) -> Source:
             raise ValueError(
                 "--tokenizer and --data-dir are for a data set, not for a prepared file"
             )
-        found, about = examples.read(Path(chosen.task))
-        return Source(found, about.task, about.split, about.tokenizer, about.eos)
+        data, about = examples.read(Path(chosen.task))
+        return Source(data, about.task, about.split, about.tokenizer, about.eos)
     name = ALIASES.get(chosen.task, chosen.task)
     if name not in NAMED:
         raise ValueError(
@@ -110,11 +110,11 @@ def read(chosen: argparse.Namespace, folder: Path | None) -> Source:
     if chosen.tokenizer is None and folder is not None and (folder / PIECES).is_file():
         tokenizer = str(folder / PIECES)
     rows = paper.rows(name, SPLIT, tokenizer, chosen.data_dir)
-    found, subwords = recipes.collect(rows, None, False), paper.subwords(tokenizer)
-    return Source(found, name, SPLIT, subwords.digest, subwords.eos)
+    data, subwords = recipes.collect(rows, None, False), paper.subwords(tokenizer)
+    return Source(data, name, SPLIT, subwords.digest, subwords.eos)
 
 
-def encoded(found: Source, chosen: argparse.Namespace) -> list[Pair]:
+def encoded(source: Source, chosen: argparse.Namespace) -> list[Pair]:
     """Pairs of ids, each side ended by the end id, which is added where it is missing.
 
     Raises ValueError for a pair with an empty side, and for one that is longer than
@@ -123,7 +123,7 @@ def encoded(found: Source, chosen: argparse.Namespace) -> list[Pair]:
     """
     sides = []
     for name in ("inputs", "targets"):
-        texts = [ended(ids, found.eos) for ids in getattr(found.examples, name)]
+        texts = [ended(ids, source.eos) for ids in getattr(source.examples, name)]
         empty = [i for i, ids in enumerate(texts) if len(ids) < 2]
         if empty:
             raise ValueError(
@@ -155,40 +155,41 @@ def cut(
     return [ids if len(ids) <= limit else ids[: limit - 1] + ids[-1:] for ids in texts]
 
 
-def check_ids(checkpoint: Checkpoint, found: Source, coded: list[Pair]) -> None:
+def check_ids(checkpoint: Checkpoint, source: Source, coded: list[Pair]) -> None:
     """Raises ValueError for ids that the checkpoint has not, or another end id."""
-    if found.eos != checkpoint.end:
+    if source.eos != checkpoint.end:
         raise ValueError(
-            f"texts of {found.task} end with id {found.eos}, those of {checkpoint.name}"
-            f" with {checkpoint.end}: {ADVICE}"
+            f"texts of {source.task} end with id {source.eos}, those of"
+            f" {checkpoint.name} with {checkpoint.end}: {ADVICE}"
         )
     limit = checkpoint.config.pieces or checkpoint.config.vocab
     least = min(min(ids) for pair in coded for ids in pair)
     most = max(max(ids) for pair in coded for ids in pair)
     if least < 0 or most >= limit:
         raise ValueError(
-            f"{found.task} has ids {least} to {most}, {checkpoint.name} 0 to"
+            f"{source.task} has ids {least} to {most}, {checkpoint.name} 0 to"
             f" {limit - 1}: {ADVICE}"
         )
 
 
-def check_tokenizer(model: Path, found: Source) -> None:
+def check_tokenizer(model: Path, source: Source) -> None:
     """Raises ValueError for ids that the checkpoint's tokenizer does not make.
 
     Another file may hold the same tokenizer, and two implementations may split a few
     texts differently: most of the texts must agree.
     """
-    if found.tokenizer == fingerprint.digest(model):
+    if source.tokenizer == fingerprint.digest(model):
         return
     encode = recipes.load(model).encode
-    texts = found.examples.texts[:COMPARED], found.examples.inputs[:COMPARED]
+    texts = source.examples.texts[:COMPARED], source.examples.inputs[:COMPARED]
     same = [  # inputs may have been cut
         encode(text)[: len(ids) - 1] == ids[:-1]
         for text, ids in zip(*texts, strict=True)
     ]
     if 2 * sum(same) <= len(same):
         raise ValueError(
-            f"the ids of {found.task} are not what {model} makes of its texts: {ADVICE}"
+            f"the ids of {source.task} are not what {model} makes of its texts:"
+            f" {ADVICE}"
         )
 
 

@@ -56,7 +56,7 @@ def buckets(
             if len(pair[0]) <= inputs and len(pair[1]) <= targets:
                 held[place].append(pair)
                 break
-    chosen = [(found, *size) for found, size in zip(held, sizes, strict=True) if found]
+    chosen = [(group, *size) for group, size in zip(held, sizes, strict=True) if group]
     rows = [max(8, tokens // (size[1] + size[2]) // 8 * 8) for size in chosen]
     steps = np.array([len(it[0]) / r for it, r in zip(chosen, rows, strict=True)])
     shares = share * steps / steps.sum()
@@ -65,13 +65,13 @@ def buckets(
     ]
 
 
-def sampler(found: Sequence[Bucket]) -> Callable[[tuple[int, ...]], PairRows]:
+def sampler(buckets: Sequence[Bucket]) -> Callable[[tuple[int, ...]], PairRows]:
     """The batch of a seed: a bucket by its share, then rows of it."""
-    share = np.array([bucket.share for bucket in found])
+    share = np.array([bucket.share for bucket in buckets])
 
     def batch(seed: tuple[int, ...]) -> PairRows:
         rng = np.random.default_rng(seed)
-        bucket = found[rng.choice(len(found), p=share / share.sum())]
+        bucket = buckets[rng.choice(len(buckets), p=share / share.sum())]
         index = rng.integers(len(bucket.pairs), size=bucket.rows)
         pairs = [bucket.pairs[i] for i in index]
         return pad(pairs, bucket.inputs, bucket.targets)

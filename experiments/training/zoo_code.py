@@ -46,7 +46,7 @@ def main() -> None:
     runs.mkdir(parents=True, exist_ok=True)
     texts = {split: corpus.stdlib(split) for split in ("train", "valid")}
     pieces = subwords(runs / "tokenizer.model", texts["train"].documents)
-    coded = {split: encode(pieces, found.documents) for split, found in texts.items()}
+    coded = {split: encode(pieces, source.documents) for split, source in texts.items()}
     target = train_target(runs, coded)
     sampled = sample_texts(runs / "samples.npz", target)
     draft = train_draft(runs, target, sampled, coded["train"][::EVERY])
@@ -115,7 +115,7 @@ def write_recipes(runs: Path, path: Path, about: dict, coded: dict) -> None:
         name: [json.loads(line) for line in (runs / name / "curve.jsonl").open()]
         for name in ("code_9m", "code_05m")
     }
-    made = {
+    content = {
         "text": f"functions in the library of Python {platform.python_version()}",
         "documents, files, sha256": about,
         "train_tokens": sum(map(len, coded["train"])),
@@ -129,7 +129,7 @@ def write_recipes(runs: Path, path: Path, about: dict, coded: dict) -> None:
         "bigram": {"weight": BIGRAM_WEIGHT, "add": 0.1, "places": 64},
         "curves": curves,
     }
-    path.write_text(json.dumps(made, indent=1) + "\n")
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

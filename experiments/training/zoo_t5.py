@@ -92,7 +92,7 @@ def main() -> None:
         for name, config in DRAFTS.items()
     }
     decoder = train_decoder(runs / "t5_decoder", target, written)
-    table = counts.fit([target for found in coded for _, target in found], VOCAB)
+    table = counts.fit([target for group in coded for _, target in group], VOCAB)
     zoo.save_ngrams(export / "t5_bigram.safetensors", table)
     (export / "t5.model").write_bytes((runs / "tokenizer.model").read_bytes())
     zoo.save(export / "t5_target.safetensors", TARGET, target)
@@ -116,16 +116,16 @@ def sentences(folder: Path) -> list[tuple[str, str]]:
 
 def subwords(path: Path, texts) -> sentencepiece.SentencePieceProcessor:
     if not path.exists():
-        read = [side for found in texts for pair in found for side in pair]
+        read = [side for group in texts for pair in group for side in pair]
         prefixes = [TRANSLATE, SUMMARIZE] * 2000  # often enough to be few pieces
         loop.replace(path, tokenizer.train_t5(read + prefixes, PIECES))
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 
-def encode(pieces, found: list[tuple[str, str]], prefix: str, longest: int):
+def encode(pieces, texts: list[tuple[str, str]], prefix: str, longest: int):
     """Both sides as ids, each ended by the end id; inputs are cut to `longest`."""
-    sources = pieces.encode([prefix + source for source, _ in found])
-    targets = pieces.encode([target for _, target in found])
+    sources = pieces.encode([prefix + source for source, _ in texts])
+    targets = pieces.encode([target for _, target in texts])
     return [
         (source[: longest - 1] + [t5.END], target + [t5.END])
         for source, target in zip(sources, targets, strict=True)
@@ -134,8 +134,8 @@ def encode(pieces, found: list[tuple[str, str]], prefix: str, longest: int):
 
 def bucketed(coded: Coded, recipe: loop.Recipe) -> list[Bucket]:
     tokens = recipe.batch * recipe.length
-    found = pairs.buckets(coded.ende, SENTENCES, tokens, SHARE["ende"])
-    return found + pairs.buckets(coded.docs, DOCUMENTS, tokens, SHARE["docs"])
+    buckets = pairs.buckets(coded.ende, SENTENCES, tokens, SHARE["ende"])
+    return buckets + pairs.buckets(coded.docs, DOCUMENTS, tokens, SHARE["docs"])
 
 
 def batches(coded: Coded, recipe: loop.Recipe, count: int = 24) -> list[pairs.PairRows]:
@@ -155,20 +155,20 @@ def train_target(runs: Path, coded: Coded, valid: Coded):
 def write(path: Path, params, coded: Coded) -> Coded:
     """Inputs with what the target writes, in turns at T = 1 and T = 0."""
     if not path.exists():
-        found = {
+        arrays = {
             name: continued(params, getattr(coded, name)[: WRITTEN[name][0]], name)
             for name in Coded._fields
         }
         partial = path.with_suffix(".partial")
         with partial.open("wb") as file:
-            np.savez_compressed(file, **found)
+            np.savez_compressed(file, **arrays)
         partial.replace(path)
     read = np.load(path)
     return Coded(*(joined(getattr(coded, name), read[name]) for name in Coded._fields))
 
 
-def joined(found: list[Pair], rows: np.ndarray) -> list[Pair]:
-    chosen = zip(found[: len(rows)], rows, strict=True)
+def joined(coded: list[Pair], rows: np.ndarray) -> list[Pair]:
+    chosen = zip(coded[: len(rows)], rows, strict=True)
     return [(source, trimmed(row)) for (source, _), row in chosen]
 
 
@@ -217,8 +217,8 @@ def train_decoder(folder: Path, target, written: Coded):
 
 
 def distilled(folder: Path, task: loop.Task, recipe: loop.Recipe, written: Coded):
-    valid = Coded(*(found[:500] for found in written))
-    read = Coded(*(found[500:] for found in written))
+    valid = Coded(*(group[:500] for group in written))
+    read = Coded(*(group[500:] for group in written))
     sample = pairs.sampler(bucketed(read, recipe))
     return loop.train(folder, task, sample, batches(valid, recipe), recipe)
 
@@ -228,13 +228,13 @@ def write_recipes(runs: Path, path: Path, texts) -> None:
     configs = {"t5_target": TARGET, **DRAFTS, "t5_decoder": DECODER}
     recipes = {"t5_target": TARGET_RECIPE, **DRAFT_RECIPES}
     recipes["t5_decoder"] = DECODER_RECIPE
-    made = {
+    content = {
         "text": {
             "ende": f"{len(texts[0])} sentence pairs of Tatoeba, CC BY 2.0 FR,"
             " tatoeba.org and manythings.org/anki",
             "docs": f"{len(texts[1])} documentation strings of Python"
             f" {platform.python_version()} and {', '.join(documentation.PACKAGES)}",
-            "sha256": [digest(found) for found in texts],
+            "sha256": [digest(group) for group in texts],
         },
         "configs": {name: config._asdict() for name, config in configs.items()},
         "recipes": {name: recipe._asdict() for name, recipe in recipes.items()},
@@ -245,11 +245,11 @@ def write_recipes(runs: Path, path: Path, texts) -> None:
             for name in configs
         },
     }
-    path.write_text(json.dumps(made, indent=1) + "\n")
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def digest(found: list[tuple[str, str]]) -> str:
-    text = "\0".join(side for pair in found for side in pair)
+def digest(texts: list[tuple[str, str]]) -> str:
+    text = "\0".join(side for pair in texts for side in pair)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

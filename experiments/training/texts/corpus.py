@@ -44,9 +44,9 @@ def stdlib(split: str) -> Corpus:
             or split_of(relative.as_posix()) != split
         ):
             continue
-        found = documents_of(path.read_text("utf-8", errors="ignore"))
-        documents += found
-        files += bool(found)
+        texts = documents_of(path.read_text("utf-8", errors="ignore"))
+        documents += texts
+        files += bool(texts)
     digest = hashlib.sha256("\0".join(documents).encode()).hexdigest()
     return Corpus(documents, digest, files)
 
@@ -59,21 +59,21 @@ def documents_of(source: str) -> list[str]:
         return []
     lines = source.expandtabs(4).split("\n")
     head = ast.get_docstring(module)
-    found = [f'"""{head}\n"""\n'] if head else []
-    visit(module, lines, found)
-    return [text for text in found if 40 <= len(text) <= 12_000]
+    documents = [f'"""{head}\n"""\n'] if head else []
+    visit(module, lines, documents)
+    return [text for text in documents if 40 <= len(text) <= 12_000]
 
 
-def visit(node: ast.AST, lines: list[str], found: list[str]) -> None:
+def visit(node: ast.AST, lines: list[str], documents: list[str]) -> None:
     """Adds the functions and class heads under `node`, outermost functions only."""
     for child in getattr(node, "body", []):
         if isinstance(child, FUNCTION):
-            found.append(cut(lines, first_line(child), child.end_lineno))
+            documents.append(cut(lines, first_line(child), child.end_lineno))
         elif isinstance(child, ast.ClassDef):
-            found.append(cut(lines, first_line(child), head_end(child)))
-            visit(child, lines, found)
+            documents.append(cut(lines, first_line(child), head_end(child)))
+            visit(child, lines, documents)
         elif isinstance(child, ast.If | ast.Try):
-            visit(child, lines, found)
+            visit(child, lines, documents)
 
 
 def first_line(node: ast.AST) -> int:

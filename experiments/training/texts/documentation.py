@@ -21,15 +21,15 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 def pairs(split: str) -> list[tuple[str, str]]:
     """(body, first line) of one side, each body once, in the order of the files."""
-    found = {}
+    summaries = {}
     for root, path in files():
         if split_of(path.relative_to(root).as_posix()) != split:
             continue
         for text in strings(path.read_text("utf-8", errors="ignore")):
             body, summary = cut(text)
             if worth(body, summary):
-                found.setdefault(body, summary)
-    return list(found.items())
+                summaries.setdefault(body, summary)
+    return list(summaries.items())
 
 
 def files() -> Iterator[tuple[Path, Path]]:
