@@ -92,6 +92,8 @@ def wider(records: Records) -> list[tuple[str, list, list]]:
 def estimators(it: dict) -> list[str]:
     """One row in the columns of FOUR_HEAD."""
     four = (it["estimates"][name] for name in FOUR)
-    both = [f"{number(one['value'])} ± {number(one['se'])}" for one in four]
+    both = [
+        f"{number(estimate['value'])} ± {number(estimate['se'])}" for estimate in four
+    ]
     gamma, calls = it["protocol"]["gamma"], f"{it['tokens_per_call']:.3f}"
     return [*both, str(gamma), calls, f"{it['exactness']}, {it['draft_regime']}"]

@@ -66,16 +66,16 @@ def measure(
     prompts = tasks.distinct(protocol.task)
     text = pairs.written(target, prompts, protocol, chosen, kept)
     scores = bench.score(players, text, protocol.temperature, levels)
-    found = {}
-    for level, one, gap in zip(
+    values = {}
+    for level, alpha, gap in zip(
         levels, bench.alphas(scores), bench.drift(scores), strict=True
     ):
-        implied = bench.implied(one.value, c, gamma)
-        found[f"alpha_l{level:g}"], found[f"alpha_l{level:g}_se"] = pair(one)
-        found[f"tv_l{level:g}"], found[f"tv_l{level:g}_se"] = pair(gap)
-        found[f"implied_gamma_l{level:g}"] = implied.gamma
-        found[f"implied_speed_l{level:g}"] = implied.speed
-    return found | {
+        implied = bench.implied(alpha.value, c, gamma)
+        values[f"alpha_l{level:g}"], values[f"alpha_l{level:g}_se"] = pair(alpha)
+        values[f"tv_l{level:g}"], values[f"tv_l{level:g}_se"] = pair(gap)
+        values[f"implied_gamma_l{level:g}"] = implied.gamma
+        values[f"implied_speed_l{level:g}"] = implied.speed
+    return values | {
         "lenience": list(levels),
         "log_p_target": plain(bench.log_probability(scores)),
         "runs": [ran(players, text, protocol, level) for level in levels],
@@ -127,11 +127,11 @@ def totals(calls: Calls) -> dict:
     }
 
 
-def plain(one: Estimate) -> dict:
+def plain(estimate: Estimate) -> dict:
     """As JSON holds it: the error of a single sequence is None."""
-    return {key: None if x != x else x for key, x in one._asdict().items()}
+    return {key: None if x != x else x for key, x in estimate._asdict().items()}
 
 
-def pair(one: Estimate) -> tuple[float, float | None]:
-    found = plain(one)
-    return found["value"], found["se"]
+def pair(estimate: Estimate) -> tuple[float, float | None]:
+    fields = plain(estimate)
+    return fields["value"], fields["se"]

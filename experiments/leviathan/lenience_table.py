@@ -67,16 +67,16 @@ def lines_of(folder: str, row: str, what: str, alphas: list) -> list[Line]:
     """A line for alpha of every l."""
     lines = []
     for level, alpha in zip(levels(), alphas, strict=True):
-        key, said = f"alpha_l{level:g}", f"{what}, l = {level:g}: alpha"
-        lines.append(Line(folder, row, said, key, alpha, error=f"{key}_se"))
+        key, name = f"alpha_l{level:g}", f"{what}, l = {level:g}: alpha"
+        lines.append(Line(folder, row, name, key, alpha, error=f"{key}_se"))
     return lines
 
 
-def hypothetical(found: dict[str, dict]) -> list[list[str]]:
+def hypothetical(records: dict[str, dict]) -> list[list[str]]:
     """A line of SPEEDS_HEAD for each l of the rows of which A.5 prints a speed: what
     Theorem 3.8 would give if a draft cost what the paper's does. None is measured.
 
-    found: records by folder and row.
+    records: records by folder and row.
     """
     lines = []
     for draft, temperature, _, speeds in published():
@@ -86,7 +86,7 @@ def hypothetical(found: dict[str, dict]) -> list[list[str]]:
         for folder, several in (("table5", named), ("table5_paper", own)):
             for row, what in several:
                 beside = speeds if row.startswith("ende") else [None] * len(speeds)
-                record = found.get(folder, {}).get(row)
+                record = records.get(folder, {}).get(row)
                 lines += speeds_of(what, record, beside)
     return lines
 
@@ -131,8 +131,10 @@ def note() -> str:
     table = leviathan()["table5_lenience"]
     c, gamma = (table["temperature_0"][key] for key in ("c", "gamma"))
     alpha = table["alpha"]["t5_small"]
-    given = closed_forms.walltime_factor(alpha, closed_forms.optimal_gamma(alpha, c), c)
-    follows = ", ".join(f"{speed:.2f}" for speed in given)
+    speeds = closed_forms.walltime_factor(
+        alpha, closed_forms.optimal_gamma(alpha, c), c
+    )
+    follows = ", ".join(f"{speed:.2f}" for speed in speeds)
     printed = ", ".join(f"{x:g}" for x in table["improvement_t5_small_c_0.015"])
     return (
         "Ours at laptop scale, the bundled T5 family on English to German and the code"
@@ -149,19 +151,19 @@ def note() -> str:
     )
 
 
-def wider(found: dict[str, dict]) -> list[tuple[str, list, list]]:
+def wider(records: dict[str, dict]) -> list[tuple[str, list, list]]:
     """Title, head and rows of the tables that say more than a number a line."""
-    parts = [(SPEEDS, SPEEDS_HEAD, hypothetical(found))]
+    parts = [(SPEEDS, SPEEDS_HEAD, hypothetical(records))]
     title = "Decoding runs with lenience l, ± one standard error"
-    if lines := runs(found.get("table5", {})):
+    if lines := runs(records.get("table5", {})):
         parts.append((title, RUNS_HEAD, lines))
     return parts
 
 
-def runs(made: dict[str, dict]) -> list[list[str]]:
+def runs(records: dict[str, dict]) -> list[list[str]]:
     """A line of RUNS_HEAD for each l of each record of folder table5, by row."""
     lines = []
-    for record in made.values():
+    for record in records.values():
         it = record["measured"]
         what = f"{it['target']} with {it['draft']}"
         what += f", T = {it['protocol']['temperature']:g}"
@@ -181,8 +183,8 @@ def runs(made: dict[str, dict]) -> list[list[str]]:
     return lines
 
 
-def within(one: dict) -> str:
+def within(estimate: dict) -> str:
     """A number and its standard error, where it has one."""
-    if one["se"] is None:
-        return markup.number(one["value"])
-    return f"{markup.number(one['value'])} ± {markup.number(one['se'])}"
+    if estimate["se"] is None:
+        return markup.number(estimate["value"])
+    return f"{markup.number(estimate['value'])} ± {markup.number(estimate['se'])}"

@@ -123,19 +123,19 @@ def measure(
 ) -> dict:
     """Counts of every program, per call and per emitted token: plain numbers."""
     if alpha is None:
-        found = decode(target, draft, protocol)
+        decoded = decode(target, draft, protocol)
     else:
         tokens = closed_forms.expected_tokens(alpha, setting.gamma)  # Eq. 1
-        found = {"alpha": alpha, "alpha_se": None, "tokens_per_call": tokens}
-        found |= {"tokens_per_call_se": None}
+        decoded = {"alpha": alpha, "alpha_se": None, "tokens_per_call": tokens}
+        decoded |= {"tokens_per_call_se": None}
     costs = count(target, draft, setting)
     return {
         "target": target.name,
         "draft": draft.name,
         "draft_regime": draft.regime,
         **setting._asdict(),
-        **found,
-        **per_token(costs, setting, found),
+        **decoded,
+        **per_token(costs, setting, decoded),
         "weight_bytes": {
             "target": weight_bytes(target),
             "draft": weight_bytes(draft),
@@ -149,25 +149,25 @@ def decode(target: Player, draft: Player, protocol: Protocol) -> dict:
     """alpha as Table 3 measures it, and the tokens per call of the same run, calls
     counted uncut; beside them those of Eq. 1 at that alpha."""
     prompts, most = tasks.distinct(protocol.task), protocol.gamma + 1
-    found = pairs.measure_alpha((target, draft), prompts, protocol)
-    r = found["estimates"]["chen_r"]
-    alpha = min(found["alpha"], 1.0)  # a float32 sum
-    return found | {
+    measured = pairs.measure_alpha((target, draft), prompts, protocol)
+    r = measured["estimates"]["chen_r"]
+    alpha = min(measured["alpha"], 1.0)  # a float32 sum
+    return measured | {
         "tokens_per_call": most * r["value"],
         "tokens_per_call_se": None if r["se"] is None else most * r["se"],
         "tokens_per_call_eq1": closed_forms.expected_tokens(alpha, protocol.gamma),
     }
 
 
-def per_token(costs: Costs, setting: OperationsSetting, found: dict) -> dict:
+def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
     """What the programs cost per emitted token, beside Section 3.4.
 
-    found: alpha, the tokens that a call emits, and their errors. c_hat includes the
+    decoded: alpha, the tokens that a call emits, and their errors. c_hat includes the
     drafter's catch-up. What is expected follows from alpha alone; of bytes, that of
     calls which read weights and cache once, drafts aside.
     """
-    gamma, tokens = setting.gamma, found["tokens_per_call"]
-    alpha, each = min(found["alpha"], 1.0), setting.batch * tokens
+    gamma, tokens = setting.gamma, decoded["tokens_per_call"]
+    alpha, each = min(decoded["alpha"], 1.0), setting.batch * tokens
     alone, drafted = costs.alone, plus(costs.first, costs.next, gamma - 1)
     both = plus(costs.target, drafted)
     # Definition 3.10.
@@ -177,10 +177,10 @@ def per_token(costs: Costs, setting: OperationsSetting, found: dict) -> dict:
         return closed_forms.operations_factor(alpha, gamma, c_hat)  # Theorem 3.11
 
     factor, theorem_se = both.operations / alone.operations / tokens, None
-    if found["alpha_se"] is not None:
-        ends = np.clip(alpha + found["alpha_se"] * np.array([-1, 1]), 0, 1)
+    if decoded["alpha_se"] is not None:
+        ends = np.clip(alpha + decoded["alpha_se"] * np.array([-1, 1]), 0, 1)
         theorem_se = float(np.ptp([theorem(end) for end in ends])) / 2
-    error = found["tokens_per_call_se"]
+    error = decoded["tokens_per_call_se"]
     return {
         "c_hat": c_hat,
         "operations_per_token_autoregressive": alone.operations / setting.batch,
@@ -267,12 +267,12 @@ def cost(run: Callable, state, *inputs) -> Cost:
     """What XLA counts in a compiled program, which may overwrite `state`, as the loop
     of `generate` does."""
     compiled = jax.jit(run, donate_argnums=0).lower(state, *inputs).compile()
-    found = compiled.cost_analysis()
-    return Cost(found.get("flops", 0.0), found.get("bytes accessed", 0.0))
+    counts = compiled.cost_analysis()
+    return Cost(counts.get("flops", 0.0), counts.get("bytes accessed", 0.0))
 
 
-def plus(one: Cost, other: Cost, times: int = 1) -> Cost:
-    return Cost(*(x + times * y for x, y in zip(one, other, strict=True)))
+def plus(base: Cost, other: Cost, times: int = 1) -> Cost:
+    return Cost(*(x + times * y for x, y in zip(base, other, strict=True)))
 
 
 def weight_bytes(player: Player) -> int:

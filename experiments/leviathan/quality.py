@@ -39,16 +39,16 @@ def build(
 
     Raises ValueError for another metric, a task without references, or no model.
     """
-    found = tasks.read(task)
+    source = tasks.read(task)
     if metric not in METRICS:
         raise ValueError(f"no metric {metric!r}: use {' or '.join(METRICS)}")
-    if not found.references:
+    if not source.references:
         raise ValueError(f"{task} has no references to score texts against")
     if target.model is None:
         raise ValueError(f"{target.name} only drafts: name a model")
     pieces = Path(tokenizer) if tokenizer else tasks.T5_TOKENIZER
-    run = partial(measure, target, found, metric, str(pieces), (new_tokens, batch))
-    files = *target.files, *found.files, pieces
+    run = partial(measure, target, source, metric, str(pieces), (new_tokens, batch))
+    files = *target.files, *source.files, pieces
     return Measurement(run, __name__, files, target.dtype)
 
 
@@ -108,6 +108,6 @@ def rouge(texts: list[str], references: list[str]) -> dict:
     scorer = rouge_scorer.RougeScorer(ROUGES, use_stemmer=True)
     each = [scorer.score(*pair) for pair in zip(references, texts, strict=True)]
     return {
-        name: float(100 * np.mean([one[name].fmeasure for one in each]))
+        name: float(100 * np.mean([score[name].fmeasure for score in each]))
         for name in ROUGES
     }

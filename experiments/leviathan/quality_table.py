@@ -23,15 +23,15 @@ def quality() -> Table:
     for task, what in TASKS.items():
         for model in MODELS:
             for metric in METRICS[task]:
-                said = f"{what}: {model}: {NAMES[metric]}"
+                label = f"{what}: {model}: {NAMES[metric]}"
                 row = f"{task}_{model}"
-                lines.append(Line("quality", row, said, metric, decimals=1))
+                lines.append(Line("quality", row, label, metric, decimals=1))
     for name, what in OTHERS.items():
         needs = f"runs/data/{name}.npz (`python -m experiments.tasks.prepare`)"
         for metric in METRICS["ende"]:
-            said = f"{what}: t5_target: {NAMES[metric]}"
+            label = f"{what}: t5_target: {NAMES[metric]}"
             row = f"{name}_t5_target"
-            line = Line("quality_data", row, said, metric, decimals=1, needs=needs)
+            line = Line("quality_data", row, label, metric, decimals=1, needs=needs)
             lines.append(line)
     note = (
         "Argmax texts of the bundled T5 family against one reference each; BLEU and"

@@ -76,10 +76,10 @@ def walltime_lines(quantities: dict, published: str) -> list[Line]:
         own = f"{OURS[task]}_{draft.removeprefix('t5_')}_t{heat}"
         family += lines_of("table2", own, pair_of(own), quantities, row)
         pair = f"T5-XXL ({TASKS[task]}), {T5[draft]}, T = {heat}"
-        made = lines_of(
+        paper = lines_of(
             "table2_paper", f"{task}_{draft}_t{heat}", pair, quantities, row
         )
-        papers += [line._replace(needs=NEEDS_T5) for line in made]
+        papers += [line._replace(needs=NEEDS_T5) for line in paper]
     for own in COPYING:
         family += lines_of("table2", own, pair_of(own), quantities, {})
     return [*family, *lines, *papers]
