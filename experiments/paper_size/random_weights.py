@@ -30,13 +30,13 @@ def make(config: t5.Config, seed: int = 0):
     the variance 1 / rows, embeddings 1, and norms scale by 1: activations stay finite.
     """
     leaves, tree = jax.tree_util.tree_flatten_with_path(model(config).shapes)
-    made = []
+    arrays = []
     for at, (path, leaf) in enumerate(leaves):
         key = jax.random.fold_in(jax.random.key(seed), at)
         embeds = "embedding" in jax.tree_util.keystr(path[-1:])
         spread = 1.0 if embeds else leaf.shape[0] ** -0.5
-        made.append(_leaf(key, spread, leaf.shape, config.dtype))
-    return jax.block_until_ready(tree.unflatten(made))
+        arrays.append(_leaf(key, spread, leaf.shape, config.dtype))
+    return jax.block_until_ready(tree.unflatten(arrays))
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))

@@ -111,8 +111,8 @@ def measure(
     """
     kept = {} if kept is None else kept
     check(target, draft, setting)
-    made = [text(target, setting, i) for i in range(setting.texts + setting.others)]
-    texts, others = made[: setting.texts], made[setting.texts :]
+    every = [text(target, setting, i) for i in range(setting.texts + setting.others)]
+    texts, others = every[: setting.texts], every[setting.texts :]
     check_memory(target, draft, setting, texts[0].prompt, kept)
     fused = choose(target, setting)
     speed = bandwidth(setting.copied, setting.rounds)
@@ -124,8 +124,8 @@ def measure(
     call, drafted = parts_of_a_step(pair, *sizes, others[0])
     decoders = {g: decode(pair, g, setting.alpha) for g in (0, setting.gamma)}
     rest = whole_texts(decoders, others, setting.rounds)
-    found = by_gamma(setting, call, drafted, rest)
-    best = found["gamma"][int(np.argmax(found["predicted"]))]
+    columns = by_gamma(setting, call, drafted, rest)
+    best = columns["gamma"][int(np.argmax(columns["predicted"]))]
     if best not in decoders:
         decoders[best] = decode(pair, best, setting.alpha)
     whole = whole_texts(decoders, texts, setting.rounds)
@@ -145,10 +145,10 @@ def measure(
         **floor,
         "floor_share": floor["floor_ms"] / floor["token_ms"],
         "prefill_ms": [rest[gamma].prefill for gamma in (0, setting.gamma)],
-        "by_gamma": found,
+        "by_gamma": columns,
         "decoded": [decoded(setting, gamma, whole) for gamma in sorted(decoders)],
-        **chosen("", setting, setting.gamma, found, whole),
-        **chosen("best_", setting, best, found, whole),
+        **chosen("", setting, setting.gamma, columns, whole),
+        **chosen("best_", setting, best, columns, whole),
     }
 
 
@@ -203,26 +203,29 @@ def by_gamma(
     the same at the others; the prediction counts the steps of `new_tokens` whose
     acceptances are independent (`specjax.theory.predict`), and the prefill.
     """
-    one, given, tokens = call[0], rest[setting.gamma], setting.new_tokens
-    overhead = given.step() - drafted[setting.gamma] - call[setting.gamma]
+    single, timed, tokens = call[0], rest[setting.gamma], setting.new_tokens
+    overhead = timed.step() - drafted[setting.gamma] - call[setting.gamma]
     coins = np.full(tokens, setting.alpha)
     calls = predict.expected_calls(coins, setting.gammas)
     alone = predict.Cost(0, rest[0].step(), 0, rest[0].prefill)
-    found = {name: [] for name in ("gamma", "draft_ms", "call_ms", "c", "v")}
-    found |= {"expected_calls": calls.tolist(), "exp": [], "predicted": []}
+    columns = {name: [] for name in ("gamma", "draft_ms", "call_ms", "c", "v")}
+    columns |= {"expected_calls": calls.tolist(), "exp": [], "predicted": []}
     for steps, gamma in zip(calls, setting.gammas, strict=True):
-        c = drafted[gamma] / gamma / one  # Definition 3.7
+        c = drafted[gamma] / gamma / single  # Definition 3.7
         # A step takes no less than its parts, whatever the clock says.
         step = drafted[gamma] + call[gamma] + max(0.0, overhead)
-        cost = predict.Cost(0, step, 0, given.prefill)
-        found["gamma"].append(gamma)
-        found["draft_ms"].append(drafted[gamma])
-        found["call_ms"].append(call[gamma])
-        found["c"].append(c)
-        found["v"].append(call[gamma] / one)
-        found["exp"].append(closed_forms.walltime_factor(setting.alpha, gamma, c))
-        found["predicted"].append(predict.speedup(tokens, steps, gamma, cost, alone))
-    return found | {"overhead": overhead / one, "overhead_alone": alone.v / one - 1}
+        cost = predict.Cost(0, step, 0, timed.prefill)
+        columns["gamma"].append(gamma)
+        columns["draft_ms"].append(drafted[gamma])
+        columns["call_ms"].append(call[gamma])
+        columns["c"].append(c)
+        columns["v"].append(call[gamma] / single)
+        columns["exp"].append(closed_forms.walltime_factor(setting.alpha, gamma, c))
+        columns["predicted"].append(predict.speedup(tokens, steps, gamma, cost, alone))
+    return columns | {
+        "overhead": overhead / single,
+        "overhead_alone": alone.v / single - 1,
+    }
 
 
 def decoded(setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]) -> dict:
@@ -247,20 +250,20 @@ def chosen(
     prefix: str,
     setting: PaperSizeSetting,
     gamma: int,
-    found: dict,
+    columns: dict,
     whole: dict[int, Timed],
 ) -> dict:
     """The numbers of one gamma. The interval and the standard error of the speedup are
     over texts, so that the luck of the coins is in them."""
     at = setting.gammas.index(gamma)
-    one = {key: found[key][at] for key in ("gamma", "c", "v", "exp", "predicted")}
+    values = {key: columns[key][at] for key in ("gamma", "c", "v", "exp", "predicted")}
 
     def ratio(alone: np.ndarray, drafted: np.ndarray) -> float:
         return float(alone.sum() / drafted.sum())
 
     samples = whole[0].ms, whole[gamma].ms
     low, high = timing.interval(ratio, samples)
-    one |= {"speedup": ratio(*samples), "speedup_ci": (low, high)}
-    one |= {"speedup_se": (high - low) / (2 * 1.96)}
-    one["residual"] = one["predicted"] / one["speedup"] - 1
-    return {prefix + key: value for key, value in one.items()}
+    values |= {"speedup": ratio(*samples), "speedup_ci": (low, high)}
+    values |= {"speedup_se": (high - low) / (2 * 1.96)}
+    values["residual"] = values["predicted"] / values["speedup"] - 1
+    return {prefix + key: value for key, value in values.items()}

@@ -58,6 +58,6 @@ def lines_of(row: dict) -> list[Line]:
         what = f"{pair}, T = {row['temperature']}, {drawn}: {name}"
         value = row[column] if column else None
         decimals = 2 if quantity == "c" else 1
-        given = dict(published=value, error=error, decimals=decimals, needs=NEEDS)
-        lines.append(Line("chip", name_of(row), what, quantity, **given))
+        options = dict(published=value, error=error, decimals=decimals, needs=NEEDS)
+        lines.append(Line("chip", name_of(row), what, quantity, **options))
     return lines

@@ -61,25 +61,25 @@ def decode(pair: costs.Pair, gamma: int, alpha: float) -> Callable:
         return generate.build_loop(parts, pair.slots)(params, prompt, request)
 
     alpha = jnp.float32(alpha)
-    return lambda *given: loop(alpha, pair.params(gamma), *given)
+    return lambda *inputs: loop(alpha, pair.params(gamma), *inputs)
 
 
 def parts_of_a_step(
-    pair: costs.Pair, gammas: Sequence[int], loops: int, rounds: int, one: Text
+    pair: costs.Pair, gammas: Sequence[int], loops: int, rounds: int, text: Text
 ) -> tuple[dict[int, float], dict[int, float]]:
     """Milliseconds of a target call by gamma, 0 among them, and of gamma drafts."""
     most = max(gammas)
-    state = costs.begin(pair, 0, *one)
+    state = costs.begin(pair, 0, *text)
     # A drafter does not read the target's cache: its own saves a compilation.
     alone = pair._replace(target=pair.draft)
-    drafting, drafts = costs.begin(alone, most, *one), costs.drafts(alone, most, loops)
+    drafting, drafts = costs.begin(alone, most, *text), costs.drafts(alone, most, loops)
     programs = {}
     for gamma in (0, *gammas):
         calls = costs.target_calls(pair, gamma, loops)
-        programs[CALL, gamma] = partial(calls, one.request, state)
+        programs[CALL, gamma] = partial(calls, text.request, state)
         if gamma:  # one drafter for all: it stops at the budget
             short = drafting._replace(budget=jnp.full(1, gamma, jnp.int32))
-            programs[DRAFT, gamma] = partial(drafts, one.request, short)
+            programs[DRAFT, gamma] = partial(drafts, text.request, short)
     seconds = timing.interleaved(programs, rounds, "parts of a step")
     ms = {name: 1e3 * float(np.median(s)) / loops for name, s in seconds.items()}
     call = {gamma: ms[CALL, gamma] for gamma in (0, *gammas)}
@@ -103,11 +103,11 @@ def whole_texts(
             programs[PREFILL, gamma, index] = partial(run, prompt, none)
     warm = [programs[DECODE, gamma, 0] for gamma in decoders]
     seconds = timing.interleaved(programs, rounds, "whole texts", warm)
-    found = {}
+    timed = {}
     for gamma in decoders:
         each = range(len(texts))
         ms = [1e3 * np.median(seconds[DECODE, gamma, i]) for i in each]
         calls = [int(outputs[gamma, i].counts.calls[0]) for i in each]
         prefill = 1e3 * np.median([seconds[PREFILL, gamma, i] for i in each])
-        found[gamma] = Timed(np.array(ms), np.array(calls), float(prefill))
-    return found
+        timed[gamma] = Timed(np.array(ms), np.array(calls), float(prefill))
+    return timed
