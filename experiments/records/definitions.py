@@ -236,13 +236,13 @@ class _Reader:
         if scope is not None and isinstance(scope[node.id], Local):
             yield from (*self.bound(node.id, scopes), *chain)
             return
-        found = self.outer(node.id) if scope is None else scope[node.id]
+        dotted = self.outer(node.id) if scope is None else scope[node.id]
         if isinstance(scope, ClassScope) and isinstance(node.ctx, ast.Load):
-            found = found or self.outer(node.id)  # before the class has such a name
-        if found is None:
+            dotted = dotted or self.outer(node.id)  # before the class has such a name
+        if dotted is None:
             yield from ("name", ".".join([node.id, *chain]))
             return
-        target, rest = self.tree.resolve(".".join([found, *chain]))
+        target, rest = self.tree.resolve(".".join([dotted, *chain]))
         yield from (target, *rest)
 
     def bound(self, name: str, scopes: tuple) -> Iterator[str]:

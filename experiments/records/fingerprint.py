@@ -25,35 +25,42 @@ IMPORT = re.compile(r"^(?:from (?!__gin__)\S+ )?import .*$", re.M)
 NAMED = re.compile(r"(?:@|^# Parameters for )([\w./]+)", re.M)
 
 
-def of(made: Mapping, root: Path | None = None) -> str:
+def of(provenance: Mapping, root: Path | None = None) -> str:
     """The sha256 of what a provenance names: `module`, `config`, `reaches`, `inputs`.
 
     root: of the repository's files. A definition that is not there counts as absent.
     """
-    return _of(root or ROOT, tuple(sorted(set(entries(made)))), files(made["inputs"]))
+    return _of(
+        root or ROOT,
+        tuple(sorted(set(entries(provenance)))),
+        files(provenance["inputs"]),
+    )
 
 
-def today(made: Mapping) -> str:
+def today(provenance: Mapping) -> str:
     """The fingerprint that a record would get now.
 
     An input that is not here, such as the weights of another machine, counts as it was.
     """
     inputs = {
-        name: here(ROOT / name) or recorded for name, recorded in made["inputs"].items()
+        name: here(ROOT / name) or recorded
+        for name, recorded in provenance["inputs"].items()
     }
-    return of({**made, "inputs": inputs})
+    return of({**provenance, "inputs": inputs})
 
 
-def entries(made: Mapping) -> Iterator[str]:
+def entries(provenance: Mapping) -> Iterator[str]:
     """The dotted names of the definitions that a measurement begins with.
 
     They are what its config names, and what it `reaches` beside. All of its module, if
     the config names nothing in there.
     """
-    named = set(configured(made.get("config", "")))
-    yield from (name.replace(":", ".") for name in {*named, *made.get("reaches", ())})
-    if not any(name.startswith(f"{made['module']}.") for name in named):
-        yield made["module"]
+    named = set(configured(provenance.get("config", "")))
+    yield from (
+        name.replace(":", ".") for name in {*named, *provenance.get("reaches", ())}
+    )
+    if not any(name.startswith(f"{provenance['module']}.") for name in named):
+        yield provenance["module"]
 
 
 def configured(config: str) -> Iterator[str]:
@@ -108,13 +115,13 @@ def begun(tree: Tree, name: str) -> list[Place]:
 
 @functools.cache
 def _of(root: Path, names: tuple[str, ...], inputs: tuple[str, ...]) -> str:
-    tree, found, absent = tree_of(root), set(), []
+    tree, places, absent = tree_of(root), set(), []
     for name in names:
         try:
-            found |= set(begun(tree, name))
+            places |= set(begun(tree, name))
         except ValueError:
             absent.append(f"no {name}")
-    every = contents.reach(tree, found)
+    every = contents.reach(tree, places)
     contents.learn(tree, every, tree.hashes)
     lines = [*sorted({tree.hashes[place] for place in every}), *absent, *inputs]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -60,7 +60,7 @@ def enter(module: Module, statement: ast.stmt) -> None:
     What is neither a definition nor a change of one is an effect. A compound statement
     (`try`, `for`) is both.
     """
-    pairs = list(made(statement))
+    pairs = list(bindings(statement))
     if not pairs and owner(statement) in module.definitions:
         pairs = [(owner(statement), statement)]
     if not pairs or isinstance(statement, COMPOUND):
@@ -70,7 +70,7 @@ def enter(module: Module, statement: ast.stmt) -> None:
             module.definitions.setdefault(name, []).append(node)
 
 
-def made(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
+def bindings(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
     """The names that a top-level statement makes, each with what it makes it of."""
     if isinstance(statement, NESTED):
         yield statement.name, statement

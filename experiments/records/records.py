@@ -19,8 +19,8 @@ def find(
 ) -> dict | None:
     """The latest record of a row with this operative config and these sources."""
     for record in reversed(list(records)):
-        made = record["provenance"]
-        same = made["config"] == config and made["fingerprint"] == fingerprint
+        origin = record["provenance"]
+        same = origin["config"] == config and origin["fingerprint"] == fingerprint
         if record["row"] == row and same:
             return record
     return None
@@ -33,25 +33,25 @@ def latest(records: Iterable[dict]) -> dict[str, dict]:
 
 def stale(record: dict) -> bool:
     """Whether the sources that made a record are no longer today's."""
-    made = record["provenance"]
-    return made["fingerprint"] != fingerprint.today(made)
+    origin = record["provenance"]
+    return origin["fingerprint"] != fingerprint.today(origin)
 
 
 def provenance(measurement: Measurement, config: str, seconds: float) -> dict:
     """Who made a number: sources, versions, device, settings, time."""
-    made = sources(measurement, config)
-    return {**commit(), **conditions(measurement, seconds), **made}
+    origin = sources(measurement, config)
+    return {**commit(), **conditions(measurement, seconds), **origin}
 
 
 def sources(measurement: Measurement, config: str) -> dict:
     """What a number depends on: definitions, files and settings, and their hash."""
-    made = {
+    origin = {
         "config": config,
         "module": measurement.module,
         "reaches": list(measurement.reaches),
         "inputs": fingerprint.inputs_of(measurement.inputs),
     }
-    return made | {"fingerprint": fingerprint.of(made)}
+    return origin | {"fingerprint": fingerprint.of(origin)}
 
 
 def device(record: dict) -> str:
