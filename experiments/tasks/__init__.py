@@ -94,8 +94,8 @@ def encoded(inputs: list[list[int]]) -> Prompts:
 
 
 def _prepared(path: Path) -> Task:
-    found, _ = examples.read(path)
-    return Task(encoded(found.inputs), found.references, (path,))
+    data, _ = examples.read(path)
+    return Task(encoded(data.inputs), data.references, (path,))
 
 
 TASKS = {

@@ -36,20 +36,20 @@ def jsonl(path: Path, fields: Sequence[str]) -> Iterator[Line]:
     """An object a line; `fields` names one or two of its strings, in that order."""
     for text, where in lines(path):
         try:
-            found = json.loads(text)
+            record = json.loads(text)
         except ValueError as error:
             raise ValueError(f"{where}: not JSON ({error})") from None
-        if not isinstance(found, dict):
+        if not isinstance(record, dict):
             raise ValueError(f"{where}: not a JSON object, {{...}}")
         for field in fields:
-            if field not in found:
+            if field not in record:
                 raise ValueError(
-                    f"{where}: no field {field!r}, only {', '.join(found) or 'none'}"
+                    f"{where}: no field {field!r}, only {', '.join(record) or 'none'}"
                 )
-            if not isinstance(found[field], str):
+            if not isinstance(record[field], str):
                 raise ValueError(f"{where}: the field {field!r} is not a string")
-            check(found[field], f"{where}, field {field!r}")
-        yield Line(tuple(found[field] for field in fields), where)
+            check(record[field], f"{where}, field {field!r}")
+        yield Line(tuple(record[field] for field in fields), where)
 
 
 def parallel(paths: Sequence[Path]) -> Iterator[Line]:

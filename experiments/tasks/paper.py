@@ -42,15 +42,15 @@ def register(tokenizer: str = T5_TOKENIZER, data_dir: str | None = None) -> None
         raise ValueError(f"no tokenizer {tokenizer}: name a SentencePiece model file")
     vocabulary = seqio.SentencePieceVocabulary(tokenizer, extra_ids=EXTRA_IDS)
     feature = seqio.Feature(vocabulary, add_eos=True, dtype=tf.int32)
-    for name, found in RECIPES.items():
+    for name, entry in RECIPES.items():
         if name in seqio.TaskRegistry.names():
             seqio.TaskRegistry.remove(name)
-        names = ("targets",) if found.prefix is None else ("inputs", "targets")
+        names = ("targets",) if entry.prefix is None else ("inputs", "targets")
         seqio.TaskRegistry.add(
             name,
-            source=seqio.TfdsDataSource(found.dataset, tfds_data_dir=data_dir),
+            source=seqio.TfdsDataSource(entry.dataset, tfds_data_dir=data_dir),
             preprocessors=[
-                partial(to_text, recipe=found),
+                partial(to_text, recipe=entry),
                 seqio.preprocessors.tokenize,
                 seqio.CacheDatasetPlaceholder(),
                 seqio.preprocessors.append_eos_after_trim,
@@ -82,14 +82,14 @@ def rows(
     """
     name = recipe(task).dataset
     register(tokenizer, data_dir)
-    found = seqio.TaskRegistry.get(task)
-    if not found.source.splits:
+    registered = seqio.TaskRegistry.get(task)
+    if not registered.source.splits:
         place = "" if data_dir is None else f" --data_dir {data_dir}"
         raise ValueError(f"no data of {name}: get it with tfds build {name}{place}")
-    if split not in found.splits:
-        known = ", ".join(found.splits)
+    if split not in registered.splits:
+        known = ", ".join(registered.splits)
         raise ValueError(f"{name} has no split {split!r}: choose one of {known}")
-    dataset = found.get_dataset(sequence_length=None, split=split, shuffle=False)
+    dataset = registered.get_dataset(sequence_length=None, split=split, shuffle=False)
     numbered = enumerate(dataset.as_numpy_iterator(), start=1)
     return (row(example, f"{name} {split}, example {n}") for n, example in numbered)
 

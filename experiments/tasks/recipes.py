@@ -133,15 +133,15 @@ def collect(rows: Iterable[TaskRow], length: int | None, truncate: bool) -> Exam
     Raises ValueError for a longer input, naming where it was read, unless `truncate`:
     then its last ids go and the end id stays. Raises ValueError for no rows at all.
     """
-    found = Examples([], [], [], [])
+    examples = Examples([], [], [], [])
     for row in rows:
-        found.inputs.append(fit(row, length, truncate))
-        found.targets.append(row.targets)
-        found.texts.append(row.text)
-        found.references.append(row.reference)
-    if not found.inputs:
+        examples.inputs.append(fit(row, length, truncate))
+        examples.targets.append(row.targets)
+        examples.texts.append(row.text)
+        examples.references.append(row.reference)
+    if not examples.inputs:
         raise ValueError("no examples: the files or the split are empty")
-    return found
+    return examples
 
 
 def fit(row: TaskRow, length: int | None, truncate: bool) -> list[int]:
