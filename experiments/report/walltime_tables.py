@@ -52,15 +52,15 @@ def missing(it: dict, name: str, gamma: int) -> str:
 
 def wider(records: Records) -> list[tuple[str, list, list]]:
     """Table 4 in the paper's shape, of all records of walltime."""
-    made = records.get("table2", {}) | records.get("table2_paper", {})
+    measured = records.get("table2", {}) | records.get("table2_paper", {})
     title = "In the paper's shape, at the best gamma"
-    return [(title, HEAD, best(made))] if made else []
+    return [(title, HEAD, best(measured))] if measured else []
 
 
 def gammas(records: dict[str, dict]) -> list[tuple[str, list, list]]:
     """A table of every gamma for each record that has more than one."""
-    lines = ((title(one), EVERY, every_gamma(one)) for one in records.values())
-    return [one for one in lines if one[-1]]
+    lines = ((title(record), EVERY, every_gamma(record)) for record in records.values())
+    return [table for table in lines if table[-1]]
 
 
 def best(records: dict[str, dict]) -> list[list[str]]:
@@ -76,7 +76,7 @@ def _best(record: dict) -> list[str]:
         f"{it['temperature']:g}",
         str(it["batch"]),
         str(it["best_gamma"]),
-        *map(given, (it[name] for name in ("alpha", "best_c", "best_v"))),
+        *map(number_or_blank, (it[name] for name in ("alpha", "best_c", "best_v"))),
         *within(it, at),
         number(it["best_exp"]),
         prediction(it, at),
@@ -127,7 +127,7 @@ def _at(it: dict, at: int) -> list[str]:
         *within(it, at),
         number(it["step_ms"][at]),
         number(it["tokens_per_call"][at]),
-        given(it["predicted_tokens_per_call"][at]),
+        number_or_blank(it["predicted_tokens_per_call"][at]),
         number(it["exp"][at]),
         prediction(it, at),
         interval(it["speedup"][at], it["speedup_ci"][at]),
@@ -147,7 +147,7 @@ def interval(value: float | None, ends: list[float] | None) -> str:
     return f"{number(value)} [{', '.join(map(number, ends))}]"
 
 
-def given(x: float | None) -> str:
+def number_or_blank(x: float | None) -> str:
     """A number, or nothing where there is none, such as a call not to be predicted."""
     return "" if x is None else number(x)
 
