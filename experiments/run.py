@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     flags.add(parser)
     of_out = "folder of the records; default %(default)s"
     parser.add_argument("--out", type=Path, default=commands.OUT, help=of_out)
-    given = sys.argv[1:] if arguments is None else arguments
-    chosen, rows = flags.parse(parser, given)
+    argv = sys.argv[1:] if arguments is None else arguments
+    chosen, rows = flags.parse(parser, argv)
     with stopped_politely():
         measure(rows, chosen.out)
 
