@@ -3,7 +3,7 @@
 A folder is a room, and a module at the top of a package one of its own. `types` knows
 nobody; models, drafters and verifiers do not know each other; kernels know the types
 alone: what crosses a border is an argument. Of the library one module may name the
-kernels, the one that chooses them.
+kernels, the one that chooses them. And what may not be a thing's name.
 """
 
 import ast
@@ -208,3 +208,36 @@ def test_the_check_notices(module, source):
 )
 def test_the_check_lets_pass(module, source):
     assert not offences(source, module)
+
+
+# Words that say nothing of a thing, and the packages where no name is one of them.
+EMPTY = {"found", "made", "one", "given", "said", "far", "theirs"}
+NAMED = ("experiments",)
+
+
+def empty_names(source: str) -> list[str]:
+    """The variables, parameters and functions of a source that have no name of their
+    own, each with its line."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.append((node.lineno, node.id))
+        elif isinstance(node, ast.arg):
+            names.append((node.lineno, node.arg))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names.append((node.lineno, node.name))
+    return [f"line {line}: {name}" for line, name in names if name in EMPTY]
+
+
+def test_things_are_named_by_what_they_are():
+    empty = [
+        f"{module}, {name}"
+        for module, path in modules().items()
+        if module.split(".")[0] in NAMED
+        for name in empty_names(path.read_text())
+    ]
+    assert not empty, "\n".join(empty)
+    source = (
+        "def f(given, *, law=lambda one: one):\n    for far, x in law: said = x.made"
+    )
+    assert len(empty_names(source)) == 4
