@@ -2,8 +2,8 @@
 run, in `.jax_cache/` of the repository root.
 
 Modules in QUICK ask what programs do and not how they are compiled, and compile for
-longer than they run: there LLVM optimizes little. What certifies a verifier or a kernel
-is compiled as it would be elsewhere.
+longer than they run: there LLVM optimizes little. Kernels are interpreted here anyway.
+What certifies a verifier is compiled as it would be elsewhere.
 """
 
 import os
@@ -16,11 +16,19 @@ import pytest
 
 QUICK = {"bench": {"walltime", "walltime_t5"}, "drafters": {"drafters"}}
 QUICK |= {
-    "commands": {"compare", "demo", "folders", "measure"},
-    "tests": {"kernels_choice", "kernels_used", "text"},
+    "commands": {
+        "compare",
+        "demo",
+        "folders",
+        "kernels_choice",
+        "kernels_used",
+        "measure",
+    },
+    "tests": {"finite", "generate", "text"},
 }
 QUICK |= {"models": {"gpt", "t5_decoding"}, "theory": {"predict"}}
-QUICK |= {"verifiers": {"lenient", "sigmoid"}, "kernels": {"bench"}}
+QUICK |= {"verifiers": {"lenient", "sigmoid"}}
+QUICK |= {"kernels": {"bench", "dispatch", "fused"}}
 QUICK |= {"leviathan": {"alpha", "figure1", "lenience", "operations", "quality"}}
 QUICK |= {"paper_size": {"gpu_checks", "gpu_script", "paper_size"}, "records": {"run"}}
 QUICK |= {"report": {"tables"}, "training": {"finetune", "loop"}, "wagner": {"wagner"}}

@@ -98,28 +98,40 @@ class Case(NamedTuple):
     noise: token.Noise
 
 
-def case(seed: int, sizes: tuple[int, int, int], dtype=jnp.float32, **cuts) -> Case:
+@functools.cache
+def case(
+    seed: int,
+    sizes: tuple[int, int, int],
+    dtype=jnp.float32,
+    top_k: tuple[int, ...] = (),
+    top_p: tuple[float, ...] = (),
+) -> Case:
     """Random rows [B, G, V]: temperatures from 0 to 2, ragged drafts drawn from q, and
-    q near p, so that about as many drafts are kept as are not."""
+    q near p, so that about as many drafts are kept as are not. Rows take turns with the
+    cuts."""
     batch, gamma, vocab = sizes
     random = np.random.default_rng(seed)
     p = 3 * random.normal(size=(batch, gamma + 1, vocab))
     q = p[:, :gamma] + random.normal(size=(batch, gamma, vocab))
     heat = np.resize([1.0, 0.0, 0.5, 2.0, 1.0, 1.0], batch)
-    settings = {name: jnp.asarray(np.resize(cut, batch)) for name, cut in cuts.items()}
-    sampling = Sampling(jnp.float32(heat), **settings)
+    k = jnp.int32(np.resize(top_k, batch)) if top_k else None
+    mass = jnp.float32(np.resize(top_p, batch)) if top_p else None
+    sampling = Sampling(jnp.float32(heat), top_k=k, top_p=mass)
     target, draft = jnp.asarray(p, dtype), jnp.asarray(q, dtype)
     u = jnp.float32(random.uniform(size=(batch, gamma, 2)))
-    tokens = jnp.zeros((batch, gamma), jnp.int32)
-    if gamma:
-        law = probs.standardize(draft, sampling)
-        each = [probs.sample(probs.take(law, jnp.full(batch, g)), u[:, g])
-                for g in range(gamma)]  # fmt: skip
-        tokens = jnp.stack(each, axis=1)
+    tokens = drawn(draft, sampling, u) if gamma else jnp.zeros((batch, 0), jnp.int32)
     num = jnp.int32(np.resize([gamma, gamma, max(gamma - 1, 0), 0, gamma], batch))
     accept = jnp.float32(random.uniform(size=(batch, gamma)))
     sample = jnp.float32(random.uniform(size=(batch, 2)))
     return Case(target, draft, sampling, tokens, num, token.Noise(accept, sample))
+
+
+@jax.jit
+def drawn(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
+    """Tokens [B, G] of the law of logits [B, G, V], by uniforms [B, G, 2]."""
+    law, rows = probs.standardize(logits, sampling), jnp.zeros(u.shape[0], jnp.int32)
+    each = [probs.sample(probs.take(law, rows + g), u[:, g]) for g in range(u.shape[1])]
+    return jnp.stack(each, axis=1)
 
 
 def expected(one: Case, rule: Rule = EXACT, certain: bool = False):
