@@ -83,8 +83,8 @@ def choose(plan: Plan, itemsize: int, device: Device, asked: str = "auto") -> Ch
     elif device.platform == "gpu" and device.capability is None:
         return Choice(ONEPASS, "a GPU that is not NVIDIA's")
     elif device.platform == "gpu" and device.capability >= HOPPER:
-        if (found := tuned(plan, itemsize, device)) is not None:
-            return found
+        if (choice := tuned(plan, itemsize, device)) is not None:
+            return choice
         name, why = (
             MOSAIC_GPU,
             f"Hopper or later; nothing near was measured on {device.kind}",
@@ -142,8 +142,8 @@ def unfit_tpu(plan: Plan, itemsize: int, device: Device) -> str | None:
 
 
 def vmem(device: Device) -> int | None:
-    found = VMEM.get(device.kind)
-    return None if found is None else found * 2**20
+    mebibytes = VMEM.get(device.kind)
+    return None if mebibytes is None else mebibytes * 2**20
 
 
 def tiles_for(plan: Plan, itemsize: int) -> Tiles:
@@ -162,8 +162,8 @@ def tuned(plan: Plan, itemsize: int, device: Device) -> Choice | None:
     path = TUNED / f"{device.kind.lower().replace(' ', '_')}.json"
     if not path.is_file():
         return None
-    near = [one for one in read(path) if same(one, plan, itemsize)]
-    best = min(near, key=lambda one: distance(one, plan), default=None)
+    near = [timed for timed in read(path) if same(timed, plan, itemsize)]
+    best = min(near, key=lambda timed: distance(timed, plan), default=None)
     if best is None or distance(best, plan) > 2:
         return None
     if reason := unfit(best.name, plan, itemsize, device):
@@ -179,12 +179,12 @@ def read(path: Path) -> list[Timed]:
     ]
 
 
-def same(one: Timed, plan: Plan, itemsize: int) -> bool:
-    kinds = one.itemsize, one.target, one.draft
+def same(timed: Timed, plan: Plan, itemsize: int) -> bool:
+    kinds = timed.itemsize, timed.target, timed.draft
     return kinds == (itemsize, plan.target, plan.draft)
 
 
-def distance(one: Timed, plan: Plan) -> float:
+def distance(timed: Timed, plan: Plan) -> float:
     """In doublings of any size."""
-    pairs = (one.batch, plan.batch), (one.gamma + 1, plan.gamma + 1)
-    return sum(abs(math.log2(a / b)) for a, b in (*pairs, (one.vocab, plan.vocab)))
+    pairs = (timed.batch, plan.batch), (timed.gamma + 1, plan.gamma + 1)
+    return sum(abs(math.log2(a / b)) for a, b in (*pairs, (timed.vocab, plan.vocab)))

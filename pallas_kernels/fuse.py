@@ -76,11 +76,11 @@ def build(
         raise ValueError(reason)
 
     def chosen(target, draft) -> tuple[Plan, Choice]:
-        made = plan(target, draft, options.rule)
+        planned = plan(target, draft, options.rule)
         itemsize = target.logits.dtype.itemsize
-        choice = dispatch.choose(made, itemsize, device, options.asked)
+        choice = dispatch.choose(planned, itemsize, device, options.asked)
         tiles = options.tiles or choice.tiles
-        return (made if tiles is None else made._replace(tiles=tiles)), choice
+        return (planned if tiles is None else planned._replace(tiles=tiles)), choice
 
     def ran(target, draft) -> Choice:
         if isinstance(draft.law, Law) and draft.law.row is not None:
@@ -105,8 +105,8 @@ def build(
                 noise,
                 keep_residual,
             )
-        made, choice = chosen(target, draft)
-        out = _launch(made, choice, operands(made, target, draft, noise), options)
+        planned, choice = chosen(target, draft)
+        out = _launch(planned, choice, operands(planned, target, draft, noise), options)
         n, rest = out["num_accepted"], None
         if keep_residual:
             rest = residual(target, draft, n, options.rule)
@@ -116,16 +116,16 @@ def build(
     def draw(logits: Array, sampling: Sampling, u: Array) -> tuple[Array, Law]:
         deferred_law = onepass.defer(logits[:, None], sampling)
         none = _certain(logits.shape[0], 0)
-        made, choice = chosen(deferred_law, none)
+        planned, choice = chosen(deferred_law, none)
         if choice.name in (dispatch.REFERENCE, dispatch.ONEPASS):
             plain = choice.name == dispatch.REFERENCE
             read = reference.standardize if plain else onepass.standardize
-            found = read(logits, sampling)
-            return reference.sample(found, u), found
-        given = operands(made, deferred_law, none, _Noise(u))
-        out = _launch(made, choice, given, options)
-        found = Law(logits, **{name: out[name] for name in FIELDS})
-        return out["verdict"][:, 0], found
+            known_law = read(logits, sampling)
+            return reference.sample(known_law, u), known_law
+        arrays = operands(planned, deferred_law, none, _Noise(u))
+        out = _launch(planned, choice, arrays, options)
+        known_law = Law(logits, **{name: out[name] for name in FIELDS})
+        return out["verdict"][:, 0], known_law
 
     return Fused(law, verify, draw, ran)
 
@@ -152,13 +152,13 @@ def _completed(law):
     return onepass.complete(law) if law is not None and deferred(law) else law
 
 
-def _launch(made: Plan, choice: Choice, given: dict, options: Options) -> dict:
+def _launch(planned: Plan, choice: Choice, arrays: dict, options: Options) -> dict:
     run = options.interpret
     if choice.name == dispatch.MOSAIC_TPU:
-        return mosaic_tpu.verdict(made, given, run or False, choice.vmem)
+        return mosaic_tpu.verdict(planned, arrays, run or False, choice.vmem)
     if choice.name == dispatch.TRITON:
-        return triton.verdict(made, given, run or False)
-    return mosaic_gpu.verdict(made, given, run)
+        return triton.verdict(planned, arrays, run or False)
+    return mosaic_gpu.verdict(planned, arrays, run)
 
 
 def residual(target, draft, n: Array, rule: Rule) -> Array:

@@ -97,8 +97,8 @@ def tolerated(z: Array, row: LawRow, rule: Rule) -> Array | None:
 def chance(p: Array, q: Array, near: Any, rule: Rule) -> Array:
     """What `u` is compared with: min(1, p(x) / (l q(x)))."""
     below = rule.lenience * jnp.where(q > 0, q, 1.0)
-    found = jnp.minimum(1.0, p / below)
-    return found if near is None else jnp.where(near, 1.0, found)
+    ratio = jnp.minimum(1.0, p / below)
+    return ratio if near is None else jnp.where(near, 1.0, ratio)
 
 
 def left(p: Array, q: Array, rule: Rule) -> Array:

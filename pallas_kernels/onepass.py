@@ -70,9 +70,9 @@ def read(logits: Array, scale: Array, cut: tuple | None):
     return parts[:3]
 
 
-def _join(one, other):
+def _join(part, other):
     """Two parts of a row: (top, first id of it, sum of exponentials, scale)."""
-    (top, first, total, scale), (top_b, first_b, total_b, scale_b) = one, other
+    (top, first, total, scale), (top_b, first_b, total_b, scale_b) = part, other
     scale = jnp.maximum(scale, scale_b)
     same, ahead = top == top_b, top > top_b
     # exp(-inf) is 0, also where a part has nothing but -inf; both: no difference.

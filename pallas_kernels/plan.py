@@ -114,19 +114,19 @@ def operands(
 ) -> dict[str, Array]:
     """What a kernel is given, by name: `p`, `q` logits, `p_scale` ... scalars a row, or
     `p_heat` [B], the temperatures of a deferred law."""
-    given = {"sample": noise.sample}
+    arrays = {"sample": noise.sample}
     if plan.gamma:
-        given |= {"tokens": draft.tokens, "num": draft.num, "accept": noise.accept}
+        arrays |= {"tokens": draft.tokens, "num": draft.num, "accept": noise.accept}
     laws = {"p": target, "q": draft.law if plan.gamma else None}
     for side in plan.sides:
         law = laws[side]
-        given[side] = law.logits
+        arrays[side] = law.logits
         names = FIELDS
         if plan.kind(side) == DEFERRED:
-            given[f"{side}_heat"] = law.temperature
+            arrays[f"{side}_heat"] = law.temperature
             names = ("tau", "tie") if plan.cut(side) else ()
-        given |= {f"{side}_{name}": getattr(law, name) for name in names}
-    return given
+        arrays |= {f"{side}_{name}": getattr(law, name) for name in names}
+    return arrays
 
 
 def shape(dims: tuple[int, ...], dtype=jnp.float32) -> jax.ShapeDtypeStruct:

@@ -50,10 +50,10 @@ def kept(z: Array, end: tuple) -> Array:
     return (z > tau) | ((z == tau) & (jnp.arange(z.shape[-1]) <= tie))
 
 
-def shorter(one: tuple, other: tuple) -> tuple:
+def shorter(end: tuple, other: tuple) -> tuple:
     """The shorter of two prefixes."""
-    less = (one[0] > other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
-    return tuple(jnp.where(less, a, b) for a, b in zip(one, other, strict=True))
+    less = (end[0] > other[0]) | ((end[0] == other[0]) & (end[1] < other[1]))
+    return tuple(jnp.where(less, a, b) for a, b in zip(end, other, strict=True))
 
 
 def prefix(z: Array, mass: Array, wanted: Array, within: tuple) -> tuple:
@@ -76,8 +76,8 @@ def prefix(z: Array, mass: Array, wanted: Array, within: tuple) -> tuple:
     first = jnp.zeros(z.shape[:-1], jnp.int32)
     tie = digits(short, first, (z.shape[-1] - 1).bit_length())
     reached = above(jnp.full(z.shape[:-1], -(2**31), jnp.int32)) >= wanted
-    found = jnp.where(reached, tau, within[0]), jnp.where(reached, tie, within[1])
-    return shorter(found, within)
+    end = jnp.where(reached, tau, within[0]), jnp.where(reached, tie, within[1])
+    return shorter(end, within)
 
 
 def ordered(z: Array) -> Array:
@@ -103,10 +103,10 @@ def digits(holds: Callable, start: Array, bits: int) -> Array:
     turns = -(-bits // BITS)
 
     def turn(i, base: Array) -> Array:
-        found, low = base, (turns - 1 - i) * BITS
+        best, low = base, (turns - 1 - i) * BITS
         for step in range(1, 1 << BITS):
             pivot = base + jnp.left_shift(jnp.int32(step), low)
-            found = jnp.where(holds(pivot), pivot, found)
-        return found
+            best = jnp.where(holds(pivot), pivot, best)
+        return best
 
     return jax.lax.fori_loop(0, turns, turn, start)

@@ -154,17 +154,17 @@ def decide(block: Block, b: Array) -> Decision:
     return Decision(n, of_p, of_q, None, chance)
 
 
-def save(block: Block, b: Array, slot: Array | int, found: Decision) -> None:
+def save(block: Block, b: Array, slot: Array | int, outcome: Decision) -> None:
     """Writes a decision; n, the scalars of p, then of q or the banned id."""
-    values = [found.n, *found.p]
-    if found.q is not None:
-        values += [*found.q]
-    if found.banned is not None:
-        values += [found.banned]
+    values = [outcome.n, *outcome.p]
+    if outcome.q is not None:
+        values += [*outcome.q]
+    if outcome.banned is not None:
+        values += [outcome.banned]
     for k, value in enumerate(values):
         block.refs["found"][b, slot, k] = value.astype(jnp.float32)
     if block.plan.gamma:
-        block.refs["chance"][b, slot] = found.chance
+        block.refs["chance"][b, slot] = outcome.chance
 
 
 def load(block: Block, b: Array) -> Decision:

@@ -96,21 +96,21 @@ def remainder(block: Block) -> None:
     """Sums of what is left, and of p, by blocks of the inverse CDF."""
     plan, b, j = block.plan, block.place("b"), block.place("j")
     if plan.tiles.apart:
-        found = load(block, b)
+        outcome = load(block, b)
     else:
-        found = decide(block, b)
-        save(block, b, j, found)
+        outcome = decide(block, b)
+        save(block, b, j, outcome)
     for k in range(plan.tiles.blocks):
         place = j * plan.tiles.blocks + k
 
         @pl.when(place < plan.count)
         def _(place=place):
-            rest, p, _ = left(block, b, found, place)
+            rest, p, _ = left(block, b, outcome, place)
             block.refs["rest"][b, place] = jnp.sum(rest)
             block.refs["whole"][b, place] = jnp.sum(p)
 
 
-def left(block: Block, b: Array, found: Decision, place: Array) -> tuple:
+def left(block: Block, b: Array, outcome: Decision, place: Array) -> tuple:
     """What is left of p_{n+1} in a block of the inverse CDF, p itself, and the ids."""
     plan, refs = block.plan, block.refs
     vector = width(refs["p"].dtype, plan.vocab, BLOCK)
@@ -120,14 +120,14 @@ def left(block: Block, b: Array, found: Decision, place: Array) -> tuple:
     def row(side: str, i: Array) -> Array:
         return laws.wide(block.load(refs[side], (b, i), start, BLOCK, vector))
 
-    p = laws.weight(row("p", found.n), ids, found.p, plan.rule)
+    p = laws.weight(row("p", outcome.n), ids, outcome.p, plan.rule)
     p = jnp.where(ids >= place * BLOCK, p, 0.0)
-    if found.banned is not None:
-        return jnp.where(ids == found.banned, 0.0, p), p, ids
-    if found.q is None:
+    if outcome.banned is not None:
+        return jnp.where(ids == outcome.banned, 0.0, p), p, ids
+    if outcome.q is None:
         return p, p, ids
-    z = row("q", jnp.minimum(found.n, plan.gamma - 1))
-    return laws.left(p, laws.weight(z, ids, found.q, plan.rule), plan.rule), p, ids
+    z = row("q", jnp.minimum(outcome.n, plan.gamma - 1))
+    return laws.left(p, laws.weight(z, ids, outcome.q, plan.rule), plan.rule), p, ids
 
 
 def invert(weights: Array, places: Array, u: Array, size: int) -> Array:
@@ -153,7 +153,7 @@ def invert(weights: Array, places: Array, u: Array, size: int) -> Array:
 def choice(block: Block) -> None:
     """The token after n kept ones, and the verdict."""
     plan, refs, b = block.plan, block.refs, block.place("b")
-    found, size = load(block, b), sums(plan)
+    outcome, size = load(block, b), sums(plan)
     places = block.iota(size, 1)
 
     def total(name: str) -> Array:
@@ -164,19 +164,19 @@ def choice(block: Block) -> None:
     none = jnp.sum(rest) == 0  # rounding can reject where p = q: then p is right
     rest = jnp.where(none, total("whole"), rest)
     place = invert(rest, places, refs["sample"][b, 0], size)
-    weights, p, ids = left(block, b, found, place)
+    weights, p, ids = left(block, b, outcome, place)
     weights = jnp.where(none, p, weights)
     start = jnp.minimum(place * BLOCK, plan.vocab - BLOCK)
     extra = start + invert(weights, ids - start, refs["sample"][b, 1], BLOCK)
-    refs["num_accepted"][b] = found.n
+    refs["num_accepted"][b] = outcome.n
     for k in range(plan.gamma + 1):
-        token = jnp.where(found.n == k, extra, 0)
+        token = jnp.where(outcome.n == k, extra, 0)
         if k < plan.gamma:
-            token = jnp.where(k < found.n, refs["tokens"][b, k], token)
+            token = jnp.where(k < outcome.n, refs["tokens"][b, k], token)
             refs["accept_prob"][b, k] = refs["chance"][b, 0, k]
         refs["verdict"][b, k] = token
     if plan.draft == NONE:
-        for name, value in found.p._asdict().items():
+        for name, value in outcome.p._asdict().items():
             refs[name][b] = value
 
 
@@ -185,11 +185,13 @@ def sums(plan: Plan) -> int:
     return max(LANES, 1 << (plan.count - 1).bit_length())
 
 
-def verdict(plan: Plan, given: dict[str, Array], launch: Callable) -> dict[str, Array]:
+def verdict(
+    plan: Plan, operands: dict[str, Array], launch: Callable
+) -> dict[str, Array]:
     """`num_accepted` [B], `verdict` [B, G + 1], and `accept_prob` [B, G]; or, where
     nothing was drafted, the scalars [B] of the law that was drawn from.
 
-    launch: (body, name, plan, grid, given, out) -> arrays by the names of `out`; a
+    launch: (body, name, plan, grid, operands, out) -> arrays by the names of `out`; a
     launch of `body(Block)` over a grid of named axes.
     """
     batch, gamma, saved = plan.batch, plan.gamma, {}
@@ -197,33 +199,33 @@ def verdict(plan: Plan, given: dict[str, Array], launch: Callable) -> dict[str, 
         grid = {"b": batch, "i": sum(plan.rows(side) for side in plan.unread)}
         grid["j"] = part_of(plan)[1]
         out = parts(plan)
-        mine = {name: x for name, x in given.items() if of_laws(name, plan.unread)}
+        mine = {name: x for name, x in operands.items() if of_laws(name, plan.unread)}
         saved = launch(statistics, "statistics", plan, grid, mine, out)
-    said = {name: x for name, x in given.items() if name != "sample"} | saved
+    inputs = {name: x for name, x in operands.items() if name != "sample"} | saved
     tiles = -(-plan.count // plan.tiles.blocks)
     slots = 1 if plan.tiles.apart else tiles
     decided = {"found": shape((batch, slots, 16))}
     if gamma:
         decided["chance"] = shape((batch, slots, LANES))
     weights = {name: shape((batch, sums(plan))) for name in ("rest", "whole")}
-    logits = {side: given[side] for side in plan.sides}
+    logits = {side: operands[side] for side in plan.sides}
     grid = {"b": batch, "j": tiles}
     if plan.tiles.apart:
-        saved = launch(decision, "decision", plan, {"b": batch}, said, decided)
+        saved = launch(decision, "decision", plan, {"b": batch}, inputs, decided)
         saved |= launch(remainder, "remainder", plan, grid, logits | saved, weights)
     else:
-        saved = launch(remainder, "remainder", plan, grid, said, decided | weights)
-    last = {name: given[name] for name in ("sample", "tokens") if name in given}
-    made = {
+        saved = launch(remainder, "remainder", plan, grid, inputs, decided | weights)
+    last = {name: operands[name] for name in ("sample", "tokens") if name in operands}
+    results = {
         "num_accepted": shape((batch,), jnp.int32),
         "verdict": shape((batch, gamma + 1), jnp.int32),
     }
     if gamma:
-        made["accept_prob"] = shape((batch, gamma))
+        results["accept_prob"] = shape((batch, gamma))
     else:
-        made |= scalars(batch)
-    given = last | logits | saved
-    return launch(choice, "choice", plan, {"b": batch}, given, made)
+        results |= scalars(batch)
+    operands = last | logits | saved
+    return launch(choice, "choice", plan, {"b": batch}, operands, results)
 
 
 def parts(plan: Plan) -> dict:

@@ -15,11 +15,11 @@ from pallas_kernels.gpu.decision import Block
 from pallas_kernels.plan import Plan
 
 
-def verdict(plan: Plan, given: dict[str, Array], interpret=None) -> dict[str, Array]:
+def verdict(plan: Plan, operands: dict[str, Array], interpret=None) -> dict[str, Array]:
     """See `launches.verdict`. interpret: of `compat.interpreted`, on a CPU."""
 
-    def launch(body: Callable, name: str, plan: Plan, grid: dict, given: dict, out):
-        vectors, names = compat.vectors(interpret), [*given, *out]
+    def launch(body: Callable, name: str, plan: Plan, grid: dict, operands: dict, out):
+        vectors, names = compat.vectors(interpret), [*operands, *out]
 
         def load(ref, index: tuple, start, size: int, width: int) -> Array:
             layout = plgpu.Layout.WG_STRIDED((size,), vec_size=width)
@@ -43,6 +43,6 @@ def verdict(plan: Plan, given: dict[str, Array], interpret=None) -> dict[str, Ar
             compiler_params=plgpu.CompilerParams(approx_math=True),
             **options,
         )
-        return dict(zip(out, call(*given.values()), strict=True))
+        return dict(zip(out, call(*operands.values()), strict=True))
 
-    return launches.verdict(plan, given, launch)
+    return launches.verdict(plan, operands, launch)

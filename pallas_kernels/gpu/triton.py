@@ -17,11 +17,13 @@ from pallas_kernels.plan import Plan
 WARPS = 4
 
 
-def verdict(plan: Plan, given: dict[str, Array], interpret=False) -> dict[str, Array]:
+def verdict(
+    plan: Plan, operands: dict[str, Array], interpret=False
+) -> dict[str, Array]:
     """See `launches.verdict`. interpret: run on a CPU."""
 
-    def launch(body: Callable, name: str, plan: Plan, grid: dict, given: dict, out):
-        names, axes = [*given, *out], list(grid)
+    def launch(body: Callable, name: str, plan: Plan, grid: dict, operands: dict, out):
+        names, axes = [*operands, *out], list(grid)
 
         def load(ref, index: tuple, start, size: int, width: int) -> Array:
             del width
@@ -44,6 +46,6 @@ def verdict(plan: Plan, given: dict[str, Array], interpret=False) -> dict[str, A
             name=f"specjax_{name}",
             compiler_params=pltriton.CompilerParams(num_warps=WARPS),
         )
-        return dict(zip(out, call(*given.values()), strict=True))
+        return dict(zip(out, call(*operands.values()), strict=True))
 
-    return launches.verdict(plan, given, launch)
+    return launches.verdict(plan, operands, launch)

@@ -71,15 +71,15 @@ def drafted(block: Block, side: str, tokens: Array) -> Array:
     lane = block.iota(plan.rows(side), BLOCK, 2)
     rows = block.iota(plan.rows(side), BLOCK, place.t)
     texts = block.iota(plan.rows(side), BLOCK, place.s)
-    found = jnp.zeros(t.shape)
+    logits = jnp.zeros(t.shape)
     for row in range(place.texts):
         for k in range(plan.gamma):
             token = block.refs["tokens"][block.row(row), k]
             start = token // BLOCK * BLOCK
             here = (lane + start == token) & (rows == k) & (texts == row)
             z = jnp.sum(jnp.where(here, block.logits(side, start), 0.0))
-            found = jnp.where((t == k) & (s == row), z, found)
-    return found
+            logits = jnp.where((t == k) & (s == row), z, logits)
+    return logits
 
 
 class Decision(NamedTuple):
@@ -139,7 +139,7 @@ def full(block: Block, row: LawRow) -> LawRow:
     return LawRow(*(jnp.broadcast_to(x, row.top.shape) for x in row))
 
 
-def left(block: Block, found: Decision, k) -> tuple[Array, Array]:
+def left(block: Block, outcome: Decision, k) -> tuple[Array, Array]:
     """What is left of p_{n+1} in block `k` of the inverse CDF, and p itself; over S."""
     plan, place = block.plan, block.place
 
@@ -148,15 +148,15 @@ def left(block: Block, found: Decision, k) -> tuple[Array, Array]:
         t = lax.broadcasted_iota(jnp.int32, z.shape, place.t)
         return jnp.sum(jnp.where(t == index, z, 0.0), axis=place.t, keepdims=True)
 
-    z = row("p", found.n)
+    z = row("p", outcome.n)
     ids = lax.broadcasted_iota(jnp.int32, z.shape, 2) + k * BLOCK
-    p = jnp.where(ids < plan.vocab, laws.weight(z, ids, found.p, plan.rule), 0.0)
-    if found.banned is not None:
-        return jnp.where(ids == found.banned, 0.0, p), p
-    if found.q is None:
+    p = jnp.where(ids < plan.vocab, laws.weight(z, ids, outcome.p, plan.rule), 0.0)
+    if outcome.banned is not None:
+        return jnp.where(ids == outcome.banned, 0.0, p), p
+    if outcome.q is None:
         return p, p
     q = laws.weight(
-        row("q", jnp.minimum(found.n, plan.gamma - 1)), ids, found.q, plan.rule
+        row("q", jnp.minimum(outcome.n, plan.gamma - 1)), ids, outcome.q, plan.rule
     )
     return jnp.where(ids < plan.vocab, laws.left(p, q, plan.rule), 0.0), p
 
@@ -184,14 +184,14 @@ def invert(weights: Array, u: Array) -> Array:
     return jnp.where(ahead < size, ahead, last)
 
 
-def choose(block: Block, found: Decision) -> Array:
+def choose(block: Block, outcome: Decision) -> Array:
     """The token after n kept ones, over S."""
     plan, place = block.plan, block.place
     sizes = place.size(1, -(-plan.count // 128) * 128)
     lane = lax.broadcasted_iota(jnp.int32, sizes, 2)
 
     def sum_block(k, carry):
-        both = left(block, found, k)
+        both = left(block, outcome, k)
         here = lane == k
         return tuple(
             jnp.where(here, jnp.sum(w, axis=2, keepdims=True), sums)
@@ -209,6 +209,6 @@ def choose(block: Block, found: Decision) -> Array:
     weights = jnp.zeros(place.size(1, BLOCK))
     for row in range(place.texts):
         k = jnp.sum(jnp.where(texts == row, chosen, 0))
-        mine, p = left(block, found, k)
+        mine, p = left(block, outcome, k)
         weights = jnp.where(s == row, jnp.where(none, p, mine), weights)
     return chosen * BLOCK + invert(weights, u_id)

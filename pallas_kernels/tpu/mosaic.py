@@ -22,8 +22,8 @@ def body(plan: Plan, names: list[str], *refs) -> None:
     place = place_of(plan)
     refs = dict(zip(names, refs, strict=True))
     block = Block(plan, place, refs, pl.program_id(0) * place.texts)
-    found = decide(block)
-    extra = choose(block, found)
+    outcome = decide(block)
+    extra = choose(block, outcome)
     texts = lax.broadcasted_iota(jnp.int32, extra.shape, place.s)
     for row in range(place.texts):
 
@@ -31,7 +31,7 @@ def body(plan: Plan, names: list[str], *refs) -> None:
         def _(row=row):
             b = block.first + row
             n, token = (
-                jnp.sum(jnp.where(texts == row, x, 0)) for x in (found.n, extra)
+                jnp.sum(jnp.where(texts == row, x, 0)) for x in (outcome.n, extra)
             )
             refs["num_accepted"][b] = n
             for k in range(plan.gamma + 1):
@@ -39,37 +39,37 @@ def body(plan: Plan, names: list[str], *refs) -> None:
                 if k < plan.gamma:
                     value = jnp.where(k < n, refs["tokens"][b, k], value)
                 refs["verdict"][b, k] = value
-            put_chances(block, found, row)
+            put_chances(block, outcome, row)
             if plan.draft == NONE:
-                for name, x in found.p._asdict().items():
+                for name, x in outcome.p._asdict().items():
                     refs[name][b] = jnp.sum(jnp.where(texts == row, x, 0))
 
 
-def put_chances(block: Block, found: Decision, row: int) -> None:
-    if found.chance is None:
+def put_chances(block: Block, outcome: Decision, row: int) -> None:
+    if outcome.chance is None:
         return
     t, s = (
-        lax.broadcasted_iota(jnp.int32, found.chance.shape, axis)
+        lax.broadcasted_iota(jnp.int32, outcome.chance.shape, axis)
         for axis in block.place[1:]
     )
     for k in range(block.plan.gamma):
-        value = jnp.sum(jnp.where((t == k) & (s == row), found.chance, 0.0))
+        value = jnp.sum(jnp.where((t == k) & (s == row), outcome.chance, 0.0))
         block.refs["accept_prob"][block.first + row, k] = value
 
 
 def verdict(
-    plan: Plan, given: dict[str, Array], interpret=False, vmem: int | None = None
+    plan: Plan, operands: dict[str, Array], interpret=False, vmem: int | None = None
 ) -> dict[str, Array]:
     """As `gpu.launches.verdict`.
 
     vmem: bytes that the kernel may use, None for the compiler's own limit.
     """
-    place, given = place_of(plan), dict(given)
+    place, operands = place_of(plan), dict(operands)
     lanes, batch, gamma = plan.count * BLOCK, plan.batch, plan.gamma
     groups = -(-batch // place.texts)
     small = pl.BlockSpec(memory_space=pltpu.SMEM)
     specs = []
-    for name in given:
+    for name in operands:
         if name in plan.sides:
             sizes = place.size(plan.rows(name), lanes)
             where = (lambda i: (0, i, 0)) if place.s == 1 else (lambda i: (i, 0, 0))
@@ -78,7 +78,7 @@ def verdict(
         else:
             specs.append(small)
     if place.s == 1:
-        given |= {side: given[side].swapaxes(0, 1) for side in plan.sides}
+        operands |= {side: operands[side].swapaxes(0, 1) for side in plan.sides}
     out = {
         "num_accepted": shape((batch,), jnp.int32),
         "verdict": shape((batch, gamma + 1), jnp.int32),
@@ -89,7 +89,7 @@ def verdict(
         out |= scalars(batch)
     options = dict(dimension_semantics=("arbitrary",), vmem_limit_bytes=vmem)
     call = pl.pallas_call(
-        functools.partial(body, plan, [*given, *out]),
+        functools.partial(body, plan, [*operands, *out]),
         grid=(groups,),
         in_specs=specs,
         out_specs=[small] * len(out),
@@ -98,4 +98,4 @@ def verdict(
         name="specjax_verify",
         compiler_params=pltpu.CompilerParams(**options),
     )
-    return dict(zip(out, call(*given.values()), strict=True))
+    return dict(zip(out, call(*operands.values()), strict=True))
