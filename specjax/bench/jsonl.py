@@ -117,7 +117,7 @@ def numbered(path: Path) -> list[tuple[int, dict]]:
     """
     if not path.exists():
         return []
-    content, found = path.read_bytes(), []
+    content, records = path.read_bytes(), []
     end = whole(content)
     if content[end:].strip():
         if is_record(content[end:]):
@@ -128,10 +128,10 @@ def numbered(path: Path) -> list[tuple[int, dict]]:
         if not line.strip():
             continue
         try:
-            found.append((number, parse(line)))
+            records.append((number, parse(line)))
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: not a record ({error})") from None
-    return found
+    return records
 
 
 def is_record(line: bytes) -> bool:
@@ -163,8 +163,8 @@ def finite(value: Any, place: str, depth: int = 50) -> None:
         raise ValueError(f"{place.partition('.')[0]} is nested too deeply")
     inner = value.items() if isinstance(value, dict) else ()
     inner = enumerate(value) if isinstance(value, list) else inner
-    for name, one in inner:
-        finite(one, f"{place}.{name}", depth - 1)
+    for name, item in inner:
+        finite(item, f"{place}.{name}", depth - 1)
 
 
 def short(path: Path, most: int = 80) -> str:

@@ -18,10 +18,10 @@ def machine() -> dict:
 
 
 def versions() -> dict[str, str | None]:
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:  # used from its sources
-            found[name] = None
-    return found
+            installed[name] = None
+    return installed

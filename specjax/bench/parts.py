@@ -47,27 +47,27 @@ def apart(gammas: Sequence[int], seconds: dict) -> dict:
     def of_medians(part: np.ndarray, whole: np.ndarray) -> float:
         return float(np.median(part) / np.median(whole))
 
-    one = each(TARGET, 0)
+    target_ms = each(TARGET, 0)
     keys = ("c", "c_ci", "v", "v_ci", "prefill_ms", "draft_ms")
-    found = {key: [] for key in keys}
+    columns = {key: [] for key in keys}
     for gamma in gammas:
         call = each(TARGET, gamma)
         c, c_ci, t_draft = None, None, None
         if gamma:  # Definition 3.7, of one drafted token
             drafted = each(DRAFT, gamma)
-            c = of_medians(drafted, one) / gamma
-            c_ci = timing.interval(of_medians, (drafted / gamma, one))
+            c = of_medians(drafted, target_ms) / gamma
+            c_ci = timing.interval(of_medians, (drafted / gamma, target_ms))
             t_draft = float(np.median(drafted))
-        found["c"].append(c)
-        found["c_ci"].append(c_ci)
-        found["v"].append(of_medians(call, one))
-        found["v_ci"].append(timing.interval(of_medians, (call, one)))
-        found["prefill_ms"].append(float(np.median(each(PREFILL, gamma))))
-        found["draft_ms"].append(t_draft)
-    median_ci = timing.interval(lambda x: float(np.median(x)), (one,))
-    alone, *both = found["prefill_ms"]  # with an encoder its run is most of it
-    return found | {
-        "target_ms": float(np.median(one)),
+        columns["c"].append(c)
+        columns["c_ci"].append(c_ci)
+        columns["v"].append(of_medians(call, target_ms))
+        columns["v_ci"].append(timing.interval(of_medians, (call, target_ms)))
+        columns["prefill_ms"].append(float(np.median(each(PREFILL, gamma))))
+        columns["draft_ms"].append(t_draft)
+    median_ci = timing.interval(lambda x: float(np.median(x)), (target_ms,))
+    alone, *both = columns["prefill_ms"]  # with an encoder its run is most of it
+    return columns | {
+        "target_ms": float(np.median(target_ms)),
         "target_ms_ci": median_ci,
         "prefill_target_ms": alone,
         "prefill_draft_ms": float(np.median(both)) - alone,

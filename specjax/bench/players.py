@@ -71,11 +71,11 @@ def model(name: str, dtype: str = "float32", made_by: str = "") -> Player:
     return of_pretrained(pretrained.load(name, dtype))
 
 
-def of_pretrained(found: Pretrained) -> Player:
+def of_pretrained(loaded: Pretrained) -> Player:
     """A pretrained model that can be either side."""
-    side = of_model(found.name, found.model, found.params)
-    files = tuple(files_of(found.files))
-    return side._replace(dtype=found.dtype, files=files, pretrained=found)
+    side = of_model(loaded.name, loaded.model, loaded.params)
+    files = tuple(files_of(loaded.files))
+    return side._replace(dtype=loaded.dtype, files=files, pretrained=loaded)
 
 
 def files_of(paths: Iterable[Path]) -> Iterator[Path]:

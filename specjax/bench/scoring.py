@@ -94,12 +94,12 @@ def positions(
         chosen = jax.tree.map(lambda leaf, index=index: leaf[index], text)
         prompt = Prompt(chosen.tokens, chosen.length, chosen.inputs)
         chunks.append(jax.device_get(rows(target.params, draft.params, prompt)))
-    found = [np.concatenate(leaf)[:count] for leaf in zip(*chunks, strict=True)]
+    leaves = [np.concatenate(leaf)[:count] for leaf in zip(*chunks, strict=True)]
     # The token in slot i was drawn from the law after slot i - 1.
     slot = np.arange(1, size)
     generated = (slot >= text.start[:, None]) & (slot < text.length[:, None])
     sequence = np.broadcast_to(np.arange(count)[:, None], generated.shape)
-    return [leaf[generated] for leaf in [*found, sequence]]
+    return [leaf[generated] for leaf in [*leaves, sequence]]
 
 
 def estimates(scores: Scores, calls: Calls, gamma: int) -> dict[str, dict]:
@@ -110,6 +110,6 @@ def estimates(scores: Scores, calls: Calls, gamma: int) -> dict[str, dict]:
     counted = calls.accepted, calls.tested, calls.calls
     four = estimate.all_four(scores.beta, scores.sequence, *counted, gamma)
     return {
-        name: {key: None if x != x else x for key, x in one._asdict().items()}
-        for name, one in four.items()
+        name: {key: None if x != x else x for key, x in alpha._asdict().items()}
+        for name, alpha in four.items()
     }

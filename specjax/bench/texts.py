@@ -136,12 +136,12 @@ def speculate(
         lambda params, prompt: generate.prefill(parts, params, prompt, slots)
     )
     step = jax.jit(build_step(*parts), donate_argnums=2)
-    params, found = Params(target.params, draft.params), []
+    params, decoded = Params(target.params, draft.params), []
     for prompt, request in batches(prompts, protocol, count, stream=1, spare=spare):
         check(parts, slots, params, prompt, request)
         state = begin(params, prompt)
-        found.append(counted(step, params, request, state, protocol.new_tokens))
-    *totals, texts = zip(*found, strict=True)
+        decoded.append(counted(step, params, request, state, protocol.new_tokens))
+    *totals, texts = zip(*decoded, strict=True)
     texts = [text for batch in texts for text in batch]
     return Calls(*(np.concatenate(leaf)[:count] for leaf in totals), texts[:count])
 

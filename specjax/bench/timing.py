@@ -56,10 +56,10 @@ def interval(
     in a round happened to all of them (Efron & Tibshirani 1993, chapter 13).
     """
     random, rounds = np.random.default_rng(seed), len(samples[0])
-    found = [
+    statistics = [
         statistic(*(sample[drawn] for sample in samples))
         for drawn in random.integers(rounds, size=(RESAMPLES, rounds))
     ]
     tail = 100 * (1 - LEVEL) / 2
-    low, high = np.percentile(found, [tail, 100 - tail])
+    low, high = np.percentile(statistics, [tail, 100 - tail])
     return float(low), float(high)

@@ -127,7 +127,7 @@ def describe(
     target, draft, slots, kernels, _ = pair
     measured, others, text = texts
     alpha = accepted(setting, scores, outputs)
-    found = {
+    row = {
         "target": target.name,
         "draft": draft.name,
         "draft_regime": draft.regime,
@@ -141,35 +141,35 @@ def describe(
         "alpha_se": None if alpha.se != alpha.se else alpha.se,
         "gamma": list(setting.gammas),
     }
-    found |= parts.apart(setting.gammas, seconds)
-    times = seconds, found["prefill_ms"]
+    row |= parts.apart(setting.gammas, seconds)
+    times = seconds, row["prefill_ms"]
     sizes = len(measured), len(others)
-    found |= parts.inside(setting.gammas, times, outputs, sizes)
-    found |= calls(setting, outputs, measured)
-    found |= speedups(setting, seconds, outputs, measured)
-    found |= dict.fromkeys(PREDICTED, [None] * len(setting.gammas))
+    row |= parts.inside(setting.gammas, times, outputs, sizes)
+    row |= calls(setting, outputs, measured)
+    row |= speedups(setting, seconds, outputs, measured)
+    row |= dict.fromkeys(PREDICTED, [None] * len(setting.gammas))
     plain = setting.rule == "token" and setting.policy == "none"
     if scores is not None and plain:  # whose calls it predicts
-        found |= predicted(setting, scores, outputs, measured)
-    found |= inside.speeds(found)
-    found["exp"] = [
+        row |= predicted(setting, scores, outputs, measured)
+    row |= inside.speeds(row)
+    row["exp"] = [
         closed_forms.walltime_factor(min(alpha.value, 1.0), gamma, c or 0.0)
-        for gamma, c in zip(found["gamma"], found["c"], strict=True)
+        for gamma, c in zip(row["gamma"], row["c"], strict=True)
     ]
-    found |= best(found)
+    row |= best(row)
     if setting.temperature == 0:
-        chosen = [outputs[found["best_gamma"], i] for i in range(len(measured))]
+        chosen = [outputs[row["best_gamma"], i] for i in range(len(measured))]
         again = written(chosen, measured)
         pairs = zip(text.rows(), again.rows(), strict=True)
-        found["same_greedy_texts"] = sum(map(lambda two: np.array_equal(*two), pairs))
-    return found
+        row["same_greedy_texts"] = sum(map(lambda two: np.array_equal(*two), pairs))
+    return row
 
 
 def batches(
     prompts: Prompts, setting: WalltimeSetting
 ) -> tuple[list[Batch], list[Batch]]:
     """The texts to measure, and the others: other prompts while there are any."""
-    key, found = jax.random.key(setting.seed), []
+    key, taken = jax.random.key(setting.seed), []
     fold = jax.vmap(jax.random.fold_in, (None, 0))
     sampling = make_sampling(setting.batch, setting.temperature)
     end = prompts.end if setting.ends else -1
@@ -177,9 +177,9 @@ def batches(
         index = np.arange(first, first + setting.batch)
         prompt, keys, new = take(prompts, index), fold(key, index), setting.new_tokens
         request = make_request(keys, prompt, new, sampling, end)
-        found.append(Batch(prompt, request))
+        taken.append(Batch(prompt, request))
     count = setting.texts // setting.batch
-    return found[:count], found[count:]
+    return taken[:count], taken[count:]
 
 
 def run(
@@ -224,8 +224,8 @@ def run(
             programs[TARGET, gamma, index] = target
             programs[PREFILL, gamma, index] = lambda d=decode: d(prompt, empty)
         if gamma:
-            made = costs.drafts(pair, gamma, LOOPS)
-            draft = lambda made=made, state=state: made(request, state)  # noqa: E731
+            loop = costs.drafts(pair, gamma, LOOPS)
+            draft = lambda loop=loop, state=state: loop(request, state)  # noqa: E731
             warm.append(draft)
             for index in range(SAMPLES):
                 programs[DRAFT, gamma, index] = draft
@@ -268,13 +268,13 @@ def accepted(
 
 def calls(setting: WalltimeSetting, outputs: dict, measured: list[Batch]) -> dict:
     """Steps of all batches, and tokens of every call, for each gamma."""
-    count, made = len(measured), {"steps": [], "tokens_per_call": []}
+    count, columns = len(measured), {"steps": [], "tokens_per_call": []}
     for gamma in setting.gammas:
         every = [outputs[gamma, i].counts.calls for i in range(count)]
         total = sum(wrote(outputs[gamma, i], measured[i]) for i in range(count))
-        made["steps"].append(int(sum(each.max() for each in every)))
-        made["tokens_per_call"].append(float(total / np.sum(every)))
-    return made
+        columns["steps"].append(int(sum(each.max() for each in every)))
+        columns["tokens_per_call"].append(float(total / np.sum(every)))
+    return columns
 
 
 def predicted(
@@ -287,19 +287,19 @@ def predicted(
     accept = predict.accept_probability(np.maximum(scores.p, TINY), scores.q)
     texts = [accept[scores.sequence == i] for i in range(setting.texts)]
     count = len(measured)
-    made = {key: [] for key in PREDICTED}
+    columns = {key: [] for key in PREDICTED}
     for gamma in setting.gammas:
         laws = [predict.calls_law(a, gamma) for a in texts]
         rows = np.split(np.arange(setting.texts), count)
         expected = [predict.expected_steps([laws[i] for i in row]) for row in rows]
-        made["predicted_steps"].append(float(sum(expected)))
+        columns["predicted_steps"].append(float(sum(expected)))
         steps = [outputs[gamma, i].counts.calls.max() for i in range(count)]
         # Coins, and texts other than those scored: of the sum of the differences.
         luck = np.std(np.subtract(steps, expected), ddof=1) if count > 1 else np.nan
-        made["steps_se"].append(None if luck != luck else float(luck * count**0.5))
+        columns["steps_se"].append(None if luck != luck else float(luck * count**0.5))
         every = sum(float(law @ np.arange(law.size)) for law in laws)
-        made["predicted_tokens_per_call"].append(scores.p.size / every)
-    return made
+        columns["predicted_tokens_per_call"].append(scores.p.size / every)
+    return columns
 
 
 def speedups(
@@ -324,17 +324,17 @@ def speedups(
     ]
     return {
         "seconds": [float(drafted.sum()) for _, drafted, *_ in every],
-        "speedup": [ratio(*one) for one in every],
-        "speedup_ci": [timing.interval(ratio, one) for one in every],
+        "speedup": [ratio(*times) for times in every],
+        "speedup_ci": [timing.interval(ratio, times) for times in every],
     }
 
 
-def best(found: dict) -> dict:
+def best(row: dict) -> dict:
     """The numbers of the gamma > 0 that was fastest, and its interval."""
-    at = 1 + int(np.argmax(found["speedup"][1:]))
+    at = 1 + int(np.argmax(row["speedup"][1:]))
     names = ("gamma", "c", "v", "overhead", "exp", "predicted", "speedup", "residual")
     chosen = {
-        f"best_{name}": found[name][at]
+        f"best_{name}": row[name][at]
         for name in (*names, "speedup_ci", "tokens_per_call")
     }
     low, high = chosen["best_speedup_ci"]
