@@ -64,8 +64,8 @@ def load(
     model = FAMILIES[opened.family].MODELS.build(opened.config)
     arrays, names = opened.arrays, opened.names
     archive.check(arrays, names.sources, model.shapes, names.harmless)
-    given = names.sources, model.shapes, dtype, sharding, names.harmless
-    params = archive.fill(arrays, *given)
+    layout = names.sources, model.shapes, dtype, sharding, names.harmless
+    params = archive.fill(arrays, *layout)
     sizes = opened.family, opened.config
     return Checkpoint(_called(name), *sizes, model, params, opened.files, *opened.ends)
 
@@ -162,10 +162,10 @@ def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
 
 def _only(path: Path) -> Path:
     """A safetensors file, or the one of a folder."""
-    found = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-    if len(found) == 1 and found[0].suffix == ".safetensors":
-        return found[0]
-    holds = ", ".join(sorted(file.name for file in found)) or "no weights"
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    if len(files) == 1 and files[0].suffix == ".safetensors":
+        return files[0]
+    holds = ", ".join(sorted(file.name for file in files)) or "no weights"
     raise ValueError(
         f"{path} is no checkpoint: not a folder of Hugging Face (no config.json), nor"
         f" T5X's (no checkpoint file or _METADATA), nor one .safetensors file: {holds}"

@@ -128,12 +128,12 @@ def metadata(file: Path) -> dict[str, str]:
 def usable(dtype: Any) -> np.dtype:
     """A dtype that parameters may have. Raises ValueError for any other."""
     try:
-        found = np.dtype(dtype)
+        parsed = np.dtype(dtype)
     except TypeError:
-        found = None
-    if str(found) not in USABLE:
+        parsed = None
+    if str(parsed) not in USABLE:
         raise ValueError(f"dtype is one of {', '.join(USABLE)}; got {dtype!r}")
-    return found
+    return parsed
 
 
 def fill(
@@ -181,12 +181,14 @@ def reader(
             first = number * (archive.arrays[source.name].shape[axis] // count)
             old = stored[axis]
             stored[axis] = slice(old.start + first, old.stop + first)
-        found = archive.read(source.name, tuple(stored))
+        values = archive.read(source.name, tuple(stored))
         with np.errstate(over="ignore"):  # told below
-            cast = np.asarray(found.T if source.transpose else found, dtype, order="C")
+            cast = np.asarray(
+                values.T if source.transpose else values, dtype, order="C"
+            )
         if not np.isfinite(cast).all():
             fix = f"{dtype} cannot hold them, name a wider dtype"
-            if not np.isfinite(found).all():
+            if not np.isfinite(values).all():
                 fix = "it was damaged or its training diverged, take another copy"
             raise ValueError(
                 f"{archive.where}: {source.name} has numbers that are not finite: {fix}"
@@ -222,7 +224,7 @@ def check(
         need[sources[name].name] = stored_shape(sources[name], leaf.shape)
     known = need.keys() & arrays.keys()
     patterns = tuple(harmless)
-    found = {
+    problems = {
         "missing": need.keys() - arrays.keys(),
         "surplus": {
             name
@@ -240,7 +242,7 @@ def check(
             if str(arrays[name].dtype) not in USABLE
         },
     }
-    lines = [f"{kind}:\n{_listed(names)}" for kind, names in found.items() if names]
+    lines = [f"{kind}:\n{_listed(names)}" for kind, names in problems.items() if names]
     if lines:
         raise ValueError(
             f"{archive.where} does not hold the model that its sizes describe; "
@@ -265,8 +267,8 @@ def check_depths(archive: Archive, config: Any, stacks: dict[str, str]) -> None:
 
 def layers_of(names: Iterable[str], pattern: str) -> int:
     """How many layers the names are of that begin so."""
-    found = (re.match(pattern, name) for name in names)
-    return len({match[1] for match in found if match})
+    matches = (re.match(pattern, name) for name in names)
+    return len({match[1] for match in matches if match})
 
 
 def _listed(names: set[str]) -> str:

@@ -195,10 +195,10 @@ def _check(table: Any, config: Any, flat: dict[str, jax.Array]) -> None:
 
 
 def _dtype(flat: dict[str, jax.Array]) -> str:
-    found = sorted({str(leaf.dtype) for leaf in flat.values()})
-    if len(found) > 1:
-        raise ValueError(f"the parameters are {' and '.join(found)}: cast them to one")
-    return found[0]
+    dtypes = sorted({str(leaf.dtype) for leaf in flat.values()})
+    if len(dtypes) > 1:
+        raise ValueError(f"the parameters are {' and '.join(dtypes)}: cast them to one")
+    return dtypes[0]
 
 
 def _write_weights(

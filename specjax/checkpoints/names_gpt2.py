@@ -128,9 +128,9 @@ def _layer(to: str, of: str) -> dict[str, Source]:
         "mlp/in": "mlp.c_fc",
         "mlp/out": "mlp.c_proj",
     }
-    for ours, theirs in products.items():
-        sources[f"{to}/{ours}/kernel"] = Source(f"{of}.{theirs}.weight")
-        sources[f"{to}/{ours}/bias"] = Source(f"{of}.{theirs}.bias")
+    for ours, module in products.items():
+        sources[f"{to}/{ours}/kernel"] = Source(f"{of}.{module}.weight")
+        sources[f"{to}/{ours}/bias"] = Source(f"{of}.{module}.bias")
     for i, ours in enumerate(("query", "key", "value")):
         kernel, bias = (Part(axis, i, 3) for axis in (1, 0))
         fused = f"{of}.attn.c_attn"

@@ -97,16 +97,16 @@ def apart(config: t5.Config, name: str, told: str) -> t5.Config:
 def ends(fields: Fields, config: t5.Config) -> tuple[int | None, int | None]:
     """The ids that a decoder's text starts and ends with."""
     pad = field.token(fields, "pad_token_id", t5.PAD, config.vocab)
-    found = {
+    tokens = {
         name: field.token(fields, name, default, config.vocab)
         for name, default in (("decoder_start_token_id", pad), ("eos_token_id", t5.END))
     }
-    for name, token in found.items():
+    for name, token in tokens.items():
         if token is None:
             raise ValueError(
                 f"config.json: {name} must be below vocab_size, {config.vocab}"
             )
-    return tuple(found.values())
+    return tuple(tokens.values())
 
 
 def write_config(config: t5.Config, start: int | None, end: int | None) -> Fields:
@@ -176,12 +176,12 @@ def _stack(stack: str, layers: int, gated: bool) -> dict[str, Source]:
     attention = {"query": "q", "key": "k", "value": "v", "out": "o"}
     mlp = {name: name for name in (("wi_0", "wi_1") if gated else ("wi",)) + ("wo",)}
     for i in range(layers):
-        for place, (ours, norm, theirs) in enumerate(parts):
+        for place, (ours, norm, module) in enumerate(parts):
             to, of = f"{stack}/layers_{i}", f"{stack}.block.{i}.layer.{place}"
             sources[f"{to}/{norm}/scale"] = Source(f"{of}.layer_norm.weight")
             kernels = mlp if ours == "mlp" else attention
             sources |= {
-                f"{to}/{ours}/{k}/kernel": Source(f"{of}.{theirs}.{v}.weight", True)
+                f"{to}/{ours}/{k}/kernel": Source(f"{of}.{module}.{v}.weight", True)
                 for k, v in kernels.items()
             }
     return sources

@@ -124,8 +124,8 @@ def _checkpoint(path: str) -> Place | None:
 def _last(path: str) -> Place | None:
     """The last checkpoint of a run that is complete; if none is, the last."""
     files = store.keys(store.folder(path), "checkpoint_")
-    found = (re.match(r"checkpoint_(\d+)/", file) for file in files)
-    steps = {int(match[1]): match[0] for match in found if match}
+    matches = (re.match(r"checkpoint_(\d+)/", file) for file in files)
+    steps = {int(match[1]): match[0] for match in matches if match}
     tried = [
         f"{path.rstrip('/')}/{steps[step]}" for step in sorted(steps, reverse=True)
     ]

@@ -64,8 +64,8 @@ def check_reachable(path: str) -> None:
 
 def content(store: ts.KvStore, key: str) -> bytes | None:
     """Of one file, None if there is none."""
-    found = store.read(key).result()
-    return found.value if found.state == "value" else None
+    stored = store.read(key).result()
+    return stored.value if stored.state == "value" else None
 
 
 def exists(store: ts.KvStore, key: str) -> bool:
@@ -155,5 +155,5 @@ def _chunks(array: ts.TensorStore) -> frozenset[str]:
     return frozenset(join(map(str, place)) or "0" for place in grid)
 
 
-def _text(found: list[bytes]) -> frozenset[str]:
-    return frozenset(key.decode(errors="replace") for key in found)
+def _text(listing: list[bytes]) -> frozenset[str]:
+    return frozenset(key.decode(errors="replace") for key in listing)
