@@ -42,7 +42,7 @@ def audit(parser: Parser, flags: argparse.Namespace) -> int:
         kernels = fused.of_protocol(*pair, protocol)
         text, calls = write(pair, prompts, protocol, kernels)
         steps = score(pair, text, protocol.temperature)
-        found = judge(total(steps), flags.level)
+        verdict = judge(total(steps), flags.level)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     guarantee = verifiers.named(flags.rule).guarantee
@@ -50,8 +50,8 @@ def audit(parser: Parser, flags: argparse.Namespace) -> int:
     print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}")
     print(fused.line(kernels.record))
     print(f"{calls.tokens.sum() / calls.calls.sum():.3f} tokens per target call\n")
-    report(found, evidence(steps)[0], flags.level)
-    return int(not found.passed)
+    report(verdict, evidence(steps)[0], flags.level)
+    return int(not verdict.passed)
 
 
 def make_parser() -> Parser:
@@ -82,24 +82,24 @@ def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     return pair, prompts, Protocol("", flags.temperature, *sizes, *how)
 
 
-def report(found: Audit, log_e: np.ndarray, level: float) -> None:
+def report(verdict: Audit, log_e: np.ndarray, level: float) -> None:
     """The verdict last, and before it what it rests on and what it cannot see."""
-    print(f"{found.tokens} tokens, of which {found.free} could have been others")
-    print(f"impossible tokens: {found.impossible}")
-    for name, z in found.z.items():
+    print(f"{verdict.tokens} tokens, of which {verdict.free} could have been others")
+    print(f"impossible tokens: {verdict.impossible}")
+    for name, z in verdict.z.items():
         told = "cannot vary" if z is None else f"{z:8.2f}"
         print(f"  z of {name:14}{told}")
-    print(f"p-value of all: {found.p_value:.2g}")
+    print(f"p-value of all: {verdict.p_value:.2g}")
     first = alarm(log_e, level)
     when = "never an alarm" if first is None else f"alarm after {first} tokens"
     print(f"largest E: 10^{log_e.max() / math.log(10):.1f}, {when}")
-    leak = found.limits.leak
-    if not found.free:
+    leak = verdict.limits.leak
+    if not verdict.free:
         print("without freedom only impossible tokens are seen")
     elif leak is not None:
         print(f"seen with probability {POWER}: {100 * leak:.2g} % of tokens from the")
         print("draft in the place of the target")
-    print(f"{'passed' if found.passed else 'FAILED'} at level {level:g}")
+    print(f"{'passed' if verdict.passed else 'FAILED'} at level {level:g}")
 
 
 if __name__ == "__main__":

@@ -51,9 +51,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     try:
-        found = compare(read(flags.a), read(flags.b), flags.row)
-        found = {"a": str(flags.a), "b": str(flags.b), **found}
-        text = as_json(found) if flags.json else as_text(found)
+        document = compare(read(flags.a), read(flags.b), flags.row)
+        document = {"a": str(flags.a), "b": str(flags.b), **document}
+        text = as_json(document) if flags.json else as_text(document)
         if flags.out:
             flags.out.write_text(text, "utf-8", "backslashreplace")
     except (ValueError, OSError) as error:
@@ -88,39 +88,39 @@ def compare(a: dict, b: dict, name: str | None = None) -> dict:
             f" {', '.join(b) or 'none'}"
         )
     rows = [compare_row(row, a[row], b[row]) for row in shared]
-    every = [one for row in rows for one in row["compared"]]
+    every = [comparison for row in rows for comparison in row["compared"]]
     return {
         "rows": rows,
         "only_in_a": [row for row in a if row not in b],
         "only_in_b": [row for row in b if row not in a],
         "comparisons": len(every),
-        "marked": sum(one["marked"] for one in every),
+        "marked": sum(comparison["marked"] for comparison in every),
         "expected_by_chance": round(LEVEL * len(every), 2),
     }
 
 
 def compare_row(row: str, a: dict, b: dict) -> dict:
     """a, b: the records of one row. What has an error, what has none, who made it."""
-    one, other = (dict(quantities(record["measured"])) for record in (a, b))
+    in_a, in_b = (dict(quantities(record["measured"])) for record in (a, b))
     # Exact on both sides, as the speedup of gamma = 0 over itself: nothing to test.
-    tested = [key for key in one if key in other and (one[key][1] or other[key][1])]
-    single = [key for key in one | other if key not in tested and key[1] is None]
-    found = [
-        (key[0], one.get(key, [None])[0], other.get(key, [None])[0]) for key in single
+    tested = [key for key in in_a if key in in_b and (in_a[key][1] or in_b[key][1])]
+    single = [key for key in in_a | in_b if key not in tested and key[1] is None]
+    triples = [
+        (key[0], in_a.get(key, [None])[0], in_b.get(key, [None])[0]) for key in single
     ]
     names = SAME if tested else dict.fromkeys([*a["measured"], *b["measured"]])
-    found += [(name, setting(a, name), setting(b, name)) for name in names]
+    triples += [(name, setting(a, name), setting(b, name)) for name in names]
     return {
         "row": row,
-        "compared": [difference(key, one[key], other[key])._asdict() for key in tested],
-        "unequal": unequal(found),
+        "compared": [difference(key, in_a[key], in_b[key])._asdict() for key in tested],
+        "unequal": unequal(triples),
         "provenance": unequal(provenance(a["provenance"], b["provenance"])),
     }
 
 
-def unequal(found: list[tuple]) -> list[dict]:
+def unequal(triples: list[tuple]) -> list[dict]:
     """Of (name, in A, in B), those that differ; None is absent."""
-    return [{"name": name, "a": a, "b": b} for name, a, b in found if a != b]
+    return [{"name": name, "a": a, "b": b} for name, a, b in triples if a != b]
 
 
 def difference(key: Name, a: tuple, b: tuple) -> Compared:
@@ -135,21 +135,21 @@ def difference(key: Name, a: tuple, b: tuple) -> Compared:
 def quantities(measured: dict) -> Iterator[tuple[Name, tuple]]:
     """Each number that has an error: (name, gamma or None), (value, standard error)."""
     estimates = measured.get("estimates") or {}
-    found = {name: (one.get("value"), one.get("se")) for name, one in estimates.items()}
+    numbers = {name: (x.get("value"), x.get("se")) for name, x in estimates.items()}
     alpha = measured.get("alpha"), measured.get("alpha_se")
     # Table 3's alpha is one of the four: not to be counted twice.
-    found = {f"estimates.{x}": found[x] for x in found if found[x] != alpha}
-    found["alpha"] = alpha
-    found |= {x: (measured.get(x), error_of(measured.get(f"{x}_ci"))) for x in SINGLE}
-    for name in sorted(found):
-        if None not in found[name]:
-            yield (name, None), found[name]
+    numbers = {f"estimates.{x}": numbers[x] for x in numbers if numbers[x] != alpha}
+    numbers["alpha"] = alpha
+    numbers |= {x: (measured.get(x), error_of(measured.get(f"{x}_ci"))) for x in SINGLE}
+    for name in sorted(numbers):
+        if None not in numbers[name]:
+            yield (name, None), numbers[name]
     gammas = measured.get("gamma")
     for name in LISTS if isinstance(gammas, list) else ():
         values, ranges = (measured.get(key) or [] for key in (name, f"{name}_ci"))
-        for gamma, *one in zip(gammas, values, ranges, strict=False):
-            if None not in one:
-                yield (name, gamma), (one[0], error_of(one[1]))
+        for gamma, *pair in zip(gammas, values, ranges, strict=False):
+            if None not in pair:
+                yield (name, gamma), (pair[0], error_of(pair[1]))
 
 
 def setting(record: dict, name: str):
@@ -159,59 +159,61 @@ def setting(record: dict, name: str):
 
 def provenance(a: dict, b: dict) -> list[tuple]:
     """(what, in A, in B) of everything that made a record, a line of gin each."""
-    ours, theirs = flat(a), flat(b)
-    found = [(key, ours.get(key), theirs.get(key)) for key in ours | theirs]
-    ours, theirs = bindings(a), bindings(b)
-    found += [("config", line, None) for line in ours if line not in theirs]
-    return found + [("config", None, line) for line in theirs if line not in ours]
+    in_a, in_b = flat(a), flat(b)
+    triples = [(key, in_a.get(key), in_b.get(key)) for key in in_a | in_b]
+    in_a, in_b = bindings(a), bindings(b)
+    triples += [("config", line, None) for line in in_a if line not in in_b]
+    return triples + [("config", None, line) for line in in_b if line not in in_a]
 
 
-def flat(made: dict) -> dict:
+def flat(origin: dict) -> dict:
     """The fields of MADE; {"device": {"kind": k}} becomes {"device.kind": k}."""
-    found = {}
+    fields = {}
     for key in MADE:
-        value = made.get(key)
+        value = origin.get(key)
         inner = value if isinstance(value, dict) else {"": value}
-        found |= {f"{key}.{name}".strip("."): x for name, x in inner.items()}
-    return found
+        fields |= {f"{key}.{name}".strip("."): x for name, x in inner.items()}
+    return fields
 
 
-def bindings(made: dict) -> list[str]:
+def bindings(origin: dict) -> list[str]:
     """The lines of the operative gin config that bind something."""
-    lines = (made.get("config") or "").splitlines()
+    lines = (origin.get("config") or "").splitlines()
     return [line.strip() for line in lines if line.strip() and line[:1] != "#"]
 
 
-def as_json(found: dict) -> str:
-    return json.dumps(found, indent=1) + "\n"
+def as_json(document: dict) -> str:
+    return json.dumps(document, indent=1) + "\n"
 
 
-def as_text(found: dict) -> str:
+def as_text(document: dict) -> str:
     """The document as aligned tables, a row after the other, and what they mean."""
-    parts = [f"A: {found['a']}\nB: {found['b']}\n"]
-    parts += [table_of(row) for row in found["rows"]]
-    parts.append(summary(found))
+    parts = [f"A: {document['a']}\nB: {document['b']}\n"]
+    parts += [table_of(row) for row in document["rows"]]
+    parts.append(summary(document))
     for side in "AB":
-        names = found[f"only_in_{side.lower()}"]
+        names = document[f"only_in_{side.lower()}"]
         parts += [f"Only in {side}: {', '.join(names)}\n"] if names else []
-    return "\n".join([*parts, origins(found["rows"])])
+    return "\n".join([*parts, origins(document["rows"])])
 
 
 def table_of(row: dict) -> str:
-    lines = [cells(one) for one in row["compared"]]
+    lines = [cells(entry) for entry in row["compared"]]
     text = aligned([HEAD, *lines]) if lines else "  no numbers with an error in both\n"
-    for one in row["unequal"]:
-        text += f"  {one['name']} differs: {short(one['a'])}, {short(one['b'])}\n"
+    for entry in row["unequal"]:
+        text += f"  {entry['name']} differs: {short(entry['a'])}, {short(entry['b'])}\n"
     return f"{row['row']}\n{text}"
 
 
-def cells(one: dict) -> list[str]:
-    gamma, ratio = ("" if one[key] is None else one[key] for key in ("gamma", "ratio"))
-    low, high = map(number, one["interval"])
-    numbers = [number(one[key]) for key in ("a", "b", "difference")]
+def cells(entry: dict) -> list[str]:
+    gamma, ratio = (
+        "" if entry[key] is None else entry[key] for key in ("gamma", "ratio")
+    )
+    low, high = map(number, entry["interval"])
+    numbers = [number(entry[key]) for key in ("a", "b", "difference")]
     ratio = f"{ratio:.3f}" if ratio else ""
-    mark = "*" if one["marked"] else ""
-    return [one["quantity"], str(gamma), *numbers, f"[{low}, {high}]", ratio, mark]
+    mark = "*" if entry["marked"] else ""
+    return [entry["quantity"], str(gamma), *numbers, f"[{low}, {high}]", ratio, mark]
 
 
 def number(x: float) -> str:
@@ -230,11 +232,12 @@ def short(value: object, most: int = 40) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def summary(found: dict) -> str:
+def summary(document: dict) -> str:
     return (
-        f"{found['comparisons']} comparisons, {found['marked']} marked *: the interval"
-        f" excludes 0.\nHad nothing changed, about {found['expected_by_chance']:g} of"
-        " them would be marked by chance, one in twenty.\n"
+        f"{document['comparisons']} comparisons, {document['marked']} marked *: the"
+        " interval excludes 0.\nHad nothing changed, about"
+        f" {document['expected_by_chance']:g} of them would be marked by chance, one in"
+        " twenty.\n"
     )
 
 
@@ -242,8 +245,8 @@ def origins(rows: Sequence[dict]) -> str:
     """Each difference in provenance once, with the rows that have it."""
     owners: dict[tuple, list[str]] = {}
     for row in rows:
-        for one in row["provenance"]:
-            key = one["name"], short(one["a"], 80), short(one["b"], 80)
+        for entry in row["provenance"]:
+            key = entry["name"], short(entry["a"], 80), short(entry["b"], 80)
             owners.setdefault(key, []).append(row["row"])
     text = "Provenance differs:\n" if owners else "Provenance: the same.\n"
     for (name, a, b), names in owners.items():

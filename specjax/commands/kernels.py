@@ -189,6 +189,6 @@ def versions() -> str:
     sources, whole = Path(pallas_kernels.__file__).parent, hashlib.sha256()
     for path in sorted(sources.rglob("*.py")):
         whole.update(path.read_bytes())
-    found = machine.versions()
-    named = (f"{name} {found[name]}" for name in ("jax", "jaxlib", "specjax"))
+    installed = machine.versions()
+    named = (f"{name} {installed[name]}" for name in ("jax", "jaxlib", "specjax"))
     return " | ".join((*named, f"kernels {whole.hexdigest()[:12]}"))

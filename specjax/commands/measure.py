@@ -54,19 +54,19 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
     forecast.announce(target, draft, prompts, setting, chosen)
     begun = time.monotonic()
 
-    def so_far(found: dict) -> None:
-        saving.keep(record(flags, found, time.monotonic() - begun))
+    def so_far(row: dict) -> None:
+        saving.keep(record(flags, row, time.monotonic() - begun))
 
     try:
         text, scores = scored(target, draft, prompts, setting, chosen)
-        found = walltime.measure(target, draft, prompts, setting, chosen, so_far)
-        so_far(found)
+        row = walltime.measure(target, draft, prompts, setting, chosen, so_far)
+        so_far(row)
         calls = (target, draft), prompts, len(text.start), setting, chosen
-        found["estimates"] = estimates(*calls, scores, found["best_gamma"])
+        row["estimates"] = estimates(*calls, scores, row["best_gamma"])
     except FloatingPointError as error:
         parser.error(str(error))
-    saved = saving.append(record(flags, found, time.monotonic() - begun))
-    report(found)
+    saved = saving.append(record(flags, row, time.monotonic() - begun))
+    report(row)
     if saved and flags.out is not None:
         print(f"\nappended to {ascii(flags.out)[1:-1]}")
     return int(not saved)
@@ -190,7 +190,7 @@ def estimates(
     each = scoring.estimates(scores, calls, gamma)
     if setting.policy == "none":
         return each
-    return {name: one for name, one in each.items() if name not in ONE_GAMMA}
+    return {name: estimate for name, estimate in each.items() if name not in ONE_GAMMA}
 
 
 def protocol(setting: walltime.WalltimeSetting, gamma: int) -> Protocol:
@@ -209,51 +209,49 @@ def protocol(setting: walltime.WalltimeSetting, gamma: int) -> Protocol:
     )
 
 
-def report(found: dict) -> None:
+def report(row: dict) -> None:
     """The table, then what to do with it."""
-    print(f"{found['target']} with {found['draft']}, {jax.devices()[0].device_kind}")
-    print(
-        f"T = {found['temperature']:g}, batch {found['batch']}, {found['texts']} texts"
-    )
-    print(f"output: {found['exactness']} ({found['draft_regime']})")
-    print(f"is the text the same? {same_text(found)}\n\nalpha")
-    for name, one in found["estimates"].items():
-        error = "" if one["se"] is None else f" ± {one['se']:.4f}"
-        print(f"  {name:14}{one['value']:.4f}{error}")
-    print(f"\ntarget call on one token: {found['target_ms']:.3f} ms")
+    print(f"{row['target']} with {row['draft']}, {jax.devices()[0].device_kind}")
+    print(f"T = {row['temperature']:g}, batch {row['batch']}, {row['texts']} texts")
+    print(f"output: {row['exactness']} ({row['draft_regime']})")
+    print(f"is the text the same? {same_text(row)}\n\nalpha")
+    for name, estimate in row["estimates"].items():
+        error = "" if estimate["se"] is None else f" ± {estimate['se']:.4f}"
+        print(f"  {name:14}{estimate['value']:.4f}{error}")
+    print(f"\ntarget call on one token: {row['target_ms']:.3f} ms")
     head = "gamma", "c", "v", "overhead", "tok/call", "EXP", "predicted", "measured"
     form = "{:>5} {:>7} {:>6} {:>8} {:>8} {:>6} {:>9} {:>8}  {}"
     print(form.format(*head, "95 %"))
-    for at, gamma in enumerate(found["gamma"]):
-        c = "" if found["c"][at] is None else f"{found['c'][at]:.4f}"
+    for at, gamma in enumerate(row["gamma"]):
+        c = "" if row["c"][at] is None else f"{row['c'][at]:.4f}"
         names = ("v", "overhead", "tokens_per_call", "exp")
-        numbers = (shown(found[name][at]) for name in names)
-        low, high = found["speedup_ci"][at]
-        speeds = predicted(found, gamma), shown(found["speedup"][at])
+        numbers = (shown(row[name][at]) for name in names)
+        low, high = row["speedup_ci"][at]
+        speeds = predicted(row, gamma), shown(row["speedup"][at])
         print(form.format(gamma, c, *numbers, *speeds, f"{low:.2f} to {high:.2f}"))
-    print("\n".join(parts(found)))
-    faster, gamma = found["best_speedup"] > 1, found["best_gamma"]
+    print("\n".join(parts(row)))
+    faster, gamma = row["best_speedup"] > 1, row["best_gamma"]
     advice = f"gamma = {gamma}" if faster else "decode without a draft"
     print(
-        f"\nbest: {advice}; {found['best_speedup']:.2f} times the baseline's speed,"
-        f" predicted: {predicted(found, gamma)}"
+        f"\nbest: {advice}; {row['best_speedup']:.2f} times the baseline's speed,"
+        f" predicted: {predicted(row, gamma)}"
     )
 
 
-def same_text(found: dict) -> str:
+def same_text(row: dict) -> str:
     """Whether a draft changes what is written, for who does not know the names."""
-    guarantee, texts = found["exactness"], found["texts"]
+    guarantee, texts = row["exactness"], row["texts"]
     exact = guarantee in ("exact law", "pathwise")
-    if found["temperature"] > 0 and not exact:
+    if row["temperature"] > 0 and not exact:
         return f"no: this rule writes other texts on purpose ({guarantee})"
-    if found["temperature"] > 0 and guarantee == "pathwise":
+    if row["temperature"] > 0 and guarantee == "pathwise":
         return "yes, up to rounding: a seed gives one text, with a draft or without"
-    if found["temperature"] > 0:
+    if row["temperature"] > 0:
         return (
             "not word for word, as texts are drawn; every text is as likely as\n"
             "  without a draft (`specjax audit` tests that)"
         )
-    same = found["same_greedy_texts"]
+    same = row["same_greedy_texts"]
     if same == texts:
         return f"yes: all {texts} texts, token for token"
     why = "rounding may decide where two tokens are nearly tied\n"
@@ -262,19 +260,19 @@ def same_text(found: dict) -> str:
     return f"{same} of {texts} texts are, token for token; {why}"
 
 
-def predicted(found: dict, gamma: int) -> str:
+def predicted(row: dict, gamma: int) -> str:
     """The predicted speed, or why there is none."""
     if gamma == 0:
         return "baseline"
-    if gamma in found["fitted"]:
+    if gamma in row["fitted"]:
         return "fitted"
-    return shown(found["predicted"][found["gamma"].index(gamma)])
+    return shown(row["predicted"][row["gamma"].index(gamma)])
 
 
-def parts(found: dict) -> list[str]:
+def parts(row: dict) -> list[str]:
     """What a step consists of inside a text, beside what was timed apart, and what is
     wrong with either."""
-    lines, step = [], found["inside"]
+    lines, step = [], row["inside"]
     if step:
         values = [f"{step[name]:.4f}" for name in inside.PARTS]
         if step["c_se"] is not None:
@@ -287,9 +285,9 @@ def parts(found: dict) -> list[str]:
         lines.append("  " + ", ".join(f"{name} {value}" for name, value in named))
         lines += [
             f"  timed apart at gamma = {gamma}: c {percent(c)}, v {percent(v)}"
-            for gamma, c, v in inside.apart(found)
+            for gamma, c, v in inside.apart(row)
         ]
-    return lines + [f"warning: {doubt}" for doubt in inside.doubts(found)]
+    return lines + [f"warning: {doubt}" for doubt in inside.doubts(row)]
 
 
 def percent(x: float | None) -> str:
@@ -301,7 +299,7 @@ def shown(x: float | None) -> str:
     return "none" if x is None else f"{x:.2f}"
 
 
-def record(flags: argparse.Namespace, found: dict, seconds: float) -> dict:
+def record(flags: argparse.Namespace, row: dict, seconds: float) -> dict:
     """A row as `specjax compare` and the experiments read it."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     provenance = {
@@ -314,10 +312,10 @@ def record(flags: argparse.Namespace, found: dict, seconds: float) -> dict:
         "seconds": round(seconds, 2),
     }
     return {
-        "row": flags.name or found["draft"],
+        "row": flags.name or row["draft"],
         "table": "measure",
         "scale": "measured",
-        "measured": found,
+        "measured": row,
         "published": None,
         "provenance": provenance,
     }

@@ -60,8 +60,8 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
             parser.error(str(error))
         print(kernels.line(chosen.record))
         print("\n".join(lines(pair, setting, report)), end="\n\n")
-        of_dtype = [one for found in report.found for one in failures(found, strict)]
-        wrong += [f"{dtype}, {one}" for one in of_dtype]
+        of_dtype = [text for rungs in report.found for text in failures(rungs, strict)]
+        wrong += [f"{dtype}, {text}" for text in of_dtype]
     if not strict:
         print("Not a CPU: texts of one shape may part, where that is explained.")
     print("\n".join(wrong) or "Nothing differs by more than rounding explains.")
@@ -91,10 +91,10 @@ def lines(
     """What is printed of one dtype."""
     margins = np.quantile(report.margins, list(QUANTILES.values()))
     quantiles = zip(QUANTILES, margins, strict=True)
-    device, one = jax.devices()[0].device_kind, report.found[0].matched
+    device, first = jax.devices()[0].device_kind, report.found[0].matched
     text = [
         f"{pair[0].name} with {pair[1].name}, {pair[0].dtype}, {device}, T = 0",
-        f"{one.texts} texts of up to {setting.tokens} tokens, batch {setting.batch}",
+        f"{first.texts} texts of up to {setting.tokens} tokens, batch {setting.batch}",
         f"margin of {report.margins.size} tokens: "
         + ", ".join(f"{name} {value:.2g}" for name, value in quantiles),
         "",
@@ -113,11 +113,11 @@ def lines(
         "       |z_AR - z_spec|      flips a token                   law at T = 1",
         "gamma  largest  mean        bound     expected  observed    moves    at most",
     ]
-    for found in report.found:
-        it = found.natural
+    for rungs in report.found:
+        it = rungs.natural
         eps, law = f"{it.eps_max:.1e}  {it.eps_mean:.1e}", f"{it.tv_max:.1e}"
         flips = f"{it.bound:<8.2g}  {it.expected:<8.2g}  {it.observed:<8.2g}"
-        text.append(f"{found.gamma:>5}  {eps}     {flips}    {law}  {it.tv_bound:.1e}")
+        text.append(f"{rungs.gamma:>5}  {eps}     {flips}    {law}  {it.tv_bound:.1e}")
     return text
 
 

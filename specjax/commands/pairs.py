@@ -145,9 +145,11 @@ def measure_alpha(
     calls = speculate(pair, prompts, len(text.start), protocol, chosen)
     each = scoring.estimates(scores, calls, protocol.gamma)
     if protocol.policy != "none":
-        each = {name: one for name, one in each.items() if name not in ONE_GAMMA}
+        each = {
+            name: estimate for name, estimate in each.items() if name not in ONE_GAMMA
+        }
     assert np.all(calls.calls <= calls.tokens), "a target call that gave no token"
-    found = {
+    measured = {
         "alpha": each["rao_blackwell"]["value"],
         "alpha_se": each["rao_blackwell"]["se"],
         "estimates": each,
@@ -161,8 +163,8 @@ def measure_alpha(
         "kernels": chosen.record,
     }
     if protocol.temperature == 0:
-        found["same_greedy_texts"] = same_texts(text, calls)
-    return found
+        measured["same_greedy_texts"] = same_texts(text, calls)
+    return measured
 
 
 def names(pair: Pair, protocol: Protocol) -> dict:
@@ -221,13 +223,18 @@ def measure_audit(
     chosen = kernels.of_protocol(*pair, protocol, verifier)
     text, calls = auditing.write((pair[0], drafting), prompts, protocol, chosen)
     steps = martingale.score(pair, text, protocol.temperature)
-    found, (log_e, _) = auditing.judge(auditing.total(steps)), auditing.evidence(steps)
+    verdict, (log_e, _) = (
+        auditing.judge(auditing.total(steps)),
+        auditing.evidence(steps),
+    )
     largest = float(log_e.max())
     name = fault.__name__.replace("_", " ") if fault else ""
     return {
-        **found._asdict(),
-        "limits": found.limits._asdict(),
-        "max_z": max((abs(z) for z in found.z.values() if z is not None), default=0.0),
+        **verdict._asdict(),
+        "limits": verdict.limits._asdict(),
+        "max_z": max(
+            (abs(z) for z in verdict.z.values() if z is not None), default=0.0
+        ),
         "log_e": largest if math.isfinite(largest) else None,
         "alarm": auditing.alarm(log_e),
         "level": auditing.LEVEL,

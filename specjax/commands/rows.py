@@ -42,12 +42,12 @@ def check(record: dict) -> None:
     """Raises ValueError, naming the field, for what cannot be compared."""
     for name, kind in PARTS.items():
         require(isinstance(record.get(name), kind), name, NAMES[kind], record.get(name))
-    measured, made = record["measured"], record["provenance"]
+    measured, provenance = record["measured"], record["provenance"]
     check_estimates(measured)
     for name in SINGLE:
         check_single(measured, name, f"{name}_ci", is_interval, INTERVAL)
     check_lists(measured)
-    protocol, config = measured.get("protocol", {}), made.get("config") or ""
+    protocol, config = measured.get("protocol", {}), provenance.get("config") or ""
     require(isinstance(protocol, dict), "measured.protocol", "an object", protocol)
     require(isinstance(config, str), "provenance.config", "a text", config)
 
@@ -57,9 +57,9 @@ def check_estimates(measured: dict) -> None:
     check_single(measured, "alpha", "alpha_se", is_error, ERROR)
     each, place = measured.get("estimates") or {}, "measured.estimates"
     require(isinstance(each, dict), place, "an object", each)
-    for name, one in each.items():
-        require(isinstance(one, dict), f"{place}.{name}", "an object", one)
-        check_single(one, "value", "se", is_error, ERROR, f"{place}.{name}")
+    for name, estimate in each.items():
+        require(isinstance(estimate, dict), f"{place}.{name}", "an object", estimate)
+        check_single(estimate, "value", "se", is_error, ERROR, f"{place}.{name}")
 
 
 def check_single(

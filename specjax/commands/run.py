@@ -91,11 +91,11 @@ def measure(built: Built, out: Path, origin: Origin, kept: dict) -> tuple[dict, 
     """
     path, measurement = out / f"{built.table}.jsonl", built.row.measurement
     jsonl.prepare(path)
-    made = origin.sources(measurement, built.config)
+    sources = origin.sources(measurement, built.config)
     for record in reversed(jsonl.read(path)):
         there = record.get("provenance")
         known = isinstance(there, dict) and record.get("row") == built.name
-        if known and all(there.get(key) == made[key] for key in origin.keys):
+        if known and all(there.get(key) == sources[key] for key in origin.keys):
             return record, False
     begun = time.monotonic()
     measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
@@ -106,7 +106,11 @@ def measure(built: Built, out: Path, origin: Origin, kept: dict) -> tuple[dict, 
         "scale": built.row.scale,
         "measured": measured,
         "published": origin.published(built.table, built.name),
-        "provenance": {**origin.commit(), **conditions(measurement, seconds), **made},
+        "provenance": {
+            **origin.commit(),
+            **conditions(measurement, seconds),
+            **sources,
+        },
     }
     jsonl.append(path, record)
     return record, True

@@ -65,11 +65,13 @@ def build(file: RowFile) -> Built:
         unused = unread.unreferenced(gin)
         unread.refuse(gin, typed, unused)
         # A parameter that was typed may stand in the place of a macro of the row.
-        own = [one for one in own if str(one) not in unused] + typed
+        own = [bound for bound in own if str(bound) not in unused] + typed
         with in_one_line(ValueError, OSError, RuntimeError):
             gin.finalize()
             row = gin.get_configurable(row_of(gin))()
-    unread.refuse(gin, own, [str(one) for one in own if not unread.read(gin, one)])
+    unread.refuse(
+        gin, own, [str(bound) for bound in own if not unread.read(gin, bound)]
+    )
     return Built(path.parent.name, path.stem, row, gin.operative_config_str())
 
 
@@ -119,5 +121,5 @@ def in_one_line(*kinds: type[Exception]) -> Iterator[None]:
     except SyntaxError as error:
         raise ConfigError(f"{error.filename}, line {error.lineno}: {error}") from error
     except kinds as error:
-        said = str(error).partition("\n  In call to configurable")[0]
-        raise ConfigError(" ".join(said.split())) from error
+        message = str(error).partition("\n  In call to configurable")[0]
+        raise ConfigError(" ".join(message.split())) from error

@@ -47,12 +47,12 @@ def statements(gin, text: str, where: str) -> list[Bound]:
             return macro_name
 
     try:
-        found = list(gin.config_parser.ConfigParser(text, Named()))
+        parsed = list(gin.config_parser.ConfigParser(text, Named()))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         at = f", line {line}" if line and where != text else ""
         raise ConfigError(f"{where}{at}: not a binding of gin: {WRITE}") from None
-    bindings = [x for x in found if isinstance(x, gin.config_parser.BindingStatement)]
+    bindings = [x for x in parsed if isinstance(x, gin.config_parser.BindingStatement)]
     return [Bound(x.scope, x.selector, x.arg_name or "", where) for x in bindings]
 
 
@@ -79,27 +79,27 @@ def parameters(gin) -> list[str]:
 def refuse(gin, own: Sequence[Bound], unread: Sequence[str]) -> None:
     """Raises ConfigError, with the nearest name that there is, for the first of `own`
     that is unread."""
-    for one in own:
-        if str(one) not in unread:
+    for bound in own:
+        if str(bound) not in unread:
             continue
-        every = parameters(gin) if one.parameter else macros(gin)
+        every = parameters(gin) if bound.parameter else macros(gin)
         known = sorted(set(every) - set(unread))
-        near = difflib.get_close_matches(str(one), known, 1, 0.5)
-        near = near or difflib.get_close_matches(str(one).upper(), known, 1, 0.5)
+        near = difflib.get_close_matches(str(bound), known, 1, 0.5)
+        near = near or difflib.get_close_matches(str(bound).upper(), known, 1, 0.5)
         advice = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
-        raise ConfigError(f"nothing reads {one} ({one.where}): {advice}")
+        raise ConfigError(f"nothing reads {bound} ({bound.where}): {advice}")
 
 
-def read(gin, one: Bound) -> bool:
+def read(gin, bound: Bound) -> bool:
     """Whether the row that was built asked for what a line sets."""
     operative = gin.config._OPERATIVE_CONFIG
-    if not one.parameter:
-        return (str(one), MACRO) in operative
-    last = one.selector.rpartition(".")[2]
+    if not bound.parameter:
+        return (str(bound), MACRO) in operative
+    last = bound.selector.rpartition(".")[2]
     return any(
-        one.parameter in values
+        bound.parameter in values
         and selector.rpartition(".")[2] == last
-        and winner(gin, scope, selector, one.parameter) == one.scope
+        and winner(gin, scope, selector, bound.parameter) == bound.scope
         for (scope, selector), values in operative.items()
     )
 
