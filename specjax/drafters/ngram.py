@@ -156,12 +156,12 @@ def _pack(rows: dict, log_base: np.ndarray, known: int, places: int) -> NGram:
     codes = code(padded)
     unique = 1 + np.unique(codes[1:], return_index=True)[1]
     order = np.concatenate([[0], unique])
-    found = list(rows.values())
+    entries = list(rows.values())
     ids = np.full((order.size, places), log_base.size, np.int32)
     logits = np.zeros((order.size, places), np.float32)
     offset = np.zeros(order.size, np.float32)
     for i, row in enumerate(order):
-        known_places, factor = found[row]
+        known_places, factor = entries[row]
         ids[i, : len(known_places)] = list(known_places)
         logits[i, : len(known_places)] = np.log(list(known_places.values()))
         offset[i] = np.log(factor)

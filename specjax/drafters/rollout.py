@@ -129,16 +129,16 @@ def _packed(leaves: list[Array]) -> dict[str, Array]:
 def _unpacked(packed: dict[str, Array], shapes: Any) -> Any:
     """The tree of `shapes`, whose leaves are [B, ...], from records [B, ..., n]."""
     leaves, tree = jax.tree.flatten(shapes)
-    place, found = dict.fromkeys(packed, 0), []
+    place, unpacked = dict.fromkeys(packed, 0), []
     for i, leaf in enumerate(leaves):
         if leaf.ndim > 1:
-            found.append(packed[f"leaf {i}"])
+            unpacked.append(packed[f"leaf {i}"])
             continue
         name = jax.eval_shape(_bits, leaf).dtype.name
         number = packed[name][..., place[name]]
-        found.append(jax.lax.bitcast_convert_type(number, leaf.dtype))
+        unpacked.append(jax.lax.bitcast_convert_type(number, leaf.dtype))
         place[name] += 1
-    return jax.tree.unflatten(tree, found)
+    return jax.tree.unflatten(tree, unpacked)
 
 
 def _bits(x: Array) -> Array:
