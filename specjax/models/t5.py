@@ -185,8 +185,8 @@ def _biases(stack: Encoder | Decoder, positions: Array, slots: int) -> list[Arra
 
 def init_params(key: Array, config: Config):
     """A fresh parameter tree, each leaf boxed with its logical axis names."""
-    one = jnp.ones((1, 1), jnp.int32)
-    return T5(config).init(key, Inputs(one, one[0]), one)["params"]
+    tokens = jnp.ones((1, 1), jnp.int32)
+    return T5(config).init(key, Inputs(tokens, tokens[0]), tokens)["params"]
 
 
 @functools.cache
