@@ -64,21 +64,21 @@ def read(
     Raises:
       ValueError: there is none, it is damaged, or a library is missing.
     """
-    found = beside(Path(file)) if Path(file).is_dir() else Path(file)
-    if found is None or not found.is_file():
+    path = beside(Path(file)) if Path(file).is_dir() else Path(file)
+    if path is None or not path.is_file():
         raise ValueError(
             f"no tokenizer at {file}: name a SentencePiece model (.model), a"
             " tokenizer.json, or a folder with one of them"
         )
     special = Special(start, end, encodes)
-    other = huggingface.read if found.suffix == ".json" else pieces.read
-    coder = FILES.get(found.name, other)(found, special)
+    other = huggingface.read if path.suffix == ".json" else pieces.read
+    coder = FILES.get(path.name, other)(path, special)
 
     def converse(messages: Sequence[dict[str, str]]) -> list[int]:
-        return coder.bare(chat.render(found.parent, messages))
+        return coder.bare(chat.render(path.parent, messages))
 
     plain = coder.encode, coder.decode, coder.piece
-    return Tokenizer(*plain, converse, coder.vocab, start, end, found)
+    return Tokenizer(*plain, converse, coder.vocab, start, end, path)
 
 
 def beside(folder: Path) -> Path | None:

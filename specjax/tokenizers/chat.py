@@ -37,9 +37,9 @@ def render(folder: Path, messages: Sequence[dict[str, str]]) -> str:
     place.globals |= {"raise_exception": refuse, "strftime_now": today}
     fields = read_json(folder / CONFIG)
     names = {name: content(fields, name) or "" for name in SPECIAL}
-    given = names | {"messages": list(messages), "add_generation_prompt": True}
+    variables = names | {"messages": list(messages), "add_generation_prompt": True}
     try:
-        return place.from_string(template).render(given)
+        return place.from_string(template).render(variables)
     except Exception as error:  # a template is a program
         raise ValueError(
             f"the chat template of {folder} refuses these messages: {error}"
@@ -55,8 +55,10 @@ def find(folder: Path) -> str:
             raise ValueError(f"{folder / FILE} is not UTF-8: {PLAIN}") from None
     named = read_json(folder / CONFIG).get("chat_template")
     if isinstance(named, list):  # several by name
-        pairs = [one for one in named if isinstance(one, dict)]
-        named = {one.get("name"): one.get("template") for one in pairs}.get("default")
+        pairs = [entry for entry in named if isinstance(entry, dict)]
+        named = {entry.get("name"): entry.get("template") for entry in pairs}.get(
+            "default"
+        )
     if not isinstance(named, str):
         raise ValueError(f"{folder} has no chat template: {PLAIN}")
     return named
