@@ -83,8 +83,8 @@ def total(steps: Steps) -> Sums:
     return Sums(len(free), int(steps.impossible.sum()), int(free.sum()), *sums)
 
 
-def add(one: Sums, other: Sums) -> Sums:
-    return Sums(*(a + b for a, b in zip(one, other, strict=True)))
+def add(sums: Sums, other: Sums) -> Sums:
+    return Sums(*(a + b for a, b in zip(sums, other, strict=True)))
 
 
 def judge(sums: Sums, level: float = LEVEL) -> Audit:
@@ -179,19 +179,19 @@ def write(
     adapting = policies.named(protocol.policy)
     parts = Decoder(target.model, drafter, kernels.verifier, adapting)
     params = Params(target.params, draft.params)
-    begin = jax.jit(lambda *given: generate.prefill(parts, *given, slots))
+    begin = jax.jit(lambda *arguments: generate.prefill(parts, *arguments, slots))
     step = jax.jit(build_step(*parts), donate_argnums=2)
-    begun, found, written = [], [], 0
+    begun, decoded, written = [], [], 0
     count = texts.most(prompts, protocol)
     for prompt, request in texts.batches(prompts, protocol, count, 1, spare):
         check(parts, slots, params, prompt, request)
         state = begin(params, prompt)
         begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
-        found.append(texts.counted(step, params, request, state, protocol.new_tokens))
-        written += int(found[-1].tokens.sum())
+        decoded.append(texts.counted(step, params, request, state, protocol.new_tokens))
+        written += int(decoded[-1].tokens.sum())
         if written >= protocol.tokens:
             break
-    *totals, rows = zip(*found, strict=True)
+    *totals, rows = zip(*decoded, strict=True)
     rows = [row for batch in rows for row in batch][:count]
     calls = Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows)
     prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(begun))

@@ -84,7 +84,7 @@ def certify(
     texts = itertools.product(range(fixture.vocab), repeat=n)
     own = {x: np.prod([case.p(x[:i])[x[i]] for i in range(n)]) for x in texts}
     gaps = np.abs([law[x] - own.get(x, 0.0) for x in own.keys() | law.keys()])
-    broken = set().union(*(one.broken for one in steps))
+    broken = set().union(*(step.broken for step in steps))
     broken |= set() if gaps.max() <= TOLERANCE[dtype] else {"law"}
     exact, names = broken <= {"per_call"}, tuple(sorted(broken))
     first = steps[0]
@@ -126,12 +126,12 @@ def lines(rules: Sequence[str] = ()) -> Iterator[tuple]:
     chosen = rules or tuple(CLAIMS)
     for name, trial in itertools.product(chosen, trials()):
         verifier, claim = verifiers.named(name), CLAIMS.get(name, UNKNOWN)
-        found, wide = (certify(verifier, *trial, claim, dtype) for dtype in TOLERANCE)
+        narrow, wide = (certify(verifier, *trial, claim, dtype) for dtype in TOLERANCE)
         sizes = name, trial.fixture.name, trial.fixture.vocab, trial.gamma, trial.n
-        errors = f"{found.error:.1e}", f"{wide.error:.1e}", f"{found.tv:.1e}"
-        closed = "" if found.closed is None else f"{found.closed:.5f}"
-        mean = f"{found.tokens:.5f}", closed
-        yield *sizes, *errors, *mean, verdict_of({*found.broken, *wide.broken})
+        errors = f"{narrow.error:.1e}", f"{wide.error:.1e}", f"{narrow.tv:.1e}"
+        closed = "" if narrow.closed is None else f"{narrow.closed:.5f}"
+        mean = f"{narrow.tokens:.5f}", closed
+        yield *sizes, *errors, *mean, verdict_of({*narrow.broken, *wide.broken})
     for vocab in (4, BLOCK, 3 * BLOCK - 1):
         rng = np.random.default_rng(vocab)
         weights = rng.exponential(size=vocab) * (rng.random(vocab) < 0.8)
@@ -189,7 +189,7 @@ def check(name: str, verifier: Verifier) -> None:
 
     try:
         own, wanted = (jax.eval_shape(partial(noise, v)) for v in (verifier, TOKEN))
-        given = jax.eval_shape(verdict)
+        returned = jax.eval_shape(verdict)
     except Exception as error:  # whatever a rule of one's own does
         first = next(iter(str(error).splitlines()), "")
         raise ValueError(f"{name} fails: {type(error).__name__}: {first}") from error
@@ -200,7 +200,7 @@ def check(name: str, verifier: Verifier) -> None:
             f"{name} has a noise of its own, which is not enumerated: write it on that"
             " of specjax.verifiers.token"
         )
-    if not isinstance(given, Verdict) or given.residual is None:
+    if not isinstance(returned, Verdict) or returned.residual is None:
         raise ValueError(
             f"{name}: verify must return a specjax.types.Verdict, with its"
             " residual where keep_residual asks for it"

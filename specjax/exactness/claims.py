@@ -185,11 +185,11 @@ def of_block(at: Situation) -> tuple[np.ndarray, np.ndarray]:
 
 def _walk(at: Situation) -> np.ndarray:
     """w_i = min(1, w_{i-1} p(x_i) / q(x_i)) [N, G], from w_0 = 1."""
-    ratio, w, found = _ratio(at), 1.0, []
+    ratio, w, walk = _ratio(at), 1.0, []
     for i in range(ratio.shape[1]):
         w = np.minimum(1.0, w * ratio[:, i])
-        found.append(w)
-    return np.stack(found, axis=1) if found else ratio
+        walk.append(w)
+    return np.stack(walk, axis=1) if walk else ratio
 
 
 def _ratio(at: Situation) -> np.ndarray:

@@ -95,7 +95,9 @@ def look(
     baseline = build_text(Decoder(target.model), sizes, read, in_order(setting.tokens))
     whole = jax.jit(partial(in_one_call, target.model, sizes))
     drafters = [draft.drafter(gamma, kernels.draw) for gamma in setting.gammas]
-    decoders = [Decoder(target.model, one, kernels.verifier) for one in drafters]
+    decoders = [
+        Decoder(target.model, drafter, kernels.verifier) for drafter in drafters
+    ]
     lenses = [build_lens(parts, sizes, whole) for parts in decoders]
     margins, seen = [], [[] for _ in lenses]
     for prompt, request in tqdm(requests(prompts, setting), "batches", disable=None):
@@ -103,11 +105,11 @@ def look(
         margins.append(compare(alone, alone).margin[alone.ids >= 0])
         for lens, into in zip(lenses, seen, strict=True):
             into.append(lens(params, prompt, request, alone))
-    found = []
+    rungs = []
     for gamma, batches in zip(setting.gammas, seen, strict=True):
         matched, natural, forward = map(join, zip(*batches, strict=True))
-        found.append(Found(gamma, rung(matched), rung(natural), oracle(forward)))
-    return Report(np.concatenate(margins), found)
+        rungs.append(Found(gamma, rung(matched), rung(natural), oracle(forward)))
+    return Report(np.concatenate(margins), rungs)
 
 
 def check(
@@ -133,7 +135,7 @@ def requests(
     key, sampling = jax.random.key(0), make_sampling(batch, 0.0)
     chosen = [take(prompts, range(i, i + batch)) for i in range(0, count, batch)]
     limits = setting.tokens, sampling, prompts.end
-    return [(one, make_request(key, one, *limits)) for one in chosen]
+    return [(prompt, make_request(key, prompt, *limits)) for prompt in chosen]
 
 
 def build_lens(parts: Decoder, sizes: tuple[int, int], whole: Callable) -> Callable:
@@ -153,7 +155,7 @@ def build_lens(parts: Decoder, sizes: tuple[int, int], whole: Callable) -> Calla
         beside = matched(params, prompt, request)
         forward = whole(params.target, prompt, text.tokens)
         judge = text._replace(logits=forward[None])
-        return tuple(compare(one, text) for one in (beside, alone, judge))
+        return tuple(compare(base, text) for base in (beside, alone, judge))
 
     return lens
 
@@ -186,7 +188,7 @@ def build_text(
         place = np.asarray(prompt.length)[:, None] + np.arange(sizes[1])
         ids = np.take_along_axis(np.asarray(out.tokens), place, axis=1)
         ids = np.where(place < np.asarray(out.length)[:, None], ids, -1)
-        logits = [read(params.target, prompt, out.tokens, one) for one in begins]
+        logits = [read(params.target, prompt, out.tokens, starts) for starts in begins]
         return Text(out.tokens, ids, jnp.stack(logits))
 
     return text
@@ -238,18 +240,18 @@ def in_one_call(
     return model.readout(params, chosen)
 
 
-def failures(found: Found, strict: bool) -> list[str]:
+def failures(rungs: Found, strict: bool) -> list[str]:
     """What breaks a promise, in words. strict: rows of a call do not depend on their
     index, as on a CPU."""
-    matched, natural, gamma = found.matched, found.natural, found.gamma
+    matched, natural, gamma = rungs.matched, rungs.natural, rungs.gamma
     wrong = []
-    for name, one in (("matched", matched), ("natural", natural)):
-        if one.unexplained:
-            wrong.append(f"{one.unexplained} unexplained in {name} shapes")
-    if found.oracle.below:
-        wrong.append(f"{found.oracle.below} tokens below the full forward's largest")
+    for name, counts in (("matched", matched), ("natural", natural)):
+        if counts.unexplained:
+            wrong.append(f"{counts.unexplained} unexplained in {name} shapes")
+    if rungs.oracle.below:
+        wrong.append(f"{rungs.oracle.below} tokens below the full forward's largest")
     if strict and matched.identical < matched.texts:
         wrong.append(f"{matched.texts - matched.identical} differ in matched shapes")
     if strict and (lost := matched.lost + natural.lost):
         wrong.append(f"{lost} tokens are not what their logits say")
-    return [f"gamma = {gamma}: {one}" for one in wrong]
+    return [f"gamma = {gamma}: {failure}" for failure in wrong]

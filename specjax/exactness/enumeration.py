@@ -151,16 +151,16 @@ def _verify(case: Case, prefix: tuple, memory: tuple, num: int, cells: Cells):
         full = [np.full(batch, value) for value in memory]
         carried = jax.tree.unflatten(structure, full)
     decide = _compiled(case.verifier, fixture.policy)
-    *found, carried = decide(target, draft, grid.nodes[row], flat, carried)
-    found = jax.tree.map(
-        lambda leaf: np.asarray(leaf).reshape(*shape, *leaf.shape[1:]), found
+    *results, carried = decide(target, draft, grid.nodes[row], flat, carried)
+    results = jax.tree.map(
+        lambda leaf: np.asarray(leaf).reshape(*shape, *leaf.shape[1:]), results
     )
     states = rows(carried) if memory else None
 
     def after(i: int, k: int) -> tuple:
         return states[np.ravel_multi_index((i, k, 1), shape)] if memory else ()
 
-    return *found, after
+    return *results, after
 
 
 @functools.cache
@@ -197,10 +197,10 @@ def _update(policy: Policy, draft: Draft, verdict: Verdict, memory: tuple) -> tu
 
 
 def _check(
-    case: Case, situation: Situation, num: int, chances: tuple, found: tuple
+    case: Case, situation: Situation, num: int, chances: tuple, results: tuple
 ) -> set[str]:
     """Names of the checks that one step fails, without law and per_call."""
-    (chance, weight, cells), (verdict, drawn) = chances, found
+    (chance, weight, cells), (verdict, drawn) = chances, results
     n, tokens, residual = shown(verdict)
     drafts, live, p = situation.drafts, situation.live, situation.p
     likely, inside = (chance > 0)[:, None, None], (weight > 0)[..., None]

@@ -83,14 +83,14 @@ def of_row(p: Array, q: Array, written: Array, tested: tuple) -> tuple[Array, ..
         "log_ratio": jnp.clip(jnp.log(q) - log_p, -5.0, 5.0),
         "ratio": jnp.minimum(q / jnp.where(inside, p, 1.0), 50.0),
     }
-    found = []
+    statistics = []
     for name, tilt in zip(tested, TILTS, strict=False):
         if name in dense:
-            found.append(of(dense[name], tilt, p, q, written))
+            statistics.append(of(dense[name], tilt, p, q, written))
         else:
             law = p if name == "argmax" else q
-            found.append(of_largest(law, tilt, p, q, written))
-    fields = (jnp.stack(leaf, axis=1) for leaf in zip(*found, strict=True))
+            statistics.append(of_largest(law, tilt, p, q, written))
+    fields = (jnp.stack(leaf, axis=1) for leaf in zip(*statistics, strict=True))
     return *fields, ~at(inside, written)
 
 

@@ -32,19 +32,19 @@ def pick_law(weights: np.ndarray) -> np.ndarray:
         rows = np.broadcast_to(weights, (count, vocab))
         for _ in range(25):
             middle = (low + high) // 2
-            found = _pick(rows, u(np.minimum(middle * 2.0**-24, NEXT_TO_ONE)))
-            beyond = drawn(np.asarray(found)) > np.arange(count)
+            picked = _pick(rows, u(np.minimum(middle * 2.0**-24, NEXT_TO_ONE)))
+            beyond = drawn(np.asarray(picked)) > np.arange(count)
             high = np.where(beyond, middle, high)
             low = np.where(beyond | (low == high), low, middle + 1)
         return high * 2.0**-24
 
     count = -(-vocab // BLOCK)
     limits = ends(
-        count, lambda u: np.stack([u, u], axis=1), lambda found: found // BLOCK
+        count, lambda u: np.stack([u, u], axis=1), lambda index: index // BLOCK
     )
     sizes = np.diff(limits, prepend=0.0)
     inside = (limits - sizes / 2)[ids // BLOCK]
-    limits = ends(vocab, lambda u: np.stack([inside, u], axis=1), lambda found: found)
+    limits = ends(vocab, lambda u: np.stack([inside, u], axis=1), lambda index: index)
     starts = np.where(ids % BLOCK, np.roll(limits, 1), 0.0)
     return (limits - starts) * sizes[ids // BLOCK]
 

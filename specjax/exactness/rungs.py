@@ -83,8 +83,10 @@ def compare(base: Text, text: Text) -> Places:
     same = base.ids == text.ids
     before = np.cumprod(np.pad(same, ((0, 0), (1, 0)), constant_values=True), axis=1)
     live = before[:, :-1].astype(bool) & ((base.ids >= 0) | (text.ids >= 0))
-    found = jax.device_get(_measured(base.logits[0], text.logits, base.ids, text.ids))
-    return Places(live, live & ~same, *found)
+    measured = jax.device_get(
+        _measured(base.logits[0], text.logits, base.ids, text.ids)
+    )
+    return Places(live, live & ~same, *measured)
 
 
 @jax.jit
@@ -94,16 +96,16 @@ def _measured(base: Array, logits: Array, ids: Array, emitted: Array):
     at_best = _at(logits[0], best[0]) - _at(logits[0], best[1])
     gap = jnp.where(emitted < 0, jnp.inf, first - _at(base, emitted))
     apart = jnp.max(_apart(base, logits), axis=(0, -1))
-    one, other = jax.nn.softmax(jnp.stack([base, logits[0]]))
-    tv = jnp.abs(one - other).sum(-1) / 2
+    p_base, p_text = jax.nn.softmax(jnp.stack([base, logits[0]]))
+    tv = jnp.abs(p_base - p_text).sum(-1) / 2
     lost = (base.argmax(-1) != ids) | (logits[0].argmax(-1) != emitted)
     margin = first - second
     return margin, gap, apart, margin - at_best, tv, lost
 
 
-def _apart(one: Array, other: Array) -> Array:
+def _apart(base: Array, other: Array) -> Array:
     """|one - other|, 0 where both are -inf."""
-    return jnp.where(one == other, 0.0, jnp.abs(one - other))
+    return jnp.where(base == other, 0.0, jnp.abs(base - other))
 
 
 def _at(logits: Array, ids: Array) -> Array:

@@ -128,20 +128,20 @@ def _compiled(verifier: Verifier, variant: Variant) -> Callable:
     One program for soaking and replaying, so that both round alike.
     """
 
-    def one(problem: Problem, number: Array) -> tuple[Deal, Array]:
+    def trial(problem: Problem, number: Array) -> tuple[Deal, Array]:
         dealt = deal(verifier, problem, number, variant)
         return dealt, violations(problem, dealt)
 
     @jax.jit
     def run(problem: Problem, first: int, end: int) -> tuple[Found, tuple[Deal, Array]]:
         def turn(number: Array, carry: tuple) -> tuple:
-            dealt, wrong = one(problem, number)
+            dealt, wrong = trial(problem, number)
             counts, earlier = carry[0]
             row = number * ROWS + jnp.argmax(wrong, axis=1)
             row = jnp.where(wrong.any(1) & (earlier < 0), row, earlier)
             return Found(counts + wrong.sum(1), row), (dealt, wrong)
 
-        shapes = jax.eval_shape(one, problem, 0)
+        shapes = jax.eval_shape(trial, problem, 0)
         none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         zero = jnp.zeros(len(KINDS), jnp.int32)
         return jax.lax.fori_loop(first, end, turn, (Found(zero, zero - 1), none))
@@ -214,11 +214,11 @@ def violations(problem: Problem, dealt: Deal) -> Array:
     return jnp.stack([wrong[name] for name in KINDS])
 
 
-def describe(rule: str, seed: int, chunk: int, found: Found) -> Iterator[tuple]:
+def describe(rule: str, seed: int, chunk: int, tally: Found) -> Iterator[tuple]:
     """(kind, text) for each kind of violation: how often, the first, how to see it."""
     problem, vocab = _problem(seed, chunk), variant_of(chunk).vocab
     for index, (kind, meaning) in enumerate(KINDS.items()):
-        row = int(found.first[index])
+        row = int(tally.first[index])
         if row < 0:
             continue
         target, draft = _names(problem.features[row % ROWS])
@@ -229,7 +229,7 @@ def describe(rule: str, seed: int, chunk: int, found: Found) -> Iterator[tuple]:
         ]
         yield (
             kind,
-            f"{rule}: {meaning} in {found.counts[index]} of {CHUNK} rows, first with V"
+            f"{rule}: {meaning} in {tally.counts[index]} of {CHUNK} rows, first with V"
             f" {vocab}, {', '.join(setting)}; target {target}; draft {draft}:\n"
             f"  soak.replay(verifiers.named({rule!r}), {seed=}, {chunk=}, {row=})",
         )
@@ -264,11 +264,11 @@ def main(argv: list[str] | None = None) -> int:
             for chunk, rule in itertools.product(chunks, rules):
                 bar.set_description(f"chunk {chunk}")
                 began = time.perf_counter()
-                found = soak(verifiers.named(rule), flags.seed, chunk)
+                tally = soak(verifiers.named(rule), flags.seed, chunk)
                 seconds[rule] += time.perf_counter() - began
                 rows[rule] += CHUNK
-                wrong[rule] += int(found.counts.sum())
-                for kind, text in describe(rule, flags.seed, chunk, found):
+                wrong[rule] += int(tally.counts.sum())
+                for kind, text in describe(rule, flags.seed, chunk, tally):
                     if (rule, kind) not in shown:
                         bar.write(text)
                     shown.add((rule, kind))
