@@ -99,10 +99,10 @@ def check_shapes(side: str, weights, shapes) -> None:
     have = dict(jax.tree_util.tree_flatten_with_path(weights)[0])
     wrong = []
     for path, wanted in jax.tree_util.tree_flatten_with_path(shapes)[0]:
-        found = have[path].shape if path in have else "missing"
-        if found != wanted.shape:
+        shape = have[path].shape if path in have else "missing"
+        if shape != wanted.shape:
             name = jax.tree_util.keystr(path, simple=True, separator="/")
-            wrong.append(f"{name}: {found}, not {wanted.shape}")
+            wrong.append(f"{name}: {shape}, not {wanted.shape}")
     if wrong:
         raise ValueError(
             f"the {side}'s parameters do not fit; load those of this model (and unbox"

@@ -58,14 +58,20 @@ def load(
       ValueError: there is no such model, or it is damaged, said in one message before
         any weight is read.
     """
-    found = checkpoints.load(name, dtype)
-    file = Path(tokenizer) if tokenizer is not None else beside(found)
-    ends = found.start, found.end
+    checkpoint = checkpoints.load(name, dtype)
+    file = Path(tokenizer) if tokenizer is not None else beside(checkpoint)
+    ends = checkpoint.start, checkpoint.end
     if file is not None and None in ends:
         told = special_ids(file if file.is_dir() else file.parent)
         ends = [a if a is not None else b for a, b in zip(ends, told, strict=True)]
-    sizes = found.name, found.config, found.model, found.params, str(dtype)
-    return Pretrained(*sizes, found.files, *ends, file)
+    sizes = (
+        checkpoint.name,
+        checkpoint.config,
+        checkpoint.model,
+        checkpoint.params,
+        str(dtype),
+    )
+    return Pretrained(*sizes, checkpoint.files, *ends, file)
 
 
 def beside(checkpoint: checkpoints.Checkpoint) -> Path | None:

@@ -53,8 +53,8 @@ def _top_twice(z: Array) -> tuple[Array, Array]:
 def _top_once(z: Array) -> tuple[Array, Array]:
     """The same by one, which on a GPU is half as many kernels."""
 
-    def larger(one, other):
-        (value, at), (rival, place) = one, other
+    def larger(pair, other):
+        (value, at), (rival, place) = pair, other
         first = (value > rival) | ((value == rival) & (at < place))
         return jnp.where(first, value, rival), jnp.where(first, at, place)
 
@@ -134,11 +134,11 @@ def table_rows(table: Table, row: Array) -> Array:
 
 
 def _table_at(table: Table, row: Array, ids: Array) -> Array:
-    found = table.ids[row] == ids[..., None]  # [..., M]
+    matches = table.ids[row] == ids[..., None]  # [..., M]
     special = jnp.max(
-        jnp.where(found, table.logits[row], -jnp.inf), axis=-1, initial=-jnp.inf
+        jnp.where(matches, table.logits[row], -jnp.inf), axis=-1, initial=-jnp.inf
     )
-    return jnp.where(found.any(-1), special, table.base[ids] + table.offset[row])
+    return jnp.where(matches.any(-1), special, table.base[ids] + table.offset[row])
 
 
 def first(law: Law, count: int) -> Law:

@@ -23,17 +23,17 @@ def read(path: str | Path, model: Pretrained) -> Prompts:
     Raises ValueError naming the path, the line and what to write, OSError for a file
     that cannot be read.
     """
-    found = []
+    ids = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
         if not line.strip():
             continue
         try:
-            found.append(ids_of(parse(line), model))
+            ids.append(ids_of(parse(line), model))
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
-    if not found:
+    if not ids:
         raise ValueError(f'{path} has no line: write {{"prompt": text}}, one a line')
-    return gather(found, model)
+    return gather(ids, model)
 
 
 def of(prompts: Sequence[Any], model: Pretrained) -> Prompts:
@@ -45,14 +45,14 @@ def of(prompts: Sequence[Any], model: Pretrained) -> Prompts:
         raise ValueError("prompts must be a list of texts, such as ['def add(']")
     if not prompts:
         raise ValueError("there are no prompts: name at least one")
-    found = []
+    ids = []
     for number, prompt in enumerate(prompts):
         line = prompt if isinstance(prompt, dict) else {"prompt": prompt}
         try:
-            found.append(ids_of(line, model))
+            ids.append(ids_of(line, model))
         except ValueError as error:
             raise ValueError(f"prompt {number}: {error}") from None
-    return gather(found, model)
+    return gather(ids, model)
 
 
 def start(model: Pretrained) -> Prompts:
@@ -137,13 +137,13 @@ def check_tokens(value: Any) -> list[int]:
 def check_messages(value: Any) -> list[dict[str, str]]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"messages must be a list of messages; got {shown(value)}")
-    for one in value:
-        if not isinstance(one, dict) or not {"role", "content"} <= one.keys():
+    for message in value:
+        if not isinstance(message, dict) or not {"role", "content"} <= message.keys():
             raise ValueError(
-                f'a message is {{"role": ..., "content": text}}; got {shown(one)}'
+                f'a message is {{"role": ..., "content": text}}; got {shown(message)}'
             )
-        check_text(one["role"], "role")
-        check_text(one["content"], "content")
+        check_text(message["role"], "role")
+        check_text(message["content"], "content")
     return value
 
 

@@ -52,8 +52,8 @@ def build_step(
         draft, draft_cache = drafter.draft(draft_key, params.draft, request, state)
         # p_1 .. p_{gamma + 1} from M_p, in one call.
         read = verifier.law or probs.standardize
-        given = target, params.target, request, state
-        law, target_cache = score(*given, draft.tokens, read)
+        arguments = target, params.target, request, state
+        law, target_cache = score(*arguments, draft.tokens, read)
         at = request.key, state.length
         noise = verifier.noise(*at, drafter.gamma, target.vocab)
         verdict = verifier.verify(law, draft, noise)
