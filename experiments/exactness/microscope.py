@@ -65,15 +65,15 @@ def numbers(report: Report) -> dict:
     """
     flat = {
         f"{key}_g{each.gamma}": value
-        for each in report.found
+        for each in report.rungs
         for key, value in of_gamma(each).items()
     }
     margins = {
         f"margin_{name}": float(np.quantile(report.margins, level))
         for name, level in divergence.QUANTILES.items()
     }
-    matched = [each.matched for each in report.found]
-    natural = [each.natural for each in report.found]
+    matched = [each.matched for each in report.rungs]
+    natural = [each.natural for each in report.rungs]
     eps_max = max(each.eps_max for each in natural)
     return {
         "matched_percent": percent(matched),
@@ -84,7 +84,7 @@ def numbers(report: Report) -> dict:
         "eps_max_millionths": 1e6 * eps_max,
         "texts": natural[0].texts,
         "tokens": report.margins.size,
-        "gamma": [each.gamma for each in report.found],
+        "gamma": [each.gamma for each in report.rungs],
         **margins,
         **flat,
     }

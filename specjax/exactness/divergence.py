@@ -67,10 +67,10 @@ class Found(NamedTuple):
 
 
 class Report(NamedTuple):
-    """margins: of every token of the one-row texts, [M]. found: of every gamma."""
+    """margins: of every token of the one-row texts, [M]. rungs: of every gamma."""
 
     margins: np.ndarray
-    found: list[Found]
+    rungs: list[Found]
 
 
 def look(

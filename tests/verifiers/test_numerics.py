@@ -112,7 +112,7 @@ def parted() -> Report:
 
 
 def test_rung_1_texts_of_tables_are_identical():
-    found = divergence.look(table_pair(), PROMPTS, TABLES).found[0]
+    found = divergence.look(table_pair(), PROMPTS, TABLES).rungs[0]
     for one in (found.matched, found.natural):
         assert one.identical == one.texts == 4 and one.places == 4 * NEW
         assert one.equal == 1 and one.eps_max == one.tv_bound == one.observed == 0
@@ -169,7 +169,7 @@ def cast(weights, dtype: str):
 @pytest.mark.parametrize("name", ["gpt", "t5"])
 def test_rungs_2_to_4_of_transformers(name, dtype):
     pair, prompts = real_pair(name, dtype)
-    found = divergence.look(pair, prompts, DivergenceSetting((GAMMA,), 2, NEW)).found[0]
+    found = divergence.look(pair, prompts, DivergenceSetting((GAMMA,), 2, NEW)).rungs[0]
     assert found.matched.identical == 2 and found.matched.places == 2 * NEW
     assert found.matched.equal == 1 and found.matched.eps_max == 0
     assert found.natural.unexplained == found.natural.lost == found.oracle.below == 0
@@ -177,7 +177,7 @@ def test_rungs_2_to_4_of_transformers(name, dtype):
 
 
 def test_rung_3_near_ties_part_texts_and_are_explained():
-    found = parted().found[0]
+    found = parted().rungs[0]
     assert 0 < found.natural.identical < 16 and found.natural.unexplained == 0
     assert found.natural.explained == 16 - found.natural.identical
     assert found.natural.eps_max > 0 and found.natural.equal < 1
@@ -206,7 +206,7 @@ def test_a_verifier_that_accepts_a_wrong_token_is_unexplained(world):
     worlds = {"tables": (table_pair(), PROMPTS, TABLES)}
     worlds["halves"] = halves_pair(), HALVES, MANY._replace(tokens=8)
     wrong = players.reference(Verifier(token.noise, credulous))
-    found = divergence.look(*worlds[world], wrong).found[0]
+    found = divergence.look(*worlds[world], wrong).rungs[0]
     assert found.natural.unexplained > 0 and found.matched.unexplained > 0
     assert found.oracle.below > 0
     said = " ".join(divergence.failures(found, strict=False))
@@ -442,7 +442,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 def test_a_row_is_plain_numbers_and_fills_its_lines():
     made = row.numbers(parted())
     json.dumps(made, allow_nan=False)
-    natural = parted().found[0].natural
+    natural = parted().rungs[0].natural
     assert made["identical_percent"] == 100 * natural.identical / 16
     assert made["matched_percent"] == made["matched_percent_g3"] == 100
     assert made["explained"] == natural.explained and made["unexplained"] == 0
