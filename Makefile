@@ -131,7 +131,7 @@ $(TEST): setup.py pyproject.toml | $(VENV)/bin/python
 	@touch $@ $(TABLES)
 
 $(BENCH): setup.py pyproject.toml | $(VENV)/bin/python
-	$(INSTALL) --editable '.[experiments,rivals]'
+	$(INSTALL) --editable '.[experiments,engines]'
 	@touch $@ $(TABLES)
 
 $(VENV)/.installed-aot: setup.py pyproject.toml | $(VENV)/bin/python

@@ -56,7 +56,7 @@ setup(
         "data": ["seqio>=0.0.20", "tensorflow-datasets>=4.9.7", "importlib_resources"],
         # Other engines: parity tests, `make bench`.
         "parity": ["torch>=2.6", "transformers>=5"],
-        "rivals": ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"],
+        "engines": ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"],
         # Compilers for GPUs and TPUs that are not there; what they make is pinned.
         "aot": AOT,
         "hf": ["huggingface_hub>=0.25", *READERS],

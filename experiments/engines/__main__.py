@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     except ImportError as error:
         if error.name not in EXTRA:
             raise
-        sys.exit(f"error: {error}: pip install '.[rivals]'")
+        sys.exit(f"error: {error}: pip install '.[engines]'")
 
 
 def parser() -> argparse.ArgumentParser:

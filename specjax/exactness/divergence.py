@@ -98,13 +98,13 @@ def look(
     decoders = [
         Decoder(target.model, drafter, kernels.verifier) for drafter in drafters
     ]
-    lenses = [build_lens(parts, sizes, whole) for parts in decoders]
-    margins, seen = [], [[] for _ in lenses]
+    checkers = [build_checker(parts, sizes, whole) for parts in decoders]
+    margins, seen = [], [[] for _ in checkers]
     for prompt, request in tqdm(requests(prompts, setting), "batches", disable=None):
         alone = baseline(params, prompt, request)
         margins.append(compare(alone, alone).margin[alone.ids >= 0])
-        for lens, into in zip(lenses, seen, strict=True):
-            into.append(lens(params, prompt, request, alone))
+        for checker, into in zip(checkers, seen, strict=True):
+            into.append(checker(params, prompt, request, alone))
     rungs = []
     for gamma, batches in zip(setting.gammas, seen, strict=True):
         matched, natural, forward = map(join, zip(*batches, strict=True))
@@ -138,7 +138,7 @@ def requests(
     return [(prompt, make_request(key, prompt, *limits)) for prompt in chosen]
 
 
-def build_lens(parts: Decoder, sizes: tuple[int, int], whole: Callable) -> Callable:
+def build_checker(parts: Decoder, sizes: tuple[int, int], whole: Callable) -> Callable:
     """(params, prompt, request, one-row Text) -> Places beside the matched baseline,
     the one-row baseline and the full forward, of one batch.
 
@@ -150,14 +150,14 @@ def build_lens(parts: Decoder, sizes: tuple[int, int], whole: Callable) -> Calla
     same = Decoder(target, nothing.build(gamma))
     matched = build_text(same, sizes, read, in_order(sizes[1]))
 
-    def lens(params: Params, prompt: Prompt, request: Request, alone: Text):
+    def checker(params: Params, prompt: Prompt, request: Request, alone: Text):
         text = speculate(params, prompt, request)
         beside = matched(params, prompt, request)
         forward = whole(params.target, prompt, text.tokens)
         judge = text._replace(logits=forward[None])
         return tuple(compare(base, text) for base in (beside, alone, judge))
 
-    return lens
+    return checker
 
 
 # A text, and its logits evaluated again.

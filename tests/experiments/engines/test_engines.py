@@ -38,7 +38,7 @@ VOCAB = PAIR.target.config.vocab
 
 @pytest.fixture(scope="module")
 def where(tmp_path_factory) -> place.Place:
-    return place.place(SETTING, tmp_path_factory.mktemp("rivals"))
+    return place.place(SETTING, tmp_path_factory.mktemp("engines"))
 
 
 @pytest.fixture(scope="module")

@@ -124,7 +124,7 @@ def test_every_row_has_a_line_and_every_line_its_row():
             assert (folder, path.stem) in known
     for (folder, row), line in known.items():
         if folder == "bench":
-            continue  # rows of experiments/rivals, which gin does not configure
+            continue  # rows of experiments/engines, which gin does not configure
         path = catalogue.CONFIGS / folder / f"{row}.gin"
         assert path.exists() or line.needs
 
