@@ -24,7 +24,7 @@ QUICK |= {
         "kernels_used",
         "measure",
     },
-    "tests": {"finite", "generate", "text"},
+    "tests": {"finite", "generate", "readme", "text"},
 }
 QUICK |= {"models": {"gpt", "t5_decoding"}, "theory": {"predict"}}
 QUICK |= {"verifiers": {"lenient", "sigmoid"}}

@@ -22,7 +22,7 @@ from specjax.types import Params, Prompt, Request, State, Verdict
 from tests.support import tiny
 from tests.support.drafter_cases import BY_NAME, CASES, Case
 
-GAMMA, NEW, SLOTS = 3, 24, 36
+GAMMA, NEW, SLOTS = 2, 24, 36
 PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4], [9, 2]])
 BATCH, WIDTH = PROMPT.tokens.shape
 VOCAB = tiny.TARGET.vocab

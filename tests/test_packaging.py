@@ -34,7 +34,7 @@ def test_a_command_is_given_its_own_flags(monkeypatch, capsys):
     with pytest.raises(SystemExit) as exit:
         __main__.main()
     assert exit.value.code == 2
-    assert capsys.readouterr().err.startswith("specjax demo: --K")
+    assert capsys.readouterr().err.startswith("specjax demo: argument --K")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests import mutation
 from tests.support import goodness, sampled_mutants, sampled_texts
 from tests.support.drafter_cases import BY_NAME
 from tests.support.sampled_mutants import EXACT, MUTANTS, Mutant
-from tests.support.sampled_texts import GAMMA, SLOTS, WORLD
+from tests.support.sampled_texts import GAMMA, SHORT, SLOTS, WORLD
 
 NEVER, FINE = mutation.NEVER, 1e-3  # the seeds are fixed
 RULES = ("block", "rejection", "match", "gumbel")
@@ -136,6 +136,6 @@ def test_a_step_draws_and_decides_by_other_uniforms(rule):
 def test_a_rule_as_an_argument_is_that_rule():
     """Bit by bit what the loop of this rule alone says."""
     case, asked = BY_NAME["copying"], goodness.ask(goodness.ROWS, seed=1)
-    run = generate.build(case.parts(WORLD, GAMMA, named("block")), SLOTS)
+    run = generate.build(case.parts(WORLD, SHORT, named("block")), SLOTS)
     alone = run(case.params(WORLD), *asked)
     jax.tree.map(np.testing.assert_array_equal, alone, decode("copying", "block"))

@@ -45,17 +45,19 @@ def made(backend, rule: Rule = laws.EXACT, tiles: Tiles | None = SMALL):
     return kernel_cases.fused(backend, rule, None if "tpu" in backend.name else tiles)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "law"),
-    [
-        ((5, 3, 640), "known"),
-        ((5, 3, 640), "deferred"),
-        ((5, 3, 640), "certain"),
-        ((5, 0, 300), "known"),
-        ((3, 1, 997), "deferred"),
-    ],
-)
-@pytest.mark.parametrize("backend", BACKENDS, ids=named)
+CASES = [
+    ((5, 3, 640), "known"),
+    ((3, 1, 997), "deferred"),
+    ((5, 3, 640), "deferred"),
+    ((5, 3, 640), "certain"),
+    ((5, 0, 300), "known"),
+]
+# The slow interpreter of Mosaic GPU runs the same bodies as that of Triton.
+EACH = [(backend, *one) for backend in FAST for one in CASES]
+EACH += [(BACKENDS[1], *one) for one in CASES[:2]]
+
+
+@pytest.mark.parametrize(("backend", "sizes", "law"), EACH)
 def test_the_tokens_are_the_references(backend, sizes, law):
     one = case(1, sizes)
     wanted = expected(one, certain=law == "certain")
@@ -87,14 +89,14 @@ def test_at_any_size(backend, sizes, dtype):
     check_same(got(made(backend, tiles=tiles), one), expected(one))
 
 
-@pytest.mark.parametrize("vocab", [1, 2, 31, 255])
+@pytest.mark.parametrize("vocab", [1, 255])
 def test_a_small_vocabulary_has_no_kernel_and_is_right(vocab):
     one = case(3, (6, 2, vocab))
     fused = kernel_cases.fused(kernel_cases.H200_AUTO)
     check_same(got(fused, one), expected(one))
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=named)
+@pytest.mark.parametrize("backend", FAST, ids=named)
 def test_truncated_laws(backend):
     one = case(4, (5, 2, 640), **CUTS)
     check_same(got(made(backend), one, "deferred"), expected(one))
@@ -160,7 +162,7 @@ def edges():
     )
 
 
-@pytest.mark.parametrize("backend", BACKENDS, ids=named)
+@pytest.mark.parametrize("backend", FAST, ids=named)
 def test_edges(backend):
     one = edges()  # both sides are read alike, or p = q would not be p = q
     check_same(got(made(backend), one, "deferred"), expected(one))

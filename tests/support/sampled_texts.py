@@ -34,6 +34,7 @@ from tests.support.drafter_cases import Case
 from tests.support.sampled_mutants import EXACT, MUTANTS, Mutant, unbroken
 
 GAMMA, ROWS = 3, goodness.ROWS // 2  # these errors are large
+SHORT = 2  # gamma of loops that are compiled for each drafter
 FEW = 4_000  # of blocks, which are wide
 POLICY = policies.heuristic(start=3, least=2)  # the rows of a batch draft 2 or 3
 # Not first met in a trace, which would keep its own.
@@ -88,7 +89,7 @@ def loop(case: Case, rules: tuple[Verifier, ...]) -> Callable:
 
     @jax.jit
     def run(which, params: Params, prompt, request) -> generate.Output:
-        parts = case.parts(WORLD, GAMMA, one_of(rules, which))
+        parts = case.parts(WORLD, SHORT, one_of(rules, which))
         return generate.build_loop(parts, SLOTS)(params, prompt, request)
 
     return run
