@@ -30,7 +30,7 @@ def purpose(key: Array, name: int) -> Array:
 
 
 def uniform(key: Array, slot: Array | int, shape: tuple[int, ...] = ()) -> Array:
-    """[B, *shape] float32 uniforms in [0, 1) of one slot, the same for any gamma."""
+    """`[B, *shape]` float32 uniforms in [0, 1) of one slot, the same for any gamma."""
     keys = _fold(key, jnp.full(key.shape, slot))
     return jax.vmap(lambda k: jax.random.uniform(k, shape))(keys)
 

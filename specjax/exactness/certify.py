@@ -34,7 +34,7 @@ from specjax.verifiers.token import verifier as TOKEN
 class Certificate(NamedTuple):
     """What was found, and the names of the checks that failed at any prefix.
 
-    error: max |law - target| over texts of n tokens. tv: their total variation.
+    error: `max |law - target|` over texts of n tokens. tv: their total variation.
     tokens, closed: mean tokens of the first call, as enumerated and by the closed form
     (None where no claim gives one). broken: of those below, sorted. exact: none is, or
     "per_call" alone.

@@ -135,7 +135,7 @@ def points(
 
 
 def spread(shape: tuple, dtype: str) -> np.ndarray:
-    """Pairs of uniforms [*shape, 2], 0 and next to 1 among them."""
+    """Pairs of uniforms `[*shape, 2]`, 0 and next to 1 among them."""
     count = int(np.prod(shape))
     pairs = np.arange(1, count + 1)[:, None] * [0.7548776662, 0.5698402910] % 1
     pairs[::5], pairs[1::5] = 0.0, 1 - np.finfo(dtype).epsneg

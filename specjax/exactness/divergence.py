@@ -2,6 +2,7 @@
 
 A call of gamma + 1 tokens and a call of one round differently, so that a greedy text
 may part from the baseline's where two logits are nearly tied. Four rungs, at T = 0:
+
 1. models whose logits do not depend on the shape of a call: equal texts, always. The
    tests hold it, on tables.
 2. matched shapes, beside autoregression in calls of gamma + 1 tokens of which the first
@@ -10,9 +11,10 @@ may part from the baseline's where two logits are nearly tied. Four rungs, at T 
    and TPUs, a difference must be explained as on the next rung.
 3. natural shapes, beside autoregression in calls of one token: each divergence is
    explained, which is to say that the emitted token lacks at most 2 eps to the
-   baseline's largest logit, eps = max |z_AR - z_spec| up to there. What it lacks is at
+   baseline's largest logit, `eps = max |z_AR - z_spec|` up to there. What it lacks is at
    least the margin m = z1 - z2.
 4. one full forward: every emitted token is within 2 eps of the largest logit.
+
 Logits are evaluated again from the texts, in calls as decoding makes them, and not
 recorded from the runs, so that a cache read wrongly by a run explains nothing.
 At T > 0 a token's law, not truncated, moves by a total variation of at most
