@@ -11,8 +11,8 @@ may part from the baseline's where two logits are nearly tied. Four rungs, at T 
    and TPUs, a difference must be explained as on the next rung.
 3. natural shapes, beside autoregression in calls of one token: each divergence is
    explained, which is to say that the emitted token lacks at most 2 eps to the
-   baseline's largest logit, `eps = max |z_AR - z_spec|` up to there. What it lacks is at
-   least the margin m = z1 - z2.
+   baseline's largest logit, `eps = max |z_AR - z_spec|` up to there. What it lacks is
+   at least the margin m = z1 - z2.
 4. one full forward: every emitted token is within 2 eps of the largest logit.
 
 Logits are evaluated again from the texts, in calls as decoding makes them, and not
