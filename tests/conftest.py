@@ -1,12 +1,17 @@
 """Tests run on the CPU, with exact matrix products; a compilation is kept for the next
 run, in `.jax_cache/` of the repository root.
 
+`--compile-quickly`, as `make test` has it, takes the older of XLA's two ways to emit
+code for a CPU, which takes half the time where LLVM optimizes little; `make test-core`
+and the slow tests compile as a user does.
+
 Modules in QUICK ask what programs do and not how they are compiled, and compile for
 longer than they run: there LLVM optimizes little. Kernels are interpreted here anyway.
 What certifies a verifier is compiled as it would be elsewhere.
 """
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -38,6 +43,18 @@ CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
 jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    of_flag = "XLA's older emitters for CPUs: less time to compile"
+    parser.addoption("--compile-quickly", action="store_true", help=of_flag)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A release of XLA that does not know a flag ends the process.
+    if config.getoption("--compile-quickly") and version("jax").startswith("0.10."):
+        flags = os.environ.get("XLA_FLAGS", ""), "--xla_cpu_use_fusion_emitters=false"
+        os.environ["XLA_FLAGS"] = " ".join(flags)
 
 
 @pytest.fixture(autouse=True, scope="module")
