@@ -85,6 +85,7 @@ READ = [
     (measure, "--draft bigram --target unigram", "only drafts"),
     (measure, "--draft t5_small", "one tokenizer"),
     (measure, "--data absent.jsonl", "absent.jsonl"),
+    (audit, "--data absent.jsonl", "absent.jsonl"),
     (measure, "--texts 3 --batch 2", "texts must fill batches of 2"),
     (measure, "--tokenizer absent.model", "no tokenizer at absent.model"),
     (measure, "--gammas 0", "gammas must ascend from 0"),
