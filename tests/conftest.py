@@ -31,8 +31,9 @@ QUICK |= {
     },
     "tests": {"finite", "generate", "readme", "text"},
 }
-QUICK |= {"models": {"gpt", "t5_decoding"}, "theory": {"predict"}}
-QUICK |= {"verifiers": {"lenient", "sigmoid"}}
+QUICK |= {"models": {"gpt", "t5", "t5_decoding"}, "theory": {"predict"}}
+QUICK |= {"verifiers": {"lenient", "pathwise", "sigmoid"}, "exactness": {"properties"}}
+QUICK |= {"checkpoints": {"errors", "huggingface", "reading", "t5x"}}
 QUICK |= {"kernels": {"bench", "dispatch", "fused"}}
 QUICK |= {"leviathan": {"alpha", "figure1", "lenience", "operations", "quality"}}
 QUICK |= {"paper_size": {"gpu_checks", "gpu_script", "paper_size"}, "records": {"run"}}
