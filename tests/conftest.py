@@ -31,7 +31,7 @@ QUICK |= {
     },
     "tests": {"finite", "generate", "readme", "text"},
 }
-QUICK |= {"models": {"gpt", "t5", "t5_decoding"}, "theory": {"predict"}}
+QUICK |= {"models": {"gpu", "models", "t5", "t5_decoding"}, "theory": {"predict"}}
 QUICK |= {"verifiers": {"lenient", "pathwise", "sigmoid"}, "exactness": {"properties"}}
 QUICK |= {"checkpoints": {"errors", "huggingface", "reading", "t5x"}}
 QUICK |= {"kernels": {"bench", "dispatch", "fused"}}

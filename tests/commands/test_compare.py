@@ -53,14 +53,16 @@ RECORD = {
 
 
 def record(measured=(), provenance=(), **fields) -> dict:
-    found = copy.deepcopy(RECORD) | fields
-    found["measured"] |= dict(measured)
-    found["provenance"] |= dict(provenance)
-    return found
+    """RECORD with other fields; `...` takes one of those measured away."""
+    other = copy.deepcopy(RECORD) | fields
+    other["measured"] |= dict(measured)
+    other["measured"] = {k: v for k, v in other["measured"].items() if v is not ...}
+    other["provenance"] |= dict(provenance)
+    return other
 
 
 def write(path, *records, end=""):
-    path.write_text("".join(json.dumps(one) + "\n" for one in records) + end)
+    path.write_text("".join(json.dumps(line) + "\n" for line in records) + end)
     return str(path)
 
 
@@ -77,45 +79,30 @@ def run(tmp_path, capsys):
     return compared
 
 
-@pytest.fixture
-def refused(capsys):
-    """(flags) -> the one line that is said, with exit code 2 and nothing printed."""
-
-    def line(*flags):
-        with pytest.raises(SystemExit) as exit:
-            compare.main([str(flag) for flag in flags])
-        captured = capsys.readouterr()
-        assert exit.value.code == 2 and captured.out == ""
-        assert captured.err.count("\n") == 1
-        return captured.err
-
-    return line
-
-
-def found(document, quantity, gamma=None):
+def difference(document, quantity, gamma=None):
     (row,) = document["rows"]
     keys = "quantity", "gamma"
-    (one,) = [x for x in row["compared"] if [x[k] for k in keys] == [quantity, gamma]]
-    return one
+    (entry,) = [x for x in row["compared"] if [x[k] for k in keys] == [quantity, gamma]]
+    return entry
 
 
 def test_an_interval_by_hand(run):
     other = record({"alpha": 0.7, "alpha_se": 0.04})
-    one = found(run([RECORD], [other], "--json"), "alpha")
-    assert (one["a"], one["b"]) == (0.6, 0.7)
-    assert one["difference"] == pytest.approx(0.1)
+    entry = difference(run([RECORD], [other], "--json"), "alpha")
+    assert (entry["a"], entry["b"]) == (0.6, 0.7)
+    assert entry["difference"] == pytest.approx(0.1)
     # sqrt(0.03^2 + 0.04^2) = 0.05
-    assert one["interval"] == pytest.approx([0.1 - 1.96 * 0.05, 0.1 + 1.96 * 0.05])
-    assert one["marked"] and one["ratio"] is None
+    assert entry["interval"] == pytest.approx([0.1 - 1.96 * 0.05, 0.1 + 1.96 * 0.05])
+    assert entry["marked"] and entry["ratio"] is None
 
 
 def test_a_recorded_interval_counts_as_its_standard_error(run):
     # Standard errors of 0.05 and 0.025: half widths of 0.098 and 0.049.
     other = record({"target_ms": 2.5, "target_ms_ci": [2.451, 2.549]})
-    one = found(run([RECORD], [other], "--json"), "target_ms")
+    entry = difference(run([RECORD], [other], "--json"), "target_ms")
     reach = (0.098**2 + 0.049**2) ** 0.5
-    assert one["interval"] == pytest.approx([0.5 - reach, 0.5 + reach])
-    assert one["ratio"] == pytest.approx(1.25)
+    assert entry["interval"] == pytest.approx([0.5 - reach, 0.5 + reach])
+    assert entry["ratio"] == pytest.approx(1.25)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -124,7 +111,7 @@ def test_three_standard_errors_are_marked_and_one_is_not(run, sign, errors, mark
     se = 0.03 * 2**0.5
     other = record({"alpha": 0.6 + sign * errors * se})
     document = run([RECORD], [other], "--json")
-    assert found(document, "alpha")["marked"] is marked
+    assert difference(document, "alpha")["marked"] is marked
     assert document["marked"] == marked
     lines = run([RECORD], [other]).splitlines()
     (line,) = [line for line in lines if line.startswith("  alpha")]
@@ -134,7 +121,7 @@ def test_three_standard_errors_are_marked_and_one_is_not(run, sign, errors, mark
 def test_what_is_compared(run):
     document = run([RECORD], [RECORD], "--json")
     (row,) = document["rows"]
-    names = {(one["quantity"], one["gamma"]) for one in row["compared"]}
+    names = {(entry["quantity"], entry["gamma"]) for entry in row["compared"]}
     # Without: alpha's double, an estimate and gammas that have no error.
     assert names == {
         ("alpha", None),
@@ -143,7 +130,7 @@ def test_what_is_compared(run):
         ("target_ms", None),
         *((name, gamma) for name in ("c", "v", "speedup") for gamma in (1, 3)),
     }
-    with_ratio = {one["quantity"] for one in row["compared"] if one["ratio"]}
+    with_ratio = {entry["quantity"] for entry in row["compared"] if entry["ratio"]}
     assert with_ratio == {"best_speedup", "target_ms", "speedup"}
     assert document["comparisons"] == 10
     assert document["expected_by_chance"] == 0.5
@@ -168,61 +155,59 @@ def test_gammas_are_matched_by_value(run):
         | {name: [[1, 1], [1.4, 1.6]] for name in ("c_ci", "v_ci")}
     )
     document = run([RECORD], [reduced], "--json")
-    one = found(document, "speedup", 3)
-    assert (one["a"], one["b"], one["marked"]) == (1.6, 1.9, True)
+    entry = difference(document, "speedup", 3)
+    assert (entry["a"], entry["b"], entry["marked"]) == (1.6, 1.9, True)
     (row,) = document["rows"]
     assert {"name": "gamma", "a": [0, 1, 3], "b": [0, 3]} in row["unequal"]
-    assert all(one["gamma"] != 1 for one in row["compared"])
+    assert all(entry["gamma"] != 1 for entry in row["compared"])
 
 
-def test_values_without_an_error_must_be_equal(run):
-    other = record({"best_gamma": 1, "exactness": "approximate", "batch": 8})
-    (row,) = run([RECORD], [other], "--json")["rows"]
-    assert row["unequal"] == [
-        {"name": "exactness", "a": "exact law", "b": "approximate"},
-        {"name": "batch", "a": 1, "b": 8},
-        {"name": "best_gamma", "a": 3, "b": 1},
-    ]
-    assert "  best_gamma differs: 3, 1\n" in run([RECORD], [other])
+KERNELS = [{"verify": name, "why": "."} for name in ("mosaic_gpu", "onepass")]
+ELSEWHERE = {"temperature": ..., "batch": ...}
+# What was measured in A and in B, and what is listed: values that have no error.
+UNEQUAL = [
+    (
+        {},
+        {"best_gamma": 1, "exactness": "approximate", "batch": 8},
+        [
+            ("exactness", "exact law", "approximate"),
+            ("batch", 1, 8),
+            ("best_gamma", 3, 1),
+        ],
+    ),
+    ({}, {"estimates": {}}, [("estimates.counts", 0.5, None)]),
+    (*({"kernels": kernels} for kernels in KERNELS), [("kernels", *KERNELS)]),
+    (
+        ELSEWHERE | {"protocol": {"temperature": 0.0, "batch": 32}},
+        ELSEWHERE | {"protocol": {"temperature": 1.0, "batch": 32}},
+        [("temperature", 0.0, 1.0)],
+    ),
+]
 
 
-def test_what_other_kernels_read_is_told(run):
-    a, b = ({"verify": name, "why": "."} for name in ("mosaic_gpu", "onepass"))
-    inner = [record({"kernels": one}) for one in (a, b)]
-    (row,) = run(inner[:1], inner[1:], "--json")["rows"]
-    assert row["unequal"] == [{"name": "kernels", "a": a, "b": b}]
+@pytest.mark.parametrize(("a", "b", "unequal"), UNEQUAL)
+def test_values_without_an_error_must_be_equal(run, a, b, unequal):
+    (row,) = run([record(a)], [record(b)], "--json")["rows"]
+    assert [tuple(each.values()) for each in row["unequal"]] == unequal
 
 
-def test_a_setting_of_the_protocol_counts_too(run):
-    a, b = ({"temperature": t, "batch": 32} for t in (0.0, 1.0))
-    inner = [
-        record({"protocol": protocol}) for protocol in (a, b)
-    ]  # of a record that has them nowhere else
-    for one in inner:
-        del one["measured"]["temperature"], one["measured"]["batch"]
-    (row,) = run(inner[:1], inner[1:], "--json")["rows"]
-    assert row["unequal"] == [{"name": "temperature", "a": 0.0, "b": 1.0}]
+def test_a_value_that_differs_is_printed(run):
+    assert "  best_gamma differs: 3, 1\n" in run([RECORD], [record({"best_gamma": 1})])
 
 
 def test_a_row_without_errors_must_be_equal_in_everything(run):
-    closed = [
+    a, b = (
         record() | {"measured": {"alpha": [0, 1], "speed": speed}}
         for speed in (1.5, 1.6)
-    ]
-    document = run(closed[:1], closed[1:], "--json")
+    )
+    document = run([a], [b], "--json")
     assert document["comparisons"] == 0
     (row,) = document["rows"]
     assert row["unequal"] == [{"name": "speed", "a": 1.5, "b": 1.6}]
 
 
-def test_an_estimate_in_one_file_only_is_said(run):
-    other = record({"estimates": {}})
-    (row,) = run([RECORD], [other], "--json")["rows"]
-    assert row["unequal"] == [{"name": "estimates.counts", "a": 0.5, "b": None}]
-
-
 def test_provenance_that_differs_is_listed(run):
-    made = {
+    elsewhere = {
         "commit": "bbbb",
         "device": {"platform": "gpu", "kind": "H"},
         "versions": {"jax": "0.11.0", "numpy": "2.4.6"},
@@ -230,9 +215,9 @@ def test_provenance_that_differs_is_listed(run):
         "config": "# Others:\nTOKENS = 20\nplayers.model.name = 'a'\n",
         "date": "2026-02-02",
     }
-    document = run([RECORD], [record(provenance=made)], "--json")
+    document = run([RECORD], [record(provenance=elsewhere)], "--json")
     (row,) = document["rows"]
-    assert [tuple(one.values()) for one in row["provenance"]] == [
+    assert [tuple(entry.values()) for entry in row["provenance"]] == [
         ("commit", "aaaa", "bbbb"),
         ("device.platform", "cpu", "gpu"),
         ("device.kind", "cpu", "H"),
@@ -241,7 +226,7 @@ def test_provenance_that_differs_is_listed(run):
         ("config", "TOKENS = 10", None),
         ("config", None, "TOKENS = 20"),
     ]
-    text = run([RECORD], [record(provenance=made)])
+    text = run([RECORD], [record(provenance=elsewhere)])
     assert "  commit: aaaa | bbbb\n" in text and "Other devices" in text
 
 
@@ -271,7 +256,7 @@ def test_one_row_alone(run):
 
 def test_the_last_record_of_a_row_counts(run):
     newer = record({"alpha": 0.9})
-    assert found(run([RECORD, newer], [newer], "--json"), "alpha")["a"] == 0.9
+    assert difference(run([RECORD, newer], [newer], "--json"), "alpha")["a"] == 0.9
 
 
 def test_a_torn_last_line_is_told_and_left_out(tmp_path, capsys):
@@ -279,15 +264,6 @@ def test_a_torn_last_line_is_told_and_left_out(tmp_path, capsys):
     write(path, RECORD, end='{"row": "torn", "measu')
     assert compare.read(path) == {"small_t0_b1": RECORD}
     assert f"{path}, line 2: torn" in capsys.readouterr().err
-
-
-def test_no_shared_row_names_what_there_is(refused, tmp_path):
-    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    write(a, RECORD)
-    write(b, record(row="other"))
-    message = refused(a, b)
-    assert "A has small_t0_b1" in message and "B has other" in message
-    assert "the row 'third'" in refused(a, a, "--row", "third")
 
 
 def test_out_keeps_what_is_printed(run, tmp_path):

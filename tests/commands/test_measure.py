@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from specjax import zoo
-from specjax.bench import forecast, jsonl, players, texts, walltime
+from specjax.bench import costs, forecast, jsonl, players, texts, walltime
 from specjax.commands import compare, measure
 from tests.support import tiny
 
@@ -34,8 +34,8 @@ def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
     out = tmp_path / "new" / "a.jsonl"
     for _ in range(2):
         assert measure.main(flags(pair, "--out", str(out), "--name", "tiny")) == 0
-    said = capsys.readouterr()
-    assert "MiB" in said.err and "minutes" in said.err
+    printed = capsys.readouterr()
+    assert "MiB" in printed.err and "minutes" in printed.err
     for word in (
         "rao_blackwell",
         "implied_alpha",
@@ -44,12 +44,15 @@ def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
         "overhead",
         "same? ",
     ):
-        assert word in said.out
+        assert word in printed.out
     first, second = jsonl.read(out)
     assert first["row"] == second["row"] == "tiny" and first["table"] == "measure"
-    found = first["measured"]
-    assert found["gamma"] == [0, 2] and set(found["estimates"]) >= {"counts", "chen_r"}
-    assert found["alpha"] == second["measured"]["alpha"]
+    measured = first["measured"]
+    assert measured["gamma"] == [0, 2] and set(measured["estimates"]) >= {
+        "counts",
+        "chen_r",
+    }
+    assert measured["alpha"] == second["measured"]["alpha"]
     assert "data" in first["provenance"]["config"]
     assert compare.main([str(out), str(out)]) == 0
     assert "tiny" in capsys.readouterr().out
@@ -57,19 +60,16 @@ def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
 
 def test_memory_is_counted(pair):
     """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
-    from specjax.bench import costs, walltime
-    from specjax.bench.texts import Prompts
-
     target, draft = (players.named(str(pair / name)) for name in ("target", "draft"))
     setting = walltime.WalltimeSetting(0.0, batch=1, texts=1, others=1)
-    (batch, *_), _ = walltime.batches(Prompts([[1, 2, 3]]), setting)
+    (batch, *_), _ = walltime.batches(texts.Prompts([[1, 2, 3]]), setting)
     slots, gamma, vocab = 20, 3, 8192
-    found = forecast.memory(costs.Pair(target, draft, slots), gamma, batch.prompt)
+    counted = forecast.memory(costs.Pair(target, draft, slots), gamma, batch.prompt)
     config = tiny.TARGET
     weights = 2 * 4 * (2 * vocab * config.dim + 2 * 2 * config.dim * (2 * 16 + 32))
     cache = 2 * 4 * config.num_layers * 2 * slots * config.dim
     laws = 3 * 4 * (gamma + 1) * vocab
-    assert found == pytest.approx(weights + cache + laws, abs=4 * (slots + 4))
+    assert counted == pytest.approx(weights + cache + laws, abs=4 * (slots + 4))
 
 
 def test_logits_that_are_no_law_are_told_before_the_timing(pair):

@@ -19,15 +19,15 @@ from specjax.bench import jsonl, players
 from specjax.commands import audit, compare, demo, measure, microscope, run
 from specjax.commands.saving import Saving
 from specjax.exactness import certify, soak
-from tests.commands.test_compare import RECORD
-from tests.support import tiny
+from tests.commands.test_compare import RECORD, record, write
+from tests.support import text_folders, tiny
 
 DECODING = (audit, demo, measure, microscope)
 HUGE = str(2**70)
 SEED, COUNT, GAMMA = "4294967295", "at least 1 and at most 1000000", "at most 1000"
 WARM = "at least 0 and at most 10000"
 
-# Flags that are refused before weights are read: command, flags, what is said.
+# Flags that are refused before weights are read: command, flags, what is printed.
 TYPED = [
     (measure, "--temperature -1", f"--temperature: must be a number, {WARM}; got '-1'"),
     (measure, "--temperature inf", WARM),
@@ -69,6 +69,8 @@ TYPED = [
     (demo, "--n_tokens_to_generate 0", COUNT),
     (demo, f"--seed {HUGE}", SEED),
     (demo, "--gamma 4", "--gamma"),
+    (demo, "--prompt a\ud800", "UTF-8"),
+    (demo, "--prompt a\udcff", "UTF-8"),
     (soak, "--draws inf", "at least 1 and at most 1e+15"),
     (soak, "--draws 0", "at least 1"),
     (soak, f"--seed {HUGE}", SEED),
@@ -88,6 +90,10 @@ READ = [
     (audit, "--data absent.jsonl", "absent.jsonl"),
     (measure, "--texts 3 --batch 2", "texts must fill batches of 2"),
     (measure, "--tokenizer absent.model", "no tokenizer at absent.model"),
+    *[
+        (command, "--tokenizer FOLDER/prompts.jsonl", "is no SentencePiece model")
+        for command in DECODING
+    ],
     (measure, "--gammas 0", "gammas must ascend from 0"),
     # Before weights are read: of two mistakes --out is the one that is told.
     (measure, "--target absent --out FOLDER", "is a folder: name a .jsonl file"),
@@ -103,7 +109,7 @@ READ = [
 
 @pytest.fixture
 def refused(capsys, tmp_path):
-    """(command, flags) -> the one line that is said."""
+    """(command, flags) -> the one line that is printed."""
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "def f("}\n')
 
@@ -112,10 +118,10 @@ def refused(capsys, tmp_path):
             flags = ["--data", str(prompts), *flags]
         with pytest.raises(SystemExit) as stopped:
             command.main([flag.replace("FOLDER", str(tmp_path)) for flag in flags])
-        said = capsys.readouterr()
-        assert stopped.value.code == 2 and said.out == ""
-        assert said.err.count("\n") == 1 and len(said.err) < 400
-        return said.err
+        printed = capsys.readouterr()
+        assert stopped.value.code == 2 and printed.out == ""
+        assert printed.err.count("\n") == 1 and len(printed.err) < 400
+        return printed.err
 
     return line
 
@@ -139,6 +145,13 @@ def test_what_cannot_be_run_is_refused_before_any_compute(case, refused, monkeyp
     monkeypatch.setattr(demo, "measure", None)
     command, flags, message = case
     assert message in refused(command, flags.split())
+
+
+def test_texts_longer_than_the_model_knows_are_refused(refused, tmp_path):
+    pytest.importorskip("tokenizers")
+    folder = str(text_folders.gpt2(tmp_path / "gpt2"))
+    flags = ["--target", folder, "--draft", folder, "--tokens", "5000"]
+    assert "that leaves --tokens" in refused(measure, flags)
 
 
 @pytest.mark.parametrize("command", [*DECODING, soak, compare])
@@ -196,8 +209,17 @@ def test_a_bad_record_is_named_with_its_line_and_field(
         line = json.dumps(record)
     path = tmp_path / "a.jsonl"
     path.write_text(f"{json.dumps(RECORD)}\n{line}\n")
-    said = refused(compare, [str(path), str(path)])
-    assert f"{path}, line 2: " in said and message in said
+    printed = refused(compare, [str(path), str(path)])
+    assert f"{path}, line 2: " in printed and message in printed
+
+
+def test_records_of_no_row_in_common(refused, tmp_path):
+    files = [str(tmp_path / f"{name}.jsonl") for name in ("A", "B")]
+    write(tmp_path / "A.jsonl", RECORD)
+    write(tmp_path / "B.jsonl", record(row="other"))
+    message = refused(compare, files)
+    assert "A has small_t0_b1" in message and "B has other" in message
+    assert "the row 'third'" in refused(compare, [*files, "--row", "third"])
 
 
 def test_an_empty_file_of_records(refused, tmp_path):
@@ -214,8 +236,8 @@ def test_a_record_that_cannot_be_written_is_printed(tmp_path, capsys):
     path.unlink()
     path.mkdir()
     assert not saving.append(RECORD)
-    said = capsys.readouterr()
-    assert json.loads(said.out) == RECORD and "could not write" in said.err
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == RECORD and "could not write" in printed.err
     assert jsonl.read(saving.partial) == [RECORD]
 
 
@@ -247,9 +269,9 @@ def test_ctrl_c_is_one_line(command, monkeypatch, capsys, tmp_path):
     data = ["--data", str(tmp_path / "absent")] if command is measure else []
     with pytest.raises(SystemExit) as stopped:
         command.main(data)
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert stopped.value.code == 130
-    assert said.startswith("stopped; ") and said.count("\n") == 1
+    assert printed.startswith("stopped; ") and printed.count("\n") == 1
 
 
 STOPPED = """
@@ -282,10 +304,10 @@ def test_ctrl_c_leaves_the_rounds_that_are_done(tmp_path, capsys):
     while not list(tmp_path.glob("*.partial")) and time.monotonic() < deadline:
         time.sleep(0.05)
     runner.send_signal(signal.SIGINT)
-    said = runner.communicate()[1].splitlines()
+    printed = runner.communicate()[1].splitlines()
     (partial,) = tmp_path.glob("*.partial")
-    assert runner.returncode == 130 and "Traceback" not in "".join(said)
-    assert said[-1] == f"stopped; what was measured is in {partial}"
+    assert runner.returncode == 130 and "Traceback" not in "".join(printed)
+    assert printed[-1] == f"stopped; what was measured is in {partial}"
     assert jsonl.read(tmp_path / "a.jsonl") == []
     assert compare.main([str(partial), str(partial)]) == 0
     (record,) = jsonl.read(partial)

@@ -1,0 +1,178 @@
+"""What compilers ask for changes no number, in any family: `models.gpu`.
+
+Axes: B rows, T tokens, S cache slots.
+"""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import generate
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.models import attention, gpt, gpu
+from specjax.models.cache import KeyValues, write_rows
+from specjax.models.gpu import _write_at_once, _write_by_row
+from tests.support import tiny
+from tests.support.drafter_cases import BY_NAME
+from tests.support.model_cases import (
+    CASES,
+    GPT,
+    SLOTS,
+    TOKENS,
+    ZERO,
+    B,
+    T,
+    call,
+    close,
+    compiled,
+    fresh,
+)
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+nearly = functools.partial(jax.tree.map, functools.partial(close, atol=1e-5))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_both_ways_of_writing_write_the_same(tokens, rows):
+    before = call(GPT, TOKENS[:rows], ZERO[:rows], fresh(GPT, rows))[1][0]
+    new = before.keys[..., :tokens] + 1, before.values[:, :, :tokens] - 1
+    start = jnp.array([6, 1, 3])[:rows]
+    at_once, by_row = (
+        jax.jit(write)(before, KeyValues(*new), start)
+        for write in (_write_at_once, _write_by_row)
+    )
+    jax.tree.map(np.testing.assert_array_equal, at_once, by_row)
+    for cache in at_once:  # what is kept, and what attention reads
+        assert (np.asarray(cache.keys)[0, ..., 6 : 6 + tokens] == new[0][0]).all()
+        assert not (np.asarray(cache.keys) == np.asarray(before.keys)).all()
+
+
+@each_case
+def test_a_model_without_it_computes_the_same(case, monkeypatch):
+    """The model as the other modules say it."""
+
+    def write(cache, new, start):
+        return (write_rows(cache, new, start),) * 2
+
+    shipped = call(case, TOKENS, ZERO, fresh(case))
+    after = call(case, TOKENS[:, :1], ZERO + T, shipped[1])
+    monkeypatch.setattr(gpu, "model", lambda model: model)
+    monkeypatch.setattr(gpu, "in_memory", lambda x, cache: x)
+    monkeypatch.setattr(gpu, "write", write)
+    monkeypatch.setattr(attention, "attend", attention.attend.__wrapped__)
+    params = case.world().target_weights
+    run = compiled(case.module.build(case.config))
+    plain = run(params, TOKENS, ZERO, fresh(case))
+    nearly(plain, shipped)
+    nearly(run(params, TOKENS[:, :1], ZERO + T, plain[1]), after)
+
+
+@each_case
+def test_two_equal_rows_compute_what_one_does(case, monkeypatch):
+    """What a GPU computes of one token of one row; the device is asked by JAX."""
+    cache = call(case, TOKENS[:1], ZERO[:1], fresh(case, 1))[1]
+    start = jnp.array([T])
+    single = call(case, TOKENS[:1, :1], start, cache)
+    taken = []
+
+    def as_on_a_gpu(*arguments, default, cpu=None, cuda=None):
+        taken.append(cuda)
+        return (cuda or default)(*arguments)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", as_on_a_gpu)
+    run = compiled(case.module.build(case.config))
+    double = run(case.world().target_weights, TOKENS[:1, :1], start, cache)
+    assert len(taken) - taken.count(None) == 2  # and a write of each layer
+    nearly(single, double)
+
+
+def copies(case, cached) -> tuple[int, int]:
+    """Of arrays shaped like those `cached`, in a loop of one token of one row; and how
+    many of these there are."""
+    model, params = case.world().target, case.world().target_weights
+
+    @jax.jit
+    def decode(params, cache, tokens):
+        def body(i, carry):
+            features, cache = model.apply(params, carry[0], i[None], carry[1])
+            chosen = model.readout(params, features).argmax(-1)
+            return chosen.astype(jnp.int32), cache
+
+        return jax.lax.fori_loop(0, 4, body, (tokens, cache))
+
+    program = decode.lower(params, fresh(case, 1), TOKENS[:1, :1]).compile().as_text()
+    shapes = [",".join(map(str, leaf.shape)) for leaf in jax.tree.leaves(cached)]
+    counts = [len(re.findall(rf"\[{x}\]\S* copy\(", program)) for x in set(shapes)]
+    return sum(counts), len(shapes)
+
+
+@each_case
+def test_decoding_on_a_cpu_does_not_copy_its_caches(case):
+    """But for those on entry."""
+    cache = fresh(case, 1)
+    for part in [case.own(cache), *([cache.read] if case.encodes else [])]:
+        count, entered = copies(case, part)
+        assert count <= entered
+
+
+def test_written_at_once_a_cpu_copies_its_cache(monkeypatch):
+    """Why rows are written apart: when this fails, writing at once will do."""
+    monkeypatch.setattr(gpu, "_write_by_row", _write_at_once)
+    count, entered = copies(GPT, fresh(GPT, 1))
+    assert count > entered
+
+
+# A joined cache: one buffer for all layers.
+
+
+@each_case
+@pytest.mark.parametrize("rows", [1, B])
+def test_joined_layers_compute_what_apart_ones_do(case, rows):
+    """Calls of many tokens and of one, ragged rows."""
+    model = case.module.build(case.config._replace(joined=True))
+    params, start = case.world().target_weights, ZERO[:rows]
+    init, run = jax.jit(model.init, static_argnums=2), compiled(model)
+    joined, apart = init(params, case.prompt(rows), SLOTS), fresh(case, rows)
+    assert len(jax.tree.leaves(case.own(joined))) == 2
+    for tokens, more in ((TOKENS, [T, 2, 4]), (TOKENS[:, :1], 1), (TOKENS[:, :2], 0)):
+        expected, apart = call(case, tokens[:rows], start, apart)
+        logits, joined = run(params, tokens[:rows], start, joined)
+        close(logits, expected, 1e-5)
+        for i, layer in enumerate(case.own(apart)):
+            nearly(KeyValues(*case.own(joined)[i]), layer)
+        start = start + jnp.broadcast_to(jnp.array(more), B)[:rows]
+    small = case.module.build(case.small._replace(joined=True))
+    cut = case.world().cut  # an early exit reads its part of either
+    exits = [
+        compiled(model)(params, TOKENS[:rows, :1], start, cut(cache))
+        for model, cache in ((case.world().shallow, apart), (small, joined))
+    ]
+    close(*(logits for logits, _ in exits), 1e-5)
+    same = jax.tree.structure(cut(joined)) == jax.tree.structure(exits[1][1])
+    assert same, "a loop could not carry it"
+
+
+@pytest.mark.slow
+def test_joined_layers_write_the_same_text():
+    """With an early exit, which drafts from its part of the target's joined cache."""
+    case, prompt = BY_NAME["early_exit"], make_prompt([[1, 2, 3], [4]])
+    request = make_request(jax.random.key(0), prompt, 12, make_sampling(2, 1.0))
+    whole, shallow = (
+        gpt.build(config._replace(joined=True))
+        for config in (tiny.TARGET, tiny.SHALLOW)
+    )
+    world = tiny.transformers()
+    joined = world._replace(target=whole, shallow=shallow)
+    # Another layer's keys and values are noticed: fewer drafted tokens are kept.
+    wrong = joined._replace(cut=lambda cache: cache[1:])
+    apart, same, other = (
+        generate.build(case.parts(each, 3), 20)(case.params(each), prompt, request)
+        for each in (world, joined, wrong)
+    )
+    jax.tree.map(np.testing.assert_array_equal, apart, same)
+    assert not np.array_equal(other.counts.accepted, apart.counts.accepted)

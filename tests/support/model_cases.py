@@ -1,0 +1,135 @@
+"""Every family of models, to be put to the same tests: add a `Case` here and it is.
+
+Each has a world of two layers, whose early exit is the first, and reads the same texts.
+Axes: B rows, T tokens, I input tokens, S cache slots, V vocabulary.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.inputs import pad
+from specjax.models import gpt, t5
+from specjax.models.cache import KeyValues
+from specjax.types import Prompt
+from tests.support import tiny, tiny_t5
+from tests.support.tiny import World
+from tests.support.tiny_t5 import quick_jit
+
+B, T, SLOTS, IDS = 3, 5, 12, 29  # ids that every family has
+TEXTS = [[0, 12, 3, 8, 25], [0, 5, 21, 7, 2], [0, 28, 1, 0, 14]]
+SOURCES = [[5, 9, 2, 17, 11, 3, 1], [7, 7, 20], [4]]
+TOKENS, ZERO = jnp.array(TEXTS), jnp.zeros(B, jnp.int32)
+INPUTS = t5.Inputs(*pad(SOURCES))
+
+
+class Case(NamedTuple):
+    """module: of the family. whole: (config, params, tokens, inputs) -> logits without
+    a cache. embedding: the path of the table of ids in the parameters. variants:
+    configurations that have every parameter between them. encodes: prompts have inputs,
+    and a cache what the encoder gave."""
+
+    name: str
+    module: ModuleType
+    config: Any
+    small: Any
+    world: Callable[[], World]
+    whole: Callable
+    embedding: tuple[str, ...]
+    variants: tuple
+    encodes: bool = False
+
+    def inputs(self, rows: int = B) -> t5.Inputs | None:
+        if self.encodes:
+            return t5.Inputs(INPUTS.tokens[:rows], INPUTS.length[:rows])
+        return None
+
+    def prompt(self, rows: int = B) -> Prompt:
+        return Prompt(TOKENS[:rows], ZERO[:rows] + T, self.inputs(rows))
+
+    def own(self, cache) -> Sequence[KeyValues]:
+        """The layers of a text's own cache."""
+        return cache.own if self.encodes else cache
+
+
+def whole_gpt(config: gpt.Config, params, tokens, inputs) -> Array:
+    del inputs
+    model = gpt.build(config)
+    features, _ = model.apply(params, tokens, jnp.zeros(1, jnp.int32), None)
+    return model.readout(params, features)
+
+
+def whole_t5(config: t5.Config, params, tokens, inputs) -> Array:
+    return t5.logits(config, params, inputs, tokens)
+
+
+GPT = Case(
+    "gpt",
+    gpt,
+    tiny.TARGET,
+    tiny.SHALLOW,
+    tiny.transformers,
+    whole_gpt,
+    ("embedding",),
+    variants=(tiny.TARGET,),
+)
+T5 = Case(
+    "t5",
+    t5,
+    tiny_t5.TARGET,
+    tiny_t5.SMALL,
+    tiny_t5.world,
+    whole_t5,
+    ("token_embedder", "embedding"),
+    variants=(tiny_t5.TARGET, tiny_t5.TARGET._replace(gated=False, tied=True)),
+    encodes=True,
+)
+CASES = (GPT, T5)
+
+
+@functools.cache
+def program(case: Case) -> Callable:
+    """(params, tokens, start, cache) -> logits [B, T, V] of one call, and the cache."""
+    return compiled(case.world().target)
+
+
+def compiled(model) -> Callable:
+    @quick_jit
+    def run(params, tokens, start, cache):
+        features, cache = model.apply(params, tokens, start, cache)
+        return model.readout(params, features), cache
+
+    return run
+
+
+def call(case: Case, tokens, start, cache):
+    return program(case)(case.world().target_weights, tokens, start, cache)
+
+
+@functools.cache
+def fresh(case: Case, rows: int = B):
+    """The cache before the first call; there is no other one of these shapes."""
+    world = case.world()
+    init = quick_jit(world.target.init, static_argnums=2)
+    return init(world.target_weights, case.prompt(rows), SLOTS)
+
+
+@functools.cache
+def whole(case: Case) -> np.ndarray:
+    """Logits [B, T, V] of whole texts, without a cache."""
+    run = quick_jit(functools.partial(case.whole, case.config))
+    return np.asarray(run(case.world().target_weights, TOKENS, case.inputs()))
+
+
+def close(actual, expected, atol: float = 1e-4) -> None:
+    np.testing.assert_allclose(actual, expected, atol=atol)
+
+
+def differs(logits, other) -> np.ndarray:
+    """Of each token, whether any logit of an id that every family has differs."""
+    return np.abs(np.asarray(logits - other)[..., :IDS]).max(-1) > 0.1

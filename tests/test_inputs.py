@@ -1,0 +1,200 @@
+"""What cannot decode is refused before any compute, with what to do instead."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import generate, policies
+from specjax.drafters import autoregressive, copying, early_exit, random
+from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.step import Decoder
+from specjax.types import Model, Params, Prompt, Request, Sampling
+from tests.support import tiny
+
+SLOTS, NEW, GAMMA = 20, 8, 3
+
+
+def untouchable(model: Model) -> Model:
+    def refuse(*_):
+        raise AssertionError("a model was traced before its input was checked")
+
+    return model._replace(init=refuse, apply=refuse, readout=refuse)
+
+
+class Arguments(NamedTuple):
+    """Of a run."""
+
+    parts: Decoder
+    slots: int
+    params: Params
+    prompt: Prompt
+    request: Request
+
+    def run(self) -> Any:
+        run = generate.build(self.parts, self.slots)
+        return run(self.params, self.prompt, self.request)
+
+
+Change = Callable[[Arguments], Arguments]
+
+
+@pytest.fixture(scope="module")
+def good() -> Arguments:
+    world = tiny.transformers()
+    target, draft = untouchable(world.target), untouchable(world.draft)
+    parts = Decoder(target, autoregressive.build(draft, GAMMA))
+    prompt = make_prompt([[1, 2, 3], [4]])
+    sampling = make_sampling(2, 1.0, top_k=5, top_p=0.9, min_p=0.1)
+    request = make_request(jax.random.key(0), prompt, NEW, sampling)
+    params = Params(world.target_weights, world.draft_weights)
+    return Arguments(parts, SLOTS, params, prompt, request)
+
+
+def test_good_input_does_reach_the_models(good):
+    for change in (prompt(), prompt(inputs=INPUTS), encodes(INPUTS)):
+        with pytest.raises(AssertionError, match="was traced"):
+            change(good).run()
+
+
+def having(*path: str, **fields) -> Change:
+    """The arguments with other fields of what the path leads to."""
+    arrays = {k: np.array(v) if isinstance(v, list) else v for k, v in fields.items()}
+
+    def change(node, path=path):
+        if not path:
+            return node._replace(**arrays)
+        name, *rest = path
+        return node._replace(**{name: change(getattr(node, name), rest)})
+
+    return change
+
+
+prompt, request = (functools.partial(having, name) for name in ("prompt", "request"))
+sampling = functools.partial(having, "request", "sampling")
+target = functools.partial(having, "parts", "target")
+drafter = functools.partial(having, "parts", "drafter")
+INPUTS = np.array([[5, 28], [7, 0]]), np.array([2, 1])
+
+
+def encodes(inputs) -> Change:
+    """A target with an encoder, which is to read these."""
+    change, reading = target(encodes=True), prompt(inputs=inputs)
+    return lambda good: reading(change(good))
+
+
+def inputs(tokens=INPUTS[0], length=INPUTS[1]) -> Change:
+    return prompt(inputs=(np.array(tokens), np.array(length)))
+
+
+def without_a_weight(good: Arguments) -> Arguments:
+    weights = {k: v for k, v in good.params.target.items() if k != "readout"}
+    return having("params", target=weights)(good)
+
+
+def with_a_weight_of_another_shape(good: Arguments) -> Arguments:
+    weights = good.params.draft | {"embedding": np.zeros((29, 17))}
+    return having("params", draft=weights)(good)
+
+
+REFUSED = [
+    (drafter(vocab=7), r"vocabulary of 7, the target one of 29.*same tokens"),
+    (without_a_weight, r"target's parameters.*readout: missing, not \(16, 29\)"),
+    (with_a_weight_of_another_shape, r"draft's.*embedding: \(29, 17\), not \(29, 16\)"),
+    (having("params", draft=()), r"the draft's parameters .*load .*embedding: missing"),
+    (prompt(tokens=[1, 2, 3]), "make_prompt"),
+    (prompt(length=[3, 1, 1]), "make_prompt"),
+    (prompt(length=[3, 0]), r"must be in 1\.\.3.*start token"),
+    (prompt(length=[4, 1]), r"must be in 1\.\.3"),
+    (prompt(tokens=[[1, 2, 29], [4, 0, 0]]), r"in 0\.\.28.*to 29.*tokenizer"),
+    (prompt(tokens=[[1, 2, 3], [-1, 0, 0]]), r"in 0\.\.28; got -1"),
+    (prompt(tokens=np.ones((2, SLOTS + 1), int)), r"build with slots=21 plus"),
+    (request(start=[1]), "make_request"),
+    (request(limit=[[9, 9]]), "make_request"),
+    (request(eos=[1, 2, 3]), "make_request"),
+    (request(key=jax.random.split(jax.random.key(0), 3)), "make_request"),
+    (request(limit=[2, 9]), r"end there or later.*limits \[2 9\]"),
+    (request(start=[2, 1]), r"start at its prompt's length.*starts \[2 1\]"),
+    (request(key=jax.random.PRNGKey(0)), r"typed keys: use jax\.random\.key"),
+    (prompt(tokens=[[1.0, 2.0, 3.0], [4.0, 0.0, 0.0]]), r"integers; got float"),
+    (request(limit=[17, 9]), r"reach 17 tokens.*gamma \+ 1 = 4.*slots=21"),
+    (target(slots=SLOTS - 1), r"target knows 19 positions: build with slots=19"),
+    (drafter(slots=SLOTS - 1), r"drafter knows 19 positions: build with slots=19"),
+    (sampling(temperature=[1.0, -0.1]), r"temperature must be at least 0.*-0\.1"),
+    (sampling(temperature=[1.0, np.nan]), r"temperature must be at least 0.*nan"),
+    (sampling(temperature=[1.0, np.inf]), r"temperature must be at least 0.*inf"),
+    (sampling(top_k=[5, 0]), r"top_k must be at least 1; leave top_k None"),
+    (sampling(top_p=[0.0, 0.5]), r"top_p must be in \(0, 1\]; leave top_p None"),
+    (sampling(top_p=[1.1, 0.5]), r"top_p must be in \(0, 1\].*got 1\.1"),
+    (sampling(min_p=[-0.1, 0.5]), r"min_p must be in \[0, 1\]; leave min_p None"),
+    (sampling(min_p=[0.1, 1.5]), r"min_p must be in \[0, 1\].*got 1\.5"),
+    (
+        sampling(temperature=1.0),
+        r"temperature has shape \(\) for 2 rows.*jnp\.full",
+    ),
+    (sampling(top_k=[5, 5, 5]), r"top_k has shape \(3,\) for 2 rows.*jnp\.full"),
+    (encodes(None), r"reads its task from prompt\.inputs and there are none"),
+    (
+        inputs(tokens=[5, 7]),
+        r"prompt\.inputs must be tokens \[2, S\] and lengths \[2\]",
+    ),
+    (inputs(length=[2]), r"prompt\.inputs must be tokens \[2, S\] and lengths \[2\]"),
+    (inputs(length=[2, 0]), r"lengths of prompt\.inputs must be in 1\.\.2; got 0 to 2"),
+    (inputs(length=[3, 1]), r"lengths of prompt\.inputs must be in 1\.\.2; got 1 to 3"),
+    (inputs(tokens=[[5, 29], [7, 0]]), r"ids of prompt\.inputs must be in 0\.\.28.*29"),
+    (inputs(tokens=[[5, 2], [-1, 0]]), r"ids of prompt\.inputs must be.*got -1 to 5"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_decode_is_refused_before_any_compute(good, change, message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        change(good).run()
+
+
+def test_a_stream_is_checked_too(good):
+    bad = sampling(top_k=[5, 0])(good)
+    with pytest.raises(ValueError, match="top_k"):
+        next(generate.build_stream(*bad[:2])(*bad[2:]))
+
+
+def test_the_buffer_that_a_message_asks_for_is_enough(good):
+    tight = request(limit=[SLOTS - GAMMA - 1, 9])(good)
+    check(*tight)
+    with pytest.raises(ValueError, match=f"slots={SLOTS} or more"):
+        check(*tight._replace(slots=SLOTS - 1))
+    exact = target(slots=SLOTS)(good)
+    check(*exact)
+
+
+def test_no_setting_is_needed_but_the_temperature(good):
+    check(*request(sampling=Sampling(jnp.array([0.0, 2.0])))(good))
+
+
+@pytest.mark.parametrize("texts", [[], [[1], []]])
+def test_an_empty_prompt(texts):
+    with pytest.raises(ValueError, match="start token"):
+        make_prompt(texts)
+
+
+MODEL = tiny.markov(4)
+BUILDERS = [
+    (lambda: autoregressive.build(MODEL, -1), r"gamma must be at least 0.*got -1"),
+    (lambda: copying.build(0), "at least 1; got 0 and 3"),
+    (lambda: copying.build(2, longest=0), "at least 1; got 2 and 0"),
+    (lambda: random.build(4, 0), "at least 1.*got 0"),
+    (lambda: early_exit.build(MODEL, lambda cache: cache, 0), "at least 1.*got 0"),
+    (lambda: policies.heuristic(start=0), "least <= start; got least=1, start=0"),
+    (lambda: policies.heuristic(start=2, least=3), "got least=3, start=2"),
+    (lambda: policies.heuristic(least=0), "got least=0"),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), BUILDERS, ids=range(len(BUILDERS)))
+def test_builders_refuse_what_could_not_draft(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
