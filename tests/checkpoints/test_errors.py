@@ -260,9 +260,10 @@ def test_nothing_is_read_of_what_does_not_fit():
     stored = Archive({"a": leaf, "b": leaf}, refuse, "here")
     with pytest.raises(ValueError, match=r"here .*surplus:\n  b$"):
         archive.fill(stored, {"x": Source("a")}, {"x": leaf}, "float32")
+    device = SingleDeviceSharding(jax.devices()[0])
     with pytest.raises(AssertionError):
-        given = {"x": Source("a")}, {"x": leaf}, "float32"
-        archive.fill(stored, *given, SingleDeviceSharding(jax.devices()[0]), ("b*",))
+        sources = {"x": Source("a")}, {"x": leaf}
+        archive.fill(stored, *sources, "float32", device, ("b*",))
 
 
 def test_an_id_without_the_hubs_package(monkeypatch):

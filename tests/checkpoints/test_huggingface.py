@@ -4,6 +4,7 @@ What is written comes back, and every form of a file says the same. `test_parity
 and `test_parity_gpt2.py` check the meaning of the names.
 """
 
+import functools
 import json
 import os
 
@@ -19,7 +20,6 @@ from specjax.checkpoints import archive, huggingface, names_gpt2, names_t5
 from specjax.models import gpt, t5
 from tests.support.checkpoint_folders import (
     CONFIGS,
-    GPT2,
     NEAR_4GB,
     T5,
     nudged,
@@ -37,37 +37,37 @@ WEIGHTS = "model.safetensors"
 @pytest.mark.parametrize("name", CONFIGS)
 def test_what_is_written_comes_back(tmp_path, name, most):
     folder, config = written(tmp_path, name, most), CONFIGS[name]
-    found = checkpoints.load(folder)
-    assert found.config == config and found.name == name
-    assert found.family == ("t5" if isinstance(config, t5.Config) else "gpt")
-    assert found.files[0] == folder / "config.json"
-    assert (len(found.files) > 2) == (most == 3000)
-    assert {file.parent for file in found.files} == {folder}
-    same(found.params, params_of(config))
+    checkpoint = checkpoints.load(folder)
+    assert checkpoint.config == config and checkpoint.name == name
+    assert checkpoint.family == ("t5" if isinstance(config, t5.Config) else "gpt")
+    assert checkpoint.files[0] == folder / "config.json"
+    assert (len(checkpoint.files) > 2) == (most == 3000)
+    assert {file.parent for file in checkpoint.files} == {folder}
+    same(checkpoint.params, params_of(config))
     assert not list(tmp_path.glob(".*")), "a temporary folder was left"
 
 
 def test_the_ends_of_texts_come_back(tmp_path):
-    found = checkpoints.load(written(tmp_path))
-    assert (found.start, found.end) == (0, 1)
-    checkpoints.save(tmp_path / "other", found._replace(start=5, end=7))
-    found = checkpoints.load(tmp_path / "other")
-    assert (found.start, found.end) == (5, 7)
+    checkpoint = checkpoints.load(written(tmp_path))
+    assert (checkpoint.start, checkpoint.end) == (0, 1)
+    checkpoints.save(tmp_path / "other", checkpoint._replace(start=5, end=7))
+    checkpoint = checkpoints.load(tmp_path / "other")
+    assert (checkpoint.start, checkpoint.end) == (5, 7)
     gpt2 = written(tmp_path, "gpt2")
     reconfigure(gpt2, bos_token_id=50256, eos_token_id=[30])  # of 31
-    found = checkpoints.load(gpt2)
-    assert (found.start, found.end) == (None, 30)
+    checkpoint = checkpoints.load(gpt2)
+    assert (checkpoint.start, checkpoint.end) == (None, 30)
 
 
 def test_a_dtype_is_that_of_weights_and_of_activations(tmp_path):
-    found = checkpoints.load(written(tmp_path), "bfloat16")
-    assert found.config == T5._replace(dtype="bfloat16")
+    checkpoint = checkpoints.load(written(tmp_path), "bfloat16")
+    assert checkpoint.config == T5._replace(dtype="bfloat16")
     half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params_of(T5))
-    assert {leaf.dtype for leaf in jax.tree.leaves(found.params)} == {
+    assert {leaf.dtype for leaf in jax.tree.leaves(checkpoint.params)} == {
         jnp.dtype("bfloat16")
     }
-    same(found.params, half)
-    checkpoints.save(tmp_path / "half", found)  # half the bytes, as they are
+    same(checkpoint.params, half)
+    checkpoints.save(tmp_path / "half", checkpoint)  # half the bytes, as they are
     size = (tmp_path / "half" / "model.safetensors").stat().st_size
     assert size < 0.6 * (tmp_path / "v1_1" / "model.safetensors").stat().st_size
     same(checkpoints.load(tmp_path / "half").params, half)
@@ -100,7 +100,7 @@ def test_fields_that_are_missing_or_new(tmp_path, fields, change):
 
 
 @pytest.mark.parametrize(
-    ("vocab", "pieces", "found"),
+    ("vocab", "pieces", "read"),
     [
         (32128, None, 32100),
         (32128, 32128, None),
@@ -110,9 +110,9 @@ def test_fields_that_are_missing_or_new(tmp_path, fields, change):
         (250112, None, None),
     ],
 )
-def test_published_vocabularies_end_before_their_padding(vocab, pieces, found):
+def test_published_vocabularies_end_before_their_padding(vocab, pieces, read):
     config = T5._replace(vocab=vocab)
-    assert names_t5.with_pieces(config, pieces).pieces == found
+    assert names_t5.with_pieces(config, pieces).pieces == read
 
 
 # Forms of the same weights.
@@ -135,6 +135,13 @@ def with_an_old_bias(arrays):
     return arrays | {names_t5.UNREAD[0]: np.zeros((32, 3), np.float32)}
 
 
+def as_published(arrays):
+    """GPT-2 without a prefix, and with masks and a copy of its table."""
+    bare = {name.removeprefix("transformer."): a for name, a in arrays.items()}
+    masks = {f"h.{i}.attn.bias": np.ones((1, 1, 16, 16), bool) for i in (0, 1)}
+    return bare | masks | {"lm_head.weight": bare["wte.weight"]}
+
+
 def in_half(arrays):
     return {name: leaf.astype(np.float16) for name, leaf in arrays.items()}
 
@@ -148,18 +155,15 @@ def in_half(arrays):
         ("v1_1", with_copies),
         ("v1_1", with_an_old_bias),
         ("v1_1", in_half),
+        ("gpt2", as_published),
     ],
 )
 def test_copies_and_relics_are_known(tmp_path, name, change):
     folder = written(tmp_path, name)
     rewrite(folder, change)
-    found = checkpoints.load(folder).params
-    exact = 0 if change is not in_half else 1e-2
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=exact),
-        found,
-        params_of(CONFIGS[name]),
-    )
+    params, atol = checkpoints.load(folder).params, 0 if change is not in_half else 1e-2
+    close = functools.partial(np.testing.assert_allclose, atol=atol)
+    jax.tree.map(close, params, params_of(CONFIGS[name]))
 
 
 @pytest.mark.parametrize(
@@ -176,9 +180,9 @@ def test_a_readout_that_is_no_copy_is_used(tmp_path, monkeypatch, name, of, unti
     rewrite(folder, lambda arrays: arrays | {"lm_head.weight": arrays[of]})
     assert checkpoints.load(folder).config == config
     rewrite(folder, lambda arrays: arrays | {"lm_head.weight": nudged(arrays[of])})
-    found = checkpoints.load(folder)
-    assert found.config == config._replace(**untied)
-    flat = flatten_dict(found.params, sep="/")
+    checkpoint = checkpoints.load(folder)
+    assert checkpoint.config == config._replace(**untied)
+    flat = flatten_dict(checkpoint.params, sep="/")
     readout = flat.pop("readout" if name == "gpt2" else "decoder/logits_dense/kernel")
     same(unflatten_dict(flat, sep="/"), params_of(config))
     table = flat["embedding" if name == "gpt2" else "token_embedder/embedding"]
@@ -189,31 +193,10 @@ def test_v1_1_without_a_readout_of_its_own_reads_out_by_its_embedding(tmp_path):
     folder = written(tmp_path)
     rewrite(folder, lambda arrays: {n: a for n, a in arrays.items() if "lm_" not in n})
     reconfigure(folder, tie_word_embeddings=True, scale_decoder_outputs=False)
-    found = checkpoints.load(folder)
-    assert found.config == T5
-    table = found.params["token_embedder"]["embedding"]
-    same(found.params["decoder"]["logits_dense"]["kernel"], table.T)
-
-
-def test_gpt2_without_prefix_and_with_masks(tmp_path):
-    folder = written(tmp_path, "gpt2")
-
-    def published(arrays):
-        bare = {name.removeprefix("transformer."): a for name, a in arrays.items()}
-        masks = {f"h.{i}.attn.bias": np.ones((1, 1, 16, 16), bool) for i in (0, 1)}
-        return bare | masks | {"lm_head.weight": bare["wte.weight"]}
-
-    rewrite(folder, published)
-    same(checkpoints.load(folder).params, params_of(GPT2))
-
-
-@pytest.mark.parametrize("name", ["v1_1", "v1_0"])
-def test_sizes_are_inferred_from_the_names_of_t5x(name):
-    config = CONFIGS[name]
-    arrays = flatten_dict(t5.abstract_params(config), sep="/")
-    assert names_t5.infer(arrays, "float32", "here") == config
-    with pytest.raises(ValueError, match=r"here is no T5: no token_embedder/embedding"):
-        names_t5.infer(flatten_dict(gpt.abstract_params(GPT2), sep="/"), "f", "here")
+    checkpoint = checkpoints.load(folder)
+    assert checkpoint.config == T5
+    table = checkpoint.params["token_embedder"]["embedding"]
+    same(checkpoint.params["decoder"]["logits_dense"]["kernel"], table.T)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

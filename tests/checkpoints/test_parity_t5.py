@@ -94,8 +94,8 @@ def masked(inputs: np.ndarray) -> dict:
 
 def their_logits(model, inputs, tokens) -> np.ndarray:
     with torch.no_grad():
-        given = masked(inputs) | dict(decoder_input_ids=torch.tensor(tokens))
-        return model(**given).logits.numpy()
+        text = torch.tensor(tokens)
+        return model(**masked(inputs), decoder_input_ids=text).logits.numpy()
 
 
 def our_logits(checkpoint, inputs, tokens) -> np.ndarray:
@@ -118,12 +118,10 @@ def our_logits(checkpoint, inputs, tokens) -> np.ndarray:
 def difference(model, checkpoint) -> float:
     """The largest of any logit's."""
     inputs, tokens = texts(checkpoint.config.vocab)
-    theirs, ours = (
-        their_logits(model, inputs, tokens),
-        our_logits(checkpoint, inputs, tokens),
-    )
-    assert theirs.shape == ours.shape
-    return float(np.abs(theirs - ours).max())
+    expected = their_logits(model, inputs, tokens)
+    logits = our_logits(checkpoint, inputs, tokens)
+    assert expected.shape == logits.shape
+    return float(np.abs(expected - logits).max())
 
 
 def their_text(model, inputs) -> np.ndarray:
@@ -149,12 +147,11 @@ def our_text(checkpoint, inputs) -> np.ndarray:
 def test_logits_and_greedy_text_are_those_of_transformers(written):
     checkpoint = checkpoints.load(written.folder)
     assert checkpoint.family == "t5" and (checkpoint.start, checkpoint.end) == (0, 1)
-    far = difference(written.model, checkpoint)
-    assert far <= MOST, f"logits differ by {far}"
+    assert difference(written.model, checkpoint) <= MOST
     inputs, _ = texts(checkpoint.config.vocab)
-    theirs = their_text(written.model, inputs)
-    np.testing.assert_array_equal(our_text(checkpoint, inputs), theirs)
-    assert len(np.unique(theirs)) > 5, "these texts say too little to be compared"
+    expected = their_text(written.model, inputs)
+    np.testing.assert_array_equal(our_text(checkpoint, inputs), expected)
+    assert len(np.unique(expected)) > 5, "these texts say too little to be compared"
 
 
 def test_sizes_are_read_from_the_config(gated):
@@ -225,17 +222,15 @@ def test_shards_and_half_precision_are_read(tmp_path, dtype, options):
     assert {leaf.dtype for leaf in jax.tree.leaves(checkpoint.params)} == {
         jnp.dtype("float32")
     }
-    far = difference(written.model, checkpoint)
-    assert far <= MOST, f"logits differ by {far}"
+    assert difference(written.model, checkpoint) <= MOST
 
 
 def test_rows_beyond_the_pieces_are_never_emitted(gated):
     whole = checkpoints.load(gated.folder)
     cut = checkpoints.load(gated.folder, pieces=35)
-    given = texts(35)
-    wanted, found = our_logits(whole, *given), our_logits(cut, *given)
-    np.testing.assert_array_equal(found[..., :35], wanted[..., :35])
-    assert (found[..., 35:] == -np.inf).all()
+    wanted, logits = (our_logits(checkpoint, *texts(35)) for checkpoint in (whole, cut))
+    np.testing.assert_array_equal(logits[..., :35], wanted[..., :35])
+    assert (logits[..., 35:] == -np.inf).all()
 
 
 def test_what_we_write_transformers_reads(written, tmp_path):
@@ -243,12 +238,12 @@ def test_what_we_write_transformers_reads(written, tmp_path):
     checkpoints.save(tmp_path / "again", checkpoint, most=4000)
     again = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "again")
     inputs, tokens = texts(checkpoint.config.vocab)
-    found, wanted = (
+    logits, wanted = (
         their_logits(model, inputs, tokens) for model in (again.eval(), written.model)
     )
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
-    found, wanted = their_text(again, inputs), their_text(written.model, inputs)
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_allclose(logits, wanted, atol=1e-5)
+    text, wanted = their_text(again, inputs), their_text(written.model, inputs)
+    np.testing.assert_array_equal(text, wanted)
     back = checkpoints.load(tmp_path / "again")
     assert back.config == checkpoint.config and len(back.files) > 3
     jax.tree.map(np.testing.assert_array_equal, back.params, checkpoint.params)

@@ -149,22 +149,22 @@ def test_devices_read_their_own_shards_once(tmp_path):
 
 
 def test_bundled_models_and_files_of_the_zoo(tmp_path):
-    found = checkpoints.load("code_05m")
-    assert (found.name, found.family) == ("code_05m", "gpt")
-    assert (found.start, found.end) == (zoo.START, zoo.END)
-    assert found.config == gpt.Config(8192, 32, 128, 2, 2)
+    checkpoint = checkpoints.load("code_05m")
+    assert (checkpoint.name, checkpoint.family) == ("code_05m", "gpt")
+    assert (checkpoint.start, checkpoint.end) == (zoo.START, zoo.END)
+    assert checkpoint.config == gpt.Config(8192, 32, 128, 2, 2)
     stored = load_file(zoo.FOLDER / "code_05m.safetensors")
     wide = {name: leaf.astype(jnp.float32) for name, leaf in stored.items()}
-    same(found.params, unflatten_dict(wide, sep="/"))
+    same(checkpoint.params, unflatten_dict(wide, sep="/"))
     for config in (T5, gpt.Config(13, 8, 16, 1, 2)):
         file = tmp_path / config.__class__.__module__ / "mine.safetensors"
         file.parent.mkdir()
         zoo.save(file, config, params_of(config))
         half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params_of(config))
         for path in (file, str(file), file.parent):
-            found = checkpoints.load(path)
-            assert found.config == config and found.files == (file,)
-            same(found.params, half)
+            checkpoint = checkpoints.load(path)
+            assert checkpoint.config == config and checkpoint.files == (file,)
+            same(checkpoint.params, half)
 
 
 @pytest.mark.parametrize("name", ["v1_1", "v1_0"])
@@ -174,15 +174,21 @@ def test_checkpoints_of_t5x(tmp_path, name):
     checkpoints.t5x.save(run, 1, jax.tree.map(jnp.zeros_like, params))
     step = checkpoints.t5x.save(run, 20, params)
     for path in (step, run, str(run)):
-        found = checkpoints.load(path)
-        assert found.family == "t5" and (found.start, found.end) == (0, 1)
-        assert found.name == Path(path).name and found.files == (Path(path),)
-        assert found.config == CONFIGS[name]
-        same(found.params, params)
-    found = checkpoints.load(run, "bfloat16", pieces=30)
-    assert found.config == CONFIGS[name]._replace(pieces=30, dtype="bfloat16")
-    checkpoints.save(tmp_path / "as_huggingface", found)
-    same(checkpoints.load(tmp_path / "as_huggingface", "bfloat16").params, found.params)
+        checkpoint = checkpoints.load(path)
+        assert checkpoint.family == "t5" and (checkpoint.start, checkpoint.end) == (
+            0,
+            1,
+        )
+        assert checkpoint.name == Path(path).name and checkpoint.files == (Path(path),)
+        assert checkpoint.config == CONFIGS[name]
+        same(checkpoint.params, params)
+    checkpoint = checkpoints.load(run, "bfloat16", pieces=30)
+    assert checkpoint.config == CONFIGS[name]._replace(pieces=30, dtype="bfloat16")
+    checkpoints.save(tmp_path / "as_huggingface", checkpoint)
+    same(
+        checkpoints.load(tmp_path / "as_huggingface", "bfloat16").params,
+        checkpoint.params,
+    )
 
 
 def test_a_hubs_name_fetches_weights_and_no_pickle(tmp_path, monkeypatch):
@@ -194,9 +200,9 @@ def test_a_hubs_name_fetches_weights_and_no_pickle(tmp_path, monkeypatch):
 
     hub = types.SimpleNamespace(snapshot_download=snapshot_download)
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    found = checkpoints.load("org/some-model.v1")
-    assert found.name == asked["name"] == "org/some-model.v1"
-    same(found.params, params_of(T5))
+    checkpoint = checkpoints.load("org/some-model.v1")
+    assert checkpoint.name == asked["name"] == "org/some-model.v1"
+    same(checkpoint.params, params_of(T5))
     endings = {pattern.rsplit(".", 1)[1] for pattern in asked["patterns"]}
     assert endings == {"json", "safetensors", "model", "txt", "jinja"}
     assert asked["patterns"] == list(huggingface.FETCHED)
@@ -222,8 +228,8 @@ def test_without_a_network_the_cache_is_used(tmp_path):
     (model / "snapshots" / "v1_1").rename(model / "snapshots" / commit)
     (model / "refs").mkdir()
     (model / "refs" / "main").write_text(commit)
-    said = run(CACHED, HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
-    assert said.startswith("org/other is no path, is not in the cache")
+    printed = run(CACHED, HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
+    assert printed.startswith("org/other is no path, is not in the cache")
 
 
 def test_boxed_parameters_are_not_written(tmp_path):

@@ -185,8 +185,8 @@ def test_where_older_trees_have_their_parameters(tmp_path, root):
 def test_sizes_are_inferred(config):
     flat = flatten_dict(t5.abstract_params(config), sep="/")
     pieces = 32100 if config.vocab == 32128 else None
-    found = t5x.infer_config(Archive(flat, None, "here"))
-    assert found == config._replace(pieces=pieces)
+    inferred = t5x.infer_config(Archive(flat, None, "here"))
+    assert inferred == config._replace(pieces=pieces)
     del flat[LARGE]
     with pytest.raises(ValueError, match="here is no T5"):
         t5x.infer_config(Archive(flat, None, "here"))

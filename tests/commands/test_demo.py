@@ -41,17 +41,17 @@ def pair(tmp_path_factory):
 def run(*flags: str) -> types.SimpleNamespace:
     """Runs the demo; its sections, and the token ids that were decoded."""
     with pytest.MonkeyPatch.context() as patch:
-        out, found = io.StringIO(), {}
+        out, kept = io.StringIO(), {}
         measure, show = demo.measure, demo.show
 
         def measure_and_keep(case):
-            found["baseline"], found["timed"], seconds = measure(case)
-            found["start"] = int(case.prompt.length[0])
-            return found["baseline"], found["timed"], seconds
+            kept["baseline"], kept["timed"], seconds = measure(case)
+            kept["start"] = int(case.prompt.length[0])
+            return kept["baseline"], kept["timed"], seconds
 
         def show_and_keep(tokenizer, length, steps):
-            found["streamed"], found["trace"] = show(tokenizer, length, steps)
-            return found["streamed"], found["trace"]
+            kept["streamed"], kept["trace"] = show(tokenizer, length, steps)
+            return kept["streamed"], kept["trace"]
 
         patch.setattr("sys.stdout", out)
         patch.setattr(demo, "measure", measure_and_keep)
@@ -59,7 +59,7 @@ def run(*flags: str) -> types.SimpleNamespace:
         assert demo.main([*FLAGS, *flags]) == 0
     names = "alone", "speculative", "summary", "lines"
     sections = zip(names, BLOCKS.fullmatch(out.getvalue()).groups(), strict=True)
-    return types.SimpleNamespace(**dict(sections), **found)
+    return types.SimpleNamespace(**dict(sections), **kept)
 
 
 @pytest.fixture(scope="module")
@@ -83,44 +83,35 @@ def test_sampled_texts_are_not_said_to_be_identical(sampled):
     assert "identical" not in sampled.summary
 
 
-def test_exactly_as_many_tokens_as_asked_for(greedy, sampled):
-    for found in (greedy, sampled):
-        for ids in (found.baseline, found.timed, found.streamed):
-            assert len(ids) == found.start + NEW
-
-
-def test_the_timed_run_and_the_stream_say_the_same(sampled):
-    np.testing.assert_array_equal(sampled.timed, sampled.streamed)
+def test_all_runs_write_what_was_asked_for(greedy, sampled):
+    for printed in (greedy, sampled):
+        for ids in (printed.baseline, printed.timed, printed.streamed):
+            assert len(ids) == printed.start + NEW
+        np.testing.assert_array_equal(printed.timed, printed.streamed)
 
 
 def test_the_summary_is_the_traces(greedy, sampled):
-    for found in (greedy, sampled):
-        accepted = sum(len(step.accepted) for step in found.trace)
-        added = sum(len(step.added) for step in found.trace)
-        tested = sum(step.tested for step in found.trace)
-        rejected = sum(len(step.rejected) for step in found.trace)
+    for printed in (greedy, sampled):
+        accepted = sum(len(step.accepted) for step in printed.trace)
+        added = sum(len(step.added) for step in printed.trace)
+        tested = sum(step.tested for step in printed.trace)
+        rejected = sum(len(step.rejected) for step in printed.trace)
         assert accepted + added == NEW
         assert accepted + rejected == tested
-        calls = len(found.trace)
-        assert f"({accepted} accepted of {tested} drafted" in found.summary
-        assert f"= {NEW / calls:.2f} ({NEW} in {calls} calls)" in found.summary
-        assert f"r = {NEW / calls / (K + 1):.3f} (K = {K})" in found.summary
-        assert len(found.lines.splitlines()) == 1 + calls
-        speeds = re.search(r"speedup = (.*), 95 % (.*) to (.*) \(", found.summary)
+        calls = len(printed.trace)
+        assert f"({accepted} accepted of {tested} drafted" in printed.summary
+        assert f"= {NEW / calls:.2f} ({NEW} in {calls} calls)" in printed.summary
+        assert f"r = {NEW / calls / (K + 1):.3f} (K = {K})" in printed.summary
+        assert len(printed.lines.splitlines()) == 1 + calls
+        speeds = re.search(r"speedup = (.*), 95 % (.*) to (.*) \(", printed.summary)
         speed, low, high = map(float, speeds.groups())
         assert low <= speed <= high
-
-
-def test_some_drafts_are_accepted_and_some_are_not(greedy, sampled):
+        # A step adds one token, unless the limit cuts it.
+        assert all(len(step.added) == 1 for step in printed.trace[:-1])
+        assert all(len(step.rejected) <= 1 for step in printed.trace)
     steps = greedy.trace + sampled.trace
     assert any(step.accepted for step in steps)
     assert any(step.rejected for step in steps)
-
-
-def test_a_step_adds_one_token_unless_the_limit_cuts_it(greedy, sampled):
-    for found in (greedy, sampled):
-        assert all(len(step.added) == 1 for step in found.trace[:-1])
-        assert all(len(step.rejected) <= 1 for step in found.trace)
 
 
 def test_colors_or_marks(greedy, sampled):
@@ -145,27 +136,21 @@ def steps_of(ids: list[int], begun: int, asked=lambda shown: None):
         asked(length)
 
 
-def test_the_text_is_printed_as_it_grows(capsys):
-    ids = CODE.encode("def add(a, b):\n    return a + b\n")
+@pytest.mark.parametrize(
+    "text", ["def add(a, b):\n    return a + b\n", "x = '\U0001f642 \u6f22'"]
+)
+def test_the_text_is_printed_as_it_grows(text, capsys):
+    """A character of several tokens only when it is whole."""
+    ids, printed = CODE.encode(text), []
 
     def asked(length):
         printed.append(capsys.readouterr().out)
-        assert "".join(printed) == CODE.decode(ids[:length])
+        so_far = CODE.decode(ids[:length]).rstrip("\ufffd")
+        assert "".join(printed) == so_far
 
-    printed = []
     demo.show(CODE, 1, steps_of(ids, 1, asked))
-    assert len(printed) == len(ids) - 1
-
-
-def test_characters_of_several_tokens_are_printed_whole(capsys):
-    text = "x = '\U0001f642 \u6f22'"
-    ids, printed = CODE.encode(text), []
-    assert "\ufffd" in CODE.decode(ids[:-3])
-    demo.show(
-        CODE, 1, steps_of(ids, 1, lambda _: printed.append(capsys.readouterr().out))
-    )
-    assert not any("\ufffd" in part for part in printed)
-    assert "".join(printed) == text
+    assert len(printed) == len(ids) - 1 and "".join(printed) == text
+    assert text.isascii() or "\ufffd" in CODE.decode(ids[:-3])
 
 
 def test_a_broken_character_at_the_end_is_printed_as_such(capsys):
@@ -195,10 +180,10 @@ def test_logits_that_are_no_law_end_it_in_one_line(pair, monkeypatch, capsys):
     target = case.params.target | {"readout": case.params.target["readout"] * np.nan}
     params = case.params._replace(target=target)
     monkeypatch.setattr(demo, "make_case", lambda flags: case._replace(params=params))
-    with pytest.raises(SystemExit) as exit:
+    with pytest.raises(SystemExit) as stopped:
         demo.main([*pair, *FLAGS])
     *_, last = capsys.readouterr().err.splitlines()
-    assert exit.value.code == 2
+    assert stopped.value.code == 2
     assert "row 0, the step that writes token 0 of its text: the target's" in last
 
 
@@ -210,7 +195,7 @@ def test_without_drafts_it_is_autoregression():
 def test_the_scripts_own_flags_and_defaults():
     flags = demo.make_parser().parse_args([])
     assert (flags.n_tokens_to_generate, flags.K) == (40, 4)
-    assert (flags.temperature, flags.seed) == (0.0, 123)
+    assert (flags.temperature, flags.seed, flags.kernels) == (0.0, 123, "auto")
     assert (flags.target, flags.draft) == zoo.MODELS
     names = ["--draft_model_size", "code_9m", "--target_model_size", "code_05m"]
     flags = demo.make_parser().parse_args(names)

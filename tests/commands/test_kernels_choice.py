@@ -47,7 +47,7 @@ class Chip(NamedTuple):
     device_kind: str = "TPU v5 lite"
 
 
-def refuses(*given):
+def refuses(*arguments):
     raise TypeError("compared")
 
 
@@ -116,7 +116,7 @@ def test_by_device_rule_and_shape(device, rule, sizes, verify, draw):
 
 
 def test_a_rule_is_that_of_the_librarys_own_verify_alone():
-    mine = token.verifier._replace(verify=lambda *given: token.verify(*given))
+    mine = token.verifier._replace(verify=lambda *arguments: token.verify(*arguments))
     chosen = choose("auto", mine, LARGE, H200)
     assert chosen.record["verify"] == "reference"
     assert chosen.verifier.verify is mine.verify
@@ -166,33 +166,35 @@ def test_the_first_use_compares_and_the_next_one_knows(tpu, monkeypatch, capsys)
 
 def test_the_baseline_of_a_rule_without_kernels_is_compared_too(tpu, monkeypatch):
     seen = []
-    monkeypatch.setattr(same_tokens, "problem", lambda *given: seen.append(given))
+    monkeypatch.setattr(
+        same_tokens, "problem", lambda *arguments: seen.append(arguments)
+    )
     chosen = choose("auto", gumbel.verifier, SIZES)
     assert chosen.record["baseline"] == "mosaic_tpu" != chosen.record["verify"]
     ((plain, fused, sizes),) = seen
     assert plain.verifier is token.verifier and fused.verifier is chosen.alone
     assert sizes == SIZES._replace(gamma=0)
     choose("auto", block.verifier, SIZES)  # its drafts, and the baseline
-    assert [given[2].gamma for given in seen] == [0, SIZES.gamma, 0]
+    assert [sizes.gamma for *_, sizes in seen] == [0, SIZES.gamma, 0]
 
 
 @pytest.mark.parametrize(
-    ("name", "broken", "said"),
+    ("name", "broken", "problem"),
     [
         ("left", without_q, "draws and verdicts differ by more than rounding"),
-        ("merged", lambda *given: None, "AttributeError: "),
+        ("merged", lambda *arguments: None, "AttributeError: "),
     ],
 )
-def test_a_kernel_that_errs_is_replaced(tpu, monkeypatch, capsys, name, broken, said):
+def test_a_kernel_that_errs_is_replaced(
+    tpu, monkeypatch, capsys, name, broken, problem
+):
     monkeypatch.setattr(laws, name, broken)
     chosen = choose("auto", token.verifier, SIZES)
     record = chosen.record
     assert record["asked"] == "auto"
     assert record["verify"] == record["draw"] == "onepass"
-    assert (
-        record["why"].startswith("mosaic_tpu on TPU v5 lite: ")
-        and said in record["why"]
-    )
+    assert record["why"].startswith("mosaic_tpu on TPU v5 lite: ")
+    assert problem in record["why"]
     monkeypatch.setattr(same_tokens, "problem", refuses)
     assert choose("auto", token.verifier, SIZES).record == record  # kept
     told = capsys.readouterr().err
@@ -200,19 +202,19 @@ def test_a_kernel_that_errs_is_replaced(tpu, monkeypatch, capsys, name, broken, 
 
 
 def test_what_stands_in_decodes_as_the_reference(tpu, monkeypatch):
-    def fails(*given):
+    def fails(*arguments):
         raise RuntimeError("INTERNAL: no layout\nand more")
 
     monkeypatch.setattr(mosaic_tpu, "verdict", fails)
     chosen = choose("auto", token.verifier, SIZES)
     assert chosen.record["why"].endswith("RuntimeError: INTERNAL: no layout")
-    one = same_tokens.case(SIZES, 1)
+    case = same_tokens.case(SIZES, 1)
     kept = choose("onepass", token.verifier, SIZES)
     state = type("State", (), {"length": jnp.ones(4, jnp.int32)})
-    request = type("Request", (), {"sampling": one.sampling})
+    request = type("Request", (), {"sampling": case.sampling})
     key = jax.random.split(jax.random.key(2), 4)
     ids = [
-        np.asarray(by.draw(key, request, state)(one.p[:, 0], 0)[0])
+        np.asarray(by.draw(key, request, state)(case.p[:, 0], 0)[0])
         for by in (chosen, kept, kernels.reference())
     ]
     np.testing.assert_array_equal(ids[0], ids[1])
@@ -291,15 +293,15 @@ def test_a_token_is_within_reach_of_its_uniform_or_a_fault():
 @functools.cache
 def reference():
     """A case, and what the reference makes of it."""
-    one, side = same_tokens.case(SIZES, 3), Side(token.verifier, probs.draw)
+    case, side = same_tokens.case(SIZES, 3), Side(token.verifier, probs.draw)
     run = jax.jit(functools.partial(same_tokens.run, side, True, False))
-    return one, jax.device_get(run(one, None))
+    return case, jax.device_get(run(case, None))
 
 
 def seen(change):
     """A case, what the reference makes of it, and the same with another verdict."""
-    one, wanted = reference()
-    return one, wanted, wanted._replace(verdict=change(wanted.verdict))
+    case, wanted = reference()
+    return case, wanted, wanted._replace(verdict=change(wanted.verdict))
 
 
 def moved(verdict):
@@ -310,20 +312,20 @@ def moved(verdict):
 
 
 def test_a_coin_next_to_its_chance_may_fall_either_way():
-    one, wanted, found = seen(moved)
-    ours, theirs = wanted.verdict, found.verdict
-    at = min(ours.num_accepted[0], theirs.num_accepted[0])
-    tokens = theirs.tokens.copy()
-    tokens[0, : theirs.num_accepted[0]] = wanted.ids[0, : theirs.num_accepted[0]]
-    found = found._replace(verdict=theirs._replace(tokens=tokens))
+    case, wanted, other = seen(moved)
+    ours, shifted = wanted.verdict, other.verdict
+    at = min(ours.num_accepted[0], shifted.num_accepted[0])
+    tokens = shifted.tokens.copy()
+    tokens[0, : shifted.num_accepted[0]] = wanted.ids[0, : shifted.num_accepted[0]]
+    other = other._replace(verdict=shifted._replace(tokens=tokens))
     compare = functools.partial(same_tokens.compare, token.verifier)
-    assert compare(one, wanted, wanted) is None
-    assert compare(one, wanted, found).startswith("1 of 12 draws and verdicts")
-    coin = one.noise.accept.at[0, at].set(ours.accept_prob[0, at] * (1 + 1e-6))
-    near = one._replace(noise=one.noise._replace(accept=coin))
-    assert compare(near, wanted, found) is None
+    assert compare(case, wanted, wanted) is None
+    assert compare(case, wanted, other).startswith("1 of 12 draws and verdicts")
+    coin = case.noise.accept.at[0, at].set(ours.accept_prob[0, at] * (1 + 1e-6))
+    near = case._replace(noise=case.noise._replace(accept=coin))
+    assert compare(near, wanted, other) is None
     tokens[0, 0] += 1  # a token before n that was not drafted
-    assert compare(near, wanted, found) or theirs.num_accepted[0] == 0
+    assert compare(near, wanted, other) or shifted.num_accepted[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -336,5 +338,5 @@ def test_a_coin_next_to_its_chance_may_fall_either_way():
     ],
 )
 def test_a_wrong_verdict_is_a_fault(change):
-    one, wanted, found = seen(change)
-    assert same_tokens.compare(token.verifier, one, wanted, found)
+    case, wanted, other = seen(change)
+    assert same_tokens.compare(token.verifier, case, wanted, other)

@@ -15,9 +15,7 @@ from experiments.wagner import runs
 from specjax import generate, verifiers
 from specjax.bench import costs, players, texts, walltime
 from specjax.bench.texts import Prompts, Protocol
-from specjax.commands import audit as command
-from specjax.commands import demo, kernels, measure, pairs
-from specjax.commands import microscope as looking
+from specjax.commands import demo, kernels, pairs
 from specjax.drafters import rollout
 from specjax.exactness import audit as auditing
 from specjax.exactness import divergence
@@ -44,15 +42,15 @@ def traced():
     seen = []
 
     def verifier(name: str):
-        def verify(*given, **options):
+        def verify(*arguments, **options):
             seen.append(name)
-            return token.verify(*given, **options)
+            return token.verify(*arguments, **options)
 
         return token.verifier._replace(verify=verify)
 
-    def draw(*given):
+    def draw(*arguments):
         seen.append("draw")
-        return rollout.independent(*given)
+        return rollout.independent(*arguments)
 
     return seen, Kernels(verifier("verifier"), draw, verifier("alone"), RECORD)
 
@@ -63,8 +61,8 @@ def chosen(traced, monkeypatch):
     seen, marked = traced
     asked = []
 
-    def choose(*given):
-        asked.append(given)
+    def choose(*arguments):
+        asked.append(arguments)
         return marked
 
     monkeypatch.setattr(kernels, "choose", choose)
@@ -80,8 +78,15 @@ class Stop(Exception):
     """What was to be measured would be now."""
 
 
-def stops(*given, **named):
-    raise Stop(given)
+def stops(*arguments, **named):
+    raise Stop(arguments)
+
+
+def stopped_at(function, *arguments) -> tuple:
+    """What `stops`, called by the function, was called with."""
+    with pytest.raises(Stop) as stopped:
+        function(*arguments)
+    return stopped.value.args[0]
 
 
 @pytest.mark.parametrize("write", [texts.speculate, auditing.write])
@@ -90,37 +95,33 @@ def test_texts_are_written_by_what_was_injected(traced, monkeypatch, write):
     target, draft = pair()
     drawn = []
     spy = draft._replace(drafter=lambda gamma, draw: drawn.append(draw))
-    given = [PROMPTS, 2, PROTOCOL] if write is texts.speculate else [PROMPTS, PROTOCOL]
+    more = [PROMPTS, 2, PROTOCOL] if write is texts.speculate else [PROMPTS, PROTOCOL]
     for module in (texts, auditing):
         monkeypatch.setattr(module, "build_step", stops)
-    with pytest.raises(Stop) as stopped:
-        write((target, spy), *given, marked)
-    assert stopped.value.args[0][2] is marked.verifier and drawn == [marked.draw]
-    with pytest.raises(Stop) as stopped:
-        write((target, spy), *given)
-    assert stopped.value.args[0][2] is token.verifier
-    assert drawn[1] is rollout.independent
+    for kernels_, verifier in ((marked, marked.verifier), (None, token.verifier)):
+        arguments = (target, spy), *more, *([kernels_] if kernels_ else [])
+        assert stopped_at(write, *arguments)[2] is verifier
+    assert drawn == [marked.draw, rollout.independent]
 
 
 def test_the_targets_own_texts_are_written_by_what_was_injected(traced, monkeypatch):
     monkeypatch.setattr(generate, "build", stops)
     for kernels_, verifier in ((traced[1], traced[1].alone), (None, token.verifier)):
-        with pytest.raises(Stop) as stopped:
-            texts.write(pair()[0], PROMPTS, PROTOCOL, kernels_)
-        assert stopped.value.args[0][0].verifier is verifier
+        parts, *_ = stopped_at(texts.write, pair()[0], PROMPTS, PROTOCOL, kernels_)
+        assert parts.verifier is verifier
 
 
 def test_steps_and_their_parts_are_timed_by_what_was_injected(traced):
     seen, marked = traced
-    made = costs.Pair(*pair(), 24, marked)
+    sides = costs.Pair(*pair(), 24, marked)
     prompt, request = walltime.batches(PROMPTS, walltime.WalltimeSetting(1.0))[0][0]
     for gamma, names in ((0, {"alone"}), (2, SPECULATIVE)):
-        state = jax.eval_shape(lambda g=gamma: costs.begin(made, g, prompt, request))
-        step = build_step(*made.parts(gamma))
-        jax.eval_shape(step, made.params(gamma), request, state)
+        state = jax.eval_shape(lambda g=gamma: costs.begin(sides, g, prompt, request))
+        step = build_step(*sides.parts(gamma))
+        jax.eval_shape(step, sides.params(gamma), request, state)
         assert set(seen) == names
         seen.clear()
-    assert made.verifier(0) is marked.alone and made.verifier(2) is marked.verifier
+    assert sides.verifier(0) is marked.alone and sides.verifier(2) is marked.verifier
 
 
 def test_rows_of_alpha_of_lenience_and_of_audits_decode_by_what_is_chosen(
@@ -137,44 +138,37 @@ def test_rows_of_alpha_of_lenience_and_of_audits_decode_by_what_is_chosen(
         (lambda p: pairs.measure_audit(pair(), PROMPTS, p), token.verifier.guarantee),
         (lambda p: lenience.ran(pair(), text, p, 0.5), lenient.build(0.5).guarantee),
     ):
-        with pytest.raises(Stop) as stopped:
-            measure_(PROTOCOL._replace(kernels="onepass"))
-        assert stopped.value.args[0][-1] is marked
+        protocol = PROTOCOL._replace(kernels="onepass")
+        assert stopped_at(measure_, protocol)[-1] is marked
         assert (asked[-1][0], asked[-1][2]) == ("onepass", sizes)
         assert asked[-1][1].guarantee == guarantee
-    monkeypatch.setattr(pairs, "written", lambda *given: text)
-    monkeypatch.setattr(pairs.scoring, "score", lambda *given: None)
+    monkeypatch.setattr(pairs, "written", lambda *arguments: text)
+    monkeypatch.setattr(pairs.scoring, "score", lambda *arguments: None)
     monkeypatch.setattr(pairs, "speculate", stops)
-    with pytest.raises(Stop) as stopped:
-        pairs.measure_alpha(pair(), PROMPTS, PROTOCOL)
-    assert stopped.value.args[0][-1] is marked
+    assert stopped_at(pairs.measure_alpha, pair(), PROMPTS, PROTOCOL)[-1] is marked
 
 
 def test_timed_rows_and_commands_are_given_what_is_chosen(chosen, monkeypatch):
     marked, asked = kernels.choose("first"), chosen[1]
     monkeypatch.setattr(walltime, "measure", stops)
     setting = walltime.WalltimeSetting(1.0, 3, (0, 4), kernels="onepass")
-    with pytest.raises(Stop) as stopped:
-        pairs.measure_walltime(pair(), ("marked", PROMPTS), setting)
-    assert stopped.value.args[0][-1] is marked
+    timed = stopped_at(pairs.measure_walltime, pair(), ("marked", PROMPTS), setting)
+    assert timed[-1] is marked
     assert asked[-1][:3] == ("onepass", token.verifier, kernels.Sizes(3, 4, 4))
     monkeypatch.setattr(divergence, "look", stops)
     look = divergence.DivergenceSetting((2,), kernels="triton")
-    with pytest.raises(Stop) as stopped:
-        microscope.measure(pair(), PROMPTS, "marked", look)
-    assert stopped.value.args[0][-1] is marked and asked[-1][0] == "triton"
+    looked = stopped_at(microscope.measure, pair(), PROMPTS, "marked", look)
+    assert looked[-1] is marked and asked[-1][0] == "triton"
     monkeypatch.setattr(costs, "Pair", stops)
     for name in ("check_memory", "bandwidth"):
-        monkeypatch.setattr(row, name, lambda *given: None)
+        monkeypatch.setattr(row, name, lambda *arguments: None)
     for name in ("keep", "make"):
-        monkeypatch.setattr(row.random_weights, name, lambda *given, **named: None)
+        monkeypatch.setattr(row.random_weights, name, lambda *arguments, **named: None)
     tiny_t5 = row.t5.Config(8, 4, 4, 1, 1, 1, 4, pieces=8)
     setting = row.PaperSizeSetting(
         1.0, 0.5, 1, 2, (1,), 4, 1, 1, copied=64, kernels="onepass"
     )
-    with pytest.raises(Stop) as stopped:
-        row.measure(tiny_t5, tiny_t5, setting)
-    assert stopped.value.args[0][-1] is marked
+    assert stopped_at(row.measure, tiny_t5, tiny_t5, setting)[-1] is marked
     assert asked[-1] == ("onepass", token.verifier, kernels.Sizes(1, 1, 8))
 
 
@@ -183,24 +177,12 @@ def test_every_method_after_wagner_decodes_by_what_is_chosen(chosen):
     sizes = kernels.Sizes(2, 5, 4)
     methods = wagner_methods.of_text(10.0, token.verifier, None)[:2]
     fused, records = wagner_methods.fused(methods, "auto", sizes)
-    assert [given[1] for given in asked] == [one.verifier for one in methods]
+    assert [rule for _, rule, *_ in asked] == [method.verifier for method in methods]
     assert records == dict.fromkeys(("baseline", "exact"), RECORD)
     sample = runs.Sample(PROMPTS, [], 1.0, 1, 0, 4)
     run = runs.decoder(pair(), fused[1], 2, runs.slots_of(sample, 2))
     jax.eval_shape(run, *runs.batch_of(sample, [0]))
     assert set(seen) == SPECULATIVE
-
-
-@pytest.mark.parametrize(
-    ("parser", "more"),
-    [(demo, []), (measure, ["--data", "a"]), (command, []), (looking, [])],
-)
-def test_commands_have_the_flag(parser, more):
-    known = {
-        flag: x for x in parser.make_parser()._actions for flag in x.option_strings
-    }
-    flag = known["--kernels"]
-    assert flag.default == "auto" and flag.choices == kernels.CHOICES
 
 
 def test_the_demo_decodes_both_ways_by_what_is_chosen(chosen):
@@ -224,5 +206,5 @@ ROWS += ("microscope/code_float32",)
 def test_the_macro_reaches_every_row_that_decodes(name):
     path = run.ROOT / f"gin_configs/{name}.gin"
     for bindings, kind in (([], "auto"), (["KERNELS = 'onepass'"], "onepass")):
-        given = run.build(path, bindings).row.measurement.run.args
-        assert [x.kernels for x in given if hasattr(x, "kernels")] == [kind]
+        arguments = run.build(path, bindings).row.measurement.run.args
+        assert [x.kernels for x in arguments if hasattr(x, "kernels")] == [kind]

@@ -43,7 +43,7 @@ TYPED = [
     (measure, f"--seed {HUGE}", SEED),
     (measure, "--dtype float16", "'float32', 'bfloat16'"),
     (measure, "--rule hope", "choose one of block"),
-    (measure, "--kernels hope", "'reference'"),
+    *[(command, "--kernels hope", "'reference'") for command in DECODING],
     (measure, "--policy hope", "choose one of none, adaptive or module:name"),
     (measure, "--policy no_such:mine", "No module named 'no_such'"),
     (measure, "--policy math:pi", "math:pi is of class float: name a specjax.types.P"),

@@ -20,6 +20,12 @@ def test_the_papers_pair_has_the_papers_sizes(config, count):
     assert gpt.num_params(config) == count
 
 
+def test_learned_positions_are_a_limit_and_rotary_ones_are_none():
+    config = gpt.Config(31, 12, 19, 2, 3)
+    learned = config._replace(positions=16, learned=True)
+    assert (gpt.build(config).slots, gpt.build(learned).slots) == (None, 16)
+
+
 SHARDED = """
 import flax.linen as nn, jax, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
