@@ -132,4 +132,5 @@ def close(actual, expected, atol: float = 1e-4) -> None:
 
 def differs(logits, other) -> np.ndarray:
     """Of each token, whether any logit of an id that every family has differs."""
-    return np.abs(np.asarray(logits - other)[..., :IDS]).max(-1) > 0.1
+    logits, other = (np.asarray(each)[..., :IDS] for each in (logits, other))
+    return np.abs(logits - other).max(-1) > 0.1
