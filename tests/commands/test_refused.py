@@ -69,8 +69,6 @@ TYPED = [
     (demo, "--n_tokens_to_generate 0", COUNT),
     (demo, f"--seed {HUGE}", SEED),
     (demo, "--gamma 4", "--gamma"),
-    (demo, "--prompt a\ud800", "UTF-8"),
-    (demo, "--prompt a\udcff", "UTF-8"),
     (soak, "--draws inf", "at least 1 and at most 1e+15"),
     (soak, "--draws 0", "at least 1"),
     (soak, f"--seed {HUGE}", SEED),
@@ -81,6 +79,8 @@ TYPED = [
     (run, "--gin_file", "expected one argument"),
 ]
 
+UNREAD = "--data FOLDER/prompts.jsonl --tokenizer FOLDER/wrong.model"
+NO_MODEL = "is no SentencePiece model"
 # Flags that are refused once what they name was looked at.
 READ = [
     (measure, "--target absent", "no checkpoint at 'absent'"),
@@ -90,10 +90,8 @@ READ = [
     (audit, "--data absent.jsonl", "absent.jsonl"),
     (measure, "--texts 3 --batch 2", "texts must fill batches of 2"),
     (measure, "--tokenizer absent.model", "no tokenizer at absent.model"),
-    *[
-        (command, "--tokenizer FOLDER/prompts.jsonl", "is no SentencePiece model")
-        for command in DECODING
-    ],
+    (demo, "--tokenizer FOLDER/wrong.model", NO_MODEL),
+    *[(command, UNREAD, NO_MODEL) for command in (audit, measure, microscope)],
     (measure, "--gammas 0", "gammas must ascend from 0"),
     # Before weights are read: of two mistakes --out is the one that is told.
     (measure, "--target absent --out FOLDER", "is a folder: name a .jsonl file"),
@@ -102,6 +100,8 @@ READ = [
     (measure, "--target absent --out FOLDER/prompts.jsonl/a", "name another .jsonl"),
     (demo, "--target 1558M", "no checkpoint at '1558M'"),
     (demo, "--draft_model_size 124M", "no checkpoint at '124M'"),
+    (demo, "--prompt a\ud800", "UTF-8"),
+    (demo, "--prompt a\udcff", "UTF-8"),
     (compare, "absent.jsonl absent.jsonl", "`specjax measure --out absent.jsonl`"),
     (compare, "FOLDER FOLDER", "no file"),
 ]
@@ -112,6 +112,7 @@ def refused(capsys, tmp_path):
     """(command, flags) -> the one line that is printed."""
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "def f("}\n')
+    (tmp_path / "wrong.model").write_bytes(b"\xff")
 
     def line(command, flags: list[str]) -> str:
         if command is measure and "--data" not in flags:
@@ -143,6 +144,7 @@ def test_flags_are_refused_before_weights_are_read(case, refused, monkeypatch):
 def test_what_cannot_be_run_is_refused_before_any_compute(case, refused, monkeypatch):
     monkeypatch.setattr(measure.forecast, "announce", None)
     monkeypatch.setattr(demo, "measure", None)
+    monkeypatch.setattr(demo, "PATIENCE", 600.0)  # of reading weights, in seconds
     command, flags, message = case
     assert message in refused(command, flags.split())
 
