@@ -89,7 +89,11 @@ def read_prompts(
         raise ValueError(
             f"{target.name} reads its task with an encoder: name its inputs with --data"
         )
-    return prompts.of(otherwise, model) if otherwise else prompts.start(model)
+    if otherwise:
+        return prompts.of(otherwise, model)
+    if flags.tokenizer is not None:
+        raise ValueError("--tokenizer reads the texts of --data: name both, or neither")
+    return prompts.start(model)
 
 
 def reader(target: Player, tokenizer: str | None) -> Pretrained:

@@ -92,6 +92,7 @@ READ = [
     (measure, "--tokenizer absent.model", "no tokenizer at absent.model"),
     (demo, "--tokenizer FOLDER/wrong.model", NO_MODEL),
     *[(command, UNREAD, NO_MODEL) for command in (audit, measure, microscope)],
+    (audit, "--tokenizer FOLDER/wrong.model", "name both, or neither"),
     (measure, "--gammas 0", "gammas must ascend from 0"),
     # Before weights are read: of two mistakes --out is the one that is told.
     (measure, "--target absent --out FOLDER", "is a folder: name a .jsonl file"),
