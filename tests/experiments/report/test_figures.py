@@ -15,26 +15,16 @@ GAMMAS = [0, 1, 3, 7]
 
 def times(**changes) -> dict:
     """`measured` of a row of table2."""
-    return {
-        "target": "code_9m",
-        "draft": "code_05m",
-        "temperature": 0.0,
-        "batch": 1,
-        "alpha": 0.6,
-        "alpha_se": 0.02,
-        "gamma": GAMMAS,
-        "v": [1.0, 1.1, 1.5, 2.0],
-        "step_ms": [2.1, 2.5, 3.5, 4.68],
-        "target_ms": 2.0,
-        "draft_ms": [None, 0.1, 0.3, 0.7],
-        "tokens_per_call": [1.0, 1.6, 2.2, 2.4],
-        "speedup": [1.0, 1.2, 1.4, 0.9],
-        "speedup_ci": [[1, 1], [1.1, 1.3], [1.3, 1.5], [0.8, 1.0]],
-        "best_gamma": 3,
-        "best_c": 0.051,
-        "best_speedup": 1.4,
-        "best_speedup_ci": [1.3, 1.5],
-    } | changes
+    measured = {"target": "code_9m", "draft": "code_05m", "temperature": 0.0}
+    measured |= {"batch": 1, "alpha": 0.6, "alpha_se": 0.02, "target_ms": 2.0}
+    measured |= {"gamma": GAMMAS, "v": [1.0, 1.1, 1.5, 2.0]}
+    measured |= {"step_ms": [2.1, 2.5, 3.5, 4.68], "draft_ms": [None, 0.1, 0.3, 0.7]}
+    measured |= {"tokens_per_call": [1.0, 1.6, 2.2, 2.4]}
+    measured |= {"speedup": [1.0, 1.2, 1.4, 0.9]}
+    measured |= {"speedup_ci": [[1, 1], [1.1, 1.3], [1.3, 1.5], [0.8, 1.0]]}
+    measured |= {"best_gamma": 3, "best_c": 0.051}
+    measured |= {"best_speedup": 1.4, "best_speedup_ci": [1.3, 1.5]}
+    return measured | changes
 
 
 def step(accepted: str, rejected: str, added: str) -> dict:
@@ -45,16 +35,10 @@ def step(accepted: str, rejected: str, added: str) -> dict:
 
 def traced(gamma: int, steps: list[dict], **changes) -> dict:
     """`measured` of a row of figure1."""
-    return {
-        "target": "code_9m",
-        "draft": "code_05m",
-        "prompt": "if a < b:\n    x",
-        "gamma": gamma,
-        "temperature": 0.0,
-        "tokens": sum(len(it["accepted"] + it["added"]) for it in steps),
-        "target_calls": len(steps),
-        "steps": steps,
-    } | changes
+    tokens = sum(len(it["accepted"] + it["added"]) for it in steps)
+    measured = {"target": "code_9m", "draft": "code_05m", "temperature": 0.0}
+    measured |= {"prompt": "if a < b:\n    x", "gamma": gamma, "tokens": tokens}
+    return measured | {"target_calls": len(steps), "steps": steps} | changes
 
 
 TRACES = {
@@ -69,20 +53,12 @@ TRANSLATED = {f"ende_{row}": trace | PAIR for row, trace in TRACES.items()}
 POINTS = {"alpha": [0.0, 0.5, 1.0]}
 RISING = POINTS | {"expected_tokens": [1.0, 1.9, None]}
 SPEEDS = POINTS | {"speed": [1.0, 1.9, 4.0], "operations": [4.0, 2.0, 1.0]}
-VERIFIED = {
-    "docs": PAIR
-    | {
-        "methods": ["exact", "sigmoid_1e4"],
-        "gamma": [1, 5, 6],
-        "median_us_exact": [30.0, 40.0, 41.0],
-        "low_us_exact": [29.0, 38.0, 40.0],
-        "high_us_exact": [33.0, 45.0, 44.0],
-        "step_peak_kib_exact_g1": 2048.0,
-        "step_peak_kib_exact_g5": 3072.0,
-        "step_peak_kib_sigmoid_1e4_g5": 2560.0,
-    }
-    | {f"{part}_us_sigmoid_1e4": [9.0, 9.5, 9.7] for part in ("median", "low", "high")}
-}
+TIMES = {"gamma": [1, 5, 6], "median_us_exact": [30.0, 40.0, 41.0]}
+TIMES |= {"low_us_exact": [29.0, 38.0, 40.0], "high_us_exact": [33.0, 45.0, 44.0]}
+TIMES |= {f"{it}_us_sigmoid_1e4": [9.0, 9.5, 9.7] for it in ("median", "low", "high")}
+MEMORY = {"step_peak_kib_exact_g1": 2048.0, "step_peak_kib_exact_g5": 3072.0}
+MEMORY |= {"step_peak_kib_sigmoid_1e4_g5": 2560.0}
+VERIFIED = {"docs": PAIR | {"methods": ["exact", "sigmoid_1e4"]} | TIMES | MEMORY}
 CURVES = {
     "figure2": {"gamma_3": RISING, "gamma_10": RISING, "gamma_inf": RISING},
     "figure3": {"c_0.05": POINTS | {"best_gamma": [0, 3, 20]}},
@@ -91,7 +67,7 @@ CURVES = {
 
 
 @pytest.fixture
-def found():
+def results():
     bigram = times(draft="bigram", temperature=1.0, alpha=0.3, best_gamma=0)
     bigram |= {"best_c": None}
     rows = {"small_t0_b1": times(), "small_t0_b8": times(batch=8, alpha=0.61)}
@@ -112,27 +88,21 @@ def words(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", figures.NAMES)
-def test_a_figure_is_the_same_well_formed_svg_every_time(name, found, tmp_path):
-    for path in (tmp_path / "one.svg", tmp_path / "two.svg"):
-        figures.draw(name, found, path)
-    content = path.read_bytes()
-    assert content == (tmp_path / "one.svg").read_bytes()
-    assert content.startswith(b"<svg") and b"date" not in content
-    assert "not run" not in " ".join(words(content.decode()))
-    assert b"#ffffff" in content[:2000]  # its own white background
-
-
-@pytest.mark.parametrize("name", figures.NAMES)
-def test_with_no_records_a_figure_says_so(name, tmp_path):
-    figures.draw(name, {}, tmp_path / "none.svg")
-    assert words((tmp_path / "none.svg").read_text("utf-8")) == [f"{name}: not run"]
+def test_a_figure_is_the_same_well_formed_svg_every_time(name, results, tmp_path):
+    """On white of its own; without records it says so."""
+    text = figures.svg(name, results)
+    figures.draw(name, results, tmp_path / "again.svg")
+    assert (tmp_path / "again.svg").read_text("utf-8") == text
+    assert text.startswith("<svg") and "date" not in text
+    assert "not run" not in " ".join(words(text)) and "#ffffff" in text[:2000]
+    assert words(figures.svg(name, {})) == [f"{name}: not run"]
 
 
 @pytest.mark.parametrize("name", figure_curves.PANELS)
-def test_curves_stand_alone_where_nothing_was_measured(name, found):
-    del found["table2"]
-    said = words(figures.svg(name, found))
-    assert "alpha" in said and not any("measured" in it for it in said)
+def test_curves_stand_alone_where_nothing_was_measured(name, results):
+    del results["table2"]
+    text = words(figures.svg(name, results))
+    assert "alpha" in text and not any("measured" in it for it in text)
 
 
 def test_an_unknown_figure_names_the_known_ones(tmp_path):
@@ -144,9 +114,9 @@ def points_of(name: str, *rows: dict) -> list:
     """Of the first panel, without what is published; and that alone."""
     curves = sorted(CURVES[name], key=figure_curves.order)
     measured = {str(at): row for at, row in enumerate(rows)}
-    found = figure_curves.points(figure_curves.PANELS[name][0], curves, measured)
-    ours = [point for point in found if point.heat is not None]
-    return ours, [point for point in found if point.heat is None]
+    points = figure_curves.points(figure_curves.PANELS[name][0], curves, measured)
+    ours = [point for point in points if point.heat is not None]
+    return ours, [point for point in points if point.heat is None]
 
 
 def test_points_of_a_figure_are_what_was_measured():
@@ -191,21 +161,18 @@ def test_every_pair_and_task_has_a_marker_of_its_own():
     fills = [figure_curves.looks(point, "k")["fillstyle"] for point in ours[:2]]
     assert fills == ["full", "none"]
     with pytest.raises(ValueError, match="markers"):
-        more = [
-            point._replace(series=str(at)) for at in range(16) for point in ours[:1]
-        ]
-        figure_curves.shapes(more)
+        figure_curves.shapes([ours[0]._replace(series=str(at)) for at in range(16)])
 
 
-def drawn(name: str, found: dict):
+def drawn(name: str, results: dict):
     """The lines of the first panel by their data."""
-    curves, rows = (figures.measured(found, it) for it in (name, "table2"))
+    curves, rows = (figures.measured(results, it) for it in (name, "table2"))
     axes = figure_curves.drawing(name, curves, rows).axes[0]
     return axes, {tuple(map(tuple, line.get_data())): line for line in axes.lines}
 
 
-def test_a_point_has_its_curves_color_and_is_on_top(found):
-    axes, lines = drawn("figure4", found)
+def test_a_point_has_its_curves_color_and_is_on_top(results):
+    axes, lines = drawn("figure4", results)
     for row, value in (("gamma_3", 1.4), ("gamma_7", 0.9)):
         line = lines[((0.6,), (value,))]
         place = list(CURVES["figure4"]).index(row)
@@ -214,8 +181,8 @@ def test_a_point_has_its_curves_color_and_is_on_top(found):
     assert lines[((0.6, 0.6), (1.3, 1.5))].get_color() == "C0"
 
 
-def test_speeds_stand_with_their_intervals_beside_the_published(found):
-    rows = figures.measured(found, "table2")
+def test_speeds_stand_with_their_intervals_beside_the_published(results):
+    rows = figures.measured(results, "table2")
     axes = speeds.drawing(rows).axes[0]
     values = [tuple(line.get_xdata()) for line in axes.lines]
     assert (3.4,) in values  # of ende_small_t0, published
@@ -226,55 +193,45 @@ def test_speeds_stand_with_their_intervals_beside_the_published(found):
 
 
 @pytest.mark.parametrize("name", figure_curves.PANELS)
-def test_no_point_is_out_of_sight(name, found):
-    found["table2"]["small_t0_b1"]["measured"] |= {
+def test_no_point_is_out_of_sight(name, results):
+    results["table2"]["small_t0_b1"]["measured"] |= {
         "tokens_per_call": [1.0, 1.0, 40.0, 0.5],
         "speedup_ci": [[1, 1], [1, 1], [0.2, 40.0], [0.1, 1]],
         "best_gamma": 60,
     }
-    axes, lines = drawn(name, found)
+    axes, lines = drawn(name, results)
     heights = [y for (_, ys), line in lines.items() if line.zorder > 2 for y in ys]
     low, high = axes.get_ylim()
     assert max(heights) > 30 and low <= min(heights) and max(heights) < high
 
 
-def test_the_trace_keeps_every_token(found):
-    text = figures.svg("figure1", found)
-    said = words(text)
-    assert "6 tokens in 2 calls of code_9m; code_05m drafts up to 7" in said[1]
-    at = said.index("1")
+def test_the_trace_keeps_every_token(results):
+    text = words(figures.svg("figure1", results))
+    assert text[0] == "prompt: if a < b:\\n    x"
+    assert "6 tokens in 2 calls of code_9m; code_05m drafts up to 7" in text[1]
     # Numbers of calls come first, then the legend and the tokens.
-    assert said[0] == "prompt: if a < b:\\n    x"
-    assert said[at : at + 2] == ["1", "2"]
-    assert said[at + 5 :] == ["a", "b", "c", "d", "x", "e", "x", "f"]
+    assert text[2:4] == ["1", "2"]
+    assert text[7:] == ["a", "b", "c", "d", "x", "e", "x", "f"]
 
 
 def test_a_token_looks_like_what_became_of_it():
     root = ElementTree.fromstring(figure_trace.drawing(TRACES["gamma_7"]))
     inks = {it.text: it.get("fill") for it in root.iter(f"{SVG}text")}
-    looks = figure_trace.LOOKS
-    assert inks["a"] == looks["accepted"].ink
-    assert inks["x"] == looks["rejected"].ink
-    assert inks["e"] == looks["added"].ink
-    assert len({look.ink for look in looks.values()}) == 3
+    expected = [figure_trace.LOOKS[it].ink for it in ("accepted", "rejected", "added")]
+    assert [inks[token] for token in "axe"] == expected and len(set(expected)) == 3
     struck = list(root.iter(f"{SVG}path"))
     assert len(struck) == 1 + 2  # the legend's and the two rejected
 
 
-def test_any_piece_is_escaped():
+def test_any_piece_is_escaped_and_keeps_its_spaces():
     pieces = ["<", "&amp;", ' "]]>', "\t", "\x0c", "</s>", "    "]
     steps = [{"accepted": pieces, "rejected": [], "added": ["é"]}]
-    said = words(figure_trace.drawing(traced(7, steps)))
+    text = figure_trace.drawing(traced(7, steps))
     shown = ["<", "&amp;", ' "]]>', "\\t", "\\x0c", "</s>", "    ", "é"]
-    assert said[-8:] == shown
-
-
-def test_spaces_keep_their_width():
-    steps = [{"accepted": ["    ", "x"], "rejected": [], "added": []}]
-    root = ElementTree.fromstring(figure_trace.drawing(traced(7, steps)))
-    space, x = list(root.iter(f"{SVG}text"))[-2:]
+    assert words(text)[-8:] == shown
+    space, after = list(ElementTree.fromstring(text).iter(f"{SVG}text"))[-2:]
     assert float(space.get("textLength")) == pytest.approx(4 * figure_trace.ADVANCE)
-    apart = float(x.get("x")) - float(space.get("x"))
+    apart = float(after.get("x")) - float(space.get("x"))
     assert apart > 4 * figure_trace.ADVANCE
     assert space.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve"
 
@@ -282,64 +239,62 @@ def test_spaces_keep_their_width():
 def test_blocks_are_as_long_as_measured():
     rows, absent = timeline.timelines(times(), TRACES)
     assert absent == [] and list(rows) == [0, 3, 7]
-    first = [tuple(block) for block in rows[3][:5]]
-    begins = [0, 0.1, 0.2, 0.3, 3.3]
-    lengths = [0.1, 0.1, 0.1, 3.0, 0.2]
-    kinds = ["draft"] * 3 + ["target", "rest"]
-    for block, kind, begin, length in zip(first, kinds, begins, lengths, strict=True):
-        assert block[0] == kind
-        assert block[1:3] == pytest.approx((begin, length))
-    assert timeline.end(rows[3]) == pytest.approx(2 * 3.5)
-    assert timeline.end(rows[7]) == pytest.approx(2 * (0.7 + 4.0))
-    assert timeline.end(rows[0]) == pytest.approx(6 * 2.1)
+    first = rows[3][:5]
+    assert [it.kind for it in first] == ["draft"] * 3 + ["target", "rest"]
+    assert [it.begin for it in first] == pytest.approx([0, 0.1, 0.2, 0.3, 3.3])
+    assert [it.length for it in first] == pytest.approx([0.1, 0.1, 0.1, 3.0, 0.2])
 
 
-def gave(row: list) -> list[int]:
-    return [block.emitted for block in row if block.kind == "target"]
+def emitted(**traces: dict | None) -> tuple[list[list[int]], list[str]]:
+    """The tokens of each call of the target, by row, and what is absent."""
+    rows, absent = timeline.timelines(times(), TRACES | traces)
+    calls = [[it for it in row if it.kind == "target"] for row in rows.values()]
+    return [[it.emitted for it in row] for row in calls], absent
 
 
-def test_every_row_gives_the_same_tokens():
-    rows, _ = timeline.timelines(times(), TRACES)
-    assert [gave(row) for row in rows.values()] == [[1] * 6, [4, 2], [5, 1]]
-
-
-def test_a_long_text_is_cut_where_a_limit_would():
+def test_rows_give_the_same_tokens():
+    """Cut where a limit would, and where their texts part."""
+    assert emitted() == ([[1] * 6, [4, 2], [5, 1]], [])
     long = traced(7, [step("a" * 7, "", "a")] * 4)
-    rows, absent = timeline.timelines(times(), {"gamma_7": long})
-    assert gave(rows[7]) == [8, 8, 4] and len(gave(rows[0])) == 20
-    assert absent == ["gamma = 3 (no trace)"]
+    rows, absent = emitted(gamma_3=None, gamma_7=long)
+    assert rows == [[1] * 20, [8, 8, 4]] and absent == ["gamma = 3 (no trace)"]
+    parted = traced(7, [step("abz", "", "d"), step("e", "", "f")])
+    assert emitted(gamma_7=parted) == ([[1] * 2, [2], [2]], [])
 
 
-def test_rows_stop_where_their_texts_part():
-    other = {"gamma_7": traced(7, [step("abz", "", "d"), step("e", "", "f")])}
-    rows, _ = timeline.timelines(times(), TRACES | other)
-    assert [gave(row) for row in rows.values()] == [[1] * 2, [2], [2]]
-
-
-def test_what_is_absent_is_said(found):
-    short = {"gamma": GAMMAS[:3]}
-    found["table2"]["small_t0_b1"]["measured"] |= short
-    said = " ".join(words(figures.svg("figure5", found)))
-    assert "not run: gamma = 7 (no times)" in said and "gamma = 3" in said
+def test_what_is_absent_is_said(results):
+    results["table2"]["small_t0_b1"]["measured"] |= {"gamma": GAMMAS[:3]}
+    text = " ".join(words(figures.svg("figure5", results)))
+    assert "not run: gamma = 7 (no times)" in text and "gamma = 3" in text
     for changes, why in (
         ({"draft": "bigram"}, "another pair"),
         ({"prompt": "x"}, "another prompt"),
     ):
-        other = {"gamma_7": TRACES["gamma_7"] | changes}
-        rows, absent = timeline.timelines(times(), TRACES | other)
-        assert list(rows) == [0, 3] and absent == [f"gamma = 7 (trace of {why})"]
+        rows, absent = emitted(gamma_7=TRACES["gamma_7"] | changes)
+        assert absent == [f"gamma = 7 (trace of {why})"]
+        assert rows == [[1] * 7, [4, 2, 1]]
+    apart = emitted(gamma_7=traced(7, [step("zb", "", "d")]))
+    assert apart == ([], ["the texts have no token in common"])
 
 
-def test_the_timeline_writes_its_numbers(found):
-    said = words(figures.svg("figure5", found))
-    totals = ["6 calls, 12.6 ms", "2 calls, 7.0 ms", "2 calls, 9.4 ms"]
-    assert [it for it in said if it.endswith(" ms")] == totals
-    rows = ["1"] * 6, ["4", "2"], ["5", "1"]
-    assert [it for it in said if it.isdigit()][-10:] == [
-        it for row in rows for it in row
-    ]
-    title = "the first 6 tokens at T = 0, code_9m + code_05m, batch 1"
-    assert title in said
+def test_timelines_write_their_numbers(results):
+    texts = [words(figures.svg(name, results)) for name in figures.TIMELINES]
+    pairs = "code_9m + code_05m", "t5_target + t5_small"
+    axes = "decoding time (ms)", "time from the beginning of the text (ms)"
+    totals = [12.6, 7.0, 9.4], [17.6, 12.5, 14.9]
+    for text, pair, axis, ends in zip(texts, pairs, axes, totals, strict=True):
+        told = [it for it in text if it.endswith(" ms")]
+        counts = zip((6, 2, 2), ends, strict=True)
+        assert told == [f"{calls} calls, {ms} ms" for calls, ms in counts]
+        assert [it for it in text if it.isdigit()][-10:] == [*"111111", *"42", *"51"]
+        assert f"the first 6 tokens at T = 0, {pair}, batch 1" in text
+        assert any(it.startswith(axis) for it in text)
+    legend = set(timeline.NAMES.values())
+    assert legend <= set(texts[1])
+    assert legend - set(texts[0]) == {timeline.NAMES[kind] for kind in KINDS}
+
+
+KINDS = ("target_encoder", "draft_encoder")
 
 
 def encoded(**changes) -> dict[int, list]:
@@ -350,81 +305,55 @@ def encoded(**changes) -> dict[int, list]:
     return rows
 
 
-KINDS = ("target_encoder", "draft_encoder")
-
-
 def test_an_encoder_decoder_begins_with_its_encoders():
     """Then come the steps of a decoder alone, later by what the input took."""
     alone, _ = timeline.timelines(times(), TRACES)
     for gamma, lengths in {0: [5.0], 3: [5.0, 0.5], 7: [5.0, 0.5]}.items():
-        first = encoded()[gamma][: len(lengths)]
-        assert [(b.kind, b.length) for b in first] == list(
-            zip(KINDS, lengths, strict=False)
-        )
-        steps = encoded()[gamma][len(lengths) :]
-        assert [b[2:] for b in steps] == [b[2:] for b in alone[gamma]]
-        begins = [b.begin + sum(lengths) for b in alone[gamma]]
-        assert [b.begin for b in steps] == pytest.approx(begins)
+        row, encoders = encoded()[gamma], len(lengths)
+        assert tuple(it.kind for it in row[:encoders]) == KINDS[:encoders]
+        assert [it.length for it in row[:encoders]] == lengths
+        assert [it[2:] for it in row[encoders:]] == [it[2:] for it in alone[gamma]]
+        begins = [it.begin + sum(lengths) for it in alone[gamma]]
+        assert [it.begin for it in row[encoders:]] == pytest.approx(begins)
+    noisy = encoded(prefill_draft_ms=-0.25)[3]  # noise: nothing is shorter than 0
+    assert [it.length for it in noisy[:2]] == [5.0, 0.0]
 
 
-def test_noise_cannot_make_an_encoder_negative():
-    assert [b.length for b in encoded(prefill_draft_ms=-0.25)[3][:2]] == [5.0, 0.0]
-
-
-@pytest.mark.parametrize("changes", [{"encodes": False}, {}])
-def test_without_an_encoder_nothing_precedes_the_steps(changes):
+def test_without_an_encoder_nothing_precedes_the_steps():
     """Though prompts are read there too: that is no part of decoding."""
-    alone = times(prefill_target_ms=5.0, prefill_draft_ms=0.5, **changes)
-    assert timeline.timelines(alone, TRACES) == timeline.timelines(times(), TRACES)
+    read = times(prefill_target_ms=5.0, prefill_draft_ms=0.5)
+    steps = timeline.timelines(times(), TRACES)
+    assert timeline.timelines(read, TRACES) == steps
+    assert timeline.timelines(read | {"encodes": False}, TRACES) == steps
 
 
 @pytest.mark.parametrize("name", ["prefill_target_ms", "prefill_draft_ms"])
-@pytest.mark.parametrize("how", ["absent", "none"])
-def test_an_encoder_that_was_not_timed_is_not_drawn(name, how, found):
-    measured = found["table2"]["ende_small_t0"]["measured"]
-    assert "not run" not in " ".join(words(figures.svg("figure5_ende", found)))
-    measured |= {name: None}
-    if how == "absent":
-        del measured[name]
-    (said,) = words(figures.svg("figure5_ende", found))
-    assert said.startswith("figure5_ende: not run: gamma = 0 (no encoder times), ")
-    assert said.count("no encoder times") == 3
+def test_an_encoder_that_was_not_timed_is_not_drawn(name, results):
+    measured = results["table2"]["ende_small_t0"]["measured"]
+    measured[name] = None
+    texts = [words(figures.svg("figure5_ende", results))]
+    del measured[name]
+    texts.append(words(figures.svg("figure5_ende", results)))
+    for (text,) in texts:
+        assert text.startswith("figure5_ende: not run: gamma = 0 (no encoder times), ")
+        assert text.count("no encoder times") == 3
 
 
-def test_the_timeline_of_an_encoder_decoder_writes_its_numbers(found):
-    said = words(figures.svg("figure5_ende", found))
-    totals = ["6 calls, 17.6 ms", "2 calls, 12.5 ms", "2 calls, 14.9 ms"]
-    assert [it for it in said if it.endswith(" ms")] == totals
-    assert "the first 6 tokens at T = 0, t5_target + t5_small, batch 1" in said
-    assert any(it.startswith("time from the beginning of the text (ms)") for it in said)
-    legend = set(timeline.NAMES.values())
-    assert legend <= set(said)
-    alone = words(figures.svg("figure5", found))
-    assert legend - set(alone) == {timeline.NAMES[kind] for kind in KINDS}
-    assert any(it.startswith("decoding time (ms)") for it in alone)
-
-
-def test_each_timeline_has_its_own_traces(found):
-    del found["figure5"]
-    said = " ".join(words(figures.svg("figure5_ende", found)))
-    assert "not run: gamma = 3 (no trace), gamma = 7 (no trace)" in said
-    assert "not run" not in " ".join(words(figures.svg("figure5", found)))
-    found["figure5"] = found["figure1"]  # of the other pair, under its names
-    assert said == " ".join(words(figures.svg("figure5_ende", found)))
-
-
-def test_texts_with_no_token_in_common_are_not_drawn():
-    other = {"gamma_7": traced(7, [step("zb", "", "d")])}
-    rows, absent = timeline.timelines(times(), TRACES | other)
-    assert rows == {} and absent == ["the texts have no token in common"]
+def test_each_timeline_has_its_own_traces(results):
+    del results["figure5"]
+    text = " ".join(words(figures.svg("figure5_ende", results)))
+    assert "not run: gamma = 3 (no trace), gamma = 7 (no trace)" in text
+    assert "not run" not in " ".join(words(figures.svg("figure5", results)))
+    results["figure5"] = results["figure1"]  # of the other pair, under its names
+    assert text == " ".join(words(figures.svg("figure5_ende", results)))
 
 
 def test_verification_is_drawn_as_measured():
     time, memory = wagner.drawing(VERIFIED).axes
-    drawn = [
-        [line.get_ydata().tolist() for line in axes.lines] for axes in (time, memory)
+    heights = [
+        [line.get_ydata().tolist() for line in it.lines] for it in (time, memory)
     ]
-    assert drawn == [[[30.0, 40.0, 41.0], [9.0, 9.5, 9.7]], [[2.0, 3.0], [2.5]]]
+    assert heights == [[[30.0, 40.0, 41.0], [9.0, 9.5, 9.7]], [[2.0, 3.0], [2.5]]]
     assert [line.get_xdata().tolist() for line in memory.lines] == [[1, 5], [5]]
     band = time.collections[0].get_paths()[0].vertices
     assert {(1, 29), (1, 33), (5, 38), (5, 45)} <= {tuple(it) for it in band}
@@ -433,9 +362,9 @@ def test_verification_is_drawn_as_measured():
 
 
 def test_what_figure_5_draws_is_in_its_table():
-    for name, one in figures.TIMELINES.items():
+    for name, figure in figures.TIMELINES.items():
         table = getattr(walltime_table, name)()
         drawn = {line.row for line in table.lines if line.folder == "table2"}
-        assert drawn == {one.times}
-    rows = {line.row for line in table.lines if line.folder == one.traces}
+        assert drawn == {figure.times}
+    rows = {line.row for line in table.lines if line.folder == figure.traces}
     assert rows == set(TRANSLATED)
