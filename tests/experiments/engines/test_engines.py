@@ -1,6 +1,5 @@
 """The bench: one pair of models for every engine, checks that stop it, kept records."""
 
-import json
 import os
 import re
 import shutil
@@ -23,7 +22,6 @@ from experiments.engines import (
     table,
     weights,
 )
-from specjax import checkpoints
 from specjax.bench import jsonl
 from specjax.models import t5
 
@@ -74,52 +72,15 @@ def broken(where, tmp_path_factory):
     return folder
 
 
-def test_sizes_are_those_of_t5_small():
-    target, draft = (t5.num_params(side.config) for side in weights.SIZES["small"])
-    assert target == 60_506_624  # as published, see tests of the T5 model
-    assert draft == 11_898_112
-
-
-def test_every_id_turns_into_its_successor():
-    order = np.random.default_rng(3).permutation(50)
-    table, rotation = weights.circle(np.random.default_rng(4), order, 8)
-    assert (table[: weights.SPECIAL] == 0).all()
-    real = [i for i in range(49) if min(order[i], order[i + 1]) >= weights.SPECIAL]
-    after = table[order[real]] @ rotation
-    np.testing.assert_allclose(after, table[order[np.add(real, 1)]], atol=1e-4)
-    assert np.abs(after - table[order[real]]).max() > 0.5  # the twin: no rotation
-    into, out = np.zeros((8, 20), np.float32), np.zeros((20, 8), np.float32)
-    weights.turn(into, out, rotation)
-    x = np.random.default_rng(5).standard_normal((3, 8)).astype(np.float32)
-    mlp = np.maximum(x @ into, 0) @ out
-    np.testing.assert_allclose(x + mlp, x @ rotation, atol=1e-5)
-
-
-def test_weights_follow_from_the_seed():
-    one, same, other = (weights.build(PAIR.draft, seed, 1) for seed in (0, 0, 1))
-    equal = jax.tree.map(lambda a, b: bool((a == b).all()), one, same)
-    assert all(jax.tree.leaves(equal))
-    key = "token_embedder"
-    assert (one[key]["embedding"] != other[key]["embedding"]).any()
-
-
 def test_misplaced_ids_set_how_often_the_draft_is_right(where, own):
-    found = []
+    alphas = []
     for share in (0.0, 0.5):
         side = PAIR.draft._replace(misplaced=share)
-        draft = own.model._replace(
-            model=t5.build(side.config), params=weights.build(side, 0, 1)
-        )
+        params = weights.build(side, 0, 1)
+        draft = own.model._replace(model=t5.build(side.config), params=params)
         run = ours.decoder(own.model, where.inputs, 12, 3, draft, 4)
-        found.append(comparisons.accepted(run(), own.texts.size)["alpha"])
-    assert found[0] > 0.7 > 0.5 > found[1]
-
-
-@pytest.mark.parametrize("change", [{"tied": False}, {"gated": True}, {"mlp_dim": 31}])
-def test_a_model_that_cannot_turn_is_refused(change):
-    side = PAIR.draft._replace(config=PAIR.draft.config._replace(**change))
-    with pytest.raises(ValueError, match="the rotation needs a tied embedding"):
-        weights.build(side, 0, 1)
+        alphas.append(comparisons.accepted(run(), own.texts.size)["alpha"])
+    assert alphas[0] > 0.7 > 0.5 > alphas[1]
 
 
 @pytest.mark.parametrize(
@@ -136,47 +97,37 @@ def test_settings_that_mean_nothing_are_refused(tmp_path, change, message):
     assert not list(tmp_path.iterdir())
 
 
-def test_all_of_a_padded_vocabulary_may_be_emitted(tmp_path):
-    config = weights.config(32128, 8, 1, 1, 4)
-    params = weights.build(weights.Side(config, 0.1), 0, 0)
-    checkpoints.save(tmp_path / "wide", (config, params))
-    assert ours.load(tmp_path / "wide", 32128).config.pieces is None
-    assert checkpoints.load(tmp_path / "wide").config.pieces == 32100
-
-
 def test_our_texts_are_of_the_length_asked_for_and_special_to_none(own):
     assert own.texts.shape == (3, 12) and own.texts.min() >= weights.SPECIAL
     assert len({tuple(row) for row in own.texts}) > 1  # the inputs matter
     assert own.law.shape == (3, 12) and (own.law < 0).all()
 
 
-def law_of(texts, margin):
-    """Log-probabilities where id 0 is behind the text's token by `margin`."""
-    law = np.full((*texts.shape, 6), -9.0)
-    np.put_along_axis(law, texts[..., None], -1.0, axis=2)
-    law[..., 0] = -1.0 - margin
-    return law
-
-
 def test_texts_may_differ_where_two_tokens_tie():
     texts = np.array([[1, 2, 3], [4, 5, 1]])
-    theirs = np.array([[1, 2, 3], [4, 0, 2]])  # what follows a tie is free
-    check = agreement.check_texts
-    assert check("x", texts, texts, law_of(texts, 1.0)) == 2
-    assert check("x", theirs, texts, law_of(texts, 1e-4)) == 1
+    others = np.array([[1, 2, 3], [4, 0, 2]])  # what follows a tie is free
+
+    def check(written, margin):
+        """Where the law has id 0 behind the text's token by `margin`."""
+        law = np.full((*texts.shape, 6), -9.0)
+        np.put_along_axis(law, texts[..., None], -1.0, axis=2)
+        law[..., 0] = -1.0 - margin
+        return agreement.check_texts("x", written, texts, law)
+
+    assert check(texts, 1.0) == 2 and check(others, 1e-4) == 1
     with pytest.raises(ValueError, match=r"text 1 of x has token 0 at 1 where .* 5"):
-        check("x", theirs, texts, law_of(texts, 0.1))
+        check(others, 0.1)
     with pytest.raises(ValueError, match=r"wrote texts \(2, 2\)"):
-        check("x", theirs[:, :2], texts, law_of(texts, 1.0))
-    assert agreement.same_prefix(theirs, texts) == pytest.approx(4 / 6)
+        check(others[:, :2], 1.0)
+    assert agreement.same_prefix(others, texts) == pytest.approx(4 / 6)
 
 
 def test_likelihoods_may_differ_by_rounding_alone():
     ours_ = np.array([[-1.0, -2.0]])
     assert agreement.check_law("x", ours_ + 1e-5, ours_) == pytest.approx(1e-5)
-    for far in (ours_ + 0.01, ours_ * np.nan):
+    for wrong in (ours_ + 0.01, ours_ * np.nan):
         with pytest.raises(ValueError, match="the weights or the model differ"):
-            agreement.check_law("x", far, ours_)
+            agreement.check_law("x", wrong, ours_)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -220,17 +171,15 @@ def test_assisted_generation_drafts_as_we_do(where, own, huggingface):
     target, draft = (huggingface.load(p, 1) for p in (where.target, where.draft))
     mine, calls = ours.load(where.draft, VOCAB), {}
     for gamma in (1, 4):
-        theirs = huggingface.decoder(target, where.inputs, 12, 1, draft, gamma)
-        np.testing.assert_array_equal(theirs(), own.texts)
+        assisted = huggingface.decoder(target, where.inputs, 12, 1, draft, gamma)
+        np.testing.assert_array_equal(assisted(), own.texts)
         outputs = ours.decoder(own.model, where.inputs, 12, 1, mine, gamma)()
         np.testing.assert_array_equal(ours.texts(outputs, 12), own.texts)
         calls[gamma] = ours.counts(outputs).calls
-        assert huggingface.calls(target, theirs) == calls[gamma]
+        assert huggingface.calls(target, assisted) == calls[gamma]
     assert calls[4] < calls[1] < 36
-    said = comparisons.refusal(
-        huggingface.decoder(target, where.inputs, 12, 3, draft, 4)
-    )
-    assert "batch_size = 1" in said
+    batched = huggingface.decoder(target, where.inputs, 12, 3, draft, 4)
+    assert "batch_size = 1" in comparisons.refusal(batched)
     assert comparisons.refusal(lambda: None) is None
 
 
@@ -240,8 +189,9 @@ def test_programs_idle_before_their_turn_and_ratios_point_one_way():
     seconds = ratios.measure(programs, 3, 0.0, "test")
     assert "".join(ran) == "ab" * 4 and set(seconds) == set("ab")
     by_hand = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([4.0, 6.0, 9.0])}
-    found = ratios.over(by_hand, "a", "b", "over_b")
-    assert found["over_b"] == 3 and found["over_b_ci"][0] <= 3 <= found["over_b_ci"][1]
+    ratio = ratios.over(by_hand, "a", "b", "over_b")
+    assert ratio["over_b"] == 3
+    assert ratio["over_b_ci"][0] <= 3 <= ratio["over_b_ci"][1]
     assert ratios.over(by_hand, "b", "a", "x")["x"] == pytest.approx(1 / 3)
     assert ratios.milliseconds(by_hand, 4)["ms_a"] == 500
 
@@ -253,9 +203,9 @@ def test_readouts_are_repeated_on_features_that_change(own):
     for _ in range(2):
         turned = features + 1e-3 * wanted[-1][..., : shape[-1]]
         wanted.append(own.model.model.readout(own.model.params, turned))
-    found = ours.readouts(own.model, 2, loops=3)()
-    np.testing.assert_allclose(found, wanted[2], atol=1e-5)
-    assert np.abs(found - wanted[0]).max() > 1e-4
+    last = ours.readouts(own.model, 2, loops=3)()
+    np.testing.assert_allclose(last, wanted[2], atol=1e-5)
+    assert np.abs(last - wanted[0]).max() > 1e-4
 
 
 def test_without_t5x_its_rows_are_not_there(where, monkeypatch):
@@ -308,11 +258,10 @@ def command(tmp_path, monkeypatch):
 def test_a_row_is_kept_until_asked_for_again(command, capsys):
     (record,) = command("--rows", "target_call_b1")
     assert record["row"] == "tiny_target_call_b1" and record["table"] == "bench"
-    made, measured = record["provenance"], record["measured"]
-    assert set(bench.EXTRA) <= set(made["versions"]) and made["dtype"] == "float32"
-    assert (
-        made["module"] == "experiments.engines.rows" and "gamma = 4" in made["config"]
-    )
+    origin, measured = record["provenance"], record["measured"]
+    assert set(bench.EXTRA) <= set(origin["versions"]) and origin["dtype"] == "float32"
+    assert origin["module"] == "experiments.engines.rows"
+    assert "gamma = 4" in origin["config"]
     ratio = measured["ms_call_5"] / measured["ms_call_1"]
     assert measured["v"] == pytest.approx(ratio)
     share = measured["ms_readout_5"] / measured["ms_call_5"]
@@ -321,42 +270,32 @@ def test_a_row_is_kept_until_asked_for_again(command, capsys):
     assert "bench/tiny_target_call_b1: kept" in capsys.readouterr().out
     assert len(command("--rows", "target_call_b1", "--again")) == 2
     assert len(command("--rows", "target_call_b1", "--gamma", "2")) == 3
-
-
-def test_a_row_of_no_such_name_is_refused(command):
     with pytest.raises(SystemExit, match="no row plain_b9; known are plain_b1, "):
         command("--rows", "plain_b9")
 
 
 def test_every_row_has_what_the_goals_name(command, capsys, huggingface, ctranslate2):
-    found = {record["row"]: record for record in command()}
-    named = {"b8": "b3", "small": "tiny"}
+    by_row = {record["row"]: record["measured"] for record in command()}
     for goal in table.GOALS:
-        name = goal.row
-        for old, new in named.items():
-            name = name.replace(old, new)
+        name = goal.row.replace("b8", "b3").replace("small", "tiny")
         if "t5x" in name and not t5x.importable():
-            assert name not in found
+            assert name not in by_row
             continue
-        measured = found[name]["measured"]
+        measured = by_row[name]
         low, high = measured[f"{goal.quantity}_ci"]
         assert 0 < low <= measured[goal.quantity] * (1 + 1e-9)
         assert measured[goal.quantity] <= high * (1 + 1e-9)
         assert f"{goal.quantity}_se" in measured
-    alone = found["tiny_speculative_b3"]["measured"]
-    assert "batch_size = 1" in alone["refusals"]["huggingface"]
-    calls = found["tiny_speculative_b1"]["measured"]["calls"]
+    refusals = by_row["tiny_speculative_b3"]["refusals"]
+    assert "batch_size = 1" in refusals["huggingface"]
+    calls = by_row["tiny_speculative_b1"]["calls"]
     assert calls["huggingface"] == calls["specjax"] < 36
-    same = found["tiny_plain_b1"]["measured"]["same_texts"]
+    same = by_row["tiny_plain_b1"]["same_texts"]
     assert same == {"specjax": 3, "huggingface": 3, "ctranslate2": 3}
-    said = capsys.readouterr().out
-    assert "huggingface 3, specjax 3 of 3" in said
+    printed = capsys.readouterr().out
+    assert "huggingface 3, specjax 3 of 3" in printed
     if not t5x.importable():
-        assert "bench/tiny_t5x: not measured, it needs t5x, which is on no" in said
-
-
-def measured(**numbers):
-    return {"measured": numbers}
+        assert "bench/tiny_t5x: not measured, it needs t5x, which is on no" in printed
 
 
 def test_goals_are_met_or_missed_by_the_right_side():
@@ -367,21 +306,18 @@ def test_goals_are_met_or_missed_by_the_right_side():
         (down, 1.4, "met"),
         (down, 1.6, "missed"),
     ):
-        key = goal.quantity
-        record = measured(**{key: value, f"{key}_ci": (value - 0.1, value + 0.1)})
+        ends = {f"{goal.quantity}_ci": (value - 0.1, value + 0.1)}
+        record = {"measured": {goal.quantity: value} | ends}
         assert table.verdict(goal, record)[-1] == state
     assert table.verdict(up, None)[-1] == "not measured"
 
 
 def test_lines_of_the_catalogue_are_one_a_ratio():
-    made = table.bench()
-    keys = [(line.row, line.quantity) for line in made.lines]
-    assert len(set(keys)) == len(keys) == len(table.GOALS)
-    assert all(line.published is None for line in made.lines)
-    assert [bool(line.needs) for line in made.lines] == [
-        "t5x" in row for row, _ in keys
-    ]
-    assert json.dumps(made.note)
+    lines = table.bench().lines
+    assert len({(line.row, line.quantity) for line in lines}) == len(table.GOALS)
+    assert len(lines) == len(table.GOALS)
+    assert all(line.published is None for line in lines)
+    assert all(bool(line.needs) == ("t5x" in line.row) for line in lines)
 
 
 def test_the_process_is_held_to_its_cores(monkeypatch):

@@ -33,7 +33,7 @@ class Reader(HTMLParser):
 
     def __init__(self, text: str):
         super().__init__()
-        self.open, self.tags, self.rows = [], [], {}
+        self.open, self.tags, self.rows, self.text = [], [], {}, text
         self.feed(text)
         self.close()
         assert self.open == []
@@ -68,8 +68,8 @@ class Reader(HTMLParser):
         return [attrs[name] for _, attrs in self.tags if name in attrs]
 
 
-def write(folder: Path, found: dict) -> None:
-    for name, rows in found.items():
+def write(folder: Path, records: dict) -> None:
+    for name, rows in records.items():
         lines = [json.dumps(record) + "\n" for record in rows.values()]
         (folder / f"{name}.jsonl").write_text("".join(lines))
 
@@ -91,23 +91,27 @@ def own() -> dict:
     return {"my pair": {"first": record("my pair", "first", measured)}}
 
 
-@pytest.fixture(scope="module")
-def pages(full) -> dict[str, str]:
-    return page.texts(full)
+def read(folder: Path) -> dict[str, Reader]:
+    return {name: Reader(text) for name, text in page.texts(folder).items()}
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory) -> dict[str, str]:
-    return page.texts(tmp_path_factory.mktemp("empty"))
+def pages(full) -> dict[str, Reader]:
+    return read(full)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> dict[str, Reader]:
+    return read(tmp_path_factory.mktemp("empty"))
 
 
 @pytest.fixture(params=["pages", "bare"])
-def either(request) -> dict[str, str]:
+def either(request) -> dict[str, Reader]:
     return request.getfixturevalue(request.param)
 
 
-def lines_of(made: dict[str, str], name: str) -> list[list[str]]:
-    rows = Reader(made[f"{name}.html"]).rows
+def lines_of(pages: dict[str, Reader], name: str) -> list[list[str]]:
+    rows = pages[f"{name}.html"].rows
     return rows.get(f"rows-{name}", []) + rows.get(f"rows-{name}-elsewhere", [])
 
 
@@ -119,29 +123,27 @@ def test_every_line_of_every_table_is_there(either):
 
 
 def test_the_first_page_has_the_answer_and_leads_to_the_rest(pages):
-    first = Reader(pages["index.html"])
+    first = pages["index.html"]
     assert [row[0] for row in first.rows["claims-table"]] == [
         words[0] for stated in STATED.values() for words in stated.values()
     ]
     linked = {unquote(value) for value in first.values("href")}
     assert pages.keys() - {"index.html"} <= linked
-    at = [pages["index.html"].index(f'<section id="{name}"') for name in SECTIONS]
+    sections = ("run", "speeds", "text", "claims", "tables")
+    at = [first.text.index(f'<section id="{name}"') for name in sections]
     assert at == sorted(at)
-    assert 'id="speeds-drawing"' in pages["index.html"]
-    assert f"rows of {len(everything()) + 1} folders" in pages["index.html"]
-
-
-SECTIONS = ("run", "speeds", "text", "claims", "tables")
+    assert 'id="speeds-drawing"' in first.text
+    assert f"rows of {len(everything()) + 1} folders" in first.text
 
 
 def test_without_records_ours_is_not_run(bare):
     for table in catalogue.tables():
         for line in lines_of(bare, table.name):
             assert line[behind.OURS] == "not run" and line[-1].startswith("not run")
-    assert "Not run: there is no record in this folder." in bare["index.html"]
-    assert "Not run: there is no record in this folder." in bare["provenance.html"]
-    told = "Figure 2: expected tokens per call against alpha: not drawn."
-    assert told in bare["figure2.html"]
+    for name in ("index.html", "provenance.html"):
+        assert "Not run: there is no record in this folder." in bare[name].text
+    caption = "Figure 2: expected tokens per call against alpha: not drawn."
+    assert caption in bare["figure2.html"].text
 
 
 def test_a_row_of_ones_own_has_a_table(pages, full):
@@ -152,7 +154,7 @@ def test_a_row_of_ones_own_has_a_table(pages, full):
     shown = ["first: alpha", html.NONE, "0.2500", "0.1250", html.NONE]
     assert lines["first: alpha"][:7] == [*shown, "1 x cpu, 2 cores", "2026-01-02"]
     assert lines["first: x@y"][2] == "3.5" and lines["first: calls"][2] == "7"
-    assert 'href="own_my%20pair.html"' in pages["index.html"]
+    assert 'href="own_my%20pair.html"' in pages["index.html"].text
     assert "own_my pair.csv" in tables.texts(full)
     known = own_tables.tables(tables.collect(full))
     assert [table.name for table in known] == ["own_my pair"]
@@ -160,16 +162,9 @@ def test_a_row_of_ones_own_has_a_table(pages, full):
     assert [t.name for t in own_tables.tables(row)] == ["own_table1"]
 
 
-def test_no_cell_is_blank(either):
-    for text in either.values():
-        for rows in Reader(text).rows.values():
-            assert all(cell.strip() for row in rows for cell in row)
-
-
-def test_a_page_needs_nothing_else(either):
+def test_a_page_needs_nothing_else_and_has_no_blank_cell(either):
     """Nothing is loaded, and links stay beside the file or lead to the web."""
-    for text in either.values():
-        reader = Reader(text)
+    for reader in either.values():
         for tag, attrs in reader.tags:
             assert tag not in ("script", "link", "iframe", "img", "object", "base")
             assert not any(name.startswith("on") or name == "src" for name in attrs)
@@ -177,27 +172,23 @@ def test_a_page_needs_nothing_else(either):
             name = unquote(value.partition("#")[0])
             files = name.endswith((".md", ".csv", ".tex", ".svg")) and "/" not in name
             assert not name or name.startswith("https://") or files or name in either
-        assert not re.search(r"url\((?!#)|@import", text)
+        assert not re.search(r"url\((?!#)|@import", reader.text)
+        for rows in reader.rows.values():
+            assert all(cell.strip() for row in rows for cell in row)
 
 
 def test_ids_are_unique_and_lead_somewhere(either):
-    for text in either.values():
-        reader = Reader(text)
+    for reader in either.values():
         ids = reader.values("id")
         assert len(ids) == len(set(ids))
-        wanted = [
-            v[1:]
-            for k in ("href", "xlink:href")
-            for v in reader.values(k)
-            if v[0] == "#"
-        ]
-        wanted += re.findall(r"url\(#([^)]+)\)", text)
-        assert {*wanted, *reader.values("aria-labelledby")} <= set(ids)
+        links = reader.values("href") + reader.values("xlink:href")
+        wanted = {link[1:] for link in links if link[0] == "#"}
+        wanted |= {*re.findall(r"url\(#([^)]+)\)", reader.text)}
+        assert wanted | {*reader.values("aria-labelledby")} <= set(ids)
 
 
 def test_the_markup_is_accessible(either):
-    for text in either.values():
-        tags = Reader(text).tags
+    for tags in (reader.tags for reader in either.values()):
         assert ("html", {"lang": "en"}) in tags
         assert any(attrs.get("name") == "viewport" for _, attrs in tags)
         columns = [a for tag, a in tags if tag == "th" and a.get("scope") != "row"]
@@ -211,74 +202,65 @@ def test_the_markup_is_accessible(either):
 
 
 def test_drawings_keep_to_themselves(pages):
-    text = pages["index.html"]
+    text = pages["index.html"].text
     assert 'id="figure1-drawing-mark"' in text and 'id="speeds-drawing-mark"' in text
     assert 'href="#figure1-drawing-mark"' in text
     assert "clip-path: url(#speeds-drawing-clip); fill: #ffffff" in text
     assert "#figure1-drawing * {stroke: red}" in text
     assert "#figure1-drawing .a, #figure1-drawing .b {fill: blue}" in text
     assert "<metadata>" not in text and "<?xml" not in text
-    assert 'class="wide"' in pages["figure4.html"] and 'class="wide"' not in text
+    assert 'class="wide"' in pages["figure4.html"].text and 'class="wide"' not in text
 
 
 def test_ours_is_measured_and_published_is_not(tmp_path):
-    found = everything()
-    for one in found["table1"].values():
-        one["measured"] = {key: value + 100 for key, value in one["measured"].items()}
-    write(tmp_path, {"table1": found["table1"]})
-    lines = lines_of(page.texts(tmp_path), "table1")
+    table1 = everything()["table1"]
+    for row in table1.values():
+        row["measured"] = {key: value + 100 for key, value in row["measured"].items()}
+    write(tmp_path, {"table1": table1})
+    lines = lines_of(read(tmp_path), "table1")
     assert all(float(line[behind.OURS]) > 100 > float(line[1]) for line in lines)
 
 
 def test_what_is_stale_says_so(pages, tmp_path):
-    assert "STALE" in pages["index.html"] and "STALE" in pages["table1.html"]
-    found = everything()
-    for rows in found.values():
-        for one in rows.values():
-            made = one["provenance"]
-            made["fingerprint"] = fingerprint.today(made)
-    write(tmp_path, found)
+    for name in ("index.html", "table1.html"):
+        assert "STALE" in pages[name].text
+    records = everything()
+    for rows in records.values():
+        for origin in (row["provenance"] for row in rows.values()):
+            origin["fingerprint"] = fingerprint.today(origin)
+    write(tmp_path, records)
     assert not any("STALE" in text for text in page.texts(tmp_path).values())
 
 
 def test_provenance_names_each_value_once(pages):
-    rows = {
-        row[0]: row for row in Reader(pages["provenance.html"]).rows["provenance-table"]
-    }
+    rows = {row[0]: row for row in pages["provenance.html"].rows["provenance-table"]}
     assert rows["table2"] == [
         *("table2", "6", "6", "0123456789", "2026-01-02", "1 x cpu, 2 cores"),
         *("float32", "jax 0.1"),
     ]
     assert set(rows) == {*everything(), *own()}
-    one = record("bench", "old", {})
-    one["provenance"]["versions"] = {"t5x": None}
-    assert behind.origin([one])[-1] == "t5x (version unknown)"
+    unknown = record("bench", "old", {})
+    unknown["provenance"]["versions"] = {"t5x": None}
+    assert behind.origin([unknown])[-1] == "t5x (version unknown)"
 
 
 def test_what_records_say_is_text(tmp_path):
-    found = everything()
-    found["table2"]["small_t0_b1"]["measured"]["target"] = "<b>&`x`"
-    write(tmp_path, {"table2": found["table2"]})
-    made = page.texts(tmp_path)["table2.html"]
-    assert "&lt;b&gt;&amp;<code>x</code>" in made and "<b>" not in made
+    records = everything()
+    records["table2"]["small_t0_b1"]["measured"]["target"] = "<b>&`x`"
+    write(tmp_path, {"table2": records["table2"]})
+    text = page.texts(tmp_path)["table2.html"]
+    assert "&lt;b&gt;&amp;<code>x</code>" in text and "<b>" not in text
 
 
-def test_rendering_twice_gives_the_same_bytes(tmp_path, capsys):
-    found = everything()
-    del found["figure1"]  # its drawing asks for more than the page does
-    write(tmp_path, found)
-    texts = []
-    for _ in range(2):
-        page.main([str(tmp_path)])
-        texts.append(
-            {
-                name: (tmp_path / name).read_text("utf-8")
-                for name in page.texts(tmp_path)
-            }
-        )
+def test_the_command_writes_the_bytes_that_another_rendering_gives(tmp_path, capsys):
+    records = everything()
+    del records["figure1"]  # its drawing asks for more than the page does
+    write(tmp_path, records)
+    page.main([str(tmp_path)])
     assert "index.html" in capsys.readouterr().out
-    assert texts[0] == texts[1] == page.texts(tmp_path)
-    assert (tmp_path / "table4.md").exists()
+    for name, text in (page.texts(tmp_path) | tables.texts(tmp_path)).items():
+        assert (tmp_path / name).read_text("utf-8") == text, name
+    assert {"table4.md", "table1.csv", "table3.tex"} <= tables.texts(tmp_path).keys()
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path, capsys):

@@ -152,4 +152,4 @@ def test_no_word_of_a_drawing_is_cut(site, tmp_path_factory):
     (site.folder / "all.html").write_text(whole + CUT, "utf-8")
     done = browse(site, "all.html", tmp_path_factory.mktemp("profile"))
     told = json.loads(re.search(r"cut=(\[.*?\])ends", done.stdout)[1])
-    assert told and all(one.startswith("narrow-drawing: ") for one in told)
+    assert told and all(word.startswith("narrow-drawing: ") for word in told)
