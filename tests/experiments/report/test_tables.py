@@ -1,6 +1,5 @@
 """Tables show what the records hold, and say what is absent, stale or different."""
 
-import copy
 import re
 
 import pytest
@@ -11,6 +10,7 @@ from experiments.leviathan.alpha_table import table3
 from experiments.records import markup
 from experiments.report import page, tables
 from specjax.bench import jsonl
+from tests.experiments.report import test_claims
 
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
 OURS, STATE = tables.HEAD.index("ours"), tables.HEAD.index("state")
@@ -30,13 +30,10 @@ def rows_of(folder):
     return sorted((catalogue.CONFIGS / folder).glob("*.gin"))
 
 
-def lines(found):
-    return [line for table in catalogue.tables() for line in tables.rows(table, found)]
-
-
 def test_with_no_records_no_number_is_ours():
-    for line in lines({}):
-        assert line[OURS] == "" and line[STATE].startswith("not run")
+    for table in catalogue.tables():
+        for line in tables.rows(table, {}):
+            assert line[OURS] == "" and line[STATE].startswith("not run")
 
 
 def test_what_cannot_run_here_says_what_it_needs():
@@ -47,13 +44,11 @@ def test_what_cannot_run_here_says_what_it_needs():
 
 
 def test_our_column_is_the_record_and_nothing_else(measured):
-    found = tables.collect(measured)
-    for folder in found:
-        for record in found[folder].values():
-            for quantity, value in record["measured"].items():
-                if quantity in ("operations", "speed") and folder == "table1":
-                    record["measured"][quantity] = value + 100
-    for line in tables.rows(closed_forms_table.table1(), found):
+    records = tables.collect(measured)
+    for record in records["table1"].values():
+        numbers = record["measured"]
+        record["measured"] = {name: value + 100 for name, value in numbers.items()}
+    for line in tables.rows(closed_forms_table.table1(), records):
         assert float(line[OURS]) > 100 > float(line[1])
         assert line[STATE].startswith("DIFFERS")
 
@@ -67,24 +62,12 @@ def test_closed_forms_agree_with_the_paper(measured):
 
 
 def test_a_stale_record_says_so(measured):
-    found = copy.deepcopy(tables.collect(measured))
-    found["table1"]["alpha_0.6_gamma_2"]["provenance"]["fingerprint"] = "old"
-    states = [line[STATE] for line in tables.rows(closed_forms_table.table1(), found)]
-    assert [state.startswith("STALE") for state in states] == [True] * 2 + [False] * 10
-    assert "2 STALE" in tables.index(found)
-
-
-def test_rendering_twice_gives_the_same_bytes(measured, tmp_path):
-    def content():
-        tables.render(measured)
-        kinds = (".md", ".csv", ".tex", ".svg")
-        files = [path for path in measured.iterdir() if path.suffix in kinds]
-        return {path.name: path.read_bytes() for path in files}
-
-    first = content()
-    assert first == content()
-    assert {"README.md", "figure2.svg", "table3.tex", "table1.csv"} <= set(first)
-    assert not re.search(rb"\d\d:\d\d:\d\d", first["figure4.svg"])
+    records = tables.collect(measured)
+    records["table1"]["alpha_0.6_gamma_2"]["provenance"]["fingerprint"] = "old"
+    rows = tables.rows(closed_forms_table.table1(), records)
+    stale = [line[STATE].startswith("STALE") for line in rows]
+    assert stale == [True] * 2 + [False] * 10
+    assert "2 STALE" in tables.index(records)
 
 
 def test_all_points_are_in_the_csv(measured):
@@ -96,41 +79,34 @@ def test_all_points_are_in_the_csv(measured):
 
 def test_the_index_leads_to_every_file(measured):
     text = tables.index(tables.collect(measured))
-    made = tables.texts(measured)
+    files = tables.texts(measured)
     for link in re.findall(r"\]\((.+?)\)", text):
-        assert link in made or link.endswith((".svg", ".html"))
+        assert link in files or link.endswith((".svg", ".html"))
     assert "12 ok" in text and "28 not run, 32 not run here" in text
 
 
 def test_the_four_estimators_stand_side_by_side():
-    one = {"value": 0.5, "se": 0.01}
     names = ("rao_blackwell", "counts", "chen_r", "implied_alpha")
-    found = {"estimates": {name: one for name in names}, "tokens_per_call": 2.0}
-    found |= {"exactness": "exact law", "draft_regime": "table law", "alpha": 0.5}
-    found |= {"protocol": {"gamma": 3}}
-    (wide,) = catalogue.wider(
-        "table3", {"table3": {"gpt_bigram_t1": {"measured": found}}}
-    )
-    title, head, rows = wide
-    assert len(rows[0]) == len(head) and "±" in title
-    assert len(rows) == 1 and rows[0][1] == "0.5000 ± 0.0100"
-    assert rows[0][-3:] == ["3", "2.000", "exact law, table law"]
+    measured = {"estimates": {key: {"value": 0.5, "se": 0.01} for key in names}}
+    measured |= {"alpha": 0.5, "tokens_per_call": 2.0, "protocol": {"gamma": 3}}
+    measured |= {"exactness": "exact law", "draft_regime": "table law"}
+    records = {"table3": {"gpt_bigram_t1": {"measured": measured}}}
+    ((title, head, (row,)),) = catalogue.wider("table3", records)
+    assert len(row) == len(head) and "±" in title
+    assert row[1] == "0.5000 ± 0.0100"
+    assert row[-3:] == ["3", "2.000", "exact law, table law"]
 
 
 def test_every_row_has_a_line_and_every_line_its_row():
-    known = {(line.folder, line.row): line for line in all_lines()}
+    lines = [line for table in catalogue.tables() for line in table.lines]
+    known = {(line.folder, line.row): line for line in lines}
     for folder in {folder for folder, _ in known}:
         for path in rows_of(folder):
             assert (folder, path.stem) in known
     for (folder, row), line in known.items():
-        if folder == "bench":
-            continue  # rows of experiments/engines, which gin does not configure
+        # Rows of experiments/engines are configured without gin.
         path = catalogue.CONFIGS / folder / f"{row}.gin"
-        assert path.exists() or line.needs
-
-
-def all_lines():
-    return [line for table in catalogue.tables() for line in table.lines]
+        assert path.exists() or line.needs or folder == "bench"
 
 
 def test_published_numbers_by_row():
@@ -149,35 +125,33 @@ def test_markup_escapes():
 
 
 def test_numbers_keep_four_digits():
-    shown = [markup.number(x) for x in (0.03456, 1.5306122, 12, None, 0.0)]
+    numbers = (0.03456, 1.5306122, 12, None, 0.0)
+    shown = [markup.number(x) for x in numbers]
     assert shown == ["0.0346", "1.531", "12", "infinite", "0"]
 
 
 def test_no_number_that_is_not_0_is_printed_as_0():
     """The errors of a certificate are 1e-8 and 1e-16."""
     assert [markup.number(x) for x in (9.8e-8, -2.2e-16)] == ["9.8e-08", "-2.2e-16"]
-    found = tables.collect(RESULTS)
-    lines = tables.rows(catalogue.TABLES["certificate"].lines(), found)
+    table = catalogue.TABLES["certificate"].lines()
+    lines = tables.rows(table, tables.collect(RESULTS))
     errors = [line[OURS] for line in lines if "largest error" in line[0]]
     assert len(errors) == 10 and all(0 < float(error) < 1e-6 for error in errors)
 
 
 def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
     run.run(rows_of("table1")[:2], tmp_path)
-    table, (first, second) = (
-        closed_forms_table.table1(),
-        jsonl.read(tmp_path / "table1.jsonl"),
-    )
-    rows = tables.rows(table, tables.collect(tmp_path, earlier=measured))
-    mine = {first["row"], second["row"]}
+    table, mine = closed_forms_table.table1(), tables.collect(tmp_path)
+    assert len(mine["table1"]) == 2
+    together = tables.collect(tmp_path, earlier=measured)
+    rows = tables.rows(table, together)
     for line, row in zip(table.lines, rows, strict=True):
-        assert row[OURS]
-        assert row[STATE] == ("ok" if line.row in mine else "ok, recorded earlier")
-    alone = tables.rows(table, tables.collect(tmp_path))
+        state = "ok" if line.row in mine["table1"] else "ok, recorded earlier"
+        assert row[OURS] and row[STATE] == state
+    alone = tables.rows(table, mine)
     assert [row[STATE] for row in alone].count("not run") == 8
-    found = tables.collect(tmp_path, earlier=measured)
-    found["table1"]["alpha_0.9_gamma_10"]["provenance"]["fingerprint"] = "old"
-    states = [row[STATE] for row in tables.rows(table, found)]
+    together["table1"]["alpha_0.9_gamma_10"]["provenance"]["fingerprint"] = "old"
+    states = [row[STATE] for row in tables.rows(table, together)]
     assert states.count("STALE: made by other sources") == 2
 
 
@@ -190,14 +164,9 @@ def test_the_quick_set_names_rows_that_are_there():
 
 def test_a_paper_row_says_which_checkpoints_it_used():
     line = next(x for x in table3().lines if x.row == "ende_t5_small_t0")
-    it = {"alpha": 0.5, "alpha_se": 0.1, "target": "flan-xxl", "draft": "flan-small"}
-    made = {"device": {"platform": "gpu", "kind": "H", "count": 1}, "date": "2026"}
-    record = {"measured": it, "scale": "paper"}
-    record["provenance"] = made | {
-        "fingerprint": "",
-        "module": "specjax.commands.pairs",
-    }
-    record["provenance"]["inputs"] = {}
+    measured = {"alpha": 0.5, "alpha_se": 0.1}
+    measured |= {"target": "flan-xxl", "draft": "flan-small"}
+    record = test_claims.record("table3_paper", line.row, measured)
     shown = tables.cells(line, {"table3_paper": {line.row: record}})
     assert shown[0] == f"{line.what} [flan-xxl with flan-small]"
 
@@ -205,74 +174,64 @@ def test_a_paper_row_says_which_checkpoints_it_used():
 def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reproduce, "FOLDERS", ("table1",))
     reproduce.reproduce(tmp_path)
-    said = capsys.readouterr().out
-    assert re.search(
-        r"^\[1/6\] table1/\S+ \.\.\. measured in \d+ s$", said, re.MULTILINE
-    )
-    assert "6.862" in said and said.count("table1/") == 6
-    (other,) = [line for line in said.splitlines() if line.startswith("Table 3")]
+    text = capsys.readouterr().out
+    first = r"^\[1/6\] table1/\S+ \.\.\. measured in \d+ s$"
+    assert re.search(first, text, re.MULTILINE)
+    assert "6.862" in text and text.count("table1/") == 6
+    (other,) = [line for line in text.splitlines() if line.startswith("Table 3")]
     assert other.endswith(": 28 lines not run, 32 lines not run here")
-    assert str(tmp_path / "index.html") in said
+    assert str(tmp_path / "index.html") in text
     assert "6.862" in (tmp_path / "table1.html").read_text("utf-8")
     assert (tmp_path / "table1.md").exists()
-    assert len(said.splitlines()) < 60
+    assert len(text.splitlines()) < 60
 
 
 def test_what_was_recorded_earlier_is_counted_and_not_printed(measured, tmp_path):
     run.run(rows_of("table1")[:1], tmp_path)
-    found = tables.collect(tmp_path, earlier=measured)
-    found["table1"]["alpha_0.9_gamma_10"]["provenance"]["fingerprint"] = "old"
-    text = reproduce.short(closed_forms_table.table1(), found)
+    records = tables.collect(tmp_path, earlier=measured)
+    records["table1"]["alpha_0.9_gamma_10"]["provenance"]["fingerprint"] = "old"
+    text = reproduce.short(closed_forms_table.table1(), records)
     assert text.count("alpha = ") == 2
     assert text.endswith("8 lines recorded earlier, 2 lines STALE\n")
-    text = reproduce.short(closed_forms_table.figure3(), found)
+    text = reproduce.short(closed_forms_table.figure3(), records)
     assert text.count("\n") == 1 and text.endswith(": 8 lines recorded earlier\n")
 
 
 def test_committed_tables_are_what_their_records_say():
-    made = {**tables.texts(RESULTS), **page.texts(RESULTS)}
-    for name, text in made.items():
-        path = RESULTS / name
-        assert path.read_text("utf-8") == text, (
-            f"run python -m experiments.report.page: {name}"
-        )
+    for name, text in (tables.texts(RESULTS) | page.texts(RESULTS)).items():
+        committed = (RESULTS / name).read_text("utf-8")
+        assert committed == text, f"run python -m experiments.report.page: {name}"
 
 
 def test_committed_records_name_no_path_of_one_machine():
     """A default that names this machine would also make every other's records new."""
     for path in sorted(RESULTS.glob("*.jsonl")):
         for record in jsonl.read(path):
-            made = record["provenance"]
-            named = re.findall(r"= '(/[^']*)'", made["config"])
-            named += [name for name in made["inputs"] if name.startswith("/")]
+            origin = record["provenance"]
+            named = re.findall(r"= '(/[^']*)'", origin["config"])
+            named += [name for name in origin["inputs"] if name.startswith("/")]
             assert not named, (path.name, record["row"], named)
 
 
 def test_committed_records_say_what_they_measured():
     """A label may not name a pair that the record was not made with."""
-    found = tables.collect(RESULTS)
-    assert len(found["table3"]) == 28
+    records = tables.collect(RESULTS)
+    assert len(records["table3"]) == 28 and len(records["table2"]) == 20
     for line in table3().lines:
-        record = found.get(line.folder, {}).get(line.row)
-        if record and line.folder == "table3":
+        if line.folder == "table3":
+            record = records["table3"][line.row]
             it = record["measured"]
-            assert f"{it['target']} with {it['draft']}" in line.what
-            assert f"T = {it['protocol']['temperature']:g}" in line.what
-            place = {"ende": "(EnDe)", "docs": "(docs)"}
-            assert place.get(it["protocol"]["task"], "") in line.what
+            place = {"ende": "(EnDe)", "docs": "(docs)"}.get(it["protocol"]["task"], "")
+            heat = f"T = {it['protocol']['temperature']:g}"
+            for word in (f"{it['target']} with {it['draft']}", heat, place):
+                assert word in line.what
             published = line.published and {"alpha": line.published}
             assert record["published"] == published
-    assert len(found["table2"]) == 20
-    for line in [
-        *catalogue.TABLES["table2"].lines().lines,
-        *catalogue.TABLES["table4"].lines().lines,
-    ]:
-        record = found.get(line.folder, {}).get(line.row)
-        if record:
+    several = (catalogue.TABLES[name].lines() for name in ("table2", "table4"))
+    for line in (line for table in several for line in table.lines):
+        if record := records.get(line.folder, {}).get(line.row):
             it = record["measured"]
-            pair = f"{it['target']} with {it['draft']}"
             place = {"ende": " (EnDe)", "docs": " (docs)", "code": ""}[it["task"]]
-            heat, batch = it["temperature"], it["batch"]
-            wanted = f"{pair}{place}, T = {heat:g}, batch {batch}: "
+            pair = f"{it['target']} with {it['draft']}{place}"
+            wanted = f"{pair}, T = {it['temperature']:g}, batch {it['batch']}: "
             assert line.what.startswith(wanted)
-    assert jsonl.read(RESULTS / "nothing.jsonl") == []

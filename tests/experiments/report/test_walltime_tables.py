@@ -31,9 +31,9 @@ def before(best=5, **changes):
 
 def lines(measured):
     """Cells of both kinds of tables, by the columns' names."""
-    one = record("table2", "small_t0_b1", walltime_tables.current(measured))
-    (best,) = walltime_tables.best({"small_t0_b1": one})
-    every = walltime_tables.every_gamma(one)
+    stored = record("table2", "small_t0_b1", walltime_tables.current(measured))
+    (best,) = walltime_tables.best({"small_t0_b1": stored})
+    every = walltime_tables.every_gamma(stored)
     names = walltime_tables.EVERY
     return dict(zip(walltime_tables.HEAD, best, strict=True)), [
         dict(zip(names, cells, strict=True)) for cells in every
@@ -64,14 +64,14 @@ def test_an_old_record_is_predicted_again_where_it_was_not_fitted():
 
 
 def line_of(measured, quantity):
-    one = record("table2", "small_t0_b1", walltime_tables.current(measured))
-    found = {"table2": {"small_t0_b1": one}}
+    stored = record("table2", "small_t0_b1", walltime_tables.current(measured))
+    records = {"table2": {"small_t0_b1": stored}}
     (line,) = [
         line
         for line in walltime_table.table4().lines + walltime_table.figure5().lines
         if (line.row, line.quantity) == ("small_t0_b1", quantity)
     ]
-    cells = tables.cells(line, found)
+    cells = tables.cells(line, records)
     return cells[tables.HEAD.index("ours")], cells[tables.HEAD.index("state")]
 
 
@@ -108,10 +108,10 @@ def test_a_record_of_today_is_shown_as_it_is():
 
 def test_stored_rows_hold_no_tautology():
     """A record's prediction does not move with what was measured at its own gamma."""
-    found = tables.collect(tables.records.ROOT / "results")["table2"]
-    assert len(found) >= 20
-    for one in found.values():
-        it = one["measured"]
+    records = tables.collect(tables.records.ROOT / "results")["table2"]
+    assert len(records) >= 20
+    for stored in records.values():
+        it = stored["measured"]
         apart = [g for g in it["gamma"] if g not in (0, *it["fitted"])]
         at = [it["gamma"].index(gamma) for gamma in apart]
         other = it | {"seconds": list(it["seconds"]), "prefill_ms": [*it["prefill_ms"]]}
