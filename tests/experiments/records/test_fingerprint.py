@@ -83,24 +83,29 @@ from experiments import one as rows
 rows.build.limit = 3
 
 """
-MADE = {"module": "experiments.one", "config": CONFIG, "reaches": [], "inputs": {}}
+ORIGIN = {"module": "experiments.one", "config": CONFIG, "reaches": [], "inputs": {}}
+PLAIN = ORIGIN | {"config": ""}  # all that the module calls
 
 
-@pytest.fixture
-def of(tmp_path):
-    """(files, what is made of them) -> their fingerprint, each in a tree of its own."""
-    trees = iter(range(100))
+@pytest.fixture(scope="module")
+def of(tmp_path_factory):
+    """(files, their origin) -> their fingerprint, each in a tree of its own."""
 
-    def of(files, made=MADE):
-        root = tmp_path / str(next(trees))
+    def of(files, origin=ORIGIN):
+        root = tmp_path_factory.mktemp("tree")
         for name, text in files.items():
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        assert not made["module"] or fingerprint.reached([made["module"]], root)
-        return fingerprint.of(made, root)
+        assert not origin["module"] or fingerprint.reached([origin["module"]], root)
+        return fingerprint.of(origin, root)
 
     return of
+
+
+@pytest.fixture(scope="module")
+def unchanged(of):
+    return of(FILES)
 
 
 def edited(*edits, files=FILES):
@@ -112,12 +117,12 @@ def edited(*edits, files=FILES):
     return files
 
 
-one, rates, deep = "experiments/one.py", "specjax/rates.py", "specjax/deep.py"
+row, rates, deep = "experiments/one.py", "specjax/rates.py", "specjax/deep.py"
 MOVED = edited(
-    (one, "from specjax import rates\n", "from specjax.sums import twofold\n"),
-    (one, "from specjax.rates import Rate as Chosen", "import specjax.rates"),
-    (one, "Chosen(x)", "specjax.rates.Rate(x)"),
-    (one, "rates.double", "twofold"),
+    (row, "from specjax import rates\n", "from specjax.sums import twofold\n"),
+    (row, "from specjax.rates import Rate as Chosen", "import specjax.rates"),
+    (row, "Chosen(x)", "specjax.rates.Rate(x)"),
+    (row, "rates.double", "twofold"),
     (rates, "@keep\ndef double(x, by=FACTOR):", "def none(x):"),
     (rates, "double(self.x)", "sums.twofold(self.x)"),
     (rates, "import jax\n", "import jax\nfrom . import sums\n"),
@@ -131,14 +136,14 @@ def twofold(x, by=other.FACTOR):
     return by * x + is_even(x)
 """
 SPLIT = edited(
-    (one, "from specjax import rates\n", "from specjax import rates, tall\n"),
-    (one, "Chosen(x)", "tall.Rate(x)"),
-    (one, "from specjax.rates import Rate as Chosen\n", ""),
+    (row, "from specjax import rates\n", "from specjax import rates, tall\n"),
+    (row, "Chosen(x)", "tall.Rate(x)"),
+    (row, "from specjax.rates import Rate as Chosen\n", ""),
 )
 SPLIT[rates], kind = RATES.split("class Rate")
 SPLIT["specjax/tall.py"] = "from specjax.rates import double\n\n\nclass Rate" + kind
 THROUGH = edited(
-    (one, "from specjax import rates", "from specjax import face as rates")
+    (row, "from specjax import rates", "from specjax import face as rates")
 )
 THROUGH["specjax/face/__init__.py"] = "from ..rates import double\n"
 SAME = {
@@ -146,32 +151,32 @@ SAME = {
     "docstring": edited((deep, "(n):\n", '(n):\n    """Whether."""\n')),
     "docstring of a module": edited((rates, "\nimport jax", '"""R."""\nimport jax')),
     "annotation": edited((rates, "x: int", "x: float"), (deep, "(n)", "(n: int)")),
-    "unreached definition": edited((one, "return 1", "return 2")),
+    "unreached definition": edited((row, "return 1", "return 2")),
     "unreached module": FILES | {"specjax/new.py": "x = 1"},
     "moved definition": MOVED,
     "split module": SPLIT,
     "re-exported": THROUGH,
     "renamed definition": edited((rates, "FACTOR", "TIMES")),
     "renamed class": edited(
-        (rates, "class Rate", "class R"), (one, "import Rate", "import R")
+        (rates, "class Rate", "class R"), (row, "import Rate", "import R")
     ),
     "renamed circle": edited(
         (deep, "odd", "two"), (deep, "even", "pair"), (rates, "deep.even", "deep.pair")
     ),
-    "renamed alias": edited((one, "jnp", "numpy"), (one, "Chosen", "Kind")),
+    "renamed alias": edited((row, "jnp", "numpy"), (row, "Chosen", "Kind")),
     "outside name by another way": edited(
-        (one, "import jax.numpy as jnp", "from jax import numpy as jnp")
+        (row, "import jax.numpy as jnp", "from jax import numpy as jnp")
     ),
     "reordered": FILES | {deep: "\n\n\n".join(reversed(DEEP.split("\n\n\n")))},
     "renamed variable": edited((deep, "less", "below")),
     "what an error says": edited((deep, '"below 0"', 'f"{n} is below 0"')),
     "main": edited(
-        (one, "LIMITS = ", "if __name__ == '__main__':\n    x()\nLIMITS = ")
+        (row, "LIMITS = ", "if __name__ == '__main__':\n    x()\nLIMITS = ")
     ),
 }
 OTHER = {
     "constant": edited((rates, "FACTOR = 2", "FACTOR = 3")),
-    "part of a constant": edited((one, '"high": 2', '"high": 3')),
+    "part of a constant": edited((row, '"high": 2', '"high": 3')),
     "default": edited((rates, "by=FACTOR", "by=2")),
     "operator": edited((rates, "by * x", "by / x")),
     "decorator": edited((rates, "@keep\n", "")),
@@ -184,113 +189,109 @@ OTHER = {
     "field": edited((rates, "x: int", "y: int")),
     "effect": edited((rates, "True", "False")),
     "effect of a package": FILES | {"specjax/__init__.py": "print(1)\n"},
-    "outside name": edited((one, "jnp.sum", "jnp.mean")),
-    "one definition for another": edited((one, "rates.double", "rates.keep")),
+    "outside name": edited((row, "jnp.sum", "jnp.mean")),
+    "one definition for another": edited((row, "rates.double", "rates.keep")),
 }
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_what_computes_nothing_counts_for_nothing(of, name):
+def test_what_computes_nothing_counts_for_nothing(of, unchanged, name):
     assert SAME[name] != FILES
-    assert of(SAME[name]) == of(FILES)
+    assert of(SAME[name]) == unchanged
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_what_is_reached_counts(of, name):
-    assert of(OTHER[name]) != of(FILES)
+def test_what_is_reached_counts(of, unchanged, name):
+    assert of(OTHER[name]) != unchanged
 
 
-def test_the_measuring_module_may_be_moved(of):
+def test_the_measuring_module_may_be_moved(of, unchanged):
     files = dict(FILES)
-    files["experiments/rows/two.py"] = files.pop(one)
+    files["experiments/rows/two.py"] = files.pop(row)
     config = CONFIG.replace("experiments import one", "experiments.rows import two")
-    made = MADE | {"module": "experiments.rows.two", "config": config}
-    assert of(files, made) == of(FILES)
-    plain = {"config": "", "module": "experiments.one"}  # no config: all of the module
-    whole = of(FILES, MADE | plain)
-    assert whole == of(files, MADE | plain | {"module": "experiments.rows.two"})
-    assert whole != of(edited((one, "return 1", "return 2")), MADE | plain)
+    moved = {"module": "experiments.rows.two"}
+    assert of(files, ORIGIN | moved | {"config": config}) == unchanged
+    whole = of(FILES, PLAIN)  # no config: all of the module
+    assert whole == of(files, PLAIN | moved)
+    assert whole != of(edited((row, "return 1", "return 2")), PLAIN)
 
 
 def test_a_module_as_a_value_counts_with_all_of_it(of):
     text = "from specjax import gpt, t5\ndef measure(k):\n    return KINDS[k].build()"
     text += '\nKINDS = {"gpt": gpt, "t5": t5}\n'
     model = "def build():\n    return helped()\n\n\ndef helped():\n    return %d\n"
-    files = {one: text, "specjax/gpt.py": model % 1, "specjax/t5.py": model % 2}
-    made = MADE | {"config": ""}
-    first = of(files, made)
+    files = {row: text, "specjax/gpt.py": model % 1, "specjax/t5.py": model % 2}
+    first = of(files, PLAIN)
     moved = files | {"specjax/help.py": "def help():\n    return 1\n"}
     moved["specjax/gpt.py"] = (
         "from specjax.help import help\n\n\ndef build():\n    return help()\n"
     )
-    assert of(moved, made) == first
+    assert of(moved, PLAIN) == first
     changes = ("helped():\n    return 1", "helped():\n    return 3"), ("build", "make")
     for old, new in changes:
-        assert of(edited(("specjax/gpt.py", old, new), files=files), made) != first
-    swapped = edited((one, '"gpt": gpt, "t5": t5', '"gpt": t5, "t5": gpt'), files=files)
-    assert of(swapped, made) != first
+        assert of(edited(("specjax/gpt.py", old, new), files=files), PLAIN) != first
+    swapped = edited((row, '"gpt": gpt, "t5": t5', '"gpt": t5, "t5": gpt'), files=files)
+    assert of(swapped, PLAIN) != first
 
 
 def test_what_hides_a_name_is_seen(of):
     text = "from specjax import rates\n\n\ndef measure(xs):\n    "
     inside = "return [rates.double for rates in xs], rates.FACTOR\n"
-    files = FILES | {one: text + inside}
-    made = MADE | {"config": ""}
+    files = FILES | {row: text + inside}
     change = edited((rates, "FACTOR = 2", "FACTOR = 3"), files=files)
-    assert of(change, made) != of(files, made)  # hidden in the list alone
-    hidden = FILES | {one: text + "rates = xs\n    return rates.FACTOR\n"}
+    assert of(change, PLAIN) != of(files, PLAIN)  # hidden in the list alone
+    hidden = FILES | {row: text + "rates = xs\n    return rates.FACTOR\n"}
     change = edited((rates, "FACTOR = 2", "FACTOR = 3"), files=hidden)
-    assert of(change, made) == of(hidden, made)
+    assert of(change, PLAIN) == of(hidden, PLAIN)
 
 
 def test_what_is_chosen_by_name_is_said(of):
     files = FILES | {"specjax/verifiers/__init__.py": "def named(name):\n    ...\n"}
-    files[one] = "from specjax import verifiers\nRULE = verifiers.named('token')\n"
+    files[row] = "from specjax import verifiers\nRULE = verifiers.named('token')\n"
     files["specjax/verifiers/token.py"] = "verifier = 1\nelse_ = 1\n"
-    made = MADE | {"config": "", "reaches": ["specjax.verifiers.token:verifier"]}
-    first = of(files, made)
-    assert of(files, made | {"reaches": []}) != first
+    origin = PLAIN | {"reaches": ["specjax.verifiers.token:verifier"]}
+    first = of(files, origin)
+    assert of(files, origin | {"reaches": []}) != first
     other = edited(("specjax/verifiers/token.py", "r = 1", "r = 2"), files=files)
-    assert of(other, made) != first
+    assert of(other, origin) != first
     table = files | {"specjax/verifiers/__init__.py": "named = {}.get\nNAMES = 1\n"}
     table["specjax/verifiers/token.py"] = "verifier = 1\nelse_ = 2\n"
-    assert of(table, made) == first
+    assert of(table, origin) == first
 
 
 def test_a_field_may_be_called_like_what_makes_it(of):
     text = "from specjax import rates\n\n\nclass One:\n    rates = rates.FACTOR\n"
-    made = MADE | {"config": ""}
-    files = FILES | {one: text}
+    files = FILES | {row: text}
     change = edited((rates, "FACTOR = 2", "FACTOR = 3"), files=files)
-    assert of(change, made) != of(files, made)
+    assert of(change, PLAIN) != of(files, PLAIN)
 
 
 def test_inputs_count_by_name_and_content(of):
     path = (
         'from pathlib import Path\nDATA = Path(__file__).with_name("a") / "x.jsonl"\n'
     )
-    made = MADE | {"config": "", "inputs": {"a/x.jsonl": "1"}}
-    first = of({one: path}, made)
+    origin = PLAIN | {"inputs": {"a/x.jsonl": "1"}}
+    first = of({row: path}, origin)
     elsewhere = path.replace('with_name("a")', "parent")
-    assert of({one: elsewhere}, made | {"inputs": {"b/x.jsonl": "1"}}) == first
-    assert of({one: path}, made | {"inputs": {"a/x.jsonl": "2"}}) != first
-    assert of({one: path}, made | {"inputs": {"a/y.jsonl": "1"}}) != first
+    assert of({row: elsewhere}, origin | {"inputs": {"b/x.jsonl": "1"}}) == first
+    assert of({row: path}, origin | {"inputs": {"a/x.jsonl": "2"}}) != first
+    assert of({row: path}, origin | {"inputs": {"a/y.jsonl": "1"}}) != first
 
 
 def test_what_no_reader_can_tell_is_refused(of):
     with pytest.raises(ValueError, match=r"experiments.*specjax\.rates"):
-        of(edited((one, "import rates", "import rates\nfrom specjax.rates import *")))
+        of(edited((row, "import rates", "import rates\nfrom specjax.rates import *")))
     with pytest.raises(ValueError, match=r"specjax\.rates has no triple"):
-        of(edited((one, "rates.double", "rates.triple")))
+        of(edited((row, "rates.double", "rates.triple")))
 
 
 def test_every_record_reaches_what_is_there():
     """Its module, and all that its config calls; and it says which rule it chose."""
     for path in sorted((ROOT / "results").glob("*.jsonl")):
         for record in {record["row"]: record for record in jsonl.read(path)}.values():
-            made = record["provenance"]
-            names = [*fingerprint.entries(made), made["module"]]
+            origin = record["provenance"]
+            names = [*fingerprint.entries(origin), origin["module"]]
             assert len(fingerprint.reached(names)) > 10, record["row"]
-            begun = fingerprint.reached(fingerprint.entries(made))
+            begun = fingerprint.reached(fingerprint.entries(origin))
             chosen = Place("specjax.verifiers", "named") in begun
-            assert chosen == bool(made["reaches"]), record["row"]
+            assert chosen == bool(origin["reaches"]), record["row"]

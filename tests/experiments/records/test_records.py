@@ -15,8 +15,12 @@ from specjax.bench.row import Measurement
 
 
 def record(row, config="c", sources="s", **measured):
-    made = {"config": config, "fingerprint": sources}
-    return {"row": row, "measured": measured, "provenance": made}
+    provenance = {"config": config, "fingerprint": sources}
+    return {"row": row, "measured": measured, "provenance": provenance}
+
+
+def rows_in(path: Path) -> list[str]:
+    return [each["row"] for each in jsonl.read(path)]
 
 
 @pytest.fixture
@@ -27,8 +31,8 @@ def path(tmp_path) -> Path:
 def test_what_is_appended_is_read_back(path):
     assert jsonl.read(path) == []
     written = [record("a", x=1.5), record("b"), record("a", x=2)]
-    for one in written:
-        jsonl.append(path, one)
+    for each in written:
+        jsonl.append(path, each)
     assert jsonl.read(path) == written
     assert records.latest(written) == {"a": written[2], "b": written[1]}
 
@@ -38,13 +42,13 @@ def test_a_torn_line_is_told_and_set_aside(torn, path, capsys):
     jsonl.append(path, record("a"))
     with path.open("a") as file:
         file.write(torn)
-    assert [one["row"] for one in jsonl.read(path)] == ["a"]
+    assert rows_in(path) == ["a"]
     assert f"{path}, line 2: torn" in capsys.readouterr().err
     jsonl.append(path, record("c"))
     beside = path.with_name("table.jsonl.torn")
     assert f"set aside in {beside}" in capsys.readouterr().err
     assert beside.read_text() == f"{torn}\n"
-    assert [one["row"] for one in jsonl.read(path)] == ["a", "c"]
+    assert rows_in(path) == ["a", "c"]
     assert capsys.readouterr().err == ""
 
 
@@ -52,9 +56,9 @@ def test_a_record_without_a_line_break_is_whole(path, capsys):
     """As an editor may leave it: no part of a record is one."""
     jsonl.append(path, record("a"))
     path.write_text(path.read_text() + json.dumps(record("b")))
-    assert [one["row"] for one in jsonl.read(path)] == ["a", "b"]
+    assert rows_in(path) == ["a", "b"]
     jsonl.append(path, record("c"))
-    assert [one["row"] for one in jsonl.read(path)] == ["a", "b", "c"]
+    assert rows_in(path) == ["a", "b", "c"]
     assert capsys.readouterr().err == ""
 
 
@@ -98,8 +102,7 @@ def test_two_writers_lose_nothing(path):
         writer.start()
     for writer in writers:
         writer.join()
-    rows = {one["row"] for one in jsonl.read(path)}
-    assert rows == {f"{name}{i}" for name in "ab" for i in range(20)}
+    assert set(rows_in(path)) == {f"{name}{i}" for name in "ab" for i in range(20)}
 
 
 def test_a_record_is_found_by_row_config_and_sources():
@@ -123,24 +126,24 @@ def test_a_record_becomes_stale(tmp_path, monkeypatch):
     weights = tmp_path / "weights"
     weights.write_text("1")
     measurement = Measurement(dict, "experiments.one", (weights,))
-    made = records.provenance(measurement, "c", 0.1)
-    assert made["inputs"] == {"weights": fingerprint.digest(weights)}
-    assert not stale({"provenance": made})
+    provenance = records.provenance(measurement, "c", 0.1)
+    assert provenance["inputs"] == {"weights": fingerprint.digest(weights)}
+    assert not stale({"provenance": provenance})
     weights.write_text("2")
-    assert stale({"provenance": made})
+    assert stale({"provenance": provenance})
     weights.unlink()  # weights that are elsewhere do not make a record stale
-    assert not stale({"provenance": made})
+    assert not stale({"provenance": provenance})
     (tmp_path / "experiments" / "one.py").write_text("x = 2\n")
-    assert stale({"provenance": made})
+    assert stale({"provenance": provenance})
 
 
 def test_provenance_names_everything():
-    made = records.provenance(closed_forms.table1(0.6, 2), "config", 1.234)
-    assert made["config"] == "config" and made["seconds"] == 1.23
-    assert made["date"].endswith("+00:00")
-    assert set(made["versions"]) == {"python", *machine.PACKAGES}
-    assert made["device"]["platform"] == "cpu" and made["device"]["count"] >= 1
-    assert {"commit", "dirty", "dtype", "seed"} <= set(made)
+    origin = records.provenance(closed_forms.table1(0.6, 2), "config", 1.234)
+    assert origin["config"] == "config" and origin["seconds"] == 1.23
+    assert origin["date"].endswith("+00:00")
+    assert set(origin["versions"]) == {"python", *machine.PACKAGES}
+    assert origin["device"]["platform"] == "cpu" and origin["device"]["count"] >= 1
+    assert {"commit", "dirty", "dtype", "seed"} <= set(origin)
 
 
 def test_without_git_there_is_no_commit(monkeypatch):

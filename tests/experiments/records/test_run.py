@@ -40,7 +40,7 @@ def test_a_row_is_includes_and_macros():
     for path in ROWS:
         text = path.read_text()
         assert not re.search(r"^(from|import) ", text, re.MULTILINE), path
-        assert not [one for one in unread.statements(gin, text, "") if one.parameter]
+        assert not [it for it in unread.statements(gin, text, "") if it.parameter]
 
 
 @pytest.mark.parametrize("path", HERE, ids=name)
@@ -222,23 +222,29 @@ def test_any_draft_goes_with_any_rule_and_any_policy(tmp_path):
             fingerprint.of({"module": "", "inputs": {}, "reaches": measurement.reaches})
 
 
-def test_a_rule_of_ones_own_is_an_input(tmp_path, monkeypatch):
-    own = tmp_path / "my_module.py"
-    own.write_text("from specjax.verifiers.token import verifier\n")
+@pytest.mark.parametrize(
+    ("macro", "source", "reaches"),
+    [
+        ("VERIFIER", "from specjax.verifiers.token import verifier as mine", ()),
+        (
+            "POLICY",
+            "from specjax.policies import heuristic\nmine = heuristic(3)",
+            ("specjax.verifiers.token:verifier",),
+        ),
+    ],
+)
+def test_what_is_ones_own_reaches_a_row_and_is_an_input(
+    macro, source, reaches, tmp_path, monkeypatch
+):
+    own = tmp_path / f"my_{macro.lower()}.py"
+    own.write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
-    text = ALPHA_ROW + "VERIFIER = 'my_module:verifier'\n"
-    measurement = run.build(written(tmp_path, text)).row.measurement
-    assert own in measurement.inputs and measurement.reaches == ()
-
-
-def test_a_policy_of_ones_own_reaches_a_row(tmp_path, monkeypatch):
-    own = tmp_path / "my_policies.py"
-    own.write_text("from specjax.policies import heuristic\nmine = heuristic(3)\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    text = ALPHA_ROW + "POLICY = 'my_policies:mine'\n"
-    measurement = run.build(written(tmp_path, text)).row.measurement
-    assert measurement.run.args[2].policy == "my_policies:mine"
-    assert own in measurement.inputs
+    name = f"{own.stem}:mine"
+    path = written(tmp_path, f"{ALPHA_ROW}{macro} = '{name}'\n")
+    measurement = run.build(path).row.measurement
+    protocol = measurement.run.args[2]
+    assert name in (protocol.rule, protocol.policy)
+    assert own in measurement.inputs and measurement.reaches == reaches
 
 
 def test_rows_that_share_get_what_those_before_them_kept(tmp_path, monkeypatch):
@@ -247,14 +253,17 @@ def test_rows_that_share_get_what_those_before_them_kept(tmp_path, monkeypatch):
         return dict(kept)
 
     row = TableRow(Measurement(count, __name__, shares=True), "laptop")
-    build = lambda file: configs.Built("t", file.path.stem, row, "")  # noqa: E731
+
+    def build(file):
+        return configs.Built("t", file.path.stem, row, "")
+
     monkeypatch.setattr(commands.configs, "build", build)
     files = [RowFile(tmp_path / name) for name in ("a.gin", "b.gin")]
     records = commands.run(files, tmp_path)
     assert [record["measured"] for record in records] == [{"rows": 1}, {"rows": 2}]
 
 
-def test_a_mistake_is_one_line_for_a_person(tmp_path, capsys):
+def test_a_mistake_is_one_line_for_a_person(tmp_path):
     with pytest.raises(SystemExit, match=r"nowhere\.gin"):
         run.main(["--out", str(tmp_path), "nowhere.gin"])
 
@@ -265,8 +274,9 @@ def test_a_row_is_kept_until_its_config_or_its_sources_change(tmp_path, monkeypa
     run.run([path, path], tmp_path)
     assert len(jsonl.read(out)) == 1
     run.run([path], tmp_path, ["GAMMA = 4"])
-    assert [one["measured"]["speed"] for one in jsonl.read(out)] == [2.71, 4.0951]
-    monkeypatch.setattr(fingerprint, "of", lambda made: "changed")
+    speeds = [record["measured"]["speed"] for record in jsonl.read(out)]
+    assert speeds == [2.71, 4.0951]
+    monkeypatch.setattr(fingerprint, "of", lambda provenance: "changed")
     run.run([path], tmp_path)
     assert len(jsonl.read(out)) == 3
 
@@ -295,11 +305,11 @@ def test_a_stopped_run_goes_on(how, tmp_path):
     while len(rows_in(tmp_path)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     runner.send_signal(how)
-    said = runner.communicate()[1]
+    errors = runner.communicate()[1]
     before = rows_in(tmp_path)
     assert 2 <= len(before) < len(files)
     if how is signal.SIGINT:
-        assert runner.returncode == 130 and "goes on" in said
+        assert runner.returncode == 130 and "goes on" in errors
 
     run.run(CLOSED_FORM, tmp_path)
     after = rows_in(tmp_path)
@@ -308,8 +318,8 @@ def test_a_stopped_run_goes_on(how, tmp_path):
 
 
 def rows_in(folder) -> list[str]:
-    found = [one for path in folder.glob("*.jsonl") for one in jsonl.read(path)]
-    return [f"{one['table']}/{one['row']}" for one in found]
+    records = [it for path in folder.glob("*.jsonl") for it in jsonl.read(path)]
+    return [f"{record['table']}/{record['row']}" for record in records]
 
 
 def test_heads_and_catalogue_agree():
@@ -318,8 +328,7 @@ def test_heads_and_catalogue_agree():
         published = catalogue.published(path.parent.name, path.stem) or {}
         head = path.read_text().partition("\ninclude")[0]
         for quantity, value in published.items():
-            said = re.search(
-                rf"\b{quantity} (?:= )?([\d.]*\d)", head.split("Paper:")[1]
-            )
-            assert float(said[1]) == value, path
+            pattern = rf"\b{quantity} (?:= )?([\d.]*\d)"
+            number = re.search(pattern, head.split("Paper:")[1])[1]
+            assert float(number) == value, path
         assert f"gin_configs/{name(path)}.gin" in head
