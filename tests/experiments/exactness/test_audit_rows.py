@@ -32,14 +32,12 @@ def built(pair, protocol, fault=None):
 
 
 def test_a_row_is_plain_numbers():
-    found = built(pair(), TASK._replace(tokens=2000)).run()
-    assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(
-        json.dumps(found)
-    )
-    assert found["passed"] and found["max_z"] == max(map(abs, found["z"].values()))
-    assert found["guarantee"] == "exact law" and found["fault"] == ""
-    assert 0 < found["accepted"] < found["tested"]
-    assert found["kernels"]["verify"] == "reference"
+    row = built(pair(), TASK._replace(tokens=2000)).run()
+    assert json.loads(json.dumps(row, allow_nan=False)) == json.loads(json.dumps(row))
+    assert row["passed"] and row["max_z"] == max(map(abs, row["z"].values()))
+    assert row["guarantee"] == "exact law" and row["fault"] == ""
+    assert 0 < row["accepted"] < row["tested"]
+    assert row["kernels"]["verify"] == "reference"
     fault = built(pair(), TASK, faults.reused_key).run()
     assert fault["fault"] == "reused key"
     assert not fault["passed"] and fault["guarantee"] == "none: broken on purpose"
@@ -56,7 +54,7 @@ def test_the_table_has_a_line_for_every_row():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "text"),
     [
         (lambda: built(pair(), TASK._replace(rule="hope")), "no rule 'hope'"),
         (lambda: built(pair(), TASK._replace(policy="hope")), "no policy 'hope'"),
@@ -78,8 +76,8 @@ def test_the_table_has_a_line_for_every_row():
         (lambda: audit.limits(audit.Sums(0, 0, 0, *np.zeros((4, 5)))), "no tokens"),
     ],
 )
-def test_bad_arguments_are_named(wrong, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_arguments_are_named(wrong, text):
+    with pytest.raises(ValueError, match=text):
         wrong()
 
 
@@ -103,9 +101,9 @@ def named(monkeypatch):
 
 def test_the_command_says_what_it_found(named, capsys, monkeypatch):
     assert command.main(named) == 0
-    said = capsys.readouterr().out
+    text = capsys.readouterr().out
     for word in ("rule token (exact law)", "surprisal", "never an alarm", "passed at"):
-        assert word in said
+        assert word in text
     assert command.main([*named, "--temperature", "0"]) == 0
     assert "cannot vary" in capsys.readouterr().out
     monkeypatch.setattr(verifiers, "named", lambda name: lenient.build(0.01))

@@ -77,7 +77,7 @@ def case(request):
 
 
 @pytest.fixture(scope="module")
-def found(case):
+def trace(case):
     return figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
 
 
@@ -110,59 +110,59 @@ def shown(case: Case, ids) -> list[str]:
     return [case.tokenizer.piece(token) for token in ids]
 
 
-def emitted(found):
-    return [it for step in found["steps"] for it in step["accepted"] + step["added"]]
+def emitted(trace):
+    return [it for step in trace["steps"] for it in step["accepted"] + step["added"]]
 
 
-def test_the_pieces_are_the_text_that_the_target_alone_writes(case, found, alone):
-    assert len(set(alone)) > 2
-    assert emitted(found) == shown(case, alone)
-
-
-def test_the_steps_are_those_of_speculative_decoding(case, found):
+def test_the_steps_are_those_of_speculative_decoding(case, trace, alone):
+    """And their pieces are the text that the target alone writes."""
     output = decode(case, GAMMA)
-    assert emitted(found) == shown(case, text_of(case, output))
-    accepted = sum(len(step["accepted"]) for step in found["steps"])
-    assert found["target_calls"] == int(output.counts.calls[0])
+    assert len(set(alone)) > 2
+    assert emitted(trace) == shown(case, alone) == shown(case, text_of(case, output))
+    accepted = sum(len(step["accepted"]) for step in trace["steps"])
+    assert trace["target_calls"] == len(trace["steps"]) == int(output.counts.calls[0])
     assert accepted == int(output.counts.accepted[0])
 
 
-def test_what_a_trace_reports(case, found):
-    assert found["tokens"] == NEW
-    assert found["target_calls"] == len(found["steps"]) < NEW
-    assert (found["target"], found["draft"]) == ("p", "q")
-    assert (found["prompt"], found["gamma"]) == (case.prompt, GAMMA)
-    assert found["temperature"] == 0.0
+def test_what_a_trace_reports(case, trace):
+    assert trace["tokens"] == NEW > trace["target_calls"]
+    assert (trace["target"], trace["draft"]) == ("p", "q")
+    assert (trace["prompt"], trace["gamma"]) == (case.prompt, GAMMA)
+    assert trace["temperature"] == 0.0
 
 
-def test_a_step_is_gamma_drafts_and_one_more(found):
-    for step in found["steps"]:
+def test_a_step_is_gamma_drafts_and_one_more(trace):
+    for step in trace["steps"]:
         assert tuple(step) == KINDS
         assert len(step["accepted"] + step["rejected"]) <= GAMMA
         assert len(step["rejected"]) <= 1
-    for step in found["steps"][:-1]:
+    for step in trace["steps"][:-1]:
         assert len(step["added"]) == 1
         whole = len(step["accepted"]) == GAMMA
         assert whole == (not step["rejected"])
     for kind in KINDS:
-        assert any(step[kind] for step in found["steps"])
+        assert any(step[kind] for step in trace["steps"])
 
 
 def test_without_drafts_every_call_adds_one_token(case, alone):
-    found = figure1.build(*case.pair, case.prompt, 0, 5).run()
+    trace = figure1.build(*case.pair, case.prompt, 0, 5).run()
     expected = shown(case, alone[:5])
-    assert [step["added"] for step in found["steps"]] == [[it] for it in expected]
-    assert found["target_calls"] == 5
+    assert [step["added"] for step in trace["steps"]] == [[it] for it in expected]
+    assert trace["target_calls"] == 5
+
+
+def begun_with(case, begun, end, monkeypatch) -> dict:
+    """The trace of another beginning and another end of text."""
+    monkeypatch.setattr(figure1, "begin", lambda target, prompt: (begun, end))
+    return figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
 
 
 def test_it_stops_where_the_text_ends(case, alone, monkeypatch):
     at = int(np.argmax(alone != alone[0]))
     end = int(alone[at])
-    begin = lambda target, prompt: (case.begun, end)  # noqa: E731
-    monkeypatch.setattr(figure1, "begin", begin)
-    found = figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
-    assert found["tokens"] == at + 1
-    assert emitted(found)[-1] == shown(case, [end])[0]
+    trace = begun_with(case, case.begun, end, monkeypatch)
+    assert trace["tokens"] == at + 1
+    assert emitted(trace)[-1] == shown(case, [end])[0]
 
 
 def test_a_prompt_begins_and_ends_as_its_models_do(case):
@@ -173,12 +173,14 @@ def test_a_prompt_begins_and_ends_as_its_models_do(case):
 
 def test_another_prompt_gives_another_text(case, alone, monkeypatch):
     """Broken twin: what is traced is not what was asked, of the same length."""
-    half = lambda ids: np.where(ids > 9, ids // 2, ids)  # noqa: E731
+
+    def half(ids):
+        return np.where(ids > 9, ids // 2, ids)
+
     begun = case.begun._replace(tokens=half(case.begun.tokens))
     if begun.inputs:
         begun = begun._replace(inputs=(half(begun.inputs[0]), begun.inputs[1]))
-    monkeypatch.setattr(figure1, "begin", lambda target, prompt: (begun, -1))
-    other = figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
+    other = begun_with(case, begun, -1, monkeypatch)
     assert other["tokens"] == NEW
     assert emitted(other) != shown(case, alone)
 
@@ -188,8 +190,8 @@ def test_another_tokenizers_pieces_are_another_text(case, alone, monkeypatch):
     other = zoo.tokenizer("code" if case.pair[0].encodes else "t5")
     wrong = case.tokenizer._replace(piece=other.piece)
     monkeypatch.setattr(figure1, "tokenizer_of", lambda target: wrong)
-    found = figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
-    assert emitted(found) != shown(case, alone)
+    trace = figure1.build(*case.pair, case.prompt, GAMMA, NEW).run()
+    assert emitted(trace) != shown(case, alone)
 
 
 def test_a_newline_stays_on_its_line():
@@ -219,16 +221,21 @@ def test_a_draft_with_an_encoder_needs_a_target_with_one():
         figure1.build(players.of_model("p", model, None), encodes, "a", GAMMA)
 
 
-@pytest.mark.parametrize("gamma", [3, 7])
-def test_the_rows_decode_the_demos_prompt_with_the_bundled_pair(gamma):
-    built = run.build(run.ROOT / f"gin_configs/figure1/gamma_{gamma}.gin")
-    assert built.table == "figure1" and built.row.scale == "laptop"
-    case, prompt = built.row.measurement.run.args
-    assert case.names == zoo.MODELS and prompt == demo.PROMPT
+def built(folder, row, gamma, bindings=()):
+    """The measurement of a row's file, its case and its prompt."""
+    whole = run.build(run.ROOT / f"gin_configs/{folder}/{row}.gin", bindings)
+    assert whole.table == folder and whole.row.scale == "laptop"
+    case, prompt = whole.row.measurement.run.args
     assert case.parts.drafter.gamma == gamma
     assert int(case.request.limit[0] - case.request.start[0]) == 48
-    names = {path.name for path in built.row.measurement.inputs}
-    assert names == {*(f"{it}.safetensors" for it in zoo.MODELS), "tokenizer.model"}
+    return {path.name for path in whole.row.measurement.inputs}, case, prompt
+
+
+@pytest.mark.parametrize("gamma", [3, 7])
+def test_the_rows_decode_the_demos_prompt_with_the_bundled_pair(gamma):
+    inputs, case, prompt = built("figure1", f"gamma_{gamma}", gamma)
+    assert case.names == zoo.MODELS and prompt == demo.PROMPT
+    assert inputs == {*(f"{it}.safetensors" for it in zoo.MODELS), "tokenizer.model"}
 
 
 @pytest.fixture(scope="module")
@@ -242,28 +249,20 @@ def stand_ins(tmp_path_factory) -> list[str]:
     return bindings
 
 
-@pytest.mark.parametrize("gamma", [3, 7])
-def test_the_rows_of_figure_5_translate_a_sentence(gamma, stand_ins):
-    path = run.ROOT / f"gin_configs/figure5/ende_gamma_{gamma}.gin"
-    built = run.build(path, stand_ins)
-    assert built.table == "figure5" and built.row.scale == "laptop"
-    case, prompt = built.row.measurement.run.args
-    assert case.names == ("t5_target", "t5_small")
-    sources = [
-        json.loads(line)["source"] for line in SENTENCES.read_text("utf-8").splitlines()
-    ]
-    assert prompt.removeprefix(PREFIX) in sources and prompt.startswith(PREFIX)
-    tokens, length = case.prompt.inputs
-    assert tokens[0, : length[0]].tolist() == zoo.tokenizer("t5").encode(prompt)
-    assert case.parts.drafter.gamma == gamma
-    assert int(case.request.limit[0] - case.request.start[0]) == 48
-    assert int(case.request.eos[0]) == t5.END
-    names = {path.name for path in built.row.measurement.inputs}
-    assert names == {"t5_target.safetensors", "t5_small.safetensors", "t5.model"}
-
-
-def test_both_rows_of_figure_5_read_one_sentence(stand_ins):
-    paths = sorted((run.ROOT / "gin_configs/figure5").glob("*.gin"))
-    several = [run.build(path, stand_ins).row.measurement.run.args for path in paths]
-    assert [path.stem for path in paths] == ["ende_gamma_3", "ende_gamma_7"]
-    assert len({prompt for _, prompt in several}) == 1
+def test_the_rows_of_figure_5_translate_a_sentence(stand_ins):
+    """Both the same; the folder has no other row."""
+    rows = {f"ende_gamma_{gamma}": gamma for gamma in (3, 7)}
+    files = (run.ROOT / "gin_configs/figure5").glob("*.gin")
+    assert {path.stem for path in files} == rows.keys()
+    lines = SENTENCES.read_text("utf-8").splitlines()
+    sources, prompts = [json.loads(line)["source"] for line in lines], set()
+    for row, gamma in rows.items():
+        inputs, case, prompt = built("figure5", row, gamma, stand_ins)
+        prompts.add(prompt)
+        assert case.names == ("t5_target", "t5_small")
+        assert prompt.removeprefix(PREFIX) in sources and prompt.startswith(PREFIX)
+        tokens, length = case.prompt.inputs
+        assert tokens[0, : length[0]].tolist() == zoo.tokenizer("t5").encode(prompt)
+        assert int(case.request.eos[0]) == t5.END
+        assert inputs == {"t5_target.safetensors", "t5_small.safetensors", "t5.model"}
+    assert len(prompts) == 1

@@ -108,18 +108,18 @@ def test_a_step_is_its_calls_and_little_more(costs):
 
 def test_every_row_of_a_batch_costs_the_same(target, draft, costs):
     many = operations.count(target, draft, SETTING._replace(batch=3))
-    for one, three in zip(costs, many, strict=True):
-        assert three.operations == pytest.approx(3 * one.operations, rel=0.02)
+    for single, batched in zip(costs, many, strict=True):
+        assert batched.operations == pytest.approx(3 * single.operations, rel=0.02)
     # Not the bytes: the weights are read once for all rows.
     assert many.alone.bytes < 2 * costs.alone.bytes
     text = {"alpha": 0.5, "alpha_se": None}
     text |= {"tokens_per_call": 2.0, "tokens_per_call_se": None}
-    found = [
+    row = [
         operations.per_token(counted, SETTING._replace(batch=batch), text)
         for counted, batch in ((costs, 1), (many, 3))
     ]
     for name in ("operations_per_token", "operations_per_token_autoregressive"):
-        assert found[1][name] == pytest.approx(found[0][name], rel=0.02)
+        assert row[1][name] == pytest.approx(row[0][name], rel=0.02)
 
 
 def test_a_call_reads_the_weights_once(target, costs):
@@ -154,11 +154,11 @@ def test_what_is_reported_by_hand():
     )
     text = {"alpha": 0.5, "alpha_se": 0.01}
     text |= {"tokens_per_call": 2.5, "tokens_per_call_se": 0.05}
-    found = operations.per_token(costs, OperationsSetting(3, 2, 24), text)
+    row = operations.per_token(costs, OperationsSetting(3, 2, 24), text)
     tokens = 1.875  # Eq. 1: (1 - 1 / 16) / (1 - 1 / 2), and not 2.5
     # A draft is 30 + 2 * 15 = 60 operations and 7 + 2 * 6 = 19 bytes. Eq. 1 grows by
     # 1 + 2 / 2 + 3 / 4 = 2.75 with alpha.
-    assert found == pytest.approx(
+    assert row == pytest.approx(
         {
             "c_hat": 0.2,
             "operations_per_token_autoregressive": 50.0,
@@ -176,33 +176,17 @@ def test_what_is_reported_by_hand():
     )
 
 
-def test_the_theorem_does_not_know_the_run_that_it_is_compared_with():
-    """Other tokens per call, the same alpha: only what was counted moves."""
-    costs = Costs(*[Cost(10.0 * i, 5.0) for i in range(1, 7)])
-    text = {"alpha": 0.5, "alpha_se": None, "tokens_per_call_se": None}
-    one, other = (
-        operations.per_token(
-            costs, OperationsSetting(3, 1, 24), text | {"tokens_per_call": tokens}
-        )
-        for tokens in (1.5, 3.0)
-    )
-    for name in ("operations_factor_theorem", "bytes_factor_expected", "c_hat"):
-        assert one[name] == other[name]
-    for name in ("operations_factor", "bytes_factor"):
-        assert one[name] == pytest.approx(2 * other[name])
-
-
 def test_a_given_alpha_is_not_measured(target, draft, monkeypatch):
     monkeypatch.setattr(operations, "pairs", None)
-    found = operations.build(target, draft, PROTOCOL, 1, SLOTS, alpha=0.6).run()
-    assert found["alpha"] == 0.6
-    assert found["tokens_per_call"] == closed_forms.expected_tokens(0.6, GAMMA)
-    assert (found["gamma"], found["batch"], found["slots"]) == SETTING
+    row = operations.build(target, draft, PROTOCOL, 1, SLOTS, alpha=0.6).run()
+    assert row["alpha"] == 0.6
+    assert row["tokens_per_call"] == closed_forms.expected_tokens(0.6, GAMMA)
+    assert (row["gamma"], row["batch"], row["slots"]) == SETTING
     # What the theorem leaves out is how a call of several tokens differs from several.
-    theorem = found["operations_factor_theorem"]
-    assert found["operations_factor"] == pytest.approx(theorem, rel=0.03)
-    assert found["operations_per_call"]["target"] > 0
-    assert set(found["weight_bytes"]) == {"target", "draft"}
+    theorem = row["operations_factor_theorem"]
+    assert row["operations_factor"] == pytest.approx(theorem, rel=0.03)
+    assert row["operations_per_call"]["target"] > 0
+    assert set(row["weight_bytes"]) == {"target", "draft"}
 
 
 def test_alpha_and_the_tokens_per_call_are_measured_apart(target, draft, monkeypatch):
@@ -216,12 +200,12 @@ def test_alpha_and_the_tokens_per_call_are_measured_apart(target, draft, monkeyp
 
     monkeypatch.setattr(operations.pairs, "speculate", speculate)
     short = PROTOCOL._replace(tokens=40)
-    found = operations.decode(target, target, short)
-    assert found["tokens_per_call"] == pytest.approx(2.5)  # uncut: 100 / 40, not 98
-    assert found["tokens_per_call_se"] > 0
-    assert found["alpha"] == pytest.approx(1, abs=1e-5)
-    assert found["tokens_per_call_eq1"] == pytest.approx(GAMMA + 1, abs=1e-3)
-    implied = found["estimates"]["implied_alpha"]["value"]
+    row = operations.decode(target, target, short)
+    assert row["tokens_per_call"] == pytest.approx(2.5)  # uncut: 100 / 40, not 98
+    assert row["tokens_per_call_se"] > 0
+    assert row["alpha"] == pytest.approx(1, abs=1e-5)
+    assert row["tokens_per_call_eq1"] == pytest.approx(GAMMA + 1, abs=1e-3)
+    implied = row["estimates"]["implied_alpha"]["value"]
     assert implied == pytest.approx(closed_forms.implied_alpha(2.5, GAMMA))
     alpha = operations.decode(target, draft, short)["alpha"]
     assert 0 < alpha < 0.99 and abs(alpha - implied) > 1e-3

@@ -83,25 +83,25 @@ def test_metrics_by_hand():
     assert "tok:13a" in perfect["signature"]
     assert quality.bleu(SENTENCES[::-1], SENTENCES)["bleu"] < 50
     # Precision 1, recall 1/2 of words; of 3 pairs of words 1 is there.
-    found = quality.rouge(["the cat"], ["the cat sat down"])
-    assert found["rouge1"] == pytest.approx(100 * 2 / 3)
-    assert found["rouge2"] == pytest.approx(100 * 0.5)
-    assert found["rougeL"] == pytest.approx(100 * 2 / 3)
+    scores = quality.rouge(["the cat"], ["the cat sat down"])
+    assert scores["rouge1"] == pytest.approx(100 * 2 / 3)
+    assert scores["rouge2"] == pytest.approx(100 * 0.5)
+    assert scores["rougeL"] == pytest.approx(100 * 2 / 3)
     assert quality.rouge(["cat the"], ["the cat sat down"])["rougeL"] < 50
 
 
 @pytest.mark.parametrize("metric", quality.METRICS)
 def test_a_row_scores_the_models_texts(metric, target, prepared):
-    made = quality.build(target, prepared, metric, new_tokens=6, batch=2)
-    found = made.run()
-    assert (found["target"], found["texts"]) == ("tiny", 5)
+    measurement = quality.build(target, prepared, metric, new_tokens=6, batch=2)
+    row = measurement.run()
+    assert (row["target"], row["texts"]) == ("tiny", 5)
     ids = written(target, tasks.read(prepared).prompts, 2)
-    texts = [zoo.tokenizer("t5").decode(row) for row in ids]
-    assert found["tokens"] == sum(map(len, ids))
-    assert [e["text"] for e in found["examples"]] == texts
+    texts = [zoo.tokenizer("t5").decode(text) for text in ids]
+    assert row["tokens"] == sum(map(len, ids))
+    assert [e["text"] for e in row["examples"]] == texts
     score = getattr(quality, metric)(texts, SENTENCES)
-    assert {key: found[key] for key in score} == score
-    assert tasks.T5_TOKENIZER in made.inputs
+    assert {key: row[key] for key in score} == score
+    assert tasks.T5_TOKENIZER in measurement.inputs
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_a_row_scores_the_models_texts(metric, target, prepared):
     ],
 )
 def test_what_cannot_be_scored_is_refused(change, message, target, prepared):
-    given = {"target": target, "task": prepared, "metric": "bleu"} | change
+    arguments = {"target": target, "task": prepared, "metric": "bleu"} | change
     with pytest.raises(ValueError, match=message):
-        quality.build(**given)
+        quality.build(**arguments)
 
 
 def test_the_bundled_target_translates():
     """What results/ holds was measured with it, and is far from chance."""
-    found = jsonl.read(run.ROOT / "results" / "quality.jsonl")
-    rows = {record["row"]: record["measured"] for record in found}
+    records = jsonl.read(run.ROOT / "results" / "quality.jsonl")
+    rows = {record["row"]: record["measured"] for record in records}
     assert rows["ende_t5_target"]["bleu"] > 25
     assert rows["ende_t5_target"]["bleu"] > rows["ende_t5_small"]["bleu"]
