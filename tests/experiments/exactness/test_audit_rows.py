@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments import run, tasks
+from experiments import tasks
 from experiments.exactness import audit_table, faults
 from specjax import verifiers
 from specjax.bench import players
@@ -18,8 +18,6 @@ from specjax.verifiers import lenient
 from tests.support.audit_samples import PROMPTS, TASK, groups, pair, sampled
 
 pytestmark = pytest.mark.slow
-
-CONFIGS = sorted((run.ROOT / "gin_configs/audit").glob("*.gin"))
 
 
 @pytest.fixture(autouse=True)
@@ -43,12 +41,11 @@ def test_a_row_is_plain_numbers():
     assert not fault["passed"] and fault["guarantee"] == "none: broken on purpose"
 
 
-def test_the_table_has_a_line_for_every_row():
+def test_the_note_says_how_often_a_score_is_as_large():
     table = audit_table.audit()
     for share, z in ((0.05, "2.6"), (audit.LEVEL, "4.3")):
         assert f"{scipy.stats.norm.isf(share / 2 / len(martingale.NAMES)):.1f}" == z
         assert f"above {z} one time in {1 / share:,.0f}" in table.note
-    assert sorted(line.row for line in table.lines) == [path.stem for path in CONFIGS]
     assert {line.quantity for line in table.lines} == {"max_z"}
     assert all(line.published is None for line in table.lines)
 

@@ -41,12 +41,12 @@ def traced(gamma: int, steps: list[dict], **changes) -> dict:
     return measured | {"target_calls": len(steps), "steps": steps} | changes
 
 
+LAST = step("g", "", "")  # at the limit
 TRACES = {
-    "gamma_3": traced(
-        3, [step("abc", "", "d"), step("e", "x", "f"), step("g", "", "")]
-    ),
+    "gamma_3": traced(3, [step("abc", "", "d"), step("e", "x", "f"), LAST]),
     "gamma_7": traced(7, [step("abcd", "x", "e"), step("", "x", "f")]),
 }
+KINDS = tuple(timeline.ENCODERS)
 PAIR = {"target": "t5_target", "draft": "t5_small"}
 ENCODES = PAIR | {"encodes": True, "prefill_target_ms": 5.0, "prefill_draft_ms": 0.5}
 TRANSLATED = {f"ende_{row}": trace | PAIR for row, trace in TRACES.items()}
@@ -82,9 +82,8 @@ def results():
 
 def words(text: str) -> list[str]:
     """Every text of a drawing, which must be well-formed."""
-    return [
-        "".join(it.itertext()) for it in ElementTree.fromstring(text).iter(f"{SVG}text")
-    ]
+    texts = ElementTree.fromstring(text).iter(f"{SVG}text")
+    return ["".join(it.itertext()) for it in texts]
 
 
 @pytest.mark.parametrize("name", figures.NAMES)
@@ -148,11 +147,10 @@ def test_points_of_a_figure_are_what_is_published_too():
 
 def test_every_pair_and_task_has_a_marker_of_its_own():
     """Eleven pairs; two temperatures of one share a shape, full and hollow."""
-    drafts = [("ende", f"t5_{i}") for i in range(5)] + [("docs", "t5_0")]
-    drafts += [("code", f"code_{i}") for i in range(5)]
-    rows = [
-        times(task=task, draft=d, temperature=h) for task, d in drafts for h in (0, 1)
-    ]
+    pairs = [("ende", f"t5_{i}") for i in range(5)] + [("docs", "t5_0")]
+    pairs += [("code", f"code_{i}") for i in range(5)]
+    pairs = [{"task": task, "draft": draft} for task, draft in pairs]
+    rows = [times(**it, temperature=heat) for it in pairs for heat in (0, 1)]
     ours, papers = points_of("figure3", *rows)
     shapes = figure_curves.shapes(ours + papers)
     names = {point.series for point in ours}
@@ -205,17 +203,15 @@ def test_no_point_is_out_of_sight(name, results):
     assert max(heights) > 30 and low <= min(heights) and max(heights) < high
 
 
-def test_the_trace_keeps_every_token(results):
-    text = words(figures.svg("figure1", results))
+def test_the_trace_keeps_every_token_and_shows_what_became_of_it(results):
+    svg = figures.svg("figure1", results)
+    text = words(svg)
     assert text[0] == "prompt: if a < b:\\n    x"
     assert "6 tokens in 2 calls of code_9m; code_05m drafts up to 7" in text[1]
     # Numbers of calls come first, then the legend and the tokens.
     assert text[2:4] == ["1", "2"]
     assert text[7:] == ["a", "b", "c", "d", "x", "e", "x", "f"]
-
-
-def test_a_token_looks_like_what_became_of_it():
-    root = ElementTree.fromstring(figure_trace.drawing(TRACES["gamma_7"]))
+    root = ElementTree.fromstring(svg)
     inks = {it.text: it.get("fill") for it in root.iter(f"{SVG}text")}
     expected = [figure_trace.LOOKS[it].ink for it in ("accepted", "rejected", "added")]
     assert [inks[token] for token in "axe"] == expected and len(set(expected)) == 3
@@ -266,13 +262,10 @@ def test_what_is_absent_is_said(results):
     results["table2"]["small_t0_b1"]["measured"] |= {"gamma": GAMMAS[:3]}
     text = " ".join(words(figures.svg("figure5", results)))
     assert "not run: gamma = 7 (no times)" in text and "gamma = 3" in text
-    for changes, why in (
-        ({"draft": "bigram"}, "another pair"),
-        ({"prompt": "x"}, "another prompt"),
-    ):
-        rows, absent = emitted(gamma_7=TRACES["gamma_7"] | changes)
-        assert absent == [f"gamma = 7 (trace of {why})"]
-        assert rows == [[1] * 7, [4, 2, 1]]
+    parted, trace = [[1] * 7, [4, 2, 1]], TRACES["gamma_7"]
+    for key, value, what in (("draft", "bigram", "pair"), ("prompt", "x", "prompt")):
+        absent = [f"gamma = 7 (trace of another {what})"]
+        assert emitted(gamma_7=trace | {key: value}) == (parted, absent)
     apart = emitted(gamma_7=traced(7, [step("zb", "", "d")]))
     assert apart == ([], ["the texts have no token in common"])
 
@@ -292,9 +285,6 @@ def test_timelines_write_their_numbers(results):
     legend = set(timeline.NAMES.values())
     assert legend <= set(texts[1])
     assert legend - set(texts[0]) == {timeline.NAMES[kind] for kind in KINDS}
-
-
-KINDS = ("target_encoder", "draft_encoder")
 
 
 def encoded(**changes) -> dict[int, list]:
@@ -327,14 +317,13 @@ def test_without_an_encoder_nothing_precedes_the_steps():
     assert timeline.timelines(read | {"encodes": False}, TRACES) == steps
 
 
-@pytest.mark.parametrize("name", ["prefill_target_ms", "prefill_draft_ms"])
-def test_an_encoder_that_was_not_timed_is_not_drawn(name, results):
-    measured = results["table2"]["ende_small_t0"]["measured"]
-    measured[name] = None
-    texts = [words(figures.svg("figure5_ende", results))]
-    del measured[name]
-    texts.append(words(figures.svg("figure5_ende", results)))
-    for (text,) in texts:
+def test_an_encoder_that_was_not_timed_is_not_drawn(results):
+    record = results["table2"]["ende_small_t0"]
+    timed = record["measured"]
+    absent = {key: timed[key] for key in timed if key != "prefill_draft_ms"}
+    for measured in (timed | {"prefill_target_ms": None}, absent):
+        record["measured"] = measured
+        (text,) = words(figures.svg("figure5_ende", results))
         assert text.startswith("figure5_ende: not run: gamma = 0 (no encoder times), ")
         assert text.count("no encoder times") == 3
 
@@ -363,8 +352,6 @@ def test_verification_is_drawn_as_measured():
 
 def test_what_figure_5_draws_is_in_its_table():
     for name, figure in figures.TIMELINES.items():
-        table = getattr(walltime_table, name)()
-        drawn = {line.row for line in table.lines if line.folder == "table2"}
-        assert drawn == {figure.times}
-    rows = {line.row for line in table.lines if line.folder == figure.traces}
-    assert rows == set(TRANSLATED)
+        lines = getattr(walltime_table, name)().lines
+        assert {it.row for it in lines if it.folder == "table2"} == {figure.times}
+    assert {it.row for it in lines if it.folder == figure.traces} == set(TRANSLATED)

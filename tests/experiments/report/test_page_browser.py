@@ -18,7 +18,7 @@ import pytest
 
 from experiments import catalogue
 from experiments.report import page
-from tests.experiments.report.test_claims import everything
+from tests.experiments.report.claim_records import everything
 from tests.experiments.report.test_page import DRAWING, Reader, write
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -10,7 +10,7 @@ from experiments.leviathan.alpha_table import table3
 from experiments.records import markup
 from experiments.report import page, tables
 from specjax.bench import jsonl
-from tests.experiments.report import test_claims
+from tests.experiments.report.claim_records import record as record_of
 
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
 OURS, STATE = tables.HEAD.index("ours"), tables.HEAD.index("state")
@@ -166,7 +166,7 @@ def test_a_paper_row_says_which_checkpoints_it_used():
     line = next(x for x in table3().lines if x.row == "ende_t5_small_t0")
     measured = {"alpha": 0.5, "alpha_se": 0.1}
     measured |= {"target": "flan-xxl", "draft": "flan-small"}
-    record = test_claims.record("table3_paper", line.row, measured)
+    record = record_of("table3_paper", line.row, measured)
     shown = tables.cells(line, {"table3_paper": {line.row: record}})
     assert shown[0] == f"{line.what} [flan-xxl with flan-small]"
 

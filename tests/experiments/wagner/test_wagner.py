@@ -272,14 +272,12 @@ def test_scales_have_lines_with_the_filter_and_without():
 
 
 @pytest.mark.parametrize("folder", CONFIGS)
-def test_rows_are_files_that_say_their_command(folder):
+def test_rows_are_files_and_have_lines(folder):
     table = TABLES[folder]()
     ours = [line for line in table.lines if line.needs is None]
-    assert {line.row for line in ours} == {path.stem for path in CONFIGS[folder]}
     assert all(line.folder == folder for line in table.lines)
     assert not any(line.published for line in ours)
     for path in CONFIGS[folder]:
-        assert f"gin_configs/{folder}/{path.name}" in path.read_text()
         measure = run.build(path).row.measurement
         setting = measure.run.args[2]
         if folder == "wagner_text":
