@@ -263,12 +263,10 @@ def test_what_a_row_reports(temperature):
         assert row[f"implied_gamma_l{level:g}"] == implied.gamma
         assert row[f"implied_speed_l{level:g}"] == implied.speed
     assert [ran["lenience"] for ran in row["runs"]] == list(levels)
-    assert row["kernels"]["verify"] == "reference"
+    assert all(it["kernels"]["verify"] == "reference" for it in (row, *row["runs"]))
     for ran in row["runs"]:
-        assert ran["kernels"]["verify"] == "reference"
         assert ran["counts"]["value"] == ran["accepted"] / ran["tested"]
         assert ran["target_calls"] <= ran["decoded_tokens"]
-        assert ran["log_p"]["value"] < 0
     own = [ran["alpha_own_text"]["value"] for ran in row["runs"]]
     assert own[-1] > own[0]
     if temperature == 0:  # the text is the target's own
@@ -332,8 +330,7 @@ def test_the_lines_are_those_of_the_paper_and_of_the_rows():
 def test_a_speed_at_a_c_that_is_not_ours_is_never_among_what_was_measured():
     """It stands apart, by its name, without a state such as `ok`."""
     table5 = {row: {"measured": measured(1.0)} for row in ROWS_WITH_SPEEDS}
-    lines = catalogue.table5().lines
-    assert not any("speed" in line.quantity + line.what for line in lines)
+    assert not any("speed" in it.quantity + it.what for it in catalogue.table5().lines)
     parts = catalogue.wider({"table5": table5})
     (title, head, rows), (runs_title, runs_head, runs) = parts
     assert title.startswith("Hypothetical") and runs_title.startswith("Decoding runs")

@@ -10,14 +10,13 @@ from experiments.report import figures, speeds, timeline, wagner
 from experiments.report import trace as figure_trace
 
 SVG = "{http://www.w3.org/2000/svg}"
-GAMMAS = [0, 1, 3, 7]
 
 
 def times(**changes) -> dict:
     """`measured` of a row of table2."""
     measured = {"target": "code_9m", "draft": "code_05m", "temperature": 0.0}
     measured |= {"batch": 1, "alpha": 0.6, "alpha_se": 0.02, "target_ms": 2.0}
-    measured |= {"gamma": GAMMAS, "v": [1.0, 1.1, 1.5, 2.0]}
+    measured |= {"gamma": [0, 1, 3, 7], "v": [1.0, 1.1, 1.5, 2.0]}
     measured |= {"step_ms": [2.1, 2.5, 3.5, 4.68], "draft_ms": [None, 0.1, 0.3, 0.7]}
     measured |= {"tokens_per_call": [1.0, 1.6, 2.2, 2.4]}
     measured |= {"speedup": [1.0, 1.2, 1.4, 0.9]}
@@ -104,9 +103,9 @@ def test_curves_stand_alone_where_nothing_was_measured(name, results):
     assert "alpha" in text and not any("measured" in it for it in text)
 
 
-def test_an_unknown_figure_names_the_known_ones(tmp_path):
+def test_an_unknown_figure_names_the_known_ones():
     with pytest.raises(ValueError, match="choose one of figure1"):
-        figures.draw("figure6", {}, tmp_path / "no.svg")
+        figures.svg("figure6", {})
 
 
 def points_of(name: str, *rows: dict) -> list:
@@ -127,10 +126,10 @@ def test_points_of_a_figure_are_what_was_measured():
     assert len(ours) == 2 and ours[0] == (name, 0, None, 0.6, 3, 0.02, (), 0.051)
     none = times(best_gamma=0, best_c=None, alpha_se=None)
     assert points_of("figure3", none)[0][0][3:] == (0.6, 0, 0, (), None)
-    ours, _ = points_of("figure4", *rows)
-    assert ours[0][2:7] == ("gamma_3", 0.6, 1.4, 0.02, (1.3, 1.5))
-    assert ours[1][2:7] == ("gamma_7", 0.6, 0.9, 0.02, (0.8, 1.0))
-    operations = figure_curves.PANELS["figure4"][1]
+    three, seven, *_ = points_of("figure4", *rows)[0]
+    assert three[2:7] == ("gamma_3", 0.6, 1.4, 0.02, (1.3, 1.5))
+    assert seven[2:7] == ("gamma_7", 0.6, 0.9, 0.02, (0.8, 1.0))
+    _, operations = figure_curves.PANELS["figure4"]
     assert figure_curves.points(operations, ["gamma_3"], {"it": times()}) == []
 
 
@@ -172,8 +171,7 @@ def drawn(name: str, results: dict):
 def test_a_point_has_its_curves_color_and_is_on_top(results):
     axes, lines = drawn("figure4", results)
     for row, value in (("gamma_3", 1.4), ("gamma_7", 0.9)):
-        line = lines[((0.6,), (value,))]
-        place = list(CURVES["figure4"]).index(row)
+        line, place = lines[((0.6,), (value,))], list(CURVES["figure4"]).index(row)
         assert line.get_color() == f"C{place}"
         assert line.get_zorder() > axes.lines[place].get_zorder()
     assert lines[((0.6, 0.6), (1.3, 1.5))].get_color() == "C0"
@@ -182,12 +180,11 @@ def test_a_point_has_its_curves_color_and_is_on_top(results):
 def test_speeds_stand_with_their_intervals_beside_the_published(results):
     rows = figures.measured(results, "table2")
     axes = speeds.drawing(rows).axes[0]
-    values = [tuple(line.get_xdata()) for line in axes.lines]
-    assert (3.4,) in values  # of ende_small_t0, published
+    values = {tuple(line.get_xdata()) for line in axes.lines}
+    assert values >= {(1.4,), (1.3, 1.5), (3.4,)}  # published: ende_small_t0
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels[0] == "code_9m + bigram" and len(labels) == 4
     assert "code_9m + code_05m, batch 8" in labels
-    assert (1.3, 1.5) in values and (1.4,) in values
 
 
 @pytest.mark.parametrize("name", figure_curves.PANELS)
@@ -213,10 +210,10 @@ def test_the_trace_keeps_every_token_and_shows_what_became_of_it(results):
     assert text[7:] == ["a", "b", "c", "d", "x", "e", "x", "f"]
     root = ElementTree.fromstring(svg)
     inks = {it.text: it.get("fill") for it in root.iter(f"{SVG}text")}
-    expected = [figure_trace.LOOKS[it].ink for it in ("accepted", "rejected", "added")]
-    assert [inks[token] for token in "axe"] == expected and len(set(expected)) == 3
-    struck = list(root.iter(f"{SVG}path"))
-    assert len(struck) == 1 + 2  # the legend's and the two rejected
+    looks = [figure_trace.LOOKS[it].ink for it in ("accepted", "rejected", "added")]
+    assert [inks[token] for token in "axe"] == looks and len(set(looks)) == 3
+    # Struck through: the legend's and the two rejected.
+    assert len(list(root.iter(f"{SVG}path"))) == 1 + 2
 
 
 def test_any_piece_is_escaped_and_keeps_its_spaces():
@@ -227,8 +224,7 @@ def test_any_piece_is_escaped_and_keeps_its_spaces():
     assert words(text)[-8:] == shown
     space, after = list(ElementTree.fromstring(text).iter(f"{SVG}text"))[-2:]
     assert float(space.get("textLength")) == pytest.approx(4 * figure_trace.ADVANCE)
-    apart = float(after.get("x")) - float(space.get("x"))
-    assert apart > 4 * figure_trace.ADVANCE
+    assert float(after.get("x")) > float(space.get("x")) + 4 * figure_trace.ADVANCE
     assert space.get("{http://www.w3.org/XML/1998/namespace}space") == "preserve"
 
 
@@ -259,26 +255,25 @@ def test_rows_give_the_same_tokens():
 
 
 def test_what_is_absent_is_said(results):
-    results["table2"]["small_t0_b1"]["measured"] |= {"gamma": GAMMAS[:3]}
+    results["table2"]["small_t0_b1"]["measured"] |= {"gamma": [0, 1, 3]}
     text = " ".join(words(figures.svg("figure5", results)))
     assert "not run: gamma = 7 (no times)" in text and "gamma = 3" in text
     parted, trace = [[1] * 7, [4, 2, 1]], TRACES["gamma_7"]
     for key, value, what in (("draft", "bigram", "pair"), ("prompt", "x", "prompt")):
         absent = [f"gamma = 7 (trace of another {what})"]
         assert emitted(gamma_7=trace | {key: value}) == (parted, absent)
-    apart = emitted(gamma_7=traced(7, [step("zb", "", "d")]))
-    assert apart == ([], ["the texts have no token in common"])
+    trace = traced(7, [step("zb", "", "d")])
+    assert emitted(gamma_7=trace) == ([], ["the texts have no token in common"])
 
 
 def test_timelines_write_their_numbers(results):
     texts = [words(figures.svg(name, results)) for name in figures.TIMELINES]
     pairs = "code_9m + code_05m", "t5_target + t5_small"
     axes = "decoding time (ms)", "time from the beginning of the text (ms)"
-    totals = [12.6, 7.0, 9.4], [17.6, 12.5, 14.9]
+    totals = [(6, 12.6), (2, 7.0), (2, 9.4)], [(6, 17.6), (2, 12.5), (2, 14.9)]
     for text, pair, axis, ends in zip(texts, pairs, axes, totals, strict=True):
-        told = [it for it in text if it.endswith(" ms")]
-        counts = zip((6, 2, 2), ends, strict=True)
-        assert told == [f"{calls} calls, {ms} ms" for calls, ms in counts]
+        told = [f"{calls} calls, {ms} ms" for calls, ms in ends]
+        assert [it for it in text if it.endswith(" ms")] == told
         assert [it for it in text if it.isdigit()][-10:] == [*"111111", *"42", *"51"]
         assert f"the first 6 tokens at T = 0, {pair}, batch 1" in text
         assert any(it.startswith(axis) for it in text)
@@ -346,8 +341,7 @@ def test_verification_is_drawn_as_measured():
     assert [line.get_xdata().tolist() for line in memory.lines] == [[1, 5], [5]]
     band = time.collections[0].get_paths()[0].vertices
     assert {(1, 29), (1, 33), (5, 38), (5, 45)} <= {tuple(it) for it in band}
-    labels = [line.get_label() for line in time.lines]
-    assert labels == VERIFIED["docs"]["methods"]
+    assert [it.get_label() for it in time.lines] == VERIFIED["docs"]["methods"]
 
 
 def test_what_figure_5_draws_is_in_its_table():
