@@ -17,23 +17,27 @@ from specjax.commands import pairs
 from specjax.drafters import ngram
 from specjax.inputs import make_request
 from specjax.types import Prompt, Sampling, State
+from tests.experiments.leviathan.tiny_pair import (
+    PROMPTS,
+    SMALL,
+    generated,
+    law,
+    logits,
+    pair,
+)
 from tests.support import tiny
 
 VOCAB = tiny.TARGET.vocab
-SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)
-PROMPTS = decoding.Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]])
 
 
 @pytest.fixture(scope="module")
 def target():
-    world = tiny.transformers()
-    return players.of_model("target", world.target, world.target_weights)
+    return pair()[0]
 
 
 @pytest.fixture(scope="module")
 def draft():
-    world = tiny.transformers()
-    return players.of_model("draft", world.draft, world.draft_weights)
+    return pair()[1]
 
 
 @pytest.fixture(scope="module")
@@ -57,54 +61,23 @@ def greedy(target, draft) -> dict:
     return pairs.measure_alpha((target, draft), PROMPTS, Protocol("tiny", 0.0, **SMALL))
 
 
-@pytest.fixture(scope="module")
-def logits_after():
-    """(player, tokens) -> logits [V] of the next token, one text at a time."""
-    both = tiny.transformers().target
-
-    @jax.jit
-    def every(params, block):
-        features, _ = both.apply(params, block, jnp.zeros(1, jnp.int32), None)
-        return both.readout(params, features)
-
-    def after(player, tokens):
-        block = np.full((1, 32), 3)  # what follows the text is not seen
-        block[0, : len(tokens)] = tokens
-        return np.asarray(every(player.params, block)[0, len(tokens) - 1], float)
-
-    return after
-
-
-def law_of(logits, temperature):
-    if temperature == 0:
-        return np.eye(logits.size)[logits.argmax()]
-    weights = np.exp((logits - logits.max()) / temperature)
-    return weights / weights.sum()
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_beta_is_what_one_computes_by_hand(target, draft, temperature, logits_after):
-    protocol = Protocol("tiny", temperature, **SMALL)
-    text = decoding.write(target, PROMPTS, protocol)
+def test_beta_is_what_one_computes_by_hand(target, draft, temperature):
+    text = decoding.write(target, PROMPTS, Protocol("tiny", temperature, **SMALL))
     scores = scoring.score(target, draft, text, temperature)
-    expected = []
-    for i, (start, length) in enumerate(zip(text.start, text.length, strict=True)):
-        for at in range(start, length):
-            before = text.tokens[i, :at]
-            p, q = (
-                law_of(logits_after(x, before), temperature) for x in (target, draft)
-            )
-            token = text.tokens[i, at]
-            expected.append((np.minimum(p, q).sum(), p[token], q[token], i))
+    p, q = (law(logits(side, text), temperature) for side in (target, draft))
+    each, tokens = np.arange(len(p)), text.tokens[generated(text)]
+    expected = np.minimum(p, q).sum(-1), p[each, tokens], q[each, tokens]
     assert len(scores.beta) == (text.length - text.start).sum()
-    for values, wanted in zip(scores, np.array(expected).T, strict=True):
+    for values, wanted in zip(scores[:3], expected, strict=True):
         np.testing.assert_allclose(values, wanted, atol=1e-5)
+    np.testing.assert_array_equal(scores.sequence, generated(text)[0])
     if temperature == 0:  # argmax agreement
         assert set(np.round(scores.beta, 6)) == {0.0, 1.0}
 
 
-def measured(pair, protocol) -> dict:
-    return pairs.measure_alpha(pair, tasks.distinct(protocol.task), protocol)
+def measured(players, protocol) -> dict:
+    return pairs.measure_alpha(players, tasks.distinct(protocol.task), protocol)
 
 
 def test_a_draft_equal_to_its_target_is_always_right(target):

@@ -7,7 +7,6 @@ import functools
 import json
 import re
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,26 +20,24 @@ from specjax.bench import players, scoring, texts
 from specjax.bench.texts import Prompts, Protocol
 from specjax.theory import closed_forms
 from specjax.verifiers import lenient
+from tests.experiments.leviathan.tiny_pair import (
+    PROMPTS,
+    SMALL,
+    generated,
+    law,
+    logits,
+    pair,
+    relative,
+)
 from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
 LEVELS = (1.0, 0.5, 0.3, 0.1)
 COLD = (1.0, 0.3)  # enough at temperature 0
-SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)
-PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]])
 PAPER = table.leviathan()["table5_lenience"]
 ROWS_WITH_SPEEDS = [f"{it}_small_t{heat}" for it in ("ende", "gpt") for heat in (0, 1)]
 CONFIGS = sorted((run.ROOT / "gin_configs/table5").glob("*.gin"))
-
-
-@functools.cache
-def pair():
-    """A small transformer, and the same with noise on its weights."""
-    world = tiny.transformers()
-    sides = (world.target, world.target_weights), (world.draft, world.draft_weights)
-    named = zip(("target", "draft"), sides, strict=True)
-    return tuple(players.of_model(name, *side) for name, side in named)
 
 
 @pytest.fixture(autouse=True)
@@ -113,45 +110,18 @@ def test_speeds_at_the_papers_gamma_and_at_the_best():
     assert bench.implied(1 + 1e-6, 0.0, 8).speed == 9
 
 
-def generated(text: texts.Text) -> np.ndarray:
-    """Row and place of every generated token."""
-    spans = enumerate(zip(text.start, text.length, strict=True))
-    return np.transpose([(row, at) for row, span in spans for at in range(*span)])
-
-
-def relative(z: np.ndarray) -> np.ndarray:
-    return np.exp(z - z.max(-1, keepdims=True))
-
-
 def by_hand(temperature: float) -> tuple[np.ndarray, np.ndarray]:
     """beta_l [M, K] and log p_raw [M] of each token, in float64."""
     text = written(temperature)
-    row, at = generated(text)
-    z_p, z_q = (scored(side, text.tokens)[row, at - 1] for side in pair())
-    raw, each = relative(z_p), np.arange(row.size)
-    log_p = np.log(raw[each, text.tokens[row, at]] / raw.sum(-1))
+    z_p, z_q = (logits(side, text) for side in pair())
+    each, tokens = np.arange(len(z_p)), text.tokens[generated(text)]
+    log_p = np.log(law(z_p, 1.0)[each, tokens])
     if temperature == 0:
-        near = raw[each, z_q.argmax(-1)]
+        near = relative(z_p)[each, z_q.argmax(-1)]
         return np.stack([near >= level for level in LEVELS], -1), log_p
-    p, q = (relative(z / temperature) for z in (z_p, z_q))
-    p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
+    p, q = (law(z, temperature) for z in (z_p, z_q))
     betas = [np.minimum(p / level, q).sum(-1) for level in LEVELS]
     return np.stack(betas, -1), log_p
-
-
-@functools.cache
-def scorer():
-    model = pair()[0].model  # of both
-
-    def logits(params, tokens):
-        start = jnp.zeros(tokens.shape[0], jnp.int32)
-        return model.readout(params, model.apply(params, tokens, start, None)[0])
-
-    return jax.jit(logits)
-
-
-def scored(side, tokens):
-    return np.asarray(scorer()(side.params, tokens), np.float64)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -196,9 +166,8 @@ def test_a_greedy_run_keeps_to_its_guarantee():
     kernels = players.reference(lenient.build(level))
     calls = texts.speculate(pair(), PROMPTS, 4, protocol, kernels)
     text = bench.outputs(written(0.0), calls)
-    row, at = generated(text)
-    shares = relative(scored(pair()[0], text.tokens)[row, at - 1])
-    shares = shares[np.arange(row.size), text.tokens[row, at]]
+    shares = relative(logits(pair()[0], text))
+    shares = shares[np.arange(len(shares)), text.tokens[generated(text)]]
     assert min(shares) >= level - 1e-4 and min(shares) < 1
 
 

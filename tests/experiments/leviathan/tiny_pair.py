@@ -1,0 +1,63 @@
+"""A tiny target and draft, their prompts, and their laws as one computes them by hand.
+
+Axes: B rows, T tokens, V vocabulary, M generated tokens.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.bench import players
+from specjax.bench.players import Player
+from specjax.bench.texts import Prompts, Text
+from tests.support import tiny
+
+SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)
+PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]])
+
+
+@functools.cache
+def pair() -> tuple[Player, Player]:
+    """A small transformer, and the same with noise on its weights."""
+    world = tiny.transformers()
+    sides = (world.target, world.target_weights), (world.draft, world.draft_weights)
+    named = zip(("target", "draft"), sides, strict=True)
+    return tuple(players.of_model(name, *side) for name, side in named)
+
+
+def generated(text: Text) -> tuple[np.ndarray, np.ndarray]:
+    """Row [M] and place [M] of every generated token."""
+    spans = enumerate(zip(text.start, text.length, strict=True))
+    places = [(row, at) for row, span in spans for at in range(*span)]
+    return tuple(np.transpose(places))
+
+
+@functools.cache
+def scorer():
+    model = tiny.transformers().target  # of both
+
+    def logits(params, tokens):
+        start = jnp.zeros(tokens.shape[0], jnp.int32)
+        return model.readout(params, model.apply(params, tokens, start, None)[0])
+
+    return jax.jit(logits)
+
+
+def logits(side: Player, text: Text) -> np.ndarray:
+    """[M, V] from which each generated token is drawn."""
+    row, at = generated(text)
+    return np.asarray(scorer()(side.params, text.tokens), np.float64)[row, at - 1]
+
+
+def relative(z: np.ndarray) -> np.ndarray:
+    """Each probability over the largest of its row."""
+    return np.exp(z - z.max(-1, keepdims=True))
+
+
+def law(z: np.ndarray, temperature: float) -> np.ndarray:
+    if temperature == 0:
+        return np.eye(z.shape[-1])[z.argmax(-1)]
+    weights = relative(z / temperature)
+    return weights / weights.sum(-1, keepdims=True)
