@@ -234,15 +234,19 @@ def test_a_module_as_a_value_counts_with_all_of_it(of):
     assert of(swapped, PLAIN) != first
 
 
-def test_what_hides_a_name_is_seen(of):
-    text = "from specjax import rates\n\n\ndef measure(xs):\n    "
-    inside = "return [rates.double for rates in xs], rates.FACTOR\n"
-    files = FILES | {row: text + inside}
+@pytest.mark.parametrize(
+    ("body", "counts"),
+    [
+        # Hidden in the list alone; in all of a function; not by a field's own name.
+        ("def measure(xs):\n    return [rates for rates in xs], rates.FACTOR", True),
+        ("def measure(xs):\n    rates = xs\n    return rates.FACTOR", False),
+        ("class One:\n    rates = rates.FACTOR", True),
+    ],
+)
+def test_a_name_counts_where_nothing_hides_it(of, body, counts):
+    files = FILES | {row: f"from specjax import rates\n\n\n{body}\n"}
     change = edited((rates, "FACTOR = 2", "FACTOR = 3"), files=files)
-    assert of(change, PLAIN) != of(files, PLAIN)  # hidden in the list alone
-    hidden = FILES | {row: text + "rates = xs\n    return rates.FACTOR\n"}
-    change = edited((rates, "FACTOR = 2", "FACTOR = 3"), files=hidden)
-    assert of(change, PLAIN) == of(hidden, PLAIN)
+    assert (of(change, PLAIN) != of(files, PLAIN)) == counts
 
 
 def test_what_is_chosen_by_name_is_said(of):
@@ -257,13 +261,6 @@ def test_what_is_chosen_by_name_is_said(of):
     table = files | {"specjax/verifiers/__init__.py": "named = {}.get\nNAMES = 1\n"}
     table["specjax/verifiers/token.py"] = "verifier = 1\nelse_ = 2\n"
     assert of(table, origin) == first
-
-
-def test_a_field_may_be_called_like_what_makes_it(of):
-    text = "from specjax import rates\n\n\nclass One:\n    rates = rates.FACTOR\n"
-    files = FILES | {row: text}
-    change = edited((rates, "FACTOR = 2", "FACTOR = 3"), files=files)
-    assert of(change, PLAIN) != of(files, PLAIN)
 
 
 def test_inputs_count_by_name_and_content(of):
