@@ -154,7 +154,8 @@ def test_what_is_reported_by_hand():
     )
     text = {"alpha": 0.5, "alpha_se": 0.01}
     text |= {"tokens_per_call": 2.5, "tokens_per_call_se": 0.05}
-    row = operations.per_token(costs, OperationsSetting(3, 2, 24), text)
+    setting = OperationsSetting(3, 2, 24)
+    row = operations.per_token(costs, setting, text)
     tokens = 1.875  # Eq. 1: (1 - 1 / 16) / (1 - 1 / 2), and not 2.5
     # A draft is 30 + 2 * 15 = 60 operations and 7 + 2 * 6 = 19 bytes. Eq. 1 grows by
     # 1 + 2 / 2 + 3 / 4 = 2.75 with alpha.
@@ -174,6 +175,10 @@ def test_what_is_reported_by_hand():
         },
         rel=1e-3,
     )
+    # The theorem does not know the run that it is compared with.
+    other = operations.per_token(costs, setting, text | {"tokens_per_call": 3.0})
+    for name in ("c_hat", "operations_factor_theorem", "bytes_factor_expected"):
+        assert other[name] == row[name]
 
 
 def test_a_given_alpha_is_not_measured(target, draft, monkeypatch):
