@@ -17,7 +17,8 @@ from specjax.commands import pairs
 from specjax.drafters import ngram
 from specjax.inputs import make_request
 from specjax.types import Prompt, Sampling, State
-from tests.experiments.leviathan.tiny_pair import (
+from tests.support import tiny
+from tests.support.tiny_pair import (
     PROMPTS,
     SMALL,
     generated,
@@ -25,7 +26,6 @@ from tests.experiments.leviathan.tiny_pair import (
     logits,
     pair,
 )
-from tests.support import tiny
 
 VOCAB = tiny.TARGET.vocab
 

@@ -20,7 +20,8 @@ from specjax.bench import players, scoring, texts
 from specjax.bench.texts import Prompts, Protocol
 from specjax.theory import closed_forms
 from specjax.verifiers import lenient
-from tests.experiments.leviathan.tiny_pair import (
+from tests.support import tiny
+from tests.support.tiny_pair import (
     PROMPTS,
     SMALL,
     generated,
@@ -29,7 +30,6 @@ from tests.experiments.leviathan.tiny_pair import (
     pair,
     relative,
 )
-from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 

@@ -23,7 +23,7 @@ from experiments.report.claims.verdicts import (
 )
 from specjax import checkpoints
 from specjax.theory import closed_forms
-from tests.experiments.report.claim_records import GAMMA, around, everything
+from tests.support.claim_records import GAMMA, around, everything
 
 UNTESTABLE = {"figure_1", "acceleration", "chen_models", "wagner_bandwidth"}
 UNTESTABLE |= {"wagner_speech", "lesson_words", "lesson_results"}

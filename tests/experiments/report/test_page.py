@@ -15,8 +15,8 @@ from experiments import catalogue
 from experiments.records import fingerprint
 from experiments.report import behind, html, page, tables
 from experiments.report import own as own_tables
-from tests.experiments.report.claim_records import everything, record
 from tests.experiments.report.test_claims import STATED
+from tests.support.claim_records import everything, record
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 DRAWING = (

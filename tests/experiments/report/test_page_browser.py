@@ -18,8 +18,8 @@ import pytest
 
 from experiments import catalogue
 from experiments.report import page
-from tests.experiments.report.claim_records import everything
 from tests.experiments.report.test_page import DRAWING, Reader, write
+from tests.support.claim_records import everything
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = [

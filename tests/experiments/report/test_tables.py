@@ -10,7 +10,7 @@ from experiments.leviathan.alpha_table import table3
 from experiments.records import markup
 from experiments.report import page, tables
 from specjax.bench import jsonl
-from tests.experiments.report.claim_records import record as record_of
+from tests.support.claim_records import record as record_of
 
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
 OURS, STATE = tables.HEAD.index("ours"), tables.HEAD.index("state")

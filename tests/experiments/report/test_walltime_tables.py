@@ -7,7 +7,7 @@ from experiments.report import tables, walltime_tables
 from experiments.report.walltime_tables import BEFORE, FITTED, LAWLESS
 from specjax.bench import inside
 from tests.bench.test_inside import GAMMAS, TWO, row
-from tests.experiments.report.claim_records import record
+from tests.support.claim_records import record
 
 STORED = 9.87  # a prediction that a record from before holds
 
