@@ -3,36 +3,27 @@
 import numpy as np
 import pytest
 
-from experiments.tasks import examples
 from experiments.training import counts
 from specjax import probs
 from specjax.bench import players
 from specjax.inputs import make_prompt, make_sampling
 from specjax.models import t5
+from tests.experiments.training.prepared import write
 
 TARGETS = [[5, 6, 7, t5.END], [5, 6, 8, t5.END], [5, 9, t5.END]]
-
-
-def prepared(path, targets):
-    about = examples.About("own", "train", "", t5.END, "", None, False, None, [])
-    texts = ["a" if ids else "" for ids in targets]
-    inputs = [[4, t5.END]] * len(targets)
-    found = examples.Examples(inputs, targets, ["b"] * len(targets), texts)
-    examples.write(path, found, about)
-    return path
 
 
 def law(player, tokens):
     """The law of the token after `tokens`, as the draft has it."""
     prompt = make_prompt([tokens])
-    found = player.law(player.params, prompt, make_sampling(1, 1.0))
-    return np.asarray(probs.dense(found))[0, -1]
+    drafted = player.law(player.params, prompt, make_sampling(1, 1.0))
+    return np.asarray(probs.dense(drafted))[0, -1]
 
 
 def test_a_command_writes_what_a_row_reads(tmp_path, monkeypatch):
-    data, out = prepared(tmp_path / "train.npz", TARGETS), tmp_path / "a/bigram.st"
-    given = ["counts", "--data", str(data), "--vocab", "16", "--out", str(out)]
-    monkeypatch.setattr("sys.argv", given)
+    data, out = write(tmp_path / "train.npz", TARGETS), tmp_path / "a/bigram.st"
+    flags = ["--data", data, "--vocab", "16", "--out", str(out)]
+    monkeypatch.setattr("sys.argv", ["counts", *flags])
     counts.main()
     bigram, unigram = players.ngram(2, str(out)), players.ngram(1, str(out))
     assert (bigram.vocab, bigram.name, unigram.name) == (16, "bigram", "unigram")
