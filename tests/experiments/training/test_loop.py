@@ -2,7 +2,6 @@
 
 import json
 import random
-import sysconfig
 from pathlib import Path
 
 import jax
@@ -12,12 +11,13 @@ import sentencepiece
 
 from experiments.training import language, loop, tokenizer
 from experiments.training.texts import corpus
+from specjax import zoo
 from specjax.models import gpt
 
 CONFIG = gpt.Config(vocab=13, dim=8, mlp_dim=16, num_layers=1, num_heads=2)
-RECIPE = loop.Recipe(
-    steps=7, decay=2, batch=2, length=6, warmup=2, checkpoint_every=3, evaluate_every=2
-)
+TASK = language.task(CONFIG, language.next_token_loss(CONFIG))
+RECIPE = loop.Recipe(7, 2, batch=2, length=6, warmup=2, seed=5)
+RECIPE = RECIPE._replace(checkpoint_every=3, evaluate_every=2)
 
 
 class Killed(BaseException):
@@ -32,8 +32,7 @@ def data() -> language.Stream:
 
 
 def run(folder: Path, data: language.Stream, recipe: loop.Recipe = RECIPE):
-    task = language.task(CONFIG, language.next_token_loss(CONFIG))
-    return language.train(folder, task, data, data, recipe)
+    return language.train(folder, TASK, data, data, recipe)
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +42,9 @@ def whole(tmp_path_factory, data):
     return run(folder, data), folder
 
 
-def curve(folder: Path, *names: str) -> list[list]:
+def curve(folder: Path, name: str) -> list:
     lines = (folder / "curve.jsonl").read_text().splitlines()
-    return [[json.loads(line)[name] for name in names] for line in lines]
+    return [json.loads(line)[name] for line in lines]
 
 
 def test_a_killed_run_ends_with_the_same_weights(tmp_path, data, whole, monkeypatch):
@@ -61,15 +60,13 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path, data, whole, monkeypa
     with pytest.raises(Killed):
         run(tmp_path, data)
     monkeypatch.undo()
-    assert curve(tmp_path, "step") == [[2], [4]]
+    assert curve(tmp_path, "step") == [2, 4]
     (tmp_path / "checkpoint.msgpack.partial").write_bytes(b"killed while writing")
 
     weights, folder = whole
     jax.tree.map(np.testing.assert_array_equal, run(tmp_path, data), weights)
-    names = "step", "held_out"
-    assert curve(tmp_path, *names) == curve(folder, *names)
-    steps = [point[0] for point in curve(folder, "step")]
-    assert steps == [2, 4, 6, 7]
+    assert curve(tmp_path, "held_out") == curve(folder, "held_out")
+    assert curve(tmp_path, "step") == curve(folder, "step") == [2, 4, 6, 7]
 
 
 def test_a_finished_run_is_returned_as_it_is(data, whole):
@@ -79,22 +76,13 @@ def test_a_finished_run_is_returned_as_it_is(data, whole):
     assert (folder / "checkpoint.msgpack").read_bytes() == before
 
 
-def test_training_learns(whole):
-    held_out = [point[0] for point in curve(whole[1], "held_out")]
-    assert held_out[-1] < held_out[0]
-
-
-@pytest.mark.parametrize("change", [{"rate": 1e-3}, {"seed": 1}, {"steps": 8}])
-def test_a_folder_of_another_recipe_is_refused(data, whole, change):
-    with pytest.raises(ValueError, match=r"another recipe.*name another folder"):
-        run(whole[1], data, RECIPE._replace(**change))
-
-
-def test_a_folder_of_another_model_is_refused(data, whole):
-    other = CONFIG._replace(dim=16)
+def test_a_folder_of_another_run_is_refused(data, whole):
+    for change in ({"rate": 1e-3}, {"seed": 1}, {"steps": 8}):
+        with pytest.raises(ValueError, match=r"another recipe.*name another folder"):
+            run(whole[1], data, RECIPE._replace(**change))
+    wider = language.task(CONFIG._replace(dim=16), TASK.loss)
     with pytest.raises(ValueError, match="another recipe"):
-        task = language.task(other, language.next_token_loss(other))
-        language.train(whole[1], task, data, data, RECIPE)
+        language.train(whole[1], wider, data, data, RECIPE)
 
 
 def test_a_run_may_become_longer_until_its_rate_falls(tmp_path, data, whole):
@@ -124,14 +112,13 @@ def test_a_slow_run_saves_by_the_clock(tmp_path, data, monkeypatch):
 
 
 def test_a_curve_has_a_column_for_each_held_out_text(tmp_path, data, whole):
-    task = language.task(CONFIG, language.next_token_loss(CONFIG))
     fixed = [language.rows(data, (1, i), 2, 6) for i in range(language.HELD_OUT)]
 
     def batch(seed):
         return language.rows(data, seed, 2, 6)
 
     sides = {"held_out": fixed, "short": fixed[:1]}
-    loop.train(tmp_path, task, batch, sides, RECIPE)
+    loop.train(tmp_path, TASK, batch, sides, RECIPE)
     assert curve(tmp_path, "held_out") == curve(whole[1], "held_out")
     assert curve(tmp_path, "short") != curve(tmp_path, "held_out")
 
@@ -166,7 +153,7 @@ def test_windows_begin_documents_and_depend_on_their_seed_alone(data):
 
 def test_the_rate_rises_stays_and_falls():
     recipe = RECIPE._replace(steps=10, decay=4, warmup=2, rate=1.0)
-    rate = [float(loop.learning_rate(recipe)(step)) for step in range(11)]
+    rate = loop.learning_rate(recipe)(np.arange(11))
     wanted = [0, 0.5, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
     np.testing.assert_allclose(rate, wanted, atol=1e-6)
 
@@ -222,17 +209,13 @@ def test_documents_are_the_functions_the_class_heads_and_the_module():
 def test_a_file_is_on_one_side_for_ever():
     """The hash of its path decides; these sides are part of every published number."""
     assert corpus.split_of("abc.py") == "train"
-    root = Path(sysconfig.get_paths()["stdlib"])
-    paths = [path.relative_to(root).as_posix() for path in root.rglob("*.py")]
-    sides = [corpus.split_of(path) for path in paths]
-    share = {side: sides.count(side) / len(sides) for side in set(sides)}
-    assert set(share) == {"train", "valid", "test"}
-    assert 0.85 < share["train"] < 0.95
+    sides = [corpus.split_of(f"package/module_{i}.py") for i in range(1000)]
+    assert set(sides) == {"train", "valid", "test"}
+    assert 850 < sides.count("train") < 950
 
 
-def test_a_split_is_the_same_every_time_and_apart_from_the_others():
+def test_the_sides_of_the_library_are_apart():
     valid, test = corpus.stdlib("valid"), corpus.stdlib("test")
-    assert valid == corpus.stdlib("valid")
     assert valid.digest != test.digest
     assert min(valid.files, test.files) > 5
     shared = set(valid.documents) & set(test.documents)
@@ -254,34 +237,26 @@ ODD = [
 ]
 
 
-@pytest.fixture(scope="module")
-def fresh() -> sentencepiece.SentencePieceProcessor:
+@pytest.fixture(scope="module", params=["fresh", "bundled"])
+def model(request) -> sentencepiece.SentencePieceProcessor:
+    if request.param == "bundled":
+        path = str(zoo.FOLDER / "tokenizer.model")
+        return sentencepiece.SentencePieceProcessor(model_file=path)
     rng = random.Random(0)
     words = ["def", "return", "self", "x", "value", "=", "+", "()", "    ", "1"]
     texts = [" ".join(rng.choices(words, k=30)) + "\n" for _ in range(200)]
-    return sentencepiece.SentencePieceProcessor(
-        model_proto=tokenizer.train([SOURCE, *texts], 340)
-    )
+    trained = tokenizer.train([SOURCE, *texts], 340)
+    return sentencepiece.SentencePieceProcessor(model_proto=trained)
 
 
-@pytest.fixture(scope="module")
-def bundled() -> sentencepiece.SentencePieceProcessor:
-    path = Path(gpt.__file__).parent.parent / "zoo" / "tokenizer.model"
-    return sentencepiece.SentencePieceProcessor(model_file=str(path))
+def test_every_text_comes_back(model):
+    for text in ODD:
+        ids = model.encode(text)
+        assert model.decode(ids) == text
+        assert model.unk_id() not in ids
 
 
-@pytest.mark.parametrize("which", ["fresh", "bundled"])
-@pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
-def test_every_text_comes_back(which, text, request):
-    model = request.getfixturevalue(which)
-    ids = model.encode(text)
-    assert model.decode(ids) == text
-    assert model.unk_id() not in ids
-
-
-@pytest.mark.parametrize("which", ["fresh", "bundled"])
-def test_the_ids_that_mean_something(which, request):
-    model = request.getfixturevalue(which)
+def test_the_ids_that_mean_something(model):
     assert (model.pad_id(), model.bos_id(), model.eos_id()) == (0, 1, 2)
     assert not {0, 1, 2} & set(model.encode("<pad> <s> </s>"))
     assert model.encode("a\nb").count(model.piece_to_id("\n")) == 1

@@ -1,6 +1,7 @@
 """Both stages of a target, on tiny models and text; what is read, and what never is."""
 
 import json
+import re
 
 import jax
 import numpy as np
@@ -129,34 +130,29 @@ SENTENCES = [(f"This is sentence {i}.", f"Dies ist Satz {i}.") for i in range(40
 
 
 def test_joined_sentences_are_long_and_in_the_same_order_on_both_sides():
-    found = t5.joined(t5.subwords(), SENTENCES)
-    for source, target in found:
+    subwords = zoo.tokenizer("t5")
+    for source, target in t5.joined(t5.subwords(), SENTENCES):
         assert t5.LEAST < len(target) <= t5.LEAST + 20
-        english, german = (
-            zoo.tokenizer("t5").decode(source),
-            zoo.tokenizer("t5").decode(target),
-        )
+        english, german = subwords.decode(source), subwords.decode(target)
         assert english.startswith("translate English to German: This is")
-        numbers = [
-            [word for word in text.split() if word[0].isdigit()]
-            for text in (english, german)
-        ]
-        assert numbers[0] == numbers[1] and len(numbers[0]) > 3
-        assert source == zoo.tokenizer("t5").encode(english)
+        numbers = re.findall(r"\d+", english)
+        assert numbers == re.findall(r"\d+", german) and len(numbers) > 3
+        assert source == subwords.encode(english)
 
 
 def test_corrections_end_in_the_text_as_it_was():
     texts = ["This function returns the argument that it was given, as it is."] * 2
-    found = t5.corrections(t5.subwords(), texts)
-    assert len(found) == t5.SPOILED * 2
-    sources = {zoo.tokenizer("t5").decode(source) for source, _ in found}
-    assert len(sources) == len(found)
+    corrections = t5.corrections(t5.subwords(), texts)
+    assert len(corrections) == t5.SPOILED * 2
+    decode = zoo.tokenizer("t5").decode
+    sources = {decode(source) for source, _ in corrections}
+    assert len(sources) == len(corrections)
     assert all(source.startswith("correct: ") for source in sources)
-    assert {zoo.tokenizer("t5").decode(target) for _, target in found} == set(texts)
+    assert {decode(target) for _, target in corrections} == set(texts)
 
 
 def test_pairs_come_back_as_they_were_packed():
     texts = {name: [([3, 4], [5]), ([6], [7, 8, 1])] for name in t5.SIZES}
     back = t5.unpacked(t5.packed(texts))
-    for name, found in texts.items():
-        assert [(list(a), list(b)) for a, b in back[name]] == found
+    for name, pairs in texts.items():
+        assert [(list(a), list(b)) for a, b in back[name]] == pairs
