@@ -155,9 +155,9 @@ def turned(x):
 @needs_cuda
 @pytest.mark.parametrize(("device", "count"), [("h200", 1), ("a100", 1), ("t4", 3)])
 def test_a_known_program_launches_what_it_should(device, count):
-    found = cuda.compile(softmax, (X,), device)
-    assert len(found.program.kernels) == count and not found.program.loops
-    assert found.argument_bytes == found.output_bytes == 256 * 512 * 4
+    compiled = cuda.compile(softmax, (X,), device)
+    assert len(compiled.program.kernels) == count and not compiled.program.loops
+    assert compiled.argument_bytes == compiled.output_bytes == 256 * 512 * 4
     more = cuda.compile(twice, (X,), device)
     assert len(more.program.kernels) == count + 1
 
@@ -201,9 +201,9 @@ def test_kernels_are_counted_as_they_are_launched():
 @needs_tpu
 @pytest.mark.parametrize("device", ["v5e", "v6e"])
 def test_a_program_compiles_for_a_tpu(device):
-    found = tpu.compile(softmax, (X,), device)
-    assert found.code_bytes > 0 and found.program.kernels
-    assert not hlo.large_moves(found.program, 256 * 512 * 4)
+    compiled = tpu.compile(softmax, (X,), device)
+    assert compiled.code_bytes > 0 and compiled.program.kernels
+    assert not hlo.large_moves(compiled.program, 256 * 512 * 4)
 
 
 @needs_tpu

@@ -35,46 +35,46 @@ SMALL, LARGE = (1, 5, 32000, "float32"), (64, 5, 128256, "bfloat16")
     ],
 )
 def test_mosaic_on_an_h200(known, sizes, launches):
-    made = kernels_aot.on_gpu("h200", "mosaic_gpu", known, *sizes)
-    assert made["launches"] == launches
-    assert made["spills"] == 0 and made["registers"] <= 224
-    assert made["widest_load"] == 16 and made["copies"] == 0
-    names = {kernel["name"].partition("_mosaic")[0] for kernel in made["kernels"]}
+    report = kernels_aot.on_gpu("h200", "mosaic_gpu", known, *sizes)
+    assert report["launches"] == launches
+    assert report["spills"] == 0 and report["registers"] <= 224
+    assert report["widest_load"] == 16 and report["copies"] == 0
+    names = {kernel["name"].partition("_mosaic")[0] for kernel in report["kernels"]}
     assert len(names) == launches and all(name.startswith("specjax_") for name in names)
     if known == "nothing":  # both sides in one kernel, and branches that are not taken
-        assert made["instructions"] <= 17
+        assert report["instructions"] <= 17
 
 
 @needs_cuda
 @pytest.mark.parametrize(("device", "most"), [("t4", 16), ("a100", 18)])
 def test_what_is_chosen_for_older_gpus_compiles_for_them(device, most):
-    made = kernels_aot.on_gpu(device, "auto", "nothing", *SMALL)
-    assert made["ran"] == "onepass" and made["launches"] <= most
-    assert made["spills"] == 0
+    report = kernels_aot.on_gpu(device, "auto", "nothing", *SMALL)
+    assert report["ran"] == "onepass" and report["launches"] <= most
+    assert report["spills"] == 0
 
 
 @needs_cuda
 def test_one_pass_launches_less_than_the_reference():
-    one, two = (
+    onepass, reference = (
         kernels_aot.on_gpu("h200", name, "nothing", *SMALL)["launches"]
         for name in ("onepass", "reference")
     )
-    assert one <= 16 < two
+    assert onepass <= 16 < reference
 
 
 @needs_cuda
 def test_a_copy_of_logits_is_noticed():
-    run, (given,) = kernel_programs.on_gpu("mosaic_gpu", "h200", "draft", *SMALL)
+    run, (batch,) = kernel_programs.on_gpu("mosaic_gpu", "h200", "draft", *SMALL)
 
-    def turned(given):
-        return run(given._replace(target=given.target.swapaxes(1, 2)))
+    def turned(batch):
+        return run(batch._replace(target=batch.target.swapaxes(1, 2)))
 
-    rows = given.target
+    rows = batch.target
     other = type(rows)((rows.shape[0], rows.shape[2], rows.shape[1]), rows.dtype)
     least = 4 * 5 * 32000 // 2
     for program, argument, count in (
-        (run, given, 0),
-        (turned, given._replace(target=other), 1),
+        (run, batch, 0),
+        (turned, batch._replace(target=other), 1),
     ):
         compiled = cuda.compile(program, (argument,))
         assert len(hlo.large_moves(compiled.program, least)) == count
@@ -93,15 +93,15 @@ def test_a_copy_of_logits_is_noticed():
     ],
 )
 def test_one_launch_on_a_tpu(device, known, sizes):
-    made = kernels_aot.on_tpu(device, "auto", known, *sizes)
-    assert made["ran"] == "mosaic_tpu"
-    assert made["launches"] == 1 and made["copies"] == 0
+    report = kernels_aot.on_tpu(device, "auto", known, *sizes)
+    assert report["ran"] == "mosaic_tpu"
+    assert report["launches"] == 1 and report["copies"] == 0
 
 
 @needs_tpu
 def test_what_does_not_fit_a_v4_has_no_kernel():
-    made = kernels_aot.on_tpu("v4", "auto", "draft", 1, 5, 256000, "float32")
-    assert made["ran"] == "onepass" and made["launches"] == 0
+    report = kernels_aot.on_tpu("v4", "auto", "draft", 1, 5, 256000, "float32")
+    assert report["ran"] == "onepass" and report["launches"] == 0
     assert kernels_aot.on_tpu("v4", "auto", "draft", *SMALL)["launches"] == 1
 
 
@@ -119,8 +119,8 @@ def default_step(device: str, gamma: int, asked: str = "auto"):
 
 def own(sequence: hlo.Sequence) -> list[str]:
     """What `pallas_kernels` launches, by name."""
-    found = (re.search(r"specjax_([a-z]+)", k.name + k.source) for k in sequence)
-    return [name[1] for name in found if name]
+    matches = (re.search(r"specjax_([a-z]+)", k.name + k.source) for k in sequence)
+    return [name[1] for name in matches if name]
 
 
 @needs_cuda
@@ -141,8 +141,8 @@ def test_the_default_step_on_an_h200_launches_the_kernels():
 @needs_tpu
 def test_the_default_step_on_a_tpu_launches_the_kernels():
     def launched(gamma: int, asked: str = "auto") -> int:
-        made = tpu.compile(*default_step("v5e", gamma, asked), device="v5e")
-        every = hlo.everything(made.program)
+        compiled = tpu.compile(*default_step("v5e", gamma, asked), device="v5e")
+        every = hlo.everything(compiled.program)
         return sum(kernel.target == "tpu_custom_call" for kernel in every)
 
     assert (

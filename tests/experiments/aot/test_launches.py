@@ -32,8 +32,8 @@ FUSED = {"t5": 113, "gpt": 36}
 
 def drafting(config, fused: bool = False):
     side = launches.side(config)
-    given = launches.shapes(side, side, SETTING, fused)
-    return launches.drafting(given, SETTING), side.layers
+    shapes = launches.shapes(side, side, SETTING, fused)
+    return launches.drafting(shapes, SETTING), side.layers
 
 
 @needs_cuda
@@ -67,11 +67,11 @@ def test_a_fused_draft_step_launches_fewer(name):
 def test_layers_apart_write_a_cache_each():
     compiled, layers = drafting(GPT._replace(joined=False))
     joined, _ = drafting(GPT)
-    apart, one = (
-        launches.by_cause(launches.drafted(made).body)["write the cache"]
-        for made in (compiled, joined)
+    apart, together = (
+        launches.by_cause(launches.drafted(step).body)["write the cache"]
+        for step in (compiled, joined)
     )
-    assert (apart, one) == (2 * layers, 2)
+    assert (apart, together) == (2 * layers, 2)
     # Nor is it copied, also where several tokens are written, before the loop.
     whole = layers * SETTING.slots * GPT.dim * 2
     assert not hlo.large_moves(joined.program, whole)
@@ -89,13 +89,13 @@ def test_a_further_kernel_is_noticed(monkeypatch):
 @needs_cuda
 def test_a_whole_step_is_its_parts_and_less():
     side = launches.side(GPT)
-    found = launches.count(side, side, SETTING)
-    drafts = found["draft_first"] + 4 * found["draft_step"]
-    apart = drafts + found["target_step"] + found["verify"]
-    assert 0.8 * apart < found["spec_step"] < 1.1 * apart
+    counts = launches.count(side, side, SETTING)
+    drafts = counts["draft_first"] + 4 * counts["draft_step"]
+    apart = drafts + counts["target_step"] + counts["verify"]
+    assert 0.8 * apart < counts["spec_step"] < 1.1 * apart
     for name in ("draft_step", "verify", "spec_step"):
-        assert found[f"{name}_fused"] <= found[name]
-    assert found["weight_bytes"]["draft"] == 2 * gpt.num_params(GPT)
+        assert counts[f"{name}_fused"] <= counts[name]
+    assert counts["weight_bytes"]["draft"] == 2 * gpt.num_params(GPT)
 
 
 def test_argmax_is_the_same_by_one_reduction_or_by_two():
@@ -104,9 +104,9 @@ def test_argmax_is_the_same_by_one_reduction_or_by_two():
     z = rng.integers(-3, 4, (200, 2, 19)).astype(np.float32)
     z[:50, 0, 3:] = -np.inf
     z[7] = -np.inf
-    one, two = jax.jit(probs._top_once)(z), jax.jit(probs._top_twice)(z)
-    jax.tree.map(np.testing.assert_array_equal, one, two)
-    np.testing.assert_array_equal(two[1], z.argmax(-1))
+    once, twice = jax.jit(probs._top_once)(z), jax.jit(probs._top_twice)(z)
+    jax.tree.map(np.testing.assert_array_equal, once, twice)
+    np.testing.assert_array_equal(twice[1], z.argmax(-1))
     last = z.shape[-1] - 1 - z[..., ::-1].argmax(-1)
     assert (last != z.argmax(-1)).any()  # there are equals
 

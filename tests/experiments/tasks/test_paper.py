@@ -98,8 +98,8 @@ def tokenized(task, model) -> examples.Examples:
     recipe = recipes.RECIPES[task]
     fields = (SENTENCES[task][field] for field in recipe.fields)
     lines = [Line(texts, "") for texts in zip(*fields, strict=True)]
-    found = recipes.tokenize(recipe, recipes.load(model), lines)
-    return recipes.collect(found, None, False)
+    tokenized_rows = recipes.tokenize(recipe, recipes.load(model), lines)
+    return recipes.collect(tokenized_rows, None, False)
 
 
 def dataset(task, model, data, **more):
@@ -111,7 +111,7 @@ def dataset(task, model, data, **more):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_tasks_are_on_the_builders_of_the_paper(task, model, mocked):
-    found = dataset(task, model, mocked)
+    split = dataset(task, model, mocked)
     features = {"targets"} if task == "lm1b" else {"inputs", "targets"}
     registered = seqio.TaskRegistry.get(task)
     assert set(registered.output_features) == features
@@ -119,7 +119,7 @@ def test_tasks_are_on_the_builders_of_the_paper(task, model, mocked):
     builder = registered.source.tfds_dataset.builder
     assert set(recipes.RECIPES[task].fields) <= set(builder.info.features)
     for name in features:
-        assert found.element_spec[name].dtype == tf.int32
+        assert split.element_spec[name].dtype == tf.int32
         vocabulary = registered.output_features[name].vocabulary
         pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
         assert vocabulary.vocab_size == len(pieces) + 100
@@ -167,8 +167,8 @@ def test_the_comparison_notices_what_is_missing(twin, task, model, mocked, monke
 def test_a_sequence_length_keeps_the_end(model, mocked):
     lengths = {"inputs": 6, "targets": 4}
     expected = tokenized("wmt_ende", model)
-    found = dataset("wmt_ende", model, mocked, sequence_length=lengths)
-    for i, example in enumerate(found.as_numpy_iterator()):
+    cut = dataset("wmt_ende", model, mocked, sequence_length=lengths)
+    for i, example in enumerate(cut.as_numpy_iterator()):
         assert example["inputs"].tolist() == [*expected.inputs[i][:5], EOS]
         assert example["targets"].tolist() == [*expected.targets[i][:3], EOS]
 
@@ -189,9 +189,9 @@ def test_the_command_prepares_a_split(model, tmp_path, mocked):
     common = ["--task", "wmt_ende", "--split", "validation", "--data-dir", mocked]
     common += ["--tokenizer", str(model), "--out", str(out)]
     prepare.main([*common, "--limit", "2"])
-    found, about = examples.read(out, fingerprint.digest(model))
+    written, about = examples.read(out, fingerprint.digest(model))
     whole = tokenized("wmt_ende", model)
-    assert found == examples.Examples(*(rows[:2] for rows in whole))
+    assert written == examples.Examples(*(rows[:2] for rows in whole))
     assert (about.eos, about.prefix) == (EOS, "translate English to German: ")
     assert about.source == ["tensorflow_datasets wmt14_translate/de-en:1.0.0"]
     with pytest.raises(SystemExit, match=r"validation, example 1: .* input tokens"):
@@ -208,7 +208,7 @@ def test_what_is_not_there_is_said(model, mocked):
 
 
 def test_absent_data_are_not_downloaded_but_named(model, tmp_path):
-    said = rf"tfds build lm1b:1\.1\.0 --data_dir {tmp_path}"
+    message = rf"tfds build lm1b:1\.1\.0 --data_dir {tmp_path}"
     with tfds.testing.mock_data(data_dir=str(tmp_path)):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             paper.rows("lm1b", "test", str(model), str(tmp_path))
