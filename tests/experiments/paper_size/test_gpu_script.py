@@ -4,6 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from experiments.kernels import table
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -11,15 +13,15 @@ SCRIPT = ROOT / "experiments/gpu/run_all.sh"
 ONCE = 7  # device, equality, default, sanitizer, capture, tune, pair
 
 
-def run(folder: Path, python: str, *given: str, **environment: str):
+def run(folder: Path, python: str, *folders: str, **environment: str):
     tool = folder / "bin" / "compute-sanitizer"
     tool.parent.mkdir(exist_ok=True)
     tool.touch(0o755)
     path = f"{tool.parent}:{os.environ['PATH']}"
     own = {"RUNS": str(folder / "runs"), "PYTHON": python, "PATH": path, **environment}
-    given = given or (str(folder), str(folder / "results"))
+    folders = folders or (str(folder), str(folder / "results"))
     return subprocess.run(
-        ["bash", str(SCRIPT), *given],
+        ["bash", str(SCRIPT), *folders],
         env={**os.environ, **own},
         capture_output=True,
         text=True,
@@ -44,62 +46,53 @@ def outcomes(done) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in last)
 
 
-def test_finished_stages_are_not_run_again(tmp_path):
-    first = run(tmp_path, "echo")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder in which everything ran, and what was printed."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(folder, "echo")
+
+
+def test_finished_stages_are_not_run_again(whole):
+    folder, first = whole
     assert first.returncode == 0, first.stderr
     assert "experiments.training.paper_pair --out" in first.stdout
     assert "gin_configs/table3_paper/gpt_small_t1.gin" in first.stdout
-    assert set(map(kind, outcomes(first).values())) == {"ok"}
-    again = run(tmp_path, "echo")
-    results = tmp_path / "results"
+    assert {outcome.split()[0] for outcome in outcomes(first).values()} == {"ok"}
+    again = run(folder, "echo")
     assert started(again) == [
-        f"-m experiments.{name} {results}"
+        f"-m experiments.{name} {folder / 'results'}"
         for name in ("report.page", "kernels.default")
     ]
-    before = [said for said in outcomes(again).values() if said == "done before"]
-    assert len(before) == len(outcomes(first)) - 1
+    before = list(outcomes(again).values()).count("done before")
+    assert before == len(outcomes(first)) - 1
 
 
-def kind(outcome: str) -> str:
-    return outcome.split()[0]
-
-
-def test_every_row_has_a_stage_and_a_time_limit(tmp_path):
-    done = run(tmp_path, "echo")
-    told = "\n".join(started(done))
+def test_every_row_has_a_stage_and_a_time_limit(whole):
+    _, done = whole
+    lines = "\n".join(started(done))
     names = "kernels", "chip", "wagner_time", "wagner_text", "wagner_scale"
     rows = [path for name in names for path in (ROOT / "gin_configs" / name).glob("*")]
     for row in rows:
-        assert told.count(f"{row.relative_to(ROOT)}\n") == 1, row
+        assert lines.count(f"{row.relative_to(ROOT)}\n") == 1, row
     folders = [ROOT / f"gin_configs/{name}_paper" for name in ("table2", "table3")]
     pairs = [path for folder in folders for path in folder.glob("gpt_*")]
     assert len(started(done)) == ONCE - 3 + len(rows) + len(pairs) + 2
     assert outcomes(done)["page"].startswith("ok")
 
 
-def test_a_failed_stage_stops_and_is_tried_again(tmp_path):
-    failed = run(tmp_path, "false")
-    assert failed.returncode == 1
-    assert list(outcomes(failed)) == ["device"]
-    assert outcomes(failed)["device"].startswith("FAILED (1)")
-    again = run(tmp_path, "echo")
-    assert again.returncode == 0
-    assert "done before" not in again.stdout
-
-
-def test_what_was_measured_before_a_failure_is_kept(tmp_path):
+def test_a_failed_stage_stops_and_alone_is_tried_again(tmp_path):
+    first = "device", "equality.kernels.equality", "default"
+    last, stages = "sanitizer.kernels.sanitizer", "device equality default sanitizer"
     broken = command(tmp_path, 'case "$*" in *sanitizer*) exit 3;; esac; echo "$@"')
-    failed = run(tmp_path, broken)
+    failed = run(tmp_path, broken, STAGES=f"{stages} capture")
     assert failed.returncode == 3
-    assert list(outcomes(failed)) == [
-        "device",
-        "equality.kernels.equality",
-        "default",
-        "sanitizer.kernels.sanitizer",
-    ]
-    again = run(tmp_path, "echo")
-    said = list(outcomes(again).values())
-    assert said[:3] == ["done before"] * 3 and said[3].startswith("ok")
+    assert list(outcomes(failed)) == [*first, last]
+    assert outcomes(failed)[last].startswith("FAILED (3)")
+    again = run(tmp_path, "echo", STAGES=stages)
+    assert again.returncode == 0
+    assert [outcomes(again)[name] for name in first] == ["done before"] * 3
+    assert outcomes(again)[last].startswith("ok")
 
 
 def test_a_stage_that_takes_too_long_is_stopped(tmp_path):
@@ -116,12 +109,12 @@ def test_stages_are_picked_by_name(tmp_path):
 
 
 def test_without_text_the_stages_that_read_it_say_so(tmp_path):
-    done = run(tmp_path, "echo", "", str(tmp_path / "results"))
+    names = "pair", "table3", "table2"
+    done = run(tmp_path, "echo", "", str(tmp_path / "results"), STAGES=" ".join(names))
     assert done.returncode == 0, done.stderr
-    said = outcomes(done)
-    for name in ("pair", "table3", "table2"):
-        assert said[name] == "skipped: no TEXT_FOLDER was named"
-    assert "paper_pair" not in "\n".join(started(done))
+    for name in names:
+        assert outcomes(done)[name] == "skipped: no TEXT_FOLDER was named"
+    assert not started(done)
 
 
 def test_what_cannot_run_is_skipped_and_leaves_no_mark(tmp_path):
@@ -140,13 +133,13 @@ def test_goals_are_told_at_the_end(tmp_path):
     shown = (ROOT / "results/kernels.md").read_text("utf-8")
     (results / "kernels.md").write_text(shown, "utf-8")
     done = run(tmp_path, "echo", STAGES="page")
-    told = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
-    assert len(told) == len(table.expectations()["goals"])
-    assert told[4] == "goal 3, time (<= 15): unmeasured"
-    made = shown.replace("8 to 14 | unmeasured | unmeasured |", "8 to 14 | 12 | met |")
-    (results / "kernels.md").write_text(made, "utf-8")
-    told = run(tmp_path, "echo", STAGES="page").stdout
-    assert "goal 3, time (<= 15): 12, met\n" in told
+    goals = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
+    assert len(goals) == len(table.expectations()["goals"])
+    assert goals[4] == "goal 3, time (<= 15): unmeasured"
+    met = shown.replace("8 to 14 | unmeasured | unmeasured |", "8 to 14 | 12 | met |")
+    (results / "kernels.md").write_text(met, "utf-8")
+    done = run(tmp_path, "echo", STAGES="page")
+    assert "goal 3, time (<= 15): 12, met\n" in done.stdout
 
 
 def test_an_implementation_is_left_out_of_the_kernels_alone(tmp_path):
