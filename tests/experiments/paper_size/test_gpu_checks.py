@@ -26,19 +26,21 @@ from specjax import probs
 from specjax.bench import jsonl
 from specjax.commands.kernels import CPU
 
+needs_torch = pytest.mark.skipif(
+    not importlib.util.find_spec("torch"), reason="no torch"
+)
 PLAIN = programs.reading(probs.standardize, programs.NONE)
 
 
 @pytest.mark.parametrize(("vocab", "dtype"), [(256, "float32"), (1500, "bfloat16")])
 def test_four_launches_keep_what_the_reference_keeps(vocab, dtype):
-    one = inputs.sets(Shape(6, 3, vocab, dtype), 0.7, 1, seed=vocab)[0]
-    four = jax.jit(programs.four(True))
-    n, tokens = jax.device_get(four(one))
-    np.testing.assert_array_equal(n, jax.device_get(jax.jit(PLAIN)(one))[0])
-    assert oracle.wrong(inputs.answer(one), one.tokens, n, tokens) is None
-    late = one._replace(accept=one.accept * 0.5)  # the check sees another verdict
-    n, tokens = jax.device_get(four(late))
-    assert oracle.wrong(inputs.answer(one), one.tokens, n, tokens)
+    (batch,) = inputs.sets(Shape(6, 3, vocab, dtype), 0.7, 1, seed=vocab)
+    four, answer = jax.jit(programs.four(True)), inputs.answer(batch)
+    n, tokens = jax.device_get(four(batch))
+    np.testing.assert_array_equal(n, jax.device_get(jax.jit(PLAIN)(batch))[0])
+    assert oracle.wrong(answer, batch.tokens, n, tokens) is None
+    late = batch._replace(accept=batch.accept * 0.5)  # the check sees another verdict
+    assert oracle.wrong(answer, batch.tokens, *jax.device_get(four(late)))
 
 
 def test_the_noise_of_the_race_is_gumbels():
@@ -54,40 +56,40 @@ def test_the_noise_of_the_race_is_gumbels():
 MANY = equality.EqualityRows(rows=512, batch=512, trials=2**14, small=256, dry=True)
 
 
-def shifted(given):
+def shifted(batch):
     """Draws from p where it should draw from what is left of it."""
-    n, tokens = PLAIN(given)
-    p = given.p._replace(logits=given.target)
-    extra = probs.sample(probs.take(p, n), given.sample)
+    n, tokens = PLAIN(batch)
+    p = batch.p._replace(logits=batch.target)
+    extra = probs.sample(probs.take(p, n), batch.sample)
     return n, tokens.at[jnp.arange(n.size), n].set(extra)
 
 
-def believing(given):
-    n, tokens = PLAIN(given)
-    return n, tokens.at[:, 0].set(given.tokens[:, 0])
+def believing(batch):
+    n, tokens = PLAIN(batch)
+    return n, tokens.at[:, 0].set(batch.tokens[:, 0])
 
 
-def failing(given):
+def failing(batch):
     raise NotImplementedError("no such instruction")
 
 
 @pytest.mark.slow
 def test_equality_counts_the_rows_that_differ():
     calls = {equality.REFERENCE: PLAIN, "shifted": shifted, "failing": failing}
-    found = equality.measure(MANY, calls)
-    reference, wrong, failed = found["by_implementation"]
+    record = equality.measure(MANY, calls)
+    reference, wrong, failed = record["by_implementation"]
     assert reference["differing_outside"] == 0 and reference["chi_square_p"] > 1e-3
     assert wrong["differing_outside"] > 20 and wrong["chi_square_p"] < 1e-3
     assert wrong["from_reference_outside"] == wrong["differing_outside"]
-    assert failed == {"name": "failing", "error": "NotImplementedError: no such"
-                      " instruction"}  # fmt: skip
+    error = "NotImplementedError: no such instruction"
+    assert failed == {"name": "failing", "error": error}
     # What did not run is no agreement.
-    assert {found["differing_outside"], found["chi_square_p"]} == {"failed"}
+    assert {record["differing_outside"], record["chi_square_p"]} == {"failed"}
     del calls["failing"]
-    found = equality.measure(MANY, calls)
-    assert found["differing_outside"] == wrong["differing_outside"]
-    assert found["chi_square_p"] == wrong["chi_square_p"]
-    assert found["inside_margin"] < 0.05 * MANY.rows
+    record = equality.measure(MANY, calls)
+    assert record["differing_outside"] == wrong["differing_outside"]
+    assert record["chi_square_p"] == wrong["chi_square_p"]
+    assert record["inside_margin"] < 0.05 * MANY.rows
 
 
 def test_a_drafts_law_is_not_the_targets():
@@ -101,11 +103,11 @@ def test_sanitizing_is_told_whatever_came_of_it(tmp_path, monkeypatch):
     assert set(absent.values()) == {"not run: compute-sanitizer is not on PATH"}
     tool = tmp_path / sanitize.TOOL
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    for status, said in ((0, "clean"), (9, "found: out of bounds"), (1, "not run: ")):
+    for status, told in ((0, "clean"), (9, "found: out of bounds"), (1, "not run: ")):
         tool.write_text(f"#!/bin/sh\necho out of bounds\nexit {status}\n")
         tool.chmod(0o755)
-        found = sanitize.measure(["true"])
-        assert all(value.startswith(said) for value in found.values()), found
+        outcome = sanitize.measure(["true"])
+        assert all(value.startswith(told) for value in outcome.values()), outcome
     tool.write_text("#!/bin/sh\nexec sleep 9\n")
     assert "longer than 1 s" in sanitize.measure(["true"], 1)["memcheck"]
 
@@ -127,38 +129,38 @@ def test_capture_reads_the_list_of_launches(tmp_path):
 
 def test_the_device_is_described(tmp_path):
     device.main([str(tmp_path)])
-    found = json.loads((tmp_path / "device.json").read_text())
-    assert found["device"]["platform"] == "cpu"
+    description = json.loads((tmp_path / "device.json").read_text())
+    assert description["device"]["platform"] == "cpu"
     written = (tmp_path / "target_config.txtpb").exists()
-    assert written == (found["target_config"] == "written")
+    assert written == (description["target_config"] == "written")
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="no torch")
+@needs_torch
 def test_torch_runs_in_a_process_of_its_own():
     setting = torch_bench.TorchSetting(1, 2, 600, "float32", 2, 1000, 2, dry=True)
-    found = torch_bench.measure(setting)
-    names = {line["name"] for line in found["lines"]}
-    if found["on"] == "cpu":
-        assert names == {"hf_eager", "eager"}, found
-        assert found["skipped"] == {"compiled": torch_bench.NEEDS_GRAPHS}
-        assert found["compiled_us"] == "skipped" and not found["failed"]
-    assert found["eager_us"] > 0 and found["hf_eager_us"] > 0
+    record = torch_bench.measure(setting)
+    names = {line["name"] for line in record["lines"]}
+    if record["on"] == "cpu":
+        assert names == {"hf_eager", "eager"}, record
+        assert record["skipped"] == {"compiled": torch_bench.NEEDS_GRAPHS}
+        assert record["compiled_us"] == "skipped" and not record["failed"]
+    assert record["eager_us"] > 0 and record["hf_eager_us"] > 0
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="no torch")
+@needs_torch
 def test_what_torch_gets_wrong_has_no_time(monkeypatch):
-    def late(torch, given, u=None):
-        n, token = torch_bench.batched(torch, given, u)
+    def late(torch, batch, u=None):
+        n, token = torch_bench.batched(torch, batch, u)
         return n * 0, token
 
     sizes = 3, 4, 600, "float32", 1, 1000, 2
     sound = torch_bench.told(torch_bench.TorchSetting(*sizes, dry=True))
     assert [line["name"] for line in sound["lines"]][:1] == ["eager"]
-    made = {"eager": functools.partial(late, importlib.import_module("torch"))}
-    monkeypatch.setattr(torch_bench, "implementations", lambda *_: (made, {}))
-    found = torch_bench.told(torch_bench.TorchSetting(*sizes, dry=True))
-    assert found["lines"] == [] and found["failed"][0]["name"] == "eager"
-    assert "output is wrong" in found["failed"][0]["error"]
+    broken = {"eager": functools.partial(late, importlib.import_module("torch"))}
+    monkeypatch.setattr(torch_bench, "implementations", lambda *_: (broken, {}))
+    record = torch_bench.told(torch_bench.TorchSetting(*sizes, dry=True))
+    assert record["lines"] == [] and record["failed"][0]["name"] == "eager"
+    assert "output is wrong" in record["failed"][0]["error"]
 
 
 def test_without_torch_there_is_no_record(monkeypatch):
@@ -170,23 +172,20 @@ def test_without_torch_there_is_no_record(monkeypatch):
 @pytest.mark.slow
 def test_all_kernels_are_equal_on_a_few_rows():
     few = equality.EqualityRows(rows=8, batch=8, gamma=2, trials=8, dry=True)
-    found = equality.measure(few)
-    assert found["differing_outside"] == found["failed_implementations"] == 0
-    assert len(found["by_implementation"]) == 8
+    record = equality.measure(few)
+    assert record["differing_outside"] == record["failed_implementations"] == 0
+    assert len(record["by_implementation"]) == 8
 
 
 def test_what_reads_logits_is_told_by_shape_and_by_table(tmp_path, capsys):
-    record = {"asked": "auto", "verify": "mosaic_gpu", "draw": "none", "why": "."}
-    plain = record | {"verify": "reference"}
-    for name, told in (
-        ("table2", [record, plain, record]),
-        ("wagner_text", [{"exact": record, "baseline": plain, "always": plain}]),
-        ("table1", [None]),
-    ):
-        for i, one in enumerate(told):
-            measured = {} if one is None else {"kernels": one}
-            row = {"row": str(i), "measured": measured, "provenance": {}}
-            jsonl.append(tmp_path / f"{name}.jsonl", row)
+    fused = {"asked": "auto", "verify": "mosaic_gpu", "draw": "none", "why": "."}
+    plain = fused | {"verify": "reference"}
+    methods = {"exact": fused, "baseline": plain, "always": plain}
+    kernels = {"table2": [fused, plain, fused], "wagner_text": [methods]}
+    rows = [(name, {"kernels": it}) for name, each in kernels.items() for it in each]
+    for i, (name, measured) in enumerate([*rows, ("table1", {})]):
+        row = {"row": str(i), "measured": measured, "provenance": {}}
+        jsonl.append(tmp_path / f"{name}.jsonl", row)
     default.main([str(tmp_path)])
     *shapes, table2, wagner = capsys.readouterr().out.splitlines()
     assert len(shapes) == len(default.SHAPES)

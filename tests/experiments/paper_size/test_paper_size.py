@@ -3,6 +3,7 @@
 import functools
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import gin
 import jax
@@ -13,9 +14,9 @@ import pytest
 from experiments import run
 from experiments.paper_size import drawn_acceptance, random_weights
 from experiments.paper_size import row as chip
-from experiments.paper_size import table as catalogue_chip
+from experiments.paper_size import table as catalogue
 from experiments.paper_size.times import Timed, bandwidth, decode
-from experiments.records import table as line
+from experiments.records import table as lines
 from specjax import probs
 from specjax.bench import costs, jsonl, players
 from specjax.inputs import check_shapes, make_sampling
@@ -40,12 +41,13 @@ MODELS = {
     "t5_1_0_11b": 11_307_321_344,
 }
 TINY = t5.Config(64, 16, 32, 1, 2, 2, 8, pieces=60)
+HALF = TINY._replace(dtype="bfloat16")
 SETTING = chip.PaperSizeSetting(1.0, 0.7, 3, 4, (1, 3), 16, 2, 2, 2, 2, 1024)
 ALPHA, GAMMA, VOCAB, MANY = 0.7, 4, 5, 4000
 
 
 @functools.cache
-def given() -> tuple:
+def drafted_rows() -> tuple:
     """Laws, drafted tokens and noise of MANY rows."""
     z = 2 * np.random.default_rng(0).normal(size=(MANY, GAMMA + 1, VOCAB))
     law = probs.standardize(jnp.float32(z), make_sampling(MANY, 1.0))
@@ -54,21 +56,17 @@ def given() -> tuple:
     return law, tokens, token.noise(key, jnp.zeros(MANY, int), GAMMA, VOCAB)
 
 
-def verdict(verifier: Verifier, num: int = GAMMA) -> Verdict:
+def verdict(verifier: Verifier, num: int | np.ndarray = GAMMA) -> Verdict:
     """What a verifier makes of these rows, `num` tokens of each drafted."""
-    law, tokens, noise = given()
-    draft = Draft(tokens, jnp.full(MANY, num, jnp.int32), None)
+    law, tokens, noise = drafted_rows()
+    draft = Draft(tokens, jnp.broadcast_to(jnp.int32(num), MANY), None)
     return jax.device_get(jax.jit(verifier.verify)(law, draft, noise))
 
 
 def is_eq_1(verifier: Verifier) -> bool:
     """Whether n has the law of the coins that Eq. 1 assumes, each part to 4 errors."""
     n = verdict(verifier).num_accepted
-    law = ALPHA ** np.arange(GAMMA + 1) * (1 - ALPHA)
-    law[GAMMA] = ALPHA**GAMMA
-    np.testing.assert_allclose(
-        law @ np.arange(1, GAMMA + 2), closed_forms.expected_tokens(ALPHA, GAMMA)
-    )
+    law = np.append(ALPHA ** np.arange(GAMMA) * (1 - ALPHA), ALPHA**GAMMA)
     share = np.bincount(n, minlength=GAMMA + 1) / MANY
     near = np.abs(share - law) < 4 * np.sqrt(law * (1 - law) / MANY)
     mean = abs(n.mean() + 1 - closed_forms.expected_tokens(ALPHA, GAMMA))
@@ -104,56 +102,48 @@ def test_other_acceptances_are_not(broken):
     assert not is_eq_1(broken)
 
 
-@pytest.mark.parametrize("num", [0, 2, GAMMA])
-def test_a_drawn_verdict_is_cut_at_what_was_drafted(num):
-    every, real = (
-        verdict(drawn_acceptance.build(1.0), num),
-        verdict(token.verifier, num),
-    )
+def test_a_drawn_verdict_is_cut_at_what_was_drafted():
+    rows, slots = np.arange(MANY), np.arange(GAMMA + 1)
+    num = rows % (GAMMA + 1)
+    every, none = (verdict(drawn_acceptance.build(a), num) for a in (1.0, 0.0))
+    real = verdict(token.verifier, num)
     np.testing.assert_array_equal(every.num_accepted, num)
     np.testing.assert_array_equal(every.accept_prob.sum(1), num)
-    none = verdict(drawn_acceptance.build(0.0), num)
     np.testing.assert_array_equal(none.num_accepted, 0)
-    rows = np.arange(MANY)
     extra = real.tokens[rows, real.num_accepted]  # paid for, and used
     np.testing.assert_array_equal(none.tokens[:, 0], extra)
-    np.testing.assert_array_equal(every.tokens[:, num], extra)
-    drafted = np.asarray(given()[1])
-    np.testing.assert_array_equal(every.tokens[:, :num], drafted[:, :num])
-    assert not every.tokens[:, num + 1 :].any()
+    drafted = np.pad(drafted_rows()[1], ((0, 0), (0, 1)))
+    wanted = np.where(slots < num[:, None], drafted, 0)
+    wanted[rows, num] = extra
+    np.testing.assert_array_equal(every.tokens, wanted)
 
 
 def test_whole_texts_take_the_calls_of_their_coins():
     world, count = tiny.tables(), 40
     sides = (world.target, world.target_weights), (world.draft, world.draft_weights)
     pair = costs.Pair(*(players.of_model("", *side) for side in sides), 24)
-    made = decode(pair, 3, ALPHA)
+    run_text = decode(pair, 3, ALPHA)
     config = TINY._replace(vocab=4, pieces=None)
     calls = []
     for i in range(count):
-        one = chip.text(config, SETTING, i)
-        calls.append(int(made(*one).counts.calls[0]))
-        assert calls[-1] == calls_of(one.request)
+        text = chip.text(config, SETTING, i)
+        calls.append(int(run_text(*text).counts.calls[0]))
+        assert calls[-1] == calls_of(text.request)
     law = predict.calls_law(np.full(SETTING.new_tokens, ALPHA), 3)
     whole = Timed(np.ones(count), np.array(calls), 0.0)
-    said = chip.decoded(SETTING._replace(texts=count), 3, {3: whole})
-    np.testing.assert_allclose(
-        said["expected_calls"], count * law @ np.arange(law.size)
-    )
-    away = abs(said["calls"] - said["expected_calls"])
-    assert away < 4 * said["expected_calls_sd"]
-    assert said["expected_calls_sd"] < 0.1 * said["expected_calls"]
+    record = chip.decoded(SETTING._replace(texts=count), 3, {3: whole})
+    expected, deviation = record["expected_calls"], record["expected_calls_sd"]
+    np.testing.assert_allclose(expected, count * law @ np.arange(law.size))
+    assert abs(record["calls"] - expected) < 4 * deviation < 0.4 * expected
 
 
 def calls_of(request) -> int:
     """Calls that a text takes, from its coins alone."""
-    length, calls = int(request.start[0]), 0
-    turns = tiny.bound()
-    while length < int(request.limit[0]):
-        next(turns)
-        start = jnp.full(1, length)
-        coins = token.noise(request.key, start, 3, 4).accept[0] < ALPHA
-        length += int(jnp.cumprod(coins).sum()) + 1
+    length, end = int(request.start[0]), int(request.limit[0])
+    noise = token.noise(jnp.repeat(request.key, end), jnp.arange(end), 3, 4)
+    kept, calls = np.cumprod(noise.accept < ALPHA, axis=1).sum(1), 0
+    while length < end:
+        length += int(kept[length]) + 1
         calls += 1
     return calls
 
@@ -162,9 +152,9 @@ def test_a_drafter_stops_at_the_budget():
     world = tiny.tables()
     side = players.of_model("", world.draft, world.draft_weights)
     alone = costs.Pair(side, side, 24)
-    one = chip.text(TINY._replace(vocab=4, pieces=None), SETTING, 0)
-    state = costs.begin(alone, 5, *one)._replace(budget=jnp.full(1, 2, jnp.int32))
-    tokens, num, law = costs.drafts(alone, 5, 2)(one.request, state)
+    text = chip.text(TINY._replace(vocab=4, pieces=None), SETTING, 0)
+    state = costs.begin(alone, 5, *text)._replace(budget=jnp.full(1, 2, jnp.int32))
+    tokens, num, law = costs.drafts(alone, 5, 2)(text.request, state)
     assert num[0] == 2 and tokens.shape == (1, 5)
     written = np.asarray(law.logits[0]).any(1)
     np.testing.assert_array_equal(written, [True, True, False, False, False])
@@ -194,95 +184,85 @@ def test_models_have_the_papers_sizes(name):
 
 
 def test_every_published_row_has_its_file():
-    rows = {catalogue_chip.name_of(row): row for row in catalogue_chip.published()}
+    rows = {catalogue.name_of(row): row for row in catalogue.published()}
     assert len(rows) == 12 and sorted(rows) == [path.stem for path in ROWS]
     for path in ROWS:
         row = rows[path.stem]
         target, draft, setting = run.build(path).row.measurement.run.args
         assert parameters(target) == MODELS["t5_1_1_xxl"]
-        assert parameters(draft) == MODELS[f"t5_1_1_{catalogue_chip.size(row)}"]
-        given = setting.alpha, setting.gamma, setting.temperature, setting.new_tokens
-        assert given == (row["alpha"], row["gamma"], row["temperature"], 64)
+        assert parameters(draft) == MODELS[f"t5_1_1_{catalogue.size(row)}"]
+        chosen = setting.alpha, setting.gamma, setting.temperature, setting.new_tokens
+        assert chosen == (row["alpha"], row["gamma"], row["temperature"], 64)
         assert setting.input_tokens == {"ende": 64, "cnndm": 512}[row["task"]]
-        said = f"c = {row['c']}, exp = {row['expected']}, speedup = {row['measured']}"
-        assert said in path.read_text() and "not measured" in path.read_text()
+        paper = f"c = {row['c']}, exp = {row['expected']}, speedup = {row['measured']}"
+        assert paper in path.read_text() and "not measured" in path.read_text()
 
 
 def test_every_line_says_that_acceptance_is_drawn():
-    table = catalogue_chip.chip()
+    table = catalogue.chip()
     assert "Acceptance is not measured" in table.note
-    assert all("drawn at alpha = 0." in one.what for one in table.lines)
-    assert not any(one.quantity == "alpha" for one in table.lines)
-    paper = line.rows_of("table4_expected_vs_measured")
-    shown = [one.published for one in table.lines if one.published is not None]
+    assert all("drawn at alpha = 0." in line.what for line in table.lines)
+    assert not any(line.quantity == "alpha" for line in table.lines)
+    paper = lines.rows_of("table4_expected_vs_measured")
+    shown = [line.published for line in table.lines if line.published is not None]
     columns = ("c", "expected", "measured")
     assert shown == [row[name] for row in paper for name in columns]
 
 
 def test_weights_are_the_models_and_finite():
-    config = TINY._replace(dtype="bfloat16")
-    model, params = t5.build(config), random_weights.make(config)
+    model, params = t5.build(HALF), random_weights.make(HALF)
     check_shapes("target", params, model.shapes)
     leaves = jax.tree.leaves(params)
     assert {leaf.dtype for leaf in leaves} == {jnp.dtype("bfloat16")}
-    assert sum(leaf.nbytes for leaf in leaves) == random_weights.weight_bytes(config)
-    wide = random_weights.make(config._replace(dim=64))["decoder"]["logits_dense"]
-    np.testing.assert_allclose(wide["kernel"].std(), 64**-0.5, rtol=0.05)
-    prompt, _ = chip.text(config, SETTING, 0)
-    given = params, t5.Inputs(*prompt.inputs), prompt.tokens
-    logits = jax.jit(functools.partial(t5.logits, config))(*given)
-    logits = np.asarray(logits)
-    assert np.isfinite(logits[..., : config.pieces]).all()
-    assert np.isneginf(logits[..., config.pieces :]).all()
-    other = jax.tree.leaves(random_weights.make(config, seed=1))
+    assert sum(leaf.nbytes for leaf in leaves) == random_weights.weight_bytes(HALF)
+    kernel = np.float32(params["decoder"]["logits_dense"]["kernel"])
+    np.testing.assert_allclose(kernel.std(), HALF.dim**-0.5, rtol=0.1)
+    prompt, _ = chip.text(HALF, SETTING, 0)
+    inputs = params, t5.Inputs(*prompt.inputs), prompt.tokens
+    logits = np.asarray(jax.jit(functools.partial(t5.logits, HALF))(*inputs))
+    assert np.isfinite(logits[..., : HALF.pieces]).all()
+    assert np.isneginf(logits[..., HALF.pieces :]).all()
+    other = jax.tree.leaves(random_weights.make(HALF, seed=1))
     assert any((a != b).any() for a, b in zip(leaves, other, strict=True))
 
 
 def test_one_target_is_kept_at_a_time():
     kept = {"a text": 1}
-    first = random_weights.keep(kept, TINY)
-    assert random_weights.keep(kept, TINY) is first
-    assert not random_weights.there(kept, TINY._replace(dim=24))
+    first = random_weights.keep(kept, HALF)
+    assert random_weights.keep(kept, HALF) is first
+    assert not random_weights.there(kept, HALF._replace(dim=24))
     assert kept == {"a text": 1}
-    assert random_weights.keep(kept, TINY) is not first
+    assert random_weights.keep(kept, HALF) is not first
 
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_bytes_that_a_step_reads_by_hand(tied):
-    config = TINY._replace(tied=tied, gated=not tied, dtype="bfloat16")
+    config = HALF._replace(tied=tied, gated=not tied)
     prompt, width = chip.text(config, SETTING, 0).prompt, 2 * 8
     mlp = (2 if tied else 3) * 16 * 32
     layer = 4 * 16 * width + 2 * 16 * width + mlp + 3 * 16  # across: query and out
     weights = 2 * layer + 32 * 2 + 16 + 64 * 16  # biases, last norm, readout
     read = 2 * 2 * width * SETTING.input_tokens  # layers, keys and values
-    found = random_weights.step_bytes(config, prompt, 24)
-    assert found == 2 * (weights + read)
+    step = random_weights.step_bytes(config, prompt, 24)
+    assert step == 2 * (weights + read)
     longer = chip.text(config, SETTING._replace(input_tokens=5), 0).prompt
-    more = random_weights.step_bytes(config, longer, 24) - found
-    assert more == 2 * 2 * 2 * width
+    assert random_weights.step_bytes(config, longer, 24) - step == 2 * 2 * 2 * width
 
 
-class Device:
+def device(limit: int) -> SimpleNamespace:
     """One that tells how much of its memory is taken."""
-
-    def __init__(self, limit: int):
-        self.stats = {"bytes_limit": limit, "bytes_in_use": 1000}
-
-    def memory_stats(self):
-        return self.stats
+    stats = {"bytes_limit": limit, "bytes_in_use": 1000}
+    return SimpleNamespace(memory_stats=lambda: stats)
 
 
 def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
-    made = []
-    monkeypatch.setattr(random_weights, "make", lambda *given, **_: made.append(given))
-    prompt = chip.text(TINY, SETTING, 0).prompt
+    monkeypatch.setattr(random_weights, "make", lambda *_, **__: pytest.fail())
     weights = 2 * random_weights.weight_bytes(TINY)
-    monkeypatch.setattr(jax, "devices", lambda: [Device(weights)])
+    monkeypatch.setattr(jax, "devices", lambda: [device(weights)])
     with pytest.raises(ValueError, match=r"needs 0\.0 GB .* use a device with 80 GB"):
         chip.measure(TINY, TINY, SETTING)
-    assert not made
-    monkeypatch.setattr(jax, "devices", lambda: [Device(2 * weights)])
-    chip.check_memory(TINY, TINY, SETTING, prompt, {})
+    monkeypatch.setattr(jax, "devices", lambda: [device(2 * weights)])
+    chip.check_memory(TINY, TINY, SETTING, chip.text(TINY, SETTING, 0).prompt, {})
     random_weights.check_room(10**12, None)  # a CPU does not tell
 
 
@@ -296,22 +276,18 @@ def test_the_parts_of_a_step_by_hand():
     setting = SETTING._replace(alpha=0.0, gammas=(1, 3), new_tokens=10)
     alone = Timed(np.full(2, 5 + 10 * 2.5), np.full(2, 10), 5.0)
     steps = np.array([4, 6])
-    given = Timed(6 + 4.0 * steps, steps, 6.0)
+    drafts = Timed(6 + 4.0 * steps, steps, 6.0)
     call, drafted = {0: 2.0, 1: 2.5, 3: 3.0}, {1: 0.2, 3: 0.6}
-    found = chip.by_gamma(setting, call, drafted, {0: alone, 3: given})
-    np.testing.assert_allclose(found["c"], [0.1, 0.1])
-    np.testing.assert_allclose(found["v"], [1.25, 1.5])
-    np.testing.assert_allclose(
-        [found["overhead"], found["overhead_alone"]], [0.2, 0.25]
-    )
-    np.testing.assert_allclose(found["exp"], [1 / 1.1, 1 / 1.3])
-    wanted = [30 / (6 + 10 * (0.2 + 2.5 + 0.4)), 30 / (6 + 10 * 4.0)]
-    np.testing.assert_allclose(found["predicted"], wanted)
-    whole = {0: alone, 3: given}
-    one = chip.chosen("best_", setting, 3, found, whole)
-    np.testing.assert_allclose(one["best_speedup"], 60 / (12 + 40))
-    low, high = one["best_speedup_ci"]
-    assert (low, high) == pytest.approx((30 / 30, 30 / 22))
+    whole = {0: alone, 3: drafts}
+    columns = chip.by_gamma(setting, call, drafted, whole)
+    wanted = {"c": [0.1, 0.1], "v": [1.25, 1.5], "exp": [1 / 1.1, 1 / 1.3]}
+    wanted |= {"overhead": 0.2, "overhead_alone": 0.25}
+    wanted["predicted"] = [30 / (6 + 10 * (0.2 + 2.5 + 0.4)), 30 / (6 + 10 * 4.0)]
+    for name, values in wanted.items():
+        np.testing.assert_allclose(columns[name], values, err_msg=name)
+    best = chip.chosen("best_", setting, 3, columns, whole)
+    np.testing.assert_allclose(best["best_speedup"], 60 / (12 + 40))
+    assert best["best_speedup_ci"] == pytest.approx((30 / 30, 30 / 22))
 
 
 @pytest.mark.parametrize(
@@ -334,28 +310,21 @@ def test_a_draft_of_another_vocabulary_is_refused():
         chip.build(TINY, TINY._replace(vocab=63), SETTING)
 
 
-@pytest.fixture(scope="module")
-def record(tmp_path_factory):
-    """A whole row from its file, with two layers of 16 features in float32."""
-    folder = tmp_path_factory.mktemp("chip")
-    sizes = TINY._asdict() | {"decoder_layers": 1}
-    models = {"t5_1_1_xxl": TINY._asdict(), "t5_1_1_large": sizes}
+@pytest.mark.slow
+def test_a_row_runs_from_its_file_to_a_record_of_every_line(tmp_path):
+    """With two layers of 16 features in float32."""
+    models = {"t5_1_1_xxl": TINY, "t5_1_1_large": TINY._replace(decoder_layers=1)}
     small = [
         f"{model}/t5.Config.{name} = {value!r}"
-        for model, sizes in models.items()
-        for name, value in sizes.items()
+        for model, config in models.items()
+        for name, value in config._asdict().items()
         if name not in ("gated", "tied")
     ]
     small += ["TEXTS = 3", "OTHERS = 2", "ROUNDS = 3", "LOOPS = 2"]
     own = {"gammas": (1, 3), "new_tokens": 32, "copied": 2**20, "input_tokens": 4}
     small += [f"chip.PaperSizeSetting.{name} = {value}" for name, value in own.items()]
-    run.run([CONFIGS / "chip/ende_large_t1.gin"], folder, small)
-    (made,) = jsonl.read(folder / "chip.jsonl")
-    return made
-
-
-@pytest.mark.slow
-def test_a_row_runs_from_its_file_to_its_record(record):
+    run.run([CONFIGS / "chip/ende_large_t1.gin"], tmp_path, small)
+    (record,) = jsonl.read(tmp_path / "chip.jsonl")
     it = record["measured"]
     assert record["scale"] == "chip" and it["weights"] == "random"
     assert it["acceptance"].startswith("drawn") and it["exactness"].startswith("none")
@@ -366,19 +335,15 @@ def test_a_row_runs_from_its_file_to_its_record(record):
     for key in ("target_ms", "bandwidth_gb_s", "floor_ms", "c", "v", "speedup"):
         assert it[key] > 0, key
     gammas = sorted({0, 3, it["best_gamma"]})
-    assert [one["gamma"] for one in it["decoded"]] == gammas
+    assert [text["gamma"] for text in it["decoded"]] == gammas
     assert it["decoded"][0]["calls"] == it["decoded"][0]["expected_calls"] == 96
-    ms = {one["gamma"]: one["ms"] for one in it["decoded"]}
+    ms = {text["gamma"]: text["ms"] for text in it["decoded"]}
     assert it["speedup"] == pytest.approx(ms[0] / ms[3])
     wanted = closed_forms.walltime_factor(0.71, 3, it["c"])
     assert it["exp"] == pytest.approx(wanted)
     assert json.dumps(record, allow_nan=False)
-
-
-@pytest.mark.slow
-def test_a_record_fills_every_line(record):
-    lines = [one for one in catalogue_chip.chip().lines if one.row == "ende_large_t1"]
-    assert len(lines) == len(catalogue_chip.QUANTITIES)
-    for one in lines:
-        assert record["measured"][one.quantity] is not None
-        assert one.error is None or record["measured"][one.error] >= 0
+    own = [line for line in catalogue.chip().lines if line.row == "ende_large_t1"]
+    assert len(own) == len(catalogue.QUANTITIES)
+    for line in own:
+        assert it[line.quantity] is not None
+        assert line.error is None or it[line.error] >= 0
