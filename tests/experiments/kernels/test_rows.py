@@ -35,9 +35,9 @@ def kernels_record(**change) -> dict:
     lines += lines_of("both", 12, 3)
     measured = {**sizes, "acceptances": [0.7, 0.3], "programs": lines}
     measured |= {"interpreted": False, **change}
-    made = {"device": {"kind": "NVIDIA H200"}, "date": "2026-12-01", "commit": "abc"}
+    origin = {"device": {"kind": "NVIDIA H200"}, "date": "2026-12-01", "commit": "abc"}
     row = "b1_g5_v32000_f32"
-    return {"row": row, "measured": measured, "provenance": made}
+    return {"row": row, "measured": measured, "provenance": origin}
 
 
 def test_the_fastest_becomes_what_dispatch_chooses(tmp_path, monkeypatch):
@@ -55,9 +55,9 @@ def test_the_fastest_becomes_what_dispatch_chooses(tmp_path, monkeypatch):
     }
     for (target, draft), (name, tiles) in wanted.items():
         plan = known._replace(target=target, draft=draft)
-        found = dispatch.choose(plan, 4, h200)
-        assert (found.name, found.tiles) == (name, tiles), found
-        assert "fastest at B 1" in found.why
+        choice = dispatch.choose(plan, 4, h200)
+        assert (choice.name, choice.tiles) == (name, tiles), choice
+        assert "fastest at B 1" in choice.why
 
 
 def test_a_trial_on_a_cpu_tunes_nothing(tmp_path):
@@ -96,8 +96,8 @@ def test_goals_are_met_or_missed_by_records():
     assert goal("3, transformers", both) == ["30", "met"]
     ours = of(row, fused_us=10.0, **rest)
     peerless = of(f"torch_{row}", hf_eager_us="failed") | ours
-    said = "the other has no time: failed"  # which is not a miss of ours
-    assert goal("3, transformers", peerless) == [said, f"unmeasured: {said}"]
+    why = "the other has no time: failed"  # which is not a miss of ours
+    assert goal("3, transformers", peerless) == [why, f"unmeasured: {why}"]
     left_out = of(row, fused_us="skipped", **rest)
     assert goal("3, time", left_out)[1] == "unmeasured: skipped"
     law = {"chi_square_p": 0.5}
@@ -106,17 +106,15 @@ def test_goals_are_met_or_missed_by_records():
     void = of("equality", differing_outside="failed", **law)
     assert goal("7, tokens", void)[1] == "missed: it failed"
     shapes = [row for row in catalogue.rows() if not row.startswith("torch_")]
-    none = dict.fromkeys(
-        ("fused_us", "fused_share", "over_ref_jnp", "over_onepass"), 1.0
-    )
-    none |= dict.fromkeys(("fused_draft_us", "sigmoid_over_exact"), 1.0)
-    none |= {"both_over_sigmoid": 1.0, "over_four_launches": 1.1}
-    every = {row: {"measured": dict(none)} for row in shapes}
+    numbers = ["fused_us", "fused_share", "over_ref_jnp", "over_onepass"]
+    numbers += ["fused_draft_us", "sigmoid_over_exact", "both_over_sigmoid"]
+    numbers = dict.fromkeys(numbers, 1.0) | {"over_four_launches": 1.1}
+    every = {row: {"measured": dict(numbers)} for row in shapes}
     assert goal("4", every)[1] == "met"
     every[shapes[3]]["measured"]["over_four_launches"] = 0.9
     assert goal("4", every)[1] == "missed"
     assert goal("4", dict(list(every.items())[1:]))[1] == "unmeasured"
-    every[shapes[2]]["measured"]["over_four_launches"] = "the other has no time: failed"
+    every[shapes[2]]["measured"]["over_four_launches"] = why
     assert goal("4", every)[1].startswith("unmeasured")
     every[shapes[3]]["measured"]["over_four_launches"] = "failed"
     assert goal("4", every)[1] == "missed: it failed"
@@ -125,7 +123,7 @@ def test_goals_are_met_or_missed_by_records():
 @pytest.mark.parametrize("word", ["failed", "skipped"])
 def test_a_line_without_a_number_is_not_ok(word, monkeypatch):
     monkeypatch.setattr(tables.records, "stale", lambda record: False)
-    line = next(one for one in catalogue.lines() if one.quantity == "triton_us")
+    line = next(it for it in catalogue.lines() if it.quantity == "triton_us")
     assert tables.state(line, {"measured": {"triton_us": 30.0}}) == "ok"
     assert tables.state(line, {"measured": {"triton_us": word}}) == word
 
@@ -141,16 +139,16 @@ def test_every_shape_has_its_rows_and_lines():
     for goal in catalogue.expectations()["goals"]:
         for row, _ in [*goal.get("of", ()), *goal.get("under", ())]:
             assert (CONFIGS / f"{row}.gin").exists(), row
-    for one in catalogue.expectations()["predictions"]:
-        assert (CONFIGS / f"{one['row']}.gin").exists(), one
+    for prediction in catalogue.expectations()["predictions"]:
+        assert (CONFIGS / f"{prediction['row']}.gin").exists(), prediction
 
 
 def test_rows_are_those_of_their_names():
     for name in ("b1_g5_v32000_f32", "b32_g8_v128256_bf16", "torch_b1_g5_v50257_bf16"):
         setting = run.build(CONFIGS / f"{name}.gin").row.measurement.run.args[0]
         batch, gamma, vocab, dtype = catalogue.sizes(name)
-        found = setting.batch, setting.gamma, setting.vocab, setting.dtype
-        assert found == (batch, gamma, vocab, catalogue.DTYPES[dtype])
+        sizes = setting.batch, setting.gamma, setting.vocab, setting.dtype
+        assert sizes == (batch, gamma, vocab, catalogue.DTYPES[dtype])
 
 
 def test_what_others_published_is_told_with_machine_and_work():

@@ -14,7 +14,7 @@ from specjax import zoo
 from specjax.models import gpt
 
 SMALL = gpt.Config(13, 8, 16, 1, 2)
-LARGE = gpt.Config(13, 16, 32, 2, 4)
+LARGE = gpt.Config(13, 16, 32, 1, 4)  # wider; test_grow has deeper ones
 RECIPE = loop.Recipe(4, 0, 2, 6, rate=1e-2, warmup=2, evaluate_every=2)
 RECIPES = {"small": RECIPE, "grown": RECIPE._replace(rate=0.0, decay=1)}
 
@@ -117,7 +117,6 @@ def test_sides_of_packages_share_nothing_with_each_other_or_the_library(monkeypa
     apart = corpus.stdlib("valid").documents
     valid = packages.read("valid", apart)
     read = packages.read("train", apart + valid.documents)
-    assert read == packages.read("train", apart + valid.documents)
     assert not set(read.documents) & set(apart + valid.documents)
     assert [package.name for package in read.about] == ["optax", "packaging"]
     assert sum(package.documents for package in read.about) == len(read.documents)
