@@ -39,6 +39,8 @@ def test_batches_of_shorter_texts_have_more_rows(untrained, tmp_path):
     batches = [data.batch((0, step)) for step in range(60)]
     shapes = {rows.inputs.shape for rows in batches}
     assert shapes == {(64, 2), (32, 4), (16, 8), (8, 16)}
+    for rows, again in zip(batches[3], data.batch((0, 3)), strict=True):
+        np.testing.assert_array_equal(rows, again)  # by the seed alone
     held_out = set(map(tuple, texts[:16]))
     assert len(data.held_out) == 2
     assert all(texts_of(rows) <= held_out for rows in data.held_out)

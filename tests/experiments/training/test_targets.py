@@ -29,7 +29,7 @@ def data() -> stages.Data:
     def batch(seed):
         return language.rows(stream, seed, 2, 6)
 
-    return stages.Data(batch, {"held_out": fixed})
+    return stages.Data(batch, {"held_out": fixed, "other": fixed[1:]})
 
 
 def growth() -> stages.Growth:
@@ -42,9 +42,9 @@ def growth() -> stages.Growth:
     return stages.Growth(SMALL, LARGE, first, task)
 
 
-def losses(folder) -> list[float]:
+def losses(folder, name: str = "held_out") -> list[float]:
     lines = (folder / "curve.jsonl").read_text().splitlines()
-    return [json.loads(line)["held_out"] for line in lines]
+    return [json.loads(line)[name] for line in lines]
 
 
 def test_the_grown_stage_begins_where_the_small_one_ended(tmp_path, data):
@@ -52,6 +52,7 @@ def test_the_grown_stage_begins_where_the_small_one_ended(tmp_path, data):
     stages.run(tmp_path, growth(), data, RECIPES)
     small, grown = losses(tmp_path / "small"), losses(tmp_path / "grown")
     assert small[-1] < small[0]
+    assert small != losses(tmp_path / "small", "other")  # a column for each text
     np.testing.assert_allclose(grown, small[-1], atol=1e-3)
     assert (tmp_path / "grown/weights.msgpack").exists()
 
