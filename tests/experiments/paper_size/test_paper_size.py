@@ -140,8 +140,9 @@ def test_whole_texts_take_the_calls_of_their_coins():
 def calls_of(request) -> int:
     """Calls that a text takes, from its coins alone."""
     length, end = int(request.start[0]), int(request.limit[0])
-    noise = token.noise(jnp.repeat(request.key, end), jnp.arange(end), 3, 4)
-    kept, calls = np.cumprod(noise.accept < ALPHA, axis=1).sum(1), 0
+    noise = jax.jit(token.noise, static_argnums=(2, 3))
+    coins = noise(jnp.repeat(request.key, end), jnp.arange(end), 3, 4).accept < ALPHA
+    kept, calls = np.cumprod(coins, axis=1).sum(1), 0
     while length < end:
         length += int(kept[length]) + 1
         calls += 1
@@ -339,8 +340,7 @@ def test_a_row_runs_from_its_file_to_a_record_of_every_line(tmp_path):
     assert it["decoded"][0]["calls"] == it["decoded"][0]["expected_calls"] == 96
     ms = {text["gamma"]: text["ms"] for text in it["decoded"]}
     assert it["speedup"] == pytest.approx(ms[0] / ms[3])
-    wanted = closed_forms.walltime_factor(0.71, 3, it["c"])
-    assert it["exp"] == pytest.approx(wanted)
+    assert it["exp"] == pytest.approx(closed_forms.walltime_factor(0.71, 3, it["c"]))
     assert json.dumps(record, allow_nan=False)
     own = [line for line in catalogue.chip().lines if line.row == "ende_large_t1"]
     assert len(own) == len(catalogue.QUANTITIES)
