@@ -18,7 +18,7 @@ from pallas_kernels.laws import EXACT, Deferred
 from pallas_kernels.plan import Tiles
 from pallas_kernels.wiring import Wired
 from specjax import probs
-from specjax.types import BLOCK, Draft, Rule, Sampling, Verifier
+from specjax.types import BLOCK, Draft, Law, Rule, Sampling, Verifier
 from specjax.verifiers import lenient, token
 
 H200 = Device("gpu", "NVIDIA H200", (9, 0))
@@ -43,9 +43,7 @@ BACKENDS = (
     Backend("triton", A100, True),
     Backend("mosaic_tpu", V5E, True),
 )
-KERNELS = BACKENDS[1:]
 FAST = BACKENDS[0], BACKENDS[2], BACKENDS[3]
-H200_AUTO = Backend("auto", H200)
 RACES = (
     Backend("mosaic_tpu", V5E, pltpu.InterpretParams(detect_races=True)),
     Backend("mosaic_gpu", H200, compat.interpreted(races=True)),
@@ -76,9 +74,9 @@ def fused(
     backend: Backend, rule: Rule = EXACT, tiles: Tiles | None = None, verify=None
 ) -> Fused:
     """tiles: small ones make many blocks of a small vocabulary."""
-    given = reference(rule) if verify is None else reference()._replace(verify=verify)
+    plain = reference(rule) if verify is None else reference()._replace(verify=verify)
     options = Options(backend.name, rule, tiles, backend.interpret)
-    return fuse.build(given, backend.device, options)
+    return fuse.build(plain, backend.device, options)
 
 
 def wired(backend: Backend, verifier: Verifier) -> Wired:
@@ -99,7 +97,7 @@ class Case(NamedTuple):
 
 
 @functools.cache
-def case(
+def random_case(
     seed: int,
     sizes: tuple[int, int, int],
     dtype=jnp.float32,
@@ -134,45 +132,51 @@ def drawn(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
     return jnp.stack(each, axis=1)
 
 
-def expected(one: Case, rule: Rule = EXACT, certain: bool = False):
+def expected(case: Case, rule: Rule = EXACT, certain: bool = False):
     """The reference's verdict, jitted as it is in use."""
-    return jax.device_get(_expected(one, rule, certain))
+    return jax.device_get(_expected(case, rule, certain))
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
-def _expected(one: Case, rule: Rule, certain: bool):
-    target, law = (probs.standardize(x, one.sampling) for x in (one.target, one.draft))
-    draft = Draft(one.tokens, one.num, None if certain else law)
-    return reference(rule).verify(target, draft, one.noise, keep_residual=True)
+def _expected(case: Case, rule: Rule, certain: bool):
+    target, law = laws_of(case)
+    draft = Draft(case.tokens, case.num, None if certain else law)
+    return reference(rule).verify(target, draft, case.noise, keep_residual=True)
 
 
-def got(made: Fused, one: Case, draft_law: str = "known"):
-    """A fused verdict from the same. draft_law: "known", as a drafter leaves it,
-    "deferred" or "certain"."""
+def laws_of(case: Case) -> list[Law]:
+    """Of the target and of the draft, as the reference reads them."""
+    return [probs.standardize(x, case.sampling) for x in (case.target, case.draft)]
 
-    def verify(one: Case):
+
+def verdicts(fused: Fused, draft_law: str = "known"):
+    """(Case) -> a fused verdict, one program for all cases of a shape. draft_law:
+    "known", as a drafter leaves it, "deferred" or "certain"."""
+
+    @jax.jit
+    def verify(case: Case):
         law = None
-        if draft_law != "certain" and one.tokens.shape[1]:
-            law = made.law(one.draft, one.sampling)
+        if draft_law != "certain" and case.tokens.shape[1]:
+            law = fused.law(case.draft, case.sampling)
             if draft_law == "known":
-                law = probs.standardize(one.draft, one.sampling)
-        draft = Draft(one.tokens, one.num, law)
-        target = made.law(one.target, one.sampling)
-        return made.verify(target, draft, one.noise, keep_residual=True)
+                law = laws_of(case)[1]
+        draft = Draft(case.tokens, case.num, law)
+        target = fused.law(case.target, case.sampling)
+        return fused.verify(target, draft, case.noise, keep_residual=True)
 
-    return jax.device_get(jax.jit(verify)(one))
+    return lambda case: jax.device_get(verify(case))
 
 
-def check_same(found, wanted) -> None:
+def check_same(verdict, wanted) -> None:
     """The same tokens, and the same chances but for the rounding of a sum."""
-    np.testing.assert_array_equal(found.num_accepted, wanted.num_accepted)
-    np.testing.assert_array_equal(found.tokens, wanted.tokens)
+    np.testing.assert_array_equal(verdict.num_accepted, wanted.num_accepted)
+    np.testing.assert_array_equal(verdict.tokens, wanted.tokens)
     near = dict(rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found.accept_prob, wanted.accept_prob, **near)
-    np.testing.assert_allclose(found.residual, wanted.residual, **near)
+    np.testing.assert_allclose(verdict.accept_prob, wanted.accept_prob, **near)
+    np.testing.assert_allclose(verdict.residual, wanted.residual, **near)
 
 
-def certified(made: Fused, deferred: bool = False) -> Verifier:
+def certified(fused: Fused, deferred: bool = False) -> Verifier:
     """A verifier whose `verify` is fused, for vocabularies below a kernel's least:
     padded to BLOCK ids that no law has. deferred: nothing is known of the target."""
 
@@ -184,14 +188,14 @@ def certified(made: Fused, deferred: bool = False) -> Verifier:
 
     def verify(target, draft, noise, keep_residual=False):
         if draft.law is not None and draft.law.row is not None:
-            return made.verify(target, draft, noise, keep_residual)  # no kernel
+            return fused.verify(target, draft, noise, keep_residual)  # no kernel
         vocab, law = target.logits.shape[-1], wide(target)
         if deferred:
             argmax = (law.scale == 1) & (law.tau == law.top) & (law.lse == 0)
             heat = jnp.where(argmax, 0.0, 1 / law.scale)[:, 0]
             law = Deferred(law.logits, heat, law.tau, law.tie)
         draft = draft._replace(law=wide(draft.law))
-        found = made.verify(law, draft, noise, keep_residual)
-        return found._replace(residual=found.residual[:, :vocab])
+        verdict = fused.verify(law, draft, noise, keep_residual)
+        return verdict._replace(residual=verdict.residual[:, :vocab])
 
     return Verifier(token.noise, verify)
