@@ -71,11 +71,11 @@ def certified(mutant: Mutant) -> certify.Certificate:
 
 def of_certificate(mutant: Mutant) -> str:
     """Its line of the page."""
-    found = certified(mutant)
-    far = "0" if found.tv < 1e-6 else f"{found.tv:.3f}"
-    far = "void" if "cells" in found.broken else far
+    certificate = certified(mutant)
+    tv = "0" if certificate.tv < 1e-6 else f"{certificate.tv:.3f}"
+    tv = "void" if "cells" in certificate.broken else tv
     name = mutant.name.replace("|", r"\|")
-    return f"| {mutant.rule} | {name} | {far} | {', '.join(found.broken)} |\n"
+    return f"| {mutant.rule} | {name} | {tv} | {', '.join(certificate.broken)} |\n"
 
 
 def of_noise(noise) -> str:

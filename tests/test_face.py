@@ -24,15 +24,14 @@ def test_every_public_name_is_there_and_documented():
 
 
 def test_importing_it_starts_no_device_and_reads_no_file_formats():
-    told = (
-        "import sys, specjax; from specjax import text, zoo;"
-        "import specjax.commands.flags; print('tokenizers' in sys.modules)"
+    code = (
+        "import sys, specjax; print({'flax', 'safetensors'} & {*sys.modules});"
+        "from specjax import text, zoo; import specjax.commands.flags;"
+        "print('tokenizers' in sys.modules)"
     )
-    heavy = "import sys, specjax; print({'flax', 'safetensors'} & {*sys.modules})"
-    for code, said in (told, "False"), (heavy, "set()"):
-        command = [sys.executable, "-c", code]
-        run = subprocess.run(command, capture_output=True, text=True, env=NOTHING)
-        assert (run.stdout.strip(), run.stderr) == (said, "")
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, env=NOTHING)
+    assert (run.stdout, run.stderr) == ("set()\nFalse\n", "")
 
 
 def test_it_is_marked_as_typed():
@@ -61,7 +60,7 @@ def test_a_number_is_the_rules_own(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("tokens", "no rule 'tokens': choose one of block, .*lenient:0.5"),
         ("token:1", "no rule 'token:1': token takes no number"),
@@ -71,6 +70,6 @@ def test_a_number_is_the_rules_own(monkeypatch):
         ("sigmoid:-1", "need alpha < 0 < beta"),
     ],
 )
-def test_a_name_that_stands_for_no_rule_is_told(name, said):
-    with pytest.raises(ValueError, match=said):
+def test_a_name_that_stands_for_no_rule_is_told(name, message):
+    with pytest.raises(ValueError, match=message):
         verifiers.named(name)

@@ -60,8 +60,8 @@ def test_what_is_no_law_is_marked_and_other_verdicts_are_the_same(rule, temperat
     for row, (side, slot, *_) in enumerate(FAULTS):
         n = int(guarded.num_accepted[row])
         assert n <= slot and guarded.tokens[row, n] == SIDES[side]
-    for one, other in zip(plain[:2], guarded[:2], strict=True):
-        np.testing.assert_array_equal(one[len(FAULTS) :], other[len(FAULTS) :])
+    for leaf, other in zip(plain[:2], guarded[:2], strict=True):
+        np.testing.assert_array_equal(leaf[len(FAULTS) :], other[len(FAULTS) :])
 
 
 def test_a_stream_names_the_row_and_the_step():

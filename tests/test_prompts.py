@@ -1,7 +1,5 @@
 """What a person or a file asks, as a model reads it; and what is no prompt."""
 
-import json
-
 import pytest
 
 from specjax import prompts, zoo
@@ -38,23 +36,18 @@ def test_lines_of_a_file_begin_texts(tmp_path):
         '{"tokens": [1, 300], "id": 3}',
         '{"prompt": "a\u2028b"}',
     )
-    found = prompts.read(path, bundled("code"))
-    assert found.inputs is None and found.end == zoo.END
-    assert found.tokens == [CODE.encode("def f("), [1, 300], CODE.encode("a\u2028b")]
+    read = prompts.read(path, bundled("code"))
+    assert read.inputs is None and read.end == zoo.END
+    assert read.tokens == [CODE.encode("def f("), [1, 300], CODE.encode("a\u2028b")]
+    lines = ["def f(", {"tokens": [1, 300]}, "a\u2028b"]  # a list is read likewise
+    assert prompts.of(lines, bundled("code")) == read
 
 
 def test_an_encoder_reads_them_and_its_texts_begin_anew(tmp_path):
     path = written(tmp_path, '{"prompt": "No."}', '{"tokens": [7]}')
-    found = prompts.read(path, bundled("t5"))
-    assert found.tokens == [[t5.PAD], [t5.PAD]] and found.end == t5.END
-    assert found.inputs == [T5.encode("No."), [7]]
-
-
-def test_a_list_is_read_as_a_file_is(tmp_path):
-    lines = [{"prompt": "x"}, {"tokens": [5]}]
-    path = written(tmp_path, *map(json.dumps, lines))
-    model = bundled("code")
-    assert prompts.of(["x", lines[1]], model) == prompts.read(path, model)
+    read = prompts.read(path, bundled("t5"))
+    assert read.tokens == [[t5.PAD], [t5.PAD]] and read.end == t5.END
+    assert read.inputs == [T5.encode("No."), [7]]
 
 
 def test_a_conversation_is_read_by_the_folders_template(tmp_path):
@@ -74,9 +67,10 @@ def test_without_text_there_is_the_start_token():
     assert prompts.start(model).tokens == prompts.of([""], model).tokens == [[1]]
     bare = model._replace(start=None, end=None)
     assert prompts.of(["x"], bare).end == -1
-    for fails in (lambda: prompts.start(bare), lambda: prompts.of([""], bare)):
-        with pytest.raises(ValueError, match="no start token"):
-            fails()
+    with pytest.raises(ValueError, match="no start token"):
+        prompts.start(bare)
+    with pytest.raises(ValueError, match="no start token"):
+        prompts.of([""], bare)
 
 
 DEEP = '{"prompt": ' + "[" * 100_000
@@ -106,10 +100,10 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("line", "said"), BAD, ids=range(len(BAD)))
-def test_a_line_that_is_no_prompt_is_named_in_one_short_line(tmp_path, line, said):
+@pytest.mark.parametrize(("line", "reason"), BAD, ids=range(len(BAD)))
+def test_a_line_that_is_no_prompt_is_named_in_one_short_line(tmp_path, line, reason):
     path = written(tmp_path, '{"prompt": "x"}', line)
-    with pytest.raises(ValueError, match=said) as error:
+    with pytest.raises(ValueError, match=reason) as error:
         prompts.read(path, bundled("code"))
     message = str(error.value)
     assert message.startswith(f"{path}, line 2: ")
@@ -123,15 +117,14 @@ def test_a_tokenizer_of_another_model_is_noticed():
         prompts.of(["def add("], model)
 
 
-@pytest.mark.parametrize("several", ["def f(", {"prompt": "x"}, 3, []])
-def test_what_is_no_list_of_prompts_is_told(several):
-    with pytest.raises(ValueError, match="prompts"):
+WRONG = [(several, "prompts") for several in ("def f(", {"prompt": "x"}, 3, [])]
+WRONG += [(["x", "\ud800"], r"prompt 1: prompt holds \\ud800")]
+
+
+@pytest.mark.parametrize(("several", "reason"), WRONG)
+def test_what_is_no_list_of_prompts_is_told(several, reason):
+    with pytest.raises(ValueError, match=reason):
         prompts.of(several, bundled("code"))
-
-
-def test_the_number_of_a_wrong_prompt_is_told():
-    with pytest.raises(ValueError, match=r"prompt 1: prompt holds \\ud800"):
-        prompts.of(["x", "\ud800"], bundled("code"))
 
 
 def test_a_file_without_prompts_is_told(tmp_path):

@@ -44,23 +44,23 @@ def sampled(pair):
 
 
 def test_a_bundled_file_comes_with_its_tokenizer_and_ends(pair):
-    found = pair[0]
-    assert found.tokenizer == zoo.tokenizer() and found.config == CODE
-    assert (found.start, found.end, found.name) == (zoo.START, zoo.END, "m0")
-    found = specjax.load("t5_decoder", "bfloat16")  # of the T5 family's vocabulary
-    assert found.tokenizer_file == zoo.tokenizer("t5").file
-    assert (found.start, found.end, found.dtype) == (0, 1, "bfloat16")
-    assert {leaf.dtype.name for leaf in jax.tree.leaves(found.params)} == {"bfloat16"}
+    model = pair[0]
+    assert model.tokenizer == zoo.tokenizer() and model.config == CODE
+    assert (model.start, model.end, model.name) == (zoo.START, zoo.END, "m0")
+    model = specjax.load("t5_decoder", "bfloat16")  # of the T5 family's vocabulary
+    assert model.tokenizer_file == zoo.tokenizer("t5").file
+    assert (model.start, model.end, model.dtype) == (0, 1, "bfloat16")
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(model.params)} == {"bfloat16"}
 
 
 def test_a_folder_of_gpt2_comes_with_its_own(tmp_path):
     pytest.importorskip("tokenizers")
     folder = text_folders.gpt2(tmp_path / "gpt2")
-    found = specjax.load(folder)
-    assert found.tokenizer.file == folder / "tokenizer.json"
+    model = specjax.load(folder)
+    assert model.tokenizer.file == folder / "tokenizer.json"
     # config.json names no ends here; tokenizer_config.json does.
     assert checkpoints.load(folder).start is None
-    assert (found.start, found.end) == (0, 0)
+    assert (model.start, model.end) == (0, 0)
     other = specjax.load(folder, tokenizer=zoo.FOLDER / "t5.model")
     assert other.tokenizer.file == zoo.FOLDER / "t5.model"
     (folder / "tokenizer.json").unlink()
@@ -73,9 +73,9 @@ def test_generation_config_goes_before_config(tmp_path):
     assert specjax.load(folder).end == 1
     told = folder / "generation_config.json"
     told.write_text('{"eos_token_id": [5], "decoder_start_token_id": 3, "top_k": 9}')
-    found = specjax.load(folder)
-    assert (found.start, found.end) == (3, 5)
-    assert prompts.of([{"tokens": [7, 5]}], found).tokens == [[3]]
+    model = specjax.load(folder)
+    assert (model.start, model.end) == (3, 5)
+    assert prompts.of([{"tokens": [7, 5]}], model).tokens == [[3]]
     told.write_text('{"eos_token_id": [5, 6]}')
     with pytest.raises(ValueError, match="ends a text at one id"):
         specjax.load(folder)
@@ -108,7 +108,7 @@ def test_greedy_texts_are_the_targets_own(pair, greedy):
 def test_it_is_the_functional_decoder(pair, greedy):
     target, draft = pair
     parts = Decoder(target.model, autoregressive.build(draft.model, GAMMA))
-    prompt = make_prompt([target.tokenizer.encode(one) for one in PROMPTS])
+    prompt = make_prompt([target.tokenizer.encode(text) for text in PROMPTS])
     request = make_request(
         jax.random.key(7), prompt, NEW, make_sampling(2, 0.0), zoo.END
     )
@@ -145,21 +145,21 @@ def test_rules_and_filters_reach_the_loop(pair, greedy):
 
 def test_an_encoder_reads_the_prompts_and_texts_stop_at_their_ends(tmp_path):
     target = specjax.load(text_folders.t5_folder(tmp_path / "t5"))
-    ids = [{"tokens": target.tokenizer.encode(one)} for one in ("No.", "I see.")]
-    found = specjax.generate_text(target, None, ids, new_tokens=NEW)
-    assert len(set(found.texts)) == 2 and found.tokens == 2 * NEW
+    ids = [{"tokens": target.tokenizer.encode(text)} for text in ("No.", "I see.")]
+    whole = specjax.generate_text(target, None, ids, new_tokens=NEW)
+    assert len(set(whole.texts)) == 2 and whole.tokens == 2 * NEW
     # The same with an end that the texts reach.
-    words = found.texts[1].split()
+    words = whole.texts[1].split()
     at = next(i for i, word in enumerate(words) if word != words[0])
     (end, _) = target.tokenizer.encode(words[at])
     ended = target._replace(end=end)
     cut = specjax.generate_text(ended, None, ids, new_tokens=NEW)
-    assert cut.tokens < found.tokens
+    assert cut.tokens < whole.tokens
     assert cut.texts[1] == " ".join(words[:at])
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"gamma": -1}, "gamma must be a whole number of at least 0"),
         ({"gamma": 2.5}, "gamma must be a whole number"),
@@ -178,12 +178,12 @@ def test_an_encoder_reads_the_prompts_and_texts_stop_at_their_ends(tmp_path):
         ({"draft": "t5_small"}, "name a pair with one tokenizer"),
     ],
 )
-def test_bad_input_is_told_before_any_compute(pair, monkeypatch, change, said):
+def test_bad_input_is_told_before_any_compute(pair, monkeypatch, change, message):
     monkeypatch.setattr(text, "program", None)
     target, draft = pair
-    given = {"target": target, "draft": draft, "prompts": PROMPTS} | change
-    with pytest.raises(ValueError, match=said):
-        specjax.generate_text(**given)
+    arguments = {"target": target, "draft": draft, "prompts": PROMPTS} | change
+    with pytest.raises(ValueError, match=message):
+        specjax.generate_text(**arguments)
 
 
 def test_more_than_the_models_positions_is_told(tmp_path):

@@ -20,9 +20,9 @@ MESSAGES = [{"role": "user", "content": "<b>"}, {"role": "bot", "content": "é"}
 @pytest.fixture(scope="module")
 def byte_level(tmp_path_factory):
     """A folder with a tokenizer.json, and the library's own tokenizer."""
-    folder, made = tmp_path_factory.mktemp("bpe"), text_folders.bpe()
-    made.save(str(folder / "tokenizer.json"))
-    return folder, made
+    folder, library = tmp_path_factory.mktemp("bpe"), text_folders.bpe()
+    library.save(str(folder / "tokenizer.json"))
+    return folder, library
 
 
 def test_the_bundled_ones_put_the_ids_around_that_their_models_want():
@@ -32,60 +32,55 @@ def test_the_bundled_ones_put_the_ids_around_that_their_models_want():
     assert code.decode([*ids, zoo.END, zoo.PAD]) == "def add("
     ids = t5.encode("I see.")
     assert ids[-1] == t5.end == 1 and ids.count(1) == 1
-    assert t5.decode([t5.start, *ids]) == "I see."
     assert (code.vocab, t5.vocab) == (8192, 6000)
-
-
-def test_ids_beyond_a_sentencepiece_vocabulary_have_no_text():
-    t5 = zoo.tokenizer("t5")
-    assert t5.decode([*t5.encode("No."), 6000, 6015]) == "No."
+    # Ids beyond a SentencePiece vocabulary have no text.
+    assert t5.decode([t5.start, *ids, 6000, 6015]) == "I see."
     assert t5.piece(6015) == "<6015>"
 
 
 def test_a_tokenizer_json_gives_the_ids_of_its_library(byte_level):
-    folder, made = byte_level
-    found = tokenizers.read(folder, start=0, end=0)
-    assert found.encode(TEXT) == made.encode(TEXT).ids
-    assert found.decode([0, *found.encode(TEXT), 0]) == TEXT
-    assert found.encode(text_folders.END) == [0]
-    assert (found.vocab, found.start, found.end) == (made.get_vocab_size(), 0, 0)
-    assert found.file == folder / "tokenizer.json"
+    folder, library = byte_level
+    own = tokenizers.read(folder, start=0, end=0)
+    assert own.encode(TEXT) == library.encode(TEXT).ids
+    assert own.decode([0, *own.encode(TEXT), 0]) == TEXT
+    assert own.encode(text_folders.END) == [0]
+    assert (own.vocab, own.start, own.end) == (library.get_vocab_size(), 0, 0)
+    assert own.file == folder / "tokenizer.json" and own.piece(299) == "<299>"
 
 
 def test_pieces_are_the_text_in_parts_on_one_line(byte_level):
-    for found in (tokenizers.read(byte_level[0]), zoo.tokenizer()):
-        ids = found.encode("def add(a):\n    return a")
-        assert "".join(map(found.piece, ids[-9:])).endswith("\\n    return a")
-    assert tokenizers.read(byte_level[0]).piece(299) == "<299>"
+    for tokenizer in (tokenizers.read(byte_level[0]), zoo.tokenizer()):
+        ids = tokenizer.encode("def add(a):\n    return a")
+        assert "".join(map(tokenizer.piece, ids[-9:])).endswith("\\n    return a")
 
 
 def test_a_tokenizer_json_neither_cuts_nor_pads_and_an_input_ends_once(tmp_path):
     from tokenizers import processors
 
-    made = text_folders.bpe()
-    bare = made.encode(TEXT).ids
-    made.enable_truncation(4)
-    made.enable_padding(length=99)
-    made.save(str(tmp_path / "tokenizer.json"))
+    library = text_folders.bpe()
+    bare = library.encode(TEXT).ids
+    library.enable_truncation(4)
+    library.enable_padding(length=99)
+    library.save(str(tmp_path / "tokenizer.json"))
     read = tokenizers.read
     assert read(tmp_path / "tokenizer.json").encode(TEXT) == bare
     # With an encoder the end is there, whether the file's template adds it or not.
     assert read(tmp_path, end=0, encodes=True).encode(TEXT) == [*bare, 0]
-    made.post_processor = processors.TemplateProcessing(
+    library.post_processor = processors.TemplateProcessing(
         single=f"$A {text_folders.END}", special_tokens=[(text_folders.END, 0)]
     )
-    made.save(str(tmp_path / "other.json"))
+    library.save(str(tmp_path / "other.json"))
     assert read(tmp_path / "other.json", None, 0, True).encode(TEXT) == [*bare, 0]
 
 
 def test_gpt2s_two_files_are_the_same_tokenizer(byte_level, tmp_path):
-    folder, made = byte_level
-    made.model.save(str(tmp_path))
-    found, whole = tokenizers.read(tmp_path, 0, 0), tokenizers.read(folder, 0, 0)
-    assert found.file.name == "vocab.json"
+    folder, library = byte_level
+    library.model.save(str(tmp_path))
+    parted, whole = tokenizers.read(tmp_path, 0, 0), tokenizers.read(folder, 0, 0)
+    assert parted.file.name == "vocab.json"
     text = TEXT + text_folders.END
-    assert found.encode(text) == whole.encode(text)
-    assert found.decode(found.encode(text)) == TEXT
+    assert parted.encode(text) == whole.encode(text)
+    assert parted.decode(parted.encode(text)) == TEXT
     (tmp_path / "merges.txt").unlink()
     with pytest.raises(ValueError, match=r"merges\.txt is missing"):
         tokenizers.read(tmp_path)
@@ -100,25 +95,24 @@ def test_the_most_complete_file_of_a_folder_is_read(byte_level, tmp_path):
 
 @pytest.mark.parametrize("which", ["code", "bytes"])
 def test_a_stream_is_the_text_and_holds_back_broken_characters(which, byte_level):
-    code = zoo.tokenizer()
-    found = code if which == "code" else tokenizers.read(byte_level[0])
+    bundled = which == "code"
+    own = zoo.tokenizer() if bundled else tokenizers.read(byte_level[0])
     text = "x = '\U0001f642 \u6f22'"
-    ids = found.encode(text)
+    ids = own.encode(text)
     growing = [ids[:i] for i in range(1, len(ids) + 1)]
-    assert any("\ufffd" in found.decode(some) for some in growing)
-    parts = list(tokenizers.stream(found, growing))
+    assert any("\ufffd" in own.decode(some) for some in growing)
+    parts = list(tokenizers.stream(own, growing))
     assert "".join(parts) == text and not any("\ufffd" in part for part in parts)
     assert len([part for part in parts if part]) > 4
-    cut = list(tokenizers.stream(found, growing[:-1]))
-    assert "".join(cut) == found.decode(ids[:-1])
+    cut = list(tokenizers.stream(own, growing[:-1]))
+    assert "".join(cut) == own.decode(ids[:-1])
 
 
 def test_without_the_library_the_extra_is_named(byte_level, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    copied = shutil.copy(byte_level[0] / "tokenizer.json", tmp_path)
+    shutil.copy(byte_level[0] / "tokenizer.json", tmp_path)
     with pytest.raises(ValueError, match=r"pip install 'specjax\[hf\]'"):
         tokenizers.read(tmp_path)
-    assert copied
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "spiece.model", "mine", "a.json"])
@@ -145,29 +139,30 @@ def templated(folder, template: str, **fields):
 
 def test_a_conversation_is_rendered_as_the_template_says(tmp_path):
     pytest.importorskip("jinja2")
-    folder = templated(tmp_path, "{{ bos_token }}" + text_folders.TEMPLATE)
-    assert chat.render(folder, MESSAGES) == "user: <b>\nbot: é\nbot:"
-    templated(folder, "{{ bos_token }}", bos_token={"content": "<s>"})
-    assert chat.render(folder, MESSAGES) == "<s>"
-    templated(folder, "{{ messages[0] | tojson }}")
-    assert chat.render(folder, MESSAGES) == '{"role": "user", "content": "<b>"}'
     named = [{"name": "tools", "template": "t"}, {"name": "default", "template": "d"}]
-    templated(folder, named)
-    assert chat.render(folder, MESSAGES) == "d"
-    (folder / "chat_template.jinja").write_text("of its own file")
-    assert chat.render(folder, MESSAGES) == "of its own file"
+    start = {"bos_token": {"content": "<s>"}}
+    for template, fields, rendered in (
+        ("{{ bos_token }}" + text_folders.TEMPLATE, {}, "user: <b>\nbot: é\nbot:"),
+        ("{{ bos_token }}", start, "<s>"),
+        ("{{ messages[0] | tojson }}", {}, '{"role": "user", "content": "<b>"}'),
+        (named, {}, "d"),
+    ):
+        templated(tmp_path, template, **fields)
+        assert chat.render(tmp_path, MESSAGES) == rendered
+    (tmp_path / "chat_template.jinja").write_text("of its own file")
+    assert chat.render(tmp_path, MESSAGES) == "of its own file"
 
 
 def test_its_ids_get_nothing_around_them(byte_level, tmp_path):
     pytest.importorskip("jinja2")
     shutil.copy(byte_level[0] / "tokenizer.json", tmp_path)
     templated(tmp_path, "{{ bos_token }}hi", bos_token=text_folders.END)
-    found = tokenizers.read(tmp_path, 0, 0, encodes=True)
-    assert found.converse(MESSAGES) == [0, *byte_level[1].encode("hi").ids]
+    own = tokenizers.read(tmp_path, 0, 0, encodes=True)
+    assert own.converse(MESSAGES) == [0, *byte_level[1].encode("hi").ids]
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "message"),
     [
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{% for %}", "refuses"),
@@ -177,9 +172,9 @@ def test_its_ids_get_nothing_around_them(byte_level, tmp_path):
         ("{{ 1 // 0 }}", "refuses"),
     ],
 )
-def test_a_template_that_refuses_or_escapes_is_told(tmp_path, template, said):
+def test_a_template_that_refuses_or_escapes_is_told(tmp_path, template, message):
     pytest.importorskip("jinja2")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         chat.render(templated(tmp_path, template), MESSAGES)
 
 

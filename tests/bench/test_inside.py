@@ -50,9 +50,9 @@ def keeps_its_promise(row):
 
 
 def test_other_gammas_are_forecast_and_the_fitted_are_not_counted():
-    found = inside.speeds(row())
-    assert found["fitted"] == list(TWO) == [2, 9]
-    absent = [g for g, x in zip(GAMMAS, found["predicted"], strict=True) if x is None]
+    result = inside.speeds(row())
+    assert result["fitted"] == list(TWO) == [2, 9]
+    absent = [g for g, x in zip(GAMMAS, result["predicted"], strict=True) if x is None]
     assert absent == [0, *TWO]
     assert keeps_its_promise(row())
 
@@ -64,8 +64,8 @@ def test_the_parts_forecast_as_the_line_through_whole_steps_does():
     own = [TRUTH.v(gamma) for gamma in TWO]
     two = calibrate.parts(TWO, whole[list(TWO)] / whole[0], own)
     parted = inside.speeds(plain | {"inside": two._asdict()})["predicted"]
-    for one, other in zip(parted, inside.speeds(plain)["predicted"], strict=True):
-        assert one is other is None or one == pytest.approx(other)
+    for speed, other in zip(parted, inside.speeds(plain)["predicted"], strict=True):
+        assert speed is other is None or speed == pytest.approx(other)
 
 
 @pytest.mark.parametrize("times", [1.5, 1 / 1.5])
@@ -92,14 +92,14 @@ def tautology(row):
 
 def moves(forecast):
     """Which forecasts know what was measured at their own gamma."""
-    before, found = forecast(row())["predicted"], []
+    before, moved = forecast(row())["predicted"], []
     for at, gamma in enumerate(GAMMAS):
         other = copy.deepcopy(row())
         for name in ("seconds", "steps", "speedup", "prefill_ms"):
             other[name][at] *= 1.7 if name != "steps" else 0.9
         if forecast(other)["predicted"][at] != before[at]:
-            found.append(gamma)
-    return found
+            moved.append(gamma)
+    return moved
 
 
 def test_no_forecast_contains_what_it_forecasts():
@@ -118,9 +118,9 @@ def test_what_tells_nothing_is_not_forecast():
     }
     noisy = row()
     noisy["seconds"][9] = 0.0  # a clock that saw no step: the line falls below 0
-    found = inside.speeds(noisy)
-    assert found["predicted"][10] is None is found["residual"][10]
-    assert found["predicted"][1] > 0
+    result = inside.speeds(noisy)
+    assert result["predicted"][10] is None is result["residual"][10]
+    assert result["predicted"][1] > 0
 
 
 def timed(gammas, time, random):
@@ -136,29 +136,29 @@ def fit(seed, wrong=lambda gamma: 1.0):
     whole = timed(GAMMAS, step, random)
     alone = timed((0, *TWO), lambda gamma: TRUTH.v(gamma) * wrong(gamma), random)
     drift = 1 + 0.3 * np.sin(np.arange(PIECES))[:, None]
-    found = inside.fit(
+    result = inside.fit(
         GAMMAS, whole._replace(ms=whole.ms * drift), alone._replace(ms=alone.ms * drift)
     )
-    return found | {"gamma": GAMMAS}
+    return result | {"gamma": GAMMAS}
 
 
 def test_the_parts_are_right_within_their_errors():
-    found = [fit(seed)["inside"] for seed in range(30)]
+    result = [fit(seed)["inside"] for seed in range(30)]
     for name in inside.PARTS:
-        off = np.array([each[name] - getattr(TRUTH, name) for each in found])
-        error = np.mean([each[f"{name}_se"] for each in found])
+        off = np.array([each[name] - getattr(TRUTH, name) for each in result])
+        error = np.mean([each[f"{name}_se"] for each in result])
         assert 0.6 < off.std() / error < 1.6
         assert abs(off.mean()) < 3 * off.std() / np.sqrt(len(off))
 
 
 def test_overhead_is_0_at_gamma_0_and_the_rest_elsewhere():
-    found = [fit(seed) for seed in range(30)]
-    overhead = np.array([each["overhead"] for each in found])
-    error = np.array([each["overhead_se"] for each in found])
+    result = [fit(seed) for seed in range(30)]
+    overhead = np.array([each["overhead"] for each in result])
+    error = np.array([each["overhead_se"] for each in result])
     assert np.mean(np.abs(overhead[:, 0]) < 2 * error[:, 0]) > 0.8
     assert np.all(error[:, 0] < 0.02) and np.any(overhead[:, 0] != 0)
     np.testing.assert_allclose(overhead[:, 1:].mean(0), TRUTH.rest, atol=0.02)
-    assert sum(map(len, map(inside.doubts, found))) <= 4  # of 60, at two errors
+    assert sum(map(len, map(inside.doubts, result))) <= 4  # of 60, at two errors
 
 
 def test_steps_of_the_target_that_seem_too_long_are_doubted():
@@ -174,36 +174,36 @@ def test_steps_of_the_target_that_seem_too_long_are_doubted():
 
 def test_what_was_timed_apart_is_compared():
     c = [None, *[0.06] * 10]
-    found = fit(0) | {"c": c, "v": [1.1 * TRUTH.v(gamma) for gamma in GAMMAS]}
-    for (gamma, c, v), two in zip(inside.apart(found), TWO, strict=True):
+    result = fit(0) | {"c": c, "v": [1.1 * TRUTH.v(gamma) for gamma in GAMMAS]}
+    for (gamma, c, v), two in zip(inside.apart(result), TWO, strict=True):
         assert gamma == two
-        assert c == pytest.approx(0.06 / found["inside"]["c"] - 1)
+        assert c == pytest.approx(0.06 / result["inside"]["c"] - 1)
         assert v == pytest.approx(0.1, abs=0.03)
-    found["inside"]["c"] = -0.01
-    assert inside.apart(found)[0][1] is None
+    result["inside"]["c"] = -0.01
+    assert inside.apart(result)[0][1] is None
 
 
 def test_one_gamma_gives_no_parts_and_one_piece_no_error():
     steps = np.full((1, 2), 10.0)
     whole = Timed(steps * [1.0, 1.5], steps)
-    found = inside.fit([0, 3], whole, Timed(steps[:, :1] * 1.1, steps[:, :1]))
-    assert found["fitted"] == [] and found["inside"] is None
-    assert found["overhead"] == [pytest.approx(-0.1), None]
-    assert found["overhead_se"] == [None, None]
-    (doubt,) = inside.doubts(found | {"gamma": [0, 3]})
+    result = inside.fit([0, 3], whole, Timed(steps[:, :1] * 1.1, steps[:, :1]))
+    assert result["fitted"] == [] and result["inside"] is None
+    assert result["overhead"] == [pytest.approx(-0.1), None]
+    assert result["overhead_se"] == [None, None]
+    (doubt,) = inside.doubts(result | {"gamma": [0, 3]})
     assert "below 0 and its error is not known" in doubt
 
 
 def test_a_clock_that_saw_no_step_gives_no_parts():
     steps = np.full((2, 3), 10.0)
-    found = inside.fit([0, 1, 2], Timed(-steps, steps), Timed(steps, steps))
-    assert found["inside"] is None and found["overhead"] == [None] * 3
-    assert inside.doubts(found | {"gamma": [0, 1, 2]}) == []
+    result = inside.fit([0, 1, 2], Timed(-steps, steps), Timed(steps, steps))
+    assert result["inside"] is None and result["overhead"] == [None] * 3
+    assert inside.doubts(result | {"gamma": [0, 1, 2]}) == []
 
 
 def test_an_overhead_below_0_by_more_than_its_error_is_doubted():
-    found = fit(0)
-    found["overhead"][5], found["overhead_se"][5] = -1.23, 0.2
-    found["overhead"][6], found["overhead_se"][6] = -1.23, 0.9
-    (doubt,) = inside.doubts(found)
+    result = fit(0)
+    result["overhead"][5], result["overhead_se"][5] = -1.23, 0.2
+    result["overhead"][6], result["overhead_se"][6] = -1.23, 0.9
+    (doubt,) = inside.doubts(result)
     assert "overhead is below 0 at gamma = 5 (-1.230 ± 0.200):" in doubt

@@ -55,7 +55,7 @@ def by_the_clock(programs, rounds, label, warm, after=None):
 
 
 @pytest.fixture(scope="module", params=[0.0, 1.0])
-def found(request, pair):
+def row(request, pair):
     setting = SETTING._replace(temperature=request.param)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "interleaved", by_the_clock)
@@ -84,19 +84,17 @@ def test_programs_run_in_turns_after_the_warm_ones():
     programs = {
         name: lambda name=name: ran.append(name) or jnp.zeros(()) for name in "ab"
     }
-    seconds = timing.interleaved(programs, 3, warm=[programs["b"]])
+    rounds = []  # every one but the last is reported when it is done
+
+    def after(seconds):
+        rounds.append(seconds["a"].size)
+
+    seconds = timing.interleaved(programs, 3, warm=[programs["b"]], after=after)
     assert "".join(ran) == "b" + "ab" * 3
     assert {name: len(each) for name, each in seconds.items()} == {"a": 3, "b": 3}
-    assert all((each > 0).all() for each in seconds.values())
+    assert all((each > 0).all() for each in seconds.values()) and rounds == [1, 2]
     with pytest.raises(ValueError, match="rounds must be at least 1"):
         timing.interleaved(programs, 0)
-
-
-def test_every_round_but_the_last_is_reported_when_it_is_done():
-    counts = []
-    after = lambda seconds: counts.append(seconds["a"].size)  # noqa: E731
-    timing.interleaved({"a": lambda: jnp.zeros(())}, 3, after=after)
-    assert counts == [1, 2]
 
 
 def test_an_interval_draws_the_same_rounds_of_every_sample():
@@ -120,9 +118,9 @@ def test_an_interval_draws_the_same_rounds_of_every_sample():
 @pytest.fixture(scope="module")
 def begun(pair):
     setting = SETTING._replace(temperature=1.0)
-    made = costs.Pair(*pair, 44)
+    sides = costs.Pair(*pair, 44)
     (batch, *_), _ = walltime.batches(PROMPTS, setting)
-    return made, batch.request, costs.begin(made, 3, *batch)
+    return sides, batch.request, costs.begin(sides, 3, *batch)
 
 
 def turned(state, times, vocab):
@@ -130,27 +128,26 @@ def turned(state, times, vocab):
 
 
 def test_a_looped_target_call_is_a_target_call(pair, begun):
-    made, request, state = begun
-    law = costs.target_calls(made, 3, loops=2)(request, state)
+    sides, request, state = begun
+    law = costs.target_calls(sides, 3, loops=2)(request, state)
     target, vocab = pair[0].model, pair[0].vocab
     for times in (1, 2):
-        given = turned(state, times, vocab)
-        wanted, cache = score(
-            target, pair[0].params, request, given, given.tokens[:, :3]
-        )
+        moved = turned(state, times, vocab)
+        ids = moved.tokens[:, :3]
+        wanted, cache = score(target, pair[0].params, request, moved, ids)
         state = state._replace(target_cache=cache)
     assert law.logits.shape == (2, 4, vocab)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), law, wanted)
 
 
 def test_a_looped_draft_is_a_draft(pair, begun):
-    made, request, state = begun
-    tokens, num, law = costs.drafts(made, 3, loops=2)(request, state)
+    sides, request, state = begun
+    tokens, num, law = costs.drafts(sides, 3, loops=2)(request, state)
     drafter = pair[1].drafter(3)
     for times in (1, 2):
-        given = turned(state, times, pair[0].vocab)
-        key = keys.purpose(keys.iteration(request.key, given.tokens[:, 0]), keys.DRAFT)
-        wanted, cache = drafter.draft(key, pair[1].params, request, given)
+        moved = turned(state, times, pair[0].vocab)
+        key = keys.purpose(keys.iteration(request.key, moved.tokens[:, 0]), keys.DRAFT)
+        wanted, cache = drafter.draft(key, pair[1].params, request, moved)
         state = state._replace(draft_cache=cache)
     np.testing.assert_array_equal(tokens, wanted.tokens)
     np.testing.assert_array_equal(num, [3, 3])
@@ -160,12 +157,12 @@ def test_a_looped_draft_is_a_draft(pair, begun):
 def test_texts_are_decoded_by_the_rule_that_is_named(pair):
     """Gumbel's, whose drafts race: the texts of the same keys without a drafter."""
     rule = verifiers.named("gumbel")
-    made = costs.Pair(*pair, 44, players.reference(rule))
-    assert made.parts(3).verifier is rule
+    sides = costs.Pair(*pair, 44, players.reference(rule))
+    assert sides.parts(3).verifier is rule
     prompt = make_prompt([[0, 1]] * 64)
     sampling = make_sampling(64, 1.0)
     request = make_request(jax.random.key(0), prompt, 16, sampling)
-    drafted = costs.decode(made, 3)(prompt, request)
+    drafted = costs.decode(sides, 3)(prompt, request)
     alone = generate.build(Decoder(pair[0].model, verifier=rule), 44)
     plain = alone(Params(pair[0].params), prompt, request)
     np.testing.assert_array_equal(drafted.tokens, plain.tokens)
@@ -174,84 +171,82 @@ def test_texts_are_decoded_by_the_rule_that_is_named(pair):
 
 
 def test_measured_texts_are_the_targets_own(pair):
-    made = costs.Pair(*pair, 44)
+    sides = costs.Pair(*pair, 44)
     (batch, *_), others = walltime.batches(PROMPTS, SETTING)
     run = generate.autoregressive(pair[0].model, 44)
     wanted = run(Params(pair[0].params), *batch)
     for gamma in (0, 3):
-        out = costs.decode(made, gamma)(*batch)
+        out = costs.decode(sides, gamma)(*batch)
         np.testing.assert_array_equal(out.tokens, wanted.tokens)
     assert len(others) == 2 and others[0].prompt.tokens.shape[0] == 2
 
 
-def test_at_temperature_0_calls_are_predicted_to_the_last(found):
-    if found["temperature"]:
-        for steps, wanted in zip(found["steps"], found["predicted_steps"], strict=True):
+def test_at_temperature_0_calls_are_predicted_to_the_last(row):
+    if row["temperature"]:
+        for steps, wanted in zip(row["steps"], row["predicted_steps"], strict=True):
             assert wanted / 2 < steps < 2 * wanted
-        assert found["steps_se"][0] == 0 < found["steps_se"][3]
+        assert row["steps_se"][0] == 0 < row["steps_se"][3]
         return
-    np.testing.assert_allclose(found["steps"], found["predicted_steps"], atol=1e-9)
-    np.testing.assert_allclose(
-        found["tokens_per_call"], found["predicted_tokens_per_call"]
-    )
-    np.testing.assert_allclose(found["steps_se"], 0, atol=1e-9)
-    assert found["same_greedy_texts"] == found["texts"] == 4
-    assert found["steps"][3] < found["steps"][1] < found["steps"][0] == 2 * NEW
+    np.testing.assert_allclose(row["steps"], row["predicted_steps"], atol=1e-9)
+    np.testing.assert_allclose(row["tokens_per_call"], row["predicted_tokens_per_call"])
+    np.testing.assert_allclose(row["steps_se"], 0, atol=1e-9)
+    assert row["same_greedy_texts"] == row["texts"] == 4
+    assert row["steps"][3] < row["steps"][1] < row["steps"][0] == 2 * NEW
 
 
-def test_a_row_says_everything_of_every_gamma(found):
-    assert found["gamma"] == [0, 1, 2, 3] and found["tokens"] == 4 * NEW
+def test_a_row_says_everything_of_every_gamma(row):
+    assert row["gamma"] == [0, 1, 2, 3] and row["tokens"] == 4 * NEW
     for name in ("c", "v", "overhead", "exp", "predicted", "speedup", "residual"):
-        assert len(found[name]) == 4, name
-    assert found["kernels"]["verify"] == "reference"
-    assert found["c"][0] is None and found["v"][0] == found["speedup"][0] == 1
-    json.dumps(found, allow_nan=False)
+        assert len(row[name]) == 4, name
+    assert row["kernels"]["verify"] == "reference"
+    assert row["c"][0] is None and row["v"][0] == row["speedup"][0] == 1
+    json.dumps(row, allow_nan=False)
     for low, value, high in [
         (ci[0], value, ci[1])
-        for value, ci in zip(found["speedup"], found["speedup_ci"], strict=True)
+        for value, ci in zip(row["speedup"], row["speedup_ci"], strict=True)
     ]:
         assert low <= value + 1e-9 and value - 1e-9 <= high
-    at = found["gamma"].index(found["best_gamma"])
-    assert found["best_speedup"] == max(found["speedup"][1:]) == found["speedup"][at]
-    wanted = closed_forms.walltime_factor(found["alpha"], 3, found["c"][3])
-    assert found["exp"][3] == pytest.approx(wanted)
+    at = row["gamma"].index(row["best_gamma"])
+    assert row["best_speedup"] == max(row["speedup"][1:]) == row["speedup"][at]
+    wanted = closed_forms.walltime_factor(row["alpha"], 3, row["c"][3])
+    assert row["exp"][3] == pytest.approx(wanted)
 
 
-def test_the_gamma_between_the_fitted_is_predicted(found):
+def test_the_gamma_between_the_fitted_is_predicted(row):
     """The made-up steps are a line: what is left is the luck in the number of calls."""
-    assert found["fitted"] == [1, 3]
-    assert [speed is None for speed in found["predicted"]] == [True, True, False, True]
-    luck = found["steps"][2] / found["predicted_steps"][2]
-    wanted = found["speedup"][2] * luck
-    assert found["predicted"][2] == pytest.approx(wanted, rel=0.02)
-    residual = found["predicted"][2] / found["speedup"][2] - 1
-    assert found["residual"][2] == pytest.approx(residual)
+    assert row["fitted"] == [1, 3]
+    assert [speed is None for speed in row["predicted"]] == [True, True, False, True]
+    luck = row["steps"][2] / row["predicted_steps"][2]
+    wanted = row["speedup"][2] * luck
+    assert row["predicted"][2] == pytest.approx(wanted, rel=0.02)
+    residual = row["predicted"][2] / row["speedup"][2] - 1
+    assert row["residual"][2] == pytest.approx(residual)
 
 
-def test_what_a_step_consists_of_is_measured_inside_it(found):
+def test_what_a_step_consists_of_is_measured_inside_it(row):
     """Texts by the target alone tell what its call takes; drafting adds the rest."""
     wanted = {"c": DRAFTING, "v0": 1.8e-3, "v1": OWN, "rest": 1e-3}
     for name, value in wanted.items():
-        assert found["inside"][name] == pytest.approx(value / 2e-3, rel=0.05), name
-        assert found["inside"][f"{name}_se"] < 0.02
-    assert found["overhead"] == pytest.approx([0, *[0.5] * 3], abs=0.02)
-    assert np.shape(found["target_step_ms"]) == (3,)
-    assert inside.doubts(found) == []
+        assert row["inside"][name] == pytest.approx(value / 2e-3, rel=0.05), name
+        assert row["inside"][f"{name}_se"] < 0.02
+    assert row["overhead"] == pytest.approx([0, *[0.5] * 3], abs=0.02)
+    assert np.shape(row["target_step_ms"]) == (3,)
+    assert inside.doubts(row) == []
 
 
 def seconds_of(prefill, steps):
     """Two texts, whose steps take 2 ms alone and 5 and 8 ms with gamma = 1 and 3, and
     one other, whose target takes 2, 3 and 4 ms; a target call apart takes half of that,
     a draft 0.3 ms."""
-    made = {}
+    seconds = {}
     for gamma, step, own in ((0, 2e-3, 2e-3), (1, 5e-3, 3e-3), (3, 8e-3, 4e-3)):
         for i, time in enumerate((step, step, own)):
-            made[DECODE, gamma, i] = np.full(2, prefill + time * steps[gamma][i])
+            seconds[DECODE, gamma, i] = np.full(2, prefill + time * steps[gamma][i])
         for i in range(SAMPLES):
-            made[TARGET, gamma, i] = np.full(2, LOOPS * own / 2)
-            made[PREFILL, gamma, i] = np.full(2, prefill)
-            made[DRAFT, gamma, i] = np.full(2, LOOPS * 0.3e-3 * gamma)
-    return made
+            seconds[TARGET, gamma, i] = np.full(2, LOOPS * own / 2)
+            seconds[PREFILL, gamma, i] = np.full(2, prefill)
+            seconds[DRAFT, gamma, i] = np.full(2, LOOPS * 0.3e-3 * gamma)
+    return seconds
 
 
 def output(tokens, calls):
@@ -275,13 +270,13 @@ def test_the_parts_of_a_step_by_hand():
     assert apart["c"] == [None, pytest.approx(0.3), pytest.approx(0.3)]
     assert apart["v"] == [1, pytest.approx(1.5), pytest.approx(2)]
     times = seconds, apart["prefill_ms"]
-    found = parts.inside(gammas, times, counts, (2, 1))
-    assert found["step_ms"] == pytest.approx([2, 5, 8])
-    assert found["target_step_ms"] == pytest.approx([2, 3, 4])
+    row = parts.inside(gammas, times, counts, (2, 1))
+    assert row["step_ms"] == pytest.approx([2, 5, 8])
+    assert row["target_step_ms"] == pytest.approx([2, 3, 4])
     # Over 2 ms: 5 and 8 are 1 and 3 drafts of 0.5, 3 and 4 of the target, and 1.5.
     wanted = {"c": 0.5, "v0": 1, "v1": 0.25, "rest": 0.5}
-    assert {name: found["inside"][name] for name in wanted} == pytest.approx(wanted)
-    assert found["overhead"] == pytest.approx([0, 0.5, 0.5])
+    assert {name: row["inside"][name] for name in wanted} == pytest.approx(wanted)
+    assert row["overhead"] == pytest.approx([0, 0.5, 0.5])
     begun = Request(None, None, np.array([1]), None, None)
     batches = [walltime.Batch(None, begun)] * 2
     speeds = walltime.speedups(setting, seconds, counts, batches)
@@ -302,11 +297,11 @@ def test_a_round_spreads_every_kind_of_text_over_it():
 
 def test_a_target_alone_reads_the_drafts_slots_and_writes_its_own_text(pair):
     (batch, *_), _ = walltime.batches(PROMPTS, SETTING)
-    made = costs.Pair(*pair, 44)
-    own, plain = inside.target_alone(made, 3)(*batch), costs.decode(made, 0)(*batch)
+    sides = costs.Pair(*pair, 44)
+    own, plain = inside.target_alone(sides, 3)(*batch), costs.decode(sides, 0)(*batch)
     np.testing.assert_array_equal(own.tokens, plain.tokens)
     np.testing.assert_array_equal(own.counts.calls, plain.counts.calls)
-    text = str(jax.make_jaxpr(inside.target_alone(made, 3))(*batch))
+    text = str(jax.make_jaxpr(inside.target_alone(sides, 3))(*batch))
     assert "f32[2,4,16]" in text or f"f32[2,4,{pair[0].vocab}]" in text
 
 

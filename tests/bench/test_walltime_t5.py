@@ -45,8 +45,8 @@ def target():
 @pytest.fixture(scope="module")
 def draft():
     config = tiny_t5.TARGET
-    near, far = ending(config, 21), ending(config, 22)
-    params = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, near, far)
+    near, other = ending(config, 21), ending(config, 22)
+    params = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, near, other)
     return players.of_model("draft", t5.build(config), params)
 
 
@@ -69,7 +69,7 @@ def measured(target, draft, **changes):
 
 
 @pytest.fixture(scope="module")
-def found(target, draft):
+def row(target, draft):
     return measured(target, draft)
 
 
@@ -82,24 +82,24 @@ def lengths(target, ends):
     return np.concatenate([np.asarray(out.length) - 1 for out in outs])
 
 
-def test_texts_end_where_they_end(target, found):
+def test_texts_end_where_they_end(target, row):
     alone = lengths(target, ends=True)
     assert alone.min() < NEW  # else nothing here would be seen
-    assert found["tokens"] == alone.sum() < lengths(target, ends=False).sum()
-    assert found["steps"][0] == alone.reshape(2, 2).max(axis=1).sum()
-    assert found["same_greedy_texts"] == 4
+    assert row["tokens"] == alone.sum() < lengths(target, ends=False).sum()
+    assert row["steps"][0] == alone.reshape(2, 2).max(axis=1).sum()
+    assert row["same_greedy_texts"] == 4
 
 
-def test_calls_are_predicted_to_the_last_where_texts_end(found):
-    assert found["steps"][1] < found["steps"][0]
-    np.testing.assert_allclose(found["steps"], found["predicted_steps"], atol=1e-9)
+def test_calls_are_predicted_to_the_last_where_texts_end(row):
+    assert row["steps"][1] < row["steps"][0]
+    np.testing.assert_allclose(row["steps"], row["predicted_steps"], atol=1e-9)
 
 
-def test_encoders_are_timed_apart(found):
-    assert found["encodes"]
-    assert found["prefill_target_ms"] == pytest.approx(1)
-    assert found["prefill_draft_ms"] == pytest.approx(3)
-    assert found["prefill_ms"] == pytest.approx([1, 4])
+def test_encoders_are_timed_apart(row):
+    assert row["encodes"]
+    assert row["prefill_target_ms"] == pytest.approx(1)
+    assert row["prefill_draft_ms"] == pytest.approx(3)
+    assert row["prefill_ms"] == pytest.approx([1, 4])
 
 
 def test_a_drafts_input_is_in_its_cache(target, draft):
@@ -111,27 +111,27 @@ def test_a_drafts_input_is_in_its_cache(target, draft):
     other = batch.prompt._replace(inputs=(tokens.at[:, 0].add(1), length))
     again = costs.begin(pair, 3, other, batch.request)
     for name in ("target_cache", "draft_cache"):
-        one, two = getattr(state, name), getattr(again, name)
-        assert np.abs(one.read[0].keys - two.read[0].keys).max() > 1e-3
+        first, second = getattr(state, name), getattr(again, name)
+        assert np.abs(first.read[0].keys - second.read[0].keys).max() > 1e-3
 
 
 def test_copied_drafts_are_timed_and_counted_and_not_predicted(target):
     draft = players.copied()
-    found = measured(target, draft, ends=False)
-    assert found["predicted"] == found["residual"] == [None] * 2
-    assert found["best_predicted"] is None and found["draft"] == "copying"
-    assert len(found["speedup"]) == 2 and found["same_greedy_texts"] == 4
+    row = measured(target, draft, ends=False)
+    assert row["predicted"] == row["residual"] == [None] * 2
+    assert row["best_predicted"] is None and row["draft"] == "copying"
+    assert len(row["speedup"]) == 2 and row["same_greedy_texts"] == 4
     pair = costs.Pair(target, draft, walltime.width(PROMPTS) + NEW + 4)
     counts = [
         costs.decode(pair, 3)(*batch).counts
         for batch in walltime.batches(PROMPTS, SETTING._replace(ends=False))[0]
     ]
     accepted, tested = (
-        sum(np.asarray(getattr(one, name)).sum() for one in counts)
+        sum(np.asarray(getattr(each, name)).sum() for each in counts)
         for name in ("accepted", "tested")
     )
-    assert found["tokens"] == tested > 0
-    assert found["alpha"] == pytest.approx(accepted / tested)
+    assert row["tokens"] == tested > 0
+    assert row["alpha"] == pytest.approx(accepted / tested)
 
 
 def unmatched(words):
@@ -156,9 +156,9 @@ def test_a_pair_whose_drafts_never_match_is_measured(target):
     prompts = Prompts([[t5.PAD]] * 4, [[1]] * 4, t5.END)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "interleaved", clock)
-        found = walltime.measure(target, players.copied(), prompts, SETTING)
-    assert found["alpha"] == found["tokens"] == 0 and found["alpha_se"] is None
-    assert found["exp"][-1] < 1 and len(found["speedup"]) == 2
+        row = walltime.measure(target, players.copied(), prompts, SETTING)
+    assert row["alpha"] == row["tokens"] == 0 and row["alpha_se"] is None
+    assert row["exp"][-1] < 1 and len(row["speedup"]) == 2
 
 
 def test_alpha_of_a_draft_without_a_law_is_refused(target):

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def of(batch=1, gamma=5, vocab=32000, known=False):
 
     def law(rows: int, told: bool) -> Law | Deferred:
         row = jnp.zeros((batch, rows))
-        logits = jnp.broadcast_to(jnp.float32(0), (batch, rows, vocab))
+        logits = jax.ShapeDtypeStruct((batch, rows, vocab), jnp.float32)
         return Law(logits, *[row] * 5) if told else Deferred(logits, row[:, 0])
 
     tokens = jnp.zeros((batch, gamma), jnp.int32)

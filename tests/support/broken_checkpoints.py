@@ -138,8 +138,8 @@ def without_readout(stored: dict) -> dict:
 
 
 def twice(folder: Path) -> None:
-    one, other = sorted(folder.glob("model-*.safetensors"))[:2]
-    save_file(load_file(one) | load_file(other), other)
+    first, second = sorted(folder.glob("model-*.safetensors"))[:2]
+    save_file(load_file(first) | load_file(second), second)
 
 
 def as_integers(file: Path) -> None:

@@ -60,8 +60,8 @@ def nudged(array: np.ndarray) -> np.ndarray:
     return other
 
 
-def same(one, other) -> None:
-    jax.tree.map(np.testing.assert_array_equal, one, other)
+def same(tree, other) -> None:
+    jax.tree.map(np.testing.assert_array_equal, tree, other)
 
 
 def read_nothing(monkeypatch) -> None:

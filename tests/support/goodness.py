@@ -82,13 +82,13 @@ def text_p_values(texts: np.ndarray, law: np.ndarray) -> list[float]:
 
 
 def neighbours_p_value(
-    one: np.ndarray, other: np.ndarray, laws: tuple[np.ndarray, np.ndarray]
+    texts: np.ndarray, others: np.ndarray, laws: tuple[np.ndarray, np.ndarray]
 ) -> float:
     """A test that texts [N, n] of a row and of the next are independent, by the first
     two tokens of each; laws: of the two, [V] * n."""
     first, second = (law.sum(tuple(range(2, law.ndim))) for law in laws)
     joint = first[:, :, None, None] * second
-    both = np.concatenate([one[:, :2], other[:, :2]], axis=1)
+    both = np.concatenate([texts[:, :2], others[:, :2]], axis=1)
     return g_test(count(both, joint.shape[0]), joint)
 
 

@@ -68,8 +68,8 @@ MUTANTS = (
 @functools.cache
 def fixtures() -> dict[str, tuple[Fixture, int]]:
     """name -> (fixture, gamma): those of the certificate, and drafts of another law."""
-    found = {trial.fixture.name: (trial.fixture, trial.gamma) for trial in trials()}
-    plain, gamma = found["random"]
+    known = {trial.fixture.name: (trial.fixture, trial.gamma) for trial in trials()}
+    plain, gamma = known["random"]
 
     def rounded(prefix: tuple) -> np.ndarray:
         q = np.float64(np.asarray(reference(plain.draft(prefix), Sampling(1.0)), "f4"))
@@ -83,7 +83,7 @@ def fixtures() -> dict[str, tuple[Fixture, int]]:
         "drawn in bfloat16": rounded,
     }
     drawn = {name: (plain._replace(drawn=law), gamma) for name, law in other.items()}
-    return found | drawn
+    return known | drawn
 
 
 def verify(

@@ -56,9 +56,9 @@ def rule_of(mutant: Mutant) -> Verifier:
 
 def choices(wide: bool) -> Choices:
     """Those of all mutants that decode in blocks, or of all others."""
-    these = [one for one in (*MUTANTS, *EXACT) if (one.world == "blocks") == wide]
-    each = [*these, *map(unbroken, these)]
-    parts = [(rule_of(one), one.draw, one.edit) for one in each]
+    these = [each for each in (*MUTANTS, *EXACT) if (each.world == "blocks") == wide]
+    mutants = [*these, *map(unbroken, these)]
+    parts = [(rule_of(each), each.draw, each.edit) for each in mutants]
     return Choices(*(tuple(dict.fromkeys(kind)) for kind in zip(*parts, strict=True)))
 
 

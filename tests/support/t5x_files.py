@@ -119,19 +119,19 @@ def early_orbax(folder, flat):
 def scalable(flat, axis=1):
     """As scalable_t5 has them: attention's heads on an axis of their own, and a stack's
     layers in one array along `axis`, or each apart if that is None."""
-    found = {}
+    arranged = {}
     for name, array in flat.items():
         if (match := KERNEL.fullmatch(name)) is not None:
             at = 0 if match[1] == "out" else 1
             heads = CONFIG.num_heads, CONFIG.head_width
             array = array.reshape(*array.shape[:at], *heads, *array.shape[at + 1 :])
         if axis is None or (match := LAYER.fullmatch(name)) is None:
-            found[name] = array
+            arranged[name] = array
         else:
-            found.setdefault(f"{match[1]}/{match[1]}/{match[2]}", []).append(array)
+            arranged.setdefault(f"{match[1]}/{match[1]}/{match[2]}", []).append(array)
     return {
         name: np.stack(array, axis) if isinstance(array, list) else array
-        for name, array in found.items()
+        for name, array in arranged.items()
     }
 
 
@@ -145,11 +145,10 @@ def whole(archive, name):
 def assert_same(archive, flat):
     assert archive.arrays.keys() == flat.keys()
     for name, array in flat.items():
-        found = whole(archive, name)
-        assert (found.dtype, found.shape) == (array.dtype, array.shape)
-        assert (found == array).all()
-        stored = archive.arrays[name]
-        assert (stored.dtype, stored.shape) == (array.dtype, array.shape)
+        content, stored = whole(archive, name), archive.arrays[name]
+        assert (content == array).all()
+        for each in (content, stored):
+            assert (each.dtype, each.shape) == (array.dtype, array.shape)
 
 
 def in_memory(folder, url):

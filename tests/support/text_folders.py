@@ -25,9 +25,9 @@ def bpe():
     """A byte-level tokenizer of the tokenizers library, as GPT-2's."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
         vocab_size=GPT2.vocab,
@@ -35,8 +35,8 @@ def bpe():
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    made.train_from_iterator(TEXTS * 3, trainer)
-    return made
+    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    return tokenizer
 
 
 def weights(shapes, seed: int):

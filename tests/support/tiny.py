@@ -46,9 +46,9 @@ def weights(config: gpt.Config, seed: int, scale: float = 12.0):
     return jax.tree.map(lambda leaf: scale * leaf, params)
 
 
-def mixed(one, other, share: float):
+def mixed(tree, other, share: float):
     """The first of two weight trees with a share of the second added."""
-    return jax.tree.map(lambda a, b: a + share * b, one, other)
+    return jax.tree.map(lambda a, b: a + share * b, tree, other)
 
 
 @functools.cache

@@ -90,13 +90,13 @@ def bucket(distance: int, both_ways: bool) -> int:
     """
     side = 16 if both_ways else 32
     exact, away = side // 2, abs(distance) if both_ways else max(distance, 0)
-    found = away
+    number = away
     if away >= exact:
         reached = Fraction(away, exact) ** exact
-        found = exact + max(
+        number = exact + max(
             k for k in range(exact) if reached >= Fraction(128, exact) ** k
         )
-    return found + (side if both_ways and distance < 0 else 0)
+    return number + (side if both_ways and distance < 0 else 0)
 
 
 def logits_by_hand(
@@ -140,8 +140,8 @@ def _norm(x: np.ndarray, params) -> np.ndarray:
 def _bias(stack, length: int, both_ways: bool, of: Callable) -> np.ndarray:
     """[H, length, length]"""
     at = range(length)
-    found = np.array([[of(i - j, both_ways) for j in at] for i in at])
-    return stack["relpos_bias"]["rel_embedding"][:, found]
+    buckets = np.array([[of(i - j, both_ways) for j in at] for i in at])
+    return stack["relpos_bias"]["rel_embedding"][:, buckets]
 
 
 def _attend(config: t5.Config, params, x, seen, bias) -> np.ndarray:
