@@ -29,7 +29,7 @@ QUICK |= {
         "kernels_used",
         "measure",
     },
-    "tests": {"finite", "generate", "readme", "text"},
+    "tests": {"finite", "generate", "loop", "readme", "text"},
 }
 QUICK |= {"models": {"gpu", "models", "t5", "t5_decoding"}, "theory": {"predict"}}
 QUICK |= {"verifiers": {"lenient", "pathwise", "sigmoid"}, "exactness": {"properties"}}

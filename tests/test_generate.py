@@ -17,8 +17,8 @@ from specjax import generate, inputs
 from specjax.drafters import autoregressive
 from specjax.generate import Output
 from specjax.inputs import make_prompt, make_sampling
-from specjax.step import Decoder, build_step, commit, finished
-from specjax.types import Params, Prompt, Request, State, Verdict
+from specjax.step import Decoder, build_step, finished
+from specjax.types import Params, Prompt, Request, State
 from tests.support import tiny
 from tests.support.drafter_cases import BY_NAME, Case
 
@@ -46,10 +46,10 @@ def baseline():
 
 
 def make_request(temperature: float, seed: int = 0, prompt: Prompt = PROMPT) -> Request:
-    sampling = make_sampling(prompt.length.shape[0], temperature)
+    sampling = make_sampling(BATCH, temperature)
     request = inputs.make_request(jax.random.key(seed), prompt, NEW, sampling)
     # Of the type that a test's own ends of text have, to share the compilation.
-    return request._replace(eos=jnp.full_like(prompt.length, -1))
+    return request._replace(eos=jnp.full(BATCH, -1))
 
 
 def answer(case: Case, request: Request, prompt: Prompt = PROMPT) -> Output:
@@ -178,18 +178,6 @@ def test_gamma_zero_is_autoregression():
 
 
 # Where it ends.
-
-
-def test_a_step_commits_up_to_an_end_of_text_and_to_the_limit():
-    """Without a loop, which a wrong cut may never end."""
-    verdicts = [[7, 1, 2, 3], [1, 7, 2, 7], [1, 2, 3, 7], [1, 2, 3, 4], [1, 2, 3, 4]]
-    start, limit = jnp.full(5, 2), jnp.array([9, 9, 9, 9, 4])
-    request = Request(None, None, start, limit, jnp.full(5, 7))
-    state = State(jnp.full((5, 9), 5), start, None, None, None)
-    verdict = Verdict(jnp.full(5, 3), jnp.array(verdicts), None)
-    tokens, length = commit(request, state, verdict)
-    assert length.tolist() == [3, 4, 6, 6, 4]
-    assert tokens[:, 2:6].tolist() == verdicts
 
 
 def cut_at(text: list[int], eos: int) -> list[int]:
@@ -356,54 +344,3 @@ def test_the_check_notices_a_slot_that_is_read():
     assert texts(run(case, ruin_target)[0]) != texts(decode(case, 1.0))
     first, ruined = run(case, lambda state: state)[1][0], run(case, ruin_draft)[1][0]
     assert not np.array_equal(first, ruined)
-
-
-# One program.
-
-
-def test_one_trace_a_shape():
-    world, case, calls = tiny.tables(), BY_NAME["autoregressive"], []
-
-    def apply(params, tokens, start, cache):
-        calls.append(tokens.shape)
-        return world.target.apply(params, tokens, start, cache)
-
-    parts = case.parts(world._replace(target=world.target._replace(apply=apply)), GAMMA)
-    run, params = generate.build(parts, SLOTS), case.params(world)
-    prompt = make_prompt([[1, 2, 3], [0]])
-    run(params, prompt, make_request(1.0, 0, prompt))
-    traced = len(calls)
-    assert set(calls) == {(2, 3), (2, GAMMA + 1)}
-    other = make_prompt([[2, 2], [3, 1, 1]])
-    run(params, other, make_request(0.0, 1, other))
-    assert len(calls) == traced
-    wider = make_prompt([[2, 2, 1, 0], [3]])
-    run(params, wider, make_request(0.0, 1, wider))
-    assert len(calls) > traced  # the count does count
-
-
-def test_the_loop_asks_nothing_of_the_host():
-    world, case = tiny.tables(), BY_NAME["adaptive"]
-    loop = jax.jit(generate.build_loop(case.parts(world, GAMMA), SLOTS))
-    prompt = make_prompt([[1, 2, 3], [0]])
-    arguments = case.params(world), prompt, make_request(1.0, 0, prompt)
-    program = loop.lower(*arguments).compile()
-    with jax.transfer_guard("disallow"):
-        jax.block_until_ready(program(*arguments))
-        with pytest.raises(Exception, match=r"[Dd]isallowed host-to-device"):
-            jnp.add(prompt.length, np.ones(2, np.int32))
-    text = program.as_text()
-    assert "while" in text
-    assert not any(word in text for word in ("callback", "infeed", "outfeed"))
-
-
-def test_a_stream_says_the_same():
-    case, emitted = BY_NAME["adaptive"], np.zeros(BATCH, int)
-    stream = generate.build_stream(case.parts(tiny.transformers(), GAMMA), SLOTS)
-    params, turns = case.params(tiny.transformers()), tiny.bound()
-    for state, info in stream(params, PROMPT, make_request(1.0)):
-        next(turns)
-        emitted += np.asarray(info.emitted)
-        tokens, length = np.array(state.tokens), np.array(state.length)
-        np.testing.assert_array_equal(length, PROMPT.length + emitted)
-    assert texts(Output(tokens, length, ())) == texts(decode(case, 1.0))

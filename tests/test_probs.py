@@ -84,7 +84,6 @@ KEPT = [
     (np.log([0.3, 0.2, 0.5]), dict(top_p=0.51), [0, 2]),
     (np.log([0.3, 0.2, 0.5]), dict(top_p=0.79), [0, 2]),
     (np.log([0.3, 0.2, 0.5]), dict(top_p=0.81), [0, 1, 2]),
-    (np.log([0.3, 0.2, 0.5]), dict(top_p=1.0), [0, 1, 2]),
     ([0, 0, 0, 0], dict(top_p=0.4), [0, 1]),
     ([0, 0, 0, 0], dict(top_p=0.5), [0, 1]),  # just the mass is enough
     # min_p is a share of the largest, and just that share is kept.
@@ -199,23 +198,6 @@ def test_a_law_keeps_the_logits_as_they_are():
     assert {leaf.shape for leaf in law[1:5]} == {(2,)}
 
 
-def test_one_probability_is_that_of_the_whole_row():
-    law = some_laws()
-    ids = jnp.broadcast_to(jnp.arange(V), (B, 3, V))
-    each = jax.jit(jax.vmap(probs.at, (None, 2), 2))(law, ids)
-    whole = dense(law)
-    np.testing.assert_allclose(each, whole, rtol=1e-6, atol=0)
-    np.testing.assert_allclose(np.sum(whole, -1), 1, atol=1e-5)
-
-
-def test_take_and_first_choose_tokens():
-    law, whole = some_laws(), np.asarray(dense(some_laws()))
-    np.testing.assert_array_equal(dense(probs.first(law, 2)), whole[:, :2])
-    index = jnp.arange(B) % 3
-    taken = dense(probs.take(law, index))
-    np.testing.assert_array_equal(taken, whole[np.arange(B), index])
-
-
 def shared_table(places: int) -> tuple[Table, np.ndarray]:
     """Five contexts that differ from a common row; and the same as dense rows."""
     rng = np.random.default_rng(places)
@@ -233,26 +215,33 @@ def shared_table(places: int) -> tuple[Table, np.ndarray]:
     return table, np.float32(rows)
 
 
-@pytest.mark.parametrize("places", [0, 4])
-def test_a_row_of_a_table_is_the_law_of_its_dense_row(places):
+@functools.cache
+def law_and_rows(places: int | None) -> tuple[Law, np.ndarray]:
+    """A law, of a shared table if it has places, and its rows as of dense logits."""
+    if places is None:
+        return some_laws(), np.asarray(dense(some_laws()))
     table, rows = shared_table(places)
     row = jnp.asarray(np.random.default_rng(0).integers(0, 5, (B, 3)), jnp.int32)
-    np.testing.assert_allclose(probs.table_rows(table, row), rows[row], atol=1e-6)
+    logits = probs.table_rows(table, row)
+    np.testing.assert_allclose(logits, rows[row], atol=1e-6)
     each = settings_of([0, 1, 1, 0.5] * 2, [V, 3, V, 4] * 2, [1, 1, 0.6, 1] * 2, 0)
-    law = jax.jit(probs.standardize)(probs.table_rows(table, row), each)
-    record = law._replace(logits=table, row=row)
-    whole = np.asarray(dense(law))
-    np.testing.assert_allclose(dense(record), whole, rtol=1e-6)
+    law = jax.jit(probs.standardize)(logits, each)
+    return law._replace(logits=table, row=row), np.asarray(dense(law))
 
-    index = jnp.arange(B) % 3
-    kept = probs.take(record, index)
-    assert kept.logits is table
-    np.testing.assert_allclose(dense(kept), whole[jnp.arange(B), index], rtol=1e-6)
-    np.testing.assert_allclose(dense(probs.first(record, 2)), whole[:, :2], rtol=1e-6)
-    at = jax.jit(probs.at)
-    for x in range(V):
-        ids = jnp.full((B, 3), x)
-        np.testing.assert_allclose(at(record, ids), whole[:, :, x], rtol=1e-6)
+
+@pytest.mark.parametrize("places", [None, 0, 4])
+def test_a_law_is_read_by_ids_by_tokens_and_whole(places):
+    law, whole = law_and_rows(places)
+    same = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=0)
+    np.testing.assert_allclose(whole.sum(-1), 1, atol=1e-5)
+    same(dense(law), whole)
+    ids = jnp.broadcast_to(jnp.arange(V), (B, 3, V))
+    same(jax.jit(jax.vmap(probs.at, (None, 2), 2))(law, ids), whole)
+    same(dense(probs.first(law, 2)), whole[:, :2])
+    index = np.arange(B) % 3
+    taken = probs.take(law, index)
+    assert places is None or taken.logits is law.logits  # a table is not copied
+    same(dense(taken), whole[np.arange(B), index])
 
 
 # Drawing.
@@ -288,17 +277,15 @@ def test_the_smallest_uniform_draws_the_first_id_and_the_largest_the_last(vocab)
 
 
 def test_a_uniform_on_a_border_belongs_to_the_next_id():
-    """Cumulative weight must exceed u: one convention, for kernels to share."""
-    weights = jnp.tile(jnp.float32([1, 2, 0, 1]), (64, 1))
-    for u, wanted in ((0.25, 1), (0.75, 3)):
-        ids = pick(weights, jnp.full((64, 2), u))
+    """Cumulative weight must exceed u: one convention, for kernels to share. One that
+    was rounded up to 1 draws the last possible id."""
+    quarters, halves = np.zeros((2, BLOCK + 1), np.float32)
+    quarters[[0, 1, 3]] = 1, 2, 1
+    halves[[3, BLOCK - 2]] = 0.5
+    ends = (quarters, 0.25, 1), (quarters, 0.75, 3), (halves, 1.0, BLOCK - 2)
+    for weights, u, wanted in ends:
+        ids = pick(np.tile(weights, (64, 1)), np.full((64, 2), u, np.float32))
         np.testing.assert_array_equal(ids, np.full(64, wanted))
-
-
-def test_a_uniform_that_was_rounded_up_to_one_draws_the_last_possible_id():
-    weights = jnp.zeros((64, BLOCK + 1)).at[:, [3, BLOCK - 2]].set(0.5)
-    ids = pick(weights, jnp.ones((64, 2)))
-    np.testing.assert_array_equal(ids, np.full(64, BLOCK - 2))
 
 
 def test_weights_need_not_sum_to_one():
@@ -356,9 +343,8 @@ def test_a_sample_is_a_pick_from_the_distribution():
 @pytest.mark.parametrize("temperature", [1e-4, 1e-2, 1.0])
 def test_a_low_temperature_costs_no_digits(temperature):
     """Laws of logits far from zero still sum to 1, and `at` still agrees."""
-    logits = 30 + 3 * temperature * jax.random.normal(jax.random.key(0), (4, 50))
-    law = probs.standardize(logits, Sampling(jnp.full(4, temperature)))
-    np.testing.assert_allclose(probs.dense(law).sum(-1), np.ones(4), atol=1e-6)
-    best = jnp.argmax(logits, axis=-1)
-    picked = np.asarray(probs.dense(law))[np.arange(4), best]
-    np.testing.assert_allclose(probs.at(law, best), picked, rtol=1e-6)
+    logits = 30 + 3 * temperature * jax.random.normal(jax.random.key(0), (B, V))
+    law = jax.jit(probs.standardize)(logits, make_sampling(B, temperature))
+    whole, row, best = np.asarray(dense(law)), np.arange(B), np.argmax(logits, axis=-1)
+    np.testing.assert_allclose(whole.sum(-1), np.ones(B), atol=1e-6)
+    np.testing.assert_allclose(probs.at(law, best), whole[row, best], rtol=1e-6)

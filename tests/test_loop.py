@@ -1,0 +1,82 @@
+"""The loop as one program: what a step commits, what is traced, and its stream.
+
+Decoded by `tiny.tables`; that whole texts are right is `test_generate.py`'s.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import generate
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import commit
+from specjax.types import Request, State, Verdict
+from tests.support import tiny
+from tests.support.drafter_cases import BY_NAME
+
+GAMMA, NEW, SLOTS = 2, 24, 36
+PROMPT = make_prompt([[1, 2, 3], [0]])
+
+
+def request_of(prompt=PROMPT, temperature: float = 1.0, seed: int = 0) -> Request:
+    sampling = make_sampling(2, temperature)
+    return make_request(jax.random.key(seed), prompt, NEW, sampling)
+
+
+def test_a_step_commits_up_to_an_end_of_text_and_to_the_limit():
+    """Without a loop, which a wrong cut may never end."""
+    verdicts = [[7, 1, 2, 3], [1, 7, 2, 7], [1, 2, 3, 7], [1, 2, 3, 4], [1, 2, 3, 4]]
+    start, limit = jnp.full(5, 2), jnp.array([9, 9, 9, 9, 4])
+    request = Request(None, None, start, limit, jnp.full(5, 7))
+    state = State(jnp.full((5, 9), 5), start, None, None, None)
+    verdict = Verdict(jnp.full(5, 3), jnp.array(verdicts), None)
+    tokens, length = commit(request, state, verdict)
+    assert length.tolist() == [3, 4, 6, 6, 4]
+    assert tokens[:, 2:6].tolist() == verdicts
+
+
+def test_one_trace_a_shape():
+    world, case, calls = tiny.tables(), BY_NAME["autoregressive"], []
+
+    def apply(params, tokens, start, cache):
+        calls.append(tokens.shape)
+        return world.target.apply(params, tokens, start, cache)
+
+    parts = case.parts(world._replace(target=world.target._replace(apply=apply)), GAMMA)
+    run, params = generate.build(parts, SLOTS), case.params(world)
+    run(params, PROMPT, request_of())
+    traced = len(calls)
+    assert set(calls) == {(2, 3), (2, GAMMA + 1)}
+    other = make_prompt([[2, 2], [3, 1, 1]])
+    run(params, other, request_of(other, 0.0, 1))
+    assert len(calls) == traced
+    wider = make_prompt([[2, 2, 1, 0], [3]])
+    run(params, wider, request_of(wider, 0.0, 1))
+    assert len(calls) > traced  # the count does count
+
+
+def test_the_loop_asks_nothing_of_the_host_and_a_stream_says_the_same():
+    world, case = tiny.tables(), BY_NAME["adaptive"]
+    parts, arguments = (
+        case.parts(world, GAMMA),
+        (case.params(world), PROMPT, request_of()),
+    )
+    program = jax.jit(generate.build_loop(parts, SLOTS)).lower(*arguments).compile()
+    with jax.transfer_guard("disallow"):
+        output = jax.block_until_ready(program(*arguments))
+        with pytest.raises(Exception, match=r"[Dd]isallowed host-to-device"):
+            jnp.add(PROMPT.length, np.ones(2, np.int32))
+    text = program.as_text()
+    assert "while" in text
+    assert not any(word in text for word in ("callback", "infeed", "outfeed"))
+
+    emitted, turns = np.zeros(2, int), tiny.bound()
+    for state, info in generate.build_stream(parts, SLOTS)(*arguments):
+        next(turns)
+        emitted += np.asarray(info.emitted)
+        tokens, length = np.array(state.tokens), np.array(state.length)
+        np.testing.assert_array_equal(length, PROMPT.length + emitted)
+    np.testing.assert_array_equal(length, output.length)
+    written = np.arange(SLOTS) < length[:, None]
+    np.testing.assert_array_equal(np.where(written, tokens, 0), output.tokens)
