@@ -170,17 +170,6 @@ def test_texts_are_decoded_by_the_rule_that_is_named(pair):
     assert np.any(other.tokens != plain.tokens)
 
 
-def test_measured_texts_are_the_targets_own(pair):
-    sides = costs.Pair(*pair, 44)
-    (batch, *_), others = walltime.batches(PROMPTS, SETTING)
-    run = generate.autoregressive(pair[0].model, 44)
-    wanted = run(Params(pair[0].params), *batch)
-    for gamma in (0, 3):
-        out = costs.decode(sides, gamma)(*batch)
-        np.testing.assert_array_equal(out.tokens, wanted.tokens)
-    assert len(others) == 2 and others[0].prompt.tokens.shape[0] == 2
-
-
 def test_at_temperature_0_calls_are_predicted_to_the_last(row):
     if row["temperature"]:
         for steps, wanted in zip(row["steps"], row["predicted_steps"], strict=True):
@@ -296,11 +285,14 @@ def test_a_round_spreads_every_kind_of_text_over_it():
 
 
 def test_a_target_alone_reads_the_drafts_slots_and_writes_its_own_text(pair):
-    (batch, *_), _ = walltime.batches(PROMPTS, SETTING)
+    (batch, *_), others = walltime.batches(PROMPTS, SETTING)
+    assert len(others) == 2 and others[0].prompt.tokens.shape[0] == 2
     sides = costs.Pair(*pair, 44)
-    own, plain = inside.target_alone(sides, 3)(*batch), costs.decode(sides, 0)(*batch)
-    np.testing.assert_array_equal(own.tokens, plain.tokens)
-    np.testing.assert_array_equal(own.counts.calls, plain.counts.calls)
+    wanted = generate.autoregressive(pair[0].model, 44)(Params(pair[0].params), *batch)
+    for decode in (inside.target_alone(sides, 3), costs.decode(sides, 0)):
+        output = decode(*batch)
+        np.testing.assert_array_equal(output.tokens, wanted.tokens)
+        np.testing.assert_array_equal(output.counts.calls, wanted.counts.calls)
     text = str(jax.make_jaxpr(inside.target_alone(sides, 3))(*batch))
     assert "f32[2,4,16]" in text or f"f32[2,4,{pair[0].vocab}]" in text
 
