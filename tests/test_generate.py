@@ -243,14 +243,15 @@ def test_a_limit_only_cuts_and_finished_rows_stand_still(case):
 
 @each_case
 def test_a_rows_text_depends_neither_on_its_slot_nor_on_the_other_rows(case):
-    order, request, whole = jnp.array([2, 0, 3, 1]), make_request(1.0), decode(case, 1)
+    order, request = jnp.array([2, 0, 3, 1]), make_request(1.0)
+    whole = decode(case, 1.0)
     moved = rows_of((PROMPT, request), order)
     assert_same(answer(case, moved[1], moved[0]), rows_of(whole, order))
     others = make_prompt([[8, 8, 8, 8, 8], [6, 5], [1], [2, 2, 2]])
     strangers = others, make_request(0.5, 7, others)
-    for own in ([0, 2], [1, 3]):
+    for own in (jnp.array([0, 2]), jnp.array([1, 3])):
         mixed = jax.tree.map(
-            lambda leaf, other, own=own: other.at[jnp.array(own)].set(leaf[own]),
+            lambda leaf, other, own=own: other.at[own].set(leaf[own]),
             (PROMPT, request),
             strangers,
         )

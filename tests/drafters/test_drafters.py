@@ -103,8 +103,9 @@ def test_copying_continues_the_best_match():
 
 
 def test_copying_looks_in_its_context():
-    context = np.array([[9, 6, 3, 2, 6]]), np.array([4])
-    assert copied([[5, 6, 7, 6]], [4], context) == [[3, 2]]
+    """And there too for no more tokens than the text has."""
+    context = np.array([[9, 6, 3, 2, 6], [6, 6, 3, 6, 2]]), np.array([4, 5])
+    assert copied([[5, 6, 7, 6], [6]], [4, 4], context) == [[3, 2], [2]]
 
 
 @pytest.mark.parametrize(("gamma", "order"), [(0, 2), (2, 0)])
