@@ -19,8 +19,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import pytest
 
-QUICK = {"bench": {"walltime", "walltime_t5"}, "drafters": {"drafters"}}
-QUICK |= {
+QUICK = {
+    "tests": {"finite", "generate", "inputs", "loop", "readme", "text"},
+    "bench": {"walltime", "walltime_t5"},
+    "checkpoints": {"errors", "huggingface", "reading", "t5x"},
     "commands": {
         "compare",
         "demo",
@@ -29,15 +31,19 @@ QUICK |= {
         "kernels_used",
         "measure",
     },
-    "tests": {"finite", "generate", "loop", "readme", "text"},
+    "drafters": {"drafters"},
+    "exactness": {"properties"},
+    "kernels": {"bench", "dispatch", "fused"},
+    "leviathan": {"alpha", "figure1", "lenience", "operations", "quality"},
+    "models": {"gpu", "models", "t5", "t5_decoding"},
+    "paper_size": {"gpu_checks", "gpu_script", "paper_size"},
+    "records": {"run"},
+    "report": {"tables"},
+    "theory": {"predict"},
+    "training": {"counts", "finetune", "grow", "loop", "targets"},
+    "verifiers": {"lenient", "pathwise", "sigmoid"},
+    "wagner": {"wagner"},
 }
-QUICK |= {"models": {"gpu", "models", "t5", "t5_decoding"}, "theory": {"predict"}}
-QUICK |= {"verifiers": {"lenient", "pathwise", "sigmoid"}, "exactness": {"properties"}}
-QUICK |= {"checkpoints": {"errors", "huggingface", "reading", "t5x"}}
-QUICK |= {"kernels": {"bench", "dispatch", "fused"}}
-QUICK |= {"leviathan": {"alpha", "figure1", "lenience", "operations", "quality"}}
-QUICK |= {"paper_size": {"gpu_checks", "gpu_script", "paper_size"}, "records": {"run"}}
-QUICK |= {"report": {"tables"}, "training": {"finetune", "loop"}, "wagner": {"wagner"}}
 
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
 

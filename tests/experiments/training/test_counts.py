@@ -8,7 +8,7 @@ from specjax import probs
 from specjax.bench import players
 from specjax.inputs import make_prompt, make_sampling
 from specjax.models import t5
-from tests.experiments.training.prepared import write
+from tests.support.prepared_texts import write
 
 TARGETS = [[5, 6, 7, t5.END], [5, 6, 8, t5.END], [5, 9, t5.END]]
 

@@ -15,8 +15,8 @@ import experiments.tasks
 from experiments.training import finetune, loop, pairs
 from specjax import checkpoints
 from specjax.models import gpt, t5
-from tests.experiments.training.prepared import END, copies, write
 from tests.support import tiny_t5
+from tests.support.prepared_texts import END, copies, write
 
 pytestmark = pytest.mark.slow
 

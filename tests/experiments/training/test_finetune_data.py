@@ -11,8 +11,8 @@ from experiments.tasks import recipes
 from experiments.training import finetune, finetune_data, pairs
 from specjax import checkpoints, zoo
 from specjax.models import t5
-from tests.experiments.training.prepared import END, copies, write
 from tests.support import tiny_t5
+from tests.support.prepared_texts import END, copies, write
 
 pytestmark = pytest.mark.slow
 
