@@ -1,40 +1,27 @@
 """Texts of the real loop follow the target's law, whatever decides on the drafts.
 
-What enumeration cannot see is tested here: keys, noise, batches, steps after steps.
-That Algorithm 1's texts do, with every drafter, is `verifiers/test_token.py`'s.
+What enumeration cannot see is tested here: keys, noise, batches, steps after steps. One
+program serves all rules and mutants; its drafts are ragged and its rows adapt. That
+texts follow the target with every drafter is `verifiers/test_token.py`'s.
 Axes: N rows, n tokens, G = gamma, V vocabulary.
 """
-
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, keys
+from specjax import generate, keys, probs
+from specjax.inputs import make_sampling
 from specjax.step import Decoder, build_step
 from specjax.types import Draft, Drafter, Params
-from specjax.verifiers import named
+from specjax.verifiers import named, names
 from tests import mutation
 from tests.support import goodness, sampled_mutants, sampled_texts
-from tests.support.drafter_cases import BY_NAME
 from tests.support.sampled_mutants import EXACT, MUTANTS, Mutant
-from tests.support.sampled_texts import GAMMA, SHORT, SLOTS, WORLD
+from tests.support.sampled_texts import GAMMA, SLOTS, WORLD
 
 NEVER, FINE = mutation.NEVER, 1e-3  # the seeds are fixed
-RULES = ("block", "rejection", "match", "gumbel")
-# Laws in a table; no laws, and ragged drafts. Dense laws are in the mutants' program.
-DRAFTERS = ("trigram", "copying")
-
-each_rule = pytest.mark.parametrize("rule", RULES)
-
-
-@functools.cache
-def decode(drafter: str, rule: str) -> generate.Output:
-    case, asked = BY_NAME[drafter], goodness.ask(goodness.ROWS, seed=1)
-    run = sampled_texts.loop(case, tuple(map(named, RULES)))
-    return run(RULES.index(rule), case.params(WORLD), *asked)
 
 
 def p_value(mutant: Mutant) -> float:
@@ -46,40 +33,15 @@ def name(mutant: Mutant) -> str:
     return f"{mutant.name}, {mutant.verifier}"
 
 
-@functools.cache
-def texts_of(drafter: str, rule: str) -> np.ndarray:
-    if drafter != "adaptive":
-        return goodness.written(decode(drafter, rule))
+@pytest.mark.parametrize("rule", names())
+def test_texts_follow_the_target_and_not_the_draft(rule):
     halves = [sampled_texts.texts(Mutant("", "", rule), seed) for seed in (2, 3)]
-    return np.concatenate(halves)
-
-
-@each_rule
-@pytest.mark.parametrize("drafter", ("adaptive", *DRAFTERS))
-def test_texts_follow_the_target(drafter, rule):
-    texts = texts_of(drafter, rule)
+    texts = np.concatenate(halves)
     assert len(texts) == goodness.ROWS
     assert goodness.p_value(texts, sampled_texts.laws("tables")) > FINE
-
-
-@each_rule
-@pytest.mark.parametrize("drafter", ("adaptive", *DRAFTERS))
-def test_the_check_notices_the_law_of_the_draft(drafter, rule):
-    """The same texts do not follow q."""
-    texts, logits = texts_of(drafter, rule), WORLD.draft_weights
-    laws = [goodness.markov_law(logits, setting) for setting in goodness.SETTINGS]
-    assert goodness.p_value(texts, tuple(laws)) < NEVER
-
-
-@each_rule
-@pytest.mark.parametrize("drafter", DRAFTERS)
-def test_steps_differ_in_length(drafter, rule):
-    """Else the texts would show little: some tokens are kept, and some are not."""
-    counts = decode(drafter, rule).counts
-    assert counts.calls.max() == goodness.TOKENS
-    certain = drafter == "copying" and rule == "rejection"  # q misses an id: none kept
-    assert (counts.accepted.sum() == 0) == certain
-    assert counts.accepted.sum() < counts.tested.sum()
+    logits = WORLD.draft_weights
+    q = [goodness.markov_law(logits, setting) for setting in goodness.SETTINGS]
+    assert goodness.p_value(texts, tuple(q)) < NEVER
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=name)
@@ -105,9 +67,10 @@ def test_only_neighbours_show_that_they_share_their_coins():
     assert goodness.neighbours_p_value(even, odd, laws) < NEVER
 
 
-@pytest.mark.parametrize("rule", ["token", *RULES[:-1]])
+@pytest.mark.parametrize("rule", ["token", "match"])
 def test_a_step_draws_and_decides_by_other_uniforms(rule):
-    """Of its drafter's key, at every slot, none is the verifier's."""
+    """Of its drafter's key, at every slot, none is the verifier's. Block and rejection
+    have the noise of token, and gumbel none that is uniform."""
     rule, prompt_and_request = named(rule), goodness.ask(2, seed=0)
 
     @jax.jit
@@ -129,13 +92,26 @@ def test_a_step_draws_and_decides_by_other_uniforms(rule):
         build_step(*parts)(params, request, state)
         return jnp.concatenate([jnp.ravel(u) for u in seen])
 
-    found = uniforms(Params(WORLD.target_weights), *prompt_and_request)
-    assert len(np.unique(found)) == found.size
+    drawn = uniforms(Params(WORLD.target_weights), *prompt_and_request)
+    assert len(np.unique(drawn)) == drawn.size
 
 
 def test_a_rule_as_an_argument_is_that_rule():
-    """Bit by bit what the loop of this rule alone says."""
-    case, asked = BY_NAME["copying"], goodness.ask(goodness.ROWS, seed=1)
-    run = generate.build(case.parts(WORLD, SHORT, named("block")), SLOTS)
-    alone = run(case.params(WORLD), *asked)
-    jax.tree.map(np.testing.assert_array_equal, alone, decode("copying", "block"))
+    """Bit by bit what this rule alone decides."""
+    rules, rows = tuple(map(named, names())), 64
+    z = jax.random.normal(jax.random.key(0), (2, rows, GAMMA + 1, 4))
+    heat = make_sampling(rows, 1.0)
+    p, q = (probs.standardize(logits, heat) for logits in z)
+    tokens = jax.random.randint(jax.random.key(1), (rows, GAMMA), 0, 4)
+    draft = Draft(tokens, jnp.full(rows, GAMMA), probs.first(q, GAMMA))
+    key, start = jax.random.split(jax.random.key(2), rows), jnp.ones(rows, jnp.int32)
+
+    def decide(rule):
+        return rule.verify(p, draft, rule.noise(key, start, GAMMA, 4))
+
+    chosen = jax.jit(lambda which: decide(sampled_texts.one_of(rules, which)))
+    alone = jax.jit(lambda: [decide(rule) for rule in rules])()
+    for which, verdict in enumerate(alone):
+        jax.tree.map(np.testing.assert_array_equal, chosen(which), verdict)
+    kept = [tuple(verdict.num_accepted.tolist()) for verdict in alone]
+    assert len(set(kept)) == len(rules)
