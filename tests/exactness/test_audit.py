@@ -45,9 +45,9 @@ def decoded(sides, protocol=TASK, fault=None, verifier=None):
 @pytest.mark.parametrize("rule", verifiers.names())
 def test_every_rule_passes(rule):
     sums, log_e = decoded(pair(), TASK._replace(rule=rule))
-    found = audit.judge(sums, LEVEL)
-    assert found.passed and found.p_value > 0.01 and found.impossible == 0
-    assert found.tokens == found.free >= TASK.tokens
+    report = audit.judge(sums, LEVEL)
+    assert report.passed and report.p_value > 0.01 and report.impossible == 0
+    assert report.tokens == report.free >= TASK.tokens
     assert audit.alarm(log_e, LEVEL) is None and log_e.max() < math.log(100)
 
 
@@ -63,21 +63,21 @@ BROKEN = {
 def test_broken_decoders_fail(name, monkeypatch):
     monkeypatch.setattr(faults, "HOTTER", 2.0)  # four ids show less than thousands
     sums, log_e = decoded(pair(), TASK, **BROKEN[name])
-    found = audit.judge(sums, LEVEL)
-    assert not found.passed and found.p_value < 1e-9
+    report = audit.judge(sums, LEVEL)
+    assert not report.passed and report.p_value < 1e-9
     assert sums.tokens > audit.alarm(log_e, LEVEL) > 1
 
 
 def test_at_temperature_0_only_impossible_tokens_tell():
     sums, log_e = decoded(pair(), TASK._replace(temperature=0.0))
-    found = audit.judge(sums)
-    assert found.passed and found.free == 0 and found.p_value == 1
-    assert set(found.z.values()) == {None} == set(found.limits.shift.values())
-    assert found.limits.leak is None and abs(log_e).max() < 1e-9
+    report = audit.judge(sums)
+    assert report.passed and report.free == 0 and report.p_value == 1
+    assert set(report.z.values()) == {None} == set(report.limits.shift.values())
+    assert report.limits.leak is None and abs(log_e).max() < 1e-9
     text = sampled(pair()[0], 4, 20, seed=0)  # drawn at temperature 1
     wrong = martingale.score(pair(), text, 0.0)
-    found = audit.judge(audit.total(wrong))
-    assert not found.passed and found.p_value == 0 and found.impossible > 10
+    report = audit.judge(audit.total(wrong))
+    assert not report.passed and report.p_value == 0 and report.impossible > 10
 
 
 # The exact sampler.
@@ -116,11 +116,11 @@ def test_every_alternative_is_a_law():
         for side in pair()
     )
     rows_of = [jax.tree.map(lambda leaf: leaf[:, None], law) for law in (p, q)]
-    found = [
+    each = [
         martingale.each(*rows_of, jnp.full((vocab, 1), token)) for token in range(vocab)
     ]
     deviation, variance, pull, square, log_ratio, impossible = (
-        np.stack(leaf, axis=1)[:, :, 0] for leaf in zip(*found, strict=True)
+        np.stack(leaf, axis=1)[:, :, 0] for leaf in zip(*each, strict=True)
     )
     p, q = law_of(pair()[0])[..., None], law_of(pair()[1])[..., None]
     np.testing.assert_allclose((p * deviation).sum(1), 0, atol=1e-6)
@@ -142,8 +142,8 @@ def test_the_limits_are_the_power_that_runs_have(learnt, power):
     size, new, count = 25, 40, 200
     exact = map(audit.total, groups(size, new, 3, count, 0.0, learnt))
     whole = functools.reduce(audit.add, exact)
-    one = audit.Sums(*(np.asarray(leaf) / count for leaf in whole))
-    leak = audit.limits(one, LEVEL, power).leak
+    mean = audit.Sums(*(np.asarray(leaf) / count for leaf in whole))
+    leak = audit.limits(mean, LEVEL, power).leak
     assert 0.01 < leak < 0.2
     runs = groups(size, new, 4, count, leak, learnt)
     failed = [not audit.judge(audit.total(steps), LEVEL).passed for steps in runs]
@@ -156,18 +156,18 @@ def test_the_limits_are_the_power_that_runs_have(learnt, power):
 
 def test_limits_fall_as_the_root_of_the_tokens():
     parts = groups(25, 40, 3, 200)
-    one = audit.total(parts[0])
+    part = audit.total(parts[0])
     whole = functools.reduce(audit.add, map(audit.total, parts))
-    assert whole.tokens == 200 * one.tokens
-    few, many = audit.limits(one), audit.limits(whole)
+    assert whole.tokens == 200 * part.tokens
+    few, many = audit.limits(part), audit.limits(whole)
     for name in martingale.NAMES:
         ratio = few.shift[name] / many.shift[name]
         assert ratio == pytest.approx(math.sqrt(200), rel=0.1)
     assert few.leak > 10 * many.leak
-    shift = audit.limits(one).shift["surprisal"]
-    sd = math.sqrt(one.variance[0] / one.tokens)
+    shift = audit.limits(part).shift["surprisal"]
+    sd = math.sqrt(part.variance[0] / part.tokens)
     reach = scipy.stats.norm.isf(LEVEL / 10) + scipy.stats.norm.isf(0.001)
-    assert shift == pytest.approx(reach * sd / math.sqrt(one.tokens), rel=1e-6)
+    assert shift == pytest.approx(reach * sd / math.sqrt(part.tokens), rel=1e-6)
 
 
 def test_a_leak_of_1_percent_takes_more_tokens():
@@ -189,14 +189,14 @@ def test_a_leak_of_1_percent_takes_more_tokens():
 def test_uniforms_of_bfloat16_are_not_seen():
     """A draft that is often kept hides that it is kept too often, by 1/256."""
 
-    def noise(*given):
-        right = token.noise(*given)
+    def noise(*args):
+        right = token.noise(*args)
         return right._replace(accept=jnp.floor(right.accept * 128) / 128)
 
     coarse = Verifier(noise, token.verify)
     sums, _ = decoded(pair(learnt=True), verifier=coarse)
-    found = audit.judge(sums, LEVEL)
-    assert found.passed and found.limits.leak > 1 / 256
+    report = audit.judge(sums, LEVEL)
+    assert report.passed and report.limits.leak > 1 / 256
 
 
 def test_an_impossible_token_fails_at_once():
@@ -208,8 +208,8 @@ def test_an_impossible_token_fails_at_once():
     assert audit.judge(audit.total(steps)).passed
     text.tokens[30, 20] = 3
     steps = martingale.score((target, pair()[1]), text, 1.0)
-    found, (log_e, _) = audit.judge(audit.total(steps)), audit.evidence(steps)
-    assert not found.passed and found.impossible == 1 and found.p_value == 0
+    report, (log_e, _) = audit.judge(audit.total(steps)), audit.evidence(steps)
+    assert not report.passed and report.impossible == 1 and report.p_value == 0
     assert audit.alarm(log_e) == 30 * 40 + 20
     assert np.isinf(log_e[30 * 40 + 19 :]).all() and np.isfinite(log_e[:1219]).all()
 
@@ -231,11 +231,11 @@ def test_a_draft_without_a_law_leaves_two_statistics():
     no_law = pair()[0], players.copied()
     text = sampled(pair()[0], 100, 40, seed=7)
     sums = audit.total(martingale.score(no_law, text, 1.0))
-    found = audit.judge(sums)
-    assert list(found.z) == ["surprisal", "argmax"] and found.passed
-    assert found.limits.leak is None
+    report = audit.judge(sums)
+    assert list(report.z) == ["surprisal", "argmax"] and report.passed
+    assert report.limits.leak is None
     both = audit.judge(audit.total(martingale.score(pair(), text, 1.0)))
-    assert found.z["surprisal"] == pytest.approx(both.z["surprisal"], rel=1e-5)
+    assert report.z["surprisal"] == pytest.approx(both.z["surprisal"], rel=1e-5)
 
 
 def test_a_draft_that_misses_ids_is_scored():

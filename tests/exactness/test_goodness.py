@@ -41,9 +41,9 @@ def samples() -> np.ndarray:
 
 def p_values(texts: np.ndarray, laws=LAWS) -> list[float]:
     """Of the whole texts of each seed: [S, N, n] -> S."""
-    counts = [[goodness.count(one[i::2], 4) for one in texts] for i in (0, 1)]
+    counts = [[goodness.count(each[i::2], 4) for each in texts] for i in (0, 1)]
     each = [
-        [g_test(one, law) for one in some]
+        [g_test(counted, law) for counted in some]
         for some, law in zip(counts, laws, strict=True)
     ]
     return each[0] + each[1]
@@ -94,8 +94,8 @@ def few(alarms: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("cells, total", [(4, 60), (4, 2000), (40, 200), (40, 2000)])
 def test_false_alarms_are_no_more_where_little_is_expected(cells, total):
-    found = false_alarms(g_test, cells, total)
-    assert few(found) and np.all(found >= 0.8 * LEVELS - 0.005)
+    alarms = false_alarms(g_test, cells, total)
+    assert few(alarms) and np.all(alarms >= 0.8 * LEVELS - 0.005)
 
 
 def test_the_count_of_false_alarms_notices_cells_that_are_not_merged():
@@ -110,7 +110,7 @@ def test_texts_that_follow_the_law_pass_the_whole_family():
     texts = samples().reshape(-1, TOKENS)[:ROWS]
     assert goodness.p_value(texts, tuple(LAWS)) > FINE
     values = [
-        goodness.neighbours_p_value(one[::2], one[1::2], LAWS) for one in samples()
+        goodness.neighbours_p_value(each[::2], each[1::2], LAWS) for each in samples()
     ]
     assert uniformity(values) > FINE
 

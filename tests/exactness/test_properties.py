@@ -107,8 +107,8 @@ def judge(rule: str):
 def decide(rule: str, z_p, z_q, tokens, noise, num=None, temperature=None) -> Verdict:
     num = np.full(B, G, np.int32) if num is None else num
     hot = np.ones(B, np.float32) if temperature is None else temperature
-    found = judge(rule)(z_p, z_q, tokens, num, hot, noise)
-    return jax.tree.map(np.asarray, found)
+    results = judge(rule)(z_p, z_q, tokens, num, hot, noise)
+    return jax.tree.map(np.asarray, results)
 
 
 @each_rule
@@ -124,8 +124,8 @@ def test_a_verdict_is_finite_and_possible(rule, seed, p, q, extreme, drawn):
     tokens = rng.integers(V, size=(B, G)).astype(np.int32)
     if drawn:
         tokens = draws(rng, softmax(z_q, heat))
-    given = noise(rule, rng, extreme)
-    *laws, verdict = decide(rule, z_p, z_q, tokens, given, num, heat)
+    variables = noise(rule, rng, extreme)
+    *laws, verdict = decide(rule, z_p, z_q, tokens, variables, num, heat)
 
     for law, z in zip(laws, (z_p, z_q), strict=True):
         np.testing.assert_allclose(law, softmax(z, heat), atol=2e-6)
@@ -146,21 +146,6 @@ def test_a_verdict_is_finite_and_possible(rule, seed, p, q, extreme, drawn):
     extra = text[np.arange(B), n]
     assert np.all(weights[np.arange(B), extra] > 0)
     assert not weights[~possible[np.arange(B), n]].any()
-
-
-@each_rule
-@examples(20)
-@given(seed=seeds, q=st.sampled_from(["plain", "zeros"]))
-def test_nan_is_minus_infinity(rule, seed, q):
-    rng = np.random.default_rng(seed)
-    z_p, z_q = logits(rng, "NaN", (B, G + 1)), logits(rng, q, (B, G))
-    assert np.isnan(z_p).any()
-    given = rule, z_q, rng.integers(V, size=(B, G)).astype(np.int32), noise(rule, rng)
-    clean = np.where(np.isnan(z_p), -np.inf, z_p)
-    one, other = (decide(given[0], z, *given[1:]) for z in (z_p, clean))
-    jax.tree.map(np.testing.assert_array_equal, one, other)
-    zero = decide(given[0], np.nan_to_num(z_p, neginf=-np.inf), *given[1:])
-    assert not np.array_equal(zero[0], one[0])
 
 
 # How much is kept of one token.
@@ -187,11 +172,11 @@ def laws_of(both: np.ndarray) -> np.ndarray:
 def one_draft(rule: str, both: np.ndarray) -> Verdict:
     """A call with id b drafted in row b, that of the least chance rejected."""
     z_p, z_q = np.tile(both[0], (B, G + 1, 1)), np.tile(both[1], (B, G, 1))
-    tokens, one = np.tile(IDS[:, None], G), np.ones(B, np.int32)
-    given = noise(rule, np.random.default_rng(0))
-    if hasattr(given, "accept"):
-        given = given._replace(accept=np.full((B, G), NEARLY_ONE, np.float32))
-    return decide(rule, z_p, z_q, tokens, given, one)[-1]
+    tokens, num = np.tile(IDS[:, None], G), np.ones(B, np.int32)
+    variables = noise(rule, np.random.default_rng(0))
+    if hasattr(variables, "accept"):
+        variables = variables._replace(accept=np.full((B, G), NEARLY_ONE, np.float32))
+    return decide(rule, z_p, z_q, tokens, variables, num)[-1]
 
 
 each_pair = given(seed=seeds, kind=st.sampled_from(("plain", "zeros", "NaN", "ties")))
@@ -210,35 +195,6 @@ def test_the_rate_of_one_token_is_its_closed_form(rule, seed, kind):
     closed = {"rejection": np.min(q[inside] / p[inside]), "match": p @ q}
     assert rate == pytest.approx(closed.get(rule, beta), abs=3e-6)
     assert rate <= beta + 3e-6
-
-
-@examples(30)
-@each_pair
-def test_sums_of_minima(seed, kind):
-    """Lemma 3.3: what is shared, what is missing and what is left to draw from."""
-    both = pair(seed, kind)
-    p, q = laws_of(both)
-    beta = closed_forms.acceptance(p, q)
-    assert beta == pytest.approx(1 - np.abs(p - q).sum() / 2, abs=1e-12)
-    assert beta == pytest.approx(1 - np.maximum(p - q, 0).sum(), abs=1e-12)
-    assert beta == pytest.approx(((p + q) - np.abs(p - q)).sum() / 2, abs=1e-12)
-    verdict = one_draft("token", both)
-    rejected = (verdict.num_accepted == 0) & (q > p + 1e-6)
-    left = verdict.residual[rejected].sum(1)
-    np.testing.assert_allclose(left, 1 - beta, atol=3e-6)
-
-
-@examples(30)
-@given(seed=seeds, one=kinds, other=kinds)
-def test_distances_obey_the_triangle(seed, one, other):
-    rng = np.random.default_rng(seed)
-    heat = np.ones(4)
-    p, q, r = (softmax(logits(rng, kind, (4,)), heat) for kind in (one, other, one))
-    apart = closed_forms.divergence
-    assert np.all(apart(p, r) <= apart(p, q) + apart(q, r) + 1e-12)
-    np.testing.assert_allclose(
-        closed_forms.acceptance(p, q), closed_forms.acceptance(q, p)
-    )
 
 
 # Lenience.
@@ -262,23 +218,18 @@ def lenient_rates():
 def beta_l(both: np.ndarray) -> np.ndarray:
     """[L] the rate of one token at each of LEVELS, by the verifiers themselves."""
     z_p, z_q = np.tile(both[0], (B, 2, 1)), np.tile(both[1], (B, 1, 1))
-    given = noise("token", np.random.default_rng(0))
-    given = given._replace(accept=given.accept[:, :1])
-    chance = np.asarray(lenient_rates()(z_p, z_q, given), float)
+    uniforms = noise("token", np.random.default_rng(0))
+    uniforms = uniforms._replace(accept=uniforms.accept[:, :1])
+    chance = np.asarray(lenient_rates()(z_p, z_q, uniforms), float)
     return chance @ laws_of(both)[1]
 
 
 @examples(30)
 @given(seed=seeds, kind=st.sampled_from(("plain", "zeros", "ties")))
-def test_a_lenient_rate_grows_ever_slower(seed, kind):
-    """beta_l is nondecreasing and concave in 1 / l, and at most beta_1 / l."""
+def test_a_lenient_rate_is_its_closed_form(seed, kind):
     both = pair(seed, kind)
-    rates, one = beta_l(both), 1 / np.array(LEVELS)
     exact = [lenience.acceptance(*laws_of(both), level) for level in LEVELS]
-    np.testing.assert_allclose(rates, exact, atol=3e-6)
-    slopes = np.diff(rates) / np.diff(one)
-    assert np.all(slopes >= -1e-5) and np.all(np.diff(slopes) <= 1e-5)
-    assert np.all(rates <= rates[0] * one + 1e-5)
+    np.testing.assert_allclose(beta_l(both), exact, atol=3e-6)
 
 
 # Races.
@@ -345,8 +296,8 @@ def mean_kept(rule: str, z_p: np.ndarray, z_q: np.ndarray) -> float:
     """E(n) over all drafts, by the thresholds of the rule's own verdicts."""
     tokens, num = np.zeros((B, G), np.int32), np.zeros(B, np.int32)
     tokens[: len(DRAFTS), :LONG], num[: len(DRAFTS)] = DRAFTS, LONG
-    given = noise(rule, np.random.default_rng(0))
-    *_, verdict = decide(rule, z_p, z_q, tokens, given, num)
+    variables = noise(rule, np.random.default_rng(0))
+    *_, verdict = decide(rule, z_p, z_q, tokens, variables, num)
     q = softmax(z_q, np.ones(B))[: len(DRAFTS), :LONG]
     chance = np.take_along_axis(q, DRAFTS[..., None], -1)[..., 0].prod(1)
     h = verdict.accept_prob[: len(DRAFTS), :LONG].astype(float)

@@ -47,30 +47,30 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", verifiers.names())
 def test_a_verifier_survives(name):
-    found = soak.soak(verifiers.named(name), SEED, MIXED)
-    counts = zip(soak.KINDS, found.counts.tolist(), strict=True)
+    tally = soak.soak(verifiers.named(name), SEED, MIXED)
+    counts = zip(soak.KINDS, tally.counts.tolist(), strict=True)
     assert not [(kind, count) for kind, count in counts if count]
-    assert (found.first == -1).all()
+    assert (tally.first == -1).all()
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_one_is_told_by_its_kind(name):
     verifier, kind = BROKEN[name]
-    found = soak.soak(verifier, SEED, MIXED)
+    tally = soak.soak(verifier, SEED, MIXED)
     index = list(soak.KINDS).index(kind)
-    assert found.counts[index] > 0 and 0 <= found.first[index] < soak.CHUNK
+    assert tally.counts[index] > 0 and 0 <= tally.first[index] < soak.CHUNK
 
 
 def test_the_row_that_is_reported_can_be_seen_again():
     verifier, kind = BROKEN["NaN is drawn"]
-    found = soak.soak(verifier, SEED, MIXED)
-    row = int(found.first[list(soak.KINDS).index(kind)])
+    tally = soak.soak(verifier, SEED, MIXED)
+    row = int(tally.first[list(soak.KINDS).index(kind)])
     seen = soak.replay(verifier, SEED, MIXED, row)
     n, tokens = seen.deal.verdict.num_accepted, seen.deal.verdict.tokens
     drawn = seen.problem.logits[0].astype(float)[np.arange(n + 1), tokens[: n + 1]]
     assert kind in seen.kinds and "NaN" in seen.features[0]
     assert np.isnan(drawn).any()
-    text = dict(soak.describe("token", SEED, MIXED, found))[kind]
+    text = dict(soak.describe("token", SEED, MIXED, tally))[kind]
     assert f"row={row})" in text and "'NaN'" in text
 
 

@@ -23,34 +23,6 @@ def test_expected_tokens_is_exact_up_to_and_at_one(alpha, gamma):
     assert closed_forms.expected_tokens(alpha, gamma) == pytest.approx(want, rel=1e-14)
 
 
-def test_the_printed_quotient_would_not_be_exact_near_one():
-    alpha, gamma = 1 - 1e-12, 100
-    printed = (1 - alpha ** (gamma + 1)) / (1 - alpha)
-    assert abs(printed / geometric_sum(alpha, gamma) - 1) > 1e-11
-
-
-def tokens_per_run(alpha, gamma, runs, seed):
-    """Algorithm 1's count of tokens with i.i.d. acceptances."""
-    accepted = np.random.default_rng(seed).random((runs, gamma)) < alpha
-    return 1 + np.cumprod(accepted, axis=1).sum(1)
-
-
-def agrees(sample, mean):
-    return abs(sample.mean() - mean) < 4 * sample.std() / np.sqrt(len(sample))
-
-
-@pytest.mark.parametrize("alpha, gamma", [(0.3, 2), (0.6, 5), (0.9, 10)])
-def test_expected_tokens_is_the_mean_of_algorithm_1(alpha, gamma):
-    sample = tokens_per_run(alpha, gamma, 100_000, seed=gamma)
-    assert agrees(sample, closed_forms.expected_tokens(alpha, gamma))
-
-
-@pytest.mark.parametrize("alpha, gamma", [(0.3, 2), (0.6, 5), (0.9, 10)])
-def test_the_simulation_notices_a_missing_extra_token(alpha, gamma):
-    sample = tokens_per_run(alpha, gamma, 100_000, seed=gamma)
-    assert not agrees(sample, closed_forms.expected_tokens(alpha, gamma - 1))
-
-
 def test_walltime_charges_gamma_drafts_and_one_target_run():
     assert closed_forms.walltime_factor(0.5, 2, 0.25) == pytest.approx(1.75 / 1.5)
     assert closed_forms.walltime_factor(1, 3, 0.5) == pytest.approx(4 / 2.5)
@@ -62,12 +34,6 @@ def test_operations_charge_rejected_rows_too():
     assert closed_forms.operations_factor(0.5, 2, 0.25) == pytest.approx(3.5 / 1.75)
     assert closed_forms.operations_factor(1, 3, 0) == pytest.approx(1)
     assert closed_forms.operations_factor(0, 4, 0) == pytest.approx(5)
-
-
-def test_negligible_cost_drafters_approach_their_bound():
-    alpha = np.array([0.2, 0.5, 0.9])
-    factor = closed_forms.walltime_factor(alpha, 400, 0)
-    np.testing.assert_allclose(factor, 1 / (1 - alpha), rtol=1e-12)
 
 
 @pytest.mark.parametrize("c", [0.01, 0.05, 0.3, 1.5])
@@ -118,16 +84,13 @@ def test_divergence_is_total_variation():
     events = (np.arange(128)[:, None] >> np.arange(7)) & 1
     gap = np.abs((p - q) @ events.T).max(-1)
     np.testing.assert_allclose(d, gap, rtol=1e-10)
-    np.testing.assert_array_equal(d, closed_forms.divergence(q, p))
-    assert closed_forms.divergence([0.25, 0.75], [0.25, 0.75]) == 0
-    assert closed_forms.divergence([1, 0, 0], [0, 0.5, 0.5]) == 1
-    assert closed_forms.divergence([0.9, 0.1], [0.5, 0.5]) == pytest.approx(0.4)
 
 
 def test_minimum_gain_is_the_factor_of_one_draft():
     alpha, c = np.linspace(0, 1, 11), np.linspace(0, 0.9, 10)[:, None]
-    one = closed_forms.walltime_factor(alpha, 1, c)
-    np.testing.assert_allclose(closed_forms.minimum_gain(alpha, c), one, rtol=1e-14)
+    one_draft = closed_forms.walltime_factor(alpha, 1, c)
+    gain = closed_forms.minimum_gain(alpha, c)
+    np.testing.assert_allclose(gain, one_draft, rtol=1e-14)
 
 
 def test_the_oracle_is_simulated():
@@ -160,13 +123,9 @@ def test_chen_speedup_is_theorem_3_8_at_the_implied_alpha():
 def test_implied_alpha_inverts_equation_1(gamma):
     alpha = np.array([0, 1e-3, 0.2, 0.5, 0.88, 0.999, 1])
     tokens = closed_forms.expected_tokens(alpha, gamma)
-    np.testing.assert_allclose(
-        closed_forms.implied_alpha(tokens, gamma), alpha, rtol=1e-12
-    )
-
-
-def test_implied_alpha_is_exact_at_both_ends():
-    np.testing.assert_array_equal(closed_forms.implied_alpha([1, 8], 7), [0, 1])
+    inverse = closed_forms.implied_alpha(tokens, gamma)
+    np.testing.assert_allclose(inverse, alpha, rtol=1e-12)
+    np.testing.assert_array_equal(inverse[[0, -1]], [0, 1])
 
 
 def test_numbers_give_numbers_and_arrays_broadcast():

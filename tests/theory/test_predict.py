@@ -104,27 +104,18 @@ def test_the_enumeration_writes_what_the_target_writes(gamma):
 
 
 @each_gamma
-def test_expected_calls_are_those_of_algorithm_1(gamma):
-    wanted = enumerated(gamma) @ np.arange(N + 1)
-    assert predicted(gamma) == pytest.approx(wanted, abs=1e-12)
-
-
-@each_gamma
 def test_calls_follow_their_law_given_the_text(gamma):
-    """Text by text, hence also the mixture over texts."""
+    """Text by text, hence also over all texts."""
     for text, law in enumerate_runs(gamma).items():
         got = predict.calls_law(accept(text), gamma)
         np.testing.assert_allclose(got, law / law.sum(), rtol=0, atol=1e-12)
-    mixture = sum(
-        P[rows(text)].prod() * predict.calls_law(accept(text), gamma)
-        for text in enumerate_runs(gamma)
-    )
-    np.testing.assert_allclose(mixture, enumerated(gamma), rtol=0, atol=1e-12)
 
 
 @each_gamma
-def test_the_enumeration_notices_eq_1_and_wrong_coins(gamma):
+def test_expected_calls_are_those_of_algorithm_1(gamma):
+    """And not those of Eq. 1, or of wrong coins."""
     wanted = enumerated(gamma) @ np.arange(N + 1)
+    assert predicted(gamma) == pytest.approx(wanted, abs=1e-12)
     texts = enumerate_runs(gamma)
     beta = [
         closed_forms.acceptance(P[rows(text)[0]], Q[rows(text)[0]]) for text in texts
@@ -164,16 +155,16 @@ def test_certain_calls(gamma):
     cases = [(np.zeros(n), n), (np.ones(n), -(-n // (gamma + 1)))]
     if gamma == 0:
         cases.append((np.random.default_rng(0).random(n), n))
-    for given, calls in cases:
-        assert predict.expected_calls(given, [gamma])[0] == calls
-        law = predict.calls_law(given, gamma)
+    for accept, calls in cases:
+        assert predict.expected_calls(accept, [gamma])[0] == calls
+        law = predict.calls_law(accept, gamma)
         np.testing.assert_array_equal(law, np.arange(n + 1) == calls)
 
 
 def test_gammas_do_not_know_of_each_other():
-    given, gammas = np.random.default_rng(1).random(30), [5, 0, 64, 3, 29, 3]
-    got = predict.expected_calls(given, gammas)
-    alone = [predict.expected_calls(given, [gamma])[0] for gamma in gammas]
+    accept, gammas = np.random.default_rng(1).random(30), [5, 0, 64, 3, 29, 3]
+    got = predict.expected_calls(accept, gammas)
+    alone = [predict.expected_calls(accept, [gamma])[0] for gamma in gammas]
     np.testing.assert_array_equal(got, alone)
     assert got[2] == pytest.approx(got[4], rel=1e-14)  # 29 drafts and one are the text
     assert got[0] < got[3] < got[1] == 30
@@ -181,20 +172,11 @@ def test_gammas_do_not_know_of_each_other():
 
 @pytest.mark.parametrize("gamma", [0, 1, 4, 10])
 def test_the_mean_of_the_law_is_the_expectation(gamma):
-    given = np.random.default_rng(2).random(200)
-    law = predict.calls_law(given, gamma)
+    accept = np.random.default_rng(2).random(200)
+    law = predict.calls_law(accept, gamma)
     assert law.shape == (201,) and law.sum() == pytest.approx(1, abs=1e-12)
-    mean = predict.expected_calls(given, [gamma])[0]
+    mean = predict.expected_calls(accept, [gamma])[0]
     assert law @ np.arange(201) == pytest.approx(mean, rel=1e-12)
-
-
-@pytest.mark.parametrize("alpha", [0.1, 0.6, 0.95])
-@pytest.mark.parametrize("gamma", [1, 3, 8])
-def test_equal_coins_and_long_texts_are_eq_1(alpha, gamma):
-    """Wald: calls times Eq. 1 are the tokens and those that the last call lost."""
-    n, tokens = 2000, closed_forms.expected_tokens(alpha, gamma)
-    calls = predict.expected_calls(np.full(n, alpha), [gamma])[0]
-    assert n < calls * tokens < n + gamma
 
 
 @pytest.mark.parametrize("gamma", [1, 3, 8])
@@ -214,12 +196,7 @@ def test_clustered_acceptances_hurt_and_alternating_ones_help(gamma):
 # Batches and time.
 
 
-def test_the_steps_of_one_row_are_its_mean():
-    law = predict.calls_law(np.random.default_rng(3).random(40), 3)
-    assert predict.expected_steps([law]) == pytest.approx(law @ np.arange(41))
-
-
-@pytest.mark.parametrize("lengths", [(6, 6), (6, 3), (2, 6, 4)])
+@pytest.mark.parametrize("lengths", [(6,), (6, 6), (2, 6, 4)])
 def test_the_steps_of_a_batch_by_brute_force(lengths):
     rng = np.random.default_rng(4)
     laws = [predict.calls_law(rng.random(n), 2) for n in lengths]
@@ -228,7 +205,8 @@ def test_the_steps_of_a_batch_by_brute_force(lengths):
         for calls in itertools.product(*(range(n + 1) for n in lengths))
     )
     assert predict.expected_steps(laws) == pytest.approx(wanted, rel=1e-12)
-    assert wanted > max(law @ np.arange(len(law)) for law in laws) + 1e-3
+    slowest = max(law @ np.arange(len(law)) for law in laws)
+    assert wanted > slowest + 1e-3 if lengths[1:] else wanted == pytest.approx(slowest)
 
 
 @pytest.mark.parametrize("alpha, gamma, c", [(0.6, 3, 0.05), (0.9, 7, 0.2), (0, 2, 0)])
@@ -265,14 +243,18 @@ def weights():
 
 
 @functools.cache
-def decode(temperature: float) -> Output:
+def engine():
     world = tiny.tables(VOCAB)
     parts = Decoder(world.target, autoregressive.build(world.draft, GAMMA))
+    return generate.build(parts, slots=1 + NEW + GAMMA + 1)
+
+
+@functools.cache
+def decode(temperature: float) -> Output:
     prompt = make_prompt([[row % VOCAB] for row in range(BATCH)])
     sampling = make_sampling(BATCH, temperature)
     request = make_request(jax.random.key(5), prompt, NEW, sampling)
-    run = generate.build(parts, slots=1 + NEW + GAMMA + 1)
-    return run(Params(*weights()[:2]), prompt, request)
+    return engine()(Params(*weights()[:2]), prompt, request)
 
 
 def coins(temperature: float, draft, shift: int = 0) -> np.ndarray:
@@ -328,21 +310,21 @@ def test_the_engines_count_notices_a_wrong_prediction():
 
 def test_the_engines_batches_run_as_many_steps():
     """Rows of one run, taken eight at a time: rows do not know of each other."""
-    given, rows = coins(1.0, weights()[1]), 8
-    laws = [predict.calls_law(row, GAMMA) for row in given]
+    chances, rows = coins(1.0, weights()[1]), 8
+    laws = [predict.calls_law(row, GAMMA) for row in chances]
     steps = np.asarray(decode(1.0).counts.calls).reshape(-1, rows).max(1)
     batches = range(0, BATCH, rows)
     wanted = [predict.expected_steps(laws[i : i + rows]) for i in batches]
     assert errors(steps - wanted) < 4
-    assert errors(steps - expected(given).reshape(-1, rows).max(1)) > 4
+    assert errors(steps - expected(chances).reshape(-1, rows).max(1)) > 4
 
 
 def test_greedy_calls_are_certain():
     _, draft, other = weights()
-    given, calls = coins(0.0, draft), np.asarray(decode(0.0).counts.calls)
-    assert set(given.ravel()) == {0.0, 1.0}
-    np.testing.assert_array_equal(expected(given), calls)
-    for row, count in zip(given[:VOCAB], calls, strict=False):
+    chances, calls = coins(0.0, draft), np.asarray(decode(0.0).counts.calls)
+    assert set(chances.ravel()) == {0.0, 1.0}
+    np.testing.assert_array_equal(expected(chances), calls)
+    for row, count in zip(chances[:VOCAB], calls, strict=False):
         law = predict.calls_law(row, GAMMA)
         np.testing.assert_array_equal(law, np.arange(NEW + 1) == count)
     assert len(set(calls.tolist())) > 3  # texts differ in what they need
@@ -384,9 +366,6 @@ def test_wrong_coins_and_gammas_are_errors(call):
     for gamma in (-1, 1.5, np.nan, np.inf):
         with pytest.raises(ValueError, match="gamma must be a whole number"):
             call([0.5], gamma)
-
-
-def test_more_or_fewer_gammas_than_asked_for_are_errors():
     with pytest.raises(ValueError, match="pass \\[gamma\\]"):
         predict.expected_calls([0.5], 3)
     with pytest.raises(ValueError, match="calls_law takes one gamma"):

@@ -22,7 +22,6 @@ from specjax.exactness.fixtures import (
     context_free,
     references,
     shared_table,
-    table,
     trials,
 )
 from specjax.types import Draft, Law, Sampling, Verifier
@@ -98,17 +97,17 @@ def masses(verifier: Verifier, fixture: Fixture, gamma: int, n: int):
 
 def one_token(verifier, fixture, gamma):
     """P [V], the law of the first token, and p, q [V] that it came from."""
-    found = masses(verifier, fixture, gamma, 1)[1]
+    first = masses(verifier, fixture, gamma, 1)[1]
     p, q = (law(()) for law in references(fixture))
-    return np.array([found[(x,)] for x in range(fixture.vocab)]), p, q
+    return np.array([first[(x,)] for x in range(fixture.vocab)]), p, q
 
 
-def worst_ratio(found, fixture, n) -> float:
+def worst_ratio(laws, fixture, n) -> float:
     """The largest P(x | prefix) / p(x | prefix) of texts of up to n tokens."""
     p, worst = references(fixture)[0], 0.0
     for length in range(1, n + 1):
-        for text, mass in found[length].items():
-            before = found[length - 1][text[:-1]]
+        for text, mass in laws[length].items():
+            before = laws[length - 1][text[:-1]]
             if mass > 1e-7:
                 worst = max(worst, mass / before / p(text[:-1])[text[-1]])
     return worst
@@ -128,13 +127,13 @@ def test_a_share_of_just_the_lenience_is_tolerated():
 @pytest.mark.parametrize("name", SAMPLED)
 def test_only_the_law_changes_and_the_rate_is_alpha_l(name):
     level, (fixture, gamma, _) = 0.4, TRIALS[name]
-    found = certify.certify(build(level), fixture, gamma, 2, claim(level))
-    assert set(found.broken) <= {"law"}
-    assert found.tokens == pytest.approx(found.closed, abs=1e-5)
+    loose = certify.certify(build(level), fixture, gamma, 2, claim(level))
+    assert set(loose.broken) <= {"law"}
+    assert loose.tokens == pytest.approx(loose.closed, abs=1e-5)
     strict = certify.certify(token.verifier, fixture, gamma, 2)
-    assert found.tokens > strict.tokens - 1e-6
-    assert name in ("disjoint", "p = q") or "law" in found.broken
-    assert name in ("disjoint", "p = q") or found.tokens > strict.tokens + 1e-3
+    assert loose.tokens > strict.tokens - 1e-6
+    assert name in ("disjoint", "p = q") or "law" in loose.broken
+    assert name in ("disjoint", "p = q") or loose.tokens > strict.tokens + 1e-3
 
 
 @pytest.mark.parametrize("residual", lenient.RESIDUALS)
@@ -144,56 +143,26 @@ def test_one_token_is_at_most_p_over_l(name, residual):
     law, p, q = one_token(build(level, residual), fixture, 2)
     np.testing.assert_allclose(law, bench.output_law(p, q, level, residual), atol=2e-6)
     assert np.all(law <= p / level + 1e-6)
-    apart = np.abs(law - p).sum() / 2
-    least = bench.acceptance(p, q, level) - bench.acceptance(p, q, 1)
-    if residual == "scaled":
-        assert apart >= least - 1e-6
-    else:
-        assert apart == pytest.approx(least, abs=1e-6)
-
-
-def test_golden_law():
-    """l = 0.8 keeps .95 of the drafts, and 0.05 is spread over the last three tokens;
-    the first token reaches its bound, .4 / .8."""
-    p, q = [0.4, 0.3, 0.2, 0.1], [0.55, 0.25, 0.15, 0.05]
-    fixture = Fixture("golden", 4, context_free(p), context_free(q))
-    law, *_ = one_token(build(0.8), fixture, 1)
-    wanted = np.array([0.5, 0.25, 0.15, 0.05]) + 0.05 * np.array([0, 1, 1, 1]) / 3
-    np.testing.assert_allclose(law, wanted, atol=1e-6)
-    broken, *_ = one_token(mended_with_p(0.8), fixture, 1)
-    np.testing.assert_allclose(broken[0], 0.52, atol=1e-6)
-
-
-def test_the_scaled_residual_is_further_from_the_target():
-    """Where l q < p < q it gives mass to a token that is drawn too often as it is."""
-    level = 0.5
-    fixture = Fixture("", 3, context_free([0.3, 0.6, 0.1]), context_free([0.5, 0, 0.5]))
-    apart = {}
-    for residual in lenient.RESIDUALS:
-        law, p, q = one_token(build(level, residual), fixture, 1)
-        apart[residual] = np.abs(law - p).sum() / 2
-        assert np.all(law <= p / level + 1e-6)
-    least = bench.acceptance(p, q, level) - bench.acceptance(p, q, 1)
-    assert apart["target_minus_draft"] == pytest.approx(least, abs=1e-6)
-    assert apart["scaled"] > least + 0.01
 
 
 @pytest.mark.parametrize("residual", lenient.RESIDUALS)
 def test_every_token_of_a_text_is_at_most_p_over_l(residual):
     level = 0.4
-    found = masses(build(level, residual), RANDOM, 2, 3)
-    assert [sum(law.values()) for law in found] == pytest.approx([1.0] * 4, abs=1e-6)
-    assert worst_ratio(found, RANDOM, 3) <= 1 / level + 1e-5
-    assert worst_ratio(found, RANDOM, 3) > 1.2
+    laws = masses(build(level, residual), RANDOM, 2, 3)
+    assert [sum(law.values()) for law in laws] == pytest.approx([1.0] * 4, abs=1e-6)
+    assert 1.2 < worst_ratio(laws, RANDOM, 3) <= 1 / level + 1e-5
 
 
 def test_the_bound_is_attained_and_a_wrong_residual_breaks_it():
-    fixture = Fixture(
-        "", 3, context_free([0.1, 0.5, 0.4]), context_free([0.8, 0.1, 0.1])
-    )
-    found = masses(build(0.5), fixture, 2, 2)
-    assert worst_ratio(found, fixture, 1) == pytest.approx(2, abs=1e-5)
-    assert worst_ratio(found, fixture, 2) <= 2 + 1e-5
+    """l = 0.5 keeps 0.2, 0.1 and 0.1, and 0.6 is spread by max(0, p - q)."""
+    p, q = [0.1, 0.5, 0.4], [0.8, 0.1, 0.1]
+    fixture = Fixture("", 3, context_free(p), context_free(q))
+    law, *_ = one_token(build(0.5), fixture, 2)
+    by_hand = np.array([0.2, 0.1, 0.1]) + 0.6 * np.array([0, 4, 3]) / 7
+    np.testing.assert_allclose(law, by_hand, atol=1e-6)
+    law = masses(build(0.5), fixture, 2, 2)
+    assert worst_ratio(law, fixture, 1) == pytest.approx(2, abs=1e-5)
+    assert worst_ratio(law, fixture, 2) <= 2 + 1e-5
     broken = masses(mended_with_p(0.5), fixture, 2, 2)
     assert worst_ratio(broken, fixture, 1) > 2.5
 
@@ -201,23 +170,13 @@ def test_the_bound_is_attained_and_a_wrong_residual_breaks_it():
 def test_the_token_after_a_whole_draft_is_strict():
     """p = q: all drafts are kept, and what follows them is all that could be wrong."""
     fixture = TRIALS["p = q"].fixture
-    found = certify.certify(build(0.4), fixture, 2, 3, claim(0.4))
-    assert found.exact
+    assert certify.certify(build(0.4), fixture, 2, 3, claim(0.4)).exact
     assert not certify.certify(bonus_is_lenient(0.4), fixture, 2, 3, claim(0.4)).exact
-
-
-def test_as_l_falls_to_0_the_draft_takes_over():
-    level, fixture = 1e-4, Fixture("", 4, table(4, 5), table(4, 6))
-    law, _, q = one_token(build(level), fixture, 1)
-    np.testing.assert_allclose(law, q, atol=1e-6)
-    strict, p, q = one_token(build(1.0), fixture, 1)
-    np.testing.assert_allclose(strict, p, atol=1e-6)
-    assert np.abs(p - q).max() > 0.1
 
 
 # One call, against the rule written out for one row.
 
-B, G, V = 128, 3, 5
+B, G, V, LEVEL = 128, 3, 5, 0.3
 HEAT = np.where(np.arange(B) % 2, 1.0, 0.0).astype(np.float32)  # even rows are greedy
 
 
@@ -245,12 +204,12 @@ def make_call(seed: int, regime: str = "dense", cold_draft: bool = False) -> Cal
     z, heat = np.float32(z), HEAT if cold_draft else np.ones(B, np.float32)
     target = standardize(z, Sampling(jnp.asarray(HEAT)))
     law = standardize(np.float32(z_q), Sampling(jnp.asarray(heat)))
-    p, q = (np.float64(probs.dense(one)) for one in (target, law))
+    p, q = (np.float64(probs.dense(each)) for each in (target, law))
     if regime == "table":
         rows = shared_table(np.float32(z_q).reshape(B * G, V))
         row = jnp.arange(B * G).reshape(B, G)
         law = law._replace(logits=jax.tree.map(jnp.asarray, rows), row=row)
-    drafted = np.int32([[rng.choice(V, p=one / one.sum()) for one in of] for of in q])
+    drafted = np.int32([[rng.choice(V, p=x / x.sum()) for x in each] for each in q])
     if regime == "certain":
         law, q = None, np.eye(V)[drafted]
     num, u = rng.integers(0, G + 1, B, np.int32), rng.random((B, G), np.float32)
@@ -265,8 +224,8 @@ def compiled(verifier: Verifier):
 
 
 def decide(verifier: Verifier, call: Call):
-    found = compiled(verifier)(call.target, call.draft, call.noise)
-    return jax.tree.map(np.asarray, found)
+    verdict = compiled(verifier)(call.target, call.draft, call.noise)
+    return jax.tree.map(np.asarray, verdict)
 
 
 def chance(call: Call, row: int, slot: int, level: float) -> float:
@@ -296,7 +255,7 @@ def oracle(call: Call, row: int, level: float, residual: str):
 @pytest.mark.parametrize("regime", ["dense", "table", "certain"])
 def test_a_call_is_what_the_rule_says(regime, residual, cold_draft):
     """Greedy and sampled rows in one batch, ragged, with ties and zeros."""
-    level, greedy_kept = 0.3, 0
+    level, greedy_kept = LEVEL, 0
     call = make_call(7, regime, cold_draft)
     verdict = decide(build(level, residual), call)
     for row in range(B):
@@ -317,13 +276,16 @@ def test_a_call_is_what_the_rule_says(regime, residual, cold_draft):
     assert greedy_kept > 5  # tokens that the strict verifier refuses
 
 
-@pytest.mark.parametrize("residual", lenient.RESIDUALS)
-@pytest.mark.parametrize("regime", ["dense", "table", "certain"])
+@pytest.mark.parametrize(
+    ("regime", "residual"),
+    [("dense", "target_minus_draft")]
+    + [(regime, "scaled") for regime in ("dense", "table", "certain")],
+)
 def test_l_of_1_is_the_token_verifier(regime, residual):
     call = make_call(8, regime)
     strict, ours = decide(token.verifier, call), decide(build(1.0, residual), call)
     jax.tree.map(np.testing.assert_array_equal, ours, strict)
-    other = decide(build(0.9, residual), call)  # the same comparison sees a tenth
+    other = decide(build(LEVEL, residual), call)  # the same comparison sees lenience
     assert not np.array_equal(other.accept_prob, strict.accept_prob)
 
 
@@ -334,10 +296,10 @@ def test_equal_logits_are_strict_at_l_of_1_only():
     draft = Draft(jnp.array([[2]]), jnp.array([1]), None)
     noise = token.Noise(jnp.array([[0.5]]), jnp.array([[0.5, 0.5]]))
     tokens = {}
-    for level in (1.0, 0.999):
+    for level in (1.0, LEVEL):
         verdict = compiled(build(level))(target, draft, noise)
         tokens[level] = verdict.tokens.tolist()
-    assert tokens == {1.0: [[1, 0]], 0.999: [[2, 2]]}
+    assert tokens == {1.0: [[1, 0]], LEVEL: [[2, 2]]}
 
 
 @pytest.mark.parametrize(
@@ -358,13 +320,13 @@ def test_which_rows_count_as_argmax(sampling, accepted):
     target = standardize(logits, settings)
     draft = Draft(jnp.array([[1]]), jnp.array([1]), None)
     noise = token.Noise(jnp.array([[0.99]]), jnp.array([[0.5, 0.5]]))
-    verdict = compiled(build(0.3))(target, draft, noise)
+    verdict = compiled(build(LEVEL))(target, draft, noise)
     assert verdict.num_accepted.tolist() == [accepted]
 
 
 def test_alpha_of_argmax_rows_rises_as_l_falls_and_not_as_printed():
     """A.5 prints p <= l max p: everything would pass at l = 1, and less as l falls."""
-    call, levels = make_call(9), (1.0, 0.5, 0.3, 0.1)
+    call, levels = make_call(9), (1.0, LEVEL, 0.1)
     cold = HEAT == 0
     rates = [decide(build(x), call).accept_prob[cold].mean() for x in levels]
     assert np.all(np.diff(rates) >= 0) and rates[-1] > rates[0] + 0.1
@@ -375,23 +337,17 @@ def test_alpha_of_argmax_rows_rises_as_l_falls_and_not_as_printed():
     assert printed[0] == 1 and np.all(np.diff(printed) <= 0)
 
 
-@pytest.mark.parametrize("gamma", [0, 1])
+@pytest.mark.parametrize("gamma", [0, 2])
 @pytest.mark.parametrize("residual", lenient.RESIDUALS)
 def test_no_draft_is_a_draw_from_the_target(gamma, residual):
     fixture = TRIALS["certain"].fixture._replace(num=lambda prefix: 0)
-    assert certify.certify(build(0.2, residual), fixture, gamma, 2).exact
+    assert certify.certify(build(0.4, residual), fixture, gamma, 2).exact
 
 
-def test_the_noise_is_that_of_the_token_verifier():
+def test_what_is_built_has_tokens_noise_and_is_in_range():
     assert build(0.5).noise is token.noise
-
-
-@pytest.mark.parametrize("level", [0.0, -0.1, 1.5, float("nan")])
-def test_a_lenience_out_of_range_is_named(level):
-    with pytest.raises(ValueError, match=r"lenience must be in \(0, 1\]"):
-        lenient.build(level)
-
-
-def test_an_unknown_residual_names_the_known():
+    for level in (0.0, -0.1, 1.5, float("nan")):
+        with pytest.raises(ValueError, match=r"lenience must be in \(0, 1\]"):
+            lenient.build(level)
     with pytest.raises(ValueError, match="'target_minus_draft', 'scaled'"):
         lenient.build(0.5, "target")

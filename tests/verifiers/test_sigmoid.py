@@ -83,8 +83,8 @@ def test_temperature_0_is_argmax():
 @pytest.mark.parametrize("name", ["random", "certain", "table", "T 0.7, top-k 2"])
 def test_it_is_not_certified(name):
     fixture = TRIALS[name].fixture
-    found = certify.certify(build(1e4), fixture, 2, 2, dtype="float64")
-    assert "law" in found.broken and found.tv > 0.05
+    certificate = certify.certify(build(1e4), fixture, 2, 2, dtype="float64")
+    assert "law" in certificate.broken and certificate.tv > 0.05
     assert certify.certify(token.verifier, fixture, 2, 2, dtype="float64").exact
 
 
@@ -107,14 +107,14 @@ def mended(kind: str) -> Verifier:
     right = build(10.0)
 
     def verify(target, draft, noise, keep_residual=False):
-        found = right.verify(target, draft, noise, keep_residual=True)
-        p = probs.dense(probs.take(target, found.num_accepted))
-        whole = (found.num_accepted == draft.num)[:, None]
+        verdict = right.verify(target, draft, noise, keep_residual=True)
+        p = probs.dense(probs.take(target, verdict.num_accepted))
+        whole = (verdict.num_accepted == draft.num)[:, None]
         wrong = whole if kind == "bonus" else ~whole
-        weights = jnp.where(wrong, p, found.residual)
+        weights = jnp.where(wrong, p, verdict.residual)
         extra = probs.pick(weights, noise.sample)
-        tokens = token.emit(draft, found.num_accepted, extra)
-        return found._replace(tokens=tokens, residual=weights)
+        tokens = token.emit(draft, verdict.num_accepted, extra)
+        return verdict._replace(tokens=tokens, residual=weights)
 
     return Verifier(token.noise, verify)
 
@@ -156,12 +156,12 @@ def test_half_precision_ends_below_1e5():
     """Nothing is kept and the token is any that p keeps: uniform, as documented."""
     z_p, z_q = random_logits(1)
     z_p[0, 2] = -np.inf
-    found = one_call(build(1e5, "float16"), (z_p, z_q), [0, 1])
-    assert found.num_accepted.tolist() == [0]
-    assert found.accept_prob.tolist() == [[0.0, 0.0]]
-    np.testing.assert_array_equal(found.residual[0] > 0, np.arange(7) != 2)
-    assert len(set(np.asarray(found.residual[0]).tolist()) - {0.0}) == 1
-    assert found.tokens[0, 0] != 2 and not jnp.isnan(found.residual).any()
+    verdict = one_call(build(1e5, "float16"), (z_p, z_q), [0, 1])
+    assert verdict.num_accepted.tolist() == [0]
+    assert verdict.accept_prob.tolist() == [[0.0, 0.0]]
+    np.testing.assert_array_equal(verdict.residual[0] > 0, np.arange(7) != 2)
+    assert len(set(np.asarray(verdict.residual[0]).tolist()) - {0.0}) == 1
+    assert verdict.tokens[0, 0] != 2 and not jnp.isnan(verdict.residual).any()
     wide = one_call(build(1e5), (z_p, z_q), [0, 1])  # not so in float32
     assert wide.num_accepted.tolist() == [2]
     np.testing.assert_allclose(wide.accept_prob, 1, atol=1e-4)
@@ -186,15 +186,15 @@ def test_half_precision_is_coarser_where_it_has_numbers():
 
 @pytest.mark.parametrize("law", ["dense", "table", "none"])
 def test_every_kind_of_draft_runs_compiled(law):
-    found = one_call(build(10.0), random_logits(3), [2, 5], law)
+    verdict = one_call(build(10.0), random_logits(3), [2, 5], law)
     same = one_call(build(10.0), random_logits(3), [2, 5])
-    assert jnp.isfinite(found.residual).all() and (found.accept_prob > 0).all()
-    equal = np.array_equal(found.accept_prob, same.accept_prob)
+    assert jnp.isfinite(verdict.residual).all() and (verdict.accept_prob > 0).all()
+    equal = np.array_equal(verdict.accept_prob, same.accept_prob)
     assert equal == (law != "none")
     if law == "none":  # q^ = 1 at the token: p^ itself is the chance
         z = random_logits(3)[0][[0, 1], [2, 5]]
         wanted = 1 / (1 + np.exp(-(z + 10) / 20))
-        np.testing.assert_allclose(found.accept_prob[0], wanted, rtol=1e-5)
+        np.testing.assert_allclose(verdict.accept_prob[0], wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("cut", [{}, {"top_k": jnp.array([3, 2, 3])}])
@@ -208,12 +208,12 @@ def test_the_law_that_it_reads_decides_alike(heat, cut):
     q = probs.standardize(z_q, sampling)
     draft = Draft(jnp.argmax(z_q, -1), jnp.full(3, 2), q)
     noise = token.Noise(*(jnp.float32(rng.random((3, 2))) for _ in range(2)))
-    found = [
+    verdicts = [
         build(10.0).verify(read(z_p, sampling), draft, noise, keep_residual=True)
         for read in (probs.standardize, sigmoid.law)
     ]
-    for one, other in zip(*map(jax.tree.leaves, found), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+    for leaf, other in zip(*map(jax.tree.leaves, verdicts), strict=True):
+        np.testing.assert_allclose(leaf, other, atol=1e-6)
 
 
 def test_an_unlikely_id_is_not_a_removed_one():
@@ -221,8 +221,8 @@ def test_an_unlikely_id_is_not_a_removed_one():
     law = probs.standardize(jnp.array([[0.0, -200.0, -jnp.inf]]), Sampling(jnp.ones(1)))
     assert isinstance(law, Law) and probs.dense(law)[0, 1] == 0
     assert sigmoid.support(law).tolist() == [[True, True, False]]
-    found = sigmoid.weights(-1e3, 1e3)(law)
-    np.testing.assert_allclose(found, [[0.62246, 0.59869, 0.0]], atol=1e-4)
+    weights = sigmoid.weights(-1e3, 1e3)(law)
+    np.testing.assert_allclose(weights, [[0.62246, 0.59869, 0.0]], atol=1e-4)
 
 
 # What it says of itself.
