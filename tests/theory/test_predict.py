@@ -179,20 +179,6 @@ def test_the_mean_of_the_law_is_the_expectation(gamma):
     assert law @ np.arange(201) == pytest.approx(mean, rel=1e-12)
 
 
-@pytest.mark.parametrize("gamma", [1, 3, 8])
-def test_clustered_acceptances_hurt_and_alternating_ones_help(gamma):
-    easy, hard = np.ones(6 * (gamma + 1)), np.zeros(4 * (gamma + 1))
-    clustered, alpha = np.tile(np.concatenate([easy, hard]), 3), 0.6
-    per_token = predict.expected_calls(clustered, [gamma])[0] / len(clustered)
-    assert per_token == pytest.approx((1 - alpha) + alpha / (gamma + 1))
-    assert per_token > 1 / closed_forms.expected_tokens(alpha, gamma) + 0.01
-    # Every rejected token is the one that a call adds: the ceiling 1 / (1 - alpha).
-    spread = np.tile(np.append(np.ones(gamma), 0), 12)
-    per_token = predict.expected_calls(spread, [gamma])[0] / len(spread)
-    assert per_token == pytest.approx(1 - spread.mean())
-    assert per_token < 1 / closed_forms.expected_tokens(spread.mean(), gamma) - 0.01
-
-
 # Batches and time.
 
 
@@ -330,70 +316,3 @@ def test_greedy_calls_are_certain():
     assert len(set(calls.tolist())) > 3  # texts differ in what they need
     for wrong in (coins(0.0, other), coins(0.0, draft, shift=1)):
         assert np.mean(expected(wrong) != calls) > 0.1
-
-
-# Bad input.
-
-
-def test_probabilities_that_are_none_are_errors():
-    for p_x, q_x in (([0.5], [0.5, 0.1]), ([], []), (0.5, 0.5), ([[0.5]], [[0.5]])):
-        with pytest.raises(ValueError, match=r"must both be \[N\]"):
-            predict.accept_probability(p_x, q_x)
-    for p_x in (0, -0.1, 1.1, np.nan):
-        with pytest.raises(ValueError, match=r"p_x must be in \(0, 1\]"):
-            predict.accept_probability([p_x], [0.5])
-    for q_x in (-0.1, 1.1, np.nan):
-        with pytest.raises(ValueError, match=r"q_x must be in \[0, 1\]"):
-            predict.accept_probability([0.5], [q_x])
-    assert predict.accept_probability([1 + 1e-7], [1 + 1e-6]) == 1  # float32 sums
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda accept, gamma: predict.expected_calls(accept, [1, gamma]),
-        predict.calls_law,
-    ],
-    ids=["expected_calls", "calls_law"],
-)
-def test_wrong_coins_and_gammas_are_errors(call):
-    for accept in (0.5, [], [[0.5]]):
-        with pytest.raises(ValueError, match=r"accept must be \[N\]"):
-            call(accept, 2)
-    for accept in (-0.1, 1.1, np.nan):
-        with pytest.raises(ValueError, match=r"accept must be in \[0, 1\]"):
-            call([accept], 2)
-    for gamma in (-1, 1.5, np.nan, np.inf):
-        with pytest.raises(ValueError, match="gamma must be a whole number"):
-            call([0.5], gamma)
-    with pytest.raises(ValueError, match="pass \\[gamma\\]"):
-        predict.expected_calls([0.5], 3)
-    with pytest.raises(ValueError, match="calls_law takes one gamma"):
-        predict.calls_law([0.5], [1, 2])
-
-
-def test_what_is_no_law_is_an_error():
-    with pytest.raises(ValueError, match="laws is empty"):
-        predict.expected_steps([])
-    for law in ([0.5, 0.4], [1.5, -0.5], [[1.0]], 1.0, [np.nan, 1], []):
-        with pytest.raises(ValueError, match="sum to 1"):
-            predict.expected_steps([[0.0, 1.0], law])
-
-
-def test_times_and_counts_out_of_range_are_errors():
-    for tokens in (0, -1, np.inf, np.nan):
-        with pytest.raises(ValueError, match="tokens must be > 0"):
-            predict.speedup(tokens, 1, 3, Cost())
-    for steps in (24, 101, np.nan):
-        with pytest.raises(ValueError, match="steps must be in"):
-            predict.speedup(100, steps, 3, Cost())
-    with pytest.raises(ValueError, match="gamma must be a whole number"):
-        predict.speedup(100, 50, 0.5, Cost())
-    for field, each in itertools.product(Cost._fields, (-0.1, np.inf, np.nan)):
-        wrong = Cost(**{field: each})
-        with pytest.raises(ValueError, match=rf"cost\.{field} must be finite"):
-            predict.speedup(100, 50, 3, wrong)
-        with pytest.raises(ValueError, match=rf"baseline\.{field} must be finite"):
-            predict.speedup(100, 50, 3, Cost(), wrong)
-    with pytest.raises(ValueError, match=r"v > 0"):
-        predict.speedup(100, 50, 3, Cost(v=0))

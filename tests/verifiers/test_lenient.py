@@ -324,19 +324,6 @@ def test_which_rows_count_as_argmax(sampling, accepted):
     assert verdict.num_accepted.tolist() == [accepted]
 
 
-def test_alpha_of_argmax_rows_rises_as_l_falls_and_not_as_printed():
-    """A.5 prints p <= l max p: everything would pass at l = 1, and less as l falls."""
-    call, levels = make_call(9), (1.0, LEVEL, 0.1)
-    cold = HEAT == 0
-    rates = [decide(build(x), call).accept_prob[cold].mean() for x in levels]
-    assert np.all(np.diff(rates) >= 0) and rates[-1] > rates[0] + 0.1
-    z = call.z[cold, :G]
-    raw = np.exp(z - z.max(-1, keepdims=True))
-    at = np.take_along_axis(raw, call.drafted[cold][..., None], axis=-1)
-    printed = [np.mean(at <= x) for x in levels]
-    assert printed[0] == 1 and np.all(np.diff(printed) <= 0)
-
-
 @pytest.mark.parametrize("gamma", [0, 2])
 @pytest.mark.parametrize("residual", lenient.RESIDUALS)
 def test_no_draft_is_a_draw_from_the_target(gamma, residual):

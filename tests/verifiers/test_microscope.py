@@ -1,4 +1,4 @@
-"""The microscope's command prints what differs and fails; its rows fill their lines."""
+"""The microscope's numbers by hand, what makes its command fail, and its rows."""
 
 import functools
 
@@ -12,12 +12,77 @@ from experiments.exactness import microscope_table
 from experiments.report import tables
 from specjax.bench import players
 from specjax.commands import microscope
-from specjax.exactness import divergence
+from specjax.exactness import divergence, rungs
 from specjax.exactness.divergence import Found, Report
-from specjax.exactness.rungs import Oracle, Rung
+from specjax.exactness.rungs import Oracle, Places, Rung
 from tests.verifiers.test_numerics import table_pair
 
 pytestmark = pytest.mark.slow
+
+
+# Numbers by hand.
+
+
+def places(**fields) -> Places:
+    """Two texts of four places; the first parts at its third."""
+    live = np.array([[1, 1, 1, 0], [1, 1, 1, 1]], bool)
+    differ = np.array([[0, 0, 1, 0], [0, 0, 0, 0]], bool)
+    zero = np.zeros((2, 4))
+    usual = dict(margin=zero + 1, gap=zero, eps=zero, shift=zero, tv=zero)
+    return Places(live, differ, **usual | {"lost": zero} | fields)
+
+
+@pytest.mark.parametrize(
+    ("eps", "gap", "explained"),
+    [
+        ([0.0, 0.0, 0.5, 0.0], 1.0, 1),  # gap = 2 eps
+        ([0.0, 0.0, 0.5, 0.0], 1.01, 0),
+        ([0.5, 0.0, 0.1, 0.0], 1.0, 1),  # eps of an earlier place
+        ([0.0, 0.0, 0.1, 9.0], 1.0, 0),  # eps after the divergence
+        ([0.0, 0.0, np.nan, 0.0], 0.0, 0),
+        ([0.0, 0.0, 0.5, 0.0], np.inf, 0),  # the text ended
+    ],
+)
+def test_what_is_explained(eps, gap, explained):
+    gaps = np.array([[0, 0, gap, 0], [0, 0, 0, 0]])
+    other = np.full(4, 100.0)  # the eps of another text
+    rung = rungs.rung(places(eps=np.array([eps, other]), gap=gaps))
+    assert (rung.explained, rung.unexplained) == (explained, 1 - explained)
+    assert rung.texts == 2 and rung.identical == 1 and rung.places == 7
+    assert rung.observed == 1 / 7
+
+
+def test_rates_of_flips():
+    margin = np.array([[0.1, 0.2, 0.3, 0.0], [0.4, 0.5, 0.6, 0.7]])
+    shift = np.array([[-0.3, 0.25, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
+    eps = np.array([[0.0, 0.15, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
+    rung = rungs.rung(places(margin=margin, shift=shift, eps=eps))
+    assert rung.bound == pytest.approx(3 / 7)  # 0.1, 0.2 and 0.3 are within 0.3
+    # 0.25 beats 0.1 and 0.2, and 0.1 beats 0.1.
+    assert rung.expected == pytest.approx(3 / 49)
+    assert rung.eps_max == 0.15 and rung.eps_mean == pytest.approx(0.25 / 7)
+    assert rung.equal == pytest.approx(5 / 7)
+
+
+def test_a_law_moves_by_no_more_than_its_bound():
+    rng = np.random.default_rng(0)
+    for eps in (0.01, 0.3, 2.0):
+        base = rng.normal(size=(1, 50, 3)).astype(np.float32)
+        moved = base + eps * rng.choice([-1, 1], base.shape).astype(np.float32)
+        ids = np.zeros((1, 50), int)
+        text, other = (rungs.Text(None, ids, z[None]) for z in (base, moved))
+        compared = rungs.compare(text, other)
+        rung = rungs.rung(compared)
+        assert rung.eps_max == pytest.approx(eps, rel=1e-4)
+        assert rung.tv_max <= rung.tv_bound
+        assert rung.tv_bound == pytest.approx(min(np.expm1(2 * eps) / 2, 1), rel=1e-3)
+        law = np.exp(np.stack([base, moved]))
+        law /= law.sum(-1, keepdims=True)
+        tv = np.abs(law[0] - law[1]).sum(-1) / 2
+        np.testing.assert_allclose(compared.tv, tv, atol=1e-6)
+
+
+# What fails, the command and its rows.
 
 GOOD = Rung(4, 4, 0, 0, 64, 0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 APART = GOOD._replace(identical=3, explained=1, equal=0.5, eps_max=2e-5)
