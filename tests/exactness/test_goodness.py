@@ -20,7 +20,9 @@ from tests.support.goodness import PROMPT, ROWS, SETTINGS, g_test
 NEVER, FINE = 1e-6, 1e-3  # the seeds are fixed
 SEEDS, EACH, TOKENS = 300, 500, 2
 WORLD = tiny.tables()
-LAWS = [goodness.markov_law(WORLD.target_weights, one, TOKENS) for one in SETTINGS]
+LAWS = [
+    goodness.markov_law(WORLD.target_weights, setting, TOKENS) for setting in SETTINGS
+]
 ONE_TOKEN = np.array([0.4, 0.3, 0.2, 0.1])
 
 

@@ -323,26 +323,7 @@ def test_the_order_is_strict():
     assert np.all(np.diff(means) < -0.01)
 
 
-# Walltime and calls.
-
-rates = st.floats(0.0, 0.99)
-costs = st.floats(0.001, 1.5)
-
-
-@examples(40)
-@given(alpha=rates, c=costs)
-def test_a_speedup_rises_to_its_best_gamma_and_then_falls(alpha, c):
-    """Theorem 3.8 in gamma, and Corollary 3.9: some gamma helps iff alpha > c, and then
-    by (1 + alpha) / (1 + c) or more."""
-    best = closed_forms.optimal_gamma(alpha, c)
-    factors = closed_forms.walltime_factor(alpha, np.arange(2 * best + 50), c)
-    assert np.all(np.diff(factors[: best + 1]) > -1e-12)
-    assert np.all(np.diff(factors[best:]) < 1e-12)
-    assert factors[best] >= 1 - 1e-12
-    if alpha > c:
-        assert factors[best] >= closed_forms.minimum_gain(alpha, c) - 1e-12 > 1 - 1e-12
-    else:
-        assert best == 0
+# Calls.
 
 
 @examples(30)

@@ -15,13 +15,12 @@ from experiments.exactness import engines, rules
 from specjax import probs, verifiers
 from specjax.exactness import certify, enumeration
 from specjax.exactness.claims import UNKNOWN
-from specjax.exactness.fixtures import Fixture, reference, shared_table, table, trials
+from specjax.exactness.fixtures import Fixture, reference, shared_table, trials
 from specjax.types import Draft, Law, Sampling, Verifier
 from specjax.verifiers import sigmoid, token
 
 TRIALS = {trial.fixture.name: trial for trial in trials()}
 RANDOM = ("random", "ragged", "table", "certain", "disjoint", "T 0.7, top-k 2")
-FULL = Fixture("every id", 4, table(4, 21), table(4, 22))
 NOISE = token.Noise(jnp.array([[0.5, 0.9]]), jnp.array([[0.3, 0.6]]))
 build = functools.cache(
     lambda scale, dtype="float32": sigmoid.build(-scale, scale, dtype)
@@ -59,19 +58,11 @@ def first_law(verifier: Verifier, fixture: Fixture) -> np.ndarray:
     return np.array([law[(i,)] for i in range(fixture.vocab)])
 
 
-@pytest.mark.parametrize("scale", [10.0, 1e3])
 @pytest.mark.parametrize("name", RANDOM)
-def test_the_first_token_follows_the_closed_form(name, scale):
+def test_the_first_token_follows_the_closed_form(name):
     fixture = TRIALS[name].fixture
-    law = first_law(build(scale), fixture)
-    np.testing.assert_allclose(law, by_hand(fixture, scale), atol=1e-12)
-
-
-@pytest.mark.parametrize("fixture", [FULL, engines.CUT], ids=lambda f: f.name)
-def test_another_scale_is_another_law(fixture):
     law = first_law(build(10.0), fixture)
     np.testing.assert_allclose(law, by_hand(fixture, 10.0), atol=1e-12)
-    assert np.abs(law - by_hand(fixture, 20.0)).max() > 1e-4
 
 
 def test_temperature_0_is_argmax():
@@ -80,21 +71,13 @@ def test_temperature_0_is_argmax():
     assert certify.certify(build(1e4), fixture, 2, 3, dtype="float64").exact
 
 
-@pytest.mark.parametrize("name", ["random", "certain", "table", "T 0.7, top-k 2"])
-def test_it_is_not_certified(name):
-    fixture = TRIALS[name].fixture
-    certificate = certify.certify(build(1e4), fixture, 2, 2, dtype="float64")
-    assert "law" in certificate.broken and certificate.tv > 0.05
-    assert certify.certify(token.verifier, fixture, 2, 2, dtype="float64").exact
-
-
 @pytest.mark.parametrize("fixture", [engines.FOUR, engines.CUT], ids=lambda f: f.name)
-@pytest.mark.parametrize("scale", [1e3, 1e4])
-def test_it_is_the_transcription(fixture, scale):
+def test_it_is_the_transcription_and_not_exact(fixture):
     ours, other = (
         certify.certify(rule, fixture, 2, 3, dtype="float64")
-        for rule in (build(scale), rules.build(rules.sigmoid(scale)))
+        for rule in (build(1e3), rules.build(rules.sigmoid(1e3)))
     )
+    assert "law" in ours.broken
     assert ours.tv == pytest.approx(other.tv, abs=1e-12)
     assert ours.tokens == pytest.approx(other.tokens, abs=1e-12)
     wanted = 0.2635 if fixture is engines.FOUR else 0.5487
@@ -126,6 +109,7 @@ def test_a_rule_with_another_last_token_is_told_apart(kind):
     if kind == "bonus":
         fixture = fixture._replace(num=lambda prefix: 0)
     wanted = by_hand(fixture, 10.0)
+    assert np.abs(wanted - by_hand(fixture, 20.0)).max() > 1e-4  # the scale counts
     right, wrong = (first_law(v, fixture) for v in (build(10.0), mended(kind)))
     np.testing.assert_allclose(right, wanted, atol=1e-12)
     assert np.abs(wrong - wanted).max() > 1e-2
