@@ -20,6 +20,7 @@ from tests import mutation
 from tests.support import goodness, sampled_mutants, sampled_texts
 from tests.support.sampled_mutants import EXACT, MUTANTS, Mutant
 from tests.support.sampled_texts import GAMMA, SLOTS, WORLD
+from tests.support.tiny_t5 import quick_jit
 
 NEVER, FINE = mutation.NEVER, 1e-3  # the seeds are fixed
 
@@ -109,8 +110,8 @@ def test_a_rule_as_an_argument_is_that_rule():
     def decide(rule):
         return rule.verify(p, draft, rule.noise(key, start, GAMMA, 4))
 
-    chosen = jax.jit(lambda which: decide(sampled_texts.one_of(rules, which)))
-    alone = jax.jit(lambda: [decide(rule) for rule in rules])()
+    chosen = quick_jit(lambda which: decide(sampled_texts.one_of(rules, which)))
+    alone = quick_jit(lambda: [decide(rule) for rule in rules])()
     for which, verdict in enumerate(alone):
         jax.tree.map(np.testing.assert_array_equal, chosen(which), verdict)
     kept = [tuple(verdict.num_accepted.tolist()) for verdict in alone]

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specjax import probs
-from specjax.types import Draft, Law, Params, Sampling
+from specjax.types import Draft, Law, Params, Sampling, Verifier
 from specjax.verifiers import token
 from tests.support import goodness, mutants, sampled_texts
 from tests.support.drafter_cases import BY_NAME
@@ -34,7 +34,17 @@ SAMPLED = ("autoregressive", "early_exit", "random", "trigram", "copying")
 # The target as its own drafter is an autoregressive one of other parameters.
 ITSELF = Params(WORLD.target_weights, WORLD.target_weights)
 RESIDUAL, ROW = "residual is p", "bonus of the row before"
-RULES = token.verifier, mutants.build(RESIDUAL), mutants.build(ROW)
+
+
+def mutant(wrong: str) -> Verifier:
+    def verify(target, draft, noise):
+        verdict = mutants.verify(target, draft, noise, wrong=wrong)
+        return verdict._replace(residual=None)
+
+    return Verifier(token.noise, verify)
+
+
+RULES = token.verifier, mutant(RESIDUAL), mutant(ROW)
 
 
 def p_value(name: str, wrong: str = "", params: Params | None = None) -> float:
