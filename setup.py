@@ -37,6 +37,7 @@ setup(
     package_data={
         "specjax.gin_configs": ["**/*.gin"],
         "specjax": ["py.typed"],
+        "specjax.native": ["*.cc"],
         "pallas_kernels": ["tuned/*.json"],
         "specjax.zoo": ["*.model", "*.safetensors", "*.json"],
     },

@@ -37,6 +37,7 @@ ROOMS = {
     "specjax.own": (),
     "specjax.policies": ("specjax.types", "specjax.own"),
     "specjax.theory": (),
+    "specjax.native": (),
     "specjax.models": PURE,
     "specjax.verifiers": (*PURE, "specjax.own"),
     "specjax.drafters": PURE,

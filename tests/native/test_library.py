@@ -1,0 +1,84 @@
+"""The compiled library: made once for a machine, or a line says why there is none."""
+
+import ctypes
+
+import pytest
+
+from specjax.native import library
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A cache of its own, and nothing known of the machine."""
+    monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(library, "register", ctypes.cdll.LoadLibrary)  # XLA has one
+    library.problem.cache_clear()
+    yield
+    library.problem.cache_clear()  # the next asks anew, of the machine's own cache
+
+
+@pytest.fixture
+def compiler():
+    if library.compiler() is None:
+        pytest.skip("no C++ compiler")
+    return library.compiler()
+
+
+def compiled(folder):
+    return list((folder / "cache" / "native").iterdir())
+
+
+def test_it_is_compiled_once(tmp_path, compiler, monkeypatch):
+    assert library.problem() is None
+    [path] = compiled(tmp_path)
+    library.problem.cache_clear()
+    monkeypatch.setattr(library, "compile_to", None)
+    assert library.problem() is None
+    assert compiled(tmp_path) == [path]
+
+
+def test_another_processor_source_or_compiler_has_a_library_of_its_own(
+    tmp_path, compiler, monkeypatch
+):
+    places = [library.place(compiler)]
+    monkeypatch.setattr(library, "processor", lambda: "another")
+    places.append(library.place(compiler))
+    monkeypatch.setattr(library, "FLAGS", (*library.FLAGS, "-DNDEBUG"))
+    places.append(library.place(compiler))
+    other = tmp_path / "thin.cc"
+    other.write_text("// nothing")
+    monkeypatch.setattr(library, "SOURCE", other)
+    places.append(library.place(compiler))
+    assert len(set(places)) == 4
+
+
+def test_a_machine_without_a_compiler_is_told_the_remedy(monkeypatch):
+    monkeypatch.setattr(library.shutil, "which", lambda name: None)
+    monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
+    assert "pip install ziglang" in library.problem()
+
+
+@pytest.mark.parametrize("command", ["false", "no-such-compiler", "true"])
+def test_a_compiler_that_makes_nothing_is_named_with_the_remedy(
+    tmp_path, monkeypatch, command
+):
+    monkeypatch.setenv("CXX", command)
+    problem = library.problem()
+    assert problem.startswith(command)
+    assert "pip install ziglang" in problem
+    assert "\n" not in problem
+
+
+def test_an_error_of_the_compiler_is_quoted(tmp_path, compiler, monkeypatch):
+    broken = tmp_path / "thin.cc"
+    broken.write_text("int main() { return nothing; }")
+    monkeypatch.setattr(library, "SOURCE", broken)
+    assert "error: " in library.problem()
+    assert not compiled(tmp_path)
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path, compiler, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path / "file"))
+    assert "file" in library.problem()

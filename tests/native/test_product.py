@@ -1,0 +1,142 @@
+"""Thin products: the numbers of XLA's own one row, however many rows there are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from jax.sharding import NamedSharding, PartitionSpec
+
+from specjax import native
+from specjax.native import product
+
+SHAPES = (256, 1024), (1000, 67), (129, 513), (64, 2048)  # K, N: whole vectors, and not
+
+
+@pytest.fixture(autouse=True)
+def compiled():
+    if problem := native.problem():
+        pytest.skip(problem)
+
+
+def operands(rows, K, N, dtype="float32"):
+    random = np.random.default_rng(K + N)
+    x, w = random.standard_normal((rows, K)), random.standard_normal((K, N))
+    return jnp.asarray(x, jnp.float32), jnp.asarray(w, dtype)
+
+
+def is_thin(function, *arguments) -> bool:
+    return "specjax_thin" in jax.jit(function).lower(*arguments).as_text()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("K", "N"), SHAPES)
+def test_a_row_does_not_depend_on_how_many_there_are(K, N, dtype):
+    x, w = operands(8, K, N, dtype)
+    rows, dot = product.dot(x, w), jax.jit(product.dot)
+    exact = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
+    np.testing.assert_allclose(rows, exact, rtol=1e-5, atol=1e-4)
+    for count in range(2, 8):
+        assert is_thin(product.dot, x[:count], w)
+        np.testing.assert_array_equal(dot(x[:count], w), rows[:count])
+        np.testing.assert_array_equal(dot(x[8 - count :], w), rows[8 - count :])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_row_is_that_of_xlas_product_of_one(dtype):
+    """So that greedy texts do not turn on how many tokens a call checks."""
+    x, w = operands(8, 256, 1024, dtype)
+    plain, wide = jax.jit(product.plain), w.astype(jnp.float32)
+    rows = np.concatenate([plain(x[i : i + 1], wide) for i in range(8)])
+    np.testing.assert_array_equal(product.dot(x, w), rows)
+
+
+def test_numbers_that_are_none_stay_none():
+    x, w = operands(3, 256, 300)
+    y = product.dot(x.at[1, 5].set(jnp.nan).at[2, 7].set(jnp.inf), w)
+    assert np.isfinite(y[0]).all()
+    assert np.isnan(y[1]).all()
+    assert not np.isfinite(y[2]).any()
+
+
+@pytest.mark.parametrize(
+    ("x", "w"),
+    [
+        ((1, 256), (256, 1024)),  # one row, which XLA streams
+        ((9, 256), (256, 1024)),
+        ((2, 256), (256, 128)),  # too small to matter
+    ],
+)
+def test_other_products_are_xlas(x, w):
+    x, w = jnp.ones(x), jnp.ones(w)
+    assert not is_thin(product.dot, x, w)
+    np.testing.assert_array_equal(product.dot(x, w), x @ w)
+
+
+def test_it_can_be_declined():
+    x, w = operands(4, 256, 1024)
+    dot = jax.jit(product.dot)
+    thin = dot(x, w)
+    with product.products(product.XLA):
+        assert not product.used()
+        np.testing.assert_array_equal(dot(x, w), jax.jit(product.plain)(x, w))
+    np.testing.assert_array_equal(dot(x, w), thin)
+
+
+def test_other_dtypes_are_xlas():
+    x, w = operands(2, 256, 1024)
+    assert not is_thin(product.dot, x.astype(jnp.float16), w.astype(jnp.float16))
+    halves = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
+    assert is_thin(product.dot, *halves)
+    assert product.dot(*halves).dtype == jnp.float32
+
+
+def test_a_dense_layer_takes_it():
+    x, w = operands(4, 256, 1024, "bfloat16")
+    dense = nn.Dense(
+        1024, dtype=jnp.bfloat16, use_bias=False, dot_general=native.dot_general
+    )
+    variables = {"params": {"kernel": w}}
+    x = x.astype(jnp.bfloat16)[None]
+    assert is_thin(dense.apply, variables, x)
+    y = dense.apply(variables, x)
+    assert (y.dtype, y.shape) == (jnp.bfloat16, (1, 4, 1024))
+    wanted = product.plain(x[0].astype(jnp.float32), w.astype(jnp.float32))
+    np.testing.assert_allclose(y[0].astype(jnp.float32), wanted, rtol=1e-2, atol=0.1)
+    last = (((1,), (1,)), ((), ()))  # a product with the matrix transposed
+    assert not is_thin(lambda x, w: native.dot_general(x, w, last), x[0], w.T)
+
+
+@pytest.mark.parametrize("argument", [0, 1])
+def test_gradients_are_those_of_the_product(argument):
+    x, w = operands(3, 256, 300)
+
+    def loss(dot):
+        return lambda x, w: (dot(x, w) ** 2).sum()
+
+    value, wanted = (
+        jax.grad(loss(dot), argument)(x, w) for dot in (product.dot, product.plain)
+    )
+    np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-2)
+
+
+def test_it_maps_over_rows_and_over_matrices():
+    x, w = operands(4, 256, 300)
+    few, many = x.reshape(2, 2, 256), jnp.broadcast_to(x, (5, 4, 256))
+    matrices = jnp.stack([w, 2 * w])
+    one_matrix = jax.vmap(product.dot, (0, None))
+    np.testing.assert_array_equal(one_matrix(few, w).reshape(4, -1), product.dot(x, w))
+    assert is_thin(one_matrix, few, w)  # 4 rows; and here 20, too many
+    assert not is_thin(one_matrix, many, w)
+    np.testing.assert_allclose(one_matrix(many, w)[3], x @ w, rtol=1e-4, atol=1e-3)
+    each = jax.vmap(product.dot)(few, matrices)
+    np.testing.assert_allclose(each[1], 2 * few[1] @ w, rtol=1e-4, atol=1e-3)
+
+
+def test_a_sharded_matrix_gives_the_same():
+    x, w = operands(2, 256, 1024)
+    mesh = jax.make_mesh((1,), ("model",))
+    for spec in (PartitionSpec(None, "model"), PartitionSpec("model", None)):
+        placed = jax.device_put(w, NamedSharding(mesh, spec))
+        y = jax.jit(product.dot)(x, placed)
+        np.testing.assert_array_equal(y, product.dot(x, w))
