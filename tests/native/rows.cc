@@ -1,0 +1,46 @@
+// Every row of a thin product is that of a product of one, and near the exact one: for
+// processors that are not there, where XLA does not run.
+
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "thin.cc"
+
+void Set(float* to, float value) { *to = value; }
+void Set(uint16_t* to, float value) {
+  uint32_t word;
+  std::memcpy(&word, &value, sizeof word);
+  *to = word >> 16;
+}
+
+float Random() { return (std::rand() % 2001 - 1000) / 1000.0f; }
+
+template <int M, class T>
+bool Wrong(int K, int N) {
+  std::vector<float> x(M * K), y(M * N), alone(N);
+  std::vector<T> w(K * N);
+  for (float& number : x) number = Random();
+  for (T& number : w) Set(&number, Random());
+  Multiply<M, T>(x.data(), w.data(), y.data(), K, N, 0, N);
+  for (int m = 0; m < M; ++m) {
+    Multiply<1, T>(x.data() + m * K, w.data(), alone.data(), K, N, 0, N);
+    for (int n = 0; n < N; ++n) {
+      double exact = 0;
+      for (int k = 0; k < K; ++k) exact += double(x[m * K + k]) * One(&w[k * N + n]);
+      if (alone[n] != y[m * N + n] || std::abs(exact - y[m * N + n]) > 1e-4) return true;
+    }
+  }
+  return false;
+}
+
+int main() {
+  int wrong = 0;
+  for (auto [K, N] : {std::pair{256, 512}, {129, 513}, {1000, 67}}) {
+    wrong += Wrong<2, float>(K, N) + Wrong<3, float>(K, N) + Wrong<8, float>(K, N);
+    wrong += Wrong<2, uint16_t>(K, N) + Wrong<5, uint16_t>(K, N);
+    wrong += Wrong<8, uint16_t>(K, N);
+  }
+  std::printf("%d wrong\n", wrong);
+  return wrong;
+}
