@@ -9,7 +9,7 @@ import functools
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import keys, probs, verifiers
+from specjax import probs, verifiers
 from specjax.types import Draft, Law, Verdict, Verifier
 from specjax.verifiers import block, gumbel, match, rejection, token
 from tests.support.mutants import Mutant
@@ -148,13 +148,6 @@ def wrong_gumbel(
     n, slots = right.num_accepted[:, None], jnp.arange(drafted.shape[1])
     there = (slots == n) & (n < draft.num[:, None])
     return right._replace(tokens=jnp.where(there, drafted, right.tokens))
-
-
-def noise_by_iteration(key: Array, start: Array, gamma: int, vocab: int) -> Array:
-    """Gumbel variables of an iteration: as exact, and not the text without a draft."""
-    key = keys.iteration(key, start)
-    each = [keys.gumbel(key, jnp.full_like(start, i), vocab) for i in range(gamma + 1)]
-    return jnp.stack(each, axis=1)
 
 
 WRONG = {
