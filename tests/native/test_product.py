@@ -1,11 +1,15 @@
 """Thin products: the numbers of XLA's own one row, however many rows there are."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
-from jax.sharding import NamedSharding, PartitionSpec
 
 from specjax import native
 from specjax.native import product
@@ -133,10 +137,27 @@ def test_it_maps_over_rows_and_over_matrices():
     np.testing.assert_allclose(each[1], 2 * few[1] @ w, rtol=1e-4, atol=1e-3)
 
 
-def test_a_sharded_matrix_gives_the_same():
-    x, w = operands(2, 256, 1024)
-    mesh = jax.make_mesh((1,), ("model",))
-    for spec in (PartitionSpec(None, "model"), PartitionSpec("model", None)):
-        placed = jax.device_put(w, NamedSharding(mesh, spec))
-        y = jax.jit(product.dot)(x, placed)
-        np.testing.assert_array_equal(y, product.dot(x, w))
+SHARDED = """
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+from specjax.native import product
+
+random = np.random.default_rng(0)
+x, w = (random.standard_normal(s, np.float32) for s in ((2, 256), (256, 1024)))
+mesh = jax.make_mesh((2,), ("model",))
+for spec in ((None, "model"), ("model", None), ()):
+    placed = jax.device_put(w, NamedSharding(mesh, PartitionSpec(*spec)))
+    assert len(placed.sharding.device_set) == 2
+    np.testing.assert_array_equal(jax.jit(product.dot)(x, placed), product.dot(x, w))
+"""
+
+
+@pytest.mark.slow
+def test_a_matrix_over_two_devices_gives_the_same():
+    flags = "--xla_force_host_platform_device_count=2"
+    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-c", SHARDED]
+    run = subprocess.run(command, env=env, cwd=root, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
