@@ -100,7 +100,7 @@ wheel-test: $(TEST)
 	venv/bin/specjax compare a.jsonl a.jsonl; \
 	printf "include 'gin_configs/%s.gin'\n" runs/alpha checkpoints/target \
 	  checkpoints/draft verifiers/block tasks/prompts >pair.gin; \
-	printf "%s\n" "TARGET_NAME = 'code_05m'" "DRAFT_NAME = 'code_05m'" \
+	printf "%s\n" "TARGET_NAME = 'code_small'" "DRAFT_NAME = 'code_small'" \
 	  "TASK = 'prompts.jsonl'" 'TEMPERATURE = 1.0' 'GAMMA = 2' 'TOKENS = 8' \
 	  'NEW_TOKENS = 4' 'BATCH = 2' >>pair.gin; \
 	venv/bin/specjax run pair.gin; \

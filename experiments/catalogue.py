@@ -32,6 +32,7 @@ from experiments.leviathan import (
 from experiments.paper_size import table as chip
 from experiments.records.table import Records, Table
 from experiments.report import walltime_tables
+from experiments.training.drafts import comparison_table
 from experiments.wagner import table as wagner
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,6 +68,7 @@ TABLES = {
     "table5": Entry(lenience_table.table5, lenience_table.wider),
     "quality": Entry(quality_table.quality),
     "operations": Entry(operations_table.operations),
+    "distillation": Entry(comparison_table.distillation),
     "certificate": Entry(
         certificate_table.certificate, of("certificate", certificate_table.wider)
     ),

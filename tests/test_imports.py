@@ -24,7 +24,7 @@ STEP = (*PURE, "specjax.step", "specjax.inputs", "specjax.finite", "specjax.gene
 PARTS = ("specjax.models", "specjax.drafters", "specjax.verifiers", "specjax.policies")
 LOADED = ("specjax.types", "specjax.models", "specjax.checkpoints", "specjax.zoo")
 LOADED += ("specjax.tokenizers",)
-LIBRARY = (*STEP, *PARTS, *LOADED, "specjax.theory")
+LIBRARY = (*STEP, *PARTS, *LOADED, "specjax.theory", "specjax.native")
 TEXT = (*LIBRARY, "specjax.pretrained", "specjax.bench")
 RECORDS = ("experiments.records", "specjax.bench")
 CHOICE = ("specjax.commands.kernels",)  # of what reads logits
@@ -38,7 +38,7 @@ ROOMS = {
     "specjax.policies": ("specjax.types", "specjax.own"),
     "specjax.theory": (),
     "specjax.native": (),
-    "specjax.models": PURE,
+    "specjax.models": (*PURE, "specjax.native"),
     "specjax.verifiers": (*PURE, "specjax.own"),
     "specjax.drafters": PURE,
     "specjax.step": (*PURE, "specjax.drafters.nothing", "specjax.verifiers.token"),

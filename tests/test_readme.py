@@ -68,9 +68,9 @@ def test_the_map_is_the_catalogues():
 def test_the_headline_is_what_the_records_say():
     records = tables.collect(ROOT / "results")
     assert headline.rendered(README, records) == README
-    assert len(re.findall(r"^\| \w+_\w+ \+ ", README, re.MULTILINE)) == len(
-        headline.ROWS
-    )
+    measured = [row for row in headline.ROWS if row in records["table2"]]
+    lines = re.findall(r"^\| \w+_\w+ \+ ", README, re.MULTILINE)
+    assert len(lines) == len(measured) > 0
     for record in records["table2"].values():
         record["measured"]["best_speedup"] += 1
     assert headline.rendered(README, records) != README

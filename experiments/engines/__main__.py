@@ -15,6 +15,7 @@ from pathlib import Path
 
 from experiments.engines import place, rows, t5x, table
 from experiments.records import compilation, markup, records
+from specjax import native
 from specjax.bench import jsonl
 from specjax.bench.row import Measurement
 
@@ -99,9 +100,10 @@ def measure(
     if not again and records.find(jsonl.read(path), row, config, sources):
         return False
     begun = time.monotonic()
-    measured = measurement.run()
-    seconds = time.monotonic() - begun
-    provenance = records.provenance(measurement, config, seconds)
+    with native.products(native.XLA if row.endswith("_xla") else native.THIN):
+        measured = measurement.run()
+        seconds = time.monotonic() - begun
+        provenance = records.provenance(measurement, config, seconds)
     provenance["versions"] |= versions()
     record = {"row": row, "table": "bench", "scale": "laptop", "measured": measured}
     jsonl.append(path, record | {"published": None, "provenance": provenance})

@@ -10,7 +10,8 @@ LOOPS = 20  # calls in one timed program
 
 
 def rows(where: Place) -> dict[str, Measurement]:
-    """What each row is called, and how it is measured; those of T5X if it is here."""
+    """What each row is called, and how it is measured; those of T5X if it is here.
+    One that ends in "_xla" is by XLA's own products."""
     setting = where.setting
     every = setting.texts
     runs = {
@@ -18,6 +19,7 @@ def rows(where: Place) -> dict[str, Measurement]:
         f"plain_b{every}": partial(comparisons.plain, where, every),
         "speculative_b1": partial(comparisons.speculative, where),
         f"speculative_b{every}": partial(comparisons.speculative_batch, where),
+        "speculative_b1_xla": partial(comparisons.speculative, where),
         "target_call_b1": partial(target_call, where),
         "t5x_b1": partial(comparisons.beside_t5x, where, 1),
         f"t5x_b{every}": partial(comparisons.beside_t5x, where, every),

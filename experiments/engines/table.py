@@ -31,12 +31,23 @@ GOALS = [
         "small_speculative_b1",
         "over_huggingface",
         "speculative, over assisted generation of transformers",
-        2.0,
+        4.5,
     ),
     Goal(
         "small_speculative_b1",
         "over_specjax_plain",
         "speculative, over our own greedy decoding",
+        1.4,
+    ),
+    Goal(
+        "small_speculative_b1_xla",
+        "over_huggingface",
+        "the same by XLA's products, over assisted generation of transformers",
+    ),
+    Goal(
+        "small_speculative_b1_xla",
+        "over_specjax_plain",
+        "the same by XLA's products, over our own greedy decoding",
     ),
     Goal(
         "small_speculative_b1",

@@ -2,7 +2,7 @@
 
 from experiments.records.table import Line, Table, command
 
-PAIRS = {"code": "code_9m with code_05m", "ende": "t5_target with t5_small, EnDe"}
+PAIRS = {"code": "code_target with code_small", "ende": "t5_target with t5_small, EnDe"}
 RULES = {
     "code": ("token", "block", "rejection", "match", "gumbel"),
     "ende": ("token", "gumbel"),

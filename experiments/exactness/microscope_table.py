@@ -3,7 +3,10 @@
 from experiments.records import markup
 from experiments.records.table import Line, Table, command
 
-PAIRS = {"code": "code_9m with code_05m", "ende": "t5_target with t5_small (EnDe)"}
+PAIRS = {
+    "code": "code_target with code_small",
+    "ende": "t5_target with t5_small (EnDe)",
+}
 DTYPES = ("float32", "bfloat16")
 QUANTITIES = {
     "unexplained": "unexplained divergences",

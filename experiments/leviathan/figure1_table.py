@@ -15,8 +15,8 @@ def figure1() -> Table:
             lines.append(line)
     title = "Figure 1: what each step kept"
     note = (
-        "One text of code_9m with code_05m at T = 0, a line a target call: accepted,"
-        " rejected, added by the target. The paper's example is another text by other"
-        " models, at a gamma that it does not give."
+        "One text of code_target with code_small at T = 0, a line a target call:"
+        " accepted, rejected, added by the target. The paper's example is another text"
+        " by other models, at a gamma that it does not give."
     )
     return Table("figure1", title, note, command("figure1"), lines)

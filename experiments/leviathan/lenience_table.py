@@ -120,7 +120,7 @@ def pair_of(row: str) -> str:
     if family == "ende":
         draft = draft if draft in ("unigram", "bigram") else f"t5_{draft}"
         return f"t5_target with {draft} (EnDe)"
-    return f"code_9m with {'code_05m' if draft == 'small' else draft}"
+    return f"code_target with {'code_small' if draft == 'small' else draft}"
 
 
 def note() -> str:

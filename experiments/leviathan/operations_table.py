@@ -20,7 +20,7 @@ def operations() -> Table:
     lines = []
     for row in ("small_g1", "small_g3", "small_g5", "small_g7", "bigram_g3"):
         draft, gamma = row.split("_g")
-        pair = f"code_9m with {DRAFTS[draft]}, gamma = {gamma}"
+        pair = f"code_target with {DRAFTS[draft]}, gamma = {gamma}"
         for key, name in quantities.items():
             error = f"{key}_se" if key in uncertain else None
             line = Line("operations", row, f"{pair}: {name}", key, error=error)

@@ -5,6 +5,7 @@ step, and their prediction was of whole steps measured at the very gamma. What t
 says so; their prediction is made again, from the times and counts that they hold.
 """
 
+from experiments.leviathan.walltime_table import XLA
 from experiments.records.markup import number
 from experiments.records.records import device
 from experiments.records.table import Records
@@ -19,7 +20,8 @@ BEST = ("best_predicted", "best_overhead")  # what a record may lack
 
 HEAD = ["draft", "T", "batch", "gamma", "alpha", "c", "v", "c inside", "v inside"]
 HEAD += ["overhead", "EXP", "predicted", "EMP [95 %]", "prediction / EMP - 1"]
-HEAD += ["fitted at", "hardware"]
+HEAD += ["fitted at", "repeated text", "alpha outside of it", "products", "hardware"]
+BATCHES = ["texts at a time", "predicted best speed", "EMP [95 %]", "at gamma", ""]
 EVERY = ["gamma", "c [95 %]", "v [95 %]", "c inside", "v inside", "overhead"]
 EVERY += ["step, ms", "tokens a call", "predicted", "EXP", "predicted speed"]
 EVERY += ["EMP [95 %]", "prediction / EMP - 1"]
@@ -54,7 +56,39 @@ def wider(records: Records) -> list[tuple[str, list, list]]:
     """Table 4 in the paper's shape, of all records of walltime."""
     measured = records.get("table2", {}) | records.get("table2_paper", {})
     title = "In the paper's shape, at the best gamma"
-    return [(title, HEAD, best(measured))] if measured else []
+    shape = [(title, HEAD, best(measured))] if measured else []
+    return shape + batches(measured)
+
+
+def batches(records: dict[str, dict]) -> list[tuple[str, list, list]]:
+    """How many texts at a time speculation still gains with, for each pair that was
+    measured with several; predicted by whichever gamma was not fitted."""
+    grouped: dict[str, list[dict]] = {}
+    for row, record in records.items():
+        it = record["measured"]
+        if not row.endswith(XLA):
+            pair = f"{it['target']} with {named(it)}, T = {it['temperature']:g}"
+            grouped.setdefault(pair, []).append(it)
+    tables = []
+    for pair, several in grouped.items():
+        several.sort(key=lambda it: it["batch"])
+        if len({it["batch"] for it in several}) > 1:
+            lines = [batch_line(it) for it in several]
+            tables.append((f"{pair}: by batch", BATCHES, lines))
+    return tables
+
+
+def batch_line(it: dict) -> list[str]:
+    predicted = [x for x in it["predicted"] if x is not None]
+    low, high = it["best_speedup_ci"]
+    verdict = "gains" if low > 1 else "loses" if high < 1 else "neither, by its error"
+    return [
+        str(it["batch"]),
+        number(max(predicted)) if predicted else "",
+        interval(it["best_speedup"], it["best_speedup_ci"]),
+        str(it["best_gamma"]),
+        verdict,
+    ]
 
 
 def gammas(records: dict[str, dict]) -> list[tuple[str, list, list]]:
@@ -83,8 +117,24 @@ def _best(record: dict) -> list[str]:
         interval(it["best_speedup"], it["best_speedup_ci"]),
         percent(it["best_residual"]),
         " and ".join(map(str, it["fitted"])),
+        *repeats(it),
+        products(record),
         device(record),
     ]
+
+
+def repeats(it: dict) -> list[str]:
+    """The share of repeated text and alpha elsewhere, of greedy texts."""
+    if it.get("repeated") is None:
+        return ["", ""]
+    elsewhere = it["alpha_fresh"]
+    alpha = "" if elsewhere is None else uncertain(elsewhere, it["alpha_fresh_se"])
+    return [f"{100 * it['repeated']:.0f} %", alpha]
+
+
+def products(record: dict) -> str:
+    """Who multiplied few rows: "thin" or "xla"; before there was a choice, XLA did."""
+    return record["provenance"].get("products", "xla")
 
 
 def within(it: dict, at: int) -> list[str]:
@@ -137,7 +187,7 @@ def _at(it: dict, at: int) -> list[str]:
 
 def title(record: dict) -> str:
     it = record["measured"]
-    pair = f"{it['target']} with {named(it)}"
+    pair = f"{it['target']} with {named(it)}, {products(record)} products"
     return f"{pair}, T = {it['temperature']:g}, batch {it['batch']}: every gamma"
 
 

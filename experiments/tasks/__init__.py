@@ -3,8 +3,10 @@
 `code`: the beginnings in `prompts.jsonl`. `unconditional`: the start token alone.
 `openings`: the start token and one of 128 frequent pieces of any tokenizer made here,
 for argmax decoding, which continues one prompt in one way only.
-`ende`, `docs`: inputs for the bundled T5 family, English sentences to translate and
-documentation strings to summarize. All were written for this project, so that
+`ende`, `docs`, `correct`: inputs for the bundled T5 family, English sentences to
+translate, documentation strings to summarize, and prose with errors to be corrected.
+`joined`: the sentences, which have nothing to do with each other, as many at a time as
+make a text that is long enough to time. All were written for this project, so that
 acceptance is measured on the same text everywhere.
 
 Any other name is a file of `experiments.tasks.examples`, as `experiments.tasks.prepare`
@@ -23,6 +25,8 @@ from specjax.models import t5
 
 DATA = Path(__file__).with_name("data")
 PROMPTS = Path(__file__).with_name("data") / "prompts.jsonl"
+TRANSLATE = "translate English to German: "
+LEAST = 64  # tokens of a joined reference
 CODE_TOKENIZER, T5_TOKENIZER = zoo.FOLDER / "tokenizer.model", zoo.FOLDER / "t5.model"
 
 
@@ -88,6 +92,22 @@ def _own(file: str, prefix: str, longest: int) -> Task:
     return Task(encoded(inputs), references, (path, T5_TOKENIZER))
 
 
+def _joined() -> Task:
+    path = DATA / "sentences.jsonl"
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    encode, texts, group = zoo.tokenizer("t5").encode, [], []
+    for line in lines:
+        group.append(line)
+        source, target = (
+            " ".join(x[key] for x in group) for key in ("source", "target")
+        )
+        if len(encode(target)) > LEAST:
+            texts.append((source, target))
+            group = []
+    inputs = [encode(TRANSLATE + source) for source, _ in texts]
+    return Task(encoded(inputs), [target for _, target in texts], (path, T5_TOKENIZER))
+
+
 def encoded(inputs: list[list[int]]) -> Prompts:
     """Prompts for an encoder-decoder: its text begins with the padding id."""
     return Prompts([[t5.PAD]] * len(inputs), inputs, t5.END)
@@ -102,6 +122,8 @@ TASKS = {
     "code": _code,
     "unconditional": _unconditional,
     "openings": _openings,
-    "ende": lambda: _own("sentences.jsonl", "translate English to German: ", 64),
+    "ende": lambda: _own("sentences.jsonl", TRANSLATE, 64),
+    "joined": _joined,
     "docs": lambda: _own("summaries.jsonl", "summarize: ", 128),
+    "correct": lambda: _own("corrections.jsonl", "correct: ", 144),
 }

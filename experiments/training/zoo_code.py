@@ -2,38 +2,42 @@
 
     python -m experiments.training.zoo_code
 
-Stages, each resumable and skipped when done: the tokenizer, the target on the standard
-library, texts sampled from the target, the draft distilled on them, the bigram table.
-What comes out of `runs/zoo` is copied into the package with its recipe and its curve.
+Stages, each resumable and skipped when done: the tokenizer; a small target, on the
+standard library; the target, on more text, grown from it; what it writes; the draft,
+distilled on that; the bigram table. What comes out of `runs/zoo` is copied into the
+package with its recipe and its curves.
 """
 
 import argparse
 import json
 import platform
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import jax
-import numpy as np
 import sentencepiece
-from tqdm import trange
 
 from experiments.training import language, loop, tokenizer
+from experiments.training.drafts import code as drafts
+from experiments.training.targets import code as targets
+from experiments.training.targets import stages
 from experiments.training.texts import corpus
-from specjax import generate, zoo
+from specjax import checkpoints, zoo
 from specjax.drafters import ngram
-from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.models import gpt
-from specjax.types import Params
 
 VOCAB = 8192
-TARGET = gpt.Config(VOCAB, 256, 1024, 6, 4, "bfloat16")
-DRAFT = gpt.Config(VOCAB, 32, 128, 2, 2)
-TARGET_RECIPE = loop.Recipe(steps=2700, decay=800, rate=2e-3)
-DRAFT_RECIPE = loop.Recipe(steps=900, decay=300, rate=6e-3, weight_decay=0.0)
-SAMPLED_TEXTS, HELD_OUT_TEXTS = 1024, 128
-EVERY = 8  # of the training documents, one in so many joins the samples
+SEED = targets.SMALL._replace(dtype="bfloat16")
+SEED_RECIPE = loop.Recipe(steps=2700, decay=800, rate=2e-3)
+SHIPPED = "hybrid", 0  # loss and seed of the draft's last stage
 BIGRAM_WEIGHT = 0.75  # best of 0.5, 0.65, 0.75, 0.8, 0.85, 0.9 on held-out text
+CURVES = {
+    "seed": "seed",
+    "target, small": "target/small",
+    "target, grown": "target/grown",
+    "draft": "drafts/draft",
+    "draft, shipped": "drafts/{}_{}".format(*SHIPPED),
+}
 
 
 def main() -> None:
@@ -41,23 +45,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=Path, default=Path("runs/zoo"))
     parser.add_argument("--export", type=Path, default=zoo.FOLDER)
+    stages.add_lengths(parser, targets.RECIPES)
     arguments = parser.parse_args()
     runs, export = arguments.runs, arguments.export
     runs.mkdir(parents=True, exist_ok=True)
-    texts = {split: corpus.stdlib(split) for split in ("train", "valid")}
-    pieces = subwords(runs / "tokenizer.model", texts["train"].documents)
-    coded = {split: encode(pieces, source.documents) for split, source in texts.items()}
-    target = train_target(runs, coded)
-    sampled = sample_texts(runs / "samples.npz", target)
-    draft = train_draft(runs, target, sampled, coded["train"][::EVERY])
-    table = ngram.fit(coded["train"], VOCAB, 2, BIGRAM_WEIGHT)
-
+    library = corpus.stdlib("train").documents
+    pieces = subwords(runs / "tokenizer.model", library)
+    text = targets.load(runs / "text.npz", pieces)
+    recipes = stages.chosen(arguments, targets.RECIPES)
+    first = seed(runs / "seed", pieces, library)
+    large = targets.train(runs / "target", text, first, recipes)
     shutil.copy(runs / "tokenizer.model", export / "tokenizer.model")
-    zoo.save(export / "code_9m.safetensors", TARGET, target)
-    zoo.save(export / "code_05m.safetensors", DRAFT, draft)
+    path = export / "code_target.safetensors"
+    zoo.save(path, targets.LARGE, large, bits=8)
+    draft = train_draft(runs / "drafts", path, text)
+    zoo.save(export / "code_small.safetensors", drafts.DRAFT, draft, bits=8)
+    coded = [[zoo.START, *ids, zoo.END] for ids in pieces.encode(library)]
+    table = ngram.fit(coded, VOCAB, 2, BIGRAM_WEIGHT)
     zoo.save_ngrams(export / "bigram.safetensors", table)
-    about = {split: [len(t.documents), t.files, t.digest] for split, t in texts.items()}
-    write_recipes(runs, export / "recipes.json", about, coded)
+    write_recipes(runs, export / "recipes.json", recipes)
 
 
 def subwords(path: Path, documents: list[str]) -> sentencepiece.SentencePieceProcessor:
@@ -66,65 +72,53 @@ def subwords(path: Path, documents: list[str]) -> sentencepiece.SentencePiecePro
     return sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 
-def encode(pieces, documents: list[str]) -> list[list[int]]:
-    """Each document with the start token before it and the end token after it."""
-    return [[zoo.START, *ids, zoo.END] for ids in pieces.encode(documents)]
+def seed(folder: Path, pieces, library: list[str]) -> Callable[[], Any]:
+    """Trains the target's first weights, small, on the standard library alone, when
+    they are asked for."""
+
+    def train() -> Any:
+        valid = corpus.stdlib("valid").documents
+        data, held_out = (targets.coded(pieces, read) for read in (library, valid))
+        task = language.task(SEED, language.next_token_loss(SEED))
+        return language.train(folder, task, data, held_out, SEED_RECIPE)
+
+    return train
 
 
-def train_target(runs: Path, coded: dict):
-    """The target, on the standard library's own text."""
-    data, held_out = (language.stream(coded[split]) for split in ("train", "valid"))
-    task = language.task(TARGET, language.next_token_loss(TARGET))
-    return language.train(runs / "code_9m", task, data, held_out, TARGET_RECIPE)
+def train_draft(runs: Path, target: Path, text: targets.Text) -> Any:
+    """By KL, then by the loss that ships, of the target as it is stored."""
+    texts = drafts.read(runs, checkpoints.load(target), text)
+    first = drafts.distilled(runs, texts)
+    return drafts.continued(runs, texts, first, *SHIPPED)
 
 
-def sample_texts(
-    path: Path, params, batch: int = 64, length: int = 256
-) -> list[list[int]]:
-    """Texts that the target writes by itself at T = 1, from the start token on."""
-    if not path.exists():
-        run = generate.autoregressive(gpt.build(TARGET), length + 1)
-        sampling = make_sampling(batch, 1.0)
-        prompt = make_prompt([[zoo.START]] * batch)
-        rows = []
-        for i in trange((SAMPLED_TEXTS + HELD_OUT_TEXTS) // batch, desc="samples"):
-            key = jax.random.key(i)
-            request = make_request(key, prompt, length - 1, sampling, zoo.END)
-            out = run(Params(params), prompt, request)
-            rows.append(np.asarray(out.tokens[:, :length], np.uint16))
-        with path.with_suffix(".partial").open("wb") as file:
-            np.savez_compressed(file, tokens=np.concatenate(rows))
-        path.with_suffix(".partial").replace(path)
-    return [list(row[row != zoo.PAD]) for row in np.load(path)["tokens"].astype(int)]
-
-
-def train_draft(runs: Path, target, sampled: list[list[int]], read: list[list[int]]):
-    """The draft, distilled (forward KL) on what the target wrote and some that it read.
-
-    Held out are other texts of the target's, as alpha is measured on such.
-    """
-    data = language.stream(sampled[HELD_OUT_TEXTS:] + read)
-    held_out = language.stream(sampled[:HELD_OUT_TEXTS])
-    task = language.task(DRAFT, language.distillation_loss(DRAFT, TARGET, target))
-    return language.train(runs / "code_05m", task, data, held_out, DRAFT_RECIPE)
-
-
-def write_recipes(runs: Path, path: Path, about: dict, coded: dict) -> None:
+def write_recipes(runs: Path, path: Path, recipes: stages.Recipes) -> None:
     """How the models were made, and their curves, in one file beside the weights."""
+    about = json.loads((runs / "text.json").read_text())
     curves = {
-        name: [json.loads(line) for line in (runs / name / "curve.jsonl").open()]
-        for name in ("code_9m", "code_05m")
+        name: [json.loads(line) for line in (runs / at / "curve.jsonl").open()]
+        for name, at in CURVES.items()
+        if (runs / at).exists()
     }
     content = {
-        "text": f"functions in the library of Python {platform.python_version()}",
-        "documents, files, sha256": about,
-        "train_tokens": sum(map(len, coded["train"])),
-        "code_9m": {"config": TARGET._asdict(), "recipe": TARGET_RECIPE._asdict()},
-        "code_05m": {
-            "config": DRAFT._asdict(),
-            "recipe": DRAFT_RECIPE._asdict(),
-            "text": f"{SAMPLED_TEXTS} texts sampled from code_9m at T = 1, and one in"
-            f" {EVERY} of its training documents; forward KL to code_9m",
+        "text": f"functions in the library of Python {platform.python_version()}"
+        " and in the packages below",
+        "documents": about,
+        "code_target": {
+            "config": targets.LARGE._asdict(),
+            "seed": {"config": SEED._asdict(), "recipe": SEED_RECIPE._asdict()},
+            "small": {
+                "config": targets.SMALL._asdict(),
+                "recipe": recipes["small"]._asdict(),
+            },
+            "grown": recipes["grown"]._asdict(),
+        },
+        "code_small": {
+            "config": drafts.DRAFT._asdict(),
+            "text": f"{drafts.WRITTEN} texts that code_target wrote, half of them at"
+            f" T = 0, and {drafts.READ} that it read, with its law at every token",
+            "kl": drafts.KL._asdict(),
+            SHIPPED[0]: drafts.AFTER._asdict(),
         },
         "bigram": {"weight": BIGRAM_WEIGHT, "add": 0.1, "places": 64},
         "curves": curves,

@@ -16,7 +16,7 @@ PAIRS = {
     "docs_small": "t5_target with t5_small (docs)",
     "docs_base": "t5_target with t5_base (docs)",
     "docs_large": "t5_target with t5_large (docs)",
-    "code": "code_9m with code_05m",
+    "code": "code_target with code_small",
 }
 PLAIN = ("baseline", "exact", "sigmoid_1e4", "always")
 CUT = tuple(f"{name}_top50" for name in PLAIN)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax import verifiers
+from specjax import native, verifiers
 from specjax.bench.machine import machine
 
 
@@ -30,10 +30,12 @@ class Measurement(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """`scale`: "closed form", "compiled" (nothing ran), "laptop", "paper" or "chip"."""
+    """`scale`: "closed form", "compiled" (nothing ran), "laptop", "paper" or "chip".
+    products: "thin" or "xla", see `specjax.native`."""
 
     measurement: Measurement
     scale: str
+    products: str = native.THIN
 
 
 def conditions(measurement: Measurement, seconds: float) -> dict:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from specjax import generate, policies, verifiers
-from specjax.bench import costs, inside, parts, scoring, timing
+from specjax.bench import costs, inside, parts, repeats, scoring, timing
 from specjax.bench.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.bench.players import Player, reference
 from specjax.bench.texts import Prompts, Text, join, take, text_of, width
@@ -162,6 +162,7 @@ def describe(
         again = written(chosen, measured)
         pairs = zip(text.rows(), again.rows(), strict=True)
         row["same_greedy_texts"] = sum(map(lambda two: np.array_equal(*two), pairs))
+        row |= repeats.outside(text, scores)
     return row
 
 

@@ -150,7 +150,7 @@ def _t5x(path: str, dtype: str, pieces: int | None) -> Opened:
 
 
 def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
-    arrays = archive.of_safetensors([path], str(path))
+    arrays = archive.scaled(archive.of_safetensors([path], str(path)))
     family, config = zoo.read_config(path, archive.metadata(path), dtype)
     table, ends = FAMILIES[family], zoo.ends(config)
     archive.check_depths(arrays, config, table.STACKS)

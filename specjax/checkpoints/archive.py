@@ -16,6 +16,8 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors import SafetensorError, safe_open
 
+from specjax.zoo import int8
+
 Index = tuple[slice, ...]
 USABLE = ("float16", "bfloat16", "float32", "float64")
 # How safetensors calls what it may hold; what is not here has no numpy dtype.
@@ -110,6 +112,41 @@ def of_safetensors(files: Sequence[Path], where: str) -> Archive:
         return holders[name].get_slice(name)[index]
 
     return Archive(arrays, read, where)
+
+
+def scaled(archive: Archive) -> Archive:
+    """The same with each array that has a scale multiplied by it: in float32.
+
+    A scale is called as its array with `int8.SCALE` after it, and is as long along an
+    axis, or 1 there.
+    """
+    scales = {
+        name: _scale(archive, name)
+        for name in archive.arrays
+        if name + int8.SCALE in archive.arrays
+    }
+    arrays = {
+        name: jax.ShapeDtypeStruct(of.shape, np.float32) if name in scales else of
+        for name, of in archive.arrays.items()
+        if name.removesuffix(int8.SCALE) not in scales or name in scales
+    }
+
+    def read(name: str, index: Index) -> np.ndarray:
+        values = archive.read(name, index)
+        if name not in scales:
+            return values
+        return values * np.broadcast_to(scales[name], arrays[name].shape)[index]
+
+    return archive._replace(arrays=arrays, read=read)
+
+
+def _scale(archive: Archive, name: str) -> np.ndarray:
+    shape, scale = (archive.arrays[n].shape for n in (name, name + int8.SCALE))
+    allowed = zip(scale, shape, strict=False)
+    if len(scale) != len(shape) or any(s not in (1, n) for s, n in allowed):
+        raise ValueError(f"{archive.where}: {name} is {shape}, its scale {scale}")
+    whole = tuple(slice(0, size) for size in scale)
+    return archive.read(name + int8.SCALE, whole).astype(np.float32)
 
 
 def _struct(stored, where: str) -> jax.ShapeDtypeStruct:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import console, finite, generate, prompts, zoo
+from specjax import console, finite, generate, native, prompts, zoo
 from specjax.bench import players, scoring, timing
 from specjax.bench.players import reference
 from specjax.commands import flags as shared
@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), decodes and prints; returns 0."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    with console.stops():
+    with console.stops(), native.products(flags.products):
         return decode(parser, flags)
 
 
@@ -92,6 +92,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> int:
     print()
     summarize(case, flags, trace, seconds)
     print(kernels.line(case.kernels.record))
+    print(f"products: {native.in_use()}")
     compare(flags.temperature, baseline, outputs, text)
     color = {"always": True, "never": False}.get(flags.color, colorful())
     print_trace(case.tokenizer, trace, color)
@@ -115,6 +116,7 @@ def make_parser() -> Parser:
     add("--temperature", **warm, help="0 is greedy, the default")
     add("--seed", type=console.seed, default=123, help=shared.OF_SEED)
     kernels.add_flag(parser)
+    shared.add_products(parser)
     of_color = "of the trace; auto: on a terminal, where NO_COLOR is not set"
     add("--color", choices=("auto", "always", "never"), default="auto", help=of_color)
     return parser

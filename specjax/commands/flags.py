@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from specjax import policies, prompts, verifiers, zoo
+from specjax import native, policies, prompts, verifiers, zoo
 from specjax.bench import players
 from specjax.bench.players import Player
 from specjax.bench.texts import Prompts
@@ -34,6 +34,14 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
     of_policy = "how much of gamma is drafted:"
     of_policy += f" {', '.join(policies.POLICIES)}, or {OWN}; default %(default)s"
     parser.add_argument("--policy", default="none", type=policy, help=of_policy)
+
+
+def add_products(parser: argparse.ArgumentParser) -> None:
+    """--products, a value of the context `native.products`."""
+    text = "of few rows with a matrix, on a CPU; default %(default)s, where compiled"
+    parser.add_argument(
+        "--products", default=native.THIN, choices=native.CHOICES, help=text
+    )
 
 
 def add_prompts(parser: argparse.ArgumentParser, otherwise: str = "") -> None:

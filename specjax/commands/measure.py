@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import console, finite, inputs
+from specjax import console, finite, inputs, native
 from specjax.bench import costs, forecast, inside, scoring, walltime
 from specjax.bench.machine import machine
 from specjax.bench.players import Player
@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     saving = Saving(None if flags.out is None else Path(flags.out))
-    with console.stops(saving.left):
+    with console.stops(saving.left), native.products(flags.products):
         return measure(parser, flags, saving)
 
 
@@ -51,6 +51,7 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
     except (ValueError, OSError) as error:
         parser.error(str(error))
     print(kernels.line(chosen.record), file=sys.stderr)
+    print(f"products: {native.in_use()}", file=sys.stderr)
     forecast.announce(target, draft, prompts, setting, chosen)
     begun = time.monotonic()
 
@@ -89,6 +90,7 @@ def make_parser() -> Parser:
     add("--tokens", type=console.count, default=96, help=of_tokens)
     add("--ends", action="store_true", help="texts stop at their ends, before --tokens")
     kernels.add_flag(parser)
+    shared.add_products(parser)
     of_texts = "texts measured; default 16, or two batches"
     add("--texts", type=console.count, help=of_texts)
     add("--rounds", type=console.count, default=5, help="how often each is timed")

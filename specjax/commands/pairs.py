@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specjax import policies, verifiers
-from specjax.bench import scoring
+from specjax.bench import repeats, scoring
 from specjax.bench import walltime as bench
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement, own_files, policy, rule
@@ -164,6 +164,7 @@ def measure_alpha(
     }
     if protocol.temperature == 0:
         measured["same_greedy_texts"] = same_texts(text, calls)
+        measured |= repeats.outside(text, scores)
     return measured
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax import console
+from specjax import console, native
 from specjax.bench import jsonl
 from specjax.bench.machine import versions
 from specjax.bench.row import Measurement, conditions
@@ -98,19 +98,16 @@ def measure(built: Built, out: Path, origin: Origin, kept: dict) -> tuple[dict, 
         if known and all(there.get(key) == sources[key] for key in origin.keys):
             return record, False
     begun = time.monotonic()
-    measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
-    seconds = time.monotonic() - begun
+    with native.products(built.row.products):
+        measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
+        under = conditions(measurement, time.monotonic() - begun)
     record = {
         "row": built.name,
         "table": built.table,
         "scale": built.row.scale,
         "measured": measured,
         "published": origin.published(built.table, built.name),
-        "provenance": {
-            **origin.commit(),
-            **conditions(measurement, seconds),
-            **sources,
-        },
+        "provenance": {**origin.commit(), **under, **sources},
     }
     jsonl.append(path, record)
     return record, True

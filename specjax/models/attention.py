@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from specjax import native
 from specjax.models import gpu
 from specjax.models.cache import KeyValues
 
@@ -130,4 +131,4 @@ class Attention(nn.Module):
     def _dense(self, features: int, axes: tuple, init: Callable) -> nn.Dense:
         init = nn.with_logical_partitioning(init, axes)
         options = dict(use_bias=self.use_bias, dtype=self.dtype, kernel_init=init)
-        return nn.Dense(features, **options)
+        return nn.Dense(features, dot_general=native.dot_general, **options)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from specjax import native
 from specjax.models.attention import Attention
 from specjax.models.cache import KeyValues
 
@@ -69,7 +70,7 @@ class FeedForward(nn.Module):
     def _dense(self, features: int, name: str, axes: tuple[str, str]) -> nn.Dense:
         init = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
         options = dict(use_bias=self.use_bias, dtype=self.dtype, kernel_init=init)
-        return nn.Dense(features, name=name, **options)
+        return nn.Dense(features, name=name, dot_general=native.dot_general, **options)
 
 
 class Block(nn.Module):

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from specjax import native
 from specjax.models import gpu
 from specjax.models.blocks import Block, Norm, rotary
 from specjax.models.cache import Cache, empty
@@ -129,9 +130,9 @@ def build(config: Config) -> Model:
         return decoder.apply({"params": params}, tokens, start, cache)
 
     def readout(params, features):
-        kernel = params["embedding"].T if config.tied else params["readout"]
-        kernel = kernel.astype(dtype)
-        return jnp.dot(features, kernel, preferred_element_type=jnp.float32)
+        if config.tied:
+            return native.dot_transposed(features, params["embedding"].astype(dtype))
+        return native.dot(features, params["readout"].astype(dtype))
 
     limits = config.vocab, abstract_params(config), config.positions
     return gpu.model(Model(init, apply, readout, *limits))

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from specjax import native
 from specjax.models import cache as caches
 from specjax.models import gpu
 from specjax.models.cache import KeyValues
@@ -215,11 +216,11 @@ def readout(config: Config, params, features: Array) -> Array:
     if config.tied or config.scaled:
         features = features * config.dim**-0.5
     if config.tied:
-        kernel = params["token_embedder"]["embedding"].T
+        kernel = params["token_embedder"]["embedding"].astype(config.dtype)
+        logits = native.dot_transposed(features, kernel)
     else:
-        kernel = params["decoder"]["logits_dense"]["kernel"]
-    kernel, dtype = kernel.astype(config.dtype), jnp.float32
-    logits = jnp.dot(features, kernel, preferred_element_type=dtype)
+        kernel = params["decoder"]["logits_dense"]["kernel"].astype(config.dtype)
+        logits = native.dot(features, kernel)
     if config.pieces is not None:
         real = jnp.arange(config.vocab) < config.pieces
         logits = jnp.where(real, logits, -jnp.inf)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from specjax import native
 from specjax.models.attention import Attention
 from specjax.models.cache import KeyValues
 
@@ -88,7 +89,7 @@ class Mlp(nn.Module):
     def _dense(self, features: int, name: str, axes: tuple[str, str]) -> nn.Dense:
         init = nn.with_logical_partitioning(FAN_IN, axes)
         options = dict(use_bias=False, dtype=self.dtype, kernel_init=init)
-        return nn.Dense(features, name=name, **options)
+        return nn.Dense(features, name=name, dot_general=native.dot_general, **options)
 
 
 def attention(features: int, heads: int, width: int, dtype: jnp.dtype) -> Attention:

@@ -7,6 +7,29 @@ product serves, and `problem` says why.
 """
 
 from specjax.native.library import problem
-from specjax.native.product import THIN, XLA, dot, dot_general, plain, products, used
+from specjax.native.product import (
+    CHOICES,
+    THIN,
+    XLA,
+    dot,
+    dot_general,
+    dot_transposed,
+    in_use,
+    plain,
+    products,
+    used,
+)
 
-__all__ = ["THIN", "XLA", "dot", "dot_general", "plain", "problem", "products", "used"]
+__all__ = [
+    "CHOICES",
+    "THIN",
+    "XLA",
+    "dot",
+    "dot_general",
+    "dot_transposed",
+    "in_use",
+    "plain",
+    "problem",
+    "products",
+    "used",
+]

@@ -24,6 +24,7 @@ import jax
 
 SOURCE = Path(__file__).with_name("thin.cc")
 FUNCTIONS = "thin_float32", "thin_bfloat16"
+FUNCTIONS += "thin_float32_transposed", "thin_bfloat16_transposed"
 ON_PATH = "c++", "g++", "clang++"
 NATIVE = (
     "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"

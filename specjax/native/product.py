@@ -1,4 +1,4 @@
-"""`dot(x, w)`: a product of at most eight rows in one pass over the matrix, on a CPU.
+"""`dot(x, w)`: a product of two to eight rows in one pass over the matrix, on a CPU.
 
 A primitive of JAX's own kind, so that it batches, differentiates and shards as products
 do. Elsewhere than on a CPU, and for one row or more than eight, it is XLA's product: of
@@ -6,6 +6,8 @@ one row that streams the weights too, and there is nothing to gain.
 Axes: M rows, K features in, N features out.
 """
 
+import functools
+import logging
 import math
 
 import jax
@@ -16,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 from specjax.native.library import problem
 
-THIN, XLA = "thin", "xla"
+THIN, XLA = CHOICES = "thin", "xla"
 # `with products(XLA):` traces every product as XLA's; part of what `jax.jit` goes by.
 products = jax.make_user_context(THIN)
 
@@ -27,17 +29,41 @@ WEIGHTS = "float32", "bfloat16"
 
 def dot(x: Array, w: Array) -> Array:
     """x [..., K] times w [K, N], summed in float32: [..., N] float32."""
+    return _dot(x, w, transposed=False)
+
+
+def dot_transposed(x: Array, w: Array) -> Array:
+    """x [..., K] times w [N, K] transposed, which is not copied: [..., N] float32."""
+    return _dot(x, w, transposed=True)
+
+
+def _dot(x: Array, w: Array, transposed: bool) -> Array:
     rows = math.prod(x.shape[:-1])
     if not 2 <= rows <= MOST_ROWS or not serves(x, w) or not used():
-        return plain(x, w)
-    out = thin_p.bind(x.astype(jnp.float32).reshape(rows, -1), w)
+        return plain(x, w.T if transposed else w)
+    flat = x.astype(jnp.float32).reshape(rows, -1)
+    out = thin_p.bind(flat, w, transposed=transposed)
     return out.reshape(*x.shape[:-1], -1)
 
 
 def used() -> bool:
     """Whether products of few rows are thin here: asked for, on a CPU, and compiled."""
-    wanted = products.value == THIN and jax.default_backend() == "cpu"
-    return wanted and problem() is None
+    if products.value != THIN or jax.default_backend() != "cpu":
+        return False
+    if why := problem():
+        _warn(why)
+    return why is None
+
+
+def in_use() -> str:
+    """Which products decode here, as records say it: "thin" or "xla"."""
+    return THIN if used() else XLA
+
+
+@functools.cache
+def _warn(why: str) -> None:
+    """Once in a process."""
+    logging.getLogger("specjax").warning("specjax: XLA multiplies few rows: %s", why)
 
 
 def serves(x: Array, w: Array) -> bool:
@@ -60,40 +86,53 @@ def plain(x: Array, w: Array) -> Array:
     return jnp.dot(x, w, preferred_element_type=jnp.float32)
 
 
-# The primitive: x [M, K] float32, w [K, N] -> [M, N] float32.
+# The primitive: x [M, K] float32, w [K, N] or, transposed, [N, K] -> [M, N] float32.
 
 thin_p = Primitive("specjax_thin_product")
-thin_p.def_impl(jax.jit(thin_p.bind))
+thin_p.def_impl(jax.jit(thin_p.bind, static_argnames="transposed"))
 
 
 @thin_p.def_abstract_eval
-def _shape(x, w):
-    return jax.core.ShapedArray((x.shape[0], w.shape[1]), jnp.float32)
+def _shape(x, w, transposed):
+    return jax.core.ShapedArray((x.shape[0], w.shape[not transposed]), jnp.float32)
 
 
-def _on_cpu(context, x, w):
-    weights = context.avals_in[1].dtype.name
-    return jax.ffi.ffi_lowering(f"specjax_thin_{weights}")(context, x, w)
+def _on_cpu(context, x, w, transposed):
+    name = f"specjax_thin_{context.avals_in[1].dtype.name}"
+    name += "_transposed" if transposed else ""
+    return jax.ffi.ffi_lowering(name)(context, x, w)
 
 
-mlir.register_lowering(thin_p, mlir.lower_fun(plain, multiple_results=False))
+def _plain(x, w, transposed):
+    return plain(x, w.T if transposed else w)
+
+
+mlir.register_lowering(thin_p, mlir.lower_fun(_plain, multiple_results=False))
 mlir.register_lowering(thin_p, _on_cpu, platform="cpu")
 
+
 # Linear in each operand; gradients have many rows, or are no product with w's columns.
-ad.defbilinear(
-    thin_p,
-    lambda cotangent, x, w: plain(cotangent, w.T),
-    lambda cotangent, x, w: plain(x.T, cotangent).astype(w.aval.dtype),
-)
 
 
-def _batch(operands, axes):
+def _by_x(cotangent, x, w, transposed):
+    return plain(cotangent, w if transposed else w.T)
+
+
+def _by_w(cotangent, x, w, transposed):
+    left, right = (cotangent, x) if transposed else (x, cotangent)
+    return plain(left.T, right).astype(w.aval.dtype)
+
+
+ad.defbilinear(thin_p, _by_x, _by_w)
+
+
+def _batch(operands, axes, transposed):
     """More rows if w is one for all, else a product for each w."""
     (x, w), (at_x, at_w) = operands, axes
     if at_w is None:
-        x = jnp.moveaxis(x, at_x, 0)
-        return dot(x, w), 0
-    return jax.vmap(plain, (at_x, at_w))(x, w), 0
+        return _dot(jnp.moveaxis(x, at_x, 0), w, transposed), 0
+    each = functools.partial(_plain, transposed=transposed)
+    return jax.vmap(each, (at_x, at_w))(x, w), 0
 
 
 batching.primitive_batchers[thin_p] = _batch

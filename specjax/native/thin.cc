@@ -1,4 +1,5 @@
-// y [M, N] = x [M, K] W [K, N] on a CPU, for M <= 8: W is read once for all rows.
+// y [M, N] = x [M, K] W [K, N] on a CPU, for M <= 8: W is read once for all rows. So it
+// is where W is stored transposed, [N, K], as the embedding is that is also the readout.
 //
 // Of a decoder's step the weights are what takes time to read. XLA streams them for one
 // row, and packs all of them anew for two to eight; here they are streamed for every M.
@@ -118,6 +119,52 @@ void Multiply(const float* x, const T* w, float* y, int64_t K, int64_t N, int64_
     }
 }
 
+// The sum over a vector's lanes, in an order of its own.
+inline float Sum(Floats v) {
+  float lanes[kLanes];
+  std::memcpy(lanes, &v, sizeof lanes);
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+
+// Rows of a transposed W whose sums fit the registers with M rows of x.
+constexpr int Beside(int M) {
+  return M * 4 + 5 <= kRegisters ? 4 : M * 2 + 3 <= kRegisters ? 2 : 1;
+}
+
+// R columns of y from `n` on: the product of each row of W [N, K] with each of x.
+template <int M, int R, class T>
+inline void MultiplyRows(const float* x, const T* w, float* y, int64_t K, int64_t N,
+                         int64_t n) {
+  Floats s[M][R] = {};
+  const T* rows = w + n * K;
+  int64_t k = 0;
+  for (; k + kLanes <= K; k += kLanes) {
+    Floats b[R];
+    for (int r = 0; r < R; ++r) b[r] = Load(rows + r * K + k);
+    for (int m = 0; m < M; ++m) {
+      const Floats a = Load(x + m * K + k);
+      for (int r = 0; r < R; ++r) s[m][r] += a * b[r];
+    }
+  }
+  for (int m = 0; m < M; ++m)
+    for (int r = 0; r < R; ++r) {
+      float sum = Sum(s[m][r]);
+      for (int64_t i = k; i < K; ++i) sum += x[m * K + i] * One(rows + r * K + i);
+      y[m * N + n + r] = sum;
+    }
+}
+
+// Columns `from` to `to` of y, of a transposed W.
+template <int M, class T>
+void MultiplyTransposed(const float* x, const T* w, float* y, int64_t K, int64_t N,
+                        int64_t from, int64_t to) {
+  constexpr int R = Beside(M);
+  for (; from + R <= to; from += R) MultiplyRows<M, R>(x, w, y, K, N, from);
+  for (; from < to; ++from) MultiplyRows<M, 1>(x, w, y, K, N, from);
+}
+
 inline void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -151,14 +198,21 @@ void InParallel(ffi::ThreadPool& pool, int parts, F f) {
   }
 }
 
-template <class T>
+template <int M, bool kTransposed, class T>
+constexpr auto Of() {
+  if constexpr (kTransposed) return &MultiplyTransposed<M, T>;
+  else return &Multiply<M, T>;
+}
+
+template <bool kTransposed, class T>
 ffi::Error Run(ffi::ThreadPool& pool, const float* x, const T* w, float* y, int64_t M,
                int64_t K, int64_t N) {
   using Function =
       void (*)(const float*, const T*, float*, int64_t, int64_t, int64_t, int64_t);
-  static constexpr Function kOf[] = {Multiply<1, T>, Multiply<2, T>, Multiply<3, T>,
-                                     Multiply<4, T>, Multiply<5, T>, Multiply<6, T>,
-                                     Multiply<7, T>, Multiply<8, T>};
+  static constexpr Function kOf[] = {
+      Of<1, kTransposed, T>(), Of<2, kTransposed, T>(), Of<3, kTransposed, T>(),
+      Of<4, kTransposed, T>(), Of<5, kTransposed, T>(), Of<6, kTransposed, T>(),
+      Of<7, kTransposed, T>(), Of<8, kTransposed, T>()};
   if (M < 1 || M > kMostRows) {
     return ffi::Error::InvalidArgument("a thin product has 1 to 8 rows");
   }
@@ -177,39 +231,40 @@ ffi::Error Run(ffi::ThreadPool& pool, const float* x, const T* w, float* y, int6
   return ffi::Error::Success();
 }
 
-template <class W>
+template <bool kTransposed, class W>
 ffi::Error Check(ffi::Buffer<ffi::F32>& x, W& w, ffi::ResultBuffer<ffi::F32>& y) {
   auto rows = x.dimensions(), matrix = w.dimensions(), out = y->dimensions();
   const bool fits = rows.size() == 2 && matrix.size() == 2 && out.size() == 2 &&
-                    rows[1] == matrix[0] && out[0] == rows[0] && out[1] == matrix[1];
+                    rows[1] == matrix[kTransposed] && out[0] == rows[0] &&
+                    out[1] == matrix[!kTransposed];
   return fits ? ffi::Error::Success()
               : ffi::Error::InvalidArgument("a thin product is [M, K] times [K, N]");
 }
 
-static ffi::Error ThinF32(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
-                          ffi::Buffer<ffi::F32> w, ffi::ResultBuffer<ffi::F32> y) {
-  if (ffi::Error error = Check(x, w, y); error.failure()) return error;
-  auto [m, k, n] = std::tuple(x.dimensions()[0], w.dimensions()[0], w.dimensions()[1]);
-  return Run(pool, x.typed_data(), w.typed_data(), y->typed_data(), m, k, n);
+// T: what W's numbers are read as.
+template <bool kTransposed, class T, ffi::DataType kType>
+ffi::Error Thin(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<kType> w,
+                ffi::ResultBuffer<ffi::F32> y) {
+  if (ffi::Error error = Check<kTransposed>(x, w, y); error.failure()) return error;
+  auto [m, k, n] = std::tuple(x.dimensions()[0], x.dimensions()[1], y->dimensions()[1]);
+  auto* numbers = reinterpret_cast<const T*>(w.untyped_data());
+  return Run<kTransposed>(pool, x.typed_data(), numbers, y->typed_data(), m, k, n);
 }
 
-static ffi::Error ThinBF16(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
-                           ffi::Buffer<ffi::BF16> w, ffi::ResultBuffer<ffi::F32> y) {
-  if (ffi::Error error = Check(x, w, y); error.failure()) return error;
-  auto [m, k, n] = std::tuple(x.dimensions()[0], w.dimensions()[0], w.dimensions()[1]);
-  auto* numbers = reinterpret_cast<const uint16_t*>(w.untyped_data());
-  return Run(pool, x.typed_data(), numbers, y->typed_data(), m, k, n);
+template <ffi::DataType kType>
+auto Bound() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Arg<ffi::Buffer<ffi::F32>>()
+      .template Arg<ffi::Buffer<kType>>()
+      .template Ret<ffi::Buffer<ffi::F32>>();
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(thin_float32, ThinF32,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(thin_bfloat16, ThinBF16,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::BF16>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(thin_float32, (Thin<false, float, ffi::F32>),
+                              Bound<ffi::F32>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(thin_bfloat16, (Thin<false, uint16_t, ffi::BF16>),
+                              Bound<ffi::BF16>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(thin_float32_transposed, (Thin<true, float, ffi::F32>),
+                              Bound<ffi::F32>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(thin_bfloat16_transposed,
+                              (Thin<true, uint16_t, ffi::BF16>), Bound<ffi::BF16>());

@@ -1,9 +1,10 @@
 """The bundled models, small and ready to decode: of Python code, and a T5 family.
 
-Weights are bfloat16 safetensors with their sizes in the file's metadata; how each was
-trained, on what and how well, is in `recipes.json` and `t5_recipes.json`. Made again by
-`make zoo` and `experiments/training/zoo_t5.py`. The T5 family translates English to
-German and summarizes documentation strings; its sentences are Tatoeba's (CC BY 2.0 FR).
+Weights are safetensors, in eight or sixteen bits, with their sizes in the file's
+metadata; how each was trained, on what and how well, is in `recipes.json` and
+`t5_recipes.json`. Made again by `make zoo` and `experiments/training/zoo_t5.py`. The T5
+family translates English to German and summarizes documentation strings; its sentences
+are Tatoeba's (CC BY 2.0 FR).
 """
 
 import json
@@ -21,11 +22,11 @@ from specjax.drafters.ngram import NGram
 from specjax.models import gpt, t5
 from specjax.tokenizers import Tokenizer
 from specjax.types import Table
-from specjax.zoo import sizes
+from specjax.zoo import int8, sizes
 from specjax.zoo.sizes import Config
 
 FOLDER = Path(str(resources.files("specjax.zoo")))
-MODELS = ("code_9m", "code_05m")  # the target and its draft
+MODELS = ("code_target", "code_small")  # the target and its draft
 T5_MODELS = ("t5_target", "t5_large", "t5_base", "t5_small", "t5_decoder")
 PAD, START, END = 0, 1, 2  # of the code models; t5.PAD, t5.END of the others
 CODE_VOCAB, T5_VOCAB = 8192, 6016
@@ -50,12 +51,18 @@ def read_config(path: Path, metadata: dict[str, str], dtype: str) -> tuple[str, 
     return family, config._replace(dtype=dtype)
 
 
-def save(path: Path, config: Config, params: Any) -> None:
-    """Writes weights in bfloat16, one tensor a leaf, names joined by slashes."""
+def save(path: Path, config: Config, params: Any, bits: int = 16) -> None:
+    """Writes weights, one tensor a leaf, names joined by slashes.
+
+    bits: 16, in bfloat16; or 8, matrices as int8 with a scale for each output, by
+    `int8.pack`. What is read back are the weights, whatever was rounded away.
+    """
     flat = flatten_dict(params, sep="/")
-    half = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
+    stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
+    if bits == 8:
+        stored = int8.pack(flat)
     family = "t5" if isinstance(config, t5.Config) else "gpt"
-    save_file(half, path, {"family": family, "config": json.dumps(config._asdict())})
+    save_file(stored, path, {"family": family, "config": json.dumps(config._asdict())})
     path.chmod(0o644)
 
 

@@ -22,6 +22,7 @@ from specjax import checkpoints, zoo
 from specjax.checkpoints import archive, huggingface
 from specjax.checkpoints.archive import Archive, Part, Source
 from specjax.models import gpt
+from specjax.zoo import int8
 from tests.support.checkpoint_folders import CONFIGS, GPT2, T5, params_of, same, written
 
 # Reading.
@@ -149,12 +150,16 @@ def test_devices_read_their_own_shards_once(tmp_path):
 
 
 def test_bundled_models_and_files_of_the_zoo(tmp_path):
-    checkpoint = checkpoints.load("code_05m")
-    assert (checkpoint.name, checkpoint.family) == ("code_05m", "gpt")
+    checkpoint = checkpoints.load("code_small")
+    assert (checkpoint.name, checkpoint.family) == ("code_small", "gpt")
     assert (checkpoint.start, checkpoint.end) == (zoo.START, zoo.END)
-    assert checkpoint.config == gpt.Config(8192, 32, 128, 2, 2)
-    stored = load_file(zoo.FOLDER / "code_05m.safetensors")
-    wide = {name: leaf.astype(jnp.float32) for name, leaf in stored.items()}
+    assert checkpoint.config == gpt.Config(8192, 56, 224, 2, 2)
+    stored = load_file(zoo.FOLDER / "code_small.safetensors")
+    wide = {
+        name: leaf.astype(jnp.float32) * stored.get(name + int8.SCALE, 1.0)
+        for name, leaf in stored.items()
+        if not name.endswith(int8.SCALE)
+    }
     same(checkpoint.params, unflatten_dict(wide, sep="/"))
     for config in (T5, gpt.Config(13, 8, 16, 1, 2)):
         file = tmp_path / config.__class__.__module__ / "mine.safetensors"

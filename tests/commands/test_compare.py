@@ -12,8 +12,8 @@ RECORD = {
     "table": "table2",
     "scale": "laptop",
     "measured": {
-        "target": "code_9m",
-        "draft": "code_05m",
+        "target": "code_target",
+        "draft": "code_small",
         "draft_regime": "sampled law",
         "exactness": "exact law",
         "temperature": 0.0,

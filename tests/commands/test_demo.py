@@ -197,6 +197,6 @@ def test_the_scripts_own_flags_and_defaults():
     assert (flags.n_tokens_to_generate, flags.K) == (40, 4)
     assert (flags.temperature, flags.seed, flags.kernels) == (0.0, 123, "auto")
     assert (flags.target, flags.draft) == zoo.MODELS
-    names = ["--draft_model_size", "code_9m", "--target_model_size", "code_05m"]
+    names = ["--draft_model_size", "code_target", "--target_model_size", "code_small"]
     flags = demo.make_parser().parse_args(names)
     assert (flags.draft, flags.target) == zoo.MODELS

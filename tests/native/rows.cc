@@ -16,22 +16,29 @@ void Set(uint16_t* to, float value) {
 
 float Random() { return (std::rand() % 2001 - 1000) / 1000.0f; }
 
-template <int M, class T>
-bool Wrong(int K, int N) {
+template <int M, bool kTransposed, class T>
+bool Differs(int K, int N) {
   std::vector<float> x(M * K), y(M * N), alone(N);
   std::vector<T> w(K * N);
   for (float& number : x) number = Random();
   for (T& number : w) Set(&number, Random());
-  Multiply<M, T>(x.data(), w.data(), y.data(), K, N, 0, N);
+  constexpr auto multiply = Of<M, kTransposed, T>(), one = Of<1, kTransposed, T>();
+  multiply(x.data(), w.data(), y.data(), K, N, 0, N);
   for (int m = 0; m < M; ++m) {
-    Multiply<1, T>(x.data() + m * K, w.data(), alone.data(), K, N, 0, N);
+    one(x.data() + m * K, w.data(), alone.data(), K, N, 0, N);
     for (int n = 0; n < N; ++n) {
       double exact = 0;
-      for (int k = 0; k < K; ++k) exact += double(x[m * K + k]) * One(&w[k * N + n]);
+      for (int k = 0; k < K; ++k)
+        exact += double(x[m * K + k]) * One(&w[kTransposed ? n * K + k : k * N + n]);
       if (alone[n] != y[m * N + n] || std::abs(exact - y[m * N + n]) > 1e-4) return true;
     }
   }
   return false;
+}
+
+template <int M, class T>
+bool Wrong(int K, int N) {
+  return Differs<M, false, T>(K, N) || Differs<M, true, T>(K, N);
 }
 
 int main() {

@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 
-from specjax.native import library
+from specjax.native import library, product
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +57,16 @@ def test_a_machine_without_a_compiler_is_told_the_remedy(monkeypatch):
     monkeypatch.setattr(library.shutil, "which", lambda name: None)
     monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
     assert "pip install ziglang" in library.problem()
+
+
+def test_a_machine_without_one_decodes_by_xla_and_is_told_once(monkeypatch, caplog):
+    monkeypatch.setattr(library.shutil, "which", lambda name: None)
+    monkeypatch.setattr(library.importlib.util, "find_spec", lambda name: None)
+    product._warn.cache_clear()
+    assert [product.in_use() for _ in range(3)] == ["xla"] * 3
+    [record] = caplog.records
+    assert "no C++ compiler was found" in record.getMessage()
+    product._warn.cache_clear()
 
 
 @pytest.mark.parametrize("command", ["false", "no-such-compiler", "true"])

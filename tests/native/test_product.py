@@ -23,6 +23,12 @@ def compiled():
         pytest.skip(problem)
 
 
+DOTS = {
+    "as it is": (product.dot, lambda w: w),
+    "transposed": (product.dot_transposed, lambda w: w.T),
+}
+
+
 def operands(rows, K, N, dtype="float32"):
     random = np.random.default_rng(K + N)
     x, w = random.standard_normal((rows, K)), random.standard_normal((K, N))
@@ -35,13 +41,15 @@ def is_thin(function, *arguments) -> bool:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("K", "N"), SHAPES)
-def test_a_row_does_not_depend_on_how_many_there_are(K, N, dtype):
-    x, w = operands(8, K, N, dtype)
-    rows, dot = product.dot(x, w), jax.jit(product.dot)
+@pytest.mark.parametrize("stored", DOTS)
+def test_a_row_does_not_depend_on_how_many_there_are(K, N, dtype, stored):
+    (function, as_stored), (x, w) = DOTS[stored], operands(8, K, N, dtype)
     exact = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
+    w, dot = as_stored(w), jax.jit(function)
+    rows = dot(x, w)
     np.testing.assert_allclose(rows, exact, rtol=1e-5, atol=1e-4)
     for count in range(2, 8):
-        assert is_thin(product.dot, x[:count], w)
+        assert is_thin(function, x[:count], w)
         np.testing.assert_array_equal(dot(x[:count], w), rows[:count])
         np.testing.assert_array_equal(dot(x[8 - count :], w), rows[8 - count :])
 
@@ -112,28 +120,31 @@ def test_a_dense_layer_takes_it():
 
 
 @pytest.mark.parametrize("argument", [0, 1])
-def test_gradients_are_those_of_the_product(argument):
-    x, w = operands(3, 256, 300)
+@pytest.mark.parametrize("stored", DOTS)
+def test_gradients_are_those_of_the_product(argument, stored):
+    (dot, as_stored), (x, w) = DOTS[stored], operands(3, 256, 300)
 
-    def loss(dot):
-        return lambda x, w: (dot(x, w) ** 2).sum()
+    def thin(x, w):
+        return (dot(x, as_stored(w)) ** 2).sum()
 
-    value, wanted = (
-        jax.grad(loss(dot), argument)(x, w) for dot in (product.dot, product.plain)
-    )
+    def plain(x, w):
+        return (product.plain(x, w) ** 2).sum()
+
+    value, wanted = (jax.grad(loss, argument)(x, w) for loss in (thin, plain))
     np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-2)
 
 
-def test_it_maps_over_rows_and_over_matrices():
-    x, w = operands(4, 256, 300)
+@pytest.mark.parametrize("stored", DOTS)
+def test_it_maps_over_rows_and_over_matrices(stored):
+    (dot, as_stored), (x, w) = DOTS[stored], operands(4, 256, 300)
     few, many = x.reshape(2, 2, 256), jnp.broadcast_to(x, (5, 4, 256))
-    matrices = jnp.stack([w, 2 * w])
-    one_matrix = jax.vmap(product.dot, (0, None))
-    np.testing.assert_array_equal(one_matrix(few, w).reshape(4, -1), product.dot(x, w))
-    assert is_thin(one_matrix, few, w)  # 4 rows; and here 20, too many
-    assert not is_thin(one_matrix, many, w)
-    np.testing.assert_allclose(one_matrix(many, w)[3], x @ w, rtol=1e-4, atol=1e-3)
-    each = jax.vmap(product.dot)(few, matrices)
+    matrix, one_matrix = as_stored(w), jax.vmap(dot, (0, None))
+    rows = one_matrix(few, matrix).reshape(4, -1)
+    np.testing.assert_array_equal(rows, dot(x, matrix))
+    assert is_thin(one_matrix, few, matrix)  # 4 rows; and here 20, too many
+    assert not is_thin(one_matrix, many, matrix)
+    np.testing.assert_allclose(one_matrix(many, matrix)[3], x @ w, rtol=1e-4, atol=1e-3)
+    each = jax.vmap(dot)(few, jnp.stack([matrix, 2 * matrix]))
     np.testing.assert_allclose(each[1], 2 * few[1] @ w, rtol=1e-4, atol=1e-3)
 
 

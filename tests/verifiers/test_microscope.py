@@ -125,7 +125,7 @@ def run_command(monkeypatch, rung: Found) -> int:
 def test_the_command_prints_and_fails(models_read_once, monkeypatch, capsys):
     assert run_command(monkeypatch, FOUND) == 0
     printed = capsys.readouterr().out
-    assert "code_9m with code_05m, float32" in printed and "2.0e-05" in printed
+    assert "code_target with code_small, float32" in printed and "2.0e-05" in printed
     assert "Nothing differs by more" in printed and "Not a CPU" not in printed
     for wrong, rung in (WRONG | STRICT).items():
         assert run_command(monkeypatch, rung) == 1

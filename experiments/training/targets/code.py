@@ -1,12 +1,12 @@
-"""Trains the target of Python code: `python -m experiments.training.targets.code`.
+"""The target of Python code: a small model learns on from more text, and is grown.
 
-Two stages, see `stages`: the bundled target goes on learning from more text, and is
-grown. Text: functions of the standard library and of permissively licensed packages.
-Nothing that is held out is read.
+Two stages, see `stages`. Text: functions of the standard library and of permissively
+licensed packages. Nothing that is held out is read.
 """
 
 import json
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,15 +16,15 @@ from sentencepiece import SentencePieceProcessor
 from experiments.training import language, loop
 from experiments.training.targets import stages
 from experiments.training.texts import corpus, packages
-from specjax import checkpoints, zoo
+from specjax import zoo
 from specjax.models import gpt
 
 SMALL = gpt.Config(8192, 256, 1024, 6, 4)
 LARGE = gpt.Config(8192, 512, 2048, 8, 8)
-SIZE = loop.Recipe(2500, 0, warmup=200)
+SIZE = loop.Recipe(1200, 0, warmup=200)
 RECIPES = {
     "small": SIZE._replace(rate=1.5e-3),
-    "grown": SIZE._replace(rate=1e-3, decay=600),
+    "grown": SIZE._replace(steps=1050, rate=1e-3, decay=500),
 }
 LIBRARY_TIMES = 2  # a window of the standard library is as likely as two of packages
 PACKAGE_BATCHES = 6  # held out, beside `language.HELD_OUT` of the standard library
@@ -38,11 +38,9 @@ class Text(NamedTuple):
     packages: language.Stream
 
 
-def main() -> None:
-    """Runs both stages."""
-    options = stages.parser(__doc__, RECIPES).parse_args()
-    options.runs.mkdir(parents=True, exist_ok=True)
-    text, size = load(options.runs / "text.npz"), (SIZE.batch, SIZE.length)
+def train(runs: Path, text: Text, first: Callable, recipes: stages.Recipes) -> Any:
+    """Runs both stages, from the weights that `first` gives; returns the grown ones."""
+    size = SIZE.batch, SIZE.length
     held_out = {
         "held_out": windows(text.held_out, language.HELD_OUT, size),
         "packages": windows(text.packages, PACKAGE_BATCHES, size),
@@ -51,18 +49,8 @@ def main() -> None:
     def batch(seed: tuple[int, ...]) -> np.ndarray:
         return language.rows(text.train, seed, *size)
 
-    growth = stages.Growth(SMALL, LARGE, bundled, task)
-    recipes = stages.chosen(options, RECIPES)
-    stages.run(options.runs, growth, stages.Data(batch, held_out), recipes)
-
-
-def subwords() -> SentencePieceProcessor:
-    return SentencePieceProcessor(model_file=str(zoo.FOLDER / zoo.TOKENIZERS["code"]))
-
-
-def bundled() -> Any:
-    """The weights that the first stage begins with."""
-    return checkpoints.load("code_9m").params
+    growth = stages.Growth(SMALL, LARGE, first, task)
+    return stages.run(runs, growth, stages.Data(batch, held_out), recipes)
 
 
 def task(config: gpt.Config) -> loop.Task:
@@ -74,11 +62,11 @@ def windows(data: language.Stream, count: int, size: tuple) -> list[np.ndarray]:
     return [language.rows(data, (1, i), *size) for i in range(count)]
 
 
-def load(path: Path) -> Text:
+def load(path: Path, pieces: SentencePieceProcessor) -> Text:
     """The text as ids, read once: a run does not change with what is installed."""
     if not path.exists():
         texts, about = documents()
-        parts = {name: coded(read) for name, read in texts.items()}
+        parts = {name: coded(pieces, read) for name, read in texts.items()}
         flat = {
             f"{name}_{field}": values.astype(np.uint16 if field == "tokens" else int)
             for name, part in parts.items()
@@ -129,10 +117,6 @@ def documents() -> tuple[dict[str, list[str]], dict]:
     return texts, about
 
 
-def coded(read: list[str]) -> language.Stream:
-    ids = subwords().encode(read)
+def coded(pieces: SentencePieceProcessor, read: list[str]) -> language.Stream:
+    ids = pieces.encode(read)
     return language.stream([[zoo.START, *document, zoo.END] for document in ids])
-
-
-if __name__ == "__main__":
-    main()

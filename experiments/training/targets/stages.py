@@ -36,14 +36,11 @@ class Data(NamedTuple):
     held_out: Mapping[str, Sequence[Any]]
 
 
-def parser(description: str, recipes: Recipes) -> argparse.ArgumentParser:
-    """Options of a command: the folder, and how long each stage is."""
-    options = argparse.ArgumentParser(description=description.split("\n")[0])
-    options.add_argument("--runs", type=Path, required=True)
+def add_lengths(parser: argparse.ArgumentParser, recipes: Recipes) -> None:
+    """Options of a command: how long each stage is."""
     for name, recipe in recipes.items():
-        options.add_argument(f"--{name}-steps", type=int, default=recipe.steps)
-        options.add_argument(f"--{name}-decay", type=int, default=recipe.decay)
-    return options
+        parser.add_argument(f"--{name}-steps", type=int, default=recipe.steps)
+        parser.add_argument(f"--{name}-decay", type=int, default=recipe.decay)
 
 
 def chosen(options: argparse.Namespace, recipes: Recipes) -> dict[str, loop.Recipe]:

@@ -1,28 +1,27 @@
-"""Trains the T5 target: `python -m experiments.training.targets.t5 --pairs FOLDER`.
+"""The T5 target: a small one learns on for three tasks, and is grown.
 
-Two stages, see `stages`. Three tasks, of texts long enough to decode: English to
-German, of unrelated sentences, joined until there are enough; correction of
-documentation (`texts.correction`); and, as short as they are, its summaries. Sentences
-are read from FOLDER as `experiments.training.zoo_t5` reads them; those of
-`valid.tatoeba_valid.en.xz` and `.de.xz` there are held out of what is joined.
+Two stages, see `stages`. Tasks of texts long enough to decode: English to German, of
+unrelated sentences, joined until there are enough; correction of documentation
+(`texts.correction`); and, as short as they are, its summaries. Sentences are read as
+`t5_seed` reads them; those of `valid.tatoeba_valid.en.xz` and `.de.xz` of the same
+folder are held out of what is joined.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sentencepiece import SentencePieceProcessor
 
-from experiments.training import loop, pairs, zoo_t5
+from experiments.training import loop, pairs
 from experiments.training.pairs import Bucket, Pair, PairRows
-from experiments.training.targets import stages
+from experiments.training.targets import stages, t5_seed
+from experiments.training.targets.t5_seed import READ, SUMMARIZE, TRANSLATE, Coded
 from experiments.training.texts import correction, documentation, prose
-from experiments.training.zoo_t5 import READ, SUMMARIZE, TRANSLATE, Coded
-from specjax import checkpoints, zoo
 from specjax.models import t5
 
-SMALL = zoo_t5.TARGET._replace(dtype="float32")
+SMALL = t5_seed.SEED._replace(dtype="float32")
 LARGE = SMALL._replace(dim=512, mlp_dim=1408, decoder_layers=6, num_heads=8)
 SCALED = loop.Recipe(2500, 0, batch=16, warmup=200, optimizer="scaled")
 RECIPES = {
@@ -33,36 +32,26 @@ LEAST, MOST = 64, 112  # tokens of a target
 SIZES = {  # lengths of inputs, targets
     "joined": ((96, 88), (128, 112)),
     "correct": ((96, 88), (144, 112)),
-    "sentences": zoo_t5.SENTENCES,
-    "docs": zoo_t5.DOCUMENTS,
+    "sentences": t5_seed.SENTENCES,
+    "docs": t5_seed.DOCUMENTS,
 }
 SHARE = {"joined": 0.45, "correct": 0.35, "sentences": 0.05, "docs": 0.15}
 ORDERS, SPOILED = 4, 3  # how often a sentence is joined, a passage spoilt
-HELD_OUT_BATCHES = 6  # of the two new tasks; those of before are `zoo_t5.batches`
+HELD_OUT_BATCHES = 6  # of the two new tasks; those of before are `t5_seed.batches`
 Texts = dict[str, list[Pair]]
 
 
-def main() -> None:
-    """Runs both stages."""
-    parser = stages.parser(__doc__, RECIPES)
-    parser.add_argument("--pairs", type=Path, required=True)
-    options = parser.parse_args()
-    options.runs.mkdir(parents=True, exist_ok=True)
-    texts, valid = (
-        load(options.runs / f"{side}.npz", options.pairs) for side in ("train", "valid")
-    )
-    data = stages.Data(pairs.sampler(bucketed(texts, SCALED)), held_out(valid, SCALED))
-    growth = stages.Growth(SMALL, LARGE, bundled, task)
-    stages.run(options.runs, growth, data, stages.chosen(options, RECIPES))
-
-
-def subwords() -> SentencePieceProcessor:
-    return SentencePieceProcessor(model_file=str(zoo.FOLDER / zoo.TOKENIZERS["t5"]))
-
-
-def bundled() -> Any:
-    """The weights that the first stage begins with."""
-    return checkpoints.load("t5_target").params
+def train(
+    runs: Path,
+    texts: Texts,
+    valid: Texts,
+    first: Callable[[], Any],
+    recipes: stages.Recipes,
+) -> Any:
+    """Runs both stages, from the weights that `first` gives; returns the grown ones."""
+    sample = pairs.sampler(bucketed(texts, SCALED))
+    data = stages.Data(sample, held_out(valid, SCALED))
+    return stages.run(runs, stages.Growth(SMALL, LARGE, first, task), data, recipes)
 
 
 def task(config: t5.Config) -> loop.Task:
@@ -79,19 +68,19 @@ def bucketed(texts: Texts, recipe: loop.Recipe) -> list[Bucket]:
 
 
 def held_out(texts: Texts, recipe: loop.Recipe) -> dict[str, list[PairRows]]:
-    """Batches by task; `held_out` is what the bundled target was measured on."""
+    """Batches by task; `held_out` is what the first weights were measured on."""
     before = Coded(texts["sentences"], texts["docs"])
-    fixed = {"held_out": zoo_t5.batches(before, zoo_t5.TARGET_RECIPE)}
+    fixed = {"held_out": t5_seed.batches(before, t5_seed.RECIPE)}
     for name in ("joined", "correct"):
         sample = pairs.sampler(bucketed({name: texts[name]}, recipe))
         fixed[name] = [sample((1, i)) for i in range(HELD_OUT_BATCHES)]
     return fixed
 
 
-def load(path: Path, folder: Path) -> Texts:
+def load(path: Path, pieces, folder: Path) -> Texts:
     """The pairs of a side, train or valid, as ids: read once, then from `path`."""
     if not path.exists():
-        texts = read(path.stem, folder)
+        texts = read(path.stem, pieces, folder)
         about = {name: len(listed) for name, listed in texts.items()}
         loop.replace(path.with_suffix(".json"), json.dumps(about, indent=1).encode())
         with path.with_suffix(".partial").open("wb") as file:
@@ -119,28 +108,28 @@ def unpacked(flat) -> Texts:
     return texts
 
 
-def read(side: str, folder: Path) -> Texts:
-    """Sentences and summaries as the bundled target had them; then the new tasks."""
-    pieces, listed = subwords(), zoo_t5.sentences(folder)
-    listed, docs = sides(listed)[side], documentation.pairs(side)
+def read(side: str, pieces, folder: Path) -> Texts:
+    """Sentences and summaries as the first weights had them; then the new tasks."""
+    listed, docs = sides(t5_seed.sentences(folder))[side], documentation.pairs(side)
     to_join = listed if side == "train" else validation(folder)
     return {
         "joined": joined(pieces, to_join),
         "correct": corrections(pieces, passages(pieces, side)),
-        "sentences": zoo_t5.encode(pieces, listed, TRANSLATE, READ["ende"]),
-        "docs": zoo_t5.encode(pieces, docs, SUMMARIZE, READ["docs"]),
+        "sentences": t5_seed.encode(pieces, listed, TRANSLATE, READ["ende"]),
+        "docs": t5_seed.encode(pieces, docs, SUMMARIZE, READ["docs"]),
     }
 
 
 def sides(listed: list) -> dict[str, list]:
-    """As the bundled target was trained; the shortest sentences come first."""
-    return {"train": listed[zoo_t5.HELD_OUT :], "valid": listed[: zoo_t5.HELD_OUT]}
+    """As the first weights had them; the shortest sentences come first."""
+    held_out = t5_seed.HELD_OUT
+    return {"train": listed[held_out:], "valid": listed[:held_out]}
 
 
 def validation(folder: Path) -> list[tuple[str, str]]:
     """Sentences of any length, no English side of which is in the training files."""
     names = (f"valid.tatoeba_valid.{language}.xz" for language in ("en", "de"))
-    return list(zip(*(zoo_t5.read_lines(folder / n) for n in names), strict=True))
+    return list(zip(*(t5_seed.read_lines(folder / n) for n in names), strict=True))
 
 
 def joined(pieces, sentences: list[tuple[str, str]]) -> list[Pair]:
@@ -188,7 +177,3 @@ def corrections(pieces, texts: list[str]) -> list[Pair]:
         for source, target in zip(pieces.encode(spoiled), targets, strict=True):
             spoilt.append(([*source, t5.END], [*target, t5.END]))
     return spoilt
-
-
-if __name__ == "__main__":
-    main()

@@ -311,7 +311,7 @@ def test_a_speed_at_a_c_that_is_not_ours_is_never_among_what_was_measured():
     shown = [row for row in rows if row[speed] != "not run"]
     assert len(shown) == 4 * len(ROWS_WITH_SPEEDS) and len(rows) == len(shown) + 8
     assert shown[0][speed] == markup.number(measured(1.0)["implied_speed_l1"])
-    code = [row for row in rows if row[0].startswith("code_9m")]
+    code = [row for row in rows if row[0].startswith("code_target")]
     assert len(code) == 8 and all(row[printed] == "" for row in code)
     speeds = [float(row[printed]) for row in rows if row not in code]
     hot = PAPER["improvement_t5_small_c_0.015"]

@@ -241,5 +241,5 @@ def test_a_row_drafts_what_its_name_says(path):
     built = run.build(path)
     kind, gamma = path.stem.split("_g")
     assert f"\nGAMMA = {gamma}\n" in built.config
-    draft = {"small": "CODE_05M", "bigram": "BIGRAM"}[kind]
+    draft = {"small": "CODE_SMALL", "bigram": "BIGRAM"}[kind]
     assert f"\nDRAFT = %{draft}\n" in built.config

@@ -140,9 +140,12 @@ ALPHA_ROW = (CONFIGS / "table3/gpt_unigram_t1.gin").read_text()
         (ALPHA_ROW.replace("TEMPERATURE = 1.0", ""), "REQUIRED"),
         (ALPHA_ROW.replace("TEMPERATURE", "TEMPRATURE"), "did you mean TEMPERATURE"),
         (ALPHA_ROW + "decoding.Protocol.tokns = 5", "tokns"),
-        (ALPHA_ROW.replace("%CODE_9M", "%CODE_9N"), "CODE_9N"),
-        (ALPHA_ROW.replace("s/code_9m", "s/code_8m"), "code_8m"),
-        (ALPHA_ROW.replace("TARGET = %CODE_9M", "TARGET = %UNIGRAM"), "only drafts"),
+        (ALPHA_ROW.replace("%CODE_TARGET", "%CODE_9N"), "CODE_9N"),
+        (ALPHA_ROW.replace("s/code_target", "s/code_8m"), "code_8m"),
+        (
+            ALPHA_ROW.replace("TARGET = %CODE_TARGET", "TARGET = %UNIGRAM"),
+            "only drafts",
+        ),
         (ALPHA_ROW.replace("runs/alpha.gin", "runs/pair.gin"), "nothing reads"),
         (ALPHA_ROW + "TASK = 'poems'", "choose one of code"),
         (ALPHA_ROW + "VERIFIER = 'hope'", "choose one of block"),
@@ -171,7 +174,10 @@ def test_a_mistake_is_named_with_its_file_in_one_line(text, message, tmp_path):
         ("tokens=500", "did you mean TOKENS"),
         ("METRIC='bleu'", "nothing reads METRIC"),
         # Its scope has one of its own, which is what is read.
-        ("players.model.dtype='bfloat16'", "did you mean code_9m/players.model.dtype"),
+        (
+            "players.model.dtype='bfloat16'",
+            "did you mean code_target/players.model.dtype",
+        ),
         ("decoding.Protocol.nope=1", "nope"),
         ("VERIFIER=block", "in quotes"),
         ("nope", "NAME = VALUE"),
@@ -206,14 +212,14 @@ def test_the_flags_are_those_of_t5x(tmp_path):
 
 
 def test_any_draft_goes_with_any_rule_and_any_policy(tmp_path):
-    parts = ["runs/audit", "checkpoints/code_05m", "tasks/code", "policies/adaptive"]
+    parts = ["runs/audit", "checkpoints/code_small", "tasks/code", "policies/adaptive"]
     for draft in ("bigram", "copying", "random", "early_exit"):
         for rule in sorted(path.stem for path in (CONFIGS / "verifiers").glob("*.gin")):
             files = [*parts, f"drafters/{draft}", f"verifiers/{rule}"]
             text = "".join(f"include 'gin_configs/{file}.gin'\n" for file in files)
-            text += f"TARGET = %CODE_05M\nDRAFT = %{draft.upper()}\n"
+            text += f"TARGET = %CODE_SMALL\nDRAFT = %{draft.upper()}\n"
             if draft == "early_exit":
-                text += "EXIT_OF = 'code_05m'\nLAYERS = 1\n"
+                text += "EXIT_OF = 'code_small'\nLAYERS = 1\n"
             measurement = run.build(written(tmp_path, text)).row.measurement
             protocol = measurement.run.args[2]
             assert protocol.rule.partition(":")[0] == rule

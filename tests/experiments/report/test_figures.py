@@ -14,7 +14,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def times(**changes) -> dict:
     """`measured` of a row of table2."""
-    measured = {"target": "code_9m", "draft": "code_05m", "temperature": 0.0}
+    measured = {"target": "code_target", "draft": "code_small", "temperature": 0.0}
     measured |= {"batch": 1, "alpha": 0.6, "alpha_se": 0.02, "target_ms": 2.0}
     measured |= {"gamma": [0, 1, 3, 7], "v": [1.0, 1.1, 1.5, 2.0]}
     measured |= {"step_ms": [2.1, 2.5, 3.5, 4.68], "draft_ms": [None, 0.1, 0.3, 0.7]}
@@ -35,7 +35,7 @@ def step(accepted: str, rejected: str, added: str) -> dict:
 def traced(gamma: int, steps: list[dict], **changes) -> dict:
     """`measured` of a row of figure1."""
     tokens = sum(len(it["accepted"] + it["added"]) for it in steps)
-    measured = {"target": "code_9m", "draft": "code_05m", "temperature": 0.0}
+    measured = {"target": "code_target", "draft": "code_small", "temperature": 0.0}
     measured |= {"prompt": "if a < b:\n    x", "gamma": gamma, "tokens": tokens}
     return measured | {"target_calls": len(steps), "steps": steps} | changes
 
@@ -121,7 +121,7 @@ def test_points_of_a_figure_are_what_was_measured():
     ours, _ = points_of("figure2", *rows)
     assert [p[2:7] for p in ours] == [("gamma_3", a, 2.2, 0.02, ()) for a in (0.6, 0.3)]
     ours, _ = points_of("figure3", *rows)
-    name = "code_9m + code_05m"
+    name = "code_target + code_small"
     assert len(ours) == 2 and ours[0] == (name, 0, None, 0.6, 3, 0.02, (), 0.051)
     none = times(best_gamma=0, best_c=None, alpha_se=None)
     assert points_of("figure3", none)[0][0][3:] == (0.6, 0, 0, (), None)
@@ -153,7 +153,7 @@ def test_every_pair_and_task_has_a_marker_of_its_own():
     shapes = figure_curves.shapes(ours + papers)
     names = {point.series for point in ours}
     assert len(names) == len({shapes[name] for name in names}) == 11
-    assert "code_9m + t5_0 (ende)" in names and "code_9m + t5_0 (docs)" in names
+    assert "code_target + t5_0 (ende)" in names and "code_target + t5_0 (docs)" in names
     fills = [figure_curves.looks(point, "k")["fillstyle"] for point in ours[:2]]
     assert fills == ["full", "none"]
     with pytest.raises(ValueError, match="markers"):
@@ -182,8 +182,8 @@ def test_speeds_stand_with_their_intervals_beside_the_published(results):
     values = {tuple(line.get_xdata()) for line in axes.lines}
     assert values >= {(1.4,), (1.3, 1.5), (3.4,)}  # published: ende_small_t0
     labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels[0] == "code_9m + bigram" and len(labels) == 4
-    assert "code_9m + code_05m, batch 8" in labels
+    assert labels[0] == "code_target + bigram" and len(labels) == 4
+    assert "code_target + code_small, batch 8" in labels
 
 
 @pytest.mark.parametrize("name", figure_curves.PANELS)
@@ -203,7 +203,7 @@ def test_the_trace_keeps_every_token_and_shows_what_became_of_it(results):
     svg = figures.svg("figure1", results)
     text = words(svg)
     assert text[0] == "prompt: if a < b:\\n    x"
-    assert "6 tokens in 2 calls of code_9m; code_05m drafts up to 7" in text[1]
+    assert "6 tokens in 2 calls of code_target; code_small drafts up to 7" in text[1]
     # Numbers of calls come first, then the legend and the tokens.
     assert text[2:4] == ["1", "2"]
     assert text[7:] == ["a", "b", "c", "d", "x", "e", "x", "f"]
@@ -267,7 +267,7 @@ def test_what_is_absent_is_said(results):
 
 def test_timelines_write_their_numbers(results):
     texts = [words(figures.svg(name, results)) for name in figures.TIMELINES]
-    pairs = "code_9m + code_05m", "t5_target + t5_small"
+    pairs = "code_target + code_small", "t5_target + t5_small"
     axes = "decoding time (ms)", "time from the beginning of the text (ms)"
     totals = [(6, 12.6), (2, 7.0), (2, 9.4)], [(6, 17.6), (2, 12.5), (2, 14.9)]
     for text, pair, axis, ends in zip(texts, pairs, axes, totals, strict=True):

@@ -7,6 +7,7 @@ import pytest
 from experiments import catalogue, reproduce, run
 from experiments.leviathan import closed_forms_table
 from experiments.leviathan.alpha_table import table3
+from experiments.leviathan.walltime_table import XLA
 from experiments.records import markup
 from experiments.report import page, tables
 from specjax.bench import jsonl
@@ -213,15 +214,19 @@ def test_committed_records_name_no_path_of_one_machine():
             assert not named, (path.name, record["row"], named)
 
 
+PLACES = {"ende": "(EnDe)", "joined": "(EnDe)", "docs": "(docs)"}
+PLACES |= {"correct": "(correction)"}
+
+
 def test_committed_records_say_what_they_measured():
     """A label may not name a pair that the record was not made with."""
     records = tables.collect(RESULTS)
-    assert len(records["table3"]) == 28 and len(records["table2"]) == 20
+    assert len(records["table3"]) == 28 and len(records["table2"]) == 22
     for line in table3().lines:
         if line.folder == "table3":
             record = records["table3"][line.row]
             it = record["measured"]
-            place = {"ende": "(EnDe)", "docs": "(docs)"}.get(it["protocol"]["task"], "")
+            place = PLACES.get(it["protocol"]["task"], "")
             heat = f"T = {it['protocol']['temperature']:g}"
             for word in (f"{it['target']} with {it['draft']}", heat, place):
                 assert word in line.what
@@ -231,7 +236,10 @@ def test_committed_records_say_what_they_measured():
     for line in (line for table in several for line in table.lines):
         if record := records.get(line.folder, {}).get(line.row):
             it = record["measured"]
-            place = {"ende": " (EnDe)", "docs": " (docs)", "code": ""}[it["task"]]
-            pair = f"{it['target']} with {it['draft']}{place}"
-            wanted = f"{pair}, T = {it['temperature']:g}, batch {it['batch']}: "
+            place = PLACES.get(it["task"], "")
+            pair = f"{it['target']} with {it['draft']} {place}".rstrip()
+            by = ", XLA's products" if line.row.endswith(XLA) else ""
+            wanted = f"{pair}, T = {it['temperature']:g}, batch {it['batch']}{by}: "
+            if "products" in record["provenance"]:
+                assert (record["provenance"]["products"] == "xla") == bool(by)
             assert line.what.startswith(wanted)

@@ -15,7 +15,7 @@ STORED = 9.87  # a prediction that a record from before holds
 def before(best=5, **changes):
     """`measured` from before: its prediction was of steps measured at the gamma."""
     count = len(GAMMAS)
-    it = row() | {"target": "code_9m", "draft": "code_05m", "temperature": 0.0}
+    it = row() | {"target": "code_target", "draft": "code_small", "temperature": 0.0}
     it |= {"alpha": 0.7, "alpha_se": 0.01, "tokens": 384, "best_gamma": best}
     it |= dict.fromkeys(("overhead", "predicted", "residual"), [STORED] * count)
     it |= dict.fromkeys(("step_ms", "exp", "tokens_per_call"), [1.25] * count)

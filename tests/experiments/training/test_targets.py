@@ -1,11 +1,13 @@
 """Both stages of a target, on tiny models and text; what is read, and what never is."""
 
+import argparse
 import json
 import re
 
 import jax
 import numpy as np
 import pytest
+from sentencepiece import SentencePieceProcessor
 
 from experiments.training import language, loop
 from experiments.training.targets import code, stages, t5
@@ -58,8 +60,9 @@ def test_the_grown_stage_begins_where_the_small_one_ended(tmp_path, data):
 
 
 def test_options_set_how_long_a_stage_is():
-    options = stages.parser("text", RECIPES)
-    told = options.parse_args(["--runs", "x", "--small-steps", "9", "--small-decay=3"])
+    options = argparse.ArgumentParser()
+    stages.add_lengths(options, RECIPES)
+    told = options.parse_args(["--small-steps", "9", "--small-decay=3"])
     recipes = stages.chosen(told, RECIPES)
     assert recipes["small"] == RECIPE._replace(steps=9, decay=3)
     assert recipes["grown"] == RECIPES["grown"]
@@ -126,12 +129,13 @@ def test_sides_of_packages_share_nothing_with_each_other_or_the_library(monkeypa
 
 # Pairs.
 
+PIECES = SentencePieceProcessor(model_file=str(zoo.FOLDER / zoo.TOKENIZERS["t5"]))
 SENTENCES = [(f"This is sentence {i}.", f"Dies ist Satz {i}.") for i in range(40)]
 
 
 def test_joined_sentences_are_long_and_in_the_same_order_on_both_sides():
     subwords = zoo.tokenizer("t5")
-    for source, target in t5.joined(t5.subwords(), SENTENCES):
+    for source, target in t5.joined(PIECES, SENTENCES):
         assert t5.LEAST < len(target) <= t5.LEAST + 20
         english, german = subwords.decode(source), subwords.decode(target)
         assert english.startswith("translate English to German: This is")
@@ -142,7 +146,7 @@ def test_joined_sentences_are_long_and_in_the_same_order_on_both_sides():
 
 def test_corrections_end_in_the_text_as_it_was():
     texts = ["This function returns the argument that it was given, as it is."] * 2
-    corrections = t5.corrections(t5.subwords(), texts)
+    corrections = t5.corrections(PIECES, texts)
     assert len(corrections) == t5.SPOILED * 2
     decode = zoo.tokenizer("t5").decode
     sources = {decode(source) for source, _ in corrections}

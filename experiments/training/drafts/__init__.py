@@ -1,0 +1,1 @@
+"""The bundled drafts: what their targets write, and the losses they learn by."""

@@ -1,0 +1,30 @@
+"""Weights stored as whole numbers of eight bits, a scale for each output.
+
+The weights are what is read back: q * s, with s such that the largest of an output's
+is 127. An output is a column of a matrix that multiplies, and a row of an embedding.
+"""
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+from jax import Array
+
+SCALE = "/scale8"  # after the name of what it scales
+LARGEST = 127
+LEAST = 4096  # numbers of a matrix that is worth it
+TABLES = ("embedding", "positions")  # an output is a row
+
+
+def pack(flat: Mapping[str, Array]) -> dict[str, Array]:
+    """Each large matrix as int8 and, by its name and `SCALE`, float32 scales of its
+    shape but for 1 along the axis of inputs; anything else as float32."""
+    packed = {}
+    for name, leaf in flat.items():
+        packed[name] = leaf = jnp.asarray(leaf, jnp.float32)
+        if leaf.ndim == 2 and leaf.size >= LEAST:
+            inputs = 1 if name.split("/")[-1] in TABLES else 0
+            largest = jnp.abs(leaf).max(inputs, keepdims=True)
+            scale = jnp.where(largest > 0, largest, 1.0) / LARGEST
+            packed[name] = jnp.round(leaf / scale).astype(jnp.int8)
+            packed[name + SCALE] = scale
+    return packed

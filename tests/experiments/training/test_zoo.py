@@ -1,0 +1,129 @@
+"""The commands that train the bundled models, whole, on tiny models and little text."""
+
+import json
+import shutil
+
+import pytest
+from sentencepiece import SentencePieceProcessor
+
+from experiments.training import loop, zoo_code, zoo_t5
+from experiments.training.drafts import code as code_drafts
+from experiments.training.drafts import t5 as t5_drafts
+from experiments.training.drafts import written
+from experiments.training.targets import code as code_targets
+from experiments.training.targets import t5 as t5_targets
+from experiments.training.targets import t5_seed
+from specjax import checkpoints, zoo
+from specjax.models import gpt, t5
+
+SHORT = loop.Recipe(3, 1, batch=2, length=16, warmup=1, evaluate_every=2)
+FUNCTION = "def add(a, b):\n    # {}\n    return a + b\n"
+PAIRS = [(f"This is sentence {i}.", f"Dies ist Satz {i}.") for i in range(1100)]
+
+
+def stages(size):
+    """Recipes of both stages of a target."""
+    return {"small": size._replace(decay=0), "grown": size}
+
+
+@pytest.fixture
+def folders(tmp_path):
+    runs, export = tmp_path / "runs", tmp_path / "export"
+    runs.mkdir()
+    export.mkdir()
+    return runs, export
+
+
+def start(monkeypatch, main, runs, export, *more):
+    arguments = ["train", "--runs", str(runs), "--export", str(export), *more]
+    monkeypatch.setattr("sys.argv", arguments)
+    main()
+
+
+@pytest.mark.slow
+def test_the_code_models(monkeypatch, folders):
+    runs, export = folders
+    shutil.copy(zoo.FOLDER / "tokenizer.model", runs)
+    texts = {
+        name: [FUNCTION.format(f"{name} {i}") for i in range(20)]
+        for name in ("library", "others", "held_out", "packages")
+    }
+    monkeypatch.setattr(code_targets, "documents", lambda: (texts, {"python": "3"}))
+    monkeypatch.setattr(zoo_code, "SEED", gpt.Config(8192, 16, 32, 1, 2))
+    monkeypatch.setattr(zoo_code, "SEED_RECIPE", SHORT)
+    monkeypatch.setattr(code_targets, "SMALL", gpt.Config(8192, 16, 32, 1, 2))
+    monkeypatch.setattr(code_targets, "LARGE", gpt.Config(8192, 32, 64, 2, 4))
+    monkeypatch.setattr(code_targets, "SIZE", SHORT)
+    monkeypatch.setattr(code_targets, "RECIPES", stages(SHORT))
+    monkeypatch.setattr(code_drafts, "DRAFT", gpt.Config(8192, 8, 16, 1, 2))
+    monkeypatch.setattr(code_drafts, "KL", SHORT)
+    monkeypatch.setattr(code_drafts, "AFTER", SHORT)
+    for name, value in (("PROMPT", 8), ("NEW", 8), ("LENGTH", 16), ("BATCH", 4)):
+        monkeypatch.setattr(code_drafts, name, value)
+    for name, value in (("WRITTEN", 8), ("READ", 4), ("HELD_OUT", 4)):
+        monkeypatch.setattr(code_drafts, name, value)
+    monkeypatch.setattr(written, "KEPT", 8)
+
+    start(monkeypatch, zoo_code.main, runs, export)
+    for name, config in (("target", code_targets.LARGE), ("small", code_drafts.DRAFT)):
+        assert checkpoints.load(export / f"code_{name}.safetensors").config == config
+    about = json.loads((export / "recipes.json").read_text())
+    assert about["curves"].keys() == zoo_code.CURVES.keys()
+    # Again it finds everything done.
+    done = {path: path.read_bytes() for path in runs.rglob("checkpoint.msgpack")}
+    assert len(done) == len(zoo_code.CURVES)
+    start(monkeypatch, zoo_code.main, runs, export)
+    curves = [
+        len(list((runs / at).glob("curve.jsonl"))) for at in zoo_code.CURVES.values()
+    ]
+    assert curves == [1] * len(curves)
+    assert all(path.read_bytes() == content for path, content in done.items())
+
+
+@pytest.mark.slow
+def test_the_t5_family(monkeypatch, folders):
+    runs, export = folders
+    shutil.copy(zoo.FOLDER / "t5.model", runs / "tokenizer.model")
+    pieces = SentencePieceProcessor(model_file=str(runs / "tokenizer.model"))
+    monkeypatch.setattr(t5_seed, "sentences", lambda folder: PAIRS)
+    monkeypatch.setattr(t5_targets, "validation", lambda folder: PAIRS[:300])
+    texts = [(f"The value {i} is kept as it was.\n", "Keep it.") for i in range(40)]
+    monkeypatch.setattr(zoo_t5.documentation, "pairs", lambda side: texts)
+    passages = [" ".join([f"The value {i} is kept as it was."] * 10) for i in range(40)]
+    monkeypatch.setattr(t5_targets, "passages", lambda pieces, side: passages)
+    assert len(pieces.encode(passages[0])) > t5_targets.LEAST
+
+    sizes = {"joined": ((144, 112),), "correct": ((144, 112),)}
+    sizes |= {"sentences": ((64, 48),), "docs": ((64, 48),)}
+    monkeypatch.setattr(t5_targets, "SIZES", sizes)  # a shape is a compilation
+    monkeypatch.setattr(t5_seed, "SENTENCES", ((64, 48),))
+    monkeypatch.setattr(t5_seed, "DOCUMENTS", ((64, 48),))
+    small = t5.Config(6016, 16, 32, 1, 1, 2, 8, pieces=6000)
+    short = SHORT._replace(optimizer="scaled", batch=1, length=256)
+    monkeypatch.setattr(t5_seed, "SEED", small)
+    monkeypatch.setattr(t5_seed, "RECIPE", short)
+    monkeypatch.setattr(t5_targets, "SMALL", small)
+    large = small._replace(dim=32, mlp_dim=64, decoder_layers=2, num_heads=4)
+    monkeypatch.setattr(t5_targets, "LARGE", large)
+    monkeypatch.setattr(t5_targets, "RECIPES", stages(short))
+    monkeypatch.setattr(t5_targets, "SCALED", short)
+    drafts = {"t5_small": small, "t5_decoder": gpt.Config(6016, 8, 16, 1, 2)}
+    monkeypatch.setattr(t5_drafts, "DRAFTS", drafts)
+    monkeypatch.setattr(t5_drafts, "KL", dict.fromkeys(drafts, short))
+    monkeypatch.setattr(t5_drafts, "AFTER", {"steps": 2, "decay": 1})
+    parts = {
+        name: part._replace(texts=8, targets=6)
+        for name, part in t5_drafts.PARTS.items()
+    }
+    monkeypatch.setattr(t5_drafts, "PARTS", parts)
+    for name, value in (("BATCH", 4), ("HELD_OUT", 4)):
+        monkeypatch.setattr(t5_drafts, name, value)
+    monkeypatch.setattr(written, "KEPT", 8)
+
+    start(monkeypatch, zoo_t5.main, runs, export, "--pairs", "nowhere")
+    for name, config in {"t5_target": large, **drafts}.items():
+        assert checkpoints.load(export / f"{name}.safetensors").config == config
+    about = json.loads((export / "t5_recipes.json").read_text())
+    assert "t5_small, shipped" in about["curves"] and about["drafts"].keys() == set(
+        drafts
+    )

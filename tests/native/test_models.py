@@ -1,0 +1,101 @@
+"""Models multiply few rows in one pass, to the numbers of XLA's own products."""
+
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import native
+from specjax.inputs import make_prompt
+from specjax.models import gpt, t5
+from tests.support import tiny, tiny_t5
+
+# Every matrix is large enough to be worth it.
+GPT = gpt.Config(512, 256, 512, 2, 4)
+T5 = t5.Config(512, 256, 512, 1, 2, 4, 64)
+ROWS = (2, 5, 8)
+
+pytestmark = pytest.mark.skipif(
+    native.problem() is not None, reason=f"no products: {native.problem()}"
+)
+
+
+@functools.cache
+def case(family: str):
+    """A model's logits of tokens [1, T] after three, and what it takes before them."""
+    if family == "gpt":
+        model, params = gpt.build(GPT), tiny.weights(GPT, 0, 3.0)
+        prompt = make_prompt([[1, 2, 3]])
+    else:
+        model, params = t5.build(T5), tiny_t5.weights(T5, 0)
+        prompt = make_prompt([[0, 2, 3]], [[5, 6, 1]])
+    cache = model.init(params, prompt, 16)
+    _, cache = model.apply(params, prompt.tokens, jnp.array([0]), cache)
+
+    @jax.jit
+    def logits(params, cache, tokens):
+        features, _ = model.apply(params, tokens, jnp.array([3]), cache)
+        return model.readout(params, features)
+
+    return logits, params, cache
+
+
+def tokens(rows: int):
+    return jnp.arange(1, rows + 1)[None]
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("family", ["gpt", "t5"])
+def test_few_tokens_have_the_logits_of_xlas_products(family, rows):
+    logits, *before = case(family)
+    thin = logits(*before, tokens(rows))
+    with native.products(native.XLA):
+        plain = logits(*before, tokens(rows))
+    np.testing.assert_allclose(thin, plain, rtol=1e-4, atol=1e-4)
+
+
+# Of a layer: q, k, v, out and two; a T5's gates, and reads across by two.
+@pytest.mark.parametrize("family, products", [("gpt", 2 * 6 + 1), ("t5", 2 * 9 + 1)])
+def test_every_product_of_a_call_is_one_pass(family, products):
+    logits, *before = case(family)
+    name = "specjax_thin_product"
+    assert str(jax.make_jaxpr(logits)(*before, tokens(5))).count(name) == products
+    with native.products(native.XLA):
+        assert name not in str(jax.make_jaxpr(logits)(*before, tokens(5)))
+
+
+CACHED = """
+import jax
+import numpy as np
+from specjax import native
+
+random = np.random.default_rng(0)
+x, w = (random.standard_normal(s, np.float32) for s in ((4, 256), (256, 1024)))
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
+out = jax.jit(lambda x, w: native.dot(x, w) + 1)(x, w)
+np.testing.assert_allclose(out, x @ w + 1, rtol=1e-4, atol=1e-3)
+print(hits.count("/jax/compilation_cache/cache_hits"))
+"""
+
+
+def test_a_program_is_read_back_from_the_compilation_cache(tmp_path):
+    env = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    root, hits = Path(__file__).resolve().parents[2], []
+    for _ in range(2):
+        command = [sys.executable, "-c", CACHED]
+        run = subprocess.run(command, env=env, cwd=root, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        hits.append(int(run.stdout))
+    assert hits[0] == 0 and hits[1] > 0
