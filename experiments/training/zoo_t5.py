@@ -63,9 +63,8 @@ def main() -> None:
         begun = drafts.distilled(runs / "drafts", name, written)
         params = drafts.continued(runs / "drafts", name, written, begun, SHIPPED)
         zoo.save(export / f"{name}.safetensors", config, params, bits=8)
-    table = counts.fit(
-        [target for group in train.values() for _, target in group], VOCAB
-    )
+    targets_of = [target.tolist() for group in train.values() for _, target in group]
+    table = counts.fit(targets_of, VOCAB)
     zoo.save_ngrams(export / "t5_bigram.safetensors", table)
     write_recipes(runs, export / "t5_recipes.json", texts, recipes)
 

@@ -104,6 +104,12 @@ def compile_to(command: list[str], path: Path) -> None:
         output.replace(path)
 
 
+@functools.cache
+def most_rows() -> int:
+    """How many rows a product may have here; only where there is no `problem`."""
+    return ctypes.cdll.LoadLibrary(str(place(compiler()))).thin_most_rows()
+
+
 @functools.cache  # XLA takes a name once
 def register(path: Path) -> None:
     library = ctypes.cdll.LoadLibrary(str(path))

@@ -1,8 +1,8 @@
-"""`dot(x, w)`: a product of two to eight rows in one pass over the matrix, on a CPU.
+"""`dot(x, w)`: a product of a few rows in one pass over the matrix, on a CPU.
 
 A primitive of JAX's own kind, so that it batches, differentiates and shards as products
-do. Elsewhere than on a CPU, and for one row or more than eight, it is XLA's product: of
-one row that streams the weights too, and there is nothing to gain.
+do. Few are up to 32 rows with AVX-512, else up to eight. Of more, where arithmetic is
+what takes time, and elsewhere than on a CPU, it is XLA's product.
 Axes: M rows, K features in, N features out.
 """
 
@@ -16,13 +16,13 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from specjax.native.library import problem
+from specjax.native.library import most_rows, problem
 
 THIN, XLA = CHOICES = "thin", "xla"
 # `with products(XLA):` traces every product as XLA's; part of what `jax.jit` goes by.
 products = jax.make_user_context(THIN)
 
-MOST_ROWS = 8
+MOST_ROWS = 32  # of any processor
 LEAST = 1 << 16  # numbers of a matrix that are worth a call
 WEIGHTS = "float32", "bfloat16"
 
@@ -39,7 +39,8 @@ def dot_transposed(x: Array, w: Array) -> Array:
 
 def _dot(x: Array, w: Array, transposed: bool) -> Array:
     rows = math.prod(x.shape[:-1])
-    if not 2 <= rows <= MOST_ROWS or not serves(x, w) or not used():
+    few = 1 <= rows <= MOST_ROWS and serves(x, w) and used() and rows <= most_rows()
+    if not few:
         return plain(x, w.T if transposed else w)
     flat = x.astype(jnp.float32).reshape(rows, -1)
     out = thin_p.bind(flat, w, transposed=transposed)

@@ -1,8 +1,8 @@
-// y [M, N] = x [M, K] W [K, N] on a CPU, for M <= 8: W is read once for all rows. So it
-// is where W is stored transposed, [N, K], as the embedding is that is also the readout.
+// y [M, N] = x [M, K] W [K, N] on a CPU, for few rows: W is read once for all of them. So
+// it is where W is stored transposed, [N, K], as the embedding is that is also the readout.
 //
-// Of a decoder's step the weights are what takes time to read. XLA streams them for one
-// row, and packs all of them anew for two to eight; here they are streamed for every M.
+// Of a decoder's step the weights are what takes time to read. XLA packs all of them anew
+// for more than one row; here they are streamed, and the next ones are asked for ahead.
 // Each y is one sum over k in order, whatever M is, so that a row's result does not
 // depend on how many there are.
 //
@@ -29,9 +29,11 @@ constexpr int kBytes = 16, kRegisters = 32;
 constexpr int kBytes = 16, kRegisters = 16;
 #endif
 constexpr int kLanes = kBytes / 4;
-constexpr int kMostRows = 8;
-constexpr int kTogether = 8;         // rows of W that are read at a time
-constexpr int kSums = 4096;          // floats of partial sums: they stay in the first cache
+constexpr int kGroup = 8;  // rows of x that are summed at a time
+// Beyond a group the arithmetic weighs, and XLA's product wins but for the widest vectors.
+constexpr int kMostRows = kBytes == 64 ? 4 * kGroup : kGroup;
+constexpr int kTogether = 8;  // rows of W that are read at a time
+constexpr int kSums = 4096;   // floats of partial sums: they stay in the first cache
 constexpr int64_t kPiece = 1 << 18;  // bytes of W that are worth a task of their own
 
 typedef float Floats __attribute__((vector_size(kBytes), aligned(4), may_alias));
@@ -56,10 +58,11 @@ inline float One(const uint16_t* p) {
 // Vectors of columns whose sums fit the registers with M rows, W's and one of x.
 constexpr int Columns(int M) { return (M + 1) * 2 + 2 <= kRegisters ? 2 : 1; }
 
-// Adds R rows of W to the sums of `width` columns, C vectors at a time.
+// Adds R rows of W to the sums of `width` columns, C vectors at a time. On its own it has
+// the registers that it needs; inlined it may not.
 template <int M, int C, int R, bool kAhead, class T>
-inline void AddRows(const float* x, const T* w, Floats* sums, int64_t K, int64_t N,
-                    int64_t width) {
+[[gnu::noinline]] void AddRows(const float* x, const T* w, Floats* sums, int64_t K,
+                               int64_t N, int64_t width) {
   for (int64_t n = 0; n < width; n += C * kLanes, sums += M * C) {
     Floats s[M][C];
     for (int m = 0; m < M; ++m)
@@ -68,7 +71,7 @@ inline void AddRows(const float* x, const T* w, Floats* sums, int64_t K, int64_t
       const T* row = w + r * N + n;
       Floats b[C];
       for (int c = 0; c < C; ++c) {
-        if (kAhead) __builtin_prefetch(row + R * N + c * kLanes);
+        if (kAhead) __builtin_prefetch(row + R * N + c * kLanes, 0, 2);
         b[c] = Load(row + c * kLanes);
       }
       for (int m = 0; m < M; ++m)
@@ -79,39 +82,60 @@ inline void AddRows(const float* x, const T* w, Floats* sums, int64_t K, int64_t
   }
 }
 
+// The same for `full` groups of rows of x and then M more, with which W is read.
+template <int M, int C, int R, class T>
+inline void AddAllRows(const float* x, const T* w, Floats* sums, int64_t K, int64_t N,
+                       int64_t full, int64_t width) {
+  const int64_t group = kGroup * width / kLanes;
+  AddRows<M, C, R, true>(x + full * kGroup * K, w, sums + full * group, K, N, width);
+  for (int64_t i = 0; i < full; ++i)
+    AddRows<kGroup, C, R, false>(x + i * kGroup * K, w, sums + i * group, K, N, width);
+}
+
+// The sums of M rows, as `AddRows` keeps them, to their rows of y.
+template <int M, int C>
+inline void Store(const Floats* sums, float* y, int64_t N, int64_t width) {
+  for (int64_t n = 0; n < width; n += C * kLanes)
+    for (int m = 0; m < M; ++m)
+      for (int c = 0; c < C; ++c)
+        *reinterpret_cast<Floats*>(y + m * N + n + c * kLanes) = *sums++;
+}
+
 // Columns `from` to `to`, a multiple of C vectors.
 template <int M, int C, class T>
-void AddColumns(const float* x, const T* w, float* y, int64_t K, int64_t N, int64_t from,
-                int64_t to) {
+void AddColumns(const float* x, const T* w, float* y, int64_t K, int64_t N, int64_t full,
+                int64_t from, int64_t to) {
   constexpr int R = kTogether;
-  constexpr int64_t kWidth = kSums / M / (C * kLanes) * (C * kLanes);
-  constexpr bool kAhead = M > 3;  // with fewer rows the processor's own prefetch is ahead
-  alignas(64) Floats sums[M * kWidth / kLanes];
-  for (; from < to; from += kWidth) {
-    const int64_t width = std::min(kWidth, to - from);
-    for (int64_t i = 0; i < M * width / kLanes; ++i) sums[i] = Floats{};
+  alignas(64) Floats sums[kSums / kLanes];
+  const int64_t rows = full * kGroup + M;
+  int64_t most = kSums / kMostRows;  // columns at a time, a power of two
+  while (2 * most * rows <= kSums) most *= 2;
+  for (; from < to; from += most) {
+    const int64_t width = std::min(most, to - from);
+    std::fill_n(sums, rows * width / kLanes, Floats{});
     int64_t k = 0;
     for (; k + R <= K; k += R)
-      AddRows<M, C, R, kAhead>(x + k, w + k * N + from, sums, K, N, width);
-    for (; k < K; ++k) AddRows<M, C, 1, false>(x + k, w + k * N + from, sums, K, N, width);
-    const Floats* sum = sums;
-    for (int64_t n = 0; n < width; n += C * kLanes)
-      for (int m = 0; m < M; ++m)
-        for (int c = 0; c < C; ++c)
-          *reinterpret_cast<Floats*>(y + m * N + from + n + c * kLanes) = *sum++;
+      AddAllRows<M, C, R>(x + k, w + k * N + from, sums, K, N, full, width);
+    for (; k < K; ++k)
+      AddAllRows<M, C, 1>(x + k, w + k * N + from, sums, K, N, full, width);
+    const int64_t group = kGroup * width / kLanes;
+    float* last = y + full * kGroup * N + from;
+    Store<M, C>(sums + full * group, last, N, width);
+    for (int64_t i = 0; i < full; ++i)
+      Store<kGroup, C>(sums + i * group, y + i * kGroup * N + from, N, width);
   }
 }
 
 // Columns `from` to `to`, however many: pairs of vectors, one vector, single numbers.
 template <int M, class T>
-void Multiply(const float* x, const T* w, float* y, int64_t K, int64_t N, int64_t from,
-              int64_t to) {
+void Multiply(const float* x, const T* w, float* y, int64_t K, int64_t N, int64_t full,
+              int64_t from, int64_t to) {
   constexpr int C = Columns(M);
   const int64_t whole = from + (to - from) / (C * kLanes) * (C * kLanes);
   const int64_t vectors = from + (to - from) / kLanes * kLanes;
-  AddColumns<M, C>(x, w, y, K, N, from, whole);
-  AddColumns<M, 1>(x, w, y, K, N, whole, vectors);
-  for (int m = 0; m < M; ++m)
+  AddColumns<M, C>(x, w, y, K, N, full, from, whole);
+  AddColumns<M, 1>(x, w, y, K, N, full, whole, vectors);
+  for (int64_t m = 0; m < full * kGroup + M; ++m)
     for (int64_t n = vectors; n < to; ++n) {
       float sum = 0;
       for (int64_t k = 0; k < K; ++k) sum += x[m * K + k] * One(w + k * N + n);
@@ -156,13 +180,26 @@ inline void MultiplyRows(const float* x, const T* w, float* y, int64_t K, int64_
     }
 }
 
-// Columns `from` to `to` of y, of a transposed W.
+// Columns `from` to `to` of y, of M rows of x and a transposed W.
 template <int M, class T>
-void MultiplyTransposed(const float* x, const T* w, float* y, int64_t K, int64_t N,
-                        int64_t from, int64_t to) {
+inline void MultiplySome(const float* x, const T* w, float* y, int64_t K, int64_t N,
+                         int64_t from, int64_t to) {
   constexpr int R = Beside(M);
   for (; from + R <= to; from += R) MultiplyRows<M, R>(x, w, y, K, N, from);
   for (; from < to; ++from) MultiplyRows<M, 1>(x, w, y, K, N, from);
+}
+
+// The same of `full` groups of rows and then M more, a few columns at a time.
+template <int M, class T>
+void MultiplyTransposed(const float* x, const T* w, float* y, int64_t K, int64_t N,
+                        int64_t full, int64_t from, int64_t to) {
+  const int64_t first = full * kGroup;
+  for (int64_t end; from < to; from = end) {
+    end = std::min(from + kTogether, to);
+    MultiplySome<M>(x + first * K, w, y + first * N, K, N, from, end);
+    for (int64_t i = 0; i < first; i += kGroup)
+      MultiplySome<kGroup>(x + i * K, w, y + i * N, K, N, from, end);
+  }
 }
 
 inline void Pause() {
@@ -207,23 +244,23 @@ constexpr auto Of() {
 template <bool kTransposed, class T>
 ffi::Error Run(ffi::ThreadPool& pool, const float* x, const T* w, float* y, int64_t M,
                int64_t K, int64_t N) {
-  using Function =
-      void (*)(const float*, const T*, float*, int64_t, int64_t, int64_t, int64_t);
+  using Function = void (*)(const float*, const T*, float*, int64_t, int64_t, int64_t,
+                            int64_t, int64_t);
   static constexpr Function kOf[] = {
       Of<1, kTransposed, T>(), Of<2, kTransposed, T>(), Of<3, kTransposed, T>(),
       Of<4, kTransposed, T>(), Of<5, kTransposed, T>(), Of<6, kTransposed, T>(),
       Of<7, kTransposed, T>(), Of<8, kTransposed, T>()};
   if (M < 1 || M > kMostRows) {
-    return ffi::Error::InvalidArgument("a thin product has 1 to 8 rows");
+    return ffi::Error::InvalidArgument("a thin product has fewer rows");
   }
-  const Function multiply = kOf[M - 1];
+  const Function multiply = kOf[(M - 1) % kGroup];
   const int64_t threads = pool.num_threads(), bytes = K * N * sizeof(T);
-  const int64_t most = threads < 2 ? 1 : std::min(2 * threads, bytes / kPiece);
+  const int64_t most = std::min(threads, bytes / kPiece);
   const int64_t unit = 4 * kLanes;  // columns of a part are a multiple of it
   const int64_t parts = std::max<int64_t>(1, std::min(most, N / (2 * unit)));
   const int64_t width = ((N + parts - 1) / parts + unit - 1) / unit * unit;
   auto part = [=](int64_t i) {
-    multiply(x, w, y, K, N, i * width, std::min(N, (i + 1) * width));
+    multiply(x, w, y, K, N, (M - 1) / kGroup, i * width, std::min(N, (i + 1) * width));
   };
   const int64_t count = std::max<int64_t>(1, (N + width - 1) / width);
   if (count == 1) part(0);
@@ -268,3 +305,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(thin_float32_transposed, (Thin<true, float, ffi::F
                               Bound<ffi::F32>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(thin_bfloat16_transposed,
                               (Thin<true, uint16_t, ffi::BF16>), Bound<ffi::BF16>());
+
+extern "C" int thin_most_rows() { return kMostRows; }
