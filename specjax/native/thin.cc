@@ -29,9 +29,9 @@ constexpr int kBytes = 16, kRegisters = 32;
 constexpr int kBytes = 16, kRegisters = 16;
 #endif
 constexpr int kLanes = kBytes / 4;
-constexpr int kGroup = 8;  // rows of x that are summed at a time
-// Beyond a group the arithmetic weighs, and XLA's product wins but for the widest vectors.
-constexpr int kMostRows = kBytes == 64 ? 4 * kGroup : kGroup;
+constexpr int kGroup = kRegisters == 32 ? 8 : 4;  // rows of x that are summed at a time
+// Beyond them the arithmetic weighs, and XLA's product wins.
+constexpr int kMostRows = kBytes == 64 ? 32 : 8;
 constexpr int kTogether = 8;  // rows of W that are read at a time
 constexpr int kSums = 4096;   // floats of partial sums: they stay in the first cache
 constexpr int64_t kPiece = 1 << 18;  // bytes of W that are worth a task of their own

@@ -23,10 +23,10 @@ from specjax.models import t5
 
 SMALL = t5_seed.SEED._replace(dtype="float32")
 LARGE = SMALL._replace(dim=512, mlp_dim=1408, decoder_layers=6, num_heads=8)
-SCALED = loop.Recipe(2500, 0, batch=16, warmup=200, optimizer="scaled")
+SCALED = loop.Recipe(2000, 0, batch=16, warmup=200, optimizer="scaled")
 RECIPES = {
     "small": SCALED._replace(rate=7e-3),
-    "grown": SCALED._replace(rate=5e-3, decay=600),
+    "grown": SCALED._replace(steps=1400, decay=450, rate=5e-3),
 }
 LEAST, MOST = 64, 112  # tokens of a target
 SIZES = {  # lengths of inputs, targets
