@@ -115,8 +115,9 @@ def write_recipes(runs: Path, path: Path, recipes: stages.Recipes) -> None:
         },
         "code_small": {
             "config": drafts.DRAFT._asdict(),
-            "text": f"{drafts.WRITTEN} texts that code_target wrote, half of them at"
-            f" T = 0, and {drafts.READ} that it read, with its law at every token",
+            "text": f"{drafts.GREEDY} texts that code_target wrote at T = 0,"
+            f" {drafts.SAMPLED} at T = 1, and {drafts.READ} that it read, with its law"
+            " at every token",
             "kl": drafts.KL._asdict(),
             SHIPPED[0]: drafts.AFTER._asdict(),
         },

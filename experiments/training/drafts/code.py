@@ -1,7 +1,7 @@
 """The draft of the code target, distilled on what the target wrote and read.
 
-What it wrote is half at T = 0; its law at every token is kept (`written`). A draft by
-KL until that is flat, and from there a while by each loss of `losses`.
+Its law at every token is kept (`written`). A draft by KL until that is flat, and from
+there a while by each loss of `losses`.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ from specjax.models import gpt
 from specjax.types import Params, Prompt
 
 DRAFT = gpt.Config(8192, 56, 224, 2, 2)
-KL = loop.Recipe(4500, 1000, batch=12, rate=6e-3, warmup=200, weight_decay=0.0)
+KL = loop.Recipe(5000, 1200, batch=12, rate=6e-3, warmup=200, weight_decay=0.0)
 AFTER = KL._replace(steps=600, decay=400, rate=2e-3, warmup=20, evaluate_every=200)
 BATCH = 64  # texts that are written together
 PROMPT, NEW = 64, 128  # most tokens
-WRITTEN, READ, HELD_OUT = 4096, 2048, 256  # texts
+GREEDY, SAMPLED, READ, HELD_OUT = 2048, 4096, 3072, 256  # texts
 LENGTH = PROMPT + NEW
 
 
@@ -58,8 +58,8 @@ def read(runs: Path, target: Checkpoint, text: Text) -> Texts:
         return written.alone(rows.astype(np.uint16), np.full(READ, LENGTH, np.int32))
 
     parts = [
-        wrote("greedy", WRITTEN // 2, text.train, 0.0, 0),
-        wrote("sampled", WRITTEN // 2, text.train, 1.0, 1),
+        wrote("greedy", GREEDY, text.train, 0.0, 0),
+        wrote("sampled", SAMPLED, text.train, 1.0, 1),
         written.keep(runs / "read.npz", known, law),
     ]
     held_out = {
@@ -72,13 +72,16 @@ def read(runs: Path, target: Checkpoint, text: Text) -> Texts:
 def write(
     target: Checkpoint, data: language.Stream, count: int, temperature: float, seed: int
 ) -> written.Texts:
-    """The target's continuations of the beginnings of documents."""
+    """The target's continuations of the beginnings of documents. Of those that are
+    sampled every other one has no more than the start token to begin from."""
     run = generate.autoregressive(target.model, LENGTH + 1)
     sampling = make_sampling(BATCH, temperature)
     rng, rows, lengths = np.random.default_rng(seed), [], []
     for i in trange(count // BATCH, desc=f"texts, T = {temperature:g}"):
         windows = language.rows(data, (seed, i), BATCH, PROMPT - 1)
         cuts = np.minimum(rng.integers(1, PROMPT + 1, BATCH), _ends(windows))
+        if temperature > 0:
+            cuts[::2] = 1
         begun = np.where(np.arange(PROMPT) < cuts[:, None], windows, 0)
         prompt = Prompt(jnp.asarray(begun), jnp.asarray(cuts, jnp.int32))
         key = jax.random.fold_in(jax.random.key(seed), i)

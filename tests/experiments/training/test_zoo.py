@@ -60,8 +60,8 @@ def test_the_code_models(monkeypatch, folders):
     monkeypatch.setattr(code_drafts, "AFTER", SHORT)
     for name, value in (("PROMPT", 8), ("NEW", 8), ("LENGTH", 16), ("BATCH", 4)):
         monkeypatch.setattr(code_drafts, name, value)
-    for name, value in (("WRITTEN", 8), ("READ", 4), ("HELD_OUT", 4)):
-        monkeypatch.setattr(code_drafts, name, value)
+    for name in ("GREEDY", "SAMPLED", "READ", "HELD_OUT"):
+        monkeypatch.setattr(code_drafts, name, 4)
     monkeypatch.setattr(written, "KEPT", 8)
 
     start(monkeypatch, zoo_code.main, runs, export)
