@@ -30,7 +30,7 @@ VOCAB, PIECES = targets.LARGE.vocab, targets.LARGE.pieces
 DRAFTS = {
     "t5_small": t5.Config(VOCAB, 64, 176, 1, 1, 2, 32, pieces=PIECES),
     "t5_base": t5.Config(VOCAB, 128, 352, 2, 2, 4, 32, pieces=PIECES),
-    "t5_large": t5.Config(VOCAB, 224, 608, 2, 4, 4, 56, pieces=PIECES),
+    "t5_large": t5.Config(VOCAB, 192, 416, 2, 3, 3, 64, pieces=PIECES),
     "t5_decoder": gpt.Config(VOCAB, 64, 256, 2, 2),
 }
 SCALED = loop.Recipe(4000, 1000, rate=2e-2, warmup=200, optimizer="scaled")
@@ -61,8 +61,8 @@ class Part(NamedTuple):
 PARTS = {
     "joined": Part(3072, 128, 112, 0.35),
     "correct": Part(3072, 144, 112, 0.35),
-    "sentences": Part(8192, 64, 48, 0.1),
-    "docs": Part(4096, 128, 40, 0.2),
+    "sentences": Part(4096, 64, 48, 0.1),
+    "docs": Part(2560, 128, 40, 0.2),
 }
 HELD_OUT = 256  # texts of a task
 
