@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import native
 from specjax.models import gpu
 from specjax.models.cache import KeyValues
+from specjax.models.dense import Dense, multiply
 
 
 @gpu.once
@@ -56,6 +56,7 @@ class Attention(nn.Module):
       scale: of the scores; None is 1 / sqrt(D).
       kernel_init: of kernels, [E, H * D] and [H * D, E].
       query_init: of the query's; None is `kernel_init`.
+      joined: queries, keys and values of a text are one product, see `gpu.products`.
     """
 
     features: int
@@ -67,14 +68,15 @@ class Attention(nn.Module):
     scale: float | None = None
     kernel_init: Callable = nn.initializers.normal(0.02)
     query_init: Callable | None = None
+    joined: bool = False
 
     def setup(self):
         width, init = self.heads * self.head_width, self.kernel_init
-        axes = "embed", "joined_heads"
-        self.query = self._dense(width, axes, self.query_init or init)
-        self.key = self._dense(width, axes, init)
-        self.value = self._dense(width, axes, init)
-        self.out = self._dense(self.features, axes[::-1], init)
+        shape, axes = (self.features, width), ("embed", "joined_heads")
+        self.query = self._dense(shape, axes, self.query_init or init)
+        self.key = self._dense(shape, axes, init)
+        self.value = self._dense(shape, axes, init)
+        self.out = self._dense(shape[::-1], axes[::-1], init)
 
     def __call__(
         self,
@@ -97,9 +99,8 @@ class Attention(nn.Module):
         Returns:
           [B, T, E] and the cache.
         """
-        query, key, value = (
-            self._heads(dense(x)) for dense in (self.query, self.key, self.value)
-        )
+        by = self.query, self.key, self.value
+        query, key, value = map(self._heads, multiply(x, *by, joined=self.joined))
         if self.rotate is not None:
             query, key = self.rotate(query, positions), self.rotate(key, positions)
         memory, slots = KeyValues(key.swapaxes(2, 3), value), positions
@@ -115,9 +116,17 @@ class Attention(nn.Module):
         key, value = self._heads(self.key(x)), self._heads(self.value(x))
         return KeyValues(key.swapaxes(2, 3), value)
 
-    def across(self, x: Array, memory: KeyValues, mask: Array) -> Array:
-        """x [B, T, E] attends to what `read` gave; mask as in `attend`. [B, T, E]."""
-        query = self._heads(self.query(x))
+    def across(
+        self, x: Array, memory: KeyValues, mask: Array, factor: Array | None = None
+    ) -> Array:
+        """x [B, T, E] attends to what `read` gave; mask as in `attend`. [B, T, E].
+
+        factor: of queries, [B, T, 1] in float32, or None.
+        """
+        query = self.query(x)
+        if factor is not None:
+            query = (query * factor).astype(query.dtype)
+        query = self._heads(query)
         return self.out(attend(query, memory, mask, self._scale(), None))
 
     def _scale(self) -> float:
@@ -128,7 +137,6 @@ class Attention(nn.Module):
         x = x.reshape(*x.shape[:2], self.heads, self.head_width)
         return x.transpose(0, 2, 1, 3)
 
-    def _dense(self, features: int, axes: tuple, init: Callable) -> nn.Dense:
+    def _dense(self, shape: tuple, axes: tuple, init: Callable) -> Dense:
         init = nn.with_logical_partitioning(init, axes)
-        options = dict(use_bias=self.use_bias, dtype=self.dtype, kernel_init=init)
-        return nn.Dense(features, dot_general=native.dot_general, **options)
+        return Dense(shape, self.dtype, self.use_bias, init)

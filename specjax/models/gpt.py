@@ -70,7 +70,7 @@ class Decoder(nn.Module):
             table = self._table("positions", ("positions", "embed"), config.positions)
             x, rotate = x + table[positions], None
         x = gpu.in_memory(x.astype(dtype), cache)
-        layers = [None] * config.num_layers if cache is None else list(cache)
+        layers = [None] * config.num_layers if cache is None else gpu.layers(cache)
         sizes = config.num_heads, config.head_width, config.mlp_dim
         for i in range(config.num_layers):
             block = Block(*sizes, dtype, rotate, config.learned, name=f"layers_{i}")

@@ -11,8 +11,13 @@ memory, and adds up in another, and a norm is two more. Two equal rows it multip
 matrices, in one kernel that reads the weights once, and normalises in another. So there
 the row is repeated, but for its cache and for attention (`model`, `in_memory`, `once`).
 
-A joined cache is one buffer for all layers. One kernel writes it, after all layers
-have read what it is going to be, where a buffer each is written by one each (`join`).
+A few tokens of a row are what a target verifies. Attention is, to a GPU's compiler, two
+products and a softmax between them, and one kernel if each token is a row of its own
+(`once`).
+
+A joined cache is one buffer for the keys and values of all layers (`join`). One kernel
+writes a token there, after all layers have read what it is going to be; of several
+tokens, one a layer, as it reads them.
 
 Axes: B rows, T tokens in one call, N layers, S slots, H heads, D head width.
 """
@@ -24,10 +29,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from specjax import native
 from specjax.models.cache import KeyValues, write_row, write_rows
 from specjax.types import Model
+
+FEW = 8  # tokens of a call, up to which it is a step's and not a text's
 
 # One token of one row.
 
@@ -85,18 +94,59 @@ def in_memory(x: Array, cache: Sequence[KeyValues] | None) -> Array:
 def once(attend: Callable) -> Callable:
     """`attention.attend`, computed once for a row that is repeated, and for one token
     without the axis T: products of a vector, as such, are one kernel with the softmax
-    on a GPU, and no copy of the cache on a CPU."""
+    on a GPU, and no copy of the cache on a CPU. On a GPU so are those of a few tokens,
+    of which each is a row then; the cache is not copied for them."""
+
+    def by_token(query: Array, memory: KeyValues, mask, scale, bias) -> Array:
+        batch, _, count, _ = query.shape
+
+        def rows(x: Array) -> Array:
+            """[B or 1, T or 1, ...] -> [B * T, ...]."""
+            shape = x.shape[2:]
+            return jnp.broadcast_to(x, (batch, count, *shape)).reshape(-1, *shape)
+
+        memory = jax.tree.map(lambda x: rows(x[:, None]), memory)
+        bias = None if bias is None else rows(bias.swapaxes(1, 2))
+        mixed = attend(rows(query.swapaxes(1, 2)), memory, rows(mask), scale, bias)
+        return mixed.reshape(batch, count, -1)
 
     @functools.wraps(attend)
     def run(query: Array, memory: KeyValues, mask: Array, scale: float, bias) -> Array:
-        rows = len(memory.values)
-        if query.shape[2] > 1:
+        rows, count = len(memory.values), query.shape[2]
+        if 1 < count <= FEW:
+            plain, apart = (
+                lambda *given, run=run: run(*given[:3], scale, given[3])
+                for run in (attend, by_token)
+            )
+            given = query, memory, mask, bias
+            return jax.lax.platform_dependent(*given, cuda=apart, default=plain)
+        if count > 1:
             return attend(query, memory, mask, scale, bias)
         bias = None if bias is None else bias[:, :, 0]
         mixed = attend(query[:rows, :, 0], memory, mask[:, 0], scale, bias)[:, None]
         return mixed if len(query) == rows else _repeat(mixed, len(query))
 
     return run
+
+
+# Several products of one text.
+
+
+def products(x: Array, kernels: Sequence[Array]) -> list[Array]:
+    """x [..., K] times each of kernels [K, N]: [..., N] in float32 each. Of a few
+    tokens they are one product on a GPU, whose kernel reads each matrix where it is:
+    XLA makes one by itself of matrices of less than 32 MB."""
+
+    def apart(x: Array, *kernels: Array) -> list[Array]:
+        return [native.dot(x, kernel) for kernel in kernels]
+
+    def together(x: Array, *kernels: Array) -> list[Array]:
+        ends = np.cumsum([kernel.shape[1] for kernel in kernels])
+        return jnp.split(native.dot(x, jnp.concatenate(kernels, 1)), ends[:-1], -1)
+
+    if x.size > FEW * x.shape[-1]:
+        return apart(x, *kernels)
+    return jax.lax.platform_dependent(x, *kernels, cuda=together, default=apart)
 
 
 # A joined cache.
@@ -107,28 +157,29 @@ def once(attend: Callable) -> Callable:
 class Joined:
     """The cache of N layers in one buffer, to be read as a sequence of them.
 
-    keys: [B, N, H, D, S]. values: [B, N, H, S, D].
+    buffer: [B, N, 2, H, S, D], keys before values.
     """
 
-    keys: Array
-    values: Array
+    buffer: Array
 
     def __len__(self) -> int:
-        return self.keys.shape[1]
+        return self.buffer.shape[1]
 
-    def __getitem__(self, layers: int | slice) -> "Slice | Joined":
-        of = Joined if isinstance(layers, slice) else Slice
-        return of(self.keys[:, layers], self.values[:, layers])
+    def __getitem__(self, layers: int | slice) -> "KeyValues | Joined":
+        part = self.buffer[:, layers]
+        if isinstance(layers, slice):
+            return Joined(part)
+        return KeyValues(part[:, 0].swapaxes(2, 3), part[:, 1])
 
-    def __iter__(self) -> Iterator["Slice"]:
+    def __iter__(self) -> Iterator[KeyValues]:
         return map(self.__getitem__, range(len(self)))
 
 
 class Slice(NamedTuple):
-    """A layer's part of a joined cache, laid out as `KeyValues` and only to be read."""
+    """A layer's part of a joined cache."""
 
-    keys: Array
-    values: Array
+    joined: Joined
+    layer: int
 
 
 class Unwritten(NamedTuple):
@@ -138,22 +189,50 @@ class Unwritten(NamedTuple):
     start: Array
 
 
+class Layers:
+    """A joined cache while a call passes through its layers, as a list of them."""
+
+    def __init__(self, joined: Joined):
+        self.joined, self.unwritten = joined, []
+
+    def __getitem__(self, layer: int) -> Slice:
+        return Slice(self.joined, layer)
+
+    def __setitem__(self, layer: int, after: Joined | Unwritten) -> None:
+        if isinstance(after, Joined):
+            self.joined = after
+        else:
+            self.unwritten.append(after)
+
+
+def layers(cache: Sequence[KeyValues]) -> list[KeyValues] | Layers:
+    """What a call reads a layer's cache from and puts it back to."""
+    return Layers(cache) if isinstance(cache, Joined) else list(cache)
+
+
 def join(layers: Sequence[KeyValues]) -> Joined:
     """A joined cache of what layers hold. A CPU copies it at every call."""
-    return Joined(*(jnp.stack(each, axis=1) for each in zip(*layers, strict=True)))
+    return Joined(jnp.stack(list(map(_packed, layers)), axis=1))
+
+
+def _packed(layer: KeyValues) -> Array:
+    """[B, 2, H, S, D]."""
+    return jnp.stack([layer.keys.swapaxes(2, 3), layer.values], axis=1)
 
 
 def _settle(cache: Any, after: Any) -> Any:
-    """`after` a call, where joined caches of `cache` are still lists of `Unwritten`."""
+    """`after` a call, where joined caches of `cache` are still `Layers`."""
 
     def joined(node) -> bool:
         return isinstance(node, Joined)
 
-    def settled(old: Any, layers: Any) -> Any:
-        if not joined(old):
-            return layers
-        new, start = join([layer.new for layer in layers]), layers[-1].start
-        return Joined(*_put(KeyValues(old.keys, old.values), new, start))
+    def settled(old: Any, after: Any) -> Any:
+        if not isinstance(after, Layers):
+            return after
+        if not after.unwritten:
+            return after.joined
+        new = join([layer.new for layer in after.unwritten])
+        return _put_joined(old, new, after.unwritten[-1].start, layer=0)
 
     if any(map(joined, jax.tree.leaves(cache, is_leaf=joined))):
         return jax.tree.map(settled, cache, after, is_leaf=joined)
@@ -165,7 +244,7 @@ def _settle(cache: Any, after: Any) -> Any:
 
 def write(
     cache: KeyValues | Slice, new: KeyValues, start: Array
-) -> tuple[KeyValues | Unwritten, KeyValues]:
+) -> tuple[KeyValues | Joined | Unwritten, KeyValues]:
     """`cache.write_rows` of one layer, and what attention is to read.
 
     Args:
@@ -175,17 +254,19 @@ def write(
       start: [B], the slot of the first token.
 
     Returns:
-      The cache with slots `start .. start + T - 1` of each row written, or what is to
-      be written there; and the same numbers to read, at best not yet in memory.
+      The cache, of all layers if it is joined, with slots `start .. start + T - 1` of
+      each row written, or what is to be written there; and the same numbers of the
+      layer to read, of one token at best not yet in memory.
     """
+    layer = cache.joined[cache.layer] if isinstance(cache, Slice) else cache
     new = KeyValues(
-        *(x[: len(old)].astype(old.dtype) for x, old in zip(new, cache, strict=True))
+        *(x[: len(old)].astype(old.dtype) for x, old in zip(new, layer, strict=True))
     )
     if isinstance(cache, Slice):
-        memory = _ahead(cache, new, start)
-        if new.values.shape[2] > 1:  # written before it was read, the cache is copied
-            start, _ = jax.lax.optimization_barrier((start, memory))
-        return Unwritten(new, start), memory
+        if new.values.shape[2] == 1:
+            return Unwritten(new, start), _ahead(layer, new, start)
+        written = _put_joined(cache.joined, join([new]), start, cache.layer)
+        return written, written[cache.layer]
     return jax.lax.platform_dependent(
         cache, new, start, cpu=_write_by_row, default=_write_at_once
     )
@@ -207,17 +288,23 @@ def _put(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
     return write_rows(cache, new, start)
 
 
-def _ahead(cache: KeyValues | Slice, new: KeyValues, start: Array) -> KeyValues:
-    """Tokens put where they are read: of a single one a GPU's compiler makes one kernel
-    of all of attention, and none waits for what is written."""
-    count = new.values.shape[2]
-    place = jnp.arange(cache.values.shape[2]) - start[:, None]  # in `new`, [B, S]
-    here = ((place >= 0) & (place < count))[:, None, None]  # [B, 1, 1, S]
-    if count > 1:
-        place = jnp.clip(place, 0, count - 1)[:, None, None]
-        keys = jnp.take_along_axis(new.keys, place, axis=3)
-        values = jnp.take_along_axis(new.values, place.swapaxes(2, 3), axis=2)
-        new = KeyValues(keys, values)
+@jax.named_scope("write_cache")
+def _put_joined(cache: Joined, new: Joined, start: Array, layer: int) -> Joined:
+    """`new`, of one layer or more, from layer `layer` and slots `start` [B] on."""
+
+    def put(cache: Array, new: Array, start: Array) -> Array:
+        return jax.lax.dynamic_update_slice(cache, new, (layer, 0, 0, start, 0))
+
+    if start.size == 1:
+        return Joined(put(cache.buffer[0], new.buffer[0], start[0])[None])
+    return Joined(jax.vmap(put)(cache.buffer, new.buffer, start))
+
+
+def _ahead(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
+    """A token put where it is read: a GPU's compiler makes one kernel of all of
+    attention, which does not wait for what is written."""
+    here = jnp.arange(cache.values.shape[2]) == start[:, None]  # [B, S]
+    here = here[:, None, None]  # [B, 1, 1, S]
     keys = jnp.where(here, new.keys, cache.keys)
     return KeyValues(keys, jnp.where(here.swapaxes(2, 3), new.values, cache.values))
 

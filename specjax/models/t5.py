@@ -34,10 +34,11 @@ class Config(NamedTuple):
     """Sizes. gated: GELU with a gate (v1.1), or relu. tied: the embedding is also the
     readout (v1.0). pieces: ids from here on are padding of the vocabulary and are never
     emitted; None if there is none. `dtype`: of activations and cache. joined: one
-    buffer for the caches of all decoder layers, see `models.gpu`. scaled: features are
-    divided by sqrt(E) before a readout of its own, as they always are before a tied
-    one. own_bias: each layer has its own position bias (T5X's scalable_t5, umT5), or
-    one serves all of a stack."""
+    buffer for the caches of all decoder layers, one product of a text with several
+    matrices, and a norm after a product where that is a kernel less: see `models.gpu`.
+    scaled: features are divided by sqrt(E) before a readout of its own, as they always
+    are before a tied one. own_bias: each layer has its own position bias (T5X's
+    scalable_t5, umT5), or one serves all of a stack."""
 
     vocab: int
     dim: int
@@ -67,7 +68,7 @@ class Cache(NamedTuple):
     of the input, computed once; length [B]: how much of it is real."""
 
     own: caches.Cache | None
-    read: list[KeyValues]
+    read: caches.Cache
     length: Array
 
 
@@ -120,7 +121,7 @@ class Decoder(nn.Module):
         if not config.own_bias:
             self.relpos_bias = RelativeBias(config.num_heads, both_ways=False)
         layers = range(config.decoder_layers)
-        self.layers = [DecoderLayer(*_sizes(config)) for _ in layers]
+        self.layers = [DecoderLayer(*_sizes(config), config.joined) for _ in layers]
         self.decoder_norm = Norm()
         if not config.tied:
             # Read by `readout`; declared here so that one tree holds all parameters.
@@ -134,8 +135,9 @@ class Decoder(nn.Module):
     def __call__(self, x: Array, start: Array, cache: Cache) -> tuple[Array, Cache]:
         """x [B, T, E] at slots `start` [B] on -> (features [B, T, E], cache)."""
         x = gpu.in_memory(x, cache.read)
-        own = [None] * len(self.layers) if cache.own is None else list(cache.own)
-        slots = x.shape[1] if cache.own is None else caches.slots_of(cache.own)
+        own, slots = [None] * len(self.layers), x.shape[1]
+        if cache.own is not None:
+            own, slots = gpu.layers(cache.own), caches.slots_of(cache.own)
         positions = start[:, None] + jnp.arange(x.shape[1])
         biases = _biases(self, positions, slots)
         inputs = jnp.arange(caches.slots_of(cache.read))[None]
@@ -181,7 +183,9 @@ def _biases(stack: Encoder | Decoder, positions: Array, slots: int) -> list[Arra
     """What each layer of a stack adds to its scores: its own, or one for all."""
     if stack.config.own_bias:
         return [layer.relpos_bias(positions, slots) for layer in stack.layers]
-    return [stack.relpos_bias(positions, slots)] * len(stack.layers)
+    # In memory: no layer computes it anew.
+    bias = jax.lax.optimization_barrier(stack.relpos_bias(positions, slots))
+    return [bias] * len(stack.layers)
 
 
 def init_params(key: Array, config: Config):
@@ -243,7 +247,9 @@ def build(config: Config) -> Model:
         read = network.apply({"params": params}, inputs, method="read")
         sizes = batch, config.num_heads, slots, config.head_width
         own = caches.empty(config.decoder_layers, sizes, dtype)
-        return Cache(gpu.join(own) if config.joined else own, read, inputs.length)
+        if config.joined:
+            own, read = gpu.join(own), gpu.join(read)
+        return Cache(own, read, inputs.length)
 
     def apply(params, tokens, start, cache: Cache):
         arguments = {"params": params}, tokens, start, cache

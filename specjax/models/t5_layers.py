@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import native
 from specjax.models.attention import Attention
 from specjax.models.cache import KeyValues
+from specjax.models.dense import Dense, multiply
 
 BUCKETS, MAX_DISTANCE = 32, 128
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
@@ -59,43 +59,54 @@ class RelativeBias(nn.Module):
 
 
 class Norm(nn.Module):
-    """scale * x / rms(x), in float32: no mean is taken, no bias added."""
+    """scale * x / rms(x), in float32: no mean is taken, no bias added.
+
+    apart: scale * x and 1 / rms(x) [..., 1], for a product to be multiplied by, after
+    which a GPU makes no kernel of the norm.
+    """
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, apart: bool = False) -> Array | tuple[Array, Array]:
         init = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
         scale = self.param("scale", init, (x.shape[-1],))
         y = x.astype(jnp.float32)
-        y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + 1e-6)
-        return (y * scale).astype(x.dtype)
+        factor = jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + 1e-6)
+        if apart:
+            return (y * scale).astype(x.dtype), factor
+        return (y * factor * scale).astype(x.dtype)
 
 
 class Mlp(nn.Module):
-    """GELU(x W_0) * (x W_1) W_o if gated (v1.1), else relu(x W) W_o (v1.0)."""
+    """GELU(x W_0) * (x W_1) W_o if gated (v1.1), else relu(x W) W_o (v1.0).
+
+    joined: x is multiplied once, see `gpu.products`.
+    """
 
     width: int
     gated: bool
     dtype: jnp.dtype
+    joined: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        if self.gated:
-            hidden = nn.gelu(self._dense(self.width, "wi_0", ("embed", "mlp"))(x))
-            hidden = hidden * self._dense(self.width, "wi_1", ("embed", "mlp"))(x)
-        else:
-            hidden = nn.relu(self._dense(self.width, "wi", ("embed", "mlp"))(x))
-        return self._dense(x.shape[-1], "wo", ("mlp", "embed"))(hidden)
+        names = ("wi_0", "wi_1") if self.gated else ("wi",)
+        axes, shape = ("embed", "mlp"), (x.shape[-1], self.width)
+        by = [self._dense(name, axes, shape) for name in names]
+        hidden, *gate = multiply(x, *by, joined=self.joined)
+        hidden = nn.gelu(hidden) * gate[0] if self.gated else nn.relu(hidden)
+        return self._dense("wo", axes[::-1], shape[::-1])(hidden)
 
-    def _dense(self, features: int, name: str, axes: tuple[str, str]) -> nn.Dense:
+    def _dense(self, name: str, axes: tuple[str, str], shape: tuple[int, int]) -> Dense:
         init = nn.with_logical_partitioning(FAN_IN, axes)
-        options = dict(use_bias=False, dtype=self.dtype, kernel_init=init)
-        return nn.Dense(features, name=name, dot_general=native.dot_general, **options)
+        return Dense(shape, self.dtype, kernel_init=init, name=name)
 
 
-def attention(features: int, heads: int, width: int, dtype: jnp.dtype) -> Attention:
+def attention(
+    features: int, heads: int, width: int, dtype: jnp.dtype, joined: bool = False
+) -> Attention:
     """Scores are not scaled: the initial queries are, by 1 / sqrt(D)."""
     query = nn.initializers.variance_scaling(1.0 / width, "fan_in", "truncated_normal")
-    options = dict(scale=1.0, kernel_init=FAN_IN, query_init=query)
+    options = dict(scale=1.0, kernel_init=FAN_IN, query_init=query, joined=joined)
     return Attention(features, heads, width, dtype, **options)
 
 
@@ -128,7 +139,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A token sees those before it, and the whole input."""
+    """A token sees those before it, and the whole input. joined: as in `t5.Config`."""
 
     features: int
     heads: int
@@ -137,17 +148,18 @@ class DecoderLayer(nn.Module):
     gated: bool
     dtype: jnp.dtype
     own_bias: bool = False
+    joined: bool = False
 
     def setup(self):
         sizes = self.features, self.heads, self.head_width, self.dtype
         if self.own_bias:
             self.relpos_bias = RelativeBias(self.heads, both_ways=False)
         self.pre_self_attention_layer_norm = Norm()
-        self.self_attention = attention(*sizes)
+        self.self_attention = attention(*sizes, self.joined)
         self.pre_cross_attention_layer_norm = Norm()
         self.encoder_decoder_attention = attention(*sizes)
         self.pre_mlp_layer_norm = Norm()
-        self.mlp = Mlp(self.mlp_width, self.gated, self.dtype)
+        self.mlp = Mlp(self.mlp_width, self.gated, self.dtype, self.joined)
 
     def read(self, encoded: Array) -> KeyValues:
         """Keys and values of the encoded input [B, I, E]."""
@@ -165,6 +177,8 @@ class DecoderLayer(nn.Module):
         y = self.pre_self_attention_layer_norm(x)
         y, cache = self.self_attention(y, positions, cache, bias=bias)
         x = x + y
-        y = self.pre_cross_attention_layer_norm(x)
-        x = x + self.encoder_decoder_attention.across(y, *inputs)
+        y, factor = self.pre_cross_attention_layer_norm(x, self.joined), None
+        if self.joined:
+            y, factor = y
+        x = x + self.encoder_decoder_attention.across(y, *inputs, factor)
         return x + self.mlp(self.pre_mlp_layer_norm(x)), cache

@@ -78,17 +78,38 @@ def test_two_equal_rows_compute_what_one_does(case, monkeypatch):
     cache = call(case, TOKENS[:1], ZERO[:1], fresh(case, 1))[1]
     start = jnp.array([T])
     single = call(case, TOKENS[:1, :1], start, cache)
-    taken = []
-
-    def as_on_a_gpu(*arguments, default, cpu=None, cuda=None):
-        taken.append(cuda)
-        return (cuda or default)(*arguments)
-
-    monkeypatch.setattr(jax.lax, "platform_dependent", as_on_a_gpu)
+    taken = as_on_a_gpu(monkeypatch)
     run = compiled(case.module.build(case.config))
     double = run(case.world().target_weights, TOKENS[:1, :1], start, cache)
     assert len(taken) - taken.count(None) == 2  # and a write of each layer
     nearly(single, double)
+
+
+@each_case
+@pytest.mark.parametrize(("rows", "joined"), [(1, True), (B, True), (B, False)])
+def test_a_few_tokens_are_the_same_on_a_gpu(case, rows, joined, monkeypatch):
+    """Each a row of attention, and several matrices in one product."""
+    model = case.module.build(case.config._replace(joined=joined))
+    params, start = case.world().target_weights, jnp.full(rows, T)
+    cache = model.init(params, case.prompt(rows), SLOTS)
+    cache = compiled(model)(params, TOKENS[:rows], ZERO[:rows], cache)[1]
+    here = compiled(model)(params, TOKENS[:rows, :3], start, cache)
+    taken = as_on_a_gpu(monkeypatch)
+    model = case.module.build(case.config._replace(joined=joined))
+    nearly(here, compiled(model)(params, TOKENS[:rows, :3], start, cache))
+    assert any(taken)
+
+
+def as_on_a_gpu(monkeypatch) -> list:
+    """What a GPU would compute is computed; a list of what it was asked to, or None."""
+    taken = []
+
+    def choose(*arguments, default, cpu=None, cuda=None):
+        taken.append(cuda)
+        return (cuda or default)(*arguments)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", choose)
+    return taken
 
 
 def copies(case, cached) -> tuple[int, int]:
@@ -138,7 +159,7 @@ def test_joined_layers_compute_what_apart_ones_do(case, rows):
     params, start = case.world().target_weights, ZERO[:rows]
     init, run = jax.jit(model.init, static_argnums=2), compiled(model)
     joined, apart = init(params, case.prompt(rows), SLOTS), fresh(case, rows)
-    assert len(jax.tree.leaves(case.own(joined))) == 2
+    assert len(jax.tree.leaves(case.own(joined))) == 1
     for tokens, more in ((TOKENS, [T, 2, 4]), (TOKENS[:, :1], 1), (TOKENS[:, :2], 0)):
         expected, apart = call(case, tokens[:rows], start, apart)
         logits, joined = run(params, tokens[:rows], start, joined)

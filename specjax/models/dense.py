@@ -1,0 +1,49 @@
+"""Products with learned matrices, of which several may multiply one text.
+
+Axes: K features in, N features out.
+"""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import native
+from specjax.models import gpu
+
+
+class Dense(nn.Module):
+    """x [..., K] W + b -> [..., N]: `flax.linen.Dense`, but that its parameters are
+    there before x is.
+
+    shape: (K, N). use_bias: add b. kernel_init: of W.
+    """
+
+    shape: tuple[int, int]
+    dtype: jnp.dtype = jnp.float32
+    use_bias: bool = False
+    kernel_init: Callable = nn.initializers.normal(0.02)
+
+    def setup(self):
+        self.kernel = self.param("kernel", self.kernel_init, self.shape)
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.param("bias", nn.initializers.zeros, self.shape[1:])
+
+    def __call__(self, x: Array) -> Array:
+        return multiply(x, self)[0]
+
+
+def multiply(x: Array, *by: Dense, joined: bool = False) -> list[Array]:
+    """What each of `by` gives of x; joined: see `gpu.products`."""
+    x = x.astype(by[0].dtype)
+    kernels = [dense.kernel.astype(x.dtype) for dense in by]
+    if joined:
+        products = gpu.products(x, kernels)
+    else:
+        products = [native.dot(x, kernel) for kernel in kernels]
+    return [
+        y.astype(x.dtype) + (0 if dense.bias is None else dense.bias.astype(x.dtype))
+        for y, dense in zip(products, by, strict=True)
+    ]
