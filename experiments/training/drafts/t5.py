@@ -28,7 +28,7 @@ from specjax.types import Params, Prompt
 
 VOCAB, PIECES = targets.LARGE.vocab, targets.LARGE.pieces
 DRAFTS = {
-    "t5_small": t5.Config(VOCAB, 64, 176, 1, 1, 2, 32, pieces=PIECES),
+    "t5_small": t5.Config(VOCAB, 64, 176, 2, 2, 2, 32, pieces=PIECES),
     "t5_base": t5.Config(VOCAB, 128, 352, 2, 2, 4, 32, pieces=PIECES),
     "t5_large": t5.Config(VOCAB, 192, 416, 2, 3, 3, 64, pieces=PIECES),
     "t5_decoder": gpt.Config(VOCAB, 64, 256, 2, 2),
