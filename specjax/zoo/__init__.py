@@ -3,8 +3,8 @@
 Weights are safetensors, in eight or sixteen bits, with their sizes in the file's
 metadata; how each was trained, on what and how well, is in `recipes.json` and
 `t5_recipes.json`. Made again by `make zoo` and `experiments/training/zoo_t5.py`. The T5
-family translates English to German and summarizes documentation strings; its sentences
-are Tatoeba's (CC BY 2.0 FR).
+family translates English to German, corrects prose and summarizes documentation
+strings; its sentences are Tatoeba's (CC BY 2.0 FR).
 """
 
 import json

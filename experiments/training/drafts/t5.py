@@ -16,7 +16,7 @@ from jax import Array
 from tqdm import tqdm
 
 from experiments.training import language, loop, pairs
-from experiments.training.drafts import written
+from experiments.training.drafts import copying, written
 from experiments.training.drafts.written import Written
 from experiments.training.pairs import Pair
 from experiments.training.targets import t5 as targets
@@ -37,7 +37,7 @@ SCALED = loop.Recipe(4000, 1000, rate=2e-2, warmup=200, optimizer="scaled")
 KL = {
     "t5_small": SCALED,
     "t5_base": SCALED._replace(steps=3000),
-    "t5_large": SCALED._replace(steps=3000),
+    "t5_large": SCALED._replace(steps=2000, decay=700),
     "t5_decoder": SCALED._replace(
         steps=2000, decay=700, rate=6e-3, weight_decay=0.0, optimizer="adamw"
     ),
@@ -140,8 +140,11 @@ def logits_of(config: t5.Config | gpt.Config) -> Callable:
 
 
 def distilled(runs: Path, name: str, texts: Texts) -> Any:
-    """A draft by KL, from nothing."""
-    return trained(runs / name, name, "kl", KL[name], texts, None)
+    """A draft by KL; one that reads the input has learnt before to copy it."""
+    first = None
+    if isinstance(DRAFTS[name], t5.Config):
+        first = copying.learnt(runs / f"{name}_copying", DRAFTS[name])
+    return trained(runs / name, name, "kl", KL[name], texts, first)
 
 
 def continued(runs: Path, name: str, texts: Texts, first: Any, loss: str) -> Any:
