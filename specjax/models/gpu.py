@@ -37,6 +37,7 @@ from specjax.models.cache import KeyValues, write_row, write_rows
 from specjax.types import Model
 
 FEW = 8  # tokens of a call, up to which it is a step's and not a text's
+SHORT = 1024  # slots, up to which a GPU reads them once more for each of few tokens
 
 # One token of one row.
 
@@ -113,13 +114,13 @@ def once(attend: Callable) -> Callable:
     @functools.wraps(attend)
     def run(query: Array, memory: KeyValues, mask: Array, scale: float, bias) -> Array:
         rows, count = len(memory.values), query.shape[2]
-        if 1 < count <= FEW:
-            plain, apart = (
-                lambda *given, run=run: run(*given[:3], scale, given[3])
-                for run in (attend, by_token)
-            )
-            given = query, memory, mask, bias
-            return jax.lax.platform_dependent(*given, cuda=apart, default=plain)
+        if 1 < count <= FEW and memory.values.shape[2] <= SHORT:
+
+            def scaled(attend: Callable) -> Callable:
+                return lambda *at: attend(*at[:3], scale, at[3])
+
+            ways = dict(cuda=scaled(by_token), default=scaled(attend))
+            return jax.lax.platform_dependent(query, memory, mask, bias, **ways)
         if count > 1:
             return attend(query, memory, mask, scale, bias)
         bias = None if bias is None else bias[:, :, 0]
