@@ -43,8 +43,8 @@ def multiply(x: Array, *by: Dense, joined: bool = False) -> list[Array]:
         products = gpu.products(x, kernels)
     else:
         products = [native.dot(x, kernel) for kernel in kernels]
-    given = [y.astype(x.dtype) for y in products]
+    rounded = [y.astype(x.dtype) for y in products]
     return [
         y if dense.bias is None else y + dense.bias.astype(x.dtype)
-        for y, dense in zip(given, by, strict=True)
+        for y, dense in zip(rounded, by, strict=True)
     ]
