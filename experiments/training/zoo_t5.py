@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.training import counts
+from experiments.training.drafts import copying
 from experiments.training.drafts import t5 as drafts
 from experiments.training.targets import stages, t5_seed
 from experiments.training.targets import t5 as targets
@@ -31,6 +32,7 @@ CURVES = {
     "target, small": "target/small",
     "target, grown": "target/grown",
 }
+CURVES |= {f"{name}, copying": f"drafts/{name}_copying" for name in drafts.DRAFTS}
 CURVES |= {name: f"drafts/{name}" for name in drafts.DRAFTS}
 CURVES |= {f"{name}, shipped": f"drafts/{name}_{SHIPPED}" for name in drafts.DRAFTS}
 
@@ -104,6 +106,7 @@ def write_recipes(runs: Path, path: Path, texts, recipes: stages.Recipes) -> Non
             name: {"config": config._asdict(), "kl": drafts.KL[name]._asdict()}
             for name, config in drafts.DRAFTS.items()
         },
+        "copying": copying.RECIPE._asdict(),
         "written": {name: part._asdict() for name, part in drafts.PARTS.items()},
         SHIPPED: drafts.AFTER,
         "curves": {

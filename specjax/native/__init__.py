@@ -1,8 +1,8 @@
 """Products of a few rows with a matrix on a CPU, by code compiled for the machine.
 
 Checking gamma + 1 tokens at once should cost hardly more than one: both read all
-weights once. XLA packs them anew for more than one row, at 1.2 to 1.7 times the price of
-one for two to eight. `thin.cc` streams them. It is compiled at first use; where that
+weights once. XLA packs them anew for more than one row: two to eight take 1.2 to 1.7
+times as long. `thin.cc` streams them. It is compiled at first use; where that
 cannot be, XLA's product serves, and `problem` says why.
 """
 

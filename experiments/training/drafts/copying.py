@@ -50,6 +50,7 @@ def drawn(seed: tuple[int, ...], pieces: int) -> PairRows:
     """Rows of random ids, small ones more often, as frequent pieces are; each its own
     target."""
     rng = np.random.default_rng(seed)
-    logs = rng.uniform(np.log(t5.END + 1), np.log(pieces), (RECIPE.batch, RECIPE.length))
+    size = RECIPE.batch, RECIPE.length
+    logs = rng.uniform(np.log(t5.END + 1), np.log(pieces), size)
     rows = [[*map(int, ids), t5.END] for ids in np.exp(logs)]
     return pairs.pad([(row, row) for row in rows], *2 * (RECIPE.length + 1,))

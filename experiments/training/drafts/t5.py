@@ -1,7 +1,8 @@
 """The drafts of the T5 target, distilled on what the target wrote for its tasks.
 
 Half of the texts are written at T = 0; the target's law at every token is kept
-(`written`). Drafts by KL until that is flat, then for a while by another loss.
+(`written`). Drafts that read the input learn to copy it (`copying`), then by KL until
+that is flat, then for a while by another loss.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +37,7 @@ DRAFTS = {
 SCALED = loop.Recipe(4000, 1000, rate=2e-2, warmup=200, optimizer="scaled")
 KL = {
     "t5_small": SCALED,
-    "t5_base": SCALED._replace(steps=3000),
+    "t5_base": SCALED._replace(steps=2500),
     "t5_large": SCALED._replace(steps=2000, decay=700),
     "t5_decoder": SCALED._replace(
         steps=2000, decay=700, rate=6e-3, weight_decay=0.0, optimizer="adamw"

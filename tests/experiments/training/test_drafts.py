@@ -1,14 +1,16 @@
 """What drafts learn by: the losses and their gradients, and what targets wrote."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 
 from experiments.training import language
-from experiments.training.drafts import code, losses, written
+from experiments.training.drafts import code, copying, losses, written
 from experiments.training.drafts.written import Written
-from specjax.models import gpt
+from specjax.models import gpt, t5
 
 V, K = 12, 4
 
@@ -142,3 +144,28 @@ def test_joined_texts_follow_each_other(tmp_path, monkeypatch):
     data, _ = kept(tmp_path, monkeypatch)
     both = written.join([data, data.rows(np.arange(2))])
     assert len(both.texts.tokens) == len(both.log_p) == 8
+
+
+def test_a_model_inclined_to_copy_reads_what_is_like_its_queries():
+    config = t5.Config(24, 8, 16, 1, 2, 2, 4)
+    plain = nn.meta.unbox(t5.init_params(jax.random.key(0), config))
+    inclined = copying.inclined(plain)
+    embedding = plain["token_embedder"]["embedding"]
+    changed = {("decoder", "logits_dense", "kernel"): embedding.T / 8**0.5}
+    for layer in ("layers_0", "layers_1"):
+        across = plain["decoder"][layer]["encoder_decoder_attention"]
+        query, key = across["query"]["kernel"], across["key"]["kernel"]
+        path = "decoder", layer, "encoder_decoder_attention", "query", "kernel"
+        changed[path] = key * query.std() / key.std()
+    before, after = flatten_dict(plain), flatten_dict(inclined)
+    for path, leaf in after.items():
+        np.testing.assert_allclose(leaf, changed.get(path, before[path]), rtol=1e-6)
+
+
+def test_what_is_copied_cannot_be_guessed():
+    rows = copying.drawn((0, 1), pieces=600)
+    np.testing.assert_array_equal(rows.inputs, rows.labels)
+    ids = rows.inputs[:, :-1]
+    assert ids.min() > t5.END and ids.max() < 600
+    assert len(np.unique(ids)) > 300
+    assert (rows.inputs != copying.drawn((0, 2), pieces=600).inputs).mean() > 0.9

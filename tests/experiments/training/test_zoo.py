@@ -8,8 +8,8 @@ from sentencepiece import SentencePieceProcessor
 
 from experiments.training import loop, zoo_code, zoo_t5
 from experiments.training.drafts import code as code_drafts
+from experiments.training.drafts import copying, written
 from experiments.training.drafts import t5 as t5_drafts
-from experiments.training.drafts import written
 from experiments.training.targets import code as code_targets
 from experiments.training.targets import t5 as t5_targets
 from experiments.training.targets import t5_seed
@@ -111,6 +111,7 @@ def test_the_t5_family(monkeypatch, folders):
     monkeypatch.setattr(t5_drafts, "DRAFTS", drafts)
     monkeypatch.setattr(t5_drafts, "KL", dict.fromkeys(drafts, short))
     monkeypatch.setattr(t5_drafts, "AFTER", {"steps": 2, "decay": 1})
+    monkeypatch.setattr(copying, "RECIPE", short._replace(length=16))
     parts = {
         name: part._replace(texts=8, targets=6)
         for name, part in t5_drafts.PARTS.items()
