@@ -4,7 +4,6 @@ Axes: B rows, T tokens, V vocabulary, N tokens of all documents, D documents.
 """
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.training import flat, loop
+from experiments.training import loop
 from experiments.training.loop import Recipe, Task
 from specjax.models import gpt
 
@@ -68,9 +67,8 @@ def logits_of(config: gpt.Config, params, tokens: Array) -> Array:
     """tokens [B, T] from slot 0 on -> logits [B, T, V] float32, without a cache."""
     model = gpt.build(config)
     start = jnp.zeros(tokens.shape[0], jnp.int32)
-    with flat.products():
-        features, _ = model.apply(params, tokens, start, None)
-    return flat.rows(partial(model.readout, params), features)
+    features, _ = model.apply(params, tokens, start, None)
+    return model.readout(params, features)
 
 
 def next_token_loss(config: gpt.Config) -> Callable:

@@ -4,7 +4,6 @@ Axes: B rows, I input tokens, T target tokens, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -14,7 +13,6 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.training import flat
 from experiments.training.loop import Task
 from specjax.models import t5
 
@@ -103,9 +101,8 @@ def task(config: t5.Config, loss: Callable) -> Task:
 def logits_of(config: t5.Config, params, rows: PairRows) -> Array:
     """[B, T, V] float32. Padding of the vocabulary is as likely as any id here."""
     config, inputs = config._replace(pieces=None), t5.Inputs(rows.inputs, rows.length)
-    with flat.products():
-        features = t5.T5(config).apply({"params": params}, inputs, rows.tokens)
-    return flat.rows(partial(t5.readout, config, params), features)
+    features = t5.T5(config).apply({"params": params}, inputs, rows.tokens)
+    return t5.readout(config, params, features)
 
 
 def cross_entropy(config: t5.Config) -> Callable:

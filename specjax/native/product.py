@@ -40,11 +40,13 @@ def dot_transposed(x: Array, w: Array) -> Array:
 def _dot(x: Array, w: Array, transposed: bool) -> Array:
     rows = math.prod(x.shape[:-1])
     few = 1 <= rows <= MOST_ROWS and serves(x, w) and used() and rows <= most_rows()
-    if not few:
-        return plain(x, w.T if transposed else w)
-    flat = x.astype(jnp.float32).reshape(rows, -1)
-    out = thin_p.bind(flat, w, transposed=transposed)
-    return out.reshape(*x.shape[:-1], -1)
+    # Of a batch of matrices XLA's gradient on a CPU would take twice as long.
+    flat = x.reshape(rows, x.shape[-1])
+    if few:
+        out = thin_p.bind(flat.astype(jnp.float32), w, transposed=transposed)
+    else:
+        out = _plain(flat, w, transposed)
+    return out.reshape(*x.shape[:-1], out.shape[-1])
 
 
 def used() -> bool:

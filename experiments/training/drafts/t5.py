@@ -36,11 +36,11 @@ DRAFTS = {
 }
 SCALED = loop.Recipe(4000, 1000, rate=2e-2, warmup=200, optimizer="scaled")
 KL = {
-    "t5_small": SCALED,
-    "t5_base": SCALED._replace(steps=2500),
-    "t5_large": SCALED._replace(steps=2000, decay=700),
+    "t5_small": SCALED._replace(steps=8000, decay=2000),
+    "t5_base": SCALED._replace(steps=5000, decay=1400),
+    "t5_large": SCALED._replace(steps=2500, decay=800),
     "t5_decoder": SCALED._replace(
-        steps=2000, decay=700, rate=6e-3, weight_decay=0.0, optimizer="adamw"
+        steps=1500, decay=600, rate=6e-3, weight_decay=0.0, optimizer="adamw"
     ),
 }
 AFTER = dict(steps=600, decay=400, warmup=20, evaluate_every=200)

@@ -175,7 +175,7 @@ def test_other_preconditions_are_told_with_their_numbers():
     large = {"target": "t5_target", "draft": "t5_small", "c": [None, *[0.2] * 5]}
     for key, records, why in (
         ("trivial_speed", costly, "c = 0.0200, not below"),
-        ("small_cost", all_of_table2(large), "1/16 of its target"),
+        ("small_cost", all_of_table2(large), "1/41 of its target"),
         ("wagner_sigmoid_loss", spoiled(*TEXT, rouge1_always=0.3), "every draft loses"),
     ):
         outcome = judge(records)[key]
