@@ -31,7 +31,8 @@ def table(results: Records) -> str:
         f" alone = 1, batch 1, at the best gamma, on {devices}; the paper's is that of"
         " T5-XXL with T5-small on a TPU-v4, on translation and on summaries. Products"
         " of a few rows are thin where a C++ compiler is found, else XLA's own; both"
-        " sides multiply by the same.\n"
+        " sides multiply by the same. STALE: measured by other sources, or models of the"
+        " same name that were here before.\n"
     )
 
 
@@ -40,7 +41,7 @@ def line(row: str, record: dict) -> list[str]:
     papers = catalogue.published("table2", row) or {}
     low, high = it["best_speedup_ci"]
     return [
-        f"{it['target']} + {named(it)}",
+        f"{it['target']} + {named(it)}" + (" (STALE)" if records.stale(record) else ""),
         f"{it['temperature']:g}",
         products(record),
         f"{it['alpha']:.3f}"
