@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import native
 from specjax.models.attention import Attention
 from specjax.models.cache import KeyValues
+from specjax.models.dense import Dense
 
 
 def rms_norm(x: Array) -> Array:
@@ -64,13 +64,13 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        hidden = self._dense(self.width, "in", ("embed", "mlp"))(x)
-        return self._dense(x.shape[-1], "out", ("mlp", "embed"))(nn.gelu(hidden))
+        shape, axes = (x.shape[-1], self.width), ("embed", "mlp")
+        hidden = nn.gelu(self._dense(shape, "in", axes)(x))
+        return self._dense(shape[::-1], "out", axes[::-1])(hidden)
 
-    def _dense(self, features: int, name: str, axes: tuple[str, str]) -> nn.Dense:
+    def _dense(self, shape: tuple[int, int], name: str, axes: tuple[str, str]) -> Dense:
         init = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
-        options = dict(use_bias=self.use_bias, dtype=self.dtype, kernel_init=init)
-        return nn.Dense(features, name=name, dot_general=native.dot_general, **options)
+        return Dense(shape, self.dtype, self.use_bias, init, name=name)
 
 
 class Block(nn.Module):

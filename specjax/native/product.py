@@ -75,15 +75,6 @@ def serves(x: Array, w: Array) -> bool:
     return exact and w.ndim == 2 and w.size >= LEAST and w.dtype.name in WEIGHTS
 
 
-def dot_general(x, w, dimension_numbers, precision=None, preferred_element_type=None):
-    """`dot` as `flax.linen.Dense` calls it; any other product is JAX's own."""
-    if dimension_numbers != (((x.ndim - 1,), (0,)), ((), ())) or w.ndim != 2:
-        return jax.lax.dot_general(
-            x, w, dimension_numbers, precision, preferred_element_type
-        )
-    return dot(x, w).astype(preferred_element_type or x.dtype)
-
-
 def plain(x: Array, w: Array) -> Array:
     """The product as XLA computes it, [..., N] float32."""
     return jnp.dot(x, w, preferred_element_type=jnp.float32)
