@@ -10,7 +10,7 @@
 # make wheel-test   builds the wheel and runs it in an environment of its own
 # make docs         these pages and the API reference, into docs/_build/index.html
 # make bench        specjax beside transformers, CTranslate2 and T5X, as ratios
-# make zoo          trains the bundled models again (hours)
+# make zoo          trains the bundled code models again (hours)
 # make clean        removes what the others made, runs and full results excepted
 #
 # Another interpreter: make test PYTHON=python3.12 VENV=.venv-312

@@ -2,7 +2,7 @@
 
     wired = wiring.wire(token.verifier, probs.standardize, probs.sample)
     drafter = autoregressive.build(model, gamma, rollout.drawn_by(wired.draw))
-    parts = Parts(target, drafter, wired.verifier)
+    decoder = Decoder(target, drafter, wired.verifier)
 
 Axes: B rows, G = gamma, V vocabulary.
 """

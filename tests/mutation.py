@@ -37,7 +37,7 @@ its noise, so that nothing can be enumerated. The checks are in
 NOISE = f"""
 ## Wrong noise, caught by the test of its independence
 
-`certify_draws.noise_p_value`, below {NEVER:g} for each.
+`specjax.exactness.noise.noise_p_value`, below {NEVER:g} for each.
 
 | rule | what is wrong |
 | --- | --- |

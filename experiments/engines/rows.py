@@ -26,7 +26,7 @@ def rows(where: Place) -> dict[str, Measurement]:
     }
     if not t5x.importable():
         runs = {name: run for name, run in runs.items() if not name.startswith("t5x")}
-    common = {"dtype": "float32", "seed": setting.seed}
+    common = dict(inputs=(native.SOURCE,), dtype="float32", seed=setting.seed)
     return {name: Measurement(run, __name__, **common) for name, run in runs.items()}
 
 

@@ -1,6 +1,6 @@
 """The conformance table: the law that each engine's rule gives its text, enumerated.
 
-Each rule, as `conformance_rules` transcribes it, is certified like one of ours, in
+Each rule, as `rules` transcribes it, is certified like one of ours, in
 float64: its texts against those of the same engine's sampler without drafts.
 """
 

@@ -2,7 +2,7 @@
 
 Each program is compiled, its outputs are compared with a float64 oracle, and only then
 is it timed; one that fails on any input is a line with its error and no number. Times
-are those of `kernel_bench_timing`, shares those of the speed of a copy on the bytes
+are those of `timing`, shares those of the speed of a copy on the bytes
 that a program must read at least.
 Axes: B rows, G = gamma, V vocabulary, S sets, R rounds.
 """

@@ -11,7 +11,8 @@ DRAFTS = {"unigram": "unigrams", "bigram": "bigrams"}
 DRAFTS |= {"t5_small": "T5-small", "t5_base": "T5-base"}
 NEEDS = walltime.NEEDS_T5
 SPEEDS = (
-    "Hypothetical: the speed by Theorem 3.8 at the paper's c, which no pair here has"
+    "Hypothetical: the speed by Theorem 3.8 at the paper's c and v = 1; Table 4 has"
+    " what was measured"
 )
 SPEEDS_HEAD = ["what", "l", "alpha", "gamma", "speed if c were the paper's"]
 SPEEDS_HEAD += ["printed in A.5 (T5-XXL)"]
@@ -142,7 +143,7 @@ def note() -> str:
         " of T5-XXL on EnDe with the draft of that kind, there to compare shapes and"
         " not digits; of code the paper has no such row. A.5 goes on to a speed:"
         " Theorem 3.8 at alpha of that l and at the paper's"
-        f" c = {c}, which is not ours, at T = 1 with the best gamma, at T = 0 with"
+        f" c = {c} with v = 1, at T = 1 with the best gamma, at T = 0 with"
         f" gamma = {gamma}. Such speeds are hypothetical and stand apart, below. The"
         f" paper's own at T = 1 ({printed}) do not follow"
         f" from its alpha and its c, which give {follows} at the best gamma. Drift is"

@@ -36,8 +36,9 @@ def quality() -> Table:
     note = (
         "Argmax texts of the bundled T5 family against one reference each; BLEU and"
         " chrF by sacrebleu, ROUGE F1 by rouge-score, all in per cent. The family was"
-        " trained on everyday sentences of Tatoeba and on documentation strings: "
-        " captions (Multi30k) and news (newstest2014) are outside of what it knows."
+        " trained on everyday sentences of Tatoeba, on documentation strings and on"
+        " prose to be corrected: captions (Multi30k) and news (newstest2014) are"
+        " outside of what it knows."
     )
     title = "What the bundled T5 family can do"
     return Table("quality", title, note, command("quality"), lines)

@@ -161,6 +161,6 @@ def figure5_ende() -> Table:
         "As Figure 5, of t5_target with t5_small, batch 1, T = 0. An encoder's time is"
         " all that comes before the first step: its run, the keys and values of"
         " cross-attention, and the start token; the draft's is what it adds to that of"
-        " the target alone. From the records of Table 2 and a sentence of its own."
+        " the target alone. From the records of Table 2 and some sentences of its own."
     )
     return Table("figure5_ende", title, note, command("figure5"), lines)

@@ -64,7 +64,8 @@ def run(results: Records) -> str:
         f" {devices}, the others computed or compiled; {jax}; {dates[0]} to {dates[-1]}"
     ]
     told += [f"{marked} of them were recorded earlier"] if marked else []
-    told += [f"{old} of them are STALE, made by other sources"] if old else []
+    if old:
+        told += [f"{old} of them STALE: the code or the weights have changed since"]
     more = '<a href="provenance.html">where each comes from</a>'
     return f"<p>{escape('; '.join(told))} ({more}).</p>\n"
 

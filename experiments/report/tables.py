@@ -80,7 +80,7 @@ def state(line: Line, record: dict) -> str:
     """`ok`, or what is wrong: older than its sources, failed, not what the paper
     printed; or that another run measured it."""
     if records.stale(record):
-        return "STALE: made by other sources"
+        return "STALE: the code or the weights have changed since"
     why = value(record["measured"], line.quantity)
     if why in (FAILED, SKIPPED, *walltime_tables.WHY):
         return why

@@ -64,7 +64,7 @@ def time_row(
 ) -> Measurement:
     """The measurement of a row of Figure 3.
 
-    verifier, drafted: of the method `exact`, see `wagner_methods.exact`. Raises
+    verifier, drafted: of the method `exact`, see `methods.exact`. Raises
     ValueError for a pair or a setting that cannot be measured.
     """
     methods = of_text(setting.scales[0], verifier, drafted)[:4]

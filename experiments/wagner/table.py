@@ -37,7 +37,7 @@ MODELS = {
 NEEDS_SPEECH = "Whisper and its speech"
 NEEDS_TEXT = "the paper's models, its data and a GPU"
 OURS = (
-    " Ours are of this machine and of bundled models of 0.5M to 10M parameters on our"
+    " Ours are of this machine and of bundled models of 1M to 41M parameters on our"
     " documentation strings (docs), between `summarize: ` and `Summary:`, and on"
     " Python code; theirs are of an A100 or an RTX 2080 TI, PyTorch and CUDA, models"
     " of 0.2B to 13B parameters, XSum and CommonVoice: shapes may be compared, digits"

@@ -45,7 +45,7 @@ class Implied(NamedTuple):
 def acceptance(p: ArrayLike, q: ArrayLike, lenience: float) -> float | np.ndarray:
     """beta_l = sum_x min(p(x) / l, q(x)), in float64: Appendix A.5, of sampled rows.
 
-    Raises ValueError as `theory.acceptance`, which it is at l = 1, and as
+    Raises ValueError as `closed_forms.acceptance`, which it is at l = 1, and as
     `lenient.build`.
     """
     lenient.build(lenience)
@@ -139,7 +139,7 @@ def log_probability(scores: Scores) -> Estimate:
 def implied(alpha: float, c: float, gamma: int | None = None) -> Implied:
     """Theorem 3.8 at alpha_l, as A.5 does it: at `gamma`, or at the best one if None.
 
-    Raises ValueError as `theory.walltime_factor`.
+    Raises ValueError as `closed_forms.walltime_factor`.
     """
     alpha = min(alpha, 1.0)  # a float32 sum
     if gamma is None:

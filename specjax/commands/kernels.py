@@ -109,8 +109,8 @@ def of_protocol(
 
 
 def of_setting(target: Player, draft: Player, setting, device=None) -> Kernels:
-    """The same for a setting of `bench.walltime` or `bench.divergence`: of its largest
-    gamma. device: as of `choose`."""
+    """The same for a setting of `bench.walltime` or `exactness.divergence`: of its
+    largest gamma. device: as of `choose`."""
     sizes = Sizes(setting.batch, max(setting.gammas), target.vocab, draft.regime)
     return choose(setting.kernels, verifiers.named(setting.rule), sizes, device)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax import policies, verifiers
+from specjax import native, policies, verifiers
 from specjax.bench import repeats, scoring
 from specjax.bench import walltime as bench
 from specjax.bench.players import Player
@@ -84,7 +84,8 @@ def walltime(
     bench.check(target, draft, setting)
     there = read(task, target)
     run = partial(measure_walltime, (target, draft), (task, there.prompts), setting)
-    return measurement(run, (target, draft), there, setting)
+    timed = measurement(run, (target, draft), there, setting)
+    return timed._replace(inputs=(*timed.inputs, native.SOURCE))
 
 
 def audit(
@@ -186,13 +187,14 @@ def written(
 ) -> Text:
     """`texts.write`, or the text of the same that `kept` has; else it is put there.
 
-    kept: texts by the target's name, dtype and weights, and how they were decoded; None
-    keeps nothing, nor is a text kept of a target that was read from no file.
+    kept: texts by the target's name, dtype and weights, and how they were decoded and
+    multiplied; None keeps nothing, nor is a text kept of a target that was read from no
+    file.
     """
     kept = {} if kept is None else kept
     weights = tuple(hash_of(path) for path in target.files)
     alone = protocol._replace(gamma=0, rule="token", policy="none")
-    key = target.name, target.dtype, weights, alone
+    key = target.name, target.dtype, weights, alone, native.in_use()
     if not weights or key not in kept:
         kept[key] = write(target, prompts, protocol, chosen)
     return kept[key]

@@ -89,6 +89,9 @@ def measure(built: Built, out: Path, origin: Origin, kept: dict) -> tuple[dict, 
 
     kept: what rows before it have kept for those that share.
     """
+    if built.row.products not in native.CHOICES:
+        known = ", ".join(native.CHOICES)
+        raise ValueError(f"no products {built.row.products!r}: choose one of {known}")
     path, measurement = out / f"{built.table}.jsonl", built.row.measurement
     jsonl.prepare(path)
     sources = origin.sources(measurement, built.config)

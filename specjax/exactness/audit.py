@@ -167,7 +167,7 @@ def write(
 ) -> tuple[Text, Calls]:
     """Texts by speculation, in whole batches, until `protocol.tokens` are written.
 
-    As `decoding.speculate`, which must be told how many texts that takes. When to stop
+    As `texts.speculate`, which must be told how many texts that takes. When to stop
     depends on what was written only, so M stays a martingale. kernels: what verifies
     and draws; None is the protocol's rule by the reference.
     """

@@ -1,9 +1,9 @@
 """The exact law of a verifier, from its own compiled code and without statistics.
 
-`certify_step` enumerates one step of it from one prefix. Here steps are composed over
+`enumeration` goes through one step of it from one prefix. Here steps are composed over
 the prefixes that they emit, up to n tokens, and compared with the target's own law
 (Appendix A.1), which is worked out apart, in float64, as are thresholds and tokens per
-call (`certify_claims`).
+call (`claims`).
 `python -m specjax.exactness.certify` prints the table, and fails where a claim does.
 Axes: G = gamma, V vocabulary.
 """

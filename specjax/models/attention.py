@@ -123,10 +123,7 @@ class Attention(nn.Module):
 
         factor: of queries, [B, T, 1] in float32, or None.
         """
-        query = self.query(x)
-        if factor is not None:
-            query = (query * factor).astype(query.dtype)
-        query = self._heads(query)
+        query = self._heads(multiply(x, self.query, factor=factor)[0])
         return self.out(attend(query, memory, mask, self._scale(), None))
 
     def _scale(self) -> float:

@@ -35,14 +35,22 @@ class Dense(nn.Module):
         return multiply(x, self)[0]
 
 
-def multiply(x: Array, *by: Dense, joined: bool = False) -> list[Array]:
-    """What each of `by` gives of x; joined: see `gpu.products`."""
+def multiply(
+    x: Array, *by: Dense, joined: bool = False, factor: Array | None = None
+) -> list[Array]:
+    """What each of `by` gives of x.
+
+    joined: see `gpu.products`. factor: of the products, [..., 1] in float32, before
+    they are rounded; or None.
+    """
     x = x.astype(by[0].dtype)
     kernels = [dense.kernel.astype(x.dtype) for dense in by]
     if joined:
         products = gpu.products(x, kernels)
     else:
         products = [native.dot(x, kernel) for kernel in kernels]
+    if factor is not None:
+        products = [y * factor for y in products]
     rounded = [y.astype(x.dtype) for y in products]
     return [
         y if dense.bias is None else y + dense.bias.astype(x.dtype)

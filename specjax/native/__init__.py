@@ -1,12 +1,12 @@
 """Products of a few rows with a matrix on a CPU, by code compiled for the machine.
 
 Checking gamma + 1 tokens at once should cost hardly more than one: both read all
-weights once. XLA packs them anew for more than one row: two to eight take 1.2 to 1.7
-times as long. `thin.cc` streams them. It is compiled at first use; where that
-cannot be, XLA's product serves, and `problem` says why.
+weights once. XLA packs them anew for more than one row: a call on two to eight tokens
+takes it 1.1 to 2.2 times as long. `thin.cc` streams them. It is compiled at first use;
+where that cannot be, XLA's product serves, and `problem` says why.
 """
 
-from specjax.native.library import problem
+from specjax.native.library import SOURCE, problem
 from specjax.native.product import (
     CHOICES,
     THIN,
@@ -14,20 +14,17 @@ from specjax.native.product import (
     dot,
     dot_transposed,
     in_use,
-    plain,
     products,
-    used,
 )
 
 __all__ = [
     "CHOICES",
+    "SOURCE",
     "THIN",
     "XLA",
     "dot",
     "dot_transposed",
     "in_use",
-    "plain",
     "problem",
     "products",
-    "used",
 ]

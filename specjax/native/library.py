@@ -1,8 +1,9 @@
 """Compiles `thin.cc` for this machine, once, and gives its functions to XLA.
 
-The library is kept in `~/.cache/specjax/native`, or in `$SPECJAX_CACHE/native`, by the
-source, the compiler, the processor and jaxlib. Nothing is downloaded. Any compiler of
-C++17 serves: `$CXX`, those on PATH, or `pip install ziglang`.
+The library is kept in `$SPECJAX_CACHE/native`, `$XDG_CACHE_HOME/specjax/native` or
+`~/.cache/specjax/native`, by the source, the compiler and its options, the processor
+and jaxlib. Nothing is downloaded. Any compiler of C++17 serves: `$CXX`, those on PATH,
+or `pip install ziglang`.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 
@@ -34,27 +36,36 @@ REMEDY = "install a C++ compiler, such as g++, or: pip install ziglang"
 TOO_LONG = 300  # seconds to compile for
 
 
-@functools.cache
-def problem() -> str | None:
-    """Why there is no compiled product here, in one line that names the remedy; None if
-    there is one.
+class Library(NamedTuple):
+    """problem: why there is no compiled product here, in one line that names the
+    remedy; None if there is one. most_rows: how many a product may have, then."""
 
-    The first call of a process loads the library, and compiles it if need be: some
-    seconds, or a minute with `ziglang`, once for a machine.
-    """
+    problem: str | None
+    most_rows: int = 0
+
+
+@functools.cache
+def loaded() -> Library:
+    """What the first call of a process loads, and compiles if need be: some seconds, or
+    a minute with `ziglang`, once for a machine."""
     if sys.platform not in ("linux", "darwin"):
-        return f"thin products are not made for {sys.platform}"
+        return Library(f"thin products are not made for {sys.platform}")
     command = compiler()
     if command is None:
-        return f"no C++ compiler was found: {REMEDY}"
+        return Library(f"no C++ compiler was found: {REMEDY}")
     try:
         path = place(command)
         if not path.exists():
             compile_to(command, path)
-        register(path)
+        return Library(None, register(path))
     except (OSError, subprocess.SubprocessError, AttributeError) as error:
-        return f"{shlex.join(command)} made no library ({summary(error)}): {REMEDY}"
-    return None
+        why = f"{shlex.join(command)} made no library ({summary(error)}): {REMEDY}"
+        return Library(why)
+
+
+def problem() -> str | None:
+    """Why there is no compiled product here, in one line; None if there is one."""
+    return loaded().problem
 
 
 def compiler() -> list[str] | None:
@@ -74,7 +85,8 @@ def place(command: list[str]) -> Path:
     answer = subprocess.run(
         [*command, "--version"], capture_output=True, text=True, timeout=60, check=True
     )
-    by = answer.stdout.splitlines()[:1], FLAGS, processor(), version("jaxlib")
+    compiler = command, answer.stdout.splitlines()[:1]
+    by = compiler, FLAGS, processor(), version("jaxlib")
     digest = hashlib.sha256(SOURCE.read_bytes() + repr(by).encode()).hexdigest()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = os.environ.get("SPECJAX_CACHE") or Path(base) / "specjax"
@@ -104,18 +116,14 @@ def compile_to(command: list[str], path: Path) -> None:
         output.replace(path)
 
 
-@functools.cache
-def most_rows() -> int:
-    """How many rows a product may have here; only where there is no `problem`."""
-    return ctypes.cdll.LoadLibrary(str(place(compiler()))).thin_most_rows()
-
-
 @functools.cache  # XLA takes a name once
-def register(path: Path) -> None:
-    library = ctypes.cdll.LoadLibrary(str(path))
+def register(path: Path) -> int:
+    """Gives its functions to XLA; returns the most rows that they multiply."""
+    compiled = ctypes.cdll.LoadLibrary(str(path))
     for name in FUNCTIONS:
-        handler = jax.ffi.pycapsule(getattr(library, name))
+        handler = jax.ffi.pycapsule(getattr(compiled, name))
         jax.ffi.register_ffi_target(f"specjax_{name}", handler, platform="cpu")
+    return compiled.thin_most_rows()
 
 
 def summary(error: Exception) -> str:

@@ -1,8 +1,9 @@
 """`dot(x, w)`: a product of a few rows in one pass over the matrix, on a CPU.
 
-A primitive of JAX's own kind, so that it batches, differentiates and shards as products
-do. Few are up to 32 rows with AVX-512, else up to eight. Of more, where arithmetic is
-what takes time, and elsewhere than on a CPU, it is XLA's product.
+A primitive of JAX's own kind, so that it batches and differentiates as products do; a
+sharded matrix is gathered for it. Few are up to 32 rows with AVX-512, else up to eight.
+Of more, where arithmetic is what takes time, and elsewhere than on a CPU, it is XLA's
+product.
 Axes: M rows, K features in, N features out.
 """
 
@@ -16,7 +17,7 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from specjax.native.library import most_rows, problem
+from specjax.native.library import loaded
 
 THIN, XLA = CHOICES = "thin", "xla"
 # `with products(XLA):` traces every product as XLA's; part of what `jax.jit` goes by.
@@ -39,28 +40,29 @@ def dot_transposed(x: Array, w: Array) -> Array:
 
 def _dot(x: Array, w: Array, transposed: bool) -> Array:
     rows = math.prod(x.shape[:-1])
-    few = 1 <= rows <= MOST_ROWS and serves(x, w) and used() and rows <= most_rows()
+    few = 1 <= rows <= MOST_ROWS and serves(x, w) and rows <= most_rows()
     # Of a batch of matrices XLA's gradient on a CPU would take twice as long.
     flat = x.reshape(rows, x.shape[-1])
     if few:
-        out = thin_p.bind(flat.astype(jnp.float32), w, transposed=transposed)
+        out = thin_p.bind(flat, w, transposed=transposed)
     else:
         out = _plain(flat, w, transposed)
     return out.reshape(*x.shape[:-1], out.shape[-1])
 
 
-def used() -> bool:
-    """Whether products of few rows are thin here: asked for, on a CPU, and compiled."""
+def most_rows() -> int:
+    """How many rows a thin product has here at most; 0 where it is not asked for, the
+    device is no CPU, or there is no library."""
     if products.value != THIN or jax.default_backend() != "cpu":
-        return False
-    if why := problem():
+        return 0
+    if why := loaded().problem:
         _warn(why)
-    return why is None
+    return loaded().most_rows
 
 
 def in_use() -> str:
     """Which products decode here, as records say it: "thin" or "xla"."""
-    return THIN if used() else XLA
+    return THIN if most_rows() else XLA
 
 
 @functools.cache
@@ -80,7 +82,8 @@ def plain(x: Array, w: Array) -> Array:
     return jnp.dot(x, w, preferred_element_type=jnp.float32)
 
 
-# The primitive: x [M, K] float32, w [K, N] or, transposed, [N, K] -> [M, N] float32.
+# The primitive: x [M, K], w [K, N] or, transposed, [N, K] -> [M, N] float32. Compiled
+# for another device than the CPU at hand it is `plain`, of the same operands.
 
 thin_p = Primitive("specjax_thin_product")
 thin_p.def_impl(jax.jit(thin_p.bind, static_argnames="transposed"))
@@ -91,25 +94,26 @@ def _shape(x, w, transposed):
     return jax.core.ShapedArray((x.shape[0], w.shape[not transposed]), jnp.float32)
 
 
-def _on_cpu(context, x, w, transposed):
-    name = f"specjax_thin_{context.avals_in[1].dtype.name}"
-    name += "_transposed" if transposed else ""
-    return jax.ffi.ffi_lowering(name)(context, x, w)
+def _thin(x, w, transposed):
+    name = f"specjax_thin_{w.dtype.name}" + ("_transposed" if transposed else "")
+    out = jax.ShapeDtypeStruct((x.shape[0], w.shape[not transposed]), jnp.float32)
+    return jax.ffi.ffi_call(name, out)(x.astype(jnp.float32), w)
 
 
 def _plain(x, w, transposed):
     return plain(x, w.T if transposed else w)
 
 
-mlir.register_lowering(thin_p, mlir.lower_fun(_plain, multiple_results=False))
-mlir.register_lowering(thin_p, _on_cpu, platform="cpu")
+for on, rule in (None, _plain), ("cpu", _thin):
+    lowering = mlir.lower_fun(rule, multiple_results=False)
+    mlir.register_lowering(thin_p, lowering, platform=on)
 
 
 # Linear in each operand; gradients have many rows, or are no product with w's columns.
 
 
 def _by_x(cotangent, x, w, transposed):
-    return plain(cotangent, w if transposed else w.T)
+    return plain(cotangent, w if transposed else w.T).astype(x.aval.dtype)
 
 
 def _by_w(cotangent, x, w, transposed):

@@ -3,17 +3,20 @@
 //
 // Of a decoder's step the weights are what takes time to read. XLA packs all of them anew
 // for more than one row; here they are streamed, and the next ones are asked for ahead.
-// Each y is one sum over k in order, whatever M is, so that a row's result does not
-// depend on how many there are.
+// Each y is summed over k in an order that M does not change, so that a row's result does
+// not depend on how many there are.
 //
 // Vectors are those of GCC and Clang, as wide as the processor's; there are no intrinsics.
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <tuple>
+#include <utility>
 
 #include "xla/ffi/api/ffi.h"
 
@@ -241,19 +244,20 @@ constexpr auto Of() {
   else return &Multiply<M, T>;
 }
 
+// By how many rows the last group has, less 1.
+template <bool kTransposed, class T, size_t... kRows>
+constexpr auto Each(std::index_sequence<kRows...>) {
+  return std::array{Of<kRows + 1, kTransposed, T>()...};
+}
+
 template <bool kTransposed, class T>
 ffi::Error Run(ffi::ThreadPool& pool, const float* x, const T* w, float* y, int64_t M,
                int64_t K, int64_t N) {
-  using Function = void (*)(const float*, const T*, float*, int64_t, int64_t, int64_t,
-                            int64_t, int64_t);
-  static constexpr Function kOf[] = {
-      Of<1, kTransposed, T>(), Of<2, kTransposed, T>(), Of<3, kTransposed, T>(),
-      Of<4, kTransposed, T>(), Of<5, kTransposed, T>(), Of<6, kTransposed, T>(),
-      Of<7, kTransposed, T>(), Of<8, kTransposed, T>()};
   if (M < 1 || M > kMostRows) {
     return ffi::Error::InvalidArgument("a thin product has fewer rows");
   }
-  const Function multiply = kOf[(M - 1) % kGroup];
+  static constexpr auto kOf = Each<kTransposed, T>(std::make_index_sequence<kGroup>());
+  const auto multiply = kOf[(M - 1) % kGroup];
   const int64_t threads = pool.num_threads(), bytes = K * N * sizeof(T);
   const int64_t most = std::min(threads, bytes / kPiece);
   const int64_t unit = 4 * kLanes;  // columns of a part are a multiple of it

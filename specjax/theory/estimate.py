@@ -51,10 +51,10 @@ class Estimate(NamedTuple):
 def rao_blackwell(beta: ArrayLike, sequence: ArrayLike) -> Estimate:
     """alpha as the mean of beta_t = sum_x min(p_t, q_t) over the target's own text.
 
-    `beta` [N], in [0, 1], is `theory.acceptance(p, q)` at each position of text that
-    the target generated; `sequence` [N] names the text that each belongs to, by ids in
-    any order. Every position weighs the same, so long texts weigh more. The coin of
-    Algorithm 1 is replaced by its mean, hence the name. Corollary 3.6, Section 4.2.
+    `beta` [N], in [0, 1], is `closed_forms.acceptance(p, q)` at each position of text
+    that the target generated; `sequence` [N] names the text that each belongs to, by
+    ids in any order. Every position weighs the same, so long texts weigh more. The coin
+    of Algorithm 1 is replaced by its mean, hence the name. Corollary 3.6, Section 4.2.
 
     Raises ValueError for beta outside [0, 1], or arrays not of one shape [N], N > 0.
     """
@@ -66,7 +66,7 @@ def rao_blackwell(beta: ArrayLike, sequence: ArrayLike) -> Estimate:
         )
     # float32 sums of min(p, q) exceed 1 by rounding.
     if not np.all((beta >= 0) & (beta <= 1 + 1e-5)):
-        raise ValueError("beta must be in [0, 1]: pass theory.acceptance(p, q)")
+        raise ValueError("beta must be in [0, 1]: pass closed_forms.acceptance(p, q)")
     owner = np.unique(sequence, return_inverse=True)[1]
     total, length = np.bincount(owner, beta), np.bincount(owner)
     naive = beta.std(ddof=1) / np.sqrt(beta.size) if beta.size > 1 else np.nan
@@ -91,11 +91,12 @@ def counts(accepted: ArrayLike, tested: ArrayLike) -> Estimate:
 
 
 def chen_r(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estimate:
-    """r of Chen et al. (2023): mean tokens per call over gamma + 1 (`theory.chen_r`).
+    """r of Chen et al. (2023): mean tokens per call over gamma + 1.
 
-    `accepted` [S] and `calls` [S] are totals per sequence, at one fixed `gamma`; each
-    call emits one token more than it accepts, counted before any cut at the end of a
-    text. `naive_se` is that of Eq. 1's capped geometric variable.
+    As `closed_forms.chen_r` has it of a law. `accepted` [S] and `calls` [S] are totals
+    per sequence, at one fixed `gamma`; each call emits one token more than it accepts,
+    counted before any cut at the end of a text. `naive_se` is that of Eq. 1's capped
+    geometric variable.
 
     Raises ValueError unless 0 <= accepted <= gamma calls and there was a call.
     """

@@ -1,8 +1,9 @@
 """The bundled models, small and ready to decode: of Python code, and a T5 family.
 
-Weights are safetensors, in eight or sixteen bits, with their sizes in the file's
-metadata; how each was trained, on what and how well, is in `recipes.json` and
-`t5_recipes.json`. Made again by `make zoo` and `experiments/training/zoo_t5.py`. The T5
+Weights are safetensors: large matrices in eight bits with a scale for each output, all
+else in float32 (counts in sixteen bits), with their sizes in the file's metadata. How
+each was trained, on what and how well, is in `recipes.json` and `t5_recipes.json`. Made
+again by `make zoo` and `experiments/training/zoo_t5.py`. The T5
 family translates English to German, corrects prose and summarizes documentation
 strings; its sentences are Tatoeba's (CC BY 2.0 FR).
 """
@@ -55,12 +56,16 @@ def save(path: Path, config: Config, params: Any, bits: int = 16) -> None:
     """Writes weights, one tensor a leaf, names joined by slashes.
 
     bits: 16, in bfloat16; or 8, matrices as int8 with a scale for each output, by
-    `int8.pack`. What is read back are the weights, whatever was rounded away.
+    `int8.pack`. What is read back are the weights, whatever was rounded away. Raises
+    ValueError for other bits, and of eight as `int8.pack`.
     """
     flat = flatten_dict(params, sep="/")
-    stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
     if bits == 8:
         stored = int8.pack(flat)
+    elif bits == 16:
+        stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
+    else:
+        raise ValueError(f"weights are stored in 8 or 16 bits, not in {bits}")
     family = "t5" if isinstance(config, t5.Config) else "gpt"
     save_file(stored, path, {"family": family, "config": json.dumps(config._asdict())})
     path.chmod(0o644)

@@ -17,10 +17,15 @@ TABLES = ("embedding", "positions")  # an output is a row
 
 def pack(flat: Mapping[str, Array]) -> dict[str, Array]:
     """Each large matrix as int8 and, by its name and `SCALE`, float32 scales of its
-    shape but for 1 along the axis of inputs; anything else as float32."""
+    shape but for 1 along the axis of inputs; anything else as float32.
+
+    Raises ValueError for a number that is not finite.
+    """
     packed = {}
     for name, leaf in flat.items():
         packed[name] = leaf = jnp.asarray(leaf, jnp.float32)
+        if not jnp.isfinite(leaf).all():
+            raise ValueError(f"{name} is not finite: the training diverged, save none")
         if leaf.ndim == 2 and leaf.size >= LEAST:
             inputs = 1 if name.split("/")[-1] in TABLES else 0
             largest = jnp.abs(leaf).max(inputs, keepdims=True)

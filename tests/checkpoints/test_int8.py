@@ -81,3 +81,12 @@ def test_a_scale_of_another_shape_is_told(saved, tmp_path):
     save_file(stored, tmp_path / "bad.safetensors", about)
     with pytest.raises(ValueError, match=r"its scale \(5, 1\)"):
         checkpoints.load(tmp_path / "bad.safetensors")
+
+
+def test_what_diverged_is_not_stored(tmp_path):
+    params = tiny.weights(GPT, 0)
+    params["embedding"] = params["embedding"].at[0, 0].set(np.nan)
+    with pytest.raises(ValueError, match="embedding is not finite"):
+        zoo.save(tmp_path / "mine.safetensors", GPT, params, bits=8)
+    with pytest.raises(ValueError, match="8 or 16 bits, not in 4"):
+        zoo.save(tmp_path / "mine.safetensors", GPT, params, bits=4)

@@ -12,10 +12,14 @@ def elsewhere(tmp_path, monkeypatch):
     """A cache of its own, and nothing known of the machine."""
     monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(library, "register", ctypes.cdll.LoadLibrary)  # XLA has one
-    library.problem.cache_clear()
+    monkeypatch.setattr(library, "register", rows)  # XLA has one
+    library.loaded.cache_clear()
     yield
-    library.problem.cache_clear()  # the next asks anew, of the machine's own cache
+    library.loaded.cache_clear()  # the next asks anew, of the machine's own cache
+
+
+def rows(path):
+    return ctypes.cdll.LoadLibrary(str(path)).thin_most_rows()
 
 
 @pytest.fixture
@@ -32,7 +36,7 @@ def compiled(folder):
 def test_it_is_compiled_once(tmp_path, compiler, monkeypatch):
     assert library.problem() is None
     [path] = compiled(tmp_path)
-    library.problem.cache_clear()
+    library.loaded.cache_clear()
     monkeypatch.setattr(library, "compile_to", None)
     assert library.problem() is None
     assert compiled(tmp_path) == [path]
@@ -50,7 +54,13 @@ def test_another_processor_source_or_compiler_has_a_library_of_its_own(
     other.write_text("// nothing")
     monkeypatch.setattr(library, "SOURCE", other)
     places.append(library.place(compiler))
-    assert len(set(places)) == 4
+    places.append(library.place([*compiler, "-O0"]))
+    for number in 1, 2:  # the same command, another version
+        script = tmp_path / "compiler"
+        script.write_text(f"#!/bin/sh\necho version {number}\n")
+        script.chmod(0o755)
+        places.append(library.place([str(script)]))
+    assert len(set(places)) == 7
 
 
 def test_a_machine_without_a_compiler_is_told_the_remedy(monkeypatch):

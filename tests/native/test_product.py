@@ -43,7 +43,7 @@ def is_thin(function, *arguments) -> bool:
 @pytest.mark.parametrize(("K", "N"), SHAPES)
 @pytest.mark.parametrize("stored", DOTS)
 def test_a_row_does_not_depend_on_how_many_there_are(K, N, dtype, stored):
-    most = library.most_rows()
+    most = library.loaded().most_rows
     (function, as_stored), (x, w) = DOTS[stored], operands(most, K, N, dtype)
     exact = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
     w, dot = as_stored(w), jax.jit(function)
@@ -81,7 +81,7 @@ def test_it_can_be_declined():
     dot = jax.jit(product.dot)
     thin = dot(x, w)
     with product.products(product.XLA):
-        assert not product.used()
+        assert product.in_use() == "xla"
         np.testing.assert_array_equal(dot(x, w), jax.jit(product.plain)(x, w))
     np.testing.assert_array_equal(dot(x, w), thin)
 
@@ -92,6 +92,18 @@ def test_other_dtypes_are_xlas():
     halves = x.astype(jnp.bfloat16), w.astype(jnp.bfloat16)
     assert is_thin(product.dot, *halves)
     assert product.dot(*halves).dtype == jnp.float32
+
+
+def test_compiled_for_another_device_it_is_the_plain_product():
+    """Of the same operands: none of bfloat16 becomes one of float32."""
+    x, w = (leaf.astype(jnp.bfloat16) for leaf in operands(2, 256, 1024))
+    thin, plain = (
+        jax.jit(dot).trace(x, w).lower(lowering_platforms=("cuda",)).as_text()
+        for dot in (product.dot, product.plain)
+    )
+    assert is_thin(product.dot, x, w)
+    operand = "(tensor<2x256xbf16>, tensor<256x1024xbf16>) -> tensor<2x1024xf32>"
+    assert operand in plain and operand in thin
 
 
 def test_a_dense_layer_takes_it():

@@ -275,6 +275,14 @@ def test_inputs_count_by_name_and_content(of):
     assert of({row: path}, origin | {"inputs": {"a/y.jsonl": "1"}}) != first
 
 
+def test_comments_of_compiled_sources_count_for_nothing(tmp_path):
+    path, digests = tmp_path / "thin.cc", []
+    for text in ("int x = 1;", "// why\nint x = 1;  // so\n", "int x = 2;"):
+        path.write_text(text)
+        digests.append(fingerprint.digest(path))
+    assert digests[0] == digests[1] != digests[2]
+
+
 def test_what_no_reader_can_tell_is_refused(of):
     with pytest.raises(ValueError, match=r"experiments.*specjax\.rates"):
         of(edited((row, "import rates", "import rates\nfrom specjax.rates import *")))

@@ -150,6 +150,7 @@ ALPHA_ROW = (CONFIGS / "table3/gpt_unigram_t1.gin").read_text()
         (ALPHA_ROW + "TASK = 'poems'", "choose one of code"),
         (ALPHA_ROW + "VERIFIER = 'hope'", "choose one of block"),
         (ALPHA_ROW + "POLICY = 'hope'", "choose one of none"),
+        (ALPHA_ROW + "PRODUCTS = 'Thin'", "choose one of thin, xla"),
         (ROW.replace("GAMMA = 2", ""), "GAMMA"),
         (ROW.replace("GAMMA = 2", "GAMMA 2"), "line 8: not a binding"),
         (ROW.replace("GAMMA = 2", "GAMMA = 2\nimport no_such"), "needs no_such"),

@@ -153,7 +153,7 @@ def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
     assert [row[STATE] for row in alone].count("not run") == 8
     together["table1"]["alpha_0.9_gamma_10"]["provenance"]["fingerprint"] = "old"
     states = [row[STATE] for row in tables.rows(table, together)]
-    assert states.count("STALE: made by other sources") == 2
+    assert states.count("STALE: the code or the weights have changed since") == 2
 
 
 def test_the_quick_set_names_rows_that_are_there():
