@@ -4,6 +4,7 @@ from functools import partial
 
 from experiments.engines import comparisons, ours, ratios, t5x
 from experiments.engines.place import Place
+from specjax import native
 from specjax.bench.row import Measurement
 
 LOOPS = 20  # calls in one timed program

@@ -14,7 +14,7 @@ from specjax import zoo
 from specjax.drafters import ngram
 from specjax.models import t5
 
-WEIGHT = 0.75  # of the longer context
+COUNTS = {"weight": 0.75, "add": 0.1, "places": 64}  # arguments of `ngram.fit`
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def fit(targets: list[list[int]], vocab: int, order: int = 2) -> ngram.NGram:
     most = max(map(max, filter(None, targets)))
     if most >= vocab:
         raise ValueError(f"a target holds id {most}: give the model's --vocab")
-    return ngram.fit(([t5.PAD, *ids] for ids in targets), vocab, order, WEIGHT)
+    return ngram.fit(([t5.PAD, *ids] for ids in targets), vocab, order, **COUNTS)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ of 1, and short texts are batched with others as short instead of being packed.
 """
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
@@ -52,7 +51,7 @@ def finetune(chosen: argparse.Namespace) -> Path:
     checkpoint = start(chosen.init, chosen.dtype)
     config, recipe = checkpoint.config, recipe_of(chosen)
     data = finetune_data.load(chosen, checkpoint)
-    init = {"init": digest(checkpoint.params)}
+    init = {"init": loop.digest(checkpoint.params)}
     sizes = config._asdict() | init | data.identity
     check_run(chosen.runs, sizes, recipe)
 
@@ -127,15 +126,6 @@ def recipe_of(chosen: argparse.Namespace) -> loop.Recipe:
         evaluate_every=chosen.evaluate_every,
         optimizer="adafactor",
     )
-
-
-def digest(params: Any) -> str:
-    """The sha256 of names, shapes and weights, wherever they were read from."""
-    whole = hashlib.sha256()
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        whole.update(f"{jax.tree_util.keystr(path)} {leaf.shape}".encode())
-        whole.update(np.ascontiguousarray(leaf).data)
-    return whole.hexdigest()
 
 
 def check_run(folder: Path, sizes: dict[str, Any], recipe: loop.Recipe) -> None:

@@ -4,12 +4,9 @@ Each function that takes `chosen` reads the flags of `experiments.training.finet
 """
 
 import argparse
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from experiments.records import fingerprint
 from experiments.tasks import examples, recipes
@@ -71,7 +68,7 @@ def load(chosen: argparse.Namespace, checkpoint: Checkpoint) -> Data:
     identity = {
         "task": source.task,
         "split": source.split,
-        "pairs": digest(coded),
+        "pairs": pairs.digest(coded),
         "inputs_length": chosen.inputs_length,
         "targets_length": chosen.targets_length,
         "held_out": chosen.held_out,
@@ -191,15 +188,6 @@ def check_tokenizer(model: Path, source: Source) -> None:
             f"the ids of {source.task} are not what {model} makes of its texts:"
             f" {ADVICE}"
         )
-
-
-def digest(coded: list[Pair]) -> str:
-    """The sha256 of pairs in their order."""
-    whole = hashlib.sha256()
-    for source, target in coded:
-        ids = len(source), len(target), *source, *target
-        whole.update(np.array(ids, np.int32).tobytes())
-    return whole.hexdigest()
 
 
 def bucketed(coded: list[Pair], chosen: argparse.Namespace) -> list[Bucket]:

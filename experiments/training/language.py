@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -78,18 +77,5 @@ def next_token_loss(config: gpt.Config) -> Callable:
         logits = logits_of(config, params, tokens[:, :-1])
         each = optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:])
         return each.mean()
-
-    return loss
-
-
-def distillation_loss(config: gpt.Config, teacher: gpt.Config, weights) -> Callable:
-    """Forward KL from a target to its draft, in nats a token (science of drafts: the
-    text should be the target's own, see Zhou et al. 2023, DistillSpec)."""
-
-    def loss(params, tokens):
-        p = jax.nn.softmax(logits_of(teacher, weights, tokens[:, :-1]))
-        log_q = jax.nn.log_softmax(logits_of(config, params, tokens[:, :-1]))
-        log_p = jnp.log(jnp.maximum(p, 1e-30))
-        return jnp.mean(jnp.sum(p * (log_p - log_q), axis=-1))
 
     return loss

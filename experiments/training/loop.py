@@ -12,6 +12,7 @@ moment the checkpoint is kept as `plateau.msgpack`: put in the place of
 `python -m experiments.training.finetune` fine-tunes a T5 by it.
 """
 
+import hashlib
 import json
 import os
 import time
@@ -185,6 +186,24 @@ def check_same(path: Path, sizes: dict, recipe: Recipe, step: int) -> None:
         if there == mine:
             return
     replace(path, json.dumps(mine, indent=1).encode())
+
+
+def digest(params: Any) -> str:
+    """The sha256 of names, shapes and weights, wherever they were read from."""
+    whole = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        whole.update(f"{jax.tree_util.keystr(path)} {leaf.shape}".encode())
+        whole.update(np.ascontiguousarray(leaf).data)
+    return whole.hexdigest()
+
+
+def curves(runs: Path, folders: Mapping[str, str]) -> dict[str, list[dict]]:
+    """The points of the runs that are there. folders: within `runs`, by name."""
+    return {
+        name: [json.loads(line) for line in (runs / folder / "curve.jsonl").open()]
+        for name, folder in folders.items()
+        if (runs / folder).exists()
+    }
 
 
 def trim(curve: Path, step: int) -> None:

@@ -3,11 +3,11 @@
 Axes: B rows, I input tokens, T target tokens, V vocabulary.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -89,6 +89,15 @@ def pad(pairs: Sequence[Pair], inputs: int, targets: int) -> PairRows:
     return PairRows(read, length, tokens, labels, weight)
 
 
+def digest(pairs: list[Pair]) -> str:
+    """The sha256 of pairs in their order."""
+    whole = hashlib.sha256()
+    for source, target in pairs:
+        ids = len(source), len(target), *source, *target
+        whole.update(np.array(ids, np.int32).tobytes())
+    return whole.hexdigest()
+
+
 def task(config: t5.Config, loss: Callable) -> Task:
     """A fresh model of these sizes, to be trained on this loss."""
 
@@ -111,21 +120,6 @@ def cross_entropy(config: t5.Config) -> Callable:
     def loss(params, rows: PairRows) -> Array:
         logits = logits_of(config, params, rows)
         each = optax.softmax_cross_entropy_with_integer_labels(logits, rows.labels)
-        return jnp.sum(each * rows.weight) / rows.weight.sum()
-
-    return loss
-
-
-def distillation(draft: Callable, teacher: t5.Config, weights) -> Callable:
-    """Forward KL from a target to its draft, in nats a token.
-
-    draft: (params, rows) -> logits [B, T, V], such as `partial(logits_of, config)`.
-    """
-
-    def loss(params, rows: PairRows) -> Array:
-        log_p = jax.nn.log_softmax(logits_of(teacher, weights, rows))
-        log_q = jax.nn.log_softmax(draft(params, rows))
-        each = jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
         return jnp.sum(each * rows.weight) / rows.weight.sum()
 
     return loss

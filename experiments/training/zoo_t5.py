@@ -10,23 +10,21 @@ CPU.
 """
 
 import argparse
-import hashlib
 import json
-import platform
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments.training import counts
+from experiments.training import counts, loop
 from experiments.training.drafts import copying
 from experiments.training.drafts import t5 as drafts
 from experiments.training.targets import stages, t5_seed
 from experiments.training.targets import t5 as targets
 from experiments.training.targets.t5_seed import HELD_OUT, VOCAB, Sentences
-from experiments.training.texts import documentation, packages
+from experiments.training.texts import documentation
 from specjax import checkpoints, zoo
 
-SHIPPED = "hybrid"  # loss of the drafts' last stage
+SHIPPED = "hybrid"  # loss of the drafts' last stages
 CURVES = {
     "seed": "seed",
     "target, small": "target/small",
@@ -34,7 +32,11 @@ CURVES = {
 }
 CURVES |= {f"{name}, copying": f"drafts/{name}_copying" for name in drafts.DRAFTS}
 CURVES |= {name: f"drafts/{name}" for name in drafts.DRAFTS}
-CURVES |= {f"{name}, shipped": f"drafts/{name}_{SHIPPED}" for name in drafts.DRAFTS}
+CURVES |= {
+    f"{name}, {stage}": f"drafts/{name}_{stage}"
+    for name in drafts.DRAFTS
+    for stage in drafts.after(name, SHIPPED)
+}
 
 
 def main() -> None:
@@ -68,7 +70,7 @@ def main() -> None:
     targets_of = [target.tolist() for group in train.values() for _, target in group]
     table = counts.fit(targets_of, VOCAB)
     zoo.save_ngrams(export / "t5_bigram.safetensors", table)
-    write_recipes(runs, export / "t5_recipes.json", texts, recipes)
+    write_recipes(runs, export / "t5_recipes.json", recipes)
 
 
 def seed(folder: Path, pieces, texts: tuple[Sentences, Sentences]) -> Any:
@@ -79,16 +81,19 @@ def seed(folder: Path, pieces, texts: tuple[Sentences, Sentences]) -> Any:
     return t5_seed.train(folder, train, valid)
 
 
-def write_recipes(runs: Path, path: Path, texts, recipes: stages.Recipes) -> None:
+def write_recipes(runs: Path, path: Path, recipes: stages.Recipes) -> None:
     """How the models were made, and their curves, in one file beside the weights."""
     content = {
         "text": {
-            "sentences": f"{len(texts[0])} sentence pairs of Tatoeba, CC BY 2.0 FR,"
-            " tatoeba.org and manythings.org/anki",
-            "docs": f"{len(texts[1])} documentation strings of Python"
-            f" {platform.python_version()} and {', '.join(documentation.PACKAGES)}",
-            "correct": f"prose of documentation; {', '.join(packages.NAMES)}",
-            "sha256": [digest(group) for group in texts],
+            "sentences": "pairs of Tatoeba, CC BY 2.0 FR, tatoeba.org and"
+            " manythings.org/anki; joined, several of them",
+            "docs": "documentation strings of Python and of"
+            f" {', '.join(documentation.PACKAGES)}",
+            "correct": "prose of documentation of Python and of all packages below",
+            **{
+                side: json.loads((runs / f"{side}.json").read_text())
+                for side in ("train", "valid")
+            },
         },
         "t5_target": {
             "config": targets.LARGE._asdict(),
@@ -103,24 +108,21 @@ def write_recipes(runs: Path, path: Path, texts, recipes: stages.Recipes) -> Non
             "grown": recipes["grown"]._asdict(),
         },
         "drafts": {
-            name: {"config": config._asdict(), "kl": drafts.KL[name]._asdict()}
+            name: {"config": config._asdict(), **draft_stages(name)}
             for name, config in drafts.DRAFTS.items()
         },
         "copying": copying.RECIPE._asdict(),
         "written": {name: part._asdict() for name, part in drafts.PARTS.items()},
-        SHIPPED: drafts.AFTER,
-        "curves": {
-            name: [json.loads(line) for line in (runs / at / "curve.jsonl").open()]
-            for name, at in CURVES.items()
-            if (runs / at).exists()
-        },
+        "t5_bigram": counts.COUNTS,
+        "curves": loop.curves(runs, CURVES),
     }
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def digest(texts: Sentences) -> str:
-    text = "\0".join(side for pair in texts for side in pair)
-    return hashlib.sha256(text.encode()).hexdigest()
+def draft_stages(name: str) -> dict[str, dict]:
+    """Every recipe of a draft after it has learnt to copy, in their order."""
+    recipes = {"kl": drafts.KL[name], **drafts.after(name, SHIPPED)}
+    return {stage: recipe._asdict() for stage, recipe in recipes.items()}
 
 
 if __name__ == "__main__":

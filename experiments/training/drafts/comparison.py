@@ -33,10 +33,8 @@ def build(target: Player, loss: str, seeds: int, runs: str) -> Measurement:
         known = ", ".join((*losses.LOSSES, BEFORE))
         raise ValueError(f"no loss {loss!r}: choose one of {known}")
     run = partial(measure, target, loss, seeds, Path(runs))
-    by = losses.LOSSES[loss] if loss != BEFORE else losses.forward_kl
-    reaches = (f"{losses.__name__}:{by.__name__}",)
     files = *target.files, TOKENIZER
-    return Measurement(run, __name__, files, target.dtype, 0, reaches)
+    return Measurement(run, __name__, files, target.dtype, 0)
 
 
 def measure(target: Player, loss: str, seeds: int, runs: Path) -> dict:

@@ -59,12 +59,6 @@ def hybrid(log_p: Array, log_q: Array) -> Array:
     return share * forward_kl(log_p, log_q) + (1 - share) * tvd(log_p, log_q)
 
 
-def argmax(log_p: Array, log_q: Array) -> Array:
-    """Cross-entropy on the target's likeliest id, the first: what counts at T = 0."""
-    del log_p
-    return -log_q[..., 0]
-
-
 LOSSES: dict[str, Callable[[Array, Array], Array]] = {
     "kl": forward_kl,
     "reverse_kl": reverse_kl,
@@ -72,5 +66,4 @@ LOSSES: dict[str, Callable[[Array, Array], Array]] = {
     "tvd": tvd,
     "log_alpha": log_alpha,
     "hybrid": hybrid,
-    "argmax": argmax,
 }

@@ -2,7 +2,7 @@
 
 Half of the texts are written at T = 0; the target's law at every token is kept
 (`written`). Drafts that read the input learn to copy it (`copying`), then by KL until
-that is flat, then for a while by another loss.
+that is flat, then by another loss, twice: for a while, and for long.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from experiments.training import language, loop, pairs
 from experiments.training.drafts import copying, written
-from experiments.training.drafts.written import Written
+from experiments.training.drafts.written import Lessons, Written
 from experiments.training.pairs import Pair
 from experiments.training.targets import t5 as targets
 from specjax import generate
@@ -44,7 +44,13 @@ KL = {
     ),
 }
 AFTER = dict(steps=600, decay=400, warmup=20, evaluate_every=200)
-SLOWER = 0.3  # the rate of the last stage, of the first's
+LONGER = {  # from the start the rate falls to nothing
+    "t5_small": dict(steps=8000, decay=7800),
+    "t5_base": dict(steps=2000, decay=1800),
+    "t5_large": dict(steps=2000, decay=1800),
+    "t5_decoder": dict(steps=1000, decay=800),
+}
+SLOWER = 0.3  # the rate after KL, of that before
 BATCH = 64  # texts that are written together
 ROW_TOKENS = 2048  # read and written, of a batch
 
@@ -60,34 +66,31 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "joined": Part(3072, 128, 112, 0.35),
-    "correct": Part(3072, 144, 112, 0.35),
+    "joined": Part(8192, 128, 112, 0.4),
+    "correct": Part(3072, 144, 112, 0.3),
     "sentences": Part(4096, 64, 48, 0.1),
     "docs": Part(2560, 128, 40, 0.2),
 }
 HELD_OUT = 256  # texts of a task
 
 
-class Texts(NamedTuple):
-    """By task; and, held out, by task and temperature."""
-
-    train: dict[str, Written]
-    held_out: dict[str, Written]
-
-
 def read(
     runs: Path, target: Checkpoint, train: targets.Texts, valid: targets.Texts
-) -> Texts:
-    """What the target writes for inputs of every task, with its law."""
+) -> Lessons:
+    """What the target writes for inputs of every task, with its law, by task; held out,
+    by task and temperature."""
     runs.mkdir(parents=True, exist_ok=True)
-    logits = logits_of(target.config)
+    logits, digest = logits_of(target.config), loop.digest(target.params)
 
     def law(rows: written.Texts) -> Array:
         return jax.nn.log_softmax(logits(target.params, rows))
 
     def wrote(side: str, name: str, listed: list[Pair], count: int) -> Written:
-        begun = partial(write, target, listed, PARTS[name]._replace(texts=count))
-        return written.keep(runs / f"{side}_{name}.npz", begun, law)
+        part = PARTS[name]._replace(texts=count)
+        texts = partial(write, target, listed, part)
+        about = {"target": digest, **part._asdict()}
+        del about["share"]
+        return written.keep(runs / f"{side}_{name}.npz", texts, law, about)
 
     every = {
         name: wrote("train", name, train[name], part.texts)
@@ -100,7 +103,7 @@ def read(
             index = np.arange(temperature, len(both.ids), 2)
             part = jax.tree.map(lambda leaf, index=index: leaf[index], both)
             held_out[f"{name}_t{temperature}"] = part
-    return Texts(every, held_out)
+    return Lessons(every, held_out, digest)
 
 
 def write(target: Checkpoint, listed: list[Pair], part: Part) -> written.Texts:
@@ -122,8 +125,9 @@ def write(target: Checkpoint, listed: list[Pair], part: Part) -> written.Texts:
         request = make_request(key, prompt, longest, sampling, t5.END)
         out = run(Params(target.params), prompt, request)
         tokens = np.asarray(out.tokens[:, : longest + 1], np.uint16)
-        length = np.asarray(out.length, np.int32)
-        rows.append((tokens, length, read.inputs.astype(np.uint16), read.length))
+        length, begun = np.asarray(out.length, np.int32), np.ones(BATCH, np.int32)
+        inputs = read.inputs.astype(np.uint16)
+        rows.append(written.Texts(tokens, length, begun, inputs, read.length))
     return written.Texts(*(np.concatenate(part) for part in zip(*rows, strict=True)))
 
 
@@ -140,7 +144,7 @@ def logits_of(config: t5.Config | gpt.Config) -> Callable:
     return logits
 
 
-def distilled(runs: Path, name: str, texts: Texts) -> Any:
+def distilled(runs: Path, name: str, texts: Lessons) -> Any:
     """A draft by KL; one that reads the input has learnt before to copy it."""
     first = None
     if isinstance(DRAFTS[name], t5.Config):
@@ -148,22 +152,29 @@ def distilled(runs: Path, name: str, texts: Texts) -> Any:
     return trained(runs / name, name, "kl", KL[name], texts, first)
 
 
-def continued(runs: Path, name: str, texts: Texts, first: Any, loss: str) -> Any:
-    """The same for a while more, by a loss of `losses.LOSSES`."""
-    recipe = KL[name]._replace(**AFTER, rate=SLOWER * KL[name].rate)
-    return trained(runs / f"{name}_{loss}", name, loss, recipe, texts, first)
+def continued(runs: Path, name: str, texts: Lessons, first: Any, loss: str) -> Any:
+    """The same for a while more, and then for longer, by a loss of `losses.LOSSES`."""
+    for stage, recipe in after(name, loss).items():
+        first = trained(runs / f"{name}_{stage}", name, loss, recipe, texts, first)
+    return first
+
+
+def after(name: str, loss: str) -> dict[str, loop.Recipe]:
+    """The stages of a draft after KL, in their order."""
+    slower = KL[name]._replace(rate=SLOWER * KL[name].rate)
+    lengths = {loss: AFTER, f"{loss}_longer": LONGER[name]}
+    return {stage: slower._replace(**length) for stage, length in lengths.items()}
 
 
 def trained(
-    folder: Path, name: str, loss: str, recipe: loop.Recipe, texts: Texts, first: Any
+    folder: Path, name: str, loss: str, recipe: loop.Recipe, texts: Lessons, first: Any
 ) -> Any:
+    """A draft by a loss, as `written.train`."""
     config = DRAFTS[name]
     of = language.task if isinstance(config, gpt.Config) else pairs.task
     task = of(config, written.distillation(loss, logits_of(config)))
-    if first is not None:
-        task = task._replace(init=lambda key: jax.tree.map(jnp.copy, first))
-    held_out = {key: written.batches(part) for key, part in texts.held_out.items()}
-    return loop.train(folder, task, sampler(texts.train), held_out, recipe)
+    batch = sampler(texts.train)
+    return written.train(folder, task, first, texts, batch, recipe)
 
 
 def sampler(texts: Mapping[str, Written]) -> Callable[[tuple[int, ...]], Written]:
@@ -181,6 +192,6 @@ def sampler(texts: Mapping[str, Written]) -> Callable[[tuple[int, ...]], Written
     return batch
 
 
-def accepted(name: str, params: Any, texts: Texts) -> dict[str, float]:
+def accepted(name: str, params: Any, texts: Lessons) -> dict[str, float]:
     """alpha on the held-out texts by task and temperature: `written.accepted`."""
     return written.accepted(logits_of(DRAFTS[name]), params, texts.held_out)

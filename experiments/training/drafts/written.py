@@ -4,7 +4,8 @@ A draft learns from these alone; its target is not asked again.
 Axes: N texts, B of them, L tokens, I tokens that an encoder reads, K kept ids.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from jax import Array
 from tqdm import tqdm
 
+from experiments.training import loop
 from experiments.training.drafts import losses
 
 KEPT = 64
@@ -21,11 +23,13 @@ BATCH = 16  # texts that are scored together
 
 
 class Texts(NamedTuple):
-    """tokens [N, L], the first `length` [N] of each a text; what an encoder reads of
-    each, inputs [N, I], the first `read` [N] of them, I = 0 without one."""
+    """tokens [N, L], the first `length` [N] of each a text, of which the first `begun`
+    [N] were there before the target wrote; what an encoder reads of each, inputs
+    [N, I], the first `read` [N] of them, I = 0 without one."""
 
     tokens: np.ndarray
     length: np.ndarray
+    begun: np.ndarray
     inputs: np.ndarray
     read: np.ndarray
 
@@ -48,10 +52,19 @@ class Written(NamedTuple):
         return Written(self.texts.rows(index), *wide)
 
 
-def alone(tokens: np.ndarray, length: np.ndarray) -> Texts:
+class Lessons(NamedTuple):
+    """What a draft learns from. train: all as one, or by task. held_out: by what the
+    curve calls them. target: the `loop.digest` of who wrote them."""
+
+    train: Written | Mapping[str, Written]
+    held_out: Mapping[str, Written]
+    target: str
+
+
+def alone(tokens: np.ndarray, length: np.ndarray, begun: np.ndarray) -> Texts:
     """Texts of a decoder, which reads nothing."""
     none = np.zeros((len(tokens), 0), np.uint16)
-    return Texts(tokens, length, none, np.zeros(len(tokens), np.int32))
+    return Texts(tokens, length, begun, none, np.zeros(len(tokens), np.int32))
 
 
 def join(parts: Sequence[Written]) -> Written:
@@ -59,23 +72,31 @@ def join(parts: Sequence[Written]) -> Written:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
-def keep(path: Path, texts: Callable[[], Texts], score: Callable) -> Written:
+def keep(
+    path: Path, texts: Callable[[], Texts], score: Callable, about: dict[str, Any]
+) -> Written:
     """Texts with the target's law; once, then from `path`.
 
     score: Texts of B rows -> log-probabilities [B, L - 1, V] after each token but the
-    last.
+    last. about: JSON, the target and the settings that the texts depend on. Raises
+    ValueError for a file of others.
     """
+    settings = json.dumps({**about, "kept": KEPT}, sort_keys=True)
     if not path.exists():
         there = texts()
         count = -(-len(there.tokens) // BATCH)
         parts = list(tqdm(_scored(there, score), path.stem, count))
         ids, log_p = (np.concatenate(part) for part in zip(*parts, strict=True))
-        arrays = there._asdict() | {"ids": ids, "log_p": log_p}
+        arrays = there._asdict() | {"ids": ids, "log_p": log_p, "about": settings}
         partial = path.with_suffix(".partial")
         with partial.open("wb") as file:
             np.savez(file, **arrays)
         partial.replace(path)
     read = np.load(path)
+    if str(read.get("about")) != settings:
+        raise ValueError(
+            f"{path} was written by another target or other settings: delete it"
+        )
     texts = Texts(*(read[name] for name in Texts._fields))
     return Written(texts, read["ids"], read["log_p"])
 
@@ -115,6 +136,32 @@ def live(texts: Texts) -> Array:
     return jnp.arange(1, texts.tokens.shape[1]) < texts.length[:, None]
 
 
+def by_target(texts: Texts) -> Array:
+    """[B, L - 1] bool: those of them after which follows what the target wrote."""
+    after = jnp.arange(1, texts.tokens.shape[1])
+    return live(texts) & (after >= texts.begun[:, None])
+
+
+def train(
+    folder: Path,
+    task: loop.Task,
+    first: Any,
+    lessons: Lessons,
+    batch: Callable[[tuple[int, ...]], Written],
+    recipe: loop.Recipe,
+) -> Any:
+    """A draft's weights, from `first` on or, if that is None, from nothing.
+
+    batch: of a seed, rows of the lessons. Raises ValueError as `loop.train`, also for a
+    folder in which a draft learned from another target.
+    """
+    task = task._replace(sizes={**task.sizes, "target": lessons.target})
+    if first is not None:
+        task = task._replace(init=lambda key: jax.tree.map(jnp.copy, first))
+    held_out = {name: batches(part) for name, part in lessons.held_out.items()}
+    return loop.train(folder, task, batch, held_out, recipe)
+
+
 def batches(part: Written, size: int = 32) -> list[Written]:
     """All rows, in order, as a loss reads them."""
     count = len(part.ids)
@@ -123,14 +170,15 @@ def batches(part: Written, size: int = 32) -> list[Written]:
 
 
 def accepted(
-    logits_of: Callable, params: Any, held_out: dict[str, Written]
+    logits_of: Callable, params: Any, held_out: Mapping[str, Written]
 ) -> dict[str, float]:
-    """alpha on texts by temperature: "t0", the share of argmaxes that are the target's;
-    "t1", the mean of sum min(p, q). logits_of: as of `distillation`."""
+    """alpha of what the target wrote, by temperature: "t0", the share of argmaxes that
+    are the target's; "t1", the mean of sum min(p, q). logits_of: as of
+    `distillation`."""
 
     @jax.jit
     def of(params, rows: Written) -> tuple[Array, Array, Array]:
-        logits, here = logits_of(params, rows.texts), live(rows.texts)
+        logits, here = logits_of(params, rows.texts), by_target(rows.texts)
         same = jnp.argmax(logits, -1) == rows.ids[..., 0]
         log_q = losses.classes(jax.nn.log_softmax(logits), rows.ids)
         alpha = losses.alpha(rows.log_p, log_q)

@@ -1,7 +1,7 @@
 """The target of Python code: a small model learns on from more text, and is grown.
 
 Two stages, see `stages`. Text: functions of the standard library and of permissively
-licensed packages. Nothing that is held out is read.
+licensed packages, without what repeats a text that is held out (`documents`).
 """
 
 import json
@@ -94,13 +94,17 @@ def mixed(library: language.Stream, others: language.Stream) -> language.Stream:
 
 
 def documents() -> tuple[dict[str, list[str]], dict]:
-    """What is read and what is held out, and what it is. Nothing is in two of them."""
+    """What is read and what is held out, and what it is.
+
+    Sides of the library are of other files, and may hold the same function. No function
+    of a package that is held out repeats the library, and none that is read repeats the
+    library or what is held out, as `packages.repeats` tells.
+    """
     library = {side: corpus.stdlib(side) for side in ("train", "valid", "test")}
-    apart = library["valid"].documents + library["test"].documents
+    apart = [text for side in library.values() for text in side.documents]
     held_out = packages.read("valid", apart)
     tested = packages.read("test", apart)
-    apart += held_out.documents + tested.documents + library["train"].documents
-    others = packages.read("train", apart)
+    others = packages.read("train", apart + held_out.documents + tested.documents)
     about = {
         "python": platform.python_version(),
         "library": {side: [len(t.documents), t.digest] for side, t in library.items()},

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flax import serialization
-
 from experiments.training import grow, loop
 
 Recipes = Mapping[str, loop.Recipe]
@@ -55,13 +53,11 @@ def chosen(options: argparse.Namespace, recipes: Recipes) -> dict[str, loop.Reci
 
 
 def run(folder: Path, growth: Growth, data: Data, recipes: Recipes) -> Any:
-    """Both stages. Returns the grown weights, which `grown/weights.msgpack` holds."""
+    """Both stages. Returns the grown weights."""
     weights = stage(folder / "small", growth.small, growth.first, growth, data, recipes)
     sizes = growth.small, weights, growth.large, growth.noise
     start = partial(grow.grow, *sizes)
-    large = stage(folder / "grown", growth.large, start, growth, data, recipes)
-    loop.replace(folder / "grown/weights.msgpack", serialization.to_bytes(large))
-    return large
+    return stage(folder / "grown", growth.large, start, growth, data, recipes)
 
 
 def stage(

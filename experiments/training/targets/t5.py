@@ -8,6 +8,7 @@ folder are held out of what is joined.
 """
 
 import json
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from experiments.training import loop, pairs
 from experiments.training.pairs import Bucket, Pair, PairRows
 from experiments.training.targets import stages, t5_seed
 from experiments.training.targets.t5_seed import READ, SUMMARIZE, TRANSLATE, Coded
-from experiments.training.texts import correction, documentation, prose
+from experiments.training.texts import correction, documentation, packages, prose
 from specjax.models import t5
 
 SMALL = t5_seed.SEED._replace(dtype="float32")
@@ -78,15 +79,25 @@ def held_out(texts: Texts, recipe: loop.Recipe) -> dict[str, list[PairRows]]:
 
 
 def load(path: Path, pieces, folder: Path) -> Texts:
-    """The pairs of a side, train or valid, as ids: read once, then from `path`."""
+    """The pairs of a side, train or valid, as ids: read once, then from `path`. A JSON
+    file beside it says what they are (`about`)."""
     if not path.exists():
         texts = read(path.stem, pieces, folder)
-        about = {name: len(listed) for name, listed in texts.items()}
-        loop.replace(path.with_suffix(".json"), json.dumps(about, indent=1).encode())
+        content = json.dumps(about(texts), indent=1)
+        loop.replace(path.with_suffix(".json"), content.encode())
         with path.with_suffix(".partial").open("wb") as file:
             np.savez_compressed(file, **packed(texts))
         path.with_suffix(".partial").replace(path)
     return unpacked(np.load(path))
+
+
+def about(texts: Texts) -> dict:
+    """JSON: how many pairs each task has, with their sha256, and what was read."""
+    return {
+        "python": platform.python_version(),
+        "pairs": {name: [len(x), pairs.digest(x)] for name, x in texts.items()},
+        "licences": packages.versions(),
+    }
 
 
 def packed(texts: Texts) -> dict[str, np.ndarray]:

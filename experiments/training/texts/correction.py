@@ -1,6 +1,6 @@
 """Errors put into good text by seeded rules: what a model learns to correct.
 
-Typing, case, order of words, and agreement, at a few words in a hundred. The text as it
+Typing, case, order of words, and agreement, at a tenth of the words. The text as it
 was is the answer, nearly all of which is a copy of the input: the case of Shallow
 Aggressive Decoding (Sun et al. 2021), in which the input is the draft (Leviathan et al.
 2023, section 5).
@@ -27,7 +27,8 @@ Rule = Callable[[np.random.Generator, list[str], int], None]
 
 
 def spoil(text: str, seed: int, rate: float = RATE) -> str:
-    """The text with about `rate` of its words in error, and at least one if it can."""
+    """The text with about `rate` of its words in error, or somewhat less: an error may
+    undo another, and few tries at a short text may all have nothing to do."""
     rng, words = np.random.default_rng(seed), text.split(" ")
     wanted = max(1, rng.binomial(len(words), rate))
     for _ in range(wanted * 4):  # a rule may have nothing to do at a word
@@ -61,7 +62,7 @@ def miscase(rng: np.random.Generator, words: list[str], at: int) -> None:
     word = words[at]
     if not word.isalpha() or len(word) < 2:
         return
-    shout = word.isalpha() and rng.random() < 0.2
+    shout = rng.random() < 0.2
     words[at] = word.upper() if shout else word[0].swapcase() + word[1:]
 
 

@@ -60,8 +60,7 @@ def read(split: str, apart: list[str] | None = None) -> Packages:
     known, seen, about = lines_of(apart or []), set(apart or []), []
     documents: list[str] = []
     for name in NAMES:
-        distribution = metadata.distribution(name)
-        licence = permissive(name, distribution.metadata)
+        distribution, licence = licensed(name)
         fresh = []
         for path in files(distribution, split):
             for text in corpus.documents_of(path.read_text("utf-8", errors="ignore")):
@@ -72,6 +71,21 @@ def read(split: str, apart: list[str] | None = None) -> Packages:
         about.append(Package(name, distribution.version, licence, len(fresh)))
     digest = hashlib.sha256("\0".join(documents).encode()).hexdigest()
     return Packages(documents, digest, about)
+
+
+def versions() -> list[dict[str, str]]:
+    """Name, version and licence of each. Raises as `read`."""
+    listed = [(name, *licensed(name)) for name in NAMES]
+    return [
+        {"name": name, "version": distribution.version, "licence": licence}
+        for name, distribution, licence in listed
+    ]
+
+
+def licensed(name: str) -> tuple[metadata.Distribution, str]:
+    """What is installed under a name, with its licence. Raises as `read`."""
+    distribution = metadata.distribution(name)
+    return distribution, permissive(name, distribution.metadata)
 
 
 def permissive(name: str, described) -> str:

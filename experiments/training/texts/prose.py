@@ -8,7 +8,6 @@ passage is as many in a row, of one file, as it takes. Each sentence is read onc
 import re
 import sysconfig
 from collections.abc import Callable, Collection, Iterator
-from importlib import metadata
 from pathlib import Path
 
 from experiments.training.texts import corpus, documentation, packages
@@ -43,8 +42,7 @@ def files(side: str) -> Iterator[Path]:
         if kept and corpus.split_of(place.as_posix()) == side:
             yield path
     for name in packages.NAMES:
-        distribution = metadata.distribution(name)
-        packages.permissive(name, distribution.metadata)
+        distribution, _ = packages.licensed(name)
         yield from packages.files(distribution, side)
 
 

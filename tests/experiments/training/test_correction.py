@@ -1,7 +1,10 @@
 """The errors that are put into text, and the passages that they are put into."""
 
+import json
+
 import numpy as np
 
+from experiments import tasks
 from experiments.training.texts import correction, prose
 
 TEXT = (
@@ -32,6 +35,12 @@ def test_a_tenth_of_the_words_is_in_error():
     ]
     assert 0.09 < np.mean(wrong) / len(words) < 0.14
     assert correction.spoil("one two three four five", 3, rate=0.0).count(" ") == 4
+
+
+def test_the_bundled_corrections_are_of_these_rules():
+    lines = (tasks.DATA / "corrections.jsonl").read_text("utf-8").splitlines()
+    for i, line in enumerate(map(json.loads, lines)):
+        assert line["source"] == correction.spoil(line["target"], 10_000 + i)
 
 
 def test_typing_changes_letters_inside_of_a_word():

@@ -1,5 +1,7 @@
 """What drafts learn by: the losses and their gradients, and what targets wrote."""
 
+import re
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from experiments.training import language
+from experiments.training import language, loop
 from experiments.training.drafts import code, copying, losses, written
 from experiments.training.drafts.written import Written
 from specjax.models import gpt, t5
@@ -33,7 +35,6 @@ def gradients(log_p, z) -> dict[str, np.ndarray]:
     tvd = -q * (below - (q * below).sum(**total))
     alpha = np.minimum(p, q).sum(**total)
     share = np.exp(-losses.ADAPTED * alpha)
-    best = np.arange(V) == np.argmax(p, -1)[:, None]
     return {
         "kl": q - p,
         "reverse_kl": q * (log_q - log_p - kl),
@@ -41,7 +42,6 @@ def gradients(log_p, z) -> dict[str, np.ndarray]:
         "tvd": tvd,
         "log_alpha": tvd / alpha,
         "hybrid": share * (q - p) + (1 - share) * tvd,
-        "argmax": q - best,
     }
 
 
@@ -77,8 +77,11 @@ CONFIG = gpt.Config(V, 8, 16, 1, 2)
 
 def text(count: int = 6, length: int = 7) -> written.Texts:
     rng = np.random.default_rng(0)
-    tokens = rng.integers(1, V, (count, length))
-    return written.alone(tokens, rng.integers(3, length + 1, count))
+    tokens, lengths = rng.integers(1, V, (count, length)), rng.integers(3, 8, count)
+    return written.alone(tokens, lengths, np.arange(count) % 3 + 1)
+
+
+ABOUT = {"target": "its digest", "texts": 6}
 
 
 def kept(folder, monkeypatch) -> tuple[Written, dict]:
@@ -88,7 +91,7 @@ def kept(folder, monkeypatch) -> tuple[Written, dict]:
     def law(rows):
         return jax.nn.log_softmax(code.logits_of(CONFIG)(params, rows))
 
-    return written.keep(folder / "texts.npz", text, law), params
+    return written.keep(folder / "texts.npz", text, law, ABOUT), params
 
 
 def test_texts_are_kept_with_the_law_after_each_token(tmp_path, monkeypatch):
@@ -101,8 +104,46 @@ def test_texts_are_kept_with_the_law_after_each_token(tmp_path, monkeypatch):
     at = np.take_along_axis(np.array(log_p), data.ids.astype(int), -1)
     np.testing.assert_allclose(at, best, atol=1e-6)
     # Once kept, nobody is asked again.
-    again = written.keep(tmp_path / "texts.npz", None, None)
-    np.testing.assert_array_equal(again.log_p, data.log_p)
+    again = written.keep(tmp_path / "texts.npz", None, None, ABOUT)
+    jax.tree.map(np.testing.assert_array_equal, again, data)
+
+
+@pytest.mark.parametrize("changed", [{"target": "another"}, {"texts": 7}, {"seed": 0}])
+def test_texts_of_other_settings_are_refused(tmp_path, monkeypatch, changed):
+    kept(tmp_path, monkeypatch)
+    path = tmp_path / "texts.npz"
+    message = f"{path} was written by another target or other settings: delete it"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        written.keep(path, None, None, ABOUT | changed)
+
+
+def test_texts_that_do_not_say_their_settings_are_refused(tmp_path, monkeypatch):
+    kept(tmp_path, monkeypatch)
+    path = tmp_path / "texts.npz"
+    arrays = dict(np.load(path))
+    monkeypatch.setattr(written, "KEPT", K + 1)
+    with pytest.raises(ValueError, match="other settings: delete it"):
+        written.keep(path, None, None, ABOUT)
+    monkeypatch.setattr(written, "KEPT", K)
+    del arrays["about"]
+    np.savez(path, **arrays)
+    with pytest.raises(ValueError, match="other settings: delete it"):
+        written.keep(path, None, None, ABOUT)
+
+
+def test_a_draft_that_learned_from_another_target_is_not_gone_on_with(
+    tmp_path, monkeypatch
+):
+    data, _ = kept(tmp_path, monkeypatch)
+    monkeypatch.setattr(code, "DRAFT", CONFIG)
+    recipe = loop.Recipe(1, 0, batch=2, warmup=1)
+    lessons = written.Lessons(data, {"t0": data}, "a target")
+    first = code.trained(tmp_path / "draft", "kl", recipe, lessons, None)
+    again = code.trained(tmp_path / "draft", "kl", recipe, lessons, None)
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    lessons = lessons._replace(target="another")
+    with pytest.raises(ValueError, match="another recipe"):
+        code.trained(tmp_path / "draft", "kl", recipe, lessons, None)
 
 
 def test_what_follows_a_text_does_not_count(tmp_path, monkeypatch):
@@ -120,11 +161,41 @@ def test_what_follows_a_text_does_not_count(tmp_path, monkeypatch):
 def test_accepted_of_the_target_itself_is_everything(tmp_path, monkeypatch):
     data, params = kept(tmp_path, monkeypatch)
     monkeypatch.setattr(code, "DRAFT", CONFIG)
-    texts = code.Texts(data, {"t0": data, "t1": data})
+    texts = written.Lessons(data, {"t0": data, "t1": data}, "a target")
     for rate in code.accepted(params, texts).values():
         assert rate == pytest.approx(1, abs=2e-3)
     other = jax.tree.map(lambda leaf: -30 * jnp.asarray(leaf), params)
     assert all(rate < 0.9 for rate in code.accepted(other, texts).values())
+
+
+def test_accepted_is_of_what_the_target_wrote(tmp_path, monkeypatch):
+    """Where the prompt has another law than the draft, and its continuation the same;
+    and the other way round."""
+    data, params = kept(tmp_path, monkeypatch)
+    prompt = np.arange(1, 7) < np.asarray(data.texts.begun)[:, None]
+    assert prompt.any() and not prompt.all()
+    for wrong, least, most in (prompt, 0.99, 1.01), (~prompt, 0.0, 0.5):
+        where = wrong[..., None]
+        ids = np.where(where, data.ids[..., ::-1], data.ids)
+        log_p = np.where(where, -9.0, data.log_p)
+        part = data._replace(ids=ids, log_p=log_p)
+        rates = written.accepted(
+            code.logits_of(CONFIG), params, {"t0": part, "t1": part}
+        )
+        assert rates.keys() == {"alpha_t0", "alpha_t1"}
+        assert all(least <= rate <= most for rate in rates.values())
+
+
+def test_prompts_are_what_beginnings_hold(monkeypatch):
+    monkeypatch.setattr(code, "BATCH", 4)
+    monkeypatch.setattr(code, "PROMPT", 5)
+    stream = language.stream([[1, *range(3, 12), 2]] * 3)
+    for temperature in (0.0, 1.0):
+        for rows, begun in code.beginnings(stream, 8, temperature, seed=0):
+            assert rows.shape == (4, 5) and begun.dtype == np.int32
+            np.testing.assert_array_equal((rows > 0).sum(1), begun)
+            assert np.all(begun >= 1)
+            assert np.all(begun[::2] == 1) == (temperature > 0)
 
 
 def test_there_is_something_to_continue():
@@ -142,8 +213,12 @@ def test_batches_hold_every_row_once(tmp_path, monkeypatch):
 
 def test_joined_texts_follow_each_other(tmp_path, monkeypatch):
     data, _ = kept(tmp_path, monkeypatch)
-    both = written.join([data, data.rows(np.arange(2))])
-    assert len(both.texts.tokens) == len(both.log_p) == 8
+    more = data.rows(np.arange(2)[::-1])
+    both = jax.tree.leaves(written.join([data, more]))
+    parts = map(jax.tree.leaves, (data, more))
+    for leaf, before, after in zip(both, *parts, strict=True):
+        np.testing.assert_array_equal(leaf[:6], before)
+        np.testing.assert_array_equal(leaf[6:], after)
 
 
 def test_a_model_inclined_to_copy_reads_what_is_like_its_queries():

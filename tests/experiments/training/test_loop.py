@@ -136,15 +136,6 @@ def test_the_rate_rises_stays_and_falls():
     np.testing.assert_allclose(rate, wanted, atol=1e-6)
 
 
-def test_distillation_is_zero_for_the_teacher_itself(whole):
-    weights = whole[0]
-    loss = language.distillation_loss(CONFIG, CONFIG, weights)
-    tokens = np.arange(14).reshape(2, 7) % 13
-    assert float(loss(weights, tokens)) == pytest.approx(0, abs=1e-5)
-    other = jax.tree.map(lambda leaf: 2 * leaf, weights)
-    assert float(loss(other, tokens)) > 1e-5
-
-
 # The corpus.
 
 SOURCE = '''"""A module that documents itself at some length, for the sake of a test."""

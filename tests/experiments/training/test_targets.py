@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import platform
 import re
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from sentencepiece import SentencePieceProcessor
 
-from experiments.training import language, loop
+from experiments.training import language, loop, pairs
 from experiments.training.targets import code, stages, t5
 from experiments.training.texts import corpus, packages
 from specjax import zoo
@@ -56,7 +57,6 @@ def test_the_grown_stage_begins_where_the_small_one_ended(tmp_path, data):
     assert small[-1] < small[0]
     assert small != losses(tmp_path / "small", "other")  # a column for each text
     np.testing.assert_allclose(grown, small[-1], atol=1e-3)
-    assert (tmp_path / "grown/weights.msgpack").exists()
 
 
 def test_options_set_how_long_a_stage_is():
@@ -155,8 +155,46 @@ def test_corrections_end_in_the_text_as_it_was():
     assert {decode(target) for _, target in corrections} == set(texts)
 
 
+def test_what_was_read_is_written_beside_it_once(tmp_path, monkeypatch):
+    texts = {name: [([3, 4], [5]), ([6], [7, 8, 1])] for name in t5.SIZES}
+    monkeypatch.setattr(t5, "read", lambda side, pieces, folder: texts)
+    monkeypatch.setattr(packages, "NAMES", ("optax",))
+    t5.load(tmp_path / "train.npz", PIECES, tmp_path)
+    content = (tmp_path / "train.json").read_text()
+    about = json.loads(content)
+    (licensed,) = about["licences"]
+    assert licensed.keys() == {"name", "version", "licence"}
+    assert about["python"] == platform.python_version()
+    count, digest = about["pairs"]["docs"]
+    assert (count, digest) == (2, pairs.digest(texts["docs"]))
+    # What is installed later changes nothing.
+    monkeypatch.setattr(platform, "python_version", lambda: "4")
+    back = t5.load(tmp_path / "train.npz", PIECES, tmp_path)
+    assert (tmp_path / "train.json").read_text() == content
+    assert pairs.digest(back["docs"]) == digest
+    assert pairs.digest(back["docs"][:1]) != digest
+
+
+def test_functions_that_are_held_out_are_not_of_the_library(monkeypatch):
+    library = {side: corpus.Corpus([side], side, 1) for side in ("train", "valid")}
+    library["test"] = corpus.Corpus(["test"], "test", 1)
+    monkeypatch.setattr(corpus, "stdlib", library.get)
+    asked = {}
+
+    def read(side, apart):
+        asked[side] = set(apart)
+        return packages.Packages([f"package {side}"], side, [])
+
+    monkeypatch.setattr(packages, "read", read)
+    texts, _ = code.documents()
+    assert asked["valid"] == asked["test"] == {"train", "valid", "test"}
+    assert asked["train"] == asked["test"] | {"package valid", "package test"}
+    assert texts["packages"] == ["package valid"]
+    assert texts["others"] == ["package train"]
+
+
 def test_pairs_come_back_as_they_were_packed():
     texts = {name: [([3, 4], [5]), ([6], [7, 8, 1])] for name in t5.SIZES}
     back = t5.unpacked(t5.packed(texts))
-    for name, pairs in texts.items():
-        assert [(list(a), list(b)) for a, b in back[name]] == pairs
+    for name, listed in texts.items():
+        assert [(list(a), list(b)) for a, b in back[name]] == listed

@@ -6,14 +6,14 @@ import shutil
 import pytest
 from sentencepiece import SentencePieceProcessor
 
-from experiments.training import loop, zoo_code, zoo_t5
+from experiments.training import counts, loop, zoo_code, zoo_t5
 from experiments.training.drafts import code as code_drafts
 from experiments.training.drafts import copying, written
 from experiments.training.drafts import t5 as t5_drafts
 from experiments.training.targets import code as code_targets
 from experiments.training.targets import t5 as t5_targets
 from experiments.training.targets import t5_seed
-from specjax import checkpoints, zoo
+from specjax import checkpoints, generate, zoo
 from specjax.models import gpt, t5
 
 SHORT = loop.Recipe(3, 1, batch=2, length=16, warmup=1, evaluate_every=2)
@@ -34,10 +34,25 @@ def folders(tmp_path):
     return runs, export
 
 
+def refuse(*arguments):
+    raise AssertionError("this was done before")
+
+
 def start(monkeypatch, main, runs, export, *more):
     arguments = ["train", "--runs", str(runs), "--export", str(export), *more]
     monkeypatch.setattr("sys.argv", arguments)
     main()
+
+
+def again_finds_everything_done(monkeypatch, main, runs, export, *more):
+    """No step is taken, no text written and none scored; the recipes are the same."""
+    monkeypatch.setattr(loop, "build_step", lambda loss, rule: refuse)
+    monkeypatch.setattr(generate, "autoregressive", refuse)
+    monkeypatch.setattr(written, "_scored", refuse)
+    recipes = {path: path.read_bytes() for path in export.glob("*recipes.json")}
+    assert recipes
+    start(monkeypatch, main, runs, export, *more)
+    assert all(path.read_bytes() == content for path, content in recipes.items())
 
 
 @pytest.mark.slow
@@ -58,6 +73,7 @@ def test_the_code_models(monkeypatch, folders):
     monkeypatch.setattr(code_drafts, "DRAFT", gpt.Config(8192, 8, 16, 1, 2))
     monkeypatch.setattr(code_drafts, "KL", SHORT)
     monkeypatch.setattr(code_drafts, "AFTER", SHORT)
+    monkeypatch.setattr(code_drafts, "LONGER", SHORT)
     for name, value in (("PROMPT", 8), ("NEW", 8), ("LENGTH", 16), ("BATCH", 4)):
         monkeypatch.setattr(code_drafts, name, value)
     for name in ("GREEDY", "SAMPLED", "READ", "HELD_OUT"):
@@ -69,15 +85,10 @@ def test_the_code_models(monkeypatch, folders):
         assert checkpoints.load(export / f"code_{name}.safetensors").config == config
     about = json.loads((export / "recipes.json").read_text())
     assert about["curves"].keys() == zoo_code.CURVES.keys()
-    # Again it finds everything done.
-    done = {path: path.read_bytes() for path in runs.rglob("checkpoint.msgpack")}
-    assert len(done) == len(zoo_code.CURVES)
-    start(monkeypatch, zoo_code.main, runs, export)
-    curves = [
-        len(list((runs / at).glob("curve.jsonl"))) for at in zoo_code.CURVES.values()
-    ]
-    assert curves == [1] * len(curves)
-    assert all(path.read_bytes() == content for path, content in done.items())
+    assert about["text"].startswith("functions in the library of Python 3 and")
+    shipped, order = zoo_code.SHIPPED
+    assert about["code_small"][shipped] == SHORT._replace(seed=order)._asdict()
+    again_finds_everything_done(monkeypatch, zoo_code.main, runs, export)
 
 
 @pytest.mark.slow
@@ -110,7 +121,9 @@ def test_the_t5_family(monkeypatch, folders):
     drafts = {"t5_small": small, "t5_decoder": gpt.Config(6016, 8, 16, 1, 2)}
     monkeypatch.setattr(t5_drafts, "DRAFTS", drafts)
     monkeypatch.setattr(t5_drafts, "KL", dict.fromkeys(drafts, short))
-    monkeypatch.setattr(t5_drafts, "AFTER", {"steps": 2, "decay": 1})
+    lengths = {"steps": 2, "decay": 1}
+    monkeypatch.setattr(t5_drafts, "AFTER", lengths)
+    monkeypatch.setattr(t5_drafts, "LONGER", dict.fromkeys(drafts, lengths))
     monkeypatch.setattr(copying, "RECIPE", short._replace(length=16))
     parts = {
         name: part._replace(texts=8, targets=6)
@@ -125,6 +138,15 @@ def test_the_t5_family(monkeypatch, folders):
     for name, config in {"t5_target": large, **drafts}.items():
         assert checkpoints.load(export / f"{name}.safetensors").config == config
     about = json.loads((export / "t5_recipes.json").read_text())
-    assert "t5_small, shipped" in about["curves"] and about["drafts"].keys() == set(
-        drafts
-    )
+    assert about["drafts"].keys() == set(drafts)
+    for name in "t5_small, hybrid", "t5_small, hybrid_longer":
+        assert name in about["curves"]
+    stages_of = about["drafts"]["t5_small"]
+    assert stages_of["kl"] == short._asdict()
+    slower = short._replace(rate=t5_drafts.SLOWER * short.rate, **lengths)
+    assert stages_of["hybrid"] == stages_of["hybrid_longer"] == slower._asdict()
+    assert about["t5_bigram"] == counts.COUNTS
+    for side in "train", "valid":
+        assert about["text"][side] == json.loads((runs / f"{side}.json").read_text())
+    more = "--pairs", "nowhere"
+    again_finds_everything_done(monkeypatch, zoo_t5.main, runs, export, *more)
