@@ -2,7 +2,8 @@
 
 Half of the texts are written at T = 0; the target's law at every token is kept
 (`written`). Drafts that read the input learn to copy it (`copying`), then by KL until
-that is flat, then by another loss, twice: for a while, and for long.
+that is flat, then by another loss, twice: for a while, and for long. One that does not
+read it cannot agree much, and is left at that.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,7 +49,6 @@ LONGER = {  # from the start the rate falls to nothing
     "t5_small": dict(steps=8000, decay=7800),
     "t5_base": dict(steps=2000, decay=1800),
     "t5_large": dict(steps=2000, decay=1800),
-    "t5_decoder": dict(steps=1000, decay=800),
 }
 SLOWER = 0.3  # the rate after KL, of that before
 BATCH = 64  # texts that are written together
@@ -162,7 +162,9 @@ def continued(runs: Path, name: str, texts: Lessons, first: Any, loss: str) -> A
 def after(name: str, loss: str) -> dict[str, loop.Recipe]:
     """The stages of a draft after KL, in their order."""
     slower = KL[name]._replace(rate=SLOWER * KL[name].rate)
-    lengths = {loss: AFTER, f"{loss}_longer": LONGER[name]}
+    lengths = {loss: AFTER}
+    if name in LONGER:
+        lengths[f"{loss}_longer"] = LONGER[name]
     return {stage: slower._replace(**length) for stage, length in lengths.items()}
 
 
