@@ -34,7 +34,7 @@ WHOLE = ("table1", "figure2", "figure3", "figure4", "conformance")
 WHOLE += ("figure1", "figure5")
 CHOSEN = ("certificate/token",)
 CHOSEN += ("table2/small_t0_b1", "table2/correct_small_t0", "quality/ende_t5_target")
-CHOSEN += ("table3/gpt_small_t0", "table3/gpt_small_t1", "table3/gpt_bigram_t1")
+CHOSEN += ("table3/gpt_small_t0", "table3/gpt_small_t1")
 CHOSEN += ("table3/ende_small_t0", "table3/ende_small_t1")
 Reduced = dict[str, Iterable[str]]  # folder -> bindings
 
