@@ -13,6 +13,7 @@ from experiments.training.drafts import t5 as t5_drafts
 from experiments.training.targets import code as code_targets
 from experiments.training.targets import t5 as t5_targets
 from experiments.training.targets import t5_seed
+from experiments.training.texts import packages
 from specjax import checkpoints, generate, zoo
 from specjax.models import gpt, t5
 
@@ -98,6 +99,7 @@ def test_the_t5_family(monkeypatch, folders):
     pieces = SentencePieceProcessor(model_file=str(runs / "tokenizer.model"))
     monkeypatch.setattr(t5_seed, "sentences", lambda folder: PAIRS)
     monkeypatch.setattr(t5_targets, "validation", lambda folder: PAIRS[:300])
+    monkeypatch.setattr(packages, "NAMES", ("optax",))
     texts = [(f"The value {i} is kept as it was.\n", "Keep it.") for i in range(40)]
     monkeypatch.setattr(zoo_t5.documentation, "pairs", lambda side: texts)
     passages = [" ".join([f"The value {i} is kept as it was."] * 10) for i in range(40)]
