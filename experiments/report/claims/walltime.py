@@ -3,7 +3,8 @@
 The paper measured at batch 1, which decides; other batches are told beside it. alpha is
 E(beta), c the time of one drafted token over one target token (Definition 3.7), v that
 of gamma + 1 positions over one; EXP is Theorem 3.8, EMP what was measured. What the
-theorems take for granted is a precondition here: v = 1, and c that is small.
+theorems take for granted is a precondition here: v = 1, and c that is small. Where that
+works against a claim, and a row bears it out without, the row counts.
 """
 
 from collections.abc import Iterable
@@ -62,6 +63,14 @@ def case(m: dict, told: str, gap: float, error: float = 0.0, lacks: str = "") ->
     return Case(f"{label(m)}: {told}", gap, error, lacks, beside=m["batch"] != 1)
 
 
+def harder(m: dict, told: str, gap: float, error: float, lacks: str) -> Case:
+    """The same where what is lacking works against the claim, as v > 1 does against a
+    speed: a row that bears the claim out all the same counts."""
+    if lacks and gap > 0:
+        return case(m, f"{told}, although {lacks}", gap, error)
+    return case(m, told, gap, error, lacks)
+
+
 def best_error(m: dict) -> float:
     return error_of(m["best_speedup_ci"])
 
@@ -98,7 +107,7 @@ def small_cost(records: Records) -> Outcome:
         c = max(costs(m))
         ends = m["c_ci"][m["c"].index(c)]
         told = f"c at most {interval(c, ends)} over gamma"
-        cases.append(case(m, told, SMALL_C - c, error_of(ends), large_draft(m)))
+        cases.append(harder(m, told, SMALL_C - c, error_of(ends), large_draft(m)))
     return judge(cases, NEEDS)
 
 
@@ -193,7 +202,7 @@ def some_gamma(records: Records) -> Outcome:
     for m in filter(costs, rows(records)):
         told = f"{best(m)} at gamma = {m['best_gamma']}"
         gap = m["best_speedup"] - 1
-        cases.append(case(m, told, gap, best_error(m), corollary(m)))
+        cases.append(harder(m, told, gap, best_error(m), corollary(m)))
     return judge(cases, NEEDS)
 
 
@@ -203,7 +212,7 @@ def minimum(records: Records) -> Outcome:
         least = closed_forms.minimum_gain(m["alpha"], costs(m)[0])  # Corollary 3.9
         told = f"{best(m)} against {number(least)}"
         gap = m["best_speedup"] - least
-        cases.append(case(m, told, gap, best_error(m), corollary(m)))
+        cases.append(harder(m, told, gap, best_error(m), corollary(m)))
     return judge(cases, NEEDS)
 
 
@@ -215,7 +224,7 @@ def trivial_speed(records: Records) -> Outcome:
             large = f"c = {number(c)}, not below {NEGLIGIBLE_C}"
             lacks = large if c >= NEGLIGIBLE_C else scoring_costs(m)
             gap = m["best_speedup"] - 1
-            cases.append(case(m, best(m), gap, best_error(m), lacks))
+            cases.append(harder(m, best(m), gap, best_error(m), lacks))
     return judge(cases, "no n-gram record of folder table2 at batch 1")
 
 

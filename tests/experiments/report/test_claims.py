@@ -169,8 +169,24 @@ def all_of_table2(changes):
     return records
 
 
+@pytest.mark.parametrize("key", ["some_gamma", "minimum", "trivial_speed"])
+def test_a_speed_in_spite_of_what_scoring_costs_counts(key):
+    """But not as evidence for what Theorem 3.8 says that the speed is."""
+    scoring = {"v": [1.0, *[1.5] * 5], "v_ci": [around(1.0), *[around(1.5)] * 5]}
+    outcomes = judge(all_of_table2(scoring))
+    assert outcomes[key].verdict == REPRODUCED
+    assert any(", although v = 1.5 [1.485, 1.515]" in x for x in outcomes[key].evidence)
+    assert outcomes["theorem"].verdict == OUT_OF_SCOPE
+
+
+def test_a_small_cost_of_a_large_draft_counts():
+    large = {"target": "t5_target", "draft": "t5_small"}
+    outcome = judge(all_of_table2(large))["small_cost"]
+    assert outcome.verdict == REPRODUCED and "although" in outcome.evidence[0]
+
+
 def test_other_preconditions_are_told_with_their_numbers():
-    costly = spoiled(*BIGRAM, c=[None, *[0.02] * 5])
+    costly = spoiled(*BIGRAM, c=[None, *[0.02] * 5], **SLOWER)
     del costly["table2"]["bigram_t0_b1"]
     large = {"target": "t5_target", "draft": "t5_small", "c": [None, *[0.2] * 5]}
     for key, records, why in (
