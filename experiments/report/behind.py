@@ -31,8 +31,8 @@ JUDGED = (
     "A comparison decides if it is larger than its error, at 95 % over all comparisons"
     " of a claim together. One in which a precondition of the claim fails (calls of the"
     " target whose time grows with their tokens, a draft that is too slow) is told with"
-    " the numbers that show it, and does not decide. Where that works against the claim,"
-    ' and the claim comes out all the same, it counts, with an "although".'
+    " the numbers that show it, and does not decide. Where that works against the"
+    ' claim, and the claim comes out all the same, it counts, with an "although".'
 )
 
 
