@@ -146,14 +146,24 @@ void Multiply(const float* x, const T* w, float* y, int64_t K, int64_t N, int64_
     }
 }
 
-// The sum over a vector's lanes, in an order of its own.
-inline float Sum(Floats v) {
-  float lanes[kLanes];
-  std::memcpy(lanes, &v, sizeof lanes);
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  return lanes[0];
+// The sum over a vector's lanes: halves are added until one number is left.
+template <int kSize>
+struct Vector {
+  typedef float Type __attribute__((vector_size(kSize)));
+};
+
+template <int kSize>
+inline float SumOf(typename Vector<kSize>::Type v) {
+  if constexpr (kSize == 8) {
+    return v[0] + v[1];
+  } else {
+    typename Vector<kSize / 2>::Type halves[2];
+    std::memcpy(halves, &v, kSize);
+    return SumOf<kSize / 2>(halves[0] + halves[1]);
+  }
 }
+
+inline float Sum(Floats v) { return SumOf<kBytes>(v); }
 
 // Rows of a transposed W whose sums fit the registers with M rows of x.
 constexpr int Beside(int M) {
@@ -169,7 +179,10 @@ inline void MultiplyRows(const float* x, const T* w, float* y, int64_t K, int64_
   int64_t k = 0;
   for (; k + kLanes <= K; k += kLanes) {
     Floats b[R];
-    for (int r = 0; r < R; ++r) b[r] = Load(rows + r * K + k);
+    for (int r = 0; r < R; ++r) {
+      __builtin_prefetch(rows + (r + 2 * R) * K + k, 0, 2);
+      b[r] = Load(rows + r * K + k);
+    }
     for (int m = 0; m < M; ++m) {
       const Floats a = Load(x + m * K + k);
       for (int r = 0; r < R; ++r) s[m][r] += a * b[r];
