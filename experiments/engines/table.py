@@ -61,10 +61,10 @@ GOALS = [
         "over_specjax_plain",
         "speculative, batch 8, over our own greedy decoding",
     ),
-    Goal("small_target_call_b1", "v", "v(4) = t_p(5) / t_p(1)", 1.5, most=True),
+    Goal("small_target_call_b1", "v", "v(3) = t_p(4) / t_p(1)", 1.5, most=True),
     Goal("small_target_call_b1", "v_readout", "the same of the readout alone"),
     Goal("small_target_call_b1", "share_1", "share of the readout in t_p(1)"),
-    Goal("small_target_call_b1", "share_5", "share of the readout in t_p(5)"),
+    Goal("small_target_call_b1", "share_4", "share of the readout in t_p(4)"),
     Goal("small_t5x_b1", "over_t5x", "greedy, over T5X"),
     Goal("small_t5x_b8", "over_t5x", "greedy, batch 8, over T5X"),
 ]

@@ -265,11 +265,11 @@ def test_a_row_is_kept_until_asked_for_again(command, capsys):
     origin, measured = record["provenance"], record["measured"]
     assert set(bench.EXTRA) <= set(origin["versions"]) and origin["dtype"] == "float32"
     assert origin["module"] == "experiments.engines.rows"
-    assert "gamma = 4" in origin["config"]
-    ratio = measured["ms_call_5"] / measured["ms_call_1"]
+    assert "gamma = 3" in origin["config"]
+    ratio = measured["ms_call_4"] / measured["ms_call_1"]
     assert measured["v"] == pytest.approx(ratio)
-    share = measured["ms_readout_5"] / measured["ms_call_5"]
-    assert measured["share_5"] == pytest.approx(share)
+    share = measured["ms_readout_4"] / measured["ms_call_4"]
+    assert measured["share_4"] == pytest.approx(share)
     assert len(command("--rows", "target_call_b1")) == 1
     assert "bench/tiny_target_call_b1: kept" in capsys.readouterr().out
     assert len(command("--rows", "target_call_b1", "--again")) == 2
