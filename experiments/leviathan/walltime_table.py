@@ -4,7 +4,7 @@ from experiments.records.table import Line, Table, command, rows_of
 
 DRAFTS = {"small": "code_small", "bigram": "bigram"}
 ROWS = ["small_t0_b1", "small_t1_b1", "small_t0_b1_xla", "small_t1_b1_xla"]
-ROWS += [f"small_t0_b{batch}" for batch in (2, 4, 8, 16)] + ["small_t1_b8"]
+ROWS += [f"small_t0_b{batch}" for batch in (2, 4, 8, 16, 32)] + ["small_t1_b8"]
 ROWS += ["bigram_t0_b1", "bigram_t1_b1"]
 PAPER_ROWS = [f"gpt_small_t{heat}_b{batch}" for heat in (0, 1) for batch in (1, 8)]
 NEEDS_T5 = (
