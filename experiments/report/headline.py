@@ -26,13 +26,14 @@ def table(results: Records) -> str:
     several = [rows[row] for row in ROWS if row in rows]
     lines = [line(row, rows[row]) for row in ROWS if row in rows]
     devices = ", ".join(sorted(set(map(records.device, several))))
+    changed = any(map(records.stale, several))
+    stale = "STALE: the code or the weights have changed since. " if changed else ""
     return (
         f"{markup.markdown(HEAD, lines)}\nSpeed is that of decoding with the target"
         f" alone = 1, batch 1, at the best gamma, on {devices}; the paper's is that of"
         " T5-XXL with T5-small on a TPU-v4, on translation and on summaries. Products"
         " of a few rows are thin where a C++ compiler is found, else XLA's own; both"
-        " sides multiply by the same. STALE: the code or the weights have changed"
-        " since. correct: prose with errors, to be written clean; joined: English to"
+        f" sides multiply by the same. {stale}correct: prose with errors, to be written clean; joined: English to"
         " German, several sentences at a time; docs: a summary of a documentation"
         " string. The paper's tasks are WMT EnDe and CNN/DM.\n"
     )
