@@ -33,7 +33,8 @@ def table(results: Records) -> str:
         f" alone = 1, batch 1, at the best gamma, on {devices}; the paper's is that of"
         " T5-XXL with T5-small on a TPU-v4, on translation and on summaries. Products"
         " of a few rows are thin where a C++ compiler is found, else XLA's own; both"
-        f" sides multiply by the same. {stale}correct: prose with errors, to be written clean; joined: English to"
+        f" sides multiply by the same. {stale}correct: prose with"
+        " errors, to be written clean; joined: English to"
         " German, several sentences at a time; docs: a summary of a documentation"
         " string. The paper's tasks are WMT EnDe and CNN/DM.\n"
     )
