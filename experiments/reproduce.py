@@ -1,7 +1,7 @@
 """Every table and figure: `python -m experiments.reproduce [--quick | --full]`.
 
 --quick: CHOSEN rows, smaller, into results/quick; all other lines are filled from
-results/ and say that they were recorded earlier. Five minutes, two cores. --full: every
+results/ and say that they were recorded earlier. Seven minutes, two cores. --full: every
 row that needs no more than a laptop, into results/, which nothing else writes. Stopped
 at any moment, the same command goes on.
 """
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Reads the flags (of `sys.argv` if None), measures, renders, prints."""
     parser = argparse.ArgumentParser(prog="python -m experiments.reproduce")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--quick", action="store_true", help="five minutes, two cores")
+    which.add_argument("--quick", action="store_true", help="seven minutes, two cores")
     which.add_argument("--full", action="store_true", help="hours; writes results/")
     if parser.parse_args(arguments).quick:
         reproduce(RESULTS / "quick", REDUCED, chosen, earlier=RESULTS)
