@@ -1,9 +1,9 @@
 """Every table and figure: `python -m experiments.reproduce [--quick | --full]`.
 
 --quick: CHOSEN rows, smaller, into results/quick; all other lines are filled from
-results/ and say that they were recorded earlier. Seven minutes, two cores. --full: every
-row that needs no more than a laptop, into results/, which nothing else writes. Stopped
-at any moment, the same command goes on.
+results/ and say that they were recorded earlier. Seven minutes, two cores. --full:
+every row that needs no more than a laptop, into results/, which nothing else writes.
+Stopped at any moment, the same command goes on.
 """
 
 import argparse
