@@ -67,7 +67,7 @@ ROOMS = {
     "specjax.commands.kernels": ("specjax", "pallas_kernels"),
     "specjax": ("specjax",),
     "pallas_kernels": ("specjax.types",),
-    "experiments.records": ("specjax.bench",),
+    "experiments.records": ("specjax.bench", "specjax.checkpoints"),
     "experiments.tasks": (*LIBRARY, *RECORDS),
     "experiments.leviathan": (*ROWS, "specjax.commands"),
     "experiments.wagner": (*ROWS, "experiments.leviathan"),

@@ -17,10 +17,11 @@ from experiments.records import contents
 from experiments.records.definitions import Place, Tree
 
 ROOT = Path(__file__).resolve().parents[2]
-# Modules that change no number by themselves: some hand over the rule or the policy of
-# a name, which is among what a measurement says that it reaches; one holds what is
-# measured.
+# Modules that change no number by themselves: some hand over the rule, the policy or
+# the model of a name, which is among what a measurement says that it reaches; one holds
+# what is measured.
 APART = ("specjax.verifiers", "specjax.policies", "specjax.own", "specjax.bench.row")
+APART += ("specjax.checkpoints",)
 IMPORT = re.compile(r"^(?:from (?!__gin__)\S+ )?import .*$", re.M)
 NAMED = re.compile(r"(?:@|^# Parameters for )([\w./]+)", re.M)
 

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.records import fingerprint
+from experiments.records import fingerprint, loaded
 from specjax.bench.row import Measurement, conditions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def sources(measurement: Measurement, config: str) -> dict:
     origin = {
         "config": config,
         "module": measurement.module,
-        "reaches": list(measurement.reaches),
+        "reaches": [*measurement.reaches, *loaded.reaches(measurement.inputs)],
         "inputs": fingerprint.inputs_of(measurement.inputs),
     }
     return origin | {"fingerprint": fingerprint.of(origin)}

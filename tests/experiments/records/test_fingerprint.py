@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.records import fingerprint
+from experiments.records import fingerprint, loaded, records
 from experiments.records.definitions import Place
 from specjax.bench import jsonl
 
@@ -291,12 +291,18 @@ def test_what_no_reader_can_tell_is_refused(of):
 
 
 def test_every_record_reaches_what_is_there():
-    """Its module, and all that its config calls; and it says which rule it chose."""
+    """Its module, and all that its config calls; and it says which rule it chose, and
+    which models it loaded."""
     for path in sorted((ROOT / "results").glob("*.jsonl")):
         for record in {record["row"]: record for record in jsonl.read(path)}.values():
             origin = record["provenance"]
             names = [*fingerprint.entries(origin), origin["module"]]
             assert len(fingerprint.reached(names)) > 10, record["row"]
             begun = fingerprint.reached(fingerprint.entries(origin))
+            rules = [x for x in origin["reaches"] if x.startswith("specjax.verifiers")]
             chosen = Place("specjax.verifiers", "named") in begun
-            assert chosen == bool(origin["reaches"]), record["row"]
+            assert chosen == bool(rules), record["row"]
+            if not records.stale(record):
+                weights = [ROOT / name for name in origin["inputs"] if "zoo/" in name]
+                loads = loaded.reaches(weights)
+                assert {*loads} <= {*origin["reaches"]}, record["row"]

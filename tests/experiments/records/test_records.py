@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from experiments.leviathan import closed_forms
-from experiments.records import fingerprint, records
+from experiments.records import fingerprint, loaded, records
+from specjax import zoo
 from specjax.bench import jsonl, machine
 from specjax.bench.row import Measurement
+from tests.support import checkpoint_folders
 
 
 def record(row, config="c", sources="s", **measured):
@@ -144,6 +146,23 @@ def test_provenance_names_everything():
     assert set(origin["versions"]) == {"python", *machine.PACKAGES}
     assert origin["device"]["platform"] == "cpu" and origin["device"]["count"] >= 1
     assert {"commit", "dirty", "dtype", "seed"} <= set(origin)
+
+
+def test_the_model_of_what_is_loaded_counts(tmp_path):
+    """And of no other family: its weights say which, in any format."""
+
+    def built(*paths):
+        return loaded.reaches(paths)[:-2]
+
+    code, family = zoo.FOLDER / "code_small.safetensors", "specjax.models.gpt:build"
+    assert built(code) == (family,)
+    both = built(zoo.FOLDER / "t5_small.safetensors", code)
+    assert both == (family, "specjax.models.t5:build")
+    folder = checkpoint_folders.written(tmp_path)
+    assert built(*sorted(folder.iterdir())) == ("specjax.models.t5:build",)
+    assert not loaded.reaches([zoo.FOLDER / "bigram.safetensors", zoo.FOLDER / "a"])
+    measurement = Measurement(dict, "experiments.leviathan.quality", (code,))
+    assert family in records.sources(measurement, "")["reaches"]
 
 
 def test_without_git_there_is_no_commit(monkeypatch):
