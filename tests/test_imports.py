@@ -46,6 +46,7 @@ ROOMS = {
     "specjax.finite": ("specjax.types",),
     "specjax.generate": (*PURE, "specjax.step", "specjax.inputs", "specjax.finite"),
     "specjax.tokenizers": (),
+    "specjax.speech": ("specjax.types", "specjax.tokenizers"),
     "specjax.zoo": (
         *PURE,
         "specjax.models",
@@ -99,6 +100,7 @@ ALLOWED = {
     "specjax.checkpoints.huggingface": ("huggingface_hub",),
     "specjax.tokenizers.huggingface": ("tokenizers",),
     "specjax.tokenizers.chat": ("jinja2",),
+    "specjax.speech.audio": ("soundfile", "soxr"),
     "specjax.commands.configs": ("gin",),
     "experiments.tasks.paper": ("tensorflow", "tensorflow_datasets", "seqio"),
     "experiments.engines": ("torch", "seqio"),

@@ -1,0 +1,154 @@
+"""Log-mel features as Whisper computes them (Radford et al., 2022, Section 2.2).
+
+80 bands, or 128 of large-v3, on windows of 25 ms every 10 ms; what the model reads are
+30 s of them. https://arxiv.org/abs/2212.04356
+Axes: B rows, N samples, T frames, F frequencies, M bands.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+RATE = 16_000  # samples a second
+FFT, HOP = 400, 160  # samples: 25 ms, 10 ms
+SECONDS = 30  # of a window
+WINDOW = SECONDS * RATE
+FRAMES = WINDOW // HOP
+FLOOR, RANGE = 1e-10, 8.0  # least power; powers of ten below the loudest that are kept
+# Slaney's scale: linear up to 1000 Hz = 15 mel, then 27 mel for every factor of 6.4.
+KNEE, LINEAR, LOGARITHMIC = 1000.0, 3 / 200, 27 / np.log(6.4)
+
+
+def features(samples: np.ndarray, bands: int = 80) -> np.ndarray:
+    """What the model reads of up to 30 s of sound.
+
+    Args:
+      samples: [N] or [B, N] in [-1, 1], 16,000 a second; what lacks is silence.
+      bands: M.
+
+    Returns:
+      [3000, M] or [B, 3000, M] float32. Each row has a loudest of its own.
+
+    Raises:
+      ValueError: more than 30 s, no sample, or an array of another kind.
+    """
+    samples = _floats(samples)
+    if samples.ndim not in (1, 2) or not 0 < samples.shape[-1] <= WINDOW:
+        raise ValueError(
+            f"samples have shape {samples.shape}: give [N] or [B, N] with N from 1 to"
+            f" {WINDOW}, and cut what is longer into windows"
+        )
+    weights = filters(bands)
+    rows = samples.reshape(-1, samples.shape[-1])
+    return np.stack([_window(row, weights) for row in rows]).reshape(
+        *samples.shape[:-1], FRAMES, bands
+    )
+
+
+def whole(blocks: Iterable[np.ndarray], bands: int = 80) -> np.ndarray:
+    """The frames of a whole recording, against the loudest of all of it.
+
+    Windows of these are what Whisper's sequential transcription reads, see `cut`.
+
+    Args:
+      blocks: the samples in order, [N] each of any N; an hour of them needs no more
+        memory than its features, 115 MB with 80 bands.
+      bands: M.
+
+    Returns:
+      [N // 160, M] float32 for N samples in all.
+    """
+    weights, parts, length = filters(bands), [], 0
+    rest, opened = np.zeros(0), False
+    for block in _ended(blocks):
+        rest = np.concatenate([rest, block])
+        length += len(block)
+        if not opened:
+            if len(rest) <= FFT // 2:
+                continue
+            rest, opened = np.concatenate([rest[FFT // 2 : 0 : -1], rest]), True
+        ready = (len(rest) - FFT) // HOP + 1
+        if ready > 0:
+            parts.append(_log_power(rest[: (ready - 1) * HOP + FFT], weights))
+            rest = rest[ready * HOP :]
+    most = (length - WINDOW) // HOP
+    if most < 1:
+        raise ValueError("the recording has no whole frame of 10 ms: name a longer one")
+    return _scaled(np.concatenate(parts)[:most]).astype(np.float32)
+
+
+def cut(frames: np.ndarray, first: int) -> np.ndarray:
+    """A window of a recording's frames: [T, M] -> [3000, M] from the frame `first` on.
+
+    Beyond the end are zeros, as in Whisper's own transcription; they are no silence.
+    """
+    part = frames[first : first + FRAMES]
+    return np.pad(part, ((0, FRAMES - len(part)), (0, 0)))
+
+
+def filters(bands: int = 80) -> np.ndarray:
+    """Slaney's triangular filters, each of area one in Hz: [F, M] float64.
+
+    Raises ValueError for a count of bands so high that a filter has no frequency.
+    """
+    if not 1 <= bands <= FFT // 2:
+        raise ValueError(f"{bands} mel bands: Whisper has 80, or 128 in large-v3")
+    corners = hertz(np.linspace(0.0, mel(RATE / 2), bands + 2))
+    low, peak, high = corners[:-2], corners[1:-1], corners[2:]
+    frequency = np.linspace(0.0, RATE / 2, FFT // 2 + 1)[:, None]
+    rising, falling = (
+        (frequency - low) / (peak - low),
+        (high - frequency) / (high - peak),
+    )
+    return np.maximum(0.0, np.minimum(rising, falling)) * 2 / (high - low)
+
+
+def mel(frequency):
+    """Hz -> mel on Slaney's scale (Auditory Toolbox, 1998)."""
+    frequency = np.asarray(frequency, np.float64)
+    above = LINEAR * KNEE + LOGARITHMIC * np.log(np.maximum(frequency, KNEE) / KNEE)
+    return np.where(frequency < KNEE, LINEAR * frequency, above)
+
+
+def hertz(mels):
+    """mel -> Hz, the inverse of `mel`."""
+    mels = np.asarray(mels, np.float64)
+    above = KNEE * np.exp(np.maximum(mels - LINEAR * KNEE, 0.0) / LOGARITHMIC)
+    return np.where(mels < LINEAR * KNEE, mels / LINEAR, above)
+
+
+def _floats(samples: np.ndarray) -> np.ndarray:
+    samples = np.asarray(samples)
+    if not np.issubdtype(samples.dtype, np.floating):
+        raise ValueError(
+            f"samples are {samples.dtype}: give floats in [-1, 1], integers divided by"
+            " their largest"
+        )
+    if not np.isfinite(samples).all():
+        raise ValueError("samples are not all finite: mend NaN and infinity in them")
+    return samples.astype(np.float64)
+
+
+def _ended(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """The blocks, then the 30 s of silence that a recording is followed by."""
+    for block in blocks:
+        yield _floats(block)
+    yield np.zeros(WINDOW)
+
+
+def _window(samples: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    sound = np.pad(samples, (0, WINDOW - len(samples)))
+    around = np.pad(sound, FFT // 2, mode="reflect")
+    return _scaled(_log_power(around, weights)[:FRAMES]).astype(np.float32)
+
+
+def _log_power(sound: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """log10 of the power in each band, of every window that fits: [N] -> [T, M]."""
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FFT) / FFT)  # periodic
+    windows = np.lib.stride_tricks.sliding_window_view(sound, FFT)[::HOP]
+    power = np.abs(np.fft.rfft(windows * hann)) ** 2
+    return np.log10(np.maximum(power @ weights, FLOOR))
+
+
+def _scaled(frames: np.ndarray) -> np.ndarray:
+    return (np.maximum(frames, frames.max() - RANGE) + 4.0) / 4.0

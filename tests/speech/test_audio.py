@@ -1,0 +1,141 @@
+"""Sound of any file comes in as one channel at one rate; bad ones are told in a line."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from specjax.speech import audio
+
+soundfile = pytest.importorskip("soundfile")
+pytest.importorskip("soxr")
+
+SECONDS = 3
+FORMATS = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS", "mp3": None}
+
+
+def tone(rate: int, seconds: float = SECONDS, frequency: float = 440.0) -> np.ndarray:
+    time = np.arange(int(rate * seconds)) / rate
+    return 0.5 * np.sin(2 * np.pi * frequency * time)
+
+
+def save(path, samples, rate=audio.RATE, subtype=None):
+    soundfile.write(path, samples, rate, subtype=subtype)
+    return path
+
+
+@pytest.mark.parametrize("rate", [8000, 16_000, 22_050, 44_100, 48_000])
+def test_every_rate_becomes_16_kilohertz(rate, tmp_path):
+    heard = audio.read(save(tmp_path / "a.wav", tone(rate), rate, "FLOAT"))
+    expected = tone(audio.RATE)
+    assert heard.samples.dtype == np.float32 and heard.notes == ()
+    assert abs(len(heard.samples) - len(expected)) <= 1
+    inner = slice(1000, len(expected) - 1000)
+    assert np.abs(heard.samples[inner] - expected[inner]).max() < 1e-3
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_is_heard(kind, tmp_path):
+    if kind.upper() not in soundfile.available_formats():
+        pytest.skip(f"this libsndfile writes no {kind}")
+    path = save(tmp_path / f"a.{kind}", tone(44_100), 44_100, FORMATS[kind])
+    heard = audio.read(path).samples
+    assert abs(len(heard) / audio.RATE - SECONDS) < 0.1
+    power = np.abs(np.fft.rfft(heard[:16_000]))
+    assert power.argmax() == 440
+
+
+def test_channels_are_averaged(tmp_path):
+    both = np.stack([tone(16_000), np.zeros(48_000)], 1)
+    heard = audio.read(save(tmp_path / "a.wav", both, subtype="FLOAT"))
+    np.testing.assert_allclose(heard.samples, both[:, 0] / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [16_000, 11_025])
+def test_blocks_are_the_whole(rate, tmp_path):
+    path = save(tmp_path / "a.wav", tone(rate, 7.3), rate)
+    levels = []
+    parts = list(audio.blocks(path, 2, levels.append))
+    assert [len(part) for part in parts[:-1]] == [32_000] * 3
+    np.testing.assert_array_equal(np.concatenate(parts), audio.read(path).samples)
+    (level,) = levels
+    assert level.count == int(7.3 * rate) and level.peak == pytest.approx(0.5, abs=1e-3)
+
+
+def test_what_is_odd_is_noted(tmp_path):
+    silent = save(tmp_path / "silent.wav", np.zeros(16_000))
+    loud = save(tmp_path / "loud.wav", np.clip(4 * tone(16_000), -1, 1))
+    apart = save(tmp_path / "apart.wav", np.stack([tone(16_000), -tone(16_000)], 1))
+    assert [len(audio.read(x).notes) for x in (silent, loud, apart)] == [1, 1, 1]
+    assert "is silent" in audio.read(silent).notes[0]
+    assert "is clipped" in audio.read(loud).notes[0]
+    assert "cancel" in audio.read(apart).notes[0]
+
+
+def broken(kind, folder):
+    """A file with one fault, by its name."""
+    path = folder / f"{kind}.wav"
+    if kind == "text":
+        path.write_text("These are words.\n" * 9)
+    elif kind == "empty":
+        path.touch()
+    elif kind == "no samples":
+        save(path, np.zeros(0))
+    elif kind == "short":
+        save(path, np.zeros(100))
+    elif kind == "slow":
+        save(path, np.zeros(1000), 100)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "nan":
+        samples = tone(16_000)
+        samples[24_000] = np.nan
+        save(path, samples, subtype="FLOAT")
+    elif kind == "infinite":
+        save(path, np.full(16_000, np.inf), subtype="FLOAT")
+    return path
+
+
+FAULTS = {
+    "absent": "no file at",
+    "text": "no sound that libsndfile reads",
+    "empty": "is empty",
+    "no samples": "has no samples",
+    "short": "shorter than 0.01 s",
+    "slow": "100 samples a second",
+    "folder": "is a folder",
+    "pipe": "is no file",
+    "nan": "first 1.50 s from its start",
+    "infinite": "first 0.00 s",
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_bad_file_is_told_in_one_line(kind, tmp_path):
+    with pytest.raises(ValueError, match=FAULTS[kind]) as error:
+        audio.read(broken(kind, tmp_path))
+    assert "\n" not in str(error.value) and f"{kind}.wav" in str(error.value)
+
+
+def test_a_cut_file_is_heard_up_to_its_cut_or_told(tmp_path):
+    path = save(tmp_path / "a.wav", tone(16_000))
+    path.write_bytes(path.read_bytes()[:48_000])
+    assert 0 < len(audio.read(path).samples) < 24_001
+    packed = save(tmp_path / "a.flac", np.random.default_rng(0).normal(0, 0.1, 99_000))
+    packed.write_bytes(packed.read_bytes()[:90_000])
+    try:
+        assert len(audio.read(packed).samples) < 99_000
+    except ValueError as error:
+        assert "damaged" in str(error)
+
+
+def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.wav", tone(16_000))
+    monkeypatch.setitem(sys.modules, "soxr", None)
+    with pytest.raises(ValueError, match=r"pip install 'specjax\[speech\]'"):
+        audio.read(path)
+    with pytest.raises(ValueError, match="more than 0"):
+        audio.blocks(path, 0)
