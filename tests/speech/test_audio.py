@@ -1,4 +1,4 @@
-"""Sound of any file comes in as one channel at one rate; bad ones are told in a line."""
+"""Sound of any file comes in as one channel at one rate; bad ones are told."""
 
 import os
 import sys

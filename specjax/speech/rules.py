@@ -1,0 +1,211 @@
+"""Which tokens Whisper may write next: suppressed ones, and the order of timestamps.
+
+The rules of the paper's reference decoder (Radford et al., 2022, Section 3.8, and
+https://github.com/openai/whisper) as an automaton over the tokens of a row: its state
+is four numbers, so that drafted tokens advance it as well as committed ones. A mask is
+computed from ranges of ids, never looked up in a table of states.
+Axes: B rows (any leading axes in `advance` and `apply`), T tokens, V vocabulary.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.speech.tokens import CONFIG, GENERATION, Tokens
+from specjax.tokenizers.huggingface import read_json
+
+NEVER = -jnp.inf
+
+
+class Rules(NamedTuple):
+    """What a text may go on with, as an automaton.
+
+    begin: (tokens [B, T], length [B]) -> state of rows that have these tokens.
+    advance: (state, token [B]) -> state after one more. apply: (state, logits [B, V])
+    -> logits [B, V], of forbidden ids -inf. State is a pytree with leaves [B].
+    """
+
+    begin: Callable[[Array, Array], Any]
+    advance: Callable[[Any, Array], Any]
+    apply: Callable[[Any, Array], Array]
+
+
+class State(NamedTuple):
+    """What the rules remember of a row's own tokens, those after its prompt; int32.
+
+    count: how many, at most 2. last, before: whether the last one, and the one before
+    it, is a timestamp; before is 1 where there is none. time: the last timestamp's id,
+    -1 if there is none.
+    """
+
+    count: Array
+    last: Array
+    before: Array
+    time: Array
+
+
+class Limits(NamedTuple):
+    """What a checkpoint says of it.
+
+    suppressed: ids that are never written; at_first: nor as a row's first token.
+    first_time: the latest timestamp that a row may begin with, in steps of 0.02 s, None
+    for any.
+    """
+
+    suppressed: Sequence[int] = ()
+    at_first: Sequence[int] = ()
+    first_time: int | None = 50
+
+
+def read(folder: str | Path) -> Limits:
+    """The limits of a checkpoint's folder.
+
+    generation_config.json goes before config.json; where neither suppresses anything,
+    nothing is. Raises ValueError for ids that are no list of numbers.
+    """
+    folder = Path(folder)
+    fields = read_json(folder / CONFIG) | read_json(folder / GENERATION)
+    suppressed = []
+    for key in ("suppress_tokens", "begin_suppress_tokens"):
+        ids = fields.get(key) or []
+        if not isinstance(ids, list) or not all(type(i) is int for i in ids):
+            shown = json.dumps(ids)[:40]
+            raise ValueError(f"{folder}: {key} is {shown}: write a list of ids")
+        suppressed.append(tuple(i for i in ids if i >= 0))  # -1 names a list of old
+    latest = fields.get("max_initial_timestamp_index", Limits().first_time)
+    if latest is not None and (type(latest) is not int or latest < 0):
+        raise ValueError(
+            f"{folder}: max_initial_timestamp_index is {latest!r}: write how many times"
+            " 0.02 s"
+        )
+    return Limits(*suppressed, latest)
+
+
+def build(tokens: Tokens, limits: Limits, vocab: int, timestamps: bool = True) -> Rules:
+    """The rules of one model.
+
+    Args:
+      tokens: its special tokens.
+      limits: what is suppressed.
+      vocab: V, of the logits.
+      timestamps: whether rows are written with times; without, only what is suppressed
+        counts, and prompts should end with <|notimestamps|>.
+
+    Raises:
+      ValueError: an id beyond the vocabulary, or a vocabulary without timestamps.
+    """
+    beyond = [i for i in (*limits.suppressed, *limits.at_first) if not 0 <= i < vocab]
+    if beyond:
+        raise ValueError(f"suppressed ids {beyond[:5]} are not in 0 .. {vocab - 1}")
+    if timestamps and tokens.first_time >= vocab:
+        raise ValueError(
+            f"timestamps begin at id {tokens.first_time} and the model has {vocab} ids:"
+            " transcribe without timestamps, or name this model's own tokenizer"
+        )
+    never = _marked(limits.suppressed, vocab)
+    at_first = _marked(limits.at_first, vocab)
+
+    def begin(texts: Array, length: Array) -> State:
+        return start(tokens, texts, length)
+
+    def step(state: State, token: Array) -> State:
+        return advance(tokens, state, token)
+
+    def apply(state: State, logits: Array) -> Array:
+        if logits.shape[-1] != vocab:
+            raise ValueError(f"logits of {logits.shape[-1]} ids, rules of {vocab}")
+        fresh = (state.count == 0)[..., None]
+        logits = jnp.where(never | (fresh & at_first), NEVER, logits)
+        if not timestamps:
+            return logits
+        logits = jnp.where(
+            forbidden(tokens, limits.first_time, state, vocab), NEVER, logits
+        )
+        return favour(tokens, logits)
+
+    return Rules(begin, step, apply)
+
+
+def start(tokens: Tokens, texts: Array, length: Array) -> State:
+    """The state of rows [B, T] of `length` [B]: their prompts end with the special
+    tokens that follow the last <|startoftranscript|>, and what is behind those is their
+    own, as if `advance` had read it."""
+    place = jnp.arange(texts.shape[1])
+    inside = place < length[:, None]
+    begun = jnp.max(jnp.where(inside & (texts == tokens.start), place, -1), 1)[:, None]
+    special = (texts >= tokens.start) & (texts < tokens.first_time)
+    outside = (place > begun) & ~(special & inside)
+    # Without any <|startoftranscript|> all of a row is its own.
+    own = jnp.where(outside.any(1), jnp.argmax(outside, 1), texts.shape[1])[:, None]
+    own = jnp.where(begun < 0, 0, own)
+    times = (texts >= tokens.first_time) & inside & (place >= own)
+    latest = jnp.max(jnp.where(times, place, -1), 1)
+    count = jnp.maximum(length - own[:, 0], 0)
+
+    def is_time(back: int) -> Array:
+        where = jnp.maximum(length - back, 0)[:, None]
+        return jnp.take_along_axis(times, where, 1)[:, 0] & (count >= back)
+
+    named = jnp.take_along_axis(texts, jnp.maximum(latest, 0)[:, None], 1)[:, 0]
+    state = State(
+        jnp.minimum(count, 2),
+        is_time(1),
+        is_time(2) | (count < 2),
+        jnp.where(latest >= 0, named, -1),
+    )
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.int32), state)
+
+
+def advance(tokens: Tokens, state: State, token: Array) -> State:
+    """The state after one more token in each row."""
+    time = token >= tokens.first_time
+    return State(
+        jnp.minimum(state.count + 1, 2),
+        time.astype(jnp.int32),
+        jnp.where(state.count == 0, 1, state.last),
+        jnp.where(time, token, state.time).astype(jnp.int32),
+    )
+
+
+def forbidden(
+    tokens: Tokens, first_time: int | None, state: State, vocab: int
+) -> Array:
+    """What the order of timestamps excludes, whatever the logits: [B, V] bool.
+
+    They come in pairs, an end and the next start, or one before the end of the text;
+    they never decrease; a text begins with an early one.
+    """
+    ids = jnp.arange(vocab)
+    leaves = [leaf[..., None] for leaf in state]
+    count, last, before, time = leaves
+    time_id = ids >= tokens.first_time
+    paired, single = (last == 1) & (before == 1), (last == 1) & (before == 0)
+    # The second of a pair may be the same moment, the end of a later segment may not.
+    least = jnp.where(single, time, time + 1)
+    mask = time_id & ((paired) | ((time >= 0) & (ids < least)))
+    mask |= single & (ids < tokens.end)
+    mask |= ids == tokens.no_timestamps
+    late = tokens.first_time + (vocab if first_time is None else first_time)
+    return mask | ((count == 0) & (~time_id | (ids > late)))
+
+
+def favour(tokens: Tokens, logits: Array) -> Array:
+    """A timestamp must follow where all of them together are more probable than the
+    most probable other token: the one rule that needs logits [B, V]."""
+    time_id = jnp.arange(logits.shape[-1]) >= tokens.first_time
+    wide = logits.astype(jnp.float32)
+    together = jax.nn.logsumexp(jnp.where(time_id, wide, NEVER), -1, keepdims=True)
+    other = jnp.max(jnp.where(time_id, NEVER, wide), -1, keepdims=True)
+    return jnp.where(~time_id & (together > other), NEVER, logits)
+
+
+def _marked(ids: Sequence[int], vocab: int) -> np.ndarray:
+    mask = np.zeros(vocab, bool)
+    mask[list(ids)] = True
+    return mask

@@ -1,0 +1,97 @@
+"""Whisper's own tokenizer files: a line for each token, its bytes and its rank.
+
+The special tokens are not in them; their ids follow from how many ranks there are.
+Reading and writing text by them needs the tokenizers library (extra `hf`).
+"""
+
+import base64
+import binascii
+from pathlib import Path
+
+from specjax.tokenizers.coder import Coder, Special
+from specjax.tokenizers.huggingface import of_backend, tokenizers
+
+# In the order of their ids; the last came with large-v3.
+LANGUAGES = (
+    "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da"
+    " hu ta no th ur hr bg lt la mi ml cy sk te fa lv bn sr az sl kn et mk br eu is hy"
+    " ne mn bs kk sq sw gl mr pa si km sn yo so af oc ka be tg sd gu am yi lo uz fo ht"
+    " ps tk nn mt sa lb my bo tl mg as tt haw ln ha ba jw su yue"
+).split()
+AFTER = "translate transcribe startoflm startofprev nospeech notimestamps".split()
+EMPTY = b"="  # the last token of the multilingual file, which stands for nothing
+OTHERS = 2 + len(AFTER) + 1501  # special tokens besides languages
+
+
+def ranks(file: Path) -> dict[bytes, int]:
+    """Bytes -> rank. Raises ValueError for a file of another kind."""
+    tokens = {}
+    try:
+        for line in file.read_bytes().splitlines():
+            if line:
+                text, rank = line.split()
+                coded = b"" if text == EMPTY else text
+                tokens[base64.b64decode(coded, validate=True)] = int(rank)
+    except (ValueError, binascii.Error):
+        raise ValueError(
+            f"{file} is no tiktoken file: each line is a token in base64 and its rank"
+        ) from None
+    if sorted(tokens.values()) != list(range(len(tokens))) or not tokens:
+        raise ValueError(f"{file} lacks ranks: copy it again")
+    return tokens
+
+
+def special(count: int, languages: int = 99) -> dict[str, int]:
+    """The ids of the special tokens that follow `count` others, by name; without the
+    timestamps, which follow them. languages: 100 in large-v3."""
+    spoken = LANGUAGES[:languages]
+    listed = ["endoftext", "startoftranscript", *spoken, *AFTER]
+    return {f"<|{name}|>": count + i for i, name in enumerate(listed)}
+
+
+def read(file: Path) -> Coder:
+    """How text is written by such a file: bytes are merged in the order of ranks.
+
+    Raises ValueError as `ranks`, or without the library.
+    """
+    library, tokens = tokenizers(file), ranks(file)
+    spelled = {token: _spell(token) for token in tokens}
+    vocab = {spelled[token]: rank for token, rank in tokens.items()}
+    merges = []
+    for token in sorted(tokens, key=tokens.__getitem__):
+        parts = _parts(token, tokens)
+        if len(parts) == 2:
+            merges.append(tuple(spelled[part] for part in parts))
+    backend = library.Tokenizer(library.models.BPE(vocab, merges))
+    backend.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = library.decoders.ByteLevel()
+    return of_backend(backend, Special(None, None, False))
+
+
+def _parts(token: bytes, tokens: dict[bytes, int]) -> list[bytes]:
+    """What merging by lower ranks leaves of a token: the two that it is merged from."""
+    parts = [token[i : i + 1] for i in range(len(token))]
+    while len(parts) > 2:
+        joined = [
+            (tokens.get(parts[i] + parts[i + 1], len(tokens)), i)
+            for i in range(len(parts) - 1)
+        ]
+        rank, at = min(joined)
+        if rank >= tokens[token]:
+            return []
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return parts
+
+
+def _spell(token: bytes) -> str:
+    """Bytes as GPT-2's vocabulary spells them: a printable character for each."""
+    return "".join(CHARACTERS[byte] for byte in token)
+
+
+def _characters() -> list[str]:
+    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = iter(range(256, 512))
+    return [chr(i if i in shown else next(others)) for i in range(256)]
+
+
+CHARACTERS = _characters()

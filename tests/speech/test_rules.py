@@ -1,0 +1,156 @@
+"""The automaton allows what the rules say of whole texts, and no more.
+
+Axes: B rows, T tokens, V vocabulary.
+"""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.speech import rules
+from specjax.speech.rules import Limits
+from tests.support.small_speech import EARLIER, PROMPT, TOKENS, VOCAB
+
+LIMITS = Limits(suppressed=(1, 7, 22, 28), at_first=(5, 20), first_time=4)
+FIRST, END = TOKENS.first_time, TOKENS.end
+ROWS, MOST = 300, 12
+
+
+def texts(rng: np.random.Generator) -> list[list[int]]:
+    """Beginnings of all lengths, half of whose tokens are times that seldom fall."""
+    rows = []
+    for number in range(ROWS):
+        own, time = [], FIRST
+        for _ in range(number % MOST):
+            time = min(VOCAB - 1, time + int(rng.integers(0, 4)))
+            own.append(int(rng.choice([time, time, rng.integers(0, END)])))
+        rows.append(own)
+    return rows
+
+
+def padded(rows):
+    """[B, T] with something else behind each row, and lengths [B]."""
+    width = max(map(len, rows)) + 2
+    full = [row + [35, 3, 35, 3][: width - len(row)] for row in rows]
+    full = [row + [3] * (width - len(row)) for row in full]
+    return jnp.array(full, jnp.int32), jnp.array([len(row) for row in rows], jnp.int32)
+
+
+def allowed(own: list[int], limits: Limits = LIMITS) -> set[int]:
+    """What may follow, before logits are looked at; said of the whole text."""
+    times = [token for token in own if token >= FIRST]
+    ids = set(range(VOCAB)) - {*limits.suppressed, TOKENS.no_timestamps}
+    if not own:
+        early = FIRST + limits.first_time
+        return {i for i in ids if FIRST <= i <= early} - {*limits.at_first}
+    if own[-1] < FIRST:  # within a segment: any text, or a later time
+        return {i for i in ids if i < FIRST or i > max(times[-1:], default=0)}
+    if len(own) == 1 or own[-2] >= FIRST:  # a segment begins
+        return {i for i in ids if i < FIRST}
+    return {i for i in ids if i >= max(END, own[-1]) or END <= i < FIRST}
+
+
+@pytest.fixture(scope="module")
+def built():
+    return rules.build(TOKENS, LIMITS, VOCAB)
+
+
+@pytest.fixture(scope="module")
+def beginnings():
+    return texts(np.random.default_rng(0))
+
+
+def test_the_mask_is_what_the_rules_say_of_the_text(built, beginnings):
+    state = built.begin(*padded([[*PROMPT, *own] for own in beginnings]))
+    never = np.zeros(VOCAB, bool)
+    never[list(LIMITS.suppressed)] = True
+    mask = rules.forbidden(TOKENS, LIMITS.first_time, state, VOCAB) | never
+    for own, row in zip(beginnings, np.asarray(mask), strict=True):
+        assert {*np.flatnonzero(~row)} | {*LIMITS.at_first} >= allowed(own)
+        wrong = {*np.flatnonzero(~row)} ^ allowed(own)
+        assert wrong <= ({*LIMITS.at_first} if not own else set())
+
+
+def test_a_longer_beginning_is_a_shorter_one_advanced(built, beginnings):
+    for prompt in (PROMPT, EARLIER + PROMPT, [TOKENS.start]):
+        whole = built.begin(*padded([[*prompt, *own] for own in beginnings]))
+        state = built.begin(*padded([prompt] * ROWS))
+        advance = jax.jit(built.advance)
+        for at in range(MOST):
+            token = [own[at] if at < len(own) else 0 for own in beginnings]
+            going = jnp.array([at < len(own) for own in beginnings])
+            later = advance(state, jnp.array(token, jnp.int32))
+            state = jax.tree.map(
+                lambda new, old, going=going: jnp.where(going, new, old), later, state
+            )
+        assert all(leaf.dtype == jnp.int32 for leaf in whole)
+        jax.tree.map(np.testing.assert_array_equal, whole, state)
+
+
+def test_a_state_that_forgets_is_noticed(built, beginnings):
+    state = built.begin(*padded([[*PROMPT, *own] for own in beginnings]))
+    right = rules.forbidden(TOKENS, LIMITS.first_time, state, VOCAB)
+    for leaf in state._fields:
+        wrong = state._replace(**{leaf: jnp.zeros_like(state.last)})
+        mask = rules.forbidden(TOKENS, LIMITS.first_time, wrong, VOCAB)
+        assert (np.asarray(mask) != np.asarray(right)).any(), leaf
+
+
+def test_likely_timestamps_must_follow(built):
+    state = built.begin(*padded([[*PROMPT, 30, 4]]))
+    logits = jnp.zeros((1, VOCAB)).at[0, 3].set(jnp.log(28.5))  # 30 times are left
+    ruled = np.asarray(built.apply(state, logits))[0]
+    assert np.isneginf(ruled[:FIRST]).all() and np.isfinite(ruled[31:]).all()
+    likelier = built.apply(state, logits.at[0, 3].set(jnp.log(30.5)))
+    assert np.isfinite(np.asarray(likelier)[0, [0, 2, 3, END, 31]]).all()
+
+
+def test_apply_takes_any_leading_axes_and_leaves_the_rest_as_it_was(built, beginnings):
+    state = built.begin(*padded([[*PROMPT, *own] for own in beginnings]))
+    logits = jax.random.normal(jax.random.key(0), (ROWS, VOCAB)) * 4
+    flat = np.asarray(jax.jit(built.apply)(state, logits))
+    kept = np.isfinite(flat)
+    assert kept.any(1).all()
+    np.testing.assert_array_equal(flat[kept], np.asarray(logits)[kept])
+    folded = jax.tree.map(lambda leaf: leaf.reshape(30, 10), state)
+    both = built.apply(folded, logits.reshape(30, 10, VOCAB))
+    np.testing.assert_array_equal(both.reshape(ROWS, VOCAB), flat)
+
+
+def test_without_timestamps_only_what_is_suppressed_counts():
+    plain = rules.build(TOKENS, LIMITS, VOCAB, timestamps=False)
+    state = plain.begin(*padded([[*PROMPT, 29], [*PROMPT, 29, 4]]))
+    ruled = np.isneginf(plain.apply(state, jnp.zeros((2, VOCAB))))
+    assert {*np.flatnonzero(ruled[0])} == {*LIMITS.suppressed, *LIMITS.at_first}
+    assert {*np.flatnonzero(ruled[1])} == {*LIMITS.suppressed}
+
+
+def test_limits_are_read_from_either_file(tmp_path):
+    assert rules.read(tmp_path) == Limits()
+    config = {"suppress_tokens": [1, 2], "begin_suppress_tokens": [3]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert rules.read(tmp_path) == Limits((1, 2), (3,), 50)
+    later = {"suppress_tokens": [-1, 4], "max_initial_timestamp_index": 1}
+    (tmp_path / "generation_config.json").write_text(json.dumps(later))
+    assert rules.read(tmp_path) == Limits((4,), (3,), 1)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"suppress_tokens": ["a"]}, {"max_initial_timestamp_index": -1}]
+)
+def test_bad_limits_are_told(fields, tmp_path):
+    (tmp_path / "generation_config.json").write_text(json.dumps(fields))
+    with pytest.raises(ValueError, match="write"):
+        rules.read(tmp_path)
+
+
+def test_what_does_not_fit_the_vocabulary_is_told(built):
+    with pytest.raises(ValueError, match=r"\[61\] are not in 0"):
+        rules.build(TOKENS, Limits((61,)), VOCAB)
+    with pytest.raises(ValueError, match="without timestamps"):
+        rules.build(TOKENS, Limits(), FIRST)
+    with pytest.raises(ValueError, match="logits of 62"):
+        built.apply(built.begin(*padded([PROMPT])), jnp.zeros((1, 62)))

@@ -1,0 +1,152 @@
+"""Special tokens by every kind of file, and the prompts that are made of them."""
+
+import base64
+import json
+
+import pytest
+
+from specjax.speech import tiktoken, tokens
+from tests.support.small_speech import IDS, TOKENS
+
+MERGED = [b"th", b"the", b" the", b" t", b"\xc3\xa9", b"in"]
+
+
+def write(folder, kind):
+    """The small model's special tokens in one kind of file."""
+    plain = {"<|endoftext|>": 20, "a": 0}
+    added = {name: number for name, number in IDS.items() if number > 20}
+    if kind == "tokenizer.json":
+        pairs = [{"content": name, "id": number} for name, number in IDS.items()]
+        listed = [*pairs, {"content": "<|0.00|>", "id": 30}]
+        (folder / kind).write_text(json.dumps({"added_tokens": listed}))
+    else:
+        (folder / "vocab.json").write_text(json.dumps(plain))
+    if kind == "added_tokens.json":
+        (folder / kind).write_text(json.dumps(added))
+    if kind == "tokenizer_config.json":
+        decoder = {str(number): {"content": name} for name, number in added.items()}
+        fields = {"added_tokens_decoder": decoder}
+        (folder / kind).write_text(json.dumps(fields))
+
+
+@pytest.mark.parametrize(
+    "kind", ["tokenizer.json", "added_tokens.json", "tokenizer_config.json"]
+)
+def test_every_file_tells_the_same(kind, tmp_path):
+    write(tmp_path, kind)
+    generation = tmp_path / "generation_config.json"
+    generation.write_text('{"is_multilingual": true}')
+    assert tokens.read(tmp_path) == TOKENS
+    generation.unlink()
+    assert tokens.read(tmp_path) == TOKENS._replace(languages={})  # few ids
+    (tmp_path / "config.json").write_text('{"vocab_size": 51865}')
+    assert tokens.read(tmp_path) == TOKENS
+
+
+@pytest.mark.parametrize(
+    ("vocab", "count", "languages", "start", "first"),
+    [
+        (51864, 50256, 0, 50257, 50363),  # tiny.en
+        (51865, 50257, 99, 50258, 50364),  # tiny, large-v2
+        (51866, 50257, 100, 50258, 50365),  # large-v3
+    ],
+)
+def test_ids_are_those_of_the_published_models(vocab, count, languages, start, first):
+    spoken = vocab - count - tiktoken.OTHERS
+    whisper = tokens.of_names(tiktoken.special(count, spoken), vocab >= 51865)
+    assert (whisper.start, whisper.first_time) == (start, first)
+    assert whisper.first_time + tokens.STEPS == vocab - 1
+    assert len(whisper.languages) == languages
+    assert whisper.no_timestamps == first - 1 and whisper.no_speech == first - 2
+    if languages:
+        assert whisper.languages["en"] == 50259 and whisper.languages["su"] == 50357
+        assert ("yue" in whisper.languages) == (languages == 100)
+    assert tokens.of_names(tiktoken.special(count, spoken)) == whisper
+
+
+def ranked(folder, count=None):
+    """A file of the 256 bytes and a few merges, or of `count` meaningless tokens."""
+    single = [bytes([i]) for i in range(256)]
+    texts = single + MERGED
+    if count:
+        texts = [i.to_bytes(3, "big") for i in range(count - 1)]
+    rows = [f"{base64.b64encode(x).decode()} {i}" for i, x in enumerate(texts)]
+    path = folder / "multilingual.tiktoken"
+    rows += [f"= {len(rows)}"]  # as the published one ends
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_a_tiktoken_file_tells_them_by_its_length(tmp_path):
+    ranked(tmp_path, 50257)
+    assert len(tokens.read(tmp_path).languages) == 99
+    (tmp_path / "config.json").write_text('{"vocab_size": 51866}')
+    large = tokens.read(tmp_path)
+    assert large.languages["yue"] == 50358 and large.first_time == 50365
+    (tmp_path / "config.json").write_text('{"vocab_size": 60000}')
+    with pytest.raises(ValueError, match="different models"):
+        tokens.read(tmp_path)
+
+
+def test_a_tiktoken_file_reads_and_writes_text(tmp_path):
+    pytest.importorskip("tokenizers")
+    coder = tiktoken.read(ranked(tmp_path))
+    assert coder.vocab == 256 + len(MERGED) + 1
+    text = " the tin café\n"
+    ids = coder.encode(text)
+    # " t" has a worse rank than "the", so " the" is written by its own merge.
+    assert ids[:3] == [258, 259, 261] and 260 in ids
+    assert coder.decode(ids) == text
+
+
+def test_damaged_files_are_told(tmp_path):
+    with pytest.raises(ValueError, match=r"no tokenizer\.json"):
+        tokens.read(tmp_path)
+    path = tmp_path / "a.tiktoken"
+    for content in ("words\n", "IQ== 1\n", "I?== 0\n"):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=r"a\.tiktoken"):
+            tokens.read(tmp_path)
+    with pytest.raises(ValueError, match=r"no token <\|endoftext\|>"):
+        tokens.of_names({"<|transcribe|>": 3})
+    with pytest.raises(ValueError, match="order"):
+        tokens.of_names(IDS | {"<|endoftext|>": 60})
+
+
+def test_prompts_are_in_whispers_order():
+    assert tokens.prompt(TOKENS) == [21, 22, 25]
+    assert tokens.prompt(TOKENS, "de", "translate", False) == [21, 23, 24, 29]
+    past = list(range(19)) * 20
+    long = tokens.prompt(TOKENS, "en", previous=past)
+    assert long == [27, *past[-223:], 21, 22, 25]
+    assert tokens.prompt(TOKENS, previous=past, context=8) == [
+        27,
+        *past[-3:],
+        21,
+        22,
+        25,
+    ]
+    assert tokens.prompt(TOKENS, previous=past, context=2) == [21, 22, 25]
+    assert tokens.prompt(TOKENS._replace(languages={}), timestamps=False) == [21, 29]
+
+
+@pytest.mark.parametrize(
+    ("several", "asked", "line"),
+    [
+        (True, {"language": "fr"}, "no language 'fr': choose one of en, de"),
+        (True, {"task": "sing"}, "no task 'sing'"),
+        (False, {"language": "de"}, "English alone"),
+        (False, {"task": "translate"}, "English alone"),
+    ],
+)
+def test_what_a_model_lacks_is_told(several, asked, line):
+    model = TOKENS if several else TOKENS._replace(languages={})
+    with pytest.raises(ValueError, match=line):
+        tokens.prompt(model, **asked)
+
+
+def test_times_and_text():
+    assert tokens.seconds(TOKENS, 30) == 0 and tokens.seconds(TOKENS, 33) == 0.06
+    with pytest.raises(ValueError, match="29 is no timestamp"):
+        tokens.seconds(TOKENS, 29)
+    assert tokens.text_ids(TOKENS, [30, 3, 4, 31, 20]) == [3, 4]
