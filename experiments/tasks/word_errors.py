@@ -1,0 +1,88 @@
+"""How many words a transcript has wrong: WER, as papers on Whisper report it.
+
+Words are counted by jiwer after Whisper's own normalizer (Radford et al., 2022,
+Appendix C), which forgives spelling, case and punctuation.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jiwer
+import numpy as np
+from whisper_normalizer.basic import BasicTextNormalizer
+from whisper_normalizer.english import EnglishTextNormalizer
+
+LEVEL = 0.95  # of the interval
+RESAMPLES = 2000
+
+
+class WordErrors(NamedTuple):
+    """rate: errors / words, above 1 where much was invented. low, high: 95 % of what
+    other recordings would give, by drawing these again (percentile bootstrap). errors:
+    words left out, put in or changed. words: of the references. recordings: how many.
+    """
+
+    rate: float
+    low: float
+    high: float
+    errors: int
+    words: int
+    recordings: int
+
+
+def score(
+    references: Sequence[str],
+    transcripts: Sequence[str],
+    language: str = "en",
+    seed: int = 0,
+) -> WordErrors:
+    """The word error rate over recordings, each of them a text.
+
+    Args:
+      references: what a person wrote.
+      transcripts: what a model wrote of the same recordings.
+      language: code; English has a normalizer of its own.
+      seed: of the interval.
+
+    Raises:
+      ValueError: not as many texts on both sides, or references without a word.
+    """
+    if len(references) != len(transcripts):
+        raise ValueError(
+            f"{len(references)} references and {len(transcripts)} transcripts: give one"
+            " of each for every recording"
+        )
+    plain = normalizer(language)
+    pairs = zip(map(plain, references), map(plain, transcripts), strict=True)
+    counts = np.array([errors(*pair) for pair in pairs]).reshape(-1, 2)
+    wrong, words = (int(total) for total in counts.sum(0))
+    if not words:
+        raise ValueError("the references have no words to get wrong")
+    low, high = interval(counts, seed)
+    return WordErrors(wrong / words, low, high, wrong, words, len(counts))
+
+
+def normalizer(language: str) -> Callable[[str], str]:
+    """Text -> the words that count, as Whisper's evaluation has them."""
+    return EnglishTextNormalizer() if language == "en" else BasicTextNormalizer()
+
+
+def errors(reference: str, transcript: str) -> tuple[int, int]:
+    """Words wrong, and words of the reference; both are normalized."""
+    if not reference.split():  # jiwer refuses these
+        return len(transcript.split()), 0
+    aligned = jiwer.process_words(reference, transcript)
+    wrong = aligned.substitutions + aligned.deletions + aligned.insertions
+    return wrong, len(reference.split())
+
+
+def interval(counts: np.ndarray, seed: int) -> tuple[float, float]:
+    """Percentile bootstrap of a ratio of sums: counts [N, 2] of N recordings. Draws
+    without any word of a reference are left out."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, len(counts), (RESAMPLES, len(counts)))
+    sums = counts[drawn].sum(1)
+    sums = sums[sums[:, 1] > 0]
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(sums[:, 0] / sums[:, 1], (tail, 1 - tail))
+    return float(low), float(high)
