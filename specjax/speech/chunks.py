@@ -3,13 +3,15 @@
 All windows are one batch, other than in sequential transcription; what is written of
 the seconds that two windows share is matched and cut in its middle (the algorithm of
 the pipeline of transformers, https://huggingface.co/blog/asr-chunking).
-Axes: N samples.
+Axes: N samples, B windows, M bands.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from specjax.speech import logmel
 
 FAVOUR = 1e-4  # of a longer overlap, for each token
 
@@ -22,6 +24,38 @@ class Chunk(NamedTuple):
     stop: int
     left: int
     right: int
+
+
+def transcribe(
+    samples: np.ndarray,
+    write: Callable[[np.ndarray], Sequence[Sequence[int]]],
+    bands: int = 80,
+    batch: int = 8,
+    stride: int | None = None,
+) -> list[int]:
+    """The tokens of a recording, written in windows of 30 s that know nothing of each
+    other.
+
+    Args:
+      samples: [N] in [-1, 1], 16,000 a second.
+      write: features [B, 3000, M] -> tokens of text of each, B at most `batch`; without
+        timestamps, which would be of the window.
+      bands: M.
+      batch: windows written together.
+      stride: samples that a window shares on either side, None for 5 s.
+
+    Raises:
+      ValueError: no samples, batch < 1, or as `windows`.
+    """
+    if batch < 1:
+        raise ValueError(f"batch is {batch}: take 1 or more")
+    cover = windows(len(samples), logmel.WINDOW, stride)
+    texts: list[Sequence[int]] = []
+    for at in range(0, len(cover), batch):
+        spans = [slice(*chunk[:2]) for chunk in cover[at : at + batch]]
+        sounds = [logmel.features(samples[span], bands) for span in spans]
+        texts += write(np.stack(sounds))
+    return join(texts)
 
 
 def windows(count: int, size: int, stride: int | None = None) -> list[Chunk]:

@@ -69,12 +69,13 @@ def whole(blocks: Iterable[np.ndarray], bands: int = 80) -> np.ndarray:
             rest, opened = np.concatenate([rest[FFT // 2 : 0 : -1], rest]), True
         ready = (len(rest) - FFT) // HOP + 1
         if ready > 0:
-            parts.append(_log_power(rest[: (ready - 1) * HOP + FFT], weights))
+            power = _log_power(rest[: (ready - 1) * HOP + FFT], weights)
+            parts.append(power.astype(np.float32))
             rest = rest[ready * HOP :]
     most = (length - WINDOW) // HOP
     if most < 1:
         raise ValueError("the recording has no whole frame of 10 ms: name a longer one")
-    return _scaled(np.concatenate(parts)[:most]).astype(np.float32)
+    return _scaled(np.concatenate(parts)[:most])
 
 
 def cut(frames: np.ndarray, first: int) -> np.ndarray:
@@ -151,4 +152,7 @@ def _log_power(sound: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _scaled(frames: np.ndarray) -> np.ndarray:
-    return (np.maximum(frames, frames.max() - RANGE) + 4.0) / 4.0
+    scaled = np.maximum(frames, frames.max() - RANGE)
+    scaled += 4.0
+    scaled /= 4.0
+    return scaled

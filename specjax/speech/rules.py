@@ -209,3 +209,22 @@ def _marked(ids: Sequence[int], vocab: int) -> np.ndarray:
     mask = np.zeros(vocab, bool)
     mask[list(ids)] = True
     return mask
+
+
+def language(tokens: Tokens, logits: Array) -> list[str]:
+    """The language spoken in each row: the most probable of those that the model has,
+    by its logits [B, V] behind <|startoftranscript|> alone.
+
+    Raises ValueError for an English-only model.
+    """
+    if not tokens.languages:
+        raise ValueError("this model knows English alone: do not ask for the language")
+    ids = np.array(list(tokens.languages.values()))
+    best = np.asarray(logits)[:, ids].argmax(-1)
+    return [list(tokens.languages)[i] for i in best]
+
+
+def no_speech(tokens: Tokens, logits: Array) -> Array:
+    """The probability that nobody speaks, [B]: of <|nospeech|> behind
+    <|startoftranscript|>, by logits [B, V] as the model wrote them, not ruled."""
+    return jax.nn.softmax(logits.astype(jnp.float32), -1)[..., tokens.no_speech]

@@ -1,8 +1,9 @@
 """Windows cover a recording, and what they share is written once."""
 
+import numpy as np
 import pytest
 
-from specjax.speech import chunks
+from specjax.speech import chunks, logmel
 from specjax.speech.chunks import Chunk
 
 
@@ -39,3 +40,27 @@ def test_overlaps_are_written_once():
     assert chunks.join([[1, 2], [2, 3]]) == [1, 2, 2, 3]
     assert chunks.join([[], [1, 2], [], [1, 2]]) == [1, 2, 1, 2]
     assert chunks.join([]) == []
+
+
+def test_a_recording_of_tones_is_written_tone_by_tone():
+    rng = np.random.default_rng(3)
+    tones = rng.integers(1, 20, 75)
+    second = np.arange(logmel.RATE) / logmel.RATE
+    samples = np.concatenate([np.sin(2 * np.pi * 300 * k * second) for k in tones])
+    # The band that each tone is loudest in, by the tone alone.
+    alone = [logmel.features(np.sin(2 * np.pi * 300 * k * second))[50] for k in tones]
+    expected = [int(frame.argmax()) for frame in alone]
+    sizes = []
+
+    def write(features):
+        sizes.append(len(features))
+        middles = features[:, 50::100]
+        texts = [[int(x.argmax()) for x in row if x.max() > x.min()] for row in middles]
+        for text in texts:
+            text[-1] = 99  # its last word is always wrong
+        return texts
+
+    heard = chunks.transcribe(samples, write, batch=2)
+    assert heard == [*expected[:-1], 99] and sizes == [2, 2]
+    with pytest.raises(ValueError, match="batch is 0"):
+        chunks.transcribe(samples, write, batch=0)
