@@ -135,15 +135,13 @@ def build(tokens: Tokens, limits: Limits, vocab: int, timestamps: bool = True) -
 def start(tokens: Tokens, texts: Array, length: Array) -> State:
     """The state of rows [B, T] of `length` [B]: their prompts end with the special
     tokens that follow the last <|startoftranscript|>, and what is behind those is their
-    own, as if `advance` had read it."""
+    own, as if `advance` had read it; all of it where there is no prompt."""
     place = jnp.arange(texts.shape[1])
     inside = place < length[:, None]
     begun = jnp.max(jnp.where(inside & (texts == tokens.start), place, -1), 1)[:, None]
     special = (texts >= tokens.start) & (texts < tokens.first_time)
     outside = (place > begun) & ~(special & inside)
-    # Without any <|startoftranscript|> all of a row is its own.
     own = jnp.where(outside.any(1), jnp.argmax(outside, 1), texts.shape[1])[:, None]
-    own = jnp.where(begun < 0, 0, own)
     times = (texts >= tokens.first_time) & inside & (place >= own)
     latest = jnp.max(jnp.where(times, place, -1), 1)
     count = jnp.maximum(length - own[:, 0], 0)

@@ -38,6 +38,9 @@ def test_overlaps_are_written_once():
     assert chunks.join([[1, 2], [3, 4]]) == [1, 2, 3, 4]
     # One equal token is no overlap.
     assert chunks.join([[1, 2], [2, 3]]) == [1, 2, 2, 3]
+    # The longest of equally good overlaps; the best share of equal tokens before it.
+    assert chunks.join([[1, 1, 1, 1], [1, 1, 1, 1]]) == [1, 1, 1, 1]
+    assert chunks.join([[1, 2, 2], [1, 1, 2]]) == [1, 1, 2]
     assert chunks.join([[], [1, 2], [], [1, 2]]) == [1, 2, 1, 2]
     assert chunks.join([]) == []
 

@@ -75,7 +75,7 @@ def test_the_mask_is_what_the_rules_say_of_the_text(built, beginnings):
 
 
 def test_a_longer_beginning_is_a_shorter_one_advanced(built, beginnings):
-    for prompt in (PROMPT, EARLIER + PROMPT, [TOKENS.start]):
+    for prompt in (PROMPT, EARLIER + PROMPT, [TOKENS.start], []):
         whole = built.begin(*padded([[*prompt, *own] for own in beginnings]))
         state = built.begin(*padded([prompt] * ROWS))
         advance = jax.jit(built.advance)

@@ -23,6 +23,12 @@ def test_pairs_divide_and_what_is_behind_the_last_is_heard_again():
     assert further == 18  # frames: 0.18 s
 
 
+def test_a_pair_at_the_end_is_where_the_next_window_begins():
+    ids = [AT, 3, AT + 5, AT + 5]
+    pieces, further = segments.split(TOKENS, ids, 0.0, 3000)
+    assert [piece.tokens for piece in pieces] == [ids[:3]] and further == 10
+
+
 def test_a_single_timestamp_at_the_end_says_that_the_window_is_done():
     ids = [AT, 3, AT + 5, AT + 7, 4, AT + 9]
     pieces, further = segments.split(TOKENS, ids, 0.0, 1234)

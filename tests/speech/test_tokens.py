@@ -8,7 +8,15 @@ import pytest
 from specjax.speech import tiktoken, tokens
 from tests.support.small_speech import IDS, TOKENS
 
-MERGED = [b"th", b"the", b" the", b" t", b"\xc3\xa9", b"in"]
+MERGED = [
+    b"th",
+    b"the",
+    b" the",
+    b" t",
+    b"\xc3\xa9",
+    b"in",
+    b"xyz",
+]  # the last of no two others
 
 
 def write(folder, kind):
@@ -97,6 +105,7 @@ def test_a_tiktoken_file_reads_and_writes_text(tmp_path):
     # " t" has a worse rank than "the", so " the" is written by its own merge.
     assert ids[:3] == [258, 259, 261] and 260 in ids
     assert coder.decode(ids) == text
+    assert len(coder.encode("xyz")) == 3
 
 
 def test_damaged_files_are_told(tmp_path):

@@ -189,3 +189,14 @@ def test_nothing_is_nothing():
     assert list(module.transcribe([], hear(), TOKENS, read)) == []
     (told,) = transcribe([np.zeros((700, 1))], hear(), TOKENS, read)
     assert told == (0, [], 7.0, 7.0)
+
+
+def test_a_segment_without_an_end_ends_with_its_recording():
+    def decode(features, prompts, temperatures):
+        return Heard([[AT, 3]] * len(features), [-0.1], [0.0])
+
+    ends = [
+        [segment.end for segment in told.segments]
+        for told in transcribe([np.ones((3700, 1))], decode, TOKENS, read)
+    ]
+    assert ends == [[30.0], [37.0]]
