@@ -133,12 +133,13 @@ def build(tokens: Tokens, limits: Limits, vocab: int, timestamps: bool = True) -
 
 
 def start(tokens: Tokens, texts: Array, length: Array) -> State:
-    """The state of rows [B, T] of `length` [B]: their prompts end with the special
-    tokens that follow the last <|startoftranscript|>, and what is behind those is their
-    own, as if `advance` had read it; all of it where there is no prompt."""
+    """The state of rows [B, T] of `length` [B], as if `advance` had read their own
+    tokens: those behind the prompt, which ends with the special tokens that follow the
+    first <|startoftranscript|>; all where there is none."""
     place = jnp.arange(texts.shape[1])
     inside = place < length[:, None]
-    begun = jnp.max(jnp.where(inside & (texts == tokens.start), place, -1), 1)[:, None]
+    starts = inside & (texts == tokens.start)
+    begun = jnp.where(starts.any(1), jnp.argmax(starts, 1), -1)[:, None]
     special = (texts >= tokens.start) & (texts < tokens.first_time)
     outside = (place > begun) & ~(special & inside)
     own = jnp.where(outside.any(1), jnp.argmax(outside, 1), texts.shape[1])[:, None]
