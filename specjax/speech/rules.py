@@ -95,7 +95,7 @@ def build(tokens: Tokens, limits: Limits, vocab: int, timestamps: bool = True) -
       limits: what is suppressed.
       vocab: V, of the logits.
       timestamps: whether rows are written with times; without, only what is suppressed
-        counts, and prompts should end with <|notimestamps|>.
+        counts, and prompts should end with `<|notimestamps|>`.
 
     Raises:
       ValueError: an id beyond the vocabulary, or a vocabulary without timestamps.
@@ -135,7 +135,7 @@ def build(tokens: Tokens, limits: Limits, vocab: int, timestamps: bool = True) -
 def start(tokens: Tokens, texts: Array, length: Array) -> State:
     """The state of rows [B, T] of `length` [B], as if `advance` had read their own
     tokens: those behind the prompt, which ends with the special tokens that follow the
-    first <|startoftranscript|>; all where there is none."""
+    first `<|startoftranscript|>`; all where there is none."""
     place = jnp.arange(texts.shape[1])
     inside = place < length[:, None]
     starts = inside & (texts == tokens.start)
@@ -212,7 +212,7 @@ def _marked(ids: Sequence[int], vocab: int) -> np.ndarray:
 
 def language(tokens: Tokens, logits: Array) -> list[str]:
     """The language spoken in each row: the most probable of those that the model has,
-    by its logits [B, V] behind <|startoftranscript|> alone.
+    by its logits [B, V] behind `<|startoftranscript|>` alone.
 
     Raises ValueError for an English-only model.
     """
@@ -224,6 +224,6 @@ def language(tokens: Tokens, logits: Array) -> list[str]:
 
 
 def no_speech(tokens: Tokens, logits: Array) -> Array:
-    """The probability that nobody speaks, [B]: of <|nospeech|> behind
-    <|startoftranscript|>, by logits [B, V] as the model wrote them, not ruled."""
+    """The probability that nobody speaks, [B]: of `<|nospeech|>` behind
+    `<|startoftranscript|>`, by logits [B, V] as the model wrote them, not ruled."""
     return jax.nn.softmax(logits.astype(jnp.float32), -1)[..., tokens.no_speech]

@@ -80,7 +80,7 @@ def split(
 
     Args:
       tokens: the model's special tokens.
-      ids: what it wrote, without the prompt and <|endoftext|>.
+      ids: what it wrote, without the prompt and `<|endoftext|>`.
       offset: seconds at which the window begins.
       frames: of the window that are of the recording, at most 3000, each 0.01 s.
 
@@ -131,7 +131,7 @@ def again(
 
 
 def silent(logprob: float, no_speech: float, thresholds: Thresholds) -> bool:
-    """Whether to skip a window: <|nospeech|> was likely, and its text is improbable."""
+    """Whether to skip a window: `<|nospeech|>` was likely, and its text is improbable."""
     quiet = thresholds.no_speech is not None and no_speech > thresholds.no_speech
     probable = thresholds.logprob is not None and logprob > thresholds.logprob
     return quiet and not probable

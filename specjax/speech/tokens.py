@@ -1,6 +1,6 @@
 """Whisper's special tokens: who speaks which language, what to write of it, and when.
 
-A prompt is <|startoftranscript|>, a language and a task, before it perhaps the end of
+A prompt is `<|startoftranscript|>`, a language and a task, before it perhaps the end of
 what was said before (Radford et al., 2022, Section 2.3); English-only models have the
 first alone. They are read from what lies beside the weights.
 """
@@ -23,9 +23,9 @@ GENERATION, CONFIG = "generation_config.json", "config.json"
 class Tokens(NamedTuple):
     """The ids that are no text; text is below `end`.
 
-    end: <|endoftext|>. start: <|startoftranscript|>. previous: <|startofprev|>, before
+    end: `<|endoftext|>`. start: `<|startoftranscript|>`. previous: `<|startofprev|>`, before
     what was said earlier. no_speech, no_timestamps. tasks: of `TASKS`. languages: code
-    -> id, none in an English-only model. first_time: <|0.00|>; each of the next 1500 is
+    -> id, none in an English-only model. first_time: `<|0.00|>`; each of the next 1500 is
     0.02 s later.
     """
 
@@ -62,7 +62,7 @@ def read(folder: str | Path) -> Tokens:
 
 
 def names(folder: Path) -> dict[str, int]:
-    """Special tokens by name, <|...|>, as a folder's tokenizer has them."""
+    """Special tokens by name, `<|...|>`, as a folder's tokenizer has them."""
     fields = read_json(folder / "tokenizer.json")
     added = fields.get("added_tokens")
     pairs = [entry for entry in added or () if isinstance(entry, dict)]

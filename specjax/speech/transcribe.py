@@ -22,7 +22,7 @@ UNSURE = 0.5  # a text of a higher temperature is no context for the next
 class Heard(NamedTuple):
     """What a model wrote of B windows. tokens: of each, without prompt and end.
     logprob: mean logarithm of their probabilities, the end's among them. no_speech:
-    probability of <|nospeech|> where a text begins."""
+    probability of `<|nospeech|>` where a text begins."""
 
     tokens: Sequence[Sequence[int]]
     logprob: Sequence[float]
