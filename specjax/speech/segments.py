@@ -131,7 +131,7 @@ def again(
 
 
 def silent(logprob: float, no_speech: float, thresholds: Thresholds) -> bool:
-    """Whether to skip a window: `<|nospeech|>` was likely, and its text is improbable."""
+    """Whether to skip a window: `<|nospeech|>` was likely, its text is improbable."""
     quiet = thresholds.no_speech is not None and no_speech > thresholds.no_speech
     probable = thresholds.logprob is not None and logprob > thresholds.logprob
     return quiet and not probable

@@ -23,10 +23,10 @@ GENERATION, CONFIG = "generation_config.json", "config.json"
 class Tokens(NamedTuple):
     """The ids that are no text; text is below `end`.
 
-    end: `<|endoftext|>`. start: `<|startoftranscript|>`. previous: `<|startofprev|>`, before
-    what was said earlier. no_speech, no_timestamps. tasks: of `TASKS`. languages: code
-    -> id, none in an English-only model. first_time: `<|0.00|>`; each of the next 1500 is
-    0.02 s later.
+    end: `<|endoftext|>`. start: `<|startoftranscript|>`. previous: `<|startofprev|>`,
+    before what was said earlier. no_speech, no_timestamps. tasks: of `TASKS`.
+    languages: code -> id, none in an English-only model. first_time: `<|0.00|>`; each
+    of the next 1500 is 0.02 s later.
     """
 
     end: int

@@ -62,8 +62,8 @@ class Config(NamedTuple):
     out_biased, mlp_biased: so has the product after attention, and the feed-forward.
     eps: of norms. positions: how many it was trained for, None if nothing says.
     local: numbers of the layers that see the last `window` tokens alone; they turn by
-    `local_rotation`, None is `rotation`. scale: of scores, None is 1 / sqrt(head_width).
-    score_cap, logit_cap: c of c tanh(x / c), None for none.
+    `local_rotation`, None is `rotation`. scale: of scores, None is 1 / sqrt of the
+    head's width. score_cap, logit_cap: c of c tanh(x / c), None for none.
     """
 
     vocab: int
