@@ -1,7 +1,8 @@
 """What tokens see where a call is a tree: its slots apart from its positions.
 
-A slot holds position `held` of a chain, -1 or less if it is empty. Of a tree that begins
-at `start`, the slot of token j is that of a chain's j-th token.
+A slot holds position `held` of a chain, less than 0 if it is empty. In a call
+that begins at `start`, the slot of a tree's token j is that of a chain's j-th
+token.
 Axes: B rows, T tokens of one call, S slots attended to.
 """
 
@@ -15,8 +16,9 @@ from specjax.types import Branches
 
 def positions_of(start: Array, count: int, branches: Branches | None) -> Array:
     """Of a call's tokens, [B, T]; start: [B]."""
-    steps = jnp.arange(count) if branches is None else branches.depth
-    return start[:, None] + steps
+    if branches is None:
+        return start[:, None] + jnp.arange(count)
+    return start[:, None] + branches.depth
 
 
 def seen(branches: Branches, start: Array, held: Array) -> Array:
