@@ -1,5 +1,7 @@
 """Calls in portions are the same calls, and need less memory."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,19 @@ import pytest
 
 from specjax import portions
 from specjax.models import gpt
-from tests.support.model_cases import CASES, SLOTS, TOKENS, ZERO, T, close, compiled
+from tests.support.model_cases import (
+    CASES,
+    IDS,
+    SLOTS,
+    TOKENS,
+    ZERO,
+    B,
+    T,
+    close,
+    compiled,
+    fresh,
+)
+from tests.support.tiny_t5 import quick_jit
 
 by_family = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -28,6 +42,60 @@ def test_a_call_in_portions_gives_the_same_logits_and_cache(case, width):
         for model in (world.target, portions.worked_in(world.target, width))
     )
     jax.tree.map(lambda a, b: close(a, b, 1e-5), whole, parts)
+
+
+LONG, LENGTHS = 11, np.array([11, 3, 6])
+ROWS = np.random.default_rng(4).integers(1, IDS, (B, LONG))
+
+
+@functools.cache
+def unpadded(case) -> np.ndarray:
+    """Logits after the last token of each row, without a cache."""
+    world = case.world()
+    run = quick_jit(functools.partial(case.whole, case.config))
+    logits = run(world.target_weights, jnp.array(ROWS), case.inputs())
+    return np.take_along_axis(np.asarray(logits), LENGTHS[:, None, None] - 1, 1)[:, 0]
+
+
+@by_family
+@pytest.mark.parametrize("width", [2, 4, LONG])
+def test_a_padded_prompt_in_portions_is_each_row_by_itself(case, width):
+    """Also where a row ended portions ago, whose last tokens a ring still holds: a step
+    reads the last of them once more."""
+    world, length = case.world(), jnp.array(LENGTHS)
+    text = np.where(np.arange(LONG) < LENGTHS[:, None], ROWS, 0)
+    prompt = case.prompt()._replace(tokens=jnp.array(text), length=length)
+
+    @quick_jit
+    def run(params):
+        cache = world.target.init(params, prompt, LONG + 2)
+        cache = portions.prefill(world.target, params, prompt, cache, width)
+        last = jnp.take_along_axis(prompt.tokens, length[:, None] - 1, axis=1)
+        features, _ = world.target.apply(params, last, length - 1, cache)
+        return world.target.readout(params, features)[:, 0]
+
+    close(run(world.target_weights), unpadded(case))
+
+
+@by_family
+def test_a_prompt_of_a_portion_is_a_call_as_any_other(case):
+    model, params = case.world().target, case.world().target_weights
+    if model.portion is not None:
+        model = case.module.build(case.config)  # whose portion is long enough
+    prompt, cache = case.prompt(), fresh(case)
+
+    def at_once(params, cache):
+        zero = jnp.zeros_like(prompt.length)
+        return model.apply(params, prompt.tokens, zero, cache)[1]
+
+    def in_portions(params, cache):
+        return portions.prefill(model, params, prompt, cache)
+
+    whole, parts = (
+        jax.jit(run).lower(params, cache).as_text().replace(run.__name__, "")
+        for run in (at_once, in_portions)
+    )
+    assert whole == parts
 
 
 def test_memory_grows_with_the_length_and_not_its_square():

@@ -77,8 +77,8 @@ def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
     in_slots = tree._replace(depth=jnp.zeros_like(tree.depth) + jnp.arange(4))
     for wrong in (tree._replace(sees=tree.sees | chain), in_slots):
         other, _ = run(case, wrong, START, cache)
-        off = np.abs(np.asarray(other) - expected)[..., :IDS].max(-1)
-        assert (off > 1e-2).any(axis=1).all()
+        off = np.abs(np.asarray(other)[..., :IDS] - expected[..., :IDS])
+        assert (off.max(-1) > 1e-2).any(axis=1).all()
 
 
 @by_family
@@ -90,12 +90,11 @@ def test_a_tree_that_is_a_chain_is_a_chain(case):
     jax.tree.map(close, run(case, Branches(steps, sees), START, cache), plain)
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if not case.encodes], ids=lambda case: case.name
-)
+@by_family
 def test_a_tree_without_a_cache_sees_itself_alone(case):
+    cache = fresh(case)._replace(own=None) if case.encodes else None
     expected = as_chains(case, fresh(case), ZERO)
-    close(run(case, branches(), ZERO, None)[0], expected)
+    close(run(case, branches(), ZERO, cache)[0], expected)
 
 
 @by_family

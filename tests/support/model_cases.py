@@ -104,13 +104,13 @@ T5 = Case(
 )
 
 
-def llama_case(name: str, config: llama.Config) -> Case:
+def llama_case(name: str, config: llama.Config, seed: int) -> Case:
     return Case(
         name,
         llama,
         config,
         config._replace(num_layers=1),
-        tiny_llama.worlds(config),
+        tiny_llama.worlds(config, seed),
         whole_decoder,
         ("embedding",),
         variants=(config,),
@@ -119,10 +119,10 @@ def llama_case(name: str, config: llama.Config) -> Case:
     )
 
 
-LLAMA = llama_case("llama", tiny_llama.LLAMA)
-QWEN3 = llama_case("qwen3", tiny_llama.QWEN3)
-GEMMA2 = llama_case("gemma2", tiny_llama.GEMMA2)
-GEMMA3 = llama_case("gemma3", tiny_llama.GEMMA3)
+LLAMA = llama_case("llama", tiny_llama.LLAMA, 4)
+QWEN3 = llama_case("qwen3", tiny_llama.QWEN3, 9)
+GEMMA2 = llama_case("gemma2", tiny_llama.GEMMA2, 22)
+GEMMA3 = llama_case("gemma3", tiny_llama.GEMMA3, 38)
 CASES = (GPT, T5, LLAMA, QWEN3, GEMMA2, GEMMA3)
 
 
