@@ -95,12 +95,27 @@ class Prompt(NamedTuple):
     """tokens [B, T] right-padded, length [B] at least 1.
 
     inputs: what an encoder reads, or any text to copy from: tokens [B, S] right-padded,
-    length [B] at least 1; None if there is none.
+    length [B] at least 1; `Features` or `Encoded` for a model that listens; None if
+    there is none.
     """
 
     tokens: Array
     length: Array
     inputs: Any = None
+
+
+class Features(NamedTuple):
+    """What an encoder hears: frames [B, F, M] of M bands, floating point. Every frame
+    counts: what is shorter than a window ends in silence."""
+
+    frames: Array
+
+
+class Encoded(NamedTuple):
+    """What an encoder gave, states [B, S, E], for models that share it: it runs once
+    for target and draft."""
+
+    states: Array
 
 
 class Request(NamedTuple):
@@ -171,7 +186,8 @@ class Model(NamedTuple):
     readout: (params, features [..., D]) -> logits [..., V] float32.
     vocab: V. shapes: the parameter tree as ShapeDtypeStructs, to check what is given.
     slots: positions that the model can tell apart, None if unbounded.
-    encodes: whether prompts need `inputs`.
+    encodes: whether prompts need `inputs`. reads: kinds of inputs that are no ids, such
+    as `Features`, that prompts may have, with the shape of a row in place of arrays.
     """
 
     init: Callable
@@ -181,6 +197,7 @@ class Model(NamedTuple):
     shapes: Any = None
     slots: int | None = None
     encodes: bool = False
+    reads: tuple = ()
 
 
 class Drafter(NamedTuple):

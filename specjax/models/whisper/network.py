@@ -1,0 +1,223 @@
+"""Whisper's encoder and decoder as a model of `specjax.types`.
+
+What the decoder reads of the encoder stays in the cache, so that a step never learns
+that there is one.
+Axes: B rows, T tokens, F frames, M bands, S states of the encoder, L cache slots, E
+features, V vocabulary.
+"""
+
+import functools
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import native
+from specjax.models import cache as caches
+from specjax.models import gpu
+from specjax.models.blocks import Norm
+from specjax.models.cache import KeyValues
+from specjax.models.whisper.layers import (
+    INIT,
+    Convolution,
+    DecoderLayer,
+    EncoderLayer,
+    sinusoids,
+)
+from specjax.models.whisper.sizes import Config
+from specjax.types import Encoded, Features, Model, Prompt
+
+
+class Cache(NamedTuple):
+    """own: keys and values of the text so far, None to decode it whole. read: a layer's
+    of what the encoder gave, computed once."""
+
+    own: caches.Cache | None
+    read: caches.Cache
+
+
+class Encoder(nn.Module):
+    """Log-mel frames to what the decoder attends to."""
+
+    config: Config
+
+    @nn.compact
+    def __call__(self, frames: Array) -> Array:
+        """frames [B, F, M] -> [B, S, E]."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        gelu = functools.partial(nn.gelu, approximate=False)
+        x = gelu(Convolution(config.dim, 1, dtype, name="conv_0")(frames))
+        x = gelu(Convolution(config.dim, 2, dtype, name="conv_1")(x))
+        table = _table(self, "positions", config.states, config.dim, _sinusoids)
+        x = x + jax.lax.stop_gradient(table).astype(dtype)  # never trained
+        sizes = config.dim, config.num_heads, config.mlp_dim, dtype
+        for i in range(config.encoder_layers):
+            x = EncoderLayer(*sizes, name=f"layers_{i}")(x)
+        return Norm(learned=True, name="norm")(x)
+
+
+class Decoder(nn.Module):
+    """Tokens to the features that the readout multiplies."""
+
+    config: Config
+
+    def setup(self):
+        config = self.config
+        self.embedding = _table(self, "embedding", config.vocab, config.dim)
+        self.positions = _table(self, "positions", config.positions, config.dim)
+        sizes = config.dim, config.num_heads, config.mlp_dim, jnp.dtype(config.dtype)
+        layers = range(config.decoder_layers)
+        self.layers = [DecoderLayer(*sizes, config.joined) for _ in layers]
+        self.norm = Norm(learned=True)
+
+    def read(self, states: Array) -> list[KeyValues]:
+        return [layer.read(states) for layer in self.layers]
+
+    def __call__(
+        self, tokens: Array, start: Array, cache: Cache, branches=None
+    ) -> tuple[Array, Cache]:
+        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
+        slots = start[:, None] + jnp.arange(tokens.shape[1])
+        positions, mask = slots, None
+        own = [None] * len(self.layers)
+        if cache.own is not None:
+            own = gpu.layers(cache.own)
+        if branches is not None:
+            positions = start[:, None] + branches.depth
+            mask = _seen(start, branches.sees, cache.own)
+        x = self.embedding[tokens] + self.positions[positions]
+        x = gpu.in_memory(x.astype(self.config.dtype), cache.read)
+        for i, layer in enumerate(self.layers):
+            x, own[i] = layer(x, slots, own[i], mask, cache.read[i])
+        return self.norm(x), cache._replace(own=own)
+
+
+class Whisper(nn.Module):
+    config: Config
+
+    def setup(self):
+        self.encoder = Encoder(self.config)
+        self.decoder = Decoder(self.config)
+
+    def encode(self, frames: Array) -> Array:
+        return self.encoder(frames)
+
+    def read(self, states: Array) -> list[KeyValues]:
+        return self.decoder.read(states)
+
+    def decode(
+        self, tokens: Array, start: Array, cache: Cache, branches=None
+    ) -> tuple[Array, Cache]:
+        return self.decoder(tokens, start, cache, branches)
+
+    def __call__(self, frames: Array, tokens: Array) -> Array:
+        """Features [B, T, E] of whole texts, each token seeing those before it."""
+        cache = Cache(None, self.read(self.encode(frames)))
+        start = jnp.zeros(1, jnp.int32)
+        return self.decode(tokens, start, cache)[0]
+
+
+def _sinusoids(key: Array, shape: tuple[int, int], dtype=jnp.float32) -> Array:
+    del key
+    return jnp.asarray(sinusoids(*shape), dtype)
+
+
+def _table(module: nn.Module, name: str, count: int, width: int, init=INIT) -> Array:
+    """`count` vectors of `width` features."""
+    axes = "vocab" if name == "embedding" else "positions", "embed"
+    return module.param(name, nn.with_logical_partitioning(init, axes), (count, width))
+
+
+def _seen(start: Array, sees: Array, own: caches.Cache | None) -> Array:
+    """What each token of a call sees, [B, T, L]: the text before, and of the call,
+    whose tokens lie in slots `start` on, what `sees` [B, T, T] says."""
+    if own is None:
+        return sees
+    slots = jnp.arange(caches.slots_of(own))
+    inside = slots - start[:, None]  # [B, L]
+    count = sees.shape[1]
+    index = jnp.clip(inside, 0, count - 1)[:, None]
+    index = jnp.broadcast_to(index, (*sees.shape[:2], slots.size))
+    seen = jnp.take_along_axis(sees, index, axis=2)
+    within = (inside >= 0) & (inside < count)
+    return (inside < 0)[:, None] | (within[:, None] & seen)
+
+
+def init_params(key: Array, config: Config):
+    """A fresh parameter tree, each leaf boxed with its logical axis names."""
+    frames = jnp.zeros((1, config.frames, config.bands))
+    tokens = jnp.zeros((1, 1), jnp.int32)
+    return Whisper(config).init(key, frames, tokens)["params"]
+
+
+@functools.cache
+def abstract_params(config: Config):
+    """Shapes and dtypes of the parameter tree, unboxed, without allocating it.
+
+    Every reader asks for it and none may change it: a trace takes half a second.
+    """
+    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
+    return nn.meta.unbox(boxed)
+
+
+def partition_specs(config: Config):
+    """The logical axes of every parameter, as PartitionSpecs to map onto a mesh."""
+    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
+    return nn.get_partition_spec(boxed)
+
+
+def num_params(config: Config) -> int:
+    """How many numbers a model of this size has: 37,760,640 for tiny."""
+    return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
+
+
+def readout(config: Config, params, features: Array) -> Array:
+    """features [..., E] -> logits [..., V] float32, by the embedding."""
+    table = params["decoder"]["embedding"].astype(config.dtype)
+    return native.dot_transposed(features, table)
+
+
+def logits(config: Config, params, features: Features, tokens: Array) -> Array:
+    """tokens [B, T] from the first one on -> [B, T, V] float32, without a cache."""
+    outputs = Whisper(config).apply({"params": params}, features.frames, tokens)
+    return readout(config, params, outputs)
+
+
+def encode(config: Config, params, features: Features) -> Encoded:
+    """What the encoder gives, for prompts of every model that shares it."""
+    network = Whisper(config)
+    return Encoded(network.apply({"params": params}, features.frames, method="encode"))
+
+
+def build(config: Config) -> Model:
+    """The model of `specjax.types.Model`: prompts need `inputs`, `Features` or what
+    `encode` gave of them."""
+    network, dtype = Whisper(config), jnp.dtype(config.dtype)
+    reads = (
+        Features((config.frames, config.bands)),
+        Encoded((config.states, config.dim)),
+    )
+
+    def init(params, prompt: Prompt, slots: int) -> Cache:
+        heard = prompt.inputs
+        if isinstance(heard, Features):
+            heard = encode(config, params, heard)
+        states = heard.states.astype(dtype)
+        read = network.apply({"params": params}, states, method="read")
+        sizes = states.shape[0], config.num_heads, slots, config.head_width
+        own = caches.empty(config.decoder_layers, sizes, dtype)
+        if config.joined:
+            own, read = gpu.join(own), gpu.join(read)
+        return Cache(own, read)
+
+    def apply(params, tokens, start, cache: Cache, branches=None):
+        arguments = {"params": params}, tokens, start, cache, branches
+        return network.apply(*arguments, method="decode")
+
+    def read_out(params, features):
+        return readout(config, params, features)
+
+    limits = config.vocab, abstract_params(config), config.positions, True
+    return gpu.model(Model(init, apply, read_out, *limits, reads=reads))
