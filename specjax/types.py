@@ -200,6 +200,20 @@ class Model(NamedTuple):
     reads: tuple = ()
 
 
+class Rules(NamedTuple):
+    """What a text may go on with, as an automaton; see `models.constrained`.
+
+    begin: (tokens [B, T], length [B]) -> state of rows that have these tokens.
+    advance: (state, token [B]) -> state after one more. apply: (state, logits [..., V])
+    -> logits [..., V], of forbidden ids -inf. State is a pytree with leaves [B, ...] of
+    int32, uint32 or float32; in `apply` of any leading axes.
+    """
+
+    begin: Callable
+    advance: Callable
+    apply: Callable
+
+
 class Drafter(NamedTuple):
     """Proposes tokens.
 
