@@ -13,6 +13,7 @@ from specjax.models.whisper.network import (
     num_params,
     partition_specs,
     readout,
+    same_encoder,
 )
 from specjax.models.whisper.sizes import Config
 
@@ -27,4 +28,5 @@ __all__ = [
     "num_params",
     "partition_specs",
     "readout",
+    "same_encoder",
 ]

@@ -191,6 +191,20 @@ def encode(config: Config, params, features: Features) -> Encoded:
     return Encoded(network.apply({"params": params}, features.frames, method="encode"))
 
 
+def same_encoder(params, other) -> bool:
+    """Whether two models hear alike: the same numbers in both encoders.
+
+    Then `encode` runs once for both, and `other | {"encoder": params["encoder"]}` needs
+    one copy of them.
+    """
+    encoders = params["encoder"], other["encoder"]
+    shapes = [jax.tree.map(jnp.shape, encoder) for encoder in encoders]
+    return shapes[0] == shapes[1] and all(
+        bool(jnp.array_equal(a, b))
+        for a, b in zip(*map(jax.tree.leaves, encoders), strict=True)
+    )
+
+
 def build(config: Config) -> Model:
     """The model of `specjax.types.Model`: prompts need `inputs`, `Features` or what
     `encode` gave of them."""
