@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import finite
+from specjax import finite, portions
 from specjax.inputs import check
 from specjax.step import Decoder, build_step, finished
 from specjax.types import (
@@ -118,12 +118,11 @@ def build_stream(
 def prefill(parts: Decoder, params: Params, prompt: Prompt, slots: int) -> State:
     """The state before the first step: every prompt token is in the caches.
 
-    Rows are right-padded; what a pad wrote is stale: written over before it is read.
+    Rows are right-padded, and read in portions where they are long.
     """
     batch, length = prompt.tokens.shape
     cache = parts.target.init(params.target, prompt, slots)
-    zero = jnp.zeros_like(prompt.length)
-    _, cache = parts.target.apply(params.target, prompt.tokens, zero, cache)
+    cache = portions.prefill(parts.target, params.target, prompt, cache)
     draft_cache = parts.drafter.init(params.draft, prompt, slots)
     tokens = jnp.zeros((batch, slots), jnp.int32).at[:, :length].set(prompt.tokens)
     budget, policy = jnp.full(batch, parts.drafter.gamma, jnp.int32), None

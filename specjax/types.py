@@ -177,17 +177,33 @@ class Params(NamedTuple):
     draft: Any = None
 
 
+class Branches(NamedTuple):
+    """How the tokens of one call, which lie slot by slot, follow each other in a tree.
+
+    depth: [B, T] int32, token i stands at position start + depth[i]. sees: [B, T, T]
+    bool, whether token i sees token j of the same call, itself among them; all see the
+    text before `start`.
+    """
+
+    depth: Array
+    sees: Array
+
+
 class Model(NamedTuple):
     """A language model. Features and readout apart: nobody pays for unread logits.
 
     init: (params, Prompt, L) -> cache, leaves [B, ...]; an encoder runs here.
-    apply: (params, tokens [B, T], start [B], cache) -> (features [B, T, D], cache):
-    writes slots start .. start + T - 1, attends to slots up to its own.
+    apply: (params, tokens [B, T], start [B], cache, Branches | None = None) ->
+    (features [B, T, D], cache): writes slots start .. start + T - 1, attends to slots
+    up to its own; of a tree, to the text before and to what its branches say.
     readout: (params, features [..., D]) -> logits [..., V] float32.
     vocab: V. shapes: the parameter tree as ShapeDtypeStructs, to check what is given.
     slots: positions that the model can tell apart, None if unbounded.
-    encodes: whether prompts need `inputs`. reads: kinds of inputs that are no ids, such
-    as `Features`, that prompts may have, with the shape of a row in place of arrays.
+    encodes: whether prompts need `inputs`.
+    portion: tokens of one call that its cache has room for besides those that are still
+    seen; a longer call is worked off in such portions. None if its cache keeps all.
+    reads: kinds of inputs that are no ids, such as `Features`, that prompts may have,
+    with the shape of a row in place of arrays.
     """
 
     init: Callable
@@ -197,6 +213,7 @@ class Model(NamedTuple):
     shapes: Any = None
     slots: int | None = None
     encodes: bool = False
+    portion: int | None = None
     reads: tuple = ()
 
 

@@ -20,7 +20,14 @@ MOST_MODULES = 14  # of a folder
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
 PURE = ("specjax.types", "specjax.probs", "specjax.keys")
-STEP = (*PURE, "specjax.step", "specjax.inputs", "specjax.finite", "specjax.generate")
+STEP = (
+    *PURE,
+    "specjax.portions",
+    "specjax.step",
+    "specjax.inputs",
+    "specjax.finite",
+    "specjax.generate",
+)
 PARTS = ("specjax.models", "specjax.drafters", "specjax.verifiers", "specjax.policies")
 LOADED = ("specjax.types", "specjax.models", "specjax.checkpoints", "specjax.zoo")
 LOADED += ("specjax.tokenizers",)
@@ -38,13 +45,20 @@ ROOMS = {
     "specjax.policies": ("specjax.types", "specjax.own"),
     "specjax.theory": (),
     "specjax.native": (),
-    "specjax.models": (*PURE, "specjax.native"),
+    "specjax.portions": ("specjax.types",),
+    "specjax.models": (*PURE, "specjax.native", "specjax.portions"),
     "specjax.verifiers": (*PURE, "specjax.own"),
-    "specjax.drafters": PURE,
+    "specjax.drafters": (*PURE, "specjax.portions"),
     "specjax.step": (*PURE, "specjax.drafters.nothing", "specjax.verifiers.token"),
     "specjax.inputs": (*PURE, "specjax.step"),
     "specjax.finite": ("specjax.types",),
-    "specjax.generate": (*PURE, "specjax.step", "specjax.inputs", "specjax.finite"),
+    "specjax.generate": (
+        *PURE,
+        "specjax.portions",
+        "specjax.step",
+        "specjax.inputs",
+        "specjax.finite",
+    ),
     "specjax.tokenizers": (),
     "specjax.speech": ("specjax.types", "specjax.tokenizers"),
     "specjax.zoo": (

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from specjax import pretrained, probs, zoo
+from specjax import portions, pretrained, probs, zoo
 from specjax.drafters import autoregressive, copying
 from specjax.drafters import early_exit as early_exits
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
 from specjax.drafters.rollout import for_rule, independent
-from specjax.models import gpt, t5
+from specjax.models import gpt, llama, t5
 from specjax.pretrained import Pretrained
 from specjax.types import Drafter, Kernels, Law, Model, Prompt, Sampling, Verifier
 from specjax.verifiers import token
@@ -91,7 +91,8 @@ def of_model(name: str, model: Model, params) -> Player:
     def law(params, prompt: Prompt, sampling: Sampling) -> Law:
         start = jnp.zeros(prompt.tokens.shape[0], jnp.int32)
         cache = model.init(params, prompt, prompt.tokens.shape[1])
-        features, _ = model.apply(params, prompt.tokens, start, cache)
+        reader = portions.worked_in(model)
+        features, _ = reader.apply(params, prompt.tokens, start, cache)
         return probs.standardize(model.readout(params, features), sampling)
 
     def drafter(gamma: int, draw: Callable = independent) -> Drafter:
@@ -111,8 +112,7 @@ def early_exit(name: str, layers: int, dtype: str = "float32") -> Player:
     most = getattr(whole.config, field)
     if not 1 <= layers < most:
         raise ValueError(f"{name} has {most} layers to leave early; got {layers}")
-    build = t5.build if encodes else gpt.build
-    shallow = build(whole.config._replace(**{field: layers}))
+    shallow = first_layers(whole.config, layers)
 
     def cut(cache):
         if not encodes:
@@ -125,6 +125,17 @@ def early_exit(name: str, layers: int, dtype: str = "float32") -> Player:
     side = of_model(f"{whole.name}, {layers} layers", shallow, whole.params)
     files = tuple(files_of(whole.files))
     return side._replace(drafter=drafter, model=None, dtype=dtype, files=files)
+
+
+def first_layers(config: gpt.Config | llama.Config | t5.Config, layers: int) -> Model:
+    """The model of so many of a decoder's layers."""
+    match config:
+        case t5.Config():
+            return t5.build(config._replace(decoder_layers=layers))
+        case llama.Config():
+            local = tuple(i for i in config.local if i < layers)
+            return llama.build(config._replace(num_layers=layers, local=local))
+    return gpt.build(config._replace(num_layers=layers))
 
 
 def named(name: str) -> Player:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
+from specjax import portions
 from specjax.drafters import nothing
 from specjax.drafters.rollout import Proposal, independent, rollout
 from specjax.types import Draft, Drafter, Model, Prompt, Request, State
@@ -25,8 +26,7 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
 
     def init(params, prompt: Prompt, slots: int):
         cache = model.init(params, prompt, slots)
-        zero = jnp.zeros_like(prompt.length)
-        return model.apply(params, prompt.tokens, zero, cache)[1]
+        return portions.prefill(model, params, prompt, cache)
 
     def draft(
         key: Array, params, request: Request, state: State

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.models import gpu
+from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
 
@@ -87,16 +88,18 @@ class Attention(nn.Module):
         cache: KeyValues | None = None,
         mask: Array | None = None,
         bias: Array | None = None,
+        tree: Tree | None = None,
     ) -> tuple[Array, KeyValues | None]:
         """Attention of a text to itself.
 
         Args:
           x: [B, T, E].
-          positions: of the tokens, [B, T], one after the other.
+          positions: of the tokens, [B, T], one after the other unless in a tree.
           cache: of the text before, which the call writes its tokens into; None, they
             see each other alone.
           mask: as in `attend`; None is causal, each token the slots up to its own.
           bias: as in `attend`.
+          tree: where the call's tokens are one; None, they are a chain.
 
         Returns:
           [B, T, E] and the cache.
@@ -107,9 +110,12 @@ class Attention(nn.Module):
             query, key = self.rotate(query, positions), self.rotate(key, positions)
         memory, slots = KeyValues(key.swapaxes(2, 3), value), positions
         if cache is not None:
-            cache, memory = gpu.write(cache, memory, positions[:, 0])
+            begin = positions[:, 0] if tree is None else tree.start
+            cache, memory = gpu.write(cache, memory, begin)
             slots = jnp.arange(memory.values.shape[2])[None]
-        if mask is None:
+        if tree is not None:
+            mask = tree.mask
+        elif mask is None:
             mask = slots[:, None, :] <= positions[:, :, None]  # [B, T, S]
         return self.out(attend(query, memory, mask, self._scale(), bias)), cache
 
@@ -139,5 +145,6 @@ class Attention(nn.Module):
     def _dense(
         self, shape: tuple, axes: tuple, init: Callable, bias: bool = True
     ) -> Dense:
+        zeros = nn.with_logical_partitioning(nn.initializers.zeros, axes[1:])
         init = nn.with_logical_partitioning(init, axes)
-        return Dense(shape, self.dtype, self.use_bias and bias, init)
+        return Dense(shape, self.dtype, self.use_bias and bias, init, zeros)

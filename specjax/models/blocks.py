@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.models.attention import Attention
+from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense
 
@@ -89,14 +90,18 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Array, positions: Array, cache: KeyValues | None = None
+        self,
+        x: Array,
+        positions: Array,
+        cache: KeyValues | None = None,
+        tree: Tree | None = None,
     ) -> tuple[Array, KeyValues | None]:
         """x [B, T, E] at `positions` [B, T] -> ([B, T, E], cache)."""
         sizes = x.shape[-1], self.heads, self.head_width
         options = dict(rotate=self.rotate, use_bias=self.learned, name="attention")
         attention = Attention(*sizes, self.dtype, **options)
         y = Norm(self.learned, name="attention_norm")(x)
-        mixed, cache = attention(y, positions, cache)
+        mixed, cache = attention(y, positions, cache, tree=tree)
         x = x + mixed
         mlp = FeedForward(self.mlp_width, self.dtype, self.learned, name="mlp")
         return x + mlp(Norm(self.learned, name="mlp_norm")(x)), cache

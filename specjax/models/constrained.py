@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax.types import Model, Prompt, Rules
+from specjax.types import Branches, Model, Prompt, Rules
 
 AT_ONCE = 64  # slots of a prompt whose states are worked out together
 UNROLLED = 8  # tokens of a call, up to which no loop is needed
@@ -60,9 +60,15 @@ def constrained(model: Model, rules: Rules) -> Model:
             prompt.length - 1,
         )
 
-    def apply(params, tokens: Array, start: Array, cache: Cache, *branches):
-        features, own = model.apply(params, tokens, start, cache.model, *branches)
-        states = _states(rules, tokens, start, cache, *branches)
+    def apply(
+        params,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        branches: Branches | None = None,
+    ):
+        features, own = model.apply(params, tokens, start, cache.model, branches)
+        states = _states(rules, tokens, start, cache, branches)
         put = jax.vmap(lambda old, new, at: _put(old, new, at))
         kept = jax.tree.map(lambda old, new: put(old, new, start), cache.states, states)
         columns = _to_bytes(states).astype(features.dtype)
@@ -97,7 +103,7 @@ def _of_prompt(rules: Rules, prompt: Prompt, slots: int) -> Any:
 
 
 def _states(
-    rules: Rules, tokens: Array, start: Array, cache: Cache, branches: Any = None
+    rules: Rules, tokens: Array, start: Array, cache: Cache, branches: Branches | None
 ) -> Any:
     """The states after each token of a call, leaves [B, T, ...]."""
     count = tokens.shape[1]
@@ -147,7 +153,7 @@ def _states(
     return jax.lax.fori_loop(0, count, branch, kept)
 
 
-def _parents(branches: Any) -> Array:
+def _parents(branches: Branches) -> Array:
     """The token before each of a call on its path, [B, T]; -1 is the text before."""
     depth, sees = branches.depth, branches.sees
     above = sees & (depth[:, None, :] == depth[:, :, None] - 1)

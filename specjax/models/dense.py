@@ -17,19 +17,20 @@ class Dense(nn.Module):
     """x [..., K] W + b -> [..., N]: `flax.linen.Dense`, but that its parameters are
     there before x is.
 
-    shape: (K, N). use_bias: add b. kernel_init: of W.
+    shape: (K, N). use_bias: add b. kernel_init, bias_init: of W and b.
     """
 
     shape: tuple[int, int]
     dtype: jnp.dtype = jnp.float32
     use_bias: bool = False
     kernel_init: Callable = nn.initializers.normal(0.02)
+    bias_init: Callable = nn.initializers.zeros
 
     def setup(self):
         self.kernel = self.param("kernel", self.kernel_init, self.shape)
         self.bias = None
         if self.use_bias:
-            self.bias = self.param("bias", nn.initializers.zeros, self.shape[1:])
+            self.bias = self.param("bias", self.bias_init, self.shape[1:])
 
     def __call__(self, x: Array) -> Array:
         return multiply(x, self)[0]

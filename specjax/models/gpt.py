@@ -16,8 +16,9 @@ from jax import Array
 from specjax import native
 from specjax.models import gpu
 from specjax.models.blocks import Block, Norm, rotary
-from specjax.models.cache import Cache, empty
-from specjax.types import Model, Prompt
+from specjax.models.branching import in_tree, positions_of
+from specjax.models.cache import Cache, empty, slots_of
+from specjax.types import Branches, Model, Prompt
 
 
 class Config(NamedTuple):
@@ -56,7 +57,11 @@ class Decoder(nn.Module):
 
     @nn.compact
     def __call__(
-        self, tokens: Array, start: Array, cache: Cache | None = None
+        self,
+        tokens: Array,
+        start: Array,
+        cache: Cache | None = None,
+        branches: Branches | None = None,
     ) -> tuple[Array, Cache]:
         """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
@@ -64,7 +69,7 @@ class Decoder(nn.Module):
         # Read by `readout`; declared here so that one tree holds all parameters.
         if not config.tied:
             self._table("readout", ("embed", "vocab"), config.vocab)
-        positions = start[:, None] + jnp.arange(tokens.shape[1])
+        positions = positions_of(start, tokens.shape[1], branches)
         x, rotate = embedding[tokens], rotary
         if config.positions is not None:
             table = self._table("positions", ("positions", "embed"), config.positions)
@@ -72,9 +77,12 @@ class Decoder(nn.Module):
         x = gpu.in_memory(x.astype(dtype), cache)
         layers = [None] * config.num_layers if cache is None else gpu.layers(cache)
         sizes = config.num_heads, config.head_width, config.mlp_dim
+        tree = None
+        if branches is not None:
+            tree = in_tree(branches, start, None if cache is None else slots_of(cache))
         for i in range(config.num_layers):
             block = Block(*sizes, dtype, rotate, config.learned, name=f"layers_{i}")
-            x, layers[i] = block(x, positions, layers[i])
+            x, layers[i] = block(x, positions, layers[i], tree)
         return Norm(config.learned, name="norm")(x), layers
 
     def _table(self, name: str, axes: tuple[str, str], count: int) -> Array:
@@ -126,8 +134,8 @@ def build(config: Config) -> Model:
         cache = empty(config.num_layers, sizes, dtype)
         return gpu.join(cache) if config.joined else cache
 
-    def apply(params, tokens, start, cache):
-        return decoder.apply({"params": params}, tokens, start, cache)
+    def apply(params, tokens, start, cache, branches: Branches | None = None):
+        return decoder.apply({"params": params}, tokens, start, cache, branches)
 
     def readout(params, features):
         if config.tied:

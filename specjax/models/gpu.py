@@ -49,16 +49,17 @@ def model(plain: Model) -> Model:
 
 
 def _apply(apply: Callable) -> Callable:
-    def run(params, tokens: Array, start: Array, cache):
-        def plainly(params, tokens: Array, start: Array, cache):
-            features, layers = apply(params, tokens, start, cache)
+    def run(params, tokens: Array, start: Array, cache, branches=None):
+        def plainly(params, tokens: Array, start: Array, cache, branches):
+            features, layers = apply(params, tokens, start, cache, branches)
             return features, _settle(cache, layers)
 
-        def twice(params, tokens: Array, start: Array, cache):
-            features, cache = plainly(params, _repeat(tokens), start, cache)
+        def twice(params, tokens: Array, start: Array, cache, branches):
+            twins = _repeat(tokens)
+            features, cache = plainly(params, twins, start, cache, branches)
             return features[:1], cache
 
-        arguments = params, tokens, start, cache
+        arguments = params, tokens, start, cache, branches
         if tokens.size > 1:
             return plainly(*arguments)
         return jax.lax.platform_dependent(*arguments, cuda=twice, default=plainly)

@@ -17,6 +17,7 @@ from jax import Array
 from specjax import native
 from specjax.models import cache as caches
 from specjax.models import gpu
+from specjax.models.branching import Tree, in_tree, positions_of
 from specjax.models.cache import KeyValues
 from specjax.models.t5_layers import (
     FAN_IN,
@@ -25,7 +26,7 @@ from specjax.models.t5_layers import (
     Norm,
     RelativeBias,
 )
-from specjax.types import Model, Prompt
+from specjax.types import Branches, Model, Prompt
 
 PAD, END = 0, 1
 
@@ -132,18 +133,22 @@ class Decoder(nn.Module):
     def read(self, encoded: Array) -> list[KeyValues]:
         return [layer.read(encoded) for layer in self.layers]
 
-    def __call__(self, x: Array, start: Array, cache: Cache) -> tuple[Array, Cache]:
+    def __call__(
+        self, x: Array, start: Array, cache: Cache, branches: Branches | None = None
+    ) -> tuple[Array, Cache]:
         """x [B, T, E] at slots `start` [B] on -> (features [B, T, E], cache)."""
         x = gpu.in_memory(x, cache.read)
         own, slots = [None] * len(self.layers), x.shape[1]
         if cache.own is not None:
             own, slots = gpu.layers(cache.own), caches.slots_of(cache.own)
-        positions = start[:, None] + jnp.arange(x.shape[1])
-        biases = _biases(self, positions, slots)
+        positions, tree = positions_of(start, x.shape[1], branches), None
+        if branches is not None:
+            tree = in_tree(branches, start, None if cache.own is None else slots)
+        biases = _biases(self, positions, slots, tree)
         inputs = jnp.arange(caches.slots_of(cache.read))[None]
         mask = (inputs < cache.length[:, None])[:, None]
         for i, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):
-            x, own[i] = layer(x, positions, own[i], bias, (cache.read[i], mask))
+            x, own[i] = layer(x, positions, own[i], bias, (cache.read[i], mask), tree)
         return self.decoder_norm(x), cache._replace(own=own)
 
 
@@ -160,9 +165,15 @@ class T5(nn.Module):
         x = self.token_embedder(inputs.tokens)
         return self.decoder.read(self.encoder(x, inputs.length))
 
-    def decode(self, tokens: Array, start: Array, cache: Cache) -> tuple[Array, Cache]:
+    def decode(
+        self,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        branches: Branches | None = None,
+    ) -> tuple[Array, Cache]:
         """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
-        return self.decoder(self.token_embedder(tokens), start, cache)
+        return self.decoder(self.token_embedder(tokens), start, cache, branches)
 
     def __call__(self, inputs: Inputs, tokens: Array) -> Array:
         """Features [B, T, E] of whole texts, each token seeing those before it."""
@@ -179,12 +190,14 @@ def _sizes(config: Config) -> tuple:
     return *sizes, config.gated, jnp.dtype(config.dtype), config.own_bias
 
 
-def _biases(stack: Encoder | Decoder, positions: Array, slots: int) -> list[Array]:
+def _biases(
+    stack: Encoder | Decoder, positions: Array, slots: int, tree: Tree | None = None
+) -> list[Array]:
     """What each layer of a stack adds to its scores: its own, or one for all."""
     if stack.config.own_bias:
-        return [layer.relpos_bias(positions, slots) for layer in stack.layers]
+        return [layer.relpos_bias(positions, slots, tree) for layer in stack.layers]
     # In memory: no layer computes it anew.
-    bias = jax.lax.optimization_barrier(stack.relpos_bias(positions, slots))
+    bias = jax.lax.optimization_barrier(stack.relpos_bias(positions, slots, tree))
     return [bias] * len(stack.layers)
 
 
@@ -251,8 +264,8 @@ def build(config: Config) -> Model:
             own, read = gpu.join(own), gpu.join(read)
         return Cache(own, read, inputs.length)
 
-    def apply(params, tokens, start, cache: Cache):
-        arguments = {"params": params}, tokens, start, cache
+    def apply(params, tokens, start, cache: Cache, branches: Branches | None = None):
+        arguments = {"params": params}, tokens, start, cache, branches
         return network.apply(*arguments, method="decode")
 
     def read_out(params, features):

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from specjax.models.attention import Attention
+from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
 
@@ -43,13 +44,17 @@ class RelativeBias(nn.Module):
     both_ways: bool
 
     @nn.compact
-    def __call__(self, positions: Array, slots: int) -> Array:
-        """Of queries at `positions` [B, T] to keys 0 .. slots - 1: [B, H, T, S]."""
+    def __call__(self, positions: Array, slots: int, tree: Tree | None = None) -> Array:
+        """Of queries at `positions` [B, T] to keys 0 .. slots - 1, or to where those of
+        a tree stand: [B, H, T, S]."""
         init = nn.with_logical_partitioning(FAN_AVERAGE, ("heads", "relpos_buckets"))
         table = self.param("rel_embedding", init, (self.heads, BUCKETS))
         # From the largest distance down, as a query's keys are: each reads a window.
         distance = np.arange(slots - 1, -slots, -1)
         by_distance = table[:, bucket(distance, self.both_ways)].astype(jnp.float32)
+        if tree is not None:
+            away = positions[:, :, None] - tree.stands[:, None]  # [B, T, S]
+            return jnp.moveaxis(by_distance[:, slots - 1 - away], 0, 1)
 
         def window(position: Array) -> Array:
             begin = 0, slots - 1 - position
@@ -172,10 +177,11 @@ class DecoderLayer(nn.Module):
         cache: KeyValues | None,
         bias: Array,
         inputs: tuple[KeyValues, Array],
+        tree: Tree | None = None,
     ) -> tuple[Array, KeyValues | None]:
         """x [B, T, E]; inputs: what `read` gave, and its mask [B, 1, I]."""
         y = self.pre_self_attention_layer_norm(x)
-        y, cache = self.self_attention(y, positions, cache, bias=bias)
+        y, cache = self.self_attention(y, positions, cache, bias=bias, tree=tree)
         x = x + y
         y, factor = self.pre_cross_attention_layer_norm(x, self.joined), None
         if self.joined:

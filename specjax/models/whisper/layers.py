@@ -11,6 +11,7 @@ from jax import Array
 
 from specjax.models.attention import Attention
 from specjax.models.blocks import Norm
+from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense
 
@@ -65,8 +66,9 @@ class FeedForward(nn.Module):
         return self._dense("out", shape[::-1], axes[::-1])(hidden)
 
     def _dense(self, name: str, shape: tuple[int, int], axes: tuple[str, str]) -> Dense:
+        zeros = nn.with_logical_partitioning(nn.initializers.zeros, axes[1:])
         init = nn.with_logical_partitioning(INIT, axes)
-        return Dense(shape, self.dtype, True, init, name=name)
+        return Dense(shape, self.dtype, True, init, zeros, name=name)
 
 
 def attention(features: int, heads: int, dtype: jnp.dtype, joined=False) -> Attention:
@@ -123,14 +125,15 @@ class DecoderLayer(nn.Module):
     def __call__(
         self,
         x: Array,
-        slots: Array,
+        positions: Array,
         cache: KeyValues | None,
-        mask: Array | None,
         heard: KeyValues,
+        tree: Tree | None = None,
     ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E] in `slots` [B, T] of the cache; mask: of the text, as in
-        `Attention`; heard: what `read` gave."""
-        y, cache = self.attention(self.attention_norm(x), slots, cache, mask)
+        """x [B, T, E] at `positions` [B, T]; heard: what `read` gave; tree: as in
+        `Attention`."""
+        y = self.attention_norm(x)
+        y, cache = self.attention(y, positions, cache, tree=tree)
         x = x + y
         everything = jnp.ones((1, 1, heard.values.shape[2]), bool)
         y = self.cross_attention_norm(x)

@@ -18,6 +18,7 @@ from specjax import native
 from specjax.models import cache as caches
 from specjax.models import gpu
 from specjax.models.blocks import Norm
+from specjax.models.branching import in_tree, positions_of
 from specjax.models.cache import KeyValues
 from specjax.models.whisper.layers import (
     INIT,
@@ -27,7 +28,7 @@ from specjax.models.whisper.layers import (
     sinusoids,
 )
 from specjax.models.whisper.sizes import Config
-from specjax.types import Encoded, Features, Model, Prompt
+from specjax.types import Branches, Encoded, Features, Model, Prompt
 
 
 class Cache(NamedTuple):
@@ -76,21 +77,22 @@ class Decoder(nn.Module):
         return [layer.read(states) for layer in self.layers]
 
     def __call__(
-        self, tokens: Array, start: Array, cache: Cache, branches=None
+        self,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        branches: Branches | None = None,
     ) -> tuple[Array, Cache]:
         """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
-        slots = start[:, None] + jnp.arange(tokens.shape[1])
-        positions, mask = slots, None
-        own = [None] * len(self.layers)
+        own, slots = [None] * len(self.layers), None
         if cache.own is not None:
-            own = gpu.layers(cache.own)
-        if branches is not None:
-            positions = start[:, None] + branches.depth
-            mask = _seen(start, branches.sees, cache.own)
+            own, slots = gpu.layers(cache.own), caches.slots_of(cache.own)
+        positions = positions_of(start, tokens.shape[1], branches)
+        tree = None if branches is None else in_tree(branches, start, slots)
         x = self.embedding[tokens] + self.positions[positions]
         x = gpu.in_memory(x.astype(self.config.dtype), cache.read)
         for i, layer in enumerate(self.layers):
-            x, own[i] = layer(x, slots, own[i], mask, cache.read[i])
+            x, own[i] = layer(x, positions, own[i], cache.read[i], tree)
         return self.norm(x), cache._replace(own=own)
 
 
@@ -108,7 +110,11 @@ class Whisper(nn.Module):
         return self.decoder.read(states)
 
     def decode(
-        self, tokens: Array, start: Array, cache: Cache, branches=None
+        self,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        branches: Branches | None = None,
     ) -> tuple[Array, Cache]:
         return self.decoder(tokens, start, cache, branches)
 
@@ -128,21 +134,6 @@ def _table(module: nn.Module, name: str, count: int, width: int, init=INIT) -> A
     """`count` vectors of `width` features."""
     axes = "vocab" if name == "embedding" else "positions", "embed"
     return module.param(name, nn.with_logical_partitioning(init, axes), (count, width))
-
-
-def _seen(start: Array, sees: Array, own: caches.Cache | None) -> Array:
-    """What each token of a call sees, [B, T, L]: the text before, and of the call,
-    whose tokens lie in slots `start` on, what `sees` [B, T, T] says."""
-    if own is None:
-        return sees
-    slots = jnp.arange(caches.slots_of(own))
-    inside = slots - start[:, None]  # [B, L]
-    count = sees.shape[1]
-    index = jnp.clip(inside, 0, count - 1)[:, None]
-    index = jnp.broadcast_to(index, (*sees.shape[:2], slots.size))
-    seen = jnp.take_along_axis(sees, index, axis=2)
-    within = (inside >= 0) & (inside < count)
-    return (inside < 0)[:, None] | (within[:, None] & seen)
 
 
 def init_params(key: Array, config: Config):

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.models import gpt, portions
+from specjax import portions
+from specjax.models import gpt
 from tests.support.model_cases import CASES, SLOTS, TOKENS, ZERO, T, close, compiled
 
 by_family = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

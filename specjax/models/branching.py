@@ -1,0 +1,64 @@
+"""What tokens see where a call is a tree: its slots apart from its positions.
+
+A slot holds position `held` of a chain, less than 0 if it is empty. In a call
+that begins at `start`, the slot of a tree's token j is that of a chain's j-th
+token.
+Axes: B rows, T tokens of one call, S slots attended to.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from specjax.types import Branches
+
+
+def positions_of(start: Array, count: int, branches: Branches | None) -> Array:
+    """Of a call's tokens, [B, T]; start: [B]."""
+    if branches is None:
+        return start[:, None] + jnp.arange(count)
+    return start[:, None] + branches.depth
+
+
+def seen(branches: Branches, start: Array, held: Array) -> Array:
+    """Which slots each token sees: [B, T, S] bool. start: [B], held: [B or 1, S]."""
+    index = held - start[:, None]  # of a token in the call
+    last = branches.sees.shape[2] - 1
+    of_call = jnp.take_along_axis(
+        branches.sees, jnp.clip(index, 0, last)[:, None], axis=2
+    )
+    before = (index < 0) & (held >= 0)
+    return before[:, None] | (of_call & ((0 <= index) & (index <= last))[:, None])
+
+
+def held_positions(branches: Branches, start: Array, held: Array) -> Array:
+    """Of what lies in each slot, [B, S]: a tree's tokens stand at their depth."""
+    index = held - start[:, None]
+    last = branches.depth.shape[1] - 1
+    depth = jnp.take_along_axis(branches.depth, jnp.clip(index, 0, last), axis=1)
+    of_call = (0 <= index) & (index <= last)
+    return jnp.where(of_call, start[:, None] + depth, held)
+
+
+class Tree(NamedTuple):
+    """A call's branches, laid over the slots that its tokens attend to.
+
+    start: [B], the slot of the first token. mask: [B, T, S], as of `seen`. stands:
+    [B, S], as of `held_positions`.
+    """
+
+    start: Array
+    mask: Array
+    stands: Array
+
+
+def in_tree(branches: Branches, start: Array, slots: int | None) -> Tree:
+    """slots: S, of a cache that keeps all; None without one, where a call's tokens see
+    each other alone."""
+    if slots is None:
+        held = start[:, None] + jnp.arange(branches.depth.shape[1])
+    else:
+        held = jnp.arange(slots)[None]
+    over = branches, start, held
+    return Tree(start, seen(*over), held_positions(*over))

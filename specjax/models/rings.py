@@ -1,0 +1,59 @@
+"""Caches of layers that see the last tokens alone: rings, no longer than they need be.
+
+Position p lies in slot p mod R. After a call that ends at position e, slot j holds
+position e - ((e - j) mod R), none if that is negative. A call of T tokens at `start`
+sees the window before it, and what an earlier call wrote from `start` on is stale: R is
+the window and as many tokens as a call may write, so that neither takes the other's
+slots.
+Axes: B rows, T tokens in one call, R slots, H heads, D head width.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax.models import gpu
+from specjax.models.cache import KeyValues
+
+
+def held(start: Array, count: int, slots: int) -> Array:
+    """The position in each slot after `count` tokens from `start` [B] on: [B, R]."""
+    end = start[:, None] + count - 1
+    return end - (end - jnp.arange(slots)) % slots
+
+
+def write(
+    cache: KeyValues, new: KeyValues, start: Array
+) -> tuple[KeyValues, KeyValues]:
+    """As `gpu.write`, of at most R tokens, which may pass the ring's end."""
+    slots, count = cache.values.shape[2], new.values.shape[2]
+    at = start % slots
+    if count == 1:
+        return gpu.write(cache, new, at)
+    if count > slots:
+        raise ValueError(f"a ring of {slots} slots cannot take {count} tokens at once")
+    # The last `over` tokens belong at the ring's beginning, the others at its end.
+    over = jnp.maximum(at + count - slots, 0)
+    turned = jax.vmap(_turn)(new, over)
+    last = jnp.arange(count) >= over[:, None]  # [B, T]
+    cache, _ = gpu.write(cache, _chosen(cache, turned, at - over, last), at - over)
+    return gpu.write(cache, _chosen(cache, turned, 0 * at, ~last), 0 * at)
+
+
+def _turn(new: KeyValues, over: Array) -> KeyValues:
+    """Of one row, its last `over` tokens first."""
+    return KeyValues(jnp.roll(new.keys, over, -1), jnp.roll(new.values, over, -2))
+
+
+def _chosen(cache: KeyValues, new: KeyValues, at: Array, mask: Array) -> KeyValues:
+    """`new` where `mask` [B, T] says so, else what slots `at` [B] on hold already."""
+
+    def row(cache: KeyValues, new: KeyValues, at: Array, mask: Array) -> KeyValues:
+        def choose(old: Array, new: Array, axis: int, mask: Array) -> Array:
+            old = jax.lax.dynamic_slice_in_dim(old, at, new.shape[axis], axis)
+            return jnp.where(mask, new.astype(old.dtype), old)
+
+        keys = choose(cache.keys, new.keys, 2, mask)
+        return KeyValues(keys, choose(cache.values, new.values, 1, mask[:, None]))
+
+    return jax.vmap(row)(cache, new, at, mask)
