@@ -69,7 +69,7 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> Config
                 f"config.json: {name} is {reprlib.repr(fields[name])}, and no Whisper"
                 " that is known has it: take it out where it changes nothing"
             )
-    sizes = {ours: field.size(fields, theirs) for ours, theirs in SIZES.items()}
+    sizes = {ours: field.size(fields, name) for ours, name in SIZES.items()}
     for ours, names in ALIKE.items():
         encoder, decoder = (field.size(fields, name) for name in names)
         if encoder != decoder:
@@ -116,7 +116,7 @@ def write_config(config: Config, start: int | None, end: int | None) -> Fields:
     """config.json of these sizes."""
     sizes = config._asdict()
     alike = {name: sizes[ours] for ours, names in ALIKE.items() for name in names}
-    plain = {theirs: sizes[ours] for ours, theirs in SIZES.items()}
+    plain = {name: sizes[ours] for ours, name in SIZES.items()}
     known = {name: values[0] for name, values in CAN.items()}
     return {
         "architectures": ["WhisperForConditionalGeneration"],
@@ -176,8 +176,8 @@ def _layer(to: str, of: str, decodes: bool) -> dict[str, Source]:
     for ours, module in parts.items():
         sources |= norm(f"{to}/{ours}_norm", f"{of}.{module}_layer_norm")
         for name in ("query", "key", "value", "out"):
-            theirs = "out_proj" if name == "out" else f"{name[0]}_proj"
-            at = f"{to}/{ours}/{name}", f"{of}.{module}.{theirs}"
+            stored = "out_proj" if name == "out" else f"{name[0]}_proj"
+            at = f"{to}/{ours}/{name}", f"{of}.{module}.{stored}"
             sources |= product(*at, bias=name != "key")
     for ours, module in (("in", "fc1"), ("out", "fc2")):
         sources |= product(f"{to}/mlp/{ours}", f"{of}.{module}")

@@ -139,11 +139,11 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _config(file: Path, dims: dict[str, Any], dtype: str) -> Config:
     sizes = {}
-    for ours, theirs in {**SIZES, "frames": (STATES,)}.items():
-        values = [dims.get(name) for name in theirs]
+    for ours, stored in {**SIZES, "frames": (STATES,)}.items():
+        values = [dims.get(name) for name in stored]
         if not is_size(values[0]) or len(set(values)) > 1:
             raise ValueError(
-                f"{file}: {' and '.join(theirs)} must be the same whole number, 1 to"
+                f"{file}: {' and '.join(stored)} must be the same whole number, 1 to"
                 f" {MOST}: {', '.join(map(repr, values))}"
             )
         sizes[ours] = values[0]

@@ -110,11 +110,11 @@ def differences(model, checkpoint) -> tuple[float, float]:
     tokens as there are positions."""
     tokens = np.random.default_rng(1).integers(0, VOCAB, (ROWS, POSITIONS))
     with torch.no_grad():
-        theirs = model(FEATURES, decoder_input_ids=torch.tensor(tokens))
+        other = model(FEATURES, decoder_input_ids=torch.tensor(tokens))
     sizes = checkpoint.config, checkpoint.params
     encoded = whisper.encode(*sizes, HEARD).states
     logits = whisper.logits(*sizes, HEARD, jnp.asarray(tokens))
-    pairs = (encoded, theirs.encoder_last_hidden_state), (logits, theirs.logits)
+    pairs = (encoded, other.encoder_last_hidden_state), (logits, other.logits)
     states, logits = (float(np.abs(a - b.detach().numpy()).max()) for a, b in pairs)
     return states, logits
 
@@ -142,6 +142,14 @@ def test_states_and_logits_are_those_of_transformers(written, loaded):
     assert loaded.config == whisper.Config(VOCAB, 18, 72, 2, 3, 3, **sizes)
     ends = loaded.family, loaded.start, loaded.end
     assert ends == ("whisper", TOKENS.start, END)
+
+
+def test_fresh_positions_are_those_of_transformers(loaded):
+    from transformers.models.whisper.modeling_whisper import sinusoids
+
+    fresh = whisper.init_params(jax.random.key(0), loaded.config)
+    ours = fresh["encoder"]["positions"].value
+    np.testing.assert_allclose(ours, sinusoids(FRAMES // 2, 18), atol=1e-6)
 
 
 def swapped_query_and_key(params):
@@ -293,8 +301,8 @@ DIMS = dict(
 def write_openai(model, file: Path, dtype=torch.float32, **dims) -> Path:
     weights = {}
     for name, tensor in model.state_dict().items():
-        for theirs, other in RENAMED:
-            name = name.replace(theirs, other)
+        for old, new in RENAMED:
+            name = name.replace(old, new)
         if name != "proj_out.weight":
             weights[name] = tensor.to(dtype)
     torch.save({"dims": DIMS | dims, "model_state_dict": weights}, file)
