@@ -37,6 +37,7 @@ FETCHED = (
     "tokenizer_config.json",
     "chat_template.jinja",
     "vocab.json",
+    "added_tokens.json",
     "merges.txt",
 )
 
