@@ -10,6 +10,8 @@ from jax import Array
 from specjax import probs
 from specjax.step import Decoder
 from specjax.types import (
+    Encoded,
+    Features,
     Model,
     Params,
     Prompt,
@@ -137,7 +139,11 @@ def check_prompt(target: Model, slots: int, prompt: Prompt) -> None:
 
 
 def check_inputs(target: Model, prompt: Prompt) -> None:
-    """What an encoder reads is there, not empty, and of the model's vocabulary."""
+    """What an encoder reads is there, not empty, and of the model's vocabulary; what it
+    hears has the model's bands."""
+    if target.reads:
+        check_heard(target, prompt)
+        return
     if prompt.inputs is None:
         if target.encodes:
             raise ValueError(
@@ -145,6 +151,11 @@ def check_inputs(target: Model, prompt: Prompt) -> None:
                 " inputs.make_prompt takes them as its second argument"
             )
         return
+    if isinstance(prompt.inputs, (Features, Encoded)):
+        raise ValueError(
+            "prompt.inputs are a recording's features and the target reads no speech:"
+            " load a Whisper as the target, or give it token ids"
+        )
     tokens, length = map(np.asarray, prompt.inputs)
     batch = prompt.tokens.shape[0]
     if tokens.ndim != 2 or {tokens.shape[0], *length.shape} != {batch}:
@@ -162,6 +173,33 @@ def check_inputs(target: Model, prompt: Prompt) -> None:
             f"ids of prompt.inputs must be in 0..{target.vocab - 1}; got {tokens.min()}"
             f" to {tokens.max()}: is this the model's tokenizer?"
         )
+
+
+def check_heard(target: Model, prompt: Prompt) -> None:
+    """Features, or what an encoder gave, are of the shape that the model hears."""
+    kinds = {type(kind): kind for kind in target.reads}
+    kind, batch = kinds.get(type(prompt.inputs)), prompt.tokens.shape[0]
+    if kind is None:
+        names = " or ".join(f"types.{name.__name__}" for name in kinds)
+        raise ValueError(
+            f"the target hears speech: give prompt.inputs as {names}, not"
+            f" {type(prompt.inputs).__name__}"
+        )
+    for name, array, shape in zip(kind._fields, prompt.inputs, kind, strict=True):
+        if not jnp.issubdtype(array.dtype, jnp.floating):
+            raise ValueError(
+                f"prompt.inputs.{name} must be floating point, as speech.logmel gives;"
+                f" got {array.dtype}"
+            )
+        if array.shape != (batch, *shape):
+            raise ValueError(
+                f"prompt.inputs.{name} must be {(batch, *shape)}, of {batch} rows and"
+                f" this model's window; got {array.shape}"
+            )
+        if not bool(jnp.isfinite(array).all()):
+            raise ValueError(
+                f"prompt.inputs.{name} must be finite: is the recording damaged?"
+            )
 
 
 def check_limits(parts: Decoder, slots: int, prompt: Prompt, request: Request) -> None:

@@ -95,12 +95,27 @@ class Prompt(NamedTuple):
     """tokens [B, T] right-padded, length [B] at least 1.
 
     inputs: what an encoder reads, or any text to copy from: tokens [B, S] right-padded,
-    length [B] at least 1; None if there is none.
+    length [B] at least 1; `Features` or `Encoded` for a model that listens; None if
+    there is none.
     """
 
     tokens: Array
     length: Array
     inputs: Any = None
+
+
+class Features(NamedTuple):
+    """What an encoder hears: frames [B, F, M] of M bands, floating point. Every frame
+    counts: what is shorter than a window ends in silence."""
+
+    frames: Array
+
+
+class Encoded(NamedTuple):
+    """What an encoder gave, states [B, S, E], for models that share it: it runs once
+    for target and draft."""
+
+    states: Array
 
 
 class Request(NamedTuple):
@@ -187,6 +202,8 @@ class Model(NamedTuple):
     encodes: whether prompts need `inputs`.
     portion: tokens of one call that its cache has room for besides those that are still
     seen; a longer call is worked off in such portions. None if its cache keeps all.
+    reads: kinds of inputs that are no ids, such as `Features`, that prompts may have,
+    with the shape of a row in place of arrays.
     """
 
     init: Callable
@@ -197,6 +214,21 @@ class Model(NamedTuple):
     slots: int | None = None
     encodes: bool = False
     portion: int | None = None
+    reads: tuple = ()
+
+
+class Rules(NamedTuple):
+    """What a text may go on with, as an automaton; see `models.constrained`.
+
+    begin: (tokens [B, T], length [B]) -> state of rows that have these tokens.
+    advance: (state, token [B]) -> state after one more. apply: (state, logits [..., V])
+    -> logits [..., V], of forbidden ids -inf. State is a pytree with leaves [B, ...] of
+    int32, uint32 or float32; in `apply` of any leading axes.
+    """
+
+    begin: Callable
+    advance: Callable
+    apply: Callable
 
 
 class Drafter(NamedTuple):

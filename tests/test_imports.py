@@ -112,6 +112,7 @@ BARRED = {
 # Files that may have another: extras of `specjax`, imported where they are asked for.
 ALLOWED = {
     "specjax.checkpoints.huggingface": ("huggingface_hub",),
+    "specjax.checkpoints.openai_whisper": ("torch",),
     "specjax.tokenizers.huggingface": ("tokenizers",),
     "specjax.tokenizers.chat": ("jinja2",),
     "specjax.speech.audio": ("soundfile", "soxr"),

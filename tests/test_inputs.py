@@ -13,7 +13,15 @@ from specjax import generate, policies
 from specjax.drafters import autoregressive, copying, early_exit, random
 from specjax.inputs import check, make_prompt, make_request, make_sampling
 from specjax.step import Decoder
-from specjax.types import Model, Params, Prompt, Request, Sampling
+from specjax.types import (
+    Encoded,
+    Features,
+    Model,
+    Params,
+    Prompt,
+    Request,
+    Sampling,
+)
 from tests.support import tiny
 
 SLOTS, NEW, GAMMA = 20, 8, 3
@@ -56,7 +64,9 @@ def good() -> Arguments:
 
 
 def test_good_input_does_reach_the_models(good):
-    for change in (prompt(), prompt(inputs=INPUTS), encodes(INPUTS)):
+    states = np.zeros((2, 2, 6), jnp.bfloat16)
+    hearing = heard(), heard(states, Encoded)
+    for change in (prompt(), prompt(inputs=INPUTS), encodes(INPUTS), *hearing):
         with pytest.raises(AssertionError, match="was traced"):
             change(good).run()
 
@@ -89,6 +99,18 @@ def encodes(inputs) -> Change:
 
 def inputs(tokens=INPUTS[0], length=INPUTS[1]) -> Change:
     return prompt(inputs=(np.array(tokens), np.array(length)))
+
+
+def heard(frames=None, kind=Features) -> Change:
+    """A target that hears windows of 4 frames and 3 bands, and what it is to hear."""
+    reads = Features((4, 3)), Encoded((2, 6))
+    frames = np.zeros((2, 4, 3), np.float32) if frames is None else frames
+    change = target(reads=reads, encodes=True)
+    reading = prompt(inputs=kind(frames))
+    return lambda good: reading(change(good))
+
+
+DAMAGED = np.full((2, 4, 3), np.nan, np.float32)
 
 
 def without_a_weight(good: Arguments) -> Arguments:
@@ -146,6 +168,14 @@ REFUSED = [
     (inputs(length=[2, 0]), r"lengths of prompt\.inputs must be in 1\.\.2; got 0 to 2"),
     (inputs(length=[3, 1]), r"lengths of prompt\.inputs must be in 1\.\.2; got 1 to 3"),
     (inputs(tokens=[[5, 29], [7, 0]]), r"ids of prompt\.inputs must be in 0\.\.28.*29"),
+    (target(reads=(Features((4, 3)),)), r"as types\.Features, not NoneType"),
+    (heard(DAMAGED, lambda x: (x, x)), r"types\.Features or types\.Encoded, not tuple"),
+    (heard(np.zeros((2, 4, 3), int)), r"inputs\.frames must be floating.*got int"),
+    (heard(DAMAGED[:1]), r"frames must be \(2, 4, 3\), of 2 rows.*got \(1, 4, 3\)"),
+    (heard(DAMAGED[..., :2]), r"frames must be \(2, 4, 3\).*got \(2, 4, 2\)"),
+    (heard(DAMAGED, Encoded), r"states must be \(2, 2, 6\).*got \(2, 4, 3\)"),
+    (heard(DAMAGED), r"inputs\.frames must be finite: is the recording damaged\?"),
+    (prompt(inputs=Features(DAMAGED)), r"the target reads no speech: load a Whisper"),
     (inputs(tokens=[[5, 2], [-1, 0]]), r"ids of prompt\.inputs must be.*got -1 to 5"),
 ]
 

@@ -15,7 +15,7 @@ from specjax.drafters import early_exit as early_exits
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
 from specjax.drafters.rollout import for_rule, independent
-from specjax.models import gpt, llama, t5
+from specjax.models import gpt, llama, t5, whisper
 from specjax.pretrained import Pretrained
 from specjax.types import Drafter, Kernels, Law, Model, Prompt, Sampling, Verifier
 from specjax.verifiers import token
@@ -127,9 +127,11 @@ def early_exit(name: str, layers: int, dtype: str = "float32") -> Player:
     return side._replace(drafter=drafter, model=None, dtype=dtype, files=files)
 
 
-def first_layers(config: gpt.Config | llama.Config | t5.Config, layers: int) -> Model:
-    """The model of so many of a decoder's layers."""
+def first_layers(config: Any, layers: int) -> Model:
+    """The model of so many of a decoder's layers, of any family."""
     match config:
+        case whisper.Config():
+            return whisper.build(config._replace(decoder_layers=layers))
         case t5.Config():
             return t5.build(config._replace(decoder_layers=layers))
         case llama.Config():

@@ -1,4 +1,5 @@
-"""Checkpoints of others as models: Hugging Face's T5 and GPT-2, and T5X's T5.
+"""Checkpoints of others as models: Hugging Face's T5, GPT-2 and Whisper, T5X's T5, and
+OpenAI's Whisper.
 
 One call, `load`, tells the formats apart by what is there.
 """
@@ -7,12 +8,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax import zoo
-from specjax.checkpoints import archive, huggingface, names_gpt2, names_t5, t5x
+from specjax.checkpoints import (
+    archive,
+    huggingface,
+    names_gpt2,
+    names_t5,
+    names_whisper,
+    openai_whisper,
+    t5x,
+)
 from specjax.checkpoints.archive import Archive, Names
-from specjax.models import gpt, t5
+from specjax.models import gpt, t5, whisper
 from specjax.types import Model
 
-FAMILIES = {table.FAMILY: table for table in (names_t5, names_gpt2)}
+FAMILIES = {table.FAMILY: table for table in (names_t5, names_gpt2, names_whisper)}
+TABLES = {table.MODELS.Config: table for table in FAMILIES.values()}
 BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS)
 Ends = tuple[int | None, int | None]
 
@@ -20,13 +30,14 @@ Ends = tuple[int | None, int | None]
 class Checkpoint(NamedTuple):
     """A model with its weights.
 
-    family: "t5" or "gpt". files: what it was read from; a folder, if T5X's. start, end:
-    the ids that a decoder's text starts and ends with, None where nothing names one.
+    family: "t5", "gpt" or "whisper". files: what it was read from; a folder, if T5X's.
+    start, end: the ids that a decoder's text starts and ends with, None where nothing
+    names one.
     """
 
     name: str
     family: str
-    config: t5.Config | gpt.Config
+    config: t5.Config | gpt.Config | whisper.Config
     model: Model
     params: Any
     files: tuple[Path, ...]
@@ -38,7 +49,7 @@ class Opened(NamedTuple):
     """A checkpoint of which no weight was read yet."""
 
     family: str
-    config: t5.Config | gpt.Config
+    config: t5.Config | gpt.Config | whisper.Config
     arrays: Archive
     names: Names
     files: tuple[Path, ...]
@@ -53,12 +64,12 @@ def load(
 ) -> Checkpoint:
     """A model by the path of its checkpoint, a bundled name, or a hub's "org/name".
 
-    Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), a file of
-    `specjax.zoo.save` or a folder with one. dtype: of weights, activations and cache.
-    sharding: of the weights, one for all or a tree; None is the default device. pieces:
-    of a T5's vocabulary, ids from here on are never emitted; None, 32100 of the
-    published 32128 and else all. Raises ValueError, before any parameter is made, for
-    what is no whole checkpoint of a known model.
+    Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), OpenAI's
+    file of a Whisper (.pt), a file of `specjax.zoo.save`, or a folder with one. dtype:
+    of weights, activations and cache. sharding: of the weights, one for all or a tree;
+    None is the default device. pieces: of a T5's vocabulary, ids from here on are never
+    emitted; None, 32100 of the published 32128 and else all. Raises ValueError, before
+    any parameter is made, for what is no whole checkpoint of a known model.
     """
     opened = _open(str(name), str(archive.usable(dtype)), pieces)
     model = FAMILIES[opened.family].MODELS.build(opened.config)
@@ -75,8 +86,9 @@ def save(
     checkpoint: Checkpoint | tuple[Any, Any],
     most: int = 5_000_000_000,
 ) -> None:
-    """Writes a folder that transformers loads, T5ForConditionalGeneration or
-    GPT2LMHeadModel: weights in their own dtype, complete or not there.
+    """Writes a folder that transformers loads, T5ForConditionalGeneration,
+    GPT2LMHeadModel or WhisperForConditionalGeneration: weights in their own dtype,
+    complete or not there.
 
     checkpoint: what `load` gave, or (config, params). most: bytes of a file; beyond it
     there are several. Raises ValueError for a folder that exists, parameters that are
@@ -87,8 +99,7 @@ def save(
         ends = checkpoint.start, checkpoint.end
     else:
         pair, ends = checkpoint, (None, None)
-    table = names_t5 if isinstance(pair[0], t5.Config) else names_gpt2
-    huggingface.save(Path(folder), table, pair, ends, most)
+    huggingface.save(Path(folder), TABLES[type(pair[0])], pair, ends, most)
 
 
 def _open(name: str, dtype: str, pieces: int | None) -> Opened:
@@ -101,7 +112,9 @@ def _open(name: str, dtype: str, pieces: int | None) -> Opened:
         path = zoo.FOLDER / f"{name}.safetensors"
     if (path / huggingface.CONFIG).is_file():
         return _huggingface(path, dtype, pieces)
-    if path.suffix in (".bin", ".pt", ".pth"):
+    if openai_whisper.is_openai(path):
+        return _openai(path, dtype, pieces)
+    if path.suffix in (".bin", ".pth"):
         raise ValueError(
             f"{path} is a pickle, which can run any code and is not read: name its"
             " folder, to be told how to convert it"
@@ -147,6 +160,14 @@ def _t5x(path: str, dtype: str, pieces: int | None) -> Opened:
     config = names_t5.with_pieces(config, pieces)
     names = archive.same_names(t5.abstract_params(config))
     return Opened("t5", config, arrays, names, (Path(path),), (t5.PAD, t5.END))
+
+
+def _openai(path: Path, dtype: str, pieces: int | None) -> Opened:
+    config, arrays, names = openai_whisper.open_file(path, dtype)
+    names_whisper.with_pieces(config, pieces)
+    archive.check_depths(arrays, config, openai_whisper.STACKS)
+    files, ends = (Path(arrays.where),), openai_whisper.ends(config)
+    return Opened(names_whisper.FAMILY, config, arrays, names, files, ends)
 
 
 def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:

@@ -14,12 +14,12 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import save_file
 
-from specjax.checkpoints import archive, names_gpt2, names_t5
+from specjax.checkpoints import archive, names_gpt2, names_t5, names_whisper
 from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import Archive, Source
 from specjax.checkpoints.fields import Fields
 
-FORMATS = {table.MODEL_TYPE: table for table in (names_t5, names_gpt2)}
+FORMATS = {table.MODEL_TYPE: table for table in (names_t5, names_gpt2, names_whisper)}
 CONFIG, WHOLE = "config.json", "model.safetensors"
 GENERATION = "generation_config.json"
 INDEX = "model.safetensors.index.json"
@@ -37,6 +37,7 @@ FETCHED = (
     "tokenizer_config.json",
     "chat_template.jinja",
     "vocab.json",
+    "added_tokens.json",
     "merges.txt",
 )
 

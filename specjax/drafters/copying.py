@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.drafters.nothing import no_cache
-from specjax.types import Draft, Drafter, Request, State
+from specjax.types import Draft, Drafter, Encoded, Features, Request, State
 
 
 def build(gamma: int, longest: int = 3) -> Drafter:
@@ -17,7 +17,8 @@ def build(gamma: int, longest: int = 3) -> Drafter:
     or of fewer, down to one; nothing where none matches.
 
     It looks in `state.context` (tokens [B, S] and length [B], an encoder's input) if
-    there is one, else in the text so far. Raises ValueError if either is below 1.
+    there is one of tokens, else in the text so far. Raises ValueError if either is
+    below 1.
     """
     if gamma < 1 or longest < 1:
         raise ValueError(
@@ -28,7 +29,7 @@ def build(gamma: int, longest: int = 3) -> Drafter:
         key: Array, params, request: Request, state: State
     ) -> tuple[Draft, tuple]:
         del key, params, request
-        own = state.context is None
+        own = state.context is None or isinstance(state.context, (Features, Encoded))
         source, length = (state.tokens, state.length) if own else state.context
         find = jax.vmap(lambda *row: _continuation(*row, gamma, longest))
         tokens, num = find(state.tokens, state.length, source, length)

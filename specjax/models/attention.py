@@ -58,6 +58,7 @@ class Attention(nn.Module):
       kernel_init: of kernels, [E, H * D] and [H * D, E].
       query_init: of the query's; None is `kernel_init`.
       joined: queries, keys and values of a text are one product, see `gpu.products`.
+      key_bias: False takes the keys' bias away where the other products have one.
     """
 
     features: int
@@ -70,12 +71,13 @@ class Attention(nn.Module):
     kernel_init: Callable = nn.initializers.normal(0.02)
     query_init: Callable | None = None
     joined: bool = False
+    key_bias: bool = True
 
     def setup(self):
         width, init = self.heads * self.head_width, self.kernel_init
         shape, axes = (self.features, width), ("embed", "joined_heads")
         self.query = self._dense(shape, axes, self.query_init or init)
-        self.key = self._dense(shape, axes, init)
+        self.key = self._dense(shape, axes, init, self.key_bias)
         self.value = self._dense(shape, axes, init)
         self.out = self._dense(shape[::-1], axes[::-1], init)
 
@@ -140,6 +142,9 @@ class Attention(nn.Module):
         x = x.reshape(*x.shape[:2], self.heads, self.head_width)
         return x.transpose(0, 2, 1, 3)
 
-    def _dense(self, shape: tuple, axes: tuple, init: Callable) -> Dense:
+    def _dense(
+        self, shape: tuple, axes: tuple, init: Callable, bias: bool = True
+    ) -> Dense:
+        zeros = nn.with_logical_partitioning(nn.initializers.zeros, axes[1:])
         init = nn.with_logical_partitioning(init, axes)
-        return Dense(shape, self.dtype, self.use_bias, init)
+        return Dense(shape, self.dtype, self.use_bias and bias, init, zeros)

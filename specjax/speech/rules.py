@@ -8,9 +8,9 @@ Axes: B rows (any leading axes in `advance` and `apply`), T tokens, V vocabulary
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,21 +19,9 @@ from jax import Array
 
 from specjax.speech.tokens import CONFIG, GENERATION, Tokens
 from specjax.tokenizers.huggingface import read_json
+from specjax.types import Rules
 
 NEVER = -jnp.inf
-
-
-class Rules(NamedTuple):
-    """What a text may go on with, as an automaton.
-
-    begin: (tokens [B, T], length [B]) -> state of rows that have these tokens.
-    advance: (state, token [B]) -> state after one more. apply: (state, logits [B, V])
-    -> logits [B, V], of forbidden ids -inf. State is a pytree with leaves [B].
-    """
-
-    begin: Callable[[Array, Array], Any]
-    advance: Callable[[Any, Array], Any]
-    apply: Callable[[Any, Array], Array]
 
 
 class State(NamedTuple):

@@ -20,7 +20,7 @@ from safetensors.flax import load_file, save_file
 
 from specjax import tokenizers
 from specjax.drafters.ngram import NGram
-from specjax.models import gpt, t5
+from specjax.models import gpt, t5, whisper
 from specjax.tokenizers import Tokenizer
 from specjax.types import Table
 from specjax.zoo import int8, sizes
@@ -66,7 +66,7 @@ def save(path: Path, config: Config, params: Any, bits: int = 16) -> None:
         stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
     else:
         raise ValueError(f"weights are stored in 8 or 16 bits, not in {bits}")
-    family = "t5" if isinstance(config, t5.Config) else "gpt"
+    family = next(n for n, m in sizes.FAMILIES.items() if isinstance(config, m.Config))
     save_file(stored, path, {"family": family, "config": json.dumps(config._asdict())})
     path.chmod(0o644)
 
@@ -84,8 +84,11 @@ def tokenizer_file(vocab: int) -> Path | None:
     return FOLDER / TOKENIZERS[name] if name else None
 
 
-def ends(config: Config) -> tuple[int, int]:
-    """The ids that a text of a model in the bundled format starts and ends with."""
+def ends(config: Config) -> tuple[int | None, int | None]:
+    """The ids that a text of a model in the bundled format starts and ends with; of a
+    Whisper, as its tokenizer says."""
+    if isinstance(config, whisper.Config):
+        return None, None
     decodes = isinstance(config, gpt.Config) and config.vocab != T5_VOCAB
     return ENDS["code" if decodes else "t5"]
 

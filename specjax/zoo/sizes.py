@@ -4,10 +4,10 @@ import json
 import reprlib
 from typing import Any, get_type_hints
 
-from specjax.models import gpt, t5
+from specjax.models import gpt, t5, whisper
 
-FAMILIES = {"gpt": gpt, "t5": t5}
-Config = gpt.Config | t5.Config
+FAMILIES = {"gpt": gpt, "t5": t5, "whisper": whisper}
+Config = gpt.Config | t5.Config | whisper.Config
 MOST = 2**31 - 1  # of any size
 WANTED = {
     int: f"a whole number, 1 to {MOST}",

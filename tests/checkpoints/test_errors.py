@@ -57,9 +57,14 @@ SIZE = r"must be a whole number, 1 to 2147483647"
 EMBEDDED = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 CUT = r"is not a whole checkpoint file, copy it again"
 
+
+def another_readout(stored):
+    return stored | {"proj_out.weight": stored["model.decoder.embed_tokens.weight"] + 1}
+
+
 CASES: list[tuple[str, Break, str]] = [
     # config.json
-    ("v1_1", says(model_type="bart"), r"model_type is 'bart'; known are t5, gpt2"),
+    ("v1_1", says(model_type="bart"), r"model_type is 'bart'; known are t5, gpt2, whi"),
     ("v1_1", says(model_type=...), r"model_type is None"),
     ("v1_1", says(model_type=["t5"]), r"model_type is \['t5'\]; known are"),
     ("v1_1", says(d_kv=...), rf"v1_1: config.json: d_kv {SIZE}: None"),
@@ -91,11 +96,46 @@ CASES: list[tuple[str, Break, str]] = [
     ("gpt2", says(scale_attn_weights=False), r"scale_attn_weights is False"),
     ("gpt2", says(scale_attn_by_inverse_layer_idx=True), r"inverse_layer_idx is True"),
     ("gpt2", says(add_cross_attention=True), r"add_cross_attention is True"),
+    ("whisper", says(d_model=11), r"d_model 11 is no multiple of 2 and of the 3 heads"),
+    ("whisper", says(num_mel_bins=0), rf"num_mel_bins {SIZE}: 0"),
+    (
+        "whisper",
+        says(encoder_ffn_dim=20),
+        r"encoder_ffn_dim is 20 and decoder_ffn_dim ",
+    ),
+    (
+        "whisper",
+        says(decoder_attention_heads=6),
+        r"is 3 and decoder_attention_heads 6:",
+    ),
+    ("whisper", says(activation_function="relu"), r"activation_function is 'relu'; kn"),
+    ("whisper", says(scale_embedding=True), r"scale_embedding is True; known is False"),
+    (
+        "whisper",
+        says(tie_word_embeddings=False),
+        r"tie_word_embeddings is False; known",
+    ),
+    (
+        "whisper",
+        says(rope_theta=1e4),
+        r"rope_theta is 10000.0, and no Whisper that is ",
+    ),
+    (
+        "whisper",
+        says(max_source_positions=8),
+        r"positions.weight: \(7, 12\), not \(8, ",
+    ),
+    (
+        "whisper",
+        says(decoder_layers=3),
+        r"say 3 decoder layers and its arrays are of 2",
+    ),
     ("v1_1", short(CONFIG, -9), r"config.json is not JSON"),
     ("v1_1", holds(CONFIG, DEEP), r"config.json is not JSON: maximum recursion"),
     ("v1_1", holds(CONFIG, "[1, 2]"), r"config.json holds list, not an object"),
     ("v1_1", lacks(CONFIG), r"has no sizes: write it with specjax.zoo.save, or .*conf"),
     # Their files.
+    ("whisper", stores(another_readout), r"proj_out.weight differs from .*one table"),
     ("v1_1", short(WEIGHTS, -7), NOT_WHOLE),
     ("v1_1", holds(WEIGHTS, "<html>404</html>"), NOT_WHOLE),
     ("v1_1", holds(WEIGHTS, ""), NOT_WHOLE),
@@ -123,7 +163,7 @@ CASES: list[tuple[str, Break, str]] = [
     ("bundled", tells(config=DEEP), r"its sizes are not JSON"),
     ("bundled", tells(config={"dim": ...}), r"its sizes lack dim"),
     ("bundled", tells(config={"dims": 8}), r"its sizes hold unknown 'dims'"),
-    ("bundled", tells(family="bert"), r"its family is 'bert'; known are gpt, t5"),
+    ("bundled", tells(family="bert"), r"its family is 'bert'; known are gpt, t5, whi"),
     ("bundled", tells(config={"dim": "8"}), rf"dim {SIZE}: '8'"),
     ("bundled", tells(config={"num_heads": 0}), rf"num_heads {SIZE}: 0"),
     ("bundled", tells(config={"num_heads": 3}), r"dim 8 is no multiple of heads 3"),
@@ -202,6 +242,14 @@ def test_it_is_refused(tmp_path, whole, breaks, words):
 # What takes more than a break to see.
 
 
+def test_openai_s_format_needs_pytorch(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "tiny.pt").write_bytes(b"PK")
+    for path in (tmp_path, tmp_path / "tiny.pt"):
+        with pytest.raises(ValueError, match=r"tiny.pt is a pickle.*pip install tor"):
+            checkpoints.load(path)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
@@ -210,6 +258,7 @@ def test_it_is_refused(tmp_path, whole, breaks, words):
         ("v1_1", dict(pieces=38), r"pieces must be in 1\.\.37.*got 38"),
         ("v1_1", dict(pieces=0), r"pieces must be in 1\.\.37.*got 0"),
         ("gpt2", dict(pieces=30), r"a GPT has no padding of its vocabulary"),
+        ("whisper", dict(pieces=30), r"a Whisper has no padding of its vocabulary"),
         ("v1_1", dict(sharding={"a": None}), r"shardings are those of another .*: a"),
     ],
 )

@@ -16,8 +16,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import save_file
 
 from specjax import checkpoints
-from specjax.checkpoints import archive, huggingface, names_gpt2, names_t5
-from specjax.models import gpt, t5
+from specjax.checkpoints import archive, huggingface, names_t5
+from specjax.models import gpt
 from tests.support.checkpoint_folders import (
     CONFIGS,
     NEAR_4GB,
@@ -39,7 +39,7 @@ def test_what_is_written_comes_back(tmp_path, name, most):
     folder, config = written(tmp_path, name, most), CONFIGS[name]
     checkpoint = checkpoints.load(folder)
     assert checkpoint.config == config and checkpoint.name == name
-    assert checkpoint.family == ("t5" if isinstance(config, t5.Config) else "gpt")
+    assert checkpoint.family == checkpoints.TABLES[type(config)].FAMILY
     assert checkpoint.files[0] == folder / "config.json"
     assert (len(checkpoint.files) > 2) == (most == 3000)
     assert {file.parent for file in checkpoint.files} == {folder}
@@ -203,7 +203,8 @@ def test_v1_1_without_a_readout_of_its_own_reads_out_by_its_embedding(tmp_path):
 def test_every_parameter_has_one_source(name):
     """No stored number is read twice, and none is left out."""
     config = CONFIGS[name]
-    module, table = (t5, names_t5) if name.startswith("v") else (gpt, names_gpt2)
+    table = checkpoints.TABLES[type(config)]
+    module = table.MODELS
     fields = table.write_config(config, None, None)
     sources = table.names(config, fields).sources
     assert (

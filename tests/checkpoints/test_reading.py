@@ -23,7 +23,15 @@ from specjax.checkpoints import archive, huggingface
 from specjax.checkpoints.archive import Archive, Part, Source
 from specjax.models import gpt
 from specjax.zoo import int8
-from tests.support.checkpoint_folders import CONFIGS, GPT2, T5, params_of, same, written
+from tests.support.checkpoint_folders import (
+    CONFIGS,
+    GPT2,
+    T5,
+    WHISPER,
+    params_of,
+    same,
+    written,
+)
 
 # Reading.
 
@@ -161,8 +169,8 @@ def test_bundled_models_and_files_of_the_zoo(tmp_path):
         if not name.endswith(int8.SCALE)
     }
     same(checkpoint.params, unflatten_dict(wide, sep="/"))
-    for config in (T5, gpt.Config(13, 8, 16, 1, 2)):
-        file = tmp_path / config.__class__.__module__ / "mine.safetensors"
+    for config in (T5, gpt.Config(13, 8, 16, 1, 2), WHISPER):
+        file = tmp_path / type(config).__module__ / "mine.safetensors"
         file.parent.mkdir()
         zoo.save(file, config, params_of(config))
         half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params_of(config))

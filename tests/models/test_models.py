@@ -16,6 +16,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from specjax.inputs import pad
 from specjax.models import t5
+from specjax.types import Features
 from tests.support import tiny_t5
 from tests.support.model_cases import (
     CASES,
@@ -46,10 +47,12 @@ def test_each_logit_depends_on_all_tokens_up_to_it_and_on_none_after(case):
     out. And on all of an input, but not on its padding."""
     text, read = jnp.arange(T)[None], np.arange(T, T + 8)
     inputs = t5.Inputs(jnp.asarray(read[None]), jnp.array([5]))
+    inputs = case.inputs(1) if case.hears else inputs
     flat = flatten_dict(case.world().target_weights)
     # A tied readout stays as it is.
     flat = {("readout",): flat[case.embedding].T} | flat
-    small = case.small._replace(tied=False)
+    small = case.small
+    small = small._replace(tied=False) if "tied" in small._fields else small
 
     @quick_jit
     @jax.jacrev
@@ -62,7 +65,7 @@ def test_each_logit_depends_on_all_tokens_up_to_it_and_on_none_after(case):
     influence = np.abs(jacobian(flat[case.embedding])).max(-1) > 0
     unseen = np.tri(T, k=-(case.sees or T), dtype=bool)
     np.testing.assert_array_equal(influence[:, :T], np.tri(T, dtype=bool) & ~unseen)
-    expected = (read < T + 5) & case.encodes
+    expected = (read < T + 5) & case.encodes & (not case.hears)
     np.testing.assert_array_equal(influence[:, T : T + 8], [expected] * T)
 
 
@@ -127,6 +130,8 @@ def test_a_call_writes_its_own_slots_and_no_others(case):
 
 def ruined(case, cache, own, read=INPUTS.length):
     """Huge numbers from slot own [B] on, and in what was read from slot read [B] on."""
+    if case.hears:
+        return tiny_t5.ruin(cache, own, read * 0 + case.config.states)
     if case.encodes:
         return tiny_t5.ruin(cache, own, read)
     return tiny_t5.ruin(t5.Cache(cache, [], None), own, read).own
@@ -140,7 +145,8 @@ def test_what_is_stale_is_never_read(case):
     logits, _ = call(case, TOKENS[:, :1], start, ruined(case, cache, start))
     np.testing.assert_array_equal(clean, logits)
     wrong = [(start - 1, INPUTS.length)]
-    wrong += [(start, INPUTS.length - 1)] if case.encodes else []
+    of_ids = case.encodes and not case.hears
+    wrong += [(start, INPUTS.length - 1)] if of_ids else []
     for slots in wrong:  # the check notices
         logits, _ = call(case, TOKENS[:, :1], start, ruined(case, cache, *slots))
         assert differs(logits, clean).all()
@@ -151,7 +157,9 @@ def test_neither_batch_mates_nor_widths_enter(case):
     run = quick_jit(functools.partial(case.whole, case.config))
     for row, width in ((1, 3), (2, 9)):
         alone, inputs = slice(row, row + 1), case.inputs()
-        if case.encodes:
+        if case.hears:
+            inputs = Features(inputs.frames[alone])
+        elif case.encodes:
             inputs = t5.Inputs(*pad([SOURCES[row]], width))
         logits = run(case.world().target_weights, TOKENS[alone], inputs)
         close(logits, whole(case)[alone], 1e-5)
@@ -182,7 +190,7 @@ def test_bfloat16_activations_leave_float32_logits(case):
     cache = quick_jit(model.init, static_argnums=2)(params, case.prompt(), SLOTS)
     features, _ = jax.eval_shape(model.apply, params, TOKENS, ZERO, cache)
     logits, cache = compiled(model)(params, TOKENS, ZERO, cache)
-    layers = cache._replace(length=()) if case.encodes else cache
+    layers = cache._replace(length=()) if isinstance(cache, t5.Cache) else cache
     dtypes = {leaf.dtype for leaf in jax.tree.leaves((features, layers))}
     assert dtypes == {jnp.dtype("bfloat16")} and logits.dtype == jnp.float32
     exact = whole(case)[..., :IDS]
@@ -197,6 +205,10 @@ AXES = {
     "/logits_dense": ("embed", "vocab"),
     "/rel_embedding": ("heads", "relpos_buckets"),
     "/scale": ("embed",),
+    "norm": ("embed",),
+    "/positions": ("positions", "embed"),
+    "/conv_0": ("window", "bands", "embed"),
+    "/conv_1": ("window", "bands", "embed"),
     "query_norm/scale": ("head_width",),
     "key_norm/scale": ("head_width",),
     "/query": ("embed", "joined_heads"),
@@ -215,7 +227,7 @@ AXES = {
 
 def axes_of(name: str) -> tuple[str, ...]:
     if name.endswith("/bias"):
-        return axes_of(name.removesuffix("/bias"))[1:]
+        return axes_of(name.removesuffix("/bias"))[-1:]
     path = f"/{name.removesuffix('/kernel')}"
     return AXES[max(filter(path.endswith, AXES), key=len)]
 

@@ -10,24 +10,25 @@ from safetensors.numpy import load_file, save_file
 
 from specjax import checkpoints
 from specjax.checkpoints import archive
-from specjax.models import gpt, t5
+from specjax.models import gpt, t5, whisper
 
 T5 = t5.Config(37, 15, 23, 1, 3, 3, 5)
 GPT2 = gpt.Config(31, 12, 19, 2, 3, positions=16, learned=True, tied=True)
+WHISPER = whisper.Config(31, 12, 19, 1, 2, 3, bands=5, frames=14, positions=16)
 CONFIGS = {
     "v1_1": T5,
     "v1_0": T5._replace(gated=False, tied=True, encoder_layers=2, decoder_layers=1),
     "v1_0_untied": T5._replace(gated=False, scaled=True),
     "gpt2": GPT2,
     "gpt2_untied": GPT2._replace(tied=False),
+    "whisper": WHISPER,
 }
 NEAR_4GB = 4_000_000_000
 
 
 def params_of(config):
     """Fresh weights; norms and biases are random too."""
-    module = t5 if isinstance(config, t5.Config) else gpt
-    shapes = module.abstract_params(config)
+    shapes = checkpoints.TABLES[type(config)].MODELS.abstract_params(config)
     leaves, tree = jax.tree.flatten(shapes)
     rng = np.random.default_rng(0)
     fresh = [rng.standard_normal(leaf.shape).astype(np.float32) for leaf in leaves]

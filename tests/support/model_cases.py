@@ -14,10 +14,10 @@ import numpy as np
 from jax import Array
 
 from specjax.inputs import pad
-from specjax.models import gpt, llama, t5
+from specjax.models import gpt, llama, t5, whisper
 from specjax.models.cache import KeyValues
-from specjax.types import Model, Prompt
-from tests.support import tiny, tiny_llama, tiny_t5
+from specjax.types import Features, Model, Prompt
+from tests.support import tiny, tiny_llama, tiny_t5, tiny_whisper
 from tests.support.tiny import World
 from tests.support.tiny_t5 import quick_jit
 
@@ -32,8 +32,8 @@ class Case(NamedTuple):
     """module: of the family. whole: (config, params, tokens, inputs) -> logits without
     a cache. embedding: the path of the table of ids in the parameters. variants:
     configurations that have every parameter between them. encodes: prompts have inputs,
-    and a cache what the encoder gave. portion: of its rings, where it has some. sees:
-    how many tokens the `small` one does, None for all."""
+    and a cache what the encoder gave. hears: these are no ids. portion: of its rings,
+    where it has some. sees: how many tokens the `small` one does, None for all."""
 
     name: str
     module: ModuleType
@@ -44,6 +44,7 @@ class Case(NamedTuple):
     embedding: tuple[str, ...]
     variants: tuple
     encodes: bool = False
+    hears: bool = False
     portion: int | None = None
     sees: int | None = None
 
@@ -57,7 +58,9 @@ class Case(NamedTuple):
         """Whether there is a joined cache of it, see `models.gpu`."""
         return "joined" in self.config._fields
 
-    def inputs(self, rows: int = B) -> t5.Inputs | None:
+    def inputs(self, rows: int = B) -> t5.Inputs | Features | None:
+        if self.hears:
+            return Features(tiny_whisper.sounds(B).frames[:rows])
         if self.encodes:
             return t5.Inputs(INPUTS.tokens[:rows], INPUTS.length[:rows])
         return None
@@ -79,6 +82,15 @@ def whole_decoder(config: gpt.Config | llama.Config, params, tokens, inputs) -> 
 
 def whole_t5(config: t5.Config, params, tokens, inputs) -> Array:
     return t5.logits(config, params, inputs, tokens)
+
+
+def whole_whisper(config: whisper.Config, params, tokens, inputs) -> Array:
+    """By a readout of its own where there is one, which it never is."""
+    network = whisper.network.Whisper(config)
+    features = network.apply({"params": params}, inputs.frames, tokens)
+    if "readout" in params:
+        return features @ params["readout"]
+    return whisper.readout(config, params, features)
 
 
 GPT = Case(
@@ -104,6 +116,20 @@ T5 = Case(
 )
 
 
+WHISPER = Case(
+    "whisper",
+    whisper,
+    tiny_whisper.TARGET,
+    tiny_whisper.SMALL,
+    tiny_whisper.world,
+    whole_whisper,
+    ("decoder", "embedding"),
+    variants=(tiny_whisper.TARGET,),
+    encodes=True,
+    hears=True,
+)
+
+
 def llama_case(name: str, config: llama.Config, seed: int) -> Case:
     return Case(
         name,
@@ -123,7 +149,7 @@ LLAMA = llama_case("llama", tiny_llama.LLAMA, 4)
 QWEN3 = llama_case("qwen3", tiny_llama.QWEN3, 9)
 GEMMA2 = llama_case("gemma2", tiny_llama.GEMMA2, 22)
 GEMMA3 = llama_case("gemma3", tiny_llama.GEMMA3, 38)
-CASES = (GPT, T5, LLAMA, QWEN3, GEMMA2, GEMMA3)
+CASES = (GPT, T5, WHISPER, LLAMA, QWEN3, GEMMA2, GEMMA3)
 
 
 @functools.cache

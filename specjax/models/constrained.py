@@ -1,0 +1,194 @@
+"""A law that sees its own text: a model whose logits an automaton masks.
+
+The automaton's state of each token lies in a slot of its own beside the model's cache,
+so that drafted tokens advance it as committed ones do, and rejecting them needs no
+undo. It travels behind the features, so that whoever slices those slices it too.
+Axes: B rows, T tokens in one call, S cache slots, D features, C columns of bytes, V
+vocabulary.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.types import Branches, Model, Prompt, Rules
+
+AT_ONCE = 64  # slots of a prompt whose states are worked out together
+UNROLLED = 8  # tokens of a call, up to which no loop is needed
+
+
+class Cache(NamedTuple):
+    """model: the model's own. states: after the token of each slot, leaves [B, S, ...].
+    last: [B], the slot of the prompt's last token: up to there states stay as they
+    were."""
+
+    model: Any
+    states: Any
+    last: Array
+
+
+def constrained(model: Model, rules: Rules) -> Model:
+    """The same model, which never writes what `rules` forbid.
+
+    It serves as a target and as a draft: a draft that is not constrained is as exact,
+    and accepted less.
+
+    Args:
+      model: any.
+      rules: what a text may go on with; an id must be left at every state.
+
+    Raises:
+      ValueError: rules of another vocabulary, or a state of numbers that are not of
+        four bytes.
+    """
+    shapes = jax.eval_shape(rules.begin, _ints(1, 1), _ints(1))
+    if any(leaf.dtype.itemsize != 4 for leaf in jax.tree.leaves(shapes)):
+        raise ValueError(
+            "a state of rules is int32, uint32 or float32: cast its leaves"
+        )
+    width = sum(4 * leaf.size for leaf in jax.tree.leaves(shapes))
+    wide = jax.ShapeDtypeStruct((1, model.vocab), jnp.float32)
+    jax.eval_shape(rules.apply, shapes, wide)
+
+    def init(params, prompt: Prompt, slots: int) -> Cache:
+        return Cache(
+            model.init(params, prompt, slots),
+            _of_prompt(rules, prompt, slots),
+            prompt.length - 1,
+        )
+
+    def apply(
+        params,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        branches: Branches | None = None,
+    ):
+        features, own = model.apply(params, tokens, start, cache.model, branches)
+        states = _states(rules, tokens, start, cache, branches)
+        put = jax.vmap(lambda old, new, at: _put(old, new, at))
+        kept = jax.tree.map(lambda old, new: put(old, new, start), cache.states, states)
+        columns = _to_bytes(states).astype(features.dtype)
+        features = jnp.concatenate([features, columns], axis=-1)
+        return features, Cache(own, kept, cache.last)
+
+    def readout(params, features: Array) -> Array:
+        logits = model.readout(params, features[..., :-width])
+        return rules.apply(_of_bytes(features[..., -width:], shapes), logits)
+
+    return model._replace(init=init, apply=apply, readout=readout)
+
+
+def _ints(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+def _of_prompt(rules: Rules, prompt: Prompt, slots: int) -> Any:
+    """The states after each token of a prompt, in a buffer [B, S, ...]."""
+    count = prompt.tokens.shape[1]
+
+    def after(place: Array) -> Any:
+        return rules.begin(prompt.tokens, jnp.full_like(prompt.length, place + 1))
+
+    states = jax.lax.map(after, jnp.arange(count), batch_size=AT_ONCE)
+
+    def buffer(leaf: Array) -> Array:
+        rest = [(0, 0)] * (leaf.ndim - 2)
+        return jnp.pad(leaf.swapaxes(0, 1), [(0, 0), (0, slots - count), *rest])
+
+    return jax.tree.map(buffer, states)
+
+
+def _states(
+    rules: Rules, tokens: Array, start: Array, cache: Cache, branches: Branches | None
+) -> Any:
+    """The states after each token of a call, leaves [B, T, ...]."""
+    count = tokens.shape[1]
+    index = start[:, None] + jnp.arange(-1, count)  # from the slot before
+    stored = jax.tree.map(
+        lambda leaf: jax.vmap(lambda row, at: row[at])(leaf, jnp.maximum(index, 0)),
+        cache.states,
+    )
+    before, kept = (
+        jax.tree.map(lambda leaf, part=part: leaf[:, part], stored)
+        for part in (0, slice(1, None))
+    )
+    depth = jnp.arange(count) if branches is None else branches.depth
+    own = start[:, None] + depth > cache.last[:, None]  # [B, T], not of the prompt
+
+    def after(state: Any, place: Array) -> Any:
+        moved = rules.advance(state, tokens[:, place])
+        return jax.tree.map(
+            lambda new, old: _where(own[:, place], new, old[:, place]), moved, kept
+        )
+
+    if branches is None:
+
+        def chain(state: Any, place: Array):
+            state = after(state, place)
+            return state, state
+
+        unroll = count if count <= UNROLLED else 1
+        states = jax.lax.scan(chain, before, jnp.arange(count), unroll=unroll)[1]
+        return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), states)
+
+    parent = _parents(branches)
+
+    def branch(place: Array, states: Any) -> Any:
+        above = parent[:, place]
+        state = jax.tree.map(
+            lambda leaf, first: _where(
+                above >= 0, jax.vmap(lambda row, at: row[at])(leaf, above), first
+            ),
+            states,
+            before,
+        )
+        return jax.tree.map(
+            lambda leaf, new: leaf.at[:, place].set(new), states, after(state, place)
+        )
+
+    return jax.lax.fori_loop(0, count, branch, kept)
+
+
+def _parents(branches: Branches) -> Array:
+    """The token before each of a call on its path, [B, T]; -1 is the text before."""
+    depth, sees = branches.depth, branches.sees
+    above = sees & (depth[:, None, :] == depth[:, :, None] - 1)
+    return jnp.where(above.any(-1), jnp.argmax(above, axis=-1), -1)
+
+
+def _where(rows: Array, left: Array, right: Array) -> Array:
+    """`jnp.where` of leaves [B, ...] by row."""
+    return jnp.where(rows.reshape(-1, *(1,) * (left.ndim - 1)), left, right)
+
+
+def _put(row: Array, new: Array, start: Array) -> Array:
+    return jax.lax.dynamic_update_slice_in_dim(row, new.astype(row.dtype), start, 0)
+
+
+def _to_bytes(states: Any) -> Array:
+    """Leaves [B, T, ...] of four bytes a number as [B, T, C] bytes, which every
+    floating point holds as they are."""
+    leaves = [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(states)]
+    bits = [jax.lax.bitcast_convert_type(leaf, jnp.uint8) for leaf in leaves]
+    return jnp.concatenate([x.reshape(*x.shape[:2], -1) for x in bits], axis=-1)
+
+
+def _of_bytes(columns: Array, shapes: Any) -> Any:
+    """[..., C] as leaves [..., *rest], where `shapes` has leaves [1, *rest]."""
+    leaves, tree = jax.tree.flatten(shapes)
+    ends = np.cumsum([4 * leaf.size for leaf in leaves])[:-1]
+    parts = jnp.split(columns.astype(jnp.uint8), ends, axis=-1)
+    lead = columns.shape[:-1]
+    return jax.tree.unflatten(
+        tree,
+        [
+            jax.lax.bitcast_convert_type(
+                part.reshape(*lead, *leaf.shape[1:], 4), leaf.dtype
+            )
+            for part, leaf in zip(parts, leaves, strict=True)
+        ],
+    )

@@ -1,0 +1,228 @@
+"""Whisper's encoder and decoder as a model of `specjax.types`.
+
+What the decoder reads of the encoder stays in the cache, so that a step never learns
+that there is one.
+Axes: B rows, T tokens, F frames, M bands, S states of the encoder, L cache slots, E
+features, V vocabulary.
+"""
+
+import functools
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import native
+from specjax.models import cache as caches
+from specjax.models import gpu
+from specjax.models.blocks import Norm
+from specjax.models.branching import in_tree, positions_of
+from specjax.models.cache import KeyValues
+from specjax.models.whisper.layers import (
+    INIT,
+    Convolution,
+    DecoderLayer,
+    EncoderLayer,
+    sinusoids,
+)
+from specjax.models.whisper.sizes import Config
+from specjax.types import Branches, Encoded, Features, Model, Prompt
+
+
+class Cache(NamedTuple):
+    """own: keys and values of the text so far, None to decode it whole. read: a layer's
+    of what the encoder gave, computed once."""
+
+    own: caches.Cache | None
+    read: caches.Cache
+
+
+class Encoder(nn.Module):
+    """Log-mel frames to what the decoder attends to."""
+
+    config: Config
+
+    @nn.compact
+    def __call__(self, frames: Array) -> Array:
+        """frames [B, F, M] -> [B, S, E]."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        gelu = functools.partial(nn.gelu, approximate=False)
+        x = gelu(Convolution(config.dim, 1, dtype, name="conv_0")(frames))
+        x = gelu(Convolution(config.dim, 2, dtype, name="conv_1")(x))
+        table = _table(self, "positions", config.states, config.dim, _sinusoids)
+        x = x + jax.lax.stop_gradient(table).astype(dtype)  # never trained
+        sizes = config.dim, config.num_heads, config.mlp_dim, dtype
+        for i in range(config.encoder_layers):
+            x = EncoderLayer(*sizes, name=f"layers_{i}")(x)
+        return Norm(learned=True, name="norm")(x)
+
+
+class Decoder(nn.Module):
+    """Tokens to the features that the readout multiplies."""
+
+    config: Config
+
+    def setup(self):
+        config = self.config
+        self.embedding = _table(self, "embedding", config.vocab, config.dim)
+        self.positions = _table(self, "positions", config.positions, config.dim)
+        sizes = config.dim, config.num_heads, config.mlp_dim, jnp.dtype(config.dtype)
+        layers = range(config.decoder_layers)
+        self.layers = [DecoderLayer(*sizes, config.joined) for _ in layers]
+        self.norm = Norm(learned=True)
+
+    def read(self, states: Array) -> list[KeyValues]:
+        return [layer.read(states) for layer in self.layers]
+
+    def __call__(
+        self,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        branches: Branches | None = None,
+    ) -> tuple[Array, Cache]:
+        """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
+        own, slots = [None] * len(self.layers), None
+        if cache.own is not None:
+            own, slots = gpu.layers(cache.own), caches.slots_of(cache.own)
+        positions = positions_of(start, tokens.shape[1], branches)
+        tree = None if branches is None else in_tree(branches, start, slots)
+        x = self.embedding[tokens] + self.positions[positions]
+        x = gpu.in_memory(x.astype(self.config.dtype), cache.read)
+        for i, layer in enumerate(self.layers):
+            x, own[i] = layer(x, positions, own[i], cache.read[i], tree)
+        return self.norm(x), cache._replace(own=own)
+
+
+class Whisper(nn.Module):
+    config: Config
+
+    def setup(self):
+        self.encoder = Encoder(self.config)
+        self.decoder = Decoder(self.config)
+
+    def encode(self, frames: Array) -> Array:
+        return self.encoder(frames)
+
+    def read(self, states: Array) -> list[KeyValues]:
+        return self.decoder.read(states)
+
+    def decode(
+        self,
+        tokens: Array,
+        start: Array,
+        cache: Cache,
+        branches: Branches | None = None,
+    ) -> tuple[Array, Cache]:
+        return self.decoder(tokens, start, cache, branches)
+
+    def __call__(self, frames: Array, tokens: Array) -> Array:
+        """Features [B, T, E] of whole texts, each token seeing those before it."""
+        cache = Cache(None, self.read(self.encode(frames)))
+        start = jnp.zeros(1, jnp.int32)
+        return self.decode(tokens, start, cache)[0]
+
+
+def _sinusoids(key: Array, shape: tuple[int, int], dtype=jnp.float32) -> Array:
+    del key
+    return jnp.asarray(sinusoids(*shape), dtype)
+
+
+def _table(module: nn.Module, name: str, count: int, width: int, init=INIT) -> Array:
+    """`count` vectors of `width` features."""
+    axes = "vocab" if name == "embedding" else "positions", "embed"
+    return module.param(name, nn.with_logical_partitioning(init, axes), (count, width))
+
+
+def init_params(key: Array, config: Config):
+    """A fresh parameter tree, each leaf boxed with its logical axis names."""
+    frames = jnp.zeros((1, config.frames, config.bands))
+    tokens = jnp.zeros((1, 1), jnp.int32)
+    return Whisper(config).init(key, frames, tokens)["params"]
+
+
+@functools.cache
+def abstract_params(config: Config):
+    """Shapes and dtypes of the parameter tree, unboxed, without allocating it.
+
+    Every reader asks for it and none may change it: a trace takes half a second.
+    """
+    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
+    return nn.meta.unbox(boxed)
+
+
+def partition_specs(config: Config):
+    """The logical axes of every parameter, as PartitionSpecs to map onto a mesh."""
+    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
+    return nn.get_partition_spec(boxed)
+
+
+def num_params(config: Config) -> int:
+    """How many numbers a model of this size has: 37,760,640 for tiny."""
+    return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
+
+
+def readout(config: Config, params, features: Array) -> Array:
+    """features [..., E] -> logits [..., V] float32, by the embedding."""
+    table = params["decoder"]["embedding"].astype(config.dtype)
+    return native.dot_transposed(features, table)
+
+
+def logits(config: Config, params, features: Features, tokens: Array) -> Array:
+    """tokens [B, T] from the first one on -> [B, T, V] float32, without a cache."""
+    outputs = Whisper(config).apply({"params": params}, features.frames, tokens)
+    return readout(config, params, outputs)
+
+
+def encode(config: Config, params, features: Features) -> Encoded:
+    """What the encoder gives, for prompts of every model that shares it."""
+    network = Whisper(config)
+    return Encoded(network.apply({"params": params}, features.frames, method="encode"))
+
+
+def same_encoder(params, other) -> bool:
+    """Whether two models hear alike: the same numbers in both encoders.
+
+    Then `encode` runs once for both, and `other | {"encoder": params["encoder"]}` needs
+    one copy of them.
+    """
+    encoders = params["encoder"], other["encoder"]
+    shapes = [jax.tree.map(jnp.shape, encoder) for encoder in encoders]
+    return shapes[0] == shapes[1] and all(
+        bool(jnp.array_equal(a, b))
+        for a, b in zip(*map(jax.tree.leaves, encoders), strict=True)
+    )
+
+
+def build(config: Config) -> Model:
+    """The model of `specjax.types.Model`: prompts need `inputs`, `Features` or what
+    `encode` gave of them."""
+    network, dtype = Whisper(config), jnp.dtype(config.dtype)
+    reads = (
+        Features((config.frames, config.bands)),
+        Encoded((config.states, config.dim)),
+    )
+
+    def init(params, prompt: Prompt, slots: int) -> Cache:
+        heard = prompt.inputs
+        if isinstance(heard, Features):
+            heard = encode(config, params, heard)
+        states = heard.states.astype(dtype)
+        read = network.apply({"params": params}, states, method="read")
+        sizes = states.shape[0], config.num_heads, slots, config.head_width
+        own = caches.empty(config.decoder_layers, sizes, dtype)
+        if config.joined:
+            own, read = gpu.join(own), gpu.join(read)
+        return Cache(own, read)
+
+    def apply(params, tokens, start, cache: Cache, branches=None):
+        arguments = {"params": params}, tokens, start, cache, branches
+        return network.apply(*arguments, method="decode")
+
+    def read_out(params, features):
+        return readout(config, params, features)
+
+    limits = config.vocab, abstract_params(config), config.positions, True
+    return gpu.model(Model(init, apply, read_out, *limits, reads=reads))

@@ -1,0 +1,220 @@
+"""A constrained model's state follows every text, in calls of any size and shape.
+
+That the law of what it decodes is exact is certified in `tests/exactness`.
+Axes: B rows, T tokens, V vocabulary.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import generate, portions
+from specjax.drafters import autoregressive
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.models import constrained as module
+from specjax.models.constrained import constrained
+from specjax.step import Decoder
+from specjax.types import Branches, Params, Prompt, Rules
+from tests.support import tiny, tiny_whisper
+from tests.support.model_cases import GPT, WHISPER, close
+from tests.support.tiny_t5 import quick_jit
+
+V, SLOTS = 29, 16
+TOKENS = jnp.array([[3, 12, 3, 8, 25, 7], [5, 5, 21, 7, 2, 2], [0, 28, 1, 0, 14, 9]])
+LENGTH = jnp.array([2, 4, 1])  # of prompts
+
+
+class Sums:
+    """Rules by two numbers of a whole text: a sum of powers, large and of no pattern,
+    and its length in sevenths. One id in three is left."""
+
+    @staticmethod
+    def of(text) -> int:
+        number = 0
+        for token in text:
+            number = (number * 48271 + int(token) + 1) % 2**31
+        return number
+
+    @staticmethod
+    def begin(tokens, length):
+        rows = tokens.shape[0]
+        state = jnp.zeros(rows, jnp.uint32), jnp.zeros((rows, 1), jnp.float32)
+
+        def step(state, place):
+            moved = Sums.advance(state, tokens[:, place])
+            more = place < length
+            return jax.tree.map(
+                lambda new, old: jnp.where(
+                    more.reshape(-1, *(1,) * (new.ndim - 1)), new, old
+                ),
+                moved,
+                state,
+            ), None
+
+        return jax.lax.scan(step, state, jnp.arange(tokens.shape[1]))[0]
+
+    @staticmethod
+    def advance(state, token):
+        number, length = state
+        mixed = number * jnp.uint32(48271) + token.astype(jnp.uint32) + jnp.uint32(1)
+        length = (jnp.round(length * 7) + 1) / 7
+        return mixed & jnp.uint32(2**31 - 1), length
+
+    @staticmethod
+    def apply(state, logits):
+        number, length = state
+        shift = number[..., None] + jnp.round(length * 7).astype(jnp.uint32)
+        ids = jnp.arange(logits.shape[-1], dtype=jnp.uint32)
+        return jnp.where((ids + shift) % 3 == 0, logits, -jnp.inf)
+
+
+RULES = Rules(Sums.begin, Sums.advance, Sums.apply)
+
+
+def allowed(text) -> np.ndarray:
+    return (np.arange(V) + Sums.of(text) + len(text)) % 3 == 0
+
+
+def left(logits) -> np.ndarray:
+    return np.isfinite(np.asarray(logits)[..., :V])
+
+
+def begun(case, dtype: str = "float32"):
+    """A constrained model, its weights, and the cache before its first call."""
+    model = constrained(case.build(case.config._replace(dtype=dtype)), RULES)
+    params = case.world().target_weights
+    prompt = Prompt(TOKENS, LENGTH, case.inputs())
+    cache = quick_jit(model.init, static_argnums=2)(params, prompt, SLOTS)
+    return model, params, cache
+
+
+def called(model):
+    @quick_jit
+    def run(params, tokens, start, cache, branches=None):
+        features, cache = model.apply(params, tokens, start, cache, branches)
+        return features, model.readout(params, features), cache
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("widths", [(6,), (1,) * 6, (3, 2, 1)], ids=str)
+@pytest.mark.parametrize("case", [GPT, WHISPER], ids=lambda case: case.name)
+def test_what_is_left_depends_on_the_text_alone(case, widths, dtype, monkeypatch):
+    """Within the prompt as behind it, and whatever lay in the slots before."""
+    monkeypatch.setattr(module, "UNROLLED", 3)  # longer calls are a loop
+    monkeypatch.setattr(module, "AT_ONCE", 4)
+    model, params, cache = begun(case, dtype)
+    run, zero = called(model), jnp.zeros(3, jnp.int32)
+    cache = run(params, TOKENS, zero, cache)[2]
+    _, _, cache = run(params, TOKENS[:, ::-1], LENGTH, cache)  # rejected, all of it
+    start = 0
+    for width in widths:
+        part = TOKENS[:, start : start + width]
+        features, logits, cache = run(params, part, zero + start, cache)
+        assert features.dtype == dtype and logits.dtype == jnp.float32
+        for row, place in np.ndindex(3, width):
+            text = TOKENS[row, : start + place + 1]
+            expected = allowed(text)
+            np.testing.assert_array_equal(left(logits)[row, place], expected)
+            assert 9 <= expected.sum() <= 10
+        start += width
+
+
+@pytest.mark.parametrize("case", [GPT, WHISPER], ids=lambda case: case.name)
+def test_what_is_left_has_the_logits_of_the_plain_model(case):
+    model, params, cache = begun(case)
+    logits = called(model)(params, TOKENS, jnp.zeros(3, jnp.int32), cache)[1]
+    plain = case.world().target
+    own = plain.init(params, Prompt(TOKENS, LENGTH, case.inputs()), SLOTS)
+    features, _ = plain.apply(params, TOKENS, jnp.zeros(3, jnp.int32), own)
+    wanted = np.where(np.isfinite(logits), plain.readout(params, features), -np.inf)
+    np.testing.assert_allclose(logits, wanted, atol=1e-5)
+
+
+def test_on_a_tree_each_token_s_state_follows_its_path():
+    model, params, cache = begun(GPT)
+    run, start = called(model), jnp.array([3, 4, 2])
+    cache = run(params, TOKENS, jnp.zeros(3, jnp.int32), cache)[2]
+    parents = [-1, -1, 0, 1, 2, 0]
+    paths = []
+    for node, parent in enumerate(parents):
+        paths.append([*(paths[parent] if parent >= 0 else []), node])
+    sees = np.zeros((6, 6), bool)
+    for node, path in enumerate(paths):
+        sees[node, path] = True
+    depth = jnp.array([[len(path) - 1 for path in paths]] * 3, jnp.int32)
+    nodes = jnp.array([[4, 9, 17, 2, 6, 6], [1, 2, 3, 4, 5, 6], [9, 8, 7, 6, 5, 4]])
+    tree = Branches(depth, jnp.broadcast_to(sees, (3, 6, 6)))
+    _, logits, _ = run(params, nodes, start, cache, tree)
+    for row, node in np.ndindex(3, 6):
+        text = [*TOKENS[row, : start[row]], *nodes[row, np.array(paths[node])]]
+        np.testing.assert_array_equal(left(logits)[row, node], allowed(text))
+
+
+def test_long_prompts_in_portions_leave_the_same_states():
+    model, params, cache = begun(GPT)
+    prompt = Prompt(TOKENS, LENGTH)
+    whole = portions.prefill(model, params, prompt, cache)
+    parts = portions.prefill(model, params, prompt, cache, tokens=2)
+    jax.tree.map(close, parts, whole)
+
+
+def test_a_prompt_counts_as_the_rules_say():
+    """It does not at all here, and what is behind it is counted out."""
+    counting = Rules(
+        lambda tokens, length: jnp.zeros_like(length),
+        lambda state, token: state + 1,
+        lambda state, logits: jnp.where(
+            jnp.arange(V) == state[..., None], logits, -jnp.inf
+        ),
+    )
+    model, params = (
+        constrained(GPT.world().target, counting),
+        GPT.world().target_weights,
+    )
+    prompt = make_prompt([[3, 12, 9], [5]])
+    request = make_request(jax.random.key(1), prompt, 8, make_sampling(2, 1.0))
+    parts = Decoder(model, autoregressive.build(model, 3))
+    output = generate.build(parts, 16)(Params(params, params), prompt, request)
+    for row, begin in enumerate(prompt.length):
+        text = output.tokens[row, begin : begin + 8]
+        np.testing.assert_array_equal(text, np.arange(8))
+
+
+def test_texts_keep_the_rules_and_drafts_change_none():
+    """Of Whisper, with a constrained draft, a plain one and none."""
+    world = tiny_whisper.world()
+    target = constrained(world.target, RULES)
+    prompt = make_prompt([[3, 12], [5], [0, 28, 1]])
+    prompt = prompt._replace(inputs=tiny_whisper.sounds(3))
+    sampling = make_sampling(3, 0.0)
+    request = make_request(jax.random.key(1), prompt, 9, sampling)
+    params = Params(world.target_weights, world.draft_weights)
+    texts = []
+    for draft in (None, world.draft, constrained(world.draft, RULES)):
+        parts = Decoder(target)
+        if draft is not None:
+            parts = Decoder(target, autoregressive.build(draft, 2))
+        both = params if draft is not None else params._replace(draft=None)
+        output = generate.build(parts, 20)(both, prompt, request)
+        rows = zip(output.tokens, output.length, strict=True)
+        texts.append([np.asarray(tokens[:length]) for tokens, length in rows])
+        for text, begin in zip(texts[-1], prompt.length, strict=True):
+            assert len(text) == begin + 9
+            for end in range(int(begin), len(text)):
+                assert (int(text[end]) + Sums.of(text[:end]) + end) % 3 == 0
+    for other in texts[1:]:
+        jax.tree.map(np.testing.assert_array_equal, other, texts[0])
+
+
+def test_rules_of_another_vocabulary_or_state_are_refused():
+    def wrong(state, logits):
+        raise ValueError("logits of 4 ids, rules of 5")
+
+    with pytest.raises(ValueError, match="rules of 5"):
+        constrained(tiny.markov(4), RULES._replace(apply=wrong))
+    narrow = RULES._replace(begin=lambda tokens, length: length > 1)
+    with pytest.raises(ValueError, match="int32, uint32 or float32: cast its leaves"):
+        constrained(tiny.markov(4), narrow)

@@ -1,0 +1,61 @@
+"""A small Whisper to decode with, as a `tiny.World`.
+
+Axes: B rows, F frames, M bands.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.models import whisper
+from specjax.types import Features
+from tests.support.tiny import World, mixed
+
+TARGET = whisper.Config(31, 16, 24, 1, 2, num_heads=2, bands=5, frames=14, positions=40)
+SMALL = TARGET._replace(decoder_layers=1)
+
+
+def sounds(rows: int) -> Features:
+    """Noise, another for each row."""
+    shape = rows, TARGET.frames, TARGET.bands
+    frames = np.random.default_rng(8).standard_normal(shape)
+    return Features(jnp.float32(frames))
+
+
+def weights(config: whisper.Config, seed: int):
+    """Random weights, of which laws are sharp and every position matters."""
+    rng = np.random.default_rng(seed)
+
+    def draw(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        noise = rng.normal(size=leaf.shape)
+        if name.endswith("scale"):
+            sharp = 1.5 if name == "decoder/norm/scale" else 1.0
+            return jnp.float32((1 + 0.2 * noise) * sharp)
+        if name.endswith("bias"):
+            return jnp.float32(0.2 * noise)
+        spread = 0.7 if name.endswith("embedding") else leaf.shape[-2] ** -0.5
+        spread = 0.7 if name.endswith("positions") else spread
+        return jnp.float32(spread * noise)
+
+    return jax.tree_util.tree_map_with_path(draw, whisper.abstract_params(config))
+
+
+def first_layer(cache: whisper.Cache) -> whisper.Cache:
+    """The part of a cache that belongs to the decoder's first layer."""
+    return cache._replace(own=cache.own[:1], read=cache.read[:1])
+
+
+@functools.cache
+def world() -> World:
+    """The early exit is the first decoder layer; the drafter is that with noise on its
+    weights, and the target's encoder."""
+    target = weights(TARGET, 4)
+    decoder = dict(target["decoder"])
+    del decoder["layers_1"]
+    draft = mixed(target | {"decoder": decoder}, weights(SMALL, 7), 0.1)
+    draft |= {"encoder": target["encoder"]}
+    model, shallow = whisper.build(TARGET), whisper.build(SMALL)
+    return World(model, shallow, shallow, first_layer, target, draft, target)
