@@ -97,8 +97,8 @@ def check_shapes(side: str, weights, shapes) -> None:
     if shapes is None:
         return
     # What has a shape is a parameter, whatever it keeps its numbers in.
-    leaves = jax.tree_util.tree_flatten_with_path(weights, lambda x: hasattr(x, "shape"))
-    have = dict(leaves[0])
+    flat = jax.tree_util.tree_flatten_with_path(weights, lambda x: hasattr(x, "shape"))
+    have = dict(flat[0])
     wrong = []
     for path, wanted in jax.tree_util.tree_flatten_with_path(shapes)[0]:
         shape = have[path].shape if path in have else "missing"

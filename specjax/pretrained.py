@@ -14,8 +14,9 @@ class Pretrained(NamedTuple):
     """What `load` reads: either side of a pair that decodes.
 
     config: sizes. params: weights as `model` takes them. dtype: of weights, activations
-    and cache, or "int8", see `load`. files: what they were read from. start, end: ids that a text begins and
-    ends with, None where nothing names one. tokenizer_file: None where there is none.
+    and cache, or "int8", see `load`. files: what they were read from. start, end: ids
+    that a text begins and ends with, None where nothing names one. tokenizer_file: None
+    where there is none.
     """
 
     name: str

@@ -54,12 +54,12 @@ def load(
     """A model by the path of its checkpoint, a bundled name, or a hub's "org/name".
 
     Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), a file of
-    `specjax.zoo.save` or a folder with one. dtype: of weights, activations and cache; or
-    "int8", of large matrices (`zoo.int8`), and float32 of all else: a target's law is
-    that of the rounded weights then. sharding: of the weights, one for all or a tree;
-    None is the default device. pieces: of a T5's vocabulary, ids from here on are never
-    emitted; None, 32100 of the published 32128 and else all. Raises ValueError, before
-    any parameter is made, for what is no whole checkpoint of a known model.
+    `specjax.zoo.save` or a folder with one. dtype: of weights, activations and cache.
+    Or "int8", of large matrices (`zoo.int8`), and float32 of all else: a target's law
+    is then that of the rounded weights. sharding: of the weights, one for all or a
+    tree; None is the default device. pieces: of a T5's vocabulary, ids from here on are
+    never emitted; None, 32100 of the published 32128 and else all. Raises ValueError,
+    before any parameter is made, for what is no whole checkpoint of a known model.
     """
     opened = _open(str(name), eight.activations(dtype), pieces)
     model = FAMILIES[opened.family].MODELS.build(opened.config)

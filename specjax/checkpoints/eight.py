@@ -6,7 +6,6 @@ One of floats at a time is in memory.
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 

@@ -9,12 +9,11 @@ product serves, and `problem` says why.
 
 from specjax.native.dots import dot, dot_transposed
 from specjax.native.int8 import Int8, alike, beside
-from specjax.native.library import INT8_SOURCE, SOURCE, problem
+from specjax.native.library import SOURCE, problem, sources
 from specjax.native.product import CHOICES, THIN, XLA, in_use, products
 
 __all__ = [
     "CHOICES",
-    "INT8_SOURCE",
     "SOURCE",
     "THIN",
     "XLA",
@@ -26,4 +25,5 @@ __all__ = [
     "in_use",
     "problem",
     "products",
+    "sources",
 ]

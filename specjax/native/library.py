@@ -78,6 +78,11 @@ def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
         return Library(why)
 
 
+def sources(*dtypes: str) -> tuple[Path, ...]:
+    """What multiplies weights of these dtypes."""
+    return (SOURCE, INT8_SOURCE) if "int8" in dtypes else (SOURCE,)
+
+
 def problem() -> str | None:
     """Why there is no compiled product here, in one line; None if there is one."""
     return loaded().problem
