@@ -3,7 +3,7 @@
 import pytest
 
 from specjax import zoo
-from specjax.bench import jsonl, players
+from specjax.bench import players
 from specjax.commands import audit, demo, flags, measure, microscope
 from tests.support import tiny
 
@@ -62,11 +62,3 @@ def test_texts_in_eight_bits_differ_by_no_more_than_rounding(pair, capsys):
     sizes = "--gammas 2 --texts 2 --tokens 8".split()
     assert microscope.main([*pair, *sizes]) == 0
     assert ", int8, " in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_what_is_measured_in_eight_bits_says_so(pair, tmp_path):
-    sizes = "--gammas 2 --tokens 6 --texts 2 --rounds 1".split()
-    assert measure.main([*pair, *sizes, f"--out={tmp_path / 'a.jsonl'}"]) == 0
-    [record] = jsonl.read(tmp_path / "a.jsonl")
-    assert record["provenance"]["dtype"] == "int8"
