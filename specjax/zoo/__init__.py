@@ -63,7 +63,7 @@ def save(path: Path, config: Config, params: Any, bits: int = 16) -> None:
     if bits == 8:
         stored = int8.pack(flat)
     elif bits == 16:
-        stored = {name: jnp.asarray(leaf, jnp.bfloat16) for name, leaf in flat.items()}
+        stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
     else:
         raise ValueError(f"weights are stored in 8 or 16 bits, not in {bits}")
     family = "t5" if isinstance(config, t5.Config) else "gpt"

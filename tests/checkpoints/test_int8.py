@@ -12,7 +12,8 @@ from safetensors.numpy import load_file, save_file
 import specjax
 from specjax import checkpoints, zoo
 from specjax.bench import players
-from specjax.checkpoints import archive
+from specjax.checkpoints import archive, eight
+from specjax.checkpoints.archive import Source
 from specjax.inputs import check_shapes, make_prompt
 from specjax.models import gpt, t5
 from specjax.native import Int8
@@ -133,6 +134,28 @@ def test_floats_are_rounded_as_they_would_be_stored(config, tmp_path):
     rounded = checkpoints.load(tmp_path / "floats", "int8").params
     assert jax.tree.structure(stored) == jax.tree.structure(rounded)
     jax.tree.map(np.testing.assert_array_equal, stored, rounded)
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "source", "there"),
+    [
+        ("int8", (1, 7), Source("w"), True),
+        ("int8", (5, 1), Source("w"), False),  # of inputs
+        ("int8", (5, 7), Source("w"), False),  # of every number
+        ("int16", (1, 7), Source("w"), False),
+        ("int8", (1, 7), Source("w", transpose=True), False),
+    ],
+)
+def test_only_numbers_that_are_stored_so_are_taken_as_they_are(
+    values, scale, source, there
+):
+    arrays = {"w": np.ones((5, 7), values)}
+    arrays["w" + int8.SCALE] = np.ones(scale, np.float32)
+    shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
+    raw = archive.Archive(shapes, lambda name, index: arrays[name][index], "memory")
+    held = archive.scaled(raw)
+    assert (eight.stored(held, source, 0) is not None) == there
+    assert eight.stored(raw, source, 0) is None  # nothing scales it
 
 
 def test_of_floats_a_matrix_at_a_time_is_in_memory(tmp_path, monkeypatch):

@@ -103,10 +103,11 @@ def test_without_a_library_it_is_xlas_and_that_is_told(monkeypatch, caplog):
 
 def test_compiled_for_another_device_it_reads_bytes(compiled):
     x, w = operands(2, 256, 1024)
-    lowered = jax.jit(native.dot).trace(x, w).lower(lowering_platforms=("cuda",))
-    text = lowered.as_text()
-    assert "specjax_thin" not in text
-    assert "(tensor<256x1024xi8>) -> tensor<256x1024xf32>" in text
+    for dtype, kind in ("float32", "f32"), ("bfloat16", "bf16"):
+        traced = jax.jit(native.dot).trace(x.astype(dtype), w)
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+        assert "specjax_thin" not in text
+        assert f"(tensor<256x1024xi8>) -> tensor<256x1024x{kind}>" in text
 
 
 def test_bfloat16_is_read_exactly(compiled):
@@ -164,5 +165,6 @@ def test_products_of_a_text_are_joined_where_all_are_in_eight_bits():
             np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-4)
     assert native.alike(kernels) and not native.alike(mixed)
     run = jax.jit(lambda x, *kernels: gpu.products(x, kernels))
-    text = run.trace(x, *kernels).lower(lowering_platforms=("cuda",)).as_text()
-    assert text.count("stablehlo.dot_general") == 1
+    for case, launched in (kernels, 1), (mixed, 3):
+        text = run.trace(x, *case).lower(lowering_platforms=("cuda",)).as_text()
+        assert text.count("stablehlo.dot_general") == launched
