@@ -98,7 +98,9 @@ def check_shapes(side: str, weights, shapes) -> None:
     """Every parameter that the model reads must be there, with its shape."""
     if shapes is None:
         return
-    have = dict(jax.tree_util.tree_flatten_with_path(weights)[0])
+    # What has a shape is a parameter, whatever it keeps its numbers in.
+    flat = jax.tree_util.tree_flatten_with_path(weights, lambda x: hasattr(x, "shape"))
+    have = dict(flat[0])
     wrong = []
     for path, wanted in jax.tree_util.tree_flatten_with_path(shapes)[0]:
         shape = have[path].shape if path in have else "missing"

@@ -14,8 +14,9 @@ class Pretrained(NamedTuple):
     """What `load` reads: either side of a pair that decodes.
 
     config: sizes. params: weights as `model` takes them. dtype: of weights, activations
-    and cache. files: what they were read from. start, end: ids that a text begins and
-    ends with, None where nothing names one. tokenizer_file: None where there is none.
+    and cache, or "int8", see `load`. files: what they were read from. start, end: ids
+    that a text begins and ends with, None where nothing names one. tokenizer_file: None
+    where there is none.
     """
 
     name: str
@@ -50,7 +51,10 @@ def load(
       name: a bundled model (`specjax.zoo.MODELS`, `T5_MODELS`); a folder of Hugging
         Face (GPT-2, T5); a checkpoint of T5X or its gs:// URL; a .safetensors file of
         `specjax.zoo.save`; an id "org/name" of the Hugging Face hub (extra `hf`).
-      dtype: of weights, activations and cache; any float of numpy or bfloat16.
+      dtype: of weights, activations and cache; any float of numpy or bfloat16. Or
+        "int8": large matrices are rounded to whole numbers of eight bits with a scale
+        for each output, and all else is float32. What is decoded is then the law of
+        the rounded weights: a target of its own, to which drafts make no difference.
       tokenizer: a file or folder; None, what lies beside the weights, or the bundled
         one of the same vocabulary.
 

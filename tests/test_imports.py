@@ -67,7 +67,12 @@ ROOMS = {
         "specjax.drafters.ngram",
         "specjax.tokenizers",
     ),
-    "specjax.checkpoints": (*PURE, "specjax.models", "specjax.zoo"),
+    "specjax.checkpoints": (
+        *PURE,
+        "specjax.models",
+        "specjax.zoo",
+        "specjax.native",
+    ),
     "specjax.pretrained": LOADED,
     "specjax.bench": (*LIBRARY, "specjax.pretrained"),
     "specjax.prompts": ("specjax.bench", "specjax.pretrained"),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from specjax import zoo
 from specjax.checkpoints import (
     archive,
+    eight,
     huggingface,
     names_gpt2,
     names_t5,
@@ -66,17 +67,22 @@ def load(
 
     Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), OpenAI's
     file of a Whisper (.pt), a file of `specjax.zoo.save`, or a folder with one. dtype:
-    of weights, activations and cache. sharding: of the weights, one for all or a tree;
-    None is the default device. pieces: of a T5's vocabulary, ids from here on are never
-    emitted; None, 32100 of the published 32128 and else all. Raises ValueError, before
-    any parameter is made, for what is no whole checkpoint of a known model.
+    of weights, activations and cache. Or "int8", of large matrices (`zoo.int8`), and
+    float32 of all else: a target's law is then that of the rounded weights. sharding:
+    of the weights, one for all or a tree; None is the default device. pieces: of a T5's
+    vocabulary, ids from here on are never emitted; None, 32100 of the published 32128
+    and else all. Raises ValueError, before any parameter is made, for what is no whole
+    checkpoint of a known model.
     """
-    opened = _open(str(name), str(archive.usable(dtype)), pieces)
+    opened = _open(str(name), eight.activations(dtype), pieces)
     model = FAMILIES[opened.family].MODELS.build(opened.config)
     arrays, names = opened.arrays, opened.names
     archive.check(arrays, names.sources, model.shapes, names.harmless)
-    layout = names.sources, model.shapes, dtype, sharding, names.harmless
-    params = archive.fill(arrays, *layout)
+    if str(dtype) == eight.INT8:
+        params = eight.fill(arrays, names.sources, model.shapes, sharding)
+    else:
+        layout = names.sources, model.shapes, dtype, sharding, names.harmless
+        params = archive.fill(arrays, *layout)
     sizes = opened.family, opened.config
     return Checkpoint(_called(name), *sizes, model, params, opened.files, *opened.ends)
 

@@ -43,11 +43,13 @@ class Archive(NamedTuple):
     """Arrays by name. arrays: shapes and dtypes as stored. where: for messages.
 
     read: (name, index into the stored array) -> that part of it, in the stored dtype.
+    unscaled: the same before `scaled`; None where nothing was.
     """
 
     arrays: dict[str, jax.ShapeDtypeStruct]
     read: Callable[[str, Index], np.ndarray]
     where: str
+    unscaled: "Archive | None" = None
 
 
 class Part(NamedTuple):
@@ -137,7 +139,7 @@ def scaled(archive: Archive) -> Archive:
             return values
         return values * np.broadcast_to(scales[name], arrays[name].shape)[index]
 
-    return archive._replace(arrays=arrays, read=read)
+    return archive._replace(arrays=arrays, read=read, unscaled=archive)
 
 
 def _scale(archive: Archive, name: str) -> np.ndarray:
@@ -169,7 +171,8 @@ def usable(dtype: Any) -> np.dtype:
     except TypeError:
         parsed = None
     if str(parsed) not in USABLE:
-        raise ValueError(f"dtype is one of {', '.join(USABLE)}; got {dtype!r}")
+        usual = ", ".join(USABLE)
+        raise ValueError(f"dtype is one of {usual}, or int8 of weights; got {dtype!r}")
     return parsed
 
 

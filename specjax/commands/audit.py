@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 from specjax import console, verifiers
-from specjax.bench import players, scoring
+from specjax.bench import scoring
 from specjax.bench.texts import Prompts, Protocol
 from specjax.commands import flags as shared
 from specjax.commands import kernels as fused
@@ -46,7 +46,8 @@ def audit(parser: Parser, flags: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         parser.error(str(error))
     guarantee = verifiers.named(flags.rule).guarantee
-    print(f"{pair[0].name} with {pair[1].name}, T = {flags.temperature:g}")
+    names, dtype = f"{pair[0].name} with {pair[1].name}", pair[0].dtype
+    print(f"{names}, {dtype}, T = {flags.temperature:g}")
     print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}")
     print(fused.line(kernels.record))
     print(f"{calls.tokens.sum() / calls.calls.sum():.3f} tokens per target call\n")
@@ -61,6 +62,7 @@ def make_parser() -> Parser:
     shared.add_prompts(parser, "the start token alone")
     warm = {"type": console.temperature, "default": 1.0}
     add("--temperature", **warm, help=shared.OF_TEMPERATURE)
+    shared.add_dtype(parser)
     add("--gamma", type=console.gamma, default=5, help="tokens drafted at a time")
     add("--tokens", type=tokens, default=40_000, help="audited, at least")
     add("--length", type=console.count, default=64, help="tokens of a text, at most")
@@ -73,7 +75,8 @@ def make_parser() -> Parser:
 
 def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     """Raises ValueError or OSError for flags that cannot be audited."""
-    pair = players.named(flags.target), players.named(flags.draft)
+    names = flags.target, flags.draft
+    pair = tuple(shared.player(name, flags.dtype) for name in names)
     scoring.check(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
     prompts = shared.read_prompts(flags, pair[0])

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from specjax import console, finite, generate, native, prompts, zoo
-from specjax.bench import players, scoring, timing
+from specjax.bench import scoring, timing
 from specjax.bench.players import reference
 from specjax.commands import flags as shared
 from specjax.commands import kernels
@@ -114,6 +114,7 @@ def make_parser() -> Parser:
     add("--K", type=console.gamma, default=4, help="drafted tokens a step: gamma")
     warm = {"type": console.temperature, "default": 0.0}
     add("--temperature", **warm, help="0 is greedy, the default")
+    shared.add_dtype(parser)
     add("--seed", type=console.seed, default=123, help=shared.OF_SEED)
     kernels.add_flag(parser)
     shared.add_products(parser)
@@ -124,7 +125,8 @@ def make_parser() -> Parser:
 
 def make_case(flags: argparse.Namespace) -> Case:
     """Loads and checks everything; raises ValueError before any compute."""
-    target, draft = players.named(flags.target), players.named(flags.draft)
+    names = flags.target, flags.draft
+    target, draft = (shared.player(name, flags.dtype) for name in names)
     scoring.check(target, draft, with_alpha=False)
     sizes = kernels.Sizes(1, flags.K, target.vocab, draft.regime)
     chosen = kernels.choose(flags.kernels, token.verifier, sizes)

@@ -13,8 +13,8 @@ from specjax.pretrained import Pretrained
 MODEL = "a bundled name, a path or a hub's id; default %(default)s"
 OWN = "your own, my_module:its_name"
 PROMPT = '{"prompt": text}, {"tokens": [ids]} or {"messages": [...]}'
-DTYPES = ("float32", "bfloat16")
-OF_DTYPE = "of weights, activations and cache"
+DTYPES = ("float32", "bfloat16", "int8")
+OF_DTYPE = "of weights, activations and cache; int8 of weights alone, beside float32"
 OF_TEMPERATURE = "of both models; 0 is greedy; default %(default)s"
 OF_SEED = "of all that is drawn; default %(default)s"
 COUNTS = ("unigram", "bigram", "random")  # drafts that have no dtype
@@ -42,6 +42,12 @@ def add_products(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--products", default=native.THIN, choices=native.CHOICES, help=text
     )
+
+
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """--dtype, one of `DTYPES`, which `player` takes."""
+    text = f"{OF_DTYPE}; default %(default)s"
+    parser.add_argument("--dtype", default=DTYPES[0], choices=DTYPES, help=text)
 
 
 def add_prompts(parser: argparse.ArgumentParser, otherwise: str = "") -> None:

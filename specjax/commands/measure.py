@@ -79,8 +79,7 @@ def make_parser() -> Parser:
     shared.add_pair(parser, "unigram or bigram")
     shared.add_policy(parser)
     shared.add_prompts(parser)
-    of_dtype = f"{shared.OF_DTYPE}; default %(default)s"
-    add("--dtype", choices=shared.DTYPES, default="float32", help=of_dtype)
+    shared.add_dtype(parser)
     warm = {"type": console.temperature, "default": 0.0}
     add("--temperature", **warm, help=shared.OF_TEMPERATURE)
     add("--batch", type=console.count, default=1, help="texts decoded together")

@@ -76,7 +76,7 @@ def make_parser() -> Parser:
     gammas, of_gammas = [1, 4, 7], "drafted tokens; default 1 4 7"
     add("--gammas", type=drafted, nargs="+", default=gammas, help=of_gammas)
     dtypes = {"nargs": "+", "choices": shared.DTYPES, "default": list(shared.DTYPES)}
-    add("--dtype", **dtypes, help=f"{shared.OF_DTYPE}; default: both")
+    add("--dtype", **dtypes, help=f"{shared.OF_DTYPE}; default: all")
     of_texts, of_tokens = "at most one a prompt", "of every text, without its prompt"
     add("--texts", type=console.count, default=16, help=of_texts)
     add("--tokens", type=console.count, default=64, help=of_tokens)

@@ -85,7 +85,8 @@ def walltime(
     there = read(task, target)
     run = partial(measure_walltime, (target, draft), (task, there.prompts), setting)
     timed = measurement(run, (target, draft), there, setting)
-    return timed._replace(inputs=(*timed.inputs, native.SOURCE))
+    code = native.sources(target.dtype, draft.dtype)
+    return timed._replace(inputs=(*timed.inputs, *code))
 
 
 def audit(

@@ -144,9 +144,9 @@ def products(x: Array, kernels: Sequence[Array]) -> list[Array]:
 
     def together(x: Array, *kernels: Array) -> list[Array]:
         ends = np.cumsum([kernel.shape[1] for kernel in kernels])
-        return jnp.split(native.dot(x, jnp.concatenate(kernels, 1)), ends[:-1], -1)
+        return jnp.split(native.dot(x, native.beside(kernels)), ends[:-1], -1)
 
-    if x.size > FEW * x.shape[-1]:
+    if x.size > FEW * x.shape[-1] or not native.alike(kernels):
         return apart(x, *kernels)
     return jax.lax.platform_dependent(x, *kernels, cuda=together, default=apart)
 

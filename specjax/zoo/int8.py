@@ -4,7 +4,8 @@ The weights are what is read back: q * s, with s such that the largest of an out
 is 127. An output is a column of a matrix that multiplies, and a row of an embedding.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 from jax import Array
@@ -26,10 +27,23 @@ def pack(flat: Mapping[str, Array]) -> dict[str, Array]:
         packed[name] = leaf = jnp.asarray(leaf, jnp.float32)
         if not jnp.isfinite(leaf).all():
             raise ValueError(f"{name} is not finite: the training diverged, save none")
-        if leaf.ndim == 2 and leaf.size >= LEAST:
-            inputs = 1 if name.split("/")[-1] in TABLES else 0
-            largest = jnp.abs(leaf).max(inputs, keepdims=True)
-            scale = jnp.where(largest > 0, largest, 1.0) / LARGEST
-            packed[name] = jnp.round(leaf / scale).astype(jnp.int8)
-            packed[name + SCALE] = scale
+        if rounds(leaf.shape):
+            packed[name], packed[name + SCALE] = rounded(leaf, inputs_of(name))
     return packed
+
+
+def rounds(shape: Sequence[int]) -> bool:
+    """Whether an array of this shape is a matrix that is worth it."""
+    return len(shape) == 2 and math.prod(shape) >= LEAST
+
+
+def inputs_of(name: str) -> int:
+    """The axis of a matrix along which an output's numbers lie."""
+    return 1 if name.split("/")[-1] in TABLES else 0
+
+
+def rounded(leaf: Array, inputs: int) -> tuple[Array, Array]:
+    """q int8 and s float32, of which a float32 matrix is q s up to rounding."""
+    largest = jnp.abs(leaf).max(inputs, keepdims=True)
+    scale = jnp.where(largest > 0, largest, 1.0) / LARGEST
+    return jnp.round(leaf / scale).astype(jnp.int8), scale

@@ -253,7 +253,7 @@ def test_openai_s_format_needs_pytorch(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("v1_1", dict(dtype="int8"), r"dtype is one of float16.*got 'int8'"),
+        ("v1_1", dict(dtype="int4"), r"dtype is one of float16.*got 'int4'"),
         ("v1_1", dict(dtype="float7"), r"dtype is one of float16.*got 'float7'"),
         ("v1_1", dict(pieces=38), r"pieces must be in 1\.\.37.*got 38"),
         ("v1_1", dict(pieces=0), r"pieces must be in 1\.\.37.*got 0"),

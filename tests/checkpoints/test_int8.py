@@ -1,14 +1,22 @@
 """Weights in eight bits: what is read back is the model, by either form of them."""
 
+import weakref
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file, save_file
 
+import specjax
 from specjax import checkpoints, zoo
-from specjax.checkpoints import archive
+from specjax.bench import players
+from specjax.checkpoints import archive, eight
+from specjax.checkpoints.archive import Source
+from specjax.inputs import check_shapes, make_prompt
 from specjax.models import gpt, t5
+from specjax.native import Int8
 from specjax.zoo import int8
 from tests.support import tiny, tiny_t5
 
@@ -90,3 +98,131 @@ def test_what_diverged_is_not_stored(tmp_path):
         zoo.save(tmp_path / "mine.safetensors", GPT, params, bits=8)
     with pytest.raises(ValueError, match="8 or 16 bits, not in 4"):
         zoo.save(tmp_path / "mine.safetensors", GPT, params, bits=4)
+
+
+def in_eight_bits(path):
+    """A checkpoint's parameters by name, and which of them are in eight bits."""
+    params = flatten_dict(checkpoints.load(path, "int8").params, sep="/")
+    return params, {name for name, leaf in params.items() if isinstance(leaf, Int8)}
+
+
+def test_what_is_stored_in_eight_bits_is_loaded_as_it_is(saved):
+    path, before = saved
+    stored, (params, matrices) = load_file(path), in_eight_bits(path)
+    assert params.keys() == before.keys()
+    assert matrices == {n for n in before if n + int8.SCALE in stored} != set()
+    for name, leaf in params.items():
+        if name in matrices:
+            np.testing.assert_array_equal(leaf.values, stored[name])
+            np.testing.assert_array_equal(leaf.scale, stored[name + int8.SCALE])
+        else:
+            np.testing.assert_array_equal(leaf, before[name])
+            assert leaf.dtype == jnp.float32
+
+
+GPT2 = GPT._replace(positions=130, learned=True, tied=True)
+
+
+@pytest.mark.parametrize("config", [GPT2, T5], ids=["gpt2", "t5"])
+def test_floats_are_rounded_as_they_would_be_stored(config, tmp_path):
+    """Of files that turn matrices about and fuse them."""
+    weights = tiny.weights if config == GPT2 else tiny_t5.weights
+    params = weights(config, 0)
+    zoo.save(tmp_path / "stored.safetensors", config, params, bits=8)
+    checkpoints.save(tmp_path / "floats", (config, params))
+    stored = checkpoints.load(tmp_path / "stored.safetensors", "int8").params
+    rounded = checkpoints.load(tmp_path / "floats", "int8").params
+    assert jax.tree.structure(stored) == jax.tree.structure(rounded)
+    jax.tree.map(np.testing.assert_array_equal, stored, rounded)
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "source", "there"),
+    [
+        ("int8", (1, 7), Source("w"), True),
+        ("int8", (5, 1), Source("w"), False),  # of inputs
+        ("int8", (5, 7), Source("w"), False),  # of every number
+        ("int16", (1, 7), Source("w"), False),
+        ("int8", (1, 7), Source("w", transpose=True), False),
+    ],
+)
+def test_only_numbers_that_are_stored_so_are_taken_as_they_are(
+    values, scale, source, there
+):
+    arrays = {"w": np.ones((5, 7), values)}
+    arrays["w" + int8.SCALE] = np.ones(scale, np.float32)
+    shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
+    raw = archive.Archive(shapes, lambda name, index: arrays[name][index], "memory")
+    held = archive.scaled(raw)
+    assert (eight.stored(held, source, 0) is not None) == there
+    assert eight.stored(raw, source, 0) is None  # nothing scales it
+
+
+def test_of_floats_a_matrix_at_a_time_is_in_memory(tmp_path, monkeypatch):
+    checkpoints.save(tmp_path / "floats", (T5, tiny_t5.weights(T5, 0)))
+    matrices, read = [], archive.reader
+
+    def watched(held, source, shape, dtype):
+        assert not [matrix for matrix in matrices if matrix() is not None]
+
+        def once(index):
+            numbers = read(held, source, shape, dtype)(index)
+            if int8.rounds(shape):
+                matrices.append(weakref.ref(numbers))
+            return numbers
+
+        return once
+
+    monkeypatch.setattr(archive, "reader", watched)
+    assert len(in_eight_bits(tmp_path / "floats")[1]) == len(matrices) > 5
+
+
+@pytest.mark.parametrize("count", [5, 60])  # few rows, and many
+def test_a_bundled_model_has_the_same_logits(count):
+    logits = []
+    for dtype in "float32", "int8":
+        model = specjax.load("code_small", dtype)
+        assert (model.dtype, model.config.dtype) == (dtype, "float32")
+        text = jnp.arange(5, 5 + count)[None]
+
+        def read(params, text, model=model.model):
+            cache = model.init(params, make_prompt([[1]]), 64)
+            features, _ = model.apply(params, text, jnp.zeros(1, jnp.int32), cache)
+            return model.readout(params, features)
+
+        logits.append(jax.jit(read)(model.params, text))
+    np.testing.assert_allclose(*logits, atol=1e-4)
+
+
+def test_parameters_in_eight_bits_are_checked_and_written_as_others(saved, tmp_path):
+    path, _ = saved
+    loaded, floats = checkpoints.load(path, "int8"), checkpoints.load(path)
+    check_shapes("target", loaded.params, loaded.model.shapes)
+    wider = gpt.build(GPT._replace(vocab=130)).shapes
+    with pytest.raises(ValueError, match="not"):
+        check_shapes("target", loaded.params, wider)
+    for bits in 8, 16:
+        again = [tmp_path / f"{bits}_{number}.safetensors" for number in range(2)]
+        for file, checkpoint in zip(again, (loaded, floats), strict=True):
+            zoo.save(file, checkpoint.config, checkpoint.params, bits)
+        first, second = map(load_file, again)
+        jax.tree.map(np.testing.assert_array_equal, first, second)
+
+
+def test_who_plays_in_eight_bits_says_so(saved):
+    path, _ = saved
+    side = players.model(str(path), "int8")
+    assert side.dtype == side.pretrained.dtype == "int8" and side.files == (path,)
+
+
+def test_what_cannot_be_in_eight_bits_is_told(saved, tmp_path):
+    path, _ = saved
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    with pytest.raises(ValueError, match="one device: name a float dtype"):
+        checkpoints.load(path, "int8", device)
+    stored, about = load_file(path), archive.metadata(path)
+    name = next(name for name in stored if name.endswith(int8.SCALE))
+    stored[name][:] = np.nan
+    save_file(stored, tmp_path / "bad.safetensors", about)
+    with pytest.raises(ValueError, match="not finite: it was damaged"):
+        checkpoints.load(tmp_path / "bad.safetensors", "int8")

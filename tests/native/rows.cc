@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "thin.cc"
+#include "thin_int8.cc"
 
 void Set(float* to, float value) { *to = value; }
 void Set(uint16_t* to, float value) {
@@ -13,6 +13,8 @@ void Set(uint16_t* to, float value) {
   std::memcpy(&word, &value, sizeof word);
   *to = word >> 16;
 }
+
+void Set(Whole* to, float value) { to->number = 2 * value; }  // sums stay small
 
 float Random() { return (std::rand() % 2001 - 1000) / 1000.0f; }
 
@@ -48,6 +50,7 @@ int main() {
     wrong += Wrong<2, float>(K, N) + Wrong<3, float>(K, N) + Wrong<8, float>(K, N);
     wrong += Wrong<2, uint16_t>(K, N) + Wrong<5, uint16_t>(K, N);
     wrong += Wrong<8, uint16_t>(K, N) + Wrong<kMostRows - 3, float>(K, N);
+    wrong += Wrong<3, Whole>(K, N) + Wrong<8, Whole>(K, N);
   }
   std::printf("%d wrong\n", wrong);
   return wrong;

@@ -13,12 +13,18 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(library, "register", rows)  # XLA has one
-    library.loaded.cache_clear()
+    forget()
     yield
-    library.loaded.cache_clear()  # the next asks anew, of the machine's own cache
+    forget()  # the next asks anew, of the machine's own cache
 
 
-def rows(path):
+def forget():
+    library.loaded.cache_clear()
+    library.loaded_int8.cache_clear()
+
+
+def rows(path, functions):
+    del functions
     return ctypes.cdll.LoadLibrary(str(path)).thin_most_rows()
 
 
@@ -42,24 +48,40 @@ def test_it_is_compiled_once(tmp_path, compiler, monkeypatch):
     assert compiled(tmp_path) == [path]
 
 
+def test_products_in_eight_bits_have_a_library_of_their_own(compiler, monkeypatch):
+    asked = []
+
+    def note(command, path, source):
+        asked.append((path.name.rpartition("-")[0], source))
+
+    monkeypatch.setattr(library, "compile_to", note)
+    library.loaded(), library.loaded_int8()
+    assert asked == [("thin", library.SOURCE), ("thin_int8", library.INT8_SOURCE)]
+    assert library.sources("float32", "bfloat16") == (library.SOURCE,)
+    assert library.sources("int8") == (library.SOURCE, library.INT8_SOURCE)
+
+
 def test_another_processor_source_or_compiler_has_a_library_of_its_own(
     tmp_path, compiler, monkeypatch
 ):
-    places = [library.place(compiler)]
+    def place(command=compiler):
+        return library.place(command, (library.INT8_SOURCE, library.SOURCE))
+
+    places = [place()]
     monkeypatch.setattr(library, "processor", lambda: "another")
-    places.append(library.place(compiler))
+    places.append(place())
     monkeypatch.setattr(library, "FLAGS", (*library.FLAGS, "-DNDEBUG"))
-    places.append(library.place(compiler))
+    places.append(place())
     other = tmp_path / "thin.cc"
     other.write_text("// nothing")
     monkeypatch.setattr(library, "SOURCE", other)
-    places.append(library.place(compiler))
-    places.append(library.place([*compiler, "-O0"]))
+    places.append(place())
+    places.append(place([*compiler, "-O0"]))
     for number in 1, 2:  # the same command, another version
         script = tmp_path / "compiler"
         script.write_text(f"#!/bin/sh\necho version {number}\n")
         script.chmod(0o755)
-        places.append(library.place([str(script)]))
+        places.append(place([str(script)]))
     assert len(set(places)) == 7
 
 

@@ -11,15 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import native
-from specjax.inputs import make_prompt
+from specjax import generate, native
+from specjax.drafters import autoregressive, nothing
+from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
-from tests.support import tiny, tiny_t5
+from specjax.step import Decoder
+from specjax.types import Params
+from tests.support import eight, tiny, tiny_t5
 
 # Every matrix is large enough to be worth it.
 GPT = gpt.Config(512, 256, 512, 2, 4)
 T5 = t5.Config(512, 256, 512, 1, 2, 4, 64)
 ROWS = (2, 5, 8)
+DTYPES = "float32", "int8"  # of weights
 
 pytestmark = pytest.mark.skipif(
     native.problem() is not None, reason=f"no products: {native.problem()}"
@@ -27,14 +31,21 @@ pytestmark = pytest.mark.skipif(
 
 
 @functools.cache
-def case(family: str):
-    """A model's logits of tokens [1, T] after three, and what it takes before them."""
+def sized(family: str, dtype: str):
+    """A model, its weights, and a prompt of three tokens."""
     if family == "gpt":
         model, params = gpt.build(GPT), tiny.weights(GPT, 0, 3.0)
         prompt = make_prompt([[1, 2, 3]])
     else:
         model, params = t5.build(T5), tiny_t5.weights(T5, 0)
         prompt = make_prompt([[0, 2, 3]], [[5, 6, 1]])
+    return model, eight.rounded(params) if dtype == "int8" else params, prompt
+
+
+@functools.cache
+def case(family: str, dtype: str):
+    """A model's logits of tokens [1, T] after three, and what it takes before them."""
+    model, params, prompt = sized(family, dtype)
     cache = model.init(params, prompt, 16)
     _, cache = model.apply(params, prompt.tokens, jnp.array([0]), cache)
 
@@ -51,9 +62,10 @@ def tokens(rows: int):
 
 
 @pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("family", ["gpt", "t5"])
-def test_few_tokens_have_the_logits_of_xlas_products(family, rows):
-    logits, *before = case(family)
+def test_few_tokens_have_the_logits_of_xlas_products(family, dtype, rows):
+    logits, *before = case(family, dtype)
     thin = logits(*before, tokens(rows))
     with native.products(native.XLA):
         plain = logits(*before, tokens(rows))
@@ -61,13 +73,40 @@ def test_few_tokens_have_the_logits_of_xlas_products(family, rows):
 
 
 # Of a layer: q, k, v, out and two; a T5's gates, and reads across by two.
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("family, products", [("gpt", 2 * 6 + 1), ("t5", 2 * 9 + 1)])
-def test_every_product_of_a_call_is_one_pass(family, products):
-    logits, *before = case(family)
-    name = "specjax_thin_product"
+def test_every_product_of_a_call_is_one_pass(family, products, dtype):
+    logits, *before = case(family, dtype)
+    name = f"specjax_thin{'_int8' * (dtype == 'int8')}_product"
     assert str(jax.make_jaxpr(logits)(*before, tokens(5))).count(name) == products
     with native.products(native.XLA):
         assert name not in str(jax.make_jaxpr(logits)(*before, tokens(5)))
+
+
+def wrong_at_times(params):
+    """Other scales and norms: a draft that is right now and then."""
+
+    def moved(leaf):
+        if leaf.dtype == jnp.int8:
+            return leaf
+        return leaf * (1 + 0.2 * jnp.sin(jnp.arange(leaf.size))).reshape(leaf.shape)
+
+    return jax.tree.map(moved, params)
+
+
+@pytest.mark.parametrize("family", ["gpt", "t5"])
+def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts(family):
+    target, weights, prompt = sized(family, "int8")
+    params = Params(weights, wrong_at_times(weights))
+    request = make_request(jax.random.key(0), prompt, 40, make_sampling(1, 0.0))
+    texts = []
+    for drafter in nothing.drafter, autoregressive.build(target, 4):
+        run = generate.build(Decoder(target, drafter), 48)
+        texts.append(run(params, prompt, request))
+    alone, drafted = texts
+    np.testing.assert_array_equal(alone.tokens, drafted.tokens)
+    calls, drafts = drafted.counts.calls[0], drafted.counts.accepted[0]
+    assert 5 <= drafts <= 3 * calls  # some are kept, and not all
 
 
 CACHED = """

@@ -1,0 +1,79 @@
+"""Matrices of a checkpoint in eight bits: as they are stored, or rounded once read.
+
+One of floats at a time is in memory.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from specjax.checkpoints import archive
+from specjax.checkpoints.archive import Archive, Source
+from specjax.native import Int8
+from specjax.zoo import int8
+
+INT8 = "int8"  # the name of such weights, where others have their dtype
+FLOAT32 = np.dtype("float32")  # of all that is no large matrix, and of activations
+_rounded = jax.jit(int8.rounded, static_argnums=1)
+
+
+def activations(dtype: Any) -> str:
+    """What a model computes in whose weights have this dtype, or are `INT8`."""
+    return str(FLOAT32 if str(dtype) == INT8 else archive.usable(dtype))
+
+
+def fill(
+    held: Archive, sources: dict[str, Source], shapes: Any, sharding: Any = None
+) -> Any:
+    """`archive.fill` of an archive that was checked, large matrices in eight bits.
+
+    Raises ValueError for a sharding, or a number that is not finite.
+    """
+    if sharding is not None:
+        raise ValueError(
+            "int8 weights lie on one device: name a float dtype, or no sharding"
+        )
+    flat = {}
+    for name, leaf in flatten_dict(shapes, sep="/").items():
+        if int8.rounds(leaf.shape):
+            flat[name] = matrix(held, sources[name], name, leaf.shape)
+        else:
+            read = archive.reader(held, sources[name], leaf.shape, FLOAT32)
+            flat[name] = jax.device_put(read(whole(leaf.shape)))
+    return unflatten_dict(flat, sep="/")
+
+
+def matrix(held: Archive, source: Source, name: str, shape: tuple[int, ...]) -> Int8:
+    """A parameter [K, N], or a table [N, K], by `zoo.int8`'s rule.
+
+    name: the model's own.
+    """
+    inputs = int8.inputs_of(name)
+    parts = stored(held, source, inputs)
+    if parts is None:
+        read = archive.reader(held, source, shape, FLOAT32)
+        parts = _rounded(read(whole(shape)), inputs)
+    return Int8(*jax.block_until_ready(jax.device_put(parts)))
+
+
+def stored(
+    held: Archive, source: Source, inputs: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The very numbers and scales of the file, None where it has no such ones."""
+    raw, scale = held.unscaled, source.name + int8.SCALE
+    if raw is None or scale not in raw.arrays or source != Source(source.name):
+        return None
+    array, of_scale = raw.arrays[source.name], raw.arrays[scale]
+    wanted = tuple(1 if axis == inputs else n for axis, n in enumerate(array.shape))
+    if array.dtype != np.int8 or of_scale.shape != wanted:
+        return None
+    scales = raw.read(scale, whole(wanted)).astype(FLOAT32)
+    if not np.isfinite(scales).all():
+        return None  # told where it is read as floats
+    return raw.read(source.name, whole(array.shape)), scales
+
+
+def whole(shape: tuple[int, ...]) -> archive.Index:
+    return tuple(slice(0, size) for size in shape)

@@ -1,0 +1,83 @@
+"""Weights in eight bits, where a model has an array: q s, with a scale s an output.
+
+Axes: K features in, N features out.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+FLOAT32 = jnp.dtype("float32")
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("values", "scale"),
+    meta_fields=("dtype",),
+)
+@dataclass(frozen=True, eq=False)
+class Int8:
+    """A matrix of whole numbers times scales, read a byte a weight.
+
+    `native.dot` multiplies by it as by the array `values * scale`, and `[tokens]` reads
+    rows of that; whatever else takes arrays is given all of it.
+
+    values: int8, [K, N]. scale: float32, of its shape but for 1 along the axis of
+    inputs: [1, N], or [N, 1] of a table [N, K] of which an output is a row. dtype: what
+    it is read as, the activations'.
+    """
+
+    values: Array
+    scale: Array
+    dtype: np.dtype = FLOAT32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.values.ndim
+
+    @property
+    def size(self) -> int:
+        return self.values.size
+
+    def astype(self, dtype: Any) -> "Int8":
+        """The same numbers, read as another float."""
+        return Int8(self.values, self.scale, jnp.dtype(dtype))
+
+    def __getitem__(self, index: Any) -> Array:
+        """A part of the array: of rows, no others are read."""
+        if isinstance(index, tuple):
+            scale = jnp.broadcast_to(self.scale, self.shape)[index]
+        else:
+            scale = self.scale[0] if len(self.scale) == 1 else self.scale[index]
+        return (self.values[index] * scale).astype(self.dtype)
+
+    def __jax_array__(self) -> Array:
+        return (self.values * self.scale).astype(self.dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        del copy  # it is always new
+        return np.asarray(self.__jax_array__(), dtype)
+
+
+def alike(matrices: Sequence[Array | Int8]) -> bool:
+    """Whether all or none are in eight bits, so that `beside` can join them."""
+    return len({isinstance(matrix, Int8) for matrix in matrices}) == 1
+
+
+def beside(matrices: Sequence[Array | Int8]) -> Array | Int8:
+    """Matrices [K, N], with a scale an output if any, as the columns of a wider."""
+    if not isinstance(matrices[0], Int8):
+        return jnp.concatenate(matrices, 1)
+    values, scales = zip(*((it.values, it.scale) for it in matrices), strict=True)
+    joined = (jnp.concatenate(parts, 1) for parts in (values, scales))
+    return Int8(*joined, matrices[0].dtype)

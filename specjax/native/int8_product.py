@@ -1,0 +1,99 @@
+"""A product of a few rows with weights in eight bits, in one pass, on a CPU.
+
+As `product` does it for floats: a primitive that batches, of up to so many rows; of
+more, and elsewhere, XLA's product of the same whole numbers.
+Axes: M rows, K features in, N features out.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+
+from specjax.native import product
+from specjax.native.int8 import Int8
+from specjax.native.library import loaded_int8
+
+READ = "float32", "bfloat16"  # dtypes of x that are exact in float32
+
+
+def dot(x: Array, w: Int8, transposed: bool) -> Array:
+    """x [..., K] times w [K, N], or [N, K] transposed: [..., N] float32.
+
+    Outputs are x q, summed in float32, times s; a scale of inputs multiplies x before.
+    """
+    scale = w.scale.reshape(-1)
+    if w.scale.shape[transposed] != 1:
+        x, scale = x.astype(jnp.float32) * scale, jnp.ones(1)
+    rows, outputs = math.prod(x.shape[:-1]), w.shape[not transposed]
+    scale = jnp.broadcast_to(scale.astype(jnp.float32), (outputs,))
+    y = _dot(x.reshape(rows, x.shape[-1]), w.values, scale, transposed)
+    return y.reshape(*x.shape[:-1], outputs)
+
+
+def _dot(x: Array, values: Array, scale: Array, transposed: bool) -> Array:
+    few = 1 <= len(x) <= product.MOST_ROWS and serves(x, values)
+    if few and len(x) <= most_rows():
+        return thin_p.bind(x, values, scale, transposed=transposed)
+    return _plain(x, values, scale, transposed)
+
+
+def most_rows() -> int:
+    """How many rows a thin product has here at most; 0 where there is none."""
+    most = product.most_rows()
+    if not most:
+        return 0
+    if why := loaded_int8().problem:
+        product._warn(why)
+    return min(most, loaded_int8().most_rows)
+
+
+def serves(x: Array, values: Array) -> bool:
+    """Whether there is code for these operands, and enough for it to do."""
+    return x.dtype.name in READ and values.ndim == 2 and values.size >= product.LEAST
+
+
+# The primitive: x [M, K], values [K, N] or, transposed, [N, K], scale [N] -> [M, N]
+# float32. Weights in eight bits are not trained: it has no gradient.
+
+thin_p = Primitive("specjax_thin_int8_product")
+thin_p.def_impl(jax.jit(thin_p.bind, static_argnames="transposed"))
+
+
+@thin_p.def_abstract_eval
+def _shape(x, values, scale, transposed):
+    return jax.core.ShapedArray((x.shape[0], scale.shape[0]), jnp.float32)
+
+
+def _thin(x, values, scale, transposed):
+    name = "specjax_thin_int8" + ("_transposed" if transposed else "")
+    out = jax.ShapeDtypeStruct((x.shape[0], scale.shape[0]), jnp.float32)
+    return jax.ffi.ffi_call(name, out)(x.astype(jnp.float32), values, scale)
+
+
+def _plain(x, values, scale, transposed):
+    values = values.astype(x.dtype)
+    return product.plain(x, values.T if transposed else values) * scale
+
+
+for on, rule in (None, _plain), ("cpu", _thin):
+    lowering = mlir.lower_fun(rule, multiple_results=False)
+    mlir.register_lowering(thin_p, lowering, platform=on)
+
+
+def _batch(operands, axes, transposed):
+    """More rows if the weights are one for all, else a product for each."""
+    (x, *weights), (at_x, *at) = operands, axes
+    if at != [None, None]:
+        each = functools.partial(_plain, transposed=transposed)
+        return jax.vmap(each, axes)(*operands), 0
+    x = jnp.moveaxis(x, at_x, 0)
+    y = _dot(x.reshape(-1, x.shape[-1]), *weights, transposed)
+    return y.reshape(*x.shape[:-1], -1), 0
+
+
+batching.primitive_batchers[thin_p] = _batch
