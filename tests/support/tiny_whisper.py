@@ -37,7 +37,7 @@ def weights(config: whisper.Config, seed: int):
         if name.endswith("bias"):
             return jnp.float32(0.2 * noise)
         spread = 0.7 if name.endswith("embedding") else leaf.shape[-2] ** -0.5
-        spread = 0.7 if name.endswith("positions") else spread
+        spread = 4.0 if name == "decoder/positions" else spread
         return jnp.float32(spread * noise)
 
     return jax.tree_util.tree_map_with_path(draw, whisper.abstract_params(config))
@@ -52,7 +52,7 @@ def first_layer(cache: whisper.Cache) -> whisper.Cache:
 def world() -> World:
     """The early exit is the first decoder layer; the drafter is that with noise on its
     weights, and the target's encoder."""
-    target = weights(TARGET, 4)
+    target = weights(TARGET, 3)
     decoder = dict(target["decoder"])
     del decoder["layers_1"]
     draft = mixed(target | {"decoder": decoder}, weights(SMALL, 7), 0.1)
