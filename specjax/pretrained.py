@@ -14,8 +14,9 @@ class Pretrained(NamedTuple):
     """What `load` reads: either side of a pair that decodes.
 
     config: sizes. params: weights as `model` takes them. dtype: of weights, activations
-    and cache. files: what they were read from. start, end: ids that a text begins and
-    ends with, None where nothing names one. tokenizer_file: None where there is none.
+    and cache. files: what they were read from. start: id that a text begins with, None
+    where nothing names one. ends: ids that each end it, empty where nothing names any.
+    tokenizer_file: None where there is none.
     """
 
     name: str
@@ -25,7 +26,7 @@ class Pretrained(NamedTuple):
     dtype: str
     files: tuple[Path, ...]
     start: int | None
-    end: int | None
+    ends: tuple[int, ...]
     tokenizer_file: Path | None
 
     @property
@@ -37,8 +38,8 @@ class Pretrained(NamedTuple):
                 " --tokenizer or specjax.load(name, tokenizer=file), or write prompts"
                 ' as {"tokens": [ids]}'
             )
-        ends = self.start, self.end
-        return tokenizers.read(self.tokenizer_file, *ends, self.model.encodes)
+        around = self.start, self.ends
+        return tokenizers.read(self.tokenizer_file, *around, self.model.encodes)
 
 
 def load(
@@ -60,10 +61,11 @@ def load(
     """
     checkpoint = checkpoints.load(name, dtype)
     file = Path(tokenizer) if tokenizer is not None else beside(checkpoint)
-    ends = checkpoint.start, checkpoint.end
-    if file is not None and None in ends:
-        told = special_ids(file if file.is_dir() else file.parent)
-        ends = [a if a is not None else b for a, b in zip(ends, told, strict=True)]
+    start, ends = checkpoint.start, checkpoint.ends
+    if file is not None and (start is None or not ends):
+        first, last = special_ids(file if file.is_dir() else file.parent)
+        start = first if start is None else start
+        ends = ends or (() if last is None else (last,))
     sizes = (
         checkpoint.name,
         checkpoint.config,
@@ -71,7 +73,7 @@ def load(
         checkpoint.params,
         str(dtype),
     )
-    return Pretrained(*sizes, checkpoint.files, *ends, file)
+    return Pretrained(*sizes, checkpoint.files, start, ends, file)
 
 
 def beside(checkpoint: checkpoints.Checkpoint) -> Path | None:

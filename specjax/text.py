@@ -113,7 +113,7 @@ def generate_text(
     batch = len(read.tokens)
     sampling = make_sampling(batch, temperature, **asked)
     key = keys(seed, batch)
-    request = make_request(key, prompt, new_tokens, sampling, read.end)
+    request = make_request(key, prompt, new_tokens, sampling, read.ends)
     configs = pair[0].config, None if draft is None else pair[1].config
     slots = int(request.limit.max()) + gamma + 1
     plan = Plan(*configs, gamma, rule, kernels, batch, slots)

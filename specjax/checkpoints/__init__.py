@@ -1,4 +1,4 @@
-"""Checkpoints of others as models: Hugging Face's T5 and GPT-2, and T5X's T5.
+"""Checkpoints of others as models: Hugging Face's T5, GPT-2 and Llama, T5X's T5.
 
 One call, `load`, tells the formats apart by what is there.
 """
@@ -7,38 +7,47 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax import zoo
-from specjax.checkpoints import archive, huggingface, names_gpt2, names_t5, t5x
+from specjax.checkpoints import (
+    archive,
+    huggingface,
+    names_gpt2,
+    names_llama,
+    names_t5,
+    t5x,
+)
 from specjax.checkpoints.archive import Archive, Names
-from specjax.models import gpt, t5
+from specjax.models import gpt, llama, t5
 from specjax.types import Model
 
-FAMILIES = {table.FAMILY: table for table in (names_t5, names_gpt2)}
+FAMILIES = {table.FAMILY: table for table in (names_t5, names_gpt2, names_llama)}
 BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS)
-Ends = tuple[int | None, int | None]
+Ends = tuple[int | None, tuple[int, ...]]
+Config = t5.Config | gpt.Config | llama.Config
 
 
 class Checkpoint(NamedTuple):
     """A model with its weights.
 
-    family: "t5" or "gpt". files: what it was read from; a folder, if T5X's. start, end:
-    the ids that a decoder's text starts and ends with, None where nothing names one.
+    family: "t5", "gpt" or "llama". files: what it was read from; a folder, if T5X's.
+    start: the id that a decoder's text starts with, None where nothing names one. ends:
+    the ids that each end it, empty where nothing names any.
     """
 
     name: str
     family: str
-    config: t5.Config | gpt.Config
+    config: Config
     model: Model
     params: Any
     files: tuple[Path, ...]
     start: int | None
-    end: int | None
+    ends: tuple[int, ...]
 
 
 class Opened(NamedTuple):
     """A checkpoint of which no weight was read yet."""
 
     family: str
-    config: t5.Config | gpt.Config
+    config: Config
     arrays: Archive
     names: Names
     files: tuple[Path, ...]
@@ -75,20 +84,24 @@ def save(
     checkpoint: Checkpoint | tuple[Any, Any],
     most: int = 5_000_000_000,
 ) -> None:
-    """Writes a folder that transformers loads, T5ForConditionalGeneration or
-    GPT2LMHeadModel: weights in their own dtype, complete or not there.
+    """Writes a folder that transformers loads, T5ForConditionalGeneration,
+    GPT2LMHeadModel or LlamaForCausalLM and its kin: weights in their own dtype,
+    complete or not there.
 
     checkpoint: what `load` gave, or (config, params). most: bytes of a file; beyond it
     there are several. Raises ValueError for a folder that exists, parameters that are
-    not the config's, or a GPT with rotary positions, which has no class there.
+    not the config's, or a model without a class there, as a GPT with rotary positions.
     """
     if isinstance(checkpoint, Checkpoint):
         pair = checkpoint.config, checkpoint.params
-        ends = checkpoint.start, checkpoint.end
+        around = checkpoint.start, checkpoint.ends
     else:
-        pair, ends = checkpoint, (None, None)
-    table = names_t5 if isinstance(pair[0], t5.Config) else names_gpt2
-    huggingface.save(Path(folder), table, pair, ends, most)
+        pair, around = checkpoint, (None, ())
+    huggingface.save(Path(folder), _table(pair[0]), pair, around, most)
+
+
+def _table(config: Config):
+    return next(t for t in FAMILIES.values() if isinstance(config, t.MODELS.Config))
 
 
 def _open(name: str, dtype: str, pieces: int | None) -> Opened:
@@ -146,18 +159,18 @@ def _t5x(path: str, dtype: str, pieces: int | None) -> Opened:
     config = names_t5.infer(arrays.arrays, dtype, arrays.where)
     config = names_t5.with_pieces(config, pieces)
     names = archive.same_names(t5.abstract_params(config))
-    return Opened("t5", config, arrays, names, (Path(path),), (t5.PAD, t5.END))
+    return Opened("t5", config, arrays, names, (Path(path),), (t5.PAD, (t5.END,)))
 
 
 def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
     arrays = archive.scaled(archive.of_safetensors([path], str(path)))
     family, config = zoo.read_config(path, archive.metadata(path), dtype)
-    table, ends = FAMILIES[family], zoo.ends(config)
+    table, (start, end) = FAMILIES[family], zoo.ends(config)
     archive.check_depths(arrays, config, table.STACKS)
     if pieces is not None:
         config = table.with_pieces(config, pieces)
     names = archive.same_names(table.MODELS.abstract_params(config))
-    return Opened(family, config, arrays, names, (path,), ends)
+    return Opened(family, config, arrays, names, (path,), (start, (end,)))
 
 
 def _only(path: Path) -> Path:

@@ -139,7 +139,7 @@ def make_case(flags: argparse.Namespace) -> Case:
         prompt,
         flags.n_tokens_to_generate,
         make_sampling(1, flags.temperature),
-        read.end,
+        read.ends,
     )
     slots = int(request.limit[0]) + flags.K + 1
     params = Params(target.params, draft.params)

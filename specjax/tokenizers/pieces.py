@@ -20,10 +20,10 @@ def read(file: Path, special: Special) -> Coder:
             f"{file} is no SentencePiece model: name another file, or download it again"
         ) from None
     head = [special.start] if not special.encodes and special.start is not None else []
-    tail = [special.end] if special.encodes and special.end is not None else []
+    tail = list(special.ends[:1]) if special.encodes else []
     count = model.vocab_size()
     silent = {i for i in range(count) if model.is_control(i)}
-    silent |= {special.start, special.end}
+    silent |= {special.start, *special.ends}
 
     def encode(text: str) -> list[int]:
         return [*head, *model.encode(text), *tail]

@@ -59,7 +59,7 @@ CUT = r"is not a whole checkpoint file, copy it again"
 
 CASES: list[tuple[str, Break, str]] = [
     # config.json
-    ("v1_1", says(model_type="bart"), r"model_type is 'bart'; known are t5, gpt2"),
+    ("v1_1", says(model_type="bart"), r"model_type is 'bart'; known are t5, gpt2, "),
     ("v1_1", says(model_type=...), r"model_type is None"),
     ("v1_1", says(model_type=["t5"]), r"model_type is \['t5'\]; known are"),
     ("v1_1", says(d_kv=...), rf"v1_1: config.json: d_kv {SIZE}: None"),
@@ -78,7 +78,11 @@ CASES: list[tuple[str, Break, str]] = [
     ("v1_1", says(layer_norm_epsilon=1e-5), r"epsilon is 1e-05; known is 1e-06"),
     ("v1_1", says(tie_encoder_decoder=True), r"tie_encoder_decoder is True"),
     ("v1_1", says(tie_word_embeddings="no"), r"tie_word_embeddings is 'no'"),
-    ("v1_1", says(eos_token_id=[1, 2]), r"eos_token_id must be one id .*: \[1, 2\]"),
+    (
+        "v1_1",
+        says(eos_token_id=[1, -2]),
+        r"eos_token_id must be ids of 0 .*: \[1, -2\]",
+    ),
     ("v1_1", says(eos_token_id=37), r"eos_token_id must be below vocab_size, 37"),
     ("v1_1", says(pad_token_id=-1), r"pad_token_id must be one id of 0 or more: -1"),
     ("v1_1", says(decoder_start_token_id=-7), r"start_token_id must be one id .*: -7"),
