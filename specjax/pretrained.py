@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax import checkpoints, tokenizers, zoo
-from specjax.models import gpt, t5
 from specjax.tokenizers import Tokenizer
 from specjax.tokenizers.huggingface import special_ids
 from specjax.types import Model
@@ -20,7 +19,7 @@ class Pretrained(NamedTuple):
     """
 
     name: str
-    config: gpt.Config | t5.Config
+    config: checkpoints.Config
     model: Model
     params: Any
     dtype: str

@@ -10,6 +10,7 @@ from specjax import zoo
 from specjax.checkpoints import (
     archive,
     huggingface,
+    memory,
     names_gpt2,
     names_llama,
     names_t5,
@@ -20,6 +21,7 @@ from specjax.models import gpt, llama, t5
 from specjax.types import Model
 
 FAMILIES = {table.FAMILY: table for table in (names_t5, names_gpt2, names_llama)}
+TABLES = {table.MODELS.Config: table for table in FAMILIES.values()}
 BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS)
 Ends = tuple[int | None, tuple[int, ...]]
 Config = t5.Config | gpt.Config | llama.Config
@@ -70,10 +72,11 @@ def load(
     what is no whole checkpoint of a known model.
     """
     opened = _open(str(name), str(archive.usable(dtype)), pieces)
-    model = FAMILIES[opened.family].MODELS.build(opened.config)
+    model = build(opened.config)
     arrays, names = opened.arrays, opened.names
     archive.check(arrays, names.sources, model.shapes, names.harmless)
     layout = names.sources, model.shapes, dtype, sharding, names.harmless
+    memory.check(_called(name), arrays, names.sources, model.shapes, str(dtype))
     params = archive.fill(arrays, *layout)
     sizes = opened.family, opened.config
     return Checkpoint(_called(name), *sizes, model, params, opened.files, *opened.ends)
@@ -97,11 +100,12 @@ def save(
         around = checkpoint.start, checkpoint.ends
     else:
         pair, around = checkpoint, (None, ())
-    huggingface.save(Path(folder), _table(pair[0]), pair, around, most)
+    huggingface.save(Path(folder), TABLES[type(pair[0])], pair, around, most)
 
 
-def _table(config: Config):
-    return next(t for t in FAMILIES.values() if isinstance(config, t.MODELS.Config))
+def build(config: Config) -> Model:
+    """The model of these sizes, whatever its family."""
+    return TABLES[type(config)].MODELS.build(config)
 
 
 def _open(name: str, dtype: str, pieces: int | None) -> Opened:

@@ -139,11 +139,38 @@ def download(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=list(FETCHED)))
     except (OSError, ValueError) as error:  # what the hub's client raises
+        if (refusal := _refusal(name, error)) is not None:
+            raise ValueError(refusal) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"{name} is no path, is not in the cache of the Hugging Face hub, and could"
             f" not be fetched from it: {reason}"
         ) from error
+
+
+def _refusal(name: str, error: BaseException) -> str | None:
+    """What to do where the hub has answered and does not give a model to whoever asks;
+    None where it was not reached."""
+    status, gated, cause = None, False, error
+    while cause is not None:
+        status = status or getattr(
+            getattr(cause, "response", None), "status_code", None
+        )
+        gated = gated or type(cause).__name__ == "GatedRepoError"
+        cause = cause.__cause__ or cause.__context__
+    page = f"https://huggingface.co/{name}"
+    if gated or status == 403:
+        return (
+            f"the hub gives {name} only to who has accepted its licence: accept it at"
+            f" {page}, then set HF_TOKEN to a token of that account (hf auth login)"
+        )
+    if status in (401, 404):
+        return (
+            f"the hub has no {name}, or does not show it without a token: look at"
+            f" {page}; if it is there, set HF_TOKEN to a token that may read it (hf"
+            " auth login)"
+        )
+    return None
 
 
 def save(

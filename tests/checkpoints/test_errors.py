@@ -287,6 +287,50 @@ def test_an_id_that_cannot_be_had(monkeypatch):
         checkpoints.load("org/name")
 
 
+class GatedRepoError(OSError):
+    """As the hub's client names it."""
+
+
+class Answer(OSError):
+    """Of the hub, by its status."""
+
+    def __init__(self, status):
+        self.response = types.SimpleNamespace(status_code=status)
+
+
+def behind(error):
+    """The client may say that nothing is in the cache, and why as the cause."""
+    outer = FileNotFoundError("not in the cache")
+    outer.__cause__ = error
+    return outer
+
+
+LICENCE = r"org/name only to who has accepted .*huggingface.co/org/name, .* HF_TOKEN"
+ABSENT = r"the hub has no org/name, or .* without a token: .* set HF_TOKEN"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (GatedRepoError("401"), LICENCE),
+        (behind(GatedRepoError("401")), LICENCE),
+        (Answer(403), LICENCE),
+        (Answer(401), ABSENT),
+        (behind(Answer(404)), ABSENT),
+        (Answer(500), "could not be fetched from it"),
+    ],
+)
+def test_an_id_that_the_hub_does_not_give(monkeypatch, error, words):
+    def snapshot_download(name, allow_patterns):
+        raise error
+
+    hub = types.SimpleNamespace(snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    with pytest.raises(ValueError, match=words) as caught:
+        checkpoints.load("org/name")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_bucket_that_does_not_answer(monkeypatch):
     """Soon, and not after some dozen retries."""
     monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", "http://127.0.0.1:9")
