@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 from specjax import checkpoints, tokenizers, zoo
+from specjax.models import gpt, llama
 from specjax.tokenizers import Tokenizer
 from specjax.tokenizers.huggingface import special_ids
 from specjax.types import Model
@@ -48,7 +51,7 @@ def load(
 
     Args:
       name: a bundled model (`specjax.zoo.MODELS`, `T5_MODELS`); a folder of Hugging
-        Face (GPT-2, T5); a checkpoint of T5X or its gs:// URL; a .safetensors file of
+        Face (GPT-2, T5, Llama, Mistral, Qwen, Gemma); a checkpoint of T5X or its gs:// URL; a .safetensors file of
         `specjax.zoo.save`; an id "org/name" of the Hugging Face hub (extra `hf`).
       dtype: of weights, activations and cache; any float of numpy or bfloat16.
       tokenizer: a file or folder; None, what lies beside the weights, or the bundled
@@ -73,6 +76,45 @@ def load(
         str(dtype),
     )
     return Pretrained(*sizes, checkpoint.files, start, ends, file)
+
+
+def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretrained]:
+    """The pair with one vocabulary, where only padding sets theirs apart.
+
+    Vocabularies are filled up to multiples that differ within a family: Qwen2.5 has
+    152,064 rows from 7B on and 151,936 below, for one tokenizer of 151,665 tokens. Where
+    both tokenizers are the same and none of their ids is cut, the larger side loses the
+    rows that the other lacks. A target's law then changes by nothing but the mass that
+    it gave to ids without a text. Any other pair comes back as it is.
+    """
+    pair = target, draft
+    less = min(side.model.vocab for side in pair)
+    if target.model.vocab == draft.model.vocab or not all(map(_can_be_cut, pair)):
+        return pair
+    first, second = target.tokenizer, draft.tokenizer
+    if first.vocab > less or not tokenizers.same(first, second):
+        return pair
+    return cut(target, less), cut(draft, less)
+
+
+def _can_be_cut(side: Pretrained) -> bool:
+    decodes = isinstance(side.config, gpt.Config | llama.Config)
+    return decodes and side.tokenizer_file is not None
+
+
+def cut(decoder: Pretrained, vocab: int) -> Pretrained:
+    """A decoder that knows the first `vocab` ids alone."""
+    if decoder.model.vocab == vocab:
+        return decoder
+    params = dict(decoder.params)
+    rows = params["embedding"]
+    params["embedding"] = jax.tree.map(lambda leaf: leaf[:vocab], rows)
+    if "readout" in params:
+        columns = params["readout"]
+        params["readout"] = jax.tree.map(lambda leaf: leaf[:, :vocab], columns)
+    config = decoder.config._replace(vocab=vocab)
+    model = checkpoints.build(config)
+    return decoder._replace(config=config, model=model, params=params)
 
 
 def beside(checkpoint: checkpoints.Checkpoint) -> Path | None:

@@ -103,6 +103,8 @@ def generate_text(
         step; see `specjax.finite`.
     """
     pair = opened(target), None if draft is None else opened(draft)
+    if draft is not None:
+        pair = pretrained.paired(*pair)
     check_settings(pair, gamma, new_tokens, rule, kernels)
     read = read_prompts(prompts, pair[0])
     prompt = make_prompt(read.tokens, read.inputs)

@@ -32,7 +32,8 @@ class Tokenizer(NamedTuple):
     converse: [{"role": ..., "content": ...}, ...] -> ids, up to the place where the
     model answers, by the folder's chat template; raises ValueError where it has none.
     vocab: ids are in 0 .. vocab - 1. start: of a text that the model writes, None where
-    nothing says. ends: ids that each end it. file: what it was read from.
+    nothing says. ends: ids that each end it. file: what it was read from. token: id ->
+    how the file calls it, None for no token.
     """
 
     encode: Callable[[str], list[int]]
@@ -43,6 +44,7 @@ class Tokenizer(NamedTuple):
     start: int | None
     ends: tuple[int, ...]
     file: Path
+    token: Callable[[int], str | None]
 
 
 @functools.cache
@@ -78,7 +80,14 @@ def read(
         return coder.bare(chat.render(path.parent, messages))
 
     plain = coder.encode, coder.decode, coder.piece
-    return Tokenizer(*plain, converse, coder.vocab, start, ends, path)
+    return Tokenizer(*plain, converse, coder.vocab, start, ends, path, coder.token)
+
+
+def same(a: Tokenizer, b: Tokenizer) -> bool:
+    """Whether every id is the same token to both."""
+    if a.vocab != b.vocab:
+        return False
+    return a.file == b.file or all(a.token(i) == b.token(i) for i in range(a.vocab))
 
 
 def beside(folder: Path) -> Path | None:

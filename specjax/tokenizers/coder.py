@@ -15,10 +15,12 @@ class Special(NamedTuple):
 
 
 class Coder(NamedTuple):
-    """See `specjax.tokenizers.Tokenizer`. bare: text -> ids, nothing added."""
+    """See `specjax.tokenizers.Tokenizer`. bare: text -> ids, nothing added, special ones
+    where the text names them."""
 
     bare: Callable[[str], list[int]]
     encode: Callable[[str], list[int]]
     decode: Callable[[Iterable[int]], str]
     piece: Callable[[int], str]
     vocab: int
+    token: Callable[[int], str | None]

@@ -84,7 +84,7 @@ def of_backend(backend: Any, special: Special) -> Coder:
         text = name if marked else backend.decode([token], skip_special_tokens=False)
         return text.replace("\u2581", " ").replace("\n", "\\n")
 
-    return Coder(bare, encode, decode, piece, count)
+    return Coder(bare, encode, decode, piece, count, backend.id_to_token)
 
 
 def special_ids(folder: Path) -> tuple[int | None, int | None]:
