@@ -51,8 +51,9 @@ def load(
 
     Args:
       name: a bundled model (`specjax.zoo.MODELS`, `T5_MODELS`); a folder of Hugging
-        Face (GPT-2, T5, Llama, Mistral, Qwen, Gemma); a checkpoint of T5X or its gs:// URL; a .safetensors file of
-        `specjax.zoo.save`; an id "org/name" of the Hugging Face hub (extra `hf`).
+        Face (GPT-2, T5, Llama, Mistral, Qwen, Gemma); a checkpoint of T5X or its gs://
+        URL; a .safetensors file of `specjax.zoo.save`; an id "org/name" of the Hugging
+        Face hub (extra `hf`).
       dtype: of weights, activations and cache; any float of numpy or bfloat16.
       tokenizer: a file or folder; None, what lies beside the weights, or the bundled
         one of the same vocabulary.
@@ -82,10 +83,10 @@ def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretraine
     """The pair with one vocabulary, where only padding sets theirs apart.
 
     Vocabularies are filled up to multiples that differ within a family: Qwen2.5 has
-    152,064 rows from 7B on and 151,936 below, for one tokenizer of 151,665 tokens. Where
-    both tokenizers are the same and none of their ids is cut, the larger side loses the
-    rows that the other lacks. A target's law then changes by nothing but the mass that
-    it gave to ids without a text. Any other pair comes back as it is.
+    152,064 rows from 7B on and 151,936 below, for one tokenizer of 151,665 tokens.
+    Where both tokenizers are the same and none of their ids is cut, the larger side
+    loses the rows that the other lacks. A target's law then changes by nothing but the
+    mass that it gave to ids without a text. Any other pair comes back as it is.
     """
     pair = target, draft
     less = min(side.model.vocab for side in pair)

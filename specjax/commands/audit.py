@@ -74,6 +74,7 @@ def make_parser() -> Parser:
 def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     """Raises ValueError or OSError for flags that cannot be audited."""
     pair = players.named(flags.target), players.named(flags.draft)
+    pair = players.paired(*pair)
     scoring.check(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
     prompts = shared.read_prompts(flags, pair[0])

@@ -125,6 +125,7 @@ def make_parser() -> Parser:
 def make_case(flags: argparse.Namespace) -> Case:
     """Loads and checks everything; raises ValueError before any compute."""
     target, draft = players.named(flags.target), players.named(flags.draft)
+    target, draft = players.paired(target, draft)
     scoring.check(target, draft, with_alpha=False)
     sizes = kernels.Sizes(1, flags.K, target.vocab, draft.regime)
     chosen = kernels.choose(flags.kernels, token.verifier, sizes)

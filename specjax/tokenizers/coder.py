@@ -15,8 +15,8 @@ class Special(NamedTuple):
 
 
 class Coder(NamedTuple):
-    """See `specjax.tokenizers.Tokenizer`. bare: text -> ids, nothing added, special ones
-    where the text names them."""
+    """See `specjax.tokenizers.Tokenizer`. bare: text -> ids, nothing added, but special
+    ones where the text names them."""
 
     bare: Callable[[str], list[int]]
     encode: Callable[[str], list[int]]
