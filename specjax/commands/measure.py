@@ -44,6 +44,7 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
         saving.prepare()
         names = flags.target, flags.draft
         target, draft = (shared.player(name, flags.dtype) for name in names)
+        target, draft = players.paired(target, draft)
         prompts = shared.read_prompts(flags, target)
         setting = make_setting(flags)
         check(target, draft, prompts, setting)

@@ -51,7 +51,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
     for dtype in flags.dtype:
         try:
             names = flags.target, flags.draft
-            pair = tuple(shared.player(name, dtype) for name in names)
+            pair = players.paired(*(shared.player(name, dtype) for name in names))
             prompts = shared.read_prompts(flags, pair[0], PROMPTS)
             check(pair, prompts, setting)
             chosen = kernels.of_setting(*pair, setting)
