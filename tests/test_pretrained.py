@@ -10,10 +10,9 @@ import pytest
 import specjax
 from specjax import checkpoints, pretrained
 from specjax.bench import players
-from specjax.models import gpt, llama
 from specjax.models.llama import Config
-from tests.support import text_folders
-from tests.support.text_folders import bpe, weights
+from tests.support import text_folders, tiny_llama
+from tests.support.text_folders import bpe
 
 pytest.importorskip("tokenizers")
 
@@ -23,9 +22,7 @@ PROMPTS = ["def add(", "class"]
 
 
 def folder_of(folder, config, change=None):
-    module = gpt if isinstance(config, gpt.Config) else llama
-    params = weights(module.abstract_params(config), 0)
-    checkpoints.save(folder, (config, params))
+    checkpoints.save(folder, (config, tiny_llama.weights(config, 3)))
     tokenizer = bpe()
     if change is not None:
         change(tokenizer)
@@ -99,11 +96,13 @@ def test_other_tokenizers_and_none_are_left_as_they_are(pair, tmp_path):
         assert pretrained.paired(pair[0], draft) == (pair[0], draft)
         with pytest.raises(ValueError, match=r"padding sets them apart: name a pair"):
             specjax.generate_text(pair[0], draft, PROMPTS)
-    both = (
-        folder_of(tmp_path / f"{i}", c, more_tokens)
-        for i, c in enumerate((LARGE, SMALL._replace(vocab=309)))
-    )
-    assert [side.model.vocab for side in pretrained.paired(*both)] == [320, 309]
+    known = bpe().get_vocab_size() + 10
+    for vocab, wanted in (known, [known, known]), (known - 1, [320, known - 1]):
+        both = (
+            folder_of(tmp_path / f"{vocab}, {i}", config, more_tokens)
+            for i, config in enumerate((LARGE, SMALL._replace(vocab=vocab)))
+        )
+        assert [side.model.vocab for side in pretrained.paired(*both)] == wanted
     bare = pair[1]._replace(tokenizer_file=None)
     assert pretrained.paired(pair[0], bare) == (pair[0], bare)
 

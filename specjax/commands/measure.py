@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from specjax import console, finite, inputs, native
-from specjax.bench import costs, forecast, inside, scoring, walltime
+from specjax.bench import costs, forecast, inside, players, scoring, walltime
 from specjax.bench.machine import machine
 from specjax.bench.players import Player
 from specjax.bench.texts import Prompts, Protocol, Text, speculate, width, write

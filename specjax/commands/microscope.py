@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from specjax import console
+from specjax.bench import players
 from specjax.bench.players import Player
 from specjax.commands import flags as shared
 from specjax.commands import kernels

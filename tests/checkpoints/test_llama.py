@@ -1,4 +1,4 @@
-"""What config.json may say of Llama, Mistral, Qwen and Gemma; all of it, field by field.
+"""What config.json may say of Llama, Mistral, Qwen and Gemma, field by field.
 
 `test_parity_llama.py` asks the same of the installed transformers.
 """

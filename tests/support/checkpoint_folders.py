@@ -26,8 +26,7 @@ NEAR_4GB = 4_000_000_000
 
 def params_of(config):
     """Fresh weights; norms and biases are random too."""
-    module = t5 if isinstance(config, t5.Config) else gpt
-    shapes = module.abstract_params(config)
+    shapes = checkpoints.TABLES[type(config)].MODELS.abstract_params(config)
     leaves, tree = jax.tree.flatten(shapes)
     rng = np.random.default_rng(0)
     fresh = [rng.standard_normal(leaf.shape).astype(np.float32) for leaf in leaves]
