@@ -274,7 +274,9 @@ def test_what_the_format_cannot_say_is_not_written(config, words, tmp_path):
 def test_several_ends_come_back_and_generation_config_goes_first(tmp_path):
     folder = tmp_path / "a"
     checkpoints.save(folder, (BASE, params_of(BASE)))
-    assert checkpoints.load(folder).ends == (2,)
+    assert checkpoints.load(folder).ends == ()
+    reconfigure(folder, eos_token_id=...)
+    assert checkpoints.load(folder).ends == (2,)  # Llama's own
     reconfigure(folder, eos_token_id=[7, 5], bos_token_id=3)
     checkpoint = checkpoints.load(folder)
     assert (checkpoint.start, checkpoint.ends) == (3, (7, 5))
