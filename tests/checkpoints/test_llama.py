@@ -9,7 +9,8 @@ import jax
 import pytest
 
 from specjax import checkpoints
-from specjax.checkpoints import harmless, llama_kinds, names_llama
+from specjax.checkpoints import harmless, names_llama
+from specjax.checkpoints.names_llama import kinds
 from specjax.models import llama
 from specjax.models.llama import Config, Rotation, Stretch
 from tests.support import tiny_llama
@@ -51,8 +52,8 @@ REFUSED = {("gemma3_text", "attn_logit_softcapping")}  # named there, and not ap
 
 @pytest.mark.parametrize("model_type", FIELDS)
 def test_every_field_of_a_class_is_used_or_known(model_type):
-    kind = llama_kinds.KINDS[model_type]
-    known = {*kind.read, *kind.only, *harmless.FIELDS, *llama_kinds.UNREAD}
+    kind = kinds.KINDS[model_type]
+    known = {*kind.read, *kind.only, *harmless.FIELDS, *kinds.UNREAD}
     names = {*ALL.split(), *FIELDS[model_type].split()}
     assert {(model_type, name) for name in names - known} <= REFUSED
     assert not {*kind.read} & {*kind.only}

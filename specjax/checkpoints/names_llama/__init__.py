@@ -1,7 +1,7 @@
 """Llama, Mistral, Qwen and Gemma as Hugging Face stores them: names, and sizes.
 
 Their matrices are [out, in], ours [in, out]. What config.json says of a family is in
-`llama_kinds`, of rotary positions in `llama_rotation`.
+`kinds`, of rotary positions in `rotation`.
 """
 
 import math
@@ -9,14 +9,14 @@ import reprlib
 from collections.abc import Collection
 
 from specjax.checkpoints import fields as field
-from specjax.checkpoints import llama_kinds, llama_rotation
 from specjax.checkpoints.archive import Names, Source
 from specjax.checkpoints.fields import Fields
-from specjax.checkpoints.llama_kinds import SIZES, TIE
+from specjax.checkpoints.names_llama import kinds, rotation
+from specjax.checkpoints.names_llama.kinds import SIZES, TIE
 from specjax.models import llama
 
 FAMILY, MODELS = "llama", llama
-MODEL_TYPES = (*llama_kinds.KINDS, *llama_kinds.WITHIN)
+MODEL_TYPES = (*kinds.KINDS, *kinds.WITHIN)
 READOUT = "lm_head.weight"
 # Where a text model's names may be, whole or inside of another, its readout beside it.
 PREFIXES = {
@@ -44,7 +44,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> llama.Config:
     """Sizes from config.json. Raises ValueError for a field that the model cannot do or
     that is not known, and for `pieces`, which is a T5's."""
-    kind, told = llama_kinds.of(fields)
+    kind, told = kinds.of(fields)
     vocab, dim, mlp_dim, layers, heads = (field.size(told, name) for name in SIZES)
     key_heads = field.size(told, "num_key_value_heads", heads)
     if heads % key_heads:
@@ -64,7 +64,7 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> llama.
     if positions is not None:
         positions = field.size(told, "max_position_embeddings")
     biased = kind.style == "qwen2" or field.truth(told, "attention_bias", False)
-    rotation, local_rotation = llama_rotation.read(told, positions)
+    everywhere, nearby = rotation.read(told, positions)
     window, local = _window(told, layers)
     config = llama.Config(
         vocab,
@@ -82,8 +82,8 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> llama.
         mlp_biased=field.truth(told, "mlp_bias", False),
         eps=field.number(told, "rms_norm_eps"),
         positions=positions,
-        rotation=rotation,
-        local_rotation=local_rotation if local else None,
+        rotation=everywhere,
+        local_rotation=nearby if local else None,
         window=window,
         local=local,
         scale=_scale(told, width),
@@ -158,7 +158,7 @@ def apart(config: llama.Config, name: str, told: str) -> llama.Config:
 
 def ends(fields: Fields, config: llama.Config) -> tuple[int | None, tuple[int, ...]]:
     """The ids that a text starts and ends with."""
-    _, told = llama_kinds.of(fields)
+    _, told = kinds.of(fields)
     start = field.token(told, "bos_token_id", None, config.vocab)
     return start, field.tokens(told, "eos_token_id", None, config.vocab)
 
@@ -169,7 +169,7 @@ def write_config(
     """config.json of these sizes, as all versions of transformers read it. Raises
     ValueError for what the family's format cannot say."""
     name = "gemma3_text" if config.style == "gemma3" else config.style
-    kind = llama_kinds.KINDS[name]
+    kind = kinds.KINDS[name]
     sliding = [i in config.local for i in range(config.num_layers)]
     may = {
         "attention_bias": config.biased,
@@ -181,7 +181,7 @@ def write_config(
         "query_pre_attn_scalar": _scalar(config),
         "attn_logit_softcapping": config.score_cap,
         "final_logit_softcapping": config.logit_cap,
-        **llama_rotation.write(config),
+        **rotation.write(config),
     }
     if not config.local and "query_pre_attn_scalar" in kind.read:
         del may["sliding_window"]  # their class wants a number

@@ -29,7 +29,7 @@ ALWAYS = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
 def read(told: Fields, positions: int | None) -> tuple[Rotation, Rotation | None]:
     """The rotation of all layers, and that of the local ones where it is another's.
 
-    told: fields of `llama_kinds.of`. Raises ValueError for a field or a kind of scaling
+    told: fields of `kinds.of`. Raises ValueError for a field or a kind of scaling
     that is not known.
     """
     base, scaling = told["rope_theta"], _object(told, "rope_scaling")
