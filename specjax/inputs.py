@@ -49,13 +49,22 @@ def pad(texts: Sequence[Sequence[int]], width: int = 0) -> tuple[Array, Array]:
 
 
 def make_request(
-    key: Array, prompt: Prompt, new_tokens: int, sampling: Sampling, eos: int = -1
+    key: Array,
+    prompt: Prompt,
+    new_tokens: int,
+    sampling: Sampling,
+    eos: int | Sequence[int] = -1,
 ) -> Request:
-    """The same limits for every row. key: one key, split over the rows, or [B] keys."""
+    """The same limits for every row. key: one key, split over the rows, or [B] keys.
+    eos: the id that ends a text, or ids that each do; -1 or empty for none."""
     batch = prompt.length.shape[0]
     each = key if key.ndim else jax.random.split(key, batch)
     limit = prompt.length + new_tokens
-    end = jnp.full(batch, eos, jnp.int32)
+    ids = [eos] if isinstance(eos, int | np.integer) else list(eos) or [-1]
+    if len(ids) == 1:
+        end = jnp.full(batch, ids[0], jnp.int32)
+    else:
+        end = jnp.broadcast_to(jnp.array(ids, jnp.int32), (batch, len(ids)))
     return Request(each, sampling, prompt.length, limit, end)
 
 
@@ -207,7 +216,8 @@ def check_heard(target: Model, prompt: Prompt) -> None:
 def check_limits(parts: Decoder, slots: int, prompt: Prompt, request: Request) -> None:
     start, limit = np.asarray(request.start), np.asarray(request.limit)
     batch = prompt.tokens.shape[0]
-    if {start.shape, limit.shape, request.key.shape, request.eos.shape} != {(batch,)}:
+    shapes = start.shape, limit.shape, request.key.shape, request.eos.shape[:1]
+    if {*shapes} != {(batch,)} or request.eos.ndim > 2:
         raise ValueError(
             f"the request must have one key, start, limit and eos for each of {batch}"
             " rows; inputs.make_request builds it"

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 from specjax import checkpoints, tokenizers, zoo
-from specjax.models import gpt, t5, whisper
+from specjax.models import gpt, llama
 from specjax.tokenizers import Tokenizer
 from specjax.tokenizers.huggingface import special_ids
 from specjax.types import Model
@@ -14,19 +16,19 @@ class Pretrained(NamedTuple):
     """What `load` reads: either side of a pair that decodes.
 
     config: sizes. params: weights as `model` takes them. dtype: of weights, activations
-    and cache, or "int8", see `load`. files: what they were read from. start, end: ids
-    that a text begins and ends with, None where nothing names one. tokenizer_file: None
-    where there is none.
+    and cache, or "int8", see `load`. files: what they were read from. start: id that a
+    text begins with, None where nothing names one. ends: ids that each end it, empty
+    where nothing names any. tokenizer_file: None where there is none.
     """
 
     name: str
-    config: gpt.Config | t5.Config | whisper.Config
+    config: checkpoints.Config
     model: Model
     params: Any
     dtype: str
     files: tuple[Path, ...]
     start: int | None
-    end: int | None
+    ends: tuple[int, ...]
     tokenizer_file: Path | None
 
     @property
@@ -38,8 +40,8 @@ class Pretrained(NamedTuple):
                 " --tokenizer or specjax.load(name, tokenizer=file), or write prompts"
                 ' as {"tokens": [ids]}'
             )
-        ends = self.start, self.end
-        return tokenizers.read(self.tokenizer_file, *ends, self.model.encodes)
+        around = self.start, self.ends
+        return tokenizers.read(self.tokenizer_file, *around, self.model.encodes)
 
 
 def load(
@@ -49,8 +51,9 @@ def load(
 
     Args:
       name: a bundled model (`specjax.zoo.MODELS`, `T5_MODELS`); a folder of Hugging
-        Face (GPT-2, T5); a checkpoint of T5X or its gs:// URL; a .safetensors file of
-        `specjax.zoo.save`; an id "org/name" of the Hugging Face hub (extra `hf`).
+        Face (GPT-2, T5, Llama, Mistral, Qwen, Gemma, Whisper); a checkpoint of T5X or
+        its gs:// URL; a .safetensors file of `specjax.zoo.save`; an id "org/name" of
+        the Hugging Face hub (extra `hf`).
       dtype: of weights, activations and cache; any float of numpy or bfloat16. Or
         "int8": large matrices are rounded to whole numbers of eight bits with a scale
         for each output, and all else is float32. What is decoded is then the law of
@@ -64,10 +67,11 @@ def load(
     """
     checkpoint = checkpoints.load(name, dtype)
     file = Path(tokenizer) if tokenizer is not None else beside(checkpoint)
-    ends = checkpoint.start, checkpoint.end
-    if file is not None and None in ends:
-        told = special_ids(file if file.is_dir() else file.parent)
-        ends = [a if a is not None else b for a, b in zip(ends, told, strict=True)]
+    start, ends = checkpoint.start, checkpoint.ends
+    if file is not None and (start is None or not ends):
+        first, last = special_ids(file if file.is_dir() else file.parent)
+        start = first if start is None else start
+        ends = ends or (() if last is None else (last,))
     sizes = (
         checkpoint.name,
         checkpoint.config,
@@ -75,7 +79,46 @@ def load(
         checkpoint.params,
         str(dtype),
     )
-    return Pretrained(*sizes, checkpoint.files, *ends, file)
+    return Pretrained(*sizes, checkpoint.files, start, ends, file)
+
+
+def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretrained]:
+    """The pair with one vocabulary, where only padding sets theirs apart.
+
+    Vocabularies are filled up to multiples that differ within a family: Qwen2.5 has
+    152,064 rows from 7B on and 151,936 below, for one tokenizer of 151,665 tokens.
+    Where both tokenizers are the same and none of their ids is cut, the larger side
+    loses the rows that the other lacks. A target's law then changes by nothing but the
+    mass that it gave to ids without a text. Any other pair comes back as it is.
+    """
+    pair = target, draft
+    less = min(side.model.vocab for side in pair)
+    if target.model.vocab == draft.model.vocab or not all(map(_can_be_cut, pair)):
+        return pair
+    first, second = target.tokenizer, draft.tokenizer
+    if first.vocab > less or not tokenizers.same(first, second):
+        return pair
+    return cut(target, less), cut(draft, less)
+
+
+def _can_be_cut(side: Pretrained) -> bool:
+    decodes = isinstance(side.config, gpt.Config | llama.Config)
+    return decodes and side.tokenizer_file is not None
+
+
+def cut(decoder: Pretrained, vocab: int) -> Pretrained:
+    """A decoder that knows the first `vocab` ids alone."""
+    if decoder.model.vocab == vocab:
+        return decoder
+    params = dict(decoder.params)
+    rows = params["embedding"]
+    params["embedding"] = jax.tree.map(lambda leaf: leaf[:vocab], rows)
+    if "readout" in params:
+        columns = params["readout"]
+        params["readout"] = jax.tree.map(lambda leaf: leaf[:, :vocab], columns)
+    config = decoder.config._replace(vocab=vocab)
+    model = checkpoints.build(config)
+    return decoder._replace(config=config, model=model, params=params)
 
 
 def beside(checkpoint: checkpoints.Checkpoint) -> Path | None:

@@ -14,7 +14,6 @@ from specjax.pretrained import Pretrained
 
 KINDS = ("prompt", "tokens", "messages")
 WANTED = 'want {"prompt": text}, {"tokens": [ids]} or {"messages": [...]}'
-NO_END = -1
 
 
 def read(path: str | Path, model: Pretrained) -> Prompts:
@@ -64,10 +63,9 @@ def start(model: Pretrained) -> Prompts:
 
 def gather(ids: list[list[int]], model: Pretrained) -> Prompts:
     """An encoder's inputs, or beginnings of texts."""
-    end = NO_END if model.end is None else model.end
     if model.model.encodes:
-        return Prompts([[model.start]] * len(ids), ids, end)
-    return Prompts(ids, None, end)
+        return Prompts([[model.start]] * len(ids), ids, model.ends)
+    return Prompts(ids, None, model.ends)
 
 
 def parse(line: bytes) -> dict[str, Any]:

@@ -92,10 +92,18 @@ def score(
 
 
 def finished(request: Request, state: State) -> Array:
-    """[B] bool: rows at their limit, or whose last generated token is their `eos`."""
+    """[B] bool: rows at their limit, or whose last generated token is an `eos`."""
     last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)[:, 0]
-    ended = (last == request.eos) & (state.length > request.start)
+    ended = is_end(last, request.eos) & (state.length > request.start)
     return ended | (state.length >= request.limit)
+
+
+def is_end(tokens: Array, eos: Array) -> Array:
+    """Which of the tokens [B] or [B, T] end their row: see `Request.eos`."""
+    each = eos if tokens.ndim == 1 else eos[:, None]
+    if eos.ndim == 1:
+        return tokens == each
+    return (tokens[..., None] == each).any(-1)
 
 
 def commit(request: Request, state: State, verdict: Verdict) -> tuple[Array, Array]:
@@ -105,7 +113,7 @@ def commit(request: Request, state: State, verdict: Verdict) -> tuple[Array, Arr
     exact: the limit is fixed in advance, and nothing follows an end of text.
     """
     slots = jnp.arange(verdict.tokens.shape[1])
-    ends = verdict.tokens == request.eos[:, None]
+    ends = is_end(verdict.tokens, request.eos)
     to_end = jnp.where(ends.any(1), jnp.argmax(ends, axis=1) + 1, slots.size)
     emitted = jnp.minimum(verdict.num_accepted + 1, to_end)
     emitted = jnp.minimum(emitted, request.limit - state.length)

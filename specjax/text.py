@@ -14,19 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import finite, generate, pretrained, verifiers
+from specjax import checkpoints, finite, generate, pretrained, verifiers
 from specjax.bench import players, scoring
+from specjax.checkpoints import Config
 from specjax.commands import kernels as choice
 from specjax.drafters import autoregressive
 from specjax.inputs import check, make_prompt, make_request, make_sampling
-from specjax.models import gpt, t5
 from specjax.pretrained import Pretrained
 from specjax.prompts import of as read_prompts
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
-from specjax.types import Model, Params, Prompt, Request, Verifier
-
-Config = gpt.Config | t5.Config
+from specjax.types import Params, Prompt, Request, Verifier
 
 
 class Generated(NamedTuple):
@@ -105,6 +103,8 @@ def generate_text(
         step; see `specjax.finite`.
     """
     pair = opened(target), None if draft is None else opened(draft)
+    if draft is not None:
+        pair = pretrained.paired(*pair)
     check_settings(pair, gamma, new_tokens, rule, kernels)
     read = read_prompts(prompts, pair[0])
     prompt = make_prompt(read.tokens, read.inputs)
@@ -113,7 +113,7 @@ def generate_text(
     batch = len(read.tokens)
     sampling = make_sampling(batch, temperature, **asked)
     key = keys(seed, batch)
-    request = make_request(key, prompt, new_tokens, sampling, read.end)
+    request = make_request(key, prompt, new_tokens, sampling, read.ends)
     configs = pair[0].config, None if draft is None else pair[1].config
     slots = int(request.limit.max()) + gamma + 1
     plan = Plan(*configs, gamma, rule, kernels, batch, slots)
@@ -158,15 +158,11 @@ def program(plan: Plan) -> Callable[[Params, Prompt, Request], generate.Output]:
 def decoder(plan: Plan) -> Decoder:
     verifier, draw = verification(plan)
     verifier = finite.guarded(verifier)
-    target = build(plan.target)
+    target = checkpoints.build(plan.target)
     if plan.draft is None:
         return Decoder(target, verifier=verifier)
-    drafter = autoregressive.build(build(plan.draft), plan.gamma, draw)
+    drafter = autoregressive.build(checkpoints.build(plan.draft), plan.gamma, draw)
     return Decoder(target, drafter, verifier)
-
-
-def build(config: Config) -> Model:
-    return (t5 if isinstance(config, t5.Config) else gpt).build(config)
 
 
 def verification(plan: Plan) -> tuple[Verifier, Callable]:

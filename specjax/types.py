@@ -123,7 +123,7 @@ class Request(NamedTuple):
 
     key: [B] PRNG keys: nothing about batch mates enters. sampling: Sampling.
     start, limit: [B] lengths at which the row begins and ends.
-    eos: [B] id that ends the row, -1 for none.
+    eos: [B] id that ends the row, -1 for none; [B, E] where each of several ids does.
     """
 
     key: Array

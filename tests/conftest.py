@@ -22,7 +22,7 @@ import pytest
 QUICK = {
     "tests": {"finite", "generate", "inputs", "loop", "readme", "text"},
     "bench": {"walltime", "walltime_t5"},
-    "checkpoints": {"errors", "huggingface", "reading", "t5x"},
+    "checkpoints": {"errors", "huggingface", "parity_llama", "reading", "t5x"},
     "commands": {
         "compare",
         "demo",

@@ -17,7 +17,7 @@ from specjax import generate, inputs
 from specjax.drafters import autoregressive
 from specjax.generate import Output
 from specjax.inputs import make_prompt, make_sampling
-from specjax.step import Decoder, build_step, finished
+from specjax.step import Decoder, build_step, finished, is_end
 from specjax.types import Params, Prompt, Request, State
 from tests.support import tiny
 from tests.support.drafter_cases import BY_NAME, Case
@@ -215,6 +215,45 @@ def test_an_end_of_text_in_a_draft_and_as_the_extra_token():
         calls = np.array(ends) // (GAMMA + 1) + 1
         np.testing.assert_array_equal(got.counts.calls, calls)
         np.testing.assert_array_equal(got.counts.accepted, ends - calls + 1 + counted)
+
+
+@each_case
+def test_whichever_of_several_ids_comes_first_ends_the_row(case):
+    """Drafted, added, or not there: -1 fills the ids of a row that has fewer."""
+    whole = texts(decode(case, 1.0))
+    for at in range(GAMMA + 2):
+        ends = [
+            [text[4 + at + row], text[2 + 2 * row], -1][::-1]
+            for row, text in enumerate(whole)
+        ]
+        ends[0] = [-1, ends[0][2], -1]
+        got = answer(case, make_request(1.0)._replace(eos=jnp.array(ends)))
+        wanted = [
+            min((cut_at(text, eos) for eos in row), key=len)
+            for text, row in zip(whole, ends, strict=True)
+        ]
+        assert texts(got) == wanted
+        check_counts(got)
+
+
+def test_several_ids_in_one_block_cut_at_the_first():
+    """What is committed, and what is told of it, end there."""
+    tokens = jnp.array([[5, 7, 5, 9], [9, 8, 7, 5], [1, 2, 3, 4]])
+    eos = jnp.array([[5, 7], [7, 5], [-1, 9]])
+    hits = is_end(tokens, eos)
+    assert hits.tolist() == [[1, 1, 1, 0], [0, 0, 1, 1], [0, 0, 0, 0]]
+    assert is_end(tokens[:, 0], eos).tolist() == [True, False, False]
+
+
+def test_a_request_has_an_id_a_row_or_several():
+    request = functools.partial(
+        inputs.make_request, jax.random.key(0), PROMPT, NEW, make_sampling(BATCH, 0.0)
+    )
+    for none in ((), [], -1):
+        assert request(none).eos.tolist() == [-1] * BATCH
+    for single in (3, (3,), np.int64(3)):
+        assert request(single).eos.tolist() == [3] * BATCH
+    assert request((3, 5)).eos.tolist() == [[3, 5]] * BATCH
 
 
 def test_an_end_of_text_in_the_prompt_does_not_end_the_row():

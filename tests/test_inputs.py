@@ -138,6 +138,7 @@ REFUSED = [
     (request(start=[1]), "make_request"),
     (request(limit=[[9, 9]]), "make_request"),
     (request(eos=[1, 2, 3]), "make_request"),
+    (request(eos=[[[1]], [[2]]]), "make_request"),
     (request(key=jax.random.split(jax.random.key(0), 3)), "make_request"),
     (request(limit=[2, 9]), r"end there or later.*limits \[2 9\]"),
     (request(start=[2, 1]), r"start at its prompt's length.*starts \[2 1\]"),

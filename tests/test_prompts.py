@@ -13,12 +13,12 @@ CODE, T5 = zoo.tokenizer(), zoo.tokenizer("t5")
 def bundled(name: str) -> Pretrained:
     """A model that reads and has no weights."""
     if name == "t5":
-        config, start, end = text_folders.T5, T5.start, T5.end
+        config, start, ends = text_folders.T5, T5.start, T5.ends
         model, file = t5.build(config), T5.file
     else:
         config = gpt.Config(8192, 16, 32, 1, 2)
-        start, end, model, file = CODE.start, CODE.end, gpt.build(config), CODE.file
-    return Pretrained(name, config, model, None, "float32", (), start, end, file)
+        start, ends, model, file = CODE.start, CODE.ends, gpt.build(config), CODE.file
+    return Pretrained(name, config, model, None, "float32", (), start, ends, file)
 
 
 def written(tmp_path, *lines: str | bytes):
@@ -37,7 +37,7 @@ def test_lines_of_a_file_begin_texts(tmp_path):
         '{"prompt": "a\u2028b"}',
     )
     read = prompts.read(path, bundled("code"))
-    assert read.inputs is None and read.end == zoo.END
+    assert read.inputs is None and read.ends == (zoo.END,)
     assert read.tokens == [CODE.encode("def f("), [1, 300], CODE.encode("a\u2028b")]
     lines = ["def f(", {"tokens": [1, 300]}, "a\u2028b"]  # a list is read likewise
     assert prompts.of(lines, bundled("code")) == read
@@ -46,7 +46,7 @@ def test_lines_of_a_file_begin_texts(tmp_path):
 def test_an_encoder_reads_them_and_its_texts_begin_anew(tmp_path):
     path = written(tmp_path, '{"prompt": "No."}', '{"tokens": [7]}')
     read = prompts.read(path, bundled("t5"))
-    assert read.tokens == [[t5.PAD], [t5.PAD]] and read.end == t5.END
+    assert read.tokens == [[t5.PAD], [t5.PAD]] and read.ends == (t5.END,)
     assert read.inputs == [T5.encode("No."), [7]]
 
 
@@ -65,8 +65,8 @@ def test_a_conversation_is_read_by_the_folders_template(tmp_path):
 def test_without_text_there_is_the_start_token():
     model = bundled("code")
     assert prompts.start(model).tokens == prompts.of([""], model).tokens == [[1]]
-    bare = model._replace(start=None, end=None)
-    assert prompts.of(["x"], bare).end == -1
+    bare = model._replace(start=None, ends=())
+    assert prompts.of(["x"], bare).ends == ()
     with pytest.raises(ValueError, match="no start token"):
         prompts.start(bare)
     with pytest.raises(ValueError, match="no start token"):

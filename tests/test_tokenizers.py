@@ -31,7 +31,7 @@ def test_the_bundled_ones_put_the_ids_around_that_their_models_want():
     assert ids[0] == code.start == zoo.START and zoo.END not in ids
     assert code.decode([*ids, zoo.END, zoo.PAD]) == "def add("
     ids = t5.encode("I see.")
-    assert ids[-1] == t5.end == 1 and ids.count(1) == 1
+    assert ids[-1:] == [*t5.ends] == [1] and ids.count(1) == 1
     assert (code.vocab, t5.vocab) == (8192, 6000)
     # Ids beyond a SentencePiece vocabulary have no text.
     assert t5.decode([t5.start, *ids, 6000, 6015]) == "I see."
@@ -40,11 +40,11 @@ def test_the_bundled_ones_put_the_ids_around_that_their_models_want():
 
 def test_a_tokenizer_json_gives_the_ids_of_its_library(byte_level):
     folder, library = byte_level
-    own = tokenizers.read(folder, start=0, end=0)
+    own = tokenizers.read(folder, start=0, ends=(0,))
     assert own.encode(TEXT) == library.encode(TEXT).ids
     assert own.decode([0, *own.encode(TEXT), 0]) == TEXT
     assert own.encode(text_folders.END) == [0]
-    assert (own.vocab, own.start, own.end) == (library.get_vocab_size(), 0, 0)
+    assert (own.vocab, own.start, own.ends) == (library.get_vocab_size(), 0, (0,))
     assert own.file == folder / "tokenizer.json" and own.piece(299) == "<299>"
 
 
@@ -65,7 +65,7 @@ def test_a_tokenizer_json_neither_cuts_nor_pads_and_an_input_ends_once(tmp_path)
     read = tokenizers.read
     assert read(tmp_path / "tokenizer.json").encode(TEXT) == bare
     # With an encoder the end is there, whether the file's template adds it or not.
-    assert read(tmp_path, end=0, encodes=True).encode(TEXT) == [*bare, 0]
+    assert read(tmp_path, ends=(0,), encodes=True).encode(TEXT) == [*bare, 0]
     library.post_processor = processors.TemplateProcessing(
         single=f"$A {text_folders.END}", special_tokens=[(text_folders.END, 0)]
     )
@@ -76,7 +76,7 @@ def test_a_tokenizer_json_neither_cuts_nor_pads_and_an_input_ends_once(tmp_path)
 def test_gpt2s_two_files_are_the_same_tokenizer(byte_level, tmp_path):
     folder, library = byte_level
     library.model.save(str(tmp_path))
-    parted, whole = tokenizers.read(tmp_path, 0, 0), tokenizers.read(folder, 0, 0)
+    parted, whole = (tokenizers.read(x, 0, (0,)) for x in (tmp_path, folder))
     assert parted.file.name == "vocab.json"
     text = TEXT + text_folders.END
     assert parted.encode(text) == whole.encode(text)

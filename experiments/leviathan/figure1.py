@@ -53,9 +53,9 @@ def make_case(
             " name two models of one kind"
         )
     parts = Decoder(target.model, draft.drafter(gamma))
-    begun, end = begin(target, prompt)
+    begun, ends = begin(target, prompt)
     sampling, key = make_sampling(1, 0.0), jax.random.key(seed)
-    request = make_request(key, begun, tokens, sampling, end)
+    request = make_request(key, begun, tokens, sampling, ends)
     slots = int(request.limit[0]) + gamma + 1
     params = Params(target.params, draft.params)
     check(parts, slots, params, begun, request)
@@ -63,13 +63,13 @@ def make_case(
     return demo.Case(names, parts, slots, params, begun, request, tokenizer)
 
 
-def begin(target: Player, prompt: str) -> tuple[Prompt, int]:
-    """The prompt as the target reads it, and the id that ends its text."""
+def begin(target: Player, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
+    """The prompt as the target reads it, and the ids that end its text."""
     tokenizer = tokenizer_of(target)
     ids = tokenizer.encode(prompt)
     if target.encodes:
-        return make_prompt([[tokenizer.start]], [ids]), tokenizer.end
-    return make_prompt([ids]), tokenizer.end
+        return make_prompt([[tokenizer.start]], [ids]), tokenizer.ends
+    return make_prompt([ids]), tokenizer.ends
 
 
 def tokenizer_of(target: Player) -> Tokenizer:

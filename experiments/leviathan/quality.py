@@ -85,12 +85,12 @@ def write(
     key = jax.random.key(0)  # never drawn from at temperature 0
     for at in tqdm(range(0, count, batch), f"{target.name}: texts", disable=None):
         prompt = take(prompts, range(at, at + batch))
-        request = make_request(key, prompt, new_tokens, sampling, prompts.end)
+        request = make_request(key, prompt, new_tokens, sampling, prompts.ends)
         out = run(params, prompt, request)
         spans = zip(np.asarray(prompt.length), np.asarray(out.length), strict=True)
         for row, span in zip(np.asarray(out.tokens), spans, strict=True):
             written.append(row[slice(*span)].tolist())
-    return [[i for i in row if i != prompts.end] for row in written[:count]]
+    return [[i for i in row if i not in prompts.ends] for row in written[:count]]
 
 
 def bleu(texts: list[str], references: list[str]) -> dict:

@@ -110,7 +110,7 @@ def _joined() -> Task:
 
 def encoded(inputs: list[list[int]]) -> Prompts:
     """Prompts for an encoder-decoder: its text begins with the padding id."""
-    return Prompts([[t5.PAD]] * len(inputs), inputs, t5.END)
+    return Prompts([[t5.PAD]] * len(inputs), inputs, (t5.END,))
 
 
 def _prepared(path: Path) -> Task:

@@ -154,10 +154,10 @@ def cut(
 
 def check_ids(checkpoint: Checkpoint, source: Source, coded: list[Pair]) -> None:
     """Raises ValueError for ids that the checkpoint has not, or another end id."""
-    if source.eos != checkpoint.end:
+    if (source.eos,) != checkpoint.ends:
         raise ValueError(
             f"texts of {source.task} end with id {source.eos}, those of"
-            f" {checkpoint.name} with {checkpoint.end}: {ADVICE}"
+            f" {checkpoint.name} with {', '.join(map(str, checkpoint.ends))}: {ADVICE}"
         )
     limit = checkpoint.config.pieces or checkpoint.config.vocab
     least = min(min(ids) for pair in coded for ids in pair)

@@ -127,7 +127,7 @@ def batch_of(sample: Sample, index: Sequence[int]) -> tuple[Prompt, Request]:
     fold = jax.vmap(jax.random.fold_in, (None, 0))
     keys = fold(jax.random.key(sample.seed), index)
     sampling = make_sampling(index.size, 1.0)
-    limits = sample.new_tokens, sampling, sample.prompts.end
+    limits = sample.new_tokens, sampling, sample.prompts.ends
     return prompt, make_request(keys, prompt, *limits)
 
 
@@ -190,8 +190,10 @@ def rouge1(run: Run, sample: Sample) -> dict:
     if not sample.references:
         return {}
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tasks.T5_TOKENIZER))
-    end = sample.prompts.end
-    texts = [pieces.decode([i for i in row.tolist() if i != end]) for row in run.texts]
+    ends = sample.prompts.ends
+    texts = [
+        pieces.decode([i for i in row.tolist() if i not in ends]) for row in run.texts
+    ]
     wanted = sample.references * sample.repeats
     each = [
         quality.rouge([a], [b])["rouge1"] / 100

@@ -78,6 +78,15 @@ def of_pretrained(loaded: Pretrained) -> Player:
     return side._replace(dtype=loaded.dtype, files=files, pretrained=loaded)
 
 
+def paired(target: Player, draft: Player) -> tuple[Player, Player]:
+    """As `pretrained.paired`, where both are models."""
+    loaded = target.pretrained, draft.pretrained
+    if None in loaded or target.vocab == draft.vocab:
+        return target, draft
+    sides = zip(loaded, pretrained.paired(*loaded), (target, draft), strict=True)
+    return tuple(side if old is new else of_pretrained(new) for old, new, side in sides)
+
+
 def files_of(paths: Iterable[Path]) -> Iterator[Path]:
     """The files that are named, and those in the folders that are."""
     for path in paths:

@@ -20,12 +20,13 @@ from specjax.types import Kernels, Params, Prompt, Request, State
 class Prompts(NamedTuple):
     """What is continued: token lists, each once, from the start token on.
 
-    inputs: what an encoder reads of each, None without one. end: id that ends a text.
+    inputs: what an encoder reads of each, None without one. ends: ids that each end a
+    text.
     """
 
     tokens: Sequence[Sequence[int]]
     inputs: Sequence[Sequence[int]] | None = None
-    end: int = zoo.END
+    ends: tuple[int, ...] = (zoo.END,)
 
 
 class Protocol(NamedTuple):
@@ -169,10 +170,12 @@ def counted(step, params: Params, request: Request, state: State, new: int) -> C
 
 
 def ends_of(tokens: np.ndarray, start, length, eos) -> np.ndarray:
-    """[B]: where each text ends, after its first `eos` [B]; L if it has not ended."""
+    """[B]: where each text ends, after its first `eos` [B] or [B, E]; L if it has not
+    ended."""
     slot = np.arange(tokens.shape[1])
     inside = (slot >= start[:, None]) & (slot < length[:, None])
-    end = inside & (tokens == eos[:, None])
+    several = eos.reshape(len(tokens), 1, -1)
+    end = inside & (tokens[:, :, None] == several).any(-1)
     return np.where(end.any(1), end.argmax(1) + 1, tokens.shape[1])
 
 
@@ -214,4 +217,4 @@ def batches(
     for first in range(0, count, batch):
         index = np.arange(first, first + batch)
         prompt, keys = take(prompts, index), fold(key, index)
-        yield prompt, make_request(keys, prompt, new, sampling, prompts.end)
+        yield prompt, make_request(keys, prompt, new, sampling, prompts.ends)

@@ -173,11 +173,11 @@ def batches(
     key, taken = jax.random.key(setting.seed), []
     fold = jax.vmap(jax.random.fold_in, (None, 0))
     sampling = make_sampling(setting.batch, setting.temperature)
-    end = prompts.end if setting.ends else -1
+    ends = prompts.ends if setting.ends else ()
     for first in range(0, setting.texts + setting.others, setting.batch):
         index = np.arange(first, first + setting.batch)
         prompt, keys, new = take(prompts, index), fold(key, index), setting.new_tokens
-        request = make_request(keys, prompt, new, sampling, end)
+        request = make_request(keys, prompt, new, sampling, ends)
         taken.append(Batch(prompt, request))
     count = setting.texts // setting.batch
     return taken[:count], taken[count:]

@@ -1,5 +1,5 @@
-"""Checkpoints of others as models: Hugging Face's T5, GPT-2 and Whisper, T5X's T5, and
-OpenAI's Whisper.
+"""Checkpoints of others as models: Hugging Face's T5, GPT-2, Whisper, and Llama and its
+kin, T5X's T5, and OpenAI's Whisper.
 
 One call, `load`, tells the formats apart by what is there.
 """
@@ -12,45 +12,49 @@ from specjax.checkpoints import (
     archive,
     eight,
     huggingface,
+    memory,
     names_gpt2,
+    names_llama,
     names_t5,
     names_whisper,
     openai_whisper,
     t5x,
 )
 from specjax.checkpoints.archive import Archive, Names
-from specjax.models import gpt, t5, whisper
+from specjax.models import gpt, llama, t5, whisper
 from specjax.types import Model
 
-FAMILIES = {table.FAMILY: table for table in (names_t5, names_gpt2, names_whisper)}
+FORMATS = names_t5, names_gpt2, names_llama, names_whisper
+FAMILIES = {table.FAMILY: table for table in FORMATS}
 TABLES = {table.MODELS.Config: table for table in FAMILIES.values()}
 BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS)
-Ends = tuple[int | None, int | None]
+Ends = tuple[int | None, tuple[int, ...]]
+Config = t5.Config | gpt.Config | llama.Config | whisper.Config
 
 
 class Checkpoint(NamedTuple):
     """A model with its weights.
 
-    family: "t5", "gpt" or "whisper". files: what it was read from; a folder, if T5X's.
-    start, end: the ids that a decoder's text starts and ends with, None where nothing
-    names one.
+    family: "t5", "gpt", "llama" or "whisper". files: what it was read from; a folder,
+    if T5X's. start: the id that a decoder's text starts with, None where nothing names
+    one. ends: the ids that each end it, empty where nothing names any.
     """
 
     name: str
     family: str
-    config: t5.Config | gpt.Config | whisper.Config
+    config: Config
     model: Model
     params: Any
     files: tuple[Path, ...]
     start: int | None
-    end: int | None
+    ends: tuple[int, ...]
 
 
 class Opened(NamedTuple):
     """A checkpoint of which no weight was read yet."""
 
     family: str
-    config: t5.Config | gpt.Config | whisper.Config
+    config: Config
     arrays: Archive
     names: Names
     files: tuple[Path, ...]
@@ -75,9 +79,10 @@ def load(
     checkpoint of a known model.
     """
     opened = _open(str(name), eight.activations(dtype), pieces)
-    model = FAMILIES[opened.family].MODELS.build(opened.config)
+    model = build(opened.config)
     arrays, names = opened.arrays, opened.names
     archive.check(arrays, names.sources, model.shapes, names.harmless)
+    memory.check(_called(name), arrays, names.sources, model.shapes, str(dtype))
     if str(dtype) == eight.INT8:
         params = eight.fill(arrays, names.sources, model.shapes, sharding)
     else:
@@ -93,19 +98,25 @@ def save(
     most: int = 5_000_000_000,
 ) -> None:
     """Writes a folder that transformers loads, T5ForConditionalGeneration,
-    GPT2LMHeadModel or WhisperForConditionalGeneration: weights in their own dtype,
+    GPT2LMHeadModel, WhisperForConditionalGeneration, or LlamaForCausalLM and its kin:
+    weights in their own dtype,
     complete or not there.
 
     checkpoint: what `load` gave, or (config, params). most: bytes of a file; beyond it
     there are several. Raises ValueError for a folder that exists, parameters that are
-    not the config's, or a GPT with rotary positions, which has no class there.
+    not the config's, or a model without a class there, as a GPT with rotary positions.
     """
     if isinstance(checkpoint, Checkpoint):
         pair = checkpoint.config, checkpoint.params
-        ends = checkpoint.start, checkpoint.end
+        around = checkpoint.start, checkpoint.ends
     else:
-        pair, ends = checkpoint, (None, None)
-    huggingface.save(Path(folder), TABLES[type(pair[0])], pair, ends, most)
+        pair, around = checkpoint, (None, ())
+    huggingface.save(Path(folder), TABLES[type(pair[0])], pair, around, most)
+
+
+def build(config: Config) -> Model:
+    """The model of these sizes, whatever its family."""
+    return TABLES[type(config)].MODELS.build(config)
 
 
 def _open(name: str, dtype: str, pieces: int | None) -> Opened:
@@ -165,7 +176,7 @@ def _t5x(path: str, dtype: str, pieces: int | None) -> Opened:
     config = names_t5.infer(arrays.arrays, dtype, arrays.where)
     config = names_t5.with_pieces(config, pieces)
     names = archive.same_names(t5.abstract_params(config))
-    return Opened("t5", config, arrays, names, (Path(path),), (t5.PAD, t5.END))
+    return Opened("t5", config, arrays, names, (Path(path),), (t5.PAD, (t5.END,)))
 
 
 def _openai(path: Path, dtype: str, pieces: int | None) -> Opened:
@@ -179,12 +190,12 @@ def _openai(path: Path, dtype: str, pieces: int | None) -> Opened:
 def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
     arrays = archive.scaled(archive.of_safetensors([path], str(path)))
     family, config = zoo.read_config(path, archive.metadata(path), dtype)
-    table, ends = FAMILIES[family], zoo.ends(config)
+    table, (start, end) = FAMILIES[family], zoo.ends(config)
     archive.check_depths(arrays, config, table.STACKS)
     if pieces is not None:
         config = table.with_pieces(config, pieces)
     names = archive.same_names(table.MODELS.abstract_params(config))
-    return Opened(family, config, arrays, names, (path,), ends)
+    return Opened(family, config, arrays, names, (path,), (start, (end,)))
 
 
 def _only(path: Path) -> Path:

@@ -35,17 +35,69 @@ def size(fields: Fields, name: str, default: int | None = None) -> int:
     return value
 
 
+def whole(fields: Fields, name: str) -> int:
+    """A whole number of 0 or more. Raises ValueError for anything else."""
+    value = fields[name]
+    if value == 0 and type(value) is int:
+        return value
+    return size(fields, name)
+
+
+def number(fields: Fields, name: str) -> float:
+    """A number above 0. Raises ValueError for anything else."""
+    value = fields.get(name)
+    if type(value) not in (int, float) or not 0 < value < float("inf"):
+        raise ValueError(
+            f"config.json: {name} must be a number above 0: {reprlib.repr(value)}"
+        )
+    return float(value)
+
+
+def truth(fields: Fields, name: str, default: bool) -> bool:
+    """True or false. Raises ValueError for anything else that is there."""
+    value = fields.get(name, default)
+    if type(value) is not bool:
+        raise ValueError(
+            f"config.json: {name} must be true or false: {reprlib.repr(value)}"
+        )
+    return value
+
+
 def token(fields: Fields, name: str, default: int | None, vocab: int) -> int | None:
     """An id, or None where none is named, or one that the vocabulary does not have."""
     value = fields.get(name)
     value = default if value is None else value
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
-    if value is not None and (type(value) is not int or value < 0):
+    if value is not None and not _is_id(value):
         raise ValueError(
             f"config.json: {name} must be one id of 0 or more: {reprlib.repr(value)}"
         )
-    return value if value is not None and 0 <= value < vocab else None
+    return value if value is not None and value < vocab else None
+
+
+def tokens(
+    fields: Fields, name: str, default: int | None, vocab: int
+) -> tuple[int, ...]:
+    """The ids that a field names, one or a list, each once; without those that the
+    vocabulary does not have."""
+    value = fields.get(name)
+    value = default if value is None else value
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(map(_is_id, ids)):
+        raise ValueError(
+            f"config.json: {name} must be ids of 0 or more: {reprlib.repr(value)}"
+        )
+    return tuple(dict.fromkeys(i for i in ids if i < vocab))
+
+
+def written(ids: tuple[int, ...]) -> int | list[int] | None:
+    """As `tokens` reads them: none, one or a list."""
+    return ids[0] if len(ids) == 1 else list(ids) or None
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def only(fields: Fields, known: dict[str, tuple]) -> None:

@@ -14,12 +14,19 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import save_file
 
-from specjax.checkpoints import archive, names_gpt2, names_t5, names_whisper
+from specjax.checkpoints import (
+    archive,
+    names_gpt2,
+    names_llama,
+    names_t5,
+    names_whisper,
+)
 from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import Archive, Source
 from specjax.checkpoints.fields import Fields
 
 FORMATS = {table.MODEL_TYPE: table for table in (names_t5, names_gpt2, names_whisper)}
+FORMATS |= dict.fromkeys(names_llama.MODEL_TYPES, names_llama)
 CONFIG, WHOLE = "config.json", "model.safetensors"
 GENERATION = "generation_config.json"
 INDEX = "model.safetensors.index.json"
@@ -78,18 +85,11 @@ def open_folder(folder: Path) -> Folder:
 
 def generation(folder: Path) -> Fields:
     """What generation_config.json says of a text's ends, which goes before config.json;
-    empty without one. Raises ValueError for a text that may end by several ids."""
+    empty without one."""
     if not (folder / GENERATION).is_file():
         return {}
     fields = field.read(folder / GENERATION)
-    told = {name: fields[name] for name in ENDS if fields.get(name) is not None}
-    for name, value in told.items():
-        if isinstance(value, list) and len(value) != 1:
-            raise ValueError(
-                f"{GENERATION}: {name} is {value!r} and specjax ends a text at one id:"
-                " leave one of them"
-            )
-    return told
+    return {name: fields[name] for name in ENDS if fields.get(name) is not None}
 
 
 def _weights(folder: Path) -> tuple[list[Path], set[str]]:
@@ -146,6 +146,8 @@ def download(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=list(FETCHED)))
     except (OSError, ValueError) as error:  # what the hub's client raises
+        if (refusal := _refusal(name, error)) is not None:
+            raise ValueError(refusal) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
             f"{name} is no path, is not in the cache of the Hugging Face hub, and could"
@@ -153,20 +155,46 @@ def download(name: str) -> Path:
         ) from error
 
 
+def _refusal(name: str, error: BaseException) -> str | None:
+    """What to do where the hub has answered and does not give a model to whoever asks;
+    None where it was not reached."""
+    status, gated, cause = None, False, error
+    while cause is not None:
+        status = status or getattr(
+            getattr(cause, "response", None), "status_code", None
+        )
+        gated = gated or type(cause).__name__ == "GatedRepoError"
+        cause = cause.__cause__ or cause.__context__
+    page = f"https://huggingface.co/{name}"
+    if gated or status == 403:
+        return (
+            f"the hub gives {name} only to who has accepted its licence: accept it at"
+            f" {page}, then set HF_TOKEN to a token of that account (hf auth login)"
+        )
+    if status in (401, 404):
+        return (
+            f"the hub has no {name}, or does not show it without a token: look at"
+            f" {page}; if it is there, set HF_TOKEN to a token that may read it (hf"
+            " auth login)"
+        )
+    return None
+
+
 def save(
-    folder: Path, table: Any, model: tuple[Any, Any], ends: tuple, most: int
+    folder: Path, table: Any, model: tuple[Any, Any], around: tuple, most: int
 ) -> None:
     """Writes config.json and the weights as they are, in files of at most `most` bytes
     (an array is never divided). All of it appears at once or not at all.
 
-    table: the module of the family's names. model: (config, params). Raises ValueError
+    table: the module of the family's names. model: (config, params). around: the ids
+    that a text starts and ends with. Raises ValueError
     for a folder that exists, parameters that are not the config's, or a model that has
     no class there.
     """
     config, params = model
     if folder.exists():
         raise ValueError(f"{folder} exists: name a new folder")
-    fields = table.write_config(config, *ends)
+    fields = table.write_config(config, *around)
     flat = flatten_dict(params, sep="/")
     sources = table.names(config, fields).sources
     _check(table, config, flat)

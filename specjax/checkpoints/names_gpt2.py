@@ -6,6 +6,7 @@ Their matrices are [in, out] as ours; queries, keys and values are one matrix.
 from collections.abc import Collection
 
 from specjax.checkpoints import fields as field
+from specjax.checkpoints import harmless
 from specjax.checkpoints.archive import Names, Part, Source
 from specjax.checkpoints.fields import Fields
 from specjax.models import gpt
@@ -14,6 +15,22 @@ FAMILY, MODEL_TYPE, MODELS = "gpt", "gpt2", gpt
 PREFIX, EMBEDDING, READOUT = "transformer.", "wte.weight", "lm_head.weight"
 MASKS = ("h.*.attn.bias", "h.*.attn.masked_bias")  # of earlier versions
 TIE = "tie_word_embeddings"
+# What config.json may say: what is read below, and what drops numbers while training,
+# sums texts up for other tasks, or orders the same operations otherwise.
+KNOWN = {
+    *("vocab_size", "n_embd", "n_inner", "n_layer", "n_head", "n_positions", TIE),
+    *("activation_function", "layer_norm_epsilon", "scale_attn_weights"),
+    *("scale_attn_by_inverse_layer_idx", "add_cross_attention", "is_encoder_decoder"),
+    *("bos_token_id", "eos_token_id"),
+    *("resid_pdrop", "embd_pdrop", "attn_pdrop", "reorder_and_upcast_attn", "n_ctx"),
+    *(
+        "summary_type",
+        "summary_use_proj",
+        "summary_activation",
+        "summary_first_dropout",
+    ),
+    *("summary_proj_to_labels", "gradient_checkpointing", "output_past", "_num_labels"),
+}
 # The layers, by the size that counts them, as they and as we call them.
 STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
 
@@ -21,6 +38,7 @@ STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
 def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> gpt.Config:
     """Sizes from config.json. Raises ValueError for a field that the model cannot do,
     and for `pieces`, which GPT-2 does not have."""
+    harmless.refuse_others(fields, KNOWN)
     field.only(
         fields,
         {
@@ -31,6 +49,7 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> gpt.Co
             "scale_attn_by_inverse_layer_idx": (False,),
             "add_cross_attention": (False,),
             TIE: (True, False),
+            "is_encoder_decoder": (False,),
         },
     )
     dim, heads = field.size(fields, "n_embd"), field.size(fields, "n_head")
@@ -63,14 +82,16 @@ def apart(config: gpt.Config, name: str, told: str) -> gpt.Config:
     return config._replace(tied=False)
 
 
-def ends(fields: Fields, config: gpt.Config) -> tuple[int | None, int | None]:
+def ends(fields: Fields, config: gpt.Config) -> tuple[int | None, tuple[int, ...]]:
     """The ids that a text starts and ends with."""
     vocab = config.vocab
     start = field.token(fields, "bos_token_id", None, vocab)
-    return start, field.token(fields, "eos_token_id", None, vocab)
+    return start, field.tokens(fields, "eos_token_id", None, vocab)
 
 
-def write_config(config: gpt.Config, start: int | None, end: int | None) -> Fields:
+def write_config(
+    config: gpt.Config, start: int | None, ends: tuple[int, ...]
+) -> Fields:
     """config.json of these sizes. Raises ValueError for what GPT-2 cannot do."""
     if config.positions is None or not config.learned:
         raise ValueError(
@@ -90,7 +111,7 @@ def write_config(config: gpt.Config, start: int | None, end: int | None) -> Fiel
         "layer_norm_epsilon": 1e-5,
         TIE: config.tied,
         "bos_token_id": start,
-        "eos_token_id": end,
+        "eos_token_id": field.written(ends),
     }
 
 

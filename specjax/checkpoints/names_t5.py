@@ -94,22 +94,25 @@ def apart(config: t5.Config, name: str, told: str) -> t5.Config:
     )
 
 
-def ends(fields: Fields, config: t5.Config) -> tuple[int | None, int | None]:
+def ends(fields: Fields, config: t5.Config) -> tuple[int | None, tuple[int, ...]]:
     """The ids that a decoder's text starts and ends with."""
-    pad = field.token(fields, "pad_token_id", t5.PAD, config.vocab)
-    tokens = {
-        name: field.token(fields, name, default, config.vocab)
-        for name, default in (("decoder_start_token_id", pad), ("eos_token_id", t5.END))
-    }
-    for name, token in tokens.items():
-        if token is None:
-            raise ValueError(
-                f"config.json: {name} must be below vocab_size, {config.vocab}"
-            )
-    return tuple(tokens.values())
+    vocab = config.vocab
+    pad = field.token(fields, "pad_token_id", t5.PAD, vocab)
+    start = field.token(fields, "decoder_start_token_id", pad, vocab)
+    ends = field.tokens(fields, "eos_token_id", t5.END, vocab)
+    for name, known in (
+        ("decoder_start_token_id", start is not None),
+        (
+            "eos_token_id",
+            bool(ends),
+        ),
+    ):
+        if not known:
+            raise ValueError(f"config.json: {name} must be below vocab_size, {vocab}")
+    return start, ends
 
 
-def write_config(config: t5.Config, start: int | None, end: int | None) -> Fields:
+def write_config(config: t5.Config, start: int | None, ends: tuple[int, ...]) -> Fields:
     """config.json of these sizes; `pieces` has no place in it. Raises ValueError for
     what T5 cannot do."""
     if config.own_bias:
@@ -136,7 +139,7 @@ def write_config(config: t5.Config, start: int | None, end: int | None) -> Field
         "layer_norm_epsilon": 1e-6,
         "pad_token_id": t5.PAD,
         "decoder_start_token_id": t5.PAD if start is None else start,
-        "eos_token_id": t5.END if end is None else end,
+        "eos_token_id": field.written(ends or (t5.END,)),
     }
 
 

@@ -106,14 +106,15 @@ def apart(config: Config, name: str, told: str) -> Config:
     )
 
 
-def ends(fields: Fields, config: Config) -> tuple[int | None, int | None]:
+def ends(fields: Fields, config: Config) -> tuple[int | None, tuple[int, ...]]:
     """The ids that a decoder's text starts and ends with."""
     start = field.token(fields, "decoder_start_token_id", None, config.vocab)
-    return start, field.token(fields, "eos_token_id", None, config.vocab)
+    return start, field.tokens(fields, "eos_token_id", None, config.vocab)
 
 
-def write_config(config: Config, start: int | None, end: int | None) -> Fields:
+def write_config(config: Config, start: int | None, ends: tuple[int, ...]) -> Fields:
     """config.json of these sizes."""
+    end = field.written(ends)
     sizes = config._asdict()
     alike = {name: sizes[ours] for ours, names in ALIKE.items() for name in names}
     plain = {name: sizes[ours] for ours, name in SIZES.items()}
@@ -126,8 +127,8 @@ def write_config(config: Config, start: int | None, end: int | None) -> Fields:
         **alike,
         STATES: config.states,
         **known,
-        "pad_token_id": end,
-        "bos_token_id": end,
+        "pad_token_id": next(iter(ends), None),
+        "bos_token_id": next(iter(ends), None),
         "eos_token_id": end,
         "decoder_start_token_id": start,
         "suppress_tokens": None,

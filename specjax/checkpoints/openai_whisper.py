@@ -67,10 +67,10 @@ def open_file(path: Path, dtype: str) -> tuple[Config, Archive, Names]:
     return config, Archive(arrays, read, str(file)), names(config)
 
 
-def ends(config: Config) -> tuple[int | None, int | None]:
+def ends(config: Config) -> tuple[int | None, tuple[int, ...]]:
     """The ids that a text starts and ends with, by the size of the vocabulary."""
     end = ENGLISH_END + (config.vocab >= MULTILINGUAL)
-    return (end + 1, end) if end + 1 < config.vocab else (None, None)
+    return (end + 1, (end,)) if end + 1 < config.vocab else (None, ())
 
 
 def names(config: Config) -> Names:

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 from specjax import console, verifiers
-from specjax.bench import scoring
+from specjax.bench import players, scoring
 from specjax.bench.texts import Prompts, Protocol
 from specjax.commands import flags as shared
 from specjax.commands import kernels as fused
@@ -76,7 +76,7 @@ def make_parser() -> Parser:
 def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     """Raises ValueError or OSError for flags that cannot be audited."""
     names = flags.target, flags.draft
-    pair = tuple(shared.player(name, flags.dtype) for name in names)
+    pair = players.paired(*(shared.player(name, flags.dtype) for name in names))
     scoring.check(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
     prompts = shared.read_prompts(flags, pair[0])

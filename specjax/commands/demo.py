@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from specjax import console, finite, generate, native, prompts, zoo
-from specjax.bench import scoring, timing
+from specjax.bench import players, scoring, timing
 from specjax.bench.players import reference
 from specjax.commands import flags as shared
 from specjax.commands import kernels
@@ -127,6 +127,7 @@ def make_case(flags: argparse.Namespace) -> Case:
     """Loads and checks everything; raises ValueError before any compute."""
     names = flags.target, flags.draft
     target, draft = (shared.player(name, flags.dtype) for name in names)
+    target, draft = players.paired(target, draft)
     scoring.check(target, draft, with_alpha=False)
     sizes = kernels.Sizes(1, flags.K, target.vocab, draft.regime)
     chosen = kernels.choose(flags.kernels, token.verifier, sizes)
@@ -141,7 +142,7 @@ def make_case(flags: argparse.Namespace) -> Case:
         prompt,
         flags.n_tokens_to_generate,
         make_sampling(1, flags.temperature),
-        read.end,
+        read.ends,
     )
     slots = int(request.limit[0]) + flags.K + 1
     params = Params(target.params, draft.params)

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from specjax import console, finite, inputs, native
-from specjax.bench import costs, forecast, inside, scoring, walltime
+from specjax.bench import costs, forecast, inside, players, scoring, walltime
 from specjax.bench.machine import machine
 from specjax.bench.players import Player
 from specjax.bench.texts import Prompts, Protocol, Text, speculate, width, write
@@ -44,6 +44,7 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
         saving.prepare()
         names = flags.target, flags.draft
         target, draft = (shared.player(name, flags.dtype) for name in names)
+        target, draft = players.paired(target, draft)
         prompts = shared.read_prompts(flags, target)
         setting = make_setting(flags)
         check(target, draft, prompts, setting)

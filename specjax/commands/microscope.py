@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from specjax import console
+from specjax.bench import players
 from specjax.bench.players import Player
 from specjax.commands import flags as shared
 from specjax.commands import kernels
@@ -51,7 +52,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
     for dtype in flags.dtype:
         try:
             names = flags.target, flags.draft
-            pair = tuple(shared.player(name, dtype) for name in names)
+            pair = players.paired(*(shared.player(name, dtype) for name in names))
             prompts = shared.read_prompts(flags, pair[0], PROMPTS)
             check(pair, prompts, setting)
             chosen = kernels.of_setting(*pair, setting)

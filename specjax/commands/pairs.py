@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specjax import native, policies, verifiers
-from specjax.bench import repeats, scoring
+from specjax.bench import players, repeats, scoring
 from specjax.bench import walltime as bench
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement, own_files, policy, rule
@@ -66,6 +66,7 @@ def alpha(
     Raises:
         ValueError: for a pair without an alpha, or a task, rule or policy that is none.
     """
+    target, draft = players.paired(target, draft)
     scoring.check(target, draft)
     task = decoded(protocol, read, target)
     run = partial(measure_alpha, (target, draft), task.prompts, protocol)
@@ -81,6 +82,7 @@ def walltime(
 ) -> Measurement:
     """Walltime as Tables 2 and 4 have it: Sections 4.1 and A.3. Args and Raises as
     `alpha`, and for a setting that cannot be measured."""
+    target, draft = players.paired(target, draft)
     bench.check(target, draft, setting)
     there = read(task, target)
     run = partial(measure_walltime, (target, draft), (task, there.prompts), setting)
@@ -105,6 +107,7 @@ def audit(
     Raises:
         ValueError: as `alpha`, or for a fault that the pair or the rule cannot have.
     """
+    target, draft = players.paired(target, draft)
     scoring.check(target, draft, with_alpha=False)
     task = decoded(protocol, read, target)
     if fault is not None:

@@ -136,7 +136,7 @@ def requests(
     count, batch = min(setting.texts, len(prompts.tokens)), setting.batch
     key, sampling = jax.random.key(0), make_sampling(batch, 0.0)
     chosen = [take(prompts, range(i, i + batch)) for i in range(0, count, batch)]
-    limits = setting.tokens, sampling, prompts.end
+    limits = setting.tokens, sampling, prompts.ends
     return [(prompt, make_request(key, prompt, *limits)) for prompt in chosen]
 
 

@@ -31,8 +31,9 @@ class Tokenizer(NamedTuple):
     decode: ids -> text, special ids left out. piece: id -> its own text on one line.
     converse: [{"role": ..., "content": ...}, ...] -> ids, up to the place where the
     model answers, by the folder's chat template; raises ValueError where it has none.
-    vocab: ids are in 0 .. vocab - 1. start, end: of a text that the model writes, None
-    where nothing says. file: what it was read from.
+    vocab: ids are in 0 .. vocab - 1. start: of a text that the model writes, None where
+    nothing says. ends: ids that each end it. file: what it was read from. token: id ->
+    how the file calls it, None for no token.
     """
 
     encode: Callable[[str], list[int]]
@@ -41,15 +42,16 @@ class Tokenizer(NamedTuple):
     converse: Callable[[Sequence[dict[str, str]]], list[int]]
     vocab: int
     start: int | None
-    end: int | None
+    ends: tuple[int, ...]
     file: Path
+    token: Callable[[int], str | None]
 
 
 @functools.cache
 def read(
     file: str | Path,
     start: int | None = None,
-    end: int | None = None,
+    ends: tuple[int, ...] = (),
     encodes: bool = False,
 ) -> Tokenizer:
     """The tokenizer in a file, or in a folder.
@@ -58,7 +60,7 @@ def read(
       file: by its name one of `FILES`; any other name is a SentencePiece model if it
         ends in .model, and a tokenizer.json if it ends in .json.
       start: id that a text of the model starts with.
-      end: id that it ends with.
+      ends: ids that each end it; an input of an encoder ends with the first.
       encodes: whether the model reads prompts by an encoder.
 
     Raises:
@@ -70,7 +72,7 @@ def read(
             f"no tokenizer at {file}: name a SentencePiece model (.model), a"
             " tokenizer.json, or a folder with one of them"
         )
-    special = Special(start, end, encodes)
+    special = Special(start, ends, encodes)
     other = huggingface.read if path.suffix == ".json" else pieces.read
     coder = FILES.get(path.name, other)(path, special)
 
@@ -78,7 +80,14 @@ def read(
         return coder.bare(chat.render(path.parent, messages))
 
     plain = coder.encode, coder.decode, coder.piece
-    return Tokenizer(*plain, converse, coder.vocab, start, end, path)
+    return Tokenizer(*plain, converse, coder.vocab, start, ends, path, coder.token)
+
+
+def same(a: Tokenizer, b: Tokenizer) -> bool:
+    """Whether every id is the same token to both."""
+    if a.vocab != b.vocab:
+        return False
+    return a.file == b.file or all(a.token(i) == b.token(i) for i in range(a.vocab))
 
 
 def beside(folder: Path) -> Path | None:

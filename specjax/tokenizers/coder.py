@@ -5,19 +5,22 @@ from typing import NamedTuple
 
 
 class Special(NamedTuple):
-    """The ids around a text: its start and its end, None for none. encodes: whether
-    the model reads what it is asked by an encoder."""
+    """The ids around a text: its start, None for none, and those that each end it. An
+    input of an encoder ends with the first. encodes: whether the model reads what it is
+    asked by an encoder."""
 
     start: int | None
-    end: int | None
+    ends: tuple[int, ...]
     encodes: bool
 
 
 class Coder(NamedTuple):
-    """See `specjax.tokenizers.Tokenizer`. bare: text -> ids, nothing added."""
+    """See `specjax.tokenizers.Tokenizer`. bare: text -> ids, nothing added, but special
+    ones where the text names them."""
 
     bare: Callable[[str], list[int]]
     encode: Callable[[str], list[int]]
     decode: Callable[[Iterable[int]], str]
     piece: Callable[[int], str]
     vocab: int
+    token: Callable[[int], str | None]

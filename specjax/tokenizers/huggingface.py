@@ -68,11 +68,11 @@ def of_backend(backend: Any, special: Special) -> Coder:
 
     def encode(text: str) -> list[int]:
         ids = backend.encode(text).ids
-        ended = not special.encodes or special.end is None or special.end in ids[-1:]
-        return ids if ended else [*ids, special.end]
+        ended = not special.encodes or not special.ends or ids[-1:] == [special.ends[0]]
+        return ids if ended else [*ids, special.ends[0]]
 
     def decode(ids: Iterable[int]) -> str:
-        silent = (special.start, special.end)
+        silent = (special.start, *special.ends)
         return backend.decode([int(i) for i in ids if int(i) not in silent])
 
     def piece(token: int) -> str:
@@ -84,7 +84,7 @@ def of_backend(backend: Any, special: Special) -> Coder:
         text = name if marked else backend.decode([token], skip_special_tokens=False)
         return text.replace("\u2581", " ").replace("\n", "\\n")
 
-    return Coder(bare, encode, decode, piece, count)
+    return Coder(bare, encode, decode, piece, count, backend.id_to_token)
 
 
 def special_ids(folder: Path) -> tuple[int | None, int | None]:

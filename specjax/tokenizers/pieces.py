@@ -1,5 +1,6 @@
 """SentencePiece models: T5's `spiece.model`, and those of the bundled models."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,10 +21,22 @@ def read(file: Path, special: Special) -> Coder:
             f"{file} is no SentencePiece model: name another file, or download it again"
         ) from None
     head = [special.start] if not special.encodes and special.start is not None else []
-    tail = [special.end] if special.encodes and special.end is not None else []
+    tail = list(special.ends[:1]) if special.encodes else []
     count = model.vocab_size()
     silent = {i for i in range(count) if model.is_control(i)}
-    silent |= {special.start, special.end}
+    named = {model.id_to_piece(i): i for i in silent}
+    silent |= {special.start, *special.ends}
+    split = re.compile(f"({'|'.join(map(re.escape, named))})") if named else None
+
+    def bare(text: str) -> list[int]:
+        """The model itself would spell the names of control tokens out."""
+        if split is None:
+            return model.encode(text)
+        each = (
+            [named[part]] if part in named else model.encode(part)
+            for part in split.split(text)
+        )
+        return [i for ids in each for i in ids]
 
     def encode(text: str) -> list[int]:
         return [*head, *model.encode(text), *tail]
@@ -39,4 +52,7 @@ def read(file: Path, special: Special) -> Coder:
         text = model.id_to_piece(int(token))
         return text.replace("\u2581", " ").replace("\n", "\\n")
 
-    return Coder(model.encode, encode, decode, piece, count)
+    def token(token: int) -> str | None:
+        return model.id_to_piece(int(token)) if 0 <= int(token) < count else None
+
+    return Coder(bare, encode, decode, piece, count, token)

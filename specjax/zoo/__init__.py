@@ -75,7 +75,7 @@ def tokenizer(name: str = "code") -> Tokenizer:
     """A bundled tokenizer: "code", 8,192 subwords, any text round-trips; or "t5", 6,000
     subwords of two languages."""
     start, end = ENDS[name]
-    return tokenizers.read(FOLDER / TOKENIZERS[name], start, end, name == "t5")
+    return tokenizers.read(FOLDER / TOKENIZERS[name], start, (end,), name == "t5")
 
 
 def tokenizer_file(vocab: int) -> Path | None:

@@ -17,7 +17,7 @@ from tests.support import tiny_t5
 pytestmark = pytest.mark.slow
 
 INPUTS = [[5, 9, 2, 17, 11, 3, 1], [7, 7, 20, 1], [4, 1], [12, 25, 6, 8, 1]]
-PROMPTS = Prompts([[t5.PAD]] * 4, INPUTS, t5.END)
+PROMPTS = Prompts([[t5.PAD]] * 4, INPUTS, (t5.END,))
 NEW = 24
 SETTING = walltime.WalltimeSetting(0.0, 2, (0, 3), NEW, texts=4, others=2, rounds=2)
 SETTING = SETTING._replace(ends=True)
@@ -153,7 +153,7 @@ def test_a_copying_draft_that_never_matches_has_alpha_0_of_0():
 
 def test_a_pair_whose_drafts_never_match_is_measured(target):
     """Inputs of one token leave nothing to copy."""
-    prompts = Prompts([[t5.PAD]] * 4, [[1]] * 4, t5.END)
+    prompts = Prompts([[t5.PAD]] * 4, [[1]] * 4, (t5.END,))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "interleaved", clock)
         row = walltime.measure(target, players.copied(), prompts, SETTING)

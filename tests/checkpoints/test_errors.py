@@ -83,7 +83,11 @@ CASES: list[tuple[str, Break, str]] = [
     ("v1_1", says(layer_norm_epsilon=1e-5), r"epsilon is 1e-05; known is 1e-06"),
     ("v1_1", says(tie_encoder_decoder=True), r"tie_encoder_decoder is True"),
     ("v1_1", says(tie_word_embeddings="no"), r"tie_word_embeddings is 'no'"),
-    ("v1_1", says(eos_token_id=[1, 2]), r"eos_token_id must be one id .*: \[1, 2\]"),
+    (
+        "v1_1",
+        says(eos_token_id=[1, -2]),
+        r"eos_token_id must be ids of 0 .*: \[1, -2\]",
+    ),
     ("v1_1", says(eos_token_id=37), r"eos_token_id must be below vocab_size, 37"),
     ("v1_1", says(pad_token_id=-1), r"pad_token_id must be one id of 0 or more: -1"),
     ("v1_1", says(decoder_start_token_id=-7), r"start_token_id must be one id .*: -7"),
@@ -330,6 +334,50 @@ def test_an_id_that_cannot_be_had(monkeypatch):
     words = r"org/name is no path, is not in the cache .* fetched from it: no network$"
     with pytest.raises(ValueError, match=words):
         checkpoints.load("org/name")
+
+
+class GatedRepoError(OSError):
+    """As the hub's client names it."""
+
+
+class Answer(OSError):
+    """Of the hub, by its status."""
+
+    def __init__(self, status):
+        self.response = types.SimpleNamespace(status_code=status)
+
+
+def behind(error):
+    """The client may say that nothing is in the cache, and why as the cause."""
+    outer = FileNotFoundError("not in the cache")
+    outer.__cause__ = error
+    return outer
+
+
+LICENCE = r"org/name only to who has accepted .*huggingface.co/org/name, .* HF_TOKEN"
+ABSENT = r"the hub has no org/name, or .* without a token: .* set HF_TOKEN"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (GatedRepoError("401"), LICENCE),
+        (behind(GatedRepoError("401")), LICENCE),
+        (Answer(403), LICENCE),
+        (Answer(401), ABSENT),
+        (behind(Answer(404)), ABSENT),
+        (Answer(500), "could not be fetched from it"),
+    ],
+)
+def test_an_id_that_the_hub_does_not_give(monkeypatch, error, words):
+    def snapshot_download(name, allow_patterns):
+        raise error
+
+    hub = types.SimpleNamespace(snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    with pytest.raises(ValueError, match=words) as caught:
+        checkpoints.load("org/name")
+    assert "\n" not in str(caught.value)
 
 
 def test_a_bucket_that_does_not_answer(monkeypatch):

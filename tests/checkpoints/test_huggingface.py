@@ -49,14 +49,18 @@ def test_what_is_written_comes_back(tmp_path, name, most):
 
 def test_the_ends_of_texts_come_back(tmp_path):
     checkpoint = checkpoints.load(written(tmp_path))
-    assert (checkpoint.start, checkpoint.end) == (0, 1)
-    checkpoints.save(tmp_path / "other", checkpoint._replace(start=5, end=7))
+    assert (checkpoint.start, checkpoint.ends) == (0, (1,))
+    checkpoints.save(tmp_path / "other", checkpoint._replace(start=5, ends=(7,)))
     checkpoint = checkpoints.load(tmp_path / "other")
-    assert (checkpoint.start, checkpoint.end) == (5, 7)
+    assert (checkpoint.start, checkpoint.ends) == (5, (7,))
     gpt2 = written(tmp_path, "gpt2")
-    reconfigure(gpt2, bos_token_id=50256, eos_token_id=[30])  # of 31
+    reconfigure(gpt2, bos_token_id=50256, eos_token_id=[30, 31, 4, 30])  # of 31
     checkpoint = checkpoints.load(gpt2)
-    assert (checkpoint.start, checkpoint.end) == (None, 30)
+    assert (checkpoint.start, checkpoint.ends) == (None, (30, 4))
+    checkpoints.save(tmp_path / "several", checkpoint)
+    assert checkpoints.load(tmp_path / "several").ends == (30, 4)
+    reconfigure(gpt2, eos_token_id=None)
+    assert checkpoints.load(gpt2).ends == ()
 
 
 def test_a_dtype_is_that_of_weights_and_of_activations(tmp_path):
@@ -205,7 +209,7 @@ def test_every_parameter_has_one_source(name):
     config = CONFIGS[name]
     table = checkpoints.TABLES[type(config)]
     module = table.MODELS
-    fields = table.write_config(config, None, None)
+    fields = table.write_config(config, None, ())
     sources = table.names(config, fields).sources
     assert (
         sources.keys() == flatten_dict(module.abstract_params(config), sep="/").keys()

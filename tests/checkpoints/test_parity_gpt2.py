@@ -91,7 +91,10 @@ def check_parity(model, folder: Path) -> checkpoints.Checkpoint:
 def test_logits_and_greedy_text_are_those_of_transformers(written):
     """Prompts of different lengths: one batch here, one at a time there."""
     checkpoint = check_parity(written.model, written.folder)
-    assert checkpoint.family == "gpt" and (checkpoint.start, checkpoint.end) == (1, END)
+    assert checkpoint.family == "gpt" and (checkpoint.start, checkpoint.ends) == (
+        1,
+        (END,),
+    )
     prompts = [[1, 5, 9, 4, 20], [1], [1, 7]]
     options = dict(max_new_tokens=NEW, do_sample=False, pad_token_id=0)
     expected = []
@@ -104,7 +107,7 @@ def test_logits_and_greedy_text_are_those_of_transformers(written):
     prompt = make_prompt(prompts)
     sampling = make_sampling(len(prompts), 0.0)
     key = jax.random.key(0)
-    request = make_request(key, prompt, NEW, sampling, checkpoint.end)
+    request = make_request(key, prompt, NEW, sampling, checkpoint.ends)
     run = generate.autoregressive(checkpoint.model, slots=20)
     output = run(Params(checkpoint.params), prompt, request)
     rows = zip(output.tokens, output.length, strict=True)

@@ -137,7 +137,7 @@ def our_text(checkpoint, inputs) -> np.ndarray:
     prompt = make_prompt([[checkpoint.start]] * batch)
     read = t5.Inputs(jnp.asarray(inputs, jnp.int32), jnp.array(LENGTHS))
     sampling = make_sampling(batch, 0.0)
-    request = make_request(jax.random.key(0), prompt, NEW, sampling, checkpoint.end)
+    request = make_request(jax.random.key(0), prompt, NEW, sampling, checkpoint.ends)
     run = generate.autoregressive(checkpoint.model, NEW + 2)
     output = run(Params(checkpoint.params), prompt._replace(inputs=read), request)
     return np.asarray(output.tokens)[:, : NEW + 1]
@@ -146,7 +146,10 @@ def our_text(checkpoint, inputs) -> np.ndarray:
 @pytest.mark.slow
 def test_logits_and_greedy_text_are_those_of_transformers(written):
     checkpoint = checkpoints.load(written.folder)
-    assert checkpoint.family == "t5" and (checkpoint.start, checkpoint.end) == (0, 1)
+    assert checkpoint.family == "t5" and (checkpoint.start, checkpoint.ends) == (
+        0,
+        (1,),
+    )
     assert difference(written.model, checkpoint) <= MOST
     inputs, _ = texts(checkpoint.config.vocab)
     expected = their_text(written.model, inputs)

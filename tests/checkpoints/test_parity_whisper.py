@@ -140,8 +140,8 @@ def test_states_and_logits_are_those_of_transformers(written, loaded):
     assert max(differences(written.model, loaded)) <= MOST
     sizes = dict(bands=BANDS, frames=FRAMES, positions=POSITIONS)
     assert loaded.config == whisper.Config(VOCAB, 18, 72, 2, 3, 3, **sizes)
-    ends = loaded.family, loaded.start, loaded.end
-    assert ends == ("whisper", TOKENS.start, END)
+    ends = loaded.family, loaded.start, loaded.ends
+    assert ends == ("whisper", TOKENS.start, (END,))
 
 
 def test_fresh_positions_are_those_of_transformers(loaded):

@@ -160,7 +160,7 @@ def test_devices_read_their_own_shards_once(tmp_path):
 def test_bundled_models_and_files_of_the_zoo(tmp_path):
     checkpoint = checkpoints.load("code_small")
     assert (checkpoint.name, checkpoint.family) == ("code_small", "gpt")
-    assert (checkpoint.start, checkpoint.end) == (zoo.START, zoo.END)
+    assert (checkpoint.start, checkpoint.ends) == (zoo.START, (zoo.END,))
     assert checkpoint.config == gpt.Config(8192, 56, 224, 2, 2)
     stored = load_file(zoo.FOLDER / "code_small.safetensors")
     wide = {
@@ -188,9 +188,9 @@ def test_checkpoints_of_t5x(tmp_path, name):
     step = checkpoints.t5x.save(run, 20, params)
     for path in (step, run, str(run)):
         checkpoint = checkpoints.load(path)
-        assert checkpoint.family == "t5" and (checkpoint.start, checkpoint.end) == (
+        assert checkpoint.family == "t5" and (checkpoint.start, checkpoint.ends) == (
             0,
-            1,
+            (1,),
         )
         assert checkpoint.name == Path(path).name and checkpoint.files == (Path(path),)
         assert checkpoint.config == CONFIGS[name]

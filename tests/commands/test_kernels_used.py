@@ -24,7 +24,7 @@ from specjax.types import Kernels
 from specjax.verifiers import lenient, token
 from tests.support import tiny
 
-PROMPTS = Prompts([[1], [2, 3]], end=-1)
+PROMPTS = Prompts([[1], [2, 3]], ends=())
 PROTOCOL = Protocol("marked", 1.0, tokens=8, gamma=2, new_tokens=4, batch=2)
 RECORD = {"asked": "auto", "verify": "marked", "draw": "marked", "why": "a test"}
 

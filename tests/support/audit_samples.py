@@ -12,7 +12,7 @@ from specjax.bench.texts import Prompts, Protocol, Text
 from specjax.exactness import martingale
 from tests.support import tiny
 
-PROMPTS = Prompts([[0], [1, 2], [3, 1, 0]], None, -1)
+PROMPTS = Prompts([[0], [1, 2], [3, 1, 0]], None, ())
 TASK = Protocol("tiny", 1.0, 24_000, 2, 5, 80, 300)
 
 

@@ -33,7 +33,7 @@ from tests.support import tiny, tiny_t5
 pytestmark = pytest.mark.slow
 
 GAMMA, NEW = 3, 16
-PROMPTS = Prompts([[i, 3 * i % 4] for i in range(4)], None, -1)
+PROMPTS = Prompts([[i, 3 * i % 4] for i in range(4)], None, ())
 TABLES = DivergenceSetting((GAMMA,), texts=4, tokens=NEW, batch=4)
 SLOTS = 2 + NEW + GAMMA + 1
 
@@ -95,7 +95,7 @@ def halves_pair() -> tuple[Player, Player]:
     return tuple(players.of_model(name, model, logits) for name, logits in named)
 
 
-HALVES = Prompts([[i] for i in range(16)], None, -1)
+HALVES = Prompts([[i] for i in range(16)], None, ())
 MANY = DivergenceSetting((GAMMA,), texts=16, tokens=NEW, batch=4)
 
 
@@ -148,11 +148,11 @@ def real_pair(name: str, dtype: str) -> tuple[tuple[Player, Player], Prompts]:
     if name == "t5":
         model = t5.build(tiny_t5.SMALL._replace(dtype=dtype))
         weights, inputs = tiny_t5.world().draft_weights, [[5, 9, 2, 17, 11], [4]]
-        prompts = Prompts([[0], [0]], inputs, -1)
+        prompts = Prompts([[0], [0]], inputs, ())
     else:
         model = gpt.build(tiny.SHALLOW._replace(dtype=dtype))
         weights = tiny.transformers().shallow_weights
-        prompts = Prompts([[1, 2, 3, 4, 5], [7]], None, -1)
+        prompts = Prompts([[1, 2, 3, 4, 5], [7]], None, ())
     target = players.of_model(name, model, cast(weights, dtype))
     return (target._replace(dtype=dtype), players.copied()), prompts
 

@@ -167,9 +167,9 @@ def test_it_stops_where_the_text_ends(case, alone, monkeypatch):
 
 
 def test_a_prompt_begins_and_ends_as_its_models_do(case):
-    prompt, end = figure1.begin(case.pair[0], case.prompt)
+    prompt, ends = figure1.begin(case.pair[0], case.prompt)
     assert jax.tree.all(jax.tree.map(np.array_equal, prompt, case.begun))
-    assert end == case.tokenizer.end
+    assert ends == case.tokenizer.ends
 
 
 def test_another_prompt_gives_another_text(case, alone, monkeypatch):

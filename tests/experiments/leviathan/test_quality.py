@@ -43,7 +43,7 @@ def prepared(tmp_path_factory):
 
 def chosen(prompts, places):
     several = ([rows[i] for i in places] for rows in (prompts.tokens, prompts.inputs))
-    return Prompts(*several, prompts.end)
+    return Prompts(*several, prompts.ends)
 
 
 def written(target, prompts, batch):

@@ -97,7 +97,10 @@ def test_the_model_is_a_whole_folder(untrained, whole):
     names = {path.name for path in model.iterdir()}
     assert names == {"config.json", "model.safetensors", "tokenizer_config.json"}
     trained = checkpoints.load(model)
-    assert trained.config == CONFIG and (trained.start, trained.end) == (t5.PAD, END)
+    assert trained.config == CONFIG and (trained.start, trained.ends) == (
+        t5.PAD,
+        (END,),
+    )
     before, after = map(jax.tree.leaves, (untrained.params, trained.params))
     assert all(leaf.dtype == jnp.float32 for leaf in after)
     assert all((a != b).any() for a, b in zip(after, before, strict=True))

@@ -50,7 +50,7 @@ def pair() -> tuple:
 @functools.cache
 def text() -> decoding.Text:
     protocol = Protocol("", 1.0, 30, 0, 0, 12, 4)
-    return decoding.write(pair()[0], Prompts([[1], [2, 3]], end=-1), protocol)
+    return decoding.write(pair()[0], Prompts([[1], [2, 3]], ends=()), protocol)
 
 
 def test_distances_over_a_text():
@@ -199,7 +199,7 @@ def test_rouge_of_the_references_themselves():
         model_file=str(runs.tasks.T5_TOKENIZER)
     )
     few = runs.sampled("docs", 0.03, 2, 0, 100)
-    ids = [np.array([*pieces.encode(it), few.prompts.end]) for it in few.references]
+    ids = [np.array([*pieces.encode(it), few.prompts.ends[0]]) for it in few.references]
     perfect = runs.Run(Counts(*[np.ones(8)] * 4), ids * 2)
     assert runs.rouge1(perfect, few)["rouge1"] > 0.95
     turned = perfect._replace(texts=(ids[1:] + ids[:1]) * 2)

@@ -1,0 +1,110 @@
+"""Whether weights fit into memory, before any of them is read."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from specjax.checkpoints.archive import Archive, Source
+
+MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+ITEMS = {"float32": 4, "bfloat16": 2, "int8": 1}  # bytes of a weight, as it may be kept
+GB = 1e9
+
+
+def check(name: str, archive: Archive, sources: dict[str, Source], shapes: Any, dtype):
+    """Raises ValueError, in one line, for weights that do not fit.
+
+    Args:
+      name: of the model. archive, sources: what its weights are read from.
+      shapes: the parameter tree. dtype: of weights, or "int8".
+    """
+    free, where = available()
+    if free is None:
+        return
+    each = sizes(shapes)
+    reading = largest(archive, sources, dtype)
+    need = weights(each, dtype) + (reading if where == "memory" else 0)
+    if need <= free:
+        return
+    less = [
+        f"{weights(each, other) / GB:.1f} GB by --dtype {other}"
+        for other, item in ITEMS.items()
+        if item < itemsize(dtype)
+    ]
+    fix = " or ".join(less) if less else "fewer other programs"
+    raise ValueError(
+        f"{name} needs {need / GB:.1f} GB of {where} in {dtype} and {free / GB:.1f} GB"
+        f" are free: take {fix}, a smaller model, or more memory"
+    )
+
+
+def itemsize(dtype) -> int:
+    return ITEMS.get(str(dtype)) or np.dtype(dtype).itemsize
+
+
+def sizes(shapes: Any) -> list[tuple[int, ...]]:
+    return [leaf.shape for leaf in jax.tree.leaves(shapes)]
+
+
+def weights(shapes: list[tuple[int, ...]], dtype) -> int:
+    """Bytes of all parameters; vectors are never kept in eight bits."""
+    item = itemsize(dtype)
+    vector = 4 if str(dtype) == "int8" else item
+    return sum(math.prod(s) * (item if len(s) > 1 else vector) for s in shapes)
+
+
+def largest(archive: Archive, sources: dict[str, Source], dtype) -> int:
+    """Bytes that the largest array needs while it is read: as it is stored, and in the
+    dtype that it is brought to."""
+    to = 4 if str(dtype) == "int8" else itemsize(dtype)
+    stored = (archive.arrays[source.name] for source in sources.values())
+    return max(math.prod(of.shape) * (of.dtype.itemsize + to) for of in stored)
+
+
+def available() -> tuple[int | None, str]:
+    """Free bytes where JAX puts arrays, and what that memory is; None if unknown."""
+    device = jax.local_devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0), device.device_kind
+    if device.platform != "cpu":
+        return None, device.device_kind
+    told = [free for free in (of_machine(), of_group()) if free is not None]
+    return min(told, default=None), "memory"
+
+
+def of_machine(file: Path = MEMINFO) -> int | None:
+    """What the system says that programs may still take."""
+    lines = _read(file).splitlines()
+    fields = next((x.split() for x in lines if x.startswith("MemAvailable:")), [])
+    return int(fields[1]) * 1024 if len(fields) == 3 and fields[1].isdecimal() else None
+
+
+def of_group(folder: Path = CGROUP) -> int | None:
+    """What is left of a container's limit (cgroup, version 2 or 1); what it holds of
+    files can be dropped."""
+    for place, limit, usage, cached in (
+        (folder, "memory.max", "memory.current", "inactive_file"),
+        (
+            folder / "memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file",
+        ),
+    ):
+        most, used = (_read(place / name).strip() for name in (limit, usage))
+        if not (most.isdecimal() and used.isdecimal()):
+            continue  # "max" is no limit
+        stat = dict(x.split()[:2] for x in _read(place / "memory.stat").splitlines())
+        return int(most) - int(used) + int(stat.get(cached, 0))
+    return None
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""

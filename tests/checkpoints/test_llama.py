@@ -1,0 +1,338 @@
+"""What config.json may say of Llama, Mistral, Qwen and Gemma, field by field.
+
+`test_parity_llama.py` asks the same of the installed transformers.
+"""
+
+import json
+
+import jax
+import pytest
+
+from specjax import checkpoints
+from specjax.checkpoints import harmless, names_llama
+from specjax.checkpoints.names_llama import kinds
+from specjax.models import llama
+from specjax.models.llama import Config, Rotation, Stretch
+from tests.support import tiny_llama
+from tests.support.checkpoint_folders import params_of, reconfigure, rewrite, same
+
+SIZES = dict(vocab_size=37, hidden_size=12, intermediate_size=10, num_hidden_layers=3)
+SIZES |= dict(num_attention_heads=2, num_key_value_heads=1)
+BASE = Config(37, 12, 10, 3, 2, 1, 6)
+
+
+def read(model_type="llama", **fields) -> Config:
+    return names_llama.read_config(
+        SIZES | {"model_type": model_type} | fields, "float32"
+    )
+
+
+# What the classes of transformers 5 hold, beyond what all of them do.
+ALL = "transformers_version architectures output_hidden_states return_dict dtype"
+ALL += " chunk_size_feed_forward is_encoder_decoder id2label label2id problem_type"
+ALL += " vocab_size hidden_size intermediate_size num_hidden_layers"
+ALL += " num_attention_heads num_key_value_heads max_position_embeddings"
+ALL += " initializer_range rms_norm_eps use_cache pad_token_id bos_token_id"
+ALL += " eos_token_id tie_word_embeddings rope_parameters attention_dropout"
+QWEN = "hidden_act use_sliding_window sliding_window max_window_layers layer_types"
+GEMMA = "head_dim attention_bias use_bidirectional_attention"
+GEMMA2 = f"{GEMMA} hidden_activation query_pre_attn_scalar sliding_window layer_types"
+GEMMA2 += " final_logit_softcapping attn_logit_softcapping"
+FIELDS = {
+    "llama": "hidden_act pretraining_tp attention_bias mlp_bias head_dim",
+    "mistral": "hidden_act head_dim sliding_window",
+    "qwen2": QWEN,
+    "qwen3": f"{QWEN} head_dim attention_bias",
+    "gemma": f"{GEMMA} hidden_act",
+    "gemma2": GEMMA2,
+    "gemma3_text": f"{GEMMA2} _sliding_window_pattern",
+}
+REFUSED = {("gemma3_text", "attn_logit_softcapping")}  # named there, and not applied
+
+
+@pytest.mark.parametrize("model_type", FIELDS)
+def test_every_field_of_a_class_is_used_or_known(model_type):
+    kind = kinds.KINDS[model_type]
+    known = {*kind.read, *kind.only, *harmless.FIELDS, *kinds.UNREAD}
+    names = {*ALL.split(), *FIELDS[model_type].split()}
+    assert {(model_type, name) for name in names - known} <= REFUSED
+    assert not {*kind.read} & {*kind.only}
+    assert not {*kind.read, *kind.only} & harmless.FIELDS
+
+
+def test_a_families_defaults_are_those_of_its_class():
+    assert read() == BASE
+    assert read("mistral", num_key_value_heads=2) == BASE._replace(
+        key_heads=2, style="mistral", window=4096, local=(0, 1, 2)
+    )
+    assert read("qwen2") == BASE._replace(style="qwen2", biased=True)
+    assert read("qwen3") == BASE._replace(style="qwen3", head_width=128)
+    gemma = BASE._replace(style="gemma", head_width=256, tied=True)
+    assert read("gemma") == gemma
+    caps = dict(score_cap=50.0, logit_cap=30.0, window=4096)
+    assert read("gemma2") == gemma._replace(style="gemma2", local=(0, 2), **caps)
+    turns = dict(rotation=Rotation(1e6), local_rotation=Rotation(1e4))
+    assert read("gemma3_text") == gemma._replace(
+        style="gemma3", window=4096, local=(0, 1, 2), **turns
+    )
+
+
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
+LLAMA3 |= dict(original_max_position_embeddings=8192)
+STRETCHED = Rotation(5e5, stretch=Stretch(8.0, 1.0, 4.0, 8192))
+PUBLISHED = [  # as versions 4 and 5 of transformers write them
+    ("llama", dict(rope_theta=5e5, rope_scaling=LLAMA3), dict(rotation=STRETCHED)),
+    (
+        "llama",
+        dict(rope_parameters=LLAMA3 | {"rope_theta": 5e5}),
+        dict(rotation=STRETCHED),
+    ),
+    (
+        "llama",
+        dict(rope_scaling=dict(type="linear", factor=2), max_position_embeddings=9),
+        dict(rotation=Rotation(slower=2.0), positions=9),
+    ),
+    ("llama", dict(rope_scaling=None, torch_dtype="float16", head_dim=None), {}),
+    ("llama", dict(num_key_value_heads=None), dict(key_heads=2)),
+    ("llama", dict(attention_bias=True), dict(biased=True, out_biased=True)),
+    ("llama", dict(mlp_bias=True, head_dim=8), dict(mlp_biased=True, head_width=8)),
+    ("mistral", dict(sliding_window=None), dict(style="mistral")),
+    (
+        "qwen2",
+        dict(use_sliding_window=True, sliding_window=9, max_window_layers=2),
+        dict(style="qwen2", biased=True, window=9, local=(2,)),
+    ),
+    (
+        "qwen2",
+        dict(sliding_window=9, max_window_layers=0),
+        dict(style="qwen2", biased=True),
+    ),
+    (
+        "qwen3",
+        dict(rope_theta=1e6, head_dim=6, tie_word_embeddings=True),
+        dict(style="qwen3", tied=True, rotation=Rotation(1e6)),
+    ),
+    ("gemma", dict(hidden_act="gelu", head_dim=6), dict(style="gemma", tied=True)),
+    (
+        "gemma2",
+        dict(head_dim=6, query_pre_attn_scalar=16, layer_types=["full_attention"] * 3)
+        | dict(attn_logit_softcapping=None, final_logit_softcapping=None),
+        dict(style="gemma2", tied=True, scale=0.25),
+    ),
+    (
+        "gemma3_text",
+        dict(head_dim=6, query_pre_attn_scalar=6, sliding_window=9)
+        | dict(sliding_window_pattern=3, rope_theta=7.0, rope_local_base_freq=5.0)
+        | dict(rope_scaling=dict(rope_type="linear", factor=8.0)),
+        dict(style="gemma3", tied=True, window=9, local=(0, 1))
+        | dict(rotation=Rotation(7.0, 8.0), local_rotation=Rotation(5.0)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("model_type", "fields", "wanted"), PUBLISHED)
+def test_a_config_is_read_as_versions_write_it(model_type, fields, wanted):
+    assert read(model_type, **fields) == BASE._replace(**wanted)
+
+
+CANNOT = [
+    ("llama", dict(num_experts=8), r"num_experts is 8, a field that is not known"),
+    ("llama", dict(sliding_window=9), r"sliding_window is 9, a field that is not"),
+    ("llama", dict(quantization_config={"bits": 4}), r"quantization_config is"),
+    ("llama", dict(hidden_act="gelu"), r"hidden_act is 'gelu'; known is .*'silu'"),
+    ("llama", dict(partial_rotary_factor=0.5), r"partial_rotary_factor is 0.5"),
+    (
+        "llama",
+        dict(architectures=["LlamaForOther"]),
+        r"'LlamaForOther'.*; known are Ll",
+    ),
+    ("llama", dict(architectures="LlamaModel"), r"architectures is 'LlamaModel'"),
+    (
+        "llama",
+        dict(rope_scaling=dict(type="yarn", factor=4)),
+        r"rope_type is 'yarn'; k",
+    ),
+    ("llama", dict(rope_scaling=dict(type="dynamic")), r"'dynamic'; known are default"),
+    (
+        "llama",
+        dict(rope_scaling=dict(type="linear")),
+        r"factor must be a number above 0",
+    ),
+    (
+        "llama",
+        dict(rope_scaling=LLAMA3 | {"mscale": 2}),
+        r"mscale is 2, a field of rot",
+    ),
+    (
+        "llama",
+        dict(rope_scaling=LLAMA3 | {"low_freq_factor": 4}),
+        r"must be below high",
+    ),
+    ("llama", dict(rope_scaling=[]), r"rope_scaling must be an object: \[\]"),
+    ("llama", dict(rope_theta=-1), r"rope_theta must be a number above 0: -1"),
+    ("llama", dict(rms_norm_eps="0"), r"rms_norm_eps must be a number above 0: '0'"),
+    (
+        "llama",
+        dict(tie_word_embeddings=1),
+        r"tie_word_embeddings must be true or false",
+    ),
+    (
+        "llama",
+        dict(num_key_value_heads=3),
+        r"heads 2 is no multiple of num_key_value_he",
+    ),
+    ("llama", dict(hidden_size=13), r"hidden_size 13 is no multiple of num_attention"),
+    ("llama", dict(head_dim=5), r"heads are of even width, not 5"),
+    ("llama", dict(vocab_size=None), r"vocab_size must be a whole number"),
+    ("mistral", dict(layer_types=["full_attention"] * 3), r"layer_types is \["),
+    ("mistral", dict(attention_bias=True), r"attention_bias is True; known is .*False"),
+    ("qwen2", dict(attention_bias=False), r"attention_bias is False; known is .*True"),
+    ("qwen2", dict(layer_types=["full_attention"]), r"layer_types must name 3 layers"),
+    (
+        "qwen2",
+        dict(layer_types=["chunked"] * 3),
+        r"'chunked'; known are full_attention",
+    ),
+    ("qwen2", dict(layer_types=["sliding_attention"] * 3), r"sliding_window must be a"),
+    ("gemma", dict(use_bidirectional_attention=True), r"use_bidirectional_attention"),
+    ("gemma2", dict(hidden_activation="gelu"), r"hidden_activation is 'gelu'; known"),
+    ("gemma2", dict(attn_logit_softcapping=-1.0), r"softcapping must be a number"),
+    ("gemma3_text", dict(attn_logit_softcapping=1.0), r"softcapping is 1.0, a field"),
+    ("gemma3_text", dict(rope_parameters=LLAMA3), r"rope_parameters has rope_type; kn"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "fields", "words"), CANNOT)
+def test_what_changes_the_mathematics_is_refused_by_its_name(model_type, fields, words):
+    with pytest.raises(ValueError, match=words):
+        read(model_type, **fields)
+
+
+def test_the_text_of_a_larger_model_is_read_and_its_ends_from_around_it():
+    text = dict(head_dim=6, hidden_size=12, num_hidden_layers=2, sliding_window=1024)
+    text |= dict(rope_scaling={"rope_type": "linear", "factor": 8.0})
+    around = dict(model_type="gemma3", text_config=text, vision_config={"a": 1})
+    around |= dict(architectures=["Gemma3ForConditionalGeneration"])
+    around |= dict(eos_token_id=[1, 106], boi_token_index=5, torch_dtype="bfloat16")
+    config = names_llama.read_config(around, "float32")
+    sizes = config.vocab, config.dim, config.mlp_dim, config.num_heads, config.key_heads
+    assert sizes == (262_208, 12, 9216, 8, 4)
+    assert config.rotation == Rotation(1e6, 8.0) and config.window == 1024
+    assert names_llama.ends(around, config) == (2, (1, 106))
+    for fields, words in (
+        (dict(text_config=None), "text_config must be an object: None"),
+        (dict(audio_config={"a": 1}), "audio_config is"),
+        (dict(architectures=["Gemma3ForAudio"]), "'Gemma3ForAudio'"),
+        (dict(text_config=text | {"num_experts": 2}), "num_experts is 2"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            names_llama.read_config(around | fields, "float32")
+
+
+# Folders.
+
+WRITTEN = {
+    "llama": tiny_llama.LLAMA,
+    "untied": BASE,
+    "mistral": BASE._replace(style="mistral", window=5, local=(0, 1, 2)),
+    "qwen2": BASE._replace(style="qwen2", biased=True, window=5, local=(1,)),
+    "qwen3": tiny_llama.QWEN3,
+    "gemma": BASE._replace(style="gemma", tied=True, positions=9),
+    "gemma2": tiny_llama.GEMMA2._replace(scale=0.5),
+    "gemma3": tiny_llama.GEMMA3,
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_folder_gives_back_what_was_written(name, tmp_path):
+    config, folder = WRITTEN[name], tmp_path / name
+    checkpoints.save(folder, (config, params_of(config)), most=3000)
+    checkpoint = checkpoints.load(folder)
+    assert checkpoint.config == config and checkpoint.family == "llama"
+    assert len(checkpoint.files) > 3
+    same(checkpoint.params, params_of(config))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (
+            BASE._replace(score_cap=2.0),
+            "llama's format .* cannot say score_cap of this",
+        ),
+        (BASE._replace(window=5, local=(1,)), "cannot say window, local"),
+        (BASE._replace(style="mistral", window=5, local=(1,)), "cannot say local"),
+        (BASE._replace(biased=True), "cannot say out_biased"),
+        (tiny_llama.GEMMA2, "cannot say scale"),
+    ],
+)
+def test_what_the_format_cannot_say_is_not_written(config, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        checkpoints.save(tmp_path / "a", (config, params_of(config)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_several_ends_come_back_and_generation_config_goes_first(tmp_path):
+    folder = tmp_path / "a"
+    checkpoints.save(folder, (BASE, params_of(BASE)))
+    assert checkpoints.load(folder).ends == ()
+    reconfigure(folder, eos_token_id=...)
+    assert checkpoints.load(folder).ends == (2,)  # Llama's own
+    reconfigure(folder, eos_token_id=[7, 5], bos_token_id=3)
+    checkpoint = checkpoints.load(folder)
+    assert (checkpoint.start, checkpoint.ends) == (3, (7, 5))
+    checkpoints.save(tmp_path / "b", checkpoint)
+    assert checkpoints.load(tmp_path / "b").ends == (7, 5)
+    told = {"eos_token_id": [9, 128009], "pad_token_id": 0, "do_sample": True}
+    (folder / "generation_config.json").write_text(json.dumps(told))
+    assert checkpoints.load(folder).ends == (9,)  # of those that it has
+
+
+def within(prefix: str, readout: str):
+    """The names of a text model inside of another."""
+
+    def change(stored: dict) -> dict:
+        of = {name.removeprefix("model."): array for name, array in stored.items()}
+        last = {readout: of.pop("lm_head.weight")} if "lm_head.weight" in of else {}
+        more = {"vision_tower.a": of["norm.weight"]} if "language" in prefix else {}
+        return {prefix + name: array for name, array in of.items()} | last | more
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("prefix", "readout"),
+    [
+        ("language_model.model.", "language_model.lm_head.weight"),
+        ("model.language_model.", "lm_head.weight"),
+        ("", "lm_head.weight"),
+    ],
+)
+def test_names_within_a_larger_model_are_known(prefix, readout, tmp_path):
+    checkpoints.save(tmp_path / "a", (BASE, params_of(BASE)))
+    rewrite(tmp_path / "a", within(prefix, readout))
+    same(checkpoints.load(tmp_path / "a").params, params_of(BASE))
+
+
+def test_a_tied_readout_is_a_copy_or_is_used_as_it_is(tmp_path):
+    config, folder = BASE._replace(tied=True), tmp_path / "a"
+    checkpoints.save(folder, (config, params_of(config)))
+    table = "model.embed_tokens.weight"
+    rewrite(folder, lambda stored: stored | {"lm_head.weight": stored[table]})
+    assert checkpoints.load(folder).config.tied
+    rewrite(folder, lambda stored: stored | {"lm_head.weight": 2 * stored[table]})
+    checkpoint = checkpoints.load(folder)
+    assert not checkpoint.config.tied
+    readout, embedding = (checkpoint.params[x] for x in ("readout", "embedding"))
+    assert (readout == 2 * embedding.T).all()
+
+
+def test_every_parameter_has_a_name_of_its_own():
+    for config in WRITTEN.values():
+        sources = names_llama.names(config, {}).sources
+        shapes = jax.tree_util.tree_leaves_with_path(llama.abstract_params(config))
+        paths = {
+            jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in shapes
+        }
+        assert sources.keys() == paths
+        assert len({source.name for source in sources.values()}) == len(sources)

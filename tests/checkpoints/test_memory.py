@@ -1,0 +1,125 @@
+"""Weights that do not fit are refused before any of them is read."""
+
+import jax
+import numpy as np
+import pytest
+
+from specjax import checkpoints
+from specjax.checkpoints import memory
+from specjax.checkpoints.archive import Archive, Part, Source
+from tests.support.checkpoint_folders import T5, params_of, read_nothing, written
+
+SHAPES = {
+    "w": jax.ShapeDtypeStruct((30_000, 50_000), np.dtype("float32")),
+    "b": jax.ShapeDtypeStruct((50_000,), np.dtype("float32")),
+}
+STORED = {name: jax.ShapeDtypeStruct(x.shape, np.float16) for name, x in SHAPES.items()}
+SOURCES = {name: Source(name) for name in SHAPES}
+HELD = Archive(STORED, None, "here")
+
+
+def check(dtype="float32"):
+    memory.check("mine", HELD, SOURCES, SHAPES, dtype)
+
+
+def put(monkeypatch, free, where="memory"):
+    monkeypatch.setattr(memory, "available", lambda: (free, where))
+
+
+def test_what_fits_by_a_byte_and_what_does_not(monkeypatch):
+    """While the largest array is read it is there twice more, as stored and as cast."""
+    weights, reading = 4 * (1_500_000_000 + 50_000), 6 * 1_500_000_000
+    put(monkeypatch, weights + reading)
+    check()
+    put(monkeypatch, weights + reading - 1)
+    with pytest.raises(ValueError) as caught:
+        check()
+    assert str(caught.value) == (
+        "mine needs 15.0 GB of memory in float32 and 15.0 GB are free: take 3.0 GB by"
+        " --dtype bfloat16 or 1.5 GB by --dtype int8, a smaller model, or more memory"
+    )
+    check("bfloat16")
+    check("int8")
+    put(monkeypatch, weights, "NVIDIA H100")  # what is read waits in another memory
+    check()
+    put(monkeypatch, 2_000_000_000, "NVIDIA H100")
+    with pytest.raises(ValueError, match=r"3.0 GB of NVIDIA H100 in bfloat16 .* int8"):
+        check("bfloat16")
+    check("int8")
+    put(monkeypatch, 0)
+    with pytest.raises(ValueError, match=r"take fewer other programs, a smaller"):
+        check("int8")
+    put(monkeypatch, None)
+    check()
+
+
+def test_a_part_is_read_from_the_whole_array(monkeypatch):
+    shapes = {"q": jax.ShapeDtypeStruct((6, 6), np.dtype("float32"))}
+    stored = {"qkv": jax.ShapeDtypeStruct((6, 18), np.float32)}
+    held = Archive(stored, None, "here")
+    sources = {"q": Source("qkv", part=Part(1, 0, 3))}
+    assert memory.largest(held, sources, "float32") == 8 * 6 * 18
+    assert memory.weights(memory.sizes(shapes), "float32") == 4 * 36
+
+
+def test_nothing_is_read_of_a_model_that_does_not_fit(monkeypatch, tmp_path):
+    folder = written(tmp_path)
+    read_nothing(monkeypatch)
+    put(monkeypatch, 1000)
+    with pytest.raises(ValueError, match=r"^v1_1 needs 0.0 GB of memory in float32"):
+        checkpoints.load(folder)
+    monkeypatch.undo()
+    need = 4 * sum(leaf.size for leaf in jax.tree.leaves(params_of(T5)))
+    largest = 8 * max(leaf.size for leaf in jax.tree.leaves(params_of(T5)))
+    put(monkeypatch, need + largest)
+    checkpoints.load(folder)
+
+
+def test_what_the_system_says(tmp_path):
+    """The less of the machine's and the container's."""
+    file = tmp_path / "meminfo"
+    assert memory.of_machine(file) is None
+    file.write_text("MemTotal:  9 kB\nMemAvailable:   7 kB\nSwapFree: 5 kB\n")
+    assert memory.of_machine(file) == 7 * 1024
+    assert memory.of_group(tmp_path) is None
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("300\n")
+    assert memory.of_group(tmp_path) is None
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert memory.of_group(tmp_path) == 700
+    (tmp_path / "memory.stat").write_text("anon 250\ninactive_file 40\n")
+    assert memory.of_group(tmp_path) == 740
+    old = tmp_path / "old" / "memory"
+    old.mkdir(parents=True)
+    (old / "memory.limit_in_bytes").write_text("500\n")
+    (old / "memory.usage_in_bytes").write_text("100\n")
+    (old / "memory.stat").write_text("total_inactive_file 1\n")
+    assert memory.of_group(old.parent) == 401
+
+
+def test_the_less_of_machine_and_container_counts(monkeypatch):
+    for machine, group, wanted in (
+        (7, 9, 7),
+        (7, 5, 5),
+        (None, 5, 5),
+        (None, None, None),
+    ):
+        monkeypatch.setattr(memory, "of_machine", lambda told=machine: told)
+        monkeypatch.setattr(memory, "of_group", lambda told=group: told)
+        assert memory.available() == (wanted, "memory")
+
+
+def test_an_accelerator_says_itself_what_it_has(monkeypatch):
+    class Device:
+        platform, device_kind = "gpu", "NVIDIA H100"
+
+        def __init__(self, stats):
+            self.memory_stats = lambda: stats
+
+    for stats, wanted in (
+        ({"bytes_limit": 80, "bytes_in_use": 30}, 50),
+        ({"bytes_limit": 80}, 80),
+        (None, None),
+    ):
+        monkeypatch.setattr(jax, "local_devices", lambda told=stats: [Device(told)])
+        assert memory.available() == (wanted, "NVIDIA H100")
