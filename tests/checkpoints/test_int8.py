@@ -15,10 +15,11 @@ from specjax.bench import players
 from specjax.checkpoints import archive, eight
 from specjax.checkpoints.archive import Source
 from specjax.inputs import check_shapes, make_prompt
-from specjax.models import gpt, t5
+from specjax.models import gpt, llama, t5
 from specjax.native import Int8
 from specjax.zoo import int8
-from tests.support import tiny, tiny_t5
+from tests.support import tiny, tiny_llama, tiny_t5
+from tests.support.eight import rounded
 
 GPT = gpt.Config(128, 32, 128, 1, 2)
 T5 = t5.Config(128, 32, 128, 1, 1, 2, 16)
@@ -123,17 +124,18 @@ def test_what_is_stored_in_eight_bits_is_loaded_as_it_is(saved):
 GPT2 = GPT._replace(positions=130, learned=True, tied=True)
 
 
-@pytest.mark.parametrize("config", [GPT2, T5], ids=["gpt2", "t5"])
-def test_floats_are_rounded_as_they_would_be_stored(config, tmp_path):
+LLAMA = llama.Config(128, 32, 128, 1, 4, 2, 32)
+WRITTEN = (GPT2, tiny.weights), (T5, tiny_t5.weights), (LLAMA, tiny_llama.weights)
+
+
+@pytest.mark.parametrize(("config", "weights"), WRITTEN, ids=["gpt2", "t5", "llama"])
+def test_floats_are_rounded_as_they_would_be_stored(config, weights, tmp_path):
     """Of files that turn matrices about and fuse them."""
-    weights = tiny.weights if config == GPT2 else tiny_t5.weights
     params = weights(config, 0)
-    zoo.save(tmp_path / "stored.safetensors", config, params, bits=8)
     checkpoints.save(tmp_path / "floats", (config, params))
-    stored = checkpoints.load(tmp_path / "stored.safetensors", "int8").params
-    rounded = checkpoints.load(tmp_path / "floats", "int8").params
-    assert jax.tree.structure(stored) == jax.tree.structure(rounded)
-    jax.tree.map(np.testing.assert_array_equal, stored, rounded)
+    read = checkpoints.load(tmp_path / "floats", "int8").params
+    assert jax.tree.structure(read) == jax.tree.structure(rounded(params))
+    jax.tree.map(np.testing.assert_array_equal, read, rounded(params))
 
 
 @pytest.mark.parametrize(

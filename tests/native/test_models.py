@@ -14,14 +14,16 @@ import pytest
 from specjax import generate, native
 from specjax.drafters import autoregressive, nothing
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.models import gpt, t5
+from specjax.models import gpt, llama, t5
 from specjax.step import Decoder
 from specjax.types import Params
-from tests.support import eight, tiny, tiny_t5
+from tests.support import eight, tiny, tiny_llama, tiny_t5
 
 # Every matrix is large enough to be worth it.
 GPT = gpt.Config(512, 256, 512, 2, 4)
 T5 = t5.Config(512, 256, 512, 1, 2, 4, 64)
+LLAMA = llama.Config(512, 256, 512, 2, 4, 2, 128)
+FAMILIES = "gpt", "t5", "llama"
 ROWS = (2, 5, 8)
 DTYPES = "float32", "int8"  # of weights
 
@@ -35,6 +37,9 @@ def sized(family: str, dtype: str):
     """A model, its weights, and a prompt of three tokens."""
     if family == "gpt":
         model, params = gpt.build(GPT), tiny.weights(GPT, 0, 3.0)
+        prompt = make_prompt([[1, 2, 3]])
+    elif family == "llama":
+        model, params = llama.build(LLAMA), tiny_llama.weights(LLAMA, 0)
         prompt = make_prompt([[1, 2, 3]])
     else:
         model, params = t5.build(T5), tiny_t5.weights(T5, 0)
@@ -63,7 +68,7 @@ def tokens(rows: int):
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", ["gpt", "t5"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_few_tokens_have_the_logits_of_xlas_products(family, dtype, rows):
     logits, *before = case(family, dtype)
     thin = logits(*before, tokens(rows))
@@ -72,9 +77,12 @@ def test_few_tokens_have_the_logits_of_xlas_products(family, dtype, rows):
     np.testing.assert_allclose(thin, plain, rtol=1e-4, atol=1e-4)
 
 
-# Of a layer: q, k, v, out and two; a T5's gates, and reads across by two.
+# Of a layer: q, k, v, out and two; a T5 gates, and reads across by two; Llama's gates.
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family, products", [("gpt", 2 * 6 + 1), ("t5", 2 * 9 + 1)])
+@pytest.mark.parametrize(
+    "family, products",
+    [("gpt", 2 * 6 + 1), ("t5", 2 * 9 + 1), ("llama", 2 * 7 + 1)],
+)
 def test_every_product_of_a_call_is_one_pass(family, products, dtype):
     logits, *before = case(family, dtype)
     name = f"specjax_thin{'_int8' * (dtype == 'int8')}_product"
@@ -94,7 +102,7 @@ def wrong_at_times(params):
     return jax.tree.map(moved, params)
 
 
-@pytest.mark.parametrize("family", ["gpt", "t5"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts(family):
     target, weights, prompt = sized(family, "int8")
     params = Params(weights, wrong_at_times(weights))
