@@ -16,8 +16,8 @@ from tests.support.tiny_t5 import quick_jit
 
 by_family = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
-# Each row has a tree of its own. The last has a path longer than windows are, whose root
-# lies in a later slot than its position.
+# Each row has a tree of its own. The last has a path longer than windows are, whose
+# root lies in a later slot than its position.
 PARENTS = np.array([[-1, -1, 0, 0], [-1, 0, 0, 2], [-1, -1, 1, 2]])
 NODES = jnp.array([[4, 9, 17, 2], [11, 6, 20, 13], [3, 22, 7, 15]])
 START = jnp.array([WIDTH, 3, 4])
