@@ -5,7 +5,7 @@ import reprlib
 from pathlib import Path
 from typing import Any
 
-from specjax.zoo.sizes import MOST, is_size
+from specjax.zoo.fields import MOST, is_size
 
 Fields = dict[str, Any]
 

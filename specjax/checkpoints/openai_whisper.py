@@ -15,7 +15,7 @@ import numpy as np
 from specjax.checkpoints.archive import Archive, Index, Names, Source
 from specjax.checkpoints.names_whisper import norm, product
 from specjax.models.whisper import Config
-from specjax.zoo.sizes import MOST, is_size
+from specjax.zoo.fields import MOST, is_size
 
 SUFFIX = ".pt"
 DIMS, WEIGHTS = "dims", "model_state_dict"

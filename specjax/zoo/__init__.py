@@ -8,7 +8,6 @@ family translates English to German, corrects prose and summarizes documentation
 strings; its sentences are Tatoeba's (CC BY 2.0 FR).
 """
 
-import json
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from safetensors.flax import load_file, save_file
 
 from specjax import tokenizers
 from specjax.drafters.ngram import NGram
-from specjax.models import gpt, t5, whisper
+from specjax.models import gpt, llama, t5, whisper
 from specjax.tokenizers import Tokenizer
 from specjax.types import Table
 from specjax.zoo import int8, sizes
@@ -66,8 +65,7 @@ def save(path: Path, config: Config, params: Any, bits: int = 16) -> None:
         stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
     else:
         raise ValueError(f"weights are stored in 8 or 16 bits, not in {bits}")
-    family = next(n for n, m in sizes.FAMILIES.items() if isinstance(config, m.Config))
-    save_file(stored, path, {"family": family, "config": json.dumps(config._asdict())})
+    save_file(stored, path, sizes.written(config))
     path.chmod(0o644)
 
 
@@ -89,7 +87,7 @@ def ends(config: Config) -> tuple[int | None, int | None]:
     Whisper, as its tokenizer says."""
     if isinstance(config, whisper.Config):
         return None, None
-    decodes = isinstance(config, gpt.Config) and config.vocab != T5_VOCAB
+    decodes = isinstance(config, gpt.Config | llama.Config) and config.vocab != T5_VOCAB
     return ENDS["code" if decodes else "t5"]
 
 

@@ -1,20 +1,18 @@
 """The sizes of a model, as a bundled file's metadata holds them: JSON, checked."""
 
 import json
-import reprlib
-from typing import Any, get_type_hints
 
-from specjax.models import gpt, t5, whisper
+from specjax.models import gpt, llama, t5, whisper
+from specjax.zoo import fields
 
-FAMILIES = {"gpt": gpt, "t5": t5, "whisper": whisper}
-Config = gpt.Config | t5.Config | whisper.Config
-MOST = 2**31 - 1  # of any size
-WANTED = {
-    int: f"a whole number, 1 to {MOST}",
-    int | None: f"null or a whole number, 1 to {MOST}",
-    bool: "true or false",
-    str: "a text",
-}
+FAMILIES = {"gpt": gpt, "t5": t5, "llama": llama, "whisper": whisper}
+Config = gpt.Config | t5.Config | llama.Config | whisper.Config
+
+
+def written(config: Config) -> dict[str, str]:
+    """The metadata that `read` reads."""
+    family = next(n for n, m in FAMILIES.items() if isinstance(config, m.Config))
+    return {"family": family, "config": json.dumps(fields.written(config))}
 
 
 def read(metadata: dict[str, str]) -> tuple[str, Config]:
@@ -26,43 +24,41 @@ def read(metadata: dict[str, str]) -> tuple[str, Config]:
         sizes = json.loads(metadata["config"])
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its sizes are not JSON: {error}") from None
-    if not isinstance(sizes, dict):
-        raise ValueError(f"its sizes are {type(sizes).__name__}, not an object")
-    kind = FAMILIES[family].Config
-    _check_fields(sizes, kind)
-    config = kind(**sizes)
-    _check_shapes(config)
+    config = fields.read(sizes, FAMILIES[family].Config)
+    check(config)
     return family, config
 
 
-def is_size(value: Any) -> bool:
-    """Whether a value of JSON can be a size."""
-    return type(value) is int and 1 <= value <= MOST
+def check(config: Config) -> None:
+    """Raises ValueError for fields that do not go together."""
+    match config:
+        case t5.Config():
+            if config.pieces is not None and config.pieces > config.vocab:
+                raise ValueError(f"pieces {config.pieces} exceeds vocab {config.vocab}")
+        case llama.Config():
+            _check_llama(config)
+        case _:
+            _check_heads(config)
 
 
-def _check_fields(sizes: dict[str, Any], kind: type) -> None:
-    hints = get_type_hints(kind)
-    missing = hints.keys() - kind._field_defaults.keys() - sizes.keys()
-    unknown = sizes.keys() - hints.keys()
-    if missing or unknown:
-        names = ", ".join(sorted(missing) or map(reprlib.repr, sorted(unknown)))
-        raise ValueError(f"its sizes {'lack' if missing else 'hold unknown'} {names}")
-    for name, value in sizes.items():
-        hint = hints[name]
-        fits = is_size(value) if hint is int else isinstance(value, hint)
-        if hint == int | None:
-            fits = value is None or is_size(value)
-        if not fits:
-            raise ValueError(f"{name} must be {WANTED[hint]}: {reprlib.repr(value)}")
-
-
-def _check_shapes(config: Config) -> None:
-    """What fields say together."""
-    if isinstance(config, t5.Config):
-        if config.pieces is not None and config.pieces > config.vocab:
-            raise ValueError(f"pieces {config.pieces} exceeds vocab {config.vocab}")
-        return
+def _check_heads(config: gpt.Config | whisper.Config) -> None:
     if config.dim % config.num_heads:
         raise ValueError(f"dim {config.dim} is no multiple of heads {config.num_heads}")
     if config.positions is None and config.head_width % 2:
         raise ValueError(f"rotary heads are of even width, not {config.head_width}")
+
+
+def _check_llama(config: llama.Config) -> None:
+    if config.style not in llama.STYLES:
+        known = ", ".join(llama.STYLES)
+        raise ValueError(f"style is {config.style!r}; known are {known}")
+    if config.num_heads % config.key_heads:
+        raise ValueError(
+            f"heads {config.num_heads} are no multiple of key_heads {config.key_heads}"
+        )
+    if config.head_width % 2:
+        raise ValueError(f"rotary heads are of even width, not {config.head_width}")
+    if max(config.local, default=0) >= config.num_layers:
+        raise ValueError(f"local names layer {max(config.local)}, which is not there")
+    if config.local and config.window is None:
+        raise ValueError("local layers need a window")

@@ -23,6 +23,7 @@ from specjax.checkpoints import archive, huggingface
 from specjax.checkpoints.archive import Archive, Part, Source
 from specjax.models import gpt
 from specjax.zoo import int8
+from tests.support import tiny_llama
 from tests.support.checkpoint_folders import (
     CONFIGS,
     GPT2,
@@ -169,8 +170,9 @@ def test_bundled_models_and_files_of_the_zoo(tmp_path):
         if not name.endswith(int8.SCALE)
     }
     same(checkpoint.params, unflatten_dict(wide, sep="/"))
-    for config in (T5, gpt.Config(13, 8, 16, 1, 2), WHISPER):
-        file = tmp_path / type(config).__module__ / "mine.safetensors"
+    decoders = gpt.Config(13, 8, 16, 1, 2), tiny_llama.LLAMA, tiny_llama.GEMMA3
+    for number, config in enumerate((T5, *decoders, WHISPER)):
+        file = tmp_path / str(number) / "mine.safetensors"
         file.parent.mkdir()
         zoo.save(file, config, params_of(config))
         half = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params_of(config))

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from specjax import zoo
 from specjax.models import gpt
-from tests.support import t5x_files
+from tests.support import t5x_files, tiny_llama
 from tests.support.checkpoint_folders import (
     CONFIGS,
     nudged,
@@ -39,6 +39,7 @@ WHOLE: dict[str, Callable[[Path], Path]] = {
     "shards": lambda folder: written(folder, most=3000),
     "bundled": bundled,
     "bundled t5": lambda folder: bundled(folder, t5x_files.CONFIG),
+    "bundled llama": lambda folder: bundled(folder, tiny_llama.GEMMA3),
     "nothing": lambda folder: folder,
     **{
         layout.__name__: lambda folder, layout=layout: layout(folder / STEP, arrays())

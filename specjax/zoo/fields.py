@@ -1,0 +1,78 @@
+"""Sizes of a model as JSON has them, and back: each checked against its annotation."""
+
+import math
+import reprlib
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+MOST = 2**31 - 1  # of any size
+WANTED = {
+    int: f"a whole number, 1 to {MOST}",
+    float: "a number above 0",
+    bool: "true or false",
+    str: "a text",
+    tuple: "a list of numbers of layers, from 0 on",
+}
+
+
+def written(sizes: Any) -> Any:
+    """A NamedTuple of sizes as what JSON holds: objects and lists."""
+    if hasattr(sizes, "_asdict"):
+        return {name: written(value) for name, value in sizes._asdict().items()}
+    return list(sizes) if isinstance(sizes, tuple) else sizes
+
+
+def read(sizes: Any, kind: type, name: str = "its sizes") -> Any:
+    """The NamedTuple of this kind that an object of JSON holds. Raises ValueError for
+    an object that holds none, by the name of the field."""
+    if not isinstance(sizes, Mapping):
+        raise ValueError(f"{name} are {type(sizes).__name__}, not an object")
+    hints = get_type_hints(kind)
+    missing = hints.keys() - kind._field_defaults.keys() - sizes.keys()
+    unknown = sizes.keys() - hints.keys()
+    if missing or unknown:
+        names = ", ".join(sorted(missing) or map(reprlib.repr, sorted(unknown)))
+        raise ValueError(f"{name} {'lack' if missing else 'hold unknown'} {names}")
+    return kind(**{each: _value(sizes[each], hints[each], each) for each in sizes})
+
+
+def is_size(value: Any) -> bool:
+    """Whether a value of JSON can be a size."""
+    return type(value) is int and 1 <= value <= MOST
+
+
+def _value(value: Any, hint: Any, name: str) -> Any:
+    """A field's value. hint: its annotation, of one kind, or that or None."""
+    if isinstance(hint, UnionType):
+        (hint,) = set(get_args(hint)) - {NoneType}
+        if value is None:
+            return None
+        optional = "null or "
+    else:
+        optional = ""
+    if hasattr(hint, "_fields"):
+        return read(value, hint, name)
+    kind = get_origin(hint) or hint
+    if not FITS[kind](value):
+        wanted = optional + WANTED[kind]
+        raise ValueError(f"{name} must be {wanted}: {reprlib.repr(value)}")
+    return tuple(value) if kind is tuple else kind(value)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < math.inf
+
+
+def _are_layers(value: Any) -> bool:
+    counts = isinstance(value, list) and all(type(x) is int for x in value)
+    return counts and all(0 <= x <= MOST for x in value)
+
+
+FITS = {
+    int: is_size,
+    float: _is_number,
+    bool: lambda value: isinstance(value, bool),
+    str: lambda value: isinstance(value, str),
+    tuple: _are_layers,
+}
