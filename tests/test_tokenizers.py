@@ -157,7 +157,7 @@ def test_its_ids_get_nothing_around_them(byte_level, tmp_path):
     pytest.importorskip("jinja2")
     shutil.copy(byte_level[0] / "tokenizer.json", tmp_path)
     templated(tmp_path, "{{ bos_token }}hi", bos_token=text_folders.END)
-    own = tokenizers.read(tmp_path, 0, 0, encodes=True)
+    own = tokenizers.read(tmp_path, 0, (0,), encodes=True)
     assert own.converse(MESSAGES) == [0, *byte_level[1].encode("hi").ids]
 
 

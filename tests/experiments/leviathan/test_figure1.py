@@ -49,7 +49,7 @@ def small_tokenizer(tmp_path_factory):
     lines = map(json.loads, SENTENCES.read_text("utf-8").splitlines())
     documents = [line[side] for line in lines for side in ("source", "target")]
     path.write_bytes(tokenizer.train_t5(documents, PIECES))
-    small = tokenizers.read(path, t5.PAD, t5.END, encodes=True)
+    small = tokenizers.read(path, t5.PAD, (t5.END,), encodes=True)
     named = {"code": zoo.tokenizer(), "t5": small}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(zoo, "tokenizer", lambda name="code": named[name])
