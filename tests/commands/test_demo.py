@@ -10,8 +10,10 @@ import pytest
 
 from specjax import zoo
 from specjax.commands import demo
+from specjax.commands.demo import sizes
 from specjax.models import gpt
-from tests.support import tiny
+from tests.support import text_folders, tiny
+from tests.support.checkpoint_folders import reconfigure
 
 NEW, K = 12, 3
 CODE = zoo.tokenizer()
@@ -196,7 +198,25 @@ def test_the_scripts_own_flags_and_defaults():
     flags = demo.make_parser().parse_args([])
     assert (flags.n_tokens_to_generate, flags.K) == (40, 4)
     assert (flags.temperature, flags.seed, flags.kernels) == (0.0, 123, "auto")
-    assert (flags.target, flags.draft) == zoo.MODELS
+    assert sizes.names(flags) == zoo.MODELS
+    flags = demo.make_parser().parse_args(["--models_dir", "mine"])
+    assert sizes.names(flags) == ("1558M", "124M")
     names = ["--draft_model_size", "code_target", "--target_model_size", "code_small"]
     flags = demo.make_parser().parse_args(names)
-    assert (flags.draft, flags.target) == zoo.MODELS
+    assert sizes.names(flags)[::-1] == zoo.MODELS
+
+
+def test_gpt2_by_its_sizes_writes_as_many_tokens_as_were_asked_for(tmp_path):
+    """Past its end, as the script does; a text of the same folder by its path stops."""
+    pytest.importorskip("tokenizers")
+    for seed, name in enumerate(("1558M", "124M")):
+        text_folders.gpt2(tmp_path / name, seed)
+        reconfigure(tmp_path / name, eos_token_id=list(range(300)))
+    whole = run("--models_dir", str(tmp_path), "--prompt", "def add(")
+    for ids in (whole.baseline, whole.timed, whole.streamed):
+        assert len(ids) == whole.start + NEW
+    np.testing.assert_array_equal(whole.baseline, whole.timed)
+    assert "target, draft = 1558M, 124M on cpu" in whole.summary
+    names = "--target", str(tmp_path / "1558M"), "--draft", str(tmp_path / "124M")
+    flags = demo.make_parser().parse_args([*names, "--prompt", "def add("])
+    assert demo.make_case(flags).request.eos.size == 300

@@ -1,16 +1,16 @@
 """Decodes a prompt without and with speculation, timed and traced: `specjax demo`.
 
 The flags, their defaults and the two printed blocks are those of Jay Mody's
-`speculative-sampling` script, where K is gamma; a text that reaches its end stops
-there. What is timed is the compiled loop; the speculative text is then decoded again,
-printed step by step. Below come what was measured and the trace of Figure 1 of
+`speculative-sampling` script, where K is gamma. GPT-2 by its sizes, as there, writes
+just as many tokens as were asked for; the text of any other model stops at its end.
+What is timed is the compiled loop; the speculative text is then decoded again, printed
+step by step. Below come what was measured and the trace of Figure 1 of
 Leviathan et al. (2023). What runs meanwhile is told on stderr.
 """
 
 import argparse
 import contextlib
 import itertools
-import os
 import sys
 import threading
 import time
@@ -20,11 +20,13 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import console, finite, generate, native, prompts, zoo
+from specjax import console, finite, generate, native, prompts
 from specjax.bench import players, scoring, timing
 from specjax.bench.players import reference
 from specjax.commands import flags as shared
 from specjax.commands import kernels
+from specjax.commands.demo import sizes
+from specjax.commands.demo.trace import Step, colorful, make_step, print_trace
 from specjax.console import Parser
 from specjax.inputs import check, make_prompt, make_request, make_sampling
 from specjax.step import Decoder
@@ -36,9 +38,6 @@ from specjax.verifiers import token
 PROMPT = 'def read_config(path, default=None):\n    """'
 ROUNDS = 5  # timed runs of each kind, in turns
 PATIENCE = 1.0  # seconds that weights may take to be read before a word is said
-GREEN, RED, BLUE = 32, 31, 34
-# What stands around an accepted, a rejected and an added token where there is no color.
-MARKS = {GREEN: ("", ""), RED: ("[-", "-]"), BLUE: ("{+", "+}")}
 
 
 class Case(NamedTuple):
@@ -54,15 +53,6 @@ class Case(NamedTuple):
     kernels: Kernels = reference()
 
 
-class Step(NamedTuple):
-    """Token ids of one iteration of Algorithm 1, and how many drafts it decided on."""
-
-    accepted: list[int]
-    rejected: list[int]
-    added: list[int]
-    tested: int
-
-
 def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), decodes and prints; returns 0."""
     parser = make_parser()
@@ -73,7 +63,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def decode(parser: Parser, flags: argparse.Namespace) -> int:
     try:
-        with told_if_slow(f"Reading {flags.target} and {flags.draft} ..."):
+        target, draft = sizes.names(flags)
+        with told_if_slow(f"Reading {target} and {draft} ..."):
             case = make_case(flags)
         print("Compiling (not timed) ...", file=sys.stderr, flush=True)
         baseline, outputs, seconds = measure(case)
@@ -105,11 +96,12 @@ def make_parser() -> Parser:
     of_prompt = "what is gone on with, or what an encoder reads; default %(default)r"
     add("--prompt", default=PROMPT, help=of_prompt)
     new = {"type": console.count, "default": 40}
-    add("--n_tokens_to_generate", **new, help="at most; default %(default)s")
-    of_draft = "the same, or unigram, bigram or random; default %(default)s"
-    add("--draft", "--draft_model_size", default=zoo.MODELS[1], help=of_draft)
-    model = shared.MODEL
-    add("--target", "--target_model_size", default=zoo.MODELS[0], help=model)
+    add(
+        "--n_tokens_to_generate",
+        **new,
+        help="at most, or of a GPT-2 by its size so many; default %(default)s",
+    )
+    sizes.add_flags(parser)
     shared.add_tokenizer(parser)
     add("--K", type=console.gamma, default=4, help="drafted tokens a step: gamma")
     warm = {"type": console.temperature, "default": 0.0}
@@ -125,12 +117,12 @@ def make_parser() -> Parser:
 
 def make_case(flags: argparse.Namespace) -> Case:
     """Loads and checks everything; raises ValueError before any compute."""
-    names = flags.target, flags.draft
+    names = sizes.located(flags)
     target, draft = (shared.player(name, flags.dtype) for name in names)
     target, draft = players.paired(target, draft)
     scoring.check(target, draft, with_alpha=False)
-    sizes = kernels.Sizes(1, flags.K, target.vocab, draft.regime)
-    chosen = kernels.choose(flags.kernels, token.verifier, sizes)
+    shape = kernels.Sizes(1, flags.K, target.vocab, draft.regime)
+    chosen = kernels.choose(flags.kernels, token.verifier, shape)
     chosen = finite.guarded_kernels(chosen)
     drafter = draft.drafter(flags.K, chosen.draw)
     parts = Decoder(target.model, drafter, chosen.verifier)
@@ -142,7 +134,7 @@ def make_case(flags: argparse.Namespace) -> Case:
         prompt,
         flags.n_tokens_to_generate,
         make_sampling(1, flags.temperature),
-        read.ends,
+        () if names[0] != sizes.names(flags)[0] else read.ends,
     )
     slots = int(request.limit[0]) + flags.K + 1
     params = Params(target.params, draft.params)
@@ -246,13 +238,6 @@ def show(
     return texts[-1], trace
 
 
-def make_step(new: np.ndarray, info: Info) -> Step:
-    """new: the ids that the step committed. info: of this row alone."""
-    n, tested = int(info.accepted), int(info.tested)
-    kept, drafted = new.tolist(), info.tokens.tolist()
-    return Step(kept[:n], drafted[n:tested], kept[n:], tested)
-
-
 def summarize(
     case: Case, flags: argparse.Namespace, trace: list[Step], seconds: np.ndarray
 ) -> None:
@@ -300,28 +285,3 @@ def compare(
         print(f"texts: differ from token {differ[0]} on (counting the prompt's)")
     else:
         print("texts: identical")
-
-
-def colorful() -> bool:
-    """Whether a person sees colors here and has not asked for none."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-def print_trace(tokenizer: Tokenizer, trace: list[Step], color: bool) -> None:
-    """Figure 1: a line a step."""
-    print("\nTrace: ", end="")
-    kinds = {"accepted": GREEN, "rejected": RED, "added by the target": BLUE}
-    print(", ".join(paint(name, kind, color) for name, kind in kinds.items()))
-    for step in trace:
-        runs = zip((GREEN, RED, BLUE), step[:3], strict=True)
-        tokens = ((tokenizer.piece(i), kind) for kind, ids in runs for i in ids)
-        print("".join(paint(text, kind, color) for text, kind in tokens))
-
-
-def paint(text: str, kind: int, color: bool) -> str:
-    before, after = (f"\x1b[{kind}m", "\x1b[0m") if color else MARKS[kind]
-    return before + text + after
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Figure 1 of Leviathan et al. (2023): what each step kept, rejected and added."""
+
+import os
+import sys
+from typing import NamedTuple
+
+import numpy as np
+
+from specjax.tokenizers import Tokenizer
+from specjax.types import Info
+
+GREEN, RED, BLUE = 32, 31, 34
+# What stands around an accepted, a rejected and an added token where there is no color.
+MARKS = {GREEN: ("", ""), RED: ("[-", "-]"), BLUE: ("{+", "+}")}
+
+
+class Step(NamedTuple):
+    """Token ids of one iteration of Algorithm 1, and how many drafts it decided on."""
+
+    accepted: list[int]
+    rejected: list[int]
+    added: list[int]
+    tested: int
+
+
+def make_step(new: np.ndarray, info: Info) -> Step:
+    """new: the ids that the step committed. info: of this row alone."""
+    n, tested = int(info.accepted), int(info.tested)
+    kept, drafted = new.tolist(), info.tokens.tolist()
+    return Step(kept[:n], drafted[n:tested], kept[n:], tested)
+
+
+def colorful() -> bool:
+    """Whether a person sees colors here and has not asked for none."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def print_trace(tokenizer: Tokenizer, trace: list[Step], color: bool) -> None:
+    """Figure 1: a line a step."""
+    print("\nTrace: ", end="")
+    kinds = {"accepted": GREEN, "rejected": RED, "added by the target": BLUE}
+    print(", ".join(paint(name, kind, color) for name, kind in kinds.items()))
+    for step in trace:
+        runs = zip((GREEN, RED, BLUE), step[:3], strict=True)
+        tokens = ((tokenizer.piece(i), kind) for kind, ids in runs for i in ids)
+        print("".join(paint(text, kind, color) for text, kind in tokens))
+
+
+def paint(text: str, kind: int, color: bool) -> str:
+    before, after = (f"\x1b[{kind}m", "\x1b[0m") if color else MARKS[kind]
+    return before + text + after
