@@ -63,7 +63,8 @@ def worked_in(model: Model, tokens: int = TOKENS) -> Model:
     ):
         count = text.shape[1]
         if count <= tokens or cache is None:
-            return model.apply(params, text, start, cache, branches)
+            tree = () if branches is None else (branches,)
+            return model.apply(params, text, start, cache, *tree)
         if branches is not None:
             raise ValueError(
                 f"a tree of {count} tokens is one call: draft at most {tokens}"
