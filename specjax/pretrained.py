@@ -1,5 +1,6 @@
 """A model with its weights and its tokenizer, by any name it goes by."""
 
+import reprlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,8 @@ from specjax.models import gpt, llama
 from specjax.tokenizers import Tokenizer
 from specjax.tokenizers.huggingface import special_ids
 from specjax.types import Model
+
+RENAMED = 0.01  # of a vocabulary's tokens, which a fine-tuned model may call otherwise
 
 
 class Pretrained(NamedTuple):
@@ -90,15 +93,44 @@ def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretraine
     Where both tokenizers are the same and none of their ids is cut, the larger side
     loses the rows that the other lacks. A target's law then changes by nothing but the
     mass that it gave to ids without a text. Any other pair comes back as it is.
+
+    Raises:
+      ValueError: vocabularies of one size whose ids are other tokens.
     """
     pair = target, draft
     less = min(side.model.vocab for side in pair)
-    if target.model.vocab == draft.model.vocab or not all(map(_can_be_cut, pair)):
+    if target.model.vocab == draft.model.vocab:
+        check_tokens(target, draft)
+        return pair
+    if not all(map(_can_be_cut, pair)):
         return pair
     first, second = target.tokenizer, draft.tokenizer
     if first.vocab > less or not tokenizers.same(first, second):
         return pair
     return cut(target, less), cut(draft, less)
+
+
+def check_tokens(target: Pretrained, draft: Pretrained) -> None:
+    """Raises ValueError, in one line, for a pair whose ids are other tokens.
+
+    Some may be: fine-tuned models rename tokens that were reserved. A side without a
+    tokenizer that can be read is let pass, for prompts may be ids.
+    """
+    try:
+        first, second = target.tokenizer, draft.tokenizer
+    except ValueError:
+        return
+    known, unlike = tokenizers.compared(first, second)
+    if len(unlike) <= RENAMED * known:
+        return
+    named = [reprlib.repr(side.token(unlike[0])) for side in (first, second)]
+    raise ValueError(
+        f"{target.name} and {draft.name} have other tokenizers, of one size: id"
+        f" {unlike[0]} is {named[0]} to one, {named[1]} to the other, and so for"
+        f" {len(unlike)} of {known} ids: name a draft with the target's tokenizer, or,"
+        f" if it was trained with that, put {first.file.name} of {target.name} beside"
+        " its weights"
+    )
 
 
 def _can_be_cut(side: Pretrained) -> bool:

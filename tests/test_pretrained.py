@@ -107,6 +107,41 @@ def test_other_tokenizers_and_none_are_left_as_they_are(pair, tmp_path):
     assert pretrained.paired(pair[0], bare) == (pair[0], bare)
 
 
+def reserved(tokenizer):
+    tokenizer.add_special_tokens(["<reserved>"])
+
+
+def renamed(tokenizer):
+    tokenizer.add_special_tokens(["<think>"])
+
+
+def of_other_texts(folder):
+    """A tokenizer of the same size whose ids are other tokens."""
+    whole = json.loads((folder / "tokenizer.json").read_text())
+    vocab = whole["model"]["vocab"]
+    ids = dict(zip(vocab, [*list(vocab.values())[1:], 0], strict=True))
+    whole["model"]["vocab"], whole["added_tokens"] = ids, []
+    (folder / "tokenizer.json").write_text(json.dumps(whole))
+
+
+def test_vocabularies_of_one_size_and_other_tokens_are_refused(pair, tmp_path):
+    target = folder_of(tmp_path / "target", LARGE, reserved)
+    alike = folder_of(tmp_path / "alike", LARGE, renamed)  # one token of 297
+    assert pretrained.paired(target, alike) == (target, alike)
+    other = folder_of(tmp_path / "other", LARGE)
+    of_other_texts(tmp_path / "other")
+    words = r"^large and other have other tokenizers, of one size: id 0 is .* put token"
+    for paired, sides in (
+        (pretrained.paired, (pair[0], other)),
+        (players.paired, map(players.of_pretrained, (pair[0], other))),
+    ):
+        with pytest.raises(ValueError, match=words) as caught:
+            paired(*sides)
+    assert len(str(caught.value)) < 400
+    bare = other._replace(tokenizer_file=None)
+    assert pretrained.paired(pair[0], bare) == (pair[0], bare)
+
+
 def test_a_folder_with_a_start_of_its_own_and_several_ends_converses(tmp_path):
     """As Llama 3's: the tokenizer adds a start, the template writes it itself."""
     pytest.importorskip("jinja2")

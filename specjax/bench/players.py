@@ -79,9 +79,9 @@ def of_pretrained(loaded: Pretrained) -> Player:
 
 
 def paired(target: Player, draft: Player) -> tuple[Player, Player]:
-    """As `pretrained.paired`, where both are models."""
+    """As `pretrained.paired`, where both are models. Raises ValueError as it does."""
     loaded = target.pretrained, draft.pretrained
-    if None in loaded or target.vocab == draft.vocab:
+    if None in loaded:
         return target, draft
     sides = zip(loaded, pretrained.paired(*loaded), (target, draft), strict=True)
     return tuple(side if old is new else of_pretrained(new) for old, new, side in sides)

@@ -90,6 +90,15 @@ def same(a: Tokenizer, b: Tokenizer) -> bool:
     return a.file == b.file or all(a.token(i) == b.token(i) for i in range(a.vocab))
 
 
+def compared(a: Tokenizer, b: Tokenizer) -> tuple[int, list[int]]:
+    """How many ids are a token to both, and those that are not the same one."""
+    if a.file == b.file:
+        return min(a.vocab, b.vocab), []
+    pairs = [(i, a.token(i), b.token(i)) for i in range(min(a.vocab, b.vocab))]
+    both = [pair for pair in pairs if None not in pair]
+    return len(both), [i for i, first, second in both if first != second]
+
+
 def beside(folder: Path) -> Path | None:
     """The file that a folder's tokenizer is read from; None if there is none."""
     return next((folder / name for name in FILES if (folder / name).is_file()), None)
