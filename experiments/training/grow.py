@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from specjax.models import gpt, t5
+from specjax.models import gpt, llama, t5
 
-Config = gpt.Config | t5.Config
+Config = gpt.Config | llama.Config | t5.Config
+FAMILIES = {gpt.Config: gpt, llama.Config: llama, t5.Config: t5}
 Path = tuple[str, ...]
 READ = ("kernel", "readout")  # the names of weights that read along their first axis
 LAST = ("out", "wo")  # the products that end what a layer adds
-SIZES = ("dim", "mlp_dim", "num_heads", "dtype", "joined")
+SIZES = ("dim", "mlp_dim", "num_heads", "key_heads", "dtype", "joined")
 DEPTHS = ("num_layers", "encoder_layers", "decoder_layers")
 
 
@@ -36,7 +37,7 @@ def grow(small: Config, params: Any, large: Config, noise: float = 0.0, seed: in
     Raises ValueError for sizes that cannot compute the same.
     """
     check(small, large)
-    shapes = flatten_dict(_family(large).abstract_params(large))
+    shapes = flatten_dict(FAMILIES[type(large)].abstract_params(large))
     placed = {}
     for path, leaf in flatten_dict(_deeper(params, small, large)).items():
         rng = np.random.default_rng([seed, zlib.crc32("/".join(path).encode())])
@@ -48,7 +49,7 @@ def grow(small: Config, params: Any, large: Config, noise: float = 0.0, seed: in
 def check(small: Config, large: Config) -> None:
     """Raises ValueError unless `large` can compute what `small` does."""
     if type(small) is not type(large):
-        raise ValueError("a model grows within its family: gpt or t5")
+        raise ValueError("a model grows within its family: gpt, llama or t5")
     for name in small._fields:
         kept = name not in (*SIZES, *DEPTHS)
         if kept and getattr(small, name) != getattr(large, name):
@@ -60,6 +61,9 @@ def check(small: Config, large: Config) -> None:
             f"growth keeps the head width, {small.head_width}, and multiplies dim,"
             f" {small.dim}, by a whole number"
         )
+    shared = [config.num_heads / _key_heads(config) for config in (small, large)]
+    if shared[0] != shared[1]:
+        raise ValueError(f"growth keeps how many heads share a key: {shared[0]:g}")
     less = [
         name
         for name in ("mlp_dim", "num_heads", *DEPTHS)
@@ -69,8 +73,8 @@ def check(small: Config, large: Config) -> None:
         raise ValueError(f"growth makes nothing smaller: {', '.join(less)}")
 
 
-def _family(config: Config):
-    return t5 if isinstance(config, t5.Config) else gpt
+def _key_heads(config: Config) -> int:
+    return getattr(config, "key_heads", config.num_heads)
 
 
 def _wider(

@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 
 from experiments.training import grow
-from specjax.models import gpt, t5
-from tests.support import tiny, tiny_t5
+from specjax import checkpoints
+from specjax.models import gpt, llama, t5
+from tests.support import tiny, tiny_llama, tiny_t5
 
 GPT = gpt.Config(29, 16, 32, num_layers=2, num_heads=2)
 LARGE_GPT = gpt.Config(29, 48, 72, num_layers=5, num_heads=6)
 LARGE_T5 = t5.Config(32, 32, 64, 2, 5, num_heads=4, head_width=8, pieces=29)
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(2, 29, (3, 7)))
+LLAMA = llama.Config(29, 16, 24, 2, 4, 2, head_width=4)
+LARGE_LLAMA = LLAMA._replace(dim=32, mlp_dim=36, num_layers=3, num_heads=8, key_heads=4)
 LEARNED = {"learned": True, "positions": 9}
 FRESH = {
     "gpt": (GPT, LARGE_GPT),
     "norms and biases": (GPT._replace(**LEARNED), LARGE_GPT._replace(**LEARNED)),
+    "llama": (LLAMA, LARGE_LLAMA),
     "t5": (tiny_t5.TARGET, LARGE_T5),
 }
 
@@ -31,7 +35,7 @@ def logits_of(config):
         if isinstance(config, t5.Config):
             inputs = t5.Inputs(TOKENS[:, ::-1], jnp.asarray([7, 4, 1]))
             return t5.logits(config._replace(pieces=None), params, inputs, TOKENS)
-        model, start = gpt.build(config), jnp.zeros(3, jnp.int32)
+        model, start = checkpoints.build(config), jnp.zeros(3, jnp.int32)
         features, _ = model.apply(params, TOKENS, start, None)
         return model.readout(params, features)
 
@@ -45,7 +49,11 @@ def small(name: str):
     if name == "t5":
         params = tiny_t5.weights(config, 0, 1.0)
     else:
-        params = jax.tree.map(lambda x: x + 0.05, tiny.weights(config, 0, 6.0))
+        llamas = name == "llama"
+        fresh = (
+            tiny_llama.weights(config, 0) if llamas else tiny.weights(config, 0, 6.0)
+        )
+        params = jax.tree.map(lambda x: x + 0.05, fresh)
     return params, logits_of(config)(params)
 
 
@@ -53,7 +61,7 @@ def difference(name: str) -> float:
     """Of the grown model's logits from the small one's, at most."""
     (config, large), (params, wanted) = FRESH[name], small(name)
     grown = grow.grow(config, params, large, noise=0.5)
-    family = t5 if name == "t5" else gpt
+    family = grow.FAMILIES[type(config)]
     fresh, placed = (
         jax.tree.map(lambda leaf: leaf.shape, tree)
         for tree in (family.abstract_params(large), grown)
@@ -114,6 +122,11 @@ def test_noise_parts_the_copies_and_its_seed_repeats():
 def test_sizes_that_cannot_compute_the_same_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         grow.check(GPT, LARGE_GPT._replace(**change))
+
+
+def test_as_many_heads_share_a_key_as_before():
+    with pytest.raises(ValueError, match="heads share a key: 2"):
+        grow.check(LLAMA, LARGE_LLAMA._replace(key_heads=2))
 
 
 def test_a_family_is_not_left_and_a_tied_readout_not_grown():

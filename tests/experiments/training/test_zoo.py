@@ -6,16 +6,20 @@ import shutil
 import pytest
 from sentencepiece import SentencePieceProcessor
 
-from experiments.training import counts, loop, zoo_code, zoo_t5
+import specjax
+from experiments.training import counts, loop, zoo_code, zoo_llama, zoo_t5
 from experiments.training.drafts import code as code_drafts
 from experiments.training.drafts import copying, written
+from experiments.training.drafts import dialogues as dialogue_drafts
 from experiments.training.drafts import t5 as t5_drafts
 from experiments.training.targets import code as code_targets
+from experiments.training.targets import dialogues as dialogue_targets
 from experiments.training.targets import t5 as t5_targets
 from experiments.training.targets import t5_seed
+from experiments.training.texts import dialogues as dialogue_texts
 from experiments.training.texts import packages
 from specjax import checkpoints, generate, zoo
-from specjax.models import gpt, t5
+from specjax.models import gpt, llama, t5
 
 SHORT = loop.Recipe(3, 1, batch=2, length=16, warmup=1, evaluate_every=2)
 FUNCTION = "def add(a, b):\n    # {}\n    return a + b\n"
@@ -90,6 +94,52 @@ def test_the_code_models(monkeypatch, folders):
     shipped, order = zoo_code.SHIPPED
     assert about["code_small"][shipped] == SHORT._replace(seed=order)._asdict()
     again_finds_everything_done(monkeypatch, zoo_code.main, runs, export)
+
+
+@pytest.mark.slow
+def test_the_pair_of_dialogues(monkeypatch, folders):
+    runs, data = folders
+    texts = [
+        {"article": f"Ann: Is it {i}?\nBob: Yes, {i}.", "summary": f"It is {i}."}
+        for i in range(300)
+    ]
+    for name in dialogue_texts.SETS:
+        for side in ("train", "valid"):
+            lines = "".join(json.dumps(line) + "\n" for line in texts)
+            (data / f"{name}.{side}.jsonl").write_text(lines)
+    small = llama.Config(300, 16, 24, 1, 4, 2, 4)
+    large = small._replace(dim=32, num_layers=2)
+    draft = small._replace(dim=8, num_heads=2, key_heads=1)
+    monkeypatch.setattr(dialogue_targets, "VOCAB", 300)
+    monkeypatch.setattr(dialogue_targets, "SMALL", small)
+    monkeypatch.setattr(dialogue_targets, "LARGE", large)
+    monkeypatch.setattr(dialogue_targets, "SIZE", SHORT)
+    monkeypatch.setattr(dialogue_drafts, "DRAFT", draft)
+    recipes = stages(SHORT) | dict.fromkeys(dialogue_drafts.RECIPES, SHORT)
+    monkeypatch.setattr(zoo_llama, "RECIPES", recipes)
+    for name, value in (("PROMPT", 8), ("NEW", 8), ("LENGTH", 16)):
+        monkeypatch.setattr(dialogue_drafts, name, value)
+    for name in ("BATCH", "HELD_OUT"):
+        monkeypatch.setattr(dialogue_drafts, name, 4)
+    monkeypatch.setattr(written, "KEPT", 8)
+
+    more = "--dialogues", str(data), "--texts", "6"
+    arguments = ["train", "--runs", str(runs), *more]
+    monkeypatch.setattr("sys.argv", arguments)
+    zoo_llama.main()
+    pair = specjax.load(runs / "target"), specjax.load(runs / "draft")
+    sizes = [side.config._replace(positions=None) for side in pair]
+    assert sizes == [large, draft]
+    assert pair[0].tokenizer.encode("Ann: 1")[0] == pair[0].start == zoo.START
+    assert pair[0].ends == (zoo.END,)
+    output = specjax.generate_text(*pair, ["Ann: Is"], gamma=2, new_tokens=3)
+    assert len(output.texts) == 1
+    about = (runs / "recipes.json").read_bytes()
+    assert json.loads(about)["curves"].keys() == zoo_llama.CURVES.keys()
+    monkeypatch.setattr(loop, "build_step", lambda loss, rule: refuse)
+    monkeypatch.setattr(generate, "autoregressive", refuse)
+    zoo_llama.main()
+    assert (runs / "recipes.json").read_bytes() == about
 
 
 @pytest.mark.slow

@@ -1,0 +1,43 @@
+"""Dialogues of the user's folder as text, and the beginnings that a model continues."""
+
+import json
+import lzma
+
+import numpy as np
+import pytest
+
+from experiments.training import language
+from experiments.training.drafts import dialogues as drafts
+from experiments.training.texts import dialogues
+from specjax import zoo
+
+LINE = {"id": "1", "article": "Ann: Hi!\r\nBob: Hello.\n", "summary": " They meet."}
+
+
+def test_a_text_is_a_dialogue_then_its_summary(tmp_path):
+    (tmp_path / "dialogsum.train.jsonl").write_text(json.dumps(LINE) + "\n")
+    with lzma.open(tmp_path / "samsum.train.jsonl.xz", "wt") as file:
+        file.write(json.dumps(LINE | {"summary": "Others."}) + "\n")
+    read = dialogues.read(tmp_path, "train")
+    text = "Ann: Hi!\nBob: Hello.\n\nSummary: "
+    assert read.documents == [text + "They meet.", text + "Others."]
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"neither dialogsum\.train\.jsonl nor"):
+        dialogues.read(tmp_path, "train")
+    (tmp_path / "dialogsum.train.jsonl").write_text('{"article": "Ann: Hi!"}\n')
+    (tmp_path / "samsum.train.jsonl").write_text("")
+    with pytest.raises(ValueError, match="line 1: write an object with article"):
+        dialogues.read(tmp_path, "train")
+
+
+def test_beginnings_end_before_their_document_does():
+    documents = [[zoo.START, *[5] * i, zoo.END] for i in (2, 9, 300)]
+    rows, begun = drafts.beginnings(language.stream(documents), (0, 0))
+    inside = np.arange(drafts.PROMPT) < begun[:, None]
+    assert rows.shape == (drafts.BATCH, drafts.PROMPT)
+    assert np.all(rows[:, 0] == zoo.START)
+    assert not np.any(rows == zoo.END)
+    assert np.array_equal(rows != 0, inside)
+    assert len(set(begun.tolist())) > 5
