@@ -45,6 +45,20 @@ def features(samples: np.ndarray, bands: int = 80) -> np.ndarray:
     )
 
 
+def window(samples: np.ndarray, frames: int, bands: int = 80) -> np.ndarray:
+    """What a model reads whose window is not 30 s long: [N] -> [frames, M] float32.
+
+    Raises ValueError for more samples than 160 a frame, for none, or as `features`.
+    """
+    samples = _floats(samples)
+    if samples.ndim != 1 or not 0 < len(samples) <= frames * HOP:
+        raise ValueError(
+            f"samples have shape {samples.shape}: give [N] with N from 1 to"
+            f" {frames * HOP}, and cut what is longer into windows"
+        )
+    return _window(samples, filters(bands), frames)
+
+
 def whole(blocks: Iterable[np.ndarray], bands: int = 80) -> np.ndarray:
     """The frames of a whole recording, against the loudest of all of it.
 
@@ -137,10 +151,12 @@ def _ended(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     yield np.zeros(WINDOW)
 
 
-def _window(samples: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    sound = np.pad(samples, (0, WINDOW - len(samples)))
+def _window(
+    samples: np.ndarray, weights: np.ndarray, frames: int = FRAMES
+) -> np.ndarray:
+    sound = np.pad(samples, (0, frames * HOP - len(samples)))
     around = np.pad(sound, FFT // 2, mode="reflect")
-    return _scaled(_log_power(around, weights)[:FRAMES]).astype(np.float32)
+    return _scaled(_log_power(around, weights)[:frames]).astype(np.float32)
 
 
 def _log_power(sound: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -109,3 +109,12 @@ def test_other_bands_and_no_frame_are_told():
         logmel.filters(0)
     with pytest.raises(ValueError, match="10 ms"):
         logmel.whole([np.zeros(159)])
+
+
+def test_a_shorter_window_begins_as_the_long_one():
+    samples = np.random.default_rng(3).normal(size=16_000) * 0.1
+    short, whole = logmel.window(samples, 200), logmel.features(samples)
+    assert short.shape == (200, 80)
+    np.testing.assert_array_equal(short, whole[:200])
+    with pytest.raises(ValueError, match="cut what is longer"):
+        logmel.window(samples, 99)
