@@ -101,7 +101,7 @@ ROOMS = {
         "experiments.paper_size",
     ),
     "experiments.engines": ROWS,
-    "experiments.training": ROWS,
+    "experiments.training": (*ROWS, "specjax.speech"),
     "experiments": ("specjax", "experiments"),
     "tests": PACKAGES,
 }

@@ -1,0 +1,1 @@
+"""Voices for a small Whisper to learn from: synthesised here, or recorded elsewhere."""

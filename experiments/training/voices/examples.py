@@ -1,0 +1,120 @@
+"""Windows of speech with their texts, as a Whisper learns them.
+
+Axes: B rows, F frames, M bands, S states of the encoder, L tokens.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from experiments.training.voices import sentences, synthesis
+from experiments.training.voices.synthesis import RATE, Speech
+from specjax.speech import logmel
+
+WINDOW = round(sentences.SECONDS * RATE)
+FRAMES, BANDS, LENGTH = WINDOW // logmel.HOP, 80, 88
+MOST = LENGTH - 6  # letters of a window
+SPACE = sentences.IDS[" "]
+Spoken = tuple[list[str], Speech]
+
+
+class Rows(NamedTuple):
+    """frames [B, F, M]; tokens [B, L], the first `length` [B] of each, of which the
+    first `begun` [B] are the prompt; spoken [B, S], the letter at each state."""
+
+    frames: np.ndarray
+    tokens: np.ndarray
+    length: np.ndarray
+    begun: np.ndarray
+    spoken: np.ndarray
+
+
+def synthesised(rng: np.random.Generator) -> Spoken:
+    """Sentences in one voice until the window is full, or fewer."""
+    voice, words = synthesis.speaker(rng), []
+    for _ in range(rng.integers(1, 4)):
+        words += sentences.sentence(rng)
+    return fitted(words, synthesis.say(words, voice, rng))
+
+
+def fitted(words: list[str], speech: Speech) -> Spoken:
+    """The words that end within the window, and no more letters than a text has."""
+    letters = np.cumsum([len(word) + 1 for word in words])
+    ends = np.array([end for _, end in speech.spans])
+    count = max(1, int(np.sum((ends < sentences.SECONDS - 0.04) & (letters <= MOST))))
+    if count == len(words):
+        stop = min(len(speech.samples), WINDOW)
+    else:
+        stop = min(round((speech.spans[count][0] + 0.01) * RATE), WINDOW)
+    return words[:count], Speech(speech.samples[:stop], speech.spans[:count])
+
+
+def keep(
+    path: Path,
+    seed: int,
+    count: int,
+    spoken: Callable[[np.random.Generator], Spoken] = synthesised,
+) -> Rows:
+    """Rows that a seed makes, once, then from `path`; frames in float16.
+
+    Raises ValueError for a file of another seed or count.
+    """
+    if not path.exists():
+        parts = [
+            rows((seed, i), 1, spoken) for i in tqdm(range(count), f"{path.stem}: rows")
+        ]
+        whole = Rows(*map(np.concatenate, zip(*parts, strict=True)))
+        small = whole._replace(frames=whole.frames.astype(np.float16))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        with partial.open("wb") as file:
+            np.savez(file, **small._asdict(), about=(seed, count))
+        partial.replace(path)
+    read = np.load(path)
+    if tuple(read["about"]) != (seed, count):
+        raise ValueError(f"{path} was made by another seed or count: delete it")
+    return Rows(*(read[name] for name in Rows._fields))
+
+
+def chosen(whole: Rows, index: np.ndarray) -> Rows:
+    """Some rows, as a loss reads them."""
+    part = Rows(*(leaf[index] for leaf in whole))
+    return part._replace(frames=part.frames.astype(np.float32))
+
+
+def rows(
+    seed: tuple[int, ...],
+    count: int,
+    spoken: Callable[[np.random.Generator], Spoken] = synthesised,
+    times: float = 0.3,
+) -> Rows:
+    """count: B. times: the share of the rows that are written with timestamps."""
+    rng = np.random.default_rng(seed)
+    parts = [_row(rng, spoken, times) for _ in range(count)]
+    return Rows(*map(np.stack, zip(*parts, strict=True)))
+
+
+def _row(rng: np.random.Generator, spoken: Callable, times: float) -> tuple:
+    words, speech = spoken(rng)
+    timed = rng.random() < times
+    around = (speech.spans[0][0], speech.spans[-1][1]) if timed else None
+    ids = sentences.text(words, around)
+    tokens = np.full(LENGTH, sentences.END, np.int32)
+    tokens[: len(ids)] = ids
+    frames = logmel.window(speech.samples, FRAMES, BANDS)
+    begun = np.int32(1 if timed else 2)
+    return frames, tokens, np.int32(len(ids)), begun, _labels(words, speech)
+
+
+def _labels(words: list[str], speech: Speech) -> np.ndarray:
+    """Which letter is at each state, words being spelled evenly over their time."""
+    labels = np.full(FRAMES // 2, SPACE, np.int32)
+    for word, (start, end) in zip(words, speech.spans, strict=True):
+        states = np.arange(round(start * 50), min(round(end * 50), len(labels)))
+        share = (states - start * 50) / max(1e-6, (end - start) * 50)
+        place = np.clip((share * len(word)).astype(int), 0, len(word) - 1)
+        labels[states] = [sentences.IDS[word[i]] for i in place]
+    return labels
