@@ -4,6 +4,7 @@ Two stages, see `stages`: RMSNorm, SwiGLU, rotary positions, four heads to a key
 Axes: B rows, T tokens, V vocabulary.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,7 +64,8 @@ def task(config: llama.Config) -> loop.Task:
     def init(key: Array):
         return nn.meta.unbox(llama.init_params(key, config))
 
-    return loop.Task(config._asdict(), init, next_token_loss(config))
+    sizes = json.loads(json.dumps(config._asdict()))  # tuples, as a file has them
+    return loop.Task(sizes, init, next_token_loss(config))
 
 
 def logits_of(config: llama.Config, params, tokens: Array) -> Array:
