@@ -20,6 +20,7 @@ from experiments.exactness import (
     microscope_table,
 )
 from experiments.kernels import table as kernels
+from experiments.kinds import table as kinds
 from experiments.leviathan import (
     alpha_table,
     closed_forms_table,
@@ -66,6 +67,7 @@ TABLES = {
     "table3": Entry(alpha_table.table3, alpha_table.wider),
     "table4": Entry(walltime_table.table4, walltime_tables.wider),
     "table5": Entry(lenience_table.table5, lenience_table.wider),
+    "kinds": Entry(kinds.kinds, kinds.wider),
     "quality": Entry(quality_table.quality),
     "operations": Entry(operations_table.operations),
     "distillation": Entry(comparison_table.distillation),

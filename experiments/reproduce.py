@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
 FOLDERS = ("table1", "figure2", "figure3", "figure4", "certificate", "conformance")
 FOLDERS += ("audit", "microscope", "figure1")
-FOLDERS += ("figure5", "table2", "operations", "table3", "table5", "quality")
-FOLDERS += ("wagner_time", "wagner_text", "wagner_scale")
+FOLDERS += ("figure5", "table2", "operations", "table3", "table5", "kinds")
+FOLDERS += ("quality", "wagner_time", "wagner_text", "wagner_scale")
 SHOWN = (0, 1, 2, 3, 7)  # columns of tables.HEAD
 # The quick way: alpha on 2,000 tokens of the target instead of 10,000, walltime on a
 # quarter of the texts and at fewer gammas.

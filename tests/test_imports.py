@@ -91,6 +91,7 @@ ROOMS = {
     "experiments.tasks": (*LIBRARY, *RECORDS),
     "experiments.leviathan": (*ROWS, "specjax.commands"),
     "experiments.wagner": (*ROWS, "experiments.leviathan"),
+    "experiments.kinds": (*ROWS, "specjax.commands"),
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.paper_size": ROWS,
     "experiments.aot": (*ROWS, "pallas_kernels"),

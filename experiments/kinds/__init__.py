@@ -1,0 +1,1 @@
+"""Acceptance by kind of token, by its place and by its length."""

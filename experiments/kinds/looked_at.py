@@ -1,0 +1,137 @@
+"""The drafted tokens that a run of Algorithm 1 looked at, one by one.
+
+A call tests drafts until it rejects one. Where it keeps a draft, that is the token of
+the text; where it rejects one, the text has what was drawn in its place. Either follows
+p (Appendix A.1): it is the target's own token there. The token that a call adds when it
+keeps its whole draft was never tested and is not looked at.
+Axes: N sequences, B rows of a batch, M generated tokens in all.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from specjax import generate, policies
+from specjax.bench import lenience, scoring, texts
+from specjax.bench.players import Player
+from specjax.bench.texts import Calls, Prompts, Protocol, Text
+from specjax.inputs import check
+from specjax.step import Decoder, build_step
+from specjax.types import Kernels, Params
+
+Pair = tuple[Player, Player]  # target, draft
+
+
+class Call(NamedTuple):
+    """One call of the target, [B]: the length of each text before it, and how many
+    drafts it tested and accepted."""
+
+    length: np.ndarray
+    tested: np.ndarray
+    accepted: np.ndarray
+
+
+class Tokens(NamedTuple):
+    """At each generated token x, [M], text after text.
+
+    block: the place in its block of the draft that was tested there, from 1 on, 0 where
+    none was. kept: whether the text has that draft. alpha: sum_x min(p, q). expected:
+    min(1, q(x) / p(x)). sequence: the text. place: in what was generated, from 0 on.
+    """
+
+    block: np.ndarray
+    kept: np.ndarray
+    alpha: np.ndarray
+    expected: np.ndarray
+    sequence: np.ndarray
+    place: np.ndarray
+
+    def looked_at(self) -> "Tokens":
+        """Those at which a draft was tested."""
+        return Tokens(*(leaf[self.block > 0] for leaf in self))
+
+
+def run(
+    pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels
+) -> tuple[Text, Tokens]:
+    """Texts by speculation until `protocol.tokens` are written, and every token.
+
+    In whole batches; at temperature 0 no prompt is continued twice.
+    """
+    target, draft = pair
+    spare = protocol.gamma + 1  # so that no limit cuts a call that counts
+    slots = texts.width(prompts) + protocol.new_tokens + 2 * spare
+    drafter = draft.drafter(protocol.gamma, kernels.draw)
+    adapting = policies.named(protocol.policy)
+    parts = Decoder(target.model, drafter, kernels.verifier, adapting)
+    params = Params(target.params, draft.params)
+    begin = jax.jit(lambda *arguments: generate.prefill(parts, *arguments, slots))
+    step = jax.jit(build_step(*parts), donate_argnums=2)
+    begun, decoded, blocks, written = [], [], [], 0
+    count = texts.most(prompts, protocol)
+    for prompt, request in texts.batches(prompts, protocol, count, 1, spare):
+        check(parts, slots, params, prompt, request)
+        begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
+        log: list[Call] = []
+        state, new = begin(params, prompt), protocol.new_tokens
+        calls = texts.counted(logged(step, log), params, request, state, new)
+        decoded.append(calls)
+        blocks += tested(log, np.asarray(prompt.length), calls.tokens)
+        written += int(calls.tokens.sum())
+        if written >= protocol.tokens:
+            break
+    *totals, rows = zip(*decoded, strict=True)
+    rows = [row for batch in rows for row in batch][:count]
+    calls = Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows)
+    prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(begun))
+    text = lenience.outputs(prompted, calls)
+    return text, scored(pair, text, blocks[:count], protocol.temperature)
+
+
+def logged(step: Callable, log: list[Call]) -> Callable:
+    """A step that writes down what it decided on."""
+
+    def logging(params, request, state):
+        length = np.array(state.length)
+        state, info = step(params, request, state)
+        log.append(Call(length, np.asarray(info.tested), np.asarray(info.accepted)))
+        return state, info
+
+    return logging
+
+
+def tested(log: list[Call], start: np.ndarray, tokens: np.ndarray) -> list:
+    """Of each text (block, kept), arrays of its length, from the calls that wrote it.
+
+    start [B], tokens [B]: where it begins, and how many tokens it has. What a call did
+    beyond the end of a text is left out.
+    """
+    texts = [(np.zeros(n, np.int32), np.zeros(n, bool)) for n in tokens]
+    for call in log:
+        for row, (block, kept) in enumerate(texts):
+            first = call.length[row] - start[row]
+            for i in range(min(call.tested[row], len(block) - first)):
+                block[first + i] = i + 1
+                kept[first + i] = i < call.accepted[row]
+    return texts
+
+
+def scored(
+    pair: Pair,
+    text: Text,
+    blocks: list[tuple[np.ndarray, np.ndarray]],
+    temperature: float,
+) -> Tokens:
+    """Each token with what one pass of both models says of it."""
+    scores = scoring.score(*pair, text, temperature)
+    block, kept = (np.concatenate(leaf) for leaf in zip(*blocks, strict=True))
+    # A token of probability 0 is one that rounding alone lets through.
+    p, q = scores.p.astype(np.float64), scores.q.astype(np.float64)
+    share = np.divide(q, p, out=np.zeros_like(p), where=p > 0)
+    # P(x is drafted and kept) / P(x is in the text) = min(p, q) / p (Appendix A.1).
+    expected = np.minimum(1.0, share)
+    place = np.concatenate([np.arange(len(row)) for row, _ in blocks])
+    alpha = scores.beta.astype(np.float64)  # Corollary 3.6
+    return Tokens(block, kept, alpha, expected, scores.sequence, place)

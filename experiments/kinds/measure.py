@@ -1,0 +1,179 @@
+"""Acceptance by kind of token, by its place in block and text, and by its length.
+
+At every drafted token that Algorithm 1 of Leviathan et al. (2023) looked at, and told
+of the target's own token there, x, which is the draft where that was kept and else what
+was drawn in its place:
+
+- `alpha`: sum_x min(p, q), how likely any draft is to be kept there (Corollary 3.6);
+- `expected`: min(1, q(x) / p(x)), how likely x is to be the draft, given that it is x;
+- `kept`: whether it was, in this run.
+
+Over all tokens the three have one mean. By kind they do not: where a comma is half
+likely and always drafted, alpha is 1/2 at every x, and of commas all are kept. At
+temperature 0 each is 0 or 1, and they are the same.
+"""
+
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from experiments.kinds import looked_at, prose, python, segments, shares
+from experiments.kinds.looked_at import Pair, Tokens
+from experiments.kinds.segments import Place
+from specjax.bench import players
+from specjax.bench.players import Player
+from specjax.bench.row import Measurement
+from specjax.bench.texts import Prompts, Protocol, Text
+from specjax.commands import kernels, pairs
+from specjax.theory import estimate
+from specjax.tokenizers import Tokenizer
+
+LANGUAGES = {
+    "english": prose.english,
+    "german": prose.german,
+    "python": python.python,
+}
+KINDS = (python.KEYWORD, python.IDENTIFIER, python.OPERATOR, python.BRACKET)
+KINDS += (segments.BREAK, segments.INDENT, segments.SPACE)
+KINDS += (prose.FUNCTION, prose.NAME, prose.NOUN, prose.NUMBER, prose.OTHER)
+KINDS += (prose.PUNCTUATION, segments.END, segments.SILENT)
+PLACES = (0, 8, 16, 32, 64, 128)  # where the parts of a text begin, in tokens
+LENGTHS = (1, 2, 3, 4, 5, 7, 10)  # in characters
+FIRST, LATER = "first of its word", "later in its word"
+
+
+def build(
+    target: Player,
+    draft: Player,
+    protocol: Protocol,
+    language: str,
+    read: pairs.Read = pairs.prompts,
+) -> Measurement:
+    """The measurement of one row.
+
+    Args:
+        target, draft, protocol, read: as of `pairs.alpha`; the rule is `token`.
+        language: what the target writes, one of LANGUAGES.
+
+    Raises:
+        ValueError: as `pairs.alpha`, or for another rule, a language that is none, or a
+            target whose texts nothing can read.
+    """
+    if language not in LANGUAGES:
+        known = ", ".join(LANGUAGES)
+        raise ValueError(f"no language {language!r}: choose one of {known}")
+    if protocol.rule != "token" or protocol.gamma < 1:
+        raise ValueError(
+            "kinds are told of Algorithm 1: set the rule to token and gamma to at"
+            f" least 1; got {protocol.rule} and {protocol.gamma}"
+        )
+    of_alpha = pairs.alpha(target, draft, protocol, read)
+    if target.pretrained is None:
+        raise ValueError(f"{target.name} has no tokenizer: name a model that has one")
+    tokenizer = target.pretrained.tokenizer
+    pair, prompts = players.paired(target, draft), read(protocol.task, target).prompts
+    run = partial(measure, pair, prompts, protocol, (language, tokenizer))
+    files = *of_alpha.inputs, tokenizer.file
+    ours = dict(run=run, module=__name__, inputs=tuple(dict.fromkeys(files)))
+    return of_alpha._replace(**ours, shares=False)
+
+
+def measure(
+    pair: Pair,
+    prompts: Prompts,
+    protocol: Protocol,
+    reading: tuple[str, Tokenizer],
+) -> dict:
+    """Every number of a row, plain. reading: language and tokenizer of the texts."""
+    chosen = kernels.of_protocol(*pair, protocol)
+    text, every = looked_at.run(pair, prompts, protocol, chosen)
+    told = list(of_texts(text, prompts.ends, reading))
+    tokens = every.looked_at()
+    told = [it for it, block in zip(told, every.block, strict=True) if block]
+    alpha = estimate.rao_blackwell(tokens.alpha, tokens.sequence)
+    everywhere = estimate.rao_blackwell(every.alpha, every.sequence)
+    kept = estimate.counts(*counted(tokens, len(text.start)))
+    return {
+        **plain("alpha", alpha),
+        **plain("kept", kept),
+        **plain("alpha_everywhere", everywhere),
+        "tokens": len(told),
+        "generated": len(every.block),
+        "sequences": len(text.start),
+        **agreement(tokens),
+        "groups": {
+            name: shares.cells(labels, order, tokens)
+            for name, (labels, order) in groups(tokens, told, protocol.gamma).items()
+        },
+        "language": reading[0],
+        **pairs.names(pair, protocol),
+        "kernels": chosen.record,
+    }
+
+
+def of_texts(
+    text: Text, ends: Sequence[int], reading: tuple[str, Tokenizer]
+) -> Iterator[Place]:
+    """What each generated token is, text after text; a text is read with its prompt."""
+    language, tokenizer = reading
+    for ids, start, length in zip(*text[:3], strict=True):
+        written, classify = ids[:length].tolist(), LANGUAGES[language]
+        places = segments.places(tokenizer.decode, written, classify, ends)
+        yield from places[start:]
+
+
+def groups(tokens: Tokens, told: Sequence[Place], gamma: int) -> dict[str, tuple]:
+    """The ways to tell tokens apart: of each the labels [M], and all in order."""
+    word = [it.word or None for it in told]
+    first = {True: FIRST, False: LATER, None: None}
+    return {
+        "kind": ([it.kind for it in told], KINDS),
+        "block": (
+            [str(i) for i in tokens.block.tolist()],
+            [str(i + 1) for i in range(gamma)],
+        ),
+        "place": binned(tokens.place.tolist(), PLACES),
+        "characters": binned([it.characters or None for it in told], LENGTHS),
+        "word": binned(word, LENGTHS),
+        "piece": ([first[it.first] for it in told], (FIRST, LATER)),
+    }
+
+
+def binned(values: Sequence[int | None], edges: Sequence[int]) -> tuple[list, list]:
+    """Labels of whole numbers from the first edge on, None for None; and all labels."""
+    names = [
+        str(low) if high == low + 1 else f"{low} to {high - 1}"
+        for low, high in pairwise(edges)
+    ]
+    names.append(f"{edges[-1]} on")
+    return [None if x is None else names[bisect(edges, x) - 1] for x in values], names
+
+
+def counted(tokens: Tokens, texts: int) -> tuple[np.ndarray, np.ndarray]:
+    """Drafts kept and drafts looked at of each text [N] that has some."""
+    tested = np.bincount(tokens.sequence, minlength=texts)
+    kept = np.bincount(tokens.sequence, tokens.kept, minlength=texts)
+    return kept[tested > 0], tested[tested > 0]
+
+
+def agreement(tokens: Tokens) -> dict[str, float | int | None]:
+    """Whether the run did as it was expected to.
+
+    z: of the drafts kept, each a coin of `expected`; None where none is open. against:
+    how many had probability 0 or 1 and came out otherwise, by rounding.
+    """
+    chance = tokens.expected * (1 - tokens.expected)
+    sure = chance == 0
+    against = int(np.sum(tokens.kept[sure] != (tokens.expected[sure] == 1)))
+    total = chance.sum()
+    gap = np.sum(tokens.kept[~sure] - tokens.expected[~sure])
+    z = float(gap / np.sqrt(total)) if total > 0 else None
+    return {"z": z, "against": against}
+
+
+def plain(name: str, it: estimate.Estimate) -> dict[str, float | None]:
+    """As JSON holds it: the error of a single text is None."""
+    return {name: it.value, f"{name}_se": None if it.se != it.se else it.se}

@@ -1,0 +1,137 @@
+"""Kinds of tokens in Python code, by `tokenize`; prose in its strings and comments.
+
+A text that a model wrote ends anywhere and may be no Python. Where `tokenize` gives up
+an open string goes to the end of its line, or of the text if it has three quotes; a
+sign that is none is taken as an operator; and reading goes on behind it.
+"""
+
+import io
+import keyword
+import re
+import token
+import tokenize
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+from experiments.kinds import prose
+from experiments.kinds.segments import Segment
+
+KEYWORD, IDENTIFIER = "keyword", "identifier"
+OPERATOR, BRACKET = "operator", "bracket or separator"
+BRACKETS = frozenset("()[]{},:.;")
+TEXT = "text"  # strings and comments, until their words are told apart
+KINDS = {"NAME": IDENTIFIER, "NUMBER": prose.NUMBER, "OP": OPERATOR}
+KINDS |= {"STRING": TEXT, "COMMENT": TEXT}
+OPEN = re.compile(r"[a-zA-Z]{0,2}('''|\"\"\"|'|\")")
+PIECE = re.compile(r"\w+|\S")
+# What tokenize reads as an end of a line, or refuses, and an editor shows as a space.
+BLANKS = str.maketrans(dict.fromkeys("\r\f\v\0", " "))
+
+
+class Read(NamedTuple):
+    """A token of Python, by its characters in a text, and what `tokenize` calls it."""
+
+    begin: int
+    end: int
+    kind: str
+
+
+def python(text: str) -> Iterator[Segment]:
+    """The segments of a Python text; white space between tokens is in none."""
+    for begin, end, kind in read(text.translate(BLANKS)):
+        if kind == TEXT:
+            yield from words_of(text, begin, end)
+        else:
+            yield Segment(begin, end, kind, kind not in (OPERATOR, BRACKET))
+
+
+def words_of(text: str, begin: int, end: int) -> Iterator[Segment]:
+    """The prose in a string or a comment, quotes and what stands before them apart."""
+    quote = OPEN.match(text, begin)
+    if quote:
+        yield Segment(begin, quote.end(), prose.PUNCTUATION, word=False)
+        begin = quote.end()
+    for inner in prose.english(text[begin:end]):
+        yield inner._replace(begin=inner.begin + begin, end=inner.end + begin)
+
+
+def read(text: str) -> Iterator[Read]:
+    """Every token, from each place on where `tokenize` had given up before it."""
+    at = 0
+    while at < len(text):
+        try:
+            yield from tokenized(text, at)
+            return
+        except Stopped as stop:
+            at = max(stop.at, at + 1)
+            if stop.piece is not None:
+                yield stop.piece
+
+
+class Stopped(Exception):
+    """Where to read on, and the token before it, if there is one."""
+
+    def __init__(self, at: int, piece: Read | None):
+        self.at, self.piece = at, piece
+
+
+def tokenized(text: str, at: int) -> Iterator[Read]:
+    """What `tokenize` reads from `at` on. Raises Stopped where it gives up."""
+    rest, done = text[at:], at
+    starts = [0, *accumulate(len(line) + 1 for line in rest.split("\n"))]
+    opened, depth = 0, 0  # a string with expressions in it is one token
+    try:
+        for it in tokenize.generate_tokens(io.StringIO(rest).readline):
+            begin, end = (
+                min(at + starts[row - 1] + column, len(text))
+                for row, column in (it.start, it.end)
+            )
+            name = token.tok_name[it.type]
+            if name == "ERRORTOKEN" and it.string.strip():
+                break
+            done = max(done, end)
+            if name.endswith("STRING_START"):
+                opened, depth = (opened if depth else begin), depth + 1
+            elif name.endswith("STRING_END"):
+                depth -= 1
+                if not depth:
+                    yield Read(opened, end, TEXT)
+            elif not depth and name in KINDS:
+                yield Read(begin, end, kind_of(name, it.string))
+        else:
+            return
+    except (tokenize.TokenError, SyntaxError) as error:
+        if isinstance(error, IndentationError):
+            raise Stopped(*line_after(text, at, done)) from None
+    raise Stopped(*after(text, opened if depth else done))
+
+
+def kind_of(name: str, string: str) -> str:
+    if name == "NAME" and keyword.iskeyword(string):
+        return KEYWORD
+    return BRACKET if string in BRACKETS else KINDS[name]
+
+
+def line_after(text: str, at: int, done: int) -> tuple[int, None]:
+    """A line whose indentation fits no other: it is read as if it were the first."""
+    piece = PIECE.search(text, done)
+    if piece is None:
+        return len(text), None
+    start = text.rfind("\n", 0, piece.start()) + 1
+    return (start if start > at else piece.start()), None
+
+
+def after(text: str, done: int) -> tuple[int, Read | None]:
+    """The piece at which reading stopped, and where it ends."""
+    piece = PIECE.search(text, done)
+    if piece is None:
+        return len(text), None
+    begin, end = piece.span()
+    quote = OPEN.match(text, begin)
+    if quote:
+        closed = -1 if len(quote[1]) == 3 else text.find("\n", begin)
+        end = len(text) if closed < 0 else closed
+        return end, Read(begin, end, TEXT)
+    name = "NAME" if piece[0].isidentifier() else "OP"
+    return end, Read(begin, end, kind_of(name, piece[0]))

@@ -1,0 +1,98 @@
+"""Where in a text each token stands, and which piece of the text it belongs to."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from specjax.tokenizers import BROKEN
+
+BREAK, INDENT, SPACE = "line break", "indentation", "space"
+END, SILENT = "end of text", "no text"
+
+
+class Segment(NamedTuple):
+    """Characters `begin` up to `end` of a text, of one `kind`; `word` is whether they
+    are a word, a name or a number, which have a length to speak of."""
+
+    begin: int
+    end: int
+    kind: str
+    word: bool = True
+
+
+class Place(NamedTuple):
+    """What one token of a text is: `kind`; its own characters but for spaces before
+    and after; those of the word that it belongs to, 0 where there is none; and whether
+    it is the word's first token, None where there is none."""
+
+    kind: str
+    characters: int
+    word: int
+    first: bool | None
+
+
+Classify = Callable[[str], Iterable[Segment]]
+
+
+def spans(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list:
+    """Begin and end [N] of each token in the text of them all.
+
+    Each of the tokens that a character is made of has it; a token without a text is
+    empty.
+    """
+    told, begin = [], 0
+    for count in range(1, len(ids) + 1):
+        text = decode(ids[:count])
+        whole = max(begin, len(text.rstrip(BROKEN)))
+        partial = text.endswith(BROKEN)
+        told.append((begin, max(whole, begin + 1) if partial else whole))
+        begin = whole
+    return told
+
+
+def places(
+    decode: Callable[[Sequence[int]], str],
+    ids: Sequence[int],
+    classify: Classify,
+    last: Iterable[int] = (),
+) -> list[Place]:
+    """Each token of a text, by the segment of its first character that is no space.
+
+    classify: text -> segments that do not overlap. last: ids that end a text.
+    """
+    text, ending = decode(ids), frozenset(last)
+    owner: list[Segment | None] = [None] * len(text)
+    for segment in classify(text):
+        for at in range(segment.begin, segment.end):
+            owner[at] = segment
+    told, begun = [], set()
+    for token, (begin, end) in zip(ids, spans(decode, ids), strict=True):
+        if token in ending:
+            told.append(Place(END, 0, 0, None))
+            continue
+        at = next((i for i in range(begin, end) if not text[i].isspace()), begin)
+        segment = owner[at] if begin < end and at < len(text) else None
+        told.append(place(text, (begin, end), segment, segment not in begun))
+        begun.add(segment)
+    return told
+
+
+def place(
+    text: str, span: tuple[int, int], segment: Segment | None, first: bool
+) -> Place:
+    begin, end = span
+    if segment is None:
+        return Place(blank(text, begin, end), end - begin, 0, None)
+    characters = len(text[begin:end].strip())
+    if not segment.word:
+        return Place(segment.kind, characters, 0, None)
+    return Place(segment.kind, characters, segment.end - segment.begin, first)
+
+
+def blank(text: str, begin: int, end: int) -> str:
+    """What kind of white space a token is that holds nothing else."""
+    if begin >= len(text) or begin == end:
+        return SILENT
+    if "\n" in text[begin:end]:
+        return BREAK
+    before = text[text.rfind("\n", 0, begin) + 1 : begin]
+    return INDENT if not before.strip() else SPACE

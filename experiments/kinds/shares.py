@@ -1,0 +1,92 @@
+"""Means over groups of tokens, with 95 % intervals by a bootstrap over texts.
+
+Tokens of one text resemble each other, so whole texts are drawn again (Efron &
+Tibshirani 1993, An Introduction to the Bootstrap, chapter 8). A mean is a ratio of
+totals: every token that was looked at weighs the same, whatever text it is in.
+Axes: M tokens, N texts, K labels, R resamples, 4 sums.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from experiments.kinds.looked_at import Tokens
+
+RESAMPLES, SEED = 2000, 0
+INTERVAL = (2.5, 97.5)  # per cent
+MEANS = ("alpha", "expected", "kept")
+
+
+def cells(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens) -> list:
+    """What the tokens of each label have in common, as JSON holds it.
+
+    labels: of each token [M], None for one that is left out. order: all labels, as they
+    are told; those of no token are not. Each cell has `label`, `count`, `texts` that
+    have such tokens, `share` of the labelled tokens, and [mean, low, high] of `alpha`,
+    `expected`, `kept`, and of `more`: `expected` less that of all other labels. None
+    for what has no value, and for the interval of a label in fewer than two texts.
+    """
+    sums = totals(labels, order, tokens)
+    drawn = resampled(sums)
+    return [
+        cell(sums, drawn, k) | {"label": label}
+        for k, label in enumerate(order)
+        if sums[:, k, 0].any()
+    ]
+
+
+def totals(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens):
+    """[N, K, 4]: of each text and label the tokens, and the sums of MEANS."""
+    number = {label: k for k, label in enumerate(order)}
+    unknown = set(labels) - {None, *number}
+    if unknown:
+        raise ValueError(f"no place for {sorted(unknown)}: add them to the order")
+    inside = np.array([label is not None for label in labels], bool)
+    k = np.array([number[label] for label in labels if label is not None], int)
+    texts, owner = np.unique(tokens.sequence, return_inverse=True)
+    each = np.stack([np.ones(len(owner)), *(getattr(tokens, name) for name in MEANS)])
+    sums = np.zeros((len(texts), len(order), 4))
+    np.add.at(sums, (owner[inside], k), each.T[inside])
+    return sums
+
+
+def resampled(sums: np.ndarray) -> np.ndarray:
+    """[R, K, 4]: the totals of as many texts, drawn with replacement."""
+    count = len(sums)
+    rng = np.random.default_rng(SEED)
+    times = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    return np.einsum("rn,nks->rks", times, sums)
+
+
+def cell(sums: np.ndarray, drawn: np.ndarray, k: int) -> dict:
+    whole, texts = sums.sum(0), int((sums[:, k, 0] > 0).sum())
+    told = {
+        "count": int(whole[k, 0]),
+        "texts": texts,
+        "share": float(whole[k, 0] / whole[:, 0].sum()),
+    }
+    for at, name in enumerate(MEANS, start=1):
+        told[name] = interval(mean(whole, k, at), mean(drawn, k, at), texts)
+    at = 1 + MEANS.index("expected")
+    told["more"] = interval(more(whole, k, at), more(drawn, k, at), texts)
+    return told
+
+
+def mean(sums: np.ndarray, k: int, at: int) -> np.ndarray:
+    """Of one label, sums [..., K, 4]; nan where it has no token."""
+    with np.errstate(invalid="ignore"):
+        return sums[..., k, at] / sums[..., k, 0]
+
+
+def more(sums: np.ndarray, k: int, at: int) -> np.ndarray:
+    """Its mean less that of all other labels together."""
+    others = sums.sum(-2, keepdims=True) - sums[..., k : k + 1, :]
+    return mean(sums, k, at) - mean(others, 0, at)
+
+
+def interval(value: np.ndarray, drawn: np.ndarray, texts: int) -> list[float | None]:
+    if np.isnan(value):
+        return [None, None, None]
+    drawn = drawn[~np.isnan(drawn)]
+    ends = np.percentile(drawn, INTERVAL).tolist() if texts > 1 else [None, None]
+    return [float(value), *ends]

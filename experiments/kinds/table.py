@@ -1,0 +1,112 @@
+"""Lines that say what kinds of tokens are accepted, where, and of what length."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from experiments.records.markup import number
+from experiments.records.table import Line, Table, command
+
+Wide = tuple[str, list[str], list[list[str]]]  # title, head, rows
+
+
+class Shown(NamedTuple):
+    """A pair on a task, as its lines call it; `folder` of its rows, and what they need
+    that is not here."""
+
+    what: str
+    folder: str = "kinds"
+    needs: str | None = None
+
+
+SHOWN = {
+    "code": Shown("code_target with code_small, Python"),
+    "joined": Shown("t5_target with t5_small, into German (joined)"),
+    "docs": Shown("t5_target with t5_small, summaries (docs)"),
+    "correct": Shown("t5_target with t5_small, corrections (correct)"),
+}
+QUANTITIES = {
+    "alpha": "alpha where a draft was looked at",
+    "kept": "drafts kept, of those looked at",
+    "alpha_everywhere": "alpha at every token",
+}
+# Of a record, each way to tell its tokens apart: a table.
+TITLES = {
+    "kind": "By kind of token",
+    "block": "By place in the block of drafts, from 1 on",
+    "place": "By place in the text, in tokens from 0 on",
+    "characters": "By length of the token, in characters",
+    "word": "By length of the word that the token belongs to, in characters",
+    "piece": "By place in the word",
+}
+HEAD = ["pair and task", "tokens", "share", "alpha [95 %]", "expected [95 %]"]
+HEAD += ["kept", "more than others [95 %]", "n", "texts"]
+NOTE = (
+    "Of every drafted token that a run of Algorithm 1 looked at, told of the target's"
+    " own token there, x: the draft where it was kept, else what was drawn in its"
+    " place; either follows p. What a call adds after a draft that it kept whole was"
+    " not looked at. alpha: the mean of sum_x min(p, q), how likely any draft is to be"
+    " kept there; expected: that of min(1, q(x) / p(x)), how likely x is to be the"
+    " draft, given that it is x; kept: the share that was. Over all tokens they have"
+    " one mean, by kind they do not, and at T = 0 they are the same. More than others:"
+    " expected, less that of all other tokens of the row. Every token looked at weighs"
+    " the same; intervals are of 2,000 bootstrap samples of whole texts. The kind of a"
+    " token is that of the word that its first character belongs to. Function words"
+    " are a list (`experiments/kinds/function_words.py`); a name is capitalised inside"
+    " a sentence, and in German all nouns are; code is read by Python's tokenize, and"
+    " prose, punctuation and numbers among it are in strings and comments, numbers"
+    " elsewhere too."
+)
+
+
+def kinds() -> Table:
+    lines = []
+    for name, shown in SHOWN.items():
+        for heat in (0, 1):
+            for quantity, words in QUANTITIES.items():
+                what = f"{shown.what}, T = {heat}: {words}"
+                row, error = f"{name}_t{heat}", f"{quantity}_se"
+                line = Line(shown.folder, row, what, quantity, error=error)
+                lines.append(line._replace(needs=shown.needs))
+    title = "Acceptance by kind of token, by its place and by its length"
+    return Table("kinds", title, NOTE, command("kinds"), lines)
+
+
+def wider(records: Mapping[str, Mapping[str, dict]]) -> list[Wide]:
+    """A table for each way to tell tokens apart, of the rows that were measured."""
+    told = []
+    for group, title in TITLES.items():
+        rows = []
+        for name, shown in SHOWN.items():
+            for heat in (0, 1):
+                record = records.get(shown.folder, {}).get(f"{name}_t{heat}")
+                cells = record["measured"]["groups"][group] if record else []
+                rows += [row(f"{shown.what}, T = {heat}", it) for it in cells]
+        if rows:
+            told.append((title, HEAD, rows))
+    return told
+
+
+def row(what: str, cell: Mapping) -> list[str]:
+    """One cell of `shares.cells` in the columns of HEAD."""
+    return [
+        what,
+        cell["label"],
+        f"{cell['share']:.3f}",
+        spread(cell["alpha"]),
+        spread(cell["expected"]),
+        number(cell["kept"][0]),
+        spread(cell["more"], sign="+"),
+        str(cell["count"]),
+        str(cell["texts"]),
+    ]
+
+
+def spread(interval: list[float | None], sign: str = "") -> str:
+    """0.41 [0.35, 0.47]; without what is None."""
+    value, *ends = interval
+    if value is None:
+        return "none"
+    told = f"{value:{sign}.3f}"
+    if None in ends:
+        return told
+    return f"{told} [{', '.join(f'{x:{sign}.3f}' for x in ends)}]"
