@@ -1,7 +1,8 @@
 """Function words: articles, pronouns, prepositions, auxiliaries, particles.
 
 Closed classes, written out, in small letters. English forms with 's, 're, n't and the
-like count by what stands before; those whose rest is no word are here.
+like count by what stands before; those whose rest is no word are here. "none" is not,
+since in documentation None is a name.
 """
 
 ENGLISH_CLASSES = {
@@ -10,7 +11,7 @@ ENGLISH_CLASSES = {
     "pronouns": """i me my mine myself you your yours yourself yourselves he him his
         himself she her hers herself it its itself we us our ours ourselves they them
         their theirs themselves one ones who whom someone somebody something anyone
-        anybody anything everyone everybody everything nobody nothing none""",
+        anybody anything everyone everybody everything nobody nothing""",
     "prepositions": """about above across after against along among around as at before
         behind below beneath beside besides between beyond by despite down during except
         for from in inside into like near of off on onto out outside over per since
