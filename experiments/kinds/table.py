@@ -38,6 +38,10 @@ TITLES = {
     "word": "By length of the word that the token belongs to, in characters",
     "piece": "By place in the word",
 }
+# What is said to be accepted more than other tokens.
+EASY = ("function word", "punctuation", "keyword", "operator", "bracket or separator")
+VERDICTS = "Are they accepted more than other tokens?"
+VERDICT_HEAD = ["pair and task", "tokens", "more than others [95 %]", "verdict"]
 HEAD = ["pair and task", "tokens", "share", "alpha [95 %]", "expected [95 %]"]
 HEAD += ["kept", "more than others [95 %]", "n", "texts"]
 NOTE = (
@@ -54,7 +58,8 @@ NOTE = (
     " are a list (`experiments/kinds/function_words.py`); a name is capitalised inside"
     " a sentence, and in German all nouns are; code is read by Python's tokenize, and"
     " prose, punctuation and numbers among it are in strings and comments, numbers"
-    " elsewhere too."
+    " elsewhere too. A verdict is of one line: of twenty lines without any difference"
+    " one would have one."
 )
 
 
@@ -73,17 +78,40 @@ def kinds() -> Table:
 
 def wider(records: Mapping[str, Mapping[str, dict]]) -> list[Wide]:
     """A table for each way to tell tokens apart, of the rows that were measured."""
-    told = []
+    measured = measured_of(records)
+    if not measured:
+        return []
+    rows = [
+        [what, cell["label"], spread(cell["more"], sign="+"), verdict(cell["more"])]
+        for what, groups in measured
+        for cell in groups["kind"]
+        if cell["label"] in EASY
+    ]
+    told = [(VERDICTS, VERDICT_HEAD, rows)]
     for group, title in TITLES.items():
-        rows = []
-        for name, shown in SHOWN.items():
-            for heat in (0, 1):
-                record = records.get(shown.folder, {}).get(f"{name}_t{heat}")
-                cells = record["measured"]["groups"][group] if record else []
-                rows += [row(f"{shown.what}, T = {heat}", it) for it in cells]
-        if rows:
-            told.append((title, HEAD, rows))
+        rows = [row(what, cell) for what, groups in measured for cell in groups[group]]
+        told.append((title, HEAD, rows))
     return told
+
+
+def measured_of(records: Mapping[str, Mapping[str, dict]]) -> list[tuple[str, dict]]:
+    """What is called how, and its groups, of every row that has a record."""
+    several = []
+    for name, shown in SHOWN.items():
+        for heat in (0, 1):
+            record = records.get(shown.folder, {}).get(f"{name}_t{heat}")
+            if record:
+                groups = record["measured"]["groups"]
+                several.append((f"{shown.what}, T = {heat}", groups))
+    return several
+
+
+def verdict(more: list[float | None]) -> str:
+    """Whether an interval of a difference lies above 0, below it, or neither."""
+    _, low, high = more
+    if low is None:
+        return "too few texts"
+    return "yes" if low > 0 else "no, less" if high < 0 else "not seen"
 
 
 def row(what: str, cell: Mapping) -> list[str]:

@@ -152,11 +152,30 @@ def test_a_row_adds_up():
     alone = segments.places(decode, whole, english, PROMPTS.ends)
     assert told[: len(alone) - start] == alone[start:]
     # The table shows each of its cells.
-    wide = table.wider({"kinds": {"code_t1": {"measured": row}}})
-    assert [len(rows) for _, _, rows in wide] == [
-        len(row["groups"][name]) for name in table.TITLES
+    _, *wide = table.wider({"kinds": {"code_t1": {"measured": row}}})
+    for (_, head, lines), name in zip(wide, table.TITLES, strict=True):
+        assert len(lines) == len(row["groups"][name])
+        assert all(len(line) == len(head) for line in lines)
+
+
+def test_a_kind_is_accepted_more_where_its_interval_says_so():
+    both = {"share": 0.5, "count": 9, "texts": 2, "kept": [0.5, 0.4, 0.6]}
+    both |= {"alpha": both["kept"], "expected": both["kept"]}
+    more = [0.2, 0.1, 0.3], [-0.2, -0.3, -0.1], [0.1, -0.1, 0.3], [0.1, None, None]
+    labels = "function word", "punctuation", "keyword", "operator"
+    cells = [
+        both | {"label": label, "more": it}
+        for label, it in zip(labels, more, strict=True)
     ]
-    assert all(len(line) == len(table.HEAD) for _, _, rows in wide for line in rows)
+    cells.append(both | {"label": "name", "more": more[0]})
+    groups = dict.fromkeys(table.TITLES, cells)
+    records = {"kinds": {"docs_t0": {"measured": {"groups": groups}}}}
+    (_, head, lines), *_ = table.wider(records)
+    assert [line[1] for line in lines] == list(labels)  # a name is not said to be
+    verdicts = ["yes", "no, less", "not seen", "too few texts"]
+    assert [line[head.index("verdict")] for line in lines] == verdicts
+    assert lines[0][2:3] == ["+0.200 [+0.100, +0.300]"] and lines[3][2] == "+0.100"
+    assert table.wider({}) == []
 
 
 def test_numbers_fall_into_bins():
