@@ -82,7 +82,8 @@ def load(
     model = build(opened.config)
     arrays, names = opened.arrays, opened.names
     archive.check(arrays, names.sources, model.shapes, names.harmless)
-    memory.check(_called(name), arrays, names.sources, model.shapes, str(dtype))
+    stored = arrays, names.sources, model.shapes
+    memory.check(_called(name), *stored, str(dtype), sharding)
     if str(dtype) == eight.INT8:
         params = eight.fill(arrays, names.sources, model.shapes, sharding)
     else:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from specjax.checkpoints.archive import Archive, Source
 
@@ -14,39 +15,63 @@ ITEMS = {"float32": 4, "bfloat16": 2, "int8": 1}  # bytes of a weight, as it may
 GB = 1e9
 
 
-def check(name: str, archive: Archive, sources: dict[str, Source], shapes: Any, dtype):
+def check(
+    name: str,
+    archive: Archive,
+    sources: dict[str, Source],
+    shapes: Any,
+    dtype,
+    sharding: Any = None,
+):
     """Raises ValueError, in one line, for weights that do not fit.
 
     Args:
       name: of the model. archive, sources: what its weights are read from.
       shapes: the parameter tree. dtype: of weights, or "int8".
+      sharding: of them, as of `archive.fill`.
     """
-    free, where = available()
-    if free is None:
-        return
-    each = sizes(shapes)
     reading = largest(archive, sources, dtype)
-    need = weights(each, dtype) + (reading if where == "memory" else 0)
-    if need <= free:
-        return
+    held = placed(shapes, sharding)
+    for device, shards in held.items():
+        free, where = available(device)
+        need = weights(shards, dtype) + (reading if where == "memory" else 0)
+        if free is not None and need > free:
+            each = f" on each of {len(held)} devices" if len(held) > 1 else ""
+            raise ValueError(
+                f"{name} needs {need / GB:.1f} GB of {where} in {dtype}{each} and"
+                f" {free / GB:.1f} GB are free: take {fix(shards, dtype)}, a smaller"
+                f" model, or more {'devices' if each else 'memory'}"
+            )
+
+
+def fix(shards: list[tuple[int, ...]], dtype) -> str:
     less = [
-        f"{weights(each, other) / GB:.1f} GB by --dtype {other}"
+        f"{weights(shards, other) / GB:.1f} GB by --dtype {other}"
         for other, item in ITEMS.items()
         if item < itemsize(dtype)
     ]
-    fix = " or ".join(less) if less else "fewer other programs"
-    raise ValueError(
-        f"{name} needs {need / GB:.1f} GB of {where} in {dtype} and {free / GB:.1f} GB"
-        f" are free: take {fix}, a smaller model, or more memory"
-    )
+    return " or ".join(less) if less else "fewer other programs"
+
+
+def placed(shapes: Any, sharding: Any) -> dict[jax.Device, list[tuple[int, ...]]]:
+    """The shapes of what lies on each of this process's devices, or in the one memory
+    that all of a CPU's have."""
+    default, held = jax.local_devices()[0], {}
+    flat = flatten_dict(shapes, sep="/")
+    one = sharding is None or isinstance(sharding, jax.sharding.Sharding)
+    where = {} if one else flatten_dict(sharding, sep="/")
+    for name, leaf in flat.items():
+        by = sharding if one else where.get(name)
+        devices = [default] if by is None else by.addressable_devices
+        shape = leaf.shape if by is None else by.shard_shape(leaf.shape)
+        for device in devices:
+            memory = default if device.platform == "cpu" else device
+            held.setdefault(memory, []).append(shape)
+    return held
 
 
 def itemsize(dtype) -> int:
     return ITEMS.get(str(dtype)) or np.dtype(dtype).itemsize
-
-
-def sizes(shapes: Any) -> list[tuple[int, ...]]:
-    return [leaf.shape for leaf in jax.tree.leaves(shapes)]
 
 
 def weights(shapes: list[tuple[int, ...]], dtype) -> int:
@@ -64,9 +89,9 @@ def largest(archive: Archive, sources: dict[str, Source], dtype) -> int:
     return max(math.prod(of.shape) * (of.dtype.itemsize + to) for of in stored)
 
 
-def available() -> tuple[int | None, str]:
-    """Free bytes where JAX puts arrays, and what that memory is; None if unknown."""
-    device = jax.local_devices()[0]
+def available(device: jax.Device) -> tuple[int | None, str]:
+    """Free bytes where a device has its arrays, and what that memory is; None if
+    unknown."""
     stats = device.memory_stats() if device.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0), device.device_kind

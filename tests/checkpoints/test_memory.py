@@ -18,12 +18,12 @@ SOURCES = {name: Source(name) for name in SHAPES}
 HELD = Archive(STORED, None, "here")
 
 
-def check(dtype="float32"):
-    memory.check("mine", HELD, SOURCES, SHAPES, dtype)
+def check(dtype="float32", sharding=None):
+    memory.check("mine", HELD, SOURCES, SHAPES, dtype, sharding)
 
 
 def put(monkeypatch, free, where="memory"):
-    monkeypatch.setattr(memory, "available", lambda: (free, where))
+    monkeypatch.setattr(memory, "available", lambda device: (free, where))
 
 
 def test_what_fits_by_a_byte_and_what_does_not(monkeypatch):
@@ -59,7 +59,7 @@ def test_a_part_is_read_from_the_whole_array(monkeypatch):
     held = Archive(stored, None, "here")
     sources = {"q": Source("qkv", part=Part(1, 0, 3))}
     assert memory.largest(held, sources, "float32") == 8 * 6 * 18
-    assert memory.weights(memory.sizes(shapes), "float32") == 4 * 36
+    assert memory.weights([shapes["q"].shape], "float32") == 4 * 36
 
 
 def test_nothing_is_read_of_a_model_that_does_not_fit(monkeypatch, tmp_path):
@@ -106,7 +106,7 @@ def test_the_less_of_machine_and_container_counts(monkeypatch):
     ):
         monkeypatch.setattr(memory, "of_machine", lambda told=machine: told)
         monkeypatch.setattr(memory, "of_group", lambda told=group: told)
-        assert memory.available() == (wanted, "memory")
+        assert memory.available(jax.local_devices()[0]) == (wanted, "memory")
 
 
 def test_an_accelerator_says_itself_what_it_has(monkeypatch):
@@ -121,5 +121,38 @@ def test_an_accelerator_says_itself_what_it_has(monkeypatch):
         ({"bytes_limit": 80}, 80),
         (None, None),
     ):
-        monkeypatch.setattr(jax, "local_devices", lambda told=stats: [Device(told)])
-        assert memory.available() == (wanted, "NVIDIA H100")
+        assert memory.available(Device(stats)) == (wanted, "NVIDIA H100")
+
+
+def test_shards_are_held_against_the_devices_that_they_lie_on(monkeypatch):
+    """Each of four has a quarter of the matrix, and all of the vector."""
+
+    class Device:
+        platform, device_kind = "gpu", "NVIDIA H100"
+
+    class Divided(jax.sharding.Sharding):
+        """The first axis in four, of what has two."""
+
+        devices = tuple(Device() for _ in range(4))
+        addressable_devices = property(lambda self: self.devices)
+
+        def shard_shape(self, shape):
+            return (shape[0] // 4, *shape[1:]) if len(shape) > 1 else shape
+
+    need = 4 * (1_500_000_000 // 4 + 50_000)
+    trees = Divided(), dict.fromkeys(SHAPES, Divided())
+    for sharding in trees:
+        put(monkeypatch, need, "NVIDIA H100")
+        check(sharding=sharding)
+        put(monkeypatch, need - 1, "NVIDIA H100")
+        words = r"1.5 GB of NVIDIA H100 in float32 on each of 4 devices .*more devices$"
+        with pytest.raises(ValueError, match=words):
+            check(sharding=sharding)
+    # A CPU's devices share one memory.
+    whole = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    reading = 6 * 1_500_000_000
+    put(monkeypatch, 4 * (1_500_000_000 + 50_000) + reading)
+    check(sharding=whole)
+    put(monkeypatch, 4 * (1_500_000_000 + 50_000) + reading - 1)
+    with pytest.raises(ValueError, match=r"more memory$"):
+        check(sharding=whole)
