@@ -26,6 +26,7 @@ from specjax.types import (
 )
 
 if TYPE_CHECKING:
+    from specjax.listening.transcripts import Transcribed, transcribe
     from specjax.pretrained import Pretrained, load
     from specjax.text import Generated, generate_text
 
@@ -42,6 +43,7 @@ __all__ = [
     "Prompt",
     "Request",
     "Sampling",
+    "Transcribed",
     "Verifier",
     "autoregressive",
     "build_step",
@@ -55,6 +57,7 @@ __all__ = [
     "policies",
     "stream",
     "theory",
+    "transcribe",
     "verifiers",
 ]
 
@@ -62,8 +65,10 @@ __all__ = [
 LATER = {
     "Generated": "specjax.text",
     "Pretrained": "specjax.pretrained",
+    "Transcribed": "specjax.listening.transcripts",
     "generate_text": "specjax.text",
     "load": "specjax.pretrained",
+    "transcribe": "specjax.listening.transcripts",
 }
 
 

@@ -15,6 +15,7 @@ COMMANDS = {
     "run": ("commands", "what your gin files describe: alpha, walltime, an audit"),
     "audit": ("commands", "one run of a pair, tested against the target's own laws"),
     "microscope": ("commands", "where argmax texts depend on the shape of calls"),
+    "transcribe": ("listening", "recordings to text, .srt, .vtt by a pair of Whispers"),
     "certify": ("exactness", "enumerate what verifiers emit; fail if not the law"),
     "soak": ("exactness", "verifiers on nasty logits, millions of draws"),
 }

@@ -101,6 +101,11 @@ def cut(frames: np.ndarray, first: int) -> np.ndarray:
     return np.pad(part, ((0, FRAMES - len(part)), (0, 0)))
 
 
+def silence(frames: np.ndarray) -> float:
+    """The value of a frame [M] without sound, beside a recording's own [T, M]."""
+    return max((np.log10(FLOOR) + 4.0) / 4.0, float(frames.max()) - RANGE / 4.0)
+
+
 def filters(bands: int = 80) -> np.ndarray:
     """Slaney's triangular filters, each of area one in Hz: [F, M] float64.
 

@@ -65,7 +65,7 @@ def read(file: Path) -> Coder:
     backend = library.Tokenizer(library.models.BPE(vocab, merges))
     backend.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = library.decoders.ByteLevel()
-    return of_backend(backend, Special(None, None, False))
+    return of_backend(backend, Special(None, (), False))
 
 
 def _parts(token: bytes, tokens: dict[bytes, int]) -> list[bytes]:

@@ -41,7 +41,7 @@ class Asked(NamedTuple):
     model writes them; without, a window is one segment. initial: tokens that stand for
     what was spoken before. condition: whether a window's text is context for the next.
     thresholds: when a window is decoded again, or skipped. context: tokens that the
-    model can tell apart.
+    model can tell apart. window: frames that it hears at once.
     """
 
     language: str | None = None
@@ -51,6 +51,7 @@ class Asked(NamedTuple):
     condition: bool = True
     thresholds: Thresholds = Thresholds()
     context: int = CONTEXT
+    window: int = logmel.FRAMES
 
 
 class Told(NamedTuple):
@@ -94,7 +95,7 @@ def transcribe(
       read: ids of text -> text.
       asked: see there.
       batch: most rows.
-      detect: features [3000, M] -> code of the language spoken.
+      detect: features [window, M] -> code of the language spoken.
 
     Raises:
       ValueError: what is asked for is not the model's, or batch < 1; before anything is
@@ -130,7 +131,7 @@ def _begun(
 ) -> Row:
     language = asked.language
     if language is None and detect is not None:
-        language = detect(logmel.cut(frames, 0))
+        language = detect(window_of(frames, 0, asked.window))
     return Row(number, frames, language, asked.initial)
 
 
@@ -138,7 +139,8 @@ def _decoded(
     rows: list[Row], decode: Decode, tokens: Tokens, read: Callable, asked: Asked
 ) -> list[tuple[Row, Told | None]]:
     """Each row after one more decoding, and its news if its window is done."""
-    windows = np.stack([logmel.cut(row.frames, row.first) for row in rows])
+    sounds = ((row.frames, row.first, asked.window) for row in rows)
+    windows = np.stack([window_of(*sound) for sound in sounds])
     kept = asked.task, asked.timestamps
     prompts = [
         prompt(tokens, row.language, *kept, row.past, asked.context) for row in rows
@@ -150,6 +152,18 @@ def _decoded(
         settle(row, list(map(int, ids)), float(sure), float(quiet), tokens, read, asked)
         for row, (ids, sure, quiet) in zip(rows, written, strict=True)
     ]
+
+
+def window_of(frames: np.ndarray, first: int, size: int) -> np.ndarray:
+    """What a model reads of a recording from a frame on: [T, M] -> [size, M].
+
+    A recording of one window ends in silence, as transformers hears it; the last of
+    several in zeros, as in `logmel.cut`.
+    """
+    part = logmel.cut(frames, first)[:size]
+    if first == 0 and len(frames) < size:
+        part[len(frames) :] = logmel.silence(frames)
+    return part
 
 
 def settle(
@@ -168,7 +182,7 @@ def settle(
     more = row.tries + 1 < len(limits.temperatures)
     if more and segments.again(ratio, logprob, no_speech, limits):
         return row._replace(tries=row.tries + 1), None
-    frames = min(logmel.FRAMES, len(row.frames) - row.first)
+    frames = min(asked.window, len(row.frames) - row.first)
     heat, past = limits.temperatures[row.tries], row.past
     spoken, further = [], frames
     if not segments.silent(logprob, no_speech, limits):

@@ -1,0 +1,107 @@
+"""A Whisper and perhaps another that drafts for it, with their tokens and limits."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specjax import pretrained
+from specjax.models import whisper
+from specjax.pretrained import Pretrained
+from specjax.speech import rules, tiktoken
+from specjax.speech import tokens as special
+from specjax.speech.rules import Limits
+from specjax.speech.tokens import Tokens
+
+ALONE = "none"  # what a command calls no draft
+
+
+class Listeners(NamedTuple):
+    """draft: None to decode without one. tokens, limits: the target's special tokens,
+    and what it never writes. read: ids of text -> text. shared: whether both hear by
+    the same encoder, whose states then serve both, from one copy of its weights."""
+
+    target: Pretrained
+    draft: Pretrained | None
+    tokens: Tokens
+    limits: Limits
+    read: Callable[[Iterable[int]], str]
+    shared: bool
+
+    @property
+    def draft_params(self) -> Any:
+        return None if self.draft is None else self.draft.params
+
+
+def opened(
+    target: str | Path | Pretrained,
+    draft: str | Path | Pretrained | None,
+    dtype: str = "float32",
+) -> Listeners:
+    """Reads a pair by its names.
+
+    Raises ValueError, naming the fix, for models that are no Whispers, that do not
+    write the same tokens or hear the same windows, or without a tokenizer beside them.
+    """
+    target = _whisper(target, dtype)
+    place = folder(target)
+    tokens, limits, read = special.read(place), rules.read(place), reader(target, place)
+    if draft is None:
+        return Listeners(target, None, tokens, limits, read, False)
+    draft = _whisper(draft, dtype)
+    check(target, draft, tokens)
+    shared = whisper.same_encoder(target.params, draft.params)
+    if shared:
+        once = draft.params | {"encoder": target.params["encoder"]}
+        draft = draft._replace(params=once)
+    return Listeners(target, draft, tokens, limits, read, shared)
+
+
+def check(target: Pretrained, draft: Pretrained, tokens: Tokens) -> None:
+    """Raises ValueError for a draft that writes other tokens or hears other windows."""
+    for name in ("vocab", "bands", "frames"):
+        sizes = (getattr(side.config, name) for side in (target, draft))
+        own, other = sizes
+        if own != other:
+            raise ValueError(
+                f"{target.name} has {name} = {own} and {draft.name} {other}: take a"
+                " draft that was distilled from this target, of the same version of"
+                " Whisper"
+            )
+    place = folder(draft)
+    try:
+        ids = special.names(place)
+    except ValueError:  # no tokenizer: the target's counts
+        return
+    if ids and special.read(place) != tokens:
+        raise ValueError(
+            f"{draft.name} has other special tokens than {target.name}: take a draft"
+            " of the same version of Whisper"
+        )
+
+
+def folder(model: Pretrained) -> Path:
+    """Where the tokens and limits of a model are described: its tokenizer's folder."""
+    if model.tokenizer_file is not None:
+        file = model.tokenizer_file
+        return file if file.is_dir() else file.parent
+    first = model.files[0]
+    return first if first.is_dir() else first.parent
+
+
+def reader(model: Pretrained, place: Path) -> Callable[[Iterable[int]], str]:
+    """Ids of text -> text, by the tokenizer beside the weights, or OpenAI's own."""
+    own = next(iter(sorted(place.glob("*.tiktoken"))), None)
+    if model.tokenizer_file is None and own is not None:
+        return tiktoken.read(own).decode
+    return model.tokenizer.decode
+
+
+def _whisper(model: str | Path | Pretrained, dtype: str) -> Pretrained:
+    if not isinstance(model, Pretrained):
+        model = pretrained.load(model, dtype)
+    if not isinstance(model.config, whisper.Config):
+        raise ValueError(
+            f"{model.name} reads no speech: name a Whisper, such as"
+            " openai/whisper-small.en with distil-whisper/distil-small.en"
+        )
+    return model

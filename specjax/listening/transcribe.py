@@ -1,0 +1,198 @@
+"""Writes down what is spoken in recordings, by speculation: `specjax transcribe`.
+
+Texts go to stdout as files are done, and to --out as .txt, .srt, .vtt and .json; what a
+person should know of a recording, and what it took, to stderr. A file that cannot be
+read ends alone, and the exit code is then 1.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import tqdm
+
+from specjax import console, native
+from specjax.commands import flags as shared
+from specjax.commands import kernels
+from specjax.console import Parser
+from specjax.listening.pair import ALONE, opened
+from specjax.listening.transcripts import Transcribed, Transcript, transcribe
+from specjax.speech import subtitles
+from specjax.speech.segments import Thresholds
+from specjax.speech.tokens import TASKS
+from specjax.speech.transcribe import Told
+
+TIMED = ("srt", "vtt")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Reads the flags (of `sys.argv` if None), transcribes and prints; 1 if a file
+    could not be read or written."""
+    parser = make_parser()
+    flags = parser.parse_args(argv)
+    try:
+        formats = check(flags)
+        draft = None if flags.draft == ALONE else flags.draft
+        pair = opened(flags.target, draft, flags.dtype)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    begun, shown = time.monotonic(), Shown(flags, formats)
+    try:
+        with console.stops(shown.left), native.products(flags.products), shown.bar:
+            result = transcribe(
+                pair,
+                None,
+                flags.files,
+                gamma=flags.gamma,
+                rule=flags.rule,
+                language=flags.language,
+                task=flags.task,
+                timestamps=flags.timestamps,
+                temperatures=flags.temperatures,
+                condition=flags.context,
+                chunked=flags.chunked,
+                batch=flags.batch,
+                seed=flags.seed,
+                kernels=flags.kernels,
+                told=shown.told,
+            )
+    except (ValueError, FloatingPointError) as error:
+        parser.error(str(error))
+    print(took(result, time.monotonic() - begun), file=sys.stderr)
+    return int(shown.failed)
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="specjax transcribe", description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("files", nargs="+", type=Path, help="recordings: wav, flac, ogg, opus, mp3")
+    add("--target", required=True, help="a Whisper: a folder, a .pt file, a hub's id")
+    of_draft = f"the same, such as its Distil-Whisper; {ALONE} for none"
+    add("--draft", required=True, help=of_draft)
+    of_rule = "how drafts are verified, as of the other commands; default %(default)s"
+    add("--rule", "--verifier", default="token", type=shared.rule, help=of_rule)
+    of_gamma = "tokens drafted for each call; default %(default)s"
+    add("--gamma", type=console.gamma, default=4, help=of_gamma)
+    add("--language", help="code of what is spoken, such as de; default: heard")
+    of_task = "translate is into English; default %(default)s"
+    add("--task", default=TASKS[0], choices=TASKS, help=of_task)
+    boolean, of_times = argparse.BooleanOptionalAction, "written by the model, or none"
+    add("--timestamps", action=boolean, default=None, help=of_times)
+    heats, of_heats = Thresholds().temperatures, "of a window, until its text is good;"
+    of_heats += f" 0 is greedy; default {' '.join(f'{heat:g}' for heat in heats)}"
+    warm = {"type": console.temperature, "nargs": "+", "default": heats}
+    add("--temperatures", "--temperature", **warm, help=of_heats)
+    of_context = "the text so far is context of a window; default: it is"
+    add("--context", action=boolean, default=True, help=of_context)
+    ways = parser.add_mutually_exclusive_group()
+    in_order = "windows of 30 s, each from where the last was sure; the default"
+    ways.add_argument("--sequential", action="store_true", help=in_order)
+    of_chunked = "windows that overlap, a batch of one recording at once, without times"
+    ways.add_argument("--chunked", action="store_true", help=of_chunked)
+    of_batch = "files, or windows if chunked, decoded together; default %(default)s"
+    add("--batch", type=console.count, default=8, help=of_batch)
+    add("--out", type=Path, metavar="DIR", help="a folder to write transcripts to")
+    of_format = f"of {', '.join(subtitles.WRITERS)}, joined by commas; default: all"
+    add("--format", metavar="LIST", help=f"{of_format} that fit")
+    add("--seed", type=console.seed, default=0, help=shared.OF_SEED)
+    shared.add_dtype(parser)
+    kernels.add_flag(parser)
+    shared.add_products(parser)
+    return parser
+
+
+def check(flags: argparse.Namespace) -> tuple[str, ...]:
+    """The formats to write. Raises ValueError, before weights are read, for those that
+    are none, and for transcripts that would have one name."""
+    timed = not flags.chunked and flags.timestamps is not False
+    fitting = [name for name in subtitles.WRITERS if timed or name not in TIMED]
+    formats = tuple((flags.format or ",".join(fitting)).split(","))
+    for name in formats:
+        if name not in subtitles.WRITERS:
+            known = ", ".join(subtitles.WRITERS)
+            raise ValueError(f"no format {name!r}: choose of {known}")
+        if name not in fitting:
+            raise ValueError(f"{name} needs times: leave --chunked out, or {name}")
+    if flags.out is None:
+        if flags.format is not None:
+            raise ValueError("--format is of files: name their folder by --out")
+        return ()
+    stems = [file.stem for file in flags.files]
+    twice = next((stem for stem in stems if stems.count(stem) > 1), None)
+    if twice is not None:
+        raise ValueError(
+            f"two recordings would be written to {flags.out / twice}.{formats[0]}:"
+            " rename one of them"
+        )
+    if flags.out.exists() and not flags.out.is_dir():
+        raise ValueError(f"{flags.out} is no folder: name another by --out")
+    flags.out.mkdir(parents=True, exist_ok=True)
+    return formats
+
+
+class Shown:
+    """What a person sees of transcripts as they come, and the files of those done."""
+
+    def __init__(self, flags: argparse.Namespace, formats: Sequence[str]):
+        self.out, self.formats, self.count = flags.out, formats, len(flags.files)
+        self.failed, self.done, self.known = False, 0, {}
+        form = "{desc} {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s [{elapsed}]"
+        options = dict(desc="heard", bar_format=form, disable=None, leave=False)
+        self.bar = tqdm.tqdm(total=0, file=sys.stderr, **options)
+
+    def told(self, transcript: Transcript, news: Told | None) -> None:
+        if news is not None:
+            self.known[transcript.file] = news.seconds, news.total
+            self.bar.n, self.bar.total = map(
+                sum, zip(*self.known.values(), strict=True)
+            )
+            self.bar.refresh()
+            return
+        self.done += 1
+        for line in filter(None, (*transcript.notes, transcript.problem)):
+            self.say(line, sys.stderr)
+        if transcript.problem is not None:
+            self.failed = True
+            return
+        if self.count > 1:
+            self.say(f"== {transcript.file}")
+        self.say(subtitles.plain(transcript.segments).rstrip("\n"))
+        for name in self.formats:
+            self.write(transcript, name)
+
+    def say(self, text: str, stream=None) -> None:
+        with tqdm.tqdm.external_write_mode(file=stream or sys.stdout):
+            print(text, file=stream or sys.stdout, flush=True)
+
+    def write(self, transcript: Transcript, name: str) -> None:
+        path = self.out / f"{transcript.file.stem}.{name}"
+        segments, written = transcript.segments, subtitles.WRITERS[name]
+        more = {"language": transcript.language} if name == "json" else {}
+        try:
+            path.write_text(written(segments, **more), "utf-8")
+        except OSError as error:
+            self.failed = True
+            self.say(f"{path} could not be written: {error.strerror}", sys.stderr)
+
+    def left(self) -> str:
+        return f"{self.done} of {self.count} recordings were done"
+
+
+def took(result: Transcribed, wall: float) -> str:
+    """alpha, calls, seconds: of what was heard, and in all."""
+    heard = sum(transcript.seconds for transcript in result.transcripts)
+    alpha = "" if result.alpha is None else f"alpha {result.alpha:.3f}, "
+    each = result.tokens / max(result.calls, 1)
+    speed = f", {heard / result.seconds:.1f} times as fast as speech" * bool(heard)
+    return (
+        f"{alpha}{result.tokens} tokens in {result.calls} target calls ({each:.2f} a"
+        f" call), {result.windows} windows; {heard:.1f} s of sound in"
+        f" {result.seconds:.2f} s{speed}; {wall:.1f} s with reading and compilation"
+        f" (output: {result.guarantee})"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

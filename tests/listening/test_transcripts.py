@@ -1,0 +1,156 @@
+"""Recordings to transcripts by a pair of random Whispers, with a window of 3 s."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import verifiers
+from specjax.listening import pair as pairs
+from specjax.listening.transcripts import transcribe
+from specjax.models import whisper
+from specjax.speech import audio, logmel, rules
+from specjax.speech.transcribe import window_of
+from specjax.types import Features
+from tests.support import speech_folders
+
+sound = pytest.importorskip("soundfile")
+pytest.importorskip("soxr")
+pytest.importorskip("tokenizers")
+GREEDY = {"temperatures": (0.0,), "language": "en"}
+TIMES = 4.5, 2.0  # seconds of recordings
+KINDS = "draft", "apart"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("speech")
+
+
+@pytest.fixture(scope="module")
+def names(place):
+    return speech_folders.folders(place)
+
+
+@pytest.fixture(scope="module")
+def files(place):
+    """Two recordings, and between them a file that is none."""
+    paths = [place / name for name in ("a.wav", "bad.wav", "b.wav")]
+    for seed, (path, seconds) in enumerate(zip(paths[::2], TIMES, strict=True)):
+        sound.write(path, speech_folders.sound(seconds, seed), logmel.RATE)
+    paths[1].write_bytes(b"no sound")
+    return paths
+
+
+@pytest.fixture(scope="module")
+def alone(names, files):
+    return transcribe(names["target"], None, files, **GREEDY)
+
+
+def words(result) -> list:
+    return [
+        [segment[:5] for segment in transcript.segments]
+        for transcript in result.transcripts
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_greedy_text_is_the_targets_own(names, files, alone, kind):
+    pair = pairs.opened(names["target"], names[kind])
+    assert pair.shared == (kind == "draft")
+    drafted = transcribe(pair, None, files, gamma=3, batch=1, **GREEDY)
+    assert words(drafted) == words(alone) and any(words(alone))
+    assert drafted.tokens == alone.tokens == alone.calls
+    assert drafted.calls < alone.calls and 0 < drafted.alpha < 1
+    for ours, other in zip(drafted.transcripts, alone.transcripts, strict=True):
+        for a, b in zip(ours.segments, other.segments, strict=True):
+            assert abs(a.logprob - b.logprob) < 1e-4
+            assert abs(a.no_speech - b.no_speech) < 1e-5
+
+
+def test_a_file_that_is_none_ends_alone(alone):
+    good, bad, later = alone.transcripts
+    assert "no sound that libsndfile reads" in bad.problem and not bad.segments
+    assert good.problem is later.problem is None and good.text and later.text
+    assert [round(x.seconds, 1) for x in (good, later)] == [*TIMES]
+
+
+def test_how_sure_a_text_is_follows_from_the_models_own_logits(names, files):
+    """By whole texts, without a cache, a loop or drafts."""
+    pair = pairs.opened(names["target"], None)
+    once = transcribe(pair, None, [files[2]], **GREEDY).transcripts[0].segments[0]
+    frames = logmel.whole(audio.blocks(files[2]), speech_folders.TARGET.bands)
+    heard = Features(jnp.asarray(window_of(frames, 0, 300)[None]))
+    tokens, config = pair.tokens, pair.target.config
+    head = [tokens.start, tokens.languages["en"], tokens.tasks["transcribe"]]
+    ids, total = list(head), 0.0
+    ruled = rules.build(tokens, pair.limits, config.vocab)
+    for _ in range(config.positions // 2):
+        row = jnp.array([ids])
+        logits = whisper.logits(config, pair.target.params, heard, row)
+        state = ruled.begin(row, jnp.array([len(ids)]))
+        law = np.asarray(ruled.apply(state, logits[:, -1])[0], np.float64)
+        ids.append(int(law.argmax()))
+        total += law.max() - np.log(np.exp(law - law.max()).sum()) - law.max()
+        if ids[-1] == tokens.end:
+            break
+    assert set(once.tokens) <= {*ids}
+    assert abs(once.logprob - total / len(ids[len(head) :])) < 1e-4
+    first = whisper.logits(config, pair.target.params, heard, jnp.array([head]))[:, 0]
+    assert abs(once.no_speech - float(rules.no_speech(tokens, first)[0])) < 1e-5
+
+
+def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
+    pair = pairs.opened(names["target"], names["draft"])
+    drawn = dict(temperatures=(1.0,), language="en", gamma=3)
+    both = transcribe(pair, None, files, **drawn)
+    one = transcribe(pair, None, files[2:], **drawn)
+    assert words(both)[2] == words(one)[0] != []
+    other = transcribe(pair, None, files[2:], **drawn, seed=1)
+    assert words(other) != words(one)
+
+
+def test_chunks_of_all_recordings_share_batches(names, files):
+    pair = pairs.opened(names["target"], names["draft"])
+    ways = dict(chunked=True, gamma=3, **GREEDY)
+    many, few = (transcribe(pair, None, files, batch=n, **ways) for n in (3, 1))
+    assert words(many) == words(few)
+    assert many.windows == few.windows == 3
+    text = many.transcripts[0].segments
+    assert len(text) == 1 and text[0].text and text[0].end == pytest.approx(TIMES[0])
+
+
+def test_the_language_is_heard_where_none_is_named(names, files):
+    pair = pairs.opened(names["target"], None)
+    result = transcribe(pair, None, files[2:], temperatures=(0.0,))
+    frames = logmel.whole(audio.blocks(files[2]), speech_folders.TARGET.bands)
+    heard = Features(jnp.asarray(window_of(frames, 0, 300)[None]))
+    start = jnp.array([[pair.tokens.start]])
+    logits = whisper.logits(pair.target.config, pair.target.params, heard, start)
+    assert [result.transcripts[0].language] == rules.language(pair.tokens, logits[:, 0])
+
+
+REFUSED = [
+    (dict(batch=0), "batch is 0"),
+    (dict(gamma=-1), "gamma must be"),
+    (dict(gamma=40), "draft fewer tokens"),
+    (dict(rule="hope"), "choose one of"),
+    (dict(language="xx"), "no language 'xx'"),
+    (dict(task="sing"), "no task 'sing'"),
+    (dict(temperatures=()), "give one or more"),
+    (dict(temperatures=(0.0, -1.0)), "none below 0"),
+    (dict(kernels="hope"), "kernels must be one of"),
+    (dict(chunked=True, timestamps=True), "leave one of both out"),
+    (dict(chunked=True, batch=0), "batch is 0"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_settings_are_refused_before_a_file_is_read(names, settings, message):
+    with pytest.raises(ValueError, match=message):
+        transcribe(names["target"], None, ["absent.wav"], **settings)
+
+
+def test_what_cannot_be_a_pair_is_refused(names):
+    with pytest.raises(ValueError, match="code_small reads no speech: name a Whisper"):
+        pairs.opened(names["target"], "code_small")
+    assert verifiers.named("token").guarantee == "exact law"

@@ -1,0 +1,97 @@
+"""Small folders as of the hub: a Whisper, a draft of it with the same encoder, and one
+with an encoder of its own; and recordings."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import checkpoints
+from specjax.models import whisper
+from specjax.speech import logmel
+from specjax.speech.tokens import STEPS
+
+WORDS = 40  # ids of text
+NAMES = "endoftext startoftranscript en de translate transcribe startoflm".split()
+NAMES += ["startofprev", "nospeech", "notimestamps"]
+FIRST = WORDS + len(NAMES)
+SIZES = dict(bands=4, frames=300, positions=40)
+TARGET = whisper.Config(FIRST + STEPS + 1, 16, 64, 1, 2, 2, **SIZES)
+DRAFT = TARGET._replace(decoder_layers=1)
+
+
+def weights(config: whisper.Config, seed: int):
+    """Random weights, of which texts are many words and a few times."""
+    rng = np.random.default_rng(seed)
+
+    def draw(path, leaf):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        noise = rng.normal(size=leaf.shape)
+        if name.endswith("scale"):
+            return jnp.float32(1 + 0.2 * noise)
+        if name.endswith("bias"):
+            return jnp.float32(0.2 * noise)
+        spread = 0.7 if name.endswith("embedding") else leaf.shape[-2] ** -0.5
+        spread = 4.0 if name == "decoder/positions" else spread
+        leaf = spread * noise
+        if name.endswith("embedding"):
+            leaf[FIRST:] *= 0.3  # times are many
+        return jnp.float32(leaf)
+
+    return jax.tree_util.tree_map_with_path(draw, whisper.abstract_params(config))
+
+
+def near(params, config: whisper.Config, seed: int):
+    """A draft: the first layer, with noise on it, and the same encoder."""
+    decoder = {k: v for k, v in params["decoder"].items() if k != "layers_1"}
+    noise = weights(config, seed)["decoder"]
+    mixed = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, decoder, noise)
+    return {"encoder": params["encoder"], "decoder": mixed}
+
+
+def tokenizer(file: Path) -> None:
+    """A word for each id: w0 w1 ..., and Whisper's special tokens."""
+    from tokenizers import Tokenizer, decoders, models
+
+    vocab = {f" w{i}": i for i in range(WORDS)}
+    names = [f"<|{name}|>" for name in NAMES]
+    vocab |= {name: WORDS + i for i, name in enumerate(names)}
+    made_of = models.WordLevel(vocab, unk_token=" w0")
+    backend = Tokenizer(made_of)
+    backend.decoder = decoders.Fuse()
+    backend.add_special_tokens(names)
+    backend.save(str(file))
+
+
+def folders(place: Path) -> dict[str, str]:
+    """Names of folders: target, draft, which shares its encoder, and apart, which has
+    one of its own."""
+    target = weights(TARGET, 3)
+    draft = near(target, DRAFT, 7)
+    apart = near(target, DRAFT, 8) | {"encoder": weights(DRAFT, 9)["encoder"]}
+    models = {"target": (TARGET, target), "draft": (DRAFT, draft)}
+    models["apart"] = DRAFT, apart
+    for name, model in models.items():
+        checkpoints.save(place / name, model)
+        if name == "target":
+            tokenizer(place / name / "tokenizer.json")
+        else:
+            shutil.copy(place / "target" / "tokenizer.json", place / name)
+        told = {"is_multilingual": True, "max_initial_timestamp_index": 50}
+        told |= {"suppress_tokens": [1, *range(WORDS + 1, FIRST - 1)]}
+        told |= {"begin_suppress_tokens": [5, WORDS]}
+        told |= {"eos_token_id": WORDS, "decoder_start_token_id": WORDS + 1}
+        (place / name / "generation_config.json").write_text(json.dumps(told))
+    return {name: str(place / name) for name in models}
+
+
+def sound(seconds: float, seed: int = 0, rate: int = logmel.RATE) -> np.ndarray:
+    """Noise whose loudness and pitch wander."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(round(seconds * rate)) / rate
+    tone = np.sin(2 * np.pi * (300 + 200 * np.sin(time)) * time)
+    loud = 0.2 + 0.1 * np.sin(3 * time + seed)
+    return np.float32(loud * (tone + 0.3 * rng.standard_normal(time.size)))
