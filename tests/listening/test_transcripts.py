@@ -103,10 +103,10 @@ def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
     pair = pairs.opened(names["target"], names["draft"])
     drawn = dict(temperatures=(1.0,), language="en", gamma=3)
     both = transcribe(pair, None, files, **drawn)
-    one = transcribe(pair, None, files[2:], **drawn)
-    assert words(both)[2] == words(one)[0] != []
+    single = transcribe(pair, None, files[2:], **drawn)
+    assert words(both)[2] == words(single)[0] != []
     other = transcribe(pair, None, files[2:], **drawn, seed=1)
-    assert words(other) != words(one)
+    assert words(other) != words(single)
 
 
 def test_chunks_of_all_recordings_share_batches(names, files):

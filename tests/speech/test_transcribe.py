@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from specjax.speech import logmel
 from specjax.speech import transcribe as module
 from specjax.speech.segments import Thresholds
 from specjax.speech.transcribe import Asked, Heard, transcribe
@@ -18,6 +19,18 @@ from tests.support.small_speech import PROMPT, TOKENS
 AT, WORDS = TOKENS.first_time, range(1, 20)
 SILENCE, LOOP, LOST = 17, 18, 19  # words that the decoder has trouble with
 WIDE = 3000
+
+
+@pytest.fixture(autouse=True)
+def painted(monkeypatch, request):
+    """Silence is no word."""
+    if "sound" not in request.fixturenames:
+        monkeypatch.setattr(module.logmel, "silence", lambda frames: 0.0)
+
+
+@pytest.fixture
+def sound() -> np.ndarray:
+    return np.float32(0.1 * np.random.default_rng(0).standard_normal(32_000))
 
 
 def paint(words: list[tuple[int, int, int]], length: int) -> np.ndarray:
@@ -200,3 +213,13 @@ def test_a_segment_without_an_end_ends_with_its_recording():
         for told in transcribe([np.ones((3700, 1))], decode, TOKENS, read)
     ]
     assert ends == [[30.0], [37.0]]
+
+
+def test_a_recording_of_one_window_ends_in_silence(sound):
+    frames = logmel.whole([sound])
+    window, edge = module.window_of(frames, 0, WIDE), len(frames)
+    expected = logmel.features(sound)
+    np.testing.assert_allclose(window[edge + 2 :], expected[edge + 2 :], atol=1e-5)
+    np.testing.assert_allclose(window[: edge - 2], expected[: edge - 2], atol=1e-5)
+    longer = np.concatenate([frames] * 20)
+    assert not module.window_of(longer, WIDE, WIDE)[len(longer) - WIDE :].any()
