@@ -11,6 +11,7 @@
 # make docs         these pages and the API reference, into docs/_build/index.html
 # make bench        specjax beside transformers, CTranslate2 and T5X, as ratios
 # make zoo          trains the bundled code models again (hours)
+# make zoo-llama DIALOGUES=FOLDER  trains a pair of Llama's kind on data of your own
 # make clean        removes what the others made, runs and full results excepted
 #
 # Another interpreter: make test PYTHON=python3.12 VENV=.venv-312
@@ -27,7 +28,7 @@ TEST = $(VENV)/.installed-test
 TABLES = $(VENV)/.installed-tables
 BENCH = $(VENV)/.installed-bench
 
-.PHONY: tables tables-full bench docs zoo lint wheel-test clean
+.PHONY: tables tables-full bench docs zoo zoo-llama lint wheel-test clean
 .PHONY: test test-core test-slow test-parity test-data test-aot
 
 tables: $(TABLES)
@@ -42,6 +43,12 @@ bench: $(BENCH)
 
 zoo: $(TABLES)
 	$(RUN) -m experiments.training.zoo_code
+
+# No part of `zoo`: FOLDER holds DialogSum and SAMSum, which only the user may have.
+zoo-llama: $(TABLES)
+	@test -n "$(DIALOGUES)" || \
+	  { echo "name the folder of the dialogues: make zoo-llama DIALOGUES=FOLDER"; exit 1; }
+	$(RUN) -m experiments.training.zoo_llama --dialogues "$(DIALOGUES)"
 
 test: $(TEST)
 	$(RUN) -m pytest $(PARALLEL) -m "not slow" --compile-quickly

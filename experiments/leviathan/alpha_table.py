@@ -50,12 +50,17 @@ def table3() -> Table:
     for heat in (0, 1):
         row, name = {"alpha": None, "temperature": heat}, "ende_decoder"
         lines.append(alpha_line("table3", name, f"laptop, {pair_of(name)}", row))
+    for name, pair in walltime.LLAMA_ROWS.items():
+        line = Line("table3_data", name, f"laptop, {pair}", "alpha", error="alpha_se")
+        lines.append(line._replace(needs=walltime.NEEDS_DIALOGUES))
     lines.sort(key=lambda line: line.folder)  # ours first; the sort keeps the order
     note = (
         "Ours at laptop scale: the bundled code_target with code_small, unigrams and"
         " bigrams, on Python code, and the bundled T5 family, on English to German"
         " (EnDe; several sentences that have nothing to do with each other) and on"
         " summaries of documentation strings (docs); t5_decoder does not see the input."
+        " The pair of Llama's kind is trained on the user's dialogues (DialogSum and"
+        " SAMSum): it goes on with one, LaMDA's task, or sums it up."
         " The published number beside it is that of other models and other text (97M"
         " and 6M on lm1b; T5-XXL on EnDe and on CNN/DM, for which docs stands), there"
         " to compare shapes and not digits. n counts the target's tokens."

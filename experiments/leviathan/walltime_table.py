@@ -18,6 +18,17 @@ OWN_TASKS = {"ende": "EnDe", "docs": "docs", "correct": "correction"}
 OTHERS = ["docs_copying_t0", "docs_copying_t1"]  # of the family, which no paper has
 OTHERS += ["correct_small_t0", "correct_small_t1", "correct_small_t0_xla"]
 OTHERS += ["correct_copying_t0", "correct_copying_t1", "correct_bigram_t0"]
+# A pair of Llama's kind on the user's dialogues; LaMDA's filter keeps 40 tokens.
+LLAMA_ROWS = {
+    "dialogue_llama_t0": "Llama-like 34M with 0.6M (dialogues), T = 0",
+    "dialogue_llama_t1": "Llama-like 34M with 0.6M (dialogues), T = 1",
+    "dialogue_llama_top40": "Llama-like 34M with 0.6M (dialogues), T = 1, top-40",
+    "summary_llama_t0": "Llama-like 34M with 0.6M (dialogues summed up), T = 0",
+    "summary_llama_t1": "Llama-like 34M with 0.6M (dialogues summed up), T = 1",
+}
+NEEDS_DIALOGUES = (
+    "runs/llama (`make zoo-llama DIALOGUES=FOLDER`) and runs/data/dialogues.jsonl"
+)
 XLA = "_xla"  # ends the name of a row that XLA's own products measured again
 T5 = {"t5_small": "T5-small", "t5_base": "T5-base", "t5_large": "T5-large"}
 TABLE2 = {
@@ -69,7 +80,8 @@ def table4() -> Table:
 
 
 def walltime_lines(quantities: dict, published: str) -> list[Line]:
-    """A line per row and quantity: ours, the GPT-like pair, the paper's own rows."""
+    """A line per row and quantity: ours, the GPT-like pair, the pair of Llama's kind,
+    the paper's own rows."""
     lines, family, papers = [], [], []
     for folder, rows, needs in (
         ("table2", ROWS, None),
@@ -90,7 +102,12 @@ def walltime_lines(quantities: dict, published: str) -> list[Line]:
         papers += [line._replace(needs=NEEDS_T5) for line in paper]
     for own in OTHERS:
         family += lines_of("table2", own, pair_of(own), quantities, {})
-    return [*family, *lines, *papers]
+    llamas = [
+        line._replace(needs=NEEDS_DIALOGUES)
+        for row, pair in LLAMA_ROWS.items()
+        for line in lines_of("table2_data", row, f"{pair}, batch 1", quantities, {})
+    ]
+    return [*family, *lines, *llamas, *papers]
 
 
 def lines_of(

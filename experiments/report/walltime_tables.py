@@ -54,7 +54,8 @@ def missing(it: dict, name: str, gamma: int) -> str:
 
 def wider(records: Records) -> list[tuple[str, list, list]]:
     """Table 4 in the paper's shape, of all records of walltime."""
-    measured = records.get("table2", {}) | records.get("table2_paper", {})
+    folders = "table2", "table2_data", "table2_paper"
+    measured = {k: v for name in folders for k, v in records.get(name, {}).items()}
     title = "In the paper's shape, at the best gamma"
     shape = [(title, HEAD, best(measured))] if measured else []
     return shape + batches(measured)

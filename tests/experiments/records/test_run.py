@@ -28,7 +28,8 @@ ROWS = sorted(p for p in CONFIGS.glob("*/*.gin") if p.parent.name not in SHARED)
 CLOSED_FORM = [path for path in ROWS if path.parent.name in ("table1", "figure3")]
 PAPER_SIZE = [path for path in ROWS if path.parent.name.endswith("_paper")]
 WITH_DATA = [path for path in ROWS if path.parent.name == "quality_data"]
-HERE = [path for path in ROWS if path not in (*PAPER_SIZE, *WITH_DATA)]
+DIALOGUES = [p for p in ROWS if p.parent.name in ("table2_data", "table3_data")]
+HERE = [p for p in ROWS if p not in (*PAPER_SIZE, *WITH_DATA, *DIALOGUES)]
 FAMILIES = [p for p in CONFIGS.glob("checkpoints/*.gin") if "XXL = " in p.read_text()]
 
 

@@ -28,7 +28,7 @@ def test_what_is_not_there_is_named(tmp_path):
         dialogues.read(tmp_path, "train")
     (tmp_path / "dialogsum.train.jsonl").write_text('{"article": "Ann: Hi!"}\n')
     (tmp_path / "samsum.train.jsonl").write_text("")
-    with pytest.raises(ValueError, match="line 1: write an object with article"):
+    with pytest.raises(ValueError, match="line 1: write a line a dialogue"):
         dialogues.read(tmp_path, "train")
 
 

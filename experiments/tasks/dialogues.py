@@ -1,0 +1,92 @@
+"""Dialogues of the user's own, for a decoder: half of each, or all, to be summed up.
+
+A file has a line a dialogue, {"article": turns, "summary": text}, as DialogSum and
+SAMSum are published; what a model was trained on must not be in it. A text is the
+dialogue, SUMMARY and the summary. Dialogues whose beginning is longer than LONGEST ids
+are left out.
+"""
+
+import json
+import lzma
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from experiments.tasks import Task
+from specjax.bench.players import Player
+from specjax.bench.texts import Prompts
+
+SUMMARY = "\n\nSummary:"  # between a dialogue and its summary
+LONGEST = 192
+COUNT = 128  # dialogues, the first that fit
+WANTED = 'a line a dialogue, {"article": turns, "summary": text}, .jsonl or .jsonl.xz'
+
+
+def beginnings(name: str, target: Player) -> Task:
+    """The first half of the turns of each, which the target goes on with.
+
+    name: the file's path. Raises ValueError for a file without such lines, or a target
+    without a tokenizer.
+    """
+    return _task(Path(name), target, begun)
+
+
+def summaries(name: str, target: Player) -> Task:
+    """All turns of each and the word that a summary follows; references are those of
+    the file. Args and Raises as of `beginnings`."""
+    return _task(Path(name), target, asked)
+
+
+def begun(dialogue: str) -> str:
+    """The first half of its turns, rounded up, and the end of the last line."""
+    turns = dialogue.split("\n")
+    return "\n".join(turns[: -(-len(turns) // 2)]) + "\n"
+
+
+def asked(dialogue: str) -> str:
+    """What a summary follows."""
+    return dialogue + SUMMARY
+
+
+def read(file: Path) -> Iterator[tuple[str, str]]:
+    """Each dialogue, a turn a line, and its summary. Raises ValueError for no such
+    file, and for a line without one of them, by its number."""
+    if not file.is_file():
+        raise ValueError(f"no file {file}: name one that has {WANTED}")
+    opened = lzma.open if file.suffix == ".xz" else open
+    with opened(file, "rt", encoding="utf-8") as text:
+        for number, line in enumerate(text, 1):
+            try:
+                fields = json.loads(line)
+                pair = tuple(_clean(fields[name]) for name in ("article", "summary"))
+            except (ValueError, TypeError, KeyError, AttributeError):
+                raise ValueError(f"{file}, line {number}: write {WANTED}") from None
+            yield pair
+
+
+def _clean(text: str) -> str:
+    return text.replace("\r\n", "\n").strip()
+
+
+def _task(path: Path, target: Player, prompt_of: Callable[[str], str]) -> Task:
+    if target.pretrained is None:
+        raise ValueError(f"{target.name} has no tokenizer for {path}: name a folder")
+    fitting = partial(_fitting, path, target.pretrained.tokenizer.encode, prompt_of)
+    chosen = list(islice(fitting(), COUNT))
+    if not chosen:
+        raise ValueError(
+            f"{path} has no dialogue of at most {LONGEST} ids: name another"
+        )
+    tokens, references = zip(*chosen, strict=True)
+    prompts = Prompts(list(tokens), None, target.pretrained.ends)
+    return Task(prompts, list(references), (path,))
+
+
+def _fitting(
+    path: Path, encode: Callable[[str], list[int]], prompt_of: Callable[[str], str]
+) -> Iterator[tuple[list[int], str]]:
+    for dialogue, summary in read(path):
+        ids = encode(prompt_of(dialogue))
+        if len(ids) <= LONGEST:
+            yield ids, summary
