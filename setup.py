@@ -41,7 +41,7 @@ setup(
         "specjax": ["py.typed"],
         "specjax.native": ["*.cc"],
         "pallas_kernels": ["tuned/*.json"],
-        "specjax.zoo": ["*.model", "*.safetensors", "*.json"],
+        "specjax.zoo": ["*.model", "*.safetensors", "*.json", "speech/*"],
     },
     install_requires=[
         "jax>=0.10",

@@ -27,7 +27,7 @@ from specjax.types import Model
 FORMATS = names_t5, names_gpt2, names_llama, names_whisper
 FAMILIES = {table.FAMILY: table for table in FORMATS}
 TABLES = {table.MODELS.Config: table for table in FAMILIES.values()}
-BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS)
+BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS, *zoo.SPEECH_MODELS)
 Ends = tuple[int | None, tuple[int, ...]]
 Config = t5.Config | gpt.Config | llama.Config | whisper.Config
 
@@ -196,7 +196,8 @@ def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
     if pieces is not None:
         config = table.with_pieces(config, pieces)
     names = archive.same_names(table.MODELS.abstract_params(config))
-    return Opened(family, config, arrays, names, (path,), (start, (end,)))
+    ends = () if end is None else (end,)
+    return Opened(family, config, arrays, names, (path,), (start, ends))
 
 
 def _only(path: Path) -> Path:

@@ -1,11 +1,14 @@
-"""The bundled models, small and ready to decode: of Python code, and a T5 family.
+"""The bundled models, small and ready to decode: of Python code, a T5 family, and
+two that listen.
 
 Weights are safetensors: large matrices in eight bits with a scale for each output, all
 else in float32 (counts in sixteen bits), with their sizes in the file's metadata. How
-each was trained, on what and how well, is in `recipes.json` and `t5_recipes.json`. Made
-again by `make zoo` and `experiments/training/zoo_t5.py`. The T5
+each was trained, on what and how well, is in `recipes.json`, `t5_recipes.json` and
+`speech_recipes.json`. Made again by `make zoo`, `experiments/training/zoo_t5.py` and
+`experiments/training/zoo_speech.py`. The T5
 family translates English to German, corrects prose and summarizes documentation
-strings; its sentences are Tatoeba's (CC BY 2.0 FR).
+strings; its sentences are Tatoeba's (CC BY 2.0 FR). The pair that listens writes down a
+few dozen words of voices that were synthesised for it, as is the recording in `speech`.
 """
 
 from importlib import resources
@@ -28,10 +31,13 @@ from specjax.zoo.sizes import Config
 FOLDER = Path(str(resources.files("specjax.zoo")))
 MODELS = ("code_target", "code_small")  # the target and its draft
 T5_MODELS = ("t5_target", "t5_large", "t5_base", "t5_small", "t5_decoder")
+SPEECH_MODELS = ("speech_target", "speech_small")
 PAD, START, END = 0, 1, 2  # of the code models; t5.PAD, t5.END of the others
-CODE_VOCAB, T5_VOCAB = 8192, 6016
+CODE_VOCAB, T5_VOCAB, SPEECH_VOCAB = 8192, 6016, 236
 TOKENIZERS = {"code": "tokenizer.model", "t5": "t5.model"}
-ENDS = {"code": (START, END), "t5": (t5.PAD, t5.END)}  # of a text that they write
+TOKENIZERS["speech"] = "speech/tokenizer.json"
+# Of a text that they write.
+ENDS = {"code": (START, END), "t5": (t5.PAD, t5.END), "speech": (28, 27)}
 
 
 def read_config(path: Path, metadata: dict[str, str], dtype: str) -> tuple[str, Config]:
@@ -70,23 +76,23 @@ def save(path: Path, config: Config, params: Any, bits: int = 16) -> None:
 
 
 def tokenizer(name: str = "code") -> Tokenizer:
-    """A bundled tokenizer: "code", 8,192 subwords, any text round-trips; or "t5", 6,000
-    subwords of two languages."""
+    """A bundled tokenizer: "code", 8,192 subwords, any text round-trips; "t5", 6,000
+    subwords of two languages; or "speech", letters, which needs the extra `hf`."""
     start, end = ENDS[name]
-    return tokenizers.read(FOLDER / TOKENIZERS[name], start, (end,), name == "t5")
+    return tokenizers.read(FOLDER / TOKENIZERS[name], start, (end,), name != "code")
 
 
 def tokenizer_file(vocab: int) -> Path | None:
     """The bundled tokenizer of the models of this vocabulary; None for any other."""
-    name = {CODE_VOCAB: "code", T5_VOCAB: "t5"}.get(vocab)
+    name = {CODE_VOCAB: "code", T5_VOCAB: "t5", SPEECH_VOCAB: "speech"}.get(vocab)
     return FOLDER / TOKENIZERS[name] if name else None
 
 
 def ends(config: Config) -> tuple[int | None, int | None]:
     """The ids that a text of a model in the bundled format starts and ends with; of a
-    Whisper, as its tokenizer says."""
+    Whisper that is not bundled, as its tokenizer says."""
     if isinstance(config, whisper.Config):
-        return None, None
+        return ENDS["speech"] if config.vocab == SPEECH_VOCAB else (None, None)
     decodes = isinstance(config, gpt.Config | llama.Config) and config.vocab != T5_VOCAB
     return ENDS["code" if decodes else "t5"]
 

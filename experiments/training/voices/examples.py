@@ -14,11 +14,28 @@ from experiments.training.voices import sentences, synthesis
 from experiments.training.voices.synthesis import RATE, Speech
 from specjax.speech import logmel
 
-WINDOW = round(sentences.SECONDS * RATE)
-FRAMES, BANDS, LENGTH = WINDOW // logmel.HOP, 80, 88
-MOST = LENGTH - 6  # letters of a window
+BANDS = 80
 SPACE = sentences.IDS[" "]
 Spoken = tuple[list[str], Speech]
+
+
+class Window(NamedTuple):
+    """How much is heard at once. length: most tokens of its text, with prompt."""
+
+    seconds: float
+    length: int
+
+    @property
+    def samples(self) -> int:
+        return round(self.seconds * RATE)
+
+    @property
+    def frames(self) -> int:
+        return self.samples // logmel.HOP
+
+
+SHORT, WHOLE = Window(2.0, 46), Window(sentences.SECONDS, 88)
+MARKS = 6  # tokens of a text that are no letters, and one to spare
 
 
 class Rows(NamedTuple):
@@ -32,31 +49,33 @@ class Rows(NamedTuple):
     spoken: np.ndarray
 
 
-def synthesised(rng: np.random.Generator) -> Spoken:
+def synthesised(rng: np.random.Generator, window: Window) -> Spoken:
     """Sentences in one voice until the window is full, or fewer."""
     voice, words = synthesis.speaker(rng), []
-    for _ in range(rng.integers(1, 4)):
+    for _ in range(rng.integers(1, round(window.seconds))):
         words += sentences.sentence(rng)
-    return fitted(words, synthesis.say(words, voice, rng))
+    return fitted(words, synthesis.say(words, voice, rng), window)
 
 
-def fitted(words: list[str], speech: Speech) -> Spoken:
+def fitted(words: list[str], speech: Speech, window: Window) -> Spoken:
     """The words that end within the window, and no more letters than a text has."""
     letters = np.cumsum([len(word) + 1 for word in words])
     ends = np.array([end for _, end in speech.spans])
-    count = max(1, int(np.sum((ends < sentences.SECONDS - 0.04) & (letters <= MOST))))
-    if count == len(words):
-        stop = min(len(speech.samples), WINDOW)
-    else:
-        stop = min(round((speech.spans[count][0] + 0.01) * RATE), WINDOW)
-    return words[:count], Speech(speech.samples[:stop], speech.spans[:count])
+    fits = (ends < window.seconds - 0.04) & (letters <= window.length - MARKS)
+    count = max(1, int(np.sum(fits)))
+    stop = len(speech.samples)
+    if count < len(words):  # where the next word begins
+        stop = round((speech.spans[count][0] + 0.01) * RATE)
+    samples = speech.samples[: min(stop, window.samples)]
+    return words[:count], Speech(samples, speech.spans[:count])
 
 
 def keep(
     path: Path,
     seed: int,
     count: int,
-    spoken: Callable[[np.random.Generator], Spoken] = synthesised,
+    window: Window = WHOLE,
+    spoken: Callable[[np.random.Generator, Window], Spoken] = synthesised,
 ) -> Rows:
     """Rows that a seed makes, once, then from `path`; frames in float16.
 
@@ -64,7 +83,8 @@ def keep(
     """
     if not path.exists():
         parts = [
-            rows((seed, i), 1, spoken) for i in tqdm(range(count), f"{path.stem}: rows")
+            rows((seed, i), 1, window, spoken)
+            for i in tqdm(range(count), f"{path.stem}: rows")
         ]
         whole = Rows(*map(np.concatenate, zip(*parts, strict=True)))
         small = whole._replace(frames=whole.frames.astype(np.float16))
@@ -88,33 +108,37 @@ def chosen(whole: Rows, index: np.ndarray) -> Rows:
 def rows(
     seed: tuple[int, ...],
     count: int,
-    spoken: Callable[[np.random.Generator], Spoken] = synthesised,
+    window: Window = WHOLE,
+    spoken: Callable[[np.random.Generator, Window], Spoken] = synthesised,
     times: float = 0.3,
 ) -> Rows:
     """count: B. times: the share of the rows that are written with timestamps."""
     rng = np.random.default_rng(seed)
-    parts = [_row(rng, spoken, times) for _ in range(count)]
+    parts = [_row(rng, window, spoken, times) for _ in range(count)]
     return Rows(*map(np.stack, zip(*parts, strict=True)))
 
 
-def _row(rng: np.random.Generator, spoken: Callable, times: float) -> tuple:
-    words, speech = spoken(rng)
+def _row(
+    rng: np.random.Generator, window: Window, spoken: Callable, times: float
+) -> tuple:
+    words, speech = spoken(rng, window)
     timed = rng.random() < times
     around = (speech.spans[0][0], speech.spans[-1][1]) if timed else None
     ids = sentences.text(words, around)
-    tokens = np.full(LENGTH, sentences.END, np.int32)
+    tokens = np.full(window.length, sentences.END, np.int32)
     tokens[: len(ids)] = ids
-    frames = logmel.window(speech.samples, FRAMES, BANDS)
+    frames = logmel.window(speech.samples, window.frames, BANDS)
     begun = np.int32(1 if timed else 2)
-    return frames, tokens, np.int32(len(ids)), begun, _labels(words, speech)
+    labels = _labels(words, speech, window.frames // 2)
+    return frames, tokens, np.int32(len(ids)), begun, labels
 
 
-def _labels(words: list[str], speech: Speech) -> np.ndarray:
+def _labels(words: list[str], speech: Speech, states: int) -> np.ndarray:
     """Which letter is at each state, words being spelled evenly over their time."""
-    labels = np.full(FRAMES // 2, SPACE, np.int32)
+    labels = np.full(states, SPACE, np.int32)
     for word, (start, end) in zip(words, speech.spans, strict=True):
-        states = np.arange(round(start * 50), min(round(end * 50), len(labels)))
-        share = (states - start * 50) / max(1e-6, (end - start) * 50)
+        at = np.arange(round(start * 50), min(round(end * 50), states))
+        share = (at - start * 50) / (end - start) / 50
         place = np.clip((share * len(word)).astype(int), 0, len(word) - 1)
-        labels[states] = [sentences.IDS[word[i]] for i in place]
+        labels[at] = [sentences.IDS[word[i]] for i in place]
     return labels
