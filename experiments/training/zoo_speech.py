@@ -26,7 +26,7 @@ from specjax import checkpoints, zoo
 
 SHORT, WINDOWS, HELD_OUT = 3072, 4096, 64
 SIZE = loop.Recipe(
-    600,
+    300,
     100,
     batch=16,
     rate=2e-3,
