@@ -87,11 +87,11 @@ def test_a_deeper_decoder_begins_with_the_same_law():
     rows = examples.rows((0,), 2, examples.SHORT)
     states = targets.states_of(TINY, params, rows.frames)
     grown = targets.deeper(params, 3)
-    one, three = (
+    before, after = (
         targets.logits_of(c, p, states, rows.tokens)
         for c, p in ((TINY, params), (config, grown))
     )
-    np.testing.assert_allclose(one, three, rtol=1e-6)
+    np.testing.assert_allclose(before, after, rtol=1e-6)
     gradient = jax.grad(targets.loss(config, 0.0))(grown, rows)
     last = gradient["decoder"]["layers_2"]["mlp"]["out"]["kernel"]
     assert np.abs(last).max() > 0  # it can learn
