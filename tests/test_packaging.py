@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from importlib import metadata, resources
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,7 @@ def test_a_command_is_given_its_own_flags(monkeypatch, capsys):
 
 def test_every_command_has_its_module():
     for command, (package, _) in __main__.COMMANDS.items():
-        folder = resources.files(f"specjax.{package}")
-        assert folder.joinpath(f"{command}.py").is_file(), command
+        assert find_spec(f"specjax.{package}.{command}"), command
 
 
 def test_the_installed_package_is_this_one():

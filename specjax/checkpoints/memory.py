@@ -58,10 +58,10 @@ def placed(shapes: Any, sharding: Any) -> dict[jax.Device, list[tuple[int, ...]]
     that all of a CPU's have."""
     default, held = jax.local_devices()[0], {}
     flat = flatten_dict(shapes, sep="/")
-    one = sharding is None or isinstance(sharding, jax.sharding.Sharding)
-    where = {} if one else flatten_dict(sharding, sep="/")
+    alike = sharding is None or isinstance(sharding, jax.sharding.Sharding)
+    where = {} if alike else flatten_dict(sharding, sep="/")
     for name, leaf in flat.items():
-        by = sharding if one else where.get(name)
+        by = sharding if alike else where.get(name)
         devices = [default] if by is None else by.addressable_devices
         shape = leaf.shape if by is None else by.shard_shape(leaf.shape)
         for device in devices:
