@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from importlib import metadata, resources
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
