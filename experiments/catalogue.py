@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from experiments.aot import kernels_table as compiled
 from experiments.aot import launches_table
+from experiments.chen import table as chen
 from experiments.engines import table as engines
 from experiments.exactness import (
     audit_table,
@@ -88,6 +89,7 @@ TABLES = {
     "figure_wagner": Entry(wagner.figure_wagner),
     "wagner_text": Entry(wagner.wagner_text, of("wagner_text", wagner.wider)),
     "wagner_scale": Entry(wagner.wagner_scale, of("wagner_scale", wagner.wider)),
+    "chen": Entry(chen.chen, chen.wider),
     "bench": Entry(engines.bench, of("bench", engines.wider)),
 }
 

@@ -19,17 +19,22 @@ from specjax.commands import configs
 from specjax.commands import run as commands
 from specjax.commands.configs import RowFile, unread
 from specjax.drafters import ngram
-from tests.support import tiny, tiny_t5
+from tests.support import decoder_files, tiny, tiny_t5
 
 CONFIGS = run.ROOT / "gin_configs"
 SHARED = ("runs", "models", "checkpoints", "drafters", "verifiers", "policies")
 SHARED += ("tasks", "faults")
 ROWS = sorted(p for p in CONFIGS.glob("*/*.gin") if p.parent.name not in SHARED)
 CLOSED_FORM = [path for path in ROWS if path.parent.name in ("table1", "figure3")]
-PAPER_SIZE = [path for path in ROWS if path.parent.name.endswith("_paper")]
+# Of decoders that are not here: tests/experiments/paper_size/test_decoder_rows.py.
+DECODERS = [p for p in ROWS if p.parent.name in decoder_files.FOLDERS]
+DECODERS += [p for p in ROWS if p.stem.startswith("lamda_")]
+PAPER_SIZE = [p for p in ROWS if p.parent.name.endswith("_paper")]
+PAPER_SIZE = [p for p in PAPER_SIZE if p not in DECODERS]
 WITH_DATA = [path for path in ROWS if path.parent.name == "quality_data"]
 DIALOGUES = [p for p in ROWS if p.parent.name in ("table2_data", "table3_data")]
-HERE = [p for p in ROWS if p not in (*PAPER_SIZE, *WITH_DATA, *DIALOGUES)]
+ABSENT = (*PAPER_SIZE, *WITH_DATA, *DECODERS, *DIALOGUES)
+HERE = [path for path in ROWS if path not in ABSENT]
 FAMILIES = [p for p in CONFIGS.glob("checkpoints/*.gin") if "XXL = " in p.read_text()]
 
 

@@ -1,0 +1,97 @@
+"""HumanEval: functions to complete, judged by running their tests (pass@1).
+
+Chen, Tworek et al. (2021), https://arxiv.org/abs/2107.03374. A line of the data is one
+problem: `prompt` is the beginning of a function, `test` defines `check(candidate)`.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from experiments.chen import sandbox
+from experiments.chen.sandbox import Limits, Outcome
+from experiments.tasks import Task, files, texts
+from specjax.bench.players import Player
+
+FIELDS = ("prompt", "entry_point", "test")
+# Where a function is over: Section 2.1 there.
+STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
+
+
+class Problem(NamedTuple):
+    """prompt: up to the end of the documentation. entry_point: the function's name.
+    test: source that defines `check`."""
+
+    prompt: str
+    entry_point: str
+    test: str
+
+
+def problems(path: Path) -> list[Problem]:
+    """Those of a file. Raises ValueError naming the line that is none."""
+    listed = [Problem(*line.texts) for line in files.jsonl(path, FIELDS)]
+    for number, problem in enumerate(listed, start=1):
+        if not problem.entry_point.isidentifier():
+            raise ValueError(
+                f"{path}, line {number}: entry_point must be a function's name; got"
+                f" {problem.entry_point!r}"
+            )
+    return listed
+
+
+def task(name: str, target: Player, count: int | None = None) -> Task:
+    """Beginnings of functions to continue, of a file of problems.
+
+    count: so many of the first; None is all. Raises ValueError for a file that is
+    absent or holds something else.
+    """
+    chosen = problems(texts.there(name))[:count]
+    prompts = texts.prompts([it.prompt for it in chosen], target)
+    return Task(prompts, [], (Path(name),))
+
+
+def first_function(text: str) -> str:
+    """A completion up to where something else begins."""
+    ends = [text.find(stop) for stop in STOPS]
+    return text[: min((end for end in ends if end >= 0), default=len(text))]
+
+
+def program(problem: Problem, completion: str) -> str:
+    """What passes where the completion is right."""
+    body = problem.prompt + first_function(completion)
+    return f"{body}\n{problem.test}\ncheck({problem.entry_point})\n"
+
+
+def judged(
+    chosen: Sequence[Problem],
+    completions: Sequence[str],
+    limits: Limits = sandbox.USUAL,
+    workers: int = 2,
+) -> list[Outcome]:
+    """How each completion fared: completion i is of problem i, from the first on again
+    where they end."""
+    programs = [
+        program(chosen[i % len(chosen)], text) for i, text in enumerate(completions)
+    ]
+    with ThreadPoolExecutor(workers) as pool:
+        each = pool.map(lambda source: sandbox.run(source, limits), programs)
+        return list(tqdm(each, "tests", len(programs), disable=None))
+
+
+def pass_at_1(outcomes: Sequence[Outcome], count: int) -> dict:
+    """The share that passed, at most 1, its standard error over `count` problems, and
+    what stopped the others, by kind of error."""
+    passed = [outcome.passed for outcome in outcomes]
+    by_problem = [sum(passed[i::count]) / len(passed[i::count]) for i in range(count)]
+    mean = sum(by_problem) / count
+    spread = sum((x - mean) ** 2 for x in by_problem) / max(count - 1, 1)
+    why = Counter(x.why.partition(":")[0] for x in outcomes if not x.passed)
+    return {
+        "pass1": mean,
+        "pass1_se": (spread / count) ** 0.5,
+        "why_not": dict(why.most_common(8)),
+    }

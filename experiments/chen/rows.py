@@ -1,0 +1,91 @@
+"""Speculative sampling as Chen et al. (2023) report it: r, times, and quality of texts.
+
+https://arxiv.org/abs/2302.01318. K drafted tokens a call, nucleus sampling, batch 1
+where something is timed. r is the tokens decoded per call over K + 1, and with the
+times of a draft and of a target call it gives their theoretical speedup; beside it the
+one that is measured, as a ratio of mean token times, and what both ways' texts are
+worth: they have one law, so that only chance sets them apart.
+Axes: N texts.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from experiments.chen import humaneval
+from experiments.chen.decoding import rate, speculate, strings, write_alone
+from experiments.chen.setting import ChenSetting, check, paired
+from experiments.chen.times import call_times, walltimes
+from experiments.leviathan import quality
+from experiments.tasks import Task
+from specjax.bench import costs, scoring
+from specjax.bench.players import Player
+from specjax.bench.row import Measurement
+
+
+def row(
+    target: Player,
+    draft: Player,
+    setting: ChenSetting,
+    read: Callable[[str, Player], Task],
+) -> Measurement:
+    """The measurement of a row.
+
+    Raises ValueError for a pair, a setting or a task that cannot be measured.
+    """
+    if setting.metric not in METRICS:
+        known = ", ".join(METRICS)
+        raise ValueError(f"no metric {setting.metric!r}: choose one of {known}")
+    check(setting)
+    scoring.check(target, draft, with_alpha=False)
+    task = read(setting.task, target)
+    if setting.metric == "rouge" and not task.references:
+        raise ValueError(f"{setting.task} has no references to score texts against")
+    pair = paired(target, draft, task, setting)
+    run = partial(measure, pair, task, setting)
+    files = *target.files, *draft.files, *task.files
+    return Measurement(run, __name__, files, target.dtype, setting.seed)
+
+
+def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
+    """Everything of a row, plain numbers."""
+    count = setting.samples * len(task.prompts.tokens)
+    alone = write_alone(pair, task, setting, count)
+    calls = speculate(pair, task, setting, count)
+    values = {
+        "target": pair.target.name,
+        "draft": pair.draft.name,
+        **setting._asdict(),
+        "prompts": len(task.prompts.tokens),
+        "texts": count,
+        "guarantee": pair.kernels.verifier.guarantee,
+        "kernels": pair.kernels.record,
+        **rate(calls, setting),
+    }
+    values |= call_times(pair, task, setting, values["r"])
+    values |= walltimes(pair, task, setting, count)
+    texts = {"alone": alone, "speculative": calls.texts}
+    for way, ids in texts.items():
+        worth = METRICS[setting.metric](strings(pair, task, ids), task, setting)
+        values |= {f"{key}_{way}": value for key, value in worth.items()}
+    return values
+
+
+def by_tests(texts: list[str], task: Task, setting: ChenSetting) -> dict:
+    """pass@1 of HumanEval."""
+    (path,) = task.files
+    chosen = humaneval.problems(Path(path))[: len(task.prompts.tokens)]
+    return humaneval.pass_at_1(humaneval.judged(chosen, texts), len(chosen))
+
+
+def by_rouge(texts: list[str], task: Task, setting: ChenSetting) -> dict:
+    """Mean ROUGE-1, -2 and -L F1 against the references, at most 1."""
+    references = task.references * setting.samples
+    scores = quality.rouge([text.strip() for text in texts], references)
+    return {name: value / 100 for name, value in scores.items()}
+
+
+METRICS: dict[str, Callable[[list[str], Task, ChenSetting], dict]] = {
+    "pass1": by_tests,
+    "rouge": by_rouge,
+}

@@ -1,0 +1,134 @@
+"""Runs a program that a model wrote, in a process of its own that can do little harm.
+
+Of its own are the process group, a folder that is removed afterwards, and limits: CPU
+and wall seconds, memory, sizes of files. `guard.py` sets them before the program
+begins, and refuses what Python would tell it of: sockets, other processes, and files
+elsewhere that are written, moved or removed; on Linux there is a namespace without a
+network, where the kernel lets a user have one. It stops accidents, of which a model
+writes many, and not an attack: who mistrusts a model runs all of this in a container.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+GUARD = Path(__file__).with_name("guard.py")
+TOLD = 200  # characters of an error that are kept
+
+
+class Limits(NamedTuple):
+    """Of one program: seconds of walltime and, rounded up, of CPU; MiB of memory that
+    it may address; MiB of each file that it writes; how many files are open at once."""
+
+    seconds: float = 5.0
+    memory_mib: int = 512
+    file_mib: int = 1
+    files: int = 32
+
+
+USUAL = Limits()
+
+
+class Outcome(NamedTuple):
+    """passed: it ran to its end. why: "" or the last line of its error."""
+
+    passed: bool
+    why: str = ""
+
+
+def run(program: str, limits: Limits = USUAL) -> Outcome:
+    """Runs a Python program to its end, or until a limit stops it.
+
+    Args:
+      program: its source. It passes if it reaches its last line: `sys.exit`, errors and
+        crashes do not.
+      limits: above which it is stopped, and has not passed.
+
+    Returns:
+      Whether it passed, and else why not.
+
+    Raises:
+      ValueError: for a program that is no text, or limits that nothing could keep.
+    """
+    check(program, limits)
+    nonce = secrets.token_hex(16)  # which a program cannot guess
+    with tempfile.TemporaryDirectory(prefix="specjax_") as folder:
+        source = Path(folder) / "program.py"
+        source.write_text(program, encoding="utf-8")
+        command = [*without_network(), *python(), str(source), nonce]
+        command += map(str, limits)
+        with subprocess.Popen(
+            command,
+            cwd=folder,
+            env={"PATH": os.defpath, "HOME": folder, "TMPDIR": folder},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as process:
+            return outcome(process, nonce, limits)
+
+
+def outcome(process: subprocess.Popen, nonce: str, limits: Limits) -> Outcome:
+    """Waits for a process, at most so long, and ends all of its group."""
+    try:
+        written, errors = process.communicate(timeout=limits.seconds)
+    except subprocess.TimeoutExpired:
+        return Outcome(False, f"stopped after {limits.seconds:g} s")
+    finally:
+        kill(process)
+    if written.rstrip().endswith(nonce.encode()):
+        return Outcome(True)
+    if process.returncode == -signal.SIGXCPU:
+        return Outcome(False, f"stopped after {limits.seconds:g} s")
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
+    told = lines[-1] if lines else f"ended before its last line, {process.returncode}"
+    return Outcome(False, told[:TOLD])
+
+
+def kill(process: subprocess.Popen) -> None:
+    """Ends the group of a process, which it leads, and what is left of its output."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def python() -> Sequence[str]:
+    """The interpreter, without the user's own packages, and what it runs first."""
+    return sys.executable, "-I", "-S", "-B", str(GUARD)
+
+
+@cache
+def without_network() -> Sequence[str]:
+    """What begins a command so that it has no network; empty where nothing can."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return ()
+    prefix = unshare, "--user", "--net", "--map-root-user"
+    works = subprocess.run([*prefix, "true"], capture_output=True, check=False)
+    return prefix if works.returncode == 0 else ()
+
+
+def check(program: str, limits: Limits) -> None:
+    """Raises ValueError for a program that is no text, or limits of nothing."""
+    if not isinstance(program, str):
+        raise ValueError(f"a program is a text; got {type(program).__name__}")
+    if not program.isascii():
+        try:
+            program.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError(
+                "a program holds half a character: decode its tokens to whole ones"
+            ) from None
+    if min(limits) <= 0:
+        raise ValueError(f"limits must be above 0; got {limits}")

@@ -1,0 +1,67 @@
+"""How a row after Chen et al. (2023) decodes, and what refuses one that cannot.
+
+K is gamma: drafted tokens a call.
+"""
+
+from typing import NamedTuple
+
+from experiments.tasks import Task
+from specjax.bench import costs
+from specjax.bench.players import Player
+from specjax.bench.texts import width
+from specjax.commands import kernels
+from specjax.commands.kernels import Sizes
+from specjax.verifiers import token
+
+
+class ChenSetting(NamedTuple):
+    """task: as `read` takes it. metric: of `METRICS`. K: drafted tokens a call.
+
+    samples: texts of each prompt, at most `new_tokens` each, in batches. timed: texts
+    decoded alone for their walltime. rounds: of the times of a call. kernels: what
+    reads logits, see `specjax.commands.kernels`.
+    """
+
+    task: str
+    metric: str
+    K: int = 4
+    temperature: float = 1.0
+    top_p: float = 1.0
+    samples: int = 1
+    new_tokens: int = 128
+    batch: int = 8
+    timed: int = 24
+    rounds: int = 5
+    seed: int = 0
+    kernels: str = "auto"
+
+
+def check(setting: ChenSetting) -> None:
+    """Raises ValueError for a setting that is none."""
+    counts = ("K", "samples", "new_tokens", "batch", "timed", "rounds")
+    if min(getattr(setting, name) for name in counts) < 1:
+        raise ValueError(f"{', '.join(counts)} must be at least 1")
+    if not 0 < setting.top_p <= 1 or setting.temperature < 0:
+        raise ValueError(
+            "need a top_p in (0, 1] and a temperature of at least 0; got"
+            f" {setting.top_p}, {setting.temperature}"
+        )
+
+
+def paired(
+    target: Player, draft: Player, task: Task, setting: ChenSetting
+) -> costs.Pair:
+    """Both in buffers of one length. Raises ValueError where a model has fewer
+    positions than that."""
+    slots = width(task.prompts) + setting.new_tokens + 2 * (setting.K + 1)
+    known = [side.model.slots for side in (target, draft) if side.model]
+    most = min((count for count in known if count), default=slots)
+    if most < slots:
+        raise ValueError(
+            f"prompts of up to {width(task.prompts)} tokens and {setting.new_tokens}"
+            f" new ones need {slots} positions and the models know {most}: set fewer"
+            " NEW_TOKENS, or a shorter LENGTH"
+        )
+    sizes = Sizes(setting.batch, setting.K, target.vocab, draft.regime)
+    chosen = kernels.choose(setting.kernels, token.verifier, sizes)
+    return costs.Pair(target, draft, slots, chosen)

@@ -1,0 +1,82 @@
+"""Tasks of a person's own files for decoders, read by the target's own tokenizer.
+
+A task is a file of JSON lines, plain, .gz or .xz, by its path. `summaries`: articles or
+dialogues to sum up. `sentence`: one text, which is its own name.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.tasks import Task, files
+from specjax.bench.players import Player
+from specjax.bench.texts import Prompts
+from specjax.pretrained import Pretrained
+from specjax.tokenizers import Tokenizer
+
+SUMMARY = "\n\nSummary:"  # 0-shot, as Wagner et al. (2024), Section 4.1
+
+
+def summaries(
+    name: str, target: Player, length: int = 900, count: int | None = None
+) -> Task:
+    """Articles with a request for a summary after each: lines of `article`, `summary`.
+
+    Args:
+      name: the file. target: who reads it.
+      length: the most tokens of a prompt; a longer article loses its end.
+      count: so many of the first lines; None is all of them.
+
+    Returns:
+      The task, with the summaries that people wrote as references.
+
+    Raises:
+      ValueError: for a file that is absent or holds something else, or no length.
+    """
+    if length < 32 or (count is not None and count < 1):
+        raise ValueError(
+            f"need a length of 32 or more, and lines; got {length}, {count}"
+        )
+    lines = list(files.jsonl(there(name), ("article", "summary")))[:count]
+    model = reader(target)
+    tokens = [fitted(line.texts[0], model.tokenizer, length) for line in lines]
+    references = [line.texts[1] for line in lines]
+    return Task(Prompts(tokens, None, model.ends), references, (Path(name),))
+
+
+def fitted(article: str, tokenizer: Tokenizer, length: int) -> list[int]:
+    """The ids of an article and `SUMMARY`, at most so many."""
+    ids = tokenizer.encode(article + SUMMARY)
+    cut, room = tokenizer.encode(article), length - len(tokenizer.encode(SUMMARY))
+    while len(ids) > length:
+        ids = tokenizer.encode(tokenizer.decode(cut[:room]) + SUMMARY)
+        room -= max(1, len(ids) - length)
+    return ids
+
+
+def sentence(name: str, target: Player) -> Task:
+    """One prompt, the name itself."""
+    return Task(prompts([name], target), [], ())
+
+
+def prompts(texts: Sequence[str], target: Player) -> Prompts:
+    """Texts to go on with. Raises ValueError for a target without a tokenizer."""
+    model = reader(target)
+    return Prompts(list(map(model.tokenizer.encode, texts)), None, model.ends)
+
+
+def reader(target: Player) -> Pretrained:
+    """The target as it was loaded. Raises ValueError for who cannot go on with text."""
+    if target.pretrained is None:
+        raise ValueError(f"{target.name} only drafts: name a model as the target")
+    if target.encodes:
+        raise ValueError(f"{target.name} has an encoder: name a decoder")
+    return target.pretrained
+
+
+def there(name: str) -> Path:
+    """The path. Raises ValueError where there is no file."""
+    if not Path(name).is_file():
+        raise ValueError(
+            f"no file {name}: put one there, or name yours with --gin.TASK=\"'FILE'\""
+        )
+    return Path(name)

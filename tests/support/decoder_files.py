@@ -1,0 +1,47 @@
+"""Files of a user that rows of decoders name: a tiny pair of Llama's kind, and data."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+from specjax import checkpoints, zoo
+from specjax.models import llama
+from tests.support import tiny_llama
+
+CONFIG = llama.Config(zoo.CODE_VOCAB, 8, 12, 1, 2, 1, 4)
+PROBLEM = {"prompt": "def add(a, b):\n", "entry_point": "add"}
+PROBLEM["test"] = "def check(f):\n    assert f(1, 2) == 3\n"
+ARTICLE = {"article": "Ann: Hi!\nBob: Hello.", "summary": "They meet."}
+LINES = {"humaneval": PROBLEM, "xsum": ARTICLE, "cnn_dailymail": ARTICLE}
+LINES |= {"dialogues": ARTICLE}
+FOLDERS = ("chen_data", "chen_paper", "wagner_data", "wagner_paper", "today_paper")
+MODEL = re.compile(r"^(\S+/players\.model\.name) = ", re.M)
+
+
+def write(folder: Path) -> Path:
+    """A folder "model" of Hugging Face with a tokenizer, and a file of each task."""
+    params, model = tiny_llama.weights(CONFIG, 0), llama.build(CONFIG)
+    ends = zoo.START, (zoo.END,)
+    whole = checkpoints.Checkpoint("tiny", "llama", CONFIG, model, params, (), *ends)
+    checkpoints.save(folder / "model", whole)
+    shutil.copy(zoo.FOLDER / "tokenizer.model", folder / "model")
+    for name, line in LINES.items():
+        (folder / f"{name}.jsonl").write_text((json.dumps(line) + "\n") * 3)
+    return folder
+
+
+def over(folder: Path, row: Path, configs: Path) -> str:
+    """A gin file to read after a row: these files in the places of its own."""
+    named = re.findall(r"include 'gin_configs/(.+)'", row.read_text())
+    texts = [(configs / name).read_text() for name in named]
+    keys = {key for text in texts for key in MODEL.findall(text)}
+    lines = ["from __gin__ import dynamic_registration"]
+    lines += ["from specjax.bench import players"]
+    lines += [f"{key} = '{folder / 'model'}'" for key in sorted(keys)]
+    data = re.findall(r"^TASK = 'runs/data/(\w+\.jsonl)'", "\n".join(texts), re.M)
+    lines += [f"TASK = '{folder / name}'" for name in data]
+    lines.append("DTYPE = 'float32'")
+    path = folder / f"{row.parent.name}_{row.stem}.gin"
+    path.write_text("\n".join(lines))
+    return str(path)
