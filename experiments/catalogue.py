@@ -32,6 +32,7 @@ from experiments.leviathan import (
     walltime_table,
 )
 from experiments.paper_size import table as chip
+from experiments.paper_size import today_table
 from experiments.records.table import Records, Table
 from experiments.report import walltime_tables
 from experiments.training.drafts import comparison_table
@@ -90,6 +91,7 @@ TABLES = {
     "wagner_text": Entry(wagner.wagner_text, of("wagner_text", wagner.wider)),
     "wagner_scale": Entry(wagner.wagner_scale, of("wagner_scale", wagner.wider)),
     "chen": Entry(chen.chen, chen.wider),
+    "today": Entry(today_table.today, of("today_paper", walltime_tables.gammas)),
     "bench": Entry(engines.bench, of("bench", engines.wider)),
 }
 
