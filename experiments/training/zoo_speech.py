@@ -24,9 +24,9 @@ from experiments.training.targets import stages
 from experiments.training.voices import examples, judged, recorded, sentences
 from specjax import checkpoints, zoo
 
-SHORT, WINDOWS, HELD_OUT = 3072, 4096, 64
+SHORT, WINDOWS, RECORDED, HELD_OUT = 3072, 4096, 2048, 64
 SIZE = loop.Recipe(
-    300,
+    350,
     100,
     batch=16,
     rate=2e-3,
@@ -37,7 +37,7 @@ SIZE = loop.Recipe(
 )
 RECIPES = {
     "short": SIZE._replace(decay=0),
-    "whole": SIZE._replace(steps=150, decay=0, warmup=10),
+    "whole": SIZE._replace(steps=300, decay=0, warmup=10),
     "deep": SIZE._replace(steps=200, decay=100, rate=1e-3, warmup=10),
     "recorded": SIZE._replace(steps=200, decay=100, rate=1e-3, warmup=10),
     "draft": drafts.KL,
@@ -134,6 +134,20 @@ def train_draft(
     return drafts.trained(folder, targets.WHOLE, first, lessons, recipe)
 
 
+def digits(runs: Path, recordings: Path) -> list[examples.Rows]:
+    """Of recorded digits: what is learnt from, and what is held out."""
+    counts = {"train": RECORDED, "test": HELD_OUT}
+    return [
+        examples.keep(
+            runs / f"{split}.npz",
+            i + 2,
+            count,
+            spoken=recorded.strings(recordings, split),
+        )
+        for i, (split, count) in enumerate(counts.items())
+    ]
+
+
 def learn_on(
     runs: Path, recordings: Path, folders: Path, whole: Any, large: Any, recipes
 ) -> None:
@@ -142,15 +156,7 @@ def learn_on(
         raise ValueError(
             f"{folders / 'target'} exists: name another folder, or move it"
         )
-    parts = [
-        examples.keep(
-            runs / f"{split}.npz",
-            seed,
-            count,
-            spoken=recorded.strings(recordings, split),
-        )
-        for split, seed, count in (("train", 2, WINDOWS), ("test", 3, HELD_OUT))
-    ]
+    parts = digits(runs, recordings)
     task = targets.task(targets.LARGE, first=large)
     target = targets.train(runs / "target", task, recipes["recorded"], *parts)
     lessons = drafts.read(runs / "texts", targets.LARGE, target, *parts)

@@ -25,7 +25,7 @@ def short(monkeypatch):
     whole = TINY._replace(frames=examples.WHOLE.frames)
     monkeypatch.setattr(targets, "WHOLE", whole)
     monkeypatch.setattr(targets, "LARGE", whole._replace(decoder_layers=2))
-    for name in ("SHORT", "WINDOWS"):
+    for name in ("SHORT", "WINDOWS", "RECORDED"):
         monkeypatch.setattr(zoo_speech, name, 4)
     monkeypatch.setattr(zoo_speech, "HELD_OUT", 16)
     recipes = dict.fromkeys(zoo_speech.RECIPES, BRIEF)

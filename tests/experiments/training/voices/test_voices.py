@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from experiments.training.voices import examples, phonemes, sentences, synthesis
+from experiments.training.voices import (
+    examples,
+    phonemes,
+    recorded,
+    sentences,
+    synthesis,
+)
 from specjax import tokenizers
 from specjax.speech import logmel, rules, tokens
 
@@ -62,8 +68,9 @@ def test_an_unknown_word_is_refused():
 
 
 def test_rows_have_the_text_that_is_heard():
-    rows = examples.rows((5,), 6, times=0.5)
-    assert rows.frames.shape == (6, examples.FRAMES, examples.BANDS)
+    whole = examples.WHOLE
+    rows = examples.rows((5,), 6, whole, times=0.5)
+    assert rows.frames.shape == (6, whole.frames, examples.BANDS)
     timed = rows.begun == 1
     assert timed.any() and not timed.all()
     for row, length, begun in zip(rows.tokens, rows.length, rows.begun, strict=True):
@@ -79,10 +86,10 @@ def test_rows_have_the_text_that_is_heard():
 def test_what_does_not_fit_a_window_is_not_in_its_text():
     words = ["seven"] * 20
     speech = voiced(*words)
-    kept, cut = examples.fitted(words, speech)
+    kept, cut = examples.fitted(words, speech, examples.WHOLE)
     assert 5 < len(kept) < 20 and cut.spans == speech.spans[: len(kept)]
-    assert cut.spans[-1][1] < sentences.SECONDS <= 5
-    assert len(cut.samples) <= examples.WINDOW
+    assert cut.spans[-1][1] < sentences.SECONDS
+    assert len(cut.samples) <= examples.WHOLE.samples
 
 
 def test_rows_are_kept(tmp_path):
@@ -106,3 +113,12 @@ def test_the_tokenizer_is_one_of_whispers_kind(tmp_path):
     assert coder.decode(tokens.text_ids(special, ids)) == " call two"
     assert coder.encode(" call two") == sentences.letters(["call", "two"])
     rules.build(special, rules.Limits(), sentences.VOCAB)
+
+
+def test_recordings_that_are_not_there_are_told(tmp_path):
+    with pytest.raises(ValueError, match=r"has no transcripts\.tsv: name the folder"):
+        recorded.strings(tmp_path, "train")
+    table = tmp_path / "transcripts.tsv"
+    table.write_text("file\tspeaker\tseconds\ttranscript\tsplit\n")
+    with pytest.raises(ValueError, match="no digits of split 'dev': try train or test"):
+        recorded.strings(tmp_path, "dev")
