@@ -99,7 +99,7 @@ ROOMS = {
     "experiments.tasks": (*LIBRARY, *RECORDS, "specjax.pretrained"),
     "experiments.leviathan": (*ROWS, "specjax.commands"),
     "experiments.wagner": (*ROWS, "experiments.leviathan"),
-    "experiments.kinds": (*ROWS, "specjax.commands"),
+    "experiments.kinds": (*ROWS, "specjax.commands", "experiments.leviathan"),
     "experiments.chen": (
         *ROWS,
         "experiments.leviathan",

@@ -1,29 +1,28 @@
 """Lines that say what kinds of tokens are accepted, where, and of what length."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from experiments.leviathan.walltime_table import LLAMA_ROWS, NEEDS_DIALOGUES
 from experiments.records.markup import number
 from experiments.records.table import Line, Table, command
 
 Wide = tuple[str, list[str], list[list[str]]]  # title, head, rows
 
 
-class Shown(NamedTuple):
-    """A pair on a task, as its lines call it; `folder` of its rows, and what they need
-    that is not here."""
-
-    what: str
-    folder: str = "kinds"
-    needs: str | None = None
-
-
-SHOWN = {
-    "code": Shown("code_target with code_small, Python"),
-    "joined": Shown("t5_target with t5_small, into German (joined)"),
-    "docs": Shown("t5_target with t5_small, summaries (docs)"),
-    "correct": Shown("t5_target with t5_small, corrections (correct)"),
+PAIRS = {
+    "code": "code_target with code_small, Python",
+    "joined": "t5_target with t5_small, into German (joined)",
+    "docs": "t5_target with t5_small, summaries (docs)",
+    "correct": "t5_target with t5_small, corrections (correct)",
 }
+# Folder and row -> what was measured.
+SHOWN = {
+    ("kinds", f"{name}_t{heat}"): f"{pair}, T = {heat}"
+    for name, pair in PAIRS.items()
+    for heat in (0, 1)
+}
+SHOWN |= {("kinds_data", row): pair for row, pair in LLAMA_ROWS.items()}
+NEEDS = {"kinds_data": NEEDS_DIALOGUES}
 QUANTITIES = {
     "alpha": "alpha where a draft was looked at",
     "kept": "drafts kept, of those looked at",
@@ -64,14 +63,18 @@ NOTE = (
 
 
 def kinds() -> Table:
-    lines = []
-    for name, shown in SHOWN.items():
-        for heat in (0, 1):
-            for quantity, words in QUANTITIES.items():
-                what = f"{shown.what}, T = {heat}: {words}"
-                row, error = f"{name}_t{heat}", f"{quantity}_se"
-                line = Line(shown.folder, row, what, quantity, error=error)
-                lines.append(line._replace(needs=shown.needs))
+    lines = [
+        Line(
+            folder,
+            row,
+            f"{pair}: {words}",
+            quantity,
+            error=f"{quantity}_se",
+            needs=NEEDS.get(folder),
+        )
+        for (folder, row), pair in SHOWN.items()
+        for quantity, words in QUANTITIES.items()
+    ]
     title = "Acceptance by kind of token, by its place and by its length"
     return Table("kinds", title, NOTE, command("kinds"), lines)
 
@@ -96,14 +99,11 @@ def wider(records: Mapping[str, Mapping[str, dict]]) -> list[Wide]:
 
 def measured_of(records: Mapping[str, Mapping[str, dict]]) -> list[tuple[str, dict]]:
     """What is called how, and its groups, of every row that has a record."""
-    several = []
-    for name, shown in SHOWN.items():
-        for heat in (0, 1):
-            record = records.get(shown.folder, {}).get(f"{name}_t{heat}")
-            if record:
-                groups = record["measured"]["groups"]
-                several.append((f"{shown.what}, T = {heat}", groups))
-    return several
+    return [
+        (pair, records[folder][row]["measured"]["groups"])
+        for (folder, row), pair in SHOWN.items()
+        if row in records.get(folder, {})
+    ]
 
 
 def verdict(more: list[float | None]) -> str:

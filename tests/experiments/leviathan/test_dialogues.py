@@ -58,7 +58,7 @@ def test_half_of_the_turns_or_all_and_a_question(folder, target):
 
 
 @pytest.mark.parametrize("row", LLAMA_ROWS)
-@pytest.mark.parametrize("table", ["table2_data", "table3_data"])
+@pytest.mark.parametrize("table", ["table2_data", "table3_data", "kinds_data"])
 def test_every_row_builds_on_the_users_files(folder, table, row):
     names = {"LLAMA_TARGET_NAME": "target", "LLAMA_DRAFT_NAME": "draft"}
     names["TASK"] = "dialogues.jsonl"

@@ -32,7 +32,8 @@ DECODERS += [p for p in ROWS if p.stem.startswith("lamda_")]
 PAPER_SIZE = [p for p in ROWS if p.parent.name.endswith("_paper")]
 PAPER_SIZE = [p for p in PAPER_SIZE if p not in DECODERS]
 WITH_DATA = [path for path in ROWS if path.parent.name == "quality_data"]
-DIALOGUES = [p for p in ROWS if p.parent.name in ("table2_data", "table3_data")]
+OF_DIALOGUES = ("table2_data", "table3_data", "kinds_data")
+DIALOGUES = [p for p in ROWS if p.parent.name in OF_DIALOGUES]
 ABSENT = (*PAPER_SIZE, *WITH_DATA, *DECODERS, *DIALOGUES)
 HERE = [path for path in ROWS if path not in ABSENT]
 FAMILIES = [p for p in CONFIGS.glob("checkpoints/*.gin") if "XXL = " in p.read_text()]
