@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specjax.bench.texts import Prompts
+from specjax.models import whisper
 from specjax.pretrained import Pretrained
 
 KINDS = ("prompt", "tokens", "messages")
@@ -22,6 +23,7 @@ def read(path: str | Path, model: Pretrained) -> Prompts:
     Raises ValueError naming the path, the line and what to write, OSError for a file
     that cannot be read.
     """
+    check_reads(model)
     ids = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
         if not line.strip():
@@ -40,6 +42,7 @@ def of(prompts: Sequence[Any], model: Pretrained) -> Prompts:
 
     Raises ValueError naming the number of the prompt and what to write.
     """
+    check_reads(model)
     if isinstance(prompts, str | dict) or not isinstance(prompts, Sequence):
         raise ValueError("prompts must be a list of texts, such as ['def add(']")
     if not prompts:
@@ -56,9 +59,19 @@ def of(prompts: Sequence[Any], model: Pretrained) -> Prompts:
 
 def start(model: Pretrained) -> Prompts:
     """The start token alone. Raises ValueError for a model without one."""
+    check_reads(model)
     if model.start is None:
         raise ValueError(f"{model.name} has no start token: write prompts for it")
     return gather([[model.start]], model)
+
+
+def check_reads(model: Pretrained) -> None:
+    """Raises ValueError for a model of speech, which reads no prompts of this kind."""
+    if isinstance(model.config, whisper.Config):
+        raise ValueError(
+            f"{model.name} listens and reads no texts: name a model of text, or"
+            " recordings, by specjax transcribe"
+        )
 
 
 def gather(ids: list[list[int]], model: Pretrained) -> Prompts:

@@ -1,4 +1,4 @@
-"""Small folders as of the hub, with weights and a tokenizer: a GPT-2 and a T5 each."""
+"""Small folders as of the hub: a GPT-2 and a T5 with a tokenizer, and a Whisper."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ import numpy as np
 
 from specjax import checkpoints, zoo
 from specjax.models import gpt, t5
-from tests.support import tiny_t5
+from tests.support import tiny_t5, tiny_whisper
 
 END = "<|endoftext|>"
 TEMPLATE = (
@@ -65,4 +65,11 @@ def t5_folder(folder: Path, seed: int = 0) -> Path:
     """config.json, model.safetensors, spiece.model."""
     checkpoints.save(folder, (T5, weights(t5.abstract_params(T5), seed)))
     shutil.copy(zoo.FOLDER / "t5.model", folder / "spiece.model")
+    return folder
+
+
+def whisper_folder(folder: Path) -> Path:
+    """config.json, model.safetensors; no tokenizer."""
+    config = tiny_whisper.TARGET
+    checkpoints.save(folder, (config, tiny_whisper.weights(config, 0)))
     return folder
