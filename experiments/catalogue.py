@@ -37,6 +37,7 @@ from experiments.records.table import Records, Table
 from experiments.report import walltime_tables
 from experiments.training.drafts import comparison_table
 from experiments.wagner import table as wagner
+from experiments.wagner.decoders_table import beside
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / "gin_configs"
@@ -88,8 +89,8 @@ TABLES = {
     "kernels_aot": Entry(compiled.kernels_aot, of("kernels_aot", compiled.wider)),
     "launches": Entry(launches_table.launches),
     "figure_wagner": Entry(wagner.figure_wagner),
-    "wagner_text": Entry(wagner.wagner_text, of("wagner_text", wagner.wider)),
-    "wagner_scale": Entry(wagner.wagner_scale, of("wagner_scale", wagner.wider)),
+    "wagner_text": Entry(wagner.wagner_text, beside("wagner_text", wagner.wider)),
+    "wagner_scale": Entry(wagner.wagner_scale, beside("wagner_scale", wagner.wider)),
     "chen": Entry(chen.chen, chen.wider),
     "today": Entry(today_table.today, of("today_paper", walltime_tables.gammas)),
     "bench": Entry(engines.bench, of("bench", engines.wider)),

@@ -1,16 +1,16 @@
 """Lines after Wagner et al. (2024): verification by gamma, by method and by scale.
 
-What their models gave stands in lines of its own, which nothing here can run; ours are
+What their models gave stands in lines of its own (of text: `decoders_table`); ours are
 of the bundled pairs. Of their Tables 1, 5, 6 and 8 and of their figures the text gives
 ranges only, which the notes tell.
 """
 
 import itertools
-import json
-from functools import cache
 
 from experiments.records.markup import number
-from experiments.records.table import PUBLISHED, Line, Table, command
+from experiments.records.table import Line, Table, command
+from experiments.wagner import decoders_table as decoders
+from experiments.wagner.decoders_table import rows_of, wagner
 
 PAIRS = {
     "docs_small": "t5_target with t5_small (docs)",
@@ -28,14 +28,8 @@ SAID = {"always": "control that keeps every draft"}
 MODELS = {
     "whisper_small_en": "Whisper small.en with Distil-Whisper small.en",
     "whisper_large_v2": "Whisper large-v2 with Distil-Whisper large-v2",
-    "gemma_7b": "Gemma 7B with Gemma 2B",
-    "qwen_7b": "Qwen 7B with Qwen 0.5B",
-    "qwen_1.8b": "Qwen 1.8B with Qwen 0.5B",
-    "llama2_7b": "Llama2 7B with Sheared-LLaMA 1.3B",
-    "llama2_13b": "Llama2 13B with Sheared-LLaMA 1.3B",
 }
 NEEDS_SPEECH = "Whisper and its speech"
-NEEDS_TEXT = "the paper's models, its data and a GPU"
 OURS = (
     " Ours are of this machine and of bundled models of 1M to 41M parameters on our"
     " documentation strings (docs), between `summarize: ` and `Summary:`, and on"
@@ -49,16 +43,6 @@ OURS = (
     " as theirs, here 12 or 13, of which each is continued ten times (docs) or twice"
     " (code) where texts are counted; standard errors are over prompts."
 )
-
-
-@cache
-def wagner() -> dict:
-    return json.loads(PUBLISHED.read_text("utf-8"))["wagner2024"]
-
-
-def rows_of(key: str) -> list[dict]:
-    table = wagner()[key]
-    return [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
 
 
 def spelled(method: str) -> str:
@@ -82,6 +66,7 @@ def figure_wagner() -> Table:
             key = f"step_peak_kib_{method}_g{gamma}"
             lines.append(Line("wagner_time", row, what, key))
     needs = NEEDS_SPEECH
+    lines += decoders.time_lines(GAMMAS)
     lines.append(Line("wagner_time", "speech", "Figure 3b: speech", "us", needs=needs))
     note = (
         "Microseconds of one verification, from raw logits of both models to tokens,"
@@ -163,20 +148,23 @@ def line_of(
 
 
 def published() -> list[Line]:
-    """What the paper's own models gave in Tables 3 and 4."""
-    lines = []
+    """What the paper's own models gave in Tables 3 and 4, those of text first."""
+    lines = decoders.text_lines()
     for entry in rows_of("table3_bandwidth_gb_s"):
+        if entry["target"] in decoders.MODELS:
+            continue
         for method in ("baseline", "exact", "sigmoid"):
             words = f"Table 3: {method}: realised bandwidth, GB/s"
             lines.append(
                 paper_line(entry["target"], words, f"gb_s_{method}", entry[method])
             )
     for entry in rows_of("table4_rtx2080ti"):
-        metric = "ROUGE-1" if entry["dataset"] == "xsum" else "WER"
+        if entry["pair"] in decoders.MODELS:
+            continue
         about = f"Table 4, RTX 2080 TI, {entry['dataset']}"
         for method in ("baseline", "exact", "sigmoid"):
             name = f"{entry['dataset']}_metric_{method}"
-            words = f"{about}: {method}: {metric}"
+            words = f"{about}: {method}: WER"
             value = entry[f"metric_{method}"]
             lines.append(paper_line(entry["pair"], words, name, value))
         for method in ("exact", "sigmoid"):
@@ -195,11 +183,9 @@ def paper_line(
     folder: str = "wagner_text",
     decimals: int = 2,
 ) -> Line:
-    needs = NEEDS_SPEECH if pair.startswith("whisper") else NEEDS_TEXT
     what = f"the paper's models: {MODELS[pair]}: {words}"
-    return Line(
-        folder, f"paper_{pair}", what, quantity, value, decimals=decimals, needs=needs
-    )
+    line = Line(folder, f"paper_{pair}", what, quantity, value, decimals=decimals)
+    return line._replace(needs=NEEDS_SPEECH)
 
 
 def note_text() -> str:
@@ -249,11 +235,13 @@ def wagner_scale() -> Table:
                 if key == "rouge1" and row == "code":
                     continue
                 lines.append(line_of("wagner_scale", row, pair, method, key, words))
+    lines += decoders.scale_lines()
     for entry in rows_of("table7_sigmoid_scale"):
-        metric = {"wer": "WER", "rouge1": "ROUGE-1"}[entry["metric_name"]]
+        if entry["pair"] in decoders.MODELS:
+            continue
         what = "baseline" if entry["scale"] is None else f"+-{entry['scale']:g}"
         key = "baseline" if entry["scale"] is None else f"sigmoid_{entry['scale']:g}"
-        parts = entry["pair"], f"{what}: {metric}", f"metric_{key}", entry["metric"]
+        parts = entry["pair"], f"{what}: WER", f"metric_{key}", entry["metric"]
         lines.append(paper_line(*parts, folder="wagner_scale"))
         if entry["scale"] is not None:
             words, value = (
@@ -293,7 +281,7 @@ def wider(records: dict[str, dict]) -> list[tuple[str, list, list]]:
         if f"acceptance_{it['methods'][0]}" not in it:
             continue  # of times alone
         lines = [cells(it, method) for method in it["methods"]]
-        tables.append((f"{PAIRS[row]}, by method", HEAD, lines))
+        tables.append((f"{PAIRS.get(row, row)}, by method", HEAD, lines))
     return tables
 
 

@@ -13,7 +13,7 @@ CONFIG = llama.Config(zoo.CODE_VOCAB, 8, 12, 1, 2, 1, 4)
 PROBLEM = {"prompt": "def add(a, b):\n", "entry_point": "add"}
 PROBLEM["test"] = "def check(f):\n    assert f(1, 2) == 3\n"
 ARTICLE = {"article": "Ann: Hi!\nBob: Hello.", "summary": "They meet."}
-LINES = {"humaneval": PROBLEM, "xsum": ARTICLE, "cnn_dailymail": ARTICLE}
+LINES = {"humaneval": PROBLEM, "xsum": ARTICLE, "cnndm": ARTICLE}
 LINES |= {"dialogues": ARTICLE}
 FOLDERS = ("chen_data", "chen_paper", "wagner_data", "wagner_paper", "today_paper")
 MODEL = re.compile(r"^(\S+/players\.model\.name) = ", re.M)

@@ -342,7 +342,7 @@ def test_heads_and_catalogue_agree():
         published = catalogue.published(path.parent.name, path.stem) or {}
         head = path.read_text().partition("\ninclude")[0]
         for quantity, value in published.items():
-            pattern = rf"\b{quantity} (?:= )?([\d.]*\d)"
+            pattern = rf"\b{quantity} (?:= )?(-?[\d.]*\d)"
             number = re.search(pattern, head.split("Paper:")[1])[1]
             assert float(number) == value, path
         assert f"gin_configs/{name(path)}.gin" in head
