@@ -29,7 +29,9 @@ def batch_of(
     prompt = take(task.prompts, index)
     key = jax.random.fold_in(jax.random.key(setting.seed), stream)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, index)
-    sampling = make_sampling(index.size, setting.temperature, top_p=setting.top_p)
+    # A filter that keeps everything would sort every row for nothing.
+    nucleus = {"top_p": setting.top_p} if setting.top_p < 1 else {}
+    sampling = make_sampling(index.size, setting.temperature, **nucleus)
     limits = setting.new_tokens + spare, sampling, task.prompts.ends
     return prompt, make_request(keys, prompt, *limits)
 

@@ -1,8 +1,9 @@
 """Begins a program of `sandbox`: refuses what reaches beyond its folder, then runs it.
 
-`python guard.py PROGRAM NONCE LIMIT ...`, the limits in the order of `sandbox.Limits`;
-writes the nonce when the program has reached its end. An audit hook, as here, cannot be
-taken back by the program (PEP 578), nor can limits be raised again. POSIX alone.
+`python guard.py PROGRAM LIMIT ...`, the limits in the order of `sandbox.Limits`; reads
+a nonce, and writes it when the program has reached its end. An audit hook, as here,
+cannot be taken back by the program (PEP 578), nor can limits be raised again. POSIX
+alone.
 """
 
 import os
@@ -59,7 +60,8 @@ def restrict(seconds: float, memory: float, size: float, files: float) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def main(path: str, nonce: str, *limits: str) -> None:
+def main(path: str, *limits: str) -> None:
+    nonce = sys.stdin.read()
     with open(path, encoding="utf-8") as file:
         source = file.read()
     write, out = os.write, os.dup(1)

@@ -18,7 +18,7 @@ from experiments.chen.setting import ChenSetting, check, paired
 from experiments.chen.times import call_times, walltimes
 from experiments.leviathan import quality
 from experiments.tasks import Task
-from specjax.bench import costs, scoring
+from specjax.bench import costs, players, scoring
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement
 
@@ -37,6 +37,7 @@ def row(
         known = ", ".join(METRICS)
         raise ValueError(f"no metric {setting.metric!r}: choose one of {known}")
     check(setting)
+    target, draft = players.paired(target, draft)
     scoring.check(target, draft, with_alpha=False)
     task = read(setting.task, target)
     if setting.metric == "rouge" and not task.references:

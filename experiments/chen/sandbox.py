@@ -18,10 +18,11 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 GUARD = Path(__file__).with_name("guard.py")
 TOLD = 200  # characters of an error that are kept
+KEPT = 2**14  # bytes of the end of what is written that are read
 
 
 class Limits(NamedTuple):
@@ -60,38 +61,48 @@ def run(program: str, limits: Limits = USUAL) -> Outcome:
     """
     check(program, limits)
     nonce = secrets.token_hex(16)  # which a program cannot guess
-    with tempfile.TemporaryDirectory(prefix="specjax_") as folder:
-        source = Path(folder) / "program.py"
+    with tempfile.TemporaryDirectory(prefix="specjax_") as home:
+        folder = Path(home) / "work"
+        folder.mkdir()
+        source = folder / "program.py"
         source.write_text(program, encoding="utf-8")
-        command = [*without_network(), *python(), str(source), nonce]
-        command += map(str, limits)
-        with subprocess.Popen(
-            command,
-            cwd=folder,
-            env={"PATH": os.defpath, "HOME": folder, "TMPDIR": folder},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        ) as process:
-            return outcome(process, nonce, limits)
-
-
-def outcome(process: subprocess.Popen, nonce: str, limits: Limits) -> Outcome:
-    """Waits for a process, at most so long, and ends all of its group."""
-    try:
-        written, errors = process.communicate(timeout=limits.seconds)
-    except subprocess.TimeoutExpired:
+        command = [*without_network(), *python(), str(source), *map(str, limits)]
+        # Files, which have a limit, where pipes would fill this process.
+        with open(f"{home}/out", "w+b") as out, open(f"{home}/errors", "w+b") as errors:
+            with subprocess.Popen(
+                command,
+                cwd=folder,
+                env={"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder)},
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=errors,
+                start_new_session=True,
+            ) as process:
+                in_time = waited(process, nonce, limits)
+            written, told = tail(out), tail(errors)
+    if not in_time or process.returncode == -signal.SIGXCPU:
         return Outcome(False, f"stopped after {limits.seconds:g} s")
+    if written.endswith(nonce):
+        return Outcome(True)
+    last = f"ended before its last line, {process.returncode}"
+    return Outcome(False, (told.splitlines() or [last])[-1][:TOLD])
+
+
+def waited(process: subprocess.Popen, nonce: str, limits: Limits) -> bool:
+    """Whether a process ended in time; after this all of its group has."""
+    try:
+        process.communicate(nonce.encode(), limits.seconds)
+    except subprocess.TimeoutExpired:
+        return False
     finally:
         kill(process)
-    if written.rstrip().endswith(nonce.encode()):
-        return Outcome(True)
-    if process.returncode == -signal.SIGXCPU:
-        return Outcome(False, f"stopped after {limits.seconds:g} s")
-    lines = errors.decode("utf-8", "replace").strip().splitlines()
-    told = lines[-1] if lines else f"ended before its last line, {process.returncode}"
-    return Outcome(False, told[:TOLD])
+    return True
+
+
+def tail(file: BinaryIO) -> str:
+    """The end of what was written."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - KEPT))
+    return file.read().decode("utf-8", "replace").strip()
 
 
 def kill(process: subprocess.Popen) -> None:

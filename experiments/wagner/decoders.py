@@ -17,7 +17,7 @@ from experiments.wagner import rows, runs
 from experiments.wagner.methods import Method, of_scale, of_text
 from experiments.wagner.rows import Pair, WagnerSetting
 from experiments.wagner.runs import Sample
-from specjax.bench import scoring
+from specjax.bench import players, scoring
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement
 from specjax.tokenizers import Tokenizer
@@ -52,6 +52,7 @@ def row(
     """
     if kind not in KINDS:
         raise ValueError(f"no kind {kind!r}: choose one of {', '.join(KINDS)}")
+    target, draft = players.paired(target, draft)
     scoring.check(target, draft)
     check(setting)
     task = read(setting.task, target)

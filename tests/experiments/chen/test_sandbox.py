@@ -23,6 +23,7 @@ def test_a_program_that_reaches_its_end_passes():
         ("import os; os._exit(0)", "ended before its last line"),
         ("x = bytearray(2**30)", "MemoryError"),
         ("open('big', 'wb').write(b'0' * 2**22)", "File too large"),
+        ("while True: print('0' * 2**20)", "File too large"),
         ("open('/tmp/specjax_out', 'w')", "not in the sandbox: writing"),
         ("import os; os.mkdir('/tmp/specjax_out')", "not in the sandbox: os.mkdir"),
         ("import os; os.remove(os.devnull)", "not in the sandbox: os.remove"),
@@ -54,7 +55,7 @@ def test_it_may_write_in_its_own_folder_which_is_gone_afterwards(tmp_path):
 
 
 def test_what_is_printed_is_not_taken_for_the_end():
-    assert not sandbox.run("import sys\nprint(sys.argv)\nraise SystemExit").passed
+    assert not sandbox.run("import sys\nprint(sys.orig_argv)\nraise SystemExit").passed
 
 
 @pytest.mark.parametrize(
