@@ -98,12 +98,25 @@ def wider(records: Mapping[str, Mapping[str, dict]]) -> list[Wide]:
 
 
 def measured_of(records: Mapping[str, Mapping[str, dict]]) -> list[tuple[str, dict]]:
-    """What is called how, and its groups, of every row that has a record."""
-    return [
-        (pair, records[folder][row]["measured"]["groups"])
-        for (folder, row), pair in SHOWN.items()
-        if row in records.get(folder, {})
+    """What is called how, and its groups, of every row that has a record: those of the
+    table in its order, then one's own, of whatever folder."""
+    rows = {
+        (folder, row): record["measured"]
+        for folder, several in records.items()
+        for row, record in several.items()
+        if "groups" in record["measured"]
+    }
+    order = [
+        *(it for it in SHOWN if it in rows),
+        *(it for it in rows if it not in SHOWN),
     ]
+    return [(SHOWN.get(it) or called(rows[it]), rows[it]["groups"]) for it in order]
+
+
+def called(measured: Mapping) -> str:
+    protocol = measured["protocol"]
+    pair = f"{measured['target']} with {measured['draft']}"
+    return f"{pair}, {protocol['task']}, T = {protocol['temperature']:g}"
 
 
 def verdict(more: list[float | None]) -> str:

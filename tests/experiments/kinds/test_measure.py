@@ -176,6 +176,11 @@ def test_a_kind_is_accepted_more_where_its_interval_says_so():
     assert [line[head.index("verdict")] for line in lines] == verdicts
     assert lines[0][2:3] == ["+0.200 [+0.100, +0.300]"] and lines[3][2] == "+0.100"
     assert table.wider({}) == []
+    own = {"target": "a", "draft": "b", "groups": groups}
+    own["protocol"] = {"task": "my.jsonl", "temperature": 0.8}
+    records["mine"] = {"row": {"measured": own}, "other": {"measured": {}}}
+    (_, _, lines), *_ = table.wider(records)
+    assert [line[0] for line in lines[4:]] == ["a with b, my.jsonl, T = 0.8"] * 4
 
 
 def test_numbers_fall_into_bins():
