@@ -106,6 +106,8 @@ ROOMS = {
         "experiments.wagner",
         "specjax.text",
     ),
+    "experiments.listening": (*ROWS, "experiments.wagner", "specjax.listening")
+    + ("specjax.speech",),
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.paper_size": ROWS,
     "experiments.aot": (*ROWS, "pallas_kernels"),

@@ -21,7 +21,7 @@ from specjax.listening.pair import Listeners
 from specjax.models import whisper
 from specjax.speech.tokens import CONTEXT
 from specjax.speech.transcribe import Decode, Heard
-from specjax.types import Encoded, Features, Params, Prompt, Request
+from specjax.types import Encoded, Features, Params, Prompt, Request, Sampling
 
 WIDTHS = 8, 64  # of prompts: few programs
 
@@ -29,12 +29,13 @@ WIDTHS = 8, 64  # of prompts: few programs
 class Speculation(NamedTuple):
     """How texts are drafted and verified. seed: of all randomness; a row's coins depend
     on it and on what the row hears, not on the rows beside it. kernels: as of
-    `commands.kernels`."""
+    `commands.kernels`. top_k: ids that either law keeps, None for all."""
 
     gamma: int = 4
     rule: str = "token"
     seed: int = 0
     kernels: str = choice.AUTO
+    top_k: int | None = None
 
 
 class Spent(NamedTuple):
@@ -65,6 +66,8 @@ def check(pair: Listeners, how: Speculation) -> None:
         raise ValueError(
             f"kernels must be one of {choice.CHOICES}; got {how.kernels!r}"
         )
+    if how.top_k is not None and how.top_k < 1:
+        raise ValueError(f"top_k must be 1 or more, or None; got {how.top_k}")
     verifiers.named(how.rule)
 
 
@@ -107,7 +110,8 @@ def build(
         prompts = [prompts[i] for i in index]
         plan = planned(pair, how, timestamps, prompts)
         prompt = Prompt(*pad(prompts, width(pair, prompts)))
-        request = asked(pair, plan, prompt, keys[index], np.asarray(temperatures))
+        sampling = sampled(np.asarray(temperatures)[index], how.top_k)
+        request = asked(pair, plan, prompt, keys[index], sampling)
         request = request._replace(  # what fills the batch up has ended at once
             limit=jnp.where(jnp.arange(batch) < rows, request.limit, request.start)
         )
@@ -146,17 +150,21 @@ def planned(
     )
 
 
+def sampled(temperatures: np.ndarray, top_k: int | None) -> Sampling:
+    """Of rows that each have a temperature of their own."""
+    cut = {} if top_k is None else {"top_k": top_k}
+    same = make_sampling(len(temperatures), 0.0, **cut)
+    return same._replace(temperature=jnp.asarray(temperatures, jnp.float32))
+
+
 def asked(
-    pair: Listeners, plan: loop.Plan, prompt: Prompt, keys, temperatures: np.ndarray
+    pair: Listeners, plan: loop.Plan, prompt: Prompt, keys, sampling: Sampling
 ) -> Request:
-    batch = plan.batch
-    heats = jnp.asarray(np.resize(temperatures, batch), jnp.float32)
-    sampling = make_sampling(batch, 0.0)._replace(temperature=heats)
+    """Half of the positions are written at most, and no more than there is room for."""
     new = positions(pair) // 2
     request = make_request(keys, prompt, new, sampling, pair.tokens.end)
-    return request._replace(
-        limit=jnp.minimum(request.limit, plan.slots - plan.gamma - 1)
-    )
+    most = plan.slots - plan.gamma - 1
+    return request._replace(limit=jnp.minimum(request.limit, most))
 
 
 def row_keys(seed: int, features: np.ndarray, prompts, temperatures) -> jax.Array:

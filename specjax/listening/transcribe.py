@@ -55,6 +55,7 @@ def main(argv: list[str] | None = None) -> int:
                 chunked=flags.chunked,
                 batch=flags.batch,
                 seed=flags.seed,
+                top_k=flags.top_k,
                 kernels=flags.kernels,
                 told=shown.told,
             )
@@ -84,6 +85,8 @@ def make_parser() -> Parser:
     of_heats += f" 0 is greedy; default {' '.join(f'{heat:g}' for heat in heats)}"
     warm = {"type": console.temperature, "nargs": "+", "default": heats}
     add("--temperatures", "--temperature", **warm, help=of_heats)
+    of_top_k = "ids that are kept of either law; default: all"
+    add("--top_k", type=console.count, help=of_top_k)
     of_context = "the text so far is context of a window; default: it is"
     add("--context", action=boolean, default=True, help=of_context)
     ways = parser.add_mutually_exclusive_group()

@@ -73,6 +73,7 @@ def transcribe(
     chunked: bool = False,
     batch: int = 8,
     seed: int = 0,
+    top_k: int | None = None,
     kernels: str = choice.AUTO,
     told: Callable[[Transcript, Told | None], None] | None = None,
 ) -> Transcribed:
@@ -95,6 +96,7 @@ def transcribe(
       batch: most rows decoded together: files, or windows if chunked.
       seed: of all randomness. What is written of a window depends on it and on what is
         heard, not on the rows beside it.
+      top_k: keeps so many ids of either law, where a temperature is above 0.
       kernels: "auto" verifies in fused kernels where the device has them.
       told: is called with each transcript so far and the news of it, and without news
         when it is done, or when its file could not be read.
@@ -113,7 +115,7 @@ def transcribe(
     config = pair.target.config
     sizes = decoding.positions(pair), config.frames
     asked = Asked(language, task, times, (), condition, heats, *sizes)
-    how, spent = Speculation(gamma, rule, seed, kernels), []
+    how, spent = Speculation(gamma, rule, seed, kernels, top_k), []
     decode = decoding.build(pair, how, times, spent.append)
     paths, heard = [Path(file) for file in files], []
     detector, languages = detecting(pair, asked)

@@ -1,0 +1,177 @@
+"""What is measured of a pair of Whispers: word errors by verifier, speed by batch.
+
+Each row is a `Measurement` of a gin file (`gin_configs/runs/speech_errors.gin`,
+`speech_speed.gin`); recordings are a folder of the user's, see `utterances`.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from experiments.listening import hearing, methods
+from experiments.listening.hearing import Outcome
+from experiments.listening.utterances import Utterances, read
+from experiments.tasks import word_errors
+from specjax.bench import timing
+from specjax.bench.players import Player
+from specjax.bench.row import Measurement, own_files, rule
+from specjax.listening import decoding
+from specjax.listening.decoding import Speculation
+from specjax.listening.pair import Listeners, opened
+
+ALONE = 0  # gamma of decoding without a draft
+
+
+class ListeningSetting(NamedTuple):
+    """folder, split, share: of the recordings, see `utterances.read`. language: that is
+    spoken. gammas: the first is that of texts whose words are counted; of the others
+    acceptance is told. scales: -alpha = beta of sigmoids. batch: recordings decoded
+    together where words are counted. batches: of which the speed is measured, on
+    `timed` recordings in `rounds` rounds."""
+
+    folder: str
+    split: str = ""
+    share: float = 1.0
+    language: str = "en"
+    gammas: tuple[int, ...] = (5, 3, 10, 15)
+    scales: tuple[float, ...] = (1e3,)
+    batch: int = 8
+    batches: tuple[int, ...] = (1, 2, 4, 8, 16)
+    timed: int = 16
+    rounds: int = 5
+    seed: int = 0
+    kernels: str = "auto"
+
+
+def errors_row(target: Player, draft: Player, setting: ListeningSetting) -> Measurement:
+    """Word errors and acceptance of every method. Raises ValueError for no pair of
+    Whispers, recordings that are not there, or a setting that cannot be measured."""
+    return built(target, draft, setting, measure_errors)
+
+
+def speed_row(target: Player, draft: Player, setting: ListeningSetting) -> Measurement:
+    """Speed of exact verification by batch, greedy. Raises as `errors_row`."""
+    return built(target, draft, setting, measure_speed)
+
+
+def built(target: Player, draft: Player, setting: ListeningSetting, run) -> Measurement:
+    if None in (target.pretrained, draft.pretrained):
+        raise ValueError("both sides must be Whispers with weights")
+    pair = opened(target.pretrained, draft.pretrained)
+    counts = setting.gammas, setting.batches, (setting.batch, setting.timed)
+    if not all(counts) or min(*map(min, counts), setting.rounds) < 1:
+        raise ValueError("gammas, batches, batch, timed and rounds must be at least 1")
+    for gamma in setting.gammas:
+        decoding.check(pair, Speculation(gamma))
+    spoken = read(setting.folder, setting.split, setting.share, setting.seed)
+    compared = methods.of_errors(setting.scales)
+    rules = {method.rule for method in compared if method.rule}
+    files = *target.files, *draft.files, *spoken.files, spoken.table
+    reached = {name for each in rules for name in rule(each)}
+    return Measurement(
+        partial(run, pair, spoken, setting),
+        __name__,
+        (*files, *own_files(*sorted(rules))),
+        target.dtype,
+        setting.seed,
+        tuple(sorted(reached)),
+    )
+
+
+def measure_errors(
+    pair: Listeners, spoken: Utterances, setting: ListeningSetting
+) -> dict:
+    """By method: WER in per cent with its interval, share of drafts kept, tokens a
+    call; the share for every other gamma too."""
+    frames = hearing.frames_of(spoken.files, pair.target.config.bands)
+    numbers, samples = described(pair, spoken, frames), {}
+    for method in tqdm(methods.of_errors(setting.scales), "methods", disable=None):
+        first, *others = setting.gammas if method.rule else (ALONE,)
+        outcome = heard(pair, frames, method, first, setting)
+        score = word_errors.score(
+            spoken.references, outcome.texts, setting.language, setting.seed
+        )
+        samples[method.name] = outcome.texts[:3]
+        numbers |= {
+            f"wer_{method.name}": 100 * score.rate,
+            f"wer_ci_{method.name}": [100 * score.low, 100 * score.high],
+            **counted(outcome, method.name),
+        }
+        for gamma in others:
+            outcome = heard(pair, frames, method, gamma, setting)
+            numbers |= counted(outcome, f"{method.name}_g{gamma}")
+    return numbers | {"words": score.words, "samples": samples}
+
+
+def heard(pair, frames, method, gamma: int, setting: ListeningSetting) -> Outcome:
+    rule = method.rule or "token"
+    how = Speculation(gamma, rule, setting.seed, setting.kernels, method.top_k)
+    return hearing.hear(
+        pair, frames, how, method.temperature, setting.language, setting.batch
+    )
+
+
+def counted(outcome: Outcome, name: str) -> dict:
+    """Tokens a call, and the shares of drafts that were kept: of those decided on, with
+    its standard error over batches."""
+    columns = zip(*(each[1:5] for each in outcome.spent), strict=True)
+    calls, tokens, accepted, tested = map(np.array, columns)
+    told = {f"tokens_per_call_{name}": float(tokens.sum() / calls.sum())}
+    if tested.sum():
+        alpha = accepted.sum() / tested.sum()
+        rest = accepted - alpha * tested  # of a ratio of sums
+        count = len(rest)
+        spread = np.sqrt((rest**2).sum() * count / max(count - 1, 1))
+        told[f"alpha_{name}"] = float(alpha)
+        told[f"alpha_se_{name}"] = float(spread / tested.sum()) if count > 1 else None
+    return told
+
+
+def measure_speed(
+    pair: Listeners, spoken: Utterances, setting: ListeningSetting
+) -> dict:
+    """By batch: seconds of all recordings without and with a draft, greedy, and their
+    ratio with its interval over rounds. Encoding counts on both sides."""
+    some = spoken._replace(files=spoken.files[: setting.timed])
+    frames = hearing.frames_of(some.files, pair.target.config.bands)
+    numbers = described(pair, some, frames)
+    gammas = ALONE, setting.gammas[0]
+    for batch in tqdm(setting.batches, "batches", disable=None):
+        seconds, texts = np.zeros((2, setting.rounds)), [[], []]
+        for turn in range(-1, setting.rounds):  # the first is not counted
+            for side, gamma in enumerate(gammas):
+                how = Speculation(gamma, "token", setting.seed, setting.kernels)
+                spoken_so = hearing.hear(
+                    pair, frames, how, 0.0, setting.language, batch
+                )
+                texts[side] = spoken_so.texts
+                if turn >= 0:
+                    seconds[side, turn] = sum(x.seconds for x in spoken_so.spent)
+        low, high = timing.interval(speedup, tuple(seconds))
+        same = sum(a == b for a, b in zip(*texts, strict=True))
+        numbers |= counted(spoken_so, f"b{batch}") | {
+            f"speedup_b{batch}": speedup(*seconds),
+            f"speedup_ci_b{batch}": [low, high],
+            f"alone_s_b{batch}": float(np.median(seconds[0])),
+            f"drafted_s_b{batch}": float(np.median(seconds[1])),
+            f"same_texts_b{batch}": same,
+        }
+    return numbers
+
+
+def speedup(alone: np.ndarray, drafted: np.ndarray) -> float:
+    """Of seconds [R] of the same rounds."""
+    return float(np.median(alone) / np.median(drafted))
+
+
+def described(pair: Listeners, spoken: Utterances, frames) -> dict:
+    """Who heard what."""
+    return {
+        "target": pair.target.name,
+        "draft": pair.draft.name,
+        "shared_encoder": pair.shared,
+        "recordings": len(spoken.files),
+        "seconds_of_sound": sum(map(len, frames)) / 100,
+    }

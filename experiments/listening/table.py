@@ -1,0 +1,189 @@
+"""Lines of speech: word errors and acceptance by verifier, speed by batch.
+
+The paper's numbers (Wagner et al., 2024, Tables 4 and 7) stand beside the rows that
+would measure the same; those need its models, its recordings and a GPU.
+"""
+
+from experiments.listening.methods import of_errors, spelled
+from experiments.records.markup import number
+from experiments.records.table import Line, Table
+from experiments.wagner.table import rows_of
+
+PAIRS = {
+    "small_en": "small.en with distil-small.en",
+    "large_v2": "large-v2 with distil-large-v2",
+    "large_v3": "large-v3 with distil-large-v3",
+    "turbo": "large-v3 with large-v3-turbo",
+}
+# A file of recordings, what they are, and their name in the paper's table.
+SETS = {
+    "librispeech_clean": ("LibriSpeech clean", "librispeech_clean"),
+    "librispeech_other": ("LibriSpeech other", "librispeech_other"),
+    "tedlium": ("TED-LIUM", "tedlium_release3"),
+    "cv16": ("Common Voice 16", "cv16_en"),
+}
+NEEDS = "its recordings, the checkpoints and a GPU"
+OWN = "a pair trained by `python -m experiments.training.zoo_speech` and its recordings"
+SHOWN = ("exact", "sigmoid_1e3", "always")
+BATCHES = (1, 2, 4, 8, 16)
+SCALES = (1e1, 1e3, 1e4, 1e5)
+METHODS = [method.name for method in of_errors((1e3,))]
+NOTE = (
+    "Whisper by speculation, Wagner et al. (2024) in kind. `alone` is the target"
+    " without a draft, `exact` Algorithm 1, both of one law; `sigmoid` is lossy and has"
+    " no bound, as has `always`, which keeps every draft: its words are the draft's own"
+    " but for one in gamma + 1. With top-k 50, the default of the library that the"
+    " paper decodes with, both laws are cut. Words are drawn at T = 1 (greedy: argmax)"
+    " and counted by jiwer after Whisper's own normalizer; intervals are over"
+    " recordings. Drafts kept are shares of those decided on. Speed is of encoding and"
+    " decoding, greedy; where draft and target have one encoder it runs once. The"
+    " paper's word errors are of an RTX 2080 Ti and rounded to whole per cents; at"
+    " which temperature they were drawn it does not tell. How much time verification"
+    " alone takes is not measured on speech."
+)
+
+
+def speech() -> Table:
+    lines = [*digits(), *paper(), *scales(), *speeds()]
+    command = "python -m experiments.run gin_configs/speech_data/*.gin"
+    title = "Speech, after Wagner et al. (2024), Tables 1, 2, 4, 6 and 8"
+    return Table("speech", title, NOTE, command, lines)
+
+
+def digits() -> list[Line]:
+    """A pair of our own, on strings of spoken digits."""
+    lines = []
+    for method in METHODS:
+        lines.append(line("speech_data", "digits", DIGITS, method, "wer", OWN))
+    for method in METHODS:
+        if not method.endswith("alone") and not method.startswith("alone"):
+            lines.append(line("speech_data", "digits", DIGITS, method, "alpha", OWN))
+    for batch in BATCHES:
+        what = f"{DIGITS}: times as fast as without a draft, batch {batch}"
+        quantity = f"speedup_b{batch}"
+        lines.append(Line("speech_data", "digits_speed", what, quantity, needs=OWN))
+    return lines
+
+
+DIGITS = "our pair, spoken digits"
+WORDS = {"wer": "word errors, %", "alpha": "drafts kept"}
+
+
+def line(folder, row, pair: str, method: str, key: str, needs: str, published=None):
+    what = f"{pair}: {method.replace('_', ' ')}: {WORDS[key]}"
+    error = f"alpha_se_{method}" if key == "alpha" else None
+    decimals = 1 if key == "wer" else 3
+    return Line(
+        folder,
+        row,
+        what,
+        f"{key}_{method}",
+        published,
+        error,
+        decimals=decimals,
+        needs=needs,
+    )
+
+
+def paper() -> list[Line]:
+    lines = []
+    for pair, names in PAIRS.items():
+        for task, (what, key) in SETS.items():
+            about = f"{names}, {what}"
+            theirs = of_table4(f"whisper_{pair}", key)
+            for method in SHOWN:
+                parts = f"{pair}_{task}", about, method, "wer", NEEDS
+                lines.append(line("speech_paper", *parts, theirs.get(method)))
+            parts = f"{pair}_{task}", about, "exact", "alpha", NEEDS
+            lines.append(line("speech_paper", *parts))
+    return lines
+
+
+def of_table4(pair: str, dataset: str) -> dict[str, float]:
+    """Word errors in per cent by method, of a pair and a set that the paper has."""
+    for entry in rows_of("table4_rtx2080ti"):
+        if (entry["pair"], entry["dataset"]) == (pair, dataset):
+            both = {"exact": "metric_exact", "sigmoid_1e3": "metric_sigmoid"}
+            return {name: percent(entry[key]) for name, key in both.items()}
+    return {}
+
+
+def scales() -> list[Line]:
+    lines = []
+    for entry in rows_of("table7_sigmoid_scale"):
+        pair = entry["pair"].removeprefix("whisper_")
+        if pair not in PAIRS:
+            continue
+        scale = entry["scale"]
+        method = "exact" if scale is None else spelled(scale)
+        about = f"{PAIRS[pair]}, a tenth of Common Voice 16"
+        parts = f"{pair}_scale", about, method, "wer", NEEDS, percent(entry["metric"])
+        lines.append(line("speech_paper", *parts))
+    return lines
+
+
+def speeds() -> list[Line]:
+    lines = []
+    for pair, names in PAIRS.items():
+        for batch in BATCHES:
+            what = f"{names}: times as fast as without a draft, batch {batch}"
+            quantity = f"speedup_b{batch}"
+            row = f"{pair}_speed"
+            lines.append(Line("speech_paper", row, what, quantity, needs=NEEDS))
+    return lines
+
+
+def percent(share: float) -> float:
+    return round(100 * share, 6)
+
+
+HEAD = ["method", "WER, %", "95 %", "drafts kept", "tokens a call"]
+TIMES = ["batch", "times as fast", "95 %", "drafts kept", "tokens a call", "same texts"]
+
+
+def wider(records: dict[str, dict[str, dict]]) -> list[tuple[str, list, list]]:
+    """Every method of every row side by side, and every batch; of all records."""
+    tables = []
+    for folder in ("speech_data", "speech_paper"):
+        for row, record in records.get(folder, {}).items():
+            it = record["measured"]
+            title = f"{it['target']} with {it['draft']}, {row}"
+            names = [key[len("wer_ci_") :] for key in it if key.startswith("wer_ci_")]
+            if names:
+                cells = [_method(it, name) for name in names]
+                tables.append((f"{title}: by method", HEAD, cells))
+                continue
+            sizes = [key[len("speedup_b") :] for key in it if key.startswith(SPEED)]
+            tables.append((f"{title}: by batch", TIMES, [_batch(it, n) for n in sizes]))
+    return tables
+
+
+SPEED = "speedup_b"
+
+
+def _method(it: dict, name: str) -> list[str]:
+    wide = _interval(it[f"wer_ci_{name}"])
+    return [
+        name.replace("_", " "),
+        shown(it.get(f"wer_{name}")),
+        wide,
+        *_calls(it, name),
+    ]
+
+
+def _batch(it: dict, size: str) -> list[str]:
+    wide = _interval(it[f"speedup_ci_b{size}"])
+    same = f"{it[f'same_texts_b{size}']} of {it['recordings']}"
+    return [size, shown(it[SPEED + size]), wide, *_calls(it, f"b{size}"), same]
+
+
+def _calls(it: dict, name: str) -> list[str]:
+    return [shown(it.get(f"alpha_{name}")), shown(it.get(f"tokens_per_call_{name}"))]
+
+
+def _interval(pair: list[float]) -> str:
+    return f"{shown(pair[0])} to {shown(pair[1])}"
+
+
+def shown(value: float | None) -> str:
+    return "" if value is None else number(value)
