@@ -24,6 +24,7 @@ from specjax.speech.transcribe import Decode, Heard
 from specjax.types import Encoded, Features, Params, Prompt, Request, Sampling
 
 WIDTHS = 8, 64  # of prompts: few programs
+LONGEST = CONTEXT // 2  # tokens of a window's text, as Whisper itself has it
 
 
 class Speculation(NamedTuple):
@@ -135,9 +136,10 @@ def width(pair: Listeners, prompts: list[list[int]]) -> int:
 def planned(
     pair: Listeners, how: Speculation, timestamps: bool, prompts: list[list[int]]
 ) -> loop.Plan:
-    """At most half of the positions are written, as in Whisper's own transcription."""
-    known = positions(pair)
-    slots = min(known, width(pair, prompts) + known // 2 + how.gamma + 1)
+    """What is compiled for these: room for the longest text behind the longest prompt,
+    as far as there are positions."""
+    most = width(pair, prompts) + LONGEST + how.gamma + 1
+    slots = min(positions(pair), most)
     return loop.Plan(
         pair.target.config,
         None if pair.draft is None else pair.draft.config,
@@ -160,9 +162,7 @@ def sampled(temperatures: np.ndarray, top_k: int | None) -> Sampling:
 def asked(
     pair: Listeners, plan: loop.Plan, prompt: Prompt, keys, sampling: Sampling
 ) -> Request:
-    """Half of the positions are written at most, and no more than there is room for."""
-    new = positions(pair) // 2
-    request = make_request(keys, prompt, new, sampling, pair.tokens.end)
+    request = make_request(keys, prompt, LONGEST, sampling, pair.tokens.end)
     most = plan.slots - plan.gamma - 1
     return request._replace(limit=jnp.minimum(request.limit, most))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tqdm
 
-from specjax import console, native
+from specjax import console, native, zoo
 from specjax.commands import flags as shared
 from specjax.commands import kernels
 from specjax.console import Parser
@@ -69,9 +69,11 @@ def make_parser() -> Parser:
     parser = Parser(prog="specjax transcribe", description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("files", nargs="+", type=Path, help="recordings: wav, flac, ogg, opus, mp3")
-    add("--target", required=True, help="a Whisper: a folder, a .pt file, a hub's id")
-    of_draft = f"the same, such as its Distil-Whisper; {ALONE} for none"
-    add("--draft", required=True, help=of_draft)
+    target, draft = zoo.SPEECH_MODELS
+    of_target = "a Whisper: a folder, a .pt file, a hub's id; default %(default)s"
+    add("--target", default=target, help=of_target)
+    of_draft = f"the same, such as its Distil-Whisper, or {ALONE}; default %(default)s"
+    add("--draft", default=draft, help=of_draft)
     of_rule = "how drafts are verified, as of the other commands; default %(default)s"
     add("--rule", "--verifier", default="token", type=shared.rule, help=of_rule)
     of_gamma = "tokens drafted for each call; default %(default)s"

@@ -25,16 +25,17 @@ CONFIGS = run.ROOT / "gin_configs"
 SHARED = ("runs", "models", "checkpoints", "drafters", "verifiers", "policies")
 SHARED += ("tasks", "faults")
 ROWS = sorted(p for p in CONFIGS.glob("*/*.gin") if p.parent.name not in SHARED)
+SPEECH = [p for p in ROWS if p.parent.name in ("speech_data", "speech_paper")]
 CLOSED_FORM = [path for path in ROWS if path.parent.name in ("table1", "figure3")]
 # Of decoders that are not here: tests/experiments/paper_size/test_decoder_rows.py.
 DECODERS = [p for p in ROWS if p.parent.name in decoder_files.FOLDERS]
 DECODERS += [p for p in ROWS if p.stem.startswith("lamda_")]
 PAPER_SIZE = [p for p in ROWS if p.parent.name.endswith("_paper")]
-PAPER_SIZE = [p for p in PAPER_SIZE if p not in DECODERS]
+PAPER_SIZE = [p for p in PAPER_SIZE if p not in (*DECODERS, *SPEECH)]
 WITH_DATA = [path for path in ROWS if path.parent.name == "quality_data"]
 OF_DIALOGUES = ("table2_data", "table3_data", "kinds_data")
 DIALOGUES = [p for p in ROWS if p.parent.name in OF_DIALOGUES]
-ABSENT = (*PAPER_SIZE, *WITH_DATA, *DECODERS, *DIALOGUES)
+ABSENT = (*PAPER_SIZE, *WITH_DATA, *DECODERS, *DIALOGUES, *SPEECH)
 HERE = [path for path in ROWS if path not in ABSENT]
 FAMILIES = [p for p in CONFIGS.glob("checkpoints/*.gin") if "XXL = " in p.read_text()]
 

@@ -1,0 +1,130 @@
+"""Rows of speech: every file builds, and what a row measures is what it says."""
+
+import re
+
+import pytest
+
+from experiments import run
+from experiments.listening import methods, rows, table, utterances
+from specjax.bench import jsonl
+from specjax.commands import configs
+from specjax.commands.configs import RowFile
+from specjax.speech import logmel
+from tests.support import speech_folders
+
+sound = pytest.importorskip("soundfile")
+pytest.importorskip("soxr")
+pytest.importorskip("tokenizers")
+CONFIGS = run.ROOT / "gin_configs"
+ROWS = sorted(CONFIGS.glob("speech_*/*.gin"))
+TEXTS = "w1 w2 w3", "w4 w5"
+
+
+@pytest.fixture(scope="module")
+def over(tmp_path_factory) -> str:
+    """A file to read after a row: tiny weights, and two recordings."""
+    place = tmp_path_factory.mktemp("rows")
+    names = speech_folders.folders(place)
+    lines = ["\t".join(utterances.HEAD)]
+    for number, text in enumerate(TEXTS):
+        name = f"{number}.wav"
+        sound.write(place / name, speech_folders.sound(2.0, number), logmel.RATE)
+        lines.append("\t".join([name, "x", "2.0", text, "test"]))
+    (place / utterances.TABLE).write_text("\n".join(lines) + "\n")
+    written = ["from __gin__ import dynamic_registration"]
+    written += ["from specjax.bench import players", f"FOLDER = '{place}'"]
+    for file in ("whisper", "speech_trained"):
+        text = (CONFIGS / f"checkpoints/{file}.gin").read_text()
+        written.append(f"include 'gin_configs/checkpoints/{file}.gin'")
+        for scope in re.findall(r"^(\w+)/players\.model\.name", text, re.MULTILINE):
+            side = "draft" if re.search("distil|draft|turbo", scope) else "target"
+            written.append(f"{scope}/players.model.name = '{names[side]}'")
+    path = place / "over.gin"
+    path.write_text("\n".join([*written, "DTYPE = 'float32'", "GAMMAS = (3,)"]))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+def test_every_row_builds(path, over):
+    built = configs.build(RowFile(path, (over,), ()))
+    assert (built.table, built.name) == (path.parent.name, path.stem)
+    paper = path.parent.name == "speech_paper"
+    assert (built.row.scale == "paper") == paper
+    files = {file.name for file in built.row.measurement.inputs}
+    assert {"0.wav", utterances.TABLE, "model.safetensors", "methods.py"} <= files
+    assert (built.row.measurement.run.func is rows.measure_speed) == (
+        "speed" in path.stem
+    )
+
+
+FEW = [
+    methods.Method("greedy_alone", None, None, 0.0),
+    methods.Method("greedy_exact", "token", None, 0.0),
+    methods.Method("exact", "token"),
+    methods.Method("always", methods.KEPT),
+]
+
+
+def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
+    monkeypatch.setattr(methods, "of_errors", lambda scales: FEW)
+    files = [CONFIGS / f"speech_data/{name}.gin" for name in ("digits", "digits_speed")]
+    small = "BATCHES = (2,)", "ROUNDS = 1", "BATCH = 2"
+    run.measure([RowFile(path, (over,), small) for path in files], tmp_path)
+    by_row = {r["row"]: r for r in jsonl.read(tmp_path / "speech_data.jsonl")}
+    errors, speed = (by_row[path.stem]["measured"] for path in files)
+    assert errors["wer_greedy_alone"] == errors["wer_greedy_exact"] > 0
+    assert errors["words"] == 5 and errors["tokens_per_call_greedy_alone"] == 1
+    assert errors["alpha_always"] == 1 > errors["alpha_exact"] > 0
+    assert speed["same_texts_b2"] == 2
+    assert speed["speedup_b2"] > 0 and speed["shared_encoder"]
+    shown = {title: lines for title, _, lines in table.wider({"speech_data": by_row})}
+    of_methods, of_batches = shown.values()
+    assert [line[0] for line in of_methods] == [m.name.replace("_", " ") for m in FEW]
+    assert [(line[0], line[-1]) for line in of_batches] == [("2", "2 of 2")]
+
+
+def test_a_line_is_of_a_quantity_that_its_row_measures():
+    measured = {f"wer_{name}" for name in table.METHODS}
+    measured |= {f"alpha_{name}" for name in table.METHODS}
+    scaled = {f"wer_{method.name}" for method in methods.of_errors(table.SCALES)}
+    for line in table.speech().lines:
+        assert (CONFIGS / line.folder / f"{line.row}.gin").is_file()
+        known = scaled if line.row.endswith("_scale") else measured
+        assert line.quantity in known or line.quantity.startswith("speedup_b")
+
+
+def test_methods_are_named_by_their_scales():
+    assert [methods.spelled(scale) for scale in (1e1, 1e3, 1e5)] == [
+        "sigmoid_1e1",
+        "sigmoid_1e3",
+        "sigmoid_1e5",
+    ]
+
+
+BAD = [
+    ("file\tspeaker\n0.wav\tx\n", "line 2: want 5 fields"),
+    ("\t".join(utterances.HEAD) + "\n", "no recording of the split 'test'"),
+    ("\t".join(utterances.HEAD) + "\na.wav\tx\t1\tw\ttest\n", "names a.wav, which"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD)
+def test_a_table_that_is_none_is_named(tmp_path, text, message):
+    (tmp_path / utterances.TABLE).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        utterances.read(tmp_path, "test")
+
+
+def test_a_share_of_recordings_is_drawn_by_a_seed(tmp_path):
+    lines = ["\t".join(utterances.HEAD)]
+    for i in range(20):
+        (tmp_path / f"{i}.wav").touch()
+        lines.append(f"{i}.wav\tx\t1\tw{i}\ttest")
+    (tmp_path / utterances.TABLE).write_text("\n".join(lines))
+    some = utterances.read(tmp_path, "test", 0.25, 1)
+    assert len(some.files) == 5 and some == utterances.read(tmp_path, "test", 0.25, 1)
+    assert some != utterances.read(tmp_path, "test", 0.25, 2)
+    with pytest.raises(ValueError, match="put recordings there"):
+        utterances.read(tmp_path / "absent")
