@@ -75,7 +75,7 @@ ROOMS = {
     ),
     "specjax.pretrained": LOADED,
     "specjax.bench": (*LIBRARY, "specjax.pretrained"),
-    "specjax.prompts": ("specjax.bench", "specjax.pretrained"),
+    "specjax.prompts": ("specjax.bench", "specjax.models", "specjax.pretrained"),
     "specjax.text": (*TEXT, *CHOICE, "specjax.prompts"),
     "specjax.listening": (
         *TEXT,

@@ -90,10 +90,10 @@ def paper() -> list[Line]:
     for pair, names in PAIRS.items():
         for task, (what, key) in SETS.items():
             about = f"{names}, {what}"
-            theirs = of_table4(f"whisper_{pair}", key)
+            printed = of_table4(f"whisper_{pair}", key)
             for method in SHOWN:
                 parts = f"{pair}_{task}", about, method, "wer", NEEDS
-                lines.append(line("speech_paper", *parts, theirs.get(method)))
+                lines.append(line("speech_paper", *parts, printed.get(method)))
             parts = f"{pair}_{task}", about, "exact", "alpha", NEEDS
             lines.append(line("speech_paper", *parts))
     return lines
