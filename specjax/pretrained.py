@@ -55,8 +55,8 @@ def load(
     Args:
       name: a bundled model (`specjax.zoo.MODELS`, `T5_MODELS`, `SPEECH_MODELS`); a
         folder of Hugging Face (GPT-2, T5, Llama, Mistral, Qwen, Gemma, Whisper); a
-        checkpoint of T5X or its gs:// URL; a .safetensors file of `specjax.zoo.save`; an id "org/name" of
-        the Hugging Face hub (extra `hf`).
+        checkpoint of T5X or its gs:// URL; a .safetensors file of `specjax.zoo.save`;
+        an id "org/name" of the Hugging Face hub (extra `hf`).
       dtype: of weights, activations and cache; any float of numpy or bfloat16. Or
         "int8": large matrices are rounded to whole numbers of eight bits with a scale
         for each output, and all else is float32. What is decoded is then the law of

@@ -29,7 +29,7 @@ class Places(NamedTuple):
 
     live: either is written here, and they are equal before. differ: they part here.
     margin: m = z1 - z2 of the baseline. gap: z1 less the logit of the token that
-    speculation emitted. eps: max |z_AR - z_spec| over V and evaluations. shift: how
+    speculation emitted. eps: max `|z_AR - z_spec|` over V and evaluations. shift: how
     much of m the speculative logits take away. tv: of the two laws at T = 1. lost: a
     text's token is not the argmax of its own logits.
     """
@@ -104,7 +104,7 @@ def _measured(base: Array, logits: Array, ids: Array, emitted: Array):
 
 
 def _apart(base: Array, other: Array) -> Array:
-    """|one - other|, 0 where both are -inf."""
+    """`|one - other|`, 0 where both are -inf."""
     return jnp.where(base == other, 0.0, jnp.abs(base - other))
 
 
