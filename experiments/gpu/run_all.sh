@@ -152,7 +152,7 @@ elif asked torch; then
 fi
 unset XLA_PYTHON_CLIENT_PREALLOCATE
 if [ -n "$dry" ]; then out=$results/wagner; fi # too few gammas for the page's lines
-for folder in gin_configs/wagner_*; do
+for folder in gin_configs/wagner_{scale,text,time}; do
   rows wagner "$folder"/*.gin -- "ROUNDS = 1" "SHARE = 0.01" \
     "GAMMAS = (1, 2)" "NEW_TOKENS = 12" \
     "TIMED = 1" "BATCH = 4" "REPEATS = 1"
