@@ -26,7 +26,7 @@ VOCAB = 4096
 SMALL = llama.Config(VOCAB, 256, 1024, 4, 4, 1, 64)
 LARGE = llama.Config(VOCAB, 512, 2048, 8, 8, 2, 64)
 SIZE = loop.Recipe(1500, 0, batch=8, length=256, rate=3e-3, evaluate_every=100)
-GROWN = SIZE._replace(steps=300, decay=240, rate=1e-3, warmup=20)
+GROWN = SIZE._replace(steps=300, decay=240, rate=5e-4, warmup=20)
 RECIPES = {"small": SIZE, "grown": GROWN}
 HELD_OUT = 4  # batches
 
