@@ -26,7 +26,7 @@ QUICK = {
     "commands": {
         "compare",
         "demo",
-        "folders",
+        "families",
         "kernels_choice",
         "kernels_used",
         "measure",
