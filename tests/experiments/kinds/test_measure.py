@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from experiments import run
 from experiments.kinds import looked_at, measure, segments, shares, table
 from experiments.kinds.looked_at import Call, Tokens
+from experiments.report import tables
 from specjax.bench.players import random, reference
 from specjax.bench.texts import Protocol
 from specjax.commands import pairs
@@ -181,6 +183,20 @@ def test_a_kind_is_accepted_more_where_its_interval_says_so():
     records["mine"] = {"row": {"measured": own}, "other": {"measured": {}}}
     (_, _, lines), *_ = table.wider(records)
     assert [line[0] for line in lines[4:]] == ["a with b, my.jsonl, T = 0.8"] * 4
+
+
+def test_the_docs_say_what_the_records_say():
+    """docs/papers/leviathan.md: what is accepted more, and where."""
+    rows = tables.collect(run.ROOT / "results")["kinds"]
+    said = {
+        "function word": ("joined_t0", "joined_t1", "docs_t1", "code_t1"),
+        "punctuation": ("joined_t0", "joined_t1", "docs_t0", "docs_t1", "correct_t0"),
+    }
+    for label, more in said.items():
+        for name in ("joined_t0", "joined_t1", "docs_t0", "docs_t1", "correct_t0"):
+            cells = rows[name]["measured"]["groups"]["kind"]
+            (cell,) = (it for it in cells if it["label"] == label)
+            assert (table.verdict(cell["more"]) == "yes") == (name in more)
 
 
 def test_numbers_fall_into_bins():
