@@ -29,8 +29,8 @@ from specjax.models import whisper
 from specjax.types import Encoded, Params, Prompt
 
 KL = loop.Recipe(
-    1200,
     600,
+    400,
     batch=16,
     rate=2e-3,
     warmup=30,
@@ -38,7 +38,7 @@ KL = loop.Recipe(
     checkpoint_every=100,
     evaluate_every=100,
 )
-BATCH, TEXTS, HELD_OUT = 32, 1024, 64
+BATCH, TEXTS, HELD_OUT = 32, 512, 64
 
 
 class Heard(NamedTuple):
