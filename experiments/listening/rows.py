@@ -105,9 +105,17 @@ def measure_errors(
     return numbers | {"words": score.words, "samples": samples}
 
 
+def speculation(
+    setting: ListeningSetting, gamma: int, rule: str, top_k: int | None = None
+) -> Speculation:
+    """Texts have the same room at every gamma."""
+    at = gamma, rule, setting.seed, setting.kernels
+    return Speculation(*at, top_k, reserve=max(setting.gammas))
+
+
 def heard(pair, frames, method, gamma: int, setting: ListeningSetting) -> Outcome:
     rule = method.rule or "token"
-    how = Speculation(gamma, rule, setting.seed, setting.kernels, method.top_k)
+    how = speculation(setting, gamma, rule, method.top_k)
     return hearing.hear(
         pair, frames, how, method.temperature, setting.language, setting.batch
     )
@@ -142,7 +150,7 @@ def measure_speed(
         seconds, texts = np.zeros((2, setting.rounds)), [[], []]
         for turn in range(-1, setting.rounds):  # the first is not counted
             for side, gamma in enumerate(gammas):
-                how = Speculation(gamma, "token", setting.seed, setting.kernels)
+                how = speculation(setting, gamma, "token")
                 spoken_so = hearing.hear(
                     pair, frames, how, 0.0, setting.language, batch
                 )

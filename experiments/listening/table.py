@@ -150,15 +150,21 @@ def wider(records: dict[str, dict[str, dict]]) -> list[tuple[str, list, list]]:
             title = f"{it['target']} with {it['draft']}, {row}"
             names = [key[len("wer_ci_") :] for key in it if key.startswith("wer_ci_")]
             if names:
-                cells = [_method(it, name) for name in names]
+                cells = [_method(it, name) for name in sorted(names, key=_place)]
                 tables.append((f"{title}: by method", HEAD, cells))
                 continue
-            sizes = [key[len("speedup_b") :] for key in it if key.startswith(SPEED)]
+            sizes = [key[len(SPEED) :] for key in it if key.startswith(SPEED)]
+            sizes.sort(key=int)
             tables.append((f"{title}: by batch", TIMES, [_batch(it, n) for n in sizes]))
     return tables
 
 
 SPEED = "speedup_b"
+ORDER = [method.name for method in of_errors(SCALES)]
+
+
+def _place(name: str) -> int:
+    return ORDER.index(name) if name in ORDER else len(ORDER)
 
 
 def _method(it: dict, name: str) -> list[str]:

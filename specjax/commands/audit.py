@@ -79,7 +79,7 @@ def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     pair = players.paired(*(shared.player(name, flags.dtype) for name in names))
     scoring.check(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
-    prompts = shared.read_prompts(flags, pair[0])
+    pair, prompts = shared.read_case(flags, pair)
     sizes = flags.tokens, flags.gamma, flags.seed, flags.length, flags.batch
     how = flags.rule, flags.kernels
     return pair, prompts, Protocol("", flags.temperature, *sizes, *how)

@@ -8,11 +8,12 @@ from specjax import native, policies, prompts, verifiers, zoo
 from specjax.bench import players
 from specjax.bench.players import Player
 from specjax.bench.texts import Prompts
+from specjax.listening import heard
 from specjax.pretrained import Pretrained
 
 MODEL = "a bundled name, a path or a hub's id; default %(default)s"
 OWN = "your own, my_module:its_name"
-PROMPT = '{"prompt": text}, {"tokens": [ids]} or {"messages": [...]}'
+PROMPT = '{"prompt": text}, {"tokens": [ids]}, {"messages": [...]} or {"audio": file}'
 DTYPES = ("float32", "bfloat16", "int8")
 OF_DTYPE = "of weights, activations and cache; int8 of weights alone, beside float32"
 OF_TEMPERATURE = "of both models; 0 is greedy; default %(default)s"
@@ -108,6 +109,20 @@ def read_prompts(
     if flags.tokenizer is not None:
         raise ValueError("--tokenizer reads the texts of --data: name both, or neither")
     return prompts.start(model)
+
+
+def read_case(
+    flags: argparse.Namespace,
+    pair: tuple[Player, Player],
+    otherwise: Sequence[str] = (),
+) -> tuple[tuple[Player, Player], Prompts]:
+    """As `read_prompts`, with the pair that decodes them: of Whispers, one that hears
+    the recordings of --data."""
+    if flags.data is None or not heard.listens(pair[0]):
+        return pair, read_prompts(flags, pair[0], otherwise)
+    if flags.tokenizer is not None:
+        raise ValueError("recordings need no --tokenizer: leave it out")
+    return heard.read(flags.data, pair)
 
 
 def reader(target: Player, tokenizer: str | None) -> Pretrained:

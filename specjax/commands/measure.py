@@ -45,7 +45,7 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
         names = flags.target, flags.draft
         target, draft = (shared.player(name, flags.dtype) for name in names)
         target, draft = players.paired(target, draft)
-        prompts = shared.read_prompts(flags, target)
+        (target, draft), prompts = shared.read_case(flags, (target, draft))
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
         chosen = kernels.of_setting(target, draft, setting)

@@ -53,7 +53,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
         try:
             names = flags.target, flags.draft
             pair = players.paired(*(shared.player(name, dtype) for name in names))
-            prompts = shared.read_prompts(flags, pair[0], PROMPTS)
+            pair, prompts = shared.read_case(flags, pair, PROMPTS)
             check(pair, prompts, setting)
             chosen = kernels.of_setting(*pair, setting)
             report = look(pair, prompts, setting, chosen)

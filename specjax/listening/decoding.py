@@ -30,13 +30,16 @@ LONGEST = CONTEXT // 2  # tokens of a window's text, as Whisper itself has it
 class Speculation(NamedTuple):
     """How texts are drafted and verified. seed: of all randomness; a row's coins depend
     on it and on what the row hears, not on the rows beside it. kernels: as of
-    `commands.kernels`. top_k: ids that either law keeps, None for all."""
+    `commands.kernels`. top_k: ids that either law keeps, None for all. reserve: a
+    larger gamma for which there shall be room, so that texts of both end alike where
+    positions do."""
 
     gamma: int = 4
     rule: str = "token"
     seed: int = 0
     kernels: str = choice.AUTO
     top_k: int | None = None
+    reserve: int = 0
 
 
 class Spent(NamedTuple):
@@ -57,7 +60,7 @@ def check(pair: Listeners, how: Speculation) -> None:
     if not isinstance(how.gamma, int | np.integer) or how.gamma < 0:
         raise ValueError(f"gamma must be a whole number, 0 or more; got {how.gamma!r}")
     known = positions(pair)
-    room = known - longest(pair) - how.gamma - 1
+    room = known - longest(pair) - max(how.gamma, how.reserve) - 1
     if room < 1:
         raise ValueError(
             f"the models know {known} positions: with prompts of {longest(pair)} that"
@@ -112,7 +115,7 @@ def build(
         plan = planned(pair, how, timestamps, prompts)
         prompt = Prompt(*pad(prompts, width(pair, prompts)))
         sampling = sampled(np.asarray(temperatures)[index], how.top_k)
-        request = asked(pair, plan, prompt, keys[index], sampling)
+        request = asked(pair, plan, prompt, keys[index], sampling, how.reserve)
         request = request._replace(  # what fills the batch up has ended at once
             limit=jnp.where(jnp.arange(batch) < rows, request.limit, request.start)
         )
@@ -160,10 +163,15 @@ def sampled(temperatures: np.ndarray, top_k: int | None) -> Sampling:
 
 
 def asked(
-    pair: Listeners, plan: loop.Plan, prompt: Prompt, keys, sampling: Sampling
+    pair: Listeners,
+    plan: loop.Plan,
+    prompt: Prompt,
+    keys,
+    sampling: Sampling,
+    reserve: int = 0,
 ) -> Request:
     request = make_request(keys, prompt, LONGEST, sampling, pair.tokens.end)
-    most = plan.slots - plan.gamma - 1
+    most = plan.slots - max(plan.gamma, reserve) - 1
     return request._replace(limit=jnp.minimum(request.limit, most))
 
 

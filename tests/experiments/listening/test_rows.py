@@ -17,7 +17,7 @@ pytest.importorskip("soxr")
 pytest.importorskip("tokenizers")
 CONFIGS = run.ROOT / "gin_configs"
 ROWS = sorted(CONFIGS.glob("speech_*/*.gin"))
-TEXTS = "w1 w2 w3", "w4 w5"
+TEXTS = "open the door", "turn left"
 
 
 @pytest.fixture(scope="module")

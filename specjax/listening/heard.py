@@ -1,0 +1,155 @@
+"""Recordings as prompts of the commands that measure, audit and look closely.
+
+A line of --data is {"audio": "file.flac"}, perhaps with a language and a task; its file
+is looked for beside the data. What was heard lies in a table beside the weights, and a
+prompt's input is its row there: so whatever decodes prompts decodes recordings. The
+target encodes on the way, as it would; a draft of the same encoder reads what that
+gave.
+Axes: N recordings, F frames, M bands, S states of the encoder, E features.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.bench import players
+from specjax.bench.players import Player
+from specjax.bench.texts import Prompts
+from specjax.listening import decoding
+from specjax.listening.pair import Listeners, opened
+from specjax.models import whisper
+from specjax.models.constrained import constrained
+from specjax.prompts import parse, shown
+from specjax.speech import audio, logmel, rules, tokens
+from specjax.types import Encoded, Features, Model, Prompt
+
+Pair = tuple[Player, Player]
+FIELDS = ("audio", "language", "task")
+WANTED = 'want {"audio": file}, and perhaps "language" and "task"'
+
+
+def listens(side: Player) -> bool:
+    """Whether a player is a Whisper, whose prompts are recordings."""
+    loaded = side.pretrained
+    return loaded is not None and isinstance(loaded.config, whisper.Config)
+
+
+def read(path: str | Path, pair: Pair) -> tuple[Pair, Prompts]:
+    """A pair that hears the recordings of a file of JSON lines, and those as prompts.
+
+    Raises ValueError naming the path, the line and what to write, OSError for a file
+    that cannot be read.
+    """
+    lines, numbers = [], []
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
+        if line.strip():
+            numbers.append(f"{path}, line {number}")
+            lines.append(_of_line(line, numbers[-1]))
+    if not lines:
+        raise ValueError(f'{path} has no line: write {{"audio": file}}, one a line')
+    return of(lines, pair, Path(path).parent, numbers)
+
+
+def of(
+    lines: Sequence[dict[str, Any]],
+    pair: Pair,
+    folder: Path = Path(),
+    names: Sequence[str] = (),
+) -> tuple[Pair, Prompts]:
+    """The same of a list. names: of the lines, for what is wrong with one."""
+    if not listens(pair[1]):
+        raise ValueError(
+            f"{pair[1].name} does not listen: name a Whisper of the same tokens as the"
+            " draft"
+        )
+    both = opened(*(side.pretrained for side in pair))
+    heads, sounds = [], []
+    for i, line in enumerate(lines):
+        try:
+            heads.append(head(line, both))
+            sounds.append(frames(line, both, folder))
+        except ValueError as error:
+            place = names[i] if names else f"prompt {i}"
+            raise ValueError(f"{place}: {error}") from None
+    most = both.target.config.vocab
+    if len(lines) > most:
+        raise ValueError(f"{len(lines)} recordings: measure at most {most} at once")
+    inputs = [[i] for i in range(len(lines))]
+    prompts = Prompts(heads, inputs, (both.tokens.end,))
+    return of_table(pair, both, jnp.asarray(np.stack(sounds))), prompts
+
+
+def _of_line(line: bytes, name: str) -> dict[str, Any]:
+    try:
+        fields = parse(line)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if "audio" not in fields or not fields.keys() <= {*FIELDS}:
+        raise ValueError(f"{name}: {WANTED}; got {shown(fields)}")
+    return fields
+
+
+def head(line: dict[str, Any], pair: Listeners) -> list[int]:
+    """The prompt of one recording, without times."""
+    language, task = line.get("language"), line.get("task", "transcribe")
+    return tokens.prompt(pair.tokens, language, task, timestamps=False)
+
+
+def frames(line: dict[str, Any], pair: Listeners, folder: Path) -> np.ndarray:
+    """What is heard of one, [F, M]. Raises ValueError for no file, or a long one."""
+    file, config = line["audio"], pair.target.config
+    if not isinstance(file, str):
+        raise ValueError(f"audio must be the name of a file; got {shown(file)}")
+    samples = audio.read(folder / file).samples
+    most = config.frames * logmel.HOP
+    if len(samples) > most:
+        raise ValueError(
+            f"{file} has {len(samples) / logmel.RATE:.1f} s and {pair.target.name}"
+            f" hears {most / logmel.RATE:g} at once: cut it, or use specjax transcribe"
+        )
+    return logmel.window(samples, config.frames, config.bands)
+
+
+def of_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
+    """Players whose prompts name rows of `sounds` [N, F, M]."""
+    target, draft = both.target, both.draft
+    ruled = rules.build(both.tokens, both.limits, target.config.vocab, False)
+    heard = [(target, Features, sounds), (draft, Features, sounds)]
+    if both.shared:
+        listen = decoding.encoder(target.config)
+        states = [listen(target.params, sound[None])[0] for sound in sounds]
+        heard[1] = draft, Encoded, jnp.stack(states)
+    sides = []
+    for side, (loaded, kind, table) in zip(pair, heard, strict=True):
+        model = constrained(from_table(loaded.model, kind, table), ruled)
+        params = {"model": loaded.params, "heard": table}
+        player = players.of_model(side.name, model, params)
+        kept = dict(dtype=side.dtype, files=side.files, pretrained=side.pretrained)
+        sides.append(player._replace(**kept))
+    return tuple(sides)
+
+
+def from_table(model: Model, kind: type, table: Array) -> Model:
+    """The same model, which finds what it hears by the one input id of a prompt. kind:
+    of the rows of `table`, `Features` or `Encoded`."""
+
+    def init(params, prompt: Prompt, slots: int):
+        row = prompt.inputs[0][:, 0]
+        sound = kind(params["heard"][row])
+        return model.init(params["model"], prompt._replace(inputs=sound), slots)
+
+    def apply(params, *arguments):
+        return model.apply(params["model"], *arguments)
+
+    def readout(params, features):
+        return model.readout(params["model"], features)
+
+    shape = jax.ShapeDtypeStruct(table.shape, table.dtype)
+    shapes = {"model": model.shapes, "heard": shape}
+    functions = dict(init=init, apply=apply, readout=readout)
+    return model._replace(**functions, shapes=shapes, reads=())
