@@ -82,6 +82,7 @@ ROOMS = {
         *CHOICE,
         "specjax.commands.flags",
         "specjax.console",
+        "specjax.prompts",
         "specjax.speech",
     ),
     "specjax.exactness": (*LIBRARY, "specjax.bench", "specjax.console"),
