@@ -1,4 +1,4 @@
-"""Trains a pair of Llama's kind on dialogues that the user has, in an hour on a CPU.
+"""Trains a pair of Llama's kind on dialogues that the user has; a CPU will do.
 
     python -m experiments.training.zoo_llama --dialogues FOLDER
 
