@@ -23,7 +23,11 @@ SETS = {
     "cv16": ("Common Voice 16", "cv16_en"),
 }
 NEEDS = "its recordings, the checkpoints and a GPU"
-OWN = "a pair trained by `python -m experiments.training.zoo_speech` and its recordings"
+STRINGS = "`python -m experiments.training.voices.strings`"
+OWN = {
+    "words": ("bundled pair, synthesised sentences", STRINGS),
+    "digits": ("our pair, spoken digits", f"spoken digits, a pair of them, {STRINGS}"),
+}
 SHOWN = ("exact", "sigmoid_1e3", "always")
 BATCHES = (1, 2, 4, 8, 16)
 SCALES = (1e1, 1e3, 1e4, 1e5)
@@ -44,28 +48,28 @@ NOTE = (
 
 
 def speech() -> Table:
-    lines = [*digits(), *paper(), *scales(), *speeds()]
+    lines = [*own(), *paper(), *scales(), *speeds()]
     command = "python -m experiments.run gin_configs/speech_data/*.gin"
     title = "Speech, after Wagner et al. (2024), Tables 1, 2, 4, 6 and 8"
     return Table("speech", title, NOTE, command, lines)
 
 
-def digits() -> list[Line]:
-    """A pair of our own, on strings of spoken digits."""
+def own() -> list[Line]:
+    """Pairs of our own: the bundled one, and one of spoken digits."""
     lines = []
-    for method in METHODS:
-        lines.append(line("speech_data", "digits", DIGITS, method, "wer", OWN))
-    for method in METHODS:
-        if not method.endswith("alone") and not method.startswith("alone"):
-            lines.append(line("speech_data", "digits", DIGITS, method, "alpha", OWN))
-    for batch in BATCHES:
-        what = f"{DIGITS}: times as fast as without a draft, batch {batch}"
-        quantity = f"speedup_b{batch}"
-        lines.append(Line("speech_data", "digits_speed", what, quantity, needs=OWN))
+    for row, (pair, needs) in OWN.items():
+        for method in METHODS:
+            lines.append(line("speech_data", row, pair, method, "wer", needs))
+        for method in METHODS:
+            if "alone" not in method:
+                lines.append(line("speech_data", row, pair, method, "alpha", needs))
+        for batch in BATCHES:
+            what = f"{pair}: times as fast as without a draft, batch {batch}"
+            at = f"{row}_speed", what, f"speedup_b{batch}"
+            lines.append(Line("speech_data", *at, needs=needs))
     return lines
 
 
-DIGITS = "our pair, spoken digits"
 WORDS = {"wer": "word errors, %", "alpha": "drafts kept"}
 
 

@@ -33,7 +33,7 @@ def over(tmp_path_factory) -> str:
     (place / utterances.TABLE).write_text("\n".join(lines) + "\n")
     written = ["from __gin__ import dynamic_registration"]
     written += ["from specjax.bench import players", f"FOLDER = '{place}'"]
-    for file in ("whisper", "speech_trained"):
+    for file in ("whisper", "speech_trained", "speech_bundled"):
         text = (CONFIGS / f"checkpoints/{file}.gin").read_text()
         written.append(f"include 'gin_configs/checkpoints/{file}.gin'")
         for scope in re.findall(r"^(\w+)/players\.model\.name", text, re.MULTILINE):

@@ -1,0 +1,56 @@
+"""Held-out recordings for rows of speech, as files with a table.
+
+    python -m experiments.training.voices.strings --out runs/data/words
+    python -m experiments.training.voices.strings --recordings FOLDER \\
+        --out runs/data/digits
+
+The first are synthesised sentences; the second strings of digits of the user's own, of
+the split that nothing learnt from. A folder has `transcripts.tsv` as rows read it
+(`experiments.listening.utterances`).
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from tqdm import tqdm
+
+from experiments.training.voices import examples, recorded
+from experiments.training.voices.synthesis import RATE
+
+HEAD = ("file", "speaker", "seconds", "transcript", "split")
+SEED = 5  # of no rows that are learnt from, or judged while learning
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Writes the recordings and their table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--recordings", type=Path, help="a folder of spoken digits")
+    parser.add_argument("--count", type=int, default=96)
+    chosen = parser.parse_args(arguments)
+    write(chosen.out, chosen.count, chosen.recordings)
+
+
+def write(out: Path, count: int, recordings: Path | None = None) -> None:
+    """count: of recordings. Raises ValueError for a folder that exists, or none of
+    digits."""
+    if out.exists():
+        raise ValueError(f"{out} exists: name a new folder by --out")
+    draw = examples.synthesised
+    if recordings is not None:
+        draw = recorded.strings(recordings, "test")
+    out.mkdir(parents=True)
+    lines = ["\t".join(HEAD)]
+    for i in tqdm(range(count), f"{out.name}: recordings", disable=None):
+        words, speech = draw(np.random.default_rng((SEED, i)), examples.WHOLE)
+        name = f"{i:04}.flac"
+        soundfile.write(out / name, speech.samples, RATE, subtype="PCM_16")
+        seconds = f"{len(speech.samples) / RATE:.3f}"
+        lines.append("\t".join([name, "held out", seconds, " ".join(words), "test"]))
+    (out / "transcripts.tsv").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
