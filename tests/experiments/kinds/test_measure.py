@@ -188,11 +188,11 @@ def test_a_kind_is_accepted_more_where_its_interval_says_so():
 def test_the_docs_say_what_the_records_say():
     """docs/papers/leviathan.md: what is accepted more, and where."""
     rows = tables.collect(run.ROOT / "results")["kinds"]
-    spread = {
+    accepted_more = {
         "function word": ("joined_t0", "joined_t1", "docs_t1", "code_t1"),
         "punctuation": ("joined_t0", "joined_t1", "docs_t0", "docs_t1", "correct_t0"),
     }
-    for label, more in spread.items():
+    for label, more in accepted_more.items():
         for name in rows.keys() - {"correct_t1"}:
             cells = rows[name]["measured"]["groups"]["kind"]
             (cell,) = (it for it in cells if it["label"] == label)
