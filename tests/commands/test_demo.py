@@ -220,3 +220,15 @@ def test_gpt2_by_its_sizes_writes_as_many_tokens_as_were_asked_for(tmp_path):
     names = "--target", str(tmp_path / "1558M"), "--draft", str(tmp_path / "124M")
     flags = demo.make_parser().parse_args([*names, "--prompt", "def add("])
     assert demo.make_case(flags).request.eos.size == 300
+
+
+def test_a_recording_is_decoded_by_the_bundled_pair(capsys):
+    for library in ("soundfile", "soxr", "tokenizers"):
+        pytest.importorskip(library)
+    recording = str(zoo.FOLDER / "speech" / "speech.flac")
+    new = ["--n_tokens_to_generate", "60", "--K", "5"]
+    assert demo.main(["--audio", recording, *new]) == 0
+    printed = capsys.readouterr().out
+    spoken = (zoo.FOLDER / "speech" / "speech.txt").read_text().strip()
+    assert printed.count(f"Text =  {spoken}") == 2 or printed.count(spoken) == 2
+    assert "texts: identical" in printed

@@ -29,6 +29,7 @@ from specjax.commands.demo import sizes
 from specjax.commands.demo.trace import Step, colorful, make_step, print_trace
 from specjax.console import Parser
 from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.listening import heard
 from specjax.step import Decoder
 from specjax.theory import closed_forms
 from specjax.tokenizers import Tokenizer, stream
@@ -95,6 +96,8 @@ def make_parser() -> Parser:
     add = parser.add_argument
     of_prompt = "what is gone on with, or what an encoder reads; default %(default)r"
     add("--prompt", default=PROMPT, help=of_prompt)
+    of_audio = "a recording, for Whispers; by the bundled pair unless one is named"
+    add("--audio", metavar="FILE", help=of_audio)
     new = {"type": console.count, "default": 40}
     add(
         "--n_tokens_to_generate",
@@ -121,13 +124,16 @@ def make_case(flags: argparse.Namespace) -> Case:
     target, draft = (shared.player(name, flags.dtype) for name in names)
     target, draft = players.paired(target, draft)
     scoring.check(target, draft, with_alpha=False)
+    model = shared.reader(target, flags.tokenizer)
+    if flags.audio is None:
+        read = prompts.of([flags.prompt], model)
+    else:
+        (target, draft), read = heard.of([{"audio": flags.audio}], (target, draft))
     shape = kernels.Sizes(1, flags.K, target.vocab, draft.regime)
     chosen = kernels.choose(flags.kernels, token.verifier, shape)
     chosen = finite.guarded_kernels(chosen)
     drafter = draft.drafter(flags.K, chosen.draw)
     parts = Decoder(target.model, drafter, chosen.verifier)
-    model = shared.reader(target, flags.tokenizer)
-    read = prompts.of([flags.prompt], model)
     prompt = make_prompt(read.tokens, read.inputs)
     request = make_request(
         jax.random.key(flags.seed),

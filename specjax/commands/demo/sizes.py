@@ -28,7 +28,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def names(flags: argparse.Namespace) -> tuple[str, str]:
     """Target and draft as they were named, or by default."""
-    pair = zoo.MODELS if flags.models_dir is None else PAIR
+    pair = zoo.MODELS if flags.audio is None else zoo.SPEECH_MODELS
+    pair = pair if flags.models_dir is None else PAIR
     return flags.target or pair[0], flags.draft or pair[1]
 
 
