@@ -222,6 +222,7 @@ def test_gpt2_by_its_sizes_writes_as_many_tokens_as_were_asked_for(tmp_path):
     assert demo.make_case(flags).request.eos.size == 300
 
 
+@pytest.mark.slow
 def test_a_recording_is_decoded_by_the_bundled_pair(capsys):
     for library in ("soundfile", "soxr", "tokenizers"):
         pytest.importorskip(library)
@@ -230,5 +231,5 @@ def test_a_recording_is_decoded_by_the_bundled_pair(capsys):
     assert demo.main(["--audio", recording, *new]) == 0
     printed = capsys.readouterr().out
     spoken = (zoo.FOLDER / "speech" / "speech.txt").read_text().strip()
-    assert printed.count(f"Text =  {spoken}") == 2 or printed.count(spoken) == 2
+    assert printed.count(f"Text =  {spoken}\n") == 2
     assert "texts: identical" in printed
