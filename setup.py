@@ -16,12 +16,12 @@ PLOTS = ["matplotlib>=3.8"]
 METRICS = ["sacrebleu>=2.4", "rouge-score>=0.1.2"]
 METRICS += ["jiwer>=3", "whisper_normalizer>=0.1.10"]  # word errors
 GIN = ["gin-config>=0.5"]
-EXPERIMENTS = [*GIN, "optax>=0.2.3", *PLOTS, *METRICS]
 AOT = ["jax==0.10.2", "jax-cuda13-pjrt==0.10.2", "jax-cuda13-plugin==0.10.2"]
 AOT += ["absl-py>=2", "nvidia-cuda-nvcc==13.5.37", "libtpu==0.0.52"]
 READERS = ["tokenizers>=0.20", "jinja2>=3.1"]  # tokenizer.json, chat templates
 SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
-TEST = [*READERS, *SPEECH, "pytest>=9", "pytest-xdist>=3.6", "hypothesis>=6.100"]
+EXPERIMENTS = [*GIN, "optax>=0.2.3", *PLOTS, *METRICS, *READERS, *SPEECH]
+TEST = ["pytest>=9", "pytest-xdist>=3.6", "hypothesis>=6.100"]
 TEST += ["scipy>=1.12", "ruff>=0.8", "build>=1.2"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 

@@ -22,7 +22,7 @@ RESULTS = ROOT / "results"
 FOLDERS = ("table1", "figure2", "figure3", "figure4", "certificate", "conformance")
 FOLDERS += ("audit", "microscope", "figure1")
 FOLDERS += ("figure5", "table2", "operations", "table3", "table5", "kinds")
-FOLDERS += ("quality", "wagner_time", "wagner_text", "wagner_scale")
+FOLDERS += ("quality", "wagner_time", "wagner_text", "wagner_scale", "speech")
 SHOWN = (0, 1, 2, 3, 7)  # columns of tables.HEAD
 # The quick way: alpha on 2,000 tokens of the target instead of 10,000, walltime on a
 # quarter of the texts and at fewer gammas.
@@ -31,7 +31,7 @@ REDUCED = {
     "table3": ("TOKENS = 1500",),
 }
 WHOLE = ("table1", "figure2", "figure3", "figure4", "conformance")
-WHOLE += ("figure1", "figure5")
+WHOLE += ("figure1", "figure5", "speech")
 CHOSEN = ("certificate/token",)
 CHOSEN += ("table2/small_t0_b1", "table2/correct_small_t0", "quality/ende_t5_target")
 CHOSEN += ("table3/gpt_small_t0", "table3/gpt_small_t1")

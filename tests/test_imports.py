@@ -107,8 +107,14 @@ ROOMS = {
         "experiments.wagner",
         "specjax.text",
     ),
-    "experiments.listening": (*ROWS, "experiments.wagner", "specjax.listening")
-    + ("specjax.speech",),
+    "experiments.listening": (
+        *ROWS,
+        "experiments.leviathan",
+        "experiments.wagner",
+        "specjax.commands.demo",
+        "specjax.listening",
+        "specjax.speech",
+    ),
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.paper_size": ROWS,
     "experiments.aot": (*ROWS, "pallas_kernels"),

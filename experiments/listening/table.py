@@ -48,10 +48,23 @@ NOTE = (
 
 
 def speech() -> Table:
-    lines = [*own(), *paper(), *scales(), *speeds()]
-    command = "python -m experiments.run gin_configs/speech_data/*.gin"
+    lines = [*recording(), *own(), *paper(), *scales(), *speeds()]
+    command = "python -m experiments.run gin_configs/speech/*.gin"
+    command += " gin_configs/speech_data/*.gin"
     title = "Speech, after Wagner et al. (2024), Tables 1, 2, 4, 6 and 8"
     return Table("speech", title, NOTE, command, lines)
+
+
+def recording() -> list[Line]:
+    """What the bundled pair needed for the bundled recording, which the page plays."""
+    what = "bundled recording, gamma = 5: "
+    counts = {"tokens": "letters and the end"}
+    counts |= {"alone_calls": "target calls without a draft"}
+    counts |= {"target_calls": "target calls", "calls_saved": "target calls saved"}
+    return [
+        Line("speech", "recording", what + words, key, decimals=0)
+        for key, words in counts.items()
+    ]
 
 
 def own() -> list[Line]:

@@ -2,8 +2,9 @@
 
 Figure 1 is a measured trace, Figures 2, 3 and 4 are closed forms with what was measured
 on them, Figure 5 is a timeline, of a decoder alone and, as in the paper, of an encoder
-and a decoder. `figure_wagner` is of another paper, `speeds` opens the page. What is
-not in a record or in a table of a paper is not drawn.
+and a decoder. `figure_wagner` is of another paper, `speeds` opens the page, `recording`
+is Figure 1 of what a pair of Whispers heard. What is not in a record or in a table of a
+paper is not drawn.
 """
 
 import io
@@ -15,7 +16,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from experiments.records.table import Records
-from experiments.report import curves, speeds, wagner
+from experiments.report import curves, recording, speeds, wagner
 from experiments.report import timeline as figure_timeline
 from experiments.report import trace as figure_trace
 
@@ -27,7 +28,7 @@ STYLE = {
     "grid.alpha": 0.3,
 }
 NAMES = ("figure1", "figure2", "figure3", "figure4", "figure5", "figure5_ende")
-NAMES += ("figure_wagner", "speeds")
+NAMES += ("figure_wagner", "speeds", "recording")
 TRACE = "gamma_7"  # the row that Figure 1 draws
 
 
@@ -60,6 +61,9 @@ def svg(name: str, results: Records) -> str:
     traces, times = measured(results, "figure1"), measured(results, "table2")
     if name == "figure1" and TRACE in traces:
         return figure_trace.drawing(traces[TRACE])
+    heard = measured(results, recording.FOLDER)
+    if name == "recording" and recording.ROW in heard:
+        return figure_trace.drawing(heard[recording.ROW])
     with matplotlib.rc_context(STYLE):
         if name in TIMELINES:
             return timeline(name, results)

@@ -1,10 +1,10 @@
 """The answer on one page, DIR/index.html: `python -m experiments.report.page [DIR]`.
 
-What was run, every speed with its interval, one text step by step, and what became of
-the papers' claims; behind it a page per table. A page needs nothing but itself: no
-script, no font, no image by address. It holds what the records and the drawings of the
-folder say, the catalogue's words and nothing else, so the same folder always gives the
-same bytes.
+What was run, every speed with its interval, one text step by step, one recording to
+listen to, and what became of the papers' claims; behind it a page per table. A page
+needs nothing but itself: no script, no font, no image and no sound by address. It holds
+what the records and the drawings of the folder say, the bundled recording, the
+catalogue's words and nothing else, so the same folder always gives the same bytes.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from experiments.records import records
 from experiments.records.table import Records
-from experiments.report import behind, tables
+from experiments.report import behind, recording, tables
 from experiments.report.claims import claims
 from experiments.report.html import document, drawing, grid, prose, section
 
@@ -36,10 +36,13 @@ MARGIN = 3  # devices, dates and versions that are named; more are counted
 def page(folder: Path, earlier: Path | None = None) -> str:
     """The first page of a results folder, which may be empty."""
     results = tables.collect(folder, earlier)
+    drawn = figure(folder, recording.ROW, recording.CAPTION)
+    heard = recording.heard(results) + drawn
     sections = {
         "run": ("What was run", run(results)),
         "speeds": ("How much faster", figure(folder, "speeds", SPEEDS)),
         "text": ("One text", figure(folder, "figure1", TEXT)),
+        "recording": ("One recording", heard),
         "claims": ("What the papers claim", verdicts(results)),
         "tables": ("Every table and figure", index(results)),
     }

@@ -88,6 +88,7 @@ def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
 def test_a_line_is_of_a_quantity_that_its_row_measures():
     measured = {f"wer_{name}" for name in table.METHODS}
     measured |= {f"alpha_{name}" for name in table.METHODS}
+    measured |= {line.quantity for line in table.recording()}  # test_recording.py
     scaled = {f"wer_{method.name}" for method in methods.of_errors(table.SCALES)}
     for line in table.speech().lines:
         assert (CONFIGS / line.folder / f"{line.row}.gin").is_file()

@@ -72,7 +72,7 @@ def results():
     rows = {"small_t0_b1": times(), "small_t0_b8": times(batch=8, alpha=0.61)}
     rows |= {"bigram_t1_b1": bigram, "ende_small_t0": times(**ENCODES, alpha=0.7)}
     folders = {"figure1": TRACES, "figure5": TRANSLATED, **CURVES, "table2": rows}
-    folders |= {"wagner_time": VERIFIED}
+    folders |= {"wagner_time": VERIFIED, "speech": {"recording": TRACES["gamma_3"]}}
     return {
         folder: {row: {"measured": measured} for row, measured in rows.items()}
         for folder, rows in folders.items()

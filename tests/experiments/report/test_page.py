@@ -5,6 +5,7 @@ Their structure is read with html.parser; a browser reads them in `test_page_bro
 
 import json
 import re
+from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -13,8 +14,9 @@ import pytest
 
 from experiments import catalogue
 from experiments.records import fingerprint
-from experiments.report import behind, html, page, tables
+from experiments.report import behind, html, page, recording, tables
 from experiments.report import own as own_tables
+from specjax import zoo
 from tests.experiments.report.test_claims import STATED
 from tests.support.claim_records import everything, record
 
@@ -130,7 +132,7 @@ def test_the_first_page_has_the_answer_and_leads_to_the_rest(pages):
     ]
     linked = {unquote(value) for value in first.values("href")}
     assert pages.keys() - {"index.html"} <= linked
-    sections = ("run", "speeds", "text", "claims", "tables")
+    sections = ("run", "speeds", "text", "recording", "claims", "tables")
     at = [first.text.index(f'<section id="{name}"') for name in sections]
     assert at == sorted(at)
     assert 'id="speeds-drawing"' in first.text
@@ -145,6 +147,31 @@ def test_without_records_ours_is_not_run(bare):
         assert "Not run: there is no record in this folder." in bare[name].text
     caption = "Figure 2: expected tokens per call against alpha: not drawn."
     assert caption in bare["figure2.html"].text
+
+
+def spoken(digest: str) -> dict:
+    """A record of the bundled recording, with this digest."""
+    measured = {"target": "p", "draft": "q", "gamma": 5, "prompt": "speech.flac"}
+    measured |= {"spoken": "a < b", "text": "a & b", "same_text": True, "tokens": 46}
+    measured |= {"alone_calls": 46, "target_calls": 9, "calls_saved": 37}
+    heard = record("speech", "recording", measured)
+    heard["provenance"]["inputs"] = {"specjax/zoo/speech/speech.flac": digest}
+    return {"speech": {"recording": heard}}
+
+
+def test_the_recording_that_was_measured_can_be_heard(tmp_path):
+    """From the page alone, byte for byte; another one is not played in its place."""
+    file = zoo.FOLDER / "speech" / "speech.flac"
+    write(tmp_path, spoken(fingerprint.digest(file)))
+    first = read(tmp_path)["index.html"]
+    (sound,) = (attrs["src"] for tag, attrs in first.tags if tag == "audio")
+    kind, _, held = sound.partition(",")
+    assert kind == "data:audio/flac;base64" and b64decode(held) == file.read_bytes()
+    assert "a &lt; b" in first.text and "a &amp; b" in first.text
+    assert "in 46 calls, a letter each, and the same text in 9 where q" in first.text
+    write(tmp_path, spoken("other"))
+    first = read(tmp_path)["index.html"]
+    assert recording.ABSENT in first.text and "<audio" not in first.text
 
 
 def test_a_row_of_ones_own_has_a_table(pages, full):
@@ -168,7 +195,9 @@ def test_a_page_needs_nothing_else_and_has_no_blank_cell(either):
     for reader in either.values():
         for tag, attrs in reader.tags:
             assert tag not in ("script", "link", "iframe", "img", "object", "base")
-            assert not any(name.startswith("on") or name == "src" for name in attrs)
+            assert not any(name.startswith("on") for name in attrs)
+            held = tag == "audio" and attrs.get("src", "").startswith("data:audio/")
+            assert "src" not in attrs or held
         for value in reader.values("href"):
             name = unquote(value.partition("#")[0])
             files = name.endswith((".md", ".csv", ".tex", ".svg")) and "/" not in name

@@ -1,0 +1,87 @@
+"""One recording, greedily and a call of the target at a time: Figure 1, of speech.
+
+The bundled pair hears the bundled recording, of a voice that nobody has, so that anyone
+can listen to what was drafted. The steps are those that `specjax demo --audio` prints;
+the text is decoded again without a draft, to count the calls that drafts saved.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import jax
+
+from experiments.leviathan import figure1
+from specjax import zoo
+from specjax.bench.players import Player
+from specjax.bench.row import Measurement
+from specjax.commands import demo
+from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.listening import heard
+from specjax.step import Decoder
+from specjax.types import Params
+
+BUNDLED = zoo.FOLDER / "speech" / "speech.flac"
+
+
+def build(
+    target: Player,
+    draft: Player,
+    gamma: int,
+    tokens: int = 96,
+    recording: str | Path = BUNDLED,
+) -> Measurement:
+    """The measurement of one trace. What is said in the recording is a text beside it.
+
+    Raises ValueError for players that do not listen, for no tokens, for a sound or its
+    text that cannot be read, and as `inputs.check`; before any compute but the
+    target's encoder.
+    """
+    recording = Path(recording)
+    spoken = recording.with_suffix(".txt")
+    if not spoken.is_file():
+        raise ValueError(f"no {spoken}: write what is said in {recording.name} there")
+    case = make_case(target, draft, gamma, tokens, recording)
+    run = partial(measure, case, recording, spoken)
+    files = {*target.files, *draft.files, case.tokenizer.file, recording, spoken}
+    return Measurement(run, __name__, tuple(sorted(files)), target.dtype, 0)
+
+
+def make_case(
+    target: Player, draft: Player, gamma: int, tokens: int, recording: Path
+) -> demo.Case:
+    """What is decoded, greedily; raises ValueError as `build`."""
+    for side in (target, draft):
+        if not heard.listens(side):
+            raise ValueError(f"{side.name} does not listen: name a Whisper")
+    if tokens < 1:
+        raise ValueError(f"tokens must be at least 1; got {tokens}")
+    tokenizer = target.pretrained.tokenizer
+    (target, draft), prompts = heard.of([{"audio": str(recording)}], (target, draft))
+    parts = Decoder(target.model, draft.drafter(gamma))
+    prompt = make_prompt(prompts.tokens, prompts.inputs)
+    sampling, key = make_sampling(1, 0.0), jax.random.key(0)
+    request = make_request(key, prompt, tokens, sampling, prompts.ends)
+    slots = int(request.limit[0]) + gamma + 1
+    params = Params(target.params, draft.params)
+    check(parts, slots, params, prompt, request)
+    names = target.name, draft.name
+    return demo.Case(names, parts, slots, params, prompt, request, tokenizer)
+
+
+def measure(case: demo.Case, recording: Path, spoken: Path) -> dict:
+    """The steps, what they wrote, and the calls of the target without and with drafts.
+
+    text: without a draft. same_text: whether drafts left every token as it was.
+    """
+    traced = figure1.measure(case, recording.name)
+    alone = case._replace(parts=Decoder(case.parts.target))
+    ids = [text for text, _ in demo.iterate(alone)]
+    written = ids[-1][int(case.prompt.length[0]) :]
+    kept = [x for it in traced["steps"] for x in it["accepted"] + it["added"]]
+    return traced | {
+        "spoken": spoken.read_text("utf-8").strip(),
+        "text": case.tokenizer.decode(written).strip(),
+        "alone_calls": len(ids),
+        "calls_saved": len(ids) - traced["target_calls"],
+        "same_text": kept == [case.tokenizer.piece(token) for token in written],
+    }
