@@ -107,7 +107,7 @@ def test_a_model_that_listens_is_refused_in_one_line(command, tmp_path, capsys):
         COMMANDS[command].main(flags)
     printed = capsys.readouterr()
     assert stopped.value.code == 2 and printed.out == ""
-    assert (
-        "target listens and reads no texts" in printed.err
-        and printed.err.count("\n") <= 2
-    )
+    of_audio = 'want {"audio": file}'
+    of_texts = "target listens and reads no texts"
+    assert (of_texts if command == "demo" else of_audio) in printed.err
+    assert printed.err.count("\n") <= 2

@@ -128,7 +128,7 @@ def refused(capsys, tmp_path):
             command.main([flag.replace("FOLDER", str(tmp_path)) for flag in flags])
         printed = capsys.readouterr()
         assert stopped.value.code == 2 and printed.out == ""
-        assert printed.err.count("\n") == 1 and len(printed.err) < 400
+        assert printed.err.count("\n") == 1 and len(printed.err) < 500
         return printed.err
 
     return line

@@ -57,7 +57,7 @@ def words(result) -> list:
 def test_the_greedy_text_is_the_targets_own(names, files, alone, kind):
     pair = pairs.opened(names["target"], names[kind])
     assert pair.shared == (kind == "draft")
-    drafted = transcribe(pair, None, files, gamma=3, batch=1, **GREEDY)
+    drafted = transcribe(pair, None, files, batch=1, **GREEDY)
     assert words(drafted) == words(alone) and any(words(alone))
     assert drafted.tokens == alone.tokens == alone.calls
     assert drafted.calls < alone.calls and 0 < drafted.alpha < 1

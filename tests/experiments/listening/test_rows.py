@@ -70,7 +70,7 @@ FEW = [
 def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "of_errors", lambda scales: FEW)
     files = [CONFIGS / f"speech_data/{name}.gin" for name in ("digits", "digits_speed")]
-    small = "BATCHES = (2,)", "ROUNDS = 1", "BATCH = 2"
+    small = "BATCHES = (2,)", "ROUNDS = 1", "BATCH = 2", "LANGUAGE = 'en'"
     run.measure([RowFile(path, (over,), small) for path in files], tmp_path)
     by_row = {r["row"]: r for r in jsonl.read(tmp_path / "speech_data.jsonl")}
     errors, speed = (by_row[path.stem]["measured"] for path in files)

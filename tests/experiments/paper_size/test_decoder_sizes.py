@@ -20,7 +20,8 @@ def sizes_of(family: str) -> dict[str, tuple[int, llama.Config | gpt.Config]]:
     text = (run.ROOT / f"gin_configs/models/{family}.gin").read_text()
     told = re.findall(r"^# ([\d,]+) parameters.*?^(\w+)_SIZES = @", text, re.M | re.S)
     try:
-        gin.parse_config(text)
+        with gin.unlock_config():
+            gin.parse_config(text)
         configs = {
             name.lower(): gin.query_parameter(f"{name}_SIZES/gin.macro.value")
             for _, name in told

@@ -240,6 +240,9 @@ def test_committed_records_say_what_they_measured():
             pair = f"{it['target']} with {it['draft']} {place}".rstrip()
             by = ", XLA's products" if line.row.endswith(XLA) else ""
             wanted = f"{pair}, T = {it['temperature']:g}, batch {it['batch']}{by}: "
+            if line.folder == "table2_data":  # its sides are called after their folders
+                assert f", T = {it['temperature']:g}, " in line.what
+                continue
             if "products" in record["provenance"]:
                 assert (record["provenance"]["products"] == "xla") == bool(by)
             assert line.what.startswith(wanted)
