@@ -11,7 +11,7 @@ from experiments.exactness import audit_table, faults
 from specjax import verifiers
 from specjax.bench import players
 from specjax.commands import audit as command
-from specjax.commands import pairs
+from specjax.commands import flags, pairs
 from specjax.exactness import audit, martingale
 from specjax.pretrained import Pretrained
 from specjax.verifiers import lenient
@@ -90,9 +90,9 @@ FAST = "--tokens 120 --length 30 --batch 4 --gamma 2".split()
 @pytest.fixture
 def named(monkeypatch):
     model, params = pair()[0].model, pair()[0].params
-    whole = Pretrained("target", None, model, params, "float32", (), 1, 2, None)
+    whole = Pretrained("target", None, model, params, "float32", (), 1, (2,), None)
     known = {"target": pair()[0]._replace(pretrained=whole), "draft": pair()[1]}
-    monkeypatch.setattr(players, "named", lambda name: known[name])
+    monkeypatch.setattr(flags, "player", lambda name, dtype: known[name])
     return ["--target", "target", "--draft", "draft", *FAST]
 
 
