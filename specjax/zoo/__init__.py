@@ -9,7 +9,7 @@ each was trained, on what and how well, is in `recipes.json`, `t5_recipes.json` 
 family translates English to German, corrects prose and summarizes documentation
 strings; its sentences are Tatoeba's (CC BY 2.0 FR). The pair that listens writes down a
 few dozen words of voices that were synthesised for it, as is the recording in `speech`;
-of voices that it did not hear it gets one word in ten wrong, and its times are no good.
+of unheard voices it gets one word in twenty wrong, and its times are no good.
 """
 
 from importlib import resources
