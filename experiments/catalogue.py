@@ -31,6 +31,7 @@ from experiments.leviathan import (
     quality_table,
     walltime_table,
 )
+from experiments.listening import side_by_side
 from experiments.listening import table as listening
 from experiments.paper_size import table as chip
 from experiments.paper_size import today_table
@@ -94,7 +95,7 @@ TABLES = {
     "wagner_scale": Entry(wagner.wagner_scale, beside("wagner_scale", wagner.wider)),
     "chen": Entry(chen.chen, chen.wider),
     "today": Entry(today_table.today, of("today_paper", walltime_tables.gammas)),
-    "speech": Entry(listening.speech, listening.wider),
+    "speech": Entry(listening.speech, side_by_side.wider),
     "bench": Entry(engines.bench, of("bench", engines.wider)),
 }
 

@@ -42,7 +42,7 @@ RECIPES = {
     "short": SIZE._replace(decay=0),
     "whole": SIZE._replace(steps=400, decay=100, warmup=10),
     "deep": SIZE._replace(steps=480, decay=200, rate=1e-3, warmup=10),
-    "recorded": SIZE._replace(steps=160, decay=100, rate=1e-3, warmup=10),
+    "recorded": SIZE._replace(steps=660, decay=250, rate=1e-3, warmup=10),
     "draft": drafts.KL,
 }
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from experiments import run
-from experiments.listening import methods, rows, table, utterances
+from experiments.listening import methods, rows, side_by_side, table, utterances
 from specjax.bench import jsonl
 from specjax.commands import configs
 from specjax.commands.configs import RowFile
@@ -69,18 +69,26 @@ FEW = [
 
 def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "of_errors", lambda scales: FEW)
-    files = [CONFIGS / f"speech_data/{name}.gin" for name in ("digits", "digits_speed")]
+    names = "digits", "digits_speed", "digits_time"
+    files = [CONFIGS / f"speech_data/{name}.gin" for name in names]
     small = "BATCHES = (2,)", "ROUNDS = 1", "BATCH = 2", "LANGUAGE = 'en'"
     run.measure([RowFile(path, (over,), small) for path in files], tmp_path)
     by_row = {r["row"]: r for r in jsonl.read(tmp_path / "speech_data.jsonl")}
-    errors, speed = (by_row[path.stem]["measured"] for path in files)
+    errors, speed, times = (by_row[name]["measured"] for name in names)
     assert errors["wer_greedy_alone"] == errors["wer_greedy_exact"] > 0
     assert errors["words"] == 5 and errors["tokens_per_call_greedy_alone"] == 1
     assert errors["alpha_always"] == 1 > errors["alpha_exact"] > 0
     assert speed["same_texts_b2"] == 2
     assert speed["speedup_b2"] > 0 and speed["shared_encoder"]
-    shown = {title: lines for title, _, lines in table.wider({"speech_data": by_row})}
-    of_methods, of_batches = shown.values()
+    for end in ("", "_top50"):
+        base, exact = (times[f"us_{m}{end}_g3"] for m in ("baseline", "exact"))
+        saved = times[f"step_reduction_exact{end}_g3"]
+        assert base > 0 and saved == pytest.approx(100 * (1 - exact / base))
+        assert times[f"peak_kib_exact{end}_g3"] > 0
+    wide = side_by_side.wider({"speech_data": by_row})
+    shown = {title: lines for title, _, lines in wide}
+    of_methods, of_batches, of_steps = shown.values()
+    assert len(of_steps) == len(times["guarantees"]) == 8
     assert [line[0] for line in of_methods] == [m.name.replace("_", " ") for m in FEW]
     assert [(line[0], line[-1]) for line in of_batches] == [("2", "2 of 2")]
 
@@ -93,7 +101,8 @@ def test_a_line_is_of_a_quantity_that_its_row_measures():
     for line in table.speech().lines:
         assert (CONFIGS / line.folder / f"{line.row}.gin").is_file()
         known = scaled if line.row.endswith("_scale") else measured
-        assert line.quantity in known or line.quantity.startswith("speedup_b")
+        others = "speedup_b", "us_", "step_reduction_"
+        assert line.quantity in known or line.quantity.startswith(others)
 
 
 def test_methods_are_named_by_their_scales():

@@ -1,0 +1,105 @@
+"""Verification timed alone on laws of speech (Wagner et al., 2024, Figure 3b, Table 6).
+
+As for text (`experiments.wagner.timing`): from raw logits of both models, after what
+the target wrote of a recording at T = 1, to tokens. How many such steps a method needs
+is told by the tokens a call of `rows.errors_row`.
+Axes: N recordings, F frames, M bands.
+"""
+
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments.listening import rows
+from experiments.listening.rows import ListeningSetting
+from experiments.listening.utterances import Utterances
+from experiments.wagner import rows as wagner
+from experiments.wagner import timing
+from experiments.wagner.methods import Method, fused, of_text
+from experiments.wagner.runs import Sample
+from specjax.bench.players import Player
+from specjax.bench.row import Measurement
+from specjax.bench.texts import Prompts
+from specjax.commands.kernels import Sizes
+from specjax.listening import decoding, heard
+from specjax.listening.pair import Listeners
+from specjax.speech import audio, logmel
+from specjax.verifiers import token
+
+LONGEST = 100  # tokens of a text whose logits are timed
+
+
+def row(target: Player, draft: Player, setting: ListeningSetting) -> Measurement:
+    """Microseconds of a verification by method and gamma. Raises as
+    `rows.errors_row`."""
+    run = partial(measure, (target, draft))
+    built = rows.built(target, draft, setting, run)
+    return built._replace(module=__name__)
+
+
+def measure(
+    players: tuple[Player, Player],
+    pair: Listeners,
+    spoken: Utterances,
+    setting: ListeningSetting,
+) -> dict:
+    """By method and gamma: microseconds, their deviation, KiB at the peak, and how much
+    less a step takes than the baseline's with the same filter, in per cent."""
+    files = spoken.files[: setting.timed]
+    sides = heard.of_table(players, pair, sounds(files, pair))
+    sample = sample_of(pair, len(files), setting)
+    sizes = Sizes(1, max(setting.gammas), sides[0].vocab, sides[1].regime)
+    methods = of_text(setting.scales[0], token.verifier, None)
+    methods, chosen = fused(methods, setting.kernels, sizes)
+    values = {"target": pair.target.name, "draft": pair.draft.name, "kernels": chosen}
+    values |= {"recordings": len(files), "gamma": list(setting.gammas)}
+    values["guarantees"] = {m.name: m.verifier.guarantee for m in methods}
+    for top_k, group in wagner.each_filter(methods).items():
+        cut = wagner.filtered(sides, top_k)
+        text = wagner.written(sides, sample, top_k)
+        inputs = [timing.inputs_of(cut, text, gamma) for gamma in setting.gammas]
+        values |= measured(group, inputs, top_k, setting.rounds)
+    return values
+
+
+def measured(
+    methods: list[Method],
+    inputs: list[timing.Inputs],
+    top_k: int | None,
+    rounds: int,
+) -> dict:
+    """Of methods that share a filter; the first is the baseline."""
+    seconds, values = timing.verification(methods, {top_k: inputs}, rounds), {}
+    for method in methods:
+        for each in inputs:
+            gamma = each.tokens.shape[1]
+            us = timing.spread(seconds[method.name, gamma])
+            base = timing.spread(seconds[methods[0].name, gamma])
+            end = f"{method.name}_g{gamma}"
+            values[f"us_{end}"], values[f"us_{end}_sd"] = us["median"], us["deviation"]
+            values[f"us_{end}_quarters"] = [us["low"], us["high"]]
+            values[f"step_reduction_{end}"] = 100 * (1 - us["median"] / base["median"])
+            values[f"peak_kib_{end}"] = timing.program(method, each).peak / 1024
+    return values
+
+
+def sounds(files, pair: Listeners) -> Array:
+    """The first window of each recording, [N, F, M]."""
+    frames, bands = pair.target.config.frames, pair.target.config.bands
+    most = frames * logmel.HOP
+    windows = [
+        logmel.window(audio.read(file).samples[:most], frames, bands) for file in files
+    ]
+    return jnp.asarray(np.stack(windows))
+
+
+def sample_of(pair: Listeners, count: int, setting: ListeningSetting) -> Sample:
+    """The recordings as prompts that name their places in the table of sounds."""
+    spoken = setting.language if pair.tokens.languages else None
+    head = heard.head({"language": spoken}, pair)
+    places = [[i] for i in range(count)]
+    prompts = Prompts([head] * count, places, (pair.tokens.end,))
+    room = decoding.positions(pair) - len(head) - max(setting.gammas) - 1
+    return Sample(prompts, [], 1.0, 1, setting.seed, min(LONGEST, room))
