@@ -1,7 +1,7 @@
 """Claims of Chen et al. (2023) as Mody tells them, and of a lesson page on the method.
 
 K is gamma, r the tokens decoded in a call over K + 1. What the records say is that of
-folders table2, figure3, certificate and conformance.
+folders table2, figure3, kinds, certificate and conformance.
 """
 
 from experiments.records.markup import number
@@ -11,6 +11,7 @@ from experiments.report.claims.verdicts import (
     Case,
     Outcome,
     absent,
+    error_of,
     judge,
     off,
     together,
@@ -138,10 +139,28 @@ def lesson_law(records: Records) -> Outcome:
     return conformance(records, "tv_lesson", "its loop, which adds no token at the end")
 
 
+ORDER = ("function word", "other word"), ("other word", "name")
+
+
 def lesson_words(records: Records) -> Outcome:
-    return untestable(
-        "no record tells words apart; Leviathan et al. have no such table"
-    )
+    """The order of the page's per cents, which are of no pair that it names: function
+    words before common ones, and those before names."""
+    cases = []
+    for row, record in sorted(records.get("kinds", {}).items()):
+        cells = {it["label"]: it for it in record["measured"]["groups"]["kind"]}
+        for labels in ORDER:
+            if not cells.keys() >= {*labels}:
+                continue  # in German all nouns look like names
+            easy, hard = (cells[label]["expected"] for label in labels)
+            if None in (*easy, *hard):
+                continue  # of too few texts
+            both = (
+                f"{label}s {walltime.interval(share, ends)}"
+                for label, (share, *ends) in zip(labels, (easy, hard), strict=True)
+            )
+            error = together(*(error_of(ends) for _, *ends in (easy, hard)))
+            cases.append(Case(f"{row}: {', '.join(both)}", easy[0] - hard[0], error))
+    return judge(cases, "no record of folder kinds")
 
 
 def lesson_results(records: Records) -> Outcome:
