@@ -157,8 +157,9 @@ def _decoded(
 def window_of(frames: np.ndarray, first: int, size: int) -> np.ndarray:
     """What a model reads of a recording from a frame on: [T, M] -> [size, M].
 
-    A recording of one window ends in silence, as transformers hears it; the last of
-    several in zeros, as in `logmel.cut`.
+    A recording of one window ends in silence, as transformers hears it but for the
+    first three frames behind its end, in which that still hears the last of the sound;
+    the last of several in zeros, as in `logmel.cut`.
     """
     part = logmel.cut(frames, first)[:size]
     if first == 0 and len(frames) < size:
