@@ -85,14 +85,14 @@ def test_a_deeper_decoder_begins_with_the_same_law():
     params = targets.task(TINY).init(jax.random.key(0))
     config = TINY._replace(decoder_layers=3)
     rows = examples.rows((0,), 2, examples.SHORT)
-    states = targets.states_of(TINY, params, rows.frames)
+    states = jax.jit(targets.states_of, static_argnums=0)(TINY, params, rows.frames)
     grown = targets.deeper(params, 3)
     before, after = (
-        targets.logits_of(c, p, states, rows.tokens)
+        jax.jit(targets.logits_of, static_argnums=0)(c, p, states, rows.tokens)
         for c, p in ((TINY, params), (config, grown))
     )
     np.testing.assert_allclose(before, after, rtol=1e-6)
-    gradient = jax.grad(targets.loss(config, 0.0))(grown, rows)
+    gradient = jax.jit(jax.grad(targets.loss(config, 0.0)))(grown, rows)
     last = gradient["decoder"]["layers_2"]["mlp"]["out"]["kernel"]
     assert np.abs(last).max() > 0  # it can learn
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient["encoder"]))
