@@ -151,7 +151,9 @@ def of_table4(pair: str, dataset: str) -> dict[str, float]:
 
 
 def scales() -> list[Line]:
-    lines = []
+    pair, needs = OWN["digits"]
+    names = ("exact", *map(spelled, SCALES))
+    lines = [line("speech_data", "digits_scale", pair, m, "wer", needs) for m in names]
     for entry in rows_of("table7_sigmoid_scale"):
         pair = entry["pair"].removeprefix("whisper_")
         if pair not in PAIRS:
