@@ -6,7 +6,9 @@ is told by the tokens a call of `rows.errors_row`.
 Axes: N recordings, F frames, M bands.
 """
 
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -85,7 +87,7 @@ def measured(
     return values
 
 
-def sounds(files, pair: Listeners) -> Array:
+def sounds(files: Sequence[Path], pair: Listeners) -> Array:
     """The first window of each recording, [N, F, M]."""
     frames, bands = pair.target.config.frames, pair.target.config.bands
     most = frames * logmel.HOP

@@ -146,7 +146,8 @@ def lesson_words(records: Records) -> Outcome:
     """The order of the page's per cents, which are of no pair that it names: function
     words before common ones, and those before names."""
     cases = []
-    for row, record in sorted(records.get("kinds", {}).items()):
+    rows = records.get("kinds", {}) | records.get("kinds_data", {})
+    for row, record in sorted(rows.items()):
         cells = {it["label"]: it for it in record["measured"]["groups"]["kind"]}
         for labels in ORDER:
             if not cells.keys() >= {*labels}:

@@ -6,10 +6,12 @@ import pytest
 
 from experiments import run
 from experiments.listening import methods, rows, side_by_side, table, utterances
+from experiments.wagner.methods import of_text
 from specjax.bench import jsonl
 from specjax.commands import configs
 from specjax.commands.configs import RowFile
 from specjax.speech import logmel
+from specjax.verifiers import token
 from tests.support import speech_folders
 
 sound = pytest.importorskip("soundfile")
@@ -98,11 +100,14 @@ def test_a_line_is_of_a_quantity_that_its_row_measures():
     measured |= {f"alpha_{name}" for name in table.METHODS}
     measured |= {line.quantity for line in table.recording()}  # test_recording.py
     scaled = {f"wer_{method.name}" for method in methods.of_errors(table.SCALES)}
+    steps = [method.name for method in of_text(1e3, token.verifier, None)]
+    ends = [f"{name}_g{gamma}" for name in steps for gamma in (1, 3, 5, 10, 15)]
+    timed = {f"{key}_{end}" for key in ("us", "step_reduction") for end in ends}
     for line in table.speech().lines:
         assert (CONFIGS / line.folder / f"{line.row}.gin").is_file()
         known = scaled if line.row.endswith("_scale") else measured
-        others = "speedup_b", "us_", "step_reduction_"
-        assert line.quantity in known or line.quantity.startswith(others)
+        known = timed if line.row.endswith("_time") else known
+        assert line.quantity in known or line.quantity.startswith("speedup_b")
 
 
 def test_methods_are_named_by_their_scales():
