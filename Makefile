@@ -1,5 +1,6 @@
 # make tables       the environment if need be, then every table and figure, reduced
 # make tables-full  the same at full size
+# make site         the page of all that was recorded: results/index.html
 # make test         the environment if need be, then the tests that are not marked slow
 # make test-core    those of them that ask for the mathematics, drafters and models
 # make test-slow    those that are: whole rows, timings, notebooks, other engines
@@ -28,7 +29,7 @@ TEST = $(VENV)/.installed-test
 TABLES = $(VENV)/.installed-tables
 BENCH = $(VENV)/.installed-bench
 
-.PHONY: tables tables-full bench docs zoo zoo-llama lint wheel-test clean
+.PHONY: tables tables-full site bench docs zoo zoo-llama lint wheel-test clean
 .PHONY: test test-core test-slow test-parity test-data test-aot
 
 tables: $(TABLES)
@@ -36,6 +37,9 @@ tables: $(TABLES)
 
 tables-full: $(TABLES)
 	$(RUN) -m experiments.reproduce --full
+
+site: $(TABLES)
+	$(RUN) -m experiments.report.page results
 
 bench: $(BENCH)
 	$(RUN) -m experiments.engines
@@ -146,6 +150,7 @@ $(VENV)/.installed-aot: setup.py pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 clean:
+	rm -f results/*.html results/*.csv results/*.tex
 	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build *.egg-info results/quick
 	rm -rf .jax_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

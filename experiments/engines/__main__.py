@@ -16,7 +16,7 @@ from pathlib import Path
 from experiments.engines import place, rows, t5x, table
 from experiments.records import compilation, markup, records
 from specjax import native
-from specjax.bench import jsonl
+from specjax.bench import jsonl, provenance
 from specjax.bench.row import Measurement
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,17 +96,18 @@ def measure(
 ) -> bool:
     """Appends the record of a row; False if it was there already."""
     path, config = out / "bench.jsonl", described(setting)
-    sources = records.sources(measurement, config)["fingerprint"]
-    if not again and records.find(jsonl.read(path), row, config, sources):
+    there = records.latest(jsonl.read(path)).get(row)
+    if there and not again and there["provenance"]["config"] == config:
         return False
     begun = time.monotonic()
     with native.products(native.XLA if row.endswith("_xla") else native.THIN):
         measured = measurement.run()
         seconds = time.monotonic() - begun
-        provenance = records.provenance(measurement, config, seconds)
-    provenance["versions"] |= versions()
-    record = {"row": row, "table": "bench", "scale": "laptop", "measured": measured}
-    jsonl.append(path, record | {"published": None, "provenance": provenance})
+        origin = provenance.of(measurement, config, seconds)
+    origin["versions"] |= versions()
+    record = {"row": row, "table": "bench", "scale": "laptop", "kind": "time"}
+    record |= {"measured": measured, "published": None, "provenance": origin}
+    jsonl.put(path, record)
     return True
 
 

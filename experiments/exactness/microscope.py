@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments import tasks
 from specjax.bench.players import Player
-from specjax.bench.row import Measurement, rule
+from specjax.bench.row import Measurement
 from specjax.bench.texts import Prompts
 from specjax.commands import kernels as fused
 from specjax.exactness import divergence
@@ -38,8 +38,7 @@ def build(
     divergence.check((target, draft), source.prompts, setting)
     run = partial(measure, (target, draft), source.prompts, task, setting)
     files = *target.files, *draft.files, *source.files
-    reached = rule(setting.rule)
-    return Measurement(run, __name__, files, target.dtype, reaches=reached)
+    return Measurement(run, __name__, files, target.dtype)
 
 
 def measure(

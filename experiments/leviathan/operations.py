@@ -34,7 +34,7 @@ from experiments import tasks
 from specjax import generate, native, zoo
 from specjax.bench import scoring
 from specjax.bench.players import Player
-from specjax.bench.row import Measurement, rule
+from specjax.bench.row import Measurement
 from specjax.bench.texts import Protocol
 from specjax.commands import pairs
 from specjax.inputs import make_prompt, make_request, make_sampling
@@ -94,7 +94,7 @@ def build(
     inputs = (*target.files, *draft.files, *tasks.read(protocol.task).files)
     run = partial(measure, target, draft, protocol, setting, alpha)
     arithmetic = target.dtype, protocol.seed
-    return Measurement(run, __name__, inputs, *arithmetic, rule(protocol.rule))
+    return Measurement(run, __name__, inputs, *arithmetic)
 
 
 def check(target: Player, draft: Player, setting: OperationsSetting) -> None:

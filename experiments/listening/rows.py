@@ -16,7 +16,7 @@ from experiments.listening.utterances import Utterances, read
 from experiments.tasks import word_errors
 from specjax.bench import timing
 from specjax.bench.players import Player
-from specjax.bench.row import Measurement, own_files, rule
+from specjax.bench.row import Measurement, own_files
 from specjax.listening import decoding
 from specjax.listening.decoding import Speculation
 from specjax.listening.pair import Listeners, opened
@@ -69,14 +69,12 @@ def built(target: Player, draft: Player, setting: ListeningSetting, run) -> Meas
     compared = methods.of_errors(setting.scales)
     rules = {method.rule for method in compared if method.rule}
     files = *target.files, *draft.files, *spoken.files, spoken.table
-    reached = {name for each in rules for name in rule(each)}
     return Measurement(
         partial(run, pair, spoken, setting),
         __name__,
         (*files, *own_files(*sorted(rules))),
         target.dtype,
         setting.seed,
-        tuple(sorted(reached)),
     )
 
 

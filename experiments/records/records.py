@@ -1,29 +1,21 @@
-"""Which record of a row counts, whether it is out of date, and what made it.
+"""Which record of a row counts, and what its reader must know beside its numbers.
 
-Records are lines of JSON (`specjax.bench.jsonl`).
+Records are lines of JSON (`specjax.bench.jsonl`). There are three kinds of numbers. A
+law is computed whenever it is shown (`experiments.report.laws`). A count is the same on
+every machine; tests/golden guards it, and a record from before a golden was moved says
+so. A time is a dated snapshot and valid for its day.
 """
 
-import functools
-import subprocess
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
-from experiments.records import fingerprint, loaded
-from specjax.bench.row import Measurement, conditions
+from specjax.bench import provenance
+from specjax.commands import configs
+from specjax.commands.configs import ConfigError, RowFile
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def find(
-    records: Iterable[dict], row: str, config: str, fingerprint: str
-) -> dict | None:
-    """The latest record of a row with this operative config and these sources."""
-    for record in reversed(list(records)):
-        origin = record["provenance"]
-        same = origin["config"] == config and origin["fingerprint"] == fingerprint
-        if record["row"] == row and same:
-            return record
-    return None
+CONFIGS = ROOT / "gin_configs"
 
 
 def latest(records: Iterable[dict]) -> dict[str, dict]:
@@ -31,27 +23,44 @@ def latest(records: Iterable[dict]) -> dict[str, dict]:
     return {record["row"]: record for record in records}
 
 
-def stale(record: dict) -> bool:
-    """Whether the sources that made a record are no longer today's."""
+def notes(record: dict) -> list[str]:
+    """What sets a record apart from one that would be measured today."""
     origin = record["provenance"]
-    return origin["fingerprint"] != fingerprint.today(origin)
+    told = [origin["note"]] if origin.get("note") else []
+    if origin.get("goldens", provenance.GOLDENS) < provenance.GOLDENS:
+        told.append(f"from before goldens {provenance.GOLDENS}")
+    if names := changed(record):
+        told.append(f"its row sets another {', '.join(names)} today")
+    if names := provenance.changed_inputs(origin, digest):
+        told.append(f"{', '.join(names)} changed since")
+    return told
 
 
-def provenance(measurement: Measurement, config: str, seconds: float) -> dict:
-    """Who made a number: sources, versions, device, settings, time."""
-    origin = sources(measurement, config)
-    return {**commit(), **conditions(measurement, seconds), **origin}
+def changed(record: dict) -> list[str]:
+    """The settings that the file of a record's row has otherwise today."""
+    origin = record["provenance"]
+    if not origin.get("config"):
+        return []
+    config, own = today(record["table"], record["row"], tuple(origin.get("typed", ())))
+    return provenance.changed_settings(origin.get("config", ""), config, own)
 
 
-def sources(measurement: Measurement, config: str) -> dict:
-    """What a number depends on: definitions, files and settings, and their hash."""
-    origin = {
-        "config": config,
-        "module": measurement.module,
-        "reaches": [*measurement.reaches, *loaded.reaches(measurement.inputs)],
-        "inputs": fingerprint.inputs_of(measurement.inputs),
-    }
-    return origin | {"fingerprint": fingerprint.of(origin)}
+@cache
+def today(table: str, row: str, typed: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """What the file of a row sets now, and which names by itself; nothing where there
+    is no such file here."""
+    path = CONFIGS / table / f"{row}.gin"
+    if not path.is_file():
+        return "", ()
+    try:
+        return configs.read(RowFile(path, (), typed))
+    except ConfigError:  # a binding of then that no file knows now
+        return configs.read(RowFile(path))
+
+
+@cache
+def digest(path: Path) -> str:
+    return provenance.digest(path)
 
 
 def device(record: dict) -> str:
@@ -63,20 +72,3 @@ def device(record: dict) -> str:
     device = record["provenance"]["device"]
     cores = f", {device['host_cores']} cores" if device["platform"] == "cpu" else ""
     return f"{device['count']} x {device['kind']}{cores}"
-
-
-@functools.cache
-def commit() -> dict:
-    """The commit, and whether files other than results differ from it; None outside
-    of a git checkout."""
-    changed = ["status", "--porcelain", "--", ".", ":(exclude)results"]
-    try:
-        head, status = (git(*command) for command in (["rev-parse", "HEAD"], changed))
-    except (OSError, subprocess.CalledProcessError):
-        return {"commit": None, "dirty": None}
-    return {"commit": head.strip(), "dirty": bool(status.strip())}
-
-
-def git(*arguments: str) -> str:
-    command = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(command, capture_output=True, check=True, text=True).stdout

@@ -25,8 +25,8 @@ from experiments.report.html import (
 OURS = tables.HEAD.index("ours")
 BACK = '<p><a href="index.html">All results</a></p>\n'
 CLAIMS_HEAD = ["claim", "verdict", "ours", "what the paper says", "where"]
-PROVENANCE_HEAD = ["folder", "records", "stale", "commit", "date", "device", "numbers"]
-PROVENANCE_HEAD += ["versions"]
+PROVENANCE_HEAD = ["folder", "records", "with a note", "commit", "date", "device"]
+PROVENANCE_HEAD += ["numbers", "versions"]
 JUDGED = (
     "A comparison decides if it is larger than its error, at 95 % over all comparisons"
     " of a claim together. One in which a precondition of the claim fails (calls of the"
@@ -128,9 +128,10 @@ def provenance(results: Records) -> str:
     """What made the records of each folder."""
     rows = []
     for name, group in sorted(results.items()):
-        several = list(group.values())
-        old = sum(map(records.stale, several))
-        rows.append([name, str(len(several)), str(old), *origin(several)])
+        several = [record for record in group.values() if record.get("kind") != "law"]
+        noted = sum(bool(records.notes(record)) for record in several)
+        if several:
+            rows.append([name, str(len(several)), str(noted), *origin(several)])
     if not rows:
         return "<p>Not run: there is no record in this folder.</p>\n"
     caption = "What made the records of each folder"
@@ -141,7 +142,7 @@ def origin(several: list[dict]) -> list[str]:
     """Commit, date, device, numbers and versions: each distinct value on a line."""
     group = [record["provenance"] for record in several]
     commits = [
-        (it["commit"] or "none")[:10] + " with changes" * bool(it["dirty"])
+        (it["commit"] or "none")[:10] + " with changes" * bool(it.get("dirty"))
         for it in group
     ]
     versions = [

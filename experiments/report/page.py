@@ -3,8 +3,8 @@
 What was run, every speed with its interval, one text step by step, one recording to
 listen to, and what became of the papers' claims; behind it a page per table. A page
 needs nothing but itself: no script, no font, no image and no sound by address. It holds
-what the records and the drawings of the folder say, the bundled recording, the
-catalogue's words and nothing else, so the same folder always gives the same bytes.
+what the records and the drawings of the folder say, laws as they are computed now, the
+bundled recording and the catalogue's words.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from experiments.records import records
 from experiments.records.table import Records
-from experiments.report import behind, recording, tables
+from experiments.report import behind, laws, recording, tables
 from experiments.report.claims import claims
 from experiments.report.html import document, drawing, grid, prose, section
 
@@ -33,9 +33,8 @@ CLAIMS_HEAD = ["claim", "paper", "verdict", "comparisons"]
 MARGIN = 3  # devices, dates and versions that are named; more are counted
 
 
-def page(folder: Path, earlier: Path | None = None) -> str:
+def page(folder: Path, results: Records) -> str:
     """The first page of a results folder, which may be empty."""
-    results = tables.collect(folder, earlier)
     drawn = figure(folder, recording.ROW, recording.CAPTION)
     heard = recording.heard(results) + drawn
     sections = {
@@ -51,8 +50,9 @@ def page(folder: Path, earlier: Path | None = None) -> str:
 
 
 def run(results: Records) -> str:
-    """Records, devices, dates and what is out of date, in a sentence."""
-    every = [record for rows in results.values() for record in rows.values()]
+    """Records, devices, dates and how many have a note, in a sentence."""
+    rows = (record for rows in results.values() for record in rows.values())
+    every = [record for record in rows if record.get("kind") != "law"]
     if not every:
         return "<p>Not run: there is no record in this folder.</p>\n"
     origins = [record["provenance"] for record in every]
@@ -60,15 +60,15 @@ def run(results: Records) -> str:
     devices = listed(map(records.device, timed)) or "no device"
     dates = sorted(it["date"][:10] for it in origins)
     jax = listed(f"jax {it['versions'].get('jax', '(unknown)')}" for it in origins)
-    old = sum(map(records.stale, every))
+    noted = sum(bool(records.notes(record)) for record in every)
+    folders = len({it["table"] for it in every})
     marked = sum("earlier" in record for record in every)
     told = [
-        f"{len(every)} rows of {len(results)} folders, {len(timed)} of them measured on"
+        f"{len(every)} rows of {folders} folders, {len(timed)} of them measured on"
         f" {devices}, the others computed or compiled; {jax}; {dates[0]} to {dates[-1]}"
     ]
     told += [f"{marked} of them were recorded earlier"] if marked else []
-    if old:
-        told += [f"{old} of them STALE: the code or the weights have changed since"]
+    told += [f"{noted} of them with a note"] if noted else []
     more = '<a href="provenance.html">where each comes from</a>'
     return f"<p>{escape('; '.join(told))} ({more}).</p>\n"
 
@@ -112,16 +112,15 @@ def index(results: Records) -> str:
     return f"<ul>\n{''.join(items)}</ul>\n"
 
 
-def texts(folder: Path, earlier: Path | None = None) -> dict[str, str]:
+def texts(folder: Path, results: Records) -> dict[str, str]:
     """Every page by the name of its file; drawings are those of the folder."""
-    results = tables.collect(folder, earlier)
-    return {"index.html": page(folder, earlier), **behind.pages(folder, results)}
+    return {"index.html": page(folder, results), **behind.pages(folder, results)}
 
 
-def render(folder: Path, earlier: Path | None = None) -> None:
+def render(folder: Path, results: Records) -> None:
     """Tables and figures, then the pages that hold them all."""
-    tables.render(folder, earlier)
-    for name, text in texts(folder, earlier).items():
+    tables.render(folder, results)
+    for name, text in texts(folder, results).items():
         (folder / name).write_text(text, "utf-8")
 
 
@@ -131,7 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
     folder = parser.parse_args(arguments).folder
     if not folder.is_dir():
         parser.error(f"no folder {folder}: measure something first")
-    render(folder)
+    render(folder, tables.collect(folder, computed=laws.computed()))
     print(f"rendered {folder / 'index.html'}")
 
 

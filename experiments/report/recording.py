@@ -7,8 +7,8 @@ from base64 import b64encode
 from html import escape
 from pathlib import Path
 
-from experiments.records import fingerprint
 from experiments.records.table import Records
+from specjax.bench import provenance
 
 FOLDER, ROW = "speech", "recording"
 CAPTION = "What was drafted as it listened, a line a call of the target"
@@ -37,8 +37,9 @@ def heard(results: Records) -> str:
 def player(name: str, inputs: dict[str, str]) -> str:
     """An element that holds the recording among the inputs of a record."""
     for path, digest in inputs.items():
-        file = fingerprint.ROOT / path
-        if Path(path).name == name and fingerprint.here(file) == digest:
+        file = provenance.HOME / path
+        same = Path(path).name == name and file.is_file()
+        if same and provenance.digest(file) == digest:
             sound = b64encode(file.read_bytes()).decode()
             kind = TYPES[file.suffix]
             return (

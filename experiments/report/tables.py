@@ -1,8 +1,8 @@
 """Renders records: `python -m experiments.report.tables [DIR]`.
 
 Every table of the catalogue becomes DIR/<table>.md, .csv and .tex, a figure also .svg,
-and DIR/README.md says which command makes which. Nothing is read but the records and
-the catalogue, so a rendered file can be checked by rendering it again.
+and DIR/README.md says which command makes which. What is shown are the records, the
+catalogue, and laws that are computed now.
 """
 
 import argparse
@@ -13,17 +13,20 @@ from experiments import catalogue
 from experiments.records import markup, records
 from experiments.records.table import Line, Records, Table
 from experiments.records.words import FAILED, SKIPPED
-from experiments.report import own, walltime_tables
+from experiments.report import laws, own, walltime_tables
 from specjax.bench import jsonl
 
 HEAD = ["what", "published (paper's model)", "ours", "standard error", "n"]
 HEAD += ["hardware", "date", "state"]
 
 
-def collect(folder: Path, earlier: Path | None = None) -> Records:
+def collect(
+    folder: Path, earlier: Path | None = None, computed: Records | None = None
+) -> Records:
     """The latest record of each row of each file.
 
     earlier: a folder whose records stand in for rows that this one has not, marked.
+    computed: laws, which no folder has (`experiments.report.laws`).
     """
     files = sorted(folder.glob("*.jsonl"))
     results = {path.stem: records.latest(jsonl.read(path)) for path in files}
@@ -32,7 +35,7 @@ def collect(folder: Path, earlier: Path | None = None) -> Records:
     for name, rows in collect(earlier).items() if earlier else ():
         marked = {row: {**record, "earlier": True} for row, record in rows.items()}
         results[name] = marked | results.get(name, {})
-    return results
+    return results | (computed or {})
 
 
 def cells(line: Line, results: Records) -> list[str]:
@@ -77,10 +80,8 @@ def value(measured: dict, quantity: str) -> float | str | None:
 
 
 def state(line: Line, record: dict) -> str:
-    """`ok`, or what is wrong: older than its sources, failed, not what the paper
-    printed; or that another run measured it."""
-    if records.stale(record):
-        return "STALE: the code or the weights have changed since"
+    """`ok`, with what a reader must know beside; or what is wrong: it failed, or is not
+    what the paper printed."""
     why = value(record["measured"], line.quantity)
     if why in (FAILED, SKIPPED, *walltime_tables.WHY):
         return why
@@ -88,7 +89,9 @@ def state(line: Line, record: dict) -> str:
         off = abs(value(record["measured"], line.quantity) - line.published)
         if off > 0.5 * 10**-line.decimals + 1e-9:
             return "DIFFERS from the paper's rounding"
-    return "ok, recorded earlier" if "earlier" in record else "ok"
+    told = "ok, recorded earlier" if "earlier" in record else "ok"
+    notes = "; ".join(records.notes(record))
+    return f"{told}, with a note: {notes}" if notes else told
 
 
 def every(results: Records) -> list[Table]:
@@ -138,23 +141,23 @@ def index(results: Records) -> str:
     """The page that leads from a table to its command and its files."""
     lines = []
     for table in every(results):
-        kinds = ["html", "md", "csv", "tex"] + ["svg"] * is_figure(table)
+        kinds = ["md"] + ["svg"] * is_figure(table)
         files = " ".join(f"[{kind}]({table.name}.{kind})" for kind in kinds)
         states = Counter(row[-1].partition(":")[0] for row in rows(table, results))
         summary = ", ".join(f"{count} {name}" for name, count in states.items())
         lines.append([table.title, f"`{table.command}`", files, summary])
     head = ["table", "command", "files", "lines"]
     return (
-        "# Results\n\nRendered from the records beside this file by"
-        " `python -m experiments.report.page`: the answer is"
-        " [index.html](index.html), each table has a page behind it. A published"
-        f" number is never in the column `ours`.\n\n{markup.markdown(head, lines)}"
+        "# Results\n\nRendered from the records beside this file. `make site` builds"
+        " the page index.html here, with a page behind it for each table, and the"
+        " tables as CSV and LaTeX. A published number is never in the column"
+        f" `ours`.\n\n{markup.markdown(head, lines)}"
     )
 
 
-def texts(folder: Path, earlier: Path | None = None) -> dict[str, str]:
+def texts(results: Records) -> dict[str, str]:
     """Every file but the drawings, by name."""
-    results, files = collect(folder, earlier), {}
+    files = {}
     for table in every(results):
         lines = rows(table, results)
         files[f"{table.name}.md"] = page(table, results)
@@ -166,16 +169,15 @@ def texts(folder: Path, earlier: Path | None = None) -> dict[str, str]:
     return files | {"README.md": index(results)}
 
 
-def render(folder: Path, earlier: Path | None = None) -> None:
+def render(folder: Path, results: Records) -> None:
     """Writes the tables, and the figures where matplotlib is installed."""
-    for name, text in texts(folder, earlier).items():
+    for name, text in texts(results).items():
         (folder / name).write_text(text, "utf-8")
     try:
         from experiments.report import figures
     except ImportError:
         print("figures not drawn: install the extra `plots`")
         return
-    results = collect(folder, earlier)
     for name in figures.NAMES:
         figures.draw(name, results, folder / f"{name}.svg")
 
@@ -186,7 +188,7 @@ def main(arguments: list[str] | None = None) -> None:
     folder = parser.parse_args(arguments).folder
     if not folder.is_dir():
         parser.error(f"no folder {folder}: measure something first")
-    render(folder)
+    render(folder, collect(folder, computed=laws.computed()))
     print(f"rendered {folder / 'README.md'}")
 
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from experiments.records import fingerprint
 from experiments.tasks import files, recipes
 from experiments.tasks.examples import About, Examples, write
 from experiments.tasks.recipes import TaskRow
+from specjax.bench.provenance import digest
 
 
 class Origin(NamedTuple):
@@ -81,7 +81,7 @@ def from_files(arguments: argparse.Namespace) -> tuple[Iterator[TaskRow], Origin
         lines = files.jsonl(arguments.jsonl, arguments.fields or recipe.fields)
     else:
         lines = files.parallel(arguments.parallel)
-    source = [f"{path.name} sha256 {fingerprint.digest(path)}" for path in paths]
+    source = [f"{path.name} sha256 {digest(path)}" for path in paths]
     rows = recipes.tokenize(recipe, subwords, lines)
     return rows, Origin(subwords.digest, subwords.eos, source)
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.records import fingerprint
 from experiments.tasks import examples, recipes
 from experiments.tasks.examples import Examples
 from experiments.training import pairs
 from experiments.training.pairs import Bucket, Pair, PairRows
+from specjax.bench.provenance import digest
 from specjax.checkpoints import Checkpoint, huggingface
 
 NAMED = ("wmt_ende", "cnn_dailymail")
@@ -175,7 +175,7 @@ def check_tokenizer(model: Path, source: Source) -> None:
     Another file may hold the same tokenizer, and two implementations may split a few
     texts differently: most of the texts must agree.
     """
-    if source.tokenizer == fingerprint.digest(model):
+    if source.tokenizer == digest(model):
         return
     encode = recipes.load(model).encode
     texts = source.examples.texts[:COMPARED], source.examples.inputs[:COMPARED]

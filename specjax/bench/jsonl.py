@@ -1,4 +1,4 @@
-"""Records as JSON lines: appended whole, never changed.
+"""Records as JSON lines: written whole, never changed, never lost.
 
 A record is one measured row: {row, table, scale, measured, published, provenance}.
 A line that a kill or a power cut left unfinished is told, set aside and gone past.
@@ -55,14 +55,40 @@ def append(path: Path, record: dict) -> None:
     locked(path, add)
 
 
+def put(path: Path, record: dict) -> None:
+    """Adds a record in the place of those of its row.
+
+    What it replaces is first appended to FILE.replaced beside, so that nothing is
+    lost. Raises as `append`.
+    """
+    old = [each for each in read(path) if each.get("row") == record["row"]]
+    for each in old:
+        append(path.with_name(f"{path.name}.replaced"), each)
+    append(path, record)
+    if not old:
+        return
+
+    def drop(descriptor: int) -> None:
+        lines = path.read_bytes().splitlines(keepends=True)
+        left = [x for x in lines if not x.strip() or parse(x) not in old]
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        fresh.write_bytes(b"".join(left))
+        os.replace(fresh, path)
+
+    locked(path, drop)
+
+
 def locked(path: Path, change: Callable[[int], None]) -> None:
     """Runs `change` on the open file while nobody else has it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        change(descriptor)
-    finally:
-        os.close(descriptor)
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Another file may have come into its place while this one waited.
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                return change(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write(descriptor: int, content: bytes) -> None:

@@ -15,9 +15,8 @@ class Measurement(NamedTuple):
 
     run: () -> plain numbers by name. module: who measures, as it is imported.
     inputs: the files that it reads, weights and prompts. dtype, seed: of the arithmetic
-    and of the randomness; no seed, no randomness. reaches: the definitions that it
-    chooses by a name, "module:name", since no line of code refers to them. shares:
-    `run` takes what rows of one run have kept for each other, a dictionary `kept`.
+    and of the randomness; no seed, no randomness. shares: `run` takes what rows of one
+    run have kept for each other, a dictionary `kept`.
     """
 
     run: Callable[..., dict]
@@ -25,17 +24,21 @@ class Measurement(NamedTuple):
     inputs: tuple[Path, ...] = ()
     dtype: str = "float64"
     seed: int | None = None
-    reaches: tuple[str, ...] = ()
     shares: bool = False
 
 
 class TableRow(NamedTuple):
     """`scale`: "closed form", "compiled" (nothing ran), "laptop", "paper" or "chip".
-    products: "thin" or "xla", see `specjax.native`."""
+
+    products: "thin" or "xla", see `specjax.native`. kind: what keeps its numbers valid.
+    A "law" is computed whenever it is shown; a "count" is the same on every machine
+    until a golden test moves; a "time" is a dated snapshot.
+    """
 
     measurement: Measurement
     scale: str
     products: str = native.THIN
+    kind: str = "count"
 
 
 def conditions(measurement: Measurement, seconds: float) -> dict:
@@ -47,19 +50,6 @@ def conditions(measurement: Measurement, seconds: float) -> dict:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
     }
-
-
-def rule(name: str) -> tuple[str, ...]:
-    """What a measurement reaches that chooses a verifier by its name."""
-    bare, colon, _ = name.partition(":")
-    if bare in verifiers.LOSSY:
-        return (f"specjax.verifiers.{bare}:build",)
-    return () if colon else (f"specjax.verifiers.{bare}:verifier",)
-
-
-def policy(name: str) -> tuple[str, ...]:
-    """What it reaches that chooses a policy by its name."""
-    return ("specjax.policies.adaptive:heuristic",) if name == "adaptive" else ()
 
 
 def own_files(*names: str) -> tuple[Path, ...]:

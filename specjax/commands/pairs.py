@@ -17,7 +17,7 @@ from specjax import native, policies, verifiers
 from specjax.bench import players, repeats, scoring
 from specjax.bench import walltime as bench
 from specjax.bench.players import Player
-from specjax.bench.row import Measurement, own_files, policy, rule
+from specjax.bench.row import Measurement, own_files
 from specjax.bench.texts import Calls, Prompts, Protocol, Text, speculate, write
 from specjax.commands import kernels
 from specjax.commands.flags import reader
@@ -132,9 +132,7 @@ def measurement(
     """What a pair's numbers depend on, beside what measures them."""
     named = setting.rule, setting.policy
     files = *pair[0].files, *pair[1].files, *task.files, *own_files(*named)
-    reached = (*rule(setting.rule), *policy(setting.policy))
-    arithmetic = pair[0].dtype, setting.seed
-    return Measurement(run, __name__, files, *arithmetic, reached)
+    return Measurement(run, __name__, files, pair[0].dtype, setting.seed)
 
 
 def measure_alpha(

@@ -1,73 +1,44 @@
 """Measures what gin files describe, a row each: `specjax run FILE.gin ...`.
 
 A file includes one of gin_configs/runs/, such as alpha.gin, walltime.gin or audit.gin,
-and who takes part. Each finished row is appended to OUT/<folder of the file>.jsonl; one
-that is there already, of the same operative config and inputs, is kept. Stopped at any
-moment, the same command goes on.
+and who takes part. Each finished row is written to OUT/<folder of the file>.jsonl; one
+that is there already, with the same settings and inputs, is kept, unless --again asks
+for it anew. Stopped at any moment, the same command goes on.
 """
 
 import contextlib
-import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from specjax import console, native
-from specjax.bench import jsonl
-from specjax.bench.machine import versions
-from specjax.bench.row import Measurement, conditions
+from specjax.bench import jsonl, provenance
 from specjax.commands import configs
 from specjax.commands.configs import Built, RowFile, flags
 
 OUT = Path("runs/results")
+KINDS = ("law", "count", "time")
 
 
 class RowError(Exception):
     """A row that could not be built or measured; the message names its file."""
 
 
-class Origin(NamedTuple):
-    """What a record says of where its numbers come from.
-
-    sources: (Measurement, config) -> what a number depends on. keys: of them, those in
-    which a kept record must agree. commit: () -> the commit of a checkout. published:
-    (table, row) -> the published numbers by quantity, or None.
-    """
-
-    sources: Callable[[Measurement, str], dict]
-    keys: tuple[str, ...]
-    commit: Callable[[], dict]
-    published: Callable[[str, str], dict | None]
-
-
-def sources(measurement: Measurement, config: str) -> dict:
-    """What a number depends on, beside this package: settings and files."""
-    return {
-        "config": config,
-        "module": measurement.module,
-        "reaches": list(measurement.reaches),
-        "inputs": {path.name: digest(path) for path in measurement.inputs},
-        "versions": versions(),
-    }
-
-
-def digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-KEYS = ("config", "inputs", "versions")
-INSTALLED = Origin(sources, KEYS, lambda: {"commit": None}, lambda table, row: None)
+# (table, row) -> the published numbers by quantity, or None.
+Published = Callable[[str, str], dict | None]
 
 
 def run(
-    files: Iterable[RowFile], out: Path, origin: Origin = INSTALLED
+    files: Iterable[RowFile],
+    out: Path,
+    again: bool = False,
+    published: Published = lambda table, row: None,
 ) -> Iterator[dict]:
     """Measures every row that has no record yet, and yields each one's record.
 
-    Raises RowError at the first failure.
+    again: measure also what has one, and put the new one in its place. Raises RowError
+    at the first failure.
     """
     files, kept = list(files), {}
     for number, file in enumerate(files, 1):
@@ -76,7 +47,8 @@ def run(
         console.begin(label)
         begun = time.monotonic()
         try:
-            record, new = measure(configs.build(file), out, origin, kept)
+            built = configs.build(file)
+            record, new = measure(built, out, kept, again, published)
         except Exception as error:
             raise RowError(f"{file.path}: {error}") from error
         took = f"measured in {time.monotonic() - begun:.0f} s"
@@ -84,36 +56,56 @@ def run(
         yield record
 
 
-def measure(built: Built, out: Path, origin: Origin, kept: dict) -> tuple[dict, bool]:
-    """The record of a row, and whether it is new: then it was appended.
+def measure(
+    built: Built, out: Path, kept: dict, again: bool, published: Published
+) -> tuple[dict, bool]:
+    """The record of a row, and whether it is new: then it was written.
 
-    kept: what rows before it have kept for those that share.
+    A file has one record a row. What a new one replaces goes to a file beside, so that
+    nothing that was measured is lost. kept: what rows before it have kept for those
+    that share.
     """
-    if built.row.products not in native.CHOICES:
-        known = ", ".join(native.CHOICES)
-        raise ValueError(f"no products {built.row.products!r}: choose one of {known}")
+    check(built)
     path, measurement = out / f"{built.table}.jsonl", built.row.measurement
     jsonl.prepare(path)
-    sources = origin.sources(measurement, built.config)
-    for record in reversed(jsonl.read(path)):
-        there = record.get("provenance")
-        known = isinstance(there, dict) and record.get("row") == built.name
-        if known and all(there.get(key) == sources[key] for key in origin.keys):
+    for record in [] if again else reversed(jsonl.read(path)):
+        if record.get("row") == built.name and valid(record, built):
             return record, False
     begun = time.monotonic()
     with native.products(built.row.products):
         measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
-        under = conditions(measurement, time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        origin = provenance.of(measurement, built.config, seconds, built.typed)
     record = {
         "row": built.name,
         "table": built.table,
         "scale": built.row.scale,
+        "kind": built.row.kind,
         "measured": measured,
-        "published": origin.published(built.table, built.name),
-        "provenance": {**origin.commit(), **under, **sources},
+        "published": published(built.table, built.name),
+        "provenance": origin,
     }
-    jsonl.append(path, record)
+    jsonl.put(path, record)
     return record, True
+
+
+def check(built: Built) -> None:
+    """Raises ValueError for a word that no row may have."""
+    words = ("products", native.CHOICES), ("kind", KINDS)
+    for field, known in words:
+        value = getattr(built.row, field)
+        if value not in known:
+            raise ValueError(f"no {field} {value!r}: choose one of {', '.join(known)}")
+
+
+def valid(record: dict, built: Built) -> bool:
+    """Whether a record is of the row as it is set up now, with the same inputs."""
+    origin = record.get("provenance")
+    if not isinstance(origin, dict) or "inputs" not in origin:
+        return False
+    config, inputs = origin["config"], provenance.inputs(built.row.measurement.inputs)
+    changed = provenance.changed_settings(config, built.config, built.own)
+    return not changed and origin["inputs"] == inputs
 
 
 @contextlib.contextmanager
@@ -141,11 +133,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = "Measures what gin files describe, a row each."
     parser = console.Parser(prog="specjax run", description=about)
     flags.add(parser)
-    of_out = "folder of the records; default %(default)s"
-    parser.add_argument("--out", type=Path, default=OUT, help=of_out)
+    flags.add_out(parser, OUT)
     chosen, rows = flags.parse(parser, sys.argv[1:] if argv is None else argv)
     with stopped_politely():
-        for record in run(rows, chosen.out):
+        for record in run(rows, chosen.out, chosen.again):
             print(plain(record["measured"]), end="")
     print(f"records: {chosen.out}")
     return 0

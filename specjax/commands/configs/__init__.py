@@ -36,12 +36,17 @@ class RowFile(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A row that is ready to be measured, and its operative config."""
+    """A row that is ready to be measured, and its operative config.
+
+    own: names that its own file or a binding sets. typed: the bindings.
+    """
 
     table: str
     name: str
     row: TableRow
     config: str
+    own: tuple[str, ...] = ()
+    typed: tuple[str, ...] = ()
 
 
 def build(file: RowFile) -> Built:
@@ -72,7 +77,23 @@ def build(file: RowFile) -> Built:
     unread.refuse(
         gin, own, [str(bound) for bound in own if not unread.read(gin, bound)]
     )
-    return Built(path.parent.name, path.stem, row, gin.operative_config_str())
+    config, names = gin.operative_config_str(), tuple(map(str, own))
+    return Built(path.parent.name, path.stem, row, config, names, file.bindings)
+
+
+def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
+    """What a row's files set, as gin prints it, and the names that its own sets.
+
+    Nothing is built: no weights are read. Raises ConfigError for what gin cannot read.
+    """
+    gin, path = imported(), file.path.resolve()
+    own = unread.statements(gin, path.read_text("utf-8"), str(path))
+    gin.clear_config()
+    with searched(gin, file.search), in_one_line(Exception):
+        for name in (str(path), *file.over):
+            gin.parse_config_file(name)
+        gin.parse_config(list(file.bindings))
+    return gin.config_str(), tuple(map(str, own))
 
 
 def imported():

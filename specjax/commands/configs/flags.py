@@ -40,6 +40,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_out(parser: argparse.ArgumentParser, default: Path) -> None:
+    """Adds `--out` and `--again`."""
+    of_out = "folder of the records; default %(default)s"
+    parser.add_argument("--out", type=Path, default=default, help=of_out)
+    of_again = "measure anew what is there already, in its place"
+    parser.add_argument("--again", action="store_true", help=of_again)
+
+
 def parse(
     parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> tuple[argparse.Namespace, list[RowFile]]:

@@ -1,4 +1,4 @@
-"""Records survive what may happen to a file, and know whether they are out of date."""
+"""Records survive what may happen to a file, and know how they were set up."""
 
 import errno
 import json
@@ -9,16 +9,12 @@ from pathlib import Path
 import pytest
 
 from experiments.leviathan import closed_forms
-from experiments.records import fingerprint, loaded, records
-from specjax import zoo
-from specjax.bench import jsonl, machine
-from specjax.bench.row import Measurement
-from tests.support import checkpoint_folders
+from experiments.records import records
+from specjax.bench import jsonl, machine, provenance
 
 
-def record(row, config="c", sources="s", **measured):
-    provenance = {"config": config, "fingerprint": sources}
-    return {"row": row, "measured": measured, "provenance": provenance}
+def record(row, **measured):
+    return {"row": row, "measured": measured, "provenance": {"config": ""}}
 
 
 def rows_in(path: Path) -> list[str]:
@@ -107,40 +103,63 @@ def test_two_writers_lose_nothing(path):
     assert set(rows_in(path)) == {f"{name}{i}" for name in "ab" for i in range(20)}
 
 
-def test_a_record_is_found_by_row_config_and_sources():
-    old, new = record("a", x=1), record("a", x=2)
-    there = [old, record("a", "other"), new, record("b")]
-    assert records.find(there, "a", "c", "s") is new
-    assert records.find(there, "a", "d", "s") is None
-    assert records.find(there, "a", "c", "t") is None
-    assert records.find(there, "z", "c", "s") is None
+def test_a_new_record_takes_the_place_of_its_row_s(path, monkeypatch):
+    """The old one is beside before the new one is written."""
+    for each in (record("a", x=1), record("b"), record("a", x=2)):
+        jsonl.put(path, each)
+    assert jsonl.read(path) == [record("b"), record("a", x=2)]
+    replaced = path.with_name("table.jsonl.replaced")
+    assert jsonl.read(replaced) == [record("a", x=1)]
+    monkeypatch.setattr(os, "replace", lambda *paths: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        jsonl.put(path, record("a", x=3))
+    assert jsonl.read(path)[-1] == record("a", x=3)
+    assert jsonl.read(replaced)[-1] == record("a", x=2)
 
 
-def test_a_record_becomes_stale(tmp_path, monkeypatch):
-    def stale(record):
-        fingerprint.forget()  # as in another process
-        return records.stale(record)
+WAS = """# Macros:
+# ====
+GAMMA = 5
+LONG = \\
+    (1,
+     2)
+DRAFT = @small/players.model()
+small/specjax.players.model.dtype = %DTYPE
+"""
 
-    monkeypatch.setattr(fingerprint, "ROOT", tmp_path)
-    fingerprint.forget()
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "one.py").write_text("x = 1\n")
+
+@pytest.mark.parametrize(
+    ("today", "own", "names"),
+    [
+        (WAS, (), []),
+        (WAS.replace("specjax.players", "specjax.sides"), (), []),
+        (WAS.replace("players.model()", "sides.model()"), (), []),
+        (WAS.replace("GAMMA = 5", "GAMMA = 7"), (), ["GAMMA"]),
+        (WAS.replace("     2)", "     3)"), (), ["LONG"]),
+        (WAS.replace("@small", "@large"), (), ["DRAFT"]),
+        (WAS.replace("%DTYPE", "'int8'"), (), ["small/model.dtype"]),
+        (f"{WAS}TOP_K = None\n", (), []),  # of a file that it includes
+        (f"{WAS}TOP_K = 40\n", ("TOP_K",), ["TOP_K"]),
+    ],
+)
+def test_a_row_that_is_set_up_otherwise_is_told(today, own, names):
+    assert provenance.changed_settings(WAS, today, own) == names
+
+
+def test_inputs_are_told_by_their_content(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "HOME", tmp_path)
     weights = tmp_path / "weights"
     weights.write_text("1")
-    measurement = Measurement(dict, "experiments.one", (weights,))
-    provenance = records.provenance(measurement, "c", 0.1)
-    assert provenance["inputs"] == {"weights": fingerprint.digest(weights)}
-    assert not stale({"provenance": provenance})
+    origin = {"inputs": provenance.inputs([weights])}
+    assert provenance.changed_inputs(origin) == []
     weights.write_text("2")
-    assert stale({"provenance": provenance})
-    weights.unlink()  # weights that are elsewhere do not make a record stale
-    assert not stale({"provenance": provenance})
-    (tmp_path / "experiments" / "one.py").write_text("x = 2\n")
-    assert stale({"provenance": provenance})
+    assert provenance.changed_inputs(origin) == ["weights"]
+    weights.unlink()  # those of another machine say nothing
+    assert provenance.changed_inputs(origin) == []
 
 
 def test_provenance_names_everything():
-    origin = records.provenance(closed_forms.table1(0.6, 2), "config", 1.234)
+    origin = provenance.of(closed_forms.table1(0.6, 2), "config", 1.234)
     assert origin["config"] == "config" and origin["seconds"] == 1.23
     assert origin["date"].endswith("+00:00")
     assert set(origin["versions"]) == {"python", *machine.PACKAGES}
@@ -148,28 +167,11 @@ def test_provenance_names_everything():
     assert {"commit", "dirty", "dtype", "seed"} <= set(origin)
 
 
-def test_the_model_of_what_is_loaded_counts(tmp_path):
-    """And of no other family: its weights say which, in any format."""
-
-    def built(*paths):
-        return loaded.reaches(paths)[:-2]
-
-    code, family = zoo.FOLDER / "code_small.safetensors", "specjax.models.gpt:build"
-    assert built(code) == (family,)
-    both = built(zoo.FOLDER / "t5_small.safetensors", code)
-    assert both == (family, "specjax.models.t5:build")
-    folder = checkpoint_folders.written(tmp_path)
-    assert built(*sorted(folder.iterdir())) == ("specjax.models.t5:build",)
-    assert not loaded.reaches([zoo.FOLDER / "bigram.safetensors", zoo.FOLDER / "a"])
-    measurement = Measurement(dict, "experiments.leviathan.quality", (code,))
-    assert family in records.sources(measurement, "")["reaches"]
-
-
 def test_without_git_there_is_no_commit(monkeypatch):
     def absent(*arguments):
         raise FileNotFoundError("git")
 
-    monkeypatch.setattr(records, "git", absent)
-    records.commit.cache_clear()
-    assert records.commit() == {"commit": None, "dirty": None}
-    records.commit.cache_clear()
+    monkeypatch.setattr(provenance, "git", absent)
+    provenance.commit.cache_clear()
+    assert provenance.commit() == {"commit": None, "dirty": None}
+    provenance.commit.cache_clear()

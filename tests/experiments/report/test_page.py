@@ -13,13 +13,14 @@ from urllib.parse import unquote
 import pytest
 
 from experiments import catalogue
-from experiments.records import fingerprint
-from experiments.report import behind, html, page, recording, tables
+from experiments.report import behind, html, laws, page, recording, tables
 from experiments.report import own as own_tables
 from specjax import zoo
+from specjax.bench import provenance
 from tests.experiments.report.test_claims import STATED
 from tests.support.claim_records import everything, record
 
+KEPT = ("date", "versions", "device")  # by `specjax measure`
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 DRAWING = (
     '<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"'
@@ -95,7 +96,8 @@ def own() -> dict:
 
 
 def read(folder: Path) -> dict[str, Reader]:
-    return {name: Reader(text) for name, text in page.texts(folder).items()}
+    results = tables.collect(folder)
+    return {name: Reader(text) for name, text in page.texts(folder, results).items()}
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +138,8 @@ def test_the_first_page_has_the_answer_and_leads_to_the_rest(pages):
     at = [first.text.index(f'<section id="{name}"') for name in sections]
     assert at == sorted(at)
     assert 'id="speeds-drawing"' in first.text
-    assert f"rows of {len(everything()) + 1} folders" in first.text
+    folders = {*everything(), *own()} - set(laws.FOLDERS)
+    assert f"rows of {len(folders)} folders" in first.text
 
 
 def test_without_records_ours_is_not_run(bare):
@@ -162,7 +165,7 @@ def spoken(digest: str) -> dict:
 def test_the_recording_that_was_measured_can_be_heard(tmp_path):
     """From the page alone, byte for byte; another one is not played in its place."""
     file = zoo.FOLDER / "speech" / "speech.flac"
-    write(tmp_path, spoken(fingerprint.digest(file)))
+    write(tmp_path, spoken(provenance.digest(file)))
     first = read(tmp_path)["index.html"]
     (sound,) = (attrs["src"] for tag, attrs in first.tags if tag == "audio")
     kind, _, held = sound.partition(",")
@@ -183,7 +186,7 @@ def test_a_row_of_ones_own_has_a_table(pages, full):
     assert lines["first: alpha"][:7] == [*shown, "1 x cpu, 2 cores", "2026-01-02"]
     assert lines["first: x@y"][2] == "3.5" and lines["first: calls"][2] == "7"
     assert 'href="own_my%20pair.html"' in pages["index.html"].text
-    assert "own_my pair.csv" in tables.texts(full)
+    assert "own_my pair.csv" in tables.texts(tables.collect(full))
     known = own_tables.tables(tables.collect(full))
     assert [table.name for table in known] == ["own_my pair"]
     row = {"table1": {"mine": record("table1", "mine", {"x": 1.5})}}
@@ -242,24 +245,23 @@ def test_drawings_keep_to_themselves(pages):
     assert 'class="wide"' in pages["figure4.html"].text and 'class="wide"' not in text
 
 
-def test_what_is_stale_says_so(pages, tmp_path):
-    for name in ("index.html", "table1.html"):
-        assert "STALE" in pages[name].text
+def test_notes_are_counted_first_and_told_in_their_lines(pages, tmp_path):
+    assert "with a note" not in pages["index.html"].text
     records = everything()
-    for rows in records.values():
-        for origin in (row["provenance"] for row in rows.values()):
-            origin["fingerprint"] = fingerprint.today(origin)
+    records["table2"]["small_t0_b1"]["provenance"]["note"] = "written by hand"
     write(tmp_path, records)
-    assert not any("STALE" in text for text in page.texts(tmp_path).values())
+    noted = read(tmp_path)
+    assert "; 1 of them with a note" in noted["index.html"].text
+    assert "ok, with a note: written by hand" in noted["table2.html"].text
 
 
 def test_provenance_names_each_value_once(pages):
     rows = {row[0]: row for row in pages["provenance.html"].rows["provenance-table"]}
     assert rows["table2"] == [
-        *("table2", "6", "6", "0123456789", "2026-01-02", "1 x cpu, 2 cores"),
+        *("table2", "6", "0", "0123456789", "2026-01-02", "1 x cpu, 2 cores"),
         *("float32", "jax 0.1"),
     ]
-    assert set(rows) == {*everything(), *own()}
+    assert set(rows) == {*everything(), *own()} - set(laws.FOLDERS)
     unknown = record("bench", "old", {})
     unknown["provenance"]["versions"] = {"t5x": None}
     assert behind.origin([unknown])[-1] == "t5x (version unknown)"
@@ -269,17 +271,22 @@ def test_what_records_say_is_text(tmp_path):
     records = everything()
     records["table2"]["small_t0_b1"]["measured"]["target"] = "<b>&`x`"
     write(tmp_path, {"table2": records["table2"]})
-    text = page.texts(tmp_path)["table2.html"]
+    text = page.texts(tmp_path, tables.collect(tmp_path))["table2.html"]
     assert "&lt;b&gt;&amp;<code>x</code>" in text and "<b>" not in text
 
 
-def test_the_command_writes_the_bytes_that_another_rendering_gives(tmp_path, capsys):
-    records = everything()
+def test_the_command_writes_every_file(tmp_path, monkeypatch, capsys):
+    """Of records of `specjax run` and `specjax measure` too."""
+    records, bare = everything(), {"dtype": "float32", "commit": None}
     del records["figure1"]  # its drawing asks for more than the page does
-    write(tmp_path, records)
+    bare |= {name: record("a", "b", {})["provenance"][name] for name in KEPT}
+    mine = {"row": "b", "table": "a", "measured": {"x": 1}, "scale": "measured"}
+    write(tmp_path, records | {"a": {"b": mine | {"provenance": bare}}})
+    monkeypatch.setattr(laws, "computed", dict)
     page.main([str(tmp_path)])
     assert "index.html" in capsys.readouterr().out
-    for name, text in (page.texts(tmp_path) | tables.texts(tmp_path)).items():
+    results = tables.collect(tmp_path)
+    for name, text in (page.texts(tmp_path, results) | tables.texts(results)).items():
         assert (tmp_path / name).read_text("utf-8") == text, name
     names = {path.name for path in tmp_path.iterdir()}
     assert {"README.md", "table4.md", "table3.tex", "figure2.svg"} <= names

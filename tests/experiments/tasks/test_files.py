@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from experiments.records import fingerprint
 from experiments.tasks import examples, files, prepare, recipes
 from experiments.tasks.recipes import Line
 from specjax import zoo
+from specjax.bench import provenance
 
 ENGLISH = ["That is good.", "The house\u2028is small .", "Where do you live?"]
 GERMAN = ["Das ist gut.", "Das Haus ist klein.", "Wo wohnst du?"]
@@ -225,11 +225,11 @@ def test_prepared_examples_come_back(prepared):
 
 
 def test_the_same_examples_are_the_same_bytes(prepared):
-    digest = fingerprint.digest(prepared)
+    digest = provenance.digest(prepared)
     examples.write(prepared, EXAMPLES, ABOUT)
-    assert digest == fingerprint.digest(prepared)
+    assert digest == provenance.digest(prepared)
     examples.write(prepared, EXAMPLES, ABOUT._replace(split="train"))
-    assert digest != fingerprint.digest(prepared)
+    assert digest != provenance.digest(prepared)
 
 
 def test_a_failed_write_leaves_the_older_file(prepared):
@@ -283,7 +283,7 @@ def test_the_command_prepares_local_files(tmp_path, capsys):
     german = save(tmp_path / "a.de.xz", GERMAN)
     local = ["--task", "wmt_ende", "--parallel", english, german]
     prepare.main(flags(out, *local, "--limit", 2))
-    written, about = examples.read(out, fingerprint.digest(MODEL))
+    written, about = examples.read(out, provenance.digest(MODEL))
     tokenized = rows("wmt_ende", *(Line(pair, "") for pair in PAIRS[:2]))
     assert written == recipes.collect(tokenized, None, False)
     assert (about.task, about.split, about.eos) == ("wmt_ende", "test", EOS)
@@ -334,15 +334,3 @@ def test_without_seqio_the_data_sets_name_what_to_install(tmp_path, monkeypatch)
     monkeypatch.delattr("experiments.tasks.paper", raising=False)
     with pytest.raises(SystemExit, match=r"pip install 'specjax\[data\]'"):
         prepare.main(flags(tmp_path / "a.npz", "--task", "wmt_ende"))
-
-
-def test_rows_do_not_depend_on_what_prepares_data():
-    """A change in how data are prepared leaves every other row as it was."""
-
-    def files(module):
-        return {place.module.split(".")[-1] for place in fingerprint.reached([module])}
-
-    prepared = {"recipes", "files", "paper", "prepare"}
-    assert not files("experiments.leviathan.lenience") & prepared
-    assert "examples" in files("experiments.leviathan.lenience")
-    assert {"recipes", "files", "prepare"} <= files("experiments.tasks.prepare")

@@ -11,9 +11,9 @@ from importlib import import_module
 import pytest
 import sentencepiece
 
-from experiments.records import fingerprint
 from experiments.tasks import examples, prepare, recipes
 from experiments.tasks.recipes import Line
+from specjax.bench import provenance
 
 seqio = pytest.importorskip("seqio")
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -189,7 +189,7 @@ def test_the_command_prepares_a_split(model, tmp_path, mocked):
     common = ["--task", "wmt_ende", "--split", "validation", "--data-dir", mocked]
     common += ["--tokenizer", str(model), "--out", str(out)]
     prepare.main([*common, "--limit", "2"])
-    written, about = examples.read(out, fingerprint.digest(model))
+    written, about = examples.read(out, provenance.digest(model))
     whole = tokenized("wmt_ende", model)
     assert written == examples.Examples(*(rows[:2] for rows in whole))
     assert (about.eos, about.prefix) == (EOS, "translate English to German: ")

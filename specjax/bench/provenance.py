@@ -1,0 +1,132 @@
+"""Where a number comes from, and whether its row is still set up as it was.
+
+A record of counts is valid until a change moves what is counted: tests/golden says
+whether one does, and GOLDENS is raised where that is accepted. A record of times is a
+dated snapshot. Either says so where its row's settings or inputs are others today.
+"""
+
+import ast
+import hashlib
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+import specjax
+from specjax.bench.row import Measurement, conditions
+
+# Raised by whoever moves a golden on purpose, with one line of CHANGELOG.md.
+GOLDENS = 1
+HOME = Path(specjax.__file__).resolve().parents[1]
+
+
+def of(
+    measurement: Measurement, config: str, seconds: float, typed: Iterable[str] = ()
+) -> dict:
+    """Settings, files, versions, commit, device and day of what was just measured.
+
+    config: NAME = VALUE lines, as gin prints them. typed: bindings that were given
+    beside the row's file.
+    """
+    return {
+        **commit(),
+        **conditions(measurement, seconds),
+        "goldens": GOLDENS,
+        "config": config,
+        "typed": list(typed),
+        "module": measurement.module,
+        "inputs": inputs(measurement.inputs),
+    }
+
+
+def inputs(paths: Iterable[Path]) -> dict[str, str]:
+    """The sha256 of each file, by its path beside the package, else by its name."""
+    named = {}
+    for path in map(Path.resolve, paths):
+        inside = path.is_relative_to(HOME)
+        named[path.relative_to(HOME).as_posix() if inside else path.name] = digest(path)
+    return named
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def changed_inputs(origin: Mapping, digest: Callable[[Path], str] = digest) -> list:
+    """The inputs of a record whose file is here with another content."""
+    recorded = origin.get("inputs") or {}
+    here = ((name, HOME / name, was) for name, was in recorded.items())
+    return [name for name, path, was in here if path.is_file() and digest(path) != was]
+
+
+def settings(config: str) -> dict[str, str]:
+    """What each NAME = VALUE line of a gin config sets, by name.
+
+    A parameter is named by the last two parts of its name and a reference by its last,
+    so that a module may move.
+    """
+    found, name = {}, None
+    for line in config.splitlines():
+        head, sign, value = line.partition(" = ")
+        if line[:1].isspace() and name:  # gin breaks long values
+            found[name] += line.strip()
+        elif sign and not line.startswith("#"):
+            name = short(head)
+            found[name] = value.removesuffix("\\").strip()
+        else:
+            name = None
+    return {name: plain(value) for name, value in found.items()}
+
+
+def short(name: str) -> str:
+    """scope/package.module.name.parameter -> scope/name.parameter."""
+    scope, slash, selector = name.rpartition("/")
+    return scope + slash + ".".join(selector.split(".")[-2:])
+
+
+def plain(value: str) -> str:
+    """A value in one spelling: of literals Python's, of references the last part."""
+    try:
+        return repr(ast.literal_eval(value))
+    except (SyntaxError, ValueError):
+        scope, slash, selector = value.rpartition("/")
+        mark = selector[: len(selector) - len(selector.lstrip("@%"))]
+        last = selector.lstrip("@%").rpartition(".")[2]
+        return scope + slash + mark + last
+
+
+def changed_settings(recorded: str, today: str, own: Iterable[str]) -> list[str]:
+    """The names that two configs set otherwise.
+
+    own: names that the row's own file sets; of the files that it includes a new name
+    stands for what was always so.
+    """
+    was, now = settings(recorded), settings(today)
+    own = set(map(short, own))
+    return sorted(
+        name
+        for name, value in now.items()
+        if (name in was and was[name] != value) or (name in own and name not in was)
+    )
+
+
+@cache
+def commit() -> dict:
+    """The commit, and whether files other than results differ from it; None outside
+    of a git checkout."""
+    changed = ["status", "--porcelain", "--", ".", ":(exclude)results"]
+    try:
+        head, status = (git(*command) for command in (["rev-parse", "HEAD"], changed))
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": None, "dirty": None}
+    return {"commit": head.strip(), "dirty": bool(status.strip())}
+
+
+def git(*arguments: str) -> str:
+    """What git says of the checkout around the package. Raises for a package that is
+    in none, such as one that is installed inside of another's checkout."""
+    if not (HOME / ".git").exists():
+        raise FileNotFoundError(HOME / ".git")
+    command = ["git", "-C", str(HOME), *arguments]
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
