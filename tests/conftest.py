@@ -33,6 +33,7 @@ QUICK = {
     },
     "drafters": {"drafters"},
     "exactness": {"properties"},
+    "golden": {"golden"},
     "kernels": {"bench", "dispatch", "fused"},
     "leviathan": {"alpha", "figure1", "lenience", "operations", "quality"},
     "models": {"gpu", "models", "t5", "t5_decoding"},
@@ -72,3 +73,4 @@ def compiled_quickly(request):
     jax.config.update("jax_disable_most_optimizations", quickly)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+    jax.clear_caches()  # a worker would hold the programs of all modules

@@ -1,0 +1,1 @@
+"""Whether an edit slowed decoding down: one pair, beside an earlier commit."""

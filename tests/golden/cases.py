@@ -1,0 +1,186 @@
+"""The cases: who decodes what, by which rule.
+
+Axes: B = 4 rows (two prompts, greedy and at temperature 1), L buffer.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import generate, policies, probs, verifiers
+from specjax.bench import players
+from specjax.bench.players import Player
+from specjax.drafters.rollout import for_rule
+from specjax.inputs import make_prompt, make_request
+from specjax.step import Decoder
+from specjax.types import Params, Prompt, Sampling
+from tests.support import tiny_llama
+
+NEW = 32
+HEAT = (0.0, 1.0)
+CODE = ("def fibonacci(n):\n    ", "class Stack:\n    def push(self, item):\n")
+ENGLISH = ("translate English to German: The man is sitting on a bench.",)
+ENGLISH += ("summarize: Return the number of items in the list, or None if empty.",)
+TEXTS = {"code": CODE, "t5": ENGLISH}
+IDS = ((1, 5, 9, 5, 9, 2), (3, 7, 7, 11))  # prompts of models without a tokenizer
+
+
+class Case(NamedTuple):
+    """target, draft: names of SIDES; an empty draft decodes the target alone.
+
+    top_k, top_p, min_p: of every row, None is off. scored: whether alpha is taken from
+    both laws at every token, E(sum min(p, q)), beside the counts.
+    """
+
+    target: str
+    draft: str = ""
+    rule: str = "token"
+    policy: str = "none"
+    gamma: int = 4
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    scored: bool = False
+
+
+def tiny(style: str, seed: int) -> Player:
+    """A random model of Llama's kind, with layers of every sort that it has."""
+    config = getattr(tiny_llama, style)
+    weights = tiny_llama.weights(config, seed)
+    return players.of_model(style.lower(), tiny_llama.build(config), weights)
+
+
+def close(style: str, seed: int, share: float) -> Player:
+    """A draft that is that model with a share of other weights."""
+    one, other = tiny(style, seed), tiny(style, seed + 1)
+    mixed = jax.tree.map(
+        lambda a, b: (1 - share) * a + share * b, one.params, other.params
+    )
+    return one._replace(params=mixed)
+
+
+SIDES = {
+    "code_target": lambda: players.model("code_target"),
+    "code_small": lambda: players.model("code_small"),
+    "code_small_int8": lambda: players.model("code_small", "int8"),
+    "code_first_layer": lambda: players.early_exit("code_small", 1),
+    "bigram": lambda: players.ngram(2),
+    "unigram": lambda: players.ngram(1),
+    "random": lambda: players.random(),
+    "copying": lambda: players.copied(),
+    "t5_large": lambda: players.model("t5_large"),
+    "t5_base": lambda: players.model("t5_base"),
+    "t5_small": lambda: players.model("t5_small"),
+    "t5_bigram": lambda: players.ngram(2, "t5_bigram"),
+    **{
+        style.lower(): lambda style=style: tiny(style, 0)
+        for style in ("LLAMA", "QWEN3", "GEMMA2", "GEMMA3")
+    },
+    **{
+        f"near_{style.lower()}": lambda style=style: close(style, 0, 0.1)
+        for style in ("LLAMA", "QWEN3", "GEMMA2", "GEMMA3")
+    },
+}
+
+CASES = {
+    "code_token": Case("code_target", "code_small", scored=True),
+    "code_block": Case("code_target", "code_small", "block"),
+    "code_alone": Case("code_small"),
+    "bigram_token": Case("code_small", "bigram", scored=True),
+    "bigram_block": Case("code_small", "bigram", "block"),
+    "bigram_rejection": Case("code_small", "bigram", "rejection"),
+    "bigram_match": Case("code_small", "bigram", "match"),
+    "bigram_gumbel": Case("code_small", "bigram", "gumbel"),
+    "bigram_lenient": Case("code_small", "bigram", "lenient:0.5"),
+    "bigram_sigmoid": Case("code_small", "bigram", "sigmoid:1000"),
+    "bigram_adaptive": Case("code_small", "bigram", policy="adaptive", gamma=6),
+    "bigram_top_k": Case("code_small", "bigram", top_k=40),
+    "bigram_top_p": Case("code_small", "bigram", top_p=0.9),
+    "bigram_truncated": Case(
+        "code_small", "bigram", "block", top_k=50, top_p=0.95, min_p=0.02
+    ),
+    "unigram_token": Case("code_small", "unigram"),
+    "random_token": Case("code_small", "random"),
+    "copying_token": Case("code_small", "copying"),
+    "copying_adaptive": Case("code_small", "copying", policy="adaptive"),
+    "early_exit_token": Case("code_small", "code_first_layer"),
+    "int8_token": Case("code_small_int8", "bigram"),
+    "t5_token": Case("t5_large", "t5_small", scored=True),
+    "t5_block": Case("t5_base", "t5_small", "block"),
+    "t5_bigram": Case("t5_base", "t5_bigram"),
+    "t5_copying": Case("t5_base", "copying"),
+    "llama_token": Case("llama", "near_llama", scored=True),
+    "qwen3_gumbel": Case("qwen3", "near_qwen3", "gumbel"),
+    "gemma2_block": Case("gemma2", "near_gemma2", "block", gamma=3),
+    "gemma3_token": Case("gemma3", "near_gemma3", gamma=3),
+}
+
+
+@cache
+def side(name: str) -> Player:
+    return SIDES[name]()
+
+
+def run(case: Case) -> dict:
+    """What a case decodes, plain."""
+    target = side(case.target)
+    draft = side(case.draft) if case.draft else None
+    prompt, sampling = rows(target, case)
+    verifier = verifiers.named(case.rule)
+    decoder = Decoder(target.model, verifier=verifier)
+    if draft:
+        drafter = draft.drafter(case.gamma, for_rule(verifier))
+        policy = policies.named(case.policy)
+        decoder = Decoder(target.model, drafter, verifier, policy)
+    keys = jax.random.split(jax.random.key(0), len(prompt.length))
+    request = make_request(keys, prompt, NEW, sampling)
+    slots = prompt.tokens.shape[1] + NEW + case.gamma + 1
+    params = Params(target.params, draft and draft.params)
+    out = jax.device_get(generate.build(decoder, slots)(params, prompt, request))
+    spans = zip(out.tokens, np.asarray(prompt.length), out.length, strict=True)
+    told = {name: x.tolist() for name, x in out.counts._asdict().items()}
+    told["ids"] = [row[start:end].tolist() for row, start, end in spans]
+    if case.scored:
+        told["alpha"] = alpha(target, draft, prompt, out, sampling)
+    return told
+
+
+def rows(target: Player, case: Case) -> tuple[Prompt, Sampling]:
+    """Two prompts, each greedy and at temperature 1."""
+    if target.pretrained is None:
+        prompt = make_prompt([list(ids) for ids in IDS for _ in HEAT])
+    elif target.encodes:
+        coder, start = target.pretrained.tokenizer, target.pretrained.start
+        inputs = [coder.encode(text) for text in TEXTS["t5"] for _ in HEAT]
+        prompt = make_prompt([[start]] * len(inputs), inputs)
+    else:
+        coder, start = target.pretrained.tokenizer, target.pretrained.start
+        texts = [coder.encode(text) for text in TEXTS["code"] for _ in HEAT]
+        prompt = make_prompt([[start, *ids] for ids in texts])
+    count = len(prompt.length)
+
+    def each(value, dtype):
+        return None if value is None else jnp.full(count, value, dtype)
+
+    heat = jnp.array(HEAT * (count // len(HEAT)), jnp.float32)
+    cut = each(case.top_k, jnp.int32), each(case.top_p, jnp.float32)
+    return prompt, Sampling(heat, *cut, each(case.min_p, jnp.float32))
+
+
+def alpha(target: Player, draft: Player, prompt: Prompt, out, sampling) -> float:
+    """E(sum_x min(p, q)) at the tokens that were written (Corollary 3.6)."""
+    text = prompt._replace(tokens=jnp.asarray(out.tokens[:, :-1]))
+
+    @jax.jit
+    def betas(p_params, q_params):
+        p = probs.dense(target.law(p_params, text, sampling))
+        q = probs.dense(draft.law(q_params, text, sampling))
+        return jnp.minimum(p, q).sum(-1)
+
+    slot = np.arange(1, out.tokens.shape[1])
+    start, length = np.asarray(prompt.length)[:, None], out.length[:, None]
+    written = (slot >= start) & (slot < length)
+    return float(np.asarray(betas(target.params, draft.params))[written].mean())
