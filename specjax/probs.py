@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from specjax import truncation
 from specjax.types import BLOCK, Law, Sampling, Table
 
 
@@ -34,8 +35,12 @@ def standardize(logits: Array, sampling: Sampling) -> Law:
     tau, vocab = jnp.where(greedy, top, -jnp.inf), z.shape[-1]
     tie = jnp.where(greedy, first_top, vocab - 1)
     if any(setting is not None for setting in sampling[1:]):
-        truncation = [None if s is None else a_row(s) for s in sampling[1:]]
-        cut_tau, cut_tie = _cut(_scaled(z, scale, top), z, *truncation)
+        # An argmax row's settings are of no account, and 1 is the cheapest of each.
+        cuts = [
+            None if cut is None else jnp.where(greedy, 1, a_row(cut))
+            for cut in sampling[1:]
+        ]
+        cut_tau, cut_tie = truncation.last_kept(z, top, scale, *cuts)
         tau, tie = jnp.where(greedy, tau, cut_tau), jnp.where(greedy, tie, cut_tie)
     law = Law(logits, scale, top, tau, tie.astype(jnp.int32), jnp.zeros_like(scale))
     # The top is always kept and weighs 1, so that nothing over- or underflows.
@@ -71,28 +76,6 @@ def _wide(logits: Array) -> Array:
 def _scaled(z: Array, scale: Array, top: Array) -> Array:
     """[..., V]: log-probabilities but for their normaliser, 0 at the largest."""
     return (z - top[..., None]) * scale[..., None]
-
-
-def _cut(scaled: Array, z: Array, top_k, top_p, min_p) -> tuple[Array, Array]:
-    """Where the kept prefix ends: the last kept logit and its id, [...] each."""
-    vocab = z.shape[-1]
-    order = jnp.argsort(z, axis=-1, stable=True, descending=True)
-    ranked = jnp.take_along_axis(scaled, order, axis=-1)
-    size = jnp.full(z.shape[:-1], vocab)
-    if top_k is not None:
-        size = jnp.minimum(size, top_k)
-    if top_p is not None:  # the smallest prefix of mass top_p, crossing token included
-        inside = jnp.arange(vocab) < size[..., None]
-        mass = jnp.cumsum(jax.nn.softmax(jnp.where(inside, ranked, -jnp.inf)), axis=-1)
-        reached = mass >= top_p[..., None]
-        enough = jnp.where(reached.any(-1), jnp.argmax(reached, -1) + 1, vocab)
-        size = jnp.minimum(size, jnp.where(top_p < 1, enough, vocab))
-    if min_p is not None:
-        floor = ranked[..., :1] + jnp.log(min_p)[..., None]
-        size = jnp.minimum(size, jnp.sum(ranked >= floor, axis=-1))
-    last = jnp.maximum(size, 1)[..., None] - 1
-    tie = jnp.take_along_axis(order, last, axis=-1)
-    return jnp.take_along_axis(z, tie, axis=-1)[..., 0], tie[..., 0]
 
 
 def _kept(law: Law, z: Array) -> Array:
