@@ -75,6 +75,7 @@ def acceptance(family, draft, heat):
     estimates = dict.fromkeys(("rao_blackwell", "counts", "implied_alpha"), estimate)
     estimates |= {"chen_r": {"value": tokens / 4, "se": 0.001}}
     measured = {"alpha": alpha, "alpha_se": 0.001, "tokens_per_call": tokens}
+    measured |= {"target": "large"}
     measured |= {"protocol": {"gamma": 3}, "sequences": 128, "tokens": 1000}
     measured |= {"decoded_tokens": 1000, "target_calls": 1000 / tokens}
     measured |= {"exactness": "exact law", "draft_regime": "sampled law"}

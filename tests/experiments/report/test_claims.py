@@ -7,6 +7,7 @@ one thing, and only what that thing decides may change.
 import json
 
 import jax
+import numpy as np
 import pytest
 
 from experiments.records.table import rows_of
@@ -152,6 +153,24 @@ def test_the_error_of_alpha_counts():
     records = spoiled("table3", "ende_base_t1", alpha=0.602)
     assert judge(records)["capacity"].verdict == UNDECIDED
     assert judge(records)["sharpness"].verdict == REPRODUCED
+
+
+def test_drafts_on_the_same_texts_are_compared_text_by_text():
+    """0.602 ± 0.001 against 0.600 ± 0.001 is no difference, but for the same texts."""
+    records = spoiled("table3", "ende_base_t1", alpha=0.602)
+    texts = np.tile([4.0, 8.0], 10)  # of ten tokens: some are easy, and for both drafts
+    luck = 0.01 * np.tile([1, 1, -1, -1], 5)
+    for draft, beta in (("small", texts), ("base", texts + 0.02 + luck)):
+        it = records["table3"][f"ende_{draft}_t1"]["measured"]
+        it["alpha_by_text"] = {"beta": beta.tolist(), "tokens": [10] * 20}
+    outcome = judge(records)["capacity"]
+    assert outcome.verdict == REPRODUCED
+    told = [line for line in outcome.evidence if "text by text 0.0020 ± " in line]
+    assert len(told) == 1 and told[0].startswith("ende, T = 1: base")
+    it["protocol"] = {"gamma": 3, "seed": 1}  # other texts
+    assert judge(records)["capacity"].verdict == UNDECIDED
+    it["protocol"] = {"gamma": 5}  # the same
+    assert judge(records)["capacity"].verdict == REPRODUCED
 
 
 @pytest.mark.parametrize("key", ["theorem", "some_gamma", "minimum"])

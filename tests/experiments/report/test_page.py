@@ -5,7 +5,6 @@ Their structure is read with html.parser; a browser reads them in `test_page_bro
 
 import json
 import re
-import re
 from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
