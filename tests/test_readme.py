@@ -68,9 +68,13 @@ def test_the_map_is_the_catalogues():
 def test_the_headline_is_what_the_records_say():
     records = tables.collect(ROOT / "results")
     assert headline.rendered(README, records) == README
-    measured = [row for row in headline.ROWS if row in records["table2"]]
-    lines = re.findall(r"^\| \w+_\w+ \+ ", README, re.MULTILINE)
+    measured = [at for at in headline.ROWS if at[1] in records[at[0]]]
+    lines = re.findall(r"^\| \w+_\w+ \+ .*", README, re.MULTILINE)
     assert len(lines) == len(measured) > 0
+    assert not any(re.search(r"\|\s*\|", line) for line in lines)  # no empty cell
+    assert any("but for repeats" in line for line in lines)
+    assert any("HumanEval" in line for line in lines)
+    assert headline.rendered(README, {})  # and of no records
     for record in records["table2"].values():
         record["measured"]["best_speedup"] += 1
     assert headline.rendered(README, records) != README
