@@ -1,6 +1,7 @@
 """What the README shows runs, and what it names is there."""
 
 import re
+import shlex
 from pathlib import Path
 
 import jax
@@ -47,11 +48,13 @@ def test_the_examples_run_and_are_short(capsys):
 
 
 def test_the_shells_example_is_understood():
-    line = re.search(r"^specjax demo (.*)$", README, re.MULTILINE)[1]
-    prompt = re.search(r'"(.*?)"', line)[1]
-    rest = line.replace(f'--prompt "{prompt}"', "").split()
-    flags = demo.make_parser().parse_args(["--prompt", prompt, *rest])
-    assert flags.K == 4 and flags.temperature == 0
+    commands = re.findall(r"^specjax demo ((?:.*\\\n)*.*)$", README, re.MULTILINE)
+    first, second = (
+        demo.make_parser().parse_args(shlex.split(line.replace("\\\n", "")))
+        for line in commands[:2]
+    )
+    assert first.K == 4 and first.temperature == 0
+    assert second.target == "t5_target" and second.prompt.endswith("station?")
 
 
 def test_the_map_is_the_catalogues():
