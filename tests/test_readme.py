@@ -1,6 +1,7 @@
 """What the README shows runs, and what it names is there."""
 
 import re
+import shlex
 from pathlib import Path
 
 import jax
@@ -47,11 +48,13 @@ def test_the_examples_run_and_are_short(capsys):
 
 
 def test_the_shells_example_is_understood():
-    line = re.search(r"^specjax demo (.*)$", README, re.MULTILINE)[1]
-    prompt = re.search(r'"(.*?)"', line)[1]
-    rest = line.replace(f'--prompt "{prompt}"', "").split()
-    flags = demo.make_parser().parse_args(["--prompt", prompt, *rest])
-    assert flags.K == 4 and flags.temperature == 0
+    commands = re.findall(r"^specjax demo ((?:.*\\\n)*.*)$", README, re.MULTILINE)
+    first, second = (
+        demo.make_parser().parse_args(shlex.split(line.replace("\\\n", "")))
+        for line in commands[:2]
+    )
+    assert first.K == 4 and first.temperature == 0
+    assert second.target == "t5_target" and second.prompt.endswith("station?")
 
 
 def test_the_map_is_the_catalogues():
@@ -68,9 +71,13 @@ def test_the_map_is_the_catalogues():
 def test_the_headline_is_what_the_records_say():
     records = tables.collect(ROOT / "results")
     assert headline.rendered(README, records) == README
-    measured = [row for row in headline.ROWS if row in records["table2"]]
-    lines = re.findall(r"^\| \w+_\w+ \+ ", README, re.MULTILINE)
+    measured = [at for at in headline.ROWS if at[1] in records[at[0]]]
+    lines = re.findall(r"^\| \w+_\w+ \+ .*", README, re.MULTILINE)
     assert len(lines) == len(measured) > 0
+    assert not any(re.search(r"\|\s*\|", line) for line in lines)  # no empty cell
+    assert any("but for repeats" in line for line in lines)
+    assert any("HumanEval" in line for line in lines)
+    assert headline.rendered(README, {})  # and of no records
     for record in records["table2"].values():
         record["measured"]["best_speedup"] += 1
     assert headline.rendered(README, records) != README

@@ -1,8 +1,11 @@
 """Lines of Table 3: alpha on text that the target generated."""
 
+import math
+
 from experiments.leviathan import walltime_table as walltime
 from experiments.records.markup import number
 from experiments.records.table import Line, Records, Table, command, rows_of
+from specjax.theory import estimate
 
 PLAYERS = {
     "gpt_like_97m": "GPT-like 97M",
@@ -30,6 +33,7 @@ OURS = {"gpt": "gpt", "ende": "ende", "cnndm": "docs"}  # the task that stands f
 
 SHORT = {"gpt_like_6m": "small"}
 
+OF_THE_DRAFT = ("gamma", "rule", "policy", "kernels")  # no matter to the target's texts
 FOUR = ("rao_blackwell", "counts", "implied_alpha", "chen_r")
 FOUR_HEAD = ["what", "alpha (Rao-Blackwell)", "alpha (counts)", "alpha (implied)"]
 FOUR_HEAD += ["Chen's r", "gamma", "tokens per call", "output"]
@@ -82,6 +86,28 @@ def alpha_line(folder: str, name: str, what: str, row: dict) -> Line:
     heat, alpha = row["temperature"], row["alpha"]
     what, name = f"{what}, T = {heat}", f"{name}_t{heat}"
     return Line(folder, name, what, "alpha", alpha, error="alpha_se")
+
+
+def difference(more: dict, less: dict) -> tuple[float, float, bool]:
+    """alpha of one measurement less that of another: value, error, and whether it was
+    taken text by text, as it is of two drafts on the same texts of one target.
+
+    Else, and of records that do not have alpha of each text, the two are taken for
+    independent.
+    """
+    both = [m.get("alpha_by_text") for m in (more, less)]
+    if None not in both and written(more) == written(less):
+        betas = (it["beta"] for it in both)
+        paired = estimate.difference(*betas, both[0]["tokens"])
+        return paired.value, paired.se, True
+    error = math.hypot(more["alpha_se"], less["alpha_se"])
+    return more["alpha"] - less["alpha"], error, False
+
+
+def written(m: dict) -> tuple:
+    """What says which texts alpha was measured on: who wrote them, and how."""
+    how = {name: x for name, x in m["protocol"].items() if name not in OF_THE_DRAFT}
+    return m["target"], how, m["alpha_by_text"]["tokens"]
 
 
 def wider(records: Records) -> list[tuple[str, list, list]]:

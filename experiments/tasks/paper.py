@@ -24,7 +24,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"the paper's data sets need seqio and TensorFlow ({error}): run"
-        " pip install 'specjax[data]', or prepare local files instead"
+        " pip install '.[data]' in a checkout, or prepare local files instead"
     ) from error
 
 EXTRA_IDS = 100

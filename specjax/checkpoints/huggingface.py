@@ -141,7 +141,7 @@ def download(name: str) -> Path:
     except ImportError:
         raise ValueError(
             f"{name} is no path; to fetch it from the Hugging Face hub:"
-            " pip install 'specjax[hf]'"
+            " pip install huggingface_hub"
         ) from None
     try:
         return Path(snapshot_download(name, allow_patterns=list(FETCHED)))

@@ -24,6 +24,7 @@ from specjax.commands.flags import reader
 from specjax.exactness import audit as auditing
 from specjax.exactness import martingale
 from specjax.prompts import read as read_prompts
+from specjax.theory import estimate
 from specjax.types import Kernels
 
 Pair = tuple[Player, Player]
@@ -156,6 +157,7 @@ def measure_alpha(
         "alpha": each["rao_blackwell"]["value"],
         "alpha_se": each["rao_blackwell"]["se"],
         "estimates": each,
+        "alpha_by_text": alpha_by_text(scores),
         "tokens": scores.beta.size,
         "sequences": len(text.start),
         "decoded_tokens": int(calls.tokens.sum()),
@@ -169,6 +171,13 @@ def measure_alpha(
         measured["same_greedy_texts"] = same_texts(text, calls)
         measured |= repeats.outside(text, scores)
     return measured
+
+
+def alpha_by_text(scores: scoring.Scores) -> dict[str, list]:
+    """The sum of beta and the number of tokens of each text, text by text, so that two
+    drafts of one target can be compared on the same texts."""
+    beta, tokens = estimate.by_text(scores.beta, scores.sequence)
+    return {"beta": np.round(beta, 4).tolist(), "tokens": tokens.tolist()}
 
 
 def names(pair: Pair, protocol: Protocol) -> dict:

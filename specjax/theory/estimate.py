@@ -67,10 +67,29 @@ def rao_blackwell(beta: ArrayLike, sequence: ArrayLike) -> Estimate:
     # float32 sums of min(p, q) exceed 1 by rounding.
     if not np.all((beta >= 0) & (beta <= 1 + 1e-5)):
         raise ValueError("beta must be in [0, 1]: pass closed_forms.acceptance(p, q)")
-    owner = np.unique(sequence, return_inverse=True)[1]
-    total, length = np.bincount(owner, beta), np.bincount(owner)
+    total, length = by_text(beta, sequence)
     naive = beta.std(ddof=1) / np.sqrt(beta.size) if beta.size > 1 else np.nan
     return _ratio(total, length)._replace(naive_se=float(naive))
+
+
+def by_text(beta: ArrayLike, sequence: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """What `rao_blackwell` takes of each text: the sums of beta [S] and the numbers of
+    positions [S], texts in the order of their ids."""
+    owner = np.unique(sequence, return_inverse=True)[1]
+    return np.bincount(owner, np.asarray(beta, np.float64)), np.bincount(owner)
+
+
+def difference(more: ArrayLike, less: ArrayLike, tokens: ArrayLike) -> Estimate:
+    """alpha of one draft less that of another, on the same texts.
+
+    `more`, `less` [S]: sums of beta of each text, `tokens` [S]: its positions, as
+    `by_text` has them. A text that is easy for one draft is easy for the other, and
+    that cancels: the error is below that of two independent numbers.
+
+    Raises ValueError unless there are as many of each, and some token.
+    """
+    (more, tokens), (less, _) = _totals(more, tokens), _totals(less, tokens)
+    return _ratio(more - less, tokens)
 
 
 def counts(accepted: ArrayLike, tested: ArrayLike) -> Estimate:

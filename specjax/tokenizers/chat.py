@@ -27,7 +27,7 @@ def render(folder: Path, messages: Sequence[dict[str, str]]) -> str:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
         raise ValueError(
-            f"the chat template of {folder} needs jinja2: pip install 'specjax[hf]',"
+            f"the chat template of {folder} needs jinja2: pip install jinja2,"
             f" or {PLAIN}"
         ) from None
     place = ImmutableSandboxedEnvironment(

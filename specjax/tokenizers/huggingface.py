@@ -54,7 +54,7 @@ def tokenizers(file: Path) -> ModuleType:
         import tokenizers
     except ImportError:
         raise ValueError(
-            f"{file} needs the tokenizers library: pip install 'specjax[hf]', or name"
+            f"{file} needs the tokenizers library: pip install tokenizers, or name"
             " a SentencePiece model (.model)"
         ) from None
     return tokenizers

@@ -9,7 +9,16 @@ from typing import NamedTuple
 
 from specjax.own import imported
 from specjax.types import Verifier
-from specjax.verifiers import block, gumbel, lenient, match, rejection, sigmoid, token
+from specjax.verifiers import (
+    block,
+    gumbel,
+    lenient,
+    match,
+    rejection,
+    sigmoid,
+    sigmoid_released,
+    token,
+)
 
 # The text follows the target's own law.
 EXACT: dict[str, Verifier] = {
@@ -34,6 +43,11 @@ LOSSY: dict[str, Lossy] = {
     "lenient": Lossy(lenient.build, 0.5, "l in (0, 1]: no token with more than p / l"),
     "sigmoid": Lossy(
         lambda scale: sigmoid.build(-scale, scale), 1e3, "beta = -alpha > 0, no bound"
+    ),
+    "sigmoid_released": Lossy(
+        lambda scale: sigmoid_released.build(-scale, scale),
+        1e4,
+        "beta = -alpha > 0, no bound",
     ),
 }
 

@@ -3,12 +3,15 @@
 https://arxiv.org/abs/2406.11016. The weights p^, q^ are sigmoids of scaled logits:
 elementwise, and so cheap on a GPU, and nearly the same for every id. With the paper's
 constants nearly every draft is kept and the token after it is nearly uniform:
-reproduced to be measured beside exact rules, not to be decoded with.
+reproduced to be measured beside exact rules, not to be decoded with. This is the rule
+as the paper prints it; `verifiers.sigmoid_released` is that of the authors' code, which
+draws the token after the kept drafts otherwise.
 p is the target, q the drafter. Axes: B rows, G = gamma, V vocabulary.
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +46,19 @@ def build(alpha: float, beta: float, dtype: str = "float32") -> Verifier:
 
     Raises ValueError unless alpha < 0 < beta, both finite, or for another dtype.
     """
-    dense, at = weights(alpha, beta, dtype), weights_at(alpha, beta, dtype)
+    verify = decide(squashed(alpha, beta, dtype), _printed)
+    rule = Rule(sigmoid=(alpha, beta)) if dtype == "float32" else None
+    return Verifier(token.noise, verify, GUARANTEE, law=law, rule=rule)
+
+
+def decide(squash: Callable, end: Callable) -> Callable:
+    """The `verify` of a rule by sigmoids.
+
+    squash: (logits over the temperature, whether an id is kept) -> weights.
+    end: (row of p, p^, q^, whether the draft was kept whole) -> the weights [B, V] of
+    the token after the drafts that were kept.
+    """
+    dense, at = partial(_dense, squash), partial(_at, squash)
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
@@ -61,43 +76,43 @@ def build(alpha: float, beta: float, dtype: str = "float32") -> Verifier:
         n = jnp.sum(jnp.cumprod(accepted, axis=1), axis=1, dtype=jnp.int32)
 
         row = probs.take(target, n)
-        p = dense(row)
-        q = _rejected(draft, n, vocab, dense)
-        left = jnp.fmax(p - q, 0.0)  # Eq. 7; 0 and not NaN
-        for other in (jnp.fmax(p, 0.0), support(row).astype(p.dtype)):
-            empty = ~left.any(axis=1, keepdims=True)
-            left = jnp.where(empty, other, left)
+        left = end(row, dense(row), _rejected(draft, n, vocab, dense), n == draft.num)
         tokens = token.emit(draft, n, probs.pick(left, noise.sample))
         residual = left if keep_residual else None
         return Verdict(n, tokens, ratio, residual=residual)
 
-    rule = Rule(sigmoid=(alpha, beta)) if dtype == "float32" else None
-    return Verifier(token.noise, verify, GUARANTEE, law=law, rule=rule)
+    return verify
+
+
+def _printed(row: Law, p: Array, q: Array, whole: Array) -> Array:
+    """Eq. 7, q^ being 0 after a whole draft; p^ where it is empty; 0 and not NaN."""
+    del whole
+    left = jnp.fmax(p - q, 0.0)
+    for other in (jnp.fmax(p, 0.0), support(row).astype(p.dtype)):
+        empty = ~left.any(axis=1, keepdims=True)
+        left = jnp.where(empty, other, left)
+    return left
 
 
 def weights(alpha: float, beta: float, dtype: str = "float32") -> Callable:
     """Eq. 5: Law [...] -> weights [..., V]. Raises ValueError as `build`."""
-    squash = _sigmoid(alpha, beta, dtype)
-
-    def dense(law: Law) -> Array:
-        return squash(logits_of(law) * law.scale[..., None], support(law))
-
-    return dense
+    return partial(_dense, squashed(alpha, beta, dtype))
 
 
-def weights_at(alpha: float, beta: float, dtype: str = "float32") -> Callable:
-    """Eq. 5 of one id a row: (Law [...], ids [...]) -> weights [...]."""
-    squash = _sigmoid(alpha, beta, dtype)
-
-    def at(law: Law, ids: Array) -> Array:
-        z = jnp.take_along_axis(logits_of(law), ids[..., None], axis=-1)[..., 0]
-        return squash(z * law.scale, probs.at(_level(law), ids) > 0)
-
-    return at
+def _dense(squash: Callable, law: Law) -> Array:
+    """Eq. 5 of every id, [..., V]."""
+    return squash(logits_of(law) * law.scale[..., None], support(law))
 
 
-def _sigmoid(alpha: float, beta: float, dtype: str) -> Callable:
-    """(z, kept) -> Eq. 5 where `kept`, 0 elsewhere."""
+def _at(squash: Callable, law: Law, ids: Array) -> Array:
+    """Eq. 5 of one id a row: ids [...] -> weights [...]."""
+    z = jnp.take_along_axis(logits_of(law), ids[..., None], axis=-1)[..., 0]
+    return squash(z * law.scale, probs.at(_level(law), ids) > 0)
+
+
+def squashed(alpha: float, beta: float, dtype: str, bounded: bool = False) -> Callable:
+    """(z, kept) -> Eq. 5 where `kept`, 0 elsewhere; `bounded`: 0 below alpha, 1 above
+    beta. Raises ValueError as `build`."""
     if not -math.inf < alpha < 0 < beta < math.inf:
         raise ValueError(
             f"need alpha < 0 < beta, both finite; got {alpha}, {beta}: Wagner et al."
@@ -113,6 +128,8 @@ def _sigmoid(alpha: float, beta: float, dtype: str) -> Callable:
             low, high = np.array([alpha, beta]).astype(z.dtype)
             width = high - low
         weight = jax.nn.sigmoid((z - low) / width)
+        if bounded:
+            weight = jnp.where(z < low, 0, jnp.where(z > high, 1, weight))
         return jnp.where(kept, weight.astype(wide), 0)
 
     return squash

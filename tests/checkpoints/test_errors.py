@@ -342,7 +342,7 @@ def test_nothing_is_read_of_what_does_not_fit():
 
 def test_an_id_without_the_hubs_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ValueError, match=r"pip install 'specjax\[hf\]'"):
+    with pytest.raises(ValueError, match=r"pip install huggingface_hub"):
         checkpoints.load("org/name")
 
 

@@ -78,6 +78,13 @@ def test_greedy_texts_are_identical_and_said_to_be(greedy):
     assert greedy.alone == greedy.speculative == CODE.decode(greedy.baseline)
     assert greedy.alone.startswith(demo.PROMPT)
     assert "texts: identical" in greedy.summary
+    assert "repeats: " in greedy.summary
+
+
+def test_a_text_that_runs_in_circles_is_said_to_repeat():
+    ids = np.array([*range(8), *range(8), 9, 10])  # what ends the second run, of five
+    told = "repeats: 20% of tokens end 8 that the text had before"
+    assert demo.repetition(ids, 13) == told
 
 
 def test_sampled_texts_are_not_said_to_be_identical(sampled):

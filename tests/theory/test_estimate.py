@@ -21,6 +21,21 @@ def test_rao_blackwell_by_hand():
     assert (got.count, got.sequences) == (3, 2)
 
 
+def test_two_drafts_on_the_same_texts_by_hand():
+    """Every text is 0.5 easier for the first draft: no error, whatever the texts."""
+    beta, sequence = np.array([0.9, 0.7, 0.6]), [5, 5, 3]
+    (more, tokens), (less, _) = (
+        estimate.by_text(x, sequence) for x in (beta, beta - 0.5)
+    )
+    assert tokens.tolist() == [1, 2] and more.tolist() == pytest.approx([0.6, 1.6])
+    got = estimate.difference(more, less, tokens)
+    assert got.value == pytest.approx(0.5) and got.se == pytest.approx(0)
+    # Differences 0.3 of 1 and 1.2 of 2, mean 0.5: residuals -0.2 and 0.2.
+    got = estimate.difference(more, less + [0.2, -0.2], tokens)
+    assert got.value == pytest.approx(0.5)
+    assert got.se == pytest.approx(np.sqrt(2 / 1 * 2 * 0.2**2) / 3)
+
+
 def test_counts_by_hand():
     got = estimate.counts([6, 1], [8, 2])  # 7 of 10: residuals 0.4 and -0.4
     assert got.value == pytest.approx(0.7)

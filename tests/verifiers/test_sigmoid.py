@@ -1,4 +1,5 @@
-"""The sigmoid rule's law is Eqs. 5 to 7 of Wagner et al. (2024), and not the target's.
+"""The law of the sigmoid rule is Eqs. 5 to 7 of Wagner et al. (2024), that of the
+released one what the authors' code draws, and neither is the target's.
 
 Laws are those of the compiled verifier, enumerated as `specjax.exactness.certify` does.
 Axes: B rows, G = gamma, V vocabulary.
@@ -17,7 +18,7 @@ from specjax.exactness import certify, enumeration
 from specjax.exactness.claims import UNKNOWN
 from specjax.exactness.fixtures import Fixture, reference, shared_table, trials
 from specjax.types import Draft, Law, Sampling, Verifier
-from specjax.verifiers import sigmoid, token
+from specjax.verifiers import sigmoid, sigmoid_released, token
 
 TRIALS = {trial.fixture.name: trial for trial in trials()}
 RANDOM = ("random", "ragged", "table", "certain", "disjoint", "T 0.7, top-k 2")
@@ -51,6 +52,31 @@ def by_hand(fixture: Fixture, scale: float) -> np.ndarray:
     return kept + (1 - kept.sum()) * rest / rest.sum()
 
 
+def released_by_hand(fixture: Fixture, scale: float) -> np.ndarray:
+    """The same of the authors' code: logits beyond the scale are cut, weights have a
+    floor, and where nothing was drafted they are the logits."""
+    heat = fixture.sampling.temperature or 1.0
+    kept = reference(fixture.target(()), fixture.sampling) > 0
+    z = np.where(kept, np.float64(fixture.target(())) / heat, -np.inf)
+    if fixture.num is not None and fixture.num(()) == 0:
+        return np.maximum(z, 1e-5) / np.maximum(z, 1e-5).sum()
+    certain = fixture.regime == "certain"
+    drafted = Sampling(0.0) if certain else fixture.sampling
+    q = reference(fixture.draft(()), drafted)
+    z_q = np.where(q > 0, np.float64(fixture.draft(())) / heat, -np.inf)
+
+    def hat(z):
+        return np.where(z > scale, 1, 1 / (1 + np.exp(-(z + scale) / (2 * scale))))
+
+    p_hat = np.where(z < -scale, 0, hat(z))
+    q_hat = q if certain else np.where(z_q < -scale, 0, hat(z_q))
+    ratio = np.divide(p_hat, q_hat, out=np.zeros_like(p_hat), where=q_hat > 0)
+    accept = q * np.minimum(1, ratio)
+    rest = np.maximum(p_hat - q_hat, 0)
+    rest = np.maximum(rest / (1e-6 + rest.sum()), 1e-5)
+    return accept + (1 - accept.sum()) * rest / rest.sum()
+
+
 def first_law(verifier: Verifier, fixture: Fixture) -> np.ndarray:
     case = enumeration.case_of(verifier, UNKNOWN, fixture, 2, "float64")
     with jax.enable_x64(True):
@@ -65,10 +91,32 @@ def test_the_first_token_follows_the_closed_form(name):
     np.testing.assert_allclose(law, by_hand(fixture, 10.0), atol=1e-12)
 
 
-def test_temperature_0_is_argmax():
+RELEASED = {"cut": engines.CUT, "certain": TRIALS["certain"].fixture}
+WARM = TRIALS["T 0.7, top-k 2"].fixture
+RELEASED |= {WARM.name: WARM, "no draft": WARM._replace(num=lambda prefix: 0)}
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0])  # at +-1 some logits lie beyond it
+@pytest.mark.parametrize("name", RELEASED)
+def test_the_released_rule_is_the_authors_code_and_not_the_paper(name, scale):
+    fixture = RELEASED[name]
+    law = first_law(sigmoid_released.build(-scale, scale), fixture)
+    np.testing.assert_allclose(law, released_by_hand(fixture, scale), atol=1e-12)
+    assert np.abs(law - by_hand(fixture, scale)).max() > 1e-7
+
+
+def test_the_released_rule_draws_by_logits_after_a_whole_draft_of_any_length():
+    z_p, z_q = random_logits(3)
+    verdict = one_call(sigmoid_released.build(-1e4, 1e4), (z_p, z_q), [2, 5])
+    assert verdict.num_accepted.tolist() == [2]
+    np.testing.assert_allclose(verdict.residual[0], np.maximum(z_p[2], 1e-5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("rule", [sigmoid.build, sigmoid_released.build])
+def test_temperature_0_is_argmax(rule):
     """One id is kept on each side, whatever the sigmoids of the others."""
     fixture = TRIALS["T 0"].fixture
-    assert certify.certify(build(1e4), fixture, 2, 3, dtype="float64").exact
+    assert certify.certify(rule(-1e4, 1e4), fixture, 2, 3, dtype="float64").exact
 
 
 @pytest.mark.parametrize("fixture", [engines.FOUR, engines.CUT], ids=lambda f: f.name)
@@ -216,6 +264,8 @@ def test_it_is_labelled_and_not_named():
     assert build(1e4).guarantee.startswith("lossy: ")
     assert "sigmoid" not in verifiers.names()
     assert build(1e4).noise is token.noise
+    released = verifiers.named("sigmoid_released")
+    assert "authors' code" in released.guarantee and released.rule is None  # no kernel
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ table2 where counts of tokens and texts do. alpha is E(beta).
 from itertools import pairwise
 
 from experiments import catalogue
+from experiments.leviathan import alpha_table
 from experiments.records.markup import number
 from experiments.records.table import Records
 from experiments.report.claims import walltime
@@ -23,6 +24,7 @@ from experiments.report.claims.verdicts import (
 DRAFTS = ("unigram", "bigram", "small", "base", "large")  # of table3, by capacity
 FAMILIES = {"gpt": 3, "ende": 5, "docs": 5}  # how many of them each has
 TRIVIAL = ("unigram", "bigram")
+INDEPENDENT = "taken as independent"  # of other texts, or not recorded text by text
 NEGLIGIBLE_ALPHA = 0.03  # the least alpha of Table 3, called not negligible there
 ALL_DRAFTS = "needs every draft of folder table3 at both temperatures"
 
@@ -55,9 +57,10 @@ def of(place: Place) -> str:
 
 
 def greater(told: str, more: dict, less: dict) -> Case:
-    """That one alpha is above another."""
-    error = together(more["alpha_se"], less["alpha_se"])
-    return Case(told, more["alpha"] - less["alpha"], error)
+    """That one alpha is above another: text by text where both have the same texts."""
+    gap, error, paired = alpha_table.difference(more, less)
+    how = f"text by text {number(gap)} ± {number(error)}" if paired else INDEPENDENT
+    return Case(f"{told}; {how}", gap, error)
 
 
 def closed_forms(records: Records) -> Outcome:

@@ -101,7 +101,7 @@ def imported():
     try:
         import gin
     except ImportError:
-        raise ConfigError("gin is not installed: pip install 'specjax[gin]'") from None
+        raise ConfigError("gin is not installed: pip install gin-config") from None
     return gin
 
 

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from specjax import console, finite, generate, native, prompts
-from specjax.bench import players, scoring, timing
+from specjax.bench import players, repeats, scoring, timing
 from specjax.bench.players import reference
 from specjax.commands import flags as shared
 from specjax.commands import kernels
@@ -83,6 +83,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> int:
     text, trace = show(case.tokenizer, length, itertools.chain([first], steps))
     print()
     summarize(case, flags, trace, seconds)
+    print(repetition(baseline, length))
     print(kernels.line(case.kernels.record))
     print(f"products: {native.in_use()}")
     compare(flags.temperature, baseline, outputs, text)
@@ -271,6 +272,13 @@ def summarize(
         f"speedup = {speedup(*seconds):.2f}, 95 % {low:.2f} to {high:.2f}"
         f" ({before:.1f} ms over {after:.1f} ms, medians of {ROUNDS} rounds)"
     )
+
+
+def repetition(ids: np.ndarray, length: int) -> str:
+    """How much of the text after `length` runs in circles, which is easy to draft."""
+    marks = repeats.repeated(ids)[length:]
+    share = float(marks.mean()) if marks.size else 0.0
+    return f"repeats: {share:.0%} of tokens end {repeats.RUN} that the text had before"
 
 
 def speedup(alone: np.ndarray, drafted: np.ndarray) -> float:

@@ -129,6 +129,11 @@ def test_means_and_intervals_by_hand():
         shares.cells(["d"] * 5, ["a"], tokens)
 
 
+def test_an_interval_holds_95_per_cent_of_the_samples():
+    drawn = np.linspace(0, 1, 201)
+    assert shares.interval(np.array(0.5), drawn, 2) == [0.5, 0.025, 0.975]
+
+
 def test_a_row_adds_up():
     protocol = Protocol("tiny", 1.0, **SMALL)
     reading = "english", SimpleNamespace(decode=decode)

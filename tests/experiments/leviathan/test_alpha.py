@@ -96,6 +96,9 @@ def test_what_a_row_reports(greedy):
     assert greedy["exactness"] == "exact law"
     assert greedy["protocol"] == Protocol("tiny", 0.0, **SMALL)._asdict()
     assert greedy["kernels"]["verify"] == "reference"
+    each = greedy["alpha_by_text"]
+    assert len(each["beta"]) == 4 and sum(each["tokens"]) == greedy["tokens"]
+    assert sum(each["beta"]) / sum(each["tokens"]) == pytest.approx(greedy["alpha"])
 
 
 def test_a_policy_drafts_less_and_has_no_estimate_that_needs_one_gamma(

@@ -7,6 +7,7 @@ one thing, and only what that thing decides may change.
 import json
 
 import jax
+import numpy as np
 import pytest
 
 from experiments.records.table import rows_of
@@ -63,6 +64,7 @@ def test_without_records_nothing_is_claimed():
 
 SLOWER = {"best_speedup": 0.9, "best_speedup_ci": [0.89, 0.91]}
 SMALL, BIGRAM = ("table2", "small_t0_b1"), ("table2", "bigram_t1_b1")
+CHEN = ("chen_data", "humaneval_code")
 TEXT, SCALE = ("wagner_text", "docs_small"), ("wagner_scale", "docs_small")
 SPOILED = {
     "closed_forms": ("table1", "alpha_0.8_gamma_5", {"speed": 3.696}),
@@ -79,10 +81,10 @@ SPOILED = {
     "trivial_speed": (*BIGRAM, SLOWER),
     "identical": ("table2", "small_t0_b8", {"same_greedy_texts": 29}),
     "memory": ("operations", "small_g3", {"bytes_factor": 1.5}),
-    "chen_speed": (*SMALL, {"best_speedup": 2.0}),
+    "chen_speed": (*CHEN, {"theoretical_speed": 3.0}),
     "chen_law": ("certificate", "token", {"exact": 1}),
     "chen_filters": ("conformance", "rules", {"tv_token_cut": 1e-3}),
-    "chen_tokens": (*SMALL, {"tokens_per_call": [1.1] * 6}),
+    "chen_tokens": (*CHEN, {"tokens_per_call": 5.1}),
     "wagner_exact_time": (*TEXT, {"us_exact": 95.0}),
     "wagner_exact_output": (*TEXT, {"calls_exact": 51}),
     "wagner_sigmoid_time": (*TEXT, {"us_sigmoid_1e4": 80.0}),
@@ -153,7 +155,25 @@ def test_the_error_of_alpha_counts():
     assert judge(records)["sharpness"].verdict == REPRODUCED
 
 
-@pytest.mark.parametrize("key", ["theorem", "some_gamma", "minimum", "chen_speed"])
+def test_drafts_on_the_same_texts_are_compared_text_by_text():
+    """0.602 ± 0.001 against 0.600 ± 0.001 is no difference, but for the same texts."""
+    records = spoiled("table3", "ende_base_t1", alpha=0.602)
+    texts = np.tile([4.0, 8.0], 10)  # of ten tokens: some are easy, and for both drafts
+    luck = 0.01 * np.tile([1, 1, -1, -1], 5)
+    for draft, beta in (("small", texts), ("base", texts + 0.02 + luck)):
+        it = records["table3"][f"ende_{draft}_t1"]["measured"]
+        it["alpha_by_text"] = {"beta": beta.tolist(), "tokens": [10] * 20}
+    outcome = judge(records)["capacity"]
+    assert outcome.verdict == REPRODUCED
+    told = [line for line in outcome.evidence if "text by text 0.0020 ± " in line]
+    assert len(told) == 1 and told[0].startswith("ende, T = 1: base")
+    it["protocol"] = {"gamma": 3, "seed": 1}  # other texts
+    assert judge(records)["capacity"].verdict == UNDECIDED
+    it["protocol"] = {"gamma": 5}  # the same
+    assert judge(records)["capacity"].verdict == REPRODUCED
+
+
+@pytest.mark.parametrize("key", ["theorem", "some_gamma", "minimum"])
 def test_where_scoring_costs_more_theorem_38_says_nothing(key):
     """The numbers that show it are told, and what fails does not contradict."""
     slow = {"v": [1.0, *[1.5] * 5], "v_ci": [around(1.0), *[around(1.5)] * 5]}
@@ -178,6 +198,19 @@ def test_a_speed_in_spite_of_what_scoring_costs_counts(key):
     assert outcomes[key].verdict == REPRODUCED
     assert any(", although v = 1.5 [1.485, 1.515]" in x for x in outcomes[key].evidence)
     assert outcomes["theorem"].verdict == OUT_OF_SCOPE
+
+
+def test_chens_own_rows_judge_what_chen_claims():
+    """What a call on K + 1 tokens costs is no excuse; a K that loses hurts."""
+    slow = {"speed": 0.9, "speed_interval": around(0.9), "t_score_ms": 3.0}
+    outcomes = judge(spoiled(*CHEN, **slow))
+    for key in ("chen_speed", "lesson_harmless"):
+        assert outcomes[key].verdict == CONTRADICTED, key
+    line, *others = outcomes["chen_speed"].evidence
+    assert "v = 3, with which 1.143 (fails)" in line and others  # of table2, told
+    records = everything()
+    del records["chen_data"]
+    assert judge(records)["chen_speed"].verdict == NOT_RUN
 
 
 def test_a_small_cost_of_a_large_draft_counts():

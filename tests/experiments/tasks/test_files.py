@@ -332,5 +332,5 @@ def test_without_seqio_the_data_sets_name_what_to_install(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "seqio", None)
     monkeypatch.delitem(sys.modules, "experiments.tasks.paper", raising=False)
     monkeypatch.delattr("experiments.tasks.paper", raising=False)
-    with pytest.raises(SystemExit, match=r"pip install 'specjax\[data\]'"):
+    with pytest.raises(SystemExit, match=r"pip install '\.\[data\]'"):
         prepare.main(flags(tmp_path / "a.npz", "--task", "wmt_ende"))
