@@ -15,11 +15,19 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import generate, policies, verifiers
+from specjax import generate, policies, probs, verifiers
 from specjax.bench import costs, inside, parts, repeats, scoring, timing
 from specjax.bench.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.bench.players import Player, reference
-from specjax.bench.texts import Prompts, Text, join, take, text_of, width
+from specjax.bench.texts import (
+    Prompts,
+    Text,
+    join,
+    take,
+    text_of,
+    truncation,
+    width,
+)
 from specjax.inputs import make_request, make_sampling
 from specjax.theory import closed_forms, estimate, predict
 from specjax.types import Kernels, Prompt, Request
@@ -36,7 +44,8 @@ class WalltimeSetting(NamedTuple):
     whether a text stops at its end, before `new_tokens`. rule: how drafts are verified,
     by its name in `specjax.verifiers`. policy: how much of gamma is drafted, by its
     name in `specjax.policies`. kernels: what reads logits, for whoever chooses them
-    (`specjax.commands.kernels`)."""
+    (`specjax.commands.kernels`). top_k, top_p, min_p: which ids either law keeps
+    (Section 2.2), None for all."""
 
     temperature: float
     batch: int = 1
@@ -50,6 +59,9 @@ class WalltimeSetting(NamedTuple):
     rule: str = "token"
     kernels: str = "auto"
     policy: str = "none"
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
 
 
 class Batch(NamedTuple):
@@ -62,6 +74,7 @@ def check(target: Player, draft: Player, setting: WalltimeSetting) -> None:
     scoring.check(target, draft, with_alpha=False)
     verifiers.named(setting.rule)
     policies.named(setting.policy)
+    probs.check_numbers(temperature=setting.temperature, **truncation(setting))
     gammas = tuple(setting.gammas)
     if sorted(set(gammas)) != list(gammas) or gammas[:1] != (0,) or len(gammas) < 2:
         raise ValueError(
@@ -103,7 +116,7 @@ def measure(
         text = written([outputs[0, i] for i in range(len(measured))], measured)
         if not scored:
             law, chosen = draft.law, (target, draft, text, setting.temperature)
-            scored.append(law and scoring.score(*chosen))
+            scored.append(law and scoring.score(*chosen, **truncation(setting)))
         done = setting._replace(rounds=len(next(iter(seconds.values()))))
         texts = measured, others, text
         return describe(pair, done, texts, scored[0], seconds, outputs)
@@ -172,7 +185,8 @@ def batches(
     """The texts to measure, and the others: other prompts while there are any."""
     key, taken = jax.random.key(setting.seed), []
     fold = jax.vmap(jax.random.fold_in, (None, 0))
-    sampling = make_sampling(setting.batch, setting.temperature)
+    filters, heat = truncation(setting), setting.temperature
+    sampling = make_sampling(setting.batch, heat, **filters)
     ends = prompts.ends if setting.ends else ()
     for first in range(0, setting.texts + setting.others, setting.batch):
         index = np.arange(first, first + setting.batch)

@@ -54,9 +54,10 @@ def by_the_clock(programs, rounds, label, warm, after=None):
     return seconds
 
 
-@pytest.fixture(scope="module", params=[0.0, 1.0])
+@pytest.fixture(scope="module", params=[(0.0, None), (1.0, 12)])
 def row(request, pair):
-    setting = SETTING._replace(temperature=request.param)
+    temperature, top_k = request.param
+    setting = SETTING._replace(temperature=temperature, top_k=top_k)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "interleaved", by_the_clock)
         return walltime.measure(*pair, PROMPTS, setting)
@@ -307,6 +308,7 @@ def test_a_target_alone_reads_the_drafts_slots_and_writes_its_own_text(pair):
         ({"texts": 3}, "texts must fill batches of 2; got 3"),
         ({"others": 0}, "others must fill batches of 2; got 0"),
         ({"rounds": 0}, "must be at least 1"),
+        ({"top_k": 0}, "top_k must be at least 1"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(pair, change, message):
