@@ -15,12 +15,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import policies, verifiers
+from specjax import policies, probs, verifiers
 from specjax.bench import costs, counts, parts, repeats, scoring, speedup, timing
 from specjax.bench.counts import Batch
 from specjax.bench.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.bench.players import Player, reference
-from specjax.bench.texts import Prompts, Text, take, width
+from specjax.bench.texts import Prompts, Text, take, truncation, width
 from specjax.inputs import make_request, make_sampling
 from specjax.types import Kernels
 
@@ -32,7 +32,8 @@ class WalltimeSetting(NamedTuple):
     baseline. ends: whether a text stops at its end, before `new_tokens`. rule: how
     drafts are verified, by its name in `specjax.verifiers`. policy: how much of gamma
     is drafted, by its name in `specjax.policies`. kernels: what reads logits, for
-    whoever chooses them (`specjax.commands.kernels`)."""
+    whoever chooses them (`specjax.commands.kernels`). top_k, top_p, min_p: which ids
+    either law keeps (Section 2.2), None for all."""
 
     temperature: float
     batch: int = 1
@@ -46,6 +47,9 @@ class WalltimeSetting(NamedTuple):
     rule: str = "token"
     kernels: str = "auto"
     policy: str = "none"
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
 
 
 def check(target: Player, draft: Player, setting: WalltimeSetting) -> None:
@@ -53,6 +57,7 @@ def check(target: Player, draft: Player, setting: WalltimeSetting) -> None:
     scoring.check(target, draft, with_alpha=False)
     verifiers.named(setting.rule)
     policies.named(setting.policy)
+    probs.check_numbers(temperature=setting.temperature, **truncation(setting))
     gammas = tuple(setting.gammas)
     if sorted(set(gammas)) != list(gammas) or gammas[:1] != (0,) or len(gammas) < 2:
         raise ValueError(
@@ -94,7 +99,7 @@ def measure(
 
     def score(text: Text) -> scoring.Scores | None:
         chosen = target, draft, text, setting.temperature
-        return draft.law and scoring.score(*chosen)
+        return draft.law and scoring.score(*chosen, **truncation(setting))
 
     def row(seconds: dict, outputs: dict) -> dict:
         text = counts.written(outputs, texts)
@@ -214,7 +219,8 @@ def batches(
     of prompts that are not measured while there are any."""
     key = jax.random.key(setting.seed)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
-    sampling = make_sampling(setting.batch, setting.temperature)
+    filters, heat = truncation(setting), setting.temperature
+    sampling = make_sampling(setting.batch, heat, **filters)
     ends = prompts.ends if setting.ends else ()
     count, new = setting.texts, len(prompts.tokens) - setting.texts
 

@@ -20,7 +20,16 @@ from specjax import console, finite, inputs, native
 from specjax.bench import costs, forecast, players, scoring, speedup, walltime
 from specjax.bench.machine import machine
 from specjax.bench.players import Player
-from specjax.bench.texts import Prompts, Protocol, Text, speculate, width, write
+from specjax.bench.texts import (
+    Prompts,
+    Protocol,
+    Text,
+    speculate,
+    standardized,
+    truncation,
+    width,
+    write,
+)
 from specjax.commands import flags as shared
 from specjax.commands import kernels
 from specjax.commands.pairs import ONE_GAMMA
@@ -83,6 +92,7 @@ def make_parser() -> Parser:
     shared.add_dtype(parser)
     warm = {"type": console.temperature, "default": 0.0}
     add("--temperature", **warm, help=shared.OF_TEMPERATURE)
+    shared.add_filters(parser)
     add("--batch", type=console.count, default=1, help="texts decoded together")
     gammas, of_gammas = [0, 1, 2, 3, 5, 8], "drafted tokens; 0, the baseline, is added"
     add("--gammas", type=console.gamma, nargs="+", default=gammas, help=of_gammas)
@@ -116,6 +126,7 @@ def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
         flags.rule,
         flags.kernels,
         flags.policy,
+        **truncation(flags),
     )
 
 
@@ -161,14 +172,15 @@ def scored(
         del written
         return p.top, q.top
 
-    *tops_of, sequence = scoring.positions(pair, text, setting.temperature, tops)
+    heat, filters = setting.temperature, truncation(setting)
+    *tops_of, sequence = scoring.positions(pair, text, heat, tops, **filters)
     for side, top in zip(("target", "draft"), tops_of, strict=True):
         lost = np.flatnonzero(~np.isfinite(top))
         if lost.size:
             row = sequence[lost[0]]
             token = lost[0] - np.flatnonzero(sequence == row)[0]
             raise finite.error(int(row), int(token), side)
-    return text, scoring.score(target, draft, text, setting.temperature)
+    return text, scoring.score(target, draft, text, heat, **filters)
 
 
 def estimates(
@@ -208,13 +220,14 @@ def protocol(setting: walltime.WalltimeSetting, gamma: int) -> Protocol:
         setting.rule,
         setting.kernels,
         setting.policy,
+        **truncation(setting),
     )
 
 
 def report(row: dict) -> None:
     """The table, then what to do with it."""
     print(f"{row['target']} with {row['draft']}, {jax.devices()[0].device_kind}")
-    print(f"T = {row['temperature']:g}, batch {row['batch']}, {row['texts']} texts")
+    print(f"{standardized(row)}, batch {row['batch']}, {row['texts']} texts")
     print(f"output: {row['exactness']} ({row['draft_regime']})")
     print(f"is the text the same? {same_text(row)}\n\nalpha")
     for name, estimate in row["estimates"].items():

@@ -62,10 +62,11 @@ def by_the_clock(programs, rounds, label, warm, after=None):
     return seconds
 
 
-@pytest.fixture(scope="module", params=[0.0, 1.0])
+@pytest.fixture(scope="module", params=[(0.0, None), (1.0, 12)])
 def rows(request, pair):
     """The row of one round, and the whole one."""
-    setting, kept = SETTING._replace(temperature=request.param), []
+    temperature, top_k = request.param
+    setting, kept = SETTING._replace(temperature=temperature, top_k=top_k), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "interleaved", by_the_clock)
         whole = walltime.measure(*pair, PROMPTS, setting, so_far=kept.append)
@@ -251,6 +252,7 @@ def test_a_round_spreads_every_kind_of_text_over_it():
         ({"texts": 3}, "texts must fill batches of 2; got 3"),
         ({"others": 0}, "others must fill batches of 2; got 0"),
         ({"rounds": 0}, "must be at least 1"),
+        ({"top_k": 0}, "top_k must be at least 1"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(pair, change, message):
