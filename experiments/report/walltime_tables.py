@@ -1,16 +1,16 @@
 """Records of walltime in the shape of the paper's tables: a line a pair or a gamma.
 
-Speeds, their intervals and predictions are computed from the seconds of every text that
-a record keeps (`specjax.bench.speedup`). Records from before have no such seconds: they
-show the interval that was recorded, marked; the overhead follows from their steps, and
-what they called predicted was a line through the same texts' steps: it is not shown.
+Speeds, their intervals and predictions are made of the seconds of every text that a
+record keeps (`specjax.theory.speedup`). Records from before have none: they show the
+interval that was recorded, marked. Their overhead follows from their steps; what they
+called predicted was a line through the same texts' steps, and is not shown.
 """
 
 from experiments.leviathan.walltime_table import XLA
 from experiments.records.markup import number
 from experiments.records.records import device
 from experiments.records.table import Records
-from specjax.bench import speedup
+from specjax.theory import speedup
 
 BEFORE = "not in a record of this age"
 BASELINE = "baseline"

@@ -3,8 +3,8 @@
 Tables 2 and 4 of Leviathan et al. (2023) in kind. For every gamma: c (Definition 3.7)
 and v = t_p(gamma + 1) / t_p(1), each timed apart in a loop of its own; the speedup that
 Theorem 3.8 expects; the one measured. Other texts than those that are measured choose
-the best gamma and predict its speed (`specjax.bench.speedup`). Texts stop at their ends
-or, where a setting says so, go on to the same number of tokens.
+the best gamma and predict its speed (`specjax.theory.speedup`). Texts stop at their
+ends or, where a setting says so, go on to the same number of tokens.
 Axes: N batches that are measured, R rounds, M other batches, K values of gamma.
 """
 
@@ -16,12 +16,13 @@ import jax
 import numpy as np
 
 from specjax import policies, probs, verifiers
-from specjax.bench import costs, counts, parts, repeats, scoring, speedup, timing
+from specjax.bench import costs, counts, parts, repeats, scoring, timing
 from specjax.bench.counts import Batch
 from specjax.bench.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.bench.players import Player, reference
 from specjax.bench.texts import Prompts, Text, take, truncation, width
 from specjax.inputs import make_request, make_sampling
+from specjax.theory import speedup
 from specjax.types import Kernels
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from specjax import console, finite, inputs, native
-from specjax.bench import costs, forecast, players, scoring, speedup, walltime
+from specjax.bench import costs, forecast, players, scoring, walltime
 from specjax.bench.machine import machine
 from specjax.bench.players import Player
 from specjax.bench.texts import (
@@ -35,6 +35,7 @@ from specjax.commands import kernels
 from specjax.commands.pairs import ONE_GAMMA
 from specjax.commands.saving import Saving
 from specjax.console import Parser
+from specjax.theory import speedup
 from specjax.types import Kernels, Law
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from specjax import generate, keys, verifiers
-from specjax.bench import costs, parts, players, speedup, timing, walltime
+from specjax.bench import costs, parts, players, timing, walltime
 from specjax.bench.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.bench.texts import Prompts
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder, score
-from specjax.theory import closed_forms
+from specjax.theory import closed_forms, speedup
 from specjax.types import Params
 from tests.support import tiny
 

@@ -245,8 +245,9 @@ def test_an_incomplete_folder_decides_nothing(key):
 
 def test_a_run_without_drafts_breaks_nothing():
     """gamma = 0 alone: no c, and a best gamma of 0."""
-    keys = ("tokens_per_call", "exp", "predicted", "speedup", "steps", "steps_se")
+    keys = ("tokens_per_call", "exp", "speedup", "steps", "steps_se")
     changes = {key: [1.0] for key in (*keys, "predicted_tokens_per_call", "v")}
+    changes |= {"predicted": [None]}
     changes |= {"gamma": [0], "best_gamma": 0, "c": [None], "best_c": None}
     changes |= {"c_ci": [None], "v_ci": [around(1.0)], "speedup_ci": [around(1.0)]}
     outcomes = judge(all_of_table2(changes))

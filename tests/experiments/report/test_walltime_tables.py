@@ -1,13 +1,13 @@
-"""Lines of walltime: speeds are made of the record's seconds, what is absent says so."""
+"""Lines of walltime: speeds are of the record's seconds, what is absent says so."""
 
 import pytest
 
 from experiments.leviathan import walltime_table
 from experiments.report import tables, walltime_tables
 from experiments.report.walltime_tables import BEFORE, LAWLESS
-from specjax.bench import speedup
-from tests.bench.test_speedup import row
+from specjax.theory import speedup
 from tests.support.claim_records import record
+from tests.theory.test_speedup import row
 
 STORED = 9.87  # what a record says and its seconds do not
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from specjax.bench import speedup
+from specjax.theory import speedup
 
 GAMMAS = [0, 1, 3]
 C, V, REST, UNIT = 0.05, (1.0, 1.1, 1.3), 0.2, 2e-3  # over a target call, 2 ms
@@ -76,8 +76,8 @@ def test_the_interval_is_students_over_texts():
     low, high = speedup.interval(value, error, 2)
     assert low * high == pytest.approx(value**2)
     assert np.log(high / value) == pytest.approx(12.706 * error, rel=1e-4)
-    one = speedup.ratio([alone[:1]], [drafted[:1]])
-    assert one == (2.0, None) and speedup.interval(*one, 1) is None
+    single = speedup.ratio([alone[:1]], [drafted[:1]])
+    assert single == (2.0, None) and speedup.interval(*single, 1) is None
 
 
 def test_intervals_of_twelve_texts_hold_the_truth_as_often_as_they_say():
