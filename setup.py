@@ -22,7 +22,7 @@ READERS = ["tokenizers>=0.20", "jinja2>=3.1"]  # tokenizer.json, chat templates
 SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
 EXPERIMENTS = [*GIN, "optax>=0.2.3", *PLOTS, *METRICS, *READERS, *SPEECH]
 TEST = ["pytest>=9", "pytest-xdist>=3.6", "hypothesis>=6.100"]
-TEST += ["scipy>=1.12", "ruff>=0.8", "build>=1.2"]
+TEST += ["ruff>=0.8", "build>=1.2"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 
 setup(
@@ -47,6 +47,7 @@ setup(
         "jax>=0.10",
         "flax>=0.12",
         "numpy>=2.0",
+        "scipy>=1.12",
         "safetensors>=0.5",
         "sentencepiece>=0.2",
         "tqdm>=4.64",

@@ -68,12 +68,16 @@ def make_request(
     return Request(each, sampling, prompt.length, limit, end)
 
 
-def make_sampling(batch: int, temperature: float, **truncation: float) -> Sampling:
-    """The same setting for every row: temperature, and any of top_k, top_p, min_p."""
+def make_sampling(
+    batch: int, temperature: float, **truncation: float | None
+) -> Sampling:
+    """The same setting for every row: temperature, and any of top_k, top_p, min_p, of
+    which None is left out."""
     dtype = {"top_k": jnp.int32}
     settings = {
         name: jnp.full(batch, value, dtype.get(name, jnp.float32))
         for name, value in truncation.items()
+        if value is not None
     }
     return Sampling(jnp.full(batch, temperature, jnp.float32), **settings)
 

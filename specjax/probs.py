@@ -6,6 +6,8 @@ prefix ends, so that nobody writes a distribution that nobody reads.
 Axes: B rows, T tokens, V vocabulary, M places of a table row.
 """
 
+import numbers
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -194,10 +196,26 @@ def _invert(weights: Array, u: Array) -> Array:
 
 RANGES = {
     "temperature": (lambda x: (x >= 0) & np.isfinite(x), "at least 0 (0 is argmax)"),
-    "top_k": (lambda x: x >= 1, "at least 1; leave top_k None for no limit"),
-    "top_p": (lambda x: (x > 0) & (x <= 1), "in (0, 1]; leave top_p None for no limit"),
-    "min_p": (lambda x: (x >= 0) & (x <= 1), "in [0, 1]; leave min_p None for none"),
+    "top_k": (lambda x: x >= 1, "at least 1; leave top_k out for no limit"),
+    "top_p": (lambda x: (x > 0) & (x <= 1), "in (0, 1]; leave top_p out for no limit"),
+    "min_p": (lambda x: (x >= 0) & (x <= 1), "in [0, 1]; leave min_p out for none"),
 }
+
+
+def check_numbers(**settings: float | None) -> None:
+    """Raises ValueError for a setting of `RANGES` that is no number or out of range;
+    None is left out."""
+    for name, value in settings.items():
+        if value is None:
+            continue
+        kind, word = numbers.Real, "a number"
+        if name == "top_k":
+            kind, word = numbers.Integral, "a whole number"
+        valid, wanted = RANGES[name]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(f"{name} must be {word}, {wanted}; got {value!r}")
+        if not valid(value):
+            raise ValueError(f"{name} must be {wanted}; got {value}")
 
 
 def check(sampling: Sampling, batch: int) -> None:

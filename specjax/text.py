@@ -108,10 +108,9 @@ def generate_text(
     check_settings(pair, gamma, new_tokens, rule, kernels)
     read = read_prompts(prompts, pair[0])
     prompt = make_prompt(read.tokens, read.inputs)
-    filters = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    asked = {name: value for name, value in filters.items() if value is not None}
     batch = len(read.tokens)
-    sampling = make_sampling(batch, temperature, **asked)
+    truncation = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
+    sampling = make_sampling(batch, temperature, **truncation)
     key = keys(seed, batch)
     request = make_request(key, prompt, new_tokens, sampling, read.ends)
     configs = pair[0].config, None if draft is None else pair[1].config

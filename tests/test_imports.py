@@ -133,7 +133,7 @@ ROOMS = {
 }
 # Packages from elsewhere: the only ones of `specjax`, which are where it is installed,
 # and those that stay out of the others.
-DECLARED = {"jax", "flax", "numpy", "safetensors", "sentencepiece", "tqdm"}
+DECLARED = {"jax", "flax", "numpy", "scipy", "safetensors", "sentencepiece", "tqdm"}
 DECLARED |= {"tensorstore", *sys.stdlib_module_names}
 BARRED = {
     "pallas_kernels": ("gin", "tensorflow", "torch", "seqio"),

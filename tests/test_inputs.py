@@ -150,10 +150,10 @@ REFUSED = [
     (sampling(temperature=[1.0, -0.1]), r"temperature must be at least 0.*-0\.1"),
     (sampling(temperature=[1.0, np.nan]), r"temperature must be at least 0.*nan"),
     (sampling(temperature=[1.0, np.inf]), r"temperature must be at least 0.*inf"),
-    (sampling(top_k=[5, 0]), r"top_k must be at least 1; leave top_k None"),
-    (sampling(top_p=[0.0, 0.5]), r"top_p must be in \(0, 1\]; leave top_p None"),
+    (sampling(top_k=[5, 0]), r"top_k must be at least 1; leave top_k out"),
+    (sampling(top_p=[0.0, 0.5]), r"top_p must be in \(0, 1\]; leave top_p out"),
     (sampling(top_p=[1.1, 0.5]), r"top_p must be in \(0, 1\].*got 1\.1"),
-    (sampling(min_p=[-0.1, 0.5]), r"min_p must be in \[0, 1\]; leave min_p None"),
+    (sampling(min_p=[-0.1, 0.5]), r"min_p must be in \[0, 1\]; leave min_p out"),
     (sampling(min_p=[0.1, 1.5]), r"min_p must be in \[0, 1\].*got 1\.5"),
     (
         sampling(temperature=1.0),

@@ -87,7 +87,7 @@ def run(
     calls = Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows)
     prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(begun))
     text = lenience.outputs(prompted, calls)
-    return text, scored(pair, text, blocks[:count], protocol.temperature)
+    return text, scored(pair, text, blocks[:count], protocol)
 
 
 def logged(step: Callable, log: list[Call]) -> Callable:
@@ -122,10 +122,11 @@ def scored(
     pair: Pair,
     text: Text,
     blocks: list[tuple[np.ndarray, np.ndarray]],
-    temperature: float,
+    protocol: Protocol,
 ) -> Tokens:
     """Each token with what one pass of both models says of it."""
-    scores = scoring.score(*pair, text, temperature)
+    filters = texts.truncation(protocol)
+    scores = scoring.score(*pair, text, protocol.temperature, **filters)
     block, kept = (np.concatenate(leaf) for leaf in zip(*blocks, strict=True))
     # A token of probability 0 is one that rounding alone lets through.
     p, q = scores.p.astype(np.float64), scores.q.astype(np.float64)

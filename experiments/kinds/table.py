@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from experiments.leviathan.walltime_table import LLAMA_ROWS, NEEDS_DIALOGUES
 from experiments.records.markup import number
 from experiments.records.table import Line, Table, command
+from specjax.bench.texts import standardized
 
 Wide = tuple[str, list[str], list[list[str]]]  # title, head, rows
 
@@ -116,7 +117,7 @@ def measured_of(records: Mapping[str, Mapping[str, dict]]) -> list[tuple[str, di
 def called(measured: Mapping) -> str:
     protocol = measured["protocol"]
     pair = f"{measured['target']} with {measured['draft']}"
-    return f"{pair}, {protocol['task']}, T = {protocol['temperature']:g}"
+    return f"{pair}, {protocol['task']}, {standardized(protocol)}"
 
 
 def verdict(more: list[float | None]) -> str:

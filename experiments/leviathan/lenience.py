@@ -11,7 +11,7 @@ from experiments import tasks
 from specjax.bench import lenience as bench
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement
-from specjax.bench.texts import Calls, Protocol, Text, speculate
+from specjax.bench.texts import Calls, Protocol, Text, speculate, truncation
 from specjax.commands import kernels, pairs
 from specjax.theory.estimate import Estimate, counts
 from specjax.verifiers import lenient
@@ -65,7 +65,8 @@ def measure(
     chosen = kernels.of_protocol(target, draft, protocol)
     prompts = tasks.distinct(protocol.task)
     text = pairs.written(target, prompts, protocol, chosen, kept)
-    scores = bench.score(players, text, protocol.temperature, levels)
+    filters = truncation(protocol)
+    scores = bench.score(players, text, protocol.temperature, levels, **filters)
     values = {}
     for level, alpha, gap in zip(
         levels, bench.alphas(scores), bench.drift(scores), strict=True
@@ -105,7 +106,8 @@ def ran(
     prompts, number = tasks.distinct(protocol.task), len(text.start)
     calls = speculate(players, prompts, number, protocol, chosen)
     written = bench.outputs(text, calls)
-    scores = bench.score(players, written, protocol.temperature, [level])
+    how = written, protocol.temperature, [level]
+    scores = bench.score(players, *how, **truncation(protocol))
     return {
         "lenience": level,
         "counts": plain(counts(calls.accepted, calls.tested)),

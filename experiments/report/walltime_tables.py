@@ -1,55 +1,59 @@
 """Records of walltime in the shape of the paper's tables: a line a pair or a gamma.
 
-Records from before steps were fitted at two gammas have no c, v and overhead inside a
-step, and their prediction was of whole steps measured at the very gamma. What they lack
-says so; their prediction is made again, from the times and counts that they hold.
+Speeds, their intervals and predictions are made of the seconds of every text that a
+record keeps (`specjax.theory.speedup`). Records from before have none: they show the
+interval that was recorded, marked. Their overhead follows from their steps; what they
+called predicted was a line through the same texts' steps, and is not shown.
 """
 
 from experiments.leviathan.walltime_table import XLA
 from experiments.records.markup import number
 from experiments.records.records import device
 from experiments.records.table import Records
-from specjax.bench import inside
-from specjax.theory.calibrate import Step
+from specjax.theory import speedup
 
-BEFORE = "recorded before it was measured: not available"
-FITTED, BASELINE = "fitted, not predicted", "baseline"
-LAWLESS, SHORT = "no law to predict by", "steps too short for the clock"
-WHY = BEFORE, FITTED, BASELINE, LAWLESS, SHORT
-BEST = ("best_predicted", "best_overhead")  # what a record may lack
+BEFORE = "not in a record of this age"
+BASELINE = "baseline"
+LAWLESS = "no law of every step to predict by"
+WHY = BEFORE, BASELINE, LAWLESS
+BEST = ("best_predicted",)  # what a record may lack
+RECORDED = "as recorded"
 
-HEAD = ["draft", "T", "batch", "gamma", "alpha", "c", "v", "c inside", "v inside"]
-HEAD += ["overhead", "EXP", "predicted", "EMP [95 %]", "prediction / EMP - 1"]
-HEAD += ["fitted at", "repeated text", "alpha outside of it", "products", "hardware"]
+HEAD = ["draft", "T", "batch", "gamma", "chosen on", "alpha", "c", "v", "overhead"]
+HEAD += ["EXP", "predicted [95 %]", "EMP [95 %]", "prediction / EMP - 1"]
+HEAD += ["repeated text", "alpha outside of it", "products", "hardware"]
 BATCHES = ["texts at a time", "predicted best speed", "EMP [95 %]", "at gamma", ""]
-EVERY = ["gamma", "c [95 %]", "v [95 %]", "c inside", "v inside", "overhead"]
-EVERY += ["step, ms", "tokens a call", "predicted", "EXP", "predicted speed"]
+EVERY = ["gamma", "c [95 %]", "v [95 %]", "overhead", "step, ms", "tokens a call"]
+EVERY += ["by their own scores", "by other texts", "EXP", "predicted speed [95 %]"]
 EVERY += ["EMP [95 %]", "prediction / EMP - 1"]
 
 
 def current(measured: dict) -> dict:
-    """The numbers of a record of walltime as one of today has them; others as they are.
+    """The numbers of a record of walltime, speeds from its seconds; others as they are.
 
-    Of one from before: the speeds at the gammas that are not fitted, predicted from its
-    own times at those that are; and whole steps of the texts that are measured, where
-    `step_ms` was of other texts.
+    Of one that keeps no seconds: the recorded speeds, no prediction, and the overhead
+    of its whole steps.
     """
-    if "fitted" in measured or "predicted_steps" not in measured:
+    if "chosen_on" in measured:
+        return measured | speedup.speedup_from(measured)
+    if "predicted_steps" not in measured:
         return measured
-    it = measured | inside.speeds(measured) | {"step_ms": inside.steps(measured)}
-    it |= dict.fromkeys(("overhead", "overhead_se"), [None] * len(it["gamma"]))
-    at = it["gamma"].index(it["best_gamma"])
-    it |= {f"best_{key}": it[key][at] for key in ("predicted", "residual", "overhead")}
-    return it | {"inside": None, "before": True}
+    nothing = [None] * len(measured["gamma"])
+    names = "predicted", "predicted_ci", "residual", "expected_tokens_per_call"
+    it = measured | dict.fromkeys(names, nothing)
+    steps, costs = it["step_ms"], speedup.costs(it)
+    rest = [ms / it["target_ms"] - x for ms, x in zip(steps, costs, strict=True)]
+    it |= {"overhead": rest, "overhead_se": nothing}
+    it |= dict.fromkeys((f"best_{name}" for name in names), None)
+    return it | {"best_overhead": rest[it["gamma"].index(it["best_gamma"])]}
 
 
 def missing(it: dict, name: str, gamma: int) -> str:
     """Why a record has no number of this name at this gamma."""
-    if name in ("overhead", "c", "v"):
-        return BEFORE if it.get("before") else SHORT
-    if gamma in (0, *it["fitted"]):
-        return FITTED if gamma else BASELINE
-    return LAWLESS if None in it["predicted_steps"] else SHORT
+    del name
+    if gamma == 0:
+        return BASELINE
+    return LAWLESS if "chosen_on" in it or None in it["predicted_steps"] else BEFORE
 
 
 def wider(records: Records) -> list[tuple[str, list, list]]:
@@ -63,7 +67,7 @@ def wider(records: Records) -> list[tuple[str, list, list]]:
 
 def batches(records: dict[str, dict]) -> list[tuple[str, list, list]]:
     """How many texts at a time speculation still gains with, for each pair that was
-    measured with several; predicted by whichever gamma was not fitted."""
+    measured with several; predicted at whichever gamma that is best with."""
     grouped: dict[str, list[dict]] = {}
     for row, record in records.items():
         it = record["measured"]
@@ -80,13 +84,13 @@ def batches(records: dict[str, dict]) -> list[tuple[str, list, list]]:
 
 
 def batch_line(it: dict) -> list[str]:
-    predicted = [x for x in it["predicted"] if x is not None]
-    low, high = it["best_speedup_ci"]
+    low, high = it["best_speedup_ci"] or (0.0, float("inf"))
     verdict = "gains" if low > 1 else "loses" if high < 1 else "neither, by its error"
+    at = it["gamma"].index(it["best_gamma"])
     return [
         str(it["batch"]),
-        number(max(predicted)) if predicted else "",
-        interval(it["best_speedup"], it["best_speedup_ci"]),
+        prediction(it, at),
+        speed(it, it["best_speedup"], it["best_speedup_ci"]),
         str(it["best_gamma"]),
         verdict,
     ]
@@ -111,13 +115,13 @@ def _best(record: dict) -> list[str]:
         f"{it['temperature']:g}",
         str(it["batch"]),
         str(it["best_gamma"]),
+        f"{it['chosen_on']} others" if it.get("chosen_on") else "the same texts",
         *map(number_or_blank, (it[name] for name in ("alpha", "best_c", "best_v"))),
-        *within(it, at),
+        uncertain(it["overhead"][at], it["overhead_se"][at]),
         number(it["best_exp"]),
         prediction(it, at),
-        interval(it["best_speedup"], it["best_speedup_ci"]),
-        percent(it["best_residual"]),
-        " and ".join(map(str, it["fitted"])),
+        speed(it, it["best_speedup"], it["best_speedup_ci"]),
+        percent(it["residual"][at]),
         *repeats(it),
         products(record),
         device(record),
@@ -138,21 +142,14 @@ def products(record: dict) -> str:
     return record["provenance"].get("products", "xla")
 
 
-def within(it: dict, at: int) -> list[str]:
-    """c, v and the overhead inside a step, each with its standard error."""
-    gamma, step = it["gamma"][at], it["inside"]
-    if step is None:
-        names = ("c", "v", "overhead")
-        return [missing(it, name, gamma) if gamma else "" for name in names]
-    parts = Step(*(step[name] for name in Step._fields))
-    c = uncertain(parts.c, step["c_se"]) if gamma else ""
-    v = number(parts.v(gamma)) if gamma else ""
-    return [c, v, uncertain(it["overhead"][at], it["overhead_se"][at])]
-
-
 def prediction(it: dict, at: int) -> str:
-    x = it["predicted"][at]
-    return missing(it, "predicted", it["gamma"][at]) if x is None else number(x)
+    x, ends = it["predicted"][at], it["predicted_ci"][at]
+    return missing(it, "predicted", it["gamma"][at]) if x is None else interval(x, ends)
+
+
+def speed(it: dict, value: float, ends: list[float] | None) -> str:
+    """A measured speed; an interval that the record alone cannot give again says so."""
+    return interval(value, ends) + ("" if "chosen_on" in it else f" {RECORDED}")
 
 
 def uncertain(x: float, error: float | None) -> str:
@@ -175,13 +172,14 @@ def _at(it: dict, at: int) -> list[str]:
         str(it["gamma"][at]),
         interval(it["c"][at], it["c_ci"][at]),
         interval(it["v"][at], it["v_ci"][at]),
-        *within(it, at),
+        uncertain(it["overhead"][at], it["overhead_se"][at]),
         number(it["step_ms"][at]),
         number(it["tokens_per_call"][at]),
         number_or_blank(it["predicted_tokens_per_call"][at]),
+        number_or_blank(it["expected_tokens_per_call"][at]),
         number(it["exp"][at]),
         prediction(it, at),
-        interval(it["speedup"][at], it["speedup_ci"][at]),
+        speed(it, it["speedup"][at], it["speedup_ci"][at]),
         percent(it["residual"][at]),
     ]
 
@@ -193,8 +191,8 @@ def title(record: dict) -> str:
 
 
 def interval(value: float | None, ends: list[float] | None) -> str:
-    if value is None:
-        return ""
+    if value is None or ends is None:
+        return number_or_blank(value)
     return f"{number(value)} [{', '.join(map(number, ends))}]"
 
 

@@ -6,13 +6,12 @@ import time
 import jax
 
 from specjax import generate
-from specjax.bench import costs, inside, walltime
+from specjax.bench import costs, walltime
 from specjax.bench.players import Player
 from specjax.bench.texts import Prompts, width
 from specjax.types import Kernels, Prompt
 
-PROGRAMS = 3  # compiled for every gamma: whole texts, target calls, drafts; and for the
-# two that are fitted one more, the target's own texts
+PROGRAMS = 3  # compiled for every gamma: whole texts, target calls, drafts
 
 
 def announce(
@@ -35,10 +34,9 @@ def announce(
     compiled = time.monotonic() - begun
     jax.block_until_ready(run(prompt, request))
     once = time.monotonic() - begun - compiled
-    gammas, own = len(setting.gammas), len(inside.fitted(setting.gammas))
-    texts = gammas * setting.texts + (1 + own) * setting.others
-    decodings = texts // setting.batch * setting.rounds
-    seconds = (gammas * PROGRAMS + own) * compiled + 2 * decodings * once
+    gammas, texts = len(setting.gammas), setting.texts + setting.others
+    decodings = gammas * texts // setting.batch * setting.rounds
+    seconds = gammas * PROGRAMS * compiled + 2 * decodings * once
     say(f"expects about {seconds / 60:.1f} minutes")
 
 

@@ -78,9 +78,10 @@ def score(
     text: Text,
     temperature: float,
     lenience: Sequence[float],
+    **truncation: float | None,
 ) -> Scores:
     """Scores every generated token of `text` for every l in one pass of each of
-    (target, draft).
+    (target, draft). truncation: as of `scoring.score`.
 
     At temperature 0 beta_l is the chance that the draft is tolerated: 0 or 1 for one
     that drafts its argmax. Raises ValueError for a lenience outside (0, 1].
@@ -102,7 +103,7 @@ def score(
         log_p = z.astype(jnp.float32) - p_law.top - jnp.log(relative.sum(-1))
         return jnp.stack([beta(level) for level in lenience], -1), beta(1.0), log_p
 
-    return Scores(*positions(pair, text, temperature, each))
+    return Scores(*positions(pair, text, temperature, each, **truncation))
 
 
 def alpha(

@@ -1,8 +1,7 @@
-"""c, v and the rest of a step in numbers, from the seconds of the programs of a row.
+"""c and v in numbers, and the seconds that a record keeps to tell them again.
 
-Apart: of programs that loop over one part, as Definition 3.7 of Leviathan et al. (2023)
-has it. Inside: of whole texts. Seconds are [R] by (kind, gamma, index).
-Axes: R rounds, K values of gamma.
+Of programs that loop over one part, as Definition 3.7 of Leviathan et al. (2023) has
+it. Axes: K values of gamma, R rounds, S samples of a program in all of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,11 +9,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from specjax.bench import timing
-from specjax.bench.inside import Timed, fit, fitted
 
 DECODE, PREFILL, TARGET, DRAFT = range(4)  # kinds of programs
 LOOPS = 64  # calls in a program that times one call, so that its first few are few
 SAMPLES = 2  # of such a program, in every round
+DIGITS = 6  # of seconds: a clock tells no more
 Name = tuple[int, int, int]  # of a program: kind, gamma, index
 
 
@@ -35,26 +34,40 @@ def turn(names: Iterable[Name], measured: int, others: int) -> list[Name]:
     return sorted(names, key=place)
 
 
-def apart(gammas: Sequence[int], seconds: dict) -> dict:
-    """c and v of every gamma, timed apart, and the milliseconds behind them."""
+def timed(gammas: Sequence[int], seconds: dict) -> dict:
+    """Seconds of the programs that time a part, [K][S], as a record keeps them.
 
-    def each(kind: int, gamma: int) -> np.ndarray:
-        """[R * SAMPLES] milliseconds, of one call where the program loops."""
-        loops = 1 if kind == PREFILL else LOOPS
+    seconds: [R] by (kind, gamma, index). Of one run where nothing loops, else of LOOPS.
+    """
+
+    def each(kind: int, gamma: int) -> list[float]:
         rows = [seconds[kind, gamma, i] for i in range(SAMPLES)]
-        return 1e3 * np.concatenate(rows) / loops
+        return np.round(np.concatenate(rows), DIGITS).tolist()
+
+    return {
+        "target_calls": [each(TARGET, gamma) for gamma in gammas],
+        "drafts": [each(DRAFT, gamma) if gamma else None for gamma in gammas],
+        "prefills": [each(PREFILL, gamma) for gamma in gammas],
+        "loops": LOOPS,
+    }
+
+
+def apart(gammas: Sequence[int], seconds: dict) -> dict:
+    """c and v of every gamma, and the milliseconds behind them. seconds: `timed`."""
+    loops = seconds["loops"]
+    calls = [1e3 * np.array(each) / loops for each in seconds["target_calls"]]
+    prefills = [1e3 * float(np.median(each)) for each in seconds["prefills"]]
 
     def of_medians(part: np.ndarray, whole: np.ndarray) -> float:
         return float(np.median(part) / np.median(whole))
 
-    target_ms = each(TARGET, 0)
-    keys = ("c", "c_ci", "v", "v_ci", "prefill_ms", "draft_ms")
+    target_ms = calls[0]
+    keys = ("c", "c_ci", "v", "v_ci", "draft_ms")
     columns = {key: [] for key in keys}
-    for gamma in gammas:
-        call = each(TARGET, gamma)
+    for gamma, call, drafts in zip(gammas, calls, seconds["drafts"], strict=True):
         c, c_ci, t_draft = None, None, None
         if gamma:  # Definition 3.7, of one drafted token
-            drafted = each(DRAFT, gamma)
+            drafted = 1e3 * np.array(drafts) / loops
             c = of_medians(drafted, target_ms) / gamma
             c_ci = timing.interval(of_medians, (drafted / gamma, target_ms))
             t_draft = float(np.median(drafted))
@@ -62,43 +75,12 @@ def apart(gammas: Sequence[int], seconds: dict) -> dict:
         columns["c_ci"].append(c_ci)
         columns["v"].append(of_medians(call, target_ms))
         columns["v_ci"].append(timing.interval(of_medians, (call, target_ms)))
-        columns["prefill_ms"].append(float(np.median(each(PREFILL, gamma))))
         columns["draft_ms"].append(t_draft)
-    median_ci = timing.interval(lambda x: float(np.median(x)), (target_ms,))
-    alone, *both = columns["prefill_ms"]  # with an encoder its run is most of it
+    alone, *both = prefills  # with an encoder its run is most of it
     return columns | {
+        "prefill_ms": prefills,
         "target_ms": float(np.median(target_ms)),
-        "target_ms_ci": median_ci,
+        "target_ms_ci": timing.interval(lambda x: float(np.median(x)), (target_ms,)),
         "prefill_target_ms": alone,
         "prefill_draft_ms": float(np.median(both)) - alone,
     }
-
-
-def inside(
-    gammas: Sequence[int],
-    times: tuple[dict, Sequence[float]],
-    outputs: dict,
-    sizes: tuple[int, int],
-) -> dict:
-    """c, v and the rest inside whole steps, and the overhead (`specjax.bench.inside`).
-
-    times: seconds, and the ms before the first step by gamma. outputs: by gamma and
-    index. sizes: how many batches are measured, and how many others follow them.
-    """
-    (seconds, prefill), (count, others) = times, sizes
-    pieces = min(sizes)
-
-    def timed(gammas: Sequence[int], before: Sequence[float], indices: range) -> Timed:
-        """Of each piece of these batches, [pieces, K]."""
-        ms, steps = np.zeros((2, len(indices), len(gammas)))
-        for at, gamma in enumerate(gammas):
-            for row, i in enumerate(indices):
-                ms[row, at] = 1e3 * np.median(seconds[DECODE, gamma, i]) - before[at]
-                steps[row, at] = outputs[gamma, i].counts.calls.max()
-        split = (np.array_split(x, pieces) for x in (ms, steps))
-        return Timed(*(np.array([x.sum(0) for x in each]) for each in split))
-
-    whole = timed(gammas, prefill, range(count))
-    own = 0, *fitted(gammas)  # the target's: nothing is read for a draft
-    alone = timed(own, prefill[:1] * len(own), range(count, count + others))
-    return fit(gammas, whole, alone)

@@ -54,8 +54,17 @@ def check(target: Player, draft: Player, with_alpha: bool = True) -> None:
         )
 
 
-def score(target: Player, draft: Player, text: Text, temperature: float) -> Scores:
-    """Scores every generated token of `text` in one pass of each model."""
+def score(
+    target: Player,
+    draft: Player,
+    text: Text,
+    temperature: float,
+    **truncation: float | None,
+) -> Scores:
+    """Scores every generated token of `text` in one pass of each model.
+
+    truncation: top_k, top_p and min_p of both laws (`texts.truncation`).
+    """
 
     def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array, Array, Array]:
         p, q = probs.dense(p_law), probs.dense(q_law)
@@ -66,22 +75,26 @@ def score(target: Player, draft: Player, text: Text, temperature: float) -> Scor
 
         return beta, of_written(p), of_written(q)
 
-    return Scores(*positions((target, draft), text, temperature, each))
+    return Scores(*positions((target, draft), text, temperature, each, **truncation))
 
 
 def positions(
-    pair: tuple[Player, Player], text: Text, temperature: float, each: Callable
+    pair: tuple[Player, Player],
+    text: Text,
+    temperature: float,
+    each: Callable,
+    **truncation: float | None,
 ) -> list[np.ndarray]:
     """`each(p, q, written)` of every generated token, [M, ...], and its sequence [M].
 
-    p, q: the laws [B, T] by which (target, draft) draw the tokens `written` [B, T];
-    `each` gives arrays [B, T, ...].
+    p, q: the laws [B, T] by which (target, draft) draw the tokens `written` [B, T],
+    standardized alike; `each` gives arrays [B, T, ...]. truncation: as of `score`.
     """
     target, draft = pair
 
     @jax.jit
     def rows(p_params, q_params, prompt: Prompt):
-        sampling = make_sampling(prompt.tokens.shape[0], temperature)
+        sampling = make_sampling(prompt.tokens.shape[0], temperature, **truncation)
         read, written = prompt.tokens[:, :-1], prompt.tokens[:, 1:]
         before = prompt._replace(tokens=read)
         p_law = target.law(p_params, before, sampling)

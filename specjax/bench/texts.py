@@ -3,7 +3,7 @@
 Axes: N sequences, B rows of a batch, L tokens.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -14,7 +14,7 @@ from specjax import generate, policies, verifiers, zoo
 from specjax.bench.players import Player, reference
 from specjax.inputs import check, make_request, make_sampling, pad
 from specjax.step import Decoder, build_step
-from specjax.types import Kernels, Params, Prompt, Request, State
+from specjax.types import Kernels, Params, Prompt, Request, Sampling, State
 
 
 class Prompts(NamedTuple):
@@ -38,6 +38,7 @@ class Protocol(NamedTuple):
     fewer. new_tokens: at most so many in a sequence. gamma, rule, policy: of the
     speculative run, by their names in `specjax.verifiers` and `specjax.policies`.
     kernels: what reads logits, for whoever chooses them (`specjax.commands.kernels`).
+    top_k, top_p, min_p: which ids either law keeps (Section 2.2), None for all.
     """
 
     task: str
@@ -50,6 +51,24 @@ class Protocol(NamedTuple):
     rule: str = "token"
     kernels: str = "auto"
     policy: str = "none"
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+
+
+def truncation(setting: NamedTuple) -> dict[str, float | None]:
+    """top_k, top_p and min_p of a `Protocol` or another setting, as `make_sampling` and
+    `scoring.positions` take them."""
+    return {name: getattr(setting, name) for name in Sampling._fields[1:]}
+
+
+def standardized(setting: Mapping) -> str:
+    """Temperature and filters of a setting, or of a record of any age, in words."""
+    filters = [(name, setting.get(name)) for name in Sampling._fields[1:]]
+    named = [
+        f", {name.replace('_', '-')} {x:g}" for name, x in filters if x is not None
+    ]
+    return f"T = {setting['temperature']:g}{''.join(named)}"
 
 
 class Text(NamedTuple):
@@ -213,7 +232,7 @@ def batches(
     batch, new = protocol.batch, protocol.new_tokens + spare
     key = jax.random.fold_in(jax.random.key(protocol.seed), stream)
     fold = jax.vmap(jax.random.fold_in, (None, 0))
-    sampling = make_sampling(batch, protocol.temperature)
+    sampling = make_sampling(batch, protocol.temperature, **truncation(protocol))
     for first in range(0, count, batch):
         index = np.arange(first, first + batch)
         prompt, keys = take(prompts, index), fold(key, index)

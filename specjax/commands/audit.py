@@ -8,7 +8,7 @@ import numpy as np
 
 from specjax import console, verifiers
 from specjax.bench import players, scoring
-from specjax.bench.texts import Prompts, Protocol
+from specjax.bench.texts import Prompts, Protocol, standardized, truncation
 from specjax.commands import flags as shared
 from specjax.commands import kernels as fused
 from specjax.console import Parser
@@ -41,13 +41,14 @@ def audit(parser: Parser, flags: argparse.Namespace) -> int:
         pair, prompts, protocol = make_case(flags)
         kernels = fused.of_protocol(*pair, protocol)
         text, calls = write(pair, prompts, protocol, kernels)
-        steps = score(pair, text, protocol.temperature)
+        filters = truncation(protocol)
+        steps = score(pair, text, protocol.temperature, **filters)
         verdict = judge(total(steps), flags.level)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     guarantee = verifiers.named(flags.rule).guarantee
     names, dtype = f"{pair[0].name} with {pair[1].name}", pair[0].dtype
-    print(f"{names}, {dtype}, T = {flags.temperature:g}")
+    print(f"{names}, {dtype}, {standardized(protocol._asdict())}")
     print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}")
     print(fused.line(kernels.record))
     print(f"{calls.tokens.sum() / calls.calls.sum():.3f} tokens per target call\n")
@@ -62,6 +63,7 @@ def make_parser() -> Parser:
     shared.add_prompts(parser, "the start token alone")
     warm = {"type": console.temperature, "default": 1.0}
     add("--temperature", **warm, help=shared.OF_TEMPERATURE)
+    shared.add_filters(parser)
     shared.add_dtype(parser)
     add("--gamma", type=console.gamma, default=5, help="tokens drafted at a time")
     add("--tokens", type=tokens, default=40_000, help="audited, at least")
@@ -82,7 +84,8 @@ def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     pair, prompts = shared.read_case(flags, pair)
     sizes = flags.tokens, flags.gamma, flags.seed, flags.length, flags.batch
     how = flags.rule, flags.kernels
-    return pair, prompts, Protocol("", flags.temperature, *sizes, *how)
+    setting = Protocol("", flags.temperature, *sizes, *how)
+    return pair, prompts, setting._replace(**truncation(flags))
 
 
 def report(verdict: Audit, log_e: np.ndarray, level: float) -> None:

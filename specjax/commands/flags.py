@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from specjax import native, policies, prompts, verifiers, zoo
+from specjax import native, policies, probs, prompts, verifiers, zoo
 from specjax.bench import players
 from specjax.bench.players import Player
 from specjax.bench.texts import Prompts
@@ -35,6 +35,36 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
     of_policy = "how much of gamma is drafted:"
     of_policy += f" {', '.join(policies.POLICIES)}, or {OWN}; default %(default)s"
     parser.add_argument("--policy", default="none", type=policy, help=of_policy)
+
+
+def add_filters(parser: argparse.ArgumentParser) -> None:
+    """--top-k, --top-p and --min-p, which `texts.truncation` reads."""
+    meaning = {
+        "top_k": "so many of the likeliest ids",
+        "top_p": "the likeliest ids of at least this mass",
+        "min_p": "ids of at least this share of the likeliest's probability",
+    }
+    for name, text in meaning.items():
+        spelled = f"--{name.replace('_', '-')}", f"--{name}"
+        kind, text = filter_of(name), f"both models keep {text}; default: all"
+        parser.add_argument(*spelled, dest=name, type=kind, help=text)
+
+
+def filter_of(name: str) -> Callable[[str], float]:
+    """Type of a flag: a value of top_k, top_p or min_p (`probs.RANGES`)."""
+
+    def parsed(text: str) -> float:
+        try:
+            value = int(text) if name == "top_k" else float(text)
+        except ValueError:
+            value = text
+        try:
+            probs.check_numbers(**{name: value})
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return value
+
+    return parsed
 
 
 def add_products(parser: argparse.ArgumentParser) -> None:

@@ -1,9 +1,9 @@
 """How fast a pair decodes and why, on your own prompts: `specjax measure`.
 
 Prints, and appends to a file that `specjax compare` reads: alpha by four estimators; c
-and v, timed apart and inside a step, and the overhead; the measured speed of every
-gamma, and the one predicted of those that were not fitted; the best gamma. While it
-runs, a file beside it, FILE.PID.partial, has the rounds that are done.
+and v, timed apart, and the overhead; the measured speed of every gamma, and the one
+that other texts predict; the best gamma, chosen on those others. While it runs, a file
+beside it, FILE.PID.partial, has the rounds that are done.
 """
 
 import argparse
@@ -17,15 +17,25 @@ import numpy as np
 from jax import Array
 
 from specjax import console, finite, inputs, native
-from specjax.bench import costs, forecast, inside, players, scoring, walltime
+from specjax.bench import costs, forecast, players, scoring, walltime
 from specjax.bench.machine import machine
 from specjax.bench.players import Player
-from specjax.bench.texts import Prompts, Protocol, Text, speculate, width, write
+from specjax.bench.texts import (
+    Prompts,
+    Protocol,
+    Text,
+    speculate,
+    standardized,
+    truncation,
+    width,
+    write,
+)
 from specjax.commands import flags as shared
 from specjax.commands import kernels
 from specjax.commands.pairs import ONE_GAMMA
 from specjax.commands.saving import Saving
 from specjax.console import Parser
+from specjax.theory import speedup
 from specjax.types import Kernels, Law
 
 
@@ -83,6 +93,7 @@ def make_parser() -> Parser:
     shared.add_dtype(parser)
     warm = {"type": console.temperature, "default": 0.0}
     add("--temperature", **warm, help=shared.OF_TEMPERATURE)
+    shared.add_filters(parser)
     add("--batch", type=console.count, default=1, help="texts decoded together")
     gammas, of_gammas = [0, 1, 2, 3, 5, 8], "drafted tokens; 0, the baseline, is added"
     add("--gammas", type=console.gamma, nargs="+", default=gammas, help=of_gammas)
@@ -116,6 +127,7 @@ def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
         flags.rule,
         flags.kernels,
         flags.policy,
+        **truncation(flags),
     )
 
 
@@ -161,14 +173,15 @@ def scored(
         del written
         return p.top, q.top
 
-    *tops_of, sequence = scoring.positions(pair, text, setting.temperature, tops)
+    heat, filters = setting.temperature, truncation(setting)
+    *tops_of, sequence = scoring.positions(pair, text, heat, tops, **filters)
     for side, top in zip(("target", "draft"), tops_of, strict=True):
         lost = np.flatnonzero(~np.isfinite(top))
         if lost.size:
             row = sequence[lost[0]]
             token = lost[0] - np.flatnonzero(sequence == row)[0]
             raise finite.error(int(row), int(token), side)
-    return text, scoring.score(target, draft, text, setting.temperature)
+    return text, scoring.score(target, draft, text, heat, **filters)
 
 
 def estimates(
@@ -208,36 +221,48 @@ def protocol(setting: walltime.WalltimeSetting, gamma: int) -> Protocol:
         setting.rule,
         setting.kernels,
         setting.policy,
+        **truncation(setting),
     )
 
 
 def report(row: dict) -> None:
     """The table, then what to do with it."""
     print(f"{row['target']} with {row['draft']}, {jax.devices()[0].device_kind}")
-    print(f"T = {row['temperature']:g}, batch {row['batch']}, {row['texts']} texts")
+    print(f"{standardized(row)}, batch {row['batch']}, {row['texts']} texts")
     print(f"output: {row['exactness']} ({row['draft_regime']})")
     print(f"is the text the same? {same_text(row)}\n\nalpha")
     for name, estimate in row["estimates"].items():
         error = "" if estimate["se"] is None else f" ± {estimate['se']:.4f}"
         print(f"  {name:14}{estimate['value']:.4f}{error}")
     print(f"\ntarget call on one token: {row['target_ms']:.3f} ms")
-    head = "gamma", "c", "v", "overhead", "tok/call", "EXP", "predicted", "measured"
-    form = "{:>5} {:>7} {:>6} {:>8} {:>8} {:>6} {:>9} {:>8}  {}"
-    print(form.format(*head, "95 %"))
-    for at, gamma in enumerate(row["gamma"]):
-        c = "" if row["c"][at] is None else f"{row['c'][at]:.4f}"
-        names = ("v", "overhead", "tokens_per_call", "exp")
-        numbers = (shown(row[name][at]) for name in names)
-        low, high = row["speedup_ci"][at]
-        speeds = predicted(row, gamma), shown(row["speedup"][at])
-        print(form.format(gamma, c, *numbers, *speeds, f"{low:.2f} to {high:.2f}"))
-    print("\n".join(parts(row)))
+    print("\n".join(table(row)))
+    print("\n".join(f"warning: {doubt}" for doubt in speedup.doubts(row)))
     faster, gamma = row["best_speedup"] > 1, row["best_gamma"]
     advice = f"gamma = {gamma}" if faster else "decode without a draft"
+    of = f"{row['chosen_on']} other texts" if row["chosen_on"] else "the same texts"
     print(
-        f"\nbest: {advice}; {row['best_speedup']:.2f} times the baseline's speed,"
-        f" predicted: {predicted(row, gamma)}"
+        f"best: {advice}; gamma = {gamma}, chosen on {of}, is {row['best_speedup']:.2f}"
+        f" times as fast as the baseline{ends(row['best_speedup_ci'])},"
+        f" predicted {shown(row['best_predicted'])}{ends(row['best_predicted_ci'])}"
     )
+
+
+def table(row: dict) -> list[str]:
+    """A line a gamma, below a line of names."""
+    head = "gamma", "c", "v", "overhead", "tok/call", "EXP", "predicted", "measured"
+    form = "{:>5} {:>7} {:>6} {:>8} {:>8} {:>6} {:>9} {:>8}  {}"
+    lines = [form.format(*head, "95 %")]
+    for at, gamma in enumerate(row["gamma"]):
+        c = "" if row["c"][at] is None else f"{row['c'][at]:.4f}"
+        names = "v", "overhead", "tokens_per_call", "exp", "predicted", "speedup"
+        numbers = [shown(row[name][at]) for name in names]
+        numbers[-2] = numbers[-2] if gamma else "baseline"
+        lines.append(form.format(gamma, c, *numbers, ends(row["speedup_ci"][at])))
+    return lines
+
+
+def ends(interval: list[float] | None) -> str:
+    return "" if interval is None else " [{:.2f}, {:.2f}]".format(*interval)
 
 
 def same_text(row: dict) -> str:
@@ -262,42 +287,8 @@ def same_text(row: dict) -> str:
     return f"{same} of {texts} texts are, token for token; {why}"
 
 
-def predicted(row: dict, gamma: int) -> str:
-    """The predicted speed, or why there is none."""
-    if gamma == 0:
-        return "baseline"
-    if gamma in row["fitted"]:
-        return "fitted"
-    return shown(row["predicted"][row["gamma"].index(gamma)])
-
-
-def parts(row: dict) -> list[str]:
-    """What a step consists of inside a text, beside what was timed apart, and what is
-    wrong with either."""
-    lines, step = [], row["inside"]
-    if step:
-        values = [f"{step[name]:.4f}" for name in inside.PARTS]
-        if step["c_se"] is not None:
-            values = [
-                f"{value} ± {step[f'{name}_se']:.4f}"
-                for name, value in zip(inside.PARTS, values, strict=True)
-            ]
-        named = zip(("c", "v0", "v1", "rest"), values, strict=True)
-        lines.append("\ninside a step of gamma c + v0 + v1 (gamma + 1) + rest:")
-        lines.append("  " + ", ".join(f"{name} {value}" for name, value in named))
-        lines += [
-            f"  timed apart at gamma = {gamma}: c {percent(c)}, v {percent(v)}"
-            for gamma, c, v in inside.apart(row)
-        ]
-    return lines + [f"warning: {doubt}" for doubt in inside.doubts(row)]
-
-
-def percent(x: float | None) -> str:
-    return "not comparable" if x is None else f"{100 * x:+.0f} %"
-
-
 def shown(x: float | None) -> str:
-    """Two decimals; steps too short for the clock have no prediction."""
+    """Two decimals, where there is a number."""
     return "none" if x is None else f"{x:.2f}"
 
 

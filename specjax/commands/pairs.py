@@ -13,12 +13,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax import native, policies, verifiers
+from specjax import native, policies, probs, verifiers
 from specjax.bench import players, repeats, scoring
 from specjax.bench import walltime as bench
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement, own_files
-from specjax.bench.texts import Calls, Prompts, Protocol, Text, speculate, write
+from specjax.bench.texts import (
+    Calls,
+    Prompts,
+    Protocol,
+    Text,
+    speculate,
+    truncation,
+    write,
+)
 from specjax.commands import kernels
 from specjax.commands.flags import reader
 from specjax.exactness import audit as auditing
@@ -118,9 +126,11 @@ def audit(
 
 
 def decoded(protocol: Protocol, read: Read, target: Player) -> Task:
-    """The task of a protocol. Raises ValueError for a rule or policy that is none."""
+    """The task of a protocol. Raises ValueError for a rule or policy that is none, or
+    a temperature or a filter out of range."""
     verifiers.named(protocol.rule)
     policies.named(protocol.policy)
+    probs.check_numbers(temperature=protocol.temperature, **truncation(protocol))
     return read(protocol.task, target)
 
 
@@ -145,7 +155,7 @@ def measure_alpha(
     """
     chosen = kernels.of_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
-    scores = scoring.score(*pair, text, protocol.temperature)
+    scores = scoring.score(*pair, text, protocol.temperature, **truncation(protocol))
     calls = speculate(pair, prompts, len(text.start), protocol, chosen)
     each = scoring.estimates(scores, calls, protocol.gamma)
     if protocol.policy != "none":
@@ -236,7 +246,7 @@ def measure_audit(
     drafting, verifier = broken(pair[1], protocol, fault)
     chosen = kernels.of_protocol(*pair, protocol, verifier)
     text, calls = auditing.write((pair[0], drafting), prompts, protocol, chosen)
-    steps = martingale.score(pair, text, protocol.temperature)
+    steps = martingale.score(pair, text, protocol.temperature, **truncation(protocol))
     verdict, (log_e, _) = (
         auditing.judge(auditing.total(steps)),
         auditing.evidence(steps),

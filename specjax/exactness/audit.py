@@ -9,9 +9,9 @@ probability at most `level` (Ville): it holds at every length and may be watched
 
 Not seen: what moves no statistic by as much as `limits` says; randomness that is shared
 between texts and right in each. Larger differences between the logits that decoded and
-those that are scored are seen, and mean numerics; at temperature 0 a near tie that they
-break is an impossible token. Where few tokens could have been others (a low
-temperature) Z is far from normal: go by E.
+those that are scored are seen, and mean numerics; at temperature 0, or at the edge of
+top-k, top-p or min-p, a near tie that they break is an impossible token. Where few
+tokens could have been others (a low temperature) Z is far from normal: go by E.
 
 p is the target, q the drafter. Axes: B rows, T tokens, V vocabulary, M generated tokens
 in all, S = 5 statistics, 2 for a draft without a law, K values of lambda.

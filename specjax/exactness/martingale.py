@@ -45,16 +45,20 @@ class Steps(NamedTuple):
     sequence: np.ndarray
 
 
-def score(pair: Pair, text: Text, temperature: float) -> Steps:
+def score(
+    pair: Pair, text: Text, temperature: float, **truncation: float | None
+) -> Steps:
     """Scores every generated token of `text` in one pass of each model.
 
+    truncation: top_k, top_p and min_p of both laws (`texts.truncation`).
     Of a draft without a law nothing is read: p has two statistics of its own. Raises
     ValueError for laws that are not numbers.
     """
     target, draft = pair
     if draft.law is None:
         draft = draft._replace(law=lambda params, prompt, sampling: None)
-    steps = Steps(*scoring.positions((target, draft), text, temperature, each))
+    law = (target, draft), text, temperature, each
+    steps = Steps(*scoring.positions(*law, **truncation))
     if not all(np.isfinite(leaf).all() for leaf in steps[:5]):
         raise ValueError(
             f"{target.name} or {draft.name} gives probabilities that are not numbers:"

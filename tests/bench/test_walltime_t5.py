@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specjax import generate
-from specjax.bench import costs, players, scoring, timing, walltime
+from specjax.bench import costs, counts, players, scoring, timing, walltime
 from specjax.bench.parts import DECODE, PREFILL, SAMPLES
 from specjax.bench.texts import Prompts
 from specjax.models import t5
@@ -142,12 +142,10 @@ def unmatched(words):
 
 def test_a_copying_draft_that_never_matches_has_alpha_0_of_0():
     """No draft was tested at all: no share of them, and no error."""
-    outputs = {(3, i): unmatched(np.zeros(2, int)) for i in range(2)}
-    alpha = walltime.accepted(SETTING, None, outputs)
+    alpha = counts.accepted(None, [unmatched(np.zeros(2, int))] * 2)
     assert alpha.value == alpha.count == alpha.sequences == 0
     assert np.isnan(alpha.se) and np.isnan(alpha.naive_se)
-    tested = {(3, i): unmatched(np.array([4, 5])) for i in range(2)}
-    alpha = walltime.accepted(SETTING, None, tested)
+    alpha = counts.accepted(None, [unmatched(np.array([4, 5]))] * 2)
     assert (alpha.value, alpha.count, alpha.sequences) == (0, 18, 4)
 
 

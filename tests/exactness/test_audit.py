@@ -16,6 +16,7 @@ import scipy.stats
 from experiments.exactness import faults
 from specjax import probs, verifiers
 from specjax.bench import players
+from specjax.bench.texts import truncation
 from specjax.commands import pairs
 from specjax.exactness import audit, martingale
 from specjax.types import Sampling, Verifier
@@ -35,7 +36,8 @@ def decoded(sides, protocol=TASK, fault=None, verifier=None):
     kernels = players.reference(verifier or rule)
     text, calls = audit.write((target, broken), PROMPTS, protocol, kernels)
     assert calls.tokens.sum() == (text.length - text.start).sum()
-    steps = martingale.score(sides, text, protocol.temperature)
+    filters = truncation(protocol)
+    steps = martingale.score(sides, text, protocol.temperature, **filters)
     return audit.total(steps), audit.evidence(steps)[0]
 
 
@@ -49,6 +51,15 @@ def test_every_rule_passes(rule):
     assert report.passed and report.p_value > 0.01 and report.impossible == 0
     assert report.tokens == report.free >= TASK.tokens
     assert audit.alarm(log_e, LEVEL) is None and log_e.max() < math.log(100)
+
+
+def test_a_filter_keeps_what_it_keeps_and_is_tested_as_such():
+    """Of four tokens two: what was drawn of all of them is impossible then."""
+    few = TASK._replace(tokens=4000, top_k=2)
+    sums, _ = decoded(pair(), few)
+    assert sums.impossible == 0 and audit.judge(sums, LEVEL).p_value > 0.01
+    text, _ = audit.write(pair(), PROMPTS, few._replace(top_k=None))
+    assert audit.total(martingale.score(pair(), text, 1.0, top_k=2)).impossible
 
 
 BROKEN = {

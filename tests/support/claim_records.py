@@ -56,11 +56,10 @@ def walltime(draft, heat, batch):
     measured |= {"predicted_tokens_per_call": tokens, "best_residual": 0.0}
     measured |= {"steps": [2880 / t for t in tokens], "steps_se": [0.0] * 6}
     measured |= {"predicted_steps": measured["steps"], "overhead_se": [0.01] * 6}
-    measured |= {"inside": {"c": c, "v0": 1.0, "v1": 0.0, "rest": 0.0, "c_se": 0.001}}
-    two = {0, 1, 3}  # the baseline and the fitted, which nothing predicts
-    predicted = [None if g in two else s for g, s in zip(GAMMA, speed, strict=True)]
+    predicted = [None, *speed[1:]]
+    measured |= {"predicted_ci": [None, *[around(s) for s in speed[1:]]]}
     measured |= {"tokens_per_call": tokens, "exp": speed, "predicted": predicted}
-    measured |= {"fitted": [1, 3], "speedup": speed}
+    measured |= {"speedup": speed}
     measured |= {"speedup_ci": [around(s) for s in speed]}
     measured |= {"best_gamma": GAMMA[at], "best_c": c, "best_v": 1.0}
     measured |= {"best_overhead": 0.0, "best_exp": speed[at]}

@@ -56,8 +56,9 @@ def relative(z: np.ndarray) -> np.ndarray:
     return np.exp(z - z.max(-1, keepdims=True))
 
 
-def law(z: np.ndarray, temperature: float) -> np.ndarray:
+def law(z: np.ndarray, temperature: float, top_k: int | None = None) -> np.ndarray:
     if temperature == 0:
         return np.eye(z.shape[-1])[z.argmax(-1)]
-    weights = relative(z / temperature)
+    least = np.sort(z, axis=-1)[..., -(top_k or z.shape[-1])]
+    weights = np.where(z >= least[..., None], relative(z / temperature), 0)
     return weights / weights.sum(-1, keepdims=True)

@@ -166,8 +166,7 @@ def theorem(records: Records) -> Outcome:
 
 
 def predictor(records: Records) -> Outcome:
-    """The worst gamma of every row that was not fitted; the number of calls is random
-    at T = 1."""
+    """The worst gamma of every row; other texts predict it."""
     cases = []
     for m in rows(records):
         apart = [at for at, speed in enumerate(m["predicted"]) if speed is not None]
@@ -180,7 +179,7 @@ def predictor(records: Records) -> Outcome:
 def predicted(m: dict, at: int) -> tuple[float, int, Case]:
     """How sure a prediction is, its gamma, and the comparison."""
     forecast, measured, gamma = m["predicted"][at], m["speedup"][at], m["gamma"][at]
-    luck = (m["steps_se"][at] or 0.0) / m["steps"][at]
+    luck = error_of(m["predicted_ci"][at]) / measured
     error = together(luck, error_of(m["speedup_ci"][at]) / measured)
     gap = CLOSE - off(forecast, measured)
     told = (

@@ -23,6 +23,7 @@ import numpy as np
 from specjax import console, finite, generate, native, prompts
 from specjax.bench import players, repeats, scoring, timing
 from specjax.bench.players import reference
+from specjax.bench.texts import truncation
 from specjax.commands import flags as shared
 from specjax.commands import kernels
 from specjax.commands.demo import sizes
@@ -110,6 +111,7 @@ def make_parser() -> Parser:
     add("--K", type=console.gamma, default=4, help="drafted tokens a step: gamma")
     warm = {"type": console.temperature, "default": 0.0}
     add("--temperature", **warm, help="0 is greedy, the default")
+    shared.add_filters(parser)
     shared.add_dtype(parser)
     add("--seed", type=console.seed, default=123, help=shared.OF_SEED)
     kernels.add_flag(parser)
@@ -140,7 +142,7 @@ def make_case(flags: argparse.Namespace) -> Case:
         jax.random.key(flags.seed),
         prompt,
         flags.n_tokens_to_generate,
-        make_sampling(1, flags.temperature),
+        make_sampling(1, flags.temperature, **truncation(flags)),
         () if names[0] != sizes.names(flags)[0] else read.ends,
     )
     slots = int(request.limit[0]) + flags.K + 1

@@ -61,11 +61,14 @@ def greedy(target, draft) -> dict:
     return pairs.measure_alpha((target, draft), PROMPTS, Protocol("tiny", 0.0, **SMALL))
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_beta_is_what_one_computes_by_hand(target, draft, temperature):
-    text = decoding.write(target, PROMPTS, Protocol("tiny", temperature, **SMALL))
-    scores = scoring.score(target, draft, text, temperature)
-    p, q = (law(logits(side, text), temperature) for side in (target, draft))
+@pytest.mark.parametrize(("temperature", "top_k"), [(0.0, None), (0.7, 4)])
+def test_beta_is_what_one_computes_by_hand(target, draft, temperature, top_k):
+    protocol = Protocol("tiny", temperature, **SMALL, top_k=top_k)
+    text = decoding.write(target, PROMPTS, protocol)
+    filters = decoding.truncation(protocol)
+    scores = scoring.score(target, draft, text, temperature, **filters)
+    p, q = (law(logits(side, text), temperature, top_k) for side in (target, draft))
+    assert (p[np.arange(len(p)), text.tokens[generated(text)]] > 0).all()
     each, tokens = np.arange(len(p)), text.tokens[generated(text)]
     expected = np.minimum(p, q).sum(-1), p[each, tokens], q[each, tokens]
     assert len(scores.beta) == (text.length - text.start).sum()

@@ -157,6 +157,8 @@ ALPHA_ROW = (CONFIGS / "table3/gpt_unigram_t1.gin").read_text()
         (ALPHA_ROW + "TASK = 'poems'", "choose one of code"),
         (ALPHA_ROW + "VERIFIER = 'hope'", "choose one of block"),
         (ALPHA_ROW + "POLICY = 'hope'", "choose one of none"),
+        (ALPHA_ROW + "TOP_P = 1.5", r"top_p must be in \(0, 1\]"),
+        (ALPHA_ROW + "TOP_K = '40'", "top_k must be a whole number"),
         (ALPHA_ROW + "PRODUCTS = 'Thin'", "choose one of thin, xla"),
         (ROW.replace("GAMMA = 2", ""), "GAMMA"),
         (ROW.replace("GAMMA = 2", "GAMMA 2"), "line 8: not a binding"),
@@ -173,6 +175,14 @@ def test_a_mistake_is_named_with_its_file_in_one_line(text, message, tmp_path):
     assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
     assert isinstance(error.value.__cause__, ValueError | OSError)
     assert not list(tmp_path.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("name", ["table3/gpt_small_t1", "table2/small_t1_b1"])
+def test_filters_of_a_row_reach_what_decodes(name):
+    typed = "TOP_K = 3", "TOP_P = 0.5"
+    built = configs.build(RowFile(CONFIGS / f"{name}.gin", bindings=typed))
+    setting = built.row.measurement.run.args[2]
+    assert (setting.top_k, setting.top_p, setting.min_p) == (3, 0.5, None)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ SPOILED = {
     "small_cost": (*SMALL, {"c": [None, *[0.01] * 4, 0.06]}),
     "serial_runs": ("table3", "gpt_unigram_t1", {"target_calls": 1001}),
     "equation_1": ("table2", "small_t1_b1", {"tokens_per_call": [2.04] * 6}),
-    "predictor": ("table2", "small_t0_b8", {"predicted": [0.8] * 6}),
+    "predictor": ("table2", "small_t0_b8", {"predicted": [None, *[0.8] * 5]}),
     "some_gamma": (*SMALL, SLOWER),
     "minimum": (*SMALL, {"best_speedup": 1.5}),
     "trivial_speed": (*BIGRAM, SLOWER),
@@ -278,8 +278,9 @@ def test_an_incomplete_folder_decides_nothing(key):
 
 def test_a_run_without_drafts_breaks_nothing():
     """gamma = 0 alone: no c, and a best gamma of 0."""
-    keys = ("tokens_per_call", "exp", "predicted", "speedup", "steps", "steps_se")
+    keys = ("tokens_per_call", "exp", "speedup", "steps", "steps_se")
     changes = {key: [1.0] for key in (*keys, "predicted_tokens_per_call", "v")}
+    changes |= {"predicted": [None]}
     changes |= {"gamma": [0], "best_gamma": 0, "c": [None], "best_c": None}
     changes |= {"c_ci": [None], "v_ci": [around(1.0)], "speedup_ci": [around(1.0)]}
     outcomes = judge(all_of_table2(changes))

@@ -1,0 +1,114 @@
+"""Tokens and steps of decoded batches, those that happened and those to be expected.
+
+Outputs are by (gamma, index); batches by index. Axes: K values of gamma, N batches.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from specjax import generate
+from specjax.bench import scoring
+from specjax.bench.texts import Text, join, text_of
+from specjax.theory import estimate, predict
+from specjax.types import Prompt, Request
+
+TINY = 1e-30  # p of a written token, where another shape rounded it away
+COUNTED = ("accepted", "tested")
+EXPECTED = ("predicted_steps", "steps_se", "predicted_tokens_per_call")
+
+
+class Batch(NamedTuple):
+    prompt: Prompt
+    request: Request
+
+
+def written(outputs: dict, batches: Mapping[int, Batch], gamma: int = 0) -> Text:
+    """What was written with `gamma`."""
+    pairs = [(outputs[gamma, i], batch.prompt) for i, batch in batches.items()]
+    return join([text_of(*pair) for pair in pairs])
+
+
+def wrote(out: generate.Output, batch: Batch) -> int:
+    """Tokens of a batch's texts, without their prompts."""
+    return int(np.sum(out.length - np.asarray(batch.request.start)))
+
+
+def accepted(
+    scores: scoring.Scores | None, runs: Sequence[generate.Output]
+) -> estimate.Estimate:
+    """alpha at every scored token; where the draft has no law, the share of the tested
+    tokens of `runs` that were kept; 0 of 0 is 0."""
+    if scores is not None:
+        return estimate.rao_blackwell(scores.beta, scores.sequence)
+    counts = [run.counts for run in runs]
+    totals = [np.concatenate([getattr(each, k) for each in counts]) for k in COUNTED]
+    if not totals[-1].any():
+        return estimate.Estimate(0.0, np.nan, 0, np.nan, 0)
+    return estimate.counts(*totals)
+
+
+def counted(
+    gammas: Sequence[int], outputs: dict, batches: Mapping[int, Batch]
+) -> dict[str, list]:
+    """Tokens and steps of each batch, [K][N]."""
+
+    def each(count: Callable) -> list[list[int]]:
+        return [
+            [int(count(outputs[gamma, i], batch)) for i, batch in batches.items()]
+            for gamma in gammas
+        ]
+
+    steps = each(lambda out, batch: out.counts.calls.max())
+    return {"tokens": each(wrote), "steps": steps}
+
+
+def calls(
+    gammas: Sequence[int], outputs: dict, batches: Mapping[int, Batch]
+) -> dict[str, list]:
+    """Steps of all batches, and tokens of every call, for each gamma."""
+    columns = {"steps": [], "tokens_per_call": []}
+    for gamma in gammas:
+        every = [outputs[gamma, i].counts.calls for i in batches]
+        total = sum(wrote(outputs[gamma, i], batch) for i, batch in batches.items())
+        columns["steps"].append(int(sum(each.max() for each in every)))
+        columns["tokens_per_call"].append(float(total / np.sum(every)))
+    return columns
+
+
+def of_these(
+    gammas: Sequence[int],
+    scores: scoring.Scores,
+    outputs: dict,
+    batches: Mapping[int, Batch],
+) -> dict[str, list]:
+    """The steps and calls that the exact programme expects of the very texts that were
+    scored: what their own scores tell, and no prediction of a speed."""
+    columns = {key: [] for key in EXPECTED}
+    for gamma in gammas:
+        laws = laws_of(gamma, scores)
+        expected = steps_of(laws, len(batches))
+        columns["predicted_steps"].append(float(sum(expected)))
+        steps = [outputs[gamma, i].counts.calls.max() for i in batches]
+        # Coins, and texts other than those scored: of the sum of the differences.
+        several = len(batches) > 1
+        luck = np.std(np.subtract(steps, expected), ddof=1) if several else np.nan
+        error = None if luck != luck else float(luck * len(batches) ** 0.5)
+        columns["steps_se"].append(error)
+        every = sum(float(law @ np.arange(law.size)) for law in laws)
+        columns["predicted_tokens_per_call"].append(scores.p.size / every)
+    return columns
+
+
+def laws_of(gamma: int, scores: scoring.Scores) -> list[np.ndarray]:
+    """The law of the calls of each text that was scored."""
+    accept = predict.accept_probability(np.maximum(scores.p, TINY), scores.q)
+    texts = range(scores.sequence.max() + 1)
+    return [predict.calls_law(accept[scores.sequence == i], gamma) for i in texts]
+
+
+def steps_of(laws: Sequence[np.ndarray], batches: int) -> list[float]:
+    """Expected steps of each of `batches` batches, whose rows follow one another."""
+    rows = np.split(np.arange(len(laws)), batches)
+    return [predict.expected_steps([laws[i] for i in row]) for row in rows]

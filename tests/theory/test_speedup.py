@@ -1,0 +1,157 @@
+"""Speeds follow from a record alone; gamma and prediction from other texts."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+from specjax.theory import speedup
+
+GAMMAS = [0, 1, 3]
+C, V, REST, UNIT = 0.05, (1.0, 1.1, 1.3), 0.2, 2e-3  # over a target call, 2 ms
+STEPS = {0: 40.0, 1: 24.0, 3: 16.0}  # of a text of 40 tokens
+
+
+def step(gamma):
+    return UNIT * (V[GAMMAS.index(gamma)] + gamma * C + REST * (gamma > 0))
+
+
+def row(texts=12, others=6, seed=0):
+    """`measured` of walltime on a machine that is known, texts of different ease."""
+    random = np.random.default_rng(seed)
+
+    def several(count, rounds):
+        ease = np.exp(0.2 * random.normal(size=count))
+        steps = [[n if g == 0 else n * x for x in ease] for g, n in STEPS.items()]
+        times = [
+            np.outer(each, np.ones(rounds)) * step(gamma) + 1e-3
+            for gamma, each in zip(GAMMAS, steps, strict=True)
+        ]
+        tokens = [[40] * count] * 3
+        return {"seconds": np.array(times), "steps": np.array(steps), "tokens": tokens}
+
+    measured, aside = several(texts, 3), several(others, 1)
+    measured["seconds"] *= np.array([1.0, 1.01, 1.5])
+    aside["seconds"] = aside["seconds"][..., 0]
+    aside["expected_steps"] = aside["steps"]
+    steps = measured["steps"].sum(1)
+    plain = {
+        "gamma": GAMMAS,
+        "c": [None, C, C],
+        "v": list(V),
+        "target_ms": 1e3 * UNIT,
+        "prefill_ms": [1.0] * 3,
+        "alpha": 0.7,
+        "texts": texts,
+        "others": others,
+        "prompts": 99,
+        "rounds": 1,
+        "chosen_on": others,
+        "steps": steps,
+        "tokens_per_call": texts * 40 / steps,
+        "timed": {"texts": measured, "others": aside},
+    }
+    listed = json.dumps(plain, default=lambda array: array.tolist())
+    return json.loads(listed)
+
+
+def changed(name, factor, at=(1, 2), whose="texts"):
+    """The row in which one number of some texts is another at some gammas."""
+    it = copy.deepcopy(row())
+    for i in at:
+        it["timed"][whose][name][i] = (
+            factor * np.array(it["timed"][whose][name][i])
+        ).tolist()
+    return it
+
+
+def test_the_interval_is_students_over_texts():
+    """By hand for two texts: the ratio of means, its error linear in shares."""
+    alone, drafted = np.array([2.0, 4.0]), np.array([1.0, 2.5])
+    value, error = speedup.ratio([alone], [drafted])
+    assert value == pytest.approx(6 / 3.5)
+    share = 2 / 6 - 1 / 3.5
+    assert error == pytest.approx(np.sqrt(2 * 2 * share**2))
+    low, high = speedup.interval(value, error, 2)
+    assert low * high == pytest.approx(value**2)
+    assert np.log(high / value) == pytest.approx(12.706 * error, rel=1e-4)
+    single = speedup.ratio([alone[:1]], [drafted[:1]])
+    assert single == (2.0, None) and speedup.interval(*single, 1) is None
+
+
+def test_intervals_of_twelve_texts_hold_the_truth_as_often_as_they_say():
+    random, held = np.random.default_rng(0), 0
+    for _ in range(1000):
+        speeds = np.exp(0.3 * random.normal(size=12))
+        value, error = speedup.ratio([np.ones(12)], [1 / speeds])
+        low, high = speedup.interval(value, error, 12)
+        held += low <= np.exp(-(0.3**2) / 2) <= high
+    assert 0.93 <= held / 1000 <= 0.97
+
+
+def test_speeds_are_ratios_of_medians():
+    it = speedup.speedup_from(row())
+    times = np.median(row()["timed"]["texts"]["seconds"], axis=-1)
+    assert it["speedup"] == pytest.approx(times[0].sum() / times.sum(1))
+    for speed, (low, high) in zip(it["speedup"], it["speedup_ci"], strict=True):
+        assert low <= speed <= high
+    assert it["step_ms"] == pytest.approx([1e3 * step(g) for g in GAMMAS], rel=0.02)
+    for name in ("gamma", "speedup", "speedup_ci", "predicted", "exp", "residual"):
+        assert it[f"best_{name}"] == {**row(), **it}[name][2]
+
+
+def test_gamma_is_chosen_on_texts_whose_speed_is_not_told():
+    """The measured texts were fastest with 1, the others with 3."""
+    it = changed("seconds", 0.3, at=[1])
+    told = speedup.speedup_from(it)
+    assert np.argmax(told["speedup"]) == 1 and told["best_gamma"] == 3
+    assert told["best_speedup"] == told["speedup"][2]
+    alone = it | {"chosen_on": 0}  # of texts that are all there are
+    assert speedup.speedup_from(alone)["best_gamma"] == 1
+
+
+def test_a_prediction_holds_nothing_of_what_it_predicts():
+    plain = speedup.speedup_from(row())
+    for name in ("seconds", "tokens", "steps"):
+        told = speedup.speedup_from(changed(name, 1.7))
+        assert told["predicted"] == plain["predicted"], name
+        assert told["predicted_ci"] == plain["predicted_ci"], name
+    moved = speedup.speedup_from(changed("expected_steps", 1.7, whose="others"))
+    assert moved["predicted"][2] < 0.7 * plain["predicted"][2]
+    moved = speedup.speedup_from(row() | {"c": [None, 0.1, 0.2]})
+    assert moved["predicted"][1:] != plain["predicted"][1:]
+
+
+def test_the_prediction_is_theorem_3_8_with_v_and_overhead():
+    it = speedup.speedup_from(row())
+    assert it["overhead"] == pytest.approx([0, REST, REST], abs=1e-9)
+    calls = it["expected_tokens_per_call"][2]
+    alone, drafted = 40 * UNIT + 1e-3, 40 / calls * step(3) + 1e-3
+    assert it["predicted"][2] == pytest.approx(alone / drafted)
+    low, high = it["predicted_ci"][2]
+    assert low < it["predicted"][2] < high
+    assert it["predicted"][0] is None is it["residual"][0]
+    assert it["residual"][2] == it["predicted"][2] / it["speedup"][2] - 1
+
+
+def test_nothing_is_predicted_without_others_or_their_law():
+    lawless = row()
+    lawless["timed"]["others"]["expected_steps"] = None
+    for it in (lawless, row() | {"chosen_on": 0}):
+        told = speedup.speedup_from(it)
+        assert told["predicted"] == told["predicted_ci"] == [None] * 3
+        assert told["best_predicted"] is None and told["best_gamma"] == 3
+
+
+def test_what_cannot_be_is_doubted():
+    it = row()
+    assert speedup.doubts(it | speedup.speedup_from(it)) == []
+    fast = changed("seconds", 0.7, at=[2], whose="others")
+    (doubt,) = speedup.doubts(fast | speedup.speedup_from(fast))
+    assert doubt.startswith("overhead is below 0 at gamma = 3 (-0.")
+    few = it | {"chosen_on": 0, "prompts": 12}
+    (doubt,) = speedup.doubts(few | speedup.speedup_from(few))
+    assert "12 prompts give 0 texts beside the 12" in doubt
+    assert "at least 18 prompts" in doubt
+    assert speedup.doubts({"gamma": GAMMAS}) == []
