@@ -9,7 +9,7 @@ import jax
 from specjax import checkpoints, tokenizers, zoo
 from specjax.models import gpt, llama
 from specjax.tokenizers import Tokenizer
-from specjax.tokenizers.huggingface import special_ids
+from specjax.tokenizers.folder import special_ids
 from specjax.types import Model
 
 RENAMED = 0.01  # of a vocabulary's tokens, which a fine-tuned model may call otherwise
