@@ -30,10 +30,15 @@ def read(file: Path, special: Special, said: Said) -> Coder:
     backend = library.Tokenizer(library.models.BPE(vocab, [], byte_fallback=True))
     steps = [library.decoders.ByteFallback(), library.decoders.Fuse()]
     backend.decoder = library.decoders.Sequence(steps)
-    extra = [f"<extra_id_{i}>" for i in range(said.fields.get("extra_ids", 125))]
+    count = said.fields.get("extra_ids", 125)
+    extra = said.older or [token(f"<extra_id_{i}>") for i in range(count)]
     said = said._replace(named=named)
-    huggingface.extend(library, file, backend, said, map(token, extra))
-    end = named["eos_token"]["content"]
-    last = [(end, backend.token_to_id(end))]
-    huggingface.set_around(library, backend, [], last)
-    return huggingface.of_backend(backend, special, broken="ignore")
+    huggingface.extend(library, file, backend, said, extra)
+    coder = huggingface.of_backend(backend, special, broken="ignore")
+    end = backend.token_to_id(named["eos_token"]["content"])
+
+    def encode(text: str) -> list[int]:
+        ids = coder.bare(text)
+        return ids if ids[-1:] == [end] else [*ids, end]
+
+    return coder._replace(encode=encode)

@@ -31,6 +31,8 @@ def read(file: Path, special: Special, said: Said) -> Coder:
         )
     model = formats.ModelProto.FromString(file.read_bytes())
     _rename(model, said)
+    if build is by_model:
+        said = _completed(model, said)
     backend = build(library, model, said)
     of_model = [piece for piece in model.pieces if piece.type in (CONTROL, OWN)]
     extra = [token(x.piece, x.type == CONTROL) for x in of_model]
@@ -51,6 +53,20 @@ def _rename(model: Any, said: Said) -> None:
     for number, value in said.added.items():
         if number < len(model.pieces) and value["content"] not in names:
             model.pieces[number].piece = value["content"]
+
+
+def _completed(model: Any, said: Said) -> Said:
+    """With the special tokens of the model itself; added ones are found in a text as it
+    was before any space was put there."""
+    trained, named = model.trainer_spec, dict(said.named)
+    for name in ("bos", "eos", "unk"):
+        known = getattr(trained, f"{name}_id") >= 0
+        if known and f"{name}_token" not in said.fields:
+            named[f"{name}_token"] = token(getattr(trained, f"{name}_piece"))
+    added = said.added
+    if model.normalizer_spec.add_dummy_prefix:
+        added = {i: value | {"normalized": False} for i, value in added.items()}
+    return said._replace(named=named, added=added)
 
 
 def llama(library: ModuleType, model: Any, said: Said) -> Any:

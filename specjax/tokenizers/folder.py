@@ -20,7 +20,7 @@ BY_FAMILY = {
     "gpt2": "GPT2Tokenizer",
     "t5": "T5Tokenizer",
     "mt5": "T5Tokenizer",
-    "umt5": GENERIC,
+    "umt5": "T5Tokenizer",
     "mistral": GENERIC,
     "gemma": "GemmaTokenizer",
     "gemma2": "GemmaTokenizer",
@@ -55,16 +55,18 @@ class Said(NamedTuple):
 
     kind: the class of the tokenizer, None where nothing tells. fields: those of
     `tokenizer_config.json`. named: special tokens by name, such as bos_token; the
-    class's own where the folder has none. extra: further special tokens, None where the
-    folder lists none. added: id -> an added token. A token is a dictionary: its
-    content, and how it is found in a text. described: whether a file is there for the
-    tokenizer's sake.
+    class's own where the folder has none. extra: further special tokens, None where
+    `tokenizer_config.json` lists none; older: those of `special_tokens_map.json`, which
+    count where the vocabulary brings none itself. added: id -> an added token. A token
+    is a dictionary: its content, and how it is found in a text. described: whether a
+    file is there for the tokenizer's sake.
     """
 
     kind: str | None
     fields: dict[str, Any]
     named: dict[str, dict[str, Any]]
     extra: list[dict[str, Any]] | None
+    older: list[dict[str, Any]]
     added: dict[int, dict[str, Any]]
     described: bool
 
@@ -74,14 +76,15 @@ def read(folder: Path) -> Said:
     fields, model = read_json(folder / CONFIG), read_json(folder / "config.json")
     kind = kind_of(fields, model)
     described = any((folder / x).is_file() for x in (CONFIG, MAP, ADDED, TEMPLATE))
-    decoder = fields.get("added_tokens_decoder")
-    if not isinstance(decoder, dict):
-        fields = fields | read_json(folder / MAP)
-    names = [x for x in fields if x.endswith("_token") and content(fields, x)]
-    named = {x: token(fields[x]) for x in names}
+    decoder, older = fields.get("added_tokens_decoder"), {}
     further = fields.get("extra_special_tokens") or fields.get(
         "additional_special_tokens"
     )
+    if not isinstance(decoder, dict):
+        older = read_json(folder / MAP)
+        fields, further = fields | older, older.get("extra_special_tokens") or further
+    names = [x for x in fields if x.endswith("_token") and content(fields, x)]
+    named = {x: token(fields[x]) for x in names}
     if isinstance(further, dict):  # by name, such as image_token
         named |= {x: token(value) for x, value in further.items()}
     extra = [*map(token, further)] if isinstance(further, list) else None
@@ -100,7 +103,10 @@ def read(folder: Path) -> Said:
         x: flags.get(value["content"], value) | {"special": True}
         for x, value in named.items()
     }
-    return Said(kind, fields, named, extra, dict(sorted(added.items())), described)
+    listed = older.get("additional_special_tokens")
+    older = [*map(token, listed)] if isinstance(listed, list) else []
+    added = dict(sorted(added.items()))
+    return Said(kind, fields, named, extra, older, added, described)
 
 
 def kind_of(fields: dict[str, Any], model: dict[str, Any]) -> str | None:

@@ -27,7 +27,7 @@ def read(file: Path, special: Special, said: Any) -> Coder:
     backend.no_truncation()
     backend.no_padding()
     known = {x.content for x in backend.get_added_tokens_decoder().values()}
-    more = added(library, backend, said)
+    more = added(library, backend, said, said.older)
     backend.add_tokens([value for value in more if value.content not in known])
     return of_backend(backend, special)
 

@@ -40,7 +40,7 @@ def read(file: Path, special: Special, said: Said) -> Coder:
         raise ValueError(f"{file} and {MERGES} are no tokenizer: {error}") from None
     split(library, backend, bool(said.fields.get("add_prefix_space")))
     backend.decoder = library.decoders.ByteLevel()
-    huggingface.extend(library, file, backend, said)
+    huggingface.extend(library, file, backend, said, said.older)
     if said.kind == "RobertaTokenizer":
         names = (said.named[f"{x}_token"]["content"] for x in ("cls", "sep"))
         pairs = ([(name, backend.token_to_id(name))] for name in names)
