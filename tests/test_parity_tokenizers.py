@@ -8,6 +8,7 @@ import random
 import pytest
 
 from specjax import tokenizers
+from tests.support import text_folders
 from tests.support import tokenizer_folders as folders
 from tests.support.tokenizer_folders import token
 
@@ -16,10 +17,30 @@ transformers.logging.set_verbosity_error()
 
 TALK = {str(n): token(f"<|{x}|>", special=True) for n, x in enumerate(("start", "end"))}
 FRAGMENTS = [
-    *("the quick", "fox", " ", "  ", "\n", "\n\n", "\t", "it's", "We'LL", "2024", "<tag>"),
+    *(
+        "the quick",
+        "fox",
+        " ",
+        "  ",
+        "\n",
+        "\n\n",
+        "\t",
+        "it's",
+        "We'LL",
+        "2024",
+        "<tag>",
+    ),
     *("é", "e\u0301", "größer", "漢字", "🙂", "\u2581", "{x}", "ﬁ", "\u00a0", "."),
     *("<s>", "</s>", "<bos>", "<eos>", "<pad>", "<unk>", "<|endoftext|>"),
-    *("<|start|>", "<|end|>", "word", "<wide>", "<extra_id_0>", "<extra_id_9>", "<start>"),
+    *(
+        "<|start|>",
+        "<|end|>",
+        "word",
+        "<wide>",
+        "<extra_id_0>",
+        "<extra_id_9>",
+        "<start>",
+    ),
 ]
 
 
@@ -37,6 +58,7 @@ NEW = (
     token("word", single_word=True),
     token("<wide>", lstrip=True, rstrip=True, normalized=True),
 )
+AS_TOKEN = {"__type": "AddedToken"}
 LEGACY = {"<|start|>": 0, "<|end|>": 1, "word": 2}  # after the vocabulary's last
 FLAGS = [
     {},
@@ -47,6 +69,9 @@ FLAGS = [
     {"add_prefix_space": False, "legacy": False},
     {"add_prefix_space": True, "bos_token": None},
     {"bos_token": "<|start|>", "add_bos_token": True, "eos_token": "<|end|>"},
+    {"additional_special_tokens": ["<|start|>", "<extra_id_0>"], "extra_ids": 1},
+    {"extra_special_tokens": {"image_token": "<|end|>"}, "sound_token": "word"},
+    {"extra_ids": 10, "pad_token": token("<|end|>", lstrip=True) | AS_TOKEN},
 ]
 FAMILIES = {
     "Llama": ("LlamaTokenizer", "tokenizer_model", folders.llama),
@@ -67,11 +92,11 @@ def sizes(model: bytes) -> int:
 
 def cases():
     for family, (name, file, model) in FAMILIES.items():
-        count = sizes(model()) + (100 if name == "T5Tokenizer" else 0)
-        legacy = {text: count + i for text, i in LEGACY.items()}
         special = {"additional_special_tokens": ["<|start|>"], "eos_token": "<|end|>"}
         for i, flags in enumerate(FLAGS):
-            config = described(name, **flags)
+            config, count = described(name, **flags), sizes(model())
+            count += flags.get("extra_ids", 100) if name == "T5Tokenizer" else 0
+            legacy = {text: count + i for text, i in LEGACY.items()}
             base = {file: model(), "config_json": {"model_type": "none"}}
             yield f"{family} {i}", base | {"tokenizer_config_json": config}
             new = config | {"added_tokens_decoder": numbered(count, *NEW)}
@@ -103,10 +128,17 @@ def cases():
         yield f"{name} old", files | config | told | old
     extra = [f"<extra_id_{i}>" for i in range(125)]
     sure = {x: token(f"<{x[:3]}>") for x in ("pad_token", "unk_token")}
-    sure = {x: {"__type": "AddedToken", **value} for x, value in sure.items()}
+    sure = {x: AS_TOKEN | value for x, value in sure.items()}
     for i, fields in enumerate(({}, {"additional_special_tokens": extra}, sure)):
         told = {"tokenizer_config_json": described("ByT5Tokenizer", **fields)}
         yield f"ByT5 {i}", told | {"config_json": {"model_type": "t5"}}
+    whole = {"tokenizer_json": text_folders.bpe().to_str()}
+    count = text_folders.bpe().get_vocab_size()
+    config = {"added_tokens_decoder": numbered(count, *NEW)}
+    for i, flags in enumerate(FLAGS):
+        told = described("PreTrainedTokenizerFast", **flags)
+        yield f"whole {i}", whole | {"tokenizer_config_json": told}
+        yield f"whole {i} new", whole | {"tokenizer_config_json": told | config}
 
 
 CASES = dict(cases())

@@ -99,9 +99,12 @@ def read(folder: Path) -> Said:
     own = DEFAULTS.get(kind, {})
     names = [f"{x}_token" for x in own if f"{x}_token" not in fields]
     named |= {x: token(own[x.removesuffix("_token")]) for x in names}
+    order = [
+        *(x for x in SPECIAL if x in named),
+        *(x for x in named if x not in SPECIAL),
+    ]
     named = {
-        x: flags.get(value["content"], value) | {"special": True}
-        for x, value in named.items()
+        x: flags.get(named[x]["content"], named[x]) | {"special": True} for x in order
     }
     listed = older.get("additional_special_tokens")
     older = [*map(token, listed)] if isinstance(listed, list) else []

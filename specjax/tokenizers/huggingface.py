@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face's tokenizers library (extra `hf`), and `tokenizer.json`."""
+"""`tokenizer.json`, and what else the tokenizers library reads (extra `hf`)."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def read(file: Path, special: Special, said: Any) -> Coder:
     backend.no_truncation()
     backend.no_padding()
     known = {x.content for x in backend.get_added_tokens_decoder().values()}
-    more = added(library, backend, said, said.older)
+    more = added(library, said, said.older)
     backend.add_tokens([value for value in more if value.content not in known])
     return of_backend(backend, special)
 
@@ -44,21 +44,13 @@ def tokenizers(file: Path) -> ModuleType:
     return tokenizers
 
 
-def added(
-    library: ModuleType, backend: Any, said: Any, extra: Iterable[dict] = ()
-) -> list[Any]:
+def added(library: ModuleType, said: Any, extra: Iterable[dict] = ()) -> list[Any]:
     """The added tokens of a folder in the order of their ids: those with one, then
-    special ones without. A class's own are left out where the vocabulary lacks them:
-    the model has no ids for them.
+    special ones without.
 
     extra: further special tokens where the folder lists none.
     """
-    more = [
-        value
-        for name, value in said.named.items()
-        if name in said.fields or backend.token_to_id(value["content"]) is not None
-    ]
-    more += extra if said.extra is None else said.extra
+    more = [*said.named.values(), *(extra if said.extra is None else said.extra)]
     special = {value["content"] for value in said.named.values()}
     tokens = {}
     for value in (*said.added.values(), *more):
@@ -80,7 +72,7 @@ def extend(
 
     Raises ValueError where ids would be others than the folder says.
     """
-    backend.add_tokens(added(library, backend, said, extra))
+    backend.add_tokens(added(library, said, extra))
     for number, value in said.added.items():
         got = backend.token_to_id(value["content"])
         if got != number:

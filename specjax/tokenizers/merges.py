@@ -6,7 +6,7 @@ from typing import Any
 
 from specjax.tokenizers import huggingface
 from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import Said
+from specjax.tokenizers.folder import END, Said
 
 MERGES = "merges.txt"
 # How Qwen cuts a text before merging: contractions; letters with a sign before them;
@@ -41,6 +41,11 @@ def read(file: Path, special: Special, said: Said) -> Coder:
     split(library, backend, bool(said.fields.get("add_prefix_space")))
     backend.decoder = library.decoders.ByteLevel()
     huggingface.extend(library, file, backend, said, said.older)
+    if said.kind is None and END in vocab:
+        backend.add_special_tokens([END])
+    if said.kind == "Qwen2Tokenizer":  # how they are found is not the folder's to say
+        listed = (*said.named.values(), *(said.extra or said.older))
+        backend.add_special_tokens([value["content"] for value in listed])
     if said.kind == "RobertaTokenizer":
         names = (said.named[f"{x}_token"]["content"] for x in ("cls", "sep"))
         pairs = ([(name, backend.token_to_id(name))] for name in names)

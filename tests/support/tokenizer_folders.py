@@ -58,7 +58,9 @@ def gemma() -> bytes:
 
 def t5(byte_fallback: bool = False) -> bytes:
     size = 380 if byte_fallback else 110
-    return pieces("unigram", "pad eos unk", byte_fallback=byte_fallback, vocab_size=size)
+    return pieces(
+        "unigram", "pad eos unk", byte_fallback=byte_fallback, vocab_size=size
+    )
 
 
 def token(content: str, **flags) -> dict:
