@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import checkpoints, finite, generate, pretrained, verifiers
+from specjax import checkpoints, finite, generate, pretrained, tokenizers, verifiers
 from specjax.bench import players, scoring
 from specjax.checkpoints import Config
 from specjax.commands import kernels as choice
@@ -180,6 +180,8 @@ def continuation(
     """What follows the first `start` tokens, as it reads after them: a token alone may
     lack the space before it."""
     before, whole = tokenizer.decode(tokens[:start]), tokenizer.decode(tokens[:length])
+    if not whole.startswith(before):  # it ended within a character
+        before = before.rstrip(tokenizers.BROKEN)
     if whole.startswith(before):
         return whole[len(before) :]
     return tokenizer.decode(tokens[start:length])

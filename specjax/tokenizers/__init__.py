@@ -80,7 +80,7 @@ def read(
     coder = reader(path, special, said)
 
     def converse(messages: Sequence[Mapping[str, Any]], **asked: Any) -> list[int]:
-        return coder.bare(chat.render(path.parent, messages, **asked))
+        return coder.bare(chat.render(path.parent, messages, asked))
 
     plain = coder.encode, coder.decode, coder.piece
     return Tokenizer(*plain, converse, coder.vocab, start, ends, path, coder.token)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from specjax.tokenizers import huggingface
 from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import Said, token
+from specjax.tokenizers.folder import Said, extra_ids, token
 
 KIND = "ByT5Tokenizer"
 FIRST = ("pad_token", "eos_token", "unk_token")  # ids 0, 1 and 2
@@ -30,7 +30,7 @@ def read(file: Path, special: Special, said: Said) -> Coder:
     backend = library.Tokenizer(library.models.BPE(vocab, [], byte_fallback=True))
     steps = [library.decoders.ByteFallback(), library.decoders.Fuse()]
     backend.decoder = library.decoders.Sequence(steps)
-    count = said.fields.get("extra_ids", 125)
+    count = extra_ids(said, 125)
     extra = said.older or [token(f"<extra_id_{i}>") for i in range(count)]
     said = said._replace(named=named)
     huggingface.extend(library, file, backend, said, extra)

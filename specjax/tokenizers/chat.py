@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from specjax.tokenizers import folder as folders
@@ -17,7 +17,11 @@ FURTHER = "chat_templates"  # a folder of templates, by their names
 PLAIN = 'write {"prompt": text} instead'
 
 
-def render(folder: Path, messages: Sequence[Mapping[str, Any]], **asked: Any) -> str:
+def render(
+    folder: Path,
+    messages: Sequence[Mapping[str, Any]],
+    asked: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
     """The text of a conversation, up to where the model's answer begins.
 
     Args:
@@ -31,16 +35,16 @@ def render(folder: Path, messages: Sequence[Mapping[str, Any]], **asked: Any) ->
     """
     template = find(folder, "tool_use" if asked.get("tools") is not None else "default")
     try:
-        import jinja2.sandbox
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
         raise ValueError(
             f"the chat template of {folder} needs jinja2: pip install 'specjax[hf]',"
             f" or {PLAIN}"
         ) from None
-    place = jinja2.sandbox.ImmutableSandboxedEnvironment(
+    place = ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
-        extensions=["jinja2.ext.loopcontrols", generation(jinja2)],
+        extensions=["jinja2.ext.loopcontrols", generation()],
     )
     place.filters["tojson"] = to_json
     place.globals |= {"raise_exception": refuse, "strftime_now": today}
@@ -81,18 +85,18 @@ def find(folder: Path, name: str = "default") -> str:
     return named
 
 
-def generation(jinja2: ModuleType) -> type:
-    """What a template marks as the model's own words, for training, is text like any
-    other; names that are set there are forgotten after it."""
-    import jinja2.ext
+def generation() -> type:
+    """A tag around the model's own words, which training reads: they are text like any
+    other, and names set among them are forgotten behind it, as in transformers."""
+    from jinja2 import ext, nodes
 
-    class Generation(jinja2.ext.Extension):
+    class Generation(ext.Extension):
         tags = frozenset({"generation"})
 
         def parse(self, parser: Any) -> Any:
             line = next(parser.stream).lineno
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return jinja2.nodes.Scope(body, lineno=line)
+            return nodes.Scope(body, lineno=line)
 
     return Generation
 

@@ -12,7 +12,7 @@ from sentencepiece import sentencepiece_model_pb2 as formats
 
 from specjax.tokenizers import huggingface
 from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import GENERIC, Said, token
+from specjax.tokenizers.folder import GENERIC, Said, extra_ids, token
 
 NORMAL, CONTROL, OWN = 1, 3, 4  # kinds of pieces; OWN are always one token in a text
 UNIGRAM = 1  # a kind of model; the other is byte-pair encoding
@@ -108,8 +108,7 @@ def t5(library: ModuleType, model: Any, said: Said) -> Any:
 
 def sentinels(said: Said) -> list[str]:
     """<extra_id_0> is the last id, as in T5's vocabularies."""
-    count = said.fields.get("extra_ids", 100)
-    return [f"<extra_id_{i}>" for i in range(count)]
+    return [f"<extra_id_{i}>" for i in range(extra_ids(said, 100))]
 
 
 def by_model(library: ModuleType, model: Any, said: Said) -> Any:

@@ -7,11 +7,13 @@ the tokens in `special_tokens_map.json` and `added_tokens.json`.
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax.tokenizers.huggingface import content, read_json
+from specjax.tokenizers.huggingface import read_json
 
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 ADDED, TEMPLATE = "added_tokens.json", "chat_template.jinja"
 GENERIC = "TokenizersBackend"
+LISTS = "extra_special_tokens", "additional_special_tokens"
+FLAGS = "special", "normalized", "lstrip", "rstrip", "single_word"
 SPECIAL = tuple(f"{x}_token" for x in "bos eos unk sep pad cls mask".split())
 
 # The class of a family whose folders name none, or, of those marked generic, a wrong
@@ -32,6 +34,7 @@ BY_FAMILY = {
 }
 ALIASES = dict.fromkeys(("PreTrainedTokenizer", "PythonBackend"), GENERIC)
 ALIASES |= {"PreTrainedTokenizerFast": GENERIC, "MT5Tokenizer": "T5Tokenizer"}
+ALIASES |= {"BartTokenizer": "RobertaTokenizer"}
 
 # Special tokens that a class has where its folder does not name them.
 END = "<|endoftext|>"
@@ -77,17 +80,13 @@ def read(folder: Path) -> Said:
     kind = kind_of(fields, model)
     described = any((folder / x).is_file() for x in (CONFIG, MAP, ADDED, TEMPLATE))
     decoder, older = fields.get("added_tokens_decoder"), {}
-    further = fields.get("extra_special_tokens") or fields.get(
-        "additional_special_tokens"
-    )
     if not isinstance(decoder, dict):
         older = read_json(folder / MAP)
-        fields, further = fields | older, older.get("extra_special_tokens") or further
-    names = [x for x in fields if x.endswith("_token") and content(fields, x)]
-    named = {x: token(fields[x]) for x in names}
-    if isinstance(further, dict):  # by name, such as image_token
-        named |= {x: token(value) for x, value in further.items()}
-    extra = [*map(token, further)] if isinstance(further, list) else None
+        fields |= {x: value for x, value in older.items() if x not in LISTS[1:]}
+    named = {x: token(y) for x, y in fields.items() if x.endswith("_token") and y}
+    by_name, extra = fields.get(LISTS[0]), listed(fields, *LISTS)
+    if isinstance(by_name, dict):  # such as image_token
+        named |= {x: token(value) for x, value in by_name.items()}
     if isinstance(decoder, dict):
         pairs = [(x, value) for x, value in decoder.items() if isinstance(value, dict)]
         added = {int(x): token(value, False) for x, value in pairs if x.isdecimal()}
@@ -99,17 +98,22 @@ def read(folder: Path) -> Said:
     own = DEFAULTS.get(kind, {})
     names = [f"{x}_token" for x in own if f"{x}_token" not in fields]
     named |= {x: token(own[x.removesuffix("_token")]) for x in names}
-    order = [
-        *(x for x in SPECIAL if x in named),
-        *(x for x in named if x not in SPECIAL),
-    ]
+    first = [x for x in SPECIAL if x in named]
+    named = {x: named[x] for x in (*first, *named)}
     named = {
-        x: flags.get(named[x]["content"], named[x]) | {"special": True} for x in order
+        x: flags.get(value["content"], value) | {"special": True}
+        for x, value in named.items()
     }
-    listed = older.get("additional_special_tokens")
-    older = [*map(token, listed)] if isinstance(listed, list) else []
-    added = dict(sorted(added.items()))
-    return Said(kind, fields, named, extra, older, added, described)
+    older = listed(older, LISTS[1]) or []
+    return Said(
+        kind, fields, named, extra, older, dict(sorted(added.items())), described
+    )
+
+
+def listed(fields: dict[str, Any], *names: str) -> list[dict[str, Any]] | None:
+    """The tokens of the first of these lists that is there."""
+    lists = [fields[x] for x in names if isinstance(fields.get(x), list) and fields[x]]
+    return [*map(token, lists[0])] if lists else None
 
 
 def kind_of(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
@@ -124,11 +128,19 @@ def kind_of(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
 
 def token(value: Any, special: bool = True) -> dict[str, Any]:
     """A token by its text, or as the folder describes it."""
+    flags = {"special": special, "normalized": not special}
     if not isinstance(value, dict):
-        return {"content": str(value), "special": special, "normalized": not special}
-    flags = {"special": special, "normalized": not special} | value
-    known = "content", "special", "normalized", "lstrip", "rstrip", "single_word"
-    return {name: flags[name] for name in known if name in flags}
+        return {"content": str(value)} | flags
+    flags |= {x: value[x] for x in FLAGS if isinstance(value.get(x), bool)}
+    return {"content": str(value.get("content"))} | flags
+
+
+def extra_ids(said: Said, otherwise: int) -> int:
+    """How many <extra_id_n> there are. Raises ValueError for no number."""
+    count = said.fields.get("extra_ids", otherwise)
+    if type(count) is not int or not 0 <= count <= 10_000:
+        raise ValueError(f"{CONFIG}: extra_ids is {count!r}: want a number of tokens")
+    return count
 
 
 def special_ids(folder: Path) -> tuple[int | None, int | None]:

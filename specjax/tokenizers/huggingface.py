@@ -149,13 +149,6 @@ def mend(names: Iterable[str], broken: str) -> list[str]:
     return mended
 
 
-def content(fields: dict[str, Any], name: str) -> str | None:
-    """The text of a special token, which is a string or has it in a field."""
-    token = fields.get(name)
-    token = token.get("content") if isinstance(token, dict) else token
-    return token if isinstance(token, str) else None
-
-
 def read_json(file: Path) -> dict[str, Any]:
     """A file that holds one JSON object; nothing where there is no file.
 
