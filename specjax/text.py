@@ -20,6 +20,7 @@ from specjax.checkpoints import Config
 from specjax.commands import kernels as choice
 from specjax.drafters import autoregressive
 from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.models import widened
 from specjax.pretrained import Pretrained
 from specjax.prompts import of as read_prompts
 from specjax.step import Decoder
@@ -161,7 +162,8 @@ def decoder(plan: Plan) -> Decoder:
     target = checkpoints.build(plan.target)
     if plan.draft is None:
         return Decoder(target, verifier=verifier)
-    drafter = autoregressive.build(checkpoints.build(plan.draft), plan.gamma, draw)
+    draft = widened.widened(checkpoints.build(plan.draft), target.vocab)
+    drafter = autoregressive.build(draft, plan.gamma, draw)
     return Decoder(target, drafter, verifier)
 
 

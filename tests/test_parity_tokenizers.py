@@ -149,6 +149,7 @@ def test_ids_and_texts_are_those_of_transformers(name, tmp_path):
     folder = folders.write(tmp_path, **CASES[name])
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     ours = tokenizers.read(folder)
+    assert ours.vocab == len(theirs)
     draw = random.Random(name)
     for _ in range(40):
         text = "".join(draw.choices(FRAGMENTS, k=draw.randint(0, 9)))

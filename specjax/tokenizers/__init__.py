@@ -86,13 +86,6 @@ def read(
     return Tokenizer(*plain, converse, coder.vocab, start, ends, path, coder.token)
 
 
-def same(a: Tokenizer, b: Tokenizer) -> bool:
-    """Whether every id is the same token to both."""
-    if a.vocab != b.vocab:
-        return False
-    return a.file == b.file or all(a.token(i) == b.token(i) for i in range(a.vocab))
-
-
 def compared(a: Tokenizer, b: Tokenizer) -> tuple[int, list[int]]:
     """How many ids are a token to both, and those that are not the same one."""
     if a.file == b.file:

@@ -83,7 +83,8 @@ def read(folder: Path) -> Said:
     if not isinstance(decoder, dict):
         older = read_json(folder / MAP)
         fields |= {x: value for x, value in older.items() if x not in LISTS[1:]}
-    named = {x: token(y) for x, y in fields.items() if x.endswith("_token") and y}
+    names = (x for x in fields if x.endswith("_token") and fields[x])
+    named = {x: token(fields[x]) for x in names if isinstance(fields[x], str | dict)}
     by_name, extra = fields.get(LISTS[0]), listed(fields, *LISTS)
     if isinstance(by_name, dict):  # such as image_token
         named |= {x: token(value) for x, value in by_name.items()}
