@@ -4,12 +4,10 @@ import reprlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
 from specjax import checkpoints, tokenizers, zoo
-from specjax.models import gpt, llama
+from specjax.models import whisper, widened
 from specjax.tokenizers import Tokenizer
-from specjax.tokenizers.huggingface import special_ids
+from specjax.tokenizers.folder import special_ids
 from specjax.types import Model
 
 RENAMED = 0.01  # of a vocabulary's tokens, which a fine-tuned model may call otherwise
@@ -86,71 +84,46 @@ def load(
 
 
 def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretrained]:
-    """The pair with one vocabulary, where only padding sets theirs apart.
+    """The pair with the vocabulary of its target, where both know the same tokens.
 
-    Vocabularies are filled up to multiples that differ within a family: Qwen2.5 has
-    152,064 rows from 7B on and 151,936 below, for one tokenizer of 151,665 tokens.
-    Where both tokenizers are the same and none of their ids is cut, the larger side
-    loses the rows that the other lacks. A target's law then changes by nothing but the
-    mass that it gave to ids without a text. Any other pair comes back as it is.
+    Vocabularies of one tokenizer are filled up to multiples that differ within a
+    family: Qwen2.5 has 152,064 rows from 7B on and 151,936 below. And fine-tuned models
+    have added tokens that others lack. The draft then never proposes what it does not
+    know, and the target's law is its own, with every id (`models.widened`). A pair
+    whose tokenizers cannot be read, or that listens, comes back as it is.
 
     Raises:
-      ValueError: vocabularies of one size whose ids are other tokens.
+      ValueError: ids are other tokens.
     """
-    pair = target, draft
-    less = min(side.model.vocab for side in pair)
-    if target.model.vocab == draft.model.vocab:
-        check_tokens(target, draft)
-        return pair
-    if not all(map(_can_be_cut, pair)):
-        return pair
-    first, second = target.tokenizer, draft.tokenizer
-    if first.vocab > less or not tokenizers.same(first, second):
-        return pair
-    return cut(target, less), cut(draft, less)
+    hears = any(isinstance(side.config, whisper.Config) for side in (target, draft))
+    if not check_tokens(target, draft) or hears:
+        return target, draft
+    model = widened.widened(draft.model, target.model.vocab)
+    return target, draft if model is draft.model else draft._replace(model=model)
 
 
-def check_tokens(target: Pretrained, draft: Pretrained) -> None:
-    """Raises ValueError, in one line, for a pair whose ids are other tokens.
+def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
+    """Whether the ids that both sides know are the same tokens to both.
 
-    Some may be: fine-tuned models rename tokens that were reserved. A side without a
-    tokenizer that can be read is let pass, for prompts may be ids.
+    Some may differ: fine-tuned models rename tokens that were reserved. False where a
+    tokenizer cannot be read, for prompts may be ids.
+
+    Raises ValueError, in one line, for a pair whose ids are other tokens.
     """
     try:
         first, second = target.tokenizer, draft.tokenizer
     except ValueError:
-        return
+        return False
     known, unlike = tokenizers.compared(first, second)
     if len(unlike) <= RENAMED * known:
-        return
+        return True
     named = [reprlib.repr(side.token(unlike[0])) for side in (first, second)]
     raise ValueError(
-        f"{target.name} and {draft.name} have other tokenizers, of one size: id"
-        f" {unlike[0]} is {named[0]} to one, {named[1]} to the other, and so for"
-        f" {len(unlike)} of {known} ids: name a draft with the target's tokenizer, or,"
-        f" if it was trained with that, put {first.file.name} of {target.name} beside"
-        " its weights"
+        f"{target.name} and {draft.name} have other tokenizers: id {unlike[0]} is"
+        f" {named[0]} to one, {named[1]} to the other, and so for {len(unlike)} of"
+        f" {known} ids: name a draft with the target's tokenizer, or, if it was trained"
+        f" with that, put {first.file.name} of {target.name} beside its weights"
     )
-
-
-def _can_be_cut(side: Pretrained) -> bool:
-    decodes = isinstance(side.config, gpt.Config | llama.Config)
-    return decodes and side.tokenizer_file is not None
-
-
-def cut(decoder: Pretrained, vocab: int) -> Pretrained:
-    """A decoder that knows the first `vocab` ids alone."""
-    if decoder.model.vocab == vocab:
-        return decoder
-    params = dict(decoder.params)
-    rows = params["embedding"]
-    params["embedding"] = jax.tree.map(lambda leaf: leaf[:vocab], rows)
-    if "readout" in params:
-        columns = params["readout"]
-        params["readout"] = jax.tree.map(lambda leaf: leaf[:, :vocab], columns)
-    config = decoder.config._replace(vocab=vocab)
-    model = checkpoints.build(config)
-    return decoder._replace(config=config, model=model, params=params)
 
 
 def beside(checkpoint: checkpoints.Checkpoint) -> Path | None:

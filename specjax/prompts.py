@@ -1,7 +1,10 @@
 """Prompts of a person or a file, as a model reads them.
 
 A prompt is a text, or as JSON {"prompt": text}, {"tokens": [ids]} for ids as they are,
-or {"messages": [{"role": ..., "content": ...}, ...]} for a conversation.
+or {"messages": [{"role": ..., "content": ...}, ...]} for a conversation. Beside its
+messages "tools" and "documents" may stand, lists of objects, and in
+"chat_template_kwargs" whatever else the chat template asks, such as
+{"enable_thinking": false}.
 """
 
 import json
@@ -105,7 +108,7 @@ def ids_of(fields: dict[str, Any], model: Pretrained) -> list[int]:
     if kinds == ["tokens"]:
         ids = check_tokens(value)
     elif kinds == ["messages"]:
-        ids = model.tokenizer.converse(check_messages(value))
+        ids = model.tokenizer.converse(check_messages(value), **check_asked(fields))
     else:
         ids = model.tokenizer.encode(check_text(value, "prompt"))
     if not ids and model.start is not None:
@@ -145,17 +148,35 @@ def check_tokens(value: Any) -> list[int]:
     return value
 
 
-def check_messages(value: Any) -> list[dict[str, str]]:
+def check_messages(value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"messages must be a list of messages; got {shown(value)}")
     for message in value:
-        if not isinstance(message, dict) or not {"role", "content"} <= message.keys():
+        known = isinstance(message, dict) and "role" in message
+        if not known or not {"content", "tool_calls"} & message.keys():
             raise ValueError(
                 f'a message is {{"role": ..., "content": text}}; got {shown(message)}'
             )
         check_text(message["role"], "role")
-        check_text(message["content"], "content")
+        if message.get("content") is not None or "tool_calls" not in message:
+            check_text(message["content"], "content")
     return value
+
+
+def check_asked(fields: dict[str, Any]) -> dict[str, Any]:
+    """What the chat template is told besides the messages."""
+    listed = {name: fields[name] for name in ("tools", "documents") if name in fields}
+    for name, value in listed.items():
+        entries = value if isinstance(value, list) else [None]
+        if value is not None and not all(isinstance(x, dict) for x in entries):
+            raise ValueError(f"{name} must be a list of objects; got {shown(value)}")
+    asked = fields.get("chat_template_kwargs", {})
+    if not isinstance(asked, dict) or "messages" in asked:
+        raise ValueError(
+            "chat_template_kwargs must be an object of the template's own variables,"
+            f' such as {{"enable_thinking": false}}; got {shown(asked)}'
+        )
+    return listed | asked
 
 
 def shown(value: Any) -> str:

@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import checkpoints, finite, generate, pretrained, verifiers
+from specjax import checkpoints, finite, generate, pretrained, tokenizers, verifiers
 from specjax.bench import players, scoring
 from specjax.checkpoints import Config
 from specjax.commands import kernels as choice
 from specjax.drafters import autoregressive
 from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.models import widened
 from specjax.pretrained import Pretrained
 from specjax.prompts import of as read_prompts
 from specjax.step import Decoder
@@ -160,7 +161,8 @@ def decoder(plan: Plan) -> Decoder:
     target = checkpoints.build(plan.target)
     if plan.draft is None:
         return Decoder(target, verifier=verifier)
-    drafter = autoregressive.build(checkpoints.build(plan.draft), plan.gamma, draw)
+    draft = widened.widened(checkpoints.build(plan.draft), target.vocab)
+    drafter = autoregressive.build(draft, plan.gamma, draw)
     return Decoder(target, drafter, verifier)
 
 
@@ -179,6 +181,8 @@ def continuation(
     """What follows the first `start` tokens, as it reads after them: a token alone may
     lack the space before it."""
     before, whole = tokenizer.decode(tokens[:start]), tokenizer.decode(tokens[:length])
+    if not whole.startswith(before):  # it ended within a character
+        before = before.rstrip(tokenizers.BROKEN)
     if whole.startswith(before):
         return whole[len(before) :]
     return tokenizer.decode(tokens[start:length])

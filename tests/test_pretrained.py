@@ -1,16 +1,21 @@
-"""Pairs of models whose vocabularies are padded apart."""
+"""Pairs of models whose vocabularies are apart by padding or by added tokens."""
 
 import json
-import shutil
+from functools import partial
 
-import jax
 import numpy as np
 import pytest
 
 import specjax
 from specjax import checkpoints, pretrained
 from specjax.bench import players
+from specjax.exactness import certify, fixtures
+from specjax.exactness.claims import CLAIMS
+from specjax.inputs import make_prompt
+from specjax.models import widened
 from specjax.models.llama import Config
+from specjax.types import Model
+from specjax.verifiers import token
 from tests.support import text_folders, tiny_llama
 from tests.support.text_folders import bpe
 
@@ -36,47 +41,20 @@ def pair(tmp_path_factory):
     return folder_of(folder / "large", LARGE), folder_of(folder / "small", SMALL)
 
 
-def test_the_larger_loses_the_rows_that_no_text_has(pair):
+def test_the_draft_has_the_vocabulary_of_its_target(pair):
     target, draft = pretrained.paired(*pair)
-    assert draft is pair[1] and target.model.vocab == target.config.vocab == 304
-    old, new = pair[0].params, target.params
-    np.testing.assert_array_equal(new["embedding"], old["embedding"][:304])
-    np.testing.assert_array_equal(new["readout"], old["readout"][:, :304])
-    assert old["embedding"].shape[0] == 320, "the model itself was changed"
-    assert new["layers_0"] is old["layers_0"]
-    again = pretrained.paired(draft, target)
-    assert again[0] is draft and again[1] is target
-    other = pretrained.paired(pair[1], pair[0])
-    assert [side.model.vocab for side in other] == [304, 304]
-
-
-def test_text_of_such_a_pair_is_that_of_the_target_alone(pair):
-    target = pretrained.paired(*pair)[0]
-    alone = specjax.generate_text(target, None, PROMPTS, new_tokens=12)
-    both = specjax.generate_text(*pair, PROMPTS, new_tokens=12)
-    assert both.texts == alone.texts and len(set(both.texts)) == 2
-
-
-def test_what_the_laws_lose_is_the_mass_of_ids_without_a_text(pair):
-    cut = pretrained.paired(*pair)[0]
-    tokens = jax.numpy.array([[1, 5, 9]])
-
-    def law(side):
-        start = jax.numpy.zeros(1, int)
-        features, _ = side.model.apply(side.params, tokens, start, None)
-        return jax.nn.softmax(side.model.readout(side.params, features))
-
-    whole = law(pair[0])[..., :304]
-    np.testing.assert_allclose(
-        law(cut), whole / whole.sum(-1, keepdims=True), rtol=1e-5, atol=1e-7
-    )
+    assert target is pair[0] and draft.params is pair[1].params
+    assert (draft.model.vocab, draft.config.vocab) == (320, 304)
+    target, draft = pretrained.paired(pair[1], pair[0])
+    assert target is pair[1] and draft.model.vocab == 304
+    assert pretrained.paired(target, target) == (target, target)
 
 
 def test_players_are_paired_alike(pair):
     sides = [players.of_pretrained(side) for side in pair]
     target, draft = players.paired(*sides)
-    assert (target.vocab, draft.vocab) == (304, 304) and draft is sides[1]
-    assert target.files == sides[0].files
+    assert (target.vocab, draft.vocab) == (320, 320) and target is sides[0]
+    assert draft.files == sides[1].files
     bare = sides[1]._replace(pretrained=None)
     assert players.paired(sides[0], bare) == (sides[0], bare)
 
@@ -85,26 +63,54 @@ def more_tokens(tokenizer):
     tokenizer.add_tokens([f"word{i}" for i in range(10)])
 
 
-def other_token(tokenizer):
-    tokenizer.add_tokens(["word"])
+def test_text_is_the_targets_own_where_it_has_tokens_that_its_draft_lacks(tmp_path):
+    """It reads and writes such tokens. By `gumbel` its text is the same one as without
+    a draft, at any temperature."""
+    known = bpe().get_vocab_size()
+    config = LARGE._replace(vocab=known + 10)
+    target = folder_of(tmp_path / "target", config, more_tokens)
+    draft = folder_of(tmp_path / "draft", SMALL._replace(vocab=known))
+    asked = ["def word3 add(", "class"]
+    settings = dict(temperature=1.5, rule="gumbel", new_tokens=40)
+    alone = specjax.generate_text(target, None, asked, **settings)
+    both = specjax.generate_text(target, draft, asked, **settings)
+    assert both.texts == alone.texts and len(set(both.texts)) == 2
+    assert "word" in "".join(both.texts)
 
 
-def test_other_tokenizers_and_none_are_left_as_they_are(pair, tmp_path):
-    """A token more, in an id that would be cut or not, or no tokenizer."""
-    for name, change in ("more", more_tokens), ("other", other_token):
-        draft = folder_of(tmp_path / name, SMALL, change)
-        assert pretrained.paired(pair[0], draft) == (pair[0], draft)
-        with pytest.raises(ValueError, match=r"padding sets them apart: name a pair"):
-            specjax.generate_text(pair[0], draft, PROMPTS)
-    known = bpe().get_vocab_size() + 10
-    for vocab, wanted in (known, [known, known]), (known - 1, [320, known - 1]):
-        both = (
-            folder_of(tmp_path / f"{vocab}, {i}", config, more_tokens)
-            for i, config in enumerate((LARGE, SMALL._replace(vocab=vocab)))
-        )
-        assert [side.model.vocab for side in pretrained.paired(*both)] == wanted
+@pytest.mark.parametrize("known", [3, 5])
+def test_the_law_is_exact_where_a_draft_knows_other_ids(known):
+    logits = fixtures.table(known, 1)
+    model = Model(None, None, lambda params, features: features, known)
+    readout = partial(widened.widened(model, 4).readout, None)
+    read = fixtures.table(4, 0), lambda prefix: np.asarray(readout(logits(prefix)))
+    assert np.isneginf(read[1](())).tolist() == [i >= known for i in range(4)]
+    trial = fixtures.Fixture("apart", 4, *read)
+    found = certify.certify(token.verifier, trial, 2, 3, CLAIMS["token"])
+    assert found.exact and found.error < 2e-7 and found.broken == ()
+
+
+def test_ids_that_a_draft_does_not_know_are_read_as_its_last():
+    def init(params, prompt, slots):
+        return prompt
+
+    def apply(params, tokens, start, cache, branches):
+        return tokens, branches
+
+    model = widened.widened(Model(init, apply, None, 7), 9)
+    prompt = make_prompt([[3, 8]], [[6, 7, 1]])
+    read = model.init(None, prompt, 4)
+    assert read.tokens.tolist() == [[3, 6]]
+    assert read.inputs[0].tolist() == [[6, 6, 1]]
+    tokens, branches = model.apply(None, prompt.tokens, 0, None, "tree")
+    assert tokens.tolist() == [[3, 6]] and branches == "tree"
+
+
+def test_without_tokenizers_such_a_pair_is_refused(pair):
     bare = pair[1]._replace(tokenizer_file=None)
     assert pretrained.paired(pair[0], bare) == (pair[0], bare)
+    with pytest.raises(ValueError, match="no tokenizers that say which ids are common"):
+        specjax.generate_text(pair[0], bare, PROMPTS)
 
 
 def reserved(tokenizer):
@@ -124,13 +130,13 @@ def of_other_texts(folder):
     (folder / "tokenizer.json").write_text(json.dumps(whole))
 
 
-def test_vocabularies_of_one_size_and_other_tokens_are_refused(pair, tmp_path):
+def test_vocabularies_of_other_tokens_are_refused(pair, tmp_path):
     target = folder_of(tmp_path / "target", LARGE, reserved)
     alike = folder_of(tmp_path / "alike", LARGE, renamed)  # one token of 297
     assert pretrained.paired(target, alike) == (target, alike)
     other = folder_of(tmp_path / "other", LARGE)
     of_other_texts(tmp_path / "other")
-    words = r"^large and other have other tokenizers, of one size: id 0 is .* put token"
+    words = r"^large and other have other tokenizers: id 0 is .* put token"
     for paired, sides in (
         (pretrained.paired, (pair[0], other)),
         (players.paired, map(players.of_pretrained, (pair[0], other))),
@@ -138,8 +144,8 @@ def test_vocabularies_of_one_size_and_other_tokens_are_refused(pair, tmp_path):
         with pytest.raises(ValueError, match=words) as caught:
             paired(*sides)
     assert len(str(caught.value)) < 400
-    bare = other._replace(tokenizer_file=None)
-    assert pretrained.paired(pair[0], bare) == (pair[0], bare)
+    with pytest.raises(ValueError, match=r"^small and other have other tokenizers"):
+        pretrained.paired(pair[1], other)  # of another size
 
 
 def test_a_folder_with_a_start_of_its_own_and_several_ends_converses(tmp_path):
@@ -168,18 +174,3 @@ def test_a_folder_with_a_start_of_its_own_and_several_ends_converses(tmp_path):
     ids = model.tokenizer.encode("def add(")
     assert ids[0] == start and ids.count(start) == 1
     assert model.tokenizer.decode([*ids, end, 0]) == "def add("
-
-
-def test_control_tokens_of_a_sentencepiece_model_are_read_in_conversations(tmp_path):
-    """As Llama 2's with tokenizer.model alone; a prompt's own text spells them."""
-    pytest.importorskip("jinja2")
-    shutil.copy(specjax.zoo.FOLDER / "t5.model", tmp_path / "tokenizer.model")
-    library = specjax.tokenizers.read(tmp_path, 0, (1,))
-    end = library.token(1)
-    template = "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
-    told = {"eos_token": end, "chat_template": template}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(told))
-    messages = [{"role": "user", "content": text} for text in ("I see.", "No.")]
-    first, second = (library.encode(m["content"])[1:] for m in messages)
-    assert library.converse(messages) == [*first, 1, *second, 1]
-    assert 1 not in library.encode(f"I {end} see.")

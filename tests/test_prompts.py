@@ -58,6 +58,11 @@ def test_a_conversation_is_read_by_the_folders_template(tmp_path):
     line = {"messages": [{"role": "user", "content": "def"}]}
     (ids,) = prompts.of([line], model).tokens
     assert model.tokenizer.decode(ids) == "user: def\nbot:"
+    asked = "{{ tools[0].name }}{{ documents is none }}{{ think }}"
+    (folder / "chat_template.jinja").write_text(asked)
+    more = {"tools": [{"name": "a"}], "chat_template_kwargs": {"think": False}}
+    (ids,) = prompts.of([line | more], model).tokens
+    assert model.tokenizer.decode(ids) == "aTrueFalse"
     with pytest.raises(ValueError, match="no chat template"):
         prompts.of([line], bundled("code"))
 
@@ -73,6 +78,7 @@ def test_without_text_there_is_the_start_token():
         prompts.of([""], bare)
 
 
+TALK = '"messages": [{"role": "user", "content": "x"}]'
 DEEP = '{"prompt": ' + "[" * 100_000
 BAD = [
     (b'{"prompt": "\xff"}', "not UTF-8"),
@@ -97,6 +103,11 @@ BAD = [
     ('{"messages": ["hello"]}', "a message is"),
     ('{"messages": [{"role": "user"}]}', "a message is"),
     ('{"messages": [{"role": "user", "content": 3}]}', "content must be one text"),
+    ('{"messages": [{"role": "user", "content": null}]}', "content must be one text"),
+    (f'{{{TALK}, "tools": [1]}}', "tools must be a list of objects"),
+    (f'{{{TALK}, "documents": {{}}}}', "documents must be a list of objects"),
+    (f'{{{TALK}, "chat_template_kwargs": true}}', "must be an object of the template"),
+    (f'{{{TALK}, "chat_template_kwargs": {{"messages": 1}}}}', "must be an object of"),
 ]
 
 

@@ -1,15 +1,22 @@
-"""Text to ids and back, by every kind of file that a tokenizer comes in."""
+"""Text to ids and back, by every kind of file that a tokenizer comes in.
+
+What is expected of a folder is what transformers made of it; that we and it agree on
+many more is `tests/test_parity_tokenizers.py`.
+"""
 
 import json
 import shutil
 import sys
 
+import numpy as np
 import pytest
 
+from specjax import text as texts
 from specjax import tokenizers, zoo
 from specjax.tokenizers import chat
-from specjax.tokenizers.huggingface import special_ids
-from tests.support import text_folders
+from specjax.tokenizers.folder import special_ids
+from tests.support import text_folders, tokenizer_folders
+from tests.support.tokenizer_folders import token
 
 pytest.importorskip("tokenizers")
 
@@ -70,10 +77,134 @@ def test_a_tokenizer_json_neither_cuts_nor_pads_and_an_input_ends_once(tmp_path)
         single=f"$A {text_folders.END}", special_tokens=[(text_folders.END, 0)]
     )
     library.save(str(tmp_path / "other.json"))
-    assert read(tmp_path / "other.json", None, 0, True).encode(TEXT) == [*bare, 0]
+    assert read(tmp_path / "other.json", None, (0,), True).encode(TEXT) == [*bare, 0]
 
 
-def test_gpt2s_two_files_are_the_same_tokenizer(byte_level, tmp_path):
+# Folders of Hugging Face without a tokenizer.json.
+
+NEW = {"400": token("<|a|>", special=True), "401": token("new")}
+LLAMA = {"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": NEW}
+AROUND = {"legacy": True, "add_bos_token": True, "add_eos_token": True}
+GENERIC = {"tokenizer_class": "PreTrainedTokenizerFast"}
+GEMMA = {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True}
+T5 = {"tokenizer_class": "T5Tokenizer"}
+MARKED = "é<|a|> x</s>\nnew"
+COMPOSED = f"a 12e\u0301\n\nx{text_folders.END}"
+BYTES = "a \u0120 1 2 e \u00cc \u0123 \u010a \u010a x <|endoftext|>"  # as GPT-2's
+QWEN = "a \u0120 1 2 \u00c3 \u00a9 \u010a \u010a x <|endoftext|>"
+FOLDERS = [  # configuration, text, tokens (␣ is SentencePiece's mark), text as decoded
+    (LLAMA, MARKED, "␣é <|a|> ␣ x </s> <0x0A> new", "é x\nnew"),
+    (
+        *(LLAMA | AROUND, MARKED),
+        *("<s> ␣é <|a|> ␣ x </s> ␣ <0x0A> new </s>", "é x \nnew"),
+    ),
+    (
+        *(LLAMA | {"add_prefix_space": False}, MARKED),
+        *("é <|a|> ␣ x </s> <0x0A> new", "é x\nnew"),
+    ),
+    (LLAMA | GENERIC, MARKED, "␣é <|a|> ␣ ␣ x </s> ␣ <0x0A> new", "é  x \nnew"),
+    (GEMMA, "é  <bos>x<start>", "<bos> é ␣ ␣ <bos> x <start>", "é  x<start>"),
+    (
+        *(T5 | {"added_tokens_decoder": {"156": token("~")}}, "é <extra_id_0>\nx~"),
+        *("␣ é <extra_id_0> ␣ x ~ </s>", "é x~"),
+    ),
+    (T5 | {"extra_ids": 3}, "é x<extra_id_2>", "␣ é ␣ x <extra_id_2> </s>", "é x"),
+    (
+        {"tokenizer_class": "GPT2Tokenizer"},
+        *(COMPOSED, BYTES, COMPOSED[:-13]),
+    ),
+    (
+        {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True},
+        *("a", "\u0120a", " a"),
+    ),
+    (
+        {"tokenizer_class": "Qwen2Tokenizer"},
+        *(COMPOSED, QWEN, "a 12é\n\nx"),
+    ),
+    (
+        {"tokenizer_class": "RobertaTokenizer"},
+        *("a<mask>x", "<s> a <mask> x </s>", "ax"),
+    ),
+    (
+        {"tokenizer_class": "ByT5Tokenizer"},
+        *("é <extra_id_1></s>", "<0xC3> <0xA9> <0x20> <extra_id_1> </s>", "é "),
+    ),
+]
+
+
+def described(folder, config):
+    """A folder of this configuration, with the vocabulary of its class."""
+    first = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    match config["tokenizer_class"]:
+        case "LlamaTokenizer" | "PreTrainedTokenizerFast":
+            files = {"tokenizer_model": tokenizer_folders.llama()}
+        case "GemmaTokenizer":
+            files = {"tokenizer_model": tokenizer_folders.gemma()}
+        case "T5Tokenizer":
+            files = {"spiece_model": tokenizer_folders.t5()}
+        case "ByT5Tokenizer":
+            files = {}
+        case name:
+            files = tokenizer_folders.pairs(first if name[0] == "R" else ())
+    return tokenizer_folders.write(folder, tokenizer_config_json=config, **files)
+
+
+@pytest.mark.parametrize(("config", "text", "names", "decoded"), FOLDERS)
+def test_a_folder_is_read_as_its_class_says(config, text, names, decoded, tmp_path):
+    own = tokenizers.read(described(tmp_path, config))
+    ids = own.encode(text)
+    assert [own.token(i).replace("\u2581", "␣") for i in ids] == names.split()
+    assert own.decode(ids) == decoded
+
+
+def test_older_folders_have_their_tokens_in_files_of_their_own(tmp_path):
+    bare = {"tokenizer_class": "LlamaTokenizer"}
+    folder = tokenizer_folders.write(
+        described(tmp_path, bare),
+        added_tokens_json={"<|a|>": 400, "new": 401},
+        special_tokens_map_json={"eos_token": {"content": "<|a|>"}},
+    )
+    own = tokenizers.read(folder)
+    assert own.encode("é<|a|>new")[1:] == [400, 401]
+    assert own.decode([400, 401]) == "new" and special_ids(folder) == (None, 400)
+
+
+def test_ids_of_sentinels_and_bytes_are_t5s(tmp_path):
+    count = 56  # pieces
+    own = tokenizers.read(described(tmp_path / "t5", T5))
+    assert own.vocab == count + 100
+    ids = own.encode("<extra_id_0><extra_id_99>")
+    assert ids == [count + 99, count, 1]
+    byt5 = {"tokenizer_class": "ByT5Tokenizer"}
+    own = tokenizers.read(described(tmp_path / "byt5", byt5))
+    assert own.encode("a</s>") == [ord("a") + 3, 1] and own.vocab == 384
+    assert own.decode([0xC3 + 3, ord("a") + 3, 0xC3 + 3]) == "a"
+    assert own.file.name == "tokenizer_config.json"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"tokenizer_class": "XLNetTokenizer"}, "names tokenizer_class XLNetTokenizer"),
+        (
+            LLAMA | {"added_tokens_decoder": {"500": token("far")}},
+            "says that far is id",
+        ),
+        (T5 | {"extra_ids": "many"}, "extra_ids is 'many'"),
+    ],
+)
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_folder_that_is_not_understood_is_refused(config, message, pairs, tmp_path):
+    files = {"spiece_model": tokenizer_folders.llama()}
+    if pairs:
+        files, message = tokenizer_folders.pairs(), "names tokenizer_class "
+    tokenizer_folders.write(tmp_path, tokenizer_config_json=config, **files)
+    with pytest.raises(ValueError, match=message) as caught:
+        tokenizers.read(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_files_without_a_word_are_gpt2s(byte_level, tmp_path):
     folder, library = byte_level
     library.model.save(str(tmp_path))
     parted, whole = (tokenizers.read(x, 0, (0,)) for x in (tmp_path, folder))
@@ -93,11 +224,19 @@ def test_the_most_complete_file_of_a_folder_is_read(byte_level, tmp_path):
     assert tokenizers.beside(tmp_path).name == "tokenizer.json"
 
 
-@pytest.mark.parametrize("which", ["code", "bytes"])
+def held(which, folder):
+    """A tokenizer that spells some characters in bytes."""
+    if which == "code":
+        return zoo.tokenizer()
+    if which == "bytes":
+        return tokenizers.read(folder)
+    return tokenizers.read(described(folder / "own", LLAMA))
+
+
+@pytest.mark.parametrize("which", ["code", "bytes", "llama"])
 def test_a_stream_is_the_text_and_holds_back_broken_characters(which, byte_level):
-    bundled = which == "code"
-    own = zoo.tokenizer() if bundled else tokenizers.read(byte_level[0])
-    text = "x = '\U0001f642 \u6f22'"
+    own = held(which, byte_level[0])
+    text = "x = '\U0001f642 \u6f20'"
     ids = own.encode(text)
     growing = [ids[:i] for i in range(1, len(ids) + 1)]
     assert any("\ufffd" in own.decode(some) for some in growing)
@@ -106,6 +245,18 @@ def test_a_stream_is_the_text_and_holds_back_broken_characters(which, byte_level
     assert len([part for part in parts if part]) > 4
     cut = list(tokenizers.stream(own, growing[:-1]))
     assert "".join(cut) == own.decode(ids[:-1])
+
+
+@pytest.mark.parametrize("which", ["code", "bytes", "llama"])
+def test_what_is_whole_before_a_broken_character_is_kept(which, byte_level):
+    """The bytes of two characters, the second cut short, are one run of tokens."""
+    own = held(which, byte_level[0])
+    ids = own.encode("\U0001f642\U0001f642")
+    assert own.decode(ids[:-1]).rstrip("\ufffd").strip() == "\U0001f642"
+    assert own.decode(ids[:-1]).endswith("\ufffd")
+    whole, cut = np.array(ids), len(ids) - 1
+    assert texts.continuation(own, whole, cut, len(ids)).endswith("\U0001f642")
+    assert texts.continuation(own, whole, cut, len(ids)).count("\U0001f642") == 1
 
 
 def test_without_the_library_it_is_named(byte_level, monkeypatch, tmp_path):
@@ -139,18 +290,43 @@ def templated(folder, template: str, **fields):
 
 def test_a_conversation_is_rendered_as_the_template_says(tmp_path):
     pytest.importorskip("jinja2")
-    named = [{"name": "tools", "template": "t"}, {"name": "default", "template": "d"}]
+    named = {"tool_use": "t", "default": "d"}
+    named = [{"name": name, "template": text} for name, text in named.items()]
     start = {"bos_token": {"content": "<s>"}}
+    image = {"extra_special_tokens": {"image_token": "<i>"}, "sep_token": "<sep>"}
+    block = "{% generation %}{% set y = 1 %}a{{ y }}{% endgeneration %}"
+    leaves = "{% for m in messages %}x{% break %}{% endfor %}"
+    options = "separators=(',', ':'), sort_keys=True"
     for template, fields, rendered in (
         ("{{ bos_token }}" + text_folders.TEMPLATE, {}, "user: <b>\nbot: é\nbot:"),
         ("{{ bos_token }}", start, "<s>"),
         ("{{ messages[0] | tojson }}", {}, '{"role": "user", "content": "<b>"}'),
+        ("{{ {'é': 1, 'b': 2} | tojson(" + options + ") }}", {}, '{"b":2,"é":1}'),
+        ("{{ 'é' | tojson(ensure_ascii=True, indent=2) }}", {}, '"\\u00e9"'),
+        ("{{ tools is none }}{{ documents is none }}", {}, "TrueTrue"),
+        ("{{ bos_token is defined }}", {}, "False"),
+        ("{{ sep_token }}{{ image_token }}", image, "<sep><i>"),
+        ("{% for x in [1] %}" + block + "{{ y }}{% endfor %}", {}, "a1"),
+        (leaves, {}, "x"),
+        ("{{ strftime_now('%Y') | int > 2000 }}", {}, "True"),
         (named, {}, "d"),
     ):
         templated(tmp_path, template, **fields)
         assert chat.render(tmp_path, MESSAGES) == rendered
+    assert chat.render(tmp_path, MESSAGES, {"tools": []}) == "t"
     (tmp_path / "chat_template.jinja").write_text("of its own file")
     assert chat.render(tmp_path, MESSAGES) == "of its own file"
+    (tmp_path / "chat_templates").mkdir()
+    (tmp_path / "chat_templates" / "tool_use.jinja").write_text(
+        "{{ tools }}{{ think }}"
+    )
+    assert chat.render(tmp_path, MESSAGES, {"tools": [], "think": 0}) == "[]0"
+
+
+def test_older_folders_name_special_tokens_beside_their_template(tmp_path):
+    pytest.importorskip("jinja2")
+    (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "<s>"}')
+    assert chat.render(templated(tmp_path, "{{ bos_token }}"), MESSAGES) == "<s>"
 
 
 def test_its_ids_get_nothing_around_them(byte_level, tmp_path):

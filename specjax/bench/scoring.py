@@ -44,8 +44,8 @@ def check(target: Player, draft: Player, with_alpha: bool = True) -> None:
     if draft.vocab not in (None, target.vocab):
         raise ValueError(
             f"{target.name} has a vocabulary of {target.vocab}, {draft.name} one of"
-            f" {draft.vocab}, and more than padding sets them apart: name a pair with"
-            " one tokenizer"
+            f" {draft.vocab}, and no tokenizers that say which ids are common: name a"
+            " pair with one tokenizer, beside the weights of both"
         )
     if draft.encodes and not target.encodes:
         raise ValueError(

@@ -1,15 +1,16 @@
 """Text to token ids and back, by the files that lie beside a model's weights.
 
-SentencePiece models, `tokenizer.json` of Hugging Face, and GPT-2's `vocab.json` with
-its `merges.txt`; the last two need the extra `hf`.
+SentencePiece models, alone or in a folder that says how they are read; `tokenizer.json`
+of Hugging Face; `vocab.json` with its `merges.txt`; ByT5's, which has no file. All but
+the first need the extra `hf`.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from specjax.tokenizers import chat, huggingface, pieces
+from specjax.tokenizers import byt5, chat, folder, huggingface, merges, pieces
 from specjax.tokenizers.coder import Special
 
 # The files that a tokenizer is read from, in this order where a folder has several:
@@ -18,7 +19,7 @@ FILES = {
     "tokenizer.json": huggingface.read,
     "spiece.model": pieces.read,
     "tokenizer.model": pieces.read,
-    "vocab.json": huggingface.read_gpt2,
+    "vocab.json": merges.read,
 }
 BROKEN = "\ufffd"  # stands where a character lacks some of its tokens
 
@@ -30,7 +31,8 @@ class Tokenizer(NamedTuple):
     start of a text that it goes on with, the end of an input that its encoder reads.
     decode: ids -> text, special ids left out. piece: id -> its own text on one line.
     converse: [{"role": ..., "content": ...}, ...] -> ids, up to the place where the
-    model answers, by the folder's chat template; raises ValueError where it has none.
+    model answers, by the folder's chat template; keywords are what the template may
+    ask, such as tools or enable_thinking; raises ValueError where there is none.
     vocab: ids are in 0 .. vocab - 1. start: of a text that the model writes, None where
     nothing says. ends: ids that each end it. file: what it was read from. token: id ->
     how the file calls it, None for no token.
@@ -39,7 +41,7 @@ class Tokenizer(NamedTuple):
     encode: Callable[[str], list[int]]
     decode: Callable[[Iterable[int]], str]
     piece: Callable[[int], str]
-    converse: Callable[[Sequence[dict[str, str]]], list[int]]
+    converse: Callable[..., list[int]]
     vocab: int
     start: int | None
     ends: tuple[int, ...]
@@ -72,22 +74,16 @@ def read(
             f"no tokenizer at {file}: name a SentencePiece model (.model), a"
             " tokenizer.json, or a folder with one of them"
         )
-    special = Special(start, ends, encodes)
+    special, said = Special(start, ends, encodes), folder.read(path.parent)
     other = huggingface.read if path.suffix == ".json" else pieces.read
-    coder = FILES.get(path.name, other)(path, special)
+    reader = (FILES | {folder.CONFIG: byt5.read}).get(path.name, other)
+    coder = reader(path, special, said)
 
-    def converse(messages: Sequence[dict[str, str]]) -> list[int]:
-        return coder.bare(chat.render(path.parent, messages))
+    def converse(messages: Sequence[Mapping[str, Any]], **asked: Any) -> list[int]:
+        return coder.bare(chat.render(path.parent, messages, asked))
 
     plain = coder.encode, coder.decode, coder.piece
     return Tokenizer(*plain, converse, coder.vocab, start, ends, path, coder.token)
-
-
-def same(a: Tokenizer, b: Tokenizer) -> bool:
-    """Whether every id is the same token to both."""
-    if a.vocab != b.vocab:
-        return False
-    return a.file == b.file or all(a.token(i) == b.token(i) for i in range(a.vocab))
 
 
 def compared(a: Tokenizer, b: Tokenizer) -> tuple[int, list[int]]:
@@ -99,9 +95,14 @@ def compared(a: Tokenizer, b: Tokenizer) -> tuple[int, list[int]]:
     return len(both), [i for i, first, second in both if first != second]
 
 
-def beside(folder: Path) -> Path | None:
+def beside(place: Path) -> Path | None:
     """The file that a folder's tokenizer is read from; None if there is none."""
-    return next((folder / name for name in FILES if (folder / name).is_file()), None)
+    for name in FILES:
+        if (place / name).is_file():
+            return place / name
+    config = place / folder.CONFIG  # ByT5's folders have no other
+    told = config.is_file() and folder.read(place).kind == byt5.KIND
+    return config if told else None
 
 
 def stream(tokenizer: Tokenizer, texts: Iterable[Iterable[int]]) -> Iterator[str]:

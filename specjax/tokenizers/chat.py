@@ -4,25 +4,36 @@ A template is a program in Jinja, rendered in a sandbox (extra `hf`).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
-from specjax.tokenizers.huggingface import content, read_json
+from specjax.tokenizers import folder as folders
+from specjax.tokenizers.huggingface import read_json
 
-CONFIG, FILE = "tokenizer_config.json", "chat_template.jinja"
+FURTHER = "chat_templates"  # a folder of templates, by their names
 PLAIN = 'write {"prompt": text} instead'
-SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
-def render(folder: Path, messages: Sequence[dict[str, str]]) -> str:
+def render(
+    folder: Path,
+    messages: Sequence[Mapping[str, Any]],
+    asked: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
     """The text of a conversation, up to where the model's answer begins.
 
-    Raises ValueError for a folder without a template, a template that refuses these
-    messages, or without Jinja.
+    Args:
+      folder: its `chat_template.jinja`, or `tokenizer_config.json`, has the template.
+      messages: each with its role and content.
+      asked: variables of the template, such as tools, documents or enable_thinking.
+
+    Raises:
+      ValueError: a folder without a template, a template that refuses these messages,
+        or no Jinja.
     """
-    template = find(folder)
+    template = find(folder, "tool_use" if asked.get("tools") is not None else "default")
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
@@ -31,13 +42,19 @@ def render(folder: Path, messages: Sequence[dict[str, str]]) -> str:
             f" or {PLAIN}"
         ) from None
     place = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", generation()],
     )
     place.filters["tojson"] = to_json
     place.globals |= {"raise_exception": refuse, "strftime_now": today}
-    fields = read_json(folder / CONFIG)
-    names = {name: content(fields, name) or "" for name in SPECIAL}
-    variables = names | {"messages": list(messages), "add_generation_prompt": True}
+    named = folders.read(folder).named.items()
+    variables = {"tools": None, "documents": None, "add_generation_prompt": True}
+    variables |= {name: value["content"] for name, value in named} | asked
+    variables["messages"] = [
+        {name: value for name, value in message.items() if value is not None}
+        for message in messages
+    ]
     try:
         return place.from_string(template).render(variables)
     except Exception as error:  # a template is a program
@@ -46,22 +63,42 @@ def render(folder: Path, messages: Sequence[dict[str, str]]) -> str:
         ) from None
 
 
-def find(folder: Path) -> str:
-    """The template of a folder. Raises ValueError where it has none."""
-    if (folder / FILE).is_file():
-        try:
-            return (folder / FILE).read_text("utf-8")
-        except UnicodeDecodeError:
-            raise ValueError(f"{folder / FILE} is not UTF-8: {PLAIN}") from None
-    named = read_json(folder / CONFIG).get("chat_template")
-    if isinstance(named, list):  # several by name
+def find(folder: Path, name: str = "default") -> str:
+    """The template of a folder by its name, else its default one. Raises ValueError
+    where it has none."""
+    files = {file.stem: file for file in sorted((folder / FURTHER).glob("*.jinja"))}
+    if (folder / folders.TEMPLATE).is_file():
+        files["default"] = folder / folders.TEMPLATE
+    named = files or read_json(folder / folders.CONFIG).get("chat_template")
+    if isinstance(named, list):
         pairs = [entry for entry in named if isinstance(entry, dict)]
-        named = {entry.get("name"): entry.get("template") for entry in pairs}.get(
-            "default"
-        )
+        named = {entry.get("name"): entry.get("template") for entry in pairs}
+    if isinstance(named, dict):
+        named = named.get(name) or named.get("default")
+    if isinstance(named, Path):
+        try:
+            return named.read_text("utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"{named} is not UTF-8: {PLAIN}") from None
     if not isinstance(named, str):
         raise ValueError(f"{folder} has no chat template: {PLAIN}")
     return named
+
+
+def generation() -> type:
+    """A tag around the model's own words, which training reads: they are text like any
+    other, and names set among them are forgotten behind it, as in transformers."""
+    from jinja2 import ext, nodes
+
+    class Generation(ext.Extension):
+        tags = frozenset({"generation"})
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body, lineno=line)
+
+    return Generation
 
 
 def refuse(message: str) -> NoReturn:
@@ -74,6 +111,18 @@ def today(form: str) -> str:
     return datetime.now().strftime(form)
 
 
-def to_json(value: Any, indent: int | None = None) -> str:
+def to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     """Unlike Jinja's own, which escapes for HTML."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )

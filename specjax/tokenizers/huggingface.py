@@ -1,18 +1,19 @@
-"""`tokenizer.json`, and GPT-2's two files, by the tokenizers library (extra `hf`)."""
+"""`tokenizer.json`, and what else the tokenizers library reads (extra `hf`)."""
 
 import json
+import re
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from specjax.tokenizers.coder import Coder, Special
 
-END_OF_TEXT = "<|endoftext|>"  # GPT-2's one special token
-MERGES = "merges.txt"
+BYTE = re.compile("<0x([0-9A-F]{2})>")  # how SentencePiece names the piece of a byte
 
 
-def read(file: Path, special: Special) -> Coder:
+def read(file: Path, special: Special, said: Any) -> Coder:
     """Adds the special ids that the file's own post-processor adds, as transformers
     does, and never cuts or pads, which the file may ask for.
 
@@ -25,26 +26,9 @@ def read(file: Path, special: Special) -> Coder:
         raise ValueError(f"{file} is no tokenizer.json: {error}") from None
     backend.no_truncation()
     backend.no_padding()
-    return of_backend(backend, special)
-
-
-def read_gpt2(file: Path, special: Special) -> Coder:
-    """Byte-level pairs: `vocab.json`, and `merges.txt` beside it.
-
-    Raises ValueError as `read`.
-    """
-    library, merges = tokenizers(file), file.with_name(MERGES)
-    if not merges.is_file():
-        raise ValueError(f"{merges} is missing: {file.name} means nothing without it")
-    try:
-        vocab, pairs = library.models.BPE.read_file(str(file), str(merges))
-        backend = library.Tokenizer(library.models.BPE(vocab, pairs))
-    except Exception as error:  # the library raises no class of its own
-        raise ValueError(f"{file} and {MERGES} are no tokenizer: {error}") from None
-    backend.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = library.decoders.ByteLevel()
-    if END_OF_TEXT in vocab:
-        backend.add_special_tokens([END_OF_TEXT])
+    known = {x.content for x in backend.get_added_tokens_decoder().values()}
+    more = added(library, said, said.older)
+    backend.add_tokens([value for value in more if value.content not in known])
     return of_backend(backend, special)
 
 
@@ -55,13 +39,74 @@ def tokenizers(file: Path) -> ModuleType:
     except ImportError:
         raise ValueError(
             f"{file} needs the tokenizers library: pip install tokenizers, or name"
-            " a SentencePiece model (.model)"
+            " a SentencePiece model (.model) in a folder of its own"
         ) from None
     return tokenizers
 
 
-def of_backend(backend: Any, special: Special) -> Coder:
+def added(library: ModuleType, said: Any, extra: Iterable[dict] = ()) -> list[Any]:
+    """The added tokens of a folder in the order of their ids: those with one, then
+    special ones without.
+
+    extra: further special tokens where the folder lists none.
+    """
+    more = [*said.named.values(), *(extra if said.extra is None else said.extra)]
+    special = {value["content"] for value in said.named.values()}
+    tokens = {}
+    for value in (*said.added.values(), *more):
+        flags = dict(value)
+        text = flags.pop("content")
+        flags["special"] = flags["special"] or text in special
+        tokens.setdefault(text, library.AddedToken(text, **flags))
+    return list(tokens.values())
+
+
+def extend(
+    library: ModuleType,
+    file: Path,
+    backend: Any,
+    said: Any,
+    extra: Iterable[dict] = (),
+) -> None:
+    """Adds the tokens of a folder, and the start and the end that it asks for.
+
+    Raises ValueError where ids would be others than the folder says.
+    """
+    backend.add_tokens(added(library, said, extra))
+    for number, value in said.added.items():
+        got = backend.token_to_id(value["content"])
+        if got != number:
+            raise ValueError(
+                f"{file.parent} says that {value['content']} is id {number}, and after"
+                f" the tokens of {file.name} it is {got}: are both of one model?"
+            )
+    around = []
+    for name in ("bos", "eos"):
+        value = said.named.get(f"{name}_token", {}).get("content")
+        number = None if value is None else backend.token_to_id(value)
+        asked = said.fields.get(f"add_{name}_token") and number is not None
+        around.append([(value, number)] if asked else [])
+    set_around(library, backend, *around)
+
+
+def set_around(
+    library: ModuleType, backend: Any, first: list[tuple], last: list[tuple]
+) -> None:
+    """first, last: (token, id) before and after every text."""
+    parts = [*(text for text, _ in first), "$A", *(text for text, _ in last)]
+    backend.post_processor = library.processors.TemplateProcessing(
+        single=parts, special_tokens=list({*first, *last})
+    )
+
+
+def of_backend(backend: Any, special: Special, broken: str = "replace") -> Coder:
+    """broken: what becomes of bytes that are no text, as `bytes.decode` names it."""
     count = max(backend.get_vocab().values(), default=-1) + 1
+    listed = backend.get_added_tokens_decoder().items()
+    silent = {i for i, token in listed if token.special}
+    silent |= {special.start, *special.ends}
+    decoder = backend.decoder
+    by_bytes = decoder is not None and b"ByteFallback" in decoder.__getstate__()
 
     def bare(text: str) -> list[int]:
         return backend.encode(text, add_special_tokens=False).ids
@@ -72,8 +117,11 @@ def of_backend(backend: Any, special: Special) -> Coder:
         return ids if ended else [*ids, special.ends[0]]
 
     def decode(ids: Iterable[int]) -> str:
-        silent = (special.start, *special.ends)
-        return backend.decode([int(i) for i in ids if int(i) not in silent])
+        kept = [i for i in map(int, ids) if i not in silent]
+        if not by_bytes:
+            return backend.decode(kept)
+        names = map(backend.id_to_token, kept)
+        return decoder.decode(mend(filter(None, names), broken))
 
     def piece(token: int) -> str:
         name = backend.id_to_token(int(token))
@@ -87,23 +135,18 @@ def of_backend(backend: Any, special: Special) -> Coder:
     return Coder(bare, encode, decode, piece, count, backend.id_to_token)
 
 
-def special_ids(folder: Path) -> tuple[int | None, int | None]:
-    """The ids of bos_token and eos_token as `tokenizer_config.json` names them, None
-    for what it does not say."""
-    fields = read_json(folder / "tokenizer_config.json")
-    added = fields.get("added_tokens_decoder")
-    ids = {}
-    for key, token in (added if isinstance(added, dict) else {}).items():
-        if key.isdecimal() and isinstance(token, dict):
-            ids[token.get("content")] = int(key)
-    return tuple(ids.get(content(fields, f"{name}_token")) for name in ("bos", "eos"))
-
-
-def content(fields: dict[str, Any], name: str) -> str | None:
-    """The text of a special token, which is a string or has it in a field."""
-    token = fields.get(name)
-    token = token.get("content") if isinstance(token, dict) else token
-    return token if isinstance(token, str) else None
+def mend(names: Iterable[str], broken: str) -> list[str]:
+    """Tokens, where runs of bytes that are no text are decoded: the library would give
+    up such a run from its first byte on, with the whole characters in it."""
+    mended = []
+    for bytewise, run in groupby(names, lambda name: bool(BYTE.fullmatch(name))):
+        run = list(run)
+        if bytewise:
+            raw = bytes(int(BYTE.fullmatch(name)[1], 16) for name in run)
+            text = raw.decode("utf-8", broken)
+            run = run if text.encode() == raw else [text]
+        mended += run
+    return mended
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -1,0 +1,203 @@
+"""SentencePiece models in folders of Hugging Face, as the folder's class reads them.
+
+transformers does not run SentencePiece on them: it moves their pieces into its own
+tokenizers library, where added tokens are found first, and so is it done here.
+"""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sentencepiece import sentencepiece_model_pb2 as formats
+
+from specjax.tokenizers import huggingface
+from specjax.tokenizers.coder import Coder, Special
+from specjax.tokenizers.folder import GENERIC, Said, extra_ids, token
+
+NORMAL, CONTROL, OWN = 1, 3, 4  # kinds of pieces; OWN are always one token in a text
+UNIGRAM = 1  # a kind of model; the other is byte-pair encoding
+SPACE = "\u2581"
+
+
+def read(file: Path, special: Special, said: Said) -> Coder:
+    """Raises ValueError as `huggingface.read`, and for a class that is not known."""
+    library = huggingface.tokenizers(file)
+    build = CLASSES.get(said.kind)
+    if build is None:
+        raise ValueError(
+            f"{file.parent} names tokenizer_class {said.kind}, and how that reads"
+            f" {file.name} is not known ({', '.join(filter(None, CLASSES))} are): put"
+            " the tokenizer.json there that AutoTokenizer.save_pretrained writes"
+        )
+    model = formats.ModelProto.FromString(file.read_bytes())
+    _rename(model, said)
+    if build is by_model:
+        said = _completed(model, said)
+    backend = build(library, model, said)
+    of_model = [piece for piece in model.pieces if piece.type in (CONTROL, OWN)]
+    extra = [token(x.piece, x.type == CONTROL) for x in of_model]
+    extra = [value | {"normalized": False} for value in extra]
+    if said.kind == "T5Tokenizer":
+        extra += map(token, sentinels(said))
+    huggingface.extend(library, file, backend, said, extra)
+    if said.kind == "T5Tokenizer":
+        end = said.named["eos_token"]["content"]
+        last = [(end, backend.token_to_id(end))]
+        huggingface.set_around(library, backend, [], last)
+    return huggingface.of_backend(backend, special)
+
+
+def _rename(model: Any, said: Said) -> None:
+    """Pieces kept free for later, by the tokens that the folder gives their ids to."""
+    names = {piece.piece for piece in model.pieces}
+    for number, value in said.added.items():
+        if number < len(model.pieces) and value["content"] not in names:
+            model.pieces[number].piece = value["content"]
+
+
+def _completed(model: Any, said: Said) -> Said:
+    """With the special tokens of the model itself; added ones are found in a text as it
+    was before any space was put there."""
+    trained, named = model.trainer_spec, dict(said.named)
+    for name in ("bos", "eos", "unk"):
+        known = getattr(trained, f"{name}_id") >= 0
+        if known and f"{name}_token" not in said.fields:
+            named[f"{name}_token"] = token(getattr(trained, f"{name}_piece"))
+    added = said.added
+    if model.normalizer_spec.add_dummy_prefix:
+        added = {i: value | {"normalized": False} for i, value in added.items()}
+    return said._replace(named=named, added=added)
+
+
+def llama(library: ModuleType, model: Any, said: Said) -> Any:
+    """Spaces are marked before the text; pairs are merged in the order of ids."""
+    spaced = said.fields.get("add_prefix_space") is not False
+    scheme = "always" if said.fields.get("legacy") else "first"
+    backend = library.Tokenizer(_pairs(library, model))
+    backend.pre_tokenizer = library.pre_tokenizers.Metaspace(
+        prepend_scheme=scheme if spaced else "never", split=False
+    )
+    backend.decoder = _decoder(library, bytewise=True, stripped=spaced)
+    return backend
+
+
+def gemma(library: ModuleType, model: Any, said: Said) -> Any:
+    """No space is added before a text."""
+    unknown = said.named["unk_token"]["content"]
+    backend = library.Tokenizer(_pairs(library, model, unk_token=unknown))
+    backend.normalizer = library.normalizers.Replace(" ", SPACE)
+    split = library.pre_tokenizers.Split(" ", "merged_with_previous")
+    backend.pre_tokenizer = split
+    backend.decoder = _decoder(library, bytewise=True, stripped=False)
+    return backend
+
+
+def t5(library: ModuleType, model: Any, said: Said) -> Any:
+    """Words are apart, whatever is between them; the sentinels follow the pieces."""
+    vocab = [(piece.piece, piece.score) for piece in model.pieces]
+    vocab += [(name, 0.0) for name in reversed(sentinels(said))]
+    backend = library.Tokenizer(library.models.Unigram(vocab, 2, False))
+    charsmap = model.normalizer_spec.precompiled_charsmap
+    if charsmap:
+        backend.normalizer = library.normalizers.Precompiled(charsmap)
+    place = library.pre_tokenizers
+    backend.pre_tokenizer = place.Sequence([place.WhitespaceSplit(), place.Metaspace()])
+    backend.decoder = library.decoders.Metaspace()
+    return backend
+
+
+def sentinels(said: Said) -> list[str]:
+    """<extra_id_0> is the last id, as in T5's vocabularies."""
+    return [f"<extra_id_{i}>" for i in range(extra_ids(said, 100))]
+
+
+def by_model(library: ModuleType, model: Any, said: Said) -> Any:
+    """As the SentencePiece model itself asks, where a class says no more."""
+    trained, normal = model.trainer_spec, model.normalizer_spec
+    own = [piece.piece for piece in model.pieces if piece.type == OWN]
+    legacy = said.fields.get("legacy", True)
+    if trained.model_type == UNIGRAM:
+        vocab = [(piece.piece, piece.score) for piece in model.pieces]
+        words = library.models.Unigram(vocab, trained.unk_id, trained.byte_fallback)
+    else:
+        words = library.models.BPE(
+            {piece.piece: i for i, piece in enumerate(model.pieces)},
+            _by_score(model),
+            unk_token=trained.unk_piece,
+            fuse_unk=True,
+            byte_fallback=trained.byte_fallback,
+            ignore_merges=bool(own),
+        )
+    backend = library.Tokenizer(words)
+    place, replace = library.normalizers, library.normalizers.Replace
+    steps = []
+    if normal.precompiled_charsmap:
+        steps.append(place.Precompiled(normal.precompiled_charsmap))
+    if normal.remove_extra_whitespaces:
+        steps.append(replace(library.Regex(r"\A +| +\z"), ""))
+        steps.append(replace(library.Regex(" {2,}"), " "))
+    if normal.escape_whitespaces:
+        steps.append(replace(" ", SPACE))
+    if normal.add_dummy_prefix and legacy:  # else one that is there already would do
+        steps.append(replace(library.Regex(rf"\A{SPACE}"), 2 * SPACE))
+    backend.normalizer = place.Sequence(steps)
+    place, steps = library.pre_tokenizers, []
+    if normal.add_dummy_prefix:
+        scheme = "always" if legacy else "first"
+        steps.append(place.Metaspace(prepend_scheme=scheme, split=False))
+    if own:
+        escaped = map(_escaped, sorted(own, key=len, reverse=True))
+        cut = library.Regex("|".join(escaped))
+        steps.append(place.Split(cut, behavior="isolated"))
+    if steps:
+        backend.pre_tokenizer = place.Sequence(steps)
+    spaced = normal.add_dummy_prefix
+    backend.decoder = _decoder(library, trained.byte_fallback, stripped=spaced)
+    return backend
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\x{{{ord(character):X}}}" for character in text)
+
+
+def _pairs(library: ModuleType, model: Any, **options: Any) -> Any:
+    """Byte pairs by the order of ids: every two pieces that are a third one."""
+    vocab = {piece.piece: i for i, piece in enumerate(model.pieces)}
+    merges = [
+        (name[:at], name[at:])
+        for name in vocab
+        for at in range(1, len(name))
+        if name[:at] in vocab and name[at:] in vocab
+    ]
+    options |= {"fuse_unk": True, "byte_fallback": True}
+    return library.models.BPE(vocab, merges, **options)
+
+
+def _by_score(model: Any) -> list[tuple[str, str]]:
+    """Byte pairs by the scores of what they make, of normal pieces."""
+    ids = {x.piece: i for i, x in enumerate(model.pieces) if x.type == NORMAL}
+    ranked = [
+        (-model.pieces[number].score, number, name[:at], name[at:])
+        for name, number in ids.items()
+        for at in range(1, len(name))
+        if name[:at] in ids and name[at:] in ids
+    ]
+    return [(left, right) for *_, left, right in sorted(ranked)]
+
+
+def _decoder(library: ModuleType, bytewise: bool, stripped: bool) -> Any:
+    place = library.decoders
+    steps = [place.Replace(SPACE, " ")]
+    steps += [place.ByteFallback()] if bytewise else []
+    steps += [place.Fuse()]
+    steps += [place.Strip(" ", 1, 0)] if stripped else []
+    return place.Sequence(steps)
+
+
+CLASSES = {
+    None: by_model,
+    GENERIC: by_model,
+    "LlamaTokenizer": llama,
+    "GemmaTokenizer": gemma,
+    "T5Tokenizer": t5,
+}

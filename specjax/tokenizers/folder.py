@@ -1,0 +1,155 @@
+"""What a folder of Hugging Face says of its tokenizer, beside the vocabulary itself.
+
+`tokenizer_config.json` names a class, special tokens and added ones; older folders have
+the tokens in `special_tokens_map.json` and `added_tokens.json`.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specjax.tokenizers.huggingface import read_json
+
+CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
+ADDED, TEMPLATE = "added_tokens.json", "chat_template.jinja"
+GENERIC = "TokenizersBackend"
+LISTS = "extra_special_tokens", "additional_special_tokens"
+FLAGS = "special", "normalized", "lstrip", "rstrip", "single_word"
+SPECIAL = tuple(f"{x}_token" for x in "bos eos unk sep pad cls mask".split())
+
+# The class of a family whose folders name none, or, of those marked generic, a wrong
+# one: transformers then reads the vocabulary as the file itself says.
+BY_FAMILY = {
+    "gpt2": "GPT2Tokenizer",
+    "t5": "T5Tokenizer",
+    "mt5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
+    "mistral": GENERIC,
+    "gemma": "GemmaTokenizer",
+    "gemma2": "GemmaTokenizer",
+    "gemma3": "GemmaTokenizer",
+    "gemma3_text": "GemmaTokenizer",
+    "qwen2": "Qwen2Tokenizer",
+    "qwen3": "Qwen2Tokenizer",
+    "whisper": "WhisperTokenizer",
+}
+ALIASES = dict.fromkeys(("PreTrainedTokenizer", "PythonBackend"), GENERIC)
+ALIASES |= {"PreTrainedTokenizerFast": GENERIC, "MT5Tokenizer": "T5Tokenizer"}
+ALIASES |= {"BartTokenizer": "RobertaTokenizer"}
+
+# Special tokens that a class has where its folder does not name them.
+END = "<|endoftext|>"
+DEFAULTS = {
+    "LlamaTokenizer": {"bos": "<s>", "eos": "</s>", "unk": "<unk>"},
+    "GemmaTokenizer": {x: f"<{x}>" for x in ("bos", "eos", "unk", "pad", "mask")},
+    "T5Tokenizer": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
+    "ByT5Tokenizer": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
+    "GPT2Tokenizer": {"bos": END, "eos": END, "unk": END},
+    "WhisperTokenizer": {"bos": END, "eos": END, "unk": END},
+    "Qwen2Tokenizer": {"eos": END, "unk": END, "pad": END},
+    "RobertaTokenizer": {
+        **{"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>"},
+        **{"pad": "<pad>", "cls": "<s>", "mask": "<mask>"},
+    },
+}
+
+
+class Said(NamedTuple):
+    """What the files of a folder say.
+
+    kind: the class of the tokenizer, None where nothing tells. fields: those of
+    `tokenizer_config.json`. named: special tokens by name, such as bos_token; the
+    class's own where the folder has none. extra: further special tokens, None where
+    `tokenizer_config.json` lists none; older: those of `special_tokens_map.json`, which
+    count where the vocabulary brings none itself. added: id -> an added token. A token
+    is a dictionary: its content, and how it is found in a text. described: whether a
+    file is there for the tokenizer's sake.
+    """
+
+    kind: str | None
+    fields: dict[str, Any]
+    named: dict[str, dict[str, Any]]
+    extra: list[dict[str, Any]] | None
+    older: list[dict[str, Any]]
+    added: dict[int, dict[str, Any]]
+    described: bool
+
+
+def read(folder: Path) -> Said:
+    """Raises ValueError for a file that is no JSON."""
+    fields, model = read_json(folder / CONFIG), read_json(folder / "config.json")
+    kind = kind_of(fields, model)
+    described = any((folder / x).is_file() for x in (CONFIG, MAP, ADDED, TEMPLATE))
+    decoder, older = fields.get("added_tokens_decoder"), {}
+    if not isinstance(decoder, dict):
+        older = read_json(folder / MAP)
+        fields |= {x: value for x, value in older.items() if x not in LISTS[1:]}
+    names = (x for x in fields if x.endswith("_token") and fields[x])
+    named = {x: token(fields[x]) for x in names if isinstance(fields[x], str | dict)}
+    by_name, extra = fields.get(LISTS[0]), listed(fields, *LISTS)
+    if isinstance(by_name, dict):  # such as image_token
+        named |= {x: token(value) for x, value in by_name.items()}
+    if isinstance(decoder, dict):
+        pairs = [(x, value) for x, value in decoder.items() if isinstance(value, dict)]
+        added = {int(x): token(value, False) for x, value in pairs if x.isdecimal()}
+    else:
+        special = {x["content"] for x in (*named.values(), *(extra or ()))}
+        ids = [x for x in read_json(folder / ADDED).items() if type(x[1]) is int]
+        added = {i: token(text, text in special) for text, i in ids}
+    flags = {value["content"]: value for value in added.values()}
+    own = DEFAULTS.get(kind, {})
+    names = [f"{x}_token" for x in own if f"{x}_token" not in fields]
+    named |= {x: token(own[x.removesuffix("_token")]) for x in names}
+    first = [x for x in SPECIAL if x in named]
+    named = {x: named[x] for x in (*first, *named)}
+    named = {
+        x: flags.get(value["content"], value) | {"special": True}
+        for x, value in named.items()
+    }
+    older = listed(older, LISTS[1]) or []
+    return Said(
+        kind, fields, named, extra, older, dict(sorted(added.items())), described
+    )
+
+
+def listed(fields: dict[str, Any], *names: str) -> list[dict[str, Any]] | None:
+    """The tokens of the first of these lists that is there."""
+    lists = [fields[x] for x in names if isinstance(fields.get(x), list) and fields[x]]
+    return [*map(token, lists[0])] if lists else None
+
+
+def kind_of(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
+    """The class, by `tokenizer_config.json` and `config.json`, as transformers 5 finds
+    it; without the "Fast" at its end."""
+    name = fields.get("tokenizer_class") or model.get("tokenizer_class")
+    name = name.removesuffix("Fast") if isinstance(name, str) else None
+    family = BY_FAMILY.get(model.get("model_type"))
+    wrong = family == GENERIC or model.get("model_type") == "qwen2"
+    return family if name is None or wrong else ALIASES.get(name, name)
+
+
+def token(value: Any, special: bool = True) -> dict[str, Any]:
+    """A token by its text, or as the folder describes it."""
+    flags = {"special": special, "normalized": not special}
+    if not isinstance(value, dict):
+        return {"content": str(value)} | flags
+    flags |= {x: value[x] for x in FLAGS if isinstance(value.get(x), bool)}
+    return {"content": str(value.get("content"))} | flags
+
+
+def extra_ids(said: Said, otherwise: int) -> int:
+    """How many <extra_id_n> there are. Raises ValueError for no number."""
+    count = said.fields.get("extra_ids", otherwise)
+    if type(count) is not int or not 0 <= count <= 10_000:
+        raise ValueError(f"{CONFIG}: extra_ids is {count!r}: want a number of tokens")
+    return count
+
+
+def special_ids(folder: Path) -> tuple[int | None, int | None]:
+    """The ids of bos_token and eos_token where the folder tells them, else None."""
+    said = read(folder)
+    ids = {value["content"]: i for i, value in said.added.items()}
+    if not ids and said.named:
+        listed = read_json(folder / "tokenizer.json").get("added_tokens") or ()
+        ids = {x.get("content"): x.get("id") for x in listed if isinstance(x, dict)}
+    named = (said.named.get(f"{name}_token", {}) for name in ("bos", "eos"))
+    return tuple(ids.get(value.get("content")) for value in named)
