@@ -16,7 +16,7 @@ SUPPRESSED, AT_FIRST = "suppress_tokens", "begin_suppress_tokens"
 FIRST_TIME = "max_initial_timestamp_index"
 # What stands in subtitles and is not spoken: as it is, and with a space before it. Of
 # notes and accidentals all that begin with their first token.
-SYMBOLS = [*"\"#()*+/:;<=>@[\\]^_`{|}~「」『』"]
+SYMBOLS = [*'"#()*+/:;<=>@[\\]^_`{|}~「」『』']
 SYMBOLS += "<< >> <<< >>> -- --- -( -[ (' (\" (( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪".split()
 MUSIC = "♩♪♫♬♭♮♯"
 BEFORE_A_WORD = " -", " '"  # within a word they are written

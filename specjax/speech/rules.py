@@ -96,15 +96,15 @@ def start(tokens: Tokens, texts: Array, length: Array) -> State:
     latest = jnp.max(jnp.where(times, place, -1), 1)
     count = jnp.maximum(length - own[:, 0], 0)
 
-    def is_time(back: int) -> Array:
+    def was_time(back: int) -> Array:
         where = jnp.maximum(length - back, 0)[:, None]
         return jnp.take_along_axis(times, where, 1)[:, 0] & (count >= back)
 
     named = jnp.take_along_axis(texts, jnp.maximum(latest, 0)[:, None], 1)[:, 0]
     state = State(
         jnp.minimum(count, 2),
-        is_time(1),
-        is_time(2) | (count < 2),
+        was_time(1),
+        was_time(2) | (count < 2),
         jnp.where(latest >= 0, named, -1),
     )
     return jax.tree.map(lambda leaf: leaf.astype(jnp.int32), state)

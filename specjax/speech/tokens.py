@@ -102,7 +102,7 @@ def tuned(tokens: Tokens, generation: Mapping, config: Mapping) -> Tokens:
         )
     if spoken is not None:
         if not isinstance(spoken, str):
-            raise ValueError(f'{GENERATION}: language is {spoken!r}: write a code, "de"')
+            raise ValueError(f'{GENERATION}: language is {spoken!r}: write "de", say')
         spoken = languages.code(spoken, tokens.languages)
     return tokens._replace(language=spoken, task=task)
 
