@@ -34,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), transcribes, writes and prints; 1 if a
     file could not be read or written, or texts not be printed."""
     parser = make_parser()
-    flags = parser.parse_args(joined(sys.argv[1:] if argv is None else argv))
+    words = joined(sys.argv[1:] if argv is None else argv)
+    flags = parser.parse_intermixed_args(words)  # files between flags too
     try:
         formats = check(flags)
         draft = None if flags.draft == ALONE else flags.draft

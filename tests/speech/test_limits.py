@@ -38,7 +38,7 @@ def test_bad_limits_are_told(fields, tmp_path):
 
 
 def test_openai_s_own_are_made_from_the_vocabulary():
-    """Of words by rank: a character for each, or the bytes of those it does not have."""
+    """A small vocabulary: one id for each of these, others in their bytes."""
     texts = [" ", "(", " (", '("', " [", " -", " '", "--", "-", "~", " w"]
     texts += ["\xe2", " \xe2", "\x99", "\xab", "\xaa"]
     ids = {text: i for i, text in enumerate(texts)}
