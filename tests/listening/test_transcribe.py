@@ -39,9 +39,9 @@ def test_texts_are_printed_and_written_and_a_bad_file_ends_alone(
     place, pair, capsys, monkeypatch
 ):
     files = [str(place / name) for name in ("bad.wav", "a.flac")]
-    greedy = ["--temperature", "0", "--gamma", "3", "--language", "en"]
+    greedy = ["--gamma", "3", "--language", "English", "--temperature", "0"]
     out = place / "out"
-    asked = [*files, *pair, *greedy, "--out", str(out)]
+    asked = [*pair, "--out", str(out), *greedy, *files]
     monkeypatch.setattr(sys, "argv", ["specjax", "transcribe", *asked])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("specjax", run_name="__main__")
