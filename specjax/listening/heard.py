@@ -96,7 +96,7 @@ def _of_line(line: bytes, name: str) -> dict[str, Any]:
 
 def head(line: dict[str, Any], pair: Listeners) -> list[int]:
     """The prompt of one recording, without times."""
-    language, task = line.get("language"), line.get("task", "transcribe")
+    language, task = line.get("language"), line.get("task")
     return tokens.prompt(pair.tokens, language, task, timestamps=False)
 
 

@@ -22,7 +22,7 @@ from specjax.listening.apart import apart
 from specjax.models import whisper
 from specjax.models.constrained import constrained
 from specjax.speech import rules
-from specjax.speech.rules import Limits
+from specjax.speech.limits import Limits
 from specjax.speech.tokens import Tokens
 from specjax.step import Decoder, build_step, finished
 from specjax.types import Law, Params, Prompt, Request, Verdict, Verifier
@@ -59,7 +59,7 @@ class Written(NamedTuple):
 
 def hashable(tokens: Tokens) -> Tokens:
     """What the rules need of special tokens."""
-    return tokens._replace(tasks=(), languages=())
+    return tokens._replace(tasks=(), languages=(), language=None, task=None)
 
 
 @functools.lru_cache(maxsize=32)

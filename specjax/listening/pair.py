@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax import pretrained
+from specjax.checkpoints import openai_whisper
 from specjax.models import whisper
 from specjax.pretrained import Pretrained
-from specjax.speech import rules, tiktoken
+from specjax.speech import limits as limited
+from specjax.speech import tiktoken
 from specjax.speech import tokens as special
-from specjax.speech.rules import Limits
+from specjax.speech.limits import Limits
 from specjax.speech.tokens import Tokens
+from specjax.tokenizers import Tokenizer
+from specjax.tokenizers.coder import Coder
 
 ALONE = "none"  # what a command calls no draft
 
@@ -44,7 +48,8 @@ def opened(
     """
     target = _whisper(target, dtype)
     place = folder(target)
-    tokens, limits, read = special.read(place), rules.read(place), reader(target, place)
+    tokens, coder = special.read(place), tokenizer(target, place)
+    limits, read = limits_of(target, place, tokens, coder.encode), coder.decode
     if draft is None:
         return Listeners(target, None, tokens, limits, read, False)
     draft = _whisper(draft, dtype)
@@ -72,7 +77,8 @@ def check(target: Pretrained, draft: Pretrained, tokens: Tokens) -> None:
         ids = special.names(place)
     except ValueError:  # no tokenizer: the target's counts
         return
-    if ids and special.read(place) != tokens:
+    own = special.read(place)._replace(language=tokens.language, task=tokens.task)
+    if ids and own != tokens:
         raise ValueError(
             f"{draft.name} has other special tokens than {target.name}: take a draft"
             " of the same version of Whisper"
@@ -88,12 +94,19 @@ def folder(model: Pretrained) -> Path:
     return first if first.is_dir() else first.parent
 
 
-def reader(model: Pretrained, place: Path) -> Callable[[Iterable[int]], str]:
-    """Ids of text -> text, by the tokenizer beside the weights, or OpenAI's own."""
+def tokenizer(model: Pretrained, place: Path) -> Coder | Tokenizer:
+    """The one beside the weights, or OpenAI's own."""
     own = next(iter(sorted(place.glob("*.tiktoken"))), None)
     if model.tokenizer_file is None and own is not None:
-        return tiktoken.read(own).decode
-    return model.tokenizer.decode
+        return tiktoken.read(own)
+    return model.tokenizer
+
+
+def limits_of(model: Pretrained, place: Path, tokens: Tokens, encode) -> Limits:
+    """What a model never writes, by the format that its weights are in."""
+    if model.files[0].suffix == openai_whisper.SUFFIX:
+        return limited.of_openai(tokens, encode)
+    return limited.read(place)
 
 
 def _whisper(model: str | Path | Pretrained, dtype: str) -> Pretrained:

@@ -1,11 +1,13 @@
 """Writes down what is spoken in recordings, by speculation: `specjax transcribe`.
 
-Texts go to stdout as files are done, and to --out as .txt, .srt, .vtt and .json; what a
-person should know of a recording, and what it took, to stderr. A file that cannot be
-read ends alone, and the exit code is then 1.
+As files are done texts go to --out as .txt, .srt, .vtt and .json, then to stdout; what
+a person should know of a recording, and what it took, to stderr. A file that cannot be
+read or written ends alone, and the exit code is then 1.
 """
 
 import argparse
+import contextlib
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -25,13 +27,15 @@ from specjax.speech.tokens import TASKS
 from specjax.speech.transcribe import Told
 
 TIMED = ("srt", "vtt")
+HEATS = "--temperatures", "--temperature"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Reads the flags (of `sys.argv` if None), transcribes and prints; 1 if a file
-    could not be read or written."""
+    """Reads the flags (of `sys.argv` if None), transcribes, writes and prints; 1 if a
+    file could not be read or written, or texts not be printed."""
     parser = make_parser()
-    flags = parser.parse_args(argv)
+    words = joined(sys.argv[1:] if argv is None else argv)
+    flags = parser.parse_intermixed_args(words)  # files between flags too
     try:
         formats = check(flags)
         draft = None if flags.draft == ALONE else flags.draft
@@ -61,8 +65,31 @@ def main(argv: list[str] | None = None) -> int:
             )
     except (ValueError, FloatingPointError) as error:
         parser.error(str(error))
-    print(took(result, time.monotonic() - begun), file=sys.stderr)
+    if result.windows:
+        shown.say(took(result, time.monotonic() - begun), sys.stderr)
     return int(shown.failed)
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """Temperatures apart by spaces as one list: no file is then taken for another."""
+    kept: list[str] = []
+    for word in words:
+        if len(kept) > 1 and kept[-2] in HEATS and _is_number(word):
+            kept[-1] += f",{word}"
+        else:
+            kept.append(word)
+    return kept
+
+
+def _is_number(word: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(str(float(word)))
+    return False
+
+
+def temperatures(text: str) -> tuple[float, ...]:
+    """Type of a flag: numbers joined by commas."""
+    return tuple(map(console.temperature, text.split(",")))
 
 
 def make_parser() -> Parser:
@@ -78,15 +105,16 @@ def make_parser() -> Parser:
     add("--rule", "--verifier", default="token", type=shared.rule, help=of_rule)
     of_gamma = "tokens drafted for each call; default %(default)s"
     add("--gamma", type=console.gamma, default=4, help=of_gamma)
-    add("--language", help="code of what is spoken, such as de; default: heard")
-    of_task = "translate is into English; default %(default)s"
-    add("--task", default=TASKS[0], choices=TASKS, help=of_task)
+    of_language = "what is spoken, such as de or German; default: what the target was"
+    add("--language", help=f"{of_language} tuned for, or what is heard")
+    of_task = f"translate is into English; default: the target's own, else {TASKS[0]}"
+    add("--task", choices=TASKS, help=of_task)
     boolean, of_times = argparse.BooleanOptionalAction, "written by the model, or none"
     add("--timestamps", action=boolean, default=None, help=of_times)
     heats, of_heats = Thresholds().temperatures, "of a window, until its text is good;"
-    of_heats += f" 0 is greedy; default {' '.join(f'{heat:g}' for heat in heats)}"
-    warm = {"type": console.temperature, "nargs": "+", "default": heats}
-    add("--temperatures", "--temperature", **warm, help=of_heats)
+    of_heats += f" 0 is greedy; default {','.join(f'{heat:g}' for heat in heats)}"
+    warm = {"type": temperatures, "metavar": "LIST", "default": heats}
+    add(*HEATS, **warm, help=of_heats)
     of_top_k = "ids that are kept of either law; default: all"
     add("--top_k", type=console.count, help=of_top_k)
     of_context = "the text so far is context of a window; default: it is"
@@ -142,7 +170,7 @@ class Shown:
 
     def __init__(self, flags: argparse.Namespace, formats: Sequence[str]):
         self.out, self.formats, self.count = flags.out, formats, len(flags.files)
-        self.failed, self.done, self.known = False, 0, {}
+        self.failed, self.deaf, self.done, self.known = False, False, 0, {}
         form = "{desc} {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s [{elapsed}]"
         options = dict(desc="heard", bar_format=form, disable=None, leave=False)
         self.bar = tqdm.tqdm(total=0, file=sys.stderr, **options)
@@ -156,33 +184,66 @@ class Shown:
             self.bar.refresh()
             return
         self.done += 1
+        if transcript.problem is None:
+            for name in self.formats:
+                self.write(transcript, name)
         for line in filter(None, (*transcript.notes, transcript.problem)):
             self.say(line, sys.stderr)
         if transcript.problem is not None:
             self.failed = True
             return
-        if self.count > 1:
-            self.say(f"== {transcript.file}")
-        self.say(subtitles.plain(transcript.segments).rstrip("\n"))
-        for name in self.formats:
-            self.write(transcript, name)
+        head = f"== {transcript.file}\n" if self.count > 1 else ""
+        self.show(head + subtitles.plain(transcript.segments).rstrip("\n"))
 
-    def say(self, text: str, stream=None) -> None:
-        with tqdm.tqdm.external_write_mode(file=stream or sys.stdout):
-            print(text, file=stream or sys.stdout, flush=True)
+    def show(self, text: str) -> None:
+        """Prints what was written down, while there is somebody who reads it."""
+        if self.deaf:
+            return
+        try:
+            self.say(text, sys.stdout)
+        except BrokenPipeError:
+            self.deaf = True
+            drop(sys.stdout)
+            if not self.formats:
+                raise SystemExit(0) from None
+        except OSError as error:
+            self.deaf = self.failed = True
+            drop(sys.stdout)
+            self.say(f"texts could not be printed: {error.strerror}", sys.stderr)
+
+    def say(self, text: str, stream) -> None:
+        """A character that the stream cannot write is a question mark there."""
+        code = getattr(stream, "encoding", None) or "utf-8"
+        text = text.encode(code, "replace").decode(code)
+        quiet = (OSError,) if stream is sys.stderr else ()
+        with contextlib.suppress(*quiet), tqdm.tqdm.external_write_mode(file=stream):
+            print(text, file=stream, flush=True)
 
     def write(self, transcript: Transcript, name: str) -> None:
+        """A file that was there before stays until the new one is whole."""
         path = self.out / f"{transcript.file.stem}.{name}"
+        part = path.with_name(f"{path.name}.part")
         segments, written = transcript.segments, subtitles.WRITERS[name]
         more = {"language": transcript.language} if name == "json" else {}
         try:
-            path.write_text(written(segments, **more), "utf-8")
+            part.write_text(written(segments, **more), "utf-8")
+            part.replace(path)
         except OSError as error:
             self.failed = True
+            with contextlib.suppress(OSError):
+                part.unlink()
             self.say(f"{path} could not be written: {error.strerror}", sys.stderr)
 
     def left(self) -> str:
         return f"{self.done} of {self.count} recordings were done"
+
+
+def drop(stream) -> None:
+    """What a stream still holds goes nowhere: Python's end would complain of it."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def took(result: Transcribed, wall: float) -> str:

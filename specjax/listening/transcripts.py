@@ -16,6 +16,7 @@ from specjax.listening.pair import Listeners, opened
 from specjax.listening.recordings import Recording
 from specjax.pretrained import Pretrained
 from specjax.speech import rules
+from specjax.speech import tokens as special
 from specjax.speech.segments import Segment, Thresholds
 from specjax.speech.transcribe import Asked, Told
 from specjax.speech.transcribe import transcribe as in_order
@@ -66,7 +67,7 @@ def transcribe(
     gamma: int = 4,
     rule: str = "token",
     language: str | None = None,
-    task: str = "transcribe",
+    task: str | None = None,
     timestamps: bool | None = None,
     temperatures: Sequence[float] = Thresholds().temperatures,
     condition: bool = True,
@@ -87,8 +88,10 @@ def transcribe(
       files: whatever libsndfile reads, of any rate (extra `speech`).
       gamma: tokens drafted for each call of the target.
       rule: how drafts are verified, by its name in `specjax.verifiers`.
-      language: code, None to hear it from the first window.
-      task: "transcribe", or "translate" into English.
+      language: code or name, None for the one that the target was tuned for, else to
+        hear it from the first window.
+      task: "transcribe", or "translate" into English; None for the target's own, else
+        the first.
       timestamps: whether the model writes times; None where it can, and not chunked.
       temperatures: of a window, in turn, until its text is good; 0 is greedy.
       condition: whether a window's text is context for the next.
@@ -109,6 +112,7 @@ def transcribe(
     pair = target if isinstance(target, Listeners) else opened(target, draft)
     if chunked and timestamps:
         raise ValueError("chunked windows have no times: leave one of both out")
+    language = special.code(pair.tokens, language)
     times = pair.tokens.first_time < pair.target.config.vocab and not chunked
     times = times if timestamps is None else timestamps
     heats = Thresholds(temperatures=tuple(temperatures))

@@ -11,23 +11,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from specjax.speech import wav
+
 RATE = 16_000
 SECONDS = 30  # of a block
 SLOWEST = 4000  # samples a second: below, there is no speech to hear
 SHORTEST = 0.01  # seconds
 SILENT = 1e-4  # of full scale, -80 dB
 FULL, CLIPPED = 0.9999, 1e-3  # of full scale; share of a recording's samples
+PART = 4096  # samples of a channel that are read at once, or lost where a file breaks
 CONVERT = "convert it: ffmpeg -i IN -ar 16000 -ac 1 OUT.wav"
 
 
 class Level(NamedTuple):
-    """How loud a recording was. peak: the largest of one channel and of their mean.
-    full: samples at full scale or beyond. count: samples of one channel."""
+    """How loud a recording was, and how long. peak: the largest of one channel and of
+    their mean. full: samples at full scale or beyond. count: samples of all channels.
+    seconds: that could be read. said: by the header, where that is wrong. broken: why
+    no more could be read."""
 
     peak: float = 0.0
     mixed: float = 0.0
     full: int = 0
     count: int = 0
+    seconds: float = 0.0
+    said: float | None = None
+    broken: str | None = None
 
 
 class Audio(NamedTuple):
@@ -63,24 +71,40 @@ def blocks(
 
     Raises:
       ValueError: no such file, no sound in a form that libsndfile knows, no samples, a
-        rate below 4000; while reading, a damaged file, NaN or infinity in it.
+        rate below 4000; while reading, damage at its start, NaN or infinity in it.
     """
     if seconds <= 0:
         raise ValueError(f"blocks of {seconds} s: take more than 0")
     sound, resample = _libraries(file)
-    opened = _open(sound, Path(file))
+    opened, header = _open(sound, Path(file))
     try:
         _check(opened, file)
     except ValueError:
         opened.close()
         raise
-    parts = _resampled(_mixed(sound, opened, file, told), opened.samplerate, resample)
+    parts = _mixed(sound, opened, file, told, header)
+    parts = _resampled(parts, opened.samplerate, resample)
     return _even(parts, max(1, round(seconds * RATE)))
 
 
 def notes(file: str | Path, level: Level) -> tuple[str, ...]:
     """What a person should know of a recording before they trust its transcript."""
     lines = []
+    if level.broken is not None:
+        lines.append(
+            f"{file} is cut off or damaged at {level.seconds:.1f} s ({level.broken}),"
+            f" what is before it was read: copy it again, or {CONVERT}"
+        )
+    elif level.said == 0:
+        lines.append(
+            f"{file} has 0 samples by its header: the {level.seconds:.1f} s that are"
+            " there were read"
+        )
+    elif level.said is not None:
+        lines.append(
+            f"{file} is cut off: {level.seconds:.1f} s are there and its header says"
+            f" {level.said:.1f} s"
+        )
     if level.peak < SILENT:
         lines.append(f"{file} is silent: expect no words, or invented ones")
     elif level.mixed < SILENT:
@@ -105,7 +129,8 @@ def _libraries(file: str | Path) -> tuple[ModuleType, ModuleType]:
     return soundfile, soxr
 
 
-def _open(sound: ModuleType, file: Path) -> Any:
+def _open(sound: ModuleType, file: Path) -> tuple[Any, wav.Sound | None]:
+    """A file, and its header if it is RIFF."""
     if file.is_dir():
         raise ValueError(f"{file} is a folder: name the files in it")
     if not file.exists():
@@ -115,7 +140,9 @@ def _open(sound: ModuleType, file: Path) -> Any:
     try:
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty: copy or download it again")
-        return sound.SoundFile(file)
+        header = wav.find(file)
+        lacks = header is not None and header.lacks_size
+        return sound.SoundFile(wav.Sized(file, header) if lacks else file), header
     except PermissionError:
         raise ValueError(f"{file} may not be read: change its permissions") from None
     except (sound.LibsndfileError, OSError, TypeError) as error:
@@ -127,8 +154,8 @@ def _open(sound: ModuleType, file: Path) -> Any:
 
 def _reason(error: Exception) -> str:
     """What the library says, on one line and without the path that it repeats."""
-    text = getattr(error, "error_string", None) or str(error)
-    return " ".join(str(text).split()).rstrip(".")
+    text = getattr(error, "error_string", str(error))
+    return " ".join(str(text).split()).rstrip(".") or "it does not say why"
 
 
 def _check(opened: Any, file: str | Path) -> None:
@@ -144,12 +171,21 @@ def _check(opened: Any, file: str | Path) -> None:
 
 
 def _mixed(
-    sound: ModuleType, opened: Any, file: str | Path, told: Callable | None
+    sound: ModuleType,
+    opened: Any,
+    file: str | Path,
+    told: Callable | None,
+    header: wav.Sound | None,
 ) -> Iterator[tuple[np.ndarray, bool]]:
     """Each part of a file as one channel, and whether it is the last."""
-    level, size, at = Level(), opened.samplerate, 0
+    level, at = Level(), 0
     with opened:
-        part = _part(sound, opened, file, size, at)
+        part, broken = _part(sound, opened)
+        if broken is not None:
+            raise ValueError(
+                f"{file} is damaged at its start ({broken}): copy it again, or"
+                f" {CONVERT}"
+            )
         if not len(part):
             raise ValueError(f"{file} ends before its first sample: copy it again")
         while len(part):
@@ -162,21 +198,26 @@ def _mixed(
             mixed = part.mean(1, dtype=np.float32)
             level = _louder(level, part, mixed)
             at += len(part)
-            part = _part(sound, opened, file, size, at)
+            part, broken = _part(sound, opened)
             if not len(part) and told is not None:
-                told(level)
+                seconds = at / opened.samplerate
+                told(level._replace(broken=broken, **_length(header, seconds)))
             yield mixed, not len(part)
 
 
-def _part(sound: ModuleType, opened: Any, file, size: int, at: int) -> np.ndarray:
-    """[N, C], empty at the end."""
+def _part(sound: ModuleType, opened: Any) -> tuple[np.ndarray, str | None]:
+    """[N, C], empty at the end, and why there is no more."""
     try:
-        return opened.read(size, dtype="float32", always_2d=True)
+        return opened.read(PART, dtype="float32", always_2d=True), None
     except (sound.LibsndfileError, RuntimeError) as error:
-        raise ValueError(
-            f"{file} is damaged {at / opened.samplerate:.0f} s from its start"
-            f" ({_reason(error)}): copy it again, or {CONVERT}"
-        ) from None
+        return np.zeros((0, opened.channels), np.float32), _reason(error)
+
+
+def _length(header: wav.Sound | None, seconds: float) -> dict[str, float | None]:
+    """How long a file is and, where it says something else, what."""
+    wrong = header is not None and (header.lacks_size or header.cut)
+    said = header.said / header.there * seconds if wrong else None
+    return {"seconds": seconds, "said": said}
 
 
 def _louder(level: Level, part: np.ndarray, mixed: np.ndarray) -> Level:

@@ -7,9 +7,7 @@ computed from ranges of ids, never looked up in a table of states.
 Axes: B rows (any leading axes in `advance` and `apply`), T tokens, V vocabulary.
 """
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -17,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax.speech.tokens import CONFIG, GENERATION, Tokens
-from specjax.tokenizers.huggingface import read_json
+from specjax.speech.limits import Limits
+from specjax.speech.tokens import Tokens, is_text, is_time
 from specjax.types import Rules
 
 NEVER = -jnp.inf
@@ -36,43 +34,6 @@ class State(NamedTuple):
     last: Array
     before: Array
     time: Array
-
-
-class Limits(NamedTuple):
-    """What a checkpoint says of it.
-
-    suppressed: ids that are never written; at_first: nor as a row's first token.
-    first_time: the latest timestamp that a row may begin with, in steps of 0.02 s, None
-    for any.
-    """
-
-    suppressed: Sequence[int] = ()
-    at_first: Sequence[int] = ()
-    first_time: int | None = 50
-
-
-def read(folder: str | Path) -> Limits:
-    """The limits of a checkpoint's folder.
-
-    generation_config.json goes before config.json; where neither suppresses anything,
-    nothing is. Raises ValueError for ids that are no list of numbers.
-    """
-    folder = Path(folder)
-    fields = read_json(folder / CONFIG) | read_json(folder / GENERATION)
-    suppressed = []
-    for key in ("suppress_tokens", "begin_suppress_tokens"):
-        ids = fields.get(key) or []
-        if not isinstance(ids, list) or not all(type(i) is int for i in ids):
-            shown = json.dumps(ids)[:40]
-            raise ValueError(f"{folder}: {key} is {shown}: write a list of ids")
-        suppressed.append(tuple(i for i in ids if i >= 0))  # -1 names a list of old
-    latest = fields.get("max_initial_timestamp_index", Limits().first_time)
-    if latest is not None and (type(latest) is not int or latest < 0):
-        raise ValueError(
-            f"{folder}: max_initial_timestamp_index is {latest!r}: write how many times"
-            " 0.02 s"
-        )
-    return Limits(*suppressed, latest)
 
 
 def build(tokens: Tokens, limits: Limits, vocab: int, timestamps: bool = True) -> Rules:
@@ -131,19 +92,19 @@ def start(tokens: Tokens, texts: Array, length: Array) -> State:
     special = (texts >= tokens.start) & (texts < tokens.first_time)
     outside = (place > begun) & ~(special & inside)
     own = jnp.where(outside.any(1), jnp.argmax(outside, 1), texts.shape[1])[:, None]
-    times = (texts >= tokens.first_time) & inside & (place >= own)
+    times = is_time(tokens, texts) & inside & (place >= own)
     latest = jnp.max(jnp.where(times, place, -1), 1)
     count = jnp.maximum(length - own[:, 0], 0)
 
-    def is_time(back: int) -> Array:
+    def was_time(back: int) -> Array:
         where = jnp.maximum(length - back, 0)[:, None]
         return jnp.take_along_axis(times, where, 1)[:, 0] & (count >= back)
 
     named = jnp.take_along_axis(texts, jnp.maximum(latest, 0)[:, None], 1)[:, 0]
     state = State(
         jnp.minimum(count, 2),
-        is_time(1),
-        is_time(2) | (count < 2),
+        was_time(1),
+        was_time(2) | (count < 2),
         jnp.where(latest >= 0, named, -1),
     )
     return jax.tree.map(lambda leaf: leaf.astype(jnp.int32), state)
@@ -151,7 +112,7 @@ def start(tokens: Tokens, texts: Array, length: Array) -> State:
 
 def advance(tokens: Tokens, state: State, token: Array) -> State:
     """The state after one more token in each row."""
-    time = token >= tokens.first_time
+    time = is_time(tokens, token)
     return State(
         jnp.minimum(state.count + 1, 2),
         time.astype(jnp.int32),
@@ -171,12 +132,12 @@ def forbidden(
     ids = jnp.arange(vocab)
     leaves = [leaf[..., None] for leaf in state]
     count, last, before, time = leaves
-    time_id = ids >= tokens.first_time
+    time_id = is_time(tokens, ids)
     paired, single = (last == 1) & (before == 1), (last == 1) & (before == 0)
     # The second of a pair may be the same moment, the end of a later segment may not.
     least = jnp.where(single, time, time + 1)
-    mask = time_id & ((paired) | ((time >= 0) & (ids < least)))
-    mask |= single & (ids < tokens.end)
+    mask = time_id & (paired | ((time >= 0) & (ids < least)))
+    mask |= single & is_text(tokens, ids)
     mask |= ids == tokens.no_timestamps
     late = tokens.first_time + (vocab if first_time is None else first_time)
     return mask | ((count == 0) & (~time_id | (ids > late)))
@@ -185,7 +146,7 @@ def forbidden(
 def favour(tokens: Tokens, logits: Array) -> Array:
     """A timestamp must follow where all of them together are more probable than the
     most probable other token: the one rule that needs logits [B, V]."""
-    time_id = jnp.arange(logits.shape[-1]) >= tokens.first_time
+    time_id = is_time(tokens, jnp.arange(logits.shape[-1]))
     wide = logits.astype(jnp.float32)
     together = jax.nn.logsumexp(jnp.where(time_id, wide, NEVER), -1, keepdims=True)
     other = jnp.max(jnp.where(time_id, NEVER, wide), -1, keepdims=True)

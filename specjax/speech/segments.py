@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from specjax.speech.tokens import STEP, Tokens
+from specjax.speech.tokens import STEP, Tokens, is_time
 
 FRAME = 0.01  # seconds
 STEP_FRAMES = round(STEP / FRAME)  # of one timestamp
@@ -88,7 +88,7 @@ def split(
       The segments, and the frames to the next window, at least 1.
     """
     ids = [int(i) for i in ids]
-    times = [token >= tokens.first_time for token in ids]
+    times = [is_time(tokens, token) for token in ids]
     pairs = [i for i in range(1, len(ids)) if times[i - 1] and times[i]]
     single = times[-2:] == [False, True]
 

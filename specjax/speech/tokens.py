@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax.speech import tiktoken
+from specjax.speech import languages, tiktoken
 from specjax.tokenizers.huggingface import read_json
 
 STEP = 0.02  # seconds between two timestamps
@@ -18,15 +18,22 @@ CONTEXT = 448  # tokens of a text with its prompt
 TASKS = ("transcribe", "translate")
 MULTILINGUAL = 51865  # ids, and more; an English-only model has one less
 GENERATION, CONFIG = "generation_config.json", "config.json"
+FORCED = "forced_decoder_ids"  # pairs of a place in the prompt and an id
+ENGLISH = (
+    "this model writes down English alone: leave language and task out, or name a"
+    " multilingual one"
+)
 
 
 class Tokens(NamedTuple):
-    """The ids that are no text; text is below `end`.
+    """The ids that are no text, and what a prompt has where nobody asks for another.
 
     end: `<|endoftext|>`. start: `<|startoftranscript|>`. previous: `<|startofprev|>`,
     before what was said earlier. no_speech, no_timestamps. tasks: of `TASKS`.
     languages: code -> id, none in an English-only model. first_time: `<|0.00|>`; each
-    of the next 1500 is 0.02 s later.
+    of the next 1500 is 0.02 s later. Text is below `end`, and behind the last time
+    where a fine-tune has added words. language, task: those that a checkpoint was tuned
+    for, by its own files; None where it says nothing.
     """
 
     end: int
@@ -37,6 +44,18 @@ class Tokens(NamedTuple):
     tasks: Mapping[str, int]
     languages: Mapping[str, int]
     first_time: int
+    language: str | None = None
+    task: str | None = None
+
+
+def is_time(tokens: Tokens, ids):
+    """Whether ids are timestamps: a bool for a number, an array for an array."""
+    return (ids >= tokens.first_time) & (ids <= tokens.first_time + STEPS)
+
+
+def is_text(tokens: Tokens, ids):
+    """Whether ids are text, added words among it; as `is_time`."""
+    return (ids < tokens.end) | (ids > tokens.first_time + STEPS)
 
 
 def read(folder: str | Path) -> Tokens:
@@ -44,21 +63,48 @@ def read(folder: str | Path) -> Tokens:
 
     From `tokenizer.json`, else `vocab.json` with `added_tokens.json`, else a file
     `*.tiktoken`; whether the model speaks one language is as generation_config.json or
-    the number of ids in config.json says.
+    the number of ids in config.json says; what it was tuned for, as `tuned` has it.
 
     Raises:
       ValueError: no such file, or one that is not Whisper's.
     """
     folder = Path(folder)
     ids = names(folder)
-    several = read_json(folder / GENERATION).get("is_multilingual")
+    generation, config = read_json(folder / GENERATION), read_json(folder / CONFIG)
+    several = generation.get("is_multilingual")
     if not isinstance(several, bool):
-        count = read_json(folder / CONFIG).get("vocab_size")
+        count = config.get("vocab_size")
         several = count >= MULTILINGUAL if isinstance(count, int) else None
     try:
-        return of_names(ids, several)
+        tokens = of_names(ids, several)
+        return tuned(tokens, generation, config) if tokens.languages else tokens
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
+
+
+def tuned(tokens: Tokens, generation: Mapping, config: Mapping) -> Tokens:
+    """The same with the language and the task of a fine-tune.
+
+    They are `language` and `task` of generation_config.json, else what its
+    forced_decoder_ids, or those of config.json, name at places 1 and 2.
+    """
+    spoken, task = generation.get("language"), generation.get("task")
+    if spoken is None and task is None:
+        forced = generation.get(FORCED)
+        forced = config.get(FORCED) if forced is None else forced
+        pairs = forced if isinstance(forced, list) else ()
+        ids = [pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2]
+        spoken = next((x for x, i in tokens.languages.items() if i in ids), None)
+        task = next((x for x, i in tokens.tasks.items() if i in ids), None)
+    if task is not None and task not in TASKS:
+        raise ValueError(
+            f"{GENERATION} names the task {task!r}: write one of {', '.join(TASKS)}"
+        )
+    if spoken is not None:
+        if not isinstance(spoken, str):
+            raise ValueError(f'{GENERATION}: language is {spoken!r}: write "de", say')
+        spoken = languages.code(spoken, tokens.languages)
+    return tokens._replace(language=spoken, task=task)
 
 
 def names(folder: Path) -> dict[str, int]:
@@ -143,7 +189,7 @@ def of_names(ids: Mapping[str, int], several: bool | None = None) -> Tokens:
 def prompt(
     tokens: Tokens,
     language: str | None = None,
-    task: str = "transcribe",
+    task: str | None = None,
     timestamps: bool = True,
     previous: Sequence[int] = (),
     context: int = CONTEXT,
@@ -152,8 +198,9 @@ def prompt(
 
     Args:
       tokens: the model's.
-      language: code of what is spoken, None for English.
-      task: "transcribe", or "translate" into English.
+      language: code or name of what is spoken, None for the model's own, else English.
+      task: "transcribe", or "translate" into English; None for the model's own, else
+        the first.
       timestamps: whether the text shall have times.
       previous: tokens of what was said before; the last 223 count, one less than half
         of the context.
@@ -162,20 +209,14 @@ def prompt(
     Raises:
       ValueError: a language or a task that the model does not have.
     """
+    task = task or tokens.task or TASKS[0]
     if task not in TASKS:
         raise ValueError(f"no task {task!r}: choose one of {', '.join(TASKS)}")
-    head = [tokens.start]
+    head, spoken = [tokens.start], code(tokens, language)
     if tokens.languages:
-        code = language or "en"
-        if code not in tokens.languages:
-            known = ", ".join(tokens.languages)
-            raise ValueError(f"no language {code!r}: choose one of {known}")
-        head += [tokens.languages[code], tokens.tasks[task]]
-    elif language not in (None, "en") or task != "transcribe":
-        raise ValueError(
-            "this model writes down English alone: leave language and task out, or name"
-            " a multilingual one"
-        )
+        head += [tokens.languages[spoken or "en"], tokens.tasks[task]]
+    elif task != TASKS[0]:
+        raise ValueError(ENGLISH)
     if not timestamps:
         head.append(tokens.no_timestamps)
     most = context // 2 - 1
@@ -183,13 +224,26 @@ def prompt(
     return [tokens.previous, *past, *head] if past else head
 
 
+def code(tokens: Tokens, language: str | None) -> str | None:
+    """The code of a language, named in any way; None where none is named and the model
+    has none of its own. Raises ValueError for one that the model does not know."""
+    if language is None:
+        return tokens.language
+    try:
+        return languages.code(language, tokens.languages or ("en",))
+    except ValueError:
+        if tokens.languages:
+            raise
+        raise ValueError(ENGLISH) from None
+
+
 def seconds(tokens: Tokens, token: int) -> float:
     """The time that a timestamp names. Raises ValueError for another token."""
-    if not tokens.first_time <= token <= tokens.first_time + STEPS:
+    if not is_time(tokens, token):
         raise ValueError(f"{token} is no timestamp")
     return round((token - tokens.first_time) * STEP, 2)
 
 
 def text_ids(tokens: Tokens, ids: Iterable[int]) -> list[int]:
     """The ids that are text: no special tokens, no timestamps."""
-    return [int(i) for i in ids if int(i) < tokens.end]
+    return [int(i) for i in ids if is_text(tokens, int(i))]

@@ -36,8 +36,9 @@ Decode = Callable[[np.ndarray, list[list[int]], np.ndarray], Heard]
 class Asked(NamedTuple):
     """What a person may choose.
 
-    language: code, None to hear it from a recording's first window where that is
-    possible, else English. task: "transcribe" or "translate". timestamps: whether the
+    language: code or name, None for the model's own, or to hear it from a recording's
+    first window where that is possible, else English. task: "transcribe" or
+    "translate", None for the model's own. timestamps: whether the
     model writes them; without, a window is one segment. initial: tokens that stand for
     what was spoken before. condition: whether a window's text is context for the next.
     thresholds: when a window is decoded again, or skipped. context: tokens that the
@@ -45,7 +46,7 @@ class Asked(NamedTuple):
     """
 
     language: str | None = None
-    task: str = "transcribe"
+    task: str | None = None
     timestamps: bool = True
     initial: tuple[int, ...] = ()
     condition: bool = True
@@ -177,13 +178,15 @@ def settle(
     asked: Asked,
 ) -> tuple[Row, Told | None]:
     """A row with what was written of its window: at a higher temperature, and nothing
-    to tell, or further on. The last temperature's text is kept whatever it is."""
+    to tell, or further on. The last temperature's text is kept whatever it is, and no
+    time is behind the recording's end."""
     limits = asked.thresholds
     ratio = segments.compression(read(text_ids(tokens, ids)).strip())
     more = row.tries + 1 < len(limits.temperatures)
     if more and segments.again(ratio, logprob, no_speech, limits):
         return row._replace(tries=row.tries + 1), None
     frames = min(asked.window, len(row.frames) - row.first)
+    whole = len(row.frames) * segments.FRAME
     heat, past = limits.temperatures[row.tries], row.past
     spoken, further = [], frames
     if not segments.silent(logprob, no_speech, limits):
@@ -193,13 +196,11 @@ def settle(
             text = read(text_ids(tokens, piece.tokens))
             if text.strip() and piece.end > piece.start:
                 sure = heat, logprob, no_speech, ratio
-                spoken.append(Segment(*piece[:2], text, tuple(piece.tokens), *sure))
+                times = (min(time, whole) for time in piece[:2])
+                spoken.append(Segment(*times, text, tuple(piece.tokens), *sure))
         past += tuple(i for segment in spoken for i in segment.tokens)
         past = past if asked.condition and heat <= UNSURE else ()
     first = row.first + further
-    seconds, total = (
-        count * segments.FRAME
-        for count in (min(first, len(row.frames)), len(row.frames))
-    )
+    seconds = min(first, len(row.frames)) * segments.FRAME
     later = row._replace(first=first, tries=0, past=past[-asked.context :])
-    return later, Told(row.recording, spoken, seconds, total)
+    return later, Told(row.recording, spoken, seconds, whole)

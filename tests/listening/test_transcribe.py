@@ -1,13 +1,19 @@
 """`specjax transcribe`: what it prints and writes, and what it refuses."""
 
+import argparse
+import errno
+import io
 import json
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
 
 from specjax.listening import transcribe
+from specjax.listening.transcripts import Transcript
 from specjax.speech import logmel
+from specjax.speech.segments import Segment
 from tests.support import speech_folders
 
 sound = pytest.importorskip("soundfile")
@@ -33,9 +39,9 @@ def test_texts_are_printed_and_written_and_a_bad_file_ends_alone(
     place, pair, capsys, monkeypatch
 ):
     files = [str(place / name) for name in ("bad.wav", "a.flac")]
-    greedy = ["--temperature", "0", "--gamma", "3", "--language", "en"]
+    greedy = ["--gamma", "3", "--language", "English", "--temperature", "0"]
     out = place / "out"
-    asked = [*files, *pair, *greedy, "--out", str(out)]
+    asked = [*pair, "--out", str(out), *greedy, *files]
     monkeypatch.setattr(sys, "argv", ["specjax", "transcribe", *asked])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("specjax", run_name="__main__")
@@ -64,6 +70,8 @@ REFUSED = [
     ("a.flac --gamma -1", "--gamma: must be a whole number"),
     ("a.flac --batch 0", "--batch: must be a whole number"),
     ("a.flac --temperatures -1", "--temperatures/--temperature: must be a number"),
+    ("a.flac --temperature 0,hot", "must be a number, at least 0"),
+    ("--temperatures 0 0.2", "the following arguments are required: files"),
     ("a.flac --target code_target", "code_target reads no speech: name a Whisper"),
     ("a.flac --target absent", "no checkpoint at 'absent'"),
     ("", "the following arguments are required: files"),
@@ -77,6 +85,111 @@ def test_what_is_typed_wrong_is_told_in_a_line(place, capsys, flags, message):
     printed = capsys.readouterr()
     assert ended.value.code == 2 and printed.out == ""
     assert message in printed.err and printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "heats", "files"),
+    [
+        ("--temperature 0 a.wav b.wav", (0,), 2),
+        ("a.wav --temperatures 0 0.2 1", (0, 0.2, 1), 1),
+        ("--temperatures 0,0.4,1e0 a.wav", (0, 0.4, 1), 1),
+        ("a.wav --temperature 0.6 --gamma 3 b.wav", (0.6,), 2),
+        ("--temperature=0 a.wav", (0,), 1),
+    ],
+)
+def test_no_file_is_taken_for_a_temperature(words, heats, files):
+    words = transcribe.joined(words.split())
+    flags = transcribe.make_parser().parse_intermixed_args(words)
+    assert flags.temperatures == heats and len(flags.files) == files
+
+
+def test_where_no_file_can_be_read_there_is_a_line_of_each(place, pair, capsys):
+    assert transcribe.main(["nowhere.wav", str(place / "bad.wav"), *pair]) == 1
+    printed = capsys.readouterr()
+    first, second = printed.err.splitlines()
+    assert first == "no file at nowhere.wav" and "bad.wav has no sound" in second
+    assert printed.out == ""
+
+
+class Console(io.TextIOWrapper):
+    """One whose writing fails with an error, if any."""
+
+    def __init__(self, error=None):
+        super().__init__(io.BytesIO(), "ascii")
+        self.error = error
+
+    def write(self, text: str) -> int:
+        if self.error is not None:
+            raise self.error
+        return super().write(text)
+
+    def fileno(self) -> int:
+        raise OSError  # so that none of the process is redirected
+
+    def said(self) -> str:
+        self.flush()
+        return self.buffer.getvalue().decode()
+
+
+DONE = Transcript(Path("x/a.wav"), (Segment(0, 1, " naïve 你"),), 1.0, "en")
+
+
+def shown(place, monkeypatch, error=None, formats=("txt", "json")):
+    """What is told of two recordings, on a console that knows no accents."""
+    out, err = Console(error), Console()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    files = [Path("x/a.wav"), Path("x/b.wav")]
+    teller = transcribe.Shown(argparse.Namespace(out=place, files=files), formats)
+    for file in files:
+        teller.told(DONE._replace(file=file, notes=(f"{file} is ä",)), None)
+    return teller, out, err
+
+
+def test_a_console_without_accents_shows_marks_and_files_have_them(
+    tmp_path, monkeypatch
+):
+    teller, out, err = shown(tmp_path, monkeypatch)
+    assert out.said() == "== x/a.wav\nna?ve ?\n== x/b.wav\nna?ve ?\n"
+    assert err.said() == "x/a.wav is ?\nx/b.wav is ?\n" and not teller.failed
+    assert (tmp_path / "b.txt").read_text("utf-8") == "naïve 你\n"
+
+
+def test_files_are_written_where_nobody_reads_the_texts(tmp_path, monkeypatch):
+    teller, _, err = shown(tmp_path, monkeypatch, BrokenPipeError())
+    assert {x.name for x in tmp_path.iterdir()} == {
+        "a.txt",
+        "a.json",
+        "b.txt",
+        "b.json",
+    }
+    assert err.said().count("\n") == 2 and not teller.failed
+    with pytest.raises(SystemExit) as ended:  # there is nothing left to do
+        shown(None, monkeypatch, BrokenPipeError(), formats=())
+    assert ended.value.code == 0
+
+
+def test_a_full_disk_is_told_in_a_line(tmp_path, monkeypatch):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    teller, _, err = shown(tmp_path, monkeypatch, full)
+    assert len([*tmp_path.iterdir()]) == 4 and teller.failed
+    said = err.said()
+    assert said.count("\n") == 3
+    assert said.count("texts could not be printed: No space left on device\n") == 1
+
+
+def test_a_transcript_stays_until_the_next_is_whole(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("earlier\n")
+
+    def full(path, *_):
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    teller, out, err = shown(tmp_path, monkeypatch, formats=("txt",))
+    assert [x.name for x in tmp_path.iterdir()] == ["a.txt"] and teller.failed
+    assert (tmp_path / "a.txt").read_text() == "earlier\n" and "na?ve" in out.said()
+    assert f"{tmp_path / 'b.txt'} could not be written: No space" in err.said()
 
 
 def test_every_flag_has_help():

@@ -1,5 +1,7 @@
 """Recordings to transcripts by a pair of random Whispers, with a window of 3 s."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,7 +134,25 @@ def test_the_language_is_heard_where_none_is_named(names, files):
     heard = Features(jnp.asarray(window_of(frames, 0, 300)[None]))
     start = jnp.array([[pair.tokens.start]])
     logits = whisper.logits(pair.target.config, pair.target.params, heard, start)
-    assert [result.transcripts[0].language] == rules.language(pair.tokens, logits[:, 0])
+    code = rules.language(pair.tokens, logits[:, 0])
+    assert [result.transcripts[0].language] == code
+    (other,) = {*pair.tokens.languages} - {*code}  # that the target was tuned for
+    tuned = pair._replace(tokens=pair.tokens._replace(language=other))
+    result = transcribe(tuned, None, files[2:], temperatures=(0.0,))
+    assert result.transcripts[0].language == other
+
+
+def test_what_is_never_written_is_of_the_format_that_weights_are_in(names):
+    """OpenAI's files have no lists, whatever lies beside them."""
+    folder = Path(names["target"])
+    target = pairs.opened(folder, None)
+    assert target.limits.suppressed[0] == 1 and target.limits.at_first == (5, 40)
+    model = target.target._replace(files=(folder / "small.pt",))
+    limits = pairs.limits_of(model, folder, target.tokens, lambda text: [7, 8])
+    assert limits.at_first == (7, 8, 40)
+    draft = pairs.opened(names["draft"], None).target
+    tuned = target.tokens._replace(language="de", task="translate")
+    pairs.check(target.target, draft, tuned)  # the draft goes on in the target's
 
 
 REFUSED = [

@@ -1,6 +1,7 @@
 """Sound of any file comes in as one channel at one rate; bad ones are told."""
 
 import os
+import struct
 import sys
 
 import numpy as np
@@ -120,16 +121,58 @@ def test_a_bad_file_is_told_in_one_line(kind, tmp_path):
     assert "\n" not in str(error.value) and f"{kind}.wav" in str(error.value)
 
 
-def test_a_cut_file_is_heard_up_to_its_cut_or_told(tmp_path):
-    path = save(tmp_path / "a.wav", tone(16_000))
-    path.write_bytes(path.read_bytes()[:48_000])
-    assert 0 < len(audio.read(path).samples) < 24_001
-    packed = save(tmp_path / "a.flac", np.random.default_rng(0).normal(0, 0.1, 99_000))
-    packed.write_bytes(packed.read_bytes()[:90_000])
-    try:
-        assert len(audio.read(packed).samples) < 99_000
-    except ValueError as error:
-        assert "damaged" in str(error)
+ZERO, CUT = "has 0 samples by its header: the 3.0 s", "is cut off: 3.0 s are there"
+HEADERS = {
+    "ffmpeg's pipe": (0xFFFFFFFF, 0xFFFFFFFF, None),
+    "sox's pipe": (0x7FFFFFFF + 37, 0x7FFFFFFF - 7, None),
+    "an old arecord's": (0x80000024, 0x80000000, None),
+    "never finished": (0, 0, ZERO),
+    "half finished": (96_036, 0, ZERO),
+    "planned": (288_036, 288_000, f"{CUT} and its header says 9.0 s"),
+}
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+@pytest.mark.parametrize("subtype", ["PCM_16", "FLOAT"])
+@pytest.mark.parametrize("listed", [b"", b"LIST" + struct.pack("<I", 3) + b"abc\0"])
+def test_sound_is_read_whatever_the_header_says(kind, subtype, listed, tmp_path):
+    path = save(tmp_path / "a.wav", tone(16_000), subtype=subtype)
+    whole, content = audio.read(path).samples, path.read_bytes()
+    riff, data, note = HEADERS[kind]
+    data *= 2 if data == 288_000 and subtype == "FLOAT" else 1
+    head, sound = content.split(b"data", 1)
+    sizes = struct.pack("<I", riff), struct.pack("<I", data)
+    parts = [head[:4], sizes[0], head[8:], listed, b"data", sizes[1], sound[4:]]
+    path.write_bytes(b"".join(parts))
+    heard = audio.read(path)
+    np.testing.assert_array_equal(heard.samples, whole)
+    assert len(heard.notes) == (note is not None)
+    assert note is None or note in heard.notes[0]
+
+
+def test_a_header_of_no_sound_and_then_of_words_is_empty(tmp_path):
+    path = save(tmp_path / "a.wav", np.zeros(0))
+    path.write_bytes(path.read_bytes() + b"LIST" + struct.pack("<I", 4) + b"INFO")
+    with pytest.raises(ValueError, match="has no samples"):
+        audio.read(path)
+
+
+@pytest.mark.parametrize("kind", ["wav", "flac"])
+def test_a_cut_file_is_heard_up_to_its_cut(kind, tmp_path):
+    noise = np.random.default_rng(0).normal(0, 0.1, 99_000)
+    path = save(tmp_path / f"a.{kind}", noise)
+    whole, content = audio.read(path).samples, path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    heard = audio.read(path)
+    (note,) = heard.notes
+    assert "is cut off" in note and "\n" not in note
+    count = len(heard.samples)
+    assert 44_000 < count < 49_501
+    np.testing.assert_array_equal(heard.samples, whole[:count])
+    if kind == "flac":
+        path.write_bytes(content[:200])  # a header, and no frame
+        with pytest.raises(ValueError, match="is damaged at its start"):
+            audio.read(path)
 
 
 def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):

@@ -3,15 +3,13 @@
 Axes: B rows, T tokens, V vocabulary.
 """
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.speech import rules
-from specjax.speech.rules import Limits
+from specjax.speech import rules, tokens
+from specjax.speech.limits import Limits
 from tests.support.small_speech import EARLIER, PROMPT, TOKENS, VOCAB
 
 LIMITS = Limits(suppressed=(1, 7, 22, 28), at_first=(5, 20), first_time=4)
@@ -107,6 +105,28 @@ def test_a_state_that_forgets_is_noticed(built, beginnings):
         assert (np.asarray(mask) != np.asarray(right)).any(), leaf
 
 
+def test_words_behind_the_times_are_text(monkeypatch):
+    """As a fine-tune adds them: here the last five ids are words."""
+    monkeypatch.setattr(tokens, "STEPS", 25)
+    words, special = {*range(20), *range(56, VOCAB)}, {*range(20, 30)}
+    follow = {
+        (): {*range(30, 56)},
+        (31,): words,
+        (31, 57): words | {*range(32, 56)},
+        (31, 57, 58, 40): {*range(40, 56)},
+        (31, 57, 40, 40): words,
+    }
+    built = rules.build(TOKENS, Limits(), VOCAB)
+    state = built.begin(*padded([[*PROMPT, *own] for own in follow]))
+    mask = np.asarray(rules.forbidden(TOKENS, None, state, VOCAB))
+    assert [{*np.flatnonzero(~row)} - special for row in mask] == [*follow.values()]
+    later = built.advance(state, jnp.full(5, 57))
+    np.testing.assert_array_equal(later.last, [0] * 5)
+    np.testing.assert_array_equal(later.time, [-1, 31, 31, 40, 40])
+    likely = jnp.zeros(VOCAB).at[57].set(jnp.log(26.5))  # than 26 times together
+    assert np.isfinite(rules.favour(TOKENS, likely)).all()
+
+
 def test_likely_timestamps_must_follow(built):
     state = built.begin(*padded([[*PROMPT, 30, 4]]))
     logits = jnp.zeros((1, VOCAB)).at[0, 3].set(jnp.log(28.5))  # 30 times are left
@@ -134,25 +154,6 @@ def test_without_timestamps_only_what_is_suppressed_counts():
     ruled = np.isneginf(plain.apply(state, jnp.zeros((2, VOCAB))))
     assert {*np.flatnonzero(ruled[0])} == {*LIMITS.suppressed, *LIMITS.at_first}
     assert {*np.flatnonzero(ruled[1])} == {*LIMITS.suppressed}
-
-
-def test_limits_are_read_from_either_file(tmp_path):
-    assert rules.read(tmp_path) == Limits()
-    config = {"suppress_tokens": [1, 2], "begin_suppress_tokens": [3]}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert rules.read(tmp_path) == Limits((1, 2), (3,), 50)
-    later = {"suppress_tokens": [-1, 4], "max_initial_timestamp_index": 1}
-    (tmp_path / "generation_config.json").write_text(json.dumps(later))
-    assert rules.read(tmp_path) == Limits((4,), (3,), 1)
-
-
-@pytest.mark.parametrize(
-    "fields", [{"suppress_tokens": ["a"]}, {"max_initial_timestamp_index": -1}]
-)
-def test_bad_limits_are_told(fields, tmp_path):
-    (tmp_path / "generation_config.json").write_text(json.dumps(fields))
-    with pytest.raises(ValueError, match="write"):
-        rules.read(tmp_path)
 
 
 def test_what_does_not_fit_the_vocabulary_is_told(built):

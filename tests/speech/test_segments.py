@@ -6,6 +6,7 @@ import pytest
 
 from specjax.speech import segments
 from specjax.speech.segments import Piece, Thresholds
+from specjax.speech.tokens import STEPS
 from tests.support.small_speech import TOKENS
 
 AT = TOKENS.first_time  # <|0.00|>
@@ -21,6 +22,18 @@ def test_pairs_divide_and_what_is_behind_the_last_is_heard_again():
     assert times(pieces) == [(2.0, 2.1), (2.1, 2.18)]
     assert [piece.tokens for piece in pieces] == [ids[:3], ids[3:7]]
     assert further == 18  # frames: 0.18 s
+
+
+def test_the_next_window_begins_where_the_last_segment_ended():
+    ids = [AT, 3, AT + 5, AT + 5, 4, AT + 9, AT + 30, 7]  # and not where one begins
+    assert segments.split(TOKENS, ids, 2.0, 3000)[1] == 18
+
+
+def test_words_behind_the_times_do_not_divide():
+    word = AT + STEPS + 1
+    ids = [AT, 3, word, word + 1, 4, AT + STEPS]
+    pieces, further = segments.split(TOKENS, ids, 0.0, 3000)
+    assert pieces == [Piece(0.0, 30.0, ids)] and further == 3000
 
 
 def test_a_pair_at_the_end_is_where_the_next_window_begins():

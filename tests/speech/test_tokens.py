@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from specjax.speech import tiktoken, tokens
+from specjax.speech import languages, tiktoken, tokens
 from tests.support.small_speech import IDS, TOKENS
 
 MERGED = [
@@ -49,6 +49,64 @@ def test_every_file_tells_the_same(kind, tmp_path):
     assert tokens.read(tmp_path) == TOKENS._replace(languages={})  # few ids
     (tmp_path / "config.json").write_text('{"vocab_size": 51865}')
     assert tokens.read(tmp_path) == TOKENS
+
+
+FORCED = {"forced_decoder_ids": [[1, 23], [2, 24]]}
+TUNED = [
+    ({"language": "<|de|>"}, {}, ("de", None)),
+    ({"language": "German", "task": "translate"}, {}, ("de", "translate")),
+    (FORCED, {}, ("de", "translate")),
+    ({}, FORCED, ("de", "translate")),
+    ({"task": "transcribe"}, FORCED, (None, "transcribe")),  # the old way is not read
+    ({"forced_decoder_ids": [[1, None], [2, 25]]}, FORCED, (None, "transcribe")),
+    ({}, {}, (None, None)),
+]
+
+
+@pytest.mark.parametrize(("generation", "config", "own"), TUNED)
+def test_a_fine_tune_has_a_language_and_a_task_of_its_own(
+    generation, config, own, tmp_path
+):
+    write(tmp_path, "tokenizer.json")
+    told = {"is_multilingual": True} | generation
+    (tmp_path / "generation_config.json").write_text(json.dumps(told))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    read = tokens.read(tmp_path)
+    assert (read.language, read.task) == own == (tokens.code(read, None), read.task)
+    language, task = own[0] or "en", own[1] or "transcribe"
+    assert tokens.prompt(read) == tokens.prompt(TOKENS, language, task)
+    assert tokens.prompt(read, "en", "transcribe") == [21, 22, 25]  # if asked for
+
+
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [
+        ({"language": "fr"}, "no language 'fr'"),
+        ({"language": ["de"]}, "language is"),
+        ({"task": "sing"}, "names the task 'sing'"),
+    ],
+)
+def test_a_bad_language_of_a_fine_tune_is_told(field, line, tmp_path):
+    write(tmp_path, "tokenizer.json")
+    told = {"is_multilingual": True} | field
+    (tmp_path / "generation_config.json").write_text(json.dumps(told))
+    with pytest.raises(ValueError, match=line):
+        tokens.read(tmp_path)
+
+
+def test_languages_go_by_names_and_codes():
+    known = tiktoken.LANGUAGES
+    for asked in ("de", "DE", "German", "german", " GERMAN ", "<|de|>"):
+        assert languages.code(asked, known) == "de"
+    aliases = {"Haitian Creole": "ht", "Castilian": "es", "cantonese": "yue"}
+    aliases |= {"Burmese": "my", "Myanmar": "my", "sundanese": "su", "hawaiian": "haw"}
+    assert {asked: languages.code(asked, known) for asked in aliases} == aliases
+    for asked in ("cantonese", "Klingon", "", 5):
+        with pytest.raises(ValueError, match="choose one of en, zh"):
+            languages.code(asked, known[:99])
+    assert tokens.prompt(TOKENS, "German") == [21, 23, 25]
+    english = TOKENS._replace(languages={})
+    assert tokens.prompt(english, "English") == [21]
 
 
 @pytest.mark.parametrize(
@@ -158,4 +216,5 @@ def test_times_and_text():
     assert tokens.seconds(TOKENS, 30) == 0 and tokens.seconds(TOKENS, 33) == 0.06
     with pytest.raises(ValueError, match="29 is no timestamp"):
         tokens.seconds(TOKENS, 29)
-    assert tokens.text_ids(TOKENS, [30, 3, 4, 31, 20]) == [3, 4]
+    last = 30 + tokens.STEPS
+    assert tokens.text_ids(TOKENS, [30, 3, last + 1, 31, 20, last]) == [3, last + 1]

@@ -157,6 +157,13 @@ def test_a_bad_window_is_decoded_again_while_others_go_on():
     assert log[-1][1] == [PROMPT]
 
 
+@pytest.mark.parametrize(("heat", "context"), [(0.5, True), (0.6, False)])
+def test_a_text_of_half_the_temperature_is_still_context(heat, context):
+    log, asked = [], Asked(thresholds=Thresholds(temperatures=(heat,)))
+    gathered([paint([(0, 100, 4), (1500, 2100, 5)], 6000)], asked, log=log)
+    assert [prompts != [PROMPT] for _, prompts, _ in log] == [False, context]
+
+
 def test_the_last_temperature_is_kept_and_silence_skipped():
     looping = paint([(0, 50, LOOP)], 900)
     log = []
@@ -213,6 +220,17 @@ def test_a_segment_without_an_end_ends_with_its_recording():
         for told in transcribe([np.ones((3700, 1))], decode, TOKENS, read)
     ]
     assert ends == [[30.0], [37.0]]
+
+
+def test_no_time_is_behind_the_recording():
+    """A text is kept where the model puts it into the silence behind the sound."""
+    written = [AT, 3, AT + 1000, AT + 1000, 4, AT + 1200]
+
+    def decode(features, prompts, temperatures):
+        return Heard([written], [-0.1], [0.0])
+
+    (told,) = transcribe([np.ones((700, 1))], decode, TOKENS, read)
+    assert [x[:3] for x in told.segments] == [(0, 7, " w3"), (7, 7, " w4")]
 
 
 def test_a_recording_of_one_window_ends_in_silence(sound):

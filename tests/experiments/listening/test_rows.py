@@ -2,14 +2,17 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from experiments import run
 from experiments.listening import methods, rows, side_by_side, table, utterances
+from experiments.listening.hearing import Outcome
 from experiments.wagner.methods import of_text
 from specjax.bench import jsonl
 from specjax.commands import configs
 from specjax.commands.configs import RowFile
+from specjax.listening.decoding import Spent
 from specjax.speech import logmel
 from specjax.verifiers import token
 from tests.support import speech_folders
@@ -93,6 +96,26 @@ def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     assert len(of_steps) == len(times["guarantees"]) == 8
     assert [line[0] for line in of_methods] == [m.name.replace("_", " ") for m in FEW]
     assert [(line[0], line[-1]) for line in of_batches] == [("2", "2 of 2")]
+
+
+def counted(*kept_of: tuple[int, int]) -> dict:
+    spent = [Spent(1, 5, 9, kept, tested, 0.0) for kept, tested in kept_of]
+    return rows.counted(Outcome([], spent), "x")
+
+
+def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
+    told = counted((4, 10), (6, 10), (8, 10))
+    assert told["alpha_x"] == pytest.approx(0.6)
+    assert told["tokens_per_call_x"] == pytest.approx(1.8)
+    # Of batches that tested alike it is the error of the mean of their shares.
+    shares = np.array([0.4, 0.6, 0.8])
+    assert told["alpha_se_x"] == pytest.approx(np.std(shares, ddof=1) / np.sqrt(3))
+    # Of others a large batch counts for more: .6 of 40, beyond which are +2, -1, -1.
+    told = counted((8, 10), (5, 10), (11, 20))
+    assert told["alpha_x"] == pytest.approx(0.6)
+    assert told["alpha_se_x"] == pytest.approx(np.sqrt(6 * 3 / 2) / 40)
+    assert counted((4, 10))["alpha_se_x"] is None
+    assert counted((0, 0), (0, 0)) == {"tokens_per_call_x": pytest.approx(1.8)}
 
 
 def test_a_line_is_of_a_quantity_that_its_row_measures():

@@ -1,0 +1,84 @@
+"""What a checkpoint says that it never writes, of every format.
+
+Hugging Face keeps lists beside the weights; OpenAI's files keep none, as its decoder
+makes them from the vocabulary (https://github.com/openai/whisper, `DecodingTask`).
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from specjax.speech.tokens import CONFIG, GENERATION, Tokens
+from specjax.tokenizers.huggingface import read_json
+
+SUPPRESSED, AT_FIRST = "suppress_tokens", "begin_suppress_tokens"
+FIRST_TIME = "max_initial_timestamp_index"
+# What stands in subtitles and is not spoken: as it is, and with a space before it. Of
+# notes and accidentals all that begin with their first token.
+SYMBOLS = [*'"#()*+/:;<=>@[\\]^_`{|}~「」『』']
+SYMBOLS += "<< >> <<< >>> -- --- -( -[ (' (\" (( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪".split()
+MUSIC = "♩♪♫♬♭♮♯"
+BEFORE_A_WORD = " -", " '"  # within a word they are written
+
+
+class Limits(NamedTuple):
+    """Ids that are never written.
+
+    suppressed: at no place; at_first: nor as a row's first token. first_time: the
+    latest timestamp that a row may begin with, in steps of 0.02 s, None for any.
+    """
+
+    suppressed: Sequence[int] = ()
+    at_first: Sequence[int] = ()
+    first_time: int | None = 50
+
+
+def read(folder: str | Path) -> Limits:
+    """The limits of a folder of Hugging Face, as transformers has them.
+
+    They are those of generation_config.json alone where it is there, else lists of
+    config.json; what the file does not name is not limited. Raises ValueError for ids
+    that are no list of numbers.
+    """
+    folder = Path(folder)
+    if (folder / GENERATION).is_file():
+        fields = read_json(folder / GENERATION)
+    elif (folder / CONFIG).is_file():
+        fields = read_json(folder / CONFIG) | {FIRST_TIME: None}
+    else:
+        return Limits()
+    never, at_first = (_ids(folder, fields, key) for key in (SUPPRESSED, AT_FIRST))
+    latest = fields.get(FIRST_TIME)
+    if latest is not None and (type(latest) is not int or latest < 0):
+        raise ValueError(
+            f"{folder}: {FIRST_TIME} is {latest!r}: write how many times 0.02 s"
+        )
+    return Limits(never, at_first, latest)
+
+
+def _ids(folder: Path, fields: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    ids = fields.get(key) or []
+    if not isinstance(ids, list) or not all(type(i) is int for i in ids):
+        raise ValueError(
+            f"{folder}: {key} is {json.dumps(ids)[:40]}: write a list of ids"
+        )
+    return tuple(i for i in ids if i >= 0)  # -1 names no token
+
+
+def of_openai(tokens: Tokens, encode: Callable[[str], Sequence[int]]) -> Limits:
+    """The limits of OpenAI's own decoder: special tokens and what nobody speaks are
+    never written, a text begins with a word and within its first second.
+
+    encode: text -> ids; special ones among them are left out.
+    """
+
+    def ids(text: str) -> list[int]:
+        return [i for i in encode(text) if i < tokens.end]
+
+    spelled = [form for symbol in SYMBOLS for form in (symbol, f" {symbol}")]
+    unspoken = {each[0] for each in map(ids, spelled) if len(each) == 1}
+    unspoken |= {ids(form)[0] for note in MUSIC for form in (note, f" {note}")}
+    unspoken |= {ids(text)[0] for text in BEFORE_A_WORD}
+    special = {tokens.start, *range(min(tokens.tasks.values()), tokens.no_speech + 1)}
+    return Limits(tuple(sorted(unspoken | special)), (*ids(" "), tokens.end))
