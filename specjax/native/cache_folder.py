@@ -37,9 +37,9 @@ def temporary() -> Path:
     try:
         folder = Path(tempfile.gettempdir()) / f"specjax-{user or 0}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-        owned = user is None or (found.st_uid, found.st_mode & 0o022) == (user, 0)
-        if stat.S_ISDIR(found.st_mode) and owned:
+        there = folder.lstat()
+        owned = user is None or (there.st_uid, there.st_mode & 0o022) == (user, 0)
+        if stat.S_ISDIR(there.st_mode) and owned:
             return folder
         return Path(tempfile.mkdtemp(prefix="specjax-"))
     except OSError:
