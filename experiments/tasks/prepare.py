@@ -16,6 +16,7 @@ from tqdm import tqdm
 from experiments.tasks import files, recipes
 from experiments.tasks.examples import About, Examples, write
 from experiments.tasks.recipes import TaskRow
+from specjax import console
 from specjax.bench.provenance import digest
 
 
@@ -140,4 +141,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    console.command(main)

@@ -109,4 +109,4 @@ def report(verdict: Audit, log_e: np.ndarray, level: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.command(main))
