@@ -4,6 +4,7 @@ import argparse
 import importlib
 import os
 import sys
+import warnings
 
 from specjax import __version__, console
 
@@ -42,6 +43,8 @@ def run() -> int | None:
         sys.path.insert(0, os.getcwd())
     # Imported only now: the other command need not load.
     module = f"specjax.{COMMANDS[command][0]}.{command}"
+    # One line for each, as of everything that is said here.
+    warnings.formatwarning = lambda message, *_, **__: f"specjax: {message}\n"
     return importlib.import_module(module).main()
 
 

@@ -5,8 +5,9 @@ NaN is id 0. `guarded` makes a verifier write an id below every vocabulary there
 `check` looks for one when the ids are on the host: nothing is carried, computed again
 or sent from inside a step. The largest logit, which decides, is in the law already; a
 kernel that reads logits itself costs one reduction more. Who decodes for people is
-guarded: `specjax.generate_text`, `specjax.stream`, the commands `demo` and `measure`.
-What is timed (`specjax.bench`) and `generate.build` run their verifier as it is.
+guarded: `specjax.generate_text`, `specjax.stream`, `generate.build`, the commands
+`demo` and `measure`. What is timed (`specjax.bench`) and `generate.build_loop` run
+their verifier as it is.
 Axes: B rows, G = gamma, V vocabulary.
 """
 

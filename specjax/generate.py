@@ -47,14 +47,18 @@ class Output(NamedTuple):
 def build(parts: Decoder, slots: int) -> Callable[[Params, Prompt, Request], Output]:
     """Returns `generate(params, prompt, request) -> Output`, with a buffer of `slots`.
 
-    One compilation a shape, no host synchronisation. Raises ValueError for bad input
-    before any compute; see `check`.
+    One compilation a shape. Raises ValueError for bad input before any compute, see
+    `check`; and FloatingPointError, naming row and step, for logits that are no law,
+    see `specjax.finite`. `build_loop` under a caller's own jit does neither.
     """
-    loop = jax.jit(build_loop(parts, slots))
+    guarded = parts._replace(verifier=finite.guarded(parts.verifier))
+    loop = jax.jit(build_loop(guarded, slots))
 
     def generate(params: Params, prompt: Prompt, request: Request) -> Output:
         check(parts, slots, params, prompt, request)
-        return loop(params, prompt, request)
+        output = loop(params, prompt, request)
+        check_finite(output.tokens, request.start, output.length)
+        return output
 
     return generate
 
@@ -104,15 +108,20 @@ def build_stream(
 
     def stream(params: Params, prompt: Prompt, request: Request):
         check(parts, slots, params, prompt, request)
-        state, starts = begin(params, prompt), np.asarray(request.start)
+        state = begin(params, prompt)
         while not bool(jnp.all(finished(request, state))):
             state, info = step(params, request, state)
-            rows = np.array(state.tokens), starts, np.array(state.length)
-            spans = zip(*rows, strict=True)
-            finite.check(ids[start:length] for ids, start, length in spans)
+            check_finite(state.tokens, request.start, state.length)
             yield state, info
 
     return stream
+
+
+def check_finite(tokens: Array, start: Array, length: Array) -> None:
+    """Raises FloatingPointError for rows [B, L] that a guarded verifier could not go on
+    with between `start` and `length` [B]."""
+    rows = zip(*map(np.array, (tokens, start, length)), strict=True)
+    finite.check(ids[begin:end] for ids, begin, end in rows)
 
 
 def prefill(parts: Decoder, params: Params, prompt: Prompt, slots: int) -> State:

@@ -1,5 +1,6 @@
 """Prompts, requests, sampling settings, and what refuses those that cannot decode."""
 
+import warnings
 from collections.abc import Sequence
 
 import jax
@@ -233,6 +234,7 @@ def check_limits(parts: Decoder, slots: int, prompt: Prompt, request: Request) -
             "each row must start at its prompt's length and end there or later; got"
             f" starts {start}, limits {limit}; inputs.make_request sets them"
         )
+    check_positions(parts.target, start, limit)
     needed = int(limit.max()) + parts.drafter.gamma + 1
     if needed > slots:
         raise ValueError(
@@ -240,8 +242,32 @@ def check_limits(parts: Decoder, slots: int, prompt: Prompt, request: Request) -
             f" gamma + 1 = {parts.drafter.gamma + 1} past it: build with slots={needed}"
             " or more"
         )
-    for side, most in ("target", parts.target.slots), ("drafter", parts.drafter.slots):
-        if most is not None and slots > most:
-            raise ValueError(
-                f"the {side} knows {most} positions: build with slots={most}"
-            )
+
+
+def check_positions(target: Model, start: np.ndarray, limit: np.ndarray) -> None:
+    """Every text ends within the positions that the target knows.
+
+    Raises:
+      ValueError: one does not, with how many tokens there are room for.
+
+    Warns:
+      UserWarning: a text may be longer than what the target was trained for. It is
+        decoded all the same, exactly by the target's law, which is less sure there.
+    """
+    longest, prompt = int(limit.max()), int(start.max())
+    if target.slots is not None and longest > target.slots:
+        room = target.slots - prompt
+        fix = "shorten the prompt"
+        if room > 0:
+            fix = f"ask for {room} new tokens or fewer, or shorten the prompt"
+        raise ValueError(
+            f"the target knows {target.slots} positions, and the longest prompt has"
+            f" {prompt} tokens: {fix}"
+        )
+    if target.trained is not None and longest > target.trained:
+        warnings.warn(
+            f"texts may reach {longest} tokens and the target was trained for"
+            f" {target.trained} (max_position_embeddings): beyond them its law is"
+            " still followed exactly, but its texts get worse",
+            stacklevel=2,
+        )

@@ -45,6 +45,23 @@ def prefill(model: Model, params, prompt: Prompt, cache, tokens: int = TOKENS):
     return read(cache, rest, parts.size // len(zero)) if rest.size else cache
 
 
+def check_room(model: Model, gamma: int, side: str) -> None:
+    """Refuses drafts that a cache of the last tokens could not take back.
+
+    A step writes gamma + 1 tokens, of which the next may take back all but one; a ring
+    has room for `Model.portion` of those beside what is still seen.
+
+    Raises:
+      ValueError: in one line, which names the fix.
+    """
+    if model.portion is not None and gamma + 1 > model.portion:
+        raise ValueError(
+            f"gamma = {gamma} writes {gamma + 1} tokens a step and the {side}'s layers"
+            f" with a window take back {model.portion}: draft at most"
+            f" {model.portion - 1}, or build it with portion={gamma + 1} or more"
+        )
+
+
 def worked_in(model: Model, tokens: int = TOKENS) -> Model:
     """The same model, which reads at most so many tokens of a row at once.
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import keys, probs
+from specjax import keys, portions, probs
 from specjax.drafters import nothing
 from specjax.types import (
     Draft,
@@ -43,7 +43,11 @@ def build_step(
     verifier: Verifier = token.verifier,
     policy: Policy | None = None,
 ) -> Callable[[Params, Request, State], tuple[State, Info]]:
-    """Returns `spec_step(params, request, state) -> (state, info)`, pure."""
+    """Returns `spec_step(params, request, state) -> (state, info)`, pure.
+
+    Raises ValueError for a drafter of more tokens than the target's caches take back.
+    """
+    portions.check_room(target, drafter.gamma, "target")
 
     def spec_step(params: Params, request: Request, state: State) -> tuple[State, Info]:
         key = keys.iteration(request.key, state.length)

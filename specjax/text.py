@@ -130,7 +130,6 @@ def run(
     target, draft = pair
     params = Params(target.params, None if draft is None else draft.params)
     inputs = params, prompt, request
-    check_slots(pair, plan, prompt)
     check(decoder(plan), plan.slots, *inputs)
     decode = program(plan).lower(*inputs).compile()  # both are kept by JAX
     begun = time.perf_counter()
@@ -222,18 +221,3 @@ def check_settings(
     if pair[1] is not None:
         sides = (players.of_model(side.name, side.model, None) for side in pair)
         scoring.check(*sides, with_alpha=False)
-
-
-def check_slots(
-    pair: tuple[Pretrained, Pretrained | None], plan: Plan, prompt: Prompt
-) -> None:
-    """Raises ValueError for texts that are longer than a model's positions."""
-    known = [side.model.slots for side in pair if side and side.model.slots]
-    if known and plan.slots > min(known):
-        width = prompt.tokens.shape[1]
-        most = min(known) - plan.gamma - 1 - width
-        advice = f"new_tokens={most} or fewer" if most > 0 else "a shorter prompt"
-        raise ValueError(
-            f"the longest prompt has {width} tokens and the models know {min(known)}"
-            f" positions: ask for {advice}"
-        )

@@ -198,12 +198,15 @@ class Model(NamedTuple):
     up to its own; of a tree, to the text before and to what its branches say.
     readout: (params, features [..., D]) -> logits [..., V] float32.
     vocab: V. shapes: the parameter tree as ShapeDtypeStructs, to check what is given.
-    slots: positions that the model can tell apart, None if unbounded.
+    slots: positions that the model can tell apart, None if unbounded; no text is
+    longer, but a buffer may be.
     encodes: whether prompts need `inputs`.
     portion: tokens of one call that its cache has room for besides those that are still
     seen; a longer call is worked off in such portions. None if its cache keeps all.
     reads: kinds of inputs that are no ids, such as `Features`, that prompts may have,
     with the shape of a row in place of arrays.
+    trained: positions that it was trained for, where it goes on beyond them by the same
+    arithmetic; None if nothing says.
     """
 
     init: Callable
@@ -215,6 +218,7 @@ class Model(NamedTuple):
     encodes: bool = False
     portion: int | None = None
     reads: tuple = ()
+    trained: int | None = None
 
 
 class Rules(NamedTuple):
@@ -237,7 +241,8 @@ class Drafter(NamedTuple):
     init: (params, Prompt, L) -> cache. draft: (key [B], params, Request, State) ->
     (Draft, cache). gamma: G, the most that it drafts. vocab: V, None for any.
     shapes: the parameter tree as ShapeDtypeStructs, None to leave it unchecked.
-    slots: positions that it can tell apart, None if unbounded.
+    slots: positions that it can tell apart, None if unbounded; where a text is longer,
+    it drafts nothing.
     """
 
     init: Callable

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import finite, probs, verifiers
+from specjax import finite, generate, probs, verifiers
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder
 from specjax.types import Draft, Params
@@ -64,7 +64,7 @@ def test_what_is_no_law_is_marked_and_other_verdicts_are_the_same(rule, temperat
         np.testing.assert_array_equal(leaf[len(FAULTS) :], other[len(FAULTS) :])
 
 
-def test_a_stream_names_the_row_and_the_step():
+def test_whoever_decodes_names_the_row_and_the_step():
     """Each token is the one before it and 1; after 9 there is no law any more."""
     model, vocab = tiny.markov(12), 12
     good = 9.0 * jnp.roll(jnp.eye(vocab), 1, axis=1)
@@ -82,3 +82,6 @@ def test_a_stream_names_the_row_and_the_step():
     with pytest.raises(FloatingPointError, match=told):
         shown.extend(texts(good.at[9].set(np.nan)))
     np.testing.assert_array_equal(shown, whole[:3])
+    at_once = generate.build(Decoder(model), 8)
+    with pytest.raises(FloatingPointError, match=told):
+        at_once(Params(good.at[9].set(np.nan)), prompt, request)

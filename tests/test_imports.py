@@ -51,7 +51,12 @@ ROOMS = {
     "specjax.models": (*PURE, "specjax.native", "specjax.portions"),
     "specjax.verifiers": (*PURE, "specjax.own"),
     "specjax.drafters": (*PURE, "specjax.portions"),
-    "specjax.step": (*PURE, "specjax.drafters.nothing", "specjax.verifiers.token"),
+    "specjax.step": (
+        *PURE,
+        "specjax.portions",
+        "specjax.drafters.nothing",
+        "specjax.verifiers.token",
+    ),
     "specjax.inputs": (*PURE, "specjax.step"),
     "specjax.finite": ("specjax.types",),
     "specjax.generate": (

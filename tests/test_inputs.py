@@ -145,8 +145,9 @@ REFUSED = [
     (request(key=jax.random.PRNGKey(0)), r"typed keys: use jax\.random\.key"),
     (prompt(tokens=[[1.0, 2.0, 3.0], [4.0, 0.0, 0.0]]), r"integers; got float"),
     (request(limit=[17, 9]), r"reach 17 tokens.*gamma \+ 1 = 4.*slots=21"),
-    (target(slots=SLOTS - 1), r"target knows 19 positions: build with slots=19"),
-    (drafter(slots=SLOTS - 1), r"drafter knows 19 positions: build with slots=19"),
+    (target(slots=10), r"knows 10 positions.* prompt has 3 tokens: ask for 7 new tok"),
+    (target(slots=3), r"target knows 3 positions.*3 tokens: shorten the prompt$"),
+    (target(portion=GAMMA), r"writes 4 tokens.*take back 3: draft at most 2, or build"),
     (sampling(temperature=[1.0, -0.1]), r"temperature must be at least 0.*-0\.1"),
     (sampling(temperature=[1.0, np.nan]), r"temperature must be at least 0.*nan"),
     (sampling(temperature=[1.0, np.inf]), r"temperature must be at least 0.*inf"),
@@ -198,8 +199,14 @@ def test_the_buffer_that_a_message_asks_for_is_enough(good):
     check(*tight)
     with pytest.raises(ValueError, match=f"slots={SLOTS} or more"):
         check(*tight._replace(slots=SLOTS - 1))
-    exact = target(slots=SLOTS)(good)
-    check(*exact)
+    check(*target(slots=11)(good))  # the longest text, whatever room a step needs
+    check(*drafter(slots=4)(good))  # it drafts nothing beyond them
+    check(*target(trained=11)(good))
+
+
+def test_texts_beyond_what_a_model_was_trained_for_are_told_of(good):
+    with pytest.warns(UserWarning, match="reach 11 tokens .* trained for 10 "):
+        check(*target(trained=10)(good))
 
 
 def test_no_setting_is_needed_but_the_temperature(good):

@@ -188,9 +188,8 @@ def test_bad_input_is_told_before_any_compute(pair, monkeypatch, change, message
 def test_more_than_the_models_positions_is_told(tmp_path):
     pytest.importorskip("tokenizers")
     model = specjax.load(text_folders.gpt2(tmp_path / "gpt2"))
-    with pytest.raises(ValueError, match="64 positions: ask for new_tokens=") as error:
+    room = 64 - len(model.tokenizer.encode("def add("))
+    with pytest.raises(ValueError, match=f"64 positions.*: ask for {room} new tokens"):
         specjax.generate_text(model, model, ["def add("], new_tokens=64)
-    width = len(model.tokenizer.encode("def add("))
-    assert f"new_tokens={64 - 4 - 1 - width} or fewer" in str(error.value)
-    with pytest.raises(ValueError, match="ask for a shorter prompt"):
+    with pytest.raises(ValueError, match="shorten the prompt"):
         specjax.generate_text(model, model, ["def add(" * 20])

@@ -5,7 +5,6 @@ Two processes time the bundled pair in turns, one by the package of an earlier c
 here. Two minutes on two cores. Beyond 10 % it warns, with exit code 1.
 """
 
-import argparse
 import json
 import os
 import subprocess

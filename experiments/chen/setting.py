@@ -54,12 +54,13 @@ def paired(
     """Both in buffers of one length. Raises ValueError where a model has fewer
     positions than that."""
     slots = width(task.prompts) + setting.new_tokens + 2 * (setting.K + 1)
+    longest = width(task.prompts) + setting.new_tokens
     known = [side.model.slots for side in (target, draft) if side.model]
-    most = min((count for count in known if count), default=slots)
-    if most < slots:
+    most = min((count for count in known if count), default=longest)
+    if most < longest:
         raise ValueError(
             f"prompts of up to {width(task.prompts)} tokens and {setting.new_tokens}"
-            f" new ones need {slots} positions and the models know {most}: set fewer"
+            f" new ones need {longest} positions and the models know {most}: set fewer"
             " NEW_TOKENS, or a shorter LENGTH"
         )
     sizes = Sizes(setting.batch, setting.K, target.vocab, draft.regime)

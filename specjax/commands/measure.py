@@ -137,14 +137,14 @@ def check(
     """Raises ValueError for a pair, a setting or texts that cannot be decoded."""
     walltime.check(target, draft, setting)
     most = max(setting.gammas)
-    around = width(prompts) + most + 1
-    slots = around + setting.new_tokens
+    longest = width(prompts) + setting.new_tokens
+    slots = longest + most + 1
     pair = costs.Pair(target, draft, slots)
     positions = [x.slots for x in (target.model, pair.drafter(most)) if x.slots]
-    if slots > min(positions, default=slots):
+    if longest > min(positions, default=longest):  # alpha is of tokens that both know
         raise ValueError(
-            f"the pair knows {min(positions)} positions: with the longest prompt and"
-            f" gamma = {most} that leaves --tokens {min(positions) - around}"
+            f"the pair knows {min(positions)} positions: with the longest prompt that"
+            f" leaves --tokens {min(positions) - width(prompts)}"
         )
     few = setting._replace(texts=setting.batch, others=setting.batch)
     (first, *_), _ = walltime.batches(prompts, few)

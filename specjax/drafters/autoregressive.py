@@ -17,12 +17,13 @@ from specjax.types import Draft, Drafter, Model, Prompt, Request, State
 def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
     """A drafter of `gamma` tokens; see `drafters.rollout` for `draw`.
 
-    Raises ValueError if gamma < 0.
+    Raises ValueError if gamma < 0, or more than the model's caches take back.
     """
     if gamma < 0:
         raise ValueError(f"gamma must be at least 0 (0 is autoregression); got {gamma}")
     if gamma == 0:
         return nothing.drafter
+    portions.check_room(model, gamma, "draft")
 
     def init(params, prompt: Prompt, slots: int):
         cache = model.init(params, prompt, slots)
@@ -41,7 +42,7 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
 
         features, cache = catch_up(model, params, state)
         begun, drawn = propose(features, cache), draw(key, request, state)
-        return rollout(drawn, state, gamma, begun, advance)
+        return rollout(drawn, state, gamma, begun, advance, model.slots)
 
     return Drafter(init, draft, gamma, model.vocab, model.shapes, model.slots)
 

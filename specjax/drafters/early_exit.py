@@ -41,7 +41,8 @@ def build(
         ]
         begun = advance(cache_of(state.target_cache), last, -1)
         drawn = draw(key, request, state)
-        return rollout(drawn, state, gamma, begun, advance)[0], ()
+        draft, _ = rollout(drawn, state, gamma, begun, advance, shallow.slots)
+        return draft, ()
 
     limits = shallow.vocab, shallow.shapes, shallow.slots
     return Drafter(no_cache, draft, gamma, *limits)

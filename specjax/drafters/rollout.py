@@ -64,16 +64,25 @@ def for_rule(verifier: Verifier) -> Callable:
 
 
 def rollout(
-    draw: Callable, state: State, gamma: int, begun: Proposal, advance: Callable
+    draw: Callable,
+    state: State,
+    gamma: int,
+    begun: Proposal,
+    advance: Callable,
+    positions: int | None = None,
 ) -> tuple[Draft, Any]:
     """Draws up to `state.budget` of `gamma` tokens.
 
     draw: (logits [B, V], slot) -> (token [B], Law [B]). begun: the proposal for slot 0.
-    advance: (carry, token [B], slot) -> the Proposal for the slot after it. Stops at
+    advance: (carry, token [B], slot) -> the Proposal for the slot after it. positions:
+    how many the drafter knows, None for any: what would follow a token beyond them is
+    not drafted, so that the target goes on alone where a text is longer. Stops at
     the batch's largest budget; the shape stays G. Returns the draft and the last carry.
     """
     batch = state.length.shape[0]
     num = jnp.minimum(state.budget, gamma)
+    if positions is not None:
+        num = jnp.clip(positions + 1 - state.length, 0, num)
 
     def put(buffer: Array, value: Array, slot) -> Array:
         return buffer.at[:, slot].set(value)

@@ -21,6 +21,15 @@ def positions_of(start: Array, count: int, branches: Branches | None) -> Array:
     return start[:, None] + branches.depth
 
 
+def known(table: Array, positions: Array) -> Array:
+    """Vectors of learned positions: [P, E] at [B, T] -> [B, T, E].
+
+    A buffer is longer than what a model knows by what a step may write beyond a text's
+    end. Such a token is never kept, and stands at the last position.
+    """
+    return table.at[positions].get(mode="clip")
+
+
 def seen(branches: Branches, start: Array, held: Array) -> Array:
     """Which slots each token sees: [B, T, S] bool. start: [B], held: [B or 1, S]."""
     index = held - start[:, None]  # of a token in the call

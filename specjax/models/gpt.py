@@ -16,7 +16,7 @@ from jax import Array
 from specjax import native
 from specjax.models import gpu
 from specjax.models.blocks import Block, Norm, rotary
-from specjax.models.branching import in_tree, positions_of
+from specjax.models.branching import in_tree, known, positions_of
 from specjax.models.cache import Cache, empty, slots_of
 from specjax.types import Branches, Model, Prompt
 
@@ -73,7 +73,7 @@ class Decoder(nn.Module):
         x, rotate = embedding[tokens], rotary
         if config.positions is not None:
             table = self._table("positions", ("positions", "embed"), config.positions)
-            x, rotate = x + table[positions], None
+            x, rotate = x + known(table, positions), None
         x = gpu.in_memory(x.astype(dtype), cache)
         layers = [None] * config.num_layers if cache is None else gpu.layers(cache)
         sizes = config.num_heads, config.head_width, config.mlp_dim

@@ -25,6 +25,7 @@ from specjax.models.t5_layers import (
     EncoderLayer,
     Norm,
     RelativeBias,
+    residual_dtype,
 )
 from specjax.types import Branches, Model, Prompt
 
@@ -39,7 +40,8 @@ class Config(NamedTuple):
     matrices, and a norm after a product where that is a kernel less: see `models.gpu`.
     scaled: features are divided by sqrt(E) before a readout of its own, as they always
     are before a tied one. own_bias: each layer has its own position bias (T5X's
-    scalable_t5, umT5), or one serves all of a stack."""
+    scalable_t5, umT5), or one serves all of a stack. gate: "gelu" or "silu", of
+    `gated`."""
 
     vocab: int
     dim: int
@@ -55,6 +57,7 @@ class Config(NamedTuple):
     joined: bool = False
     scaled: bool = False
     own_bias: bool = False
+    gate: str = "gelu"
 
 
 class Inputs(NamedTuple):
@@ -86,7 +89,8 @@ class Embedder(nn.Module):
         self.embedding = self.param("embedding", init, shape)
 
     def __call__(self, tokens: Array) -> Array:
-        return self.embedding[tokens].astype(self.config.dtype)
+        dtype = residual_dtype(jnp.dtype(self.config.dtype))
+        return self.embedding[tokens].astype(dtype)
 
 
 class Encoder(nn.Module):
@@ -149,7 +153,7 @@ class Decoder(nn.Module):
         mask = (inputs < cache.length[:, None])[:, None]
         for i, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):
             x, own[i] = layer(x, positions, own[i], bias, (cache.read[i], mask), tree)
-        return self.decoder_norm(x), cache._replace(own=own)
+        return self.decoder_norm(x).astype(self.config.dtype), cache._replace(own=own)
 
 
 class T5(nn.Module):
@@ -187,7 +191,8 @@ class T5(nn.Module):
 
 def _sizes(config: Config) -> tuple:
     sizes = config.dim, config.num_heads, config.head_width, config.mlp_dim
-    return *sizes, config.gated, jnp.dtype(config.dtype), config.own_bias
+    dtype = jnp.dtype(config.dtype)
+    return *sizes, config.gated, dtype, config.own_bias, config.gate
 
 
 def _biases(

@@ -16,6 +16,7 @@ from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
 
 BUCKETS, MAX_DISTANCE = 32, 128
+GATES = {"gelu": nn.gelu, "silu": nn.silu}
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
 FAN_AVERAGE = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
 
@@ -81,29 +82,45 @@ class Norm(nn.Module):
         return (y * factor * scale).astype(x.dtype)
 
 
+def residual_dtype(dtype: jnp.dtype) -> jnp.dtype:
+    """What features are added up in: float32 for float16, whose largest number is 65504
+    and which published T5s leave in their feed-forward layers."""
+    return jnp.dtype(jnp.float32) if dtype == jnp.float16 else dtype
+
+
 class Mlp(nn.Module):
     """GELU(x W_0) * (x W_1) W_o if gated (v1.1), else relu(x W) W_o (v1.0).
 
-    joined: x is multiplied once, see `gpu.products`.
+    gate: "gelu", or "silu" in its place. joined: x is multiplied once, see
+    `gpu.products`. The last product is of `residual_dtype`.
     """
 
     width: int
     gated: bool
     dtype: jnp.dtype
     joined: bool = False
+    gate: str = "gelu"
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         names = ("wi_0", "wi_1") if self.gated else ("wi",)
         axes, shape = ("embed", "mlp"), (x.shape[-1], self.width)
         by = [self._dense(name, axes, shape) for name in names]
-        hidden, *gate = multiply(x, *by, joined=self.joined)
-        hidden = nn.gelu(hidden) * gate[0] if self.gated else nn.relu(hidden)
-        return self._dense("wo", axes[::-1], shape[::-1])(hidden)
+        wide = residual_dtype(self.dtype)
+        products = multiply(x, *by, joined=self.joined)
+        hidden, *other = (product.astype(wide) for product in products)
+        hidden = GATES[self.gate](hidden) * other[0] if self.gated else nn.relu(hidden)
+        return self._dense("wo", axes[::-1], shape[::-1], wide)(hidden)
 
-    def _dense(self, name: str, axes: tuple[str, str], shape: tuple[int, int]) -> Dense:
+    def _dense(
+        self,
+        name: str,
+        axes: tuple[str, str],
+        shape: tuple[int, int],
+        dtype: jnp.dtype | None = None,
+    ) -> Dense:
         init = nn.with_logical_partitioning(FAN_IN, axes)
-        return Dense(shape, self.dtype, kernel_init=init, name=name)
+        return Dense(shape, dtype or self.dtype, kernel_init=init, name=name)
 
 
 def attention(
@@ -125,6 +142,7 @@ class EncoderLayer(nn.Module):
     gated: bool
     dtype: jnp.dtype
     own_bias: bool = False
+    gate: str = "gelu"
 
     def setup(self):
         sizes = self.features, self.heads, self.head_width, self.dtype
@@ -133,7 +151,7 @@ class EncoderLayer(nn.Module):
         self.pre_attention_layer_norm = Norm()
         self.attention = attention(*sizes)
         self.pre_mlp_layer_norm = Norm()
-        self.mlp = Mlp(self.mlp_width, self.gated, self.dtype)
+        self.mlp = Mlp(self.mlp_width, self.gated, self.dtype, gate=self.gate)
 
     def __call__(self, x: Array, mask: Array, bias: Array) -> Array:
         """x [B, I, E], mask [B, 1, I], bias [1, H, I, I] -> [B, I, E]."""
@@ -153,6 +171,7 @@ class DecoderLayer(nn.Module):
     gated: bool
     dtype: jnp.dtype
     own_bias: bool = False
+    gate: str = "gelu"
     joined: bool = False
 
     def setup(self):
@@ -164,7 +183,8 @@ class DecoderLayer(nn.Module):
         self.pre_cross_attention_layer_norm = Norm()
         self.encoder_decoder_attention = attention(*sizes)
         self.pre_mlp_layer_norm = Norm()
-        self.mlp = Mlp(self.mlp_width, self.gated, self.dtype, self.joined)
+        options = self.joined, self.gate
+        self.mlp = Mlp(self.mlp_width, self.gated, self.dtype, *options)
 
     def read(self, encoded: Array) -> KeyValues:
         """Keys and values of the encoded input [B, I, E]."""
@@ -183,8 +203,10 @@ class DecoderLayer(nn.Module):
         y = self.pre_self_attention_layer_norm(x)
         y, cache = self.self_attention(y, positions, cache, bias=bias, tree=tree)
         x = x + y
-        y, factor = self.pre_cross_attention_layer_norm(x, self.joined), None
-        if self.joined:
+        # Not yet divided, features may leave float16.
+        apart = self.joined and self.dtype == residual_dtype(self.dtype)
+        y, factor = self.pre_cross_attention_layer_norm(x, apart), None
+        if apart:
             y, factor = y
         x = x + self.encoder_decoder_attention.across(y, *inputs, factor)
         return x + self.mlp(self.pre_mlp_layer_norm(x)), cache

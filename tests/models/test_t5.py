@@ -224,3 +224,24 @@ def test_padding_of_the_vocabulary_is_minus_infinity():
     )
     assert (masked[..., IDS:] == -np.inf).all() and np.isfinite(plain).all()
     np.testing.assert_array_equal(masked[..., :IDS], plain[..., :IDS])
+
+
+# In float16.
+
+
+def grown(path, leaf):
+    """Feed-forward layers whose gates, products and outputs are beyond float16."""
+    name = jax.tree_util.keystr(path, simple=True, separator="/")
+    large = {"wi_0": 300.0, "wi_1": 300.0, "wo": 30.0}
+    return leaf * next((by for part, by in large.items() if part in name), 1.0)
+
+
+def test_features_beyond_float16_are_kept_in_float32():
+    params = jax.tree_util.tree_map_with_path(grown, WEIGHTS)
+
+    def logits(**options) -> np.ndarray:
+        run = functools.partial(t5.logits, TARGET._replace(**options))
+        return np.asarray(quick_jit(run)(params, INPUTS, TOKENS))
+
+    wanted = logits()
+    close(logits(dtype="float16", joined=True), wanted, 0.05)

@@ -154,9 +154,8 @@ def build(config: Config, portion: int = portions.TOKENS) -> Model:
             logits = config.logit_cap * jnp.tanh(logits / config.logit_cap)
         return logits
 
-    model = gpu.model(
-        Model(init, apply, readout, config.vocab, abstract_params(config))
-    )
+    limits = config.vocab, abstract_params(config)
+    model = gpu.model(Model(init, apply, readout, *limits, trained=config.positions))
     if not config.local:
         return model
     return portions.worked_in(model, portion)._replace(portion=portion)

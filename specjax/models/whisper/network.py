@@ -18,7 +18,7 @@ from specjax import native
 from specjax.models import cache as caches
 from specjax.models import gpu
 from specjax.models.blocks import Norm
-from specjax.models.branching import in_tree, positions_of
+from specjax.models.branching import in_tree, known, positions_of
 from specjax.models.cache import KeyValues
 from specjax.models.whisper.layers import (
     INIT,
@@ -89,7 +89,7 @@ class Decoder(nn.Module):
             own, slots = gpu.layers(cache.own), caches.slots_of(cache.own)
         positions = positions_of(start, tokens.shape[1], branches)
         tree = None if branches is None else in_tree(branches, start, slots)
-        x = self.embedding[tokens] + self.positions[positions]
+        x = self.embedding[tokens] + known(self.positions, positions)
         x = gpu.in_memory(x.astype(self.config.dtype), cache.read)
         for i, layer in enumerate(self.layers):
             x, own[i] = layer(x, positions, own[i], cache.read[i], tree)
