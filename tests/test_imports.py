@@ -32,11 +32,11 @@ STEP = (
 PARTS = ("specjax.models", "specjax.drafters", "specjax.verifiers", "specjax.policies")
 LOADED = ("specjax.types", "specjax.models", "specjax.checkpoints", "specjax.zoo")
 LOADED += ("specjax.tokenizers",)
-LIBRARY = (*STEP, *PARTS, *LOADED, "specjax.theory", "specjax.native")
-TEXT = (*LIBRARY, "specjax.pretrained", "specjax.bench")
+LIBRARY = (*STEP, *PARTS, *LOADED, "specjax.theory", "specjax.native", "specjax.own")
+TEXT = (*LIBRARY, "specjax.pretrained", "specjax.bench", "specjax.drafts")
 RECORDS = ("experiments.records", "specjax.bench")
 CHOICE = ("specjax.commands.kernels",)  # of what reads logits
-ROWS = (*LIBRARY, *RECORDS, *CHOICE, "experiments.tasks")
+ROWS = (*LIBRARY, *RECORDS, *CHOICE, "specjax.drafts", "experiments.tasks")
 ROOMS = {
     "specjax.types": (),
     "specjax.truncation": (),
@@ -82,6 +82,7 @@ ROOMS = {
     ),
     "specjax.pretrained": LOADED,
     "specjax.bench": (*LIBRARY, "specjax.pretrained"),
+    "specjax.drafts": (*LIBRARY, "specjax.pretrained", "specjax.bench", "specjax.own"),
     "specjax.prompts": ("specjax.bench", "specjax.models", "specjax.pretrained"),
     "specjax.text": (*TEXT, *CHOICE, "specjax.prompts"),
     "specjax.listening": (

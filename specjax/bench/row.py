@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax import native, verifiers
+from specjax import native
 from specjax.bench.machine import machine
+from specjax.own import is_own
 
 
 class Measurement(NamedTuple):
@@ -55,6 +56,5 @@ def conditions(measurement: Measurement, seconds: float) -> dict:
 def own_files(*names: str) -> tuple[Path, ...]:
     """The sources of rules and policies that are named as "module:name": inputs of what
     is measured by them, so that a change of theirs is seen."""
-    parted = (name.partition(":") for name in names)
-    own = [bare for bare, colon, _ in parted if colon and bare not in verifiers.LOSSY]
-    return tuple(Path(importlib.import_module(module).__file__) for module in own)
+    modules = (name.partition(":")[0] for name in names if is_own(name))
+    return tuple(Path(importlib.import_module(name).__file__) for name in modules)
