@@ -16,23 +16,27 @@ class Method(NamedTuple):
     temperature: float = 1.0
 
 
-def of_errors(scales: tuple[float, ...]) -> list[Method]:
-    """Drawn texts of the target alone, exact, by sigmoids of +-each scale, and with
-    every draft kept; all of them with and without the library's filter; and argmax
-    texts of the target alone, and exact."""
+def of_errors(
+    scales: tuple[float, ...], sigmoids: tuple[str, ...] = ("sigmoid",)
+) -> list[Method]:
+    """Drawn texts of the target alone, exact, by each rule of sigmoids at +-each scale,
+    and with every draft kept; all of them with and without the library's filter; and
+    argmax texts of the target alone, and exact."""
     methods = [Method("greedy_alone", None, None, 0.0)]
     methods.append(Method("greedy_exact", "token", None, 0.0))
     for top_k, end in (None, ""), (TOP_K, f"_top{TOP_K}"):
         methods.append(Method(f"alone{end}", None, top_k))
         methods.append(Method(f"exact{end}", "token", top_k))
         methods += [
-            Method(f"{spelled(s)}{end}", f"sigmoid:{s:g}", top_k) for s in scales
+            Method(f"{spelled(s, rule)}{end}", f"{rule}:{s:g}", top_k)
+            for rule in sigmoids
+            for s in scales
         ]
         methods.append(Method(f"always{end}", KEPT, top_k))
     return methods
 
 
-def spelled(scale: float) -> str:
+def spelled(scale: float, rule: str = "sigmoid") -> str:
     """1000 -> sigmoid_1e3."""
     mantissa, _, exponent = f"{scale:.0e}".partition("e")
-    return f"sigmoid_{mantissa}e{int(exponent)}"
+    return f"{rule}_{mantissa}e{int(exponent)}"

@@ -27,9 +27,9 @@ ALONE = 0  # gamma of decoding without a draft
 class ListeningSetting(NamedTuple):
     """folder, split, share: of the recordings, see `utterances.read`. language: that is
     spoken. gammas: the first is that of texts whose words are counted; of the others
-    acceptance is told. scales: -alpha = beta of sigmoids. batch: recordings decoded
-    together where words are counted. batches: of which the speed is measured, on
-    `timed` recordings in `rounds` rounds."""
+    acceptance is told. scales: -alpha = beta of sigmoids. sigmoids: their rules. batch:
+    recordings decoded together where words are counted. batches: of which the speed is
+    measured, on `timed` recordings in `rounds` rounds."""
 
     folder: str
     split: str = ""
@@ -37,6 +37,7 @@ class ListeningSetting(NamedTuple):
     language: str = "en"
     gammas: tuple[int, ...] = (5, 3, 10, 15)
     scales: tuple[float, ...] = (1e3,)
+    sigmoids: tuple[str, ...] = ("sigmoid",)
     batch: int = 8
     batches: tuple[int, ...] = (1, 2, 4, 8, 16)
     timed: int = 16
@@ -66,7 +67,7 @@ def built(target: Player, draft: Player, setting: ListeningSetting, run) -> Meas
     for gamma in setting.gammas:
         decoding.check(pair, Speculation(gamma))
     spoken = read(setting.folder, setting.split, setting.share, setting.seed)
-    compared = methods.of_errors(setting.scales)
+    compared = methods.of_errors(setting.scales, setting.sigmoids)
     rules = {method.rule for method in compared if method.rule}
     files = *target.files, *draft.files, *spoken.files, spoken.table
     return Measurement(
@@ -85,7 +86,9 @@ def measure_errors(
     call; the share for every other gamma too."""
     frames = hearing.frames_of(spoken.files, pair.target.config.bands)
     numbers, samples = described(pair, spoken, frames), {}
-    for method in tqdm(methods.of_errors(setting.scales), "methods", disable=None):
+    for method in tqdm(
+        methods.of_errors(setting.scales, setting.sigmoids), "methods", disable=None
+    ):
         first, *others = setting.gammas if method.rule else (ALONE,)
         outcome = heard(pair, frames, method, first, setting)
         score = word_errors.score(

@@ -33,7 +33,8 @@ def wider(records: dict[str, dict[str, dict]]) -> list[tuple[str, list, list]]:
 
 
 SPEED = "speedup_b"
-ORDER = [method.name for method in of_errors(SCALES)]
+SIGMOIDS = ("sigmoid", "sigmoid_released")
+ORDER = [method.name for method in of_errors(SCALES, SIGMOIDS)]
 
 
 def _place(name: str) -> int:

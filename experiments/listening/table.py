@@ -39,8 +39,11 @@ METHODS = [method.name for method in of_errors((1e3,))]
 NOTE = (
     "Whisper by speculation, Wagner et al. (2024) in kind. `alone` is the target"
     " without a draft, `exact` Algorithm 1, both of one law; `sigmoid` is lossy and has"
-    " no bound, as has `always`, which keeps every draft: its words are the draft's own"
-    " but for one in gamma + 1. At +-1e3 a sigmoid is all but flat, so that the token"
+    " no bound, the rule as the paper prints it; `sigmoid_released` is that of the"
+    " authors' code, which made the paper's numbers and draws the token after the kept"
+    " drafts otherwise. No bound has `always`, which keeps every draft: its words are"
+    " the draft's own but for one in gamma + 1. At +-1e3 a sigmoid is all but flat, so"
+    " that, as the paper prints the rule, the token"
     " that a call adds is drawn almost evenly of all that may be written: of ours,"
     " letters and the end, which cuts most texts short. With top-k 50, the default of"
     " the library that the paper decodes with, both laws are cut. Words are drawn at T"

@@ -9,6 +9,7 @@ from experiments import run
 from experiments.listening import methods, rows, side_by_side, table, utterances
 from experiments.listening.hearing import Outcome
 from experiments.wagner.methods import of_text
+from specjax import verifiers
 from specjax.bench import jsonl
 from specjax.commands import configs
 from specjax.commands.configs import RowFile
@@ -73,7 +74,7 @@ FEW = [
 
 
 def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
-    monkeypatch.setattr(methods, "of_errors", lambda scales: FEW)
+    monkeypatch.setattr(methods, "of_errors", lambda *_: FEW)
     names = "digits", "digits_speed", "digits_time"
     files = [CONFIGS / f"speech_data/{name}.gin" for name in names]
     small = "BATCHES = (2,)", "ROUNDS = 1", "BATCH = 2", "LANGUAGE = 'en'"
@@ -139,6 +140,16 @@ def test_methods_are_named_by_their_scales():
         "sigmoid_1e3",
         "sigmoid_1e5",
     ]
+
+
+def test_both_rules_by_sigmoids_are_named_apart():
+    both = methods.of_errors((1e3, 1e4), ("sigmoid", "sigmoid_released"))
+    rules = {method.name: method.rule for method in both}
+    assert len(rules) == len(both) == 16
+    assert rules["sigmoid_1e3_top50"] == "sigmoid:1000"
+    assert rules["sigmoid_released_1e4"] == "sigmoid_released:10000"
+    for rule in filter(None, rules.values()):
+        assert verifiers.named(rule).guarantee
 
 
 BAD = [
