@@ -15,6 +15,7 @@ from experiments import catalogue, run
 from experiments.records import markup
 from experiments.records.table import Line, Records, Table
 from experiments.report import page, tables
+from specjax import console
 from specjax.commands.configs import RowFile
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -104,4 +105,4 @@ def measured_now(line: Line, results: Records) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    console.command(main)

@@ -23,6 +23,11 @@ COMMANDS = {
 
 def main() -> int | None:
     """Reads `sys.argv`; returns the exit code of the command that it names."""
+    with console.printing(), console.stops():
+        return run()
+
+
+def run() -> int | None:
     parser = argparse.ArgumentParser(
         prog="specjax",
         description="Speculative decoding in JAX.",
@@ -37,8 +42,7 @@ def main() -> int | None:
         sys.path.insert(0, os.getcwd())
     # Imported only now: the other command need not load.
     module = f"specjax.{COMMANDS[command][0]}.{command}"
-    with console.stops():
-        return importlib.import_module(module).main()
+    return importlib.import_module(module).main()
 
 
 if __name__ == "__main__":

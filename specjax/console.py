@@ -1,18 +1,21 @@
-"""A command at its edges: one line for each mistake and each row, an end by Ctrl-C.
+"""A command at its edges: one line for each mistake and each row, and how it may end.
 
-For every command of the package, wherever its module is; it imports nothing else.
+By Ctrl-C, and where what it prints can no longer be written. For every command of the
+package, wherever its module is; it imports nothing else.
 """
 
 import argparse
 import contextlib
+import io
 import math
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn, TextIO
 
 STOPPED = 130  # what a shell expects of a command that Ctrl-C ended
+CLOSED = 141  # and of one whose reader is gone, such as `| head -1`
 
 
 class Parser(argparse.ArgumentParser):
@@ -68,6 +71,83 @@ def begin(label: str) -> None:
 def end(label: str, outcome: str) -> None:
     """What became of it."""
     print(f"{label}: {outcome}" if sys.stdout.isatty() else outcome, flush=True)
+
+
+class Unwritable(SystemExit):
+    """Nothing that a command prints is read or kept. why: a line, unless that is how
+    pipes end."""
+
+    def __init__(self, why: str, code: int):
+        super().__init__(code)
+        self.why = why
+
+
+class Stream:
+    """Standard output, or error: a text never fails for its letters, and where none can
+    be written `Unwritable` is raised, once.
+
+    It is no OSError, of which commands say that a file is at fault.
+    """
+
+    def __init__(self, stream: TextIO, name: str):
+        self.stream, self.name = stream, name
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        return self.ending(self.stream.write, text)
+
+    def flush(self) -> None:
+        self.ending(self.stream.flush)
+
+    def ending(self, do: Callable, *arguments: str) -> Any:
+        try:
+            return do(*arguments)
+        except OSError as error:
+            # What is buffered, and what is said of the end, goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+            if isinstance(error, BrokenPipeError):
+                raise Unwritable("", CLOSED) from None
+            why = f"stopped: {self.name} cannot be written ({error.strerror})"
+            raise Unwritable(why, 1) from None
+
+
+@contextlib.contextmanager
+def printing() -> Iterator[None]:
+    """Prints on consoles of any encoding; ends the process, quietly and with a shell's
+    exit code, once nobody reads on, and with one line once a disk is full."""
+    before = sys.stdout, sys.stderr
+    names = "standard output", "standard error"
+    # Where one was closed from the first, print would write to the other.
+    opened = [stream or open(os.devnull, "w", encoding="utf-8") for stream in before]
+    sys.stdout, sys.stderr = map(Stream, opened, names)
+    try:
+        try:
+            yield
+        except SystemExit:
+            flush()
+            raise
+        flush()
+    except Unwritable as end:
+        if end.why:
+            print(end.why, file=sys.stderr)
+        leave(end.code)
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def command(main: Callable[[], int | None]) -> int | None:
+    """Runs a module as a command, by `printing`; returns its exit code."""
+    with printing():
+        return main()
 
 
 @contextlib.contextmanager

@@ -98,7 +98,7 @@ ROOMS = {
     "specjax": ("specjax",),
     "pallas_kernels": ("specjax.types",),
     "experiments.records": ("specjax.bench", "specjax.checkpoints"),
-    "experiments.tasks": (*LIBRARY, *RECORDS, "specjax.pretrained"),
+    "experiments.tasks": (*LIBRARY, *RECORDS, "specjax.pretrained", "specjax.console"),
     "experiments.leviathan": (*ROWS, "specjax.commands"),
     "experiments.wagner": (*ROWS, "experiments.leviathan"),
     "experiments.kinds": (*ROWS, "specjax.commands", "experiments.leviathan"),
@@ -126,7 +126,7 @@ ROOMS = {
         "experiments.paper_size",
     ),
     "experiments.engines": ROWS,
-    "experiments.training": (*ROWS, "specjax.speech"),
+    "experiments.training": (*ROWS, "specjax.speech", "specjax.console"),
     "experiments": ("specjax", "experiments"),
     "tests": PACKAGES,
 }

@@ -1,5 +1,6 @@
 """What the README shows runs, and what it names is there."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from specjax import generate
 from specjax.commands import demo
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = "specjax", "experiments", "tests"
 README = (ROOT / "README.md").read_text()
 
 
@@ -89,3 +91,22 @@ def test_files_that_are_named_are_there():
     named = re.findall(r"`((?:specjax|tests|experiments)/[\w./]+)", README)
     for path in [p for p in linked if "://" not in p] + named:
         assert (ROOT / path).exists(), path
+
+
+def test_what_is_to_be_run_runs():
+    """Every `python -m MODULE` that a reader is told is a command, and not a module
+    that is imported and ends."""
+    texts = ["*.md", "Makefile", ".ci/run", "docs/**/*.md", "gin_configs/**/*.gin"]
+    texts += [
+        "results/*.md",
+        *(f"{x}/**/*.{y}" for x in PACKAGES for y in ("py", "sh")),
+    ]
+    files = [path for pattern in texts for path in ROOT.glob(pattern)]
+    told = re.compile(rf" -m ((?:{'|'.join(PACKAGES)})[\w.]*\w)")
+    named = {name for path in files for name in told.findall(path.read_text("utf-8"))}
+    assert {"experiments.training.finetune", "experiments.engines"} <= named
+    for name in named:
+        path = ROOT / name.replace(".", "/")
+        path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+        last = ast.parse(path.read_text("utf-8")).body[-1]
+        assert ast.unparse(last).startswith("if __name__ == '__main__':\n"), name

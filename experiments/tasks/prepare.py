@@ -17,6 +17,7 @@ from experiments.records import fingerprint
 from experiments.tasks import files, recipes
 from experiments.tasks.examples import About, Examples, write
 from experiments.tasks.recipes import TaskRow
+from specjax import console
 
 
 class Origin(NamedTuple):
@@ -140,4 +141,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    console.command(main)

@@ -29,7 +29,7 @@ from jax import Array
 
 from experiments.training import finetune_data, loop, pairs
 from experiments.training.pairs import PairRows
-from specjax import checkpoints
+from specjax import checkpoints, console
 from specjax.checkpoints import Checkpoint, huggingface
 from specjax.models import t5
 
@@ -133,7 +133,7 @@ def check_run(folder: Path, sizes: dict[str, Any], recipe: loop.Recipe) -> None:
     path = folder / "recipe.json"
     if not path.exists():
         return
-    there, mine = json.loads(path.read_text()), sizes | recipe._asdict()
+    there, mine = json.loads(path.read_text("utf-8")), sizes | recipe._asdict()
     saved = there["config"] | there["recipe"]
     unlike = [
         f"{name} is {saved.get(name)} there and {mine.get(name)} here"
@@ -221,7 +221,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     chosen = parse(arguments)
     try:
-        folder = finetune(chosen)
+        with console.stops(lambda: f"what is in {chosen.runs} can be gone on with"):
+            folder = finetune(chosen)
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"error: {error}")
     print(f"{folder}: {chosen.init} after {chosen.steps} steps on {chosen.task}")
+
+
+if __name__ == "__main__":
+    console.command(main)

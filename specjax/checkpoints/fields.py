@@ -13,7 +13,7 @@ Fields = dict[str, Any]
 def read(path: Path) -> Fields:
     """A file that holds one JSON object. Raises ValueError for anything else."""
     try:
-        fields = json.loads(path.read_text())
+        fields = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path} is missing") from None
     except (ValueError, RecursionError) as error:

@@ -106,4 +106,4 @@ def report(verdict: Audit, log_e: np.ndarray, level: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.command(main))

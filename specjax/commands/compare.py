@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specjax.commands.rows import LISTS, SINGLE, Z, error_of, read
-from specjax.console import Parser
+from specjax.console import Parser, command
 
 LEVEL = 0.05
 RATIOS = ("speedup", "best_speedup", "target_ms")
@@ -258,4 +258,4 @@ def origins(rows: Sequence[dict]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(main))

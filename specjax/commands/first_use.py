@@ -1,8 +1,8 @@
 """What came of kernels on their first use, kept for the runs that come after.
 
 A file of JSON in the user's cache folder: by kind of device, versions and shape, that
-they gave the reference's tokens, or what was wrong. SPECJAX_CACHE names another folder.
-Where it cannot be written nothing is kept, and every run compares anew.
+they gave the reference's tokens, or what was wrong. Where it cannot be written nothing
+is kept, and every run compares anew.
 """
 
 import json
@@ -10,15 +10,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from specjax.native.cache_folder import cache_folder
+
 SAME = "same"
 BEGUN = "an earlier comparison did not come to its end; to compare again, remove "
 
 
 def path() -> Path:
-    """The file: in $SPECJAX_CACHE, or specjax in the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = os.environ.get("SPECJAX_CACHE") or Path(base) / "specjax"
-    return Path(folder) / "kernels.json"
+    return cache_folder() / "kernels.json"
 
 
 def judged(key: str, compare: Callable[[], str | None]) -> str | None:

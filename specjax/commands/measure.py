@@ -324,4 +324,4 @@ def record(flags: argparse.Namespace, row: dict, seconds: float) -> dict:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.command(main))

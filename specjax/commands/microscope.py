@@ -123,4 +123,4 @@ def lines(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.command(main))

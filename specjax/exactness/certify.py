@@ -237,4 +237,4 @@ def show(rules: Sequence[str]) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    console.command(main)

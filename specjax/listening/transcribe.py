@@ -261,4 +261,4 @@ def took(result: Transcribed, wall: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(console.command(main))

@@ -1,10 +1,10 @@
 """Compiles thin products for this machine, once, and gives their functions to XLA.
 
 `thin.cc` multiplies by floats, `thin_int8.cc` by whole numbers of eight bits. Each is a
-library, kept in `$SPECJAX_CACHE/native`, `$XDG_CACHE_HOME/specjax/native` or
-`~/.cache/specjax/native`, by the source, the compiler and its options, the processor
-and jaxlib. Nothing is downloaded. Any compiler of C++17 serves: `$CXX`, those on PATH,
-or `pip install ziglang`.
+library, kept in `native` of `cache_folder()`, by the source, the compiler and its
+options, the processor and jaxlib. Its name ends in a digest of what it holds, so that a
+damaged one is made again and never run. Nothing is downloaded. Any compiler of C++17
+serves: `$CXX`, those on PATH, or `pip install ziglang`.
 """
 
 import contextlib
@@ -26,6 +26,8 @@ from typing import NamedTuple
 
 import jax
 
+from specjax.native.cache_folder import cache_folder
+
 SOURCE = Path(__file__).with_name("thin.cc")
 FUNCTIONS = "thin_float32", "thin_bfloat16"
 FUNCTIONS += "thin_float32_transposed", "thin_bfloat16_transposed"
@@ -37,7 +39,9 @@ NATIVE = (
 )
 FLAGS = ("-std=c++17", "-O3", NATIVE, "-ffp-contract=fast", "-fPIC", "-shared", "-w")
 REMEDY = "install a C++ compiler, such as g++, or: pip install ziglang"
+ELSEWHERE = "name another folder with SPECJAX_CACHE"
 TOO_LONG = 300  # seconds to compile for
+DIGITS = 16  # of a digest
 
 
 class Library(NamedTuple):
@@ -62,20 +66,29 @@ def loaded_int8() -> Library:
 
 
 def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
-    """The library of the first source, which may include the others."""
+    """The library of the first source, which may include the others.
+
+    Whatever fails is its `problem`: decoding needs no library.
+    """
     if sys.platform not in ("linux", "darwin"):
         return Library(f"thin products are not made for {sys.platform}")
-    command = compiler()
+    try:
+        command = compiler()
+    except ValueError as error:
+        return Library(f"CXX={os.environ['CXX']!r} is no command ({error}): mend it")
     if command is None:
         return Library(f"no C++ compiler was found: {REMEDY}")
     try:
-        path = place(command, sources)
-        if not path.exists():
-            compile_to(command, path, sources[0])
+        place = place_of(command, sources)
+        path = whole(place) or compile_to(command, place, sources[0])
+    except Exception as error:
+        why = f"{shlex.join(command)} made no library ({summary(error)})"
+        return Library(f"{why}: {remedy(error)}")
+    try:
         return Library(None, register(path, functions))
-    except (OSError, subprocess.SubprocessError, AttributeError) as error:
-        why = f"{shlex.join(command)} made no library ({summary(error)}): {REMEDY}"
-        return Library(why)
+    except Exception as error:
+        why = f"{path} cannot be loaded ({summary(error)})"
+        return Library(f"{why}: remove it, or {ELSEWHERE}")
 
 
 def sources(*dtypes: str) -> tuple[Path, ...]:
@@ -89,9 +102,12 @@ def problem() -> str | None:
 
 
 def compiler() -> list[str] | None:
-    """The command of a C++ compiler, the user's own first."""
-    if own := os.environ.get("CXX"):
-        return shlex.split(own)
+    """The command of a C++ compiler, the user's own first.
+
+    Raises ValueError where that cannot be parsed.
+    """
+    if own := shlex.split(os.environ.get("CXX", "")):
+        return own
     for name in ON_PATH:
         if path := shutil.which(name):
             return [path]
@@ -100,24 +116,28 @@ def compiler() -> list[str] | None:
     return None
 
 
-def place(command: list[str], sources: Sequence[Path]) -> Path:
-    """Where the library lies that this compiler makes of these sources, here."""
-    answer = subprocess.run(
-        [*command, "--version"], capture_output=True, text=True, timeout=60, check=True
-    )
+def place_of(command: list[str], sources: Sequence[Path]) -> Path:
+    """How the library begins its name that this compiler makes of these sources."""
+    answer = ran([*command, "--version"], timeout=60)
     compiler = command, answer.stdout.splitlines()[:1]
     by = compiler, FLAGS, processor(), version("jaxlib")
     text = b"".join(source.read_bytes() for source in sources)
     digest = hashlib.sha256(text + repr(by).encode()).hexdigest()
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = os.environ.get("SPECJAX_CACHE") or Path(base) / "specjax"
-    return Path(folder) / "native" / f"{sources[0].stem}-{digest[:16]}.so"
+    return cache_folder() / "native" / f"{sources[0].stem}-{digest[:DIGITS]}"
+
+
+def ran(command: list[str], timeout: float) -> subprocess.CompletedProcess:
+    """Its output is read whatever its encoding. Raises SubprocessError if it fails."""
+    text = dict(text=True, encoding="utf-8", errors="replace")
+    return subprocess.run(
+        command, capture_output=True, timeout=timeout, check=True, **text
+    )
 
 
 def processor() -> str:
     """What the code is compiled for: the processor's name and what it can do."""
     with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
         names = "model name", "flags", "Features", "CPU part"
         kept = {line for line in lines if line.partition(":")[0].strip() in names}
         if kept:
@@ -125,16 +145,29 @@ def processor() -> str:
     return f"{platform.machine()} {platform.processor()}"
 
 
-def compile_to(command: list[str], path: Path, source: Path) -> None:
+def whole(place: Path) -> Path | None:
+    """The library there that holds what its name says; others are removed."""
+    for path in sorted(place.parent.glob(f"{place.name}-*.so")):
+        if path == named(place, path):
+            return path
+        path.unlink(missing_ok=True)
+    return None
+
+
+def named(place: Path, library: Path) -> Path:
+    """What a library there is called, by what it holds."""
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()
+    return place.with_name(f"{place.name}-{digest[:DIGITS]}.so")
+
+
+def compile_to(command: list[str], place: Path, source: Path) -> Path:
     """Whole or not at all: several processes may compile at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        output = Path(folder) / path.name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+        output = Path(folder) / place.name
         command = [*command, *FLAGS, f"-I{jax.ffi.include_dir()}", str(source)]
-        command += ["-o", str(output)]
-        options = dict(capture_output=True, text=True, timeout=TOO_LONG, check=True)
-        subprocess.run(command, **options)
-        output.replace(path)
+        ran([*command, "-o", str(output)], TOO_LONG)
+        return output.replace(named(place, output))
 
 
 @functools.cache  # XLA takes a name once
@@ -152,3 +185,10 @@ def summary(error: Exception) -> str:
     output = getattr(error, "stderr", None) or ""
     lines = [line for line in output.splitlines() if "error: " in line]
     return (lines or [str(error)])[0].strip()[:200]
+
+
+def remedy(error: Exception) -> str:
+    """Of a folder that cannot be written no compiler is at fault; of one that was left
+    empty it is."""
+    lacks = not isinstance(error, OSError) or isinstance(error, FileNotFoundError)
+    return REMEDY if lacks or str(cache_folder()) not in str(error) else ELSEWHERE

@@ -1,0 +1,88 @@
+"""Where a command prints: letters that a console lacks, readers that leave, full disks.
+
+Of whole processes, as more may be said while they end; `console` imports nothing else,
+so that each takes a moment.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specjax import __main__, console
+
+COMMAND = f"""
+import runpy, sys
+console = runpy.run_path({console.__file__!r})
+def main():
+    for text in sys.argv[1:]:
+        try:
+            print(text * 10_000 if text == "x" else text, flush=text == "now")
+        except OSError:
+            sys.exit("taken for a file's")
+    return 3
+sys.exit(console["command"](main))
+"""
+FULL = "stopped: standard output cannot be written (No space left on device)\n"
+
+
+def ended(texts: list[str], out, **changed) -> tuple[int, str]:
+    """The exit code of a command that prints them to `out`, and what stderr has."""
+    command = [sys.executable, "-c", COMMAND, *texts]
+    pipe = {"stderr": subprocess.PIPE, "text": True, **changed}
+    process = subprocess.run(command, stdout=out, **pipe)
+    return process.returncode, process.stderr
+
+
+@pytest.fixture
+def unread():
+    """A pipe whose reader is gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+# In a buffer until the end, at once, and longer than the buffer.
+@pytest.mark.parametrize("text", ["later", "now", "x"])
+def test_what_cannot_be_written_ends_a_command_as_a_shell_expects(text, unread):
+    assert ended([text], unread) == (console.CLOSED, "")
+    with open("/dev/full", "w") as full:
+        assert ended([text, "now"], full) == (1, FULL)
+
+
+def test_letters_that_a_console_lacks_are_escaped(tmp_path):
+    texts = ["naïve", "你", "half \udcff"]
+    for encoding, written in {
+        "ascii": "na\\xefve\n\\u4f60\nhalf \\udcff\n",
+        "cp1252": "naïve\n\\u4f60\nhalf \\udcff\n",
+        "utf-8": "naïve\n你\nhalf \\udcff\n",
+    }.items():
+        with open(tmp_path / encoding, "w+") as out:
+            changed = {"env": {**os.environ, "PYTHONIOENCODING": encoding}}
+            assert ended(texts, out, **changed) == (3, "")
+        assert (tmp_path / encoding).read_bytes().decode(encoding) == written
+
+
+def test_an_output_that_was_closed_is_not_the_others():
+    closed = 'exec >&-; exec "$@"'
+    command = ["sh", "-c", closed, "sh", sys.executable, "-c", COMMAND, "now"]
+    process = subprocess.run(command, capture_output=True)
+    assert (process.returncode, process.stderr) == (3, b"")
+
+
+def test_every_command_prints_by_it(monkeypatch, unread):
+    """`specjax NAME`, and each module as `python -m` runs it."""
+    monkeypatch.setattr(console, "leave", sys.exit)
+    with open(os.dup(unread), "w") as out, monkeypatch.context() as patched:
+        patched.setattr(sys, "argv", ["specjax", "--version"])
+        patched.setattr(sys, "stdout", out)
+        with pytest.raises(SystemExit) as stopped:
+            __main__.main()
+    assert stopped.value.code == console.CLOSED
+    for name, (package, _) in __main__.COMMANDS.items():
+        path = Path(console.__file__).parent / package / f"{name}.py"
+        if path.exists():
+            assert "command(main)" in path.read_text("utf-8").rpartition("\nif ")[2]
