@@ -168,8 +168,8 @@ def test_a_transcript_stays_until_the_next_is_whole(tmp_path, monkeypatch, capfd
     teller = shown(tmp_path, monkeypatch, os.devnull, formats=("txt",))
     assert [x.name for x in tmp_path.iterdir()] == ["a.txt"] and teller.failed
     assert (tmp_path / "a.txt").read_text() == "earlier\n"
-    said = capfd.readouterr().err
-    assert f"{tmp_path / 'b.txt'} could not be written: No space" in said
+    printed = capfd.readouterr().err
+    assert f"{tmp_path / 'b.txt'} could not be written: No space" in printed
 
 
 def test_every_flag_has_help():
