@@ -23,7 +23,7 @@ STACKS = {
     "decoder_layers": r"(?:model\.)?decoder(?:\.layers\.|/layers_)(\d+)[./]",
 }
 # What config.json may say without a change of what is computed from text and sound: of
-# training, of classifiers, of generation (which `speech.rules` reads), of the file.
+# training, of classifiers, of generation (which `speech.limits` reads), of the file.
 HARMLESS = {
     *("architectures", "model_type", "is_encoder_decoder", "use_cache", "dtype"),
     *("torch_dtype", "transformers_version", "_name_or_path", "id2label", "label2id"),

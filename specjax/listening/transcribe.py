@@ -7,7 +7,6 @@ read or written ends alone, and the exit code is then 1.
 
 import argparse
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -170,7 +169,7 @@ class Shown:
 
     def __init__(self, flags: argparse.Namespace, formats: Sequence[str]):
         self.out, self.formats, self.count = flags.out, formats, len(flags.files)
-        self.failed, self.deaf, self.done, self.known = False, False, 0, {}
+        self.failed, self.done, self.known = False, 0, {}
         form = "{desc} {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s [{elapsed}]"
         options = dict(desc="heard", bar_format=form, disable=None, leave=False)
         self.bar = tqdm.tqdm(total=0, file=sys.stderr, **options)
@@ -196,27 +195,19 @@ class Shown:
         self.show(head + subtitles.plain(transcript.segments).rstrip("\n"))
 
     def show(self, text: str) -> None:
-        """Prints what was written down, while there is somebody who reads it."""
-        if self.deaf:
-            return
+        """Prints what was written down. Where nobody reads on, files are still made."""
         try:
             self.say(text, sys.stdout)
-        except BrokenPipeError:
-            self.deaf = True
-            drop(sys.stdout)
+        except console.Unwritable as end:
             if not self.formats:
-                raise SystemExit(0) from None
-        except OSError as error:
-            self.deaf = self.failed = True
-            drop(sys.stdout)
-            self.say(f"texts could not be printed: {error.strerror}", sys.stderr)
+                raise
+            if end.why:
+                self.failed = True
+                self.say(end.why.removeprefix("stopped: "), sys.stderr)
 
     def say(self, text: str, stream) -> None:
-        """A character that the stream cannot write is a question mark there."""
-        code = getattr(stream, "encoding", None) or "utf-8"
-        text = text.encode(code, "replace").decode(code)
-        quiet = (OSError,) if stream is sys.stderr else ()
-        with contextlib.suppress(*quiet), tqdm.tqdm.external_write_mode(file=stream):
+        deaf = console.Unwritable if stream is sys.stderr else ()
+        with contextlib.suppress(deaf), tqdm.tqdm.external_write_mode(file=stream):
             print(text, file=stream, flush=True)
 
     def write(self, transcript: Transcript, name: str) -> None:
@@ -236,14 +227,6 @@ class Shown:
 
     def left(self) -> str:
         return f"{self.done} of {self.count} recordings were done"
-
-
-def drop(stream) -> None:
-    """What a stream still holds goes nowhere: Python's end would complain of it."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
 
 
 def took(result: Transcribed, wall: float) -> str:

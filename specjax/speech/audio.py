@@ -26,15 +26,15 @@ CONVERT = "convert it: ffmpeg -i IN -ar 16000 -ac 1 OUT.wav"
 class Level(NamedTuple):
     """How loud a recording was, and how long. peak: the largest of one channel and of
     their mean. full: samples at full scale or beyond. count: samples of all channels.
-    seconds: that could be read. said: by the header, where that is wrong. broken: why
-    no more could be read."""
+    seconds: that could be read. promised: by the header, where that is wrong. broken:
+    why no more could be read."""
 
     peak: float = 0.0
     mixed: float = 0.0
     full: int = 0
     count: int = 0
     seconds: float = 0.0
-    said: float | None = None
+    promised: float | None = None
     broken: str | None = None
 
 
@@ -95,15 +95,15 @@ def notes(file: str | Path, level: Level) -> tuple[str, ...]:
             f"{file} is cut off or damaged at {level.seconds:.1f} s ({level.broken}),"
             f" what is before it was read: copy it again, or {CONVERT}"
         )
-    elif level.said == 0:
+    elif level.promised == 0:
         lines.append(
             f"{file} has 0 samples by its header: the {level.seconds:.1f} s that are"
             " there were read"
         )
-    elif level.said is not None:
+    elif level.promised is not None:
         lines.append(
             f"{file} is cut off: {level.seconds:.1f} s are there and its header says"
-            f" {level.said:.1f} s"
+            f" {level.promised:.1f} s"
         )
     if level.peak < SILENT:
         lines.append(f"{file} is silent: expect no words, or invented ones")
@@ -216,8 +216,8 @@ def _part(sound: ModuleType, opened: Any) -> tuple[np.ndarray, str | None]:
 def _length(header: wav.Sound | None, seconds: float) -> dict[str, float | None]:
     """How long a file is and, where it says something else, what."""
     wrong = header is not None and (header.lacks_size or header.cut)
-    said = header.said / header.there * seconds if wrong else None
-    return {"seconds": seconds, "said": said}
+    promised = header.promised / header.there * seconds if wrong else None
+    return {"seconds": seconds, "promised": promised}
 
 
 def _louder(level: Level, part: np.ndarray, mixed: np.ndarray) -> Level:

@@ -78,7 +78,7 @@ def of_openai(tokens: Tokens, encode: Callable[[str], Sequence[int]]) -> Limits:
 
     spelled = [form for symbol in SYMBOLS for form in (symbol, f" {symbol}")]
     unspoken = {each[0] for each in map(ids, spelled) if len(each) == 1}
-    unspoken |= {ids(form)[0] for note in MUSIC for form in (note, f" {note}")}
-    unspoken |= {ids(text)[0] for text in BEFORE_A_WORD}
+    begun = [form for note in MUSIC for form in (note, f" {note}")]
+    unspoken |= {i for form in (*begun, *BEFORE_A_WORD) for i in ids(form)[:1]}
     special = {tokens.start, *range(min(tokens.tasks.values()), tokens.no_speech + 1)}
     return Limits(tuple(sorted(unspoken | special)), (*ids(" "), tokens.end))

@@ -13,21 +13,23 @@ STREAMS = range(0x7FFF0000, 0x80000001), range(0xFFFF0000, 0x100000000)
 
 
 class Sound(NamedTuple):
-    """Where the sound of a file is, in bytes. field: the place of its size; said: that
-    size; there: how many follow it."""
+    """Where the sound of a file is, in bytes. field: the place of its size; promised:
+    that size; there: how many follow it."""
 
     field: int
-    said: int
+    promised: int
     there: int
 
     @property
     def lacks_size(self) -> bool:
-        return self.said == 0 < self.there
+        return self.promised == 0 < self.there
 
     @property
     def cut(self) -> bool:
-        """Whether less is there than was said, by a file that is no stream."""
-        return self.there < self.said and not any(self.said in x for x in STREAMS)
+        """Whether less is there than was promised, by a file that is no stream."""
+        return self.there < self.promised and not any(
+            self.promised in x for x in STREAMS
+        )
 
 
 def find(file: Path) -> Sound | None:
@@ -37,11 +39,11 @@ def find(file: Path) -> Sound | None:
             return None
         size = file.stat().st_size
         while len(head := stream.read(8)) == 8:
-            said, at = int.from_bytes(head[4:], "little"), stream.tell()
+            promised, at = int.from_bytes(head[4:], "little"), stream.tell()
             if head[:4] == b"data":
-                empty = said == 0 and _is_chunks(stream, size)
-                return Sound(at - 4, said, 0 if empty else size - at)
-            stream.seek(at + said + said % 2)
+                empty = promised == 0 and _is_chunks(stream, size)
+                return Sound(at - 4, promised, 0 if empty else size - at)
+            stream.seek(at + promised + promised % 2)
     return None
 
 

@@ -2,14 +2,15 @@
 
 import argparse
 import errno
-import io
 import json
+import os
 import runpy
 import sys
 from pathlib import Path
 
 import pytest
 
+from specjax import console
 from specjax.listening import transcribe
 from specjax.listening.transcripts import Transcript
 from specjax.speech import logmel
@@ -111,74 +112,52 @@ def test_where_no_file_can_be_read_there_is_a_line_of_each(place, pair, capsys):
     assert printed.out == ""
 
 
-class Console(io.TextIOWrapper):
-    """One whose writing fails with an error, if any."""
-
-    def __init__(self, error=None):
-        super().__init__(io.BytesIO(), "ascii")
-        self.error = error
-
-    def write(self, text: str) -> int:
-        if self.error is not None:
-            raise self.error
-        return super().write(text)
-
-    def fileno(self) -> int:
-        raise OSError  # so that none of the process is redirected
-
-    def said(self) -> str:
-        self.flush()
-        return self.buffer.getvalue().decode()
-
-
 DONE = Transcript(Path("x/a.wav"), (Segment(0, 1, " naïve 你"),), 1.0, "en")
 
 
-def shown(place, monkeypatch, error=None, formats=("txt", "json")):
-    """What is told of two recordings, on a console that knows no accents."""
-    out, err = Console(error), Console()
-    monkeypatch.setattr(sys, "stdout", out)
-    monkeypatch.setattr(sys, "stderr", err)
+def shown(place, monkeypatch, out, formats=("txt", "json")) -> transcribe.Shown:
+    """Has told of two recordings, by streams as of a command."""
+    stream = open(out, "w", encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", console.Stream(stream, "standard output"))
     files = [Path("x/a.wav"), Path("x/b.wav")]
     teller = transcribe.Shown(argparse.Namespace(out=place, files=files), formats)
     for file in files:
-        teller.told(DONE._replace(file=file, notes=(f"{file} is ä",)), None)
-    return teller, out, err
+        teller.told(DONE._replace(file=file, notes=(f"{file} is odd",)), None)
+    stream.close()
+    return teller
 
 
-def test_a_console_without_accents_shows_marks_and_files_have_them(
-    tmp_path, monkeypatch
-):
-    teller, out, err = shown(tmp_path, monkeypatch)
-    assert out.said() == "== x/a.wav\nna?ve ?\n== x/b.wav\nna?ve ?\n"
-    assert err.said() == "x/a.wav is ?\nx/b.wav is ?\n" and not teller.failed
+def unread() -> int:
+    """A pipe whose reader is gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+ALL = ["a.json", "a.txt", "b.json", "b.txt"]
+ODD = "x/a.wav is odd\nx/b.wav is odd\n"
+
+
+def test_files_are_written_before_anything_is_printed(tmp_path, monkeypatch, capfd):
+    teller = shown(tmp_path, monkeypatch, unread())
+    assert sorted(x.name for x in tmp_path.iterdir()) == ALL and not teller.failed
     assert (tmp_path / "b.txt").read_text("utf-8") == "naïve 你\n"
+    assert capfd.readouterr().err == ODD
+    with pytest.raises(console.Unwritable) as ended:  # there is nothing left to do
+        shown(None, monkeypatch, unread(), formats=())
+    assert ended.value.code == console.CLOSED
 
 
-def test_files_are_written_where_nobody_reads_the_texts(tmp_path, monkeypatch):
-    teller, _, err = shown(tmp_path, monkeypatch, BrokenPipeError())
-    assert {x.name for x in tmp_path.iterdir()} == {
-        "a.txt",
-        "a.json",
-        "b.txt",
-        "b.json",
-    }
-    assert err.said().count("\n") == 2 and not teller.failed
-    with pytest.raises(SystemExit) as ended:  # there is nothing left to do
-        shown(None, monkeypatch, BrokenPipeError(), formats=())
-    assert ended.value.code == 0
+def test_a_full_disk_is_told_in_a_line(tmp_path, monkeypatch, capfd):
+    out = tmp_path / "out"
+    out.mkdir()
+    teller = shown(out, monkeypatch, "/dev/full")
+    assert sorted(x.name for x in out.iterdir()) == ALL and teller.failed
+    full = "standard output cannot be written (No space left on device)\n"
+    assert capfd.readouterr().err == ODD.replace("x/b", full + "x/b")
 
 
-def test_a_full_disk_is_told_in_a_line(tmp_path, monkeypatch):
-    full = OSError(errno.ENOSPC, "No space left on device")
-    teller, _, err = shown(tmp_path, monkeypatch, full)
-    assert len([*tmp_path.iterdir()]) == 4 and teller.failed
-    said = err.said()
-    assert said.count("\n") == 3
-    assert said.count("texts could not be printed: No space left on device\n") == 1
-
-
-def test_a_transcript_stays_until_the_next_is_whole(tmp_path, monkeypatch):
+def test_a_transcript_stays_until_the_next_is_whole(tmp_path, monkeypatch, capfd):
     (tmp_path / "a.txt").write_text("earlier\n")
 
     def full(path, *_):
@@ -186,10 +165,11 @@ def test_a_transcript_stays_until_the_next_is_whole(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    teller, out, err = shown(tmp_path, monkeypatch, formats=("txt",))
+    teller = shown(tmp_path, monkeypatch, os.devnull, formats=("txt",))
     assert [x.name for x in tmp_path.iterdir()] == ["a.txt"] and teller.failed
-    assert (tmp_path / "a.txt").read_text() == "earlier\n" and "na?ve" in out.said()
-    assert f"{tmp_path / 'b.txt'} could not be written: No space" in err.said()
+    assert (tmp_path / "a.txt").read_text() == "earlier\n"
+    printed = capfd.readouterr().err
+    assert f"{tmp_path / 'b.txt'} could not be written: No space" in printed
 
 
 def test_every_flag_has_help():

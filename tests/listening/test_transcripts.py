@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from specjax import verifiers
+from specjax.listening import decoding
 from specjax.listening import pair as pairs
 from specjax.listening.transcripts import transcribe
 from specjax.models import whisper
 from specjax.speech import audio, logmel, rules
-from specjax.speech.transcribe import window_of
+from specjax.speech.transcribe import Heard, window_of
 from specjax.types import Features
 from tests.support import speech_folders
 
@@ -134,12 +135,28 @@ def test_the_language_is_heard_where_none_is_named(names, files):
     heard = Features(jnp.asarray(window_of(frames, 0, 300)[None]))
     start = jnp.array([[pair.tokens.start]])
     logits = whisper.logits(pair.target.config, pair.target.params, heard, start)
-    code = rules.language(pair.tokens, logits[:, 0])
-    assert [result.transcripts[0].language] == code
-    (other,) = {*pair.tokens.languages} - {*code}  # that the target was tuned for
-    tuned = pair._replace(tokens=pair.tokens._replace(language=other))
-    result = transcribe(tuned, None, files[2:], temperatures=(0.0,))
-    assert result.transcripts[0].language == other
+    assert [result.transcripts[0].language] == rules.language(pair.tokens, logits[:, 0])
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_the_language_is_the_one_that_a_target_was_tuned_for(
+    names, files, chunked, monkeypatch
+):
+    prompts = []
+
+    def decode(features, heads, temperatures):
+        prompts.extend(heads)
+        return Heard([[3]] * len(heads), [0.0] * len(heads), [0.0] * len(heads))
+
+    monkeypatch.setattr(decoding, "build", lambda *_: decode)
+    pair = pairs.opened(names["target"], None)
+    tuned = pair._replace(tokens=pair.tokens._replace(language="de", task="translate"))
+    languages = []
+    for language in (None, "English"):
+        result = transcribe(tuned, None, files[2:], language=language, chunked=chunked)
+        languages.append(result.transcripts[0].language)
+    assert languages == ["de", "en"]
+    assert [head[1:3] for head in prompts] == [[43, 44], [42, 44]]
 
 
 def test_what_is_never_written_is_of_the_format_that_weights_are_in(names):

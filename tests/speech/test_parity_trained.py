@@ -94,4 +94,6 @@ def test_times_are_those_of_transformers(pair, reference, files):
             text for *_, text in wanted
         ]
         times = [(s.start, s.end) for s in transcript.segments]
-        assert times == [pytest.approx(part[:2], abs=1e-6) for part in wanted]
+        last = transcript.seconds  # theirs may end in the silence behind it
+        within = [(begin, min(end, last)) for begin, end, _ in wanted]
+        assert times == [pytest.approx(part, abs=1e-6) for part in within]
