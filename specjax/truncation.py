@@ -204,21 +204,21 @@ def _logit(key: Array, dtype) -> Array:
 
 
 def _nth(logits: Array, end: End) -> Array:
-    """The id of the `end.number`-th of those equal to `end.logit`, V - 1 if there
-    are fewer: of all blocks the one that has it, then of its ids. -> [R] int32."""
+    """The id of the `end.number`-th of those equal to `end.logit`, the last of them if
+    there are fewer, V - 1 if none; -> [R] int32. The block that has it comes first."""
     count, vocab = logits.shape
     blocks = jnp.pad(logits, ((0, 0), (0, -vocab % LANES)), constant_values=jnp.nan)
     blocks = blocks.reshape(count, -1, LANES)
-    equal = blocks == end.logit[:, None, None]
-    until = jnp.cumsum(equal.sum(-1, dtype=jnp.int32), axis=-1)
-    passed = until < end.number[:, None]
-    before = jnp.max(until, -1, where=passed, initial=0)
-    block = jnp.minimum(passed.sum(-1, dtype=jnp.int32), until.shape[-1] - 1)
+    equal = (blocks == end.logit[:, None, None]).sum(-1, dtype=jnp.int32)
+    until = jnp.cumsum(equal, axis=-1)
+    number = jnp.minimum(end.number, until[:, -1])[:, None]
+    passed = until < number
+    before = jnp.max(until, -1, where=passed, initial=0, keepdims=True)
+    block = passed.sum(-1, dtype=jnp.int32)
     here = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
     inside = jnp.cumsum(here == end.logit[:, None], axis=-1, dtype=jnp.int32)
-    at = jnp.sum(inside < (end.number - before)[:, None], axis=-1, dtype=jnp.int32)
-    enough = until[:, -1] >= end.number
-    return jnp.where(enough, block * LANES + at, vocab - 1)
+    at = block * LANES + jnp.sum(inside < number - before, axis=-1, dtype=jnp.int32)
+    return jnp.where(number[:, 0] > 0, at, vocab - 1)
 
 
 def _sum(x: Array) -> Array:
