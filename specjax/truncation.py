@@ -3,9 +3,9 @@
 Truncation (Section 2.2 of Leviathan et al. 2023; top-p is Section 3.1 of Holtzman et
 al. 2020) keeps a prefix of the ids ordered by (logit descending, id ascending), so one
 logit and one id say what is kept. The end is mostly near the top and is read from the
-NEAR largest logits; one further down is ended by bisection over the floats themselves,
+NEAR largest logits; one further down is found by bisection over the floats themselves,
 whose bits have the order of integers. A sort keeps the same ids, but where the mass
-meets top_p within the rounding of a sum; on a CPU it takes 20 to 80 times as long.
+meets top_p within the rounding of a sum; on a CPU it takes 10 to 80 times as long.
 Axes: R rows, V vocabulary, K = min(NEAR, V).
 """
 
@@ -17,9 +17,8 @@ import jax.numpy as jnp
 from jax import Array
 
 NEAR = 128
-LANES = 256  # columns summed side by side, vectorized, and with less rounding than one
-STRIPES = 32  # a large vocabulary is first reduced by so much
-LARGE = 1 << 16
+LANES = 256  # columns summed side by side: vectorized, and with less rounding than one
+LARGE, STRIPE = 1 << 16, 32  # beyond so many ids, the largest of each stripe come first
 
 
 class Row(NamedTuple):
@@ -88,22 +87,24 @@ def _shorter(floor: End, end: End) -> End:
 
 
 def _ranked(row: Row, floor: Array, top_k: Array | None, top_p: Array | None) -> End:
-    """The end by top-k, then top-p; exact only down to the logit `floor` [R]."""
+    """The end by top-k, then top-p; one below the logit `floor` [R] may be any other
+    below it, since min-p ends the row before."""
     count, vocab = row.logits.shape
     most = min(NEAR, vocab)
     best = _largest(row.logits, most)
     size = jnp.full(count, vocab) if top_k is None else jnp.minimum(top_k, vocab)
     size = size.astype(jnp.int32)
+    # The end is after `kept` of `best` if it `ended` there; `whole` if all are kept.
     kept, ended, whole = jnp.minimum(size, most), size <= most, size == vocab
-    settled = floor > best[:, -1]  # by min_p, if what is ended here is right
+    by_floor = floor > best[:, -1]
     if top_p is not None:
         inside = jnp.arange(most) < size[:, None]
         mass = jnp.cumsum(jnp.where(inside, jnp.exp(row.log_weight(best)), 0.0), -1)
         total, limited = mass[:, -1], top_p < 1
-        settled &= ended | whole | ~limited  # else the total is not known here
-        if most < vocab:
+        if most < vocab:  # what top_k keeps is known if it is that few, or all
             every = _sum(jnp.exp(row.log_weight(row.logits)))
             total = jnp.where(ended, total, every)
+            by_floor &= ended | whole | ~limited
         short = jnp.sum(mass < (top_p * total)[:, None], axis=-1, dtype=jnp.int32)
         ended |= whole & limited & (short < most)
         kept = jnp.where(limited, jnp.minimum(short + 1, kept), kept)
@@ -114,11 +115,11 @@ def _ranked(row: Row, floor: Array, top_k: Array | None, top_p: Array | None) ->
     near = End(tau, number)
     if most == vocab:
         return near
-    ended |= whole | settled
+    ended |= whole | by_floor
 
     def beyond() -> End:
-        low = _bisected(row, ended, best[:, -1], size, top_p)
-        return End(*(jnp.where(ended, a, b) for a, b in zip(near, low, strict=True)))
+        below = _bisected(row, ended, best[:, -1], size, top_p)
+        return End(*(jnp.where(ended, a, b) for a, b in zip(near, below, strict=True)))
 
     return jax.lax.cond(ended.all(), lambda: near, beyond)
 
@@ -130,9 +131,9 @@ def _largest(logits: Array, count: int) -> Array:
     """
     vocab = logits.shape[-1]
     if vocab > LARGE:
-        padding = (0, 0), (0, -vocab % STRIPES)
+        padding = (0, 0), (0, -vocab % STRIPE)
         stripes = jnp.pad(logits, padding, constant_values=-jnp.inf)
-        stripes = stripes.reshape(len(logits), -1, STRIPES)
+        stripes = stripes.reshape(len(logits), -1, STRIPE)
         chosen = jax.lax.top_k(stripes.max(-1), count)[1]
         logits = jnp.take_along_axis(stripes, chosen[..., None], axis=1)
         logits = logits.reshape(len(logits), -1)
@@ -143,8 +144,8 @@ def _largest(logits: Array, count: int) -> Array:
 def _bisected(
     row: Row, ended: Array, most: Array, size: Array, top_p: Array | None
 ) -> End:
-    """The end by top-k, `size` [R] ids, at the logit `most` [R] or below, then top-p;
-    of rows that are `ended` [R] anything, at no cost."""
+    """The end by top-k, `size` [R] ids, at the logit `most` [R] or below it, then by
+    top-p; of rows that have `ended` [R] anything, without a turn of the search."""
     key, dtype = _ordered(row.logits), row.logits.dtype
     every = size == row.logits.shape[-1]
     high = _ordered(most)
@@ -204,21 +205,21 @@ def _logit(key: Array, dtype) -> Array:
 
 
 def _nth(logits: Array, end: End) -> Array:
-    """The id of the `end.number`-th of those equal to `end.logit`, V - 1 if there
-    are fewer: of all blocks the one that has it, then of its ids. -> [R] int32."""
+    """The id of the `end.number`-th of those equal to `end.logit`, the last of them if
+    there are fewer, V - 1 if none; -> [R] int32. The block that has it comes first."""
     count, vocab = logits.shape
     blocks = jnp.pad(logits, ((0, 0), (0, -vocab % LANES)), constant_values=jnp.nan)
     blocks = blocks.reshape(count, -1, LANES)
-    equal = blocks == end.logit[:, None, None]
-    until = jnp.cumsum(equal.sum(-1, dtype=jnp.int32), axis=-1)
-    passed = until < end.number[:, None]
-    before = jnp.max(until, -1, where=passed, initial=0)
-    block = jnp.minimum(passed.sum(-1, dtype=jnp.int32), until.shape[-1] - 1)
+    equal = (blocks == end.logit[:, None, None]).sum(-1, dtype=jnp.int32)
+    until = jnp.cumsum(equal, axis=-1)
+    number = jnp.minimum(end.number, until[:, -1])[:, None]
+    passed = until < number
+    before = jnp.max(until, -1, where=passed, initial=0, keepdims=True)
+    block = passed.sum(-1, dtype=jnp.int32)
     here = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
     inside = jnp.cumsum(here == end.logit[:, None], axis=-1, dtype=jnp.int32)
-    at = jnp.sum(inside < (end.number - before)[:, None], axis=-1, dtype=jnp.int32)
-    enough = until[:, -1] >= end.number
-    return jnp.where(enough, block * LANES + at, vocab - 1)
+    at = block * LANES + jnp.sum(inside < number - before, axis=-1, dtype=jnp.int32)
+    return jnp.where(number[:, 0] > 0, at, vocab - 1)
 
 
 def _sum(x: Array) -> Array:

@@ -137,7 +137,10 @@ def differ(
 @functools.cache
 def kept(vocab: int) -> np.ndarray:
     z, sampling = case(vocab)
-    return kept_by(z, *last_kept(z, sampling))
+    tau, tie = last_kept(z, sampling)
+    named = z[np.arange(len(z)), tie]  # the id that the end names is kept itself
+    assert np.all((named == tau) | np.isneginf(tau))
+    return kept_by(z, tau, tie)
 
 
 @pytest.mark.parametrize("vocab", ROWS)
@@ -153,6 +156,23 @@ def test_there_are_10_000_rows():
 @pytest.mark.parametrize("mistake", BROKEN)
 def test_a_mistake_is_seen(mistake):
     assert differ(kept(129), *case(129), mistake).sum() > 10
+
+
+def test_just_the_mass_is_enough_far_from_the_top_too():
+    """Of 600 equal ids half reach 0.5; of the 400 of top_k, 200."""
+    count, top_k = ROWS[600], np.full(ROWS[600], 600)
+    top_k[::2] = 400
+    settings = np.ones(count), top_k, np.full(count, 0.5), np.zeros(count)
+    kinds = np.float32, np.int32, np.float32, np.float32
+    sampling = Sampling(*(kind(x) for kind, x in zip(kinds, settings, strict=True)))
+    tie = last_kept(np.zeros((count, 600), np.float32), sampling)[1]
+    np.testing.assert_array_equal(tie, top_k / 2 - 1)
+
+
+def test_nothing_is_sorted():
+    """Not by the compiler either, which takes some uses of top_k for a sort."""
+    program = last_kept.lower(*case(max(ROWS))).compile().as_text()
+    assert " sort(" not in program and "while(" in program
 
 
 # In every surrounding.
