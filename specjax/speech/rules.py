@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from specjax.speech.tokens import CONFIG, GENERATION, Tokens
-from specjax.tokenizers.huggingface import read_json
+from specjax.tokenizers.folder import read_json
 from specjax.types import Rules
 
 NEVER = -jnp.inf

@@ -4,10 +4,9 @@
 the tokens in `special_tokens_map.json` and `added_tokens.json`.
 """
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from specjax.tokenizers.huggingface import read_json
 
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 ADDED, TEMPLATE = "added_tokens.json", "chat_template.jinja"
@@ -53,7 +52,7 @@ DEFAULTS = {
 }
 
 
-class Said(NamedTuple):
+class TokenizerConfig(NamedTuple):
     """What the files of a folder say.
 
     kind: the class of the tokenizer, None where nothing tells. fields: those of
@@ -74,7 +73,7 @@ class Said(NamedTuple):
     described: bool
 
 
-def read(folder: Path) -> Said:
+def read(folder: Path) -> TokenizerConfig:
     """Raises ValueError for a file that is no JSON."""
     fields, model = read_json(folder / CONFIG), read_json(folder / "config.json")
     kind = kind_of(fields, model)
@@ -106,7 +105,7 @@ def read(folder: Path) -> Said:
         for x, value in named.items()
     }
     older = listed(older, LISTS[1]) or []
-    return Said(
+    return TokenizerConfig(
         kind, fields, named, extra, older, dict(sorted(added.items())), described
     )
 
@@ -136,9 +135,9 @@ def token(value: Any, special: bool = True) -> dict[str, Any]:
     return {"content": str(value.get("content"))} | flags
 
 
-def extra_ids(said: Said, otherwise: int) -> int:
+def extra_ids(config: TokenizerConfig, otherwise: int) -> int:
     """How many <extra_id_n> there are. Raises ValueError for no number."""
-    count = said.fields.get("extra_ids", otherwise)
+    count = config.fields.get("extra_ids", otherwise)
     if type(count) is not int or not 0 <= count <= 10_000:
         raise ValueError(f"{CONFIG}: extra_ids is {count!r}: want a number of tokens")
     return count
@@ -146,10 +145,26 @@ def extra_ids(said: Said, otherwise: int) -> int:
 
 def special_ids(folder: Path) -> tuple[int | None, int | None]:
     """The ids of bos_token and eos_token where the folder tells them, else None."""
-    said = read(folder)
-    ids = {value["content"]: i for i, value in said.added.items()}
-    if not ids and said.named:
+    config = read(folder)
+    ids = {value["content"]: i for i, value in config.added.items()}
+    if not ids and config.named:
         listed = read_json(folder / "tokenizer.json").get("added_tokens") or ()
         ids = {x.get("content"): x.get("id") for x in listed if isinstance(x, dict)}
-    named = (said.named.get(f"{name}_token", {}) for name in ("bos", "eos"))
+    named = (config.named.get(f"{name}_token", {}) for name in ("bos", "eos"))
     return tuple(ids.get(value.get("content")) for value in named)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A file that holds one JSON object; nothing where there is no file.
+
+    Raises ValueError for anything else in it.
+    """
+    if not file.is_file():
+        return {}
+    try:
+        fields = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        raise ValueError(f"{file} is not JSON: download it again") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"{file} holds no JSON object: download it again")
+    return fields
