@@ -44,7 +44,9 @@ def tokenizers(file: Path) -> ModuleType:
     return tokenizers
 
 
-def added(library: ModuleType, config: TokenizerConfig, extra: Iterable[dict] = ()) -> list[Any]:
+def added(
+    library: ModuleType, config: TokenizerConfig, extra: Iterable[dict] = ()
+) -> list[Any]:
     """The added tokens of a folder in the order of their ids: those with one, then
     special ones without.
 
