@@ -5,6 +5,7 @@ the tokens in `special_tokens_map.json` and `added_tokens.json`.
 """
 
 import json
+import reprlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,7 +75,7 @@ class TokenizerConfig(NamedTuple):
 
 
 def read(folder: Path) -> TokenizerConfig:
-    """Raises ValueError for a file that is no JSON."""
+    """Raises ValueError for a file that is no JSON, or a token that is none."""
     fields, model = read_json(folder / CONFIG), read_json(folder / "config.json")
     kind = kind_of(fields, model)
     described = any((folder / x).is_file() for x in (CONFIG, MAP, ADDED, TEMPLATE))
@@ -100,10 +101,7 @@ def read(folder: Path) -> TokenizerConfig:
     named |= {x: token(own[x.removesuffix("_token")]) for x in names}
     first = [x for x in SPECIAL if x in named]
     named = {x: named[x] for x in (*first, *named)}
-    named = {
-        x: flags.get(value["content"], value) | {"special": True}
-        for x, value in named.items()
-    }
+    named = {x: flags.get(y["content"], y) for x, y in named.items()}
     older = listed(older, LISTS[1]) or []
     return TokenizerConfig(
         kind, fields, named, extra, older, dict(sorted(added.items())), described
@@ -121,18 +119,20 @@ def kind_of(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
     it; without the "Fast" at its end."""
     name = fields.get("tokenizer_class") or model.get("tokenizer_class")
     name = name.removesuffix("Fast") if isinstance(name, str) else None
-    family = BY_FAMILY.get(model.get("model_type"))
+    family = BY_FAMILY.get(str(model.get("model_type")))
     wrong = family == GENERIC or model.get("model_type") == "qwen2"
     return family if name is None or wrong else ALIASES.get(name, name)
 
 
 def token(value: Any, special: bool = True) -> dict[str, Any]:
-    """A token by its text, or as the folder describes it."""
+    """A token by its text, or as the folder describes it. Raises ValueError for none."""
     flags = {"special": special, "normalized": not special}
     if not isinstance(value, dict):
         return {"content": str(value)} | flags
     flags |= {x: value[x] for x in FLAGS if isinstance(value.get(x), bool)}
-    return {"content": str(value.get("content"))} | flags
+    if not isinstance(value.get("content"), str):
+        raise ValueError(f"a token of the folder has no content: {reprlib.repr(value)}")
+    return {"content": value["content"]} | flags
 
 
 def extra_ids(config: TokenizerConfig, otherwise: int) -> int:
