@@ -125,7 +125,7 @@ def kind_of(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
 
 
 def token(value: Any, special: bool = True) -> dict[str, Any]:
-    """A token by its text, or as the folder describes it. Raises ValueError for none."""
+    """A token by its text, or as the folder has it. Raises ValueError for none."""
     flags = {"special": special, "normalized": not special}
     if not isinstance(value, dict):
         return {"content": str(value)} | flags
