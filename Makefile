@@ -4,7 +4,7 @@
 # make test         the environment if need be, then the tests that are not marked slow
 # make test-core    those of them that ask for the mathematics, drafters and models
 # make test-slow    those that are: whole rows, timings, notebooks, other engines
-# make test-parity  models and speech against transformers (gigabytes of downloads)
+# make test-parity  all that transformers has too, against it (gigabytes of downloads)
 # make test-data    the paper's tasks against seqio and TensorFlow Datasets (the same)
 # make test-aot     what the kernels compile to for GPUs and TPUs (400 MB of downloads)
 # make lint         ruff: check and format
@@ -66,7 +66,8 @@ test-slow: $(TEST)
 test-parity: $(TEST)
 	$(INSTALL) '$(TORCH)'
 	$(INSTALL) --editable '.[test,parity]'
-	$(RUN) -m pytest tests/checkpoints/test_parity_*.py tests/speech/test_parity_*.py
+	$(RUN) -m pytest tests/test_parity_*.py \
+	  tests/checkpoints/test_parity_*.py tests/speech/test_parity_*.py
 
 test-data: $(TEST)
 	$(INSTALL) --editable '.[test,data]'

@@ -18,7 +18,8 @@ METRICS += ["jiwer>=3", "whisper_normalizer>=0.1.10"]  # word errors
 GIN = ["gin-config>=0.5"]
 AOT = ["jax==0.10.2", "jax-cuda13-pjrt==0.10.2", "jax-cuda13-plugin==0.10.2"]
 AOT += ["absl-py>=2", "nvidia-cuda-nvcc==13.5.37", "libtpu==0.0.52"]
-READERS = ["tokenizers>=0.20", "jinja2>=3.1"]  # tokenizer.json, chat templates
+# tokenizer.json and what folders say of tokenizers, chat templates
+READERS = ["tokenizers>=0.20", "protobuf>=4", "jinja2>=3.1"]
 SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
 EXPERIMENTS = [*GIN, "optax>=0.2.3", *PLOTS, *METRICS, *READERS, *SPEECH]
 TEST = ["pytest>=9", "pytest-xdist>=3.6", "hypothesis>=6.100"]

@@ -121,8 +121,8 @@ def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
     raise ValueError(
         f"{target.name} and {draft.name} have other tokenizers: id {unlike[0]} is"
         f" {named[0]} to one, {named[1]} to the other, and so for {len(unlike)} of"
-        f" {known} ids: name a draft with the target's tokenizer, or, if it was trained"
-        f" with that, put {first.file.name} of {target.name} beside its weights"
+        f" {known} ids: name a pair with one tokenizer, or put {first.file.name} of"
+        f" {target.name} beside the draft's weights if they were trained with it"
     )
 
 

@@ -147,12 +147,12 @@ CASES = dict(cases())
 @pytest.mark.parametrize("name", CASES)
 def test_ids_and_texts_are_those_of_transformers(name, tmp_path):
     folder = folders.write(tmp_path, **CASES[name])
-    theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    ours = tokenizers.read(folder)
-    assert ours.vocab == len(theirs)
+    reference = transformers.AutoTokenizer.from_pretrained(folder)
+    own = tokenizers.read(folder)
+    assert own.vocab == len(reference)
     draw = random.Random(name)
     for _ in range(40):
         text = "".join(draw.choices(FRAGMENTS, k=draw.randint(0, 9)))
-        ids = theirs(text).input_ids
-        assert ours.encode(text) == ids, text
-        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+        ids = reference(text).input_ids
+        assert own.encode(text) == ids, text
+        assert own.decode(ids) == reference.decode(ids, skip_special_tokens=True)

@@ -86,8 +86,8 @@ def test_the_law_is_exact_where_a_draft_knows_other_ids(known):
     read = fixtures.table(4, 0), lambda prefix: np.asarray(readout(logits(prefix)))
     assert np.isneginf(read[1](())).tolist() == [i >= known for i in range(4)]
     trial = fixtures.Fixture("apart", 4, *read)
-    found = certify.certify(token.verifier, trial, 2, 3, CLAIMS["token"])
-    assert found.exact and found.error < 2e-7 and found.broken == ()
+    certificate = certify.certify(token.verifier, trial, 2, 3, CLAIMS["token"])
+    assert certificate.exact and certificate.error < 2e-7 and certificate.broken == ()
 
 
 def test_ids_that_a_draft_does_not_know_are_read_as_its_last():

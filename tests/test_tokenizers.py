@@ -102,7 +102,10 @@ FOLDERS = [  # configuration, text, tokens (␣ is SentencePiece's mark), text a
         *(LLAMA | {"add_prefix_space": False}, MARKED),
         *("é <|a|> ␣ x </s> <0x0A> new", "é x\nnew"),
     ),
-    (LLAMA | GENERIC, MARKED, "␣é <|a|> ␣ ␣ x </s> ␣ <0x0A> new", "é  x \nnew"),
+    (
+        *(LLAMA | GENERIC | {"add_bos_token": True}, MARKED),
+        *("<s> ␣é <|a|> ␣ ␣ x </s> ␣ <0x0A> new", "é  x \nnew"),
+    ),
     (GEMMA, "é  <bos>x<start>", "<bos> é ␣ ␣ <bos> x <start>", "é  x<start>"),
     (
         *(T5 | {"added_tokens_decoder": {"156": token("~")}}, "é <extra_id_0>\nx~"),
@@ -169,6 +172,12 @@ def test_older_folders_have_their_tokens_in_files_of_their_own(tmp_path):
     assert own.decode([400, 401]) == "new" and special_ids(folder) == (None, 400)
 
 
+def test_a_piece_that_was_kept_free_has_the_name_that_the_folder_gives_it(tmp_path):
+    named = LLAMA | {"added_tokens_decoder": {"300": token("<turn>", special=True)}}
+    own = tokenizers.read(described(tmp_path, named))
+    assert own.encode("é<turn>")[1:] == [300] and own.token(300) == "<turn>"
+
+
 def test_ids_of_sentinels_and_bytes_are_t5s(tmp_path):
     count = 56  # pieces
     own = tokenizers.read(described(tmp_path / "t5", T5))
@@ -191,13 +200,14 @@ def test_ids_of_sentinels_and_bytes_are_t5s(tmp_path):
             "says that far is id",
         ),
         (T5 | {"extra_ids": "many"}, "extra_ids is 'many'"),
+        (LLAMA | {"added_tokens_decoder": {"400": {}}}, "has no content"),
     ],
 )
 @pytest.mark.parametrize("pairs", [False, True])
 def test_a_folder_that_is_not_understood_is_refused(config, message, pairs, tmp_path):
     files = {"spiece_model": tokenizer_folders.llama()}
     if pairs:
-        files, message = tokenizer_folders.pairs(), "names tokenizer_class "
+        files, message = tokenizer_folders.pairs(), "names tokenizer_class |no content"
     tokenizer_folders.write(tmp_path, tokenizer_config_json=config, **files)
     with pytest.raises(ValueError, match=message) as caught:
         tokenizers.read(tmp_path)

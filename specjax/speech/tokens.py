@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specjax.speech import languages, tiktoken
-from specjax.tokenizers.huggingface import read_json
+from specjax.tokenizers.folder import read_json
 
 STEP = 0.02  # seconds between two timestamps
 STEPS = 1500  # of a window of 30 s

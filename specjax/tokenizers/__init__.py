@@ -74,10 +74,10 @@ def read(
             f"no tokenizer at {file}: name a SentencePiece model (.model), a"
             " tokenizer.json, or a folder with one of them"
         )
-    special, said = Special(start, ends, encodes), folder.read(path.parent)
+    special, config = Special(start, ends, encodes), folder.read(path.parent)
     other = huggingface.read if path.suffix == ".json" else pieces.read
     reader = (FILES | {folder.CONFIG: byt5.read}).get(path.name, other)
-    coder = reader(path, special, said)
+    coder = reader(path, special, config)
 
     def converse(messages: Sequence[Mapping[str, Any]], **asked: Any) -> list[int]:
         return coder.bare(chat.render(path.parent, messages, asked))

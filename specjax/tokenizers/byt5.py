@@ -8,32 +8,32 @@ from pathlib import Path
 
 from specjax.tokenizers import huggingface
 from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import Said, extra_ids, token
+from specjax.tokenizers.folder import TokenizerConfig, extra_ids, token
 
 KIND = "ByT5Tokenizer"
 FIRST = ("pad_token", "eos_token", "unk_token")  # ids 0, 1 and 2
 
 
-def read(file: Path, special: Special, said: Said) -> Coder:
+def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     """Raises ValueError for a folder of another class, or without the library."""
-    if said.kind != KIND:
+    if config.kind != KIND:
         raise ValueError(
             f"{file} is no tokenizer: name a SentencePiece model (.model) or a"
             " tokenizer.json"
         )
     library = huggingface.tokenizers(file)
     stripping = {"lstrip": True, "rstrip": True}  # where the folder says nothing else
-    named = {name: stripping | value for name, value in said.named.items()}
+    named = {name: stripping | value for name, value in config.named.items()}
     names = [named[name]["content"] for name in FIRST]
     names += [f"<0x{byte:02X}>" for byte in range(256)]
     vocab = {name: i for i, name in enumerate(names)}
     backend = library.Tokenizer(library.models.BPE(vocab, [], byte_fallback=True))
     steps = [library.decoders.ByteFallback(), library.decoders.Fuse()]
     backend.decoder = library.decoders.Sequence(steps)
-    count = extra_ids(said, 125)
-    extra = said.older or [token(f"<extra_id_{i}>") for i in range(count)]
-    said = said._replace(named=named)
-    huggingface.extend(library, file, backend, said, extra)
+    count = extra_ids(config, 125)
+    extra = config.older or [token(f"<extra_id_{i}>") for i in range(count)]
+    config = config._replace(named=named)
+    huggingface.extend(library, file, backend, config, extra)
     coder = huggingface.of_backend(backend, special, broken="ignore")
     end = backend.token_to_id(named["eos_token"]["content"])
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from specjax.tokenizers import folder as folders
-from specjax.tokenizers.huggingface import read_json
+from specjax.tokenizers.folder import read_json
 
 FURTHER = "chat_templates"  # a folder of templates, by their names
 PLAIN = 'write {"prompt": text} instead'

@@ -12,67 +12,67 @@ from sentencepiece import sentencepiece_model_pb2 as formats
 
 from specjax.tokenizers import huggingface
 from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import GENERIC, Said, extra_ids, token
+from specjax.tokenizers.folder import GENERIC, TokenizerConfig, extra_ids, token
 
 NORMAL, CONTROL, OWN = 1, 3, 4  # kinds of pieces; OWN are always one token in a text
 UNIGRAM = 1  # a kind of model; the other is byte-pair encoding
 SPACE = "\u2581"
 
 
-def read(file: Path, special: Special, said: Said) -> Coder:
+def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     """Raises ValueError as `huggingface.read`, and for a class that is not known."""
     library = huggingface.tokenizers(file)
-    build = CLASSES.get(said.kind)
+    build = CLASSES.get(config.kind)
     if build is None:
         raise ValueError(
-            f"{file.parent} names tokenizer_class {said.kind}, and how that reads"
+            f"{file.parent} names tokenizer_class {config.kind}, and how that reads"
             f" {file.name} is not known ({', '.join(filter(None, CLASSES))} are): put"
             " the tokenizer.json there that AutoTokenizer.save_pretrained writes"
         )
     model = formats.ModelProto.FromString(file.read_bytes())
-    _rename(model, said)
+    _rename(model, config)
     if build is by_model:
-        said = _completed(model, said)
-    backend = build(library, model, said)
+        config = _completed(model, config)
+    backend = build(library, model, config)
     of_model = [piece for piece in model.pieces if piece.type in (CONTROL, OWN)]
     extra = [token(x.piece, x.type == CONTROL) for x in of_model]
     extra = [value | {"normalized": False} for value in extra]
-    if said.kind == "T5Tokenizer":
-        extra += map(token, sentinels(said))
-    huggingface.extend(library, file, backend, said, extra)
-    if said.kind == "T5Tokenizer":
-        end = said.named["eos_token"]["content"]
+    if config.kind == "T5Tokenizer":
+        extra += map(token, sentinels(config))
+    huggingface.extend(library, file, backend, config, extra)
+    if config.kind == "T5Tokenizer":
+        end = config.named["eos_token"]["content"]
         last = [(end, backend.token_to_id(end))]
         huggingface.set_around(library, backend, [], last)
     return huggingface.of_backend(backend, special)
 
 
-def _rename(model: Any, said: Said) -> None:
+def _rename(model: Any, config: TokenizerConfig) -> None:
     """Pieces kept free for later, by the tokens that the folder gives their ids to."""
     names = {piece.piece for piece in model.pieces}
-    for number, value in said.added.items():
+    for number, value in config.added.items():
         if number < len(model.pieces) and value["content"] not in names:
             model.pieces[number].piece = value["content"]
 
 
-def _completed(model: Any, said: Said) -> Said:
+def _completed(model: Any, config: TokenizerConfig) -> TokenizerConfig:
     """With the special tokens of the model itself; added ones are found in a text as it
     was before any space was put there."""
-    trained, named = model.trainer_spec, dict(said.named)
+    trained, named = model.trainer_spec, dict(config.named)
     for name in ("bos", "eos", "unk"):
         known = getattr(trained, f"{name}_id") >= 0
-        if known and f"{name}_token" not in said.fields:
+        if known and f"{name}_token" not in config.fields:
             named[f"{name}_token"] = token(getattr(trained, f"{name}_piece"))
-    added = said.added
+    added = config.added
     if model.normalizer_spec.add_dummy_prefix:
         added = {i: value | {"normalized": False} for i, value in added.items()}
-    return said._replace(named=named, added=added)
+    return config._replace(named=named, added=added)
 
 
-def llama(library: ModuleType, model: Any, said: Said) -> Any:
+def llama(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
     """Spaces are marked before the text; pairs are merged in the order of ids."""
-    spaced = said.fields.get("add_prefix_space") is not False
-    scheme = "always" if said.fields.get("legacy") else "first"
+    spaced = config.fields.get("add_prefix_space") is not False
+    scheme = "always" if config.fields.get("legacy") else "first"
     backend = library.Tokenizer(_pairs(library, model))
     backend.pre_tokenizer = library.pre_tokenizers.Metaspace(
         prepend_scheme=scheme if spaced else "never", split=False
@@ -81,9 +81,9 @@ def llama(library: ModuleType, model: Any, said: Said) -> Any:
     return backend
 
 
-def gemma(library: ModuleType, model: Any, said: Said) -> Any:
+def gemma(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
     """No space is added before a text."""
-    unknown = said.named["unk_token"]["content"]
+    unknown = config.named["unk_token"]["content"]
     backend = library.Tokenizer(_pairs(library, model, unk_token=unknown))
     backend.normalizer = library.normalizers.Replace(" ", SPACE)
     split = library.pre_tokenizers.Split(" ", "merged_with_previous")
@@ -92,10 +92,10 @@ def gemma(library: ModuleType, model: Any, said: Said) -> Any:
     return backend
 
 
-def t5(library: ModuleType, model: Any, said: Said) -> Any:
+def t5(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
     """Words are apart, whatever is between them; the sentinels follow the pieces."""
     vocab = [(piece.piece, piece.score) for piece in model.pieces]
-    vocab += [(name, 0.0) for name in reversed(sentinels(said))]
+    vocab += [(name, 0.0) for name in reversed(sentinels(config))]
     backend = library.Tokenizer(library.models.Unigram(vocab, 2, False))
     charsmap = model.normalizer_spec.precompiled_charsmap
     if charsmap:
@@ -106,16 +106,16 @@ def t5(library: ModuleType, model: Any, said: Said) -> Any:
     return backend
 
 
-def sentinels(said: Said) -> list[str]:
+def sentinels(config: TokenizerConfig) -> list[str]:
     """<extra_id_0> is the last id, as in T5's vocabularies."""
-    return [f"<extra_id_{i}>" for i in range(extra_ids(said, 100))]
+    return [f"<extra_id_{i}>" for i in range(extra_ids(config, 100))]
 
 
-def by_model(library: ModuleType, model: Any, said: Said) -> Any:
+def by_model(library: ModuleType, model: Any, config: TokenizerConfig) -> Any:
     """As the SentencePiece model itself asks, where a class says no more."""
     trained, normal = model.trainer_spec, model.normalizer_spec
     own = [piece.piece for piece in model.pieces if piece.type == OWN]
-    legacy = said.fields.get("legacy", True)
+    legacy = config.fields.get("legacy", True)
     if trained.model_type == UNIGRAM:
         vocab = [(piece.piece, piece.score) for piece in model.pieces]
         words = library.models.Unigram(vocab, trained.unk_id, trained.byte_fallback)

@@ -4,10 +4,10 @@
 the tokens in `special_tokens_map.json` and `added_tokens.json`.
 """
 
+import json
+import reprlib
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from specjax.tokenizers.huggingface import read_json
 
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 ADDED, TEMPLATE = "added_tokens.json", "chat_template.jinja"
@@ -53,7 +53,7 @@ DEFAULTS = {
 }
 
 
-class Said(NamedTuple):
+class TokenizerConfig(NamedTuple):
     """What the files of a folder say.
 
     kind: the class of the tokenizer, None where nothing tells. fields: those of
@@ -74,8 +74,8 @@ class Said(NamedTuple):
     described: bool
 
 
-def read(folder: Path) -> Said:
-    """Raises ValueError for a file that is no JSON."""
+def read(folder: Path) -> TokenizerConfig:
+    """Raises ValueError for a file that is no JSON, or a token that is none."""
     fields, model = read_json(folder / CONFIG), read_json(folder / "config.json")
     kind = kind_of(fields, model)
     described = any((folder / x).is_file() for x in (CONFIG, MAP, ADDED, TEMPLATE))
@@ -101,12 +101,9 @@ def read(folder: Path) -> Said:
     named |= {x: token(own[x.removesuffix("_token")]) for x in names}
     first = [x for x in SPECIAL if x in named]
     named = {x: named[x] for x in (*first, *named)}
-    named = {
-        x: flags.get(value["content"], value) | {"special": True}
-        for x, value in named.items()
-    }
+    named = {x: flags.get(y["content"], y) for x, y in named.items()}
     older = listed(older, LISTS[1]) or []
-    return Said(
+    return TokenizerConfig(
         kind, fields, named, extra, older, dict(sorted(added.items())), described
     )
 
@@ -122,23 +119,25 @@ def kind_of(fields: dict[str, Any], model: dict[str, Any]) -> str | None:
     it; without the "Fast" at its end."""
     name = fields.get("tokenizer_class") or model.get("tokenizer_class")
     name = name.removesuffix("Fast") if isinstance(name, str) else None
-    family = BY_FAMILY.get(model.get("model_type"))
+    family = BY_FAMILY.get(str(model.get("model_type")))
     wrong = family == GENERIC or model.get("model_type") == "qwen2"
     return family if name is None or wrong else ALIASES.get(name, name)
 
 
 def token(value: Any, special: bool = True) -> dict[str, Any]:
-    """A token by its text, or as the folder describes it."""
+    """A token by its text, or as the folder has it. Raises ValueError for none."""
     flags = {"special": special, "normalized": not special}
     if not isinstance(value, dict):
         return {"content": str(value)} | flags
     flags |= {x: value[x] for x in FLAGS if isinstance(value.get(x), bool)}
-    return {"content": str(value.get("content"))} | flags
+    if not isinstance(value.get("content"), str):
+        raise ValueError(f"a token of the folder has no content: {reprlib.repr(value)}")
+    return {"content": value["content"]} | flags
 
 
-def extra_ids(said: Said, otherwise: int) -> int:
+def extra_ids(config: TokenizerConfig, otherwise: int) -> int:
     """How many <extra_id_n> there are. Raises ValueError for no number."""
-    count = said.fields.get("extra_ids", otherwise)
+    count = config.fields.get("extra_ids", otherwise)
     if type(count) is not int or not 0 <= count <= 10_000:
         raise ValueError(f"{CONFIG}: extra_ids is {count!r}: want a number of tokens")
     return count
@@ -146,10 +145,26 @@ def extra_ids(said: Said, otherwise: int) -> int:
 
 def special_ids(folder: Path) -> tuple[int | None, int | None]:
     """The ids of bos_token and eos_token where the folder tells them, else None."""
-    said = read(folder)
-    ids = {value["content"]: i for i, value in said.added.items()}
-    if not ids and said.named:
+    config = read(folder)
+    ids = {value["content"]: i for i, value in config.added.items()}
+    if not ids and config.named:
         listed = read_json(folder / "tokenizer.json").get("added_tokens") or ()
         ids = {x.get("content"): x.get("id") for x in listed if isinstance(x, dict)}
-    named = (said.named.get(f"{name}_token", {}) for name in ("bos", "eos"))
+    named = (config.named.get(f"{name}_token", {}) for name in ("bos", "eos"))
     return tuple(ids.get(value.get("content")) for value in named)
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A file that holds one JSON object; nothing where there is no file.
+
+    Raises ValueError for anything else in it.
+    """
+    if not file.is_file():
+        return {}
+    try:
+        fields = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        raise ValueError(f"{file} is not JSON: download it again") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"{file} holds no JSON object: download it again")
+    return fields

@@ -1,6 +1,5 @@
 """`tokenizer.json`, and what else the tokenizers library reads (extra `hf`)."""
 
-import json
 import re
 from collections.abc import Iterable
 from itertools import groupby
@@ -9,11 +8,12 @@ from types import ModuleType
 from typing import Any
 
 from specjax.tokenizers.coder import Coder, Special
+from specjax.tokenizers.folder import TokenizerConfig
 
 BYTE = re.compile("<0x([0-9A-F]{2})>")  # how SentencePiece names the piece of a byte
 
 
-def read(file: Path, special: Special, said: Any) -> Coder:
+def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     """Adds the special ids that the file's own post-processor adds, as transformers
     does, and never cuts or pads, which the file may ask for.
 
@@ -27,7 +27,7 @@ def read(file: Path, special: Special, said: Any) -> Coder:
     backend.no_truncation()
     backend.no_padding()
     known = {x.content for x in backend.get_added_tokens_decoder().values()}
-    more = added(library, said, said.older)
+    more = added(library, config, config.older)
     backend.add_tokens([value for value in more if value.content not in known])
     return of_backend(backend, special)
 
@@ -44,16 +44,18 @@ def tokenizers(file: Path) -> ModuleType:
     return tokenizers
 
 
-def added(library: ModuleType, said: Any, extra: Iterable[dict] = ()) -> list[Any]:
+def added(
+    library: ModuleType, config: TokenizerConfig, extra: Iterable[dict] = ()
+) -> list[Any]:
     """The added tokens of a folder in the order of their ids: those with one, then
     special ones without.
 
     extra: further special tokens where the folder lists none.
     """
-    more = [*said.named.values(), *(extra if said.extra is None else said.extra)]
-    special = {value["content"] for value in said.named.values()}
+    more = [*config.named.values(), *(extra if config.extra is None else config.extra)]
+    special = {value["content"] for value in config.named.values()}
     tokens = {}
-    for value in (*said.added.values(), *more):
+    for value in (*config.added.values(), *more):
         flags = dict(value)
         text = flags.pop("content")
         flags["special"] = flags["special"] or text in special
@@ -65,15 +67,15 @@ def extend(
     library: ModuleType,
     file: Path,
     backend: Any,
-    said: Any,
+    config: TokenizerConfig,
     extra: Iterable[dict] = (),
 ) -> None:
     """Adds the tokens of a folder, and the start and the end that it asks for.
 
     Raises ValueError where ids would be others than the folder says.
     """
-    backend.add_tokens(added(library, said, extra))
-    for number, value in said.added.items():
+    backend.add_tokens(added(library, config, extra))
+    for number, value in config.added.items():
         got = backend.token_to_id(value["content"])
         if got != number:
             raise ValueError(
@@ -82,9 +84,9 @@ def extend(
             )
     around = []
     for name in ("bos", "eos"):
-        value = said.named.get(f"{name}_token", {}).get("content")
+        value = config.named.get(f"{name}_token", {}).get("content")
         number = None if value is None else backend.token_to_id(value)
-        asked = said.fields.get(f"add_{name}_token") and number is not None
+        asked = config.fields.get(f"add_{name}_token") and number is not None
         around.append([(value, number)] if asked else [])
     set_around(library, backend, *around)
 
@@ -147,19 +149,3 @@ def mend(names: Iterable[str], broken: str) -> list[str]:
             run = run if text.encode() == raw else [text]
         mended += run
     return mended
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """A file that holds one JSON object; nothing where there is no file.
-
-    Raises ValueError for anything else in it.
-    """
-    if not file.is_file():
-        return {}
-    try:
-        fields = json.loads(file.read_bytes())
-    except (ValueError, RecursionError):
-        raise ValueError(f"{file} is not JSON: download it again") from None
-    if not isinstance(fields, dict):
-        raise ValueError(f"{file} holds no JSON object: download it again")
-    return fields

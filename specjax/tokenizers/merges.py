@@ -6,7 +6,7 @@ from typing import Any
 
 from specjax.tokenizers import huggingface
 from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import END, Said
+from specjax.tokenizers.folder import END, TokenizerConfig
 
 MERGES = "merges.txt"
 # How Qwen cuts a text before merging: contractions; letters with a sign before them;
@@ -20,16 +20,16 @@ QWEN = (
 )
 
 
-def read(file: Path, special: Special, said: Said) -> Coder:
+def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     """Raises ValueError as `huggingface.read`, without `merges.txt`, and for a class
     that is not known."""
     library, merges = huggingface.tokenizers(file), file.with_name(MERGES)
     if not merges.is_file():
         raise ValueError(f"{merges} is missing: {file.name} means nothing without it")
-    split = SPLITS.get(said.kind)
+    split = SPLITS.get(config.kind)
     if split is None:
         raise ValueError(
-            f"{file.parent} names tokenizer_class {said.kind}, and how that splits"
+            f"{file.parent} names tokenizer_class {config.kind}, and how that splits"
             f" {file.name} is not known ({', '.join(filter(None, SPLITS))} are): put"
             " the tokenizer.json there that AutoTokenizer.save_pretrained writes"
         )
@@ -38,16 +38,16 @@ def read(file: Path, special: Special, said: Said) -> Coder:
         backend = library.Tokenizer(library.models.BPE(vocab, pairs))
     except Exception as error:  # the library raises no class of its own
         raise ValueError(f"{file} and {MERGES} are no tokenizer: {error}") from None
-    split(library, backend, bool(said.fields.get("add_prefix_space")))
+    split(library, backend, bool(config.fields.get("add_prefix_space")))
     backend.decoder = library.decoders.ByteLevel()
-    huggingface.extend(library, file, backend, said, said.older)
-    if said.kind is None and END in vocab:
+    huggingface.extend(library, file, backend, config, config.older)
+    if config.kind is None and END in vocab:
         backend.add_special_tokens([END])
-    if said.kind == "Qwen2Tokenizer":  # how they are found is not the folder's to say
-        listed = (*said.named.values(), *(said.extra or said.older))
+    if config.kind == "Qwen2Tokenizer":  # how they are found is not the folder's to say
+        listed = (*config.named.values(), *(config.extra or config.older))
         backend.add_special_tokens([value["content"] for value in listed])
-    if said.kind == "RobertaTokenizer":
-        names = (said.named[f"{x}_token"]["content"] for x in ("cls", "sep"))
+    if config.kind == "RobertaTokenizer":
+        names = (config.named[f"{x}_token"]["content"] for x in ("cls", "sep"))
         pairs = ([(name, backend.token_to_id(name))] for name in names)
         huggingface.set_around(library, backend, *pairs)
     return huggingface.of_backend(backend, special)

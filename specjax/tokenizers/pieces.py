@@ -7,10 +7,10 @@ from sentencepiece import SentencePieceProcessor
 
 from specjax.tokenizers import converted
 from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import Said
+from specjax.tokenizers.folder import TokenizerConfig
 
 
-def read(file: Path, special: Special, said: Said) -> Coder:
+def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     """By the class that the folder names, if it does. Else by SentencePiece itself: an
     encoder's input ends with the end id; other texts begin with the start id.
 
@@ -22,8 +22,8 @@ def read(file: Path, special: Special, said: Said) -> Coder:
         raise ValueError(
             f"{file} is no SentencePiece model: name another file, or download it again"
         ) from None
-    if said.described or said.kind == "T5Tokenizer":
-        return converted.read(file, special, said)
+    if config.described or config.kind == "T5Tokenizer":
+        return converted.read(file, special, config)
     head = [special.start] if not special.encodes and special.start is not None else []
     tail = list(special.ends[:1]) if special.encodes else []
     count = model.vocab_size()

@@ -21,7 +21,7 @@ T5 = tiny_t5.SMALL._replace(vocab=6016, pieces=None)
 TEXTS = ["def add(a, b):\n    return a + b\n", "class Stack:\n    def pop(self):\n"]
 
 
-def bpe():
+def bpe(texts=TEXTS):
     """A byte-level tokenizer of the tokenizers library, as GPT-2's."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -35,7 +35,7 @@ def bpe():
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    tokenizer.train_from_iterator(texts * 3, trainer)
     return tokenizer
 
 

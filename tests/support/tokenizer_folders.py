@@ -81,8 +81,9 @@ def write(folder: Path, **files) -> Path:
 
 
 def pairs(first: tuple[str, ...] = ()) -> dict:
-    """vocab.json and merges.txt. first: tokens before those of GPT-2's small one."""
-    model = json.loads(text_folders.bpe().to_str())["model"]
+    """vocab.json and merges.txt. first: tokens before all others."""
+    tokenizer = text_folders.bpe(CORPUS)
+    model = json.loads(tokenizer.to_str())["model"]
     names = [*first, *model["vocab"]]
     merges = [x if isinstance(x, str) else " ".join(x) for x in model["merges"]]
     return {
