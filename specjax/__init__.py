@@ -26,6 +26,7 @@ from specjax.types import (
 )
 
 if TYPE_CHECKING:
+    from specjax.drafts import load_draft
     from specjax.listening.transcripts import Transcribed, transcribe
     from specjax.pretrained import Pretrained, load
     from specjax.text import Generated, generate_text
@@ -51,6 +52,7 @@ __all__ = [
     "generate",
     "generate_text",
     "load",
+    "load_draft",
     "make_prompt",
     "make_request",
     "make_sampling",
@@ -68,6 +70,7 @@ LATER = {
     "Transcribed": "specjax.listening.transcripts",
     "generate_text": "specjax.text",
     "load": "specjax.pretrained",
+    "load_draft": "specjax.drafts",
     "transcribe": "specjax.listening.transcripts",
 }
 

@@ -14,8 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import checkpoints, finite, generate, pretrained, verifiers
+from specjax import (
+    checkpoints,
+    drafts,
+    finite,
+    generate,
+    policies,
+    pretrained,
+    verifiers,
+)
 from specjax.bench import players, scoring
+from specjax.bench.players import SAMPLED, Player
 from specjax.checkpoints import Config
 from specjax.commands import kernels as choice
 from specjax.drafters import autoregressive
@@ -25,6 +34,8 @@ from specjax.prompts import of as read_prompts
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt, Request, Verifier
+
+Pair = tuple[Pretrained, Pretrained | Player | None]
 
 
 class Generated(NamedTuple):
@@ -46,20 +57,23 @@ class Generated(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a program is compiled for. draft: None is no drafter."""
+    """What a program is compiled for. draft: sizes of a model, or what builds another
+    drafter, equal where that is; None is no drafter. regime: what its drafts carry."""
 
     target: Config
-    draft: Config | None
+    draft: Config | Callable | None
     gamma: int
     rule: str
     kernels: str
     batch: int
     slots: int
+    policy: str = "none"
+    regime: str = SAMPLED
 
 
 def generate_text(
     target: str | Pretrained,
-    draft: str | Pretrained | None,
+    draft: str | Pretrained | Player | None,
     prompts: Sequence[str | dict[str, Any]],
     gamma: int = 4,
     temperature: float = 0.0,
@@ -68,6 +82,7 @@ def generate_text(
     top_p: float | None = None,
     min_p: float | None = None,
     rule: str = "token",
+    policy: str = "none",
     new_tokens: int = 64,
     seed: int = 0,
     kernels: str = "auto",
@@ -78,8 +93,9 @@ def generate_text(
 
     Args:
       target: the model that the texts follow, or its name as `specjax.load` takes it.
-      draft: the model that drafts for it, of the same tokenizer; None decodes the
-        target alone.
+      draft: the model that drafts for it, of the same tokenizer; another draft by its
+        name, such as "copying" or "early_exit:4", or as `specjax.load_draft` gives it;
+        None decodes the target alone.
       prompts: texts to go on with, or to read with an encoder; or dictionaries as
         `specjax.prompts` tells them, such as {"messages": [...]}.
       gamma: tokens drafted for each call of the target.
@@ -88,6 +104,7 @@ def generate_text(
       top_p: keeps the likeliest ids of at least this mass, in (0, 1].
       min_p: keeps ids of at least this share of the likeliest's probability, in [0, 1].
       rule: how drafts are verified, by its name in `specjax.verifiers`.
+      policy: how much of gamma is drafted, by its name in `specjax.policies`.
       new_tokens: at most so many are written of each text, which stops at its end.
       seed: of all randomness. Text i depends on it and on i, not on the other prompts.
       kernels: "auto" verifies in fused kernels where the device has them; "reference"
@@ -102,10 +119,10 @@ def generate_text(
       FloatingPointError: logits are no law, in one line that names the row and the
         step; see `specjax.finite`.
     """
-    pair = opened(target), None if draft is None else opened(draft)
-    if draft is not None:
-        pair = pretrained.paired(*pair)
-    check_settings(pair, gamma, new_tokens, rule, kernels)
+    pair = opened(target, draft)
+    check_settings(pair, gamma, new_tokens, kernels)
+    verifiers.named(rule)
+    policies.named(policy)
     read = read_prompts(prompts, pair[0])
     prompt = make_prompt(read.tokens, read.inputs)
     batch = len(read.tokens)
@@ -113,14 +130,15 @@ def generate_text(
     sampling = make_sampling(batch, temperature, **truncation)
     key = keys(seed, batch)
     request = make_request(key, prompt, new_tokens, sampling, read.ends)
-    configs = pair[0].config, None if draft is None else pair[1].config
+    drafts_by, regime = drafter_of(pair[1])
     slots = int(request.limit.max()) + gamma + 1
-    plan = Plan(*configs, gamma, rule, kernels, batch, slots)
+    shape = kernels, batch, slots
+    plan = Plan(pair[0].config, drafts_by, gamma, rule, *shape, policy, regime)
     return run(pair, plan, prompt, request)
 
 
 def run(
-    pair: tuple[Pretrained, Pretrained | None],
+    pair: Pair,
     plan: Plan,
     prompt: Prompt,
     request: Request,
@@ -160,15 +178,18 @@ def decoder(plan: Plan) -> Decoder:
     target = checkpoints.build(plan.target)
     if plan.draft is None:
         return Decoder(target, verifier=verifier)
-    drafter = autoregressive.build(checkpoints.build(plan.draft), plan.gamma, draw)
-    return Decoder(target, drafter, verifier)
+    if callable(plan.draft):
+        drafter = plan.draft(plan.gamma, draw)
+    else:
+        drafter = autoregressive.build(checkpoints.build(plan.draft), plan.gamma, draw)
+    return Decoder(target, drafter, verifier, policies.named(plan.policy))
 
 
 def verification(plan: Plan) -> tuple[Verifier, Callable]:
     """The verifier, and how drafts are drawn for it; fused where `plan.kernels` and the
     device allow it."""
     verifier = verifiers.named(plan.rule)
-    sizes = choice.Sizes(plan.batch, plan.gamma, plan.target.vocab)
+    sizes = choice.Sizes(plan.batch, plan.gamma, plan.target.vocab, plan.regime)
     chosen = choice.choose(plan.kernels, verifier, sizes)
     return chosen.verifier, chosen.draw
 
@@ -184,8 +205,23 @@ def continuation(
     return tokenizer.decode(tokens[start:length])
 
 
-def opened(model: str | Pretrained) -> Pretrained:
-    return model if isinstance(model, Pretrained) else pretrained.load(model)
+def opened(target: str | Pretrained, draft: str | Pretrained | Player | None) -> Pair:
+    """Both sides, read where they are names."""
+    if not isinstance(target, Pretrained):
+        target = drafts.target(target, "float32").pretrained
+    if isinstance(draft, str):
+        other = drafts.load_draft(draft, target)
+        draft = other.pretrained or other
+    if isinstance(draft, Pretrained):
+        return pretrained.paired(target, draft)
+    return target, draft
+
+
+def drafter_of(draft: Pretrained | Player | None) -> tuple:
+    """What a plan says of a draft: what it is built of, and what its drafts carry."""
+    if isinstance(draft, Player):
+        return draft.drafter, draft.regime
+    return None if draft is None else draft.config, SAMPLED
 
 
 def keys(seed: int, batch: int) -> Array:
@@ -199,13 +235,7 @@ def keys(seed: int, batch: int) -> Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(batch))
 
 
-def check_settings(
-    pair: tuple[Pretrained, Pretrained | None],
-    gamma: int,
-    new_tokens: int,
-    rule: str,
-    kernels: str,
-) -> None:
+def check_settings(pair: Pair, gamma: int, new_tokens: int, kernels: str) -> None:
     """Raises ValueError for a pair or settings that could not decode."""
     for name, value, least in ("gamma", gamma, 0), ("new_tokens", new_tokens, 1):
         if not isinstance(value, int | np.integer) or value < least:
@@ -214,17 +244,20 @@ def check_settings(
             )
     if kernels not in choice.CHOICES:
         raise ValueError(f"kernels must be one of {choice.CHOICES}; got {kernels!r}")
-    verifiers.named(rule)
     if pair[1] is not None:
-        sides = (players.of_model(side.name, side.model, None) for side in pair)
+        sides = (
+            side
+            if isinstance(side, Player)
+            else players.of_model(side.name, side.model, None)
+            for side in pair
+        )
         scoring.check(*sides, with_alpha=False)
 
 
-def check_slots(
-    pair: tuple[Pretrained, Pretrained | None], plan: Plan, prompt: Prompt
-) -> None:
+def check_slots(pair: Pair, plan: Plan, prompt: Prompt) -> None:
     """Raises ValueError for texts that are longer than a model's positions."""
-    known = [side.model.slots for side in pair if side and side.model.slots]
+    models = [side.model for side in pair if side and side.model]
+    known = [model.slots for model in models if model.slots]
     if known and plan.slots > min(known):
         width = prompt.tokens.shape[1]
         most = min(known) - plan.gamma - 1 - width

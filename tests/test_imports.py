@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("specjax", "pallas_kernels", "experiments", "tests")
-MOST_MODULES = 14  # of a folder that is no part of the tests
+MOST_MODULES = 15  # of a folder that is no part of the tests
 
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
@@ -32,11 +32,11 @@ STEP = (
 PARTS = ("specjax.models", "specjax.drafters", "specjax.verifiers", "specjax.policies")
 LOADED = ("specjax.types", "specjax.models", "specjax.checkpoints", "specjax.zoo")
 LOADED += ("specjax.tokenizers",)
-LIBRARY = (*STEP, *PARTS, *LOADED, "specjax.theory", "specjax.native")
-TEXT = (*LIBRARY, "specjax.pretrained", "specjax.bench")
+LIBRARY = (*STEP, *PARTS, *LOADED, "specjax.theory", "specjax.native", "specjax.own")
+TEXT = (*LIBRARY, "specjax.pretrained", "specjax.bench", "specjax.drafts")
 RECORDS = ("experiments.records", "specjax.bench")
 CHOICE = ("specjax.commands.kernels",)  # of what reads logits
-ROWS = (*LIBRARY, *RECORDS, *CHOICE, "experiments.tasks")
+ROWS = (*LIBRARY, *RECORDS, *CHOICE, "specjax.drafts", "experiments.tasks")
 ROOMS = {
     "specjax.types": (),
     "specjax.probs": ("specjax.types",),
@@ -76,6 +76,7 @@ ROOMS = {
     ),
     "specjax.pretrained": LOADED,
     "specjax.bench": (*LIBRARY, "specjax.pretrained"),
+    "specjax.drafts": (*LIBRARY, "specjax.pretrained", "specjax.bench", "specjax.own"),
     "specjax.prompts": ("specjax.bench", "specjax.models", "specjax.pretrained"),
     "specjax.text": (*TEXT, *CHOICE, "specjax.prompts"),
     "specjax.listening": (

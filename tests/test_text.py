@@ -104,6 +104,18 @@ def test_greedy_texts_are_the_targets_own(pair, greedy):
     assert greedy.seconds > 0 and greedy.guarantee == "exact law"
 
 
+def test_a_draft_by_its_name_writes_the_same_and_compiles_once(pair, greedy):
+    asked = {"gamma": GAMMA, "new_tokens": NEW, "policy": "adaptive:start=2"}
+    named = specjax.generate_text(pair[0], "copying", PROMPTS, **asked)
+    assert named.texts == greedy.texts
+    compiled, draft = (
+        text.program.cache_info().misses,
+        specjax.load_draft("copying", pair[0]),
+    )
+    again = specjax.generate_text(pair[0], draft, PROMPTS, **asked)
+    assert again.calls == named.calls and text.program.cache_info().misses == compiled
+
+
 def test_it_is_the_functional_decoder(pair, greedy):
     target, draft = pair
     parts = Decoder(target.model, autoregressive.build(draft.model, GAMMA))
@@ -166,6 +178,9 @@ def test_an_encoder_reads_the_prompts_and_texts_stop_at_their_ends(tmp_path):
         ({"temperature": -1.0}, "temperature must be"),
         ({"top_p": 0.0}, "top_p must be"),
         ({"rule": "tokens"}, "no rule 'tokens': choose one of"),
+        ({"policy": "hope"}, "no policy 'hope': choose one of none"),
+        ({"draft": "hope"}, "a draft may also be copying"),
+        ({"target": "copying"}, "copying only drafts"),
         ({"rule": "lenient:2"}, r"lenience must be in \(0, 1\]"),
         ({"kernels": "mine"}, "kernels must be one of"),
         ({"seed": 2**70}, "seed must be"),

@@ -18,14 +18,15 @@ from experiments.chen.setting import ChenSetting, check, paired
 from experiments.chen.times import call_times, walltimes
 from experiments.leviathan import quality
 from experiments.tasks import Task
-from specjax.bench import costs, players, scoring
+from specjax import drafts
+from specjax.bench import costs, scoring
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement
 
 
 def row(
     target: Player,
-    draft: Player,
+    draft: Player | str,
     setting: ChenSetting,
     read: Callable[[str, Player], Task],
 ) -> Measurement:
@@ -37,7 +38,7 @@ def row(
         known = ", ".join(METRICS)
         raise ValueError(f"no metric {setting.metric!r}: choose one of {known}")
     check(setting)
-    target, draft = players.paired(target, draft)
+    target, draft = drafts.paired(target, draft)
     scoring.check(target, draft, with_alpha=False)
     task = read(setting.task, target)
     if setting.metric == "rouge" and not task.references:

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from experiments import tasks
+from specjax import drafts
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement, rule
 from specjax.bench.texts import Prompts
@@ -20,7 +21,7 @@ from specjax.exactness.rungs import Rung
 
 def build(
     target: Player,
-    draft: Player,
+    draft: Player | str,
     task: str,
     gammas: tuple[int, ...],
     texts: int,
@@ -33,6 +34,7 @@ def build(
     Raises ValueError for a pair that does not decode, for sizes that mean nothing, or
     for no such task.
     """
+    target, draft = drafts.paired(target, draft)
     sizes = tuple(gammas), texts, tokens
     source, setting = tasks.read(task), DivergenceSetting(*sizes, kernels=kernels)
     divergence.check((target, draft), source.prompts, setting)

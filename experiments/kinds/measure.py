@@ -23,7 +23,8 @@ import numpy as np
 from experiments.kinds import looked_at, prose, python, segments, shares
 from experiments.kinds.looked_at import Pair, Tokens
 from experiments.kinds.segments import Place
-from specjax.bench import players
+from specjax import drafts
+from specjax.bench import scoring
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement
 from specjax.bench.texts import Prompts, Protocol, Text
@@ -47,7 +48,7 @@ FIRST, LATER = "first of its word", "later in its word"
 
 def build(
     target: Player,
-    draft: Player,
+    draft: Player | str,
     protocol: Protocol,
     language: str,
     read: pairs.Read = pairs.prompts,
@@ -70,11 +71,13 @@ def build(
             "kinds are told of Algorithm 1: set the rule to token and gamma to at"
             f" least 1; got {protocol.rule} and {protocol.gamma}"
         )
+    pair = target, draft = drafts.paired(target, draft)
+    scoring.check(*pair)
     of_alpha = pairs.alpha(target, draft, protocol, read)
     if target.pretrained is None:
         raise ValueError(f"{target.name} has no tokenizer: name a model that has one")
     tokenizer = target.pretrained.tokenizer
-    pair, prompts = players.paired(target, draft), read(protocol.task, target).prompts
+    prompts = read(protocol.task, target).prompts
     run = partial(measure, pair, prompts, protocol, (language, tokenizer))
     files = *of_alpha.inputs, tokenizer.file
     ours = dict(run=run, module=__name__, inputs=tuple(dict.fromkeys(files)))

@@ -9,7 +9,7 @@ from functools import partial
 
 import jax
 
-from specjax import zoo
+from specjax import drafts, zoo
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement
 from specjax.commands import demo
@@ -21,7 +21,7 @@ from specjax.types import Params, Prompt
 
 def build(
     target: Player,
-    draft: Player,
+    draft: Player | str,
     prompt: str,
     gamma: int,
     tokens: int = 48,
@@ -33,6 +33,7 @@ def build(
     wants an encoder's input where the target has none, and as `inputs.check` for what
     could not decode; before any compute.
     """
+    target, draft = drafts.paired(target, draft)
     case = make_case(target, draft, prompt, gamma, tokens, seed)
     inputs = (*target.files, *draft.files, case.tokenizer.file)
     run = partial(measure, case, prompt)

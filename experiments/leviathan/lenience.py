@@ -8,7 +8,9 @@ paper does not measure: how far the output is from p, and runs with each l.
 from functools import partial
 
 from experiments import tasks
+from specjax import drafts
 from specjax.bench import lenience as bench
+from specjax.bench import scoring
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement
 from specjax.bench.texts import Calls, Protocol, Text, speculate, truncation
@@ -21,7 +23,7 @@ Levels = tuple[float, ...]
 
 def build(
     target: Player,
-    draft: Player,
+    draft: Player | str,
     protocol: Protocol,
     levels: Levels,
     c: float,
@@ -34,6 +36,8 @@ def build(
     levels that do not fall from 1 within (0, 1].
     """
     check(levels)
+    target, draft = drafts.paired(target, draft)
+    scoring.check(target, draft)
     of_alpha = pairs.alpha(target, draft, protocol, tasks.of)
     run = partial(measure, (target, draft), protocol, levels, c, gamma)
     return of_alpha._replace(run=run, module=__name__)

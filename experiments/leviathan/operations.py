@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import tasks
-from specjax import generate, native, zoo
+from specjax import drafts, generate, native, zoo
 from specjax.bench import scoring
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement, rule
@@ -74,7 +74,7 @@ class Costs(NamedTuple):
 
 def build(
     target: Player,
-    draft: Player,
+    draft: Player | str,
     protocol: Protocol,
     batch: int = 1,
     slots: int = 128,
@@ -88,6 +88,7 @@ def build(
     1.
     """
     setting = OperationsSetting(protocol.gamma, batch, slots)
+    target, draft = drafts.paired(target, draft)
     check(target, draft, setting)
     if alpha is None:
         scoring.check(target, draft)

@@ -17,7 +17,8 @@ from experiments.wagner import rows, runs
 from experiments.wagner.methods import Method, of_scale, of_text
 from experiments.wagner.rows import Pair, WagnerSetting
 from experiments.wagner.runs import Sample
-from specjax.bench import players, scoring
+from specjax import drafts
+from specjax.bench import scoring
 from specjax.bench.players import Player
 from specjax.bench.row import Measurement
 from specjax.tokenizers import Tokenizer
@@ -34,7 +35,7 @@ class Kind(NamedTuple):
 
 def row(
     target: Player,
-    draft: Player,
+    draft: Player | str,
     setting: WagnerSetting,
     read: Callable[[str, Player], Task],
     kind: str,
@@ -52,7 +53,7 @@ def row(
     """
     if kind not in KINDS:
         raise ValueError(f"no kind {kind!r}: choose one of {', '.join(KINDS)}")
-    target, draft = players.paired(target, draft)
+    target, draft = drafts.paired(target, draft)
     scoring.check(target, draft)
     check(setting)
     task = read(setting.task, target)

@@ -16,6 +16,7 @@ from experiments import tasks
 from experiments.wagner import distances as wagner_laws
 from experiments.wagner import runs, timing
 from experiments.wagner.methods import Method, filtered, fused, of_scale, of_text
+from specjax import drafts
 from specjax.bench import scoring
 from specjax.bench import texts as decoding
 from specjax.bench.players import Player
@@ -57,7 +58,7 @@ class WagnerSetting(NamedTuple):
 
 def time_row(
     target: Player,
-    draft: Player,
+    draft: Player | str,
     setting: WagnerSetting,
     verifier: Verifier = token.verifier,
     drafted: Callable | None = None,
@@ -73,7 +74,7 @@ def time_row(
 
 def text_row(
     target: Player,
-    draft: Player,
+    draft: Player | str,
     setting: WagnerSetting,
     verifier: Verifier = token.verifier,
     drafted: Callable | None = None,
@@ -83,7 +84,9 @@ def text_row(
     return built((target, draft), setting, methods, texts)
 
 
-def scale_row(target: Player, draft: Player, setting: WagnerSetting) -> Measurement:
+def scale_row(
+    target: Player, draft: Player | str, setting: WagnerSetting
+) -> Measurement:
     """The measurement of a row of Tables 2 and 7. Raises ValueError as `time_row`."""
     return built((target, draft), setting, of_scale(setting.scales), scales)
 
@@ -91,6 +94,7 @@ def scale_row(target: Player, draft: Player, setting: WagnerSetting) -> Measurem
 def built(
     pair: Pair, setting: WagnerSetting, methods: list[Method], measure: Callable
 ) -> Measurement:
+    pair = drafts.paired(*pair)
     scoring.check(*pair)
     sample = sample_of(setting)
     if not setting.gammas or min(setting.gammas) < 1 or max(setting.gammas) > 20:

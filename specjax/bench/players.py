@@ -52,6 +52,17 @@ class Player(NamedTuple):
         return self.model is not None and self.model.encodes
 
 
+class Built(NamedTuple):
+    """Builds a drafter, `build(gamma, draw, *options)`. Two are equal where these are,
+    so that what is compiled for one serves the other."""
+
+    build: Callable[..., Drafter]
+    options: tuple
+
+    def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
+        return self.build(gamma, draw, *self.options)
+
+
 def reference(
     verifier: Verifier = token.verifier, why: str = "none was chosen"
 ) -> Kernels:
@@ -110,30 +121,32 @@ def of_model(name: str, model: Model, params) -> Player:
     return Player(name, params, model.vocab, drafter, SAMPLED, law, model)
 
 
-def early_exit(name: str, layers: int, dtype: str = "float32") -> Player:
-    """A target's first `layers` layers, which draft for it (`drafters.early_exit`).
-
-    name: the target's own. Raises ValueError as `model`, or for layers that it lacks.
-    """
-    whole = pretrained.load(name, dtype)
-    encodes = whole.model.encodes
-    field = "decoder_layers" if encodes else "num_layers"
+def early_exit(whole: Pretrained, layers: int) -> Player:
+    """A target's first `layers` layers, which draft for it (`drafters.early_exit`) by
+    its own weights. Raises ValueError for layers that it lacks."""
+    field = "decoder_layers" if whole.model.encodes else "num_layers"
     most = getattr(whole.config, field)
     if not 1 <= layers < most:
-        raise ValueError(f"{name} has {most} layers to leave early; got {layers}")
+        raise ValueError(
+            f"{whole.name} has {most} layers, of which 1 to {most - 1} can draft; got"
+            f" {layers}"
+        )
     shallow = first_layers(whole.config, layers)
+    side = of_model(f"{whole.name}, {layers} layers", shallow, whole.params)
+    make = Built(_early_exit, (whole.config, layers))
+    files = tuple(files_of(whole.files))
+    return side._replace(drafter=make, model=None, dtype=whole.dtype, files=files)
+
+
+def _early_exit(gamma: int, draw: Callable, config: Any, layers: int) -> Drafter:
+    shallow = first_layers(config, layers)
 
     def cut(cache):
-        if not encodes:
+        if not shallow.encodes:
             return cache[:layers]
         return cache._replace(own=cache.own[:layers], read=cache.read[:layers])
 
-    def drafter(gamma: int, draw: Callable = independent) -> Drafter:
-        return early_exits.build(shallow, cut, gamma, draw)
-
-    side = of_model(f"{whole.name}, {layers} layers", shallow, whole.params)
-    files = tuple(files_of(whole.files))
-    return side._replace(drafter=drafter, model=None, dtype=dtype, files=files)
+    return early_exits.build(shallow, cut, gamma, draw)
 
 
 def first_layers(config: Any, layers: int) -> Model:
@@ -147,15 +160,6 @@ def first_layers(config: Any, layers: int) -> Model:
             local = tuple(i for i in config.local if i < layers)
             return llama.build(config._replace(num_layers=layers, local=local))
     return gpt.build(config._replace(num_layers=layers))
-
-
-def named(name: str) -> Player:
-    """A player by the name that a person types: `unigram`, `bigram` or `random` of the
-    bundled code models, or a name as for `model`. Raises ValueError for none such."""
-    known = {"unigram": 1, "bigram": 2}
-    if name in known:
-        return ngram(known[name])
-    return random() if name == "random" else model(name)
 
 
 def ngram(order: int, name: str = "", made_by: str = "") -> Player:
@@ -180,11 +184,13 @@ def ngram(order: int, name: str = "", made_by: str = "") -> Player:
         row = ngrams.find(params, ngrams.contexts_of(prompt.tokens, order))
         return probs.standardize(probs.table_rows(params.table, row), sampling)
 
-    def drafter(gamma: int, draw: Callable = independent) -> Drafter:
-        return ngrams.build(vocab, gamma, order, draw)
-
     called = {1: "unigram", 2: "bigram"}.get(order, f"{order}-gram")
-    return Player(called, params, vocab, drafter, TABLE, law, files=(path,))
+    make = Built(_ngram, (vocab, order))
+    return Player(called, params, vocab, make, TABLE, law, files=(path,))
+
+
+def _ngram(gamma: int, draw: Callable, vocab: int, order: int) -> Drafter:
+    return ngrams.build(vocab, gamma, order, draw)
 
 
 def random(vocab: int = 8192) -> Player:
@@ -195,21 +201,25 @@ def random(vocab: int = 8192) -> Player:
         logits = jnp.broadcast_to(params, (*prompt.tokens.shape, vocab))
         return probs.standardize(logits, as_it_draws)
 
-    def drafter(gamma: int, draw: Callable = independent) -> Drafter:
-        return random_draft.build(vocab, gamma, draw)
+    make = Built(_random, (vocab,))
+    return Player("random", jnp.zeros(vocab), vocab, make, TABLE, law)
 
-    return Player("random", jnp.zeros(vocab), vocab, drafter, TABLE, law)
+
+def _random(gamma: int, draw: Callable, vocab: int) -> Drafter:
+    return random_draft.build(vocab, gamma, draw)
 
 
 def copied(longest: int = 3) -> Player:
     """Repeats what followed the same tokens before (Section 3.6).
 
     It has no law: where nothing matches it drafts nothing, so that beta is not defined
-    at every position, and alpha of Table 3 is not measured for it.
+    at every position: its alpha is the share of its tokens that were accepted. Raises
+    ValueError for a `longest` below 1.
     """
+    copying.build(1, longest)
+    return Player("copying", None, None, Built(_copying, (longest,)), CERTAIN)
 
-    def drafter(gamma: int, draw: Callable = independent) -> Drafter:
-        del draw  # nothing is drawn
-        return copying.build(gamma, longest)
 
-    return Player("copying", None, None, drafter, CERTAIN)
+def _copying(gamma: int, draw: Callable, longest: int) -> Drafter:
+    del draw  # nothing is drawn
+    return copying.build(gamma, longest)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from specjax import native, verifiers
 from specjax.bench.machine import machine
+from specjax.own import is_own
 
 
 class Measurement(NamedTuple):
@@ -59,12 +60,12 @@ def rule(name: str) -> tuple[str, ...]:
 
 def policy(name: str) -> tuple[str, ...]:
     """What it reaches that chooses a policy by its name."""
-    return ("specjax.policies.adaptive:heuristic",) if name == "adaptive" else ()
+    adaptive = name.partition(":")[0] == "adaptive"
+    return ("specjax.policies.adaptive:heuristic",) if adaptive else ()
 
 
 def own_files(*names: str) -> tuple[Path, ...]:
     """The sources of rules and policies that are named as "module:name": inputs of what
     is measured by them, so that a change of theirs is seen."""
-    parted = (name.partition(":") for name in names)
-    own = [bare for bare, colon, _ in parted if colon and bare not in verifiers.LOSSY]
-    return tuple(Path(importlib.import_module(module).__file__) for module in own)
+    modules = (name.partition(":")[0] for name in names if is_own(name))
+    return tuple(Path(importlib.import_module(name).__file__) for name in modules)

@@ -116,13 +116,20 @@ def positions(
     return [leaf[generated] for leaf in [*leaves, sequence]]
 
 
-def estimates(scores: Scores, calls: Calls, gamma: int) -> dict[str, dict]:
+def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict]:
     """The four estimators of alpha (`specjax.theory.estimate`), as JSON holds them.
 
-    Without nan, which JSON lacks: the error of a single sequence is None.
+    Without nan, which JSON lacks: the error of a single sequence is None. scores: None
+    for a draft without a law, whose alpha is the share of its tokens that was accepted,
+    0 of 0 is 0; it may draft less than gamma tokens.
     """
     counted = calls.accepted, calls.tested, calls.calls
-    four = estimate.all_four(scores.beta, scores.sequence, *counted, gamma)
+    if scores is not None:
+        four = estimate.all_four(scores.beta, scores.sequence, *counted, gamma)
+    elif calls.tested.any():
+        four = {"counts": estimate.counts(*counted[:2])}
+    else:
+        four = {"counts": estimate.Estimate(0.0, np.nan, 0, np.nan, 0)}
     return {
         name: {key: None if x != x else x for key, x in alpha._asdict().items()}
         for name, alpha in four.items()

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 from specjax import console, verifiers
-from specjax.bench import players, scoring
+from specjax.bench import scoring
 from specjax.bench.texts import Prompts, Protocol, standardized, truncation
 from specjax.commands import flags as shared
 from specjax.commands import kernels as fused
@@ -49,7 +49,8 @@ def audit(parser: Parser, flags: argparse.Namespace) -> int:
     guarantee = verifiers.named(flags.rule).guarantee
     names, dtype = f"{pair[0].name} with {pair[1].name}", pair[0].dtype
     print(f"{names}, {dtype}, {standardized(protocol._asdict())}")
-    print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}")
+    adapted = "" if flags.policy == "none" else f", policy {flags.policy}"
+    print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}{adapted}")
     print(fused.line(kernels.record))
     print(f"{calls.tokens.sum() / calls.calls.sum():.3f} tokens per target call\n")
     report(verdict, evidence(steps)[0], flags.level)
@@ -59,7 +60,7 @@ def audit(parser: Parser, flags: argparse.Namespace) -> int:
 def make_parser() -> Parser:
     parser = Parser(prog="specjax audit", description=__doc__.split("\n")[0])
     add = parser.add_argument
-    shared.add_pair(parser, "unigram, bigram or random")
+    shared.add_pair(parser)
     shared.add_prompts(parser, "the start token alone")
     warm = {"type": console.temperature, "default": 1.0}
     add("--temperature", **warm, help=shared.OF_TEMPERATURE)
@@ -77,13 +78,12 @@ def make_parser() -> Parser:
 
 def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     """Raises ValueError or OSError for flags that cannot be audited."""
-    names = flags.target, flags.draft
-    pair = players.paired(*(shared.player(name, flags.dtype) for name in names))
+    pair = shared.pair((flags.target, flags.draft), flags.dtype)
     scoring.check(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
     pair, prompts = shared.read_case(flags, pair)
     sizes = flags.tokens, flags.gamma, flags.seed, flags.length, flags.batch
-    how = flags.rule, flags.kernels
+    how = flags.rule, flags.kernels, flags.policy
     setting = Protocol("", flags.temperature, *sizes, *how)
     return pair, prompts, setting._replace(**truncation(flags))
 

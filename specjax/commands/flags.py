@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from specjax import native, policies, probs, prompts, verifiers, zoo
-from specjax.bench import players
+from specjax import drafts, native, policies, probs, prompts, verifiers, zoo
 from specjax.bench.players import Player
 from specjax.bench.texts import Prompts
 from specjax.listening import heard
@@ -18,20 +17,22 @@ DTYPES = ("float32", "bfloat16", "int8")
 OF_DTYPE = "of weights, activations and cache; int8 of weights alone, beside float32"
 OF_TEMPERATURE = "of both models; 0 is greedy; default %(default)s"
 OF_SEED = "of all that is drawn; default %(default)s"
-COUNTS = ("unigram", "bigram", "random")  # drafts that have no dtype
+DRAFTS = f"the same, or {drafts.spelled()}"
 
 
-def add_pair(parser: argparse.ArgumentParser, drafts: str) -> None:
-    """--target, --draft and --rule. drafts: what may draft besides a model."""
+def add_pair(parser: argparse.ArgumentParser) -> None:
+    """--target, --draft, --rule and --policy."""
     parser.add_argument("--target", default=zoo.MODELS[0], help=MODEL)
-    of_draft = f"the same, or {drafts}; default %(default)s"
+    of_draft = f"{DRAFTS}; default %(default)s"
     parser.add_argument("--draft", default=zoo.MODELS[1], help=of_draft)
+    add_rule(parser)
+
+
+def add_rule(parser: argparse.ArgumentParser) -> None:
+    """--rule and --policy, whose values `verifiers.named` and `policies.named` take."""
     of_rule = f"how drafts are verified: {', '.join(verifiers.spelled())}, or {OWN}"
+    of_rule += "; default %(default)s"
     parser.add_argument("--rule", default="token", type=rule, help=of_rule)
-
-
-def add_policy(parser: argparse.ArgumentParser) -> None:
-    """--policy, whose value `policies.named` takes."""
     of_policy = "how much of gamma is drafted:"
     of_policy += f" {', '.join(policies.POLICIES)}, or {OWN}; default %(default)s"
     parser.add_argument("--policy", default="none", type=policy, help=of_policy)
@@ -95,9 +96,10 @@ def add_tokenizer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokenizer", help=beside)
 
 
-def player(name: str, dtype: str) -> Player:
-    """As `players.named`, in this dtype where it is a model."""
-    return players.named(name) if name in COUNTS else players.model(name, dtype)
+def pair(names: Sequence[str], dtype: str) -> tuple[Player, Player]:
+    """Target and draft by name, in this dtype where they are models. Raises ValueError
+    for names of none, or two that do not decode together."""
+    return drafts.paired(drafts.target(names[0], dtype), names[1])
 
 
 def rule(name: str) -> str:

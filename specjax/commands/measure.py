@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from specjax import console, finite, inputs, native
-from specjax.bench import costs, forecast, players, scoring, walltime
+from specjax.bench import costs, forecast, scoring, walltime
 from specjax.bench.machine import machine
 from specjax.bench.players import Player
 from specjax.bench.texts import (
@@ -52,10 +52,8 @@ def main(argv: list[str] | None = None) -> int:
 def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
     try:
         saving.prepare()
-        names = flags.target, flags.draft
-        target, draft = (shared.player(name, flags.dtype) for name in names)
-        target, draft = players.paired(target, draft)
-        (target, draft), prompts = shared.read_case(flags, (target, draft))
+        pair = shared.pair((flags.target, flags.draft), flags.dtype)
+        (target, draft), prompts = shared.read_case(flags, pair)
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
         chosen = kernels.of_setting(target, draft, setting)
@@ -87,8 +85,7 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
 def make_parser() -> Parser:
     parser = Parser(prog="specjax measure", description=__doc__.split("\n")[0])
     add = parser.add_argument
-    shared.add_pair(parser, "unigram or bigram")
-    shared.add_policy(parser)
+    shared.add_pair(parser)
     shared.add_prompts(parser)
     shared.add_dtype(parser)
     warm = {"type": console.temperature, "default": 0.0}
@@ -157,8 +154,9 @@ def scored(
     prompts: Prompts,
     setting: walltime.WalltimeSetting,
     chosen: Kernels,
-) -> tuple[Text, scoring.Scores]:
-    """Texts of the target alone, and what the draft is worth at each of their tokens.
+) -> tuple[Text, scoring.Scores | None]:
+    """Texts of the target alone, and what the draft is worth at each of their tokens;
+    None of one without a law.
 
     Raises:
       FloatingPointError: logits of either side are no law; told before minutes of
@@ -167,6 +165,8 @@ def scored(
     kernels = finite.guarded_kernels(chosen)
     text = write(target, prompts, protocol(setting, 0), kernels)
     finite.check(text.rows())
+    if draft.law is None:
+        return text, None
     pair = target, draft
 
     def tops(p: Law, q: Law, written: Array) -> tuple[Array, Array]:
@@ -190,7 +190,7 @@ def estimates(
     count: int,
     setting: walltime.WalltimeSetting,
     chosen: Kernels,
-    scores: scoring.Scores,
+    scores: scoring.Scores | None,
     gamma: int,
 ) -> dict:
     """alpha by the estimators at the best gamma, on texts up to their ends; by those

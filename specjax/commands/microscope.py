@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from specjax import console
-from specjax.bench import players
 from specjax.bench.players import Player
 from specjax.commands import flags as shared
 from specjax.commands import kernels
@@ -46,13 +45,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
     sizes = tuple(sorted(set(flags.gammas))), flags.texts, flags.tokens, flags.batch
-    setting = DivergenceSetting(*sizes, flags.rule, flags.kernels)
+    setting = DivergenceSetting(*sizes, flags.rule, flags.kernels, flags.policy)
     strict = jax.default_backend() == "cpu"
     wrong = []
     for dtype in flags.dtype:
         try:
-            names = flags.target, flags.draft
-            pair = players.paired(*(shared.player(name, dtype) for name in names))
+            pair = shared.pair((flags.target, flags.draft), dtype)
             pair, prompts = shared.read_case(flags, pair, PROMPTS)
             check(pair, prompts, setting)
             chosen = kernels.of_setting(*pair, setting)
@@ -72,7 +70,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
 def make_parser() -> Parser:
     parser = Parser(prog="specjax microscope", description=__doc__.split("\n")[0])
     add = parser.add_argument
-    shared.add_pair(parser, "unigram, bigram or random")
+    shared.add_pair(parser)
     shared.add_prompts(parser, "beginnings of code")
     gammas, of_gammas = [1, 4, 7], "drafted tokens; default 1 4 7"
     add("--gammas", type=drafted, nargs="+", default=gammas, help=of_gammas)

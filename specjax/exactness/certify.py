@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import console, probs, verifiers
+from specjax import console, policies, probs, verifiers
 from specjax.exactness import enumeration
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
 from specjax.exactness.enumeration import TOLERANCE
@@ -116,15 +116,16 @@ def text_law(
 NAMES = "rule fixture V gamma n float32 float64 TV tokens closed verdict".split()
 
 
-def lines(rules: Sequence[str] = ()) -> Iterator[tuple]:
+def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple]:
     """The table: a cell for each of NAMES, the last "exact" or what is wrong.
 
     float32, float64: `Certificate.error` in that arithmetic; the rest in float32.
     rules: which verifiers, all that are exact if none is named; one of which nothing is
-    claimed, such as one's own, is enumerated as `UNKNOWN` says.
+    claimed, such as one's own, is enumerated as `UNKNOWN` says. policy: of the fixture
+    that has one, by its name.
     """
     chosen = rules or tuple(CLAIMS)
-    for name, trial in itertools.product(chosen, trials()):
+    for name, trial in itertools.product(chosen, trials(policy)):
         verifier, claim = verifiers.named(name), CLAIMS.get(name, UNKNOWN)
         narrow, wide = (certify(verifier, *trial, claim, dtype) for dtype in TOLERANCE)
         sizes = name, trial.fixture.name, trial.fixture.vocab, trial.gamma, trial.n
@@ -212,24 +213,29 @@ def main(arguments: list[str] | None = None) -> None:
     parser = console.Parser(prog="specjax certify", description=main.__doc__)
     of_rule = f"of {', '.join(CLAIMS)}, or one's own: my_module:my_verifier"
     parser.add_argument("--rule", nargs="*", default=tuple(CLAIMS), help=of_rule)
-    chosen = parser.parse_args(arguments).rule
+    of_policy = f"of one of the fixtures: {', '.join(policies.POLICIES)}, or one's own:"
+    of_policy += " my_module:my_policy; default %(default)s"
+    parser.add_argument("--policy", default="adaptive", help=of_policy)
+    flags = parser.parse_args(arguments)
+    chosen, policy = flags.rule, flags.policy
     try:
+        policies.named(policy)
         for name in chosen:
             check(name, verifiers.named(name))
     except ValueError as error:
         parser.error(str(error))
     with console.stops(lambda: "the lines above are whole"):
-        wrong = show(chosen)
+        wrong = show(chosen, policy)
     raise SystemExit(int(wrong))
 
 
-def show(rules: Sequence[str]) -> bool:
+def show(rules: Sequence[str], policy: str = "adaptive") -> bool:
     """Prints the table as it grows; whether any line of it is wrong."""
     form = "{:9} {:20} {:>3} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>5}  {}"
     print("float32, float64: max |law - target| of texts of n tokens")
     print(form.format(*NAMES[:-1], "s", NAMES[-1]))
     wrong, began = False, time.perf_counter()
-    for *cells, verdict in lines(rules):
+    for *cells, verdict in lines(rules, policy):
         now = time.perf_counter()
         print(form.format(*cells, f"{now - began:.1f}", verdict), flush=True)
         wrong, began = wrong or verdict != "exact", now

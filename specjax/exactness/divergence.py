@@ -33,7 +33,7 @@ import numpy as np
 from jax import Array
 from tqdm import tqdm
 
-from specjax import generate, verifiers
+from specjax import generate, policies, verifiers
 from specjax.bench import scoring
 from specjax.bench.players import Player, reference
 from specjax.bench.texts import Prompts, take, width
@@ -48,8 +48,9 @@ QUANTILES = {"min": 0.0, "1%": 0.01, "10%": 0.1, "50%": 0.5, "90%": 0.9}
 
 class DivergenceSetting(NamedTuple):
     """texts: prompts continued, each once. tokens: at most so many a text. batch: rows
-    decoded together. rule: by its name in `specjax.verifiers`. kernels: what reads
-    logits, for whoever chooses them (`specjax.commands.kernels`)."""
+    decoded together. rule, policy: by their names in `specjax.verifiers` and
+    `specjax.policies`. kernels: what reads logits, for whoever chooses them
+    (`specjax.commands.kernels`)."""
 
     gammas: tuple[int, ...]
     texts: int = 16
@@ -57,6 +58,7 @@ class DivergenceSetting(NamedTuple):
     batch: int = 1
     rule: str = "token"
     kernels: str = "auto"
+    policy: str = "none"
 
 
 class Found(NamedTuple):
@@ -97,9 +99,8 @@ def look(
     baseline = build_text(Decoder(target.model), sizes, read, in_order(setting.tokens))
     whole = jax.jit(partial(in_one_call, target.model, sizes))
     drafters = [draft.drafter(gamma, kernels.draw) for gamma in setting.gammas]
-    decoders = [
-        Decoder(target.model, drafter, kernels.verifier) for drafter in drafters
-    ]
+    rules = kernels.verifier, policies.named(setting.policy)
+    decoders = [Decoder(target.model, drafter, *rules) for drafter in drafters]
     checkers = [build_checker(parts, sizes, whole) for parts in decoders]
     margins, seen = [], [[] for _ in checkers]
     for prompt, request in tqdm(requests(prompts, setting), "batches", disable=None):
@@ -120,6 +121,7 @@ def check(
     """Raises ValueError for a pair that does not decode, or sizes that mean nothing."""
     scoring.check(*pair, with_alpha=False)
     verifiers.named(setting.rule)
+    policies.named(setting.policy)
     if not setting.gammas or min(setting.gammas) < 1:
         raise ValueError(f"gammas must be at least 1; got {setting.gammas}")
     if min(setting.texts, setting.tokens, setting.batch) < 1:

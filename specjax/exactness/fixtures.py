@@ -182,14 +182,18 @@ class Trial(NamedTuple):
     n: int
 
 
-def trials() -> list[Trial]:
-    """What an exact verifier must pass: every regime, length, setting and support."""
+def trials(policy: str = "adaptive") -> list[Trial]:
+    """What an exact verifier must pass: every regime, length, setting and support.
+
+    policy: of one of them, by its name in `specjax.policies`.
+    """
     p, q = table(3, 1, zeros=0.25), table(3, 2, zeros=0.1)
     plain, twin = Fixture("random", 3, p, q), table(3, 14)
     larger = Fixture("random, V 4", 4, table(4, 5, 0.2), table(4, 6))
     ragged = plain._replace(name="ragged", num=lambda prefix: (1 + sum(prefix)) % 3)
-    adapted = Fixture("adaptive", 2, table(2, 3), table(2, 4))
-    adapted = adapted._replace(policy=policies.heuristic(start=2))
+    adapted = Fixture(policy, 2, table(2, 3), table(2, 4))
+    few = "adaptive:start=2" if policy == "adaptive" else policy  # of its gamma, 3
+    adapted = adapted._replace(policy=policies.named(few))
     hot = np.float32([0, -np.inf, -np.inf])
     even = np.float32([0, 2**-12, -(2**-12)])
     models = {

@@ -3,23 +3,63 @@
 Each is named here, so that configurations and commands can name it.
 """
 
-from specjax.own import imported
-from specjax.policies.adaptive import heuristic
-from specjax.types import Policy
+from collections.abc import Callable
 
-POLICIES = {"none": None, "adaptive": heuristic()}
+import jax
+import jax.numpy as jnp
+
+from specjax.own import built, imported, is_own, of
+from specjax.policies.adaptive import heuristic
+from specjax.types import Info, Policy
+
+
+def none() -> None:
+    """No policy: gamma tokens are drafted every time."""
+
+
+# Each is a function of its options, `adaptive:start=3,least=2`.
+POLICIES: dict[str, Callable[..., Policy | None]] = {
+    "none": none,
+    "adaptive": heuristic,
+}
 __all__ = ["POLICIES", "heuristic", "named"]
 
 
 def named(name: str) -> Policy | None:
-    """The policy of a name: "none" always drafts gamma tokens; "adaptive"; or one of
-    one's own, "my_module:my_policy".
+    """The policy of a name: "none" always drafts gamma tokens; "adaptive", or with its
+    options "adaptive:start=3"; or one of one's own, "my_module:my_policy".
 
-    Raises ValueError for a name that stands for none.
+    Raises ValueError for a name that stands for none, for options that are none, or for
+    a policy of one's own that fails.
     """
-    if name in POLICIES:
-        return POLICIES[name]
-    if ":" in name:
-        return imported(name, Policy)
-    known = ", ".join(POLICIES)
-    raise ValueError(f"no policy {name!r}: choose one of {known} or module:name")
+    bare, _, options = name.partition(":")
+    if bare in POLICIES:
+        return built(name, POLICIES[bare], options)
+    if not is_own(name):
+        known = ", ".join(POLICIES)
+        raise ValueError(f"no policy {name!r}: choose one of {known} or module:name")
+    policy = imported(name, Policy)
+    check(name, policy)
+    return policy
+
+
+def check(name: str, policy: Policy) -> None:
+    """Raises ValueError for a policy that does not keep to its contract."""
+
+    def twice() -> tuple:
+        budget, carry = policy.init(2, 3)
+        some = jnp.ones(2, jnp.int32)
+        blocks = jnp.ones((2, 3)), jnp.ones((2, 3), jnp.int32)
+        info = Info(some, some, some, some, *blocks, some > 0)
+        return (budget, carry), policy.update(budget, carry, info)
+
+    try:
+        before, after = jax.eval_shape(twice)
+    except Exception as error:  # whatever a policy of one's own does
+        raise ValueError(f"{name} fails: {of(error)}") from error
+    shapes = [[(x.shape, x.dtype) for x in jax.tree.leaves(x)] for x in (before, after)]
+    if shapes[0] != shapes[1] or before[0].shape != (2,):
+        raise ValueError(
+            f"{name}: init and update must return (budget [B] int32, carry), of one"
+            " shape and dtype each time"
+        )

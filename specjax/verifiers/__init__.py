@@ -7,7 +7,7 @@ is in its `Verifier.guarantee`.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from specjax.own import imported
+from specjax.own import imported, is_own
 from specjax.types import Verifier
 from specjax.verifiers import block, gumbel, lenient, match, rejection, sigmoid, token
 
@@ -46,13 +46,14 @@ def named(name: str) -> Verifier:
     """
     if name in EXACT:
         return EXACT[name]
-    bare, colon, number = name.partition(":")
+    bare, _, number = name.partition(":")
     if bare in EXACT:
         raise ValueError(f"no rule {name!r}: {bare} takes no number")
     if bare not in LOSSY:
-        if colon:
+        if is_own(name):
             return imported(name, Verifier)
-        raise ValueError(f"no rule {name!r}: choose one of {', '.join(spelled())}")
+        known = f"{', '.join(spelled())} or module:name"
+        raise ValueError(f"no rule {name!r}: choose one of {known}")
     rule = LOSSY[bare]
     if name == bare:
         return rule.build(rule.number)

@@ -60,7 +60,7 @@ def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
 
 def test_memory_is_counted(pair):
     """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
-    target, draft = (players.named(str(pair / name)) for name in ("target", "draft"))
+    target, draft = (players.model(str(pair / name)) for name in ("target", "draft"))
     setting = walltime.WalltimeSetting(0.0, batch=1, texts=1, others=1)
     (batch, *_), _ = walltime.batches(texts.Prompts([[1, 2, 3]]), setting)
     slots, gamma, vocab = 20, 3, 8192
@@ -73,7 +73,7 @@ def test_memory_is_counted(pair):
 
 
 def test_logits_that_are_no_law_are_told_before_the_timing(pair):
-    sides = [players.named(str(pair / name)) for name in ("target", "draft")]
+    sides = [players.model(str(pair / name)) for name in ("target", "draft")]
     read = texts.Prompts([[1, 2, 3], [4, 5]])
     setting = walltime.WalltimeSetting(0.0, texts=2, new_tokens=4)
     for at, name in enumerate(("target", "draft")):

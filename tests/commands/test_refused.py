@@ -47,7 +47,8 @@ TYPED = [
     (measure, "--policy hope", "choose one of none, adaptive or module:name"),
     (measure, "--policy no_such:mine", "No module named 'no_such'"),
     (measure, "--policy math:pi", "math:pi is of class float: name a specjax.types.P"),
-    (measure, "--policy :", "':' is no name: write my_module:its_name"),
+    (measure, "--policy :", "no policy ':': choose one of none, adaptive or module:na"),
+    (measure, "--policy adaptive:up", "start must be a whole number; got 'up'"),
     (measure, "--top-k 2.5", "top_k must be a whole number, at least 1; leave top_k"),
     (audit, "--top-p 1.5", "--top-p/--top_p: top_p must be in (0, 1]; leave top_p out"),
     (demo, "--min-p -1", "min_p must be in [0, 1]"),
@@ -72,12 +73,15 @@ TYPED = [
     (demo, "--n_tokens_to_generate 0", COUNT),
     (demo, f"--seed {HUGE}", SEED),
     (demo, "--gamma 4", "--gamma"),
+    *[(command, "--rule sigmod:9", "choose one of block") for command in DECODING],
+    (demo, "--policy none:3", "write none"),
     (soak, "--draws inf", "at least 1 and at most 1e+15"),
     (soak, "--draws 0", "at least 1"),
     (soak, f"--seed {HUGE}", SEED),
     (soak, "--from -1", "at least 0"),
     (soak, "--rule lenient", "'token'"),
     (certify, "--rule hope", "choose one of block"),
+    (certify, "--policy hope", "choose one of none"),
     (run, "", "name a row"),
     (run, "--gin_file", "expected one argument"),
 ]
@@ -88,6 +92,18 @@ NO_MODEL = "is no SentencePiece model"
 READ = [
     (measure, "--target absent", "no checkpoint at 'absent'"),
     (measure, "--draft bigram --target unigram", "only drafts"),
+    (
+        measure,
+        "--draft hope",
+        "a draft may also be copying:longest=3, early_exit:LAYERS",
+    ),
+    (audit, "--draft copying:size=2", "write copying:longest=3"),
+    (
+        microscope,
+        "--draft early_exit",
+        "'early_exit' lacks layers: write early_exit:LAY",
+    ),
+    (demo, "--draft early_exit:8", "has 8 layers, of which 1 to 7 can draft; got 8"),
     (measure, "--draft t5_small", "one tokenizer"),
     (measure, "--data absent.jsonl", "absent.jsonl"),
     (audit, "--data absent.jsonl", "absent.jsonl"),
@@ -144,8 +160,7 @@ def of(case) -> str:
 
 @pytest.mark.parametrize("case", TYPED, ids=of)
 def test_flags_are_refused_before_weights_are_read(case, refused, monkeypatch):
-    for name in ("named", "model"):
-        monkeypatch.setattr(players, name, None)
+    monkeypatch.setattr(players, "model", None)
     command, flags, message = case
     assert message in refused(command, flags.split())
 
@@ -276,8 +291,7 @@ def test_ctrl_c_is_one_line(command, monkeypatch, capsys, tmp_path):
     def leave(code):
         raise SystemExit(code)
 
-    for name in ("named", "model"):
-        monkeypatch.setattr(players, name, interrupt)
+    monkeypatch.setattr(players, "model", interrupt)
     monkeypatch.setattr(console, "leave", leave)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     data = ["--data", str(tmp_path / "absent")] if command is measure else []

@@ -204,7 +204,7 @@ def exit_code(*rules: str) -> int:
 def short_table(monkeypatch, tmp_path):
     """The command, on one fixture, with rules of one's own to be found."""
     monkeypatch.setattr(
-        certify, "trials", lambda: [Trial(TRIALS["gamma 0"].fixture, 0, 1)]
+        certify, "trials", lambda policy: [Trial(TRIALS["gamma 0"].fixture, 0, 1)]
     )
     (tmp_path / "my_rules.py").write_text(
         "from specjax.verifiers import match, token\n"

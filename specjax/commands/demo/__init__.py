@@ -20,8 +20,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import console, finite, generate, native, prompts
-from specjax.bench import players, scoring, timing
+from specjax import console, finite, generate, native, policies, prompts, verifiers
+from specjax.bench import scoring, timing
 from specjax.bench.players import reference
 from specjax.bench.texts import truncation
 from specjax.commands import flags as shared
@@ -35,7 +35,6 @@ from specjax.step import Decoder
 from specjax.theory import closed_forms
 from specjax.tokenizers import Tokenizer, stream
 from specjax.types import Info, Kernels, Params, Prompt, Request
-from specjax.verifiers import token
 
 PROMPT = 'def read_config(path, default=None):\n    """'
 ROUNDS = 5  # timed runs of each kind, in turns
@@ -86,6 +85,8 @@ def decode(parser: Parser, flags: argparse.Namespace) -> int:
     summarize(case, flags, trace, seconds)
     print(kernels.line(case.kernels.record))
     print(f"products: {native.in_use()}")
+    guarantee = case.parts.verifier.guarantee
+    print(f"rule {flags.rule}: {guarantee}")
     compare(flags.temperature, baseline, outputs, text)
     color = {"always": True, "never": False}.get(flags.color, colorful())
     print_trace(case.tokenizer, trace, color)
@@ -106,6 +107,7 @@ def make_parser() -> Parser:
         help="at most, or of a GPT-2 by its size so many; default %(default)s",
     )
     sizes.add_flags(parser)
+    shared.add_rule(parser)
     shared.add_tokenizer(parser)
     add("--K", type=console.gamma, default=4, help="drafted tokens a step: gamma")
     warm = {"type": console.temperature, "default": 0.0}
@@ -123,8 +125,7 @@ def make_parser() -> Parser:
 def make_case(flags: argparse.Namespace) -> Case:
     """Loads and checks everything; raises ValueError before any compute."""
     names = sizes.located(flags)
-    target, draft = (shared.player(name, flags.dtype) for name in names)
-    target, draft = players.paired(target, draft)
+    target, draft = shared.pair(names, flags.dtype)
     scoring.check(target, draft, with_alpha=False)
     model = shared.reader(target, flags.tokenizer)
     if flags.audio is None:
@@ -132,10 +133,11 @@ def make_case(flags: argparse.Namespace) -> Case:
     else:
         (target, draft), read = heard.of([{"audio": flags.audio}], (target, draft))
     shape = kernels.Sizes(1, flags.K, target.vocab, draft.regime)
-    chosen = kernels.choose(flags.kernels, token.verifier, shape)
+    chosen = kernels.choose(flags.kernels, verifiers.named(flags.rule), shape)
     chosen = finite.guarded_kernels(chosen)
     drafter = draft.drafter(flags.K, chosen.draw)
-    parts = Decoder(target.model, drafter, chosen.verifier)
+    policy = policies.named(flags.policy)
+    parts = Decoder(target.model, drafter, chosen.verifier, policy)
     prompt = make_prompt(read.tokens, read.inputs)
     request = make_request(
         jax.random.key(flags.seed),

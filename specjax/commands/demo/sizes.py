@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from specjax import zoo
+from specjax import drafts, zoo
 from specjax.checkpoints import BUNDLED
 from specjax.checkpoints.huggingface import CONFIG
 from specjax.commands import flags as shared
@@ -21,7 +21,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     of_target = f"a bundled name, a path, a hub's id, or a size ({', '.join(SIZES)})"
     of_target += f" of GPT-2; default {zoo.MODELS[0]}, or {PAIR[0]} of --models_dir"
     add("--target", "--target_model_size", help=of_target)
-    of_draft = f"the same, or {', '.join(shared.COUNTS)}; default {zoo.MODELS[1]}, or"
+    of_draft = f"{shared.DRAFTS}; default {zoo.MODELS[1]}, or"
     add("--draft", "--draft_model_size", help=f"{of_draft} {PAIR[1]}")
     add("--models_dir", help=f"has a folder of each size; default {FOLDER}")
 
@@ -34,7 +34,7 @@ def names(flags: argparse.Namespace) -> tuple[str, str]:
 
 
 def located(flags: argparse.Namespace) -> tuple[str, str]:
-    """Target and draft by names that `flags.player` takes.
+    """Target and draft by names that `flags.pair` takes.
 
     Raises ValueError for a size that is not there, in one line that says what to put
     where.
@@ -45,7 +45,7 @@ def located(flags: argparse.Namespace) -> tuple[str, str]:
 def folder(name: str, below: str | None) -> str:
     """A size's folder, or the name as it is where it names no size."""
     place = Path(below or FOLDER) / name
-    known = name in (*BUNDLED, *shared.COUNTS) or "/" in name
+    known = name in BUNDLED or drafts.is_named(name) or "/" in name
     if known or (below is None and name not in SIZES):
         return name
     if (place / CONFIG).is_file():

@@ -108,7 +108,7 @@ def test_what_does_not_fit_a_v4_has_no_kernel():
 def default_step(device: str, gamma: int, asked: str = "auto"):
     """A step as a row of walltime times it, and its arguments, by the kernels that are
     chosen for a device: a bundled pair, and a setting's own defaults."""
-    sides = players.named("code_target"), players.named("code_small")
+    sides = players.model("code_target"), players.model("code_small")
     setting = walltime.WalltimeSetting(1.0, kernels=asked)
     chosen = kernels.of_setting(*sides, setting, DEVICES[device])
     pair = costs.Pair(*sides, 128, chosen)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import tasks
-from specjax import policies, probs, zoo
+from specjax import probs, zoo
 from specjax.bench import players, scoring
 from specjax.bench import texts as decoding
 from specjax.bench.texts import Protocol
@@ -102,10 +102,10 @@ def test_what_a_row_reports(greedy):
 
 
 def test_a_policy_drafts_less_and_has_no_estimate_that_needs_one_gamma(
-    target, draft, greedy, monkeypatch
+    target, draft, greedy
 ):
-    monkeypatch.setitem(policies.POLICIES, "adaptive", policies.heuristic(start=1))
-    row = measured((target, draft), Protocol("tiny", 0.0, **SMALL, policy="adaptive"))
+    protocol = Protocol("tiny", 0.0, **SMALL, policy="adaptive:start=1")
+    row = measured((target, draft), protocol)
     assert set(row["estimates"]) == {"rao_blackwell", "counts"}
     assert row["same_greedy_texts"] == row["sequences"]
     assert row["target_calls"] > greedy["target_calls"]
@@ -218,10 +218,17 @@ def test_pairs_without_an_alpha_are_refused(target, bigram):
     protocol = Protocol("tiny", 1.0, **SMALL)
     with pytest.raises(ValueError, match="only drafts"):
         pairs.alpha(bigram, target, protocol, tasks.of)
-    with pytest.raises(ValueError, match="no law at every position"):
-        pairs.alpha(target, players.copied(), protocol, tasks.of)
     with pytest.raises(ValueError, match="one tokenizer"):
         pairs.alpha(target, players.random(8), protocol, tasks.of)
+
+
+def test_a_draft_without_a_law_has_the_alpha_that_counts(target):
+    protocol = Protocol("tiny", 0.0, **SMALL)
+    run = pairs.alpha(target, "copying", protocol, tasks.of).run
+    row = run()
+    assert set(row["estimates"]) == {"counts"} and row["tokens"] > 0
+    assert row["alpha"] == row["estimates"]["counts"]["value"] > 0
+    assert row["same_greedy_texts"] == row["sequences"]
 
 
 def test_unknown_weights_and_orders_are_refused():

@@ -158,6 +158,8 @@ ALPHA_ROW = (CONFIGS / "table3/gpt_unigram_t1.gin").read_text()
         (ALPHA_ROW + "TASK = 'poems'", "choose one of code"),
         (ALPHA_ROW + "VERIFIER = 'hope'", "choose one of block"),
         (ALPHA_ROW + "POLICY = 'hope'", "choose one of none"),
+        (ALPHA_ROW.replace("%UNIGRAM", "'hope'"), "a draft may also be copying"),
+        (ALPHA_ROW.replace("%CODE_TARGET", "'code_target'"), "TARGET_NAME = 'code_t"),
         (ALPHA_ROW + "TOP_P = 1.5", r"top_p must be in \(0, 1\]"),
         (ALPHA_ROW + "TOP_K = '40'", "top_k must be a whole number"),
         (ALPHA_ROW + "PRODUCTS = 'Thin'", "choose one of thin, xla"),
@@ -232,13 +234,17 @@ def test_the_flags_are_those_of_t5x(tmp_path):
 
 def test_any_draft_goes_with_any_rule_and_any_policy(tmp_path):
     parts = ["runs/audit", "checkpoints/code_small", "tasks/code", "policies/adaptive"]
-    for draft in ("bigram", "copying", "random", "early_exit"):
+    for draft in (
+        "bigram",
+        "copying:longest=2",
+        "random",
+        "early_exit:1",
+        "code_small",
+    ):
         for rule in sorted(path.stem for path in (CONFIGS / "verifiers").glob("*.gin")):
-            files = [*parts, f"drafters/{draft}", f"verifiers/{rule}"]
+            files = [*parts, f"verifiers/{rule}"]
             text = "".join(f"include 'gin_configs/{file}.gin'\n" for file in files)
-            text += f"TARGET = %CODE_SMALL\nDRAFT = %{draft.upper()}\n"
-            if draft == "early_exit":
-                text += "EXIT_OF = 'code_small'\nLAYERS = 1\n"
+            text += f"TARGET = %CODE_SMALL\nDRAFT = '{draft}'\n"
             measurement = run.build(written(tmp_path, text)).row.measurement
             protocol = measurement.run.args[2]
             assert protocol.rule.partition(":")[0] == rule

@@ -1,0 +1,196 @@
+"""Who drafts, by name, wherever a draft is named: `named` has the grammar.
+
+A drafter that only has a name knows nothing of the target; the functions of `DRAFTS`
+are told of it where they have a parameter `target`, and so is one's own (`own`).
+"""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from specjax import generate, zoo
+from specjax.bench import players
+from specjax.bench.players import CERTAIN, SAMPLED, TABLE, Player
+from specjax.drafters.rollout import independent
+from specjax.inputs import make_request, make_sampling
+from specjax.own import attribute, built, is_own, of, usage
+from specjax.pretrained import Pretrained
+from specjax.step import Decoder
+from specjax.types import Drafter, Params, Prompt, Table
+
+
+def load_draft(name: str, target: Pretrained) -> Player:
+    """A draft for a target, to be given to `generate_text` again and again.
+
+    Args:
+      name: "copying", "copying:longest=5", "early_exit:4", "random", "unigram",
+        "bigram", what `specjax.load` takes, or one's own "my_module:builder" (see the
+        guide on writing one).
+      target: for whom it drafts.
+
+    Raises:
+      ValueError: there is no such draft, in one line that lists those that there are.
+    """
+    return named(name, players.of_pretrained(target))
+
+
+def named(name: str, target: Player) -> Player:
+    """The draft of a name, for a target and in its dtype; see `load_draft`."""
+    bare, _, options = name.partition(":")
+    if bare in DRAFTS:
+        return built(name, DRAFTS[bare], options, {"target": target})
+    if is_own(name):
+        return own(name, target)
+    try:
+        return players.model(name, target.dtype)
+    except ValueError as error:
+        if "no checkpoint at" not in str(error):
+            raise
+        raise ValueError(f"{error}; a draft may also be {spelled()}") from None
+
+
+def is_named(name: str) -> bool:
+    """Whether a name is that of a draft which is no model."""
+    return name.partition(":")[0] in DRAFTS or is_own(name)
+
+
+def target(name: str, dtype: str) -> Player:
+    """A model that decodes. Raises ValueError for the name of what only drafts."""
+    if is_named(name):
+        raise ValueError(f"{name} only drafts: name a model as the target")
+    return players.model(name, dtype)
+
+
+def paired(target: Player, draft: Player | str) -> tuple[Player, Player]:
+    """As `players.paired`, with a draft that may be a name (`named`).
+
+    Raises ValueError as both, and for a target that is a name.
+    """
+    if isinstance(target, str):
+        raise ValueError(
+            f"TARGET = {target!r} is a name: include gin_configs/checkpoints/target.gin"
+            f" and write TARGET_NAME = {target!r}"
+        )
+    if isinstance(draft, str):
+        draft = named(draft, target)
+    return players.paired(target, draft)
+
+
+def early_exit(target: Player, layers: int) -> Player:
+    """The target's own first layers."""
+    if target.pretrained is None:
+        raise ValueError(f"{target.name} has no layers to leave early: name a model")
+    return players.early_exit(target.pretrained, layers)
+
+
+def uniform(target: Player) -> Player:
+    return players.random(target.vocab)
+
+
+def unigram(target: Player) -> Player:
+    return counted(target, 1)
+
+
+def bigram(target: Player) -> Player:
+    return counted(target, 2)
+
+
+# What is bundled, by the vocabulary.
+COUNTS = {zoo.CODE_VOCAB: "bigram", zoo.T5_VOCAB: "t5_bigram"}
+
+
+def counted(target: Player, order: int) -> Player:
+    """Counts of the target's vocabulary. Raises ValueError where none are bundled."""
+    if target.vocab not in COUNTS:
+        raise ValueError(
+            f"there are no counts of the {target.vocab} ids of {target.name}: those of"
+            " the bundled code and T5 models alone are here; name another draft"
+        )
+    return players.ngram(order, COUNTS[target.vocab])
+
+
+DRAFTS: dict[str, Callable[..., Player]] = {
+    "copying": players.copied,
+    "early_exit": early_exit,
+    "random": uniform,
+    "unigram": unigram,
+    "bigram": bigram,
+}
+
+
+def spelled() -> str:
+    """The names that are no model's, as a person writes them."""
+    each = [usage(name, build, {"target"}) for name, build in DRAFTS.items()]
+    return f"{', '.join(each)} or module:name"
+
+
+# One's own.
+
+
+class Own(NamedTuple):
+    """Builds a drafter of one's own; equal where all that it is built of is."""
+
+    name: str
+    build: Callable
+    options: str
+    vocab: int
+
+    def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
+        return self.with_params(gamma, draw)[0]
+
+    def with_params(self, gamma: int, draw: Callable = independent) -> tuple:
+        """(Drafter, its parameters or None)."""
+        context = {"gamma": gamma, "vocab": self.vocab, "draw": draw}
+        drafter = built(self.name, self.build, self.options, context)
+        pair = (drafter, None) if isinstance(drafter, Drafter) else drafter
+        if not isinstance(pair, tuple) or not isinstance(pair[0], Drafter):
+            raise ValueError(
+                f"{self.name} returns a {type(drafter).__name__}: return a"
+                " specjax.types.Drafter, or one with its parameters"
+            )
+        return pair
+
+
+def own(name: str, target: Player) -> Player:
+    """The drafter that "my_module:builder[:options]" builds, with whatever weights.
+
+    builder: a function of what it has parameters for: `gamma`, `vocab`, `draw` (how
+    drafts are drawn, see `drafters.rollout`); its other parameters are options. It
+    returns a `Drafter`, or (Drafter, parameters), and is called for every gamma.
+
+    Raises ValueError, before any compute, for one that fails.
+    """
+    build, options = attribute(name)
+    if not inspect.isfunction(build):
+        raise ValueError(f"{name} is of class {type(build).__name__}: name a function")
+    make = Own(name, build, options, target.vocab)
+    drafter, params = make.with_params(2)
+    try:
+        regime = carried(target, drafter, params)
+    except Exception as error:  # whatever a drafter of one's own does
+        raise ValueError(f"{name} fails: {of(error)}") from error
+    files = (Path(inspect.getfile(build)),)
+    return Player(name, params, drafter.vocab, make, regime, files=files)
+
+
+def carried(target: Player, drafter: Drafter, params: Any) -> str:
+    """What drafts carry, from a trace of one: a name of `bench.players`."""
+    tokens, length = jnp.zeros((1, 1), jnp.int32), jnp.ones(1, jnp.int32)
+    inputs = (tokens, length) if target.encodes else None
+    for kind in target.model.reads[:1]:
+        inputs = type(kind)(*(jnp.zeros((1, *shape)) for shape in kind))
+    prompt, parts = Prompt(tokens, length, inputs), Decoder(target.model, drafter)
+    request = make_request(jax.random.key(0), prompt, 1, make_sampling(1, 1.0))
+
+    def draft(both: Params):
+        state = generate.prefill(parts, both, prompt, drafter.gamma + 2)
+        return drafter.draft(request.key, both.draft, request, state)[0]
+
+    law = jax.eval_shape(draft, Params(target.params, params)).law
+    if law is None:
+        return CERTAIN
+    return TABLE if isinstance(law.logits, Table) else SAMPLED

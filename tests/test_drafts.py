@@ -1,0 +1,97 @@
+"""Drafts, rules and policies by name, and the guide to writing one's own."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from specjax import drafts, policies, verifiers
+from specjax.bench import players
+from specjax.bench.players import CERTAIN, TABLE
+from specjax.exactness import certify
+from tests.support.tiny_pair import pair
+
+GUIDE = Path(__file__).resolve().parents[1] / "docs/guides/own.md"
+
+
+@pytest.fixture
+def my_parts(tmp_path, monkeypatch):
+    """The guide's module, with a few that are wrong."""
+    source = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)[1]
+    wrong = """
+
+def fails(gamma):
+    return Drafter(no_cache, lambda *every: 1 / 0, gamma)
+
+
+def no_drafter(gamma):
+    return gamma
+
+
+def widens(start: int = 1) -> Policy:
+    init = lambda batch, gamma: (jnp.ones(batch, jnp.int32), None)
+    return Policy(init, lambda budget, carry, info: (budget * 1.5, carry))
+
+
+def weighed(gamma, vocab, draw):
+    from specjax.drafters import random
+
+    return random.build(vocab, gamma, draw), jnp.zeros(vocab)
+"""
+    (tmp_path / "my_parts.py").write_text(source + wrong)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(__import__("sys").modules, "my_parts", raising=False)
+
+
+def test_drafts_of_one_name_are_built_alike():
+    """So that one program serves both."""
+    target = pair()[0]
+    same = [drafts.named(name, target) for name in ("copying:longest=3", "copying")]
+    assert same[0].drafter == same[1].drafter
+    assert drafts.named("copying:4", target).drafter != same[0].drafter
+    assert drafts.paired(target, "random")[1].vocab == target.vocab
+
+
+def test_the_guides_own_parts_are_named_and_traced(my_parts):
+    target = pair()[0]
+    assert len(GUIDE.read_text().splitlines()) <= 60
+    own = drafts.named("my_parts:repeat:longest=4", target)
+    assert own.regime == CERTAIN and own.drafter(3).gamma == 3
+    assert own.drafter == drafts.named("my_parts:repeat:longest=4", target).drafter
+    weighed = drafts.named("my_parts:weighed", target)
+    assert weighed.regime == TABLE and weighed.params.shape == (target.vocab,)
+    assert policies.named("my_parts:double:start=2").init(1, 3)[0] == 2
+    rule = verifiers.named("my_parts:short:most=1")
+    fixture = next(t for t in certify.trials("my_parts:double") if t.gamma == 2).fixture
+    assert certify.certify(rule, fixture, 2, 1).exact
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("my_parts:repeat:most=4", "'most=4' is no option: write my_parts:repeat:lon"),
+        ("my_parts:fails", "my_parts:fails fails: ZeroDivisionError: division by zero"),
+        ("my_parts:no_drafter", "returns a int: return a specjax.types.Drafter"),
+        ("my_parts:absent", "my_parts has no absent"),
+    ],
+)
+def test_ones_own_drafter_that_is_wrong_is_told(name, message, my_parts):
+    with pytest.raises(ValueError, match=message) as caught:
+        drafts.named(name, pair()[0])
+    assert "\n" not in str(caught.value)
+
+
+def test_ones_own_policy_that_is_wrong_is_told(my_parts):
+    with pytest.raises(ValueError, match="of one shape and dtype each time"):
+        policies.named("my_parts:widens")
+
+
+def test_counts_are_of_the_targets_family(monkeypatch):
+    asked = []
+    monkeypatch.setattr(players, "ngram", lambda *given_to: asked.append(given_to))
+    target = pair()[0]
+    for vocab in drafts.COUNTS:
+        drafts.named("unigram", target._replace(vocab=vocab))
+    assert asked == [(1, "bigram"), (1, "t5_bigram")]
+    with pytest.raises(ValueError, match=r"no counts of the .* ids of target"):
+        drafts.named("bigram", target)
