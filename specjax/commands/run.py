@@ -42,8 +42,8 @@ def run(
     """
     files, kept = list(files), {}
     for number, file in enumerate(files, 1):
-        name = f"{file.path.parent.name}/{file.path.stem}"
-        label = f"[{number}/{len(files)}] {name}"
+        path = file.path.resolve()
+        label = f"[{number}/{len(files)}] {path.parent.name}/{path.stem}"
         console.begin(label)
         begun = time.monotonic()
         try:

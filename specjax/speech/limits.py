@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax.speech.tokens import CONFIG, GENERATION, Tokens
-from specjax.tokenizers.huggingface import read_json
+from specjax.tokenizers.folder import read_json
 
 SUPPRESSED, AT_FIRST = "suppress_tokens", "begin_suppress_tokens"
 FIRST_TIME = "max_initial_timestamp_index"

@@ -6,6 +6,7 @@ its own `gin_configs`. gin is imported in this folder only, and only to parse.
 """
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specjax.bench.row import TableRow
-from specjax.commands.configs import unread
+from specjax.commands.configs import fields, files, unread
 from specjax.commands.configs.unread import ConfigError
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -52,12 +53,13 @@ class Built(NamedTuple):
 def build(file: RowFile) -> Built:
     """Parses a row and builds what it names: weights are read, nothing is measured.
 
-    Raises ConfigError for what gin cannot read, for a choice that was not made, and for
-    a macro or a parameter of the row's own file or of a binding that nothing reads;
+    Raises ConfigError for what gin cannot read, for a choice that was not made, for a
+    value that its parameter cannot be, and for a macro or a parameter of the row's own
+    file or of a binding that nothing reads;
     ValueError or OSError for what cannot be measured.
     """
     gin, path = imported(), file.path.resolve()
-    own = unread.statements(gin, path.read_text("utf-8"), str(path))
+    own = unread.statements(gin, files.text(path), str(path))
     typed = [x for text in file.bindings for x in unread.statements(gin, text, text)]
     gin.clear_config()
     with searched(gin, file.search):
@@ -71,6 +73,7 @@ def build(file: RowFile) -> Built:
         unread.refuse(gin, typed, unused)
         # A parameter that was typed may stand in the place of a macro of the row.
         own = [bound for bound in own if str(bound) not in unused] + typed
+        fields.check(gin)
         with in_one_line(ValueError, OSError, RuntimeError):
             gin.finalize()
             row = gin.get_configurable(row_of(gin))()
@@ -118,7 +121,7 @@ def searched(gin, folders: Sequence[str]) -> Iterator[None]:
     prefixes, readers = gin.config._LOCATION_PREFIXES, gin.config._FILE_READERS
     before = list(prefixes), list(readers)
     prefixes[:] = ["", *folders, str(HOME)]
-    readers[1:] = []  # those that look inside Python packages
+    readers[:] = [(files.reader(), os.path.isfile)]  # none inside Python packages
     try:
         yield
     finally:
@@ -130,8 +133,8 @@ def in_one_line(*kinds: type[Exception]) -> Iterator[None]:
     """What gin says over many lines, and what an import lacks, as a ConfigError."""
     try:
         yield
-    except ConfigError:
-        raise
+    except ConfigError as error:
+        raise ConfigError(" ".join(str(error).split())) from error
     except ModuleNotFoundError as error:
         # gin says it again, without the exception's own `name`.
         missing = re.search(r"No module named '([\w.]+)", str(error))[1]
@@ -143,4 +146,6 @@ def in_one_line(*kinds: type[Exception]) -> Iterator[None]:
         raise ConfigError(f"{error.filename}, line {error.lineno}: {error}") from error
     except kinds as error:
         message = str(error).partition("\n  In call to configurable")[0]
+        if unset := re.search(r"No bindings specified for '(.+)/gin.macro'", message):
+            message = f"nothing sets {unset[1]}, which is read by %{unset[1]}"
         raise ConfigError(" ".join(message.split())) from error

@@ -138,6 +138,8 @@ def written(folder, text):
 
 ROW = CLOSED_FORM[-1].read_text()
 ALPHA_ROW = (CONFIGS / "table3/gpt_unigram_t1.gin").read_text()
+WARM = ALPHA_ROW[ALPHA_ROW.index("include") :]
+SPEED_ROW = ALPHA_ROW.replace("runs/alpha", "runs/walltime").replace("GAMMA = 3", "")
 
 
 @pytest.mark.parametrize(
@@ -166,6 +168,22 @@ ALPHA_ROW = (CONFIGS / "table3/gpt_unigram_t1.gin").read_text()
         (ROW.replace("GAMMA = 2", "GAMMA 2"), "line 8: not a binding"),
         (ROW.replace("GAMMA = 2", "GAMMA = 2\nimport no_such"), "needs no_such"),
         ("GAMMA = 2", "nothing reads GAMMA"),
+        (WARM.replace("1.0", "'1.0'"), "TEMPERATURE must be a number; got '1.0'"),
+        (WARM.replace("1.0", "True"), "TEMPERATURE must be a number; got True"),
+        (WARM.replace("1.0", "%WARM"), "nothing sets WARM"),
+        (WARM.replace("1.0", "%TEMPERATURE"), "= %TEMPERATURE names itself"),
+        (ALPHA_ROW + "GAMMA = 2.5", "GAMMA must be a whole number; got 2.5"),
+        (ALPHA_ROW + "TASK = 5", "TASK must be a text in quotes; got 5"),
+        (ALPHA_ROW + "DRAFT = 'code_small'", "DRAFT must be a Player, by %NAME"),
+        (ALPHA_ROW + "READ = 'code'", "READ must be a Callable, by %NAME"),
+        (ALPHA_ROW + "BATCH = 0", "BATCH must be a whole number, at least 1 and"),
+        (ALPHA_ROW + "SEED = -1", "SEED must be a whole number, at least 0 and"),
+        (
+            SPEED_ROW + "GAMMAS = (0, '1')",
+            r"GAMMAS must be \(VALUE, VALUE\), each a wh",
+        ),
+        (SPEED_ROW + "GAMMAS = (0, -1)", "at most 1000; got \\(0, -1\\)"),
+        (SPEED_ROW + "ENDS = 1", "ENDS must be True or False; got 1"),
         ("", "include one of gin_configs/runs/"),
     ],
 )
@@ -185,6 +203,23 @@ def test_filters_of_a_row_reach_what_decodes(name):
     built = configs.build(RowFile(CONFIGS / f"{name}.gin", bindings=typed))
     setting = built.row.measurement.run.args[2]
     assert (setting.top_k, setting.top_p, setting.min_p) == (3, 0.5, None)
+
+
+def test_a_file_is_utf8_and_does_not_include_itself(tmp_path):
+    path, other = written(tmp_path, ""), tmp_path / "other.gin"
+    for encoding in ("utf-8", "utf-8-sig"):
+        path.write_text(f"# größer\r\n{ROW}", encoding)
+        assert run.build(path).table == tmp_path.name
+    other.write_text(f"include '{path}'\n")
+    for text, encoding, message in (
+        (ROW, "utf-16", r"row\.gin is UTF-16: save it as UTF-8"),
+        (f"\n\n# größer\n{ROW}", "latin1", r"row\.gin, line 3, is not UTF-8"),
+        (f"include '{other}'", "ascii", r"row\.gin includes other\.gin includes row"),
+    ):
+        path.write_text(text, encoding)
+        with pytest.raises(configs.ConfigError, match=message) as error:
+            run.build(path)
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
