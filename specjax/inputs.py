@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import probs
+from specjax import jax_flags, probs
 from specjax.step import Decoder
 from specjax.types import (
     Encoded,
@@ -91,6 +91,7 @@ def check(
     Vocabularies that differ, parameters of another shape, tokens out of range, a buffer
     too short, a sampling setting out of range.
     """
+    jax_flags.check()
     target, drafter = parts.target, parts.drafter
     if drafter.vocab is not None and drafter.vocab != target.vocab:
         raise ValueError(

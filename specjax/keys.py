@@ -32,7 +32,7 @@ def purpose(key: Array, name: int) -> Array:
 def uniform(key: Array, slot: Array | int, shape: tuple[int, ...] = ()) -> Array:
     """`[B, *shape]` float32 uniforms in [0, 1) of one slot, the same for any gamma."""
     keys = _fold(key, jnp.full(key.shape, slot))
-    return jax.vmap(lambda k: jax.random.uniform(k, shape))(keys)
+    return jax.vmap(lambda k: jax.random.uniform(k, shape, jnp.float32))(keys)
 
 
 def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
@@ -42,7 +42,8 @@ def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
     """
     key = purpose(iteration(request_key, position), GUMBEL)
     # "high" resolves the upper tail, where unlikely ids win, to 2^-46 and not 2^-23.
-    return jax.vmap(lambda k: jax.random.gumbel(k, (vocab,), mode="high"))(key)
+    options = dict(dtype=jnp.float32, mode="high")
+    return jax.vmap(lambda k: jax.random.gumbel(k, (vocab,), **options))(key)
 
 
 def several(key: Array, names: Sequence[tuple[int, int]]) -> Array:

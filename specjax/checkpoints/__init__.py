@@ -7,7 +7,7 @@ One call, `load`, tells the formats apart by what is there.
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import zoo
+from specjax import jax_flags, zoo
 from specjax.checkpoints import (
     archive,
     eight,
@@ -78,6 +78,7 @@ def load(
     and else all. Raises ValueError, before any parameter is made, for what is no whole
     checkpoint of a known model.
     """
+    jax_flags.check()
     opened = _open(str(name), eight.activations(dtype), pieces)
     model = build(opened.config)
     arrays, names = opened.arrays, opened.names

@@ -26,7 +26,7 @@ def rotary(x: Array, positions: Array, base: float = 10_000.0) -> Array:
     x [B, H, T, D] with D even, positions [B, T] -> [B, H, T, D].
     """
     half = x.shape[-1] // 2
-    frequency = base ** (-jnp.arange(half) / half)
+    frequency = base ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angle = positions[:, None, :, None] * frequency  # [B, 1, T, D / 2]
     cos, sin = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
     left, right = x[..., :half], x[..., half:]

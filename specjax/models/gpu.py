@@ -320,10 +320,13 @@ def _write_by_row(
 
     def put(row: Array, cache: KeyValues) -> KeyValues:
         only = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, row, 1), new)
-        update, slot = jax.lax.dynamic_update_slice, start[row]
-        keys = update(cache.keys, only.keys, (row, 0, 0, slot))
-        return KeyValues(keys, update(cache.values, only.values, (row, 0, slot, 0)))
+        update, slot, zero = jax.lax.dynamic_update_slice, start[row], row * 0
+        keys = update(cache.keys, only.keys, (row, zero, zero, slot))
+        values = update(cache.values, only.values, (row, zero, slot, zero))
+        return KeyValues(keys, values)
 
-    count = start.size + (start[0] < 0)  # no slot is negative
-    written = jax.lax.fori_loop(0, count, put, cache)
+    # Of the slots' own type, whichever JAX_ENABLE_X64 makes the default.
+    rows = jnp.asarray([0, start.size], start.dtype)
+    count = rows[1] + (start[0] < 0)  # no slot is negative
+    written = jax.lax.fori_loop(rows[0], count, put, cache)
     return written, written
