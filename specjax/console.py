@@ -1,7 +1,7 @@
 """A command at its edges: one line for each mistake and each row, and how it may end.
 
-By Ctrl-C, and where what it prints can no longer be written. For every command of the
-package, wherever its module is; it imports nothing else.
+By Ctrl-C, for want of memory, and where what it prints can no longer be written. For
+every command of the package, wherever its module is; it imports nothing else.
 """
 
 import argparse
@@ -152,7 +152,8 @@ def command(main: Callable[[], int | None]) -> int | None:
 
 @contextlib.contextmanager
 def stops(left: Callable[[], str] = lambda: "nothing was saved") -> Iterator[None]:
-    """Ends the process at Ctrl-C with one line and exit code 130.
+    """Ends the process with one line at Ctrl-C, by exit code 130, and where memory is
+    too little, by 1.
 
     left: what to say of the work that was done.
     """
@@ -164,6 +165,21 @@ def stops(left: Callable[[], str] = lambda: "nothing was saved") -> Iterator[Non
         begin = "\n" if sys.stderr.isatty() else ""  # below the ^C, or a bar
         print(f"{begin}stopped; {left()}", file=sys.stderr)
         leave(STOPPED)
+    except (MemoryError, RuntimeError) as error:
+        if (why := exhausted(error)) is None:
+            raise
+        print(f"stopped; {why}; {left()}", file=sys.stderr)
+        leave(1)
+
+
+def exhausted(error: BaseException | None) -> str | None:
+    """What an error says of memory that was too little, and what helps; None of any
+    other error. XLA's is a RuntimeError that begins with a word of its own."""
+    first = next(iter(str(error).splitlines()), "")
+    if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in first:
+        return None
+    lacked = first.partition("RESOURCE_EXHAUSTED: ")[2].rstrip(".") or "out of memory"
+    return f"{lacked}: take a smaller batch, shorter texts, or a smaller model"
 
 
 def leave(code: int) -> NoReturn:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from specjax import __main__, console
+from specjax.commands import run
 
 COMMAND = f"""
 import runpy, sys
@@ -86,3 +87,27 @@ def test_every_command_prints_by_it(monkeypatch, unread):
         path = Path(console.__file__).parent / package / f"{name}.py"
         if path.exists():
             assert "command(main)" in path.read_text("utf-8").rpartition("\nif ")[2]
+
+
+LACKS = RuntimeError(
+    "RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.\nMore of it"
+)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), LACKS])
+def test_memory_that_is_too_little_is_one_line(error, monkeypatch, capsys):
+    monkeypatch.setattr(console, "leave", sys.exit)
+    with pytest.raises(SystemExit) as stopped, console.stops(lambda: "rest is kept"):
+        raise error
+    told = capsys.readouterr().err
+    assert stopped.value.code == 1 and told.count("\n") == 1
+    assert "ut of memory" in told and told.endswith("; rest is kept\n")
+    with pytest.raises(SystemExit, match=r"error: a\.gin: .*ut of memory.*") as stopped:
+        with run.stopped_politely():
+            raise run.RowError(f"a.gin: {error}") from error
+    assert "\n" not in str(stopped.value)
+
+
+def test_another_error_is_not_taken_for_it():
+    with pytest.raises(RuntimeError, match="mine"), console.stops():
+        raise RuntimeError("mine")

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from typing import Any
 
 import jax
 
@@ -9,9 +10,33 @@ from specjax import generate
 from specjax.bench import costs, walltime
 from specjax.bench.players import Player
 from specjax.bench.texts import Prompts, width
+from specjax.checkpoints.memory import GB, available
 from specjax.types import Kernels, Prompt
 
 PROGRAMS = 3  # compiled for every gamma: whole texts, target calls, drafts
+
+
+def check(
+    target: Player,
+    draft: Player,
+    prompts: Prompts,
+    setting: walltime.WalltimeSetting,
+    kernels: Kernels,
+) -> None:
+    """Raises ValueError, in one line, for more memory than is free."""
+    most = max(setting.gammas)
+    slots = width(prompts) + setting.new_tokens + most + 1
+    pair = costs.Pair(target, draft, slots, kernels)
+    prompt, _ = walltime.batches(prompts, setting)[0][0]
+    needed = memory(pair, most, prompt)
+    beyond = needed - bytes_of(pair.params(most))  # which are read
+    free, where = available(jax.local_devices()[0])
+    if free is not None and beyond > free:
+        raise ValueError(
+            f"needs {needed / GB:.1f} GB of {where}, {beyond / GB:.1f} of it beside the"
+            f" weights, and {free / GB:.1f} GB are free: take a smaller batch, fewer"
+            " tokens, or smaller gammas"
+        )
 
 
 def announce(
@@ -46,10 +71,13 @@ def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:
     state = jax.eval_shape(
         lambda p, x: generate.prefill(parts, p, x, pair.slots), params, prompt
     )
-    held = jax.tree.leaves((params, state))
     batch = prompt.tokens.shape[0]
     laws = 3 * 4 * batch * (gamma + 1) * parts.target.vocab
-    return laws + sum(leaf.size * leaf.dtype.itemsize for leaf in held)
+    return laws + bytes_of((params, state))
+
+
+def bytes_of(tree: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def say(text: str) -> None:

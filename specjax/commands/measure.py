@@ -57,6 +57,7 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
         chosen = kernels.of_setting(target, draft, setting)
+        forecast.check(target, draft, prompts, setting, chosen)
     except (ValueError, OSError) as error:
         parser.error(str(error))
     print(kernels.line(chosen.record), file=sys.stderr)

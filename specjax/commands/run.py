@@ -115,6 +115,8 @@ def stopped_politely() -> Iterator[None]:
         with console.stops(lambda: "the same command goes on from here"):
             yield
     except RowError as error:
+        if lacks := console.exhausted(error.__cause__):
+            sys.exit(f"error: {str(error).partition(': ')[0]}: {lacks}")
         if not isinstance(error.__cause__, ValueError | OSError):
             raise
         sys.exit(f"error: {error}")

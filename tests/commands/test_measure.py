@@ -58,7 +58,7 @@ def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
     assert "tiny" in capsys.readouterr().out
 
 
-def test_memory_is_counted(pair):
+def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
     """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
     target, draft = (players.model(str(pair / name)) for name in ("target", "draft"))
     setting = walltime.WalltimeSetting(0.0, batch=1, texts=1, others=1)
@@ -70,6 +70,14 @@ def test_memory_is_counted(pair):
     cache = 2 * 4 * config.num_layers * 2 * slots * config.dim
     laws = 3 * 4 * (gamma + 1) * vocab
     assert counted == pytest.approx(weights + cache + laws, abs=4 * (slots + 4))
+    setting = setting._replace(gammas=(0, gamma), new_tokens=slots - 4 - gamma)
+    told = target, draft, texts.Prompts([[1, 2, 3]]), setting, players.reference()
+    for free in (None, int(counted - weights)):
+        monkeypatch.setattr(forecast, "available", lambda on, free=free: (free, "it"))
+        forecast.check(*told)
+    monkeypatch.setattr(forecast, "available", lambda on: (free - 1, "it"))
+    with pytest.raises(ValueError, match="GB of it, .* take a smaller batch"):
+        forecast.check(*told)
 
 
 def test_logits_that_are_no_law_are_told_before_the_timing(pair):
