@@ -90,7 +90,7 @@ def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
     Nothing is built: no weights are read. Raises ConfigError for what gin cannot read.
     """
     gin, path = imported(), file.path.resolve()
-    own = unread.statements(gin, path.read_text("utf-8"), str(path))
+    own = unread.statements(gin, files.text(path), str(path))
     gin.clear_config()
     with searched(gin, file.search), in_one_line(Exception):
         for name in (str(path), *file.over):
