@@ -215,6 +215,14 @@ def test_what_was_recorded_earlier_is_counted_and_not_printed(measured, tmp_path
     assert text.count("\n") == 1 and text.endswith(": 8 lines recorded earlier\n")
 
 
+def test_a_law_is_computed_where_it_is_shown(tmp_path):
+    records = tables.collect(tmp_path, computed=laws.computed(("table1",)))
+    rows = tables.rows(closed_forms_table.table1(), records)
+    assert [row[STATE] for row in rows] == ["ok"] * 12
+    assert {row[tables.HEAD.index("date")] for row in rows} == {"now"}
+    assert [row[STATE][:7] for row in tables.rows(table3(), records)] == ["not run"] * 65
+
+
 def test_there_is_one_record_a_row_and_none_of_a_law():
     for path in sorted(RESULTS.glob("*.jsonl")):
         rows = [record["row"] for record in jsonl.read(path)]
