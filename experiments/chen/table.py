@@ -101,7 +101,7 @@ def lines_of(folder: str, row: str) -> list[Line]:
 
 
 HEAD = ["row", "r", "theory", "measured [95 %]", "t_draft ms", "t_target ms"]
-HEAD += ["alone", "speculative", "what stopped programs, alone"]
+HEAD += ["t_score ms", "alone", "speculative", "what stopped programs, alone"]
 
 
 def wider(records: Records) -> list[tuple[str, list, list]]:
@@ -121,7 +121,8 @@ def cells(it: dict) -> list[str]:
     keys = "r", "theoretical_speed"
     shown = [number(it[key]) for key in keys]
     shown += [f"{number(it['speed'])} [{number(low)}, {number(high)}]"]
-    shown += [number(it[key]) for key in ("t_draft_ms", "t_target_ms")]
+    parts = "t_draft_ms", "t_target_ms", "t_score_ms"
+    shown += [number(it[key]) for key in parts]
     for way in WAYS:
         names = WORTH[it["metric"]]
         shown.append(", ".join(f"{n} {number(it[f'{n}_{way}'])}" for n in names))
@@ -133,7 +134,8 @@ TITLE = "Chen et al. (2023): r, speedups in theory and measured, and quality"
 NOTE = (
     "K = 4 drafted tokens a call. r is tokens decoded a call, the resampled or added"
     " one among them, over K + 1; the theoretical speedup is what r and the times of"
-    " single calls give; the measured one is the ratio of mean token times of whole"
+    " single calls give, if K + 1 tokens are scored in the time of one (t_score says"
+    " what they take); the measured one is the ratio of mean token times of whole"
     " texts at batch 1, prompts included. Both ways' texts have one law: they differ"
     " by chance alone. Programs that complete HumanEval's functions run in a sandbox"
     " (`experiments/chen/sandbox.py`), and pass@1 is the share that passes its tests."

@@ -305,15 +305,18 @@ def test_every_row_has_what_the_goals_name(command, capsys, huggingface, ctransl
 def test_goals_are_met_or_missed_by_the_right_side():
     up, down = table.GOALS[0], next(goal for goal in table.GOALS if goal.most)
     for goal, value, state in (
-        (up, 2.6, "met"),
-        (up, 2.4, "missed"),
-        (down, 1.4, "met"),
-        (down, 1.6, "missed"),
+        (up, 2.61, "met"),
+        (up, 2.55, "within the interval"),
+        (up, 2.39, "missed"),
+        (down, 1.39, "met"),
+        (down, 1.61, "missed"),
     ):
         ends = {f"{goal.quantity}_ci": (value - 0.1, value + 0.1)}
-        record = {"measured": {goal.quantity: value} | ends}
-        assert table.verdict(goal, record)[-1] == state
-    assert table.verdict(up, None)[-1] == "not measured"
+        origin = {"date": "2026-01-02T03:04:05", "commit": "0123456789ab"}
+        record = {"measured": {goal.quantity: value} | ends, "provenance": origin}
+        told = table.verdict(goal, record)
+        assert told[-2:] == ["2026-01-02, 0123456", state]
+    assert table.verdict(up, None)[-2:] == ["never", ""]
 
 
 def test_lines_of_the_catalogue_are_one_a_ratio():

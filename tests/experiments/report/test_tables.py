@@ -220,7 +220,8 @@ def test_a_law_is_computed_where_it_is_shown(tmp_path):
     rows = tables.rows(closed_forms_table.table1(), records)
     assert [row[STATE] for row in rows] == ["ok"] * 12
     assert {row[tables.HEAD.index("date")] for row in rows} == {"now"}
-    assert [row[STATE][:7] for row in tables.rows(table3(), records)] == ["not run"] * 65
+    others = tables.rows(table3(), records)
+    assert {row[STATE].partition(" here")[0] for row in others} == {"not run"}
 
 
 def test_there_is_one_record_a_row_and_none_of_a_law():
