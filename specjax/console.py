@@ -11,6 +11,7 @@ import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO
 
@@ -71,6 +72,18 @@ def begin(label: str) -> None:
 def end(label: str, outcome: str) -> None:
     """What became of it."""
     print(f"{label}: {outcome}" if sys.stdout.isatty() else outcome, flush=True)
+
+
+@contextlib.contextmanager
+def told(label: str) -> Iterator[None]:
+    """Says on stderr what runs now, and then its seconds."""
+    print(f"{label} ...", end=" ", file=sys.stderr, flush=True)
+    begun, end = time.perf_counter(), "\n"
+    try:
+        yield
+        end = f"{time.perf_counter() - begun:.1f} s\n"
+    finally:
+        print(end, end="", file=sys.stderr, flush=True)
 
 
 class Unwritable(SystemExit):

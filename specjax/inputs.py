@@ -49,6 +49,34 @@ def pad(texts: Sequence[Sequence[int]], width: int = 0) -> tuple[Array, Array]:
     return jnp.asarray(tokens), jnp.asarray(length)
 
 
+def bucket(width: int, most: int | None = None) -> int:
+    """The width that prompts of up to so many tokens share, so that they share what is
+    compiled: 8 and its doubles up to 512, then multiples of 256; but 1 is itself, as
+    every decoder's start token is. Beyond `most` there is no room, and it is `width`.
+    """
+    if width <= 1:
+        return width
+    shared = max(8, 1 << (width - 1).bit_length())
+    shared = shared if shared <= 512 else -(-width // 256) * 256
+    return width if most is not None and shared > most else shared
+
+
+def bucketed(prompt: Prompt, most: int | None = None) -> Prompt:
+    """The same prompt, padded to the `bucket` of its width, of at most `most` tokens;
+    so are the tokens that an encoder reads."""
+
+    def padded(tokens: Array, width: int) -> Array:
+        # By NumPy, as each width would be compiled by JAX.
+        more = width - tokens.shape[1]
+        return jnp.asarray(np.pad(np.asarray(tokens), ((0, 0), (0, more))))
+
+    tokens, length, inputs = prompt
+    if isinstance(inputs, tuple) and not isinstance(inputs, (Features, Encoded)):
+        read, *rest = inputs
+        inputs = padded(read, bucket(read.shape[1])), *rest
+    return Prompt(padded(tokens, bucket(tokens.shape[1], most)), length, inputs)
+
+
 def make_request(
     key: Array,
     prompt: Prompt,

@@ -29,7 +29,13 @@ from specjax.bench.players import SAMPLED, Player
 from specjax.checkpoints import Config
 from specjax.commands import kernels as choice
 from specjax.drafters import autoregressive
-from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.inputs import (
+    bucketed,
+    check,
+    make_prompt,
+    make_request,
+    make_sampling,
+)
 from specjax.models import widened
 from specjax.pretrained import Pretrained
 from specjax.prompts import of as read_prompts
@@ -91,7 +97,9 @@ def generate_text(
 ) -> Generated:
     """Decodes prompts by speculation, all of them in one compiled program.
 
-    A program is compiled for each pair, gamma, rule and shape, and then kept.
+    A program is compiled for each pair, gamma, rule and shape, and then kept. Prompts
+    are padded to widths that many share, such as 8, 16 and 32 (`inputs.bucket`), so
+    that few shapes are; what is written stays the same.
 
     Args:
       target: the model that the texts follow, or its name as `specjax.load` takes it.
@@ -126,14 +134,14 @@ def generate_text(
     verifiers.named(rule)
     policies.named(policy)
     read = read_prompts(prompts, pair[0])
-    prompt = make_prompt(read.tokens, read.inputs)
+    prompt = bucketed(make_prompt(read.tokens, read.inputs), room(pair, new_tokens))
     batch = len(read.tokens)
     truncation = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
     sampling = make_sampling(batch, temperature, **truncation)
     key = keys(seed, batch)
     request = make_request(key, prompt, new_tokens, sampling, read.ends)
     drafts_by, regime = drafter_of(pair[1])
-    slots = int(request.limit.max()) + gamma + 1
+    slots = prompt.tokens.shape[1] + new_tokens + gamma + 1
     shape = kernels, batch, slots
     plan = Plan(pair[0].config, drafts_by, gamma, rule, *shape, policy, regime)
     return run(pair, plan, prompt, request)
@@ -219,6 +227,14 @@ def opened(target: str | Pretrained, draft: str | Pretrained | Player | None) ->
     if isinstance(draft, Pretrained):
         return pretrained.paired(target, draft)
     return target, draft
+
+
+def room(pair: Pair, new_tokens: int) -> int | None:
+    """Positions that both models know, less those of what is written; None where there
+    is no end of them."""
+    models = [side.model for side in pair if isinstance(side, Pretrained)]
+    known = [model.slots for model in models if model.slots is not None]
+    return min(known) - new_tokens if known else None
 
 
 def drafter_of(draft: Pretrained | Player | None) -> tuple:

@@ -11,7 +11,14 @@ import pytest
 
 from specjax import generate, policies
 from specjax.drafters import autoregressive, copying, early_exit, random
-from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.inputs import (
+    bucket,
+    bucketed,
+    check,
+    make_prompt,
+    make_request,
+    make_sampling,
+)
 from specjax.step import Decoder
 from specjax.types import (
     Encoded,
@@ -217,6 +224,21 @@ def test_no_setting_is_needed_but_the_temperature(good):
 def test_an_empty_prompt(texts):
     with pytest.raises(ValueError, match="start token"):
         make_prompt(texts)
+
+
+def test_prompts_share_widths_where_there_is_room():
+    asked = [1, 2, 8, 9, 16, 17, 100, 512, 513, 768, 769]
+    shared = [1, 8, 8, 16, 16, 32, 128, 512, 768, 768, 1024]
+    assert [bucket(width) for width in asked] == shared
+    assert [bucket(9, most) for most in (16, 15)] == [16, 9]
+    prompt = make_prompt([[1, 2, 3], [4]], [[5], [6, 7]])
+    wide = bucketed(prompt)
+    assert wide.tokens.tolist() == [[1, 2, 3] + [0] * 5, [4] + [0] * 7]
+    assert wide.inputs[0].tolist() == [[5] + [0] * 7, [6, 7] + [0] * 6]
+    lengths = wide.length.tolist(), wide.inputs[1].tolist()
+    assert lengths == ([3, 1], [1, 2])
+    assert bucketed(prompt, 7).tokens.shape == (2, 3)
+    assert bucketed(prompt._replace(inputs=Features(DAMAGED))).inputs.frames is DAMAGED
 
 
 MODEL = tiny.markov(4)

@@ -117,6 +117,7 @@ def test_a_draft_by_its_name_writes_the_same_and_compiles_once(pair, greedy):
 
 
 def test_it_is_the_functional_decoder(pair, greedy):
+    """Of prompts that are not padded."""
     target, draft = pair
     parts = Decoder(target.model, autoregressive.build(draft.model, GAMMA))
     prompt = make_prompt([target.tokenizer.encode(text) for text in PROMPTS])
@@ -131,6 +132,21 @@ def test_it_is_the_functional_decoder(pair, greedy):
     assert int(out.counts.calls.sum()) == greedy.calls
     tested = int(out.counts.tested.sum())
     assert greedy.alpha == int(out.counts.accepted.sum()) / tested
+
+
+def compiled_for(monkeypatch, pair, ids, **asked):
+    """The plan and the shapes that a text of these ids is decoded by."""
+    taken = []
+    monkeypatch.setattr(text, "run", lambda pair, *inputs: taken.append(inputs))
+    specjax.generate_text(*pair, [{"tokens": ids}], GAMMA, **asked)
+    ((plan, *inputs),) = taken
+    return plan, str(jax.eval_shape(lambda *x: x, *inputs))
+
+
+def test_prompts_of_similar_lengths_share_a_program(pair, monkeypatch):
+    programs = {compiled_for(monkeypatch, pair, [1] * n) for n in (5, 6, 8)}
+    assert len(programs) == 1
+    assert compiled_for(monkeypatch, pair, [1] * 9) not in programs
 
 
 def test_a_text_depends_on_the_seed_and_its_place_and_compiles_once(pair, sampled):
@@ -200,11 +216,16 @@ def test_bad_input_is_told_before_any_compute(pair, monkeypatch, change, message
         specjax.generate_text(**arguments)
 
 
-def test_more_than_the_models_positions_is_told(tmp_path):
+def test_more_than_the_models_positions_is_told(tmp_path, monkeypatch):
     pytest.importorskip("tokenizers")
     model = specjax.load(text_folders.gpt2(tmp_path / "gpt2"))
     room = 64 - len(model.tokenizer.encode("def add("))
     with pytest.raises(ValueError, match=f"64 positions.*: ask for {room} new tokens"):
         specjax.generate_text(model, model, ["def add("], new_tokens=64)
+    # Nor is a prompt padded beyond them.
+    for new, width in ((32, 32), (33, 31)):
+        plan, _ = compiled_for(monkeypatch, (model, model), [1] * 31, new_tokens=new)
+        assert plan.slots == width + new + GAMMA + 1
+    monkeypatch.undo()
     with pytest.raises(ValueError, match="shorten the prompt"):
         specjax.generate_text(model, model, ["def add(" * 20])

@@ -6,14 +6,15 @@ from typing import Any
 
 import jax
 
-from specjax import generate
-from specjax.bench import costs, walltime
+from specjax import console, generate
+from specjax.bench import costs, parts, walltime
 from specjax.bench.players import Player
 from specjax.bench.texts import Prompts, width
 from specjax.checkpoints.memory import GB, available
 from specjax.types import Kernels, Prompt
 
-PROGRAMS = 3  # compiled for every gamma: whole texts, target calls, drafts
+PROGRAMS = 3  # compiled for every gamma: whole texts, target calls, prefills
+BESIDE = 6  # to write, to score and to estimate
 
 
 def check(
@@ -53,16 +54,25 @@ def announce(
     prompt, request = measured[0]
     needed = memory(pair, max(setting.gammas), prompt) / 2**20
     say(f"needs about {needed:,.0f} MiB for weights, caches and laws")
-    begun = time.monotonic()
-    run = costs.decode(pair, 0)
-    jax.block_until_ready(run(prompt, request))
-    compiled = time.monotonic() - begun
-    jax.block_until_ready(run(prompt, request))
-    once = time.monotonic() - begun - compiled
-    gammas, texts = len(setting.gammas), setting.texts + setting.others
-    decodings = gammas * texts // setting.batch * setting.rounds
-    seconds = gammas * PROGRAMS * compiled + 2 * decodings * once
-    say(f"expects about {seconds / 60:.1f} minutes")
+    with console.told("Compiling and decoding a first text"):
+        begun = time.monotonic()
+        run = costs.decode(pair, 0)
+        jax.block_until_ready(run(prompt, request))
+        compiled = time.monotonic() - begun
+        jax.block_until_ready(run(prompt, request))
+        once = time.monotonic() - begun - compiled
+    say(f"expects about {seconds(setting, compiled, once) / 60:.1f} minutes")
+
+
+def seconds(setting: walltime.WalltimeSetting, compiled: float, once: float) -> float:
+    """What all takes. compiled: seconds of a first decoding, compilation included.
+    once: of another, without a draft; with one it is taken to last as long."""
+    gammas = len(setting.gammas)
+    programs = gammas * PROGRAMS + (gammas - 1) + BESIDE  # gamma = 0 drafts nothing
+    texts = (setting.texts + setting.others) / setting.batch
+    # Target calls and drafts apart, by a text's seconds for so many tokens.
+    apart = 2 * parts.SAMPLES * parts.LOOPS / setting.new_tokens
+    return programs * compiled + gammas * setting.rounds * (texts + apart) * once
 
 
 def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from tqdm import tqdm
 
 from specjax import policies, probs, verifiers
 from specjax.bench import costs, counts, parts, repeats, scoring, timing
@@ -268,7 +269,9 @@ def run(
 
         return program
 
-    for gamma in setting.gammas:
+    label = f"{pair.draft.name}, T = {setting.temperature}, batch {setting.batch}"
+    ready = tqdm(setting.gammas, f"{label}: prefill", leave=False, disable=None)
+    for gamma in ready:
         decode = costs.decode(pair, gamma)
         for index, batch in enumerate(measured):
             programs[DECODE, gamma, index] = whole(gamma, decode, {index: batch})
@@ -288,7 +291,6 @@ def run(
             warm.append(draft)
             for index in range(SAMPLES):
                 programs[DRAFT, gamma, index] = draft
-    label = f"{pair.draft.name}, T = {setting.temperature}, batch {setting.batch}"
     order = parts.turn(programs, first, each)
     turns = {name: programs[name] for name in order}
 

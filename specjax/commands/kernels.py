@@ -57,7 +57,7 @@ class Wired(NamedTuple):
 
 def add_flag(parser: argparse.ArgumentParser) -> None:
     """`--kernels`, whose value `choose` takes."""
-    text = "what reads logits; auto: kernels where there are any, compared on first use"
+    text = "what reads logits; auto, the default: kernels where there are any"
     parser.add_argument("--kernels", default=AUTO, choices=CHOICES, help=text)
 
 

@@ -11,6 +11,7 @@ import datetime
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -39,11 +40,24 @@ from specjax.theory import speedup
 from specjax.types import Kernels, Law
 
 
+class Effort(NamedTuple):
+    """How much is measured, where no flag says it. texts: of batches of one."""
+
+    gammas: tuple[int, ...]
+    tokens: int
+    texts: int
+    rounds: int
+
+
+BRIEF = Effort((0, 3, 5, 8), tokens=64, texts=8, rounds=2)  # two minutes, or less
+THOROUGH = Effort((0, 1, 2, 3, 5, 8), tokens=96, texts=16, rounds=5)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), measures and prints; 1 if what was
     measured could not be saved."""
     parser = make_parser()
-    flags = parser.parse_args(argv)
+    flags = chosen_effort(parser.parse_args(argv))
     saving = Saving(None if flags.out is None else Path(flags.out))
     with console.stops(saving.left), native.products(flags.products):
         return measure(parser, flags, saving)
@@ -67,13 +81,18 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
 
     def so_far(row: dict) -> None:
         saving.keep(record(flags, row, time.monotonic() - begun))
+        if not sys.stderr.isatty():  # where there are no bars
+            told = f"{row['rounds']} of {setting.rounds} rounds are timed"
+            print(told, file=sys.stderr, flush=True)
 
     try:
         text, scores = scored(target, draft, prompts, setting, chosen)
+        print("Compiling, then timing in turns", file=sys.stderr, flush=True)
         row = walltime.measure(target, draft, prompts, setting, chosen, so_far)
         so_far(row)
         calls = (target, draft), prompts, len(text.start), setting, chosen
-        row["estimates"] = estimates(*calls, scores, row["best_gamma"])
+        with console.told(f"Estimating alpha at gamma = {row['best_gamma']}"):
+            row["estimates"] = estimates(*calls, scores, row["best_gamma"])
     except FloatingPointError as error:
         parser.error(str(error))
     saved = saving.append(record(flags, row, time.monotonic() - begun))
@@ -92,21 +111,47 @@ def make_parser() -> Parser:
     warm = {"type": console.temperature, "default": 0.0}
     add("--temperature", **warm, help=shared.OF_TEMPERATURE)
     shared.add_filters(parser)
-    add("--batch", type=console.count, default=1, help="texts decoded together")
-    gammas, of_gammas = [0, 1, 2, 3, 5, 8], "drafted tokens; 0, the baseline, is added"
-    add("--gammas", type=console.gamma, nargs="+", default=gammas, help=of_gammas)
-    of_tokens = "of every text, without its prompt"
-    add("--tokens", type=console.count, default=96, help=of_tokens)
-    add("--ends", action="store_true", help="texts stop at their ends, before --tokens")
+    of_batch = "texts decoded together; default %(default)s"
+    add("--batch", type=console.count, default=1, help=of_batch)
+    of_gammas = "drafted tokens; 0, the baseline, is added"
+    of_gammas += effort_in_words("gammas")
+    add("--gammas", type=console.gamma, nargs="+", help=of_gammas)
+    of_tokens = f"of every text, without its prompt{effort_in_words('tokens')}"
+    add("--tokens", type=console.count, help=of_tokens)
+    of_ends = "texts stop at their ends, before --tokens; default: they go on"
+    add("--ends", action="store_true", help=of_ends)
     kernels.add_flag(parser)
     shared.add_products(parser)
-    of_texts = "texts measured; default 16, or two batches"
+    of_texts = f"texts measured{effort_in_words('texts')}, or two batches"
     add("--texts", type=console.count, help=of_texts)
-    add("--rounds", type=console.count, default=5, help="how often each is timed")
+    of_rounds = f"how often each is timed{effort_in_words('rounds')}"
+    add("--rounds", type=console.count, help=of_rounds)
+    of_thorough = "other defaults, for smaller errors: more gammas, texts and rounds;"
+    of_thorough += " default: two minutes with the bundled pair, on two cores"
+    add("--thorough", action="store_true", help=of_thorough)
     add("--seed", type=console.seed, default=0, help=shared.OF_SEED)
     add("--name", help="of the row that is written; default: the draft's")
-    add("--out", metavar="FILE", help="a .jsonl file to append to; tried first")
+    of_out = "a .jsonl file to append to, tried first; default: nothing is saved"
+    add("--out", metavar="FILE", help=of_out)
     return parser
+
+
+def effort_in_words(name: str) -> str:
+    """The defaults of a flag, for its help."""
+    values = (getattr(effort, name) for effort in (BRIEF, THOROUGH))
+    brief, thorough = (" ".join(map(str, np.atleast_1d(value))) for value in values)
+    return f"; default {brief}, or {thorough} with --thorough"
+
+
+def chosen_effort(flags: argparse.Namespace) -> argparse.Namespace:
+    """The flags, with defaults where a person chose none."""
+    effort = THOROUGH if flags.thorough else BRIEF
+    for name in ("gammas", "tokens", "rounds"):
+        if getattr(flags, name) is None:
+            setattr(flags, name, getattr(effort, name))
+    if flags.texts is None:
+        flags.texts = max(effort.texts // flags.batch, 2) * flags.batch  # never 0
+    return flags
 
 
 def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
@@ -117,7 +162,7 @@ def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
         flags.batch,
         tuple(sorted({0, *flags.gammas})),
         flags.tokens,
-        flags.texts or max(16 // batch, 2) * batch,  # never 0
+        flags.texts,
         others,
         flags.rounds,
         flags.seed,
@@ -164,7 +209,8 @@ def scored(
         timing, which does not look at them.
     """
     kernels = finite.guarded_kernels(chosen)
-    text = write(target, prompts, protocol(setting, 0), kernels)
+    with console.told("Writing texts by the target alone"):
+        text = write(target, prompts, protocol(setting, 0), kernels)
     finite.check(text.rows())
     if draft.law is None:
         return text, None
@@ -175,14 +221,16 @@ def scored(
         return p.top, q.top
 
     heat, filters = setting.temperature, truncation(setting)
-    *tops_of, sequence = scoring.positions(pair, text, heat, tops, **filters)
+    with console.told("Scoring them by both models"):
+        *tops_of, sequence = scoring.positions(pair, text, heat, tops, **filters)
     for side, top in zip(("target", "draft"), tops_of, strict=True):
         lost = np.flatnonzero(~np.isfinite(top))
         if lost.size:
             row = sequence[lost[0]]
             token = lost[0] - np.flatnonzero(sequence == row)[0]
             raise finite.error(int(row), int(token), side)
-    return text, scoring.score(target, draft, text, heat, **filters)
+    with console.told("Estimating alpha from the scores"):
+        return text, scoring.score(target, draft, text, heat, **filters)
 
 
 def estimates(

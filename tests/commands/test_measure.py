@@ -8,8 +8,6 @@ from specjax.bench import costs, forecast, jsonl, players, texts, walltime
 from specjax.commands import compare, measure
 from tests.support import tiny
 
-pytestmark = pytest.mark.slow
-
 FAST = "--gammas 2 --tokens 6 --texts 2 --rounds 1".split()
 
 
@@ -30,12 +28,36 @@ def flags(pair, *more):
     return [*named, "--data", str(pair / "prompts.jsonl"), *FAST, *more]
 
 
+def set_by(*words):
+    parsed = measure.make_parser().parse_args(["--data", "a.jsonl", *words])
+    setting = measure.make_setting(measure.chosen_effort(parsed))
+    return setting.gammas, setting.texts, setting.rounds, setting.new_tokens
+
+
+def test_a_brief_measurement_is_the_default_and_flags_go_before_either():
+    assert set_by() == ((0, 3, 5, 8), 8, 2, 64)
+    assert set_by("--thorough") == ((0, 1, 2, 3, 5, 8), 16, 5, 96)
+    own = "--gammas 4 --texts 6 --rounds 3 --tokens 7".split()
+    assert set_by(*own) == set_by(*own, "--thorough") == ((0, 4), 6, 3, 7)
+    assert set_by("--batch", "3")[1] == 6 and set_by("--batch", "16")[1] == 32
+
+
+def test_help_shows_every_default():
+    parser = measure.make_parser()
+    optional = [flag for flag in parser._actions if not flag.required]
+    texts = {flag.dest: flag.help % vars(flag) for flag in optional}
+    assert [name for name, text in texts.items() if "default" not in text] == ["help"]
+
+
+@pytest.mark.slow
 def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
     out = tmp_path / "new" / "a.jsonl"
     for _ in range(2):
         assert measure.main(flags(pair, "--out", str(out), "--name", "tiny")) == 0
     printed = capsys.readouterr()
-    assert "MiB" in printed.err and "minutes" in printed.err
+    for word in ("MiB", "minutes", "Writing texts", "Scoring", "Compiling, then"):
+        assert word in printed.err
+    assert "Estimating alpha at gamma = " in printed.err
     for word in (
         "rao_blackwell",
         "implied_alpha",
@@ -58,6 +80,7 @@ def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
     assert "tiny" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
     """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
     target, draft = (players.model(str(pair / name)) for name in ("target", "draft"))
@@ -80,6 +103,7 @@ def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
         forecast.check(*told)
 
 
+@pytest.mark.slow
 def test_logits_that_are_no_law_are_told_before_the_timing(pair):
     sides = [players.model(str(pair / name)) for name in ("target", "draft")]
     read = texts.Prompts([[1, 2, 3], [4, 5]])

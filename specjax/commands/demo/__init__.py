@@ -29,7 +29,13 @@ from specjax.commands import kernels
 from specjax.commands.demo import sizes
 from specjax.commands.demo.trace import Step, colorful, make_step, print_trace
 from specjax.console import Parser
-from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.inputs import (
+    bucketed,
+    check,
+    make_prompt,
+    make_request,
+    make_sampling,
+)
 from specjax.listening import heard
 from specjax.step import Decoder
 from specjax.theory import closed_forms
@@ -70,7 +76,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> int:
         print("Compiling (not timed) ...", file=sys.stderr, flush=True)
         baseline, outputs, seconds = measure(case)
         steps = iterate(case)
-        with told("  its steps, to be printed"):
+        with console.told("  its steps, to be printed"):
             first = next(steps)  # compiles, before anything is printed
     except (ValueError, OSError, OverflowError, FloatingPointError) as error:
         parser.error(str(error))
@@ -139,7 +145,9 @@ def make_case(flags: argparse.Namespace) -> Case:
     drafter = draft.drafter(flags.K, chosen.draw)
     policy = policies.named(flags.policy)
     parts = Decoder(target.model, drafter, chosen.verifier, policy)
-    prompt = make_prompt(read.tokens, read.inputs)
+    known = [x for x in (target.model.slots, drafter.slots) if x is not None]
+    most = min(known) - flags.n_tokens_to_generate if known else None
+    prompt = bucketed(make_prompt(read.tokens, read.inputs), most)
     request = make_request(
         jax.random.key(flags.seed),
         prompt,
@@ -147,7 +155,7 @@ def make_case(flags: argparse.Namespace) -> Case:
         make_sampling(1, flags.temperature, **truncation(flags)),
         () if names[0] != sizes.names(flags)[0] else read.ends,
     )
-    slots = int(request.limit[0]) + flags.K + 1
+    slots = prompt.tokens.shape[1] + flags.n_tokens_to_generate + flags.K + 1
     params = Params(target.params, draft.params)
     check(parts, slots, params, prompt, request)
     names = target.name, draft.name
@@ -168,29 +176,17 @@ def measure(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     runs, tokens = {"baseline": alone, "speculative": case.parts}, []
     for name, parts in runs.items():
         runs[name] = build_run(case, parts)
-        with told(f"  the {name} text"):
+        with console.told(f"  the {name} text"):
             tokens.append(runs[name]())
         finite.check([tokens[-1][int(case.prompt.length[0]) :]])
     seconds = np.zeros((len(runs), ROUNDS))
-    with told(f"Timing {ROUNDS} rounds"):
+    with console.told(f"Timing {ROUNDS} rounds"):
         for at in np.ndindex(ROUNDS):
             for taken, run in zip(seconds, runs.values(), strict=True):
                 begun = time.perf_counter()
                 run()
                 taken[at] = time.perf_counter() - begun
     return *tokens, seconds
-
-
-@contextlib.contextmanager
-def told(label: str) -> Iterator[None]:
-    """Says on stderr what runs now, and then its seconds."""
-    print(f"{label} ...", end=" ", file=sys.stderr, flush=True)
-    begun, end = time.perf_counter(), "\n"
-    try:
-        yield
-        end = f"{time.perf_counter() - begun:.1f} s\n"
-    finally:
-        print(end, end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
