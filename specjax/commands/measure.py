@@ -49,7 +49,7 @@ class Effort(NamedTuple):
     rounds: int
 
 
-BRIEF = Effort((0, 3, 5, 8), tokens=64, texts=8, rounds=2)  # two minutes, or less
+BRIEF = Effort((0, 3, 6), tokens=64, texts=8, rounds=2)  # two minutes, or less
 THOROUGH = Effort((0, 1, 2, 3, 5, 8), tokens=96, texts=16, rounds=5)
 
 
