@@ -99,7 +99,7 @@ def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
         monkeypatch.setattr(forecast, "available", lambda on, free=free: (free, "it"))
         forecast.check(*told)
     monkeypatch.setattr(forecast, "available", lambda on: (free - 1, "it"))
-    with pytest.raises(ValueError, match="GB of it, .* take a smaller batch"):
+    with pytest.raises(ValueError, match=r"GB of it, .* take a smaller batch"):
         forecast.check(*told)
 
 
