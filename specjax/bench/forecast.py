@@ -13,8 +13,9 @@ from specjax.bench.texts import Prompts, width
 from specjax.checkpoints.memory import GB, available
 from specjax.types import Kernels, Prompt
 
-PROGRAMS = 3  # compiled for every gamma: whole texts, target calls, prefills
-BESIDE = 6  # to write, to score and to estimate
+# What is compiled, in times of the program of whole texts: for every gamma that one,
+# and target calls, drafts and prefills at half of it; then to write, score, estimate.
+PROGRAMS, BESIDE = 2.5, 6
 
 
 def check(
@@ -68,7 +69,7 @@ def seconds(setting: walltime.WalltimeSetting, compiled: float, once: float) -> 
     """What all takes. compiled: seconds of a first decoding, compilation included.
     once: of another, without a draft; with one it is taken to last as long."""
     gammas = len(setting.gammas)
-    programs = gammas * PROGRAMS + (gammas - 1) + BESIDE  # gamma = 0 drafts nothing
+    programs = gammas * PROGRAMS + BESIDE
     texts = (setting.texts + setting.others) / setting.batch
     # Target calls and drafts apart, by a text's seconds for so many tokens.
     apart = 2 * parts.SAMPLES * parts.LOOPS / setting.new_tokens

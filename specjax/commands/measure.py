@@ -49,7 +49,7 @@ class Effort(NamedTuple):
     rounds: int
 
 
-BRIEF = Effort((0, 3, 5, 8), tokens=64, texts=8, rounds=2)  # two minutes, or less
+BRIEF = Effort((0, 3, 6), tokens=64, texts=8, rounds=2)
 THOROUGH = Effort((0, 1, 2, 3, 5, 8), tokens=96, texts=16, rounds=5)
 
 
@@ -127,7 +127,7 @@ def make_parser() -> Parser:
     of_rounds = f"how often each is timed{effort_in_words('rounds')}"
     add("--rounds", type=console.count, help=of_rounds)
     of_thorough = "other defaults, for smaller errors: more gammas, texts and rounds;"
-    of_thorough += " default: two minutes with the bundled pair, on two cores"
+    of_thorough += " default: brief"
     add("--thorough", action="store_true", help=of_thorough)
     add("--seed", type=console.seed, default=0, help=shared.OF_SEED)
     add("--name", help="of the row that is written; default: the draft's")
