@@ -17,7 +17,20 @@ MASKS = ("h.*.attn.bias", "h.*.attn.masked_bias")  # of earlier versions
 TIE = "tie_word_embeddings"
 # What config.json may say: what is read below, and what drops numbers while training,
 # sums texts up for other tasks, or orders the same operations otherwise.
-KNOWN = ("add_cross_attention", "is_encoder_decoder")  # in `only` below
+KNOWN = {
+    *("vocab_size", "n_embd", "n_inner", "n_layer", "n_head", "n_positions", TIE),
+    *("activation_function", "layer_norm_epsilon", "scale_attn_weights"),
+    *("scale_attn_by_inverse_layer_idx", "add_cross_attention", "is_encoder_decoder"),
+    *("bos_token_id", "eos_token_id"),
+    *("resid_pdrop", "embd_pdrop", "attn_pdrop", "reorder_and_upcast_attn", "n_ctx"),
+    *(
+        "summary_type",
+        "summary_use_proj",
+        "summary_activation",
+        "summary_first_dropout",
+    ),
+    *("summary_proj_to_labels", "gradient_checkpointing", "output_past", "_num_labels"),
+}
 # The layers, by the size that counts them, as they and as we call them.
 STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
 

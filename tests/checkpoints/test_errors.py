@@ -122,7 +122,7 @@ CASES: list[tuple[str, Break, str]] = [
     (
         "whisper",
         says(rope_theta=1e4),
-        r"rope_theta is 10000.0, which is not known ",
+        r"rope_theta is 10000.0, and no Whisper that is ",
     ),
     (
         "whisper",

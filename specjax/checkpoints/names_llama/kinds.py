@@ -1,7 +1,7 @@
 """What config.json may say of a decoder of Llama's kind, by its model_type.
 
-A field is read, or known in some values alone; of others `harmless` tells which may
-change what the model computes and are refused by name.
+A field is read, or known to change nothing, or known in some values alone. Any other
+that is not null is refused by its name: it may change what the model computes.
 """
 
 import reprlib
@@ -89,7 +89,7 @@ KINDS = {
         "mistral",
         "Mistral",
         LLAMA | {"num_key_value_heads": 8, "sliding_window": 4096},
-        PLAIN | NO_BIAS | {"layer_types": ()},  # its window is of all layers
+        PLAIN | NO_BIAS,
     ),
     "qwen2": Kind(
         "qwen2", "Qwen2", QWEN, PLAIN | NO_BIAS | {"attention_bias": (True,)}
@@ -107,6 +107,8 @@ KINDS = {
 # A text model with an image tower: its text is read, the tower is not.
 WITHIN = {"gemma3": "gemma3_text"}
 
+# A length beyond which texts were cut, and a pattern that layer_types spells out.
+UNREAD = ("max_sequence_length", "_sliding_window_pattern")
 # What surrounds the text of a larger model, and its image tower.
 AROUND = {
     "text_config",
@@ -140,7 +142,7 @@ def of(fields: Fields) -> tuple[Kind, Fields]:
     kind = KINDS[name]
     known = [kind.called + suffix for suffix in classes]
     _check_classes(fields, [*known, "LLaMAForCausalLM"])
-    harmless.refuse_others(fields, {*kind.read, *kind.only})
+    harmless.refuse_others(fields, {*kind.read, *kind.only, *UNREAD})
     field.only(fields, {k: (None, *values) for k, values in kind.only.items()})
     told = {name: fields[name] for name in kind.read if name in fields}
     return kind, kind.read | told

@@ -43,12 +43,6 @@ def read(told: Fields, positions: int | None) -> tuple[Rotation, Rotation | None
                 f" {', '.join(LAYERS)}"
             )
     full, sliding = (_object(whole, name) for name in LAYERS)
-    if scaling.get("type", "default") != "default" and "rope_type" not in scaling:
-        raise ValueError(
-            f"config.json: rope_scaling has type {reprlib.repr(scaling['type'])} and no"
-            " rope_type, which versions of transformers read differently for Gemma 3:"
-            " call it rope_type to have it, or take it out"
-        )
     local_base = told["rope_local_base_freq"] or LOCAL_BASE
     return (
         _rotation(full | scaling, base or LONG_BASE, positions),
