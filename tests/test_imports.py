@@ -9,14 +9,12 @@ kernels, the one that chooses them. And what may not be a thing's name.
 import ast
 import itertools
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("specjax", "pallas_kernels", "experiments", "tests")
-MOST_MODULES = 15  # of a folder that is no part of the tests
 
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
@@ -209,12 +207,6 @@ def modules() -> dict[str, Path]:
     names = [path.relative_to(ROOT).with_suffix("").parts for path in files]
     joined = [".".join(part for part in name if part != "__init__") for name in names]
     return dict(zip(joined, files, strict=True))
-
-
-def test_no_folder_has_too_many_modules():
-    paths = [p for name, p in modules().items() if not within(name, "tests")]
-    count = Counter(path.parent for path in paths if path.stem != "__init__")
-    assert max(count.values()) <= MOST_MODULES, count.most_common(1)
 
 
 def test_everyone_keeps_to_their_room():

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, policies
+from specjax import checkpoints, generate, keys, policies
 from specjax.drafters import autoregressive, copying, early_exit, random
 from specjax.inputs import (
     bucket,
@@ -193,6 +193,35 @@ REFUSED = [
 def test_what_cannot_decode_is_refused_before_any_compute(good, change, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         change(good).run()
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("jax_numpy_dtype_promotion", "strict"),
+        ("jax_numpy_rank_promotion", "raise"),
+    ],
+)
+def test_flags_of_jax_that_nothing_runs_under_are_named(good, flag, value):
+    before = getattr(jax.config, flag)
+    jax.config.update(flag, value)
+    try:
+        for run in (good.run, lambda: checkpoints.load("code_small")):
+            with pytest.raises(ValueError, match=f"^{flag} is '{value}', .*update"):
+                run()
+    finally:
+        jax.config.update(flag, before)
+
+
+def test_noise_is_the_same_in_64_bit_jax():
+    key, at = jax.random.split(jax.random.key(0), 2), jnp.array([3, 5], jnp.int32)
+
+    def noise():
+        return keys.uniform(key, 1, (2,)), keys.gumbel(key, at, 7)
+
+    wanted = noise()
+    with jax.enable_x64(True):
+        jax.tree.map(np.testing.assert_array_equal, noise(), wanted)
 
 
 def test_a_stream_is_checked_too(good):

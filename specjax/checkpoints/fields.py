@@ -1,13 +1,33 @@
-"""Reading config.json: what is there must be there, and be what the model can do."""
+"""Reading config.json: what is there must be there, and be what the model can do.
+
+What transformers' class of a model does not read cannot change what a checkpoint that
+it loads computes, whoever wrote it there: such fields are let pass. What it reads is
+used, or known in the values that change nothing, or refused by its name.
+"""
 
 import json
 import reprlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from specjax.zoo.fields import MOST, is_size
 
 Fields = dict[str, Any]
+
+QUANTIZED = ("quantization_config", "quantization", "compression_config")
+# What transformers reads of every decoder, beside what a family's own class does: code
+# that comes with a checkpoint, a model inside of another, masks, caches, positions.
+READ = {
+    "auto_map",
+    *("text_config", "text_encoder", "decoder", "generator", "per_layer_config"),
+    *("is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"),
+    *("is_causal", "use_bidirectional_attention", "pruned_heads"),
+    *("sliding_window", "layer_types", "attention_chunk_size", "kv_sharing_modes"),
+    *("number_of_conv_states", "fusion_config", "transformers_weights"),
+    *("rope_parameters", "rope_scaling", "rope_theta", "rope_local_base_freq"),
+    *("partial_rotary_factor", "original_max_position_embeddings"),
+}
 
 
 def read(path: Path) -> Fields:
@@ -98,6 +118,45 @@ def written(ids: tuple[int, ...]) -> int | list[int] | None:
 
 def _is_id(value: Any) -> bool:
     return type(value) is int and value >= 0
+
+
+def refuse_read(fields: Fields, known: Collection[str]) -> None:
+    """Raises ValueError for weights that are quantised, and for a field of `READ` that
+    has a value and is not known.
+
+    known: fields that are read here, or by a class that has no use for them.
+    """
+    for name in QUANTIZED:
+        if told := fields.get(name):
+            how = told.get("quant_method") if isinstance(told, dict) else None
+            of = f" ({reprlib.repr(how)})" if how else ""
+            raise ValueError(
+                f"config.json: {name} says that the weights are quantised{of}: name the"
+                " checkpoint that they were made from"
+            )
+    for name in sorted(READ & fields.keys() - {*known}):
+        if fields[name] not in (None, False, {}, []):
+            raise ValueError(
+                f"config.json: {name} is {reprlib.repr(fields[name])}, which may change"
+                " what this model_type computes and is not known here: where it does"
+                " not, take it out"
+            )
+
+
+def same_sizes(fields: Fields, aliases: dict[str, str]) -> None:
+    """Raises ValueError for a size that is written by two names, and unlike.
+
+    aliases: names that a class takes for another of its own.
+    """
+    for name, of in aliases.items():
+        if (
+            None not in (fields.get(name), fields.get(of))
+            and fields[name] != fields[of]
+        ):
+            raise ValueError(
+                f"config.json: {name} is {reprlib.repr(fields[name])} and {of}"
+                f" {reprlib.repr(fields[of])}, which are one size: take {name} out"
+            )
 
 
 def only(fields: Fields, known: dict[str, tuple]) -> None:

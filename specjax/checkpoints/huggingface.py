@@ -25,7 +25,8 @@ from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import Archive, Source
 from specjax.checkpoints.fields import Fields
 
-FORMATS = {table.MODEL_TYPE: table for table in (names_t5, names_gpt2, names_whisper)}
+FORMATS = dict.fromkeys(names_t5.MODEL_TYPES, names_t5)
+FORMATS |= {table.MODEL_TYPE: table for table in (names_gpt2, names_whisper)}
 FORMATS |= dict.fromkeys(names_llama.MODEL_TYPES, names_llama)
 CONFIG, WHOLE = "config.json", "model.safetensors"
 GENERATION = "generation_config.json"

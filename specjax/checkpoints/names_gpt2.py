@@ -6,7 +6,6 @@ Their matrices are [in, out] as ours; queries, keys and values are one matrix.
 from collections.abc import Collection
 
 from specjax.checkpoints import fields as field
-from specjax.checkpoints import harmless
 from specjax.checkpoints.archive import Names, Part, Source
 from specjax.checkpoints.fields import Fields
 from specjax.models import gpt
@@ -15,21 +14,12 @@ FAMILY, MODEL_TYPE, MODELS = "gpt", "gpt2", gpt
 PREFIX, EMBEDDING, READOUT = "transformer.", "wte.weight", "lm_head.weight"
 MASKS = ("h.*.attn.bias", "h.*.attn.masked_bias")  # of earlier versions
 TIE = "tie_word_embeddings"
-# What config.json may say: what is read below, and what drops numbers while training,
-# sums texts up for other tasks, or orders the same operations otherwise.
-KNOWN = {
-    *("vocab_size", "n_embd", "n_inner", "n_layer", "n_head", "n_positions", TIE),
-    *("activation_function", "layer_norm_epsilon", "scale_attn_weights"),
-    *("scale_attn_by_inverse_layer_idx", "add_cross_attention", "is_encoder_decoder"),
-    *("bos_token_id", "eos_token_id"),
-    *("resid_pdrop", "embd_pdrop", "attn_pdrop", "reorder_and_upcast_attn", "n_ctx"),
-    *(
-        "summary_type",
-        "summary_use_proj",
-        "summary_activation",
-        "summary_first_dropout",
-    ),
-    *("summary_proj_to_labels", "gradient_checkpointing", "output_past", "_num_labels"),
+# Names that transformers takes for others.
+ALIASES = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
 }
 # The layers, by the size that counts them, as they and as we call them.
 STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
@@ -38,7 +28,8 @@ STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
 def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> gpt.Config:
     """Sizes from config.json. Raises ValueError for a field that the model cannot do,
     and for `pieces`, which GPT-2 does not have."""
-    harmless.refuse_others(fields, KNOWN)
+    field.refuse_read(fields, ("add_cross_attention", "is_encoder_decoder"))
+    field.same_sizes(fields, ALIASES)
     field.only(
         fields,
         {

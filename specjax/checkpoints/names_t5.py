@@ -1,4 +1,4 @@
-"""T5 as Hugging Face stores it, v1.0, v1.1 and FLAN: names, and sizes in config.json.
+"""T5, mT5, ByT5 and umT5 as Hugging Face stores them: names, and sizes in config.json.
 
 Their matrices are [out, in], ours [in, out].
 """
@@ -13,6 +13,9 @@ from specjax.checkpoints.fields import Fields
 from specjax.models import t5
 
 FAMILY, MODEL_TYPE, MODELS = "t5", "t5", t5
+UMT5 = "umt5"  # each layer has its own position bias
+MODEL_TYPES = (MODEL_TYPE, "mt5", UMT5)
+GATES = {"gated-gelu": "gelu", "gated-silu": "silu"}
 # The vocabulary of every published T5 and the pieces of it that are real: the other 28
 # rows fill up a multiple of 128, were never trained, and have no text.
 PADDED_VOCAB, PIECES = 32128, 32100
@@ -28,6 +31,13 @@ STACKS = {
     "encoder_layers": r"encoder(?:\.block\.|/layers_)(\d+)[./]",
     "decoder_layers": r"decoder(?:\.block\.|/layers_)(\d+)[./]",
 }
+# Names that transformers takes for others.
+ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_layers",
+    "head_dim": "d_kv",
+}
 # An empty bias that early versions stored beside the one that is used.
 UNREAD = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
@@ -38,13 +48,18 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> t5.Con
     pieces: ids from here on are never emitted; None, 32100 of a vocabulary of 32128 and
     else all. Raises ValueError for a field that the model cannot do.
     """
-    gated = fields.get("feed_forward_proj", "relu") == "gated-gelu"
+    kind = fields.get("model_type", MODEL_TYPE)
+    usual = "relu" if kind == MODEL_TYPE else "gated-gelu"
+    gate = GATES.get(fields.get("feed_forward_proj", usual))
+    acts = {None: "relu", "gelu": "gelu_new", "silu": "silu"}
+    field.refuse_read(fields, ("is_encoder_decoder", "tie_encoder_decoder"))
+    field.same_sizes(fields, ALIASES)
     field.only(
         fields,
         {
-            "feed_forward_proj": ("relu", "gated-gelu"),
-            "is_gated_act": (gated,),
-            "dense_act_fn": ("gelu_new",) if gated else ("relu",),
+            "feed_forward_proj": ("relu", *GATES),
+            "is_gated_act": (gate is not None,),
+            "dense_act_fn": (acts[gate],),
             "relative_attention_num_buckets": (32,),
             "relative_attention_max_distance": (128,),
             "layer_norm_epsilon": (1e-6,),
@@ -62,10 +77,14 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> t5.Con
         field.size(fields, "num_decoder_layers", layers),
         field.size(fields, "num_heads"),
         field.size(fields, "d_kv"),
-        gated=gated,
-        # What sets v1.0 apart is that outputs are scaled; newer files say so by itself.
-        tied=fields.get("scale_decoder_outputs", fields.get(TIE, True)),
+        gated=gate is not None,
+        # What sets v1.0 apart is that outputs are scaled; newer files say so by itself,
+        # and mT5's never are.
+        tied=kind != "mt5"
+        and fields.get("scale_decoder_outputs", fields.get(TIE, True)),
         dtype=dtype,
+        own_bias=kind == UMT5,
+        gate=gate or "gelu",
     )
     return with_pieces(config, pieces)
 
@@ -113,17 +132,13 @@ def ends(fields: Fields, config: t5.Config) -> tuple[int | None, tuple[int, ...]
 
 
 def write_config(config: t5.Config, start: int | None, ends: tuple[int, ...]) -> Fields:
-    """config.json of these sizes; `pieces` has no place in it. Raises ValueError for
-    what T5 cannot do."""
-    if config.own_bias:
-        raise ValueError(
-            "T5's format has one position bias for all layers, and this model has one"
-            " for each: write it with specjax.zoo.save"
-        )
+    """config.json of these sizes; `pieces` has no place in it."""
+    kind = UMT5 if config.own_bias else MODEL_TYPE
+    called = "UMT5" if config.own_bias else "T5"
     scaled = {"scale_decoder_outputs": True} if config.scaled else {}
     return scaled | {
-        "architectures": ["T5ForConditionalGeneration"],
-        "model_type": MODEL_TYPE,
+        "architectures": [f"{called}ForConditionalGeneration"],
+        "model_type": kind,
         "is_encoder_decoder": True,
         "vocab_size": config.vocab,
         "d_model": config.dim,
@@ -132,7 +147,7 @@ def write_config(config: t5.Config, start: int | None, ends: tuple[int, ...]) ->
         "num_layers": config.encoder_layers,
         "num_decoder_layers": config.decoder_layers,
         "num_heads": config.num_heads,
-        "feed_forward_proj": "gated-gelu" if config.gated else "relu",
+        "feed_forward_proj": f"gated-{config.gate}" if config.gated else "relu",
         TIE: config.tied,
         "relative_attention_num_buckets": 32,
         "relative_attention_max_distance": 128,
@@ -148,8 +163,8 @@ def names(config: t5.Config, fields: Fields, stored: Collection[str] = ()) -> Na
     tables = SHARED + ((READOUT,) if config.tied else ())
     shared = next((name for name in tables if name in stored), SHARED[0])
     sources = {"token_embedder/embedding": Source(shared)}
-    sources |= _stack("encoder", config.encoder_layers, config.gated)
-    sources |= _stack("decoder", config.decoder_layers, config.gated)
+    sources |= _stack("encoder", config.encoder_layers, config)
+    sources |= _stack("decoder", config.decoder_layers, config)
     if not config.tied:
         # Newer versions tie v1.1 models that were trained from nothing, unscaled.
         of = shared if fields.get(TIE, True) and READOUT not in stored else READOUT
@@ -158,12 +173,13 @@ def names(config: t5.Config, fields: Fields, stored: Collection[str] = ()) -> Na
     return Names(sources, copies, UNREAD)
 
 
-def _stack(stack: str, layers: int, gated: bool) -> dict[str, Source]:
-    bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    sources = {
-        f"{stack}/relpos_bias/rel_embedding": Source(bias, transpose=True),
-        f"{stack}/{stack}_norm/scale": Source(f"{stack}.final_layer_norm.weight"),
-    }
+def _stack(stack: str, layers: int, config: t5.Config) -> dict[str, Source]:
+    norm = Source(f"{stack}.final_layer_norm.weight")
+    sources = {f"{stack}/{stack}_norm/scale": norm}
+    for i in range(layers if config.own_bias else 1):
+        to = f"{stack}/layers_{i}" if config.own_bias else stack
+        of = f"{stack}.block.{i}.layer.0.SelfAttention.relative_attention_bias.weight"
+        sources[f"{to}/relpos_bias/rel_embedding"] = Source(of, transpose=True)
     # Ours, their place in a block, what it is there.
     parts = [("attention", "pre_attention_layer_norm", "SelfAttention")]
     if stack == "decoder":
@@ -177,7 +193,8 @@ def _stack(stack: str, layers: int, gated: bool) -> dict[str, Source]:
         ]
     parts.append(("mlp", "pre_mlp_layer_norm", "DenseReluDense"))
     attention = {"query": "q", "key": "k", "value": "v", "out": "o"}
-    mlp = {name: name for name in (("wi_0", "wi_1") if gated else ("wi",)) + ("wo",)}
+    into = ("wi_0", "wi_1") if config.gated else ("wi",)
+    mlp = {name: name for name in (*into, "wo")}
     for i in range(layers):
         for place, (ours, norm, module) in enumerate(parts):
             to, of = f"{stack}/layers_{i}", f"{stack}.block.{i}.layer.{place}"

@@ -5,7 +5,6 @@ Their matrices are [out, in], ours [in, out]; so are a convolution's, with the f
 a window last, where ours come first.
 """
 
-import reprlib
 from collections.abc import Collection
 
 from specjax.checkpoints import fields as field
@@ -21,21 +20,6 @@ EMBEDDING = "decoder.embed_tokens.weight"
 STACKS = {
     "encoder_layers": r"(?:model\.)?encoder(?:\.layers\.|/layers_)(\d+)[./]",
     "decoder_layers": r"(?:model\.)?decoder(?:\.layers\.|/layers_)(\d+)[./]",
-}
-# What config.json may say without a change of what is computed from text and sound: of
-# training, of classifiers, of generation (which `speech.limits` reads), of the file.
-HARMLESS = {
-    *("architectures", "model_type", "is_encoder_decoder", "use_cache", "dtype"),
-    *("torch_dtype", "transformers_version", "_name_or_path", "id2label", "label2id"),
-    *("encoder_layerdrop", "decoder_layerdrop", "dropout", "attention_dropout"),
-    *("activation_dropout", "init_std", "classifier_proj_size", "problem_type"),
-    *("use_weighted_layer_sum", "apply_spec_augment", "median_filter_width"),
-    *("mask_time_prob", "mask_time_length", "mask_time_min_masks"),
-    *("mask_feature_prob", "mask_feature_length", "mask_feature_min_masks"),
-    *("suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids", "max_length"),
-    *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
-    *("return_dict", "output_hidden_states", "output_attentions", "num_hidden_layers"),
-    *("chunk_size_feed_forward", "_attn_implementation_autoset"),
 }
 # Names of sizes that both stacks must have alike.
 ALIKE = {
@@ -56,19 +40,20 @@ CAN = {
     "tie_word_embeddings": (True,),
 }
 STATES = "max_source_positions"
+# Names that transformers takes for others.
+ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_key_value_heads": "encoder_attention_heads",
+}
 
 
 def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> Config:
     """Sizes from config.json. Raises ValueError, by its name, for a field that would
     change what is computed, and for `pieces`, which Whisper does not have."""
     field.only(fields, CAN)
-    known = {*HARMLESS, *CAN, *SIZES.values(), STATES, *sum(ALIKE.values(), ())}
-    for name in sorted(fields.keys() - known):
-        if fields[name] not in (None, False):
-            raise ValueError(
-                f"config.json: {name} is {reprlib.repr(fields[name])}, and no Whisper"
-                " that is known has it: take it out where it changes nothing"
-            )
+    field.refuse_read(fields, ("is_encoder_decoder",))
+    field.same_sizes(fields, ALIASES)
     sizes = {ours: field.size(fields, name) for ours, name in SIZES.items()}
     for ours, names in ALIKE.items():
         encoder, decoder = (field.size(fields, name) for name in names)

@@ -64,7 +64,7 @@ def another_readout(stored):
 
 CASES: list[tuple[str, Break, str]] = [
     # config.json
-    ("v1_1", says(model_type="bart"), r"model_type is 'bart'; known are t5, gpt2, whi"),
+    ("v1_1", says(model_type="bart"), r"model_type is 'bart'; known are t5, mt5, umt5"),
     ("v1_1", says(model_type=...), r"model_type is None"),
     ("v1_1", says(model_type=["t5"]), r"model_type is \['t5'\]; known are"),
     ("v1_1", says(d_kv=...), rf"v1_1: config.json: d_kv {SIZE}: None"),
@@ -75,12 +75,22 @@ CASES: list[tuple[str, Break, str]] = [
     ("v1_1", says(num_layers=10**5), r"say 100000 encoder layers and .* are of 1:"),
     ("v1_1", says(num_decoder_layers=10**9), r"1000000000 decoder layers .* of 3: t"),
     ("gpt2", says(n_layer=10**5), r"say 100000 num layers and its arrays are of 2"),
-    ("v1_1", says(feed_forward_proj="gated-silu"), r"_proj is 'gated-silu'; known"),
+    ("v1_1", says(feed_forward_proj="gated-relu"), r"_proj is 'gated-relu'; known"),
     ("v1_1", says(dense_act_fn="gelu"), r"dense_act_fn is 'gelu'; known is 'gelu_new'"),
     ("v1_1", says(is_gated_act=False), r"is_gated_act is False; known is True"),
     ("v1_1", says(relative_attention_num_buckets=64), r"buckets is 64; known is 32"),
     ("v1_1", says(relative_attention_max_distance=1), r"distance is 1; known is 128"),
     ("v1_1", says(layer_norm_epsilon=1e-5), r"epsilon is 1e-05; known is 1e-06"),
+    ("v1_1", says(hidden_size=3), r"hidden_size is 3 and d_model 15, which are one"),
+    ("gpt2", says(hidden_size=3), r"hidden_size is 3 and n_embd 12, which are one si"),
+    *[
+        (
+            name,
+            says(quantization_config={"quant_method": "gptq"}),
+            r"_config says that the weights are quantised \('gptq'\): name the",
+        )
+        for name in ("v1_1", "gpt2", "whisper")
+    ],
     ("v1_1", says(tie_encoder_decoder=True), r"tie_encoder_decoder is True"),
     ("v1_1", says(tie_word_embeddings="no"), r"tie_word_embeddings is 'no'"),
     (
@@ -122,7 +132,7 @@ CASES: list[tuple[str, Break, str]] = [
     (
         "whisper",
         says(rope_theta=1e4),
-        r"rope_theta is 10000.0, and no Whisper that is ",
+        r"rope_theta is 10000.0, which may change what",
     ),
     (
         "whisper",
@@ -177,6 +187,7 @@ CASES: list[tuple[str, Break, str]] = [
     ("bundled", tells(config={"num_layers": 10**6}), r"say 1000000 num layers and its"),
     ("bundled", tells(config={"vocab": 2**31 - 1}), r"embedding: \(13, 8\), not \(214"),
     ("bundled t5", tells(config={"pieces": 13}), r"pieces 13 exceeds vocab 12"),
+    ("bundled t5", tells(config={"gate": "relu"}), r"gate is 'relu'; known are gelu,"),
     (
         "bundled llama",
         tells(config={"style": "mamba"}),

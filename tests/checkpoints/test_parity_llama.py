@@ -6,7 +6,10 @@ Axes: B rows, T tokens, V vocabulary.
 """
 
 import dataclasses
+import importlib
+import inspect
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +26,8 @@ transformers = pytest.importorskip("transformers")
 
 from specjax import checkpoints, generate  # noqa: E402
 from specjax.bench.players import first_layers  # noqa: E402
-from specjax.checkpoints import names_llama  # noqa: E402
+from specjax.checkpoints import fields, names_llama  # noqa: E402
+from specjax.checkpoints.names_llama import kinds  # noqa: E402
 from specjax.drafters import autoregressive  # noqa: E402
 from specjax.models import llama  # noqa: E402
 from specjax.models.llama import Rotation, Stretch  # noqa: E402
@@ -368,3 +372,20 @@ def test_every_field_of_their_class_is_used_or_refused_or_changes_nothing(model_
         elif name in ("bos_token_id", "eos_token_id"):
             assert after[1] != before[1]
     assert {"hidden_size", "rms_norm_eps", "rope_parameters"} <= seen, seen
+
+
+# What changes no logit of a text: how it is computed, dropped or padded.
+ASIDE = {"_attn_implementation", "attention_dropout", "pad_token_id", "get_text_config"}
+ASIDE |= {"text_config", "vision_config", "image_token_id", "mm_tokens_per_image"}
+
+
+@pytest.mark.parametrize("model_type", KINDS)
+def test_every_field_that_their_module_reads_is_used_or_known(model_type):
+    """By its source: a version that reads another one is to be looked at."""
+    kind, name = kinds.KINDS[model_type], model_type.removesuffix("_text")
+    module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    source = inspect.getsource(module)
+    read = {*re.findall(r"\bconfig\.(\w+)", source)}
+    read |= {*re.findall(r'getattr\((?:self\.)?config, "(\w+)"', source)}
+    assert read - ASIDE <= {*kind.read, *kind.only, *fields.READ}
+    assert {"hidden_size", "rms_norm_eps"} <= read

@@ -355,22 +355,6 @@ def test_a_file_of_another_kind_is_refused(written, tmp_path, content, words):
     assert "n_vocab" in words or "\n" not in str(caught.value) or "(60" in words
 
 
-# What config.json may say.
-
-
-def test_every_field_of_the_config_is_used_harmless_or_refused():
-    from specjax.checkpoints import names_whisper as table
-
-    own = set(vars(transformers.WhisperConfig())) | set(
-        transformers.WhisperConfig().to_dict()
-    )
-    used = {*table.SIZES.values(), *table.CAN, table.STATES}
-    used |= set(sum(table.ALIKE.values(), ()))
-    private = {name for name in own if name.startswith("_")}
-    assert own - private <= used | table.HARMLESS
-    assert not used & table.HARMLESS
-
-
 def test_two_models_of_one_encoder_are_told_from_others(written, loaded):
     other = checkpoints.load(written.folder).params
     assert whisper.same_encoder(loaded.params, other)

@@ -53,6 +53,16 @@ def test_both_ways_of_writing_write_the_same(tokens, rows):
         assert not (np.asarray(cache.keys) == np.asarray(before.keys)).all()
 
 
+def test_a_row_is_written_in_64_bit_jax_too():
+    """Slots are of 32 bits, and whatever has no type of its own is of 64."""
+    cache = KeyValues(np.zeros((2, 1, 3, 4), "f4"), np.zeros((2, 1, 4, 3), "f4"))
+    new = KeyValues(np.ones((2, 1, 3, 1), "f4"), np.ones((2, 1, 1, 3), "f4"))
+    start = jnp.array([3, 0], jnp.int32)
+    with jax.enable_x64(True):
+        _, written = jax.jit(_write_by_row)(cache, new, start)
+    np.testing.assert_array_equal(written.values[:, 0, :, 0], np.eye(4)[[3, 0]])
+
+
 @each_case
 def test_a_model_without_it_computes_the_same(case, monkeypatch):
     """The model as the other modules say it."""

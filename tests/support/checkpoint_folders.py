@@ -19,6 +19,7 @@ CONFIGS = {
     "v1_1": T5,
     "v1_0": T5._replace(gated=False, tied=True, encoder_layers=2, decoder_layers=1),
     "v1_0_untied": T5._replace(gated=False, scaled=True),
+    "umt5": T5._replace(own_bias=True, gate="silu"),
     "gpt2": GPT2,
     "gpt2_untied": GPT2._replace(tied=False),
     "whisper": WHISPER,

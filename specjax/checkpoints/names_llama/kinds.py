@@ -1,14 +1,13 @@
 """What config.json may say of a decoder of Llama's kind, by its model_type.
 
-A field is read, or known to change nothing, or known in some values alone. Any other
-that is not null is refused by its name: it may change what the model computes.
+A field that transformers' class reads is read here too, or known in some values alone,
+or refused by its name; see `fields.refuse_read`.
 """
 
 import reprlib
 from typing import Any, NamedTuple
 
 from specjax.checkpoints import fields as field
-from specjax.checkpoints import harmless
 from specjax.checkpoints.fields import Fields
 
 TIE = "tie_word_embeddings"
@@ -67,21 +66,17 @@ GEMMA3 = GEMMA2 | {
 }
 del GEMMA3["attn_logit_softcapping"]
 
-NO_BIAS = {"attention_bias": (False,), "mlp_bias": (False,)}
 PLAIN = {
     "hidden_act": ("silu",),
     "partial_rotary_factor": (1,),
-    "is_encoder_decoder": (False,),
-    "add_cross_attention": (False,),
-    "tie_encoder_decoder": (False,),
-    "use_mrope": (False,),
+    # Of a trainer whose own rotary positions are other pairs of features.
+    "rope_interleaved": (False,),
 }
 # Gemma's files say "gelu" and mean its approximation by a tanh.
 GELU = PLAIN | {
     "hidden_act": ("gelu", "gelu_pytorch_tanh"),
     "hidden_activation": ("gelu_pytorch_tanh",),
     "use_bidirectional_attention": (False,),
-    "mlp_bias": (False,),
 }
 KINDS = {
     "llama": Kind("llama", "Llama", LLAMA | BIASES | {"mlp_bias": False}, PLAIN),
@@ -89,41 +84,18 @@ KINDS = {
         "mistral",
         "Mistral",
         LLAMA | {"num_key_value_heads": 8, "sliding_window": 4096},
-        PLAIN | NO_BIAS,
+        PLAIN,
     ),
-    "qwen2": Kind(
-        "qwen2", "Qwen2", QWEN, PLAIN | NO_BIAS | {"attention_bias": (True,)}
-    ),
-    "qwen3": Kind(
-        "qwen3",
-        "Qwen3",
-        QWEN | BIASES | {"head_dim": 128},
-        PLAIN | {"mlp_bias": (False,)},
-    ),
+    "qwen2": Kind("qwen2", "Qwen2", QWEN, PLAIN),
+    "qwen3": Kind("qwen3", "Qwen3", QWEN | BIASES | {"head_dim": 128}, PLAIN),
     "gemma": Kind("gemma", "Gemma", GEMMA, GELU),
     "gemma2": Kind("gemma2", "Gemma2", GEMMA2, GELU),
-    "gemma3_text": Kind("gemma3", "Gemma3", GEMMA3, GELU),
+    "gemma3_text": Kind(
+        "gemma3", "Gemma3", GEMMA3, GELU | {"attn_logit_softcapping": ()}
+    ),
 }
 # A text model with an image tower: its text is read, the tower is not.
 WITHIN = {"gemma3": "gemma3_text"}
-
-# A length beyond which texts were cut, and a pattern that layer_types spells out.
-UNREAD = ("max_sequence_length", "_sliding_window_pattern")
-# What surrounds the text of a larger model, and its image tower.
-AROUND = {
-    "text_config",
-    "vision_config",
-    "mm_tokens_per_image",
-    "boi_token_index",
-    "eoi_token_index",
-    "image_token_index",
-    "boi_token_id",
-    "eoi_token_id",
-    "image_token_id",
-    "eos_token_id",
-    "bos_token_id",
-    TIE,
-}
 
 
 def of(fields: Fields) -> tuple[Kind, Fields]:
@@ -136,16 +108,27 @@ def of(fields: Fields) -> tuple[Kind, Fields]:
     classes, tower = ["ForCausalLM", "Model", "TextModel"], name in WITHIN
     if tower:
         classes = ["ForConditionalGeneration", "Model"]
-        harmless.refuse_others(fields, AROUND)
+        field.refuse_read(fields, ("text_config",))
         fields = inner(fields)
         name = WITHIN[name]
     kind = KINDS[name]
     known = [kind.called + suffix for suffix in classes]
     _check_classes(fields, [*known, "LLaMAForCausalLM"])
-    harmless.refuse_others(fields, {*kind.read, *kind.only, *UNREAD})
+    fields = _without_plain_types(fields, kind)
+    field.refuse_read(fields, {*kind.read, *kind.only})
     field.only(fields, {k: (None, *values) for k, values in kind.only.items()})
     told = {name: fields[name] for name in kind.read if name in fields}
     return kind, kind.read | told
+
+
+def _without_plain_types(fields: Fields, kind: Kind) -> Fields:
+    """Of a family whose layers are all alike: types that say so go without saying."""
+    types = fields.get("layer_types")
+    if "layer_types" in kind.read or not isinstance(types, list):
+        return fields
+    window = (kind.read | fields).get("sliding_window")
+    plain = "full_attention" if window is None else "sliding_attention"
+    return fields | {"layer_types": None} if {*map(str, types)} == {plain} else fields
 
 
 def inner(fields: Fields) -> Fields:

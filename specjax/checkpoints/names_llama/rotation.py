@@ -13,17 +13,7 @@ from specjax.models.llama import Rotation, Stretch
 
 BASE, LOCAL_BASE, LONG_BASE = 10_000.0, 10_000.0, 1_000_000.0
 LAYERS = ("full_attention", "sliding_attention")
-KNOWN = {
-    "default": (),
-    "linear": ("factor",),
-    "llama3": (
-        "factor",
-        "low_freq_factor",
-        "high_freq_factor",
-        "original_max_position_embeddings",
-    ),
-}
-ALWAYS = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
+KNOWN = ("default", "linear", "llama3")
 
 
 def read(told: Fields, positions: int | None) -> tuple[Rotation, Rotation | None]:
@@ -43,6 +33,15 @@ def read(told: Fields, positions: int | None) -> tuple[Rotation, Rotation | None
                 f" {', '.join(LAYERS)}"
             )
     full, sliding = (_object(whole, name) for name in LAYERS)
+    if scaling.get("rope_type") is None and scaling.get("type") not in (
+        None,
+        "default",
+    ):
+        raise ValueError(
+            f"config.json: rope_scaling says type {reprlib.repr(scaling['type'])} and"
+            " no rope_type, which versions of transformers before 5 follow and later"
+            " ones ignore: call it rope_type, or take rope_scaling out"
+        )
     local_base = told["rope_local_base_freq"] or LOCAL_BASE
     return (
         _rotation(full | scaling, base or LONG_BASE, positions),
@@ -68,12 +67,6 @@ def _rotation(scaling: Fields, base: float, positions: int | None) -> Rotation:
             f"config.json: rope_type is {reprlib.repr(kind)}; known are"
             f" {', '.join(KNOWN)}"
         )
-    for name, value in scaling.items():
-        if value is not None and name not in (*ALWAYS, *KNOWN[kind]):
-            raise ValueError(
-                f"config.json: {name} is {reprlib.repr(value)}, a field of rotary"
-                f" positions that is not known with rope_type {kind!r}"
-            )
     field.only(scaling, {"partial_rotary_factor": (1, None)})
     scaling = {"rope_theta": base} | _told(scaling)
     base = field.number(scaling, "rope_theta")
