@@ -81,7 +81,7 @@ ROOMS = {
         "specjax.jax_flags",
     ),
     "specjax.pretrained": LOADED,
-    "specjax.bench": (*LIBRARY, "specjax.pretrained"),
+    "specjax.bench": (*LIBRARY, "specjax.pretrained", "specjax.console"),
     "specjax.drafts": (*LIBRARY, "specjax.pretrained", "specjax.bench", "specjax.own"),
     "specjax.prompts": ("specjax.bench", "specjax.models", "specjax.pretrained"),
     "specjax.text": (*TEXT, *CHOICE, "specjax.prompts"),
@@ -104,7 +104,7 @@ ROOMS = {
     "specjax.commands.kernels": ("specjax", "pallas_kernels"),
     "specjax": ("specjax",),
     "pallas_kernels": ("specjax.types",),
-    "experiments.records": ("specjax.bench", "specjax.checkpoints"),
+    "experiments.records": ("specjax.bench", "specjax.commands.configs"),
     "experiments.tasks": (*LIBRARY, *RECORDS, "specjax.pretrained", "specjax.console"),
     "experiments.leviathan": (*ROWS, "specjax.commands"),
     "experiments.wagner": (*ROWS, "experiments.leviathan"),
@@ -269,34 +269,3 @@ def test_the_check_notices(module, source):
 )
 def test_the_check_lets_pass(module, source):
     assert not offences(source, module)
-
-
-# Words that say nothing of a thing: no name is one of them.
-EMPTY = {"found", "made", "one", "given", "said", "far", "theirs"}
-
-
-def empty_names(source: str) -> list[str]:
-    """The variables, parameters and functions of a source that have no name of their
-    own, each with its line."""
-    names = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.append((node.lineno, node.id))
-        elif isinstance(node, ast.arg):
-            names.append((node.lineno, node.arg))
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            names.append((node.lineno, node.name))
-    return [f"line {line}: {name}" for line, name in names if name in EMPTY]
-
-
-def test_things_are_named_by_what_they_are():
-    empty = [
-        f"{module}, {name}"
-        for module, path in modules().items()
-        for name in empty_names(path.read_text())
-    ]
-    assert not empty, "\n".join(empty)
-    source = (
-        "def f(given, *, law=lambda one: one):\n    for far, x in law: said = x.made"
-    )
-    assert len(empty_names(source)) == 4

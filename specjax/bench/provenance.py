@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-import specjax
 from specjax.bench.row import Measurement, conditions
 
 # Raised by whoever moves a golden on purpose, with one line of CHANGELOG.md.
 GOLDENS = 1
-HOME = Path(specjax.__file__).resolve().parents[1]
+HOME = Path(__file__).resolve().parents[2]
 
 
 def of(
