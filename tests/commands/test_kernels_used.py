@@ -143,7 +143,7 @@ def test_rows_of_alpha_of_lenience_and_of_audits_decode_by_what_is_chosen(
         assert (asked[-1][0], asked[-1][2]) == ("onepass", sizes)
         assert asked[-1][1].guarantee == guarantee
     monkeypatch.setattr(pairs, "written", lambda *arguments: text)
-    monkeypatch.setattr(pairs.scoring, "score", lambda *arguments: None)
+    monkeypatch.setattr(pairs.scoring, "score", lambda *arguments, **filters: None)
     monkeypatch.setattr(pairs, "speculate", stops)
     assert stopped_at(pairs.measure_alpha, pair(), PROMPTS, PROTOCOL)[-1] is marked
 

@@ -91,8 +91,8 @@ FAST = "--tokens 120 --length 30 --batch 4 --gamma 2".split()
 def named(monkeypatch):
     model, params = pair()[0].model, pair()[0].params
     whole = Pretrained("target", None, model, params, "float32", (), 1, (2,), None)
-    known = {"target": pair()[0]._replace(pretrained=whole), "draft": pair()[1]}
-    monkeypatch.setattr(flags, "player", lambda name, dtype: known[name])
+    known = pair()[0]._replace(pretrained=whole), pair()[1]
+    monkeypatch.setattr(flags, "pair", lambda names, dtype: known)
     return ["--target", "target", "--draft", "draft", *FAST]
 
 
