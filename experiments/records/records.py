@@ -25,7 +25,7 @@ def latest(records: Iterable[dict]) -> dict[str, dict]:
 
 def notes(record: dict) -> list[str]:
     """What sets a record apart from one that would be measured today."""
-    origin = record["provenance"]
+    origin = record.get("provenance", {})
     told = [origin["note"]] if origin.get("note") else []
     if origin.get("goldens", provenance.GOLDENS) < provenance.GOLDENS:
         told.append(f"from before goldens {provenance.GOLDENS}")
@@ -38,7 +38,7 @@ def notes(record: dict) -> list[str]:
 
 def changed(record: dict) -> list[str]:
     """The settings that the file of a record's row has otherwise today."""
-    origin = record["provenance"]
+    origin = record.get("provenance", {})
     if not origin.get("config"):
         return []
     config, own = today(record["table"], record["row"], tuple(origin.get("typed", ())))

@@ -95,7 +95,8 @@ def note(results: Records, measured: dict[tuple[str, str], dict]) -> str:
 
 def counts(records: list[dict]) -> str:
     """How many texts were timed: the least and the most of a row."""
-    each = [it.get("timed", it["texts"]) for it in (r["measured"] for r in records)]
+    rows = [record["measured"] for record in records]
+    each = [it["timed"] if "theoretical_speed" in it else it["texts"] for it in rows]
     return " to ".join(dict.fromkeys(map(str, (min(each), max(each))))) if each else "0"
 
 

@@ -69,8 +69,13 @@ def put(path: Path, record: dict) -> None:
         return
 
     def drop(descriptor: int) -> None:
-        lines = path.read_bytes().splitlines(keepends=True)
-        left = [x for x in lines if not x.strip() or parse(x) not in old]
+        left, gone = [], list(old)
+        for line in path.read_bytes().splitlines(keepends=True):
+            each = parse(line) if line.strip() else None
+            if each in gone:  # once: the new one may be equal, and comes last
+                gone.remove(each)
+            else:
+                left.append(line)
         fresh = path.with_name(f"{path.name}.{os.getpid()}")
         fresh.write_bytes(b"".join(left))
         os.replace(fresh, path)

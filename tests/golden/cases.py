@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import generate, policies, probs, verifiers
+from specjax import generate, policies, pretrained, probs, verifiers
 from specjax.bench import players
 from specjax.bench.players import Player
 from specjax.drafters.rollout import for_rule
@@ -66,7 +66,7 @@ SIDES = {
     "code_target": lambda: players.model("code_target"),
     "code_small": lambda: players.model("code_small"),
     "code_small_int8": lambda: players.model("code_small", "int8"),
-    "code_first_layer": lambda: players.early_exit("code_small", 1),
+    "code_first_layer": lambda: players.early_exit(pretrained.load("code_small"), 1),
     "bigram": lambda: players.ngram(2),
     "unigram": lambda: players.ngram(1),
     "random": lambda: players.random(),

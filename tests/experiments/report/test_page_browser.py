@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from experiments import catalogue
-from experiments.report import page
+from experiments.report import page, tables
 from tests.experiments.report.test_page import DRAWING, Reader, write
 from tests.support.claim_records import everything
 
@@ -78,7 +78,7 @@ def text(tmp_path_factory) -> str:
     write(folder, everything())
     (folder / "figure1.svg").write_text(DRAWING.format(100))
     (folder / "speeds.svg").write_text(DRAWING.format(900))
-    return page.page(folder)
+    return page.page(folder, tables.collect(folder))
 
 
 @pytest.fixture

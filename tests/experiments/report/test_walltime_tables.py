@@ -76,8 +76,7 @@ def line_of(measured, quantity):
     return cells[tables.HEAD.index("ours")], cells[tables.HEAD.index("state")]
 
 
-def test_a_line_without_a_number_says_why_and_is_not_ok(monkeypatch):
-    monkeypatch.setattr(tables.records, "stale", lambda record: False)
+def test_a_line_without_a_number_says_why_and_is_not_ok():
     lawless = new()
     lawless["timed"]["others"]["expected_steps"] = None
     assert line_of(lawless, "best_predicted") == (LAWLESS, LAWLESS)
