@@ -319,7 +319,7 @@ def test_ctrl_c_leaves_the_rounds_that_are_done(tmp_path, capsys):
         zoo.save(path, config, tiny.weights(config, seed))
         sides += [f"--{side}", str(path)]
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "x ="}\n')
-    few = "--gammas 1 --tokens 6 --texts 2 --rounds 100000".split()
+    few = "--gammas 1 --tokens 6 --texts 2 --rounds 300".split()
     named = {"--out": "a.jsonl", "--data": "prompts.jsonl"}
     out = [x for flag, name in named.items() for x in (flag, str(tmp_path / name))]
     runner = subprocess.Popen(
