@@ -38,7 +38,7 @@ CODES = dict(zip(NAMES, LANGUAGES, strict=True)) | {
 
 
 def code(asked: str, known: Iterable[str]) -> str:
-    """The code of a language that a person or a file names: "de", "German" or its token.
+    """The code of a language by what it is called: "de", "German" or its token.
 
     known: codes of the model. Raises ValueError for a language that is not among them.
     """
