@@ -273,6 +273,10 @@ def test_prompts_share_widths_where_there_is_room():
 MODEL = tiny.markov(4)
 BUILDERS = [
     (lambda: autoregressive.build(MODEL, -1), r"gamma must be at least 0.*got -1"),
+    (
+        lambda: autoregressive.build(MODEL._replace(portion=2), 2),
+        r"gamma = 2 writes 3 tokens a step and the draft's layers .* at most 1, or",
+    ),
     (lambda: copying.build(0), "at least 1; got 0 and 3"),
     (lambda: copying.build(2, longest=0), "at least 1; got 2 and 0"),
     (lambda: random.build(4, 0), "at least 1.*got 0"),
