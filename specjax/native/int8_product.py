@@ -61,7 +61,7 @@ def serves(x: Array, values: Array) -> bool:
 # float32. Weights in eight bits are not trained: it has no gradient.
 
 thin_p = Primitive("specjax_thin_int8_product")
-thin_p.def_impl(jax.jit(thin_p.bind, static_argnames="transposed"))
+thin_p.def_impl(product.compiled(thin_p))
 
 
 @thin_p.def_abstract_eval

@@ -10,6 +10,7 @@ Axes: M rows, K features in, N features out.
 import functools
 import logging
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -82,11 +83,23 @@ def plain(x: Array, w: Array) -> Array:
     return jnp.dot(x, w, preferred_element_type=jnp.float32)
 
 
+def compiled(primitive: Primitive) -> Callable[..., Array]:
+    """It outside of a program, as a program of its own; where `jax_disable_jit` is set,
+    too, as it would call itself."""
+    bound = jax.jit(primitive.bind, static_argnames="transposed")
+
+    def run(*operands: Array, transposed: bool) -> Array:
+        with jax.disable_jit(False):
+            return bound(*operands, transposed=transposed)
+
+    return run
+
+
 # The primitive: x [M, K], w [K, N] or, transposed, [N, K] -> [M, N] float32. Compiled
 # for another device than the CPU at hand it is `plain`, of the same operands.
 
 thin_p = Primitive("specjax_thin_product")
-thin_p.def_impl(jax.jit(thin_p.bind, static_argnames="transposed"))
+thin_p.def_impl(compiled(thin_p))
 
 
 @thin_p.def_abstract_eval

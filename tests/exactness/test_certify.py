@@ -247,11 +247,15 @@ def test_a_rule_of_ones_own_is_refused_in_one_line(name, message, capsys):
 
 
 def test_bad_arguments_are_named():
+    verify = token.verifier.verify
     with pytest.raises(ValueError, match="n must be at least 1"):
         certify.certify(token.verifier, GOLDEN, gamma=1, n=0)
     with pytest.raises(ValueError, match="regime must be one of"):
         certify.certify(token.verifier, GOLDEN._replace(regime="sparse"), 1, 1)
     with pytest.raises(ValueError, match="dtype must be one of"):
         certify.certify(token.verifier, GOLDEN, 1, 1, dtype="bfloat16")
+    silent = token.verifier._replace(verify=lambda *of, keep_residual: verify(*of))
+    with pytest.raises(ValueError, match=r"the verifier: verify must .* its residual"):
+        certify.certify(silent, GOLDEN, 1, 1, CLAIMS["token"])
     with pytest.raises(ValueError, match="no rule 'tokens': choose one of block"):
         verifiers.named("tokens")

@@ -86,6 +86,16 @@ def test_it_can_be_declined():
     np.testing.assert_array_equal(dot(x, w), thin)
 
 
+def test_outside_of_programs_it_is_one_of_its_own():
+    """`jax_disable_jit` would have it call itself for ever."""
+    x, w = operands(2, 256, 1024)
+    eighth = native.Int8(jnp.ones(w.shape, jnp.int8), jnp.ones((1, w.shape[1])))
+    for weights in (w, eighth):
+        with jax.disable_jit():
+            alone = native.dot(x, weights)
+        np.testing.assert_array_equal(alone, jax.jit(native.dot)(x, weights))
+
+
 def test_other_dtypes_are_xlas():
     x, w = operands(2, 256, 1024)
     assert not is_thin(product.dot, x.astype(jnp.float16), w.astype(jnp.float16))
