@@ -26,10 +26,7 @@ def check(
     kernels: Kernels,
 ) -> None:
     """Raises ValueError, in one line, for more memory than is free."""
-    most = max(setting.gammas)
-    slots = width(prompts) + setting.new_tokens + most + 1
-    pair = costs.Pair(target, draft, slots, kernels)
-    prompt, _ = walltime.batches(prompts, setting)[0][0]
+    pair, (prompt, _), most = begun(target, draft, prompts, setting, kernels)
     needed = memory(pair, most, prompt)
     beyond = needed - bytes_of(pair.params(most))  # which are read
     free, where = available(jax.local_devices()[0])
@@ -49,20 +46,32 @@ def announce(
     kernels: Kernels,
 ) -> None:
     """What memory it needs, and after a first short run how many minutes."""
-    slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
-    pair = costs.Pair(target, draft, slots, kernels)
-    measured, _ = walltime.batches(prompts, setting)
-    prompt, request = measured[0]
-    needed = memory(pair, max(setting.gammas), prompt) / 2**20
+    pair, (prompt, request), most = begun(target, draft, prompts, setting, kernels)
+    needed = memory(pair, most, prompt) / 2**20
     say(f"needs about {needed:,.0f} MiB for weights, caches and laws")
     with console.told("Compiling and decoding a first text"):
-        begun = time.monotonic()
+        start = time.monotonic()
         run = costs.decode(pair, 0)
         jax.block_until_ready(run(prompt, request))
-        compiled = time.monotonic() - begun
+        compiled = time.monotonic() - start
         jax.block_until_ready(run(prompt, request))
-        once = time.monotonic() - begun - compiled
+        once = time.monotonic() - start - compiled
     say(f"expects about {seconds(setting, compiled, once) / 60:.1f} minutes")
+
+
+def begun(
+    target: Player,
+    draft: Player,
+    prompts: Prompts,
+    setting: walltime.WalltimeSetting,
+    kernels: Kernels,
+) -> tuple[costs.Pair, walltime.Batch, int]:
+    """The pair with room for the longest text, the first batch, the largest gamma."""
+    most = max(setting.gammas)
+    slots = width(prompts) + setting.new_tokens + most + 1
+    few = setting._replace(texts=setting.batch, others=setting.batch, rounds=1)
+    (first, *_), _ = walltime.batches(prompts, few)
+    return costs.Pair(target, draft, slots, kernels), first, most
 
 
 def seconds(setting: walltime.WalltimeSetting, compiled: float, once: float) -> float:
