@@ -270,10 +270,12 @@ def test_a_row_is_kept_until_asked_for_again(command, capsys):
     assert measured["v"] == pytest.approx(ratio)
     share = measured["ms_readout_4"] / measured["ms_call_4"]
     assert measured["share_4"] == pytest.approx(share)
-    assert len(command("--rows", "target_call_b1")) == 1
+    assert command("--rows", "target_call_b1") == [record]
     assert "bench/tiny_target_call_b1: kept" in capsys.readouterr().out
-    assert len(command("--rows", "target_call_b1", "--again")) == 2
-    assert len(command("--rows", "target_call_b1", "--gamma", "2")) == 3
+    (again,) = command("--rows", "target_call_b1", "--again")
+    assert again["measured"] != measured
+    (other,) = command("--rows", "target_call_b1", "--gamma", "2")
+    assert "gamma = 2" in other["provenance"]["config"]
     with pytest.raises(SystemExit, match="no row plain_b9; known are plain_b1, "):
         command("--rows", "plain_b9")
 
