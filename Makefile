@@ -42,7 +42,7 @@ site: $(TABLES)
 	$(RUN) -m experiments.report.page results
 
 bench: $(BENCH)
-	$(RUN) -m experiments.engines
+	$(RUN) -m experiments.rivals
 	$(RUN) -m experiments.report.page
 
 zoo: $(TABLES)
@@ -77,10 +77,10 @@ test-data: $(TEST)
 # There nothing may be skipped for want of a compiler.
 test-aot:
 	$(MAKE) VENV=.venv-aot .venv-aot/.installed-aot
-	.venv-aot/bin/python -c "import sys; from experiments.aot import cuda, tpu; \
+	.venv-aot/bin/python -c "import sys; from experiments.gpu.aot import cuda, tpu; \
 	  sys.exit(cuda.available() or tpu.available())"
-	JAX_PLATFORMS=cpu .venv-aot/bin/python -m pytest tests/experiments/aot/test_aot.py \
-	  tests/experiments/aot/test_launches.py tests/experiments/aot/test_kernels_aot.py
+	JAX_PLATFORMS=cpu .venv-aot/bin/python -m pytest tests/experiments/gpu/aot/test_aot.py \
+	  tests/experiments/gpu/aot/test_launches.py tests/experiments/gpu/aot/test_kernels_aot.py
 
 lint: $(TEST)
 	$(RUN) -m ruff check .

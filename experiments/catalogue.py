@@ -10,36 +10,36 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.aot import kernels_table as compiled
-from experiments.aot import launches_table
-from experiments.chen import table as chen
-from experiments.engines import table as engines
 from experiments.exactness import (
     audit_table,
     certificate_table,
     conformance_table,
     microscope_table,
 )
-from experiments.kernels import table as kernels
+from experiments.gpu.aot import kernels_table as compiled
+from experiments.gpu.aot import launches_table
+from experiments.gpu.kernels import table as kernels
+from experiments.gpu.paper_size import table as chip
+from experiments.gpu.paper_size import today_table
 from experiments.kinds import table as kinds
-from experiments.leviathan import (
+from experiments.papers.chen import table as chen
+from experiments.papers.leviathan import (
     alpha_table,
     closed_forms_table,
     figure1_table,
     lenience_table,
     operations_table,
     quality_table,
+    walltime_details,
     walltime_table,
 )
-from experiments.listening import side_by_side
-from experiments.listening import table as listening
-from experiments.paper_size import table as chip
-from experiments.paper_size import today_table
+from experiments.papers.wagner import table as wagner
+from experiments.papers.wagner.decoders_table import beside
+from experiments.papers.wagner.speech import side_by_side
+from experiments.papers.wagner.speech import table as listening
 from experiments.records.table import Records, Table
-from experiments.report import walltime_tables
+from experiments.rivals import table as engines
 from experiments.training.drafts import comparison_table
-from experiments.wagner import table as wagner
-from experiments.wagner.decoders_table import beside
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / "gin_configs"
@@ -68,9 +68,9 @@ TABLES = {
     "figure4": Entry(closed_forms_table.figure4),
     "figure5": Entry(walltime_table.figure5),
     "figure5_ende": Entry(walltime_table.figure5_ende),
-    "table2": Entry(walltime_table.table2, of("table2", walltime_tables.gammas)),
+    "table2": Entry(walltime_table.table2, of("table2", walltime_details.gammas)),
     "table3": Entry(alpha_table.table3, alpha_table.wider),
-    "table4": Entry(walltime_table.table4, walltime_tables.wider),
+    "table4": Entry(walltime_table.table4, walltime_details.wider),
     "table5": Entry(lenience_table.table5, lenience_table.wider),
     "kinds": Entry(kinds.kinds, kinds.wider),
     "quality": Entry(quality_table.quality),
@@ -94,7 +94,7 @@ TABLES = {
     "wagner_text": Entry(wagner.wagner_text, beside("wagner_text", wagner.wider)),
     "wagner_scale": Entry(wagner.wagner_scale, beside("wagner_scale", wagner.wider)),
     "chen": Entry(chen.chen, chen.wider),
-    "today": Entry(today_table.today, of("today_paper", walltime_tables.gammas)),
+    "today": Entry(today_table.today, of("today_paper", walltime_details.gammas)),
     "speech": Entry(listening.speech, side_by_side.wider),
     "bench": Entry(engines.bench, of("bench", engines.wider)),
 }

@@ -16,7 +16,7 @@ from experiments.records import markup
 from experiments.records.table import Line, Records, Table
 from experiments.report import laws, page, tables
 from specjax import console
-from specjax.commands.configs import RowFile
+from specjax.configs import RowFile
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

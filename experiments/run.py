@@ -9,11 +9,10 @@ from pathlib import Path
 
 from experiments import catalogue
 from experiments.records import compilation
-from specjax import console
-from specjax.commands import configs
-from specjax.commands import run as commands
-from specjax.commands.configs import Built, RowFile, flags
-from specjax.commands.run import RowError, stopped_politely
+from specjax import configs, console
+from specjax.configs import Built, RowFile, flags
+from specjax.configs import run as loop
+from specjax.configs.run import RowError, stopped_politely
 
 __all__ = ["RowError", "build", "main", "measure", "run", "stopped_politely"]
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,7 +34,7 @@ def run(files: Iterable[Path], out: Path, bindings: Iterable[str] = ()) -> None:
 def measure(rows: Iterable[RowFile], out: Path, again: bool = False) -> None:
     """As `run`, of rows that are read from more than a file; again: all of them."""
     compilation.keep()
-    for _ in commands.run(rows, out, again, catalogue.published):
+    for _ in loop.run(rows, out, again, catalogue.published):
         pass
 
 
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the flags (of `sys.argv` if None) and measures."""
     parser = console.Parser(prog="python -m experiments.run")
     flags.add(parser)
-    flags.add_out(parser, commands.OUT)
+    flags.add_out(parser, loop.OUT)
     argv = sys.argv[1:] if arguments is None else arguments
     chosen, rows = flags.parse(parser, argv)
     with stopped_politely():

@@ -27,8 +27,8 @@ from specjax.types import (
 
 if TYPE_CHECKING:
     from specjax.drafts import load_draft
-    from specjax.listening.transcripts import Transcribed, transcribe
     from specjax.pretrained import Pretrained, load
+    from specjax.speech.transcripts import Transcribed, transcribe
     from specjax.text import Generated, generate_text
 
 __version__ = "0.1.0"
@@ -67,11 +67,11 @@ __all__ = [
 LATER = {
     "Generated": "specjax.text",
     "Pretrained": "specjax.pretrained",
-    "Transcribed": "specjax.listening.transcripts",
+    "Transcribed": "specjax.speech.transcripts",
     "generate_text": "specjax.text",
     "load": "specjax.pretrained",
     "load_draft": "specjax.drafts",
-    "transcribe": "specjax.listening.transcripts",
+    "transcribe": "specjax.speech.transcripts",
 }
 
 

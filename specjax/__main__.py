@@ -10,13 +10,13 @@ from specjax import __version__, console
 
 # A command, the package that its module of the same name is in, and what it does.
 COMMANDS = {
-    "demo": ("commands", "decode a prompt with and without speculation, timed, traced"),
-    "measure": ("commands", "alpha, c, v and speed of a pair on your prompts"),
-    "compare": ("commands", "differences between two files of rows, with intervals"),
-    "run": ("commands", "what your gin files describe: alpha, walltime, an audit"),
-    "audit": ("commands", "one run of a pair, tested against the target's own laws"),
-    "microscope": ("commands", "where argmax texts depend on the shape of calls"),
-    "transcribe": ("listening", "recordings to text, .srt, .vtt by a pair of Whispers"),
+    "demo": ("cli", "decode a prompt with and without speculation, timed, traced"),
+    "measure": ("cli", "alpha, c, v and speed of a pair on your prompts"),
+    "compare": ("cli", "differences between two files of rows, with intervals"),
+    "run": ("cli", "what your gin files describe: alpha, walltime, an audit"),
+    "audit": ("cli", "one run of a pair, tested against the target's own laws"),
+    "microscope": ("cli", "where argmax texts depend on the shape of calls"),
+    "transcribe": ("cli", "recordings to text, .srt, .vtt by a pair of Whispers"),
     "certify": ("exactness", "enumerate what verifiers emit; fail if not the law"),
     "soak": ("exactness", "verifiers on nasty logits, millions of draws"),
 }

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from specjax import generate, zoo
-from specjax.bench import players
-from specjax.bench.players import CERTAIN, SAMPLED, TABLE, Player
+from specjax import generate, sides, zoo
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
-from specjax.own import attribute, built, is_own, of, usage
+from specjax.plugins import attribute, built, is_own, of, usage
 from specjax.pretrained import Pretrained
+from specjax.sides import CERTAIN, SAMPLED, TABLE, Player
 from specjax.step import Decoder
 from specjax.types import Drafter, Params, Prompt, Table
 
@@ -35,7 +34,7 @@ def load_draft(name: str, target: Pretrained) -> Player:
     Raises:
       ValueError: there is no such draft, in one line that lists those that there are.
     """
-    return named(name, players.of_pretrained(target))
+    return named(name, sides.of_pretrained(target))
 
 
 def named(name: str, target: Player) -> Player:
@@ -46,7 +45,7 @@ def named(name: str, target: Player) -> Player:
     if is_own(name):
         return own(name, target)
     try:
-        return players.model(name, target.dtype)
+        return sides.model(name, target.dtype)
     except ValueError as error:
         if "no checkpoint at" not in str(error):
             raise
@@ -62,7 +61,7 @@ def target(name: str, dtype: str) -> Player:
     """A model that decodes. Raises ValueError for the name of what only drafts."""
     if is_named(name):
         raise ValueError(f"{name} only drafts: name a model as the target")
-    return players.model(name, dtype)
+    return sides.model(name, dtype)
 
 
 def paired(target: Player, draft: Player | str) -> tuple[Player, Player]:
@@ -77,18 +76,18 @@ def paired(target: Player, draft: Player | str) -> tuple[Player, Player]:
         )
     if isinstance(draft, str):
         draft = named(draft, target)
-    return players.paired(target, draft)
+    return sides.paired(target, draft)
 
 
 def early_exit(target: Player, layers: int) -> Player:
     """The target's own first layers."""
     if target.pretrained is None:
         raise ValueError(f"{target.name} has no layers to leave early: name a model")
-    return players.early_exit(target.pretrained, layers)
+    return sides.early_exit(target.pretrained, layers)
 
 
 def uniform(target: Player) -> Player:
-    return players.random(target.vocab)
+    return sides.random(target.vocab)
 
 
 def unigram(target: Player) -> Player:
@@ -110,11 +109,11 @@ def counted(target: Player, order: int) -> Player:
             f"there are no counts of the {target.vocab} ids of {target.name}: those of"
             " the bundled code and T5 models alone are here; name another draft"
         )
-    return players.ngram(order, COUNTS[target.vocab])
+    return sides.ngram(order, COUNTS[target.vocab])
 
 
 DRAFTS: dict[str, Callable[..., Player]] = {
-    "copying": players.copied,
+    "copying": sides.copied,
     "early_exit": early_exit,
     "random": uniform,
     "unigram": unigram,
@@ -178,7 +177,7 @@ def own(name: str, target: Player) -> Player:
 
 
 def carried(target: Player, drafter: Drafter, params: Any) -> str:
-    """What drafts carry, from a trace of one: a name of `bench.players`."""
+    """What drafts carry, from a trace of one: a name of `sides`."""
     tokens, length = jnp.zeros((1, 1), jnp.int32), jnp.ones(1, jnp.int32)
     inputs = (tokens, length) if target.encodes else None
     for kind in target.model.reads[:1]:

@@ -6,7 +6,7 @@ NaN is id 0. `guarded` makes a verifier write an id below every vocabulary there
 or sent from inside a step. The largest logit, which decides, is in the law already; a
 kernel that reads logits itself costs one reduction more. Who decodes for people is
 guarded: `specjax.generate_text`, `specjax.stream`, `generate.build`, the commands
-`demo` and `measure`. What is timed (`specjax.bench`) and `generate.build_loop` run
+`demo` and `measure`. What is timed (`specjax.measure`) and `generate.build_loop` run
 their verifier as it is.
 Axes: B rows, G = gamma, V vocabulary.
 """

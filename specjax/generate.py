@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import finite, portions
+from specjax import chunks, finite
 from specjax.inputs import check
 from specjax.step import Decoder, build_step, finished
 from specjax.types import (
@@ -131,7 +131,7 @@ def prefill(parts: Decoder, params: Params, prompt: Prompt, slots: int) -> State
     """
     batch, length = prompt.tokens.shape
     cache = parts.target.init(params.target, prompt, slots)
-    cache = portions.prefill(parts.target, params.target, prompt, cache)
+    cache = chunks.prefill(parts.target, params.target, prompt, cache)
     draft_cache = parts.drafter.init(params.draft, prompt, slots)
     tokens = jnp.zeros((batch, slots), jnp.int32).at[:, :length].set(prompt.tokens)
     budget, policy = jnp.full(batch, parts.drafter.gamma, jnp.int32), None

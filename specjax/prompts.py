@@ -10,14 +10,26 @@ messages "tools" and "documents" may stand, lists of objects, and in
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from specjax.bench.texts import Prompts
+from specjax import zoo
 from specjax.models import whisper
 from specjax.pretrained import Pretrained
 
 KINDS = ("prompt", "tokens", "messages")
 WANTED = 'want {"prompt": text}, {"tokens": [ids]} or {"messages": [...]}'
+
+
+class Prompts(NamedTuple):
+    """What is continued: token lists, each once, from the start token on.
+
+    inputs: what an encoder reads of each, None without one. ends: ids that each end a
+    text.
+    """
+
+    tokens: Sequence[Sequence[int]]
+    inputs: Sequence[Sequence[int]] | None = None
+    ends: tuple[int, ...] = (zoo.END,)
 
 
 def read(path: str | Path, model: Pretrained) -> Prompts:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from specjax import portions, pretrained, probs, zoo
+from specjax import chunks, pretrained, probs, zoo
 from specjax.drafters import autoregressive, copying
 from specjax.drafters import early_exit as early_exits
 from specjax.drafters import ngram as ngrams
@@ -111,7 +111,7 @@ def of_model(name: str, model: Model, params) -> Player:
     def law(params, prompt: Prompt, sampling: Sampling) -> Law:
         start = jnp.zeros(prompt.tokens.shape[0], jnp.int32)
         cache = model.init(params, prompt, prompt.tokens.shape[1])
-        reader = portions.worked_in(model)
+        reader = chunks.worked_in(model)
         features, _ = reader.apply(params, prompt.tokens, start, cache)
         return probs.standardize(model.readout(params, features), sampling)
 
@@ -223,3 +223,35 @@ def copied(longest: int = 3) -> Player:
 def _copying(gamma: int, draw: Callable, longest: int) -> Drafter:
     del draw  # nothing is drawn
     return copying.build(gamma, longest)
+
+
+def check(target: Player, draft: Player, with_alpha: bool = True) -> None:
+    """Raises ValueError for a pair that does not decode, or that has no alpha."""
+    if target.model is None:
+        raise ValueError(f"{target.name} only drafts: name a model as the target")
+    if with_alpha and draft.law is None:
+        raise ValueError(
+            f"{draft.name} has no law at every position, so no alpha: measure its"
+            " walltime or its accepted tokens instead"
+        )
+    if draft.vocab not in (None, target.vocab):
+        raise ValueError(
+            f"{target.name} has a vocabulary of {target.vocab}, {draft.name} one of"
+            f" {draft.vocab}, and no tokenizers that say which ids are common: name a"
+            " pair with one tokenizer, beside the weights of both"
+        )
+    if draft.encodes and not target.encodes:
+        raise ValueError(
+            f"{draft.name} reads the prompt with an encoder and {target.name} has none:"
+            " name two models of one kind"
+        )
+
+
+def reader(target: Player, tokenizer: str | None) -> Pretrained:
+    """The target with this tokenizer, if one is named. Raises ValueError for a target
+    that only drafts."""
+    if target.pretrained is None:
+        raise ValueError(f"{target.name} only drafts: name a model as the target")
+    if tokenizer is None:
+        return target.pretrained
+    return target.pretrained._replace(tokenizer_file=Path(tokenizer))

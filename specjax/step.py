@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import keys, portions, probs
+from specjax import chunks, keys, probs
 from specjax.drafters import nothing
 from specjax.types import (
     Draft,
@@ -47,7 +47,7 @@ def build_step(
 
     Raises ValueError for a drafter of more tokens than the target's caches take back.
     """
-    portions.check_room(target, drafter.gamma, "target")
+    chunks.check_room(target, drafter.gamma, "target")
 
     def spec_step(params: Params, request: Request, state: State) -> tuple[State, Info]:
         key = keys.iteration(request.key, state.length)

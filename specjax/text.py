@@ -18,16 +18,15 @@ from specjax import (
     checkpoints,
     drafts,
     finite,
+    fused,
     generate,
     policies,
     pretrained,
+    sides,
     tokenizers,
     verifiers,
 )
-from specjax.bench import players, scoring
-from specjax.bench.players import SAMPLED, Player
 from specjax.checkpoints import Config
-from specjax.commands import kernels as choice
 from specjax.drafters import autoregressive
 from specjax.inputs import (
     bucketed,
@@ -39,6 +38,7 @@ from specjax.inputs import (
 from specjax.models import widened
 from specjax.pretrained import Pretrained
 from specjax.prompts import of as read_prompts
+from specjax.sides import SAMPLED, Player
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt, Request, Verifier
@@ -199,8 +199,8 @@ def verification(plan: Plan) -> tuple[Verifier, Callable]:
     """The verifier, and how drafts are drawn for it; fused where `plan.kernels` and the
     device allow it."""
     verifier = verifiers.named(plan.rule)
-    sizes = choice.Sizes(plan.batch, plan.gamma, plan.target.vocab, plan.regime)
-    chosen = choice.choose(plan.kernels, verifier, sizes)
+    sizes = fused.Sizes(plan.batch, plan.gamma, plan.target.vocab, plan.regime)
+    chosen = fused.choose(plan.kernels, verifier, sizes)
     return chosen.verifier, chosen.draw
 
 
@@ -262,13 +262,13 @@ def check_settings(pair: Pair, gamma: int, new_tokens: int, kernels: str) -> Non
             raise ValueError(
                 f"{name} must be a whole number of at least {least}; got {value!r}"
             )
-    if kernels not in choice.CHOICES:
-        raise ValueError(f"kernels must be one of {choice.CHOICES}; got {kernels!r}")
+    if kernels not in fused.CHOICES:
+        raise ValueError(f"kernels must be one of {fused.CHOICES}; got {kernels!r}")
     if pair[1] is not None:
-        sides = (
+        both = (
             side
             if isinstance(side, Player)
-            else players.of_model(side.name, side.model, None)
+            else sides.of_model(side.name, side.model, None)
             for side in pair
         )
-        scoring.check(*sides, with_alpha=False)
+        sides.check(*both, with_alpha=False)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import portions
+from specjax import chunks
 from specjax.models import gpt
 from tests.support.model_cases import (
     CASES,
@@ -39,7 +39,7 @@ def test_a_call_in_portions_gives_the_same_logits_and_cache(case, width):
             start,
             model.init(world.target_weights, case.prompt(), SLOTS),
         )
-        for model in (world.target, portions.worked_in(world.target, width))
+        for model in (world.target, chunks.worked_in(world.target, width))
     )
     jax.tree.map(lambda a, b: close(a, b, 1e-5), whole, parts)
 
@@ -69,7 +69,7 @@ def test_a_padded_prompt_in_portions_is_each_row_by_itself(case, width):
     @quick_jit
     def run(params):
         cache = world.target.init(params, prompt, LONG + 2)
-        cache = portions.prefill(world.target, params, prompt, cache, width)
+        cache = chunks.prefill(world.target, params, prompt, cache, width)
         last = jnp.take_along_axis(prompt.tokens, length[:, None] - 1, axis=1)
         features, _ = world.target.apply(params, last, length - 1, cache)
         return world.target.readout(params, features)[:, 0]
@@ -89,7 +89,7 @@ def test_a_prompt_of_a_portion_is_a_call_as_any_other(case):
         return model.apply(params, prompt.tokens, zero, cache)[1]
 
     def in_portions(params, cache):
-        return portions.prefill(model, params, prompt, cache)
+        return chunks.prefill(model, params, prompt, cache)
 
     whole, parts = (
         jax.jit(run).lower(params, cache).as_text().replace(run.__name__, "")
@@ -101,7 +101,7 @@ def test_a_prompt_of_a_portion_is_a_call_as_any_other(case):
 def test_memory_grows_with_the_length_and_not_its_square():
     """Of what XLA allocates for temporaries, twice the prompt at most about doubles."""
     config = gpt.Config(50, 16, 32, 1, 8)
-    model = portions.worked_in(gpt.build(config), 64)
+    model = chunks.worked_in(gpt.build(config), 64)
 
     def temporary(model, length: int) -> int:
         params = model.shapes
@@ -121,7 +121,7 @@ def test_memory_grows_with_the_length_and_not_its_square():
 
 def test_portions_of_nothing_are_refused():
     with pytest.raises(ValueError, match="portions of 0 tokens: take 1 or more"):
-        portions.worked_in(gpt.build(gpt.Config(50, 16, 32, 1, 2)), 0)
+        chunks.worked_in(gpt.build(gpt.Config(50, 16, 32, 1, 2)), 0)
 
 
 def test_a_call_without_a_cache_is_left_whole():
@@ -129,6 +129,6 @@ def test_a_call_without_a_cache_is_left_whole():
     model = gpt.build(config)
     params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape) * 0.1, model.shapes)
     text, start = jnp.arange(7)[None], jnp.zeros(1, jnp.int32)
-    cut = portions.worked_in(model, 3)
+    cut = chunks.worked_in(model, 3)
     whole, parts = (m.apply(params, text, start, None)[0] for m in (model, cut))
     np.testing.assert_array_equal(whole, parts)

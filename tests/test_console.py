@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specjax import __main__, console
-from specjax.commands import run
+from specjax.cli import run
 
 COMMAND = f"""
 import runpy, sys

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from specjax import drafts, policies, verifiers
-from specjax.bench import players
-from specjax.bench.players import CERTAIN, TABLE
+from specjax import drafts, policies, sides, verifiers
 from specjax.exactness import certify
+from specjax.sides import CERTAIN, TABLE
 from tests.support.tiny_pair import pair
 
 GUIDE = Path(__file__).resolve().parents[1] / "docs/guides/own.md"
@@ -88,7 +87,7 @@ def test_ones_own_policy_that_is_wrong_is_told(my_parts):
 
 def test_counts_are_of_the_targets_family(monkeypatch):
     asked = []
-    monkeypatch.setattr(players, "ngram", lambda *given_to: asked.append(given_to))
+    monkeypatch.setattr(sides, "ngram", lambda *given_to: asked.append(given_to))
     target = pair()[0]
     for vocab in drafts.COUNTS:
         drafts.named("unigram", target._replace(vocab=vocab))

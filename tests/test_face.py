@@ -26,7 +26,7 @@ def test_every_public_name_is_there_and_documented():
 def test_importing_it_starts_no_device_and_reads_no_file_formats():
     code = (
         "import sys, specjax; print({'flax', 'safetensors'} & {*sys.modules});"
-        "from specjax import text, zoo; import specjax.commands.flags;"
+        "from specjax import text, zoo; import specjax.cli.flags;"
         "print('tokenizers' in sys.modules)"
     )
     command = [sys.executable, "-c", code]

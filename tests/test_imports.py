@@ -7,6 +7,7 @@ kernels, the one that chooses them. And what may not be a thing's name.
 """
 
 import ast
+import graphlib
 import itertools
 import sys
 from pathlib import Path
@@ -19,122 +20,127 @@ PACKAGES = ("specjax", "pallas_kernels", "experiments", "tests")
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
 PURE = ("specjax.types", "specjax.probs", "specjax.keys")
-STEP = (
-    *PURE,
-    "specjax.portions",
-    "specjax.step",
-    "specjax.inputs",
-    "specjax.finite",
-    "specjax.generate",
-)
+STEP = (*PURE, "specjax.chunks", "specjax.step", "specjax.inputs", "specjax.generate")
 PARTS = ("specjax.models", "specjax.drafters", "specjax.verifiers", "specjax.policies")
-LOADED = ("specjax.types", "specjax.models", "specjax.checkpoints", "specjax.zoo")
-LOADED += ("specjax.tokenizers",)
-LIBRARY = (*STEP, *PARTS, *LOADED, "specjax.theory", "specjax.native", "specjax.own")
-TEXT = (*LIBRARY, "specjax.pretrained", "specjax.bench", "specjax.drafts")
-RECORDS = ("experiments.records", "specjax.bench")
-CHOICE = ("specjax.commands.kernels",)  # of what reads logits
-ROWS = (*LIBRARY, *RECORDS, *CHOICE, "specjax.drafts", "experiments.tasks")
+FILES = ("specjax.tokenizers", "specjax.zoo", "specjax.checkpoints")
+LIBRARY = (*STEP, *PARTS, *FILES, "specjax.finite", "specjax.native", "specjax.theory")
+NAMED = ("specjax.pretrained", "specjax.sides", "specjax.drafts", "specjax.prompts")
+TEXT = (*LIBRARY, *NAMED, "specjax.fused", "specjax.plugins", "specjax.console")
+RECORDS = ("experiments.records", "specjax.measure")
+ROWS = (*TEXT, *RECORDS, "experiments.tasks")
+LEVIATHAN = ("experiments.papers.leviathan",)
 ROOMS = {
     "specjax.types": (),
     "specjax.truncation": (),
-    "specjax.probs": ("specjax.types", "specjax.truncation"),
-    "specjax.keys": ("specjax.types",),
     "specjax.console": (),
-    "specjax.own": (),
+    "specjax.plugins": (),
     "specjax.jax_flags": (),
-    "specjax.policies": ("specjax.types", "specjax.own"),
     "specjax.theory": (),
     "specjax.native": (),
-    "specjax.portions": ("specjax.types",),
-    "specjax.models": (*PURE, "specjax.native", "specjax.portions"),
-    "specjax.verifiers": (*PURE, "specjax.own"),
-    "specjax.drafters": (*PURE, "specjax.portions"),
+    "specjax.tokenizers": (),
+    "specjax.probs": ("specjax.types", "specjax.truncation"),
+    "specjax.keys": ("specjax.types",),
+    "specjax.finite": ("specjax.types",),
+    "specjax.chunks": ("specjax.types",),
+    "specjax.policies": ("specjax.types", "specjax.plugins"),
+    "specjax.quantized": ("specjax.native",),
+    "specjax.models": (*PURE, "specjax.native", "specjax.quantized", "specjax.chunks"),
+    "specjax.verifiers": (*PURE, "specjax.plugins"),
+    "specjax.drafters": (*PURE, "specjax.chunks"),
     "specjax.step": (
         *PURE,
-        "specjax.portions",
+        "specjax.chunks",
         "specjax.drafters.nothing",
         "specjax.verifiers.token",
     ),
     "specjax.inputs": (*PURE, "specjax.jax_flags", "specjax.step"),
-    "specjax.finite": ("specjax.types",),
     "specjax.generate": (
         *PURE,
-        "specjax.portions",
+        "specjax.chunks",
         "specjax.step",
         "specjax.inputs",
         "specjax.finite",
     ),
-    "specjax.tokenizers": (),
-    "specjax.speech": ("specjax.types", "specjax.tokenizers"),
     "specjax.zoo": (
         *PURE,
         "specjax.models",
         "specjax.drafters.ngram",
         "specjax.tokenizers",
+        "specjax.quantized",
     ),
     "specjax.checkpoints": (
         *PURE,
         "specjax.models",
         "specjax.zoo",
-        "specjax.native",
+        "specjax.quantized",
         "specjax.jax_flags",
     ),
-    "specjax.pretrained": LOADED,
-    "specjax.bench": (*LIBRARY, "specjax.pretrained", "specjax.console"),
-    "specjax.drafts": (*LIBRARY, "specjax.pretrained", "specjax.bench", "specjax.own"),
-    "specjax.prompts": ("specjax.bench", "specjax.models", "specjax.pretrained"),
-    "specjax.text": (*TEXT, *CHOICE, "specjax.prompts"),
-    "specjax.listening": (
+    "specjax.pretrained": ("specjax.types", "specjax.models", *FILES),
+    "specjax.sides": (*LIBRARY, "specjax.pretrained"),
+    "specjax.drafts": (
+        *LIBRARY,
+        "specjax.pretrained",
+        "specjax.sides",
+        "specjax.plugins",
+    ),
+    "specjax.prompts": ("specjax.models", "specjax.pretrained", "specjax.zoo"),
+    "specjax.fused": (*LIBRARY, "specjax.sides", "pallas_kernels"),
+    "specjax.text": TEXT,
+    "specjax.speech": (*TEXT, "specjax.text"),
+    "specjax.measure": TEXT,
+    "specjax.exactness": (*TEXT, "specjax.measure"),
+    "specjax.configs": ("specjax.console", "specjax.measure", "specjax.native"),
+    "specjax.cli": (
         *TEXT,
-        *CHOICE,
-        "specjax.commands.flags",
-        "specjax.console",
-        "specjax.prompts",
         "specjax.speech",
-    ),
-    "specjax.exactness": (*LIBRARY, "specjax.bench", "specjax.console"),
-    "specjax.commands": (
-        *TEXT,
-        "specjax.prompts",
+        "specjax.measure",
         "specjax.exactness",
-        "specjax.console",
-        "specjax.listening",
+        "specjax.configs",
     ),
-    "specjax.commands.kernels": ("specjax", "pallas_kernels"),
     "specjax": ("specjax",),
     "pallas_kernels": ("specjax.types",),
-    "experiments.records": ("specjax.bench", "specjax.commands.configs"),
-    "experiments.tasks": (*LIBRARY, *RECORDS, "specjax.pretrained", "specjax.console"),
-    "experiments.leviathan": (*ROWS, "specjax.commands"),
-    "experiments.wagner": (*ROWS, "experiments.leviathan"),
-    "experiments.kinds": (*ROWS, "specjax.commands", "experiments.leviathan"),
-    "experiments.chen": (
+    "experiments": (),
+    "experiments.records": ("specjax.measure", "specjax.configs"),
+    "experiments.tasks": (*TEXT, "specjax.measure"),
+    "experiments.papers.leviathan": ROWS,
+    "experiments.papers.wagner": (*ROWS, *LEVIATHAN, "specjax.speech"),
+    "experiments.papers.chen": (
         *ROWS,
-        "experiments.leviathan",
-        "experiments.wagner",
+        *LEVIATHAN,
+        "experiments.papers.wagner",
         "specjax.text",
     ),
-    "experiments.listening": (
-        *ROWS,
-        "experiments.leviathan",
-        "experiments.wagner",
-        "specjax.commands.demo",
-        "specjax.listening",
-        "specjax.speech",
-    ),
+    "experiments.kinds": (*ROWS, *LEVIATHAN),
     "experiments.exactness": (*ROWS, "specjax.exactness"),
-    "experiments.paper_size": ROWS,
-    "experiments.aot": (*ROWS, "pallas_kernels"),
-    "experiments.kernels": (
-        *ROWS,
-        "pallas_kernels",
-        "experiments.aot",
-        "experiments.paper_size",
+    "experiments.rivals": ROWS,
+    "experiments.canary": (*ROWS, "specjax"),
+    "experiments.training": (*ROWS, "specjax.speech"),
+    "experiments.gpu": (*ROWS, "pallas_kernels"),
+    "experiments.catalogue": (
+        *RECORDS,
+        *LEVIATHAN,
+        "experiments.papers",
+        "experiments.kinds",
+        "experiments.exactness",
+        "experiments.rivals",
+        "experiments.training",
+        "experiments.gpu",
     ),
-    "experiments.engines": ROWS,
-    "experiments.training": (*ROWS, "specjax.speech", "specjax.console"),
-    "experiments": ("specjax", "experiments"),
+    "experiments.run": (
+        "experiments.catalogue",
+        "experiments.records",
+        "specjax.configs",
+        "specjax.console",
+    ),
+    "experiments.report": (
+        *RECORDS,
+        *LEVIATHAN,
+        "experiments.catalogue",
+        "experiments.run",
+        "specjax.theory",
+        "specjax.console",
+    ),
+    "experiments.reproduce": ("specjax", "experiments"),
     "tests": PACKAGES,
 }
 # Packages from elsewhere: the only ones of `specjax`, which are where it is installed,
@@ -153,9 +159,9 @@ ALLOWED = {
     "specjax.tokenizers.huggingface": ("tokenizers",),
     "specjax.tokenizers.chat": ("jinja2",),
     "specjax.speech.audio": ("soundfile", "soxr"),
-    "specjax.commands.configs": ("gin",),
+    "specjax.configs": ("gin",),
     "experiments.tasks.paper": ("tensorflow", "tensorflow_datasets", "seqio"),
-    "experiments.engines": ("torch", "seqio"),
+    "experiments.rivals": ("torch", "seqio"),
     "tests": ("gin",),
 }
 
@@ -216,6 +222,25 @@ def test_everyone_keeps_to_their_room():
     assert not any(broken), "\n".join(itertools.chain(*broken))
 
 
+def test_no_room_imports_what_imports_it():
+    """The rooms of ROOMS by what is imported in fact; `specjax` itself gathers them."""
+    graph = {}
+    for module, path in modules().items():
+        names = {name for name in imports(path.read_text(), module) if known(name)}
+        graph.setdefault(room_of(module), set()).update(map(room_of, names))
+    for room, others in graph.items():
+        others -= {room, "specjax"}
+    order = [*graphlib.TopologicalSorter(graph).static_order()]
+    assert order.index("specjax.measure") < order.index("specjax.cli")
+    graph["specjax.types"] = {"specjax.step"}
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter(graph).prepare()
+
+
+def known(name: str) -> bool:
+    return name.split(".")[0] in PACKAGES
+
+
 @pytest.mark.parametrize(
     ("module", "source"),
     [
@@ -229,19 +254,19 @@ def test_everyone_keeps_to_their_room():
         ("specjax.step", "from specjax.generate import build"),
         ("specjax.generate", "from specjax.drafters import autoregressive"),
         ("specjax.generate", "def later():\n    import gin"),
-        ("specjax.commands.audit", "from experiments import run"),
-        ("specjax.commands.audit", "import pallas_kernels"),
+        ("specjax.cli.audit", "from experiments import run"),
+        ("specjax.cli.audit", "import pallas_kernels"),
         ("specjax.checkpoints.t5x.native", "import torch.nn"),
         ("specjax.checkpoints.t5x", "from tensorflow import io"),
         ("specjax.checkpoints.t5x", "import jinja2"),
-        ("specjax.bench.row", "import pandas as pd"),
-        ("specjax.commands.demo", "from pallas_kernels import wiring"),
-        ("specjax.bench.walltime", "def later():\n    import pallas_kernels"),
+        ("specjax.measure.row", "import pandas as pd"),
+        ("specjax.cli.demo", "from pallas_kernels import wiring"),
+        ("specjax.measure.walltime", "def later():\n    import pallas_kernels"),
         ("pallas_kernels.fuse", "from specjax import probs"),
         ("experiments.training.loop", "import gin"),
         ("experiments.run", "import gin"),
-        ("specjax.bench.row", "from experiments.report import page"),
-        ("experiments.leviathan.lenience", "from experiments import wagner"),
+        ("specjax.measure.row", "from experiments.report import page"),
+        ("experiments.papers.leviathan.lenience", "from experiments import wagner"),
         ("experiments.training.loop", "from tests import tiny"),
         ("experiments.tasks.files", "import seqio"),
         ("experiments.training.loop", "import tensorflow_datasets as tfds"),
@@ -256,15 +281,15 @@ def test_the_check_notices(module, source):
     [
         ("specjax.drafters.copying", "from specjax.drafters.rollout import rollout"),
         ("specjax.drafters.copying", "from . import nothing"),
-        ("specjax.commands.audit", "from specjax import generate"),
+        ("specjax.cli.audit", "from specjax import generate"),
         (
             "specjax.verifiers.token",
             "import jax.numpy as jnp\nfrom specjax import keys",
         ),
-        ("specjax.commands.configs", "def imported():\n    import gin"),
-        ("experiments.kernels.bench", "from pallas_kernels import fuse"),
+        ("specjax.configs", "def imported():\n    import gin"),
+        ("experiments.gpu.kernels.bench", "from pallas_kernels import fuse"),
         ("pallas_kernels.fuse", "from specjax.types import Law"),
-        ("specjax.commands.kernels", "from pallas_kernels import wiring"),
+        ("specjax.fused", "from pallas_kernels import wiring"),
     ],
 )
 def test_the_check_lets_pass(module, source):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import checkpoints, pretrained
-from specjax.bench import players
+from specjax import checkpoints, pretrained, sides
 from specjax.exactness import certify, fixtures
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_prompt
@@ -51,12 +50,12 @@ def test_the_draft_has_the_vocabulary_of_its_target(pair):
 
 
 def test_players_are_paired_alike(pair):
-    sides = [players.of_pretrained(side) for side in pair]
-    target, draft = players.paired(*sides)
-    assert (target.vocab, draft.vocab) == (320, 320) and target is sides[0]
-    assert draft.files == sides[1].files
-    bare = sides[1]._replace(pretrained=None)
-    assert players.paired(sides[0], bare) == (sides[0], bare)
+    both = [sides.of_pretrained(side) for side in pair]
+    target, draft = sides.paired(*both)
+    assert (target.vocab, draft.vocab) == (320, 320) and target is both[0]
+    assert draft.files == both[1].files
+    bare = both[1]._replace(pretrained=None)
+    assert sides.paired(both[0], bare) == (both[0], bare)
 
 
 def more_tokens(tokenizer):
@@ -137,12 +136,12 @@ def test_vocabularies_of_other_tokens_are_refused(pair, tmp_path):
     other = folder_of(tmp_path / "other", LARGE)
     of_other_texts(tmp_path / "other")
     words = r"^large and other have other tokenizers: id 0 is .* put token"
-    for paired, sides in (
+    for paired, both in (
         (pretrained.paired, (pair[0], other)),
-        (players.paired, map(players.of_pretrained, (pair[0], other))),
+        (sides.paired, map(sides.of_pretrained, (pair[0], other))),
     ):
         with pytest.raises(ValueError, match=words) as caught:
-            paired(*sides)
+            paired(*both)
     assert len(str(caught.value)) < 400
     with pytest.raises(ValueError, match=r"^small and other have other tokenizers"):
         pretrained.paired(pair[1], other)  # of another size

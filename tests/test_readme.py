@@ -10,7 +10,7 @@ import jax
 from experiments import catalogue
 from experiments.report import headline, tables
 from specjax import generate
-from specjax.commands import demo
+from specjax.cli import demo
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = "specjax", "experiments", "tests"
@@ -111,7 +111,7 @@ def test_what_is_to_be_run_runs():
     files = [path for pattern in texts for path in ROOT.glob(pattern)]
     told = re.compile(rf" -m ((?:{'|'.join(PACKAGES)})[\w.]*\w)")
     named = {name for path in files for name in told.findall(path.read_text("utf-8"))}
-    assert {"experiments.training.finetune", "experiments.engines"} <= named
+    assert {"experiments.training.finetune", "experiments.rivals"} <= named
     for name in named:
         path = ROOT / name.replace(".", "/")
         path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")

@@ -3,8 +3,8 @@
 from functools import partial
 
 from specjax import verifiers
-from specjax.bench.row import Measurement
 from specjax.exactness import certify
+from specjax.measure.row import Measurement
 
 WORST = ("float32", "float64", "TV")
 

@@ -10,8 +10,8 @@ import jax
 
 from experiments.exactness import engines
 from experiments.exactness.engines import DIFFERS, EXACT, SLOWER, Rule
-from specjax.bench.row import Measurement
 from specjax.exactness import certify, enumeration
+from specjax.measure.row import Measurement
 from specjax.types import Verifier
 from specjax.verifiers import token
 

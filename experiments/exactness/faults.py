@@ -9,9 +9,9 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.bench import players
-from specjax.bench.players import Player
+from specjax import sides
 from specjax.drafters.rollout import independent
+from specjax.sides import Player
 from specjax.types import Draft, Law, Request, Sampling, State, Verdict, Verifier
 from specjax.verifiers import token
 
@@ -20,7 +20,7 @@ HOTTER = 1.1  # by how much a draft's law is hotter than what draws its tokens
 
 def draft_temperature(draft: Player, verifier: Verifier) -> tuple[Player, Verifier]:
     """Tokens are drawn at T / HOTTER from a law that says T."""
-    if draft.regime != players.SAMPLED:
+    if draft.regime != sides.SAMPLED:
         raise ValueError(f"{draft.name} draws from no logits of its own: name a model")
 
     def colder(draw: Callable) -> Callable:

@@ -9,14 +9,13 @@ from functools import partial
 import numpy as np
 
 from experiments import tasks
-from specjax import drafts
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
-from specjax.bench.texts import Prompts
-from specjax.commands import kernels as fused
+from specjax import drafts, fused
 from specjax.exactness import divergence
 from specjax.exactness.divergence import DivergenceSetting, Found, Report
-from specjax.exactness.rungs import Rung
+from specjax.exactness.text_comparison import Rung
+from specjax.measure.row import Measurement
+from specjax.prompts import Prompts
+from specjax.sides import Player
 
 
 def build(
@@ -29,7 +28,7 @@ def build(
     kernels: str = "auto",
 ) -> Measurement:
     """The measurement of one row: the first `texts` prompts of a task, each continued
-    by at most `tokens`. kernels: see `specjax.commands.kernels`.
+    by at most `tokens`. kernels: see `specjax.fused`.
 
     Raises ValueError for a pair that does not decode, for sizes that mean nothing, or
     for no such task.
@@ -94,7 +93,7 @@ def numbers(report: Report) -> dict:
 def of_gamma(result: Found) -> dict:
     """matched_percent, identical_percent: texts equal to those of calls of the same
     shape, and of calls of one token. explained, unexplained: divergences. eps_max: max
-    |z_AR - z_spec| beside calls of one token. See `specjax.exactness.rungs.Rung`."""
+    |z_AR - z_spec| beside calls of one token. See `exactness.text_comparison.Rung`."""
     matched, natural = result.matched, result.natural
     return {
         "matched_percent": percent([matched]),

@@ -113,10 +113,10 @@ verdicts() { # of every goal, from the rendered table
 }
 
 k=gin_configs/kernels
-if asked device; then stage device "$python" -m experiments.aot.device "$results"; fi
+if asked device; then stage device "$python" -m experiments.gpu.aot.device "$results"; fi
 rows equality $k/equality.gin -- "DRY = True" "ROWS = 8" \
   "BATCH = 8" "TRIALS = 8" "GAMMA = 2"
-if asked default; then stage default "$python" -m experiments.kernels.default "$results"; fi
+if asked default; then stage default "$python" -m experiments.gpu.kernels.default "$results"; fi
 # These start programs of their own, which need the device's memory.
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
 if [ -n "$dry" ] || command -v compute-sanitizer >/dev/null; then
@@ -138,7 +138,7 @@ rows kernels "${first[@]/%/.gin}" $k/b[0-9]*.gin -- \
 if asked tune; then
   where=()
   if [ -n "$dry" ]; then where=(--trial --out "$results/tuned"); fi
-  stage tune "$python" -m experiments.kernels.tune "$results" ${where[@]+"${where[@]}"}
+  stage tune "$python" -m experiments.gpu.kernels.tune "$results" ${where[@]+"${where[@]}"}
 fi
 export XLA_PYTHON_CLIENT_PREALLOCATE=false
 able="import sys, torch; sys.exit(not torch.cuda.is_available())"
@@ -195,6 +195,6 @@ fi
 # Never done before: it shows what there is.
 if asked page; then
   limited page "$python" -m experiments.report.page "$results"
-  "$python" -m experiments.kernels.default "$results"
+  "$python" -m experiments.gpu.kernels.default "$results"
   verdicts
 fi

@@ -20,15 +20,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from experiments.kinds import looked_at, prose, python, segments, shares
-from experiments.kinds.looked_at import Pair, Tokens
+from experiments.kinds import prose, python, segments, shares, tested_drafts
 from experiments.kinds.segments import Place
-from specjax import drafts
-from specjax.bench import scoring
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
-from specjax.bench.texts import Prompts, Protocol, Text
-from specjax.commands import kernels, pairs
+from experiments.kinds.tested_drafts import Pair, Tokens
+from specjax import drafts, fused, sides
+from specjax.measure import pairs
+from specjax.measure.row import Measurement
+from specjax.measure.texts import Protocol, Text
+from specjax.prompts import Prompts
+from specjax.sides import Player
 from specjax.theory import estimate
 from specjax.tokenizers import Tokenizer
 
@@ -72,7 +72,7 @@ def build(
             f" least 1; got {protocol.rule} and {protocol.gamma}"
         )
     pair = target, draft = drafts.paired(target, draft)
-    scoring.check(*pair)
+    sides.check(*pair)
     of_alpha = pairs.alpha(target, draft, protocol, read)
     if target.pretrained is None:
         raise ValueError(f"{target.name} has no tokenizer: name a model that has one")
@@ -91,8 +91,8 @@ def measure(
     reading: tuple[str, Tokenizer],
 ) -> dict:
     """Every number of a row, plain. reading: language and tokenizer of the texts."""
-    chosen = kernels.of_protocol(*pair, protocol)
-    text, every = looked_at.run(pair, prompts, protocol, chosen)
+    chosen = fused.of_protocol(*pair, protocol)
+    text, every = tested_drafts.run(pair, prompts, protocol, chosen)
     told = list(of_texts(text, prompts.ends, reading))
     tokens = every.looked_at()
     told = [it for it, block in zip(told, every.block, strict=True) if block]

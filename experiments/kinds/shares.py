@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.kinds.looked_at import Tokens
+from experiments.kinds.tested_drafts import Tokens
 
 RESAMPLES, SEED = 2000, 0
 INTERVAL = (2.5, 97.5)  # per cent

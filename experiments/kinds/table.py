@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from experiments.leviathan.walltime_table import LLAMA_ROWS, NEEDS_DIALOGUES
+from experiments.papers.leviathan.walltime_table import LLAMA_ROWS, NEEDS_DIALOGUES
 from experiments.records.markup import number
 from experiments.records.table import Line, Table, command
-from specjax.bench.texts import standardized
+from specjax.measure.texts import standardized
 
 Wide = tuple[str, list[str], list[list[str]]]  # title, head, rows
 

@@ -14,10 +14,11 @@ import jax
 import numpy as np
 
 from specjax import generate, policies
-from specjax.bench import lenience, scoring, texts
-from specjax.bench.players import Player
-from specjax.bench.texts import Calls, Prompts, Protocol, Text
 from specjax.inputs import check
+from specjax.measure import lenience, scoring, texts
+from specjax.measure.texts import Calls, Protocol, Text
+from specjax.prompts import Prompts
+from specjax.sides import Player
 from specjax.step import Decoder, build_step
 from specjax.types import Kernels, Params
 

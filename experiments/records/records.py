@@ -1,6 +1,6 @@
 """Which record of a row counts, and what its reader must know beside its numbers.
 
-Records are lines of JSON (`specjax.bench.jsonl`). There are three kinds of numbers. A
+Records are lines of JSON (`specjax.measure.jsonl`). There are three kinds of numbers. A
 law is computed whenever it is shown (`experiments.report.laws`). A count is the same on
 every machine; tests/golden guards it, and a record from before a golden was moved says
 so. A time is a dated snapshot and valid for its day.
@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from specjax.bench import provenance
-from specjax.commands import configs
-from specjax.commands.configs import ConfigError, RowFile
+from specjax import configs
+from specjax.configs import ConfigError, RowFile
+from specjax.measure import provenance
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "gin_configs"

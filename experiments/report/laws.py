@@ -10,7 +10,7 @@ from experiments import catalogue, run
 from experiments.records import compilation
 from experiments.records.table import Records
 from specjax import console
-from specjax.bench import provenance
+from specjax.measure import provenance
 
 CLOSED_FORMS = ("table1", "figure2", "figure3", "figure4")
 FOLDERS = (*CLOSED_FORMS, "certificate", "conformance")

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from experiments.records import records
 from experiments.records.table import Records
-from experiments.report import behind, laws, recording, tables
+from experiments.report import laws, recording, table_page, tables
 from experiments.report.claims import claims
 from experiments.report.html import document, drawing, grid, prose, section
 
@@ -94,7 +94,7 @@ def verdicts(results: Records) -> str:
         [it.name, it.paper, it.outcome.verdict, it.outcome.short.partition("; ")[0]]
         for it in several
     ]
-    text = grid("claims-table", behind.tally(several), CLAIMS_HEAD, rows)
+    text = grid("claims-table", table_page.tally(several), CLAIMS_HEAD, rows)
     every = '<a href="claims.html">Every comparison, with its numbers and errors</a>'
     return f'<div class="dense">{text}</div>\n<p>{every}</p>\n'
 
@@ -114,7 +114,7 @@ def index(results: Records) -> str:
 
 def texts(folder: Path, results: Records) -> dict[str, str]:
     """Every page by the name of its file; drawings are those of the folder."""
-    return {"index.html": page(folder, results), **behind.pages(folder, results)}
+    return {"index.html": page(folder, results), **table_page.pages(folder, results)}
 
 
 def render(folder: Path, results: Records) -> None:

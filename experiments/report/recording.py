@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from experiments.records.table import Records
-from specjax.bench import provenance
+from specjax.measure import provenance
 
 FOLDER, ROW = "speech", "recording"
 CAPTION = "What was drafted as it listened, a line a call of the target"

@@ -10,11 +10,12 @@ from collections import Counter
 from pathlib import Path
 
 from experiments import catalogue
+from experiments.papers.leviathan import walltime_details
 from experiments.records import markup, records
 from experiments.records.table import Line, Records, Table
 from experiments.records.words import FAILED, SKIPPED
-from experiments.report import laws, own, walltime_tables
-from specjax.bench import jsonl
+from experiments.report import laws, user_rows
+from specjax.measure import jsonl
 
 HEAD = ["what", "published (paper's model)", "ours", "standard error", "n"]
 HEAD += ["hardware", "date", "state"]
@@ -31,7 +32,7 @@ def collect(
     files = sorted(folder.glob("*.jsonl"))
     results = {path.stem: records.latest(jsonl.read(path)) for path in files}
     for record in (record for rows in results.values() for record in rows.values()):
-        record["measured"] = walltime_tables.current(record["measured"])
+        record["measured"] = walltime_details.current(record["measured"])
     for name, rows in collect(earlier).items() if earlier else ():
         marked = {row: {**record, "earlier": True} for row, record in rows.items()}
         results[name] = marked | results.get(name, {})
@@ -71,9 +72,9 @@ def value(measured: dict, quantity: str) -> float | str | None:
     """A number of a record, or why it has none; "key@a" is the point of curve `key` at
     alpha = a."""
     name, _, point = quantity.partition("@")
-    if quantity in walltime_tables.BEST and measured[quantity] is None:
+    if quantity in walltime_details.BEST and measured[quantity] is None:
         what = quantity.removeprefix("best_")
-        return walltime_tables.missing(measured, what, measured["best_gamma"])
+        return walltime_details.missing(measured, what, measured["best_gamma"])
     if quantity in measured or not point:
         return measured[quantity]
     return measured[name][measured["alpha"].index(float(point))]
@@ -83,7 +84,7 @@ def state(line: Line, record: dict) -> str:
     """`ok`, with what a reader must know beside; or what is wrong: it failed, or is not
     what the paper printed."""
     why = value(record["measured"], line.quantity)
-    if why in (FAILED, SKIPPED, *walltime_tables.WHY):
+    if why in (FAILED, SKIPPED, *walltime_details.WHY):
         return why
     if line.exact:
         off = abs(value(record["measured"], line.quantity) - line.published)
@@ -96,7 +97,7 @@ def state(line: Line, record: dict) -> str:
 
 def every(results: Records) -> list[Table]:
     """The tables of the catalogue, and those of rows that it does not name."""
-    return [*catalogue.tables(), *own.tables(results)]
+    return [*catalogue.tables(), *user_rows.tables(results)]
 
 
 def rows(table: Table, results: Records) -> list[list[str]]:

@@ -76,7 +76,7 @@ def timelines(
     """The blocks of each row by gamma, and what is absent and why.
 
     times: `measured` of a row of table2. traces: of its pair, gamma_3 and so on, as
-    `experiments.leviathan.figure1` measures them.
+    `experiments.papers.leviathan.figure1` measures them.
     """
     traced, absent = {}, []
     for gamma in WANTED:

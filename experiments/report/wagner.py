@@ -7,7 +7,7 @@ rounds that is nearest to the median; below, the memory of a whole step.
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Of gamma 1 to 20; names as records of `experiments.wagner.rows` have them.
+# Of gamma 1 to 20; names as records of `experiments.papers.wagner.rows` have them.
 COLORS = {"baseline": "#7446ad", "exact": "#2a7fd0", "always": "#888888"}
 SIGMOID = "#e8792b"  # of any scale
 BAND = {"alpha": 0.25, "linewidth": 0}

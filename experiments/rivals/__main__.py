@@ -1,4 +1,4 @@
-"""Measures specjax beside others: `python -m experiments.engines [--rows NAME ...]`
+"""Measures specjax beside others: `python -m experiments.rivals [--rows NAME ...]`
 
 Each finished row is appended to OUT/bench.jsonl; one that is there already, with the
 same settings and the same sources, is kept unless `--again`. All engines run in this
@@ -13,11 +13,11 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from experiments.engines import place, rows, t5x, table
 from experiments.records import compilation, markup, records
+from experiments.rivals import place, rows, t5x, table
 from specjax import native
-from specjax.bench import jsonl, provenance
-from specjax.bench.row import Measurement
+from specjax.measure import jsonl, provenance
+from specjax.measure.row import Measurement
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRA = ("torch", "transformers", "ctranslate2")
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(prog="python -m experiments.engines")
+    flags = argparse.ArgumentParser(prog="python -m experiments.rivals")
     flags.add_argument("--out", type=Path, default=ROOT / "results")
     flags.add_argument("--rows", nargs="*", metavar="NAME", help="all by default")
     flags.add_argument("--again", action="store_true", help="measure what is there too")

@@ -10,15 +10,15 @@ from functools import partial
 import jax
 import numpy as np
 
-from experiments.engines import agreement, ours, ratios, t5x
-from experiments.engines.place import EngineSetting, Place, compare, reference
+from experiments.rivals import agreement, ours, ratios, t5x
+from experiments.rivals.place import EngineSetting, Place, compare, reference
 
 OURS = "specjax"
 
 
 def plain(where: Place, batch: int) -> dict:
     """Greedy decoding by the target alone: four engines."""
-    from experiments.engines import ctranslate2, huggingface
+    from experiments.rivals import ctranslate2, huggingface
 
     own, setting, inputs = reference(where), where.setting, where.inputs
     length, threads = setting.new_tokens, setting.threads
@@ -53,7 +53,7 @@ def plain(where: Place, batch: int) -> dict:
 
 def speculative(where: Place) -> dict:
     """Batch 1 with the draft at the same gamma: ours and assisted generation."""
-    from experiments.engines import huggingface
+    from experiments.rivals import huggingface
 
     own, setting = reference(where), where.setting
     length, gamma = setting.new_tokens, setting.gamma
@@ -80,7 +80,7 @@ def speculative(where: Place) -> dict:
 
 def speculative_batch(where: Place) -> dict:
     """All texts at once: ours alone and with the draft, and what the others say."""
-    from experiments.engines import huggingface
+    from experiments.rivals import huggingface
 
     own, setting = reference(where), where.setting
     length, gamma, batch = setting.new_tokens, setting.gamma, setting.texts

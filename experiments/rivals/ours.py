@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import checkpoints, generate
-from specjax.bench import costs, players
+from specjax import checkpoints, generate, sides
 from specjax.checkpoints import Checkpoint
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.measure import costs
 from specjax.models import t5
 from specjax.step import Decoder
 from specjax.types import Params, Prompt, Request
@@ -97,7 +97,7 @@ def target_calls(
 ) -> Callable[[], object]:
     """A program of `loops` calls of the target on gamma + 1 tokens of the first text,
     half of which is written, each with its law, as a step makes them."""
-    side = players.of_model("target", target.model, target.params)
+    side = sides.of_model("target", target.model, target.params)
     # Nothing is drafted; the draft gives `costs` its gamma alone.
     pair = costs.Pair(side, side, slots=1 + new_tokens + gamma + 1)
     ((prompt, request),) = batches(inputs[:1], new_tokens, 1)

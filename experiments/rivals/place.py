@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.engines import agreement, ours, weights
+from experiments.rivals import agreement, ours, weights
 from specjax.checkpoints import Checkpoint
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from specjax.bench import timing
+from specjax.measure import timing
 
 IDLE = "idle before "
 

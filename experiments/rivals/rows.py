@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from experiments.engines import comparisons, ours, ratios, t5x
-from experiments.engines.place import Place
+from experiments.rivals import comparisons, ours, ratios, t5x
+from experiments.rivals.place import Place
 from specjax import native
-from specjax.bench.row import Measurement
+from specjax.measure.row import Measurement
 
 LOOPS = 20  # calls in one timed program
 

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from experiments.engines import t5x
 from experiments.records.markup import number
 from experiments.records.table import Line, Table
+from experiments.rivals import t5x
 
-COMMAND = "python -m experiments.engines"
+COMMAND = "python -m experiments.rivals"
 HEAD = ["what", "goal", "ours [95 %]", "measured", "goal was then"]
 TIMES_HEAD = ["row", "engine", "ms a token", "specjax is faster by [95 %]"]
 SAME_HEAD = ["row", "same texts", "nats apart at most", "alpha", "target calls"]
@@ -82,7 +82,7 @@ def bench() -> Table:
     note = (
         "T5 v1.0 at T5-small's sizes (60.5M) and a draft of 11.9M, float32 on two"
         " cores, 64 new tokens after 32 of input, programs run in turns; batch 1 unless"
-        " said. The weights are made, not trained (`experiments/engines/weights.py`):"
+        " said. The weights are made, not trained (`experiments/rivals/weights.py`):"
         " embeddings on a circle that both models count along, random kernels, and a"
         " share of the draft's ids exchanged, which sets alpha. A row is measured only"
         " if the engines in float32 write the same texts, token for token, up to ties."

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from experiments.tasks import examples
 from specjax import zoo
-from specjax.bench.players import Player
-from specjax.bench.texts import Prompts
 from specjax.models import t5
+from specjax.prompts import Prompts
+from specjax.sides import Player
 
 DATA = Path(__file__).with_name("data")
 PROMPTS = Path(__file__).with_name("data") / "prompts.jsonl"

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 
 from experiments.tasks import Task
-from specjax.bench.players import Player
-from specjax.bench.texts import Prompts
+from specjax.prompts import Prompts
+from specjax.sides import Player
 
 SUMMARY = "\n\nSummary:"  # between a dialogue and its summary
 LONGEST = 192

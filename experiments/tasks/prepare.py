@@ -17,7 +17,7 @@ from experiments.tasks import files, recipes
 from experiments.tasks.examples import About, Examples, write
 from experiments.tasks.recipes import TaskRow
 from specjax import console
-from specjax.bench.provenance import digest
+from specjax.measure.provenance import digest
 
 
 class Origin(NamedTuple):

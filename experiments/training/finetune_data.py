@@ -12,8 +12,8 @@ from experiments.tasks import examples, recipes
 from experiments.tasks.examples import Examples
 from experiments.training import pairs
 from experiments.training.pairs import Bucket, Pair, PairRows
-from specjax.bench.provenance import digest
 from specjax.checkpoints import Checkpoint, huggingface
+from specjax.measure.provenance import digest
 
 NAMED = ("wmt_ende", "cnn_dailymail")
 ALIASES = {"cnndm": "cnn_dailymail"}

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from specjax import jax_flags, zoo
 from specjax.checkpoints import (
     archive,
-    eight,
     huggingface,
+    int8_weights,
     memory,
     names_gpt2,
     names_llama,
@@ -71,7 +71,7 @@ def load(
 
     Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), OpenAI's
     file of a Whisper (.pt), a file of `specjax.zoo.save`, or a folder with one. dtype:
-    of weights, activations and cache. Or "int8", of large matrices (`zoo.int8`), and
+    of weights, activations and cache. Or "int8", of large matrices (`quantized`), and
     float32 of all else: a target's law is then that of the rounded weights. sharding:
     of the weights, one for all or a tree; None is the default device. pieces: of a T5's
     vocabulary, ids from here on are never emitted; None, 32100 of the published 32128
@@ -79,14 +79,14 @@ def load(
     checkpoint of a known model.
     """
     jax_flags.check()
-    opened = _open(str(name), eight.activations(dtype), pieces)
+    opened = _open(str(name), int8_weights.activations(dtype), pieces)
     model = build(opened.config)
     arrays, names = opened.arrays, opened.names
     archive.check(arrays, names.sources, model.shapes, names.harmless)
     stored = arrays, names.sources, model.shapes
     memory.check(_called(name), *stored, str(dtype), sharding)
-    if str(dtype) == eight.INT8:
-        params = eight.fill(arrays, names.sources, model.shapes, sharding)
+    if str(dtype) == int8_weights.INT8:
+        params = int8_weights.fill(arrays, names.sources, model.shapes, sharding)
     else:
         layout = names.sources, model.shapes, dtype, sharding, names.harmless
         params = archive.fill(arrays, *layout)

@@ -16,7 +16,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors import SafetensorError, safe_open
 
-from specjax.zoo import int8
+from specjax.quantized import rounding
 
 Index = tuple[slice, ...]
 USABLE = ("float16", "bfloat16", "float32", "float64")
@@ -125,12 +125,12 @@ def scaled(archive: Archive) -> Archive:
     scales = {
         name: _scale(archive, name)
         for name in archive.arrays
-        if name + int8.SCALE in archive.arrays
+        if name + rounding.SCALE in archive.arrays
     }
     arrays = {
         name: jax.ShapeDtypeStruct(of.shape, np.float32) if name in scales else of
         for name, of in archive.arrays.items()
-        if name.removesuffix(int8.SCALE) not in scales or name in scales
+        if name.removesuffix(rounding.SCALE) not in scales or name in scales
     }
 
     def read(name: str, index: Index) -> np.ndarray:
@@ -143,12 +143,12 @@ def scaled(archive: Archive) -> Archive:
 
 
 def _scale(archive: Archive, name: str) -> np.ndarray:
-    shape, scale = (archive.arrays[n].shape for n in (name, name + int8.SCALE))
+    shape, scale = (archive.arrays[n].shape for n in (name, name + rounding.SCALE))
     allowed = zip(scale, shape, strict=False)
     if len(scale) != len(shape) or any(s not in (1, n) for s, n in allowed):
         raise ValueError(f"{archive.where}: {name} is {shape}, its scale {scale}")
     whole = tuple(slice(0, size) for size in scale)
-    return archive.read(name + int8.SCALE, whole).astype(np.float32)
+    return archive.read(name + rounding.SCALE, whole).astype(np.float32)
 
 
 def _struct(stored, where: str) -> jax.ShapeDtypeStruct:

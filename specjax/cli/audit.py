@@ -6,11 +6,8 @@ import sys
 
 import numpy as np
 
-from specjax import console, verifiers
-from specjax.bench import scoring
-from specjax.bench.texts import Prompts, Protocol, standardized, truncation
-from specjax.commands import flags as shared
-from specjax.commands import kernels as fused
+from specjax import console, fused, sides, verifiers
+from specjax.cli import flags as shared
 from specjax.console import Parser
 from specjax.exactness.audit import (
     LEVEL,
@@ -23,6 +20,8 @@ from specjax.exactness.audit import (
     write,
 )
 from specjax.exactness.martingale import Pair, score
+from specjax.measure.texts import Protocol, standardized, truncation
+from specjax.prompts import Prompts
 
 tokens = console.whole(1, 10**9)
 level = console.number(0, 1, above=True)
@@ -79,7 +78,7 @@ def make_parser() -> Parser:
 def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     """Raises ValueError or OSError for flags that cannot be audited."""
     pair = shared.pair((flags.target, flags.draft), flags.dtype)
-    scoring.check(*pair, with_alpha=False)
+    sides.check(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
     pair, prompts = shared.read_case(flags, pair)
     sizes = flags.tokens, flags.gamma, flags.seed, flags.length, flags.batch

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax.commands.rows import LISTS, SINGLE, Z, error_of, read
 from specjax.console import Parser, command
+from specjax.measure.rows import LISTS, SINGLE, Z, error_of, read
 
 LEVEL = 0.05
 RATIOS = ("speedup", "best_speedup", "target_ms")

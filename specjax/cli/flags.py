@@ -2,13 +2,11 @@
 
 import argparse
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from specjax import drafts, native, policies, probs, prompts, verifiers, zoo
-from specjax.bench.players import Player
-from specjax.bench.texts import Prompts
-from specjax.listening import heard
-from specjax.pretrained import Pretrained
+from specjax import drafts, native, policies, probs, prompts, sides, verifiers, zoo
+from specjax.prompts import Prompts
+from specjax.sides import Player
+from specjax.speech import spoken_prompts
 
 MODEL = "a bundled name, a path or a hub's id; default %(default)s"
 OWN = "your own, my_module:its_name"
@@ -129,7 +127,7 @@ def read_prompts(
     otherwise: for who names no --data, the start token alone if empty; an encoder has
     none. Raises ValueError or OSError for what cannot be read.
     """
-    model = reader(target, flags.tokenizer)
+    model = sides.reader(target, flags.tokenizer)
     if flags.data is not None:
         return prompts.read(flags.data, model)
     if target.encodes:
@@ -150,18 +148,8 @@ def read_case(
 ) -> tuple[tuple[Player, Player], Prompts]:
     """As `read_prompts`, with the pair that decodes them: of Whispers, one that hears
     the recordings of --data."""
-    if flags.data is None or not heard.listens(pair[0]):
+    if flags.data is None or not spoken_prompts.listens(pair[0]):
         return pair, read_prompts(flags, pair[0], otherwise)
     if flags.tokenizer is not None:
         raise ValueError("recordings need no --tokenizer: leave it out")
-    return heard.read(flags.data, pair)
-
-
-def reader(target: Player, tokenizer: str | None) -> Pretrained:
-    """The target with this tokenizer, if one is named. Raises ValueError for a target
-    that only drafts."""
-    if target.pretrained is None:
-        raise ValueError(f"{target.name} only drafts: name a model as the target")
-    if tokenizer is None:
-        return target.pretrained
-    return target.pretrained._replace(tokenizer_file=Path(tokenizer))
+    return spoken_prompts.read(flags.data, pair)

@@ -17,12 +17,14 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import console, finite, inputs, native
-from specjax.bench import costs, forecast, scoring, walltime
-from specjax.bench.machine import machine
-from specjax.bench.players import Player
-from specjax.bench.texts import (
-    Prompts,
+from specjax import console, finite, fused, inputs, native
+from specjax.cli import flags as shared
+from specjax.cli.saving import Saving
+from specjax.console import Parser
+from specjax.measure import costs, forecast, scoring, walltime
+from specjax.measure.machine import machine
+from specjax.measure.pairs import ONE_GAMMA
+from specjax.measure.texts import (
     Protocol,
     Text,
     speculate,
@@ -31,11 +33,8 @@ from specjax.bench.texts import (
     width,
     write,
 )
-from specjax.commands import flags as shared
-from specjax.commands import kernels
-from specjax.commands.pairs import ONE_GAMMA
-from specjax.commands.saving import Saving
-from specjax.console import Parser
+from specjax.prompts import Prompts
+from specjax.sides import Player
 from specjax.theory import speedup
 from specjax.types import Kernels, Law
 
@@ -70,11 +69,11 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
         (target, draft), prompts = shared.read_case(flags, pair)
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
-        chosen = kernels.of_setting(target, draft, setting)
+        chosen = fused.of_setting(target, draft, setting)
         forecast.check(target, draft, prompts, setting, chosen)
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    print(kernels.line(chosen.record), file=sys.stderr)
+    print(fused.line(chosen.record), file=sys.stderr)
     print(f"products: {native.in_use()}", file=sys.stderr)
     forecast.announce(target, draft, prompts, setting, chosen)
     begun = time.monotonic()
@@ -120,7 +119,7 @@ def make_parser() -> Parser:
     add("--tokens", type=console.count, help=of_tokens)
     of_ends = "texts stop at their ends, before --tokens; default: they go on"
     add("--ends", action="store_true", help=of_ends)
-    kernels.add_flag(parser)
+    fused.add_flag(parser)
     shared.add_products(parser)
     of_texts = f"texts measured{effort_in_words('texts')}, or two batches"
     add("--texts", type=console.count, help=of_texts)

@@ -10,10 +10,8 @@ import sys
 import jax
 import numpy as np
 
-from specjax import console
-from specjax.bench.players import Player
-from specjax.commands import flags as shared
-from specjax.commands import kernels
+from specjax import console, fused
+from specjax.cli import flags as shared
 from specjax.console import Parser
 from specjax.exactness.divergence import (
     QUANTILES,
@@ -23,6 +21,7 @@ from specjax.exactness.divergence import (
     failures,
     look,
 )
+from specjax.sides import Player
 
 drafted = console.whole(1, 1000)
 PROMPTS = (
@@ -53,11 +52,11 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
             pair = shared.pair((flags.target, flags.draft), dtype)
             pair, prompts = shared.read_case(flags, pair, PROMPTS)
             check(pair, prompts, setting)
-            chosen = kernels.of_setting(*pair, setting)
+            chosen = fused.of_setting(*pair, setting)
             report = look(pair, prompts, setting, chosen)
         except (ValueError, OSError) as error:
             parser.error(str(error))
-        print(kernels.line(chosen.record))
+        print(fused.line(chosen.record))
         print("\n".join(lines(pair, setting, report)), end="\n\n")
         of_dtype = [text for each in report.rungs for text in failures(each, strict)]
         wrong += [f"{dtype}, {text}" for text in of_dtype]
@@ -80,7 +79,7 @@ def make_parser() -> Parser:
     add("--texts", type=console.count, default=16, help=of_texts)
     add("--tokens", type=console.count, default=64, help=of_tokens)
     add("--batch", type=console.count, default=1, help="texts decoded together")
-    kernels.add_flag(parser)
+    fused.add_flag(parser)
     return parser
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from specjax.bench import jsonl
+from specjax.measure import jsonl
 
 
 class Saving:

@@ -14,16 +14,15 @@ from pathlib import Path
 
 import tqdm
 
-from specjax import console, native, zoo
-from specjax.commands import flags as shared
-from specjax.commands import kernels
+from specjax import console, fused, native, zoo
+from specjax.cli import flags as shared
 from specjax.console import Parser
-from specjax.listening.pair import ALONE, opened
-from specjax.listening.transcripts import Transcribed, Transcript, transcribe
 from specjax.speech import subtitles
+from specjax.speech.pair import ALONE, opened
 from specjax.speech.segments import Thresholds
 from specjax.speech.tokens import TASKS
 from specjax.speech.transcribe import Told
+from specjax.speech.transcripts import Transcribed, Transcript, transcribe
 
 TIMED = ("srt", "vtt")
 HEATS = "--temperatures", "--temperature"
@@ -130,7 +129,7 @@ def make_parser() -> Parser:
     add("--format", metavar="LIST", help=f"{of_format} that fit")
     add("--seed", type=console.seed, default=0, help=shared.OF_SEED)
     shared.add_dtype(parser)
-    kernels.add_flag(parser)
+    fused.add_flag(parser)
     shared.add_products(parser)
     return parser
 

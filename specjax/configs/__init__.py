@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax.bench.row import TableRow
-from specjax.commands.configs import fields, files, unread
-from specjax.commands.configs.unread import ConfigError
+from specjax.configs import fields, files, unread
+from specjax.configs.unread import ConfigError
+from specjax.measure.row import TableRow
 
 PACKAGE = Path(__file__).resolve().parents[2]
 # Installed, the files are in the package; in a checkout, beside it.

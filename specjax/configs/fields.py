@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from specjax import console
-from specjax.commands.configs.unread import MACRO, ConfigError, scoped
+from specjax.configs.unread import MACRO, ConfigError, scoped
 
 COUNTS = "batch", "texts", "tokens", "new_tokens", "rounds", "samples", "repeats"
 # What numbers of these names must be, as on command lines.

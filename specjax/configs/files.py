@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from specjax.commands.configs.unread import ConfigError
+from specjax.configs.unread import ConfigError
 
 UTF16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 

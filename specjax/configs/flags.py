@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from specjax.commands.configs import RowFile
+from specjax.configs import RowFile
 
 OWN = "--gin."
 EPILOG = """--gin.NAME=VALUE sets a macro or a parameter, after all files; a text has

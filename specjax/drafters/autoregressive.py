@@ -8,7 +8,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import portions
+from specjax import chunks
 from specjax.drafters import nothing
 from specjax.drafters.rollout import Proposal, independent, rollout
 from specjax.types import Draft, Drafter, Model, Prompt, Request, State
@@ -23,11 +23,11 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
         raise ValueError(f"gamma must be at least 0 (0 is autoregression); got {gamma}")
     if gamma == 0:
         return nothing.drafter
-    portions.check_room(model, gamma, "draft")
+    chunks.check_room(model, gamma, "draft")
 
     def init(params, prompt: Prompt, slots: int):
         cache = model.init(params, prompt, slots)
-        return portions.prefill(model, params, prompt, cache)
+        return chunks.prefill(model, params, prompt, cache)
 
     def draft(
         key: Array, params, request: Request, state: State

@@ -25,11 +25,12 @@ import jax
 import numpy as np
 
 from specjax import generate, policies, verifiers
-from specjax.bench import lenience, texts
-from specjax.bench.players import reference
-from specjax.bench.texts import Calls, Prompts, Protocol, Text
 from specjax.exactness.martingale import NAMES, Pair, Steps
 from specjax.inputs import check
+from specjax.measure import lenience, texts
+from specjax.measure.texts import Calls, Protocol, Text
+from specjax.prompts import Prompts
+from specjax.sides import reference
 from specjax.step import Decoder, build_step
 from specjax.types import Kernels, Params
 

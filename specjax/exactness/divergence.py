@@ -33,13 +33,21 @@ import numpy as np
 from jax import Array
 from tqdm import tqdm
 
-from specjax import generate, policies, verifiers
-from specjax.bench import scoring
-from specjax.bench.players import Player, reference
-from specjax.bench.texts import Prompts, take, width
+from specjax import generate, policies, sides, verifiers
 from specjax.drafters import nothing
-from specjax.exactness.rungs import Oracle, Rung, Text, compare, join, oracle, rung
+from specjax.exactness.text_comparison import (
+    Oracle,
+    Rung,
+    Text,
+    compare,
+    join,
+    oracle,
+    rung,
+)
 from specjax.inputs import make_request, make_sampling
+from specjax.measure.texts import take, width
+from specjax.prompts import Prompts
+from specjax.sides import Player, reference
 from specjax.step import Decoder
 from specjax.types import Kernels, Model, Params, Prompt, Request
 
@@ -50,7 +58,7 @@ class DivergenceSetting(NamedTuple):
     """texts: prompts continued, each once. tokens: at most so many a text. batch: rows
     decoded together. rule, policy: by their names in `specjax.verifiers` and
     `specjax.policies`. kernels: what reads logits, for whoever chooses them
-    (`specjax.commands.kernels`)."""
+    (`specjax.fused`)."""
 
     gammas: tuple[int, ...]
     texts: int = 16
@@ -119,7 +127,7 @@ def check(
     pair: tuple[Player, Player], prompts: Prompts, setting: DivergenceSetting
 ) -> None:
     """Raises ValueError for a pair that does not decode, or sizes that mean nothing."""
-    scoring.check(*pair, with_alpha=False)
+    sides.check(*pair, with_alpha=False)
     verifiers.named(setting.rule)
     policies.named(setting.policy)
     if not setting.gammas or min(setting.gammas) < 1:

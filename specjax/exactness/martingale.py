@@ -13,9 +13,9 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.bench import scoring
-from specjax.bench.players import Player
-from specjax.bench.texts import Text
+from specjax.measure import scoring
+from specjax.measure.texts import Text
+from specjax.sides import Player
 from specjax.types import Law
 
 # Surprisal in nats; 1{x = argmax p}; log q/p within +-5; min(q/p, 50); 1{x = argmax q}.

@@ -3,7 +3,7 @@
 The one place that chooses, by device and shape, for commands, `generate_text` and
 experiments; the one module of the library that imports `pallas_kernels`, and only where
 it chooses one. On a CPU the reference runs. On a kind of device that a kernel was never
-used on it is compared with the reference first (`commands.first_use`), and one-pass XLA
+used on it is compared with the reference first (`fused.first_use`), and one-pass XLA
 stands in for one that errs.
 Axes: B rows, G = gamma, V vocabulary.
 """
@@ -13,6 +13,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +21,10 @@ import jax
 import jax.numpy as jnp
 
 from specjax import probs, verifiers
-from specjax.bench import machine
-from specjax.bench.players import CERTAIN, SAMPLED, TABLE, Player, reference
-from specjax.bench.texts import Protocol
-from specjax.commands import first_use, same_tokens
-from specjax.commands.same_tokens import Side
 from specjax.drafters import rollout
+from specjax.fused import first_use, same_tokens
+from specjax.fused.same_tokens import Side
+from specjax.sides import CERTAIN, SAMPLED, TABLE, Player, reference
 from specjax.types import Kernels, Verifier
 from specjax.verifiers import token
 
@@ -38,7 +37,7 @@ OWN = "specjax.verifiers."
 
 class Sizes(NamedTuple):
     """The shape at hand: B rows, the most drafted tokens, V ids. draft: what its drafts
-    carry, as `bench.players` names it."""
+    carry, as `sides` names it."""
 
     batch: int
     gamma: int
@@ -98,7 +97,7 @@ def choose(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Kernels
 
 
 def of_protocol(
-    target: Player, draft: Player, protocol: Protocol, rule: Verifier | None = None
+    target: Player, draft: Player, protocol: NamedTuple, rule: Verifier | None = None
 ) -> Kernels:
     """What a pair decodes with as a protocol says: `choose`, of its sizes.
 
@@ -109,7 +108,7 @@ def of_protocol(
 
 
 def of_setting(target: Player, draft: Player, setting, device=None) -> Kernels:
-    """The same for a setting of `bench.walltime` or `exactness.divergence`: of its
+    """The same for a setting of `measure.walltime` or `exactness.divergence`: of its
     largest gamma. device: as of `choose`."""
     sizes = Sizes(setting.batch, max(setting.gammas), target.vocab, draft.regime)
     return choose(setting.kernels, verifiers.named(setting.rule), sizes, device)
@@ -189,6 +188,5 @@ def versions() -> str:
     sources, whole = Path(pallas_kernels.__file__).parent, hashlib.sha256()
     for path in sorted(sources.rglob("*.py")):
         whole.update(path.read_bytes())
-    installed = machine.versions()
-    named = (f"{name} {installed[name]}" for name in ("jax", "jaxlib", "specjax"))
+    named = (f"{name} {metadata.version(name)}" for name in ("jax", "jaxlib"))
     return " | ".join((*named, f"kernels {whole.hexdigest()[:12]}"))

@@ -1,7 +1,7 @@
 """Whether fused functions give the tokens of the reference, on random logits.
 
 Both draw from the same logits by the same uniforms and verify the same drafts, in rows
-of the shape at hand. As `exactness.rungs` explains greedy texts, a token that differs
+of the shape at hand. As `text_comparison` explains greedy texts, a token that differs
 is explained where rounding decides it: by eps, the most that the two computations
 differ in what both report, the token is within reach of its uniform. Rounding is no
 more than LIMIT. Anything else is a fault.
@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.bench.players import CERTAIN, TABLE
+from specjax.sides import CERTAIN, TABLE
 from specjax.types import BLOCK, Draft, Law, Sampling, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
 
@@ -59,7 +59,7 @@ class Seen(NamedTuple):
 def problem(plain: Side, fused: Side, sizes) -> str | None:
     """What rounding does not explain, in words; None if it explains everything.
 
-    sizes: batch, gamma, vocab and what a draft carries, see `commands.kernels.Sizes`.
+    sizes: batch, gamma, vocab and what a draft carries, see `fused.Sizes`.
     Only draws are compared where no kernel has the verifier's rule, or for drafts whose
     laws are a table's.
     """

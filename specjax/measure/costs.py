@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import generate, keys, probs
-from specjax.bench.players import Player, reference
+from specjax.sides import Player, reference
 from specjax.step import Decoder, score
 from specjax.types import (
     Draft,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from specjax import generate
-from specjax.bench import scoring
-from specjax.bench.texts import Text, join, text_of
+from specjax.measure import scoring
+from specjax.measure.texts import Text, join, text_of
 from specjax.theory import estimate, predict
 from specjax.types import Prompt, Request
 

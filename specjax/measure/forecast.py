@@ -7,10 +7,11 @@ from typing import Any
 import jax
 
 from specjax import console, generate
-from specjax.bench import costs, parts, walltime
-from specjax.bench.players import Player
-from specjax.bench.texts import Prompts, width
 from specjax.checkpoints.memory import GB, available
+from specjax.measure import costs, parts, walltime
+from specjax.measure.texts import width
+from specjax.prompts import Prompts
+from specjax.sides import Player
 from specjax.types import Kernels, Prompt
 
 # What is compiled, in times of the program of whole texts: for every gamma that one,

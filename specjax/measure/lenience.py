@@ -15,9 +15,9 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from specjax import probs
-from specjax.bench.players import Player
-from specjax.bench.scoring import positions
-from specjax.bench.texts import Calls, Text
+from specjax.measure.scoring import positions
+from specjax.measure.texts import Calls, Text
+from specjax.sides import Player
 from specjax.theory import closed_forms, estimate
 from specjax.theory.estimate import Estimate
 from specjax.types import Law

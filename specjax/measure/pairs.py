@@ -1,11 +1,10 @@
-"""What is measured of a pair: alpha, walltime, and an audit of one run.
+"""What is measured of a pair: alpha and walltime.
 
 Of bundled models or one's own, as gin files name them (`gin_configs/runs`); each is a
 `Measurement`, whose `run` gives plain numbers.
 """
 
 import hashlib
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,25 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax import drafts, native, policies, probs, verifiers
-from specjax.bench import repeats, scoring
-from specjax.bench import walltime as bench
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement, own_files
-from specjax.bench.texts import (
-    Calls,
-    Prompts,
-    Protocol,
-    Text,
-    speculate,
-    truncation,
-    write,
-)
-from specjax.commands import kernels
-from specjax.commands.flags import reader
-from specjax.exactness import audit as auditing
-from specjax.exactness import martingale
+from specjax import drafts, fused, native, policies, probs, sides, verifiers
+from specjax.measure import repeats, scoring
+from specjax.measure import walltime as bench
+from specjax.measure.row import Measurement, own_files
+from specjax.measure.texts import Calls, Protocol, Text, speculate, truncation, write
+from specjax.prompts import Prompts
 from specjax.prompts import read as read_prompts
+from specjax.sides import Player
 from specjax.theory import estimate
 from specjax.types import Kernels
 
@@ -55,7 +43,7 @@ def prompts(name: str, target: Player) -> Task:
 
     Raises ValueError or OSError for no such file, or a line that is no prompt.
     """
-    return Task(read_prompts(name, reader(target, None)), (Path(name),))
+    return Task(read_prompts(name, sides.reader(target, None)), (Path(name),))
 
 
 def alpha(
@@ -78,7 +66,7 @@ def alpha(
             none.
     """
     target, draft = drafts.paired(target, draft)
-    scoring.check(target, draft, with_alpha=False)
+    sides.check(target, draft, with_alpha=False)
     task = decoded(protocol, read, target)
     run = partial(measure_alpha, (target, draft), task.prompts, protocol)
     return measurement(run, (target, draft), task, protocol)._replace(shares=True)
@@ -100,31 +88,6 @@ def walltime(
     timed = measurement(run, (target, draft), there, setting)
     code = native.sources(target.dtype, draft.dtype)
     return timed._replace(inputs=(*timed.inputs, *code))
-
-
-def audit(
-    target: Player,
-    draft: Player | str,
-    protocol: Protocol,
-    read: Read = prompts,
-    fault: Callable | None = None,
-) -> Measurement:
-    """One run, tested against the target's own laws: `specjax.exactness.audit`.
-
-    Args:
-        target, draft, protocol, read: as of `alpha`.
-        fault: breaks the decoder on purpose, (draft, verifier) -> both of them.
-
-    Raises:
-        ValueError: as `alpha`, or for a fault that the pair or the rule cannot have.
-    """
-    target, draft = drafts.paired(target, draft)
-    scoring.check(target, draft, with_alpha=False)
-    task = decoded(protocol, read, target)
-    if fault is not None:
-        broken(draft, protocol, fault)
-    run = partial(measure_audit, (target, draft), task.prompts, protocol, fault)
-    return measurement(run, (target, draft), task, protocol)
 
 
 def decoded(protocol: Protocol, read: Read, target: Player) -> Task:
@@ -155,7 +118,7 @@ def measure_alpha(
 
     kept: as of `written`.
     """
-    chosen = kernels.of_protocol(*pair, protocol)
+    chosen = fused.of_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
     law, how = pair[1].law, (text, protocol.temperature)
     scores = law and scoring.score(*pair, *how, **truncation(protocol))
@@ -240,63 +203,5 @@ def measure_walltime(
     pair: Pair, task: tuple[str, Prompts], setting: bench.WalltimeSetting
 ) -> dict:
     name, prompts = task
-    chosen = kernels.of_setting(*pair, setting)
+    chosen = fused.of_setting(*pair, setting)
     return {"task": name, **bench.measure(*pair, prompts, setting, chosen)}
-
-
-def measure_audit(
-    pair: Pair, prompts: Prompts, protocol: Protocol, fault: Callable | None = None
-) -> dict:
-    """What the audit of one run found: plain numbers, None for what is infinite."""
-    drafting, verifier = broken(pair[1], protocol, fault)
-    chosen = kernels.of_protocol(*pair, protocol, verifier)
-    text, calls = auditing.write((pair[0], drafting), prompts, protocol, chosen)
-    steps = martingale.score(pair, text, protocol.temperature, **truncation(protocol))
-    verdict, (log_e, _) = (
-        auditing.judge(auditing.total(steps)),
-        auditing.evidence(steps),
-    )
-    largest = float(log_e.max())
-    name = fault.__name__.replace("_", " ") if fault else ""
-    return {
-        **verdict._asdict(),
-        "limits": verdict.limits._asdict(),
-        "max_z": max(
-            (abs(z) for z in verdict.z.values() if z is not None), default=0.0
-        ),
-        "log_e": largest if math.isfinite(largest) else None,
-        "alarm": auditing.alarm(log_e),
-        "level": auditing.LEVEL,
-        "power": auditing.POWER,
-        **totals(calls),
-        "fault": name,
-        "guarantee": "none: broken on purpose" if fault else verifier.guarantee,
-        "kernels": chosen.record,
-        **names(pair, protocol),
-    }
-
-
-def broken(draft: Player, protocol: Protocol, fault: Callable | None) -> tuple:
-    """A draft and the protocol's rule, one of them with a fault if there is one.
-
-    Raises ValueError for one that they cannot have.
-    """
-    verifier = verifiers.named(protocol.rule)
-    if fault is None:
-        return draft, verifier
-    if protocol.gamma < 1:
-        raise ValueError("a fault needs drafted tokens: set gamma to at least 1")
-    return fault(draft, verifier)
-
-
-def totals(calls: Calls) -> dict:
-    accepted, tested = int(calls.accepted.sum()), int(calls.tested.sum())
-    runs = int(calls.calls.sum())
-    return {
-        "sequences": len(calls.texts),
-        "target_calls": runs,
-        "tokens_per_call": float(calls.tokens.sum() / runs),
-        "accepted": accepted,
-        "tested": tested,
-        "accepted_over_tested": accepted / tested if tested else None,
-    }

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from specjax.bench import timing
+from specjax.measure import timing
 
 DECODE, PREFILL, TARGET, DRAFT = range(4)  # kinds of programs
 LOOPS = 64  # calls in a program that times one call, so that its first few are few

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from specjax.bench.row import Measurement, conditions
+from specjax.measure.row import Measurement, conditions
 
 # Raised by whoever moves a golden on purpose, with one line of CHANGELOG.md.
 GOLDENS = 1

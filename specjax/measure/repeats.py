@@ -5,8 +5,8 @@ Axes: N sequences, L tokens, M generated tokens in all.
 
 import numpy as np
 
-from specjax.bench.scoring import Scores
-from specjax.bench.texts import Text
+from specjax.measure.scoring import Scores
+from specjax.measure.texts import Text
 from specjax.theory import estimate
 
 RUN = 8  # tokens in a row that are there twice: a loop, not a common phrase

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specjax import native
-from specjax.bench.machine import machine
-from specjax.own import is_own
+from specjax.measure.machine import machine
+from specjax.plugins import is_own
 
 
 class Measurement(NamedTuple):

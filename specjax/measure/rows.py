@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specjax.bench import jsonl
+from specjax.measure import jsonl
 
 Z = 1.96  # half a 95 % interval of a normal variable, in standard errors
 LISTS = ("c", "v", "speedup")  # parallel to `gamma`, intervals in NAME_ci

@@ -13,9 +13,9 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.bench.players import Player
-from specjax.bench.texts import Calls, Text
 from specjax.inputs import make_sampling
+from specjax.measure.texts import Calls, Text
+from specjax.sides import Player
 from specjax.theory import estimate
 from specjax.types import Law, Prompt
 
@@ -30,28 +30,6 @@ class Scores(NamedTuple):
     p: np.ndarray
     q: np.ndarray
     sequence: np.ndarray
-
-
-def check(target: Player, draft: Player, with_alpha: bool = True) -> None:
-    """Raises ValueError for a pair that does not decode, or that has no alpha."""
-    if target.model is None:
-        raise ValueError(f"{target.name} only drafts: name a model as the target")
-    if with_alpha and draft.law is None:
-        raise ValueError(
-            f"{draft.name} has no law at every position, so no alpha: measure its"
-            " walltime or its accepted tokens instead"
-        )
-    if draft.vocab not in (None, target.vocab):
-        raise ValueError(
-            f"{target.name} has a vocabulary of {target.vocab}, {draft.name} one of"
-            f" {draft.vocab}, and no tokenizers that say which ids are common: name a"
-            " pair with one tokenizer, beside the weights of both"
-        )
-    if draft.encodes and not target.encodes:
-        raise ValueError(
-            f"{draft.name} reads the prompt with an encoder and {target.name} has none:"
-            " name two models of one kind"
-        )
 
 
 def score(

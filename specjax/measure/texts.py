@@ -10,23 +10,12 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import generate, policies, verifiers, zoo
-from specjax.bench.players import Player, reference
+from specjax import generate, policies, verifiers
 from specjax.inputs import check, make_request, make_sampling, pad
+from specjax.prompts import Prompts
+from specjax.sides import Player, reference
 from specjax.step import Decoder, build_step
 from specjax.types import Kernels, Params, Prompt, Request, Sampling, State
-
-
-class Prompts(NamedTuple):
-    """What is continued: token lists, each once, from the start token on.
-
-    inputs: what an encoder reads of each, None without one. ends: ids that each end a
-    text.
-    """
-
-    tokens: Sequence[Sequence[int]]
-    inputs: Sequence[Sequence[int]] | None = None
-    ends: tuple[int, ...] = (zoo.END,)
 
 
 class Protocol(NamedTuple):
@@ -37,7 +26,7 @@ class Protocol(NamedTuple):
     whole batches; at temperature 0 no prompt is continued twice, so that there may be
     fewer. new_tokens: at most so many in a sequence. gamma, rule, policy: of the
     speculative run, by their names in `specjax.verifiers` and `specjax.policies`.
-    kernels: what reads logits, for whoever chooses them (`specjax.commands.kernels`).
+    kernels: what reads logits, for whoever chooses them (`specjax.fused`).
     top_k, top_p, min_p: which ids either law keeps (Section 2.2), None for all.
     """
 

@@ -2,12 +2,17 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
+from specjax import generate
+from specjax.sides import reference
+from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
-from specjax.types import Info
+from specjax.types import Info, Kernels, Params, Prompt, Request
 
 GREEN, RED, BLUE = 32, 31, 34
 # What stands around an accepted, a rejected and an added token where there is no color.
@@ -21,6 +26,28 @@ class Step(NamedTuple):
     rejected: list[int]
     added: list[int]
     tested: int
+
+
+class Case(NamedTuple):
+    """What is decoded, checked and ready, and by what."""
+
+    names: tuple[str, str]
+    parts: Decoder
+    slots: int
+    params: Params
+    prompt: Prompt
+    request: Request
+    tokenizer: Tokenizer
+    kernels: Kernels = reference()
+
+
+def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
+    """Decodes again, a step at a time: the text so far, and what the step did."""
+    inputs = case.params, case.prompt, case.request
+    stream = generate.build_stream(case.parts, case.slots)
+    for state, info in stream(*inputs):
+        text = np.array(state.tokens)[0, : int(state.length[0])]
+        yield text, jax.tree.map(lambda leaf: np.asarray(leaf)[0], info)
 
 
 def make_step(new: np.ndarray, info: Info) -> Step:

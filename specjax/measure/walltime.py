@@ -16,13 +16,14 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from specjax import policies, probs, verifiers
-from specjax.bench import costs, counts, parts, repeats, scoring, timing
-from specjax.bench.counts import Batch
-from specjax.bench.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
-from specjax.bench.players import Player, reference
-from specjax.bench.texts import Prompts, Text, take, truncation, width
+from specjax import policies, probs, sides, verifiers
 from specjax.inputs import make_request, make_sampling
+from specjax.measure import costs, counts, parts, repeats, scoring, timing
+from specjax.measure.counts import Batch
+from specjax.measure.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
+from specjax.measure.texts import Text, take, truncation, width
+from specjax.prompts import Prompts
+from specjax.sides import Player, reference
 from specjax.theory import speedup
 from specjax.types import Kernels
 
@@ -34,7 +35,7 @@ class WalltimeSetting(NamedTuple):
     baseline. ends: whether a text stops at its end, before `new_tokens`. rule: how
     drafts are verified, by its name in `specjax.verifiers`. policy: how much of gamma
     is drafted, by its name in `specjax.policies`. kernels: what reads logits, for
-    whoever chooses them (`specjax.commands.kernels`). top_k, top_p, min_p: which ids
+    whoever chooses them (`specjax.fused`). top_k, top_p, min_p: which ids
     either law keeps (Section 2.2), None for all."""
 
     temperature: float
@@ -56,7 +57,7 @@ class WalltimeSetting(NamedTuple):
 
 def check(target: Player, draft: Player, setting: WalltimeSetting) -> None:
     """Raises ValueError for a pair or a setting that cannot be measured."""
-    scoring.check(target, draft, with_alpha=False)
+    sides.check(target, draft, with_alpha=False)
     verifiers.named(setting.rule)
     policies.named(setting.policy)
     probs.check_numbers(temperature=setting.temperature, **truncation(setting))

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models import gpu
+from specjax.models import lowering
 from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
 
 
-@gpu.once
+@lowering.once
 def attend(
     query: Array, memory: KeyValues, mask: Array, scale: float, bias: Array | None
 ) -> Array:
@@ -111,7 +111,7 @@ class Attention(nn.Module):
         memory, slots = KeyValues(key.swapaxes(2, 3), value), positions
         if cache is not None:
             begin = positions[:, 0] if tree is None else tree.start
-            cache, memory = gpu.write(cache, memory, begin)
+            cache, memory = lowering.write(cache, memory, begin)
             slots = jnp.arange(memory.values.shape[2])[None]
         if tree is not None:
             mask = tree.mask

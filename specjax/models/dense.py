@@ -9,8 +9,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import native
-from specjax.models import gpu
+from specjax import quantized
+from specjax.models import lowering
 
 
 class Dense(nn.Module):
@@ -47,9 +47,9 @@ def multiply(
     x = x.astype(by[0].dtype)
     kernels = [dense.kernel.astype(x.dtype) for dense in by]
     if joined:
-        products = gpu.products(x, kernels)
+        products = lowering.products(x, kernels)
     else:
-        products = [native.dot(x, kernel) for kernel in kernels]
+        products = [quantized.dot(x, kernel) for kernel in kernels]
     if factor is not None:
         products = [y * factor for y in products]
     rounded = [y.astype(x.dtype) for y in products]

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import native
-from specjax.models import gpu
+from specjax import quantized
+from specjax.models import lowering
 from specjax.models.blocks import Block, Norm, rotary
 from specjax.models.branching import in_tree, known, positions_of
 from specjax.models.cache import Cache, empty, slots_of
@@ -26,7 +26,7 @@ class Config(NamedTuple):
 
     positions: how many are learned; None, they are rotary and unbounded. learned: norms
     have a scale and a bias, and products a bias. tied: the embedding is the readout.
-    joined: one buffer for the caches of all layers, see `models.gpu`.
+    joined: one buffer for the caches of all layers, see `models.lowering`.
     """
 
     vocab: int
@@ -74,8 +74,8 @@ class Decoder(nn.Module):
         if config.positions is not None:
             table = self._table("positions", ("positions", "embed"), config.positions)
             x, rotate = x + known(table, positions), None
-        x = gpu.in_memory(x.astype(dtype), cache)
-        layers = [None] * config.num_layers if cache is None else gpu.layers(cache)
+        x = lowering.in_memory(x.astype(dtype), cache)
+        layers = [None] * config.num_layers if cache is None else lowering.layers(cache)
         sizes = config.num_heads, config.head_width, config.mlp_dim
         tree = None
         if branches is not None:
@@ -132,15 +132,15 @@ def build(config: Config) -> Model:
         batch = prompt.tokens.shape[0]
         sizes = batch, config.num_heads, slots, config.head_width
         cache = empty(config.num_layers, sizes, dtype)
-        return gpu.join(cache) if config.joined else cache
+        return lowering.join(cache) if config.joined else cache
 
     def apply(params, tokens, start, cache, branches: Branches | None = None):
         return decoder.apply({"params": params}, tokens, start, cache, branches)
 
     def readout(params, features):
         if config.tied:
-            return native.dot_transposed(features, params["embedding"].astype(dtype))
-        return native.dot(features, params["readout"].astype(dtype))
+            return quantized.dot_transposed(features, params["embedding"].astype(dtype))
+        return quantized.dot(features, params["readout"].astype(dtype))
 
     limits = config.vocab, abstract_params(config), config.positions
-    return gpu.model(Model(init, apply, readout, *limits))
+    return lowering.model(Model(init, apply, readout, *limits))

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models import gpu
+from specjax.models import lowering
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
 
@@ -38,7 +38,7 @@ def attend(
       [B, T, H * D].
     """
 
-    @gpu.once
+    @lowering.once
     def capped(query: Array, memory: KeyValues, mask: Array, scale: float, bias: None):
         """As `attention.attend`: the axis T may be missing."""
         del bias

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import native
+from specjax import quantized
 from specjax.models.cache import KeyValues, write_row, write_rows
 from specjax.types import Model
 
@@ -140,13 +140,13 @@ def products(x: Array, kernels: Sequence[Array]) -> list[Array]:
     XLA makes one by itself of matrices of less than 32 MB."""
 
     def apart(x: Array, *kernels: Array) -> list[Array]:
-        return [native.dot(x, kernel) for kernel in kernels]
+        return [quantized.dot(x, kernel) for kernel in kernels]
 
     def together(x: Array, *kernels: Array) -> list[Array]:
         ends = np.cumsum([kernel.shape[1] for kernel in kernels])
-        return jnp.split(native.dot(x, native.beside(kernels)), ends[:-1], -1)
+        return jnp.split(quantized.dot(x, quantized.beside(kernels)), ends[:-1], -1)
 
-    if x.size > FEW * x.shape[-1] or not native.alike(kernels):
+    if x.size > FEW * x.shape[-1] or not quantized.alike(kernels):
         return apart(x, *kernels)
     return jax.lax.platform_dependent(x, *kernels, cuda=together, default=apart)
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models import gpu
+from specjax.models import lowering
 from specjax.models.cache import KeyValues
 
 
@@ -29,15 +29,15 @@ def write(
     slots, count = cache.values.shape[2], new.values.shape[2]
     at = start % slots
     if count == 1:
-        return gpu.write(cache, new, at)
+        return lowering.write(cache, new, at)
     if count > slots:
         raise ValueError(f"a ring of {slots} slots cannot take {count} tokens at once")
     # The last `over` tokens belong at the ring's beginning, the others at its end.
     over = jnp.maximum(at + count - slots, 0)
     turned = jax.vmap(_turn)(new, over)
     last = jnp.arange(count) >= over[:, None]  # [B, T]
-    cache, _ = gpu.write(cache, _chosen(cache, turned, at - over, last), at - over)
-    return gpu.write(cache, _chosen(cache, turned, 0 * at, ~last), 0 * at)
+    cache, _ = lowering.write(cache, _chosen(cache, turned, at - over, last), at - over)
+    return lowering.write(cache, _chosen(cache, turned, 0 * at, ~last), 0 * at)
 
 
 def _turn(new: KeyValues, over: Array) -> KeyValues:

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import native
+from specjax import quantized
 from specjax.models import cache as caches
-from specjax.models import gpu
+from specjax.models import lowering
 from specjax.models.branching import Tree, in_tree, positions_of
 from specjax.models.cache import KeyValues
 from specjax.models.t5_layers import (
@@ -37,7 +37,7 @@ class Config(NamedTuple):
     readout (v1.0). pieces: ids from here on are padding of the vocabulary and are never
     emitted; None if there is none. `dtype`: of activations and cache. joined: one
     buffer for the caches of all decoder layers, one product of a text with several
-    matrices, and a norm after a product where that is a kernel less: see `models.gpu`.
+    matrices, and a norm after a product where that is a kernel less: see `lowering`.
     scaled: features are divided by sqrt(E) before a readout of its own, as they always
     are before a tied one. own_bias: each layer has its own position bias (T5X's
     scalable_t5, umT5), or one serves all of a stack. gate: "gelu" or "silu", of
@@ -141,10 +141,10 @@ class Decoder(nn.Module):
         self, x: Array, start: Array, cache: Cache, branches: Branches | None = None
     ) -> tuple[Array, Cache]:
         """x [B, T, E] at slots `start` [B] on -> (features [B, T, E], cache)."""
-        x = gpu.in_memory(x, cache.read)
+        x = lowering.in_memory(x, cache.read)
         own, slots = [None] * len(self.layers), x.shape[1]
         if cache.own is not None:
-            own, slots = gpu.layers(cache.own), caches.slots_of(cache.own)
+            own, slots = lowering.layers(cache.own), caches.slots_of(cache.own)
         positions, tree = positions_of(start, x.shape[1], branches), None
         if branches is not None:
             tree = in_tree(branches, start, None if cache.own is None else slots)
@@ -239,10 +239,10 @@ def readout(config: Config, params, features: Array) -> Array:
         features = features * config.dim**-0.5
     if config.tied:
         kernel = params["token_embedder"]["embedding"].astype(config.dtype)
-        logits = native.dot_transposed(features, kernel)
+        logits = quantized.dot_transposed(features, kernel)
     else:
         kernel = params["decoder"]["logits_dense"]["kernel"].astype(config.dtype)
-        logits = native.dot(features, kernel)
+        logits = quantized.dot(features, kernel)
     if config.pieces is not None:
         real = jnp.arange(config.vocab) < config.pieces
         logits = jnp.where(real, logits, -jnp.inf)
@@ -266,7 +266,7 @@ def build(config: Config) -> Model:
         sizes = batch, config.num_heads, slots, config.head_width
         own = caches.empty(config.decoder_layers, sizes, dtype)
         if config.joined:
-            own, read = gpu.join(own), gpu.join(read)
+            own, read = lowering.join(own), lowering.join(read)
         return Cache(own, read, inputs.length)
 
     def apply(params, tokens, start, cache: Cache, branches: Branches | None = None):
@@ -277,4 +277,4 @@ def build(config: Config) -> Model:
         return readout(config, params, features)
 
     limits = config.vocab, abstract_params(config)
-    return gpu.model(Model(init, apply, read_out, *limits, encodes=True))
+    return lowering.model(Model(init, apply, read_out, *limits, encodes=True))

@@ -7,8 +7,6 @@ are in eight bits (`Int8`). They are compiled at first use; where that cannot be
 product serves, and `problem` says why.
 """
 
-from specjax.native.dots import dot, dot_transposed
-from specjax.native.int8 import Int8, alike, beside
 from specjax.native.library import SOURCE, problem, sources
 from specjax.native.product import CHOICES, THIN, XLA, in_use, products
 
@@ -17,11 +15,6 @@ __all__ = [
     "SOURCE",
     "THIN",
     "XLA",
-    "Int8",
-    "alike",
-    "beside",
-    "dot",
-    "dot_transposed",
     "in_use",
     "problem",
     "products",

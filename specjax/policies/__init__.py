@@ -8,7 +8,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from specjax.own import built, imported, is_own, of
+from specjax.plugins import built, imported, is_own, of
 from specjax.policies.adaptive import heuristic
 from specjax.types import Info, Policy
 

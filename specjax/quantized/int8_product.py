@@ -15,8 +15,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from specjax.native import product
-from specjax.native.int8 import Int8
 from specjax.native.library import loaded_int8
+from specjax.quantized.int8 import Int8
 
 READ = "float32", "bfloat16"  # dtypes of x that are exact in float32
 

@@ -13,12 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import finite, verifiers
-from specjax.commands import kernels as choice
+from specjax import finite, fused, verifiers
 from specjax.inputs import make_request, make_sampling, pad
-from specjax.listening import loop
-from specjax.listening.pair import Listeners
 from specjax.models import whisper
+from specjax.speech import loop
+from specjax.speech.pair import Listeners
 from specjax.speech.tokens import CONTEXT
 from specjax.speech.transcribe import Decode, Heard
 from specjax.types import Encoded, Features, Params, Prompt, Request, Sampling
@@ -30,14 +29,14 @@ LONGEST = CONTEXT // 2  # tokens of a window's text, as Whisper itself has it
 class Speculation(NamedTuple):
     """How texts are drafted and verified. seed: of all randomness; a row's coins depend
     on it and on what the row hears, not on the rows beside it. kernels: as of
-    `commands.kernels`. top_k: ids that either law keeps, None for all. reserve: a
+    `fused`. top_k: ids that either law keeps, None for all. reserve: a
     larger gamma for which there shall be room, so that texts of both end alike where
     positions do."""
 
     gamma: int = 4
     rule: str = "token"
     seed: int = 0
-    kernels: str = choice.AUTO
+    kernels: str = fused.AUTO
     top_k: int | None = None
     reserve: int = 0
 
@@ -66,10 +65,8 @@ def check(pair: Listeners, how: Speculation) -> None:
             f"the models know {known} positions: with prompts of {longest(pair)} that"
             f" leaves no text at gamma = {how.gamma}; draft fewer tokens"
         )
-    if how.kernels not in choice.CHOICES:
-        raise ValueError(
-            f"kernels must be one of {choice.CHOICES}; got {how.kernels!r}"
-        )
+    if how.kernels not in fused.CHOICES:
+        raise ValueError(f"kernels must be one of {fused.CHOICES}; got {how.kernels!r}")
     if how.top_k is not None and how.top_k < 1:
         raise ValueError(f"top_k must be 1 or more, or None; got {how.top_k}")
     verifiers.named(how.rule)

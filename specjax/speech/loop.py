@@ -14,15 +14,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import finite, verifiers
-from specjax.commands import kernels as choice
+from specjax import finite, fused, verifiers
 from specjax.drafters import autoregressive
 from specjax.generate import Counts, count, prefill
-from specjax.listening.apart import apart
 from specjax.models import whisper
 from specjax.models.constrained import constrained
 from specjax.speech import rules
 from specjax.speech.limits import Limits
+from specjax.speech.own_encoder import apart
 from specjax.speech.tokens import Tokens
 from specjax.step import Decoder, build_step, finished
 from specjax.types import Law, Params, Prompt, Request, Verdict, Verifier
@@ -97,8 +96,8 @@ def program(plan: Plan) -> Callable[[Params, Prompt, Request], Written]:
 
 def decoder(plan: Plan) -> Decoder:
     """The ruled pair of a plan."""
-    sizes = choice.Sizes(plan.batch, plan.gamma, plan.target.vocab)
-    chosen = choice.choose(plan.kernels, verifiers.named(plan.rule), sizes)
+    sizes = fused.Sizes(plan.batch, plan.gamma, plan.target.vocab)
+    chosen = fused.choose(plan.kernels, verifiers.named(plan.rule), sizes)
     settings = plan.tokens, plan.limits, plan.target.vocab, plan.timestamps
     ruled = rules.build(*settings)
     target = constrained(whisper.build(plan.target), ruled)

@@ -17,15 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax.bench import players
-from specjax.bench.players import Player
-from specjax.bench.texts import Prompts
-from specjax.listening import decoding
-from specjax.listening.pair import Listeners, opened
+from specjax import sides
 from specjax.models import whisper
 from specjax.models.constrained import constrained
-from specjax.prompts import parse, shown
-from specjax.speech import audio, logmel, rules, tokens
+from specjax.prompts import Prompts, parse, shown
+from specjax.sides import Player
+from specjax.speech import audio, decoding, logmel, rules, tokens
+from specjax.speech.pair import Listeners, opened
 from specjax.types import Encoded, Features, Model, Prompt
 
 Pair = tuple[Player, Player]
@@ -124,14 +122,14 @@ def of_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
         listen = decoding.encoder(target.config)
         states = [listen(target.params, sound[None])[0] for sound in sounds]
         heard[1] = draft, Encoded, jnp.stack(states)
-    sides = []
+    both = []
     for side, (loaded, kind, table) in zip(pair, heard, strict=True):
         model = constrained(from_table(loaded.model, kind, table), ruled)
         params = {"model": loaded.params, "heard": table}
-        player = players.of_model(side.name, model, params)
+        player = sides.of_model(side.name, model, params)
         kept = dict(dtype=side.dtype, files=side.files, pretrained=side.pretrained)
-        sides.append(player._replace(**kept))
-    return tuple(sides)
+        both.append(player._replace(**kept))
+    return tuple(both)
 
 
 def from_table(model: Model, kind: type, table: Array) -> Model:

@@ -7,16 +7,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import verifiers
-from specjax.commands import kernels as choice
-from specjax.listening import chunked as chunking
-from specjax.listening import decoding, recordings
-from specjax.listening.decoding import Speculation, Spent
-from specjax.listening.pair import Listeners, opened
-from specjax.listening.recordings import Recording
+from specjax import fused, verifiers
 from specjax.pretrained import Pretrained
-from specjax.speech import rules
+from specjax.speech import chunked as chunking
+from specjax.speech import decoding, recordings, rules
 from specjax.speech import tokens as special
+from specjax.speech.decoding import Speculation, Spent
+from specjax.speech.pair import Listeners, opened
+from specjax.speech.recordings import Recording
 from specjax.speech.segments import Segment, Thresholds
 from specjax.speech.transcribe import Asked, Told
 from specjax.speech.transcribe import transcribe as in_order
@@ -75,14 +73,14 @@ def transcribe(
     batch: int = 8,
     seed: int = 0,
     top_k: int | None = None,
-    kernels: str = choice.AUTO,
+    kernels: str = fused.AUTO,
     told: Callable[[Transcript, Told | None], None] | None = None,
 ) -> Transcribed:
     """Writes down what is spoken in recordings, by speculation, in batches.
 
     Args:
       target: the Whisper whose law the texts follow, or its name as `specjax.load`
-        takes it; or a pair of `listening.pair.opened`, whose draft then counts.
+        takes it; or a pair of `speech.pair.opened`, whose draft then counts.
       draft: the Whisper that drafts, such as a Distil-Whisper of the target; None
         decodes the target alone. Where both have one encoder, it runs once.
       files: whatever libsndfile reads, of any rate (extra `speech`).

@@ -7,7 +7,7 @@ is in its `Verifier.guarantee`.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from specjax.own import imported, is_own
+from specjax.plugins import imported, is_own
 from specjax.types import Verifier
 from specjax.verifiers import (
     block,

@@ -24,9 +24,10 @@ from safetensors.flax import load_file, save_file
 from specjax import tokenizers
 from specjax.drafters.ngram import NGram
 from specjax.models import gpt, llama, t5, whisper
+from specjax.quantized import rounding
 from specjax.tokenizers import Tokenizer
 from specjax.types import Table
-from specjax.zoo import int8, sizes
+from specjax.zoo import sizes
 from specjax.zoo.sizes import Config
 
 FOLDER = Path(str(resources.files("specjax.zoo")))
@@ -67,7 +68,7 @@ def save(path: Path, config: Config, params: Any, bits: int = 16) -> None:
     """
     flat = flatten_dict(params, sep="/")
     if bits == 8:
-        stored = int8.pack(flat)
+        stored = rounding.pack(flat)
     elif bits == 16:
         stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
     else:

@@ -25,12 +25,12 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from specjax import checkpoints, generate  # noqa: E402
-from specjax.bench.players import first_layers  # noqa: E402
 from specjax.checkpoints import fields, names_llama  # noqa: E402
 from specjax.checkpoints.names_llama import kinds  # noqa: E402
 from specjax.drafters import autoregressive  # noqa: E402
 from specjax.models import llama  # noqa: E402
 from specjax.models.llama import Rotation, Stretch  # noqa: E402
+from specjax.sides import first_layers  # noqa: E402
 from specjax.step import Decoder  # noqa: E402
 from specjax.types import Params  # noqa: E402
 

@@ -22,7 +22,7 @@ from specjax import checkpoints, zoo
 from specjax.checkpoints import archive, huggingface
 from specjax.checkpoints.archive import Archive, Part, Source
 from specjax.models import gpt
-from specjax.zoo import int8
+from specjax.quantized import rounding
 from tests.support import tiny_llama
 from tests.support.checkpoint_folders import (
     CONFIGS,
@@ -165,9 +165,9 @@ def test_bundled_models_and_files_of_the_zoo(tmp_path):
     assert checkpoint.config == gpt.Config(8192, 56, 224, 2, 2)
     stored = load_file(zoo.FOLDER / "code_small.safetensors")
     wide = {
-        name: leaf.astype(jnp.float32) * stored.get(name + int8.SCALE, 1.0)
+        name: leaf.astype(jnp.float32) * stored.get(name + rounding.SCALE, 1.0)
         for name, leaf in stored.items()
-        if not name.endswith(int8.SCALE)
+        if not name.endswith(rounding.SCALE)
     }
     same(checkpoint.params, unflatten_dict(wide, sep="/"))
     decoders = gpt.Config(13, 8, 16, 1, 2), tiny_llama.LLAMA, tiny_llama.GEMMA3

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from specjax.commands import compare
+from specjax.cli import compare
 
 RECORD = {
     "row": "small_t0_b1",

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from specjax import console, zoo
-from specjax.commands import demo
-from specjax.commands.demo import sizes
+from specjax.cli import demo
+from specjax.cli.demo import sizes
 from specjax.models import gpt
 from tests.support import text_folders, tiny
 from tests.support.checkpoint_folders import reconfigure

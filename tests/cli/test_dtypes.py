@@ -2,9 +2,8 @@
 
 import pytest
 
-from specjax import zoo
-from specjax.bench import players
-from specjax.commands import audit, demo, flags, measure, microscope
+from specjax import sides, zoo
+from specjax.cli import audit, demo, flags, measure, microscope
 from tests.support import tiny
 
 COMMANDS = (audit, demo, measure, microscope)
@@ -29,8 +28,8 @@ def test_both_models_are_loaded_in_the_dtype_that_is_named(command, dtype, monke
             raise ValueError("that was all")
         return tiny_player._replace(dtype=dtype)
 
-    tiny_player = players.of_model("tiny", *tiny.transformers()[0:4:3])
-    monkeypatch.setattr(players, "model", load)
+    tiny_player = sides.of_model("tiny", *tiny.transformers()[0:4:3])
+    monkeypatch.setattr(sides, "model", load)
     named = ["--dtype", dtype] if dtype else []
     with pytest.raises(SystemExit):
         command.main([*named, *needed(command)])

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from specjax.bench import jsonl
-from specjax.commands import audit, demo, measure, microscope
+from specjax.cli import audit, demo, measure, microscope
+from specjax.measure import jsonl
 from tests.support import family_folders, text_folders
 
 pytest.importorskip("tokenizers")

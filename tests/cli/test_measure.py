@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from specjax import zoo
-from specjax.bench import costs, forecast, jsonl, players, texts, walltime
-from specjax.commands import compare, measure
+from specjax import sides, zoo
+from specjax.cli import compare, measure
+from specjax.measure import costs, forecast, jsonl, texts, walltime
 from tests.support import tiny
 
 FAST = "--gammas 2 --tokens 6 --texts 2 --rounds 1".split()
@@ -83,7 +83,7 @@ def test_it_measures_prints_and_appends(pair, tmp_path, capsys):
 @pytest.mark.slow
 def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
     """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
-    target, draft = (players.model(str(pair / name)) for name in ("target", "draft"))
+    target, draft = (sides.model(str(pair / name)) for name in ("target", "draft"))
     setting = walltime.WalltimeSetting(0.0, batch=1, texts=1, others=1)
     (batch, *_), _ = walltime.batches(texts.Prompts([[1, 2, 3]]), setting)
     slots, gamma, vocab = 20, 3, 8192
@@ -94,7 +94,7 @@ def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
     laws = 3 * 4 * (gamma + 1) * vocab
     assert counted == pytest.approx(weights + cache + laws, abs=4 * (slots + 4))
     setting = setting._replace(gammas=(0, gamma), new_tokens=slots - 4 - gamma)
-    told = target, draft, texts.Prompts([[1, 2, 3]]), setting, players.reference()
+    told = target, draft, texts.Prompts([[1, 2, 3]]), setting, sides.reference()
     for free in (None, int(counted - weights)):
         monkeypatch.setattr(forecast, "available", lambda on, free=free: (free, "it"))
         forecast.check(*told)
@@ -105,13 +105,13 @@ def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
 
 @pytest.mark.slow
 def test_logits_that_are_no_law_are_told_before_the_timing(pair):
-    sides = [players.model(str(pair / name)) for name in ("target", "draft")]
+    both = [sides.model(str(pair / name)) for name in ("target", "draft")]
     read = texts.Prompts([[1, 2, 3], [4, 5]])
     setting = walltime.WalltimeSetting(0.0, texts=2, new_tokens=4)
     for at, name in enumerate(("target", "draft")):
-        ruined, params = list(sides), sides[at].params
+        ruined, params = list(both), both[at].params
         params = params | {"readout": params["readout"] * np.nan}
-        ruined[at] = sides[at]._replace(params=params)
+        ruined[at] = both[at]._replace(params=params)
         told = f"row 0, the step that writes token 0 of its text: the {name}'s"
         with pytest.raises(FloatingPointError, match=told):
-            measure.scored(*ruined, read, setting, players.reference())
+            measure.scored(*ruined, read, setting, sides.reference())

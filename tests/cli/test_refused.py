@@ -14,12 +14,12 @@ import time
 
 import pytest
 
-from specjax import console, zoo
-from specjax.bench import jsonl, players
-from specjax.commands import audit, compare, demo, measure, microscope, run
-from specjax.commands.saving import Saving
+from specjax import console, sides, zoo
+from specjax.cli import audit, compare, demo, measure, microscope, run
+from specjax.cli.saving import Saving
 from specjax.exactness import certify, soak
-from tests.commands.test_compare import RECORD, record, write
+from specjax.measure import jsonl
+from tests.cli.test_compare import RECORD, record, write
 from tests.support import text_folders, tiny
 
 DECODING = (audit, demo, measure, microscope)
@@ -160,7 +160,7 @@ def of(case) -> str:
 
 @pytest.mark.parametrize("case", TYPED, ids=of)
 def test_flags_are_refused_before_weights_are_read(case, refused, monkeypatch):
-    monkeypatch.setattr(players, "model", None)
+    monkeypatch.setattr(sides, "model", None)
     command, flags, message = case
     assert message in refused(command, flags.split())
 
@@ -291,7 +291,7 @@ def test_ctrl_c_is_one_line(command, monkeypatch, capsys, tmp_path):
     def leave(code):
         raise SystemExit(code)
 
-    monkeypatch.setattr(players, "model", interrupt)
+    monkeypatch.setattr(sides, "model", interrupt)
     monkeypatch.setattr(console, "leave", leave)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     data = ["--data", str(tmp_path / "absent")] if command is measure else []

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from specjax import console
-from specjax.listening import transcribe
-from specjax.listening.transcripts import Transcript
+from specjax.cli import transcribe
 from specjax.speech import logmel
 from specjax.speech.segments import Segment
+from specjax.speech.transcripts import Transcript
 from tests.support import speech_folders
 
 sound = pytest.importorskip("soundfile")

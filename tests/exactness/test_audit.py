@@ -14,11 +14,9 @@ import pytest
 import scipy.stats
 
 from experiments.exactness import faults
-from specjax import probs, verifiers
-from specjax.bench import players
-from specjax.bench.texts import truncation
-from specjax.commands import pairs
-from specjax.exactness import audit, martingale
+from specjax import probs, sides, verifiers
+from specjax.exactness import audit, audit_row, martingale
+from specjax.measure.texts import truncation
 from specjax.types import Sampling, Verifier
 from specjax.verifiers import lenient, token
 from tests.support import mutants
@@ -29,15 +27,15 @@ pytestmark = pytest.mark.slow
 LEVEL = 1e-4
 
 
-def decoded(sides, protocol=TASK, fault=None, verifier=None):
+def decoded(both, protocol=TASK, fault=None, verifier=None):
     """The sums and the log E of a run."""
-    target, draft = sides
-    broken, rule = pairs.broken(draft, protocol, fault)
-    kernels = players.reference(verifier or rule)
+    target, draft = both
+    broken, rule = audit_row.broken(draft, protocol, fault)
+    kernels = sides.reference(verifier or rule)
     text, calls = audit.write((target, broken), PROMPTS, protocol, kernels)
     assert calls.tokens.sum() == (text.length - text.start).sum()
     filters = truncation(protocol)
-    steps = martingale.score(sides, text, protocol.temperature, **filters)
+    steps = martingale.score(both, text, protocol.temperature, **filters)
     return audit.total(steps), audit.evidence(steps)[0]
 
 
@@ -213,7 +211,7 @@ def test_uniforms_of_bfloat16_are_not_seen():
 def test_an_impossible_token_fails_at_once():
     hopeless = np.array(pair()[0].params)
     hopeless[:, 3] = -np.inf
-    target = players.of_model("target", pair()[0].model, jnp.asarray(hopeless))
+    target = sides.of_model("target", pair()[0].model, jnp.asarray(hopeless))
     text = sampled(target, 50, 40, seed=6)
     steps = martingale.score((target, pair()[1]), text, 1.0)
     assert audit.judge(audit.total(steps)).passed
@@ -239,7 +237,7 @@ def test_an_e_value_goes_on_where_it_was():
 
 
 def test_a_draft_without_a_law_leaves_two_statistics():
-    no_law = pair()[0], players.copied()
+    no_law = pair()[0], sides.copied()
     text = sampled(pair()[0], 100, 40, seed=7)
     sums = audit.total(martingale.score(no_law, text, 1.0))
     report = audit.judge(sums)
@@ -253,6 +251,6 @@ def test_a_draft_that_misses_ids_is_scored():
     """q = 0 where p is not: the ratio is 0 and its logarithm is cut."""
     gone = np.array(pair()[1].params)
     gone[:, 0] = -np.inf
-    draft = players.of_model("draft", pair()[1].model, jnp.asarray(gone))
+    draft = sides.of_model("draft", pair()[1].model, jnp.asarray(gone))
     steps = martingale.score((pair()[0], draft), sampled(pair()[0], 100, 40, 8), 1.0)
     assert audit.judge(audit.total(steps)).passed

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specjax import keys, probs
-from specjax.bench import lenience
+from specjax.measure import lenience
 from specjax.theory import closed_forms, predict
 from specjax.types import Draft, Sampling, Verdict
 from specjax.verifiers import gumbel, lenient, named, names

@@ -18,21 +18,20 @@ import pytest
 from pallas_kernels import dispatch, laws, wiring
 from pallas_kernels.fuse import Options
 from pallas_kernels.tpu import mosaic as mosaic_tpu
-from specjax import probs
-from specjax.bench.players import CERTAIN, TABLE
-from specjax.commands import first_use, kernels, same_tokens
-from specjax.commands.kernels import CHOICES, Sizes, choose
-from specjax.commands.same_tokens import Side, within
+from specjax import fused, probs
 from specjax.drafters import rollout
+from specjax.fused import CHOICES, Sizes, choose, first_use, same_tokens
+from specjax.fused.same_tokens import Side, within
+from specjax.sides import CERTAIN, TABLE
 from specjax.verifiers import block, gumbel, lenient, sigmoid, token
-from tests.kernels.test_fused import without_q
+from tests.pallas_kernels.test_fused import without_q
 from tests.support.kernel_cases import A100, CPU, H200, V5E
 
 SIZES = Sizes(4, 2, 300)
 LARGE = Sizes(1, 5, 32000)
 IMPORTED = """
 import sys
-from specjax.commands import kernels
+from specjax.cli import kernels
 from specjax.verifiers import token
 kernels.choose("auto", token.verifier, kernels.Sizes(1, 5, 32000))
 names = "pallas_kernels", "jax.experimental.pallas"
@@ -62,8 +61,8 @@ def tpu(cache, monkeypatch):
     """This machine, as if it were one; gives the file that keeps comparisons."""
     interpreted = functools.partial(wiring.wire, options=Options(interpret=True))
     monkeypatch.setattr(wiring, "wire", interpreted)
-    monkeypatch.setattr(kernels, "here", Chip)
-    kernels.tell.cache_clear()
+    monkeypatch.setattr(fused, "here", Chip)
+    fused.tell.cache_clear()
     return cache
 
 
@@ -76,7 +75,7 @@ def test_a_cpu_runs_the_reference_and_imports_no_kernel():
         assert chosen.verifier is rule and chosen.alone is token.verifier
         assert chosen.draw is rollout.for_rule(rule)
         names = dict.fromkeys(("verify", "draw", "baseline"), "reference")
-        assert chosen.record == {"asked": "auto", **names, "why": kernels.CPU}
+        assert chosen.record == {"asked": "auto", **names, "why": fused.CPU}
     own = {**os.environ, "JAX_PLATFORMS": "cpu"}
     subprocess.run([sys.executable, "-c", IMPORTED], check=True, env=own)
 
@@ -112,7 +111,7 @@ def test_by_device_rule_and_shape(device, rule, sizes, verify, draw):
     assert (chosen.verifier.verify is rule.verify) == (verify == "reference")
     own = rollout.for_rule(rule)
     assert (chosen.draw is own) == (rule.coupled or device is CPU)
-    assert verify in kernels.line(record) and record["why"] in kernels.line(record)
+    assert verify in fused.line(record) and record["why"] in fused.line(record)
 
 
 def test_a_rule_is_that_of_the_librarys_own_verify_alone():
@@ -160,7 +159,7 @@ def test_the_first_use_compares_and_the_next_one_knows(tpu, monkeypatch, capsys)
         lambda: choose("auto", lenient.build(0.5), SIZES),
     ):
         assert "TypeError: compared" in change().record["why"]
-    monkeypatch.setattr(kernels, "versions", lambda: "jax 99")
+    monkeypatch.setattr(fused, "versions", lambda: "jax 99")
     assert "TypeError: compared" in choose("auto", token.verifier, SIZES).record["why"]
 
 
@@ -215,7 +214,7 @@ def test_what_stands_in_decodes_as_the_reference(tpu, monkeypatch):
     key = jax.random.split(jax.random.key(2), 4)
     ids = [
         np.asarray(by.draw(key, request, state)(case.p[:, 0], 0)[0])
-        for by in (chosen, kept, kernels.reference())
+        for by in (chosen, kept, fused.reference())
     ]
     np.testing.assert_array_equal(ids[0], ids[1])
     np.testing.assert_array_equal(ids[0], ids[2])

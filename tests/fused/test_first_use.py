@@ -8,17 +8,18 @@ import pytest
 
 from experiments import run, tasks
 from experiments.exactness import microscope
-from experiments.leviathan import lenience
-from experiments.paper_size import row
-from experiments.wagner import methods as wagner_methods
-from experiments.wagner import runs
-from specjax import generate, verifiers
-from specjax.bench import costs, players, texts, walltime
-from specjax.bench.texts import Prompts, Protocol
-from specjax.commands import demo, kernels, pairs
+from experiments.gpu.paper_size import row
+from experiments.papers.leviathan import lenience
+from experiments.papers.wagner import methods as wagner_methods
+from experiments.papers.wagner import runs
+from specjax import fused, generate, sides, verifiers
+from specjax.cli import demo
 from specjax.drafters import rollout
 from specjax.exactness import audit as auditing
-from specjax.exactness import divergence
+from specjax.exactness import audit_row, divergence
+from specjax.measure import costs, pairs, texts, walltime
+from specjax.measure.texts import Protocol
+from specjax.prompts import Prompts
 from specjax.step import Decoder, build_step
 from specjax.types import Kernels
 from specjax.verifiers import lenient, token
@@ -32,8 +33,8 @@ RECORD = {"asked": "auto", "verify": "marked", "draw": "marked", "why": "a test"
 @functools.cache
 def pair():
     world = tiny.tables()
-    sides = (world.target, world.target_weights), (world.draft, world.draft_weights)
-    return tuple(players.of_model("tables", *side) for side in sides)
+    both = (world.target, world.target_weights), (world.draft, world.draft_weights)
+    return tuple(sides.of_model("tables", *side) for side in both)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def chosen(traced, monkeypatch):
         asked.append(arguments)
         return marked
 
-    monkeypatch.setattr(kernels, "choose", choose)
+    monkeypatch.setattr(fused, "choose", choose)
     known = tasks.Task(PROMPTS, [], ())
     monkeypatch.setitem(tasks.TASKS, "marked", lambda: known)
     return seen, asked
@@ -127,15 +128,18 @@ def test_steps_and_their_parts_are_timed_by_what_was_injected(traced):
 def test_rows_of_alpha_of_lenience_and_of_audits_decode_by_what_is_chosen(
     chosen, monkeypatch
 ):
-    marked, asked = kernels.choose(), chosen[1]
+    marked, asked = fused.choose(), chosen[1]
     monkeypatch.setattr(auditing, "write", stops)
     for module, name in ((pairs, "write"), (lenience, "speculate")):
         monkeypatch.setattr(module, name, stops)
     text = texts.Text(*np.ones((3, 2, 1), int))
-    sizes = kernels.Sizes(2, 2, 4)
+    sizes = fused.Sizes(2, 2, 4)
     for measure_, guarantee in (
         (lambda p: pairs.measure_alpha(pair(), PROMPTS, p), token.verifier.guarantee),
-        (lambda p: pairs.measure_audit(pair(), PROMPTS, p), token.verifier.guarantee),
+        (
+            lambda p: audit_row.measure_audit(pair(), PROMPTS, p),
+            token.verifier.guarantee,
+        ),
         (lambda p: lenience.ran(pair(), text, p, 0.5), lenient.build(0.5).guarantee),
     ):
         protocol = PROTOCOL._replace(kernels="onepass")
@@ -149,12 +153,12 @@ def test_rows_of_alpha_of_lenience_and_of_audits_decode_by_what_is_chosen(
 
 
 def test_timed_rows_and_commands_are_given_what_is_chosen(chosen, monkeypatch):
-    marked, asked = kernels.choose("first"), chosen[1]
+    marked, asked = fused.choose("first"), chosen[1]
     monkeypatch.setattr(walltime, "measure", stops)
     setting = walltime.WalltimeSetting(1.0, 3, (0, 4), kernels="onepass")
     timed = stopped_at(pairs.measure_walltime, pair(), ("marked", PROMPTS), setting)
     assert timed[-1] is marked
-    assert asked[-1][:3] == ("onepass", token.verifier, kernels.Sizes(3, 4, 4))
+    assert asked[-1][:3] == ("onepass", token.verifier, fused.Sizes(3, 4, 4))
     monkeypatch.setattr(divergence, "look", stops)
     look = divergence.DivergenceSetting((2,), kernels="triton")
     looked = stopped_at(microscope.measure, pair(), PROMPTS, "marked", look)
@@ -169,18 +173,18 @@ def test_timed_rows_and_commands_are_given_what_is_chosen(chosen, monkeypatch):
         1.0, 0.5, 1, 2, (1,), 4, 1, 1, copied=64, kernels="onepass"
     )
     assert stopped_at(row.measure, tiny_t5, tiny_t5, setting)[-1] is marked
-    assert asked[-1] == ("onepass", token.verifier, kernels.Sizes(1, 1, 8))
+    assert asked[-1] == ("onepass", token.verifier, fused.Sizes(1, 1, 8))
 
 
 def test_every_method_after_wagner_decodes_by_what_is_chosen(chosen):
     seen, asked = chosen
-    sizes = kernels.Sizes(2, 5, 4)
+    sizes = fused.Sizes(2, 5, 4)
     methods = wagner_methods.of_text(10.0, token.verifier, None)[:2]
-    fused, records = wagner_methods.fused(methods, "auto", sizes)
+    chosen_ones, records = wagner_methods.by_kernels(methods, "auto", sizes)
     assert [rule for _, rule, *_ in asked] == [method.verifier for method in methods]
     assert records == dict.fromkeys(("baseline", "exact"), RECORD)
     sample = runs.Sample(PROMPTS, [], 1.0, 1, 0, 4)
-    run = runs.decoder(pair(), fused[1], 2, runs.slots_of(sample, 2))
+    run = runs.decoder(pair(), chosen_ones[1], 2, runs.slots_of(sample, 2))
     jax.eval_shape(run, *runs.batch_of(sample, [0]))
     assert set(seen) == SPECULATIVE
 
@@ -190,7 +194,7 @@ def test_the_demo_decodes_both_ways_by_what_is_chosen(chosen):
     case = demo.make_case(flags)
     asked, rule, sizes = chosen[1][0]
     assert (asked, rule) == ("onepass", verifiers.named("token"))
-    assert sizes == kernels.Sizes(1, 2, case.parts.target.vocab)
+    assert sizes == fused.Sizes(1, 2, case.parts.target.vocab)
     assert case.kernels.record == RECORD
     assert case.parts.verifier is case.kernels.verifier
     alone = Decoder(case.parts.target, verifier=case.kernels.alone)

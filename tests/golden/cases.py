@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import generate, policies, pretrained, probs, verifiers
-from specjax.bench import players
-from specjax.bench.players import Player
+from specjax import generate, policies, pretrained, probs, sides, verifiers
 from specjax.drafters.rollout import for_rule
 from specjax.inputs import make_prompt, make_request
+from specjax.sides import Player
 from specjax.step import Decoder
 from specjax.types import Params, Prompt, Sampling
 from tests.support import tiny_llama
@@ -50,7 +49,7 @@ def tiny(style: str, seed: int) -> Player:
     """A random model of Llama's kind, with layers of every sort that it has."""
     config = getattr(tiny_llama, style)
     weights = tiny_llama.weights(config, seed)
-    return players.of_model(style.lower(), tiny_llama.build(config), weights)
+    return sides.of_model(style.lower(), tiny_llama.build(config), weights)
 
 
 def close(style: str, seed: int, share: float) -> Player:
@@ -63,18 +62,18 @@ def close(style: str, seed: int, share: float) -> Player:
 
 
 SIDES = {
-    "code_target": lambda: players.model("code_target"),
-    "code_small": lambda: players.model("code_small"),
-    "code_small_int8": lambda: players.model("code_small", "int8"),
-    "code_first_layer": lambda: players.early_exit(pretrained.load("code_small"), 1),
-    "bigram": lambda: players.ngram(2),
-    "unigram": lambda: players.ngram(1),
-    "random": lambda: players.random(),
-    "copying": lambda: players.copied(),
-    "t5_large": lambda: players.model("t5_large"),
-    "t5_base": lambda: players.model("t5_base"),
-    "t5_small": lambda: players.model("t5_small"),
-    "t5_bigram": lambda: players.ngram(2, "t5_bigram"),
+    "code_target": lambda: sides.model("code_target"),
+    "code_small": lambda: sides.model("code_small"),
+    "code_small_int8": lambda: sides.model("code_small", "int8"),
+    "code_first_layer": lambda: sides.early_exit(pretrained.load("code_small"), 1),
+    "bigram": lambda: sides.ngram(2),
+    "unigram": lambda: sides.ngram(1),
+    "random": lambda: sides.random(),
+    "copying": lambda: sides.copied(),
+    "t5_large": lambda: sides.model("t5_large"),
+    "t5_base": lambda: sides.model("t5_base"),
+    "t5_small": lambda: sides.model("t5_small"),
+    "t5_bigram": lambda: sides.ngram(2, "t5_bigram"),
     **{
         style.lower(): lambda style=style: tiny(style, 0)
         for style in ("LLAMA", "QWEN3", "GEMMA2", "GEMMA3")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from specjax.bench import provenance
+from specjax.measure import provenance
 from tests.golden.cases import CASES, run
 
 FOLDER = Path(__file__).parent

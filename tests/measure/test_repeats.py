@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from specjax.bench import repeats
-from specjax.bench.repeats import RUN
-from specjax.bench.scoring import Scores
-from specjax.bench.texts import Text
+from specjax.measure import repeats
+from specjax.measure.repeats import RUN
+from specjax.measure.scoring import Scores
+from specjax.measure.texts import Text
 
 
 def test_a_loop_is_marked_from_its_second_turn_on():

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, keys, verifiers
-from specjax.bench import costs, parts, players, timing, walltime
-from specjax.bench.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
-from specjax.bench.texts import Prompts
+from specjax import generate, keys, sides, verifiers
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.measure import costs, parts, timing, walltime
+from specjax.measure.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
+from specjax.prompts import Prompts
 from specjax.step import Decoder, score
 from specjax.theory import closed_forms, speedup
 from specjax.types import Params
@@ -31,8 +31,8 @@ DRAFTING, OWN = 0.5e-3, 0.2e-3  # seconds that a draft adds to a step, that a to
 def pair():
     world = tiny.transformers()
     return (
-        players.of_model("target", world.target, world.target_weights),
-        players.of_model("draft", world.draft, world.draft_weights),
+        sides.of_model("target", world.target, world.target_weights),
+        sides.of_model("draft", world.draft, world.draft_weights),
     )
 
 
@@ -192,12 +192,12 @@ def test_a_looped_draft_is_a_draft(pair, begun):
 def test_texts_are_decoded_by_the_rule_that_is_named(pair):
     """Gumbel's, whose drafts race: the texts of the same keys without a drafter."""
     rule = verifiers.named("gumbel")
-    sides = costs.Pair(*pair, 44, players.reference(rule))
-    assert sides.parts(3).verifier is rule
+    both = costs.Pair(*pair, 44, sides.reference(rule))
+    assert both.parts(3).verifier is rule
     prompt = make_prompt([[0, 1]] * 64)
     sampling = make_sampling(64, 1.0)
     request = make_request(jax.random.key(0), prompt, 16, sampling)
-    drafted = costs.decode(sides, 3)(prompt, request)
+    drafted = costs.decode(both, 3)(prompt, request)
     alone = generate.build(Decoder(pair[0].model, verifier=rule), 44)
     plain = alone(Params(pair[0].params), prompt, request)
     np.testing.assert_array_equal(drafted.tokens, plain.tokens)

@@ -5,13 +5,13 @@ import jax
 import numpy as np
 import pytest
 
-from specjax import generate
-from specjax.bench import costs, counts, players, scoring, timing, walltime
-from specjax.bench.parts import DECODE, PREFILL, SAMPLES
-from specjax.bench.texts import Prompts
+from specjax import generate, sides
+from specjax.measure import costs, counts, timing, walltime
+from specjax.measure.parts import DECODE, PREFILL, SAMPLES
 from specjax.models import t5
+from specjax.prompts import Prompts
 from specjax.types import Params
-from tests.bench.test_walltime import by_the_clock
+from tests.measure.test_walltime import by_the_clock
 from tests.support import tiny_t5
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def ending(config, seed):
 @pytest.fixture(scope="module")
 def target():
     config = tiny_t5.TARGET
-    return players.of_model("target", t5.build(config), ending(config, 21))
+    return sides.of_model("target", t5.build(config), ending(config, 21))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def draft():
     config = tiny_t5.TARGET
     near, other = ending(config, 21), ending(config, 22)
     params = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, near, other)
-    return players.of_model("draft", t5.build(config), params)
+    return sides.of_model("draft", t5.build(config), params)
 
 
 def clock(programs, rounds, label, warm, after=None):
@@ -116,7 +116,7 @@ def test_a_drafts_input_is_in_its_cache(target, draft):
 
 
 def test_copied_drafts_are_timed_and_counted_and_not_predicted(target):
-    draft = players.copied()
+    draft = sides.copied()
     row = measured(target, draft, ends=False)
     assert row["predicted"] == row["residual"] == [None] * 2
     assert row["best_predicted"] is None and row["draft"] == "copying"
@@ -154,11 +154,11 @@ def test_a_pair_whose_drafts_never_match_is_measured(target):
     prompts = Prompts([[t5.PAD]] * 4, [[1]] * 4, (t5.END,))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "interleaved", clock)
-        row = walltime.measure(target, players.copied(), prompts, SETTING)
+        row = walltime.measure(target, sides.copied(), prompts, SETTING)
     assert row["alpha"] == row["tokens"] == 0 and row["alpha_se"] is None
     assert row["exp"][-1] < 1 and len(row["speedup"]) == 2
 
 
 def test_alpha_of_a_draft_without_a_law_is_refused(target):
     with pytest.raises(ValueError, match="no law at every position"):
-        scoring.check(target, players.copied())
+        sides.check(target, sides.copied())

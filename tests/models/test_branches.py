@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import portions
+from specjax import chunks
 from specjax.types import Branches
 from tests.support.model_cases import CASES, IDS, TOKENS, ZERO, B, call, close, fresh
 from tests.support.model_cases import T as WIDTH
@@ -99,6 +99,6 @@ def test_a_tree_without_a_cache_sees_itself_alone(case):
 
 @by_family
 def test_a_tree_of_more_than_a_portion_is_refused(case):
-    model = portions.worked_in(case.world().target, 3)
+    model = chunks.worked_in(case.world().target, 3)
     with pytest.raises(ValueError, match="a tree of 4 tokens is one call: draft at"):
         model.apply(case.world().target_weights, NODES, ZERO, fresh(case), branches())

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, portions
+from specjax import chunks, generate
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import constrained as module
@@ -156,8 +156,8 @@ def test_on_a_tree_each_token_s_state_follows_its_path():
 def test_long_prompts_in_portions_leave_the_same_states():
     model, params, cache = begun(GPT)
     prompt = Prompt(TOKENS, LENGTH)
-    whole = portions.prefill(model, params, prompt, cache)
-    parts = portions.prefill(model, params, prompt, cache, tokens=2)
+    whole = chunks.prefill(model, params, prompt, cache)
+    parts = chunks.prefill(model, params, prompt, cache, tokens=2)
     jax.tree.map(close, parts, whole)
 
 

@@ -1,4 +1,4 @@
-"""What compilers ask for changes no number, in any family: `models.gpu`.
+"""What compilers ask for changes no number, in any family: `models.lowering`.
 
 Axes: B rows, T tokens, S cache slots.
 """
@@ -13,9 +13,9 @@ import pytest
 
 from specjax import generate
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.models import attention, gpt, gpu
+from specjax.models import attention, gpt, lowering
 from specjax.models.cache import KeyValues, write_rows
-from specjax.models.gpu import _write_at_once, _write_by_row
+from specjax.models.lowering import _write_at_once, _write_by_row
 from tests.support import tiny
 from tests.support.drafter_cases import BY_NAME
 from tests.support.model_cases import (
@@ -72,10 +72,10 @@ def test_a_model_without_it_computes_the_same(case, monkeypatch):
 
     shipped = call(case, TOKENS, ZERO, fresh(case))
     after = call(case, TOKENS[:, :1], ZERO + T, shipped[1])
-    monkeypatch.setattr(gpu, "model", lambda model: model)
-    monkeypatch.setattr(gpu, "once", lambda attend: attend)
-    monkeypatch.setattr(gpu, "in_memory", lambda x, cache: x)
-    monkeypatch.setattr(gpu, "write", write)
+    monkeypatch.setattr(lowering, "model", lambda model: model)
+    monkeypatch.setattr(lowering, "once", lambda attend: attend)
+    monkeypatch.setattr(lowering, "in_memory", lambda x, cache: x)
+    monkeypatch.setattr(lowering, "write", write)
     monkeypatch.setattr(attention, "attend", attention.attend.__wrapped__)
     params = case.world().target_weights
     run = compiled(case.build(case.config))
@@ -162,7 +162,7 @@ def test_decoding_on_a_cpu_does_not_copy_its_caches(case):
 
 def test_written_at_once_a_cpu_copies_its_cache(monkeypatch):
     """Why rows are written apart: when this fails, writing at once will do."""
-    monkeypatch.setattr(gpu, "_write_by_row", _write_at_once)
+    monkeypatch.setattr(lowering, "_write_by_row", _write_at_once)
     count, entered = copies(GPT, fresh(GPT, 1))
     assert count > entered
 

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate
-from specjax.bench import players
+from specjax import generate, sides
 from specjax.drafters import autoregressive, copying
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import whisper
@@ -109,5 +108,5 @@ def test_positions_of_the_encoder_are_sinusoids_and_are_not_trained():
 
 
 def test_its_first_layers_are_a_model():
-    shallow = players.first_layers(TARGET, 1)
+    shallow = sides.first_layers(TARGET, 1)
     assert shallow.shapes == whisper.abstract_params(SMALL)

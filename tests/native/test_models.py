@@ -17,7 +17,7 @@ from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, llama, t5
 from specjax.step import Decoder
 from specjax.types import Params
-from tests.support import eight, tiny, tiny_llama, tiny_t5
+from tests.support import int8_files, tiny, tiny_llama, tiny_t5
 
 # Every matrix is large enough to be worth it.
 GPT = gpt.Config(512, 256, 512, 2, 4)
@@ -44,7 +44,7 @@ def sized(family: str, dtype: str):
     else:
         model, params = t5.build(T5), tiny_t5.weights(T5, 0)
         prompt = make_prompt([[0, 2, 3]], [[5, 6, 1]])
-    return model, eight.rounded(params) if dtype == "int8" else params, prompt
+    return model, int8_files.rounded(params) if dtype == "int8" else params, prompt
 
 
 @functools.cache
@@ -126,7 +126,7 @@ random = np.random.default_rng(0)
 x, w = (random.standard_normal(s, np.float32) for s in ((4, 256), (256, 1024)))
 hits = []
 jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
-out = jax.jit(lambda x, w: native.dot(x, w) + 1)(x, w)
+out = jax.jit(lambda x, w: quantized.dot(x, w) + 1)(x, w)
 np.testing.assert_allclose(out, x @ w + 1, rtol=1e-4, atol=1e-3)
 print(hits.count("/jax/compilation_cache/cache_hits"))
 """

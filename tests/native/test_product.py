@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import native
+from specjax import native, quantized
 from specjax.models.dense import Dense
 from specjax.native import library, product
 
@@ -89,11 +89,11 @@ def test_it_can_be_declined():
 def test_outside_of_programs_it_is_one_of_its_own():
     """`jax_disable_jit` would have it call itself for ever."""
     x, w = operands(2, 256, 1024)
-    eighth = native.Int8(jnp.ones(w.shape, jnp.int8), jnp.ones((1, w.shape[1])))
+    eighth = quantized.Int8(jnp.ones(w.shape, jnp.int8), jnp.ones((1, w.shape[1])))
     for weights in (w, eighth):
         with jax.disable_jit():
-            alone = native.dot(x, weights)
-        np.testing.assert_array_equal(alone, jax.jit(native.dot)(x, weights))
+            alone = quantized.dot(x, weights)
+        np.testing.assert_array_equal(alone, jax.jit(quantized.dot)(x, weights))
 
 
 def test_other_dtypes_are_xlas():

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import native
-from specjax.models import gpu
+from specjax import native, quantized
+from specjax.models import lowering
 from specjax.models.dense import Dense
-from specjax.native import Int8, int8_product, library, product
+from specjax.native import library, product
+from specjax.quantized import Int8, int8_product
 
 SHAPES = (256, 1024), (1000, 67), (129, 513), (64, 2048)  # K, N: whole vectors, and not
 
@@ -34,8 +35,8 @@ def turned(w: Int8) -> Int8:
 
 
 DOTS = {
-    "as it is": (native.dot, lambda w: w),
-    "transposed": (native.dot_transposed, turned),
+    "as it is": (quantized.dot, lambda w: w),
+    "transposed": (quantized.dot_transposed, turned),
 }
 
 
@@ -83,9 +84,9 @@ def test_a_scale_of_inputs_serves_too(rows, stored):
 def test_it_can_be_declined(compiled):
     x, w = operands(4, 256, 1024)
     with native.products(native.XLA):
-        assert not is_thin(native.dot, x, w)
-        plain = native.dot(x, w)
-    np.testing.assert_allclose(native.dot(x, w), plain, rtol=1e-5, atol=1e-4)
+        assert not is_thin(quantized.dot, x, w)
+        plain = quantized.dot(x, w)
+    np.testing.assert_allclose(quantized.dot(x, w), plain, rtol=1e-5, atol=1e-4)
 
 
 def test_without_a_library_it_is_xlas_and_that_is_told(monkeypatch, caplog):
@@ -94,8 +95,8 @@ def test_without_a_library_it_is_xlas_and_that_is_told(monkeypatch, caplog):
     monkeypatch.setattr(int8_product, "loaded_int8", lambda: nothing)
     monkeypatch.setattr(product, "most_rows", lambda: 8)  # the other one is there
     product._warn.cache_clear()
-    assert not is_thin(native.dot, x, w)
-    np.testing.assert_allclose(native.dot(x, w), exact(x, w), rtol=1e-5, atol=1e-4)
+    assert not is_thin(quantized.dot, x, w)
+    np.testing.assert_allclose(quantized.dot(x, w), exact(x, w), rtol=1e-5, atol=1e-4)
     [record] = caplog.records
     assert "no such compiler" in record.getMessage()
     product._warn.cache_clear()
@@ -104,7 +105,7 @@ def test_without_a_library_it_is_xlas_and_that_is_told(monkeypatch, caplog):
 def test_compiled_for_another_device_it_reads_bytes(compiled):
     x, w = operands(2, 256, 1024)
     for dtype, kind in ("float32", "f32"), ("bfloat16", "bf16"):
-        traced = jax.jit(native.dot).trace(x.astype(dtype), w)
+        traced = jax.jit(quantized.dot).trace(x.astype(dtype), w)
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
         assert "specjax_thin" not in text
         assert f"(tensor<256x1024xi8>) -> tensor<256x1024x{kind}>" in text
@@ -113,21 +114,21 @@ def test_compiled_for_another_device_it_reads_bytes(compiled):
 def test_bfloat16_is_read_exactly(compiled):
     x, w = operands(5, 256, 1024)
     x = x.astype(jnp.bfloat16)
-    assert is_thin(native.dot, x, w)
-    assert not is_thin(native.dot, x.astype(jnp.float16), w)
-    np.testing.assert_allclose(native.dot(x, w), exact(x, w), rtol=1e-5, atol=1e-4)
+    assert is_thin(quantized.dot, x, w)
+    assert not is_thin(quantized.dot, x.astype(jnp.float16), w)
+    np.testing.assert_allclose(quantized.dot(x, w), exact(x, w), rtol=1e-5, atol=1e-4)
 
 
 def test_it_maps_over_rows_and_over_matrices(compiled):
     x, w = operands(4, 256, 300)
-    of_rows, many = jax.vmap(native.dot, (0, None)), jnp.stack([x] * 9)
+    of_rows, many = jax.vmap(quantized.dot, (0, None)), jnp.stack([x] * 9)
     assert is_thin(of_rows, x.reshape(2, 2, -1), w)  # 4 rows; and here 36, too many
     assert not is_thin(of_rows, many, w)
     rows = of_rows(x.reshape(2, 2, -1), w).reshape(4, -1)
-    np.testing.assert_array_equal(rows, native.dot(x, w))
+    np.testing.assert_array_equal(rows, quantized.dot(x, w))
     np.testing.assert_allclose(of_rows(many, w)[3], exact(x, w), rtol=1e-5, atol=1e-4)
     both = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), w)
-    each = jax.vmap(native.dot)(x.reshape(2, 2, -1), both).reshape(4, -1)
+    each = jax.vmap(quantized.dot)(x.reshape(2, 2, -1), both).reshape(4, -1)
     np.testing.assert_allclose(each, exact(x, w), rtol=1e-5, atol=1e-4)
 
 
@@ -156,15 +157,15 @@ def test_a_dense_layer_takes_it():
 def test_products_of_a_text_are_joined_where_all_are_in_eight_bits():
     x, w = operands(4, 64, 70)
     kernels = w, w.astype("float32"), Int8(w.values[:, :9], w.scale[:, :9])
-    joined, wanted = native.beside(kernels), [exact(x, it) for it in kernels]
+    joined, wanted = quantized.beside(kernels), [exact(x, it) for it in kernels]
     assert joined.shape == (64, 149)
     np.testing.assert_array_equal(joined, np.concatenate(kernels, 1))
     mixed = *kernels[:2], jnp.asarray(kernels[2])
     for case in kernels, mixed:
-        for y, expected in zip(gpu.products(x, case), wanted, strict=True):
+        for y, expected in zip(lowering.products(x, case), wanted, strict=True):
             np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-4)
-    assert native.alike(kernels) and not native.alike(mixed)
-    run = jax.jit(lambda x, *kernels: gpu.products(x, kernels))
+    assert quantized.alike(kernels) and not quantized.alike(mixed)
+    run = jax.jit(lambda x, *kernels: lowering.products(x, kernels))
     for case, launched in (kernels, 1), (mixed, 3):
         text = run.trace(x, *case).lower(lowering_platforms=("cuda",)).as_text()
         assert text.count("stablehlo.dot_general") == launched

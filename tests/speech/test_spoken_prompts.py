@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from specjax.bench import jsonl, players
-from specjax.commands import audit, measure, microscope
-from specjax.listening import heard
-from specjax.speech import logmel
+from specjax import sides
+from specjax.cli import audit, measure, microscope
+from specjax.measure import jsonl
+from specjax.speech import logmel, spoken_prompts
 from tests.support import speech_folders
 
 sound = pytest.importorskip("soundfile")
@@ -78,7 +78,7 @@ REFUSED = [
 def test_a_line_that_is_no_recording_is_named(names, place, line, message):
     sound.write(place / "long.wav", speech_folders.sound(4.0), logmel.RATE)
     (place / "bad.jsonl").write_text(line)
-    pair = tuple(players.model(names[side]) for side in ("target", "draft"))
+    pair = tuple(sides.model(names[side]) for side in ("target", "draft"))
     with pytest.raises(ValueError, match="bad") as error:
-        heard.read(place / "bad.jsonl", pair)
+        spoken_prompts.read(place / "bad.jsonl", pair)
     assert message in str(error.value)

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from specjax import verifiers
-from specjax.listening import decoding
-from specjax.listening import pair as pairs
-from specjax.listening.transcripts import transcribe
 from specjax.models import whisper
-from specjax.speech import audio, logmel, rules
+from specjax.speech import audio, decoding, logmel, rules
+from specjax.speech import pair as pairs
 from specjax.speech.transcribe import Heard, window_of
+from specjax.speech.transcripts import transcribe
 from specjax.types import Features
 from tests.support import speech_folders
 

@@ -7,9 +7,10 @@ import functools
 
 import numpy as np
 
-from specjax.bench import players
-from specjax.bench.texts import Prompts, Protocol, Text
+from specjax import sides
 from specjax.exactness import martingale
+from specjax.measure.texts import Protocol, Text
+from specjax.prompts import Prompts
 from tests.support import tiny
 
 PROMPTS = Prompts([[0], [1, 2], [3, 1, 0]], None, ())
@@ -22,8 +23,8 @@ def pair(learnt: bool = False):
     world = tiny.tables()
     p, q = world.target_weights, world.draft_weights
     q = tiny.mixed(p, q, 2.0) if learnt else q
-    sides = ("target", world.target, p), ("draft", world.draft, q)
-    return tuple(players.of_model(*side) for side in sides)
+    both = ("target", world.target, p), ("draft", world.draft, q)
+    return tuple(sides.of_model(*side) for side in both)
 
 
 def law_of(player) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from experiments import catalogue
 from experiments.kinds import table as kinds_table
-from experiments.leviathan.closed_forms_table import table1
+from experiments.papers.leviathan.closed_forms_table import table1
 from experiments.report import laws
 from experiments.report.claims import alpha as alpha_claims
 from specjax.theory import closed_forms
@@ -17,7 +17,7 @@ def record(folder, row, measured):
     device = {"platform": "cpu", "kind": "cpu", "count": 1, "host_cores": 2}
     origin = {"commit": "0123456789abcdef", "dirty": False, "dtype": "float32"}
     origin |= {"date": "2026-01-02T03:04:05+00:00", "versions": {"jax": "0.1"}}
-    origin |= {"module": "experiments.leviathan.closed_forms", "inputs": {}}
+    origin |= {"module": "experiments.papers.leviathan.closed_forms", "inputs": {}}
     origin |= {"goldens": 1, "seed": 0, "seconds": 1.0, "config": "", "typed": []}
     origin |= {"device": device}
     kind = "law" if folder in laws.FOLDERS else "count"

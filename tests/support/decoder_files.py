@@ -37,7 +37,7 @@ def over(folder: Path, row: Path, configs: Path) -> str:
     texts = [(configs / name).read_text() for name in named]
     keys = {key for text in texts for key in MODEL.findall(text)}
     lines = ["from __gin__ import dynamic_registration"]
-    lines += ["from specjax.bench import players"]
+    lines += ["from specjax.measure import players"]
     lines += [f"{key} = '{folder / 'model'}'" for key in sorted(keys)]
     data = re.findall(r"^TASK = 'runs/data/(\w+\.jsonl)'", "\n".join(texts), re.M)
     lines += [f"TASK = '{folder / name}'" for name in data]

@@ -55,7 +55,7 @@ class Case(NamedTuple):
 
     @property
     def joins(self) -> bool:
-        """Whether there is a joined cache of it, see `models.gpu`."""
+        """Whether there is a joined cache of it, see `models.lowering`."""
         return "joined" in self.config._fields
 
     def inputs(self, rows: int = B) -> t5.Inputs | Features | None:

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.bench import players
-from specjax.bench.players import Player
-from specjax.bench.texts import Prompts, Text
+from specjax import sides
+from specjax.measure.texts import Text
+from specjax.prompts import Prompts
+from specjax.sides import Player
 from tests.support import tiny
 
 SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)
@@ -22,9 +23,9 @@ PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]])
 def pair() -> tuple[Player, Player]:
     """A small transformer, and the same with noise on its weights."""
     world = tiny.transformers()
-    sides = (world.target, world.target_weights), (world.draft, world.draft_weights)
-    named = zip(("target", "draft"), sides, strict=True)
-    return tuple(players.of_model(name, *side) for name, side in named)
+    both = (world.target, world.target_weights), (world.draft, world.draft_weights)
+    named = zip(("target", "draft"), both, strict=True)
+    return tuple(sides.of_model(name, *side) for name, side in named)
 
 
 def generated(text: Text) -> tuple[np.ndarray, np.ndarray]:

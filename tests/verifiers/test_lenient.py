@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from specjax import probs
-from specjax.bench import lenience as bench
 from specjax.exactness import certify, enumeration
 from specjax.exactness.claims import UNKNOWN, Claim, boxes, in_turn, of_ratio
 from specjax.exactness.fixtures import (
@@ -24,6 +23,7 @@ from specjax.exactness.fixtures import (
     shared_table,
     trials,
 )
+from specjax.measure import lenience as bench
 from specjax.types import Draft, Law, Sampling, Verifier
 from specjax.verifiers import lenient, token
 

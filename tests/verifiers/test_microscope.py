@@ -10,11 +10,11 @@ from experiments import run
 from experiments.exactness import microscope as row
 from experiments.exactness import microscope_table
 from experiments.report import tables
-from specjax.bench import players
-from specjax.commands import microscope
-from specjax.exactness import divergence, rungs
+from specjax import sides
+from specjax.cli import microscope
+from specjax.exactness import divergence, text_comparison
 from specjax.exactness.divergence import Found, Report
-from specjax.exactness.rungs import Oracle, Places, Rung
+from specjax.exactness.text_comparison import Oracle, Places, Rung
 from tests.verifiers.test_numerics import table_pair
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def places(**fields) -> Places:
 def test_what_is_explained(eps, gap, explained):
     gaps = np.array([[0, 0, gap, 0], [0, 0, 0, 0]])
     other = np.full(4, 100.0)  # the eps of another text
-    rung = rungs.rung(places(eps=np.array([eps, other]), gap=gaps))
+    rung = text_comparison.rung(places(eps=np.array([eps, other]), gap=gaps))
     assert (rung.explained, rung.unexplained) == (explained, 1 - explained)
     assert rung.texts == 2 and rung.identical == 1 and rung.places == 7
     assert rung.observed == 1 / 7
@@ -56,7 +56,7 @@ def test_rates_of_flips():
     margin = np.array([[0.1, 0.2, 0.3, 0.0], [0.4, 0.5, 0.6, 0.7]])
     shift = np.array([[-0.3, 0.25, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
     eps = np.array([[0.0, 0.15, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
-    rung = rungs.rung(places(margin=margin, shift=shift, eps=eps))
+    rung = text_comparison.rung(places(margin=margin, shift=shift, eps=eps))
     assert rung.bound == pytest.approx(3 / 7)  # 0.1, 0.2 and 0.3 are within 0.3
     # 0.25 beats 0.1 and 0.2, and 0.1 beats 0.1.
     assert rung.expected == pytest.approx(3 / 49)
@@ -70,9 +70,9 @@ def test_a_law_moves_by_no_more_than_its_bound():
         base = rng.normal(size=(1, 50, 3)).astype(np.float32)
         moved = base + eps * rng.choice([-1, 1], base.shape).astype(np.float32)
         ids = np.zeros((1, 50), int)
-        text, other = (rungs.Text(None, ids, z[None]) for z in (base, moved))
-        compared = rungs.compare(text, other)
-        rung = rungs.rung(compared)
+        text, other = (text_comparison.Text(None, ids, z[None]) for z in (base, moved))
+        compared = text_comparison.compare(text, other)
+        rung = text_comparison.rung(compared)
         assert rung.eps_max == pytest.approx(eps, rel=1e-4)
         assert rung.tv_max <= rung.tv_bound
         assert rung.tv_bound == pytest.approx(min(np.expm1(2 * eps) / 2, 1), rel=1e-3)
@@ -109,10 +109,10 @@ def test_what_fails(strict):
 
 @pytest.fixture
 def models_read_once(monkeypatch):
-    monkeypatch.setattr(players, "model", read_once)
+    monkeypatch.setattr(sides, "model", read_once)
 
 
-read_once = functools.cache(players.model)
+read_once = functools.cache(sides.model)
 
 
 def run_command(monkeypatch, rung: Found) -> int:

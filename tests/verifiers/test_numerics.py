@@ -15,16 +15,15 @@ import numpy as np
 import pytest
 
 from experiments.exactness import microscope
-from specjax import generate
-from specjax.bench import players
-from specjax.bench.players import Player
-from specjax.bench.texts import Prompts
+from specjax import generate, sides
 from specjax.drafters import nothing
-from specjax.exactness import divergence, rungs
+from specjax.exactness import divergence, text_comparison
 from specjax.exactness.divergence import DivergenceSetting, Found, Report
-from specjax.exactness.rungs import Oracle
+from specjax.exactness.text_comparison import Oracle
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
+from specjax.prompts import Prompts
+from specjax.sides import Player
 from specjax.step import Decoder
 from specjax.types import Model, Params, Verdict, Verifier
 from specjax.verifiers import token
@@ -52,7 +51,7 @@ def table_pair(dtype: str = "float32") -> tuple[Player, Player]:
     model = world.target._replace(shapes=None)
     weights = world.target_weights, world.draft_weights
     named = zip("pq", weights, strict=True)
-    return tuple(players.of_model(n, model, w.astype(dtype)) for n, w in named)
+    return tuple(sides.of_model(n, model, w.astype(dtype)) for n, w in named)
 
 
 # A model that rounds by the shape of a call.
@@ -92,7 +91,7 @@ def halves_pair() -> tuple[Player, Player]:
     draft = tiny.mixed(target, draw(4), 0.2)
     model = halves()
     named = zip(("target", "draft"), (sums(*target), sums(*draft)), strict=True)
-    return tuple(players.of_model(name, model, logits) for name, logits in named)
+    return tuple(sides.of_model(name, model, logits) for name, logits in named)
 
 
 HALVES = Prompts([[i] for i in range(16)], None, ())
@@ -130,7 +129,7 @@ def test_rung_1_in_float64():
             )(params, prompt, request)
             for parts, rows in ((Decoder(target.model), 1), (speculative, GAMMA + 1))
         )
-        rung = rungs.rung(rungs.compare(alone, other))
+        rung = text_comparison.rung(text_comparison.compare(alone, other))
     assert alone.logits.dtype == np.float64
     assert rung.identical == 4 and rung.lost == rung.eps_max == 0
 
@@ -153,8 +152,8 @@ def real_pair(name: str, dtype: str) -> tuple[tuple[Player, Player], Prompts]:
         model = gpt.build(tiny.SHALLOW._replace(dtype=dtype))
         weights = tiny.transformers().shallow_weights
         prompts = Prompts([[1, 2, 3, 4, 5], [7]], None, ())
-    target = players.of_model(name, model, cast(weights, dtype))
-    return (target._replace(dtype=dtype), players.copied()), prompts
+    target = sides.of_model(name, model, cast(weights, dtype))
+    return (target._replace(dtype=dtype), sides.copied()), prompts
 
 
 def cast(weights, dtype: str):
@@ -202,7 +201,7 @@ def credulous(target, draft, noise, keep_residual=False) -> Verdict:
 def test_a_verifier_that_accepts_a_wrong_token_is_unexplained(world):
     worlds = {"tables": (table_pair(), PROMPTS, TABLES)}
     worlds["halves"] = halves_pair(), HALVES, MANY._replace(tokens=8)
-    wrong = players.reference(Verifier(token.noise, credulous))
+    wrong = sides.reference(Verifier(token.noise, credulous))
     rung = divergence.look(*worlds[world], wrong).rungs[0]
     assert rung.natural.unexplained > 0 and rung.matched.unexplained > 0
     assert rung.oracle.below > 0
@@ -211,7 +210,7 @@ def test_a_verifier_that_accepts_a_wrong_token_is_unexplained(world):
     assert "below the full forward" in failed
 
 
-def texts_of(parts: Decoder, wrong_prefix: bool = False) -> rungs.Text:
+def texts_of(parts: Decoder, wrong_prefix: bool = False) -> text_comparison.Text:
     """A text of the tables, whose logits are the right model's."""
     (target, draft), (prompt, request) = table_pair(), case()
     rows, sizes = parts.drafter.gamma + 1, (SLOTS, NEW)
@@ -239,7 +238,10 @@ def test_a_run_that_reads_what_is_wrong_is_unexplained():
     base = texts_of(Decoder(right))
     for model, wrong in ((right, 0), (broken, 4)):
         text = texts_of(Decoder(model, draft.drafter(GAMMA)))
-        assert rungs.rung(rungs.compare(base, text)).unexplained == wrong
+        assert (
+            text_comparison.rung(text_comparison.compare(base, text)).unexplained
+            == wrong
+        )
 
 
 def test_an_eps_of_another_prefix_is_noticed():
@@ -248,10 +250,10 @@ def test_an_eps_of_another_prefix_is_noticed():
     base = texts_of(Decoder(target.model))
     parts = Decoder(target.model, draft.drafter(GAMMA), wrong)
     text = texts_of(parts, wrong_prefix=True)
-    places = rungs.compare(base, text)
-    rung = rungs.rung(places)
+    places = text_comparison.compare(base, text)
+    rung = text_comparison.rung(places)
     assert rung.identical == 0
-    honest = rungs.rung(rungs.compare(base, texts_of(parts)))
+    honest = text_comparison.rung(text_comparison.compare(base, texts_of(parts)))
     assert honest.unexplained > rung.unexplained and honest.eps_max == 0
     assert rung.eps_max > 1 and rung.lost > rung.places / 2
     failed = divergence.failures(Found(GAMMA, rung, rung, Oracle(1, 0, 0.0)), True)

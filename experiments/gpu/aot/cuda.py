@@ -13,8 +13,8 @@ from pathlib import Path
 import jax
 from jax.experimental import topologies
 
-from experiments.aot import record
-from experiments.aot.record import Compiled
+from experiments.gpu.aot import record
+from experiments.gpu.aot.record import Compiled
 
 TARGETS = Path(__file__).with_name("targets")
 WHEELS = ("jax-cuda13-pjrt", "jax-cuda13-plugin", "absl-py")

@@ -1,9 +1,9 @@
 """What the device is, for whoever compiles for it without one.
 
-    python -m experiments.aot.device FOLDER
+    python -m experiments.gpu.aot.device FOLDER
 
 Writes FOLDER/device.json and, where JAX tells it, FOLDER/target_config.txtpb, the
-description of the device that XLA's compiler needs (`experiments.aot`).
+description of the device that XLA's compiler needs (`experiments.gpu.aot`).
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from specjax.bench.machine import machine
+from specjax.measure.machine import machine
 
 ASKED = ["name", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.mem"]
 
@@ -51,7 +51,7 @@ def target() -> tuple[str | None, str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.aot.device")
+    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.aot.device")
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args(arguments).folder
     folder.mkdir(parents=True, exist_ok=True)

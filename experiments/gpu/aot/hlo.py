@@ -6,7 +6,7 @@ counted is what only names buffers: parameters, constants, tuples and their elem
 bitcasts, and the second half of an asynchronous pair. A loop's body and condition are
 sequences of their own, as they run once an iteration; a called computation and the
 branches of a conditional belong to whoever calls them. On a GPU this is the number of
-launches in XLA's thunk sequence (`experiments.aot.inspect` prints both), but for a sort
+launches in XLA's thunk sequence (`aot.inspect` prints both), but for a sort
 of many numbers, which is several.
 """
 

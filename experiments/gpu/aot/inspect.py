@@ -1,4 +1,4 @@
-"""What the kernels of a program are like: `python -m experiments.aot.inspect NAME`
+"""What the kernels of a program are like: `python -m experiments.gpu.aot.inspect NAME`
 
 NAME is `module:function`, or `module:function:[...]` with what it takes as JSON; it
 gives (what to compile, its arguments). A line of JSON for every kernel: registers,
@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.aot import cuda, hlo
+from experiments.gpu.aot import cuda, hlo
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\(.*?\n\{(.*?)\n\}", re.S)
@@ -148,7 +148,7 @@ def _of_wheel() -> str | None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.aot.inspect")
+    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.aot.inspect")
     parser.add_argument("named", metavar="MODULE:FUNCTION")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--only", action="store_true", help=argparse.SUPPRESS)

@@ -11,14 +11,14 @@ from functools import partial
 
 from tqdm import tqdm
 
-from experiments.aot import cuda, hlo, inspect, tpu
-from experiments.aot import programs as kernel_programs
-from experiments.aot.programs import DEVICES, Sizes
+from experiments.gpu.aot import cuda, hlo, inspect, tpu
+from experiments.gpu.aot import programs as kernel_programs
+from experiments.gpu.aot.programs import DEVICES, Sizes
 from pallas_kernels import dispatch
 from pallas_kernels.laws import Deferred
 from pallas_kernels.plan import Plan, plan
 from pallas_kernels.tpu.block import vmem_bytes
-from specjax.bench.row import Measurement
+from specjax.measure.row import Measurement
 from specjax.types import Draft, Law
 
 THREADS = 128  # of a warp group, which a Mosaic block is

@@ -1,7 +1,7 @@
 """Kernels that a step of speculative decoding launches on a GPU, counted without one.
 
 The programs are compiled ahead of time for a device that need not be there, from shapes
-alone: no weight is made and nothing runs (`experiments.aot`, whose `hlo` says what is
+alone: no weight is made and nothing runs (`gpu.aot`, whose `hlo` says what is
 counted). A small draft is bounded by launches and not by its bytes, so that c of
 Leviathan et al. (2023), Definition 3.7, is decided by them on a GPU.
 Axes: B rows, G = gamma, L slots.
@@ -16,16 +16,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from experiments.aot import cuda, hlo
-from experiments.aot.programs import DEVICES
-from experiments.aot.record import Compiled
-from specjax import generate, probs
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
-from specjax.commands import kernels
+from experiments.gpu.aot import cuda, hlo
+from experiments.gpu.aot.programs import DEVICES
+from experiments.gpu.aot.record import Compiled
+from specjax import fused, generate, probs
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.measure.row import Measurement
 from specjax.models import gpt, t5
+from specjax.sides import Player
 from specjax.step import Decoder, build_step, commit, measure, score
 from specjax.types import Model, Params, Request, State
 from specjax.verifiers import token
@@ -34,7 +33,7 @@ LAYER = re.compile(r"/layers_\d+/")
 
 
 class LaunchSetting(NamedTuple):
-    """device: one of `experiments.aot.targets`. slots: of the caches. input_tokens:
+    """device: one of `experiments.gpu.aot.targets`. slots: of the caches. input_tokens:
     what an encoder reads. temperature: of every row; it changes no program."""
 
     gamma: int = 5
@@ -110,13 +109,13 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     draft_step: one further drafted token. draft_first: the catch-up and the first.
     target_step: a call of gamma + 1 tokens and its law. verify: acceptance, the token
     after it, and commit. spec_step: a whole step that drafts gamma, compiled as one.
-    `_fused`: with what `specjax.commands.kernels` chooses for the device and the shape.
+    `_fused`: with what `specjax.fused` chooses for the device and the shape.
     Raises ValueError, naming the command that installs it, where no compiler is.
     """
     if reason := cuda.available():
         raise ValueError(f"launches are counted by XLA's compiler for GPUs: {reason}")
     plain = shapes(target, draft, setting)
-    fused = shapes(target, draft, setting, fused=True)
+    fused = shapes(target, draft, setting, by_kernels=True)
     programs = [
         *(program(plain, setting) for program in (drafting, scoring, verifying)),
         *(program(fused, setting) for program in (drafting, verifying)),
@@ -148,11 +147,11 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
 
 
 def shapes(
-    target: Side, draft: Side, setting: LaunchSetting, fused: bool = False
+    target: Side, draft: Side, setting: LaunchSetting, by_kernels: bool = False
 ) -> Given:
-    sizes = kernels.Sizes(setting.batch, setting.gamma, target.model.vocab)
-    asked, device = "auto" if fused else "reference", DEVICES[setting.device]
-    chosen = kernels.choose(asked, token.verifier, sizes, device)
+    sizes = fused.Sizes(setting.batch, setting.gamma, target.model.vocab)
+    asked, device = "auto" if by_kernels else "reference", DEVICES[setting.device]
+    chosen = fused.choose(asked, token.verifier, sizes, device)
     drafter = autoregressive.build(draft.model, setting.gamma, chosen.draw)
     parts, batch = Decoder(target.model, drafter, chosen.verifier), setting.batch
 

@@ -93,7 +93,7 @@ def shapes(sizes: Sizes) -> Given:
 
 
 def on_gpu(name: str, device: str, known: str, *sizes) -> tuple[Callable, tuple]:
-    """A verification and its arguments, for `experiments.aot.cuda`."""
+    """A verification and its arguments, for `experiments.gpu.aot.cuda`."""
     run = verifying(fused(name, device), known)
     return run, (shapes(Sizes(*sizes)),)
 

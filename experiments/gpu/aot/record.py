@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments.aot import hlo
+from experiments.gpu.aot import hlo
 
 
 class Compiled(NamedTuple):

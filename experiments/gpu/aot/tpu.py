@@ -8,8 +8,8 @@ from importlib import metadata
 import jax
 from jax.experimental import topologies
 
-from experiments.aot import record
-from experiments.aot.record import Compiled
+from experiments.gpu.aot import record
+from experiments.gpu.aot.record import Compiled
 
 # The smallest machine of each kind; programs are compiled for one chip of it.
 TOPOLOGIES = {

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import jax
 
-from experiments.kernels import inputs, oracle, programs
-from experiments.kernels import timing as times
-from experiments.kernels.inputs import Inputs, Shape
-from experiments.kernels.programs import Grid, Program
-from experiments.paper_size.times import bandwidth
+from experiments.gpu.kernels import inputs, oracle, programs
+from experiments.gpu.kernels import timing as times
+from experiments.gpu.kernels.inputs import Inputs, Shape
+from experiments.gpu.kernels.programs import Grid, Program
+from experiments.gpu.paper_size.times import bandwidth
 from experiments.records.words import FAILED, SKIPPED, over
-from specjax.bench.row import Measurement
+from specjax.measure.row import Measurement
 
 # Quantity of a record, and the programs of which the fastest gives it.
 CHOICES = {

@@ -1,6 +1,6 @@
 """Whether XLA puts launches into CUDA graphs ("command buffers"): loop, verification.
 
-    python -m experiments.kernels.capture NAME        compiles and runs one program
+    python -m experiments.gpu.kernels.capture NAME        compiles and runs one program
 
 What a GPU launches is read from the list of thunks that XLA dumps, in a process of its
 own, as dumping is a setting of a process. On a CPU there are none: not applicable.
@@ -17,15 +17,14 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from experiments.aot import inspect
-from experiments.kernels import inputs, programs
+from experiments.gpu.aot import inspect
+from experiments.gpu.kernels import inputs, programs
 from pallas_kernels import onepass
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
-from specjax import generate, probs
-from specjax.bench.row import Measurement
-from specjax.commands import kernels
+from specjax import fused, generate, probs
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.measure.row import Measurement
 from specjax.models import gpt
 from specjax.step import Decoder
 from specjax.verifiers import token
@@ -95,8 +94,8 @@ def loop() -> tuple[Callable, tuple]:
     that are the default here."""
     model = gpt.build(MODEL)
     params = jax.tree.map(lambda x: jnp.full(x.shape, 0.01, jnp.float32), model.shapes)
-    sizes = kernels.Sizes(1, 3, MODEL.vocab)
-    chosen = kernels.choose(kernels.AUTO, token.verifier, sizes)
+    sizes = fused.Sizes(1, 3, MODEL.vocab)
+    chosen = fused.choose(fused.AUTO, token.verifier, sizes)
     drafter = autoregressive.build(model, 3, chosen.draw)
     parts = Decoder(model, drafter, chosen.verifier)
     prompt = make_prompt([[1, 2, 3]])
@@ -108,7 +107,7 @@ def loop() -> tuple[Callable, tuple]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.kernels.capture")
+    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.kernels.capture")
     parser.add_argument("name", choices=NAMES)
     name = parser.parse_args(arguments).name
     call, operands = program(name)

@@ -1,6 +1,6 @@
 """What reads logits by default on this device, and what did in a folder's records.
 
-    python -m experiments.kernels.default FOLDER
+    python -m experiments.gpu.kernels.default FOLDER
 
 A line for each shape that the stages decode, after the comparison with the reference
 that a first use brings; then, for each table of FOLDER, by what its rows were measured.
@@ -13,22 +13,22 @@ from pathlib import Path
 import jax
 
 from experiments.records import records
-from specjax.bench import jsonl, players
-from specjax.commands import kernels
-from specjax.commands.kernels import Sizes
+from specjax import fused, sides
+from specjax.fused import Sizes
+from specjax.measure import jsonl
 from specjax.verifiers import token
 
 # Rows of the chip, the paper's GPT pair, Wagner et al.'s, and tables of counts.
 SHAPES = Sizes(1, 10, 32128), Sizes(1, 10, 8000), Sizes(40, 20, 32128)
-SHAPES += (Sizes(32, 5, 8000), Sizes(1, 10, 8000, players.TABLE))
+SHAPES += (Sizes(32, 5, 8000), Sizes(1, 10, 8000, sides.TABLE))
 
 
 def chosen() -> list[str]:
     kind, lines = jax.devices()[0].device_kind, []
     for sizes in SHAPES:
-        record = kernels.choose(kernels.AUTO, token.verifier, sizes).record
+        record = fused.choose(fused.AUTO, token.verifier, sizes).record
         shape = f"B {sizes.batch}, gamma {sizes.gamma}, V {sizes.vocab}, {sizes.draft}"
-        lines.append(f"{kind}, {shape}: {kernels.line(record)}")
+        lines.append(f"{kind}, {shape}: {fused.line(record)}")
     return lines
 
 
@@ -54,7 +54,7 @@ def names(measured: dict) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.kernels.default")
+    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.kernels.default")
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args(arguments).folder
     print("\n".join([*chosen(), *ran(folder)]))

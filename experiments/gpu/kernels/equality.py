@@ -17,16 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from experiments.kernels import oracle, programs
-from experiments.kernels.bench import said_of
-from experiments.kernels.inputs import Inputs
+from experiments.gpu.kernels import oracle, programs
+from experiments.gpu.kernels.bench import said_of
+from experiments.gpu.kernels.inputs import Inputs
 from experiments.records.words import FAILED
 from pallas_kernels import fuse, onepass
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
 from pallas_kernels.fuse import Options
 from pallas_kernels.plan import Tiles
 from specjax import probs
-from specjax.bench.row import Measurement
+from specjax.measure.row import Measurement
 from specjax.types import Sampling
 
 HEATS = 1.0, 0.0, 0.5, 2.0, 1.0, 0.7

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.kernels import oracle
+from experiments.gpu.kernels import oracle
 from specjax import probs
 from specjax.types import Law, Sampling
 

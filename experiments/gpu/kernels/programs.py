@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from experiments.kernels import four_launches
-from experiments.kernels.inputs import Inputs, Shape
+from experiments.gpu.kernels import four_launches
+from experiments.gpu.kernels.inputs import Inputs, Shape
 from pallas_kernels import compat, dispatch, fuse, onepass
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON, Device
 from pallas_kernels.fuse import Options, Reference

@@ -1,6 +1,6 @@
 """Runs one small verification under NVIDIA's compute-sanitizer, where that is on PATH.
 
-python -m experiments.kernels.sanitize        one call of every kernel, nothing more
+python -m experiments.gpu.kernels.sanitize        one call of every kernel, nothing more
 """
 
 import shutil
@@ -10,9 +10,9 @@ from functools import partial
 
 import jax
 
-from experiments.kernels import inputs, oracle, programs
+from experiments.gpu.kernels import inputs, oracle, programs
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
-from specjax.bench.row import Measurement
+from specjax.measure.row import Measurement
 
 TOOL = "compute-sanitizer"
 KINDS = "memcheck", "racecheck"

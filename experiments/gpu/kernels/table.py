@@ -1,6 +1,6 @@
 """Lines of the table of kernels: what was predicted, what measured, goals met or not.
 
-Predictions and goals are those of `experiments/kernels/predictions.json`, written
+Predictions and goals are those of `experiments/gpu/kernels/predictions.json`, written
 before anything ran on a GPU. What has no record is called unmeasured.
 Axes: B texts, G = gamma, V vocabulary.
 """

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.kernels.inputs import Inputs
-from specjax.bench import timing
+from experiments.gpu.kernels.inputs import Inputs
+from specjax.measure import timing
 
 HEAD = re.compile(r"^ENTRY .*\{$")
 LINE = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.+?) ([a-z][\w\-]*)\((.*)$")

@@ -1,6 +1,6 @@
 r"""Verification as it is written for PyTorch, timed in a process of its own.
 
-    python -m experiments.kernels.torch_bench --batch 1 --gamma 5 --vocab 32000 \
+    python -m experiments.gpu.kernels.torch_bench --batch 1 --gamma 5 --vocab 32000 \
         --dtype float32
 
 `hf_eager` has the steps of `_speculative_sampling` of Hugging Face transformers, of
@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.kernels import oracle
+from experiments.gpu.kernels import oracle
 from experiments.records.words import FAILED, SKIPPED
-from specjax.bench.row import Measurement
+from specjax.measure.row import Measurement
 
 NO_TORCH = "torch is not installed: pip install torch"
 NO_CUDA = (
@@ -38,7 +38,7 @@ NAMES = "hf_eager", "eager", "compiled"
 
 
 class TorchSetting(NamedTuple):
-    """As in `experiments.kernels.bench`; dry: a trial on a CPU."""
+    """As in `experiments.gpu.kernels.bench`; dry: a trial on a CPU."""
 
     batch: int
     gamma: int
@@ -231,7 +231,9 @@ def told(setting: TorchSetting) -> dict:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.kernels.torch_bench")
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.gpu.kernels.torch_bench"
+    )
     for name, kind in TorchSetting.__annotations__.items():
         if name not in ("seconds", "dry"):
             default = TorchSetting._field_defaults.get(name)

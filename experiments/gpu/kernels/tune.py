@@ -1,6 +1,6 @@
 """From records of the table of kernels to what `pallas_kernels.dispatch` chooses by.
 
-    python -m experiments.kernels.tune RESULTS [--out FOLDER]
+    python -m experiments.gpu.kernels.tune RESULTS [--out FOLDER]
 
 Writes FOLDER/<device>.json: of every shape that was measured on the device, and of what
 is known of the laws, the fastest of one-pass XLA and Mosaic GPU. Triton is a comparator
@@ -12,11 +12,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.kernels.programs import BOTH, DRAFT, NONE, ONEPASS, REF
+from experiments.gpu.kernels.programs import BOTH, DRAFT, NONE, ONEPASS, REF
 from pallas_kernels import dispatch
 from pallas_kernels.dispatch import MOSAIC_GPU
 from pallas_kernels.plan import DEFERRED, KNOWN
-from specjax.bench import jsonl
+from specjax.measure import jsonl
 
 KINDS = {NONE: (DEFERRED, DEFERRED), DRAFT: (DEFERRED, KNOWN), BOTH: (KNOWN, KNOWN)}
 # Nothing is left to read where both are known: one-pass XLA is the reference then.
@@ -80,7 +80,7 @@ def path_of(folder: Path, device: str) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.kernels.tune")
+    parser = argparse.ArgumentParser(prog="python -m experiments.gpu.kernels.tune")
     parser.add_argument("results", type=Path)
     parser.add_argument("--out", type=Path, default=dispatch.TUNED)
     parser.add_argument("--trial", action="store_true", help="of interpreted runs")

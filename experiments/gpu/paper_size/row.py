@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.paper_size import random_weights
-from experiments.paper_size.times import (
+from experiments.gpu.paper_size import random_weights
+from experiments.gpu.paper_size.times import (
     Text,
     Timed,
     bandwidth,
@@ -23,10 +23,10 @@ from experiments.paper_size.times import (
     parts_of_a_step,
     whole_texts,
 )
-from specjax.bench import costs, players, timing
-from specjax.bench.row import Measurement
-from specjax.commands import kernels
+from specjax import fused, sides
 from specjax.inputs import make_request, make_sampling
+from specjax.measure import costs, timing
+from specjax.measure.row import Measurement
 from specjax.models import t5
 from specjax.theory import closed_forms, predict
 from specjax.types import Kernels, Prompt
@@ -46,7 +46,7 @@ class PaperSizeSetting(NamedTuple):
     input_tokens: what the encoder reads. Each text has `new_tokens`; `texts` of them
     are predicted and measured, `others` give the rest of a step. loops: calls in a
     program that times one call. copied: bytes of the array whose copy gives the speed
-    of the memory. kernels: what reads logits, see `specjax.commands.kernels`.
+    of the memory. kernels: what reads logits, see `specjax.fused`.
     """
 
     temperature: float
@@ -118,8 +118,8 @@ def measure(
     speed = bandwidth(setting.copied, setting.rounds)
     models = map(random_weights.model, (target, draft))
     weights = random_weights.keep(kept, target), random_weights.make(draft, seed=1)
-    sides = map(players.of_model, ("target", "draft"), models, weights)
-    pair = costs.Pair(*sides, slots(setting), fused)
+    both = map(sides.of_model, ("target", "draft"), models, weights)
+    pair = costs.Pair(*both, slots(setting), fused)
     sizes = setting.gammas, setting.loops, setting.rounds
     call, drafted = parts_of_a_step(pair, *sizes, others[0])
     decoders = {g: decode(pair, g, setting.alpha) for g in (0, setting.gamma)}
@@ -154,8 +154,8 @@ def measure(
 
 def choose(target: t5.Config, setting: PaperSizeSetting) -> Kernels:
     """What reads the logits of both sides."""
-    sizes = kernels.Sizes(1, max(setting.gammas), target.vocab)
-    return kernels.choose(setting.kernels, token.verifier, sizes)
+    sizes = fused.Sizes(1, max(setting.gammas), target.vocab)
+    return fused.choose(setting.kernels, token.verifier, sizes)
 
 
 def slots(setting: PaperSizeSetting) -> int:

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.paper_size import drawn_acceptance
+from experiments.gpu.paper_size import drawn_acceptance
 from specjax import generate
-from specjax.bench import costs, timing
+from specjax.measure import costs, timing
 from specjax.types import Prompt, Request
 
 CALL, DRAFT, DECODE, PREFILL = range(4)

@@ -7,13 +7,13 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from experiments.chen.setting import ChenSetting
+from experiments.papers.chen.setting import ChenSetting
+from experiments.papers.wagner.runs import by_prompt, error_of_ratio
 from experiments.tasks import Task
-from experiments.wagner.runs import by_prompt, error_of_ratio
 from specjax import generate
-from specjax.bench import costs
-from specjax.bench.texts import Calls, counted, take
 from specjax.inputs import make_request, make_sampling
+from specjax.measure import costs
+from specjax.measure.texts import Calls, counted, take
 from specjax.step import build_step
 from specjax.text import continuation
 from specjax.theory import closed_forms

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from experiments.chen import sandbox
-from experiments.chen.sandbox import Limits, Outcome
+from experiments.papers.chen import sandbox
+from experiments.papers.chen.sandbox import Limits, Outcome
 from experiments.tasks import Task, files, texts
-from specjax.bench.players import Player
+from specjax.sides import Player
 
 FIELDS = ("prompt", "entry_point", "test")
 # Where a function is over: Section 2.1 there.

@@ -12,16 +12,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from experiments.chen import humaneval
-from experiments.chen.decoding import rate, speculate, strings, write_alone
-from experiments.chen.setting import ChenSetting, check, paired
-from experiments.chen.times import call_times, walltimes
-from experiments.leviathan import quality
+from experiments.papers.chen import humaneval
+from experiments.papers.chen.decoding import rate, speculate, strings, write_alone
+from experiments.papers.chen.setting import ChenSetting, check, paired
+from experiments.papers.chen.times import call_times, walltimes
+from experiments.papers.leviathan import quality
 from experiments.tasks import Task
-from specjax import drafts
-from specjax.bench import costs, scoring
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
+from specjax import drafts, sides
+from specjax.measure import costs
+from specjax.measure.row import Measurement
+from specjax.sides import Player
 
 
 def row(
@@ -39,7 +39,7 @@ def row(
         raise ValueError(f"no metric {setting.metric!r}: choose one of {known}")
     check(setting)
     target, draft = drafts.paired(target, draft)
-    scoring.check(target, draft, with_alpha=False)
+    sides.check(target, draft, with_alpha=False)
     task = read(setting.task, target)
     if setting.metric == "rouge" and not task.references:
         raise ValueError(f"{setting.task} has no references to score texts against")

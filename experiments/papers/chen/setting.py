@@ -6,11 +6,11 @@ K is gamma: drafted tokens a call.
 from typing import NamedTuple
 
 from experiments.tasks import Task
-from specjax.bench import costs
-from specjax.bench.players import Player
-from specjax.bench.texts import width
-from specjax.commands import kernels
-from specjax.commands.kernels import Sizes
+from specjax import fused
+from specjax.fused import Sizes
+from specjax.measure import costs
+from specjax.measure.texts import width
+from specjax.sides import Player
 from specjax.verifiers import token
 
 
@@ -19,7 +19,7 @@ class ChenSetting(NamedTuple):
 
     samples: texts of each prompt, at most `new_tokens` each, in batches. timed: texts
     decoded alone for their walltime. rounds: of the times of a call. kernels: what
-    reads logits, see `specjax.commands.kernels`.
+    reads logits, see `specjax.fused`.
     """
 
     task: str
@@ -64,5 +64,5 @@ def paired(
             " NEW_TOKENS, or a shorter LENGTH"
         )
     sizes = Sizes(setting.batch, setting.K, target.vocab, draft.regime)
-    chosen = kernels.choose(setting.kernels, token.verifier, sizes)
+    chosen = fused.choose(setting.kernels, token.verifier, sizes)
     return costs.Pair(target, draft, slots, chosen)

@@ -138,7 +138,7 @@ NOTE = (
     " what they take); the measured one is the ratio of mean token times of whole"
     " texts at batch 1, prompts included. Both ways' texts have one law: they differ"
     " by chance alone. Programs that complete HumanEval's functions run in a sandbox"
-    " (`experiments/chen/sandbox.py`), and pass@1 is the share that passes its tests."
+    " (`papers/chen/sandbox.py`), and pass@1 is the share that passes its tests."
     " The published numbers are of Chinchilla 70B with a draft of 4B in a distributed"
     " setup, which nobody else can run; configurations of public descriptions are in"
     " gin_configs/models/chinchilla.gin. GPT-2 1.5B with 124M is the pair of jaymody's"

@@ -6,11 +6,11 @@ calls give in theory stands beside their ratio.
 
 import numpy as np
 
-from experiments.chen.decoding import ALONE, SPECULATIVE, batch_of
-from experiments.chen.setting import ChenSetting
+from experiments.papers.chen.decoding import ALONE, SPECULATIVE, batch_of
+from experiments.papers.chen.setting import ChenSetting
 from experiments.tasks import Task
-from specjax.bench import costs, timing
-from specjax.bench.parts import LOOPS
+from specjax.measure import costs, timing
+from specjax.measure.parts import LOOPS
 from specjax.theory import closed_forms
 
 

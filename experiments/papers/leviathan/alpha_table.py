@@ -2,7 +2,7 @@
 
 import math
 
-from experiments.leviathan import walltime_table as walltime
+from experiments.papers.leviathan import walltime_table as walltime
 from experiments.records.markup import number
 from experiments.records.table import Line, Records, Table, command, rows_of
 from specjax.theory import estimate

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from specjax.bench.row import Measurement
+from specjax.measure.row import Measurement
 from specjax.theory import closed_forms
 
 ALPHA = np.arange(0, 101) / 100

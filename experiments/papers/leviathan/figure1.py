@@ -10,10 +10,10 @@ from functools import partial
 import jax
 
 from specjax import drafts, zoo
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
-from specjax.commands import demo
 from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.measure import trace
+from specjax.measure.row import Measurement
+from specjax.sides import Player
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt
@@ -42,7 +42,7 @@ def build(
 
 def make_case(
     target: Player, draft: Player, prompt: str, gamma: int, tokens: int, seed: int
-) -> demo.Case:
+) -> trace.Case:
     """What is decoded, greedily; raises ValueError as `build`."""
     if target.model is None:
         raise ValueError(f"{target.name} only drafts: name a model as the target")
@@ -61,7 +61,7 @@ def make_case(
     params = Params(target.params, draft.params)
     check(parts, slots, params, begun, request)
     names, tokenizer = (target.name, draft.name), tokenizer_of(target)
-    return demo.Case(names, parts, slots, params, begun, request, tokenizer)
+    return trace.Case(names, parts, slots, params, begun, request, tokenizer)
 
 
 def begin(target: Player, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
@@ -78,15 +78,15 @@ def tokenizer_of(target: Player) -> Tokenizer:
     return zoo.tokenizer("t5" if target.encodes else "code")
 
 
-def measure(case: demo.Case, prompt: str) -> dict:
+def measure(case: trace.Case, prompt: str) -> dict:
     """Every iteration of Algorithm 1 as text: what of its drafts was kept, and added.
 
     rejected: the draft that was tested and refused; those after it were never tested.
     """
     steps, length = [], int(case.prompt.length[0])
     begun, tokenizer = length, case.tokenizer
-    for ids, info in demo.iterate(case):
-        steps.append(pieces(demo.make_step(ids[length:], info), tokenizer))
+    for ids, info in trace.iterate(case):
+        steps.append(pieces(trace.make_step(ids[length:], info), tokenizer))
         length = len(ids)
     target, draft = case.names
     return {
@@ -101,7 +101,7 @@ def measure(case: demo.Case, prompt: str) -> dict:
     }
 
 
-def pieces(step: demo.Step, tokenizer: Tokenizer) -> dict[str, list[str]]:
+def pieces(step: trace.Step, tokenizer: Tokenizer) -> dict[str, list[str]]:
     """Each token's own text, a newline as a backslash and an n."""
     return {
         kind: [tokenizer.piece(token) for token in getattr(step, kind)]

@@ -8,13 +8,12 @@ paper does not measure: how far the output is from p, and runs with each l.
 from functools import partial
 
 from experiments import tasks
-from specjax import drafts
-from specjax.bench import lenience as bench
-from specjax.bench import scoring
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
-from specjax.bench.texts import Calls, Protocol, Text, speculate, truncation
-from specjax.commands import kernels, pairs
+from specjax import drafts, fused, sides
+from specjax.measure import lenience as bench
+from specjax.measure import pairs
+from specjax.measure.row import Measurement
+from specjax.measure.texts import Calls, Protocol, Text, speculate, truncation
+from specjax.sides import Player
 from specjax.theory.estimate import Estimate, counts
 from specjax.verifiers import lenient
 
@@ -37,7 +36,7 @@ def build(
     """
     check(levels)
     target, draft = drafts.paired(target, draft)
-    scoring.check(target, draft)
+    sides.check(target, draft)
     of_alpha = pairs.alpha(target, draft, protocol, tasks.of)
     run = partial(measure, (target, draft), protocol, levels, c, gamma)
     return of_alpha._replace(run=run, module=__name__)
@@ -66,7 +65,7 @@ def measure(
     """
     check(levels)
     target, draft = players
-    chosen = kernels.of_protocol(target, draft, protocol)
+    chosen = fused.of_protocol(target, draft, protocol)
     prompts = tasks.distinct(protocol.task)
     text = pairs.written(target, prompts, protocol, chosen, kept)
     filters = truncation(protocol)
@@ -106,7 +105,7 @@ def ran(
     wrote. log_p: its mean log-probability under the target at temperature 1, in nats a
     token. Each with its error.
     """
-    chosen = kernels.of_protocol(*players, protocol, lenient.build(level))
+    chosen = fused.of_protocol(*players, protocol, lenient.build(level))
     prompts, number = tasks.distinct(protocol.task), len(text.start)
     calls = speculate(players, prompts, number, protocol, chosen)
     written = bench.outputs(text, calls)

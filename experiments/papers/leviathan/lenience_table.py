@@ -1,6 +1,6 @@
 """Lines of Table 5 and of Appendix A.5: alpha, speed and drift as functions of l."""
 
-from experiments.leviathan import walltime_table as walltime
+from experiments.papers.leviathan import walltime_table as walltime
 from experiments.records import markup
 from experiments.records.table import Line, Table, command, leviathan
 from specjax.theory import closed_forms

@@ -31,13 +31,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import tasks
-from specjax import drafts, generate, native, zoo
-from specjax.bench import scoring
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
-from specjax.bench.texts import Protocol
-from specjax.commands import pairs
+from specjax import drafts, generate, native, sides, zoo
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.measure import pairs
+from specjax.measure.row import Measurement
+from specjax.measure.texts import Protocol
+from specjax.sides import Player
 from specjax.step import Decoder, build_step, score
 from specjax.theory import closed_forms
 from specjax.types import Draft, Params, Request, State
@@ -91,7 +90,7 @@ def build(
     target, draft = drafts.paired(target, draft)
     check(target, draft, setting)
     if alpha is None:
-        scoring.check(target, draft)
+        sides.check(target, draft)
     inputs = (*target.files, *draft.files, *tasks.read(protocol.task).files)
     run = partial(measure, target, draft, protocol, setting, alpha)
     arithmetic = target.dtype, protocol.seed

@@ -1,6 +1,6 @@
 """Lines of operations and bytes a token (Section 3.4)."""
 
-from experiments.leviathan.walltime_table import DRAFTS
+from experiments.papers.leviathan.walltime_table import DRAFTS
 from experiments.records.table import Line, Table, command
 
 

@@ -16,10 +16,11 @@ from tqdm import tqdm
 
 from experiments import tasks
 from specjax import generate
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
-from specjax.bench.texts import Prompts, take
 from specjax.inputs import make_request, make_sampling
+from specjax.measure.row import Measurement
+from specjax.measure.texts import take
+from specjax.prompts import Prompts
+from specjax.sides import Player
 from specjax.types import Params
 
 ROUGES = ("rouge1", "rouge2", "rougeL")

@@ -1,6 +1,6 @@
 """Rows of Wagner et al. (2024) for decoders, whose prompts their own tokenizer reads.
 
-As `experiments.wagner.rows`, whose measurements these are, of pairs such as the
+As `experiments.papers.wagner.rows`, whose measurements these are, of pairs such as the
 paper's: a task is read with the target at hand (`experiments.tasks.texts`), and ROUGE-1
 is of texts as the target's tokenizer spells them.
 """
@@ -11,16 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.leviathan import quality
+from experiments.papers.leviathan import quality
+from experiments.papers.wagner import rows, runs
+from experiments.papers.wagner.methods import Method, of_scale, of_text
+from experiments.papers.wagner.rows import Pair, WagnerSetting
+from experiments.papers.wagner.runs import Sample
 from experiments.tasks import Task
-from experiments.wagner import rows, runs
-from experiments.wagner.methods import Method, of_scale, of_text
-from experiments.wagner.rows import Pair, WagnerSetting
-from experiments.wagner.runs import Sample
-from specjax import drafts
-from specjax.bench import scoring
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
+from specjax import drafts, sides
+from specjax.measure.row import Measurement
+from specjax.sides import Player
 from specjax.tokenizers import Tokenizer
 from specjax.verifiers import token
 
@@ -54,7 +53,7 @@ def row(
     if kind not in KINDS:
         raise ValueError(f"no kind {kind!r}: choose one of {', '.join(KINDS)}")
     target, draft = drafts.paired(target, draft)
-    scoring.check(target, draft)
+    sides.check(target, draft)
     check(setting)
     task = read(setting.task, target)
     sample = sample_of(task, setting)

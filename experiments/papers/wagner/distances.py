@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.wagner.methods import Method, filtered
+from experiments.papers.wagner.methods import Method, filtered
 from specjax import probs
-from specjax.bench.players import Player
-from specjax.bench.scoring import positions
-from specjax.bench.texts import Text
+from specjax.measure.scoring import positions
+from specjax.measure.texts import Text
+from specjax.sides import Player
 from specjax.types import Law
 from specjax.verifiers import sigmoid
 

@@ -12,13 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from experiments.wagner import baseline as wagner_naive
-from specjax import probs
-from specjax.bench import players
-from specjax.bench.players import Player
-from specjax.commands import kernels
-from specjax.commands.kernels import Sizes
+from experiments.papers.wagner import baseline as wagner_naive
+from specjax import fused, probs, sides
 from specjax.drafters.rollout import for_rule
+from specjax.fused import Sizes
+from specjax.sides import Player
 from specjax.types import Draft, Drafter, Kernels, Law, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
 
@@ -46,7 +44,7 @@ class Method(NamedTuple):
         return draft.drafter(gamma, self.draw or for_rule(self.verifier))
 
     def kernels(self) -> Kernels:
-        plain = players.reference(self.verifier)
+        plain = sides.reference(self.verifier)
         return plain._replace(draw=self.draw or plain.draw)
 
 
@@ -97,14 +95,14 @@ def _named(method: Method) -> Method:
     return method._replace(name=method.name + end)
 
 
-def fused(
+def by_kernels(
     methods: Sequence[Method], asked: str, sizes: Sizes
 ) -> tuple[list[Method], dict[str, dict]]:
-    """The methods by what `specjax.commands.kernels` chooses, and its records by their
+    """The methods by what `specjax.fused` chooses, and its records by their
     names. All draw their drafts alike; the baseline and `always` have no kernel."""
     replaced, records = [], {}
     for method in methods:
-        chosen = kernels.choose(asked, method.verifier, sizes)
+        chosen = fused.choose(asked, method.verifier, sizes)
         records[method.name] = chosen.record
         changes = dict(verifier=chosen.verifier, draw=chosen.draw)
         if chosen.verifier.law is not method.verifier.law:
@@ -152,7 +150,7 @@ def filtered(pair: tuple[Player, Player], top_k: int | None) -> tuple[Player, ..
             return jnp.where(largest(z, top_k), z, -jnp.inf)
 
         model = side.model._replace(readout=readout)
-        player = players.of_model(side.name, model, side.params)
+        player = sides.of_model(side.name, model, side.params)
         return side._replace(law=player.law, drafter=player.drafter, model=model)
 
     return tuple(map(cut, pair))

@@ -13,16 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import tasks
-from experiments.wagner import distances as wagner_laws
-from experiments.wagner import runs, timing
-from experiments.wagner.methods import Method, filtered, fused, of_scale, of_text
-from specjax import drafts
-from specjax.bench import scoring
-from specjax.bench import texts as decoding
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
-from specjax.bench.texts import Protocol, Text
-from specjax.commands.kernels import Sizes
+from experiments.papers.wagner import distances as wagner_laws
+from experiments.papers.wagner import runs, timing
+from experiments.papers.wagner.methods import Method, filtered, fused, of_scale, of_text
+from specjax import drafts, sides
+from specjax.fused import Sizes
+from specjax.measure import texts as decoding
+from specjax.measure.row import Measurement
+from specjax.measure.texts import Protocol, Text
+from specjax.sides import Player
 from specjax.types import Verifier
 from specjax.verifiers import token
 
@@ -39,7 +38,7 @@ class WagnerSetting(NamedTuple):
     verification timed. timed: texts decoded alone for their walltime. rounds: of each
     timing. scales: -alpha = beta of the sigmoids; a row of texts takes the first.
     suffix: put after each text that an encoder reads; the paper's is "Summary:".
-    kernels: what reads logits, see `specjax.commands.kernels`.
+    kernels: what reads logits, see `specjax.fused`.
     """
 
     task: str
@@ -95,7 +94,7 @@ def built(
     pair: Pair, setting: WagnerSetting, methods: list[Method], measure: Callable
 ) -> Measurement:
     pair = drafts.paired(*pair)
-    scoring.check(*pair)
+    sides.check(*pair)
     sample = sample_of(setting)
     if not setting.gammas or min(setting.gammas) < 1 or max(setting.gammas) > 20:
         raise ValueError(f"gammas must be in 1..20; got {setting.gammas}")

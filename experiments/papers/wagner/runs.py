@@ -16,13 +16,14 @@ import sentencepiece
 from tqdm import tqdm
 
 from experiments import tasks
-from experiments.leviathan import quality
-from experiments.wagner.methods import Method, filtered
+from experiments.papers.leviathan import quality
+from experiments.papers.wagner.methods import Method, filtered
 from specjax import generate, policies
-from specjax.bench.players import Player
-from specjax.bench.texts import Prompts, take, width
 from specjax.generate import Counts, Output
 from specjax.inputs import make_request, make_sampling
+from specjax.measure.texts import take, width
+from specjax.prompts import Prompts
+from specjax.sides import Player
 from specjax.step import Decoder
 from specjax.types import Params, Prompt, Request
 

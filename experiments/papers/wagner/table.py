@@ -7,10 +7,10 @@ ranges only, which the notes tell.
 
 import itertools
 
+from experiments.papers.wagner import decoders_table as decoders
+from experiments.papers.wagner.decoders_table import rows_of, wagner
 from experiments.records.markup import number
 from experiments.records.table import Line, Table, command
-from experiments.wagner import decoders_table as decoders
-from experiments.wagner.decoders_table import rows_of, wagner
 
 PAIRS = {
     "docs_small": "t5_target with t5_small (docs)",

@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.wagner.methods import Method
+from experiments.papers.wagner.methods import Method
 from specjax import probs
-from specjax.bench import costs, timing
-from specjax.bench.players import Player
-from specjax.bench.texts import Text
 from specjax.inputs import make_sampling
+from specjax.measure import costs, timing
+from specjax.measure.texts import Text
+from specjax.sides import Player
 from specjax.step import Decoder, build_step
 from specjax.types import Draft, Params, Prompt, Request, Sampling, State, Verdict
 

@@ -7,7 +7,7 @@ table2 where counts of tokens and texts do. alpha is E(beta).
 from itertools import pairwise
 
 from experiments import catalogue
-from experiments.leviathan import alpha_table
+from experiments.papers.leviathan import alpha_table
 from experiments.records.markup import number
 from experiments.records.table import Records
 from experiments.report.claims import walltime

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.records.table import Records
-from experiments.report.claims import alpha, told, wagner, walltime
+from experiments.report.claims import alpha, lesson, wagner, walltime
 from experiments.report.claims.verdicts import Outcome
 
 STATED = Path(__file__).with_name("claims.json")
@@ -43,11 +43,11 @@ TESTS = {
     "memory": alpha.memory,
     "figure_1": alpha.figure_1,
     "acceleration": walltime.acceleration,
-    "chen_speed": told.chen_speed,
-    "chen_law": told.chen_law,
-    "chen_filters": told.chen_filters,
-    "chen_tokens": told.chen_tokens,
-    "chen_models": told.chen_models,
+    "chen_speed": lesson.chen_speed,
+    "chen_law": lesson.chen_law,
+    "chen_filters": lesson.chen_filters,
+    "chen_tokens": lesson.chen_tokens,
+    "chen_models": lesson.chen_models,
     "wagner_exact_time": wagner.exact_time,
     "wagner_exact_output": wagner.exact_output,
     "wagner_sigmoid_time": wagner.sigmoid_time,
@@ -58,13 +58,13 @@ TESTS = {
     "wagner_half_precision": wagner.half_precision,
     "wagner_bandwidth": wagner.bandwidth,
     "wagner_speech": wagner.speech,
-    "lesson_limit": told.lesson_limit,
-    "lesson_harmless": told.lesson_harmless,
-    "lesson_length": told.lesson_length,
-    "lesson_tokens": told.lesson_tokens,
-    "lesson_law": told.lesson_law,
-    "lesson_words": told.lesson_words,
-    "lesson_results": told.lesson_results,
+    "lesson_limit": lesson.lesson_limit,
+    "lesson_harmless": lesson.lesson_harmless,
+    "lesson_length": lesson.lesson_length,
+    "lesson_tokens": lesson.lesson_tokens,
+    "lesson_law": lesson.lesson_law,
+    "lesson_words": lesson.lesson_words,
+    "lesson_results": lesson.lesson_results,
 }
 
 

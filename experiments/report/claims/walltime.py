@@ -10,7 +10,8 @@ works against a claim, and a row bears it out without, the row counts.
 from collections.abc import Iterable
 from functools import partial
 
-from experiments.leviathan.walltime_table import XLA
+from experiments.papers.leviathan.walltime_details import named
+from experiments.papers.leviathan.walltime_table import XLA
 from experiments.records.markup import number
 from experiments.records.table import Records, rows_of
 from experiments.report.claims.verdicts import (
@@ -22,7 +23,6 @@ from experiments.report.claims.verdicts import (
     together,
     untestable,
 )
-from experiments.report.walltime_tables import named
 from specjax.theory import closed_forms
 
 SMALL_C = 0.05  # Definition 3.7: "always less than"

@@ -14,9 +14,9 @@ from sentencepiece import SentencePieceProcessor
 from experiments.training.drafts import code, losses
 from experiments.training.targets import code as targets
 from specjax import checkpoints, zoo
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
+from specjax.measure.row import Measurement
 from specjax.models import gpt
+from specjax.sides import Player
 
 ALPHAS = ("alpha_t0", "alpha_t1")
 BEFORE = "none"  # the draft that every loss goes on from

@@ -6,7 +6,7 @@
 
 The first are synthesised sentences; the second strings of digits of the user's own, of
 the split that nothing learnt from. A folder has `transcripts.tsv` as rows read it
-(`experiments.listening.utterances`).
+(`experiments.papers.wagner.speech.utterances`).
 """
 
 import argparse

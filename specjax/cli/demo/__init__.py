@@ -15,19 +15,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from specjax import console, finite, generate, native, policies, prompts, verifiers
-from specjax.bench import repeats, scoring, timing
-from specjax.bench.players import reference
-from specjax.bench.texts import truncation
-from specjax.commands import flags as shared
-from specjax.commands import kernels
-from specjax.commands.demo import sizes
-from specjax.commands.demo.trace import Step, colorful, make_step, print_trace
+from specjax import (
+    console,
+    finite,
+    fused,
+    generate,
+    native,
+    policies,
+    prompts,
+    sides,
+    verifiers,
+)
+from specjax.cli import flags as shared
+from specjax.cli.demo import sizes
 from specjax.console import Parser
 from specjax.inputs import (
     bucketed,
@@ -36,28 +40,18 @@ from specjax.inputs import (
     make_request,
     make_sampling,
 )
-from specjax.listening import heard
+from specjax.measure import repeats, timing
+from specjax.measure.texts import truncation
+from specjax.measure.trace import Case, Step, colorful, iterate, make_step, print_trace
+from specjax.speech import spoken_prompts
 from specjax.step import Decoder
 from specjax.theory import closed_forms
 from specjax.tokenizers import Tokenizer, stream
-from specjax.types import Info, Kernels, Params, Prompt, Request
+from specjax.types import Params
 
 PROMPT = 'def read_config(path, default=None):\n    """'
 ROUNDS = 5  # timed runs of each kind, in turns
 PATIENCE = 1.0  # seconds that weights may take to be read before a word is said
-
-
-class Case(NamedTuple):
-    """What is decoded, checked and ready, and by what."""
-
-    names: tuple[str, str]
-    parts: Decoder
-    slots: int
-    params: Params
-    prompt: Prompt
-    request: Request
-    tokenizer: Tokenizer
-    kernels: Kernels = reference()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -90,7 +84,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> int:
     print()
     summarize(case, flags, trace, seconds)
     print(repetition(baseline, length))
-    print(kernels.line(case.kernels.record))
+    print(fused.line(case.kernels.record))
     print(f"products: {native.in_use()}")
     guarantee = case.parts.verifier.guarantee
     print(f"rule {flags.rule}: {guarantee}")
@@ -122,7 +116,7 @@ def make_parser() -> Parser:
     shared.add_filters(parser)
     shared.add_dtype(parser)
     add("--seed", type=console.seed, default=123, help=shared.OF_SEED)
-    kernels.add_flag(parser)
+    fused.add_flag(parser)
     shared.add_products(parser)
     of_color = "of the trace; auto: on a terminal, where NO_COLOR is not set"
     add("--color", choices=("auto", "always", "never"), default="auto", help=of_color)
@@ -133,14 +127,16 @@ def make_case(flags: argparse.Namespace) -> Case:
     """Loads and checks everything; raises ValueError before any compute."""
     names = sizes.located(flags)
     target, draft = shared.pair(names, flags.dtype)
-    scoring.check(target, draft, with_alpha=False)
-    model = shared.reader(target, flags.tokenizer)
+    sides.check(target, draft, with_alpha=False)
+    model = sides.reader(target, flags.tokenizer)
     if flags.audio is None:
         read = prompts.of([flags.prompt], model)
     else:
-        (target, draft), read = heard.of([{"audio": flags.audio}], (target, draft))
-    shape = kernels.Sizes(1, flags.K, target.vocab, draft.regime)
-    chosen = kernels.choose(flags.kernels, verifiers.named(flags.rule), shape)
+        (target, draft), read = spoken_prompts.of(
+            [{"audio": flags.audio}], (target, draft)
+        )
+    shape = fused.Sizes(1, flags.K, target.vocab, draft.regime)
+    chosen = fused.choose(flags.kernels, verifiers.named(flags.rule), shape)
     chosen = finite.guarded_kernels(chosen)
     drafter = draft.drafter(flags.K, chosen.draw)
     policy = policies.named(flags.policy)
@@ -209,15 +205,6 @@ def build_run(case: Case, parts: Decoder) -> Callable[[], np.ndarray]:
         return np.asarray(output.tokens)[0, : int(output.length[0])]
 
     return run
-
-
-def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
-    """Decodes again, a step at a time: the text so far, and what the step did."""
-    inputs = case.params, case.prompt, case.request
-    stream = generate.build_stream(case.parts, case.slots)
-    for state, info in stream(*inputs):
-        text = np.array(state.tokens)[0, : int(state.length[0])]
-        yield text, jax.tree.map(lambda leaf: np.asarray(leaf)[0], info)
 
 
 def block(title: str, seconds: float) -> None:

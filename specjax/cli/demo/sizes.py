@@ -6,7 +6,7 @@ from pathlib import Path
 from specjax import drafts, zoo
 from specjax.checkpoints import BUNDLED
 from specjax.checkpoints.huggingface import CONFIG
-from specjax.commands import flags as shared
+from specjax.cli import flags as shared
 
 # The sizes that OpenAI published, and what the hub calls them.
 SIZES = {"124M": "gpt2", "355M": "gpt2-medium", "774M": "gpt2-large"}

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import native, portions
-from specjax.models import gpu, rings
+from specjax import chunks, quantized
+from specjax.models import lowering, rings
 from specjax.models.branching import held_positions, positions_of, seen
 from specjax.models.cache import Cache, empty
 from specjax.models.llama.layers import Block, Norm
@@ -43,7 +43,7 @@ class Decoder(nn.Module):
         x = embedding[tokens].astype(dtype)
         if style.scaled:
             x = x * jnp.asarray(config.dim**0.5, dtype)
-        x = gpu.in_memory(x, cache)
+        x = lowering.in_memory(x, cache)
         count = tokens.shape[1]
         positions = positions_of(start, count, branches)
 
@@ -90,7 +90,7 @@ class Decoder(nn.Module):
 
 def _write(start: Array, local: bool, cache, new):
     """A layer's cache with the call's tokens, and what they attend to."""
-    return (rings if local else gpu).write(cache, new, start)
+    return (rings if local else lowering).write(cache, new, start)
 
 
 def init_params(key: Array, config: Config):
@@ -120,7 +120,7 @@ def num_params(config: Config) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
 
 
-def build(config: Config, portion: int = portions.TOKENS) -> Model:
+def build(config: Config, portion: int = chunks.TOKENS) -> Model:
     """The model of `specjax.types.Model` with these sizes.
 
     With fewer layers than the parameters have, it is the early exit of that model.
@@ -147,15 +147,17 @@ def build(config: Config, portion: int = portions.TOKENS) -> Model:
     def readout(params, features):
         if config.tied:
             kernel = params["embedding"].astype(dtype)
-            logits = native.dot_transposed(features, kernel)
+            logits = quantized.dot_transposed(features, kernel)
         else:
-            logits = native.dot(features, params["readout"].astype(dtype))
+            logits = quantized.dot(features, params["readout"].astype(dtype))
         if config.logit_cap is not None:
             logits = config.logit_cap * jnp.tanh(logits / config.logit_cap)
         return logits
 
     limits = config.vocab, abstract_params(config)
-    model = gpu.model(Model(init, apply, readout, *limits, trained=config.positions))
+    model = lowering.model(
+        Model(init, apply, readout, *limits, trained=config.positions)
+    )
     if not config.local:
         return model
-    return portions.worked_in(model, portion)._replace(portion=portion)
+    return chunks.worked_in(model, portion)._replace(portion=portion)

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import native
+from specjax import quantized
 from specjax.models import cache as caches
-from specjax.models import gpu
+from specjax.models import lowering
 from specjax.models.blocks import Norm
 from specjax.models.branching import in_tree, known, positions_of
 from specjax.models.cache import KeyValues
@@ -86,11 +86,11 @@ class Decoder(nn.Module):
         """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
         own, slots = [None] * len(self.layers), None
         if cache.own is not None:
-            own, slots = gpu.layers(cache.own), caches.slots_of(cache.own)
+            own, slots = lowering.layers(cache.own), caches.slots_of(cache.own)
         positions = positions_of(start, tokens.shape[1], branches)
         tree = None if branches is None else in_tree(branches, start, slots)
         x = self.embedding[tokens] + known(self.positions, positions)
-        x = gpu.in_memory(x.astype(self.config.dtype), cache.read)
+        x = lowering.in_memory(x.astype(self.config.dtype), cache.read)
         for i, layer in enumerate(self.layers):
             x, own[i] = layer(x, positions, own[i], cache.read[i], tree)
         return self.norm(x), cache._replace(own=own)
@@ -167,7 +167,7 @@ def num_params(config: Config) -> int:
 def readout(config: Config, params, features: Array) -> Array:
     """features [..., E] -> logits [..., V] float32, by the embedding."""
     table = params["decoder"]["embedding"].astype(config.dtype)
-    return native.dot_transposed(features, table)
+    return quantized.dot_transposed(features, table)
 
 
 def logits(config: Config, params, features: Features, tokens: Array) -> Array:
@@ -214,7 +214,7 @@ def build(config: Config) -> Model:
         sizes = states.shape[0], config.num_heads, slots, config.head_width
         own = caches.empty(config.decoder_layers, sizes, dtype)
         if config.joined:
-            own, read = gpu.join(own), gpu.join(read)
+            own, read = lowering.join(own), lowering.join(read)
         return Cache(own, read)
 
     def apply(params, tokens, start, cache: Cache, branches=None):
@@ -225,4 +225,4 @@ def build(config: Config) -> Model:
         return readout(config, params, features)
 
     limits = config.vocab, abstract_params(config), config.positions, True
-    return gpu.model(Model(init, apply, read_out, *limits, reads=reads))
+    return lowering.model(Model(init, apply, read_out, *limits, reads=reads))

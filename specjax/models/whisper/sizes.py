@@ -8,7 +8,7 @@ class Config(NamedTuple):
 
     frames: of a window, twice as many as the encoder gives states. bands: of a frame.
     positions: of a text, with its prompt. joined: one buffer for the caches of all
-    decoder layers, see `models.gpu`.
+    decoder layers, see `models.lowering`.
     """
 
     vocab: int

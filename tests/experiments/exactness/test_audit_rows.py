@@ -8,11 +8,10 @@ import scipy.stats
 
 from experiments import tasks
 from experiments.exactness import audit_table, faults
-from specjax import verifiers
-from specjax.bench import players
-from specjax.commands import audit as command
-from specjax.commands import flags, pairs
-from specjax.exactness import audit, martingale
+from specjax import sides, verifiers
+from specjax.cli import audit as command
+from specjax.cli import flags
+from specjax.exactness import audit, audit_row, martingale
 from specjax.pretrained import Pretrained
 from specjax.verifiers import lenient
 from tests.support.audit_samples import PROMPTS, TASK, groups, pair, sampled
@@ -26,7 +25,7 @@ def prompts(monkeypatch):
 
 
 def built(pair, protocol, fault=None):
-    return pairs.audit(*pair, protocol, tasks.of, fault)
+    return audit_row.audit(*pair, protocol, tasks.of, fault)
 
 
 def test_a_row_is_plain_numbers():
@@ -64,9 +63,7 @@ def test_the_note_says_how_often_a_score_is_as_large():
             "use token",
         ),
         (
-            lambda: built(
-                (pair()[0], players.random(4)), TASK, faults.draft_temperature
-            ),
+            lambda: built((pair()[0], sides.random(4)), TASK, faults.draft_temperature),
             "name a model",
         ),
         (lambda: audit.judge(audit.total(groups(5, 40, 2, 600)[0]), 0), "level and"),
@@ -79,7 +76,7 @@ def test_bad_arguments_are_named(wrong, text):
 
 
 def test_laws_that_are_no_numbers_are_named():
-    lost = players.of_model("lost", pair()[0].model, pair()[0].params * np.nan)
+    lost = sides.of_model("lost", pair()[0].model, pair()[0].params * np.nan)
     with pytest.raises(ValueError, match="lost or draft gives probabilities"):
         martingale.score((lost, pair()[1]), sampled(pair()[0], 2, 5, 0), 1.0)
 

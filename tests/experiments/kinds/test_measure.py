@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.kinds import looked_at, measure, segments, shares, table
-from experiments.kinds.looked_at import Call, Tokens
+from experiments.kinds import measure, segments, shares, table, tested_drafts
+from experiments.kinds.tested_drafts import Call, Tokens
 from experiments.report import tables
-from specjax.bench.players import random, reference
-from specjax.bench.texts import Protocol
-from specjax.commands import pairs
+from specjax.measure import pairs
+from specjax.measure.texts import Protocol
+from specjax.sides import random, reference
 from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
 
 LETTERS = "Ab ,1\nc."
@@ -28,7 +28,7 @@ def decode(ids):
 @functools.cache
 def ran(temperature: float, tokens: int = SMALL["tokens"]):
     protocol = Protocol("tiny", temperature, **SMALL | {"tokens": tokens})
-    return looked_at.run(pair(), PROMPTS, protocol, reference())
+    return tested_drafts.run(pair(), PROMPTS, protocol, reference())
 
 
 def laws(text, temperature: float) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +104,7 @@ def spread(kept: np.ndarray, chance: np.ndarray) -> tuple[float, float]:
 def test_a_call_beyond_the_end_of_a_text_counts_for_nothing():
     three = np.array([3, 3]), np.array([2, 2]), np.array([1, 2])
     later = np.array([5, 6]), np.array([2, 1]), np.array([2, 0])
-    first, second = looked_at.tested(
+    first, second = tested_drafts.tested(
         [Call(*three), Call(*later)], np.array([3, 3]), np.array([3, 2])
     )
     assert [it.tolist() for it in first] == [[1, 2, 1], [True, False, True]]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.leviathan import closed_forms
+from experiments.papers.leviathan import closed_forms
 from experiments.records import records
-from specjax.bench import jsonl, machine, provenance
+from specjax.measure import jsonl, machine, provenance
 
 
 def record(row, **measured):

@@ -11,13 +11,12 @@ import pytest
 
 from experiments import catalogue, run
 from experiments.tasks import examples
-from specjax import zoo
-from specjax.bench import jsonl
-from specjax.bench.row import Measurement, TableRow
-from specjax.commands import configs
-from specjax.commands import run as commands
-from specjax.commands.configs import RowFile, unread
+from specjax import configs, zoo
+from specjax.cli import run as commands
+from specjax.configs import RowFile, unread
 from specjax.drafters import ngram
+from specjax.measure import jsonl
+from specjax.measure.row import Measurement, TableRow
 from tests.support import decoder_files, tiny, tiny_t5
 
 CONFIGS = run.ROOT / "gin_configs"
@@ -26,7 +25,7 @@ SHARED += ("tasks", "faults")
 ROWS = sorted(p for p in CONFIGS.glob("*/*.gin") if p.parent.name not in SHARED)
 SPEECH = [p for p in ROWS if p.parent.name in ("speech_data", "speech_paper")]
 CLOSED_FORM = [path for path in ROWS if path.parent.name in ("table1", "figure3")]
-# Of decoders that are not here: tests/experiments/paper_size/test_decoder_rows.py.
+# Of decoders that are not here: tests/experiments/gpu/paper_size/test_decoder_rows.py.
 DECODERS = [p for p in ROWS if p.parent.name in decoder_files.FOLDERS]
 DECODERS += [p for p in ROWS if p.stem.startswith("lamda_")]
 PAPER_SIZE = [p for p in ROWS if p.parent.name.endswith("_paper")]
@@ -70,7 +69,7 @@ def stand_ins(tmp_path_factory) -> dict[str, str]:
     about = examples.About("wmt_ende", "test", "", 1, "", None, False, None, [])
     examples.write(folder / "task.npz", pairs, about)
     lines = ["from __gin__ import dynamic_registration"]
-    lines += ["from specjax.bench import players"]
+    lines += ["from specjax.measure import players"]
     for path in (*CONFIGS.glob("checkpoints/*.gin"), *CONFIGS.glob("drafters/*.gin")):
         for key in re.findall(r"^(\S+) = '\S*/\S*'$", path.read_text(), re.MULTILINE):
             kind = "counts" if "ngram" in key else key[:3].removesuffix("_")
@@ -349,7 +348,7 @@ SLOW = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job's may be ignored
 from experiments import run
-from specjax.commands import run as commands
+from specjax.cli import run as commands
 measure = commands.measure
 def slow(*row):
     done = measure(*row)

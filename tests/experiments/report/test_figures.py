@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from experiments.leviathan import walltime_table
+from experiments.papers.leviathan import walltime_table
 from experiments.report import curves as figure_curves
 from experiments.report import figures, speeds, timeline, wagner
 from experiments.report import trace as figure_trace

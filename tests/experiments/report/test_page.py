@@ -13,10 +13,10 @@ from urllib.parse import unquote
 import pytest
 
 from experiments import catalogue
-from experiments.report import behind, html, laws, page, recording, tables
-from experiments.report import own as own_tables
+from experiments.report import html, laws, page, recording, table_page, tables
+from experiments.report import user_rows as own_tables
 from specjax import zoo
-from specjax.bench import provenance
+from specjax.measure import provenance
 from tests.experiments.report.test_claims import STATED
 from tests.support.claim_records import everything, record
 
@@ -147,7 +147,7 @@ def test_the_first_page_has_the_answer_and_leads_to_the_rest(pages):
 def test_without_records_ours_is_not_run(bare):
     for table in catalogue.tables():
         for line in lines_of(bare, table.name):
-            assert line[behind.OURS] == "not run" and line[-1].startswith("not run")
+            assert line[table_page.OURS] == "not run" and line[-1].startswith("not run")
     for name in ("index.html", "provenance.html"):
         assert "Not run: there is no record in this folder." in bare[name].text
     caption = "Figure 2: expected tokens per call against alpha: not drawn."
@@ -266,7 +266,7 @@ def test_provenance_names_each_value_once(pages):
     assert set(rows) == {*everything(), *own()} - set(laws.FOLDERS)
     unknown = record("bench", "old", {})
     unknown["provenance"]["versions"] = {"t5x": None}
-    assert behind.origin([unknown])[-1] == "t5x (version unknown)"
+    assert table_page.origin([unknown])[-1] == "t5x (version unknown)"
 
 
 def test_what_records_say_is_text(tmp_path):

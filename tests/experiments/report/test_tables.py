@@ -5,12 +5,12 @@ import re
 import pytest
 
 from experiments import catalogue, reproduce, run
-from experiments.leviathan import closed_forms_table
-from experiments.leviathan.alpha_table import table3
-from experiments.leviathan.walltime_table import XLA
+from experiments.papers.leviathan import closed_forms_table
+from experiments.papers.leviathan.alpha_table import table3
+from experiments.papers.leviathan.walltime_table import XLA
 from experiments.records import markup
 from experiments.report import laws, tables
-from specjax.bench import jsonl, provenance
+from specjax.measure import jsonl, provenance
 from tests.support.claim_records import record as record_of
 
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
@@ -122,7 +122,7 @@ def test_every_row_has_a_line_and_every_line_its_row():
         for path in rows_of(folder):
             assert (folder, path.stem) in known
     for (folder, row), line in known.items():
-        # Rows of experiments/engines are configured without gin.
+        # Rows of experiments/rivals are configured without gin.
         path = catalogue.CONFIGS / folder / f"{row}.gin"
         assert path.exists() or line.needs or folder == "bench"
 

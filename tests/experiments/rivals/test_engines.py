@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from experiments.engines import __main__ as bench
-from experiments.engines import (
+from experiments.rivals import __main__ as bench
+from experiments.rivals import (
     agreement,
     comparisons,
     ours,
@@ -22,7 +22,7 @@ from experiments.engines import (
     table,
     weights,
 )
-from specjax.bench import jsonl
+from specjax.measure import jsonl
 from specjax.models import t5
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ def own(where) -> place.Reference:
 def huggingface():
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from experiments.engines import huggingface
+    from experiments.rivals import huggingface
 
     return huggingface
 
@@ -56,7 +56,7 @@ def huggingface():
 @pytest.fixture(scope="module")
 def ctranslate2(huggingface):
     pytest.importorskip("ctranslate2")
-    from experiments.engines import ctranslate2
+    from experiments.rivals import ctranslate2
 
     return ctranslate2
 
@@ -264,7 +264,7 @@ def test_a_row_is_kept_until_asked_for_again(command, capsys):
     assert record["row"] == "tiny_target_call_b1" and record["table"] == "bench"
     origin, measured = record["provenance"], record["measured"]
     assert set(bench.EXTRA) <= set(origin["versions"]) and origin["dtype"] == "float32"
-    assert origin["module"] == "experiments.engines.rows"
+    assert origin["module"] == "experiments.rivals.rows"
     assert "gamma = 3" in origin["config"]
     ratio = measured["ms_call_4"] / measured["ms_call_1"]
     assert measured["v"] == pytest.approx(ratio)

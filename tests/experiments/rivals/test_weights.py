@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.engines import ours, weights
+from experiments.rivals import ours, weights
 from specjax import checkpoints
 from specjax.models import t5
 

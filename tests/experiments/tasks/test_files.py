@@ -18,7 +18,7 @@ import sentencepiece
 from experiments.tasks import examples, files, prepare, recipes
 from experiments.tasks.recipes import Line
 from specjax import zoo
-from specjax.bench import provenance
+from specjax.measure import provenance
 
 ENGLISH = ["That is good.", "The house\u2028is small .", "Where do you live?"]
 GERMAN = ["Das ist gut.", "Das Haus ist klein.", "Wo wohnst du?"]

@@ -13,7 +13,7 @@ import sentencepiece
 
 from experiments.tasks import examples, prepare, recipes
 from experiments.tasks.recipes import Line
-from specjax.bench import provenance
+from specjax.measure import provenance
 
 seqio = pytest.importorskip("seqio")
 tfds = pytest.importorskip("tensorflow_datasets")

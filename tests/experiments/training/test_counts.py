@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.training import counts
-from specjax import probs
-from specjax.bench import players
+from specjax import probs, sides
 from specjax.inputs import make_prompt, make_sampling
 from specjax.models import t5
 from tests.support.prepared_texts import write
@@ -25,7 +24,7 @@ def test_a_command_writes_what_a_row_reads(tmp_path, monkeypatch):
     flags = ["--data", data, "--vocab", "16", "--out", str(out)]
     monkeypatch.setattr("sys.argv", ["counts", *flags])
     counts.main()
-    bigram, unigram = players.ngram(2, str(out)), players.ngram(1, str(out))
+    bigram, unigram = sides.ngram(2, str(out)), sides.ngram(1, str(out))
     assert (bigram.vocab, bigram.name, unigram.name) == (16, "bigram", "unigram")
     first, after = laws(bigram)
     assert first.argmax() == 5 and first[5] > 0.7  # texts begin with the start token

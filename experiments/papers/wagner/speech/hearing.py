@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax.listening import decoding
-from specjax.listening.decoding import Speculation, Spent
-from specjax.listening.pair import Listeners
-from specjax.listening.recordings import Recording, features
+from specjax.speech import decoding
+from specjax.speech.decoding import Speculation, Spent
+from specjax.speech.pair import Listeners
+from specjax.speech.recordings import Recording, features
 from specjax.speech.segments import Thresholds
 from specjax.speech.transcribe import Asked, transcribe
 

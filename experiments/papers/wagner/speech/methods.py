@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-KEPT = "experiments.wagner.methods:everything"  # every draft, without a bound
+KEPT = "experiments.papers.wagner.methods:everything"  # every draft, without a bound
 TOP_K = 50  # the default of the Transformers library, which the paper decodes with
 
 

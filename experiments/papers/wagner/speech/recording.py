@@ -10,13 +10,13 @@ from pathlib import Path
 
 import jax
 
-from experiments.leviathan import figure1
+from experiments.papers.leviathan import figure1
 from specjax import zoo
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
-from specjax.commands import demo
 from specjax.inputs import check, make_prompt, make_request, make_sampling
-from specjax.listening import heard
+from specjax.measure import trace
+from specjax.measure.row import Measurement
+from specjax.sides import Player
+from specjax.speech import spoken_prompts
 from specjax.step import Decoder
 from specjax.types import Params
 
@@ -48,15 +48,17 @@ def build(
 
 def make_case(
     target: Player, draft: Player, gamma: int, tokens: int, recording: Path
-) -> demo.Case:
+) -> trace.Case:
     """What is decoded, greedily; raises ValueError as `build`."""
     for side in (target, draft):
-        if not heard.listens(side):
+        if not spoken_prompts.listens(side):
             raise ValueError(f"{side.name} does not listen: name a Whisper")
     if tokens < 1:
         raise ValueError(f"tokens must be at least 1; got {tokens}")
     tokenizer = target.pretrained.tokenizer
-    (target, draft), prompts = heard.of([{"audio": str(recording)}], (target, draft))
+    (target, draft), prompts = spoken_prompts.of(
+        [{"audio": str(recording)}], (target, draft)
+    )
     parts = Decoder(target.model, draft.drafter(gamma))
     prompt = make_prompt(prompts.tokens, prompts.inputs)
     sampling, key = make_sampling(1, 0.0), jax.random.key(0)
@@ -65,17 +67,17 @@ def make_case(
     params = Params(target.params, draft.params)
     check(parts, slots, params, prompt, request)
     names = target.name, draft.name
-    return demo.Case(names, parts, slots, params, prompt, request, tokenizer)
+    return trace.Case(names, parts, slots, params, prompt, request, tokenizer)
 
 
-def measure(case: demo.Case, recording: Path, spoken: Path) -> dict:
+def measure(case: trace.Case, recording: Path, spoken: Path) -> dict:
     """The steps, what they wrote, and the calls of the target without and with drafts.
 
     text: without a draft. same_text: whether drafts left every token as it was.
     """
     traced = figure1.measure(case, recording.name)
     alone = case._replace(parts=Decoder(case.parts.target))
-    ids = [text for text, _ in demo.iterate(alone)]
+    ids = [text for text, _ in trace.iterate(alone)]
     written = ids[-1][int(case.prompt.length[0]) :]
     kept = [x for it in traced["steps"] for x in it["accepted"] + it["added"]]
     return traced | {

@@ -10,16 +10,16 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from experiments.listening import hearing, methods
-from experiments.listening.hearing import Outcome
-from experiments.listening.utterances import Utterances, read
+from experiments.papers.wagner.speech import hearing, methods
+from experiments.papers.wagner.speech.hearing import Outcome
+from experiments.papers.wagner.speech.utterances import Utterances, read
 from experiments.tasks import word_errors
-from specjax.bench import timing
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement, own_files
-from specjax.listening import decoding
-from specjax.listening.decoding import Speculation
-from specjax.listening.pair import Listeners, opened
+from specjax.measure import timing
+from specjax.measure.row import Measurement, own_files
+from specjax.sides import Player
+from specjax.speech import decoding
+from specjax.speech.decoding import Speculation
+from specjax.speech.pair import Listeners, opened
 
 ALONE = 0  # gamma of decoding without a draft
 

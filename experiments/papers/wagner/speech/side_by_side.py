@@ -2,8 +2,8 @@
 
 import itertools
 
-from experiments.listening.methods import of_errors
-from experiments.listening.table import SCALES
+from experiments.papers.wagner.speech.methods import of_errors
+from experiments.papers.wagner.speech.table import SCALES
 from experiments.records.markup import number
 
 HEAD = ["method", "WER, %", "95 %", "drafts kept", "tokens a call"]

@@ -7,9 +7,9 @@ would measure the same; those need its models, its recordings and a GPU.
 
 import itertools
 
-from experiments.listening.methods import of_errors, spelled
+from experiments.papers.wagner.speech.methods import of_errors, spelled
+from experiments.papers.wagner.table import rows_of
 from experiments.records.table import Line, Table
-from experiments.wagner.table import rows_of
 
 PAIRS = {
     "small_en": "small.en with distil-small.en",

@@ -1,6 +1,6 @@
 """Verification timed alone on laws of speech (Wagner et al., 2024, Figure 3b, Table 6).
 
-As for text (`experiments.wagner.timing`): from raw logits of both models, after what
+As for text (`papers.wagner.timing`): from raw logits of both models, after what
 the target wrote of a recording at T = 1, to tokens. How many such steps a method needs
 is told by the tokens a call of `rows.errors_row`.
 Axes: N recordings, F frames, M bands.
@@ -14,20 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.listening import rows
-from experiments.listening.rows import ListeningSetting
-from experiments.listening.utterances import Utterances
-from experiments.wagner import rows as wagner
-from experiments.wagner import timing
-from experiments.wagner.methods import Method, fused, of_text
-from experiments.wagner.runs import Sample
-from specjax.bench.players import Player
-from specjax.bench.row import Measurement
-from specjax.bench.texts import Prompts
-from specjax.commands.kernels import Sizes
-from specjax.listening import decoding, heard
-from specjax.listening.pair import Listeners
-from specjax.speech import audio, logmel
+from experiments.papers.wagner import rows as wagner
+from experiments.papers.wagner import timing
+from experiments.papers.wagner.methods import Method, fused, of_text
+from experiments.papers.wagner.runs import Sample
+from experiments.papers.wagner.speech import rows
+from experiments.papers.wagner.speech.rows import ListeningSetting
+from experiments.papers.wagner.speech.utterances import Utterances
+from specjax.fused import Sizes
+from specjax.measure.row import Measurement
+from specjax.prompts import Prompts
+from specjax.sides import Player
+from specjax.speech import audio, decoding, logmel, spoken_prompts
+from specjax.speech.pair import Listeners
 from specjax.verifiers import token
 
 LONGEST = 100  # tokens of a text whose logits are timed
@@ -50,7 +49,7 @@ def measure(
     """By method and gamma: microseconds, their deviation, KiB at the peak, and how much
     less a step takes than the baseline's with the same filter, in per cent."""
     files = spoken.files[: setting.timed]
-    sides = heard.of_table(players, pair, sounds(files, pair))
+    sides = spoken_prompts.of_table(players, pair, sounds(files, pair))
     sample = sample_of(pair, len(files), setting)
     sizes = Sizes(1, max(setting.gammas), sides[0].vocab, sides[1].regime)
     methods = of_text(setting.scales[0], token.verifier, None)
@@ -100,7 +99,7 @@ def sounds(files: Sequence[Path], pair: Listeners) -> Array:
 def sample_of(pair: Listeners, count: int, setting: ListeningSetting) -> Sample:
     """The recordings as prompts that name their places in the table of sounds."""
     spoken = setting.language if pair.tokens.languages else None
-    head = heard.head({"language": spoken}, pair)
+    head = spoken_prompts.head({"language": spoken}, pair)
     places = [[i] for i in range(count)]
     prompts = Prompts([head] * count, places, (pair.tokens.end,))
     room = decoding.positions(pair) - len(head) - max(setting.gammas) - 1

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.aot import cuda, hlo, inspect, tpu
+from experiments.gpu.aot import cuda, hlo, inspect, tpu
 
 needs_cuda = pytest.mark.skipif(
     cuda.available() is not None, reason=str(cuda.available())
@@ -192,7 +192,7 @@ def looped():
 @needs_cuda
 def test_kernels_are_counted_as_they_are_launched():
     """By XLA's own list of what it runs."""
-    report = inspect.inspect("tests.experiments.aot.test_aot:looped")
+    report = inspect.inspect("tests.experiments.gpu.aot.test_aot:looped")
     assert report.launches == report.counted > report.captured > 0
     assert {kernel.registers is None for kernel in report.kernels} == {False}
     assert max(kernel.widest_load for kernel in report.kernels) == 16

@@ -8,13 +8,13 @@ import re
 import jax
 import pytest
 
-from experiments.aot import cuda, hlo, kernels_table, tpu
-from experiments.aot import kernels as kernels_aot
-from experiments.aot import programs as kernel_programs
-from experiments.aot.programs import DEVICES
-from specjax.bench import costs, players, walltime
-from specjax.bench.texts import Prompts
-from specjax.commands import kernels
+from experiments.gpu.aot import cuda, hlo, kernels_table, tpu
+from experiments.gpu.aot import kernels as kernels_aot
+from experiments.gpu.aot import programs as kernel_programs
+from experiments.gpu.aot.programs import DEVICES
+from specjax import fused, sides
+from specjax.measure import costs, walltime
+from specjax.prompts import Prompts
 from specjax.step import build_step
 
 needs_cuda = pytest.mark.skipif(
@@ -108,10 +108,10 @@ def test_what_does_not_fit_a_v4_has_no_kernel():
 def default_step(device: str, gamma: int, asked: str = "auto"):
     """A step as a row of walltime times it, and its arguments, by the kernels that are
     chosen for a device: a bundled pair, and a setting's own defaults."""
-    sides = players.model("code_target"), players.model("code_small")
+    both = sides.model("code_target"), sides.model("code_small")
     setting = walltime.WalltimeSetting(1.0, kernels=asked)
-    chosen = kernels.of_setting(*sides, setting, DEVICES[device])
-    pair = costs.Pair(*sides, 128, chosen)
+    chosen = fused.of_setting(*both, setting, DEVICES[device])
+    pair = costs.Pair(*both, 128, chosen)
     prompt, request = walltime.batches(Prompts([[1, 2, 3]]), setting)[0][0]
     state = jax.eval_shape(lambda: costs.begin(pair, gamma, prompt, request))
     return build_step(*pair.parts(gamma)), (pair.params(gamma), request, state)

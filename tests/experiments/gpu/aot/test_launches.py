@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.aot import cuda, hlo, launches, launches_table
-from experiments.aot.launches import LaunchSetting
+from experiments.gpu.aot import cuda, hlo, launches, launches_table
+from experiments.gpu.aot.launches import LaunchSetting
 from specjax import probs
 from specjax.models import gpt, t5
 
@@ -99,7 +99,7 @@ def test_layers_apart_write_a_cache_each():
 def test_a_further_kernel_is_noticed(monkeypatch):
     """The bound is of one token of one row: two tokens a call are more kernels."""
     config, most, _ = BOUNDS["gpt"]
-    monkeypatch.setattr("specjax.models.gpu._repeat", lambda row: row)
+    monkeypatch.setattr("specjax.models.lowering._repeat", lambda row: row)
     compiled, _ = drafting(config)
     assert hlo.iteration(launches.drafted(compiled)) > most
 

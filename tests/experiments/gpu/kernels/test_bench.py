@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.kernels import bench, equality, inputs, oracle, programs
-from experiments.kernels import table as catalogue
-from experiments.kernels import timing as times
-from experiments.kernels.inputs import Shape
-from experiments.kernels.programs import Grid, Program
+from experiments.gpu.kernels import bench, equality, inputs, oracle, programs
+from experiments.gpu.kernels import table as catalogue
+from experiments.gpu.kernels import timing as times
+from experiments.gpu.kernels.inputs import Shape
+from experiments.gpu.kernels.programs import Grid, Program
 from pallas_kernels.plan import Tiles
 from specjax import probs
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from experiments import run
-from experiments.kernels import table as catalogue
-from experiments.kernels import tune
+from experiments.gpu.kernels import table as catalogue
+from experiments.gpu.kernels import tune
 from experiments.report import tables
 from pallas_kernels import dispatch
 from pallas_kernels.plan import KNOWN, Plan, Tiles

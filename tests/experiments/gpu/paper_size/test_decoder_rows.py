@@ -3,8 +3,8 @@
 import pytest
 
 from experiments import catalogue, run
-from specjax.commands import configs
-from specjax.commands.configs import RowFile
+from specjax import configs
+from specjax.configs import RowFile
 from tests.support import decoder_files
 
 CONFIGS = run.ROOT / "gin_configs"

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.aot import device
-from experiments.kernels import (
+from experiments.gpu.aot import device
+from experiments.gpu.kernels import (
     capture,
     default,
     equality,
@@ -21,10 +21,10 @@ from experiments.kernels import (
     sanitize,
     torch_bench,
 )
-from experiments.kernels.inputs import Shape
+from experiments.gpu.kernels.inputs import Shape
 from specjax import probs
-from specjax.bench import jsonl
-from specjax.commands.kernels import CPU
+from specjax.fused import CPU
+from specjax.measure import jsonl
 
 needs_torch = pytest.mark.skipif(
     not importlib.util.find_spec("torch"), reason="no torch"

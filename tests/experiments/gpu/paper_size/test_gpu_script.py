@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.kernels import table
+from experiments.gpu.kernels import table
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "experiments/gpu/run_all.sh"

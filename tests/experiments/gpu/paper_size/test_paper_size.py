@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.paper_size import drawn_acceptance, random_weights
-from experiments.paper_size import row as chip
-from experiments.paper_size import table as catalogue
-from experiments.paper_size.times import Timed, bandwidth, decode
+from experiments.gpu.paper_size import drawn_acceptance, random_weights
+from experiments.gpu.paper_size import row as chip
+from experiments.gpu.paper_size import table as catalogue
+from experiments.gpu.paper_size.times import Timed, bandwidth, decode
 from experiments.records import table as lines
-from specjax import probs
-from specjax.bench import costs, jsonl, players
+from specjax import probs, sides
 from specjax.inputs import check_shapes, make_sampling
+from specjax.measure import costs, jsonl
 from specjax.models import t5
 from specjax.theory import closed_forms, predict
 from specjax.types import Draft, Verdict, Verifier
@@ -120,8 +120,8 @@ def test_a_drawn_verdict_is_cut_at_what_was_drafted():
 
 def test_whole_texts_take_the_calls_of_their_coins():
     world, count = tiny.tables(), 40
-    sides = (world.target, world.target_weights), (world.draft, world.draft_weights)
-    pair = costs.Pair(*(players.of_model("", *side) for side in sides), 24)
+    both = (world.target, world.target_weights), (world.draft, world.draft_weights)
+    pair = costs.Pair(*(sides.of_model("", *side) for side in both), 24)
     run_text = decode(pair, 3, ALPHA)
     config = TINY._replace(vocab=4, pieces=None)
     calls = []
@@ -151,7 +151,7 @@ def calls_of(request) -> int:
 
 def test_a_drafter_stops_at_the_budget():
     world = tiny.tables()
-    side = players.of_model("", world.draft, world.draft_weights)
+    side = sides.of_model("", world.draft, world.draft_weights)
     alone = costs.Pair(side, side, 24)
     text = chip.text(TINY._replace(vocab=4, pieces=None), SETTING, 0)
     state = costs.begin(alone, 5, *text)._replace(budget=jnp.full(1, 2, jnp.int32))

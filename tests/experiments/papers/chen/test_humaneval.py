@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from experiments.chen import humaneval
-from experiments.chen.sandbox import Outcome
+from experiments.papers.chen import humaneval
+from experiments.papers.chen.sandbox import Outcome
 from tests.support.decoder_files import PROBLEM
 
 ADD = humaneval.Problem(**PROBLEM)

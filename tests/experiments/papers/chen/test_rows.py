@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from experiments.chen import rows, table
-from experiments.chen.setting import ChenSetting
+from experiments.papers.chen import rows, table
+from experiments.papers.chen.setting import ChenSetting
 from experiments.tasks import texts
-from specjax.bench import players
+from specjax import sides
 from specjax.theory import closed_forms
 from tests.support import decoder_files
 
@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(folder):
-    return players.model(str(folder / "model"))
+    return sides.model(str(folder / "model"))
 
 
 def test_a_target_drafts_for_itself(folder, model):

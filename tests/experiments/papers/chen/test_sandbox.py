@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from experiments.chen import sandbox
-from experiments.chen.sandbox import Limits
+from experiments.papers.chen import sandbox
+from experiments.papers.chen.sandbox import Limits
 
 SHORT = Limits(seconds=3, memory_mib=256)
 

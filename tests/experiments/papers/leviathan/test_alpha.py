@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from experiments import tasks
-from specjax import probs, zoo
-from specjax.bench import players, scoring
-from specjax.bench import texts as decoding
-from specjax.bench.texts import Protocol
-from specjax.commands import pairs
+from specjax import probs, sides, zoo
 from specjax.drafters import ngram
 from specjax.inputs import make_request
+from specjax.measure import pairs, scoring
+from specjax.measure import texts as decoding
+from specjax.measure.texts import Protocol
 from specjax.types import Prompt, Sampling, State
 from tests.support import tiny
 from tests.support.tiny_pair import (
@@ -46,7 +45,7 @@ def bigram(tmp_path_factory):
     texts = [[1, *rng.integers(3, VOCAB, 30).tolist(), 2] for _ in range(20)]
     path = tmp_path_factory.mktemp("counts") / "counts.safetensors"
     zoo.save_ngrams(path, ngram.fit(texts, VOCAB))
-    return players.ngram(2, str(path))
+    return sides.ngram(2, str(path))
 
 
 @pytest.fixture(autouse=True)
@@ -136,9 +135,9 @@ def first_laws(player, texts, sampling):
 @pytest.mark.parametrize("name", ["unigram", "bigram", "random", "model"])
 def test_the_scored_law_is_the_one_drawn_from(name, bigram, draft):
     player = {
-        "unigram": players.ngram(1, str(bigram.files[0])),
+        "unigram": sides.ngram(1, str(bigram.files[0])),
         "bigram": bigram,
-        "random": players.random(VOCAB),
+        "random": sides.random(VOCAB),
         "model": draft,
     }[name]
     texts = jnp.asarray([[1, 5, 9, 5, 20], [1, 5, 9, 5, 20], [1, 8, 8, 3, 28]])
@@ -150,9 +149,9 @@ def test_the_scored_law_is_the_one_drawn_from(name, bigram, draft):
 
 
 def test_counts_by_path_are_the_bundled_ones(bigram):
-    ours, bundled = players.ngram(2).params, zoo.ngrams()
+    ours, bundled = sides.ngram(2).params, zoo.ngrams()
     jax.tree.map(np.testing.assert_array_equal, ours, bundled)
-    assert bigram.vocab == VOCAB and players.ngram(1).name == "unigram"
+    assert bigram.vocab == VOCAB and sides.ngram(1).name == "unigram"
 
 
 def test_uncut_calls_give_an_unbiased_alpha():
@@ -161,15 +160,15 @@ def test_uncut_calls_give_an_unbiased_alpha():
     p = np.array([0, 0, ending, 0.5, 0.2, 0.18])
     q = np.array([0, 0, 0.3, 0.1, 0.3, 0.3])
     model = tiny.markov(vocab)
-    sides = [
-        players.of_model(
+    both = [
+        sides.of_model(
             name, model, jnp.tile(jnp.log(jnp.maximum(law, 1e-30)), (vocab, 1))
         )
         for name, law in (("p", p), ("q", q))
     ]
     whole = dict(tokens=4000, gamma=3, new_tokens=20, batch=512)
     protocol = Protocol("unconditional", 1.0, **whole)
-    row = measured(sides, protocol)
+    row = measured(both, protocol)
     truth = np.minimum(p, q).sum()
     assert row["alpha"] == pytest.approx(truth, abs=1e-5)
     for name in ("counts", "implied_alpha"):
@@ -222,7 +221,7 @@ def test_pairs_without_an_alpha_are_refused(target, bigram):
     with pytest.raises(ValueError, match="only drafts"):
         pairs.alpha(bigram, target, protocol, tasks.of)
     with pytest.raises(ValueError, match="one tokenizer"):
-        pairs.alpha(target, players.random(8), protocol, tasks.of)
+        pairs.alpha(target, sides.random(8), protocol, tasks.of)
 
 
 def test_a_draft_without_a_law_has_the_alpha_that_counts(target):
@@ -238,9 +237,9 @@ def test_unknown_weights_and_orders_are_refused():
     with pytest.raises(
         ValueError, match=r"runs/no\.safetensors.*make them with `make`"
     ):
-        players.model("runs/no.safetensors", made_by="make")
+        sides.model("runs/no.safetensors", made_by="make")
     with pytest.raises(ValueError, match="orders 1 to 2; got 3"):
-        players.ngram(3)
+        sides.ngram(3)
 
 
 def test_rows_of_one_run_share_a_text(target, draft, tmp_path, monkeypatch):

@@ -6,11 +6,9 @@ import shutil
 import pytest
 
 from experiments import run
-from experiments.leviathan.walltime_table import LLAMA_ROWS
+from experiments.papers.leviathan.walltime_table import LLAMA_ROWS
 from experiments.tasks import dialogues
-from specjax import checkpoints, zoo
-from specjax.bench import players
-from specjax.commands import configs
+from specjax import checkpoints, configs, sides, zoo
 from specjax.models import llama
 from tests.support import tiny_llama
 
@@ -38,7 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def target(folder):
-    return players.model(str(folder / "target"))
+    return sides.model(str(folder / "target"))
 
 
 def text_of(task, target) -> str:

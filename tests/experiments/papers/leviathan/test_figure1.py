@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.leviathan import figure1
+from experiments.papers.leviathan import figure1
 from experiments.training import tokenizer
-from specjax import generate, tokenizers, zoo
-from specjax.bench import players
-from specjax.bench.players import Player
-from specjax.commands import demo
+from specjax import generate, sides, tokenizers, zoo
+from specjax.cli import demo
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
+from specjax.sides import Player
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt
@@ -60,7 +59,7 @@ def pair_of(model, weights, config, share) -> list[Player]:
     """The draft is the target with some noise."""
     target = weights(config, 0)
     draft = tiny.mixed(target, weights(config, 1), share)
-    return [players.of_model("p", model, target), players.of_model("q", model, draft)]
+    return [sides.of_model("p", model, target), sides.of_model("q", model, draft)]
 
 
 @pytest.fixture(scope="module", params=["decoder", "encoder-decoder"])
@@ -206,20 +205,20 @@ def test_a_newline_stays_on_its_line():
 def test_what_cannot_be_traced_is_refused(case):
     (target, draft), prompt = case.pair, case.prompt
     with pytest.raises(ValueError, match="name a model as the target"):
-        figure1.build(players.ngram(2), draft, prompt, GAMMA)
+        figure1.build(sides.ngram(2), draft, prompt, GAMMA)
     with pytest.raises(ValueError, match="tokens must be at least 1"):
         figure1.build(target, draft, prompt, GAMMA, tokens=0)
     with pytest.raises(ValueError, match="gamma must be at least 0"):
         figure1.build(target, draft, prompt, -1)
     with pytest.raises(ValueError, match="same tokens on both sides"):
-        figure1.build(target, players.random(8), prompt, GAMMA)
+        figure1.build(target, sides.random(8), prompt, GAMMA)
 
 
 def test_a_draft_with_an_encoder_needs_a_target_with_one():
     model = gpt.build(CONFIG._replace(vocab=T5_CONFIG.vocab))
-    encodes = players.of_model("q", t5.build(T5_CONFIG), None)
+    encodes = sides.of_model("q", t5.build(T5_CONFIG), None)
     with pytest.raises(ValueError, match="q reads the prompt with an encoder and p"):
-        figure1.build(players.of_model("p", model, None), encodes, "a", GAMMA)
+        figure1.build(sides.of_model("p", model, None), encodes, "a", GAMMA)
 
 
 def built(folder, row, gamma, new_tokens, bindings=()):

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from experiments import run, tasks
-from experiments.leviathan import lenience
-from experiments.leviathan import lenience_table as catalogue
+from experiments.papers.leviathan import lenience
+from experiments.papers.leviathan import lenience_table as catalogue
 from experiments.records import markup, table
-from specjax.bench import lenience as bench
-from specjax.bench import players, scoring, texts
-from specjax.bench.texts import Prompts, Protocol
+from specjax import sides
+from specjax.measure import lenience as bench
+from specjax.measure import scoring, texts
+from specjax.measure.texts import Protocol
+from specjax.prompts import Prompts
 from specjax.theory import closed_forms
 from specjax.verifiers import lenient
 from tests.support import tiny
@@ -163,7 +165,7 @@ def test_what_a_run_wrote_stands_after_its_prompts():
 def test_a_greedy_run_keeps_to_its_guarantee():
     """Every token that is emitted has at least l times the largest probability."""
     level, protocol = 0.3, Protocol("tiny", 0.0, **SMALL)
-    kernels = players.reference(lenient.build(level))
+    kernels = sides.reference(lenient.build(level))
     calls = texts.speculate(pair(), PROMPTS, 4, protocol, kernels)
     text = bench.outputs(written(0.0), calls)
     shares = relative(logits(pair()[0], text))
@@ -181,19 +183,19 @@ def independent() -> tuple:
     model = tiny.markov(P.size)
     logits = [jnp.tile(jnp.log(law), (P.size, 1)) for law in (P, Q)]
     named = zip("pq", logits, strict=True)
-    return tuple(players.of_model(name, model, z) for name, z in named)
+    return tuple(sides.of_model(name, model, z) for name, z in named)
 
 
 @functools.cache
 def independent_run(temperature: float, level: float):
     """Counts of a run with the model q, or at temperature 0 with uniform drafts."""
     target, draft = independent()
-    draft = draft if temperature else players.random(P.size)
+    draft = draft if temperature else sides.random(P.size)
     protocol = Protocol("", temperature, 2000, 3, 0, 20, 256)
     many = Prompts([[1]] * 256)
     text = texts.write(target, many, protocol)
     alpha = bench.alpha(target, draft, text, temperature, level)
-    kernels, count = players.reference(lenient.build(level)), len(text.start)
+    kernels, count = sides.reference(lenient.build(level)), len(text.start)
     calls = texts.speculate((target, draft), many, count, protocol, kernels)
     return alpha.value, lenience.counts(calls.accepted, calls.tested)
 
@@ -259,14 +261,14 @@ def test_wrong_levels_are_refused(levels, message):
     with pytest.raises(ValueError, match=message):
         lenience.build(*pair(), protocol, levels, 0.015, None)
     with pytest.raises(ValueError, match="no law at every position"):
-        lenience.build(pair()[0], players.copied(), protocol, LEVELS, 0.015, None)
+        lenience.build(pair()[0], sides.copied(), protocol, LEVELS, 0.015, None)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_a_row_is_a_file_that_says_what_was_published(path):
     built = run.build(path)
     _, protocol, levels, c, gamma = built.row.measurement.run.args
-    assert built.row.measurement.module == "experiments.leviathan.lenience"
+    assert built.row.measurement.module == "experiments.papers.leviathan.lenience"
     assert list(levels) == PAPER["lenience"] and c == PAPER["temperature_0"]["c"]
     hot = protocol.temperature == 1
     assert gamma == (None if hot else PAPER["temperature_0"]["gamma"])

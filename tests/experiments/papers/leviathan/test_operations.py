@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from experiments import run, tasks
-from experiments.leviathan import operations
-from experiments.leviathan.operations import Cost, Costs, OperationsSetting
-from specjax.bench import players
-from specjax.bench import texts as decoding
-from specjax.bench.texts import Calls, Protocol
+from experiments.papers.leviathan import operations
+from experiments.papers.leviathan.operations import Cost, Costs, OperationsSetting
+from specjax import sides
 from specjax.drafters import ngram
+from specjax.measure import texts as decoding
+from specjax.measure.texts import Calls, Protocol
 from specjax.models import gpt
 from specjax.native import product
 from specjax.theory import closed_forms
@@ -31,7 +31,7 @@ PROTOCOL = Protocol("tiny", 1.0, gamma=GAMMA, new_tokens=12, batch=4)
 
 def player(name, config):
     model = gpt.build(config)
-    return players.of_model(name, model, tiny.weights(config, 0, scale=1.0))
+    return sides.of_model(name, model, tiny.weights(config, 0, scale=1.0))
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +136,12 @@ def test_a_call_reads_the_weights_once(target, costs):
 def test_a_table_is_not_read_whole(target):
     texts = np.random.default_rng(0).integers(3, TARGET.vocab, (40, 200))
     counts = ngram.fit(texts.tolist(), TARGET.vocab)
-    bigram = players.Player(
+    bigram = sides.Player(
         "bigram",
         counts,
         TARGET.vocab,
         lambda gamma: ngram.build(TARGET.vocab, gamma),
-        players.TABLE,
+        sides.TABLE,
     )
     costs = operations.count(target, bigram, SETTING)
     assert costs.first.bytes < operations.weight_bytes(bigram) / 2
@@ -227,9 +227,9 @@ def test_alpha_and_the_tokens_per_call_are_measured_apart(target, draft, monkeyp
         (dict(batch=0), "batch must be at least 1"),
         (dict(protocol=PROTOCOL._replace(gamma=0)), "gamma and batch"),
         (dict(slots=GAMMA + 1), "slots must be at least gamma"),
-        (dict(draft=players.random(8)), "one tokenizer"),
-        (dict(target=players.random(8)), "only drafts"),
-        (dict(draft=players.copied()), "no law at every position"),
+        (dict(draft=sides.random(8)), "one tokenizer"),
+        (dict(target=sides.random(8)), "only drafts"),
+        (dict(draft=sides.copied()), "no law at every position"),
     ],
 )
 def test_what_cannot_be_counted_is_refused(target, draft, change, message):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from experiments import run, tasks
-from experiments.leviathan import quality
+from experiments.papers.leviathan import quality
 from experiments.tasks import examples
-from specjax import zoo
-from specjax.bench import jsonl, players
-from specjax.bench.texts import Prompts
+from specjax import sides, zoo
+from specjax.measure import jsonl
 from specjax.models import t5
+from specjax.prompts import Prompts
 from tests.support import tiny_t5
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ SENTENCES = [
 @pytest.fixture(scope="module")
 def target():
     model = t5.build(CONFIG)
-    return players.of_model("tiny", model, tiny_t5.weights(CONFIG, 0))
+    return sides.of_model("tiny", model, tiny_t5.weights(CONFIG, 0))
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_a_row_scores_the_models_texts(metric, target, prepared):
     [
         ({"metric": "meteor"}, "no metric 'meteor': use bleu or rouge"),
         ({"task": "code"}, "code has no references"),
-        ({"target": players.random(VOCAB)}, "random only drafts: name a model"),
+        ({"target": sides.random(VOCAB)}, "random only drafts: name a model"),
         ({"task": "nowhere"}, "no task 'nowhere'"),
     ],
 )

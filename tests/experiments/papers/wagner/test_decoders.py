@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from experiments import tasks
+from experiments.papers.wagner import decoders, decoders_table, methods, rows, runs
 from experiments.tasks import texts
-from experiments.wagner import decoders, decoders_table, methods, rows, runs
-from specjax.bench import players
+from specjax import sides
 from specjax.generate import Counts
 from tests.support import decoder_files
 
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(folder):
-    return players.model(str(folder / "model"))
+    return sides.model(str(folder / "model"))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.exactness import engines
-from experiments.wagner import baseline, distances, methods
+from experiments.papers.wagner import baseline, distances, methods
 from specjax import probs
 from specjax.exactness import certify, enumeration
 from specjax.exactness.claims import CLAIMS, UNKNOWN

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from experiments import run
+from experiments.papers.wagner import distances, methods, rows, runs, timing
+from experiments.papers.wagner import table as lines
 from experiments.records.table import PUBLISHED
-from experiments.wagner import distances, methods, rows, runs, timing
-from experiments.wagner import table as lines
-from specjax.bench import players
-from specjax.bench import texts as decoding
-from specjax.bench.texts import Prompts, Protocol
+from specjax import sides
 from specjax.generate import Counts
+from specjax.measure import texts as decoding
+from specjax.measure.texts import Protocol
+from specjax.prompts import Prompts
 from specjax.types import Verdict
 from specjax.verifiers import token
 from tests.support import tiny
@@ -42,8 +43,8 @@ def pair() -> tuple:
     world = tiny.transformers()
     other = tiny.mixed(world.target_weights, tiny.weights(tiny.TARGET, 52), 1.0)
     return (
-        players.of_model("target", world.target, world.target_weights),
-        players.of_model("draft", world.draft, other),
+        sides.of_model("target", world.target, world.target_weights),
+        sides.of_model("draft", world.draft, other),
     )
 
 
@@ -284,7 +285,7 @@ def test_rows_are_files_and_have_lines(folder):
         setting = measure.run.args[2]
         if folder == "wagner_text":
             assert setting.gammas == lines.gammas_of(path.stem)
-        assert measure.module == "experiments.wagner.rows"
+        assert measure.module == "experiments.papers.wagner.rows"
         assert len(measure.inputs) >= 4  # two models, texts, a tokenizer
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.listening import utterances
+from experiments.papers.wagner.speech import utterances
 from specjax.speech import audio
 
 pytest.importorskip("soundfile")

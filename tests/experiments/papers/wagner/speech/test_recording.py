@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.listening import recording, table
-from specjax.bench import players
-from specjax.bench.players import Player
+from experiments.papers.wagner.speech import recording, table
+from specjax import sides
+from specjax.sides import Player
 from specjax.speech import logmel
 from tests.support import speech_folders
 
@@ -28,7 +28,7 @@ def place(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def pair(place) -> tuple[Player, Player]:
     names = speech_folders.folders(place)
-    return players.model(names["target"]), players.model(names["draft"])
+    return sides.model(names["target"]), sides.model(names["draft"])
 
 
 def test_a_trace_is_the_text_of_the_target_alone(pair, place):
@@ -46,7 +46,7 @@ def test_a_trace_is_the_text_of_the_target_alone(pair, place):
 
 def test_what_cannot_be_traced_is_refused(pair, place):
     with pytest.raises(ValueError, match="bigram does not listen: name a Whisper"):
-        recording.build(pair[0], players.ngram(2), GAMMA, NEW, place / "a.wav")
+        recording.build(pair[0], sides.ngram(2), GAMMA, NEW, place / "a.wav")
     with pytest.raises(ValueError, match=r"write what is said in b\.wav there"):
         recording.build(*pair, GAMMA, NEW, place / "b.wav")
     with pytest.raises(ValueError, match="tokens must be at least 1"):

@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.listening import methods, rows, side_by_side, table, utterances
-from experiments.listening.hearing import Outcome
-from experiments.wagner.methods import of_text
-from specjax import verifiers
-from specjax.bench import jsonl
-from specjax.commands import configs
-from specjax.commands.configs import RowFile
-from specjax.listening.decoding import Spent
+from experiments.papers.wagner.methods import of_text
+from experiments.papers.wagner.speech import (
+    methods,
+    rows,
+    side_by_side,
+    table,
+    utterances,
+)
+from experiments.papers.wagner.speech.hearing import Outcome
+from specjax import configs, verifiers
+from specjax.configs import RowFile
+from specjax.measure import jsonl
 from specjax.speech import logmel
+from specjax.speech.decoding import Spent
 from specjax.verifiers import token
 from tests.support import speech_folders
 
@@ -38,7 +43,7 @@ def over(tmp_path_factory) -> str:
         lines.append("\t".join([name, "x", "2.0", text, "test"]))
     (place / utterances.TABLE).write_text("\n".join(lines) + "\n")
     written = ["from __gin__ import dynamic_registration"]
-    written += ["from specjax.bench import players", f"FOLDER = '{place}'"]
+    written += ["from specjax.measure import players", f"FOLDER = '{place}'"]
     for file in ("whisper", "speech_trained", "speech_bundled"):
         text = (CONFIGS / f"checkpoints/{file}.gin").read_text()
         written.append(f"include 'gin_configs/checkpoints/{file}.gin'")

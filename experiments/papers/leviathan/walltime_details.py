@@ -6,7 +6,7 @@ interval that was recorded, marked. Their overhead follows from their steps; wha
 called predicted was a line through the same texts' steps, and is not shown.
 """
 
-from experiments.leviathan.walltime_table import XLA
+from experiments.papers.leviathan.walltime_table import XLA
 from experiments.records.markup import number
 from experiments.records.records import device
 from experiments.records.table import Records

@@ -10,16 +10,14 @@ from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file, save_file
 
 import specjax
-from specjax import checkpoints, zoo
-from specjax.bench import players
-from specjax.checkpoints import archive, eight
+from specjax import checkpoints, sides, zoo
+from specjax.checkpoints import archive, int8_weights
 from specjax.checkpoints.archive import Source
 from specjax.inputs import check_shapes, make_prompt
 from specjax.models import gpt, llama, t5
-from specjax.native import Int8
-from specjax.zoo import int8
+from specjax.quantized import Int8, rounding
 from tests.support import tiny, tiny_llama, tiny_t5
-from tests.support.eight import rounded
+from tests.support.int8_files import rounded
 
 GPT = gpt.Config(128, 32, 128, 1, 2)
 T5 = t5.Config(128, 32, 128, 1, 1, 2, 16)
@@ -61,7 +59,7 @@ def test_whole_numbers_multiply_to_what_the_weights_do(saved):
         if stored[name].dtype != np.int8 or name.endswith("embedding"):
             continue
         x = rng.normal(size=(3, leaf.shape[0])).astype(np.float32)
-        scaled = x @ stored[name].astype(np.float32) * stored[name + int8.SCALE]
+        scaled = x @ stored[name].astype(np.float32) * stored[name + rounding.SCALE]
         np.testing.assert_allclose(x @ np.asarray(leaf), scaled, rtol=1e-4, atol=1e-4)
 
 
@@ -85,7 +83,7 @@ def test_zeros_stay_zeros(tmp_path):
 def test_a_scale_of_another_shape_is_told(saved, tmp_path):
     path, _ = saved
     stored, about = load_file(path), archive.metadata(path)
-    name = next(name for name in stored if name.endswith(int8.SCALE))
+    name = next(name for name in stored if name.endswith(rounding.SCALE))
     stored[name] = stored[name][..., :1][:1].repeat(5, 0)
     save_file(stored, tmp_path / "bad.safetensors", about)
     with pytest.raises(ValueError, match=r"its scale \(5, 1\)"):
@@ -111,11 +109,11 @@ def test_what_is_stored_in_eight_bits_is_loaded_as_it_is(saved):
     path, before = saved
     stored, (params, matrices) = load_file(path), in_eight_bits(path)
     assert params.keys() == before.keys()
-    assert matrices == {n for n in before if n + int8.SCALE in stored} != set()
+    assert matrices == {n for n in before if n + rounding.SCALE in stored} != set()
     for name, leaf in params.items():
         if name in matrices:
             np.testing.assert_array_equal(leaf.values, stored[name])
-            np.testing.assert_array_equal(leaf.scale, stored[name + int8.SCALE])
+            np.testing.assert_array_equal(leaf.scale, stored[name + rounding.SCALE])
         else:
             np.testing.assert_array_equal(leaf, before[name])
             assert leaf.dtype == jnp.float32
@@ -152,12 +150,12 @@ def test_only_numbers_that_are_stored_so_are_taken_as_they_are(
     values, scale, source, there
 ):
     arrays = {"w": np.ones((5, 7), values)}
-    arrays["w" + int8.SCALE] = np.ones(scale, np.float32)
+    arrays["w" + rounding.SCALE] = np.ones(scale, np.float32)
     shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
     raw = archive.Archive(shapes, lambda name, index: arrays[name][index], "memory")
     held = archive.scaled(raw)
-    assert (eight.stored(held, source, 0) is not None) == there
-    assert eight.stored(raw, source, 0) is None  # nothing scales it
+    assert (int8_weights.stored(held, source, 0) is not None) == there
+    assert int8_weights.stored(raw, source, 0) is None  # nothing scales it
 
 
 def test_of_floats_a_few_matrices_at_most_are_in_memory(tmp_path, monkeypatch):
@@ -170,7 +168,7 @@ def test_of_floats_a_few_matrices_at_most_are_in_memory(tmp_path, monkeypatch):
 
         def once(index):
             numbers = read(held, source, shape, dtype)(index)
-            if int8.rounds(shape):
+            if rounding.rounds(shape):
                 matrices.append(weakref.ref(numbers))
             return numbers
 
@@ -214,7 +212,7 @@ def test_parameters_in_eight_bits_are_checked_and_written_as_others(saved, tmp_p
 
 def test_who_plays_in_eight_bits_says_so(saved):
     path, _ = saved
-    side = players.model(str(path), "int8")
+    side = sides.model(str(path), "int8")
     assert side.dtype == side.pretrained.dtype == "int8" and side.files == (path,)
 
 
@@ -224,7 +222,7 @@ def test_what_cannot_be_in_eight_bits_is_told(saved, tmp_path):
     with pytest.raises(ValueError, match="one device: name a float dtype"):
         checkpoints.load(path, "int8", device)
     stored, about = load_file(path), archive.metadata(path)
-    name = next(name for name in stored if name.endswith(int8.SCALE))
+    name = next(name for name in stored if name.endswith(rounding.SCALE))
     stored[name][:] = np.nan
     save_file(stored, tmp_path / "bad.safetensors", about)
     with pytest.raises(ValueError, match="not finite: it was damaged"):

@@ -5,8 +5,9 @@ Axes: K features in, N features out.
 
 from jax import Array
 
-from specjax.native import int8_product, product
-from specjax.native.int8 import Int8
+from specjax.native import product
+from specjax.quantized import int8_product
+from specjax.quantized.int8 import Int8
 
 
 def dot(x: Array, w: Array | Int8) -> Array:

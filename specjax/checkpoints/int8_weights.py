@@ -11,12 +11,11 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from specjax.checkpoints import archive
 from specjax.checkpoints.archive import Archive, Source
-from specjax.native import Int8
-from specjax.zoo import int8
+from specjax.quantized import Int8, rounding
 
 INT8 = "int8"  # the name of such weights, where others have their dtype
 FLOAT32 = np.dtype("float32")  # of all that is no large matrix, and of activations
-_rounded = jax.jit(int8.rounded, static_argnums=1)
+_rounded = jax.jit(rounding.rounded, static_argnums=1)
 
 
 def activations(dtype: Any) -> str:
@@ -37,7 +36,7 @@ def fill(
         )
     flat = {}
     for name, leaf in flatten_dict(shapes, sep="/").items():
-        if int8.rounds(leaf.shape):
+        if rounding.rounds(leaf.shape):
             flat[name] = matrix(held, sources[name], name, leaf.shape)
         else:
             read = archive.reader(held, sources[name], leaf.shape, FLOAT32)
@@ -46,11 +45,11 @@ def fill(
 
 
 def matrix(held: Archive, source: Source, name: str, shape: tuple[int, ...]) -> Int8:
-    """A parameter [K, N], or a table [N, K], by `zoo.int8`'s rule.
+    """A parameter [K, N], or a table [N, K], by `quantized.rounding`'s rule.
 
     name: the model's own.
     """
-    inputs = int8.inputs_of(name)
+    inputs = rounding.inputs_of(name)
     parts = stored(held, source, inputs)
     if parts is None:
         read = archive.reader(held, source, shape, FLOAT32)
@@ -62,7 +61,7 @@ def stored(
     held: Archive, source: Source, inputs: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """The very numbers and scales of the file, None where it has no such ones."""
-    raw, scale = held.unscaled, source.name + int8.SCALE
+    raw, scale = held.unscaled, source.name + rounding.SCALE
     if raw is None or scale not in raw.arrays or source != Source(source.name):
         return None
     array, of_scale = raw.arrays[source.name], raw.arrays[scale]

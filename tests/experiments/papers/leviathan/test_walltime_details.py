@@ -2,9 +2,9 @@
 
 import pytest
 
-from experiments.leviathan import walltime_table
-from experiments.report import tables, walltime_tables
-from experiments.report.walltime_tables import BEFORE, LAWLESS
+from experiments.papers.leviathan import walltime_details, walltime_table
+from experiments.papers.leviathan.walltime_details import BEFORE, LAWLESS
+from experiments.report import tables
 from specjax.theory import speedup
 from tests.support.claim_records import record
 from tests.theory.test_speedup import row
@@ -33,11 +33,11 @@ def before():
 
 def lines(measured):
     """Cells of both kinds of tables, by the columns' names."""
-    stored = record("table2", "small_t0_b1", walltime_tables.current(measured))
-    (best,) = walltime_tables.best({"small_t0_b1": stored})
-    every = walltime_tables.every_gamma(stored)
-    return dict(zip(walltime_tables.HEAD, best, strict=True)), [
-        dict(zip(walltime_tables.EVERY, cells, strict=True)) for cells in every
+    stored = record("table2", "small_t0_b1", walltime_details.current(measured))
+    (best,) = walltime_details.best({"small_t0_b1": stored})
+    every = walltime_details.every_gamma(stored)
+    return dict(zip(walltime_details.HEAD, best, strict=True)), [
+        dict(zip(walltime_details.EVERY, cells, strict=True)) for cells in every
     ]
 
 
@@ -61,11 +61,11 @@ def test_an_old_record_shows_its_interval_as_recorded_and_no_prediction():
     assert best["chosen on"] == "the same texts"
     assert float(best["overhead"]) == pytest.approx(0.2, abs=0.02)
     assert not any("9.87" in cell for line in (best, *every) for cell in line.values())
-    assert walltime_tables.current({"alpha": 0.5}) == {"alpha": 0.5}
+    assert walltime_details.current({"alpha": 0.5}) == {"alpha": 0.5}
 
 
 def line_of(measured, quantity):
-    stored = record("table2", "small_t0_b1", walltime_tables.current(measured))
+    stored = record("table2", "small_t0_b1", walltime_details.current(measured))
     records = {"table2": {"small_t0_b1": stored}}
     (line,) = [
         line

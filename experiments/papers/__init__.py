@@ -1,0 +1,1 @@
+"""What the papers measure: a folder a paper, a module a kind of measurement."""

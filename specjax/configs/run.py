@@ -1,0 +1,115 @@
+"""Measures rows of gin files that have no record yet, and keeps a record of each."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from specjax import configs, console, native
+from specjax.configs import Built, RowFile
+from specjax.measure import jsonl, provenance
+
+OUT = Path("runs/results")
+KINDS = ("law", "count", "time")
+
+
+class RowError(Exception):
+    """A row that could not be built or measured; the message names its file."""
+
+
+# (table, row) -> the published numbers by quantity, or None.
+Published = Callable[[str, str], dict | None]
+
+
+def run(
+    files: Iterable[RowFile],
+    out: Path,
+    again: bool = False,
+    published: Published = lambda table, row: None,
+) -> Iterator[dict]:
+    """Measures every row that has no record yet, and yields each one's record.
+
+    again: measure also what has one, and put the new one in its place. Raises RowError
+    at the first failure.
+    """
+    files, kept = list(files), {}
+    for number, file in enumerate(files, 1):
+        path = file.path.resolve()
+        label = f"[{number}/{len(files)}] {path.parent.name}/{path.stem}"
+        console.begin(label)
+        begun = time.monotonic()
+        try:
+            built = configs.build(file)
+            record, new = measure(built, out, kept, again, published)
+        except Exception as error:
+            raise RowError(f"{file.path}: {error}") from error
+        took = f"measured in {time.monotonic() - begun:.0f} s"
+        console.end(label, took if new else "kept")
+        yield record
+
+
+def measure(
+    built: Built, out: Path, kept: dict, again: bool, published: Published
+) -> tuple[dict, bool]:
+    """The record of a row, and whether it is new: then it was written.
+
+    A file has one record a row. What a new one replaces goes to a file beside, so that
+    nothing that was measured is lost. kept: what rows before it have kept for those
+    that share.
+    """
+    check(built)
+    path, measurement = out / f"{built.table}.jsonl", built.row.measurement
+    jsonl.prepare(path)
+    for record in [] if again else reversed(jsonl.read(path)):
+        if record.get("row") == built.name and valid(record, built):
+            return record, False
+    begun = time.monotonic()
+    with native.products(built.row.products):
+        measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
+        seconds = time.monotonic() - begun
+        origin = provenance.of(measurement, built.config, seconds, built.typed)
+    record = {
+        "row": built.name,
+        "table": built.table,
+        "scale": built.row.scale,
+        "kind": built.row.kind,
+        "measured": measured,
+        "published": published(built.table, built.name),
+        "provenance": origin,
+    }
+    jsonl.put(path, record)
+    return record, True
+
+
+def check(built: Built) -> None:
+    """Raises ValueError for a word that no row may have."""
+    words = ("products", native.CHOICES), ("kind", KINDS)
+    for field, known in words:
+        value = getattr(built.row, field)
+        if value not in known:
+            raise ValueError(f"no {field} {value!r}: choose one of {', '.join(known)}")
+
+
+def valid(record: dict, built: Built) -> bool:
+    """Whether a record is of the row as it is set up now, with the same inputs."""
+    origin = record.get("provenance")
+    if not isinstance(origin, dict) or "inputs" not in origin:
+        return False
+    config, inputs = origin["config"], provenance.inputs(built.row.measurement.inputs)
+    changed = provenance.changed_settings(config, built.config, built.own)
+    return not changed and origin["inputs"] == inputs
+
+
+@contextlib.contextmanager
+def stopped_politely() -> Iterator[None]:
+    """What a person can mend is said in one line; Ctrl-C says how to go on."""
+    try:
+        with console.stops(lambda: "the same command goes on from here"):
+            yield
+    except RowError as error:
+        if lacks := console.exhausted(error.__cause__):
+            sys.exit(f"error: {str(error).partition(': ')[0]}: {lacks}")
+        if not isinstance(error.__cause__, ValueError | OSError):
+            raise
+        sys.exit(f"error: {error}")

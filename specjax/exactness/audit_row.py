@@ -1,0 +1,98 @@
+"""The audit of one run as a row of a table measures it: `specjax.exactness.audit`."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+from specjax import drafts, fused, sides, verifiers
+from specjax.exactness import audit as auditing
+from specjax.exactness import martingale
+from specjax.measure import pairs
+from specjax.measure.pairs import Pair, Read
+from specjax.measure.row import Measurement
+from specjax.measure.texts import Calls, Protocol, truncation
+from specjax.prompts import Prompts
+from specjax.sides import Player
+
+
+def audit(
+    target: Player,
+    draft: Player | str,
+    protocol: Protocol,
+    read: Read = pairs.prompts,
+    fault: Callable | None = None,
+) -> Measurement:
+    """One run, tested against the target's own laws: `specjax.exactness.audit`.
+
+    Args:
+        target, draft, protocol, read: as of `alpha`.
+        fault: breaks the decoder on purpose, (draft, verifier) -> both of them.
+
+    Raises:
+        ValueError: as `alpha`, or for a fault that the pair or the rule cannot have.
+    """
+    target, draft = drafts.paired(target, draft)
+    sides.check(target, draft, with_alpha=False)
+    task = pairs.decoded(protocol, read, target)
+    if fault is not None:
+        broken(draft, protocol, fault)
+    run = partial(measure_audit, (target, draft), task.prompts, protocol, fault)
+    return pairs.measurement(run, (target, draft), task, protocol)
+
+
+def measure_audit(
+    pair: Pair, prompts: Prompts, protocol: Protocol, fault: Callable | None = None
+) -> dict:
+    """What the audit of one run found: plain numbers, None for what is infinite."""
+    drafting, verifier = broken(pair[1], protocol, fault)
+    chosen = fused.of_protocol(*pair, protocol, verifier)
+    text, calls = auditing.write((pair[0], drafting), prompts, protocol, chosen)
+    steps = martingale.score(pair, text, protocol.temperature, **truncation(protocol))
+    verdict, (log_e, _) = (
+        auditing.judge(auditing.total(steps)),
+        auditing.evidence(steps),
+    )
+    largest = float(log_e.max())
+    name = fault.__name__.replace("_", " ") if fault else ""
+    return {
+        **verdict._asdict(),
+        "limits": verdict.limits._asdict(),
+        "max_z": max(
+            (abs(z) for z in verdict.z.values() if z is not None), default=0.0
+        ),
+        "log_e": largest if math.isfinite(largest) else None,
+        "alarm": auditing.alarm(log_e),
+        "level": auditing.LEVEL,
+        "power": auditing.POWER,
+        **totals(calls),
+        "fault": name,
+        "guarantee": "none: broken on purpose" if fault else verifier.guarantee,
+        "kernels": chosen.record,
+        **pairs.names(pair, protocol),
+    }
+
+
+def broken(draft: Player, protocol: Protocol, fault: Callable | None) -> tuple:
+    """A draft and the protocol's rule, one of them with a fault if there is one.
+
+    Raises ValueError for one that they cannot have.
+    """
+    verifier = verifiers.named(protocol.rule)
+    if fault is None:
+        return draft, verifier
+    if protocol.gamma < 1:
+        raise ValueError("a fault needs drafted tokens: set gamma to at least 1")
+    return fault(draft, verifier)
+
+
+def totals(calls: Calls) -> dict:
+    accepted, tested = int(calls.accepted.sum()), int(calls.tested.sum())
+    runs = int(calls.calls.sum())
+    return {
+        "sequences": len(calls.texts),
+        "target_calls": runs,
+        "tokens_per_call": float(calls.tokens.sum() / runs),
+        "accepted": accepted,
+        "tested": tested,
+        "accepted_over_tested": accepted / tested if tested else None,
+    }
