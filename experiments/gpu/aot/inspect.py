@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from experiments.gpu.aot import cuda, hlo
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\(.*?\n\{(.*?)\n\}", re.S)
 LOAD = re.compile(r"\bld\.global[\w.:]*?(?:\.v(\d))?\.[bfsu](\d+)\s")
 USED = re.compile(
