@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.gpu.kernels.timing import bandwidth
 from experiments.gpu.paper_size import random_weights
 from experiments.gpu.paper_size.times import (
     Text,
     Timed,
-    bandwidth,
     decode,
     parts_of_a_step,
     whole_texts,

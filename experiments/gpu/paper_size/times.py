@@ -39,14 +39,6 @@ class Timed(NamedTuple):
         return float((self.ms - self.prefill).sum() / self.calls.sum())
 
 
-def bandwidth(size: int, rounds: int) -> float:
-    """Bytes a second, read and written, of a compiled copy of `size` bytes."""
-    array = jnp.ones(max(1, size // 4), jnp.float32)
-    copy = jax.jit(jnp.copy)
-    seconds = timing.interleaved({0: lambda: copy(array)}, 3 * rounds, "copy")[0]
-    return float(2 * array.nbytes / np.median(seconds))
-
-
 def decode(pair: costs.Pair, gamma: int, alpha: float) -> Callable:
     """As `costs.decode`, with acceptance drawn; alpha is an argument, so that rows that
     differ in it share a compilation."""
