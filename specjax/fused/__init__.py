@@ -126,7 +126,7 @@ def wire(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Wired:
     from pallas_kernels import dispatch, plan, wiring
 
     kinds = {SAMPLED: plan.KNOWN, TABLE: plan.TABLE, CERTAIN: plan.CERTAIN}
-    how = probs.standardize, probs.sample, asked, device or dispatch.here(here())
+    how = asked, device or dispatch.here(here())
     fused, alone = (wiring.wire(rule, *how) for rule in (verifier, token.verifier))
     shape = plan.Shape(*sizes[:3], kinds[sizes.draft])
     verify, drawn = fused.choices(shape)

@@ -23,6 +23,7 @@ from pallas_kernels.fuse import Options
 from pallas_kernels.tpu.block import vmem_bytes
 from specjax.measure.row import Measurement
 from specjax.types import Sampling
+from specjax.verifiers import token
 
 THREADS = 128  # of a warp group, which a Mosaic block is
 FEATURES = 256  # E, of the readout that makes the logits on a TPU
@@ -154,11 +155,11 @@ def program(device: str, asked: str, known: str, *sizes) -> tuple[Callable, tupl
 
 def drawing(asked: str, place: Place, shape: Shape) -> tuple[Callable, tuple]:
     """A draw from logits [B, V], as the draft loop does it; gamma is not used."""
-    fused = fuse.build(programs.REFERENCE, place.device, Options(asked))
+    fused = fuse.build(token.verify, place.device, Options(asked))
 
     def run(logits, temperature, u):
-        token, law = fused.draw(logits, Sampling(temperature), u)
-        return token, law.scale, law.top, law.tau, law.tie, law.lse
+        id_, law = fused.draw(logits, Sampling(temperature), u)
+        return id_, law.scale, law.top, law.tau, law.tie, law.lse
 
     of, (batch, _, vocab, dtype) = jax.ShapeDtypeStruct, shape
     settings = of((batch,), jnp.float32), of((batch, 2), jnp.float32)

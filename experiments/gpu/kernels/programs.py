@@ -16,17 +16,15 @@ from experiments.gpu.kernels import four_launches
 from experiments.gpu.kernels.inputs import Inputs, Shape
 from pallas_kernels import compat, dispatch, fuse
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON, Device
-from pallas_kernels.fuse import Options, Reference
+from pallas_kernels.fuse import Options
 from pallas_kernels.laws import EXACT
 from pallas_kernels.plan import DEFERRED, KNOWN, Tiles
-from specjax import probs
 from specjax.types import Draft, Rule, Sampling, Verdict
 from specjax.verifiers import token
 
 NONE, DRAFT, BOTH = "none", "draft", "both"
 # What a plan says of the target's law and of the draft's.
 CARRIED = {NONE: (DEFERRED, DEFERRED), DRAFT: (DEFERRED, KNOWN), BOTH: (KNOWN, KNOWN)}
-REFERENCE = Reference(probs.standardize, probs.sample, token.verify)
 EMPTY, READ, REF, ONEPASS = "empty", "read", "ref_jnp", "onepass"
 FOUR, LOSSY = "four_launches", "sigmoid"
 SIGMOID = -1e4, 1e4  # alpha, beta of Wagner et al. (2024), for texts
@@ -124,7 +122,7 @@ def verification(
     asked = ASKED.get(name, name)
     rule = Rule(sigmoid=SIGMOID) if name == LOSSY else EXACT
     options = Options(asked, rule, tiles, interpreter(asked, place))
-    fused = fuse.build(REFERENCE, place.device, options)
+    fused = fuse.build(token.verify, place.device, options)
 
     def verify(inputs: Inputs) -> Verdict:
         sampling = Sampling(inputs.temperature)

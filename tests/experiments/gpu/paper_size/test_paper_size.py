@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from experiments import run
+from experiments.gpu.kernels.timing import bandwidth
 from experiments.gpu.paper_size import drawn_acceptance, random_weights
 from experiments.gpu.paper_size import row as chip
 from experiments.gpu.paper_size import table as catalogue
-from experiments.gpu.paper_size.times import Timed, bandwidth, decode
+from experiments.gpu.paper_size.times import Timed, decode
 from experiments.records import table as lines
 from specjax import probs, sides
 from specjax.inputs import check_shapes, make_sampling
