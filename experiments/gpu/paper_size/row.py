@@ -70,8 +70,7 @@ def build(
     """The measurement of one row. Raises ValueError for what cannot be measured."""
     check(target, draft, setting)
     run = partial(measure, target, draft, setting)
-    arithmetic = target.dtype, setting.seed
-    return Measurement(run, __name__, (), *arithmetic, shares=True)
+    return Measurement(run, __name__, (), target.dtype, setting.seed)
 
 
 def check(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> None:
@@ -95,29 +94,22 @@ def check(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> Non
             raise ValueError(f"{name} must be at least 1")
 
 
-def measure(
-    target: t5.Config,
-    draft: t5.Config,
-    setting: PaperSizeSetting,
-    kept: dict | None = None,
-) -> dict:
+def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> dict:
     """Every number of a row, plain; lists in `by_gamma` are parallel.
 
     c, v, exp, predicted and speedup are those of the published gamma, `best_` those of
     the gamma that is predicted to be fastest. Milliseconds, unless a name says else.
-    kept: has the target's weights, of a row before this one, or gets them. Raises
-    ValueError as `check`, and before anything is allocated where the device's memory
-    does not suffice.
+    Raises ValueError as `check`, and before anything is allocated where the device's
+    memory does not suffice.
     """
-    kept = {} if kept is None else kept
     check(target, draft, setting)
     every = [text(target, setting, i) for i in range(setting.texts + setting.others)]
     texts, others = every[: setting.texts], every[setting.texts :]
-    check_memory(target, draft, setting, texts[0].prompt, kept)
+    check_memory(target, draft, setting, texts[0].prompt)
     fused = choose(target, setting)
     speed = bandwidth(setting.copied, setting.rounds)
     models = map(random_weights.model, (target, draft))
-    weights = random_weights.keep(kept, target), random_weights.make(draft, seed=1)
+    weights = random_weights.make(target), random_weights.make(draft, seed=1)
     both = map(sides.of_model, ("target", "draft"), models, weights)
     pair = costs.Pair(*both, slots(setting), fused)
     sizes = setting.gammas, setting.loops, setting.rounds
@@ -177,18 +169,13 @@ def text(config: t5.Config, setting: PaperSizeSetting, index: int) -> Text:
 
 
 def check_memory(
-    target: t5.Config,
-    draft: t5.Config,
-    setting: PaperSizeSetting,
-    prompt: Prompt,
-    kept: dict,
+    target: t5.Config, draft: t5.Config, setting: PaperSizeSetting, prompt: Prompt
 ) -> None:
-    """Raises ValueError, by what the device tells, if weights, caches and the arrays
-    that are copied do not fit; `kept` may have the target's weights already."""
-    needed = 2 * setting.copied + random_weights.weight_bytes(draft)
-    if not random_weights.there(kept, target):
-        needed += random_weights.weight_bytes(target)
+    """Raises ValueError, by what the device reports, if weights, caches and the arrays
+    that are copied do not fit."""
+    needed = 2 * setting.copied
     for config in (target, draft):
+        needed += random_weights.weight_bytes(config)
         caches = random_weights.cache_shapes(config, prompt, slots(setting))
         needed += 2 * random_weights.tree_bytes(caches)  # a program's, and its result
     random_weights.check_room(needed, jax.devices()[0].memory_stats())

@@ -228,15 +228,6 @@ def test_weights_are_the_models_and_finite():
     assert any((a != b).any() for a, b in zip(leaves, other, strict=True))
 
 
-def test_one_target_is_kept_at_a_time():
-    kept = {"a text": 1}
-    first = random_weights.keep(kept, HALF)
-    assert random_weights.keep(kept, HALF) is first
-    assert not random_weights.there(kept, HALF._replace(dim=24))
-    assert kept == {"a text": 1}
-    assert random_weights.keep(kept, HALF) is not first
-
-
 @pytest.mark.parametrize("tied", [False, True])
 def test_bytes_that_a_step_reads_by_hand(tied):
     config = HALF._replace(tied=tied, gated=not tied)
@@ -264,7 +255,7 @@ def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
     with pytest.raises(ValueError, match=r"needs 0\.0 GB .* use a device with 80 GB"):
         chip.measure(TINY, TINY, SETTING)
     monkeypatch.setattr(jax, "devices", lambda: [device(2 * weights)])
-    chip.check_memory(TINY, TINY, SETTING, chip.text(TINY, SETTING, 0).prompt, {})
+    chip.check_memory(TINY, TINY, SETTING, chip.text(TINY, SETTING, 0).prompt)
     random_weights.check_room(10**12, None)  # a CPU does not tell
 
 
