@@ -58,15 +58,10 @@ class Report(NamedTuple):
     counted: int
 
 
-def inspect(
-    named: str,
-    device: str = "h200",
-    paths: tuple[str, ...] = (),
-    seconds: int | None = None,
-) -> Report:
+def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Report:
     """Compiles in a process of its own, as what is dumped is a setting of a process.
 
-    named: "module:function" or "module:function:[...]"; paths: where else to find it.
+    named: "module:function" or "module:function:[...]", also of the working folder.
     device: HERE, or one of `compilers.DEVICES`. Raises ValueError where wheels are
     missing, RuntimeError with the child's words if it fails or takes longer than
     `seconds`.
@@ -74,7 +69,7 @@ def inspect(
     if device != HERE:
         compilers.check(device)
     with tempfile.TemporaryDirectory() as folder:
-        counted = _child(named, device, Path(folder), paths, seconds)
+        counted = _child(named, device, Path(folder), seconds)
         kernels = []
         for path in sorted(Path(folder).rglob("*.ptx")):
             ptx = path.read_text("utf-8")
@@ -83,11 +78,9 @@ def inspect(
         return Report(kernels, *launches(Path(folder)), counted)
 
 
-def _child(
-    named: str, device: str, folder: Path, paths: tuple, seconds: int | None
-) -> int:
+def _child(named: str, device: str, folder: Path, seconds: int | None) -> int:
     flags = f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
-    seen = [*paths, str(ROOT), os.environ.get("PYTHONPATH", "")]
+    seen = [os.getcwd(), str(ROOT), os.environ.get("PYTHONPATH", "")]
     own = {"PYTHONPATH": os.pathsep.join(filter(None, seen))}
     own |= {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"}
     own |= {"MOSAIC_GPU_DUMP_TO": str(folder)}
@@ -196,7 +189,7 @@ def main(arguments: list[str] | None = None) -> None:
         program = compiled(chosen.named, chosen.device)
         print(sum(1 for _ in hlo.everything(program)))
         return
-    report = inspect(chosen.named, chosen.device, (os.getcwd(),))
+    report = inspect(chosen.named, chosen.device)
     for kernel in report.kernels:
         print(json.dumps(kernel._asdict()))
     print(json.dumps(report._replace(kernels=len(report.kernels))._asdict()))

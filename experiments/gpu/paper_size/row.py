@@ -15,11 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.gpu.kernels.timing import bandwidth
-from experiments.gpu.paper_size import random_weights
+from experiments.gpu.paper_size import drawn_acceptance, random_weights
 from experiments.gpu.paper_size.times import (
     Text,
     Timed,
-    decode,
     parts_of_a_step,
     whole_texts,
 )
@@ -106,20 +105,20 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
     every = [text(target, setting, i) for i in range(setting.texts + setting.others)]
     texts, others = every[: setting.texts], every[setting.texts :]
     check_memory(target, draft, setting, texts[0].prompt)
-    fused = choose(target, setting)
+    kernels = choose(target, setting)
     speed = bandwidth(setting.copied, setting.rounds)
     models = map(random_weights.model, (target, draft))
     weights = random_weights.make(target), random_weights.make(draft, seed=1)
     both = map(sides.of_model, ("target", "draft"), models, weights)
-    pair = costs.Pair(*both, slots(setting), fused)
+    pair = costs.Pair(*both, slots(setting), kernels)
     sizes = setting.gammas, setting.loops, setting.rounds
     call, drafted = parts_of_a_step(pair, *sizes, others[0])
-    decoders = {g: decode(pair, g, setting.alpha) for g in (0, setting.gamma)}
+    decoders = {g: costs.decode(pair, g) for g in (0, setting.gamma)}
     rest = whole_texts(decoders, others, setting.rounds)
     columns = by_gamma(setting, call, drafted, rest)
     best = columns["gamma"][int(np.argmax(columns["predicted"]))]
     if best not in decoders:
-        decoders[best] = decode(pair, best, setting.alpha)
+        decoders[best] = costs.decode(pair, best)
     whole = whole_texts(decoders, texts, setting.rounds)
     read = random_weights.step_bytes(target, texts[0].prompt, pair.slots)
     floor = {"step_bytes": read, "bandwidth_gb_s": speed / random_weights.GB}
@@ -127,7 +126,7 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
     return {
         **LABELS,
         **setting._asdict(),
-        "kernels": fused.record,
+        "kernels": kernels.record,
         "target": target._asdict(),
         "draft": draft._asdict(),
         "target_parameters": random_weights.parameters(target),
@@ -145,9 +144,11 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
 
 
 def choose(target: t5.Config, setting: PaperSizeSetting) -> Kernels:
-    """What reads the logits of both sides."""
+    """What reads the logits of both sides, and verifies by coins."""
     sizes = fused.Sizes(1, max(setting.gammas), target.vocab)
-    return fused.choose(setting.kernels, token.verifier, sizes)
+    chosen = fused.choose(setting.kernels, token.verifier, sizes)
+    drawn = drawn_acceptance.build(setting.alpha, chosen.verifier)
+    return chosen._replace(verifier=drawn)
 
 
 def slots(setting: PaperSizeSetting) -> int:

@@ -16,7 +16,7 @@ from experiments.gpu.kernels.timing import bandwidth
 from experiments.gpu.paper_size import drawn_acceptance, random_weights
 from experiments.gpu.paper_size import row as chip
 from experiments.gpu.paper_size import table as catalogue
-from experiments.gpu.paper_size.times import Timed, decode
+from experiments.gpu.paper_size.times import Timed
 from experiments.records import table as lines
 from specjax import probs, sides
 from specjax.inputs import check_shapes, make_sampling
@@ -122,8 +122,9 @@ def test_a_drawn_verdict_is_cut_at_what_was_drafted():
 def test_whole_texts_take_the_calls_of_their_coins():
     world, count = tiny.tables(), 40
     both = (world.target, world.target_weights), (world.draft, world.draft_weights)
-    pair = costs.Pair(*(sides.of_model("", *side) for side in both), 24)
-    run_text = decode(pair, 3, ALPHA)
+    drawn = sides.reference(drawn_acceptance.build(ALPHA))
+    pair = costs.Pair(*(sides.of_model("", *side) for side in both), 24, drawn)
+    run_text = costs.decode(pair, 3)
     config = TINY._replace(vocab=4, pieces=None)
     calls = []
     for i in range(count):
