@@ -159,7 +159,7 @@ def tiles_for(plan: Plan, itemsize: int) -> Tiles:
 
 def tuned(plan: Plan, itemsize: int, device: Device) -> Choice | None:
     """By the nearest shape that was measured on such a device, if one is near."""
-    path = TUNED / f"{device.kind.lower().replace(' ', '_')}.json"
+    path = file_of(device.kind, TUNED)
     if not path.is_file():
         return None
     near = [timed for timed in read(path) if same(timed, plan, itemsize)]
@@ -170,6 +170,11 @@ def tuned(plan: Plan, itemsize: int, device: Device) -> Choice | None:
         return Choice(ONEPASS, reason)
     why = f"fastest at B {best.batch}, gamma {best.gamma}, V {best.vocab}: {path.name}"
     return Choice(best.name, why, best.tiles)
+
+
+def file_of(kind: str, folder: Path) -> Path:
+    """What was measured on a kind of device."""
+    return folder / f"{kind.lower().replace(' ', '_')}.json"
 
 
 def read(path: Path) -> list[Timed]:

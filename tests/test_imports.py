@@ -1,9 +1,9 @@
 """Who may import whom, read from the import lines; the architecture in one table.
 
 A folder is a room, and a module at the top of a package one of its own. `types` knows
-nobody; models, drafters and verifiers do not know each other; kernels know the types
-alone: what crosses a border is an argument. Of the library one module may name the
-kernels, the one that chooses them. And what may not be a thing's name.
+nobody; models, drafters and verifiers do not know each other; kernels know types and
+`probs` alone: what crosses a border is an argument. Of the library one module may name
+the kernels, the one that chooses them. And what may not be a thing's name.
 """
 
 import ast
@@ -98,7 +98,7 @@ ROOMS = {
         "specjax.configs",
     ),
     "specjax": ("specjax",),
-    "pallas_kernels": ("specjax.types",),
+    "pallas_kernels": ("specjax.types", "specjax.probs", "specjax.truncation"),
     "experiments": (),
     "experiments.records": ("specjax.measure", "specjax.configs"),
     "experiments.tasks": (*TEXT, "specjax.measure"),
@@ -262,7 +262,7 @@ def known(name: str) -> bool:
         ("specjax.measure.row", "import pandas as pd"),
         ("specjax.cli.demo", "from pallas_kernels import wiring"),
         ("specjax.measure.walltime", "def later():\n    import pallas_kernels"),
-        ("pallas_kernels.fuse", "from specjax import probs"),
+        ("pallas_kernels.fuse", "from specjax import generate"),
         ("experiments.training.loop", "import gin"),
         ("experiments.run", "import gin"),
         ("specjax.measure.row", "from experiments.report import page"),

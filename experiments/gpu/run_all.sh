@@ -174,8 +174,8 @@ if [ -n "$dry" ]; then # on the project's own words
     stage pair "$python" -m experiments.training.paper_pair --out "$runs" --tiny --steps 4 \
       --text README.md --held_out CHANGELOG.md
   fi
-  pair=("gpt_97m/players.model.name = '$runs/97m.safetensors'")
-  pair+=("gpt_6m/players.model.name = '$runs/6m.safetensors'")
+  pair=("gpt_97m/sides.model.name = '$runs/97m.safetensors'")
+  pair+=("gpt_6m/sides.model.name = '$runs/6m.safetensors'")
   rows table3 gin_configs/table3_paper/gpt_small_t1.gin -- "${pair[@]}" "TOKENS = 40"
   rows table2 gin_configs/table2_paper/gpt_small_t1_b1.gin -- "${pair[@]}" "TEXTS = 2" \
     "GAMMAS = (0, 1)" "ROUNDS = 1"

@@ -16,7 +16,7 @@ from experiments.records.table import PUBLISHED, Line, Table, command
 from experiments.records.words import FAILED, over
 
 FILE = Path(__file__).with_name("predictions.json")
-CONFIGS = Path(__file__).resolve().parents[2] / "gin_configs" / "kernels"
+CONFIGS = Path(__file__).resolve().parents[3] / "gin_configs" / "kernels"
 NEEDS = "one GPU of Hopper or later (`experiments/gpu/run_all.sh`)"
 SHAPE = re.compile(r"(torch_)?b(\d+)_g(\d+)_v(\d+)_(f32|bf16)")
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}

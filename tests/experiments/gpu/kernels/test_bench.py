@@ -13,13 +13,11 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.gpu.kernels import bench, equality, inputs, oracle, programs
+from experiments.gpu.kernels import bench, equality, inputs, oracle, programs, timing
 from experiments.gpu.kernels import table as catalogue
-from experiments.gpu.kernels import timing as times
 from experiments.gpu.kernels.inputs import Shape
 from experiments.gpu.kernels.programs import Grid, Program
 from pallas_kernels.plan import Tiles
-from specjax import probs
 
 SHAPE = Shape(2, 2, 300, "float32")
 SETTING = bench.KernelSetting(
@@ -27,7 +25,8 @@ SETTING = bench.KernelSetting(
     grid=Grid((256,), (2,), (False,)), dry=True,
 )  # fmt: skip
 CONFIGS = run.ROOT / "gin_configs" / "kernels"
-PLAIN = programs.reading(probs.standardize, programs.NONE)
+HERE = programs.here(True, "")
+PLAIN = programs.program(programs.REF, programs.NONE, SHAPE, HERE).call
 
 
 def program(name: str, call=PLAIN) -> Program:
@@ -55,12 +54,12 @@ def undrafted(batch):
 
 @pytest.fixture(scope="module")
 def sets():
-    return inputs.sets(Shape(16, 3, 2000, "float32"), 0.7, 2)
+    return inputs.sets(Shape(16, 3, 2000), 0.7, 2)
 
 
 def test_acceptance_is_about_what_was_asked_for():
     for acceptance in (0.3, 0.7, 0.95):  # further apart than twice the tolerance
-        (batch,) = inputs.sets(Shape(16, 4, 16000, "float32"), acceptance, 1)
+        (batch,) = inputs.sets(Shape(16, 4, 4000), acceptance, 1)
         assert abs(inputs.answer(batch).chance.mean() - acceptance) < 0.08
 
 
@@ -82,8 +81,8 @@ def test_the_oracle_passes_the_reference_and_no_other(call, sets):
 
 
 def test_a_chain_waits_for_every_call_and_changes_no_result(sets):
-    chain = times.compiled(PLAIN, sets)
-    assert times.waited_for(chain.as_text(), sets[0].target.shape) == 2
+    chain = timing.chained(PLAIN, sets)
+    timing.check_chain(chain, sets)
     for batch, verdict in zip(sets, jax.device_get(chain(sets)), strict=True):
         alone = jax.device_get(jax.jit(PLAIN)(batch))
         jax.tree.map(np.testing.assert_array_equal, tuple(verdict), tuple(alone))
@@ -94,7 +93,7 @@ def test_a_chain_that_the_compiler_can_undo_is_refused(sets):
         return (n[0] * 0).astype(jnp.float32)
 
     with pytest.raises(ValueError, match="waits for 1 of them"):
-        times.compiled(PLAIN, sets, wait)
+        timing.check_chain(timing.chained(PLAIN, sets, wait), sets)
 
 
 def failing(batch):
@@ -104,16 +103,15 @@ def failing(batch):
 @pytest.fixture(scope="module")
 def record():
     """A row of few programs: two wrong ones, one that does not compile."""
-    place = programs.here()
     few = [
         Program("read", programs.read, 5, verifies=False),
         Program("empty", programs.empty, 0, verifies=False),
         program("ref_jnp/none"),
         program("onepass/none", too_many),
         program("triton/none", failing),
-        program("four_launches/none", programs.four(place.interpreted)),
-        programs.kernel("mosaic_gpu", "none", SHAPE, place, Tiles(256, 2, False)),
-        program("mosaic_gpu/none/slower", programs.four(place.interpreted)),
+        program("four_launches/none", programs.four(True)),
+        programs.program("mosaic_gpu", "none", SHAPE, HERE, Tiles(256, 2, False)),
+        program("mosaic_gpu/none/slower", programs.four(True)),
         program("sigmoid/both", weightless),
     ]
     return bench.measure(SETTING, few)
@@ -188,7 +186,7 @@ def test_a_ratio_blames_whose_fault_it_is():
 def test_an_implementation_can_be_left_out():
     setting = SETTING._replace(skip=("triton",))
     few = [program("ref_jnp/none"), program("triton/none", failing)]
-    ready, failed = bench.prepare(few, inputs.sets(SHAPE, 0.7, 2), setting)
+    ready, failed = bench.compiled(few, inputs.sets(SHAPE, 0.7, 2), setting.skip)
     assert [entry.program.name for entry in ready] == ["ref_jnp/none"]
     assert failed[0]["error"].startswith("skipped")
 
@@ -216,7 +214,7 @@ def test_settings_that_mean_nothing_are_refused(change, message):
 
 
 def test_every_implementation_is_among_the_programs():
-    all_of = programs.programs(SHAPE, programs.here(), Grid())
+    all_of = programs.programs(SHAPE, HERE, Grid())
     names = [each.name for each in all_of]
     assert len(set(names)) == len(names)
     assert {bench.group(name) for name in names} == set(bench.CHOICES.values())

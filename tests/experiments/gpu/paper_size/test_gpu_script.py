@@ -8,7 +8,7 @@ import pytest
 
 from experiments.gpu.kernels import table
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SCRIPT = ROOT / "experiments/gpu/run_all.sh"
 ONCE = 7  # device, equality, default, sanitizer, capture, tune, pair
 
@@ -62,7 +62,7 @@ def test_finished_stages_are_not_run_again(whole):
     again = run(folder, "echo")
     assert started(again) == [
         f"-m experiments.{name} {folder / 'results'}"
-        for name in ("report.page", "kernels.default")
+        for name in ("report.page", "gpu.kernels.default")
     ]
     before = list(outcomes(again).values()).count("done before")
     assert before == len(outcomes(first)) - 1
@@ -165,7 +165,7 @@ def test_a_dry_run_is_one_small_row_of_everything_on_a_cpu(tmp_path):
     (pair,) = (line for line in lines if "paper_pair --out" in line)
     assert "--tiny --steps 4 --text README.md" in pair and str(tmp_path) in pair
     for row in rows[-2:]:
-        assert f"players.model.name = '{tmp_path}" in row
+        assert f"sides.model.name = '{tmp_path}" in row
     for row in rows:  # by the kernels that are the default
         assert ("KERNELS = 'auto'" in row) == ("gin_configs/kernels" not in row)
     trial = next(line for line in rows if "kernels/b1_g5_v32000_f32.gin" in line)

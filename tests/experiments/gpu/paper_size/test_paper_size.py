@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from experiments import run
+from experiments.gpu.kernels.timing import bandwidth
 from experiments.gpu.paper_size import drawn_acceptance, random_weights
 from experiments.gpu.paper_size import row as chip
 from experiments.gpu.paper_size import table as catalogue
-from experiments.gpu.paper_size.times import Timed, bandwidth, decode
+from experiments.gpu.paper_size.times import Timed
 from experiments.records import table as lines
 from specjax import probs, sides
 from specjax.inputs import check_shapes, make_sampling
@@ -121,8 +122,9 @@ def test_a_drawn_verdict_is_cut_at_what_was_drafted():
 def test_whole_texts_take_the_calls_of_their_coins():
     world, count = tiny.tables(), 40
     both = (world.target, world.target_weights), (world.draft, world.draft_weights)
-    pair = costs.Pair(*(sides.of_model("", *side) for side in both), 24)
-    run_text = decode(pair, 3, ALPHA)
+    drawn = sides.reference(drawn_acceptance.build(ALPHA))
+    pair = costs.Pair(*(sides.of_model("", *side) for side in both), 24, drawn)
+    run_text = costs.decode(pair, 3)
     config = TINY._replace(vocab=4, pieces=None)
     calls = []
     for i in range(count):
@@ -227,15 +229,6 @@ def test_weights_are_the_models_and_finite():
     assert any((a != b).any() for a, b in zip(leaves, other, strict=True))
 
 
-def test_one_target_is_kept_at_a_time():
-    kept = {"a text": 1}
-    first = random_weights.keep(kept, HALF)
-    assert random_weights.keep(kept, HALF) is first
-    assert not random_weights.there(kept, HALF._replace(dim=24))
-    assert kept == {"a text": 1}
-    assert random_weights.keep(kept, HALF) is not first
-
-
 @pytest.mark.parametrize("tied", [False, True])
 def test_bytes_that_a_step_reads_by_hand(tied):
     config = HALF._replace(tied=tied, gated=not tied)
@@ -263,7 +256,7 @@ def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
     with pytest.raises(ValueError, match=r"needs 0\.0 GB .* use a device with 80 GB"):
         chip.measure(TINY, TINY, SETTING)
     monkeypatch.setattr(jax, "devices", lambda: [device(2 * weights)])
-    chip.check_memory(TINY, TINY, SETTING, chip.text(TINY, SETTING, 0).prompt, {})
+    chip.check_memory(TINY, TINY, SETTING, chip.text(TINY, SETTING, 0).prompt)
     random_weights.check_room(10**12, None)  # a CPU does not tell
 
 
