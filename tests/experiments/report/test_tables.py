@@ -171,7 +171,7 @@ def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
 
 
 def test_the_quick_set_names_rows_that_are_there():
-    there = [f"{f}/{p.stem}" for f in reproduce.FOLDERS for p in rows_of(f)]
+    there = [f"{f}/{row}" for f in reproduce.FOLDERS for row in records.rows(f)]
     assert set(reproduce.CHOSEN) <= set(there)
     kept = [row for row in there if reproduce.chosen(row)]
     assert len(reproduce.CHOSEN) < len(kept) < len(there)

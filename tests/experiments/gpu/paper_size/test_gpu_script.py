@@ -63,7 +63,7 @@ def test_finished_stages_are_not_run_again(whole):
     again = run(folder, "echo")
     assert started(again) == [
         f"-m experiments.{name} {folder / 'results'}"
-        for name in ("report.page", "kernels.default")
+        for name in ("report.page", "gpu.kernels.default")
     ]
     before = list(outcomes(again).values()).count("done before")
     assert before == len(outcomes(first)) - 1
