@@ -18,7 +18,7 @@ from specjax.configs import fields, files, grid, unread
 from specjax.configs.unread import Bound, ConfigError
 from specjax.measure.row import TableRow
 
-PACKAGE = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
 # Installed, the files are in the package; in a checkout, beside it.
 HOME = PACKAGE if (PACKAGE / "gin_configs").is_dir() else PACKAGE.parent
 
