@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specjax import __main__
+from specjax import __main__, configs
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -68,9 +68,11 @@ def test_what_is_to_be_made_or_installed_is_there():
 
 
 def test_rows_that_are_named_are_there():
-    named = re.findall(r"gin_configs/[\w/]+\.gin", "".join(map(Path.read_text, PAGES)))
+    text = "".join(map(Path.read_text, PAGES))
+    named = re.findall(r"gin_configs/[\w/]+\.gin(?::\w+)?", text)
     assert len(named) > 10
-    assert not [name for name in named if not (ROOT / name).is_file()]
+    for file, _, row in (name.partition(":") for name in named):
+        assert configs.rows(configs.RowFile(ROOT / file, row=row or None))
 
 
 @pytest.fixture

@@ -6,13 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import run, tasks
+from experiments import tasks
 from experiments.exactness import microscope
 from experiments.gpu.paper_size import row
 from experiments.papers.leviathan import lenience
 from experiments.papers.wagner import methods as wagner_methods
 from experiments.papers.wagner import runs
-from specjax import fused, generate, sides, verifiers
+from experiments.records import records
+from specjax import configs, fused, generate, sides, verifiers
 from specjax.cli import demo
 from specjax.drafters import rollout
 from specjax.exactness import audit as auditing
@@ -208,7 +209,7 @@ ROWS += ("microscope/code_float32",)
 
 @pytest.mark.parametrize("name", ROWS)
 def test_the_macro_reaches_every_row_that_decodes(name):
-    path = run.ROOT / f"gin_configs/{name}.gin"
     for bindings, kind in (([], "auto"), (["KERNELS = 'onepass'"], "onepass")):
-        arguments = run.build(path, bindings).row.measurement.run.args
+        file = records.row(*name.split("/"), bindings)
+        arguments = configs.build(file).row.measurement.run.args
         assert [x.kernels for x in arguments if hasattr(x, "kernels")] == [kind]

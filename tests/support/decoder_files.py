@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from specjax import checkpoints, zoo
+from specjax.configs import RowFile
 from specjax.models import llama
 from tests.support import tiny_llama
 
@@ -31,10 +32,10 @@ def write(folder: Path) -> Path:
     return folder
 
 
-def over(folder: Path, row: Path, configs: Path) -> str:
-    """A gin file to read after a row: these files in the places of its own."""
-    named = re.findall(r"include 'gin_configs/(.+)'", row.read_text())
-    texts = [(configs / name).read_text() for name in named]
+def over(folder: Path, row: RowFile) -> RowFile:
+    """A row that reads these files in the places of its own."""
+    named = re.findall(r"include '(gin_configs/.+)'", row.path.read_text())
+    texts = [(row.path.parents[2] / name).read_text() for name in named]
     keys = {key for text in texts for key in MODEL.findall(text)}
     lines = ["from __gin__ import dynamic_registration"]
     lines += ["from specjax import sides"]
@@ -42,6 +43,6 @@ def over(folder: Path, row: Path, configs: Path) -> str:
     data = re.findall(r"^TASK = 'runs/data/(\w+\.jsonl)'", "\n".join(texts), re.M)
     lines += [f"TASK = '{folder / name}'" for name in data]
     lines.append("DTYPE = 'float32'")
-    path = folder / f"{row.parent.name}_{row.stem}.gin"
+    path = folder / f"{row.table}_{row.path.stem}.gin"
     path.write_text("\n".join(lines))
-    return str(path)
+    return row._replace(over=(str(path),))

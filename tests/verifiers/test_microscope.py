@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import run
 from experiments.exactness import microscope as row
 from experiments.exactness import microscope_table
+from experiments.records import records
 from experiments.report import tables
-from specjax import sides
+from specjax import configs, sides
 from specjax.cli import microscope
 from specjax.exactness import divergence, text_comparison
 from specjax.exactness.divergence import Found, Report
@@ -168,15 +168,14 @@ def test_a_row_fills_its_lines():
     assert all(cells[-1] == "not run" for cells in tables.rows(table, {}))
 
 
-def test_every_row_of_the_table_is_a_file():
-    files = sorted((run.ROOT / "gin_configs" / "microscope").glob("*.gin"))
+def test_every_line_of_the_table_has_its_row():
+    rows = records.rows("microscope")
     lines = microscope_table.microscope().lines
-    assert {path.stem for path in files} == {line.row for line in lines}
-    for path in files:
-        measurement = run.build(path).row.measurement
+    assert rows.keys() == {line.row for line in lines}
+    for name, file in rows.items():
+        measurement = configs.build(file).row.measurement
         assert measurement.module == "experiments.exactness.microscope"
-        assert path.stem.endswith(measurement.dtype)
-        assert f"gin_configs/microscope/{path.name}" in path.read_text()
+        assert name.endswith(measurement.dtype)
 
 
 def test_gammas_are_lines_of_their_own():

@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 
 from experiments.records import markup
+from experiments.records.records import rows as rows_of
 from experiments.records.table import PUBLISHED, Line, Table, command
 from experiments.records.words import FAILED, over
 
 FILE = Path(__file__).with_name("predictions.json")
-CONFIGS = Path(__file__).resolve().parents[3] / "gin_configs" / "kernels"
 NEEDS = "one GPU of Hopper or later (`experiments/gpu/run_all.sh`)"
 SHAPE = re.compile(r"(torch_)?b(\d+)_g(\d+)_v(\d+)_(f32|bf16)")
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
@@ -92,7 +92,7 @@ def lines() -> list[Line]:
 
 def rows() -> list[str]:
     """Rows of a shape, small ones first, PyTorch's after."""
-    names = [path.stem for path in CONFIGS.glob("*.gin") if SHAPE.match(path.stem)]
+    names = filter(SHAPE.fullmatch, rows_of("kernels"))
     return sorted(names, key=lambda row: (row.startswith("torch_"), *sizes(row)))
 
 

@@ -8,7 +8,7 @@ from experiments import catalogue, reproduce, run
 from experiments.papers.leviathan import closed_forms_table
 from experiments.papers.leviathan.alpha_table import table3
 from experiments.papers.leviathan.walltime_table import XLA
-from experiments.records import markup
+from experiments.records import markup, records
 from experiments.report import laws, tables
 from specjax.measure import jsonl, provenance
 from tests.support.claim_records import record as record_of
@@ -25,13 +25,12 @@ CERTIFIED["measured"] |= {"worst_float32": 9.8e-8, "worst_float64": 2.2e-16}
 def measured(tmp_path_factory):
     """A folder with every closed form in it."""
     folder = tmp_path_factory.mktemp("results")
-    files = [path for name in CLOSED_FORM for path in rows_of(name)]
-    run.run(files, folder)
+    run.measure([file for name in CLOSED_FORM for file in rows_of(name)], folder)
     return folder
 
 
 def rows_of(folder):
-    return sorted((catalogue.CONFIGS / folder).glob("*.gin"))
+    return list(records.rows(folder).values())
 
 
 def test_with_no_records_no_number_is_ours():
@@ -119,12 +118,12 @@ def test_every_row_has_a_line_and_every_line_its_row():
     lines = [line for table in catalogue.tables() for line in table.lines]
     known = {(line.folder, line.row): line for line in lines}
     for folder in {folder for folder, _ in known}:
-        for path in rows_of(folder):
-            assert (folder, path.stem) in known
+        for row in records.rows(folder):
+            assert (folder, row) in known
     for (folder, row), line in known.items():
         # Rows of experiments/rivals are configured without gin.
-        path = catalogue.CONFIGS / folder / f"{row}.gin"
-        assert path.exists() or line.needs or folder == "bench"
+        there = row in records.rows(folder)
+        assert there or line.needs or folder == "bench"
 
 
 def test_published_numbers_by_row():
@@ -159,7 +158,7 @@ def test_no_number_that_is_not_0_is_printed_as_0():
 
 
 def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
-    run.run(rows_of("table1")[:2], tmp_path)
+    run.measure(rows_of("table1")[:2], tmp_path)
     table, mine = closed_forms_table.table1(), tables.collect(tmp_path)
     assert len(mine["table1"]) == 2
     together = tables.collect(tmp_path, earlier=measured)
@@ -172,7 +171,7 @@ def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
 
 
 def test_the_quick_set_names_rows_that_are_there():
-    there = [f"{f}/{p.stem}" for f in reproduce.FOLDERS for p in rows_of(f)]
+    there = [f"{f}/{row}" for f in reproduce.FOLDERS for row in records.rows(f)]
     assert set(reproduce.CHOSEN) <= set(there)
     kept = [row for row in there if reproduce.chosen(row)]
     assert len(reproduce.CHOSEN) < len(kept) < len(there)
@@ -204,7 +203,7 @@ def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
 
 
 def test_what_was_recorded_earlier_is_counted_and_not_printed(measured, tmp_path):
-    run.run(rows_of("table1")[:1], tmp_path)
+    run.measure(rows_of("table1")[:1], tmp_path)
     records = tables.collect(tmp_path, earlier=measured)
     records["table1"]["alpha_0.9_gamma_10"]["provenance"]["note"] = "a"
     text = reproduce.short(closed_forms_table.table1(), records)

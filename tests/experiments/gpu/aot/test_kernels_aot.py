@@ -11,7 +11,8 @@ import pytest
 from experiments.gpu.aot import compilers, hlo, kernels_table
 from experiments.gpu.aot import kernels as kernels_aot
 from experiments.gpu.aot.compilers import DEVICES
-from specjax import fused, sides
+from experiments.records import records
+from specjax import configs, fused, sides
 from specjax.measure import costs, walltime
 from specjax.prompts import Prompts
 from specjax.step import build_step
@@ -159,12 +160,11 @@ def test_rows_refuse_what_they_cannot_compile():
 
 def test_every_line_has_its_program():
     """The rows' files name what the table's lines ask for."""
-    from experiments import run
 
     table = kernels_table.kernels_aot()
     for device in kernels_table.DEVICES:
-        path = run.ROOT / f"gin_configs/kernels_aot/{device}.gin"
-        named, programs = run.build(path).row.measurement.run.args
+        built = configs.build(records.row("kernels_aot", device))
+        named, programs = built.row.measurement.run.args
         assert named == device
         keys = {"{} {} B{} g{} V{} {}".format(*program) for program in programs}
         asked = {

@@ -3,20 +3,18 @@
 Skipped where the compiler's wheels are not installed, but for what needs none.
 """
 
-from pathlib import Path
-
 import jax
 import numpy as np
 import pytest
 
-from experiments import run
 from experiments.gpu.aot import compilers, hlo, launches, launches_table
 from experiments.gpu.aot.launches import LaunchSetting
-from specjax import probs
+from experiments.records import records
+from specjax import configs, probs
 from specjax.models import gpt, t5
 from tests.experiments.gpu.aot import needs_cuda
 
-ROWS = sorted((Path(run.ROOT) / "gin_configs/launches").glob("*.gin"))
+ROWS = records.rows("launches")
 SMALL = t5.Config(
     32128, 512, 1024, 8, 8, 6, 64, pieces=32100, dtype="bfloat16", joined=True
 )  # v1.1 small
@@ -130,15 +128,13 @@ def test_argmax_is_the_same_by_one_reduction_or_by_two():
 
 def test_without_the_compiler_the_command_is_named(monkeypatch):
     monkeypatch.setitem(compilers.WHEELS, "gpu", ("a-wheel",))
-    built = run.build(ROWS[0].with_stem("gpt_97m_6m"))
+    built = configs.build(ROWS["gpt_97m_6m"])
     with pytest.raises(ValueError, match=r"pip install --editable '\.\[aot\]'"):
         built.row.measurement.run()
 
 
 def test_every_row_is_in_the_table():
-    assert {line.row for line in launches_table.launches().lines} == {
-        path.stem for path in ROWS
-    }
+    assert {line.row for line in launches_table.launches().lines} == ROWS.keys()
 
 
 def test_what_cannot_be_counted_is_refused():

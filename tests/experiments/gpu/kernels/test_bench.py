@@ -17,6 +17,7 @@ from experiments.gpu.kernels import bench, equality, inputs, oracle, programs, t
 from experiments.gpu.kernels import table as catalogue
 from experiments.gpu.kernels.inputs import Shape
 from experiments.gpu.kernels.programs import Grid, Program
+from experiments.records import records
 from pallas_kernels.plan import Tiles
 
 SHAPE = Shape(2, 2, 300, "float32")
@@ -24,7 +25,6 @@ SETTING = bench.KernelSetting(
     *SHAPE, acceptances=(0.7, 0.3), rounds=1, cache=1000, least=2, copied=2**16,
     grid=Grid((256,), (2,), (False,)), dry=True,
 )  # fmt: skip
-CONFIGS = run.ROOT / "gin_configs" / "kernels"
 HERE = programs.here(True, "")
 PLAIN = programs.program(programs.REF, programs.NONE, SHAPE, HERE).call
 
@@ -247,7 +247,8 @@ def test_a_whole_row_runs_from_its_file_to_its_record(tmp_path: Path):
     bindings = [
         f"kernel_bench.KernelSetting.{name} = {v!r}" for name, v in small.items()
     ]
-    run.run([CONFIGS / "b1_g5_v32000_f32.gin"], tmp_path, bindings)
+    row = records.row("kernels", "b1_g5_v32000_f32", bindings)
+    run.measure([row], tmp_path)
     it = json.loads((tmp_path / "kernels.jsonl").read_text())["measured"]
     assert not it["failed"]
     assert all(it[f"{name}_us"] > 0 for name in bench.CHOICES)

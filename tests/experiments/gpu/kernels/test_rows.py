@@ -4,14 +4,15 @@ import json
 
 import pytest
 
-from experiments import run
 from experiments.gpu.kernels import table as catalogue
 from experiments.gpu.kernels import tune
+from experiments.records import records
 from experiments.report import tables
 from pallas_kernels import dispatch
 from pallas_kernels.plan import KNOWN, Plan, Tiles
+from specjax import configs
 
-CONFIGS = run.ROOT / "gin_configs" / "kernels"
+ROWS = records.rows("kernels")
 
 
 def lines_of(carried: str, plain: float, mosaic: float) -> list[dict]:
@@ -137,14 +138,14 @@ def test_every_shape_has_its_rows_and_lines():
     assert set(catalogue.rows()) | {"equality", "sanitizer", "capture"} == named
     for goal in catalogue.expectations()["goals"]:
         for row, _ in [*goal.get("of", ()), *goal.get("under", ())]:
-            assert (CONFIGS / f"{row}.gin").exists(), row
+            assert row in ROWS
     for prediction in catalogue.expectations()["predictions"]:
-        assert (CONFIGS / f"{prediction['row']}.gin").exists(), prediction
+        assert prediction["row"] in ROWS
 
 
 def test_rows_are_those_of_their_names():
     for name in ("b1_g5_v32000_f32", "b32_g8_v128256_bf16", "torch_b1_g5_v50257_bf16"):
-        setting = run.build(CONFIGS / f"{name}.gin").row.measurement.run.args[0]
+        setting = configs.build(ROWS[name]).row.measurement.run.args[0]
         batch, gamma, vocab, dtype = catalogue.sizes(name)
         sizes = setting.batch, setting.gamma, setting.vocab, setting.dtype
         assert sizes == (batch, gamma, vocab, catalogue.DTYPES[dtype])

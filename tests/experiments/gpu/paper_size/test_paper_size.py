@@ -17,18 +17,19 @@ from experiments.gpu.paper_size import drawn_acceptance, random_weights
 from experiments.gpu.paper_size import row as chip
 from experiments.gpu.paper_size import table as catalogue
 from experiments.gpu.paper_size.times import Timed
+from experiments.records import records
 from experiments.records import table as lines
-from specjax import probs, sides
+from specjax import configs, probs, sides
 from specjax.inputs import check_shapes, make_sampling
 from specjax.measure import costs, jsonl
 from specjax.models import t5
 from specjax.theory import closed_forms, predict
 from specjax.types import Draft, Verdict, Verifier
 from specjax.verifiers import token
-from tests.support import tiny
+from tests.support import gin_rows, tiny
 
 CONFIGS = run.ROOT / "gin_configs"
-ROWS = sorted((CONFIGS / "chip").glob("*.gin"))
+ROWS = records.rows("chip")
 MODELS = {
     "t5_1_1_small": 76_961_152,
     "t5_1_1_base": 247_577_856,
@@ -177,7 +178,7 @@ def parameters(config: t5.Config) -> int:
 @pytest.mark.parametrize("name", MODELS)
 def test_models_have_the_papers_sizes(name):
     gin.clear_config()
-    gin.parse_config_file(str(CONFIGS / f"models/{name}.gin"))
+    gin.parse_config_file(str(CONFIGS / f"models/{name[:6]}.gin"))
     with gin.config_scope(name):
         config = gin.get_configurable(t5.Config)()
     assert parameters(config) == MODELS[name]
@@ -186,19 +187,19 @@ def test_models_have_the_papers_sizes(name):
     assert (config.vocab, config.pieces, config.dtype) == (32128, 32100, "bfloat16")
 
 
-def test_every_published_row_has_its_file():
+def test_every_published_row_is_there():
     rows = {catalogue.name_of(row): row for row in catalogue.published()}
-    assert len(rows) == 12 and sorted(rows) == [path.stem for path in ROWS]
-    for path in ROWS:
-        row = rows[path.stem]
-        target, draft, setting = run.build(path).row.measurement.run.args
+    assert len(rows) == 12 and rows.keys() == ROWS.keys()
+    for name, file in ROWS.items():
+        row = rows[name]
+        target, draft, setting = configs.build(file).row.measurement.run.args
         assert parameters(target) == MODELS["t5_1_1_xxl"]
         assert parameters(draft) == MODELS[f"t5_1_1_{catalogue.size(row)}"]
         chosen = setting.alpha, setting.gamma, setting.temperature, setting.new_tokens
         assert chosen == (row["alpha"], row["gamma"], row["temperature"], 64)
         assert setting.input_tokens == {"ende": 64, "cnndm": 512}[row["task"]]
         paper = f"c = {row['c']}, exp = {row['expected']}, speedup = {row['measured']}"
-        assert paper in path.read_text() and "not measured" in path.read_text()
+        assert paper in gin_rows.printed(file)
 
 
 def test_every_line_says_that_acceptance_is_drawn():
@@ -317,7 +318,7 @@ def test_a_row_runs_from_its_file_to_a_record_of_every_line(tmp_path):
     small += ["TEXTS = 3", "OTHERS = 2", "ROUNDS = 3", "LOOPS = 2"]
     own = {"gammas": (1, 3), "new_tokens": 32, "copied": 2**20, "input_tokens": 4}
     small += [f"chip.PaperSizeSetting.{name} = {value}" for name, value in own.items()]
-    run.run([CONFIGS / "chip/ende_large_t1.gin"], tmp_path, small)
+    run.measure([records.row("chip", "ende_large_t1", small)], tmp_path)
     (record,) = jsonl.read(tmp_path / "chip.jsonl")
     it = record["measured"]
     assert record["scale"] == "chip" and it["weights"] == "random"

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from experiments import run
 from experiments.papers.leviathan.walltime_table import LLAMA_ROWS
+from experiments.records import records
 from experiments.tasks import dialogues
 from specjax import checkpoints, configs, sides, zoo
 from specjax.models import llama
@@ -61,9 +61,9 @@ def test_every_row_builds_on_the_users_files(folder, table, row):
     names = {"LLAMA_TARGET_NAME": "target", "LLAMA_DRAFT_NAME": "draft"}
     names["TASK"] = "dialogues.jsonl"
     bindings = [f"{macro} = '{folder / name}'" for macro, name in names.items()]
-    path = run.ROOT / "gin_configs" / table / f"{row}.gin"
-    built = run.build(path, bindings)
+    built = configs.build(records.row(table, row, bindings))
     inputs = {file.name for file in built.row.measurement.inputs}
     assert {"config.json", "dialogues.jsonl"} <= inputs
     with pytest.raises(configs.ConfigError, match="make zoo-llama"):
-        run.build(path, ["LLAMA_TARGET_NAME = '/nowhere/target'", *bindings[1:]])
+        nowhere = "LLAMA_TARGET_NAME = '/nowhere/target'"
+        configs.build(records.row(table, row, [nowhere, *bindings[1:]]))

@@ -11,18 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import run, tasks
+from experiments import tasks
 from experiments.papers.leviathan import lenience
 from experiments.papers.leviathan import lenience_table as catalogue
-from experiments.records import markup, table
-from specjax import sides
+from experiments.records import markup, records, table
+from specjax import configs, sides
 from specjax.measure import lenience as bench
 from specjax.measure import scoring, texts
 from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
 from specjax.theory import closed_forms
 from specjax.verifiers import lenient
-from tests.support import tiny
+from tests.support import gin_rows, tiny
 from tests.support.tiny_pair import (
     PROMPTS,
     SMALL,
@@ -39,7 +39,7 @@ LEVELS = (1.0, 0.5, 0.3, 0.1)
 COLD = (1.0, 0.3)  # enough at temperature 0
 PAPER = table.leviathan()["table5_lenience"]
 ROWS_WITH_SPEEDS = [f"{it}_small_t{heat}" for it in ("ende", "gpt") for heat in (0, 1)]
-CONFIGS = sorted((run.ROOT / "gin_configs/table5").glob("*.gin"))
+ROWS = records.rows("table5")
 
 
 @pytest.fixture(autouse=True)
@@ -264,20 +264,20 @@ def test_wrong_levels_are_refused(levels, message):
         lenience.build(pair()[0], sides.copied(), protocol, LEVELS, 0.015, None)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_row_is_a_file_that_says_what_was_published(path):
-    built = run.build(path)
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_says_what_was_published(row):
+    built = configs.build(ROWS[row])
     _, protocol, levels, c, gamma = built.row.measurement.run.args
     assert built.row.measurement.module == "experiments.papers.leviathan.lenience"
     assert list(levels) == PAPER["lenience"] and c == PAPER["temperature_0"]["c"]
     hot = protocol.temperature == 1
     assert gamma == (None if hot else PAPER["temperature_0"]["gamma"])
     speeds = []
-    if path.stem.startswith("ende_small"):
-        printed = PAPER["improvement_t5_small_c_0.015"]
-        speeds = printed if hot else PAPER["temperature_0"]["improvement"]
-    head = path.read_text().partition("\ninclude")[0]
-    told = re.findall(r"implied_speed_l[\d.]*\d = ([\d.]*\d)", head)
+    if row.startswith("ende_small"):
+        warm = PAPER["improvement_t5_small_c_0.015"]
+        speeds = warm if hot else PAPER["temperature_0"]["improvement"]
+    printed = gin_rows.printed(ROWS[row])
+    told = re.findall(r"implied_speed_l[\d.]*\d = ([\d.]*\d)", printed)
     assert [float(speed) for speed in told] == speeds
 
 

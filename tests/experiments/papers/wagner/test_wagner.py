@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import run
 from experiments.papers.wagner import distances, methods, rows, runs, timing
 from experiments.papers.wagner import table as lines
+from experiments.records import records
 from experiments.records.table import PUBLISHED
-from specjax import sides
+from specjax import configs, sides
 from specjax.generate import Counts
 from specjax.measure import texts as decoding
 from specjax.measure.texts import Protocol
@@ -26,10 +26,6 @@ from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
-CONFIGS = {
-    folder: sorted((run.ROOT / "gin_configs" / folder).glob("*.gin"))
-    for folder in ("wagner_time", "wagner_text", "wagner_scale")
-}
 TABLES = {"wagner_time": lines.figure_wagner}
 TABLES |= {"wagner_text": lines.wagner_text, "wagner_scale": lines.wagner_scale}
 SMALL = rows.WagnerSetting(
@@ -272,19 +268,19 @@ def test_scales_have_lines_with_the_filter_and_without():
     assert len(names) == 2 * (2 * 4 + 2)
 
 
-@pytest.mark.parametrize("folder", CONFIGS)
-def test_rows_are_files_and_have_lines(folder):
+@pytest.mark.parametrize("folder", TABLES)
+def test_rows_have_lines(folder):
     table = TABLES[folder]()
     ours = [line for line in table.lines if line.needs is None]
     others = {"wagner_data", "wagner_paper"}  # of decoders
     assert all(line.folder == folder for line in ours)
     assert {line.folder for line in table.lines} <= {folder, *others}
     assert not any(line.published for line in ours)
-    for path in CONFIGS[folder]:
-        measure = run.build(path).row.measurement
+    for name, file in records.rows(folder).items():
+        measure = configs.build(file).row.measurement
         setting = measure.run.args[2]
         if folder == "wagner_text":
-            assert setting.gammas == lines.gammas_of(path.stem)
+            assert setting.gammas == lines.gammas_of(name)
         assert measure.module == "experiments.papers.wagner.rows"
         assert len(measure.inputs) >= 4  # two models, texts, a tokenizer
 

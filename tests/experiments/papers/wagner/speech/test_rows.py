@@ -15,8 +15,8 @@ from experiments.papers.wagner.speech import (
     utterances,
 )
 from experiments.papers.wagner.speech.hearing import Outcome
+from experiments.records import records
 from specjax import configs, verifiers
-from specjax.configs import RowFile
 from specjax.measure import jsonl
 from specjax.speech import logmel
 from specjax.speech.decoding import Spent
@@ -27,7 +27,11 @@ sound = pytest.importorskip("soundfile")
 pytest.importorskip("soxr")
 pytest.importorskip("tokenizers")
 CONFIGS = run.ROOT / "gin_configs"
-ROWS = sorted(CONFIGS.glob("speech_*/*.gin"))
+ROWS = {
+    f"{x}/{name}": file
+    for x in ("speech_data", "speech_paper")
+    for name, file in records.rows(x).items()
+}
 TEXTS = "open the door", "turn left"
 
 
@@ -43,31 +47,27 @@ def over(tmp_path_factory) -> str:
         lines.append("\t".join([name, "x", "2.0", text, "test"]))
     (place / utterances.TABLE).write_text("\n".join(lines) + "\n")
     written = ["from __gin__ import dynamic_registration"]
-    written += ["from specjax.measure import players", f"FOLDER = '{place}'"]
-    for file in ("whisper", "speech_trained", "speech_bundled"):
+    written += ["from specjax import sides", f"FOLDER = '{place}'"]
+    for file in ("whisper", "speech_trained", "bundled"):
         text = (CONFIGS / f"checkpoints/{file}.gin").read_text()
         written.append(f"include 'gin_configs/checkpoints/{file}.gin'")
-        for scope in re.findall(r"^(\w+)/players\.model\.name", text, re.MULTILINE):
+        for scope in re.findall(r"^(\w+)/sides\.model\.name", text, re.MULTILINE):
             side = "draft" if re.search("distil|draft|turbo", scope) else "target"
-            written.append(f"{scope}/players.model.name = '{names[side]}'")
+            written.append(f"{scope}/sides.model.name = '{names[side]}'")
     path = place / "over.gin"
     path.write_text("\n".join([*written, "DTYPE = 'float32'", "GAMMAS = (3,)"]))
     return str(path)
 
 
-@pytest.mark.parametrize(
-    "path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}"
-)
-def test_every_row_builds(path, over):
-    built = configs.build(RowFile(path, (over,), ()))
-    assert (built.table, built.name) == (path.parent.name, path.stem)
-    paper = path.parent.name == "speech_paper"
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row_builds(name, over):
+    built = configs.build(ROWS[name]._replace(over=(over,)))
+    assert f"{built.table}/{built.name}" == name
+    paper = built.table == "speech_paper"
     assert (built.row.scale == "paper") == paper
     files = {file.name for file in built.row.measurement.inputs}
     assert {"0.wav", utterances.TABLE, "model.safetensors", "methods.py"} <= files
-    assert (built.row.measurement.run.func is rows.measure_speed) == (
-        "speed" in path.stem
-    )
+    assert (built.row.measurement.run.func is rows.measure_speed) == ("speed" in name)
 
 
 FEW = [
@@ -81,9 +81,9 @@ FEW = [
 def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "of_errors", lambda *_: FEW)
     names = "digits", "digits_speed", "digits_time"
-    files = [CONFIGS / f"speech_data/{name}.gin" for name in names]
     small = "BATCHES = (2,)", "ROUNDS = 1", "BATCH = 2", "LANGUAGE = 'en'"
-    run.measure([RowFile(path, (over,), small) for path in files], tmp_path)
+    files = [records.row("speech_data", name, small) for name in names]
+    run.measure([file._replace(over=(over,)) for file in files], tmp_path)
     by_row = {r["row"]: r for r in jsonl.read(tmp_path / "speech_data.jsonl")}
     errors, speed, times = (by_row[name]["measured"] for name in names)
     assert errors["wer_greedy_alone"] == errors["wer_greedy_exact"] > 0
@@ -133,7 +133,7 @@ def test_a_line_is_of_a_quantity_that_its_row_measures():
     ends = [f"{name}_g{gamma}" for name in steps for gamma in (1, 3, 5, 10, 15)]
     timed = {f"{key}_{end}" for key in ("us", "step_reduction") for end in ends}
     for line in table.speech().lines:
-        assert (CONFIGS / line.folder / f"{line.row}.gin").is_file()
+        assert line.row in records.rows(line.folder)
         known = scaled if line.row.endswith("_scale") else measured
         known = timed if line.row.endswith("_time") else known
         assert line.quantity in known or line.quantity.startswith("speedup_b")
