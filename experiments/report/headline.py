@@ -6,10 +6,10 @@ HumanEval, and how much of a greedy text repeats itself, which is easy to draft.
 """
 
 from experiments import catalogue
-from experiments.papers.leviathan.walltime_details import products
 from experiments.records import markup, records
 from experiments.records.table import Records
 from experiments.report import tables
+from experiments.report.walltime import products
 from specjax.theory import closed_forms
 
 README = catalogue.ROOT / "README.md"

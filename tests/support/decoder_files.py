@@ -16,7 +16,7 @@ ARTICLE = {"article": "Ann: Hi!\nBob: Hello.", "summary": "They meet."}
 LINES = {"humaneval": PROBLEM, "xsum": ARTICLE, "cnndm": ARTICLE}
 LINES |= {"dialogues": ARTICLE}
 FOLDERS = ("chen_data", "chen_paper", "wagner_data", "wagner_paper", "today_paper")
-MODEL = re.compile(r"^(\S+/players\.model\.name) = ", re.M)
+MODEL = re.compile(r"^(\S+/sides\.model\.name) = ", re.M)
 
 
 def write(folder: Path) -> Path:
@@ -37,7 +37,7 @@ def over(folder: Path, row: Path, configs: Path) -> str:
     texts = [(configs / name).read_text() for name in named]
     keys = {key for text in texts for key in MODEL.findall(text)}
     lines = ["from __gin__ import dynamic_registration"]
-    lines += ["from specjax.measure import players"]
+    lines += ["from specjax import sides"]
     lines += [f"{key} = '{folder / 'model'}'" for key in sorted(keys)]
     data = re.findall(r"^TASK = 'runs/data/(\w+\.jsonl)'", "\n".join(texts), re.M)
     lines += [f"TASK = '{folder / name}'" for name in data]

@@ -6,10 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import run
+from experiments import catalogue, run
 from experiments.exactness import microscope as row
-from experiments.exactness import microscope_table
-from experiments.report import tables
+from experiments.report import details, tables
 from specjax import sides
 from specjax.cli import microscope
 from specjax.exactness import divergence, text_comparison
@@ -163,14 +162,14 @@ def test_a_row_fills_its_lines():
     assert numbers["explained"] == 1 and numbers["unexplained"] == 0
     assert numbers["eps_max"] == numbers["eps_max_g4"] == 2e-5
     assert numbers["margin_min"] <= numbers["margin_10%"] <= numbers["margin_50%"]
-    table = microscope_table.microscope()
+    table = catalogue.named("microscope")
     assert {line.quantity for line in table.lines} <= set(numbers)
     assert all(cells[-1] == "not run" for cells in tables.rows(table, {}))
 
 
 def test_every_row_of_the_table_is_a_file():
     files = sorted((run.ROOT / "gin_configs" / "microscope").glob("*.gin"))
-    lines = microscope_table.microscope().lines
+    lines = catalogue.named("microscope").lines
     assert {path.stem for path in files} == {line.row for line in lines}
     for path in files:
         measurement = run.build(path).row.measurement
@@ -182,8 +181,8 @@ def test_every_row_of_the_table_is_a_file():
 def test_gammas_are_lines_of_their_own():
     numbers = row.numbers(REPORT) | {"target": "p", "draft": "q"}
     record = {"measured": numbers, "provenance": {"dtype": "bfloat16"}}
-    (cells,) = microscope_table.by_gamma({"halves": record})
-    assert len(cells) == len(microscope_table.HEAD)
+    ((_, head, (cells,)),) = details.microscope({"microscope": {"halves": record}})
+    assert len(cells) == len(head)
     assert cells[:3] == ["p with q, bfloat16", "4", "100 %"]
 
 

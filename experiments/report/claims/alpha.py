@@ -4,10 +4,10 @@ What the records say of each: of folders table1, table3, operations and figure1,
 table2 where counts of tokens and texts do. alpha is E(beta).
 """
 
+import math
 from itertools import pairwise
 
 from experiments import catalogue
-from experiments.papers.leviathan import alpha_table
 from experiments.records.markup import number
 from experiments.records.table import Records
 from experiments.report.claims import walltime
@@ -20,6 +20,7 @@ from experiments.report.claims.verdicts import (
     together,
     untestable,
 )
+from specjax.theory import estimate
 
 DRAFTS = ("unigram", "bigram", "small", "base", "large")  # of table3, by capacity
 FAMILIES = {"gpt": 3, "ende": 5, "docs": 5}  # how many of them each has
@@ -58,14 +59,33 @@ def of(place: Place) -> str:
 
 def greater(told: str, more: dict, less: dict) -> Case:
     """That one alpha is above another: text by text where both have the same texts."""
-    gap, error, paired = alpha_table.difference(more, less)
+    gap, error, paired = difference(more, less)
     how = f"text by text {number(gap)} ± {number(error)}" if paired else INDEPENDENT
     return Case(f"{told}; {how}", gap, error)
 
 
+OF_THE_DRAFT = ("gamma", "rule", "policy", "kernels")  # no matter to the target's texts
+
+
+def difference(more: dict, less: dict) -> tuple[float, float, bool]:
+    both = [m.get("alpha_by_text") for m in (more, less)]
+    if None not in both and written(more) == written(less):
+        betas = (it["beta"] for it in both)
+        paired = estimate.difference(*betas, both[0]["tokens"])
+        return paired.value, paired.se, True
+    error = math.hypot(more["alpha_se"], less["alpha_se"])
+    return more["alpha"] - less["alpha"], error, False
+
+
+def written(m: dict) -> tuple:
+    """What says which texts alpha was measured on: who wrote them, and how."""
+    how = {name: x for name, x in m["protocol"].items() if name not in OF_THE_DRAFT}
+    return m["target"], how, m["alpha_by_text"]["tokens"]
+
+
 def closed_forms(records: Records) -> Outcome:
     """Numbers of Table 1 that our closed forms round to."""
-    lines = catalogue.TABLES["table1"].lines().lines
+    lines = catalogue.named("table1").lines
     rows = records.get("table1", {})
     if any(line.row not in rows for line in lines):
         return absent("needs every row of folder table1")

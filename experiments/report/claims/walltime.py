@@ -10,8 +10,6 @@ works against a claim, and a row bears it out without, the row counts.
 from collections.abc import Iterable
 from functools import partial
 
-from experiments.papers.leviathan.walltime_details import named
-from experiments.papers.leviathan.walltime_table import XLA
 from experiments.records.markup import number
 from experiments.records.table import Records, rows_of
 from experiments.report.claims.verdicts import (
@@ -23,6 +21,7 @@ from experiments.report.claims.verdicts import (
     together,
     untestable,
 )
+from experiments.report.walltime import XLA, named
 from specjax.theory import closed_forms
 
 SMALL_C = 0.05  # Definition 3.7: "always less than"

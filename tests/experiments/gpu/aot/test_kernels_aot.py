@@ -8,7 +8,8 @@ import re
 import jax
 import pytest
 
-from experiments.gpu.aot import cuda, hlo, kernels_table, tpu
+from experiments import catalogue, run
+from experiments.gpu.aot import cuda, hlo, tpu
 from experiments.gpu.aot import kernels as kernels_aot
 from experiments.gpu.aot import programs as kernel_programs
 from experiments.gpu.aot.programs import DEVICES
@@ -161,10 +162,8 @@ def test_rows_refuse_what_they_cannot_compile():
 
 def test_every_line_has_its_program():
     """The rows' files name what the table's lines ask for."""
-    from experiments import run
-
-    table = kernels_table.kernels_aot()
-    for device in kernels_table.DEVICES:
+    table = catalogue.named("kernels_aot")
+    for device in {line.row for line in table.lines}:
         path = run.ROOT / f"gin_configs/kernels_aot/{device}.gin"
         named, programs = run.build(path).row.measurement.run.args
         assert named == device

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import run
-from experiments.gpu.aot import cuda, hlo, launches, launches_table
+from experiments import catalogue, run
+from experiments.gpu.aot import cuda, hlo, launches
 from experiments.gpu.aot.launches import LaunchSetting
 from specjax import probs
 from specjax.models import gpt, t5
@@ -138,7 +138,7 @@ def test_without_the_compiler_the_command_is_named(monkeypatch):
 
 
 def test_every_row_is_in_the_table():
-    assert {line.row for line in launches_table.launches().lines} == {
+    assert {line.row for line in catalogue.named("launches").lines} == {
         path.stem for path in ROWS
     }
 

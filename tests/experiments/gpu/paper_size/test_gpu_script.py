@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.gpu.kernels import table
+from experiments.report import kernels
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SCRIPT = ROOT / "experiments/gpu/run_all.sh"
 ONCE = 7  # device, equality, default, sanitizer, capture, tune, pair
 
@@ -62,7 +62,7 @@ def test_finished_stages_are_not_run_again(whole):
     again = run(folder, "echo")
     assert started(again) == [
         f"-m experiments.{name} {folder / 'results'}"
-        for name in ("report.page", "kernels.default")
+        for name in ("report.page", "gpu.kernels.default")
     ]
     before = list(outcomes(again).values()).count("done before")
     assert before == len(outcomes(first)) - 1
@@ -134,7 +134,7 @@ def test_goals_are_told_at_the_end(tmp_path):
     (results / "kernels.md").write_text(shown, "utf-8")
     done = run(tmp_path, "echo", STAGES="page")
     goals = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
-    assert len(goals) == len(table.expectations()["goals"])
+    assert len(goals) == len(kernels.expectations()["goals"])
     assert goals[4] == "goal 3, time (<= 15): unmeasured"
     met = shown.replace("8 to 14 | unmeasured | unmeasured |", "8 to 14 | 12 | met |")
     (results / "kernels.md").write_text(met, "utf-8")
