@@ -9,8 +9,7 @@ from urllib.parse import quote
 from experiments.records import records
 from experiments.records.table import Records, Table
 from experiments.report import details, tables
-from experiments.report.claims.claims import Claim, claims
-from experiments.report.claims.verdicts import VERDICTS
+from experiments.report.claims.claims import VERDICTS, Claim, claims
 from experiments.report.html import (
     NONE,
     document,
