@@ -17,7 +17,7 @@ from specjax.configs import fields, files, unread
 from specjax.configs.unread import ConfigError
 from specjax.measure.row import TableRow
 
-PACKAGE = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
 # Installed, the files are in the package; in a checkout, beside it.
 HOME = PACKAGE if (PACKAGE / "gin_configs").is_dir() else PACKAGE.parent
 

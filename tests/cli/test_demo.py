@@ -203,7 +203,7 @@ def test_without_drafts_it_is_autoregression():
 
 def test_the_scripts_own_flags_and_defaults():
     flags = demo.make_parser().parse_args([])
-    assert (flags.n_tokens_to_generate, flags.K) == (40, 4)
+    assert (flags.n_tokens_to_generate, flags.K) == (60, 4)
     assert (flags.temperature, flags.seed, flags.kernels) == (0.0, 123, "auto")
     assert sizes.names(flags) == zoo.MODELS
     flags = demo.make_parser().parse_args(["--models_dir", "mine"])

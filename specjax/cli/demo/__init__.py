@@ -49,7 +49,7 @@ from specjax.theory import closed_forms
 from specjax.tokenizers import Tokenizer, stream
 from specjax.types import Params
 
-PROMPT = 'def read_config(path, default=None):\n    """'
+PROMPT = 'import os\n\n\ndef find_files(root, suffix):\n    """'
 ROUNDS = 5  # timed runs of each kind, in turns
 PATIENCE = 1.0  # seconds that weights may take to be read before a word is said
 
@@ -101,7 +101,7 @@ def make_parser() -> Parser:
     add("--prompt", default=PROMPT, help=of_prompt)
     of_audio = "a recording, for Whispers; by the bundled pair unless one is named"
     add("--audio", metavar="FILE", help=of_audio)
-    new = {"type": console.count, "default": 40}
+    new = {"type": console.count, "default": 60}
     add(
         "--n_tokens_to_generate",
         **new,
