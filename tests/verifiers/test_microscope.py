@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
+from experiments import catalogue
 from experiments.exactness import microscope as row
-from experiments.exactness import microscope_table
 from experiments.records import records
-from experiments.report import tables
+from experiments.report import details, tables
 from specjax import configs, sides
 from specjax.cli import microscope
 from specjax.exactness import divergence, text_comparison
@@ -163,15 +163,14 @@ def test_a_row_fills_its_lines():
     assert numbers["explained"] == 1 and numbers["unexplained"] == 0
     assert numbers["eps_max"] == numbers["eps_max_g4"] == 2e-5
     assert numbers["margin_min"] <= numbers["margin_10%"] <= numbers["margin_50%"]
-    table = microscope_table.microscope()
+    table = catalogue.named("microscope")
     assert {line.quantity for line in table.lines} <= set(numbers)
     assert all(cells[-1] == "not run" for cells in tables.rows(table, {}))
 
 
 def test_every_line_of_the_table_has_its_row():
     rows = records.rows("microscope")
-    lines = microscope_table.microscope().lines
-    assert rows.keys() == {line.row for line in lines}
+    assert rows.keys() == {line.row for line in catalogue.named("microscope").lines}
     for name, file in rows.items():
         measurement = configs.build(file).row.measurement
         assert measurement.module == "experiments.exactness.microscope"
@@ -181,8 +180,8 @@ def test_every_line_of_the_table_has_its_row():
 def test_gammas_are_lines_of_their_own():
     numbers = row.numbers(REPORT) | {"target": "p", "draft": "q"}
     record = {"measured": numbers, "provenance": {"dtype": "bfloat16"}}
-    (cells,) = microscope_table.by_gamma({"halves": record})
-    assert len(cells) == len(microscope_table.HEAD)
+    ((_, head, (cells,)),) = details.microscope({"microscope": {"halves": record}})
+    assert len(cells) == len(head)
     assert cells[:3] == ["p with q, bfloat16", "4", "100 %"]
 
 

@@ -8,7 +8,8 @@ import re
 import jax
 import pytest
 
-from experiments.gpu.aot import compilers, hlo, kernels_table
+from experiments import catalogue
+from experiments.gpu.aot import compilers, hlo
 from experiments.gpu.aot import kernels as kernels_aot
 from experiments.gpu.aot.compilers import DEVICES
 from experiments.records import records
@@ -161,8 +162,8 @@ def test_rows_refuse_what_they_cannot_compile():
 def test_every_line_has_its_program():
     """The rows' files name what the table's lines ask for."""
 
-    table = kernels_table.kernels_aot()
-    for device in kernels_table.DEVICES:
+    table = catalogue.named("kernels_aot")
+    for device in {line.row for line in table.lines}:
         built = configs.build(records.row("kernels_aot", device))
         named, programs = built.row.measurement.run.args
         assert named == device

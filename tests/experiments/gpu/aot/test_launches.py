@@ -7,7 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.gpu.aot import compilers, hlo, launches, launches_table
+from experiments import catalogue
+from experiments.gpu.aot import compilers, hlo, launches
 from experiments.gpu.aot.launches import LaunchSetting
 from experiments.records import records
 from specjax import configs, probs
@@ -134,7 +135,8 @@ def test_without_the_compiler_the_command_is_named(monkeypatch):
 
 
 def test_every_row_is_in_the_table():
-    assert {line.row for line in launches_table.launches().lines} == ROWS.keys()
+    lines = catalogue.named("launches").lines
+    assert {line.row for line in lines} == ROWS.keys()
 
 
 def test_what_cannot_be_counted_is_refused():

@@ -4,6 +4,7 @@ Axes: B rows, G = gamma, V vocabulary, S sets.
 """
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +15,10 @@ import pytest
 
 from experiments import run
 from experiments.gpu.kernels import bench, equality, inputs, oracle, programs, timing
-from experiments.gpu.kernels import table as catalogue
 from experiments.gpu.kernels.inputs import Shape
 from experiments.gpu.kernels.programs import Grid, Program
 from experiments.records import records
+from experiments.report import kernels
 from pallas_kernels.plan import Tiles
 
 SHAPE = Shape(2, 2, 300, "float32")
@@ -25,6 +26,7 @@ SETTING = bench.KernelSetting(
     *SHAPE, acceptances=(0.7, 0.3), rounds=1, cache=1000, least=2, copied=2**16,
     grid=Grid((256,), (2,), (False,)), dry=True,
 )  # fmt: skip
+SIZES = re.compile(r"(?:torch_)?b(\d+)_g(\d+)_v(\d+)_")
 HERE = programs.here(True, "")
 PLAIN = programs.program(programs.REF, programs.NONE, SHAPE, HERE).call
 
@@ -64,8 +66,9 @@ def test_acceptance_is_about_what_was_asked_for():
 
 
 def test_enough_sets_that_none_is_read_from_a_cache():
-    for name in catalogue.rows():
-        shape = Shape(*catalogue.sizes(name)[:3], "bfloat16")
+    sizes = filter(None, map(SIZES.match, records.rows("kernels")))
+    for batch, gamma, vocab in (map(int, name.groups()) for name in sizes):
+        shape = Shape(batch, gamma, vocab, "bfloat16")
         count = inputs.cold(shape, inputs.CACHE, 4)
         assert count * shape.row_bytes(2 * shape.gamma + 1) > 2 * inputs.CACHE
 
@@ -230,7 +233,7 @@ def test_every_implementation_is_among_the_programs():
 @pytest.mark.slow
 def test_a_record_is_shown_beside_its_prediction(record):
     it = {**record, "dry": False}
-    rows = catalogue.times({"b1_g5_v32000_f32": {"measured": it}})
+    rows = kernels.details({"kernels": {"b1_g5_v32000_f32": {"measured": it}}})[1][2]
     shown = [row for row in rows if row[0] == "(1, 5, 32000) float32"]
     assert len(shown) == len(record["programs"]) + len(record["failed"])
     mosaic = [row for row in shown if row[1].startswith("mosaic_gpu/none")]

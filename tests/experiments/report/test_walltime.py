@@ -2,9 +2,9 @@
 
 import pytest
 
-from experiments.papers.leviathan import walltime_details, walltime_table
-from experiments.papers.leviathan.walltime_details import BEFORE, LAWLESS
-from experiments.report import tables
+from experiments import catalogue
+from experiments.report import tables, walltime
+from experiments.report.walltime import BEFORE, LAWLESS
 from specjax.theory import speedup
 from tests.support.claim_records import record
 from tests.theory.test_speedup import row
@@ -33,11 +33,12 @@ def before():
 
 def lines(measured):
     """Cells of both kinds of tables, by the columns' names."""
-    stored = record("table2", "small_t0_b1", walltime_details.current(measured))
-    (best,) = walltime_details.best({"small_t0_b1": stored})
-    every = walltime_details.every_gamma(stored)
-    return dict(zip(walltime_details.HEAD, best, strict=True)), [
-        dict(zip(walltime_details.EVERY, cells, strict=True)) for cells in every
+    stored = record("table2", "small_t0_b1", walltime.current(measured))
+    records = {"table2": {"small_t0_b1": stored}}
+    (_, head, (best,)), *_ = walltime.in_the_papers_shape(records)
+    ((_, heads, every),) = walltime.every_gamma("table2", records)
+    return dict(zip(head, best, strict=True)), [
+        dict(zip(heads, cells, strict=True)) for cells in every
     ]
 
 
@@ -61,15 +62,15 @@ def test_an_old_record_shows_its_interval_as_recorded_and_no_prediction():
     assert best["chosen on"] == "the same texts"
     assert float(best["overhead"]) == pytest.approx(0.2, abs=0.02)
     assert not any("9.87" in cell for line in (best, *every) for cell in line.values())
-    assert walltime_details.current({"alpha": 0.5}) == {"alpha": 0.5}
+    assert walltime.current({"alpha": 0.5}) == {"alpha": 0.5}
 
 
 def line_of(measured, quantity):
-    stored = record("table2", "small_t0_b1", walltime_details.current(measured))
+    stored = record("table2", "small_t0_b1", walltime.current(measured))
     records = {"table2": {"small_t0_b1": stored}}
     (line,) = [
         line
-        for line in walltime_table.table4().lines
+        for line in catalogue.named("table4").lines
         if (line.row, line.quantity) == ("small_t0_b1", quantity)
     ]
     cells = tables.cells(line, records)
