@@ -114,7 +114,7 @@ def of_model(name: str, model: Model, params) -> Player:
     def law(params, prompt: Prompt, sampling: Sampling) -> Law:
         start = jnp.zeros(prompt.tokens.shape[0], jnp.int32)
         cache = model.init(params, prompt, prompt.tokens.shape[1])
-        reader = chunks.worked_in(model)
+        reader = chunks.in_chunks(model)
         features, _ = reader.apply(params, prompt.tokens, start, cache)
         return probs.standardize(model.readout(params, features), sampling)
 

@@ -188,7 +188,9 @@ def _huggingface(folder: Path, dtype: str, pieces: int | None) -> Opened:
     names = table.names(config, fields, arrays.arrays)
     for name, of in names.copies.items():
         if not archive.same(arrays, name, of):
-            config = table.apart(config, name, f"{folder}: {name} differs from {of}")
+            config = table.untie_readout(
+                config, name, f"{folder}: {name} differs from {of}"
+            )
             names = table.names(config, fields, arrays.arrays)
     return Opened(config, arrays, names, files, ends)
 

@@ -67,9 +67,9 @@ def with_pieces(config: gpt.Config, pieces: int | None) -> gpt.Config:
     return config
 
 
-def apart(config: gpt.Config, name: str, told: str) -> gpt.Config:
+def untie_readout(config: gpt.Config, name: str, problem: str) -> gpt.Config:
     """Of a file whose readout is not the embedding, whatever its config.json says."""
-    del name, told
+    del name, problem
     return config._replace(tied=False)
 
 

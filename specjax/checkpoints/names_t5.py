@@ -99,8 +99,8 @@ def with_pieces(config: t5.Config, pieces: int | None) -> t5.Config:
     return config._replace(pieces=None if pieces == vocab else pieces)
 
 
-def apart(config: t5.Config, name: str, told: str) -> t5.Config:
-    """Of a file in which `name` differs from the table that it should repeat, `told`.
+def untie_readout(config: t5.Config, name: str, problem: str) -> t5.Config:
+    """Of a file in which `name` differs from the table that it should repeat.
 
     A readout of its own is used as it is, on outputs that are scaled as config.json
     says. Raises ValueError for a second table of tokens, which the model has not.
@@ -108,8 +108,8 @@ def apart(config: t5.Config, name: str, told: str) -> t5.Config:
     if name == READOUT:
         return config._replace(tied=False, scaled=True)
     raise ValueError(
-        f"{told}, and this model has one table for both: store the same array twice, or"
-        " leave out the one that is not to be used"
+        f"{problem}, and this model has one table for both: store the same array twice,"
+        " or leave out the one that is not to be used"
     )
 
 

@@ -82,12 +82,12 @@ def with_pieces(config: Config, pieces: int | None) -> Config:
     return config
 
 
-def apart(config: Config, name: str, told: str) -> Config:
+def untie_readout(config: Config, name: str, problem: str) -> Config:
     """Of a file whose readout is not the embedding. Raises ValueError: it always is."""
     del config, name
     raise ValueError(
-        f"{told}, and this model has one table for both: store the same array twice, or"
-        " leave out the one that is not to be used"
+        f"{problem}, and this model has one table for both: store the same array twice,"
+        " or leave out the one that is not to be used"
     )
 
 

@@ -90,7 +90,7 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
         row = walltime.measure(target, draft, prompts, setting, chosen, so_far)
         so_far(row)
         calls = (target, draft), prompts, len(text.start), setting, chosen
-        with console.told(f"Estimating alpha at gamma = {row['best_gamma']}"):
+        with console.announced(f"Estimating alpha at gamma = {row['best_gamma']}"):
             row["estimates"] = estimates(*calls, scores, row["best_gamma"])
     except FloatingPointError as error:
         parser.error(str(error))
@@ -208,7 +208,7 @@ def scored(
         timing, which does not look at them.
     """
     kernels = finite.guarded_kernels(chosen)
-    with console.told("Writing texts by the target alone"):
+    with console.announced("Writing texts by the target alone"):
         text = write(target, prompts, protocol(setting, 0), kernels)
     finite.check(text.rows())
     if draft.law is None:
@@ -220,7 +220,7 @@ def scored(
         return p.top, q.top
 
     heat, filters = setting.temperature, truncation(setting)
-    with console.told("Scoring them by both models"):
+    with console.announced("Scoring them by both models"):
         *tops_of, sequence = scoring.positions(pair, text, heat, tops, **filters)
     for side, top in zip(("target", "draft"), tops_of, strict=True):
         lost = np.flatnonzero(~np.isfinite(top))
@@ -228,7 +228,7 @@ def scored(
             row = sequence[lost[0]]
             token = lost[0] - np.flatnonzero(sequence == row)[0]
             raise finite.error(int(row), int(token), side)
-    with console.told("Estimating alpha from the scores"):
+    with console.announced("Estimating alpha from the scores"):
         return text, scoring.score(target, draft, text, heat, **filters)
 
 

@@ -50,7 +50,7 @@ def announce(
     pair, (prompt, request), most = begun(target, draft, prompts, setting, kernels)
     needed = memory(pair, most, prompt) / 2**20
     say(f"needs about {needed:,.0f} MiB for weights, caches and laws")
-    with console.told("Compiling and decoding a first text"):
+    with console.announced("Compiling and decoding a first text"):
         start = time.monotonic()
         run = costs.decode(pair, 0)
         jax.block_until_ready(run(prompt, request))

@@ -159,7 +159,7 @@ def describe(
         "gamma": list(gammas),
         "timed": parts.timed(gammas, seconds),
     }
-    row |= parts.apart(gammas, row["timed"])
+    row |= parts.timed_separately(gammas, row["timed"])
     row |= counts.calls(gammas, outputs, texts)
     row |= dict.fromkeys(counts.EXPECTED, [None] * len(gammas))
     if scores is not None and plain(setting):

@@ -17,7 +17,7 @@ from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
 
 
-@lowering.once
+@lowering.share_repeated_rows
 def attend(
     query: Array, memory: KeyValues, mask: Array, scale: float, bias: Array | None
 ) -> Array:

@@ -38,7 +38,7 @@ def attend(
       [B, T, H * D].
     """
 
-    @lowering.once
+    @lowering.share_repeated_rows
     def capped(query: Array, memory: KeyValues, mask: Array, scale: float, bias: None):
         """As `attention.attend`: the axis T may be missing."""
         del bias

@@ -93,7 +93,7 @@ def in_memory(x: Array, cache: Sequence[KeyValues] | None) -> Array:
     return jax.lax.optimization_barrier(x)
 
 
-def once(attend: Callable) -> Callable:
+def share_repeated_rows(attend: Callable) -> Callable:
     """`attention.attend`, computed once for a row that is repeated, and for one token
     without the axis T: products of a vector, as such, are one kernel with the softmax
     on a GPU, and no copy of the cache on a CPU. On a GPU so are those of a few tokens,

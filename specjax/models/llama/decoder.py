@@ -160,4 +160,4 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
     )
     if not config.local:
         return model
-    return chunks.worked_in(model, portion)._replace(portion=portion)
+    return chunks.in_chunks(model, portion)._replace(portion=portion)
