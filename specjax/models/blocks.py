@@ -57,21 +57,23 @@ class Norm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """GELU(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E]."""
+    """GELU(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E].
+
+    exact: GELU by the error function, not by its approximation with a tanh.
+    """
 
     width: int
     dtype: jnp.dtype = jnp.float32
     use_bias: bool = False
+    exact: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         shape, axes = (x.shape[-1], self.width), ("embed", "mlp")
-        hidden = nn.gelu(self._dense(shape, "in", axes)(x))
-        return self._dense(shape[::-1], "out", axes[::-1])(hidden)
-
-    def _dense(self, shape: tuple[int, int], name: str, axes: tuple[str, str]) -> Dense:
-        init = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
-        return Dense(shape, self.dtype, self.use_bias, init, name=name)
+        options = self.dtype, self.use_bias
+        hidden = Dense(shape, *options, axes, name="in")(x)
+        hidden = nn.gelu(hidden, approximate=not self.exact)
+        return Dense(shape[::-1], *options, axes[::-1], name="out")(hidden)
 
 
 class Block(nn.Module):

@@ -51,15 +51,11 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         shape, axes = (x.shape[-1], self.width), ("embed", "mlp")
-        by = [self._dense(shape, name, axes) for name in ("gate", "in")]
+        options = self.dtype, self.use_bias
+        by = [Dense(shape, *options, axes, name=name) for name in ("gate", "in")]
         gate, hidden = multiply(x, *by)
         hidden = GATES[self.gate](gate) * hidden
-        return self._dense(shape[::-1], "out", axes[::-1])(hidden)
-
-    def _dense(self, shape: tuple[int, int], name: str, axes: tuple[str, str]) -> Dense:
-        kernel = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
-        bias = nn.with_logical_partitioning(nn.initializers.zeros, axes[1:])
-        return Dense(shape, self.dtype, self.use_bias, kernel, bias, name=name)
+        return Dense(shape[::-1], *options, axes[::-1], name="out")(hidden)
 
 
 class Block(nn.Module):
