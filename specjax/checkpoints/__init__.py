@@ -141,6 +141,34 @@ def build(config: Config) -> Model:
     return TABLES[type(config)].MODELS.build(config)
 
 
+def with_pieces(config: Config, pieces: int | None) -> Config:
+    """The same with a vocabulary of so many pieces, see `load`: a T5's alone."""
+    if isinstance(config, t5.Config):
+        return names_t5.with_pieces(config, pieces)
+    if pieces is not None:
+        named = {gpt.Config: "GPT", llama.Config: "Llama", whisper.Config: "Whisper"}
+        raise ValueError(
+            f"a {named[type(config)]} has no padding of its vocabulary; got"
+            f" pieces={pieces}"
+        )
+    return config
+
+
+def untie_readout(config: Config, name: str, problem: str) -> Config:
+    """Of a file in which `name` differs from the table that it should repeat: a readout
+    of its own is used as it is, whatever config.json says, a T5's on outputs that are
+    scaled. Raises ValueError for a second table that the model has not."""
+    match config:
+        case t5.Config() if name == names_t5.READOUT:
+            return config._replace(tied=False, scaled=True)
+        case gpt.Config() | llama.Config():
+            return config._replace(tied=False)
+    raise ValueError(
+        f"{problem}, and this model has one table for both: store the same array twice,"
+        " or leave out the one that is not to be used"
+    )
+
+
 def _open(name: str, dtype: str, pieces: int | None) -> Opened:
     if name.startswith("gs://"):
         return _t5x(name, dtype, pieces)
@@ -180,7 +208,7 @@ def _called(name: str | Path) -> str:
 def _huggingface(folder: Path, dtype: str, pieces: int | None) -> Opened:
     table, fields, arrays, files = huggingface.open_folder(folder)
     try:
-        config = table.read_config(fields, dtype, pieces)
+        config = with_pieces(table.read_config(fields, dtype), pieces)
         ends = table.ends(fields | huggingface.generation(folder), config)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
@@ -188,9 +216,7 @@ def _huggingface(folder: Path, dtype: str, pieces: int | None) -> Opened:
     names = table.names(config, fields, arrays.arrays)
     for name, of in names.copies.items():
         if not archive.same(arrays, name, of):
-            config = table.untie_readout(
-                config, name, f"{folder}: {name} differs from {of}"
-            )
+            config = untie_readout(config, name, f"{folder}: {name} differs from {of}")
             names = table.names(config, fields, arrays.arrays)
     return Opened(config, arrays, names, files, ends)
 
@@ -198,14 +224,14 @@ def _huggingface(folder: Path, dtype: str, pieces: int | None) -> Opened:
 def _t5x(path: str, dtype: str, pieces: int | None) -> Opened:
     arrays = t5x.open(path)
     config = names_t5.infer(arrays.arrays, dtype, arrays.where)
-    config = names_t5.with_pieces(config, pieces)
+    config = with_pieces(config, pieces)
     names = archive.same_names(t5.abstract_params(config))
     return Opened(config, arrays, names, (Path(path),), (t5.PAD, (t5.END,)))
 
 
 def _openai(path: Path, dtype: str, pieces: int | None) -> Opened:
     config, arrays, names = openai_whisper.open_file(path, dtype)
-    names_whisper.with_pieces(config, pieces)
+    with_pieces(config, pieces)
     archive.check_depths(arrays, config, openai_whisper.STACKS)
     files, ends = (Path(arrays.where),), openai_whisper.ends(config)
     return Opened(config, arrays, names, files, ends)
@@ -217,7 +243,7 @@ def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
     table, (start, end) = FAMILIES[family], zoo.ends(config)
     archive.check_depths(arrays, config, table.STACKS)
     if pieces is not None:
-        config = table.with_pieces(config, pieces)
+        config = with_pieces(config, pieces)
     names = archive.same_names(table.MODELS.abstract_params(config))
     ends = () if end is None else (end,)
     return Opened(config, arrays, names, (path,), (start, ends))

@@ -10,7 +10,7 @@ from jax import Array
 from specjax.models.attention import Attention
 from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
-from specjax.models.dense import Dense
+from specjax.models.dense import Dense, multiply
 
 
 def rms_norm(x: Array) -> Array:
@@ -57,22 +57,26 @@ class Norm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """GELU(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E].
+    """activation(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E].
 
-    exact: GELU by the error function, not by its approximation with a tanh.
+    gated: (activation(x W_gate) * (x W_in)) W_out instead (Shazeer 2020).
     """
 
     width: int
     dtype: jnp.dtype = jnp.float32
     use_bias: bool = False
-    exact: bool = False
+    activation: Callable = nn.gelu
+    gated: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         shape, axes = (x.shape[-1], self.width), ("embed", "mlp")
         options = self.dtype, self.use_bias
-        hidden = Dense(shape, *options, axes, name="in")(x)
-        hidden = nn.gelu(hidden, approximate=not self.exact)
+        names = ("gate", "in") if self.gated else ("in",)
+        by = [Dense(shape, *options, axes, name=name) for name in names]
+        hidden, *other = multiply(x, *by)
+        hidden = self.activation(hidden)
+        hidden = hidden * other[0] if other else hidden
         return Dense(shape[::-1], *options, axes[::-1], name="out")(hidden)
 
 

@@ -66,5 +66,4 @@ def multiply(
 def readout(features: Array, table: Array, tied: bool, dtype: jnp.dtype) -> Array:
     """features [..., E] -> logits [..., V] float32. table: the embedding [V, E], if
     `tied`, else a readout's own [E, V]."""
-    dot = quantized.dot_transposed if tied else quantized.dot
-    return dot(features, table.astype(dtype))
+    return quantized.dot(features, table.astype(dtype), transposed=tied)

@@ -104,8 +104,7 @@ def build(config: Config) -> Model:
         del params
         batch = prompt.tokens.shape[0]
         sizes = batch, config.num_heads, slots, config.head_width
-        cache = empty(config.num_layers, sizes, dtype)
-        return lowering.join(cache) if config.joined else cache
+        return empty(config.num_layers, sizes, dtype)
 
     def apply(params, tokens, start, cache, branches: Branches | None = None):
         return decoder.apply({"params": params}, tokens, start, cache, branches)
@@ -115,4 +114,4 @@ def build(config: Config) -> Model:
         return dense.readout(features, weights, config.tied, dtype)
 
     limits = config.vocab, abstract_params(config), config.positions
-    return lowering.model(Model(init, apply, readout, *limits))
+    return lowering.model(Model(init, apply, readout, *limits), config.joined)

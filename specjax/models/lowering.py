@@ -43,10 +43,12 @@ SHORT = 1024  # slots, up to which a GPU reads them once more for each of few to
 # One token of one row.
 
 
-def model(plain: Model) -> Model:
-    """The same model as compilers want it. The cache that its `init` makes may hold
-    `Joined` ones."""
-    return plain._replace(apply=_apply(plain.apply), readout=_readout(plain.readout))
+def model(plain: Model, joined: bool = False) -> Model:
+    """The same model as compilers want it. joined: each list of layers' caches that
+    its `init` makes is one buffer."""
+    init = _joining(plain.init) if joined else plain.init
+    apply, readout = _apply(plain.apply), _readout(plain.readout)
+    return plain._replace(init=init, apply=apply, readout=readout)
 
 
 def _apply(apply: Callable) -> Callable:
@@ -216,6 +218,18 @@ def layers(cache: Sequence[KeyValues]) -> list[KeyValues] | Layers:
 def join(layers: Sequence[KeyValues]) -> Joined:
     """A joined cache of what layers hold. A CPU copies it at every call."""
     return Joined(jnp.stack(list(map(_packed, layers)), axis=1))
+
+
+def _joining(init: Callable) -> Callable:
+    def stack(node) -> bool:
+        return isinstance(node, list) and isinstance(node[0], KeyValues)
+
+    def run(params, prompt, slots: int):
+        cache = init(params, prompt, slots)
+        joined = lambda node: join(node) if stack(node) else node  # noqa: E731
+        return jax.tree.map(joined, cache, is_leaf=stack)
+
+    return run
 
 
 def _packed(layer: KeyValues) -> Array:

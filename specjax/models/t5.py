@@ -242,8 +242,6 @@ def build(config: Config) -> Model:
         read = network.apply({"params": params}, inputs, method="read")
         sizes = batch, config.num_heads, slots, config.head_width
         own = caches.empty(config.decoder_layers, sizes, dtype)
-        if config.joined:
-            own, read = lowering.join(own), lowering.join(read)
         return Cache(own, read, inputs.length)
 
     def apply(params, tokens, start, cache: Cache, branches: Branches | None = None):
@@ -254,4 +252,5 @@ def build(config: Config) -> Model:
         return readout(config, params, features)
 
     limits = config.vocab, abstract_params(config)
-    return lowering.model(Model(init, apply, read_out, *limits, encodes=True))
+    model = Model(init, apply, read_out, *limits, encodes=True)
+    return lowering.model(model, config.joined)

@@ -219,12 +219,17 @@ def make_decoder(plan: Plan) -> Decoder:
 
 
 def with_own_encoder(model: Model) -> Model:
-    """The same model, which hears by an encoder of its own and leaves what prompts have
-    for others. Its states travel with its weights: params are {"model": params,
-    "heard": states [B, S, E]}."""
+    """The same model, which hears by an encoder of its own, whose states [B, S, E] are
+    in its params, and leaves what prompts have for others."""
+    return heard_by(model, lambda states, prompt: Encoded(states))
+
+
+def heard_by(model: Model, inputs_of: Callable[[Array, Prompt], Any]) -> Model:
+    """The same model, whose params are {"model": its own, "heard": an array}, and which
+    hears `inputs_of` that array and the prompt."""
 
     def init(params, prompt: Prompt, slots: int):
-        own = prompt._replace(inputs=Encoded(params["heard"]))
+        own = prompt._replace(inputs=inputs_of(params["heard"], prompt))
         return model.init(params["model"], own, slots)
 
     def apply(params, *arguments):

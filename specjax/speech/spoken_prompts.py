@@ -136,18 +136,9 @@ def from_table(model: Model, kind: type, table: Array) -> Model:
     """The same model, which finds what it hears by the one input id of a prompt. kind:
     of the rows of `table`, `Features` or `Encoded`."""
 
-    def init(params, prompt: Prompt, slots: int):
-        row = prompt.inputs[0][:, 0]
-        sound = kind(params["heard"][row])
-        return model.init(params["model"], prompt._replace(inputs=sound), slots)
-
-    def apply(params, *arguments):
-        return model.apply(params["model"], *arguments)
-
-    def readout(params, features):
-        return model.readout(params["model"], features)
+    def sound(heard: Array, prompt: Prompt) -> Features | Encoded:
+        return kind(heard[prompt.inputs[0][:, 0]])
 
     shape = jax.ShapeDtypeStruct(table.shape, table.dtype)
     shapes = {"model": model.shapes, "heard": shape}
-    functions = dict(init=init, apply=apply, readout=readout)
-    return model._replace(**functions, shapes=shapes, reads=())
+    return decoding.heard_by(model, sound)._replace(shapes=shapes, reads=())

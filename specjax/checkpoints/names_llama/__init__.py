@@ -41,9 +41,9 @@ UNREAD = (
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> llama.Config:
+def read_config(fields: Fields, dtype: str) -> llama.Config:
     """Sizes from config.json. Raises ValueError for a field that the model cannot do or
-    that is not known, and for `pieces`, which is a T5's."""
+    that is not known."""
     kind, stated = kinds.of(fields)
     vocab, dim, mlp_dim, layers, heads = (field.size(stated, name) for name in SIZES)
     key_heads = field.size(stated, "num_key_value_heads", heads)
@@ -66,7 +66,7 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> llama.
     biased = kind.style == "qwen2" or field.truth(stated, "attention_bias", False)
     everywhere, nearby = rotation.read(stated, positions)
     window, local = _window(stated, layers)
-    config = llama.Config(
+    return llama.Config(
         vocab,
         dim,
         mlp_dim,
@@ -90,7 +90,6 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> llama.
         score_cap=_cap(stated, "attn_logit_softcapping"),
         logit_cap=_cap(stated, "final_logit_softcapping"),
     )
-    return with_pieces(config, pieces)
 
 
 def _window(stated: Fields, layers: int) -> tuple[int | None, tuple[int, ...]]:
@@ -141,19 +140,6 @@ def _scale(stated: Fields, width: int) -> float | None:
 
 def _cap(stated: Fields, name: str) -> float | None:
     return None if stated.get(name) is None else field.number(stated, name)
-
-
-def with_pieces(config: llama.Config, pieces: int | None) -> llama.Config:
-    """A T5's alone."""
-    if pieces is not None:
-        raise ValueError(f"a decoder's vocabulary is whole; got pieces={pieces}")
-    return config
-
-
-def untie_readout(config: llama.Config, name: str, problem: str) -> llama.Config:
-    """Of a file whose readout is not the embedding, whatever its config.json says."""
-    del name, problem
-    return config._replace(tied=False)
 
 
 def ends(fields: Fields, config: llama.Config) -> tuple[int | None, tuple[int, ...]]:

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from specjax.models.blocks import FeedForward
 from specjax.models.cache import KeyValues
-from specjax.models.dense import Dense, multiply
 from specjax.models.grouped import GroupedAttention
 from specjax.models.llama.sizes import STYLES, Config
 
@@ -38,24 +38,6 @@ class Norm(nn.Module):
         y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + self.eps)
         y = y * (1 + scale if self.offset else scale)
         return y.astype(x.dtype)
-
-
-class FeedForward(nn.Module):
-    """(gate(x W_gate) * (x W_in)) W_out (Shazeer 2020). [..., E] -> [..., E]."""
-
-    width: int
-    gate: str
-    dtype: jnp.dtype = jnp.float32
-    use_bias: bool = False
-
-    @nn.compact
-    def __call__(self, x: Array) -> Array:
-        shape, axes = (x.shape[-1], self.width), ("embed", "mlp")
-        options = self.dtype, self.use_bias
-        by = [Dense(shape, *options, axes, name=name) for name in ("gate", "in")]
-        gate, hidden = multiply(x, *by)
-        hidden = GATES[self.gate](gate) * hidden
-        return Dense(shape[::-1], *options, axes[::-1], name="out")(hidden)
 
 
 class Block(nn.Module):
@@ -87,9 +69,8 @@ class Block(nn.Module):
             cap=config.score_cap,
             name="attention",
         )
-        mlp = FeedForward(
-            config.mlp_dim, style.gate, dtype, config.mlp_biased, name="mlp"
-        )
+        options = config.mlp_biased, GATES[style.gate], True
+        mlp = FeedForward(config.mlp_dim, dtype, *options, name="mlp")
         y = norm(name="attention_norm")(x)
         y, cache = attention(y, rotate, mask, cache, write)
         if style.after:

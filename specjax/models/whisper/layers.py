@@ -4,6 +4,8 @@ have no bias, and GELU is exact.
 Axes: B rows, T tokens in one call, S states of the encoder, F frames, E features.
 """
 
+import functools
+
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,8 @@ from specjax.models.blocks import FeedForward, Norm
 from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
 from specjax.models.parameters import NORMAL
+
+GELU = functools.partial(nn.gelu, approximate=False)
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:
@@ -67,7 +71,7 @@ class EncoderLayer(nn.Module):
         self.attention_norm = Norm(learned=True)
         self.attention = attention(self.features, self.heads, self.dtype)
         self.mlp_norm = Norm(learned=True)
-        self.mlp = FeedForward(self.mlp_width, self.dtype, True, exact=True)
+        self.mlp = FeedForward(self.mlp_width, self.dtype, True, GELU)
 
     def __call__(self, x: Array) -> Array:
         """x [B, S, E] -> [B, S, E]."""
@@ -95,7 +99,7 @@ class DecoderLayer(nn.Module):
         self.cross_attention_norm = Norm(learned=True)
         self.cross_attention = attention(*sizes)
         self.mlp_norm = Norm(learned=True)
-        self.mlp = FeedForward(self.mlp_width, self.dtype, True, exact=True)
+        self.mlp = FeedForward(self.mlp_width, self.dtype, True, GELU)
 
     def read(self, states: Array) -> KeyValues:
         """Keys and values of what the encoder gave, [B, S, E]."""

@@ -6,7 +6,6 @@ Axes: B rows, T tokens, F frames, M bands, S states of the encoder, L cache slot
 features, V vocabulary.
 """
 
-import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -21,6 +20,7 @@ from specjax.models.branching import in_tree, known, positions_of
 from specjax.models.cache import KeyValues
 from specjax.models.parameters import parameters, table
 from specjax.models.whisper.layers import (
+    GELU,
     Convolution,
     DecoderLayer,
     EncoderLayer,
@@ -47,9 +47,8 @@ class Encoder(nn.Module):
     def __call__(self, frames: Array) -> Array:
         """frames [B, F, M] -> [B, S, E]."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
-        gelu = functools.partial(nn.gelu, approximate=False)
-        x = gelu(Convolution(config.dim, 1, dtype, name="conv_0")(frames))
-        x = gelu(Convolution(config.dim, 2, dtype, name="conv_1")(x))
+        x = GELU(Convolution(config.dim, 1, dtype, name="conv_0")(frames))
+        x = GELU(Convolution(config.dim, 2, dtype, name="conv_1")(x))
         count = dict(positions=config.states, embed=config.dim)
         fixed = table(self, "positions", ("positions", "embed"), _sinusoids, **count)
         x = x + jax.lax.stop_gradient(fixed).astype(dtype)  # never trained
@@ -190,8 +189,6 @@ def build(config: Config) -> Model:
         read = network.apply({"params": params}, states, method="read")
         sizes = states.shape[0], config.num_heads, slots, config.head_width
         own = caches.empty(config.decoder_layers, sizes, dtype)
-        if config.joined:
-            own, read = lowering.join(own), lowering.join(read)
         return Cache(own, read)
 
     def apply(params, tokens, start, cache: Cache, branches=None):
@@ -202,4 +199,5 @@ def build(config: Config) -> Model:
         return readout(config, params, features)
 
     limits = config.vocab, abstract_params(config), config.positions, True
-    return lowering.model(Model(init, apply, read_out, *limits, reads=reads))
+    model = Model(init, apply, read_out, *limits, reads=reads)
+    return lowering.model(model, config.joined)
