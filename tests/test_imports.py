@@ -71,6 +71,7 @@ ROOMS = {
     "specjax.checkpoints": (
         *PURE,
         "specjax.models",
+        "specjax.tokenizers",
         "specjax.zoo",
         "specjax.quantized",
         "specjax.jax_flags",

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.models.t5 import Config
 
 NEEDS = (
@@ -66,7 +66,7 @@ def network_of(config: Config):
 
 
 def decoder(
-    target: Checkpoint, inputs: np.ndarray, new_tokens: int, batch: int
+    target: Pretrained, inputs: np.ndarray, new_tokens: int, batch: int
 ) -> Callable[[], list[jax.Array]]:
     """A program that writes the greedy texts of inputs [N, I], `batch` at once.
 

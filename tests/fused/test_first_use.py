@@ -98,8 +98,7 @@ def test_texts_are_written_by_what_was_injected(traced, monkeypatch, write):
     drawn = []
     spy = draft._replace(drafter=lambda gamma, draw: drawn.append(draw))
     more = [PROMPTS, 2, PROTOCOL] if write is texts.speculate else [PROMPTS, PROTOCOL]
-    for module in (texts, auditing):
-        monkeypatch.setattr(module, "build_step", stops)
+    monkeypatch.setattr(texts, "build_step", stops)
     for kernels_, verifier in ((marked, marked.verifier), (None, token.verifier)):
         arguments = (target, spy), *more, *([kernels_] if kernels_ else [])
         assert stopped_at(write, *arguments)[2] is verifier

@@ -11,7 +11,7 @@ from specjax import verifiers
 from specjax.models import whisper
 from specjax.speech import audio, decoding, logmel, rules
 from specjax.speech import pair as pairs
-from specjax.speech.transcribe import Heard, window_of
+from specjax.speech.sequential import Decoded, window_of
 from specjax.speech.transcripts import transcribe
 from specjax.types import Features
 from tests.support import speech_folders
@@ -145,7 +145,7 @@ def test_the_language_is_the_one_that_a_target_was_tuned_for(
 
     def decode(features, heads, temperatures):
         prompts.extend(heads)
-        return Heard([[3]] * len(heads), [0.0] * len(heads), [0.0] * len(heads))
+        return Decoded([[3]] * len(heads), [0.0] * len(heads), [0.0] * len(heads))
 
     monkeypatch.setattr(decoding, "build", lambda *_: decode)
     pair = pairs.opened(names["target"], None)

@@ -20,7 +20,7 @@ from experiments.training.drafts import written
 from experiments.training.drafts.written import Lessons, Written
 from experiments.training.targets.code import Text
 from specjax import generate, zoo
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.inputs import make_request, make_sampling
 from specjax.models import gpt
 from specjax.types import Params, Prompt
@@ -36,7 +36,7 @@ GREEDY, SAMPLED, READ, HELD_OUT = 2048, 4096, 3072, 256  # texts
 LENGTH = PROMPT + NEW
 
 
-def read(runs: Path, target: Checkpoint, text: Text) -> Lessons:
+def read(runs: Path, target: Pretrained, text: Text) -> Lessons:
     """What the target writes and what it read, with its law; held out, what it writes,
     by temperature."""
     runs.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def read(runs: Path, target: Checkpoint, text: Text) -> Lessons:
 
 
 def write(
-    target: Checkpoint, data: language.Stream, count: int, temperature: float, seed: int
+    target: Pretrained, data: language.Stream, count: int, temperature: float, seed: int
 ) -> written.Texts:
     """The target's continuations of the beginnings of documents."""
     run = generate.autoregressive(target.model, LENGTH + 1)

@@ -23,7 +23,7 @@ from experiments.training.targets import code, dialogues
 from experiments.training.targets.dialogues import Text
 from experiments.training.targets.stages import Recipes
 from specjax import generate, zoo
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.inputs import make_request, make_sampling
 from specjax.models import llama
 from specjax.types import Params, Prompt
@@ -44,7 +44,7 @@ TEXTS, HELD_OUT = 640, 64  # at T = 0 and as many at T = 1
 
 
 def train(
-    runs: Path, target: Checkpoint, text: Text, recipes: Recipes, texts: int = TEXTS
+    runs: Path, target: Pretrained, text: Text, recipes: Recipes, texts: int = TEXTS
 ) -> tuple[Any, dict[str, float]]:
     """The draft's weights, and its alpha on what the target wrote after beginnings of
     held-out dialogues: `written.accepted`."""
@@ -66,7 +66,7 @@ def read(folder: Path, text: Text, recipe: loop.Recipe) -> Any:
     return loop.train(folder, dialogues.task(DRAFT), batch, fixed, recipe)
 
 
-def learn_from(runs: Path, target: Checkpoint, text: Text, texts: int) -> Lessons:
+def learn_from(runs: Path, target: Pretrained, text: Text, texts: int) -> Lessons:
     """What the target writes, with its law; held out too, by temperature."""
     logits, digest = logits_of(target.config), loop.digest(target.params)
 
@@ -91,7 +91,7 @@ def learn_from(runs: Path, target: Checkpoint, text: Text, texts: int) -> Lesson
 
 
 def write(
-    target: Checkpoint, data: language.Stream, count: int, temperature: float, seed: int
+    target: Pretrained, data: language.Stream, count: int, temperature: float, seed: int
 ) -> written.Texts:
     """The target's continuations of beginnings of dialogues and their summaries."""
     run = generate.autoregressive(target.model, LENGTH + 1)

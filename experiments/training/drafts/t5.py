@@ -23,7 +23,7 @@ from experiments.training.drafts.written import Lessons, Written
 from experiments.training.pairs import Pair
 from experiments.training.targets import t5 as targets
 from specjax import generate
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.inputs import make_request, make_sampling
 from specjax.models import gpt, t5
 from specjax.types import Params, Prompt
@@ -75,7 +75,7 @@ HELD_OUT = 256  # texts of a task
 
 
 def read(
-    runs: Path, target: Checkpoint, train: targets.Texts, valid: targets.Texts
+    runs: Path, target: Pretrained, train: targets.Texts, valid: targets.Texts
 ) -> Lessons:
     """What the target writes for inputs of every task, with its law, by task; held out,
     by task and temperature."""
@@ -106,7 +106,7 @@ def read(
     return Lessons(every, held_out, digest)
 
 
-def write(target: Checkpoint, listed: list[Pair], part: Part) -> written.Texts:
+def write(target: Pretrained, listed: list[Pair], part: Part) -> written.Texts:
     """The target's texts for some of the inputs, in turns at T = 0 and T = 1."""
     longest = part.targets
     run = generate.autoregressive(target.model, longest + 2)

@@ -29,7 +29,9 @@ def folder(tmp_path_factory):
     ends = zoo.START, (zoo.END,)
     for seed, name in enumerate(("target", "draft")):
         params, model = tiny_llama.weights(CONFIG, seed), llama.build(CONFIG)
-        whole = checkpoints.Checkpoint(name, "llama", CONFIG, model, params, (), *ends)
+        whole = checkpoints.Pretrained(
+            name, CONFIG, model, params, "float32", (), *ends
+        )
         checkpoints.save(folder / name, whole)
         shutil.copy(zoo.FOLDER / "tokenizer.model", folder / name)
     lines = "".join(json.dumps(line) + "\n" for line in LINES)

@@ -19,7 +19,7 @@ from specjax.speech.tokens import CONTEXT, Tokens, prompt, text_ids
 UNSURE = 0.5  # a text of a higher temperature is no context for the next
 
 
-class Heard(NamedTuple):
+class Decoded(NamedTuple):
     """What a model wrote of B windows. tokens: of each, without prompt and end.
     logprob: mean logarithm of their probabilities, the end's among them. no_speech:
     probability of `<|nospeech|>` where a text begins."""
@@ -29,11 +29,11 @@ class Heard(NamedTuple):
     no_speech: Sequence[float]
 
 
-# (features [B, 3000, M], B prompts, temperatures [B]) -> Heard.
-Decode = Callable[[np.ndarray, list[list[int]], np.ndarray], Heard]
+# (features [B, 3000, M], B prompts, temperatures [B]) -> Decoded.
+Decode = Callable[[np.ndarray, list[list[int]], np.ndarray], Decoded]
 
 
-class Asked(NamedTuple):
+class Options(NamedTuple):
     """What a person may choose.
 
     language: code or name, None for the model's own, or to hear it from a recording's
@@ -54,20 +54,29 @@ class Asked(NamedTuple):
     context: int = CONTEXT
     window: int = logmel.FRAMES
 
+    def prompt(
+        self, tokens: Tokens, language: str | None = None, previous: Sequence[int] = ()
+    ) -> list[int]:
+        """What a window's text begins with, in a language that was heard."""
+        spoken = self.language if language is None else language
+        kept = self.task, self.timestamps
+        return prompt(tokens, spoken, *kept, previous, self.context)
 
-class Told(NamedTuple):
-    """News of one recording, by its number: segments of a window that is done, up to
-    `seconds` of `total`."""
+
+class Progress(NamedTuple):
+    """A window of a recording, by its number, is done: its segments, up to `seconds` of
+    `total`. language: the code that was heard, None where none was listened for."""
 
     recording: int
     segments: list[Segment]
     seconds: float
     total: float
+    language: str | None = None
 
 
 class Row(NamedTuple):
-    """A recording at work. frames: [T, M]. first: of the window. tries: temperatures
-    that did not do for it. past: tokens before it."""
+    """A recording at work. frames: [T, M]. past: tokens before its window, which begins
+    at the frame `first`. tries: temperatures that did not do for it."""
 
     recording: int
     frames: np.ndarray
@@ -82,10 +91,10 @@ def transcribe(
     decode: Decode,
     tokens: Tokens,
     read: Callable[[Iterable[int]], str],
-    asked: Asked = Asked(),  # noqa: B008
+    options: Options = Options(),  # noqa: B008
     batch: int = 8,
     detect: Callable[[np.ndarray], str] | None = None,
-) -> Iterator[Told]:
+) -> Iterator[Progress]:
     """Segments of each recording in order, as soon as a window is done.
 
     Args:
@@ -94,9 +103,9 @@ def transcribe(
       decode: writes what is spoken in at most `batch` windows, by the rules.
       tokens: the model's special tokens.
       read: ids of text -> text.
-      asked: see there.
+      options: see there.
       batch: most rows.
-      detect: features [window, M] -> code of the language spoken.
+      detect: features [window, M] -> code of the language spoken, where none is named.
 
     Raises:
       ValueError: what is asked for is not the model's, or batch < 1; before anything is
@@ -104,54 +113,38 @@ def transcribe(
     """
     if batch < 1:
         raise ValueError(f"batch is {batch}: take 1 or more")
-    segments.check(asked.thresholds)
-    of_model = asked.timestamps, asked.initial, asked.context
-    prompt(tokens, asked.language, asked.task, *of_model)
-    return _told(recordings, decode, tokens, read, asked, batch, detect)
+    segments.check(options.thresholds)
+    options.prompt(tokens)
 
+    def progress() -> Iterator[Progress]:
+        waiting, rows = enumerate(recordings), []
+        while True:
+            while len(rows) < batch and (arrived := next(waiting, None)) is not None:
+                number, frames = arrived
+                language = None
+                if options.language is None and detect is not None:
+                    language = detect(window_of(frames, 0, options.window))
+                rows.append(Row(number, frames, language, options.initial))
+            if not rows:
+                return
+            settled = _decoded(rows, decode, tokens, read, options)
+            yield from (done for _, done in settled if done is not None)
+            rows = [row for row, _ in settled if row.first < len(row.frames)]
 
-def _told(recordings, decode, tokens, read, asked, batch, detect) -> Iterator[Told]:
-    waiting = enumerate(recordings)
-    rows: list[Row] = []
-    while True:
-        while len(rows) < batch and (arrived := next(waiting, None)) is not None:
-            rows.append(_begun(*arrived, asked, detect))
-        if not rows:
-            return
-        going = []
-        for row, told in _decoded(rows, decode, tokens, read, asked):
-            if told is not None:
-                yield told
-            if row.first < len(row.frames):
-                going.append(row)
-        rows = going
-
-
-def _begun(
-    number: int, frames: np.ndarray, asked: Asked, detect: Callable | None
-) -> Row:
-    language = asked.language
-    if language is None and detect is not None:
-        language = detect(window_of(frames, 0, asked.window))
-    return Row(number, frames, language, asked.initial)
+    return progress()
 
 
 def _decoded(
-    rows: list[Row], decode: Decode, tokens: Tokens, read: Callable, asked: Asked
-) -> list[tuple[Row, Told | None]]:
-    """Each row after one more decoding, and its news if its window is done."""
-    sounds = ((row.frames, row.first, asked.window) for row in rows)
-    windows = np.stack([window_of(*sound) for sound in sounds])
-    kept = asked.task, asked.timestamps
-    prompts = [
-        prompt(tokens, row.language, *kept, row.past, asked.context) for row in rows
-    ]
-    heats = [asked.thresholds.temperatures[row.tries] for row in rows]
-    heard = decode(windows, prompts, np.array(heats, np.float32))
-    written = zip(heard.tokens, heard.logprob, heard.no_speech, strict=True)
+    rows: list[Row], decode: Decode, tokens: Tokens, read: Callable, options: Options
+) -> list[tuple[Row, Progress | None]]:
+    """Each row after one more decoding, and what is done of it if its window is."""
+    windows = [window_of(row.frames, row.first, options.window) for row in rows]
+    prompts = [options.prompt(tokens, row.language, row.past) for row in rows]
+    heats = [options.thresholds.temperatures[row.tries] for row in rows]
+    decoded = decode(np.stack(windows), prompts, np.array(heats, np.float32))
     return [
-        settle(row, list(map(int, ids)), float(sure), float(quiet), tokens, read, asked)
-        for row, (ids, sure, quiet) in zip(rows, written, strict=True)
+        settle(row, list(map(int, ids)), *map(float, sure), tokens, read, options)
+        for row, ids, *sure in zip(rows, *decoded, strict=True)
     ]
 
 
@@ -175,17 +168,17 @@ def settle(
     no_speech: float,
     tokens: Tokens,
     read: Callable[[Iterable[int]], str],
-    asked: Asked,
-) -> tuple[Row, Told | None]:
+    options: Options,
+) -> tuple[Row, Progress | None]:
     """A row with what was written of its window: at a higher temperature, and nothing
-    to tell, or further on. The last temperature's text is kept whatever it is, and no
+    done, or further on. The last temperature's text is kept whatever it is, and no
     time is behind the recording's end."""
-    limits = asked.thresholds
+    limits = options.thresholds
     ratio = segments.compression(read(text_ids(tokens, ids)).strip())
     more = row.tries + 1 < len(limits.temperatures)
     if more and segments.again(ratio, logprob, no_speech, limits):
         return row._replace(tries=row.tries + 1), None
-    frames = min(asked.window, len(row.frames) - row.first)
+    frames = min(options.window, len(row.frames) - row.first)
     whole = len(row.frames) * segments.FRAME
     heat, past = limits.temperatures[row.tries], row.past
     spoken, further = [], frames
@@ -199,8 +192,8 @@ def settle(
                 times = (min(time, whole) for time in piece[:2])
                 spoken.append(Segment(*times, text, tuple(piece.tokens), *sure))
         past += tuple(i for segment in spoken for i in segment.tokens)
-        past = past if asked.condition and heat <= UNSURE else ()
+        past = past if options.condition and heat <= UNSURE else ()
     first = row.first + further
     seconds = min(first, len(row.frames)) * segments.FRAME
-    later = row._replace(first=first, tries=0, past=past[-asked.context :])
-    return later, Told(row.recording, spoken, seconds, whole)
+    later = row._replace(first=first, tries=0, past=past[-options.context :])
+    return later, Progress(row.recording, spoken, seconds, whole, row.language)
