@@ -98,7 +98,7 @@ def test_rows_are_kept(tmp_path):
     again = examples.keep(path, 3, 2)
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert examples.chosen(again, np.array([1])).frames.dtype == np.float32
-    with pytest.raises(ValueError, match="another seed or count"):
+    with pytest.raises(ValueError, match="other settings: delete it"):
         examples.keep(path, 4, 2)
 
 

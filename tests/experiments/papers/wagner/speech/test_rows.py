@@ -43,7 +43,7 @@ def over(tmp_path_factory) -> str:
     (place / utterances.TABLE).write_text("\n".join(lines) + "\n")
     written = ["from __gin__ import dynamic_registration"]
     written += ["from specjax import sides", f"FOLDER = '{place}'"]
-    for file in ("whisper", "speech_trained", "speech_bundled"):
+    for file in ("whisper", "speech_trained", "bundled"):
         text = (CONFIGS / f"checkpoints/{file}.gin").read_text()
         written.append(f"include 'gin_configs/checkpoints/{file}.gin'")
         for scope in re.findall(r"^(\w+)/sides\.model\.name", text, re.MULTILINE):

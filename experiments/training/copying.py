@@ -4,33 +4,35 @@ Text can be guessed without being read; a small model then does not learn to rea
 very long. Of random ids nothing can be guessed.
 """
 
-from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from experiments.training import loop, pairs
+from experiments.training import forward, pairs
 from experiments.training.pairs import PairRows
+from experiments.training.pipeline import Data, Stage
 from specjax.models import t5
 
-RECIPE = loop.Recipe(
-    800, 200, batch=24, length=48, rate=2e-2, warmup=100, optimizer="scaled"
-)
 HELD_OUT = 2  # batches
 
 
-def learnt(folder: Path, config: t5.Config) -> Any:
-    """Weights that copy."""
-    task = pairs.task(config, pairs.cross_entropy(config))
-    begin = task.init
-    task = task._replace(init=lambda key: inclined(begin(key)))
+def first(stage: Stage) -> Any:
+    """The weights that a stage of copying begins with."""
+    return inclined(forward.fresh(stage.config)(jax.random.key(stage.recipe.seed)))
+
+
+def data(stage: Stage) -> Data:
+    """Ids of a stage's model."""
+    pieces = stage.config.pieces or stage.config.vocab
+    size = stage.recipe.batch, stage.recipe.length
 
     def batch(seed: tuple[int, ...]) -> PairRows:
-        return drawn(seed, config.pieces or config.vocab)
+        return drawn(seed, pieces, size)
 
-    held_out = [batch((1, i)) for i in range(HELD_OUT)]
-    return loop.train(folder, task, batch, held_out, RECIPE)
+    held_out = {"held_out": [batch((1, i)) for i in range(HELD_OUT)]}
+    return Data(batch, held_out, pairs.cross_entropy)
 
 
 def inclined(params: Any) -> Any:
@@ -46,11 +48,10 @@ def inclined(params: Any) -> Any:
     return unflatten_dict(flat)
 
 
-def drawn(seed: tuple[int, ...], pieces: int) -> PairRows:
+def drawn(seed: tuple[int, ...], pieces: int, size: tuple[int, int]) -> PairRows:
     """Rows of random ids, small ones more often, as frequent pieces are; each its own
-    target."""
+    target. size: how many rows, and their ids."""
     rng = np.random.default_rng(seed)
-    size = RECIPE.batch, RECIPE.length
     logs = rng.uniform(np.log(t5.END + 1), np.log(pieces), size)
     rows = [[*map(int, ids), t5.END] for ids in np.exp(logs)]
-    return pairs.pad([(row, row) for row in rows], *2 * (RECIPE.length + 1,))
+    return pairs.pad([(row, row) for row in rows], *2 * (size[1] + 1,))
