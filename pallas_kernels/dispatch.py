@@ -61,9 +61,9 @@ def here(device: jax.Device | None = None) -> Device:
     """Of the default device, if none is given."""
     device = jax.devices()[0] if device is None else device
     capability = None
-    told = str(getattr(device, "compute_capability", ""))
-    if device.platform == "gpu" and told.replace(".", "").isdigit():  # not of AMD
-        major, minor = told.split(".")
+    spelled = str(getattr(device, "compute_capability", ""))
+    if device.platform == "gpu" and spelled.replace(".", "").isdigit():  # not of AMD
+        major, minor = spelled.split(".")
         capability = int(major), int(minor)
     return Device(device.platform, device.device_kind, capability)
 
@@ -85,10 +85,8 @@ def choose(plan: Plan, itemsize: int, device: Device, asked: str = "auto") -> Ch
     elif device.platform == "gpu" and device.capability >= HOPPER:
         if (choice := tuned(plan, itemsize, device)) is not None:
             return choice
-        name, why = (
-            MOSAIC_GPU,
-            f"Hopper or later; nothing near was measured on {device.kind}",
-        )
+        name = MOSAIC_GPU
+        why = f"Hopper or later; nothing near was measured on {device.kind}"
     elif device.platform == "gpu":
         return Choice(ONEPASS, "a GPU before Hopper")
     else:

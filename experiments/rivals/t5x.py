@@ -37,8 +37,8 @@ def version() -> str:
     folder = Path(util.find_spec("t5x").submodule_search_locations[0])
     if (folder.parent / ".git").exists():
         asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-        told = subprocess.run(asked, capture_output=True, text=True, check=True)
-        return f"commit {told.stdout.strip()}"
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        return f"commit {done.stdout.strip()}"
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(path.read_bytes())

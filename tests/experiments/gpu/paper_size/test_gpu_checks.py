@@ -156,8 +156,6 @@ def test_what_torch_gets_wrong_has_no_time(monkeypatch):
         return n * 0, token
 
     sizes = 3, 4, 600, "float32", 1, 1000, 2
-    sound = torch_bench.timed_or_not(torch_bench.TorchSetting(*sizes, dry=True))
-    assert [line["name"] for line in sound["lines"]][:1] == ["eager"]
     broken = {"eager": functools.partial(late, importlib.import_module("torch"))}
     monkeypatch.setattr(torch_bench, "implementations", lambda *_: (broken, {}))
     record = torch_bench.timed_or_not(torch_bench.TorchSetting(*sizes, dry=True))
