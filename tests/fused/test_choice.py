@@ -31,9 +31,9 @@ SIZES = Sizes(4, 2, 300)
 LARGE = Sizes(1, 5, 32000)
 IMPORTED = """
 import sys
-from specjax.cli import kernels
+from specjax import fused
 from specjax.verifiers import token
-kernels.choose("auto", token.verifier, kernels.Sizes(1, 5, 32000))
+fused.choose("auto", token.verifier, fused.Sizes(1, 5, 32000))
 names = "pallas_kernels", "jax.experimental.pallas"
 assert not [name for name in sys.modules if name.startswith(names)]
 """
@@ -148,7 +148,7 @@ def test_the_first_use_compares_and_the_next_one_knows(tpu, monkeypatch, capsys)
     assert first.record["why"].endswith("gave the reference's tokens on first use")
     ((key, kept),) = json.loads(tpu.read_text()).items()
     assert kept == "same"
-    for part in ("TPU v5 lite", jax.__version__, "specjax ", "kernels ", "batch=4"):
+    for part in ("TPU v5 lite", jax.__version__, "kernels ", "batch=4"):
         assert part in key
     monkeypatch.setattr(same_tokens, "problem", refuses)
     assert choose("auto", token.verifier, SIZES).record == first.record
