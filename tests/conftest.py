@@ -5,12 +5,15 @@ run, in `.jax_cache/` of the repository root.
 code for a CPU, which takes half the time where LLVM optimizes little; `make test-core`
 and the slow tests compile as a user does.
 
-Modules in QUICK ask what programs do and not how they are compiled, and compile for
-longer than they run: there LLVM optimizes little. Kernels are interpreted here anyway.
-What certifies a verifier is compiled as it would be elsewhere.
+Modules ask what programs do and not how they are compiled, and most compile for longer
+than they run: LLVM does not optimize there, but for those in FULLY. What certifies a
+verifier is compiled as it would be elsewhere.
 """
 
+import ctypes
+import gc
 import os
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,32 +22,18 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import pytest
 
-QUICK = {
-    "tests": {"finite", "generate", "inputs", "loop", "readme", "text"},
-    "bench": {"walltime", "walltime_t5"},
-    "checkpoints": {"errors", "huggingface", "parity_llama", "reading", "t5x"},
-    "commands": {
-        "compare",
-        "demo",
-        "families",
-        "kernels_choice",
-        "kernels_used",
-        "measure",
-    },
-    "drafters": {"drafters"},
-    "exactness": {"properties"},
-    "golden": {"golden"},
-    "kernels": {"bench", "dispatch", "fused"},
-    "leviathan": {"alpha", "figure1", "lenience", "operations", "quality"},
-    "models": {"gpu", "models", "t5", "t5_decoding"},
-    "paper_size": {"gpu_checks", "gpu_script", "paper_size"},
-    "records": {"run"},
-    "report": {"tables"},
-    "theory": {"predict"},
-    "training": {"counts", "finetune", "grow", "loop", "targets"},
-    "verifiers": {"lenient", "pathwise", "sigmoid"},
-    "wagner": {"wagner"},
-}
+# Modules, or folders of them, that run for longer than they compile.
+FULLY = (
+    "tests.exactness.test_audit",
+    "tests.exactness.test_certify",
+    "tests.exactness.test_goodness",
+    "tests.exactness.test_sampled",
+    "tests.exactness.test_soak",
+    "tests.native",
+    "tests.quantized",
+    "tests.speech",
+    "tests.verifiers.test_token",
+)
 
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
 
@@ -65,12 +54,20 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XLA_FLAGS"] = " ".join(flags)
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what was imported stays: later collections pass over it
+
+
 @pytest.fixture(autouse=True, scope="module")
 def compiled_quickly(request):
-    folder, _, name = request.module.__name__.rpartition(".test_")
-    quickly = name in QUICK.get(folder.rpartition(".")[2], ())
+    name = f"{request.module.__name__}."
+    quickly = not name.startswith(tuple(f"{each}." for each in FULLY))
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", quickly)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
-    jax.clear_caches()  # a worker would hold the programs of all modules
+    # A worker would hold the programs of all modules.
+    jax.clear_caches()
+    gc.collect()
+    if sys.platform == "linux":  # glibc keeps what was freed
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)

@@ -11,7 +11,10 @@ from specjax import chunks
 from specjax.models import gpt
 from tests.support.model_cases import (
     CASES,
+    GEMMA2,
+    GPT,
     IDS,
+    MODULES,
     SLOTS,
     TOKENS,
     ZERO,
@@ -21,23 +24,29 @@ from tests.support.model_cases import (
     compiled,
     fresh,
 )
-from tests.support.tiny_t5 import quick_jit
 
 by_family = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
-@by_family
-@pytest.mark.parametrize("width", [1, 2, 4, T, T + 1])
+def each_width(*widths: int, all_models: int):
+    """These of a model with rings and one without, and `all_models` of all the rest."""
+    pairs = [(case, width) for case in (GPT, GEMMA2) for width in widths]
+    pairs += [(case, all_models) for case in MODULES if case not in (GPT, GEMMA2)]
+    names = [f"{case.name}-{width}" for case, width in pairs]
+    return pytest.mark.parametrize(("case", "width"), pairs, ids=names)
+
+
+@each_width(1, 2, T + 1, all_models=2)
 def test_a_call_in_portions_gives_the_same_logits_and_cache(case, width):
     """Also where the last portion is not whole and ends at the cache's last slot."""
     world = case.world()
-    start = ZERO.at[1].set(SLOTS - T)
+    start = ZERO + (SLOTS - T) * (np.arange(B) == 1).astype(np.int32)
     whole, parts = (
         compiled(model)(
             world.target_weights,
             TOKENS,
             start,
-            model.init(world.target_weights, case.prompt(), SLOTS),
+            fresh(case),
         )
         for model in (world.target, chunks.in_chunks(world.target, width))
     )
@@ -52,13 +61,12 @@ ROWS = np.random.default_rng(4).integers(1, IDS, (B, LONG))
 def unpadded(case) -> np.ndarray:
     """Logits after the last token of each row, without a cache."""
     world = case.world()
-    run = quick_jit(functools.partial(case.whole, case.config))
+    run = jax.jit(functools.partial(case.whole, case.config))
     logits = run(world.target_weights, jnp.array(ROWS), case.inputs())
     return np.take_along_axis(np.asarray(logits), LENGTHS[:, None, None] - 1, 1)[:, 0]
 
 
-@by_family
-@pytest.mark.parametrize("width", [2, 4, LONG])
+@each_width(2, 4, LONG, all_models=4)
 def test_a_padded_prompt_in_portions_is_each_row_by_itself(case, width):
     """Also where a row ended portions ago, whose last tokens a ring still holds: a step
     reads the last of them once more."""
@@ -66,7 +74,7 @@ def test_a_padded_prompt_in_portions_is_each_row_by_itself(case, width):
     text = np.where(np.arange(LONG) < LENGTHS[:, None], ROWS, 0)
     prompt = case.prompt()._replace(tokens=jnp.array(text), length=length)
 
-    @quick_jit
+    @jax.jit
     def run(params):
         cache = world.target.init(params, prompt, LONG + 2)
         cache = chunks.prefill(world.target, params, prompt, cache, width)
@@ -125,10 +133,8 @@ def test_portions_of_nothing_are_refused():
 
 
 def test_a_call_without_a_cache_is_left_whole():
-    config = gpt.Config(50, 16, 32, 1, 2)
-    model = gpt.build(config)
-    params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape) * 0.1, model.shapes)
-    text, start = jnp.arange(7)[None], jnp.zeros(1, jnp.int32)
+    model = GPT.world().target
+    arguments = GPT.world().target_weights, TOKENS, ZERO, None
     cut = chunks.in_chunks(model, 3)
-    whole, parts = (m.apply(params, text, start, None)[0] for m in (model, cut))
+    whole, parts = (jax.jit(m.apply)(*arguments)[0] for m in (model, cut))
     np.testing.assert_array_equal(whole, parts)

@@ -48,8 +48,13 @@ def baseline():
 def make_request(temperature: float, seed: int = 0, prompt: Prompt = PROMPT) -> Request:
     sampling = make_sampling(BATCH, temperature)
     request = inputs.make_request(jax.random.key(seed), prompt, NEW, sampling)
-    # Of the type that a test's own ends of text have, to share the compilation.
-    return request._replace(eos=jnp.full(BATCH, -1))
+    return request._replace(eos=ends_of([()] * BATCH))
+
+
+def ends_of(rows) -> jax.Array:
+    """Ends of text of each row, of one type in all tests, to share the compilation."""
+    filled = [[*[-1] * (3 - len(row)), *map(int, row)] for row in rows]
+    return jnp.array(filled, jnp.int32)
 
 
 def answer(case: Case, request: Request, prompt: Prompt = PROMPT) -> Output:
@@ -71,8 +76,15 @@ def assert_same(output: Output, other: Output) -> None:
     jax.tree.map(np.testing.assert_array_equal, output, other)
 
 
+@jax.jit
 def rows_of(tree, rows):
     return jax.tree.map(lambda leaf: leaf[rows], tree)
+
+
+@jax.jit
+def mixed(tree, others, own):
+    """The rows `own` of the first, and of the second those that are left."""
+    return jax.tree.map(lambda leaf, other: other.at[own].set(leaf[own]), tree, others)
 
 
 def check_counts(output: Output) -> None:
@@ -189,8 +201,8 @@ def cut_at(text: list[int], eos: int) -> list[int]:
 def test_an_end_of_text_only_cuts(case, at):
     """Wherever in a step it falls; the token is the one that the row drew there."""
     whole = texts(decode(case, 1.0))
-    eos = jnp.array([text[4 + at + row] for row, text in enumerate(whole)])
-    request = make_request(1.0)._replace(eos=eos)
+    eos = [text[4 + at + row] for row, text in enumerate(whole)]
+    request = make_request(1.0)._replace(eos=ends_of([[end] for end in eos]))
     got = answer(case, request)
     wanted = [cut_at(text, int(end)) for text, end in zip(whole, eos, strict=True)]
     assert texts(got) == wanted
@@ -208,7 +220,7 @@ def test_an_end_of_text_in_a_draft_and_as_the_extra_token():
     inside = [[i for i in row if i % (GAMMA + 1) < GAMMA] for row in new]
     for kind, counted in ((extra, 0), (inside, 1)):
         ends = [row[-1] for row in kind]
-        eos = jnp.array([text[end] for text, end in zip(whole, ends, strict=True)])
+        eos = ends_of([[text[end]] for text, end in zip(whole, ends, strict=True)])
         request = make_request(1.0)._replace(eos=eos)
         got = answer(case, request)
         assert [len(text) - 1 for text in texts(got)] == ends
@@ -227,7 +239,7 @@ def test_whichever_of_several_ids_comes_first_ends_the_row(case):
             for row, text in enumerate(whole)
         ]
         ends[0] = [-1, ends[0][2], -1]
-        got = answer(case, make_request(1.0)._replace(eos=jnp.array(ends)))
+        got = answer(case, make_request(1.0)._replace(eos=np.array(ends, np.int32)))
         wanted = [
             min((cut_at(text, eos) for eos in row), key=len)
             for text, row in zip(whole, ends, strict=True)
@@ -258,8 +270,9 @@ def test_a_request_has_an_id_a_row_or_several():
 
 def test_an_end_of_text_in_the_prompt_does_not_end_the_row():
     request = make_request(0.0)
-    last = jnp.take_along_axis(PROMPT.tokens, PROMPT.length[:, None] - 1, axis=1)[:, 0]
-    got = answer(CASES[0], request._replace(eos=last))
+    tokens, length = np.asarray(PROMPT.tokens), np.asarray(PROMPT.length)
+    last = tokens[np.arange(BATCH), length - 1]
+    got = answer(CASES[0], request._replace(eos=ends_of(last[:, None])))
     wanted = [
         cut_at(t, int(e)) for t, e in zip(texts(greedy_text()), last, strict=True)
     ]
@@ -289,12 +302,8 @@ def test_a_rows_text_depends_neither_on_its_slot_nor_on_the_other_rows(case):
     others = make_prompt([[8, 8, 8, 8, 8], [6, 5], [1], [2, 2, 2]])
     strangers = others, make_request(0.5, 7, others)
     for own in (jnp.array([0, 2]), jnp.array([1, 3])):
-        mixed = jax.tree.map(
-            lambda leaf, other, own=own: other.at[own].set(leaf[own]),
-            (PROMPT, request),
-            strangers,
-        )
-        got = answer(case, mixed[1], mixed[0])
+        prompt, asked = mixed((PROMPT, request), strangers, own)
+        got = answer(case, asked, prompt)
         assert_same(rows_of(got, own), rows_of(whole, own))
 
 

@@ -53,12 +53,16 @@ def certified(rule: str, *trial) -> certify.Certificate:
 @pytest.mark.parametrize("name", TRIALS)
 @each_rule
 def test_it_is_exact(rule, name):
-    certificate = certified(rule, *TRIALS[name], CLAIMS[rule])
+    fixture, gamma, n = TRIALS[name]
+    # Three tokens take a second step from every prefix of the first; a policy's state
+    # goes further.
+    n = n if fixture.policy else min(n, 3)
+    certificate = certified(rule, fixture, gamma, n, CLAIMS[rule])
     assert certificate.broken == () and certificate.exact
     assert certificate.error < 2e-7  # float32 does this well
 
 
-@pytest.mark.parametrize("name", ["random", "ragged certain", "T 1.3, top-p 0.8"])
+@pytest.mark.parametrize("name", ["ragged certain", "T 1.3, top-p 0.8"])
 @each_rule
 def test_it_is_exact_in_float64(rule, name):
     certificate = certified(rule, *TRIALS[name], CLAIMS[rule], "float64")

@@ -19,7 +19,6 @@ from specjax.measure import lenience
 from specjax.theory import closed_forms, predict
 from specjax.types import Draft, Sampling, Verdict
 from specjax.verifiers import gumbel, lenient, named, names
-from tests.support.tiny_t5 import quick_jit
 
 B, G, V = 32, 8, 64
 NEARLY_ONE = 1 - 2**-24
@@ -94,7 +93,7 @@ def noise(rule: str, rng: np.random.Generator, extreme: bool = False):
 def judge(rule: str):
     """Both laws as they are, [B, G + 1, V] and [B, G, V], and the verdict."""
 
-    @quick_jit
+    @jax.jit
     def run(z_p, z_q, tokens, num, temperature, noise):
         p, q = (probs.standardize(z, Sampling(temperature)) for z in (z_p, z_q))
         draft = Draft(tokens, num, q)
@@ -204,7 +203,7 @@ def test_the_rate_of_one_token_is_its_closed_form(rule, seed, kind):
 def lenient_rates():
     """accept_prob [L, B] of the first of each row's tokens, for each of LEVELS."""
 
-    @quick_jit
+    @jax.jit
     def run(z_p, z_q, noise):
         p, q = (probs.standardize(z, Sampling(jnp.ones(B))) for z in (z_p, z_q))
         draft = Draft(jnp.asarray(IDS)[:, None], jnp.ones(B, jnp.int32), q)
@@ -235,7 +234,7 @@ def test_a_lenient_rate_is_its_closed_form(seed, kind):
 # Races.
 
 
-agreement = quick_jit(gumbel.acceptance)
+agreement = jax.jit(gumbel.acceptance)
 
 
 @examples(40)
@@ -251,7 +250,7 @@ def test_races_are_won_by_both_at_that_rate():
     """Of 20000 positions, by the keys and the race that texts are drawn with."""
     count, (p, q) = 20_000, ([0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.6, 0.1])
 
-    @quick_jit
+    @jax.jit
     def winners(key):
         g = keys.gumbel(jnp.broadcast_to(key, count), jnp.arange(count), 4)
         heat = Sampling(jnp.ones(1))

@@ -18,6 +18,7 @@ from specjax.types import Draft, Drafter, Params
 from specjax.verifiers import named, names
 from tests import mutation
 from tests.support import goodness, sampled_mutants, sampled_texts
+from tests.support.one_rule import one_of
 from tests.support.sampled_mutants import EXACT, MUTANTS, Mutant
 from tests.support.sampled_texts import GAMMA, SLOTS, WORLD
 from tests.support.tiny_t5 import quick_jit
@@ -110,7 +111,7 @@ def test_a_rule_as_an_argument_is_that_rule():
     def decide(rule):
         return rule.verify(p, draft, rule.noise(key, start, GAMMA, 4))
 
-    chosen = quick_jit(lambda which: decide(sampled_texts.one_of(rules, which)))
+    chosen = quick_jit(lambda which: decide(one_of(rules, which)))
     alone = quick_jit(lambda: [decide(rule) for rule in rules])()
     for which, verdict in enumerate(alone):
         jax.tree.map(np.testing.assert_array_equal, chosen(which), verdict)

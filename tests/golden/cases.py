@@ -17,6 +17,7 @@ from specjax.sides import Player
 from specjax.step import Decoder
 from specjax.types import Params, Prompt, Sampling
 from tests.support import tiny_llama
+from tests.support.one_rule import one_of
 
 NEW = 32
 HEAT = (0.0, 1.0)
@@ -123,22 +124,46 @@ def side(name: str) -> Player:
     return SIDES[name]()
 
 
+def shape(case: Case) -> Case:
+    """Equal for cases that one program decodes: they differ in the rule alone, or in
+    the numbers that cut their laws."""
+    cut = case[-4:-1] != (None,) * 3 or None
+    draw = for_rule(verifiers.named(case.rule)).__name__
+    return case._replace(rule=draw, top_k=cut, top_p=cut, min_p=cut, scored=False)
+
+
+@cache
+def program(shape: Case, rules: tuple[str, ...], slots: int):
+    """(which of the rules, params, prompt, request) -> Output."""
+    named = tuple(map(verifiers.named, rules))
+    decoder = Decoder(side(shape.target).model)
+    if shape.draft:
+        drafter = side(shape.draft).drafter(shape.gamma, for_rule(named[0]))
+        policy = policies.named(shape.policy)
+        decoder = decoder._replace(drafter=drafter, policy=policy)
+
+    @jax.jit
+    def decode(which, params, prompt, request):
+        verifier = named[0] if len(named) == 1 else one_of(named, which)
+        parts = decoder._replace(verifier=verifier)
+        return generate.build_loop(parts, slots)(params, prompt, request)
+
+    return decode
+
+
 def run(case: Case) -> dict:
     """What a case decodes, plain."""
     target = side(case.target)
     draft = side(case.draft) if case.draft else None
     prompt, sampling = rows(target, case)
-    verifier = verifiers.named(case.rule)
-    decoder = Decoder(target.model, verifier=verifier)
-    if draft:
-        drafter = draft.drafter(case.gamma, for_rule(verifier))
-        policy = policies.named(case.policy)
-        decoder = Decoder(target.model, drafter, verifier, policy)
+    rules = tuple(each.rule for each in CASES.values() if shape(each) == shape(case))
     keys = jax.random.split(jax.random.key(0), len(prompt.length))
     request = make_request(keys, prompt, NEW, sampling)
     slots = prompt.tokens.shape[1] + NEW + case.gamma + 1
     params = Params(target.params, draft and draft.params)
-    out = jax.device_get(generate.build(decoder, slots)(params, prompt, request))
+    decode = program(shape(case), tuple(dict.fromkeys(rules)), slots)
+    which = [*dict.fromkeys(rules)].index(case.rule)
+    out = jax.device_get(decode(which, params, prompt, request))
     spans = zip(out.tokens, np.asarray(prompt.length), out.length, strict=True)
     told = {name: x.tolist() for name, x in out.counts._asdict().items()}
     told["ids"] = [row[start:end].tolist() for row, start, end in spans]
@@ -161,12 +186,15 @@ def rows(target: Player, case: Case) -> tuple[Prompt, Sampling]:
         prompt = make_prompt([[start, *ids] for ids in texts])
     count = len(prompt.length)
 
-    def each(value, dtype):
-        return None if value is None else jnp.full(count, value, dtype)
-
-    heat = jnp.array(HEAT * (count // len(HEAT)), jnp.float32)
-    cut = each(case.top_k, jnp.int32), each(case.top_p, jnp.float32)
-    return prompt, Sampling(heat, *cut, each(case.min_p, jnp.float32))
+    heat = np.array(HEAT * (count // len(HEAT)), np.float32)
+    if shape(case).top_k is None:
+        return prompt, Sampling(heat)
+    top_k = np.full(count, case.top_k or target.model.vocab, np.int32)
+    top_p, min_p = (
+        np.full(count, off if value is None else value, np.float32)
+        for value, off in ((case.top_p, 1.0), (case.min_p, 0.0))
+    )
+    return prompt, Sampling(heat, top_k, top_p, min_p)
 
 
 def alpha(target: Player, draft: Player, prompt: Prompt, out, sampling) -> float:

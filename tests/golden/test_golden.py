@@ -6,10 +6,17 @@ from pathlib import Path
 import pytest
 
 from specjax.measure import provenance
-from tests.golden.cases import CASES, run
+from tests.golden.cases import CASES, program, run, side
 
 FOLDER = Path(__file__).parent
 ALPHA = 1e-4  # rounding, on another machine
+
+
+@pytest.fixture(autouse=True, scope="module")
+def models_are_let_go():
+    yield
+    side.cache_clear()
+    program.cache_clear()
 
 
 @pytest.mark.parametrize("name", CASES)

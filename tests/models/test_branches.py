@@ -3,6 +3,8 @@
 Axes: B rows, T tokens of the tree.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,17 +12,16 @@ import pytest
 
 from specjax import chunks
 from specjax.types import Branches
-from tests.support.model_cases import CASES, IDS, TOKENS, ZERO, B, call, close, fresh
+from tests.support.model_cases import IDS, MODULES, TOKENS, ZERO, B, call, close, fresh
 from tests.support.model_cases import T as WIDTH
-from tests.support.tiny_t5 import quick_jit
 
-by_family = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+by_family = pytest.mark.parametrize("case", MODULES, ids=lambda case: case.name)
 
 # Each row has a tree of its own. The last has a path longer than windows are, whose
 # root lies in a later slot than its position.
 PARENTS = np.array([[-1, -1, 0, 0], [-1, 0, 0, 2], [-1, -1, 1, 2]])
-NODES = jnp.array([[4, 9, 17, 2], [11, 6, 20, 13], [3, 22, 7, 15]])
-START = jnp.array([WIDTH, 3, 4])
+NODES = np.array([[4, 9, 17, 2], [11, 6, 20, 13], [3, 22, 7, 15]], np.int32)
+START = np.array([WIDTH, 3, 4], np.int32)
 
 
 def paths() -> list[list[list[int]]]:
@@ -43,26 +44,31 @@ def branches() -> Branches:
 
 def as_chains(case, cache, start=START) -> np.ndarray:
     """Logits after each node, of the chain that its path is."""
-    logits = []
+    logits, longest = [], max(len(path) for row in paths() for path in row)
     for node in range(PARENTS.shape[1]):
         of_rows = [row[node] for row in paths()]
-        chain = np.zeros((B, max(map(len, of_rows))), int)
+        chain = np.zeros((B, longest), np.int32)
         for row, path in enumerate(of_rows):
             chain[row, : len(path)] = NODES[row, np.array(path)]
-        z = np.asarray(call(case, jnp.array(chain), start, cache)[0])
+        z = np.asarray(call(case, chain, start, cache)[0])
         logits.append([z[row, len(path) - 1] for row, path in enumerate(of_rows)])
     return np.stack(logits, axis=1)
 
 
-def run(case, tree: Branches, start, cache):
+@functools.cache
+def program(case):
     world = case.world()
 
-    @quick_jit
+    @jax.jit
     def logits(params, start, cache, tree):
         features, cache = world.target.apply(params, NODES, start, cache, tree)
         return world.target.readout(params, features), cache
 
-    return logits(world.target_weights, start, cache, tree)
+    return functools.partial(logits, world.target_weights)
+
+
+def run(case, tree: Branches, start, cache):
+    return program(case)(start, cache, tree)
 
 
 @by_family
@@ -84,8 +90,8 @@ def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
 @by_family
 def test_a_tree_that_is_a_chain_is_a_chain(case):
     _, cache = call(case, TOKENS, ZERO, fresh(case))
-    steps = jnp.broadcast_to(jnp.arange(4), NODES.shape)
-    sees = jnp.broadcast_to(np.tri(4, dtype=bool), (B, 4, 4))
+    steps = jnp.broadcast_to(jnp.arange(4, dtype=jnp.int32), NODES.shape)
+    sees = jnp.array(np.broadcast_to(np.tri(4, dtype=bool), (B, 4, 4)))
     plain = call(case, NODES, START, cache)
     jax.tree.map(close, run(case, Branches(steps, sees), START, cache), plain)
 

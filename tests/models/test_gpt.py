@@ -16,7 +16,7 @@ from specjax.models import gpt
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny
-from tests.support.tiny_t5 import quick_jit
+from tests.support.model_cases import compiled
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,12 @@ def test_learned_positions_are_a_limit_and_rotary_ones_are_none():
 LEARNED, POSITIONS, KNOWN, GAMMA = tiny.TARGET._replace(learned=True), 16, 9, 3
 
 
-@pytest.mark.parametrize("known", [KNOWN, POSITIONS])
-def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer(known):
+def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer():
     """The draft is the target, cut: it is right as far as its positions go."""
     target = gpt.build(LEARNED._replace(positions=POSITIONS))
-    draft = gpt.build(LEARNED._replace(positions=known))
+    draft = gpt.build(LEARNED._replace(positions=KNOWN))
     params = tiny.weights(LEARNED._replace(positions=POSITIONS), 1)
-    cut = params | {"positions": params["positions"][:known]}
+    cut = params | {"positions": params["positions"][:KNOWN]}
     prompt = inputs.make_prompt([[3, 1], [4, 1, 5, 9]])
     request = inputs.make_request(
         jax.random.key(0), prompt, 1, inputs.make_sampling(2, 0.0)
@@ -52,17 +51,17 @@ def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer(known)
     parts = Decoder(target, autoregressive.build(draft, GAMMA))
     slots = POSITIONS + GAMMA + 1
     inputs.check(parts, slots, Params(params, cut), prompt, request)
-    run = quick_jit(generate.build_loop(parts, slots))
+    run = jax.jit(generate.build_loop(parts, slots))
     output = run(Params(params, cut), prompt, request)
     text = output.tokens[:, :POSITIONS]
-    features, _ = target.apply(params, text, jnp.zeros(2, jnp.int32), None)
-    best = jnp.argmax(target.readout(params, features), axis=-1)
+    logits, _ = compiled(target)(params, text, np.zeros(2, np.int32), None)
+    best = np.argmax(logits, axis=-1)
     for row, start in enumerate(np.asarray(prompt.length)):
         np.testing.assert_array_equal(text[row, start:], best[row, start - 1 : -1])
         # Every draft is kept: one that reads the last known position is the last.
         length, calls, drafted = int(start), 0, 0
         while length < POSITIONS:
-            num = max(0, min(GAMMA, known + 1 - length))
+            num = max(0, min(GAMMA, KNOWN + 1 - length))
             length, calls, drafted = length + num + 1, calls + 1, drafted + num
         assert output.counts.calls[row] == calls
         assert output.counts.drafted[row] == drafted

@@ -34,7 +34,7 @@ from tests.support.model_cases import (
     fresh,
     program,
 )
-from tests.support.tiny_t5 import TARGET, logits_by_hand, quick_jit
+from tests.support.tiny_t5 import TARGET, logits_by_hand
 
 WORLD = tiny_t5.world()
 MODEL, WEIGHTS = WORLD.target, WORLD.target_weights
@@ -146,7 +146,7 @@ VARIANTS = {
 @pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
 def test_logits_are_those_of_the_papers(config):
     params = tiny_t5.weights(config, 3)
-    run = quick_jit(functools.partial(t5.logits, config))
+    run = jax.jit(functools.partial(t5.logits, config))
     logits = run(params, INPUTS, TOKENS)
     for row, source, text in zip(logits, SOURCES, TEXTS, strict=True):
         close(row, logits_by_hand(config, params, source, text))
@@ -174,7 +174,7 @@ def test_the_check_notices_scaled_scores_and_unscaled_features():
 
 def test_garbage_behind_an_input_changes_nothing():
     behind = jnp.arange(INPUTS.tokens.shape[1]) >= INPUTS.length[:, None]
-    run = quick_jit(functools.partial(t5.logits, TARGET))
+    run = jax.jit(functools.partial(t5.logits, TARGET))
     clean = run(WEIGHTS, INPUTS, TOKENS)
     for garbage in (28, 31):
         tokens = jnp.where(behind, garbage, INPUTS.tokens)
@@ -241,7 +241,7 @@ def test_features_beyond_float16_are_kept_in_float32():
 
     def logits(**options) -> np.ndarray:
         run = functools.partial(t5.logits, TARGET._replace(**options))
-        return np.asarray(quick_jit(run)(params, INPUTS, TOKENS))
+        return np.asarray(jax.jit(run)(params, INPUTS, TOKENS))
 
     wanted = logits()
     close(logits(dtype="float16", joined=True), wanted, 0.05)

@@ -19,7 +19,6 @@ from specjax.models.whisper.layers import Convolution, sinusoids
 from specjax.step import Decoder
 from specjax.types import Params, Prompt
 from tests.support import tiny_whisper
-from tests.support.tiny_t5 import quick_jit
 from tests.support.tiny_whisper import SMALL, TARGET
 
 WORLD = tiny_whisper.world()
@@ -51,7 +50,7 @@ def test_greedy_texts_are_those_without_a_draft(name):
 
 
 def test_states_that_are_shared_are_those_that_either_side_would_hear():
-    encode = quick_jit(functools.partial(whisper.encode, TARGET))
+    encode = jax.jit(functools.partial(whisper.encode, TARGET))
     heard = encode(WORLD.target_weights, PROMPT.inputs)
     assert whisper.same_encoder(WORLD.target_weights, WORLD.draft_weights)
     assert heard.states.shape == (3, TARGET.states, TARGET.dim)
@@ -103,7 +102,7 @@ def test_positions_of_the_encoder_are_sinusoids_and_are_not_trained():
     def total(params):
         return whisper.logits(SMALL, params, PROMPT.inputs, jnp.ones((3, 4), int)).sum()
 
-    slopes = quick_jit(jax.grad(total))(WORLD.draft_weights)["encoder"]
+    slopes = jax.jit(jax.grad(total))(WORLD.draft_weights)["encoder"]
     assert not slopes["positions"].any() and slopes["conv_0"]["kernel"].any()
 
 

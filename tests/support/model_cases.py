@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -19,12 +20,12 @@ from specjax.models.cache import KeyValues
 from specjax.types import Features, Model, Prompt
 from tests.support import tiny, tiny_llama, tiny_t5, tiny_whisper
 from tests.support.tiny import World
-from tests.support.tiny_t5 import quick_jit
 
 B, T, SLOTS, IDS = 3, 5, 12, 29  # ids that every family has
 TEXTS = [[0, 12, 3, 8, 25], [0, 5, 21, 7, 2], [0, 28, 1, 0, 14]]
 SOURCES = [[5, 9, 2, 17, 11, 3, 1], [7, 7, 20], [4]]
-TOKENS, ZERO = jnp.array(TEXTS), jnp.zeros(B, jnp.int32)
+# Of numpy, so that to take a part of them compiles nothing.
+TOKENS, ZERO = np.array(TEXTS, np.int32), np.zeros(B, np.int32)
 INPUTS = t5.Inputs(*pad(SOURCES))
 
 
@@ -149,7 +150,10 @@ LLAMA = llama_case("llama", tiny_llama.LLAMA, 4)
 QWEN3 = llama_case("qwen3", tiny_llama.QWEN3, 9)
 GEMMA2 = llama_case("gemma2", tiny_llama.GEMMA2, 22)
 GEMMA3 = llama_case("gemma3", tiny_llama.GEMMA3, 38)
-CASES = (GPT, T5, WHISPER, LLAMA, QWEN3, GEMMA2, GEMMA3)
+CASES = (GPT, T5, WHISPER, LLAMA, QWEN3, GEMMA3, GEMMA2)
+# The last of each module: styles of Llama's kind have one cache and one attention, and
+# Gemma 2 has rings, shared keys and caps too.
+MODULES = tuple({case.module: case for case in CASES}.values())
 
 
 @functools.cache
@@ -159,7 +163,7 @@ def program(case: Case) -> Callable:
 
 
 def compiled(model) -> Callable:
-    @quick_jit
+    @jax.jit
     def run(params, tokens, start, cache):
         features, cache = model.apply(params, tokens, start, cache)
         return model.readout(params, features), cache
@@ -175,14 +179,14 @@ def call(case: Case, tokens, start, cache):
 def fresh(case: Case, rows: int = B):
     """The cache before the first call; there is no other one of these shapes."""
     world = case.world()
-    init = quick_jit(world.target.init, static_argnums=2)
+    init = jax.jit(world.target.init, static_argnums=2)
     return init(world.target_weights, case.prompt(rows), SLOTS)
 
 
 @functools.cache
 def whole(case: Case) -> np.ndarray:
     """Logits [B, T, V] of whole texts, without a cache."""
-    run = quick_jit(functools.partial(case.whole, case.config))
+    run = jax.jit(functools.partial(case.whole, case.config))
     return np.asarray(run(case.world().target_weights, TOKENS, case.inputs()))
 
 

@@ -19,9 +19,7 @@ from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder
 from specjax.types import (
     BLOCK,
-    Draft,
     Drafter,
-    Law,
     Params,
     Request,
     Sampling,
@@ -31,6 +29,7 @@ from specjax.types import (
 from specjax.verifiers import named
 from tests.support import goodness, tiny
 from tests.support.drafter_cases import Case
+from tests.support.one_rule import one_of
 from tests.support.sampled_mutants import EXACT, MUTANTS, Mutant, unbroken
 
 GAMMA, ROWS = 3, goodness.ROWS // 2  # these errors are large
@@ -39,6 +38,8 @@ FEW = 4_000  # of blocks, which are wide
 POLICY = policies.heuristic(start=3, least=2)  # the rows of a batch draft 2 or 3
 # Not first met in a trace, which would keep its own.
 WORLD, BLOCKS = tiny.tables(), tiny.blocks()
+# Half the time to compile, and as fast.
+BRISK = {"xla_backend_optimization_level": 1}
 SLOTS = len(goodness.PROMPT) + goodness.TOKENS + GAMMA + 1
 
 
@@ -65,29 +66,11 @@ def choices(wide: bool) -> Choices:
 CHOICES = {wide: choices(wide) for wide in (False, True)}
 
 
-def one_of(rules: tuple[Verifier, ...], which: Array) -> Verifier:
-    """The verifier rules[which], for a `which` that is traced."""
-
-    def noise(key: Array, start: Array, gamma: int, vocab: int) -> tuple:
-        return key, start
-
-    def verify(target: Law, draft: Draft, noise: tuple):
-        sizes = draft.tokens.shape[1], target.logits.shape[-1]
-
-        def branch(rule: Verifier, target: Law, draft: Draft):
-            return rule.verify(target, draft, rule.noise(*noise, *sizes))
-
-        branches = [functools.partial(branch, rule) for rule in rules]
-        return jax.lax.switch(which, branches, target, draft)
-
-    return Verifier(noise, verify)
-
-
 @functools.cache
 def loop(case: Case, rules: tuple[Verifier, ...]) -> Callable:
     """One compilation for all rules of a drafter: which of them is an argument."""
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=BRISK)
     def run(which, params: Params, prompt, request) -> generate.Output:
         parts = case.parts(WORLD, SHORT, one_of(rules, which))
         return generate.build_loop(parts, SLOTS)(params, prompt, request)
@@ -112,7 +95,7 @@ def edited(drafter: Drafter, edits: tuple[Callable, ...], which: Array) -> Draft
     return drafter._replace(draft=draft)
 
 
-@functools.partial(jax.jit, static_argnames="wide")
+@functools.partial(jax.jit, static_argnames="wide", compiler_options=BRISK)
 def decode(which: tuple, params: Params, prompt, request, wide: bool = False):
     """The `generate.Output` of the choices that `which` numbers."""
     world = BLOCKS if wide else WORLD

@@ -195,6 +195,7 @@ class Call(NamedTuple):
     u: np.ndarray
 
 
+@functools.cache
 def make_call(seed: int, regime: str = "dense", cold_draft: bool = False) -> Call:
     """Random laws, with zeros and ties; the draft is hot, or greedy where p is."""
     rng = np.random.default_rng(seed)

@@ -37,15 +37,6 @@ TABLES = DivergenceSetting((GAMMA,), texts=4, tokens=NEW, batch=4)
 SLOTS = 2 + NEW + GAMMA + 1
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Programs run for milliseconds and compile for seconds."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 def table_pair(dtype: str = "float32") -> tuple[Player, Player]:
     world = tiny.tables()
     model = world.target._replace(shapes=None)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, keys, policies, probs
+from specjax import generate, keys, policies
 from specjax.drafters import autoregressive, early_exit, nothing, random
 from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import coupled
@@ -22,11 +22,9 @@ from specjax.inputs import make_prompt, make_request
 from specjax.step import Decoder
 from specjax.types import Draft, Drafter, Params, Policy, Request, Sampling
 from specjax.verifiers import gumbel, named, names, token
-from tests.exactness import test_properties
-from tests.exactness.test_properties import NEARLY_ONE, decide
 from tests.support import sampled_mutants, sampled_texts, tiny
 from tests.support.drafter_cases import BY_NAME, Case
-from tests.support.tiny_t5 import quick_jit
+from tests.support.one_rule import one_of
 
 HEATS = (0.0, 0.5, 1.0, 1.5)
 NEW, SLOTS = 16, 28
@@ -105,7 +103,7 @@ COMMITTEE, ADAPTIVE = committee(), policies.heuristic(start=2)
 @functools.cache
 def loop(drafter: Drafter = nothing.drafter, policy: Policy | None = None) -> Callable:
     parts = Decoder(WORLD.target, drafter, gumbel.verifier, policy)
-    return quick_jit(generate.build_loop(parts, SLOTS))
+    return jax.jit(generate.build_loop(parts, SLOTS))
 
 
 def decode(case: Case) -> Output:
@@ -217,9 +215,9 @@ def table_loop(gamma: int) -> Callable:
         drafter = autoregressive.build(TABLES.draft, gamma)
         policy = policies.heuristic(start=2)
 
-    @quick_jit
+    @jax.jit
     def run(which, params, prompt, request):
-        rule = sampled_texts.one_of(tuple(RULES.values()), which)
+        rule = one_of(tuple(RULES.values()), which)
         parts = Decoder(TABLES.target, drafter, rule, policy)
         return generate.build_loop(parts, SLOTS)(params, prompt, request)
 
@@ -251,7 +249,7 @@ def test_only_gumbel_is_pathwise():
 def test_without_drafts_all_uniforms_are_spent_alike():
     """gamma = 0: the same draw from p by each rule but gumbel, which races."""
     assert autoregressive.build(TABLES.draft, 0) is nothing.drafter
-    loop = quick_jit(generate.build_loop(Decoder(TABLES.target), SLOTS))
+    loop = jax.jit(generate.build_loop(Decoder(TABLES.target), SLOTS))
     baseline = loop(PAIR, *ON_TABLES)
     for rule in ("token", "block", "rejection", "match"):
         got = on_tables(rule, gamma=0)
@@ -291,56 +289,3 @@ def test_the_check_notices_noise_that_is_named_by_place():
     order = np.roll(np.arange(ON_TABLES[0].length.size), 4)  # as hot as before
     moved = on_tables("by place", asked=chosen(ON_TABLES, order))
     assert apart(moved, chosen(on_tables("by place"), order)) > 0.8
-
-
-# One call.
-
-
-def two_laws(seed: int) -> tuple[np.ndarray, np.ndarray, np.random.Generator]:
-    rng = np.random.default_rng(seed)
-    b, g, v = test_properties.B, test_properties.G, test_properties.V
-    both = rng.normal(scale=2, size=(2, b, g + 1, v)).astype(np.float32)
-    return both[0], both[1][:, :g], rng
-
-
-@each_rule
-def test_equal_laws_keep_the_whole_draft(rule):
-    """At the largest coins. Drafts of gumbel race with the same variables; a match is
-    one of equal tokens only, which independent draws are at times."""
-    z, _, rng = two_laws(0)
-    noise = test_properties.noise(rule, rng)
-    q = test_properties.softmax(z[:, :-1], np.ones(len(z)))
-    tokens = test_properties.draws(rng, q)
-    if rule == "gumbel":
-        tokens = (z + noise)[:, :-1].argmax(-1).astype(np.int32)
-    if hasattr(noise, "accept"):
-        noise = noise._replace(accept=np.full_like(noise.accept, NEARLY_ONE))
-    p, _, verdict = decide(rule, z, z[:, :-1], tokens, noise)
-    if rule == "match":
-        y = probs.pick(jnp.reshape(p, (-1, p.shape[-1])), noise.sample.reshape(-1, 2))
-        same = tokens == np.reshape(y, (len(z), -1))[:, :-1]
-        n = np.cumprod(same, axis=1).sum(1)
-        assert 0 < n.sum() < n.size * tokens.shape[1] / 2
-        np.testing.assert_array_equal(verdict.num_accepted, n)
-    else:
-        np.testing.assert_array_equal(verdict.num_accepted, [tokens.shape[1]] * len(z))
-
-
-@each_rule
-def test_laws_apart_leave_the_target_itself(rule):
-    """At the smallest coins. What is left to draw from is p, or, where a rule has drawn
-    already, an id of p."""
-    z_p, z_q, rng = two_laws(1)
-    half = np.arange(z_p.shape[-1]) < 32
-    z_p, z_q = np.where(half, z_p, -np.inf), np.where(half, -np.inf, z_q)
-    noise = test_properties.noise(rule, rng)
-    if hasattr(noise, "accept"):
-        noise = noise._replace(accept=np.zeros_like(noise.accept))
-    tokens = z_q.argmax(-1).astype(np.int32)
-    p, _, verdict = decide(rule, z_p, z_q, tokens, noise)
-    assert not verdict.num_accepted.any()
-    left = verdict.residual / verdict.residual.sum(1, keepdims=True)
-    if rule in ("match", "gumbel"):
-        assert np.all(left.max(1) == 1) and np.all(p[:, 0][left == 1] > 0)
-    else:
-        np.testing.assert_allclose(left, p[:, 0], atol=1e-6)

@@ -22,7 +22,7 @@ from specjax.verifiers import sigmoid, sigmoid_released, token
 
 TRIALS = {trial.fixture.name: trial for trial in trials()}
 RANDOM = ("random", "ragged", "table", "certain", "disjoint", "T 0.7, top-k 2")
-NOISE = token.Noise(jnp.array([[0.5, 0.9]]), jnp.array([[0.3, 0.6]]))
+NOISE = token.Noise(np.float32([[0.5, 0.9]]), np.float32([[0.3, 0.6]]))
 build = functools.cache(
     lambda scale, dtype="float32": sigmoid.build(-scale, scale, dtype)
 )
@@ -168,15 +168,23 @@ def test_a_rule_with_another_last_token_is_told_apart(kind):
 
 def one_call(verifier: Verifier, logits, drafted, law="dense"):
     """A verification of one row at temperature 1: p [3, V], q [2, V]."""
-    z_p, z_q = (jnp.asarray(z, jnp.float32)[None] for z in logits)
-    heat = Sampling(jnp.ones(1))
-    target, q = probs.standardize(z_p, heat), probs.standardize(z_q, heat)
-    if law == "table":
-        rows = jax.tree.map(jnp.asarray, shared_table(np.asarray(z_q[0])))
-        q = q._replace(logits=rows, row=jnp.arange(2)[None])
-    draft = Draft(jnp.array([drafted]), jnp.array([2]), None if law == "none" else q)
-    verify = functools.partial(verifier.verify, keep_residual=True)
-    return jax.jit(verify)(target, draft, NOISE)
+    z_p, z_q = (np.asarray(z, np.float32)[None] for z in logits)
+    tokens = np.array([drafted], np.int32)
+    return program(verifier, law)(z_p, z_q, shared_table(z_q[0]), tokens)
+
+
+@functools.cache
+def program(verifier: Verifier, law: str):
+    @jax.jit
+    def run(z_p, z_q, rows, tokens):
+        heat = Sampling(jnp.ones(1))
+        target, q = probs.standardize(z_p, heat), probs.standardize(z_q, heat)
+        if law == "table":
+            q = q._replace(logits=rows, row=jnp.arange(2)[None])
+        draft = Draft(tokens, jnp.array([2]), None if law == "none" else q)
+        return verifier.verify(target, draft, NOISE, keep_residual=True)
+
+    return run
 
 
 def random_logits(seed: int, vocab: int = 7):
@@ -229,21 +237,25 @@ def test_every_kind_of_draft_runs_compiled(law):
         np.testing.assert_allclose(verdict.accept_prob[0], wanted, rtol=1e-5)
 
 
-@pytest.mark.parametrize("cut", [{}, {"top_k": jnp.array([3, 2, 3])}])
+@pytest.mark.parametrize("cut", [{}, {"top_k": np.array([3, 2, 3])}])
 @pytest.mark.parametrize("heat", [[1.0, 0.7, 1.0], [0.7, 0.0, 1.0]])
 def test_the_law_that_it_reads_decides_alike(heat, cut):
     """`sigmoid.law` reads less than `probs.standardize`, and argmax rows in full."""
     rng = np.random.default_rng(4)
-    z_p = jnp.float32(rng.normal(size=(3, 3, 6)))
-    z_q = jnp.float32(rng.normal(size=(3, 2, 6)))
-    sampling = Sampling(jnp.float32(heat), **cut)
-    q = probs.standardize(z_q, sampling)
-    draft = Draft(jnp.argmax(z_q, -1), jnp.full(3, 2), q)
-    noise = token.Noise(*(jnp.float32(rng.random((3, 2))) for _ in range(2)))
-    verdicts = [
-        build(10.0).verify(read(z_p, sampling), draft, noise, keep_residual=True)
-        for read in (probs.standardize, sigmoid.law)
-    ]
+    z_p = np.float32(rng.normal(size=(3, 3, 6)))
+    z_q = np.float32(rng.normal(size=(3, 2, 6)))
+    noise = token.Noise(*(np.float32(rng.random((3, 2))) for _ in range(2)))
+
+    @jax.jit
+    def run(z_p, z_q, noise, sampling):
+        q = probs.standardize(z_q, sampling)
+        draft = Draft(jnp.argmax(z_q, -1), jnp.full(3, 2), q)
+        return [
+            build(10.0).verify(read(z_p, sampling), draft, noise, keep_residual=True)
+            for read in (probs.standardize, sigmoid.law)
+        ]
+
+    verdicts = run(z_p, z_q, noise, Sampling(np.float32(heat), **cut))
     for leaf, other in zip(*map(jax.tree.leaves, verdicts), strict=True):
         np.testing.assert_allclose(leaf, other, atol=1e-6)
 
