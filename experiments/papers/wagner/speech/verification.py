@@ -16,7 +16,7 @@ from jax import Array
 
 from experiments.papers.wagner import rows as wagner
 from experiments.papers.wagner import timing
-from experiments.papers.wagner.methods import Method, fused, of_text
+from experiments.papers.wagner.methods import Method, by_kernels, of_text
 from experiments.papers.wagner.runs import Sample
 from experiments.papers.wagner.speech import rows
 from experiments.papers.wagner.speech.rows import ListeningSetting
@@ -53,7 +53,7 @@ def measure(
     sample = sample_of(pair, len(files), setting)
     sizes = Sizes(1, max(setting.gammas), sides[0].vocab, sides[1].regime)
     methods = of_text(setting.scales[0], token.verifier, None)
-    methods, chosen = fused(methods, setting.kernels, sizes)
+    methods, chosen = by_kernels(methods, setting.kernels, sizes)
     values = {"target": pair.target.name, "draft": pair.draft.name, "kernels": chosen}
     values |= {"recordings": len(files), "gamma": list(setting.gammas)}
     values["guarantees"] = {m.name: m.verifier.guarantee for m in methods}
@@ -76,12 +76,10 @@ def measured(
     for method in methods:
         for each in inputs:
             gamma = each.tokens.shape[1]
-            us = timing.spread(seconds[method.name, gamma])
-            base = timing.spread(seconds[methods[0].name, gamma])
-            end = f"{method.name}_g{gamma}"
-            values[f"us_{end}"], values[f"us_{end}_sd"] = us["median"], us["deviation"]
-            values[f"us_{end}_quarters"] = [us["low"], us["high"]]
-            values[f"step_reduction_{end}"] = 100 * (1 - us["median"] / base["median"])
+            end, base = f"{method.name}_g{gamma}", f"us_{methods[0].name}_g{gamma}"
+            values |= timing.described(end, seconds[method.name, gamma])
+            saved = 1 - values[f"us_{end}"] / values[base]
+            values[f"step_reduction_{end}"] = 100 * saved
             values[f"peak_kib_{end}"] = timing.program(method, each).peak / 1024
     return values
 
