@@ -77,8 +77,8 @@ test-data: $(TEST)
 # There nothing may be skipped for want of a compiler.
 test-aot:
 	$(MAKE) VENV=.venv-aot .venv-aot/.installed-aot
-	.venv-aot/bin/python -c "import sys; from experiments.gpu.aot import cuda, tpu; \
-	  sys.exit(cuda.available() or tpu.available())"
+	.venv-aot/bin/python -c "import sys; from experiments.gpu.aot import compilers; \
+	  sys.exit(compilers.missing('gpu') or compilers.missing('tpu'))"
 	JAX_PLATFORMS=cpu .venv-aot/bin/python -m pytest tests/experiments/gpu/aot/test_aot.py \
 	  tests/experiments/gpu/aot/test_launches.py tests/experiments/gpu/aot/test_kernels_aot.py
 
@@ -110,14 +110,16 @@ wheel-test: $(TEST)
 	  --rounds 1 --out a.jsonl; \
 	venv/bin/specjax compare a.jsonl a.jsonl; \
 	printf "include 'gin_configs/%s.gin'\n" runs/alpha checkpoints/target \
-	  checkpoints/draft verifiers/block tasks/prompts >pair.gin; \
+	  checkpoints/draft tasks/prompts >pair.gin; \
 	printf "%s\n" "TARGET_NAME = 'code_small'" "DRAFT_NAME = 'code_small'" \
 	  "TASK = 'prompts.jsonl'" 'TEMPERATURE = 1.0' 'GAMMA = 2' 'TOKENS = 8' \
-	  'NEW_TOKENS = 4' 'BATCH = 2' >>pair.gin; \
+	  'NEW_TOKENS = 4' 'BATCH = 2' \
+	  "ROWS = {'token': {}, 'block': {'VERIFIER': 'block'}}" >>pair.gin; \
+	venv/bin/specjax run pair.gin --rows block; \
 	venv/bin/specjax run pair.gin; \
 	test -s "runs/results/$$(basename "$$work").jsonl"; \
 	if venv/bin/specjax run pair.gin --gin.TOKNS=9; then exit 1; fi; \
-	if venv/bin/specjax run pair.gin --gin_file gin_configs/tasks/code.gin 2>said; \
+	if venv/bin/specjax run pair.gin --gin_file gin_configs/tasks/examples.gin 2>said; \
 	  then exit 1; fi; \
 	grep -q 'only a checkout of specjax has' said; \
 	venv/bin/python -c "from importlib.resources import files; \

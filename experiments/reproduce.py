@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from experiments import catalogue, run
-from experiments.records import markup
+from experiments import run
+from experiments.records import markup, records
 from experiments.records.table import Line, Records, Table
 from experiments.report import laws, page, tables
 from specjax import console
@@ -67,11 +67,13 @@ def reproduce(
     """
     reduced = reduced or {}
     files = [file for name in FOLDERS for file in rows_of(name)]
-    files = [file for file in files if wanted(f"{file.parent.name}/{file.stem}")]
+    files = [
+        file._replace(bindings=tuple(reduced.get(file.table, ())))
+        for file in files
+        if wanted(f"{file.table}/{file.row}")
+    ]
     with run.stopped_politely():
-        run.measure(
-            [RowFile(x, (), tuple(reduced.get(x.parent.name, ()))) for x in files], out
-        )
+        run.measure(files, out)
     results = tables.collect(out, earlier, laws.computed())
     page.render(out, results)
     for table in tables.every(results):
@@ -79,8 +81,8 @@ def reproduce(
     print(f"\nAll of it, with the figures: {out / 'index.html'}")
 
 
-def rows_of(folder: str) -> list[Path]:
-    return sorted((catalogue.CONFIGS / folder).glob("*.gin"))
+def rows_of(folder: str) -> list[RowFile]:
+    return list(records.rows(folder).values())
 
 
 def short(table: Table, results: Records) -> str:

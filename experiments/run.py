@@ -1,4 +1,4 @@
-"""Measures rows: `python -m experiments.run [--out DIR] [--gin.X=Y] FILE.gin ...`
+"""Measures rows: `python -m experiments.run [--out DIR] [--gin.X=Y] FILE.gin[:ROW] ...`
 
 As `specjax run`, with the published numbers beside, and compiled programs kept.
 """
@@ -18,15 +18,16 @@ __all__ = ["RowError", "build", "main", "measure", "run", "stopped_politely"]
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def build(path: Path, bindings: Iterable[str] = ()) -> Built:
+def build(path: Path, bindings: Iterable[str] = (), row: str | None = None) -> Built:
     """A row of a file, built; raises as `configs.build`."""
-    return configs.build(RowFile(path, (), tuple(bindings)))
+    return configs.build(RowFile(path, (), tuple(bindings), row=row))
 
 
 def run(files: Iterable[Path], out: Path, bindings: Iterable[str] = ()) -> None:
-    """Measures every file that has no record yet. Raises RowError at the first failure.
+    """Measures every row of files that has no record yet.
 
-    bindings: gin bindings, applied after each file.
+    bindings: gin bindings, applied after each file. Raises RowError at the first
+    failure.
     """
     measure([RowFile(path, (), tuple(bindings)) for path in files], out)
 

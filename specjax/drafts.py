@@ -65,7 +65,7 @@ def target(name: str, dtype: str) -> Player:
 
 
 def paired(target: Player, draft: Player | str) -> tuple[Player, Player]:
-    """As `players.paired`, with a draft that may be a name (`named`).
+    """As `sides.paired`, with a draft that may be a name (`named`).
 
     Raises ValueError as both, and for a target that is a name.
     """

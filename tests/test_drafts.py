@@ -1,6 +1,5 @@
 """Drafts, rules and policies by name, and the guide to writing one's own."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,13 @@ from specjax.exactness import certify
 from specjax.sides import CERTAIN, TABLE
 from tests.support.tiny_pair import pair
 
-GUIDE = Path(__file__).resolve().parents[1] / "docs/guides/own.md"
+PARTS = Path(__file__).resolve().parents[1] / "docs/my_parts.py"
 
 
 @pytest.fixture
 def my_parts(tmp_path, monkeypatch):
     """The guide's module, with a few that are wrong."""
-    source = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)[1]
+    source = PARTS.read_text()
     wrong = """
 
 def fails(gamma):
@@ -53,7 +52,6 @@ def test_drafts_of_one_name_are_built_alike():
 
 def test_the_guides_own_parts_are_named_and_traced(my_parts):
     target = pair()[0]
-    assert len(GUIDE.read_text().splitlines()) <= 60
     own = drafts.named("my_parts:repeat:longest=4", target)
     assert own.regime == CERTAIN and own.drafter(3).gamma == 3
     assert own.drafter == drafts.named("my_parts:repeat:longest=4", target).drafter

@@ -75,20 +75,24 @@ limited() { # name, command...
   note "$name" "ok after $((SECONDS - begun)) s"
 }
 
-rows() { # group, files of gin..., then -- and bindings of a trial on a CPU
-  local group=$1 files=() file tiny=() one
+names() { # file of gin: its rows, FILE.gin:ROW a line
+  sed -n "s|^    '\([^']*\)': {.*|$1:\1|p" "$1"
+}
+
+rows() { # group, files of gin or FILE.gin:ROW, then -- and bindings of a trial on a CPU
+  local group=$1 every=() row name tiny=() one
   shift
   asked "$group" || return 0
   while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    case " ${files[*]-} " in
+    case " ${every[*]-} " in
       *" $1 "*) ;; # named before, to be first
-      *) if [ -e "$1" ]; then files+=("$1"); fi ;;
+      *) every+=("$1") ;;
     esac
     shift
   done
-  if [ ${#files[@]} = 0 ]; then note "$group" "skipped: there are no such rows"; return; fi
+  if [ ${#every[@]} = 0 ]; then note "$group" "skipped: there are no such rows"; return; fi
   if [ -n "$dry" ]; then
-    files=("${files[0]}")
+    every=("${every[0]}")
     shift
     for one in "$@"; do tiny+=(--set "$one"); done
   elif [ "$group" = kernels ] && [ -n "${SKIP:-}" ]; then
@@ -97,9 +101,10 @@ rows() { # group, files of gin..., then -- and bindings of a trial on a CPU
   case $group in
     wagner | chip | table2 | table3) tiny+=(--set "KERNELS = '${KERNELS:-auto}'") ;;
   esac
-  for file in "${files[@]}"; do
-    stage "$group.$(basename "$(dirname "$file")").$(basename "$file" .gin)" "$python" \
-      -m experiments.run --out "$out" ${tiny[@]+"${tiny[@]}"} "$file"
+  for row in "${every[@]}"; do
+    name=$(basename "${row##*:}" .gin)
+    stage "$group.$(basename "$(dirname "${row%:*}")").$name" "$python" \
+      -m experiments.run --out "$out" ${tiny[@]+"${tiny[@]}"} "$row"
   done
 }
 
@@ -128,8 +133,7 @@ rows capture $k/capture.gin --
 unset XLA_PYTHON_CLIENT_PREALLOCATE
 # Those that the goals name come first.
 goals=(b1_g5_v32000_f32 b64_g5_v128256_f32 b16_g5_v32000_f32 b32_g8_v128256_f32)
-first=("${goals[@]/#/$k/}")
-rows kernels "${first[@]/%/.gin}" $k/b[0-9]*.gin -- \
+rows kernels "${goals[@]/#/$k/shapes.gin:}" $(names $k/shapes.gin) -- \
   "DRY = True" "GAMMA = 2" \
   "VOCAB = 600" "ROUNDS = 1" \
   "LEAST = 2" "CACHE = 1000" \
@@ -144,7 +148,7 @@ export XLA_PYTHON_CLIENT_PREALLOCATE=false
 able="import sys, torch; sys.exit(not torch.cuda.is_available())"
 if [ -n "$dry" ]; then able="import torch"; fi
 if "$python" -c "$able" 2>/dev/null; then
-  rows torch $k/torch_${goals[0]}.gin $k/torch_*.gin -- "DRY = True" \
+  rows torch $k/torch.gin:torch_${goals[0]} $(names $k/torch.gin) -- "DRY = True" \
     "VOCAB = 600" "ROUNDS = 2" \
     "CACHE = 1000"
 elif asked torch; then
@@ -152,8 +156,8 @@ elif asked torch; then
 fi
 unset XLA_PYTHON_CLIENT_PREALLOCATE
 if [ -n "$dry" ]; then out=$results/wagner; fi # too few gammas for the page's lines
-for folder in gin_configs/wagner_{scale,text,time}; do
-  rows wagner "$folder"/*.gin -- "ROUNDS = 1" "SHARE = 0.01" \
+for name in wagner_{scale,text,time}; do
+  rows wagner $(names gin_configs/$name/$name.gin) -- "ROUNDS = 1" "SHARE = 0.01" \
     "GAMMAS = (1, 2)" "NEW_TOKENS = 12" \
     "TIMED = 1" "BATCH = 4" "REPEATS = 1"
 done
@@ -165,7 +169,7 @@ for model in t5_1_1_xxl t5_1_1_base; do
     tiny+=("$model/t5.Config.${size%=*} = ${size#*=}")
   done
 done
-rows chip gin_configs/chip/*.gin -- ${tiny[@]+"${tiny[@]}"} "TEXTS = 2" "OTHERS = 1" \
+rows chip $(names gin_configs/chip/chip.gin) -- ${tiny[@]+"${tiny[@]}"} "TEXTS = 2" "OTHERS = 1" \
   "ROUNDS = 1" "LOOPS = 2" "GAMMAS = (1, 3, 5)" \
   "NEW_TOKENS = 8" "COPIED = 65536" \
   "INPUT_TOKENS = 4"
@@ -174,10 +178,10 @@ if [ -n "$dry" ]; then # on the project's own words
     stage pair "$python" -m experiments.training.paper_pair --out "$runs" --tiny --steps 4 \
       --text README.md --held_out CHANGELOG.md
   fi
-  pair=("gpt_97m/players.model.name = '$runs/97m.safetensors'")
-  pair+=("gpt_6m/players.model.name = '$runs/6m.safetensors'")
-  rows table3 gin_configs/table3_paper/gpt_small_t1.gin -- "${pair[@]}" "TOKENS = 40"
-  rows table2 gin_configs/table2_paper/gpt_small_t1_b1.gin -- "${pair[@]}" "TEXTS = 2" \
+  pair=("gpt_97m/sides.model.name = '$runs/97m.safetensors'")
+  pair+=("gpt_6m/sides.model.name = '$runs/6m.safetensors'")
+  rows table3 gin_configs/table3_paper/gpt.gin:gpt_small_t1 -- "${pair[@]}" "TOKENS = 40"
+  rows table2 gin_configs/table2_paper/gpt.gin:gpt_small_t1_b1 -- "${pair[@]}" "TEXTS = 2" \
     "GAMMAS = (0, 1)" "ROUNDS = 1"
 elif [ -z "$text" ]; then
   for name in pair table3 table2; do
@@ -189,8 +193,8 @@ else
       --text "$text/news_sentences.train.txt.xz" --held_out "$text/news_sentences.valid.txt.xz"
   fi
   # The rows of the paper's T5 need its checkpoints, and are not among these.
-  rows table3 gin_configs/table3_paper/gpt_*.gin --
-  rows table2 gin_configs/table2_paper/gpt_*.gin --
+  rows table3 $(names gin_configs/table3_paper/gpt.gin) --
+  rows table2 $(names gin_configs/table2_paper/gpt.gin) --
 fi
 # Never done before: it shows what there is.
 if asked page; then

@@ -48,14 +48,29 @@ def changed(record: dict) -> list[str]:
 @cache
 def today(table: str, row: str, typed: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """What the file of a row sets now, and which names by itself; nothing where there
-    is no such file here."""
-    path = CONFIGS / table / f"{row}.gin"
-    if not path.is_file():
+    is no such row here."""
+    file = rows(table).get(row)
+    if file is None:
         return "", ()
     try:
-        return configs.read(RowFile(path, (), typed))
+        return configs.read(file._replace(bindings=typed))
     except ConfigError:  # a binding of then that no file knows now
-        return configs.read(RowFile(path))
+        return configs.read(file)
+
+
+@cache
+def rows(table: str) -> dict[str, RowFile]:
+    """By name every row of a folder of `gin_configs`, in the order of its files.
+
+    Raises ConfigError for a row that two files have.
+    """
+    files = sorted((CONFIGS / table).glob("*.gin"))
+    return {file.row: file for file in configs.every(map(RowFile, files))}
+
+
+def row(table: str, name: str, bindings: Iterable[str] = ()) -> RowFile:
+    """A row of `gin_configs` by its name. Raises KeyError where there is none."""
+    return rows(table)[name]._replace(bindings=tuple(bindings))
 
 
 @cache

@@ -7,7 +7,7 @@ tests assert it. All of them take two minutes, most of that for the certificates
 from collections.abc import Iterable
 
 from experiments import catalogue, run
-from experiments.records import compilation
+from experiments.records import compilation, records
 from experiments.records.table import Records
 from specjax import console
 from specjax.measure import provenance
@@ -24,20 +24,20 @@ def computed(folders: Iterable[str] = FOLDERS) -> Records:
 
 def rows_of(folder: str) -> dict[str, dict]:
     rows, kept = {}, {}
-    for path in sorted((catalogue.CONFIGS / folder).glob("*.gin")):
-        console.begin(f"computing {folder}/{path.stem}")
-        row, config = run.build(path)[2:4]
+    for name, file in records.rows(folder).items():
+        console.begin(f"computing {folder}/{name}")
+        row, config = run.build(file.path, row=name)[2:4]
         sharing = {"kept": kept} if row.measurement.shares else {}
         measured = row.measurement.run(**sharing)
         origin = provenance.of(row.measurement, config, 0.0) | {"date": "now"}
-        rows[path.stem] = {
-            "row": path.stem,
+        rows[name] = {
+            "row": name,
             "table": folder,
             "scale": row.scale,
             "kind": row.kind,
             "measured": measured,
-            "published": catalogue.published(folder, path.stem),
+            "published": catalogue.published(folder, name),
             "provenance": origin,
         }
-        console.end(f"computing {folder}/{path.stem}", "done")
+        console.end(f"computing {folder}/{name}", "done")
     return rows

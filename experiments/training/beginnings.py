@@ -13,7 +13,7 @@ from experiments.training import language, loop
 from experiments.training.drafts import written
 from experiments.training.drafts.written import Beginning, Lessons, Written
 from specjax import zoo
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.types import Prompt
 
 
@@ -34,7 +34,7 @@ class Continued(NamedTuple):
 
 def lessons(
     runs: Path,
-    target: Checkpoint,
+    target: Pretrained,
     train: language.Stream,
     held_out: language.Stream,
     plan: Continued,
@@ -69,7 +69,7 @@ def lessons(
 
 
 def write(
-    target: Checkpoint,
+    target: Pretrained,
     data: language.Stream,
     plan: Continued,
     count: int,

@@ -25,7 +25,7 @@ from experiments.training.drafts.written import Beginning, Lessons, Written
 from experiments.training.pipeline import Data, Stage
 from experiments.training.voices import examples
 from experiments.training.voices.examples import Rows
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.models import whisper
 from specjax.models.whisper import Config
 from specjax.types import Encoded, Prompt
@@ -77,7 +77,7 @@ def data(read: Rows, held_out: Rows, size: int = 16) -> Callable[[Stage], Data]:
 
 
 def lessons(
-    runs: Path, target: Checkpoint, train: Rows, held_out: Rows, plan: Heard
+    runs: Path, target: Pretrained, train: Rows, held_out: Rows, plan: Heard
 ) -> Lessons:
     """What the target writes of windows, at T = 0 and at T = 1, with its law; once,
     then from `runs`. Raises ValueError for files of another target."""
@@ -102,7 +102,7 @@ def lessons(
 
 
 def write(
-    target: Checkpoint, rows: Rows, temperature: float, batch: int, label: str
+    target: Pretrained, rows: Rows, temperature: float, batch: int, label: str
 ) -> written.Texts:
     """The target's texts of windows, each with the prompt that it has there."""
     encode = jax.jit(partial(forward.states_of, target.config))

@@ -17,7 +17,7 @@ from experiments.training.beginnings import Continued
 from experiments.training.drafts import written
 from experiments.training.texts import code, corpus
 from specjax import checkpoints, zoo
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.drafters import ngram
 from specjax.drafters.ngram import NGram
 
@@ -66,7 +66,7 @@ def of_target(
     return {"library": library, "text": language.data(text.train, fixed)}
 
 
-def read(runs: Path, target: Checkpoint, text: code.Text, recipe: dict):
+def read(runs: Path, target: Pretrained, text: code.Text, recipe: dict):
     """What the target, as it is stored, wrote and read."""
     plan = Continued(**recipe["written"])
     return beginnings.lessons(runs, target, text.train, text.held_out, plan)

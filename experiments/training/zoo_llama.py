@@ -68,10 +68,8 @@ def export(folder: Path, config: llama.Config, params: Any, work: Path) -> None:
     """A folder of Hugging Face with its tokenizer, in the place of an older one."""
     fresh = work / folder.name / "export"
     shutil.rmtree(fresh, ignore_errors=True)
-    model, around = llama.build(config), (zoo.START, (zoo.END,))
-    whole = checkpoints.Checkpoint(
-        folder.name, "llama", config, model, params, (), *around
-    )
+    kept = folder.name, config, llama.build(config), params
+    whole = checkpoints.Pretrained(*kept, start=zoo.START, ends=(zoo.END,))
     checkpoints.save(fresh, whole)
     shutil.copy(work / "tokenizer.model", fresh)
     shutil.rmtree(folder, ignore_errors=True)

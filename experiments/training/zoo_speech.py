@@ -23,7 +23,7 @@ from experiments.training.speech import Heard
 from experiments.training.voices import examples, judged, recorded, sentences
 from experiments.training.voices.examples import Rows
 from specjax import checkpoints, zoo
-from specjax.checkpoints import Checkpoint, archive
+from specjax.checkpoints import Pretrained, archive
 
 
 def main() -> None:
@@ -89,7 +89,7 @@ def share_encoder(target: Path, draft: Path) -> None:
 
 
 def train_draft(
-    runs: Path, first: Any, target: Checkpoint, rows: tuple[Rows, Rows], recipe: dict
+    runs: Path, first: Any, target: Pretrained, rows: tuple[Rows, Rows], recipe: dict
 ) -> tuple[written.Lessons, Any]:
     """What it learnt from and its weights: from the decoder that the target grew from,
     behind the target's encoder."""
@@ -123,7 +123,7 @@ def learn_on(
     params, around = pipeline.run(runs, stages, data, large), judged.AROUND
     deep, whole = (pipeline.config(recipe, name) for name in ("deep", "whole"))
     built = checkpoints.build(deep)
-    target = Checkpoint("target", "whisper", deep, built, params, (), *around)
+    target = Pretrained("target", "whisper", deep, built, params, (), *around)
     lessons, draft = train_draft(runs, first, target, rows, recipe)
     judged.export(folders / "target", deep, params, around)
     judged.export(folders / "draft", whole, draft, around)

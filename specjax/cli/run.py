@@ -1,9 +1,10 @@
-"""Measures what gin files describe, a row each: `specjax run FILE.gin ...`.
+"""Measures the rows that gin files describe: `specjax run FILE.gin[:ROW] ...`.
 
 A file includes one of gin_configs/runs/, such as alpha.gin, walltime.gin or audit.gin,
-and who takes part. Each finished row is written to OUT/<folder of the file>.jsonl; one
-that is there already, with the same settings and inputs, is kept, unless --again asks
-for it anew. Stopped at any moment, the same command goes on.
+and who takes part; it is one row, or has several in ROWS. Each finished row is written
+to OUT/<folder of the file>.jsonl; one that is there already, with the same settings and
+inputs, is kept, unless --again asks for it anew. Stopped at any moment, the same
+command goes on.
 """
 
 import sys
@@ -24,7 +25,7 @@ def plain(measured: dict) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), measures and prints; returns 0."""
-    about = "Measures what gin files describe, a row each."
+    about = "Measures the rows that gin files describe."
     parser = console.Parser(prog="specjax run", description=about)
     flags.add(parser)
     flags.add_out(parser, OUT)

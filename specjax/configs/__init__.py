@@ -1,23 +1,24 @@
 """Rows in gin files: found, parsed and built, and nothing that a person wrote unread.
 
-A row is a file that includes what it is made of and sets macros. An include is looked
-for in the current folder, in the folders that are named, and where this package keeps
-its own `gin_configs`. gin is imported in this folder only, and only to parse.
+A file includes what its rows are made of and sets macros; `grid` says how it has more
+than one row. An include is looked for in the current folder, in the folders that are
+named, and where this package keeps its own `gin_configs`. gin is imported in this
+folder only, and only to parse.
 """
 
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax.configs import fields, files, unread
-from specjax.configs.unread import ConfigError
+from specjax.configs import fields, files, grid, unread
+from specjax.configs.unread import Bound, ConfigError
 from specjax.measure.row import TableRow
 
-PACKAGE = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
 # Installed, the files are in the package; in a checkout, beside it.
 HOME = PACKAGE if (PACKAGE / "gin_configs").is_dir() else PACKAGE.parent
 
@@ -25,15 +26,25 @@ HOME = PACKAGE if (PACKAGE / "gin_configs").is_dir() else PACKAGE.parent
 class RowFile(NamedTuple):
     """What a row is read from, in this order.
 
-    path: the row's own file, whose folder names its table. over: other files, such as
-    another family of checkpoints. bindings: NAME = VALUE, of a macro or a parameter.
-    search: folders in which includes are looked for, after the current one.
+    path: its file, whose folder names its table. over: other files, such as another
+    family of checkpoints. bindings: NAME = VALUE, of a macro or a parameter. search:
+    folders in which includes are looked for, after the current one. row: its name; None
+    stands for every row of the file.
     """
 
     path: Path
     over: tuple[str, ...] = ()
     bindings: tuple[str, ...] = ()
     search: tuple[str, ...] = ()
+    row: str | None = None
+
+    @property
+    def table(self) -> str:
+        return self.path.resolve().parent.name
+
+    def __str__(self) -> str:
+        one = self.row in (None, self.path.stem)
+        return str(self.path) if one else f"{self.path}:{self.row}"
 
 
 class Built(NamedTuple):
@@ -50,6 +61,37 @@ class Built(NamedTuple):
     typed: tuple[str, ...] = ()
 
 
+def rows(file: RowFile) -> list[RowFile]:
+    """The rows that a file stands for, in its order.
+
+    Raises ConfigError for a row that is not in the file, and for what gin cannot read;
+    OSError for a file that cannot be read.
+    """
+    names = grid.read(imported(), file.path).rows
+    if file.row is not None:
+        grid.refuse_unknown(file.row, names)
+        return [file]
+    return [file._replace(row=name) for name in names]
+
+
+def every(chosen: Iterable[RowFile]) -> list[RowFile]:
+    """The rows of several files. Raises ConfigError, which names the file, as `rows`
+    does, and for a row of a table that two files have."""
+    found, homes = [], {}
+    for file in chosen:
+        try:
+            found += rows(file)
+        except (ConfigError, OSError) as error:
+            raise ConfigError(f"{file.path}: {error}") from error
+    for file in found:
+        home = homes.setdefault((file.table, file.row), file.path)
+        if home.resolve() != file.path.resolve():
+            raise ConfigError(
+                f"{file.path}: row {file.row} is in {home} too: rename one"
+            )
+    return found
+
+
 def build(file: RowFile) -> Built:
     """Parses a row and builds what it names: weights are read, nothing is measured.
 
@@ -58,14 +100,10 @@ def build(file: RowFile) -> Built:
     file or of a binding that nothing reads;
     ValueError or OSError for what cannot be measured.
     """
-    gin, path = imported(), file.path.resolve()
-    own = unread.statements(gin, files.text(path), str(path))
+    gin = imported()
     typed = [x for text in file.bindings for x in unread.statements(gin, text, text)]
-    gin.clear_config()
+    name, own = parse(gin, file)
     with searched(gin, file.search):
-        with in_one_line(Exception):
-            for name in (str(path), *file.over):
-                gin.parse_config_file(name)
         unread.refuse(gin, own, unread.unreferenced(gin))
         with in_one_line(Exception):
             gin.parse_config(list(file.bindings))
@@ -81,7 +119,7 @@ def build(file: RowFile) -> Built:
         gin, own, [str(bound) for bound in own if not unread.read(gin, bound)]
     )
     config, names = gin.operative_config_str(), tuple(map(str, own))
-    return Built(path.parent.name, path.stem, row, config, names, file.bindings)
+    return Built(file.table, name, row, config, names, file.bindings)
 
 
 def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
@@ -89,14 +127,29 @@ def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
 
     Nothing is built: no weights are read. Raises ConfigError for what gin cannot read.
     """
-    gin, path = imported(), file.path.resolve()
-    own = unread.statements(gin, files.text(path), str(path))
-    gin.clear_config()
+    gin = imported()
+    _, own = parse(gin, file)
     with searched(gin, file.search), in_one_line(Exception):
-        for name in (str(path), *file.over):
-            gin.parse_config_file(name)
         gin.parse_config(list(file.bindings))
     return gin.config_str(), tuple(map(str, own))
+
+
+def parse(gin, file: RowFile) -> tuple[str, list[Bound]]:
+    """Reads a row's files into gin; its name, and what its own file sets for it."""
+    path = file.path.resolve()
+    common, names = grid.read(gin, path)
+    name = file.row
+    if name is None and len(names) > 1:
+        raise ConfigError(f"it has {len(names)} rows: name one, {file.path}:ROW")
+    name = name or next(iter(names))
+    grid.refuse_unknown(name, names)
+    gin.clear_config()
+    with searched(gin, file.search), in_one_line(Exception):
+        gin.parse_config_file(str(path))
+        grid.choose(gin, name)
+        for other in file.over:
+            gin.parse_config_file(other)
+    return name, common + names[name]
 
 
 def imported():

@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from specjax.configs import RowFile
+from specjax import configs
+from specjax.configs import ConfigError, RowFile, grid
 
 OWN = "--gin."
 EPILOG = """--gin.NAME=VALUE sets a macro or a parameter, after all files; a text has
@@ -12,10 +13,12 @@ quotes of its own: --gin.VERIFIER="'block'"."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Adds `FILE.gin ...`, `--gin_file`, `--gin_search_paths` and `--set`."""
+    """Adds `FILE.gin[:ROW] ...`, `--rows`, `--list`, and the flags of T5X."""
     parser.epilog = EPILOG
     flag = parser.add_argument
-    flag("files", nargs="*", type=Path, metavar="FILE.gin", help="a row each")
+    flag("files", nargs="*", metavar="FILE.gin[:ROW]", help="all of its rows, or one")
+    flag("--rows", metavar="ROW[,ROW]", help="only these rows of the files")
+    flag("--list", action="store_true", help="print the rows, and measure none")
     flag(
         "--gin_file",
         action="append",
@@ -59,7 +62,34 @@ def parse(
     search = tuple(x for paths in flags.gin_search_paths for x in paths.split(","))
     files, over = list(flags.files), tuple(flags.gin_file)
     if not files:
-        files, over = list(map(Path, over[:1])), over[1:]
+        files, over = list(over[:1]), over[1:]
     if not files:
         parser.error("name a row: a .gin file")
-    return flags, [RowFile(path, over, bindings, search) for path in files]
+    named = map(split, files)
+    every = [RowFile(path, over, bindings, search, row) for path, row in named]
+    if flags.rows or flags.list:
+        try:
+            every = picked(configs.every(every), flags.rows)
+        except ConfigError as error:
+            parser.error(str(error))
+    if flags.list:
+        print("\n".join(map(str, every)))
+        parser.exit()
+    return flags, every
+
+
+def split(text: str) -> tuple[Path, str | None]:
+    """FILE.gin or FILE.gin:ROW -> the file, and the row or None."""
+    path, mark, row = text.rpartition(".gin:")
+    return (Path(f"{path}.gin"), row) if mark else (Path(text), None)
+
+
+def picked(every: list[RowFile], names: str | None) -> list[RowFile]:
+    """Those of `names`, in the order of their files. Raises ConfigError for a name that
+    none of them has."""
+    if not names:
+        return every
+    wanted = names.split(",")
+    for name in wanted:
+        grid.refuse_unknown(name, [file.row for file in every])
+    return [file for file in every if file.row in wanted]

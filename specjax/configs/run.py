@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from specjax import configs, console, native
-from specjax.configs import Built, RowFile
+from specjax.configs import Built, ConfigError, RowFile
 from specjax.measure import jsonl, provenance
 
 OUT = Path("runs/results")
@@ -28,22 +28,24 @@ def run(
     again: bool = False,
     published: Published = lambda table, row: None,
 ) -> Iterator[dict]:
-    """Measures every row that has no record yet, and yields each one's record.
+    """Measures every row of files that has no record yet, and yields each's record.
 
     again: measure also what has one, and put the new one in its place. Raises RowError
     at the first failure.
     """
-    files, kept = list(files), {}
-    for number, file in enumerate(files, 1):
-        path = file.path.resolve()
-        label = f"[{number}/{len(files)}] {path.parent.name}/{path.stem}"
+    try:
+        rows, kept = configs.every(files), {}
+    except ConfigError as error:
+        raise RowError(str(error)) from error
+    for number, file in enumerate(rows, 1):
+        label = f"[{number}/{len(rows)}] {file.table}/{file.row}"
         console.begin(label)
         begun = time.monotonic()
         try:
             built = configs.build(file)
             record, new = measure(built, out, kept, again, published)
         except Exception as error:
-            raise RowError(f"{file.path}: {error}") from error
+            raise RowError(f"{file}: {error}") from error
         took = f"measured in {time.monotonic() - begun:.0f} s"
         console.end(label, took if new else "kept")
         yield record

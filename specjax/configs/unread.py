@@ -38,6 +38,15 @@ def statements(gin, text: str, where: str) -> list[Bound]:
 
     Raises ConfigError for what is not gin.
     """
+    return [bound(statement, where) for statement in parsed(gin, text, where)]
+
+
+def bound(statement, where: str) -> Bound:
+    return Bound(statement.scope, statement.selector, statement.arg_name or "", where)
+
+
+def parsed(gin, text: str, where: str) -> list:
+    """The bindings of a text as gin's parser has them, references by their names."""
 
     class Named(gin.config_parser.ParserDelegate):
         def configurable_reference(self, scoped_configurable_name, evaluate):
@@ -47,13 +56,12 @@ def statements(gin, text: str, where: str) -> list[Bound]:
             return macro_name
 
     try:
-        parsed = list(gin.config_parser.ConfigParser(text, Named()))
+        found = list(gin.config_parser.ConfigParser(text, Named()))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         at = f", line {line}" if line and where != text else ""
         raise ConfigError(f"{where}{at}: not a binding of gin: {WRITE}") from None
-    bindings = [x for x in parsed if isinstance(x, gin.config_parser.BindingStatement)]
-    return [Bound(x.scope, x.selector, x.arg_name or "", where) for x in bindings]
+    return [x for x in found if isinstance(x, gin.config_parser.BindingStatement)]
 
 
 def unreferenced(gin) -> list[str]:

@@ -172,7 +172,7 @@ def test_a_broken_character_at_the_end_is_printed_as_such(capsys):
 def test_it_says_what_it_does_and_stops_at_the_end_of_text(pair, capsys):
     flags = demo.make_parser().parse_args([*pair, *FLAGS])
     assert demo.make_case(flags).request.eos.tolist() == [zoo.END]
-    with console.told("Compiling"):
+    with console.announced("Compiling"):
         pass
     assert re.fullmatch(r"Compiling \.\.\. \d\.\d s\n", capsys.readouterr().err)
 
@@ -203,7 +203,7 @@ def test_without_drafts_it_is_autoregression():
 
 def test_the_scripts_own_flags_and_defaults():
     flags = demo.make_parser().parse_args([])
-    assert (flags.n_tokens_to_generate, flags.K) == (40, 4)
+    assert (flags.n_tokens_to_generate, flags.K) == (60, 4)
     assert (flags.temperature, flags.seed, flags.kernels) == (0.0, 123, "auto")
     assert sizes.names(flags) == zoo.MODELS
     flags = demo.make_parser().parse_args(["--models_dir", "mine"])

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from specjax import checkpoints, zoo
+from specjax.configs import RowFile
 from specjax.models import llama
 from tests.support import tiny_llama
 
@@ -16,14 +17,14 @@ ARTICLE = {"article": "Ann: Hi!\nBob: Hello.", "summary": "They meet."}
 LINES = {"humaneval": PROBLEM, "xsum": ARTICLE, "cnndm": ARTICLE}
 LINES |= {"dialogues": ARTICLE}
 FOLDERS = ("chen_data", "chen_paper", "wagner_data", "wagner_paper", "today_paper")
-MODEL = re.compile(r"^(\S+/players\.model\.name) = ", re.M)
+MODEL = re.compile(r"^(\S+/sides\.model\.name) = ", re.M)
 
 
 def write(folder: Path) -> Path:
     """A folder "model" of Hugging Face with a tokenizer, and a file of each task."""
     params, model = tiny_llama.weights(CONFIG, 0), llama.build(CONFIG)
     ends = zoo.START, (zoo.END,)
-    whole = checkpoints.Checkpoint("tiny", "llama", CONFIG, model, params, (), *ends)
+    whole = checkpoints.Pretrained("tiny", CONFIG, model, params, "float32", (), *ends)
     checkpoints.save(folder / "model", whole)
     shutil.copy(zoo.FOLDER / "tokenizer.model", folder / "model")
     for name, line in LINES.items():
@@ -31,17 +32,17 @@ def write(folder: Path) -> Path:
     return folder
 
 
-def over(folder: Path, row: Path, configs: Path) -> str:
-    """A gin file to read after a row: these files in the places of its own."""
-    named = re.findall(r"include 'gin_configs/(.+)'", row.read_text())
-    texts = [(configs / name).read_text() for name in named]
+def over(folder: Path, row: RowFile) -> RowFile:
+    """A row that reads these files in the places of its own."""
+    named = re.findall(r"include '(gin_configs/.+)'", row.path.read_text())
+    texts = [(row.path.parents[2] / name).read_text() for name in named]
     keys = {key for text in texts for key in MODEL.findall(text)}
     lines = ["from __gin__ import dynamic_registration"]
-    lines += ["from specjax.measure import players"]
+    lines += ["from specjax import sides"]
     lines += [f"{key} = '{folder / 'model'}'" for key in sorted(keys)]
     data = re.findall(r"^TASK = 'runs/data/(\w+\.jsonl)'", "\n".join(texts), re.M)
     lines += [f"TASK = '{folder / name}'" for name in data]
     lines.append("DTYPE = 'float32'")
-    path = folder / f"{row.parent.name}_{row.stem}.gin"
+    path = folder / f"{row.table}_{row.path.stem}.gin"
     path.write_text("\n".join(lines))
-    return str(path)
+    return row._replace(over=(str(path),))

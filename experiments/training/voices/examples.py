@@ -121,7 +121,7 @@ def _row(
     ids = sentences.text(words, around)
     tokens = np.full(window.length, sentences.END, np.int32)
     tokens[: len(ids)] = ids
-    frames = logmel.window(speech.samples, window.frames, BANDS)
+    frames = logmel.features(speech.samples, BANDS, window.frames)
     begun = np.int32(1 if timed else 2)
     labels = _labels(words, speech, window.frames // 2)
     return frames, tokens, np.int32(len(ids)), begun, labels

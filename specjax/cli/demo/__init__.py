@@ -49,7 +49,7 @@ from specjax.theory import closed_forms
 from specjax.tokenizers import Tokenizer, stream
 from specjax.types import Params
 
-PROMPT = 'def read_config(path, default=None):\n    """'
+PROMPT = 'import os\n\n\ndef find_files(root, suffix):\n    """'
 ROUNDS = 5  # timed runs of each kind, in turns
 PATIENCE = 1.0  # seconds that weights may take to be read before a word is said
 
@@ -70,7 +70,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> int:
         print("Compiling (not timed) ...", file=sys.stderr, flush=True)
         baseline, outputs, seconds = measure(case)
         steps = iterate(case)
-        with console.told("  its steps, to be printed"):
+        with console.announced("  its steps, to be printed"):
             first = next(steps)  # compiles, before anything is printed
     except (ValueError, OSError, OverflowError, FloatingPointError) as error:
         parser.error(str(error))
@@ -101,7 +101,7 @@ def make_parser() -> Parser:
     add("--prompt", default=PROMPT, help=of_prompt)
     of_audio = "a recording, for Whispers; by the bundled pair unless one is named"
     add("--audio", metavar="FILE", help=of_audio)
-    new = {"type": console.count, "default": 40}
+    new = {"type": console.count, "default": 60}
     add(
         "--n_tokens_to_generate",
         **new,
@@ -172,11 +172,11 @@ def measure(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     runs, tokens = {"baseline": alone, "speculative": case.parts}, []
     for name, parts in runs.items():
         runs[name] = build_run(case, parts)
-        with console.told(f"  the {name} text"):
+        with console.announced(f"  the {name} text"):
             tokens.append(runs[name]())
         finite.check([tokens[-1][int(case.prompt.length[0]) :]])
     seconds = np.zeros((len(runs), ROUNDS))
-    with console.told(f"Timing {ROUNDS} rounds"):
+    with console.announced(f"Timing {ROUNDS} rounds"):
         for at in np.ndindex(ROUNDS):
             for taken, run in zip(seconds, runs.values(), strict=True):
                 begun = time.perf_counter()

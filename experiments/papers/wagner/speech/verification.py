@@ -89,7 +89,8 @@ def sounds(files: Sequence[Path], pair: Listeners) -> Array:
     frames, bands = pair.target.config.frames, pair.target.config.bands
     most = frames * logmel.HOP
     windows = [
-        logmel.window(audio.read(file).samples[:most], frames, bands) for file in files
+        logmel.features(audio.read(file).samples[:most], bands, frames)
+        for file in files
     ]
     return jnp.asarray(np.stack(windows))
 

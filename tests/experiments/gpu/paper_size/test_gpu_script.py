@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.gpu.kernels import table
+from experiments.report import kernels
+from tests.support import gin_rows
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SCRIPT = ROOT / "experiments/gpu/run_all.sh"
 ONCE = 7  # device, equality, default, sanitizer, capture, tune, pair
 
@@ -57,12 +58,12 @@ def test_finished_stages_are_not_run_again(whole):
     folder, first = whole
     assert first.returncode == 0, first.stderr
     assert "experiments.training.paper_pair --out" in first.stdout
-    assert "gin_configs/table3_paper/gpt_small_t1.gin" in first.stdout
+    assert "gin_configs/table3_paper/gpt.gin:gpt_small_t1\n" in first.stdout
     assert {outcome.split()[0] for outcome in outcomes(first).values()} == {"ok"}
     again = run(folder, "echo")
     assert started(again) == [
         f"-m experiments.{name} {folder / 'results'}"
-        for name in ("report.page", "kernels.default")
+        for name in ("report.page", "gpu.kernels.default")
     ]
     before = list(outcomes(again).values()).count("done before")
     assert before == len(outcomes(first)) - 1
@@ -72,11 +73,12 @@ def test_every_row_has_a_stage_and_a_time_limit(whole):
     _, done = whole
     lines = "\n".join(started(done))
     names = "kernels", "chip", "wagner_time", "wagner_text", "wagner_scale"
-    rows = [path for name in names for path in (ROOT / "gin_configs" / name).glob("*")]
+    rows = gin_rows.every(*names).values()
     for row in rows:
-        assert lines.count(f"{row.relative_to(ROOT)}\n") == 1, row
-    folders = [ROOT / f"gin_configs/{name}_paper" for name in ("table2", "table3")]
-    pairs = [path for folder in folders for path in folder.glob("gpt_*")]
+        place = row._replace(path=row.path.relative_to(ROOT))
+        assert lines.count(f"{place}\n") == 1, row
+    papers = gin_rows.every("table2_paper", "table3_paper")
+    pairs = [name for name in papers if "/gpt_" in name]
     assert len(started(done)) == ONCE - 3 + len(rows) + len(pairs) + 2
     assert outcomes(done)["page"].startswith("ok")
 
@@ -104,7 +106,9 @@ def test_a_stage_that_takes_too_long_is_stopped(tmp_path):
 def test_stages_are_picked_by_name(tmp_path):
     picked = run(tmp_path, "echo", STAGES="table3")
     assert outcomes(picked)["pair"] == "not asked for"
-    assert all("gin_configs/table3_paper/gpt_" in line for line in started(picked))
+    assert all(
+        "gin_configs/table3_paper/gpt.gin:gpt_" in line for line in started(picked)
+    )
     assert len(started(picked)) == 6
 
 
@@ -134,7 +138,7 @@ def test_goals_are_told_at_the_end(tmp_path):
     (results / "kernels.md").write_text(shown, "utf-8")
     done = run(tmp_path, "echo", STAGES="page")
     goals = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
-    assert len(goals) == len(table.expectations()["goals"])
+    assert len(goals) == len(kernels.expectations()["goals"])
     assert goals[4] == "goal 3, time (<= 15): unmeasured"
     met = shown.replace("8 to 14 | unmeasured | unmeasured |", "8 to 14 | 12 | met |")
     (results / "kernels.md").write_text(met, "utf-8")
@@ -146,7 +150,7 @@ def test_an_implementation_is_left_out_of_the_kernels_alone(tmp_path):
     done = run(tmp_path, "echo", STAGES="kernels torch", SKIP="triton mosaic_gpu")
     setting = "--set SKIP = ('triton', 'mosaic_gpu',)"
     for line in started(done):
-        assert (setting in line) == ("kernels/b" in line), line
+        assert (setting in line) == ("shapes.gin:b" in line), line
 
 
 def test_a_dry_run_is_one_small_row_of_everything_on_a_cpu(tmp_path):
@@ -165,8 +169,8 @@ def test_a_dry_run_is_one_small_row_of_everything_on_a_cpu(tmp_path):
     (pair,) = (line for line in lines if "paper_pair --out" in line)
     assert "--tiny --steps 4 --text README.md" in pair and str(tmp_path) in pair
     for row in rows[-2:]:
-        assert f"players.model.name = '{tmp_path}" in row
+        assert f"sides.model.name = '{tmp_path}" in row
     for row in rows:  # by the kernels that are the default
         assert ("KERNELS = 'auto'" in row) == ("gin_configs/kernels" not in row)
-    trial = next(line for line in rows if "kernels/b1_g5_v32000_f32.gin" in line)
+    trial = next(line for line in rows if "shapes.gin:b1_g5_v32000_f32" in line)
     assert "--set DRY = True" in trial

@@ -10,8 +10,9 @@ import pytest
 
 from experiments import run
 from experiments.papers.leviathan import figure1
+from experiments.records import records
 from experiments.training import tokenizer
-from specjax import generate, sides, tokenizers, zoo
+from specjax import configs, generate, sides, tokenizers, zoo
 from specjax.cli import demo
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
@@ -223,7 +224,7 @@ def test_a_draft_with_an_encoder_needs_a_target_with_one():
 
 def built(folder, row, gamma, new_tokens, bindings=()):
     """The measurement of a row's file, its case and its prompt."""
-    whole = run.build(run.ROOT / f"gin_configs/{folder}/{row}.gin", bindings)
+    whole = configs.build(records.row(folder, row, bindings))
     assert whole.table == folder and whole.row.scale == "laptop"
     case, prompt = whole.row.measurement.run.args
     assert case.parts.drafter.gamma == gamma
@@ -245,15 +246,14 @@ def stand_ins(tmp_path_factory) -> list[str]:
     for seed, name in enumerate(("t5_target", "t5_small")):
         path = folder / f"{name}.safetensors"
         zoo.save(path, T5_CONFIG, tiny_t5.weights(T5_CONFIG, seed))
-        bindings.append(f"{name}/players.model.name = '{path}'")
+        bindings.append(f"{name}/sides.model.name = '{path}'")
     return bindings
 
 
 def test_the_rows_of_figure_5_translate_some_sentences(stand_ins):
     """The same ones; the folder has no other row."""
     rows = {f"ende_gamma_{gamma}": gamma for gamma in (3, 7)}
-    files = (run.ROOT / "gin_configs/figure5").glob("*.gin")
-    assert {path.stem for path in files} == rows.keys()
+    assert records.rows("figure5").keys() == rows.keys()
     lines = SENTENCES.read_text("utf-8").splitlines()
     sources, prompts = [json.loads(line)["source"] for line in lines], set()
     for row, gamma in rows.items():

@@ -7,10 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import run, tasks
+from experiments import tasks
 from experiments.papers.leviathan import operations
 from experiments.papers.leviathan.operations import Cost, Costs, OperationsSetting
-from specjax import sides
+from experiments.records import records
+from specjax import configs, sides
 from specjax.drafters import ngram
 from specjax.measure import texts as decoding
 from specjax.measure.texts import Calls, Protocol
@@ -238,13 +239,13 @@ def test_what_cannot_be_counted_is_refused(target, draft, change, message):
         operations.build(**{**arguments, **change})
 
 
-ROWS = sorted((run.ROOT / "gin_configs/operations").glob("*.gin"))
+ROWS = records.rows("operations")
 
 
-@pytest.mark.parametrize("path", ROWS, ids=lambda path: path.stem)
-def test_a_row_drafts_what_its_name_says(path):
-    built = run.build(path)
-    kind, gamma = path.stem.split("_g")
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_drafts_what_its_name_says(row):
+    built = configs.build(ROWS[row])
+    kind, gamma = row.split("_g")
     assert f"\nGAMMA = {gamma}\n" in built.config
     draft = {"small": "CODE_SMALL", "bigram": "BIGRAM"}[kind]
     assert f"\nDRAFT = %{draft}\n" in built.config

@@ -5,19 +5,13 @@ import re
 import numpy as np
 import pytest
 
-from experiments import run
+from experiments import catalogue, run
 from experiments.papers.wagner.methods import of_text
-from experiments.papers.wagner.speech import (
-    methods,
-    rows,
-    side_by_side,
-    table,
-    utterances,
-    verification,
-)
+from experiments.papers.wagner.speech import methods, rows, utterances, verification
 from experiments.papers.wagner.speech.hearing import Outcome
+from experiments.records import records
+from experiments.report import details
 from specjax import configs, verifiers
-from specjax.configs import RowFile
 from specjax.measure import jsonl
 from specjax.speech import logmel
 from specjax.speech.decoding import Spent
@@ -28,7 +22,11 @@ sound = pytest.importorskip("soundfile")
 pytest.importorskip("soxr")
 pytest.importorskip("tokenizers")
 CONFIGS = run.ROOT / "gin_configs"
-ROWS = sorted(CONFIGS.glob("speech_*/*.gin"))
+ROWS = {
+    f"{x}/{name}": file
+    for x in ("speech_data", "speech_paper")
+    for name, file in records.rows(x).items()
+}
 TEXTS = "open the door", "turn left"
 
 
@@ -45,7 +43,7 @@ def over(tmp_path_factory) -> str:
     (place / utterances.TABLE).write_text("\n".join(lines) + "\n")
     written = ["from __gin__ import dynamic_registration"]
     written += ["from specjax import sides", f"FOLDER = '{place}'"]
-    for file in ("whisper", "speech_trained", "speech_bundled"):
+    for file in ("whisper", "speech_trained", "bundled"):
         text = (CONFIGS / f"checkpoints/{file}.gin").read_text()
         written.append(f"include 'gin_configs/checkpoints/{file}.gin'")
         for scope in re.findall(r"^(\w+)/sides\.model\.name", text, re.MULTILINE):
@@ -56,19 +54,15 @@ def over(tmp_path_factory) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    "path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}"
-)
-def test_every_row_builds(path, over):
-    built = configs.build(RowFile(path, (over,), ()))
-    assert (built.table, built.name) == (path.parent.name, path.stem)
-    paper = path.parent.name == "speech_paper"
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row_builds(name, over):
+    built = configs.build(ROWS[name]._replace(over=(over,)))
+    assert f"{built.table}/{built.name}" == name
+    paper = built.table == "speech_paper"
     assert (built.row.scale == "paper") == paper
     files = {file.name for file in built.row.measurement.inputs}
     assert {"0.wav", utterances.TABLE, "model.safetensors", "methods.py"} <= files
-    assert (built.row.measurement.run.func is rows.measure_speed) == (
-        "speed" in path.stem
-    )
+    assert (built.row.measurement.run.func is rows.measure_speed) == ("speed" in name)
 
 
 FEW = [
@@ -85,9 +79,9 @@ def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     timed = [m for m in every if m.name.startswith(("baseline", "exact"))]
     monkeypatch.setattr(verification, "of_text", lambda *_: timed)
     names = "digits", "digits_speed", "digits_time"
-    files = [CONFIGS / f"speech_data/{name}.gin" for name in names]
     small = "BATCHES = (2,)", "ROUNDS = 1", "BATCH = 2", "LANGUAGE = 'en'"
-    run.measure([RowFile(path, (over,), small) for path in files], tmp_path)
+    files = [records.row("speech_data", name, small) for name in names]
+    run.measure([file._replace(over=(over,)) for file in files], tmp_path)
     by_row = {r["row"]: r for r in jsonl.read(tmp_path / "speech_data.jsonl")}
     errors, speed, times = (by_row[name]["measured"] for name in names)
     assert errors["wer_greedy_alone"] == errors["wer_greedy_exact"] > 0
@@ -100,7 +94,7 @@ def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
         saved = times[f"step_reduction_exact{end}_g3"]
         assert base > 0 and saved == pytest.approx(100 * (1 - exact / base))
         assert times[f"peak_kib_exact{end}_g3"] > 0
-    wide = side_by_side.wider({"speech_data": by_row})
+    wide = details.speech({"speech_data": by_row})
     shown = {title: lines for title, _, lines in wide}
     of_methods, of_batches, of_steps = shown.values()
     assert len(of_steps) == len(times["guarantees"]) == 4
@@ -129,15 +123,16 @@ def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
 
 
 def test_a_line_is_of_a_quantity_that_its_row_measures():
-    measured = {f"wer_{name}" for name in table.METHODS}
-    measured |= {f"alpha_{name}" for name in table.METHODS}
-    measured |= {line.quantity for line in table.recording()}  # test_recording.py
-    scaled = {f"wer_{method.name}" for method in methods.of_errors(table.SCALES)}
+    names = [method.name for method in methods.of_errors((1e3,))]
+    measured = {f"{key}_{name}" for name in names for key in ("wer", "alpha")}
+    measured |= {"tokens", "alone_calls", "target_calls", "calls_saved"}  # a recording
+    scales = (1e1, 1e3, 1e4, 1e5)
+    scaled = {f"wer_{method.name}" for method in methods.of_errors(scales)}
     steps = [method.name for method in of_text(1e3, token.verifier, None)]
     ends = [f"{name}_g{gamma}" for name in steps for gamma in (1, 3, 5, 10, 15)]
     timed = {f"{key}_{end}" for key in ("us", "step_reduction") for end in ends}
-    for line in table.speech().lines:
-        assert (CONFIGS / line.folder / f"{line.row}.gin").is_file()
+    for line in catalogue.named("speech").lines:
+        assert line.row in records.rows(line.folder)
         known = scaled if line.row.endswith("_scale") else measured
         known = timed if line.row.endswith("_time") else known
         assert line.quantity in known or line.quantity.startswith("speedup_b")
