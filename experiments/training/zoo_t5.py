@@ -29,7 +29,7 @@ from experiments.training.pairs import PairRows
 from experiments.training.pipeline import Data, Stage
 from experiments.training.texts import documentation, tasks
 from specjax import checkpoints, zoo
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.types import Prompt
 
 
@@ -126,7 +126,7 @@ def of_target(train: tasks.Texts, valid: tasks.Texts, recipe: dict) -> pipeline.
 
 
 def read(
-    runs: Path, target: Checkpoint, train: tasks.Texts, valid: tasks.Texts, recipe: dict
+    runs: Path, target: Pretrained, train: tasks.Texts, valid: tasks.Texts, recipe: dict
 ) -> Lessons:
     """What the target writes for inputs of every task, with its law, by task; held out,
     by task and temperature."""
@@ -152,7 +152,7 @@ def read(
 
 
 def write(
-    target: Checkpoint,
+    target: Pretrained,
     listed: list[pairs.Pair],
     size: tuple[int, int],
     count: int,

@@ -19,7 +19,7 @@ from experiments.training import forward, storage
 from experiments.training.drafts import losses
 from experiments.training.pipeline import Data, Stage
 from specjax import generate
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.inputs import make_request, make_sampling
 from specjax.models import t5, whisper
 from specjax.types import Params, Prompt
@@ -93,7 +93,7 @@ def join(parts: Sequence[Any]) -> Any:
 
 
 def write(
-    target: Checkpoint, beginnings: Iterable[Beginning], new: int, label: str = "texts"
+    target: Pretrained, beginnings: Iterable[Beginning], new: int, label: str = "texts"
 ) -> Texts:
     """The target's continuations, of at most `new` tokens; all of one width."""
     parts, run, width = [], None, 0
@@ -116,7 +116,7 @@ def write(
 
 def keep(
     path: Path,
-    target: Checkpoint,
+    target: Pretrained,
     texts: Callable[[], Texts],
     about: dict[str, Any],
     batch: int = 16,
@@ -140,7 +140,7 @@ def keep(
     )
 
 
-def _scored(target: Checkpoint, texts: Texts, batch: int, label: str) -> list[tuple]:
+def _scored(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tuple]:
     @jax.jit
     def likeliest(params, rows: Texts) -> tuple[Array, Array]:
         log_p = jax.nn.log_softmax(logits(target.config, params, rows))
