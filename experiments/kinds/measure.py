@@ -1,8 +1,8 @@
 """Acceptance by kind of token, by its place in block and text, and by its length.
 
-At every drafted token that Algorithm 1 of Leviathan et al. (2023) looked at, and told
-of the target's own token there, x, which is the draft where that was kept and else what
-was drawn in its place:
+At every drafted token that Algorithm 1 of Leviathan et al. (2023) tested, for the
+target's own token there, x, which is the draft where that was kept and else what was
+drawn in its place:
 
 - `alpha`: sum_x min(p, q), how likely any draft is to be kept there (Corollary 3.6);
 - `expected`: min(1, q(x) / p(x)), how likely x is to be the draft, given that it is x;
@@ -93,9 +93,9 @@ def measure(
     """Every number of a row, plain. reading: language and tokenizer of the texts."""
     chosen = fused.of_protocol(*pair, protocol)
     text, every = tested_drafts.run(pair, prompts, protocol, chosen)
-    told = list(of_texts(text, prompts.ends, reading))
-    tokens = every.looked_at()
-    told = [it for it, block in zip(told, every.block, strict=True) if block]
+    places = list(of_texts(text, prompts.ends, reading))
+    tokens = every.tested()
+    places = [it for it, block in zip(places, every.block, strict=True) if block]
     alpha = estimate.rao_blackwell(tokens.alpha, tokens.sequence)
     everywhere = estimate.rao_blackwell(every.alpha, every.sequence)
     kept = estimate.counts(*counted(tokens, len(text.start)))
@@ -103,13 +103,13 @@ def measure(
         **plain("alpha", alpha),
         **plain("kept", kept),
         **plain("alpha_everywhere", everywhere),
-        "tokens": len(told),
+        "tokens": len(places),
         "generated": len(every.block),
         "sequences": len(text.start),
         **agreement(tokens),
         "groups": {
             name: shares.cells(labels, order, tokens)
-            for name, (labels, order) in groups(tokens, told, protocol.gamma).items()
+            for name, (labels, order) in groups(tokens, places, protocol.gamma).items()
         },
         "language": reading[0],
         **pairs.names(pair, protocol),
@@ -128,20 +128,20 @@ def of_texts(
         yield from places[start:]
 
 
-def groups(tokens: Tokens, told: Sequence[Place], gamma: int) -> dict[str, tuple]:
+def groups(tokens: Tokens, places: Sequence[Place], gamma: int) -> dict[str, tuple]:
     """The ways to tell tokens apart: of each the labels [M], and all in order."""
-    word = [it.word or None for it in told]
+    word = [it.word or None for it in places]
     first = {True: FIRST, False: LATER, None: None}
     return {
-        "kind": ([it.kind for it in told], KINDS),
+        "kind": ([it.kind for it in places], KINDS),
         "block": (
             [str(i) for i in tokens.block.tolist()],
             [str(i + 1) for i in range(gamma)],
         ),
         "place": binned(tokens.place.tolist(), PLACES),
-        "characters": binned([it.characters or None for it in told], LENGTHS),
+        "characters": binned([it.characters or None for it in places], LENGTHS),
         "word": binned(word, LENGTHS),
-        "piece": ([first[it.first] for it in told], (FIRST, LATER)),
+        "piece": ([first[it.first] for it in places], (FIRST, LATER)),
     }
 
 
@@ -156,7 +156,7 @@ def binned(values: Sequence[int | None], edges: Sequence[int]) -> tuple[list, li
 
 
 def counted(tokens: Tokens, texts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Drafts kept and drafts looked at of each text [N] that has some."""
+    """Drafts kept and drafts tested of each text [N] that has some."""
     tested = np.bincount(tokens.sequence, minlength=texts)
     kept = np.bincount(tokens.sequence, tokens.kept, minlength=texts)
     return kept[tested > 0], tested[tested > 0]

@@ -39,14 +39,14 @@ def spans(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list:
     Each of the tokens that a character is made of has it; a token without a text is
     empty.
     """
-    told, begin = [], 0
+    ends, begin = [], 0
     for count in range(1, len(ids) + 1):
         text = decode(ids[:count])
         whole = max(begin, len(text.rstrip(BROKEN)))
         partial = text.endswith(BROKEN)
-        told.append((begin, max(whole, begin + 1) if partial else whole))
+        ends.append((begin, max(whole, begin + 1) if partial else whole))
         begin = whole
-    return told
+    return ends
 
 
 def places(
@@ -64,16 +64,16 @@ def places(
     for segment in classify(text):
         for at in range(segment.begin, segment.end):
             owner[at] = segment
-    told, begun = [], set()
+    found, begun = [], set()
     for token, (begin, end) in zip(ids, spans(decode, ids), strict=True):
         if token in ending:
-            told.append(Place(END, 0, 0, None))
+            found.append(Place(END, 0, 0, None))
             continue
         at = next((i for i in range(begin, end) if not text[i].isspace()), begin)
         segment = owner[at] if begin < end and at < len(text) else None
-        told.append(place(text, (begin, end), segment, segment not in begun))
+        found.append(place(text, (begin, end), segment, segment not in begun))
         begun.add(segment)
-    return told
+    return found
 
 
 def place(

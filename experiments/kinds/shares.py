@@ -2,7 +2,7 @@
 
 Tokens of one text resemble each other, so whole texts are drawn again (Efron &
 Tibshirani 1993, An Introduction to the Bootstrap, chapter 8). A mean is a ratio of
-totals: every token that was looked at weighs the same, whatever text it is in.
+totals: every token at which a draft was tested weighs the same, whatever text it is in.
 Axes: M tokens, N texts, K labels, R resamples, 4 sums.
 """
 
@@ -21,7 +21,7 @@ def cells(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens) ->
     """What the tokens of each label have in common, as JSON holds it.
 
     labels: of each token [M], None for one that is left out. order: all labels, as they
-    are told; those of no token are not. Each cell has `label`, `count`, `texts` that
+    are listed; those of no token are not. Each cell has `label`, `count`, `texts` that
     have such tokens, `share` of the labelled tokens, and [mean, low, high] of `alpha`,
     `expected`, `kept`, and of `more`: `expected` less that of all other labels. None
     for what has no value, and for the interval of a label in fewer than two texts.
@@ -60,16 +60,16 @@ def resampled(sums: np.ndarray) -> np.ndarray:
 
 def cell(sums: np.ndarray, drawn: np.ndarray, k: int) -> dict:
     whole, texts = sums.sum(0), int((sums[:, k, 0] > 0).sum())
-    told = {
+    numbers = {
         "count": int(whole[k, 0]),
         "texts": texts,
         "share": float(whole[k, 0] / whole[:, 0].sum()),
     }
     for at, name in enumerate(MEANS, start=1):
-        told[name] = interval(mean(whole, k, at), mean(drawn, k, at), texts)
+        numbers[name] = interval(mean(whole, k, at), mean(drawn, k, at), texts)
     at = 1 + MEANS.index("expected")
-    told["more"] = interval(more(whole, k, at), more(drawn, k, at), texts)
-    return told
+    numbers["more"] = interval(more(whole, k, at), more(drawn, k, at), texts)
+    return numbers
 
 
 def mean(sums: np.ndarray, k: int, at: int) -> np.ndarray:

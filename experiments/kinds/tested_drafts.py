@@ -1,9 +1,9 @@
-"""The drafted tokens that a run of Algorithm 1 looked at, one by one.
+"""The drafted tokens that a run of Algorithm 1 tested, one by one.
 
 A call tests drafts until it rejects one. Where it keeps a draft, that is the token of
 the text; where it rejects one, the text has what was drawn in its place. Either follows
 p (Appendix A.1): it is the target's own token there. The token that a call adds when it
-keeps its whole draft was never tested and is not looked at.
+keeps its whole draft was never tested.
 Axes: N sequences, B rows of a batch, M generated tokens in all.
 """
 
@@ -49,7 +49,7 @@ class Tokens(NamedTuple):
     sequence: np.ndarray
     place: np.ndarray
 
-    def looked_at(self) -> "Tokens":
+    def tested(self) -> "Tokens":
         """Those at which a draft was tested."""
         return Tokens(*(leaf[self.block > 0] for leaf in self))
 

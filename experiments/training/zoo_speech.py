@@ -123,7 +123,7 @@ def learn_on(
     params, around = pipeline.run(runs, stages, data, large), judged.AROUND
     deep, whole = (pipeline.config(recipe, name) for name in ("deep", "whole"))
     built = checkpoints.build(deep)
-    target = Pretrained("target", "whisper", deep, built, params, (), *around)
+    target = Pretrained("target", deep, built, params, start=around[0], ends=around[1])
     lessons, draft = train_draft(runs, first, target, rows, recipe)
     judged.export(folders / "target", deep, params, around)
     judged.export(folders / "draft", whole, draft, around)

@@ -8,6 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from experiments.papers.chen.setting import ChenSetting
+from experiments.papers.leviathan import quality
 from experiments.papers.wagner.runs import by_prompt, error_of_ratio
 from experiments.tasks import Task
 from specjax import generate
@@ -49,9 +50,7 @@ def write_alone(
     decode, texts = costs.decode(pair, 0), []
     for index in tqdm(indices(setting, count), "target alone", disable=None):
         prompt, request = batch_of(task, setting, index, ALONE)
-        out = jax.device_get(decode(prompt, request))
-        spans = zip(np.asarray(prompt.length), out.length, strict=True)
-        texts += [row[slice(*s)] for row, s in zip(out.tokens, spans, strict=True)]
+        texts += quality.without_prompts(decode(prompt, request), prompt.length)
     return texts[:count]
 
 

@@ -8,10 +8,13 @@ import numpy as np
 
 from experiments.papers.chen.decoding import ALONE, SPECULATIVE, batch_of
 from experiments.papers.chen.setting import ChenSetting
+from experiments.papers.wagner.runs import in_turns
 from experiments.tasks import Task
 from specjax.measure import costs, timing
 from specjax.measure.parts import LOOPS
 from specjax.theory import closed_forms
+
+WAYS = {"alone": (False, ALONE), "speculative": (True, SPECULATIVE)}  # drafts, stream
 
 
 def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> dict:
@@ -43,39 +46,20 @@ def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> 
 def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> dict:
     """Mean token times of both ways, whole texts at batch 1 with their prompts, and the
     speedup: their ratio. The ways decode a text in turn."""
-    ways = {"alone": (0, ALONE), "speculative": (setting.K, SPECULATIVE)}
-    decode = {way: costs.decode(pair, gamma) for way, (gamma, _) in ways.items()}
-    number, outputs, programs = min(setting.timed, count), {}, {}
-    for i in range(number):
-        for way, (_, stream) in ways.items():
-            batch = batch_of(task, setting, np.array([i]), stream)
-
-            def program(way=way, i=i, batch=batch):
-                outputs[way, i] = decode[way](*batch)
-                return outputs[way, i]
-
-            programs[way, i] = program
-    warm = [programs[way, 0] for way in ways]
-    taken = timing.interleaved(programs, 1, "whole texts", warm)
-    lengths = [len(x) for x in task.prompts.tokens]
-    seconds, tokens = {}, {}
-    for way in ways:
-        seconds[way] = np.array([taken[way, i][0] for i in range(number)])
-        written = [
-            int(outputs[way, i].length[0]) - lengths[i % len(lengths)]
-            for i in range(number)
-        ]
-        tokens[way] = np.array(written)
-    each = {way: 1e3 * seconds[way].sum() / tokens[way].sum() for way in ways}
+    each, places = {}, [np.array([i]) for i in range(min(setting.timed, count))]
+    for way, (gamma, stream) in WAYS.items():
+        batches = [batch_of(task, setting, i, stream) for i in places]
+        each[way] = costs.decode(pair, setting.K if gamma else 0), batches
+    measured = in_turns(each, "whole texts")
 
     def speed(*four: np.ndarray) -> float:
         a, m, b, n = (part.sum() for part in four)
         return float((a / m) / (b / n))
 
-    four = seconds["alone"], tokens["alone"]
-    four += seconds["speculative"], tokens["speculative"]
-    return {
-        **{f"token_ms_{way}": float(value) for way, value in each.items()},
-        "speed": speed(*four),
-        "speed_interval": timing.interval(speed, four),
+    four = [measured[way][key] for way in WAYS for key in ("seconds", "tokens")]
+    token_ms = {
+        f"token_ms_{way}": 1e3 * float(it["seconds"].sum() / it["tokens"].sum())
+        for way, it in measured.items()
     }
+    interval = timing.interval(speed, tuple(four))
+    return token_ms | {"speed": speed(*four), "speed_interval": interval}

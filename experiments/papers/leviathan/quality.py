@@ -11,11 +11,13 @@ import jax
 import numpy as np
 import sacrebleu
 import sentencepiece
+from jax import Array
 from rouge_score import rouge_scorer
 from tqdm import tqdm
 
 from experiments import tasks
 from specjax import generate
+from specjax.generate import Output
 from specjax.inputs import make_request, make_sampling
 from specjax.measure.row import Measurement
 from specjax.measure.texts import take
@@ -87,11 +89,16 @@ def write(
     for at in tqdm(range(0, count, batch), f"{target.name}: texts", disable=None):
         prompt = take(prompts, range(at, at + batch))
         request = make_request(key, prompt, new_tokens, sampling, prompts.ends)
-        out = run(params, prompt, request)
-        spans = zip(np.asarray(prompt.length), np.asarray(out.length), strict=True)
-        for row, span in zip(np.asarray(out.tokens), spans, strict=True):
-            written.append(row[slice(*span)].tolist())
-    return [[i for i in row if i not in prompts.ends] for row in written[:count]]
+        written += without_prompts(run(params, prompt, request), prompt.length)
+    ends = set(prompts.ends)
+    return [[i for i in row.tolist() if i not in ends] for row in written[:count]]
+
+
+def without_prompts(out: Output, start: Array) -> list[np.ndarray]:
+    """The text of each row from `start` [B] on."""
+    spans = zip(np.asarray(start), np.asarray(out.length), strict=True)
+    rows = zip(np.asarray(out.tokens), spans, strict=True)
+    return [row[slice(*span)] for row, span in rows]
 
 
 def bleu(texts: list[str], references: list[str]) -> dict:

@@ -97,24 +97,32 @@ def scale_row(
 
 
 def built(
-    pair: Pair, setting: WagnerSetting, methods: list[Method], measure: Callable
+    pair: Pair,
+    setting: WagnerSetting,
+    methods: list[Method],
+    measure: Callable,
+    source: tasks.Task | None = None,
+    decode: Callable[[list[int]], str] | None = None,
 ) -> Measurement:
+    """A row of these methods. source, decode: the task, and how its texts are spelled,
+    unless it is one of the bundled families'."""
     pair = drafts.paired(*pair)
     sides.check(*pair)
-    sample = sample_of(setting)
+    source = tasks.read(setting.task) if source is None else source
+    sample = sample_of(setting, source, decode)
     if not setting.gammas or min(setting.gammas) < 1 or max(setting.gammas) > 20:
         raise ValueError(f"gammas must be in 1..20; got {setting.gammas}")
     if min(setting.batch, setting.timed, setting.rounds) < 1:
         raise ValueError("batch, timed and rounds must be at least 1")
     files = (path for side in pair for path in side.files)
-    inputs = (*files, *tasks.read(setting.task).files)
     run = partial(measured, measure, pair, setting, methods, sample)
+    inputs = *files, *source.files
     return Measurement(run, __name__, inputs, pair[0].dtype, setting.seed)
 
 
-def sample_of(setting: WagnerSetting) -> runs.Sample:
+def sample_of(setting: WagnerSetting, source: tasks.Task, decode=None) -> runs.Sample:
     chosen = setting.share, setting.repeats, setting.seed, setting.new_tokens
-    return runs.sampled(setting.task, *chosen, setting.suffix)
+    return runs.sampled(source, *chosen, setting.suffix, decode)
 
 
 def measured(
@@ -214,14 +222,12 @@ def profiled(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) 
         inputs[top_k] = [timing.inputs_of(filtered(pair, top_k), text, AT)]
     seconds = timing.verification(methods, inputs, setting.rounds)
     for method in methods:
-        name, us = method.name, timing.spread(seconds[method.name, AT])
-        counted = timing.program(method, inputs[method.top_k][0])
-        values[f"us_{name}"], values[f"us_{name}_sd"] = us["median"], us["deviation"]
-        values[f"us_{name}_quarters"] = [us["low"], us["high"]]
+        name, counted = method.name, timing.program(method, inputs[method.top_k][0])
+        values |= timing.described(name, seconds[name, AT])
         values[f"peak_kib_{name}"] = counted.peak / 1024
         values[f"temporary_kib_{name}"] = counted.temporary / 1024
         values[f"accessed_kib_{name}"] = counted.accessed / 1024
-        values[f"gb_s_{name}"] = counted.accessed / us["median"] / 1e3
+        values[f"gb_s_{name}"] = counted.accessed / values[f"us_{name}"] / 1e3
     return values
 
 

@@ -6,21 +6,21 @@ tokens, however many were drafted.
 Axes: N texts.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
 import sentencepiece
-from tqdm import tqdm
 
 from experiments import tasks
 from experiments.papers.leviathan import quality
 from experiments.papers.wagner.methods import Method, filtered
+from experiments.tasks import Task
 from specjax import generate, policies
 from specjax.generate import Counts, Output
 from specjax.inputs import make_request, make_sampling
+from specjax.measure import timing
 from specjax.measure.texts import take, width
 from specjax.prompts import Prompts
 from specjax.sides import Player
@@ -32,7 +32,8 @@ SCHEDULE = 0  # in the place of a gamma: 5, then +2 or -1
 
 class Sample(NamedTuple):
     """The prompts of a row, chosen by `seed` as a share of a task's, each continued
-    `repeats` times with coins of its own; references: what a person wrote for each."""
+    `repeats` times with coins of its own; references: what a person wrote for each.
+    decode: how their ids are spelled; None is the bundled T5 family's."""
 
     prompts: Prompts
     references: list[str]
@@ -40,6 +41,7 @@ class Sample(NamedTuple):
     repeats: int
     seed: int
     new_tokens: int
+    decode: Callable[[list[int]], str] | None = None
 
     @property
     def count(self) -> int:
@@ -47,12 +49,13 @@ class Sample(NamedTuple):
 
 
 def sampled(
-    task: str,
+    source: Task,
     share: float,
     repeats: int,
     seed: int,
     new_tokens: int,
     suffix: str = "",
+    decode: Callable[[list[int]], str] | None = None,
 ) -> Sample:
     """A share of a task's prompts, rounded up, in their own order.
 
@@ -64,21 +67,17 @@ def sampled(
             "need a share in (0, 1] and at least 1 of repeats and new_tokens; got"
             f" {share}, {repeats}, {new_tokens}"
         )
-    source = tasks.read(task)
     total = len(source.prompts.tokens)
-    index = np.random.default_rng(seed).permutation(total)[
-        : int(np.ceil(share * total))
-    ]
+    order = np.random.default_rng(seed).permutation(total)
+    index = sorted(order[: int(np.ceil(share * total))])
 
-    def chosen(listed) -> list:
-        return [listed[i] for i in sorted(index)]
+    def chosen(listed: list | None) -> list | None:
+        return [listed[i] for i in index] if listed else listed
 
-    prompts = source.prompts._replace(tokens=chosen(source.prompts.tokens))
-    if prompts.inputs is not None:
-        prompts = prompts._replace(inputs=chosen(prompts.inputs))
-    prompts = with_suffix(prompts, suffix)
-    references = chosen(source.references) if source.references else []
-    return Sample(prompts, references, share, repeats, seed, new_tokens)
+    tokens, inputs = chosen(source.prompts.tokens), chosen(source.prompts.inputs)
+    prompts = source.prompts._replace(tokens=tokens, inputs=inputs)
+    prompts, references = with_suffix(prompts, suffix), chosen(source.references)
+    return Sample(prompts, references, share, repeats, seed, new_tokens, decode)
 
 
 def with_suffix(prompts: Prompts, suffix: str) -> Prompts:
@@ -90,10 +89,13 @@ def with_suffix(prompts: Prompts, suffix: str) -> Prompts:
         return prompts
     if prompts.inputs is None:
         raise ValueError("a suffix follows what an encoder reads: name such a task")
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tasks.T5_TOKENIZER))
-    more = pieces.encode(suffix)
+    more = t5_pieces().encode(suffix)
     inputs = [[*ids[:-1], *more, ids[-1]] for ids in prompts.inputs]
     return prompts._replace(inputs=inputs)
+
+
+def t5_pieces() -> sentencepiece.SentencePieceProcessor:
+    return sentencepiece.SentencePieceProcessor(model_file=str(tasks.T5_TOKENIZER))
 
 
 class Run(NamedTuple):
@@ -143,8 +145,7 @@ def decode(
         prompt, request = batch_of(sample, range(first, first + batch))
         out = jax.device_get(run(prompt, request))
         counts.append(out.counts)
-        ends = zip(np.asarray(request.start), out.length, strict=True)
-        texts += [row[slice(*e)] for row, e in zip(out.tokens, ends, strict=True)]
+        texts += quality.without_prompts(out, request.start)
     whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *counts)
     cut = jax.tree.map(lambda leaf: leaf[: sample.count], whole)
     return Run(cut, texts[: sample.count])
@@ -190,11 +191,8 @@ def rouge1(run: Run, sample: Sample) -> dict:
     where nobody wrote any. Repeats of a prompt are averaged first."""
     if not sample.references:
         return {}
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tasks.T5_TOKENIZER))
-    ends = sample.prompts.ends
-    texts = [
-        pieces.decode([i for i in row.tolist() if i not in ends]) for row in run.texts
-    ]
+    decode, ends = sample.decode or t5_pieces().decode, sample.prompts.ends
+    texts = [decode([i for i in row.tolist() if i not in ends]) for row in run.texts]
     wanted = sample.references * sample.repeats
     each = [
         quality.rouge([a], [b])["rouge1"] / 100
@@ -217,19 +215,35 @@ def walltimes(
 
     Batch 1. All methods decode a text in turn, so that a disturbance is met by all.
     """
-    slots, count = slots_of(sample, max(gamma, 20)), min(count, sample.count)
-    runs = {m.name: decoder(pair, m, gamma, slots) for m in methods}
-    kinds = "seconds", "calls", "tokens"
-    measured = {name: {kind: np.zeros(count) for kind in kinds} for name in runs}
-    for run in runs.values():
-        jax.block_until_ready(run(*batch_of(sample, [0])))
-    for i in tqdm(range(count), f"gamma {gamma or 'adaptive'}: texts", disable=None):
-        batch = batch_of(sample, [i])
-        for name, run in runs.items():
-            begun = time.perf_counter()
-            out = jax.block_until_ready(run(*batch))
-            taken = time.perf_counter() - begun, out.counts.calls[0]
-            for kind, value in zip(kinds, (*taken, out.length[0]), strict=True):
-                measured[name][kind][i] = value
-            measured[name]["tokens"][i] -= batch[1].start[0]
+    slots = slots_of(sample, max(gamma, 20))
+    batches = [batch_of(sample, [i]) for i in range(min(count, sample.count))]
+    ways = {m.name: (decoder(pair, m, gamma, slots), batches) for m in methods}
+    return in_turns(ways, f"gamma {gamma or 'adaptive'}: texts")
+
+
+def in_turns(
+    ways: Mapping[str, tuple[Callable[[Prompt, Request], Output], Sequence]], label: str
+) -> dict[str, dict[str, np.ndarray]]:
+    """As `walltimes`, of decoders by name, each with its prompts and requests."""
+    outputs, programs = {}, {}
+    for name, (decode, batches) in ways.items():
+        for i, batch in enumerate(batches):
+
+            def program(name=name, i=i, decode=decode, batch=batch) -> Output:
+                outputs[name, i] = decode(*batch)
+                return outputs[name, i]
+
+            programs[i, name] = program
+    programs = {key: programs[key] for key in sorted(programs, key=lambda key: key[0])}
+    warm = [programs[0, name] for name in ways]
+    taken, measured = timing.interleaved(programs, 1, label, warm), {}
+    for name, (_, batches) in ways.items():
+        outs = [jax.device_get(outputs[name, i]) for i in range(len(batches))]
+        starts = [int(request.start[0]) for _, request in batches]
+        lengths = np.array([out.length[0] for out in outs])
+        measured[name] = {
+            "seconds": np.array([taken[i, name][0] for i in range(len(batches))]),
+            "calls": np.array([float(out.counts.calls[0]) for out in outs]),
+            "tokens": lengths - np.array(starts, float),
+        }
     return measured

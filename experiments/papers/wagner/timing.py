@@ -152,6 +152,13 @@ def spread(samples: np.ndarray) -> dict:
     return {"median": float(middle), "deviation": deviation, **quarter}
 
 
+def described(name: str, samples: np.ndarray) -> dict:
+    """The same as a record has it."""
+    us = spread(samples)
+    numbers = {f"us_{name}": us["median"], f"us_{name}_sd": us["deviation"]}
+    return numbers | {f"us_{name}_quarters": [us["low"], us["high"]]}
+
+
 def program(method: Method, inputs: Inputs) -> Program:
     """Compiles one verification for these shapes; runs nothing."""
     key = jax.random.split(jax.random.key(0), inputs.tokens.shape[0])

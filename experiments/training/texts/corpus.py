@@ -10,6 +10,7 @@ import ast
 import hashlib
 import sysconfig
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,20 +36,27 @@ def split_of(relative_path: str) -> str:
 
 def stdlib(split: str) -> Corpus:
     """Reads one split of the running interpreter's standard library."""
-    root = Path(sysconfig.get_paths()["stdlib"])
     documents, files = [], 0
-    for path in sorted(root.rglob("*.py")):
-        relative = path.relative_to(root)
-        if (
-            SKIPPED.intersection(relative.parts)
-            or split_of(relative.as_posix()) != split
-        ):
-            continue
+    for path in library(split):
         texts = documents_of(path.read_text("utf-8", errors="ignore"))
         documents += texts
         files += bool(texts)
     digest = hashlib.sha256("\0".join(documents).encode()).hexdigest()
     return Corpus(documents, digest, files)
+
+
+def library(split: str) -> Iterator[Path]:
+    """The modules of the standard library that are on one side."""
+    yield from modules(Path(sysconfig.get_paths()["stdlib"]), split)
+
+
+def modules(root: Path, split: str) -> Iterator[Path]:
+    """The Python files below a folder that are on one side, in order."""
+    for path in sorted(root.rglob("*.py")):
+        place = path.relative_to(root)
+        kept = not SKIPPED.intersection(place.parts)
+        if kept and split_of(place.as_posix()) == split:
+            yield path
 
 
 def documents_of(source: str) -> list[str]:

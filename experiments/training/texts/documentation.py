@@ -8,11 +8,10 @@ path.
 
 import ast
 import importlib.util
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.training.texts.corpus import SKIPPED, split_of
+from experiments.training.texts import corpus
 
 PACKAGES = ("numpy", "scipy", "matplotlib", "jax", "flax", "optax")
 LONGEST = 1200  # characters of a body that are read
@@ -22,9 +21,7 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def pairs(split: str) -> list[tuple[str, str]]:
     """(body, first line) of one side, each body once, in the order of the files."""
     summaries = {}
-    for root, path in files():
-        if split_of(path.relative_to(root).as_posix()) != split:
-            continue
+    for path in files(split):
         for text in strings(path.read_text("utf-8", errors="ignore")):
             body, summary = cut(text)
             if worth(body, summary):
@@ -32,17 +29,13 @@ def pairs(split: str) -> list[tuple[str, str]]:
     return list(summaries.items())
 
 
-def files() -> Iterator[tuple[Path, Path]]:
-    """(root, file) of the standard library, then of each package that is installed."""
-    roots = [Path(sysconfig.get_paths()["stdlib"])]
+def files(split: str) -> Iterator[Path]:
+    """Of the standard library, then of each package that is installed."""
+    yield from corpus.library(split)
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin:
-            roots.append(Path(spec.origin).parent)
-    for root in roots:
-        for path in sorted(root.rglob("*.py")):
-            if not SKIPPED.intersection(path.relative_to(root).parts):
-                yield root, path
+            yield from corpus.modules(Path(spec.origin).parent, split)
 
 
 def strings(source: str) -> Iterator[str]:

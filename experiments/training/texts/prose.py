@@ -6,7 +6,6 @@ passage is as many in a row, of one file, as it takes. Each sentence is read onc
 """
 
 import re
-import sysconfig
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
@@ -35,12 +34,7 @@ def read(side: str, apart: Collection[str] = ()) -> list[list[str]]:
 
 def files(side: str) -> Iterator[Path]:
     """Modules of the standard library, then of each package."""
-    root = Path(sysconfig.get_paths()["stdlib"])
-    for path in sorted(root.rglob("*.py")):
-        place = path.relative_to(root)
-        kept = not corpus.SKIPPED.intersection(place.parts)
-        if kept and corpus.split_of(place.as_posix()) == side:
-            yield path
+    yield from corpus.library(side)
     for name in packages.NAMES:
         distribution, _ = packages.licensed(name)
         yield from packages.files(distribution, side)

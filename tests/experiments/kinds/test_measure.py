@@ -1,4 +1,4 @@
-"""What was looked at, and every sum over it, against a count by hand on tiny models.
+"""What was tested, and every sum over it, against a count by hand on tiny models.
 
 Axes: N texts, M tokens.
 """
@@ -81,7 +81,7 @@ def test_what_is_expected_of_a_token_is_what_happens_to_such_tokens():
     expected = np.minimum(1, q[at, x] / p[at, x])
     np.testing.assert_allclose(tokens.expected, expected, atol=1e-4)
     # E_p min(1, q / p) = sum_x min(p, q): one mean over all tokens.
-    seen = tokens.looked_at()
+    seen = tokens.tested()
     assert len(seen.block) < len(tokens.block)
     low = seen.expected < 0.6
     for part in (low, ~low & (seen.expected < 1)):
@@ -139,7 +139,7 @@ def test_a_row_adds_up():
     reading = "english", SimpleNamespace(decode=decode)
     row = measure.measure(pair(), PROMPTS, protocol, reading)
     text, every = ran(1.0)
-    tokens = every.looked_at()
+    tokens = every.tested()
     assert row["tokens"] == len(tokens.block) < row["generated"] == len(every.block)
     assert row["alpha"] == pytest.approx(tokens.alpha.mean())
     assert row["alpha_everywhere"] == pytest.approx(every.alpha.mean())

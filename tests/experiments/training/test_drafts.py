@@ -11,7 +11,7 @@ from experiments.training import copying, forward, loop, pipeline
 from experiments.training.drafts import losses, written
 from experiments.training.drafts.written import Written
 from experiments.training.pipeline import Stage
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.models import gpt, t5
 
 V, K = 12, 4
@@ -93,7 +93,7 @@ def params():
 def path(tmp_path_factory, params):
     """A file of texts with the law of a tiny target."""
     path, model = tmp_path_factory.mktemp("kept") / "texts.npz", gpt.build(CONFIG)
-    target = Checkpoint("tiny", "gpt", CONFIG, model, params, (), 1, (2,))
+    target = Pretrained("tiny", CONFIG, model, params, start=1, ends=(2,))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(written, "KEPT", K)
         written.keep(path, target, text, ABOUT)

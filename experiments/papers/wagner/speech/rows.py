@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from experiments.papers.wagner.runs import error_of_ratio
 from experiments.papers.wagner.speech import hearing, methods
 from experiments.papers.wagner.speech.hearing import Outcome
 from experiments.papers.wagner.speech.utterances import Utterances, read
@@ -127,15 +128,11 @@ def counted(outcome: Outcome, name: str) -> dict:
     its standard error over batches."""
     columns = zip(*(each[1:5] for each in outcome.spent), strict=True)
     calls, tokens, accepted, tested = map(np.array, columns)
-    told = {f"tokens_per_call_{name}": float(tokens.sum() / calls.sum())}
+    numbers = {f"tokens_per_call_{name}": float(tokens.sum() / calls.sum())}
     if tested.sum():
-        alpha = accepted.sum() / tested.sum()
-        rest = accepted - alpha * tested  # of a ratio of sums
-        count = len(rest)
-        spread = np.sqrt((rest**2).sum() * count / max(count - 1, 1))
-        told[f"alpha_{name}"] = float(alpha)
-        told[f"alpha_se_{name}"] = float(spread / tested.sum()) if count > 1 else None
-    return told
+        numbers[f"alpha_{name}"] = float(accepted.sum() / tested.sum())
+        numbers[f"alpha_se_{name}"] = error_of_ratio(accepted, tested)
+    return numbers
 
 
 def measure_speed(

@@ -76,12 +76,10 @@ def measured(
     for method in methods:
         for each in inputs:
             gamma = each.tokens.shape[1]
-            us = timing.spread(seconds[method.name, gamma])
-            base = timing.spread(seconds[methods[0].name, gamma])
-            end = f"{method.name}_g{gamma}"
-            values[f"us_{end}"], values[f"us_{end}_sd"] = us["median"], us["deviation"]
-            values[f"us_{end}_quarters"] = [us["low"], us["high"]]
-            values[f"step_reduction_{end}"] = 100 * (1 - us["median"] / base["median"])
+            end, base = f"{method.name}_g{gamma}", f"us_{methods[0].name}_g{gamma}"
+            values |= timing.described(end, seconds[method.name, gamma])
+            saved = 1 - values[f"us_{end}"] / values[base]
+            values[f"step_reduction_{end}"] = 100 * saved
             values[f"peak_kib_{end}"] = timing.program(method, each).peak / 1024
     return values
 

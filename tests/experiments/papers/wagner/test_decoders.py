@@ -6,7 +6,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from experiments import catalogue, tasks
+from experiments import catalogue
 from experiments.papers.wagner import decoders, methods, rows, runs
 from experiments.tasks import texts
 from specjax import sides
@@ -33,21 +33,14 @@ def setting(folder):
     return SMALL._replace(task=str(folder / "xsum.jsonl"))
 
 
-def test_a_sample_is_what_the_other_rows_would_choose():
-    other = runs.sampled("docs", 0.1, 2, 3, 9)
-    chosen = rows.WagnerSetting("docs", share=0.1, repeats=2, seed=3, new_tokens=9)
-    sample = decoders.sample_of(tasks.read("docs"), chosen)
-    assert sample.references == other.references and sample.count == other.count
-    assert sample[2:] == other[2:]
-
-
 def test_rouge_is_of_texts_as_the_target_spells_them(model, setting):
-    sample = decoders.sample_of(texts.summaries(setting.task, model), setting)
     tokenizer = model.pretrained.tokenizer
+    source = texts.summaries(setting.task, model)
+    sample = rows.sample_of(setting, source, tokenizer.decode)
     ids = np.array([*tokenizer.encode("They meet.")[1:], *sample.prompts.ends])
     run = runs.Run(Counts(*[np.ones(6)] * 4), [ids] * 6)
-    assert decoders.rouge1(run, sample, tokenizer)["rouge1"] == 1
-    assert decoders.rouge1(run, sample._replace(references=[]), tokenizer) == {}
+    assert runs.rouge1(run, sample)["rouge1"] == 1
+    assert runs.rouge1(run, sample._replace(references=[])) == {}
 
 
 def test_a_row_counts_what_its_texts_kept(model, setting, monkeypatch):
@@ -56,8 +49,7 @@ def test_a_row_counts_what_its_texts_kept(model, setting, monkeypatch):
         alike = mock.create_autospec(getattr(rows, name), return_value={name: 1})
         monkeypatch.setattr(rows, name, alike)
     chosen = [methods.baseline(), methods.exact()]
-    fewer = decoders.KINDS["text"]._replace(methods=lambda scales: chosen)
-    monkeypatch.setitem(decoders.KINDS, "text", fewer)
+    monkeypatch.setitem(decoders.KINDS, "text", (rows.texts, lambda scales: chosen))
     it = decoders.row(model, model, setting, texts.summaries, "text").run()
     json.dumps(it, allow_nan=False)
     assert it["acceptance_tested_exact"] == it["acceptance_tested_exact_g2"] == 1

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import catalogue
+from experiments import catalogue, tasks
 from experiments.papers.wagner import distances, methods, rows, runs, timing
 from experiments.records import records
 from experiments.records.table import PUBLISHED
@@ -136,24 +136,26 @@ def test_what_xla_says_of_a_program():
     assert large.peak > small.peak >= small.temporary
 
 
+def sampled(task: str, *chosen) -> runs.Sample:
+    return runs.sampled(tasks.read(task), *chosen)
+
+
 def sample(new_tokens: int = 6) -> runs.Sample:
-    return runs.sampled("unconditional", 1.0, 4, 0, new_tokens)
+    return sampled("unconditional", 1.0, 4, 0, new_tokens)
 
 
 def test_a_sample_is_a_share_by_its_seed():
-    first, same, other = (
-        runs.sampled("docs", 0.1, 10, seed, 100) for seed in (0, 0, 1)
-    )
+    first, same, other = (sampled("docs", 0.1, 10, seed, 100) for seed in (0, 0, 1))
     assert (
         len(first.prompts.tokens) == len(first.references) == 12 and first.count == 120
     )
     assert first.references == same.references != other.references
-    whole = runs.sampled("docs", 1.0, 1, 0, 100)
+    whole = sampled("docs", 1.0, 1, 0, 100)
     at = whole.references.index(first.references[0])
     assert whole.prompts.inputs[at] == first.prompts.inputs[0]
     for wrong in ((0.0, 1), (1.5, 1), (1.0, 0)):
         with pytest.raises(ValueError, match="need a share"):
-            runs.sampled("docs", *wrong, 0, 100)
+            sampled("docs", *wrong, 0, 100)
 
 
 @functools.cache
@@ -198,10 +200,8 @@ def test_a_ratios_error_counts_prompts_and_not_their_repeats():
 
 
 def test_rouge_of_the_references_themselves():
-    pieces = runs.sentencepiece.SentencePieceProcessor(
-        model_file=str(runs.tasks.T5_TOKENIZER)
-    )
-    few = runs.sampled("docs", 0.03, 2, 0, 100)
+    pieces = runs.t5_pieces()
+    few = sampled("docs", 0.03, 2, 0, 100)
     ids = [np.array([*pieces.encode(it), few.prompts.ends[0]]) for it in few.references]
     perfect = runs.Run(Counts(*[np.ones(8)] * 4), ids * 2)
     assert runs.rouge1(perfect, few)["rouge1"] > 0.95
@@ -213,8 +213,8 @@ def test_rouge_of_the_references_themselves():
 def test_what_a_main_row_reports(monkeypatch):
     monkeypatch.setattr(rows, "STEPS", (1,))
     names = ["baseline", "exact", "sigmoid_1e4"]
-    chosen, sample = [METHODS[name] for name in names], rows.sample_of(SMALL)
-    row = rows.measured(rows.texts, pair(), SMALL, chosen, sample)
+    chosen = [METHODS[name] for name in names]
+    row = rows.measured(rows.texts, pair(), SMALL, chosen, sample())
     json.dumps(row, allow_nan=False)
     assert row["methods"] == names and row["texts"] == 4
     for name in names:
@@ -317,9 +317,9 @@ def test_published_numbers_are_the_papers():
 
 
 def test_a_suffix_follows_what_the_encoder_reads():
-    plain, more = (runs.sampled("docs", 0.05, 1, 0, 9, s) for s in ("", "Summary:"))
+    plain, more = (sampled("docs", 0.05, 1, 0, 9, s) for s in ("", "Summary:"))
     for ids, longer in zip(plain.prompts.inputs, more.prompts.inputs, strict=True):
         assert longer[-1] == ids[-1] == 1  # the end
         assert longer[: len(ids) - 1] == ids[:-1] and len(longer) > len(ids)
     with pytest.raises(ValueError, match="an encoder reads"):
-        runs.sampled("unconditional", 1.0, 1, 0, 9, "Summary:")
+        sampled("unconditional", 1.0, 1, 0, 9, "Summary:")
