@@ -77,8 +77,8 @@ test-data: $(TEST)
 # There nothing may be skipped for want of a compiler.
 test-aot:
 	$(MAKE) VENV=.venv-aot .venv-aot/.installed-aot
-	.venv-aot/bin/python -c "import sys; from experiments.gpu.aot import cuda, tpu; \
-	  sys.exit(cuda.available() or tpu.available())"
+	.venv-aot/bin/python -c "import sys; from experiments.gpu.aot import compilers; \
+	  sys.exit(compilers.missing('gpu') or compilers.missing('tpu'))"
 	JAX_PLATFORMS=cpu .venv-aot/bin/python -m pytest tests/experiments/gpu/aot/test_aot.py \
 	  tests/experiments/gpu/aot/test_launches.py tests/experiments/gpu/aot/test_kernels_aot.py
 

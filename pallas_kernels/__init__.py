@@ -1,4 +1,4 @@
-"""Fused `specjax` functions on logits; of `specjax` they import the types alone.
+"""Fused `specjax` functions on logits; of `specjax` they import `types` and `probs`.
 
 `wiring.wire` gives a verifier and a draw by kernels; `fuse.build` what they are made
 of: `probs.standardize`, `probs.draw` and a verifier's `verify`, fused, which return

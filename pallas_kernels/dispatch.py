@@ -61,9 +61,9 @@ def here(device: jax.Device | None = None) -> Device:
     """Of the default device, if none is given."""
     device = jax.devices()[0] if device is None else device
     capability = None
-    told = str(getattr(device, "compute_capability", ""))
-    if device.platform == "gpu" and told.replace(".", "").isdigit():  # not of AMD
-        major, minor = told.split(".")
+    spelled = str(getattr(device, "compute_capability", ""))
+    if device.platform == "gpu" and spelled.replace(".", "").isdigit():  # not of AMD
+        major, minor = spelled.split(".")
         capability = int(major), int(minor)
     return Device(device.platform, device.device_kind, capability)
 
@@ -85,10 +85,8 @@ def choose(plan: Plan, itemsize: int, device: Device, asked: str = "auto") -> Ch
     elif device.platform == "gpu" and device.capability >= HOPPER:
         if (choice := tuned(plan, itemsize, device)) is not None:
             return choice
-        name, why = (
-            MOSAIC_GPU,
-            f"Hopper or later; nothing near was measured on {device.kind}",
-        )
+        name = MOSAIC_GPU
+        why = f"Hopper or later; nothing near was measured on {device.kind}"
     elif device.platform == "gpu":
         return Choice(ONEPASS, "a GPU before Hopper")
     else:
@@ -159,7 +157,7 @@ def tiles_for(plan: Plan, itemsize: int) -> Tiles:
 
 def tuned(plan: Plan, itemsize: int, device: Device) -> Choice | None:
     """By the nearest shape that was measured on such a device, if one is near."""
-    path = TUNED / f"{device.kind.lower().replace(' ', '_')}.json"
+    path = file_of(device.kind, TUNED)
     if not path.is_file():
         return None
     near = [timed for timed in read(path) if same(timed, plan, itemsize)]
@@ -170,6 +168,11 @@ def tuned(plan: Plan, itemsize: int, device: Device) -> Choice | None:
         return Choice(ONEPASS, reason)
     why = f"fastest at B {best.batch}, gamma {best.gamma}, V {best.vocab}: {path.name}"
     return Choice(best.name, why, best.tiles)
+
+
+def file_of(kind: str, folder: Path) -> Path:
+    """What was measured on a kind of device."""
+    return folder / f"{kind.lower().replace(' ', '_')}.json"
 
 
 def read(path: Path) -> list[Timed]:

@@ -1,6 +1,6 @@
 """Fused `specjax` functions on logits, each the fastest that is known to be right.
 
-    fused = fuse.build(Reference(probs.standardize, probs.sample, token.verify))
+    fused = fuse.build(token.verify)
 
 Every one returns what its reference returns for the same uniforms. `wiring.wire` makes
 a verifier and a draw of them.
@@ -17,19 +17,11 @@ from pallas_kernels import dispatch, onepass
 from pallas_kernels.dispatch import Choice, Device
 from pallas_kernels.gpu import mosaic as mosaic_gpu
 from pallas_kernels.gpu import triton
-from pallas_kernels.laws import EXACT, Deferred, LawRow, deferred, left, weight
+from pallas_kernels.laws import EXACT, Deferred, LawRow, deferred, left, weight, wide
 from pallas_kernels.plan import FIELDS, Plan, Tiles, operands, plan
 from pallas_kernels.tpu import mosaic as mosaic_tpu
+from specjax import probs
 from specjax.types import Draft, Law, Rule, Sampling, Verdict
-
-
-class Reference(NamedTuple):
-    """standardize: (logits, Sampling) -> Law. sample: (Law [B], u [B, 2]) -> ids.
-    verify: (Law [B, G + 1], Draft, noise, keep_residual) -> Verdict, of the rule."""
-
-    standardize: Callable
-    sample: Callable
-    verify: Callable
 
 
 class Fused(NamedTuple):
@@ -64,10 +56,11 @@ class _Noise(NamedTuple):
 
 
 def build(
-    reference: Reference, device: Device | None = None, options: Options = AUTO
+    reference: Callable, device: Device | None = None, options: Options = AUTO
 ) -> Fused:
     """The functions for a device, the default one if none is given.
 
+    reference: (Law [B, G + 1], Draft, noise, keep_residual) -> Verdict, of the rule.
     Raises ValueError, when first called, for an implementation that was asked for and
     that the device or the shape cannot have.
     """
@@ -92,19 +85,15 @@ def build(
         some = _certain(flat.shape[0], flat.shape[1] - 1)
         name = chosen(Deferred(flat, sampling.temperature), some)[1].name
         if name == dispatch.REFERENCE:
-            return reference.standardize(logits, sampling)
+            return probs.standardize(logits, sampling)
         of = onepass.standardize if name == dispatch.ONEPASS else onepass.defer
         return of(logits, sampling)
 
     def verify(target, draft, noise, keep_residual: bool = False):
         name = ran(target, draft).name
         if name in (dispatch.REFERENCE, dispatch.ONEPASS):
-            return reference.verify(
-                _completed(target),
-                draft._replace(law=_completed(draft.law)),
-                noise,
-                keep_residual,
-            )
+            draft = draft._replace(law=_completed(draft.law))
+            return reference(_completed(target), draft, noise, keep_residual)
         planned, choice = chosen(target, draft)
         out = _launch(planned, choice, operands(planned, target, draft, noise), options)
         n, rest = out["num_accepted"], None
@@ -119,9 +108,9 @@ def build(
         planned, choice = chosen(deferred_law, none)
         if choice.name in (dispatch.REFERENCE, dispatch.ONEPASS):
             plain = choice.name == dispatch.REFERENCE
-            read = reference.standardize if plain else onepass.standardize
+            read = probs.standardize if plain else onepass.standardize
             known_law = read(logits, sampling)
-            return reference.sample(known_law, u), known_law
+            return probs.sample(known_law, u), known_law
         arrays = operands(planned, deferred_law, none, _Noise(u))
         out = _launch(planned, choice, arrays, options)
         known_law = Law(logits, **{name: out[name] for name in FIELDS})
@@ -166,11 +155,9 @@ def residual(target, draft, n: Array, rule: Rule) -> Array:
     rows, gamma = jnp.arange(n.size), draft.tokens.shape[1]
 
     def dense(law, index: Array) -> Array:
-        law = _completed(law)
-        z = law.logits[rows, index].astype(jnp.float32)
-        fields = law.scale, law.top, law.tau, law.tie, law.lse
-        row = LawRow(*(field[rows, index][:, None] for field in fields))
-        return weight(z, jnp.arange(z.shape[1]), row, rule)
+        law = probs.take(_completed(law), index)
+        row = LawRow(*(getattr(law, name)[:, None] for name in FIELDS))
+        return weight(wide(law.logits), jnp.arange(law.logits.shape[1]), row, rule)
 
     p = dense(target, n)
     if gamma == 0:

@@ -6,14 +6,12 @@ reads the logits twice. A CPU does not vectorize it, and is several times slower
 Axes: B rows, V vocabulary.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from pallas_kernels import thresholds
 from pallas_kernels.laws import Deferred, merged, rows_of, scale_of, wide
+from specjax import truncation
 from specjax.types import Law, Sampling
 
 PART = 1024  # ids of a partial sum
@@ -26,10 +24,17 @@ def standardize(logits: Array, sampling: Sampling) -> Law:
 
 def defer(logits: Array, sampling: Sampling) -> Deferred:
     """The law before anything is read of it, but where a truncation ends."""
-    law = Deferred(logits, sampling.temperature)
+    law, heat = Deferred(logits, sampling.temperature), sampling.temperature
     if all(setting is None for setting in sampling[1:]):
         return law
-    tau, tie = thresholds.find(logits, sampling)
+    # An argmax row's settings are of no account, and 1 is the cheapest of each.
+    cuts = [
+        None if cut is None else rows_of(jnp.where(heat == 0, 1, cut), logits)
+        for cut in sampling[1:]
+    ]
+    z, scale = wide(logits), rows_of(scale_of(heat), logits)
+    z = jnp.where(jnp.isnan(z), -jnp.inf, z)
+    tau, tie = truncation.last_kept(z, z.max(-1), scale, *cuts)
     return law._replace(tau=tau, tie=tie)
 
 
@@ -84,13 +89,3 @@ def _join(part, other):
         same, jnp.minimum(first, first_b), jnp.where(ahead, first, first_b)
     )
     return jnp.maximum(top, top_b), first, total, scale
-
-
-def draw(sample: Callable) -> Callable:
-    """`specjax.probs.draw` in one read, given `specjax.probs.sample`."""
-
-    def function(logits: Array, sampling: Sampling, u: Array) -> tuple[Array, Law]:
-        law = standardize(logits, sampling)
-        return sample(law, u), law
-
-    return function

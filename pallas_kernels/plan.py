@@ -134,6 +134,6 @@ def shape(dims: tuple[int, ...], dtype=jnp.float32) -> jax.ShapeDtypeStruct:
 
 
 def scalars(batch: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """Those of one law a row, by the names of FIELDS."""
+    """The five scalars of one law a row, by field."""
     kinds = {name: jnp.int32 if name == "tie" else jnp.float32 for name in FIELDS}
     return {name: shape((batch,), kind) for name, kind in kinds.items()}

@@ -1,6 +1,6 @@
 """One call from a verifier to a decoder that reads logits by kernels.
 
-    wired = wiring.wire(token.verifier, probs.standardize, probs.sample)
+    wired = wiring.wire(token.verifier)
     drafter = autoregressive.build(model, gamma, rollout.drawn_by(wired.draw))
     decoder = Decoder(target, drafter, wired.verifier)
 
@@ -35,8 +35,6 @@ class Wired(NamedTuple):
 
 def wire(
     verifier: Verifier,
-    standardize: Callable,
-    sample: Callable,
     asked: str = "auto",
     device: Device | None = None,
     options: Options = fuse.AUTO,
@@ -46,7 +44,6 @@ def wire(
     Args:
         verifier: any; one without a `rule` keeps its `verify`, and only draws are
             fused.
-        standardize, sample: `specjax.probs.standardize` and `specjax.probs.sample`.
         asked: "auto", or one of `dispatch.NAMES`.
         device: that the programs are for; the default one if None.
         options: how a kernel runs; its rule and what it asks for are not read.
@@ -59,9 +56,9 @@ def wire(
     device = dispatch.here() if device is None else device
     rule = EXACT if verifier.rule is None else verifier.rule
     options = options._replace(asked=asked, rule=EXACT)
-    plain = fuse.Reference(standardize, sample, verifier.verify)
-    fused = fuse.build(plain, device, options._replace(rule=rule))
-    draw = fuse.build(plain, device, options).draw  # from q itself, whatever the rule
+    fused = fuse.build(verifier.verify, device, options._replace(rule=rule))
+    # From q itself, whatever the rule.
+    draw = fuse.build(verifier.verify, device, options).draw
     # A verifier that reads the target in its own way, as the sigmoid does, goes on so.
     target = DEFERRED if verifier.law is None else KNOWN
 

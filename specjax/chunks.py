@@ -62,7 +62,7 @@ def check_room(model: Model, gamma: int, side: str) -> None:
         )
 
 
-def worked_in(model: Model, tokens: int = TOKENS) -> Model:
+def in_chunks(model: Model, tokens: int = TOKENS) -> Model:
     """The same model, which reads at most so many tokens of a row at once.
 
     Calls of no more than that, such as steps, are as they were. A call without a cache

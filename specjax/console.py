@@ -75,7 +75,7 @@ def end(label: str, outcome: str) -> None:
 
 
 @contextlib.contextmanager
-def told(label: str) -> Iterator[None]:
+def announced(label: str) -> Iterator[None]:
     """Says on stderr what runs now, and then its seconds."""
     print(f"{label} ...", end=" ", file=sys.stderr, flush=True)
     begun, end = time.perf_counter(), "\n"

@@ -37,11 +37,13 @@ class Counts(NamedTuple):
 
 
 class Output(NamedTuple):
-    """tokens [B, L]: prompt, then output, then 0; length [B]; counts [B]."""
+    """tokens [B, L]: prompt, then output, then 0; length [B]; counts [B]. logprob [B]:
+    the sum of `Info.logprob` over the output, None where it was not asked for."""
 
     tokens: Array
     length: Array
     counts: Counts
+    logprob: Array | None = None
 
 
 def build(parts: Decoder, slots: int) -> Callable[[Params, Prompt, Request], Output]:
@@ -72,24 +74,38 @@ def build_loop(
     parts: Decoder, slots: int
 ) -> Callable[[Params, Prompt, Request], Output]:
     """`generate` without its checks: pure, to be called under a caller's own jit."""
-    step = build_step(*parts)
+    finish = build_rest(parts)
 
     def loop(params: Params, prompt: Prompt, request: Request) -> Output:
+        return finish(params, request, prefill(parts, params, prompt, slots))
+
+    return loop
+
+
+def build_rest(parts: Decoder) -> Callable[[Params, Request, State], Output]:
+    """What `build_loop` does after `prefill`: steps until every row has ended."""
+    step = build_step(*parts)
+
+    def finish(params: Params, request: Request, state: State) -> Output:
         def running(carry):
             return ~jnp.all(finished(request, carry[0]))
 
         def body(carry):
-            state, counts = carry
+            state, counts, logprob = carry
             state, info = step(params, request, state)
-            return state, count(counts, info)
+            if parts.logprobs:
+                logprob += info.logprob.sum(-1)
+            return state, count(counts, info), logprob
 
-        zero = jnp.zeros_like(prompt.length)
-        begun = prefill(parts, params, prompt, slots), Counts(zero, zero, zero, zero)
-        state, counts = jax.lax.while_loop(running, body, begun)
-        written = jnp.arange(slots) < state.length[:, None]
-        return Output(jnp.where(written, state.tokens, 0), state.length, counts)
+        zero = jnp.zeros_like(state.length)
+        logprob = jnp.zeros(zero.shape, jnp.float32) if parts.logprobs else None
+        begun = state, Counts(zero, zero, zero, zero), logprob
+        state, counts, logprob = jax.lax.while_loop(running, body, begun)
+        written = jnp.arange(state.tokens.shape[1]) < state.length[:, None]
+        tokens = jnp.where(written, state.tokens, 0)
+        return Output(tokens, state.length, counts, logprob)
 
-    return loop
+    return finish
 
 
 def build_stream(

@@ -19,7 +19,7 @@ def is_own(name: str) -> bool:
     return bool(OWN.fullmatch(name)) and not Path(name).exists()
 
 
-def imported(name: str, kind: type) -> Any:
+def load(name: str, kind: type) -> Any:
     """The object of "module:name", such as "my_rules:my_verifier"; or what a function
     of that name returns, of its options in "module:name:options".
 

@@ -2,47 +2,13 @@
 
 import reprlib
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from specjax import checkpoints, tokenizers, zoo
+from specjax.checkpoints import Pretrained
 from specjax.models import whisper, widened
-from specjax.tokenizers import Tokenizer
 from specjax.tokenizers.folder import special_ids
-from specjax.types import Model
 
 RENAMED = 0.01  # of a vocabulary's tokens, which a fine-tuned model may call otherwise
-
-
-class Pretrained(NamedTuple):
-    """What `load` reads: either side of a pair that decodes.
-
-    config: sizes. params: weights as `model` takes them. dtype: of weights, activations
-    and cache, or "int8", see `load`. files: what they were read from. start: id that a
-    text begins with, None where nothing names one. ends: ids that each end it, empty
-    where nothing names any. tokenizer_file: None where there is none.
-    """
-
-    name: str
-    config: checkpoints.Config
-    model: Model
-    params: Any
-    dtype: str
-    files: tuple[Path, ...]
-    start: int | None
-    ends: tuple[int, ...]
-    tokenizer_file: Path | None
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Read when it is first asked for. Raises ValueError where it cannot be."""
-        if self.tokenizer_file is None:
-            raise ValueError(
-                f"{self.name} has no tokenizer beside its weights: name one, by"
-                " --tokenizer or specjax.load(name, tokenizer=file), or write prompts"
-                ' as {"tokens": [ids]}'
-            )
-        around = self.start, self.ends
-        return tokenizers.read(self.tokenizer_file, *around, self.model.encodes)
 
 
 def load(
@@ -66,21 +32,14 @@ def load(
       ValueError: there is no such model, or it is damaged, said in one message before
         any weight is read.
     """
-    checkpoint = checkpoints.load(name, dtype)
-    file = Path(tokenizer) if tokenizer is not None else beside(checkpoint)
-    start, ends = checkpoint.start, checkpoint.ends
+    model = checkpoints.load(name, dtype)
+    file = Path(tokenizer) if tokenizer is not None else beside(model)
+    start, ends = model.start, model.ends
     if file is not None and (start is None or not ends):
         first, last = special_ids(file if file.is_dir() else file.parent)
         start = first if start is None else start
         ends = ends or (() if last is None else (last,))
-    sizes = (
-        checkpoint.name,
-        checkpoint.config,
-        checkpoint.model,
-        checkpoint.params,
-        str(dtype),
-    )
-    return Pretrained(*sizes, checkpoint.files, start, ends, file)
+    return model._replace(start=start, ends=ends, tokenizer_file=file)
 
 
 def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretrained]:
@@ -126,13 +85,13 @@ def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
     )
 
 
-def beside(checkpoint: checkpoints.Checkpoint) -> Path | None:
+def beside(model: Pretrained) -> Path | None:
     """The tokenizer that lies beside weights, else, for weights in the bundled format,
     the bundled one of this vocabulary."""
-    first = checkpoint.files[0]
+    first = model.files[0]
     folders = [first, first.parent] if first.is_dir() else [first.parent]
     if zoo.FOLDER not in folders:
         for file in filter(None, map(tokenizers.beside, folders)):
             return file
     bundled = first.suffix == ".safetensors"
-    return zoo.tokenizer_file(checkpoint.config.vocab) if bundled else None
+    return zoo.tokenizer_file(model.config.vocab) if bundled else None

@@ -42,9 +42,13 @@ class Player(NamedTuple):
     regime: str
     law: Callable[[Any, Prompt, Sampling], Law] | None = None
     model: Model | None = None
-    dtype: str = "float32"
     files: tuple[Path, ...] = ()
     pretrained: Pretrained | None = None
+
+    @property
+    def dtype(self) -> str:
+        """Of its weights as they were loaded."""
+        return "float32" if self.pretrained is None else self.pretrained.dtype
 
     @property
     def encodes(self) -> bool:
@@ -85,8 +89,7 @@ def model(name: str, dtype: str = "float32", made_by: str = "") -> Player:
 def of_pretrained(loaded: Pretrained) -> Player:
     """A pretrained model that can be either side."""
     side = of_model(loaded.name, loaded.model, loaded.params)
-    files = tuple(files_of(loaded.files))
-    return side._replace(dtype=loaded.dtype, files=files, pretrained=loaded)
+    return side._replace(files=tuple(files_of(loaded.files)), pretrained=loaded)
 
 
 def paired(target: Player, draft: Player) -> tuple[Player, Player]:
@@ -111,7 +114,7 @@ def of_model(name: str, model: Model, params) -> Player:
     def law(params, prompt: Prompt, sampling: Sampling) -> Law:
         start = jnp.zeros(prompt.tokens.shape[0], jnp.int32)
         cache = model.init(params, prompt, prompt.tokens.shape[1])
-        reader = chunks.worked_in(model)
+        reader = chunks.in_chunks(model)
         features, _ = reader.apply(params, prompt.tokens, start, cache)
         return probs.standardize(model.readout(params, features), sampling)
 
@@ -135,7 +138,7 @@ def early_exit(whole: Pretrained, layers: int) -> Player:
     side = of_model(f"{whole.name}, {layers} layers", shallow, whole.params)
     make = Built(_early_exit, (whole.config, layers))
     files = tuple(files_of(whole.files))
-    return side._replace(drafter=make, model=None, dtype=whole.dtype, files=files)
+    return side._replace(drafter=make, model=None, files=files)
 
 
 def _early_exit(gamma: int, draw: Callable, config: Any, layers: int) -> Drafter:

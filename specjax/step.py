@@ -29,12 +29,17 @@ from specjax.verifiers import token
 
 
 class Decoder(NamedTuple):
-    """What decodes together: two models, a rule, and who decides how much to draft."""
+    """What decodes together: two models, a rule, and who decides how much to draft.
+
+    logprobs: whether each step measures `Info.logprob`, which reads the target's logits
+    [B, G + 1, V] once more.
+    """
 
     target: Model
     drafter: Drafter = nothing.drafter
     verifier: Verifier = token.verifier
     policy: Policy | None = None
+    logprobs: bool = False
 
 
 def build_step(
@@ -42,8 +47,11 @@ def build_step(
     drafter: Drafter,
     verifier: Verifier = token.verifier,
     policy: Policy | None = None,
+    logprobs: bool = False,
 ) -> Callable[[Params, Request, State], tuple[State, Info]]:
     """Returns `spec_step(params, request, state) -> (state, info)`, pure.
+
+    The arguments are the fields of a `Decoder`.
 
     Raises ValueError for a drafter of more tokens than the target's caches take back.
     """
@@ -64,6 +72,9 @@ def build_step(
 
         tokens, length = commit(request, state, verdict)
         info = measure(request, state, draft, verdict, length)
+        if logprobs:
+            sure = log_probabilities(law.logits, verdict.tokens, info.emitted)
+            info = info._replace(logprob=sure)
         budget, carry = state.budget, state.policy
         if policy is not None:
             budget, carry = policy.update(budget, carry, info)
@@ -144,3 +155,13 @@ def measure(
         tokens=draft.tokens,
         full=active & (n == num) & (num > 0),
     )
+
+
+def log_probabilities(logits: Array, tokens: Array, count: Array) -> Array:
+    """log softmax of `logits` [B, T, V] at `tokens` [B, T]: [B, T] float32, 0 from
+    `count` [B] on."""
+    logits = logits.astype(jnp.float32)
+    at = jnp.maximum(tokens, 0)[..., None]  # below 0 where logits are no law
+    each = jnp.take_along_axis(logits, at, axis=-1)[..., 0]
+    each -= jax.nn.logsumexp(logits, axis=-1)
+    return jnp.where(jnp.arange(tokens.shape[1]) < count[:, None], each, 0.0)

@@ -162,7 +162,7 @@ def run(
     begun = time.perf_counter()
     output = jax.block_until_ready(decode(*inputs))
     seconds = time.perf_counter() - begun
-    tokens, length, counts = jax.device_get(output)
+    tokens, length, counts, _ = jax.device_get(output)
     starts = np.asarray(prompt.length)
     rows = list(zip(tokens, starts, length, strict=True))
     finite.check(ids[start:end] for ids, start, end in rows)

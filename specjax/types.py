@@ -159,6 +159,8 @@ class Info(NamedTuple):
     drafted [B]; accepted [B] drafted tokens that were committed; tested [B] drafted
     tokens that were decided on, up to the row's end; emitted [B] tokens committed;
     accept_prob [B, G]; tokens [B, G] as drafted; full [B] bool, the whole draft kept.
+    logprob [B, G + 1]: log p of each token committed, 0 beyond them, by the target's
+    raw logits at temperature 1 and its rules; None where it was not asked for.
     """
 
     drafted: Array
@@ -168,6 +170,7 @@ class Info(NamedTuple):
     accept_prob: Array
     tokens: Array
     full: Array
+    logprob: Array | None = None
 
 
 class Params(NamedTuple):

@@ -39,7 +39,7 @@ def test_a_call_in_portions_gives_the_same_logits_and_cache(case, width):
             start,
             model.init(world.target_weights, case.prompt(), SLOTS),
         )
-        for model in (world.target, chunks.worked_in(world.target, width))
+        for model in (world.target, chunks.in_chunks(world.target, width))
     )
     jax.tree.map(lambda a, b: close(a, b, 1e-5), whole, parts)
 
@@ -101,7 +101,7 @@ def test_a_prompt_of_a_portion_is_a_call_as_any_other(case):
 def test_memory_grows_with_the_length_and_not_its_square():
     """Of what XLA allocates for temporaries, twice the prompt at most about doubles."""
     config = gpt.Config(50, 16, 32, 1, 8)
-    model = chunks.worked_in(gpt.build(config), 64)
+    model = chunks.in_chunks(gpt.build(config), 64)
 
     def temporary(model, length: int) -> int:
         params = model.shapes
@@ -121,7 +121,7 @@ def test_memory_grows_with_the_length_and_not_its_square():
 
 def test_portions_of_nothing_are_refused():
     with pytest.raises(ValueError, match="portions of 0 tokens: take 1 or more"):
-        chunks.worked_in(gpt.build(gpt.Config(50, 16, 32, 1, 2)), 0)
+        chunks.in_chunks(gpt.build(gpt.Config(50, 16, 32, 1, 2)), 0)
 
 
 def test_a_call_without_a_cache_is_left_whole():
@@ -129,6 +129,6 @@ def test_a_call_without_a_cache_is_left_whole():
     model = gpt.build(config)
     params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape) * 0.1, model.shapes)
     text, start = jnp.arange(7)[None], jnp.zeros(1, jnp.int32)
-    cut = chunks.worked_in(model, 3)
+    cut = chunks.in_chunks(model, 3)
     whole, parts = (m.apply(params, text, start, None)[0] for m in (model, cut))
     np.testing.assert_array_equal(whole, parts)

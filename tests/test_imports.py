@@ -1,9 +1,9 @@
 """Who may import whom, read from the import lines; the architecture in one table.
 
 A folder is a room, and a module at the top of a package one of its own. `types` knows
-nobody; models, drafters and verifiers do not know each other; kernels know the types
-alone: what crosses a border is an argument. Of the library one module may name the
-kernels, the one that chooses them. And what may not be a thing's name.
+nobody; models, drafters and verifiers do not know each other; kernels know types and
+`probs` alone: what crosses a border is an argument. Of the library one module may name
+the kernels, the one that chooses them. And what may not be a thing's name.
 """
 
 import ast
@@ -71,6 +71,7 @@ ROOMS = {
     "specjax.checkpoints": (
         *PURE,
         "specjax.models",
+        "specjax.tokenizers",
         "specjax.zoo",
         "specjax.quantized",
         "specjax.jax_flags",
@@ -98,7 +99,7 @@ ROOMS = {
         "specjax.configs",
     ),
     "specjax": ("specjax",),
-    "pallas_kernels": ("specjax.types",),
+    "pallas_kernels": ("specjax.types", "specjax.probs", "specjax.truncation"),
     "experiments": (),
     "experiments.records": ("specjax.measure", "specjax.configs"),
     "experiments.tasks": (*TEXT, "specjax.measure"),
@@ -112,20 +113,11 @@ ROOMS = {
     ),
     "experiments.kinds": (*ROWS, *LEVIATHAN),
     "experiments.exactness": (*ROWS, "specjax.exactness"),
-    "experiments.rivals": ROWS,
+    "experiments.rivals": (*ROWS, "experiments.report"),
     "experiments.canary": (*ROWS, "specjax"),
     "experiments.training": (*ROWS, "specjax.speech"),
     "experiments.gpu": (*ROWS, "pallas_kernels"),
-    "experiments.catalogue": (
-        *RECORDS,
-        *LEVIATHAN,
-        "experiments.papers",
-        "experiments.kinds",
-        "experiments.exactness",
-        "experiments.rivals",
-        "experiments.training",
-        "experiments.gpu",
-    ),
+    "experiments.catalogue": ("experiments.records",),
     "experiments.run": (
         "experiments.catalogue",
         "experiments.records",
@@ -134,7 +126,6 @@ ROOMS = {
     ),
     "experiments.report": (
         *RECORDS,
-        *LEVIATHAN,
         "experiments.catalogue",
         "experiments.run",
         "specjax.theory",
@@ -262,7 +253,7 @@ def known(name: str) -> bool:
         ("specjax.measure.row", "import pandas as pd"),
         ("specjax.cli.demo", "from pallas_kernels import wiring"),
         ("specjax.measure.walltime", "def later():\n    import pallas_kernels"),
-        ("pallas_kernels.fuse", "from specjax import probs"),
+        ("pallas_kernels.fuse", "from specjax import generate"),
         ("experiments.training.loop", "import gin"),
         ("experiments.run", "import gin"),
         ("specjax.measure.row", "from experiments.report import page"),

@@ -80,3 +80,27 @@ def test_the_loop_asks_nothing_of_the_host_and_a_stream_says_the_same():
     np.testing.assert_array_equal(length, output.length)
     written = np.arange(SLOTS) < length[:, None]
     np.testing.assert_array_equal(np.where(written, tokens, 0), output.tokens)
+
+
+def test_log_probabilities_are_of_the_targets_logits_at_temperature_1():
+    """Where they are asked for: summed by the loop, one a token in a stream."""
+    world, case = tiny.tables(), BY_NAME["adaptive"]
+    parts, params = case.parts(world, GAMMA), case.params(world)
+    arguments = params, PROMPT, request_of(temperature=0.5)
+    assert generate.build(parts, SLOTS)(*arguments).logprob is None
+    parts = parts._replace(logprobs=True)
+    output = generate.build(parts, SLOTS)(*arguments)
+    log_p = np.asarray(jax.nn.log_softmax(params.target))  # a row for each last token
+    each, turns = [[], []], tiny.bound()
+    for _, info in generate.build_stream(parts, SLOTS)(*arguments):
+        next(turns)
+        for row, values, count in zip(each, info.logprob, info.emitted, strict=True):
+            row += values[: int(count)].tolist()
+            assert not np.any(values[int(count) :])
+    for row, total, ids, *span in zip(
+        each, output.logprob, output.tokens, PROMPT.length, output.length, strict=True
+    ):
+        places = range(*map(int, span))
+        wanted = [log_p[ids[at - 1], ids[at]] for at in places]
+        np.testing.assert_allclose(row, wanted, atol=1e-5)
+        np.testing.assert_allclose(total, sum(wanted), rtol=1e-5)

@@ -12,7 +12,7 @@ from experiments import tasks
 from specjax import drafts, fused
 from specjax.exactness import divergence
 from specjax.exactness.divergence import DivergenceSetting, Found, Report
-from specjax.exactness.text_comparison import Rung
+from specjax.exactness.text_comparison import Comparison
 from specjax.measure.row import Measurement
 from specjax.prompts import Prompts
 from specjax.sides import Player
@@ -65,15 +65,15 @@ def numbers(report: Report) -> dict:
     """
     flat = {
         f"{key}_g{each.gamma}": value
-        for each in report.rungs
+        for each in report.found
         for key, value in of_gamma(each).items()
     }
     margins = {
         f"margin_{name}": float(np.quantile(report.margins, level))
         for name, level in divergence.QUANTILES.items()
     }
-    matched = [each.matched for each in report.rungs]
-    natural = [each.natural for each in report.rungs]
+    matched = [each.matched for each in report.found]
+    natural = [each.natural for each in report.found]
     eps_max = max(each.eps_max for each in natural)
     return {
         "matched_percent": percent(matched),
@@ -84,7 +84,7 @@ def numbers(report: Report) -> dict:
         "eps_max_millionths": 1e6 * eps_max,
         "texts": natural[0].texts,
         "tokens": report.margins.size,
-        "gamma": [each.gamma for each in report.rungs],
+        "gamma": [each.gamma for each in report.found],
         **margins,
         **flat,
     }
@@ -93,7 +93,7 @@ def numbers(report: Report) -> dict:
 def of_gamma(result: Found) -> dict:
     """matched_percent, identical_percent: texts equal to those of calls of the same
     shape, and of calls of one token. explained, unexplained: divergences. eps_max: max
-    |z_AR - z_spec| beside calls of one token. See `exactness.text_comparison.Rung`."""
+    |z_AR - z_spec| beside calls of one token. See `text_comparison.Comparison`."""
     matched, natural = result.matched, result.natural
     return {
         "matched_percent": percent([matched]),
@@ -114,7 +114,7 @@ def of_gamma(result: Found) -> dict:
     }
 
 
-def percent(rungs: list[Rung]) -> float:
+def percent(rungs: list[Comparison]) -> float:
     """Texts that are identical."""
     whole = sum(rung.texts for rung in rungs)
     return 100 * sum(rung.identical for rung in rungs) / whole

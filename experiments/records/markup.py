@@ -61,3 +61,20 @@ def number(x: float | str | None) -> str:
     if abs(x) >= 1 or x == 0:
         return f"{x:.4g}"
     return f"{x:.4f}" if abs(x) >= LEAST else f"{x:.1e}"
+
+
+def number_or_blank(x: float | None) -> str:
+    """A number, or nothing where there is none, such as a call not to be predicted."""
+    return "" if x is None else number(x)
+
+
+def uncertain(x: float, error: float | None) -> str:
+    """A number with its standard error, where it has one."""
+    return number(x) if error is None else f"{number(x)} ± {number(error)}"
+
+
+def interval(x: float | None, ends: Sequence[float] | None) -> str:
+    """A number with its interval, where it has one."""
+    if x is None or ends is None:
+        return number_or_blank(x)
+    return f"{number(x)} [{', '.join(map(number, ends))}]"

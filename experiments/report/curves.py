@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.papers.leviathan.walltime_details import named
 from experiments.records.table import rows_of
+from experiments.report.walltime import named
 
 MARKERS = "osD^vP*phX<>d8H"  # one a pair of models: more pairs are an error
 FILLS = {0: "full", 1: "none"}  # of a marker, by temperature

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
 
-from experiments.report.claims.verdicts import VERDICTS
+from experiments.report.claims.claims import VERDICTS
 
 STYLE = Path(__file__).with_name("page.css")
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments import catalogue
-from experiments.papers.leviathan.walltime_details import named
+from experiments.report.walltime import named
 
 COLORS = {0: "#1f6fb4", 1: "#d9661f"}  # by temperature
 APART = 0.17  # of the two temperatures of a line

@@ -6,12 +6,10 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
-from experiments import catalogue
 from experiments.records import records
 from experiments.records.table import Records, Table
-from experiments.report import tables
-from experiments.report.claims.claims import Claim, claims
-from experiments.report.claims.verdicts import VERDICTS
+from experiments.report import details, tables
+from experiments.report.claims.claims import VERDICTS, Claim, claims
 from experiments.report.html import (
     NONE,
     document,
@@ -79,7 +77,7 @@ def lines_of(table: Table, results: Records) -> str:
         inner = grid(f"rows-{table.name}-elsewhere", title, tables.HEAD, apart)
         summary = f"<summary>{len(apart)} lines not run here</summary>"
         text += f"<details>{summary}\n{inner}</details>\n"
-    for number, (title, head, lines) in enumerate(catalogue.wider(table.name, results)):
+    for number, (title, head, lines) in enumerate(details.of(table.name, results)):
         text += grid(f"{table.name}-wider-{number}", title, head, filled(lines))
     return text
 

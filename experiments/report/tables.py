@@ -10,15 +10,18 @@ from collections import Counter
 from pathlib import Path
 
 from experiments import catalogue
-from experiments.papers.leviathan import walltime_details
 from experiments.records import markup, records
-from experiments.records.table import Line, Records, Table
+from experiments.records.table import Line, Records, Table, command
 from experiments.records.words import FAILED, SKIPPED
-from experiments.report import laws, user_rows
+from experiments.report import details, laws, walltime
 from specjax.measure import jsonl
 
 HEAD = ["what", "published (paper's model)", "ours", "standard error", "n"]
 HEAD += ["hardware", "date", "state"]
+OWN = (
+    "Rows that are not in the catalogue: every number that was measured, by the name"
+    " that it has in the record. Nothing published stands beside them."
+)
 
 
 def collect(
@@ -32,7 +35,7 @@ def collect(
     files = sorted(folder.glob("*.jsonl"))
     results = {path.stem: records.latest(jsonl.read(path)) for path in files}
     for record in (record for rows in results.values() for record in rows.values()):
-        record["measured"] = walltime_details.current(record["measured"])
+        record["measured"] = walltime.current(record["measured"])
     for name, rows in collect(earlier).items() if earlier else ():
         marked = {row: {**record, "earlier": True} for row, record in rows.items()}
         results[name] = marked | results.get(name, {})
@@ -47,7 +50,7 @@ def cells(line: Line, results: Records) -> list[str]:
         needs = f"not run here: needs {line.needs}" if line.needs else "not run"
         return [line.what, published, "", "", "", "", "", needs]
     measured, origin = record["measured"], record["provenance"]
-    error = measured.get(line.error)
+    error = measured.get(line.error or f"{line.quantity}_se")
     count = measured.get("tokens")
     return [
         line.what if line.needs is None else f"{line.what}{used(measured)}",
@@ -72,9 +75,8 @@ def value(measured: dict, quantity: str) -> float | str | None:
     """A number of a record, or why it has none; "key@a" is the point of curve `key` at
     alpha = a."""
     name, _, point = quantity.partition("@")
-    if quantity in walltime_details.BEST and measured[quantity] is None:
-        what = quantity.removeprefix("best_")
-        return walltime_details.missing(measured, what, measured["best_gamma"])
+    if quantity == "best_predicted" and measured[quantity] is None:
+        return walltime.unpredicted(measured, measured["best_gamma"])
     if quantity in measured or not point:
         return measured[quantity]
     return measured[name][measured["alpha"].index(float(point))]
@@ -84,7 +86,7 @@ def state(line: Line, record: dict) -> str:
     """`ok`, with what a reader must know beside; or what is wrong: it failed, or is not
     what the paper printed."""
     why = value(record["measured"], line.quantity)
-    if why in (FAILED, SKIPPED, *walltime_details.WHY):
+    if why in (FAILED, SKIPPED, *walltime.WHY):
         return why
     if line.exact:
         off = abs(value(record["measured"], line.quantity) - line.published)
@@ -96,8 +98,28 @@ def state(line: Line, record: dict) -> str:
 
 
 def every(results: Records) -> list[Table]:
-    """The tables of the catalogue, and those of rows that it does not name."""
-    return [*catalogue.tables(), *user_rows.tables(results)]
+    """The tables of the catalogue, and one for each folder of rows that it does not
+    name: every number of theirs, by the name that it has in the record."""
+    known = {(line.folder, line.row) for t in catalogue.tables() for line in t.lines}
+    own = []
+    for folder, there in sorted(results.items()):
+        lines = [
+            Line(folder, row, f"{row}: {key}", key)
+            for row, record in sorted(there.items())
+            if (folder, row) not in known
+            for key in numbers(record["measured"])
+        ]
+        if lines:
+            title = f"Own rows: {folder}"
+            own.append(Table(f"own_{folder}", title, OWN, command(folder), lines))
+    return [*catalogue.tables(), *own]
+
+
+def numbers(measured: dict) -> list[str]:
+    """The names of all numbers but errors, which stand beside theirs."""
+    names = [key for key, x in measured.items() if type(x) in (int, float)]
+    errors = {f"{name}_se" for name in names}
+    return [name for name in names if name not in errors]
 
 
 def rows(table: Table, results: Records) -> list[list[str]]:
@@ -110,7 +132,7 @@ def page(table: Table, results: Records) -> str:
     if is_figure(table):
         text += f"![{table.title}]({table.name}.svg)\n\n"
     text += markup.markdown(HEAD, rows(table, results))
-    for title, head, lines in catalogue.wider(table.name, results):
+    for title, head, lines in details.of(table.name, results):
         text += f"\n## {title}\n\n" + markup.markdown(head, lines)
     return text
 

@@ -14,7 +14,8 @@ from importlib import metadata
 from pathlib import Path
 
 from experiments.records import compilation, markup, records
-from experiments.rivals import place, rows, t5x, table
+from experiments.report import details
+from experiments.rivals import place, rows, t5x
 from specjax import native
 from specjax.measure import jsonl, provenance
 from specjax.measure.row import Measurement
@@ -83,7 +84,7 @@ def run(
     if not t5x.importable():
         print(f"bench/{setting.size}_t5x: not measured, it needs {t5x.NEEDS}")
     latest = records.latest(jsonl.read(out / "bench.jsonl"))
-    for title, head, lines in table.wider(latest):
+    for title, head, lines in details.bench({"bench": latest}):
         print(f"\n{title}\n{markup.plain(head, lines)}", end="")
 
 

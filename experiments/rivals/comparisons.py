@@ -36,28 +36,26 @@ def plain(where: Place, batch: int) -> dict:
         "huggingface": huggingface.likelihood(torch_model, inputs, own.texts),
         "ctranslate2": ctranslate2.likelihood(engines["float32"], inputs, own.texts),
     }
-    result = {
-        "nats_apart": {
-            name: agreement.check_law(name, law, own.law)
-            for name, law in scores.items()
-        }
-    }
+    nats = {k: agreement.check_law(k, law, own.law) for k, law in scores.items()}
     written = {name: programs[name]() for name in programs}
     written[OURS] = ours.texts(written[OURS], length)
-    exact = [name for name in programs if name != "ctranslate2_int8"]
-    result["same_texts"] = {k: compare(where, own, k, written[k]) for k in exact}
-    rounded = agreement.same_prefix(written["ctranslate2_int8"], own.texts)
-    result["int8_same_prefix"] = rounded
+    rounded = written.pop("ctranslate2_int8")
+    result = {
+        "nats_apart": nats,
+        "same_texts": {k: compare(where, own, k, written[k]) for k in written},
+        "int8_same_prefix": agreement.same_prefix(rounded, own.texts),
+    }
     return result | timed(setting, programs, batch)
 
 
-def speculative(where: Place) -> dict:
-    """Batch 1 with the draft at the same gamma: ours and assisted generation."""
+def speculative(where: Place, batch: int) -> dict:
+    """With the draft at the same gamma: ours and assisted generation, which decodes one
+    text at a time; what it says of more."""
     from experiments.rivals import huggingface
 
     own, setting = reference(where), where.setting
     length, gamma = setting.new_tokens, setting.gamma
-    asked = where.inputs, length, 1
+    asked = where.inputs, length, batch
     target, draft = (
         huggingface.load(path, setting.threads) for path in (where.target, where.draft)
     )
@@ -70,35 +68,14 @@ def speculative(where: Place) -> dict:
     }
     outputs = programs[OURS]()
     written = {OURS: ours.texts(outputs, length)}
-    written["huggingface"] = programs["huggingface"]()
-    result = {"same_texts": {k: compare(where, own, k, written[k]) for k in written}}
-    calls = {"huggingface": huggingface.calls(target, programs["huggingface"])}
-    result |= accepted(outputs, own.texts.size)
-    calls[OURS] = result["target_calls"]
-    return result | {"calls": calls} | timed(setting, programs, 1)
-
-
-def speculative_batch(where: Place) -> dict:
-    """All texts at once: ours alone and with the draft, and what the others say."""
-    from experiments.rivals import huggingface
-
-    own, setting = reference(where), where.setting
-    length, gamma, batch = setting.new_tokens, setting.gamma, setting.texts
-    asked = where.inputs, length, batch
-    target, draft = (
-        huggingface.load(path, setting.threads) for path in (where.target, where.draft)
-    )
-    mine = ours.load(where.draft, where.vocab)
-    programs = {
-        OURS: ours.decoder(own.model, *asked, mine, gamma),
-        f"{OURS}_plain": ours.decoder(own.model, *asked),
-        "huggingface_plain": huggingface.decoder(target, *asked),
-    }
-    outputs = programs[OURS]()
-    same = compare(where, own, OURS, ours.texts(outputs, length))
-    result = {"same_texts": {OURS: same}} | accepted(outputs, own.texts.size)
-    message = refusal(huggingface.decoder(target, *asked, draft, gamma))
-    result["refusals"] = {"huggingface": message}
+    result = accepted(outputs, own.texts.size)
+    if batch == 1:
+        written["huggingface"] = programs["huggingface"]()
+        calls = huggingface.calls(target, programs["huggingface"])
+        result["calls"] = {"huggingface": calls, OURS: result["target_calls"]}
+    else:
+        result["refusals"] = {"huggingface": refusal(programs.pop("huggingface"))}
+    result["same_texts"] = {k: compare(where, own, k, written[k]) for k in written}
     return result | timed(setting, programs, batch)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from specjax import checkpoints, generate, sides
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import costs
@@ -21,7 +21,7 @@ from specjax.step import Decoder
 from specjax.types import Params, Prompt, Request
 
 
-def load(folder: Path, vocab: int) -> Checkpoint:
+def load(folder: Path, vocab: int) -> Pretrained:
     """A model in float32; every id may be emitted, as everywhere else."""
     return checkpoints.load(folder, pieces=vocab)
 
@@ -44,11 +44,11 @@ def batches(
 
 
 def decoder(
-    target: Checkpoint,
+    target: Pretrained,
     inputs: np.ndarray,
     new_tokens: int,
     batch: int,
-    draft: Checkpoint | None = None,
+    draft: Pretrained | None = None,
     gamma: int = 0,
 ) -> Callable[[], list[generate.Output]]:
     """A program that writes the greedy texts of inputs [N, I], `batch` at once."""
@@ -72,7 +72,7 @@ def counts(outputs: list[generate.Output]) -> generate.Counts:
     return jax.tree.map(lambda *leaves: int(np.concatenate(leaves).sum()), *each)
 
 
-def law(target: Checkpoint, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray:
+def law(target: Pretrained, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray:
     """Log-probabilities [N, T, V] of every token after those before each of `texts`."""
     before = np.concatenate([np.zeros_like(texts[:, :1]), texts[:, :-1]], axis=1)
     length = np.full(len(inputs), inputs.shape[1], np.int32)
@@ -86,14 +86,14 @@ def law(target: Checkpoint, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray
     return np.asarray(score(target.params))
 
 
-def likelihood(target: Checkpoint, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray:
+def likelihood(target: Pretrained, inputs: np.ndarray, texts: np.ndarray) -> np.ndarray:
     """The logarithm of that of each token of texts [N, T]: [N, T]."""
     scores = law(target, inputs, texts)
     return np.take_along_axis(scores, texts[..., None], axis=2)[..., 0]
 
 
 def target_calls(
-    target: Checkpoint, inputs: np.ndarray, new_tokens: int, gamma: int, loops: int
+    target: Pretrained, inputs: np.ndarray, new_tokens: int, gamma: int, loops: int
 ) -> Callable[[], object]:
     """A program of `loops` calls of the target on gamma + 1 tokens of the first text,
     half of which is written, each with its law, as a step makes them."""
@@ -106,7 +106,7 @@ def target_calls(
     return lambda: run(request, state)
 
 
-def readouts(target: Checkpoint, gamma: int, loops: int) -> Callable[[], Array]:
+def readouts(target: Pretrained, gamma: int, loops: int) -> Callable[[], Array]:
     """A program of `loops` readouts of gamma + 1 tokens, each of features that hang on
     the last one's logits, so that none is left out."""
     shape, model = (1, gamma + 1, target.config.dim), target.model

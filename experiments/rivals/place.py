@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.rivals import agreement, ours, weights
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 
 
 class EngineSetting(NamedTuple):
@@ -62,7 +62,7 @@ def place(setting: EngineSetting, folder: Path) -> Place:
 class Reference(NamedTuple):
     """Our own model, its greedy texts [N, T], and their log-likelihoods [N, T]."""
 
-    model: Checkpoint
+    model: Pretrained
     texts: np.ndarray
     law: np.ndarray
 

@@ -18,9 +18,9 @@ def rows(where: Place) -> dict[str, Measurement]:
     runs = {
         "plain_b1": partial(comparisons.plain, where, 1),
         f"plain_b{every}": partial(comparisons.plain, where, every),
-        "speculative_b1": partial(comparisons.speculative, where),
-        f"speculative_b{every}": partial(comparisons.speculative_batch, where),
-        "speculative_b1_xla": partial(comparisons.speculative, where),
+        "speculative_b1": partial(comparisons.speculative, where, 1),
+        f"speculative_b{every}": partial(comparisons.speculative, where, every),
+        "speculative_b1_xla": partial(comparisons.speculative, where, 1),
         "target_call_b1": partial(target_call, where),
         "t5x_b1": partial(comparisons.beside_t5x, where, 1),
         f"t5x_b{every}": partial(comparisons.beside_t5x, where, every),

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.checkpoints import Checkpoint
+from specjax.checkpoints import Pretrained
 from specjax.models.t5 import Config
 
 NEEDS = (
@@ -37,8 +37,8 @@ def version() -> str:
     folder = Path(util.find_spec("t5x").submodule_search_locations[0])
     if (folder.parent / ".git").exists():
         asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-        told = subprocess.run(asked, capture_output=True, text=True, check=True)
-        return f"commit {told.stdout.strip()}"
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        return f"commit {done.stdout.strip()}"
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -66,7 +66,7 @@ def network_of(config: Config):
 
 
 def decoder(
-    target: Checkpoint, inputs: np.ndarray, new_tokens: int, batch: int
+    target: Pretrained, inputs: np.ndarray, new_tokens: int, batch: int
 ) -> Callable[[], list[jax.Array]]:
     """A program that writes the greedy texts of inputs [N, I], `batch` at once.
 

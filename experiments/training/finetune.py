@@ -30,7 +30,7 @@ from jax import Array
 from experiments.training import finetune_data, loop, pairs
 from experiments.training.pairs import PairRows
 from specjax import checkpoints, console
-from specjax.checkpoints import Checkpoint, huggingface
+from specjax.checkpoints import Pretrained, huggingface
 from specjax.models import t5
 
 # Beside the weights of a folder, what its tokenizer is made from and how to decode.
@@ -93,7 +93,7 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def start(name: str, dtype: str) -> Checkpoint:
+def start(name: str, dtype: str) -> Pretrained:
     """The T5 to begin with: float32 parameters, computing in `dtype`.
 
     Raises ValueError for a model of another family, and as `checkpoints.load`.
@@ -167,7 +167,7 @@ def in_parts(loss: Callable, parts: int) -> Callable:
     return whole
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> None:
+def save(folder: Path, checkpoint: Pretrained) -> None:
     """Writes the folder, with the tokenizer of the one that training began with if it
     has one; all of it appears at once."""
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tokenized")

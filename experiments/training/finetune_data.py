@@ -12,7 +12,7 @@ from experiments.tasks import examples, recipes
 from experiments.tasks.examples import Examples
 from experiments.training import pairs
 from experiments.training.pairs import Bucket, Pair, PairRows
-from specjax.checkpoints import Checkpoint, huggingface
+from specjax.checkpoints import Pretrained, huggingface
 from specjax.measure.provenance import digest
 
 NAMED = ("wmt_ende", "cnn_dailymail")
@@ -45,7 +45,7 @@ class Data(NamedTuple):
     identity: dict
 
 
-def load(chosen: argparse.Namespace, checkpoint: Checkpoint) -> Data:
+def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
     """Batches for a checkpoint.
 
     Raises ValueError for examples that are none, too few, empty, too long or not of the
@@ -76,7 +76,7 @@ def load(chosen: argparse.Namespace, checkpoint: Checkpoint) -> Data:
     return Data(batch, [measured((1, i)) for i in range(count)], identity)
 
 
-def folder_of(checkpoint: Checkpoint) -> Path | None:
+def folder_of(checkpoint: Pretrained) -> Path | None:
     """The folder of Hugging Face that a checkpoint was read from, if it was."""
     first = checkpoint.files[0]
     return first.parent if first.name == huggingface.CONFIG else None
@@ -152,7 +152,7 @@ def cut(
     return [ids if len(ids) <= limit else ids[: limit - 1] + ids[-1:] for ids in texts]
 
 
-def check_ids(checkpoint: Checkpoint, source: Source, coded: list[Pair]) -> None:
+def check_ids(checkpoint: Pretrained, source: Source, coded: list[Pair]) -> None:
     """Raises ValueError for ids that the checkpoint has not, or another end id."""
     if (source.eos,) != checkpoint.ends:
         raise ValueError(

@@ -11,13 +11,14 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from specjax.models import gpt, llama, t5
+from experiments.training.forward import FAMILIES, Config
+from specjax.models import whisper
+from specjax.models.whisper.layers import sinusoids
 
-Config = gpt.Config | llama.Config | t5.Config
-FAMILIES = {gpt.Config: gpt, llama.Config: llama, t5.Config: t5}
 Path = tuple[str, ...]
 READ = ("kernel", "readout")  # the names of weights that read along their first axis
 LAST = ("out", "wo")  # the products that end what a layer adds
@@ -36,6 +37,8 @@ def grow(small: Config, params: Any, large: Config, noise: float = 0.0, seed: in
 
     Raises ValueError for sizes that cannot compute the same.
     """
+    if isinstance(small, whisper.Config):
+        return _speech(small, params, large)
     check(small, large)
     shapes = flatten_dict(FAMILIES[type(large)].abstract_params(large))
     placed = {}
@@ -71,6 +74,21 @@ def check(small: Config, large: Config) -> None:
     ]
     if less:
         raise ValueError(f"growth makes nothing smaller: {', '.join(less)}")
+
+
+def _speech(small: whisper.Config, params: Mapping, large: whisper.Config) -> dict:
+    """A Whisper for longer windows, of whose positions none is learnt, and with more
+    decoder layers: each a copy of the last one, with no effect."""
+    kept = large._replace(frames=small.frames, decoder_layers=small.decoder_layers)
+    if kept != small or large.decoder_layers < small.decoder_layers:
+        raise ValueError("a Whisper grows in frames and in decoder layers alone")
+    encoder, decoder = dict(params["encoder"]), dict(params["decoder"])
+    if large.frames != small.frames:
+        encoder["positions"] = jnp.asarray(sinusoids(large.states, large.dim))
+    last = decoder[f"layers_{small.decoder_layers - 1}"]
+    for i in range(small.decoder_layers, large.decoder_layers):
+        decoder[f"layers_{i}"] = _idle(last)
+    return {**params, "encoder": encoder, "decoder": decoder}
 
 
 def _key_heads(config: Config) -> int:

@@ -1,21 +1,17 @@
-"""What decoder-only models learn from: windows of documents, and their losses.
+"""What decoders learn from: windows of documents, and the loss of the next token.
 
-Axes: B rows, T tokens, V vocabulary, N tokens of all documents, D documents.
+Axes: B rows, T tokens, N tokens of all documents, D documents.
 """
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-import flax.linen as nn
-import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import Array
 
-from experiments.training import loop
-from experiments.training.loop import Recipe, Task
-from specjax.models import gpt
+from experiments.training import forward
+from experiments.training.pipeline import Data, Stage
+from specjax import zoo
 
 HELD_OUT = 12  # batches
 
@@ -25,6 +21,11 @@ class Stream(NamedTuple):
 
     tokens: np.ndarray
     starts: np.ndarray
+
+
+def encode(pieces, texts: list[str]) -> list[list[int]]:
+    """Each text between the start and the end id."""
+    return [[zoo.START, *ids, zoo.END] for ids in pieces.encode(texts)]
 
 
 def stream(documents: list[list[int]]) -> Stream:
@@ -41,40 +42,28 @@ def rows(data: Stream, seed: tuple[int, ...], batch: int, length: int) -> np.nda
     return data.tokens[index % data.tokens.size]
 
 
-def train(
-    folder: Path, task: Task, data: Stream, held_out: Stream, recipe: Recipe
-) -> Any:
-    """Trains on windows of `data`; measures on the same windows of `held_out` always.
+def data(
+    read: Stream, held_out: Mapping[str, tuple[Stream, int]]
+) -> Callable[[Stage], Data]:
+    """Windows of a stage's size. held_out: by name, a stream and how many batches of
+    it are measured on, the same ones always."""
 
-    Returns the parameters. Raises ValueError as `experiments.training.loop.train`.
-    """
-    size = recipe.batch, recipe.length
-    fixed = [rows(held_out, (1, i), *size) for i in range(HELD_OUT)]
-    return loop.train(folder, task, lambda seed: rows(data, seed, *size), fixed, recipe)
+    def of(stage: Stage) -> Data:
+        size = stage.recipe.batch, stage.recipe.length
+        fixed = {
+            name: [rows(other, (1, i), *size) for i in range(count)]
+            for name, (other, count) in held_out.items()
+        }
+        return Data(lambda seed: rows(read, seed, *size), fixed, next_token_loss)
 
-
-def task(config: gpt.Config, loss: Callable) -> Task:
-    """A fresh model of these sizes, to be trained on this loss."""
-
-    def init(key: Array):
-        return nn.meta.unbox(gpt.init_params(key, config))
-
-    return Task(config._asdict(), init, loss)
+    return of
 
 
-def logits_of(config: gpt.Config, params, tokens: Array) -> Array:
-    """tokens [B, T] from slot 0 on -> logits [B, T, V] float32, without a cache."""
-    model = gpt.build(config)
-    start = jnp.zeros(tokens.shape[0], jnp.int32)
-    features, _ = model.apply(params, tokens, start, None)
-    return model.readout(params, features)
-
-
-def next_token_loss(config: gpt.Config) -> Callable:
+def next_token_loss(config: forward.Config) -> Callable:
     """Mean cross-entropy in nats a token: (params, tokens [B, T + 1]) -> scalar."""
 
     def loss(params, tokens):
-        logits = logits_of(config, params, tokens[:, :-1])
+        logits = forward.logits(config, params, tokens[:, :-1])
         each = optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:])
         return each.mean()
 

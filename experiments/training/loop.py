@@ -14,7 +14,6 @@ moment the checkpoint is kept as `plateau.msgpack`: put in the place of
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,8 @@ import optax
 from flax import serialization
 from jax import Array
 from tqdm import tqdm
+
+from experiments.training.storage import replace
 
 
 class Recipe(NamedTuple):
@@ -212,10 +213,3 @@ def trim(curve: Path, step: int) -> None:
         points = [line for line in curve.read_text().splitlines() if line]
         kept = [line for line in points if json.loads(line)["step"] <= step]
         replace(curve, "".join(line + "\n" for line in kept).encode())
-
-
-def replace(path: Path, content: bytes) -> None:
-    """Writes a file so that a kill leaves the old one or the new one, whole."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)

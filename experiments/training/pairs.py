@@ -7,13 +7,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
 
-from experiments.training.loop import Task
+from experiments.training import forward
 from specjax.models import t5
 
 Pair = tuple[Sequence[int], Sequence[int]]  # both end with the end id
@@ -98,27 +97,12 @@ def digest(pairs: list[Pair]) -> str:
     return whole.hexdigest()
 
 
-def task(config: t5.Config, loss: Callable) -> Task:
-    """A fresh model of these sizes, to be trained on this loss."""
-
-    def init(key: Array):
-        return nn.meta.unbox(t5.init_params(key, config))
-
-    return Task(config._asdict(), init, loss)
-
-
-def logits_of(config: t5.Config, params, rows: PairRows) -> Array:
-    """[B, T, V] float32. Padding of the vocabulary is as likely as any id here."""
-    config, inputs = config._replace(pieces=None), t5.Inputs(rows.inputs, rows.length)
-    features = t5.T5(config).apply({"params": params}, inputs, rows.tokens)
-    return t5.readout(config, params, features)
-
-
 def cross_entropy(config: t5.Config) -> Callable:
     """Mean nats a target token: (params, rows) -> scalar."""
 
     def loss(params, rows: PairRows) -> Array:
-        logits = logits_of(config, params, rows)
+        inputs = t5.Inputs(rows.inputs, rows.length)
+        logits = forward.logits(config, params, rows.tokens, inputs)
         each = optax.softmax_cross_entropy_with_integer_labels(logits, rows.labels)
         return jnp.sum(each * rows.weight) / rows.weight.sum()
 

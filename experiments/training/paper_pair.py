@@ -12,9 +12,8 @@ import argparse
 import lzma
 from pathlib import Path
 
-import sentencepiece
-
-from experiments.training import language, loop, tokenizer
+from experiments.training import language, loop, pipeline, tokenizer
+from experiments.training.pipeline import Stage
 from specjax import zoo
 from specjax.drafters import ngram
 from specjax.models import gpt
@@ -44,13 +43,15 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     sentences = read_lines(arguments.text)
     vocab = TINY_PIECES if arguments.tiny else gpt.PAPER_97M.vocab
-    pieces = subwords(out / "tokenizer.model", sentences, vocab)
-    coded = encode(pieces, sentences)
+    path = out / "tokenizer.model"
+    pieces = tokenizer.keep(path, lambda: tokenizer.train(sentences, vocab))
+    coded = language.encode(pieces, sentences)
     if not (out / "bigram.safetensors").exists():
         table = ngram.fit(coded, gpt.PAPER_97M.vocab, 2, weight=0.75)
         zoo.save_ngrams(out / "bigram.safetensors", table)
-    data = language.stream(coded)
-    held_out = language.stream(encode(pieces, read_lines(arguments.held_out)))
+    held_out = language.encode(pieces, read_lines(arguments.held_out))
+    fixed = {"held_out": (language.stream(held_out), language.HELD_OUT)}
+    data = {"text": language.data(language.stream(coded), fixed)}
     for name, sizes in SIZES.items():
         recipe = RECIPES[name]
         if arguments.tiny:
@@ -58,8 +59,7 @@ def main() -> None:
         config = sizes._replace(dtype="bfloat16")
         if arguments.steps:
             recipe = recipe._replace(steps=arguments.steps, decay=arguments.steps // 4)
-        task = language.task(config, language.next_token_loss(config))
-        params = language.train(out / name, task, data, held_out, recipe)
+        params = pipeline.run(out, [Stage(name, config, recipe, "text")], data)
         zoo.save(out / f"{name}.safetensors", sizes, params)
 
 
@@ -73,18 +73,6 @@ def read_lines(path: Path) -> list[str]:
     if not lines:
         raise ValueError(f"{path} is empty: give a text file, one sentence a line")
     return lines
-
-
-def subwords(
-    path: Path, sentences: list[str], vocab: int
-) -> sentencepiece.SentencePieceProcessor:
-    if not path.exists():
-        loop.replace(path, tokenizer.train(sentences, vocab))
-    return sentencepiece.SentencePieceProcessor(model_file=str(path))
-
-
-def encode(pieces, sentences: list[str]) -> list[list[int]]:
-    return [[zoo.START, *ids, zoo.END] for ids in pieces.encode(sentences)]
 
 
 if __name__ == "__main__":

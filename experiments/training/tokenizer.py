@@ -1,9 +1,19 @@
 """Trains the subword tokenizers of the bundled models with SentencePiece."""
 
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import sentencepiece
+
+from experiments.training import storage
+
+
+def keep(path: Path, make: Callable[[], bytes]) -> sentencepiece.SentencePieceProcessor:
+    """The tokenizer of `path`, made unless it is there."""
+    if not path.exists():
+        storage.replace(path, make())
+    return sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 
 def train(documents: Iterable[str], vocab: int) -> bytes:

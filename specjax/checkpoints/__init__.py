@@ -7,7 +7,7 @@ One call, `load`, tells the formats apart by what is there.
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import jax_flags, zoo
+from specjax import jax_flags, tokenizers, zoo
 from specjax.checkpoints import (
     archive,
     huggingface,
@@ -22,6 +22,7 @@ from specjax.checkpoints import (
 )
 from specjax.checkpoints.archive import Archive, Names
 from specjax.models import gpt, llama, t5, whisper
+from specjax.tokenizers import Tokenizer
 from specjax.types import Model
 
 FORMATS = names_t5, names_gpt2, names_llama, names_whisper
@@ -32,28 +33,47 @@ Ends = tuple[int | None, tuple[int, ...]]
 Config = t5.Config | gpt.Config | llama.Config | whisper.Config
 
 
-class Checkpoint(NamedTuple):
-    """A model with its weights.
+class Pretrained(NamedTuple):
+    """A model with its weights, and with its tokenizer where `specjax.load` read it.
 
-    family: "t5", "gpt", "llama" or "whisper". files: what it was read from; a folder,
-    if T5X's. start: the id that a decoder's text starts with, None where nothing names
-    one. ends: the ids that each end it, empty where nothing names any.
+    config: sizes. params: weights as `model` takes them. dtype: of weights, activations
+    and cache, or "int8", see `load`. files: what they were read from; a folder, if
+    T5X's. start: the id that a decoder's text starts with, None where nothing names
+    one. ends: the ids that each end it, empty where nothing names any. tokenizer_file:
+    None where there is none.
     """
 
     name: str
-    family: str
     config: Config
     model: Model
     params: Any
-    files: tuple[Path, ...]
-    start: int | None
-    ends: tuple[int, ...]
+    dtype: str = "float32"
+    files: tuple[Path, ...] = ()
+    start: int | None = None
+    ends: tuple[int, ...] = ()
+    tokenizer_file: Path | None = None
+
+    @property
+    def family(self) -> str:
+        """ "t5", "gpt", "llama" or "whisper"."""
+        return TABLES[type(self.config)].FAMILY
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Read when it is first asked for. Raises ValueError where it cannot be."""
+        if self.tokenizer_file is None:
+            raise ValueError(
+                f"{self.name} has no tokenizer beside its weights: name one, by"
+                " --tokenizer or specjax.load(name, tokenizer=file), or write prompts"
+                ' as {"tokens": [ids]}'
+            )
+        around = self.start, self.ends
+        return tokenizers.read(self.tokenizer_file, *around, self.model.encodes)
 
 
 class Opened(NamedTuple):
     """A checkpoint of which no weight was read yet."""
 
-    family: str
     config: Config
     arrays: Archive
     names: Names
@@ -66,7 +86,7 @@ def load(
     dtype: str = "float32",
     sharding: Any = None,
     pieces: int | None = None,
-) -> Checkpoint:
+) -> Pretrained:
     """A model by the path of its checkpoint, a bundled name, or a hub's "org/name".
 
     Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), OpenAI's
@@ -90,13 +110,13 @@ def load(
     else:
         layout = names.sources, model.shapes, dtype, sharding, names.harmless
         params = archive.fill(arrays, *layout)
-    sizes = opened.family, opened.config
-    return Checkpoint(_called(name), *sizes, model, params, opened.files, *opened.ends)
+    read = str(dtype), opened.files, *opened.ends
+    return Pretrained(_called(name), opened.config, model, params, *read)
 
 
 def save(
     folder: str | Path,
-    checkpoint: Checkpoint | tuple[Any, Any],
+    checkpoint: Pretrained | tuple[Any, Any],
     most: int = 5_000_000_000,
 ) -> None:
     """Writes a folder that transformers loads, T5ForConditionalGeneration,
@@ -108,7 +128,7 @@ def save(
     there are several. Raises ValueError for a folder that exists, parameters that are
     not the config's, or a model without a class there, as a GPT with rotary positions.
     """
-    if isinstance(checkpoint, Checkpoint):
+    if isinstance(checkpoint, Pretrained):
         pair = checkpoint.config, checkpoint.params
         around = checkpoint.start, checkpoint.ends
     else:
@@ -119,6 +139,34 @@ def save(
 def build(config: Config) -> Model:
     """The model of these sizes, whatever its family."""
     return TABLES[type(config)].MODELS.build(config)
+
+
+def with_pieces(config: Config, pieces: int | None) -> Config:
+    """The same with a vocabulary of so many pieces, see `load`: a T5's alone."""
+    if isinstance(config, t5.Config):
+        return names_t5.with_pieces(config, pieces)
+    if pieces is not None:
+        named = {gpt.Config: "GPT", llama.Config: "Llama", whisper.Config: "Whisper"}
+        raise ValueError(
+            f"a {named[type(config)]} has no padding of its vocabulary; got"
+            f" pieces={pieces}"
+        )
+    return config
+
+
+def untie_readout(config: Config, name: str, problem: str) -> Config:
+    """Of a file in which `name` differs from the table that it should repeat: a readout
+    of its own is used as it is, whatever config.json says, a T5's on outputs that are
+    scaled. Raises ValueError for a second table that the model has not."""
+    match config:
+        case t5.Config() if name == names_t5.READOUT:
+            return config._replace(tied=False, scaled=True)
+        case gpt.Config() | llama.Config():
+            return config._replace(tied=False)
+    raise ValueError(
+        f"{problem}, and this model has one table for both: store the same array twice,"
+        " or leave out the one that is not to be used"
+    )
 
 
 def _open(name: str, dtype: str, pieces: int | None) -> Opened:
@@ -160,7 +208,7 @@ def _called(name: str | Path) -> str:
 def _huggingface(folder: Path, dtype: str, pieces: int | None) -> Opened:
     table, fields, arrays, files = huggingface.open_folder(folder)
     try:
-        config = table.read_config(fields, dtype, pieces)
+        config = with_pieces(table.read_config(fields, dtype), pieces)
         ends = table.ends(fields | huggingface.generation(folder), config)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
@@ -168,25 +216,25 @@ def _huggingface(folder: Path, dtype: str, pieces: int | None) -> Opened:
     names = table.names(config, fields, arrays.arrays)
     for name, of in names.copies.items():
         if not archive.same(arrays, name, of):
-            config = table.apart(config, name, f"{folder}: {name} differs from {of}")
+            config = untie_readout(config, name, f"{folder}: {name} differs from {of}")
             names = table.names(config, fields, arrays.arrays)
-    return Opened(table.FAMILY, config, arrays, names, files, ends)
+    return Opened(config, arrays, names, files, ends)
 
 
 def _t5x(path: str, dtype: str, pieces: int | None) -> Opened:
     arrays = t5x.open(path)
     config = names_t5.infer(arrays.arrays, dtype, arrays.where)
-    config = names_t5.with_pieces(config, pieces)
+    config = with_pieces(config, pieces)
     names = archive.same_names(t5.abstract_params(config))
-    return Opened("t5", config, arrays, names, (Path(path),), (t5.PAD, (t5.END,)))
+    return Opened(config, arrays, names, (Path(path),), (t5.PAD, (t5.END,)))
 
 
 def _openai(path: Path, dtype: str, pieces: int | None) -> Opened:
     config, arrays, names = openai_whisper.open_file(path, dtype)
-    names_whisper.with_pieces(config, pieces)
+    with_pieces(config, pieces)
     archive.check_depths(arrays, config, openai_whisper.STACKS)
     files, ends = (Path(arrays.where),), openai_whisper.ends(config)
-    return Opened(names_whisper.FAMILY, config, arrays, names, files, ends)
+    return Opened(config, arrays, names, files, ends)
 
 
 def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
@@ -195,10 +243,10 @@ def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
     table, (start, end) = FAMILIES[family], zoo.ends(config)
     archive.check_depths(arrays, config, table.STACKS)
     if pieces is not None:
-        config = table.with_pieces(config, pieces)
+        config = with_pieces(config, pieces)
     names = archive.same_names(table.MODELS.abstract_params(config))
     ends = () if end is None else (end,)
-    return Opened(family, config, arrays, names, (path,), (start, ends))
+    return Opened(config, arrays, names, (path,), (start, ends))
 
 
 def _only(path: Path) -> Path:

@@ -25,9 +25,9 @@ ALIASES = {
 STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
 
 
-def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> gpt.Config:
-    """Sizes from config.json. Raises ValueError for a field that the model cannot do,
-    and for `pieces`, which GPT-2 does not have."""
+def read_config(fields: Fields, dtype: str) -> gpt.Config:
+    """Sizes from config.json. Raises ValueError for a field that the model cannot
+    do."""
     field.refuse_read(fields, ("add_cross_attention", "is_encoder_decoder"))
     field.same_sizes(fields, ALIASES)
     field.only(
@@ -46,7 +46,7 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> gpt.Co
     dim, heads = field.size(fields, "n_embd"), field.size(fields, "n_head")
     if dim % heads:
         raise ValueError(f"config.json: n_embd {dim} is no multiple of n_head {heads}")
-    config = gpt.Config(
+    return gpt.Config(
         field.size(fields, "vocab_size"),
         dim,
         field.size(fields, "n_inner", 4 * dim),
@@ -57,20 +57,6 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> gpt.Co
         learned=True,
         tied=fields.get(TIE, True),
     )
-    return with_pieces(config, pieces)
-
-
-def with_pieces(config: gpt.Config, pieces: int | None) -> gpt.Config:
-    """A T5's alone."""
-    if pieces is not None:
-        raise ValueError(f"a GPT has no padding of its vocabulary; got pieces={pieces}")
-    return config
-
-
-def apart(config: gpt.Config, name: str, told: str) -> gpt.Config:
-    """Of a file whose readout is not the embedding, whatever its config.json says."""
-    del name, told
-    return config._replace(tied=False)
 
 
 def ends(fields: Fields, config: gpt.Config) -> tuple[int | None, tuple[int, ...]]:

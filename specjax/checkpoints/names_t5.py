@@ -99,20 +99,6 @@ def with_pieces(config: t5.Config, pieces: int | None) -> t5.Config:
     return config._replace(pieces=None if pieces == vocab else pieces)
 
 
-def apart(config: t5.Config, name: str, told: str) -> t5.Config:
-    """Of a file in which `name` differs from the table that it should repeat, `told`.
-
-    A readout of its own is used as it is, on outputs that are scaled as config.json
-    says. Raises ValueError for a second table of tokens, which the model has not.
-    """
-    if name == READOUT:
-        return config._replace(tied=False, scaled=True)
-    raise ValueError(
-        f"{told}, and this model has one table for both: store the same array twice, or"
-        " leave out the one that is not to be used"
-    )
-
-
 def ends(fields: Fields, config: t5.Config) -> tuple[int | None, tuple[int, ...]]:
     """The ids that a decoder's text starts and ends with."""
     vocab = config.vocab

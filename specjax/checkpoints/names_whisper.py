@@ -48,9 +48,9 @@ ALIASES = {
 }
 
 
-def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> Config:
+def read_config(fields: Fields, dtype: str) -> Config:
     """Sizes from config.json. Raises ValueError, by its name, for a field that would
-    change what is computed, and for `pieces`, which Whisper does not have."""
+    change what is computed."""
     field.only(fields, CAN)
     field.refuse_read(fields, ("is_encoder_decoder",))
     field.same_sizes(fields, ALIASES)
@@ -70,25 +70,7 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> Config
             f"config.json: d_model {config.dim} is no multiple of 2 and of the"
             f" {config.num_heads} heads"
         )
-    return with_pieces(config, pieces)
-
-
-def with_pieces(config: Config, pieces: int | None) -> Config:
-    """A T5's alone."""
-    if pieces is not None:
-        raise ValueError(
-            f"a Whisper has no padding of its vocabulary; got pieces={pieces}"
-        )
     return config
-
-
-def apart(config: Config, name: str, told: str) -> Config:
-    """Of a file whose readout is not the embedding. Raises ValueError: it always is."""
-    del config, name
-    raise ValueError(
-        f"{told}, and this model has one table for both: store the same array twice, or"
-        " leave out the one that is not to be used"
-    )
 
 
 def ends(fields: Fields, config: Config) -> tuple[int | None, tuple[int, ...]]:

@@ -31,7 +31,7 @@ class Place(NamedTuple):
     layer: int | None = None
 
 
-def apart(archive: Archive) -> Archive:
+def unstack_layers(archive: Archive) -> Archive:
     """The same arrays by the names and shapes of a T5 whose layers are apart.
 
     Raises ValueError for stacks that are not of one depth along one axis.

@@ -7,7 +7,6 @@ beside it, FILE.PID.partial, has the rounds that are done.
 """
 
 import argparse
-import datetime
 import sys
 import time
 from pathlib import Path
@@ -21,9 +20,9 @@ from specjax import console, finite, fused, inputs, native
 from specjax.cli import flags as shared
 from specjax.cli.saving import Saving
 from specjax.console import Parser
-from specjax.measure import costs, forecast, scoring, walltime
-from specjax.measure.machine import machine
+from specjax.measure import forecast, scoring, walltime
 from specjax.measure.pairs import ONE_GAMMA
+from specjax.measure.row import conditions
 from specjax.measure.texts import (
     Protocol,
     Text,
@@ -81,8 +80,8 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
     def so_far(row: dict) -> None:
         saving.keep(record(flags, row, time.monotonic() - begun))
         if not sys.stderr.isatty():  # where there are no bars
-            told = f"{row['rounds']} of {setting.rounds} rounds are timed"
-            print(told, file=sys.stderr, flush=True)
+            done = f"{row['rounds']} of {setting.rounds} rounds are timed"
+            print(done, file=sys.stderr, flush=True)
 
     try:
         text, scores = scored(target, draft, prompts, setting, chosen)
@@ -90,7 +89,7 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
         row = walltime.measure(target, draft, prompts, setting, chosen, so_far)
         so_far(row)
         calls = (target, draft), prompts, len(text.start), setting, chosen
-        with console.told(f"Estimating alpha at gamma = {row['best_gamma']}"):
+        with console.announced(f"Estimating alpha at gamma = {row['best_gamma']}"):
             row["estimates"] = estimates(*calls, scores, row["best_gamma"])
     except FloatingPointError as error:
         parser.error(str(error))
@@ -180,17 +179,15 @@ def check(
     walltime.check(target, draft, setting)
     most = max(setting.gammas)
     longest = width(prompts) + setting.new_tokens
-    slots = longest + most + 1
-    pair = costs.Pair(target, draft, slots)
+    pair = walltime.prepare(target, draft, prompts, setting)
     positions = [x.slots for x in (target.model, pair.drafter(most)) if x.slots]
     if longest > min(positions, default=longest):  # alpha is of tokens that both know
         raise ValueError(
             f"the pair knows {min(positions)} positions: with the longest prompt that"
             f" leaves --tokens {min(positions) - width(prompts)}"
         )
-    few = setting._replace(texts=setting.batch, others=setting.batch)
-    (first, *_), _ = walltime.batches(prompts, few)
-    inputs.check(pair.parts(most), slots, pair.params(most), *first)
+    first = walltime.first_batch(prompts, setting)
+    inputs.check(pair.parts(most), pair.slots, pair.params(most), *first)
 
 
 def scored(
@@ -208,7 +205,7 @@ def scored(
         timing, which does not look at them.
     """
     kernels = finite.guarded_kernels(chosen)
-    with console.told("Writing texts by the target alone"):
+    with console.announced("Writing texts by the target alone"):
         text = write(target, prompts, protocol(setting, 0), kernels)
     finite.check(text.rows())
     if draft.law is None:
@@ -220,7 +217,7 @@ def scored(
         return p.top, q.top
 
     heat, filters = setting.temperature, truncation(setting)
-    with console.told("Scoring them by both models"):
+    with console.announced("Scoring them by both models"):
         *tops_of, sequence = scoring.positions(pair, text, heat, tops, **filters)
     for side, top in zip(("target", "draft"), tops_of, strict=True):
         lost = np.flatnonzero(~np.isfinite(top))
@@ -228,7 +225,7 @@ def scored(
             row = sequence[lost[0]]
             token = lost[0] - np.flatnonzero(sequence == row)[0]
             raise finite.error(int(row), int(token), side)
-    with console.told("Estimating alpha from the scores"):
+    with console.announced("Estimating alpha from the scores"):
         return text, scoring.score(target, draft, text, heat, **filters)
 
 
@@ -342,15 +339,10 @@ def shown(x: float | None) -> str:
 
 def record(flags: argparse.Namespace, row: dict, seconds: float) -> dict:
     """A row as `specjax compare` and the experiments read it."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     provenance = {
         "commit": None,
-        **machine(),
-        "dtype": flags.dtype,
-        "seed": flags.seed,
+        **conditions(flags.dtype, flags.seed, seconds),
         "config": "".join(f"{k} = {v!r}\n" for k, v in sorted(vars(flags).items())),
-        "date": now,
-        "seconds": round(seconds, 2),
     }
     return {
         "row": flags.name or row["draft"],

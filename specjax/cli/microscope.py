@@ -58,7 +58,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
             parser.error(str(error))
         print(fused.line(chosen.record))
         print("\n".join(lines(pair, setting, report)), end="\n\n")
-        of_dtype = [text for each in report.rungs for text in failures(each, strict)]
+        of_dtype = [text for each in report.found for text in failures(each, strict)]
         wrong += [f"{dtype}, {text}" for text in of_dtype]
     if not strict:
         print("Not a CPU: texts of one shape may part, where that is explained.")
@@ -89,7 +89,7 @@ def lines(
     """What is printed of one dtype."""
     margins = np.quantile(report.margins, list(QUANTILES.values()))
     quantiles = zip(QUANTILES, margins, strict=True)
-    device, first = jax.devices()[0].device_kind, report.rungs[0].matched
+    device, first = jax.devices()[0].device_kind, report.found[0].matched
     text = [
         f"{pair[0].name} with {pair[1].name}, {pair[0].dtype}, {device}, T = 0",
         f"{first.texts} texts of up to {setting.tokens} tokens, batch {setting.batch}",
@@ -99,7 +99,7 @@ def lines(
         "       equal texts        one-row calls           one full   rows bitwise",
         "gamma  matched  one-row   explained  unexplained  forward    equal",
     ]
-    for gamma, matched, natural, forwards in report.rungs:
+    for gamma, matched, natural, forwards in report.found:
         equal = f"{matched.identical:>7}  {natural.identical:>7}"
         reasons = f"{natural.explained:>9}  {natural.unexplained:>11}"
         forward = f"{forwards.below} below" if forwards.below else "ok"
@@ -111,7 +111,7 @@ def lines(
         "       |z_AR - z_spec|      flips a token                   law at T = 1",
         "gamma  largest  mean        bound     expected  observed    moves    at most",
     ]
-    for each in report.rungs:
+    for each in report.found:
         it = each.natural
         eps, law = f"{it.eps_max:.1e}  {it.eps_mean:.1e}", f"{it.tv_max:.1e}"
         flips = f"{it.bound:<8.2g}  {it.expected:<8.2g}  {it.observed:<8.2g}"

@@ -20,8 +20,8 @@ from specjax.console import Parser
 from specjax.speech import subtitles
 from specjax.speech.pair import ALONE, opened
 from specjax.speech.segments import Thresholds
+from specjax.speech.sequential import Progress
 from specjax.speech.tokens import TASKS
-from specjax.speech.transcribe import Told
 from specjax.speech.transcripts import Transcribed, Transcript, transcribe
 
 TIMED = ("srt", "vtt")
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
                 seed=flags.seed,
                 top_k=flags.top_k,
                 kernels=flags.kernels,
-                told=shown.told,
+                on_progress=shown.progress,
             )
     except (ValueError, FloatingPointError) as error:
         parser.error(str(error))
@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def joined(words: Sequence[str]) -> list[str]:
-    """Temperatures apart by spaces as one list: no file is then taken for another."""
+    """Temperatures that spaces part as one list: no file is then taken for another."""
     kept: list[str] = []
     for word in words:
         if len(kept) > 1 and kept[-2] in HEATS and _is_number(word):
@@ -173,9 +173,9 @@ class Shown:
         options = dict(desc="heard", bar_format=form, disable=None, leave=False)
         self.bar = tqdm.tqdm(total=0, file=sys.stderr, **options)
 
-    def told(self, transcript: Transcript, news: Told | None) -> None:
-        if news is not None:
-            self.known[transcript.file] = news.seconds, news.total
+    def progress(self, transcript: Transcript, done: Progress | None) -> None:
+        if done is not None:
+            self.known[transcript.file] = done.seconds, done.total
             self.bar.n, self.bar.total = map(
                 sum, zip(*self.known.values(), strict=True)
             )

@@ -24,15 +24,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from specjax import generate, policies, verifiers
 from specjax.exactness.martingale import NAMES, Pair, Steps
-from specjax.inputs import check
 from specjax.measure import lenience, texts
 from specjax.measure.texts import Calls, Protocol, Text
 from specjax.prompts import Prompts
-from specjax.sides import reference
-from specjax.step import Decoder, build_step
-from specjax.types import Kernels, Params
+from specjax.types import Kernels
 
 LAMBDAS = 4.0 ** -np.arange(4)
 
@@ -172,28 +168,14 @@ def write(
     depends on what was written only, so M stays a martingale. kernels: what verifies
     and draws; None is the protocol's rule by the reference.
     """
-    target, draft = pair
-    kernels = kernels or reference(verifiers.named(protocol.rule))
-    spare = protocol.gamma + 1  # so that no limit cuts a call that counts
-    slots = texts.width(prompts) + protocol.new_tokens + 2 * spare
-    drafter = draft.drafter(protocol.gamma, kernels.draw)
-    adapting = policies.named(protocol.policy)
-    parts = Decoder(target.model, drafter, kernels.verifier, adapting)
-    params = Params(target.params, draft.params)
-    begin = jax.jit(lambda *arguments: generate.prefill(parts, *arguments, slots))
-    step = jax.jit(build_step(*parts), donate_argnums=2)
     begun, decoded, written = [], [], 0
     count = texts.most(prompts, protocol)
-    for prompt, request in texts.batches(prompts, protocol, count, 1, spare):
-        check(parts, slots, params, prompt, request)
-        state = begin(params, prompt)
+    for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels):
         begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
-        decoded.append(texts.counted(step, params, request, state, protocol.new_tokens))
-        written += int(decoded[-1].tokens.sum())
+        decoded.append(calls)
+        written += int(calls.tokens.sum())
         if written >= protocol.tokens:
             break
-    *totals, rows = zip(*decoded, strict=True)
-    rows = [row for batch in rows for row in batch][:count]
-    calls = Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows)
+    calls = texts.join_calls(decoded, count)
     prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(begun))
     return lenience.outputs(prompted, calls), calls

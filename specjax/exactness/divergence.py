@@ -1,14 +1,14 @@
 """Whether greedy texts differ by rounding alone, and how often.
 
 A call of gamma + 1 tokens and a call of one round differently, so that a greedy text
-may part from the baseline's where two logits are nearly tied. Four rungs, at T = 0:
+may part from the baseline's where two logits are nearly tied. Four levels, at T = 0:
 
 1. models whose logits do not depend on the shape of a call: equal texts, always. The
    tests hold it, on tables.
 2. matched shapes, beside autoregression in calls of gamma + 1 tokens of which the first
    is real (`drafters.nothing`): equal texts, and logits bitwise equal at every row
    index of a call. Required on a CPU; where kernels treat rows differently, as on GPUs
-   and TPUs, a difference must be explained as on the next rung.
+   and TPUs, a difference must be explained as on the next level.
 3. natural shapes, beside autoregression in calls of one token: each divergence is
    explained, which is to say that the emitted token lacks at most 2 eps to the
    baseline's largest logit, `eps = max |z_AR - z_spec|` up to there. What it lacks is
@@ -19,7 +19,7 @@ Logits are evaluated again from the texts, in calls as decoding makes them, and 
 recorded from the runs, so that a cache read wrongly by a run explains nothing.
 At T > 0 a token's law, not truncated, moves by a total variation of at most
 (e^(2 eps / T) - 1) / 2.
-What is compared there, place by place, is in `rungs`.
+What is compared there, place by place, is in `text_comparison`.
 Axes: N texts, B rows of a batch, T generated tokens, L buffer, V vocabulary.
 """
 
@@ -36,13 +36,13 @@ from tqdm import tqdm
 from specjax import generate, policies, sides, verifiers
 from specjax.drafters import nothing
 from specjax.exactness.text_comparison import (
+    Comparison,
     Oracle,
-    Rung,
     Text,
     compare,
     join,
     oracle,
-    rung,
+    summarize,
 )
 from specjax.inputs import make_request, make_sampling
 from specjax.measure.texts import take, width
@@ -70,19 +70,19 @@ class DivergenceSetting(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Rungs 2, 3 and 4 for one gamma."""
+    """Levels 2, 3 and 4 for one gamma."""
 
     gamma: int
-    matched: Rung
-    natural: Rung
+    matched: Comparison
+    natural: Comparison
     oracle: Oracle
 
 
 class Report(NamedTuple):
-    """margins: of every token of the one-row texts, [M]. rungs: of every gamma."""
+    """margins: of every token of the one-row texts, [M]. found: of every gamma."""
 
     margins: np.ndarray
-    rungs: list[Found]
+    found: list[Found]
 
 
 def look(
@@ -116,11 +116,12 @@ def look(
         margins.append(compare(alone, alone).margin[alone.ids >= 0])
         for checker, into in zip(checkers, seen, strict=True):
             into.append(checker(params, prompt, request, alone))
-    rungs = []
+    found = []
     for gamma, batches in zip(setting.gammas, seen, strict=True):
         matched, natural, forward = map(join, zip(*batches, strict=True))
-        rungs.append(Found(gamma, rung(matched), rung(natural), oracle(forward)))
-    return Report(np.concatenate(margins), rungs)
+        both = summarize(matched), summarize(natural)
+        found.append(Found(gamma, *both, oracle(forward)))
+    return Report(np.concatenate(margins), found)
 
 
 def check(
@@ -252,16 +253,16 @@ def in_one_call(
     return model.readout(params, chosen)
 
 
-def failures(rungs: Found, strict: bool) -> list[str]:
+def failures(found: Found, strict: bool) -> list[str]:
     """What breaks a promise, in words. strict: rows of a call do not depend on their
     index, as on a CPU."""
-    matched, natural, gamma = rungs.matched, rungs.natural, rungs.gamma
+    matched, natural, gamma = found.matched, found.natural, found.gamma
     wrong = []
     for name, counts in (("matched", matched), ("natural", natural)):
         if counts.unexplained:
             wrong.append(f"{counts.unexplained} unexplained in {name} shapes")
-    if rungs.oracle.below:
-        wrong.append(f"{rungs.oracle.below} tokens below the full forward's largest")
+    if found.oracle.below:
+        wrong.append(f"{found.oracle.below} tokens below the full forward's largest")
     if strict and matched.identical < matched.texts:
         wrong.append(f"{matched.texts - matched.identical} differ in matched shapes")
     if strict and (lost := matched.lost + natural.lost):

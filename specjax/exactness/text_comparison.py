@@ -44,7 +44,7 @@ class Places(NamedTuple):
     lost: np.ndarray
 
 
-class Rung(NamedTuple):
+class Comparison(NamedTuple):
     """What N texts are beside a baseline's: identical + explained + unexplained = N.
 
     places, lost: how many are live, and of them lost (see `Places`). equal: the share
@@ -117,7 +117,7 @@ def join(batches: Sequence[Places]) -> Places:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
 
 
-def rung(places: Places) -> Rung:
+def summarize(places: Places) -> Comparison:
     """Whether each divergence is explained by the eps up to there, and rates."""
     live, differ = places.live, places.differ
     eps = np.maximum.accumulate(np.where(live, places.eps, 0.0), axis=1)
@@ -125,7 +125,7 @@ def rung(places: Places) -> Rung:
     margin, shift = places.margin[live], np.sort(places.shift[live])
     most, count = float(places.eps[live].max()), int(live.sum())
     beaten = shift.size - np.searchsorted(shift, margin)  # shifts of m or more
-    return Rung(
+    return Comparison(
         len(live),
         len(live) - int(differ.sum()),
         explained,

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from specjax import probs, verifiers
 from specjax.drafters import rollout
 from specjax.fused import first_use, same_tokens
-from specjax.fused.same_tokens import Side
+from specjax.fused.same_tokens import Functions
 from specjax.sides import CERTAIN, SAMPLED, TABLE, Player, reference
 from specjax.types import Kernels, Verifier
 from specjax.verifiers import token
@@ -126,7 +126,7 @@ def wire(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Wired:
     from pallas_kernels import dispatch, plan, wiring
 
     kinds = {SAMPLED: plan.KNOWN, TABLE: plan.TABLE, CERTAIN: plan.CERTAIN}
-    how = probs.standardize, probs.sample, asked, device or dispatch.here(here())
+    how = asked, device or dispatch.here(here())
     fused, alone = (wiring.wire(rule, *how) for rule in (verifier, token.verifier))
     shape = plan.Shape(*sizes[:3], kinds[sizes.draft])
     verify, drawn = fused.choices(shape)
@@ -162,12 +162,13 @@ def tried(wired: Wired, verifier: Verifier, sizes: Sizes) -> Kernels:
 def fault(wired: Wired, verifier: Verifier, sizes: Sizes) -> str | None:
     """What is wrong with steps that draft, or with those of the baseline."""
     if wired.draw is not None:
-        plain, fused = (verifier, probs.draw), (wired.kernels.verifier, wired.draw)
-        if wrong := same_tokens.problem(Side(*plain), Side(*fused), sizes):
+        plain = Functions(verifier, probs.draw)
+        fused = Functions(wired.kernels.verifier, wired.draw)
+        if wrong := same_tokens.problem(plain, fused, sizes):
             return wrong
     rules = token.verifier, wired.kernels.alone
-    sides = (Side(rule, probs.draw) for rule in rules)
-    return same_tokens.problem(*sides, sizes._replace(gamma=0))
+    alone = (Functions(rule, probs.draw) for rule in rules)
+    return same_tokens.problem(*alone, sizes._replace(gamma=0))
 
 
 def here() -> jax.Device:

@@ -28,9 +28,9 @@ ROUNDING, LIMIT = 1e-5, 1e-3  # of probabilities in float32: the least, the most
 FIELDS = "scale", "top", "tau", "tie", "lse"
 
 
-class Side(NamedTuple):
-    """One of the two: a verifier, and (logits [B, V], Sampling, u [B, 2]) -> (ids [B],
-    Law [B])."""
+class Functions(NamedTuple):
+    """Those of the reference, or fused: a verifier, and (logits [B, V], Sampling,
+    u [B, 2]) -> (ids [B], Law [B])."""
 
     verifier: Verifier
     draw: Callable
@@ -49,14 +49,14 @@ class Case(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What one side made of a case: ids [B, G] drawn, their law, a verdict."""
+    """What functions made of a case: ids [B, G] drawn, their law, a verdict."""
 
     ids: Array
     law: Law
     verdict: Verdict | None
 
 
-def problem(plain: Side, fused: Side, sizes) -> str | None:
+def problem(plain: Functions, fused: Functions, sizes) -> str | None:
     """What rounding does not explain, in words; None if it explains everything.
 
     sizes: batch, gamma, vocab and what a draft carries, see `fused.Sizes`.
@@ -65,7 +65,7 @@ def problem(plain: Side, fused: Side, sizes) -> str | None:
     """
     verifies = plain.verifier.rule is not None and sizes.draft != TABLE
     certain = sizes.draft == CERTAIN
-    runs = [jax.jit(partial(run, side, verifies, certain)) for side in (plain, fused)]
+    runs = [jax.jit(partial(run, it, verifies, certain)) for it in (plain, fused)]
     for seed in range(max(2, -(-ROWS // sizes.batch))):
         rows = case(sizes, seed)
         wanted = jax.device_get(runs[0](rows, None))
@@ -96,12 +96,15 @@ def case(sizes, seed: int) -> Case:
     return Case(jnp.asarray(p), jnp.asarray(q), Sampling(heat), draws, noise, num)
 
 
-def run(side: Side, verifies: bool, certain: bool, rows: Case, ids: Array | None):
+def run(
+    functions: Functions, verifies: bool, certain: bool, rows: Case, ids: Array | None
+) -> Seen:
     """Draws, then verifies `ids` [B, G]; where None what it drew, with the residual."""
-    read = side.verifier.law or probs.standardize
+    verifier = functions.verifier
+    read = verifier.law or probs.standardize
 
     def slot(pair: tuple[Array, Array]) -> tuple[Array, Law]:
-        id_, law = side.draw(pair[0], rows.sampling, pair[1])
+        id_, law = functions.draw(pair[0], rows.sampling, pair[1])
         return id_, law._replace(logits=None)
 
     drawn, law = jax.lax.map(slot, (rows.q.swapaxes(0, 1), rows.draws.swapaxes(0, 1)))
@@ -112,27 +115,27 @@ def run(side: Side, verifies: bool, certain: bool, rows: Case, ids: Array | None
     carried = None if certain else law._replace(logits=rows.q)
     draft = Draft(drawn if ids is None else ids, rows.num, carried)
     target = read(rows.p, rows.sampling)
-    verdict = side.verifier.verify(target, draft, rows.noise, keep_residual=ids is None)
+    verdict = verifier.verify(target, draft, rows.noise, keep_residual=ids is None)
     return Seen(drawn, law, verdict)
 
 
 def compare(verifier: Verifier, rows: Case, wanted: Seen, seen: Seen) -> str | None:
     """What is wrong with what was seen, in words; both on the host."""
-    eps = apart(wanted, seen)
+    eps = largest_difference(wanted, seen)
     if not eps <= LIMIT:
         return f"probabilities differ by {eps:.1g}, and rounding is below {LIMIT:g}"
     reach = max(ROUNDING, 2 * eps)
-    faults = drawn_otherwise(rows, wanted, seen, reach)
+    faults = wrong_draws(rows, wanted, seen, reach)
     total = wanted.ids.size
     if wanted.verdict is not None:
-        faults += verified_otherwise(verifier, rows, wanted, seen, reach)
+        faults += wrong_verdicts(verifier, rows, wanted, seen, reach)
         total += wanted.ids.shape[0]
     if not faults:
         return None
     return f"{faults} of {total} draws and verdicts differ by more than rounding"
 
 
-def apart(wanted: Seen, seen: Seen) -> float:
+def largest_difference(wanted: Seen, seen: Seen) -> float:
     """The largest difference of what both report; infinite for what is no number."""
     pairs = [(getattr(wanted.law, k), getattr(seen.law, k)) for k in FIELDS]
     if wanted.verdict is not None:
@@ -145,7 +148,7 @@ def apart(wanted: Seen, seen: Seen) -> float:
     return eps
 
 
-def drawn_otherwise(rows: Case, wanted: Seen, seen: Seen, reach: float) -> int:
+def wrong_draws(rows: Case, wanted: Seen, seen: Seen, reach: float) -> int:
     """Draws that differ and that rounding does not explain."""
     faults = 0
     for b, g in np.argwhere(wanted.ids != seen.ids):
@@ -155,7 +158,7 @@ def drawn_otherwise(rows: Case, wanted: Seen, seen: Seen, reach: float) -> int:
     return faults
 
 
-def verified_otherwise(
+def wrong_verdicts(
     verifier: Verifier, rows: Case, wanted: Seen, seen: Seen, reach: float
 ) -> int:
     """Rows whose verdicts differ where rounding does not explain it."""

@@ -9,7 +9,6 @@ import jax
 from specjax import console, generate
 from specjax.checkpoints.memory import GB, available
 from specjax.measure import costs, parts, walltime
-from specjax.measure.texts import width
 from specjax.prompts import Prompts
 from specjax.sides import Player
 from specjax.types import Kernels, Prompt
@@ -27,7 +26,8 @@ def check(
     kernels: Kernels,
 ) -> None:
     """Raises ValueError, in one line, for more memory than is free."""
-    pair, (prompt, _), most = begun(target, draft, prompts, setting, kernels)
+    pair = walltime.prepare(target, draft, prompts, setting, kernels)
+    most, prompt = max(setting.gammas), walltime.first_batch(prompts, setting).prompt
     needed = memory(pair, most, prompt)
     beyond = needed - bytes_of(pair.params(most))  # which are read
     free, where = available(jax.local_devices()[0])
@@ -47,10 +47,11 @@ def announce(
     kernels: Kernels,
 ) -> None:
     """What memory it needs, and after a first short run how many minutes."""
-    pair, (prompt, request), most = begun(target, draft, prompts, setting, kernels)
-    needed = memory(pair, most, prompt) / 2**20
+    pair = walltime.prepare(target, draft, prompts, setting, kernels)
+    prompt, request = walltime.first_batch(prompts, setting)
+    needed = memory(pair, max(setting.gammas), prompt) / 2**20
     say(f"needs about {needed:,.0f} MiB for weights, caches and laws")
-    with console.told("Compiling and decoding a first text"):
+    with console.announced("Compiling and decoding a first text"):
         start = time.monotonic()
         run = costs.decode(pair, 0)
         jax.block_until_ready(run(prompt, request))
@@ -58,21 +59,6 @@ def announce(
         jax.block_until_ready(run(prompt, request))
         once = time.monotonic() - start - compiled
     say(f"expects about {seconds(setting, compiled, once) / 60:.1f} minutes")
-
-
-def begun(
-    target: Player,
-    draft: Player,
-    prompts: Prompts,
-    setting: walltime.WalltimeSetting,
-    kernels: Kernels,
-) -> tuple[costs.Pair, walltime.Batch, int]:
-    """The pair with room for the longest text, the first batch, the largest gamma."""
-    most = max(setting.gammas)
-    slots = width(prompts) + setting.new_tokens + most + 1
-    few = setting._replace(texts=setting.batch, others=setting.batch, rounds=1)
-    (first, *_), _ = walltime.batches(prompts, few)
-    return costs.Pair(target, draft, slots, kernels), first, most
 
 
 def seconds(setting: walltime.WalltimeSetting, compiled: float, once: float) -> float:

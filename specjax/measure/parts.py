@@ -52,7 +52,7 @@ def timed(gammas: Sequence[int], seconds: dict) -> dict:
     }
 
 
-def apart(gammas: Sequence[int], seconds: dict) -> dict:
+def timed_separately(gammas: Sequence[int], seconds: dict) -> dict:
     """c and v of every gamma, and the milliseconds behind them. seconds: `timed`."""
     loops = seconds["loops"]
     calls = [1e3 * np.array(each) / loops for each in seconds["target_calls"]]

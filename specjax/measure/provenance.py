@@ -29,7 +29,7 @@ def of(
     """
     return {
         **commit(),
-        **conditions(measurement, seconds),
+        **conditions(measurement.dtype, measurement.seed, seconds),
         "goldens": GOLDENS,
         "config": config,
         "typed": list(typed),

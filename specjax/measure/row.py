@@ -42,12 +42,12 @@ class TableRow(NamedTuple):
     kind: str = "count"
 
 
-def conditions(measurement: Measurement, seconds: float) -> dict:
+def conditions(dtype: str, seed: int | None, seconds: float) -> dict:
     """Under what a number was measured: versions, device, arithmetic, and when."""
     return {
         **machine(),
-        "dtype": measurement.dtype,
-        "seed": measurement.seed,
+        "dtype": dtype,
+        "seed": seed,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
     }

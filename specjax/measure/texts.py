@@ -134,25 +134,39 @@ def speculate(
 
     kernels: what verifies and draws; None is the protocol's rule by the reference.
     """
+    each = decode(pair, prompts, count, protocol, kernels)
+    return join_calls([calls for _, calls in each], count)
+
+
+def decode(
+    pair: tuple[Player, Player],
+    prompts: Prompts,
+    count: int,
+    protocol: Protocol,
+    kernels: Kernels | None = None,
+) -> Iterator[tuple[Prompt, Calls]]:
+    """As `speculate`, batch by batch, with the prompts of each."""
     target, draft = pair
     kernels = kernels or reference(verifiers.named(protocol.rule))
     spare = protocol.gamma + 1  # so that no limit cuts a call that counts
     slots = width(prompts) + protocol.new_tokens + 2 * spare
     drafter = draft.drafter(protocol.gamma, kernels.draw)
     adapting = policies.named(protocol.policy)
-    parts = Decoder(target.model, drafter, kernels.verifier, adapting)
-    begin = jax.jit(
-        lambda params, prompt: generate.prefill(parts, params, prompt, slots)
-    )
-    step = jax.jit(build_step(*parts), donate_argnums=2)
-    params, decoded = Params(target.params, draft.params), []
+    decoder = Decoder(target.model, drafter, kernels.verifier, adapting)
+    begin = jax.jit(lambda *arguments: generate.prefill(decoder, *arguments, slots))
+    step = jax.jit(build_step(*decoder), donate_argnums=2)
+    params = Params(target.params, draft.params)
     for prompt, request in batches(prompts, protocol, count, stream=1, spare=spare):
-        check(parts, slots, params, prompt, request)
+        check(decoder, slots, params, prompt, request)
         state = begin(params, prompt)
-        decoded.append(counted(step, params, request, state, protocol.new_tokens))
-    *totals, texts = zip(*decoded, strict=True)
-    texts = [text for batch in texts for text in batch]
-    return Calls(*(np.concatenate(leaf)[:count] for leaf in totals), texts[:count])
+        yield prompt, counted(step, params, request, state, protocol.new_tokens)
+
+
+def join_calls(batches: Sequence[Calls], count: int) -> Calls:
+    """Those of the first `count` sequences."""
+    *totals, texts = zip(*batches, strict=True)
+    rows = [text for batch in texts for text in batch]
+    return Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows[:count])
 
 
 def counted(step, params: Params, request: Request, state: State, new: int) -> Calls:

@@ -92,10 +92,7 @@ def measure(
     `check`.
     """
     check(target, draft, setting)
-    slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
-    kernels = kernels or reference(verifiers.named(setting.rule))
-    adapting = policies.named(setting.policy)
-    pair = costs.Pair(target, draft, slots, kernels, adapting)
+    pair = prepare(target, draft, prompts, setting, kernels)
     measured, others = batches(prompts, setting)
     texts = dict(enumerate(measured))
     scored = []  # once: every round writes the same texts
@@ -125,6 +122,19 @@ def measure(
         so_far(row(seconds, outputs))
 
     return row(*run(pair, setting, measured, others, so_far and after))
+
+
+def prepare(
+    target: Player,
+    draft: Player,
+    prompts: Prompts,
+    setting: WalltimeSetting,
+    kernels: Kernels | None = None,
+) -> costs.Pair:
+    """The pair with room for the longest text. kernels: as of `measure`."""
+    slots = width(prompts) + setting.new_tokens + max(setting.gammas) + 1
+    kernels = kernels or reference(verifiers.named(setting.rule))
+    return costs.Pair(target, draft, slots, kernels, policies.named(setting.policy))
 
 
 def plain(setting: WalltimeSetting) -> bool:
@@ -159,7 +169,7 @@ def describe(
         "gamma": list(gammas),
         "timed": parts.timed(gammas, seconds),
     }
-    row |= parts.apart(gammas, row["timed"])
+    row |= parts.timed_separately(gammas, row["timed"])
     row |= counts.calls(gammas, outputs, texts)
     row |= dict.fromkeys(counts.EXPECTED, [None] * len(gammas))
     if scores is not None and plain(setting):
@@ -241,6 +251,12 @@ def batches(
     return taken[: count // setting.batch], taken[count // setting.batch :]
 
 
+def first_batch(prompts: Prompts, setting: WalltimeSetting) -> Batch:
+    """The first of those that are measured."""
+    few = setting._replace(texts=setting.batch, others=setting.batch, rounds=1)
+    return batches(prompts, few)[0][0]
+
+
 def run(
     pair: costs.Pair,
     setting: WalltimeSetting,
@@ -298,6 +314,6 @@ def run(
     def fetched() -> dict:
         return {name: jax.device_get(out) for name, out in outputs.items()}
 
-    told = after and (lambda seconds: after(seconds, fetched()))
-    seconds = timing.interleaved(turns, setting.rounds, label, warm, told)
+    each = after and (lambda seconds: after(seconds, fetched()))
+    seconds = timing.interleaved(turns, setting.rounds, label, warm, each)
     return seconds, fetched()

@@ -15,9 +15,12 @@ from specjax.models import lowering
 from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
+from specjax.models.parameters import NORMAL
+
+HEADS = "embed", "joined_heads"  # axes of a product before attention
 
 
-@lowering.once
+@lowering.share_repeated_rows
 def attend(
     query: Array, memory: KeyValues, mask: Array, scale: float, bias: Array | None
 ) -> Array:
@@ -57,7 +60,7 @@ class Attention(nn.Module):
       scale: of the scores; None is 1 / sqrt(D).
       kernel_init: of kernels, [E, H * D] and [H * D, E].
       query_init: of the query's; None is `kernel_init`.
-      joined: queries, keys and values of a text are one product, see `gpu.products`.
+      joined: queries, keys and values are one product, see `lowering.products`.
       key_bias: False takes the keys' bias away where the other products have one.
     """
 
@@ -68,18 +71,19 @@ class Attention(nn.Module):
     rotate: Callable | None = None
     use_bias: bool = False
     scale: float | None = None
-    kernel_init: Callable = nn.initializers.normal(0.02)
+    kernel_init: Callable = NORMAL
     query_init: Callable | None = None
     joined: bool = False
     key_bias: bool = True
 
     def setup(self):
-        width, init = self.heads * self.head_width, self.kernel_init
-        shape, axes = (self.features, width), ("embed", "joined_heads")
-        self.query = self._dense(shape, axes, self.query_init or init)
-        self.key = self._dense(shape, axes, init, self.key_bias)
-        self.value = self._dense(shape, axes, init)
-        self.out = self._dense(shape[::-1], axes[::-1], init)
+        shape, axes = (self.features, self.heads * self.head_width), HEADS
+        init, bias = self.kernel_init, self.use_bias
+        query = self.query_init or init
+        self.query = Dense(shape, self.dtype, bias, axes, query)
+        self.key = Dense(shape, self.dtype, bias and self.key_bias, axes, init)
+        self.value = Dense(shape, self.dtype, bias, axes, init)
+        self.out = Dense(shape[::-1], self.dtype, bias, axes[::-1], init)
 
     def __call__(
         self,
@@ -141,10 +145,3 @@ class Attention(nn.Module):
         """[B, T, H * D] -> [B, H, T, D]."""
         x = x.reshape(*x.shape[:2], self.heads, self.head_width)
         return x.transpose(0, 2, 1, 3)
-
-    def _dense(
-        self, shape: tuple, axes: tuple, init: Callable, bias: bool = True
-    ) -> Dense:
-        zeros = nn.with_logical_partitioning(nn.initializers.zeros, axes[1:])
-        init = nn.with_logical_partitioning(init, axes)
-        return Dense(shape, self.dtype, self.use_bias and bias, init, zeros)

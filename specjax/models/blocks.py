@@ -10,7 +10,7 @@ from jax import Array
 from specjax.models.attention import Attention
 from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
-from specjax.models.dense import Dense
+from specjax.models.dense import Dense, multiply
 
 
 def rms_norm(x: Array) -> Array:
@@ -57,21 +57,27 @@ class Norm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """GELU(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E]."""
+    """activation(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E].
+
+    gated: (activation(x W_gate) * (x W_in)) W_out instead (Shazeer 2020).
+    """
 
     width: int
     dtype: jnp.dtype = jnp.float32
     use_bias: bool = False
+    activation: Callable = nn.gelu
+    gated: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         shape, axes = (x.shape[-1], self.width), ("embed", "mlp")
-        hidden = nn.gelu(self._dense(shape, "in", axes)(x))
-        return self._dense(shape[::-1], "out", axes[::-1])(hidden)
-
-    def _dense(self, shape: tuple[int, int], name: str, axes: tuple[str, str]) -> Dense:
-        init = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
-        return Dense(shape, self.dtype, self.use_bias, init, name=name)
+        options = self.dtype, self.use_bias
+        names = ("gate", "in") if self.gated else ("in",)
+        by = [Dense(shape, *options, axes, name=name) for name in names]
+        hidden, *other = multiply(x, *by)
+        hidden = self.activation(hidden)
+        hidden = hidden * other[0] if other else hidden
+        return Dense(shape[::-1], *options, axes[::-1], name="out")(hidden)
 
 
 class Block(nn.Module):

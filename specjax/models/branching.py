@@ -62,9 +62,11 @@ class Tree(NamedTuple):
     stands: Array
 
 
-def in_tree(branches: Branches, start: Array, slots: int | None) -> Tree:
-    """slots: S, of a cache that keeps all; None without one, where a call's tokens see
-    each other alone."""
+def in_tree(branches: Branches | None, start: Array, slots: int | None) -> Tree | None:
+    """None for a chain. slots: S, of a cache that keeps all; None without one, where a
+    call's tokens see each other alone."""
+    if branches is None:
+        return None
     if slots is None:
         held = start[:, None] + jnp.arange(branches.depth.shape[1])
     else:

@@ -11,26 +11,30 @@ from jax import Array
 
 from specjax import quantized
 from specjax.models import lowering
+from specjax.models.parameters import NORMAL
 
 
 class Dense(nn.Module):
     """x [..., K] W + b -> [..., N]: `flax.linen.Dense`, but that its parameters are
     there before x is.
 
-    shape: (K, N). use_bias: add b. kernel_init, bias_init: of W and b.
+    shape: (K, N). dtype: of the product. use_bias: add b. axes: names of K and N. init:
+    of W.
     """
 
     shape: tuple[int, int]
     dtype: jnp.dtype = jnp.float32
     use_bias: bool = False
-    kernel_init: Callable = nn.initializers.normal(0.02)
-    bias_init: Callable = nn.initializers.zeros
+    axes: tuple[str, str] = ("embed", "mlp")
+    init: Callable = NORMAL
 
     def setup(self):
-        self.kernel = self.param("kernel", self.kernel_init, self.shape)
+        init = nn.with_logical_partitioning(self.init, self.axes)
+        self.kernel = self.param("kernel", init, self.shape)
         self.bias = None
         if self.use_bias:
-            self.bias = self.param("bias", self.bias_init, self.shape[1:])
+            zeros = nn.with_logical_partitioning(nn.initializers.zeros, self.axes[1:])
+            self.bias = self.param("bias", zeros, self.shape[1:])
 
     def __call__(self, x: Array) -> Array:
         return multiply(x, self)[0]
@@ -41,8 +45,8 @@ def multiply(
 ) -> list[Array]:
     """What each of `by` gives of x.
 
-    joined: see `gpu.products`. factor: of the products, [..., 1] in float32, before
-    they are rounded; or None.
+    joined: see `lowering.products`. factor: of the products, [..., 1] in float32,
+    before they are rounded; or None.
     """
     x = x.astype(by[0].dtype)
     kernels = [dense.kernel.astype(x.dtype) for dense in by]
@@ -57,3 +61,9 @@ def multiply(
         y if dense.bias is None else y + dense.bias.astype(x.dtype)
         for y, dense in zip(rounded, by, strict=True)
     ]
+
+
+def readout(features: Array, table: Array, tied: bool, dtype: jnp.dtype) -> Array:
+    """features [..., E] -> logits [..., V] float32. table: the embedding [V, E], if
+    `tied`, else a readout's own [E, V]."""
+    return quantized.dot(features, table.astype(dtype), transposed=tied)

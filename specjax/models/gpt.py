@@ -5,19 +5,17 @@ decoders of this kind come in.
 Axes: B rows, T tokens, S cache slots, E features, V vocabulary.
 """
 
-import functools
 from typing import NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import quantized
-from specjax.models import lowering
+from specjax.models import dense, lowering
 from specjax.models.blocks import Block, Norm, rotary
 from specjax.models.branching import in_tree, known, positions_of
 from specjax.models.cache import Cache, empty, slots_of
+from specjax.models.parameters import parameters, table
 from specjax.types import Branches, Model, Prompt
 
 
@@ -65,32 +63,24 @@ class Decoder(nn.Module):
     ) -> tuple[Array, Cache]:
         """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
-        embedding = self._table("embedding", ("vocab", "embed"), config.vocab)
+        sizes = dict(vocab=config.vocab, embed=config.dim, positions=config.positions)
+        embedding = table(self, "embedding", ("vocab", "embed"), **sizes)
         # Read by `readout`; declared here so that one tree holds all parameters.
         if not config.tied:
-            self._table("readout", ("embed", "vocab"), config.vocab)
+            table(self, "readout", ("embed", "vocab"), **sizes)
         positions = positions_of(start, tokens.shape[1], branches)
         x, rotate = embedding[tokens], rotary
         if config.positions is not None:
-            table = self._table("positions", ("positions", "embed"), config.positions)
-            x, rotate = x + known(table, positions), None
+            learned = table(self, "positions", ("positions", "embed"), **sizes)
+            x, rotate = x + known(learned, positions), None
         x = lowering.in_memory(x.astype(dtype), cache)
         layers = [None] * config.num_layers if cache is None else lowering.layers(cache)
         sizes = config.num_heads, config.head_width, config.mlp_dim
-        tree = None
-        if branches is not None:
-            tree = in_tree(branches, start, None if cache is None else slots_of(cache))
+        tree = in_tree(branches, start, None if cache is None else slots_of(cache))
         for i in range(config.num_layers):
             block = Block(*sizes, dtype, rotate, config.learned, name=f"layers_{i}")
             x, layers[i] = block(x, positions, layers[i], tree)
         return Norm(config.learned, name="norm")(x), layers
-
-    def _table(self, name: str, axes: tuple[str, str], count: int) -> Array:
-        """`count` vectors of E features, along the axis that is not `embed`."""
-        init = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
-        width = self.config.dim
-        shape = tuple(width if axis == "embed" else count for axis in axes)
-        return self.param(name, init, shape)
 
 
 def init_params(key: Array, config: Config):
@@ -99,25 +89,8 @@ def init_params(key: Array, config: Config):
     return Decoder(config).init(key, tokens, start)["params"]
 
 
-@functools.cache
-def abstract_params(config: Config):
-    """Shapes and dtypes of the parameter tree, unboxed, without allocating it.
-
-    Every reader asks for it and none may change it: a trace takes half a second.
-    """
-    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
-    return nn.meta.unbox(boxed)
-
-
-def partition_specs(config: Config):
-    """The logical axes of every parameter, as PartitionSpecs to map onto a mesh."""
-    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
-    return nn.get_partition_spec(boxed)
-
-
-def num_params(config: Config) -> int:
-    """How many numbers a model of this size has: 97.22M and 5.67M for the paper's."""
-    return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
+# The paper's pair has 97.22M and 5.67M parameters.
+abstract_params, partition_specs, num_params = parameters(init_params)
 
 
 def build(config: Config) -> Model:
@@ -131,16 +104,14 @@ def build(config: Config) -> Model:
         del params
         batch = prompt.tokens.shape[0]
         sizes = batch, config.num_heads, slots, config.head_width
-        cache = empty(config.num_layers, sizes, dtype)
-        return lowering.join(cache) if config.joined else cache
+        return empty(config.num_layers, sizes, dtype)
 
     def apply(params, tokens, start, cache, branches: Branches | None = None):
         return decoder.apply({"params": params}, tokens, start, cache, branches)
 
     def readout(params, features):
-        if config.tied:
-            return quantized.dot_transposed(features, params["embedding"].astype(dtype))
-        return quantized.dot(features, params["readout"].astype(dtype))
+        weights = params["embedding" if config.tied else "readout"]
+        return dense.readout(features, weights, config.tied, dtype)
 
     limits = config.vocab, abstract_params(config), config.positions
-    return lowering.model(Model(init, apply, readout, *limits))
+    return lowering.model(Model(init, apply, readout, *limits), config.joined)

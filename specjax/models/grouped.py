@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.models import lowering
+from specjax.models.attention import HEADS
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
 
@@ -38,7 +39,7 @@ def attend(
       [B, T, H * D].
     """
 
-    @lowering.once
+    @lowering.share_repeated_rows
     def capped(query: Array, memory: KeyValues, mask: Array, scale: float, bias: None):
         """As `attention.attend`: the axis T may be missing."""
         del bias
@@ -103,13 +104,16 @@ class GroupedAttention(nn.Module):
           mask: as in `attend`; of all slots of a cache, or of the T tokens.
           cache: of the text before, which the call writes its tokens into; None, they
             see each other alone.
-          write: (cache, new) -> (cache, what is attended to), as `gpu.write`.
+          write: (cache, new) -> (cache, what is attended to), as `lowering.write`.
 
         Returns:
           [B, T, E] and the cache.
         """
-        sizes = dict(query=self.heads, key=self.key_heads, value=self.key_heads)
-        by = [self._dense(name, count) for name, count in sizes.items()]
+        shape = self.features, self.heads * self.head_width
+        few = self.features, self.key_heads * self.head_width
+        sizes = dict(query=shape, key=few, value=few)
+        options = self.dtype, self.use_bias, HEADS
+        by = [Dense(size, *options, name=name) for name, size in sizes.items()]
         query, key, value = map(self._heads, multiply(x, *by))
         if self.norm is not None:
             query, key = self.norm("query_norm")(query), self.norm("key_norm")(key)
@@ -118,22 +122,10 @@ class GroupedAttention(nn.Module):
             cache, memory = write(cache, memory)
         scale = self.head_width**-0.5 if self.scale is None else self.scale
         mixed = attend(rotate(query), memory, mask, scale, self.cap)
-        return self._dense("out", self.heads)(mixed), cache
+        out = shape[::-1], self.dtype, self.out_bias, HEADS[::-1]
+        return Dense(*out, name="out")(mixed), cache
 
     def _heads(self, x: Array) -> Array:
         """[B, T, heads * D] -> [B, heads, T, D]."""
         x = x.reshape(*x.shape[:2], -1, self.head_width)
         return x.transpose(0, 2, 1, 3)
-
-    def _dense(self, name: str, heads: int) -> Dense:
-        """From features to so many heads; `out` goes back."""
-        shape, axes = (
-            (self.features, heads * self.head_width),
-            ("embed", "joined_heads"),
-        )
-        use_bias = self.use_bias
-        if name == "out":
-            shape, axes, use_bias = shape[::-1], axes[::-1], self.out_bias
-        kernel = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
-        bias = nn.with_logical_partitioning(nn.initializers.zeros, axes[1:])
-        return Dense(shape, self.dtype, use_bias, kernel, bias, name=name)

@@ -2,18 +2,19 @@
 
 The other modules say what a model computes, and here is how XLA is asked for the same
 numbers: a GPU's compiler above all, where a small draft takes as long as it launches
-kernels, and a CPU's, which copies caches. A model without `model`, `in_memory`, `once`
-and `join`, written by `cache.write_rows`, would compute the same.
+kernels, and a CPU's, which copies caches. A model without `model`, `in_memory`,
+`share_repeated_rows` and `join`, written by `cache.write_rows`, would compute the same.
 
 One token of one row is what a draft consists of. Its products are those of a vector
 with a matrix, which a GPU's compiler takes apart: it multiplies in one kernel, into
 memory, and adds up in another, and a norm is two more. Two equal rows it multiplies as
 matrices, in one kernel that reads the weights once, and normalises in another. So there
-the row is repeated, but for its cache and for attention (`model`, `in_memory`, `once`).
+the row is repeated, but for its cache and for attention (`model`, `in_memory`,
+`share_repeated_rows`).
 
 A few tokens of a row are what a target verifies. Attention is, to a GPU's compiler, two
 products and a softmax between them, and one kernel if each token is a row of its own
-(`once`).
+(`share_repeated_rows`).
 
 A joined cache is one buffer for the keys and values of all layers (`join`). One kernel
 writes a token there, after all layers have read what it is going to be; of several
@@ -42,10 +43,12 @@ SHORT = 1024  # slots, up to which a GPU reads them once more for each of few to
 # One token of one row.
 
 
-def model(plain: Model) -> Model:
-    """The same model as compilers want it. The cache that its `init` makes may hold
-    `Joined` ones."""
-    return plain._replace(apply=_apply(plain.apply), readout=_readout(plain.readout))
+def model(plain: Model, joined: bool = False) -> Model:
+    """The same model as compilers want it. joined: each list of layers' caches that
+    its `init` makes is one buffer."""
+    init = _joining(plain.init) if joined else plain.init
+    apply, readout = _apply(plain.apply), _readout(plain.readout)
+    return plain._replace(init=init, apply=apply, readout=readout)
 
 
 def _apply(apply: Callable) -> Callable:
@@ -93,7 +96,7 @@ def in_memory(x: Array, cache: Sequence[KeyValues] | None) -> Array:
     return jax.lax.optimization_barrier(x)
 
 
-def once(attend: Callable) -> Callable:
+def share_repeated_rows(attend: Callable) -> Callable:
     """`attention.attend`, computed once for a row that is repeated, and for one token
     without the axis T: products of a vector, as such, are one kernel with the softmax
     on a GPU, and no copy of the cache on a CPU. On a GPU so are those of a few tokens,
@@ -215,6 +218,18 @@ def layers(cache: Sequence[KeyValues]) -> list[KeyValues] | Layers:
 def join(layers: Sequence[KeyValues]) -> Joined:
     """A joined cache of what layers hold. A CPU copies it at every call."""
     return Joined(jnp.stack(list(map(_packed, layers)), axis=1))
+
+
+def _joining(init: Callable) -> Callable:
+    def stack(node) -> bool:
+        return isinstance(node, list) and isinstance(node[0], KeyValues)
+
+    def run(params, prompt, slots: int):
+        cache = init(params, prompt, slots)
+        joined = lambda node: join(node) if stack(node) else node  # noqa: E731
+        return jax.tree.map(joined, cache, is_leaf=stack)
+
+    return run
 
 
 def _packed(layer: KeyValues) -> Array:

@@ -25,7 +25,7 @@ def held(start: Array, count: int, slots: int) -> Array:
 def write(
     cache: KeyValues, new: KeyValues, start: Array
 ) -> tuple[KeyValues, KeyValues]:
-    """As `gpu.write`, of at most R tokens, which may pass the ring's end."""
+    """As `lowering.write`, of at most R tokens, which may pass the ring's end."""
     slots, count = cache.values.shape[2], new.values.shape[2]
     at = start % slots
     if count == 1:

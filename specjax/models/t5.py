@@ -6,7 +6,6 @@ Parameter names and shapes are those of T5X.
 Axes: B rows, T tokens, I input tokens, S cache slots, E features, V vocabulary.
 """
 
-import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -14,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import quantized
 from specjax.models import cache as caches
-from specjax.models import lowering
+from specjax.models import dense, lowering
 from specjax.models.branching import Tree, in_tree, positions_of
 from specjax.models.cache import KeyValues
+from specjax.models.parameters import parameters, table
 from specjax.models.t5_layers import (
     FAN_IN,
     DecoderLayer,
@@ -82,11 +81,9 @@ class Embedder(nn.Module):
     config: Config
 
     def setup(self):
-        init = nn.with_logical_partitioning(
-            nn.initializers.normal(1.0), ("vocab", "embed")
-        )
-        shape = self.config.vocab, self.config.dim
-        self.embedding = self.param("embedding", init, shape)
+        axes, init = ("vocab", "embed"), nn.initializers.normal(1.0)
+        sizes = dict(vocab=self.config.vocab, embed=self.config.dim)
+        self.embedding = table(self, "embedding", axes, init, **sizes)
 
     def __call__(self, tokens: Array) -> Array:
         dtype = residual_dtype(jnp.dtype(self.config.dtype))
@@ -145,9 +142,8 @@ class Decoder(nn.Module):
         own, slots = [None] * len(self.layers), x.shape[1]
         if cache.own is not None:
             own, slots = lowering.layers(cache.own), caches.slots_of(cache.own)
-        positions, tree = positions_of(start, x.shape[1], branches), None
-        if branches is not None:
-            tree = in_tree(branches, start, None if cache.own is None else slots)
+        positions = positions_of(start, x.shape[1], branches)
+        tree = in_tree(branches, start, None if cache.own is None else slots)
         biases = _biases(self, positions, slots, tree)
         inputs = jnp.arange(caches.slots_of(cache.read))[None]
         mask = (inputs < cache.length[:, None])[:, None]
@@ -212,37 +208,18 @@ def init_params(key: Array, config: Config):
     return T5(config).init(key, Inputs(tokens, tokens[0]), tokens)["params"]
 
 
-@functools.cache
-def abstract_params(config: Config):
-    """Shapes and dtypes of the parameter tree, unboxed, without allocating it.
-
-    Every reader asks for it and none may change it: a trace takes half a second.
-    """
-    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
-    return nn.meta.unbox(boxed)
-
-
-def partition_specs(config: Config):
-    """The logical axes of every parameter, as PartitionSpecs to map onto a mesh."""
-    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
-    return nn.get_partition_spec(boxed)
-
-
-def num_params(config: Config) -> int:
-    """How many numbers a model of this size has: 76,961,152 for v1.1 small."""
-    return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
+# v1.1 small has 76,961,152 parameters.
+abstract_params, partition_specs, num_params = parameters(init_params)
 
 
 def readout(config: Config, params, features: Array) -> Array:
     """features [..., E] -> logits [..., V] float32; those of padding are -inf."""
     if config.tied or config.scaled:
         features = features * config.dim**-0.5
-    if config.tied:
-        kernel = params["token_embedder"]["embedding"].astype(config.dtype)
-        logits = quantized.dot_transposed(features, kernel)
-    else:
-        kernel = params["decoder"]["logits_dense"]["kernel"].astype(config.dtype)
-        logits = quantized.dot(features, kernel)
+    weights = params["token_embedder"]["embedding"]
+    if not config.tied:
+        weights = params["decoder"]["logits_dense"]["kernel"]
+    logits = dense.readout(features, weights, config.tied, config.dtype)
     if config.pieces is not None:
         real = jnp.arange(config.vocab) < config.pieces
         logits = jnp.where(real, logits, -jnp.inf)
@@ -265,8 +242,6 @@ def build(config: Config) -> Model:
         read = network.apply({"params": params}, inputs, method="read")
         sizes = batch, config.num_heads, slots, config.head_width
         own = caches.empty(config.decoder_layers, sizes, dtype)
-        if config.joined:
-            own, read = lowering.join(own), lowering.join(read)
         return Cache(own, read, inputs.length)
 
     def apply(params, tokens, start, cache: Cache, branches: Branches | None = None):
@@ -277,4 +252,5 @@ def build(config: Config) -> Model:
         return readout(config, params, features)
 
     limits = config.vocab, abstract_params(config)
-    return lowering.model(Model(init, apply, read_out, *limits, encodes=True))
+    model = Model(init, apply, read_out, *limits, encodes=True)
+    return lowering.model(model, config.joined)

@@ -92,7 +92,7 @@ class Mlp(nn.Module):
     """GELU(x W_0) * (x W_1) W_o if gated (v1.1), else relu(x W) W_o (v1.0).
 
     gate: "gelu", or "silu" in its place. joined: x is multiplied once, see
-    `gpu.products`. The last product is of `residual_dtype`.
+    `lowering.products`. The last product is of `residual_dtype`.
     """
 
     width: int
@@ -105,22 +105,13 @@ class Mlp(nn.Module):
     def __call__(self, x: Array) -> Array:
         names = ("wi_0", "wi_1") if self.gated else ("wi",)
         axes, shape = ("embed", "mlp"), (x.shape[-1], self.width)
-        by = [self._dense(name, axes, shape) for name in names]
+        by = [Dense(shape, self.dtype, False, axes, FAN_IN, name=n) for n in names]
         wide = residual_dtype(self.dtype)
         products = multiply(x, *by, joined=self.joined)
         hidden, *other = (product.astype(wide) for product in products)
         hidden = GATES[self.gate](hidden) * other[0] if self.gated else nn.relu(hidden)
-        return self._dense("wo", axes[::-1], shape[::-1], wide)(hidden)
-
-    def _dense(
-        self,
-        name: str,
-        axes: tuple[str, str],
-        shape: tuple[int, int],
-        dtype: jnp.dtype | None = None,
-    ) -> Dense:
-        init = nn.with_logical_partitioning(FAN_IN, axes)
-        return Dense(shape, dtype or self.dtype, kernel_init=init, name=name)
+        last = shape[::-1], wide, False, axes[::-1], FAN_IN
+        return Dense(*last, name="wo")(hidden)
 
 
 def attention(

@@ -29,17 +29,11 @@ LEAST = 1 << 16  # numbers of a matrix that are worth a call
 WEIGHTS = "float32", "bfloat16"
 
 
-def dot(x: Array, w: Array) -> Array:
-    """x [..., K] times w [K, N], summed in float32: [..., N] float32."""
-    return _dot(x, w, transposed=False)
+def dot(x: Array, w: Array, transposed: bool = False) -> Array:
+    """x [..., K] times w [K, N], summed in float32: [..., N] float32.
 
-
-def dot_transposed(x: Array, w: Array) -> Array:
-    """x [..., K] times w [N, K] transposed, which is not copied: [..., N] float32."""
-    return _dot(x, w, transposed=True)
-
-
-def _dot(x: Array, w: Array, transposed: bool) -> Array:
+    transposed: w is [N, K] instead, and not copied.
+    """
     rows = math.prod(x.shape[:-1])
     few = 1 <= rows <= MOST_ROWS and serves(x, w) and rows <= most_rows()
     # Of a batch of matrices XLA's gradient on a CPU would take twice as long.
@@ -141,7 +135,7 @@ def _batch(operands, axes, transposed):
     """More rows if w is one for all, else a product for each w."""
     (x, w), (at_x, at_w) = operands, axes
     if at_w is None:
-        return _dot(jnp.moveaxis(x, at_x, 0), w, transposed), 0
+        return dot(jnp.moveaxis(x, at_x, 0), w, transposed), 0
     each = functools.partial(_plain, transposed=transposed)
     return jax.vmap(each, (at_x, at_w))(x, w), 0
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from specjax.plugins import built, imported, is_own, of
+from specjax.plugins import built, is_own, load, of
 from specjax.policies.adaptive import heuristic
 from specjax.types import Info, Policy
 
@@ -38,7 +38,7 @@ def named(name: str) -> Policy | None:
     if not is_own(name):
         known = ", ".join(POLICIES)
         raise ValueError(f"no policy {name!r}: choose one of {known} or module:name")
-    policy = imported(name, Policy)
+    policy = load(name, Policy)
     check(name, policy)
     return policy
 

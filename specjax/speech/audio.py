@@ -49,14 +49,14 @@ class Audio(NamedTuple):
 def read(file: str | Path) -> Audio:
     """The whole of a file. Raises ValueError as `blocks`."""
     levels = []
-    samples = np.concatenate(list(blocks(file, told=levels.append)))
+    samples = np.concatenate(list(blocks(file, on_end=levels.append)))
     return Audio(samples, notes(file, levels[-1]))
 
 
 def blocks(
     file: str | Path,
     seconds: float = SECONDS,
-    told: Callable[[Level], None] | None = None,
+    on_end: Callable[[Level], None] | None = None,
 ) -> Iterator[np.ndarray]:
     """A file's samples in order, so that one of many hours needs little memory.
 
@@ -64,7 +64,7 @@ def blocks(
       file: anything that libsndfile reads, of any rate and number of channels, which
         are averaged.
       seconds: of each block but the last.
-      told: is called with the `Level` of all of it before the last block.
+      on_end: is called with the `Level` of all of it before the last block.
 
     Returns:
       [N] float32 each. The file is opened before this returns.
@@ -82,7 +82,7 @@ def blocks(
     except ValueError:
         opened.close()
         raise
-    parts = _mixed(sound, opened, file, told, header)
+    parts = _mixed(sound, opened, file, on_end, header)
     parts = _resampled(parts, opened.samplerate, resample)
     return _even(parts, max(1, round(seconds * RATE)))
 
@@ -174,7 +174,7 @@ def _mixed(
     sound: ModuleType,
     opened: Any,
     file: str | Path,
-    told: Callable | None,
+    on_end: Callable | None,
     header: wav.Sound | None,
 ) -> Iterator[tuple[np.ndarray, bool]]:
     """Each part of a file as one channel, and whether it is the last."""
@@ -199,9 +199,9 @@ def _mixed(
             level = _louder(level, part, mixed)
             at += len(part)
             part, broken = _part(sound, opened)
-            if not len(part) and told is not None:
+            if not len(part) and on_end is not None:
                 seconds = at / opened.samplerate
-                told(level._replace(broken=broken, **_length(header, seconds)))
+                on_end(level._replace(broken=broken, **_length(header, seconds)))
             yield mixed, not len(part)
 
 

@@ -1,118 +1,168 @@
-"""Recordings in windows that overlap: those of one and of the next in the same batch.
+"""Long recordings in windows that overlap, decoded at once and joined by their text.
 
-Faster than in order where there is room for a batch, without times, and nothing is
-decoded again; see `specjax.speech.chunks`.
+Windows of one recording and of the next share a batch, other than in sequential
+transcription, and nothing is decoded again. What is written of the seconds that two
+windows share is matched and cut in its middle (the algorithm of the pipeline of
+transformers, https://huggingface.co/blog/asr-chunking).
 Axes: N samples, M bands.
 """
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from specjax.speech import chunks, logmel
+from specjax.speech import logmel
 from specjax.speech.segments import Segment, compression
-from specjax.speech.tokens import Tokens, prompt, text_ids
-from specjax.speech.transcribe import Asked, Decode, Told
+from specjax.speech.sequential import Decode, Options, Progress
+from specjax.speech.tokens import Tokens, text_ids
+
+FAVOUR = 1e-4  # of a longer overlap, for each token
 
 
-class Window(NamedTuple):
-    """frames [window, M] of a recording, by its number; of `count` in all."""
+class Chunk(NamedTuple):
+    """Samples `start` up to `stop`; `left` and `right` of them are shared with the
+    neighbours and heard for context."""
+
+    start: int
+    stop: int
+    left: int
+    right: int
+
+
+class Row(NamedTuple):
+    """A window of a recording: its features, and whether it is the last of it."""
 
     recording: int
     frames: np.ndarray
-    count: int
+    last: bool
     seconds: float
     total: float
-
-
-class Begun(NamedTuple):
-    """A recording's prompt, the texts of its windows so far, and how sure they are:
-    mean logarithm of a token's probability, probability that nobody speaks."""
-
-    head: list[int]
-    texts: list[list[int]]
-    sure: list[tuple[float, float]]
+    language: str | None
 
 
 def transcribe(
     recordings: Iterable[np.ndarray],
     decode: Decode,
     tokens: Tokens,
-    read,
-    asked: Asked,
-    batch: int,
-    bands: int,
-    detect=None,
-) -> Iterator[Told]:
+    read: Callable[[Iterable[int]], str],
+    options: Options = Options(),  # noqa: B008
+    batch: int = 8,
+    detect: Callable[[np.ndarray], str] | None = None,
+    bands: int = 80,
+) -> Iterator[Progress]:
     """One segment of each recording, its whole text, when its last window is done.
 
-    Args are those of `specjax.speech.transcribe.transcribe`, but recordings are samples
-    [N], and the first of the temperatures is the only one.
+    Args are those of `specjax.speech.sequential.transcribe`, but recordings are samples
+    [N], and the first of the temperatures is the only one. Texts are without times,
+    which would be of the window.
 
     Raises ValueError as there, before anything is decoded.
     """
     if batch < 1:
         raise ValueError(f"batch is {batch}: take 1 or more")
-    prompt(tokens, asked.language, asked.task, False, (), asked.context)
-    return _told(recordings, decode, tokens, read, asked, batch, bands, detect)
+    options = options._replace(timestamps=False)
+    options.prompt(tokens)
+    heat = options.thresholds.temperatures[0]
+
+    def progress() -> Iterator[Progress]:
+        listen = detect if options.language is None else None
+        waiting = _rows(recordings, options.window, bands, listen)
+        texts, sure = [], []  # of the recording whose windows are coming
+        while group := list(itertools.islice(waiting, batch)):
+            frames = np.stack([row.frames for row in group])
+            prompts = [options.prompt(tokens, row.language) for row in group]
+            decoded = decode(frames, prompts, np.full(len(group), heat, np.float32))
+            for row, ids, *each in zip(group, *decoded, strict=True):
+                texts.append(text_ids(tokens, ids))
+                sure.append(each)
+                done = []
+                if row.last:
+                    done = [_segment(texts, sure, row.total, read, heat)]
+                    texts, sure = [], []
+                times = row.seconds, row.total
+                yield Progress(row.recording, done, *times, row.language)
+
+    return progress()
 
 
-def _told(recordings, decode, tokens, read, asked, batch, bands, detect):
-    heat, going = asked.thresholds.temperatures[0], {}
-    for group in _batches(windows(recordings, asked.window, bands), batch):
-        for window in group:
-            if window.recording not in going:
-                head = _head(window, tokens, asked, detect)
-                going[window.recording] = Begun(head, [], [])
-        frames = np.stack([window.frames for window in group])
-        prompts = [going[window.recording].head for window in group]
-        heard = decode(frames, prompts, np.full(len(group), heat, np.float32))
-        rows = zip(group, heard.tokens, heard.logprob, heard.no_speech, strict=True)
-        for window, ids, logprob, quiet in rows:
-            begun, last = going[window.recording], []
-            begun.texts.append(text_ids(tokens, ids))
-            begun.sure.append((logprob, quiet))
-            if len(begun.texts) == window.count:
-                last = [whole(going.pop(window.recording), window.total, read, heat)]
-            yield Told(window.recording, last, window.seconds, window.total)
+def _segment(texts, sure, total: float, read: Callable, heat: float) -> Segment:
+    """The texts of a recording's windows joined. sure: (logprob, no_speech) of each."""
+    ids = join(texts)
+    text, (logprob, quiet) = read(ids), np.mean(sure, axis=0).tolist()
+    more = heat, logprob, quiet, compression(text.strip())
+    return Segment(0.0, total, text, tuple(ids), *more)
 
 
-def _head(window: Window, tokens: Tokens, asked: Asked, detect) -> list[int]:
-    language = asked.language
-    if language is None and detect is not None:
-        language = detect(window.frames)
-    return prompt(tokens, language, asked.task, False, (), asked.context)
-
-
-def whole(begun: Begun, total: float, read, heat: float) -> Segment:
-    """The texts of a recording's windows joined, as one segment."""
-    ids = chunks.join(begun.texts)
-    text = read(ids)
-    logprob, quiet = (float(np.mean(each)) for each in zip(*begun.sure, strict=True))
-    told = heat, logprob, quiet, compression(text.strip())
-    return Segment(0.0, total, text, tuple(ids), *told)
-
-
-def windows(
-    recordings: Iterable[np.ndarray], frames: int, bands: int
-) -> Iterator[Window]:
+def _rows(recordings, frames: int, bands: int, detect) -> Iterator[Row]:
     """The windows of all recordings in order, each with its neighbours' edges."""
     for number, samples in enumerate(recordings):
-        cover = chunks.windows(len(samples), frames * logmel.HOP)
-        total = len(samples) / logmel.RATE
-        for start, stop, *_ in cover:
+        total, language = len(samples) / logmel.RATE, None
+        for start, stop, _, right in windows(len(samples), frames * logmel.HOP):
             heard = logmel.features(samples[start:stop], bands)[:frames]
-            told = len(cover), stop / logmel.RATE, total
-            yield Window(number, heard, *told)
+            if start == 0 and detect is not None:
+                language = detect(heard)
+            times = stop / logmel.RATE, total
+            yield Row(number, heard, right == 0, *times, language)
 
 
-def _batches(items: Iterable[Window], size: int) -> Iterator[list[Window]]:
-    group: list[Window] = []
-    for item in items:
-        group.append(item)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
+def windows(count: int, size: int, stride: int | None = None) -> list[Chunk]:
+    """Windows that cover a recording.
+
+    Args:
+      count: N, of the recording.
+      size: samples of a window.
+      stride: samples that it shares on either side, None for a sixth of it.
+
+    Raises:
+      ValueError: nothing to cover, or windows that share all they have.
+    """
+    stride = size // 6 if stride is None else stride
+    if count < 1 or size < 1 or stride < 0 or 2 * stride >= size:
+        raise ValueError(
+            f"windows of {size} samples that share {stride} on either side, for"
+            f" {count}: take a stride below half of the window, and a recording"
+        )
+    chunks = []
+    for start in range(0, count, size - 2 * stride):
+        last = start + size >= count
+        edges = (stride if start else 0), (0 if last else stride)
+        chunks.append(Chunk(start, min(start + size, count), *edges))
+        if last:
+            break
+    return chunks
+
+
+def join(texts: Sequence[Sequence[int]]) -> list[int]:
+    """The tokens of windows in order as one text, each overlap once.
+
+    Up to the middle of an overlap the earlier window is believed, behind it the later.
+    Without two equal tokens in a row of places there is none, and both are kept whole.
+    """
+    joined: list[int] = []
+    earlier = list(texts[0]) if texts else []
+    for text in texts[1:]:
+        later = list(text)
+        before, behind = _middle(earlier, later)
+        joined += earlier[:before]
+        earlier = later[behind:]
+    return joined + earlier
+
+
+def _middle(earlier: list[int], later: list[int]) -> tuple[int, int]:
+    """Where an overlap has its middle in either text: the shift of one against the
+    other that makes most of their tokens equal."""
+    if not earlier or not later:
+        return len(earlier), 0
+    equal = np.array(earlier)[:, None] == np.array(later)[None, :]
+    best, place = 0.0, (len(earlier), 0)
+    for shift in range(1, len(earlier) + len(later)):
+        matches = int(np.trace(equal, shift - len(earlier)))
+        score = matches / shift + shift * FAVOUR
+        if matches > 1 and score > best:
+            begin, other = max(0, len(earlier) - shift), max(0, shift - len(earlier))
+            length = min(len(earlier) - begin, len(later) - other)
+            best = score
+            place = (2 * begin + length) // 2, (2 * other + length) // 2
+    return place

@@ -1,26 +1,35 @@
-"""Batches of windows to their texts: what `specjax.speech.transcribe` calls to decode.
+"""Batches of windows to their texts, and how sure of these the model is.
 
-Axes: B rows, F frames, M bands.
+The loop of `specjax.generate`, which sums the log-probabilities of what it writes, as
+Whisper's transcription of long recordings wants them (Radford et al., 2022, Section
+3.8). What an encoder gave is an argument: it runs once for both models where they share
+it.
+Axes: B rows, F frames, M bands, S states of the encoder, E features, V vocabulary.
 """
 
 import functools
 import time
 import zlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from specjax import finite, fused, verifiers
+from specjax import finite, fused, generate, verifiers
+from specjax.drafters import autoregressive
 from specjax.inputs import make_request, make_sampling, pad
 from specjax.models import whisper
-from specjax.speech import loop
+from specjax.models.constrained import constrained
+from specjax.speech import rules
+from specjax.speech.limits import Limits
 from specjax.speech.pair import Listeners
-from specjax.speech.tokens import CONTEXT
-from specjax.speech.transcribe import Decode, Heard
-from specjax.types import Encoded, Features, Params, Prompt, Request, Sampling
+from specjax.speech.sequential import Decode, Decoded
+from specjax.speech.tokens import CONTEXT, Tokens
+from specjax.step import Decoder
+from specjax.types import Encoded, Features, Model, Params, Prompt, Request
 
 WIDTHS = 8, 64  # of prompts: few programs
 LONGEST = CONTEXT // 2  # tokens of a window's text, as Whisper itself has it
@@ -54,6 +63,23 @@ class Spent(NamedTuple):
     seconds: float
 
 
+class Plan(NamedTuple):
+    """What a program is compiled for; hashable. draft: None is no drafter, and none is
+    called at gamma = 0. tokens: without languages and tasks, which do not hash."""
+
+    target: whisper.Config
+    draft: whisper.Config | None
+    shared: bool
+    tokens: Tokens
+    limits: Limits
+    timestamps: bool
+    gamma: int
+    rule: str
+    kernels: str
+    batch: int
+    slots: int
+
+
 def check(pair: Listeners, how: Speculation) -> None:
     """Raises ValueError, naming the fix, for what could not decode."""
     if not isinstance(how.gamma, int | np.integer) or how.gamma < 0:
@@ -74,8 +100,7 @@ def check(pair: Listeners, how: Speculation) -> None:
 
 def positions(pair: Listeners) -> int:
     """Of the side that knows fewer."""
-    sides = filter(None, pair[:2])
-    return min(side.config.positions for side in sides)
+    return min(side.config.positions for side in pair[:2] if side is not None)
 
 
 def longest(pair: Listeners) -> int:
@@ -87,7 +112,7 @@ def build(
     pair: Listeners,
     how: Speculation,
     timestamps: bool = True,
-    told: Callable[[Spent], None] | None = None,
+    on_batch: Callable[[Spent], None] | None = None,
 ) -> Decode:
     """What decodes windows by a pair.
 
@@ -95,126 +120,163 @@ def build(
       pair: target and draft.
       how: gamma, rule, seed.
       timestamps: whether texts are written with times, by the rules of these.
-      told: is called with what each batch took.
+      on_batch: is called with what each batch took.
 
     Returns:
-      (features [B, F, M], B prompts, temperatures [B]) -> `Heard`; it raises
+      (features [B, F, M], B prompts, temperatures [B]) -> `Decoded`; it raises
       FloatingPointError where logits are no law.
     """
     check(pair, how)
 
-    def decode(features: np.ndarray, prompts: list[list[int]], temperatures) -> Heard:
-        rows = len(prompts)
-        keys = row_keys(how.seed, features, prompts, temperatures)
+    def decode(features: np.ndarray, prompts: list[list[int]], heats) -> Decoded:
+        rows, heats = len(prompts), np.asarray(heats, np.float32)
+        keys = row_keys(how.seed, features, prompts, heats)
         batch = 1 << (rows - 1).bit_length()  # few programs
         index = np.arange(batch) % rows
-        prompts = [prompts[i] for i in index]
-        plan = planned(pair, how, timestamps, prompts)
-        prompt = Prompt(*pad(prompts, width(pair, prompts)))
-        sampling = sampled(np.asarray(temperatures)[index], how.top_k)
-        request = asked(pair, plan, prompt, keys[index], sampling, how.reserve)
-        request = request._replace(  # what fills the batch up has ended at once
-            limit=jnp.where(jnp.arange(batch) < rows, request.limit, request.start)
-        )
-        sounds = jnp.asarray(features[index])
-        written, seconds = run(pair, plan, sounds, prompt, request)
-        heard, spent = told_of(written, prompt, rows, pair.tokens.end)
-        if told is not None:
-            told(spent._replace(seconds=seconds))
-        return heard
+        width = padded_width(pair, prompts)
+        plan = make_plan(pair, how, timestamps, batch, width)
+        prompt = Prompt(*pad([prompts[i] for i in index], width))
+        sampling = make_sampling(batch, 0.0, top_k=how.top_k)
+        sampling = sampling._replace(temperature=jnp.asarray(heats[index]))
+        request = make_request(keys[index], prompt, LONGEST, sampling, pair.tokens.end)
+        most = plan.slots - max(plan.gamma, how.reserve) - 1
+        limit = jnp.minimum(request.limit, most)
+        own = jnp.arange(batch) < rows  # what fills the batch up has ended at once
+        request = request._replace(limit=jnp.where(own, limit, request.start))
+        written = run(pair, plan, jnp.asarray(features[index]), prompt, request)
+        decoded, spent = texts_of(*written, request, rows, pair.tokens.end)
+        if on_batch is not None:
+            on_batch(spent)
+        return decoded
 
     return decode
 
 
-def width(pair: Listeners, prompts: list[list[int]]) -> int:
+def row_keys(seed: int, features: np.ndarray, prompts, heats: np.ndarray) -> Array:
+    """A key for each row, of what it hears, goes on with and is drawn at."""
+    marks = [
+        zlib.crc32(heat.tobytes() + np.int32(ids).tobytes() + sound.tobytes())
+        for sound, ids, heat in zip(features, prompts, heats, strict=True)
+    ]
+    fold = jax.vmap(jax.random.fold_in, (None, 0))
+    return fold(jax.random.key(seed), jnp.asarray(marks, jnp.uint32))
+
+
+def padded_width(pair: Listeners, prompts: list[list[int]]) -> int:
     """Of prompts as they are padded."""
     most = longest(pair)
     widths = [*(w for w in WIDTHS if w < most), most]
     return next(w for w in widths if w >= max(map(len, prompts)))
 
 
-def planned(
-    pair: Listeners, how: Speculation, timestamps: bool, prompts: list[list[int]]
-) -> loop.Plan:
-    """What is compiled for these: room for the longest text behind the longest prompt,
-    as far as there are positions."""
-    most = width(pair, prompts) + LONGEST + how.gamma + 1
-    slots = min(positions(pair), most)
-    return loop.Plan(
-        pair.target.config,
-        None if pair.draft is None else pair.draft.config,
-        pair.shared,
-        loop.hashable(pair.tokens),
-        pair.limits,
-        timestamps,
-        *(how.gamma, how.rule, how.kernels),
-        *(len(prompts), slots),
-    )
+def make_plan(
+    pair: Listeners, how: Speculation, timestamps: bool, batch: int, width: int
+) -> Plan:
+    """What is compiled: room for the longest text behind prompts of a width, as far as
+    there are positions."""
+    slots = min(positions(pair), width + LONGEST + how.gamma + 1)
+    bare = pair.tokens._replace(tasks=(), languages=(), language=None, task=None)
+    draft = None if pair.draft is None else pair.draft.config
+    sides = pair.target.config, draft, pair.shared
+    ruled = bare, pair.limits, timestamps
+    return Plan(*sides, *ruled, how.gamma, how.rule, how.kernels, batch, slots)
 
 
-def sampled(temperatures: np.ndarray, top_k: int | None) -> Sampling:
-    """Of rows that each have a temperature of their own."""
-    cut = {} if top_k is None else {"top_k": top_k}
-    same = make_sampling(len(temperatures), 0.0, **cut)
-    return same._replace(temperature=jnp.asarray(temperatures, jnp.float32))
+@functools.lru_cache(maxsize=32)
+def program(plan: Plan) -> Callable[[Params, Prompt, Request], tuple]:
+    """Returns what decodes by a plan, jitted: (params, prompt, request) -> the output
+    and the probabilities [B] that nobody speaks.
+
+    Prompts have what the target's encoder gave, `types.Encoded`; where the draft hears
+    by another, its params are as of `with_own_encoder`.
+    """
+    decoder, bare = make_decoder(plan), whisper.build(plan.target)
+    finish = generate.build_rest(decoder)
+
+    def decode(params: Params, prompt: Prompt, request: Request):
+        state = generate.prefill(decoder, params, prompt, plan.slots)
+        cache = state.target_cache.model
+        quiet = no_speech(bare, plan.tokens, params.target, prompt, cache)
+        return finish(params, request, state), quiet
+
+    return jax.jit(decode)
 
 
-def asked(
-    pair: Listeners,
-    plan: loop.Plan,
-    prompt: Prompt,
-    keys,
-    sampling: Sampling,
-    reserve: int = 0,
-) -> Request:
-    request = make_request(keys, prompt, LONGEST, sampling, pair.tokens.end)
-    most = plan.slots - max(plan.gamma, reserve) - 1
-    return request._replace(limit=jnp.minimum(request.limit, most))
+def make_decoder(plan: Plan) -> Decoder:
+    """The ruled pair of a plan."""
+    sizes = fused.Sizes(plan.batch, plan.gamma, plan.target.vocab)
+    chosen = fused.choose(plan.kernels, verifiers.named(plan.rule), sizes)
+    settings = plan.tokens, plan.limits, plan.target.vocab, plan.timestamps
+    ruled = rules.build(*settings)
+    target = constrained(whisper.build(plan.target), ruled)
+    if plan.draft is None or plan.gamma == 0:
+        verifier = finite.guarded(chosen.alone)
+        return Decoder(target, verifier=verifier, logprobs=True)
+    small = whisper.build(plan.draft)
+    draft = constrained(small if plan.shared else with_own_encoder(small), ruled)
+    drafter = autoregressive.build(draft, plan.gamma, chosen.draw)
+    return Decoder(target, drafter, finite.guarded(chosen.verifier), logprobs=True)
 
 
-def row_keys(seed: int, features: np.ndarray, prompts, temperatures) -> jax.Array:
-    """A key for each row, of what it hears, goes on with and is drawn at."""
-    marks = [
-        zlib.crc32(
-            np.float32(heat).tobytes() + np.int32(ids).tobytes() + sound.tobytes()
-        )
-        for sound, ids, heat in zip(features, prompts, temperatures, strict=True)
-    ]
-    fold = jax.vmap(jax.random.fold_in, (None, 0))
-    return fold(jax.random.key(seed), jnp.asarray(marks, jnp.uint32))
+def with_own_encoder(model: Model) -> Model:
+    """The same model, which hears by an encoder of its own, whose states [B, S, E] are
+    in its params, and leaves what prompts have for others."""
+    return heard_by(model, lambda states, prompt: Encoded(states))
+
+
+def heard_by(model: Model, inputs_of: Callable[[Array, Prompt], Any]) -> Model:
+    """The same model, whose params are {"model": its own, "heard": an array}, and which
+    hears `inputs_of` that array and the prompt."""
+
+    def init(params, prompt: Prompt, slots: int):
+        own = prompt._replace(inputs=inputs_of(params["heard"], prompt))
+        return model.init(params["model"], own, slots)
+
+    def apply(params, *arguments):
+        return model.apply(params["model"], *arguments)
+
+    def readout(params, features):
+        return model.readout(params["model"], features)
+
+    return model._replace(init=init, apply=apply, readout=readout, shapes=None)
+
+
+def no_speech(model, tokens: Tokens, params: Any, prompt: Prompt, cache: Any) -> Array:
+    """See `rules.no_speech`: of the place where a transcript starts, [B].
+
+    The start is fed once more, to the slot where it is, and the cache thrown away.
+    """
+    inside = jnp.arange(prompt.tokens.shape[1]) < prompt.length[:, None]
+    start = jnp.argmax(inside & (prompt.tokens == tokens.start), axis=1)
+    token = jnp.full((start.size, 1), tokens.start, jnp.int32)
+    features, _ = model.apply(params, token, start, cache)
+    return rules.no_speech(tokens, model.readout(params, features)[:, 0])
 
 
 def run(
-    pair: Listeners, plan: loop.Plan, sounds, prompt: Prompt, request: Request
-) -> tuple[loop.Written, float]:
+    pair: Listeners, plan: Plan, sounds: Array, prompt: Prompt, request: Request
+) -> tuple[generate.Output, np.ndarray, float]:
     """Compiles, or finds compiled, then encodes and decodes and times that alone."""
-    target, draft = pair.target, pair.draft
-    drafting = draft is not None and plan.gamma > 0
-    sides = [target] if pair.shared or not drafting else [target, draft]
+    drafting = pair.draft is not None and plan.gamma > 0
+    sides = [pair.target, *([pair.draft] if drafting and not pair.shared else [])]
     encoders = [
-        (encoder(side.config).lower(side.params, sounds).compile(), side.params)
-        for side in sides
+        encoder(side.config).lower(side.params, sounds).compile() for side in sides
     ]
-    heard = jax.eval_shape(encoder(target.config), target.params, sounds)
-    decode = loop.program(plan)
-    inputs = arguments(pair, drafting, prompt, [heard] * len(sides))
-    compiled = decode.lower(*inputs, request).compile()
-    begun = time.perf_counter()
-    states = [encode(params, sounds) for encode, params in encoders]
-    inputs = arguments(pair, drafting, prompt, states)
-    written = jax.block_until_ready(compiled(*inputs, request))
-    return jax.device_get(written), time.perf_counter() - begun
 
+    def inputs(states: list) -> tuple[Params, Prompt, Request]:
+        small = pair.draft.params if drafting else None
+        if len(states) > 1:
+            small = {"model": small, "heard": states[1]}
+        params = Params(pair.target.params, small)
+        return params, prompt._replace(inputs=Encoded(states[0])), request
 
-def arguments(
-    pair: Listeners, drafting: bool, prompt: Prompt, states: list
-) -> tuple[Params, Prompt]:
-    """Weights, and the prompt with what the target's encoder gave; the draft's, where
-    it hears by its own, are beside its weights."""
-    small = pair.draft.params if drafting else None
-    if len(states) > 1:
-        small = {"model": small, "heard": states[1]}
-    return Params(pair.target.params, small), prompt._replace(inputs=Encoded(states[0]))
+    heard = jax.eval_shape(encoder(pair.target.config), pair.target.params, sounds)
+    compiled = program(plan).lower(*inputs([heard] * len(sides))).compile()
+    began = time.perf_counter()
+    both = zip(encoders, sides, strict=True)
+    states = [encode(side.params, sounds) for encode, side in both]
+    written = jax.block_until_ready(compiled(*inputs(states)))
+    return *jax.device_get(written), time.perf_counter() - began
 
 
 @functools.lru_cache(maxsize=8)
@@ -229,34 +291,31 @@ def encoder(config: whisper.Config) -> Callable:
 def first_logits(config: whisper.Config, start: int) -> Callable:
     """(params, frames [B, F, M]) -> logits [B, V] behind `<|startoftranscript|>`, whose
     id is `start`, alone; jitted."""
-    model = whisper.build(config)
 
     def logits(params, frames):
         ids = jnp.full((len(frames), 1), start, jnp.int32)
-        prompt = Prompt(ids, jnp.ones(len(frames), jnp.int32), Features(frames))
-        cache = model.init(params, prompt, 1)
-        features, _ = model.apply(params, ids, jnp.zeros_like(prompt.length), cache)
-        return model.readout(params, features)[:, 0]
+        return whisper.logits(config, params, Features(frames), ids)[:, 0]
 
     return jax.jit(logits)
 
 
-def told_of(
-    written: loop.Written, prompt: Prompt, rows: int, end: int
-) -> tuple[Heard, Spent]:
+def texts_of(
+    output: generate.Output,
+    quiet: np.ndarray,
+    seconds: float,
+    request: Request,
+    rows: int,
+    end: int,
+) -> tuple[Decoded, Spent]:
     """The texts of the first `rows`, and what they took. Raises FloatingPointError for
     logits that were no law."""
-    begun = np.asarray(prompt.length)
-    spans = list(zip(written.tokens, begun, written.length, strict=True))[:rows]
-    texts = [ids[start:stop] for ids, start, stop in spans]
+    spans = zip(output.tokens, np.asarray(request.start), output.length, strict=True)
+    texts = [ids[start:stop] for ids, start, stop in spans][:rows]
     finite.check(texts)
-    mean = [
-        float(total) / max(len(ids), 1)
-        for total, ids in zip(written.logprob, texts, strict=False)
-    ]
+    lengths = np.array([len(ids) for ids in texts])
+    mean = (output.logprob[:rows] / np.maximum(lengths, 1)).tolist()
     bare = [[int(i) for i in ids if i != end] for ids in texts]
-    counts = [int(each[:rows].sum()) for each in written.counts]
-    calls, _, tested, accepted = counts
-    count = sum(map(len, texts))
-    heard = Heard(bare, mean, [float(x) for x in written.no_speech[:rows]])
-    return heard, Spent(rows, calls, count, accepted, tested, 0.0)
+    calls, _, tested, accepted = (int(each[:rows].sum()) for each in output.counts)
+    decoded = Decoded(bare, mean, quiet[:rows].tolist())
+    spent = Spent(rows, calls, int(lengths.sum()), accepted, tested, seconds)
+    return decoded, spent

@@ -1,26 +1,28 @@
-"""The languages that Whisper knows, by what people call them.
-
-The codes are in `tiktoken.LANGUAGES`; a name here is of the code at the same place.
-"""
+"""The languages that Whisper knows, by their codes and what people call them."""
 
 from collections.abc import Iterable
 
-from specjax.speech.tiktoken import LANGUAGES
-
-NAMES = (
-    "english, chinese, german, spanish, russian, korean, french, japanese, portuguese,"
-    " turkish, polish, catalan, dutch, arabic, swedish, italian, indonesian, hindi,"
-    " finnish, vietnamese, hebrew, ukrainian, greek, malay, czech, romanian, danish,"
-    " hungarian, tamil, norwegian, thai, urdu, croatian, bulgarian, lithuanian, latin,"
-    " maori, malayalam, welsh, slovak, telugu, persian, latvian, bengali, serbian,"
-    " azerbaijani, slovenian, kannada, estonian, macedonian, breton, basque, icelandic,"
-    " armenian, nepali, mongolian, bosnian, kazakh, albanian, swahili, galician,"
-    " marathi, punjabi, sinhala, khmer, shona, yoruba, somali, afrikaans, occitan,"
-    " georgian, belarusian, tajik, sindhi, gujarati, amharic, yiddish, lao, uzbek,"
-    " faroese, haitian creole, pashto, turkmen, nynorsk, maltese, sanskrit,"
-    " luxembourgish, myanmar, tibetan, tagalog, malagasy, assamese, tatar, hawaiian,"
-    " lingala, hausa, bashkir, javanese, sundanese, cantonese"
-).split(", ")
+# In the order of their ids; the last came with large-v3.
+PAIRS = (
+    "en english, zh chinese, de german, es spanish, ru russian, ko korean, fr"
+    " french, ja japanese, pt portuguese, tr turkish, pl polish, ca catalan, nl"
+    " dutch, ar arabic, sv swedish, it italian, id indonesian, hi hindi, fi finnish,"
+    " vi vietnamese, he hebrew, uk ukrainian, el greek, ms malay, cs czech, ro"
+    " romanian, da danish, hu hungarian, ta tamil, no norwegian, th thai, ur urdu,"
+    " hr croatian, bg bulgarian, lt lithuanian, la latin, mi maori, ml malayalam, cy"
+    " welsh, sk slovak, te telugu, fa persian, lv latvian, bn bengali, sr serbian,"
+    " az azerbaijani, sl slovenian, kn kannada, et estonian, mk macedonian, br"
+    " breton, eu basque, is icelandic, hy armenian, ne nepali, mn mongolian, bs"
+    " bosnian, kk kazakh, sq albanian, sw swahili, gl galician, mr marathi, pa"
+    " punjabi, si sinhala, km khmer, sn shona, yo yoruba, so somali, af afrikaans,"
+    " oc occitan, ka georgian, be belarusian, tg tajik, sd sindhi, gu gujarati, am"
+    " amharic, yi yiddish, lo lao, uz uzbek, fo faroese, ht haitian creole, ps"
+    " pashto, tk turkmen, nn nynorsk, mt maltese, sa sanskrit, lb luxembourgish, my"
+    " myanmar, bo tibetan, tl tagalog, mg malagasy, as assamese, tt tatar, haw"
+    " hawaiian, ln lingala, ha hausa, ba bashkir, jw javanese, su sundanese, yue"
+    " cantonese"
+)
+LANGUAGES, NAMES = zip(*(pair.split(" ", 1) for pair in PAIRS.split(", ")), strict=True)
 CODES = dict(zip(NAMES, LANGUAGES, strict=True)) | {
     "burmese": "my",
     "castilian": "es",

@@ -19,44 +19,33 @@ FLOOR, RANGE = 1e-10, 8.0  # least power; powers of ten below the loudest that a
 KNEE, LINEAR, LOGARITHMIC = 1000.0, 3 / 200, 27 / np.log(6.4)
 
 
-def features(samples: np.ndarray, bands: int = 80) -> np.ndarray:
-    """What the model reads of up to 30 s of sound.
+def features(samples: np.ndarray, bands: int = 80, frames: int = FRAMES) -> np.ndarray:
+    """What the model reads of up to 30 s of sound, or of another window.
 
     Args:
       samples: [N] or [B, N] in [-1, 1], 16,000 a second; what lacks is silence.
       bands: M.
+      frames: T, of the model's window.
 
     Returns:
-      [3000, M] or [B, 3000, M] float32. Each row has a loudest of its own.
+      [T, M] or [B, T, M] float32. Each row has a loudest of its own.
 
     Raises:
-      ValueError: more than 30 s, no sample, or an array of another kind.
+      ValueError: more than 160 samples a frame, none, or an array of another kind.
     """
-    samples = _floats(samples)
-    if samples.ndim not in (1, 2) or not 0 < samples.shape[-1] <= WINDOW:
+    samples, most = _floats(samples), frames * HOP
+    if samples.ndim not in (1, 2) or not 0 < samples.shape[-1] <= most:
         raise ValueError(
             f"samples have shape {samples.shape}: give [N] or [B, N] with N from 1 to"
-            f" {WINDOW}, and cut what is longer into windows"
+            f" {most}, and cut what is longer into windows"
         )
-    weights = filters(bands)
-    rows = samples.reshape(-1, samples.shape[-1])
-    return np.stack([_window(row, weights) for row in rows]).reshape(
-        *samples.shape[:-1], FRAMES, bands
-    )
-
-
-def window(samples: np.ndarray, frames: int, bands: int = 80) -> np.ndarray:
-    """What a model reads whose window is not 30 s long: [N] -> [frames, M] float32.
-
-    Raises ValueError for more samples than 160 a frame, for none, or as `features`.
-    """
-    samples = _floats(samples)
-    if samples.ndim != 1 or not 0 < len(samples) <= frames * HOP:
-        raise ValueError(
-            f"samples have shape {samples.shape}: give [N] with N from 1 to"
-            f" {frames * HOP}, and cut what is longer into windows"
-        )
-    return _window(samples, filters(bands), frames)
+    weights, heard = filters(bands), []
+    for row in samples.reshape(-1, samples.shape[-1]):
+        sound = np.pad(row, (0, most - len(row)))
+        around = np.pad(sound, FFT // 2, mode="reflect")
+        heard.append(_scaled(_log_power(around, weights)[:frames]))
+    shape = *samples.shape[:-1], frames, bands
+    return np.stack(heard).astype(np.float32).reshape(shape)
 
 
 def whole(blocks: Iterable[np.ndarray], bands: int = 80) -> np.ndarray:
@@ -154,14 +143,6 @@ def _ended(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     for block in blocks:
         yield _floats(block)
     yield np.zeros(WINDOW)
-
-
-def _window(
-    samples: np.ndarray, weights: np.ndarray, frames: int = FRAMES
-) -> np.ndarray:
-    sound = np.pad(samples, (0, frames * HOP - len(samples)))
-    around = np.pad(sound, FFT // 2, mode="reflect")
-    return _scaled(_log_power(around, weights)[:frames]).astype(np.float32)
 
 
 def _log_power(sound: np.ndarray, weights: np.ndarray) -> np.ndarray:

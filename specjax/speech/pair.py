@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from specjax import pretrained
 from specjax.checkpoints import openai_whisper
@@ -30,10 +30,6 @@ class Listeners(NamedTuple):
     limits: Limits
     read: Callable[[Iterable[int]], str]
     shared: bool
-
-    @property
-    def draft_params(self) -> Any:
-        return None if self.draft is None else self.draft.params
 
 
 def opened(

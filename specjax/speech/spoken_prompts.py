@@ -32,7 +32,7 @@ WANTED = 'want {"audio": file}, and perhaps "language" and "task"'
 
 
 def listens(side: Player) -> bool:
-    """Whether a player is a Whisper, whose prompts are recordings."""
+    """Whether a side is a Whisper, whose prompts are recordings."""
     loaded = side.pretrained
     return loaded is not None and isinstance(loaded.config, whisper.Config)
 
@@ -110,11 +110,11 @@ def frames(line: dict[str, Any], pair: Listeners, folder: Path) -> np.ndarray:
             f"{file} has {len(samples) / logmel.RATE:.1f} s and {pair.target.name}"
             f" hears {most / logmel.RATE:g} at once: cut it, or use specjax transcribe"
         )
-    return logmel.window(samples, config.frames, config.bands)
+    return logmel.features(samples, config.bands, config.frames)
 
 
 def of_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
-    """Players whose prompts name rows of `sounds` [N, F, M]."""
+    """Sides whose prompts name rows of `sounds` [N, F, M]."""
     target, draft = both.target, both.draft
     ruled = rules.build(both.tokens, both.limits, target.config.vocab, False)
     heard = [(target, Features, sounds), (draft, Features, sounds)]
@@ -122,32 +122,23 @@ def of_table(pair: Pair, both: Listeners, sounds: Array) -> Pair:
         listen = decoding.encoder(target.config)
         states = [listen(target.params, sound[None])[0] for sound in sounds]
         heard[1] = draft, Encoded, jnp.stack(states)
-    both = []
+    sides_of = []
     for side, (loaded, kind, table) in zip(pair, heard, strict=True):
         model = constrained(from_table(loaded.model, kind, table), ruled)
         params = {"model": loaded.params, "heard": table}
-        player = sides.of_model(side.name, model, params)
-        kept = dict(dtype=side.dtype, files=side.files, pretrained=side.pretrained)
-        both.append(player._replace(**kept))
-    return tuple(both)
+        hearing = sides.of_model(side.name, model, params)
+        kept = dict(files=side.files, pretrained=side.pretrained)
+        sides_of.append(hearing._replace(**kept))
+    return tuple(sides_of)
 
 
 def from_table(model: Model, kind: type, table: Array) -> Model:
     """The same model, which finds what it hears by the one input id of a prompt. kind:
     of the rows of `table`, `Features` or `Encoded`."""
 
-    def init(params, prompt: Prompt, slots: int):
-        row = prompt.inputs[0][:, 0]
-        sound = kind(params["heard"][row])
-        return model.init(params["model"], prompt._replace(inputs=sound), slots)
-
-    def apply(params, *arguments):
-        return model.apply(params["model"], *arguments)
-
-    def readout(params, features):
-        return model.readout(params["model"], features)
+    def sound(heard: Array, prompt: Prompt) -> Features | Encoded:
+        return kind(heard[prompt.inputs[0][:, 0]])
 
     shape = jax.ShapeDtypeStruct(table.shape, table.dtype)
     shapes = {"model": model.shapes, "heard": shape}
-    functions = dict(init=init, apply=apply, readout=readout)
-    return model._replace(**functions, shapes=shapes, reads=())
+    return decoding.heard_by(model, sound)._replace(shapes=shapes, reads=())

@@ -56,8 +56,8 @@ def to_json(segments: Iterable[Segment], language: str | None = None) -> str:
         ids = [int(token) for token in segment.tokens]
         rows.append({"id": number, "text": segment.text, "tokens": ids} | finite)
     text = "".join(segment["text"] for segment in rows).strip()
-    told = {"text": text, "language": language, "segments": rows}
-    return json.dumps(told, ensure_ascii=False, indent=2) + "\n"
+    fields = {"text": text, "language": language, "segments": rows}
+    return json.dumps(fields, ensure_ascii=False, indent=2) + "\n"
 
 
 # What a file is written by, by the end of its name.

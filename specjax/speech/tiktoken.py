@@ -8,16 +8,10 @@ import base64
 import binascii
 from pathlib import Path
 
+from specjax.speech.languages import LANGUAGES
 from specjax.tokenizers.coder import Coder, Special
 from specjax.tokenizers.huggingface import of_backend, tokenizers
 
-# In the order of their ids; the last came with large-v3.
-LANGUAGES = (
-    "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da"
-    " hu ta no th ur hr bg lt la mi ml cy sk te fa lv bn sr az sl kn et mk br eu is hy"
-    " ne mn bs kk sq sw gl mr pa si km sn yo so af oc ka be tg sd gu am yi lo uz fo ht"
-    " ps tk nn mt sa lb my bo tl mg as tt haw ln ha ba jw su yue"
-).split()
 AFTER = "translate transcribe startoflm startofprev nospeech notimestamps".split()
 EMPTY = b"="  # the last token of the multilingual file, which stands for nothing
 OTHERS = 2 + len(AFTER) + 1501  # special tokens besides languages

@@ -1,23 +1,20 @@
 """Recordings to transcripts by a pair of Whispers, in one call."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from specjax import fused, verifiers
 from specjax.pretrained import Pretrained
-from specjax.speech import chunked as chunking
-from specjax.speech import decoding, recordings, rules
+from specjax.speech import audio, decoding, logmel, rules, sequential
+from specjax.speech import chunked as overlapping
 from specjax.speech import tokens as special
 from specjax.speech.decoding import Speculation, Spent
 from specjax.speech.pair import Listeners, opened
-from specjax.speech.recordings import Recording
 from specjax.speech.segments import Segment, Thresholds
-from specjax.speech.transcribe import Asked, Told
-from specjax.speech.transcribe import transcribe as in_order
+from specjax.speech.sequential import Options, Progress
 
 
 class Transcript(NamedTuple):
@@ -74,7 +71,7 @@ def transcribe(
     seed: int = 0,
     top_k: int | None = None,
     kernels: str = fused.AUTO,
-    told: Callable[[Transcript, Told | None], None] | None = None,
+    on_progress: Callable[[Transcript, Progress | None], None] = lambda *_: None,
 ) -> Transcribed:
     """Writes down what is spoken in recordings, by speculation, in batches.
 
@@ -99,8 +96,8 @@ def transcribe(
         heard, not on the rows beside it.
       top_k: keeps so many ids of either law, where a temperature is above 0.
       kernels: "auto" verifies in fused kernels where the device has them.
-      told: is called with each transcript so far and the news of it, and without news
-        when it is done, or when its file could not be read.
+      on_progress: is called with each transcript so far and the window that is done,
+        and with None when the transcript is, or when its file could not be read.
 
     Raises:
       ValueError: what cannot be decoded, in one line that names the fix, before any
@@ -110,65 +107,62 @@ def transcribe(
     pair = target if isinstance(target, Listeners) else opened(target, draft)
     if chunked and timestamps:
         raise ValueError("chunked windows have no times: leave one of both out")
-    language = special.code(pair.tokens, language)
-    times = pair.tokens.first_time < pair.target.config.vocab and not chunked
+    config, language = pair.target.config, special.code(pair.tokens, language)
+    times = pair.tokens.first_time < config.vocab and not chunked
     times = times if timestamps is None else timestamps
     heats = Thresholds(temperatures=tuple(temperatures))
-    config = pair.target.config
     sizes = decoding.positions(pair), config.frames
-    asked = Asked(language, task, times, (), condition, heats, *sizes)
+    options = Options(language, task, times, (), condition, heats, *sizes)
     how, spent = Speculation(gamma, rule, seed, kernels, top_k), []
+    transcripts, good = [Transcript(Path(file)) for file in files], []
+
+    def sounds():
+        """What is heard of each file that can be read."""
+        for number, (file, *_) in enumerate(transcripts):
+            try:
+                sound, notes = samples(file) if chunked else frames(file, config.bands)
+            except ValueError as error:
+                transcripts[number] = Transcript(file, problem=str(error))
+                on_progress(transcripts[number], None)
+                continue
+            code = language or (None if detect else "en")
+            transcripts[number] = Transcript(file, language=code, notes=notes)
+            good.append(number)
+            yield sound
+
     decode = decoding.build(pair, how, times, spent.append)
-    paths, heard = [Path(file) for file in files], []
-    detector, languages = detecting(pair, asked)
-    arguments = decode, pair.tokens, pair.read, asked, batch
+    detect = detector(pair, language)
+    arguments = sounds(), decode, pair.tokens, pair.read, options, batch, detect
     if chunked:
-        sounds = recordings.samples(paths, heard.append)
-        news = chunking.transcribe(sounds, *arguments, config.bands, detector)
+        done = overlapping.transcribe(*arguments, config.bands)
     else:
-        sounds = recordings.features(paths, config.bands, heard.append)
-        news = in_order(sounds, *arguments, detector)
-    spoken = languages if detector else (language or "en",)
-    transcripts = collected(paths, heard, news, spoken, told)
+        done = sequential.transcribe(*arguments)
+    for each in done:
+        number = good[each.recording]
+        now = transcripts[number]
+        now = now._replace(
+            segments=(*now.segments, *each.segments),
+            seconds=each.total,
+            language=each.language or now.language,
+        )
+        transcripts[number] = now
+        on_progress(now, each)
+        if each.seconds >= each.total:
+            on_progress(now, None)
     return summed(tuple(transcripts), spent, rule)
 
 
-def collected(
-    paths: list[Path],
-    heard: list[Recording],
-    news: Iterator[Told],
-    languages: Sequence[str],
-    told: Callable | None,
-) -> list[Transcript]:
-    """Transcripts by file. heard: grows as files are read. languages: of the recordings
-    that were heard, in order, or one of all."""
-    transcripts, asked = [Transcript(path) for path in paths], told or (lambda *_: None)
-    failed = 0
+def frames(file: str | Path, bands: int) -> tuple[np.ndarray, tuple[str, ...]]:
+    """What a model hears of a whole file, [T, M], and what is odd about it. Raises
+    ValueError for one that cannot be read."""
+    levels: list[audio.Level] = []
+    heard = logmel.whole(audio.blocks(file, on_end=levels.append), bands)
+    return heard, audio.notes(file, levels[-1])
 
-    def failures() -> None:
-        nonlocal failed
-        for recording in heard[failed:]:
-            at = recording.number
-            more = dict(notes=recording.notes, problem=recording.problem)
-            transcripts[at] = transcripts[at]._replace(**more)
-            if recording.problem is not None:
-                asked(transcripts[at], None)
-        failed = len(heard)
 
-    for each in news:
-        failures()
-        good = [recording.number for recording in heard if recording.problem is None]
-        at = good[each.recording]
-        code = languages[min(each.recording, len(languages) - 1)]
-        segments = *transcripts[at].segments, *each.segments
-        transcripts[at] = transcripts[at]._replace(
-            segments=segments, seconds=each.total, language=code
-        )
-        asked(transcripts[at], each)
-        if each.seconds >= each.total:
-            asked(transcripts[at], None)
-    failures()
-    return transcripts
+def samples(file: str | Path) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The same as samples [N]."""
+    return tuple(audio.read(file))
 
 
 def summed(
@@ -178,24 +172,19 @@ def summed(
         sum(each) for each in (zip(*spent, strict=True) if spent else [[0]] * 6)
     )
     alpha = accepted / tested if tested else None
-    guarantee = verifiers.named(rule).guarantee
-    told = alpha, windows, calls, tokens, float(seconds), guarantee
-    return Transcribed(transcripts, *told)
+    counts = windows, calls, tokens, float(seconds)
+    return Transcribed(transcripts, alpha, *counts, verifiers.named(rule).guarantee)
 
 
-def detecting(
-    pair: Listeners, asked: Asked
-) -> tuple[Callable[[np.ndarray], str] | None, list[str]]:
-    """features [F, M] -> code of the language spoken, and the codes that it gave so
-    far; None where a language was named or the model knows English alone."""
-    codes: list[str] = []
-    if asked.language is not None or not pair.tokens.languages:
-        return None, codes
+def detector(pair: Listeners, language: str | None):
+    """features [F, M] -> code of the language spoken; None where one was named or the
+    model knows English alone."""
+    if language is not None or not pair.tokens.languages:
+        return None
     listen = decoding.first_logits(pair.target.config, pair.tokens.start)
 
     def detect(frames: np.ndarray) -> str:
-        logits = listen(pair.target.params, jnp.asarray(frames[None]))
-        codes.append(rules.language(pair.tokens, logits)[0])
-        return codes[-1]
+        logits = listen(pair.target.params, frames[None])
+        return rules.language(pair.tokens, logits)[0]
 
-    return detect, codes
+    return detect

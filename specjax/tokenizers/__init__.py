@@ -101,8 +101,8 @@ def beside(place: Path) -> Path | None:
         if (place / name).is_file():
             return place / name
     config = place / folder.CONFIG  # ByT5's folders have no other
-    told = config.is_file() and folder.read(place).kind == byt5.KIND
-    return config if told else None
+    is_byt5 = config.is_file() and folder.read(place).kind == byt5.KIND
+    return config if is_byt5 else None
 
 
 def stream(tokenizer: Tokenizer, texts: Iterable[Iterable[int]]) -> Iterator[str]:
@@ -111,10 +111,10 @@ def stream(tokenizer: Tokenizer, texts: Iterable[Iterable[int]]) -> Iterator[str
     A character of several tokens is held back until the last of them is there; what
     stays broken is yielded at the end. The parts joined are the last list's text.
     """
-    told, text = 0, ""
+    shown, text = 0, ""
     for ids in texts:
         text = tokenizer.decode(ids)
         whole = text.rstrip(BROKEN)
-        yield whole[told:]
-        told = max(told, len(whole))
-    yield text[told:]
+        yield whole[shown:]
+        shown = max(shown, len(whole))
+    yield text[shown:]

@@ -7,7 +7,7 @@ is in its `Verifier.guarantee`.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from specjax.plugins import imported, is_own
+from specjax.plugins import is_own, load
 from specjax.types import Verifier
 from specjax.verifiers import (
     block,
@@ -65,7 +65,7 @@ def named(name: str) -> Verifier:
         raise ValueError(f"no rule {name!r}: {bare} takes no number")
     if bare not in LOSSY:
         if is_own(name):
-            return imported(name, Verifier)
+            return load(name, Verifier)
         known = f"{', '.join(spelled())} or module:name"
         raise ValueError(f"no rule {name!r}: choose one of {known}")
     rule = LOSSY[bare]

@@ -80,7 +80,7 @@ def difference(model, checkpoint) -> float:
     return float(np.abs(expected - logits).max())
 
 
-def check_parity(model, folder: Path) -> checkpoints.Checkpoint:
+def check_parity(model, folder: Path) -> checkpoints.Pretrained:
     checkpoint = checkpoints.load(folder)
     distance = difference(model, checkpoint)
     assert distance <= MOST, f"logits differ by {distance}"

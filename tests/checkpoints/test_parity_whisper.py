@@ -92,7 +92,7 @@ def written(tmp_path_factory) -> Written:
 
 
 @pytest.fixture(scope="module")
-def loaded(written) -> checkpoints.Checkpoint:
+def loaded(written) -> checkpoints.Pretrained:
     return checkpoints.load(written.folder)
 
 

@@ -172,7 +172,7 @@ def test_a_broken_character_at_the_end_is_printed_as_such(capsys):
 def test_it_says_what_it_does_and_stops_at_the_end_of_text(pair, capsys):
     flags = demo.make_parser().parse_args([*pair, *FLAGS])
     assert demo.make_case(flags).request.eos.tolist() == [zoo.END]
-    with console.told("Compiling"):
+    with console.announced("Compiling"):
         pass
     assert re.fullmatch(r"Compiling \.\.\. \d\.\d s\n", capsys.readouterr().err)
 

@@ -122,7 +122,7 @@ def shown(place, monkeypatch, out, formats=("txt", "json")) -> transcribe.Shown:
     files = [Path("x/a.wav"), Path("x/b.wav")]
     teller = transcribe.Shown(argparse.Namespace(out=place, files=files), formats)
     for file in files:
-        teller.told(DONE._replace(file=file, notes=(f"{file} is odd",)), None)
+        teller.progress(DONE._replace(file=file, notes=(f"{file} is odd",)), None)
     stream.close()
     return teller
 

@@ -21,7 +21,7 @@ from pallas_kernels.tpu import mosaic as mosaic_tpu
 from specjax import fused, probs
 from specjax.drafters import rollout
 from specjax.fused import CHOICES, Sizes, choose, first_use, same_tokens
-from specjax.fused.same_tokens import Side, within
+from specjax.fused.same_tokens import Functions, within
 from specjax.sides import CERTAIN, TABLE
 from specjax.verifiers import block, gumbel, lenient, sigmoid, token
 from tests.pallas_kernels.test_fused import without_q
@@ -292,8 +292,8 @@ def test_a_token_is_within_reach_of_its_uniform_or_a_fault():
 @functools.cache
 def reference():
     """A case, and what the reference makes of it."""
-    case, side = same_tokens.case(SIZES, 3), Side(token.verifier, probs.draw)
-    run = jax.jit(functools.partial(same_tokens.run, side, True, False))
+    case, plain = same_tokens.case(SIZES, 3), Functions(token.verifier, probs.draw)
+    run = jax.jit(functools.partial(same_tokens.run, plain, True, False))
     return case, jax.device_get(run(case, None))
 
 

@@ -91,7 +91,7 @@ def test_a_row_holds_what_its_speeds_are_made_of(row):
     """Read again from a file it gives the same numbers and intervals."""
     again = json.loads(json.dumps(row, allow_nan=False))
     for numbers in (
-        parts.apart(again["gamma"], again["timed"]),
+        parts.timed_separately(again["gamma"], again["timed"]),
         speedup.speedup_from(again),
     ):
         assert {name: row[name] for name in numbers} == numbers

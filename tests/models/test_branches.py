@@ -99,6 +99,6 @@ def test_a_tree_without_a_cache_sees_itself_alone(case):
 
 @by_family
 def test_a_tree_of_more_than_a_portion_is_refused(case):
-    model = chunks.worked_in(case.world().target, 3)
+    model = chunks.in_chunks(case.world().target, 3)
     with pytest.raises(ValueError, match="a tree of 4 tokens is one call: draft at"):
         model.apply(case.world().target_weights, NODES, ZERO, fresh(case), branches())

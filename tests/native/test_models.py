@@ -24,7 +24,7 @@ GPT = gpt.Config(512, 256, 512, 2, 4)
 T5 = t5.Config(512, 256, 512, 1, 2, 4, 64)
 LLAMA = llama.Config(512, 256, 512, 2, 4, 2, 128)
 FAMILIES = "gpt", "t5", "llama"
-ROWS = (2, 5, 8)
+ROWS = 5
 DTYPES = "float32", "int8"  # of weights
 
 pytestmark = pytest.mark.skipif(
@@ -66,14 +66,13 @@ def tokens(rows: int):
     return jnp.arange(1, rows + 1)[None]
 
 
-@pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_few_tokens_have_the_logits_of_xlas_products(family, dtype, rows):
+def test_few_tokens_have_the_logits_of_xlas_products(family, dtype):
     logits, *before = case(family, dtype)
-    thin = logits(*before, tokens(rows))
+    thin = logits(*before, tokens(ROWS))
     with native.products(native.XLA):
-        plain = logits(*before, tokens(rows))
+        plain = logits(*before, tokens(ROWS))
     np.testing.assert_allclose(thin, plain, rtol=1e-4, atol=1e-4)
 
 
@@ -102,9 +101,8 @@ def wrong_at_times(params):
     return jax.tree.map(moved, params)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts(family):
-    target, weights, prompt = sized(family, "int8")
+def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts():
+    target, weights, prompt = sized("llama", "int8")
     params = Params(weights, wrong_at_times(weights))
     request = make_request(jax.random.key(0), prompt, 40, make_sampling(1, 0.0))
     texts = []
@@ -120,7 +118,7 @@ def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts(family):
 CACHED = """
 import jax
 import numpy as np
-from specjax import native
+from specjax import native, quantized
 
 random = np.random.default_rng(0)
 x, w = (random.standard_normal(s, np.float32) for s in ((4, 256), (256, 1024)))

@@ -113,8 +113,8 @@ def test_other_bands_and_no_frame_are_told():
 
 def test_a_shorter_window_begins_as_the_long_one():
     samples = np.random.default_rng(3).normal(size=16_000) * 0.1
-    short, whole = logmel.window(samples, 200), logmel.features(samples)
+    short, whole = logmel.features(samples, frames=200), logmel.features(samples)
     assert short.shape == (200, 80)
     np.testing.assert_array_equal(short, whole[:200])
     with pytest.raises(ValueError, match="cut what is longer"):
-        logmel.window(samples, 99)
+        logmel.features(samples, frames=99)

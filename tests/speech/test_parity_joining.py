@@ -9,7 +9,7 @@ pytest.importorskip("transformers")
 import transformers.models.whisper.generation_whisper as written  # noqa: E402
 import transformers.models.whisper.tokenization_whisper as read  # noqa: E402
 
-from specjax.speech import chunks, segments  # noqa: E402
+from specjax.speech import chunked, segments  # noqa: E402
 from tests.speech.test_rules import texts  # noqa: E402
 from tests.support.small_speech import TOKENS  # noqa: E402
 
@@ -25,7 +25,7 @@ def test_windows_are_joined_as_in_its_pipeline(seed):
     parts = [part[: rng.integers(1, 41)].tolist() for part in cuts]
     expected = read._find_longest_common_sequence(parts)
     expected = expected[0] if isinstance(expected, tuple) else expected
-    assert chunks.join(parts) == [int(token) for token in expected]
+    assert chunked.join(parts) == [int(token) for token in expected]
 
 
 def test_segments_are_those_of_its_long_form():

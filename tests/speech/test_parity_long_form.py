@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 
 from specjax.speech import rules  # noqa: E402
 from specjax.speech.segments import Thresholds  # noqa: E402
-from specjax.speech.transcribe import Asked, Heard, transcribe  # noqa: E402
+from specjax.speech.sequential import Decoded, Options, transcribe  # noqa: E402
 from tests.support.small_speech import TOKENS  # noqa: E402
 
 torch.set_num_threads(1)
@@ -80,14 +80,14 @@ def decoder(model):
                 last = jnp.array(logits[:, -1].detach().numpy())
                 ids.append(int(ruled.apply(state, last)[0].argmax()))
             rows.append([i for i in ids[len(prompt) :] if i != TOKENS.end])
-        return Heard(rows, [0.0] * len(rows), [0.0] * len(rows))
+        return Decoded(rows, [0.0] * len(rows), [0.0] * len(rows))
 
     return decode
 
 
 @pytest.mark.parametrize("condition", [False, True])
 def test_segments_are_those_of_transformers(model, condition):
-    asked = Asked("de", condition=condition, thresholds=NEVER, context=CONTEXT)
+    asked = Options("de", condition=condition, thresholds=NEVER, context=CONTEXT)
     own = [[], []]
     read = "{}".format
     for told in transcribe(sounds(), decoder(model), TOKENS, read, asked):

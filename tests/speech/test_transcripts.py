@@ -11,7 +11,7 @@ from specjax import verifiers
 from specjax.models import whisper
 from specjax.speech import audio, decoding, logmel, rules
 from specjax.speech import pair as pairs
-from specjax.speech.transcribe import Heard, window_of
+from specjax.speech.sequential import Decoded, window_of
 from specjax.speech.transcripts import transcribe
 from specjax.types import Features
 from tests.support import speech_folders
@@ -109,7 +109,7 @@ def test_how_sure_a_text_is_follows_from_the_models_own_logits(names, files):
 
 def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
     pair = pairs.opened(names["target"], names["draft"])
-    drawn = dict(temperatures=(1.0,), language="en", gamma=3)
+    drawn = dict(temperatures=(1.0,), language="en")
     both = transcribe(pair, None, files, **drawn)
     single = transcribe(pair, None, files[2:], **drawn)
     assert words(both)[2] == words(single)[0] != []
@@ -119,7 +119,7 @@ def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
 
 def test_chunks_of_all_recordings_share_batches(names, files):
     pair = pairs.opened(names["target"], names["draft"])
-    ways = dict(chunked=True, gamma=3, **GREEDY)
+    ways = dict(chunked=True, **GREEDY)
     many, few = (transcribe(pair, None, files, batch=n, **ways) for n in (3, 1))
     assert words(many) == words(few)
     assert many.windows == few.windows == 3
@@ -145,7 +145,7 @@ def test_the_language_is_the_one_that_a_target_was_tuned_for(
 
     def decode(features, heads, temperatures):
         prompts.extend(heads)
-        return Heard([[3]] * len(heads), [0.0] * len(heads), [0.0] * len(heads))
+        return Decoded([[3]] * len(heads), [0.0] * len(heads), [0.0] * len(heads))
 
     monkeypatch.setattr(decoding, "build", lambda *_: decode)
     pair = pairs.opened(names["target"], None)

@@ -1,10 +1,8 @@
 """Records of every folder of which the claims can be tested, and all of them hold."""
 
 from experiments import catalogue
-from experiments.kinds import table as kinds_table
-from experiments.papers.leviathan.closed_forms_table import table1
-from experiments.report import laws
-from experiments.report.claims import alpha as alpha_claims
+from experiments.report import details, laws
+from experiments.report.claims import quantities
 from specjax.theory import closed_forms
 
 GAMMA = [0, 1, 2, 3, 5, 8]
@@ -37,7 +35,7 @@ def of_words(function, other, name):
         same = {name: [x, *around(x)] for name in ("alpha", "expected", "more")}
         told = {"label": label, "share": 0.3, "kept": [x], "count": 9, "texts": 3}
         cells.append(told | same)
-    groups = {name: [] for name in kinds_table.TITLES}
+    groups = {name: [] for name in details.KINDS}
     return {"groups": groups | {"kind": cells}}
 
 
@@ -118,10 +116,10 @@ def verification():
 
 def everything():
     """Records of every folder, by folder and row."""
-    several = [acceptance(*place) for place in alpha_claims.places()]
+    several = [acceptance(*place) for place in quantities.places()]
     pairs = [("small", 1), ("small", 8), ("bigram", 1)]
     several += [walltime(draft, heat, b) for heat in (0, 1) for draft, b in pairs]
-    rows = {("table1", line.row): {} for line in table1().lines}
+    rows = {("table1", line.row): {} for line in catalogue.named("table1").lines}
     rows["figure1", "gamma_7"] = {"gamma": 7, "tokens": 48, "target_calls": 16}
     counts = {"draft": "small", "gamma": 3, "batch": 1, "operations_factor": 1.5}
     counts |= {"bytes_factor": 0.5, "bytes_factor_expected": 0.4}
@@ -139,7 +137,7 @@ def everything():
     records = {}
     for each in several:
         records.setdefault(each["table"], {})[each["row"]] = each
-    for line in table1().lines:
+    for line in catalogue.named("table1").lines:
         records["table1"][line.row]["measured"][line.quantity] = line.published
     for line in (line for table in catalogue.tables() for line in table.lines):
         if line.row in records.get(line.folder, {}) and "@" not in line.quantity:

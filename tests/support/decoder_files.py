@@ -24,7 +24,7 @@ def write(folder: Path) -> Path:
     """A folder "model" of Hugging Face with a tokenizer, and a file of each task."""
     params, model = tiny_llama.weights(CONFIG, 0), llama.build(CONFIG)
     ends = zoo.START, (zoo.END,)
-    whole = checkpoints.Checkpoint("tiny", "llama", CONFIG, model, params, (), *ends)
+    whole = checkpoints.Pretrained("tiny", CONFIG, model, params, "float32", (), *ends)
     checkpoints.save(folder / "model", whole)
     shutil.copy(zoo.FOLDER / "tokenizer.model", folder / "model")
     for name, line in LINES.items():

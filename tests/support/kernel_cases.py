@@ -4,6 +4,7 @@ Axes: B rows, G = gamma, V vocabulary.
 """
 
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels import compat, fuse, wiring
 from pallas_kernels.dispatch import Device
-from pallas_kernels.fuse import Fused, Options, Reference
+from pallas_kernels.fuse import Fused, Options
 from pallas_kernels.laws import EXACT, Deferred
 from pallas_kernels.plan import Tiles
 from pallas_kernels.wiring import Wired
@@ -61,28 +62,26 @@ def races_found(backend: Backend) -> bool:
     return gpu_callbacks.get_races().races_found
 
 
-def reference(rule: Rule = EXACT) -> Reference:
-    """Those of `specjax`, for a rule that it has too."""
-    verify = token.verify
-    if rule.lenience < 1:
-        way = "scaled" if rule.scaled else "target_minus_draft"
-        verify = lenient.build(rule.lenience, way).verify
-    return Reference(probs.standardize, probs.sample, verify)
+def reference(rule: Rule = EXACT) -> Callable:
+    """A rule's `verify` of `specjax`."""
+    if rule.lenience == 1:
+        return token.verify
+    way = "scaled" if rule.scaled else "target_minus_draft"
+    return lenient.build(rule.lenience, way).verify
 
 
 def fused(
     backend: Backend, rule: Rule = EXACT, tiles: Tiles | None = None, verify=None
 ) -> Fused:
     """tiles: small ones make many blocks of a small vocabulary."""
-    plain = reference(rule) if verify is None else reference()._replace(verify=verify)
     options = Options(backend.name, rule, tiles, backend.interpret)
-    return fuse.build(plain, backend.device, options)
+    return fuse.build(verify or reference(rule), backend.device, options)
 
 
 def wired(backend: Backend, verifier: Verifier) -> Wired:
     """A verifier and a draw by a backend."""
     how = backend.name, backend.device, Options(interpret=backend.interpret)
-    return wiring.wire(verifier, probs.standardize, probs.sample, *how)
+    return wiring.wire(verifier, *how)
 
 
 class Case(NamedTuple):
@@ -141,7 +140,7 @@ def expected(case: Case, rule: Rule = EXACT, certain: bool = False):
 def _expected(case: Case, rule: Rule, certain: bool):
     target, law = laws_of(case)
     draft = Draft(case.tokens, case.num, None if certain else law)
-    return reference(rule).verify(target, draft, case.noise, keep_residual=True)
+    return reference(rule)(target, draft, case.noise, keep_residual=True)
 
 
 def laws_of(case: Case) -> list[Law]:

@@ -6,15 +6,15 @@ import jax
 import numpy as np
 import pytest
 
+from experiments import catalogue
 from experiments.exactness import microscope as row
-from experiments.exactness import microscope_table
 from experiments.records import records
-from experiments.report import tables
+from experiments.report import details, tables
 from specjax import configs, sides
 from specjax.cli import microscope
 from specjax.exactness import divergence, text_comparison
 from specjax.exactness.divergence import Found, Report
-from specjax.exactness.text_comparison import Oracle, Places, Rung
+from specjax.exactness.text_comparison import Comparison, Oracle, Places
 from tests.verifiers.test_numerics import table_pair
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def places(**fields) -> Places:
 def test_what_is_explained(eps, gap, explained):
     gaps = np.array([[0, 0, gap, 0], [0, 0, 0, 0]])
     other = np.full(4, 100.0)  # the eps of another text
-    rung = text_comparison.rung(places(eps=np.array([eps, other]), gap=gaps))
+    rung = text_comparison.summarize(places(eps=np.array([eps, other]), gap=gaps))
     assert (rung.explained, rung.unexplained) == (explained, 1 - explained)
     assert rung.texts == 2 and rung.identical == 1 and rung.places == 7
     assert rung.observed == 1 / 7
@@ -56,7 +56,7 @@ def test_rates_of_flips():
     margin = np.array([[0.1, 0.2, 0.3, 0.0], [0.4, 0.5, 0.6, 0.7]])
     shift = np.array([[-0.3, 0.25, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
     eps = np.array([[0.0, 0.15, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
-    rung = text_comparison.rung(places(margin=margin, shift=shift, eps=eps))
+    rung = text_comparison.summarize(places(margin=margin, shift=shift, eps=eps))
     assert rung.bound == pytest.approx(3 / 7)  # 0.1, 0.2 and 0.3 are within 0.3
     # 0.25 beats 0.1 and 0.2, and 0.1 beats 0.1.
     assert rung.expected == pytest.approx(3 / 49)
@@ -72,7 +72,7 @@ def test_a_law_moves_by_no_more_than_its_bound():
         ids = np.zeros((1, 50), int)
         text, other = (text_comparison.Text(None, ids, z[None]) for z in (base, moved))
         compared = text_comparison.compare(text, other)
-        rung = text_comparison.rung(compared)
+        rung = text_comparison.summarize(compared)
         assert rung.eps_max == pytest.approx(eps, rel=1e-4)
         assert rung.tv_max <= rung.tv_bound
         assert rung.tv_bound == pytest.approx(min(np.expm1(2 * eps) / 2, 1), rel=1e-3)
@@ -84,7 +84,7 @@ def test_a_law_moves_by_no_more_than_its_bound():
 
 # What fails, the command and its rows.
 
-GOOD = Rung(4, 4, 0, 0, 64, 0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+GOOD = Comparison(4, 4, 0, 0, 64, 0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 APART = GOOD._replace(identical=3, explained=1, equal=0.5, eps_max=2e-5)
 FOUND = Found(4, GOOD, APART, Oracle(64, 0, 1e-5))
 REPORT = Report(np.linspace(0, 1, 64), [FOUND])
@@ -163,15 +163,14 @@ def test_a_row_fills_its_lines():
     assert numbers["explained"] == 1 and numbers["unexplained"] == 0
     assert numbers["eps_max"] == numbers["eps_max_g4"] == 2e-5
     assert numbers["margin_min"] <= numbers["margin_10%"] <= numbers["margin_50%"]
-    table = microscope_table.microscope()
+    table = catalogue.named("microscope")
     assert {line.quantity for line in table.lines} <= set(numbers)
     assert all(cells[-1] == "not run" for cells in tables.rows(table, {}))
 
 
 def test_every_line_of_the_table_has_its_row():
     rows = records.rows("microscope")
-    lines = microscope_table.microscope().lines
-    assert rows.keys() == {line.row for line in lines}
+    assert rows.keys() == {line.row for line in catalogue.named("microscope").lines}
     for name, file in rows.items():
         measurement = configs.build(file).row.measurement
         assert measurement.module == "experiments.exactness.microscope"
@@ -181,8 +180,8 @@ def test_every_line_of_the_table_has_its_row():
 def test_gammas_are_lines_of_their_own():
     numbers = row.numbers(REPORT) | {"target": "p", "draft": "q"}
     record = {"measured": numbers, "provenance": {"dtype": "bfloat16"}}
-    (cells,) = microscope_table.by_gamma({"halves": record})
-    assert len(cells) == len(microscope_table.HEAD)
+    ((_, head, (cells,)),) = details.microscope({"microscope": {"halves": record}})
+    assert len(cells) == len(head)
     assert cells[:3] == ["p with q, bfloat16", "4", "100 %"]
 
 

@@ -107,7 +107,7 @@ def parted() -> Report:
 
 
 def test_rung_1_texts_of_tables_are_identical():
-    rung = divergence.look(table_pair(), PROMPTS, TABLES).rungs[0]
+    rung = divergence.look(table_pair(), PROMPTS, TABLES).found[0]
     for part in (rung.matched, rung.natural):
         assert part.identical == part.texts == 4 and part.places == 4 * NEW
         assert part.equal == 1 and part.eps_max == part.tv_bound == part.observed == 0
@@ -129,7 +129,7 @@ def test_rung_1_in_float64():
             )(params, prompt, request)
             for parts, rows in ((Decoder(target.model), 1), (speculative, GAMMA + 1))
         )
-        rung = text_comparison.rung(text_comparison.compare(alone, other))
+        rung = text_comparison.summarize(text_comparison.compare(alone, other))
     assert alone.logits.dtype == np.float64
     assert rung.identical == 4 and rung.lost == rung.eps_max == 0
 
@@ -164,7 +164,7 @@ def cast(weights, dtype: str):
 @pytest.mark.parametrize("name", ["gpt", "t5"])
 def test_rungs_2_to_4_of_transformers(name, dtype):
     pair, prompts = real_pair(name, dtype)
-    rung = divergence.look(pair, prompts, DivergenceSetting((GAMMA,), 2, NEW)).rungs[0]
+    rung = divergence.look(pair, prompts, DivergenceSetting((GAMMA,), 2, NEW)).found[0]
     assert rung.matched.identical == 2 and rung.matched.places == 2 * NEW
     assert rung.matched.equal == 1 and rung.matched.eps_max == 0
     assert rung.natural.unexplained == rung.natural.lost == rung.oracle.below == 0
@@ -172,7 +172,7 @@ def test_rungs_2_to_4_of_transformers(name, dtype):
 
 
 def test_rung_3_near_ties_part_texts_and_are_explained():
-    rung = parted().rungs[0]
+    rung = parted().found[0]
     assert 0 < rung.natural.identical < 16 and rung.natural.unexplained == 0
     assert rung.natural.explained == 16 - rung.natural.identical
     assert rung.natural.eps_max > 0 and rung.natural.equal < 1
@@ -202,7 +202,7 @@ def test_a_verifier_that_accepts_a_wrong_token_is_unexplained(world):
     worlds = {"tables": (table_pair(), PROMPTS, TABLES)}
     worlds["halves"] = halves_pair(), HALVES, MANY._replace(tokens=8)
     wrong = sides.reference(Verifier(token.noise, credulous))
-    rung = divergence.look(*worlds[world], wrong).rungs[0]
+    rung = divergence.look(*worlds[world], wrong).found[0]
     assert rung.natural.unexplained > 0 and rung.matched.unexplained > 0
     assert rung.oracle.below > 0
     failed = " ".join(divergence.failures(rung, strict=False))
@@ -239,7 +239,7 @@ def test_a_run_that_reads_what_is_wrong_is_unexplained():
     for model, wrong in ((right, 0), (broken, 4)):
         text = texts_of(Decoder(model, draft.drafter(GAMMA)))
         assert (
-            text_comparison.rung(text_comparison.compare(base, text)).unexplained
+            text_comparison.summarize(text_comparison.compare(base, text)).unexplained
             == wrong
         )
 
@@ -251,9 +251,9 @@ def test_an_eps_of_another_prefix_is_noticed():
     parts = Decoder(target.model, draft.drafter(GAMMA), wrong)
     text = texts_of(parts, wrong_prefix=True)
     places = text_comparison.compare(base, text)
-    rung = text_comparison.rung(places)
+    rung = text_comparison.summarize(places)
     assert rung.identical == 0
-    honest = text_comparison.rung(text_comparison.compare(base, texts_of(parts)))
+    honest = text_comparison.summarize(text_comparison.compare(base, texts_of(parts)))
     assert honest.unexplained > rung.unexplained and honest.eps_max == 0
     assert rung.eps_max > 1 and rung.lost > rung.places / 2
     failed = divergence.failures(Found(GAMMA, rung, rung, Oracle(1, 0, 0.0)), True)

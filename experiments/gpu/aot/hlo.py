@@ -19,7 +19,7 @@ FREE |= {"opt-barrier", "partition-id", "replica-id", "while", "call", "conditio
 MOVING = {"copy", "transpose", "bitcast", "parameter", "reshape"}
 
 HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$")
-LINE = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.+?) ([a-z][a-z0-9\-]*)\((.*)$")
+LINE = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.+?) ([a-z][a-z0-9\-]*)\((.*)$")
 ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
 CALLED = re.compile(r"\b(?:calls|to_apply)=%?([\w.\-]+)")
 BRANCHES = re.compile(
@@ -57,6 +57,7 @@ class Loop(NamedTuple):
 
 
 class Instruction(NamedTuple):
+    root: str | None
     name: str
     shape: str
     opcode: str
@@ -64,17 +65,22 @@ class Instruction(NamedTuple):
 
 
 def read(text: str) -> Sequence:
-    """The entry computation of a module. Raises ValueError if there is none."""
-    computations, entry = {}, None
+    """What a module launches. Raises ValueError if it has no entry computation."""
+    return _sequence(*computations(text))
+
+
+def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
+    """The instructions of every computation of a module, and the name of its entry."""
+    found, entry = {}, None
     for line in text.splitlines():
         if head := HEAD.match(line):
-            inside = computations.setdefault(head[2], [])
+            inside = found.setdefault(head[2], [])
             entry = head[2] if head[1] else entry
         elif match := LINE.match(line):
             inside.append(Instruction(*match.groups()))
     if entry is None:
         raise ValueError("no ENTRY computation: give the text of an HLO module")
-    return _sequence(computations, entry)
+    return found, entry
 
 
 def iteration(loop: Loop) -> int:
@@ -149,16 +155,7 @@ def _kernel(computations: dict[str, list[Instruction]], op: Instruction) -> Kern
     target = re.search(r'custom_call_target="([^"]*)"', op.rest)
     source = re.search(r'op_name="([^"]*)"', op.rest)
     moves = op.opcode in MOVING
-    called = CALLED.search(op.rest) if op.opcode == "fusion" else None
-    if called:
+    if op.opcode == "fusion" and (called := CALLED.search(op.rest)):
         moves = {inner.opcode for inner in computations[called[1]]} <= MOVING
-    texts = (match[1] if match else "" for match in (target, source))
-    name, source = texts
-    return Kernel(
-        op.name,
-        op.opcode,
-        name,
-        array_bytes(op.shape),
-        moves,
-        source,
-    )
+    target, source = (match[1] if match else "" for match in (target, source))
+    return Kernel(op.name, op.opcode, target, array_bytes(op.shape), moves, source)

@@ -3,9 +3,9 @@
 NAME is `module:function`, or `module:function:[...]` with what it takes as JSON; it
 gives (what to compile, its arguments). A line of JSON for every kernel: registers,
 spilled bytes and shared memory as ptxas reports them, instructions in PTX, the widest
-load from global memory in bytes (those of copy engines are not seen), whether it is in
-a CUDA graph. Then one line with the launches of the program. PTX is written by XLA,
-Triton and Mosaic GPU alike.
+load from global memory in bytes (those of copy engines are not seen). Then one line
+with the launches of the program, and how many of them are in CUDA graphs. PTX is
+written by XLA, Triton and Mosaic GPU alike.
 """
 
 import argparse
@@ -21,9 +21,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.gpu.aot import cuda, hlo
+import jax
 
-ROOT = Path(__file__).resolve().parents[2]
+from experiments.gpu.aot import compilers, hlo
+
+ROOT = Path(__file__).resolve().parents[3]
+HERE = "here"  # the GPU of this machine, on which the program then runs
 ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\(.*?\n\{(.*?)\n\}", re.S)
 LOAD = re.compile(r"\bld\.global[\w.:]*?(?:\.v(\d))?\.[bfsu](\d+)\s")
 USED = re.compile(
@@ -55,40 +58,86 @@ class Report(NamedTuple):
     counted: int
 
 
-def inspect(named: str, device: str = "h200", paths: tuple[str, ...] = ()) -> Report:
+def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Report:
     """Compiles in a process of its own, as what is dumped is a setting of a process.
 
-    named: "module:function" or "module:function:[...]"; paths: where else to find it.
-    Raises ValueError where wheels are missing, RuntimeError with the child's words if
-    it fails.
+    named: "module:function" or "module:function:[...]", also of the working folder.
+    device: HERE, or one of `compilers.DEVICES`. Raises ValueError where wheels are
+    missing, RuntimeError with the child's words if it fails or takes longer than
+    `seconds`.
     """
-    if reason := cuda.available():
-        raise ValueError(f"cannot compile for {device}: {reason}")
+    if device != HERE:
+        compilers.check(device)
     with tempfile.TemporaryDirectory() as folder:
-        told = _child(named, device, Path(folder), paths)
+        counted = _child(named, device, Path(folder), seconds)
         kernels = []
         for path in sorted(Path(folder).rglob("*.ptx")):
             ptx = path.read_text("utf-8")
             if ".entry" in ptx:  # XLA writes empty ones too
                 kernels += read(ptx, _ptxas(path, ptx))
-        after = sorted(Path(folder).glob("*thunk_sequence_after*.txt"))
-        before = sorted(Path(folder).glob("*thunk_sequence.txt"))
-        launches, captured = thunks((after or before)[-1].read_text("utf-8"))
-    return Report(kernels, launches, captured, told)
+        return Report(kernels, *launches(Path(folder)), counted)
 
 
-def _child(named: str, device: str, folder: Path, paths: tuple[str, ...]) -> int:
+def _child(named: str, device: str, folder: Path, seconds: int | None) -> int:
     flags = f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
-    seen = [*paths, str(ROOT), os.environ.get("PYTHONPATH", "")]
-    own = {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(filter(None, seen))}
-    own["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
-    own["MOSAIC_GPU_DUMP_TO"] = str(folder)
+    seen = [os.getcwd(), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, seen))}
+    own |= {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"}
+    own |= {"MOSAIC_GPU_DUMP_TO": str(folder)}
+    own |= {"JAX_ENABLE_COMPILATION_CACHE": "false"}  # what is cached is not dumped
+    own |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    own |= {} if device == HERE else {"JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", __spec__.name, named, "--device", device, "--only"]
-    options = dict(capture_output=True, text=True)
-    done = subprocess.run(command, env=os.environ | own, **options)
+    options = {"capture_output": True, "text": True, "timeout": seconds}
+    try:
+        done = subprocess.run(command, env=os.environ | own, **options)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"took longer than {seconds} s") from None
     if done.returncode:
         raise RuntimeError(f"{named} did not compile:\n{done.stderr[-4000:]}")
     return int(done.stdout.split()[-1])
+
+
+def compiled(named: str, device: str) -> hlo.Sequence:
+    """What the child does: compiles, and where the device is here runs."""
+    module, name, values = f"{named}:[]".split(":", 2)
+    values = json.loads(values.removesuffix(":[]"))
+    function, arguments = getattr(importlib.import_module(module), name)(*values)
+
+    def inspected(*arguments):
+        return function(*arguments)
+
+    if device != HERE:
+        return compilers.compile(inspected, arguments, device).program
+    program = jax.jit(inspected).lower(*arguments).compile()
+    jax.block_until_ready(program(*arguments))
+    return hlo.read(program.as_text())
+
+
+def launches(folder: Path) -> tuple[int, int]:
+    """`thunks` of what XLA dumped of the program. Raises RuntimeError if it did not."""
+    for kind in ("thunk_sequence_after*", "thunk_sequence"):
+        files = sorted(folder.glob(f"*jit_inspected*{kind}.txt"))
+        if files:
+            return thunks(files[-1].read_text("utf-8"))
+    raise RuntimeError("XLA dumped no list of thunks")
+
+
+def thunks(text: str) -> tuple[int, int]:
+    """Launches in a thunk sequence, and how many of them lie in a command buffer."""
+    launches = captured = 0
+    inside: int | None = None
+    for line in text.splitlines():
+        if not (match := THUNK.match(line)):
+            continue
+        depth, kind = len(match[1]), match[2]
+        inside = None if inside is not None and depth <= inside else inside
+        if kind == "CommandBuffer":
+            inside = depth
+        elif kind not in ("While", "Conditional", "Sequential"):
+            launches += 1
+            captured += inside is not None
+    return launches, captured
 
 
 def read(ptx: str, report: str | None) -> list[Kernel]:
@@ -108,23 +157,6 @@ def read(ptx: str, report: str | None) -> list[Kernel]:
             kernel = Kernel(*kernel[:3], *sizes)
         kernels.append(kernel)
     return kernels
-
-
-def thunks(text: str) -> tuple[int, int]:
-    """Launches in a thunk sequence, and how many of them lie in a command buffer."""
-    launches = captured = 0
-    inside: int | None = None
-    for line in text.splitlines():
-        if not (match := THUNK.match(line)):
-            continue
-        depth, kind = len(match[1]), match[2]
-        inside = None if inside is not None and depth <= inside else inside
-        if kind == "CommandBuffer":
-            inside = depth
-        elif kind not in ("While", "Conditional", "Sequential"):
-            launches += 1
-            captured += inside is not None
-    return launches, captured
 
 
 def _ptxas(path: Path, ptx: str) -> str | None:
@@ -154,13 +186,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.only:
-        module, name, values = (chosen.named + ":[]").split(":", 2)
-        values = json.loads(values.removesuffix(":[]"))
-        call = getattr(importlib.import_module(module), name)(*values)
-        program = cuda.compile(*call, device=chosen.device).program
+        program = compiled(chosen.named, chosen.device)
         print(sum(1 for _ in hlo.everything(program)))
         return
-    report = inspect(chosen.named, chosen.device, (os.getcwd(),))
+    report = inspect(chosen.named, chosen.device)
     for kernel in report.kernels:
         print(json.dumps(kernel._asdict()))
     print(json.dumps(report._replace(kernels=len(report.kernels))._asdict()))

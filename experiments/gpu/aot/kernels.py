@@ -2,26 +2,36 @@
 
 Kernels, registers, spills, widths of loads, instructions and copies are facts of the
 machine code, and what a faster chip cannot mend. Nothing is timed.
-Axes: B rows, G = gamma, V vocabulary.
+Axes: B rows, G = gamma, V vocabulary, E features.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
+import jax
+import jax.numpy as jnp
 from tqdm import tqdm
 
-from experiments.gpu.aot import cuda, hlo, inspect, tpu
-from experiments.gpu.aot import programs as kernel_programs
-from experiments.gpu.aot.programs import DEVICES, Sizes
-from pallas_kernels import dispatch
-from pallas_kernels.laws import Deferred
-from pallas_kernels.plan import Plan, plan
+from experiments.gpu.aot import compilers, hlo, inspect
+from experiments.gpu.aot.compilers import DEVICES
+from experiments.gpu.kernels import inputs, programs
+from experiments.gpu.kernels.inputs import Inputs, Shape
+from experiments.gpu.kernels.programs import BOTH, CARRIED, DRAFT, NONE, Place
+from pallas_kernels import dispatch, fuse, plan
+from pallas_kernels.fuse import Options
 from pallas_kernels.tpu.block import vmem_bytes
 from specjax.measure.row import Measurement
-from specjax.types import Draft, Law
+from specjax.types import Sampling
+from specjax.verifiers import token
 
 THREADS = 128  # of a warp group, which a Mosaic block is
+FEATURES = 256  # E, of the readout that makes the logits on a TPU
+DRAW = "draw"
+# What is known of the laws, and how `programs` calls it.
+KNOWN = {"nothing": NONE, "draft": DRAFT, "both": BOTH, DRAW: DRAFT}
+QUANTITIES = ("launches", "registers", "spills", "widest_load", "instructions")
+QUANTITIES += ("temp_bytes", "copies", "vector_memory", "captured")
 
 
 def build(device: str, programs: Sequence[tuple]) -> Measurement:
@@ -33,7 +43,7 @@ def build(device: str, programs: Sequence[tuple]) -> Measurement:
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}: name one of {sorted(DEVICES)}")
     run = partial(measure, device, [tuple(program) for program in programs])
-    path = cuda.TARGETS / f"{device}.txtpb"
+    path = compilers.TARGETS / f"{device}.txtpb"
     return Measurement(run, __name__, (path,) if path.is_file() else (), "as named")
 
 
@@ -42,21 +52,12 @@ def measure(device: str, programs: Sequence[tuple]) -> dict:
 
     Raises ValueError, with the command that installs it, where the compiler is missing.
     """
-    gpu = DEVICES[device].platform == "gpu"
-    if reason := (cuda if gpu else tpu).available():
-        raise ValueError(f"kernels are compiled by the vendors' compilers: {reason}")
-    measure_program = on_gpu if gpu else on_tpu
-    measured = [
-        measure_program(device, *program) for program in tqdm(programs, disable=None)
-    ]
+    compilers.check(device)
+    measured = [described(device, *program) for program in tqdm(programs, disable=None)]
     flat = {}
     for entry in measured:
         flat |= {f"{key_of(entry)}:{k}": v for k, v in entry.items() if k in QUANTITIES}
     return {"device": device, "programs": measured, **flat}
-
-
-QUANTITIES = ("launches", "registers", "spills", "widest_load", "instructions")
-QUANTITIES += ("temp_bytes", "copies", "vector_memory", "captured")
 
 
 def key_of(entry: dict) -> str:
@@ -64,61 +65,53 @@ def key_of(entry: dict) -> str:
     return f"{entry['asked']} {entry['known']} {sizes}"
 
 
-def described(device: str, asked: str, known: str, sizes: Sizes) -> dict:
-    """What was asked for, and what `dispatch` made of it."""
-    itemsize = 2 if "16" in sizes.dtype else 4
-    plan = planned(known, sizes)
-    choice = dispatch.choose(plan, itemsize, DEVICES[device], asked)
+def described(device: str, asked: str, known: str, *sizes) -> dict:
+    """What was asked for, what `dispatch` made of it, and what that compiles to.
+
+    copies: of half of the draft's logits and more.
+    """
+    shape = Shape(*sizes)
+    target, draft = CARRIED[KNOWN[known]]
+    planned = plan.foreseen(plan.Shape(*shape[:3], draft), target=target)
+    choice = dispatch.choose(planned, shape.itemsize, DEVICES[device], asked)
     tiles = choice.tiles and choice.tiles._asdict()
-    request = {"asked": asked, "known": known, **sizes._asdict()}
-    return request | {"ran": choice.name, "why": choice.why, "tiles": tiles}
+    entry = {"asked": asked, "known": known, **shape._asdict()}
+    entry |= {"ran": choice.name, "why": choice.why, "tiles": tiles}
+    compiled = compilers.compile(*program(device, asked, known, *sizes), device)
+    half = shape.row_bytes(1 if known == DRAW else shape.gamma) // 2
+    entry |= {"temp_bytes": compiled.temp_bytes}
+    entry |= {"copies": len(hlo.large_moves(compiled.program, half))}
+    if DEVICES[device].platform == "gpu":
+        return entry | on_gpu(device, entry)
+    own = [k for k in hlo.everything(compiled.program) if k.target == "tpu_custom_call"]
+    return entry | {
+        "launches": len(own),  # Pallas kernels of one verification
+        "vector_memory": vmem_bytes(planned, shape.itemsize),  # that logits take there
+        "code_bytes": compiled.code_bytes,
+    }
 
 
-def planned(known: str, sizes: Sizes) -> Plan:
-    inputs = kernel_programs.shapes(sizes)
-    p, q = inputs.laws
-    heat = inputs.sampling.temperature
-    target, law = Law(inputs.target, *p), Law(inputs.draft, *q)
-    if known != "both":
-        target = Deferred(inputs.target, heat)
-    if known == "nothing":
-        law = Deferred(inputs.draft, heat)
-    return plan(target, Draft(inputs.tokens, inputs.num, law))
-
-
-def on_gpu(device: str, asked: str, known: str, *sizes) -> dict:
+def on_gpu(device: str, entry: dict) -> dict:
     """launches: kernels of one verification; captured: those in a CUDA graph.
     registers: most of a kernel. widest_load, in bytes, and instructions, PTX a logit
-    that a thread reads: of the kernel that reads statistics. copies: of half of the
-    draft's logits and more.
+    that a thread reads: of the kernel that reads statistics.
     """
-    sizes = Sizes(*sizes)
-    name, arguments = "on_gpu", [asked, device, known, *sizes]
-    if known == "draw":
-        name, arguments = "drawing", [asked, device, *sizes]
-    named = f"{kernel_programs.__name__}:{name}"
-    report = inspect.inspect(f"{named}:{json.dumps(arguments)}", device)
-    program = getattr(kernel_programs, name)(*arguments)
-    compiled = cuda.compile(*program, device=device)
-    rows = 1 if known == "draw" else sizes.gamma
-    whole = sizes.batch * rows * sizes.vocab * (2 if "16" in sizes.dtype else 4)
-    entry = described(device, asked, "draft" if known == "draw" else known, sizes)
+    names = "asked", "known", *Shape._fields
+    arguments = json.dumps([device, *(entry[name] for name in names)])
+    report = inspect.inspect(f"{__name__}:program:{arguments}", device)
     reads = [k for k in report.kernels if "statistics" in k.name]
     per = None
     if reads and entry["tiles"]:
-        part = entry["tiles"]["stats"] / THREADS * (2 if known == "nothing" else 1)
+        sides = 2 if entry["known"] == "nothing" else 1
+        part = entry["tiles"]["stats"] / THREADS * sides
         per = round(reads[0].instructions / part, 1)
     return {
-        **entry,
-        "known": known,
         "launches": report.launches,
         "captured": report.captured,
         "registers": most(report.kernels, "registers"),
         "spills": most(report.kernels, "spills"),
         "widest_load": max(k.widest_load for k in reads or report.kernels),
         "instructions": per,
-        "temp_bytes": compiled.temp_bytes,
-        "copies": len(hlo.large_moves(compiled.program, whole // 2)),
         "kernels": [k._asdict() for k in report.kernels],
     }
 
@@ -128,20 +121,46 @@ def most(kernels: list, field: str) -> int | None:
     return None if None in values else max(values)
 
 
-def on_tpu(device: str, asked: str, known: str, *sizes) -> dict:
-    """launches: Pallas kernels of one verification. copies: as `on_gpu`, of logits that
-    a readout made. vector_memory: bytes that a block's logits take there."""
-    sizes = Sizes(*sizes)
-    program = kernel_programs.on_tpu(asked, device, known, *sizes)
-    compiled = tpu.compile(*program, device=device)
-    size = 2 if "16" in sizes.dtype else 4
-    whole = sizes.batch * sizes.gamma * sizes.vocab * size
-    own = [k for k in hlo.everything(compiled.program) if k.target == "tpu_custom_call"]
-    return {
-        **described(device, asked, known, sizes),
-        "launches": len(own),
-        "temp_bytes": compiled.temp_bytes,
-        "copies": len(hlo.large_moves(compiled.program, whole // 2)),
-        "vector_memory": vmem_bytes(planned(known, sizes), size),
-        "code_bytes": compiled.code_bytes,
-    }
+def program(device: str, asked: str, known: str, *sizes) -> tuple[Callable, tuple]:
+    """What is compiled, and its arguments as shapes: a verification, on a TPU after the
+    products that make its logits, which decide their layout; or a draw.
+
+    asked: one of `dispatch.NAMES`, or "auto". known: one of KNOWN.
+    """
+    shape, place = Shape(*sizes), Place(DEVICES[device])
+    if known == DRAW:
+        return drawing(asked, place, shape)
+    verify = programs.verification(asked, KNOWN[known], place)
+    whole = inputs.shapes(shape)
+
+    def run(batch: Inputs) -> tuple:
+        return verify(batch)[:3]  # n, tokens, accept_prob
+
+    if place.device.platform == "gpu":
+        return run, (whole,)
+
+    def product(features, kernel):
+        logits = jnp.dot(features, kernel, preferred_element_type=jnp.float32)
+        return logits.astype(shape.dtype)
+
+    def after_readout(features: tuple, kernel, batch: Inputs) -> tuple:
+        target, draft = (product(x, kernel) for x in features)
+        return run(batch._replace(target=target, draft=draft))
+
+    half = partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
+    rows = tuple(half((*z.shape[:2], FEATURES)) for z in (whole.target, whole.draft))
+    rest = whole._replace(target=None, draft=None)
+    return after_readout, (rows, half((FEATURES, shape.vocab)), rest)
+
+
+def drawing(asked: str, place: Place, shape: Shape) -> tuple[Callable, tuple]:
+    """A draw from logits [B, V], as the draft loop does it; gamma is not used."""
+    fused = fuse.build(token.verify, place.device, Options(asked))
+
+    def run(logits, temperature, u):
+        id_, law = fused.draw(logits, Sampling(temperature), u)
+        return id_, law.scale, law.top, law.tau, law.tie, law.lse
+
+    of, (batch, _, vocab, dtype) = jax.ShapeDtypeStruct, shape
+    settings = of((batch,), jnp.float32), of((batch, 2), jnp.float32)
+    return run, (of((batch, vocab), dtype), *settings)

@@ -10,31 +10,29 @@ Axes: B rows, G = gamma, L slots.
 import re
 from collections import Counter
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from experiments.gpu.aot import cuda, hlo
-from experiments.gpu.aot.programs import DEVICES
-from experiments.gpu.aot.record import Compiled
-from specjax import fused, generate, probs
-from specjax.drafters import autoregressive
+from experiments.gpu.aot import compilers, hlo
+from experiments.gpu.aot.compilers import DEVICES, Compiled
+from specjax import fused, generate, probs, sides
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.measure import costs
 from specjax.measure.row import Measurement
 from specjax.models import gpt, t5
 from specjax.sides import Player
 from specjax.step import Decoder, build_step, commit, measure, score
-from specjax.types import Model, Params, Request, State
+from specjax.types import Params, Request, State
 from specjax.verifiers import token
 
 LAYER = re.compile(r"/layers_\d+/")
 
 
 class LaunchSetting(NamedTuple):
-    """device: one of `experiments.gpu.aot.targets`. slots: of the caches. input_tokens:
-    what an encoder reads. temperature: of every row; it changes no program."""
+    """device: one of `compilers.DEVICES`. slots: of the caches. input_tokens: what an
+    encoder reads. temperature: of every row; it changes no program."""
 
     gamma: int = 5
     batch: int = 1
@@ -44,18 +42,10 @@ class LaunchSetting(NamedTuple):
     device: str = "h200"
 
 
-class Side(NamedTuple):
-    """A model, its parameters as shapes, in the precision they are held in."""
-
-    model: Model
-    params: Any
-    layers: int
-
-
 class Given(NamedTuple):
     """What the programs of a pair are compiled for."""
 
-    parts: Decoder
+    decoder: Decoder
     params: Params
     request: Request
     state: State
@@ -70,19 +60,19 @@ def build(
 
     Raises ValueError for a pair of two vocabularies, or a gamma below 2.
     """
-    sides = side(target), side(draft)
-    check(*sides, setting)
-    files = [path for model in (target, draft) for path in getattr(model, "files", ())]
-    inputs = *files, cuda.TARGETS / f"{setting.device}.txtpb"
-    run = partial(count, *sides, setting)
-    return Measurement(run, __name__, tuple(map(Path, inputs)), target.dtype)
+    both = as_shapes(target), as_shapes(draft)
+    check(*both, setting)
+    device = compilers.TARGETS / f"{setting.device}.txtpb"
+    files = *both[0].files, *both[1].files, device
+    run = partial(count, *both, setting)
+    return Measurement(run, __name__, files, target.dtype)
 
 
-def check(target: Side, draft: Side, setting: LaunchSetting) -> None:
-    if target.model.vocab != draft.model.vocab:
+def check(target: Player, draft: Player, setting: LaunchSetting) -> None:
+    if target.vocab != draft.vocab:
         raise ValueError(
-            f"the target has a vocabulary of {target.model.vocab}, the draft one of"
-            f" {draft.model.vocab}: name a pair with one tokenizer"
+            f"the target has a vocabulary of {target.vocab}, the draft one of"
+            f" {draft.vocab}: name a pair with one tokenizer"
         )
     if setting.gamma < 2:
         raise ValueError(
@@ -90,20 +80,22 @@ def check(target: Side, draft: Side, setting: LaunchSetting) -> None:
         )
 
 
-def side(source: t5.Config | gpt.Config | Player) -> Side:
-    """Weights of a config are held in its own dtype, those of a player as they are."""
+def as_shapes(source: t5.Config | gpt.Config | Player) -> Player:
+    """With parameters as shapes: of a config in its own dtype, of a player as held."""
     if isinstance(source, Player):
-        model, params = source.model, jax.eval_shape(lambda: source.params)
-    else:
-        model = (t5 if isinstance(source, t5.Config) else gpt).build(source)
-        dtype = jnp.dtype(source.dtype)
-        held = partial(jax.ShapeDtypeStruct, dtype=dtype)
-        params = jax.tree.map(lambda leaf: held(leaf.shape), model.shapes)
-    decoder = params.get("decoder", params)
-    return Side(model, params, sum("layers_" in name for name in decoder))
+        return source._replace(params=jax.eval_shape(lambda: source.params))
+    model = (t5 if isinstance(source, t5.Config) else gpt).build(source)
+    held = partial(jax.ShapeDtypeStruct, dtype=jnp.dtype(source.dtype))
+    params = jax.tree.map(lambda leaf: held(leaf.shape), model.shapes)
+    return sides.of_model("", model, params)
 
 
-def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
+def layers(player: Player) -> int:
+    decoder = player.params.get("decoder", player.params)
+    return sum("layers_" in name for name in decoder)
+
+
+def count(target: Player, draft: Player, setting: LaunchSetting) -> dict:
     """Kernels by program, and those of one layer; bytes of weights and of buffers.
 
     draft_step: one further drafted token. draft_first: the catch-up and the first.
@@ -112,31 +104,28 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     `_fused`: with what `specjax.fused` chooses for the device and the shape.
     Raises ValueError, naming the command that installs it, where no compiler is.
     """
-    if reason := cuda.available():
-        raise ValueError(f"launches are counted by XLA's compiler for GPUs: {reason}")
-    plain = shapes(target, draft, setting)
-    fused = shapes(target, draft, setting, by_kernels=True)
-    programs = [
-        *(program(plain, setting) for program in (drafting, scoring, verifying)),
-        *(program(fused, setting) for program in (drafting, verifying)),
-        *(stepping(each, setting) for each in (plain, fused)),
-    ]
-    first, target_step, verify, first_fused, verify_fused, step, step_fused = programs
+    compilers.check(setting.device)
+    plain, fused = (given(target, draft, setting, it) for it in ("reference", "auto"))
+    first, first_fused = drafting(plain, setting), drafting(fused, setting)
+    target_step = scoring(plain, setting)
+    verify, verify_fused = verifying(plain, setting), verifying(fused, setting)
+    step, step_fused = stepping(plain, setting), stepping(fused, setting)
+    programs = first, first_fused, target_step, verify, verify_fused, step, step_fused
     loop = drafted(first)
     return {
         **setting._asdict(),
         "draft_step": hlo.iteration(loop),
         "draft_first": len(first.program.kernels),
-        "draft_per_layer": per_layer(loop.body, draft.layers),
+        "draft_per_layer": per_layer(loop.body, layers(draft)),
         "draft_by_cause": by_cause(loop.body),
         "target_step": total(target_step, setting),
-        "target_per_layer": per_layer(target_step.program, target.layers),
+        "target_per_layer": per_layer(target_step.program, layers(target)),
         "verify": total(verify, setting),
         "spec_step": total(step, setting),
         "draft_step_fused": hlo.iteration(drafted(first_fused)),
         "verify_fused": total(verify_fused, setting),
         "spec_step_fused": total(step_fused, setting),
-        "layers": {"target": target.layers, "draft": draft.layers},
+        "layers": {"target": layers(target), "draft": layers(draft)},
         "weight_bytes": {
             "target": weight_bytes(target.params),
             "draft": weight_bytes(draft.params),
@@ -146,27 +135,25 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     }
 
 
-def shapes(
-    target: Side, draft: Side, setting: LaunchSetting, by_kernels: bool = False
-) -> Given:
-    sizes = fused.Sizes(setting.batch, setting.gamma, target.model.vocab)
-    asked, device = "auto" if by_kernels else "reference", DEVICES[setting.device]
-    chosen = fused.choose(asked, token.verifier, sizes, device)
-    drafter = autoregressive.build(draft.model, setting.gamma, chosen.draw)
-    parts, batch = Decoder(target.model, drafter, chosen.verifier), setting.batch
+def given(target: Player, draft: Player, setting: LaunchSetting, asked: str) -> Given:
+    """asked: of `fused.choose`."""
+    sizes = fused.Sizes(setting.batch, setting.gamma, target.vocab)
+    chosen = fused.choose(asked, token.verifier, sizes, DEVICES[setting.device])
+    pair = costs.Pair(target, draft, setting.slots, chosen)
+    decoder = pair.parts(setting.gamma)
 
     def begin(params: Params):
-        prompt = make_prompt([[0]] * batch)
-        if target.model.encodes:
-            read = jnp.ones((batch, setting.input_tokens), jnp.int32)
-            length = jnp.full(batch, setting.input_tokens)
-            prompt = prompt._replace(inputs=t5.Inputs(read, length))
+        batch, whole = setting.batch, None
+        if target.encodes:
+            read = jnp.zeros((batch, setting.input_tokens), jnp.int32)
+            whole = read, jnp.full(batch, setting.input_tokens, jnp.int32)
+        prompt = make_prompt([[0]] * batch)._replace(inputs=whole)
         sampling = make_sampling(batch, setting.temperature)
         request = make_request(jax.random.key(0), prompt, 1, sampling)
-        return request, generate.prefill(parts, params, prompt, setting.slots)
+        return request, generate.prefill(decoder, params, prompt, setting.slots)
 
-    params = Params(target.params, draft.params)
-    return Given(parts, params, *jax.eval_shape(begin, params))
+    params = pair.params(setting.gamma)
+    return Given(decoder, params, *jax.eval_shape(begin, params))
 
 
 def drafting(inputs: Given, setting: LaunchSetting) -> Compiled:
@@ -174,53 +161,53 @@ def drafting(inputs: Given, setting: LaunchSetting) -> Compiled:
 
     def run(cache, params, request, state):
         state = state._replace(draft_cache=cache)
-        return inputs.parts.drafter.draft(request.key, params, request, state)
+        return inputs.decoder.drafter.draft(request.key, params, request, state)
 
     cache, rest = inputs.state.draft_cache, inputs.state._replace(draft_cache=None)
     arguments = cache, inputs.params.draft, inputs.request, rest
-    return cuda.compile(run, arguments, setting.device, donate=(0,))
+    return compilers.compile(run, arguments, setting.device, donate=(0,))
 
 
 def scoring(inputs: Given, setting: LaunchSetting) -> Compiled:
     def run(cache, params, request, state, tokens):
         state = state._replace(target_cache=cache)
-        return score(inputs.parts.target, params, request, state, tokens)
+        return score(inputs.decoder.target, params, request, state, tokens)
 
     cache, rest = inputs.state.target_cache, inputs.state._replace(target_cache=None)
     tokens = jax.ShapeDtypeStruct((setting.batch, setting.gamma), jnp.int32)
     arguments = cache, inputs.params.target, inputs.request, rest, tokens
-    return cuda.compile(run, arguments, setting.device, donate=(0,))
+    return compilers.compile(run, arguments, setting.device, donate=(0,))
 
 
 def verifying(inputs: Given, setting: LaunchSetting) -> Compiled:
     """From the two laws to the tokens in the buffer: what is left of a step."""
-    request, parts = inputs.request, inputs.parts
-    read = parts.verifier.law or probs.standardize
+    request, decoder = inputs.request, inputs.decoder
+    read = decoder.verifier.law or probs.standardize
 
     def laws(params, request, state):
-        draft = parts.drafter.draft(request.key, params.draft, request, state)[0]
-        side = parts.target, params.target
+        draft = decoder.drafter.draft(request.key, params.draft, request, state)[0]
+        side = decoder.target, params.target
         return score(*side, request, state, draft.tokens, read)[0], draft
 
     def run(tokens, law, draft, request, state):
         state = state._replace(tokens=tokens)
-        at = request.key, state.length, setting.gamma, parts.target.vocab
-        verdict = parts.verifier.verify(law, draft, parts.verifier.noise(*at))
+        at = request.key, state.length, setting.gamma, decoder.target.vocab
+        verdict = decoder.verifier.verify(law, draft, decoder.verifier.noise(*at))
         tokens, length = commit(request, state, verdict)
         return tokens, length, measure(request, state, draft, verdict, length)
 
     shapes = jax.eval_shape(laws, inputs.params, request, inputs.state)
     rest = inputs.state._replace(tokens=None, target_cache=None, draft_cache=None)
     arguments = inputs.state.tokens, *shapes, request, rest
-    return cuda.compile(run, arguments, setting.device, donate=(0,))
+    return compilers.compile(run, arguments, setting.device, donate=(0,))
 
 
 def stepping(inputs: Given, setting: LaunchSetting) -> Compiled:
     def run(state, params, request):
-        return build_step(*inputs.parts)(params, request, state)
+        return build_step(*inputs.decoder)(params, request, state)
 
     arguments = inputs.state, inputs.params, inputs.request
-    return cuda.compile(run, arguments, setting.device, donate=(0,))
+    return compilers.compile(run, arguments, setting.device, donate=(0,))
 
 
 def drafted(compiled: Compiled) -> hlo.Loop:

@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 import jax
 
-from experiments.gpu.kernels import inputs, oracle, programs
-from experiments.gpu.kernels import timing as times
+from experiments.gpu.kernels import inputs, oracle, programs, timing
 from experiments.gpu.kernels.inputs import Inputs, Shape
 from experiments.gpu.kernels.programs import Grid, Program
-from experiments.gpu.paper_size.times import bandwidth
 from experiments.records.words import FAILED, SKIPPED, over
 from specjax.measure.row import Measurement
 
@@ -40,7 +38,7 @@ CHOICES = {
     "four_launches": "four_launches/none",
 }
 REFERENCE = f"{programs.REF}/{programs.NONE}"
-ASKED = "set kernel_bench.KernelSetting.skip"
+NAMED = "kernel_bench.KernelSetting"
 
 
 class KernelSetting(NamedTuple):
@@ -72,7 +70,7 @@ class KernelSetting(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A program that is compiled, and right."""
+    """A program that is compiled, and was right so far."""
 
     program: Program
     run: Callable
@@ -111,37 +109,28 @@ def measure(
     ValueError on a CPU, but for a trial; RuntimeError if the reference itself fails.
     """
     check(setting)
-    place = programs.here()
-    if place.interpreted and not setting.dry:
-        raise ValueError(
-            "kernels are timed on a GPU, and here is none:"
-            " kernel_bench.KernelSetting.dry = True tries it on a CPU"
-        )
-    shape = setting.shape
+    place, shape = programs.here(setting.dry, NAMED), setting.shape
     count = inputs.cold(shape, setting.cache, setting.least)
     if candidates is None:
         candidates = programs.programs(shape, place, setting.grid)
-    first, *others = setting.acceptances
-    sets = inputs.sets(shape, first, count, setting.seed)
-    ready, failed = prepare(candidates, sets, setting)
-    lines = timed(ready, sets, setting, first)
-    best = fastest(ready, lines)
-    latency = times.latencies(
-        {name: entry.program.call for name, entry in best.items()},
-        sets[0],
-        setting.rounds,
-    )
-    rates = [accepted(sets, first)]
-    del sets  # before the next sets are made
-    for acceptance in others:
+    ready, failed, lines, rates, latency = None, [], [], [], {}
+    for acceptance in setting.acceptances:
         sets = inputs.sets(shape, acceptance, count, setting.seed)
-        again, wrong = recheck(best, sets)
-        failed += wrong
-        best = {group(entry.program.name): entry for entry in again}
-        lines = [line for line in lines if group(line["name"]) in best]
-        lines += timed(again, sets, setting, acceptance)
         rates.append(accepted(sets, acceptance))
-    speed = bandwidth(setting.copied, setting.rounds)
+        first = ready is None
+        if first:
+            ready, wrong = compiled(candidates, sets, setting.skip)
+            failed += wrong
+        ready, wrong = sound(ready, sets)
+        failed += wrong
+        lines += timed(ready, sets, setting, acceptance)
+        if first:
+            ready = fastest(ready, lines)
+            latency = latencies(ready, sets[0], setting.rounds)
+        del sets  # before the next sets are made
+    right = {group(entry.program.name) for entry in ready}
+    lines = [line for line in lines if group(line["name"]) in right]
+    speed = timing.bandwidth(setting.copied, setting.rounds)
     for line in lines:
         line["share"] = line["bytes"] / (1e-6 * line["us"]) / speed
     return {
@@ -153,30 +142,51 @@ def measure(
         "copy_us": 1e6 * shape.row_bytes(2 * shape.gamma + 3) / speed,
         "programs": lines,
         "failed": failed,
-        "latency": {name: us for name, us in latency.items() if name in best},
+        "latency": {name: us for name, us in latency.items() if name in right},
         **quantities(lines, setting),
     }
 
 
-def prepare(
-    candidates: Sequence[Program], sets: list[Inputs], setting: KernelSetting
+def compiled(
+    candidates: Sequence[Program], sets: list[Inputs], skip: tuple[str, ...]
 ) -> tuple[list[Ready], list[dict]]:
-    """Compiles and checks; what fails is told by its name and error."""
-    known, ready, failed = {}, [], []
+    """Chains of calls, and by name and error what is left out or does not compile."""
+    ready, failed = [], []
     for program in candidates:
-        if program.name.partition("/")[0] in setting.skip:
-            failed.append({"name": program.name, "error": f"skipped: {ASKED}"})
-            continue
         try:
-            make = times.compiled if program.rows else times.unchecked
-            run = make(program.call, sets)
-            verify(program, run, sets, known)
-        except Exception as error:
-            failed.append({"name": program.name, "error": said_of(error)})
-        else:
+            if program.name.partition("/")[0] in skip:
+                error = f"{SKIPPED} by {NAMED}.skip"
+                failed.append({"name": program.name, "error": error})
+                continue
+            run = timing.chained(program.call, sets)
+            if program.rows:
+                timing.check_chain(run, sets)
             ready.append(Ready(program, run))
+        except Exception as error:
+            failed.append({"name": program.name, "error": in_words(error)})
     stop_without_reference(failed)
     return ready, failed
+
+
+def sound(ready: Sequence[Ready], sets: list[Inputs]) -> tuple[list[Ready], list[dict]]:
+    """Those whose first and last verdicts are right; of others name and error."""
+    answers, right, failed = {}, [], []
+    for entry in ready:
+        program = entry.program
+        try:
+            verdicts = jax.device_get(entry.run(sets))
+            for index in (0, len(sets) - 1) if program.verifies else ():
+                at = index, program.sigmoid
+                if at not in answers:
+                    answers[at] = inputs.answer(sets[index], program.sigmoid)
+                tokens = sets[index].tokens
+                if fault := oracle.wrong(answers[at], tokens, *verdicts[index]):
+                    raise ValueError(f"not timed, as its output is wrong: {fault}")
+            right.append(entry)
+        except Exception as error:
+            failed.append({"name": program.name, "error": in_words(error)})
+    stop_without_reference(failed)
+    return right, failed
 
 
 def stop_without_reference(failed: list[dict]) -> None:
@@ -185,37 +195,8 @@ def stop_without_reference(failed: list[dict]) -> None:
             raise RuntimeError(f"the reference itself fails: {failure['error']}")
 
 
-def said_of(error: Exception) -> str:
+def in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
-def verify(program: Program, run: Callable, sets: list[Inputs], known: dict) -> None:
-    """Raises ValueError unless the first and the last verdict are right.
-
-    known: answers that were found before, by set and rule.
-    """
-    verdicts = jax.device_get(run(sets))
-    for index in (0, len(sets) - 1) if program.verifies else ():
-        at = index, program.sigmoid
-        if at not in known:
-            known[at] = inputs.answer(sets[index], program.sigmoid)
-        fault = oracle.wrong(known[at], sets[index].tokens, *verdicts[index])
-        if fault:
-            raise ValueError(f"not timed, as its output is wrong: {fault}")
-
-
-def recheck(best: dict[str, Ready], sets: list[Inputs]) -> tuple[list, list]:
-    """The same programs on other inputs; as `prepare`."""
-    known, ready, failed = {}, [], []
-    for entry in best.values():
-        try:
-            verify(entry.program, entry.run, sets, known)
-        except Exception as error:
-            failed.append({"name": entry.program.name, "error": said_of(error)})
-        else:
-            ready.append(entry)
-    stop_without_reference(failed)
-    return ready, failed
 
 
 def timed(
@@ -224,8 +205,9 @@ def timed(
     setting: KernelSetting,
     acceptance: float,
 ) -> list[dict]:
-    runs = {entry.program.name: entry.run for entry in ready}
-    spreads = times.measured(runs, sets, setting.rounds, f"acceptance {acceptance}")
+    runs = {entry.program.name: partial(entry.run, sets) for entry in ready}
+    label = f"acceptance {acceptance}"
+    spreads = timing.measured(runs, len(sets), setting.rounds, label)
     return [
         {
             "name": entry.program.name,
@@ -238,13 +220,21 @@ def timed(
     ]
 
 
-def fastest(ready: Sequence[Ready], lines: list[dict]) -> dict[str, Ready]:
+def latencies(ready: Sequence[Ready], batch: Inputs, rounds: int) -> dict:
+    """Microseconds from a call to its result, dispatch and waiting included."""
+    calls = {
+        group(entry.program.name): partial(jax.jit(entry.program.call), batch)
+        for entry in ready
+    }
+    return timing.measured(calls, 1, rounds, "latency")
+
+
+def fastest(ready: Sequence[Ready], lines: list[dict]) -> list[Ready]:
     """Of each implementation and what is carried, the fastest tiles."""
-    us = {line["name"]: line["us"] for line in lines}
-    best = {}
+    us, best = {line["name"]: line["us"] for line in lines}, {}
     for entry in sorted(ready, key=lambda entry: us[entry.program.name]):
         best.setdefault(group(entry.program.name), entry)
-    return best
+    return list(best.values())
 
 
 def group(name: str) -> str:

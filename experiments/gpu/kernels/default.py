@@ -39,17 +39,15 @@ def ran(folder: Path) -> list[str]:
         rows = records.latest(jsonl.read(path)).values()
         each = Counter(name for row in rows for name in names(row["measured"]))
         if each:
-            counts = ", ".join(
-                f"{name} {count}" for name, count in sorted(each.items())
-            )
-            lines.append(f"{path.stem}: {counts}")
+            counts = (f"{name} {count}" for name, count in sorted(each.items()))
+            lines.append(f"{path.stem}: {', '.join(counts)}")
     return lines
 
 
 def names(measured: dict) -> list[str]:
     """Who verified: a row of Wagner et al.'s has a record a method."""
-    told = measured.get("kernels", {})
-    each = [told] if "verify" in told else list(told.values())
+    kernels = measured.get("kernels", {})
+    each = [kernels] if "verify" in kernels else list(kernels.values())
     return list(dict.fromkeys(record["verify"] for record in each))
 
 

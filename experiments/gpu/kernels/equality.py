@@ -18,18 +18,16 @@ import numpy as np
 from tqdm import tqdm
 
 from experiments.gpu.kernels import oracle, programs
-from experiments.gpu.kernels.bench import said_of
-from experiments.gpu.kernels.inputs import Inputs
+from experiments.gpu.kernels.bench import in_words
+from experiments.gpu.kernels.inputs import Inputs, Shape, drafted
+from experiments.gpu.kernels.programs import NONE, ONEPASS, REF
 from experiments.records.words import FAILED
-from pallas_kernels import fuse, onepass
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
-from pallas_kernels.fuse import Options
 from pallas_kernels.plan import Tiles
-from specjax import probs
 from specjax.measure.row import Measurement
-from specjax.types import Sampling
 
 HEATS = 1.0, 0.0, 0.5, 2.0, 1.0, 0.7
+COUNTED = "differing_outside", "differing_inside", "from_reference_outside"
 LEAST = 5.0  # expected count of a cell of the test
 REFERENCE = "reference"
 TOO_FEW = "too few trials"
@@ -68,21 +66,15 @@ def build_row(setting: EqualityRows) -> Measurement:
 def calls(setting: EqualityRows) -> dict[str, Callable]:
     """(Inputs) -> (n, tokens) by "implementation/carried", the reference among them.
     Raises ValueError on a CPU, but for a trial."""
-    place = programs.here()
-    if place.interpreted and not setting.dry:
-        raise ValueError(
-            "equality is checked on a GPU, and here is none:"
-            " equality.EqualityRows.dry = True tries it on a CPU"
-        )
-    by_name = {REFERENCE: programs.reading(probs.standardize, programs.NONE)}
-    by_name["onepass/none"] = programs.reading(onepass.standardize, programs.NONE)
+    place = programs.here(setting.dry, "equality.EqualityRows")
+    shape = Shape(setting.batch, setting.gamma, setting.vocab)
+    plain = {REFERENCE: (REF, NONE), "onepass/none": (ONEPASS, NONE)}
+    by_name = {k: programs.program(*v, shape, place).call for k, v in plain.items()}
     for name in (MOSAIC_GPU, TRITON):
-        run = Options(name, tiles=Tiles(*setting.tiles))
-        run = run._replace(interpret=programs.interpreter(name, place))
-        fused = fuse.build(programs.REFERENCE, place.device, run)
         for carried in programs.CARRIED:
-            call = programs.reading(fused.law, carried, fused.verify)
-            by_name[f"{name}/{carried}"] = call
+            tiles = Tiles(*setting.tiles)
+            fused = programs.program(name, carried, shape, place, tiles)
+            by_name[f"{name}/{carried}"] = fused.call
     return by_name
 
 
@@ -95,18 +87,6 @@ def batch_of(key, setting: EqualityRows) -> Inputs:
     near = z[:, :gamma] + jax.random.normal(keys[1], (batch, gamma, vocab))
     heat = jnp.resize(jnp.float32(HEATS), batch)
     return drafted(z, near, heat, keys[2:])
-
-
-def drafted(p_logits, q_logits, heat, keys) -> Inputs:
-    batch, gamma, _ = q_logits.shape
-    p, q = (probs.standardize(z, Sampling(heat)) for z in (p_logits, q_logits))
-    u = jax.random.uniform(keys[0], (gamma, batch, 2))
-    each = [probs.sample(probs.take(q, jnp.full(batch, g)), u[g]) for g in range(gamma)]
-    accept = jax.random.uniform(keys[1], (batch, gamma))
-    sample = jax.random.uniform(keys[2], (batch, 2))
-    own = (law._replace(logits=None) for law in (p, q))
-    tokens = jnp.stack(each, 1)
-    return Inputs(p_logits, q_logits, heat, tokens, accept, sample, *own)
 
 
 def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) -> dict:
@@ -127,7 +107,7 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
             try:
                 n, tokens = jax.device_get(run(batch))
             except Exception as error:
-                failed[name] = said_of(error)
+                failed[name] = in_words(error)
                 continue
             differ = (n != it.n) | (tokens != wanted).any(1)
             counts[name] += (
@@ -135,21 +115,25 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
                 (differ & close).sum(),
                 ((tokens != reference).any(1) & ~close).sum(),
             )
-    laws = {
-        name: chi_square(run, setting)
-        for name, run in runs.items()
-        if name not in failed
-    }
-    told = [p for p in laws.values() if p is not None]
+    lines = []
+    for name, run in runs.items():
+        if name in failed:
+            lines.append({"name": name, "error": failed[name]})
+            continue
+        own = dict(zip(COUNTED, map(int, counts[name]), strict=True))
+        lines.append({"name": name, **own, "chi_square_p": chi_square(run, setting)})
+
+    def found(quantity: str) -> list:
+        return [it[quantity] for it in lines if it.get(quantity) is not None]
+
+    law = min(found("chi_square_p"), default=TOO_FEW)
     return {
         **setting._asdict() | {"tiles": list(setting.tiles)},
         "inside_margin": inside,
-        "by_implementation": [
-            line(name, counts[name], laws.get(name), failed.get(name)) for name in runs
-        ],
-        "differing_outside": worst(counts, failed, 0),
-        "differing_inside": worst(counts, failed, 1),
-        "chi_square_p": FAILED if failed else min(told) if told else TOO_FEW,
+        "by_implementation": lines,
+        "differing_outside": FAILED if failed else max(found(COUNTED[0])),
+        "differing_inside": FAILED if failed else max(found(COUNTED[1])),
+        "chi_square_p": FAILED if failed else law,
         "failed_implementations": len(failed),
     }
 
@@ -166,18 +150,6 @@ def expected(batch: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
     return it, tokens, close | it.near
 
 
-def line(name: str, count: np.ndarray, p: float | None, error: str | None) -> dict:
-    if error is not None:
-        return {"name": name, "error": error}
-    names = "differing_outside", "differing_inside", "from_reference_outside"
-    counts = {key: int(value) for key, value in zip(names, count, strict=True)}
-    return {"name": name, **counts, "chi_square_p": p}
-
-
-def worst(counts: dict, failed: dict, kind: int) -> int | str:
-    return FAILED if failed else max(int(count[kind]) for count in counts.values())
-
-
 def chi_square(run: Callable, setting: EqualityRows) -> float | None:
     """The p-value of the first token emitted, which follows p_1 (Appendix A.1); None of
     too few trials."""
@@ -189,13 +161,10 @@ def chi_square(run: Callable, setting: EqualityRows) -> float | None:
     for key in keys:
         p = jnp.broadcast_to(p_logits, (batch, setting.gamma + 1, setting.small))
         q = jnp.broadcast_to(q_logits, (batch, setting.gamma, setting.small))
-        sample = _drafted(p, q, jnp.ones(batch), jax.random.split(key, 3))
+        sample = drafted(p, q, jnp.ones(batch), jax.random.split(key, 3))
         seen += np.bincount(np.asarray(run(sample)[1])[:, 0], minlength=setting.small)
     law = oracle.weights(np.asarray(p_logits)[None], np.ones(1))[0]
     return p_value(seen, law * setting.trials)
-
-
-_drafted = jax.jit(drafted)
 
 
 def p_value(seen: np.ndarray, wanted: np.ndarray) -> float | None:

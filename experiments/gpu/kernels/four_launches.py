@@ -23,7 +23,7 @@ ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 PARITY = 0x1BD11BDA
 
 
-class Sides(NamedTuple):
+class Logits(NamedTuple):
     """Logits of the target [B, G + 1, V] and the draft [B, G, V]; its tokens [B, G]."""
 
     p: Array
@@ -32,34 +32,34 @@ class Sides(NamedTuple):
 
 
 def verify(
-    sides: Sides, accept: Array, seed: Array, temperature: Array, interpret=False
+    logits: Logits, accept: Array, seed: Array, temperature: Array, interpret=False
 ) -> tuple[Array, Array]:
     """(n [B], tokens [B, G + 1]): n drafted tokens, one more, then 0.
 
     accept: uniforms [B, G]. seed: uint32 [B, 2], of the race. temperature: [B], above
     0. interpret: run on a CPU.
     """
-    batch, gamma = sides.tokens.shape
+    (batch, gamma), vocab = logits.tokens.shape, logits.p.shape[-1]
     heat = 1 / temperature
-    sizes = block_of(sides.p.shape[-1], STATS), block_of(sides.p.shape[-1], RACE)
+    sizes = block_of(vocab, STATS), block_of(vocab, RACE)
     launch = partial(_launch, interpret=interpret)
-    held = blocks(sides.p.shape[-1], sizes[0])
-    body, operands = partial(_statistics, size=sizes[0]), (*sides[:2], heat)
+    held = blocks(vocab, sizes[0])
+    body, operands = partial(_statistics, size=sizes[0]), (*logits[:2], heat)
     part = jax.ShapeDtypeStruct((batch, 2 * gamma + 1, held), jnp.float32)
     stats = launch(body, "statistics", operands, [part] * 2)
-    operands = *sides, accept, heat, *stats
+    operands = *logits, accept, heat, *stats
     out = [jax.ShapeDtypeStruct((batch,), jnp.int32)]
     out += [jax.ShapeDtypeStruct((batch, 2), jnp.float32)]
-    count = -(-sides.p.shape[-1] // sizes[0])
+    count = -(-vocab // sizes[0])
     n, lses = launch(partial(_accept, count=count), "accept", operands, out)
-    raced = blocks(sides.p.shape[-1], sizes[1])
+    raced = blocks(vocab, sizes[1])
     kinds = jnp.float32, jnp.int32
     out = [jax.ShapeDtypeStruct((batch, raced), kind) for kind in kinds]
-    operands = sides.p, sides.q, n, lses, heat, seed
+    operands = logits.p, logits.q, n, lses, heat, seed
     best = launch(partial(_race, size=sizes[1], gamma=gamma), "race", operands, out)
     out = [jax.ShapeDtypeStruct((batch, gamma + 1), jnp.int32)]
-    count = -(-sides.p.shape[-1] // sizes[1])
-    operands = sides.tokens, n, *best
+    count = -(-vocab // sizes[1])
+    operands = logits.tokens, n, *best
     (tokens,) = launch(partial(_insert, count=count), "insert", operands, out)
     return n, tokens
 

@@ -26,22 +26,28 @@ class Shape(NamedTuple):
     batch: int
     gamma: int
     vocab: int
-    dtype: str
+    dtype: str = "float32"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a logit."""
+        return jnp.dtype(self.dtype).itemsize
 
     def row_bytes(self, rows: int) -> int:
         """Of `rows` rows of logits of every text."""
-        return self.batch * rows * self.vocab * jnp.dtype(self.dtype).itemsize
+        return self.batch * rows * self.vocab * self.itemsize
 
 
 class Inputs(NamedTuple):
-    """target [B, G + 1, V], draft [B, G, V]: logits. tokens [B, G], drawn from q.
-    accept [B, G], sample [B, 2]: uniforms. p, q: their laws without the logits, as a
-    model and a drafter carry them."""
+    """target [B, G + 1, V], draft [B, G, V]: logits. tokens [B, G], drawn from q, of
+    which num [B] are real. accept [B, G], sample [B, 2]: uniforms. p, q: their laws
+    without the logits, as a model and a drafter carry them."""
 
     target: Array
     draft: Array
     temperature: Array
     tokens: Array
+    num: Array
     accept: Array
     sample: Array
     p: Law
@@ -63,16 +69,32 @@ def make(key: Array, shape: Shape, noise: Array) -> Inputs:
     batch, gamma, vocab, dtype = shape
     keys = jax.random.split(key, 5)
     z = SPREAD * jax.random.normal(keys[0], (batch, gamma + 1, vocab))
-    apart = noise * jax.random.normal(keys[1], (batch, gamma, vocab))
-    target, draft = z.astype(dtype), (z[:, :gamma] + apart).astype(dtype)
-    temperature = jnp.ones(batch)
-    p, q = (probs.standardize(x, Sampling(temperature)) for x in (target, draft))
-    u = jax.random.uniform(keys[2], (gamma, batch, 2))
+    near = z[:, :gamma] + noise * jax.random.normal(keys[1], (batch, gamma, vocab))
+    return drafted(z.astype(dtype), near.astype(dtype), jnp.ones(batch), keys[2:])
+
+
+@jax.jit
+def drafted(target: Array, draft: Array, temperature: Array, keys: Array) -> Inputs:
+    """Tokens drawn from the draft's logits, and uniforms; of three keys."""
+    batch, gamma, _ = draft.shape
+    p, q = (probs.standardize(z, Sampling(temperature)) for z in (target, draft))
+    u = jax.random.uniform(keys[0], (gamma, batch, 2))
     each = [probs.sample(probs.take(q, jnp.full(batch, g)), u[g]) for g in range(gamma)]
-    accept = jax.random.uniform(keys[3], (batch, gamma))
-    sample = jax.random.uniform(keys[4], (batch, 2))
-    own = (law._replace(logits=None) for law in (p, q))
-    return Inputs(target, draft, temperature, jnp.stack(each, 1), accept, sample, *own)
+    return Inputs(
+        target,
+        draft,
+        temperature,
+        jnp.stack(each, 1),
+        jnp.full(batch, gamma, jnp.int32),
+        jax.random.uniform(keys[1], (batch, gamma)),
+        jax.random.uniform(keys[2], (batch, 2)),
+        *(law._replace(logits=None) for law in (p, q)),
+    )
+
+
+def shapes(shape: Shape) -> Inputs:
+    """One set as ShapeDtypeStructs."""
+    return jax.eval_shape(lambda key: make(key, shape, 1.0), jax.random.key(0))
 
 
 def sets(shape: Shape, acceptance: float, count: int, seed: int = 0) -> list[Inputs]:

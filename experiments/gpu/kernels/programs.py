@@ -1,4 +1,4 @@
-"""Everything that verifies, side by side: (Inputs) -> (n [B], tokens [B, G + 1]).
+"""Everything that verifies, side by side: what is compiled, timed and compared.
 
 Named "implementation/carried": what is known of the laws before a verification, "none"
 of them (raw logits of both sides), the "draft"'s, as a drafter leaves it, or "both".
@@ -14,33 +14,35 @@ from jax import Array
 
 from experiments.gpu.kernels import four_launches
 from experiments.gpu.kernels.inputs import Inputs, Shape
-from pallas_kernels import compat, dispatch, fuse, onepass
+from pallas_kernels import compat, dispatch, fuse
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON, Device
-from pallas_kernels.fuse import Options, Reference
+from pallas_kernels.fuse import Options
 from pallas_kernels.laws import EXACT
-from pallas_kernels.plan import Tiles
-from specjax import probs
-from specjax.types import Draft, Rule, Sampling
+from pallas_kernels.plan import DEFERRED, KNOWN, Tiles
+from specjax.types import Draft, Rule, Sampling, Verdict
 from specjax.verifiers import token
 
 NONE, DRAFT, BOTH = "none", "draft", "both"
-CARRIED = NONE, DRAFT, BOTH
-SIGMOID = -1e4, 1e4  # alpha, beta of Wagner et al. (2024), for texts
-REFERENCE = Reference(probs.standardize, probs.sample, token.verify)
+# What a plan says of the target's law and of the draft's.
+CARRIED = {NONE: (DEFERRED, DEFERRED), DRAFT: (DEFERRED, KNOWN), BOTH: (KNOWN, KNOWN)}
 EMPTY, READ, REF, ONEPASS = "empty", "read", "ref_jnp", "onepass"
-FOUR = "four_launches"
+FOUR, LOSSY = "four_launches", "sigmoid"
+SIGMOID = -1e4, 1e4  # alpha, beta of Wagner et al. (2024), for texts
+# By what `dispatch` calls it, where that is another name.
+ASKED = {REF: dispatch.REFERENCE, LOSSY: MOSAIC_GPU}
 
 
 class Place(NamedTuple):
     """Where programs run. interpreted: a CPU stands for a Hopper GPU, to try them."""
 
     device: Device
-    interpreted: bool
+    interpreted: bool = False
 
 
 class Program(NamedTuple):
-    """rows: of logits a text that it must read at least. tiles: of a kernel. sigmoid:
-    whose rule it has. verifies: a limit does not."""
+    """call: (Inputs) -> (n [B], tokens [B, G + 1]). rows: of logits a text that it must
+    read at least. tiles: of a kernel. sigmoid: whose rule it has. verifies: a limit
+    does not."""
 
     name: str
     call: Callable[[Inputs], tuple[Array, Array]]
@@ -58,10 +60,16 @@ class Grid(NamedTuple):
     apart: tuple[bool, ...] = (False, True)
 
 
-def here() -> Place:
+def here(dry: bool, how: str) -> Place:
+    """Raises ValueError on a CPU, but for a trial; how: to ask for one."""
     device = dispatch.here()
     if device.platform == "gpu":
-        return Place(device, False)
+        return Place(device)
+    if not dry:
+        raise ValueError(
+            f"kernels run on a GPU, and here is none: {how}.dry = True tries it on a"
+            " CPU"
+        )
     return Place(Device("gpu", "a Hopper GPU, interpreted", dispatch.HOPPER), True)
 
 
@@ -70,20 +78,12 @@ def programs(shape: Shape, place: Place, grid: Grid) -> list[Program]:
     listed = [Program(READ, read, 2 * shape.gamma + 1, verifies=False)]
     listed.append(Program(EMPTY, empty, 0, verifies=False))
     for carried in CARRIED:
-        rows = rows_of(shape, carried)
-        plain = reading(probs.standardize, carried)
-        listed.append(Program(f"{REF}/{carried}", plain, rows))
-        if carried != BOTH:  # nothing is left to read
-            once = reading(onepass.standardize, carried)
-            listed.append(Program(f"{ONEPASS}/{carried}", once, rows))
-        listed.append(kernel(TRITON, carried, shape, place))
-        for tiles in tried(grid, carried):
-            listed.append(kernel(MOSAIC_GPU, carried, shape, place, tiles))
-    tiles = sorted(
-        {program.tiles for program in listed if program.name.startswith(MOSAIC_GPU)}
-    )
-    lossy = [tile for tile in tiles if tile in tried(grid, BOTH)]
-    listed += [kernel("sigmoid", BOTH, shape, place, tile) for tile in lossy]
+        names = [REF, TRITON] if carried == BOTH else [REF, ONEPASS, TRITON]
+        each = [(name, None) for name in names]  # nothing is left to read of both
+        each += [(MOSAIC_GPU, tiles) for tiles in tried(grid, carried)]
+        if carried == BOTH:
+            each += [(LOSSY, tiles) for tiles in tried(grid, carried)]
+        listed += [program(name, carried, shape, place, tiles) for name, tiles in each]
     rows = rows_of(shape, NONE)
     return [*listed, Program(f"{FOUR}/{NONE}", four(place.interpreted), rows)]
 
@@ -103,52 +103,45 @@ def tried(grid: Grid, carried: str) -> list[Tiles]:
     return list(dict.fromkeys(chosen))
 
 
-def laws_of(batch: Inputs) -> tuple:
-    """Both laws as they are carried."""
-    return batch.p._replace(logits=batch.target), batch.q._replace(logits=batch.draft)
-
-
-def verified(verify: Callable, target, law, inputs: Inputs) -> tuple[Array, Array]:
-    batch, gamma = inputs.tokens.shape
-    draft = Draft(inputs.tokens, jnp.full(batch, gamma, jnp.int32), law)
-    verdict = verify(target, draft, token.Noise(inputs.accept, inputs.sample))
-    return verdict.num_accepted, verdict.tokens
-
-
-def reading(read: Callable, carried: str, verify: Callable = token.verify) -> Callable:
-    """Laws that are not carried are read by `read`, then `verify`."""
-
-    def call(inputs: Inputs) -> tuple[Array, Array]:
-        (p, q), sampling = laws_of(inputs), Sampling(inputs.temperature)
-        target = p if carried == BOTH else read(inputs.target, sampling)
-        law = read(inputs.draft, sampling) if carried == NONE else q
-        return verified(verify, target, law, inputs)
-
-    return call
-
-
-def kernel(
+def program(
     name: str, carried: str, shape: Shape, place: Place, tiles: Tiles | None = None
 ) -> Program:
-    """name: of `dispatch`, or "sigmoid": that rule by Mosaic GPU."""
-    sigmoid = SIGMOID if name == "sigmoid" else None
-    asked = MOSAIC_GPU if sigmoid else name
-    options = Options(asked, Rule(sigmoid=sigmoid) if sigmoid else EXACT, tiles)
-    options = options._replace(interpret=interpreter(asked, place))
-    fused = fuse.build(REFERENCE, place.device, options)
-    full = f"{name}/{carried}" + (f"/{spelled(tiles)}" if tiles else "")
-    call = reading(fused.law, carried, fused.verify)
-    return Program(full, call, rows_of(shape, carried), tiles, sigmoid)
+    """name: REF, LOSSY (by Mosaic GPU), or one of `dispatch.NAMES`."""
+    verify = verification(name, carried, place, tiles)
+    sizes = f"/{tiles.stats}.{tiles.blocks}" if tiles else ""
+    full = f"{name}/{carried}{sizes}{'.apart' if tiles and tiles.apart else ''}"
+    sigmoid = SIGMOID if name == LOSSY else None
+    rows = rows_of(shape, carried)
+    return Program(full, lambda inputs: verify(inputs)[:2], rows, tiles, sigmoid)
 
 
-def interpreter(name: str, place: Place) -> Any:
+def verification(
+    name: str, carried: str, place: Place, tiles: Tiles | None = None
+) -> Callable[[Inputs], Verdict]:
+    """As `program`, or "auto": what is chosen. Laws that are not carried are read."""
+    asked = ASKED.get(name, name)
+    rule = Rule(sigmoid=SIGMOID) if name == LOSSY else EXACT
+    options = Options(asked, rule, tiles, interpreter(asked, place))
+    fused = fuse.build(token.verify, place.device, options)
+
+    def verify(inputs: Inputs) -> Verdict:
+        sampling = Sampling(inputs.temperature)
+        target = inputs.p._replace(logits=inputs.target)
+        law = inputs.q._replace(logits=inputs.draft)
+        if carried != BOTH:
+            target = fused.law(inputs.target, sampling)
+        if carried == NONE:
+            law = fused.law(inputs.draft, sampling)
+        draft = Draft(inputs.tokens, inputs.num, law)
+        return fused.verify(target, draft, token.Noise(inputs.accept, inputs.sample))
+
+    return verify
+
+
+def interpreter(asked: str, place: Place) -> Any:
     if not place.interpreted:
         return None
-    return compat.interpreted() if name == MOSAIC_GPU else True
-
-
-def spelled(tiles: Tiles) -> str:
-    return f"{tiles.stats}.{tiles.blocks}{'.apart' if tiles.apart else ''}"
+    return compat.interpreted() if asked == MOSAIC_GPU else True
 
 
 def read(inputs: Inputs) -> tuple[Array, Array]:
@@ -168,9 +161,8 @@ def empty(inputs: Inputs) -> tuple[Array, Array]:
 def four(interpret: bool) -> Callable:
     def call(inputs: Inputs) -> tuple[Array, Array]:
         seed = jax.lax.bitcast_convert_type(inputs.sample, jnp.uint32)
-        sides = four_launches.Sides(inputs.target, inputs.draft, inputs.tokens)
-        return four_launches.verify(
-            sides, inputs.accept, seed, inputs.temperature, interpret
-        )
+        logits = four_launches.Logits(inputs.target, inputs.draft, inputs.tokens)
+        heat = inputs.temperature
+        return four_launches.verify(logits, inputs.accept, seed, heat, interpret)
 
     return call

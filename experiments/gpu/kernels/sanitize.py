@@ -16,8 +16,8 @@ from specjax.measure.row import Measurement
 
 TOOL = "compute-sanitizer"
 KINDS = "memcheck", "racecheck"
-SHAPE = inputs.Shape(1, 2, 1000, "float32")
-FOUND = 9  # the exit status that tells a fault of a kernel from one of the program
+SHAPE = inputs.Shape(1, 2, 1000)
+FOUND = 9  # the exit status of a kernel's fault, apart from one of the program
 SECONDS = 240
 
 
@@ -44,18 +44,16 @@ def checked(tool: str, kind: str, command: list[str], seconds: int) -> str:
     if done.returncode == 0:
         return "clean"
     tail = " ".join((done.stdout + done.stderr).split())[-300:]
-    kind = "found" if done.returncode == FOUND else "not run"
-    return f"{kind}: {tail}"
+    return f"{'found' if done.returncode == FOUND else 'not run'}: {tail}"
 
 
 def main() -> None:
     """One call of every kernel; raises ValueError if one is wrong."""
-    place, batch = programs.here(), inputs.sets(SHAPE, 0.7, 1)[0]
-    answer = inputs.answer(batch)
+    place, (batch,) = programs.here(True, ""), inputs.sets(SHAPE, 0.7, 1)
     for name in (MOSAIC_GPU, TRITON):
-        program = programs.kernel(name, programs.NONE, SHAPE, place)
+        program = programs.program(name, programs.NONE, SHAPE, place)
         verdict = jax.device_get(jax.jit(program.call)(batch))
-        if fault := oracle.wrong(answer, batch.tokens, *verdict):
+        if fault := oracle.wrong(inputs.answer(batch), batch.tokens, *verdict):
             raise ValueError(f"{name}: {fault}")
         print(f"{name}: right")
 

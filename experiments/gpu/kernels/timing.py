@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from experiments.gpu.aot import hlo
 from experiments.gpu.kernels.inputs import Inputs
 from specjax.measure import timing
 
-HEAD = re.compile(r"^ENTRY .*\{$")
-LINE = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.+?) ([a-z][\w\-]*)\((.*)$")
 NAME = re.compile(r"%([\w.\-]+)")
 
 
@@ -34,10 +33,12 @@ def after(batch: Inputs, zero: Array) -> Inputs:
     return batch._replace(temperature=heat, accept=accept, p=p, q=q)
 
 
-def chained(call: Callable, wait: Callable = waiting) -> Callable:
-    """(sets) -> the outputs of each, one after another. Of a large row the logits
-    themselves are not changed, as that would move them: whoever reads them without a
-    temperature may begin before the call ahead has ended."""
+def chained(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
+    """A compiled program, (sets) -> the outputs of each, one after another.
+
+    Of a large row the logits themselves are not changed, as that would move them:
+    whoever reads them without a temperature may begin before the call ahead has ended.
+    """
     inner = jax.jit(call)
 
     def run(sets: Sequence[Inputs]) -> list[tuple[Array, Array]]:
@@ -47,72 +48,56 @@ def chained(call: Callable, wait: Callable = waiting) -> Callable:
             zero = wait(*out[-1])
         return out
 
-    return run
+    return jax.jit(run).lower(sets).compile()
 
 
-def compiled(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
-    """A program of S calls that read the target's logits. Raises ValueError if the last
-    does not wait for all."""
-    program = unchecked(call, sets, wait)
+def check_chain(program, sets: Sequence[Inputs]) -> None:
+    """Raises ValueError if the last of calls that read the target's logits does not
+    wait for all."""
     count = waited_for(program.as_text(), sets[0].target.shape)
     if count != len(sets):
         raise ValueError(
             f"the last of {len(sets)} calls waits for {count} of them: the others could"
             " run beside it, or not at all"
         )
-    return program
-
-
-def unchecked(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
-    """A program of S calls."""
-    return jax.jit(chained(call, wait)).lower(sets).compile()
 
 
 def waited_for(text: str, sizes: tuple[int, ...]) -> int:
     """Parameters of these sizes that the last result of a compiled program needs."""
-    lines = text.splitlines()
-    begin = next(i for i, line in enumerate(lines) if HEAD.match(line))
-    needs, kinds, root = {}, {}, None
-    for line in lines[begin + 1 :]:
-        if line.startswith("}"):
-            break
-        if not (match := LINE.match(line)):
-            continue
-        first, name, kind, opcode, rest = match.groups()
-        needs[name] = NAME.findall(rest.partition("metadata=")[0])
-        kinds[name] = kind if opcode == "parameter" else ""
-        root = name if first else root
-    wanted, seen = [needs[root][-1]], set()
+    computations, entry = hlo.computations(text)
+    by_name = {op.name: op for op in computations[entry]}
+
+    def needs(op: hlo.Instruction) -> list[str]:
+        return NAME.findall(op.rest.partition("metadata=")[0])
+
+    (root,) = (op for op in by_name.values() if op.root)
+    wanted, seen = [needs(root)[-1]], set()
     while wanted:
         name = wanted.pop()
-        if name in needs and name not in seen:
+        if name in by_name and name not in seen:
             seen.add(name)
-            wanted += needs[name]
-    spelled = f"[{','.join(map(str, sizes))}]"
-    return sum(spelled in kinds[name] for name in seen)
+            wanted += needs(by_name[name])
+    found = (by_name[name] for name in seen if by_name[name].opcode == "parameter")
+    return sum(f"[{','.join(map(str, sizes))}]" in op.shape for op in found)
 
 
 def measured(
-    programs: Mapping[str, Callable], sets: Sequence[Inputs], rounds: int, label: str
+    programs: Mapping[str, Callable], calls: int, rounds: int, label: str
 ) -> dict[str, dict]:
-    """Microseconds of one call by program, in turns: median, and the tenth and
-    ninetieth percentiles of R rounds."""
-    runs = {
-        name: lambda program=program: program(sets)
-        for name, program in programs.items()
-    }
-    seconds = timing.interleaved(runs, rounds, label)
-    return {name: spread(samples, len(sets)) for name, samples in seconds.items()}
+    """Microseconds of each of `calls` calls of a program, in turns: median, and the
+    tenth and ninetieth percentiles of R rounds."""
+    seconds = timing.interleaved(programs, rounds, label)
+    return {name: spread(samples / calls) for name, samples in seconds.items()}
 
 
-def spread(seconds: np.ndarray, calls: int) -> dict:
-    low, middle, high = 1e6 * np.percentile(seconds, [10, 50, 90]) / calls
+def spread(seconds: np.ndarray) -> dict:
+    low, middle, high = 1e6 * np.percentile(seconds, [10, 50, 90])
     return {"us": float(middle), "p10": float(low), "p90": float(high)}
 
 
-def latencies(calls: Mapping[str, Callable], batch: Inputs, rounds: int) -> dict:
-    """Microseconds from a call to its result, dispatch and waiting included."""
-    runs = {name: jax.jit(call) for name, call in calls.items()}
-    each = {name: lambda run=run: run(batch) for name, run in runs.items()}
-    by_name = timing.interleaved(each, rounds, "latency")
-    return {name: spread(seconds, 1) for name, seconds in by_name.items()}
+def bandwidth(size: int, rounds: int) -> float:
+    """Bytes a second, read and written, of a compiled copy of `size` bytes."""
+    array = jnp.ones(max(1, size // 4), jnp.float32)
+    copy = jax.jit(jnp.copy)
+    seconds = timing.interleaved({0: lambda: copy(array)}, 3 * rounds, "copy")[0]
+    return float(2 * array.nbytes / np.median(seconds))

@@ -1,7 +1,7 @@
 r"""Verification as it is written for PyTorch, timed in a process of its own.
 
-    python -m experiments.gpu.kernels.torch_bench --batch 1 --gamma 5 --vocab 32000 \
-        --dtype float32
+    python -m experiments.gpu.kernels.torch_bench \
+        '{"batch": 1, "gamma": 5, "vocab": 32000, "dtype": "float32"}'
 
 `hf_eager` has the steps of `_speculative_sampling` of Hugging Face transformers, of
 one text, with its waits for the device; `eager` is batched and never waits; `compiled`
@@ -12,7 +12,6 @@ PyTorch do not share a device. Torch is imported here alone.
 Axes: B rows, G = gamma, V vocabulary, S sets.
 """
 
-import argparse
 import importlib.util
 import json
 import subprocess
@@ -24,7 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.gpu.kernels import oracle
+from experiments.gpu.kernels import inputs, oracle, timing
+from experiments.gpu.kernels.bench import in_words
 from experiments.records.words import FAILED, SKIPPED
 from specjax.measure.row import Measurement
 
@@ -34,18 +34,19 @@ NO_CUDA = (
 )
 NEEDS_GRAPHS = "reduce-overhead is made of CUDA graphs, and torch finds no CUDA device"
 ONE_TEXT = "it verifies one text"
-NAMES = "hf_eager", "eager", "compiled"
+CLOSE = 0.7706  # `inputs.noise_of` an acceptance of 0.7
 
 
 class TorchSetting(NamedTuple):
-    """As in `experiments.gpu.kernels.bench`; dry: a trial on a CPU."""
+    """As in `experiments.gpu.kernels.bench`; seconds: that the program may take; dry: a
+    trial on a CPU."""
 
     batch: int
     gamma: int
     vocab: int
     dtype: str
     rounds: int = 30
-    cache: int = 60_000_000
+    cache: int = inputs.CACHE
     least: int = 4
     seconds: int = 540
     dry: bool = False
@@ -63,36 +64,32 @@ def measure(setting: TorchSetting) -> dict:
     """
     if importlib.util.find_spec("torch") is None:
         raise ValueError(NO_TORCH)
-    command = [sys.executable, "-m", __name__]
-    for name, value in setting._asdict().items():
-        if name not in ("seconds", "dry"):
-            command += [f"--{name}", str(value)]
-    command += ["--dry"] * setting.dry
+    command = [sys.executable, "-m", __name__, json.dumps(setting._asdict())]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=setting.seconds
     )
     if done.returncode:
         raise RuntimeError(f"torch_bench ended with {done.stderr[-2000:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    times = {f"{name}_us": SKIPPED for name in told["skipped"]}
-    times |= {f"{failure['name']}_us": FAILED for failure in told["failed"]}
-    times |= {f"{line['name']}_us": line["us"] for line in told["lines"]}
-    return {**setting._asdict(), **told, **times}
+    printed = json.loads(done.stdout.splitlines()[-1])
+    times = {f"{name}_us": SKIPPED for name in printed["skipped"]}
+    times |= {f"{failure['name']}_us": FAILED for failure in printed["failed"]}
+    times |= {f"{line['name']}_us": line["us"] for line in printed["lines"]}
+    return {**setting._asdict(), **printed, **times}
 
 
-def one_text(torch, inputs, u=None):
+def one_text(torch, batch, u=None):
     """(n, tokens) of one text, in the steps and with the waits of transformers.
 
-    u: uniforms [G] instead of torch's own, for a check.
+    u: uniforms [1, G] instead of torch's own, for a check.
     """
-    p_logits, q_logits, ids = inputs
+    p_logits, q_logits, ids = batch
     gamma = ids.shape[1]
     q = q_logits.float().softmax(dim=-1)
     q_x = q[:, torch.arange(gamma), ids[0]].squeeze(0)
     p = p_logits.float().softmax(dim=-1)
     p_x = p[:, torch.arange(gamma), ids[0]].squeeze(0)
     ratio = p_x / q_x
-    r = torch.rand_like(ratio) if u is None else u
+    r = torch.rand_like(ratio) if u is None else u[0]
     n = ((~(r <= ratio)).cumsum(dim=-1) < 1).sum()
     after = p[:, n, :]
     if n < gamma:  # the host waits for n here
@@ -105,9 +102,9 @@ def one_text(torch, inputs, u=None):
     return n, tokens
 
 
-def batched(torch, inputs, u=None):
-    """(n [B], the token after them [B]); the host waits for nothing."""
-    p_logits, q_logits, ids = inputs
+def batched(torch, batch, u=None):
+    """(n [B], the token after them [B, 1]); the host waits for nothing."""
+    p_logits, q_logits, ids = batch
     gamma = ids.shape[1]
     p = torch.softmax(p_logits.float(), -1)
     q = torch.softmax(q_logits.float(), -1)
@@ -119,20 +116,19 @@ def batched(torch, inputs, u=None):
     less = torch.where((n < gamma)[:, None], q[rows, n.clamp(max=gamma - 1)], 0.0)
     left = (p[rows, n] - less).clamp(min=0)
     race = torch.empty_like(left).exponential_()
-    return n, (left / race).argmax(dim=-1)
+    return n, (left / race).argmax(dim=-1, keepdim=True)
 
 
 def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
     """(target logits, draft logits, drafted ids, uniforms): q near p, drafts from q, as
     near as in the sets of `kernel_bench` at an acceptance of 0.7."""
     batch, gamma, vocab = setting.batch, setting.gamma, setting.vocab
-    kind = getattr(torch, setting.dtype)
-    size = batch * (2 * gamma + 1) * vocab * torch.finfo(kind).bits // 8
+    kind, shape = getattr(torch, setting.dtype), inputs.Shape(*setting[:4])
     torch.manual_seed(0)
     listed = []
-    for _ in range(max(setting.least, 2 * setting.cache // size + 1)):
-        p = 2 * torch.randn(batch, gamma + 1, vocab, device=device)
-        q = p[:, :gamma] + 0.7706 * torch.randn(batch, gamma, vocab, device=device)
+    for _ in range(inputs.cold(shape, setting.cache, setting.least)):
+        p = inputs.SPREAD * torch.randn(batch, gamma + 1, vocab, device=device)
+        q = p[:, :gamma] + CLOSE * torch.randn(batch, gamma, vocab, device=device)
         p, q = p.to(kind), q.to(kind)
         noise = torch.empty(batch, gamma, vocab, device=device).exponential_()
         ids = (torch.softmax(q.float(), -1) / noise).argmax(dim=-1)
@@ -140,66 +136,51 @@ def sets(torch, setting: TorchSetting, device: str) -> list[tuple]:
     return listed
 
 
-def wrong(inputs: tuple, n, extra) -> str | None:
-    """By the float64 oracle, of one set; n [B], the token after them [B]."""
-    p, q, ids, u = (x.cpu() for x in inputs)
-    heat = np.ones(len(ids))
-    weights = [oracle.weights(z.double().numpy(), heat) for z in (p, q)]
-    it = oracle.answer(*weights, ids.numpy(), u.double().numpy())
-    n = n.cpu().numpy().reshape(-1)
-    slots = np.arange(ids.shape[1] + 1)
-    padded = np.pad(ids.numpy(), ((0, 0), (0, 1)))
-    last = extra.cpu().numpy().reshape(-1, 1)
-    tokens = np.where(slots < n[:, None], padded, last)
-    return oracle.wrong(it, ids.numpy(), n, tokens)
+def wrong(call: Callable, batch: tuple) -> str | None:
+    """What is wrong with a verdict for uniforms that are given, by the float64 oracle;
+    None if nothing is."""
+    n, tokens = (x.cpu().numpy() for x in call(batch[:3], batch[3]))
+    p, q, ids, u = (x.cpu() for x in batch)
+    ids = ids.numpy()
+    weights = [oracle.weights(z.double(), np.ones(len(ids))) for z in (p, q)]
+    it = oracle.answer(*weights, ids, u.double().numpy())
+    slots, n = np.arange(ids.shape[1] + 1), n.reshape(-1)
+    padded = np.pad(ids, ((0, 0), (0, 1)))
+    whole = np.where(slots < n[:, None], padded, tokens[:, -1:])
+    return oracle.wrong(it, ids, n, whole)
 
 
 def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], dict]:
     """Those that can run here, and why others cannot."""
-    cuda, skipped = torch.cuda.is_available(), {}
-    calls = {"eager": partial(batched, torch)}
+    eager = partial(batched, torch)
+    calls, skipped = {"eager": eager}, {}
     if setting.batch == 1:
         calls["hf_eager"] = partial(one_text, torch)
     else:
         skipped["hf_eager"] = ONE_TEXT
-    if cuda:
-        compiled = torch.compile(
-            lambda inputs, u=None: batched(torch, inputs, u),
-            mode="reduce-overhead",
-            dynamic=False,
-        )
-        calls["compiled"] = compiled
+    if torch.cuda.is_available():
+        options = {"mode": "reduce-overhead", "dynamic": False}
+        calls["compiled"] = torch.compile(lambda *given: eager(*given), **options)
     else:
         skipped["compiled"] = NEEDS_GRAPHS
     return calls, skipped
 
 
-def right(torch, name: str, call: Callable, inputs: tuple) -> str | None:
-    """None, or what is wrong with a verdict for uniforms that are given."""
-    if name == "hf_eager":
-        n, tokens = call(inputs[:3], inputs[3][0])
-        return wrong(inputs, n, tokens[:, -1])
-    return wrong(inputs, *call(inputs[:3], inputs[3]))
-
-
 def timed(torch, call: Callable, batches: list[tuple], rounds: int) -> dict:
     """Microseconds of a call: S sets one after another, then a wait."""
-    cuda = torch.cuda.is_available()
-    wait = torch.cuda.synchronize if cuda else lambda: None
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     seconds = []
-    for i in range(rounds + 1):
+    for _ in range(rounds + 1):
         wait()
         begun = time.perf_counter()
-        for inputs in batches:
-            call(inputs[:3])
+        for batch in batches:
+            call(batch[:3])
         wait()
-        if i:  # the first warms up
-            seconds.append((time.perf_counter() - begun) / len(batches))
-    low, middle, high = 1e6 * np.percentile(seconds, [10, 50, 90])
-    return {"us": float(middle), "p10": float(low), "p90": float(high)}
+        seconds.append((time.perf_counter() - begun) / len(batches))
+    return timing.spread(np.array(seconds[1:]))  # the first warms up
 
 
-def told(setting: TorchSetting) -> dict:
+def timed_or_not(setting: TorchSetting) -> dict:
     """What the program prints: lines of those that ran, and why others did not, or do
     not here. Ends the program where there is no device."""
     import torch
@@ -212,12 +193,11 @@ def told(setting: TorchSetting) -> dict:
     with torch.inference_mode():
         for name, call in calls.items():
             try:
-                if fault := right(torch, name, call, batches[0]):
+                if fault := wrong(call, batches[0]):
                     raise ValueError(f"not timed, as its output is wrong: {fault}")
                 times = timed(torch, call, batches, setting.rounds)
             except Exception as error:
-                message = f"{type(error).__name__}: {str(error)[:300]}"
-                failed.append({"name": name, "error": message})
+                failed.append({"name": name, "error": in_words(error)})
             else:
                 lines.append({"name": name, **times})
     return {
@@ -230,18 +210,5 @@ def told(setting: TorchSetting) -> dict:
     }
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.gpu.kernels.torch_bench"
-    )
-    for name, kind in TorchSetting.__annotations__.items():
-        if name not in ("seconds", "dry"):
-            default = TorchSetting._field_defaults.get(name)
-            need = default is None
-            parser.add_argument(f"--{name}", type=kind, default=default, required=need)
-    parser.add_argument("--dry", action="store_true")
-    print(json.dumps(told(TorchSetting(**vars(parser.parse_args(arguments))))))
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps(timed_or_not(TorchSetting(**json.loads(sys.argv[1])))))

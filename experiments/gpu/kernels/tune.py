@@ -12,16 +12,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.gpu.kernels.programs import BOTH, DRAFT, NONE, ONEPASS, REF
+from experiments.gpu.kernels import programs
+from experiments.gpu.kernels.bench import group
+from experiments.gpu.kernels.inputs import Shape
 from pallas_kernels import dispatch
-from pallas_kernels.dispatch import MOSAIC_GPU
-from pallas_kernels.plan import DEFERRED, KNOWN
 from specjax.measure import jsonl
-
-KINDS = {NONE: (DEFERRED, DEFERRED), DRAFT: (DEFERRED, KNOWN), BOTH: (KNOWN, KNOWN)}
-# Nothing is left to read where both are known: one-pass XLA is the reference then.
-PLAIN = {NONE: ONEPASS, DRAFT: ONEPASS, BOTH: REF}
-ITEMSIZE = {"float32": 4, "bfloat16": 2}
 
 
 def tables(records: Iterable[dict], trial: bool = False) -> dict[str, dict]:
@@ -33,50 +28,33 @@ def tables(records: Iterable[dict], trial: bool = False) -> dict[str, dict]:
             latest[device, record["row"]] = record
     by_device = {}
     for (device, row), record in sorted(latest.items()):
-        provenance = record["provenance"]
-        table = by_device.setdefault(
-            device, {"device": device, "from": {}, "shapes": []}
-        )
-        table["from"][row] = {
-            "date": provenance["date"],
-            "commit": provenance["commit"],
-        }
+        empty = {"device": device, "from": {}, "shapes": []}
+        table = by_device.setdefault(device, empty)
+        origin = record["provenance"]
+        table["from"][row] = {key: origin[key] for key in ("date", "commit")}
         table["shapes"] += shapes(record["measured"])
     return by_device
 
 
 def shapes(measured: dict) -> list[dict]:
     """What was fastest at the acceptance that tiles are chosen at, by what is known."""
-    entries = []
-    for carried, (target, draft) in KINDS.items():
-        able = {f"{PLAIN[carried]}/{carried}", f"{MOSAIC_GPU}/{carried}"}
-        lines = [
-            line
-            for line in measured["programs"]
-            if line["acceptance"] == measured["acceptances"][0]
-            and "/".join(line["name"].split("/")[:2]) in able
-        ]
+    sizes = {name: measured[name] for name in ("batch", "gamma", "vocab")}
+    sizes["itemsize"] = Shape(**sizes, dtype=measured["dtype"]).itemsize
+    first, entries = measured["acceptances"][0], []
+    for carried, (target, draft) in programs.CARRIED.items():
+        # Nothing is left to read where both are known: the reference is one-pass then.
+        plain = programs.REF if carried == programs.BOTH else programs.ONEPASS
+        able = {f"{name}/{carried}" for name in (plain, dispatch.MOSAIC_GPU)}
+        lines = [line for line in measured["programs"] if line["acceptance"] == first]
+        lines = [line for line in lines if group(line["name"]) in able]
         if not lines:
             continue
         best = min(lines, key=lambda line: line["us"])
-        mosaic = best["name"].startswith(MOSAIC_GPU)
-        sizes = {name: measured[name] for name in ("batch", "gamma", "vocab")}
-        entries.append(
-            {
-                **sizes,
-                "itemsize": ITEMSIZE[measured["dtype"]],
-                "target": target,
-                "draft": draft,
-                "name": MOSAIC_GPU if mosaic else dispatch.ONEPASS,
-                "tiles": best["tiles"],
-            }
-        )
+        mosaic = best["name"].startswith(dispatch.MOSAIC_GPU)
+        name = dispatch.MOSAIC_GPU if mosaic else dispatch.ONEPASS
+        known = {"target": target, "draft": draft}
+        entries.append({**sizes, **known, "name": name, "tiles": best["tiles"]})
     return entries
-
-
-def path_of(folder: Path, device: str) -> Path:
-    """Where `dispatch.tuned` looks."""
-    return folder / f"{device.lower().replace(' ', '_')}.json"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -90,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"no record of kernels in {chosen.results}: measure them first")
     chosen.out.mkdir(parents=True, exist_ok=True)
     for device, table in by_device.items():
-        path = path_of(chosen.out, device)
+        path = dispatch.file_of(device, chosen.out)
         path.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
         print(f"{path}: {len(dispatch.read(path))} shapes")
 

@@ -14,7 +14,6 @@ from specjax.models import t5
 from specjax.types import Model, Prompt
 
 GB = 1e9
-KEPT = "the last target"  # of 22 GB, which are not made anew for each row
 
 
 @functools.cache
@@ -44,20 +43,6 @@ def _leaf(key: Array, spread: float, shape: tuple[int, ...], dtype: str) -> Arra
     if len(shape) == 1:
         return jnp.ones(shape, dtype)
     return jax.random.normal(key, shape, dtype) * jnp.asarray(spread, dtype)
-
-
-def keep(kept: dict, config: t5.Config, seed: int = 0):
-    """The weights that `kept` has, or `make`; another model's are let go first."""
-    if not there(kept, config, seed):
-        kept[KEPT] = (config, seed), make(config, seed)
-    return kept[KEPT][1]
-
-
-def there(kept: dict, config: t5.Config, seed: int = 0) -> bool:
-    """Whether `kept` has these weights; any others are let go."""
-    if KEPT in kept and kept[KEPT][0] != (config, seed):
-        del kept[KEPT]
-    return KEPT in kept
 
 
 def parameters(config: t5.Config) -> int:
@@ -101,7 +86,7 @@ def step_bytes(config: t5.Config, prompt: Prompt, slots: int) -> int:
 def check_room(needed: int, stats: Mapping[str, int] | None) -> None:
     """Raises ValueError if `needed` bytes are not free, by a device's `memory_stats()`.
 
-    A device that does not tell, such as a CPU, is not asked.
+    A device that reports nothing, such as a CPU, is not asked.
     """
     if not stats or "bytes_limit" not in stats:
         return

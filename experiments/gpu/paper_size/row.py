@@ -14,12 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.gpu.paper_size import random_weights
+from experiments.gpu.kernels.timing import bandwidth
+from experiments.gpu.paper_size import drawn_acceptance, random_weights
 from experiments.gpu.paper_size.times import (
     Text,
     Timed,
-    bandwidth,
-    decode,
     parts_of_a_step,
     whole_texts,
 )
@@ -70,8 +69,7 @@ def build(
     """The measurement of one row. Raises ValueError for what cannot be measured."""
     check(target, draft, setting)
     run = partial(measure, target, draft, setting)
-    arithmetic = target.dtype, setting.seed
-    return Measurement(run, __name__, (), *arithmetic, shares=True)
+    return Measurement(run, __name__, (), target.dtype, setting.seed)
 
 
 def check(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> None:
@@ -95,39 +93,32 @@ def check(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> Non
             raise ValueError(f"{name} must be at least 1")
 
 
-def measure(
-    target: t5.Config,
-    draft: t5.Config,
-    setting: PaperSizeSetting,
-    kept: dict | None = None,
-) -> dict:
+def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> dict:
     """Every number of a row, plain; lists in `by_gamma` are parallel.
 
     c, v, exp, predicted and speedup are those of the published gamma, `best_` those of
     the gamma that is predicted to be fastest. Milliseconds, unless a name says else.
-    kept: has the target's weights, of a row before this one, or gets them. Raises
-    ValueError as `check`, and before anything is allocated where the device's memory
-    does not suffice.
+    Raises ValueError as `check`, and before anything is allocated where the device's
+    memory does not suffice.
     """
-    kept = {} if kept is None else kept
     check(target, draft, setting)
     every = [text(target, setting, i) for i in range(setting.texts + setting.others)]
     texts, others = every[: setting.texts], every[setting.texts :]
-    check_memory(target, draft, setting, texts[0].prompt, kept)
-    fused = choose(target, setting)
+    check_memory(target, draft, setting, texts[0].prompt)
+    kernels = choose(target, setting)
     speed = bandwidth(setting.copied, setting.rounds)
     models = map(random_weights.model, (target, draft))
-    weights = random_weights.keep(kept, target), random_weights.make(draft, seed=1)
+    weights = random_weights.make(target), random_weights.make(draft, seed=1)
     both = map(sides.of_model, ("target", "draft"), models, weights)
-    pair = costs.Pair(*both, slots(setting), fused)
+    pair = costs.Pair(*both, slots(setting), kernels)
     sizes = setting.gammas, setting.loops, setting.rounds
     call, drafted = parts_of_a_step(pair, *sizes, others[0])
-    decoders = {g: decode(pair, g, setting.alpha) for g in (0, setting.gamma)}
+    decoders = {g: costs.decode(pair, g) for g in (0, setting.gamma)}
     rest = whole_texts(decoders, others, setting.rounds)
     columns = by_gamma(setting, call, drafted, rest)
     best = columns["gamma"][int(np.argmax(columns["predicted"]))]
     if best not in decoders:
-        decoders[best] = decode(pair, best, setting.alpha)
+        decoders[best] = costs.decode(pair, best)
     whole = whole_texts(decoders, texts, setting.rounds)
     read = random_weights.step_bytes(target, texts[0].prompt, pair.slots)
     floor = {"step_bytes": read, "bandwidth_gb_s": speed / random_weights.GB}
@@ -135,7 +126,7 @@ def measure(
     return {
         **LABELS,
         **setting._asdict(),
-        "kernels": fused.record,
+        "kernels": kernels.record,
         "target": target._asdict(),
         "draft": draft._asdict(),
         "target_parameters": random_weights.parameters(target),
@@ -153,9 +144,11 @@ def measure(
 
 
 def choose(target: t5.Config, setting: PaperSizeSetting) -> Kernels:
-    """What reads the logits of both sides."""
+    """What reads the logits of both sides, and verifies by coins."""
     sizes = fused.Sizes(1, max(setting.gammas), target.vocab)
-    return fused.choose(setting.kernels, token.verifier, sizes)
+    chosen = fused.choose(setting.kernels, token.verifier, sizes)
+    drawn = drawn_acceptance.build(setting.alpha, chosen.verifier)
+    return chosen._replace(verifier=drawn)
 
 
 def slots(setting: PaperSizeSetting) -> int:
@@ -177,18 +170,13 @@ def text(config: t5.Config, setting: PaperSizeSetting, index: int) -> Text:
 
 
 def check_memory(
-    target: t5.Config,
-    draft: t5.Config,
-    setting: PaperSizeSetting,
-    prompt: Prompt,
-    kept: dict,
+    target: t5.Config, draft: t5.Config, setting: PaperSizeSetting, prompt: Prompt
 ) -> None:
-    """Raises ValueError, by what the device tells, if weights, caches and the arrays
-    that are copied do not fit; `kept` may have the target's weights already."""
-    needed = 2 * setting.copied + random_weights.weight_bytes(draft)
-    if not random_weights.there(kept, target):
-        needed += random_weights.weight_bytes(target)
+    """Raises ValueError, by what the device reports, if weights, caches and the arrays
+    that are copied do not fit."""
+    needed = 2 * setting.copied
     for config in (target, draft):
+        needed += random_weights.weight_bytes(config)
         caches = random_weights.cache_shapes(config, prompt, slots(setting))
         needed += 2 * random_weights.tree_bytes(caches)  # a program's, and its result
     random_weights.check_room(needed, jax.devices()[0].memory_stats())

@@ -7,12 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.gpu.paper_size import drawn_acceptance
-from specjax import generate
 from specjax.measure import costs, timing
 from specjax.types import Prompt, Request
 
@@ -37,31 +34,6 @@ class Timed(NamedTuple):
     def step(self) -> float:
         """Milliseconds of a step."""
         return float((self.ms - self.prefill).sum() / self.calls.sum())
-
-
-def bandwidth(size: int, rounds: int) -> float:
-    """Bytes a second, read and written, of a compiled copy of `size` bytes."""
-    array = jnp.ones(max(1, size // 4), jnp.float32)
-    copy = jax.jit(jnp.copy)
-    seconds = timing.interleaved({0: lambda: copy(array)}, 3 * rounds, "copy")[0]
-    return float(2 * array.nbytes / np.median(seconds))
-
-
-def decode(pair: costs.Pair, gamma: int, alpha: float) -> Callable:
-    """As `costs.decode`, with acceptance drawn; alpha is an argument, so that rows that
-    differ in it share a compilation."""
-
-    @jax.jit
-    def loop(alpha, params, prompt: Prompt, request: Request) -> generate.Output:
-        parts = pair.parts(gamma)
-        if gamma:
-            parts = parts._replace(
-                verifier=drawn_acceptance.build(alpha, parts.verifier)
-            )
-        return generate.build_loop(parts, pair.slots)(params, prompt, request)
-
-    alpha = jnp.float32(alpha)
-    return lambda *inputs: loop(alpha, pair.params(gamma), *inputs)
 
 
 def parts_of_a_step(

@@ -15,7 +15,13 @@ import numpy as np
 from experiments import tasks
 from experiments.papers.wagner import distances as wagner_laws
 from experiments.papers.wagner import runs, timing
-from experiments.papers.wagner.methods import Method, filtered, fused, of_scale, of_text
+from experiments.papers.wagner.methods import (
+    Method,
+    by_kernels,
+    filtered,
+    of_scale,
+    of_text,
+)
 from specjax import drafts, sides
 from specjax.fused import Sizes
 from specjax.measure import texts as decoding
@@ -117,7 +123,7 @@ def measured(
     """What a row's own function measured, and on what: plain numbers."""
     target, draft = pair
     sizes = Sizes(setting.batch, max(*setting.gammas, AT), target.vocab, draft.regime)
-    methods, records = fused(methods, setting.kernels, sizes)
+    methods, records = by_kernels(methods, setting.kernels, sizes)
     return {
         "target": target.name,
         "draft": draft.name,

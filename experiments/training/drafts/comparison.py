@@ -1,7 +1,7 @@
 """By which loss a draft agrees most with its target: alpha after a while of each.
 
-Every loss goes on from the one draft that KL made (`drafts.code`), with some seeds for
-the order of what it reads. The drafts are kept in the runs, and trained once.
+Every loss goes on from the one draft that KL made (`zoo_code`), with some seeds for the
+order of what it reads. The drafts are kept in the runs, and trained once.
 """
 
 from functools import partial
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sentencepiece import SentencePieceProcessor
 
-from experiments.training.drafts import code, losses
-from experiments.training.targets import code as targets
+from experiments.training import pipeline, tokenizer, zoo_code
+from experiments.training.drafts import losses, written
+from experiments.training.texts import code
 from specjax import checkpoints, zoo
 from specjax.measure.row import Measurement
 from specjax.models import gpt
@@ -40,23 +40,27 @@ def build(target: Player, loss: str, seeds: int, runs: str) -> Measurement:
 def measure(target: Player, loss: str, seeds: int, runs: Path) -> dict:
     """alpha on held-out texts of the target's, at T = 0 and T = 1: of each seed, the
     mean, and its standard error where there are several."""
-    runs.mkdir(parents=True, exist_ok=True)
-    pieces = SentencePieceProcessor(model_file=str(TOKENIZER))
-    text = targets.load(runs / "text.npz", pieces)
-    texts = code.read(runs / "drafts", checkpoints.load(target.files[0]), text)
-    first = code.distilled(runs / "drafts", texts)
-    drafts = [
-        first
-        if loss == BEFORE
-        else code.continued(runs / "drafts", texts, first, loss, seed)
-        for seed in range(seeds)
-    ]
-    rates = [code.accepted(params, texts) for params in drafts]
+    recipe = pipeline.read("code")
+    text = code.load(runs / "text.npz", tokenizer.keep(TOKENIZER, bytes))
+    stored = checkpoints.load(target.files[0])
+    lessons = zoo_code.read(runs / "drafts", stored, text, recipe)
+    data = {"lessons": written.data(lessons)}
+    stages = pipeline.stages(recipe, "drafts")
+    first = pipeline.run(runs, stages[:1], data)
+    rates = []
+    for seed in range(seeds):
+        params, after = first, stages[1]
+        if loss != BEFORE:
+            recipe = after.recipe._replace(seed=seed)
+            after = after._replace(folder=f"drafts/{loss}_{seed}", loss=loss)
+            params = pipeline.run(runs, [after._replace(recipe=recipe)], data, first)
+        rates.append(written.accepted(after.config, params, lessons.held_out))
     return described(loss, rates)
 
 
 def described(loss: str, rates: list[dict[str, float]]) -> dict:
-    row: dict[str, Any] = {"loss": loss, "parameters": gpt.num_params(code.DRAFT)}
+    size = gpt.num_params(pipeline.config(pipeline.read("code"), "draft"))
+    row: dict[str, Any] = {"loss": loss, "parameters": size}
     for name in ALPHAS:
         each = [rate[name] for rate in rates]
         row |= {name: float(np.mean(each)), f"{name}_seeds": each}

@@ -1,11 +1,11 @@
 """What a target writes, and what it thought at every token of it: read once, then kept.
 
 A draft learns from these alone; its target is not asked again.
-Axes: N texts, B of them, L tokens, I tokens that an encoder reads, K kept ids.
+Axes: N texts, B of them, L tokens, I ids or [S, E] states that an encoder gives, K kept
+ids.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,17 +15,23 @@ import numpy as np
 from jax import Array
 from tqdm import tqdm
 
-from experiments.training import loop
+from experiments.training import forward, storage
 from experiments.training.drafts import losses
+from experiments.training.pipeline import Data, Stage
+from specjax import generate
+from specjax.checkpoints import Checkpoint
+from specjax.inputs import make_request, make_sampling
+from specjax.models import t5, whisper
+from specjax.types import Params, Prompt
 
 KEPT = 64
-BATCH = 16  # texts that are scored together
 
 
 class Texts(NamedTuple):
     """tokens [N, L], the first `length` [N] of each a text, of which the first `begun`
-    [N] were there before the target wrote; what an encoder reads of each, inputs
-    [N, I], the first `read` [N] of them, I = 0 without one."""
+    [N] were there before the target wrote. inputs: what an encoder reads of each,
+    [N, I], the first `read` [N] of them, I = 0 without one; of speech the states
+    themselves, [N, S, E]."""
 
     tokens: np.ndarray
     length: np.ndarray
@@ -34,7 +40,7 @@ class Texts(NamedTuple):
     read: np.ndarray
 
     def rows(self, index: np.ndarray) -> "Texts":
-        return Texts(*(part[index].astype(np.int32) for part in self))
+        return Texts(*(_wide(part[index]) for part in self))
 
 
 class Written(NamedTuple):
@@ -47,18 +53,32 @@ class Written(NamedTuple):
 
     def rows(self, index: np.ndarray) -> "Written":
         """Those texts, as a loss reads them."""
-        ids, log_p = self.ids[index], self.log_p[index]
-        wide = ids.astype(np.int32), log_p.astype(np.float32)
+        wide = _wide(self.ids[index]), _wide(self.log_p[index])
         return Written(self.texts.rows(index), *wide)
 
 
+def _wide(leaf: np.ndarray) -> np.ndarray:
+    return leaf.astype(np.int32 if leaf.dtype.kind in "iu" else np.float32)
+
+
 class Lessons(NamedTuple):
-    """What a draft learns from. train: all as one, or by task. held_out: by what the
+    """What a draft learns from. train: by task, with how often each is learnt from, and
+    how many of its texts are a batch, None for the recipe's. held_out: by what the
     curve calls them. target: the `loop.digest` of who wrote them."""
 
-    train: Written | Mapping[str, Written]
+    train: Mapping[str, tuple[Written, float, int | None]]
     held_out: Mapping[str, Written]
     target: str
+
+
+class Beginning(NamedTuple):
+    """A batch that a target goes on from. sources: what its encoder reads, as `Texts`
+    keep it."""
+
+    key: Array
+    prompt: Prompt
+    temperature: np.ndarray
+    sources: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def alone(tokens: np.ndarray, length: np.ndarray, begun: np.ndarray) -> Texts:
@@ -67,63 +87,91 @@ def alone(tokens: np.ndarray, length: np.ndarray, begun: np.ndarray) -> Texts:
     return Texts(tokens, length, begun, none, np.zeros(len(tokens), np.int32))
 
 
-def join(parts: Sequence[Written]) -> Written:
+def join(parts: Sequence[Any]) -> Any:
     """Several as one; their shapes are the same but for N."""
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
+def write(
+    target: Checkpoint, beginnings: Iterable[Beginning], new: int, label: str = "texts"
+) -> Texts:
+    """The target's continuations, of at most `new` tokens; all of one width."""
+    parts, run, width = [], None, 0
+    for key, prompt, temperature, sources in tqdm(beginnings, label):
+        if run is None:
+            width = prompt.tokens.shape[1] + new
+            run = generate.autoregressive(target.model, width + 1)
+        sampling = make_sampling(len(temperature), 1.0)
+        sampling = sampling._replace(temperature=jnp.float32(temperature))
+        request = make_request(key, prompt, new, sampling, target.ends)
+        out = run(Params(target.params), prompt, request)
+        tokens = np.asarray(out.tokens[:, :width], np.uint16)
+        length, begun = (np.asarray(x, np.int32) for x in (out.length, prompt.length))
+        texts = alone(tokens, length, begun)
+        if sources is not None:
+            texts = texts._replace(inputs=sources[0], read=sources[1])
+        parts.append(texts)
+    return join(parts)
+
+
 def keep(
-    path: Path, texts: Callable[[], Texts], score: Callable, about: dict[str, Any]
+    path: Path,
+    target: Checkpoint,
+    texts: Callable[[], Texts],
+    about: dict[str, Any],
+    batch: int = 16,
 ) -> Written:
-    """Texts with the target's law; once, then from `path`.
+    """Texts with the target's law after each token; once, then from `path`.
 
-    score: Texts of B rows -> log-probabilities [B, L - 1, V] after each token but the
-    last. about: JSON, the target and the settings that the texts depend on. Raises
-    ValueError for a file of others.
+    about: JSON, the target and the settings that the texts depend on. batch: texts that
+    are scored together. Raises ValueError for a file of others.
     """
-    settings = json.dumps({**about, "kept": KEPT}, sort_keys=True)
-    if not path.exists():
-        there = texts()
-        count = -(-len(there.tokens) // BATCH)
-        parts = list(tqdm(_scored(there, score), path.stem, count))
-        ids, log_p = (np.concatenate(part) for part in zip(*parts, strict=True))
-        arrays = there._asdict() | {"ids": ids, "log_p": log_p, "about": settings}
-        partial = path.with_suffix(".partial")
-        with partial.open("wb") as file:
-            np.savez(file, **arrays)
-        partial.replace(path)
-    read = np.load(path)
-    if str(read.get("about")) != settings:
-        raise ValueError(
-            f"{path} was written by another target or other settings: delete it"
-        )
-    texts = Texts(*(read[name] for name in Texts._fields))
-    return Written(texts, read["ids"], read["log_p"])
+
+    def made() -> dict[str, np.ndarray]:
+        whole = texts()
+        ids, log_p = join(_scored(target, whole, batch, path.stem))
+        if whole.inputs.dtype == np.float32:
+            whole = whole._replace(inputs=whole.inputs.astype(np.float16))
+        return whole._asdict() | {"ids": ids, "log_p": log_p}
+
+    read = storage.keep(path, made, {**about, "kept": KEPT})
+    return Written(
+        Texts(*(read[name] for name in Texts._fields)), read["ids"], read["log_p"]
+    )
 
 
-def _scored(texts: Texts, score: Callable) -> Iterator[tuple]:
+def _scored(target: Checkpoint, texts: Texts, batch: int, label: str) -> list[tuple]:
     @jax.jit
-    def likeliest(rows: Texts) -> tuple[Array, Array]:
-        log_p = score(rows)
+    def likeliest(params, rows: Texts) -> tuple[Array, Array]:
+        log_p = jax.nn.log_softmax(logits(target.config, params, rows))
         ids = jax.lax.top_k(log_p, KEPT)[1]
         return ids.astype(jnp.uint16), losses.classes(log_p, ids).astype(jnp.float16)
 
-    count = len(texts.tokens)
-    for at in range(0, count, BATCH):
-        index = np.arange(at, at + BATCH)
-        parts = likeliest(texts.rows(np.minimum(index, count - 1)))
-        yield tuple(np.asarray(part)[: count - at] for part in parts)
+    count, parts = len(texts.tokens), []
+    for at in tqdm(range(0, count, batch), label):
+        index = np.minimum(np.arange(at, at + batch), count - 1)
+        part = likeliest(target.params, texts.rows(index))
+        parts.append(tuple(np.asarray(leaf)[: count - at] for leaf in part))
+    return parts
 
 
-def distillation(name: str, logits_of: Callable[[Any, Texts], Array]) -> Callable:
-    """A loss of `losses.LOSSES`, mean a token: (params, Written rows) -> scalar.
+def logits(config: forward.Config, params: Any, texts: Texts) -> Array:
+    """[B, L - 1, V]: after each token but the last. A decoder does not see what was
+    read."""
+    read = None
+    if isinstance(config, t5.Config):
+        read = t5.Inputs(texts.inputs, texts.read)
+    elif isinstance(config, whisper.Config):
+        read = texts.inputs
+    return forward.logits(config, params, texts.tokens[:, :-1], read)
 
-    logits_of: the draft's, (params, Texts of B rows) -> [B, L - 1, V].
-    """
+
+def distillation(name: str, config: forward.Config) -> Callable:
+    """A loss of `losses.LOSSES`, mean a token: (params, Written rows) -> scalar."""
     divergence = losses.LOSSES[name]
 
     def loss(params, rows: Written) -> Array:
-        log_q = jax.nn.log_softmax(logits_of(params, rows.texts))
+        log_q = jax.nn.log_softmax(logits(config, params, rows.texts))
         each = divergence(rows.log_p, losses.classes(log_q, rows.ids))
         weight = live(rows.texts)
         return jnp.sum(each * weight) / weight.sum()
@@ -142,24 +190,26 @@ def by_target(texts: Texts) -> Array:
     return live(texts) & (after >= texts.begun[:, None])
 
 
-def train(
-    folder: Path,
-    task: loop.Task,
-    first: Any,
-    lessons: Lessons,
-    batch: Callable[[tuple[int, ...]], Written],
-    recipe: loop.Recipe,
-) -> Any:
-    """A draft's weights, from `first` on or, if that is None, from nothing.
-
-    batch: of a seed, rows of the lessons. Raises ValueError as `loop.train`, also for a
-    folder in which a draft learned from another target.
-    """
-    task = task._replace(sizes={**task.sizes, "target": lessons.target})
-    if first is not None:
-        task = task._replace(init=lambda key: jax.tree.map(jnp.copy, first))
+def data(lessons: Lessons) -> Callable[[Stage], Data]:
+    """What a stage of a draft learns from: a task by its share, then texts of it. A
+    draft that learned from another target is not gone on with."""
+    tasks = list(lessons.train.values())
+    share = np.array([part[1] for part in tasks])
     held_out = {name: batches(part) for name, part in lessons.held_out.items()}
-    return loop.train(folder, task, batch, held_out, recipe)
+
+    def of(stage: Stage) -> Data:
+        def batch(seed: tuple[int, ...]) -> Written:
+            rng, chosen = np.random.default_rng(seed), 0
+            if len(tasks) > 1:
+                chosen = rng.choice(len(tasks), p=share / share.sum())
+            texts, _, rows = tasks[chosen]
+            size = rows or stage.recipe.batch
+            return texts.rows(rng.integers(len(texts.ids), size=size))
+
+        about = {"target": lessons.target}
+        return Data(batch, held_out, lambda c: distillation(stage.loss, c), about)
+
+    return of
 
 
 def batches(part: Written, size: int = 32) -> list[Written]:
@@ -170,17 +220,16 @@ def batches(part: Written, size: int = 32) -> list[Written]:
 
 
 def accepted(
-    logits_of: Callable, params: Any, held_out: Mapping[str, Written]
+    config: forward.Config, params: Any, held_out: Mapping[str, Written]
 ) -> dict[str, float]:
     """alpha of what the target wrote, by temperature: "t0", the share of argmaxes that
-    are the target's; "t1", the mean of sum min(p, q). logits_of: as of
-    `distillation`."""
+    are the target's; "t1", the mean of sum min(p, q)."""
 
     @jax.jit
     def of(params, rows: Written) -> tuple[Array, Array, Array]:
-        logits, here = logits_of(params, rows.texts), by_target(rows.texts)
-        same = jnp.argmax(logits, -1) == rows.ids[..., 0]
-        log_q = losses.classes(jax.nn.log_softmax(logits), rows.ids)
+        z, here = logits(config, params, rows.texts), by_target(rows.texts)
+        same = jnp.argmax(z, -1) == rows.ids[..., 0]
+        log_q = losses.classes(jax.nn.log_softmax(z), rows.ids)
         alpha = losses.alpha(rows.log_p, log_q)
         return (same * here).sum(), (alpha * here).sum(), here.sum()
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from experiments.training import storage
 from experiments.training.voices import sentences, synthesis
 from experiments.training.voices.synthesis import RATE, Speech
 from specjax.speech import logmel
@@ -81,21 +82,14 @@ def keep(
 
     Raises ValueError for a file of another seed or count.
     """
-    if not path.exists():
-        parts = [
-            rows((seed, i), 1, window, spoken)
-            for i in tqdm(range(count), f"{path.stem}: rows")
-        ]
+
+    def made() -> dict[str, np.ndarray]:
+        places = tqdm(range(count), f"{path.stem}: rows")
+        parts = [rows((seed, i), 1, window, spoken) for i in places]
         whole = Rows(*map(np.concatenate, zip(*parts, strict=True)))
-        small = whole._replace(frames=whole.frames.astype(np.float16))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        with partial.open("wb") as file:
-            np.savez(file, **small._asdict(), about=(seed, count))
-        partial.replace(path)
-    read = np.load(path)
-    if tuple(read["about"]) != (seed, count):
-        raise ValueError(f"{path} was made by another seed or count: delete it")
+        return whole._replace(frames=whole.frames.astype(np.float16))._asdict()
+
+    read = storage.keep(path, made, {"seed": seed, "count": count})
     return Rows(*(read[name] for name in Rows._fields))
 
 
@@ -127,7 +121,7 @@ def _row(
     ids = sentences.text(words, around)
     tokens = np.full(window.length, sentences.END, np.int32)
     tokens[: len(ids)] = ids
-    frames = logmel.window(speech.samples, window.frames, BANDS)
+    frames = logmel.features(speech.samples, BANDS, window.frames)
     begun = np.int32(1 if timed else 2)
     labels = _labels(words, speech, window.frames // 2)
     return frames, tokens, np.int32(len(ids)), begun, labels

@@ -8,9 +8,7 @@ import numpy as np
 import soundfile
 
 from experiments.tasks import word_errors
-from experiments.training.drafts import speech as drafts
 from experiments.training.drafts import written
-from experiments.training.targets import speech as targets
 from experiments.training.voices import sentences, synthesis
 from experiments.training.voices.examples import Rows
 from specjax.checkpoints import huggingface, names_whisper
@@ -19,6 +17,7 @@ from specjax.models.whisper import Config
 RECORDING = "call seven three nine one meet me at gate two".split()
 SEED = 7
 NAMES = ("speech.flac", "speech.txt")
+AROUND = sentences.START, (sentences.END,)
 
 
 def texts(tokens: np.ndarray, length: np.ndarray) -> list[str]:
@@ -30,7 +29,9 @@ def texts(tokens: np.ndarray, length: np.ndarray) -> list[str]:
     return ["".join(sentences.PIECES[i] for i in row).strip() for row in letters]
 
 
-def scores(held_out: Rows, lessons: written.Lessons, draft: Any) -> dict[str, Any]:
+def scores(
+    held_out: Rows, lessons: written.Lessons, config: Config, draft: Any
+) -> dict[str, Any]:
     """Word errors of the target at T = 0, and the alphas of its draft.
 
     Whisper's normalizer for English would make one number of a string of digits: words
@@ -40,8 +41,7 @@ def scores(held_out: Rows, lessons: written.Lessons, draft: Any) -> dict[str, An
     spoken = texts(held_out.tokens, held_out.length)
     wrote = texts(heard.tokens, heard.length)
     errors = word_errors.score(spoken, wrote, "words")
-    logits = drafts.logits_of(targets.WHOLE)
-    alphas = written.accepted(logits, draft, lessons.held_out)
+    alphas = written.accepted(config, draft, lessons.held_out)
     return {"word_errors": errors._asdict(), **alphas}
 
 

@@ -41,32 +41,32 @@ UNREAD = (
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> llama.Config:
+def read_config(fields: Fields, dtype: str) -> llama.Config:
     """Sizes from config.json. Raises ValueError for a field that the model cannot do or
-    that is not known, and for `pieces`, which is a T5's."""
-    kind, told = kinds.of(fields)
-    vocab, dim, mlp_dim, layers, heads = (field.size(told, name) for name in SIZES)
-    key_heads = field.size(told, "num_key_value_heads", heads)
+    that is not known."""
+    kind, stated = kinds.of(fields)
+    vocab, dim, mlp_dim, layers, heads = (field.size(stated, name) for name in SIZES)
+    key_heads = field.size(stated, "num_key_value_heads", heads)
     if heads % key_heads:
         raise ValueError(
             f"config.json: num_attention_heads {heads} is no multiple of"
             f" num_key_value_heads {key_heads}"
         )
-    if told["head_dim"] is None and dim % heads:
+    if stated["head_dim"] is None and dim % heads:
         raise ValueError(
             f"config.json: hidden_size {dim} is no multiple of num_attention_heads"
             f" {heads}, and head_dim is missing"
         )
-    width = field.size(told, "head_dim", dim // heads)
+    width = field.size(stated, "head_dim", dim // heads)
     if width % 2:
         raise ValueError(f"config.json: heads are of even width, not {width}")
-    positions = told["max_position_embeddings"]
+    positions = stated["max_position_embeddings"]
     if positions is not None:
-        positions = field.size(told, "max_position_embeddings")
-    biased = kind.style == "qwen2" or field.truth(told, "attention_bias", False)
-    everywhere, nearby = rotation.read(told, positions)
-    window, local = _window(told, layers)
-    config = llama.Config(
+        positions = field.size(stated, "max_position_embeddings")
+    biased = kind.style == "qwen2" or field.truth(stated, "attention_bias", False)
+    everywhere, nearby = rotation.read(stated, positions)
+    window, local = _window(stated, layers)
+    return llama.Config(
         vocab,
         dim,
         mlp_dim,
@@ -76,31 +76,30 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> llama.
         width,
         kind.style,
         dtype,
-        tied=field.truth(told, TIE, False),
+        tied=field.truth(stated, TIE, False),
         biased=biased,
         out_biased=biased and kind.style != "qwen2",
-        mlp_biased=field.truth(told, "mlp_bias", False),
-        eps=field.number(told, "rms_norm_eps"),
+        mlp_biased=field.truth(stated, "mlp_bias", False),
+        eps=field.number(stated, "rms_norm_eps"),
         positions=positions,
         rotation=everywhere,
         local_rotation=nearby if local else None,
         window=window,
         local=local,
-        scale=_scale(told, width),
-        score_cap=_cap(told, "attn_logit_softcapping"),
-        logit_cap=_cap(told, "final_logit_softcapping"),
+        scale=_scale(stated, width),
+        score_cap=_cap(stated, "attn_logit_softcapping"),
+        logit_cap=_cap(stated, "final_logit_softcapping"),
     )
-    return with_pieces(config, pieces)
 
 
-def _window(told: Fields, layers: int) -> tuple[int | None, tuple[int, ...]]:
+def _window(stated: Fields, layers: int) -> tuple[int | None, tuple[int, ...]]:
     """How many tokens the local layers see, and which layers these are."""
-    window = told.get("sliding_window")
-    if not field.truth(told, "use_sliding_window", True):
+    window = stated.get("sliding_window")
+    if not field.truth(stated, "use_sliding_window", True):
         window = None
-    types = told.get("layer_types")
+    types = stated.get("layer_types")
     if types is None:
-        types = _types(told, window, layers)
+        types = _types(stated, window, layers)
     if not isinstance(types, list) or len(types) != layers:
         raise ValueError(
             f"config.json: layer_types must name {layers} layers: {reprlib.repr(types)}"
@@ -114,53 +113,40 @@ def _window(told: Fields, layers: int) -> tuple[int | None, tuple[int, ...]]:
     local = tuple(i for i, name in enumerate(types) if name == SLIDING)
     if not local:
         return None, ()
-    return field.size(told | {"sliding_window": window}, "sliding_window"), local
+    return field.size(stated | {"sliding_window": window}, "sliding_window"), local
 
 
-def _types(told: Fields, window: int | None, layers: int) -> list[str]:
+def _types(stated: Fields, window: int | None, layers: int) -> list[str]:
     """What layers see where nothing but the family says it."""
-    if "max_window_layers" in told:  # Qwen
-        first = field.whole(told, "max_window_layers") if window else layers
+    if "max_window_layers" in stated:  # Qwen
+        first = field.whole(stated, "max_window_layers") if window else layers
         local = [i >= first for i in range(layers)]
-    elif "sliding_window_pattern" in told:  # Gemma 3
-        pattern = field.size(told, "sliding_window_pattern")
+    elif "sliding_window_pattern" in stated:  # Gemma 3
+        pattern = field.size(stated, "sliding_window_pattern")
         local = [(i + 1) % pattern > 0 for i in range(layers)]
-    elif "query_pre_attn_scalar" in told:  # Gemma 2
+    elif "query_pre_attn_scalar" in stated:  # Gemma 2
         local = [i % 2 == 0 for i in range(layers)]
     else:
         local = [window is not None] * layers
     return [SLIDING if each else FULL for each in local]
 
 
-def _scale(told: Fields, width: int) -> float | None:
-    if "query_pre_attn_scalar" not in told:
+def _scale(stated: Fields, width: int) -> float | None:
+    if "query_pre_attn_scalar" not in stated:
         return None
-    scalar = field.number(told, "query_pre_attn_scalar")
+    scalar = field.number(stated, "query_pre_attn_scalar")
     return None if scalar == width else scalar**-0.5
 
 
-def _cap(told: Fields, name: str) -> float | None:
-    return None if told.get(name) is None else field.number(told, name)
-
-
-def with_pieces(config: llama.Config, pieces: int | None) -> llama.Config:
-    """A T5's alone."""
-    if pieces is not None:
-        raise ValueError(f"a decoder's vocabulary is whole; got pieces={pieces}")
-    return config
-
-
-def apart(config: llama.Config, name: str, told: str) -> llama.Config:
-    """Of a file whose readout is not the embedding, whatever its config.json says."""
-    del name, told
-    return config._replace(tied=False)
+def _cap(stated: Fields, name: str) -> float | None:
+    return None if stated.get(name) is None else field.number(stated, name)
 
 
 def ends(fields: Fields, config: llama.Config) -> tuple[int | None, tuple[int, ...]]:
     """The ids that a text starts and ends with."""
-    _, told = kinds.of(fields)
-    start = field.token(told, "bos_token_id", None, config.vocab)
-    return start, field.tokens(told, "eos_token_id", None, config.vocab)
+    _, stated = kinds.of(fields)
+    start = field.token(stated, "bos_token_id", None, config.vocab)
+    return start, field.tokens(stated, "eos_token_id", None, config.vocab)
 
 
 def write_config(

@@ -117,8 +117,8 @@ def of(fields: Fields) -> tuple[Kind, Fields]:
     fields = _without_plain_types(fields, kind)
     field.refuse_read(fields, {*kind.read, *kind.only})
     field.only(fields, {k: (None, *values) for k, values in kind.only.items()})
-    told = {name: fields[name] for name in kind.read if name in fields}
-    return kind, kind.read | told
+    stated = {name: fields[name] for name in kind.read if name in fields}
+    return kind, kind.read | stated
 
 
 def _without_plain_types(fields: Fields, kind: Kind) -> Fields:

@@ -16,15 +16,15 @@ LAYERS = ("full_attention", "sliding_attention")
 KNOWN = ("default", "linear", "llama3")
 
 
-def read(told: Fields, positions: int | None) -> tuple[Rotation, Rotation | None]:
+def read(stated: Fields, positions: int | None) -> tuple[Rotation, Rotation | None]:
     """The rotation of all layers, and that of the local ones where it is another's.
 
-    told: fields of `kinds.of`. Raises ValueError for a field or a kind of scaling
+    stated: fields of `kinds.of`. Raises ValueError for a field or a kind of scaling
     that is not known.
     """
-    base, scaling = told["rope_theta"], _object(told, "rope_scaling")
-    whole = _object(told, "rope_parameters")
-    if "rope_local_base_freq" not in told:
+    base, scaling = stated["rope_theta"], _object(stated, "rope_scaling")
+    whole = _object(stated, "rope_parameters")
+    if "rope_local_base_freq" not in stated:
         return _rotation(scaling or whole, base or BASE, positions), None
     for name, value in whole.items():
         if name not in LAYERS and value is not None:
@@ -42,7 +42,7 @@ def read(told: Fields, positions: int | None) -> tuple[Rotation, Rotation | None
             " no rope_type, which versions of transformers before 5 follow and later"
             " ones ignore: call it rope_type, or take rope_scaling out"
         )
-    local_base = told["rope_local_base_freq"] or LOCAL_BASE
+    local_base = stated["rope_local_base_freq"] or LOCAL_BASE
     return (
         _rotation(full | scaling, base or LONG_BASE, positions),
         _rotation(sliding, local_base, positions),

@@ -68,7 +68,7 @@ def open(path: str | Path) -> Archive:
         return arrays[name][index]
 
     shapes = {name: _struct(array) for name, array in arrays.items()}
-    return t5x_scanned.apart(Archive(shapes, read, where))
+    return t5x_scanned.unstack_layers(Archive(shapes, read, where))
 
 
 def is_t5x(path: str | Path) -> bool:

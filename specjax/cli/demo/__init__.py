@@ -70,7 +70,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> int:
         print("Compiling (not timed) ...", file=sys.stderr, flush=True)
         baseline, outputs, seconds = measure(case)
         steps = iterate(case)
-        with console.told("  its steps, to be printed"):
+        with console.announced("  its steps, to be printed"):
             first = next(steps)  # compiles, before anything is printed
     except (ValueError, OSError, OverflowError, FloatingPointError) as error:
         parser.error(str(error))
@@ -172,11 +172,11 @@ def measure(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     runs, tokens = {"baseline": alone, "speculative": case.parts}, []
     for name, parts in runs.items():
         runs[name] = build_run(case, parts)
-        with console.told(f"  the {name} text"):
+        with console.announced(f"  the {name} text"):
             tokens.append(runs[name]())
         finite.check([tokens[-1][int(case.prompt.length[0]) :]])
     seconds = np.zeros((len(runs), ROUNDS))
-    with console.told(f"Timing {ROUNDS} rounds"):
+    with console.announced(f"Timing {ROUNDS} rounds"):
         for at in np.ndindex(ROUNDS):
             for taken, run in zip(seconds, runs.values(), strict=True):
                 begun = time.perf_counter()

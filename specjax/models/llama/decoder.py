@@ -6,17 +6,17 @@ Axes: B rows, T tokens, S cache slots, E features, V vocabulary.
 import functools
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import chunks, quantized
-from specjax.models import lowering, rings
+from specjax import chunks
+from specjax.models import dense, lowering, rings
 from specjax.models.branching import held_positions, positions_of, seen
 from specjax.models.cache import Cache, empty
 from specjax.models.llama.layers import Block, Norm
 from specjax.models.llama.rotation import rotator
 from specjax.models.llama.sizes import STYLES, Config
+from specjax.models.parameters import parameters, table
 from specjax.types import Branches, Model, Prompt
 
 
@@ -36,10 +36,11 @@ class Decoder(nn.Module):
         """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
         config, style = self.config, STYLES[self.config.style]
         dtype = jnp.dtype(config.dtype)
-        embedding = self._table("embedding", ("vocab", "embed"))
+        sizes = dict(vocab=config.vocab, embed=config.dim)
+        embedding = table(self, "embedding", ("vocab", "embed"), **sizes)
         # Read by `readout`; declared here so that one tree holds all parameters.
         if not config.tied:
-            self._table("readout", ("embed", "vocab"))
+            table(self, "readout", ("embed", "vocab"), **sizes)
         x = embedding[tokens].astype(dtype)
         if style.scaled:
             x = x * jnp.asarray(config.dim**0.5, dtype)
@@ -81,12 +82,6 @@ class Decoder(nn.Module):
             x, layers[i] = block(x, nearby if local else everywhere, mask, layer, write)
         return Norm(config.eps, style.offset, name="norm")(x), layers
 
-    def _table(self, name: str, axes: tuple[str, str]) -> Array:
-        """A vector of E features for each id, along the axis that is not `embed`."""
-        init = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
-        sizes = dict(embed=self.config.dim, vocab=self.config.vocab)
-        return self.param(name, init, tuple(sizes[axis] for axis in axes))
-
 
 def _write(start: Array, local: bool, cache, new):
     """A layer's cache with the call's tokens, and what they attend to."""
@@ -99,25 +94,8 @@ def init_params(key: Array, config: Config):
     return Decoder(config).init(key, tokens, start)["params"]
 
 
-@functools.cache
-def abstract_params(config: Config):
-    """Shapes and dtypes of the parameter tree, unboxed, without allocating it.
-
-    Every reader asks for it and none may change it: a trace takes half a second.
-    """
-    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
-    return nn.meta.unbox(boxed)
-
-
-def partition_specs(config: Config):
-    """The logical axes of every parameter, as PartitionSpecs to map onto a mesh."""
-    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
-    return nn.get_partition_spec(boxed)
-
-
-def num_params(config: Config) -> int:
-    """How many numbers a model of this size has: 6,738,415,616 for Llama 2 7B."""
-    return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
+# Llama 2 7B has 6,738,415,616 parameters.
+abstract_params, partition_specs, num_params = parameters(init_params)
 
 
 def build(config: Config, portion: int = chunks.TOKENS) -> Model:
@@ -145,11 +123,8 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
         return decoder.apply({"params": params}, tokens, start, cache, branches)
 
     def readout(params, features):
-        if config.tied:
-            kernel = params["embedding"].astype(dtype)
-            logits = quantized.dot_transposed(features, kernel)
-        else:
-            logits = quantized.dot(features, params["readout"].astype(dtype))
+        weights = params["embedding" if config.tied else "readout"]
+        logits = dense.readout(features, weights, config.tied, dtype)
         if config.logit_cap is not None:
             logits = config.logit_cap * jnp.tanh(logits / config.logit_cap)
         return logits
@@ -160,4 +135,4 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
     )
     if not config.local:
         return model
-    return chunks.worked_in(model, portion)._replace(portion=portion)
+    return chunks.in_chunks(model, portion)._replace(portion=portion)

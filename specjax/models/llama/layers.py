@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from specjax.models.blocks import FeedForward
 from specjax.models.cache import KeyValues
-from specjax.models.dense import Dense, multiply
 from specjax.models.grouped import GroupedAttention
 from specjax.models.llama.sizes import STYLES, Config
 
@@ -38,28 +38,6 @@ class Norm(nn.Module):
         y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + self.eps)
         y = y * (1 + scale if self.offset else scale)
         return y.astype(x.dtype)
-
-
-class FeedForward(nn.Module):
-    """(gate(x W_gate) * (x W_in)) W_out (Shazeer 2020). [..., E] -> [..., E]."""
-
-    width: int
-    gate: str
-    dtype: jnp.dtype = jnp.float32
-    use_bias: bool = False
-
-    @nn.compact
-    def __call__(self, x: Array) -> Array:
-        shape, axes = (x.shape[-1], self.width), ("embed", "mlp")
-        by = [self._dense(shape, name, axes) for name in ("gate", "in")]
-        gate, hidden = multiply(x, *by)
-        hidden = GATES[self.gate](gate) * hidden
-        return self._dense(shape[::-1], "out", axes[::-1])(hidden)
-
-    def _dense(self, shape: tuple[int, int], name: str, axes: tuple[str, str]) -> Dense:
-        kernel = nn.with_logical_partitioning(nn.initializers.normal(0.02), axes)
-        bias = nn.with_logical_partitioning(nn.initializers.zeros, axes[1:])
-        return Dense(shape, self.dtype, self.use_bias, kernel, bias, name=name)
 
 
 class Block(nn.Module):
@@ -91,9 +69,8 @@ class Block(nn.Module):
             cap=config.score_cap,
             name="attention",
         )
-        mlp = FeedForward(
-            config.mlp_dim, style.gate, dtype, config.mlp_biased, name="mlp"
-        )
+        options = config.mlp_biased, GATES[style.gate], True
+        mlp = FeedForward(config.mlp_dim, dtype, *options, name="mlp")
         y = norm(name="attention_norm")(x)
         y, cache = attention(y, rotate, mask, cache, write)
         if style.after:

@@ -4,18 +4,20 @@ have no bias, and GELU is exact.
 Axes: B rows, T tokens in one call, S states of the encoder, F frames, E features.
 """
 
+import functools
+
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from specjax.models.attention import Attention
-from specjax.models.blocks import Norm
+from specjax.models.blocks import FeedForward, Norm
 from specjax.models.branching import Tree
 from specjax.models.cache import KeyValues
-from specjax.models.dense import Dense
+from specjax.models.parameters import NORMAL
 
-INIT = nn.initializers.normal(0.02)
+GELU = functools.partial(nn.gelu, approximate=False)
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:
@@ -38,7 +40,7 @@ class Convolution(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        init = nn.with_logical_partitioning(INIT, ("window", "bands", "embed"))
+        init = nn.with_logical_partitioning(NORMAL, ("window", "bands", "embed"))
         shape = 3, x.shape[-1], self.width
         kernel = self.param("kernel", init, shape).astype(self.dtype)
         zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("embed",))
@@ -52,27 +54,8 @@ class Convolution(nn.Module):
         return y.astype(self.dtype) + bias
 
 
-class FeedForward(nn.Module):
-    """GELU(x W_in + b) W_out + b. [..., E] -> [..., E]."""
-
-    width: int
-    dtype: jnp.dtype
-
-    @nn.compact
-    def __call__(self, x: Array) -> Array:
-        shape, axes = (x.shape[-1], self.width), ("embed", "mlp")
-        hidden = self._dense("in", shape, axes)(x)
-        hidden = nn.gelu(hidden, approximate=False)
-        return self._dense("out", shape[::-1], axes[::-1])(hidden)
-
-    def _dense(self, name: str, shape: tuple[int, int], axes: tuple[str, str]) -> Dense:
-        zeros = nn.with_logical_partitioning(nn.initializers.zeros, axes[1:])
-        init = nn.with_logical_partitioning(INIT, axes)
-        return Dense(shape, self.dtype, True, init, zeros, name=name)
-
-
 def attention(features: int, heads: int, dtype: jnp.dtype, joined=False) -> Attention:
-    options = dict(use_bias=True, key_bias=False, kernel_init=INIT, joined=joined)
+    options = dict(use_bias=True, key_bias=False, joined=joined)
     return Attention(features, heads, features // heads, dtype, **options)
 
 
@@ -88,7 +71,7 @@ class EncoderLayer(nn.Module):
         self.attention_norm = Norm(learned=True)
         self.attention = attention(self.features, self.heads, self.dtype)
         self.mlp_norm = Norm(learned=True)
-        self.mlp = FeedForward(self.mlp_width, self.dtype)
+        self.mlp = FeedForward(self.mlp_width, self.dtype, True, GELU)
 
     def __call__(self, x: Array) -> Array:
         """x [B, S, E] -> [B, S, E]."""
@@ -116,7 +99,7 @@ class DecoderLayer(nn.Module):
         self.cross_attention_norm = Norm(learned=True)
         self.cross_attention = attention(*sizes)
         self.mlp_norm = Norm(learned=True)
-        self.mlp = FeedForward(self.mlp_width, self.dtype)
+        self.mlp = FeedForward(self.mlp_width, self.dtype, True, GELU)
 
     def read(self, states: Array) -> KeyValues:
         """Keys and values of what the encoder gave, [B, S, E]."""

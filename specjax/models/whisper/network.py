@@ -6,7 +6,6 @@ Axes: B rows, T tokens, F frames, M bands, S states of the encoder, L cache slot
 features, V vocabulary.
 """
 
-import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -14,14 +13,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import quantized
 from specjax.models import cache as caches
-from specjax.models import lowering
+from specjax.models import dense, lowering
 from specjax.models.blocks import Norm
 from specjax.models.branching import in_tree, known, positions_of
 from specjax.models.cache import KeyValues
+from specjax.models.parameters import parameters, table
 from specjax.models.whisper.layers import (
-    INIT,
+    GELU,
     Convolution,
     DecoderLayer,
     EncoderLayer,
@@ -48,11 +47,11 @@ class Encoder(nn.Module):
     def __call__(self, frames: Array) -> Array:
         """frames [B, F, M] -> [B, S, E]."""
         config, dtype = self.config, jnp.dtype(self.config.dtype)
-        gelu = functools.partial(nn.gelu, approximate=False)
-        x = gelu(Convolution(config.dim, 1, dtype, name="conv_0")(frames))
-        x = gelu(Convolution(config.dim, 2, dtype, name="conv_1")(x))
-        table = _table(self, "positions", config.states, config.dim, _sinusoids)
-        x = x + jax.lax.stop_gradient(table).astype(dtype)  # never trained
+        x = GELU(Convolution(config.dim, 1, dtype, name="conv_0")(frames))
+        x = GELU(Convolution(config.dim, 2, dtype, name="conv_1")(x))
+        count = dict(positions=config.states, embed=config.dim)
+        fixed = table(self, "positions", ("positions", "embed"), _sinusoids, **count)
+        x = x + jax.lax.stop_gradient(fixed).astype(dtype)  # never trained
         sizes = config.dim, config.num_heads, config.mlp_dim, dtype
         for i in range(config.encoder_layers):
             x = EncoderLayer(*sizes, name=f"layers_{i}")(x)
@@ -66,8 +65,9 @@ class Decoder(nn.Module):
 
     def setup(self):
         config = self.config
-        self.embedding = _table(self, "embedding", config.vocab, config.dim)
-        self.positions = _table(self, "positions", config.positions, config.dim)
+        sizes = dict(vocab=config.vocab, positions=config.positions, embed=config.dim)
+        self.embedding = table(self, "embedding", ("vocab", "embed"), **sizes)
+        self.positions = table(self, "positions", ("positions", "embed"), **sizes)
         sizes = config.dim, config.num_heads, config.mlp_dim, jnp.dtype(config.dtype)
         layers = range(config.decoder_layers)
         self.layers = [DecoderLayer(*sizes, config.joined) for _ in layers]
@@ -88,7 +88,7 @@ class Decoder(nn.Module):
         if cache.own is not None:
             own, slots = lowering.layers(cache.own), caches.slots_of(cache.own)
         positions = positions_of(start, tokens.shape[1], branches)
-        tree = None if branches is None else in_tree(branches, start, slots)
+        tree = in_tree(branches, start, slots)
         x = self.embedding[tokens] + known(self.positions, positions)
         x = lowering.in_memory(x.astype(self.config.dtype), cache.read)
         for i, layer in enumerate(self.layers):
@@ -130,12 +130,6 @@ def _sinusoids(key: Array, shape: tuple[int, int], dtype=jnp.float32) -> Array:
     return jnp.asarray(sinusoids(*shape), dtype)
 
 
-def _table(module: nn.Module, name: str, count: int, width: int, init=INIT) -> Array:
-    """`count` vectors of `width` features."""
-    axes = "vocab" if name == "embedding" else "positions", "embed"
-    return module.param(name, nn.with_logical_partitioning(init, axes), (count, width))
-
-
 def init_params(key: Array, config: Config):
     """A fresh parameter tree, each leaf boxed with its logical axis names."""
     frames = jnp.zeros((1, config.frames, config.bands))
@@ -143,31 +137,13 @@ def init_params(key: Array, config: Config):
     return Whisper(config).init(key, frames, tokens)["params"]
 
 
-@functools.cache
-def abstract_params(config: Config):
-    """Shapes and dtypes of the parameter tree, unboxed, without allocating it.
-
-    Every reader asks for it and none may change it: a trace takes half a second.
-    """
-    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
-    return nn.meta.unbox(boxed)
-
-
-def partition_specs(config: Config):
-    """The logical axes of every parameter, as PartitionSpecs to map onto a mesh."""
-    boxed = jax.eval_shape(lambda: init_params(jax.random.key(0), config))
-    return nn.get_partition_spec(boxed)
-
-
-def num_params(config: Config) -> int:
-    """How many numbers a model of this size has: 37,760,640 for tiny."""
-    return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
+# Whisper tiny has 37,760,640 parameters.
+abstract_params, partition_specs, num_params = parameters(init_params)
 
 
 def readout(config: Config, params, features: Array) -> Array:
     """features [..., E] -> logits [..., V] float32, by the embedding."""
-    table = params["decoder"]["embedding"].astype(config.dtype)
-    return quantized.dot_transposed(features, table)
+    return dense.readout(features, params["decoder"]["embedding"], True, config.dtype)
 
 
 def logits(config: Config, params, features: Features, tokens: Array) -> Array:
@@ -213,8 +189,6 @@ def build(config: Config) -> Model:
         read = network.apply({"params": params}, states, method="read")
         sizes = states.shape[0], config.num_heads, slots, config.head_width
         own = caches.empty(config.decoder_layers, sizes, dtype)
-        if config.joined:
-            own, read = lowering.join(own), lowering.join(read)
         return Cache(own, read)
 
     def apply(params, tokens, start, cache: Cache, branches=None):
@@ -225,4 +199,5 @@ def build(config: Config) -> Model:
         return readout(config, params, features)
 
     limits = config.vocab, abstract_params(config), config.positions, True
-    return lowering.model(Model(init, apply, read_out, *limits, reads=reads))
+    model = Model(init, apply, read_out, *limits, reads=reads)
+    return lowering.model(model, config.joined)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments import tasks
-from experiments.exactness import audit_table, faults
+from experiments import catalogue, tasks
+from experiments.exactness import faults
 from specjax import sides, verifiers
 from specjax.cli import audit as command
 from specjax.cli import flags
@@ -41,7 +41,7 @@ def test_a_row_is_plain_numbers():
 
 
 def test_the_note_says_how_often_a_score_is_as_large():
-    table = audit_table.audit()
+    table = catalogue.named("audit")
     for share, z in ((0.05, "2.6"), (audit.LEVEL, "4.3")):
         assert f"{scipy.stats.norm.isf(share / 2 / len(martingale.NAMES)):.1f}" == z
         assert f"above {z} one time in {1 / share:,.0f}" in table.note

@@ -9,8 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.exactness import conformance, conformance_table, engines, rules
+from experiments import catalogue
+from experiments.exactness import conformance, engines, rules
 from experiments.records.markup import number
+from experiments.report import details
 from specjax.exactness import certify, enumeration
 from specjax.types import Verifier
 
@@ -128,14 +130,16 @@ def test_a_transcription_that_misreports_is_refused():
 
 
 def test_the_table_names_source_and_version_of_every_rule(by_key):
-    table = conformance_table.conformance()
+    table = catalogue.named("conformance")
     measured = {"rules": list(by_key.values())}
-    ((_, head, lines),) = conformance_table.wider({"rules": {"measured": measured}})
+    ((_, head, lines),) = details.of(
+        "conformance", {"conformance": {"rules": {"measured": measured}}}
+    )
     assert len(lines) == len(RULES) == len(table.lines) - 2
     assert all(len(line) == len(head) and all(line) for line in lines)
     assert {line.quantity for line in table.lines[2:]} == {f"tv_{key}" for key in RULES}
-    last = {key: conformance_table.forbidden(rule) for key, rule in by_key.items()}
+    last = {key: details.forbidden(rule) for key, rule in by_key.items()}
     assert last["token_cut"] == "never" and last["transformers"] == "at u = 0"
     assert last["tpu_cool"] == number(by_key["tpu_cool"]["impossible"])
     assert "bug" not in f"{table.note}{[line.what for line in table.lines]}"
-    assert conformance_table.wider({}) == []
+    assert details.conformance({}) == []

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.kinds import measure, segments, shares, table, tested_drafts
+from experiments.kinds import measure, segments, shares, tested_drafts
 from experiments.kinds.tested_drafts import Call, Tokens
-from experiments.report import tables
+from experiments.report import details, tables
 from specjax.measure import pairs
 from specjax.measure.texts import Protocol
 from specjax.sides import random, reference
@@ -159,8 +159,8 @@ def test_a_row_adds_up():
     alone = segments.places(decode, whole, english, PROMPTS.ends)
     assert told[: len(alone) - start] == alone[start:]
     # The table shows each of its cells.
-    _, *wide = table.wider({"kinds": {"code_t1": {"measured": row}}})
-    for (_, head, lines), name in zip(wide, table.TITLES, strict=True):
+    _, *wide = details.kinds({"kinds": {"code_t1": {"measured": row}}})
+    for (_, head, lines), name in zip(wide, details.KINDS, strict=True):
         assert len(lines) == len(row["groups"][name])
         assert all(len(line) == len(head) for line in lines)
 
@@ -175,18 +175,18 @@ def test_a_kind_is_accepted_more_where_its_interval_says_so():
         for label, it in zip(labels, more, strict=True)
     ]
     cells.append(both | {"label": "name", "more": more[0]})
-    groups = dict.fromkeys(table.TITLES, cells)
+    groups = dict.fromkeys(details.KINDS, cells)
     records = {"kinds": {"docs_t0": {"measured": {"groups": groups}}}}
-    (_, head, lines), *_ = table.wider(records)
+    (_, head, lines), *_ = details.kinds(records)
     assert [line[1] for line in lines] == list(labels)  # a name is not said to be
     verdicts = ["yes", "no, less", "not seen", "too few texts"]
     assert [line[head.index("verdict")] for line in lines] == verdicts
     assert lines[0][2:3] == ["+0.200 [+0.100, +0.300]"] and lines[3][2] == "+0.100"
-    assert table.wider({}) == []
+    assert details.kinds({}) == []
     own = {"target": "a", "draft": "b", "groups": groups}
     own["protocol"] = {"task": "my.jsonl", "temperature": 0.8}
     records["mine"] = {"row": {"measured": own}, "other": {"measured": {}}}
-    (_, _, lines), *_ = table.wider(records)
+    (_, _, lines), *_ = details.kinds(records)
     assert [line[0] for line in lines[4:]] == ["a with b, my.jsonl, T = 0.8"] * 4
 
 
@@ -202,7 +202,7 @@ def test_the_docs_say_what_the_records_say():
         for name, record in rows.items():
             cells = record["measured"]["groups"]["kind"]
             (cell,) = (it for it in cells if it["label"] == label)
-            assert (table.verdict(cell["more"]) == "yes") == (name in more)
+            assert (details.more_or_less(cell) == "yes") == (name in more)
 
 
 def test_numbers_fall_into_bins():

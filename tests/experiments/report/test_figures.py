@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from experiments.papers.leviathan import walltime_table
+from experiments import catalogue
 from experiments.report import curves as figure_curves
 from experiments.report import figures, speeds, timeline, wagner
 from experiments.report import trace as figure_trace
@@ -345,6 +345,6 @@ def test_verification_is_drawn_as_measured():
 
 def test_what_figure_5_draws_is_in_its_table():
     for name, figure in figures.TIMELINES.items():
-        lines = getattr(walltime_table, name)().lines
+        lines = catalogue.named(name).lines
         assert {it.row for it in lines if it.folder == "table2"} == {figure.times}
     assert {it.row for it in lines if it.folder == figure.traces} == set(TRANSLATED)

@@ -5,11 +5,9 @@ import re
 import pytest
 
 from experiments import catalogue, reproduce, run
-from experiments.papers.leviathan import closed_forms_table
-from experiments.papers.leviathan.alpha_table import table3
-from experiments.papers.leviathan.walltime_table import XLA
 from experiments.records import markup, records
-from experiments.report import laws, tables
+from experiments.report import details, laws, tables
+from experiments.report.walltime import XLA
 from specjax.measure import jsonl, provenance
 from tests.support.claim_records import record as record_of
 
@@ -40,7 +38,7 @@ def test_with_no_records_no_number_is_ours():
 
 
 def test_what_cannot_run_here_says_what_it_needs():
-    states = [line[STATE] for line in tables.rows(table3(), {})]
+    states = [line[STATE] for line in tables.rows(catalogue.named("table3"), {})]
     assert states[:28] == ["not run"] * 28  # 6 of code, 20 of T5, 2 decoder-only
     assert len(states) == 65  # 5 on the user's dialogues, and the paper's own
     assert all(re.match("not run here: needs ", state) for state in states[28:])
@@ -51,15 +49,15 @@ def test_our_column_is_the_record_and_nothing_else(measured):
     for record in records["table1"].values():
         numbers = record["measured"]
         record["measured"] = {name: value + 100 for name, value in numbers.items()}
-    for line in tables.rows(closed_forms_table.table1(), records):
+    for line in tables.rows(catalogue.named("table1"), records):
         assert float(line[OURS]) > 100 > float(line[1])
         assert line[STATE].startswith("DIFFERS")
 
 
 def test_closed_forms_agree_with_the_paper(measured):
-    table1 = tables.rows(closed_forms_table.table1(), tables.collect(measured))
+    table1 = tables.rows(catalogue.named("table1"), tables.collect(measured))
     assert [line[STATE] for line in table1] == ["ok"] * 12
-    figure3 = tables.rows(closed_forms_table.figure3(), tables.collect(measured))
+    figure3 = tables.rows(catalogue.named("figure3"), tables.collect(measured))
     # The figure's points at alpha 0.5 and 0.8, c = 0.02, 0.05 and 0.1.
     assert [line[OURS] for line in figure3[2:]] == ["4", "11", "3", "8", "2", "6"]
 
@@ -68,7 +66,7 @@ def test_what_a_reader_must_know_stands_beside_the_number(measured):
     """A note, a golden that moved, a row or an input that is another today."""
     records = tables.collect(measured)
     row = records["table1"]["alpha_0.6_gamma_2"]
-    origin, table = row["provenance"], closed_forms_table.table1()
+    origin, table = row["provenance"], catalogue.named("table1")
 
     def states():
         return [line[STATE] for line in tables.rows(table, records)]
@@ -108,7 +106,7 @@ def test_the_four_estimators_stand_side_by_side():
     measured |= {"alpha": 0.5, "tokens_per_call": 2.0, "protocol": {"gamma": 3}}
     measured |= {"exactness": "exact law", "draft_regime": "table law"}
     records = {"table3": {"gpt_bigram_t1": {"measured": measured}}}
-    ((title, head, (row,)),) = catalogue.wider("table3", records)
+    ((title, head, (row,)),) = details.of("table3", records)
     assert len(row) == len(head) and "±" in title
     assert row[1] == "0.5000 ± 0.0100"
     assert row[-3:] == ["3", "2.000", "exact law, table law"]
@@ -150,7 +148,7 @@ def test_numbers_keep_four_digits():
 def test_no_number_that_is_not_0_is_printed_as_0():
     """The errors of a certificate are 1e-8 and 1e-16."""
     assert [markup.number(x) for x in (9.8e-8, -2.2e-16)] == ["9.8e-08", "-2.2e-16"]
-    table = catalogue.TABLES["certificate"].lines()
+    table = catalogue.named("certificate")
     results = {"certificate": {"token": CERTIFIED}}
     lines = tables.rows(table, results)
     errors = [line[OURS] for line in lines if "largest error" in line[0]]
@@ -159,7 +157,7 @@ def test_no_number_that_is_not_0_is_printed_as_0():
 
 def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
     run.measure(rows_of("table1")[:2], tmp_path)
-    table, mine = closed_forms_table.table1(), tables.collect(tmp_path)
+    table, mine = catalogue.named("table1"), tables.collect(tmp_path)
     assert len(mine["table1"]) == 2
     together = tables.collect(tmp_path, earlier=measured)
     rows = tables.rows(table, together)
@@ -178,7 +176,8 @@ def test_the_quick_set_names_rows_that_are_there():
 
 
 def test_a_paper_row_says_which_checkpoints_it_used():
-    line = next(x for x in table3().lines if x.row == "ende_t5_small_t0")
+    lines = catalogue.named("table3").lines
+    line = next(line for line in lines if line.row == "ende_t5_small_t0")
     measured = {"alpha": 0.5, "alpha_se": 0.1}
     measured |= {"target": "flan-xxl", "draft": "flan-small"}
     record = record_of("table3_paper", line.row, measured)
@@ -206,20 +205,20 @@ def test_what_was_recorded_earlier_is_counted_and_not_printed(measured, tmp_path
     run.measure(rows_of("table1")[:1], tmp_path)
     records = tables.collect(tmp_path, earlier=measured)
     records["table1"]["alpha_0.9_gamma_10"]["provenance"]["note"] = "a"
-    text = reproduce.short(closed_forms_table.table1(), records)
+    text = reproduce.short(catalogue.named("table1"), records)
     assert text.count("alpha = ") == 2
     noted = "2 lines recorded earlier, with a note"
     assert text.endswith(f"8 lines recorded earlier, {noted}\n")
-    text = reproduce.short(closed_forms_table.figure3(), records)
+    text = reproduce.short(catalogue.named("figure3"), records)
     assert text.count("\n") == 1 and text.endswith(": 8 lines recorded earlier\n")
 
 
 def test_a_law_is_computed_where_it_is_shown(tmp_path):
     records = tables.collect(tmp_path, computed=laws.computed(("table1",)))
-    rows = tables.rows(closed_forms_table.table1(), records)
+    rows = tables.rows(catalogue.named("table1"), records)
     assert [row[STATE] for row in rows] == ["ok"] * 12
     assert {row[tables.HEAD.index("date")] for row in rows} == {"now"}
-    others = tables.rows(table3(), records)
+    others = tables.rows(catalogue.named("table3"), records)
     assert {row[STATE].partition(" here")[0] for row in others} == {"not run"}
 
 
@@ -248,7 +247,7 @@ def test_committed_records_say_what_they_measured():
     """A label may not name a pair that the record was not made with."""
     records = tables.collect(RESULTS)
     assert len(records["table3"]) == 28 and len(records["table2"]) >= 23
-    for line in table3().lines:
+    for line in catalogue.named("table3").lines:
         if line.folder == "table3":
             record = records["table3"][line.row]
             it = record["measured"]
@@ -258,7 +257,7 @@ def test_committed_records_say_what_they_measured():
                 assert word in line.what
             published = line.published and {"alpha": line.published}
             assert record["published"] == published
-    several = (catalogue.TABLES[name].lines() for name in ("table2", "table4"))
+    several = map(catalogue.named, ("table2", "table4"))
     for line in (line for table in several for line in table.lines):
         if record := records.get(line.folder, {}).get(line.row):
             it = record["measured"]

@@ -2,16 +2,16 @@
 
 import re
 
-import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from experiments.training import language, loop
-from experiments.training.drafts import code, copying, losses, written
+from experiments.training import copying, forward, loop, pipeline
+from experiments.training.drafts import losses, written
 from experiments.training.drafts.written import Written
+from experiments.training.pipeline import Stage
+from specjax.checkpoints import Checkpoint
 from specjax.models import gpt, t5
 
 V, K = 12, 4
@@ -84,71 +84,79 @@ def text(count: int = 6, length: int = 7) -> written.Texts:
 ABOUT = {"target": "its digest", "texts": 6}
 
 
-def kept(folder, monkeypatch) -> tuple[Written, dict]:
+@pytest.fixture(scope="module")
+def params():
+    return forward.fresh(CONFIG)(jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory, params):
+    """A file of texts with the law of a tiny target."""
+    path, model = tmp_path_factory.mktemp("kept") / "texts.npz", gpt.build(CONFIG)
+    target = Checkpoint("tiny", "gpt", CONFIG, model, params, (), 1, (2,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(written, "KEPT", K)
+        written.keep(path, target, text, ABOUT)
+    return path
+
+
+@pytest.fixture
+def data(path, monkeypatch) -> Written:
+    """Read again: nobody is asked."""
     monkeypatch.setattr(written, "KEPT", K)
-    params = language.task(CONFIG, None).init(jax.random.key(0))
-
-    def law(rows):
-        return jax.nn.log_softmax(code.logits_of(CONFIG)(params, rows))
-
-    return written.keep(folder / "texts.npz", text, law, ABOUT), params
+    return written.keep(path, None, None, ABOUT)
 
 
-def test_texts_are_kept_with_the_law_after_each_token(tmp_path, monkeypatch):
-    data, params = kept(tmp_path, monkeypatch)
+def test_texts_are_kept_with_the_law_after_each_token(data, params):
     tokens = text().tokens
     jax.tree.map(np.testing.assert_array_equal, data.texts, text())
-    log_p = jax.nn.log_softmax(language.logits_of(CONFIG, params, tokens[:, :-1]))
+    log_p = jax.nn.log_softmax(forward.logits(CONFIG, params, tokens[:, :-1]))
     best = np.sort(log_p)[..., ::-1][..., :K]
     np.testing.assert_allclose(data.log_p[..., :K], best, atol=2e-3)
     at = np.take_along_axis(np.array(log_p), data.ids.astype(int), -1)
     np.testing.assert_allclose(at, best, atol=1e-6)
-    # Once kept, nobody is asked again.
-    again = written.keep(tmp_path / "texts.npz", None, None, ABOUT)
-    jax.tree.map(np.testing.assert_array_equal, again, data)
 
 
 @pytest.mark.parametrize("changed", [{"target": "another"}, {"texts": 7}, {"seed": 0}])
-def test_texts_of_other_settings_are_refused(tmp_path, monkeypatch, changed):
-    kept(tmp_path, monkeypatch)
-    path = tmp_path / "texts.npz"
+def test_texts_of_other_settings_are_refused(path, data, changed):
     message = f"{path} was written by another target or other settings: delete it"
     with pytest.raises(ValueError, match=re.escape(message)):
         written.keep(path, None, None, ABOUT | changed)
 
 
-def test_texts_that_do_not_say_their_settings_are_refused(tmp_path, monkeypatch):
-    kept(tmp_path, monkeypatch)
-    path = tmp_path / "texts.npz"
+def test_texts_that_do_not_say_their_settings_are_refused(path, data, tmp_path):
     arrays = dict(np.load(path))
-    monkeypatch.setattr(written, "KEPT", K + 1)
-    with pytest.raises(ValueError, match="other settings: delete it"):
-        written.keep(path, None, None, ABOUT)
-    monkeypatch.setattr(written, "KEPT", K)
     del arrays["about"]
-    np.savez(path, **arrays)
+    np.savez(tmp_path / "texts.npz", **arrays)
     with pytest.raises(ValueError, match="other settings: delete it"):
-        written.keep(path, None, None, ABOUT)
+        written.keep(tmp_path / "texts.npz", None, None, ABOUT)
 
 
-def test_a_draft_that_learned_from_another_target_is_not_gone_on_with(
-    tmp_path, monkeypatch
-):
-    data, _ = kept(tmp_path, monkeypatch)
-    monkeypatch.setattr(code, "DRAFT", CONFIG)
+def test_a_draft_that_learned_from_another_target_is_not_gone_on_with(tmp_path, data):
     recipe = loop.Recipe(1, 0, batch=2, warmup=1)
-    lessons = written.Lessons(data, {"t0": data}, "a target")
-    first = code.trained(tmp_path / "draft", "kl", recipe, lessons, None)
-    again = code.trained(tmp_path / "draft", "kl", recipe, lessons, None)
-    jax.tree.map(np.testing.assert_array_equal, first, again)
+    stage = Stage("draft", CONFIG, recipe, "lessons", "kl")
+    lessons = written.Lessons({"": (data, 1.0, None)}, {"t0": data}, "a target")
+
+    def trained():
+        return pipeline.run(tmp_path, [stage], {"lessons": written.data(lessons)})
+
+    jax.tree.map(np.testing.assert_array_equal, trained(), trained())
     lessons = lessons._replace(target="another")
     with pytest.raises(ValueError, match="another recipe"):
-        code.trained(tmp_path / "draft", "kl", recipe, lessons, None)
+        trained()
 
 
-def test_what_follows_a_text_does_not_count(tmp_path, monkeypatch):
-    data, params = kept(tmp_path, monkeypatch)
-    loss = written.distillation("kl", code.logits_of(CONFIG))
+def test_a_task_is_learnt_from_by_its_share(data):
+    others = data._replace(texts=data.texts._replace(begun=data.texts.begun * 0 + 9))
+    parts = {"few": (data, 0.2, 3), "many": (others, 0.8, 5)}
+    of = written.data(written.Lessons(parts, {}, ""))(Stage("", CONFIG, None, ""))
+    sizes = [len(of.batch((0, step)).ids) for step in range(200)]
+    assert set(sizes) == {3, 5} and 20 < sizes.count(3) < 60
+    assert np.all(of.batch((0, sizes.index(5))).texts.begun == 9)
+
+
+def test_what_follows_a_text_does_not_count(data, params):
+    loss = jax.jit(written.distillation("kl", CONFIG))
     rows = data.rows(np.arange(4))
     assert abs(float(loss(params, rows))) < 1e-3  # its own law
     beyond = ~np.array(written.live(rows.texts))
@@ -158,20 +166,16 @@ def test_what_follows_a_text_does_not_count(tmp_path, monkeypatch):
     assert abs(float(loss(params, within))) > 1e-2
 
 
-def test_accepted_of_the_target_itself_is_everything(tmp_path, monkeypatch):
-    data, params = kept(tmp_path, monkeypatch)
-    monkeypatch.setattr(code, "DRAFT", CONFIG)
-    texts = written.Lessons(data, {"t0": data, "t1": data}, "a target")
-    for rate in code.accepted(params, texts).values():
-        assert rate == pytest.approx(1, abs=2e-3)
-    other = jax.tree.map(lambda leaf: -30 * jnp.asarray(leaf), params)
-    assert all(rate < 0.9 for rate in code.accepted(other, texts).values())
+def test_accepted_of_the_target_itself_is_everything(data, params):
+    texts, other = {"t0": data, "t1": data}, jax.tree.map(lambda x: -30 * x, params)
+    rates = written.accepted(CONFIG, params, texts).values()
+    assert all(rate == pytest.approx(1, abs=2e-3) for rate in rates)
+    assert all(rate < 0.9 for rate in written.accepted(CONFIG, other, texts).values())
 
 
-def test_accepted_is_of_what_the_target_wrote(tmp_path, monkeypatch):
+def test_accepted_is_of_what_the_target_wrote(data, params):
     """Where the prompt has another law than the draft, and its continuation the same;
     and the other way round."""
-    data, params = kept(tmp_path, monkeypatch)
     prompt = np.arange(1, 7) < np.asarray(data.texts.begun)[:, None]
     assert prompt.any() and not prompt.all()
     for wrong, least, most in (prompt, 0.99, 1.01), (~prompt, 0.0, 0.5):
@@ -179,40 +183,19 @@ def test_accepted_is_of_what_the_target_wrote(tmp_path, monkeypatch):
         ids = np.where(where, data.ids[..., ::-1], data.ids)
         log_p = np.where(where, -9.0, data.log_p)
         part = data._replace(ids=ids, log_p=log_p)
-        rates = written.accepted(
-            code.logits_of(CONFIG), params, {"t0": part, "t1": part}
-        )
+        rates = written.accepted(CONFIG, params, {"t0": part, "t1": part})
         assert rates.keys() == {"alpha_t0", "alpha_t1"}
         assert all(least <= rate <= most for rate in rates.values())
 
 
-def test_prompts_are_what_beginnings_hold(monkeypatch):
-    monkeypatch.setattr(code, "BATCH", 4)
-    monkeypatch.setattr(code, "PROMPT", 5)
-    stream = language.stream([[1, *range(3, 12), 2]] * 3)
-    for temperature in (0.0, 1.0):
-        for rows, begun in code.beginnings(stream, 8, temperature, seed=0):
-            assert rows.shape == (4, 5) and begun.dtype == np.int32
-            np.testing.assert_array_equal((rows > 0).sum(1), begun)
-            assert np.all(begun >= 1)
-            assert np.all(begun[::2] == 1) == (temperature > 0)
-
-
-def test_there_is_something_to_continue():
-    rows = np.array([[1, 5, 6, 2], [1, 2, 1, 2], [1, 5, 6, 7]])
-    np.testing.assert_array_equal(code._ends(rows), [3, 1, 4])
-
-
-def test_batches_hold_every_row_once(tmp_path, monkeypatch):
-    data, _ = kept(tmp_path, monkeypatch)
+def test_batches_hold_every_row_once(data):
     parts = written.batches(data, 4)
     assert [len(part.ids) for part in parts] == [4, 2]
     whole = np.concatenate([part.texts.tokens for part in parts])
     np.testing.assert_array_equal(whole, data.texts.tokens)
 
 
-def test_joined_texts_follow_each_other(tmp_path, monkeypatch):
-    data, _ = kept(tmp_path, monkeypatch)
+def test_joined_texts_follow_each_other(data):
     more = data.rows(np.arange(2)[::-1])
     both = jax.tree.leaves(written.join([data, more]))
     parts = map(jax.tree.leaves, (data, more))
@@ -223,8 +206,9 @@ def test_joined_texts_follow_each_other(tmp_path, monkeypatch):
 
 def test_a_model_inclined_to_copy_reads_what_is_like_its_queries():
     config = t5.Config(24, 8, 16, 1, 2, 2, 4)
-    plain = nn.meta.unbox(t5.init_params(jax.random.key(0), config))
-    inclined = copying.inclined(plain)
+    plain = forward.fresh(config)(jax.random.key(0))
+    stage = Stage("copying", config, loop.Recipe(1, 0), "copying")
+    inclined = copying.first(stage)
     embedding = plain["token_embedder"]["embedding"]
     changed = {("decoder", "logits_dense", "kernel"): embedding.T / 8**0.5}
     for layer in ("layers_0", "layers_1"):
@@ -238,9 +222,9 @@ def test_a_model_inclined_to_copy_reads_what_is_like_its_queries():
 
 
 def test_what_is_copied_cannot_be_guessed():
-    rows = copying.drawn((0, 1), pieces=600)
+    rows = copying.drawn((0, 1), 600, (24, 48))
     np.testing.assert_array_equal(rows.inputs, rows.labels)
     ids = rows.inputs[:, :-1]
     assert ids.min() > t5.END and ids.max() < 600
     assert len(np.unique(ids)) > 300
-    assert (rows.inputs != copying.drawn((0, 2), pieces=600).inputs).mean() > 0.9
+    assert (rows.inputs != copying.drawn((0, 2), 600, (24, 48)).inputs).mean() > 0.9

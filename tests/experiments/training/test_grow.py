@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.training import grow
-from specjax import checkpoints
-from specjax.models import gpt, llama, t5
+from experiments.training import forward, grow
+from specjax.models import gpt, llama, t5, whisper
 from tests.support import tiny, tiny_llama, tiny_t5
 
 GPT = gpt.Config(29, 16, 32, num_layers=2, num_heads=2)
@@ -32,12 +31,8 @@ def logits_of(config):
     """(params) -> logits of TOKENS."""
 
     def logits(params):
-        if isinstance(config, t5.Config):
-            inputs = t5.Inputs(TOKENS[:, ::-1], jnp.asarray([7, 4, 1]))
-            return t5.logits(config._replace(pieces=None), params, inputs, TOKENS)
-        model, start = checkpoints.build(config), jnp.zeros(3, jnp.int32)
-        features, _ = model.apply(params, TOKENS, start, None)
-        return model.readout(params, features)
+        read = t5.Inputs(TOKENS[:, ::-1], jnp.asarray([7, 4, 1]))
+        return forward.logits(config, params, TOKENS, read)
 
     return tiny_t5.quick_jit(logits)
 
@@ -134,3 +129,24 @@ def test_a_family_is_not_left_and_a_tied_readout_not_grown():
         grow.check(GPT, LARGE_T5)
     with pytest.raises(ValueError, match="tied"):
         grow.check(GPT._replace(tied=True), LARGE_GPT._replace(tied=True))
+
+
+def test_a_whisper_of_more_decoder_layers_and_frames_begins_with_the_same_law():
+    config = whisper.Config(29, 8, 16, 1, 1, 2, bands=4, frames=8, positions=9)
+    large = config._replace(decoder_layers=2, frames=12)
+    params = forward.fresh(config)(jax.random.key(0))
+    grown = grow.grow(config, params, large)
+    assert grown["encoder"]["positions"].shape == (large.states, 8)
+    states = jax.random.normal(jax.random.key(1), (3, 4, 8))
+
+    def loss(params):
+        logits = forward.logits(large, params, TOKENS, states)
+        return (logits**2).sum(), logits
+
+    gradient, after = tiny_t5.quick_jit(jax.grad(loss, has_aux=True))(grown)
+    before = forward.logits(config, params, TOKENS, states)
+    np.testing.assert_allclose(before, after, atol=1e-5)
+    last = gradient["decoder"]["layers_1"]["mlp"]["out"]["kernel"]
+    assert np.abs(last).max() > 0  # it can learn
+    with pytest.raises(ValueError, match="in frames and in decoder layers alone"):
+        grow.grow(config, params, large._replace(dim=16))

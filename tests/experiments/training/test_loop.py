@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from experiments.training import language, loop, tokenizer
+from experiments.training import forward, language, loop, pipeline, tokenizer
+from experiments.training.pipeline import Stage
 from experiments.training.texts import corpus
 from specjax import zoo
 from specjax.models import gpt
 
 CONFIG = gpt.Config(vocab=13, dim=8, mlp_dim=16, num_layers=1, num_heads=2)
-TASK = language.task(CONFIG, language.next_token_loss(CONFIG))
 RECIPE = loop.Recipe(7, 2, batch=2, length=6, warmup=2, seed=5)
 RECIPE = RECIPE._replace(checkpoint_every=3, evaluate_every=2, optimizer="adafactor")
 
@@ -32,8 +32,9 @@ def data() -> language.Stream:
     return language.stream(documents)
 
 
-def run(folder: Path, data: language.Stream, recipe: loop.Recipe = RECIPE):
-    return language.train(folder, TASK, data, data, recipe)
+def run(folder: Path, data: language.Stream, recipe=RECIPE, config=CONFIG):
+    texts = {"text": language.data(data, {"held_out": (data, 2)})}
+    return pipeline.run(folder, [Stage("", config, recipe, "text")], texts)
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +53,10 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path, data, whole, monkeypa
     """Killed in step 5, after the checkpoint of step 3 and the evaluation of step 4."""
     rows = language.rows
 
-    def rows_until_killed(stream, seed, batch, length):
+    def rows_until_killed(stream, seed, *size):
         if seed == (RECIPE.seed, 4):
             raise Killed
-        return rows(stream, seed, batch, length)
+        return rows(stream, seed, *size)
 
     monkeypatch.setattr(language, "rows", rows_until_killed)
     with pytest.raises(Killed):
@@ -81,9 +82,8 @@ def test_a_folder_of_another_run_is_refused(data, whole):
     for change in ({"rate": 1e-3}, {"seed": 1}, {"steps": 8}):
         with pytest.raises(ValueError, match=r"another recipe.*name another folder"):
             run(whole[1], data, RECIPE._replace(**change))
-    wider = language.task(CONFIG._replace(dim=16), TASK.loss)
     with pytest.raises(ValueError, match="another recipe"):
-        language.train(whole[1], wider, data, data, RECIPE)
+        run(whole[1], data, config=CONFIG._replace(dim=16))
 
 
 def test_a_run_may_become_longer_until_its_rate_falls(tmp_path, data, whole):
@@ -115,7 +115,7 @@ def test_a_slow_run_saves_by_the_clock(tmp_path, data, monkeypatch):
 def test_weights_multiply_matrices_and_never_batches_of_them(whole):
     """Whose gradients on a CPU take twice as long."""
     tokens = np.arange(12).reshape(2, 6) % 13
-    logits = partial(language.logits_of, CONFIG, tokens=tokens)
+    logits = partial(forward.logits, CONFIG, tokens=tokens)
     program = str(jax.make_jaxpr(logits)(whole[0]))
     six_and_readout = program.count("(([1], [0]), ([], []))")
     assert six_and_readout == 7

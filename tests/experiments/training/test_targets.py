@@ -1,71 +1,77 @@
-"""Both stages of a target, on tiny models and text; what is read, and what never is."""
+"""Stages of a target by tiny recipes; what is read for them, and what never is."""
 
-import argparse
 import json
 import platform
 import re
 
-import jax
 import numpy as np
 import pytest
 from sentencepiece import SentencePieceProcessor
 
-from experiments.training import language, loop, pairs
-from experiments.training.targets import code, stages, t5
-from experiments.training.texts import corpus, packages
+from experiments.training import language, pairs, pipeline
+from experiments.training.drafts import losses
+from experiments.training.texts import code, corpus, packages, tasks
 from specjax import zoo
-from specjax.models import gpt
 
-SMALL = gpt.Config(13, 8, 16, 1, 2)
-LARGE = gpt.Config(13, 16, 32, 1, 4)  # wider; test_grow has deeper ones
-RECIPE = loop.Recipe(4, 0, 2, 6, rate=1e-2, warmup=2, evaluate_every=2)
-RECIPES = {"small": RECIPE, "grown": RECIPE._replace(rate=0.0, decay=1)}
-
-
-@pytest.fixture(scope="module")
-def data() -> stages.Data:
-    rng = np.random.default_rng(0)
-    documents = [[1, *rng.integers(3, 13, rng.integers(3, 20)), 2] for _ in range(30)]
-    stream = language.stream(documents)
-    fixed = [language.rows(stream, (1, i), 2, 6) for i in range(3)]
-
-    def batch(seed):
-        return language.rows(stream, seed, 2, 6)
-
-    return stages.Data(batch, {"held_out": fixed, "other": fixed[1:]})
+SIZES = {"family": "gpt", "vocab": 13, "mlp_dim": 16, "num_layers": 1}
+MODELS = {"small": SIZES | {"dim": 8, "num_heads": 2}}
+MODELS["large"] = SIZES | {"dim": 16, "mlp_dim": 32, "num_heads": 4}
+SHORT = {"steps": 4, "decay": 0, "batch": 2, "length": 6, "rate": 1e-2, "warmup": 2}
+SHORT |= {"evaluate_every": 2}
+RECIPE = {
+    "models": MODELS,
+    "stages": {
+        "target/small": {"model": "small", "data": "text", "recipe": SHORT},
+        "target/grown": {
+            "model": "large",  # wider; test_grow has deeper ones
+            "data": "text",
+            "recipe": SHORT | {"rate": 0.0, "decay": 1},
+        },
+    },
+}
 
 
-def growth() -> stages.Growth:
-    def task(config):
-        return language.task(config, language.next_token_loss(config))
-
-    def first():
-        return task(SMALL).init(jax.random.key(0))
-
-    return stages.Growth(SMALL, LARGE, first, task)
-
-
-def losses(folder, name: str = "held_out") -> list[float]:
+def curve(folder, name: str = "held_out") -> list[float]:
     lines = (folder / "curve.jsonl").read_text().splitlines()
     return [json.loads(line)[name] for line in lines]
 
 
-def test_the_grown_stage_begins_where_the_small_one_ended(tmp_path, data):
+def test_the_grown_stage_begins_where_the_small_one_ended(tmp_path):
     """At a rate of zero, the grown model's loss is the small one's last, for ever."""
-    stages.run(tmp_path, growth(), data, RECIPES)
-    small, grown = losses(tmp_path / "small"), losses(tmp_path / "grown")
+    rng = np.random.default_rng(0)
+    documents = [[1, *rng.integers(3, 13, rng.integers(3, 20)), 2] for _ in range(30)]
+    stream = language.stream(documents)
+    held_out = {"held_out": (stream, 3), "other": (stream, 1)}
+    texts = {"text": language.data(stream, held_out)}
+    pipeline.run(tmp_path, pipeline.stages(RECIPE, "target"), texts)
+    small, grown = (curve(tmp_path / "target" / name) for name in ("small", "grown"))
     assert small[-1] < small[0]
-    assert small != losses(tmp_path / "small", "other")  # a column for each text
+    assert small != curve(tmp_path / "target/small", "other")  # a column for each text
     np.testing.assert_allclose(grown, small[-1], atol=1e-3)
+    pipeline.save(tmp_path / "recipes.json", tmp_path, RECIPE, text="some")
+    content = json.loads((tmp_path / "recipes.json").read_text())
+    assert content["recipe"] == RECIPE and content["text"] == "some"
+    assert content["curves"].keys() == RECIPE["stages"].keys()
 
 
 def test_options_set_how_long_a_stage_is():
-    options = argparse.ArgumentParser()
-    stages.add_lengths(options, RECIPES)
-    told = options.parse_args(["--small-steps", "9", "--small-decay=3"])
-    recipes = stages.chosen(told, RECIPES)
-    assert recipes["small"] == RECIPE._replace(steps=9, decay=3)
-    assert recipes["grown"] == RECIPES["grown"]
+    parser = pipeline.parser("Trains.", "runs", RECIPE)
+    options = parser.parse_args(["--small-steps", "9", "--small-decay=3"])
+    small, grown = pipeline.stages(pipeline.chosen(options, RECIPE))
+    assert (small.recipe.steps, small.recipe.decay) == (9, 3)
+    assert grown == pipeline.stages(RECIPE)[1]
+
+
+@pytest.mark.parametrize("name", ["code", "t5", "llama", "speech"])
+def test_every_stage_of_a_recipe_can_be_run(name):
+    recipe = pipeline.read(name)
+    stages = pipeline.stages(recipe)
+    for stage in stages:
+        assert stage.recipe.decay <= stage.recipe.steps
+        assert (stage.data == "lessons") == (stage.loss in losses.LOSSES)
+    assert {stage["model"] for stage in recipe["stages"].values()} == {
+        *recipe["models"]
+    }
 
 
 def test_windows_of_the_library_are_as_likely_as_wanted():
@@ -99,7 +105,7 @@ def test_a_package_without_a_permissive_licence_is_refused(described):
         packages.permissive("box", Described(described))
 
 
-def test_a_permissive_licence_is_told_by_its_shortest_name():
+def test_a_permissive_licence_is_known_by_its_shortest_name():
     described = Described({"License": "BSD 3-Clause\n\nAll rights ..."})
     assert packages.permissive("box", described) == "BSD 3-Clause"
     described |= {"Classifier": ["License :: OSI Approved :: MIT License"]}
@@ -135,8 +141,8 @@ SENTENCES = [(f"This is sentence {i}.", f"Dies ist Satz {i}.") for i in range(40
 
 def test_joined_sentences_are_long_and_in_the_same_order_on_both_sides():
     subwords = zoo.tokenizer("t5")
-    for source, target in t5.joined(PIECES, SENTENCES):
-        assert t5.LEAST < len(target) <= t5.LEAST + 20
+    for source, target in tasks.joined(PIECES, SENTENCES):
+        assert tasks.LEAST < len(target) <= tasks.LEAST + 20
         english, german = subwords.decode(source), subwords.decode(target)
         assert english.startswith("translate English to German: This is")
         numbers = re.findall(r"\d+", english)
@@ -146,8 +152,8 @@ def test_joined_sentences_are_long_and_in_the_same_order_on_both_sides():
 
 def test_corrections_end_in_the_text_as_it_was():
     texts = ["This function returns the argument that it was given, as it is."] * 2
-    corrections = t5.corrections(PIECES, texts)
-    assert len(corrections) == t5.SPOILED * 2
+    corrections = tasks.corrections(PIECES, texts)
+    assert len(corrections) == tasks.SPOILED * 2
     decode = zoo.tokenizer("t5").decode
     sources = {decode(source) for source, _ in corrections}
     assert len(sources) == len(corrections)
@@ -156,10 +162,10 @@ def test_corrections_end_in_the_text_as_it_was():
 
 
 def test_what_was_read_is_written_beside_it_once(tmp_path, monkeypatch):
-    texts = {name: [([3, 4], [5]), ([6], [7, 8, 1])] for name in t5.SIZES}
-    monkeypatch.setattr(t5, "read", lambda side, pieces, folder: texts)
+    texts = {name: [([3, 4], [5]), ([6], [7, 8, 1])] for name in tasks.NAMES}
+    monkeypatch.setattr(tasks, "read", lambda side, pieces, folder: texts)
     monkeypatch.setattr(packages, "NAMES", ("optax",))
-    t5.load(tmp_path / "train.npz", PIECES, tmp_path)
+    tasks.load(tmp_path / "train.npz", PIECES, tmp_path)
     content = (tmp_path / "train.json").read_text()
     about = json.loads(content)
     (licensed,) = about["licences"]
@@ -169,7 +175,7 @@ def test_what_was_read_is_written_beside_it_once(tmp_path, monkeypatch):
     assert (count, digest) == (2, pairs.digest(texts["docs"]))
     # What is installed later changes nothing.
     monkeypatch.setattr(platform, "python_version", lambda: "4")
-    back = t5.load(tmp_path / "train.npz", PIECES, tmp_path)
+    back = tasks.load(tmp_path / "train.npz", PIECES, tmp_path)
     assert (tmp_path / "train.json").read_text() == content
     assert pairs.digest(back["docs"]) == digest
     assert pairs.digest(back["docs"][:1]) != digest
@@ -194,7 +200,7 @@ def test_functions_that_are_held_out_are_not_of_the_library(monkeypatch):
 
 
 def test_pairs_come_back_as_they_were_packed():
-    texts = {name: [([3, 4], [5]), ([6], [7, 8, 1])] for name in t5.SIZES}
-    back = t5.unpacked(t5.packed(texts))
+    texts = {name: [([3, 4], [5]), ([6], [7, 8, 1])] for name in tasks.NAMES}
+    back = tasks.unpacked(tasks.packed(texts))
     for name, listed in texts.items():
         assert [(list(a), list(b)) for a, b in back[name]] == listed

@@ -1,34 +1,29 @@
-"""The commands that train the bundled models, whole, on tiny models and little text."""
+"""The commands that train the bundled models, whole, by tiny recipes of little text."""
 
 import json
 import shutil
 
+import numpy as np
 import pytest
 from sentencepiece import SentencePieceProcessor
 
 import specjax
-from experiments.training import counts, loop, zoo_code, zoo_llama, zoo_t5
-from experiments.training.drafts import code as code_drafts
-from experiments.training.drafts import copying, written
-from experiments.training.drafts import dialogues as dialogue_drafts
-from experiments.training.drafts import t5 as t5_drafts
-from experiments.training.targets import code as code_targets
-from experiments.training.targets import dialogues as dialogue_targets
-from experiments.training.targets import t5 as t5_targets
-from experiments.training.targets import t5_seed
+from experiments.training import loop, pipeline, zoo_code, zoo_llama, zoo_speech, zoo_t5
+from experiments.training.drafts import written
+from experiments.training.texts import code as code_texts
 from experiments.training.texts import dialogues as dialogue_texts
-from experiments.training.texts import packages
+from experiments.training.texts import documentation, packages, tasks
+from experiments.training.voices import phonemes, sentences, synthesis
 from specjax import checkpoints, generate, zoo
-from specjax.models import gpt, llama, t5
+from specjax.models import whisper
+from specjax.speech import tokens
 
-SHORT = loop.Recipe(3, 1, batch=2, length=16, warmup=1, evaluate_every=2)
+pytestmark = pytest.mark.slow
+
+SHORT = {"steps": 3, "decay": 1, "batch": 2, "length": 16, "warmup": 1}
+SHORT |= {"evaluate_every": 2}
 FUNCTION = "def add(a, b):\n    # {}\n    return a + b\n"
 PAIRS = [(f"This is sentence {i}.", f"Dies ist Satz {i}.") for i in range(1100)]
-
-
-def stages(size):
-    """Recipes of both stages of a target."""
-    return {"small": size._replace(decay=0), "grown": size}
 
 
 @pytest.fixture
@@ -39,28 +34,32 @@ def folders(tmp_path):
     return runs, export
 
 
+def shorten(monkeypatch, name: str, recipe: dict, models: dict, **settings) -> None:
+    """Has `pipeline.read` give a recipe of other sizes, lengths and settings."""
+    whole = pipeline.read(name)
+    whole = {**whole, **settings}
+    whole["models"] = {
+        key: whole["models"][key] | sizes for key, sizes in models.items()
+    }
+    stages = {k: v for k, v in whole["stages"].items() if v["model"] in models}
+    for folder, stage in stages.items():
+        own = {"decay": 0} if folder == "target/small" else {}
+        own |= {"length": 16} if stage["data"] == "copying" else {}
+        stage["recipe"] = {**recipe, **own}
+    whole["stages"] = stages
+    monkeypatch.setattr(pipeline, "read", lambda asked: {name: whole}[asked])
+    monkeypatch.setattr(written, "KEPT", 8)
+
+
+def start(monkeypatch, module, *arguments):
+    monkeypatch.setattr("sys.argv", ["train", *map(str, arguments)])
+    module.main()
+
+
 def refuse(*arguments):
     raise AssertionError("this was done before")
 
 
-def start(monkeypatch, main, runs, export, *more):
-    arguments = ["train", "--runs", str(runs), "--export", str(export), *more]
-    monkeypatch.setattr("sys.argv", arguments)
-    main()
-
-
-def again_finds_everything_done(monkeypatch, main, runs, export, *more):
-    """No step is taken, no text written and none scored; the recipes are the same."""
-    monkeypatch.setattr(loop, "build_step", lambda loss, rule: refuse)
-    monkeypatch.setattr(generate, "autoregressive", refuse)
-    monkeypatch.setattr(written, "_scored", refuse)
-    recipes = {path: path.read_bytes() for path in export.glob("*recipes.json")}
-    assert recipes
-    start(monkeypatch, main, runs, export, *more)
-    assert all(path.read_bytes() == content for path, content in recipes.items())
-
-
-@pytest.mark.slow
 def test_the_code_models(monkeypatch, folders):
     runs, export = folders
     shutil.copy(zoo.FOLDER / "tokenizer.model", runs)
@@ -68,35 +67,32 @@ def test_the_code_models(monkeypatch, folders):
         name: [FUNCTION.format(f"{name} {i}") for i in range(20)]
         for name in ("library", "others", "held_out", "packages")
     }
-    monkeypatch.setattr(code_targets, "documents", lambda: (texts, {"python": "3"}))
-    monkeypatch.setattr(zoo_code, "SEED", gpt.Config(8192, 16, 32, 1, 2))
-    monkeypatch.setattr(zoo_code, "SEED_RECIPE", SHORT)
-    monkeypatch.setattr(code_targets, "SMALL", gpt.Config(8192, 16, 32, 1, 2))
-    monkeypatch.setattr(code_targets, "LARGE", gpt.Config(8192, 32, 64, 2, 4))
-    monkeypatch.setattr(code_targets, "SIZE", SHORT)
-    monkeypatch.setattr(code_targets, "RECIPES", stages(SHORT))
-    monkeypatch.setattr(code_drafts, "DRAFT", gpt.Config(8192, 8, 16, 1, 2))
-    monkeypatch.setattr(code_drafts, "KL", SHORT)
-    monkeypatch.setattr(code_drafts, "AFTER", SHORT)
-    monkeypatch.setattr(code_drafts, "LONGER", SHORT)
-    for name, value in (("PROMPT", 8), ("NEW", 8), ("LENGTH", 16), ("BATCH", 4)):
-        monkeypatch.setattr(code_drafts, name, value)
-    for name in ("GREEDY", "SAMPLED", "READ", "HELD_OUT"):
-        monkeypatch.setattr(code_drafts, name, 4)
-    monkeypatch.setattr(written, "KEPT", 8)
-
-    start(monkeypatch, zoo_code.main, runs, export)
-    for name, config in (("target", code_targets.LARGE), ("small", code_drafts.DRAFT)):
-        assert checkpoints.load(export / f"code_{name}.safetensors").config == config
-    about = json.loads((export / "recipes.json").read_text())
-    assert about["curves"].keys() == zoo_code.CURVES.keys()
-    assert about["text"].startswith("functions in the library of Python 3 and")
-    shipped, order = zoo_code.SHIPPED
-    assert about["code_small"][shipped] == SHORT._replace(seed=order)._asdict()
-    again_finds_everything_done(monkeypatch, zoo_code.main, runs, export)
+    monkeypatch.setattr(code_texts, "documents", lambda: (texts, {"python": "3"}))
+    small = {"dim": 16, "mlp_dim": 32, "num_layers": 1, "num_heads": 2}
+    large = {"dim": 32, "mlp_dim": 64, "num_layers": 2, "num_heads": 4}
+    models = {"seed": small | {"dtype": "float32"}, "small": small, "large": large}
+    models["draft"] = small | {"dim": 8, "mlp_dim": 16}
+    plan = dict.fromkeys(("greedy", "sampled", "read", "held_out", "batch"), 4)
+    plan |= {"prompt": 8, "new": 8, "clipped": True}
+    shorten(monkeypatch, "code", SHORT, models, written=plan)
+    flags = "--runs", runs, "--export", export
+    start(monkeypatch, zoo_code, *flags)
+    for name, sizes in (("target", large), ("small", models["draft"])):
+        config = checkpoints.load(export / f"code_{name}.safetensors").config
+        assert sizes.items() <= config._asdict().items()
+    about = (export / "recipes.json").read_bytes()
+    content = json.loads(about)
+    assert content["curves"].keys() == content["recipe"]["stages"].keys()
+    assert content["text"] == {"python": "3"}
+    assert content["held_out"].keys() == {"alpha_t0", "alpha_t1"}
+    # Again, no step is taken, no text written and none scored.
+    monkeypatch.setattr(loop, "build_step", lambda loss, rule: refuse)
+    monkeypatch.setattr(generate, "autoregressive", refuse)
+    monkeypatch.setattr(written, "_scored", refuse)
+    start(monkeypatch, zoo_code, *flags)
+    assert (export / "recipes.json").read_bytes() == about
 
 
-@pytest.mark.slow
 def test_the_pair_of_dialogues(monkeypatch, folders):
     runs, data = folders
     texts = [
@@ -107,98 +103,108 @@ def test_the_pair_of_dialogues(monkeypatch, folders):
         for side in ("train", "valid"):
             lines = "".join(json.dumps(line) + "\n" for line in texts)
             (data / f"{name}.{side}.jsonl").write_text(lines)
-    small = llama.Config(300, 16, 24, 1, 4, 2, 4)
-    large = small._replace(dim=32, num_layers=2)
-    draft = small._replace(dim=8, num_heads=2, key_heads=1)
-    monkeypatch.setattr(dialogue_targets, "VOCAB", 300)
-    monkeypatch.setattr(dialogue_targets, "SMALL", small)
-    monkeypatch.setattr(dialogue_targets, "LARGE", large)
-    monkeypatch.setattr(dialogue_targets, "SIZE", SHORT)
-    monkeypatch.setattr(dialogue_drafts, "DRAFT", draft)
-    recipes = stages(SHORT) | dict.fromkeys(dialogue_drafts.RECIPES, SHORT)
-    monkeypatch.setattr(zoo_llama, "RECIPES", recipes)
-    for name, value in (("PROMPT", 8), ("NEW", 8), ("LENGTH", 16)):
-        monkeypatch.setattr(dialogue_drafts, name, value)
-    for name in ("BATCH", "HELD_OUT"):
-        monkeypatch.setattr(dialogue_drafts, name, 4)
-    monkeypatch.setattr(written, "KEPT", 8)
-
-    more = "--dialogues", str(data), "--texts", "6"
-    arguments = ["train", "--runs", str(runs), *more]
-    monkeypatch.setattr("sys.argv", arguments)
-    zoo_llama.main()
+    small = {"vocab": 300, "dim": 16, "mlp_dim": 24, "num_layers": 1, "num_heads": 4}
+    small |= {"key_heads": 2, "head_width": 4}
+    large = small | {"dim": 32, "num_layers": 2}
+    draft = small | {"dim": 8, "num_heads": 2, "key_heads": 1}
+    models = {"small": small, "large": large, "draft": draft}
+    plan = {"greedy": 4, "sampled": 4, "read": 0, "held_out": 4, "batch": 4}
+    plan |= {"prompt": 8, "new": 8}
+    shorten(monkeypatch, "llama", SHORT, models, written=plan)
+    start(monkeypatch, zoo_llama, "--runs", runs, "--dialogues", data, "--texts", "6")
     pair = specjax.load(runs / "target"), specjax.load(runs / "draft")
-    sizes = [side.config._replace(positions=None) for side in pair]
-    assert sizes == [large, draft]
+    for side, sizes in zip(pair, (large, draft), strict=True):
+        assert sizes.items() <= side.config._asdict().items()
     assert pair[0].tokenizer.encode("Ann: 1")[0] == pair[0].start == zoo.START
     assert pair[0].ends == (zoo.END,)
     output = specjax.generate_text(*pair, ["Ann: Is"], gamma=2, new_tokens=3)
     assert len(output.texts) == 1
-    about = (runs / "recipes.json").read_bytes()
-    assert json.loads(about)["curves"].keys() == zoo_llama.CURVES.keys()
-    monkeypatch.setattr(loop, "build_step", lambda loss, rule: refuse)
-    monkeypatch.setattr(generate, "autoregressive", refuse)
-    zoo_llama.main()
-    assert (runs / "recipes.json").read_bytes() == about
+    content = json.loads((runs / "recipes.json").read_text())
+    assert content["recipe"]["written"]["sampled"] == 6
+    assert content["curves"].keys() == content["recipe"]["stages"].keys()
 
 
-@pytest.mark.slow
 def test_the_t5_family(monkeypatch, folders):
     runs, export = folders
     shutil.copy(zoo.FOLDER / "t5.model", runs / "tokenizer.model")
     pieces = SentencePieceProcessor(model_file=str(runs / "tokenizer.model"))
-    monkeypatch.setattr(t5_seed, "sentences", lambda folder: PAIRS)
-    monkeypatch.setattr(t5_targets, "validation", lambda folder: PAIRS[:300])
+    monkeypatch.setattr(tasks, "sentences", lambda folder: PAIRS)
+    monkeypatch.setattr(tasks, "validation", lambda folder: PAIRS[:300])
     monkeypatch.setattr(packages, "NAMES", ("optax",))
     texts = [(f"The value {i} is kept as it was.\n", "Keep it.") for i in range(40)]
-    monkeypatch.setattr(zoo_t5.documentation, "pairs", lambda side: texts)
+    monkeypatch.setattr(documentation, "pairs", lambda side: texts)
     passages = [" ".join([f"The value {i} is kept as it was."] * 10) for i in range(40)]
-    monkeypatch.setattr(t5_targets, "passages", lambda pieces, side: passages)
-    assert len(pieces.encode(passages[0])) > t5_targets.LEAST
+    monkeypatch.setattr(tasks, "passages", lambda pieces, side: passages)
+    assert len(pieces.encode(passages[0])) > tasks.LEAST
 
-    sizes = {"joined": ((144, 112),), "correct": ((144, 112),)}
-    sizes |= {"sentences": ((64, 48),), "docs": ((64, 48),)}
-    monkeypatch.setattr(t5_targets, "SIZES", sizes)  # a shape is a compilation
-    monkeypatch.setattr(t5_seed, "SENTENCES", ((64, 48),))
-    monkeypatch.setattr(t5_seed, "DOCUMENTS", ((64, 48),))
-    small = t5.Config(6016, 16, 32, 1, 1, 2, 8, pieces=6000)
-    short = SHORT._replace(optimizer="scaled", batch=1, length=256)
-    monkeypatch.setattr(t5_seed, "SEED", small)
-    monkeypatch.setattr(t5_seed, "RECIPE", short)
-    monkeypatch.setattr(t5_targets, "SMALL", small)
-    large = small._replace(dim=32, mlp_dim=64, decoder_layers=2, num_heads=4)
-    monkeypatch.setattr(t5_targets, "LARGE", large)
-    monkeypatch.setattr(t5_targets, "RECIPES", stages(short))
-    monkeypatch.setattr(t5_targets, "SCALED", short)
-    drafts = {"t5_small": small, "t5_decoder": gpt.Config(6016, 8, 16, 1, 2)}
-    monkeypatch.setattr(t5_drafts, "DRAFTS", drafts)
-    monkeypatch.setattr(t5_drafts, "KL", dict.fromkeys(drafts, short))
-    lengths = {"steps": 2, "decay": 1}
-    monkeypatch.setattr(t5_drafts, "AFTER", lengths)
-    monkeypatch.setattr(t5_drafts, "LONGER", dict.fromkeys(drafts, lengths))
-    monkeypatch.setattr(copying, "RECIPE", short._replace(length=16))
-    parts = {
-        name: part._replace(texts=8, targets=6)
-        for name, part in t5_drafts.PARTS.items()
-    }
-    monkeypatch.setattr(t5_drafts, "PARTS", parts)
-    for name, value in (("BATCH", 4), ("HELD_OUT", 4)):
-        monkeypatch.setattr(t5_drafts, name, value)
-    monkeypatch.setattr(written, "KEPT", 8)
-
-    start(monkeypatch, zoo_t5.main, runs, export, "--pairs", "nowhere")
-    for name, config in {"t5_target": large, **drafts}.items():
-        assert checkpoints.load(export / f"{name}.safetensors").config == config
-    about = json.loads((export / "t5_recipes.json").read_text())
-    assert about["drafts"].keys() == set(drafts)
-    for name in "t5_small, hybrid", "t5_small, hybrid_longer":
-        assert name in about["curves"]
-    stages_of = about["drafts"]["t5_small"]
-    assert stages_of["kl"] == short._asdict()
-    slower = short._replace(rate=t5_drafts.SLOWER * short.rate, **lengths)
-    assert stages_of["hybrid"] == stages_of["hybrid_longer"] == slower._asdict()
-    assert about["t5_bigram"] == counts.COUNTS
+    recipe = SHORT | {"optimizer": "scaled", "batch": 1, "length": 256}
+    small = {"dim": 16, "mlp_dim": 32, "encoder_layers": 1, "decoder_layers": 1}
+    small |= {"num_heads": 2, "head_width": 8}
+    large = small | {"dim": 32, "mlp_dim": 64, "decoder_layers": 2, "num_heads": 4}
+    models = {"seed": small | {"dtype": "float32"}, "small": small, "large": large}
+    models["t5_small"] = small
+    models["t5_decoder"] = {"dim": 8, "mlp_dim": 16, "num_layers": 1, "num_heads": 2}
+    listed = pipeline.read("t5")["tasks"]
+    for name, task in listed.items():  # a shape is a compilation
+        task["sizes"] = [[144, 112] if name in ("joined", "correct") else [64, 48]]
+        task["written"] |= {"texts": 8, "targets": 6}
+    settings = {"tasks": listed, "batch": 4, "held_out": 4}
+    shorten(monkeypatch, "t5", recipe, models, **settings)
+    start(monkeypatch, zoo_t5, "--pairs", "no", "--runs", runs, "--export", export)
+    for name in ("t5_target", "t5_small", "t5_decoder"):
+        sizes = large if name == "t5_target" else models[name]
+        config = checkpoints.load(export / f"{name}.safetensors").config
+        assert sizes.items() <= config._asdict().items()
+    content = json.loads((export / "t5_recipes.json").read_text())
+    assert "drafts/t5_small_hybrid_longer" in content["curves"]
+    assert content["held_out"]["t5_decoder"].keys() >= {"alpha_docs_t0"}
     for side in "train", "valid":
-        assert about["text"][side] == json.loads((runs / f"{side}.json").read_text())
-    more = "--pairs", "nowhere"
-    again_finds_everything_done(monkeypatch, zoo_t5.main, runs, export, *more)
+        written_so = json.loads((runs / f"{side}.json").read_text())
+        assert content["text"][side] == written_so
+
+
+def test_the_speech_models(monkeypatch, folders, tmp_path):
+    runs, export = folders
+    tiny = {"dim": 16, "mlp_dim": 24, "num_heads": 2, "encoder_layers": 1}
+    models = {"short": tiny, "whole": tiny, "deep": tiny | {"decoder_layers": 2}}
+    counts = {"short": 4, "whole": 4, "recorded": 4, "held_out": 16}
+    brief = {"steps": 2, "decay": 0, "batch": 2, "warmup": 1, "weight_decay": 0.0}
+    plan = {"texts": 8, "held_out": 16, "batch": 8}
+    more = {"windows": counts, "written": plan}
+    shorten(monkeypatch, "speech", brief | {"evaluate_every": 2}, models, **more)
+    monkeypatch.setattr(written, "KEPT", 64)
+    start(monkeypatch, zoo_speech, "--runs", runs, "--export", export)
+    target, draft = (
+        checkpoints.load(export / f"{name}.safetensors") for name in zoo.SPEECH_MODELS
+    )
+    assert whisper.same_encoder(target.params, draft.params)
+    assert target.start == sentences.START and target.ends == (sentences.END,)
+    recipes = json.loads((export / "speech_recipes.json").read_text())
+    assert recipes["held_out"]["word_errors"]["recordings"] == 16
+    assert {"alpha_t0", "alpha_t1"} <= recipes["held_out"].keys()
+    learns_on_recordings(monkeypatch, runs, tmp_path)
+
+
+def learns_on_recordings(monkeypatch, runs, tmp_path):
+    """From the weights that are there, into folders that transformers reads."""
+    import soundfile
+
+    digits, folders = tmp_path / "digits", tmp_path / "folders"
+    digits.mkdir()
+    lines = ["file\tspeaker\tseconds\ttranscript\tsplit"]
+    for word in phonemes.DIGITS[:3]:
+        voice, rng = synthesis.Speaker(), np.random.default_rng(0)
+        samples = synthesis.say([word], voice, rng).samples
+        soundfile.write(digits / f"{word}.wav", samples[::2], 8000)
+        lines += [
+            f"{word}.wav\tann\t0.4\t{word}\t{split}" for split in ("train", "test")
+        ]
+    (digits / "transcripts.tsv").write_text("\n".join(lines) + "\n")
+    where = "--runs", runs, "--recordings", digits, "--folders", folders
+    start(monkeypatch, zoo_speech, *where)
+    target, draft = (checkpoints.load(folders / name) for name in ("target", "draft"))
+    assert whisper.same_encoder(target.params, draft.params)
+    assert tokens.read(folders / "target").first_time == sentences.FIRST_TIME
+    assert (folders / "scores.json").is_file()
+    with pytest.raises(ValueError, match="exists: name another folder"):
+        start(monkeypatch, zoo_speech, *where)

@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax.speech import decoding
+from specjax.speech import decoding, transcripts
 from specjax.speech.decoding import Speculation, Spent
 from specjax.speech.pair import Listeners
-from specjax.speech.recordings import Recording, features
 from specjax.speech.segments import Thresholds
-from specjax.speech.transcribe import Asked, transcribe
+from specjax.speech.sequential import Options, transcribe
 
 
 class Outcome(NamedTuple):
@@ -29,12 +28,7 @@ class Outcome(NamedTuple):
 def frames_of(files: Sequence[Path], bands: int) -> list[np.ndarray]:
     """What is heard of each file, [T, M]. Raises ValueError for one that cannot be
     read."""
-    told: list[Recording] = []
-    heard = list(features(files, bands, told.append))
-    broken = next((each.problem for each in told if each.problem), None)
-    if broken is not None:
-        raise ValueError(broken)
-    return heard
+    return [transcripts.frames(file, bands)[0] for file in files]
 
 
 def hear(
@@ -57,8 +51,8 @@ def hear(
     once = Thresholds(None, None, None, (temperature,))
     sizes = decoding.positions(pair), pair.target.config.frames
     spoken = language if pair.tokens.languages else None
-    asked = Asked(spoken, "transcribe", False, (), False, once, *sizes)
+    options = Options(spoken, "transcribe", False, (), False, once, *sizes)
     texts = [""] * len(frames)
-    for news in transcribe(frames, decode, pair.tokens, pair.read, asked, batch):
+    for news in transcribe(frames, decode, pair.tokens, pair.read, options, batch):
         texts[news.recording] += "".join(segment.text for segment in news.segments)
     return Outcome([text.strip() for text in texts], spent)

@@ -1,6 +1,6 @@
 """Performance that needs no chip: what the kernels compile to for GPUs and TPUs.
 
-Skipped where the compilers' wheels are not installed (the extra `aot`).
+Most is skipped where the compilers' wheels are not installed.
 """
 
 import re
@@ -8,20 +8,17 @@ import re
 import jax
 import pytest
 
-from experiments.gpu.aot import cuda, hlo, kernels_table, tpu
+from experiments import catalogue
+from experiments.gpu.aot import compilers, hlo
 from experiments.gpu.aot import kernels as kernels_aot
-from experiments.gpu.aot import programs as kernel_programs
-from experiments.gpu.aot.programs import DEVICES
+from experiments.gpu.aot.compilers import DEVICES
 from experiments.records import records
 from specjax import configs, fused, sides
 from specjax.measure import costs, walltime
 from specjax.prompts import Prompts
 from specjax.step import build_step
+from tests.experiments.gpu.aot import needs_cuda, needs_tpu
 
-needs_cuda = pytest.mark.skipif(
-    cuda.available() is not None, reason=str(cuda.available())
-)
-needs_tpu = pytest.mark.skipif(tpu.available() is not None, reason=str(tpu.available()))
 SMALL, LARGE = (1, 5, 32000, "float32"), (64, 5, 128256, "bfloat16")
 
 
@@ -36,7 +33,7 @@ SMALL, LARGE = (1, 5, 32000, "float32"), (64, 5, 128256, "bfloat16")
     ],
 )
 def test_mosaic_on_an_h200(known, sizes, launches):
-    report = kernels_aot.on_gpu("h200", "mosaic_gpu", known, *sizes)
+    report = kernels_aot.described("h200", "mosaic_gpu", known, *sizes)
     assert report["launches"] == launches
     assert report["spills"] == 0 and report["registers"] <= 224
     assert report["widest_load"] == 16 and report["copies"] == 0
@@ -49,7 +46,7 @@ def test_mosaic_on_an_h200(known, sizes, launches):
 @needs_cuda
 @pytest.mark.parametrize(("device", "most"), [("t4", 16), ("a100", 18)])
 def test_what_is_chosen_for_older_gpus_compiles_for_them(device, most):
-    report = kernels_aot.on_gpu(device, "auto", "nothing", *SMALL)
+    report = kernels_aot.described(device, "auto", "nothing", *SMALL)
     assert report["ran"] == "onepass" and report["launches"] <= most
     assert report["spills"] == 0
 
@@ -57,7 +54,7 @@ def test_what_is_chosen_for_older_gpus_compiles_for_them(device, most):
 @needs_cuda
 def test_one_pass_launches_less_than_the_reference():
     onepass, reference = (
-        kernels_aot.on_gpu("h200", name, "nothing", *SMALL)["launches"]
+        kernels_aot.described("h200", name, "nothing", *SMALL)["launches"]
         for name in ("onepass", "reference")
     )
     assert onepass <= 16 < reference
@@ -65,7 +62,7 @@ def test_one_pass_launches_less_than_the_reference():
 
 @needs_cuda
 def test_a_copy_of_logits_is_noticed():
-    run, (batch,) = kernel_programs.on_gpu("mosaic_gpu", "h200", "draft", *SMALL)
+    run, (batch,) = kernels_aot.program("h200", "mosaic_gpu", "draft", *SMALL)
 
     def turned(batch):
         return run(batch._replace(target=batch.target.swapaxes(1, 2)))
@@ -77,7 +74,7 @@ def test_a_copy_of_logits_is_noticed():
         (run, batch, 0),
         (turned, batch._replace(target=other), 1),
     ):
-        compiled = cuda.compile(program, (argument,))
+        compiled = compilers.compile(program, (argument,))
         assert len(hlo.large_moves(compiled.program, least)) == count
 
 
@@ -94,16 +91,16 @@ def test_a_copy_of_logits_is_noticed():
     ],
 )
 def test_one_launch_on_a_tpu(device, known, sizes):
-    report = kernels_aot.on_tpu(device, "auto", known, *sizes)
+    report = kernels_aot.described(device, "auto", known, *sizes)
     assert report["ran"] == "mosaic_tpu"
     assert report["launches"] == 1 and report["copies"] == 0
 
 
 @needs_tpu
 def test_what_does_not_fit_a_v4_has_no_kernel():
-    report = kernels_aot.on_tpu("v4", "auto", "draft", 1, 5, 256000, "float32")
+    report = kernels_aot.described("v4", "auto", "draft", 1, 5, 256000, "float32")
     assert report["ran"] == "onepass" and report["launches"] == 0
-    assert kernels_aot.on_tpu("v4", "auto", "draft", *SMALL)["launches"] == 1
+    assert kernels_aot.described("v4", "auto", "draft", *SMALL)["launches"] == 1
 
 
 def default_step(device: str, gamma: int, asked: str = "auto"):
@@ -126,23 +123,25 @@ def own(sequence: hlo.Sequence) -> list[str]:
 
 @needs_cuda
 def test_the_default_step_on_an_h200_launches_the_kernels():
-    program = cuda.compile(*default_step("h200", 5), donate=(2,)).program
+    program = compilers.compile(*default_step("h200", 5), donate=(2,)).program
     stages = ["statistics", "remainder", "choice"]
     verified = own(program.kernels)
     # A draw of the first drafted token, and the verification; a draw a further token.
     assert verified == stages + stages
     (loop,) = (x for x in hlo.loops(program) if own(hlo.everything(x.body)))
     assert own(hlo.everything(loop.body)) == stages
-    baseline = cuda.compile(*default_step("h200", 0), donate=(2,)).program
+    baseline = compilers.compile(*default_step("h200", 0), donate=(2,)).program
     assert own(hlo.everything(baseline)) == stages
-    plain = cuda.compile(*default_step("h200", 0, "reference"), donate=(2,)).program
+    plain = compilers.compile(
+        *default_step("h200", 0, "reference"), donate=(2,)
+    ).program
     assert own(hlo.everything(plain)) == []
 
 
 @needs_tpu
 def test_the_default_step_on_a_tpu_launches_the_kernels():
     def launched(gamma: int, asked: str = "auto") -> int:
-        compiled = tpu.compile(*default_step("v5e", gamma, asked), device="v5e")
+        compiled = compilers.compile(*default_step("v5e", gamma, asked), device="v5e")
         every = hlo.everything(compiled.program)
         return sum(kernel.target == "tpu_custom_call" for kernel in every)
 
@@ -155,7 +154,7 @@ def test_the_default_step_on_a_tpu_launches_the_kernels():
 def test_rows_refuse_what_they_cannot_compile():
     with pytest.raises(ValueError, match="unknown device 'h100'"):
         kernels_aot.build("h100", [])
-    if reason := tpu.available():
+    if reason := compilers.missing("tpu"):
         with pytest.raises(ValueError, match=reason[:20]):
             kernels_aot.build("v5e", [("auto", "draft", *SMALL)]).run()
 
@@ -163,8 +162,8 @@ def test_rows_refuse_what_they_cannot_compile():
 def test_every_line_has_its_program():
     """The rows' files name what the table's lines ask for."""
 
-    table = kernels_table.kernels_aot()
-    for device in kernels_table.DEVICES:
+    table = catalogue.named("kernels_aot")
+    for device in {line.row for line in table.lines}:
         built = configs.build(records.row("kernels_aot", device))
         named, programs = built.row.measurement.run.args
         assert named == device

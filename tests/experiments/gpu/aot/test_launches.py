@@ -7,15 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.gpu.aot import cuda, hlo, launches, launches_table
+from experiments import catalogue
+from experiments.gpu.aot import compilers, hlo, launches
 from experiments.gpu.aot.launches import LaunchSetting
 from experiments.records import records
 from specjax import configs, probs
 from specjax.models import gpt, t5
+from tests.experiments.gpu.aot import needs_cuda
 
-needs_cuda = pytest.mark.skipif(
-    cuda.available() is not None, reason=str(cuda.available())
-)
 ROWS = records.rows("launches")
 SMALL = t5.Config(
     32128, 512, 1024, 8, 8, 6, 64, pieces=32100, dtype="bfloat16", joined=True
@@ -33,10 +32,10 @@ XXL = SMALL._replace(
 A_LAYER, BESIDES = 15, 12
 
 
-def drafting(config, fused: bool = False):
-    side = launches.side(config)
-    shapes = launches.shapes(side, side, SETTING, fused)
-    return launches.drafting(shapes, SETTING), side.layers
+def drafting(config, asked: str = "reference"):
+    side = launches.as_shapes(config)
+    given = launches.given(side, side, SETTING, asked)
+    return launches.drafting(given, SETTING), launches.layers(side)
 
 
 @needs_cuda
@@ -58,11 +57,12 @@ def test_a_draft_step_launches_no_more_than_it_did(name):
 @needs_cuda
 def test_a_target_call_launches_no_more_than_it_did():
     """Matrices are multiplied as one where they lie, and caches written in place."""
-    side = launches.side(XXL)
-    compiled = launches.scoring(launches.shapes(side, side, SETTING), SETTING)
-    assert launches.per_layer(compiled.program, side.layers) <= A_LAYER
+    side = launches.as_shapes(XXL)
+    given = launches.given(side, side, SETTING, "reference")
+    compiled, layers = launches.scoring(given, SETTING), launches.layers(side)
+    assert launches.per_layer(compiled.program, layers) <= A_LAYER
     total = launches.total(compiled, SETTING)
-    assert total <= A_LAYER * side.layers + BESIDES
+    assert total <= A_LAYER * layers + BESIDES
     assert not hlo.large_moves(compiled.program, XXL.dim * SETTING.slots * 2)
     rows, laws = SETTING.gamma + 1, XXL.vocab * 4
     assert compiled.temp_bytes < 4 * rows * laws  # nothing as large as a matrix
@@ -73,7 +73,7 @@ def test_a_target_call_launches_no_more_than_it_did():
 def test_a_fused_draft_step_launches_fewer(name):
     """Law and token come from the project's kernels."""
     config, plain, _ = BOUNDS[name]
-    compiled, _ = drafting(config, fused=True)
+    compiled, _ = drafting(config, "auto")
     loop = launches.drafted(compiled)
     assert hlo.iteration(loop) <= FUSED[name] < plain
     assert any("specjax_" in k.name + k.source for k in loop.body.kernels)
@@ -104,7 +104,7 @@ def test_a_further_kernel_is_noticed(monkeypatch):
 
 @needs_cuda
 def test_a_whole_step_is_its_parts_and_less():
-    side = launches.side(GPT)
+    side = launches.as_shapes(GPT)
     counts = launches.count(side, side, SETTING)
     drafts = counts["draft_first"] + 4 * counts["draft_step"]
     apart = drafts + counts["target_step"] + counts["verify"]
@@ -128,15 +128,15 @@ def test_argmax_is_the_same_by_one_reduction_or_by_two():
 
 
 def test_without_the_compiler_the_command_is_named(monkeypatch):
-    monkeypatch.setattr(cuda, "available", lambda: f"no wheel: {cuda.INSTALL}")
-    for row in ROWS.values():
-        built = configs.build(row)
-        with pytest.raises(ValueError, match=r"pip install --editable '\.\[aot\]'"):
-            built.row.measurement.run()
+    monkeypatch.setitem(compilers.WHEELS, "gpu", ("a-wheel",))
+    built = configs.build(ROWS["gpt_97m_6m"])
+    with pytest.raises(ValueError, match=r"pip install --editable '\.\[aot\]'"):
+        built.row.measurement.run()
 
 
 def test_every_row_is_in_the_table():
-    assert {line.row for line in launches_table.launches().lines} == ROWS.keys()
+    lines = catalogue.named("launches").lines
+    assert {line.row for line in lines} == ROWS.keys()
 
 
 def test_what_cannot_be_counted_is_refused():

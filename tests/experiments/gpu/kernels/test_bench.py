@@ -4,6 +4,7 @@ Axes: B rows, G = gamma, V vocabulary, S sets.
 """
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -13,21 +14,21 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.gpu.kernels import bench, equality, inputs, oracle, programs
-from experiments.gpu.kernels import table as catalogue
-from experiments.gpu.kernels import timing as times
+from experiments.gpu.kernels import bench, equality, inputs, oracle, programs, timing
 from experiments.gpu.kernels.inputs import Shape
 from experiments.gpu.kernels.programs import Grid, Program
 from experiments.records import records
+from experiments.report import kernels
 from pallas_kernels.plan import Tiles
-from specjax import probs
 
 SHAPE = Shape(2, 2, 300, "float32")
 SETTING = bench.KernelSetting(
     *SHAPE, acceptances=(0.7, 0.3), rounds=1, cache=1000, least=2, copied=2**16,
     grid=Grid((256,), (2,), (False,)), dry=True,
 )  # fmt: skip
-PLAIN = programs.reading(probs.standardize, programs.NONE)
+SIZES = re.compile(r"(?:torch_)?b(\d+)_g(\d+)_v(\d+)_")
+HERE = programs.here(True, "")
+PLAIN = programs.program(programs.REF, programs.NONE, SHAPE, HERE).call
 
 
 def program(name: str, call=PLAIN) -> Program:
@@ -55,18 +56,19 @@ def undrafted(batch):
 
 @pytest.fixture(scope="module")
 def sets():
-    return inputs.sets(Shape(16, 3, 2000, "float32"), 0.7, 2)
+    return inputs.sets(Shape(16, 3, 2000), 0.7, 2)
 
 
 def test_acceptance_is_about_what_was_asked_for():
     for acceptance in (0.3, 0.7, 0.95):  # further apart than twice the tolerance
-        (batch,) = inputs.sets(Shape(16, 4, 16000, "float32"), acceptance, 1)
+        (batch,) = inputs.sets(Shape(16, 4, 4000), acceptance, 1)
         assert abs(inputs.answer(batch).chance.mean() - acceptance) < 0.08
 
 
 def test_enough_sets_that_none_is_read_from_a_cache():
-    for name in catalogue.rows():
-        shape = Shape(*catalogue.sizes(name)[:3], "bfloat16")
+    sizes = filter(None, map(SIZES.match, records.rows("kernels")))
+    for batch, gamma, vocab in (map(int, name.groups()) for name in sizes):
+        shape = Shape(batch, gamma, vocab, "bfloat16")
         count = inputs.cold(shape, inputs.CACHE, 4)
         assert count * shape.row_bytes(2 * shape.gamma + 1) > 2 * inputs.CACHE
 
@@ -82,8 +84,8 @@ def test_the_oracle_passes_the_reference_and_no_other(call, sets):
 
 
 def test_a_chain_waits_for_every_call_and_changes_no_result(sets):
-    chain = times.compiled(PLAIN, sets)
-    assert times.waited_for(chain.as_text(), sets[0].target.shape) == 2
+    chain = timing.chained(PLAIN, sets)
+    timing.check_chain(chain, sets)
     for batch, verdict in zip(sets, jax.device_get(chain(sets)), strict=True):
         alone = jax.device_get(jax.jit(PLAIN)(batch))
         jax.tree.map(np.testing.assert_array_equal, tuple(verdict), tuple(alone))
@@ -94,7 +96,7 @@ def test_a_chain_that_the_compiler_can_undo_is_refused(sets):
         return (n[0] * 0).astype(jnp.float32)
 
     with pytest.raises(ValueError, match="waits for 1 of them"):
-        times.compiled(PLAIN, sets, wait)
+        timing.check_chain(timing.chained(PLAIN, sets, wait), sets)
 
 
 def failing(batch):
@@ -104,16 +106,15 @@ def failing(batch):
 @pytest.fixture(scope="module")
 def record():
     """A row of few programs: two wrong ones, one that does not compile."""
-    place = programs.here()
     few = [
         Program("read", programs.read, 5, verifies=False),
         Program("empty", programs.empty, 0, verifies=False),
         program("ref_jnp/none"),
         program("onepass/none", too_many),
         program("triton/none", failing),
-        program("four_launches/none", programs.four(place.interpreted)),
-        programs.kernel("mosaic_gpu", "none", SHAPE, place, Tiles(256, 2, False)),
-        program("mosaic_gpu/none/slower", programs.four(place.interpreted)),
+        program("four_launches/none", programs.four(True)),
+        programs.program("mosaic_gpu", "none", SHAPE, HERE, Tiles(256, 2, False)),
+        program("mosaic_gpu/none/slower", programs.four(True)),
         program("sigmoid/both", weightless),
     ]
     return bench.measure(SETTING, few)
@@ -188,7 +189,7 @@ def test_a_ratio_blames_whose_fault_it_is():
 def test_an_implementation_can_be_left_out():
     setting = SETTING._replace(skip=("triton",))
     few = [program("ref_jnp/none"), program("triton/none", failing)]
-    ready, failed = bench.prepare(few, inputs.sets(SHAPE, 0.7, 2), setting)
+    ready, failed = bench.compiled(few, inputs.sets(SHAPE, 0.7, 2), setting.skip)
     assert [entry.program.name for entry in ready] == ["ref_jnp/none"]
     assert failed[0]["error"].startswith("skipped")
 
@@ -216,7 +217,7 @@ def test_settings_that_mean_nothing_are_refused(change, message):
 
 
 def test_every_implementation_is_among_the_programs():
-    all_of = programs.programs(SHAPE, programs.here(), Grid())
+    all_of = programs.programs(SHAPE, HERE, Grid())
     names = [each.name for each in all_of]
     assert len(set(names)) == len(names)
     assert {bench.group(name) for name in names} == set(bench.CHOICES.values())
@@ -232,7 +233,7 @@ def test_every_implementation_is_among_the_programs():
 @pytest.mark.slow
 def test_a_record_is_shown_beside_its_prediction(record):
     it = {**record, "dry": False}
-    rows = catalogue.times({"b1_g5_v32000_f32": {"measured": it}})
+    rows = kernels.details({"kernels": {"b1_g5_v32000_f32": {"measured": it}}})[1][2]
     shown = [row for row in rows if row[0] == "(1, 5, 32000) float32"]
     assert len(shown) == len(record["programs"]) + len(record["failed"])
     mosaic = [row for row in shown if row[1].startswith("mosaic_gpu/none")]

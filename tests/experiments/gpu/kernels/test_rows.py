@@ -1,18 +1,20 @@
 """Rows of kernels: what is chosen from them, their goals and their lines."""
 
 import json
+import re
 
 import pytest
 
-from experiments.gpu.kernels import table as catalogue
 from experiments.gpu.kernels import tune
 from experiments.records import records
-from experiments.report import tables
+from experiments.report import kernels, tables
 from pallas_kernels import dispatch
 from pallas_kernels.plan import KNOWN, Plan, Tiles
 from specjax import configs
 
 ROWS = records.rows("kernels")
+SHAPE = re.compile(r"b(\d+)_g(\d+)_v(\d+)_(f32|bf16)$")
+DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 
 
 def lines_of(carried: str, plain: float, mosaic: float) -> list[dict]:
@@ -70,14 +72,15 @@ def test_a_trial_on_a_cpu_tunes_nothing(tmp_path):
 
 
 def test_with_no_record_every_goal_is_unmeasured():
-    for row in catalogue.goals({}):
-        assert row[-1].startswith("unmeasured")
-    states = {row[-1] for row in catalogue.times({})}
+    for row in kernels.goals({}):
+        assert row["verdict"].startswith("unmeasured")
+    states = {row["state"] for row in kernels.times({})}
     assert states == {"unmeasured"}
 
 
 def goal(name: str, records: dict) -> list[str]:
-    return next(row for row in catalogue.goals(records) if row[0] == name)[-2:]
+    found = next(it for it in kernels.goals(records) if it["name"] == name)
+    return [found["measured"], found["verdict"]]
 
 
 def test_goals_are_met_or_missed_by_records():
@@ -90,7 +93,7 @@ def test_goals_are_met_or_missed_by_records():
     failed = of(row, fused_us="failed", **rest)
     assert goal("3, time", failed)[1] == "missed: it failed"
     trial = of(row, fused_us=1.0, dry=True)
-    assert goal("3, time", trial)[1] == catalogue.TRIAL
+    assert goal("3, time", trial)[1] == kernels.TRIAL
     torch = of(f"torch_{row}", hf_eager_us=300.0)
     assert goal("3, transformers", torch)[1] == "unmeasured"
     both = torch | of(row, fused_us=10.0, **rest)
@@ -106,7 +109,7 @@ def test_goals_are_met_or_missed_by_records():
     assert goal("7, tokens", of("equality", differing_outside=1, **law))[1] == "missed"
     void = of("equality", differing_outside="failed", **law)
     assert goal("7, tokens", void)[1] == "missed: it failed"
-    shapes = [row for row in catalogue.rows() if not row.startswith("torch_")]
+    shapes = [row for row in kernels.shapes() if not row.startswith("torch_")]
     numbers = ["fused_us", "fused_share", "over_ref_jnp", "over_onepass"]
     numbers += ["fused_draft_us", "sigmoid_over_exact", "both_over_sigmoid"]
     numbers = dict.fromkeys(numbers, 1.0) | {"over_four_launches": 1.1}
@@ -123,35 +126,40 @@ def test_goals_are_met_or_missed_by_records():
 
 @pytest.mark.parametrize("word", ["failed", "skipped"])
 def test_a_line_without_a_number_is_not_ok(word):
-    line = next(it for it in catalogue.lines() if it.quantity == "triton_us")
+    line = next(it for it in kernels.lines() if it.quantity == "triton_us")
     assert tables.state(line, {"measured": {"triton_us": 30.0}}) == "ok"
     assert tables.state(line, {"measured": {"triton_us": word}}) == word
 
 
 def test_every_shape_has_its_rows_and_lines():
-    shapes = {catalogue.sizes(row)[:3] for row in catalogue.rows()}
     wanted = {(1, 5, 32000), (1, 5, 128256), (1, 20, 128256), (8, 5, 128256)}
     wanted |= {(64, 5, 32000), (64, 5, 128256), (64, 5, 256000), (1, 5, 50257)}
-    assert shapes == wanted | {(16, 5, 32000), (32, 8, 128256)}
-    assert len(catalogue.rows()) == 2 * (2 * 9 + 1)
-    named = {line.row for line in catalogue.kernels().lines}
-    assert set(catalogue.rows()) | {"equality", "sanitizer", "capture"} == named
-    for goal in catalogue.expectations()["goals"]:
+    wanted |= {(16, 5, 32000), (32, 8, 128256)}
+    shapes = kernels.shapes()
+    assert len(shapes) == 2 * (2 * 9 + 1)
+    for row, name in shapes.items():
+        batch, gamma, vocab, dtype = SHAPE.search(row).groups()
+        sizes = int(batch), int(gamma), int(vocab)
+        assert sizes in wanted and f"{sizes} {DTYPES[dtype]}" in name
+        assert ("PyTorch" in name) == row.startswith("torch_")
+    named = {line.row for line in kernels.lines()}
+    assert {*shapes, "equality", "sanitizer", "capture"} == named
+    for goal in kernels.expectations()["goals"]:
         for row, _ in [*goal.get("of", ()), *goal.get("under", ())]:
             assert row in ROWS
-    for prediction in catalogue.expectations()["predictions"]:
+    for prediction in kernels.expectations()["predictions"]:
         assert prediction["row"] in ROWS
 
 
 def test_rows_are_those_of_their_names():
     for name in ("b1_g5_v32000_f32", "b32_g8_v128256_bf16", "torch_b1_g5_v50257_bf16"):
         setting = configs.build(ROWS[name]).row.measurement.run.args[0]
-        batch, gamma, vocab, dtype = catalogue.sizes(name)
-        sizes = setting.batch, setting.gamma, setting.vocab, setting.dtype
-        assert sizes == (batch, gamma, vocab, catalogue.DTYPES[dtype])
+        *named, dtype = SHAPE.search(name).groups()
+        assert [setting.batch, setting.gamma, setting.vocab] == [*map(int, named)]
+        assert setting.dtype == DTYPES[dtype]
 
 
 def test_what_others_published_is_told_with_machine_and_work():
-    told = catalogue.peers()
-    assert [row[2] for row in told] == ["27.2", "78.3", "17", "9 to 63"]
-    assert all(all(cell for cell in row) for row in told)
+    told = kernels.peers()
+    assert [str(it["value"]) for it in told] == ["27.2", "78.3", "17", "9 to 63"]
+    assert all(all(it[name] for name in it) for it in told)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.gpu.kernels import table
+from experiments.report import kernels
 from tests.support import gin_rows
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -138,7 +138,7 @@ def test_goals_are_told_at_the_end(tmp_path):
     (results / "kernels.md").write_text(shown, "utf-8")
     done = run(tmp_path, "echo", STAGES="page")
     goals = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
-    assert len(goals) == len(table.expectations()["goals"])
+    assert len(goals) == len(kernels.expectations()["goals"])
     assert goals[4] == "goal 3, time (<= 15): unmeasured"
     met = shown.replace("8 to 14 | unmeasured | unmeasured |", "8 to 14 | 12 | met |")
     (results / "kernels.md").write_text(met, "utf-8")

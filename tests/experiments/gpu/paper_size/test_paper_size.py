@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import run
+from experiments import catalogue, run
+from experiments.gpu.kernels.timing import bandwidth
 from experiments.gpu.paper_size import drawn_acceptance, random_weights
 from experiments.gpu.paper_size import row as chip
-from experiments.gpu.paper_size import table as catalogue
-from experiments.gpu.paper_size.times import Timed, bandwidth, decode
+from experiments.gpu.paper_size.times import Timed
 from experiments.records import records
-from experiments.records import table as lines
+from experiments.records.table import rows_of
 from specjax import configs, probs, sides
 from specjax.inputs import check_shapes, make_sampling
 from specjax.measure import costs, jsonl
@@ -122,8 +122,9 @@ def test_a_drawn_verdict_is_cut_at_what_was_drafted():
 def test_whole_texts_take_the_calls_of_their_coins():
     world, count = tiny.tables(), 40
     both = (world.target, world.target_weights), (world.draft, world.draft_weights)
-    pair = costs.Pair(*(sides.of_model("", *side) for side in both), 24)
-    run_text = decode(pair, 3, ALPHA)
+    drawn = sides.reference(drawn_acceptance.build(ALPHA))
+    pair = costs.Pair(*(sides.of_model("", *side) for side in both), 24, drawn)
+    run_text = costs.decode(pair, 3)
     config = TINY._replace(vocab=4, pieces=None)
     calls = []
     for i in range(count):
@@ -186,13 +187,18 @@ def test_models_have_the_papers_sizes(name):
 
 
 def test_every_published_row_is_there():
-    rows = {catalogue.name_of(row): row for row in catalogue.published()}
+    papers = rows_of("table4_expected_vs_measured")
+    sizes = [row["draft"].removeprefix("t5_") for row in papers]
+    rows = {
+        f"{row['task']}_{size}_t{row['temperature']}": row
+        for row, size in zip(papers, sizes, strict=True)
+    }
     assert len(rows) == 12 and rows.keys() == ROWS.keys()
     for name, file in ROWS.items():
         row = rows[name]
         target, draft, setting = configs.build(file).row.measurement.run.args
         assert parameters(target) == MODELS["t5_1_1_xxl"]
-        assert parameters(draft) == MODELS[f"t5_1_1_{catalogue.size(row)}"]
+        assert parameters(draft) == MODELS[row["draft"].replace("t5", "t5_1_1")]
         chosen = setting.alpha, setting.gamma, setting.temperature, setting.new_tokens
         assert chosen == (row["alpha"], row["gamma"], row["temperature"], 64)
         assert setting.input_tokens == {"ende": 64, "cnndm": 512}[row["task"]]
@@ -201,11 +207,11 @@ def test_every_published_row_is_there():
 
 
 def test_every_line_says_that_acceptance_is_drawn():
-    table = catalogue.chip()
+    table = catalogue.named("chip")
     assert "Acceptance is not measured" in table.note
     assert all("drawn at alpha = 0." in line.what for line in table.lines)
     assert not any(line.quantity == "alpha" for line in table.lines)
-    paper = lines.rows_of("table4_expected_vs_measured")
+    paper = rows_of("table4_expected_vs_measured")
     shown = [line.published for line in table.lines if line.published is not None]
     columns = ("c", "expected", "measured")
     assert shown == [row[name] for row in paper for name in columns]
@@ -226,15 +232,6 @@ def test_weights_are_the_models_and_finite():
     assert np.isneginf(logits[..., HALF.pieces :]).all()
     other = jax.tree.leaves(random_weights.make(HALF, seed=1))
     assert any((a != b).any() for a, b in zip(leaves, other, strict=True))
-
-
-def test_one_target_is_kept_at_a_time():
-    kept = {"a text": 1}
-    first = random_weights.keep(kept, HALF)
-    assert random_weights.keep(kept, HALF) is first
-    assert not random_weights.there(kept, HALF._replace(dim=24))
-    assert kept == {"a text": 1}
-    assert random_weights.keep(kept, HALF) is not first
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -264,7 +261,7 @@ def test_what_does_not_fit_is_said_before_it_is_made(monkeypatch):
     with pytest.raises(ValueError, match=r"needs 0\.0 GB .* use a device with 80 GB"):
         chip.measure(TINY, TINY, SETTING)
     monkeypatch.setattr(jax, "devices", lambda: [device(2 * weights)])
-    chip.check_memory(TINY, TINY, SETTING, chip.text(TINY, SETTING, 0).prompt, {})
+    chip.check_memory(TINY, TINY, SETTING, chip.text(TINY, SETTING, 0).prompt)
     random_weights.check_room(10**12, None)  # a CPU does not tell
 
 
@@ -343,8 +340,9 @@ def test_a_row_runs_from_its_file_to_a_record_of_every_line(tmp_path):
     assert it["speedup"] == pytest.approx(ms[0] / ms[3])
     assert it["exp"] == pytest.approx(closed_forms.walltime_factor(0.71, 3, it["c"]))
     assert json.dumps(record, allow_nan=False)
-    own = [line for line in catalogue.chip().lines if line.row == "ende_large_t1"]
-    assert len(own) == len(catalogue.QUANTITIES)
+    lines = catalogue.named("chip").lines
+    own = [line for line in lines if line.row == "ende_large_t1"]
+    assert len(own) == 8
     for line in own:
         assert it[line.quantity] is not None
         assert line.error is None or it[line.error] >= 0

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from experiments.papers.chen import rows, table
+from experiments import catalogue
+from experiments.papers.chen import rows
 from experiments.papers.chen.setting import ChenSetting
+from experiments.report import details
 from experiments.tasks import texts
 from specjax import sides
 from specjax.theory import closed_forms
@@ -37,9 +39,9 @@ def test_a_target_drafts_for_itself(folder, model):
     assert low <= it["speed"] <= high
     ratio = it["token_ms_alone"] / it["token_ms_speculative"]
     assert it["speed"] == pytest.approx(ratio)
-    lines = table.lines_of("chen_paper", "xsum_gpt2")
+    lines = [x for x in catalogue.named("chen").lines if x.row == "xsum_gpt2"]
     assert {line.quantity for line in lines} <= it.keys()
-    ((_, head, (shown,)),) = table.wider({"chen_data": {"a": {"measured": it}}})
+    ((_, head, (shown,)),) = details.chen({"chen_data": {"a": {"measured": it}}})
     assert len(head) == len(shown)
 
 
@@ -80,10 +82,11 @@ def test_what_cannot_be_measured_is_refused(changes, message, folder, model):
 
 
 def test_the_papers_own_numbers_agree_with_the_formula():
-    lines = {(x.row, x.quantity): x.published for x in table.chen().lines}
+    every = catalogue.named("chen").lines
+    lines = {(x.row, x.quantity): x.published for x in every}
     for row in ("humaneval_chinchilla", "xsum_chinchilla"):
         keys = "r", "t_draft_ms", "t_target_ms", "theoretical_speed"
         r, draft, target, theory = (lines[row, key] for key in keys)
         assert round(closed_forms.chen_speedup(r, 4, draft, target), 2) == theory
     assert lines["turing_gpt2", "best_speedup"] == 2.23
-    assert not any(x.published for x in table.chen().lines if x.folder == "chen_data")
+    assert not any(x.published for x in every if x.folder == "chen_data")

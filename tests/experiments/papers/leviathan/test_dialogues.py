@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from experiments.papers.leviathan.walltime_table import LLAMA_ROWS
+from experiments import catalogue
 from experiments.records import records
 from experiments.tasks import dialogues
 from specjax import checkpoints, configs, sides, zoo
@@ -13,6 +13,9 @@ from specjax.models import llama
 from tests.support import tiny_llama
 
 CONFIG = llama.Config(zoo.CODE_VOCAB, 8, 12, 1, 2, 1, 4)
+DIALOGUES = sorted(
+    {x.row for x in catalogue.named("table2").lines if x.folder == "table2_data"}
+)
 LINES = [
     {"article": "Ann: Hi!\nBob: Hello.\nAnn: Bye.", "summary": "They meet."},
     {"article": "Ann: " + "no " * 400, "summary": "Ann says no."},
@@ -26,7 +29,9 @@ def folder(tmp_path_factory):
     ends = zoo.START, (zoo.END,)
     for seed, name in enumerate(("target", "draft")):
         params, model = tiny_llama.weights(CONFIG, seed), llama.build(CONFIG)
-        whole = checkpoints.Checkpoint(name, "llama", CONFIG, model, params, (), *ends)
+        whole = checkpoints.Pretrained(
+            name, CONFIG, model, params, "float32", (), *ends
+        )
         checkpoints.save(folder / name, whole)
         shutil.copy(zoo.FOLDER / "tokenizer.model", folder / name)
     lines = "".join(json.dumps(line) + "\n" for line in LINES)
@@ -55,7 +60,7 @@ def test_half_of_the_turns_or_all_and_a_question(folder, target):
         dialogues.summaries("nowhere.jsonl", target)
 
 
-@pytest.mark.parametrize("row", LLAMA_ROWS)
+@pytest.mark.parametrize("row", DIALOGUES)
 @pytest.mark.parametrize("table", ["table2_data", "table3_data", "kinds_data"])
 def test_every_row_builds_on_the_users_files(folder, table, row):
     names = {"LLAMA_TARGET_NAME": "target", "LLAMA_DRAFT_NAME": "draft"}

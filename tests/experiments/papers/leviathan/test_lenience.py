@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import tasks
+from experiments import catalogue, tasks
 from experiments.papers.leviathan import lenience
-from experiments.papers.leviathan import lenience_table as catalogue
 from experiments.records import markup, records, table
+from experiments.report import details
 from specjax import configs, sides
 from specjax.measure import lenience as bench
 from specjax.measure import scoring, texts
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.slow
 
 LEVELS = (1.0, 0.5, 0.3, 0.1)
 COLD = (1.0, 0.3)  # enough at temperature 0
-PAPER = table.leviathan()["table5_lenience"]
+PAPER = table.papers()["leviathan2023"]["table5_lenience"]
 ROWS_WITH_SPEEDS = [f"{it}_small_t{heat}" for it in ("ende", "gpt") for heat in (0, 1)]
 ROWS = records.rows("table5")
 
@@ -283,7 +283,7 @@ def test_a_row_says_what_was_published(row):
 
 def test_the_lines_are_those_of_the_paper_and_of_the_rows():
     """What is published stands beside its own task alone."""
-    lines = catalogue.table5().lines
+    lines = catalogue.named("table5").lines
     ours = [line for line in lines if line.folder == "table5"]
     papers = [line for line in lines if line.folder == "table5_paper"]
     assert all(line.needs for line in papers) and not any(line.needs for line in ours)
@@ -292,7 +292,7 @@ def test_the_lines_are_those_of_the_paper_and_of_the_rows():
         assert (line.published is not None) == beside
     row = measured(1.0)
     assert all(line.quantity in row for line in lines)
-    assert all(line.error in row for line in lines if line.error)
+    assert all(f"{line.quantity}_se" in row for line in lines)
     alphas = [*PAPER["alpha"].values(), PAPER["temperature_0"]["alpha_t5_small"]]
     printed = [line.published for line in papers]
     assert sorted(printed) == sorted(np.ravel(alphas).tolist())
@@ -301,14 +301,14 @@ def test_the_lines_are_those_of_the_paper_and_of_the_rows():
 def test_a_speed_at_a_c_that_is_not_ours_is_never_among_what_was_measured():
     """It stands apart, by its name, without a state such as `ok`."""
     table5 = {row: {"measured": measured(1.0)} for row in ROWS_WITH_SPEEDS}
-    assert not any("speed" in it.quantity + it.what for it in catalogue.table5().lines)
-    parts = catalogue.wider({"table5": table5})
+    lines = catalogue.named("table5").lines
+    assert not any("speed" in line.quantity + line.what for line in lines)
+    parts = details.of("table5", {"table5": table5})
     (title, head, rows), (runs_title, runs_head, runs) = parts
     assert title.startswith("Hypothetical") and runs_title.startswith("Decoding runs")
     assert [line[1] for line in runs[:4]] == ["1", "0.5", "0.3", "0.1"]
     assert all(len(line) == len(runs_head) for line in runs)
     assert runs[0][0] == "target with draft, T = 1"
-    assert catalogue.within({"value": 0.25, "se": None}) == "0.2500"
     speed, printed = head.index("speed if c were the paper's"), len(head) - 1
     shown = [row for row in rows if row[speed] != "not run"]
     assert len(shown) == 4 * len(ROWS_WITH_SPEEDS) and len(rows) == len(shown) + 8

@@ -6,8 +6,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from experiments import tasks
-from experiments.papers.wagner import decoders, decoders_table, methods, rows, runs
+from experiments import catalogue, tasks
+from experiments.papers.wagner import decoders, methods, rows, runs
 from experiments.tasks import texts
 from specjax import sides
 from specjax.generate import Counts
@@ -83,8 +83,9 @@ def test_what_cannot_be_measured_is_refused(changes, kind, message, model, setti
 def test_published_numbers_stand_where_they_are_measured():
     printed = {
         (line.row, line.quantity): line.published
-        for line in [*decoders_table.text_lines(), *decoders_table.scale_lines()]
-        if line.published is not None
+        for name in ("wagner_text", "wagner_scale")
+        for line in catalogue.named(name).lines
+        if line.published is not None and line.folder == "wagner_paper"
     }
     assert printed["xsum_gemma_7b", "gb_s_exact_top50"] == 38.51
     assert printed["xsum_qwen_1_8b", "profile_reduction_sigmoid_1e4_top50"] == 76.8

@@ -39,8 +39,8 @@ def test_every_word_sounds_like_itself_and_like_no_other():
         speech = voiced(word, seed=seed)
         begin, end = (round(time * synthesis.RATE) for time in speech.spans[0])
         count = (end - begin) // logmel.HOP
-        frames = logmel.window(
-            speech.samples[begin : begin + count * logmel.HOP], count
+        frames = logmel.features(
+            speech.samples[begin : begin + count * logmel.HOP], frames=count
         )
         return np.stack([part.mean(0) for part in np.array_split(frames, 5)])
 
@@ -98,7 +98,7 @@ def test_rows_are_kept(tmp_path):
     again = examples.keep(path, 3, 2)
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert examples.chosen(again, np.array([1])).frames.dtype == np.float32
-    with pytest.raises(ValueError, match="another seed or count"):
+    with pytest.raises(ValueError, match="other settings: delete it"):
         examples.keep(path, 4, 2)
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.papers.wagner.speech import recording, table
+from experiments import catalogue
+from experiments.papers.wagner.speech import recording
 from specjax import sides
 from specjax.sides import Player
 from specjax.speech import logmel
@@ -41,7 +42,9 @@ def test_a_trace_is_the_text_of_the_target_alone(pair, place):
     assert 0 < it["calls_saved"] == it["alone_calls"] - len(it["steps"])
     assert any(step["rejected"] for step in it["steps"])
     assert it["prompt"] == "a.wav" and it["spoken"] == "open the door"
-    assert {line.quantity for line in table.recording()} < it.keys()
+    lines = catalogue.named("speech").lines
+    asked = {line.quantity for line in lines if line.folder == "speech"}
+    assert asked and asked < it.keys()
 
 
 def test_what_cannot_be_traced_is_refused(pair, place):

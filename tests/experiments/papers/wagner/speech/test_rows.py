@@ -5,17 +5,12 @@ import re
 import numpy as np
 import pytest
 
-from experiments import run
+from experiments import catalogue, run
 from experiments.papers.wagner.methods import of_text
-from experiments.papers.wagner.speech import (
-    methods,
-    rows,
-    side_by_side,
-    table,
-    utterances,
-)
+from experiments.papers.wagner.speech import methods, rows, utterances
 from experiments.papers.wagner.speech.hearing import Outcome
 from experiments.records import records
+from experiments.report import details
 from specjax import configs, verifiers
 from specjax.measure import jsonl
 from specjax.speech import logmel
@@ -96,7 +91,7 @@ def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
         saved = times[f"step_reduction_exact{end}_g3"]
         assert base > 0 and saved == pytest.approx(100 * (1 - exact / base))
         assert times[f"peak_kib_exact{end}_g3"] > 0
-    wide = side_by_side.wider({"speech_data": by_row})
+    wide = details.speech({"speech_data": by_row})
     shown = {title: lines for title, _, lines in wide}
     of_methods, of_batches, of_steps = shown.values()
     assert len(of_steps) == len(times["guarantees"]) == 8
@@ -125,14 +120,15 @@ def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
 
 
 def test_a_line_is_of_a_quantity_that_its_row_measures():
-    measured = {f"wer_{name}" for name in table.METHODS}
-    measured |= {f"alpha_{name}" for name in table.METHODS}
-    measured |= {line.quantity for line in table.recording()}  # test_recording.py
-    scaled = {f"wer_{method.name}" for method in methods.of_errors(table.SCALES)}
+    names = [method.name for method in methods.of_errors((1e3,))]
+    measured = {f"{key}_{name}" for name in names for key in ("wer", "alpha")}
+    measured |= {"tokens", "alone_calls", "target_calls", "calls_saved"}  # a recording
+    scales = (1e1, 1e3, 1e4, 1e5)
+    scaled = {f"wer_{method.name}" for method in methods.of_errors(scales)}
     steps = [method.name for method in of_text(1e3, token.verifier, None)]
     ends = [f"{name}_g{gamma}" for name in steps for gamma in (1, 3, 5, 10, 15)]
     timed = {f"{key}_{end}" for key in ("us", "step_reduction") for end in ends}
-    for line in table.speech().lines:
+    for line in catalogue.named("speech").lines:
         assert line.row in records.rows(line.folder)
         known = scaled if line.row.endswith("_scale") else measured
         known = timed if line.row.endswith("_time") else known

@@ -1,0 +1,138 @@
+"""Compiles for GPUs and TPUs on a machine that has none, by the vendors' compilers.
+
+JAX's CUDA plugin and `libtpu` bring them as wheels; a file of `targets` says what XLA
+must know of a GPU. Pallas kernels compile too.
+"""
+
+import contextlib
+import functools
+import os
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+from jax.experimental import topologies
+
+from experiments.gpu.aot import hlo
+from pallas_kernels.dispatch import Device
+
+TARGETS = Path(__file__).with_name("targets")
+WHEELS = {"gpu": ("jax-cuda13-pjrt", "jax-cuda13-plugin", "absl-py")}
+WHEELS |= {"tpu": ("libtpu",)}
+INSTALL = "pip install --editable '.[aot]'"
+DEVICES = {
+    "h200": Device("gpu", "NVIDIA H200", (9, 0)),
+    "a100": Device("gpu", "NVIDIA A100-SXM4-80GB", (8, 0)),
+    "t4": Device("gpu", "Tesla T4", (7, 5)),
+    "v4": Device("tpu", "TPU v4"),
+    "v5e": Device("tpu", "TPU v5 lite"),
+    "v6e": Device("tpu", "TPU v6 lite"),
+}
+# The smallest machine of each kind of TPU; programs are compiled for one chip of it.
+TOPOLOGIES = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v6e": "v6e:2x2"}
+
+
+class Compiled(NamedTuple):
+    """text: the optimized HLO; program: what it launches. Sizes in bytes: arguments,
+    results, what is allocated besides, machine code (0 where none is reported).
+    seconds: that lowering and compiling took."""
+
+    text: str
+    program: hlo.Sequence
+    argument_bytes: int
+    output_bytes: int
+    temp_bytes: int
+    code_bytes: int
+    seconds: float
+
+
+def missing(platform: str) -> str | None:
+    """Why nothing can be compiled for "gpu" or "tpu" here, or None if it can."""
+    for wheel in WHEELS[platform]:
+        try:
+            version = metadata.version(wheel)
+        except metadata.PackageNotFoundError:
+            return f"{wheel} is not installed: {INSTALL}"
+        if wheel.startswith("jax-") and version != jax.__version__:
+            return f"{wheel} is {version} and jax {jax.__version__}: {INSTALL}"
+    return None
+
+
+def check(device: str) -> None:
+    """Raises ValueError for a device that is not one of DEVICES, or where a wheel is
+    missing, with the command that installs it."""
+    if device not in DEVICES:
+        raise ValueError(f"unknown device {device!r}: name one of {sorted(DEVICES)}")
+    if reason := missing(DEVICES[device].platform):
+        raise ValueError(f"cannot compile for {device}: {reason}")
+
+
+def compile(
+    function: Callable,
+    arguments: tuple,
+    device: str = "h200",
+    donate: tuple[int, ...] = (),
+) -> Compiled:
+    """function(*arguments) for one of DEVICES; nothing is run.
+
+    arguments: a tuple of pytrees of ShapeDtypeStructs or arrays. donate: the indices of
+    those that may be written over. Raises ValueError as `check`.
+    """
+    placed, abstract = _placed(device)
+    shapes = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=placed), arguments
+    )
+    begun = time.perf_counter()
+    mesh = jax.sharding.AbstractMesh((), (), abstract_device=abstract)
+    with jax.sharding.use_abstract_mesh(mesh), _uncached():
+        compiled = jax.jit(function, donate_argnums=donate).lower(*shapes).compile()
+    seconds, text = time.perf_counter() - begun, compiled.as_text()
+    sizes = compiled.memory_analysis()
+    return Compiled(
+        text,
+        hlo.read(text),
+        sizes.argument_size_in_bytes,
+        sizes.output_size_in_bytes,
+        sizes.temp_size_in_bytes,
+        sizes.generated_code_size_in_bytes,
+        seconds,
+    )
+
+
+@functools.cache
+def _placed(device: str) -> tuple:
+    """Where arguments lie, and what code that asks for the device is told."""
+    check(device)
+    platform = DEVICES[device].platform
+    if platform == "gpu":
+        # The plugin must not look for a driver.
+        os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+        target = (TARGETS / f"{device}.txtpb").read_text("utf-8")
+        options = {"platform": "cuda", "target_config": target, "topology": "1x1x1"}
+        topology = topologies.get_topology_desc(**options)
+        mesh = topologies.make_mesh(topology, (1,), ("x",))
+        placed = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        cores = None
+    else:
+        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # there is no machine to ask
+        topology = topologies.get_topology_desc(TOPOLOGIES[device], "tpu")
+        placed = jax.sharding.SingleDeviceSharding(topology.devices[0])
+        cores = topology.devices[0].num_cores
+    kind = topology.devices[0].device_kind
+    return placed, jax.sharding.AbstractDevice(kind, cores, platform)
+
+
+@contextlib.contextmanager
+def _uncached():
+    """Without the compilation cache: it cannot read what is for a device that is not
+    here."""
+    name = "jax_persistent_cache_min_compile_time_secs"
+    before = getattr(jax.config, name)
+    jax.config.update(name, float("inf"))
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)

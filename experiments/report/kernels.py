@@ -1,0 +1,197 @@
+"""Beside the table of kernels: what was predicted, what measured, goals met or not.
+
+Predictions and goals are those of `experiments/gpu/kernels/predictions.json`, written
+before anything ran on a GPU. What has no record is called unmeasured.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from experiments import catalogue
+from experiments.records.markup import number
+from experiments.records.table import Line, Records, papers
+from experiments.records.words import FAILED, over
+from experiments.report.columns import Columns, Grid, grid, some
+
+FILE = catalogue.HERE / "gpu" / "kernels" / "predictions.json"
+UNMEASURED, TRIAL = "unmeasured", "unmeasured: the record is of a trial on a CPU"
+GOALS: Columns = {
+    "goal": "{name}",
+    "what": "{what}",
+    "formula": "{formula}",
+    "goal is": "{sense} {bound}",
+    "predicted": "{predicted}",
+    "measured": "{measured}",
+    "verdict": "{verdict}",
+}
+TIMES: Columns = {
+    "B, gamma, V, logits": "{shape}",
+    "program": "{name}",
+    "acceptance": "{acceptance}",
+    "predicted us": "{predicted}",
+    "us": "{us}",
+    "10 % to 90 %": "{around}",
+    "of a copy's speed": "{share}",
+    "state": "{state}",
+}
+PEERS: Columns = {
+    "published by": "{who}",
+    "what": "{what}",
+    "value": "{value}",
+    "machine": "{machine}",
+    "work": "{work}",
+    "source": "{source}",
+}
+ELSEWHERE = (
+    "Published by others: other machines and other work, not to be compared digit by"
+    " digit"
+)
+Rows = Mapping[str, dict]  # the records of folder kernels
+
+
+@cache
+def expectations() -> dict:
+    return json.loads(FILE.read_text("utf-8"))
+
+
+def lines() -> list[Line]:
+    return catalogue.named("kernels").lines
+
+
+def shapes() -> dict[str, str]:
+    """What each row of a shape is: (B, gamma, V) and its dtype; PyTorch's are last."""
+    named = {line.row: line.what.partition(": ")[0] for line in lines()}
+    return {row: name for row, name in named.items() if "(" in name}
+
+
+def details(records: Records) -> list[Grid]:
+    rows, date = records.get("kernels", {}), expectations()["date"]
+    found = [
+        {"what": f"{row}: {name}", "found": value}
+        for row in ("sanitizer", "capture")
+        for name, value in rows.get(row, {}).get("measured", {}).items()
+    ]
+    return [
+        grid(f"Goals and predictions of {date}", GOALS, goals(rows)),
+        grid("Predicted and measured, us", TIMES, times(rows)),
+        grid(ELSEWHERE, PEERS, peers()),
+        *some(
+            grid(
+                "What else was found on the device",
+                {"what": "{what}", "found": "{found}"},
+                found,
+            )
+        ),
+    ]
+
+
+def goals(rows: Rows) -> Iterator[dict]:
+    for goal in expectations()["goals"]:
+        value = reached(goal, rows)
+        own = len(goal.get("of", ())) == 1 and "under" not in goal
+        yield goal | {
+            "predicted": prediction(*goal["of"][0]) if own else "",
+            "measured": number(value),
+            "verdict": verdict(goal, value),
+        }
+
+
+def reached(goal: dict, rows: Rows) -> float | str:
+    """The number of a goal, or why there is none."""
+    if "every" in goal:
+        ours = [row for row, name in shapes().items() if "PyTorch" not in name]
+        return smallest([measured(rows, row, goal["every"]) for row in ours])
+    if not goal["of"]:
+        return "not implemented"
+    value = measured(rows, *goal["of"][0])
+    if "under" not in goal:
+        return value
+    unmeasured = isinstance(value, str) and value.startswith(UNMEASURED)
+    return over(value, measured(rows, *goal["under"][0]), peer=not unmeasured)
+
+
+def smallest(values: list[float | str]) -> float | str:
+    missing = [value for value in values if isinstance(value, str)]
+    if FAILED in missing:
+        return FAILED
+    return missing[0] if missing else min(values)
+
+
+def measured(rows: Rows, row: str, quantity: str) -> float | str:
+    if row not in rows:
+        return UNMEASURED
+    it = rows[row]["measured"]
+    return TRIAL if it.get("dry") else it[quantity]
+
+
+def verdict(goal: dict, value: float | str) -> str:
+    """met, missed, or why that cannot be said; a program of ours that failed misses."""
+    if value == FAILED:
+        return "missed: it failed"
+    if isinstance(value, str):
+        return value if value.startswith(UNMEASURED) else f"{UNMEASURED}: {value}"
+    ahead = value >= goal["bound"] if goal["sense"] == ">=" else value <= goal["bound"]
+    return "met" if ahead else "missed"
+
+
+def prediction(row: str, quantity: str) -> str:
+    for guess in expectations()["predictions"]:
+        if (guess["row"], guess["quantity"]) == (row, quantity):
+            return f"{guess['low']} to {guess['high']}"
+    return ""
+
+
+def times(rows: Rows) -> Iterator[dict]:
+    """Every program that was timed, those that failed, and what was only predicted."""
+    for row, shape in shapes().items():
+        blank = dict.fromkeys(("acceptance", "predicted", "us", "around", "share"), "")
+        record = rows.get(row)
+        if record is None or record["measured"].get("dry"):
+            known = expected_only(row, TRIAL if record else UNMEASURED)
+        else:
+            known = timed(row, record["measured"])
+        yield from (blank | {"shape": shape} | it for it in known)
+
+
+def expected_only(row: str, state: str) -> Iterator[dict]:
+    names = {line.quantity: line.what.partition(": ")[2] for line in lines()}
+    for guess in expectations()["predictions"]:
+        if guess["row"] == row:
+            name = names[guess["quantity"]].removesuffix(", us")
+            told = prediction(row, guess["quantity"])
+            yield {"name": name, "predicted": told, "state": state}
+
+
+def timed(row: str, it: dict) -> Iterator[dict]:
+    for line in it.get("programs", it.get("lines", [])):
+        yield {
+            "name": line["name"],
+            "acceptance": line.get("acceptance", "0.7"),
+            "predicted": prediction(row, quantity_of(line["name"])),
+            "us": number(line["us"]),
+            "around": f"{number(line['p10'])} to {number(line['p90'])}",
+            "share": f"{100 * line['share']:.0f} %" if "share" in line else "",
+            "state": "ok",
+        }
+    for failure in it.get("failed", []):
+        yield {"name": failure["name"], "state": failure["error"]}
+    for name, why in it.get("skipped", {}).items():
+        yield {"name": name, "state": why}
+
+
+def quantity_of(name: str) -> str:
+    """The quantity that a program's time is a candidate for."""
+    kind, _, carried = name.partition("/")
+    kind = "fused" if kind == "mosaic_gpu" else kind
+    return f"{kind}_us" if carried.split("/")[0] in ("", "none") else ""
+
+
+def peers() -> list[dict]:
+    table = papers()["wagner2024"]["table3_bandwidth_gb_s"]["rows"]
+    every = [value for row in table for value in row[2:]]
+    wagner = {"who": "Wagner et al. (2024)", "machine": "their GPUs"}
+    wagner |= {"what": "speed of the memory reached, GB/s, all models and methods"}
+    wagner |= {"value": f"{min(every):.0f} to {max(every):.0f}", "source": "Table 3"}
+    wagner |= {"work": "their profiled verification, softmax included"}
+    return [*expectations()["published_elsewhere"], wagner]

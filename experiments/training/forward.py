@@ -1,0 +1,54 @@
+"""What training computes of each family: logits of whole texts, without a cache.
+
+Axes: B rows, T tokens, V vocabulary; S states of an encoder, E features.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax import Array
+
+from specjax.models import gpt, llama, t5, whisper
+from specjax.models.whisper.network import Cache, Whisper
+from specjax.types import Features
+
+Config = gpt.Config | llama.Config | t5.Config | whisper.Config
+FAMILIES = {gpt.Config: gpt, llama.Config: llama, t5.Config: t5}
+FAMILIES[whisper.Config] = whisper
+NAMES = {"gpt": gpt.Config, "llama": llama.Config, "t5": t5.Config}
+NAMES["whisper"] = whisper.Config
+
+
+def fresh(config: Config) -> Callable[[Array], Any]:
+    """key -> random weights of these sizes."""
+    init = FAMILIES[type(config)].init_params
+    return lambda key: nn.meta.unbox(init(key, config))
+
+
+def logits(config: Config, params: Any, tokens: Array, read: Any = None) -> Array:
+    """tokens [B, T] from the first on -> [B, T, V] float32.
+
+    read: what an encoder is given, which a decoder does not see: `t5.Inputs`, of which
+    padding of the vocabulary is as likely as any id; of a Whisper, its `states_of`.
+    """
+    if isinstance(config, t5.Config):
+        config = config._replace(pieces=None)
+        features = t5.T5(config).apply({"params": params}, read, tokens)
+        return t5.readout(config, params, features)
+    if isinstance(config, whisper.Config):
+        weights, network = {"params": params}, Whisper(config)
+        across = network.apply(weights, read.astype(config.dtype), method="read")
+        start, cache = jnp.zeros(1, jnp.int32), Cache(None, across)
+        features, _ = network.apply(weights, tokens, start, cache, method="decode")
+        return whisper.readout(config, params, features)
+    model = FAMILIES[type(config)].build(config)
+    start = jnp.zeros(tokens.shape[0], jnp.int32)
+    features, _ = model.apply(params, tokens, start, None)
+    return model.readout(params, features)
+
+
+def states_of(config: whisper.Config, params: Any, frames: Array) -> Array:
+    """What a Whisper's encoder makes of windows: [B, F, M] -> [B, S, E]."""
+    return whisper.encode(config, params, Features(frames)).states

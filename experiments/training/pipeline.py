@@ -1,0 +1,145 @@
+"""One way to train every model: stages in order, each with the weights of the last.
+
+A stage is a run of `experiments.training.loop`: resumable, with a bar and a curve, and
+skipped when done. `recipes/NAME.json` is a recipe: models with their sizes; stages by
+their folders, each with its model, what it learns from, and its `loop.Recipe`; and what
+is read and written for them. `zoo_code`, `zoo_t5`, `zoo_llama` and `zoo_speech` follow
+one each.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from experiments.training import forward, grow, loop, storage
+
+FOLDER = Path(__file__).with_name("recipes")
+NOISE = 0.3  # between the copies of a grown model's units, see `grow.grow`
+
+
+class Stage(NamedTuple):
+    """One run. folder: within the runs. data: what is learnt from, by name. loss: of
+    `drafts.losses`, where that is what a target wrote."""
+
+    folder: str
+    config: forward.Config
+    recipe: loop.Recipe
+    data: str
+    loss: str = ""
+
+
+class Data(NamedTuple):
+    """batch: rows of a seed. held_out: batches, by what the curve calls them. loss: of
+    a config, (params, rows) -> scalar. about: JSON, what else tells runs apart."""
+
+    batch: Callable[[tuple[int, ...]], Any]
+    held_out: Mapping[str, Sequence[Any]]
+    loss: Callable[[forward.Config], Callable]
+    about: Mapping[str, Any] = {}
+
+
+Texts = Mapping[str, Callable[[Stage], Data]]
+
+
+def run(runs: Path, stages: Sequence[Stage], texts: Texts, first: Any = None) -> Any:
+    """The weights after every stage, from `first` on or, if that is None, from fresh.
+
+    texts: what a stage learns from, by the names of `Stage.data`. Between stages of
+    other sizes the model grows. Raises ValueError as `loop.train`.
+    """
+    params, before = first, stages[0]
+    for stage in stages:
+        params = train(runs, stage, texts, grown(before, params, stage))
+        before = stage
+    return params
+
+
+def grown(before: Stage, params: Any, stage: Stage) -> Any:
+    """The weights that a stage begins with: those of the one before it, grown unless
+    they fit, as they do whichever type a model computes in."""
+    sizes = before.config, stage.config
+    same = sizes[0] == sizes[1]._replace(dtype=sizes[0].dtype)
+    return (
+        params
+        if params is None or same
+        else grow.grow(sizes[0], params, sizes[1], NOISE)
+    )
+
+
+def train(runs: Path, stage: Stage, texts: Texts, first: Any = None) -> Any:
+    """The weights after one stage."""
+    data = texts[stage.data](stage)
+
+    def init(key: jax.Array) -> Any:
+        fresh = forward.fresh(stage.config)
+        return fresh(key) if first is None else jax.tree.map(jnp.copy, first)
+
+    # As a file has them, which knows no tuples.
+    sizes = json.loads(json.dumps({**stage.config._asdict(), **data.about}))
+    task = loop.Task(sizes, init, data.loss(stage.config))
+    return loop.train(
+        runs / stage.folder, task, data.batch, data.held_out, stage.recipe
+    )
+
+
+def read(name: str) -> dict:
+    """A recipe of this folder."""
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def stages(recipe: dict, folder: str = "") -> list[Stage]:
+    """Those of a recipe whose folder begins so, in order."""
+    return [
+        Stage(
+            name,
+            config(recipe, stage["model"]),
+            loop.Recipe(**stage["recipe"]),
+            stage["data"],
+            stage.get("loss", ""),
+        )
+        for name, stage in recipe["stages"].items()
+        if name.startswith(folder)
+    ]
+
+
+def config(recipe: dict, model: str) -> forward.Config:
+    """The sizes of one of its models."""
+    sizes = dict(recipe["models"][model])
+    return forward.NAMES[sizes.pop("family")](**sizes)
+
+
+def parser(doc: str, runs: str, recipe: dict) -> argparse.ArgumentParser:
+    """The command of a recipe: where it runs, and how long each stage is."""
+    made = argparse.ArgumentParser(description=doc.split("\n")[0])
+    made.add_argument("--runs", type=Path, default=Path(runs))
+    for stage in stages(recipe):
+        for length in ("steps", "decay"):
+            option, most = _option(stage.folder, length), getattr(stage.recipe, length)
+            made.add_argument(f"--{option}", type=int, default=most)
+    return made
+
+
+def chosen(options: argparse.Namespace, recipe: dict) -> dict:
+    """The recipe, its stages as long as the options say."""
+    recipe = json.loads(json.dumps(recipe))
+    for folder, stage in recipe["stages"].items():
+        for length in ("steps", "decay"):
+            name = _option(folder, length).replace("-", "_")
+            stage["recipe"][length] = getattr(options, name)
+    return recipe
+
+
+def _option(folder: str, length: str) -> str:
+    return f"{Path(folder).name}-{length}"
+
+
+def save(path: Path, runs: Path, recipe: dict, **about: Any) -> None:
+    """Writes how models were made: the recipe, what was read, how good they are, and
+    the curves of their stages."""
+    curves = loop.curves(runs, {folder: folder for folder in recipe["stages"]})
+    storage.write_json(path, {"recipe": recipe, **about, "curves": curves})

@@ -1,0 +1,48 @@
+"""Files that a kill leaves whole: what took long to make is made once, then read."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Writes a file so that a kill leaves the old one or the new one, whole."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(content)
+    os.replace(partial, path)
+
+
+def write_json(path: Path, content: Any) -> None:
+    replace(path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def keep(
+    path: Path,
+    make: Callable[[], Arrays],
+    about: Mapping[str, Any],
+    save: Callable = np.savez,
+) -> Arrays:
+    """Arrays by name; once, then from `path`.
+
+    about: JSON, what they depend on. Raises ValueError for a file of something else.
+    """
+    settings = json.dumps(about, sort_keys=True)
+    if not path.exists():
+        arrays = {**make(), "about": settings}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + ".partial")
+        with partial.open("wb") as file:
+            save(file, **arrays)
+        os.replace(partial, path)
+    read = np.load(path)
+    if str(read.get("about")) != settings:
+        raise ValueError(
+            f"{path} was written by another target or other settings: delete it"
+        )
+    return read

@@ -1,1 +1,0 @@
-"""The bundled targets: what they learn from, and how they grow."""

@@ -1,0 +1,151 @@
+"""Pairs of ids for the tasks of the bundled T5 family, read from a folder and packages.
+
+English to German, of sentences of Tatoeba (CC BY 2.0 FR): a folder has `train.en.xz`,
+`train.de.xz`, line by line, and `train.src.xz`, the source of each line. `joined`:
+unrelated ones in a row until there are enough, of which those of
+`valid.tatoeba_valid.en.xz` and `.de.xz` are held out. `correct`: documentation with
+errors put into it (`texts.correction`). `docs`: its summaries.
+"""
+
+import lzma
+import platform
+from pathlib import Path
+
+import numpy as np
+
+from experiments.training import pairs, storage
+from experiments.training.pairs import Pair
+from experiments.training.texts import correction, documentation, packages, prose
+from specjax.models import t5
+
+TRANSLATE, SUMMARIZE = "translate English to German: ", "summarize: "
+LICENSED = ("tatoeba",)  # the sources of the folder that may be passed on
+READ = {"sentences": 64, "docs": 128}  # the longest inputs
+HELD_OUT = 1000  # sentences
+LEAST, MOST = 64, 112  # tokens of a long target
+ORDERS, SPOILED = 4, 3  # how often a sentence is joined, a passage spoilt
+NAMES = ("joined", "correct", "sentences", "docs")
+Sentences = list[tuple[str, str]]
+Texts = dict[str, list[Pair]]
+
+
+def read_lines(path: Path) -> list[str]:
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        return file.read().split("\n")[:-1]
+
+
+def sentences(folder: Path) -> Sentences:
+    """The pairs that may be passed on, in the order of the files."""
+    read = [read_lines(folder / f"train.{name}.xz") for name in ("en", "de", "src")]
+    lines = zip(*read, strict=True)
+    return [(en, de) for en, de, source in lines if source.startswith(LICENSED)]
+
+
+def validation(folder: Path) -> Sentences:
+    """Sentences of any length, no English side of which is in the training files."""
+    names = (f"valid.tatoeba_valid.{language}.xz" for language in ("en", "de"))
+    return list(zip(*(read_lines(folder / n) for n in names), strict=True))
+
+
+def load(path: Path, pieces, folder: Path) -> Texts:
+    """The pairs of a side, train or valid, as ids: read once, then from `path`. A JSON
+    file beside it says what they are (`about`)."""
+
+    def made() -> storage.Arrays:
+        texts = read(path.stem, pieces, folder)
+        storage.write_json(path.with_suffix(".json"), about(texts))
+        return packed(texts)
+
+    return unpacked(storage.keep(path, made, {}, np.savez_compressed))
+
+
+def about(texts: Texts) -> dict:
+    """JSON: how many pairs each task has, with their sha256, and what was read."""
+    return {
+        "python": platform.python_version(),
+        "pairs": {name: [len(x), pairs.digest(x)] for name, x in texts.items()},
+        "licences": packages.versions(),
+    }
+
+
+def packed(texts: Texts) -> dict[str, np.ndarray]:
+    """Each task's ids end to end, and how long each part is: source, target, ..."""
+    flat = {}
+    for name, listed in texts.items():
+        parts = [part for pair in listed for part in pair]
+        flat[f"{name}_ids"] = np.concatenate(parts).astype(np.uint16)
+        flat[f"{name}_lengths"] = np.array([len(part) for part in parts], np.uint16)
+    return flat
+
+
+def unpacked(flat) -> Texts:
+    texts = {}
+    for name in NAMES:
+        ids, ends = flat[f"{name}_ids"], np.cumsum(flat[f"{name}_lengths"].astype(int))
+        parts = np.split(ids, ends[:-1])
+        texts[name] = list(zip(parts[::2], parts[1::2], strict=True))
+    return texts
+
+
+def read(side: str, pieces, folder: Path) -> Texts:
+    """The pairs of every task of a side; the shortest sentences come first."""
+    every, docs = sentences(folder), documentation.pairs(side)
+    listed = every[HELD_OUT:] if side == "train" else every[:HELD_OUT]
+    to_join = listed if side == "train" else validation(folder)
+    return {
+        "joined": joined(pieces, to_join),
+        "correct": corrections(pieces, passages(pieces, side)),
+        "sentences": encode(pieces, listed, TRANSLATE, READ["sentences"]),
+        "docs": encode(pieces, docs, SUMMARIZE, READ["docs"]),
+    }
+
+
+def encode(pieces, texts: Sentences, prefix: str, longest: int) -> list[Pair]:
+    """Both sides as ids, each ended by the end id; inputs are cut to `longest`."""
+    sources = pieces.encode([prefix + source for source, _ in texts])
+    targets = pieces.encode([target for _, target in texts])
+    return [
+        (source[: longest - 1] + [t5.END], target + [t5.END])
+        for source, target in zip(sources, targets, strict=True)
+    ]
+
+
+def joined(pieces, sentences: Sentences) -> list[Pair]:
+    """Sentences in several random orders, as many at a time as make a long target."""
+    sources = pieces.encode([source for source, _ in sentences])
+    targets = pieces.encode([target for _, target in sentences])
+    prefix, long = pieces.encode(TRANSLATE.strip()), []
+    for seed in range(ORDERS):
+        source, target = list(prefix), []
+        for i in np.random.default_rng(seed).permutation(len(sentences)):
+            source, target = source + sources[i], target + targets[i]
+            if len(target) >= LEAST:
+                long.append(([*source, t5.END], [*target, t5.END]))
+                source, target = list(prefix), []
+    return long
+
+
+def passages(pieces, side: str) -> list[str]:
+    """Prose of one side. What is read for training has no sentence that is held out."""
+    apart = []
+    if side == "train":
+        files = (file for other in ("valid", "test") for file in prose.read(other))
+        apart = [sentence for file in files for sentence in file]
+
+    def length(text: str) -> int:
+        return len(pieces.encode(text))
+
+    return prose.passages(prose.read(side, apart), length, LEAST, MOST - 1)
+
+
+def corrections(pieces, texts: list[str]) -> list[Pair]:
+    """Each passage with several spoilings, of which no two are by the same seed."""
+    targets, spoilt = pieces.encode(texts), []
+    for again in range(SPOILED):
+        spoiled = [
+            correction.PREFIX + correction.spoil(text, again * len(texts) + i)
+            for i, text in enumerate(texts)
+        ]
+        for source, target in zip(pieces.encode(spoiled), targets, strict=True):
+            spoilt.append(([*source, t5.END], [*target, t5.END]))
+    return spoilt

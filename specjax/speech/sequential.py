@@ -1,0 +1,199 @@
+"""Long recordings in order: windows of 30 s, each from where the last one was sure.
+
+Whisper's sequential transcription (Radford et al., 2022, Section 3.8) of several
+recordings in one batch. A row is a window of some recording at some temperature: where
+one has to be decoded again, the others go on meanwhile, and where a recording ends the
+next takes its row. What decodes is an argument.
+Axes: B rows, T frames, M bands.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from specjax.speech import logmel, segments
+from specjax.speech.segments import Segment, Thresholds
+from specjax.speech.tokens import CONTEXT, Tokens, prompt, text_ids
+
+UNSURE = 0.5  # a text of a higher temperature is no context for the next
+
+
+class Decoded(NamedTuple):
+    """What a model wrote of B windows. tokens: of each, without prompt and end.
+    logprob: mean logarithm of their probabilities, the end's among them. no_speech:
+    probability of `<|nospeech|>` where a text begins."""
+
+    tokens: Sequence[Sequence[int]]
+    logprob: Sequence[float]
+    no_speech: Sequence[float]
+
+
+# (features [B, 3000, M], B prompts, temperatures [B]) -> Decoded.
+Decode = Callable[[np.ndarray, list[list[int]], np.ndarray], Decoded]
+
+
+class Options(NamedTuple):
+    """What a person may choose.
+
+    language: code or name, None for the model's own, or to hear it from a recording's
+    first window where that is possible, else English. task: "transcribe" or
+    "translate", None for the model's own. timestamps: whether the
+    model writes them; without, a window is one segment. initial: tokens that stand for
+    what was spoken before. condition: whether a window's text is context for the next.
+    thresholds: when a window is decoded again, or skipped. context: tokens that the
+    model can tell apart. window: frames that it hears at once.
+    """
+
+    language: str | None = None
+    task: str | None = None
+    timestamps: bool = True
+    initial: tuple[int, ...] = ()
+    condition: bool = True
+    thresholds: Thresholds = Thresholds()
+    context: int = CONTEXT
+    window: int = logmel.FRAMES
+
+    def prompt(
+        self, tokens: Tokens, language: str | None = None, previous: Sequence[int] = ()
+    ) -> list[int]:
+        """What a window's text begins with, in a language that was heard."""
+        spoken = self.language if language is None else language
+        kept = self.task, self.timestamps
+        return prompt(tokens, spoken, *kept, previous, self.context)
+
+
+class Progress(NamedTuple):
+    """A window of a recording, by its number, is done: its segments, up to `seconds` of
+    `total`. language: the code that was heard, None where none was listened for."""
+
+    recording: int
+    segments: list[Segment]
+    seconds: float
+    total: float
+    language: str | None = None
+
+
+class Row(NamedTuple):
+    """A recording at work. frames: [T, M]. past: tokens before its window, which begins
+    at the frame `first`. tries: temperatures that did not do for it."""
+
+    recording: int
+    frames: np.ndarray
+    language: str | None
+    past: tuple[int, ...]
+    first: int = 0
+    tries: int = 0
+
+
+def transcribe(
+    recordings: Iterable[np.ndarray],
+    decode: Decode,
+    tokens: Tokens,
+    read: Callable[[Iterable[int]], str],
+    options: Options = Options(),  # noqa: B008
+    batch: int = 8,
+    detect: Callable[[np.ndarray], str] | None = None,
+) -> Iterator[Progress]:
+    """Segments of each recording in order, as soon as a window is done.
+
+    Args:
+      recordings: features [T, M] of each, as `logmel.whole` has them; one is taken
+        whenever a row is free, so that they may be computed on the way.
+      decode: writes what is spoken in at most `batch` windows, by the rules.
+      tokens: the model's special tokens.
+      read: ids of text -> text.
+      options: see there.
+      batch: most rows.
+      detect: features [window, M] -> code of the language spoken, where none is named.
+
+    Raises:
+      ValueError: what is asked for is not the model's, or batch < 1; before anything is
+        decoded.
+    """
+    if batch < 1:
+        raise ValueError(f"batch is {batch}: take 1 or more")
+    segments.check(options.thresholds)
+    options.prompt(tokens)
+
+    def progress() -> Iterator[Progress]:
+        waiting, rows = enumerate(recordings), []
+        while True:
+            while len(rows) < batch and (arrived := next(waiting, None)) is not None:
+                number, frames = arrived
+                language = None
+                if options.language is None and detect is not None:
+                    language = detect(window_of(frames, 0, options.window))
+                rows.append(Row(number, frames, language, options.initial))
+            if not rows:
+                return
+            settled = _decoded(rows, decode, tokens, read, options)
+            yield from (done for _, done in settled if done is not None)
+            rows = [row for row, _ in settled if row.first < len(row.frames)]
+
+    return progress()
+
+
+def _decoded(
+    rows: list[Row], decode: Decode, tokens: Tokens, read: Callable, options: Options
+) -> list[tuple[Row, Progress | None]]:
+    """Each row after one more decoding, and what is done of it if its window is."""
+    windows = [window_of(row.frames, row.first, options.window) for row in rows]
+    prompts = [options.prompt(tokens, row.language, row.past) for row in rows]
+    heats = [options.thresholds.temperatures[row.tries] for row in rows]
+    decoded = decode(np.stack(windows), prompts, np.array(heats, np.float32))
+    return [
+        settle(row, list(map(int, ids)), *map(float, sure), tokens, read, options)
+        for row, ids, *sure in zip(rows, *decoded, strict=True)
+    ]
+
+
+def window_of(frames: np.ndarray, first: int, size: int) -> np.ndarray:
+    """What a model reads of a recording from a frame on: [T, M] -> [size, M].
+
+    A recording of one window ends in silence, as transformers hears it but for the
+    first three frames behind its end, in which that still hears the last of the sound;
+    the last of several in zeros, as in `logmel.cut`.
+    """
+    part = logmel.cut(frames, first)[:size]
+    if first == 0 and len(frames) < size:
+        part[len(frames) :] = logmel.silence(frames)
+    return part
+
+
+def settle(
+    row: Row,
+    ids: list[int],
+    logprob: float,
+    no_speech: float,
+    tokens: Tokens,
+    read: Callable[[Iterable[int]], str],
+    options: Options,
+) -> tuple[Row, Progress | None]:
+    """A row with what was written of its window: at a higher temperature, and nothing
+    done, or further on. The last temperature's text is kept whatever it is, and no
+    time is behind the recording's end."""
+    limits = options.thresholds
+    ratio = segments.compression(read(text_ids(tokens, ids)).strip())
+    more = row.tries + 1 < len(limits.temperatures)
+    if more and segments.again(ratio, logprob, no_speech, limits):
+        return row._replace(tries=row.tries + 1), None
+    frames = min(options.window, len(row.frames) - row.first)
+    whole = len(row.frames) * segments.FRAME
+    heat, past = limits.temperatures[row.tries], row.past
+    spoken, further = [], frames
+    if not segments.silent(logprob, no_speech, limits):
+        begins = row.first * segments.FRAME
+        pieces, further = segments.split(tokens, ids, begins, frames)
+        for piece in pieces:
+            text = read(text_ids(tokens, piece.tokens))
+            if text.strip() and piece.end > piece.start:
+                sure = heat, logprob, no_speech, ratio
+                times = (min(time, whole) for time in piece[:2])
+                spoken.append(Segment(*times, text, tuple(piece.tokens), *sure))
+        past += tuple(i for segment in spoken for i in segment.tokens)
+        past = past if options.condition and heat <= UNSURE else ()
+    first = row.first + further
+    seconds = min(first, len(row.frames)) * segments.FRAME
+    later = row._replace(first=first, tries=0, past=past[-options.context :])
+    return later, Progress(row.recording, spoken, seconds, whole, row.language)
