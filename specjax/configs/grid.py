@@ -9,7 +9,6 @@ What the file includes and sets beside it is every row's. A file without ROWS is
 of its own name.
 """
 
-import difflib
 import io
 import tokenize
 from collections.abc import Iterable
@@ -20,7 +19,7 @@ from specjax.configs import files, unread
 from specjax.configs.unread import MACRO, Bound, ConfigError
 
 NAME = "ROWS"
-SHAPE = "ROWS must be {'row': {'MACRO': value}, ...}"
+SHAPE = "write ROWS = {'row': {'MACRO': value}, ...}"
 
 
 class Grid(NamedTuple):
@@ -33,22 +32,16 @@ class Grid(NamedTuple):
 def read(gin, path: Path) -> Grid:
     """The rows of a file, in its order. Raises ConfigError for what names none."""
     text = files.text(path)
-    common, rows = [], None
-    for statement in unread.parsed(gin, text, str(path)):
-        if is_grid(statement):
-            rows = {
-                name: [Bound("", macro, "", f"{path}, row {name}") for macro in macros]
-                for name, macros in statement.value.items()
-                if well_formed(name, macros)
-            }
-        else:
-            common.append(unread.bound(statement, str(path)))
-    if rows is None:
+    statements = unread.parsed(gin, text, str(path))
+    common = [unread.bound(x, str(path)) for x in statements if not is_grid(x)]
+    grids = [x.value for x in statements if is_grid(x)]
+    if not grids:
         return Grid(common, {path.stem: []})
-    if not rows:
-        raise ConfigError(f"ROWS names no row: {SHAPE}")
+    if len(grids) > 1 or not grids[0]:
+        wrong = "is set twice" if len(grids) > 1 else "names no row"
+        raise ConfigError(f"ROWS {wrong}: {SHAPE}")
     refuse_repeated(text)
-    return Grid(common, rows)
+    return Grid(common, {row: bounds(row, x, path) for row, x in grids[0].items()})
 
 
 def is_grid(statement) -> bool:
@@ -57,14 +50,14 @@ def is_grid(statement) -> bool:
     return named and isinstance(statement.value, dict)
 
 
-def well_formed(name: object, macros: object) -> bool:
-    """True. Raises ConfigError for a row that is not a name with a dict of macros."""
-    if not isinstance(name, str) or not isinstance(macros, dict):
-        raise ConfigError(f"{SHAPE}; got {name!r}: {macros!r}")
+def bounds(row: object, macros: object, path: Path) -> list[Bound]:
+    """What a row sets. Raises ConfigError for what is not a dict of macros."""
+    if not isinstance(row, str) or not isinstance(macros, dict):
+        raise ConfigError(f"{row!r}: {macros!r} is no row: {SHAPE}")
     for macro in macros:
         if not str(macro).isidentifier():
-            raise ConfigError(f"row {name} sets {macro!r}: rows set macros only")
-    return True
+            raise ConfigError(f"row {row} sets {macro!r}: rows set macros only")
+    return [Bound("", macro, "", f"{path}, row {row}") for macro in macros]
 
 
 def refuse_repeated(text: str) -> None:
@@ -77,16 +70,23 @@ def refuse_repeated(text: str) -> None:
             keys.pop()
         elif token.string == ":" and keys:
             if before in keys[-1]:
-                raise ConfigError(f"line {token.start[0]}: {before} is there twice")
+                raise ConfigError(f"line {token.start[0]}: '{before}' is there twice")
             keys[-1].add(before)
-        before = token.string
+        before = token.string.strip("'\"")
 
 
 def choose(gin, row: str) -> None:
-    """Sets what a row sets, where its file was parsed and has ROWS."""
+    """Sets what a row sets, where its file was parsed and has ROWS.
+
+    Raises ConfigError where ROWS is of a file that it includes.
+    """
     config = gin.config._CONFIG
     rows = config.get((NAME, MACRO), {}).get("value")
     if isinstance(rows, dict):
+        if row not in rows:
+            raise ConfigError(
+                "it includes a file with ROWS: include what that includes"
+            )
         del config[NAME, MACRO]
         for macro, value in rows[row].items():
             gin.bind_parameter(f"{macro}/{MACRO}.value", value)
@@ -96,6 +96,4 @@ def refuse_unknown(row: str, known: Iterable[str]) -> None:
     """Raises ConfigError, with the nearest name, for a row that is not known."""
     known = list(known)
     if row not in known:
-        near = difflib.get_close_matches(row, known, 1, 0.5)
-        advice = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
-        raise ConfigError(f"no row {row}: {advice}")
+        raise ConfigError(f"no row {row}: {unread.advice(row, known)}")

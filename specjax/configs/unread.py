@@ -92,10 +92,15 @@ def refuse(gin, own: Sequence[Bound], unread: Sequence[str]) -> None:
             continue
         every = parameters(gin) if bound.parameter else macros(gin)
         known = sorted(set(every) - set(unread))
-        near = difflib.get_close_matches(str(bound), known, 1, 0.5)
-        near = near or difflib.get_close_matches(str(bound).upper(), known, 1, 0.5)
-        advice = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
-        raise ConfigError(f"nothing reads {bound} ({bound.where}): {advice}")
+        said = f"nothing reads {bound} ({bound.where}): {advice(str(bound), known)}"
+        raise ConfigError(said)
+
+
+def advice(name: str, known: Sequence[str]) -> str:
+    """The nearest of the names that there are, or all of them."""
+    near = difflib.get_close_matches(name, known, 1, 0.5)
+    near = near or difflib.get_close_matches(name.upper(), known, 1, 0.5)
+    return f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
 
 
 def read(gin, bound: Bound) -> bool:

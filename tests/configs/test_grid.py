@@ -60,8 +60,9 @@ def test_a_file_without_rows_is_one_of_its_own_name(tmp_path):
         ("'GAMMA'", "'GAMA'", [], r"reads GAMA \(\S+, row fast\): did you mean GAMMA"),
         ("GAMMA =", "GAMA =", [], r"reads GAMA \(\S+n\): did you mean GAMMA"),
         ("'GAMMA'", "'a.b'", [], "row fast sets 'a.b': rows set macros only"),
-        ("{'ALPHA': 0.6}", "0.6", [], "ROWS must be .*; got 'slow': 0.6"),
+        ("{'ALPHA': 0.6}", "0.6", [], "'slow': 0.6 is no row: write ROWS = {"),
         (GRID[GRID.index("ROWS") :], "ROWS = {}", [], "ROWS names no row"),
+        ("ROWS", "ROWS = {'a': {}}\nROWS", [], "ROWS is set twice"),
     ],
 )
 def test_a_mistake_is_one_line(old, new, flags, message, tmp_path, capsys):
@@ -80,6 +81,9 @@ def test_a_row_is_named_where_there_are_several(tmp_path):
     with pytest.raises(configs.ConfigError, match=r"2 rows: name one, \S+row\.gin:ROW"):
         run.build(path)
     other = tmp_path / "other.gin"
+    other.write_text(f"include '{path}'")
+    with pytest.raises(configs.ConfigError, match="it includes a file with ROWS"):
+        run.build(other)
     other.write_text(GRID)
     with pytest.raises(configs.ConfigError, match=r"row slow is in .*row\.gin too"):
         configs.every([RowFile(path), RowFile(other)])

@@ -79,14 +79,14 @@ def stand_ins(tmp_path_factory) -> tuple[str, str]:
 
 def tiny_row(name, stand_ins, *bindings) -> RowFile:
     row = ALL[name]._replace(bindings=bindings)
-    return row._replace(over=(stand_ins["TASK = 'runs/data" in row.path.read_text()],))
+    return row._replace(over=(stand_ins["'runs/data/" in row.path.read_text()],))
 
 
 @pytest.mark.parametrize("table", sorted(ABSENT))
 def test_every_row_of_what_is_not_here_builds(table, stand_ins):
     paper = table.endswith("_paper")
     for name in gin_rows.every(table):
-        if "/lamda_" in name or "quality_data" in name:
+        if "/lamda_" in name:  # of decoders
             continue
         built = configs.build(tiny_row(name, stand_ins))
         assert (built.row.scale == "paper") == paper
