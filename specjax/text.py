@@ -21,7 +21,6 @@ from specjax import (
     fused,
     generate,
     policies,
-    pretrained,
     sides,
     tokenizers,
     verifiers,
@@ -43,7 +42,7 @@ from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt, Request, Verifier
 
-Pair = tuple[Pretrained, Pretrained | Player | None]
+Pair = tuple[Pretrained, Player | None]
 
 
 class Generated(NamedTuple):
@@ -140,9 +139,10 @@ def generate_text(
     sampling = make_sampling(batch, temperature, **truncation)
     key = keys(seed, batch)
     request = make_request(key, prompt, new_tokens, sampling, read.ends)
-    drafts_by, regime = drafter_of(pair[1])
+    regime = SAMPLED if pair[1] is None else pair[1].regime
     slots = prompt.tokens.shape[1] + new_tokens + gamma + 1
     shape = kernels, batch, slots
+    drafts_by = drafter_of(pair[1])
     plan = Plan(pair[0].config, drafts_by, gamma, rule, *shape, policy, regime)
     return run(pair, plan, prompt, request)
 
@@ -222,26 +222,27 @@ def opened(target: str | Pretrained, draft: str | Pretrained | Player | None) ->
     if not isinstance(target, Pretrained):
         target = drafts.target(target, "float32").pretrained
     if isinstance(draft, str):
-        other = drafts.load_draft(draft, target)
-        draft = other.pretrained or other
-    if isinstance(draft, Pretrained):
-        return pretrained.paired(target, draft)
+        draft = drafts.load_draft(draft, target)
+    elif isinstance(draft, Pretrained):
+        draft = sides.of_pretrained(draft)
+    if draft is not None:
+        draft = sides.paired(sides.of_pretrained(target), draft)[1]
     return target, draft
 
 
 def room(pair: Pair, new_tokens: int) -> int | None:
     """Positions that both models know, less those of what is written; None where there
     is no end of them."""
-    models = [side.model for side in pair if isinstance(side, Pretrained)]
-    known = [model.slots for model in models if model.slots is not None]
+    models = [side.model for side in pair if side is not None]
+    known = [x.slots for x in models if x is not None and x.slots is not None]
     return min(known) - new_tokens if known else None
 
 
-def drafter_of(draft: Pretrained | Player | None) -> tuple:
-    """What a plan says of a draft: what it is built of, and what its drafts carry."""
-    if isinstance(draft, Player):
-        return draft.drafter, draft.regime
-    return None if draft is None else draft.config, SAMPLED
+def drafter_of(draft: Player | None) -> Config | Callable | None:
+    """What a plan says that drafts: sizes of a model, or what builds another."""
+    if draft is None or draft.pretrained is None:
+        return draft and draft.drafter
+    return draft.pretrained.config
 
 
 def keys(seed: int, batch: int) -> Array:
@@ -265,10 +266,5 @@ def check_settings(pair: Pair, gamma: int, new_tokens: int, kernels: str) -> Non
     if kernels not in fused.CHOICES:
         raise ValueError(f"kernels must be one of {fused.CHOICES}; got {kernels!r}")
     if pair[1] is not None:
-        both = (
-            side
-            if isinstance(side, Player)
-            else sides.of_model(side.name, side.model, None)
-            for side in pair
-        )
-        sides.check(*both, with_alpha=False)
+        target, draft = pair
+        sides.check(sides.of_pretrained(target), draft, with_alpha=False)

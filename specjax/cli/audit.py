@@ -92,8 +92,8 @@ def report(verdict: Audit, log_e: np.ndarray, level: float) -> None:
     print(f"{verdict.tokens} tokens, of which {verdict.free} could have been others")
     print(f"impossible tokens: {verdict.impossible}")
     for name, z in verdict.z.items():
-        told = "cannot vary" if z is None else f"{z:8.2f}"
-        print(f"  z of {name:14}{told}")
+        value = "cannot vary" if z is None else f"{z:8.2f}"
+        print(f"  z of {name:14}{value}")
     print(f"p-value of all: {verdict.p_value:.2g}")
     first = alarm(log_e, level)
     when = "never an alarm" if first is None else f"alarm after {first} tokens"

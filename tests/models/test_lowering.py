@@ -72,8 +72,8 @@ def test_a_model_without_it_computes_the_same(case, monkeypatch):
 
     shipped = call(case, TOKENS, ZERO, fresh(case))
     after = call(case, TOKENS[:, :1], ZERO + T, shipped[1])
-    monkeypatch.setattr(lowering, "model", lambda model: model)
-    monkeypatch.setattr(lowering, "once", lambda attend: attend)
+    monkeypatch.setattr(lowering, "model", lambda model, joined=False: model)
+    monkeypatch.setattr(lowering, "share_repeated_rows", lambda attend: attend)
     monkeypatch.setattr(lowering, "in_memory", lambda x, cache: x)
     monkeypatch.setattr(lowering, "write", write)
     monkeypatch.setattr(attention, "attend", attention.attend.__wrapped__)
