@@ -1,8 +1,11 @@
-"""Figures 2, 3 and 4: closed forms over alpha, and what was measured on top of them.
+"""Figures 2, 3 and 4: closed forms over alpha, and what was measured of them.
 
+The first panel has every curve and what was published; behind it stands a panel for
+each curve, as near as what was measured allows. A point has the color of its curve.
 alpha acceptance rate, gamma drafted tokens, c cost of a draft (Leviathan et al. 2023).
 """
 
+import math
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
@@ -10,57 +13,54 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.records.table import rows_of
-from experiments.report.walltime import named
+from experiments.report.walltime import XLA
 
-MARKERS = "osD^vP*phX<>d8H"  # one a pair of models: more pairs are an error
-FILLS = {0: "full", 1: "none"}  # of a marker, by temperature
-CROSSES = {"published": "x", "0.02": "x", "0.04": "+", "0.11": "1"}
-INSET = (0.11, 0.42, 0.48, 0.55)  # of a panel: its upper left, where no curve goes
-LINE, EDGES = 0.19, 0.5  # inches: of the legend, and what a panel has around it
+TASKS = {"code": "Python", "joined": "German", "docs": "summaries"}
+TASKS |= {"correct": "corrections"}
+MARKERS = dict(zip(TASKS, "osD^", strict=True))  # of other tasks *
+SIZE, BAR = 3.8, {"linewidth": 0.8, "zorder": 3}
 
 
-class Panel(NamedTuple):
-    """A quantity of each record over alpha, and how much of it is drawn.
+class Kind(NamedTuple):
+    """A figure: the quantity of its curves, and the quantity of table2 beside it.
 
-    measured: the quantity of table2 that is laid on it. costs: that quantity has costs
-    which the curves leave out, so that it lies below them: its markers are hollow.
+    label: of that axis; low, high: its ends where no point is beyond. costs: the
+    measured one has costs which the curves leave out, so that it lies below them.
     """
 
     quantity: str
     label: str
     low: float
     high: float
-    measured: str | None = None
+    measured: str
     costs: bool = False
 
 
 class Point(NamedTuple):
-    """What was measured or published: `value` at `alpha`.
+    """What was measured or published: `value` at `alpha`, of the curve of row `curve`.
 
-    series: the pair of models, or who published it. heat: T, None if published.
-    curve: the row that it belongs to, None for any. error: of alpha, one standard
-    error. ends: of the value's interval, if it has one. c: where it is part of a label.
+    task, heat: None if published. error: of alpha, one standard error. ends: of the
+    value's interval, if it has one.
     """
 
-    series: str
-    heat: float | None
-    curve: str | None
+    curve: str
     alpha: float
     value: float
+    task: str | None = None
+    heat: float | None = None
     error: float = 0
     ends: tuple[float, ...] = ()
-    c: float | None = None
 
 
-PANELS = {
-    "figure2": [
-        Panel("expected_tokens", "expected tokens per call", 1, 12, "tokens_per_call")
-    ],
-    "figure3": [Panel("best_gamma", "best gamma", 0, 25, "best_gamma")],
-    "figure4": [
-        Panel("speed", "speed, target alone = 1", 1, 11, "speedup", costs=True),
-        Panel("operations", "operations, target alone = 1", 1, 11),
-    ],
+KINDS = {
+    "figure2": Kind("expected_tokens", "tokens per call", 1, 12, "tokens_per_call"),
+    "figure3": Kind("best_gamma", "best gamma", 0, 12, "best_gamma"),
+    "figure4": Kind("speed", "speed, target alone = 1", 1, 11, "speedup", costs=True),
+}
+PUBLISHED = {
+    "figure2": "published: Table 1",
+    "figure3": "published: T5-XXL, Table 4",
+    "figure4": "published: T5-XXL, Table 2",
 }
 
 
@@ -73,164 +73,145 @@ def drawing(
     """
     if not curves:
         return None
-    panels, rows = PANELS[name], sorted(curves, key=order)
+    kind, rows = KINDS[name], sorted(curves, key=order)
     colors = {row: f"C{i}" for i, row in enumerate(rows)}
-    dots = [points(panel, rows, times) for panel in panels]
-    lines = legend(panels[0], colors, dots[0])
-    size = 4 * len(panels) + 3.2, max(3.6, LINE * len(lines) + EDGES)
-    figure = Figure(figsize=size, layout="constrained")
-    every = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, panel, several in zip(every, panels, dots, strict=True):
-        draw_panel(axes, panel, curves, colors, several)
-        axes.set(xlabel="alpha", ylabel=panel.label, xlim=(0, 1))
-        axes.set_ylim(limits(panel, several))
-        ours = [point for point in several if point.heat is not None]
-        if ours and ours[0].curve:
-            inset = axes.inset_axes(INSET)
-            draw_panel(inset, panel, curves, colors, ours)
-            zoom(inset, ours)
-            axes.indicate_inset_zoom(inset, edgecolor="black")
-    figure.legend(handles=lines, loc="outside right upper")
+    own = (it for row, it in times.items() if not row.endswith(XLA))
+    at_1 = [it for it in own if it["batch"] == 1]
+    ours = [point for it in at_1 for point in measured(kind, rows, it)]
+    papers, near = published(name, rows), {point.curve for point in ours}
+    shown = [row for row in rows if row in near]
+    panels = len(shown) + (name == "figure4")
+    columns = 1 + math.ceil(panels / 2)
+    figure = Figure(figsize=(max(11.4, 1.2 + 3.4 * columns), 6.2), layout="constrained")
+    grid = figure.add_gridspec(2, columns)
+    first = figure.add_subplot(grid[:, 0])
+    draw(first, kind.quantity, curves, colors, papers)
+    first.set(xlim=(0, 1), ylim=limits(kind, papers), ylabel=kind.label)
+    places = [grid[i % 2, 1 + i // 2] for i in range(panels)]
+    for row, place in zip(shown, places, strict=False):
+        axes, points = figure.add_subplot(place), [p for p in ours if p.curve == row]
+        draw(axes, kind.quantity, {row: curves[row]}, colors, points)
+        zoom(axes, points, whole=kind.measured == "best_gamma")
+        axes.set_title(label(row), loc="left", fontsize=9)
+    if name == "figure4":
+        axes = figure.add_subplot(places[-1])
+        draw(axes, "operations", curves, colors, [])
+        axes.set(xlim=(0, 1))
+        axes.set_title("operations, target alone = 1", loc="left", fontsize=9)
+    for axes in figure.axes:
+        axes.set_xlabel("alpha")
+    handles = legend(name, colors, ours, papers)
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
     return figure
 
 
-def points(panel: Panel, rows: list[str], times: dict[str, dict]) -> list[Point]:
-    """What table2 says of batch 1, then what the paper prints of the same quantity."""
-    if panel.measured is None:
-        return []
-    at_1 = [it for it in times.values() if it["batch"] == 1]
-    ours = [point for it in at_1 for point in measured(panel, rows, it)]
-    return ours + published(panel, rows)
-
-
-def measured(panel: Panel, rows: list[str], it: dict) -> list[Point]:
-    """A point for every row with a gamma that a record has.
-
-    The best gamma is one point, whose c is named (Section 3.5).
-    """
-    series, heat = f"{it['target']} + {named(it)}", it["temperature"]
-    error = it["alpha_se"] or 0
-    if panel.measured == "best_gamma":
-        best = it["best_gamma"], error, (), it["best_c"]
-        return [Point(series, heat, None, it["alpha"], *best)]
+def measured(kind: Kind, rows: list[str], it: dict) -> list[Point]:
+    """A point for every row with a gamma that a record has; of the best gamma one, of
+    the curve whose c is nearest to the one measured (Section 3.5)."""
+    same = it.get("task", "code"), it["temperature"], it["alpha_se"] or 0
+    if kind.measured == "best_gamma":
+        if not it["best_c"]:
+            return []
+        return [
+            Point(nearest(rows, it["best_c"]), it["alpha"], it["best_gamma"], *same)
+        ]
     several = []
     for row in (row for row in rows if order(row) in it["gamma"]):
         at = it["gamma"].index(order(row))
-        ends = tuple(it[f"{panel.measured}_ci"][at]) if panel.costs else ()
-        value = it[panel.measured][at]
-        several.append(Point(series, heat, row, it["alpha"], value, error, ends))
+        ends = tuple(it[f"{kind.measured}_ci"][at]) if kind.costs else ()
+        several.append(Point(row, it["alpha"], it[kind.measured][at], *same, ends))
     return several
 
 
-def published(panel: Panel, rows: list[str]) -> list[Point]:
+def published(name: str, rows: list[str]) -> list[Point]:
     """Tokens of Table 1, where c = 0 makes them its speed; gamma of Table 4 by its c;
     speeds of Table 2."""
-    if panel.measured == "best_gamma":
-        name = "published: T5-XXL, Table 4, c = {c}"
-        return [
-            Point(name.format(**row), None, None, row["alpha"], row["gamma"])
-            for row in rows_of("table4_expected_vs_measured")
-        ]
-    key = "table2_walltime" if panel.costs else "table1_operations_speed"
-    name, value = "published: Table 1", "speed"
-    if panel.costs:
-        name, value = "published: T5-XXL, Table 2", "speedup"
-    curves = {order(row): row for row in rows}
+    if name == "figure3":
+        table = rows_of("table4_expected_vs_measured")
+        return [Point(nearest(rows, it["c"]), it["alpha"], it["gamma"]) for it in table]
+    key, value = ("table2_walltime", "speedup")
+    if name == "figure2":
+        key, value = "table1_operations_speed", "speed"
+    known = {order(row): row for row in rows}
     return [
-        Point(name, None, curves[row["gamma"]], row["alpha"], row[value])
-        for row in rows_of(key)
-        if row["gamma"] in curves
+        Point(known[it["gamma"]], it["alpha"], it[value])
+        for it in rows_of(key)
+        if it["gamma"] in known
     ]
 
 
-def draw_panel(
+def nearest(rows: list[str], c: float) -> str:
+    return min(rows, key=lambda row: abs(math.log(order(row) / c)))
+
+
+def draw(
     axes: Axes,
-    panel: Panel,
+    quantity: str,
     curves: dict[str, dict],
     colors: dict[str, str],
-    dots: list[Point],
+    points: list[Point],
 ) -> None:
-    """The curves, and the points over everything.
-
-    Points of many gammas may coincide: the greater the gamma, the smaller its marker.
-    """
-    for row, color in colors.items():
-        heights = [
-            float("nan") if y is None else y for y in curves[row][panel.quantity]
-        ]
-        axes.plot(curves[row]["alpha"], heights, color=color)
-    shape, places = shapes(dots), list(colors)
-    for point in dots:
-        color = colors.get(point.curve, "black")
-        size = max(3, 8 - 1.2 * places.index(point.curve)) if point.curve else 5
-        bar = {"color": color, "linewidth": 0.8, "zorder": 3}
-        x, y, error = point.alpha, point.value, point.error
-        axes.plot([x - error, x + error], [y, y], **bar)
-        axes.plot([x] * len(point.ends), point.ends, **bar)
-        style = looks(point, color) | {"markersize": size, "clip_on": False}
-        axes.plot(x, y, marker=shape[point.series], zorder=4, **style)
+    """Curves, and the points over them: full at T = 0, hollow otherwise."""
+    for row in curves:
+        ys = [float("nan") if y is None else y for y in curves[row][quantity]]
+        axes.plot(curves[row]["alpha"], ys, color=colors[row])
+    for point in points:
+        color, x, y = colors[point.curve], point.alpha, point.value
+        axes.plot([x - point.error, x + point.error], [y, y], color=color, **BAR)
+        axes.plot([x] * len(point.ends), point.ends, color=color, **BAR)
+        style = looks(point) | {"color": color, "clip_on": False}
+        axes.plot(x, y, zorder=4, **style)
 
 
-def looks(point: Point, color: str) -> dict:
-    """Of a marker: full at T = 0, hollow otherwise; a cross if published."""
-    fill = "full" if point.heat is None else FILLS.get(point.heat, "none")
-    edge = "white" if fill == "full" and point.heat is not None else color
-    width = 0.5 if edge == "white" else 1.2
-    style = {"color": color, "fillstyle": fill, "linestyle": "none"}
-    return style | {"markeredgecolor": edge, "markeredgewidth": width}
+def looks(point: Point) -> dict:
+    """Of a marker: a shape a task, hollow unless T = 0; a cross if published."""
+    style = {"linestyle": "none", "markersize": SIZE, "markeredgewidth": 0.9}
+    if point.task is None:
+        return style | {"marker": "x", "markersize": 6, "markeredgewidth": 1.4}
+    fill = "white" if point.heat else None
+    face = {"markerfacecolor": fill} if fill else {}
+    return style | face | {"marker": MARKERS.get(point.task, "*")}
 
 
-def heights(dots: list[Point]) -> list[float]:
-    return [y for point in dots for y in (point.value, *point.ends)]
+def heights(points: list[Point]) -> list[float]:
+    return [y for point in points for y in (point.value, *point.ends)]
 
 
-def limits(panel: Panel, dots: list[Point]) -> tuple[float, float]:
-    """From where to where a panel goes: as far as its points at least."""
-    ends, room = heights(dots), 0.03 * (panel.high - panel.low)
-    low = min([panel.low, *(y - room for y in ends if y < panel.low)])
-    return low, max([panel.high, *(y + room for y in ends if y > panel.high)])
+def limits(kind: Kind, points: list[Point]) -> tuple[float, float]:
+    """From where to where the first panel goes: as far as its points at least."""
+    ends, room = heights(points), 0.03 * (kind.high - kind.low)
+    low = min([kind.low, *(y - room for y in ends if y < kind.low)])
+    return low, max([kind.high, *(y + room for y in ends if y > kind.high)])
 
 
-def zoom(inset: Axes, dots: list[Point]) -> None:
-    """Limits that hold the points alone."""
-    alphas, ends = [point.alpha for point in dots], heights(dots)
-    room = 0.08 * (max(ends) - min(ends)) + 0.05
-    inset.set_xlim(min(alphas) - 0.06, max(alphas) + 0.06)
-    inset.set_ylim(min(ends) - room, max(ends) + room)
-    inset.tick_params(labelsize=7)
-    inset.locator_params(nbins=5)
+def zoom(axes: Axes, points: list[Point], whole: bool) -> None:
+    """Limits that hold the points alone; whole: from 0 on, with room above."""
+    alphas, ends = [point.alpha for point in points], heights(points)
+    room = 0.12 * (max(ends) - min(ends)) + 0.1
+    axes.set_xlim(min(alphas) - 0.06, max(alphas) + 0.06)
+    axes.set_ylim(
+        *(0, max(ends) + 1.5) if whole else (min(ends) - room, max(ends) + room)
+    )
+    axes.locator_params(nbins=5)
 
 
-def shapes(dots: list[Point]) -> dict[str, str]:
-    """A marker for each series, none of them twice."""
-    ours = dict.fromkeys(point.series for point in dots if point.heat is not None)
-    papers = dict.fromkeys(point.series for point in dots if point.heat is None)
-    if len(ours) > len(MARKERS):
-        raise ValueError(f"{len(ours)} pairs of models and {len(MARKERS)} markers")
-    crosses = {name: CROSSES.get(name.rpartition(" ")[2], "x") for name in papers}
-    return dict(zip(ours, MARKERS, strict=False)) | crosses
-
-
-def legend(panel: Panel, colors: dict[str, str], dots: list[Point]) -> list[Line2D]:
-    """Headed lists: the curves, then pairs and papers, in no curve's color."""
-
-    def line(label: str, **style) -> Line2D:
-        return Line2D([], [], label=label, **({"linestyle": "none"} | style))
-
-    curves = [
-        line(label(row), color=color, linestyle="-") for row, color in colors.items()
-    ]
-    without = ", c = c_hat = 0" if panel.costs else ""
-    lines = [line(f"closed form{without}:"), *curves]
-    ours = [point for point in dots if point.heat is not None]
-    if ours:
-        costs = ", with all costs" if panel.costs else ""
-        lines.append(line(f"measured, batch 1{costs}; hollow: T = 1"))
-    style = {"color": "black", "markersize": 5}
-    for series, shape in shapes(dots).items():
-        costs = [p.c for p in ours if p.series == series and p.c is not None]
-        shown = f", c = {' and '.join(f'{c:.2g}' for c in costs)}" if costs else ""
-        lines.append(line(f"{series}{shown}", marker=shape, **style))
+def legend(
+    name: str, colors: dict[str, str], ours: list[Point], papers: list[Point]
+) -> list[Line2D]:
+    """The curves, then shapes in no curve's color."""
+    lines = [Line2D([], [], color=c, label=label(row)) for row, c in colors.items()]
+    tasks = [task for task in TASKS if task in {point.task for point in ours}]
+    others = [p for p in ours if p.task not in TASKS][:1]
+    for point in [Point("", 0, 0, task, 0) for task in tasks] + others:
+        how = "measured, all costs" if KINDS[name].costs else "measured"
+        what = f"{how}: {TASKS.get(point.task, 'other tasks')}"
+        lines.append(Line2D([], [], color="black", label=what, **looks(point)))
+    if any(point.heat for point in ours):
+        hollow = looks(Point("", 0, 0, "code", 1))
+        lines.append(Line2D([], [], color="black", label="hollow: T = 1", **hollow))
+    if papers:
+        cross = looks(papers[0])
+        lines.append(Line2D([], [], color="black", label=PUBLISHED[name], **cross))
     return lines
 
 

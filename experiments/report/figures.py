@@ -68,7 +68,7 @@ def svg(name: str, results: Records) -> str:
         if name in TIMELINES:
             return timeline(name, results)
         figure = None
-        if name in curves.PANELS:
+        if name in curves.KINDS:
             figure = curves.drawing(name, measured(results, name), times)
         if name == "speeds":
             figure = speeds.drawing(times)

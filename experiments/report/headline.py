@@ -26,13 +26,13 @@ NOTE = (
     "Speed is that of decoding with the target alone = 1: whole texts at batch 1,"
     " {texts} of them a row, on {devices}, {days}, at the fastest gamma of those timed,"
     " on HumanEval at the 4 of Chen et al. (2023). Predicted: from texts that were not"
-    " timed; where a record keeps none, by Theorem 3.8; on HumanEval by the tokens and"
-    " the times of its calls, prompts left out. A greedy text of a small model runs"
+    " timed; where a record keeps none, by Theorem 3.8; on HumanEval by the tokens"
+    " and the times of its calls, prompts left out. A greedy text of a small model runs"
     " in circles, which are easy to draft: {repeated:.0f} % of the first row's tokens"
     " are repeats, and alpha is {fresh:.2f} elsewhere. HumanEval is of another kind"
     " than the code that the pair was trained on."
 )
-XLA = (
+PRODUCTS = (
     " Both sides multiply by products that a C++ compiler makes at first use; by XLA's"
     " own the first rows are {}."
 )
@@ -110,7 +110,9 @@ def note(results: Records, several: list[dict]) -> str:
     table2 = results.get("table2", {})
     rows = [table2[row]["measured"] for row in BY_XLA if row in table2]
     if rows:
-        told += XLA.format(" and ".join(f"{it['best_speedup']:.2f}" for it in rows))
+        told += PRODUCTS.format(
+            " and ".join(f"{it['best_speedup']:.2f}" for it in rows)
+        )
     return told + PAPER.format(**catalogue.published("table2", "ende_small_t0"))
 
 

@@ -1,7 +1,8 @@
 """The answer in one drawing: every measured speed with its interval, published beside.
 
-A line a pair of models and batch, of folder table2 at its best gamma; the published
-speed of a line is that of the paper's models on its hardware.
+A line a pair and task at batch 1, of folder table2 at its best gamma; the published
+speed of a line is that of the paper's models on its hardware. Beside it the code pair's
+speed by batch.
 """
 
 from matplotlib.axes import Axes
@@ -9,28 +10,45 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments import catalogue
-from experiments.report.walltime import named
+from experiments.report.curves import TASKS
+from experiments.report.walltime import XLA
 
 COLORS = {0: "#1f6fb4", 1: "#d9661f"}  # by temperature
 APART = 0.17  # of the two temperatures of a line
+FONT = 13  # to be read from the back of a room
+BATCHES = ("code_target", "code_small", 0)  # the pair and temperature drawn by batch
 
 
 def drawing(times: dict[str, dict]) -> Figure | None:
     """The figure of at least one record. times: `measured` of table2, by row."""
-    places = lines_of(times)
-    if not places:
+    own = {row: it for row, it in times.items() if not row.endswith(XLA)}
+    alone = {row: it for row, it in own.items() if it["batch"] == 1}
+    if not alone:
         return None
-    figure = Figure(figsize=(8.4, 1.1 + 0.31 * len(places)), layout="constrained")
-    axes = figure.subplots()
-    published = [draw_row(axes, row, it, places) for row, it in times.items()]
-    axes.axvline(1, color="black", linewidth=0.8)
+    places = lines_of(alone)
+    batches = [it for it in own.values() if of(it) == BATCHES]
+    batches.sort(key=lambda it: it["batch"])
+    height = 1.8 + 0.45 * len(places)
+    figure = Figure(figsize=(13, height), layout="constrained")
+    axes, beside = figure.subplots(1, 2, width_ratios=(3, 1))
+    published = [draw_row(axes, row, it, places) for row, it in alone.items()]
+    axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(range(len(places)), list(places))
     axes.set_ylim(len(places) - 0.5, -0.5)
     axes.set_xlim(0, None)
-    axes.set_xlabel("times the speed of the target alone, at the best gamma, 95 %")
+    axes.set_xlabel("times the speed of the target alone, batch 1, 95 %")
     axes.grid(axis="y", visible=False)
-    figure.legend(handles=legend(any(published)), loc="outside upper right", ncols=3)
+    draw_batches(beside, batches)
+    for part in (axes, beside):
+        part.tick_params(labelsize=FONT)
+        part.xaxis.label.set_size(FONT)
+    handles, where = legend(any(published)), "outside upper left"
+    figure.legend(handles=handles, loc=where, ncols=3, fontsize=FONT, frameon=False)
     return figure
+
+
+def of(it: dict) -> tuple[str, str, float]:
+    return it["target"], it["draft"], it["temperature"]
 
 
 def lines_of(times: dict[str, dict]) -> dict[str, int]:
@@ -43,8 +61,9 @@ def lines_of(times: dict[str, dict]) -> dict[str, int]:
 
 
 def place(it: dict) -> str:
-    batch = f", batch {it['batch']}" if it["batch"] != 1 else ""
-    return f"{it['target']} + {named(it)}{batch}"
+    """What is written, and who drafts it."""
+    task = it.get("task", "code")
+    return f"{TASKS.get(task, task)}, {it['draft']}"
 
 
 def draw_row(axes: Axes, row: str, it: dict, places: dict[str, int]) -> bool:
@@ -52,22 +71,35 @@ def draw_row(axes: Axes, row: str, it: dict, places: dict[str, int]) -> bool:
     heat = round(it["temperature"])
     y = places[place(it)] + APART * (1 if heat else -1)
     color = COLORS.get(heat, "black")
-    axes.plot(it["best_speedup_ci"], [y, y], color=color, linewidth=2.2)
-    axes.plot(it["best_speedup"], y, "o", color=color, markersize=4.5)
+    axes.plot(it["best_speedup_ci"], [y, y], color=color, linewidth=3)
+    axes.plot(it["best_speedup"], y, "o", color=color, markersize=7)
     papers = (catalogue.published("table2", row) or {}).get("best_speedup")
     if papers is not None:
-        axes.plot(papers, y, "D", color=color, fillstyle="none", markersize=5)
+        axes.plot(papers, y, "D", color=color, fillstyle="none", markersize=7)
     return papers is not None
+
+
+def draw_batches(axes: Axes, several: list[dict]) -> None:
+    sizes = [it["batch"] for it in several]
+    for x, it in enumerate(several):
+        axes.plot([x, x], it["best_speedup_ci"], color=COLORS[0], linewidth=3)
+    speeds = [it["best_speedup"] for it in several]
+    axes.plot(range(len(sizes)), speeds, "o-", color=COLORS[0], markersize=7)
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_xticks(range(len(sizes)), sizes)
+    axes.set_ylim(0, None)
+    axes.set_xlabel("texts at a time")
+    axes.set_title("Python, code_small, T = 0", fontsize=FONT)
 
 
 def legend(published: bool) -> list[Line2D]:
     handles = [
-        Line2D([], [], color=color, marker="o", markersize=4.5, label=f"T = {heat}")
+        Line2D([], [], color=color, marker="o", markersize=7, label=f"T = {heat}")
         for heat, color in COLORS.items()
     ]
     if published:
         style = {"color": "black", "marker": "D", "fillstyle": "none"}
         label = "published: T5-XXL on a TPU-v4"
-        style |= {"linestyle": "none", "markersize": 5}
+        style |= {"linestyle": "none", "markersize": 7}
         handles.append(Line2D([], [], label=label, **style))
     return handles

@@ -24,6 +24,7 @@ NAMES = {"target_encoder": "encoder of the target"}
 NAMES |= {"draft_encoder": "encoder of the draft"}
 NAMES |= {"draft": "a call of the draft", "target": "a call of the target"}
 NAMES |= {"rest": "rest of the step"}
+EDGE = "#2e1a47"  # where a call of the target begins
 HEIGHT = 0.5  # of a block; rows are 1 apart
 
 
@@ -180,10 +181,11 @@ def draw_row(axes: Axes, at: int, row: list[Block], colors: dict[str, str]) -> N
     low = at - HEIGHT / 2  # the axis points down
     for kind, color in colors.items():
         spans = [(block.begin, block.length) for block in row if block.kind == kind]
-        edge = 0 if kind == "rest" else 0.4  # its width may be less than an edge's
-        style = {"facecolors": color, "edgecolor": "white", "linewidth": edge}
-        axes.broken_barh(spans, (low, HEIGHT), zorder=2 + (not edge), **style)
+        style = {"facecolors": color, "edgecolors": color, "linewidth": 0.2}
+        axes.broken_barh(spans, (low, HEIGHT), **style)
     calls = [block for block in row if block.emitted]
+    starts = [block.begin for block in calls]
+    axes.vlines(starts, low, low + HEIGHT, EDGE, linewidth=0.6, zorder=3)
     for block in calls:
         middle = block.begin + block.length / 2
         style = {"ha": "center", "va": "bottom", "fontsize": 7}

@@ -6,7 +6,9 @@ interval that was recorded, marked. Their overhead follows from their steps; wha
 called predicted was a line through the same texts' steps, and is not shown.
 """
 
-from experiments.records.markup import interval, uncertain
+from collections.abc import Callable
+
+from experiments.records.markup import interval, number, uncertain
 from experiments.records.records import device
 from experiments.records.table import Records
 from experiments.report.columns import (
@@ -184,7 +186,7 @@ def in_the_papers_shape(records: Records) -> list[Grid]:
 
 
 def every_gamma(folder: str, records: Records) -> list[Grid]:
-    """A table of every gamma for each record."""
+    """A row a pair with its gammas beside each other, then a table for each record."""
     grids = []
     for record in records.get(folder, {}).values():
         it = record["measured"]
@@ -192,4 +194,30 @@ def every_gamma(folder: str, records: Records) -> list[Grid]:
         title = f"{pair}, T = {it['temperature']:g}, batch {it['batch']}: every gamma"
         items = [at(record, i) for i in range(len(it["c"]))]
         grids.append(grid(title, EVERY, items))
-    return some(*grids)
+    return [*some(by_pair(records.get(folder, {}))), *some(*grids)]
+
+
+def by_pair(rows: dict[str, dict]) -> Grid:
+    """Speeds of a record at each gamma, and what was published of its best."""
+    gammas = {g for record in rows.values() for g in record["measured"]["gamma"] if g}
+
+    def at_gamma(gamma: int) -> Callable[[Item], str]:
+        def cell(it: Item) -> str:
+            own = it["record"]
+            here = gamma in own["gamma"]
+            return number(own["speedup"][own["gamma"].index(gamma)]) if here else ""
+
+        return cell
+
+    columns: Columns = {"pair": "{target} with {draft}", "T": "{temperature:g}"}
+    columns |= {"batch": "{batch}", "products": "{products}"}
+    columns |= {f"gamma = {gamma}": at_gamma(gamma) for gamma in sorted(gammas)}
+    columns |= {"best gamma": "{best_gamma}", "EMP [95 %]": best_speed}
+    columns |= {"published": plain("published")}
+    items = [
+        at_best(record) | {"published": record["published"].get("best_speedup")}
+        if record.get("published")
+        else at_best(record)
+        for record in rows.values()
+    ]
+    return grid("Speed at each gamma, a row a pair", columns, items)

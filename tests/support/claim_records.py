@@ -2,7 +2,7 @@
 
 from experiments import catalogue
 from experiments.report import details, laws
-from experiments.report.claims import quantities
+from experiments.report.claims import subjects
 from specjax.theory import closed_forms
 
 GAMMA = [0, 1, 2, 3, 5, 8]
@@ -116,7 +116,7 @@ def verification():
 
 def everything():
     """Records of every folder, by folder and row."""
-    several = [acceptance(*place) for place in quantities.places()]
+    several = [acceptance(*place) for place in subjects.places()]
     pairs = [("small", 1), ("small", 8), ("bigram", 1)]
     several += [walltime(draft, heat, b) for heat in (0, 1) for draft, b in pairs]
     rows = {("table1", line.row): {} for line in catalogue.named("table1").lines}

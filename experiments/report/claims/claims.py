@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.records.table import Records
+from experiments.report.claims import subjects
 from experiments.report.claims.quantities import (
     OURS,
     PRECONDITIONS,
-    SUBJECTS,
     Number,
     critical,
     number_of,
@@ -95,16 +95,16 @@ def judged(claim: dict, records: Records) -> Outcome:
 def compared(it: dict, records: Records) -> Iterator[Case]:
     """A comparison for each subject, or for the worst of each group of them.
 
-    of: the subjects. estimate, and `above`, `below`, `within` (a distance of `from`) or
-    `near` (relative to `from`): numbers, see `number_of`; by: by how much at least.
-    told: how both are written. lacks: a precondition; although: it works against the
-    claim.
+    of: the subjects, see `subjects.of`. estimate, and `above`, `below`, `within` (a
+    distance of `from`) or `near` (relative to `from`): numbers, see `number_of`; by: by
+    how much at least. told: how both are written. lacks: a precondition; although: it
+    works against the claim.
     """
-    subjects = SUBJECTS[it["of"]](records)
+    several = subjects.of(it["of"], records)
     if "worst" not in it:
-        yield from (case_of(it, subject) for subject in subjects)
+        yield from (case_of(it, subject) for subject in several)
         return
-    for _, group in itertools.groupby(subjects, key=lambda subject: subject["group"]):
+    for _, group in itertools.groupby(several, key=lambda subject: subject["group"]):
         cases = [case_of(it, subject) for subject in group]
         yield min(cases, key=lambda case: case.gap)
 

@@ -95,7 +95,7 @@ def test_a_figure_is_the_same_well_formed_svg_every_time(name, results, tmp_path
     assert words(figures.svg(name, {})) == [f"{name}: not run"]
 
 
-@pytest.mark.parametrize("name", figure_curves.PANELS)
+@pytest.mark.parametrize("name", figure_curves.KINDS)
 def test_curves_stand_alone_where_nothing_was_measured(name, results):
     del results["table2"]
     text = words(figures.svg(name, results))
@@ -108,95 +108,109 @@ def test_an_unknown_figure_names_the_known_ones():
 
 
 def points_of(name: str, *rows: dict) -> list:
-    """Of the first panel, without what is published; and that alone."""
+    """What was measured."""
     curves = sorted(CURVES[name], key=figure_curves.order)
-    measured = {str(at): row for at, row in enumerate(rows)}
-    points = figure_curves.points(figure_curves.PANELS[name][0], curves, measured)
-    ours = [point for point in points if point.heat is not None]
-    return ours, [point for point in points if point.heat is None]
+    kind = figure_curves.KINDS[name]
+    return [p for row in rows for p in figure_curves.measured(kind, curves, row)]
 
 
 def test_points_of_a_figure_are_what_was_measured():
-    rows = times(), times(batch=8), times(alpha=0.3)
-    ours, _ = points_of("figure2", *rows)
-    assert [p[2:7] for p in ours] == [("gamma_3", a, 2.2, 0.02, ()) for a in (0.6, 0.3)]
-    ours, _ = points_of("figure3", *rows)
-    name = "code_target + code_small"
-    assert len(ours) == 2 and ours[0] == (name, 0, None, 0.6, 3, 0.02, (), 0.051)
-    none = times(best_gamma=0, best_c=None, alpha_se=None)
-    assert points_of("figure3", none)[0][0][3:] == (0.6, 0, 0, (), None)
-    three, seven, *_ = points_of("figure4", *rows)[0]
-    assert three[2:7] == ("gamma_3", 0.6, 1.4, 0.02, (1.3, 1.5))
-    assert seven[2:7] == ("gamma_7", 0.6, 0.9, 0.02, (0.8, 1.0))
-    _, operations = figure_curves.PANELS["figure4"]
-    assert figure_curves.points(operations, ["gamma_3"], {"it": times()}) == []
+    ours = points_of("figure2", times(), times(alpha=0.3))
+    told = [(p.curve, p.alpha, p.value, p.error, p.ends) for p in ours]
+    assert told == [("gamma_3", alpha, 2.2, 0.02, ()) for alpha in (0.6, 0.3)]
+    (best,) = points_of("figure3", times())  # c = 0.051: of the nearest curve
+    assert best == ("c_0.05", 0.6, 3, "code", 0, 0.02, ())
+    assert points_of("figure3", times(best_gamma=0, best_c=None)) == []
+    three, seven = points_of("figure4", times())
+    assert (three.curve, three.value, three.ends) == ("gamma_3", 1.4, (1.3, 1.5))
+    assert (seven.curve, seven.value, seven.ends) == ("gamma_7", 0.9, (0.8, 1.0))
 
 
 def test_points_of_a_figure_are_what_is_published_too():
     """At c = 0 the speed of Table 1 is the tokens of a call; gamma of Table 4."""
-    _, papers = points_of("figure2")
-    assert [p[2:5] for p in papers] == [("gamma_3", 0.7, 2.53), ("gamma_10", 0.9, 6.86)]
-    _, papers = points_of("figure3")
-    assert len(papers) == 12 and papers[2][3:5] == (0.82, 7)
-    assert papers[2].series.endswith("c = 0.11")
-    _, papers = points_of("figure4")
-    assert ("gamma_7", 0.75, 3.4) in [p[2:5] for p in papers] and len(papers) == 8
+    papers = figure_curves.published("figure2", ["gamma_3", "gamma_10"])
+    assert [p[:3] for p in papers] == [("gamma_3", 0.7, 2.53), ("gamma_10", 0.9, 6.86)]
+    papers = figure_curves.published("figure3", ["c_0.02", "c_0.1"])
+    assert len(papers) == 12 and papers[2][:3] == ("c_0.1", 0.82, 7)
+    papers = figure_curves.published("figure4", ["gamma_3", "gamma_7"])
+    assert ("gamma_7", 0.75, 3.4) in [p[:3] for p in papers] and len(papers) == 8
 
 
-def test_every_pair_and_task_has_a_marker_of_its_own():
-    """Eleven pairs; two temperatures of one share a shape, full and hollow."""
-    pairs = [("ende", f"t5_{i}") for i in range(5)] + [("docs", "t5_0")]
-    pairs += [("code", f"code_{i}") for i in range(5)]
-    pairs = [{"task": task, "draft": draft} for task, draft in pairs]
-    rows = [times(**it, temperature=heat) for it in pairs for heat in (0, 1)]
-    ours, papers = points_of("figure3", *rows)
-    shapes = figure_curves.shapes(ours + papers)
-    names = {point.series for point in ours}
-    assert len(names) == len({shapes[name] for name in names}) == 11
-    assert "code_target + t5_0 (ende)" in names and "code_target + t5_0 (docs)" in names
-    fills = [figure_curves.looks(point, "k")["fillstyle"] for point in ours[:2]]
-    assert fills == ["full", "none"]
-    with pytest.raises(ValueError, match="markers"):
-        figure_curves.shapes([ours[0]._replace(series=str(at)) for at in range(16)])
+def test_every_task_has_a_marker_of_its_own_and_every_temperature_a_fill():
+    tasks = [*figure_curves.TASKS, "mine"]
+    rows = [times(task=task, temperature=heat) for task in tasks for heat in (0, 1)]
+    looks = [figure_curves.looks(point) for point in points_of("figure3", *rows)]
+    kinds = {(look["marker"], look.get("markerfacecolor")) for look in looks}
+    assert len(kinds) == len(rows) and {fill for _, fill in kinds} == {None, "white"}
 
 
-def drawn(name: str, results: dict):
-    """The lines of the first panel by their data."""
+def drawn(name: str, results: dict) -> dict:
+    """The panels by their titles, and what each has drawn, by its data."""
     curves, rows = (figures.measured(results, it) for it in (name, "table2"))
-    axes = figure_curves.drawing(name, curves, rows).axes[0]
-    return axes, {tuple(map(tuple, line.get_data())): line for line in axes.lines}
+    panels = figure_curves.drawing(name, curves, rows).axes
+    return {
+        axes.get_title(loc="left"): (
+            axes,
+            {tuple(map(tuple, line.get_data())): line for line in axes.lines},
+        )
+        for axes in panels
+    }
 
 
-def test_a_point_has_its_curves_color_and_is_on_top(results):
-    axes, lines = drawn("figure4", results)
-    for row, value in (("gamma_3", 1.4), ("gamma_7", 0.9)):
-        line, place = lines[((0.6,), (value,))], list(CURVES["figure4"]).index(row)
-        assert line.get_color() == f"C{place}"
-        assert line.get_zorder() > axes.lines[place].get_zorder()
-    assert lines[((0.6, 0.6), (1.3, 1.5))].get_color() == "C0"
+def test_a_point_has_its_curves_color_and_stands_in_its_panel(results):
+    panels = drawn("figure4", results)
+    assert list(panels) == [
+        "",
+        "gamma = 3",
+        "gamma = 7",
+        "operations, target alone = 1",
+    ]
+    for at, (title, value) in enumerate({"gamma = 3": 1.4, "gamma = 7": 0.9}.items()):
+        _, lines = panels[title]
+        point = lines[((0.6,), (value,))]
+        assert point.get_color() == f"C{at}"
+        assert point.get_zorder() > next(iter(lines.values())).get_zorder()
+    assert panels["gamma = 3"][1][((0.6, 0.6), (1.3, 1.5))].get_color() == "C0"
+
+
+def test_no_legend_lies_on_a_panel(results):
+    """Nor squeezes one: each panel is wider than a fifth of the figure."""
+    for name in figure_curves.KINDS:
+        curves, rows = (figures.measured(results, it) for it in (name, "table2"))
+        figure = figure_curves.drawing(name, curves, rows)
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        box = legend.get_window_extent()
+        for axes in figure.axes:
+            panel = axes.get_window_extent()
+            assert not panel.overlaps(box) and panel.width > figure.bbox.width / 5
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
 
 
 def test_speeds_stand_with_their_intervals_beside_the_published(results):
     rows = figures.measured(results, "table2")
-    axes = speeds.drawing(rows).axes[0]
+    axes, batches = speeds.drawing(
+        rows | {"small_t0_b1_xla": times(best_speedup=9)}
+    ).axes
     values = {tuple(line.get_xdata()) for line in axes.lines}
     assert values >= {(1.4,), (1.3, 1.5), (3.4,)}  # published: ende_small_t0
     labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels[0] == "code_target + bigram" and len(labels) == 4
-    assert "code_target + code_small, batch 8" in labels
+    assert labels == ["Python, bigram", "Python, code_small", "Python, t5_small"]
+    assert [label.get_text() for label in batches.get_xticklabels()] == ["1", "8"]
+    assert (9,) not in values  # the same pair by XLA's products
 
 
-@pytest.mark.parametrize("name", figure_curves.PANELS)
+@pytest.mark.parametrize("name", figure_curves.KINDS)
 def test_no_point_is_out_of_sight(name, results):
     results["table2"]["small_t0_b1"]["measured"] |= {
         "tokens_per_call": [1.0, 1.0, 40.0, 0.5],
         "speedup_ci": [[1, 1], [1, 1], [0.2, 40.0], [0.1, 1]],
         "best_gamma": 60,
     }
-    axes, lines = drawn(name, results)
-    heights = [y for (_, ys), line in lines.items() if line.zorder > 2 for y in ys]
-    low, high = axes.get_ylim()
-    assert max(heights) > 30 and low <= min(heights) and max(heights) < high
+    for axes, lines in drawn(name, results).values():
+        heights = [y for (_, ys), line in lines.items() if line.zorder > 2 for y in ys]
+        low, high = axes.get_ylim()
+        assert all(low <= y <= high for y in heights)
 
 
 def test_the_trace_keeps_every_token_and_shows_what_became_of_it(results):
@@ -279,6 +293,15 @@ def test_timelines_write_their_numbers(results):
     legend = set(timeline.NAMES.values())
     assert legend <= set(texts[1])
     assert legend - set(texts[0]) == {timeline.NAMES[kind] for kind in KINDS}
+
+
+def test_nothing_is_left_white_between_blocks():
+    """No block has an edge of the page's color, which a short one would vanish in."""
+    rows, absent = timeline.timelines(times(), TRACES)
+    (axes,) = timeline.drawing(times(), rows, absent).axes
+    blocks = [it for it in axes.collections if it.get_facecolor().size]
+    assert sum(len(it.get_paths()) for it in blocks) == sum(map(len, rows.values()))
+    assert all((it.get_edgecolor() == it.get_facecolor()).all() for it in blocks)
 
 
 def encoded(**changes) -> dict[int, list]:

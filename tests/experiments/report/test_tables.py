@@ -6,11 +6,14 @@ import pytest
 
 from experiments import catalogue, reproduce, run
 from experiments.records import markup, records
+from experiments.records.table import published
 from experiments.report import details, laws, tables
 from experiments.report.walltime import XLA
 from specjax.measure import jsonl, provenance
+from specjax.theory import closed_forms
 from tests.support.claim_records import record as record_of
 
+ALPHA = "alpha/t5_small"
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
 OURS, STATE = tables.HEAD.index("ours"), tables.HEAD.index("state")
 RESULTS = run.ROOT / "results"
@@ -122,6 +125,33 @@ def test_every_row_has_a_line_and_every_line_its_row():
         # Rows of experiments/rivals are configured without gin.
         there = row in records.rows(folder)
         assert there or line.needs or folder == "bench"
+
+
+def test_notes_say_what_the_papers_numbers_give():
+    """A.5 prints a speed for each l at T = 1 that its alpha and c do not give."""
+    lenient = "leviathan2023/table5_lenience"
+    c, alpha = (published(f"{lenient}/{x}") for x in ("temperature_0/c", ALPHA))
+    gamma = closed_forms.optimal_gamma(alpha, c)
+    follows = closed_forms.walltime_factor(alpha, gamma, c)
+    printed = published(f"{lenient}/improvement_t5_small_c_0.015")
+    note = catalogue.named("table5").note
+    for speeds, form in ((follows, ".2f"), (printed, "g")):
+        assert ", ".join(f"{speed:{form}}" for speed in speeds) in note
+    assert f"c = {c} with v = 1" in note
+    note, told = catalogue.named("wagner_text").note, "wagner2024/told_in_prose"
+    for task in ("asr", "summarization"):
+        low, high = published(f"{told}/table1_{task}_time_reduction_percent/exact")
+        assert f"{low} to {high} %" in note
+    low, high = published(f"{told}/table1_sigmoid_rouge1_lost")
+    assert f"lose {low} to {high} of ROUGE-1" in note
+
+
+@pytest.mark.parametrize("path", ["a", "table3_alpha/lamda_2b/alpha", "figure1/gamma"])
+def test_a_published_number_is_named_by_one_path(path):
+    with pytest.raises(KeyError):
+        published(f"leviathan2023/{path}")
+    assert published("leviathan2023/table3_alpha/lamda_2b 0/alpha") == 0.71
+    assert published("wagner2024/table7_sigmoid_scale/qwen_7b null/metric") == 0.18
 
 
 def test_published_numbers_by_row():

@@ -36,7 +36,8 @@ def lines(measured):
     stored = record("table2", "small_t0_b1", walltime.current(measured))
     records = {"table2": {"small_t0_b1": stored}}
     (_, head, (best,)), *_ = walltime.in_the_papers_shape(records)
-    ((_, heads, every),) = walltime.every_gamma("table2", records)
+    (_, _, (pair,)), (_, heads, every) = walltime.every_gamma("table2", records)
+    assert len(every) == 3 and pair[-2] == best[head.index("EMP [95 %]")]
     return dict(zip(head, best, strict=True)), [
         dict(zip(heads, cells, strict=True)) for cells in every
     ]

@@ -1,0 +1,283 @@
+"""Which rows of the records a claim compares something in.
+
+A subject is what was measured in a row, or a part or a pair of that, with a `label`.
+`beside`: it is told, and is not what the claim is about, such as another batch.
+K is gamma, r the tokens decoded in a call over K + 1 (Chen et al., 2023).
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from experiments import catalogue
+from experiments.records.table import Records
+from experiments.report.columns import measured
+from experiments.report.walltime import XLA, named
+
+DRAFTS = ("unigram", "bigram", "small", "base", "large")  # of table3, by capacity
+FAMILIES = {"gpt": 3, "ende": 5, "docs": 5}  # how many of them each has
+TRIVIAL = ("unigram", "bigram")
+# By the lesson page's own order, whose per cents are of no pair that it names.
+WORDS = ("function word", "other word"), ("other word", "name")
+
+
+def of(what: str | dict, records: Records) -> Iterable[dict]:
+    """One of SUBJECTS, or every row of a folder that has a number, by its label."""
+    if isinstance(what, str):
+        return SUBJECTS[what](records)
+    rows = measured(records, what["folder"]).values()
+    rows = [it for it in rows if "has" not in what or what["has"] in it]
+    labels = [it | {"label": what["label"].format_map(it)} for it in rows]
+    return sorted(labels, key=lambda it: it["label"])
+
+
+def table1(records: Records) -> list[dict]:
+    """Each number of Table 1, once every row is there."""
+    lines, rows = catalogue.named("table1").lines, measured(records, "table1")
+    if any(line.row not in rows for line in lines):
+        return []
+    ours = [{"label": it.what, "ours": rows[it.row][it.quantity]} for it in lines]
+    papers = [{"published": it.published} for it in lines]
+    return [it | paper for it, paper in zip(ours, papers, strict=True)]
+
+
+def table2(records: Records) -> list[dict]:
+    """By batch, draft and temperature; batch 1 decides, as in the paper. A row by XLA's
+    products is one of these again."""
+    rows = measured(records, "table2").items()
+    every = [it for row, it in rows if not row.endswith(XLA)]
+    every.sort(key=lambda it: (it["batch"], named(it), it["temperature"]))
+    label = "{}, T = {temperature:g}, batch {batch}".format
+    return [
+        it | {"label": label(named(it), **it), "beside": it["batch"] != 1}
+        for it in every
+    ]
+
+
+def costs(it: dict) -> list[float]:
+    return [c for c in it["c"] if c is not None]
+
+
+def drafted(records: Records) -> list[dict]:
+    """Those rows of table2 that have a c."""
+    return [it for it in table2(records) if costs(it)]
+
+
+def ngrams(records: Records) -> list[dict]:
+    return [it for it in drafted(records) if it["draft"] in TRIVIAL]
+
+
+def gaining(records: Records) -> list[dict]:
+    return [it for it in table2(records) if it["best_gamma"]]
+
+
+def beside(records: Records) -> list[dict]:
+    """Rows of table2 at a best gamma that drafts, to be told beside Chen's."""
+    return [it | {"beside": True} for it in drafted(records) if it["best_gamma"]]
+
+
+def greedy(records: Records) -> list[dict]:
+    rows = table2(records), every_alpha(records)
+    return [
+        it | {"beside": False, "count": it.get("texts", it.get("sequences"))}
+        for it in itertools.chain(*rows)
+        if it.get("temperature", it.get("heat")) == 0
+    ]
+
+
+def deciding(rows: list[dict]) -> list[dict]:
+    """The same whatever the batch."""
+    return [it | {"beside": False} for it in rows]
+
+
+def calls(records: Records) -> list[dict]:
+    """The tokens of a call, of every gamma of table2 and of table3."""
+    several = [it | {"tokens": it["tokens_per_call"]} for it in table2(records)]
+    for it in every_alpha(records):
+        few = it["decoded_tokens"] / it["target_calls"]
+        several.append(it | {"tokens": [few]})
+    return deciding(several)
+
+
+def chens_calls(records: Records) -> list[dict]:
+    rows = table2(records) + [
+        it | {"tokens_per_call": [it["tokens_per_call"]], "gamma": [it["K"]]}
+        for it in chen(records)
+    ]
+    return deciding(rows)
+
+
+def at_every_gamma(records: Records) -> Iterator[dict]:
+    """Equation 1 beside the tokens of a call; a `group` is one row. Of table3 whole
+    calls: Chen's r counts them beyond the end of a text."""
+    for it in table2(records):
+        for at, gamma in enumerate(it["gamma"]):
+            tokens, luck = it["tokens_per_call"][at], it["steps_se"][at] or 0.0
+            counted = it["predicted_tokens_per_call"][at]
+            error = tokens * luck / it["steps"][at]
+            here = {"gamma": gamma, "tokens": tokens, "tokens_se": error}
+            here |= {"beside": False, "counted": counted, "group": it["label"]}
+            yield it | here
+    for it in every_alpha(records):
+        gamma, r = it["protocol"]["gamma"], it["estimates"]["chen_r"]
+        tokens, error = ((gamma + 1) * r[key] for key in ("value", "se"))
+        here = {"gamma": gamma, "tokens": tokens, "tokens_se": error}
+        yield it | here | {"group": it["label"]}
+
+
+def least_gamma(records: Records) -> Iterator[dict]:
+    """The least gamma that drafts."""
+    for it in drafted(records):
+        at = it["c"].index(costs(it)[0])
+        tokens, luck = it["tokens_per_call"][at], it["steps_se"][at] or 0.0
+        here = {"gamma": it["gamma"][at], "tokens": tokens}
+        yield it | here | {"tokens_se": tokens * luck / it["steps"][at]}
+
+
+def largest_gamma(records: Records) -> Iterator[dict]:
+    for it in drafted(records):
+        last = {f"last_{key}": it[key][-1] for key in ("gamma", "c", "v")}
+        last |= {"speed": it["speedup"][-1], "speed_ci": it["speedup_ci"][-1]}
+        yield it | last
+
+
+def forecasts(records: Records) -> Iterator[dict]:
+    """Every gamma that other texts predict; a `group` is one row."""
+    for it in table2(records):
+        for at, forecast in enumerate(it["predicted"]):
+            if forecast is not None:
+                yield {
+                    "label": f"{it['label']}: gamma = {it['gamma'][at]}",
+                    "group": it["label"],
+                    "predicted": forecast,
+                    "predicted_ci": it["predicted_ci"][at],
+                    "speed": it["speedup"][at],
+                    "speed_ci": it["speedup_ci"][at],
+                }
+
+
+def heats(records: Records) -> list[dict]:
+    """Drafts of table2 at both temperatures and batch 1."""
+    rows = [it for it in table2(records) if not it["beside"]]
+    hot = {named(it): it for it in rows if it["temperature"] == 1}
+    return [
+        {"label": draft, "cold": it["best_speedup"], "cold_ci": it["best_speedup_ci"]}
+        | {"hot": hot[draft]["best_speedup"], "hot_ci": hot[draft]["best_speedup_ci"]}
+        for draft, it in ((named(it), it) for it in rows if it["temperature"] == 0)
+        if draft in hot
+    ]
+
+
+def places() -> list[tuple[str, str, int]]:
+    """Family, draft and temperature of every row of table3 that claims are about."""
+    return [
+        (family, draft, heat)
+        for family, count in FAMILIES.items()
+        for draft in DRAFTS[:count]
+        for heat in (0, 1)
+    ]
+
+
+def alphas(records: Records) -> dict[tuple[str, str, int], dict]:
+    """What folder table3 measured, by family, draft and temperature."""
+    rows = measured(records, "table3")
+    named = {at: "{}_{}_t{}".format(*at) for at in places()}
+    return {at: rows[row] for at, row in named.items() if row in rows}
+
+
+def every_alpha(records: Records) -> list[dict]:
+    label = "{} ({}), T = {}, folder table3".format
+    return [
+        it | {"label": label(draft, family, heat), "kind": draft, "heat": heat}
+        for (family, draft, heat), it in alphas(records).items()
+    ]
+
+
+def trivial(records: Records) -> list[dict]:
+    return [it for it in every_alpha(records) if it["kind"] in TRIVIAL]
+
+
+def by_capacity(records: Records) -> list[dict]:
+    """Each draft beside the next larger one, once all are there."""
+    at = alphas(records)
+    if len(at) < len(places()):
+        return []
+    return [
+        {"label": f"{family}, T = {heat}: {more} above {less}"}
+        | {"more": at[family, more, heat], "less": at[family, less, heat]}
+        for family, count in FAMILIES.items()
+        for heat in (0, 1)
+        for less, more in itertools.pairwise(DRAFTS[:count])
+    ]
+
+
+def by_heat(records: Records) -> list[dict]:
+    """Each draft at T = 0 beside T = 1, once all are there."""
+    at = alphas(records)
+    if len(at) < len(places()):
+        return []
+    return [
+        {"label": f"{draft} ({family}): T = 0 above T = 1"}
+        | {"more": at[family, draft, 0], "less": at[family, draft, 1]}
+        for family, draft, _ in places()[::2]
+    ]
+
+
+def traced(records: Records) -> list[dict]:
+    """Figure 1's texts."""
+    every = measured(records, "figure1").values()
+    return sorted(every, key=lambda it: it["gamma"])
+
+
+def chen(records: Records) -> list[dict]:
+    """What was measured by Chen's protocol: K drafted tokens a call, whole texts."""
+    every = measured(records, "chen_data", "chen_paper").values()
+    rows = [it for it in every if "theoretical_speed" in it]  # not a row of walltime
+    rows.sort(key=lambda it: (it["task"], it["draft"], it["temperature"]))
+    label = "{draft} ({}), T = {temperature:g}, K = {K}".format
+    return [
+        it
+        | {"label": label(Path(it["task"]).stem, **it)}
+        | {"speed_ci": it["speed_interval"]}
+        for it in rows
+    ]
+
+
+def certificate(records: Records) -> list[dict]:
+    rows = measured(records, "certificate")
+    return [rows["token"] | {"label": "cases"}] if "token" in rows else []
+
+
+def lengths(records: Records) -> Iterator[dict]:
+    """The best gamma of Theorem 3.8 beside the page's 1 / (1 - alpha)."""
+    for row, it in sorted(measured(records, "figure3").items()):
+        for alpha in (0.7, 0.9):
+            yield {
+                "label": f"alpha = {alpha}, c = {row.rpartition('_')[2]}",
+                "best_gamma": it["best_gamma"][it["alpha"].index(alpha)],
+                "page": 1 / (1 - alpha),
+            }
+
+
+def words(records: Records) -> Iterator[dict]:
+    for row, it in sorted(measured(records, "kinds", "kinds_data").items()):
+        cells = {cell["label"]: cell["expected"] for cell in it["groups"]["kind"]}
+        for easy, hard in WORDS:
+            if not cells.keys() >= {easy, hard}:
+                continue  # in German all nouns look like names
+            if None in (*cells[easy], *cells[hard]):
+                continue  # of too few texts
+            pair = {"label": f"{row}: {easy}s above {hard}s"}
+            for name, (value, *ends) in ("easy", cells[easy]), ("hard", cells[hard]):
+                pair |= {name: value, f"{name}_ci": ends}
+            yield pair
+
+
+SUBJECTS = {
+    f.__name__: f
+    for f in (
+        *(table1, table2, drafted, ngrams, gaining, beside, greedy, calls, chens_calls),
+        *(at_every_gamma, least_gamma, largest_gamma, forecasts, heats, trivial),
+        *(by_capacity, by_heat, chen, certificate, lengths, words),
+    )
+}
