@@ -16,7 +16,7 @@ from jax import Array
 
 from experiments.papers.wagner import rows as wagner
 from experiments.papers.wagner import timing
-from experiments.papers.wagner.methods import Method, fused, of_text
+from experiments.papers.wagner.methods import Method, by_kernels, of_text
 from experiments.papers.wagner.runs import Sample
 from experiments.papers.wagner.speech import rows
 from experiments.papers.wagner.speech.rows import ListeningSetting
@@ -53,7 +53,7 @@ def measure(
     sample = sample_of(pair, len(files), setting)
     sizes = Sizes(1, max(setting.gammas), sides[0].vocab, sides[1].regime)
     methods = of_text(setting.scales[0], token.verifier, None)
-    methods, chosen = fused(methods, setting.kernels, sizes)
+    methods, chosen = by_kernels(methods, setting.kernels, sizes)
     values = {"target": pair.target.name, "draft": pair.draft.name, "kernels": chosen}
     values |= {"recordings": len(files), "gamma": list(setting.gammas)}
     values["guarantees"] = {m.name: m.verifier.guarantee for m in methods}

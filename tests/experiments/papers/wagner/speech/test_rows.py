@@ -43,13 +43,13 @@ def over(tmp_path_factory) -> str:
         lines.append("\t".join([name, "x", "2.0", text, "test"]))
     (place / utterances.TABLE).write_text("\n".join(lines) + "\n")
     written = ["from __gin__ import dynamic_registration"]
-    written += ["from specjax.measure import players", f"FOLDER = '{place}'"]
+    written += ["from specjax import sides", f"FOLDER = '{place}'"]
     for file in ("whisper", "speech_trained", "speech_bundled"):
         text = (CONFIGS / f"checkpoints/{file}.gin").read_text()
         written.append(f"include 'gin_configs/checkpoints/{file}.gin'")
-        for scope in re.findall(r"^(\w+)/players\.model\.name", text, re.MULTILINE):
+        for scope in re.findall(r"^(\w+)/sides\.model\.name", text, re.MULTILINE):
             side = "draft" if re.search("distil|draft|turbo", scope) else "target"
-            written.append(f"{scope}/players.model.name = '{names[side]}'")
+            written.append(f"{scope}/sides.model.name = '{names[side]}'")
     path = place / "over.gin"
     path.write_text("\n".join([*written, "DTYPE = 'float32'", "GAMMAS = (3,)"]))
     return str(path)
