@@ -21,7 +21,7 @@ from pallas_kernels.laws import EXACT, Deferred, LawRow, deferred, left, weight,
 from pallas_kernels.plan import FIELDS, Plan, Tiles, operands, plan
 from pallas_kernels.tpu import mosaic as mosaic_tpu
 from specjax import probs
-from specjax.types import Draft, Law, Rule, Sampling, Verdict
+from specjax.types import Draft, FusedRule, Law, Sampling, Verdict
 
 
 class Fused(NamedTuple):
@@ -42,7 +42,7 @@ class Options(NamedTuple):
     """
 
     asked: str = "auto"
-    rule: Rule = EXACT
+    rule: FusedRule = EXACT
     tiles: Tiles | None = None
     interpret: Any = None
 
@@ -119,10 +119,10 @@ def build(
     return Fused(law, verify, draw, ran)
 
 
-def unfit(rule: Rule) -> str | None:
+def unfit(rule: FusedRule) -> str | None:
     if not 0 < rule.lenience <= 1:
         return f"lenience must be in (0, 1]; got {rule.lenience}"
-    if rule.sigmoid is not None and rule != Rule(sigmoid=rule.sigmoid):
+    if rule.sigmoid is not None and rule != FusedRule(sigmoid=rule.sigmoid):
         return "the sigmoid rule has no lenience: leave lenience 1"
     return None
 
@@ -150,7 +150,7 @@ def _launch(planned: Plan, choice: Choice, arrays: dict, options: Options) -> di
     return mosaic_gpu.verdict(planned, arrays, run)
 
 
-def residual(target, draft, n: Array, rule: Rule) -> Array:
+def residual(target, draft, n: Array, rule: FusedRule) -> Array:
     """The weights [B, V] that the token after n kept ones is drawn from."""
     rows, gamma = jnp.arange(n.size), draft.tokens.shape[1]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.types import Law, Rule
+from specjax.types import FusedRule, Law
 
 
 class Deferred(NamedTuple):
@@ -35,7 +35,7 @@ class LawRow(NamedTuple):
     lse: Any
 
 
-EXACT = Rule()
+EXACT = FusedRule()
 
 
 def deferred(law: Law | Deferred) -> bool:
@@ -70,7 +70,7 @@ def merged(temperature, top, first, lse, cut: tuple | None, vocab: int) -> LawRo
     )
 
 
-def weight(z: Array, ids: Array, row: LawRow, rule: Rule = EXACT) -> Array:
+def weight(z: Array, ids: Array, row: LawRow, rule: FusedRule = EXACT) -> Array:
     """p(x) for logits z of `ids`: softmax of what the law keeps, or the sigmoid."""
     kept = (z > row.tau) | ((z == row.tau) & (ids <= row.tie))
     if rule.sigmoid is None:
@@ -80,13 +80,13 @@ def weight(z: Array, ids: Array, row: LawRow, rule: Rule = EXACT) -> Array:
     return jnp.where(kept, 1 / (1 + jnp.exp(-at)), 0.0)
 
 
-def accepted(p: Array, q: Array, u: Array, near: Any, rule: Rule) -> Array:
+def accepted(p: Array, q: Array, u: Array, near: Any, rule: FusedRule) -> Array:
     """u l q(x) < p(x), or x is near the argmax of an argmax row; bool."""
     passed = u * rule.lenience * q < p
     return passed if near is None else passed | near
 
 
-def tolerated(z: Array, row: LawRow, rule: Rule) -> Array | None:
+def tolerated(z: Array, row: LawRow, rule: FusedRule) -> Array | None:
     """A.5's argmax rows: p_raw(x) >= l max p_raw. None where l = 1: strict."""
     if rule.lenience == 1:
         return None
@@ -94,14 +94,14 @@ def tolerated(z: Array, row: LawRow, rule: Rule) -> Array | None:
     return one_id & (jnp.exp(z - row.top) >= rule.lenience)
 
 
-def chance(p: Array, q: Array, near: Any, rule: Rule) -> Array:
+def chance(p: Array, q: Array, near: Any, rule: FusedRule) -> Array:
     """What `u` is compared with: min(1, p(x) / (l q(x)))."""
     below = rule.lenience * jnp.where(q > 0, q, 1.0)
     ratio = jnp.minimum(1.0, p / below)
     return ratio if near is None else jnp.where(near, 1.0, ratio)
 
 
-def left(p: Array, q: Array, rule: Rule) -> Array:
+def left(p: Array, q: Array, rule: FusedRule) -> Array:
     """max(0, p - q), from which the token after a rejection is drawn."""
     return jnp.maximum(p - (rule.lenience * q if rule.scaled else q), 0.0)
 

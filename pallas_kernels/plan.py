@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from pallas_kernels.laws import EXACT, Deferred, deferred
-from specjax.types import BLOCK, Draft, Law, Rule
+from specjax.types import BLOCK, Draft, FusedRule, Law
 
 FIELDS = ("scale", "top", "tau", "tie", "lse")  # of a law's rows
 KNOWN, DEFERRED, CERTAIN, NONE = "known", "deferred", "certain", "none"
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     draft: str
     cut_p: bool
     cut_q: bool
-    rule: Rule
+    rule: FusedRule
     tiles: Tiles
 
     def rows(self, side: str) -> int:
@@ -83,7 +83,7 @@ class Plan(NamedTuple):
 
 
 def plan(
-    target: Law | Deferred, draft: Draft, rule: Rule = EXACT, tiles: Tiles = TILES
+    target: Law | Deferred, draft: Draft, rule: FusedRule = EXACT, tiles: Tiles = TILES
 ) -> Plan:
     """Of laws [B, G + 1, V] and a draft [B, G], by their shapes alone."""
     batch, rows, vocab = target.logits.shape
@@ -102,7 +102,7 @@ def plan(
     return Plan(batch, gamma, vocab, of_target, kind, cut_p, cut_q, rule, tiles)
 
 
-def foreseen(shape: Shape, rule: Rule = EXACT, target: str = DEFERRED) -> Plan:
+def foreseen(shape: Shape, rule: FusedRule = EXACT, target: str = DEFERRED) -> Plan:
     """The plan of a shape that nothing truncates."""
     draft = shape.draft if shape.gamma else NONE
     kinds = target, draft, False, False

@@ -17,12 +17,12 @@ from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
 from specjax.plugins import attribute, built, is_own, of, usage
 from specjax.pretrained import Pretrained
-from specjax.sides import CERTAIN, SAMPLED, TABLE, Player
+from specjax.sides import CERTAIN, SAMPLED, TABLE, Side
 from specjax.step import Decoder
 from specjax.types import Drafter, Params, Prompt, Table
 
 
-def load_draft(name: str, target: Pretrained) -> Player:
+def load_draft(name: str, target: Pretrained) -> Side:
     """A draft for a target, to be given to `generate_text` again and again.
 
     Args:
@@ -37,7 +37,7 @@ def load_draft(name: str, target: Pretrained) -> Player:
     return named(name, sides.of_pretrained(target))
 
 
-def named(name: str, target: Player) -> Player:
+def named(name: str, target: Side) -> Side:
     """The draft of a name, for a target and in its dtype; see `load_draft`."""
     bare, _, options = name.partition(":")
     if bare in DRAFTS:
@@ -57,14 +57,14 @@ def is_named(name: str) -> bool:
     return name.partition(":")[0] in DRAFTS or is_own(name)
 
 
-def target(name: str, dtype: str) -> Player:
+def target(name: str, dtype: str) -> Side:
     """A model that decodes. Raises ValueError for the name of what only drafts."""
     if is_named(name):
         raise ValueError(f"{name} only drafts: name a model as the target")
     return sides.model(name, dtype)
 
 
-def paired(target: Player, draft: Player | str) -> tuple[Player, Player]:
+def paired(target: Side, draft: Side | str) -> tuple[Side, Side]:
     """As `sides.paired`, with a draft that may be a name (`named`).
 
     Raises ValueError as both, and for a target that is a name.
@@ -79,22 +79,22 @@ def paired(target: Player, draft: Player | str) -> tuple[Player, Player]:
     return sides.paired(target, draft)
 
 
-def early_exit(target: Player, layers: int) -> Player:
+def early_exit(target: Side, layers: int) -> Side:
     """The target's own first layers."""
     if target.pretrained is None:
         raise ValueError(f"{target.name} has no layers to leave early: name a model")
     return sides.early_exit(target.pretrained, layers)
 
 
-def uniform(target: Player) -> Player:
+def uniform(target: Side) -> Side:
     return sides.random(target.vocab)
 
 
-def unigram(target: Player) -> Player:
+def unigram(target: Side) -> Side:
     return counted(target, 1)
 
 
-def bigram(target: Player) -> Player:
+def bigram(target: Side) -> Side:
     return counted(target, 2)
 
 
@@ -102,7 +102,7 @@ def bigram(target: Player) -> Player:
 COUNTS = {zoo.CODE_VOCAB: "bigram", zoo.T5_VOCAB: "t5_bigram"}
 
 
-def counted(target: Player, order: int) -> Player:
+def counted(target: Side, order: int) -> Side:
     """Counts of the target's vocabulary. Raises ValueError where none are bundled."""
     if target.vocab not in COUNTS:
         raise ValueError(
@@ -112,7 +112,7 @@ def counted(target: Player, order: int) -> Player:
     return sides.ngram(order, COUNTS[target.vocab])
 
 
-DRAFTS: dict[str, Callable[..., Player]] = {
+DRAFTS: dict[str, Callable[..., Side]] = {
     "copying": sides.copied,
     "early_exit": early_exit,
     "random": uniform,
@@ -154,7 +154,7 @@ class Own(NamedTuple):
         return pair
 
 
-def own(name: str, target: Player) -> Player:
+def own(name: str, target: Side) -> Side:
     """The drafter that "my_module:builder[:options]" builds, with whatever weights.
 
     builder: a function of what it has parameters for: `gamma`, `vocab`, `draw` (how
@@ -173,20 +173,20 @@ def own(name: str, target: Player) -> Player:
     except Exception as error:  # whatever a drafter of one's own does
         raise ValueError(f"{name} fails: {of(error)}") from error
     files = (Path(inspect.getfile(build)),)
-    return Player(name, params, drafter.vocab, make, regime, files=files)
+    return Side(name, params, drafter.vocab, make, regime, files=files)
 
 
-def carried(target: Player, drafter: Drafter, params: Any) -> str:
+def carried(target: Side, drafter: Drafter, params: Any) -> str:
     """What drafts carry, from a trace of one: a name of `sides`."""
     tokens, length = jnp.zeros((1, 1), jnp.int32), jnp.ones(1, jnp.int32)
     inputs = (tokens, length) if target.encodes else None
     for kind in target.model.reads[:1]:
         inputs = type(kind)(*(jnp.zeros((1, *shape)) for shape in kind))
-    prompt, parts = Prompt(tokens, length, inputs), Decoder(target.model, drafter)
+    prompt, decoder = Prompt(tokens, length, inputs), Decoder(target.model, drafter)
     request = make_request(jax.random.key(0), prompt, 1, make_sampling(1, 1.0))
 
     def draft(both: Params):
-        state = generate.prefill(parts, both, prompt, drafter.gamma + 2)
+        state = generate.prefill(decoder, both, prompt, drafter.gamma + 2)
         return drafter.draft(request.key, both.draft, request, state)[0]
 
     law = jax.eval_shape(draft, Params(target.params, params)).law

@@ -46,18 +46,18 @@ class Output(NamedTuple):
     logprob: Array | None = None
 
 
-def build(parts: Decoder, slots: int) -> Callable[[Params, Prompt, Request], Output]:
+def build(decoder: Decoder, slots: int) -> Callable[[Params, Prompt, Request], Output]:
     """Returns `generate(params, prompt, request) -> Output`, with a buffer of `slots`.
 
     One compilation a shape. Raises ValueError for bad input before any compute, see
     `check`; and FloatingPointError, naming row and step, for logits that are no law,
     see `specjax.finite`. `build_loop` under a caller's own jit does neither.
     """
-    guarded = parts._replace(verifier=finite.guarded(parts.verifier))
+    guarded = decoder._replace(verifier=finite.guarded(decoder.verifier))
     loop = jax.jit(build_loop(guarded, slots))
 
     def generate(params: Params, prompt: Prompt, request: Request) -> Output:
-        check(parts, slots, params, prompt, request)
+        check(decoder, slots, params, prompt, request)
         output = loop(params, prompt, request)
         check_finite(output.tokens, request.start, output.length)
         return output
@@ -71,20 +71,20 @@ def autoregressive(target: Model, slots: int) -> Callable:
 
 
 def build_loop(
-    parts: Decoder, slots: int
+    decoder: Decoder, slots: int
 ) -> Callable[[Params, Prompt, Request], Output]:
     """`generate` without its checks: pure, to be called under a caller's own jit."""
-    finish = build_rest(parts)
+    finish = build_rest(decoder)
 
     def loop(params: Params, prompt: Prompt, request: Request) -> Output:
-        return finish(params, request, prefill(parts, params, prompt, slots))
+        return finish(params, request, prefill(decoder, params, prompt, slots))
 
     return loop
 
 
-def build_rest(parts: Decoder) -> Callable[[Params, Request, State], Output]:
+def build_rest(decoder: Decoder) -> Callable[[Params, Request, State], Output]:
     """What `build_loop` does after `prefill`: steps until every row has ended."""
-    step = build_step(*parts)
+    step = build_step(*decoder)
 
     def finish(params: Params, request: Request, state: State) -> Output:
         def running(carry):
@@ -93,12 +93,12 @@ def build_rest(parts: Decoder) -> Callable[[Params, Request, State], Output]:
         def body(carry):
             state, counts, logprob = carry
             state, info = step(params, request, state)
-            if parts.logprobs:
+            if decoder.logprobs:
                 logprob += info.logprob.sum(-1)
             return state, count(counts, info), logprob
 
         zero = jnp.zeros_like(state.length)
-        logprob = jnp.zeros(zero.shape, jnp.float32) if parts.logprobs else None
+        logprob = jnp.zeros(zero.shape, jnp.float32) if decoder.logprobs else None
         begun = state, Counts(zero, zero, zero, zero), logprob
         state, counts, logprob = jax.lax.while_loop(running, body, begun)
         written = jnp.arange(state.tokens.shape[1]) < state.length[:, None]
@@ -109,7 +109,7 @@ def build_rest(parts: Decoder) -> Callable[[Params, Request, State], Output]:
 
 
 def build_stream(
-    parts: Decoder, slots: int
+    decoder: Decoder, slots: int
 ) -> Callable[[Params, Prompt, Request], Iterator[tuple[State, Info]]]:
     """Returns `stream(params, prompt, request)`, for display and traces.
 
@@ -118,12 +118,12 @@ def build_stream(
     next step: copy what is to be kept. Raises FloatingPointError, naming row and step,
     for logits that are no law; see `specjax.finite`.
     """
-    guarded = parts._replace(verifier=finite.guarded(parts.verifier))
+    guarded = decoder._replace(verifier=finite.guarded(decoder.verifier))
     step = jax.jit(build_step(*guarded), donate_argnums=2)
-    begin = jax.jit(lambda params, prompt: prefill(parts, params, prompt, slots))
+    begin = jax.jit(lambda params, prompt: prefill(decoder, params, prompt, slots))
 
     def stream(params: Params, prompt: Prompt, request: Request):
-        check(parts, slots, params, prompt, request)
+        check(decoder, slots, params, prompt, request)
         state = begin(params, prompt)
         while not bool(jnp.all(finished(request, state))):
             state, info = step(params, request, state)
@@ -140,19 +140,19 @@ def check_finite(tokens: Array, start: Array, length: Array) -> None:
     finite.check(ids[begin:end] for ids, begin, end in rows)
 
 
-def prefill(parts: Decoder, params: Params, prompt: Prompt, slots: int) -> State:
+def prefill(decoder: Decoder, params: Params, prompt: Prompt, slots: int) -> State:
     """The state before the first step: every prompt token is in the caches.
 
     Rows are right-padded, and read in portions where they are long.
     """
     batch, length = prompt.tokens.shape
-    cache = parts.target.init(params.target, prompt, slots)
-    cache = chunks.prefill(parts.target, params.target, prompt, cache)
-    draft_cache = parts.drafter.init(params.draft, prompt, slots)
+    cache = decoder.target.init(params.target, prompt, slots)
+    cache = chunks.prefill(decoder.target, params.target, prompt, cache)
+    draft_cache = decoder.drafter.init(params.draft, prompt, slots)
     tokens = jnp.zeros((batch, slots), jnp.int32).at[:, :length].set(prompt.tokens)
-    budget, policy = jnp.full(batch, parts.drafter.gamma, jnp.int32), None
-    if parts.policy is not None:
-        budget, policy = parts.policy.init(batch, parts.drafter.gamma)
+    budget, policy = jnp.full(batch, decoder.drafter.gamma, jnp.int32), None
+    if decoder.policy is not None:
+        budget, policy = decoder.policy.init(batch, decoder.drafter.gamma)
     caches = cache, draft_cache
     return State(tokens, prompt.length, *caches, budget, prompt.inputs, policy)
 

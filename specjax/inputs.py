@@ -112,7 +112,7 @@ def make_sampling(
 
 
 def check(
-    parts: Decoder, slots: int, params: Params, prompt: Prompt, request: Request
+    decoder: Decoder, slots: int, params: Params, prompt: Prompt, request: Request
 ) -> None:
     """Raises ValueError, naming the fix, for whatever could not decode.
 
@@ -120,7 +120,7 @@ def check(
     too short, a sampling setting out of range.
     """
     jax_flags.check()
-    target, drafter = parts.target, parts.drafter
+    target, drafter = decoder.target, decoder.drafter
     if drafter.vocab is not None and drafter.vocab != target.vocab:
         raise ValueError(
             f"the drafter has a vocabulary of {drafter.vocab}, the target one of"
@@ -133,7 +133,7 @@ def check(
         check_shapes(side, weights, shapes)
     check_prompt(target, slots, prompt)
     check_inputs(target, prompt)
-    check_limits(parts, slots, prompt, request)
+    check_limits(decoder, slots, prompt, request)
     probs.check(request.sampling, prompt.tokens.shape[0])
 
 
@@ -247,7 +247,9 @@ def check_heard(target: Model, prompt: Prompt) -> None:
             )
 
 
-def check_limits(parts: Decoder, slots: int, prompt: Prompt, request: Request) -> None:
+def check_limits(
+    decoder: Decoder, slots: int, prompt: Prompt, request: Request
+) -> None:
     start, limit = np.asarray(request.start), np.asarray(request.limit)
     batch = prompt.tokens.shape[0]
     shapes = start.shape, limit.shape, request.key.shape, request.eos.shape[:1]
@@ -263,13 +265,13 @@ def check_limits(parts: Decoder, slots: int, prompt: Prompt, request: Request) -
             "each row must start at its prompt's length and end there or later; got"
             f" starts {start}, limits {limit}; inputs.make_request sets them"
         )
-    check_positions(parts.target, start, limit)
-    needed = int(limit.max()) + parts.drafter.gamma + 1
+    check_positions(decoder.target, start, limit)
+    needed = int(limit.max()) + decoder.drafter.gamma + 1
     if needed > slots:
         raise ValueError(
             f"the longest row may reach {limit.max()} tokens and a step writes up to"
-            f" gamma + 1 = {parts.drafter.gamma + 1} past it: build with slots={needed}"
-            " or more"
+            f" gamma + 1 = {decoder.drafter.gamma + 1} past it: build with"
+            f" slots={needed} or more"
         )
 
 

@@ -24,7 +24,7 @@ from specjax.verifiers import token
 SAMPLED, TABLE, CERTAIN = "sampled law", "table law", "certain"
 
 
-class Player(NamedTuple):
+class Side(NamedTuple):
     """One side.
 
     drafter: (gamma, draw=independent) -> Drafter, which takes `params`; see
@@ -76,7 +76,7 @@ def reference(
     return Kernels(verifier, for_rule(verifier), token.verifier, record)
 
 
-def model(name: str, dtype: str = "float32", made_by: str = "") -> Player:
+def model(name: str, dtype: str = "float32", made_by: str = "") -> Side:
     """A model by any name that `checkpoints.load` knows: bundled, a path, a hub's id.
 
     made_by: the command that makes the file. Raises ValueError for no such model.
@@ -86,13 +86,13 @@ def model(name: str, dtype: str = "float32", made_by: str = "") -> Player:
     return of_pretrained(pretrained.load(name, dtype))
 
 
-def of_pretrained(loaded: Pretrained) -> Player:
+def of_pretrained(loaded: Pretrained) -> Side:
     """A pretrained model that can be either side."""
     side = of_model(loaded.name, loaded.model, loaded.params)
     return side._replace(files=tuple(files_of(loaded.files)), pretrained=loaded)
 
 
-def paired(target: Player, draft: Player) -> tuple[Player, Player]:
+def paired(target: Side, draft: Side) -> tuple[Side, Side]:
     """As `pretrained.paired`, where both are models. Raises ValueError as it does."""
     loaded = target.pretrained, draft.pretrained
     if None in loaded:
@@ -108,7 +108,7 @@ def files_of(paths: Iterable[Path]) -> Iterator[Path]:
         yield from (file for file in inside if file.is_file())
 
 
-def of_model(name: str, model: Model, params) -> Player:
+def of_model(name: str, model: Model, params) -> Side:
     """A model that can be either side."""
 
     def law(params, prompt: Prompt, sampling: Sampling) -> Law:
@@ -121,10 +121,10 @@ def of_model(name: str, model: Model, params) -> Player:
     def drafter(gamma: int, draw: Callable = independent) -> Drafter:
         return autoregressive.build(model, gamma, draw)
 
-    return Player(name, params, model.vocab, drafter, SAMPLED, law, model)
+    return Side(name, params, model.vocab, drafter, SAMPLED, law, model)
 
 
-def early_exit(whole: Pretrained, layers: int) -> Player:
+def early_exit(whole: Pretrained, layers: int) -> Side:
     """A target's first `layers` layers, which draft for it (`drafters.early_exit`) by
     its own weights. Raises ValueError for layers that it lacks."""
     field = "decoder_layers" if whole.model.encodes else "num_layers"
@@ -165,7 +165,7 @@ def first_layers(config: Any, layers: int) -> Model:
     return gpt.build(config._replace(num_layers=layers))
 
 
-def ngram(order: int, name: str = "", made_by: str = "") -> Player:
+def ngram(order: int, name: str = "", made_by: str = "") -> Side:
     """Counts: order 1 is the unigram law, 2 the bigram's (Section 3.6).
 
     name: a bundled table, by default of the code models, or a file of
@@ -189,14 +189,14 @@ def ngram(order: int, name: str = "", made_by: str = "") -> Player:
 
     called = {1: "unigram", 2: "bigram"}.get(order, f"{order}-gram")
     make = Built(_ngram, (vocab, order))
-    return Player(called, params, vocab, make, TABLE, law, files=(path,))
+    return Side(called, params, vocab, make, TABLE, law, files=(path,))
 
 
 def _ngram(gamma: int, draw: Callable, vocab: int, order: int) -> Drafter:
     return ngrams.build(vocab, gamma, order, draw)
 
 
-def random(vocab: int = 8192) -> Player:
+def random(vocab: int = 8192) -> Side:
     """Uniform tokens, whatever the temperature: the floor (Section 3.6)."""
 
     def law(params, prompt: Prompt, sampling: Sampling) -> Law:
@@ -205,14 +205,14 @@ def random(vocab: int = 8192) -> Player:
         return probs.standardize(logits, as_it_draws)
 
     make = Built(_random, (vocab,))
-    return Player("random", jnp.zeros(vocab), vocab, make, TABLE, law)
+    return Side("random", jnp.zeros(vocab), vocab, make, TABLE, law)
 
 
 def _random(gamma: int, draw: Callable, vocab: int) -> Drafter:
     return random_draft.build(vocab, gamma, draw)
 
 
-def copied(longest: int = 3) -> Player:
+def copied(longest: int = 3) -> Side:
     """Repeats what followed the same tokens before (Section 3.6).
 
     It has no law: where nothing matches it drafts nothing, so that beta is not defined
@@ -220,7 +220,7 @@ def copied(longest: int = 3) -> Player:
     ValueError for a `longest` below 1.
     """
     copying.build(1, longest)
-    return Player("copying", None, None, Built(_copying, (longest,)), CERTAIN)
+    return Side("copying", None, None, Built(_copying, (longest,)), CERTAIN)
 
 
 def _copying(gamma: int, draw: Callable, longest: int) -> Drafter:
@@ -228,7 +228,7 @@ def _copying(gamma: int, draw: Callable, longest: int) -> Drafter:
     return copying.build(gamma, longest)
 
 
-def check(target: Player, draft: Player, with_alpha: bool = True) -> None:
+def check(target: Side, draft: Side, with_alpha: bool = True) -> None:
     """Raises ValueError for a pair that does not decode, or that has no alpha."""
     if target.model is None:
         raise ValueError(f"{target.name} only drafts: name a model as the target")
@@ -250,7 +250,7 @@ def check(target: Player, draft: Player, with_alpha: bool = True) -> None:
         )
 
 
-def reader(target: Player, tokenizer: str | None) -> Pretrained:
+def reader(target: Side, tokenizer: str | None) -> Pretrained:
     """The target with this tokenizer, if one is named. Raises ValueError for a target
     that only drafts."""
     if target.pretrained is None:

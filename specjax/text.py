@@ -37,12 +37,12 @@ from specjax.inputs import (
 from specjax.models import widened
 from specjax.pretrained import Pretrained
 from specjax.prompts import of as read_prompts
-from specjax.sides import SAMPLED, Player
+from specjax.sides import SAMPLED, Side
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt, Request, Verifier
 
-Pair = tuple[Pretrained, Player | None]
+Pair = tuple[Pretrained, Side | None]
 
 
 class Generated(NamedTuple):
@@ -80,7 +80,7 @@ class Plan(NamedTuple):
 
 def generate_text(
     target: str | Pretrained,
-    draft: str | Pretrained | Player | None,
+    draft: str | Pretrained | Side | None,
     prompts: Sequence[str | dict[str, Any]],
     gamma: int = 4,
     temperature: float = 0.0,
@@ -217,7 +217,7 @@ def continuation(
     return tokenizer.decode(tokens[start:length])
 
 
-def opened(target: str | Pretrained, draft: str | Pretrained | Player | None) -> Pair:
+def opened(target: str | Pretrained, draft: str | Pretrained | Side | None) -> Pair:
     """Both sides, read where they are names."""
     if not isinstance(target, Pretrained):
         target = drafts.target(target, "float32").pretrained
@@ -238,7 +238,7 @@ def room(pair: Pair, new_tokens: int) -> int | None:
     return min(known) - new_tokens if known else None
 
 
-def drafter_of(draft: Player | None) -> Config | Callable | None:
+def drafter_of(draft: Side | None) -> Config | Callable | None:
     """What a plan says that drafts: sizes of a model, or what builds another."""
     if draft is None or draft.pretrained is None:
         return draft and draft.drafter

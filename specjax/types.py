@@ -224,7 +224,7 @@ class Model(NamedTuple):
     trained: int | None = None
 
 
-class Rules(NamedTuple):
+class TokenAutomaton(NamedTuple):
     """What a text may go on with, as an automaton; see `models.constrained`.
 
     begin: (tokens [B, T], length [B]) -> state of rows that have these tokens.
@@ -256,7 +256,7 @@ class Drafter(NamedTuple):
     slots: int | None = None
 
 
-class Rule(NamedTuple):
+class FusedRule(NamedTuple):
     """Static: what Algorithm 1 compares, told to a kernel that computes it.
 
     lenience: l of Appendix A.5, `scaled` whether its residual is p - l q. sigmoid:
@@ -286,7 +286,7 @@ class Verifier(NamedTuple):
     guarantee: str = "exact law"
     coupled: bool = False
     law: Callable | None = None
-    rule: Rule | None = None
+    rule: FusedRule | None = None
 
 
 class Kernels(NamedTuple):

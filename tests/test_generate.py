@@ -37,7 +37,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=NAMES)
 @functools.cache
 def decoder(case: Case):
     """One compilation a drafter serves every test of these shapes."""
-    return generate.build(case.parts(tiny.transformers(), GAMMA), SLOTS)
+    return generate.build(case.decoder(tiny.transformers(), GAMMA), SLOTS)
 
 
 @functools.cache
@@ -313,15 +313,15 @@ def test_a_rows_text_depends_neither_on_its_slot_nor_on_the_other_rows(case):
 @functools.cache
 def stepper(case: Case):
     """The jitted step, the state after the prefill, and a list of its traces."""
-    traces, parts = [], case.parts(tiny.transformers(), GAMMA)
-    step, params = build_step(*parts), case.params(tiny.transformers())
+    traces, decoder = [], case.decoder(tiny.transformers(), GAMMA)
+    step, params = build_step(*decoder), case.params(tiny.transformers())
 
     @jax.jit
     def spec_step(params, request, state):
         traces.append(1)
         return step(params, request, state)
 
-    begin = jax.jit(lambda params: generate.prefill(parts, params, PROMPT, SLOTS))
+    begin = jax.jit(lambda params: generate.prefill(decoder, params, PROMPT, SLOTS))
     return functools.partial(spec_step, params), begin(params), traces
 
 

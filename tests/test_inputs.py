@@ -44,14 +44,14 @@ def untouchable(model: Model) -> Model:
 class Arguments(NamedTuple):
     """Of a run."""
 
-    parts: Decoder
+    decoder: Decoder
     slots: int
     params: Params
     prompt: Prompt
     request: Request
 
     def run(self) -> Any:
-        run = generate.build(self.parts, self.slots)
+        run = generate.build(self.decoder, self.slots)
         return run(self.params, self.prompt, self.request)
 
 
@@ -62,12 +62,12 @@ Change = Callable[[Arguments], Arguments]
 def good() -> Arguments:
     world = tiny.transformers()
     target, draft = untouchable(world.target), untouchable(world.draft)
-    parts = Decoder(target, autoregressive.build(draft, GAMMA))
+    decoder = Decoder(target, autoregressive.build(draft, GAMMA))
     prompt = make_prompt([[1, 2, 3], [4]])
     sampling = make_sampling(2, 1.0, top_k=5, top_p=0.9, min_p=0.1)
     request = make_request(jax.random.key(0), prompt, NEW, sampling)
     params = Params(world.target_weights, world.draft_weights)
-    return Arguments(parts, SLOTS, params, prompt, request)
+    return Arguments(decoder, SLOTS, params, prompt, request)
 
 
 def test_good_input_does_reach_the_models(good):
@@ -93,8 +93,8 @@ def having(*path: str, **fields) -> Change:
 
 prompt, request = (functools.partial(having, name) for name in ("prompt", "request"))
 sampling = functools.partial(having, "request", "sampling")
-target = functools.partial(having, "parts", "target")
-drafter = functools.partial(having, "parts", "drafter")
+target = functools.partial(having, "decoder", "target")
+drafter = functools.partial(having, "decoder", "drafter")
 INPUTS = np.array([[5, 28], [7, 0]]), np.array([2, 1])
 
 

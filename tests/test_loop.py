@@ -43,8 +43,10 @@ def test_one_trace_a_shape():
         calls.append(tokens.shape)
         return world.target.apply(params, tokens, start, cache)
 
-    parts = case.parts(world._replace(target=world.target._replace(apply=apply)), GAMMA)
-    run, params = generate.build(parts, SLOTS), case.params(world)
+    decoder = case.decoder(
+        world._replace(target=world.target._replace(apply=apply)), GAMMA
+    )
+    run, params = generate.build(decoder, SLOTS), case.params(world)
     run(params, PROMPT, request_of())
     traced = len(calls)
     assert set(calls) == {(2, 3), (2, GAMMA + 1)}
@@ -58,11 +60,11 @@ def test_one_trace_a_shape():
 
 def test_the_loop_asks_nothing_of_the_host_and_a_stream_says_the_same():
     world, case = tiny.tables(), BY_NAME["adaptive"]
-    parts, arguments = (
-        case.parts(world, GAMMA),
+    decoder, arguments = (
+        case.decoder(world, GAMMA),
         (case.params(world), PROMPT, request_of()),
     )
-    program = jax.jit(generate.build_loop(parts, SLOTS)).lower(*arguments).compile()
+    program = jax.jit(generate.build_loop(decoder, SLOTS)).lower(*arguments).compile()
     with jax.transfer_guard("disallow"):
         output = jax.block_until_ready(program(*arguments))
         with pytest.raises(Exception, match=r"[Dd]isallowed host-to-device"):
@@ -72,7 +74,7 @@ def test_the_loop_asks_nothing_of_the_host_and_a_stream_says_the_same():
     assert not any(word in text for word in ("callback", "infeed", "outfeed"))
 
     emitted, turns = np.zeros(2, int), tiny.bound()
-    for state, info in generate.build_stream(parts, SLOTS)(*arguments):
+    for state, info in generate.build_stream(decoder, SLOTS)(*arguments):
         next(turns)
         emitted += np.asarray(info.emitted)
         tokens, length = np.array(state.tokens), np.array(state.length)
@@ -85,14 +87,14 @@ def test_the_loop_asks_nothing_of_the_host_and_a_stream_says_the_same():
 def test_log_probabilities_are_of_the_targets_logits_at_temperature_1():
     """Where they are asked for: summed by the loop, one a token in a stream."""
     world, case = tiny.tables(), BY_NAME["adaptive"]
-    parts, params = case.parts(world, GAMMA), case.params(world)
+    decoder, params = case.decoder(world, GAMMA), case.params(world)
     arguments = params, PROMPT, request_of(temperature=0.5)
-    assert generate.build(parts, SLOTS)(*arguments).logprob is None
-    parts = parts._replace(logprobs=True)
-    output = generate.build(parts, SLOTS)(*arguments)
+    assert generate.build(decoder, SLOTS)(*arguments).logprob is None
+    decoder = decoder._replace(logprobs=True)
+    output = generate.build(decoder, SLOTS)(*arguments)
     log_p = np.asarray(jax.nn.log_softmax(params.target))  # a row for each last token
     each, turns = [[], []], tiny.bound()
-    for _, info in generate.build_stream(parts, SLOTS)(*arguments):
+    for _, info in generate.build_stream(decoder, SLOTS)(*arguments):
         next(turns)
         for row, values, count in zip(each, info.logprob, info.emitted, strict=True):
             row += values[: int(count)].tolist()

@@ -119,14 +119,14 @@ def test_a_draft_by_its_name_writes_the_same_and_compiles_once(pair, greedy):
 def test_it_is_the_functional_decoder(pair, greedy):
     """Of prompts that are not padded."""
     target, draft = pair
-    parts = Decoder(target.model, autoregressive.build(draft.model, GAMMA))
+    decoder = Decoder(target.model, autoregressive.build(draft.model, GAMMA))
     prompt = make_prompt([target.tokenizer.encode(text) for text in PROMPTS])
     request = make_request(
         jax.random.key(7), prompt, NEW, make_sampling(2, 0.0), zoo.END
     )
     slots = int(request.limit.max()) + GAMMA + 1
     params = Params(target.params, draft.params)
-    out = generate.build(parts, slots)(params, prompt, request)
+    out = generate.build(decoder, slots)(params, prompt, request)
     whole = [target.tokenizer.decode(row) for row in np.asarray(out.tokens)]
     assert [a + b for a, b in zip(PROMPTS, greedy.texts, strict=True)] == whole
     assert int(out.counts.calls.sum()) == greedy.calls

@@ -11,14 +11,14 @@ from jax import Array
 
 from specjax import sides
 from specjax.drafters.rollout import independent
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.types import Draft, Law, Request, Sampling, State, Verdict, Verifier
 from specjax.verifiers import token
 
 HOTTER = 1.1  # by how much a draft's law is hotter than what draws its tokens
 
 
-def draft_temperature(draft: Player, verifier: Verifier) -> tuple[Player, Verifier]:
+def draft_temperature(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
     """Tokens are drawn at T / HOTTER from a law that says T."""
     if draft.regime != sides.SAMPLED:
         raise ValueError(f"{draft.name} draws from no logits of its own: name a model")
@@ -38,7 +38,7 @@ def draft_temperature(draft: Player, verifier: Verifier) -> tuple[Player, Verifi
     return draft._replace(drafter=drafter), verifier
 
 
-def reused_key(draft: Player, verifier: Verifier) -> tuple[Player, Verifier]:
+def reused_key(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
     """The extra token is drawn with the very uniform that rejected the draft."""
     if verifier.noise is not token.noise:
         raise ValueError("no uniform rejects in this rule: use token")

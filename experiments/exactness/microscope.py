@@ -15,12 +15,12 @@ from specjax.exactness.divergence import DivergenceSetting, Found, Report
 from specjax.exactness.text_comparison import Comparison
 from specjax.measure.row import Measurement
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 
 
 def build(
-    target: Player,
-    draft: Player | str,
+    target: Side,
+    draft: Side | str,
     task: str,
     gammas: tuple[int, ...],
     texts: int,
@@ -43,7 +43,7 @@ def build(
 
 
 def measure(
-    pair: tuple[Player, Player], prompts: Prompts, task: str, setting: DivergenceSetting
+    pair: tuple[Side, Side], prompts: Prompts, task: str, setting: DivergenceSetting
 ) -> dict:
     """Plain numbers; those that end in `_g4` are of that gamma, see `numbers`."""
     chosen = fused.of_setting(*pair, setting)

@@ -28,7 +28,7 @@ from specjax.measure import pairs
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.theory import estimate
 from specjax.tokenizers import Tokenizer
 
@@ -47,8 +47,8 @@ FIRST, LATER = "first of its word", "later in its word"
 
 
 def build(
-    target: Player,
-    draft: Player | str,
+    target: Side,
+    draft: Side | str,
     protocol: Protocol,
     language: str,
     read: pairs.Read = pairs.prompts,

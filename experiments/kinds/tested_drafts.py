@@ -18,11 +18,11 @@ from specjax.inputs import check
 from specjax.measure import lenience, scoring, texts
 from specjax.measure.texts import Calls, Protocol, Text
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.step import Decoder, build_step
 from specjax.types import Kernels, Params
 
-Pair = tuple[Player, Player]  # target, draft
+Pair = tuple[Side, Side]  # target, draft
 
 
 class Call(NamedTuple):
@@ -66,14 +66,14 @@ def run(
     slots = texts.width(prompts) + protocol.new_tokens + 2 * spare
     drafter = draft.drafter(protocol.gamma, kernels.draw)
     adapting = policies.named(protocol.policy)
-    parts = Decoder(target.model, drafter, kernels.verifier, adapting)
+    decoder = Decoder(target.model, drafter, kernels.verifier, adapting)
     params = Params(target.params, draft.params)
-    begin = jax.jit(lambda *arguments: generate.prefill(parts, *arguments, slots))
-    step = jax.jit(build_step(*parts), donate_argnums=2)
+    begin = jax.jit(lambda *arguments: generate.prefill(decoder, *arguments, slots))
+    step = jax.jit(build_step(*decoder), donate_argnums=2)
     begun, decoded, blocks, written = [], [], [], 0
     count = texts.most(prompts, protocol)
     for prompt, request in texts.batches(prompts, protocol, count, 1, spare):
-        check(parts, slots, params, prompt, request)
+        check(decoder, slots, params, prompt, request)
         begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
         log: list[Call] = []
         state, new = begin(params, prompt), protocol.new_tokens

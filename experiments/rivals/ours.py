@@ -52,11 +52,11 @@ def decoder(
     gamma: int = 0,
 ) -> Callable[[], list[generate.Output]]:
     """A program that writes the greedy texts of inputs [N, I], `batch` at once."""
-    parts = Decoder(target.model)
+    decoder = Decoder(target.model)
     if draft is not None:
-        parts = Decoder(target.model, autoregressive.build(draft.model, gamma))
+        decoder = Decoder(target.model, autoregressive.build(draft.model, gamma))
     params = Params(target.params, draft.params if draft is not None else None)
-    run = generate.build(parts, slots=1 + new_tokens + gamma + 1)
+    run = generate.build(decoder, slots=1 + new_tokens + gamma + 1)
     groups = batches(inputs, new_tokens, batch)
     return lambda: [run(params, *group) for group in groups]
 

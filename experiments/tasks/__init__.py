@@ -21,7 +21,7 @@ from experiments.tasks import examples
 from specjax import zoo
 from specjax.models import t5
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 
 DATA = Path(__file__).with_name("data")
 PROMPTS = Path(__file__).with_name("data") / "prompts.jsonl"
@@ -52,7 +52,7 @@ def read(name: str) -> Task:
     raise ValueError(f"no task {name!r}: choose one of {known} or a prepared .npz file")
 
 
-def of(name: str, target: Player) -> Task:
+def of(name: str, target: Side) -> Task:
     """The same for whoever asks with the target at hand, which no task here needs."""
     del target
     return read(name)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from experiments.tasks import Task
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 
 SUMMARY = "\n\nSummary:"  # between a dialogue and its summary
 LONGEST = 192
@@ -23,7 +23,7 @@ COUNT = 128  # dialogues, the first that fit
 WANTED = 'a line a dialogue, {"article": turns, "summary": text}, .jsonl or .jsonl.xz'
 
 
-def beginnings(name: str, target: Player) -> Task:
+def beginnings(name: str, target: Side) -> Task:
     """The first half of the turns of each, which the target goes on with.
 
     name: the file's path. Raises ValueError for a file without such lines, or a target
@@ -32,7 +32,7 @@ def beginnings(name: str, target: Player) -> Task:
     return _task(Path(name), target, begun)
 
 
-def summaries(name: str, target: Player) -> Task:
+def summaries(name: str, target: Side) -> Task:
     """All turns of each and the word that a summary follows; references are those of
     the file. Args and Raises as of `beginnings`."""
     return _task(Path(name), target, asked)
@@ -69,7 +69,7 @@ def _clean(text: str) -> str:
     return text.replace("\r\n", "\n").strip()
 
 
-def _task(path: Path, target: Player, prompt_of: Callable[[str], str]) -> Task:
+def _task(path: Path, target: Side, prompt_of: Callable[[str], str]) -> Task:
     if target.pretrained is None:
         raise ValueError(f"{target.name} has no tokenizer for {path}: name a folder")
     fitting = partial(_fitting, path, target.pretrained.tokenizer.encode, prompt_of)

@@ -10,14 +10,14 @@ from pathlib import Path
 from experiments.tasks import Task, files
 from specjax.pretrained import Pretrained
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.tokenizers import Tokenizer
 
 SUMMARY = "\n\nSummary:"  # 0-shot, as Wagner et al. (2024), Section 4.1
 
 
 def summaries(
-    name: str, target: Player, length: int = 900, count: int | None = None
+    name: str, target: Side, length: int = 900, count: int | None = None
 ) -> Task:
     """Articles with a request for a summary after each: lines of `article`, `summary`.
 
@@ -53,18 +53,18 @@ def fitted(article: str, tokenizer: Tokenizer, length: int) -> list[int]:
     return ids
 
 
-def sentence(name: str, target: Player) -> Task:
+def sentence(name: str, target: Side) -> Task:
     """One prompt, the name itself."""
     return Task(prompts([name], target), [], ())
 
 
-def prompts(texts: Sequence[str], target: Player) -> Prompts:
+def prompts(texts: Sequence[str], target: Side) -> Prompts:
     """Texts to go on with. Raises ValueError for a target without a tokenizer."""
     model = reader(target)
     return Prompts(list(map(model.tokenizer.encode, texts)), None, model.ends)
 
 
-def reader(target: Player) -> Pretrained:
+def reader(target: Side) -> Pretrained:
     """The target as it was loaded. Raises ValueError for who cannot go on with text."""
     if target.pretrained is None:
         raise ValueError(f"{target.name} only drafts: name a model as the target")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from specjax import drafts, native, policies, probs, prompts, sides, verifiers, zoo
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.speech import spoken_prompts
 
 MODEL = "a bundled name, a path or a hub's id; default %(default)s"
@@ -75,7 +75,7 @@ def add_products(parser: argparse.ArgumentParser) -> None:
 
 
 def add_dtype(parser: argparse.ArgumentParser) -> None:
-    """--dtype, one of `DTYPES`, which `player` takes."""
+    """--dtype, one of `DTYPES`, which `side` takes."""
     text = f"{OF_DTYPE}; default %(default)s"
     parser.add_argument("--dtype", default=DTYPES[0], choices=DTYPES, help=text)
 
@@ -94,7 +94,7 @@ def add_tokenizer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokenizer", help=beside)
 
 
-def pair(names: Sequence[str], dtype: str) -> tuple[Player, Player]:
+def pair(names: Sequence[str], dtype: str) -> tuple[Side, Side]:
     """Target and draft by name, in this dtype where they are models. Raises ValueError
     for names of none, or two that do not decode together."""
     return drafts.paired(drafts.target(names[0], dtype), names[1])
@@ -120,7 +120,7 @@ def known(named: Callable, name: str) -> str:
 
 
 def read_prompts(
-    flags: argparse.Namespace, target: Player, otherwise: Sequence[str] = ()
+    flags: argparse.Namespace, target: Side, otherwise: Sequence[str] = ()
 ) -> Prompts:
     """Those of --data, by the target's tokenizer or the one of --tokenizer.
 
@@ -143,9 +143,9 @@ def read_prompts(
 
 def read_case(
     flags: argparse.Namespace,
-    pair: tuple[Player, Player],
+    pair: tuple[Side, Side],
     otherwise: Sequence[str] = (),
-) -> tuple[tuple[Player, Player], Prompts]:
+) -> tuple[tuple[Side, Side], Prompts]:
     """As `read_prompts`, with the pair that decodes them: of Whispers, one that hears
     the recordings of --data."""
     if flags.data is None or not spoken_prompts.listens(pair[0]):

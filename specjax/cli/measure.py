@@ -33,7 +33,7 @@ from specjax.measure.texts import (
     write,
 )
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.theory import speedup
 from specjax.types import Kernels, Law
 
@@ -173,7 +173,7 @@ def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
 
 
 def check(
-    target: Player, draft: Player, prompts: Prompts, setting: walltime.WalltimeSetting
+    target: Side, draft: Side, prompts: Prompts, setting: walltime.WalltimeSetting
 ) -> None:
     """Raises ValueError for a pair, a setting or texts that cannot be decoded."""
     walltime.check(target, draft, setting)
@@ -187,12 +187,12 @@ def check(
             f" leaves --tokens {min(positions) - width(prompts)}"
         )
     first = walltime.first_batch(prompts, setting)
-    inputs.check(pair.parts(most), pair.slots, pair.params(most), *first)
+    inputs.check(pair.decoder(most), pair.slots, pair.params(most), *first)
 
 
 def scored(
-    target: Player,
-    draft: Player,
+    target: Side,
+    draft: Side,
     prompts: Prompts,
     setting: walltime.WalltimeSetting,
     chosen: Kernels,
@@ -230,7 +230,7 @@ def scored(
 
 
 def estimates(
-    pair: tuple[Player, Player],
+    pair: tuple[Side, Side],
     prompts: Prompts,
     count: int,
     setting: walltime.WalltimeSetting,

@@ -21,7 +21,7 @@ from specjax.exactness.divergence import (
     failures,
     look,
 )
-from specjax.sides import Player
+from specjax.sides import Side
 
 drafted = console.whole(1, 1000)
 PROMPTS = (
@@ -84,7 +84,7 @@ def make_parser() -> Parser:
 
 
 def lines(
-    pair: tuple[Player, Player], setting: DivergenceSetting, report: Report
+    pair: tuple[Side, Side], setting: DivergenceSetting, report: Report
 ) -> list[str]:
     """What is printed of one dtype."""
     margins = np.quantile(report.margins, list(QUANTILES.values()))

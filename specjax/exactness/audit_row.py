@@ -12,12 +12,12 @@ from specjax.measure.pairs import Pair, Read
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Calls, Protocol, truncation
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 
 
 def audit(
-    target: Player,
-    draft: Player | str,
+    target: Side,
+    draft: Side | str,
     protocol: Protocol,
     read: Read = pairs.prompts,
     fault: Callable | None = None,
@@ -72,7 +72,7 @@ def measure_audit(
     }
 
 
-def broken(draft: Player, protocol: Protocol, fault: Callable | None) -> tuple:
+def broken(draft: Side, protocol: Protocol, fault: Callable | None) -> tuple:
     """A draft and the protocol's rule, one of them with a fault if there is one.
 
     Raises ValueError for one that they cannot have.

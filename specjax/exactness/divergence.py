@@ -47,7 +47,7 @@ from specjax.exactness.text_comparison import (
 from specjax.inputs import make_request, make_sampling
 from specjax.measure.texts import take, width
 from specjax.prompts import Prompts
-from specjax.sides import Player, reference
+from specjax.sides import Side, reference
 from specjax.step import Decoder
 from specjax.types import Kernels, Model, Params, Prompt, Request
 
@@ -86,7 +86,7 @@ class Report(NamedTuple):
 
 
 def look(
-    pair: tuple[Player, Player],
+    pair: tuple[Side, Side],
     prompts: Prompts,
     setting: DivergenceSetting,
     kernels: Kernels | None = None,
@@ -109,7 +109,7 @@ def look(
     drafters = [draft.drafter(gamma, kernels.draw) for gamma in setting.gammas]
     rules = kernels.verifier, policies.named(setting.policy)
     decoders = [Decoder(target.model, drafter, *rules) for drafter in drafters]
-    checkers = [build_checker(parts, sizes, whole) for parts in decoders]
+    checkers = [build_checker(decoder, sizes, whole) for decoder in decoders]
     margins, seen = [], [[] for _ in checkers]
     for prompt, request in tqdm(requests(prompts, setting), "batches", disable=None):
         alone = baseline(params, prompt, request)
@@ -125,7 +125,7 @@ def look(
 
 
 def check(
-    pair: tuple[Player, Player], prompts: Prompts, setting: DivergenceSetting
+    pair: tuple[Side, Side], prompts: Prompts, setting: DivergenceSetting
 ) -> None:
     """Raises ValueError for a pair that does not decode, or sizes that mean nothing."""
     sides.check(*pair, with_alpha=False)
@@ -151,15 +151,17 @@ def requests(
     return [(prompt, make_request(key, prompt, *limits)) for prompt in chosen]
 
 
-def build_checker(parts: Decoder, sizes: tuple[int, int], whole: Callable) -> Callable:
+def build_checker(
+    decoder: Decoder, sizes: tuple[int, int], whole: Callable
+) -> Callable:
     """(params, prompt, request, one-row Text) -> Places beside the matched baseline,
     the one-row baseline and the full forward, of one batch.
 
     sizes: L and T. whole: `in_one_call`, of the same sizes.
     """
-    target, gamma = parts.target, parts.drafter.gamma
+    target, gamma = decoder.target, decoder.drafter.gamma
     read = build_read(target, sizes, gamma + 1)
-    speculate = build_text(parts, sizes, read, at_every_row(sizes[1], gamma + 1))
+    speculate = build_text(decoder, sizes, read, at_every_row(sizes[1], gamma + 1))
     same = Decoder(target, nothing.build(gamma))
     matched = build_text(same, sizes, read, in_order(sizes[1]))
 
@@ -190,11 +192,11 @@ def at_every_row(tokens: int, rows: int) -> list[list[int]]:
 
 
 def build_text(
-    parts: Decoder, sizes: tuple[int, int], read: Callable, begins: list[list[int]]
+    decoder: Decoder, sizes: tuple[int, int], read: Callable, begins: list[list[int]]
 ) -> Callable[[Params, Prompt, Request], Text]:
     """Decodes a batch and evaluates it again, once for each list of places at which
     calls begin. read: of `build_read`, with the rows of the decoder's own calls."""
-    decode = generate.build(parts, sizes[0])
+    decode = generate.build(decoder, sizes[0])
 
     def text(params: Params, prompt: Prompt, request: Request) -> Text:
         out = decode(params, prompt, request)

@@ -15,7 +15,7 @@ from jax import Array
 from specjax import probs
 from specjax.measure import scoring
 from specjax.measure.texts import Text
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.types import Law
 
 # Surprisal in nats; 1{x = argmax p}; log q/p within +-5; min(q/p, 50); 1{x = argmax q}.
@@ -27,7 +27,7 @@ TILTS = (0.1, 0.5, 0.2, 0.02, 0.5)
 SMALLEST = float(np.finfo(np.float32).tiny)  # what is below is 0 on some hardware
 
 
-Pair = tuple[Player, Player]  # target, draft
+Pair = tuple[Side, Side]  # target, draft
 
 
 class Steps(NamedTuple):

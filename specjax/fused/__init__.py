@@ -24,7 +24,7 @@ from specjax import probs, verifiers
 from specjax.drafters import rollout
 from specjax.fused import first_use, same_tokens
 from specjax.fused.same_tokens import Functions
-from specjax.sides import CERTAIN, SAMPLED, TABLE, Player, reference
+from specjax.sides import CERTAIN, SAMPLED, TABLE, Side, reference
 from specjax.types import Kernels, Verifier
 from specjax.verifiers import token
 
@@ -97,7 +97,7 @@ def choose(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Kernels
 
 
 def of_protocol(
-    target: Player, draft: Player, protocol: NamedTuple, rule: Verifier | None = None
+    target: Side, draft: Side, protocol: NamedTuple, rule: Verifier | None = None
 ) -> Kernels:
     """What a pair decodes with as a protocol says: `choose`, of its sizes.
 
@@ -107,7 +107,7 @@ def of_protocol(
     return choose(protocol.kernels, rule or verifiers.named(protocol.rule), sizes)
 
 
-def of_setting(target: Player, draft: Player, setting, device=None) -> Kernels:
+def of_setting(target: Side, draft: Side, setting, device=None) -> Kernels:
     """The same for a setting of `measure.walltime` or `exactness.divergence`: of its
     largest gamma. device: as of `choose`."""
     sizes = Sizes(setting.batch, max(setting.gammas), target.vocab, draft.regime)

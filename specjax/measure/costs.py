@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import generate, keys, probs
-from specjax.sides import Player, reference
+from specjax.sides import Side, reference
 from specjax.step import Decoder, score
 from specjax.types import (
     Draft,
@@ -32,8 +32,8 @@ class Pair(NamedTuple):
     """Who decodes, in buffers of `slots`, one length for every gamma, and by what; and
     who decides how much to draft."""
 
-    target: Player
-    draft: Player
+    target: Side
+    draft: Side
     slots: int
     kernels: Kernels = reference()
     policy: Policy | None = None
@@ -44,7 +44,7 @@ class Pair(NamedTuple):
     def verifier(self, gamma: int) -> Verifier:
         return self.kernels.verifier if gamma else self.kernels.alone
 
-    def parts(self, gamma: int) -> Decoder:
+    def decoder(self, gamma: int) -> Decoder:
         if gamma == 0:
             return Decoder(self.target.model, verifier=self.verifier(0))
         drafter = self.drafter(gamma)
@@ -56,14 +56,14 @@ class Pair(NamedTuple):
 
 def begin(pair: Pair, gamma: int, prompt: Prompt, request: Request) -> State:
     """A state in the middle of its texts, to time single calls from."""
-    run = jax.jit(lambda p, x: generate.prefill(pair.parts(gamma), p, x, pair.slots))
+    run = jax.jit(lambda p, x: generate.prefill(pair.decoder(gamma), p, x, pair.slots))
     state = run(pair.params(gamma), prompt)
     return state._replace(length=(request.start + request.limit) // 2)
 
 
 def decode(pair: Pair, gamma: int) -> Callable:
     """The whole of a text: (prompt, request) -> `generate.Output`."""
-    loop = jax.jit(generate.build_loop(pair.parts(gamma), pair.slots))
+    loop = jax.jit(generate.build_loop(pair.decoder(gamma), pair.slots))
     return lambda prompt, request: loop(pair.params(gamma), prompt, request)
 
 

@@ -10,7 +10,7 @@ from specjax import console, generate
 from specjax.checkpoints.memory import GB, available
 from specjax.measure import costs, parts, walltime
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.types import Kernels, Prompt
 
 # What is compiled, in times of the program of whole texts: for every gamma that one,
@@ -19,8 +19,8 @@ PROGRAMS, BESIDE = 2.5, 6
 
 
 def check(
-    target: Player,
-    draft: Player,
+    target: Side,
+    draft: Side,
     prompts: Prompts,
     setting: walltime.WalltimeSetting,
     kernels: Kernels,
@@ -40,8 +40,8 @@ def check(
 
 
 def announce(
-    target: Player,
-    draft: Player,
+    target: Side,
+    draft: Side,
     prompts: Prompts,
     setting: walltime.WalltimeSetting,
     kernels: Kernels,
@@ -74,12 +74,12 @@ def seconds(setting: walltime.WalltimeSetting, compiled: float, once: float) -> 
 
 def memory(pair: costs.Pair, gamma: int, prompt: Prompt) -> float:
     """Bytes: both weights, the state before the first step, three laws in float32."""
-    parts, params = pair.parts(gamma), pair.params(gamma)
+    decoder, params = pair.decoder(gamma), pair.params(gamma)
     state = jax.eval_shape(
-        lambda p, x: generate.prefill(parts, p, x, pair.slots), params, prompt
+        lambda p, x: generate.prefill(decoder, p, x, pair.slots), params, prompt
     )
     batch = prompt.tokens.shape[0]
-    laws = 3 * 4 * batch * (gamma + 1) * parts.target.vocab
+    laws = 3 * 4 * batch * (gamma + 1) * decoder.target.vocab
     return laws + bytes_of((params, state))
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from specjax import probs
 from specjax.measure.scoring import positions
 from specjax.measure.texts import Calls, Text
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.theory import closed_forms, estimate
 from specjax.theory.estimate import Estimate
 from specjax.types import Law
@@ -74,7 +74,7 @@ def output_law(
 
 
 def score(
-    pair: tuple[Player, Player],
+    pair: tuple[Side, Side],
     text: Text,
     temperature: float,
     lenience: Sequence[float],
@@ -107,7 +107,7 @@ def score(
 
 
 def alpha(
-    target: Player, draft: Player, text: Text, temperature: float, lenience: float
+    target: Side, draft: Side, text: Text, temperature: float, lenience: float
 ) -> Estimate:
     """alpha_l on the target's own text, with its error; `score` has many l at once."""
     return alphas(score((target, draft), text, temperature, [lenience]))[0]

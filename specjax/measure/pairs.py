@@ -19,11 +19,11 @@ from specjax.measure.row import Measurement, own_files
 from specjax.measure.texts import Calls, Protocol, Text, speculate, truncation, write
 from specjax.prompts import Prompts
 from specjax.prompts import read as read_prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.theory import estimate
 from specjax.types import Kernels
 
-Pair = tuple[Player, Player]
+Pair = tuple[Side, Side]
 ONE_GAMMA = ("chen_r", "implied_alpha")  # estimators of calls that all draft gamma
 
 
@@ -35,10 +35,10 @@ class Task(NamedTuple):
 
 
 # (the name of a task, the target that reads it) -> what has `prompts` and `files`.
-Read = Callable[[str, Player], Task]
+Read = Callable[[str, Side], Task]
 
 
-def prompts(name: str, target: Player) -> Task:
+def prompts(name: str, target: Side) -> Task:
     """A task of one's own: a file of JSON lines, {"prompt": text}, by its path.
 
     Raises ValueError or OSError for no such file, or a line that is no prompt.
@@ -47,7 +47,7 @@ def prompts(name: str, target: Player) -> Task:
 
 
 def alpha(
-    target: Player, draft: Player | str, protocol: Protocol, read: Read = prompts
+    target: Side, draft: Side | str, protocol: Protocol, read: Read = prompts
 ) -> Measurement:
     """The acceptance rate as Table 3 of Leviathan et al. (2023) has it.
 
@@ -73,8 +73,8 @@ def alpha(
 
 
 def walltime(
-    target: Player,
-    draft: Player | str,
+    target: Side,
+    draft: Side | str,
     setting: bench.WalltimeSetting,
     task: str,
     read: Read = prompts,
@@ -90,7 +90,7 @@ def walltime(
     return timed._replace(inputs=(*timed.inputs, *code))
 
 
-def decoded(protocol: Protocol, read: Read, target: Player) -> Task:
+def decoded(protocol: Protocol, read: Read, target: Side) -> Task:
     """The task of a protocol. Raises ValueError for a rule or policy that is none, or
     a temperature or a filter out of range."""
     verifiers.named(protocol.rule)
@@ -168,7 +168,7 @@ def names(pair: Pair, protocol: Protocol) -> dict:
 
 
 def written(
-    target: Player,
+    target: Side,
     prompts: Prompts,
     protocol: Protocol,
     chosen: Kernels | None = None,

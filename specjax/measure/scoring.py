@@ -15,7 +15,7 @@ from jax import Array
 from specjax import probs
 from specjax.inputs import make_sampling
 from specjax.measure.texts import Calls, Text
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.theory import estimate
 from specjax.types import Law, Prompt
 
@@ -33,8 +33,8 @@ class Scores(NamedTuple):
 
 
 def score(
-    target: Player,
-    draft: Player,
+    target: Side,
+    draft: Side,
     text: Text,
     temperature: float,
     **truncation: float | None,
@@ -57,7 +57,7 @@ def score(
 
 
 def positions(
-    pair: tuple[Player, Player],
+    pair: tuple[Side, Side],
     text: Text,
     temperature: float,
     each: Callable,

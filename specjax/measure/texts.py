@@ -13,7 +13,7 @@ from jax import Array
 from specjax import generate, policies, verifiers
 from specjax.inputs import check, make_request, make_sampling, pad
 from specjax.prompts import Prompts
-from specjax.sides import Player, reference
+from specjax.sides import Side, reference
 from specjax.step import Decoder, build_step
 from specjax.types import Kernels, Params, Prompt, Request, Sampling, State
 
@@ -92,7 +92,7 @@ class Calls(NamedTuple):
 
 
 def write(
-    target: Player, prompts: Prompts, protocol: Protocol, kernels: Kernels | None = None
+    target: Side, prompts: Prompts, protocol: Protocol, kernels: Kernels | None = None
 ) -> Text:
     """Text by the target alone, each sequence up to its end or `new_tokens`.
 
@@ -124,7 +124,7 @@ def join(parts: Sequence[Text]) -> Text:
 
 
 def speculate(
-    pair: tuple[Player, Player],
+    pair: tuple[Side, Side],
     prompts: Prompts,
     count: int,
     protocol: Protocol,
@@ -139,7 +139,7 @@ def speculate(
 
 
 def decode(
-    pair: tuple[Player, Player],
+    pair: tuple[Side, Side],
     prompts: Prompts,
     count: int,
     protocol: Protocol,

@@ -32,7 +32,7 @@ class Case(NamedTuple):
     """What is decoded, checked and ready, and by what."""
 
     names: tuple[str, str]
-    parts: Decoder
+    decoder: Decoder
     slots: int
     params: Params
     prompt: Prompt
@@ -44,7 +44,7 @@ class Case(NamedTuple):
 def iterate(case: Case) -> Iterator[tuple[np.ndarray, Info]]:
     """Decodes again, a step at a time: the text so far, and what the step did."""
     inputs = case.params, case.prompt, case.request
-    stream = generate.build_stream(case.parts, case.slots)
+    stream = generate.build_stream(case.decoder, case.slots)
     for state, info in stream(*inputs):
         text = np.array(state.tokens)[0, : int(state.length[0])]
         yield text, jax.tree.map(lambda leaf: np.asarray(leaf)[0], info)

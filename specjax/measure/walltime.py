@@ -23,7 +23,7 @@ from specjax.measure.counts import Batch
 from specjax.measure.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.measure.texts import Text, take, truncation, width
 from specjax.prompts import Prompts
-from specjax.sides import Player, reference
+from specjax.sides import Side, reference
 from specjax.theory import speedup
 from specjax.types import Kernels
 
@@ -55,7 +55,7 @@ class WalltimeSetting(NamedTuple):
     min_p: float | None = None
 
 
-def check(target: Player, draft: Player, setting: WalltimeSetting) -> None:
+def check(target: Side, draft: Side, setting: WalltimeSetting) -> None:
     """Raises ValueError for a pair or a setting that cannot be measured."""
     sides.check(target, draft, with_alpha=False)
     verifiers.named(setting.rule)
@@ -77,8 +77,8 @@ def check(target: Player, draft: Player, setting: WalltimeSetting) -> None:
 
 
 def measure(
-    target: Player,
-    draft: Player,
+    target: Side,
+    draft: Side,
     prompts: Prompts,
     setting: WalltimeSetting,
     kernels: Kernels | None = None,
@@ -125,8 +125,8 @@ def measure(
 
 
 def prepare(
-    target: Player,
-    draft: Player,
+    target: Side,
+    draft: Side,
     prompts: Prompts,
     setting: WalltimeSetting,
     kernels: Kernels | None = None,

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax.types import Branches, Model, Prompt, Rules
+from specjax.types import Branches, Model, Prompt, TokenAutomaton
 
 AT_ONCE = 64  # slots of a prompt whose states are worked out together
 UNROLLED = 8  # tokens of a call, up to which no loop is needed
@@ -30,7 +30,7 @@ class Cache(NamedTuple):
     last: Array
 
 
-def constrained(model: Model, rules: Rules) -> Model:
+def constrained(model: Model, rules: TokenAutomaton) -> Model:
     """The same model, which never writes what `rules` forbid.
 
     It serves as a target and as a draft: a draft that is not constrained is as exact,
@@ -86,7 +86,7 @@ def _ints(*shape: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
-def _of_prompt(rules: Rules, prompt: Prompt, slots: int) -> Any:
+def _of_prompt(rules: TokenAutomaton, prompt: Prompt, slots: int) -> Any:
     """The states after each token of a prompt, in a buffer [B, S, ...]."""
     count = prompt.tokens.shape[1]
 
@@ -103,7 +103,11 @@ def _of_prompt(rules: Rules, prompt: Prompt, slots: int) -> Any:
 
 
 def _states(
-    rules: Rules, tokens: Array, start: Array, cache: Cache, branches: Branches | None
+    rules: TokenAutomaton,
+    tokens: Array,
+    start: Array,
+    cache: Cache,
+    branches: Branches | None,
 ) -> Any:
     """The states after each token of a call, leaves [B, T, ...]."""
     count = tokens.shape[1]

@@ -17,7 +17,7 @@ from jax import Array
 
 from specjax.speech.limits import Limits
 from specjax.speech.tokens import Tokens, is_text, is_time
-from specjax.types import Rules
+from specjax.types import TokenAutomaton
 
 NEVER = -jnp.inf
 
@@ -36,7 +36,9 @@ class State(NamedTuple):
     time: Array
 
 
-def build(tokens: Tokens, limits: Limits, vocab: int, timestamps: bool = True) -> Rules:
+def build(
+    tokens: Tokens, limits: Limits, vocab: int, timestamps: bool = True
+) -> TokenAutomaton:
     """The rules of one model.
 
     Args:
@@ -78,7 +80,7 @@ def build(tokens: Tokens, limits: Limits, vocab: int, timestamps: bool = True) -
         )
         return favour(tokens, logits)
 
-    return Rules(begin, step, apply)
+    return TokenAutomaton(begin, step, apply)
 
 
 def start(tokens: Tokens, texts: Array, length: Array) -> State:

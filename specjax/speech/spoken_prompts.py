@@ -21,17 +21,17 @@ from specjax import sides
 from specjax.models import whisper
 from specjax.models.constrained import constrained
 from specjax.prompts import Prompts, parse, shown
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.speech import audio, decoding, logmel, rules, tokens
 from specjax.speech.pair import Listeners, opened
 from specjax.types import Encoded, Features, Model, Prompt
 
-Pair = tuple[Player, Player]
+Pair = tuple[Side, Side]
 FIELDS = ("audio", "language", "task")
 WANTED = 'want {"audio": file}, and perhaps "language" and "task"'
 
 
-def listens(side: Player) -> bool:
+def listens(side: Side) -> bool:
     """Whether a side is a Whisper, whose prompts are recordings."""
     loaded = side.pretrained
     return loaded is not None and isinstance(loaded.config, whisper.Config)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import probs
-from specjax.types import Draft, Law, Rule, Table, Verdict, Verifier
+from specjax.types import Draft, FusedRule, Law, Table, Verdict, Verifier
 from specjax.verifiers import token
 
 RESIDUALS = ("target_minus_draft", "scaled")
@@ -72,7 +72,7 @@ def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
             accept_prob=jnp.minimum(1.0, chance),
         )
 
-    rule = Rule(lenience, residual == "scaled")
+    rule = FusedRule(lenience, residual == "scaled")
     return Verifier(token.noise, verify, guarantee, rule=rule)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.types import Draft, Law, Rule, Sampling, Table, Verdict, Verifier
+from specjax.types import Draft, FusedRule, Law, Sampling, Table, Verdict, Verifier
 from specjax.verifiers import token
 
 DTYPES = ("float32", "float16")
@@ -47,7 +47,7 @@ def build(alpha: float, beta: float, dtype: str = "float32") -> Verifier:
     Raises ValueError unless alpha < 0 < beta, both finite, or for another dtype.
     """
     verify = decide(squashed(alpha, beta, dtype), _printed)
-    rule = Rule(sigmoid=(alpha, beta)) if dtype == "float32" else None
+    rule = FusedRule(sigmoid=(alpha, beta)) if dtype == "float32" else None
     return Verifier(token.noise, verify, GUARANTEE, law=law, rule=rule)
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import keys, probs
-from specjax.types import Draft, Law, Rule, Verdict, Verifier
+from specjax.types import Draft, FusedRule, Law, Verdict, Verifier
 
 
 class Noise(NamedTuple):
@@ -80,4 +80,4 @@ def rejected_law(draft: Draft, n: Array, vocab: int) -> Array:
     return jnp.where((n < draft.num)[:, None], q, 0.0)
 
 
-verifier = Verifier(noise, verify, rule=Rule())
+verifier = Verifier(noise, verify, rule=FusedRule())

@@ -169,8 +169,8 @@ def test_logits_and_greedy_text_are_those_of_transformers(written):
     request = make_request(jax.random.key(0), prompt, *around)
     draft = autoregressive.build(first_layers(checkpoint.config, 1), GAMMA)
     params = Params(checkpoint.params, checkpoint.params)
-    for parts in Decoder(checkpoint.model, draft), Decoder(checkpoint.model):
-        output = generate.build(parts, SLOTS)(params, prompt, request)
+    for decoder in Decoder(checkpoint.model, draft), Decoder(checkpoint.model):
+        output = generate.build(decoder, SLOTS)(params, prompt, request)
         rows = zip(output.tokens, output.length, strict=True)
         assert [tokens[:n].tolist() for tokens, n in rows] == expected
     assert len(np.unique(np.concatenate(expected))) > 6, "too little to be compared"

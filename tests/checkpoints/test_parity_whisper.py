@@ -124,11 +124,11 @@ def texts(model, params, prompts, draft=None, inputs=HEARD) -> list[list[int]]:
     prompt = make_prompt(prompts)._replace(inputs=inputs)
     sampling = make_sampling(len(prompts), 0.0)
     request = make_request(jax.random.key(0), prompt, NEW, sampling, END)
-    parts, both = Decoder(model), Params(params)
+    decoder, both = Decoder(model), Params(params)
     if draft is not None:
-        parts = Decoder(model, autoregressive.build(draft[0], 3))
+        decoder = Decoder(model, autoregressive.build(draft[0], 3))
         both = Params(params, draft[1])
-    output = generate.build(parts, POSITIONS)(both, prompt, request)
+    output = generate.build(decoder, POSITIONS)(both, prompt, request)
     rows = zip(output.tokens, output.length, strict=True)
     return [tokens[:n].tolist() for tokens, n in rows]
 

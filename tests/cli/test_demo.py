@@ -198,7 +198,7 @@ def test_logits_that_are_no_law_end_it_in_one_line(pair, monkeypatch, capsys):
 
 def test_without_drafts_it_is_autoregression():
     flags = demo.make_parser().parse_args(["--K", "0"])
-    assert demo.make_case(flags).parts.drafter.gamma == 0
+    assert demo.make_case(flags).decoder.drafter.gamma == 0
 
 
 def test_the_scripts_own_flags_and_defaults():

@@ -21,7 +21,15 @@ from specjax.exactness.claims import CLAIMS
 from specjax.exactness.fixtures import Fixture
 from specjax.models import gpt
 from specjax.models.constrained import constrained
-from specjax.types import Model, Params, Prompt, Rules, Sampling, Verdict, Verifier
+from specjax.types import (
+    Model,
+    Params,
+    Prompt,
+    Sampling,
+    TokenAutomaton,
+    Verdict,
+    Verifier,
+)
 
 V, G, TEXT = 3, 2, 3  # ids, drafted tokens, tokens of a text
 START, SLOTS = (1, 0, 2), 12
@@ -51,7 +59,7 @@ def _apply(code, logits):
     return jnp.where(jnp.arange(V) == forbidden(code)[..., None], -jnp.inf, logits)
 
 
-RULES = Rules(_begin, _advance, _apply)
+RULES = TokenAutomaton(_begin, _advance, _apply)
 
 
 def code_of(text) -> int:
@@ -134,8 +142,8 @@ class Probe:
         sampling = specjax.make_sampling(count, 1.0)
         self.request = specjax.make_request(jax.random.key(0), prompt, 6, sampling)
         drafter = specjax.drafters.autoregressive.build(draft, G)
-        parts = specjax.Decoder(target, drafter)
-        begin = jax.jit(lambda params: generate.prefill(parts, params, prompt, SLOTS))
+        decoder = specjax.Decoder(target, drafter)
+        begin = jax.jit(lambda params: generate.prefill(decoder, params, prompt, SLOTS))
         self.begun = begin(self.params)
         self.run = jax.jit(self._run)
 

@@ -89,9 +89,9 @@ def test_a_step_draws_and_decides_by_other_uniforms(rule):
             return rule.verify(target, draft, noise, keep_residual)
 
         drafter = Drafter(lambda *_: None, draft, GAMMA)
-        parts = Decoder(WORLD.target, drafter, rule._replace(verify=verify))
-        state = generate.prefill(parts, params, prompt, SLOTS)
-        build_step(*parts)(params, request, state)
+        decoder = Decoder(WORLD.target, drafter, rule._replace(verify=verify))
+        state = generate.prefill(decoder, params, prompt, SLOTS)
+        build_step(*decoder)(params, request, state)
         return jnp.concatenate([jnp.ravel(u) for u in seen])
 
     drawn = uniforms(Params(WORLD.target_weights), *prompt_and_request)

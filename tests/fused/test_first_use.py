@@ -108,8 +108,8 @@ def test_texts_are_written_by_what_was_injected(traced, monkeypatch, write):
 def test_the_targets_own_texts_are_written_by_what_was_injected(traced, monkeypatch):
     monkeypatch.setattr(generate, "build", stops)
     for kernels_, verifier in ((traced[1], traced[1].alone), (None, token.verifier)):
-        parts, *_ = stopped_at(texts.write, pair()[0], PROMPTS, PROTOCOL, kernels_)
-        assert parts.verifier is verifier
+        decoder, *_ = stopped_at(texts.write, pair()[0], PROMPTS, PROTOCOL, kernels_)
+        assert decoder.verifier is verifier
 
 
 def test_steps_and_their_parts_are_timed_by_what_was_injected(traced):
@@ -118,7 +118,7 @@ def test_steps_and_their_parts_are_timed_by_what_was_injected(traced):
     prompt, request = walltime.batches(PROMPTS, walltime.WalltimeSetting(1.0))[0][0]
     for gamma, names in ((0, {"alone"}), (2, SPECULATIVE)):
         state = jax.eval_shape(lambda g=gamma: costs.begin(sides, g, prompt, request))
-        step = build_step(*sides.parts(gamma))
+        step = build_step(*sides.decoder(gamma))
         jax.eval_shape(step, sides.params(gamma), request, state)
         assert set(seen) == names
         seen.clear()
@@ -194,11 +194,11 @@ def test_the_demo_decodes_both_ways_by_what_is_chosen(chosen):
     case = demo.make_case(flags)
     asked, rule, sizes = chosen[1][0]
     assert (asked, rule) == ("onepass", verifiers.named("token"))
-    assert sizes == fused.Sizes(1, 2, case.parts.target.vocab)
+    assert sizes == fused.Sizes(1, 2, case.decoder.target.vocab)
     assert case.kernels.record == RECORD
-    assert case.parts.verifier is case.kernels.verifier
-    alone = Decoder(case.parts.target, verifier=case.kernels.alone)
-    assert alone.verifier is not case.parts.verifier
+    assert case.decoder.verifier is case.kernels.verifier
+    alone = Decoder(case.decoder.target, verifier=case.kernels.alone)
+    assert alone.verifier is not case.decoder.verifier
 
 
 ROWS = "table2/small_t0_b1", "table3/gpt_small_t0", "table5/gpt_small_t0"

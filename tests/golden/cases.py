@@ -13,7 +13,7 @@ import numpy as np
 from specjax import generate, policies, pretrained, probs, sides, verifiers
 from specjax.drafters.rollout import for_rule
 from specjax.inputs import make_prompt, make_request
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.types import Params, Prompt, Sampling
 from tests.support import tiny_llama
@@ -46,14 +46,14 @@ class Case(NamedTuple):
     scored: bool = False
 
 
-def tiny(style: str, seed: int) -> Player:
+def tiny(style: str, seed: int) -> Side:
     """A random model of Llama's kind, with layers of every sort that it has."""
     config = getattr(tiny_llama, style)
     weights = tiny_llama.weights(config, seed)
     return sides.of_model(style.lower(), tiny_llama.build(config), weights)
 
 
-def close(style: str, seed: int, share: float) -> Player:
+def close(style: str, seed: int, share: float) -> Side:
     """A draft that is that model with a share of other weights."""
     one, other = tiny(style, seed), tiny(style, seed + 1)
     mixed = jax.tree.map(
@@ -120,7 +120,7 @@ CASES = {
 
 
 @cache
-def side(name: str) -> Player:
+def side(name: str) -> Side:
     return SIDES[name]()
 
 
@@ -172,7 +172,7 @@ def run(case: Case) -> dict:
     return told
 
 
-def rows(target: Player, case: Case) -> tuple[Prompt, Sampling]:
+def rows(target: Side, case: Case) -> tuple[Prompt, Sampling]:
     """Two prompts, each greedy and at temperature 1."""
     if target.pretrained is None:
         prompt = make_prompt([list(ids) for ids in IDS for _ in HEAT])
@@ -197,7 +197,7 @@ def rows(target: Player, case: Case) -> tuple[Prompt, Sampling]:
     return prompt, Sampling(heat, top_k, top_p, min_p)
 
 
-def alpha(target: Player, draft: Player, prompt: Prompt, out, sampling) -> float:
+def alpha(target: Side, draft: Side, prompt: Prompt, out, sampling) -> float:
     """E(sum_x min(p, q)) at the tokens that were written (Corollary 3.6)."""
     text = prompt._replace(tokens=jnp.asarray(out.tokens[:, :-1]))
 

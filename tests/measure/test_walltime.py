@@ -193,7 +193,7 @@ def test_texts_are_decoded_by_the_rule_that_is_named(pair):
     """Gumbel's, whose drafts race: the texts of the same keys without a drafter."""
     rule = verifiers.named("gumbel")
     both = costs.Pair(*pair, 44, sides.reference(rule))
-    assert both.parts(3).verifier is rule
+    assert both.decoder(3).verifier is rule
     prompt = make_prompt([[0, 1]] * 64)
     sampling = make_sampling(64, 1.0)
     request = make_request(jax.random.key(0), prompt, 16, sampling)

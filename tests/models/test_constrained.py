@@ -17,7 +17,7 @@ from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import constrained as module
 from specjax.models.constrained import constrained
 from specjax.step import Decoder
-from specjax.types import Branches, Params, Prompt, Rules
+from specjax.types import Branches, Params, Prompt, TokenAutomaton
 from tests.support import tiny
 from tests.support.model_cases import GPT, WHISPER, close
 
@@ -70,7 +70,7 @@ class Sums:
         return jnp.where((ids + shift) % 3 == 0, logits, -jnp.inf)
 
 
-RULES = Rules(Sums.begin, Sums.advance, Sums.apply)
+RULES = TokenAutomaton(Sums.begin, Sums.advance, Sums.apply)
 
 
 def allowed(text) -> np.ndarray:
@@ -176,7 +176,7 @@ def test_long_prompts_in_portions_leave_the_same_states():
 
 def test_a_prompt_counts_as_the_rules_say():
     """It does not at all here, and what is behind it is counted out."""
-    counting = Rules(
+    counting = TokenAutomaton(
         lambda tokens, length: jnp.zeros_like(length),
         lambda state, token: state + 1,
         lambda state, logits: jnp.where(
@@ -189,8 +189,8 @@ def test_a_prompt_counts_as_the_rules_say():
     )
     prompt = make_prompt([[3, 12, 9], [5]])
     request = make_request(jax.random.key(1), prompt, 8, make_sampling(2, 1.0))
-    parts = Decoder(model, autoregressive.build(model, 3))
-    output = generate.build(parts, 16)(Params(params, params), prompt, request)
+    decoder = Decoder(model, autoregressive.build(model, 3))
+    output = generate.build(decoder, 16)(Params(params, params), prompt, request)
     for row, begin in enumerate(prompt.length):
         text = output.tokens[row, begin : begin + 8]
         np.testing.assert_array_equal(text, np.arange(8))

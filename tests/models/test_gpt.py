@@ -48,10 +48,10 @@ def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer():
         jax.random.key(0), prompt, 1, inputs.make_sampling(2, 0.0)
     )
     request = request._replace(limit=jnp.full(2, POSITIONS))
-    parts = Decoder(target, autoregressive.build(draft, GAMMA))
+    decoder = Decoder(target, autoregressive.build(draft, GAMMA))
     slots = POSITIONS + GAMMA + 1
-    inputs.check(parts, slots, Params(params, cut), prompt, request)
-    run = jax.jit(generate.build_loop(parts, slots))
+    inputs.check(decoder, slots, Params(params, cut), prompt, request)
+    run = jax.jit(generate.build_loop(decoder, slots))
     output = run(Params(params, cut), prompt, request)
     text = output.tokens[:, :POSITIONS]
     logits, _ = compiled(target)(params, text, np.zeros(2, np.int32), None)
@@ -80,7 +80,7 @@ world, case = tiny.transformers(), BY_NAME["autoregressive"]
 prompt = inputs.make_prompt([[1, 2, 3], [4]])
 sampling = inputs.make_sampling(2, 1.0)
 request = inputs.make_request(jax.random.key(0), prompt, 12, sampling)
-run = jax.jit(generate.build_loop(case.parts(world, 3), 20))
+run = jax.jit(generate.build_loop(case.decoder(world, 3), 20))
 plain = run(case.params(world), prompt, request)
 
 mesh = Mesh(np.array(jax.devices()).reshape(1, 2), ("data", "model"))
@@ -99,7 +99,7 @@ params = jax.tree.map(lambda tree: jax.tree.map(place, tree, specs), params,
 kernel = params.target["layers_0"]["mlp"]["in"]["kernel"]
 assert kernel.addressable_shards[0].data.shape == (16, 16), kernel.sharding
 with mesh, nn.logical_axis_rules(rules):
-    run = jax.jit(generate.build_loop(case.parts(world, 3), 20))
+    run = jax.jit(generate.build_loop(case.decoder(world, 3), 20))
     spread = run(params, prompt, request)
 jax.tree.map(np.testing.assert_array_equal, plain, spread)
 print("same")

@@ -142,10 +142,10 @@ PROMPT = inputs.make_prompt([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [8], [9, 7, 9, 3
 SLOTS = PROMPT.tokens.shape[1] + NEW + GAMMA + 1
 
 
-def greedy(parts: Decoder, params: Params) -> generate.Output:
+def greedy(decoder: Decoder, params: Params) -> generate.Output:
     sampling = inputs.make_sampling(len(PROMPT.tokens), 0.0)
     request = inputs.make_request(jax.random.key(0), PROMPT, NEW, sampling)
-    run = jax.jit(generate.build_loop(parts, SLOTS))
+    run = jax.jit(generate.build_loop(decoder, SLOTS))
     return run(params, PROMPT, request)
 
 

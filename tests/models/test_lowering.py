@@ -216,7 +216,7 @@ def test_joined_layers_write_the_same_text():
     # Another layer's keys and values are noticed: fewer drafted tokens are kept.
     wrong = joined._replace(cut=lambda cache: cache[1:])
     apart, same, other = (
-        generate.build(case.parts(each, 3), 20)(case.params(each), prompt, request)
+        generate.build(case.decoder(each, 3), 20)(case.params(each), prompt, request)
         for each in (world, joined, wrong)
     )
     jax.tree.map(np.testing.assert_array_equal, apart, same)

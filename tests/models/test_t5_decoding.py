@@ -50,7 +50,7 @@ NOTHING, SMALLER, EARLY_EXIT, COPYING, GPT = CASES
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
-class Player(NamedTuple):
+class Side(NamedTuple):
     """begin: (params, prompt) -> State. step: as `build_step`. traces: one a shape."""
 
     begin: object
@@ -58,23 +58,23 @@ class Player(NamedTuple):
     traces: list
 
 
-def make_player(parts: Decoder, slots: int = SLOTS) -> Player:
-    traces, step = [], build_step(*parts)
+def make_player(decoder: Decoder, slots: int = SLOTS) -> Side:
+    traces, step = [], build_step(*decoder)
 
     def begin(params, prompt):
         traces.append("begin")
-        return generate.prefill(parts, params, prompt, slots)
+        return generate.prefill(decoder, params, prompt, slots)
 
     def counted(params, request, state):
         traces.append("step")
         return step(params, request, state)
 
-    return Player(jax.jit(begin), jax.jit(counted), traces)
+    return Side(jax.jit(begin), jax.jit(counted), traces)
 
 
 @functools.cache
-def player(case: Case) -> Player:
-    return make_player(case.parts(WORLD, GAMMA))
+def player(case: Case) -> Side:
+    return make_player(case.decoder(WORLD, GAMMA))
 
 
 def make_request(temperature: float, seed: int = 0, prompt: Prompt = PROMPT) -> Request:
@@ -89,7 +89,7 @@ class Run(NamedTuple):
     infos: list[Info]
 
 
-def play(player: Player, params: Params, request: Request, prompt=PROMPT) -> Run:
+def play(player: Side, params: Params, request: Request, prompt=PROMPT) -> Run:
     """Steps until all rows have ended."""
     state, infos = player.begin(params, prompt), []
     turns = tiny.bound()
@@ -246,21 +246,21 @@ def exact_law(source: int) -> np.ndarray:
 
 
 @functools.cache
-def shifting() -> Player:
+def shifting() -> Side:
     """Its parameters are the drafter's and a number: each draft claims the law that the
     row so many before drew from, which is right for 0."""
-    parts = SMALLER.parts(FEW, AHEAD)
+    decoder = SMALLER.decoder(FEW, AHEAD)
 
     def init(params, prompt, slots):
-        return parts.drafter.init(params[0], prompt, slots)
+        return decoder.drafter.init(params[0], prompt, slots)
 
     def draft(key, params, request, state):
-        right, cache = parts.drafter.draft(key, params[0], request, state)
+        right, cache = decoder.drafter.draft(key, params[0], request, state)
         law = jax.tree.map(lambda leaf: jnp.roll(leaf, params[1], axis=0), right.law)
         return right._replace(law=law), cache
 
-    drafter = parts.drafter._replace(init=init, draft=draft)
-    return make_player(parts._replace(drafter=drafter), 1 + FIRST + AHEAD + 1)
+    drafter = decoder.drafter._replace(init=init, draft=draft)
+    return make_player(decoder._replace(drafter=drafter), 1 + FIRST + AHEAD + 1)
 
 
 def p_values(law_of: int = 0, inputs_of: int = 0) -> list[float]:

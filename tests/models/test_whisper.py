@@ -29,9 +29,9 @@ DRAFTERS = {
 }
 
 
-def texts(parts: Decoder, params: Params, prompt: Prompt = PROMPT) -> np.ndarray:
+def texts(decoder: Decoder, params: Params, prompt: Prompt = PROMPT) -> np.ndarray:
     request = make_request(jax.random.key(0), prompt, 12, make_sampling(3, 0.0))
-    output = generate.build(parts, 20)(params, prompt, request)
+    output = generate.build(decoder, 20)(params, prompt, request)
     return np.asarray(output.tokens)
 
 

@@ -11,7 +11,7 @@ from pallas_kernels import dispatch, fuse
 from pallas_kernels.dispatch import Device, choose
 from pallas_kernels.laws import Deferred
 from pallas_kernels.plan import plan
-from specjax.types import Draft, Law, Rule
+from specjax.types import Draft, FusedRule, Law
 from tests.support import kernel_cases
 from tests.support.kernel_cases import A100, CPU, H200, V5E
 
@@ -119,7 +119,10 @@ def test_measurements_decide_near_their_shape(tmp_path, monkeypatch):
 
 
 def test_a_rule_without_a_meaning_is_refused():
-    for rule, message in ((Rule(0.0), "lenience"), (Rule(0.5, False, (-1, 1)), "sigm")):
+    for rule, message in (
+        (FusedRule(0.0), "lenience"),
+        (FusedRule(0.5, False, (-1, 1)), "sigm"),
+    ):
         with pytest.raises(ValueError, match=message):
             fuse.build(kernel_cases.reference(), CPU, fuse.Options(rule=rule))
 

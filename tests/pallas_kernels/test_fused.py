@@ -21,7 +21,7 @@ from specjax.exactness.claims import CLAIMS
 from specjax.exactness.fixtures import trials
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder
-from specjax.types import Draft, Params, Rule, Sampling
+from specjax.types import Draft, FusedRule, Params, Sampling
 from specjax.verifiers import sigmoid, token
 from tests.support import kernel_cases, tiny
 from tests.support.kernel_cases import (
@@ -45,7 +45,7 @@ def named(backend) -> str:
     return backend.name
 
 
-def fused_by(backend, rule: Rule = laws.EXACT, tiles: Tiles | None = SMALL):
+def fused_by(backend, rule: FusedRule = laws.EXACT, tiles: Tiles | None = SMALL):
     return kernel_cases.fused(backend, rule, None if "tpu" in backend.name else tiles)
 
 
@@ -104,8 +104,8 @@ def test_truncated_laws(backend):
     check_same(verdicts(fused_by(backend), "deferred")(case), expected(case))
 
 
-LENIENT = [(TRITON, Rule(0.5), "certain")]
-LENIENT += [(each, Rule(0.3, scaled=True), "known") for each in (TRITON, TPU)]
+LENIENT = [(TRITON, FusedRule(0.5), "certain")]
+LENIENT += [(each, FusedRule(0.3, scaled=True), "known") for each in (TRITON, TPU)]
 
 
 @pytest.mark.parametrize(("backend", "rule", "law"), LENIENT)
@@ -119,7 +119,7 @@ def test_lenience(backend, rule, law):
 def test_the_sigmoid(backend):
     case, scale = random_case(6, (5, 3, 640), top_k=(50,)), 10.0
     lossy = sigmoid.build(-scale, scale)
-    rule = Rule(sigmoid=(-scale, scale))
+    rule = FusedRule(sigmoid=(-scale, scale))
     fused = kernel_cases.fused(backend, rule, verify=lossy.verify)
     target, law = jax.jit(kernel_cases.laws_of)(case)
     arguments = target, Draft(case.tokens, case.num, law), case.noise

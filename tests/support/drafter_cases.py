@@ -24,7 +24,7 @@ class Case(NamedTuple):
     weights: Callable[[World], Any] = lambda world: None
     policy: Policy | None = None
 
-    def parts(
+    def decoder(
         self, world: World, gamma: int, verifier: Verifier = token.verifier
     ) -> Decoder:
         return Decoder(world.target, self.drafter(world, gamma), verifier, self.policy)

@@ -19,7 +19,7 @@ from pallas_kernels.laws import EXACT, Deferred
 from pallas_kernels.plan import Tiles
 from pallas_kernels.wiring import Wired
 from specjax import probs
-from specjax.types import BLOCK, Draft, Law, Rule, Sampling, Verifier
+from specjax.types import BLOCK, Draft, FusedRule, Law, Sampling, Verifier
 from specjax.verifiers import lenient, token
 
 H200 = Device("gpu", "NVIDIA H200", (9, 0))
@@ -62,7 +62,7 @@ def races_found(backend: Backend) -> bool:
     return gpu_callbacks.get_races().races_found
 
 
-def reference(rule: Rule = EXACT) -> Callable:
+def reference(rule: FusedRule = EXACT) -> Callable:
     """A rule's `verify` of `specjax`."""
     if rule.lenience == 1:
         return token.verify
@@ -71,7 +71,7 @@ def reference(rule: Rule = EXACT) -> Callable:
 
 
 def fused(
-    backend: Backend, rule: Rule = EXACT, tiles: Tiles | None = None, verify=None
+    backend: Backend, rule: FusedRule = EXACT, tiles: Tiles | None = None, verify=None
 ) -> Fused:
     """tiles: small ones make many blocks of a small vocabulary."""
     options = Options(backend.name, rule, tiles, backend.interpret)
@@ -131,13 +131,13 @@ def drawn(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
     return jnp.stack(each, axis=1)
 
 
-def expected(case: Case, rule: Rule = EXACT, certain: bool = False):
+def expected(case: Case, rule: FusedRule = EXACT, certain: bool = False):
     """The reference's verdict, jitted as it is in use."""
     return jax.device_get(_expected(case, rule, certain))
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
-def _expected(case: Case, rule: Rule, certain: bool):
+def _expected(case: Case, rule: FusedRule, certain: bool):
     target, law = laws_of(case)
     draft = Draft(case.tokens, case.num, None if certain else law)
     return reference(rule)(target, draft, case.noise, keep_residual=True)

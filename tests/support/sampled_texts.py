@@ -72,8 +72,8 @@ def loop(case: Case, rules: tuple[Verifier, ...]) -> Callable:
 
     @functools.partial(jax.jit, compiler_options=BRISK)
     def run(which, params: Params, prompt, request) -> generate.Output:
-        parts = case.parts(WORLD, SHORT, one_of(rules, which))
-        return generate.build_loop(parts, SLOTS)(params, prompt, request)
+        decoder = case.decoder(WORLD, SHORT, one_of(rules, which))
+        return generate.build_loop(decoder, SLOTS)(params, prompt, request)
 
     return run
 

@@ -12,7 +12,7 @@ import numpy as np
 from specjax import sides
 from specjax.measure.texts import Text
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from tests.support import tiny
 
 SMALL = dict(tokens=40, gamma=2, new_tokens=12, batch=4)
@@ -20,7 +20,7 @@ PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3]])
 
 
 @functools.cache
-def pair() -> tuple[Player, Player]:
+def pair() -> tuple[Side, Side]:
     """A small transformer, and the same with noise on its weights."""
     world = tiny.transformers()
     both = (world.target, world.target_weights), (world.draft, world.draft_weights)
@@ -46,7 +46,7 @@ def scorer():
     return jax.jit(logits)
 
 
-def logits(side: Player, text: Text) -> np.ndarray:
+def logits(side: Side, text: Text) -> np.ndarray:
     """[M, V] from which each generated token is drawn."""
     row, at = generated(text)
     return np.asarray(scorer()(side.params, text.tokens), np.float64)[row, at - 1]

@@ -231,8 +231,8 @@ def weights():
 @functools.cache
 def engine():
     world = tiny.tables(VOCAB)
-    parts = Decoder(world.target, autoregressive.build(world.draft, GAMMA))
-    return generate.build(parts, slots=1 + NEW + GAMMA + 1)
+    decoder = Decoder(world.target, autoregressive.build(world.draft, GAMMA))
+    return generate.build(decoder, slots=1 + NEW + GAMMA + 1)
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from specjax.exactness.text_comparison import Oracle
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.types import Model, Params, Verdict, Verifier
 from specjax.verifiers import token
@@ -37,7 +37,7 @@ TABLES = DivergenceSetting((GAMMA,), texts=4, tokens=NEW, batch=4)
 SLOTS = 2 + NEW + GAMMA + 1
 
 
-def table_pair(dtype: str = "float32") -> tuple[Player, Player]:
+def table_pair(dtype: str = "float32") -> tuple[Side, Side]:
     world = tiny.tables()
     model = world.target._replace(shapes=None)
     weights = world.target_weights, world.draft_weights
@@ -69,7 +69,7 @@ def sums(embedding: jax.Array, readout: jax.Array) -> jax.Array:
 
 
 @functools.cache
-def halves_pair() -> tuple[Player, Player]:
+def halves_pair() -> tuple[Side, Side]:
     """Random ones, the draft the target with noise."""
 
     def draw(seed: int) -> list[jax.Array]:
@@ -113,12 +113,12 @@ def test_rung_1_in_float64():
         speculative = Decoder(target.model, draft.drafter(GAMMA))
         alone, other = (
             divergence.build_text(
-                parts,
+                decoder,
                 sizes,
                 divergence.build_read(target.model, sizes, rows),
                 divergence.in_order(NEW),
             )(params, prompt, request)
-            for parts, rows in ((Decoder(target.model), 1), (speculative, GAMMA + 1))
+            for decoder, rows in ((Decoder(target.model), 1), (speculative, GAMMA + 1))
         )
         rung = text_comparison.summarize(text_comparison.compare(alone, other))
     assert alone.logits.dtype == np.float64
@@ -133,7 +133,7 @@ def case(dtype=jnp.int32):
     return prompt, make_request(jax.random.key(0), prompt, NEW, sampling)
 
 
-def real_pair(name: str, dtype: str) -> tuple[tuple[Player, Player], Prompts]:
+def real_pair(name: str, dtype: str) -> tuple[tuple[Side, Side], Prompts]:
     """A tiny transformer, and a draft that copies."""
     if name == "t5":
         model = t5.build(tiny_t5.SMALL._replace(dtype=dtype))
@@ -201,10 +201,10 @@ def test_a_verifier_that_accepts_a_wrong_token_is_unexplained(world):
     assert "below the full forward" in failed
 
 
-def texts_of(parts: Decoder, wrong_prefix: bool = False) -> text_comparison.Text:
+def texts_of(decoder: Decoder, wrong_prefix: bool = False) -> text_comparison.Text:
     """A text of the tables, whose logits are the right model's."""
     (target, draft), (prompt, request) = table_pair(), case()
-    rows, sizes = parts.drafter.gamma + 1, (SLOTS, NEW)
+    rows, sizes = decoder.drafter.gamma + 1, (SLOTS, NEW)
     right = divergence.build_read(target.model, sizes, rows)
 
     def read(params, prompt, whole, begins):
@@ -212,7 +212,7 @@ def texts_of(parts: Decoder, wrong_prefix: bool = False) -> text_comparison.Text
         return right(params, prompt, whole, begins)
 
     begins = divergence.at_every_row(NEW, rows)
-    text = divergence.build_text(parts, sizes, read, begins)
+    text = divergence.build_text(decoder, sizes, read, begins)
     return text(Params(target.params, draft.params), prompt, request)
 
 
@@ -239,12 +239,12 @@ def test_an_eps_of_another_prefix_is_noticed():
     """It would explain anything."""
     (target, draft), wrong = table_pair(), Verifier(token.noise, credulous)
     base = texts_of(Decoder(target.model))
-    parts = Decoder(target.model, draft.drafter(GAMMA), wrong)
-    text = texts_of(parts, wrong_prefix=True)
+    decoder = Decoder(target.model, draft.drafter(GAMMA), wrong)
+    text = texts_of(decoder, wrong_prefix=True)
     places = text_comparison.compare(base, text)
     rung = text_comparison.summarize(places)
     assert rung.identical == 0
-    honest = text_comparison.summarize(text_comparison.compare(base, texts_of(parts)))
+    honest = text_comparison.summarize(text_comparison.compare(base, texts_of(decoder)))
     assert honest.unexplained > rung.unexplained and honest.eps_max == 0
     assert rung.eps_max > 1 and rung.lost > rung.places / 2
     failed = divergence.failures(Found(GAMMA, rung, rung, Oracle(1, 0, 0.0)), True)
@@ -277,8 +277,8 @@ def test_padded_is_autoregression_in_longer_calls(temperature):
         return target.model.apply(params, tokens, start, cache)
 
     model = target.model._replace(apply=apply)
-    parts = Decoder(model, nothing.build(GAMMA))
-    got = generate.build(parts, SLOTS)(Params(target.params), prompt, request)
+    decoder = Decoder(model, nothing.build(GAMMA))
+    got = generate.build(decoder, SLOTS)(Params(target.params), prompt, request)
     assert set(widths) == {2, GAMMA + 1}
     wanted = generate.autoregressive(target.model, SLOTS)
     wanted = wanted(Params(target.params), prompt, request)

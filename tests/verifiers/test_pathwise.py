@@ -102,8 +102,8 @@ COMMITTEE, ADAPTIVE = committee(), policies.heuristic(start=2)
 
 @functools.cache
 def loop(drafter: Drafter = nothing.drafter, policy: Policy | None = None) -> Callable:
-    parts = Decoder(WORLD.target, drafter, gumbel.verifier, policy)
-    return jax.jit(generate.build_loop(parts, SLOTS))
+    decoder = Decoder(WORLD.target, drafter, gumbel.verifier, policy)
+    return jax.jit(generate.build_loop(decoder, SLOTS))
 
 
 def decode(case: Case) -> Output:
@@ -218,8 +218,8 @@ def table_loop(gamma: int) -> Callable:
     @jax.jit
     def run(which, params, prompt, request):
         rule = one_of(tuple(RULES.values()), which)
-        parts = Decoder(TABLES.target, drafter, rule, policy)
-        return generate.build_loop(parts, SLOTS)(params, prompt, request)
+        decoder = Decoder(TABLES.target, drafter, rule, policy)
+        return generate.build_loop(decoder, SLOTS)(params, prompt, request)
 
     return run
 

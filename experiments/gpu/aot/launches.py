@@ -22,7 +22,7 @@ from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import costs
 from specjax.measure.row import Measurement
 from specjax.models import gpt, t5
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.step import Decoder, build_step, commit, measure, score
 from specjax.types import Params, Request, State
 from specjax.verifiers import token
@@ -52,8 +52,8 @@ class Given(NamedTuple):
 
 
 def build(
-    target: t5.Config | gpt.Config | Player,
-    draft: t5.Config | gpt.Config | Player,
+    target: t5.Config | gpt.Config | Side,
+    draft: t5.Config | gpt.Config | Side,
     setting: LaunchSetting,
 ) -> Measurement:
     """The measurement of one row: a pair by its sizes, or bundled models.
@@ -68,7 +68,7 @@ def build(
     return Measurement(run, __name__, files, target.dtype)
 
 
-def check(target: Player, draft: Player, setting: LaunchSetting) -> None:
+def check(target: Side, draft: Side, setting: LaunchSetting) -> None:
     if target.vocab != draft.vocab:
         raise ValueError(
             f"the target has a vocabulary of {target.vocab}, the draft one of"
@@ -80,9 +80,9 @@ def check(target: Player, draft: Player, setting: LaunchSetting) -> None:
         )
 
 
-def as_shapes(source: t5.Config | gpt.Config | Player) -> Player:
+def as_shapes(source: t5.Config | gpt.Config | Side) -> Side:
     """With parameters as shapes: of a config in its own dtype, of a player as held."""
-    if isinstance(source, Player):
+    if isinstance(source, Side):
         return source._replace(params=jax.eval_shape(lambda: source.params))
     model = (t5 if isinstance(source, t5.Config) else gpt).build(source)
     held = partial(jax.ShapeDtypeStruct, dtype=jnp.dtype(source.dtype))
@@ -90,12 +90,12 @@ def as_shapes(source: t5.Config | gpt.Config | Player) -> Player:
     return sides.of_model("", model, params)
 
 
-def layers(player: Player) -> int:
+def layers(player: Side) -> int:
     decoder = player.params.get("decoder", player.params)
     return sum("layers_" in name for name in decoder)
 
 
-def count(target: Player, draft: Player, setting: LaunchSetting) -> dict:
+def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     """Kernels by program, and those of one layer; bytes of weights and of buffers.
 
     draft_step: one further drafted token. draft_first: the catch-up and the first.
@@ -135,12 +135,12 @@ def count(target: Player, draft: Player, setting: LaunchSetting) -> dict:
     }
 
 
-def given(target: Player, draft: Player, setting: LaunchSetting, asked: str) -> Given:
+def given(target: Side, draft: Side, setting: LaunchSetting, asked: str) -> Given:
     """asked: of `fused.choose`."""
     sizes = fused.Sizes(setting.batch, setting.gamma, target.vocab)
     chosen = fused.choose(asked, token.verifier, sizes, DEVICES[setting.device])
     pair = costs.Pair(target, draft, setting.slots, chosen)
-    decoder = pair.parts(setting.gamma)
+    decoder = pair.decoder(setting.gamma)
 
     def begin(params: Params):
         batch, whole = setting.batch, None

@@ -67,5 +67,5 @@ def loop() -> tuple[Callable, tuple]:
     pair = costs.Pair(side, side, 32, chosen)
     prompt = make_prompt([[1, 2, 3]])
     request = make_request(jax.random.key(0), prompt, 16, make_sampling(1, 1.0))
-    run = generate.build_loop(pair.parts(3), pair.slots)
+    run = generate.build_loop(pair.decoder(3), pair.slots)
     return run, (pair.params(3), prompt, request)

@@ -19,7 +19,7 @@ from pallas_kernels.dispatch import MOSAIC_GPU, TRITON, Device
 from pallas_kernels.fuse import Options
 from pallas_kernels.laws import EXACT
 from pallas_kernels.plan import DEFERRED, KNOWN, Tiles
-from specjax.types import Draft, Rule, Sampling, Verdict
+from specjax.types import Draft, FusedRule, Sampling, Verdict
 from specjax.verifiers import token
 
 NONE, DRAFT, BOTH = "none", "draft", "both"
@@ -120,7 +120,7 @@ def verification(
 ) -> Callable[[Inputs], Verdict]:
     """As `program`, or "auto": what is chosen. Laws that are not carried are read."""
     asked = ASKED.get(name, name)
-    rule = Rule(sigmoid=SIGMOID) if name == LOSSY else EXACT
+    rule = FusedRule(sigmoid=SIGMOID) if name == LOSSY else EXACT
     options = Options(asked, rule, tiles, interpreter(asked, place))
     fused = fuse.build(token.verify, place.device, options)
 

@@ -57,9 +57,9 @@ def write_alone(
 def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> Calls:
     """Texts by speculation, with coins of their own, and their calls, of which no end
     or limit of a text cuts one that counts."""
-    parts, params = pair.parts(setting.K), pair.params(setting.K)
-    begin = jax.jit(lambda p, x: generate.prefill(parts, p, x, pair.slots))
-    step = jax.jit(build_step(*parts), donate_argnums=2)
+    decoder, params = pair.decoder(setting.K), pair.params(setting.K)
+    begin = jax.jit(lambda p, x: generate.prefill(decoder, p, x, pair.slots))
+    step = jax.jit(build_step(*decoder), donate_argnums=2)
     decoded = []
     for index in tqdm(indices(setting, count), "speculation", disable=None):
         spare = setting.K + 1

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from experiments.papers.chen import sandbox
 from experiments.papers.chen.sandbox import Limits, Outcome
 from experiments.tasks import Task, files, texts
-from specjax.sides import Player
+from specjax.sides import Side
 
 FIELDS = ("prompt", "entry_point", "test")
 # Where a function is over: Section 2.1 there.
@@ -43,7 +43,7 @@ def problems(path: Path) -> list[Problem]:
     return listed
 
 
-def task(name: str, target: Player, count: int | None = None) -> Task:
+def task(name: str, target: Side, count: int | None = None) -> Task:
     """Beginnings of functions to continue, of a file of problems.
 
     count: so many of the first; None is all. Raises ValueError for a file that is

@@ -21,14 +21,14 @@ from experiments.tasks import Task
 from specjax import drafts, sides
 from specjax.measure import costs
 from specjax.measure.row import Measurement
-from specjax.sides import Player
+from specjax.sides import Side
 
 
 def row(
-    target: Player,
-    draft: Player | str,
+    target: Side,
+    draft: Side | str,
     setting: ChenSetting,
-    read: Callable[[str, Player], Task],
+    read: Callable[[str, Side], Task],
 ) -> Measurement:
     """The measurement of a row.
 

@@ -10,7 +10,7 @@ from specjax import fused
 from specjax.fused import Sizes
 from specjax.measure import costs
 from specjax.measure.texts import width
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.verifiers import token
 
 
@@ -48,9 +48,7 @@ def check(setting: ChenSetting) -> None:
         )
 
 
-def paired(
-    target: Player, draft: Player, task: Task, setting: ChenSetting
-) -> costs.Pair:
+def paired(target: Side, draft: Side, task: Task, setting: ChenSetting) -> costs.Pair:
     """Both in buffers of one length. Raises ValueError where a model has fewer
     positions than that."""
     slots = width(task.prompts) + setting.new_tokens + 2 * (setting.K + 1)

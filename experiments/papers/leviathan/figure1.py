@@ -13,15 +13,15 @@ from specjax import drafts, zoo
 from specjax.inputs import check, make_prompt, make_request, make_sampling
 from specjax.measure import trace
 from specjax.measure.row import Measurement
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt
 
 
 def build(
-    target: Player,
-    draft: Player | str,
+    target: Side,
+    draft: Side | str,
     prompt: str,
     gamma: int,
     tokens: int = 48,
@@ -41,7 +41,7 @@ def build(
 
 
 def make_case(
-    target: Player, draft: Player, prompt: str, gamma: int, tokens: int, seed: int
+    target: Side, draft: Side, prompt: str, gamma: int, tokens: int, seed: int
 ) -> trace.Case:
     """What is decoded, greedily; raises ValueError as `build`."""
     if target.model is None:
@@ -53,18 +53,18 @@ def make_case(
             f"{draft.name} reads the prompt with an encoder and {target.name} has none:"
             " name two models of one kind"
         )
-    parts = Decoder(target.model, draft.drafter(gamma))
+    decoder = Decoder(target.model, draft.drafter(gamma))
     begun, ends = begin(target, prompt)
     sampling, key = make_sampling(1, 0.0), jax.random.key(seed)
     request = make_request(key, begun, tokens, sampling, ends)
     slots = int(request.limit[0]) + gamma + 1
     params = Params(target.params, draft.params)
-    check(parts, slots, params, begun, request)
+    check(decoder, slots, params, begun, request)
     names, tokenizer = (target.name, draft.name), tokenizer_of(target)
-    return trace.Case(names, parts, slots, params, begun, request, tokenizer)
+    return trace.Case(names, decoder, slots, params, begun, request, tokenizer)
 
 
-def begin(target: Player, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
+def begin(target: Side, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
     """The prompt as the target reads it, and the ids that end its text."""
     tokenizer = tokenizer_of(target)
     ids = tokenizer.encode(prompt)
@@ -73,7 +73,7 @@ def begin(target: Player, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
     return make_prompt([ids]), tokenizer.ends
 
 
-def tokenizer_of(target: Player) -> Tokenizer:
+def tokenizer_of(target: Side) -> Tokenizer:
     """The bundled tokenizer of such models."""
     return zoo.tokenizer("t5" if target.encodes else "code")
 
@@ -93,7 +93,7 @@ def measure(case: trace.Case, prompt: str) -> dict:
         "target": target,
         "draft": draft,
         "prompt": prompt,
-        "gamma": case.parts.drafter.gamma,
+        "gamma": case.decoder.drafter.gamma,
         "temperature": float(case.request.sampling.temperature[0]),
         "tokens": length - begun,
         "target_calls": len(steps),

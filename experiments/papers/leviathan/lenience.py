@@ -13,7 +13,7 @@ from specjax.measure import lenience as bench
 from specjax.measure import pairs
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Calls, Protocol, Text, speculate, truncation
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.theory.estimate import Estimate, counts
 from specjax.verifiers import lenient
 
@@ -21,8 +21,8 @@ Levels = tuple[float, ...]
 
 
 def build(
-    target: Player,
-    draft: Player | str,
+    target: Side,
+    draft: Side | str,
     protocol: Protocol,
     levels: Levels,
     c: float,
@@ -51,7 +51,7 @@ def check(levels: Levels) -> None:
 
 
 def measure(
-    players: tuple[Player, Player],
+    players: tuple[Side, Side],
     protocol: Protocol,
     levels: Levels,
     c: float,
@@ -97,7 +97,7 @@ def measure(
 
 
 def ran(
-    players: tuple[Player, Player], text: Text, protocol: Protocol, level: float
+    players: tuple[Side, Side], text: Text, protocol: Protocol, level: float
 ) -> dict:
     """A run of Algorithm 1 with lenience l on the prompts of `text`.
 

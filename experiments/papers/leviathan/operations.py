@@ -36,7 +36,7 @@ from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import pairs
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.step import Decoder, build_step, score
 from specjax.theory import closed_forms
 from specjax.types import Draft, Params, Request, State
@@ -72,8 +72,8 @@ class Costs(NamedTuple):
 
 
 def build(
-    target: Player,
-    draft: Player | str,
+    target: Side,
+    draft: Side | str,
     protocol: Protocol,
     batch: int = 1,
     slots: int = 128,
@@ -97,7 +97,7 @@ def build(
     return Measurement(run, __name__, inputs, *arithmetic)
 
 
-def check(target: Player, draft: Player, setting: OperationsSetting) -> None:
+def check(target: Side, draft: Side, setting: OperationsSetting) -> None:
     if target.model is None:
         raise ValueError(f"{target.name} only drafts: name a model as the target")
     if draft.vocab not in (None, target.vocab):
@@ -115,8 +115,8 @@ def check(target: Player, draft: Player, setting: OperationsSetting) -> None:
 
 
 def measure(
-    target: Player,
-    draft: Player,
+    target: Side,
+    draft: Side,
     protocol: Protocol,
     setting: OperationsSetting,
     alpha: float | None,
@@ -145,7 +145,7 @@ def measure(
     }
 
 
-def decode(target: Player, draft: Player, protocol: Protocol) -> dict:
+def decode(target: Side, draft: Side, protocol: Protocol) -> dict:
     """alpha as Table 3 measures it, and the tokens per call of the same run, calls
     counted uncut; beside them those of Eq. 1 at that alpha."""
     prompts, most = tasks.distinct(protocol.task), protocol.gamma + 1
@@ -197,7 +197,7 @@ def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
     }
 
 
-def count(target: Player, draft: Player, setting: OperationsSetting) -> Costs:
+def count(target: Side, draft: Side, setting: OperationsSetting) -> Costs:
     """Compiles every program for these shapes; runs none."""
     drafter, gamma = draft.drafter(setting.gamma), setting.gamma
     params = Params(target.params, draft.params)
@@ -223,11 +223,11 @@ def count(target: Player, draft: Player, setting: OperationsSetting) -> Costs:
         rest = state._replace(draft_cache=None)
         return cost(run, state.draft_cache, params.draft, request, rest)
 
-    def stepping(parts: Decoder) -> Cost:
+    def stepping(decoder: Decoder) -> Cost:
         def run(state, params, request):
-            return build_step(*parts)(params, request, with_budget(state, 1))
+            return build_step(*decoder)(params, request, with_budget(state, 1))
 
-        request, state = shapes(parts, params, setting)
+        request, state = shapes(decoder, params, setting)
         return cost(run, state, params, request)
 
     first = drafting(1)
@@ -238,7 +238,7 @@ def count(target: Player, draft: Player, setting: OperationsSetting) -> Costs:
 
 
 def shapes(
-    parts: Decoder, params: Params, setting: OperationsSetting
+    decoder: Decoder, params: Params, setting: OperationsSetting
 ) -> tuple[Request, State]:
     """What a step is given, as ShapeDtypeStructs."""
 
@@ -246,7 +246,7 @@ def shapes(
         prompt = make_prompt([[zoo.START]] * setting.batch)
         sampling = make_sampling(setting.batch, 1.0)
         request = make_request(jax.random.key(0), prompt, 1, sampling)
-        return request, generate.prefill(parts, params, prompt, setting.slots)
+        return request, generate.prefill(decoder, params, prompt, setting.slots)
 
     return jax.eval_shape(begin, params)
 
@@ -276,6 +276,6 @@ def plus(base: Cost, other: Cost, times: int = 1) -> Cost:
     return Cost(*(x + times * y for x, y in zip(base, other, strict=True)))
 
 
-def weight_bytes(player: Player) -> int:
+def weight_bytes(player: Side) -> int:
     """All parameters, also the embeddings, of which a call reads a row a token."""
     return sum(leaf.nbytes for leaf in jax.tree.leaves(player.params))

@@ -22,7 +22,7 @@ from specjax.inputs import make_request, make_sampling
 from specjax.measure.row import Measurement
 from specjax.measure.texts import take
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.types import Params
 
 ROUGES = ("rouge1", "rouge2", "rougeL")
@@ -30,7 +30,7 @@ METRICS = ("bleu", "rouge")
 
 
 def build(
-    target: Player,
+    target: Side,
     task: str,
     metric: str,
     tokenizer: str = "",
@@ -56,7 +56,7 @@ def build(
 
 
 def measure(
-    target: Player,
+    target: Side,
     task: tasks.Task,
     metric: str,
     tokenizer: str,
@@ -78,7 +78,7 @@ def measure(
 
 
 def write(
-    target: Player, prompts: Prompts, new_tokens: int, batch: int
+    target: Side, prompts: Prompts, new_tokens: int, batch: int
 ) -> list[list[int]]:
     """The argmax text of every prompt, without start, end and padding."""
     count = len(prompts.tokens)

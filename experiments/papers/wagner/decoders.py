@@ -13,7 +13,7 @@ from experiments.papers.wagner.rows import WagnerSetting
 from experiments.tasks import Task
 from specjax import drafts, sides
 from specjax.measure.row import Measurement
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.verifiers import token
 
 
@@ -22,10 +22,10 @@ def of_texts(scales: tuple[float, ...]) -> list[Method]:
 
 
 def row(
-    target: Player,
-    draft: Player | str,
+    target: Side,
+    draft: Side | str,
     setting: WagnerSetting,
-    read: Callable[[str, Player], Task],
+    read: Callable[[str, Side], Task],
     kind: str,
 ) -> Measurement:
     """The measurement of a row.

@@ -17,7 +17,7 @@ from experiments.papers.wagner.methods import Method, filtered
 from specjax import probs
 from specjax.measure.scoring import positions
 from specjax.measure.texts import Text
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.types import Law
 from specjax.verifiers import sigmoid
 
@@ -77,7 +77,7 @@ def variation(law: Array, other: Array) -> Array:
 
 
 def distances(
-    pair: tuple[Player, Player], methods: Sequence[Method], text: Text
+    pair: tuple[Side, Side], methods: Sequence[Method], text: Text
 ) -> dict[str, dict[str, float]]:
     """By method, means over every token of `text`: total variation of a drafted token's
     law from p and from q, of the bonus token's from p, the share of drafts kept.

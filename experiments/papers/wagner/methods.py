@@ -16,7 +16,7 @@ from experiments.papers.wagner import baseline as wagner_naive
 from specjax import fused, probs, sides
 from specjax.drafters.rollout import for_rule
 from specjax.fused import Sizes
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.types import Draft, Drafter, Kernels, Law, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
 
@@ -40,7 +40,7 @@ class Method(NamedTuple):
     drafted: Callable | None = None
     draw: Callable | None = None
 
-    def drafter(self, draft: Player, gamma: int) -> Drafter:
+    def drafter(self, draft: Side, gamma: int) -> Drafter:
         return draft.drafter(gamma, self.draw or for_rule(self.verifier))
 
     def kernels(self) -> Kernels:
@@ -135,7 +135,7 @@ def of_scale(scales: Sequence[float]) -> list[Method]:
     return methods
 
 
-def filtered(pair: tuple[Player, Player], top_k: int | None) -> tuple[Player, ...]:
+def filtered(pair: tuple[Side, Side], top_k: int | None) -> tuple[Side, ...]:
     """The pair with the logits of both cut to the `top_k` largest of each row, -inf
     elsewhere, as the library's processors cut them before anything verifies.
 
@@ -144,7 +144,7 @@ def filtered(pair: tuple[Player, Player], top_k: int | None) -> tuple[Player, ..
     if top_k is None:
         return pair
 
-    def cut(side: Player) -> Player:
+    def cut(side: Side) -> Side:
         def readout(params, features: Array) -> Array:
             z = side.model.readout(params, features)
             return jnp.where(largest(z, top_k), z, -jnp.inf)

@@ -27,11 +27,11 @@ from specjax.fused import Sizes
 from specjax.measure import texts as decoding
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol, Text
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.types import Verifier
 from specjax.verifiers import token
 
-Pair = tuple[Player, Player]
+Pair = tuple[Side, Side]
 AT = 5  # the gamma at which a step is timed: where the paper's schedule begins
 HELD = (1, 5, 10, 15, 20)  # gammas at which a step's memory is asked for
 STEPS = (1, 5, 10)  # gammas at which verification is compared with a whole step
@@ -62,8 +62,8 @@ class WagnerSetting(NamedTuple):
 
 
 def time_row(
-    target: Player,
-    draft: Player | str,
+    target: Side,
+    draft: Side | str,
     setting: WagnerSetting,
     verifier: Verifier = token.verifier,
     drafted: Callable | None = None,
@@ -78,8 +78,8 @@ def time_row(
 
 
 def text_row(
-    target: Player,
-    draft: Player | str,
+    target: Side,
+    draft: Side | str,
     setting: WagnerSetting,
     verifier: Verifier = token.verifier,
     drafted: Callable | None = None,
@@ -89,9 +89,7 @@ def text_row(
     return built((target, draft), setting, methods, texts)
 
 
-def scale_row(
-    target: Player, draft: Player | str, setting: WagnerSetting
-) -> Measurement:
+def scale_row(target: Side, draft: Side | str, setting: WagnerSetting) -> Measurement:
     """The measurement of a row of Tables 2 and 7. Raises ValueError as `time_row`."""
     return built((target, draft), setting, of_scale(setting.scales), scales)
 

@@ -23,7 +23,7 @@ from specjax.inputs import make_request, make_sampling
 from specjax.measure import timing
 from specjax.measure.texts import take, width
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.types import Params, Prompt, Request
 
@@ -106,14 +106,14 @@ class Run(NamedTuple):
 
 
 def decoder(
-    pair: tuple[Player, Player], method: Method, gamma: int, slots: int, most: int = 20
+    pair: tuple[Side, Side], method: Method, gamma: int, slots: int, most: int = 20
 ) -> Callable[[Prompt, Request], Output]:
     """A compiled decoder at a gamma, or by the SCHEDULE up to `most`."""
     target, draft = filtered(pair, method.top_k)
     policy = policies.heuristic() if gamma == SCHEDULE else None
     drafter = method.drafter(draft, gamma or most)
-    parts = Decoder(target.model, drafter, method.verifier, policy)
-    loop = jax.jit(generate.build_loop(parts, slots))
+    decoder = Decoder(target.model, drafter, method.verifier, policy)
+    loop = jax.jit(generate.build_loop(decoder, slots))
     params = Params(target.params, draft.params)
     return lambda prompt, request: loop(params, prompt, request)
 
@@ -135,7 +135,7 @@ def batch_of(sample: Sample, index: Sequence[int]) -> tuple[Prompt, Request]:
 
 
 def decode(
-    pair: tuple[Player, Player], method: Method, gamma: int, sample: Sample, batch: int
+    pair: tuple[Side, Side], method: Method, gamma: int, sample: Sample, batch: int
 ) -> Run:
     """Every text of a sample, in batches."""
     most = max(gamma, 20)
@@ -204,7 +204,7 @@ def rouge1(run: Run, sample: Sample) -> dict:
 
 
 def walltimes(
-    pair: tuple[Player, Player],
+    pair: tuple[Side, Side],
     methods: Sequence[Method],
     gamma: int,
     sample: Sample,

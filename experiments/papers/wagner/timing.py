@@ -22,7 +22,7 @@ from specjax import probs
 from specjax.inputs import make_sampling
 from specjax.measure import costs, timing
 from specjax.measure.texts import Text
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.step import Decoder, build_step
 from specjax.types import Draft, Params, Prompt, Request, Sampling, State, Verdict
 
@@ -49,7 +49,7 @@ class Program(NamedTuple):
     operations: float
 
 
-def inputs_of(pair: tuple[Player, Player], text: Text, gamma: int) -> Inputs:
+def inputs_of(pair: tuple[Side, Side], text: Text, gamma: int) -> Inputs:
     """Logits after gamma + 1 consecutive places of `text`, from its first on, of the
     row that is longest; the drafts are drawn from the draft's. Batch 1.
 
@@ -66,7 +66,7 @@ def inputs_of(pair: tuple[Player, Player], text: Text, gamma: int) -> Inputs:
     return Inputs(z_p, z_q[:, :gamma], probs.sample(law, u)[None], prompt.length[:1])
 
 
-def logits_of(side: Player, prompt: Prompt) -> Array:
+def logits_of(side: Side, prompt: Prompt) -> Array:
     """[B, T, V] after each token of a prompt, as its law at temperature 1 has them."""
     sampling = make_sampling(prompt.tokens.shape[0], 1.0)
     law = jax.jit(side.law)(side.params, prompt, sampling)
@@ -171,7 +171,7 @@ def program(method: Method, inputs: Inputs) -> Program:
 
 
 def step_peak(
-    pair: tuple[Player, Player],
+    pair: tuple[Side, Side],
     method: Method,
     gamma: int,
     begun: tuple[Prompt, Request],
@@ -181,7 +181,7 @@ def step_peak(
     slots = int(request.limit.max()) + gamma + 2
     both = costs.Pair(*pair, slots, method.kernels())
     state = costs.begin(both, gamma, *begun)
-    step = build_step(*both.parts(gamma))
+    step = build_step(*both.decoder(gamma))
     memory = (
         jax.jit(step, donate_argnums=2)
         .lower(both.params(gamma), request, state)
@@ -199,7 +199,7 @@ def peak_in_use() -> int | None:
 
 
 def shares(
-    pair: tuple[Player, Player],
+    pair: tuple[Side, Side],
     method: Method,
     begun: tuple[Prompt, Request],
     inputs: Sequence[Inputs],
@@ -230,9 +230,7 @@ def shares(
     }
 
 
-def steps(
-    pair: tuple[Player, Player], method: Method, gamma: int, loops: int
-) -> Callable:
+def steps(pair: tuple[Side, Side], method: Method, gamma: int, loops: int) -> Callable:
     """(request, state) -> the tokens after `loops` iterations from the same length, of
     other tokens and other keys each."""
     target, draft = pair

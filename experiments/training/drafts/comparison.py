@@ -16,14 +16,14 @@ from experiments.training.texts import code
 from specjax import checkpoints, zoo
 from specjax.measure.row import Measurement
 from specjax.models import gpt
-from specjax.sides import Player
+from specjax.sides import Side
 
 ALPHAS = ("alpha_t0", "alpha_t1")
 BEFORE = "none"  # the draft that every loss goes on from
 TOKENIZER = zoo.FOLDER / zoo.TOKENIZERS["code"]
 
 
-def build(target: Player, loss: str, seeds: int, runs: str) -> Measurement:
+def build(target: Side, loss: str, seeds: int, runs: str) -> Measurement:
     """The measurement of one loss, of `losses.LOSSES` or "none".
 
     runs: the folder of `experiments.training.zoo_code`. Raises ValueError for another
@@ -37,7 +37,7 @@ def build(target: Player, loss: str, seeds: int, runs: str) -> Measurement:
     return Measurement(run, __name__, files, target.dtype, 0)
 
 
-def measure(target: Player, loss: str, seeds: int, runs: Path) -> dict:
+def measure(target: Side, loss: str, seeds: int, runs: Path) -> dict:
     """alpha on held-out texts of the target's, at T = 0 and T = 1: of each seed, the
     mean, and its standard error where there are several."""
     recipe = pipeline.read("code")

@@ -86,7 +86,7 @@ def decode(parser: Parser, flags: argparse.Namespace) -> int:
     print(repetition(baseline, length))
     print(fused.line(case.kernels.record))
     print(f"products: {native.in_use()}")
-    guarantee = case.parts.verifier.guarantee
+    guarantee = case.decoder.verifier.guarantee
     print(f"rule {flags.rule}: {guarantee}")
     compare(flags.temperature, baseline, outputs, text)
     color = {"always": True, "never": False}.get(flags.color, colorful())
@@ -140,7 +140,7 @@ def make_case(flags: argparse.Namespace) -> Case:
     chosen = finite.guarded_kernels(chosen)
     drafter = draft.drafter(flags.K, chosen.draw)
     policy = policies.named(flags.policy)
-    parts = Decoder(target.model, drafter, chosen.verifier, policy)
+    decoder = Decoder(target.model, drafter, chosen.verifier, policy)
     known = [x for x in (target.model.slots, drafter.slots) if x is not None]
     most = min(known) - flags.n_tokens_to_generate if known else None
     prompt = bucketed(make_prompt(read.tokens, read.inputs), most)
@@ -153,10 +153,10 @@ def make_case(flags: argparse.Namespace) -> Case:
     )
     slots = prompt.tokens.shape[1] + flags.n_tokens_to_generate + flags.K + 1
     params = Params(target.params, draft.params)
-    check(parts, slots, params, prompt, request)
+    check(decoder, slots, params, prompt, request)
     names = target.name, draft.name
     inputs = params, prompt, request
-    return Case(names, parts, slots, *inputs, model.tokenizer, chosen)
+    return Case(names, decoder, slots, *inputs, model.tokenizer, chosen)
 
 
 def measure(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -168,8 +168,8 @@ def measure(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Raises:
       FloatingPointError: logits were no law; see `specjax.finite`.
     """
-    alone = Decoder(case.parts.target, verifier=case.kernels.alone)
-    runs, tokens = {"baseline": alone, "speculative": case.parts}, []
+    alone = Decoder(case.decoder.target, verifier=case.kernels.alone)
+    runs, tokens = {"baseline": alone, "speculative": case.decoder}, []
     for name, parts in runs.items():
         runs[name] = build_run(case, parts)
         with console.announced(f"  the {name} text"):
@@ -197,8 +197,8 @@ def told_if_slow(label: str) -> Iterator[None]:
         timer.cancel()
 
 
-def build_run(case: Case, parts: Decoder) -> Callable[[], np.ndarray]:
-    loop = jax.jit(generate.build_loop(parts, case.slots))
+def build_run(case: Case, decoder: Decoder) -> Callable[[], np.ndarray]:
+    loop = jax.jit(generate.build_loop(decoder, case.slots))
 
     def run() -> np.ndarray:
         output = loop(case.params, case.prompt, case.request)

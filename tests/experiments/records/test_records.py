@@ -123,8 +123,8 @@ GAMMA = 5
 LONG = \\
     (1,
      2)
-DRAFT = @small/players.model()
-small/specjax.players.model.dtype = %DTYPE
+DRAFT = @small/sides.model()
+small/specjax.sides.model.dtype = %DTYPE
 """
 
 
@@ -133,7 +133,7 @@ small/specjax.players.model.dtype = %DTYPE
     [
         (WAS, (), []),
         (WAS.replace("specjax.players", "specjax.sides"), (), []),
-        (WAS.replace("players.model()", "sides.model()"), (), []),
+        (WAS.replace("sides.model()", "sides.model()"), (), []),
         (WAS.replace("GAMMA = 5", "GAMMA = 7"), (), ["GAMMA"]),
         (WAS.replace("     2)", "     3)"), (), ["LONG"]),
         (WAS.replace("@small", "@large"), (), ["DRAFT"]),

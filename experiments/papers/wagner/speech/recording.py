@@ -15,7 +15,7 @@ from specjax import zoo
 from specjax.inputs import check, make_prompt, make_request, make_sampling
 from specjax.measure import trace
 from specjax.measure.row import Measurement
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.speech import spoken_prompts
 from specjax.step import Decoder
 from specjax.types import Params
@@ -24,8 +24,8 @@ BUNDLED = zoo.FOLDER / "speech" / "speech.flac"
 
 
 def build(
-    target: Player,
-    draft: Player,
+    target: Side,
+    draft: Side,
     gamma: int,
     tokens: int = 96,
     recording: str | Path = BUNDLED,
@@ -47,7 +47,7 @@ def build(
 
 
 def make_case(
-    target: Player, draft: Player, gamma: int, tokens: int, recording: Path
+    target: Side, draft: Side, gamma: int, tokens: int, recording: Path
 ) -> trace.Case:
     """What is decoded, greedily; raises ValueError as `build`."""
     for side in (target, draft):
@@ -59,15 +59,15 @@ def make_case(
     (target, draft), prompts = spoken_prompts.of(
         [{"audio": str(recording)}], (target, draft)
     )
-    parts = Decoder(target.model, draft.drafter(gamma))
+    decoder = Decoder(target.model, draft.drafter(gamma))
     prompt = make_prompt(prompts.tokens, prompts.inputs)
     sampling, key = make_sampling(1, 0.0), jax.random.key(0)
     request = make_request(key, prompt, tokens, sampling, prompts.ends)
     slots = int(request.limit[0]) + gamma + 1
     params = Params(target.params, draft.params)
-    check(parts, slots, params, prompt, request)
+    check(decoder, slots, params, prompt, request)
     names = target.name, draft.name
-    return trace.Case(names, parts, slots, params, prompt, request, tokenizer)
+    return trace.Case(names, decoder, slots, params, prompt, request, tokenizer)
 
 
 def measure(case: trace.Case, recording: Path, spoken: Path) -> dict:
@@ -76,7 +76,7 @@ def measure(case: trace.Case, recording: Path, spoken: Path) -> dict:
     text: without a draft. same_text: whether drafts left every token as it was.
     """
     traced = figure1.measure(case, recording.name)
-    alone = case._replace(parts=Decoder(case.parts.target))
+    alone = case._replace(decoder=Decoder(case.decoder.target))
     ids = [text for text, _ in trace.iterate(alone)]
     written = ids[-1][int(case.prompt.length[0]) :]
     kept = [x for it in traced["steps"] for x in it["accepted"] + it["added"]]

@@ -17,7 +17,7 @@ from experiments.papers.wagner.speech.utterances import Utterances, read
 from experiments.tasks import word_errors
 from specjax.measure import timing
 from specjax.measure.row import Measurement, own_files
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.speech import decoding
 from specjax.speech.decoding import Speculation
 from specjax.speech.pair import Listeners, opened
@@ -47,18 +47,18 @@ class ListeningSetting(NamedTuple):
     kernels: str = "auto"
 
 
-def errors_row(target: Player, draft: Player, setting: ListeningSetting) -> Measurement:
+def errors_row(target: Side, draft: Side, setting: ListeningSetting) -> Measurement:
     """Word errors and acceptance of every method. Raises ValueError for no pair of
     Whispers, recordings that are not there, or a setting that cannot be measured."""
     return built(target, draft, setting, measure_errors)
 
 
-def speed_row(target: Player, draft: Player, setting: ListeningSetting) -> Measurement:
+def speed_row(target: Side, draft: Side, setting: ListeningSetting) -> Measurement:
     """Speed of exact verification by batch, greedy. Raises as `errors_row`."""
     return built(target, draft, setting, measure_speed)
 
 
-def built(target: Player, draft: Player, setting: ListeningSetting, run) -> Measurement:
+def built(target: Side, draft: Side, setting: ListeningSetting, run) -> Measurement:
     if None in (target.pretrained, draft.pretrained):
         raise ValueError("both sides must be Whispers with weights")
     pair = opened(target.pretrained, draft.pretrained)

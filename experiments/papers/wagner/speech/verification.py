@@ -24,7 +24,7 @@ from experiments.papers.wagner.speech.utterances import Utterances
 from specjax.fused import Sizes
 from specjax.measure.row import Measurement
 from specjax.prompts import Prompts
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.speech import audio, decoding, logmel, spoken_prompts
 from specjax.speech.pair import Listeners
 from specjax.verifiers import token
@@ -32,7 +32,7 @@ from specjax.verifiers import token
 LONGEST = 100  # tokens of a text whose logits are timed
 
 
-def row(target: Player, draft: Player, setting: ListeningSetting) -> Measurement:
+def row(target: Side, draft: Side, setting: ListeningSetting) -> Measurement:
     """Microseconds of a verification by method and gamma. Raises as
     `rows.errors_row`."""
     run = partial(measure, (target, draft))
@@ -41,7 +41,7 @@ def row(target: Player, draft: Player, setting: ListeningSetting) -> Measurement
 
 
 def measure(
-    players: tuple[Player, Player],
+    players: tuple[Side, Side],
     pair: Listeners,
     spoken: Utterances,
     setting: ListeningSetting,

@@ -112,7 +112,7 @@ def default_step(device: str, gamma: int, asked: str = "auto"):
     pair = costs.Pair(*both, 128, chosen)
     prompt, request = walltime.batches(Prompts([[1, 2, 3]]), setting)[0][0]
     state = jax.eval_shape(lambda: costs.begin(pair, gamma, prompt, request))
-    return build_step(*pair.parts(gamma)), (pair.params(gamma), request, state)
+    return build_step(*pair.decoder(gamma)), (pair.params(gamma), request, state)
 
 
 def own(sequence: hlo.Sequence) -> list[str]:

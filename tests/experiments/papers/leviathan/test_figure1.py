@@ -16,7 +16,7 @@ from specjax import configs, generate, sides, tokenizers, zoo
 from specjax.cli import demo
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.tokenizers import Tokenizer
 from specjax.types import Params, Prompt
@@ -36,7 +36,7 @@ SENTENCES = run.ROOT / "experiments/tasks/data/sentences.jsonl"
 class Case(NamedTuple):
     """A pair that compiles fast, what it is asked, and its tokens."""
 
-    pair: list[Player]
+    pair: list[Side]
     prompt: str
     begun: Prompt
     tokenizer: Tokenizer
@@ -56,7 +56,7 @@ def small_tokenizer(tmp_path_factory):
         yield
 
 
-def pair_of(model, weights, config, share) -> list[Player]:
+def pair_of(model, weights, config, share) -> list[Side]:
     """The draft is the target with some noise."""
     target = weights(config, 0)
     draft = tiny.mixed(target, weights(config, 1), share)
@@ -87,12 +87,12 @@ def decode(case: Case, gamma: int) -> generate.Output:
     target, draft = case.pair
     sampling = make_sampling(1, 0.0)
     request = make_request(jax.random.key(1), case.begun, NEW, sampling)
-    parts = Decoder(target.model)
+    decoder = Decoder(target.model)
     if gamma:
-        parts = parts._replace(drafter=draft.drafter(gamma))
+        decoder = decoder._replace(drafter=draft.drafter(gamma))
     slots = int(request.limit[0]) + gamma + 1
     params = Params(target.params, draft.params if gamma else None)
-    loop = tiny_t5.quick_jit(generate.build_loop(parts, slots))
+    loop = tiny_t5.quick_jit(generate.build_loop(decoder, slots))
     return loop(params, case.begun, request)
 
 
@@ -227,7 +227,7 @@ def built(folder, row, gamma, new_tokens, bindings=()):
     whole = configs.build(records.row(folder, row, bindings))
     assert whole.table == folder and whole.row.scale == "laptop"
     case, prompt = whole.row.measurement.run.args
-    assert case.parts.drafter.gamma == gamma
+    assert case.decoder.drafter.gamma == gamma
     assert int(case.request.limit[0] - case.request.start[0]) == new_tokens
     return {path.name for path in whole.row.measurement.inputs}, case, prompt
 

@@ -90,9 +90,9 @@ def test_a_loop_would_be_counted_once(draft):
 
     def counted(gamma):
         drafter = draft.drafter(gamma)
-        parts = operations.Decoder(draft.model, drafter)
+        decoder = operations.Decoder(draft.model, drafter)
         params = operations.Params(draft.params, draft.params)
-        inputs = operations.shapes(parts, params, OperationsSetting(gamma, 1, SLOTS))
+        inputs = operations.shapes(decoder, params, OperationsSetting(gamma, 1, SLOTS))
 
         def plain(state, request):
             return drafter.draft(request.key, draft.params, request, state)
@@ -137,7 +137,7 @@ def test_a_call_reads_the_weights_once(target, costs):
 def test_a_table_is_not_read_whole(target):
     texts = np.random.default_rng(0).integers(3, TARGET.vocab, (40, 200))
     counts = ngram.fit(texts.tolist(), TARGET.vocab)
-    bigram = sides.Player(
+    bigram = sides.Side(
         "bigram",
         counts,
         TARGET.vocab,

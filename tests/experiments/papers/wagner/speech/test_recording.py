@@ -7,7 +7,7 @@ import pytest
 from experiments import catalogue
 from experiments.papers.wagner.speech import recording
 from specjax import sides
-from specjax.sides import Player
+from specjax.sides import Side
 from specjax.speech import logmel
 from tests.support import speech_folders
 
@@ -27,7 +27,7 @@ def place(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pair(place) -> tuple[Player, Player]:
+def pair(place) -> tuple[Side, Side]:
     names = speech_folders.folders(place)
     return sides.model(names["target"]), sides.model(names["draft"])
 
