@@ -129,6 +129,7 @@ ROOMS = {
         "experiments.catalogue",
         "experiments.run",
         "specjax.theory",
+        "specjax.configs",
         "specjax.console",
     ),
     "experiments.reproduce": ("specjax", "experiments"),
