@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specjax import __main__, console
-from specjax.cli import run
+from specjax.configs import run as loop
 
 COMMAND = f"""
 import runpy, sys
@@ -103,8 +103,8 @@ def test_memory_that_is_too_little_is_one_line(error, monkeypatch, capsys):
     assert stopped.value.code == 1 and told.count("\n") == 1
     assert "ut of memory" in told and told.endswith("; rest is kept\n")
     with pytest.raises(SystemExit, match=r"error: a\.gin: .*ut of memory.*") as stopped:
-        with run.stopped_politely():
-            raise run.RowError(f"a.gin: {error}") from error
+        with loop.stopped_politely():
+            raise loop.RowError(f"a.gin: {error}") from error
     assert "\n" not in str(stopped.value)
 
 

@@ -216,8 +216,9 @@ def readout(config: Config, params, features: Array) -> Array:
     """features [..., E] -> logits [..., V] float32; those of padding are -inf."""
     if config.tied or config.scaled:
         features = features * config.dim**-0.5
-    weights = params["token_embedder"]["embedding"]
-    if not config.tied:
+    if config.tied:
+        weights = params["token_embedder"]["embedding"]
+    else:
         weights = params["decoder"]["logits_dense"]["kernel"]
     logits = dense.readout(features, weights, config.tied, config.dtype)
     if config.pieces is not None:

@@ -1,5 +1,7 @@
 """Every command that loads models takes the dtype of their weights."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from specjax import sides, zoo
@@ -26,9 +28,9 @@ def test_both_models_are_loaded_in_the_dtype_that_is_named(command, dtype, monke
         asked[name] = dtype
         if len(asked) == 2:
             raise ValueError("that was all")
-        return tiny_player._replace(dtype=dtype)
+        return tiny_side._replace(pretrained=SimpleNamespace(dtype=dtype))
 
-    tiny_player = sides.of_model("tiny", *tiny.transformers()[0:4:3])
+    tiny_side = sides.of_model("tiny", *tiny.transformers()[0:4:3])
     monkeypatch.setattr(sides, "model", load)
     named = ["--dtype", dtype] if dtype else []
     with pytest.raises(SystemExit):
