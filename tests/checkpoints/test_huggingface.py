@@ -1,7 +1,7 @@
 """Folders of Hugging Face, without transformers.
 
-What is written comes back, and every form of a file says the same. `test_parity_t5.py`
-and `test_parity_gpt2.py` check the meaning of the names.
+What is written comes back, and every form of a file says the same. The meaning of the
+names is checked by `test_parity_models.py`.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """What config.json may say of Llama, Mistral, Qwen and Gemma, field by field.
 
-`test_parity_llama.py` asks the same of the installed transformers.
+`test_parity_models.py` asks the same of the installed transformers.
 """
 
 import json

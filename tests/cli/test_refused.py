@@ -15,7 +15,7 @@ import time
 import pytest
 
 from specjax import console, sides, zoo
-from specjax.cli import audit, compare, demo, measure, microscope, run
+from specjax.cli import audit, compare, demo, measure, microscope, run, transcribe
 from specjax.cli.saving import Saving
 from specjax.exactness import certify, soak
 from specjax.measure import jsonl
@@ -183,7 +183,7 @@ def test_texts_longer_than_the_model_knows_are_refused(refused, tmp_path):
     assert "that leaves --tokens" in refused(measure, flags)
 
 
-@pytest.mark.parametrize("command", [*DECODING, soak, compare])
+@pytest.mark.parametrize("command", [*DECODING, soak, compare, transcribe])
 def test_every_flag_has_help(command):
     for action in command.make_parser()._actions:
         assert action.help, action.option_strings

@@ -170,8 +170,3 @@ def test_a_transcript_stays_until_the_next_is_whole(tmp_path, monkeypatch, capfd
     assert (tmp_path / "a.txt").read_text() == "earlier\n"
     printed = capfd.readouterr().err
     assert f"{tmp_path / 'b.txt'} could not be written: No space" in printed
-
-
-def test_every_flag_has_help():
-    for action in transcribe.make_parser()._actions:
-        assert action.help, action.option_strings

@@ -15,7 +15,7 @@ from specjax import native, quantized
 from specjax.models.dense import Dense
 from specjax.native import library, product
 
-SHAPES = (256, 1024), (1000, 67), (129, 513), (64, 2048)  # K, N: whole vectors, and not
+SHAPES = (256, 1024), (1000, 67), (129, 513)  # K, N: whole vectors, and not
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +48,10 @@ def test_a_row_does_not_depend_on_how_many_there_are(K, N, dtype, stored):
     (function, as_stored), (x, w) = DOTS[stored], operands(most, K, N, dtype)
     exact = np.asarray(x, np.float64) @ np.asarray(w, np.float64)
     w, dot = as_stored(w), jax.jit(function)
-    rows = dot(x, w)
+    rows, x = np.asarray(dot(x, w)), np.asarray(x)
     np.testing.assert_allclose(rows, exact, rtol=1e-5, atol=1e-4)
+    assert is_thin(function, x[:1], w) and is_thin(function, x, w)
     for count in {*range(1, 8), most - 7, most - 1}:
-        assert is_thin(function, x[:count], w)
         np.testing.assert_array_equal(dot(x[:count], w), rows[:count])
         np.testing.assert_array_equal(dot(x[-count:], w), rows[-count:])
 

@@ -13,7 +13,7 @@ from specjax.models.dense import Dense
 from specjax.native import library, product
 from specjax.quantized import Int8, int8_product
 
-SHAPES = (256, 1024), (1000, 67), (129, 513), (64, 2048)  # K, N: whole vectors, and not
+SHAPES = (256, 1024), (1000, 67), (129, 513)  # K, N: whole vectors, and not
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def test_a_row_does_not_depend_on_how_many_there_are(compiled, K, N, stored):
     most = library.loaded_int8().most_rows
     (function, as_stored), (x, w) = DOTS[stored], operands(most, K, N)
     wanted, w, dot = exact(x, w), as_stored(w), jax.jit(function)
-    rows = dot(x, w)
+    rows, x = np.asarray(dot(x, w)), np.asarray(x)
     np.testing.assert_allclose(rows, wanted, rtol=1e-5, atol=1e-4)
+    assert is_thin(function, x[:1], w) and is_thin(function, x, w)
     for count in {*range(1, 8), most - 7, most - 1}:
-        assert is_thin(function, x[:count], w)
         np.testing.assert_array_equal(dot(x[:count], w), rows[:count])
         np.testing.assert_array_equal(dot(x[-count:], w), rows[-count:])
 

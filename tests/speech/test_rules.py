@@ -3,6 +3,8 @@
 Axes: B rows, T tokens, V vocabulary.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ from tests.support.small_speech import EARLIER, PROMPT, TOKENS, VOCAB
 
 LIMITS = Limits(suppressed=(1, 7, 22, 28), at_first=(5, 20), first_time=4)
 FIRST, END = TOKENS.first_time, TOKENS.end
-ROWS, MOST = 300, 12
+ROWS, MOST, WIDTH = 300, 12, 24
 
 
 def texts(rng: np.random.Generator) -> list[list[int]]:
@@ -33,10 +35,21 @@ def texts(rng: np.random.Generator) -> list[list[int]]:
 
 def padded(rows):
     """[B, T] with something else behind each row, and lengths [B]."""
-    width = max(map(len, rows)) + 2
-    full = [row + [35, 3, 35, 3][: width - len(row)] for row in rows]
-    full = [row + [3] * (width - len(row)) for row in full]
-    return jnp.array(full, jnp.int32), jnp.array([len(row) for row in rows], jnp.int32)
+    full = [(row + [35, 3, 35] + [3] * WIDTH)[:WIDTH] for row in rows]
+    return np.array(full, np.int32), np.array([len(row) for row in rows], np.int32)
+
+
+def compiled(built):
+    return built._replace(
+        begin=jax.jit(built.begin),
+        advance=jax.jit(built.advance),
+        apply=jax.jit(built.apply),
+    )
+
+
+def forbidden(state, first_time=LIMITS.first_time) -> np.ndarray:
+    run = functools.partial(rules.forbidden, TOKENS, first_time, vocab=VOCAB)
+    return np.asarray(jax.jit(run)(state))
 
 
 def allowed(own: list[int], limits: Limits = LIMITS) -> set[int]:
@@ -55,7 +68,7 @@ def allowed(own: list[int], limits: Limits = LIMITS) -> set[int]:
 
 @pytest.fixture(scope="module")
 def built():
-    return rules.build(TOKENS, LIMITS, VOCAB)
+    return compiled(rules.build(TOKENS, LIMITS, VOCAB))
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +80,8 @@ def test_the_mask_is_what_the_rules_say_of_the_text(built, beginnings):
     state = built.begin(*padded([[*PROMPT, *own] for own in beginnings]))
     never = np.zeros(VOCAB, bool)
     never[list(LIMITS.suppressed)] = True
-    mask = rules.forbidden(TOKENS, LIMITS.first_time, state, VOCAB) | never
-    for own, row in zip(beginnings, np.asarray(mask), strict=True):
+    mask = forbidden(state) | never
+    for own, row in zip(beginnings, mask, strict=True):
         assert {*np.flatnonzero(~row)} | {*LIMITS.at_first} >= allowed(own)
         wrong = {*np.flatnonzero(~row)} ^ allowed(own)
         assert wrong <= ({*LIMITS.at_first} if not own else set())
@@ -78,14 +91,11 @@ def test_a_longer_beginning_is_a_shorter_one_advanced(built, beginnings):
     for prompt in (PROMPT, EARLIER + PROMPT, [TOKENS.start]):
         whole = built.begin(*padded([[*prompt, *own] for own in beginnings]))
         state = built.begin(*padded([prompt] * ROWS))
-        advance = jax.jit(built.advance)
         for at in range(MOST):
             token = [own[at] if at < len(own) else 0 for own in beginnings]
-            going = jnp.array([at < len(own) for own in beginnings])
-            later = advance(state, jnp.array(token, jnp.int32))
-            state = jax.tree.map(
-                lambda new, old, going=going: jnp.where(going, new, old), later, state
-            )
+            going = np.array([at < len(own) for own in beginnings])
+            later = built.advance(state, np.array(token, np.int32))
+            state = jax.tree.map(functools.partial(np.where, going), later, state)
         assert all(leaf.dtype == jnp.int32 for leaf in whole)
         jax.tree.map(np.testing.assert_array_equal, whole, state)
 
@@ -98,11 +108,10 @@ def test_without_a_prompt_all_is_a_rows_own(built):
 
 def test_a_state_that_forgets_is_noticed(built, beginnings):
     state = built.begin(*padded([[*PROMPT, *own] for own in beginnings]))
-    right = rules.forbidden(TOKENS, LIMITS.first_time, state, VOCAB)
+    right = forbidden(state)
     for leaf in state._fields:
-        wrong = state._replace(**{leaf: jnp.zeros_like(state.last)})
-        mask = rules.forbidden(TOKENS, LIMITS.first_time, wrong, VOCAB)
-        assert (np.asarray(mask) != np.asarray(right)).any(), leaf
+        wrong = state._replace(**{leaf: np.zeros_like(state.last)})
+        assert (forbidden(wrong) != right).any(), leaf
 
 
 def test_words_behind_the_times_are_text(monkeypatch):
@@ -116,11 +125,11 @@ def test_words_behind_the_times_are_text(monkeypatch):
         (31, 57, 58, 40): {*range(40, 56)},
         (31, 57, 40, 40): words,
     }
-    built = rules.build(TOKENS, Limits(), VOCAB)
+    built = compiled(rules.build(TOKENS, Limits(), VOCAB))
     state = built.begin(*padded([[*PROMPT, *own] for own in follow]))
-    mask = np.asarray(rules.forbidden(TOKENS, None, state, VOCAB))
+    mask = forbidden(state, None)
     assert [{*np.flatnonzero(~row)} - special for row in mask] == [*follow.values()]
-    later = built.advance(state, jnp.full(5, 57))
+    later = built.advance(state, np.full(5, 57, np.int32))
     np.testing.assert_array_equal(later.last, [0] * 5)
     np.testing.assert_array_equal(later.time, [-1, 31, 31, 40, 40])
     likely = jnp.zeros(VOCAB).at[57].set(jnp.log(26.5))  # than 26 times together
@@ -138,8 +147,8 @@ def test_likely_timestamps_must_follow(built):
 
 def test_apply_takes_any_leading_axes_and_leaves_the_rest_as_it_was(built, beginnings):
     state = built.begin(*padded([[*PROMPT, *own] for own in beginnings]))
-    logits = jax.random.normal(jax.random.key(0), (ROWS, VOCAB)) * 4
-    flat = np.asarray(jax.jit(built.apply)(state, logits))
+    logits = np.random.default_rng(0).normal(0, 4, (ROWS, VOCAB)).astype(np.float32)
+    flat = np.asarray(built.apply(state, logits))
     kept = np.isfinite(flat)
     assert kept.any(1).all()
     np.testing.assert_array_equal(flat[kept], np.asarray(logits)[kept])
@@ -149,7 +158,7 @@ def test_apply_takes_any_leading_axes_and_leaves_the_rest_as_it_was(built, begin
 
 
 def test_without_timestamps_only_what_is_suppressed_counts():
-    plain = rules.build(TOKENS, LIMITS, VOCAB, timestamps=False)
+    plain = compiled(rules.build(TOKENS, LIMITS, VOCAB, timestamps=False))
     state = plain.begin(*padded([[*PROMPT, 29], [*PROMPT, 29, 4]]))
     ruled = np.isneginf(plain.apply(state, jnp.zeros((2, VOCAB))))
     assert {*np.flatnonzero(ruled[0])} == {*LIMITS.suppressed, *LIMITS.at_first}

@@ -1,5 +1,6 @@
 """Recordings to transcripts by a pair of random Whispers, with a window of 3 s."""
 
+import functools
 from pathlib import Path
 
 import jax
@@ -46,7 +47,27 @@ def files(place):
 
 @pytest.fixture(scope="module")
 def alone(names, files):
-    return transcribe(names["target"], None, files, **GREEDY)
+    return transcribe(names["target"], None, files, batch=1, **GREEDY)
+
+
+def heard_of(file) -> Features:
+    """A recording's first window."""
+    frames = logmel.whole(audio.blocks(file), speech_folders.TARGET.bands)
+    return Features(jnp.asarray(window_of(frames, 0, 300)[None]))
+
+
+@pytest.fixture(scope="module")
+def logits_of(names, files):
+    """Text -> logits [T, V] by the target of the last recording, without a cache."""
+    target, heard = pairs.opened(names["target"], None).target, heard_of(files[2])
+    run = jax.jit(functools.partial(whisper.logits, target.config))
+
+    def logits(ids: list[int]):
+        row = np.zeros((1, target.config.positions), np.int32)
+        row[0, : len(ids)] = ids  # what is behind is not seen
+        return np.asarray(run(target.params, heard, row))[0, : len(ids)]
+
+    return logits
 
 
 def words(result) -> list:
@@ -77,33 +98,32 @@ def test_a_file_that_is_none_ends_alone(alone):
     assert [round(x.seconds, 1) for x in (good, later)] == [*TIMES]
 
 
-def test_how_sure_a_text_is_follows_from_the_models_own_logits(names, files):
+def test_how_sure_a_text_is_follows_from_the_models_own_logits(names, alone, logits_of):
     """By whole texts, without a cache, a loop or drafts."""
     pair = pairs.opened(names["target"], None)
-    once = transcribe(pair, None, [files[2]], **GREEDY).transcripts[0].segments[0]
-    frames = logmel.whole(audio.blocks(files[2]), speech_folders.TARGET.bands)
-    heard = Features(jnp.asarray(window_of(frames, 0, 300)[None]))
+    once = alone.transcripts[2].segments[0]
     tokens, config = pair.tokens, pair.target.config
     head = [tokens.start, tokens.languages["en"], tokens.tasks["transcribe"]]
     ids, total = list(head), 0.0
     ruled = rules.build(tokens, pair.limits, config.vocab)
 
     @jax.jit
-    def after(row, length):  # what is behind the length is not seen
-        logits = whisper.logits(config, pair.target.params, heard, row)
-        return ruled.apply(ruled.begin(row, length[None]), logits[:, length - 1])[0]
+    def after(row, length, logits):
+        return ruled.apply(ruled.begin(row, length[None]), logits[None])[0]
 
     for _ in range(config.positions - len(head) - 5):  # gamma + 1 = 5
         row = np.zeros((1, config.positions), np.int32)
         row[0, : len(ids)] = ids
-        law = np.asarray(after(row, jnp.int32(len(ids))), np.float64)
+        law = np.asarray(
+            after(row, jnp.int32(len(ids)), logits_of(ids)[-1]), np.float64
+        )
         ids.append(int(law.argmax()))
         total -= np.log(np.exp(law - law.max()).sum())
         if ids[-1] == tokens.end:
             break
     assert set(once.tokens) <= {*ids}
     assert abs(once.logprob - total / len(ids[len(head) :])) < 1e-4
-    first = whisper.logits(config, pair.target.params, heard, jnp.array([head]))[:, 0]
+    first = logits_of(head)[:1]
     assert abs(once.no_speech - float(rules.no_speech(tokens, first)[0])) < 1e-5
 
 
@@ -118,23 +138,20 @@ def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
 
 
 def test_chunks_of_all_recordings_share_batches(names, files):
-    pair = pairs.opened(names["target"], names["draft"])
+    pair = pairs.opened(names["target"], None)
     ways = dict(chunked=True, **GREEDY)
-    many, few = (transcribe(pair, None, files, batch=n, **ways) for n in (3, 1))
+    many, few = (transcribe(pair, None, files, batch=n, **ways) for n in (2, 1))
     assert words(many) == words(few)
     assert many.windows == few.windows == 3
     text = many.transcripts[0].segments
     assert len(text) == 1 and text[0].text and text[0].end == pytest.approx(TIMES[0])
 
 
-def test_the_language_is_heard_where_none_is_named(names, files):
+def test_the_language_is_heard_where_none_is_named(names, files, logits_of):
     pair = pairs.opened(names["target"], None)
     result = transcribe(pair, None, files[2:], temperatures=(0.0,))
-    frames = logmel.whole(audio.blocks(files[2]), speech_folders.TARGET.bands)
-    heard = Features(jnp.asarray(window_of(frames, 0, 300)[None]))
-    start = jnp.array([[pair.tokens.start]])
-    logits = whisper.logits(pair.target.config, pair.target.params, heard, start)
-    assert [result.transcripts[0].language] == rules.language(pair.tokens, logits[:, 0])
+    wanted = rules.language(pair.tokens, logits_of([pair.tokens.start]))
+    assert [result.transcripts[0].language] == wanted
 
 
 @pytest.mark.parametrize("chunked", [False, True])

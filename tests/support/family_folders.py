@@ -12,18 +12,11 @@ from tests.support.tiny import mixed
 from tests.support.tiny_llama import weights
 
 SIZES = dict(vocab=300, dim=16, mlp_dim=32, num_layers=1, num_heads=4, key_heads=2)
-LOCAL = dict(window=6, local=(0,))
-GEMMA = dict(tied=True, scale=0.25)
+LOCAL = dict(window=6, local=(0,), local_rotation=Rotation(50.0))
 FIELDS = {
     "llama": dict(rotation=Rotation(500.0)),
-    "mistral": dict(window=6, local=(0,)),
-    "qwen2": dict(biased=True, tied=True),
-    "qwen3": dict(tied=True),
-    "gemma": dict(tied=True),
-    "gemma2": GEMMA | LOCAL | dict(score_cap=5.0, logit_cap=9.0),
-    "gemma3": GEMMA | LOCAL | dict(local_rotation=Rotation(50.0)),
+    "gemma3": dict(tied=True, scale=0.25, **LOCAL),
 }
-FAMILIES = ("gpt2", *FIELDS, "t5")
 
 
 def pair(family: str, folder: Path) -> list[str]:

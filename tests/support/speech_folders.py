@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from specjax import checkpoints
@@ -31,15 +30,15 @@ def weights(config: whisper.Config, seed: int):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         noise = rng.normal(size=leaf.shape)
         if name.endswith("scale"):
-            return jnp.float32(1 + 0.2 * noise)
+            return np.float32(1 + 0.2 * noise)
         if name.endswith("bias"):
-            return jnp.float32(0.2 * noise)
+            return np.float32(0.2 * noise)
         spread = 0.7 if name.endswith("embedding") else leaf.shape[-2] ** -0.5
         spread = 4.0 if name == "decoder/positions" else spread
         leaf = spread * noise
         if name.endswith("embedding"):
             leaf[FIRST:] *= 0.3  # times are many
-        return jnp.float32(leaf)
+        return np.float32(leaf)
 
     return jax.tree_util.tree_map_with_path(draw, whisper.abstract_params(config))
 
@@ -48,7 +47,7 @@ def near(params, config: whisper.Config, seed: int):
     """A draft: the first layer, with noise on it, and the same encoder."""
     decoder = {k: v for k, v in params["decoder"].items() if k != "layers_1"}
     noise = weights(config, seed)["decoder"]
-    mixed = jax.tree.map(lambda a, b: 0.9 * a + 0.1 * b, decoder, noise)
+    mixed = jax.tree.map(lambda a, b: np.float32(0.9 * a + 0.1 * b), decoder, noise)
     return {"encoder": params["encoder"], "decoder": mixed}
 
 

@@ -1,0 +1,282 @@
+"""Every family as transformers computes it: the same logits and the same greedy text.
+
+transformers writes random models; we load them.
+Axes: B rows, T tokens, V vocabulary.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import checkpoints, generate, sides
+from specjax.drafters import autoregressive
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.models import gpt, llama, t5, whisper
+from specjax.models.llama import Rotation, Stretch
+from specjax.step import Decoder
+from specjax.types import Params, Prompt
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from tests.support import transformers_models as theirs  # noqa: E402
+from tests.support.small_speech import TOKENS  # noqa: E402
+from tests.support.transformers_models import (  # noqa: E402
+    BATCH,
+    CASES,
+    NEW,
+    POSITIONS,
+    WINDOW,
+    Written,
+    write,
+)
+
+MOST = 1e-4  # what logits may differ by, in float32
+AROUND = {  # family, first token and ends, by the class of transformers
+    "GPT2": ("gpt", 1, (2,)),
+    "Whisper": ("whisper", TOKENS.start, (TOKENS.end,)),
+    **{called: ("t5", 0, (1,)) for called in ("T5", "MT5", "UMT5")},
+}
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory) -> Callable[[str], Written]:
+    """Each case is written once."""
+    there = {}
+
+    def once(name: str) -> Written:
+        if name not in there:
+            there[name] = write(name, tmp_path_factory.mktemp(name))
+        return there[name]
+
+    return once
+
+
+def our_logits(checkpoint, called: str, tokens: np.ndarray) -> np.ndarray:
+    """By the cache where a text is about something, as decoding computes them."""
+    model, ids = checkpoint.model, jnp.asarray(tokens, jnp.int32)
+    _, inputs = theirs.heard(called, checkpoint.config.vocab)
+    prompt = Prompt(ids, jnp.full(BATCH, ids.shape[1], jnp.int32), inputs)
+
+    @jax.jit
+    def run(params):
+        cache = None if inputs is None else model.init(params, prompt, POSITIONS)
+        start = jnp.zeros(BATCH, jnp.int32)
+        return model.readout(params, model.apply(params, ids, start, cache)[0])
+
+    return np.asarray(run(checkpoint.params))
+
+
+def difference(written: Written, checkpoint) -> float:
+    """The largest of any logit's."""
+    tokens = theirs.texts(written.vocab)
+    expected = theirs.logits(written.model, written.called, tokens)
+    logits = our_logits(checkpoint, written.called, tokens)
+    assert expected.shape == logits.shape
+    return float(np.abs(expected - logits).max())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_and_greedy_text_are_those_of_transformers(name, folder_of):
+    """One batch of different lengths here and one row at a time there; with a draft,
+    the first layer's, the text is the same."""
+    written = folder_of(name)
+    called, checkpoint = written.called, checkpoints.load(written.folder)
+    around = checkpoint.family, checkpoint.start, checkpoint.ends
+    assert around == AROUND.get(called, ("llama", 1, (2, 11)))
+    assert difference(written, checkpoint) <= MOST
+    prompt = make_prompt(theirs.prompts(called))
+    prompt = prompt._replace(inputs=theirs.heard(called, written.vocab)[1])
+    sampling = make_sampling(BATCH, 0.0)
+    key = jax.random.key(0)
+    request = make_request(key, prompt, NEW, sampling, checkpoint.ends)
+    draft = autoregressive.build(sides.first_layers(checkpoint.config, 1), 3)
+    params, expected = Params(*[checkpoint.params] * 2), theirs.greedy(written)
+    for parts in Decoder(checkpoint.model, draft), Decoder(checkpoint.model):
+        output = generate.build(parts, POSITIONS)(params, prompt, request)
+        rows = zip(output.tokens, output.length, strict=True)
+        assert [tokens[:n].tolist() for tokens, n in rows] == expected
+    assert len(np.unique(np.concatenate(expected))) > 5, "too little to be compared"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_we_write_transformers_reads(name, folder_of, tmp_path):
+    written = folder_of(name)
+    checkpoint, folder = checkpoints.load(written.folder), tmp_path / name
+    checkpoints.save(folder, checkpoint, most=4000)
+    tokens = theirs.texts(written.vocab, 9)
+    called = "Gemma3Text" if written.called == "Gemma3" else written.called
+    logits, wanted = (
+        theirs.logits(model, kind, tokens)
+        for model, kind in (
+            (theirs.from_folder(called, folder), called),
+            (written.model, written.called),
+        )
+    )
+    np.testing.assert_allclose(logits, wanted, atol=1e-5)
+    back = checkpoints.load(folder)
+    assert back.config == checkpoint.config and len(back.files) > 3
+    assert back.ends == checkpoint.ends
+    jax.tree.map(np.testing.assert_array_equal, back.params, checkpoint.params)
+
+
+@pytest.mark.parametrize("name", ["llama3", "gemma3_images", "v1_1"])
+def test_halves_in_shards_load_in_either_dtype(name, tmp_path):
+    """Numbers stored in bfloat16 are exact in float32, in which both compute."""
+    written = write(name, tmp_path, torch.bfloat16, max_shard_size="3KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 3
+    whole, half = (checkpoints.load(tmp_path, d) for d in ("float32", "bfloat16"))
+    assert difference(written, whole) <= MOST
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(whole.params)} == {"float32"}
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(half.params)} == {"bfloat16"}
+    jax.tree.map(np.testing.assert_array_equal, half.params, whole.params)
+    if written.called != "T5":  # whose logits are larger, and nothing bounds them
+        assert 0 < difference(written, half) < 0.5
+
+
+def test_rows_beyond_the_pieces_are_never_emitted(folder_of):
+    folder = folder_of("v1_1").folder
+    whole, cut = checkpoints.load(folder), checkpoints.load(folder, pieces=35)
+    tokens = theirs.texts(35)
+    wanted, logits = (our_logits(each, "T5", tokens) for each in (whole, cut))
+    np.testing.assert_array_equal(logits[..., :35], wanted[..., :35])
+    assert (logits[..., 35:] == -np.inf).all()
+
+
+def test_a_bare_model_is_read_as_well(folder_of, tmp_path):
+    written = folder_of("whisper")
+    written.model.model.save_pretrained(tmp_path)
+    back, whole = checkpoints.load(tmp_path), checkpoints.load(written.folder)
+    jax.tree.map(np.testing.assert_array_equal, back.params, whole.params)
+
+
+def test_fresh_positions_are_those_of_transformers(folder_of):
+    from transformers.models.whisper.modeling_whisper import sinusoids
+
+    config = checkpoints.load(folder_of("whisper").folder).config
+    fresh = whisper.init_params(jax.random.key(0), config)
+    ours = fresh["encoder"]["positions"].value
+    np.testing.assert_allclose(ours, sinusoids(theirs.FRAMES // 2, 18), atol=1e-6)
+
+
+HEARS = dict(bands=theirs.BANDS, frames=theirs.FRAMES, positions=POSITIONS)
+SIZES = {
+    "gpt2": gpt.Config(37, 15, 60, 2, 3, positions=POSITIONS, learned=True, tied=True),
+    "v1_1": t5.Config(41, 15, 24, 1, 3, 3, 5, gated=True, tied=False),
+    "whisper": whisper.Config(61, 18, 72, 2, 3, 3, **HEARS),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_are_read_from_the_config(name, folder_of):
+    assert checkpoints.load(folder_of(name).folder).config == SIZES[name]
+
+
+# What must be noticed.
+
+MISREAD = [
+    ("mistral", dict(window=WINDOW + 1)),
+    ("qwen2_local", dict(local=(0, 1))),
+    ("llama3", dict(rotation=Rotation(500.0))),
+    ("llama3", dict(rotation=Rotation(500.0, stretch=Stretch(4.0, 1.0, 3.9, 16)))),
+    ("llama_long", dict(rotation=Rotation(1e4))),
+    ("gemma2", dict(scale=None)),
+    ("gemma2", dict(score_cap=None)),
+    ("gemma2", dict(logit_cap=None)),
+    ("gemma2", dict(eps=1e-2)),
+    ("gemma3", dict(local_rotation=None)),
+    ("gemma3", dict(window=WINDOW - 1)),
+    ("gemma3", dict(style="gemma2")),
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), MISREAD)
+def test_the_check_notices_a_size_that_was_misread(name, fields, folder_of):
+    written = folder_of(name)
+    checkpoint = checkpoints.load(written.folder)
+    config = checkpoint.config._replace(**fields)
+    assert config != checkpoint.config
+    other = checkpoint._replace(model=llama.build(config))
+    assert difference(written, other) > 10 * MOST
+
+
+def transposed(kernel):
+    assert kernel.shape[0] == kernel.shape[1]
+    return kernel.T
+
+
+def shifted(positions):
+    return jnp.roll(positions, 1, axis=0)
+
+
+def backwards(window):
+    return window[::-1]
+
+
+# A case, the path of a parameter, and what stands there: another's, or a change of it.
+WRONG = [
+    ("gpt2", "layers_0/attention/query", "layers_0/attention/key"),
+    ("gpt2", "layers_1/attention/out/kernel", transposed),
+    ("gpt2", "layers_1/mlp_norm", "layers_1/attention_norm"),
+    ("gpt2", "layers_0/mlp/in/bias", jnp.zeros_like),
+    ("gpt2", "positions", shifted),
+    ("gemma3", "layers_1/attention_norm", "layers_1/mlp_norm"),
+    ("gemma3", "layers_1/attention_after_norm", "layers_1/mlp_after_norm"),
+    ("gemma3", "layers_1/mlp_norm", "layers_1/attention_after_norm"),
+    ("gemma3", "layers_1/attention/query_norm", "layers_1/attention/key_norm"),
+    ("gemma3", "layers_1/attention/key", "layers_1/attention/value"),
+    ("gemma3", "layers_1/mlp/gate", "layers_1/mlp/in"),
+    ("v1_1", "decoder/layers_1/mlp/wi_0", "decoder/layers_1/mlp/wi_1"),
+    ("v1_1", "decoder/layers_2/self_attention/query/kernel", transposed),
+    ("v1_1", "decoder/layers_0/encoder_decoder_attention/out/kernel", transposed),
+    (
+        "v1_1",
+        "encoder/layers_0/pre_mlp_layer_norm",
+        "encoder/layers_0/pre_attention_layer_norm",
+    ),
+    ("v1_1", "encoder/relpos_bias", "decoder/relpos_bias"),
+    (
+        "whisper",
+        "decoder/layers_0/cross_attention/query/kernel",
+        "decoder/layers_0/cross_attention/key/kernel",
+    ),
+    ("whisper", "decoder/layers_1/attention/out/kernel", transposed),
+    ("whisper", "encoder/conv_1/kernel", backwards),
+    ("whisper", "decoder/positions", shifted),
+    (
+        "whisper",
+        "decoder/layers_1/cross_attention_norm",
+        "decoder/layers_1/attention_norm",
+    ),
+]
+
+
+def place(params: dict, path: str) -> tuple[dict, str]:
+    *outer, name = path.split("/")
+    for part in outer:
+        params = params[part]
+    return params, name
+
+
+@pytest.mark.parametrize(("name", "path", "instead"), WRONG)
+def test_the_check_notices_a_wrong_name_or_orientation(name, path, instead, folder_of):
+    written = folder_of(name)
+    checkpoint = checkpoints.load(written.folder)
+    layer, at = place(checkpoint.params, path)
+    if isinstance(instead, str):
+        other, there = place(checkpoint.params, instead)
+        layer[at], other[there] = other[there], layer[at]
+    else:
+        layer[at] = instead(layer[at])
+    assert difference(written, checkpoint) > 100 * MOST
+
+
+def test_the_check_notices_the_embedding_as_a_readout(folder_of):
+    written = folder_of("v1_1")
+    checkpoint = checkpoints.load(written.folder)
+    table = checkpoint.params["token_embedder"]["embedding"]
+    checkpoint.params["decoder"]["logits_dense"]["kernel"] = table.T
+    assert difference(written, checkpoint) > 100 * MOST
