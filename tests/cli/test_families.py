@@ -33,7 +33,7 @@ def cases():
     for number, kind in enumerate(KINDS):
         fast = ("audit", "demo", "microscope", "audit")[number]
         for command in COMMANDS:
-            marks = () if FAST.get(kind) == command else pytest.mark.slow
+            marks = () if command == fast else pytest.mark.slow
             name = "-".join((*kind, command))
             yield pytest.param(kind, command, marks=marks, id=name)
 
