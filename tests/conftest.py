@@ -29,9 +29,9 @@ FULLY = (
     "tests.exactness.test_goodness",
     "tests.exactness.test_sampled",
     "tests.exactness.test_soak",
-    "tests.native",
+    "tests.native.test_product",
+    "tests.native.test_library",
     "tests.quantized",
-    "tests.speech",
     "tests.verifiers.test_token",
 )
 
