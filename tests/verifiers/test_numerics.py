@@ -8,6 +8,7 @@ Axes: N texts, B rows of a batch, T generated tokens, G = gamma, L buffer, V voc
 
 import functools
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -144,7 +145,8 @@ def real_pair(name: str, dtype: str) -> tuple[tuple[Side, Side], Prompts]:
         weights = tiny.transformers().shallow_weights
         prompts = Prompts([[1, 2, 3, 4, 5], [7]], None, ())
     target = sides.of_model(name, model, cast(weights, dtype))
-    return (target._replace(dtype=dtype), sides.copied()), prompts
+    loaded = SimpleNamespace(dtype=dtype)
+    return (target._replace(pretrained=loaded), sides.copied()), prompts
 
 
 def cast(weights, dtype: str):
