@@ -81,7 +81,7 @@ def check(target: Side, draft: Side, setting: LaunchSetting) -> None:
 
 
 def as_shapes(source: t5.Config | gpt.Config | Side) -> Side:
-    """With parameters as shapes: of a config in its own dtype, of a player as held."""
+    """With parameters as shapes: of a config in its own dtype, of a side as held."""
     if isinstance(source, Side):
         return source._replace(params=jax.eval_shape(lambda: source.params))
     model = (t5 if isinstance(source, t5.Config) else gpt).build(source)

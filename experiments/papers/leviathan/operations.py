@@ -276,6 +276,6 @@ def plus(base: Cost, other: Cost, times: int = 1) -> Cost:
     return Cost(*(x + times * y for x, y in zip(base, other, strict=True)))
 
 
-def weight_bytes(player: Side) -> int:
+def weight_bytes(side: Side) -> int:
     """All parameters, also the embeddings, of which a call reads a row a token."""
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(player.params))
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(side.params))

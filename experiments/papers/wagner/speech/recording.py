@@ -32,7 +32,7 @@ def build(
 ) -> Measurement:
     """The measurement of one trace. What is said in the recording is a text beside it.
 
-    Raises ValueError for players that do not listen, for no tokens, for a sound or its
+    Raises ValueError for sides that do not listen, for no tokens, for a sound or its
     text that cannot be read, and as `inputs.check`; before any compute but the
     target's encoder.
     """
