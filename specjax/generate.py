@@ -14,14 +14,7 @@ from jax import Array
 from specjax import chunks, finite
 from specjax.inputs import check
 from specjax.step import Decoder, build_step, finished
-from specjax.types import (
-    Info,
-    Model,
-    Params,
-    Prompt,
-    Request,
-    State,
-)
+from specjax.types import Info, Model, Params, Prompt, Request, State
 
 
 class Counts(NamedTuple):

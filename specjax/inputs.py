@@ -10,15 +10,7 @@ from jax import Array
 
 from specjax import jax_flags, probs
 from specjax.step import Decoder
-from specjax.types import (
-    Encoded,
-    Features,
-    Model,
-    Params,
-    Prompt,
-    Request,
-    Sampling,
-)
+from specjax.types import Encoded, Features, Model, Params, Prompt, Request, Sampling
 
 
 def make_prompt(

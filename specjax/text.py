@@ -27,13 +27,7 @@ from specjax import (
 )
 from specjax.checkpoints import Config
 from specjax.drafters import autoregressive
-from specjax.inputs import (
-    bucketed,
-    check,
-    make_prompt,
-    make_request,
-    make_sampling,
-)
+from specjax.inputs import bucketed, check, make_prompt, make_request, make_sampling
 from specjax.models import widened
 from specjax.pretrained import Pretrained
 from specjax.prompts import of as read_prompts
@@ -147,12 +141,7 @@ def generate_text(
     return run(pair, plan, prompt, request)
 
 
-def run(
-    pair: Pair,
-    plan: Plan,
-    prompt: Prompt,
-    request: Request,
-) -> Generated:
+def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
     """Compiles, or finds compiled, then decodes and times that alone."""
     target, draft = pair
     params = Params(target.params, None if draft is None else draft.params)

@@ -289,6 +289,15 @@ class Verifier(NamedTuple):
     rule: FusedRule | None = None
 
 
+class Lossy(NamedTuple):
+    """Static: a rule that gives up the target's law. build: (number) -> Verifier;
+    number: the one taken for the bare name; meaning: what it is."""
+
+    build: Callable
+    number: float
+    meaning: str
+
+
 class Kernels(NamedTuple):
     """What reads the logits of both models in a decoder, and how it was chosen.
 

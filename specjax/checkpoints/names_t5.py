@@ -19,11 +19,7 @@ GATES = {"gated-gelu": "gelu", "gated-silu": "silu"}
 # The vocabulary of every published T5 and the pieces of it that are real: the other 28
 # rows fill up a multiple of 128, were never trained, and have no text.
 PADDED_VOCAB, PIECES = 32128, 32100
-SHARED = (
-    "shared.weight",
-    "encoder.embed_tokens.weight",
-    "decoder.embed_tokens.weight",
-)
+SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 READOUT = "lm_head.weight"
 TIE = "tie_word_embeddings"
 # The layers of a stack, by the size that counts them, as they and as we call them.
@@ -107,10 +103,7 @@ def ends(fields: Fields, config: t5.Config) -> tuple[int | None, tuple[int, ...]
     ends = field.tokens(fields, "eos_token_id", t5.END, vocab)
     for name, known in (
         ("decoder_start_token_id", start is not None),
-        (
-            "eos_token_id",
-            bool(ends),
-        ),
+        ("eos_token_id", bool(ends)),
     ):
         if not known:
             raise ValueError(f"config.json: {name} must be below vocab_size, {vocab}")

@@ -142,9 +142,7 @@ def read_prompts(
 
 
 def read_case(
-    flags: argparse.Namespace,
-    pair: tuple[Side, Side],
-    otherwise: Sequence[str] = (),
+    flags: argparse.Namespace, pair: tuple[Side, Side], otherwise: Sequence[str] = ()
 ) -> tuple[tuple[Side, Side], Prompts]:
     """As `read_prompts`, with the pair that decodes them: of Whispers, one that hears
     the recordings of --data."""

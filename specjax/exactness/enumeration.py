@@ -21,16 +21,7 @@ from jax import Array
 from specjax import probs, step
 from specjax.exactness.claims import Cells, Claim, Situation, along
 from specjax.exactness.fixtures import Fixture, laws, references
-from specjax.types import (
-    Draft,
-    Law,
-    Policy,
-    Request,
-    State,
-    Table,
-    Verdict,
-    Verifier,
-)
+from specjax.types import Draft, Law, Policy, Request, State, Table, Verdict, Verifier
 
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}  # of a law
 

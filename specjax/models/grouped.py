@@ -20,11 +20,7 @@ from specjax.models.dense import Dense, multiply
 
 
 def attend(
-    query: Array,
-    memory: KeyValues,
-    mask: Array,
-    scale: float,
-    cap: float | None = None,
+    query: Array, memory: KeyValues, mask: Array, scale: float, cap: float | None = None
 ) -> Array:
     """Softmax attention, H / K heads to a key.
 

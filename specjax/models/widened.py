@@ -31,11 +31,7 @@ def widened(model: Model, vocab: int) -> Model:
         return model.init(params, prompt, slots)
 
     def apply(
-        params,
-        tokens: Array,
-        start: Array,
-        cache,
-        branches: Branches | None = None,
+        params, tokens: Array, start: Array, cache, branches: Branches | None = None
     ):
         return model.apply(params, known(tokens), start, cache, branches)
 

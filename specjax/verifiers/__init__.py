@@ -1,54 +1,27 @@
 """Rules that keep a prefix of a draft; one file each, of `specjax.types.Verifier`.
 
-Each is named here, so that configurations and commands can name it; what it guarantees
-is in its `Verifier.guarantee`.
+A file is a rule of its name, for configurations and commands: it has a `verifier`,
+whose text follows the target's own law, or a `LOSSY`, which gives that up. What a rule
+guarantees is in its `Verifier.guarantee`.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+import importlib
+import pkgutil
 
 from specjax.plugins import is_own, load
-from specjax.types import Verifier
-from specjax.verifiers import (
-    block,
-    gumbel,
-    lenient,
-    match,
-    rejection,
-    sigmoid,
-    sigmoid_released,
-    token,
-)
+from specjax.types import Lossy, Verifier
 
-# The text follows the target's own law.
-EXACT: dict[str, Verifier] = {
-    "block": block.verifier,
-    "gumbel": gumbel.verifier,
-    "match": match.verifier,
-    "rejection": rejection.verifier,
-    "token": token.verifier,
+_MODULES = {
+    found.name: importlib.import_module(f"{__name__}.{found.name}")
+    for found in pkgutil.iter_modules(__path__)
 }
-
-
-class Lossy(NamedTuple):
-    """A rule that gives up the target's law. build: (number) -> Verifier; number: the
-    one taken for the bare name; meaning: what it is."""
-
-    build: Callable[[float], Verifier]
-    number: float
-    meaning: str
-
-
+EXACT: dict[str, Verifier] = {
+    name: module.verifier
+    for name, module in _MODULES.items()
+    if hasattr(module, "verifier")
+}
 LOSSY: dict[str, Lossy] = {
-    "lenient": Lossy(lenient.build, 0.5, "l in (0, 1]: no token with more than p / l"),
-    "sigmoid": Lossy(
-        lambda scale: sigmoid.build(-scale, scale), 1e3, "beta = -alpha > 0, no bound"
-    ),
-    "sigmoid_released": Lossy(
-        lambda scale: sigmoid_released.build(-scale, scale),
-        1e4,
-        "beta = -alpha > 0, no bound",
-    ),
+    name: module.LOSSY for name, module in _MODULES.items() if hasattr(module, "LOSSY")
 }
 
 

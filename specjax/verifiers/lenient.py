@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import probs
-from specjax.types import Draft, FusedRule, Law, Table, Verdict, Verifier
+from specjax.types import Draft, FusedRule, Law, Lossy, Table, Verdict, Verifier
 from specjax.verifiers import token
 
 RESIDUALS = ("target_minus_draft", "scaled")
@@ -109,3 +109,6 @@ def _certain(tokens: Array, vocab: int) -> Law:
     table = Table(empty, jnp.zeros(tokens.size), flat, jnp.zeros(flat.shape))
     last = jnp.full(tokens.shape, vocab - 1)
     return Law(table, zero + 1, zero, zero - jnp.inf, last, zero, row)
+
+
+LOSSY = Lossy(build, 0.5, "l in (0, 1]: no token with more than p / l")

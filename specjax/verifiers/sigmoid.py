@@ -19,11 +19,21 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.types import Draft, FusedRule, Law, Sampling, Table, Verdict, Verifier
+from specjax.types import (
+    Draft,
+    FusedRule,
+    Law,
+    Lossy,
+    Sampling,
+    Table,
+    Verdict,
+    Verifier,
+)
 from specjax.verifiers import token
 
 DTYPES = ("float32", "float16")
 GUARANTEE = "lossy: sigmoids of scaled logits stand for both laws, no bound"
+MEANING = "beta = -alpha > 0, no bound"
 
 
 def build(alpha: float, beta: float, dtype: str = "float32") -> Verifier:
@@ -180,3 +190,6 @@ def _rejected(draft: Draft, n: Array, vocab: int, dense: Callable) -> Array:
         return token.rejected_law(draft, n, vocab)
     q = dense(probs.take(draft.law, jnp.minimum(n, draft.tokens.shape[1] - 1)))
     return jnp.where((n < draft.num)[:, None], q, 0.0)
+
+
+LOSSY = Lossy(lambda scale: build(-scale, scale), 1e3, MEANING)

@@ -11,7 +11,7 @@ p is the target. Axes: B rows, V vocabulary.
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.types import Law, Verifier
+from specjax.types import Law, Lossy, Verifier
 from specjax.verifiers import sigmoid, token
 
 GUARANTEE = "lossy: sigmoids and raw logits as in the authors' code, no bound"
@@ -49,3 +49,6 @@ def end(row: Law, p: Array, q: Array, whole: Array) -> Array:
     left = jnp.fmax(jnp.where(whole[:, None], z, left), FLOOR)
     single = kept.sum(axis=1, keepdims=True) == 1
     return jnp.where(single, kept.astype(left.dtype), left)
+
+
+LOSSY = Lossy(lambda scale: build(-scale, scale), 1e4, sigmoid.MEANING)

@@ -27,9 +27,7 @@ PREFIXES = {
     "language_model.": "",
 }
 EMBEDDING = "embed_tokens.weight"
-STACKS = {
-    "num_layers": r"(?:model\.|language_model\.){0,2}layers[._](\d+)[./]",
-}
+STACKS = {"num_layers": r"(?:model\.|language_model\.){0,2}layers[._](\d+)[./]"}
 # Of earlier versions, and of the tower beside a text.
 UNREAD = (
     "*.rotary_emb.inv_freq",
@@ -225,10 +223,7 @@ def names(config: llama.Config, fields: Fields, stored: Collection[str] = ()) ->
     table, readout = prefix + EMBEDDING, PREFIXES[prefix] + READOUT
     if config.tied and table not in stored and READOUT in stored:
         table = READOUT
-    sources = {
-        "embedding": Source(table),
-        "norm/scale": Source(f"{prefix}norm.weight"),
-    }
+    sources = {"embedding": Source(table), "norm/scale": Source(f"{prefix}norm.weight")}
     for i in range(config.num_layers):
         sources |= _layer(f"layers_{i}", f"{prefix}layers.{i}", config)
     if not config.tied:

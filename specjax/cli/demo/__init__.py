@@ -33,13 +33,7 @@ from specjax import (
 from specjax.cli import flags as shared
 from specjax.cli.demo import sizes
 from specjax.console import Parser
-from specjax.inputs import (
-    bucketed,
-    check,
-    make_prompt,
-    make_request,
-    make_sampling,
-)
+from specjax.inputs import bucketed, check, make_prompt, make_request, make_sampling
 from specjax.measure import repeats, timing
 from specjax.measure.texts import truncation
 from specjax.measure.trace import Case, Step, colorful, iterate, make_step, print_trace
