@@ -23,7 +23,7 @@ READERS = ["tokenizers>=0.20", "protobuf>=4", "jinja2>=3.1"]
 SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
 EXPERIMENTS = [*GIN, "optax>=0.2.3", *PLOTS, *METRICS, *READERS, *SPEECH]
 TEST = ["pytest>=9", "pytest-xdist>=3.6", "hypothesis>=6.100"]
-TEST += ["ruff>=0.8", "build>=1.2"]
+TEST += ["ruff>=0.8", "build>=1.2", "gguf>=0.17"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 
 setup(
@@ -65,6 +65,7 @@ setup(
         # Compilers for GPUs and TPUs that are not there; what they make is pinned.
         "aot": AOT,
         "hf": ["huggingface_hub>=0.25", *READERS],
+        "gguf": ["gguf>=0.17", *READERS],  # files of llama.cpp
         "speech": SPEECH,
         "docs": ["sphinx>=8", "myst-parser>=4", "furo>=2024.8.6"],
         "gin": GIN,  # `specjax run`

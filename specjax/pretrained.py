@@ -6,6 +6,7 @@ from pathlib import Path
 from specjax import checkpoints, tokenizers, zoo
 from specjax.checkpoints import Pretrained
 from specjax.models import whisper, widened
+from specjax.tokenizers import gguf
 from specjax.tokenizers.folder import special_ids
 
 RENAMED = 0.01  # of a vocabulary's tokens, which a fine-tuned model may call otherwise
@@ -17,9 +18,11 @@ def load(
     """A pretrained model, ready to decode as target or draft.
 
     Args:
-      name: a bundled model (`specjax.zoo.MODELS`, `T5_MODELS`, `SPEECH_MODELS`); a
+      name: a bundled model (`specjax.zoo.MODELS`, `T5_MODELS`, `SPEECH_MODELS`), or one
+        that `specjax fetch` fetched, as "smollm2"; a
         folder of Hugging Face (GPT-2, T5, Llama, Mistral, Qwen, Gemma, Whisper); a
-        checkpoint of T5X or its gs:// URL; a .safetensors file of `specjax.zoo.save`;
+        checkpoint of T5X or its gs:// URL; a GGUF file (extra `gguf`), whose weights
+        are multiplied out; a .safetensors file of `specjax.zoo.save`;
         an id "org/name" of the Hugging Face hub (extra `hf`).
       dtype: of weights, activations and cache; any float of numpy or bfloat16. Or
         "int8": large matrices are rounded to whole numbers of eight bits with a scale
@@ -89,6 +92,8 @@ def beside(model: Pretrained) -> Path | None:
     """The tokenizer that lies beside weights, else, for weights in the bundled format,
     the bundled one of this vocabulary."""
     first = model.files[0]
+    if first.suffix == gguf.SUFFIX:
+        return first
     folders = [first, first.parent] if first.is_dir() else [first.parent]
     if zoo.FOLDER not in folders:
         for file in filter(None, map(tokenizers.beside, folders)):

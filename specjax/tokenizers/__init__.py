@@ -1,8 +1,8 @@
 """Text to token ids and back, by the files that lie beside a model's weights.
 
 SentencePiece models, alone or in a folder that says how they are read; `tokenizer.json`
-of Hugging Face; `vocab.json` with its `merges.txt`; ByT5's, which has no file. All but
-the first need the extra `hf`.
+of Hugging Face; `vocab.json` with its `merges.txt`; ByT5's, which has no file; what is
+within a GGUF file. All but the first need the extra `hf`, the last also `gguf`.
 """
 
 import functools
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax.tokenizers import byt5, chat, folder, huggingface, merges, pieces
+from specjax.tokenizers import byt5, chat, folder, gguf, huggingface, merges, pieces
 from specjax.tokenizers.coder import Special
 
 # The files that a tokenizer is read from, in this order where a folder has several:
@@ -60,7 +60,7 @@ def read(
 
     Args:
       file: by its name one of `FILES`; any other name is a SentencePiece model if it
-        ends in .model, and a tokenizer.json if it ends in .json.
+        ends in .model, a tokenizer.json if in .json, a model with its own if in .gguf.
       start: id that a text of the model starts with.
       ends: ids that each end it; an input of an encoder ends with the first.
       encodes: whether the model reads prompts by an encoder.
@@ -74,13 +74,16 @@ def read(
             f"no tokenizer at {file}: name a SentencePiece model (.model), a"
             " tokenizer.json, or a folder with one of them"
         )
-    special, config = Special(start, ends, encodes), folder.read(path.parent)
-    other = huggingface.read if path.suffix == ".json" else pieces.read
+    special, within = Special(start, ends, encodes), path.suffix == gguf.SUFFIX
+    config = gguf.config(path) if within else folder.read(path.parent)
+    other = {".json": huggingface.read, gguf.SUFFIX: gguf.read}
+    other = other.get(path.suffix, pieces.read)
     reader = (FILES | {folder.CONFIG: byt5.read}).get(path.name, other)
     coder = reader(path, special, config)
 
     def converse(messages: Sequence[Mapping[str, Any]], **asked: Any) -> list[int]:
-        return coder.bare(chat.render(path.parent, messages, asked))
+        stated = config if within else None
+        return coder.bare(chat.render(path.parent, messages, asked, stated))
 
     plain = coder.encode, coder.decode, coder.piece
     return Tokenizer(*plain, converse, coder.vocab, start, ends, path, coder.token)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from specjax.tokenizers import folder as folders
-from specjax.tokenizers.folder import read_json
+from specjax.tokenizers.folder import TokenizerConfig, read_json
 
 FURTHER = "chat_templates"  # a folder of templates, by their names
 PLAIN = 'write {"prompt": text} instead'
@@ -21,6 +21,7 @@ def render(
     folder: Path,
     messages: Sequence[Mapping[str, Any]],
     asked: Mapping[str, Any] = MappingProxyType({}),
+    stated: TokenizerConfig | None = None,
 ) -> str:
     """The text of a conversation, up to where the model's answer begins.
 
@@ -28,12 +29,14 @@ def render(
       folder: its `chat_template.jinja`, or `tokenizer_config.json`, has the template.
       messages: each with its role and content.
       asked: variables of the template, such as tools, documents or enable_thinking.
+      stated: what to read in place of the folder.
 
     Raises:
       ValueError: a folder without a template, a template that refuses these messages,
         or no Jinja.
     """
-    template = find(folder, "tool_use" if asked.get("tools") is not None else "default")
+    name = "tool_use" if asked.get("tools") is not None else "default"
+    template = find(folder, name, stated)
     try:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
@@ -48,7 +51,7 @@ def render(
     )
     place.filters["tojson"] = to_json
     place.globals |= {"raise_exception": refuse, "strftime_now": today}
-    named = folders.read(folder).named.items()
+    named = (stated or folders.read(folder)).named.items()
     variables = {"tools": None, "documents": None, "add_generation_prompt": True}
     variables |= {name: value["content"] for name, value in named} | asked
     variables["messages"] = [
@@ -63,13 +66,16 @@ def render(
         ) from None
 
 
-def find(folder: Path, name: str = "default") -> str:
+def find(
+    folder: Path, name: str = "default", stated: TokenizerConfig | None = None
+) -> str:
     """The template of a folder by its name, else its default one. Raises ValueError
     where it has none."""
     files = {file.stem: file for file in sorted((folder / FURTHER).glob("*.jinja"))}
     if (folder / folders.TEMPLATE).is_file():
         files["default"] = folder / folders.TEMPLATE
-    named = files or read_json(folder / folders.CONFIG).get("chat_template")
+    of_file = read_json(folder / folders.CONFIG) if stated is None else stated.fields
+    named = (stated is None and files) or of_file.get("chat_template")
     if isinstance(named, list):
         pairs = [entry for entry in named if isinstance(entry, dict)]
         named = {entry.get("name"): entry.get("template") for entry in pairs}

