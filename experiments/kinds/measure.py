@@ -32,11 +32,7 @@ from specjax.sides import Side
 from specjax.theory import estimate
 from specjax.tokenizers import Tokenizer
 
-LANGUAGES = {
-    "english": prose.english,
-    "german": prose.german,
-    "python": python.python,
-}
+LANGUAGES = {"english": prose.english, "german": prose.german, "python": python.python}
 KINDS = (python.KEYWORD, python.IDENTIFIER, python.OPERATOR, python.BRACKET)
 KINDS += (segments.BREAK, segments.INDENT, segments.SPACE)
 KINDS += (prose.FUNCTION, prose.NAME, prose.NOUN, prose.NUMBER, prose.OTHER)
@@ -85,24 +81,27 @@ def build(
 
 
 def measure(
-    pair: Pair,
-    prompts: Prompts,
-    protocol: Protocol,
-    reading: tuple[str, Tokenizer],
+    pair: Pair, prompts: Prompts, protocol: Protocol, reading: tuple[str, Tokenizer]
 ) -> dict:
     """Every number of a row, plain. reading: language and tokenizer of the texts."""
     chosen = fused.of_protocol(*pair, protocol)
     text, every = tested_drafts.run(pair, prompts, protocol, chosen)
-    places = list(of_texts(text, prompts.ends, reading))
-    tokens = every.tested()
-    places = [it for it, block in zip(places, every.block, strict=True) if block]
-    alpha = estimate.rao_blackwell(tokens.alpha, tokens.sequence)
-    everywhere = estimate.rao_blackwell(every.alpha, every.sequence)
-    kept = estimate.counts(*counted(tokens, len(text.start)))
+    places = zip(of_texts(text, prompts.ends, reading), every.block, strict=True)
+    tokens, places = every.tested(), [it for it, block in places if block]
+    # Drafts tested and kept of each text.
+    texts = np.bincount(tokens.sequence), np.bincount(tokens.sequence, tokens.kept)
+    tested, kept = (counts[texts[0] > 0] for counts in texts)
+    means = {
+        "alpha": estimate.rao_blackwell(tokens.alpha, tokens.sequence),
+        "kept": estimate.counts(kept, tested),
+        "alpha_everywhere": estimate.rao_blackwell(every.alpha, every.sequence),
+    }
+    numbers = {name: it.value for name, it in means.items()}
+    # As JSON holds it: the error of a single text is None.
+    errors = {f"{k}_se": None if it.se != it.se else it.se for k, it in means.items()}
     return {
-        **plain("alpha", alpha),
-        **plain("kept", kept),
-        **plain("alpha_everywhere", everywhere),
+        **numbers,
+        **errors,
         "tokens": len(places),
         "generated": len(every.block),
         "sequences": len(text.start),
@@ -130,17 +129,14 @@ def of_texts(
 
 def groups(tokens: Tokens, places: Sequence[Place], gamma: int) -> dict[str, tuple]:
     """The ways to tell tokens apart: of each the labels [M], and all in order."""
-    word = [it.word or None for it in places]
     first = {True: FIRST, False: LATER, None: None}
+    blocks = [str(i) for i in tokens.block.tolist()]
     return {
         "kind": ([it.kind for it in places], KINDS),
-        "block": (
-            [str(i) for i in tokens.block.tolist()],
-            [str(i + 1) for i in range(gamma)],
-        ),
+        "block": (blocks, [str(i + 1) for i in range(gamma)]),
         "place": binned(tokens.place.tolist(), PLACES),
         "characters": binned([it.characters or None for it in places], LENGTHS),
-        "word": binned(word, LENGTHS),
+        "word": binned([it.word or None for it in places], LENGTHS),
         "piece": ([first[it.first] for it in places], (FIRST, LATER)),
     }
 
@@ -153,13 +149,6 @@ def binned(values: Sequence[int | None], edges: Sequence[int]) -> tuple[list, li
     ]
     names.append(f"{edges[-1]} on")
     return [None if x is None else names[bisect(edges, x) - 1] for x in values], names
-
-
-def counted(tokens: Tokens, texts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Drafts kept and drafts tested of each text [N] that has some."""
-    tested = np.bincount(tokens.sequence, minlength=texts)
-    kept = np.bincount(tokens.sequence, tokens.kept, minlength=texts)
-    return kept[tested > 0], tested[tested > 0]
 
 
 def agreement(tokens: Tokens) -> dict[str, float | int | None]:
@@ -175,8 +164,3 @@ def agreement(tokens: Tokens) -> dict[str, float | int | None]:
     gap = np.sum(tokens.kept[~sure] - tokens.expected[~sure])
     z = float(gap / np.sqrt(total)) if total > 0 else None
     return {"z": z, "against": against}
-
-
-def plain(name: str, it: estimate.Estimate) -> dict[str, float | None]:
-    """As JSON holds it: the error of a single text is None."""
-    return {name: it.value, f"{name}_se": None if it.se != it.se else it.se}

@@ -5,13 +5,17 @@ that there the kind is of nouns and names. A sentence begins with the text, afte
 stop, an exclamation mark, a question mark or a colon, and after an empty line; its
 first word is a function word or one of the others, since its capital says nothing. Who
 speaks, a capitalised word and a colon where a line begins, is a name, and so is
-#Person1#.
+#Person1#. Function words are closed classes, written out, in small letters: articles,
+pronouns, prepositions, auxiliaries, particles. English forms with 's, 're, n't and the
+like count by what stands before; those whose rest is no word are listed. "none" is not,
+since in documentation None is a name.
 """
 
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from experiments.kinds.function_words import ENGLISH, GERMAN
 from experiments.kinds.segments import Segment
 
 FUNCTION, NAME, NOUN = "function word", "name", "noun or name"
@@ -20,6 +24,13 @@ NUMBER, PUNCTUATION, OTHER = "number", "punctuation", "other word"
 PIECES = re.compile(r"#\w+#|\d+(?:[.,:]\d+)*(?!\w)|[^\W_]+(?:['\u2019\-][^\W_]+)*|\S")
 CLITIC = re.compile(r"(n't|'(?:s|re|ve|ll|d|m))$")
 OPENS = ".!?:…"
+
+
+READ = json.loads(Path(__file__).with_name("function_words.json").read_text("utf-8"))
+ENGLISH, GERMAN = (
+    frozenset(word for several in READ[language].values() for word in several)
+    for language in ("english", "german")
+)
 
 
 def english(text: str) -> Iterator[Segment]:
@@ -37,37 +48,24 @@ def segments(text: str, function: frozenset[str], capital: str) -> Iterator[Segm
     are capitalised inside a sentence."""
     opening, before = True, 0
     for match in PIECES.finditer(text):
-        begin, end = match.span()
-        piece = match.group()
+        (begin, end), piece = match.span(), match.group()
         opening = opening or text.count("\n", before, begin) > 1
         before = end
         if not (piece[0].isalnum() or len(piece) > 1):
             yield Segment(begin, end, PUNCTUATION, word=False)
             opening = opening or piece in OPENS
             continue
-        named = speaks(text, begin, end)
-        yield Segment(begin, end, kind(piece, function, capital, opening, named))
+        # Who speaks stands alone between a line's begin and a colon.
+        starts = begin == 0 or text[begin - 1] == "\n"
+        speaks = piece[0].isupper() and text[end : end + 1] == ":" and starts
+        plain = piece.casefold().replace("\u2019", "'")
+        if piece[0] == "#" or speaks:
+            kind = capital
+        elif piece[0].isdigit():
+            kind = NUMBER
+        elif plain in function or CLITIC.sub("", plain) in function:
+            kind = FUNCTION
+        else:
+            kind = capital if piece[0].isupper() and not opening else OTHER
+        yield Segment(begin, end, kind)
         opening = False
-
-
-def kind(
-    piece: str, function: frozenset[str], capital: str, opening: bool, named: bool
-) -> str:
-    """named: whether its place alone makes it a name."""
-    if piece[0] == "#" or named:
-        return capital
-    if piece[0].isdigit():
-        return NUMBER
-    plain = piece.casefold().replace("\u2019", "'")
-    if plain in function or CLITIC.sub("", plain) in function:
-        return FUNCTION
-    return capital if piece[0].isupper() and not opening else OTHER
-
-
-def speaks(text: str, begin: int, end: int) -> bool:
-    """Whether a capitalised word stands alone between a line's begin and a colon."""
-    return (
-        text[begin].isupper()
-        and text[end : end + 1] == ":"
-        and (begin == 0 or text[begin - 1] == "\n")
-    )

@@ -40,20 +40,15 @@ class Read(NamedTuple):
 def python(text: str) -> Iterator[Segment]:
     """The segments of a Python text; white space between tokens is in none."""
     for begin, end, kind in read(text.translate(BLANKS)):
-        if kind == TEXT:
-            yield from words_of(text, begin, end)
-        else:
+        if kind != TEXT:
             yield Segment(begin, end, kind, kind not in (OPERATOR, BRACKET))
-
-
-def words_of(text: str, begin: int, end: int) -> Iterator[Segment]:
-    """The prose in a string or a comment, quotes and what stands before them apart."""
-    quote = OPEN.match(text, begin)
-    if quote:
-        yield Segment(begin, quote.end(), prose.PUNCTUATION, word=False)
-        begin = quote.end()
-    for inner in prose.english(text[begin:end]):
-        yield inner._replace(begin=inner.begin + begin, end=inner.end + begin)
+            continue
+        # The prose in a string or a comment, quotes and what stands before them apart.
+        if quote := OPEN.match(text, begin):
+            yield Segment(begin, quote.end(), prose.PUNCTUATION, word=False)
+            begin = quote.end()
+        for inner in prose.english(text[begin:end]):
+            yield inner._replace(begin=inner.begin + begin, end=inner.end + begin)
 
 
 def read(text: str) -> Iterator[Read]:
@@ -101,37 +96,27 @@ def tokenized(text: str, at: int) -> Iterator[Read]:
                 yield Read(begin, end, kind_of(name, it.string))
         else:
             return
-    except (tokenize.TokenError, SyntaxError) as error:
-        if isinstance(error, IndentationError):
-            raise Stopped(*line_after(text, at, done)) from None
-    raise Stopped(*after(text, opened if depth else done))
+    except IndentationError:
+        # A line whose indentation fits no other: it is read as if it were the first.
+        if (piece := PIECE.search(text, done)) is None:
+            raise Stopped(len(text), None) from None
+        start = text.rfind("\n", 0, piece.start()) + 1
+        raise Stopped(start if start > at else piece.start(), None) from None
+    except (tokenize.TokenError, SyntaxError):
+        pass
+    # The piece at which reading stopped, and where it ends.
+    if (piece := PIECE.search(text, opened if depth else done)) is None:
+        raise Stopped(len(text), None)
+    begin, end = piece.span()
+    if quote := OPEN.match(text, begin):
+        closed = -1 if len(quote[1]) == 3 else text.find("\n", begin)
+        end = len(text) if closed < 0 else closed
+        raise Stopped(end, Read(begin, end, TEXT))
+    name = "NAME" if piece[0].isidentifier() else "OP"
+    raise Stopped(end, Read(begin, end, kind_of(name, piece[0])))
 
 
 def kind_of(name: str, string: str) -> str:
     if name == "NAME" and keyword.iskeyword(string):
         return KEYWORD
     return BRACKET if string in BRACKETS else KINDS[name]
-
-
-def line_after(text: str, at: int, done: int) -> tuple[int, None]:
-    """A line whose indentation fits no other: it is read as if it were the first."""
-    piece = PIECE.search(text, done)
-    if piece is None:
-        return len(text), None
-    start = text.rfind("\n", 0, piece.start()) + 1
-    return (start if start > at else piece.start()), None
-
-
-def after(text: str, done: int) -> tuple[int, Read | None]:
-    """The piece at which reading stopped, and where it ends."""
-    piece = PIECE.search(text, done)
-    if piece is None:
-        return len(text), None
-    begin, end = piece.span()
-    quote = OPEN.match(text, begin)
-    if quote:
-        closed = -1 if len(quote[1]) == 3 else text.find("\n", begin)
-        end = len(text) if closed < 0 else closed
-        return end, Read(begin, end, TEXT)
-    name = "NAME" if piece[0].isidentifier() else "OP"
-    return end, Read(begin, end, kind_of(name, piece[0]))

@@ -62,8 +62,7 @@ def places(
     text, ending = decode(ids), frozenset(last)
     owner: list[Segment | None] = [None] * len(text)
     for segment in classify(text):
-        for at in range(segment.begin, segment.end):
-            owner[at] = segment
+        owner[segment.begin : segment.end] = [segment] * (segment.end - segment.begin)
     found, begun = [], set()
     for token, (begin, end) in zip(ids, spans(decode, ids), strict=True):
         if token in ending:
@@ -71,21 +70,16 @@ def places(
             continue
         at = next((i for i in range(begin, end) if not text[i].isspace()), begin)
         segment = owner[at] if begin < end and at < len(text) else None
-        found.append(place(text, (begin, end), segment, segment not in begun))
+        characters = len(text[begin:end].strip())
+        if segment is None:
+            found.append(Place(blank(text, begin, end), end - begin, 0, None))
+        elif not segment.word:
+            found.append(Place(segment.kind, characters, 0, None))
+        else:
+            whole, first = segment.end - segment.begin, segment not in begun
+            found.append(Place(segment.kind, characters, whole, first))
         begun.add(segment)
     return found
-
-
-def place(
-    text: str, span: tuple[int, int], segment: Segment | None, first: bool
-) -> Place:
-    begin, end = span
-    if segment is None:
-        return Place(blank(text, begin, end), end - begin, 0, None)
-    characters = len(text[begin:end].strip())
-    if not segment.word:
-        return Place(segment.kind, characters, 0, None)
-    return Place(segment.kind, characters, segment.end - segment.begin, first)
 
 
 def blank(text: str, begin: int, end: int) -> str:

@@ -15,6 +15,7 @@ from experiments.kinds.tested_drafts import Tokens
 RESAMPLES, SEED = 2000, 0
 INTERVAL = (2.5, 97.5)  # per cent
 MEANS = ("alpha", "expected", "kept")
+EXPECTED = 1 + MEANS.index("expected")
 
 
 def cells(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens) -> list:
@@ -27,12 +28,20 @@ def cells(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens) ->
     for what has no value, and for the interval of a label in fewer than two texts.
     """
     sums = totals(labels, order, tokens)
-    drawn = resampled(sums)
-    return [
-        cell(sums, drawn, k) | {"label": label}
-        for k, label in enumerate(order)
-        if sums[:, k, 0].any()
-    ]
+    # As many texts, drawn with replacement: [R, K, 4].
+    count, rng = len(sums), np.random.default_rng(SEED)
+    times = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    whole, drawn = sums.sum(0), np.einsum("rn,nks->rks", times, sums)
+    listed = []
+    for k in np.flatnonzero(whole[:, 0]):
+        texts = int((sums[:, k, 0] > 0).sum())
+        cell = {"count": int(whole[k, 0]), "texts": texts}
+        cell["share"] = float(whole[k, 0] / whole[:, 0].sum())
+        for at, name in enumerate(MEANS, start=1):
+            cell[name] = interval(mean(whole, k, at), mean(drawn, k, at), texts)
+        both = more(whole, k), more(drawn, k)
+        listed.append(cell | {"more": interval(*both, texts), "label": order[k]})
+    return listed
 
 
 def totals(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens):
@@ -50,37 +59,15 @@ def totals(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens):
     return sums
 
 
-def resampled(sums: np.ndarray) -> np.ndarray:
-    """[R, K, 4]: the totals of as many texts, drawn with replacement."""
-    count = len(sums)
-    rng = np.random.default_rng(SEED)
-    times = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
-    return np.einsum("rn,nks->rks", times, sums)
-
-
-def cell(sums: np.ndarray, drawn: np.ndarray, k: int) -> dict:
-    whole, texts = sums.sum(0), int((sums[:, k, 0] > 0).sum())
-    numbers = {
-        "count": int(whole[k, 0]),
-        "texts": texts,
-        "share": float(whole[k, 0] / whole[:, 0].sum()),
-    }
-    for at, name in enumerate(MEANS, start=1):
-        numbers[name] = interval(mean(whole, k, at), mean(drawn, k, at), texts)
-    at = 1 + MEANS.index("expected")
-    numbers["more"] = interval(more(whole, k, at), more(drawn, k, at), texts)
-    return numbers
-
-
 def mean(sums: np.ndarray, k: int, at: int) -> np.ndarray:
     """Of one label, sums [..., K, 4]; nan where it has no token."""
     with np.errstate(invalid="ignore"):
         return sums[..., k, at] / sums[..., k, 0]
 
 
-def more(sums: np.ndarray, k: int, at: int) -> np.ndarray:
-    """Its mean less that of all other labels together."""
-    others = sums.sum(-2, keepdims=True) - sums[..., k : k + 1, :]
+def more(sums: np.ndarray, k: int) -> np.ndarray:
+    """The mean of `expected` less that of all other labels together."""
+    others, at = sums.sum(-2, keepdims=True) - sums[..., k : k + 1, :], EXPECTED
     return mean(sums, k, at) - mean(others, 0, at)
 
 

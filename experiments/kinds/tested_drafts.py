@@ -7,7 +7,6 @@ keeps its whole draft was never tested.
 Axes: N sequences, B rows of a batch, M generated tokens in all.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -71,13 +70,21 @@ def run(
     begin = jax.jit(lambda *arguments: generate.prefill(decoder, *arguments, slots))
     step = jax.jit(build_step(*decoder), donate_argnums=2)
     begun, decoded, blocks, written = [], [], [], 0
+    log: list[Call] = []  # what each step decided on
+
+    def logging(params, request, state):
+        length = np.array(state.length)
+        state, info = step(params, request, state)
+        log.append(Call(length, np.asarray(info.tested), np.asarray(info.accepted)))
+        return state, info
+
     count = texts.most(prompts, protocol)
     for prompt, request in texts.batches(prompts, protocol, count, 1, spare):
         check(decoder, slots, params, prompt, request)
         begun.append(Text(prompt.tokens, prompt.length, prompt.length, prompt.inputs))
-        log: list[Call] = []
+        log.clear()
         state, new = begin(params, prompt), protocol.new_tokens
-        calls = texts.counted(logged(step, log), params, request, state, new)
+        calls = texts.counted(logging, params, request, state, new)
         decoded.append(calls)
         blocks += tested(log, np.asarray(prompt.length), calls.tokens)
         written += int(calls.tokens.sum())
@@ -89,18 +96,6 @@ def run(
     prompted = jax.tree.map(lambda leaf: leaf[:count], texts.join(begun))
     text = lenience.outputs(prompted, calls)
     return text, scored(pair, text, blocks[:count], protocol)
-
-
-def logged(step: Callable, log: list[Call]) -> Callable:
-    """A step that writes down what it decided on."""
-
-    def logging(params, request, state):
-        length = np.array(state.length)
-        state, info = step(params, request, state)
-        log.append(Call(length, np.asarray(info.tested), np.asarray(info.accepted)))
-        return state, info
-
-    return logging
 
 
 def tested(log: list[Call], start: np.ndarray, tokens: np.ndarray) -> list:
@@ -119,13 +114,8 @@ def tested(log: list[Call], start: np.ndarray, tokens: np.ndarray) -> list:
     return texts
 
 
-def scored(
-    pair: Pair,
-    text: Text,
-    blocks: list[tuple[np.ndarray, np.ndarray]],
-    protocol: Protocol,
-) -> Tokens:
-    """Each token with what one pass of both models says of it."""
+def scored(pair: Pair, text: Text, blocks: list, protocol: Protocol) -> Tokens:
+    """Each token with what one pass of both models says of it. blocks: of `tested`."""
     filters = texts.truncation(protocol)
     scores = scoring.score(*pair, text, protocol.temperature, **filters)
     block, kept = (np.concatenate(leaf) for leaf in zip(*blocks, strict=True))

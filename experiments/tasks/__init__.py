@@ -24,7 +24,7 @@ from specjax.prompts import Prompts
 from specjax.sides import Side
 
 DATA = Path(__file__).with_name("data")
-PROMPTS = Path(__file__).with_name("data") / "prompts.jsonl"
+PROMPTS = DATA / "prompts.jsonl"
 TRANSLATE = "translate English to German: "
 LEAST = 64  # tokens of a joined reference
 CODE_TOKENIZER, T5_TOKENIZER = zoo.FOLDER / "tokenizer.model", zoo.FOLDER / "t5.model"
@@ -47,7 +47,8 @@ def read(name: str) -> Task:
     if name in TASKS:
         return TASKS[name]()
     if name.endswith(".npz"):
-        return _prepared(Path(name))
+        data, _ = examples.read(Path(name))
+        return Task(encoded(data.inputs), data.references, (Path(name),))
     known = ", ".join(TASKS)
     raise ValueError(f"no task {name!r}: choose one of {known} or a prepared .npz file")
 
@@ -63,49 +64,41 @@ def distinct(name: str) -> Prompts:
     return read(name).prompts
 
 
+def lines(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+def decoded(prompts: list[list[int]], *files: Path) -> Task:
+    return Task(Prompts(prompts), [], (*files, CODE_TOKENIZER))
+
+
 def _code() -> Task:
-    lines = PROMPTS.read_text("utf-8").splitlines()
     encode = zoo.tokenizer().encode
-    prompts = Prompts([encode(json.loads(line)["prompt"]) for line in lines])
-    return Task(prompts, [], (PROMPTS, CODE_TOKENIZER))
-
-
-def _unconditional() -> Task:
-    return Task(Prompts([[zoo.START]]), [], (CODE_TOKENIZER,))
-
-
-def _openings() -> Task:
-    # After the special and the 256 byte pieces come the merges, most frequent first.
-    prompts = Prompts([[zoo.START, 261 + i] for i in range(128)])
-    return Task(prompts, [], (CODE_TOKENIZER,))
+    return decoded([encode(line["prompt"]) for line in lines(PROMPTS)], PROMPTS)
 
 
 def _own(file: str, prefix: str, longest: int) -> Task:
-    path = DATA / file
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    inputs = [zoo.tokenizer("t5").encode(prefix + line["source"]) for line in lines]
+    texts, encode = lines(DATA / file), zoo.tokenizer("t5").encode
+    inputs = [encode(prefix + line["source"]) for line in texts]
     # The family was trained on inputs of up to this length.
     inputs = [
         ids if len(ids) <= longest else [*ids[: longest - 1], t5.END] for ids in inputs
     ]
-    references = [line["target"] for line in lines]
-    return Task(encoded(inputs), references, (path, T5_TOKENIZER))
+    references = [line["target"] for line in texts]
+    return Task(encoded(inputs), references, (DATA / file, T5_TOKENIZER))
 
 
 def _joined() -> Task:
-    path = DATA / "sentences.jsonl"
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    encode, texts, group = zoo.tokenizer("t5").encode, [], []
-    for line in lines:
-        group.append(line)
-        source, target = (
-            " ".join(x[key] for x in group) for key in ("source", "target")
-        )
+    path, encode = DATA / "sentences.jsonl", zoo.tokenizer("t5").encode
+    texts, group = [], []
+    for line in lines(path):
+        group.append((line["source"], line["target"]))
+        source, target = map(" ".join, zip(*group, strict=True))
         if len(encode(target)) > LEAST:
-            texts.append((source, target))
+            texts.append((encode(TRANSLATE + source), target))
             group = []
-    inputs = [encode(TRANSLATE + source) for source, _ in texts]
-    return Task(encoded(inputs), [target for _, target in texts], (path, T5_TOKENIZER))
+    inputs, references = map(list, zip(*texts, strict=True))
+    return Task(encoded(inputs), references, (path, T5_TOKENIZER))
 
 
 def encoded(inputs: list[list[int]]) -> Prompts:
@@ -113,15 +106,11 @@ def encoded(inputs: list[list[int]]) -> Prompts:
     return Prompts([[t5.PAD]] * len(inputs), inputs, (t5.END,))
 
 
-def _prepared(path: Path) -> Task:
-    data, _ = examples.read(path)
-    return Task(encoded(data.inputs), data.references, (path,))
-
-
 TASKS = {
     "code": _code,
-    "unconditional": _unconditional,
-    "openings": _openings,
+    "unconditional": lambda: decoded([[zoo.START]]),
+    # After the special and the 256 byte pieces come the merges, most frequent first.
+    "openings": lambda: decoded([[zoo.START, 261 + i] for i in range(128)]),
     "ende": lambda: _own("sentences.jsonl", TRANSLATE, 64),
     "joined": _joined,
     "docs": lambda: _own("summaries.jsonl", "summarize: ", 128),

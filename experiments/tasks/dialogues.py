@@ -9,7 +9,6 @@ are left out.
 import json
 import lzma
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -58,35 +57,22 @@ def read(file: Path) -> Iterator[tuple[str, str]]:
     with opened(file, "rt", encoding="utf-8") as text:
         for number, line in enumerate(text, 1):
             try:
-                fields = json.loads(line)
-                pair = tuple(_clean(fields[name]) for name in ("article", "summary"))
+                both = (json.loads(line)[name] for name in ("article", "summary"))
+                pair = tuple(it.replace("\r\n", "\n").strip() for it in both)
             except (ValueError, TypeError, KeyError, AttributeError):
                 raise ValueError(f"{file}, line {number}: write {WANTED}") from None
             yield pair
 
 
-def _clean(text: str) -> str:
-    return text.replace("\r\n", "\n").strip()
-
-
 def _task(path: Path, target: Side, prompt_of: Callable[[str], str]) -> Task:
     if target.pretrained is None:
         raise ValueError(f"{target.name} has no tokenizer for {path}: name a folder")
-    fitting = partial(_fitting, path, target.pretrained.tokenizer.encode, prompt_of)
-    chosen = list(islice(fitting(), COUNT))
+    encode = target.pretrained.tokenizer.encode
+    every = ((encode(prompt_of(text)), summary) for text, summary in read(path))
+    chosen = list(islice((it for it in every if len(it[0]) <= LONGEST), COUNT))
     if not chosen:
         raise ValueError(
             f"{path} has no dialogue of at most {LONGEST} ids: name another"
         )
-    tokens, references = zip(*chosen, strict=True)
-    prompts = Prompts(list(tokens), None, target.pretrained.ends)
-    return Task(prompts, list(references), (path,))
-
-
-def _fitting(
-    path: Path, encode: Callable[[str], list[int]], prompt_of: Callable[[str], str]
-) -> Iterator[tuple[list[int], str]]:
-    for dialogue, summary in read(path):
-        ids = encode(prompt_of(dialogue))
-        if len(ids) <= LONGEST:
-            yield ids, summary
+    tokens, references = map(list, zip(*chosen, strict=True))
+    return Task(Prompts(tokens, None, target.pretrained.ends), references, (path,))

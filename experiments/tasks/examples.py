@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 FORMAT = 1
+STRINGS = ("texts", "references")
 
 
 class Examples(NamedTuple):
@@ -64,7 +65,7 @@ def write(path: Path, examples: Examples, about: About) -> None:
     arrays = {"about": np.frombuffer(described.encode(), np.uint8)}
     for name, rows in examples._asdict().items():
         plain = [row.encode() if isinstance(row, str) else row for row in rows]
-        dtype = np.uint8 if name in ("texts", "references") else np.int32
+        dtype = np.uint8 if name in STRINGS else np.int32
         arrays[name] = np.fromiter(chain.from_iterable(plain), dtype)
         arrays[f"{name}_lengths"] = np.array([len(row) for row in plain], np.int32)
     partial = path.with_name(path.name + ".partial")
@@ -88,12 +89,7 @@ def read(path: Path, tokenizer: str | None = None) -> tuple[Examples, About]:
             if described.pop("format") != FORMAT:
                 raise ValueError(f"of a format other than {FORMAT}")
             about = About(**described)
-            examples = Examples(
-                _tokens(arrays, "inputs"),
-                _tokens(arrays, "targets"),
-                _strings(arrays, "texts"),
-                _strings(arrays, "references"),
-            )
+            examples = Examples(*(_rows(arrays, name) for name in Examples._fields))
     except FileNotFoundError:
         raise ValueError(
             f"no file {path}: make it with python -m experiments.tasks.prepare"
@@ -112,17 +108,13 @@ def read(path: Path, tokenizer: str | None = None) -> tuple[Examples, About]:
     return examples, about
 
 
-def _rows(arrays, name: str) -> list[np.ndarray]:
+def _rows(arrays, name: str) -> list:
+    """Token lists, or strings."""
     flat, lengths = arrays[name], arrays[f"{name}_lengths"]
     ends = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
     if ends[-1] != flat.size:
         raise ValueError(f"{name} has {flat.size} items, its lengths say {ends[-1]}")
-    return [flat[begin:end] for begin, end in pairwise(ends)]
-
-
-def _tokens(arrays, name: str) -> list[list[int]]:
-    return [row.tolist() for row in _rows(arrays, name)]
-
-
-def _strings(arrays, name: str) -> list[str]:
-    return [row.tobytes().decode() for row in _rows(arrays, name)]
+    rows = [flat[begin:end] for begin, end in pairwise(ends)]
+    if name in STRINGS:
+        return [row.tobytes().decode() for row in rows]
+    return [row.tolist() for row in rows]

@@ -8,15 +8,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from experiments.tasks.recipes import (
-    RECIPES,
-    T5_TOKENIZER,
-    Recipe,
-    Subwords,
-    TaskRow,
-    of_model,
-    recipe,
-)
+from experiments.tasks import recipes
+from experiments.tasks.recipes import T5_TOKENIZER, Recipe, Subwords, TaskRow
 
 try:
     import seqio
@@ -42,7 +35,7 @@ def register(tokenizer: str = T5_TOKENIZER, data_dir: str | None = None) -> None
         raise ValueError(f"no tokenizer {tokenizer}: name a SentencePiece model file")
     vocabulary = seqio.SentencePieceVocabulary(tokenizer, extra_ids=EXTRA_IDS)
     feature = seqio.Feature(vocabulary, add_eos=True, dtype=tf.int32)
-    for name, entry in RECIPES.items():
+    for name, entry in recipes.RECIPES.items():
         if name in seqio.TaskRegistry.names():
             seqio.TaskRegistry.remove(name)
         names = ("targets",) if entry.prefix is None else ("inputs", "targets")
@@ -80,7 +73,7 @@ def rows(
     Registers the tasks, downloads nothing. Raises ValueError for a task or split that
     is none, and for data that is not there.
     """
-    name = recipe(task).dataset
+    name = recipes.recipe(task).dataset
     register(tokenizer, data_dir)
     registered = seqio.TaskRegistry.get(task)
     if not registered.source.splits:
@@ -90,22 +83,19 @@ def rows(
         known = ", ".join(registered.splits)
         raise ValueError(f"{name} has no split {split!r}: choose one of {known}")
     dataset = registered.get_dataset(sequence_length=None, split=split, shuffle=False)
-    numbered = enumerate(dataset.as_numpy_iterator(), start=1)
-    return (row(example, f"{name} {split}, example {n}") for n, example in numbered)
-
-
-def row(example: dict, where: str) -> TaskRow:
-    """An example as seqio gives it; without inputs, the empty ones."""
-    return TaskRow(
-        example["inputs"].tolist() if "inputs" in example else [],
-        example["targets"].tolist(),
-        example.get("inputs_pretokenized", b"").decode(),
-        example["targets_pretokenized"].decode(),
-        where,
+    return (
+        TaskRow(
+            example["inputs"].tolist() if "inputs" in example else [],
+            example["targets"].tolist(),
+            example.get("inputs_pretokenized", b"").decode(),
+            example["targets_pretokenized"].decode(),
+            f"{name} {split}, example {number}",
+        )
+        for number, example in enumerate(dataset.as_numpy_iterator(), start=1)
     )
 
 
 def subwords(tokenizer: str) -> Subwords:
     """A tokenizer, local or at a gs:// address, for the same use without seqio."""
     with tf.io.gfile.GFile(tokenizer, "rb") as file:
-        return of_model(file.read(), tokenizer)
+        return recipes.of_model(file.read(), tokenizer)

@@ -9,95 +9,70 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from tqdm import tqdm
 
 from experiments.tasks import files, recipes
 from experiments.tasks.examples import About, Examples, write
-from experiments.tasks.recipes import TaskRow
+from experiments.tasks.recipes import Recipe, TaskRow
 from specjax import console
 from specjax.measure.provenance import digest
 
-
-class Origin(NamedTuple):
-    """The fields of `About` that only the source of the rows knows."""
-
-    tokenizer: str
-    eos: int
-    source: list[str]
+Rows = tuple[Iterator[TaskRow], str, int, list[str]]  # then tokenizer, eos and source
 
 
-def prepare(arguments: argparse.Namespace) -> tuple[Examples, About]:
+def prepare(chosen: argparse.Namespace) -> tuple[Examples, About]:
     """The examples that the flags ask for. Raises ValueError for what cannot be one."""
-    recipe = recipes.recipe(arguments.task)
-    length, limit = arguments.length, arguments.limit
+    recipe, length, limit = recipes.recipe(chosen.task), chosen.length, chosen.limit
     if limit is not None and limit < 1:
         raise ValueError(f"--limit must be at least 1; got {limit}")
     if length is not None and (recipe.prefix is None or length < 2):
         raise ValueError(
             f"--length {length}: at least 2 tokens, of a task that has inputs"
         )
-    if arguments.truncate and length is None:
+    if chosen.truncate and length is None:
         raise ValueError("--truncate needs the --length to cut to")
-    local = named(arguments)
-    rows, origin = from_files(arguments) if local else from_datasets(arguments)
-    bar = tqdm(islice(rows, limit), total=limit, unit="example", disable=None)
-    examples = recipes.collect(bar, length, arguments.truncate)
-    about = About(
-        arguments.task,
-        arguments.split,
-        **origin._asdict(),
-        prefix=recipe.prefix,
-        length=length,
-        truncate=arguments.truncate,
-        limit=limit,
+    if chosen.fields and chosen.jsonl is None:
+        raise ValueError("--fields are those of a --jsonl file")
+    paths = [it for it in (chosen.tsv, chosen.jsonl) if it] + (chosen.parallel or [])
+    rows, *origin, source = (
+        from_files(chosen, recipe, paths) if paths else from_datasets(chosen, recipe)
     )
-    return examples, about
+    bar = tqdm(islice(rows, limit), total=limit, unit="example", disable=None)
+    examples = recipes.collect(bar, length, chosen.truncate)
+    settings = recipe.prefix, length, chosen.truncate, limit, source
+    return examples, About(chosen.task, chosen.split, *origin, *settings)
 
 
-def named(arguments: argparse.Namespace) -> list[Path]:
-    """The local files among the flags."""
-    single = [it for it in (arguments.tsv, arguments.jsonl) if it is not None]
-    return single + (arguments.parallel or [])
-
-
-def from_files(arguments: argparse.Namespace) -> tuple[Iterator[TaskRow], Origin]:
+def from_files(chosen: argparse.Namespace, recipe: Recipe, paths: list[Path]) -> Rows:
     """Rows of local files, and where they come from."""
-    recipe = recipes.recipe(arguments.task)
-    paths = named(arguments)
     missing = [str(path) for path in paths if not path.is_file()]
     if missing:
         raise ValueError(f"no file {', '.join(missing)}")
     if len(paths) > 2:
         raise ValueError(f"--parallel takes one or two files; got {len(paths)}")
-    if arguments.data_dir is not None:
+    if chosen.data_dir is not None:
         raise ValueError("--data-dir is of TensorFlow Datasets, not of local files")
-    if arguments.fields and arguments.jsonl is None:
-        raise ValueError("--fields are those of a --jsonl file")
-    subwords = recipes.load(Path(arguments.tokenizer))
-    if arguments.tsv:
-        lines = files.tsv(arguments.tsv)
-    elif arguments.jsonl:
-        lines = files.jsonl(arguments.jsonl, arguments.fields or recipe.fields)
+    subwords = recipes.load(Path(chosen.tokenizer))
+    if chosen.tsv:
+        lines = files.tsv(chosen.tsv)
+    elif chosen.jsonl:
+        lines = files.jsonl(chosen.jsonl, chosen.fields or recipe.fields)
     else:
-        lines = files.parallel(arguments.parallel)
+        lines = files.parallel(chosen.parallel)
     source = [f"{path.name} sha256 {digest(path)}" for path in paths]
     rows = recipes.tokenize(recipe, subwords, lines)
-    return rows, Origin(subwords.digest, subwords.eos, source)
+    return rows, subwords.digest, subwords.eos, source
 
 
-def from_datasets(arguments: argparse.Namespace) -> tuple[Iterator[TaskRow], Origin]:
+def from_datasets(chosen: argparse.Namespace, recipe: Recipe) -> Rows:
     """Rows of TensorFlow Datasets, and where they come from."""
-    if arguments.fields:
-        raise ValueError("--fields are those of a --jsonl file")
     from experiments.tasks import paper  # TensorFlow, which local files do without
 
-    tokenizer, task = arguments.tokenizer, arguments.task
-    rows = paper.rows(task, arguments.split, tokenizer, arguments.data_dir)
-    subwords = paper.subwords(tokenizer)
-    source = [f"tensorflow_datasets {recipes.recipe(task).dataset}"]
-    return rows, Origin(subwords.digest, subwords.eos, source)
+    rows = paper.rows(chosen.task, chosen.split, chosen.tokenizer, chosen.data_dir)
+    subwords = paper.subwords(chosen.tokenizer)
+    source = [f"tensorflow_datasets {recipe.dataset}"]
+    return rows, subwords.digest, subwords.eos, source
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -118,9 +93,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = source.add_argument
     add("--tsv", type=Path, metavar="FILE", help="input, tab, target a line")
     add("--jsonl", type=Path, metavar="FILE", help="an object a line; see --fields")
-    add(
-        "--parallel", type=Path, nargs="+", metavar="FILE", help="one or two text files"
-    )
+    several = {"nargs": "+", "metavar": "FILE"}
+    add("--parallel", type=Path, **several, help="one or two text files")
     parser.add_argument("--fields", nargs="+", metavar="NAME", help="of --jsonl")
     return parser.parse_args(arguments)
 

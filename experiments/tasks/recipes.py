@@ -30,14 +30,11 @@ class Recipe(NamedTuple):
     prefix: str | None
 
 
+GERMAN, SUMMARY = "translate English to German: ", "summarize: "
 RECIPES = {
     "lm1b": Recipe("lm1b:1.1.0", ("text",), None),
-    "wmt_ende": Recipe(
-        "wmt14_translate/de-en:1.0.0", ("en", "de"), "translate English to German: "
-    ),
-    "cnn_dailymail": Recipe(
-        "cnn_dailymail:3.4.0", ("article", "highlights"), "summarize: "
-    ),
+    "wmt_ende": Recipe("wmt14_translate/de-en:1.0.0", ("en", "de"), GERMAN),
+    "cnn_dailymail": Recipe("cnn_dailymail:3.4.0", ("article", "highlights"), SUMMARY),
 }
 
 
@@ -133,24 +130,16 @@ def collect(rows: Iterable[TaskRow], length: int | None, truncate: bool) -> Exam
     Raises ValueError for a longer input, naming where it was read, unless `truncate`:
     then its last ids go and the end id stays. Raises ValueError for no rows at all.
     """
-    examples = Examples([], [], [], [])
-    for row in rows:
-        examples.inputs.append(fit(row, length, truncate))
-        examples.targets.append(row.targets)
-        examples.texts.append(row.text)
-        examples.references.append(row.reference)
-    if not examples.inputs:
+    examples = []
+    for ids, *others, where in rows:
+        if length is not None and len(ids) > length:
+            if not truncate:
+                raise ValueError(
+                    f"{where}: {len(ids)} input tokens, more than the length of"
+                    f" {length}: make it longer, or let inputs be truncated"
+                )
+            ids = ids[: length - 1] + ids[-1:]
+        examples.append((ids, *others))
+    if not examples:
         raise ValueError("no examples: the files or the split are empty")
-    return examples
-
-
-def fit(row: TaskRow, length: int | None, truncate: bool) -> list[int]:
-    """The ids of an input, cut if it must and may be."""
-    if length is None or len(row.inputs) <= length:
-        return row.inputs
-    if not truncate:
-        raise ValueError(
-            f"{row.where}: {len(row.inputs)} input tokens, more than the length of"
-            f" {length}: make it longer, or let inputs be truncated"
-        )
-    return row.inputs[: length - 1] + row.inputs[-1:]
+    return Examples(*map(list, zip(*examples, strict=True)))

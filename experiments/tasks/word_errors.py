@@ -4,7 +4,7 @@ Words are counted by jiwer after Whisper's own normalizer (Radford et al., 2022,
 Appendix C), which forgives spelling, case and punctuation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jiwer
@@ -38,21 +38,17 @@ def score(
 ) -> WordErrors:
     """The word error rate over recordings, each of them a text.
 
-    Args:
-      references: what a person wrote.
-      transcripts: what a model wrote of the same recordings.
-      language: code; English has a normalizer of its own.
-      seed: of the interval.
-
-    Raises:
-      ValueError: not as many texts on both sides, or references without a word.
+    references: what a person wrote; transcripts: what a model wrote of the same
+    recordings. language: code; English has a normalizer of its own. seed: of the
+    interval. Raises ValueError where there are not as many texts on both sides, or
+    references without a word.
     """
     if len(references) != len(transcripts):
         raise ValueError(
             f"{len(references)} references and {len(transcripts)} transcripts: give one"
             " of each for every recording"
         )
-    plain = normalizer(language)
+    plain = EnglishTextNormalizer() if language == "en" else BasicTextNormalizer()
     pairs = zip(map(plain, references), map(plain, transcripts), strict=True)
     counts = np.array([errors(*pair) for pair in pairs]).reshape(-1, 2)
     wrong, words = (int(total) for total in counts.sum(0))
@@ -62,18 +58,12 @@ def score(
     return WordErrors(wrong / words, low, high, wrong, words, len(counts))
 
 
-def normalizer(language: str) -> Callable[[str], str]:
-    """Text -> the words that count, as Whisper's evaluation has them."""
-    return EnglishTextNormalizer() if language == "en" else BasicTextNormalizer()
-
-
 def errors(reference: str, transcript: str) -> tuple[int, int]:
     """Words wrong, and words of the reference; both are normalized."""
     if not reference.split():  # jiwer refuses these
         return len(transcript.split()), 0
-    aligned = jiwer.process_words(reference, transcript)
-    wrong = aligned.substitutions + aligned.deletions + aligned.insertions
-    return wrong, len(reference.split())
+    it = jiwer.process_words(reference, transcript)
+    return it.substitutions + it.deletions + it.insertions, len(reference.split())
 
 
 def interval(counts: np.ndarray, seed: int) -> tuple[float, float]:

@@ -23,10 +23,10 @@ def main() -> None:
     parser.add_argument("--vocab", type=int, required=True)
     parser.add_argument("--order", type=int, default=2)
     parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args()
-    data, _ = examples.read(arguments.data)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    zoo.save_ngrams(arguments.out, fit(data.targets, arguments.vocab, arguments.order))
+    chosen = parser.parse_args()
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    targets = examples.read(chosen.data)[0].targets
+    zoo.save_ngrams(chosen.out, fit(targets, chosen.vocab, chosen.order))
 
 
 def fit(targets: list[list[int]], vocab: int, order: int = 2) -> ngram.NGram:

@@ -15,7 +15,6 @@ of 1, and short texts are batched with others as short instead of being packed.
 """
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -27,7 +26,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from experiments.training import finetune_data, loop, pairs
+from experiments.training import finetune_data, loop
 from experiments.training.pairs import PairRows
 from specjax import checkpoints, console
 from specjax.checkpoints import Pretrained, huggingface
@@ -49,31 +48,32 @@ def finetune(chosen: argparse.Namespace) -> Path:
     if export.exists():
         raise ValueError(f"{export} exists: name another folder with --export")
     checkpoint = start(chosen.init, chosen.dtype)
-    config, recipe = checkpoint.config, recipe_of(chosen)
     data = finetune_data.load(chosen, checkpoint)
     init = {"init": loop.digest(checkpoint.params)}
-    sizes = config._asdict() | init | data.identity
-    check_run(chosen.runs, sizes, recipe)
+    sizes = {**checkpoint.config._asdict(), **init, **data.about}
+    named = {k: v for k, v in vars(chosen).items() if k in loop.Recipe._fields}
+    length = chosen.inputs_length + chosen.targets_length
+    fixed = {"length": length, "weight_decay": 0.0, "optimizer": "adafactor"}
 
     # On the host, so that a resumed run does not hold two sets on its device.
     params = jax.tree.map(np.asarray, checkpoint.params)
     checkpoint = checkpoint._replace(params=None)
-    loss = in_parts(pairs.cross_entropy(config), chosen.parts)
+    loss = in_parts(data.loss(checkpoint.config), chosen.parts)
     task = loop.Task(sizes, lambda key: params, loss)
+    recipe = loop.Recipe(**named, **fixed)
     trained = loop.train(chosen.runs, task, data.batch, data.held_out, recipe)
     save(export, checkpoint._replace(params=trained))
     return export
 
 
 def check_flags(chosen: argparse.Namespace) -> None:
-    for name in ("batch", "inputs_length", "targets_length"):
-        value = getattr(chosen, name)
-        if value < 8 or value % 8:
-            raise ValueError(f"{flag(name)} must be a multiple of 8; got {value}")
-    for name in ("steps", "held_out", "parts", "checkpoint_every", "evaluate_every"):
-        value = getattr(chosen, name)
-        if value < 1:
-            raise ValueError(f"{flag(name)} must be at least 1; got {value}")
+    flags = {"--" + name.replace("_", "-"): it for name, it in vars(chosen).items()}
+    for name in ("--batch", "--inputs-length", "--targets-length"):
+        if flags[name] < 8 or flags[name] % 8:
+            raise ValueError(f"{name} must be a multiple of 8; got {flags[name]}")
+    for name in ("steps", "held-out", "parts", "checkpoint-every", "evaluate-every"):
+        if flags[f"--{name}"] < 1:
+            raise ValueError(f"--{name} must be at least 1; got {flags[f'--{name}']}")
     if chosen.batch % chosen.parts:
         raise ValueError(
             f"--parts must divide --batch {chosen.batch}; got {chosen.parts}"
@@ -87,10 +87,6 @@ def check_flags(chosen: argparse.Namespace) -> None:
             f"--warmup {chosen.warmup} and --decay {chosen.decay} must fit into"
             f" --steps {chosen.steps}"
         )
-
-
-def flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def start(name: str, dtype: str) -> Pretrained:
@@ -110,41 +106,6 @@ def start(name: str, dtype: str) -> Pretrained:
             f" them with {t5.PAD} can be trained"
         )
     return checkpoint._replace(config=checkpoint.config._replace(dtype=dtype))
-
-
-def recipe_of(chosen: argparse.Namespace) -> loop.Recipe:
-    return loop.Recipe(
-        steps=chosen.steps,
-        decay=chosen.decay,
-        batch=chosen.batch,
-        length=chosen.inputs_length + chosen.targets_length,
-        rate=chosen.rate,
-        warmup=chosen.warmup,
-        weight_decay=0.0,
-        seed=chosen.seed,
-        checkpoint_every=chosen.checkpoint_every,
-        evaluate_every=chosen.evaluate_every,
-        optimizer="adafactor",
-    )
-
-
-def check_run(folder: Path, sizes: dict[str, Any], recipe: loop.Recipe) -> None:
-    """Raises ValueError, naming what differs, for a folder that holds another run."""
-    path = folder / "recipe.json"
-    if not path.exists():
-        return
-    there, mine = json.loads(path.read_text("utf-8")), sizes | recipe._asdict()
-    saved = there["config"] | there["recipe"]
-    unlike = [
-        f"{name} is {saved.get(name)} there and {mine.get(name)} here"
-        for name in sorted(saved.keys() | sizes.keys())
-        if saved.get(name) != mine.get(name)
-    ]
-    if unlike:
-        raise ValueError(
-            f"{folder} holds another run: {'; '.join(unlike)}. Name another folder with"
-            " --runs, or delete this one"
-        )
 
 
 def in_parts(loss: Callable, parts: int) -> Callable:
@@ -173,9 +134,8 @@ def save(folder: Path, checkpoint: Pretrained) -> None:
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tokenized")
     checkpoints.save(temporary, checkpoint)
     origin = finetune_data.folder_of(checkpoint)
-    kept = [] if origin is None else [origin / name for name in KEPT]
     try:
-        for path in kept:
+        for path in [] if origin is None else [origin / name for name in KEPT]:
             if path.is_file():
                 shutil.copyfile(path, temporary / path.name)
         temporary.rename(folder)

@@ -4,14 +4,14 @@ Each function that takes `chosen` reads the flags of `experiments.training.finet
 """
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from experiments.tasks import examples, recipes
 from experiments.tasks.examples import Examples
 from experiments.training import pairs
-from experiments.training.pairs import Bucket, Pair, PairRows
+from experiments.training.pairs import Pair
+from experiments.training.pipeline import Data
 from specjax.checkpoints import Pretrained, huggingface
 from specjax.measure.provenance import digest
 
@@ -36,17 +36,8 @@ class Source(NamedTuple):
     eos: int
 
 
-class Data(NamedTuple):
-    """batch: of a seed. held_out: batches to measure on. identity: JSON, what tells
-    runs apart; files may move, their contents may not change."""
-
-    batch: Callable[[tuple[int, ...]], PairRows]
-    held_out: list[PairRows]
-    identity: dict
-
-
 def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
-    """Batches for a checkpoint.
+    """Batches for a checkpoint; files may move, their contents may not change.
 
     Raises ValueError for examples that are none, too few, empty, too long or not of the
     checkpoint's tokenizer, ImportError for a data set without seqio.
@@ -62,18 +53,19 @@ def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
             f"--held-out {chosen.held_out} leaves nothing of {len(coded)} pairs to"
             " train on"
         )
-    batch = pairs.sampler(bucketed(coded[chosen.held_out :], chosen))
-    measured = pairs.sampler(bucketed(coded[: chosen.held_out], chosen))
+    # A batch of halved lengths has twice the rows: as many tokens.
+    lengths = chosen.inputs_length, chosen.targets_length
+    sizes = [tuple(length >> halved for length in lengths) for halved in HALVINGS]
+    batch, measured = (
+        pairs.sampler(pairs.buckets(part, sizes, chosen.batch * sum(lengths), share=1))
+        for part in (coded[chosen.held_out :], coded[: chosen.held_out])
+    )
     count = max(1, chosen.held_out // chosen.batch)
-    identity = {
-        "task": source.task,
-        "split": source.split,
-        "pairs": pairs.digest(coded),
-        "inputs_length": chosen.inputs_length,
-        "targets_length": chosen.targets_length,
-        "held_out": chosen.held_out,
-    }
-    return Data(batch, [measured((1, i)) for i in range(count)], identity)
+    held_out = {"held_out": [measured((1, i)) for i in range(count)]}
+    flags = "inputs_length", "targets_length", "held_out"
+    about = {"task": source.task, "split": source.split, "pairs": pairs.digest(coded)}
+    about |= {name: getattr(chosen, name) for name in flags}
+    return Data(batch, held_out, pairs.cross_entropy, about)
 
 
 def folder_of(checkpoint: Pretrained) -> Path | None:
@@ -118,38 +110,27 @@ def encoded(source: Source, chosen: argparse.Namespace) -> list[Pair]:
     `--inputs-length` or `--targets-length` unless `--truncate`: then the last ids
     before the end go, and how many texts were cut is printed.
     """
-    sides = []
+    sides, end = [], [source.eos]
     for name in ("inputs", "targets"):
-        texts = [ended(ids, source.eos) for ids in getattr(source.examples, name)]
-        empty = [i for i, ids in enumerate(texts) if len(ids) < 2]
+        rows, limit = getattr(source.examples, name), getattr(chosen, f"{name}_length")
+        texts = [ids if ids[-1:] == end else [*ids, *end] for ids in rows]
+        empty = [i for i, ids in enumerate(texts, start=1) if len(ids) < 2]
+        longer = [i for i, ids in enumerate(texts, start=1) if len(ids) > limit]
         if empty:
             raise ValueError(
                 f"{chosen.task}: {len(empty)} of {len(texts)} {name} are empty, the"
-                f" first in example {empty[0] + 1}: prepare pairs that have both sides"
+                f" first in example {empty[0]}: prepare pairs that have both sides"
             )
-        sides.append(cut(texts, name, chosen))
+        if longer and not chosen.truncate:
+            raise ValueError(
+                f"{chosen.task}: {len(longer)} of {len(texts)} {name} are longer than"
+                f" {limit} tokens, the first in example {longer[0]}: raise"
+                f" --{name}-length, or cut them with --truncate"
+            )
+        if longer:
+            print(f"cut {len(longer)} of {len(texts)} {name} to {limit} tokens")
+        sides.append([[*ids[:-1][: limit - 1], *end] for ids in texts])
     return list(zip(*sides, strict=True))
-
-
-def ended(ids: list[int], eos: int) -> list[int]:
-    return ids if ids[-1:] == [eos] else [*ids, eos]
-
-
-def cut(
-    texts: list[list[int]], name: str, chosen: argparse.Namespace
-) -> list[list[int]]:
-    """The texts of one side, none longer than its flag says."""
-    limit = getattr(chosen, f"{name}_length")
-    longer = [i for i, ids in enumerate(texts) if len(ids) > limit]
-    if longer and not chosen.truncate:
-        raise ValueError(
-            f"{chosen.task}: {len(longer)} of {len(texts)} {name} are longer than"
-            f" {limit} tokens, the first in example {longer[0] + 1}: raise"
-            f" --{name}-length, or cut them with --truncate"
-        )
-    if longer:
-        print(f"cut {len(longer)} of {len(texts)} {name} to {limit} tokens")
-    return [ids if len(ids) <= limit else ids[: limit - 1] + ids[-1:] for ids in texts]
 
 
 def check_ids(checkpoint: Pretrained, source: Source, coded: list[Pair]) -> None:
@@ -160,8 +141,8 @@ def check_ids(checkpoint: Pretrained, source: Source, coded: list[Pair]) -> None
             f" {checkpoint.name} with {', '.join(map(str, checkpoint.ends))}: {ADVICE}"
         )
     limit = checkpoint.config.pieces or checkpoint.config.vocab
-    least = min(min(ids) for pair in coded for ids in pair)
-    most = max(max(ids) for pair in coded for ids in pair)
+    every = {i for pair in coded for ids in pair for i in ids}
+    least, most = min(every), max(every)
     if least < 0 or most >= limit:
         raise ValueError(
             f"{source.task} has ids {least} to {most}, {checkpoint.name} 0 to"
@@ -188,10 +169,3 @@ def check_tokenizer(model: Path, source: Source) -> None:
             f"the ids of {source.task} are not what {model} makes of its texts:"
             f" {ADVICE}"
         )
-
-
-def bucketed(coded: list[Pair], chosen: argparse.Namespace) -> list[Bucket]:
-    """Pairs by length. A batch of halved lengths has twice the rows: as many tokens."""
-    lengths = chosen.inputs_length, chosen.targets_length
-    sizes = [tuple(length >> halved for length in lengths) for halved in HALVINGS]
-    return pairs.buckets(coded, sizes, chosen.batch * sum(lengths), share=1.0)

@@ -15,10 +15,8 @@ from specjax.models.whisper.network import Cache, Whisper
 from specjax.types import Features
 
 Config = gpt.Config | llama.Config | t5.Config | whisper.Config
-FAMILIES = {gpt.Config: gpt, llama.Config: llama, t5.Config: t5}
-FAMILIES[whisper.Config] = whisper
-NAMES = {"gpt": gpt.Config, "llama": llama.Config, "t5": t5.Config}
-NAMES["whisper"] = whisper.Config
+FAMILIES = {family.Config: family for family in (gpt, llama, t5, whisper)}
+NAMES = dict(zip(("gpt", "llama", "t5", "whisper"), FAMILIES, strict=True))
 
 
 def fresh(config: Config) -> Callable[[Array], Any]:

@@ -19,7 +19,6 @@ from experiments.training.forward import FAMILIES, Config
 from specjax.models import whisper
 from specjax.models.whisper.layers import sinusoids
 
-Path = tuple[str, ...]
 READ = ("kernel", "readout")  # the names of weights that read along their first axis
 LAST = ("out", "wo")  # the products that end what a layer adds
 SIZES = ("dim", "mlp_dim", "num_heads", "key_heads", "dtype", "joined")
@@ -64,16 +63,15 @@ def check(small: Config, large: Config) -> None:
             f"growth keeps the head width, {small.head_width}, and multiplies dim,"
             f" {small.dim}, by a whole number"
         )
-    shared = [config.num_heads / _key_heads(config) for config in (small, large)]
-    if shared[0] != shared[1]:
-        raise ValueError(f"growth keeps how many heads share a key: {shared[0]:g}")
-    less = [
-        name
-        for name in ("mlp_dim", "num_heads", *DEPTHS)
-        if getattr(large, name, 0) < getattr(small, name, 0)
+    heads = [
+        (it.num_heads, getattr(it, "key_heads", it.num_heads)) for it in (small, large)
     ]
-    if less:
-        raise ValueError(f"growth makes nothing smaller: {', '.join(less)}")
+    before, after = (many / few for many, few in heads)
+    if before != after:
+        raise ValueError(f"growth keeps how many heads share a key: {before:g}")
+    for name in ("mlp_dim", "num_heads", *DEPTHS):
+        if getattr(large, name, 0) < getattr(small, name, 0):
+            raise ValueError(f"growth makes nothing smaller: {name}")
 
 
 def _speech(small: whisper.Config, params: Mapping, large: whisper.Config) -> dict:
@@ -89,10 +87,6 @@ def _speech(small: whisper.Config, params: Mapping, large: whisper.Config) -> di
     for i in range(small.decoder_layers, large.decoder_layers):
         decoder[f"layers_{i}"] = _idle(last)
     return {**params, "encoder": encoder, "decoder": decoder}
-
-
-def _key_heads(config: Config) -> int:
-    return getattr(config, "key_heads", config.num_heads)
 
 
 def _wider(
@@ -115,32 +109,20 @@ def _wider(
 
 def _deeper(params: Mapping, small: Config, large: Config) -> dict:
     """Layers are added evenly: each is the one that follows it, with no effect."""
-    grown = {path: dict(tree) for path, tree in _stacks(params).items()}
-    for path, tree in grown.items():
-        before, after = (_depth(config, path) for config in (small, large))
+    grown = dict(params)
+    for stack in ("encoder", "decoder") if "encoder" in params else ("",):
+        name = f"{stack}_layers" if stack else "num_layers"
+        tree = dict(params[stack]) if stack else grown
+        before, after = getattr(small, name), getattr(large, name)
         places = [(i + 1) * after // before - 1 for i in range(before)]
         layers = [tree.pop(f"layers_{i}") for i in range(before)]
         for place in range(after):
-            follows = next(i for i, at in enumerate(places) if at >= place)
-            layer = layers[follows]
+            layer = layers[next(i for i, at in enumerate(places) if at >= place)]
             tree[f"layers_{place}"] = layer if place in places else _idle(layer)
-    return {**params, **grown} if () not in grown else grown[()]
-
-
-def _stacks(params: Mapping) -> dict:
-    return (
-        {(): params}
-        if "encoder" not in params
-        else {name: params[name] for name in ("encoder", "decoder")}
-    )
-
-
-def _depth(config: Config, stack) -> int:
-    return getattr(config, f"{stack}_layers") if stack else config.num_layers
+        grown |= {stack: tree} if stack else {}
+    return grown
 
 
 def _idle(layer: Mapping) -> dict:
-    flat = flatten_dict(layer)
-    return unflatten_dict(
-        {p: leaf * 0 if p[-2] in LAST else leaf for p, leaf in flat.items()}
-    )
+    flat = flatten_dict(layer).items()
+    return unflatten_dict({p: x * 0 if p[-2] in LAST else x for p, x in flat})

@@ -29,6 +29,9 @@ from tqdm import tqdm
 
 from experiments.training.storage import replace
 
+SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
+SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
+
 
 class Recipe(NamedTuple):
     """How to train. The last `decay` steps fall linearly to zero. `optimizer`: adamw;
@@ -46,9 +49,6 @@ class Recipe(NamedTuple):
     checkpoint_every: int = 100
     evaluate_every: int = 250
     optimizer: str = "adamw"
-
-
-SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
 
 
 class Task(NamedTuple):
@@ -76,44 +76,39 @@ def learning_rate(recipe: Recipe) -> optax.Schedule:
 
 
 def optimizer(recipe: Recipe) -> optax.GradientTransformation:
-    """Raises ValueError for a name that is no optimizer here."""
     rate, weight_decay = learning_rate(recipe), recipe.weight_decay
-    if recipe.optimizer == "adamw":
-        rule = optax.adamw(rate, b1=0.9, b2=0.95, weight_decay=weight_decay)
-    elif recipe.optimizer == "scaled":
-        steps = optax.scale_by_adam(b1=0.9, b2=0.98), optax.scale_by_param_block_rms()
-        rule = optax.chain(*steps, optax.scale_by_learning_rate(rate))
-    elif recipe.optimizer == "adafactor":
-        rule = optax.adafactor(rate, weight_decay_rate=weight_decay or None)
-    else:
-        raise ValueError(
-            f"no optimizer {recipe.optimizer!r}: use adamw, scaled, adafactor"
-        )
-    return optax.chain(optax.clip_by_global_norm(1.0), rule)
+    scaled = optax.scale_by_adam(b1=0.9, b2=0.98), optax.scale_by_param_block_rms()
+    rules = {
+        "adamw": optax.adamw(rate, b1=0.9, b2=0.95, weight_decay=weight_decay),
+        "scaled": optax.chain(*scaled, optax.scale_by_learning_rate(rate)),
+        "adafactor": optax.adafactor(rate, weight_decay_rate=weight_decay or None),
+    }
+    return optax.chain(optax.clip_by_global_norm(1.0), rules[recipe.optimizer])
 
 
 def train(
     folder: Path,
     task: Task,
     batch: Callable[[tuple[int, ...]], Any],
-    held_out: Sequence[Any] | Mapping[str, Sequence[Any]],
+    held_out: Mapping[str, Sequence[Any]],
     recipe: Recipe,
 ) -> Any:
     """Trains to `recipe.steps`, or goes on from where the folder stands.
 
-    batch: of a seed, the pair (recipe.seed, step). held_out: batches to measure on, or
-    several such by what the curve is to call them. Returns the parameters. Raises
-    ValueError if the folder holds a run of another recipe.
+    batch: of a seed, the pair (recipe.seed, step). held_out: batches to measure on, by
+    what the curve is to call them. Returns the parameters. Raises ValueError if the
+    folder holds a run of another recipe.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if not isinstance(held_out, Mapping):
-        held_out = {"held_out": held_out}
-    rule = optimizer(recipe)
+    rule, measure = optimizer(recipe), jax.jit(task.loss)
     checkpoint, curve = folder / "checkpoint.msgpack", folder / "curve.jsonl"
     state = resume(folder, task, rule, recipe)
-    trim(curve, state.step)
+    if curve.exists():  # what is beyond the checkpoint is measured again
+        lines = filter(None, curve.read_text().splitlines())
+        kept = [line for line in lines if json.loads(line)["step"] <= state.step]
+        replace(curve, "".join(line + "\n" for line in kept).encode())
 
-    step_fn, measure = build_step(task.loss, rule), jax.jit(task.loss)
+    step_fn = build_step(task.loss, rule)
     begun, losses, saved = time.monotonic(), [], time.monotonic()
     bar = tqdm(range(state.step, recipe.steps), initial=state.step, total=recipe.steps)
     for step in bar:
@@ -145,10 +140,10 @@ def resume(
     folder: Path, task: Task, rule: optax.GradientTransformation, recipe: Recipe
 ) -> TrainState:
     """The state that a folder holds, or the first one. Raises ValueError as `train`."""
-    path, there = folder / "checkpoint.msgpack", None
+    path, there, done = folder / "checkpoint.msgpack", None, 0
     if path.exists():
         there = serialization.msgpack_restore(path.read_bytes())
-    done = 0 if there is None else int(there["step"])
+        done = int(there["step"])
     check_same(folder / "recipe.json", task.sizes, recipe, done)
     params = task.init(jax.random.key(recipe.seed))
     state = TrainState(params, rule.init(params), 0)
@@ -169,24 +164,23 @@ def build_step(loss: Callable, rule: optax.GradientTransformation) -> Callable:
 def check_same(path: Path, sizes: dict, recipe: Recipe, step: int) -> None:
     """A folder is one run: its sizes and recipe, but not how often it saves, nor how
     long it lasts if at `step` its rate has not begun to fall by either plan."""
-    saving = {"checkpoint_every", "evaluate_every"}
-    lasting = {k: v for k, v in recipe._asdict().items() if k not in saving}
-    mine = {"config": sizes, "recipe": lasting}
+    lasting = {k: v for k, v in recipe._asdict().items() if k not in SAVING}
     if path.exists():
-        there = json.loads(path.read_text())
-        plans = there["recipe"], lasting
-        if step <= min(plan["steps"] - plan["decay"] for plan in plans):
-            same = {key: lasting[key] for key in ("steps", "decay")}
-        else:
-            same = {}
-        if {**there, "recipe": {**there["recipe"], **same}} != mine:
+        there, here = json.loads(path.read_text()), sizes | lasting
+        there = there["config"] | there["recipe"]
+        if step <= min(it["steps"] - it["decay"] for it in (there, here)):
+            there |= {key: here[key] for key in ("steps", "decay")}
+        unlike = [
+            f"{name} is {there.get(name)} there and {here.get(name)} here"
+            for name in sorted(there.keys() | here.keys())
+            if there.get(name) != here.get(name)
+        ]
+        if unlike:
             raise ValueError(
-                f"{path.parent} holds a run of another recipe ({there} instead of"
-                f" {mine}): name another folder or delete this one"
+                f"{path.parent} holds a run of another recipe ({'; '.join(unlike)}):"
+                " name another folder or delete this one"
             )
-        if there == mine:
-            return
-    replace(path, json.dumps(mine, indent=1).encode())
+    replace(path, json.dumps({"config": sizes, "recipe": lasting}, indent=1).encode())
 
 
 def digest(params: Any) -> str:
@@ -196,20 +190,3 @@ def digest(params: Any) -> str:
         whole.update(f"{jax.tree_util.keystr(path)} {leaf.shape}".encode())
         whole.update(np.ascontiguousarray(leaf).data)
     return whole.hexdigest()
-
-
-def curves(runs: Path, folders: Mapping[str, str]) -> dict[str, list[dict]]:
-    """The points of the runs that are there. folders: within `runs`, by name."""
-    return {
-        name: [json.loads(line) for line in (runs / folder / "curve.jsonl").open()]
-        for name, folder in folders.items()
-        if (runs / folder).exists()
-    }
-
-
-def trim(curve: Path, step: int) -> None:
-    """Drops the points beyond the checkpoint, which the run will measure again."""
-    if curve.exists():
-        points = [line for line in curve.read_text().splitlines() if line]
-        kept = [line for line in points if json.loads(line)["step"] <= step]
-        replace(curve, "".join(line + "\n" for line in kept).encode())

@@ -1,18 +1,25 @@
 """What encoder-decoders learn from: pairs of token lists, batched by length.
 
+Before all else a small T5 learns to copy, of ids that are drawn at random. Text can be
+guessed without being read; a small model then does not learn to read it for very long.
+Of random ids nothing can be guessed.
 Axes: B rows, I input tokens, T target tokens, V vocabulary.
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
 from experiments.training import forward
+from experiments.training.pipeline import Data, Stage
 from specjax.models import t5
 
 Pair = tuple[Sequence[int], Sequence[int]]  # both end with the end id
@@ -47,19 +54,18 @@ def buckets(
 
     share: of all steps for these pairs, divided so that every pair is seen as often.
     """
-    held = [[] for _ in sizes]
+    held = {tuple(size): [] for size in sizes}
     for pair in pairs:
-        for place, (inputs, targets) in enumerate(sizes):
-            if len(pair[0]) <= inputs and len(pair[1]) <= targets:
-                held[place].append(pair)
-                break
-    chosen = [(group, *size) for group, size in zip(held, sizes, strict=True) if group]
-    rows = [max(8, tokens // (size[1] + size[2]) // 8 * 8) for size in chosen]
-    steps = np.array([len(it[0]) / r for it, r in zip(chosen, rows, strict=True)])
-    shares = share * steps / steps.sum()
-    return [
-        Bucket(*it, r, float(s)) for it, r, s in zip(chosen, rows, shares, strict=True)
+        fits = (it for it in held if len(pair[0]) <= it[0] and len(pair[1]) <= it[1])
+        held.get(next(fits, None), []).append(pair)
+    chosen = [
+        Bucket(group, *size, max(8, tokens // sum(size) // 8 * 8), 0.0)
+        for size, group in held.items()
+        if group
     ]
+    steps = np.array([len(bucket.pairs) / bucket.rows for bucket in chosen])
+    shares = (share * steps / steps.sum()).tolist()
+    return [it._replace(share=s) for it, s in zip(chosen, shares, strict=True)]
 
 
 def sampler(buckets: Sequence[Bucket]) -> Callable[[tuple[int, ...]], PairRows]:
@@ -107,3 +113,35 @@ def cross_entropy(config: t5.Config) -> Callable:
         return jnp.sum(each * rows.weight) / rows.weight.sum()
 
     return loss
+
+
+def inclined(stage: Stage) -> Any:
+    """The weights that a stage of copying begins with: random ones, but that a token
+    asks the input for tokens like itself, and says what it reads there. Queries begin
+    as keys, the readout as the embedding."""
+    key = jax.random.key(stage.recipe.seed)
+    flat = flatten_dict(forward.fresh(stage.config)(key))
+    embedding = flat["token_embedder", "embedding"]
+    flat["decoder", "logits_dense", "kernel"] = embedding.T / embedding.shape[1] ** 0.5
+    for path in flat:
+        if path[2:] == ("encoder_decoder_attention", "query", "kernel"):
+            keys = flat[*path[:3], "key", "kernel"]
+            flat[path] = keys * flat[path].std() / keys.std()
+    return unflatten_dict(flat)
+
+
+def copying(stage: Stage) -> Data:
+    """Ids of a stage's model, to be copied."""
+    pieces = stage.config.pieces or stage.config.vocab
+    size = stage.recipe.batch, stage.recipe.length
+    batch = partial(drawn, pieces=pieces, size=size)
+    return Data(batch, {"held_out": [batch((1, i)) for i in range(2)]}, cross_entropy)
+
+
+def drawn(seed: tuple[int, ...], pieces: int, size: tuple[int, int]) -> PairRows:
+    """Rows of random ids, small ones more often, as frequent pieces are; each its own
+    target. size: how many rows, and their ids."""
+    rng = np.random.default_rng(seed)
+    logs = rng.uniform(np.log(t5.END + 1), np.log(pieces), size)
+    rows = [[*map(int, ids), t5.END] for ids in np.exp(logs)]
+    return pad([(row, row) for row in rows], *2 * (size[1] + 1,))

@@ -18,49 +18,42 @@ from specjax import zoo
 from specjax.drafters import ngram
 from specjax.models import gpt
 
-SIZES = {"97m": gpt.PAPER_97M, "6m": gpt.PAPER_6M}
-RECIPES = {
-    "97m": loop.Recipe(12_000, 3_000, batch=64, length=128, rate=6e-4, warmup=500),
-    "6m": loop.Recipe(12_000, 3_000, batch=64, length=128, rate=2e-3, warmup=500),
-}
+MODELS = {"97m": (gpt.PAPER_97M, 6e-4), "6m": (gpt.PAPER_6M, 2e-3)}  # and their rates
+HELD_OUT = 12  # batches
 TINY = {"dim": 16, "mlp_dim": 32, "num_layers": 1, "num_heads": 2}
 TINY_PIECES = 400  # of a text of some hundred lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--text", type=Path, required=True)
-    parser.add_argument("--held_out", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path("runs/paper_pair"))
-    parser.add_argument(
-        "--steps", type=int, help="instead of the recipe's, for a trial"
-    )
-    parser.add_argument(
-        "--tiny", action="store_true", help="one narrow layer each, for a trial"
-    )
-    arguments = parser.parse_args()
-    out = arguments.out
+    add = parser.add_argument
+    add("--text", type=Path, required=True)
+    add("--held_out", type=Path, required=True)
+    add("--out", type=Path, default=Path("runs/paper_pair"))
+    add("--steps", type=int, help="instead of the recipe's, for a trial")
+    add("--tiny", action="store_true", help="one narrow layer each, for a trial")
+    chosen = parser.parse_args()
+    out = chosen.out
     out.mkdir(parents=True, exist_ok=True)
-    sentences = read_lines(arguments.text)
-    vocab = TINY_PIECES if arguments.tiny else gpt.PAPER_97M.vocab
+    sentences = read_lines(chosen.text)
+    vocab = TINY_PIECES if chosen.tiny else gpt.PAPER_97M.vocab
     path = out / "tokenizer.model"
     pieces = tokenizer.keep(path, lambda: tokenizer.train(sentences, vocab))
     coded = language.encode(pieces, sentences)
     if not (out / "bigram.safetensors").exists():
         table = ngram.fit(coded, gpt.PAPER_97M.vocab, 2, weight=0.75)
         zoo.save_ngrams(out / "bigram.safetensors", table)
-    held_out = language.encode(pieces, read_lines(arguments.held_out))
-    fixed = {"held_out": (language.stream(held_out), language.HELD_OUT)}
+    held_out = language.encode(pieces, read_lines(chosen.held_out))
+    fixed = {"held_out": (language.stream(held_out), HELD_OUT)}
     data = {"text": language.data(language.stream(coded), fixed)}
-    for name, sizes in SIZES.items():
-        recipe = RECIPES[name]
-        if arguments.tiny:
+    for name, (sizes, rate) in MODELS.items():
+        recipe = loop.Recipe(12_000, 3_000, 64, 128, rate=rate, warmup=500)
+        if chosen.tiny:
             sizes, recipe = sizes._replace(**TINY), recipe._replace(batch=4, length=32)
-        config = sizes._replace(dtype="bfloat16")
-        if arguments.steps:
-            recipe = recipe._replace(steps=arguments.steps, decay=arguments.steps // 4)
-        params = pipeline.run(out, [Stage(name, config, recipe, "text")], data)
-        zoo.save(out / f"{name}.safetensors", sizes, params)
+        if chosen.steps:
+            recipe = recipe._replace(steps=chosen.steps, decay=chosen.steps // 4)
+        stage = Stage(name, sizes._replace(dtype="bfloat16"), recipe, "text")
+        zoo.save(out / f"{name}.safetensors", sizes, pipeline.run(out, [stage], data))
 
 
 def read_lines(path: Path) -> list[str]:

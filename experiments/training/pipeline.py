@@ -8,6 +8,7 @@ one each.
 """
 
 import argparse
+import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from experiments.training import forward, grow, loop, storage
 
 FOLDER = Path(__file__).with_name("recipes")
 NOISE = 0.3  # between the copies of a grown model's units, see `grow.grow`
+LENGTHS = ("steps", "decay")  # of a stage, which its command has options for
 
 
 class Stage(NamedTuple):
@@ -52,39 +54,26 @@ def run(runs: Path, stages: Sequence[Stage], texts: Texts, first: Any = None) ->
     texts: what a stage learns from, by the names of `Stage.data`. Between stages of
     other sizes the model grows. Raises ValueError as `loop.train`.
     """
-    params, before = first, stages[0]
+    params, before = first, stages[0].config
     for stage in stages:
-        params = train(runs, stage, texts, grown(before, params, stage))
-        before = stage
+        config = stage.config
+        # They fit whichever type a model computes in.
+        if params is not None and before != config._replace(dtype=before.dtype):
+            params = grow.grow(before, params, config, NOISE)
+
+        def init(key: jax.Array, config=config, first=params) -> Any:
+            if first is None:
+                return forward.fresh(config)(key)
+            return jax.tree.map(jnp.copy, first)
+
+        data = texts[stage.data](stage)
+        # As a file has them, which knows no tuples.
+        sizes = json.loads(json.dumps({**config._asdict(), **data.about}))
+        task = loop.Task(sizes, init, data.loss(config))
+        read = data.batch, data.held_out
+        params = loop.train(runs / stage.folder, task, *read, stage.recipe)
+        before = config
     return params
-
-
-def grown(before: Stage, params: Any, stage: Stage) -> Any:
-    """The weights that a stage begins with: those of the one before it, grown unless
-    they fit, as they do whichever type a model computes in."""
-    sizes = before.config, stage.config
-    same = sizes[0] == sizes[1]._replace(dtype=sizes[0].dtype)
-    return (
-        params
-        if params is None or same
-        else grow.grow(sizes[0], params, sizes[1], NOISE)
-    )
-
-
-def train(runs: Path, stage: Stage, texts: Texts, first: Any = None) -> Any:
-    """The weights after one stage."""
-    data = texts[stage.data](stage)
-
-    def init(key: jax.Array) -> Any:
-        fresh = forward.fresh(stage.config)
-        return fresh(key) if first is None else jax.tree.map(jnp.copy, first)
-
-    # As a file has them, which knows no tuples.
-    sizes = json.loads(json.dumps({**stage.config._asdict(), **data.about}))
-    task = loop.Task(sizes, init, data.loss(stage.config))
-    return loop.train(
-        runs / stage.folder, task, data.batch, data.held_out, stage.recipe
-    )
 
 
 def read(name: str) -> dict:
@@ -92,8 +81,8 @@ def read(name: str) -> dict:
     return json.loads((FOLDER / f"{name}.json").read_text())
 
 
-def stages(recipe: dict, folder: str = "") -> list[Stage]:
-    """Those of a recipe whose folder begins so, in order."""
+def stages(recipe: dict, *folders: str) -> list[Stage]:
+    """Those of a recipe whose folder begins so, in order; all if none is named."""
     return [
         Stage(
             name,
@@ -103,7 +92,7 @@ def stages(recipe: dict, folder: str = "") -> list[Stage]:
             stage.get("loss", ""),
         )
         for name, stage in recipe["stages"].items()
-        if name.startswith(folder)
+        if name.startswith(folders or "")
     ]
 
 
@@ -117,29 +106,28 @@ def parser(doc: str, runs: str, recipe: dict) -> argparse.ArgumentParser:
     """The command of a recipe: where it runs, and how long each stage is."""
     made = argparse.ArgumentParser(description=doc.split("\n")[0])
     made.add_argument("--runs", type=Path, default=Path(runs))
-    for stage in stages(recipe):
-        for length in ("steps", "decay"):
-            option, most = _option(stage.folder, length), getattr(stage.recipe, length)
+    for folder, stage in recipe["stages"].items():
+        for length in LENGTHS:
+            option, most = f"{Path(folder).name}-{length}", stage["recipe"][length]
             made.add_argument(f"--{option}", type=int, default=most)
     return made
 
 
 def chosen(options: argparse.Namespace, recipe: dict) -> dict:
     """The recipe, its stages as long as the options say."""
-    recipe = json.loads(json.dumps(recipe))
+    recipe = copy.deepcopy(recipe)
     for folder, stage in recipe["stages"].items():
-        for length in ("steps", "decay"):
-            name = _option(folder, length).replace("-", "_")
-            stage["recipe"][length] = getattr(options, name)
+        for length in LENGTHS:
+            stage["recipe"][length] = getattr(options, f"{Path(folder).name}_{length}")
     return recipe
-
-
-def _option(folder: str, length: str) -> str:
-    return f"{Path(folder).name}-{length}"
 
 
 def save(path: Path, runs: Path, recipe: dict, **about: Any) -> None:
     """Writes how models were made: the recipe, what was read, how good they are, and
     the curves of their stages."""
-    curves = loop.curves(runs, {folder: folder for folder in recipe["stages"]})
+    curves = {
+        folder: [json.loads(line) for line in (runs / folder / "curve.jsonl").open()]
+        for folder in recipe["stages"]
+        if (runs / folder).exists()
+    }
     storage.write_json(path, {"recipe": recipe, **about, "curves": curves})

@@ -23,11 +23,8 @@ def train(documents: Iterable[str], vocab: int) -> bytes:
     Ids: 0 padding, 1 start, 2 end of document.
     """
     ids = dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3)
-    kept = dict(
-        add_dummy_prefix=False,
-        remove_extra_whitespaces=False,
-        allow_whitespace_only_pieces=True,
-    )
+    kept = dict(add_dummy_prefix=False, remove_extra_whitespaces=False)
+    kept |= dict(allow_whitespace_only_pieces=True)
     return _train(documents, vocab, model_type="bpe", **ids, **kept)
 
 
@@ -41,11 +38,12 @@ def train_t5(documents: Iterable[str], vocab: int) -> bytes:
 
 
 def _train(documents: Iterable[str], vocab: int, **options) -> bytes:
-    model = io.BytesIO()
+    model, lines = (
+        io.BytesIO(),
+        (line for text in documents for line in text.split("\n")),
+    )
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(
-            line for text in documents for line in text.split("\n") if line
-        ),
+        sentence_iterator=filter(None, lines),
         model_writer=model,
         vocab_size=vocab,
         user_defined_symbols=["\n"],

@@ -14,9 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from experiments.training import beginnings, language, pipeline, tokenizer
-from experiments.training.beginnings import Continued
-from experiments.training.drafts import written
+from experiments.training import language, pipeline, tokenizer
 from experiments.training.texts import dialogues
 from specjax import checkpoints, zoo
 from specjax.models import llama
@@ -39,41 +37,33 @@ def main() -> None:
 
 def train(folder: Path, runs: Path, recipe: dict) -> None:
     """The pair, into `runs`; what it was made from goes into `runs/training`."""
-    work, path = runs / "training", runs / "training" / "tokenizer.model"
+    work = runs / "training"
     work.mkdir(parents=True, exist_ok=True)
-    large, small = (pipeline.config(recipe, name) for name in ("large", "draft"))
+    path, vocab = work / "tokenizer.model", recipe["models"]["large"]["vocab"]
     read = {side: dialogues.read(folder, side) for side in ("train", "valid")}
     documents = read["train"].documents
-    pieces = tokenizer.keep(path, lambda: tokenizer.train(documents, large.vocab))
-    sides = [
-        language.stream(language.encode(pieces, it.documents)) for it in read.values()
-    ]
-    fixed = {name: (sides[1], count) for name, count in recipe["held_out"].items()}
-    data = {"text": language.data(sides[0], fixed)}
-    params = pipeline.run(work, pipeline.stages(recipe, "target"), data)
-    export(runs / "target", large, params, work)
-    target, plan = checkpoints.load(runs / "target"), Continued(**recipe["written"])
-    lessons = beginnings.lessons(work / "draft", target, *sides, plan)
-    data["lessons"] = written.data(lessons)
-    draft = pipeline.run(work, pipeline.stages(recipe, "draft"), data)
-    export(runs / "draft", small, draft, work)
-    alphas = written.accepted(small, draft, lessons.held_out)
+    pieces = tokenizer.keep(path, lambda: tokenizer.train(documents, vocab))
+    coded = (language.encode(pieces, it.documents) for it in read.values())
+    train, valid = map(language.stream, coded)
+    fixed = {name: (valid, count) for name, count in recipe["held_out"].items()}
+    data = {"text": language.data(train, fixed)}
+
+    def export(side: str, config: llama.Config, params: Any) -> Path:
+        """A folder of Hugging Face with its tokenizer, in the place of an older one."""
+        fresh, there = work / side / "export", runs / side
+        shutil.rmtree(fresh, ignore_errors=True)
+        kept = side, config, llama.build(config), params
+        whole = checkpoints.Pretrained(*kept, start=zoo.START, ends=(zoo.END,))
+        checkpoints.save(fresh, whole)
+        shutil.copy(path, fresh)
+        shutil.rmtree(there, ignore_errors=True)
+        return fresh.rename(there)
+
+    alphas = language.pair(work, recipe, data, (train, valid), export)
     about = {side: it.digest for side, it in read.items()}
-    path = runs / "recipes.json"
-    pipeline.save(path, work, recipe, text=about, held_out=alphas)
+    made = runs / "recipes.json"
+    pipeline.save(made, work, recipe, text=about, held_out=alphas)
     print(f"{runs}: " + ", ".join(f"{name} {alphas[name]:.3f}" for name in alphas))
-
-
-def export(folder: Path, config: llama.Config, params: Any, work: Path) -> None:
-    """A folder of Hugging Face with its tokenizer, in the place of an older one."""
-    fresh = work / folder.name / "export"
-    shutil.rmtree(fresh, ignore_errors=True)
-    kept = folder.name, config, llama.build(config), params
-    whole = checkpoints.Pretrained(*kept, start=zoo.START, ends=(zoo.END,))
-    checkpoints.save(fresh, whole)
-    shutil.copy(work / "tokenizer.model", fresh)
-    shutil.rmtree(folder, ignore_errors=True)
-    fresh.rename(folder)
 
 
 if __name__ == "__main__":

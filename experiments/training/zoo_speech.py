@@ -9,21 +9,44 @@ what that writes; the draft, distilled on it behind the target's own encoder. Wh
 out of `runs/speech_zoo` goes into the package. With recordings of digits the pair
 learns on from those, and goes to `runs/speech` in Hugging Face's format, not into the
 package: what the recordings' licence asks for would hold of it.
+
+The target is told, beside the text, which letter is spoken when, so that its encoder is
+soon worth attending to. The draft, one decoder layer, is behind the target's own
+encoder, as Distil-Whisper has it (Gandhi et al. 2023,
+https://arxiv.org/abs/2311.00430): what the encoder gave is kept, and nothing of it is
+learnt.
+Axes: B rows, L tokens, S states of the encoder, E features.
 """
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
 from safetensors.numpy import load_file, save_file
 
-from experiments.training import pipeline, speech, storage
+from experiments.training import forward, loop, pipeline, storage
 from experiments.training.drafts import written
-from experiments.training.speech import Heard
+from experiments.training.drafts.written import Lessons, Written
+from experiments.training.pipeline import Data, Stage
 from experiments.training.voices import examples, judged, recorded, sentences
 from experiments.training.voices.examples import Rows
 from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained, archive
+from specjax.models import whisper
+from specjax.models.whisper import Config
+from specjax.types import Encoded, Prompt
+
+TOLD = 0.3  # weight of the letters, beside the text
+MEASURED = 16  # rows of the batches that are measured on
+Sides = tuple[Rows, Rows]  # what is learnt from, and what is held out
+cross_entropy = optax.softmax_cross_entropy_with_integer_labels
 
 
 def main() -> None:
@@ -36,10 +59,10 @@ def main() -> None:
     options = parser.parse_args()
     runs, recipe = options.runs, pipeline.chosen(options, recipe)
     rows = windows(runs, recipe["windows"])
-    data = {name: speech.data(*parts) for name, parts in rows.items()}
+    data = {name: data_of(*parts) for name, parts in rows.items()}
     short, whole, deep, *_ = pipeline.stages(recipe)
     first = pipeline.run(runs, [short, whole], data)
-    large = pipeline.train(runs, deep, data, pipeline.grown(whole, first, deep))
+    large = pipeline.run(runs, [short, whole, deep], data)
     if options.recordings is None:
         bundle(runs, options.export, first, large, rows["whole"], recipe)
     else:
@@ -47,8 +70,8 @@ def main() -> None:
         learn_on(runs / "recorded", *folders, first, large, recipe)
 
 
-def windows(runs: Path, counts: dict[str, int]) -> dict[str, tuple[Rows, Rows]]:
-    """Synthesised, short and whole: what is learnt from, and what is held out."""
+def windows(runs: Path, counts: dict[str, int]) -> dict[str, Sides]:
+    """Synthesised, short and whole."""
     kinds = {"short": ("_short", examples.SHORT), "whole": ("", examples.WHOLE)}
     return {
         name: (
@@ -60,7 +83,7 @@ def windows(runs: Path, counts: dict[str, int]) -> dict[str, tuple[Rows, Rows]]:
 
 
 def bundle(
-    runs: Path, export: Path, first: Any, large: Any, rows: tuple[Rows, Rows], recipe
+    runs: Path, export: Path, first: Any, large: Any, rows: Sides, recipe: dict
 ) -> None:
     """The pair on synthesised speech, with its tokenizer, a recording, its recipe."""
     paths = [export / f"{name}.safetensors" for name in zoo.SPEECH_MODELS]
@@ -69,7 +92,11 @@ def bundle(
     target = checkpoints.load(paths[0])
     lessons, draft = train_draft(runs, first, target, rows, recipe)
     zoo.save(paths[1], whole, draft, bits=8)
-    share_encoder(*paths)
+    # The very numbers of one file's encoder in the other: rounded again, the last digit
+    # of a scale would differ, and the two would not be known for the same.
+    stored = load_file(paths[1]), load_file(paths[0])
+    encoder = {k: v for k, v in stored[1].items() if k.startswith("encoder/")}
+    save_file(stored[0] | encoder, paths[1], archive.metadata(paths[1]))
     (export / "speech").mkdir(exist_ok=True)
     (export / "speech" / "tokenizer.json").write_text(sentences.tokenizer())
     judged.record(export / "speech")
@@ -78,58 +105,108 @@ def bundle(
     pipeline.save(path, runs, recipe, text=text, held_out=scores)
 
 
-def share_encoder(target: Path, draft: Path) -> None:
-    """Stores the very numbers of one file's encoder in the other: rounded again, the
-    last digit of a scale would differ, and the two would not be known for the same."""
-    stored, whole = load_file(draft), load_file(target)
-    encoder = {
-        name: leaf for name, leaf in whole.items() if name.startswith("encoder/")
-    }
-    save_file(stored | encoder, draft, archive.metadata(draft))
-
-
 def train_draft(
-    runs: Path, first: Any, target: Pretrained, rows: tuple[Rows, Rows], recipe: dict
-) -> tuple[written.Lessons, Any]:
+    runs: Path, first: Any, target: Pretrained, rows: Sides, recipe: dict
+) -> tuple[Lessons, Any]:
     """What it learnt from and its weights: from the decoder that the target grew from,
     behind the target's encoder."""
-    plan, stages = Heard(**recipe["written"]), pipeline.stages(recipe, "draft")
-    lessons = speech.lessons(runs / "texts", target, *rows, plan)
+    lessons = wrote(runs / "texts", target, *rows, recipe["written"])
     begun = {"decoder": first["decoder"], "encoder": target.params["encoder"]}
     data = {"lessons": written.data(lessons)}
-    return lessons, pipeline.run(runs, stages, data, begun)
+    return lessons, pipeline.run(runs, pipeline.stages(recipe, "draft"), data, begun)
 
 
 def learn_on(
     runs: Path, recordings: Path, folders: Path, first: Any, large: Any, recipe: dict
 ) -> None:
     """The same pair after strings of recorded digits, as folders of Hugging Face."""
-    if (folders / "target").exists():
-        raise ValueError(
-            f"{folders / 'target'} exists: name another folder, or move it"
-        )
-    counts = {"train": recipe["windows"]["recorded"]}
-    counts["test"] = recipe["windows"]["held_out"]
+    there = folders / "target"
+    if there.exists():
+        raise ValueError(f"{there} exists: name another folder, or move it")
+    counts = recipe["windows"]
     rows = tuple(
         examples.keep(
             runs / f"{split}.npz",
             seed,
-            count,
+            counts[kept],
             spoken=recorded.strings(recordings, split),
         )
-        for seed, (split, count) in enumerate(counts.items(), start=2)
+        for seed, split, kept in ((2, "train", "recorded"), (3, "test", "held_out"))
     )
-    stages, data = pipeline.stages(recipe, "recorded"), {"recorded": speech.data(*rows)}
+    stages, data = pipeline.stages(recipe, "recorded"), {"recorded": data_of(*rows)}
     params, around = pipeline.run(runs, stages, data, large), judged.AROUND
     deep, whole = (pipeline.config(recipe, name) for name in ("deep", "whole"))
     built = checkpoints.build(deep)
     target = Pretrained("target", deep, built, params, start=around[0], ends=around[1])
     lessons, draft = train_draft(runs, first, target, rows, recipe)
-    judged.export(folders / "target", deep, params, around)
+    judged.export(there, deep, params, around)
     judged.export(folders / "draft", whole, draft, around)
     scores = judged.scores(rows[1], lessons, whole, draft)
     storage.write_json(folders / "scores.json", scores)
     print(json.dumps(scores))
+
+
+def loss(config: Config) -> Callable[[Any, Rows], Array]:
+    """Mean cross-entropy in nats a token of what follows the prompt, and TOLD times
+    that of the letter at each state, by the embedding that tokens share."""
+
+    def of(params, rows: Rows) -> Array:
+        states = forward.states_of(config, params, rows.frames)
+        logits = forward.logits(config, params, rows.tokens[:, :-1], states)
+        each = cross_entropy(logits, rows.tokens[:, 1:])
+        place = jnp.arange(1, rows.tokens.shape[1])
+        live = (place >= rows.begun[:, None]) & (place < rows.length[:, None])
+        letters = whisper.readout(config, params, states)
+        told = cross_entropy(letters, rows.spoken).mean()
+        return jnp.sum(each * live) / live.sum() + TOLD * told
+
+    return of
+
+
+def data_of(read: Rows, held_out: Rows) -> Callable[[Stage], Data]:
+    """Rows that are there."""
+    every = np.arange(len(held_out.tokens))
+    parts = np.split(every, len(every) // MEASURED)
+    fixed = {"held_out": [examples.chosen(held_out, part) for part in parts]}
+
+    def of(stage: Stage) -> Data:
+        def batch(seed: tuple[int, ...]) -> Rows:
+            rng, count = np.random.default_rng(seed), len(read.tokens)
+            return examples.chosen(read, rng.integers(count, size=stage.recipe.batch))
+
+        return Data(batch, fixed, loss, {"told": TOLD})
+
+    return of
+
+
+def wrote(
+    runs: Path, target: Pretrained, train: Rows, held_out: Rows, plan: dict[str, int]
+) -> Lessons:
+    """What the target writes of windows, at T = 0 and at T = 1, with its law. plan:
+    texts, as many at either temperature; held_out; batch, what is written together."""
+    encode = jax.jit(partial(forward.states_of, target.config))
+    digest, batch = loop.digest(target.params), plan["batch"]
+    turned = Rows(*(leaf[::-1] for leaf in train))  # so that other windows come first
+
+    def kept(name: str, apart: bool, temperature: float) -> Written:
+        rows = held_out if apart else turned if temperature else train
+        count = plan["held_out" if apart else "texts"]
+        part = examples.chosen(rows, np.arange(count) % len(rows.tokens))
+
+        def begin(index: np.ndarray) -> tuple:
+            states = encode(target.params, part.frames[index])
+            tokens = jnp.asarray(part.tokens[index, :2])
+            length = jnp.asarray(part.begun[index], jnp.int32)
+            key = jax.random.fold_in(jax.random.key(0), index[0])
+            sources = np.asarray(states), np.zeros(batch, np.int32)
+            return key, Prompt(tokens, length, Encoded(states)), sources
+
+        size = count, batch, part.tokens.shape[1] - 2
+        make = partial(written.write, target, begin, size, temperature, name)
+        about = {"target": digest, "texts": count, "temperature": temperature}
+        return written.keep(runs / f"{name}.npz", target, make, about, batch)
+
+    return written.lessons(digest, kept)
 
 
 if __name__ == "__main__":

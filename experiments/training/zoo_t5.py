@@ -9,12 +9,12 @@ target, on short texts; the same on all tasks; the target, grown from it; what i
 writes; the drafts; the counts. Hours on a CPU.
 
 Half of the texts are written at T = 0. Drafts that read the input learn to copy it
-(`copying`), then by KL until that is flat, then by another loss, twice: for a while,
-and for long. One that does not read it cannot agree much, and is left at that.
+(`pairs.copying`), then by KL until that is flat, then by another loss, twice: for a
+while, and for long. One that does not read it cannot agree much, and is left at that.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -22,15 +22,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.training import copying, counts, loop, pairs, pipeline, tokenizer
+from experiments.training import counts, loop, pairs, pipeline, tokenizer
 from experiments.training.drafts import written
-from experiments.training.drafts.written import Beginning, Lessons, Written
-from experiments.training.pairs import PairRows
+from experiments.training.drafts.written import Lessons, Written
 from experiments.training.pipeline import Data, Stage
 from experiments.training.texts import documentation, tasks
 from specjax import checkpoints, zoo
 from specjax.checkpoints import Pretrained
 from specjax.types import Prompt
+
+SENTENCES = "Tatoeba, CC BY 2.0 FR, tatoeba.org and manythings.org/anki"
 
 
 def main() -> None:
@@ -50,30 +51,25 @@ def train(folder: Path, runs: Path, export: Path, recipe: dict) -> None:
     large, path = pipeline.config(recipe, "large"), runs / "tokenizer.model"
     pieces = tokenizer.keep(path, lambda: subwords(folder, large.pieces))
     (export / "t5.model").write_bytes(path.read_bytes())
-    sides = {
-        side: tasks.load(runs / f"{side}.npz", pieces, folder)
-        for side in ("train", "valid")
-    }
-    stages = pipeline.stages(recipe, "seed") + pipeline.stages(recipe, "target")
-    params = pipeline.run(runs, stages, of_target(*sides.values(), recipe))
+    names = "train", "valid"
+    sides = [tasks.load(runs / f"{side}.npz", pieces, folder) for side in names]
+    stages = pipeline.stages(recipe, "seed", "target")
+    params = pipeline.run(runs, stages, of_target(*sides, recipe))
     path = export / "t5_target.safetensors"
     zoo.save(path, large, params, bits=8)
-    target = checkpoints.load(path)
-    lessons = read(runs / "drafts", target, *sides.values(), recipe)
-    data, alphas = {"copying": copying.data, "lessons": written.data(lessons)}, {}
-    drafts = pipeline.stages(recipe, "drafts")
-    for name in [name for name in recipe["models"] if name.startswith("t5_")]:
-        own = [it for it in drafts if it.folder.startswith(f"drafts/{name}")]
-        first = copying.first(own[0]) if own[0].data == "copying" else None
+    lessons = read(runs / "drafts", checkpoints.load(path), *sides, recipe)
+    data, alphas = {"copying": pairs.copying, "lessons": written.data(lessons)}, {}
+    for name in (name for name in recipe["models"] if name.startswith("t5_")):
+        own = pipeline.stages(recipe, f"drafts/{name}")
+        first = pairs.inclined(own[0]) if own[0].data == "copying" else None
         params = pipeline.run(runs, own, data, first)
         zoo.save(export / f"{name}.safetensors", own[0].config, params, bits=8)
         alphas[name] = written.accepted(own[0].config, params, lessons.held_out)
-    targets = [it.tolist() for group in sides["train"].values() for _, it in group]
+    targets = [it.tolist() for group in sides[0].values() for _, it in group]
     table = counts.fit(targets, large.vocab)
     zoo.save_ngrams(export / "t5_bigram.safetensors", table)
-    about = {
-        side: json.loads((runs / f"{side}.json").read_text()) for side in sides
-    } | {"sentences": "Tatoeba, CC BY 2.0 FR, tatoeba.org and manythings.org/anki"}
+    about = {side: json.loads((runs / f"{side}.json").read_text()) for side in names}
+    about["sentences"] = SENTENCES
     path = export / "t5_recipes.json"
     pipeline.save(path, runs, recipe, text=about, held_out=alphas)
 
@@ -106,23 +102,18 @@ def of_target(train: tasks.Texts, valid: tasks.Texts, recipe: dict) -> pipeline.
 
     few, more = recipe["measured"]
     (first,) = pipeline.stages(recipe, "seed")
-    fixed: dict[str, list[PairRows]] = {
-        "held_out": measured(shares["seed"], first, few)
-    }
+    fixed = {"held_out": measured(shares["seed"], first, few)}
 
-    def of_seed(stage: Stage) -> Data:
-        return Data(sampler(train, shares["seed"], stage), fixed, pairs.cross_entropy)
-
-    def of_tasks(stage: Stage) -> Data:
+    def data(part: str, stage: Stage) -> Data:
         added = {
             name: measured({name: share}, stage, more)
-            for name, share in shares["share"].items()
+            for name, share in shares[part].items()
             if name not in shares["seed"]
         }
-        sample = sampler(train, shares["share"], stage)
+        sample = sampler(train, shares[part], stage)
         return Data(sample, fixed | added, pairs.cross_entropy)
 
-    return {"seed": of_seed, "tasks": of_tasks}
+    return {"seed": partial(data, "seed"), "tasks": partial(data, "share")}
 
 
 def read(
@@ -131,50 +122,36 @@ def read(
     """What the target writes for inputs of every task, with its law, by task; held out,
     by task and temperature."""
     digest, every, held_out = loop.digest(target.params), {}, {}
+    batch = recipe["batch"]
+    start = jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32)
 
-    def wrote(side: str, name: str, listed: list[pairs.Pair], count: int) -> Written:
-        size = part["inputs"], part["targets"]
-        make = partial(write, target, listed, size, count, recipe["batch"])
-        about = {"target": digest, "texts": count, "inputs": size[0]}
-        about["targets"] = size[1]
+    def wrote(side: str, listed: list[pairs.Pair], wanted: int) -> Written:
+        """In turns at T = 0 and T = 1, for some of the inputs that are short enough."""
+        fitting = [source for source, _ in listed if len(source) <= longest]
+        count = min(wanted, len(fitting)) // batch * batch
+        chosen = np.random.default_rng(0).choice(len(fitting), count, replace=False)
+
+        def begin(index: np.ndarray) -> tuple:
+            read = pairs.pad([(fitting[i], []) for i in chosen[index]], longest, 1)
+            inputs = jnp.asarray(read.inputs), jnp.asarray(read.length)
+            kept = read.inputs.astype(np.uint16), read.length
+            return jax.random.key(index[0]), Prompt(*start, inputs), kept
+
+        turns, size = np.arange(batch) % 2, (count, batch, new)
+        make = partial(written.write, target, begin, size, turns)
+        about = {"target": digest, "texts": wanted, "inputs": longest, "targets": new}
         return written.keep(runs / f"{side}_{name}.npz", target, make, about)
 
     for name, task in recipe["tasks"].items():
         part = task["written"]
-        texts = wrote("train", name, train[name], part["texts"])
-        rows = max(8, recipe["row_tokens"] // (part["inputs"] + part["targets"]))
-        every[name] = texts, part["share"], rows
-        both = wrote("held_out", name, valid[name], 2 * recipe["held_out"])
-        for temperature in (0, 1):  # they take turns
+        longest, new = part["inputs"], part["targets"]
+        texts, rows = wrote("train", train[name], part["texts"]), longest + new
+        every[name] = texts, part["share"], max(8, recipe["row_tokens"] // rows)
+        both = wrote("held_out", valid[name], 2 * recipe["held_out"])
+        for temperature in (0, 1):
             turn = jax.tree.map(lambda leaf, t=temperature: leaf[t::2], both)
             held_out[f"{name}_t{temperature}"] = turn
     return Lessons(every, held_out, digest)
-
-
-def write(
-    target: Pretrained,
-    listed: list[pairs.Pair],
-    size: tuple[int, int],
-    count: int,
-    batch: int,
-) -> written.Texts:
-    """The target's texts for some of the inputs, in turns at T = 0 and T = 1. size: the
-    longest input and text."""
-    fitting = [source for source, _ in listed if len(source) <= size[0]]
-    count = min(count, len(fitting)) // batch * batch
-    chosen = np.random.default_rng(0).choice(len(fitting), count, replace=False)
-
-    def begun() -> Iterator[Beginning]:
-        for at in range(0, count, batch):
-            sources = [(fitting[i], []) for i in chosen[at : at + batch]]
-            read = pairs.pad(sources, size[0], 1)
-            start = jnp.zeros((batch, 1), jnp.int32), jnp.ones(batch, jnp.int32)
-            inputs = jnp.asarray(read.inputs), jnp.asarray(read.length)
-            prompt, kept = Prompt(*start, inputs), read.inputs.astype(np.uint16)
-            half = np.arange(batch) % 2
-            yield Beginning(jax.random.key(at), prompt, half, (kept, read.length))
-
-    return written.write(target, begun(), size[1])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ JAX's CUDA plugin and `libtpu` bring them as wheels; a file of `targets` says wh
 must know of a GPU. Pallas kernels compile too.
 """
 
-import contextlib
 import functools
 import os
 import time
@@ -22,6 +21,7 @@ from pallas_kernels.dispatch import Device
 TARGETS = Path(__file__).with_name("targets")
 WHEELS = {"gpu": ("jax-cuda13-pjrt", "jax-cuda13-plugin", "absl-py")}
 WHEELS |= {"tpu": ("libtpu",)}
+CACHED = "jax_persistent_cache_min_compile_time_secs"
 INSTALL = "pip install --editable '.[aot]'"
 DEVICES = {
     "h200": Device("gpu", "NVIDIA H200", (9, 0)),
@@ -87,8 +87,14 @@ def compile(
     )
     begun = time.perf_counter()
     mesh = jax.sharding.AbstractMesh((), (), abstract_device=abstract)
-    with jax.sharding.use_abstract_mesh(mesh), _uncached():
-        compiled = jax.jit(function, donate_argnums=donate).lower(*shapes).compile()
+    # The compilation cache cannot read what is for a device that is not here.
+    least = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update(CACHED, float("inf"))
+    try:
+        with jax.sharding.use_abstract_mesh(mesh):
+            compiled = jax.jit(function, donate_argnums=donate).lower(*shapes).compile()
+    finally:
+        jax.config.update(CACHED, least)
     seconds, text = time.perf_counter() - begun, compiled.as_text()
     sizes = compiled.memory_analysis()
     return Compiled(
@@ -106,7 +112,7 @@ def compile(
 def _placed(device: str) -> tuple:
     """Where arguments lie, and what code that asks for the device is told."""
     check(device)
-    platform = DEVICES[device].platform
+    platform, cores = DEVICES[device].platform, None
     if platform == "gpu":
         # The plugin must not look for a driver.
         os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
@@ -115,7 +121,6 @@ def _placed(device: str) -> tuple:
         topology = topologies.get_topology_desc(**options)
         mesh = topologies.make_mesh(topology, (1,), ("x",))
         placed = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-        cores = None
     else:
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # there is no machine to ask
         topology = topologies.get_topology_desc(TOPOLOGIES[device], "tpu")
@@ -123,16 +128,3 @@ def _placed(device: str) -> tuple:
         cores = topology.devices[0].num_cores
     kind = topology.devices[0].device_kind
     return placed, jax.sharding.AbstractDevice(kind, cores, platform)
-
-
-@contextlib.contextmanager
-def _uncached():
-    """Without the compilation cache: it cannot read what is for a device that is not
-    here."""
-    name = "jax_persistent_cache_min_compile_time_secs"
-    before = getattr(jax.config, name)
-    jax.config.update(name, float("inf"))
-    try:
-        yield
-    finally:
-        jax.config.update(name, before)

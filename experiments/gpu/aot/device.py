@@ -16,49 +16,35 @@ import jax
 from specjax.measure.machine import machine
 
 ASKED = ["name", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.mem"]
-
-
-def described() -> dict:
-    device = jax.devices()[0]
-    capability = getattr(device, "compute_capability", None)
-    memory = (device.memory_stats() or {}).get("bytes_limit")
-    return {
-        **machine(),
-        "compute_capability": capability,
-        "bytes_limit": memory,
-        "driver": driver(),
-    }
-
-
-def driver() -> str:
-    command = ["nvidia-smi", f"--query-gpu={','.join(ASKED)}", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"not told: {error}"
-    return " ".join((done.stdout or done.stderr).split())
-
-
-def target() -> tuple[str | None, str]:
-    """The target config as text, or None, and what happened."""
-    try:
-        from jax._src.lib import xla_client  # no public name yet
-
-        topology = xla_client.get_topology_for_devices(jax.devices())
-        return str(topology.target_config), "written"
-    except Exception as error:  # how it fails differs by platform and release
-        return None, f"not told by {jax.devices()[0].platform}: {error}"
+COMMAND = ["nvidia-smi", f"--query-gpu={','.join(ASKED)}", "--format=csv,noheader"]
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.gpu.aot.device")
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args(arguments).folder
+    folder, device = parser.parse_args(arguments).folder, jax.devices()[0]
     folder.mkdir(parents=True, exist_ok=True)
-    text, status = target()
-    if text is not None:
+    try:
+        done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=30)
+        driver = " ".join((done.stdout or done.stderr).split())
+    except (OSError, subprocess.TimeoutExpired) as error:
+        driver = f"not told: {error}"
+    try:
+        from jax._src.lib import xla_client  # no public name yet
+
+        topology = xla_client.get_topology_for_devices(jax.devices())
+        text = str(topology.target_config)
         (folder / "target_config.txtpb").write_text(text, "utf-8")
-    record = described() | {"target_config": status}
+        status = "written"
+    except Exception as error:  # how it fails differs by platform and release
+        status = f"not told by {device.platform}: {error}"
+    record = {
+        **machine(),
+        "compute_capability": getattr(device, "compute_capability", None),
+        "bytes_limit": (device.memory_stats() or {}).get("bytes_limit"),
+        "driver": driver,
+        "target_config": status,
+    }
     (folder / "device.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     print(json.dumps(record))
 

@@ -10,12 +10,14 @@ launches in XLA's thunk sequence (`aot.inspect` prints both), but for a sort
 of many numbers, which is several.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"}
 FREE |= {"opt-barrier", "partition-id", "replica-id", "while", "call", "conditional"}
+PARTS = ("body", "condition")  # of a loop
 MOVING = {"copy", "transpose", "bitcast", "parameter", "reshape"}
 
 HEAD = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$")
@@ -113,10 +115,7 @@ def array_bytes(shape: str) -> int:
     total = 0
     for kind, sizes in ARRAY.findall(shape):
         bits = 8 if kind == "pred" else int((re.findall(r"\d+", kind) or ["0"])[0])
-        count = 1
-        for size in filter(None, sizes.split(",")):
-            count *= int(size)
-        total += (bits * count + 7) // 8
+        total += (bits * math.prod(map(int, filter(None, sizes.split(",")))) + 7) // 8
     return total
 
 
@@ -124,31 +123,22 @@ def _sequence(computations: dict[str, list[Instruction]], name: str) -> Sequence
     kernels, inner = [], []
     for op in computations[name]:
         if op.opcode == "while":
-            inner.append(_loop(computations, op))
+            parts = (re.search(rf"\b{x}=%?([\w.\-]+)", op.rest)[1] for x in PARTS)
+            body, condition = (_sequence(computations, part) for part in parts)
+            known = TRIPS.search(op.rest)
+            trips = int(known[1]) if known else None
+            inner.append(Loop(op.name, body, condition, trips))
         elif op.opcode in ("call", "conditional"):
-            for called in _called(op):
-                part = _sequence(computations, called)
+            called = CALLED.findall(op.rest) if op.opcode == "call" else []
+            for several, single in BRANCHES.findall(op.rest):
+                called += (several or single).split(",")
+            for part in called:
+                part = _sequence(computations, part.strip().lstrip("%"))
                 kernels += part.kernels
                 inner += part.loops
         elif op.opcode not in FREE and not op.opcode.endswith(("-done", "-update")):
             kernels.append(_kernel(computations, op))
     return Sequence(tuple(kernels), tuple(inner))
-
-
-def _loop(computations: dict[str, list[Instruction]], op: Instruction) -> Loop:
-    body, condition = (
-        _sequence(computations, re.search(rf"\b{part}=%?([\w.\-]+)", op.rest)[1])
-        for part in ("body", "condition")
-    )
-    trips = TRIPS.search(op.rest)
-    return Loop(op.name, body, condition, int(trips[1]) if trips else None)
-
-
-def _called(op: Instruction) -> list[str]:
-    if op.opcode == "call":
-        return CALLED.findall(op.rest)
-    names = [a or b for a, b in BRANCHES.findall(op.rest)]
-    return [name.strip().lstrip("%") for part in names for name in part.split(",")]
 
 
 def _kernel(computations: dict[str, list[Instruction]], op: Instruction) -> Kernel:

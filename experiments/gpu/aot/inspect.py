@@ -9,6 +9,7 @@ written by XLA, Triton and Mosaic GPU alike.
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -69,8 +70,7 @@ def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Rep
     if device != HERE:
         compilers.check(device)
     with tempfile.TemporaryDirectory() as folder:
-        counted = _child(named, device, Path(folder), seconds)
-        kernels = []
+        counted, kernels = _child(named, device, Path(folder), seconds), []
         for path in sorted(Path(folder).rglob("*.ptx")):
             ptx = path.read_text("utf-8")
             if ".entry" in ptx:  # XLA writes empty ones too
@@ -79,13 +79,15 @@ def inspect(named: str, device: str = "h200", seconds: int | None = None) -> Rep
 
 
 def _child(named: str, device: str, folder: Path, seconds: int | None) -> int:
-    flags = f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
     seen = [os.getcwd(), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    own = {"PYTHONPATH": os.pathsep.join(filter(None, seen))}
-    own |= {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"}
-    own |= {"MOSAIC_GPU_DUMP_TO": str(folder)}
-    own |= {"JAX_ENABLE_COMPILATION_CACHE": "false"}  # what is cached is not dumped
-    own |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    flags = f"--xla_dump_to={folder} --xla_dump_emitter_re=.*"
+    own = {
+        "PYTHONPATH": os.pathsep.join(filter(None, seen)),
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
+        "MOSAIC_GPU_DUMP_TO": str(folder),
+        "JAX_ENABLE_COMPILATION_CACHE": "false",  # what is cached is not dumped
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
     own |= {} if device == HERE else {"JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", __spec__.name, named, "--device", device, "--only"]
     options = {"capture_output": True, "text": True, "timeout": seconds}
@@ -127,9 +129,7 @@ def thunks(text: str) -> tuple[int, int]:
     """Launches in a thunk sequence, and how many of them lie in a command buffer."""
     launches = captured = 0
     inside: int | None = None
-    for line in text.splitlines():
-        if not (match := THUNK.match(line)):
-            continue
+    for match in filter(None, map(THUNK.match, text.splitlines())):
         depth, kind = len(match[1]), match[2]
         inside = None if inside is not None and depth <= inside else inside
         if kind == "CommandBuffer":
@@ -148,35 +148,29 @@ def read(ptx: str, report: str | None) -> list[Kernel]:
         lines = (line.strip() for line in body.splitlines())
         count = sum(line.endswith(";") and not line.startswith(".") for line in lines)
         widths = [int(n or 1) * int(bits) // 8 for n, bits in LOAD.findall(body)]
-        kernel = Kernel(name, count, max(widths, default=0))
+        sizes = ()
         if name in used:
             stores, loads, registers, rest = used[name]
             shared = re.search(r"(\d+) bytes smem", rest)
             spills = int(stores) + int(loads)
             sizes = int(registers), spills, int(shared[1]) if shared else 0
-            kernel = Kernel(*kernel[:3], *sizes)
-        kernels.append(kernel)
+        kernels.append(Kernel(name, count, max(widths, default=0), *sizes))
     return kernels
 
 
 def _ptxas(path: Path, ptx: str) -> str | None:
-    """What ptxas says of a file; None if there is none."""
-    binary = shutil.which("ptxas") or _of_wheel()
+    """What ptxas, on PATH or of NVIDIA's wheel, says of a file; None without one."""
+    binary = shutil.which("ptxas")
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        files = metadata.files("nvidia-cuda-nvcc") or []
+        wheel = [str(file.locate()) for file in files if file.name == "ptxas"]
+        binary = binary or next(iter(wheel), None)
     if binary is None:
         return None
     target = re.search(r"\.target\s+(\w+)", ptx)[1]
     command = [binary, "-v", f"-arch={target}", str(path), "-o", os.devnull]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stderr + done.stdout
-
-
-def _of_wheel() -> str | None:
-    try:
-        files = metadata.files("nvidia-cuda-nvcc") or []
-    except metadata.PackageNotFoundError:
-        return None
-    paths = [file for file in files if file.name == "ptxas"]
-    return str(paths[0].locate()) if paths else None
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -186,8 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.only:
-        program = compiled(chosen.named, chosen.device)
-        print(sum(1 for _ in hlo.everything(program)))
+        print(sum(1 for _ in hlo.everything(compiled(chosen.named, chosen.device))))
         return
     report = inspect(chosen.named, chosen.device)
     for kernel in report.kernels:

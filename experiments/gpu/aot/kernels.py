@@ -56,19 +56,19 @@ def measure(device: str, programs: Sequence[tuple]) -> dict:
     measured = [described(device, *program) for program in tqdm(programs, disable=None)]
     flat = {}
     for entry in measured:
-        flat |= {f"{key_of(entry)}:{k}": v for k, v in entry.items() if k in QUANTITIES}
+        key = "{asked} {known} B{batch} g{gamma} V{vocab} {dtype}".format(**entry)
+        flat |= {f"{key}:{k}": v for k, v in entry.items() if k in QUANTITIES}
     return {"device": device, "programs": measured, **flat}
-
-
-def key_of(entry: dict) -> str:
-    sizes = "B{batch} g{gamma} V{vocab} {dtype}".format(**entry)
-    return f"{entry['asked']} {entry['known']} {sizes}"
 
 
 def described(device: str, asked: str, known: str, *sizes) -> dict:
     """What was asked for, what `dispatch` made of it, and what that compiles to.
 
-    copies: of half of the draft's logits and more.
+    copies: of half of the draft's logits and more. launches: kernels of one
+    verification, on a TPU those of Pallas; vector_memory: that logits take there.
+    captured: launches in a CUDA graph; registers: most of a kernel; widest_load, in
+    bytes, and instructions, PTX a logit that a thread reads: of the kernel that reads
+    statistics.
     """
     shape = Shape(*sizes)
     target, draft = CARRIED[KNOWN[known]]
@@ -81,44 +81,31 @@ def described(device: str, asked: str, known: str, *sizes) -> dict:
     half = shape.row_bytes(1 if known == DRAW else shape.gamma) // 2
     entry |= {"temp_bytes": compiled.temp_bytes}
     entry |= {"copies": len(hlo.large_moves(compiled.program, half))}
-    if DEVICES[device].platform == "gpu":
-        return entry | on_gpu(device, entry)
-    own = [k for k in hlo.everything(compiled.program) if k.target == "tpu_custom_call"]
-    return entry | {
-        "launches": len(own),  # Pallas kernels of one verification
-        "vector_memory": vmem_bytes(planned, shape.itemsize),  # that logits take there
-        "code_bytes": compiled.code_bytes,
-    }
-
-
-def on_gpu(device: str, entry: dict) -> dict:
-    """launches: kernels of one verification; captured: those in a CUDA graph.
-    registers: most of a kernel. widest_load, in bytes, and instructions, PTX a logit
-    that a thread reads: of the kernel that reads statistics.
-    """
-    names = "asked", "known", *Shape._fields
-    arguments = json.dumps([device, *(entry[name] for name in names)])
+    if DEVICES[device].platform == "tpu":
+        every = hlo.everything(compiled.program)
+        return entry | {
+            "launches": sum(kernel.target == "tpu_custom_call" for kernel in every),
+            "vector_memory": vmem_bytes(planned, shape.itemsize),
+            "code_bytes": compiled.code_bytes,
+        }
+    arguments = json.dumps([device, asked, known, *shape])
     report = inspect.inspect(f"{__name__}:program:{arguments}", device)
-    reads = [k for k in report.kernels if "statistics" in k.name]
+    kernels = report.kernels
+    reads = [kernel for kernel in kernels if "statistics" in kernel.name]
     per = None
-    if reads and entry["tiles"]:
-        sides = 2 if entry["known"] == "nothing" else 1
-        part = entry["tiles"]["stats"] / THREADS * sides
+    if reads and tiles:
+        part = tiles["stats"] / THREADS * (2 if known == "nothing" else 1)
         per = round(reads[0].instructions / part, 1)
-    return {
+    told = all(kernel.registers is not None for kernel in kernels)
+    return entry | {
         "launches": report.launches,
         "captured": report.captured,
-        "registers": most(report.kernels, "registers"),
-        "spills": most(report.kernels, "spills"),
-        "widest_load": max(k.widest_load for k in reads or report.kernels),
+        "registers": max(k.registers for k in kernels) if told else None,
+        "spills": max(k.spills for k in kernels) if told else None,
+        "widest_load": max(k.widest_load for k in reads or kernels),
         "instructions": per,
-        "kernels": [k._asdict() for k in report.kernels],
+        "kernels": [k._asdict() for k in kernels],
     }
-
-
-def most(kernels: list, field: str) -> int | None:
-    values = [getattr(k, field) for k in kernels]
-    return None if None in values else max(values)
 
 
 def program(device: str, asked: str, known: str, *sizes) -> tuple[Callable, tuple]:
@@ -139,12 +126,9 @@ def program(device: str, asked: str, known: str, *sizes) -> tuple[Callable, tupl
     if place.device.platform == "gpu":
         return run, (whole,)
 
-    def product(features, kernel):
-        logits = jnp.dot(features, kernel, preferred_element_type=jnp.float32)
-        return logits.astype(shape.dtype)
-
     def after_readout(features: tuple, kernel, batch: Inputs) -> tuple:
-        target, draft = (product(x, kernel) for x in features)
+        product = partial(jnp.dot, preferred_element_type=jnp.float32)
+        target, draft = (product(x, kernel).astype(shape.dtype) for x in features)
         return run(batch._replace(target=target, draft=draft))
 
     half = partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)

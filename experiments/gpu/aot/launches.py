@@ -61,14 +61,6 @@ def build(
     Raises ValueError for a pair of two vocabularies, or a gamma below 2.
     """
     both = as_shapes(target), as_shapes(draft)
-    check(*both, setting)
-    device = compilers.TARGETS / f"{setting.device}.txtpb"
-    files = *both[0].files, *both[1].files, device
-    run = partial(count, *both, setting)
-    return Measurement(run, __name__, files, target.dtype)
-
-
-def check(target: Side, draft: Side, setting: LaunchSetting) -> None:
     if target.vocab != draft.vocab:
         raise ValueError(
             f"the target has a vocabulary of {target.vocab}, the draft one of"
@@ -78,6 +70,10 @@ def check(target: Side, draft: Side, setting: LaunchSetting) -> None:
         raise ValueError(
             f"gamma must be at least 2, for a second drafted token; got {setting.gamma}"
         )
+    device = compilers.TARGETS / f"{setting.device}.txtpb"
+    files = *both[0].files, *both[1].files, device
+    run = partial(count, *both, setting)
+    return Measurement(run, __name__, files, target.dtype)
 
 
 def as_shapes(source: t5.Config | gpt.Config | Side) -> Side:
@@ -105,32 +101,33 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     Raises ValueError, naming the command that installs it, where no compiler is.
     """
     compilers.check(setting.device)
-    plain, fused = (given(target, draft, setting, it) for it in ("reference", "auto"))
-    first, first_fused = drafting(plain, setting), drafting(fused, setting)
-    target_step = scoring(plain, setting)
-    verify, verify_fused = verifying(plain, setting), verifying(fused, setting)
-    step, step_fused = stepping(plain, setting), stepping(fused, setting)
-    programs = first, first_fused, target_step, verify, verify_fused, step, step_fused
-    loop = drafted(first)
+    both = [given(target, draft, setting, it) for it in ("reference", "auto")]
+    first, verify, step = (
+        [of(it, setting) for it in both] for of in (drafting, verifying, stepping)
+    )
+    scored, pair = scoring(both[0], setting), {"target": target, "draft": draft}
+    loop, sizes = drafted(first[0]), {name: layers(it) for name, it in pair.items()}
+    leaves = {name: jax.tree.leaves(it.params) for name, it in pair.items()}
+    programs = *first, *verify, *step, scored
     return {
         **setting._asdict(),
         "draft_step": hlo.iteration(loop),
-        "draft_first": len(first.program.kernels),
-        "draft_per_layer": per_layer(loop.body, layers(draft)),
+        "draft_first": len(first[0].program.kernels),
+        "draft_per_layer": per_layer(loop.body, sizes["draft"]),
         "draft_by_cause": by_cause(loop.body),
-        "target_step": total(target_step, setting),
-        "target_per_layer": per_layer(target_step.program, layers(target)),
-        "verify": total(verify, setting),
-        "spec_step": total(step, setting),
-        "draft_step_fused": hlo.iteration(drafted(first_fused)),
-        "verify_fused": total(verify_fused, setting),
-        "spec_step_fused": total(step_fused, setting),
-        "layers": {"target": layers(target), "draft": layers(draft)},
+        "target_step": total(scored, setting),
+        "target_per_layer": per_layer(scored.program, sizes["target"]),
+        "verify": total(verify[0], setting),
+        "spec_step": total(step[0], setting),
+        "draft_step_fused": hlo.iteration(drafted(first[1])),
+        "verify_fused": total(verify[1], setting),
+        "spec_step_fused": total(step[1], setting),
+        "layers": sizes,
         "weight_bytes": {
-            "target": weight_bytes(target.params),
-            "draft": weight_bytes(draft.params),
+            name: sum(leaf.size * leaf.dtype.itemsize for leaf in each)
+            for name, each in leaves.items()
         },
-        "temp_bytes": {"draft": first.temp_bytes, "spec_step": step.temp_bytes},
+        "temp_bytes": {"draft": first[0].temp_bytes, "spec_step": step[0].temp_bytes},
         "compile_seconds": round(sum(compiled.seconds for compiled in programs), 1),
     }
 
@@ -247,7 +244,3 @@ def cause(kernel: hlo.Kernel) -> str:
     if not (inside := LAYER.search(kernel.source)):
         return "readout, sampling and the rest"
     return kernel.source[inside.end() :].partition("/")[0].partition(".")[0]
-
-
-def weight_bytes(params) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))

@@ -7,7 +7,7 @@ that a program must read at least.
 Axes: B rows, G = gamma, V vocabulary, S sets, R rounds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -116,7 +116,9 @@ def measure(
     ready, failed, lines, rates, latency = None, [], [], [], {}
     for acceptance in setting.acceptances:
         sets = inputs.sets(shape, acceptance, count, setting.seed)
-        rates.append(accepted(sets, acceptance))
+        it = inputs.answer(sets[0])
+        means = {"chance": float(it.chance.mean()), "kept": float(it.n.mean())}
+        rates.append({"wanted": acceptance, **means})
         first = ready is None
         if first:
             ready, wrong = compiled(candidates, sets, setting.skip)
@@ -124,9 +126,17 @@ def measure(
         ready, wrong = sound(ready, sets)
         failed += wrong
         lines += timed(ready, sets, setting, acceptance)
-        if first:
-            ready = fastest(ready, lines)
-            latency = latencies(ready, sets[0], setting.rounds)
+        if first:  # of each implementation and what is carried, the fastest tiles
+            us, best = {line["name"]: line["us"] for line in lines}, {}
+            for entry in sorted(ready, key=lambda entry: us[entry.program.name]):
+                best.setdefault(group(entry.program.name), entry)
+            ready = list(best.values())
+            # From a call to its result, dispatch and waiting included.
+            calls = {
+                name: partial(jax.jit(entry.program.call), sets[0])
+                for name, entry in best.items()
+            }
+            latency = timing.measured(calls, 1, setting.rounds, "latency")
         del sets  # before the next sets are made
     right = {group(entry.program.name) for entry in ready}
     lines = [line for line in lines if group(line["name"]) in right]
@@ -151,48 +161,52 @@ def compiled(
     candidates: Sequence[Program], sets: list[Inputs], skip: tuple[str, ...]
 ) -> tuple[list[Ready], list[dict]]:
     """Chains of calls, and by name and error what is left out or does not compile."""
-    ready, failed = [], []
-    for program in candidates:
-        try:
-            if program.name.partition("/")[0] in skip:
-                error = f"{SKIPPED} by {NAMED}.skip"
-                failed.append({"name": program.name, "error": error})
-                continue
-            run = timing.chained(program.call, sets)
-            if program.rows:
-                timing.check_chain(run, sets)
-            ready.append(Ready(program, run))
-        except Exception as error:
-            failed.append({"name": program.name, "error": in_words(error)})
-    stop_without_reference(failed)
-    return ready, failed
+
+    def chain(program: Program) -> Ready:
+        run = timing.chained(program.call, sets)
+        if program.rows:
+            timing.check_chain(run, sets)
+        return Ready(program, run)
+
+    chosen = [it for it in candidates if it.name.partition("/")[0] not in skip]
+    names, error = {it.name for it in chosen}, f"{SKIPPED} by {NAMED}.skip"
+    left_out = [it.name for it in candidates if it.name not in names]
+    if REFERENCE in left_out:
+        raise RuntimeError(f"the reference itself fails: {error}")
+    ready, failed = tried({program.name: partial(chain, program) for program in chosen})
+    return ready, [{"name": name, "error": error} for name in left_out] + failed
 
 
 def sound(ready: Sequence[Ready], sets: list[Inputs]) -> tuple[list[Ready], list[dict]]:
     """Those whose first and last verdicts are right; of others name and error."""
-    answers, right, failed = {}, [], []
-    for entry in ready:
-        program = entry.program
+    answers = {}
+
+    def right(entry: Ready) -> Ready:
+        verdicts, sigmoid = jax.device_get(entry.run(sets)), entry.program.sigmoid
+        for at in (0, len(sets) - 1) if entry.program.verifies else ():
+            if (at, sigmoid) not in answers:
+                answers[at, sigmoid] = inputs.answer(sets[at], sigmoid)
+            answer, tokens = answers[at, sigmoid], sets[at].tokens
+            if fault := oracle.wrong(answer, tokens, *verdicts[at]):
+                raise ValueError(f"not timed, as its output is wrong: {fault}")
+        return entry
+
+    return tried({entry.program.name: partial(right, entry) for entry in ready})
+
+
+def tried(made: Mapping[str, Callable[[], Ready]]) -> tuple[list[Ready], list[dict]]:
+    """What could be made, and by name and error what could not. Raises RuntimeError for
+    the reference."""
+    ready, failed = [], []
+    for name, make in made.items():
         try:
-            verdicts = jax.device_get(entry.run(sets))
-            for index in (0, len(sets) - 1) if program.verifies else ():
-                at = index, program.sigmoid
-                if at not in answers:
-                    answers[at] = inputs.answer(sets[index], program.sigmoid)
-                tokens = sets[index].tokens
-                if fault := oracle.wrong(answers[at], tokens, *verdicts[index]):
-                    raise ValueError(f"not timed, as its output is wrong: {fault}")
-            right.append(entry)
+            ready.append(make())
         except Exception as error:
-            failed.append({"name": program.name, "error": in_words(error)})
-    stop_without_reference(failed)
-    return right, failed
-
-
-def stop_without_reference(failed: list[dict]) -> None:
-    for failure in failed:
-        if failure["name"] == REFERENCE:
-            raise RuntimeError(f"the reference itself fails: {failure['error']}")
+            if name == REFERENCE:
+                why = in_words(error)
+                raise RuntimeError(f"the reference itself fails: {why}") from error
+            failed.append({"name": name, "error": in_words(error)})
+    return ready, failed
 
 
 def in_words(error: Exception) -> str:
@@ -200,41 +214,20 @@ def in_words(error: Exception) -> str:
 
 
 def timed(
-    ready: Sequence[Ready],
-    sets: list[Inputs],
-    setting: KernelSetting,
-    acceptance: float,
+    ready: Sequence[Ready], sets: list[Inputs], setting: KernelSetting, rate: float
 ) -> list[dict]:
     runs = {entry.program.name: partial(entry.run, sets) for entry in ready}
-    label = f"acceptance {acceptance}"
-    spreads = timing.measured(runs, len(sets), setting.rounds, label)
+    spreads = timing.measured(runs, len(sets), setting.rounds, f"acceptance {rate}")
     return [
         {
-            "name": entry.program.name,
-            "tiles": entry.program.tiles and list(entry.program.tiles),
-            "acceptance": acceptance,
-            "bytes": setting.shape.row_bytes(entry.program.rows),
-            **spreads[entry.program.name],
+            "name": program.name,
+            "tiles": program.tiles and list(program.tiles),
+            "acceptance": rate,
+            "bytes": setting.shape.row_bytes(program.rows),
+            **spreads[program.name],
         }
-        for entry in ready
+        for program, _ in ready
     ]
-
-
-def latencies(ready: Sequence[Ready], batch: Inputs, rounds: int) -> dict:
-    """Microseconds from a call to its result, dispatch and waiting included."""
-    calls = {
-        group(entry.program.name): partial(jax.jit(entry.program.call), batch)
-        for entry in ready
-    }
-    return timing.measured(calls, 1, rounds, "latency")
-
-
-def fastest(ready: Sequence[Ready], lines: list[dict]) -> list[Ready]:
-    """Of each implementation and what is carried, the fastest tiles."""
-    us, best = {line["name"]: line["us"] for line in lines}, {}
-    for entry in sorted(ready, key=lambda entry: us[entry.program.name]):
-        best.setdefault(group(entry.program.name), entry)
-    return list(best.values())
 
 
 def group(name: str) -> str:
@@ -242,27 +235,19 @@ def group(name: str) -> str:
     return "/".join(name.split("/")[:2])
 
 
-def accepted(sets: list[Inputs], wanted: float) -> dict:
-    """The acceptance as it was in the first set, and the tokens that it kept."""
-    it = inputs.answer(sets[0])
-    means = {"chance": float(it.chance.mean()), "kept": float(it.n.mean())}
-    return {"wanted": wanted, **means}
-
-
 def quantities(lines: list[dict], setting: KernelSetting) -> dict:
     """Microseconds of the fastest by name and ratios, or the word for why not."""
-    us, share, first = {}, {}, setting.acceptances[0]
-    for line in lines:
-        key = group(line["name"])
-        if line["acceptance"] == first and line["us"] < us.get(key, float("inf")):
-            us[key], share[key] = line["us"], line["share"]
+    best, first = {}, setting.acceptances[0]
+    for line in sorted(lines, key=lambda line: line["us"]):
+        if line["acceptance"] == first:
+            best.setdefault(group(line["name"]), line)
 
-    def of(key: str, known: dict) -> float | str:
-        left_out = key.partition("/")[0] in setting.skip
-        return known.get(key, SKIPPED if left_out else FAILED)
+    def of(name: str, quantity: str) -> float | str:
+        left_out = name.partition("/")[0] in setting.skip
+        return best[name][quantity] if name in best else SKIPPED if left_out else FAILED
 
-    values = {f"{name}_us": of(key, us) for name, key in CHOICES.items()}
-    values["fused_share"] = of(CHOICES["fused"], share)
+    values = {f"{name}_us": of(key, "us") for name, key in CHOICES.items()}
+    values["fused_share"] = of(CHOICES["fused"], "share")
     for other in ("ref_jnp", "onepass", "triton", "four_launches"):
         values[f"over_{other}"] = over(values[f"{other}_us"], values["fused_us"], True)
     values["sigmoid_over_exact"] = over(values["fused_us"], values["sigmoid_us"])

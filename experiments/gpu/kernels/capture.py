@@ -35,30 +35,25 @@ def measure() -> dict:
     """By program: launches and those captured, or why they are not known."""
     if jax.devices()[0].platform != "gpu":
         return dict.fromkeys(NAMES, NOT_ON_CPU)
-    return {name: counted(name) for name in NAMES}
-
-
-def counted(name: str) -> str:
-    named = f"{__name__}:program:{json.dumps([name])}"
-    try:
-        report = inspect.inspect(named, inspect.HERE, seconds=SECONDS)
-    except RuntimeError as error:
-        return f"not known: {' '.join(str(error).split())[-300:]}"
-    return f"{report.captured} of {report.launches} launches in CUDA graphs"
+    told = {}
+    for name in NAMES:
+        named = f"{__name__}:program:{json.dumps([name])}"
+        try:
+            report = inspect.inspect(named, inspect.HERE, seconds=SECONDS)
+            counts = f"{report.captured} of {report.launches}"
+            told[name] = f"{counts} launches in CUDA graphs"
+        except RuntimeError as error:
+            told[name] = f"not known: {' '.join(str(error).split())[-300:]}"
+    return told
 
 
 def program(name: str) -> tuple[Callable, tuple]:
-    """What is compiled and run, and its arguments."""
-    if name == "loop":
-        return loop()
-    place = programs.here(dry=False, how="")
-    (batch,) = inputs.sets(SHAPE, 0.7, 1)
-    return programs.program(name, programs.NONE, SHAPE, place).call, (batch,)
-
-
-def loop() -> tuple[Callable, tuple]:
-    """Decoding with a small model as target and draft, constant weights, by the kernels
-    that are the default here."""
+    """What is compiled and run, and its arguments: a verification, or decoding with a
+    small model as target and draft, by the kernels that are the default here."""
+    if name != "loop":
+        place = programs.here(dry=False, how="")
+        (batch,) = inputs.sets(SHAPE, 0.7, 1)
+        return programs.program(name, programs.NONE, SHAPE, place).call, (batch,)
     model = gpt.build(MODEL)
     params = jax.tree.map(lambda x: jnp.full(x.shape, 0.01, jnp.float32), model.shapes)
     side = sides.of_model("small", model, params)

@@ -23,39 +23,27 @@ SHAPES = Sizes(1, 10, 32128), Sizes(1, 10, 8000), Sizes(40, 20, 32128)
 SHAPES += (Sizes(32, 5, 8000), Sizes(1, 10, 8000, sides.TABLE))
 
 
-def chosen() -> list[str]:
-    kind, lines = jax.devices()[0].device_kind, []
-    for sizes in SHAPES:
-        record = fused.choose(fused.AUTO, token.verifier, sizes).record
-        shape = f"B {sizes.batch}, gamma {sizes.gamma}, V {sizes.vocab}, {sizes.draft}"
-        lines.append(f"{kind}, {shape}: {fused.line(record)}")
-    return lines
-
-
-def ran(folder: Path) -> list[str]:
-    """By table: rows, by the kernels that verified."""
-    lines = []
-    for path in sorted(folder.glob("*.jsonl")):
-        rows = records.latest(jsonl.read(path)).values()
-        each = Counter(name for row in rows for name in names(row["measured"]))
-        if each:
-            counts = (f"{name} {count}" for name, count in sorted(each.items()))
-            lines.append(f"{path.stem}: {', '.join(counts)}")
-    return lines
-
-
 def names(measured: dict) -> list[str]:
     """Who verified: a row of Wagner et al.'s has a record a method."""
     kernels = measured.get("kernels", {})
-    each = [kernels] if "verify" in kernels else list(kernels.values())
+    each = [kernels] if "verify" in kernels else kernels.values()
     return list(dict.fromkeys(record["verify"] for record in each))
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.gpu.kernels.default")
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args(arguments).folder
-    print("\n".join([*chosen(), *ran(folder)]))
+    folder, kind = parser.parse_args(arguments).folder, jax.devices()[0].device_kind
+    for sizes in SHAPES:
+        record = fused.choose(fused.AUTO, token.verifier, sizes).record
+        shape = f"B {sizes.batch}, gamma {sizes.gamma}, V {sizes.vocab}, {sizes.draft}"
+        print(f"{kind}, {shape}: {fused.line(record)}")
+    for path in sorted(folder.glob("*.jsonl")):
+        rows = records.latest(jsonl.read(path)).values()
+        each = Counter(name for row in rows for name in names(row["measured"]))
+        if each:
+            counts = (f"{name} {count}" for name, count in sorted(each.items()))
+            print(f"{path.stem}: {', '.join(counts)}")
 
 
 if __name__ == "__main__":

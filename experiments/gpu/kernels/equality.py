@@ -101,26 +101,22 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
         it, wanted, close = expected(batch)
         inside += int(close.sum())
         reference = np.asarray(runs[REFERENCE](batch)[1])
-        for name, run in runs.items():
-            if name in failed:
-                continue
+        for name in (name for name in runs if name not in failed):
             try:
-                n, tokens = jax.device_get(run(batch))
+                n, tokens = jax.device_get(runs[name](batch))
             except Exception as error:
                 failed[name] = in_words(error)
                 continue
             differ = (n != it.n) | (tokens != wanted).any(1)
-            counts[name] += (
-                (differ & ~close).sum(),
-                (differ & close).sum(),
-                ((tokens != reference).any(1) & ~close).sum(),
-            )
+            other = (tokens != reference).any(1)
+            parts = differ & ~close, differ & close, other & ~close
+            counts[name] += [part.sum() for part in parts]
     lines = []
     for name, run in runs.items():
         if name in failed:
             lines.append({"name": name, "error": failed[name]})
             continue
-        own = dict(zip(COUNTED, map(int, counts[name]), strict=True))
+        own = dict(zip(COUNTED, counts[name].tolist(), strict=True))
         lines.append({"name": name, **own, "chi_square_p": chi_square(run, setting)})
 
     def found(quantity: str) -> list:
@@ -153,16 +149,16 @@ def expected(batch: Inputs) -> tuple[oracle.Answer, np.ndarray, np.ndarray]:
 def chi_square(run: Callable, setting: EqualityRows) -> float | None:
     """The p-value of the first token emitted, which follows p_1 (Appendix A.1); None of
     too few trials."""
-    z = np.random.default_rng(setting.seed).normal(size=(2, setting.small))
+    batch, gamma, small = setting.batch, setting.gamma, setting.small
+    z = np.random.default_rng(setting.seed).normal(size=(2, small))
     p_logits, q_logits = jnp.float32(1.5 * z[0]), jnp.float32(1.5 * z[0] + z[1])
-    batch = setting.batch
-    seen = np.zeros(setting.small)
+    p = jnp.broadcast_to(p_logits, (batch, gamma + 1, small))
+    q = jnp.broadcast_to(q_logits, (batch, gamma, small))
     keys = jax.random.split(jax.random.key(setting.seed + 1), setting.trials // batch)
+    seen = np.zeros(small)
     for key in keys:
-        p = jnp.broadcast_to(p_logits, (batch, setting.gamma + 1, setting.small))
-        q = jnp.broadcast_to(q_logits, (batch, setting.gamma, setting.small))
         sample = drafted(p, q, jnp.ones(batch), jax.random.split(key, 3))
-        seen += np.bincount(np.asarray(run(sample)[1])[:, 0], minlength=setting.small)
+        seen += np.bincount(np.asarray(run(sample)[1])[:, 0], minlength=small)
     law = oracle.weights(np.asarray(p_logits)[None], np.ones(1))[0]
     return p_value(seen, law * setting.trials)
 

@@ -6,7 +6,7 @@ Axes: B rows, G = gamma, V vocabulary.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -99,8 +99,7 @@ def tried(grid: Grid, carried: str) -> list[Tiles]:
     middle, few = grid.stats[len(grid.stats) // 2], grid.blocks[len(grid.blocks) // 2]
     sizes = [Tiles(size, few, grid.apart[0]) for size in grid.stats]
     rest = [Tiles(middle, n, apart) for n in grid.blocks for apart in grid.apart]
-    chosen = {NONE: sizes + rest, DRAFT: sizes, BOTH: rest}[carried]
-    return list(dict.fromkeys(chosen))
+    return list(dict.fromkeys({NONE: sizes + rest, DRAFT: sizes, BOTH: rest}[carried]))
 
 
 def program(
@@ -121,7 +120,9 @@ def verification(
     """As `program`, or "auto": what is chosen. Laws that are not carried are read."""
     asked = ASKED.get(name, name)
     rule = FusedRule(sigmoid=SIGMOID) if name == LOSSY else EXACT
-    options = Options(asked, rule, tiles, interpreter(asked, place))
+    mosaic = place.interpreted and asked == MOSAIC_GPU
+    interpreter = compat.interpreted() if mosaic else place.interpreted or None
+    options = Options(asked, rule, tiles, interpreter)
     fused = fuse.build(token.verify, place.device, options)
 
     def verify(inputs: Inputs) -> Verdict:
@@ -136,12 +137,6 @@ def verification(
         return fused.verify(target, draft, token.Noise(inputs.accept, inputs.sample))
 
     return verify
-
-
-def interpreter(asked: str, place: Place) -> Any:
-    if not place.interpreted:
-        return None
-    return compat.interpreted() if asked == MOSAIC_GPU else True
 
 
 def read(inputs: Inputs) -> tuple[Array, Array]:

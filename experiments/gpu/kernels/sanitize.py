@@ -27,24 +27,21 @@ def build() -> Measurement:
 
 def measure(command: list[str], seconds: int = SECONDS) -> dict:
     """By kind of check "clean", what was found, or why it was not made."""
-    tool = shutil.which(TOOL)
+    told, tool = {}, shutil.which(TOOL)
     if tool is None:
         return dict.fromkeys(KINDS, f"not run: {TOOL} is not on PATH")
-    return {kind: checked(tool, kind, command, seconds) for kind in KINDS}
-
-
-def checked(tool: str, kind: str, command: list[str], seconds: int) -> str:
-    options = ["--tool", kind, "--error-exitcode", str(FOUND)]
-    try:
-        done = subprocess.run(
-            [tool, *options, *command], capture_output=True, text=True, timeout=seconds
-        )
-    except subprocess.TimeoutExpired:
-        return f"not run: took longer than {seconds} s"
-    if done.returncode == 0:
-        return "clean"
-    tail = " ".join((done.stdout + done.stderr).split())[-300:]
-    return f"{'found' if done.returncode == FOUND else 'not run'}: {tail}"
+    for kind in KINDS:
+        whole = [tool, "--tool", kind, "--error-exitcode", str(FOUND), *command]
+        options = {"capture_output": True, "text": True, "timeout": seconds}
+        try:
+            done = subprocess.run(whole, **options)
+        except subprocess.TimeoutExpired:
+            told[kind] = f"not run: took longer than {seconds} s"
+            continue
+        tail = " ".join((done.stdout + done.stderr).split())[-300:]
+        outcome = {0: "clean", FOUND: f"found: {tail}"}
+        told[kind] = outcome.get(done.returncode, f"not run: {tail}")
+    return told
 
 
 def main() -> None:

@@ -53,18 +53,8 @@ def chained(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
 
 def check_chain(program, sets: Sequence[Inputs]) -> None:
     """Raises ValueError if the last of calls that read the target's logits does not
-    wait for all."""
-    count = waited_for(program.as_text(), sets[0].target.shape)
-    if count != len(sets):
-        raise ValueError(
-            f"the last of {len(sets)} calls waits for {count} of them: the others could"
-            " run beside it, or not at all"
-        )
-
-
-def waited_for(text: str, sizes: tuple[int, ...]) -> int:
-    """Parameters of these sizes that the last result of a compiled program needs."""
-    computations, entry = hlo.computations(text)
+    wait for all: not all of them are parameters that its result needs."""
+    computations, entry = hlo.computations(program.as_text())
     by_name = {op.name: op for op in computations[entry]}
 
     def needs(op: hlo.Instruction) -> list[str]:
@@ -78,7 +68,13 @@ def waited_for(text: str, sizes: tuple[int, ...]) -> int:
             seen.add(name)
             wanted += needs(by_name[name])
     found = (by_name[name] for name in seen if by_name[name].opcode == "parameter")
-    return sum(f"[{','.join(map(str, sizes))}]" in op.shape for op in found)
+    sizes = f"[{','.join(map(str, sets[0].target.shape))}]"
+    count = sum(sizes in op.shape for op in found)
+    if count != len(sets):
+        raise ValueError(
+            f"the last of {len(sets)} calls waits for {count} of them: the others could"
+            " run beside it, or not at all"
+        )
 
 
 def measured(

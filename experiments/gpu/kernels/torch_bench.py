@@ -33,7 +33,6 @@ NO_CUDA = (
     "torch finds no CUDA device: torch_bench.TorchSetting.dry = True tries it on a CPU"
 )
 NEEDS_GRAPHS = "reduce-overhead is made of CUDA graphs, and torch finds no CUDA device"
-ONE_TEXT = "it verifies one text"
 CLOSE = 0.7706  # `inputs.noise_of` an acceptance of 0.7
 
 
@@ -65,9 +64,8 @@ def measure(setting: TorchSetting) -> dict:
     if importlib.util.find_spec("torch") is None:
         raise ValueError(NO_TORCH)
     command = [sys.executable, "-m", __name__, json.dumps(setting._asdict())]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=setting.seconds
-    )
+    options = {"capture_output": True, "text": True, "timeout": setting.seconds}
+    done = subprocess.run(command, **options)
     if done.returncode:
         raise RuntimeError(f"torch_bench ended with {done.stderr[-2000:]}")
     printed = json.loads(done.stdout.splitlines()[-1])
@@ -157,7 +155,7 @@ def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], 
     if setting.batch == 1:
         calls["hf_eager"] = partial(one_text, torch)
     else:
-        skipped["hf_eager"] = ONE_TEXT
+        skipped["hf_eager"] = "it verifies one text"
     if torch.cuda.is_available():
         options = {"mode": "reduce-overhead", "dynamic": False}
         calls["compiled"] = torch.compile(lambda *given: eager(*given), **options)
@@ -200,14 +198,8 @@ def timed_or_not(setting: TorchSetting) -> dict:
                 failed.append({"name": name, "error": in_words(error)})
             else:
                 lines.append({"name": name, **times})
-    return {
-        "lines": lines,
-        "skipped": skipped,
-        "failed": failed,
-        "torch": torch.__version__,
-        "sets": len(batches),
-        "on": device,
-    }
+    told = {"lines": lines, "skipped": skipped, "failed": failed}
+    return told | {"torch": torch.__version__, "sets": len(batches), "on": device}
 
 
 if __name__ == "__main__":

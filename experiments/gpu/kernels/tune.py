@@ -21,16 +21,14 @@ from specjax.measure import jsonl
 
 def tables(records: Iterable[dict], trial: bool = False) -> dict[str, dict]:
     """By device, what its file holds. trial: of interpreted runs instead."""
-    latest = {}
+    latest, by_device = {}, {}
     for record in records:
         if record["measured"].get("interpreted") is trial:
             device = record["provenance"]["device"]["kind"]
             latest[device, record["row"]] = record
-    by_device = {}
     for (device, row), record in sorted(latest.items()):
         empty = {"device": device, "from": {}, "shapes": []}
-        table = by_device.setdefault(device, empty)
-        origin = record["provenance"]
+        table, origin = by_device.setdefault(device, empty), record["provenance"]
         table["from"][row] = {key: origin[key] for key in ("date", "commit")}
         table["shapes"] += shapes(record["measured"])
     return by_device
@@ -41,19 +39,18 @@ def shapes(measured: dict) -> list[dict]:
     sizes = {name: measured[name] for name in ("batch", "gamma", "vocab")}
     sizes["itemsize"] = Shape(**sizes, dtype=measured["dtype"]).itemsize
     first, entries = measured["acceptances"][0], []
+    lines = [line for line in measured["programs"] if line["acceptance"] == first]
     for carried, (target, draft) in programs.CARRIED.items():
         # Nothing is left to read where both are known: the reference is one-pass then.
         plain = programs.REF if carried == programs.BOTH else programs.ONEPASS
         able = {f"{name}/{carried}" for name in (plain, dispatch.MOSAIC_GPU)}
-        lines = [line for line in measured["programs"] if line["acceptance"] == first]
-        lines = [line for line in lines if group(line["name"]) in able]
-        if not lines:
-            continue
-        best = min(lines, key=lambda line: line["us"])
-        mosaic = best["name"].startswith(dispatch.MOSAIC_GPU)
-        name = dispatch.MOSAIC_GPU if mosaic else dispatch.ONEPASS
-        known = {"target": target, "draft": draft}
-        entries.append({**sizes, **known, "name": name, "tiles": best["tiles"]})
+        own = [line for line in lines if group(line["name"]) in able]
+        if own:
+            best = min(own, key=lambda line: line["us"])
+            mosaic = best["name"].startswith(dispatch.MOSAIC_GPU)
+            name = dispatch.MOSAIC_GPU if mosaic else dispatch.ONEPASS
+            known = {"target": target, "draft": draft}
+            entries.append({**sizes, **known, "name": name, "tiles": best["tiles"]})
     return entries
 
 

@@ -7,6 +7,7 @@ a step, how far a token is from the memory's speed, and whole texts at that alph
 Axes: N texts, K values of gamma; every batch has one row.
 """
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,21 +17,16 @@ import numpy as np
 
 from experiments.gpu.kernels.timing import bandwidth
 from experiments.gpu.paper_size import drawn_acceptance, random_weights
-from experiments.gpu.paper_size.times import (
-    Text,
-    Timed,
-    parts_of_a_step,
-    whole_texts,
-)
 from specjax import fused, sides
 from specjax.inputs import make_request, make_sampling
 from specjax.measure import costs, timing
 from specjax.measure.row import Measurement
 from specjax.models import t5
 from specjax.theory import closed_forms, predict
-from specjax.types import Kernels, Prompt
+from specjax.types import Kernels, Prompt, Request
 from specjax.verifiers import token
 
+CALL, DRAFT, DECODE, PREFILL = range(4)
 LABELS = {
     "weights": "random",
     "acceptance": "drawn: independent coins at the published alpha",
@@ -61,6 +57,26 @@ class PaperSizeSetting(NamedTuple):
     copied: int = 2**30
     seed: int = 0
     kernels: str = "auto"
+
+
+class Text(NamedTuple):
+    """What one text is decoded from."""
+
+    prompt: Prompt
+    request: Request
+
+
+class Timed(NamedTuple):
+    """Of one gamma: milliseconds [N] and target calls [N] of texts, and milliseconds of
+    all that precedes the first step."""
+
+    ms: np.ndarray
+    calls: np.ndarray
+    prefill: float
+
+    def step(self) -> float:
+        """Milliseconds of a step."""
+        return float((self.ms - self.prefill).sum() / self.calls.sum())
 
 
 def build(
@@ -196,24 +212,27 @@ def by_gamma(
     coins = np.full(tokens, setting.alpha)
     calls = predict.expected_calls(coins, setting.gammas)
     alone = predict.Cost(0, rest[0].step(), 0, rest[0].prefill)
-    columns = {name: [] for name in ("gamma", "draft_ms", "call_ms", "c", "v")}
-    columns |= {"expected_calls": calls.tolist(), "exp": [], "predicted": []}
+    columns = []
     for steps, gamma in zip(calls, setting.gammas, strict=True):
         c = drafted[gamma] / gamma / single  # Definition 3.7
         # A step takes no less than its parts, whatever the clock says.
         step = drafted[gamma] + call[gamma] + max(0.0, overhead)
         cost = predict.Cost(0, step, 0, timed.prefill)
-        columns["gamma"].append(gamma)
-        columns["draft_ms"].append(drafted[gamma])
-        columns["call_ms"].append(call[gamma])
-        columns["c"].append(c)
-        columns["v"].append(call[gamma] / single)
-        columns["exp"].append(closed_forms.walltime_factor(setting.alpha, gamma, c))
-        columns["predicted"].append(predict.speedup(tokens, steps, gamma, cost, alone))
-    return columns | {
-        "overhead": overhead / single,
-        "overhead_alone": alone.v / single - 1,
-    }
+        columns.append(
+            {
+                "gamma": gamma,
+                "draft_ms": drafted[gamma],
+                "call_ms": call[gamma],
+                "c": c,
+                "v": call[gamma] / single,
+                "expected_calls": float(steps),
+                "exp": closed_forms.walltime_factor(setting.alpha, gamma, c),
+                "predicted": predict.speedup(tokens, steps, gamma, cost, alone),
+            }
+        )
+    rest_of_steps = {"overhead": overhead / single}
+    rest_of_steps["overhead_alone"] = alone.v / single - 1
+    return {k: [it[k] for it in columns] for k in columns[0]} | rest_of_steps
 
 
 def decoded(setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]) -> dict:
@@ -255,3 +274,52 @@ def chosen(
     values |= {"speedup_se": (high - low) / (2 * 1.96)}
     values["residual"] = values["predicted"] / values["speedup"] - 1
     return {prefix + key: value for key, value in values.items()}
+
+
+def parts_of_a_step(
+    pair: costs.Pair, gammas: Sequence[int], loops: int, rounds: int, text: Text
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Milliseconds of a target call by gamma, 0 among them, and of gamma drafts."""
+    most = max(gammas)
+    state = costs.begin(pair, 0, *text)
+    # A drafter does not read the target's cache: its own saves a compilation.
+    alone = pair._replace(target=pair.draft)
+    drafting, drafts = costs.begin(alone, most, *text), costs.drafts(alone, most, loops)
+    programs = {}
+    for gamma in (0, *gammas):
+        calls = costs.target_calls(pair, gamma, loops)
+        programs[CALL, gamma] = partial(calls, text.request, state)
+        if gamma:  # one drafter for all: it stops at the budget
+            short = drafting._replace(budget=jnp.full(1, gamma, jnp.int32))
+            programs[DRAFT, gamma] = partial(drafts, text.request, short)
+    seconds = timing.interleaved(programs, rounds, "parts of a step")
+    ms = {name: 1e3 * float(np.median(s)) / loops for name, s in seconds.items()}
+    call = {gamma: ms[CALL, gamma] for gamma in (0, *gammas)}
+    return call, {gamma: ms[DRAFT, gamma] for gamma in gammas}
+
+
+def whole_texts(
+    decoders: dict[int, Callable], texts: Sequence[Text], rounds: int
+) -> dict[int, Timed]:
+    """Every text by every decoder, in turns, and each one's prefill."""
+    outputs, programs = {}, {}
+
+    def whole(gamma: int, index: int):
+        outputs[gamma, index] = decoders[gamma](*texts[index])
+        return outputs[gamma, index]
+
+    for index, (prompt, request) in enumerate(texts):
+        none = request._replace(limit=request.start)  # no step at all
+        for gamma, run in decoders.items():
+            programs[DECODE, gamma, index] = partial(whole, gamma, index)
+            programs[PREFILL, gamma, index] = partial(run, prompt, none)
+    warm = [programs[DECODE, gamma, 0] for gamma in decoders]
+    seconds = timing.interleaved(programs, rounds, "whole texts", warm)
+    timed = {}
+    for gamma in decoders:
+        each = range(len(texts))
+        ms = [1e3 * np.median(seconds[DECODE, gamma, i]) for i in each]
+        calls = [int(outputs[gamma, i].counts.calls[0]) for i in each]
+        prefill = 1e3 * np.median([seconds[PREFILL, gamma, i] for i in each])
+        timed[gamma] = Timed(np.array(ms), np.array(calls), float(prefill))
+    return timed

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.training import pipeline, tokenizer, zoo_code
+from experiments.training import language, pipeline, tokenizer
 from experiments.training.drafts import losses, written
 from experiments.training.texts import code
 from specjax import checkpoints, zoo
@@ -42,28 +42,23 @@ def measure(target: Side, loss: str, seeds: int, runs: Path) -> dict:
     mean, and its standard error where there are several."""
     recipe = pipeline.read("code")
     text = code.load(runs / "text.npz", tokenizer.keep(TOKENIZER, bytes))
-    stored = checkpoints.load(target.files[0])
-    lessons = zoo_code.read(runs / "drafts", stored, text, recipe)
+    stored, sides = checkpoints.load(target.files[0]), (text.train, text.held_out)
+    lessons = language.lessons(runs / "drafts", stored, sides, recipe)
     data = {"lessons": written.data(lessons)}
-    stages = pipeline.stages(recipe, "drafts")
-    first = pipeline.run(runs, stages[:1], data)
+    before, after, *_ = pipeline.stages(recipe, "drafts")
+    first = pipeline.run(runs, [before], data)
     rates = []
     for seed in range(seeds):
-        params, after = first, stages[1]
+        params = first
         if loss != BEFORE:
-            recipe = after.recipe._replace(seed=seed)
-            after = after._replace(folder=f"drafts/{loss}_{seed}", loss=loss)
-            params = pipeline.run(runs, [after._replace(recipe=recipe)], data, first)
+            own = after.recipe._replace(seed=seed)
+            folder = f"drafts/{loss}_{seed}"
+            stage = after._replace(folder=folder, loss=loss, recipe=own)
+            params = pipeline.run(runs, [stage], data, first)
         rates.append(written.accepted(after.config, params, lessons.held_out))
-    return described(loss, rates)
-
-
-def described(loss: str, rates: list[dict[str, float]]) -> dict:
-    size = gpt.num_params(pipeline.config(pipeline.read("code"), "draft"))
-    row: dict[str, Any] = {"loss": loss, "parameters": size}
+    row: dict[str, Any] = {"loss": loss, "parameters": gpt.num_params(after.config)}
     for name in ALPHAS:
         each = [rate[name] for rate in rates]
-        row |= {name: float(np.mean(each)), f"{name}_seeds": each}
-        se = np.std(each, ddof=1) / len(each) ** 0.5 if len(each) > 1 else None
-        row[f"{name}_se"] = None if se is None else float(se)
+        se = float(np.std(each, ddof=1) / seeds**0.5) if seeds > 1 else None
+        row |= {name: float(np.mean(each)), f"{name}_seeds": each, f"{name}_se": se}
     return row

@@ -32,11 +32,6 @@ def forward_kl(log_p: Array, log_q: Array) -> Array:
     return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
 
 
-def reverse_kl(log_p: Array, log_q: Array) -> Array:
-    """KL(q || p)."""
-    return forward_kl(log_q, log_p)
-
-
 def jensen_shannon(log_p: Array, log_q: Array) -> Array:
     """The mean of KL(p || m) and KL(q || m), m halfway between them."""
     middle = jnp.logaddexp(log_p, log_q) - jnp.log(2.0)
@@ -61,7 +56,7 @@ def hybrid(log_p: Array, log_q: Array) -> Array:
 
 LOSSES: dict[str, Callable[[Array, Array], Array]] = {
     "kl": forward_kl,
-    "reverse_kl": reverse_kl,
+    "reverse_kl": lambda log_p, log_q: forward_kl(log_q, log_p),
     "jsd": jensen_shannon,
     "tvd": tvd,
     "log_alpha": log_alpha,

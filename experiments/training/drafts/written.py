@@ -5,7 +5,8 @@ Axes: N texts, B of them, L tokens, I ids or [S, E] states that an encoder gives
 ids.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,9 +40,6 @@ class Texts(NamedTuple):
     inputs: np.ndarray
     read: np.ndarray
 
-    def rows(self, index: np.ndarray) -> "Texts":
-        return Texts(*(_wide(part[index]) for part in self))
-
 
 class Written(NamedTuple):
     """ids [N, L - 1, K] uint16, the target's likeliest after each token, best first;
@@ -53,12 +51,16 @@ class Written(NamedTuple):
 
     def rows(self, index: np.ndarray) -> "Written":
         """Those texts, as a loss reads them."""
-        wide = _wide(self.ids[index]), _wide(self.log_p[index])
-        return Written(self.texts.rows(index), *wide)
+        return chosen(self, index)
 
 
-def _wide(leaf: np.ndarray) -> np.ndarray:
-    return leaf.astype(np.int32 if leaf.dtype.kind in "iu" else np.float32)
+def chosen(whole: Any, index: np.ndarray) -> Any:
+    """Rows of `Texts` or `Written`, as a loss reads them: int32 and float32."""
+
+    def wide(leaf: np.ndarray) -> np.ndarray:
+        return leaf[index].astype(np.int32 if leaf.dtype.kind in "iu" else np.float32)
+
+    return jax.tree.map(wide, whole)
 
 
 class Lessons(NamedTuple):
@@ -69,16 +71,6 @@ class Lessons(NamedTuple):
     train: Mapping[str, tuple[Written, float, int | None]]
     held_out: Mapping[str, Written]
     target: str
-
-
-class Beginning(NamedTuple):
-    """A batch that a target goes on from. sources: what its encoder reads, as `Texts`
-    keep it."""
-
-    key: Array
-    prompt: Prompt
-    temperature: np.ndarray
-    sources: tuple[np.ndarray, np.ndarray] | None = None
 
 
 def alone(tokens: np.ndarray, length: np.ndarray, begun: np.ndarray) -> Texts:
@@ -92,17 +84,38 @@ def join(parts: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
+def lessons(
+    target: str,
+    wrote: Callable[[str, bool, float], Written],
+    more: Sequence[Written] = (),
+) -> Lessons:
+    """Greedy and sampled texts, to learn from and held out. target: its digest. wrote:
+    (name, whether held out, temperature) -> texts. more: to learn from, besides."""
+    train = [wrote("greedy", False, 0.0), wrote("sampled", False, 1.0), *more]
+    held_out = {"t0": wrote("held_out_greedy", True, 0.0)}
+    held_out["t1"] = wrote("held_out_sampled", True, 1.0)
+    return Lessons({"": (join(train), 1.0, None)}, held_out, target)
+
+
 def write(
-    target: Pretrained, beginnings: Iterable[Beginning], new: int, label: str = "texts"
+    target: Pretrained,
+    begin: Callable[[np.ndarray], tuple[Array, Prompt, tuple | None]],
+    size: tuple[int, int, int],
+    temperature: float | np.ndarray,
+    label: str = "texts",
 ) -> Texts:
-    """The target's continuations, of at most `new` tokens; all of one width."""
-    parts, run, width = [], None, 0
-    for key, prompt, temperature, sources in tqdm(beginnings, label):
-        if run is None:
-            width = prompt.tokens.shape[1] + new
-            run = generate.autoregressive(target.model, width + 1)
-        sampling = make_sampling(len(temperature), 1.0)
-        sampling = sampling._replace(temperature=jnp.float32(temperature))
+    """The target's texts, all of one width.
+
+    begin: the indices of a batch -> its key, its prompts, and what an encoder reads as
+    `Texts` keep it, if there is one. size: texts, of a batch, and the most new tokens.
+    """
+    parts, run, (count, batch, new) = [], None, size
+    for at in tqdm(range(0, count, batch), label):
+        key, prompt, sources = begin(np.minimum(np.arange(at, at + batch), count - 1))
+        width = prompt.tokens.shape[1] + new
+        run = run or generate.autoregressive(target.model, width + 1)
+        heat = jnp.broadcast_to(jnp.float32(temperature), batch)
+        sampling = make_sampling(batch, 1.0)._replace(temperature=heat)
         request = make_request(key, prompt, new, sampling, target.ends)
         out = run(Params(target.params), prompt, request)
         tokens = np.asarray(out.tokens[:, :width], np.uint16)
@@ -111,7 +124,7 @@ def write(
         if sources is not None:
             texts = texts._replace(inputs=sources[0], read=sources[1])
         parts.append(texts)
-    return join(parts)
+    return jax.tree.map(lambda leaf: leaf[:count], join(parts))
 
 
 def keep(
@@ -135,9 +148,8 @@ def keep(
         return whole._asdict() | {"ids": ids, "log_p": log_p}
 
     read = storage.keep(path, made, {**about, "kept": KEPT})
-    return Written(
-        Texts(*(read[name] for name in Texts._fields)), read["ids"], read["log_p"]
-    )
+    whole = Texts(*(read[name] for name in Texts._fields))
+    return Written(whole, read["ids"], read["log_p"])
 
 
 def _scored(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tuple]:
@@ -150,14 +162,13 @@ def _scored(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tu
     count, parts = len(texts.tokens), []
     for at in tqdm(range(0, count, batch), label):
         index = np.minimum(np.arange(at, at + batch), count - 1)
-        part = likeliest(target.params, texts.rows(index))
+        part = likeliest(target.params, chosen(texts, index))
         parts.append(tuple(np.asarray(leaf)[: count - at] for leaf in part))
     return parts
 
 
 def logits(config: forward.Config, params: Any, texts: Texts) -> Array:
-    """[B, L - 1, V]: after each token but the last. A decoder does not see what was
-    read."""
+    """[B, L - 1, V]: after each token but the last. A decoder sees nothing but text."""
     read = None
     if isinstance(config, t5.Config):
         read = t5.Inputs(texts.inputs, texts.read)
@@ -184,12 +195,6 @@ def live(texts: Texts) -> Array:
     return jnp.arange(1, texts.tokens.shape[1]) < texts.length[:, None]
 
 
-def by_target(texts: Texts) -> Array:
-    """[B, L - 1] bool: those of them after which follows what the target wrote."""
-    after = jnp.arange(1, texts.tokens.shape[1])
-    return live(texts) & (after >= texts.begun[:, None])
-
-
 def data(lessons: Lessons) -> Callable[[Stage], Data]:
     """What a stage of a draft learns from: a task by its share, then texts of it. A
     draft that learned from another target is not gone on with."""
@@ -199,24 +204,23 @@ def data(lessons: Lessons) -> Callable[[Stage], Data]:
 
     def of(stage: Stage) -> Data:
         def batch(seed: tuple[int, ...]) -> Written:
-            rng, chosen = np.random.default_rng(seed), 0
+            rng, at = np.random.default_rng(seed), 0
             if len(tasks) > 1:
-                chosen = rng.choice(len(tasks), p=share / share.sum())
-            texts, _, rows = tasks[chosen]
+                at = rng.choice(len(tasks), p=share / share.sum())
+            texts, _, rows = tasks[at]
             size = rows or stage.recipe.batch
             return texts.rows(rng.integers(len(texts.ids), size=size))
 
-        about = {"target": lessons.target}
-        return Data(batch, held_out, lambda c: distillation(stage.loss, c), about)
+        loss, about = partial(distillation, stage.loss), {"target": lessons.target}
+        return Data(batch, held_out, loss, about)
 
     return of
 
 
 def batches(part: Written, size: int = 32) -> list[Written]:
     """All rows, in order, as a loss reads them."""
-    count = len(part.ids)
-    starts = range(0, count, size)
-    return [part.rows(np.arange(at, min(at + size, count))) for at in starts]
+    every = np.arange(len(part.ids))
+    return [part.rows(every[at : at + size]) for at in range(0, len(every), size)]
 
 
 def accepted(
@@ -227,7 +231,9 @@ def accepted(
 
     @jax.jit
     def of(params, rows: Written) -> tuple[Array, Array, Array]:
-        z, here = logits(config, params, rows.texts), by_target(rows.texts)
+        z, texts = logits(config, params, rows.texts), rows.texts
+        after = jnp.arange(1, texts.tokens.shape[1])
+        here = live(texts) & (after >= texts.begun[:, None])
         same = jnp.argmax(z, -1) == rows.ids[..., 0]
         log_q = losses.classes(jax.nn.log_softmax(z), rows.ids)
         alpha = losses.alpha(rows.log_p, log_q)
@@ -235,7 +241,7 @@ def accepted(
 
     rates = {}
     for name, part in held_out.items():
-        sums = np.sum([of(params, rows) for rows in batches(part)], axis=0)
-        greedy = name.endswith("t0")
-        rates[f"alpha_{name}"] = float((sums[0] if greedy else sums[1]) / sums[2])
+        same, alpha, count = np.sum([of(params, it) for it in batches(part)], axis=0)
+        best = same if name.endswith("t0") else alpha
+        rates[f"alpha_{name}"] = float(best / count)
     return rates

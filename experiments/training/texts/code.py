@@ -35,9 +35,11 @@ def load(path: Path, pieces: SentencePieceProcessor) -> Text:
         storage.write_json(path.with_suffix(".json"), about)
         flat = {}
         for name, listed in texts.items():
-            part = language.stream(language.encode(pieces, listed))
-            flat[f"{name}_tokens"] = part.tokens.astype(np.uint16)
-            flat[f"{name}_starts"] = part.starts
+            tokens, starts = language.stream(language.encode(pieces, listed))
+            flat |= {
+                f"{name}_tokens": tokens.astype(np.uint16),
+                f"{name}_starts": starts,
+            }
         return flat
 
     flat = storage.keep(path, read, {}, np.savez_compressed)
@@ -64,8 +66,7 @@ def documents() -> tuple[dict[str, list[str]], dict]:
     """
     library = {side: corpus.stdlib(side) for side in ("train", "valid", "test")}
     apart = [text for side in library.values() for text in side.documents]
-    held_out = packages.read("valid", apart)
-    tested = packages.read("test", apart)
+    held_out, tested = (packages.read(side, apart) for side in ("valid", "test"))
     others = packages.read("train", apart + held_out.documents + tested.documents)
     about = {
         "python": platform.python_version(),
@@ -74,10 +75,6 @@ def documents() -> tuple[dict[str, list[str]], dict]:
         "packages": [len(held_out.documents), held_out.digest],
         "licences": [package._asdict() for package in others.about],
     }
-    texts = {
-        "library": library["train"].documents,
-        "others": others.documents,
-        "held_out": library["valid"].documents,
-        "packages": held_out.documents,
-    }
+    texts = {"library": library["train"].documents, "others": others.documents}
+    texts |= {"held_out": library["valid"].documents, "packages": held_out.documents}
     return texts, about

@@ -34,20 +34,21 @@ def split_of(relative_path: str) -> str:
     return {0: "valid", 1: "test"}.get(bucket, "train")
 
 
+def digest(documents: list[str]) -> str:
+    return hashlib.sha256("\0".join(documents).encode()).hexdigest()
+
+
 def stdlib(split: str) -> Corpus:
     """Reads one split of the running interpreter's standard library."""
-    documents, files = [], 0
-    for path in library(split):
-        texts = documents_of(path.read_text("utf-8", errors="ignore"))
-        documents += texts
-        files += bool(texts)
-    digest = hashlib.sha256("\0".join(documents).encode()).hexdigest()
-    return Corpus(documents, digest, files)
+    read = (path.read_text("utf-8", errors="ignore") for path in library(split))
+    by_file = [texts for source in read if (texts := documents_of(source))]
+    documents = [text for texts in by_file for text in texts]
+    return Corpus(documents, digest(documents), len(by_file))
 
 
 def library(split: str) -> Iterator[Path]:
     """The modules of the standard library that are on one side."""
-    yield from modules(Path(sysconfig.get_paths()["stdlib"]), split)
+    return modules(Path(sysconfig.get_paths()["stdlib"]), split)
 
 
 def modules(root: Path, split: str) -> Iterator[Path]:
@@ -75,27 +76,19 @@ def documents_of(source: str) -> list[str]:
 def visit(node: ast.AST, lines: list[str], documents: list[str]) -> None:
     """Adds the functions and class heads under `node`, outermost functions only."""
     for child in getattr(node, "body", []):
-        if isinstance(child, FUNCTION):
-            documents.append(cut(lines, first_line(child), child.end_lineno))
-        elif isinstance(child, ast.ClassDef):
-            documents.append(cut(lines, first_line(child), head_end(child)))
-            visit(child, lines, documents)
-        elif isinstance(child, ast.If | ast.Try):
+        if isinstance(child, FUNCTION | ast.ClassDef):
+            # Of a class, up to its first method: attributes and docstring.
+            inner = [] if isinstance(child, FUNCTION) else child.body
+            methods = [
+                first(c) for c in inner if isinstance(c, FUNCTION | ast.ClassDef)
+            ]
+            last = min(methods) - 1 if methods else child.end_lineno
+            whole = "\n".join(line.rstrip() for line in lines[first(child) - 1 : last])
+            documents.append(textwrap.dedent(whole).strip("\n") + "\n")
+        if isinstance(child, ast.ClassDef | ast.If | ast.Try):
             visit(child, lines, documents)
 
 
-def first_line(node: ast.AST) -> int:
+def first(node: ast.AST) -> int:
+    """The line where it begins, decorators and all."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])
-
-
-def head_end(node: ast.ClassDef) -> int:
-    """The line before the first method: attributes and docstring belong to the head."""
-    methods = [
-        first_line(c) for c in node.body if isinstance(c, FUNCTION | ast.ClassDef)
-    ]
-    return min(methods) - 1 if methods else node.end_lineno
-
-
-def cut(lines: list[str], first: int, last: int) -> str:
-    text = textwrap.dedent("\n".join(line.rstrip() for line in lines[first - 1 : last]))
-    return text.strip("\n") + "\n"

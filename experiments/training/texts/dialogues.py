@@ -6,36 +6,29 @@ Gliwa et al. (2019), https://arxiv.org/abs/1911.12237. The licences of both are
 non-commercial: what learns from them is not bundled.
 """
 
-import hashlib
 from pathlib import Path
 
 from experiments.tasks import dialogues
-from experiments.training.texts.corpus import Corpus
+from experiments.training.texts import corpus
 
 SETS = ("dialogsum", "samsum")
-ENDINGS = (".jsonl", ".jsonl.xz")
 
 
-def read(folder: Path, side: str) -> Corpus:
+def read(folder: Path, side: str) -> corpus.Corpus:
     """The texts of one side, "train" or "valid", of every set.
 
     folder: SET.SIDE.jsonl or SET.SIDE.jsonl.xz, as `experiments.tasks.dialogues` reads
     them. Raises ValueError, naming the file and the line, for what is not there.
     """
-    files = [find(folder, name, side) for name in SETS]
-    pairs = (pair for file in files for pair in dialogues.read(file))
-    documents = [f"{dialogues.asked(text)} {summary}" for text, summary in pairs]
-    digest = hashlib.sha256("\0".join(documents).encode()).hexdigest()
-    return Corpus(documents, digest, len(files))
-
-
-def find(folder: Path, name: str, side: str) -> Path:
-    """The file of a set, packed or not. Raises ValueError where there is none."""
-    files = [folder / f"{name}.{side}{ending}" for ending in ENDINGS]
-    for file in files:
-        if file.is_file():
-            return file
-    raise ValueError(
-        f"{folder} has neither {' nor '.join(file.name for file in files)}: name the"
-        " folder of the dialogues"
-    )
+    documents = []
+    for name in SETS:
+        places = [f"{name}.{side}.jsonl", f"{name}.{side}.jsonl.xz"]
+        files = [folder / place for place in places if (folder / place).is_file()]
+        if not files:
+            raise ValueError(
+                f"{folder} has neither {' nor '.join(places)}: name the folder of the"
+                " dialogues"
+            )
+        pairs = dialogues.read(files[0])
+        documents += [f"{dialogues.asked(text)} {summary}" for text, summary in pairs]
+    return corpus.Corpus(documents, corpus.digest(documents), len(SETS))

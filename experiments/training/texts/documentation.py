@@ -1,72 +1,108 @@
-"""Summaries that every machine has: documentation strings, their body and first line.
+"""Documentation strings, which every machine has: summaries, and passages of prose.
 
 The body of a documentation string, without its first line, is an article; that line
-is its summary. Read from Python's standard library and from the packages that the
-experiments stand on. A file's side, train, valid or test, is `corpus.split_of` its
-path.
+is its summary: of Python's standard library and the packages that the experiments stand
+on. Passages, long enough to decode for a while, are of the library and of `packages`:
+as many sentences in a row, of one file, as it takes, of paragraphs that are prose, not
+signatures, tables or sections; each sentence is read once. A file's side, train, valid
+or test, is `corpus.split_of` its path.
 """
 
 import ast
 import importlib.util
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from experiments.training.texts import corpus
+from experiments.training.texts import corpus, packages
 
 PACKAGES = ("numpy", "scipy", "matplotlib", "jax", "flax", "optax")
 LONGEST = 1200  # characters of a body that are read
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
+PLAIN = frozenset(" .,;:'\"()`-")
+SECTION = re.compile(
+    r"-{3}|={3}|::|>>>|^[A-Z]\w+( \w+)?:|^(Parameters|Returns|Notes)\b"
+)
 
 
 def pairs(split: str) -> list[tuple[str, str]]:
-    """(body, first line) of one side, each body once, in the order of the files."""
-    summaries = {}
-    for path in files(split):
-        for text in strings(path.read_text("utf-8", errors="ignore")):
-            body, summary = cut(text)
-            if worth(body, summary):
-                summaries.setdefault(body, summary)
-    return list(summaries.items())
-
-
-def files(split: str) -> Iterator[Path]:
-    """Of the standard library, then of each package that is installed."""
-    yield from corpus.library(split)
+    """(body, first line) of one side, each body once, in the order of the files: of the
+    standard library, then of each package that is installed."""
+    files, summaries = [*corpus.library(split)], {}
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin:
-            yield from corpus.modules(Path(spec.origin).parent, split)
+            files += corpus.modules(Path(spec.origin).parent, split)
+    for text in (text for path in files for text in strings(path)):
+        summary, _, body = text.strip().partition("\n\n")
+        body, summary = body.strip(), " ".join(summary.split())
+        if len(body) > LONGEST:
+            body = body[:LONGEST].rpartition(" ")[0]
+        if worth(body, summary):
+            summaries.setdefault(body, summary)
+    return list(summaries.items())
 
 
-def strings(source: str) -> Iterator[str]:
+def strings(path: Path) -> Iterator[str]:
     """Every documentation string of a file; a file that does not parse has none."""
     try:
-        tree = ast.parse(source)
+        tree = ast.parse(path.read_text("utf-8", errors="ignore"))
     except (SyntaxError, ValueError):
         return
-    for node in ast.walk(tree):
-        if isinstance(node, DOCUMENTED):
-            text = ast.get_docstring(node)
-            if text:
-                yield text
-
-
-def cut(text: str) -> tuple[str, str]:
-    """The body and the first paragraph as one line, which is the summary."""
-    summary, _, body = text.strip().partition("\n\n")
-    body = body.strip()
-    if len(body) > LONGEST:
-        body = body[:LONGEST].rpartition(" ")[0]
-    return body, " ".join(summary.split())
+    nodes = (node for node in ast.walk(tree) if isinstance(node, DOCUMENTED))
+    yield from filter(None, map(ast.get_docstring, nodes))
 
 
 def worth(body: str, summary: str) -> bool:
     """Sentences of some length on both sides, not signatures or tables."""
-    words = len(body.split())
     return (
-        words >= 15
+        len(body.split()) >= 15
         and 3 <= len(summary.split()) <= 30
         and summary.endswith(".")
         and summary[0].isupper()
         and "(" not in summary.split()[0]
     )
+
+
+def read(side: str, apart: Collection[str] = ()) -> list[list[str]]:
+    """Sentences by file of one side: train, valid or test; none that is in `apart`."""
+    files, seen, by_file = [*corpus.library(side)], set(apart), []
+    for name in packages.NAMES:
+        files += packages.files(packages.licensed(name)[0], side)
+    for path in files:
+        every = (sentence for text in strings(path) for sentence in sentences(text))
+        fresh = [text for text in dict.fromkeys(every) if text not in seen]
+        seen |= set(fresh)
+        by_file += [fresh] if fresh else []
+    return by_file
+
+
+def sentences(text: str) -> list[str]:
+    """Those of a documentation string's paragraphs of prose, each as one line."""
+    paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
+    return [s for p in paragraphs if is_prose(p) for s in END.split(p) if " " in s]
+
+
+def is_prose(paragraph: str) -> bool:
+    """Whole sentences, nearly all of letters, under no heading."""
+    if len(paragraph.split()) < 6 or SECTION.search(paragraph):
+        return False
+    plain = sum(sign.isalpha() or sign in PLAIN for sign in paragraph)
+    whole = paragraph[0].isupper() and paragraph[-1] in ".!?"
+    return whole and plain > 0.97 * len(paragraph)
+
+
+def passages(
+    by_file: list[list[str]], length: Callable[[str], int], least: int, most: int
+) -> list[str]:
+    """Sentences in a row of one file, of `least` to `most` by `length` in all."""
+    whole = []
+    for file in by_file:
+        part, size = [], 0
+        for sentence in file:
+            part, size = [*part, sentence], size + length(sentence)
+            if size >= least:
+                whole += [" ".join(part)] if size <= most else []
+                part, size = [], 0
+    return whole

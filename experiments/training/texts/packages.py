@@ -5,7 +5,7 @@ on. A package whose licence is not permissive is refused, whoever adds it to the
 Versions differ between machines: `Packages` says which were read.
 """
 
-import hashlib
+import json
 import re
 from importlib import metadata
 from pathlib import Path
@@ -14,19 +14,7 @@ from typing import NamedTuple
 from experiments.training.texts import corpus
 
 # Distributions; those that hold copies of the standard library's own code are left out.
-NAMES = (
-    "absl-py", "anyio", "asttokens", "attrs", "babel", "beautifulsoup4", "build",
-    "click", "cloudpickle", "contourpy", "cycler", "etils", "executing",
-    "filelock", "flax", "fonttools", "fsspec", "gin-config", "httpx2",
-    "huggingface_hub", "ipykernel", "ipython", "jax", "jedi", "Jinja2", "joblib",
-    "jsonschema", "jupyter_client", "jupyter_core", "markdown-it-py", "matplotlib",
-    "myst-parser", "nbclient", "nbformat", "nltk", "numpy", "opt_einsum", "optax",
-    "orbax-checkpoint", "packaging", "parso", "pexpect", "pillow", "pluggy",
-    "prompt_toolkit", "psutil", "pyparsing", "pytest", "python-dateutil", "pyzmq",
-    "referencing", "requests", "rich", "rouge_score", "sacrebleu", "safetensors",
-    "scipy", "sortedcontainers", "soupsieve", "Sphinx", "tokenizers", "tornado",
-    "traitlets", "treescope", "urllib3",
-)  # fmt: skip
+NAMES = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
 PERMISSIVE = re.compile(
     r"\b(MIT|0?BSD|Apache|Python Software Foundation|PSF|ISC|HPND)\b", re.IGNORECASE
 )
@@ -61,25 +49,15 @@ def read(split: str, apart: list[str] | None = None) -> Packages:
     documents: list[str] = []
     for name in NAMES:
         distribution, licence = licensed(name)
-        fresh = []
+        before = len(documents)
         for path in files(distribution, split):
             for text in corpus.documents_of(path.read_text("utf-8", errors="ignore")):
                 if text not in seen and not repeats(text, known):
                     seen.add(text)
-                    fresh.append(text)
-        documents += fresh
-        about.append(Package(name, distribution.version, licence, len(fresh)))
-    digest = hashlib.sha256("\0".join(documents).encode()).hexdigest()
-    return Packages(documents, digest, about)
-
-
-def versions() -> list[dict[str, str]]:
-    """Name, version and licence of each. Raises as `read`."""
-    listed = [(name, *licensed(name)) for name in NAMES]
-    return [
-        {"name": name, "version": distribution.version, "licence": licence}
-        for name, distribution, licence in listed
-    ]
+                    documents.append(text)
+        fresh = len(documents) - before
+        about.append(Package(name, distribution.version, licence, fresh))
+    return Packages(documents, corpus.digest(documents), about)
 
 
 def licensed(name: str) -> tuple[metadata.Distribution, str]:
@@ -101,26 +79,20 @@ def permissive(name: str, described) -> str:
 
 def files(distribution: metadata.Distribution, split: str) -> list[Path]:
     """The modules of one side, in order; a file's side is the hash of its path."""
-    chosen = sorted(
-        path.as_posix()
-        for path in distribution.files or []
-        if path.suffix == ".py" and not SKIPPED.intersection(path.parts)
-    )
-    sides = [path for path in chosen if corpus.split_of(path) == split]
+    python = (path for path in distribution.files or [] if path.suffix == ".py")
+    kept = (path.as_posix() for path in python if not SKIPPED.intersection(path.parts))
+    sides = [path for path in sorted(kept) if corpus.split_of(path) == split]
     places = [Path(str(distribution.locate_file(path))) for path in sides]
     return [path for path in places if path.is_file()]
 
 
 def lines_of(texts: list[str]) -> set[str]:
     """The lines that tell a text from others: those of some length."""
-    return {line for text in texts for line in long_lines(text)}
-
-
-def long_lines(text: str) -> list[str]:
-    return [line for line in map(str.strip, text.split("\n")) if len(line) >= 24]
+    lines = (line.strip() for text in texts for line in text.split("\n"))
+    return {line for line in lines if len(line) >= 24}
 
 
 def repeats(text: str, known: set[str]) -> bool:
     """Whether half of a text's longer lines are those of texts held out."""
-    lines = long_lines(text)
+    lines = [line for line in map(str.strip, text.split("\n")) if len(line) >= 24]
     return bool(lines) and sum(line in known for line in lines) > len(lines) / 2

@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.training import pairs, storage
 from experiments.training.pairs import Pair
-from experiments.training.texts import correction, documentation, packages, prose
+from experiments.training.texts import correction, documentation, packages
 from specjax.models import t5
 
 TRANSLATE, SUMMARIZE = "translate English to German: ", "summarize: "
@@ -49,23 +49,23 @@ def validation(folder: Path) -> Sentences:
 
 def load(path: Path, pieces, folder: Path) -> Texts:
     """The pairs of a side, train or valid, as ids: read once, then from `path`. A JSON
-    file beside it says what they are (`about`)."""
+    file beside it says how many each task has, with their sha256, and what was read."""
 
     def made() -> storage.Arrays:
         texts = read(path.stem, pieces, folder)
-        storage.write_json(path.with_suffix(".json"), about(texts))
+        known = ((name, packages.licensed(name)) for name in packages.NAMES)
+        about = {
+            "python": platform.python_version(),
+            "pairs": {name: [len(x), pairs.digest(x)] for name, x in texts.items()},
+            "licences": [
+                {"name": name, "version": distribution.version, "licence": licence}
+                for name, (distribution, licence) in known
+            ],
+        }
+        storage.write_json(path.with_suffix(".json"), about)
         return packed(texts)
 
     return unpacked(storage.keep(path, made, {}, np.savez_compressed))
-
-
-def about(texts: Texts) -> dict:
-    """JSON: how many pairs each task has, with their sha256, and what was read."""
-    return {
-        "python": platform.python_version(),
-        "pairs": {name: [len(x), pairs.digest(x)] for name, x in texts.items()},
-        "licences": packages.versions(),
-    }
 
 
 def packed(texts: Texts) -> dict[str, np.ndarray]:
@@ -100,20 +100,20 @@ def read(side: str, pieces, folder: Path) -> Texts:
     }
 
 
-def encode(pieces, texts: Sentences, prefix: str, longest: int) -> list[Pair]:
+def encode(
+    pieces, texts: Sentences, prefix: str, longest: int | None = None
+) -> list[Pair]:
     """Both sides as ids, each ended by the end id; inputs are cut to `longest`."""
     sources = pieces.encode([prefix + source for source, _ in texts])
     targets = pieces.encode([target for _, target in texts])
-    return [
-        (source[: longest - 1] + [t5.END], target + [t5.END])
-        for source, target in zip(sources, targets, strict=True)
-    ]
+    both = zip(sources, targets, strict=True)
+    cut = slice(longest and longest - 1)
+    return [([*source[cut], t5.END], [*target, t5.END]) for source, target in both]
 
 
 def joined(pieces, sentences: Sentences) -> list[Pair]:
     """Sentences in several random orders, as many at a time as make a long target."""
-    sources = pieces.encode([source for source, _ in sentences])
-    targets = pieces.encode([target for _, target in sentences])
+    sources, targets = (pieces.encode(list(x)) for x in zip(*sentences, strict=True))
     prefix, long = pieces.encode(TRANSLATE.strip()), []
     for seed in range(ORDERS):
         source, target = list(prefix), []
@@ -127,25 +127,22 @@ def joined(pieces, sentences: Sentences) -> list[Pair]:
 
 def passages(pieces, side: str) -> list[str]:
     """Prose of one side. What is read for training has no sentence that is held out."""
-    apart = []
-    if side == "train":
-        files = (file for other in ("valid", "test") for file in prose.read(other))
-        apart = [sentence for file in files for sentence in file]
+    others = ("valid", "test") if side == "train" else ()
+    files = (file for other in others for file in documentation.read(other))
+    apart = [sentence for file in files for sentence in file]
 
     def length(text: str) -> int:
         return len(pieces.encode(text))
 
-    return prose.passages(prose.read(side, apart), length, LEAST, MOST - 1)
+    read = documentation.read(side, apart)
+    return documentation.passages(read, length, LEAST, MOST - 1)
 
 
 def corrections(pieces, texts: list[str]) -> list[Pair]:
     """Each passage with several spoilings, of which no two are by the same seed."""
-    targets, spoilt = pieces.encode(texts), []
-    for again in range(SPOILED):
-        spoiled = [
-            correction.PREFIX + correction.spoil(text, again * len(texts) + i)
-            for i, text in enumerate(texts)
-        ]
-        for source, target in zip(pieces.encode(spoiled), targets, strict=True):
-            spoilt.append(([*source, t5.END], [*target, t5.END]))
-    return spoilt
+    spoilt = [
+        (correction.spoil(text, again * len(texts) + i), text)
+        for again in range(SPOILED)
+        for i, text in enumerate(texts)
+    ]
+    return encode(pieces, spoilt, correction.PREFIX)

@@ -3,7 +3,6 @@
 Axes: B rows, F frames, M bands, S states of the encoder, L tokens.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +15,6 @@ from experiments.training.voices.synthesis import RATE, Speech
 from specjax.speech import logmel
 
 BANDS = 80
-SPACE = sentences.IDS[" "]
 Spoken = tuple[list[str], Speech]
 
 
@@ -63,8 +61,7 @@ def fitted(words: list[str], speech: Speech, window: Window) -> Spoken:
     letters = np.cumsum([len(word) + 1 for word in words])
     ends = np.array([end for _, end in speech.spans])
     fits = (ends < window.seconds - 0.04) & (letters <= window.length - MARKS)
-    count = max(1, int(np.sum(fits)))
-    stop = len(speech.samples)
+    count, stop = max(1, int(np.sum(fits))), len(speech.samples)
     if count < len(words):  # where the next word begins
         stop = round((speech.spans[count][0] + 0.01) * RATE)
     samples = speech.samples[: min(stop, window.samples)]
@@ -72,15 +69,12 @@ def fitted(words: list[str], speech: Speech, window: Window) -> Spoken:
 
 
 def keep(
-    path: Path,
-    seed: int,
-    count: int,
-    window: Window = WHOLE,
-    spoken: Callable[[np.random.Generator, Window], Spoken] = synthesised,
+    path: Path, seed: int, count: int, window: Window = WHOLE, spoken=synthesised
 ) -> Rows:
     """Rows that a seed makes, once, then from `path`; frames in float16.
 
-    Raises ValueError for a file of another seed or count.
+    spoken: (rng, window) -> Spoken. Raises ValueError for a file of another seed or
+    count.
     """
 
     def made() -> dict[str, np.ndarray]:
@@ -100,36 +94,27 @@ def chosen(whole: Rows, index: np.ndarray) -> Rows:
 
 
 def rows(
-    seed: tuple[int, ...],
-    count: int,
-    window: Window = WHOLE,
-    spoken: Callable[[np.random.Generator, Window], Spoken] = synthesised,
-    times: float = 0.3,
+    seed: tuple, count: int, window: Window, spoken=synthesised, times: float = 0.3
 ) -> Rows:
     """count: B. times: the share of the rows that are written with timestamps."""
-    rng = np.random.default_rng(seed)
-    parts = [_row(rng, window, spoken, times) for _ in range(count)]
+    rng, parts = np.random.default_rng(seed), []
+    for _ in range(count):
+        words, speech = spoken(rng, window)
+        timed = rng.random() < times
+        around = (speech.spans[0][0], speech.spans[-1][1]) if timed else None
+        ids = sentences.text(words, around)
+        tokens = np.full(window.length, sentences.END, np.int32)
+        tokens[: len(ids)] = ids
+        frames = logmel.features(speech.samples, BANDS, window.frames)
+        labels = _labels(words, speech, window.frames // 2)
+        sizes = np.int32(len(ids)), np.int32(1 if timed else 2)
+        parts.append((frames, tokens, *sizes, labels))
     return Rows(*map(np.stack, zip(*parts, strict=True)))
-
-
-def _row(
-    rng: np.random.Generator, window: Window, spoken: Callable, times: float
-) -> tuple:
-    words, speech = spoken(rng, window)
-    timed = rng.random() < times
-    around = (speech.spans[0][0], speech.spans[-1][1]) if timed else None
-    ids = sentences.text(words, around)
-    tokens = np.full(window.length, sentences.END, np.int32)
-    tokens[: len(ids)] = ids
-    frames = logmel.features(speech.samples, BANDS, window.frames)
-    begun = np.int32(1 if timed else 2)
-    labels = _labels(words, speech, window.frames // 2)
-    return frames, tokens, np.int32(len(ids)), begun, labels
 
 
 def _labels(words: list[str], speech: Speech, states: int) -> np.ndarray:
     """Which letter is at each state, words being spelled evenly over their time."""
-    labels = np.full(states, SPACE, np.int32)
+    labels = np.full(states, sentences.IDS[" "], np.int32)
     for word, (start, end) in zip(words, speech.spans, strict=True):
         at = np.arange(round(start * 50), min(round(end * 50), states))
         share = (at - start * 50) / (end - start) / 50

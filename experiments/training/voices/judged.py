@@ -15,18 +15,16 @@ from specjax.checkpoints import huggingface, names_whisper
 from specjax.models.whisper import Config
 
 RECORDING = "call seven three nine one meet me at gate two".split()
-SEED = 7
+SEED, MOST = 7, 5_000_000_000  # bytes of a file
 NAMES = ("speech.flac", "speech.txt")
 AROUND = sentences.START, (sentences.END,)
 
 
 def texts(tokens: np.ndarray, length: np.ndarray) -> list[str]:
     """Rows [N, L] as words."""
-    rows = zip(tokens, length, strict=True)
-    letters = (
-        [int(i) for i in row[:count] if i < sentences.END] for row, count in rows
-    )
-    return ["".join(sentences.PIECES[i] for i in row).strip() for row in letters]
+    rows = (row[:count] for row, count in zip(tokens, length, strict=True))
+    pieces = ([sentences.PIECES[i] for i in row if i < sentences.END] for row in rows)
+    return ["".join(row).strip() for row in pieces]
 
 
 def scores(
@@ -39,8 +37,7 @@ def scores(
     """
     heard = lessons.held_out["t0"].texts
     spoken = texts(held_out.tokens, held_out.length)
-    wrote = texts(heard.tokens, heard.length)
-    errors = word_errors.score(spoken, wrote, "words")
+    errors = word_errors.score(spoken, texts(heard.tokens, heard.length), "words")
     alphas = written.accepted(config, draft, lessons.held_out)
     return {"word_errors": errors._asdict(), **alphas}
 
@@ -57,8 +54,7 @@ def export(
     folder: Path, config: Config, params: Any, around: tuple[int, tuple[int, ...]]
 ) -> None:
     """A folder of Hugging Face, with what tells its tokens apart."""
-    most = 5_000_000_000
-    huggingface.save(folder, names_whisper, (config, params), around, most)
+    huggingface.save(folder, names_whisper, (config, params), around, MOST)
     (folder / "tokenizer.json").write_text(sentences.tokenizer())
     generation = {
         "is_multilingual": False,

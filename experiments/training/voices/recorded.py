@@ -29,12 +29,8 @@ def strings(
 ) -> Callable[[np.random.Generator, Window], Spoken]:
     """Draws strings of digits of one speaker each.
 
-    Args:
-      folder: of the recordings.
-      split: "train" or "test", as the table has it.
-
-    Raises:
-      ValueError: no table, or no digits of this split in it.
+    split: "train" or "test", as the table has it. Raises ValueError where there is no
+    table, or none of this split in it.
     """
     table = folder / TABLE
     if not table.is_file():
@@ -43,7 +39,8 @@ def strings(
     with table.open(newline="", encoding="utf-8") as lines:
         for line in csv.DictReader(lines, delimiter="\t"):
             if line["split"] == split and line["transcript"] in DIGITS:
-                sound = _level(audio.read(folder / line["file"]).samples)
+                sound = audio.read(folder / line["file"]).samples
+                sound = sound * (LEVEL / max(1e-6, float(np.sqrt(np.mean(sound**2)))))
                 speakers[line["speaker"]].append((line["transcript"], sound))
     if not speakers:
         raise ValueError(f"{table} has no digits of split {split!r}: try train or test")
@@ -53,23 +50,16 @@ def strings(
         spoken = speakers[names[rng.integers(len(names))]]
         count = rng.integers(1, MOST + 1)
         digits = [spoken[i] for i in rng.integers(len(spoken), size=count)]
-        words = [word for word, _ in digits]
-        speech = joined([sound for _, sound in digits], rng)
-        return examples.fitted(words, speech, window)
+        # One after the other, with pauses, in one quiet room.
+        parts, spans = [np.zeros(round(rng.uniform(0.03, 0.2) * RATE))], []
+        for _, sound in digits:
+            begin = sum(map(len, parts))
+            spans.append((begin / RATE, (begin + len(sound)) / RATE))
+            parts += [sound, np.zeros(round(rng.uniform(0.0, 0.12) * RATE))]
+        samples = np.concatenate(parts)
+        samples = np.float32(samples + rng.normal(0, ROOM, len(samples)))
+        return examples.fitted(
+            [word for word, _ in digits], Speech(samples, spans), window
+        )
 
     return draw
-
-
-def joined(sounds: list[np.ndarray], rng: np.random.Generator) -> Speech:
-    """One after the other, with pauses, in one quiet room."""
-    parts, spans = [np.zeros(round(rng.uniform(0.03, 0.2) * RATE))], []
-    for sound in sounds:
-        begin = sum(map(len, parts))
-        spans.append((begin / RATE, (begin + len(sound)) / RATE))
-        parts += [sound, np.zeros(round(rng.uniform(0.0, 0.12) * RATE))]
-    samples = np.concatenate(parts)
-    return Speech(np.float32(samples + rng.normal(0, ROOM, len(samples))), spans)
-
-
-def _level(samples: np.ndarray) -> np.ndarray:
-    return samples * (LEVEL / max(1e-6, float(np.sqrt(np.mean(samples**2)))))

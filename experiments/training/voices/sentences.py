@@ -58,12 +58,8 @@ def text(words: Sequence[str], times: tuple[float, float] | None) -> list[int]:
 def tokenizer() -> str:
     """The tokenizer.json of these letters: every character is a token."""
     special = {"special": True, "single_word": False, "normalized": False}
-    sides = {"lstrip": False, "rstrip": False}
-    added = [
-        {"id": i, "content": piece, **special, **sides}
-        for i, piece in enumerate(PIECES)
-        if i >= END
-    ]
+    special |= {"lstrip": False, "rstrip": False}
+    added = [{"id": IDS[p], "content": p, **special} for p in PIECES[END:]]
     model = {"type": "BPE", "vocab": {p: i for i, p in enumerate(LETTERS)}}
     model |= {"merges": [], "unk_token": None, "fuse_unk": False}
     content = {"version": "1.0", "added_tokens": added, "model": model}

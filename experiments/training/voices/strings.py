@@ -29,27 +29,25 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--recordings", type=Path, help="a folder of spoken digits")
     parser.add_argument("--count", type=int, default=96)
-    chosen = parser.parse_args(arguments)
-    write(chosen.out, chosen.count, chosen.recordings)
+    write(**vars(parser.parse_args(arguments)))
 
 
 def write(out: Path, count: int, recordings: Path | None = None) -> None:
-    """count: of recordings. Raises ValueError for a folder that exists, or none of
-    digits."""
+    """Raises ValueError for a folder that exists, or none of digits."""
     if out.exists():
         raise ValueError(f"{out} exists: name a new folder by --out")
     draw = examples.synthesised
     if recordings is not None:
         draw = recorded.strings(recordings, "test")
     out.mkdir(parents=True)
-    lines = ["\t".join(HEAD)]
+    lines = [HEAD]
     for i in tqdm(range(count), f"{out.name}: recordings", disable=None):
         words, speech = draw(np.random.default_rng((SEED, i)), examples.WHOLE)
-        name = f"{i:04}.flac"
-        soundfile.write(out / name, speech.samples, RATE, subtype="PCM_16")
+        soundfile.write(out / f"{i:04}.flac", speech.samples, RATE, subtype="PCM_16")
         seconds = f"{len(speech.samples) / RATE:.3f}"
-        lines.append("\t".join([name, "held out", seconds, " ".join(words), "test"]))
-    (out / "transcripts.tsv").write_text("\n".join(lines) + "\n")
+        lines.append((f"{i:04}.flac", "held out", seconds, " ".join(words), "test"))
+    table = "".join("\t".join(line) + "\n" for line in lines)
+    (out / "transcripts.tsv").write_text(table)
 
 
 if __name__ == "__main__":

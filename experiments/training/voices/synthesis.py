@@ -50,12 +50,21 @@ def say(words: Sequence[str], voice: Speaker, rng: np.random.Generator) -> Speec
 
     Raises ValueError for a word that is not in it.
     """
-    unknown = [word for word in words if word not in WORDS]
-    if unknown:
-        raise ValueError(f"cannot say {unknown[0]!r}: spell it in voices/phonemes.py")
-    sounds, spans = _plan(words, voice.slow, rng)
+    sounds, spans = [QUIET._replace(seconds=rng.uniform(0.03, 0.2))], []
+    for word in words:
+        if word not in WORDS:
+            raise ValueError(f"cannot say {word!r}: spell it in voices/phonemes.json")
+        first = len(sounds)
+        for name in WORDS[word]:
+            stretch = voice.slow * np.exp(rng.normal(0, 0.12))
+            parts = SOUNDS[name]
+            sounds += [part._replace(seconds=part.seconds * stretch) for part in parts]
+        spans.append((first, len(sounds)))
+        pause = rng.uniform(0.1, 0.25) if rng.random() < 0.1 else rng.uniform(0, 0.07)
+        sounds.append(QUIET._replace(seconds=pause))
     lengths = [max(1, round(sound.seconds * RATE / HOP)) for sound in sounds]
-    track = np.repeat(np.array([_numbers(s) for s in sounds]), lengths, axis=0)
+    numbers = [[*s.formants, s.voice, s.hiss, s.centre, s.width] for s in sounds]
+    track = np.repeat(np.array(numbers), lengths, axis=0)
     track[:, :3] = _smooth(track[:, :3], BLENDED)
     track[:, 3:] = _smooth(track[:, 3:], FADED)
     samples = _filtered(track, voice, rng)
@@ -64,25 +73,6 @@ def say(words: Sequence[str], voice: Speaker, rng: np.random.Generator) -> Speec
     ends = np.concatenate([[0], np.cumsum(lengths)]) * HOP / RATE
     times = [(float(ends[first]), float(ends[last])) for first, last in spans]
     return Speech(np.float32(samples * (0.08 / level)), times)
-
-
-def _plan(words: Sequence[str], slow: float, rng: np.random.Generator):
-    """Sounds in order with pauses, and of each word its first sound and the next's."""
-    sounds, spans = [QUIET._replace(seconds=rng.uniform(0.03, 0.2))], []
-    for word in words:
-        first = len(sounds)
-        for name in WORDS[word]:
-            stretch = slow * np.exp(rng.normal(0, 0.12))
-            parts = SOUNDS[name]
-            sounds += [part._replace(seconds=part.seconds * stretch) for part in parts]
-        spans.append((first, len(sounds)))
-        pause = rng.uniform(0.1, 0.25) if rng.random() < 0.1 else rng.uniform(0, 0.07)
-        sounds.append(QUIET._replace(seconds=pause))
-    return sounds, spans
-
-
-def _numbers(sound: Sound) -> list[float]:
-    return [*sound.formants, sound.voice, sound.hiss, sound.centre, sound.width]
 
 
 def _smooth(track: np.ndarray, frames: int) -> np.ndarray:
@@ -97,8 +87,16 @@ def _filtered(track: np.ndarray, voice: Speaker, rng: np.random.Generator):
     """The source through the vocal tract: [T, 7] -> [T * HOP]."""
     count = len(track)
     frequency = np.fft.rfftfreq(FFT, 1 / RATE)[None]  # [1, F]
-    pulses, noise = _pulses(count, voice, rng), rng.normal(size=count * HOP)
-    tract = _resonances(track[:, :3] * voice.tract, frequency)
+    # Pulses, one a period; the pitch falls towards the end and wavers.
+    time = np.linspace(0, 1, count * HOP)
+    waver = 1 + 0.05 * np.sin(2 * np.pi * (rng.uniform(2, 5) * time + rng.random()))
+    phase = np.cumsum(voice.pitch * (1.1 - 0.2 * time) * waver / RATE)
+    pulses = np.diff(np.floor(phase), prepend=0.0) * np.sqrt(RATE / voice.pitch)
+    noise, tract = rng.normal(size=count * HOP), 1.0
+    for i, width in enumerate(WIDTHS):  # the gain of each resonance: [T, F]
+        peak = track[:, i, None] * voice.tract if i < 3 else UPPER[i - 3]
+        away = peak**2 - frequency**2
+        tract = tract * peak**2 / np.sqrt(away**2 + (width * frequency) ** 2)
     loud, hiss, centre, width = (track[:, i, None] for i in range(3, 7))
     tract = tract / (1 + frequency / 300)  # 6 dB an octave, of folds and lips together
     around = np.exp(-0.5 * ((frequency - centre) / width) ** 2)
@@ -112,26 +110,8 @@ def _filtered(track: np.ndarray, voice: Speaker, rng: np.random.Generator):
     return sound[FFT // 2 : FFT // 2 + count * HOP]
 
 
-def _pulses(count: int, voice: Speaker, rng: np.random.Generator) -> np.ndarray:
-    """One a period; the pitch falls towards the end and wavers."""
-    time = np.linspace(0, 1, count * HOP)
-    waver = 1 + 0.05 * np.sin(2 * np.pi * (rng.uniform(2, 5) * time + rng.random()))
-    phase = np.cumsum(voice.pitch * (1.1 - 0.2 * time) * waver / RATE)
-    return np.diff(np.floor(phase), prepend=0.0) * np.sqrt(RATE / voice.pitch)
-
-
 def _spectra(source: np.ndarray, count: int) -> np.ndarray:
     """Of frames centred on multiples of HOP: [N] -> [T, F]."""
     padded = np.pad(source, FFT // 2)
     frames = np.lib.stride_tricks.sliding_window_view(padded, FFT)[::HOP][:count]
     return np.fft.rfft(frames * np.hanning(FFT + 1)[:-1])
-
-
-def _resonances(formants: np.ndarray, frequency: np.ndarray) -> np.ndarray:
-    """The gain at each frequency: [T, 3], [1, F] -> [T, F]."""
-    gain = 1.0
-    for i, width in enumerate(WIDTHS):
-        peak = formants[:, i, None] if i < 3 else UPPER[i - 3]
-        away = peak**2 - frequency**2
-        gain = gain * peak**2 / np.sqrt(away**2 + (width * frequency) ** 2)
-    return gain

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from experiments import tasks
-from experiments.training.texts import correction, prose
+from experiments.training.texts import correction, documentation
 
 TEXT = (
     "This function returns an array of the same shape as its argument, unless a value"
@@ -78,7 +78,7 @@ It is safe to call this from several threads at once. See `put` for more.
 
 
 def test_prose_is_told_from_sections_and_examples():
-    assert prose.sentences(DOCUMENTED) == [
+    assert documentation.sentences(DOCUMENTED) == [
         "Gives back what was put in, in the same order.",
         "Nothing is lost.",
         "It is safe to call this from several threads at once.",
@@ -88,7 +88,7 @@ def test_prose_is_told_from_sections_and_examples():
 
 def test_passages_are_of_one_file_and_of_the_wanted_length():
     files = [["aa bb.", "cc dd.", "ee ff."], ["gg hh.", "ii jj kk ll mm nn oo."]]
-    words = prose.passages(files, lambda s: len(s.split()), 4, 8)
+    words = documentation.passages(files, lambda s: len(s.split()), 4, 8)
     assert words == ["aa bb. cc dd."]
-    longer = prose.passages(files, lambda s: len(s.split()), 4, 9)
+    longer = documentation.passages(files, lambda s: len(s.split()), 4, 9)
     assert longer == ["aa bb. cc dd.", "gg hh. ii jj kk ll mm nn oo."]

@@ -6,7 +6,7 @@ import lzma
 import numpy as np
 import pytest
 
-from experiments.training import beginnings, language, pipeline
+from experiments.training import language, pipeline
 from experiments.training.texts import dialogues
 from specjax import zoo
 
@@ -34,8 +34,8 @@ def test_what_is_not_there_is_named(tmp_path):
 def test_beginnings_end_before_their_document_does():
     documents = [[zoo.START, *[5] * i, zoo.END] for i in (2, 9, 300)]
     stream = language.stream(documents)
-    plan = beginnings.Continued(**pipeline.read("llama")["written"])
-    ((rows, begun),) = beginnings.cut(stream, plan, 1, 0.0, seed=0)
+    plan = language.Continued(**pipeline.read("llama")["written"])
+    ((rows, begun),) = language.cut(stream, plan, 1, 0.0, seed=0)
     inside = np.arange(plan.prompt) < begun[:, None]
     assert rows.shape == (plan.batch, plan.prompt)
     assert np.all(rows[:, 0] == zoo.START)
@@ -46,9 +46,9 @@ def test_beginnings_end_before_their_document_does():
 
 def test_of_clipped_beginnings_every_other_one_is_sampled_from_the_start_token():
     stream = language.stream([[zoo.START, *range(3, 12), zoo.END]] * 3)
-    plan = beginnings.Continued(0, 0, 0, 0, prompt=5, new=2, batch=4, clipped=True)
+    plan = language.Continued(0, 0, 0, 0, prompt=5, new=2, batch=4, clipped=True)
     for temperature in (0.0, 1.0):
-        for rows, begun in beginnings.cut(stream, plan, 2, temperature, seed=0):
+        for rows, begun in language.cut(stream, plan, 2, temperature, seed=0):
             assert rows.shape == (4, 5) and begun.dtype == np.int32
             np.testing.assert_array_equal((rows > 0).sum(1), begun)
             assert np.all(begun[::2] == 1) == (temperature > 0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
-from experiments.training import copying, forward, loop, pipeline
+from experiments.training import forward, loop, pairs, pipeline
 from experiments.training.drafts import losses, written
 from experiments.training.drafts.written import Written
 from experiments.training.pipeline import Stage
@@ -208,7 +208,7 @@ def test_a_model_inclined_to_copy_reads_what_is_like_its_queries():
     config = t5.Config(24, 8, 16, 1, 2, 2, 4)
     plain = forward.fresh(config)(jax.random.key(0))
     stage = Stage("copying", config, loop.Recipe(1, 0), "copying")
-    inclined = copying.first(stage)
+    inclined = pairs.inclined(stage)
     embedding = plain["token_embedder"]["embedding"]
     changed = {("decoder", "logits_dense", "kernel"): embedding.T / 8**0.5}
     for layer in ("layers_0", "layers_1"):
@@ -222,9 +222,9 @@ def test_a_model_inclined_to_copy_reads_what_is_like_its_queries():
 
 
 def test_what_is_copied_cannot_be_guessed():
-    rows = copying.drawn((0, 1), 600, (24, 48))
+    rows = pairs.drawn((0, 1), 600, (24, 48))
     np.testing.assert_array_equal(rows.inputs, rows.labels)
     ids = rows.inputs[:, :-1]
     assert ids.min() > t5.END and ids.max() < 600
     assert len(np.unique(ids)) > 300
-    assert (rows.inputs != copying.drawn((0, 2), 600, (24, 48)).inputs).mean() > 0.9
+    assert (rows.inputs != pairs.drawn((0, 2), 600, (24, 48)).inputs).mean() > 0.9

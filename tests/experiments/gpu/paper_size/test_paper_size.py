@@ -15,7 +15,6 @@ from experiments import catalogue, run
 from experiments.gpu.kernels.timing import bandwidth
 from experiments.gpu.paper_size import drawn_acceptance, random_weights
 from experiments.gpu.paper_size import row as chip
-from experiments.gpu.paper_size.times import Timed
 from experiments.records import records
 from experiments.records.table import rows_of
 from specjax import configs, probs, sides
@@ -132,7 +131,7 @@ def test_whole_texts_take_the_calls_of_their_coins():
         calls.append(int(run_text(*text).counts.calls[0]))
         assert calls[-1] == calls_of(text.request)
     law = predict.calls_law(np.full(SETTING.new_tokens, ALPHA), 3)
-    whole = Timed(np.ones(count), np.array(calls), 0.0)
+    whole = chip.Timed(np.ones(count), np.array(calls), 0.0)
     record = chip.decoded(SETTING._replace(texts=count), 3, {3: whole})
     expected, deviation = record["expected_calls"], record["expected_calls_sd"]
     np.testing.assert_allclose(expected, count * law @ np.arange(law.size))
@@ -273,9 +272,9 @@ def test_the_parts_of_a_step_by_hand():
     """A target call takes 2 ms on one token and 3 on four, a draft 0.2 ms, the rest of
     a step 0.4 ms, of one without drafts 0.5 ms; prefill 5 and 6 ms."""
     setting = SETTING._replace(alpha=0.0, gammas=(1, 3), new_tokens=10)
-    alone = Timed(np.full(2, 5 + 10 * 2.5), np.full(2, 10), 5.0)
+    alone = chip.Timed(np.full(2, 5 + 10 * 2.5), np.full(2, 10), 5.0)
     steps = np.array([4, 6])
-    drafts = Timed(6 + 4.0 * steps, steps, 6.0)
+    drafts = chip.Timed(6 + 4.0 * steps, steps, 6.0)
     call, drafted = {0: 2.0, 1: 2.5, 3: 3.0}, {1: 0.2, 3: 0.6}
     whole = {0: alone, 3: drafts}
     columns = chip.by_gamma(setting, call, drafted, whole)
