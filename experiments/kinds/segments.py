@@ -34,11 +34,7 @@ Classify = Callable[[str], Iterable[Segment]]
 
 
 def spans(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list:
-    """Begin and end [N] of each token in the text of them all.
-
-    Each of the tokens that a character is made of has it; a token without a text is
-    empty.
-    """
+    """Begin and end [N] of each token in the text of them all."""
     ends, begin = [], 0
     for count in range(1, len(ids) + 1):
         text = decode(ids[:count])
@@ -55,10 +51,7 @@ def places(
     classify: Classify,
     last: Iterable[int] = (),
 ) -> list[Place]:
-    """Each token of a text, by the segment of its first character that is no space.
-
-    classify: text -> segments that do not overlap. last: ids that end a text.
-    """
+    """Each token of a text, by the segment of its first character that is no space."""
     text, ending = decode(ids), frozenset(last)
     owner: list[Segment | None] = [None] * len(text)
     for segment in classify(text):

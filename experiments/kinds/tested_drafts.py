@@ -56,10 +56,7 @@ class Tokens(NamedTuple):
 def run(
     pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels
 ) -> tuple[Text, Tokens]:
-    """Texts by speculation until `protocol.tokens` are written, and every token.
-
-    In whole batches; at temperature 0 no prompt is continued twice.
-    """
+    """Texts by speculation until `protocol.tokens` are written, and every token."""
     target, draft = pair
     spare = protocol.gamma + 1  # so that no limit cuts a call that counts
     slots = texts.width(prompts) + protocol.new_tokens + 2 * spare

@@ -40,10 +40,7 @@ class Task(NamedTuple):
 
 
 def read(name: str) -> Task:
-    """A task by its name, or by the path of a prepared file.
-
-    Raises ValueError for a name that is no task, or a file that holds none.
-    """
+    """A task by its name, or by the path of a prepared file."""
     if name in TASKS:
         return TASKS[name]()
     if name.endswith(".npz"):

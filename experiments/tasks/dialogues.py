@@ -23,11 +23,7 @@ WANTED = 'a line a dialogue, {"article": turns, "summary": text}, .jsonl or .jso
 
 
 def beginnings(name: str, target: Side) -> Task:
-    """The first half of the turns of each, which the target goes on with.
-
-    name: the file's path. Raises ValueError for a file without such lines, or a target
-    without a tokenizer.
-    """
+    """The first half of the turns of each, which the target goes on with."""
     return _task(Path(name), target, begun)
 
 
@@ -49,8 +45,7 @@ def asked(dialogue: str) -> str:
 
 
 def read(file: Path) -> Iterator[tuple[str, str]]:
-    """Each dialogue, a turn a line, and its summary. Raises ValueError for no such
-    file, and for a line without one of them, by its number."""
+    """Each dialogue, a turn a line, and its summary."""
     if not file.is_file():
         raise ValueError(f"no file {file}: name one that has {WANTED}")
     opened = lzma.open if file.suffix == ".xz" else open

@@ -54,10 +54,7 @@ class About(NamedTuple):
 
 
 def write(path: Path, examples: Examples, about: About) -> None:
-    """Writes a file whole or not at all. Raises ValueError for lists of unequal length.
-
-    An older file of that name is replaced.
-    """
+    """Writes a file whole or not at all."""
     counts = {name: len(rows) for name, rows in examples._asdict().items()}
     if len(set(counts.values())) != 1:
         raise ValueError(f"examples need four lists of one length; got {counts}")
@@ -77,12 +74,7 @@ def write(path: Path, examples: Examples, about: About) -> None:
 
 
 def read(path: Path, tokenizer: str | None = None) -> tuple[Examples, About]:
-    """The examples of a file and how they were made.
-
-    tokenizer: sha256 of the model file that the ids must belong to; None to accept
-    any. Raises ValueError for another tokenizer, and for a file that is absent, damaged
-    or of another kind.
-    """
+    """The examples of a file and how they were made."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             described = json.loads(arrays["about"].tobytes())

@@ -65,11 +65,7 @@ def parallel(paths: Sequence[Path]) -> Iterator[Line]:
 
 
 def lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The text of each line, without its end, and where it is.
-
-    Raises ValueError for a file that is absent or damaged, and for a line that is
-    empty, not UTF-8, begins with a byte order mark or ends with a carriage return.
-    """
+    """The text of each line, without its end, and where it is."""
     where = str(path)
     try:
         with OPEN.get(path.suffix, open)(path, "rb") as file:

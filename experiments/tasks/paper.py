@@ -24,13 +24,7 @@ EXTRA_IDS = 100
 
 
 def register(tokenizer: str = T5_TOKENIZER, data_dir: str | None = None) -> None:
-    """Adds the tasks to seqio's registry; a later call replaces them.
-
-    tokenizer: a SentencePiece model, a file or a gs:// address. data_dir: where
-    TensorFlow Datasets keeps its data, None for its own default. With a
-    `sequence_length` features are cut before the end id is added, so that it stays.
-    Raises ValueError for a local tokenizer that is no file.
-    """
+    """Adds the tasks to seqio's registry; a later call replaces them."""
     if "://" not in tokenizer and not Path(tokenizer).is_file():
         raise ValueError(f"no tokenizer {tokenizer}: name a SentencePiece model file")
     vocabulary = seqio.SentencePieceVocabulary(tokenizer, extra_ids=EXTRA_IDS)
@@ -68,11 +62,7 @@ def to_text(dataset: tf.data.Dataset, recipe: Recipe) -> tf.data.Dataset:
 def rows(
     task: str, split: str, tokenizer: str = T5_TOKENIZER, data_dir: str | None = None
 ) -> Iterator[TaskRow]:
-    """The examples of a split in their order, tokenized by seqio, end ids included.
-
-    Registers the tasks, downloads nothing. Raises ValueError for a task or split that
-    is none, and for data that is not there.
-    """
+    """The examples of a split in their order, tokenized by seqio, end ids included."""
     name = recipes.recipe(task).dataset
     register(tokenizer, data_dir)
     registered = seqio.TaskRegistry.get(task)

@@ -71,10 +71,7 @@ def recipe(task: str) -> Recipe:
 
 
 def load(path: Path) -> Subwords:
-    """The tokenizer of a SentencePiece model file.
-
-    Raises ValueError for a file that is absent, of another kind, or without an end id.
-    """
+    """The tokenizer of a SentencePiece model file."""
     if not path.is_file():
         raise ValueError(f"no tokenizer {path}: name a SentencePiece model file")
     return of_model(path.read_bytes(), str(path))
@@ -100,11 +97,7 @@ def of_model(content: bytes, name: str) -> Subwords:
 def tokenize(
     recipe: Recipe, subwords: Subwords, lines: Iterable[Line]
 ) -> Iterator[TaskRow]:
-    """One row a line, in order.
-
-    Raises ValueError for lines with more or fewer texts than the task has; an input
-    without a target is a prompt alone.
-    """
+    """One row a line, in order."""
     counts = (1,) if recipe.prefix is None else (1, 2)
     for line in lines:
         if len(line.texts) not in counts:
@@ -125,11 +118,7 @@ def tokenize(
 
 
 def collect(rows: Iterable[TaskRow], length: int | None, truncate: bool) -> Examples:
-    """The examples of all rows, inputs of at most `length` ids; None for no limit.
-
-    Raises ValueError for a longer input, naming where it was read, unless `truncate`:
-    then its last ids go and the end id stays. Raises ValueError for no rows at all.
-    """
+    """The examples of all rows, inputs of at most `length` ids; None for no limit."""
     examples = []
     for ids, *others, where in rows:
         if length is not None and len(ids) > length:

@@ -36,13 +36,7 @@ def score(
     language: str = "en",
     seed: int = 0,
 ) -> WordErrors:
-    """The word error rate over recordings, each of them a text.
-
-    references: what a person wrote; transcripts: what a model wrote of the same
-    recordings. language: code; English has a normalizer of its own. seed: of the
-    interval. Raises ValueError where there are not as many texts on both sides, or
-    references without a word.
-    """
+    """The word error rate over recordings, each of them a text."""
     if len(references) != len(transcripts):
         raise ValueError(
             f"{len(references)} references and {len(transcripts)} transcripts: give one"

@@ -30,8 +30,7 @@ def main() -> None:
 
 
 def fit(targets: list[list[int]], vocab: int, order: int = 2) -> ngram.NGram:
-    """Counts of targets, each from the start token on. Raises ValueError if none has
-    any, or for an id outside of the vocabulary."""
+    """Counts of targets, each from the start token on."""
     if not any(targets):
         raise ValueError("the prepared file has no targets: prepare a split with them")
     most = max(map(max, filter(None, targets)))

@@ -38,11 +38,7 @@ KEPT = [name for name in huggingface.FETCHED if name not in WEIGHTS and "*" not 
 
 
 def finetune(chosen: argparse.Namespace) -> Path:
-    """Trains, or goes on training, and writes the model; returns its folder.
-
-    chosen: the flags of `parse`. Raises ValueError, before any step, for flags,
-    checkpoints, data and runs that do not go together.
-    """
+    """Trains, or goes on training, and writes the model; returns its folder."""
     check_flags(chosen)
     export = chosen.export or chosen.runs / "model"
     if export.exists():
@@ -90,10 +86,7 @@ def check_flags(chosen: argparse.Namespace) -> None:
 
 
 def start(name: str, dtype: str) -> Pretrained:
-    """The T5 to begin with: float32 parameters, computing in `dtype`.
-
-    Raises ValueError for a model of another family, and as `checkpoints.load`.
-    """
+    """The T5 to begin with: float32 parameters, computing in `dtype`."""
     checkpoint = checkpoints.load(name)
     if checkpoint.family != "t5":
         raise ValueError(

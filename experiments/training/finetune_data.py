@@ -37,11 +37,7 @@ class Source(NamedTuple):
 
 
 def load(chosen: argparse.Namespace, checkpoint: Pretrained) -> Data:
-    """Batches for a checkpoint; files may move, their contents may not change.
-
-    Raises ValueError for examples that are none, too few, empty, too long or not of the
-    checkpoint's tokenizer, ImportError for a data set without seqio.
-    """
+    """Batches for a checkpoint; files may move, their contents may not change."""
     folder = folder_of(checkpoint)
     source = read(chosen, folder)
     coded = encoded(source, chosen)
@@ -75,11 +71,7 @@ def folder_of(checkpoint: Pretrained) -> Path | None:
 
 
 def read(chosen: argparse.Namespace, folder: Path | None) -> Source:
-    """The examples of `--task`, all of them.
-
-    A data set is tokenized by `--tokenizer`, else by the checkpoint's own, else by
-    T5's. Raises ValueError for a task that is none, ImportError without seqio.
-    """
+    """The examples of `--task`, all of them."""
     if chosen.task.endswith(".npz"):
         if chosen.tokenizer or chosen.data_dir:
             raise ValueError(
@@ -151,11 +143,7 @@ def check_ids(checkpoint: Pretrained, source: Source, coded: list[Pair]) -> None
 
 
 def check_tokenizer(model: Path, source: Source) -> None:
-    """Raises ValueError for ids that the checkpoint's tokenizer does not make.
-
-    Another file may hold the same tokenizer, and two implementations may split a few
-    texts differently: most of the texts must agree.
-    """
+    """Raises ValueError for ids that the checkpoint's tokenizer does not make."""
     if source.tokenizer == digest(model):
         return
     encode = recipes.load(model).encode

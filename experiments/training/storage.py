@@ -28,10 +28,7 @@ def keep(
     about: Mapping[str, Any],
     save: Callable = np.savez,
 ) -> Arrays:
-    """Arrays by name; once, then from `path`.
-
-    about: JSON, what they depend on. Raises ValueError for a file of something else.
-    """
+    """Arrays by name; once, then from `path`."""
     settings = json.dumps(about, sort_keys=True)
     if not path.exists():
         arrays = {**make(), "about": settings}

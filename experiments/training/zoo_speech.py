@@ -182,8 +182,7 @@ def data_of(read: Rows, held_out: Rows) -> Callable[[Stage], Data]:
 def wrote(
     runs: Path, target: Pretrained, train: Rows, held_out: Rows, plan: dict[str, int]
 ) -> Lessons:
-    """What the target writes of windows, at T = 0 and at T = 1, with its law. plan:
-    texts, as many at either temperature; held_out; batch, what is written together."""
+    """What the target writes of windows, at T = 0 and at T = 1, with its law."""
     encode = jax.jit(partial(forward.states_of, target.config))
     digest, batch = loop.digest(target.params), plan["batch"]
     turned = Rows(*(leaf[::-1] for leaf in train))  # so that other windows come first

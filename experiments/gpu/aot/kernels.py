@@ -48,10 +48,7 @@ def build(device: str, programs: Sequence[tuple]) -> Measurement:
 
 
 def measure(device: str, programs: Sequence[tuple]) -> dict:
-    """Every program, and by flat names what the table's lines ask for.
-
-    Raises ValueError, with the command that installs it, where the compiler is missing.
-    """
+    """Every program, and by flat names what the table's lines ask for."""
     compilers.check(device)
     measured = [described(device, *program) for program in tqdm(programs, disable=None)]
     flat = {}

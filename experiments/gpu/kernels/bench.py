@@ -103,11 +103,7 @@ def check(setting: KernelSetting) -> None:
 def measure(
     setting: KernelSetting, candidates: Sequence[Program] | None = None
 ) -> dict:
-    """Every number of a row, plain.
-
-    candidates: what is measured, all of `programs.programs` by default. Raises
-    ValueError on a CPU, but for a trial; RuntimeError if the reference itself fails.
-    """
+    """Every number of a row, plain."""
     check(setting)
     place, shape = programs.here(setting.dry, NAMED), setting.shape
     count = inputs.cold(shape, setting.cache, setting.least)

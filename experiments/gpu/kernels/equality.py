@@ -64,8 +64,7 @@ def build_row(setting: EqualityRows) -> Measurement:
 
 
 def calls(setting: EqualityRows) -> dict[str, Callable]:
-    """(Inputs) -> (n, tokens) by "implementation/carried", the reference among them.
-    Raises ValueError on a CPU, but for a trial."""
+    """(Inputs) -> (n, tokens) by "implementation/carried", the reference among them."""
     place = programs.here(setting.dry, "equality.EqualityRows")
     shape = Shape(setting.batch, setting.gamma, setting.vocab)
     plain = {REFERENCE: (REF, NONE), "onepass/none": (ONEPASS, NONE)}

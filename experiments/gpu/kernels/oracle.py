@@ -55,11 +55,7 @@ def answer(p, q, tokens, accept) -> Answer:
 
 
 def wrong(it: Answer, drafted, n, tokens) -> str | None:
-    """What is wrong with a verdict, n [B] and tokens [B, G + 1]; None if nothing is.
-
-    Rows that rounding decides are let pass; of the others n must be equal, the tokens
-    before n the drafted ones, and the token at n one of positive weight.
-    """
+    """What is wrong with a verdict, n [B] and tokens [B, G + 1]; None if nothing is."""
     n, tokens, drafted = (np.asarray(x) for x in (n, tokens, drafted))
     clear, rows = ~it.near, np.arange(len(n))
     if (differ := (n != it.n) & clear).any():

@@ -34,11 +34,7 @@ def after(batch: Inputs, zero: Array) -> Inputs:
 
 
 def chained(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
-    """A compiled program, (sets) -> the outputs of each, one after another.
-
-    Of a large row the logits themselves are not changed, as that would move them:
-    whoever reads them without a temperature may begin before the call ahead has ended.
-    """
+    """A compiled program, (sets) -> the outputs of each, one after another."""
     inner = jax.jit(call)
 
     def run(sets: Sequence[Inputs]) -> list[tuple[Array, Array]]:

@@ -56,11 +56,7 @@ def build(setting: TorchSetting) -> Measurement:
 
 
 def measure(setting: TorchSetting) -> dict:
-    """Microseconds by name, or a word: why is in `skipped` and in `failed`.
-
-    Raises ValueError without torch, and RuntimeError with the program's words if it
-    does not end as it should: no record then, and the row is tried again.
-    """
+    """Microseconds by name, or a word: why is in `skipped` and in `failed`."""
     if importlib.util.find_spec("torch") is None:
         raise ValueError(NO_TORCH)
     command = [sys.executable, "-m", __name__, json.dumps(setting._asdict())]
@@ -76,10 +72,7 @@ def measure(setting: TorchSetting) -> dict:
 
 
 def one_text(torch, batch, u=None):
-    """(n, tokens) of one text, in the steps and with the waits of transformers.
-
-    u: uniforms [1, G] instead of torch's own, for a check.
-    """
+    """(n, tokens) of one text, in the steps and with the waits of transformers."""
     p_logits, q_logits, ids = batch
     gamma = ids.shape[1]
     q = q_logits.float().softmax(dim=-1)

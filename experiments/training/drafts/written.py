@@ -196,8 +196,7 @@ def live(texts: Texts) -> Array:
 
 
 def data(lessons: Lessons) -> Callable[[Stage], Data]:
-    """What a stage of a draft learns from: a task by its share, then texts of it. A
-    draft that learned from another target is not gone on with."""
+    """What a stage of a draft learns from: a task by its share, then texts of it."""
     tasks = list(lessons.train.values())
     share = np.array([part[1] for part in tasks])
     held_out = {name: batches(part) for name, part in lessons.held_out.items()}

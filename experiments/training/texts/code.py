@@ -27,8 +27,7 @@ class Text(NamedTuple):
 
 
 def load(path: Path, pieces: SentencePieceProcessor) -> Text:
-    """The text as ids, read once: a run does not change with what is installed. A JSON
-    file beside it says what it is."""
+    """The text as ids, read once: a run does not change with what is installed."""
 
     def read() -> dict[str, np.ndarray]:
         texts, about = documents()

@@ -15,11 +15,7 @@ SETS = ("dialogsum", "samsum")
 
 
 def read(folder: Path, side: str) -> corpus.Corpus:
-    """The texts of one side, "train" or "valid", of every set.
-
-    folder: SET.SIDE.jsonl or SET.SIDE.jsonl.xz, as `experiments.tasks.dialogues` reads
-    them. Raises ValueError, naming the file and the line, for what is not there.
-    """
+    """The texts of one side, "train" or "valid", of every set."""
     documents = []
     for name in SETS:
         places = [f"{name}.{side}.jsonl", f"{name}.{side}.jsonl.xz"]

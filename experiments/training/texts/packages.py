@@ -40,11 +40,7 @@ class Packages(NamedTuple):
 
 
 def read(split: str, apart: list[str] | None = None) -> Packages:
-    """One side of every package, each document once.
-
-    apart: texts that none may repeat, such as those held out. Raises ValueError for a
-    licence that is not permissive, and PackageNotFoundError for what is not installed.
-    """
+    """One side of every package, each document once."""
     known, seen, about = lines_of(apart or []), set(apart or []), []
     documents: list[str] = []
     for name in NAMES:

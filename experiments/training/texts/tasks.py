@@ -48,8 +48,7 @@ def validation(folder: Path) -> Sentences:
 
 
 def load(path: Path, pieces, folder: Path) -> Texts:
-    """The pairs of a side, train or valid, as ids: read once, then from `path`. A JSON
-    file beside it says how many each task has, with their sha256, and what was read."""
+    """The pairs of a side, train or valid, as ids: read once, then from `path`."""
 
     def made() -> storage.Arrays:
         texts = read(path.stem, pieces, folder)

@@ -71,11 +71,7 @@ def fitted(words: list[str], speech: Speech, window: Window) -> Spoken:
 def keep(
     path: Path, seed: int, count: int, window: Window = WHOLE, spoken=synthesised
 ) -> Rows:
-    """Rows that a seed makes, once, then from `path`; frames in float16.
-
-    spoken: (rng, window) -> Spoken. Raises ValueError for a file of another seed or
-    count.
-    """
+    """Rows that a seed makes, once, then from `path`; frames in float16."""
 
     def made() -> dict[str, np.ndarray]:
         places = tqdm(range(count), f"{path.stem}: rows")

@@ -27,11 +27,7 @@ MOST = 10  # digits of a window
 def strings(
     folder: Path, split: str
 ) -> Callable[[np.random.Generator, Window], Spoken]:
-    """Draws strings of digits of one speaker each.
-
-    split: "train" or "test", as the table has it. Raises ValueError where there is no
-    table, or none of this split in it.
-    """
+    """Draws strings of digits of one speaker each."""
     table = folder / TABLE
     if not table.is_file():
         raise ValueError(f"{folder} has no {TABLE}: name the folder of the recordings")
