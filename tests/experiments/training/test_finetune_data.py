@@ -42,8 +42,9 @@ def test_batches_of_shorter_texts_have_more_rows(untrained, tmp_path):
     for rows, again in zip(batches[3], data.batch((0, 3)), strict=True):
         np.testing.assert_array_equal(rows, again)  # by the seed alone
     held_out = set(map(tuple, texts[:16]))
-    assert len(data.held_out) == 2
-    assert all(texts_of(rows) <= held_out for rows in data.held_out)
+    (measured,) = data.held_out.values()
+    assert len(measured) == 2
+    assert all(texts_of(rows) <= held_out for rows in measured)
     long = {ids for ids in held_out if len(ids) == 16}
     assert long and not any(texts_of(rows) & long for rows in batches)
 
