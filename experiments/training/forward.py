@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.models import gpt, llama, t5, whisper
-from specjax.models.whisper.network import Cache, Whisper
+from specjax.models.whisper import Cache, Whisper
 from specjax.types import Features
 
 Config = gpt.Config | llama.Config | t5.Config | whisper.Config

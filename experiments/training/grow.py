@@ -17,7 +17,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from experiments.training.forward import FAMILIES, Config
 from specjax.models import whisper
-from specjax.models.whisper.layers import sinusoids
+from specjax.models.whisper import sinusoids
 
 READ = ("kernel", "readout")  # the names of weights that read along their first axis
 LAST = ("out", "wo")  # the products that end what a layer adds

@@ -24,19 +24,11 @@ HEADS = "embed", "joined_heads"  # axes of a product before attention
 def attend(
     query: Array, memory: KeyValues, mask: Array, scale: float, bias: Array | None
 ) -> Array:
-    """Softmax attention.
-
-    Args:
-      query: [B, H, T, D].
-      memory: the keys and values attended to, S of them.
-      mask: bool, broadcast over [B, T, S], True where a token sees a slot; each token
-        must see one.
-      scale: of the scores.
-      bias: added to the scaled scores, broadcast over [B, H, T, S], or None.
-
-    Returns:
-      [B, T, H * D]. The axis T may be missing everywhere.
-    """
+    """Softmax attention. query: [B, H, T, D]. memory: the keys and values attended to,
+    S of them. mask: bool, broadcast over [B, T, S], True where a token sees a slot;
+    each token must see one. scale: of the scores. bias: added to the scaled scores,
+    broadcast over [B, H, T, S], or None. Returns [B, T, H * D]. The axis T may be
+    missing everywhere."""
     keys, values = (x.astype(query.dtype) for x in memory)
     bias = jnp.where(mask[:, None], 0.0 if bias is None else bias, -jnp.inf)
     scores = jnp.einsum("bh...d,bhds->bh...s", query, keys).astype(jnp.float32)
@@ -94,20 +86,12 @@ class Attention(nn.Module):
         bias: Array | None = None,
         tree: Tree | None = None,
     ) -> tuple[Array, KeyValues | None]:
-        """Attention of a text to itself.
-
-        Args:
-          x: [B, T, E].
-          positions: of the tokens, [B, T], one after the other unless in a tree.
-          cache: of the text before, which the call writes its tokens into; None, they
-            see each other alone.
-          mask: as in `attend`; None is causal, each token the slots up to its own.
-          bias: as in `attend`.
-          tree: where the call's tokens are one; None, they are a chain.
-
-        Returns:
-          [B, T, E] and the cache.
-        """
+        """Attention of a text to itself. x: [B, T, E]. positions: of the tokens, [B,
+        T], one after the other unless in a tree. cache: of the text before, which the
+        call writes its tokens into; None, they see each other alone. mask: as in
+        `attend`; None is causal, each token the slots up to its own. bias: as in
+        `attend`. tree: where the call's tokens are one; None, they are a chain. Returns
+        [B, T, E] and the cache."""
         by = self.query, self.key, self.value
         query, key, value = map(self._heads, multiply(x, *by, joined=self.joined))
         if self.rotate is not None:
@@ -132,9 +116,7 @@ class Attention(nn.Module):
         self, x: Array, memory: KeyValues, mask: Array, factor: Array | None = None
     ) -> Array:
         """x [B, T, E] attends to what `read` gave; mask as in `attend`. [B, T, E].
-
-        factor: of queries, [B, T, 1] in float32, or None.
-        """
+        factor: of queries, [B, T, 1] in float32, or None."""
         query = self._heads(multiply(x, self.query, factor=factor)[0])
         return self.out(attend(query, memory, mask, self._scale(), None))
 

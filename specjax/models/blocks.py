@@ -21,10 +21,8 @@ def rms_norm(x: Array) -> Array:
 
 
 def rotary(x: Array, positions: Array, base: float = 10_000.0) -> Array:
-    """Turns pairs of features by an angle that grows with position (Su et al. 2021).
-
-    x [B, H, T, D] with D even, positions [B, T] -> [B, H, T, D].
-    """
+    """Turns pairs of features by an angle that grows with position (Su et al. 2021). x
+    [B, H, T, D] with D even, positions [B, T] -> [B, H, T, D]."""
     half = x.shape[-1] // 2
     frequency = base ** (-jnp.arange(half, dtype=jnp.float32) / half)
     angle = positions[:, None, :, None] * frequency  # [B, 1, T, D / 2]
@@ -57,10 +55,8 @@ class Norm(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """activation(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E].
-
-    gated: (activation(x W_gate) * (x W_in)) W_out instead (Shazeer 2020).
-    """
+    """activation(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E]. gated:
+    (activation(x W_gate) * (x W_in)) W_out instead (Shazeer 2020)."""
 
     width: int
     dtype: jnp.dtype = jnp.float32
@@ -81,11 +77,9 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """A pre-norm layer: attention, then feed-forward, each added to its input.
-
-    rotate: as in `Attention`. learned: norms have a scale and a bias, and all products
-    a bias.
-    """
+    """A pre-norm layer: attention, then feed-forward, each added to its input. rotate:
+    as in `Attention`. learned: norms have a scale and a bias, and all products a
+    bias."""
 
     heads: int
     head_width: int

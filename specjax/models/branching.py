@@ -22,11 +22,9 @@ def positions_of(start: Array, count: int, branches: Branches | None) -> Array:
 
 
 def known(table: Array, positions: Array) -> Array:
-    """Vectors of learned positions: [P, E] at [B, T] -> [B, T, E].
-
-    A buffer is longer than what a model knows by what a step may write beyond a text's
-    end. Such a token is never kept, and stands at the last position.
-    """
+    """Vectors of learned positions: [P, E] at [B, T] -> [B, T, E]. A buffer is longer
+    than what a model knows by what a step may write beyond a text's end. Such a token
+    is never kept, and stands at the last position."""
     return table.at[positions].get(mode="clip")
 
 
@@ -51,11 +49,9 @@ def held_positions(branches: Branches, start: Array, held: Array) -> Array:
 
 
 class Tree(NamedTuple):
-    """A call's branches, laid over the slots that its tokens attend to.
-
-    start: [B], the slot of the first token. mask: [B, T, S], as of `seen`. stands:
-    [B, S], as of `held_positions`.
-    """
+    """A call's branches, laid over the slots that its tokens attend to. start: [B], the
+    slot of the first token. mask: [B, T, S], as of `seen`. stands: [B, S], as of
+    `held_positions`."""
 
     start: Array
     mask: Array

@@ -18,10 +18,8 @@ from jax import Array
 
 class KeyValues(NamedTuple):
     """Of one layer: `keys` [B, H, D, S], as the product with queries reads them, and
-    `values` [B, H, S, D], as the product with weights does.
-
-    With keys [B, H, S, D] a CPU transposes the cache at every call of several tokens.
-    """
+    `values` [B, H, S, D], as the product with weights does. With keys [B, H, S, D] a
+    CPU transposes the cache at every call of several tokens."""
 
     keys: Array
     values: Array

@@ -31,19 +31,11 @@ class Cache(NamedTuple):
 
 
 def constrained(model: Model, rules: TokenAutomaton) -> Model:
-    """The same model, which never writes what `rules` forbid.
-
-    It serves as a target and as a draft: a draft that is not constrained is as exact,
-    and accepted less.
-
-    Args:
-      model: any.
-      rules: what a text may go on with; an id must be left at every state.
-
-    Raises:
-      ValueError: rules of another vocabulary, or a state of numbers that are not of
-        four bytes.
-    """
+    """The same model, which never writes what `rules` forbid. It serves as a target and
+    as a draft: a draft that is not constrained is as exact, and accepted less. model:
+    any. rules: what a text may go on with; an id must be left at every state. Raises
+    ValueError for rules of another vocabulary, or a state of numbers that are not of
+    four bytes."""
     shapes = jax.eval_shape(rules.begin, _ints(1, 1), _ints(1))
     if any(leaf.dtype.itemsize != 4 for leaf in jax.tree.leaves(shapes)):
         raise ValueError(

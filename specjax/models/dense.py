@@ -16,11 +16,8 @@ from specjax.models.parameters import NORMAL
 
 class Dense(nn.Module):
     """x [..., K] W + b -> [..., N]: `flax.linen.Dense`, but that its parameters are
-    there before x is.
-
-    shape: (K, N). dtype: of the product. use_bias: add b. axes: names of K and N. init:
-    of W.
-    """
+    there before x is. shape: (K, N). dtype: of the product. use_bias: add b. axes:
+    names of K and N. init: of W."""
 
     shape: tuple[int, int]
     dtype: jnp.dtype = jnp.float32
@@ -43,11 +40,8 @@ class Dense(nn.Module):
 def multiply(
     x: Array, *by: Dense, joined: bool = False, factor: Array | None = None
 ) -> list[Array]:
-    """What each of `by` gives of x.
-
-    joined: see `lowering.products`. factor: of the products, [..., 1] in float32,
-    before they are rounded; or None.
-    """
+    """What each of `by` gives of x. joined: see `lowering.products`. factor: of the
+    products, [..., 1] in float32, before they are rounded; or None."""
     x = x.astype(by[0].dtype)
     kernels = [dense.kernel.astype(x.dtype) for dense in by]
     if joined:

@@ -21,11 +21,9 @@ from specjax.types import Branches, Model, Prompt
 
 class Config(NamedTuple):
     """Sizes. `dtype` is that of activations and cache; logits are always float32.
-
     positions: how many are learned; None, they are rotary and unbounded. learned: norms
     have a scale and a bias, and products a bias. tied: the embedding is the readout.
-    joined: one buffer for the caches of all layers, see `models.lowering`.
-    """
+    joined: one buffer for the caches of all layers, see `models.lowering`."""
 
     vocab: int
     dim: int
@@ -94,10 +92,8 @@ abstract_params, partition_specs, num_params = parameters(init_params)
 
 
 def build(config: Config) -> Model:
-    """The model of `specjax.types.Model` with these sizes.
-
-    With fewer layers than the parameters have, it is the early exit of that model.
-    """
+    """The model of `specjax.types.Model` with these sizes. With fewer layers than the
+    parameters have, it is the early exit of that model."""
     decoder, dtype = Decoder(config), jnp.dtype(config.dtype)
 
     def init(params, prompt: Prompt, slots: int) -> Cache:

@@ -22,18 +22,10 @@ from specjax.models.dense import Dense, multiply
 def attend(
     query: Array, memory: KeyValues, mask: Array, scale: float, cap: float | None = None
 ) -> Array:
-    """Softmax attention, H / K heads to a key.
-
-    Args:
-      query: [B, H, T, D].
-      memory: keys [B, K, D, S] and values [B, K, S, D].
-      mask: bool, broadcast over [B, T, S]; each token must see a slot.
-      scale: of the scores.
-      cap: c; a scaled score x is c tanh(x / c). None leaves it.
-
-    Returns:
-      [B, T, H * D].
-    """
+    """Softmax attention, H / K heads to a key. query: [B, H, T, D]. memory: keys [B, K,
+    D, S] and values [B, K, S, D]. mask: bool, broadcast over [B, T, S]; each token must
+    see a slot. scale: of the scores. cap: c; a scaled score x is c tanh(x / c). None
+    leaves it. Returns [B, T, H * D]."""
 
     @lowering.share_repeated_rows
     def capped(query: Array, memory: KeyValues, mask: Array, scale: float, bias: None):
@@ -65,7 +57,7 @@ class GroupedAttention(nn.Module):
       features: E.
       heads, key_heads: H, K.
       head_width: D.
-      norm: of queries and keys, name -> ([..., D] -> [..., D]); None for none.
+      norm: of queries and keys, by its name [..., D] -> [..., D]; None for none.
       use_bias: in the products before attention.
       out_bias: in that after it.
       scale: of the scores; None is 1 / sqrt(D).
@@ -92,19 +84,11 @@ class GroupedAttention(nn.Module):
         cache: KeyValues | None = None,
         write: Callable | None = None,
     ) -> tuple[Array, KeyValues | None]:
-        """Attention of a text to itself.
-
-        Args:
-          x: [B, T, E].
-          rotate: x [B, H or K, T, D] -> the same, of queries and of keys.
-          mask: as in `attend`; of all slots of a cache, or of the T tokens.
-          cache: of the text before, which the call writes its tokens into; None, they
-            see each other alone.
-          write: (cache, new) -> (cache, what is attended to), as `lowering.write`.
-
-        Returns:
-          [B, T, E] and the cache.
-        """
+        """Attention of a text to itself. x: [B, T, E]. rotate: x [B, H or K, T, D] ->
+        the same, of queries and of keys. mask: as in `attend`; of all slots of a cache,
+        or of the T tokens. cache: of the text before, which the call writes its tokens
+        into; None, they see each other alone. write: (cache, new) -> (cache, what is
+        attended to), as `lowering.write`. Returns [B, T, E] and the cache."""
         shape = self.features, self.heads * self.head_width
         few = self.features, self.key_heads * self.head_width
         sizes = dict(query=shape, key=few, value=few)
@@ -112,7 +96,8 @@ class GroupedAttention(nn.Module):
         by = [Dense(size, *options, name=name) for name, size in sizes.items()]
         query, key, value = map(self._heads, multiply(x, *by))
         if self.norm is not None:
-            query, key = self.norm("query_norm")(query), self.norm("key_norm")(key)
+            query = self.norm(name="query_norm")(query)
+            key = self.norm(name="key_norm")(key)
         memory = KeyValues(rotate(key).swapaxes(2, 3), value)
         if cache is not None:
             cache, memory = write(cache, memory)

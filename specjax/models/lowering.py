@@ -160,10 +160,8 @@ def products(x: Array, kernels: Sequence[Array]) -> list[Array]:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Joined:
-    """The cache of N layers in one buffer, to be read as a sequence of them.
-
-    buffer: [B, N, 2, H, S, D], keys before values.
-    """
+    """The cache of N layers in one buffer, to be read as a sequence of them. buffer:
+    [B, N, 2, H, S, D], keys before values."""
 
     buffer: Array
 
@@ -262,19 +260,12 @@ def _settle(cache: Any, after: Any) -> Any:
 def write(
     cache: KeyValues | Slice, new: KeyValues, start: Array
 ) -> tuple[KeyValues | Joined | Unwritten, KeyValues]:
-    """`cache.write_rows` of one layer, and what attention is to read.
-
-    Args:
-      cache: of the layer.
-      new: its keys and values of T tokens, of as many rows as the cache has or of one
-        that is repeated.
-      start: [B], the slot of the first token.
-
-    Returns:
-      The cache, of all layers if it is joined, with slots `start .. start + T - 1` of
-      each row written, or what is to be written there; and the same numbers of the
-      layer to read, of one token at best not yet in memory.
-    """
+    """`cache.write_rows` of one layer, and what attention is to read. cache: of the
+    layer. new: its keys and values of T tokens, of as many rows as the cache has or of
+    one that is repeated. start: [B], the slot of the first token. Returns the cache, of
+    all layers if it is joined, with slots `start .. start + T - 1` of each row written,
+    or what is to be written there; and the same numbers of the layer to read, of one
+    token at best not yet in memory."""
     layer = cache.joined[cache.layer] if isinstance(cache, Slice) else cache
     new = KeyValues(
         *(x[: len(old)].astype(old.dtype) for x, old in zip(new, layer, strict=True))

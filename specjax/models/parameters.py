@@ -12,13 +12,11 @@ NORMAL = nn.initializers.normal(0.02)
 
 
 class Parameters(NamedTuple):
-    """Functions of a config, for a model's `init_params(key, config)`.
-
-    abstract_params: shapes and dtypes of the parameter tree, unboxed; every reader asks
-    for it and none may change it, as a trace takes half a second. partition_specs: the
-    logical axes of every parameter, as PartitionSpecs to map onto a mesh. num_params:
-    how many numbers a model of this size has.
-    """
+    """Functions of a config, for a model's `init_params(key, config)`. abstract_params:
+    shapes and dtypes of the parameter tree, unboxed; every reader asks for it and none
+    may change it, as a trace takes half a second. partition_specs: the logical axes of
+    every parameter, as PartitionSpecs to map onto a mesh. num_params: how many numbers
+    a model of this size has."""
 
     abstract_params: Callable
     partition_specs: Callable

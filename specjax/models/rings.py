@@ -8,6 +8,8 @@ slots.
 Axes: B rows, T tokens in one call, R slots, H heads, D head width.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -34,15 +36,13 @@ def write(
         raise ValueError(f"a ring of {slots} slots cannot take {count} tokens at once")
     # The last `over` tokens belong at the ring's beginning, the others at its end.
     over = jnp.maximum(at + count - slots, 0)
-    turned = jax.vmap(_turn)(new, over)
+    # Of each row, its last `over` tokens first.
+    each = zip(new, (-1, -2), strict=True)
+    turned = [jax.vmap(partial(jnp.roll, axis=axis))(x, over) for x, axis in each]
+    turned = KeyValues(*turned)
     last = jnp.arange(count) >= over[:, None]  # [B, T]
     cache, _ = lowering.write(cache, _chosen(cache, turned, at - over, last), at - over)
     return lowering.write(cache, _chosen(cache, turned, 0 * at, ~last), 0 * at)
-
-
-def _turn(new: KeyValues, over: Array) -> KeyValues:
-    """Of one row, its last `over` tokens first."""
-    return KeyValues(jnp.roll(new.keys, over, -1), jnp.roll(new.values, over, -2))
 
 
 def _chosen(cache: KeyValues, new: KeyValues, at: Array, mask: Array) -> KeyValues:

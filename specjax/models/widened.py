@@ -10,12 +10,10 @@ from specjax.types import Branches, Model, Prompt
 
 
 def widened(model: Model, vocab: int) -> Model:
-    """The same model with the first `vocab` ids.
-
-    Ids that it does not know have logits of -inf, so that it never writes them; where a
-    text holds one it reads its own last id instead. Logits of ids beyond `vocab` are
-    left out. As a draft it is as exact as any: the law of a text is the target's.
-    """
+    """The same model with the first `vocab` ids. Ids that it does not know have logits
+    of -inf, so that it never writes them; where a text holds one it reads its own last
+    id instead. Logits of ids beyond `vocab` are left out. As a draft it is as exact as
+    any: the law of a text is the target's."""
     if vocab == model.vocab:
         return model
     missing = max(vocab - model.vocab, 0)

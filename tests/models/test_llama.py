@@ -12,8 +12,7 @@ import pytest
 from specjax import generate, inputs
 from specjax.drafters import autoregressive, early_exit
 from specjax.models import llama
-from specjax.models.llama import Config, Rotation
-from specjax.models.llama.rotation import frequencies
+from specjax.models.llama import Config, Rotation, frequencies
 from specjax.step import Decoder
 from specjax.types import Params, Prompt
 from tests.support import tiny_llama

@@ -15,8 +15,7 @@ from flax.errors import ScopeParamNotFoundError
 from flax.traverse_util import flatten_dict
 
 from specjax.models import t5
-from specjax.models.t5 import Inputs
-from specjax.models.t5_layers import bucket
+from specjax.models.t5 import Inputs, bucket
 from tests.support import tiny_t5
 from tests.support.model_cases import (
     IDS,

@@ -15,7 +15,7 @@ from specjax import generate, sides
 from specjax.drafters import autoregressive, copying
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import whisper
-from specjax.models.whisper.layers import Convolution, sinusoids
+from specjax.models.whisper import Convolution, sinusoids
 from specjax.step import Decoder
 from specjax.types import Params, Prompt
 from tests.support import tiny_whisper

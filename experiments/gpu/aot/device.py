@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from specjax.measure.machine import machine
+from specjax.measure.row import machine
 
 ASKED = ["name", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.mem"]
 COMMAND = ["nvidia-smi", f"--query-gpu={','.join(ASKED)}", "--format=csv,noheader"]

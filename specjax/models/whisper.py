@@ -1,33 +1,162 @@
-"""Whisper's encoder and decoder as a model of `specjax.types`.
+"""Whisper (Radford et al. 2022) and Distil-Whisper (Gandhi et al. 2023) write speech.
 
-What the decoder reads of the encoder stays in the cache, so that a step never learns
-that there is one.
-Axes: B rows, T tokens, F frames, M bands, S states of the encoder, L cache slots, E
+The encoder runs in `init`, or before it, where two models share what it gives; what the
+decoder reads of it stays in the cache. All norms come first, keys have no bias, and
+GELU is exact (Section 2.2).
+Axes: B rows, T tokens in one call, F frames, M bands, S states of the encoder, E
 features, V vocabulary.
 """
 
+import functools
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from specjax.models import cache as caches
 from specjax.models import dense, lowering
-from specjax.models.blocks import Norm
-from specjax.models.branching import in_tree, known, positions_of
+from specjax.models.attention import Attention
+from specjax.models.blocks import FeedForward, Norm
+from specjax.models.branching import Tree, in_tree, known, positions_of
 from specjax.models.cache import KeyValues
-from specjax.models.parameters import parameters, table
-from specjax.models.whisper.layers import (
-    GELU,
-    Convolution,
-    DecoderLayer,
-    EncoderLayer,
-    sinusoids,
-)
-from specjax.models.whisper.sizes import Config
+from specjax.models.parameters import NORMAL, parameters, table
 from specjax.types import Branches, Encoded, Features, Model, Prompt
+
+
+class Config(NamedTuple):
+    """Sizes. `dtype` is that of activations and cache; logits are always float32.
+    frames: of a window, twice as many as the encoder gives states. bands: of a frame.
+    positions: of a text, with its prompt. joined: one buffer for the caches of all
+    decoder layers, see `models.lowering`."""
+
+    vocab: int
+    dim: int
+    mlp_dim: int
+    encoder_layers: int
+    decoder_layers: int
+    num_heads: int
+    bands: int = 80
+    frames: int = 3000
+    positions: int = 448
+    dtype: str = "float32"
+    joined: bool = False
+
+    @property
+    def head_width(self) -> int:
+        return self.dim // self.num_heads
+
+    @property
+    def states(self) -> int:
+        """How many vectors the encoder gives of a window."""
+        return self.frames // 2
+
+
+GELU = functools.partial(nn.gelu, approximate=False)
+
+
+def sinusoids(count: int, width: int) -> np.ndarray:
+    """Of positions 0 .. count - 1, [count, width]: sines before cosines, of wavelengths
+    from 2 pi to 10000 times that, both included."""
+    frequency = 10_000.0 ** -np.linspace(0.0, 1.0, width // 2)
+    angle = np.arange(count)[:, None] * frequency
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
+
+
+class Convolution(nn.Module):
+    """Of three frames each, zeros beyond both ends: [B, F, K] -> [B, F / stride, E]. A
+    product of windows, as which a CPU computes it fastest."""
+
+    width: int
+    stride: int
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        init = nn.with_logical_partitioning(NORMAL, ("window", "bands", "embed"))
+        shape = 3, x.shape[-1], self.width
+        kernel = self.param("kernel", init, shape).astype(self.dtype)
+        zeros = nn.with_logical_partitioning(nn.initializers.zeros, ("embed",))
+        bias = self.param("bias", zeros, shape[2:]).astype(self.dtype)
+        padded = jnp.pad(x.astype(self.dtype), ((0, 0), (1, 1), (0, 0)))
+        last = x.shape[1]
+        parts = [padded[:, i : i + last : self.stride] for i in range(3)]
+        windows = jnp.concatenate(parts, axis=-1)
+        wide = dict(preferred_element_type=jnp.float32)
+        y = jnp.dot(windows, kernel.reshape(-1, self.width), **wide)
+        return y.astype(self.dtype) + bias
+
+
+def attention(features: int, heads: int, dtype: jnp.dtype, joined=False) -> Attention:
+    options = dict(use_bias=True, key_bias=False, joined=joined)
+    return Attention(features, heads, features // heads, dtype, **options)
+
+
+class EncoderLayer(nn.Module):
+    """Every state sees every other."""
+
+    features: int
+    heads: int
+    mlp_width: int
+    dtype: jnp.dtype
+
+    def setup(self):
+        self.attention_norm = Norm(learned=True)
+        self.attention = attention(self.features, self.heads, self.dtype)
+        self.mlp_norm = Norm(learned=True)
+        self.mlp = FeedForward(self.mlp_width, self.dtype, True, GELU)
+
+    def __call__(self, x: Array) -> Array:
+        """x [B, S, E] -> [B, S, E]."""
+        positions = jnp.arange(x.shape[1])[None]
+        mask = jnp.ones((1, 1, x.shape[1]), bool)
+        y = self.attention_norm(x)
+        x = x + self.attention(y, positions, mask=mask)[0]
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class DecoderLayer(nn.Module):
+    """A token sees those before it, and all that the encoder gave. joined: as in
+    `Config`."""
+
+    features: int
+    heads: int
+    mlp_width: int
+    dtype: jnp.dtype
+    joined: bool = False
+
+    def setup(self):
+        sizes = self.features, self.heads, self.dtype
+        self.attention_norm = Norm(learned=True)
+        self.attention = attention(*sizes, self.joined)
+        self.cross_attention_norm = Norm(learned=True)
+        self.cross_attention = attention(*sizes)
+        self.mlp_norm = Norm(learned=True)
+        self.mlp = FeedForward(self.mlp_width, self.dtype, True, GELU)
+
+    def read(self, states: Array) -> KeyValues:
+        """Keys and values of what the encoder gave, [B, S, E]."""
+        return self.cross_attention.read(states)
+
+    def __call__(
+        self,
+        x: Array,
+        positions: Array,
+        cache: KeyValues | None,
+        heard: KeyValues,
+        tree: Tree | None = None,
+    ) -> tuple[Array, KeyValues | None]:
+        """x [B, T, E] at `positions` [B, T]; heard: what `read` gave; tree: as in
+        `Attention`."""
+        y = self.attention_norm(x)
+        y, cache = self.attention(y, positions, cache, tree=tree)
+        x = x + y
+        everything = jnp.ones((1, 1, heard.values.shape[2]), bool)
+        y = self.cross_attention_norm(x)
+        x = x + self.cross_attention.across(y, heard, everything)
+        return x + self.mlp(self.mlp_norm(x)), cache
 
 
 class Cache(NamedTuple):
@@ -159,11 +288,9 @@ def encode(config: Config, params, features: Features) -> Encoded:
 
 
 def same_encoder(params, other) -> bool:
-    """Whether two models hear alike: the same numbers in both encoders.
-
-    Then `encode` runs once for both, and `other | {"encoder": params["encoder"]}` needs
-    one copy of them.
-    """
+    """Whether two models hear alike: the same numbers in both encoders. Then `encode`
+    runs once for both, and `other | {"encoder": params["encoder"]}` needs one copy of
+    them."""
     encoders = params["encoder"], other["encoder"]
     shapes = [jax.tree.map(jnp.shape, encoder) for encoder in encoders]
     return shapes[0] == shapes[1] and all(
