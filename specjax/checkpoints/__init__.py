@@ -14,10 +14,7 @@ from specjax.checkpoints import (
     huggingface,
     int8_weights,
     memory,
-    names_gpt2,
-    names_llama,
     names_t5,
-    names_whisper,
     openai_whisper,
     published,
     t5x,
@@ -28,8 +25,7 @@ from specjax.models import gpt, llama, t5, whisper
 from specjax.tokenizers import Tokenizer
 from specjax.types import Model
 
-FORMATS = names_t5, names_gpt2, names_llama, names_whisper
-FAMILIES = {table.FAMILY: table for table in FORMATS}
+FAMILIES = {table.FAMILY: table for table in huggingface.TABLES}
 TABLES = {table.MODELS.Config: table for table in FAMILIES.values()}
 BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS, *zoo.SPEECH_MODELS)
 Ends = tuple[int | None, tuple[int, ...]]
@@ -38,14 +34,12 @@ Config = t5.Config | gpt.Config | llama.Config | whisper.Config
 
 class Pretrained(NamedTuple):
     """A model with its weights, and with its tokenizer where `specjax.load` read it.
-
     config: sizes. params: weights as `model` takes them. dtype: of weights, activations
     and cache, or "int8", see `load`. files: what they were read from; a folder, if
     T5X's. start: the id that a decoder's text starts with, None where nothing names
     one. ends: the ids that each end it, empty where nothing names any. tokenizer_file:
     None where there is none. stored: how a file that is quantised has its weights, as
-    "Q4_1 210, F32 61": what they come to is the model.
-    """
+    "Q4_1 210, F32 61": what they come to is the model."""
 
     name: str
     config: Config
@@ -94,7 +88,6 @@ def load(
     pieces: int | None = None,
 ) -> Pretrained:
     """A model by the path of its checkpoint, a name of ours, or a hub's "org/name".
-
     Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), OpenAI's
     file of a Whisper (.pt), a GGUF file, one of `specjax.zoo.save`, or a folder with
     one. dtype: of weights, activations and cache. Or "int8", of large matrices, and
@@ -102,8 +95,7 @@ def load(
     of the weights, one for all or a tree; None is the default device. pieces: of a T5's
     vocabulary, ids from here on are never emitted; None, 32100 of the published 32128
     and else all. Raises ValueError, before any parameter is made, for what is no whole
-    checkpoint of a known model.
-    """
+    checkpoint of a known model."""
     jax_flags.check()
     opened = _open(str(name), int8_weights.activations(dtype), pieces)
     model = build(opened.config)
@@ -127,13 +119,10 @@ def save(
 ) -> None:
     """Writes a folder that transformers loads, T5ForConditionalGeneration,
     GPT2LMHeadModel, WhisperForConditionalGeneration, or LlamaForCausalLM and its kin:
-    weights in their own dtype,
-    complete or not there.
-
-    checkpoint: what `load` gave, or (config, params). most: bytes of a file; beyond it
-    there are several. Raises ValueError for a folder that exists, parameters that are
-    not the config's, or a model without a class there, as a GPT with rotary positions.
-    """
+    weights in their own dtype, complete or not there. checkpoint: what `load` gave, or
+    (config, params). most: bytes of a file; beyond it there are several. Raises
+    ValueError for a folder that exists, parameters that are not the config's, or a
+    model without a class there, as a GPT with rotary positions."""
     if isinstance(checkpoint, Pretrained):
         pair = checkpoint.config, checkpoint.params
         around = checkpoint.start, checkpoint.ends
@@ -234,7 +223,7 @@ def _gguf(path: Path, dtype: str, pieces: int | None) -> Opened:
     held = gguf.open_file(path)
     fields = gguf.fields_of(held)
     arrays = gguf.arrays(held, fields)
-    of = huggingface.Folder(names_llama, fields, arrays, (path,))
+    of = huggingface.Folder(FAMILIES["llama"], fields, arrays, (path,))
     opened = _described(of, {}, path, dtype, pieces)
     return opened._replace(stored=gguf.quantization(held))
 

@@ -40,11 +40,9 @@ COMPARED = 2**22  # elements of a copy at a time
 
 
 class Archive(NamedTuple):
-    """Arrays by name. arrays: shapes and dtypes as stored. where: for messages.
-
-    read: (name, index into the stored array) -> that part of it, in the stored dtype.
-    unscaled: the same before `scaled`; None where nothing was.
-    """
+    """Arrays by name. arrays: shapes and dtypes as stored. where: for messages. read:
+    (name, index into the stored array) -> that part of it, in the stored dtype.
+    unscaled: the same before `scaled`; None where nothing was."""
 
     arrays: dict[str, jax.ShapeDtypeStruct]
     read: Callable[[str, Index], np.ndarray]
@@ -69,11 +67,9 @@ class Source(NamedTuple):
 
 
 class Names(NamedTuple):
-    """What a format calls a model's parameters, these joined by slashes.
-
-    copies: stored names that repeat another stored name. unread: patterns of stored
-    names that hold no parameter.
-    """
+    """What a format calls a model's parameters, these joined by slashes. copies: stored
+    names that repeat another stored name. unread: patterns of stored names that hold no
+    parameter."""
 
     sources: dict[str, Source]
     copies: dict[str, str] = {}  # noqa: RUF012 (never changed)
@@ -84,17 +80,29 @@ class Names(NamedTuple):
         return (*self.copies, *self.unread)
 
 
+# How a format stores a part of a model: our leaf, theirs, whether it is transposed.
+SCALE, BIAS = ("scale", "weight", False), ("bias", "bias", False)
+KERNEL, AS_OURS = ("kernel", "weight", True), ("kernel", "weight", False)
+NORM, PRODUCT, UNBIASED = (SCALE, BIAS), (KERNEL, BIAS), (KERNEL,)
+Row = tuple[str, str, tuple]  # a part as we call it, as they do, and how it is stored
+
+
+def sources(rows: Iterable[Row], to: str = "", of: str = "") -> dict[str, Source]:
+    """Of a table of parts. to, of: what is before our names, and before theirs."""
+    return {
+        f"{to}{ours}/{leaf}": Source(f"{of}{theirs}.{stored}", transposed)
+        for ours, theirs, kind in rows
+        for leaf, stored, transposed in kind
+    }
+
+
 def same_names(shapes) -> Names:
     """For an archive that calls and shapes every parameter as the model does."""
     return Names({name: Source(name) for name in flatten_dict(shapes, sep="/")})
 
 
 def of_safetensors(files: Sequence[Path], where: str) -> Archive:
-    """The arrays of one or more safetensors files.
-
-    Raises ValueError for a file that is cut short or of another kind, an array that is
-    in two of them, or a dtype without a name in numpy.
-    """
+    """The arrays of one or more safetensors files."""
     arrays, holders = {}, {}
     for file in files:
         try:
@@ -107,7 +115,13 @@ def of_safetensors(files: Sequence[Path], where: str) -> Archive:
         for name in opened.keys():
             if name in arrays:
                 raise ValueError(f"{where}: {name} is in two files, {file.name} is one")
-            arrays[name] = _struct(opened.get_slice(name), f"{file}: {name}")
+            part = opened.get_slice(name)
+            code, shape = part.get_dtype(), tuple(part.get_shape())
+            if code not in STORED:
+                raise ValueError(
+                    f"{file}: {name} is stored as {code}: convert it to float32"
+                )
+            arrays[name] = jax.ShapeDtypeStruct(shape, STORED[code])
             holders[name] = opened
 
     def read(name: str, index: Index) -> np.ndarray:
@@ -117,11 +131,9 @@ def of_safetensors(files: Sequence[Path], where: str) -> Archive:
 
 
 def scaled(archive: Archive) -> Archive:
-    """The same with each array that has a scale multiplied by it: in float32.
-
-    A scale is called as its array with `int8.SCALE` after it, and is as long along an
-    axis, or 1 there.
-    """
+    """The same with each array that has a scale multiplied by it: in float32. A scale
+    is called as its array with `int8.SCALE` after it, and is as long along an axis, or
+    1 there."""
     scales = {
         name: _scale(archive, name)
         for name in archive.arrays
@@ -151,13 +163,6 @@ def _scale(archive: Archive, name: str) -> np.ndarray:
     return archive.read(name + rounding.SCALE, whole).astype(np.float32)
 
 
-def _struct(stored, where: str) -> jax.ShapeDtypeStruct:
-    code = stored.get_dtype()
-    if code not in STORED:
-        raise ValueError(f"{where} is stored as {code}: convert it to float32")
-    return jax.ShapeDtypeStruct(tuple(stored.get_shape()), np.dtype(STORED[code]))
-
-
 def metadata(file: Path) -> dict[str, str]:
     """What a safetensors file says of itself."""
     with safe_open(file, "np") as opened:
@@ -184,13 +189,10 @@ def fill(
     sharding: Any = None,
     harmless: Iterable[str] = (),
 ) -> Any:
-    """The parameter tree of `shapes`, from an archive, array by array.
-
-    dtype: of every parameter, a float. sharding: a jax Sharding for all or a tree of
-    them, with which every host reads its own shards alone; None is the default device.
-    harmless: patterns of stored names that may be there unread. Raises ValueError for
-    whatever does not fit, all of it at once, before anything is read; see `check`.
-    """
+    """The parameter tree of `shapes`, from an archive, array by array. dtype: of every
+    parameter, a float. sharding: a jax Sharding for all or a tree of them, with which
+    every host reads its own shards alone; None is the default device. harmless:
+    patterns of stored names that may be there unread."""
     check(archive, sources, shapes, harmless)
     wanted = flatten_dict(shapes, sep="/")
     if sharding is None or isinstance(sharding, jax.sharding.Sharding):
@@ -222,10 +224,9 @@ def reader(
             old = stored[axis]
             stored[axis] = slice(old.start + first, old.stop + first)
         values = archive.read(source.name, tuple(stored))
+        turned = values.T if source.transpose else values
         with np.errstate(over="ignore"):  # told below
-            cast = np.asarray(
-                values.T if source.transpose else values, dtype, order="C"
-            )
+            cast = np.asarray(turned, dtype, order="C")
         if not np.isfinite(cast).all():
             fix = f"{dtype} cannot hold them, name a wider dtype"
             if not np.isfinite(values).all():
@@ -292,10 +293,8 @@ def check(
 
 def check_depths(archive: Archive, config: Any, stacks: dict[str, str]) -> None:
     """Raises ValueError for sizes of other depths than the stored names have, at once:
-    a model of so many layers may take minutes to describe.
-
-    stacks: a pattern of a layer's names for each field of `config` that counts layers.
-    """
+    a model of so many layers may take minutes to describe. stacks: a pattern of a
+    layer's names for each field of `config` that counts layers."""
     for field, pattern in stacks.items():
         says, has = getattr(config, field), layers_of(archive.arrays, pattern)
         if says != has:

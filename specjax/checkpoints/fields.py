@@ -43,16 +43,26 @@ def read(path: Path) -> Fields:
     return fields
 
 
+def wrong(name: str, wanted: str, value: Any) -> ValueError:
+    return ValueError(f"config.json: {name} must be {wanted}: {reprlib.repr(value)}")
+
+
 def size(fields: Fields, name: str, default: int | None = None) -> int:
     """A whole number of at least 1; null and missing are the default."""
     value = fields.get(name)
     value = default if value is None else value
     if not is_size(value):
-        raise ValueError(
-            f"config.json: {name} must be a whole number, 1 to {MOST}:"
-            f" {reprlib.repr(value)}"
-        )
+        raise wrong(name, f"a whole number, 1 to {MOST}", value)
     return value
+
+
+def sizes(fields: Fields, table: dict[str, str]) -> dict[str, int]:
+    """Sizes by our names, of a table from ours to theirs."""
+    return {ours: size(fields, theirs) for ours, theirs in table.items()}
+
+
+def written_sizes(config: Any, table: dict[str, str]) -> Fields:
+    return {theirs: getattr(config, ours) for ours, theirs in table.items()}
 
 
 def whole(fields: Fields, name: str) -> int:
@@ -67,9 +77,7 @@ def number(fields: Fields, name: str) -> float:
     """A number above 0. Raises ValueError for anything else."""
     value = fields.get(name)
     if type(value) not in (int, float) or not 0 < value < float("inf"):
-        raise ValueError(
-            f"config.json: {name} must be a number above 0: {reprlib.repr(value)}"
-        )
+        raise wrong(name, "a number above 0", value)
     return float(value)
 
 
@@ -77,9 +85,7 @@ def truth(fields: Fields, name: str, default: bool) -> bool:
     """True or false. Raises ValueError for anything else that is there."""
     value = fields.get(name, default)
     if type(value) is not bool:
-        raise ValueError(
-            f"config.json: {name} must be true or false: {reprlib.repr(value)}"
-        )
+        raise wrong(name, "true or false", value)
     return value
 
 
@@ -90,9 +96,7 @@ def token(fields: Fields, name: str, default: int | None, vocab: int) -> int | N
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if value is not None and not _is_id(value):
-        raise ValueError(
-            f"config.json: {name} must be one id of 0 or more: {reprlib.repr(value)}"
-        )
+        raise wrong(name, "one id of 0 or more", value)
     return value if value is not None and value < vocab else None
 
 
@@ -105,9 +109,7 @@ def tokens(
     value = default if value is None else value
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if not all(map(_is_id, ids)):
-        raise ValueError(
-            f"config.json: {name} must be ids of 0 or more: {reprlib.repr(value)}"
-        )
+        raise wrong(name, "ids of 0 or more", value)
     return tuple(dict.fromkeys(i for i in ids if i < vocab))
 
 
@@ -122,10 +124,8 @@ def _is_id(value: Any) -> bool:
 
 def refuse_read(fields: Fields, known: Collection[str]) -> None:
     """Raises ValueError for weights that are quantised, and for a field of `READ` that
-    has a value and is not known.
-
-    known: fields that are read here, or by a class that has no use for them.
-    """
+    has a value and is not known. known: fields that are read here, or by a class that
+    has no use for them."""
     for name in QUANTIZED:
         if told := fields.get(name):
             how = told.get("quant_method") if isinstance(told, dict) else None
@@ -144,18 +144,14 @@ def refuse_read(fields: Fields, known: Collection[str]) -> None:
 
 
 def same_sizes(fields: Fields, aliases: dict[str, str]) -> None:
-    """Raises ValueError for a size that is written by two names, and unlike.
-
-    aliases: names that a class takes for another of its own.
-    """
+    """Raises ValueError for a size that is written by two names, and unlike. aliases:
+    names that a class takes for another of its own."""
     for name, of in aliases.items():
-        if (
-            None not in (fields.get(name), fields.get(of))
-            and fields[name] != fields[of]
-        ):
+        alias, own = fields.get(name), fields.get(of)
+        if None not in (alias, own) and alias != own:
             raise ValueError(
-                f"config.json: {name} is {reprlib.repr(fields[name])} and {of}"
-                f" {reprlib.repr(fields[of])}, which are one size: take {name} out"
+                f"config.json: {name} is {reprlib.repr(alias)} and {of}"
+                f" {reprlib.repr(own)}, which are one size: take {name} out"
             )
 
 

@@ -25,9 +25,8 @@ from specjax.checkpoints import fields as field
 from specjax.checkpoints.archive import Archive, Source
 from specjax.checkpoints.fields import Fields
 
-FORMATS = dict.fromkeys(names_t5.MODEL_TYPES, names_t5)
-FORMATS |= {table.MODEL_TYPE: table for table in (names_gpt2, names_whisper)}
-FORMATS |= dict.fromkeys(names_llama.MODEL_TYPES, names_llama)
+TABLES = names_t5, names_gpt2, names_whisper, names_llama
+FORMATS = {kind: table for table in TABLES for kind in table.MODEL_TYPES}
 CONFIG, WHOLE = "config.json", "model.safetensors"
 GENERATION = "generation_config.json"
 INDEX = "model.safetensors.index.json"
@@ -48,8 +47,6 @@ FETCHED = (
     "added_tokens.json",
     "merges.txt",
 )
-
-
 ENDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "pad_token_id")
 
 
@@ -63,11 +60,7 @@ class Folder(NamedTuple):
 
 
 def open_folder(folder: Path) -> Folder:
-    """Reads what describes the weights, and none of them.
-
-    Raises ValueError for a folder without them, a file that is not whole, a shard that
-    is missing, a model of another family.
-    """
+    """Reads what describes the weights, and none of them."""
     fields = field.read(folder / CONFIG)
     kind = fields.get("model_type")
     if not isinstance(kind, str) or kind not in FORMATS:
@@ -127,10 +120,7 @@ def _advice(folder: Path) -> str:
 
 def download(name: str) -> Path:
     """The folder of a hub's model "org/name", fetched or already in the cache.
-
-    HF_HUB_OFFLINE and HF_HOME are respected. Raises ValueError for a name that is no
-    path and no id, and for a model that cannot be had.
-    """
+    HF_HUB_OFFLINE and HF_HOME are respected."""
     if not HUB_ID.fullmatch(name):
         shown = repr(name if len(name) < 200 else f"{name[:200]}...")
         raise ValueError(
@@ -185,13 +175,9 @@ def save(
     folder: Path, table: Any, model: tuple[Any, Any], around: tuple, most: int
 ) -> None:
     """Writes config.json and the weights as they are, in files of at most `most` bytes
-    (an array is never divided). All of it appears at once or not at all.
-
-    table: the module of the family's names. model: (config, params). around: the ids
-    that a text starts and ends with. Raises ValueError
-    for a folder that exists, parameters that are not the config's, or a model that has
-    no class there.
-    """
+    (an array is never divided). All of it appears at once or not at all. table: the
+    module of the family's names. model: (config, params). around: the ids that a text
+    starts and ends with."""
     config, params = model
     if folder.exists():
         raise ValueError(f"{folder} exists: name a new folder")
@@ -199,7 +185,10 @@ def save(
     flat = flatten_dict(params, sep="/")
     sources = table.names(config, fields).sources
     _check(table, config, flat)
-    fields["dtype"] = _dtype(flat)
+    dtypes = sorted({str(leaf.dtype) for leaf in flat.values()})
+    if len(dtypes) > 1:
+        raise ValueError(f"the parameters are {' and '.join(dtypes)}: cast them to one")
+    fields["dtype"] = dtypes[0]
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     temporary.mkdir()
@@ -222,13 +211,6 @@ def _check(table: Any, config: Any, flat: dict[str, jax.Array]) -> None:
             f"the parameters are not those of {config} (unbox fresh ones,"
             f" flax.linen.meta.unbox): {', '.join(unlike[: archive.SHOWN])}"
         )
-
-
-def _dtype(flat: dict[str, jax.Array]) -> str:
-    dtypes = sorted({str(leaf.dtype) for leaf in flat.values()})
-    if len(dtypes) > 1:
-        raise ValueError(f"the parameters are {' and '.join(dtypes)}: cast them to one")
-    return dtypes[0]
 
 
 def _write_weights(

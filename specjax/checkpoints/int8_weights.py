@@ -26,10 +26,7 @@ def activations(dtype: Any) -> str:
 def fill(
     held: Archive, sources: dict[str, Source], shapes: Any, sharding: Any = None
 ) -> Any:
-    """`archive.fill` of an archive that was checked, large matrices in eight bits.
-
-    Raises ValueError for a sharding, or a number that is not finite.
-    """
+    """`archive.fill` of an archive that was checked, large matrices in eight bits."""
     if sharding is not None:
         raise ValueError(
             "int8 weights lie on one device: name a float dtype, or no sharding"
@@ -45,10 +42,8 @@ def fill(
 
 
 def matrix(held: Archive, source: Source, name: str, shape: tuple[int, ...]) -> Int8:
-    """A parameter [K, N], or a table [N, K], by `quantized.rounding`'s rule.
-
-    name: the model's own.
-    """
+    """A parameter [K, N], or a table [N, K], by `quantized.rounding`'s rule. name: the
+    model's own."""
     inputs = rounding.inputs_of(name)
     parts = stored(held, source, inputs)
     if parts is None:

@@ -6,11 +6,19 @@ Their matrices are [in, out] as ours; queries, keys and values are one matrix.
 from collections.abc import Collection
 
 from specjax.checkpoints import fields as field
-from specjax.checkpoints.archive import Names, Part, Source
+from specjax.checkpoints.archive import (
+    AS_OURS,
+    BIAS,
+    NORM,
+    Names,
+    Part,
+    Source,
+    sources,
+)
 from specjax.checkpoints.fields import Fields
 from specjax.models import gpt
 
-FAMILY, MODEL_TYPE, MODELS = "gpt", "gpt2", gpt
+FAMILY, MODEL_TYPES, MODELS = "gpt", ("gpt2",), gpt
 PREFIX, EMBEDDING, READOUT = "transformer.", "wte.weight", "lm_head.weight"
 MASKS = ("h.*.attn.bias", "h.*.attn.masked_bias")  # of earlier versions
 TIE = "tie_word_embeddings"
@@ -21,42 +29,46 @@ ALIASES = {
     "num_attention_heads": "n_head",
     "num_hidden_layers": "n_layer",
 }
+SIZES = {
+    "vocab": "vocab_size",
+    "dim": "n_embd",
+    "num_layers": "n_layer",
+    "num_heads": "n_head",
+    "positions": "n_positions",
+}
+# What the model can do, as it is written first.
+CAN = {
+    # Both are the approximation of GELU by a tanh.
+    "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+    "layer_norm_epsilon": (1e-5,),
+    "scale_attn_weights": (True,),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "add_cross_attention": (False,),
+    TIE: (True, False),
+    "is_encoder_decoder": (False,),
+}
+LAYER = (
+    ("attention_norm", "ln_1", NORM),
+    ("mlp_norm", "ln_2", NORM),
+    ("attention/out", "attn.c_proj", (AS_OURS, BIAS)),
+    ("mlp/in", "mlp.c_fc", (AS_OURS, BIAS)),
+    ("mlp/out", "mlp.c_proj", (AS_OURS, BIAS)),
+)
 # The layers, by the size that counts them, as they and as we call them.
 STACKS = {"num_layers": r"(?:transformer\.)?(?:h\.|layers_)(\d+)[./]"}
 
 
 def read_config(fields: Fields, dtype: str) -> gpt.Config:
-    """Sizes from config.json. Raises ValueError for a field that the model cannot
-    do."""
+    """Sizes from config.json. Raises ValueError for a field that it cannot do."""
     field.refuse_read(fields, ("add_cross_attention", "is_encoder_decoder"))
     field.same_sizes(fields, ALIASES)
-    field.only(
-        fields,
-        {
-            # Both are the approximation of GELU by a tanh.
-            "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
-            "layer_norm_epsilon": (1e-5,),
-            "scale_attn_weights": (True,),
-            "scale_attn_by_inverse_layer_idx": (False,),
-            "add_cross_attention": (False,),
-            TIE: (True, False),
-            "is_encoder_decoder": (False,),
-        },
-    )
-    dim, heads = field.size(fields, "n_embd"), field.size(fields, "n_head")
+    field.only(fields, CAN)
+    sizes = field.sizes(fields, SIZES)
+    dim, heads = sizes["dim"], sizes["num_heads"]
     if dim % heads:
         raise ValueError(f"config.json: n_embd {dim} is no multiple of n_head {heads}")
-    return gpt.Config(
-        field.size(fields, "vocab_size"),
-        dim,
-        field.size(fields, "n_inner", 4 * dim),
-        field.size(fields, "n_layer"),
-        heads,
-        dtype,
-        positions=field.size(fields, "n_positions"),
-        learned=True,
-        tied=fields.get(TIE, True),
-    )
+    inner, tied = field.size(fields, "n_inner", 4 * dim), fields.get(TIE, True)
+    return gpt.Config(**sizes, mlp_dim=inner, dtype=dtype, learned=True, tied=tied)
 
 
 def ends(fields: Fields, config: gpt.Config) -> tuple[int | None, tuple[int, ...]]:
@@ -77,13 +89,9 @@ def write_config(
         )
     return {
         "architectures": ["GPT2LMHeadModel"],
-        "model_type": MODEL_TYPE,
-        "vocab_size": config.vocab,
-        "n_embd": config.dim,
+        "model_type": MODEL_TYPES[0],
+        **field.written_sizes(config, SIZES),
         "n_inner": config.mlp_dim,
-        "n_layer": config.num_layers,
-        "n_head": config.num_heads,
-        "n_positions": config.positions,
         "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-5,
         TIE: config.tied,
@@ -100,40 +108,20 @@ def names(config: gpt.Config, fields: Fields, stored: Collection[str] = ()) -> N
     table = prefix + EMBEDDING
     if config.tied and table not in stored and READOUT in stored:
         table = READOUT
-    sources = {
-        "embedding": Source(table),
-        "positions": Source(f"{prefix}wpe.weight"),
-        **_norm("norm", f"{prefix}ln_f"),
-    }
+    found = {"embedding": Source(table), "positions": Source(f"{prefix}wpe.weight")}
+    found |= sources([("norm", "ln_f", NORM)], of=prefix)
     for i in range(config.num_layers):
-        sources |= _layer(f"layers_{i}", f"{prefix}h.{i}")
+        to, of = f"layers_{i}/", f"{prefix}h.{i}."
+        found |= sources(LAYER, to, of)
+        for part, ours in enumerate(("query", "key", "value")):
+            for axis, (leaf, stored) in enumerate(
+                (("bias", "bias"), ("kernel", "weight"))
+            ):
+                found[f"{to}attention/{ours}/{leaf}"] = Source(
+                    f"{of}attn.c_attn.{stored}", part=Part(axis, part, 3)
+                )
     if not config.tied:
-        sources["readout"] = Source(READOUT, transpose=True)
+        found["readout"] = Source(READOUT, transpose=True)
     repeated = config.tied and READOUT in stored and table != READOUT
     masks = tuple(prefix + mask for mask in MASKS)
-    return Names(sources, {READOUT: table} if repeated else {}, masks)
-
-
-def _norm(to: str, of: str) -> dict[str, Source]:
-    return {f"{to}/scale": Source(f"{of}.weight"), f"{to}/bias": Source(f"{of}.bias")}
-
-
-def _layer(to: str, of: str) -> dict[str, Source]:
-    sources = _norm(f"{to}/attention_norm", f"{of}.ln_1")
-    sources |= _norm(f"{to}/mlp_norm", f"{of}.ln_2")
-    products = {
-        "attention/out": "attn.c_proj",
-        "mlp/in": "mlp.c_fc",
-        "mlp/out": "mlp.c_proj",
-    }
-    for ours, module in products.items():
-        sources[f"{to}/{ours}/kernel"] = Source(f"{of}.{module}.weight")
-        sources[f"{to}/{ours}/bias"] = Source(f"{of}.{module}.bias")
-    for i, ours in enumerate(("query", "key", "value")):
-        kernel, bias = (Part(axis, i, 3) for axis in (1, 0))
-        fused = f"{of}.attn.c_attn"
-        sources[f"{to}/attention/{ours}/kernel"] = Source(
-            f"{fused}.weight", part=kernel
-        )
-        sources[f"{to}/attention/{ours}/bias"] = Source(f"{fused}.bias", part=bias)
-    return sources
+    return Names(found, {READOUT: table} if repeated else {}, masks)

@@ -8,7 +8,14 @@ from collections.abc import Collection
 import jax
 
 from specjax.checkpoints import fields as field
-from specjax.checkpoints.archive import Names, Source, layers_of
+from specjax.checkpoints.archive import (
+    SCALE,
+    UNBIASED,
+    Names,
+    Source,
+    layers_of,
+    sources,
+)
 from specjax.checkpoints.fields import Fields
 from specjax.models import t5
 
@@ -27,6 +34,29 @@ STACKS = {
     "encoder_layers": r"encoder(?:\.block\.|/layers_)(\d+)[./]",
     "decoder_layers": r"decoder(?:\.block\.|/layers_)(\d+)[./]",
 }
+SIZES = {
+    "vocab": "vocab_size",
+    "dim": "d_model",
+    "mlp_dim": "d_ff",
+    "encoder_layers": "num_layers",
+    "num_heads": "num_heads",
+    "head_width": "d_kv",
+}
+FIXED = {
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "layer_norm_epsilon": 1e-6,
+}
+# The parts of a block: as we call them and the norm before, and what is there.
+PARTS = {
+    "encoder": [("attention", "attention", "SelfAttention")],
+    "decoder": [
+        ("self_attention", "self_attention", "SelfAttention"),
+        ("encoder_decoder_attention", "cross_attention", "EncDecAttention"),
+    ],
+}
+for parts in PARTS.values():
+    parts.append(("mlp", "mlp", "DenseReluDense"))
 # Names that transformers takes for others.
 ALIASES = {
     "hidden_size": "d_model",
@@ -39,11 +69,8 @@ UNREAD = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weigh
 
 
 def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> t5.Config:
-    """Sizes from config.json.
-
-    pieces: ids from here on are never emitted; None, 32100 of a vocabulary of 32128 and
-    else all. Raises ValueError for a field that the model cannot do.
-    """
+    """Sizes from config.json. pieces: ids from here on are never emitted; None, 32100
+    of a vocabulary of 32128 and else all."""
     kind = fields.get("model_type", MODEL_TYPE)
     usual = "relu" if kind == MODEL_TYPE else "gated-gelu"
     gate = GATES.get(fields.get("feed_forward_proj", usual))
@@ -56,23 +83,17 @@ def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> t5.Con
             "feed_forward_proj": ("relu", *GATES),
             "is_gated_act": (gate is not None,),
             "dense_act_fn": (acts[gate],),
-            "relative_attention_num_buckets": (32,),
-            "relative_attention_max_distance": (128,),
-            "layer_norm_epsilon": (1e-6,),
+            **{name: (value,) for name, value in FIXED.items()},
             "tie_encoder_decoder": (False,),
             "tie_word_embeddings": (True, False),
             "scale_decoder_outputs": (True, False),
         },
     )
-    layers, vocab = field.size(fields, "num_layers"), field.size(fields, "vocab_size")
+    sizes = field.sizes(fields, SIZES)
+    layers = field.size(fields, "num_decoder_layers", sizes["encoder_layers"])
     config = t5.Config(
-        vocab,
-        field.size(fields, "d_model"),
-        field.size(fields, "d_ff"),
-        layers,
-        field.size(fields, "num_decoder_layers", layers),
-        field.size(fields, "num_heads"),
-        field.size(fields, "d_kv"),
+        **sizes,
+        decoder_layers=layers,
         gated=gate is not None,
         # What sets v1.0 apart is that outputs are scaled; newer files say so by itself,
         # and mT5's never are.
@@ -101,12 +122,9 @@ def ends(fields: Fields, config: t5.Config) -> tuple[int | None, tuple[int, ...]
     pad = field.token(fields, "pad_token_id", t5.PAD, vocab)
     start = field.token(fields, "decoder_start_token_id", pad, vocab)
     ends = field.tokens(fields, "eos_token_id", t5.END, vocab)
-    for name, known in (
-        ("decoder_start_token_id", start is not None),
-        ("eos_token_id", bool(ends)),
-    ):
-        if not known:
-            raise ValueError(f"config.json: {name} must be below vocab_size, {vocab}")
+    if start is None or not ends:
+        name = "decoder_start_token_id" if start is None else "eos_token_id"
+        raise ValueError(f"config.json: {name} must be below vocab_size, {vocab}")
     return start, ends
 
 
@@ -119,18 +137,11 @@ def write_config(config: t5.Config, start: int | None, ends: tuple[int, ...]) ->
         "architectures": [f"{called}ForConditionalGeneration"],
         "model_type": kind,
         "is_encoder_decoder": True,
-        "vocab_size": config.vocab,
-        "d_model": config.dim,
-        "d_ff": config.mlp_dim,
-        "d_kv": config.head_width,
-        "num_layers": config.encoder_layers,
+        **field.written_sizes(config, SIZES),
         "num_decoder_layers": config.decoder_layers,
-        "num_heads": config.num_heads,
         "feed_forward_proj": f"gated-{config.gate}" if config.gated else "relu",
         TIE: config.tied,
-        "relative_attention_num_buckets": 32,
-        "relative_attention_max_distance": 128,
-        "layer_norm_epsilon": 1e-6,
+        **FIXED,
         "pad_token_id": t5.PAD,
         "decoder_start_token_id": t5.PAD if start is None else start,
         "eos_token_id": field.written(ends or (t5.END,)),
@@ -141,56 +152,39 @@ def names(config: t5.Config, fields: Fields, stored: Collection[str] = ()) -> Na
     """Of a file that holds `stored`, or of one to be written."""
     tables = SHARED + ((READOUT,) if config.tied else ())
     shared = next((name for name in tables if name in stored), SHARED[0])
-    sources = {"token_embedder/embedding": Source(shared)}
-    sources |= _stack("encoder", config.encoder_layers, config)
-    sources |= _stack("decoder", config.decoder_layers, config)
+    found = {"token_embedder/embedding": Source(shared)}
+    found |= _stack("encoder", config.encoder_layers, config)
+    found |= _stack("decoder", config.decoder_layers, config)
     if not config.tied:
         # Newer versions tie v1.1 models that were trained from nothing, unscaled.
         of = shared if fields.get(TIE, True) and READOUT not in stored else READOUT
-        sources["decoder/logits_dense/kernel"] = Source(of, transpose=True)
+        found["decoder/logits_dense/kernel"] = Source(of, transpose=True)
     copies = {name: shared for name in tables if name in stored and name != shared}
-    return Names(sources, copies, UNREAD)
+    return Names(found, copies, UNREAD)
 
 
 def _stack(stack: str, layers: int, config: t5.Config) -> dict[str, Source]:
-    norm = Source(f"{stack}.final_layer_norm.weight")
-    sources = {f"{stack}/{stack}_norm/scale": norm}
+    found = sources([(f"{stack}/{stack}_norm", f"{stack}.final_layer_norm", (SCALE,))])
     for i in range(layers if config.own_bias else 1):
         to = f"{stack}/layers_{i}" if config.own_bias else stack
         of = f"{stack}.block.{i}.layer.0.SelfAttention.relative_attention_bias.weight"
-        sources[f"{to}/relpos_bias/rel_embedding"] = Source(of, transpose=True)
-    # Ours, their place in a block, what it is there.
-    parts = [("attention", "pre_attention_layer_norm", "SelfAttention")]
-    if stack == "decoder":
-        parts = [
-            ("self_attention", "pre_self_attention_layer_norm", "SelfAttention"),
-            (
-                "encoder_decoder_attention",
-                "pre_cross_attention_layer_norm",
-                "EncDecAttention",
-            ),
-        ]
-    parts.append(("mlp", "pre_mlp_layer_norm", "DenseReluDense"))
+        found[f"{to}/relpos_bias/rel_embedding"] = Source(of, transpose=True)
     attention = {"query": "q", "key": "k", "value": "v", "out": "o"}
     into = ("wi_0", "wi_1") if config.gated else ("wi",)
     mlp = {name: name for name in (*into, "wo")}
+    block = []
+    for place, (ours, norm, module) in enumerate(PARTS[stack]):
+        at, kernels = f"layer.{place}", mlp if ours == "mlp" else attention
+        block.append((f"pre_{norm}_layer_norm", f"{at}.layer_norm", (SCALE,)))
+        for name, stored in kernels.items():
+            block.append((f"{ours}/{name}", f"{at}.{module}.{stored}", UNBIASED))
     for i in range(layers):
-        for place, (ours, norm, module) in enumerate(parts):
-            to, of = f"{stack}/layers_{i}", f"{stack}.block.{i}.layer.{place}"
-            sources[f"{to}/{norm}/scale"] = Source(f"{of}.layer_norm.weight")
-            kernels = mlp if ours == "mlp" else attention
-            sources |= {
-                f"{to}/{ours}/{k}/kernel": Source(f"{of}.{module}.{v}.weight", True)
-                for k, v in kernels.items()
-            }
-    return sources
+        found |= sources(block, f"{stack}/layers_{i}/", f"{stack}.block.{i}.")
+    return found
 
 
 def infer(arrays: dict[str, jax.ShapeDtypeStruct], dtype: str, where: str) -> t5.Config:
-    """Sizes from the shapes of a T5X checkpoint's arrays, which have our names.
-
-    Raises ValueError if it holds no T5.
-    """
+    """Sizes from the shapes of a T5X checkpoint's arrays, which have our names."""
     each = "encoder/layers_0/relpos_bias/rel_embedding"
     first = (
         "token_embedder/embedding",

@@ -5,15 +5,23 @@ Their matrices are [out, in], ours [in, out]; so are a convolution's, with the f
 a window last, where ours come first.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from specjax.checkpoints import fields as field
-from specjax.checkpoints.archive import Names, Source
+from specjax.checkpoints.archive import (
+    NORM,
+    PRODUCT,
+    UNBIASED,
+    Names,
+    Row,
+    Source,
+    sources,
+)
 from specjax.checkpoints.fields import Fields
 from specjax.models import whisper
 from specjax.models.whisper import Config
 
-FAMILY, MODEL_TYPE, MODELS = "whisper", "whisper", whisper
+FAMILY, MODEL_TYPES, MODELS = "whisper", ("whisper",), whisper
 PREFIX, READOUT = "model.", "proj_out.weight"
 EMBEDDING = "decoder.embed_tokens.weight"
 # The layers of a stack, by the size that counts them, as they and as we call them.
@@ -21,6 +29,17 @@ STACKS = {
     "encoder_layers": r"(?:model\.)?encoder(?:\.layers\.|/layers_)(\d+)[./]",
     "decoder_layers": r"(?:model\.)?decoder(?:\.layers\.|/layers_)(\d+)[./]",
 }
+CONVOLUTIONS = [(f"encoder/conv_{i}", f"encoder.conv{i + 1}", PRODUCT) for i in (0, 1)]
+# Attentions of a layer as we call them, and as they do.
+STACKED = {
+    "encoder": {"attention": "self_attn"},
+    "decoder": {"attention": "self_attn", "cross_attention": "encoder_attn"},
+}
+MLP = (
+    ("mlp_norm", "final_layer_norm", NORM),
+    ("mlp/in", "fc1", PRODUCT),
+    ("mlp/out", "fc2", PRODUCT),
+)
 # Names of sizes that both stacks must have alike.
 ALIKE = {
     "mlp_dim": ("encoder_ffn_dim", "decoder_ffn_dim"),
@@ -49,12 +68,11 @@ ALIASES = {
 
 
 def read_config(fields: Fields, dtype: str) -> Config:
-    """Sizes from config.json. Raises ValueError, by its name, for a field that would
-    change what is computed."""
+    """Sizes from config.json."""
     field.only(fields, CAN)
     field.refuse_read(fields, ("is_encoder_decoder",))
     field.same_sizes(fields, ALIASES)
-    sizes = {ours: field.size(fields, name) for ours, name in SIZES.items()}
+    sizes = field.sizes(fields, SIZES)
     for ours, names in ALIKE.items():
         encoder, decoder = (field.size(fields, name) for name in names)
         if encoder != decoder:
@@ -81,22 +99,20 @@ def ends(fields: Fields, config: Config) -> tuple[int | None, tuple[int, ...]]:
 
 def write_config(config: Config, start: int | None, ends: tuple[int, ...]) -> Fields:
     """config.json of these sizes."""
-    end = field.written(ends)
-    sizes = config._asdict()
-    alike = {name: sizes[ours] for ours, names in ALIKE.items() for name in names}
-    plain = {name: sizes[ours] for ours, name in SIZES.items()}
+    each = ((name, ours) for ours, names in ALIKE.items() for name in names)
+    alike = {name: getattr(config, ours) for name, ours in each}
     known = {name: values[0] for name, values in CAN.items()}
     return {
         "architectures": ["WhisperForConditionalGeneration"],
-        "model_type": MODEL_TYPE,
+        "model_type": MODEL_TYPES[0],
         "is_encoder_decoder": True,
-        **plain,
+        **field.written_sizes(config, SIZES),
         **alike,
         STATES: config.states,
         **known,
         "pad_token_id": next(iter(ends), None),
         "bos_token_id": next(iter(ends), None),
-        "eos_token_id": end,
+        "eos_token_id": field.written(ends),
         "decoder_start_token_id": start,
         "suppress_tokens": None,
         "begin_suppress_tokens": None,
@@ -110,43 +126,34 @@ def names(config: Config, fields: Fields, stored: Collection[str] = ()) -> Names
     table = prefix + EMBEDDING
     if table not in stored and READOUT in stored:
         table = READOUT
-    sources = {
+    found = {
         "encoder/positions": Source(f"{prefix}encoder.embed_positions.weight"),
         "decoder/embedding": Source(table),
         "decoder/positions": Source(f"{prefix}decoder.embed_positions.weight"),
     }
-    for i in range(2):
-        sources |= product(f"encoder/conv_{i}", f"{prefix}encoder.conv{i + 1}")
-    for stack in ("encoder", "decoder"):
-        sources |= norm(f"{stack}/norm", f"{prefix}{stack}.layer_norm")
+    found |= sources(CONVOLUTIONS, of=prefix)
+    for stack, parts in STACKED.items():
+        last = [(f"{stack}/norm", f"{stack}.layer_norm", NORM)]
+        found |= sources(last, of=prefix)
+        three = "{0[0]}_proj".format
+        layer = (*attentions(parts, "{}_layer_norm", three, "out_proj"), *MLP)
         for i in range(getattr(config, f"{stack}_layers")):
-            of = f"{prefix}{stack}.layers.{i}"
-            sources |= _layer(f"{stack}/layers_{i}", of, stack == "decoder")
+            of = f"{prefix}{stack}.layers.{i}."
+            found |= sources(layer, f"{stack}/layers_{i}/", of)
     repeated = READOUT in stored and table != READOUT
-    return Names(sources, {READOUT: table} if repeated else {})
+    return Names(found, {READOUT: table} if repeated else {})
 
 
-def norm(to: str, of: str) -> dict[str, Source]:
-    return {f"{to}/scale": Source(f"{of}.weight"), f"{to}/bias": Source(f"{of}.bias")}
-
-
-def product(to: str, of: str, bias: bool = True) -> dict[str, Source]:
-    """A product or a convolution."""
-    sources = {f"{to}/kernel": Source(f"{of}.weight", transpose=True)}
-    return sources | ({f"{to}/bias": Source(f"{of}.bias")} if bias else {})
-
-
-def _layer(to: str, of: str, decodes: bool) -> dict[str, Source]:
-    parts = {"attention": "self_attn"}
-    if decodes:
-        parts["cross_attention"] = "encoder_attn"
-    sources = norm(f"{to}/mlp_norm", f"{of}.final_layer_norm")
-    for ours, module in parts.items():
-        sources |= norm(f"{to}/{ours}_norm", f"{of}.{module}_layer_norm")
-        for name in ("query", "key", "value", "out"):
-            stored = "out_proj" if name == "out" else f"{name[0]}_proj"
-            at = f"{to}/{ours}/{name}", f"{of}.{module}.{stored}"
-            sources |= product(*at, bias=name != "key")
-    for ours, module in (("in", "fc1"), ("out", "fc2")):
-        sources |= product(f"{to}/mlp/{ours}", f"{of}.{module}")
-    return sources
+def attentions(
+    parts: dict[str, str], norm: str, product: Callable, out: str
+) -> list[Row]:
+    """Attentions of a layer: theirs by ours; how the norm before one is called, and its
+    products. Keys have no bias."""
+    rows: list[Row] = []
+    for ours, theirs in parts.items():
+        rows.append((f"{ours}_norm", norm.format(theirs), NORM))
+        names = {name: product(name) for name in ("query", "key", "value")}
+        for name, stored in (names | {"out": out}).items():
+            kind = UNBIASED if name == "key" else PRODUCT
+            rows.append((f"{ours}/{name}", f"{theirs}.{stored}", kind))
+    return rows

@@ -12,8 +12,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from specjax.checkpoints.archive import Archive, Index, Names, Source
-from specjax.checkpoints.names_whisper import norm, product
+from specjax.checkpoints.archive import (
+    NORM,
+    PRODUCT,
+    Archive,
+    Index,
+    Names,
+    Source,
+    sources,
+)
+from specjax.checkpoints.names_whisper import CONVOLUTIONS, attentions
 from specjax.models.whisper import Config
 from specjax.zoo.fields import MOST, is_size
 
@@ -34,6 +42,16 @@ STACKS = {
     "encoder_layers": r"encoder\.blocks\.(\d+)\.",
     "decoder_layers": r"decoder\.blocks\.(\d+)\.",
 }
+LAST = ("encoder/norm", "encoder.ln_post", NORM), ("decoder/norm", "decoder.ln", NORM)
+STACKED = {
+    "encoder": {"attention": "attn"},
+    "decoder": {"attention": "attn", "cross_attention": "cross_attn"},
+}
+MLP = (
+    ("mlp_norm", "mlp_ln", NORM),
+    ("mlp/in", "mlp.0", PRODUCT),
+    ("mlp/out", "mlp.2", PRODUCT),
+)
 WIDER = 4  # times as wide as the rest is the feed-forward layer of all of them
 # `<|endoftext|>` of an English-only vocabulary; one more in those of more languages.
 MULTILINGUAL, ENGLISH_END = 51865, 50256
@@ -45,17 +63,13 @@ def is_openai(path: Path) -> bool:
 
 
 def open_file(path: Path, dtype: str) -> tuple[Config, Archive, Names]:
-    """Sizes, weights and their names, of a file or of the only one of a folder.
-
-    Raises:
-      ValueError: PyTorch is not installed, or the file is not whole or no Whisper.
-    """
+    """Sizes, weights and their names, of a file or of the only one of a folder."""
     file = path if path.is_file() else _only(path)
     held = _read(file)
     config = _config(file, held[DIMS], dtype)
     tensors = held[WEIGHTS]
     arrays = {
-        name: jax.ShapeDtypeStruct(tuple(x.shape), np.dtype(_dtype(x)))
+        name: jax.ShapeDtypeStruct(x.shape, str(x.dtype).removeprefix("torch."))
         for name, x in tensors.items()
     }
 
@@ -75,30 +89,17 @@ def ends(config: Config) -> tuple[int | None, tuple[int, ...]]:
 
 def names(config: Config) -> Names:
     """Where each parameter is in the file."""
-    sources = {
+    found = {
         "encoder/positions": Source("encoder.positional_embedding"),
         "decoder/embedding": Source("decoder.token_embedding.weight"),
         "decoder/positions": Source("decoder.positional_embedding"),
-        **norm("encoder/norm", "encoder.ln_post"),
-        **norm("decoder/norm", "decoder.ln"),
+        **sources((*CONVOLUTIONS, *LAST)),
     }
-    for i in range(2):
-        sources |= product(f"encoder/conv_{i}", f"encoder.conv{i + 1}")
-    for stack, parts in (
-        ("encoder", {"attention": "attn"}),
-        ("decoder", {"attention": "attn", "cross_attention": "cross_attn"}),
-    ):
+    for stack, parts in STACKED.items():
+        layer = (*attentions(parts, "{}_ln", str, "out"), *MLP)
         for i in range(getattr(config, f"{stack}_layers")):
-            to, of = f"{stack}/layers_{i}", f"{stack}.blocks.{i}"
-            sources |= norm(f"{to}/mlp_norm", f"{of}.mlp_ln")
-            sources |= product(f"{to}/mlp/in", f"{of}.mlp.0")
-            sources |= product(f"{to}/mlp/out", f"{of}.mlp.2")
-            for ours, module in parts.items():
-                sources |= norm(f"{to}/{ours}_norm", f"{of}.{module}_ln")
-                for name in ("query", "key", "value", "out"):
-                    at = f"{to}/{ours}/{name}", f"{of}.{module}.{name}"
-                    sources |= product(*at, bias=name != "key")
-    return Names(sources, unread=("decoder.mask",))
+            found |= sources(layer, f"{stack}/layers_{i}/", f"{stack}.blocks.{i}.")
+    return Names(found, unread=("decoder.mask",))
 
 
 def _only(path: Path) -> Path | None:
@@ -155,7 +156,3 @@ def _config(file: Path, dims: dict[str, Any], dtype: str) -> Config:
             f" {config.num_heads} heads"
         )
     return config
-
-
-def _dtype(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

@@ -22,7 +22,6 @@ HEADS = re.compile(r".*attention/(query|key|value|out)/kernel")
 
 class Place(NamedTuple):
     """Where an array is: number `layer` along `axis` of a stored one, or all of it.
-
     shape: of that part as it is stored."""
 
     name: str
@@ -32,10 +31,7 @@ class Place(NamedTuple):
 
 
 def unstack_layers(archive: Archive) -> Archive:
-    """The same arrays by the names and shapes of a T5 whose layers are apart.
-
-    Raises ValueError for stacks that are not of one depth along one axis.
-    """
+    """The same arrays by the names and shapes of a T5 whose layers are apart."""
     places = {}
     for stored, array in archive.arrays.items():
         match = STACKED.fullmatch(stored)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from specjax.tokenizers import byt5, chat, folder, gguf, huggingface, merges, pieces
-from specjax.tokenizers.coder import Special
+from specjax.tokenizers.folder import Special
 
 # The files that a tokenizer is read from, in this order where a folder has several:
 # what the first of them adds to the others, such as new tokens, is in it alone.
@@ -25,18 +25,15 @@ BROKEN = "\ufffd"  # stands where a character lacks some of its tokens
 
 
 class Tokenizer(NamedTuple):
-    """How one model reads and writes text.
-
-    encode: text -> ids, with the special ones that the model wants around them: the
-    start of a text that it goes on with, the end of an input that its encoder reads.
-    decode: ids -> text, special ids left out. piece: id -> its own text on one line.
-    converse: [{"role": ..., "content": ...}, ...] -> ids, up to the place where the
-    model answers, by the folder's chat template; keywords are what the template may
-    ask, such as tools or enable_thinking; raises ValueError where there is none.
-    vocab: ids are in 0 .. vocab - 1. start: of a text that the model writes, None where
-    nothing says. ends: ids that each end it. file: what it was read from. token: id ->
-    how the file calls it, None for no token.
-    """
+    """How one model reads and writes text. encode: text -> ids, with the special ones
+    that the model wants around them: the start of a text that it goes on with, the end
+    of an input that its encoder reads. decode: ids -> text, special ids left out.
+    piece: id -> its own text on one line. converse: [{"role": ..., "content": ...},
+    ...] -> ids, up to the place where the model answers, by the folder's chat template;
+    keywords are what the template may ask, such as tools or enable_thinking; raises
+    ValueError where there is none. vocab: ids are in 0 .. vocab - 1. start: of a text
+    that the model writes, None where nothing says. ends: ids that each end it. file:
+    what it was read from. token: id -> how the file calls it, None for no token."""
 
     encode: Callable[[str], list[int]]
     decode: Callable[[Iterable[int]], str]
@@ -109,11 +106,9 @@ def beside(place: Path) -> Path | None:
 
 
 def stream(tokenizer: Tokenizer, texts: Iterable[Iterable[int]]) -> Iterator[str]:
-    """What each of ever longer lists of ids adds to the text before it.
-
-    A character of several tokens is held back until the last of them is there; what
-    stays broken is yielded at the end. The parts joined are the last list's text.
-    """
+    """What each of ever longer lists of ids adds to the text before it. A character of
+    several tokens is held back until the last of them is there; what stays broken is
+    yielded at the end. The parts joined are the last list's text."""
     shown, text = 0, ""
     for ids in texts:
         text = tokenizer.decode(ids)

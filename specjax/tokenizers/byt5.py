@@ -7,8 +7,7 @@ class, in `tokenizer_config.json`.
 from pathlib import Path
 
 from specjax.tokenizers import huggingface
-from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import TokenizerConfig, extra_ids, token
+from specjax.tokenizers.folder import Coder, Special, TokenizerConfig, extra_ids, token
 
 KIND = "ByT5Tokenizer"
 FIRST = ("pad_token", "eos_token", "unk_token")  # ids 0, 1 and 2

@@ -23,18 +23,10 @@ def render(
     asked: Mapping[str, Any] = MappingProxyType({}),
     stated: TokenizerConfig | None = None,
 ) -> str:
-    """The text of a conversation, up to where the model's answer begins.
-
-    Args:
-      folder: its `chat_template.jinja`, or `tokenizer_config.json`, has the template.
-      messages: each with its role and content.
-      asked: variables of the template, such as tools, documents or enable_thinking.
-      stated: what to read in place of the folder.
-
-    Raises:
-      ValueError: a folder without a template, a template that refuses these messages,
-        or no Jinja.
-    """
+    """The text of a conversation, up to where the model's answer begins. folder: its
+    `chat_template.jinja`, or `tokenizer_config.json`, has the template. messages: each
+    with its role and content. asked: variables of the template, such as tools,
+    documents or enable_thinking. stated: what to read in place of the folder."""
     name = "tool_use" if asked.get("tools") is not None else "default"
     template = find(folder, name, stated)
     try:
@@ -50,7 +42,8 @@ def render(
         extensions=["jinja2.ext.loopcontrols", generation()],
     )
     place.filters["tojson"] = to_json
-    place.globals |= {"raise_exception": refuse, "strftime_now": today}
+    place.globals["raise_exception"] = refuse
+    place.globals["strftime_now"] = datetime.now().strftime
     named = (stated or folders.read(folder)).named.items()
     variables = {"tools": None, "documents": None, "add_generation_prompt": True}
     variables |= {name: value["content"] for name, value in named} | asked
@@ -69,8 +62,7 @@ def render(
 def find(
     folder: Path, name: str = "default", stated: TokenizerConfig | None = None
 ) -> str:
-    """The template of a folder by its name, else its default one. Raises ValueError
-    where it has none."""
+    """The template of a folder by its name, else its default one."""
     files = {file.stem: file for file in sorted((folder / FURTHER).glob("*.jinja"))}
     if (folder / folders.TEMPLATE).is_file():
         files["default"] = folder / folders.TEMPLATE
@@ -110,11 +102,6 @@ def generation() -> type:
 def refuse(message: str) -> NoReturn:
     """`raise_exception`, as templates call it."""
     raise ValueError(message)
-
-
-def today(form: str) -> str:
-    """`strftime_now`, as templates call it."""
-    return datetime.now().strftime(form)
 
 
 def to_json(

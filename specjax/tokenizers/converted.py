@@ -12,8 +12,14 @@ from typing import Any
 from sentencepiece import sentencepiece_model_pb2 as formats
 
 from specjax.tokenizers import huggingface
-from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import GENERIC, TokenizerConfig, extra_ids, token
+from specjax.tokenizers.folder import (
+    GENERIC,
+    Coder,
+    Special,
+    TokenizerConfig,
+    extra_ids,
+    token,
+)
 
 NORMAL, CONTROL, OWN = 1, 3, 4  # kinds of pieces; OWN are always one token in a text
 UNIGRAM, PAIRS = 1, 2  # kinds of models
@@ -31,7 +37,11 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
             " the tokenizer.json there that AutoTokenizer.save_pretrained writes"
         )
     model = formats.ModelProto.FromString(file.read_bytes())
-    _rename(model, config)
+    # Pieces kept free for later get the tokens that the folder gives their ids to.
+    names = {piece.piece for piece in model.pieces}
+    for number, value in config.added.items():
+        if number < len(model.pieces) and value["content"] not in names:
+            model.pieces[number].piece = value["content"]
     return of_model(library, model, file, special, config, build)
 
 
@@ -59,14 +69,6 @@ def of_model(
         last = [(end, backend.token_to_id(end))]
         huggingface.set_around(library, backend, [], last)
     return huggingface.of_backend(backend, special)
-
-
-def _rename(model: Any, config: TokenizerConfig) -> None:
-    """Pieces kept free for later, by the tokens that the folder gives their ids to."""
-    names = {piece.piece for piece in model.pieces}
-    for number, value in config.added.items():
-        if number < len(model.pieces) and value["content"] not in names:
-            model.pieces[number].piece = value["content"]
 
 
 def _completed(model: Any, config: TokenizerConfig) -> TokenizerConfig:

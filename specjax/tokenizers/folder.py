@@ -6,8 +6,32 @@ the tokens in `special_tokens_map.json` and `added_tokens.json`.
 
 import json
 import reprlib
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+
+class Special(NamedTuple):
+    """The ids around a text: its start, None for none, and those that each end it. An
+    input of an encoder ends with the first. encodes: whether the model reads what it is
+    asked by an encoder."""
+
+    start: int | None
+    ends: tuple[int, ...]
+    encodes: bool
+
+
+class Coder(NamedTuple):
+    """See `specjax.tokenizers.Tokenizer`. bare: text -> ids, nothing added, but special
+    ones where the text names them."""
+
+    bare: Callable[[str], list[int]]
+    encode: Callable[[str], list[int]]
+    decode: Callable[[Iterable[int]], str]
+    piece: Callable[[int], str]
+    vocab: int
+    token: Callable[[int], str | None]
+
 
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
 ADDED, TEMPLATE = "added_tokens.json", "chat_template.jinja"
@@ -54,16 +78,13 @@ DEFAULTS = {
 
 
 class TokenizerConfig(NamedTuple):
-    """What the files of a folder say.
-
-    kind: the class of the tokenizer, None where nothing tells. fields: those of
-    `tokenizer_config.json`. named: special tokens by name, such as bos_token; the
-    class's own where the folder has none. extra: further special tokens, None where
-    `tokenizer_config.json` lists none; older: those of `special_tokens_map.json`, which
-    count where the vocabulary brings none itself. added: id -> an added token. A token
-    is a dictionary: its content, and how it is found in a text. described: whether a
-    file is there for the tokenizer's sake.
-    """
+    """What the files of a folder say. kind: the class of the tokenizer, None where
+    nothing tells. fields: those of `tokenizer_config.json`. named: special tokens by
+    name, such as bos_token; the class's own where the folder has none. extra: further
+    special tokens, None where `tokenizer_config.json` lists none; older: those of
+    `special_tokens_map.json`, which count where the vocabulary brings none itself.
+    added: id -> an added token. A token is a dictionary: its content, and how it is
+    found in a text. described: whether a file is there for the tokenizer's sake."""
 
     kind: str | None
     fields: dict[str, Any]
@@ -155,10 +176,7 @@ def special_ids(folder: Path) -> tuple[int | None, int | None]:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A file that holds one JSON object; nothing where there is no file.
-
-    Raises ValueError for anything else in it.
-    """
+    """A file that holds one JSON object; nothing where there is no file."""
     if not file.is_file():
         return {}
     try:

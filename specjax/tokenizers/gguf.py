@@ -11,8 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from specjax.tokenizers import converted, huggingface, merges
-from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import GENERIC, TokenizerConfig, token
+from specjax.tokenizers.folder import GENERIC, Coder, Special, TokenizerConfig, token
 
 SUFFIX = ".gguf"
 AT = "tokenizer.ggml."

@@ -7,18 +7,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import TokenizerConfig
+from specjax.tokenizers.folder import Coder, Special, TokenizerConfig
 
 BYTE = re.compile("<0x([0-9A-F]{2})>")  # how SentencePiece names the piece of a byte
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     """Adds the special ids that the file's own post-processor adds, as transformers
-    does, and never cuts or pads, which the file may ask for.
-
-    Raises ValueError for a file of another kind, or without the library.
-    """
+    does, and never cuts or pads, which the file may ask for."""
     library = tokenizers(file)
     try:
         backend = library.Tokenizer.from_buffer(file.read_bytes())
@@ -48,10 +44,7 @@ def added(
     library: ModuleType, config: TokenizerConfig, extra: Iterable[dict] = ()
 ) -> list[Any]:
     """The added tokens of a folder in the order of their ids: those with one, then
-    special ones without.
-
-    extra: further special tokens where the folder lists none.
-    """
+    special ones without. extra: further special tokens where the folder lists none."""
     more = [*config.named.values(), *(extra if config.extra is None else config.extra)]
     special = {value["content"] for value in config.named.values()}
     tokens = {}
@@ -70,10 +63,7 @@ def extend(
     config: TokenizerConfig,
     extra: Iterable[dict] = (),
 ) -> None:
-    """Adds the tokens of a folder, and the start and the end that it asks for.
-
-    Raises ValueError where ids would be others than the folder says.
-    """
+    """Adds the tokens of a folder, and the start and the end that it asks for."""
     backend.add_tokens(added(library, config, extra))
     for number, value in config.added.items():
         got = backend.token_to_id(value["content"])

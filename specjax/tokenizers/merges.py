@@ -5,8 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from specjax.tokenizers import huggingface
-from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import END, TokenizerConfig
+from specjax.tokenizers.folder import END, Coder, Special, TokenizerConfig
 
 MERGES = "merges.txt"
 # How Qwen cuts a text before merging: contractions; letters with a sign before them;

@@ -6,16 +6,12 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor
 
 from specjax.tokenizers import converted
-from specjax.tokenizers.coder import Coder, Special
-from specjax.tokenizers.folder import TokenizerConfig
+from specjax.tokenizers.folder import Coder, Special, TokenizerConfig
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     """By the class that the folder names, if it does. Else by SentencePiece itself: an
-    encoder's input ends with the end id; other texts begin with the start id.
-
-    Raises ValueError for a file of another kind.
-    """
+    encoder's input ends with the end id; other texts begin with the start id."""
     try:
         model = SentencePieceProcessor(model_file=str(file))
     except (RuntimeError, OSError):

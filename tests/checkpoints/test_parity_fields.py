@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from specjax.checkpoints import fields, names_llama
-from specjax.checkpoints.names_llama import kinds
+from specjax.checkpoints import names_llama as kinds
 
 pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

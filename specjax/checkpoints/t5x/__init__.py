@@ -36,13 +36,10 @@ class Place(NamedTuple):
 
 
 def open(path: str | Path) -> Archive:
-    """The parameters of one checkpoint, as they are stored.
-
-    path: a `checkpoint_<step>` folder, a run's folder with several (the last complete
-    one counts), or a single file; or a gs:// URL of any of them. Layers that are
-    stacked (`scalable_t5`) are seen apart. Raises ValueError if there is none, it was
-    cut short, or its bucket cannot be reached.
-    """
+    """The parameters of one checkpoint, as they are stored. path: a `checkpoint_<step>`
+    folder, a run's folder with several (the last complete one counts), or a single
+    file; or a gs:// URL of any of them. Layers that are stacked (`scalable_t5`) are
+    seen apart."""
     where = str(path)
     store.check_reachable(where)
     place = _find(where)
@@ -53,7 +50,9 @@ def open(path: str | Path) -> Archive:
             f"{where} was never finished, it has no {orbax.COMMIT}: take an earlier"
             " step, or copy it again"
         )
-    leaves = _parameters(_tree(place, where), where)
+    data = store.content(place.folder, place.file)
+    parse = (orbax if place.file == METADATA else native).parse
+    leaves = _parameters(parse(data, f"{where}: {place.file}"), where)
     beside = orbax.arrays_folder(place.folder)
     stored = {
         name: native.source(leaf, beside, f"{where}: {name}")
@@ -67,7 +66,12 @@ def open(path: str | Path) -> Archive:
             return store.read(arrays[name], index, f"{where}: {name}")
         return arrays[name][index]
 
-    shapes = {name: _struct(array) for name, array in arrays.items()}
+    shapes = {
+        name: jax.ShapeDtypeStruct(
+            array.shape, getattr(array.dtype, "numpy_dtype", array.dtype)
+        )
+        for name, array in arrays.items()
+    }
     return t5x_scanned.unstack_layers(Archive(shapes, read, where))
 
 
@@ -90,11 +94,8 @@ def is_named_so(path: str | Path) -> bool:
 
 
 def infer_config(archive: Archive) -> t5.Config:
-    """The sizes of a T5, v1.0 or v1.1, by its names and shapes.
-
-    Of a vocabulary of 32128 rows the last 28 are padding. Raises ValueError if it holds
-    no T5.
-    """
+    """The sizes of a T5, v1.0 or v1.1, by its names and shapes. Of a vocabulary of
+    32128 rows the last 28 are padding."""
     config = names_t5.infer(archive.arrays, "float32", archive.where)
     return names_t5.with_pieces(config, None)
 
@@ -141,13 +142,6 @@ def _head(place: Place) -> bytes:
         return file.read(128)
 
 
-def _tree(place: Place, where: str) -> dict[str, Any]:
-    """The leaves of a checkpoint by their paths in its tree."""
-    data = store.content(place.folder, place.file)
-    parse = (orbax if place.file == METADATA else native).parse
-    return parse(data, f"{where}: {place.file}")
-
-
 def _parameters(tree: dict[str, Any], where: str) -> dict[str, Any]:
     """The leaves that are parameters, by our names."""
     root = next((r for r in ROOTS if any(n.startswith(r) for n in tree)), None)
@@ -159,9 +153,3 @@ def _parameters(tree: dict[str, Any], where: str) -> dict[str, Any]:
         for name, leaf in sorted(tree.items())
         if name.startswith(root) and leaf is not None
     }
-
-
-def _struct(array: np.ndarray | ts.TensorStore) -> jax.ShapeDtypeStruct:
-    dtype = array.dtype
-    dtype = dtype if isinstance(dtype, np.dtype) else dtype.numpy_dtype
-    return jax.ShapeDtypeStruct(tuple(array.shape), dtype)

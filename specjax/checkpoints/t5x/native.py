@@ -35,7 +35,7 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
     specs of arrays, or Orbax's placeholders. Raises ValueError for anything else."""
     try:
         tree = serialization.msgpack_restore(data)
-        return flatten_dict(tree, sep="/", is_leaf=_is_spec)
+        return flatten_dict(tree, sep="/", is_leaf=lambda _, node: node.keys() >= SPEC)
     except Exception as error:  # msgpack has a dozen kinds
         raise ValueError(
             f"{where} is not a whole checkpoint file, copy it again: {error!r}"
@@ -43,10 +43,8 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
 
 
 def source(leaf: Any, folder: ts.KvStore, where: str) -> np.ndarray | t5x_store.Zarr:
-    """What a leaf stands for: itself, or an array in a folder beside the file.
-
-    A spec names the disk or bucket that it was written to; its path alone still holds.
-    """
+    """What a leaf stands for: itself, or an array in a folder beside the file. A spec
+    names the disk or bucket that it was written to; its path alone still holds."""
     if isinstance(leaf, str) and leaf.startswith(PLACEHOLDER):
         return t5x_store.Zarr(folder / f"{leaf.removeprefix(PLACEHOLDER)}/")
     if isinstance(leaf, dict):
@@ -70,10 +68,8 @@ def source(leaf: Any, folder: ts.KvStore, where: str) -> np.ndarray | t5x_store.
 
 def save(folder: str | Path, step: int, params: Any) -> Path:
     """Writes `folder/checkpoint_<step>`, which T5X loads: parameters and step alone.
-
-    params: a nested dict of arrays. Nothing has that name before all of it is written.
-    Raises ValueError for a URL, a negative step, or one already there.
-    """
+    params: a nested dict of arrays. Nothing has that name before all of it is
+    written."""
     final = Path(folder) / f"checkpoint_{step}"
     if "://" in str(folder):
         raise ValueError(f"{folder}: save to a disk, then copy the folder there")
@@ -97,11 +93,6 @@ def save(folder: str | Path, step: int, params: Any) -> Path:
         shutil.rmtree(partial)
         raise
     return final
-
-
-def _is_spec(path: tuple[str, ...], node: dict[str, Any]) -> bool:
-    del path
-    return node.keys() >= SPEC
 
 
 def _write(root: Path, name: str, leaf: Any) -> dict[str, Any]:

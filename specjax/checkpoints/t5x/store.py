@@ -80,11 +80,7 @@ def keys(store: ts.KvStore, prefix: str) -> frozenset[str]:
 
 
 def open_arrays(stored: dict[str, Zarr], where: str) -> dict[str, ts.TensorStore]:
-    """Opens arrays by name, all at once: reads what describes them and no element.
-
-    Raises ValueError for arrays that lack their description or any chunk: zarr itself
-    takes a chunk without a file to be all zeros.
-    """
+    """Opens arrays by name, all at once: reads what describes them and no element."""
     with readable(where):
         listings = {name: zarr.folder.list() for name, zarr in stored.items()}
         files = {name: _text(listing.result()) for name, listing in listings.items()}
