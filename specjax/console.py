@@ -24,6 +24,14 @@ class Parser(argparse.ArgumentParser):
         """One line, whatever is wrong, and exit code 2."""
         self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
+    @contextlib.contextmanager
+    def refusing(self, *kinds: type[Exception]) -> Iterator[None]:
+        """What a person can mend, a ValueError, an OSError or another, in that line."""
+        try:
+            yield
+        except (ValueError, OSError, *kinds) as error:
+            self.error(str(error))
+
 
 def whole(least: int, most: int) -> Callable[[str], int]:
     """Type of a flag: a whole number, least <= x <= most."""
@@ -97,10 +105,8 @@ class Unwritable(SystemExit):
 
 class Stream:
     """Standard output, or error: a text never fails for its letters, and where none can
-    be written `Unwritable` is raised, once.
-
-    It is no OSError, of which commands say that a file is at fault.
-    """
+    be written `Unwritable` is raised, once. It is no OSError, of which commands say
+    that a file is at fault."""
 
     def __init__(self, stream: TextIO, name: str):
         self.stream, self.name = stream, name
@@ -166,10 +172,7 @@ def command(main: Callable[[], int | None]) -> int | None:
 @contextlib.contextmanager
 def stops(left: Callable[[], str] = lambda: "nothing was saved") -> Iterator[None]:
     """Ends the process with one line at Ctrl-C, by exit code 130, and where memory is
-    too little, by 1.
-
-    left: what to say of the work that was done.
-    """
+    too little, by 1. left: what to say of the work that was done."""
     try:
         yield
     except KeyboardInterrupt:
@@ -196,11 +199,9 @@ def exhausted(error: BaseException | None) -> str | None:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process without Python's own shutdown.
-
-    A compiled program may still run in a thread of its own. It reads arrays that the
-    shutdown would free, and the process would end in a crash.
-    """
+    """Ends the process without Python's own shutdown. A compiled program may still run
+    in a thread of its own. It reads arrays that the shutdown would free, and the
+    process would end in a crash."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import sys
 
 import numpy as np
 
@@ -36,15 +35,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def audit(parser: Parser, flags: argparse.Namespace) -> int:
-    try:
+    with parser.refusing():
         pair, prompts, protocol = make_case(flags)
         kernels = fused.of_protocol(*pair, protocol)
         text, calls = write(pair, prompts, protocol, kernels)
         filters = truncation(protocol)
         steps = score(pair, text, protocol.temperature, **filters)
         verdict = judge(total(steps), flags.level)
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
     guarantee = verifiers.named(flags.rule).guarantee
     names, dtype = f"{pair[0].name} with {pair[1].name}", pair[0].dtype
     print(f"{names}, {dtype}, {standardized(protocol._asdict())}")
@@ -59,19 +56,19 @@ def audit(parser: Parser, flags: argparse.Namespace) -> int:
 def make_parser() -> Parser:
     parser = Parser(prog="specjax audit", description=__doc__.split("\n")[0])
     add = parser.add_argument
-    shared.add_pair(parser)
-    shared.add_prompts(parser, "the start token alone")
-    warm = {"type": console.temperature, "default": 1.0}
-    add("--temperature", **warm, help=shared.OF_TEMPERATURE)
+    shared.add(parser, *shared.PAIR)
+    otherwise = "; default: the start token alone"
+    shared.add(parser, "data", help=shared.FLAGS["data"]["help"] + otherwise)
+    shared.add(parser, "tokenizer")
+    shared.add(parser, "temperature", default=1.0)
     shared.add_filters(parser)
-    shared.add_dtype(parser)
+    shared.add(parser, "dtype")
     add("--gamma", type=console.gamma, default=5, help="tokens drafted at a time")
     add("--tokens", type=tokens, default=40_000, help="audited, at least")
     add("--length", type=console.count, default=64, help="tokens of a text, at most")
-    add("--batch", type=console.count, default=32, help="texts decoded together")
+    shared.add(parser, "batch", default=32)
     add("--level", type=level, default=LEVEL, help="how often exact runs may fail")
-    add("--seed", type=console.seed, default=0, help=shared.OF_SEED)
-    fused.add_flag(parser)
+    shared.add(parser, "seed", "kernels")
     return parser
 
 
@@ -105,7 +102,3 @@ def report(verdict: Audit, log_e: np.ndarray, level: float) -> None:
         print(f"seen with probability {POWER}: {100 * leak:.2g} % of tokens from the")
         print("draft in the place of the target")
     print(f"{'passed' if verdict.passed else 'FAILED'} at level {level:g}")
-
-
-if __name__ == "__main__":
-    sys.exit(console.command(main))

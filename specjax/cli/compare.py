@@ -11,12 +11,11 @@ texts or coins are more alike than that assumes, and the interval is then too wi
 import argparse
 import json
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax.console import Parser, command
+from specjax.console import Parser
 from specjax.measure.rows import LISTS, SINGLE, Z, error_of, read
 
 LEVEL = 0.05
@@ -31,10 +30,8 @@ Name = tuple[str, int | None]  # a quantity and, where it depends on one, its ga
 
 
 class Compared(NamedTuple):
-    """One quantity in both files. `interval` is that of `difference` = b - a.
-
-    ratio: b / a, None where it says nothing. marked: the interval excludes 0.
-    """
+    """One quantity in both files. `interval` is that of `difference` = b - a. ratio: b
+    / a, None where it says nothing. marked: the interval excludes 0."""
 
     quantity: str
     gamma: int | None
@@ -50,14 +47,13 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), compares and prints; returns 0."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    try:
+    with parser.refusing():
         document = compare(read(flags.a), read(flags.b), flags.row)
         document = {"a": str(flags.a), "b": str(flags.b), **document}
-        text = as_json(document) if flags.json else as_text(document)
+        whole = json.dumps(document, indent=1) + "\n"
+        text = whole if flags.json else as_text(document)
         if flags.out:
             flags.out.write_text(text, "utf-8", "backslashreplace")
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
     # Half a character, as in a path that is not UTF-8, is printed as its escape.
     print(text.encode("utf-8", "backslashreplace").decode(), end="")
     return 0
@@ -76,10 +72,7 @@ def make_parser() -> Parser:
 
 
 def compare(a: dict, b: dict, name: str | None = None) -> dict:
-    """Everything that is printed, as a plain document; of one row if it is named.
-
-    Raises ValueError if no row is in both.
-    """
+    """Everything that is printed, as a plain document; of one row if it is named."""
     shared = [row for row in a if row in b and name in (None, row)]
     if not shared:
         wanted = "a row" if name is None else f"the row {name!r}"
@@ -182,10 +175,6 @@ def bindings(origin: dict) -> list[str]:
     return [line.strip() for line in lines if line.strip() and line[:1] != "#"]
 
 
-def as_json(document: dict) -> str:
-    return json.dumps(document, indent=1) + "\n"
-
-
 def as_text(document: dict) -> str:
     """The document as aligned tables, a row after the other, and what they mean."""
     parts = [f"A: {document['a']}\nB: {document['b']}\n"]
@@ -255,7 +244,3 @@ def origins(rows: Sequence[dict]) -> str:
     if any(name.startswith("device") for name, *_ in owners):
         text += "Other devices: a difference of times is then not one of the code.\n"
     return text
-
-
-if __name__ == "__main__":
-    sys.exit(command(main))

@@ -7,6 +7,8 @@ beside it, FILE.PID.partial, has the rounds that are done.
 """
 
 import argparse
+import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -18,9 +20,8 @@ from jax import Array
 
 from specjax import console, finite, fused, inputs, native
 from specjax.cli import flags as shared
-from specjax.cli.saving import Saving
 from specjax.console import Parser
-from specjax.measure import forecast, scoring, walltime
+from specjax.measure import forecast, jsonl, scoring, walltime
 from specjax.measure.pairs import ONE_GAMMA
 from specjax.measure.row import conditions
 from specjax.measure.texts import (
@@ -36,6 +37,64 @@ from specjax.prompts import Prompts
 from specjax.sides import Side
 from specjax.theory import speedup
 from specjax.types import Kernels, Law
+
+
+class Saving:
+    """A file to append to, and one beside it for what is not whole yet. path: None
+    saves nothing."""
+
+    def __init__(self, path: Path | None):
+        self.path = path
+        self.kept = False
+
+    @property
+    def partial(self) -> Path:
+        """Of this process alone, so that no run replaces what another left."""
+        return self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
+
+    def prepare(self) -> None:
+        """Raises ValueError, before any compute, for a path that cannot be written."""
+        if self.path is not None:
+            jsonl.prepare(self.path)
+
+    def keep(self, record: dict) -> None:
+        """Puts what is measured so far beside the file, in the place of what this
+        process put there."""
+        if self.path is None:
+            return
+        fresh = self.partial.with_name(f"{self.partial.name}.new")
+        try:
+            fresh.unlink(missing_ok=True)
+            jsonl.append(fresh, record)
+            fresh.replace(self.partial)
+            self.kept = True
+        except (OSError, ValueError) as error:
+            reason = f"{jsonl.short(self.partial)}: {error}"
+            print(f"could not keep the rounds so far in {reason}", file=sys.stderr)
+
+    def append(self, record: dict) -> bool:
+        """Appends a whole record, or prints it where that fails and returns False."""
+        if self.path is None:
+            return True
+        try:
+            jsonl.append(self.path, record)
+        except (OSError, ValueError) as error:
+            print(json.dumps(record, sort_keys=True), flush=True)
+            shown = jsonl.short(self.path)
+            print(f"could not write {shown} ({error}): the record", file=sys.stderr)
+            print("is printed above; save that line", file=sys.stderr)
+            return False
+        if self.kept:
+            self.partial.unlink(missing_ok=True)
+        return True
+
+    def left(self) -> str:
+        """Where that is what was measured, for who stops it."""
+        if self.path is None:
+            return "nothing was saved, as no file was named with --out"
+        if self.kept:
+            return f"what was measured is in {self.partial}"
+        return "no round was done, so that there is nothing to save"
 
 
 class Effort(NamedTuple):
@@ -62,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
-    try:
+    with parser.refusing():
         saving.prepare()
         pair = shared.pair((flags.target, flags.draft), flags.dtype)
         (target, draft), prompts = shared.read_case(flags, pair)
@@ -70,8 +129,6 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
         check(target, draft, prompts, setting)
         chosen = fused.of_setting(target, draft, setting)
         forecast.check(target, draft, prompts, setting, chosen)
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
     print(fused.line(chosen.record), file=sys.stderr)
     print(f"products: {native.in_use()}", file=sys.stderr)
     forecast.announce(target, draft, prompts, setting, chosen)
@@ -103,31 +160,26 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
 def make_parser() -> Parser:
     parser = Parser(prog="specjax measure", description=__doc__.split("\n")[0])
     add = parser.add_argument
-    shared.add_pair(parser)
-    shared.add_prompts(parser)
-    shared.add_dtype(parser)
-    warm = {"type": console.temperature, "default": 0.0}
-    add("--temperature", **warm, help=shared.OF_TEMPERATURE)
+    shared.add(parser, *shared.PAIR)
+    shared.add(parser, "data", required=True)
+    shared.add(parser, "tokenizer", "dtype", "temperature")
     shared.add_filters(parser)
-    of_batch = "texts decoded together; default %(default)s"
-    add("--batch", type=console.count, default=1, help=of_batch)
-    of_gammas = "drafted tokens; 0, the baseline, is added"
-    of_gammas += effort_in_words("gammas")
-    add("--gammas", type=console.gamma, nargs="+", help=of_gammas)
+    shared.add(parser, "batch")
+    of_gammas = f"drafted tokens; 0, the baseline, is added{effort_in_words('gammas')}"
+    shared.add(parser, "gammas", help=of_gammas)
     of_tokens = f"of every text, without its prompt{effort_in_words('tokens')}"
-    add("--tokens", type=console.count, help=of_tokens)
+    shared.add(parser, "tokens", help=of_tokens)
     of_ends = "texts stop at their ends, before --tokens; default: they go on"
     add("--ends", action="store_true", help=of_ends)
-    fused.add_flag(parser)
-    shared.add_products(parser)
+    shared.add(parser, "kernels", "products")
     of_texts = f"texts measured{effort_in_words('texts')}, or two batches"
-    add("--texts", type=console.count, help=of_texts)
+    shared.add(parser, "texts", help=of_texts)
     of_rounds = f"how often each is timed{effort_in_words('rounds')}"
     add("--rounds", type=console.count, help=of_rounds)
     of_thorough = "other defaults, for smaller errors: more gammas, texts and rounds;"
     of_thorough += " default: brief"
     add("--thorough", action="store_true", help=of_thorough)
-    add("--seed", type=console.seed, default=0, help=shared.OF_SEED)
+    shared.add(parser, "seed")
     add("--name", help="of the row that is written; default: the draft's")
     of_out = "a .jsonl file to append to, tried first; default: nothing is saved"
     add("--out", metavar="FILE", help=of_out)
@@ -198,12 +250,7 @@ def scored(
     chosen: Kernels,
 ) -> tuple[Text, scoring.Scores | None]:
     """Texts of the target alone, and what the draft is worth at each of their tokens;
-    None of one without a law.
-
-    Raises:
-      FloatingPointError: logits of either side are no law; told before minutes of
-        timing, which does not look at them.
-    """
+    None of one without a law."""
     kernels = finite.guarded_kernels(chosen)
     with console.announced("Writing texts by the target alone"):
         text = write(target, prompts, protocol(setting, 0), kernels)
@@ -239,11 +286,7 @@ def estimates(
     gamma: int,
 ) -> dict:
     """alpha by the estimators at the best gamma, on texts up to their ends; by those
-    alone that need no one gamma, where a policy moves it.
-
-    Raises:
-      FloatingPointError: logits of either side are no law.
-    """
+    alone that need no one gamma, where a policy moves it."""
     kernels = finite.guarded_kernels(chosen)
     calls = speculate(pair, prompts, count, protocol(setting, gamma), kernels)
     finite.check(calls.texts)
@@ -352,7 +395,3 @@ def record(flags: argparse.Namespace, row: dict, seconds: float) -> dict:
         "published": None,
         "provenance": provenance,
     }
-
-
-if __name__ == "__main__":
-    sys.exit(console.command(main))

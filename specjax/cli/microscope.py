@@ -5,7 +5,6 @@ beside those of calls of the same shape and of one token, margins, eps, and flip
 """
 
 import argparse
-import sys
 
 import jax
 import numpy as np
@@ -48,14 +47,12 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
     strict = jax.default_backend() == "cpu"
     wrong = []
     for dtype in flags.dtype:
-        try:
+        with parser.refusing():
             pair = shared.pair((flags.target, flags.draft), dtype)
             pair, prompts = shared.read_case(flags, pair, PROMPTS)
             check(pair, prompts, setting)
             chosen = fused.of_setting(*pair, setting)
             report = look(pair, prompts, setting, chosen)
-        except (ValueError, OSError) as error:
-            parser.error(str(error))
         print(fused.line(chosen.record))
         print("\n".join(lines(pair, setting, report)), end="\n\n")
         of_dtype = [text for each in report.found for text in failures(each, strict)]
@@ -68,18 +65,17 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
 
 def make_parser() -> Parser:
     parser = Parser(prog="specjax microscope", description=__doc__.split("\n")[0])
-    add = parser.add_argument
-    shared.add_pair(parser)
-    shared.add_prompts(parser, "beginnings of code")
+    shared.add(parser, *shared.PAIR)
+    otherwise = "; default: beginnings of code"
+    shared.add(parser, "data", help=shared.FLAGS["data"]["help"] + otherwise)
+    shared.add(parser, "tokenizer")
     gammas, of_gammas = [1, 4, 7], "drafted tokens; default 1 4 7"
-    add("--gammas", type=drafted, nargs="+", default=gammas, help=of_gammas)
-    dtypes = {"nargs": "+", "choices": shared.DTYPES, "default": list(shared.DTYPES)}
-    add("--dtype", **dtypes, help=f"{shared.OF_DTYPE}; default: all")
-    of_texts, of_tokens = "at most one a prompt", "of every text, without its prompt"
-    add("--texts", type=console.count, default=16, help=of_texts)
-    add("--tokens", type=console.count, default=64, help=of_tokens)
-    add("--batch", type=console.count, default=1, help="texts decoded together")
-    fused.add_flag(parser)
+    shared.add(parser, "gammas", type=drafted, default=gammas, help=of_gammas)
+    several, of_dtype = list(shared.DTYPES), f"{shared.OF_DTYPE}; default: all"
+    shared.add(parser, "dtype", nargs="+", default=several, help=of_dtype)
+    shared.add(parser, "texts", default=16, help="at most one a prompt")
+    shared.add(parser, "tokens", default=64)
+    shared.add(parser, "batch", "kernels")
     return parser
 
 
@@ -117,7 +113,3 @@ def lines(
         flips = f"{it.bound:<8.2g}  {it.expected:<8.2g}  {it.observed:<8.2g}"
         text.append(f"{each.gamma:>5}  {eps}     {flips}    {law}  {it.tv_bound:.1e}")
     return text
-
-
-if __name__ == "__main__":
-    sys.exit(console.command(main))

@@ -35,7 +35,3 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(plain(record["measured"]), end="")
     print(f"records: {chosen.out}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(console.command(main))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import tqdm
 
-from specjax import console, fused, native, zoo
+from specjax import console, native, zoo
 from specjax.cli import flags as shared
 from specjax.console import Parser
 from specjax.speech import subtitles
@@ -34,12 +34,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     words = joined(sys.argv[1:] if argv is None else argv)
     flags = parser.parse_intermixed_args(words)  # files between flags too
-    try:
+    with parser.refusing():
         formats = check(flags)
         draft = None if flags.draft == ALONE else flags.draft
         pair = opened(flags.target, draft, flags.dtype)
-    except (ValueError, OSError) as error:
-        parser.error(str(error))
     begun, shown = time.monotonic(), Shown(flags, formats)
     try:
         with console.stops(shown.left), native.products(flags.products), shown.bar:
@@ -100,7 +98,8 @@ def make_parser() -> Parser:
     of_draft = f"the same, such as its Distil-Whisper, or {ALONE}; default %(default)s"
     add("--draft", default=draft, help=of_draft)
     of_rule = "how drafts are verified, as of the other commands; default %(default)s"
-    add("--rule", "--verifier", default="token", type=shared.rule, help=of_rule)
+    of_name = shared.FLAGS["rule"]["type"]
+    add("--rule", "--verifier", default="token", type=of_name, help=of_rule)
     of_gamma = "tokens drafted for each call; default %(default)s"
     add("--gamma", type=console.gamma, default=4, help=of_gamma)
     of_language = "what is spoken, such as de or German; default: what the target was"
@@ -127,16 +126,12 @@ def make_parser() -> Parser:
     add("--out", type=Path, metavar="DIR", help="a folder to write transcripts to")
     of_format = f"of {', '.join(subtitles.WRITERS)}, joined by commas; default: all"
     add("--format", metavar="LIST", help=f"{of_format} that fit")
-    add("--seed", type=console.seed, default=0, help=shared.OF_SEED)
-    shared.add_dtype(parser)
-    fused.add_flag(parser)
-    shared.add_products(parser)
+    shared.add(parser, "seed", "dtype", "kernels", "products")
     return parser
 
 
 def check(flags: argparse.Namespace) -> tuple[str, ...]:
-    """The formats to write. Raises ValueError, before weights are read, for those that
-    are none, and for transcripts that would have one name."""
+    """The formats to write."""
     timed = not flags.chunked and flags.timestamps is not False
     fitting = [name for name in subtitles.WRITERS if timed or name not in TIMED]
     formats = tuple((flags.format or ",".join(fitting)).split(","))
@@ -240,7 +235,3 @@ def took(result: Transcribed, wall: float) -> str:
         f" {result.seconds:.2f} s{speed}; {wall:.1f} s with reading and compilation"
         f" (output: {result.guarantee})"
     )
-
-
-if __name__ == "__main__":
-    sys.exit(console.command(main))

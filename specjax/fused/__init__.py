@@ -8,7 +8,6 @@ stands in for one that errs.
 Axes: B rows, G = gamma, V vocabulary.
 """
 
-import argparse
 import functools
 import hashlib
 import sys
@@ -54,33 +53,15 @@ class Wired(NamedTuple):
     named: tuple[tuple, ...]
 
 
-def add_flag(parser: argparse.ArgumentParser) -> None:
-    """`--kernels`, whose value `choose` takes."""
-    text = "what reads logits; auto, the default: kernels where there are any"
-    parser.add_argument("--kernels", default=AUTO, choices=CHOICES, help=text)
-
-
 def choose(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Kernels:
-    """The verifier and the draw to decode with, and a record of what was chosen.
-
-    Args:
-        asked: "auto", "reference", or another of `CHOICES`, which is then neither
-            compared nor replaced.
-        verifier: the rule. One that no kernel knows verifies as it is, and its drafts
-            alone are drawn by kernels.
-        sizes: of what will be decoded. The comparison and the record are of them;
-            within what is returned every program chooses for its own shape.
-        device: a `pallas_kernels.dispatch.Device` to compile for, which need not be
-            there; None is the default device.
-
-    Returns:
-        Kernels, whose record holds what was `asked`, who runs as `verify`, `draw` and
-        `baseline`, and `why`.
-
-    Raises:
-        ValueError: for a name that is none, or one that the device or the sizes cannot
-            have.
-    """
+    """The verifier and the draw to decode with, and a record of what was chosen. asked:
+    "auto", "reference", or another of `CHOICES`, which is then neither compared nor
+    replaced. verifier: the rule. One that no kernel knows verifies as it is, and its
+    drafts alone are drawn by kernels. sizes: of what will be decoded. The comparison
+    and the record are of them; within what is returned every program chooses for its
+    own shape. device: a `pallas_kernels.dispatch.Device` to compile for, which need not
+    be there; None is the default device. Returns kernels, whose record holds what was
+    `asked`, who runs as `verify`, `draw` and `baseline`, and `why`."""
     if asked not in CHOICES:
         raise ValueError(f"no kernels {asked!r}: choose one of {', '.join(CHOICES)}")
     platform = here().platform if device is None else device.platform
@@ -99,10 +80,8 @@ def choose(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Kernels
 def of_protocol(
     target: Side, draft: Side, protocol: NamedTuple, rule: Verifier | None = None
 ) -> Kernels:
-    """What a pair decodes with as a protocol says: `choose`, of its sizes.
-
-    rule: in the place of the protocol's own.
-    """
+    """What a pair decodes with as a protocol says: `choose`, of its sizes. rule: in the
+    place of the protocol's own."""
     sizes = Sizes(protocol.batch, protocol.gamma, target.vocab, draft.regime)
     return choose(protocol.kernels, rule or verifiers.named(protocol.rule), sizes)
 

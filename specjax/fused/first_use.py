@@ -21,11 +21,9 @@ def path() -> Path:
 
 
 def judged(key: str, compare: Callable[[], str | None]) -> str | None:
-    """What is wrong with what `key` names, None if nothing: as kept, or by `compare`.
-
-    A comparison that raises is wrong by its error; one that ended the process, as a
-    compiler may, is so too, the next time.
-    """
+    """What is wrong with what `key` names, None if nothing: as kept, or by `compare`. A
+    comparison that raises is wrong by its error; one that ended the process, as a
+    compiler may, is so too, the next time."""
     known = read().get(key)
     if known is not None:
         return None if known == SAME else known
@@ -33,18 +31,13 @@ def judged(key: str, compare: Callable[[], str | None]) -> str | None:
     try:
         problem = compare()
     except Exception as error:  # whatever a compiler or a driver raises
-        problem = first_line(error)
+        first = next(iter(str(error).strip().splitlines()), "")
+        problem = f"{type(error).__name__}: {first[:200]}"
     except BaseException:  # stopped by a person: nothing is known
         keep(key, None)
         raise
     keep(key, SAME if problem is None else problem)
     return problem
-
-
-def first_line(error: Exception) -> str:
-    """Its type and first line."""
-    first = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {first[:200]}"
 
 
 def read() -> dict[str, str]:

@@ -10,7 +10,6 @@ import pytest
 
 from specjax import console, zoo
 from specjax.cli import demo
-from specjax.cli.demo import sizes
 from specjax.models import gpt
 from tests.support import text_folders, tiny
 from tests.support.checkpoint_folders import reconfigure
@@ -205,12 +204,12 @@ def test_the_scripts_own_flags_and_defaults():
     flags = demo.make_parser().parse_args([])
     assert (flags.n_tokens_to_generate, flags.K) == (60, 4)
     assert (flags.temperature, flags.seed, flags.kernels) == (0.0, 123, "auto")
-    assert sizes.names(flags) == zoo.MODELS
+    assert demo.named_pair(flags) == zoo.MODELS
     flags = demo.make_parser().parse_args(["--models_dir", "mine"])
-    assert sizes.names(flags) == ("1558M", "124M")
+    assert demo.named_pair(flags) == ("1558M", "124M")
     names = ["--draft_model_size", "code_target", "--target_model_size", "code_small"]
     flags = demo.make_parser().parse_args(names)
-    assert sizes.names(flags)[::-1] == zoo.MODELS
+    assert demo.named_pair(flags)[::-1] == zoo.MODELS
 
 
 def test_gpt2_by_its_sizes_goes_on_past_its_end(tmp_path):

@@ -15,12 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import jax
 import numpy as np
 
 from specjax import (
     console,
+    drafts,
     finite,
     fused,
     generate,
@@ -29,9 +31,11 @@ from specjax import (
     prompts,
     sides,
     verifiers,
+    zoo,
 )
+from specjax.checkpoints import BUNDLED
+from specjax.checkpoints.huggingface import CONFIG
 from specjax.cli import flags as shared
-from specjax.cli.demo import sizes
 from specjax.console import Parser
 from specjax.inputs import bucketed, check, make_prompt, make_request, make_sampling
 from specjax.measure import repeats, timing
@@ -42,6 +46,56 @@ from specjax.step import Decoder
 from specjax.theory import closed_forms
 from specjax.tokenizers import Tokenizer, stream
 from specjax.types import Params
+
+# The sizes that OpenAI published, and what the hub calls them.
+SIZES = {"124M": "gpt2", "355M": "gpt2-medium", "774M": "gpt2-large"}
+SIZES |= {"1558M": "gpt2-xl"}
+FOLDER = "models"  # that sizes are looked for in, unless another is named
+PAIR = "1558M", "124M"  # of whom names a folder alone
+
+
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """--target, --draft and --models_dir, which `located_pair` reads."""
+    add = parser.add_argument
+    of_target = f"a bundled name, a path, a hub's id, or a size ({', '.join(SIZES)})"
+    of_target += f" of GPT-2; default {zoo.MODELS[0]}, or {PAIR[0]} of --models_dir"
+    add("--target", "--target_model_size", help=of_target)
+    of_draft = f"{shared.DRAFTS}; default {zoo.MODELS[1]}, or"
+    add("--draft", "--draft_model_size", help=f"{of_draft} {PAIR[1]}")
+    add("--models_dir", help=f"has a folder of each size; default {FOLDER}")
+
+
+def named_pair(flags: argparse.Namespace) -> tuple[str, str]:
+    """Target and draft as they were named, or by default."""
+    pair = zoo.MODELS if flags.audio is None else zoo.SPEECH_MODELS
+    pair = pair if flags.models_dir is None else PAIR
+    return flags.target or pair[0], flags.draft or pair[1]
+
+
+def located_pair(flags: argparse.Namespace) -> tuple[str, str]:
+    """Target and draft by names that `flags.pair` takes."""
+    return tuple(size_folder(name, flags.models_dir) for name in named_pair(flags))
+
+
+def size_folder(name: str, below: str | None) -> str:
+    """A size's folder, or the name as it is where it names no size."""
+    place = Path(below or FOLDER) / name
+    known = name in BUNDLED or drafts.is_named(name) or "/" in name
+    if known or (below is None and name not in SIZES):
+        return name
+    if (place / CONFIG).is_file():
+        return str(place.absolute())
+    if Path(name).exists():
+        return name
+    there = sorted(file.parent.name for file in place.parent.glob(f"*/{CONFIG}"))
+    has = f"has {', '.join(there)}" if there else "has no model"
+    model = f"openai-community/{SIZES[name]}" if name in SIZES else "MODEL"
+    raise ValueError(
+        f"no {place / CONFIG}, and {place.parent} {has}: put the Hugging Face folder of"
+        f" that size there (hf download {model} --local-dir {place}), or name another"
+        " --models_dir"
+    )
+
 
 PROMPT = 'import os\n\n\ndef find_files(root, suffix):\n    """'
 ROUNDS = 5  # timed runs of each kind, in turns
@@ -57,8 +111,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def decode(parser: Parser, flags: argparse.Namespace) -> int:
-    try:
-        target, draft = sizes.names(flags)
+    with parser.refusing(OverflowError, FloatingPointError):
+        target, draft = named_pair(flags)
         with told_if_slow(f"Reading {target} and {draft} ..."):
             case = make_case(flags)
         print("Compiling (not timed) ...", file=sys.stderr, flush=True)
@@ -66,9 +120,6 @@ def decode(parser: Parser, flags: argparse.Namespace) -> int:
         steps = iterate(case)
         with console.announced("  its steps, to be printed"):
             first = next(steps)  # compiles, before anything is printed
-    except (ValueError, OSError, OverflowError, FloatingPointError) as error:
-        parser.error(str(error))
-
     before, after = np.median(seconds, axis=1)
     block("Autoregressive Decode", before)
     print(case.tokenizer.decode(baseline), end="\n\n")
@@ -95,23 +146,16 @@ def make_parser() -> Parser:
     add("--prompt", default=PROMPT, help=of_prompt)
     of_audio = "a recording, for Whispers; by the bundled pair unless one is named"
     add("--audio", metavar="FILE", help=of_audio)
-    new = {"type": console.count, "default": 60}
-    add(
-        "--n_tokens_to_generate",
-        **new,
-        help="at most, or of a GPT-2 by its size so many; default %(default)s",
-    )
-    sizes.add_flags(parser)
-    shared.add_rule(parser)
-    shared.add_tokenizer(parser)
+    of_new = "at most, or of a GPT-2 by its size so many; default %(default)s"
+    add("--n_tokens_to_generate", type=console.count, default=60, help=of_new)
+    add_models(parser)
+    shared.add(parser, "rule", "policy", "tokenizer")
     add("--K", type=console.gamma, default=4, help="drafted tokens a step: gamma")
-    warm = {"type": console.temperature, "default": 0.0}
-    add("--temperature", **warm, help="0 is greedy, the default")
+    shared.add(parser, "temperature", help="0 is greedy, the default")
     shared.add_filters(parser)
-    shared.add_dtype(parser)
-    add("--seed", type=console.seed, default=123, help=shared.OF_SEED)
-    fused.add_flag(parser)
-    shared.add_products(parser)
+    shared.add(parser, "dtype")
+    shared.add(parser, "seed", default=123)
+    shared.add(parser, "kernels", "products")
     of_color = "of the trace; auto: on a terminal, where NO_COLOR is not set"
     add("--color", choices=("auto", "always", "never"), default="auto", help=of_color)
     return parser
@@ -119,7 +163,7 @@ def make_parser() -> Parser:
 
 def make_case(flags: argparse.Namespace) -> Case:
     """Loads and checks everything; raises ValueError before any compute."""
-    names = sizes.located(flags)
+    names = located_pair(flags)
     target, draft = shared.pair(names, flags.dtype)
     sides.check(target, draft, with_alpha=False)
     model = sides.reader(target, flags.tokenizer)
@@ -143,7 +187,7 @@ def make_case(flags: argparse.Namespace) -> Case:
         prompt,
         flags.n_tokens_to_generate,
         make_sampling(1, flags.temperature, **truncation(flags)),
-        () if names[0] != sizes.names(flags)[0] else read.ends,
+        () if names[0] != named_pair(flags)[0] else read.ends,
     )
     slots = prompt.tokens.shape[1] + flags.n_tokens_to_generate + flags.K + 1
     params = Params(target.params, draft.params)
@@ -154,14 +198,8 @@ def make_case(flags: argparse.Namespace) -> Case:
 
 
 def measure(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both kinds of decoding, in turns after a first run of each that compiles.
-
-    Returns:
-      The baseline's tokens, the speculative ones, and the seconds [2, ROUNDS] of both.
-
-    Raises:
-      FloatingPointError: logits were no law; see `specjax.finite`.
-    """
+    """Both kinds of decoding, in turns after a first run of each that compiles. Returns
+    the baseline's tokens, the speculative ones, and the seconds [2, ROUNDS] of both."""
     alone = Decoder(case.decoder.target, verifier=case.kernels.alone)
     runs, tokens = {"baseline": alone, "speculative": case.decoder}, []
     for name, parts in runs.items():
@@ -209,9 +247,7 @@ def show(
     tokenizer: Tokenizer, length: int, steps: Iterable
 ) -> tuple[np.ndarray, list[Step]]:
     """Prints the text as it grows beyond its first `length` tokens, the prompt's.
-
-    Returns its ids and the trace.
-    """
+    Returns its ids and the trace."""
     texts, trace = [np.zeros(length, int)], []
 
     def grown() -> Iterator[np.ndarray]:
@@ -230,9 +266,7 @@ def summarize(
     case: Case, flags: argparse.Namespace, trace: list[Step], seconds: np.ndarray
 ) -> None:
     """What was measured on this text: one, so that the interval is the clock's alone.
-
-    seconds: [2, ROUNDS], of the baseline and of speculation.
-    """
+    seconds: [2, ROUNDS], of the baseline and of speculation."""
     accepted = sum(len(step.accepted) for step in trace)
     tested = sum(step.tested for step in trace)
     calls = len(trace)
