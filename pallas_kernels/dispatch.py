@@ -69,11 +69,8 @@ def here(device: jax.Device | None = None) -> Device:
 
 
 def choose(plan: Plan, itemsize: int, device: Device, asked: str = "auto") -> Choice:
-    """What runs a plan whose logits have `itemsize` bytes.
-
-    asked: "auto", or one of NAMES. Raises ValueError for one that this device or this
-    shape cannot have.
-    """
+    """What runs a plan whose logits have `itemsize` bytes. asked: "auto", or one of
+    NAMES. Raises ValueError for one that this device or this shape cannot have."""
     if asked != "auto":
         return insisted(plan, itemsize, device, asked)
     if device.platform == "tpu" and plan.target != DEFERRED:

@@ -27,8 +27,7 @@ from specjax.types import Draft, FusedRule, Law, Sampling, Verdict
 class Fused(NamedTuple):
     """law: (logits [B, ..., V], Sampling) -> Law, for `Verifier.law`. verify: for
     `Verifier.verify`. draw: (logits [B, V], Sampling, u [B, 2]) -> (ids, Law), for
-    `rollout.drawn_by`. ran: (target Law, Draft) -> the Choice that verifies them.
-    """
+    `rollout.drawn_by`. ran: (target Law, Draft) -> the Choice that verifies them."""
 
     law: Callable
     verify: Callable
@@ -38,8 +37,7 @@ class Fused(NamedTuple):
 
 class Options(NamedTuple):
     """asked: "auto" or a name of `dispatch`. tiles: instead of the chosen ones.
-    interpret: of the backend, to run a kernel on a CPU.
-    """
+    interpret: of the backend, to run a kernel on a CPU."""
 
     asked: str = "auto"
     rule: FusedRule = EXACT
@@ -58,12 +56,10 @@ class _Noise(NamedTuple):
 def build(
     reference: Callable, device: Device | None = None, options: Options = AUTO
 ) -> Fused:
-    """The functions for a device, the default one if none is given.
-
-    reference: (Law [B, G + 1], Draft, noise, keep_residual) -> Verdict, of the rule.
-    Raises ValueError, when first called, for an implementation that was asked for and
-    that the device or the shape cannot have.
-    """
+    """The functions for a device, the default one if none is given. reference: (Law [B,
+    G + 1], Draft, noise, keep_residual) -> Verdict, of the rule. Raises ValueError,
+    when first called, for an implementation that was asked for and that the device or
+    the shape cannot have."""
     device = dispatch.here() if device is None else device
     if reason := unfit(options.rule):
         raise ValueError(reason)

@@ -14,10 +14,8 @@ from specjax.types import FusedRule, Law
 
 
 class Deferred(NamedTuple):
-    """A law before its logits are read: logits [B, ..., V], temperature [B].
-
-    tau, tie: [B, ...] where a truncation ends (`specjax.types.Law`), or None.
-    """
+    """A law before its logits are read: logits [B, ..., V], temperature [B]. tau, tie:
+    [B, ...] where a truncation ends (`specjax.types.Law`), or None."""
 
     logits: Array
     temperature: Array
@@ -54,11 +52,9 @@ def scale_of(temperature: Array) -> Array:
 
 
 def merged(temperature, top, first, lse, cut: tuple | None, vocab: int) -> LawRow:
-    """The row of a deferred law from what was read of its logits.
-
-    top: the largest logit. first: its smallest id. lse: log of the sum of
-    exp(scale * (z - top)). cut: (tau, tie) of a truncation.
-    """
+    """The row of a deferred law from what was read of its logits. top: the largest
+    logit. first: its smallest id. lse: log of the sum of exp(scale * (z - top)). cut:
+    (tau, tie) of a truncation."""
     greedy = temperature == 0
     tau, tie = cut if cut is not None else (-jnp.inf, vocab - 1)
     return LawRow(

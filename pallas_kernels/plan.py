@@ -29,10 +29,9 @@ class Shape(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """How the vocabulary is split. stats: ids of a block that reads statistics.
-    blocks: of BLOCK ids, of a block that sums what is left. apart: statistics are
-    merged in a launch of their own, and not in each block that needs them.
-    """
+    """How the vocabulary is split. stats: ids of a block that reads statistics. blocks:
+    of BLOCK ids, of a block that sums what is left. apart: statistics are merged in a
+    launch of their own, and not in each block that needs them."""
 
     stats: int = 1024
     blocks: int = 4
@@ -44,8 +43,7 @@ TILES = Tiles()
 
 class Plan(NamedTuple):
     """target, draft: KNOWN laws, DEFERRED ones, or a draft that is CERTAIN of its
-    tokens, or NONE (G = 0). cut_p, cut_q: a deferred law is truncated.
-    """
+    tokens, or NONE (G = 0). cut_p, cut_q: a deferred law is truncated."""
 
     batch: int
     gamma: int

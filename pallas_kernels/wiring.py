@@ -22,11 +22,10 @@ COUPLED = "drafts race with the verifier's own noise, which no kernel draws"
 
 
 class Wired(NamedTuple):
-    """A verifier whose `law` and `verify` are fused, where its rule has a kernel.
-
-    draw: (logits [B, V], Sampling, u [B, 2]) -> (ids [B], Law [B]), fused; None where a
-    verifier wants its drafts coupled. choices: (Shape) -> what verifies it, what draws.
-    """
+    """A verifier whose `law` and `verify` are fused, where its rule has a kernel. draw:
+    (logits [B, V], Sampling, u [B, 2]) -> (ids [B], Law [B]), fused; None where a
+    verifier wants its drafts coupled. choices: (Shape) -> what verifies it, what
+    draws."""
 
     verifier: Verifier
     draw: Callable | None
@@ -39,20 +38,10 @@ def wire(
     device: Device | None = None,
     options: Options = fuse.AUTO,
 ) -> Wired:
-    """Fuses a verifier and the draw of its drafts.
-
-    Args:
-        verifier: any; one without a `rule` keeps its `verify`, and only draws are
-            fused.
-        asked: "auto", or one of `dispatch.NAMES`.
-        device: that the programs are for; the default one if None.
-        options: how a kernel runs; its rule and what it asks for are not read.
-
-    Raises:
-        ValueError: for a name that is none, or a rule that means nothing; and when
-            traced or asked for `choices`, for an implementation that the device or the
-            shape cannot have.
-    """
+    """Fuses a verifier and the draw of its drafts. verifier: any; one without a `rule`
+    keeps its `verify`, and only draws are fused. asked: "auto", or one of
+    `dispatch.NAMES`. device: that the programs are for; the default one if None.
+    options: how a kernel runs; its rule and what it asks for are not read."""
     device = dispatch.here() if device is None else device
     rule = EXACT if verifier.rule is None else verifier.rule
     options = options._replace(asked=asked, rule=EXACT)

@@ -16,12 +16,9 @@ TOKENS = 512  # of a portion, unless another number is asked for
 
 def prefill(model: Model, params, prompt: Prompt, cache, tokens: int = TOKENS):
     """The cache after a right-padded prompt, of which at most so many tokens of a row
-    are read at once.
-
-    What a pad wrote is stale: written over before it is read. But a cache that keeps
-    only what is still seen has room for the pads of one portion, so that there a row is
-    left as it is by the portions that begin after its end.
-    """
+    are read at once. What a pad wrote is stale: written over before it is read. But a
+    cache that keeps only what is still seen has room for the pads of one portion, so
+    that there a row is left as it is by the portions that begin after its end."""
     tokens = min(tokens, model.portion or tokens)
     count, zero = prompt.tokens.shape[1], jnp.zeros_like(prompt.length)
 
@@ -46,14 +43,10 @@ def prefill(model: Model, params, prompt: Prompt, cache, tokens: int = TOKENS):
 
 
 def check_room(model: Model, gamma: int, side: str) -> None:
-    """Refuses drafts that a cache of the last tokens could not take back.
-
-    A step writes gamma + 1 tokens, of which the next may take back all but one; a ring
-    has room for `Model.portion` of those beside what is still seen.
-
-    Raises:
-      ValueError: in one line, which names the fix.
-    """
+    """Refuses drafts that a cache of the last tokens could not take back. A step writes
+    gamma + 1 tokens, of which the next may take back all but one; a ring has room for
+    `Model.portion` of those beside what is still seen. Raises ValueError, in one
+    line, which names the fix."""
     if model.portion is not None and gamma + 1 > model.portion:
         raise ValueError(
             f"gamma = {gamma} writes {gamma + 1} tokens a step and the {side}'s layers"
@@ -63,15 +56,10 @@ def check_room(model: Model, gamma: int, side: str) -> None:
 
 
 def in_chunks(model: Model, tokens: int = TOKENS) -> Model:
-    """The same model, which reads at most so many tokens of a row at once.
-
-    Calls of no more than that, such as steps, are as they were. A call without a cache
-    is too: its tokens see each other alone.
-
-    Raises:
-      ValueError: portions of less than one token; in a call, a tree of more than one
-        portion.
-    """
+    """The same model, which reads at most so many tokens of a row at once. Calls of no
+    more than that, such as steps, are as they were. A call without a cache is too: its
+    tokens see each other alone. Raises ValueError for portions of less than one token;
+    in a call, a tree of more than one portion."""
     if tokens < 1:
         raise ValueError(f"portions of {tokens} tokens: take 1 or more")
 

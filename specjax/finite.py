@@ -26,14 +26,9 @@ SIDES = {TARGET: "target", DRAFT: "draft"}
 
 def guarded(verifier: Verifier) -> Verifier:
     """The same verifier, which writes `TARGET` or `DRAFT` where a law is none.
-
-    Args:
-      verifier: any; wrapped last, after kernels were chosen for it.
-
-    Returns:
-      A verifier whose verdict on finite logits is unchanged. Of others it keeps at most
-      what was drafted before them, and then adds the id of the side that they are of.
-    """
+    verifier: any; wrapped last, after kernels were chosen for it. Returns a verifier
+    whose verdict on finite logits is unchanged. Of others it keeps at most what was
+    drafted before them, and then adds the id of the side that they are of."""
 
     def verify(target, draft: Draft, noise, keep_residual: bool = False) -> Verdict:
         verdict = verifier.verify(target, draft, noise, keep_residual)
@@ -67,14 +62,9 @@ def largest(logits: Array) -> Array:
 
 
 def check(texts: Iterable[np.ndarray]) -> None:
-    """Refuses texts that a guarded verifier could not go on with.
-
-    Args:
-      texts: the ids of each row, without its prompt.
-
-    Raises:
-      FloatingPointError: in one line, which row, which step, and whose logits.
-    """
+    """Refuses texts that a guarded verifier could not go on with. texts: the ids of
+    each row, without its prompt. Raises FloatingPointError, in one line, which row,
+    which step, and whose logits."""
     for row, ids in enumerate(texts):
         marked = np.flatnonzero(np.isin(ids, list(SIDES)))
         if marked.size:

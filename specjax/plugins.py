@@ -21,16 +21,8 @@ def is_own(name: str) -> bool:
 
 def load(name: str, kind: type) -> Any:
     """The object of "module:name", such as "my_rules:my_verifier"; or what a function
-    of that name returns, of its options in "module:name:options".
-
-    Args:
-        name: the module as it is imported, a colon, and a name in it.
-        kind: the class that it must be of.
-
-    Raises:
-        ValueError: for a module or a name that is not there, a module or a function
-            that fails, options that are none, or another kind of object.
-    """
+    of that name returns, of its options in "module:name:options". name: the module as
+    it is imported, a colon, and a name in it. kind: the class that it must be of."""
     source, options = attribute(name)
     if not isinstance(source, kind) and callable(source):
         source = built(name, source, options)
@@ -43,10 +35,7 @@ def load(name: str, kind: type) -> Any:
 
 
 def attribute(name: str) -> tuple[Any, str]:
-    """What "module:name[:options]" names, and the options as they are written.
-
-    Raises ValueError for a module or a name that is not there, or a module that fails.
-    """
+    """What "module:name[:options]" names, and the options as they are written."""
     module, _, rest = name.partition(":")
     attribute, _, options = rest.partition(":")
     if not module or not attribute:
@@ -65,12 +54,8 @@ def attribute(name: str) -> tuple[Any, str]:
 def built(
     name: str, build: Callable, options: str, context: Mapping[str, Any] | None = None
 ) -> Any:
-    """`build` of the options of a name.
-
-    context: arguments that are no options, each of which `build` gets if it has a
-    parameter of that name. Raises ValueError, which says what it takes, for options
-    that are none; and for a function of one's own that fails.
-    """
+    """`build` of the options of a name. context: arguments that are no options, each of
+    which `build` gets if it has a parameter of that name."""
     context, known = context or {}, inspect.signature(build).parameters
     free = [parameter for key, parameter in known.items() if key not in context]
     bare = name.removesuffix(f":{options}")

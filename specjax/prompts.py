@@ -21,11 +21,8 @@ WANTED = 'want {"prompt": text}, {"tokens": [ids]} or {"messages": [...]}'
 
 
 class Prompts(NamedTuple):
-    """What is continued: token lists, each once, from the start token on.
-
-    inputs: what an encoder reads of each, None without one. ends: ids that each end a
-    text.
-    """
+    """What is continued: token lists, each once, from the start token on. inputs: what
+    an encoder reads of each, None without one. ends: ids that each end a text."""
 
     tokens: Sequence[Sequence[int]]
     inputs: Sequence[Sequence[int]] | None = None
@@ -33,11 +30,8 @@ class Prompts(NamedTuple):
 
 
 def read(path: str | Path, model: Pretrained) -> Prompts:
-    """The prompts of a file, one JSON object a line.
-
-    Raises ValueError naming the path, the line and what to write, OSError for a file
-    that cannot be read.
-    """
+    """The prompts of a file, one JSON object a line. Raises ValueError naming the path,
+    the line and what to write, OSError for a file that cannot be read."""
     check_reads(model)
     ids = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
@@ -53,10 +47,8 @@ def read(path: str | Path, model: Pretrained) -> Prompts:
 
 
 def of(prompts: Sequence[Any], model: Pretrained) -> Prompts:
-    """The same of a list: texts, or dictionaries as the lines of a file hold.
-
-    Raises ValueError naming the number of the prompt and what to write.
-    """
+    """The same of a list: texts, or dictionaries as the lines of a file hold. Raises
+    ValueError naming the number of the prompt and what to write."""
     check_reads(model)
     if isinstance(prompts, str | dict) or not isinstance(prompts, Sequence):
         raise ValueError("prompts must be a list of texts, such as ['def add(']")

@@ -25,15 +25,12 @@ SAMPLED, TABLE, CERTAIN = "sampled law", "table law", "certain"
 
 
 class Side(NamedTuple):
-    """One side.
-
-    drafter: (gamma, draw=independent) -> Drafter, which takes `params`; see
-    `drafters.rollout` for `draw`. regime: what its drafts carry.
-    law: (params, Prompt, Sampling) -> Law [B, T] of the token after each token of the
-    prompt, as the drafter would draw it; None where a draft may be no draft. model:
-    what decodes; None for who only drafts. files: what it was read from. pretrained:
-    the model as it was loaded, with its tokenizer; None where nothing was.
-    """
+    """One side. drafter: (gamma, draw=independent) -> Drafter, which takes `params`;
+    see `drafters.rollout` for `draw`. regime: what its drafts carry. law: (params,
+    Prompt, Sampling) -> Law [B, T] of the token after each token of the prompt, as the
+    drafter would draw it; None where a draft may be no draft. model: what decodes; None
+    for who only drafts. files: what it was read from. pretrained: the model as it was
+    loaded, with its tokenizer; None where nothing was."""
 
     name: str
     params: Any
@@ -78,9 +75,7 @@ def reference(
 
 def model(name: str, dtype: str = "float32", made_by: str = "") -> Side:
     """A model by any name that `checkpoints.load` knows: bundled, a path, a hub's id.
-
-    made_by: the command that makes the file. Raises ValueError for no such model.
-    """
+    made_by: the command that makes the file. Raises ValueError for no such model."""
     if made_by and not Path(name).exists():
         raise ValueError(f"no weights at {name}: make them with `{made_by}`")
     return of_pretrained(pretrained.load(name, dtype))
@@ -166,12 +161,9 @@ def first_layers(config: Any, layers: int) -> Model:
 
 
 def ngram(order: int, name: str = "", made_by: str = "") -> Side:
-    """Counts: order 1 is the unigram law, 2 the bigram's (Section 3.6).
-
-    name: a bundled table, by default of the code models, or a file of
-    `zoo.save_ngrams` by its path. Raises ValueError for no such file, or an order that
-    it does not have.
-    """
+    """Counts: order 1 is the unigram law, 2 the bigram's (Section 3.6). name: a bundled
+    table, by default of the code models, or a file of `zoo.save_ngrams` by its path.
+    Raises ValueError for no such file, or an order that it does not have."""
     path = Path(name)
     if name in ("", "bigram", "t5_bigram"):
         path = zoo.FOLDER / f"{name or 'bigram'}.safetensors"
@@ -213,12 +205,10 @@ def _random(gamma: int, draw: Callable, vocab: int) -> Drafter:
 
 
 def copied(longest: int = 3) -> Side:
-    """Repeats what followed the same tokens before (Section 3.6).
-
-    It has no law: where nothing matches it drafts nothing, so that beta is not defined
-    at every position: its alpha is the share of its tokens that were accepted. Raises
-    ValueError for a `longest` below 1.
-    """
+    """Repeats what followed the same tokens before (Section 3.6). It has no law: where
+    nothing matches it drafts nothing, so that beta is not defined at every position:
+    its alpha is the share of its tokens that were accepted. Raises ValueError for a
+    `longest` below 1."""
     copying.build(1, longest)
     return Side("copying", None, None, Built(_copying, (longest,)), CERTAIN)
 

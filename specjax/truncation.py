@@ -23,9 +23,7 @@ LARGE, STRIPE = 1 << 16, 32  # beyond so many ids, the largest of each stripe co
 
 class Row(NamedTuple):
     """Rows as they are truncated: logits [R, V], largest logit and 1 / temperature [R].
-
-    Neither NaN nor +inf is among the logits.
-    """
+    Neither NaN nor +inf is among the logits."""
 
     logits: Array
     top: Array
@@ -51,20 +49,13 @@ def last_kept(
     top_p: Array | None = None,
     min_p: Array | None = None,
 ) -> tuple[Array, Array]:
-    """The last logit and the last id that truncation keeps, of the order above.
-
-    Args:
-      logits: [..., V] float32 or float64 without NaN; -inf is an impossible id.
-      top: [...], the largest of each row.
-      scale: [...], 1 / temperature.
-      top_k: [...] int32, at least 1: so many ids are kept.
-      top_p: [...] in (0, 1]: of those, the fewest whose share reaches it; 1 is all.
-      min_p: [...] in [0, 1]: of those, the ones with p >= min_p * the largest p.
-
-    Returns:
-      (tau, tie) [...] each: an id is kept where its logit is above tau, or equal to it
-      and the id at most tie.
-    """
+    """The last logit and the last id that truncation keeps, of the order above. logits:
+    [..., V] float32 or float64 without NaN; -inf is an impossible id. top: [...], the
+    largest of each row. scale: [...], 1 / temperature. top_k: [...] int32, at least 1:
+    so many ids are kept. top_p: [...] in (0, 1]: of those, the fewest whose share
+    reaches it; 1 is all. min_p: [...] in [0, 1]: of those, the ones with p >= min_p *
+    the largest p. Returns (tau, tie) [...] each: an id is kept where its logit is above
+    tau, or equal to it and the id at most tie."""
     lead, vocab = logits.shape[:-1], logits.shape[-1]
     top, scale, top_k, top_p, min_p = (
         x if x is None else x.reshape(-1) for x in (top, scale, top_k, top_p, min_p)
@@ -125,10 +116,8 @@ def _ranked(row: Row, floor: Array, top_k: Array | None, top_p: Array | None) ->
 
 
 def _largest(logits: Array, count: int) -> Array:
-    """The `count` largest logits of each row [R, V], descending: [R, count].
-
-    Those of a large vocabulary are in the `count` stripes with the largest maxima.
-    """
+    """The `count` largest logits of each row [R, V], descending: [R, count]. Those of a
+    large vocabulary are in the `count` stripes with the largest maxima."""
     vocab = logits.shape[-1]
     if vocab > LARGE:
         padding = (0, 0), (0, -vocab % STRIPE)

@@ -23,12 +23,10 @@ LOG2E = 1.4426950408889634
 
 
 class Block(NamedTuple):
-    """What a block of threads is given, and how its backend spells what it does.
-
-    refs: references by name. load: (reference, index, start, size, width) -> a vector;
-    iota: (size, width) -> 0 .. size - 1, where a thread has `width` neighbours at once.
-    place: name of a grid axis -> this block's index on it.
-    """
+    """What a block of threads is given, and how its backend spells what it does. refs:
+    references by name. load: (reference, index, start, size, width) -> a vector; iota:
+    (size, width) -> 0 .. size - 1, where a thread has `width` neighbours at once.
+    place: name of a grid axis -> this block's index on it."""
 
     plan: Plan
     refs: dict[str, Any]
@@ -42,9 +40,7 @@ class Block(NamedTuple):
 
 class Decision(NamedTuple):
     """What a verification decides: n, the law at n of both sides, and the chances.
-
-    banned: the id that a certain draft was sure of, -1 for none. chance: in lanes.
-    """
+    banned: the id that a certain draft was sure of, -1 for none. chance: in lanes."""
 
     n: Array
     p: LawRow

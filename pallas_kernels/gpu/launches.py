@@ -189,11 +189,9 @@ def verdict(
     plan: Plan, operands: dict[str, Array], launch: Callable
 ) -> dict[str, Array]:
     """`num_accepted` [B], `verdict` [B, G + 1], and `accept_prob` [B, G]; or, where
-    nothing was drafted, the scalars [B] of the law that was drawn from.
-
-    launch: (body, name, plan, grid, operands, out) -> arrays by the names of `out`; a
-    launch of `body(Block)` over a grid of named axes.
-    """
+    nothing was drafted, the scalars [B] of the law that was drawn from. launch: (body,
+    name, plan, grid, operands, out) -> arrays by the names of `out`; a launch of
+    `body(Block)` over a grid of named axes."""
     batch, gamma, saved = plan.batch, plan.gamma, {}
     if plan.unread:
         grid = {"b": batch, "i": sum(plan.rows(side) for side in plan.unread)}

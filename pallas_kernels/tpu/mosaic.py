@@ -60,10 +60,8 @@ def put_chances(block: Block, outcome: Decision, row: int) -> None:
 def verdict(
     plan: Plan, operands: dict[str, Array], interpret=False, vmem: int | None = None
 ) -> dict[str, Array]:
-    """As `gpu.launches.verdict`.
-
-    vmem: bytes that the kernel may use, None for the compiler's own limit.
-    """
+    """As `gpu.launches.verdict`. vmem: bytes that the kernel may use, None for the
+    compiler's own limit."""
     place, operands = place_of(plan), dict(operands)
     lanes, batch, gamma = plan.count * BLOCK, plan.batch, plan.gamma
     groups = -(-batch // place.texts)

@@ -24,13 +24,10 @@ HOME = PACKAGE if (PACKAGE / "gin_configs").is_dir() else PACKAGE.parent
 
 
 class RowFile(NamedTuple):
-    """What a row is read from, in this order.
-
-    path: its file, whose folder names its table. over: other files, such as another
-    family of checkpoints. bindings: NAME = VALUE, of a macro or a parameter. search:
-    folders in which includes are looked for, after the current one. row: its name; None
-    stands for every row of the file.
-    """
+    """What a row is read from, in this order. path: its file, whose folder names its
+    table. over: other files, such as another family of checkpoints. bindings: NAME =
+    VALUE, of a macro or a parameter. search: folders in which includes are looked for,
+    after the current one. row: its name; None stands for every row of the file."""
 
     path: Path
     over: tuple[str, ...] = ()
@@ -48,10 +45,8 @@ class RowFile(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A row that is ready to be measured, and its operative config.
-
-    own: names that its own file or a binding sets. typed: the bindings.
-    """
+    """A row that is ready to be measured, and its operative config. own: names that its
+    own file or a binding sets. typed: the bindings."""
 
     table: str
     name: str
@@ -62,11 +57,7 @@ class Built(NamedTuple):
 
 
 def rows(file: RowFile) -> list[RowFile]:
-    """The rows that a file stands for, in its order.
-
-    Raises ConfigError for a row that is not in the file, and for what gin cannot read;
-    OSError for a file that cannot be read.
-    """
+    """The rows that a file stands for, in its order."""
     names = grid.read(imported(), file.path).rows
     if file.row is not None:
         grid.refuse_unknown(file.row, names)
@@ -75,8 +66,7 @@ def rows(file: RowFile) -> list[RowFile]:
 
 
 def every(chosen: Iterable[RowFile]) -> list[RowFile]:
-    """The rows of several files. Raises ConfigError, which names the file, as `rows`
-    does, and for a row of a table that two files have."""
+    """The rows of several files."""
     found, homes = [], {}
     for file in chosen:
         try:
@@ -93,13 +83,7 @@ def every(chosen: Iterable[RowFile]) -> list[RowFile]:
 
 
 def build(file: RowFile) -> Built:
-    """Parses a row and builds what it names: weights are read, nothing is measured.
-
-    Raises ConfigError for what gin cannot read, for a choice that was not made, for a
-    value that its parameter cannot be, and for a macro or a parameter of the row's own
-    file or of a binding that nothing reads;
-    ValueError or OSError for what cannot be measured.
-    """
+    """Parses a row and builds what it names: weights are read, nothing is measured."""
     gin = imported()
     typed = [x for text in file.bindings for x in unread.statements(gin, text, text)]
     name, own = parse(gin, file)
@@ -112,9 +96,11 @@ def build(file: RowFile) -> Built:
         # A parameter that was typed may stand in the place of a macro of the row.
         own = [bound for bound in own if str(bound) not in unused] + typed
         fields.check(gin)
+        if not any(key[1].endswith("row.TableRow") for key in gin.config._CONFIG):
+            raise ConfigError("it measures nothing: include one of gin_configs/runs/")
         with in_one_line(ValueError, OSError, RuntimeError):
             gin.finalize()
-            row = gin.get_configurable(row_of(gin))()
+            row = gin.get_configurable(TableRow)()
     unread.refuse(
         gin, own, [str(bound) for bound in own if not unread.read(gin, bound)]
     )
@@ -124,9 +110,7 @@ def build(file: RowFile) -> Built:
 
 def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
     """What a row's files set, as gin prints it, and the names that its own sets.
-
-    Nothing is built: no weights are read. Raises ConfigError for what gin cannot read.
-    """
+    Nothing is built: no weights are read."""
     gin = imported()
     _, own = parse(gin, file)
     with searched(gin, file.search), in_one_line(Exception):
@@ -159,13 +143,6 @@ def imported():
     except ImportError:
         raise ConfigError("gin is not installed: pip install gin-config") from None
     return gin
-
-
-def row_of(gin) -> type[TableRow]:
-    """What every run configures. Raises ConfigError where no run was included."""
-    if not any(key[1].endswith("row.TableRow") for key in gin.config._CONFIG):
-        raise ConfigError("it measures nothing: include one of gin_configs/runs/")
-    return TableRow
 
 
 @contextlib.contextmanager

@@ -13,10 +13,7 @@ UTF16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 
 
 def text(path: str | Path) -> str:
-    """What a file holds, without a mark of its byte order.
-
-    Raises ConfigError for another encoding, OSError for a file that cannot be read.
-    """
+    """What a file holds, without a mark of its byte order."""
     data = Path(path).read_bytes()
     if data.startswith(UTF16):
         raise ConfigError(f"{path} is UTF-16: save it as UTF-8")
@@ -28,10 +25,7 @@ def text(path: str | Path) -> str:
 
 
 def reader() -> Callable:
-    """path -> a context with its stream, for gin, which opens includes within it.
-
-    Raises ConfigError, as does `text`, for a file that is open already.
-    """
+    """path -> a context with its stream, for gin, which opens includes within it."""
     opened = []
 
     @contextlib.contextmanager

@@ -85,8 +85,7 @@ def split(text: str) -> tuple[Path, str | None]:
 
 
 def picked(every: list[RowFile], names: str | None) -> list[RowFile]:
-    """Those of `names`, in the order of their files. Raises ConfigError for a name that
-    none of them has."""
+    """Those of `names`, in the order of their files."""
     if not names:
         return every
     wanted = names.split(",")

@@ -76,10 +76,7 @@ def refuse_repeated(text: str) -> None:
 
 
 def choose(gin, row: str) -> None:
-    """Sets what a row sets, where its file was parsed and has ROWS.
-
-    Raises ConfigError where ROWS is of a file that it includes.
-    """
+    """Sets what a row sets, where its file was parsed and has ROWS."""
     config = gin.config._CONFIG
     rows = config.get((NAME, MACRO), {}).get("value")
     if isinstance(rows, dict):

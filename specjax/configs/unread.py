@@ -34,10 +34,7 @@ def scoped(scope: str, name: str) -> str:
 
 
 def statements(gin, text: str, where: str) -> list[Bound]:
-    """What a file or a binding sets by itself, without its includes.
-
-    Raises ConfigError for what is not gin.
-    """
+    """What a file or a binding sets by itself, without its includes."""
     return [bound(statement, where) for statement in parsed(gin, text, where)]
 
 

@@ -15,10 +15,8 @@ from specjax.types import Draft, Drafter, Model, Prompt, Request, State
 
 
 def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
-    """A drafter of `gamma` tokens; see `drafters.rollout` for `draw`.
-
-    Raises ValueError if gamma < 0, or more than the model's caches take back.
-    """
+    """A drafter of `gamma` tokens; see `drafters.rollout` for `draw`. Raises ValueError
+    if gamma < 0, or more than the model's caches take back."""
     if gamma < 0:
         raise ValueError(f"gamma must be at least 0 (0 is autoregression); got {gamma}")
     if gamma == 0:
@@ -49,10 +47,8 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
 
 def catch_up(model: Model, params, state: State) -> tuple[Array, object]:
     """Feeds the last two committed tokens; returns the last one's features [B, E].
-
     After a full acceptance the drafter has not been fed its own last token. Feeding two
-    fills that slot with no call and no case of its own.
-    """
+    fills that slot with no call and no case of its own."""
     start = jnp.maximum(state.length - 2, 0)
     index = start[:, None] + jnp.arange(2)
     block = jnp.take_along_axis(state.tokens, index, axis=1)

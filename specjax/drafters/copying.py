@@ -14,12 +14,9 @@ from specjax.types import Draft, Drafter, Encoded, Features, Request, State
 
 def build(gamma: int, longest: int = 3) -> Drafter:
     """Drafts up to `gamma` tokens after the latest match of the last `longest` tokens,
-    or of fewer, down to one; nothing where none matches.
-
-    It looks in `state.context` (tokens [B, S] and length [B], an encoder's input) if
-    there is one of tokens, else in the text so far. Raises ValueError if either is
-    below 1.
-    """
+    or of fewer, down to one; nothing where none matches. It looks in `state.context`
+    (tokens [B, S] and length [B], an encoder's input) if there is one of tokens, else
+    in the text so far. Raises ValueError if either is below 1."""
     if gamma < 1 or longest < 1:
         raise ValueError(
             f"gamma and longest must be at least 1; got {gamma} and {longest}"
@@ -41,11 +38,9 @@ def build(gamma: int, longest: int = 3) -> Drafter:
 def _continuation(
     text: Array, length: Array, source: Array, end: Array, gamma: int, longest: int
 ) -> tuple[Array, Array]:
-    """One row: what follows the best match in `source` [S], and how long it is.
-
-    A position's merit is how many tokens before it agree with the end of the text; the
-    greatest merit wins, and among equals the latest position.
-    """
+    """One row: what follows the best match in `source` [S], and how long it is. A
+    position's merit is how many tokens before it agree with the end of the text; the
+    greatest merit wins, and among equals the latest position."""
     position = jnp.arange(source.size)
     agree, merit = jnp.ones(source.size, bool), jnp.zeros(source.size, jnp.int32)
     for back in range(1, longest + 1):

@@ -19,12 +19,10 @@ from specjax.types import Draft, Drafter, Model, Request, State
 def build(
     shallow: Model, cache_of: Callable, gamma: int, draw: Callable = independent
 ) -> Drafter:
-    """A drafter of `gamma` >= 1 tokens; its parameters are the target's own.
-
-    shallow: the target cut after some layers. cache_of: the target's cache -> that of
-    those layers, the first of a sequence. draw: see `drafters.rollout`. Raises
-    ValueError if gamma < 1.
-    """
+    """A drafter of `gamma` >= 1 tokens; its parameters are the target's own. shallow:
+    the target cut after some layers. cache_of: the target's cache -> that of those
+    layers, the first of a sequence. draw: see `drafters.rollout`. Raises ValueError if
+    gamma < 1."""
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1 for an early exit; got {gamma}")
 

@@ -23,11 +23,9 @@ from specjax.types import Draft, Drafter, Request, Sampling, State, Table
 
 
 class NGram(NamedTuple):
-    """Row 0 of `table` is the unigram law; the others belong to `contexts`.
-
-    contexts: [R, K] int32, left-padded with -1. codes: [R - 1] uint32, those of rows
-    1 .. R - 1, ascending, to find a context by bisection.
-    """
+    """Row 0 of `table` is the unigram law; the others belong to `contexts`. contexts:
+    [R, K] int32, left-padded with -1. codes: [R - 1] uint32, those of rows 1 .. R - 1,
+    ascending, to find a context by bisection."""
 
     table: Table
     contexts: Array
@@ -38,10 +36,8 @@ def build(
     vocab: int, gamma: int, order: int = 2, draw: Callable = independent
 ) -> Drafter:
     """Drafts `gamma` >= 1 tokens, each from the `order` - 1 before it; 1 is unigram.
-
     draw: see `drafters.rollout`. Its parameters are an `NGram` of at least that order.
-    Raises ValueError otherwise.
-    """
+    Raises ValueError otherwise."""
     if gamma < 1 or order < 1:
         raise ValueError(f"gamma and order must be at least 1; got {gamma} and {order}")
 
@@ -114,10 +110,8 @@ def fit(
     add: float = 0.1,
     places: int = 64,
 ) -> NGram:
-    """Counts the documents (token lists that begin with the start token).
-
-    weight: w of the module's formula, best chosen by held-out likelihood.
-    """
+    """Counts the documents (token lists that begin with the start token). weight: w of
+    the module's formula, best chosen by held-out likelihood."""
     documents = [list(document) for document in documents]
     followers = [defaultdict(Counter) for _ in range(order)]  # by length of context
     for document in documents:

@@ -28,10 +28,8 @@ drafter = Drafter(no_cache, _draft, gamma=0)
 
 
 def build(gamma: int) -> Drafter:
-    """A drafter of `gamma` slots, `num` 0 of them real; 0 slots are `nothing`'s.
-
-    Raises ValueError if gamma < 0.
-    """
+    """A drafter of `gamma` slots, `num` 0 of them real; 0 slots are `nothing`'s. Raises
+    ValueError if gamma < 0."""
     if gamma < 0:
         raise ValueError(f"gamma must be at least 0 (0 is autoregression); got {gamma}")
 

@@ -14,10 +14,8 @@ from specjax.types import Draft, Drafter, Request, Sampling, State, Table
 
 
 def build(vocab: int, gamma: int = 1, draw: Callable = independent) -> Drafter:
-    """q(x) = 1 / V at any temperature; see `drafters.rollout` for `draw`.
-
-    Raises ValueError if gamma < 1.
-    """
+    """q(x) = 1 / V at any temperature; see `drafters.rollout` for `draw`. Raises
+    ValueError if gamma < 1."""
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1 for a random draft; got {gamma}")
 

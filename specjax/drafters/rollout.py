@@ -19,9 +19,7 @@ from specjax.types import Draft, Law, Request, State, Table, Verifier
 
 class Proposal(NamedTuple):
     """`logits` [B, V] to draw the next token by and what `advance` needs to go on.
-
-    table, row [B]: where those logits are kept, if they are rows that many share.
-    """
+    table, row [B]: where those logits are kept, if they are rows that many share."""
 
     logits: Array
     carry: Any
@@ -71,14 +69,12 @@ def rollout(
     advance: Callable,
     positions: int | None = None,
 ) -> tuple[Draft, Any]:
-    """Draws up to `state.budget` of `gamma` tokens.
-
-    draw: (logits [B, V], slot) -> (token [B], Law [B]). begun: the proposal for slot 0.
-    advance: (carry, token [B], slot) -> the Proposal for the slot after it. positions:
-    how many the drafter knows, None for any: what would follow a token beyond them is
-    not drafted, so that the target goes on alone where a text is longer. Stops at
-    the batch's largest budget; the shape stays G. Returns the draft and the last carry.
-    """
+    """Draws up to `state.budget` of `gamma` tokens. draw: (logits [B, V], slot) ->
+    (token [B], Law [B]). begun: the proposal for slot 0. advance: (carry, token [B],
+    slot) -> the Proposal for the slot after it. positions: how many the drafter knows,
+    None for any: what would follow a token beyond them is not drafted, so that the
+    target goes on alone where a text is longer. Stops at the batch's largest budget;
+    the shape stays G. Returns the draft and the last carry."""
     batch = state.length.shape[0]
     num = jnp.minimum(state.budget, gamma)
     if positions is not None:

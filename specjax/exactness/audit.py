@@ -49,12 +49,9 @@ class Sums(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The least effects that a run of this length sees.
-
-    shift: by statistic, a shift of its mean a token, in its units; None where it cannot
-    vary. leak: the share of tokens that come from q and should come from p; None where
-    no share of them is seen.
-    """
+    """The least effects that a run of this length sees. shift: by statistic, a shift of
+    its mean a token, in its units; None where it cannot vary. leak: the share of tokens
+    that come from q and should come from p; None where no share of them is seen."""
 
     shift: dict[str, float | None]
     leak: float | None
@@ -85,10 +82,8 @@ def add(sums: Sums, other: Sums) -> Sums:
 
 
 def judge(sums: Sums, level: float = LEVEL) -> Audit:
-    """The verdict, which is wrong about an exact run with probability `level`.
-
-    Raises ValueError for no tokens, or a level outside (0, 1).
-    """
+    """The verdict, which is wrong about an exact run with probability `level`. Raises
+    ValueError for no tokens, or a level outside (0, 1)."""
     seen = limits(sums, level)
     z, p_values = dict.fromkeys(seen.shift), [1.0]
     for name, deviation, variance in zip(z, sums.deviation, sums.variance, strict=True):
@@ -101,12 +96,10 @@ def judge(sums: Sums, level: float = LEVEL) -> Audit:
 
 
 def limits(sums: Sums, level: float = LEVEL, power: float = POWER) -> Limits:
-    """What a run like this one is caught for with probability `power`.
-
-    A z must pass c = quantile(1 - level / (2 S)) of N(0, 1) by quantile(power) standard
-    errors, which a leak also widens. Shifts fall as 1 / sqrt(tokens), leaks a little
-    faster. Raises ValueError as `judge`.
-    """
+    """What a run like this one is caught for with probability `power`. A z must pass c
+    = quantile(1 - level / (2 S)) of N(0, 1) by quantile(power) standard errors, which a
+    leak also widens. Shifts fall as 1 / sqrt(tokens), leaks a little faster. Raises
+    ValueError as `judge`."""
     if not (0 < level < 1 and 0 < power < 1):
         raise ValueError(f"level and power must be in (0, 1); got {level} and {power}")
     if sums.tokens < 1:
@@ -135,12 +128,10 @@ def leak(sd: float, pull: float, square: float, c: float, k: float) -> float:
 def evidence(
     steps: Steps, wealth: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """log E after each token [M], and the `wealth` that a later part goes on from.
-
-    E is the mean over statistics, their tilts a to either side, and lambda of
-    prod_t [(1 - lambda) + lambda a(x_t) / p(x_t)]; infinite from an impossible token
-    on. wealth: the logarithm of each product, [S, 2, K].
-    """
+    """log E after each token [M], and the `wealth` that a later part goes on from. E is
+    the mean over statistics, their tilts a to either side, and lambda of prod_t [(1 -
+    lambda) + lambda a(x_t) / p(x_t)]; infinite from an impossible token on. wealth: the
+    logarithm of each product, [S, 2, K]."""
     if wealth is None:
         wealth = np.zeros((*steps.log_ratio.shape[1:], LAMBDAS.size))
     with np.errstate(divide="ignore"):
@@ -162,12 +153,10 @@ def alarm(log_e: np.ndarray, level: float = LEVEL) -> int | None:
 def write(
     pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels | None = None
 ) -> tuple[Text, Calls]:
-    """Texts by speculation, in whole batches, until `protocol.tokens` are written.
-
-    As `texts.speculate`, which must be told how many texts that takes. When to stop
+    """Texts by speculation, in whole batches, until `protocol.tokens` are written. As
+    `texts.speculate`, which must be told how many texts that takes. When to stop
     depends on what was written only, so M stays a martingale. kernels: what verifies
-    and draws; None is the protocol's rule by the reference.
-    """
+    and draws; None is the protocol's rule by the reference."""
     begun, decoded, written = [], [], 0
     count = texts.most(prompts, protocol)
     for prompt, calls in texts.decode(pair, prompts, count, protocol, kernels):

@@ -22,15 +22,9 @@ def audit(
     read: Read = pairs.prompts,
     fault: Callable | None = None,
 ) -> Measurement:
-    """One run, tested against the target's own laws: `specjax.exactness.audit`.
-
-    Args:
-        target, draft, protocol, read: as of `alpha`.
-        fault: breaks the decoder on purpose, (draft, verifier) -> both of them.
-
-    Raises:
-        ValueError: as `alpha`, or for a fault that the pair or the rule cannot have.
-    """
+    """One run, tested against the target's own laws: `specjax.exactness.audit`. target,
+    draft, protocol, read: as of `alpha`. fault: breaks the decoder on purpose, (draft,
+    verifier) -> both of them."""
     target, draft = drafts.paired(target, draft)
     sides.check(target, draft, with_alpha=False)
     task = pairs.decoded(protocol, read, target)
@@ -73,10 +67,7 @@ def measure_audit(
 
 
 def broken(draft: Side, protocol: Protocol, fault: Callable | None) -> tuple:
-    """A draft and the protocol's rule, one of them with a fault if there is one.
-
-    Raises ValueError for one that they cannot have.
-    """
+    """A draft and the protocol's rule, one of them with a fault if there is one."""
     verifier = verifiers.named(protocol.rule)
     if fault is None:
         return draft, verifier

@@ -4,7 +4,7 @@
 the prefixes that they emit, up to n tokens, and compared with the target's own law
 (Appendix A.1), which is worked out apart, in float64, as are thresholds and tokens per
 call (`claims`).
-`python -m specjax.exactness.certify` prints the table, and fails where a claim does.
+`specjax certify` prints the table, and fails where a claim does.
 Axes: G = gamma, V vocabulary.
 """
 
@@ -32,21 +32,17 @@ from specjax.verifiers.token import verifier as TOKEN
 
 
 class Certificate(NamedTuple):
-    """What was found, and the names of the checks that failed at any prefix.
-
-    error: `max |law - target|` over texts of n tokens. tv: their total variation.
-    tokens, closed: mean tokens of the first call, as enumerated and by the closed form
-    (None where no claim gives one). broken: of those below, sorted. exact: none is, or
-    "per_call" alone.
-
-    law: `error` is above the tolerance. cells: the verdict is not constant on a cell,
-    which voids the enumeration. tokens: they are not the accepted prefix, a draw from
-    the residual, and zeros. support: an id of p = 0 is emitted or nothing is left to
-    draw from, at uniforms of 0 and next to 1 too. accept_prob: it depends on the noise,
-    or is not the chance that is claimed. path: a text is not the one that the same
-    noise gives without a draft. per_call: `tokens` is not `closed`, which costs speed
-    and not exactness.
-    """
+    """What was found, and the names of the checks that failed at any prefix. error:
+    `max |law - target|` over texts of n tokens. tv: their total variation. tokens,
+    closed: mean tokens of the first call, as enumerated and by the closed form (None
+    where no claim gives one). broken: of those below, sorted. exact: none is, or
+    "per_call" alone. law: `error` is above the tolerance. cells: the verdict is not
+    constant on a cell, which voids the enumeration. tokens: they are not the accepted
+    prefix, a draw from the residual, and zeros. support: an id of p = 0 is emitted or
+    nothing is left to draw from, at uniforms of 0 and next to 1 too. accept_prob: it
+    depends on the noise, or is not the chance that is claimed. path: a text is not the
+    one that the same noise gives without a draft. per_call: `tokens` is not `closed`,
+    which costs speed and not exactness."""
 
     error: float
     tv: float
@@ -65,13 +61,10 @@ def certify(
     dtype: str = "float32",
 ) -> Certificate:
     """The law of the first `n` tokens that `verifier` emits, against the target's.
-
     claim: one of `CLAIMS`, or for a rule of one's own `UNKNOWN`: its noise is that of
     `verifiers.token`, and what it reports as `accept_prob` bounds the cells. dtype:
-    "float32" or "float64", of all its arithmetic.
-
-    Raises ValueError if n < 1, for an unknown regime or dtype, and as `check`.
-    """
+    "float32" or "float64", of all its arithmetic. Raises ValueError if n < 1, for an
+    unknown regime or dtype, and as `check`."""
     if n < 1:
         raise ValueError(f"n must be at least 1; got {n}")
     if dtype not in TOLERANCE:
@@ -118,13 +111,11 @@ NAMES = "rule fixture V gamma n float32 float64 TV tokens closed verdict".split(
 
 
 def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple]:
-    """The table: a cell for each of NAMES, the last "exact" or what is wrong.
-
-    float32, float64: `Certificate.error` in that arithmetic; the rest in float32.
-    rules: which verifiers, all that are exact if none is named; one of which nothing is
-    claimed, such as one's own, is enumerated as `UNKNOWN` says. policy: of the fixture
-    that has one, by its name.
-    """
+    """The table: a cell for each of NAMES, the last "exact" or what is wrong. float32,
+    float64: `Certificate.error` in that arithmetic; the rest in float32. rules: which
+    verifiers, all that are exact if none is named; one of which nothing is claimed,
+    such as one's own, is enumerated as `UNKNOWN` says. policy: of the fixture that has
+    one, by its name."""
     chosen = rules or tuple(CLAIMS)
     for name, trial in itertools.product(chosen, trials(policy)):
         verifier, claim = verifiers.named(name), CLAIMS.get(name, UNKNOWN)
@@ -170,12 +161,9 @@ def verdict_of(broken: set[str]) -> str:
 
 @functools.cache
 def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
-    """Traces a rule, before minutes are spent on it.
-
-    Raises:
-      ValueError: it fails, its verdict has no residual, or nothing is claimed of it and
-        its noise is not that of `verifiers.token`.
-    """
+    """Traces a rule, before minutes are spent on it. Raises ValueError where it fails,
+    its verdict has no residual, or nothing is claimed of it and its noise is not that
+    of `verifiers.token`."""
     gamma, vocab = 2, 3
     key, start = jax.random.split(jax.random.key(0), 1), jnp.ones(1, jnp.int32)
     sampling = make_sampling(1, 1.0)
@@ -220,12 +208,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--policy", default="adaptive", help=of_policy)
     flags = parser.parse_args(arguments)
     chosen, policy = flags.rule, flags.policy
-    try:
+    with parser.refusing():
         policies.named(policy)
         for name in chosen:
             check(name, verifiers.named(name), CLAIMS.get(name, UNKNOWN))
-    except ValueError as error:
-        parser.error(str(error))
     with console.stops(lambda: "the lines above are whole"):
         wrong = show(chosen, policy)
     raise SystemExit(int(wrong))
@@ -242,7 +228,3 @@ def show(rules: Sequence[str], policy: str = "adaptive") -> bool:
         print(form.format(*cells, f"{now - began:.1f}", verdict), flush=True)
         wrong, began = wrong or verdict != "exact", now
     return wrong
-
-
-if __name__ == "__main__":
-    console.command(main)

@@ -20,9 +20,7 @@ EDGE = 1e-5  # how far points keep from the sides of a cell: more than rounding 
 
 class Situation(NamedTuple):
     """p [N, G + 1, V], q [N, G, V]: the laws, float64. drafts [N, G]; live [G] bool.
-
-    reported: [N, G], the `accept_prob` of the verifier itself.
-    """
+    reported: [N, G], the `accept_prob` of the verifier itself."""
 
     p: np.ndarray
     q: np.ndarray
@@ -32,11 +30,9 @@ class Situation(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """noise: leaves [N, K, P, ...]. volume: [N, K], adding up to 1 over K.
-
-    sample: [N, K, P, 2], what the extra token is drawn from its residual by. path: [N,
-    K, G + 1], the tokens that are to be emitted up to the end of the verdict, or None.
-    """
+    """noise: leaves [N, K, P, ...]. volume: [N, K], adding up to 1 over K. sample: [N,
+    K, P, 2], what the extra token is drawn from its residual by. path: [N, K, G + 1],
+    the tokens that are to be emitted up to the end of the verdict, or None."""
 
     noise: tuple
     volume: np.ndarray
@@ -46,11 +42,9 @@ class Cells(NamedTuple):
 
 class Claim(NamedTuple):
     """cells: (Situation, dtype) -> Cells; bounded: by what the verifier reports.
-
     limits: Situation -> (probability [N, G] of keeping a slot, how far rounding may
     move it). tokens: Situation -> E[tokens of a call | draft] [N]. Both are None for a
-    rule of which nothing is claimed. uniform: a leaf of its noise -> in [0, 1).
-    """
+    rule of which nothing is claimed. uniform: a leaf of its noise -> in [0, 1)."""
 
     cells: Callable
     limits: Callable | None = None
@@ -60,11 +54,9 @@ class Claim(NamedTuple):
 
 
 def boxes(at: Situation, dtype: str) -> Cells:
-    """Of accept uniforms u [G] that are compared with what the verifier reports.
-
-    The extra token's uniforms are spread over [0, 1)^2: its draw is compared with that
-    of `probs.pick` from the residual, and the residual is weighed whole.
-    """
+    """Of accept uniforms u [G] that are compared with what the verifier reports. The
+    extra token's uniforms are spread over [0, 1)^2: its draw is compared with that of
+    `probs.pick` from the residual, and the residual is weighed whole."""
     count, gamma = at.drafts.shape
     below = np.array(list(itertools.product((True, False), repeat=gamma)))
     limits = np.clip(np.where(at.live, at.reported, 0.5), 0.0, 1.0)[:, None]
@@ -90,10 +82,8 @@ def samples(at: Situation, dtype: str) -> Cells:
 
 
 def races(at: Situation, dtype: str) -> Cells:
-    """Of Gumbel variables g [G + 1, V]: a cell is the winners of log p + g.
-
-    Its volume is the product of their p, which is the Gumbel-max theorem.
-    """
+    """Of Gumbel variables g [G + 1, V]: a cell is the winners of log p + g. Its volume
+    is the product of their p, which is the Gumbel-max theorem."""
     path, p, volume = _paths(at)
     with np.errstate(divide="ignore"):
         ahead = np.where(p > 0, -np.log(p), 0.0)  # with it all ids of p > 0 are level
@@ -121,11 +111,9 @@ def _paths(at: Situation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def points(
     low: np.ndarray, high: np.ndarray, corner: np.ndarray, dtype: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Four uniforms [N, K, 4, S] for sides [N, K, S] of cells; how long they are.
-
-    The last is next to `corner`, 0 or 1. A side of a few uniforms, with no room for a
-    point inside, is as good as empty.
-    """
+    """Four uniforms [N, K, 4, S] for sides [N, K, S] of cells; how long they are. The
+    last is next to `corner`, 0 or 1. A side of a few uniforms, with no room for a point
+    inside, is as good as empty."""
     side = high - low
     near = np.minimum(side / 4, EDGE)
     u = np.stack([low + near, (low + high) / 2, high - near, corner], axis=2)

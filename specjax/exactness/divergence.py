@@ -92,10 +92,8 @@ def look(
     kernels: Kernels | None = None,
 ) -> Report:
     """Decodes at T = 0 with (target, draft) and without, and explains what differs.
-
     kernels: what verifies and draws; None is the setting's rule by the reference.
-    Raises ValueError as `check`.
-    """
+    Raises ValueError as `check`."""
     check(pair, prompts, setting)
     target, draft = pair
     kernels = kernels or reference(verifiers.named(setting.rule))
@@ -155,10 +153,8 @@ def build_checker(
     decoder: Decoder, sizes: tuple[int, int], whole: Callable
 ) -> Callable:
     """(params, prompt, request, one-row Text) -> Places beside the matched baseline,
-    the one-row baseline and the full forward, of one batch.
-
-    sizes: L and T. whole: `in_one_call`, of the same sizes.
-    """
+    the one-row baseline and the full forward, of one batch. sizes: L and T. whole:
+    `in_one_call`, of the same sizes."""
     target, gamma = decoder.target, decoder.drafter.gamma
     read = build_read(target, sizes, gamma + 1)
     speculate = build_text(decoder, sizes, read, at_every_row(sizes[1], gamma + 1))
@@ -211,11 +207,9 @@ def build_text(
 
 def build_read(model: Model, sizes: tuple[int, int], rows: int) -> Callable:
     """(params, prompt, whole [B, L], begins) -> logits [B, T, V] of the generated
-    places of `whole`, evaluated after a prefill in calls of `rows` tokens.
-
-    begins: places at which the calls begin, in their order; at most T + 1. What a later
-    call writes replaces what an earlier one wrote.
-    """
+    places of `whole`, evaluated after a prefill in calls of `rows` tokens. begins:
+    places at which the calls begin, in their order; at most T + 1. What a later call
+    writes replaces what an earlier one wrote."""
     slots, tokens = sizes
 
     @jax.jit

@@ -50,11 +50,8 @@ class Step(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """What may be drafted, the same from every prefix.
-
-    contexts: C tuples of ids. nodes: [N, G + 1], each slot's place among them.
-    drafts: [N, G].
-    """
+    """What may be drafted, the same from every prefix. contexts: C tuples of ids.
+    nodes: [N, G + 1], each slot's place among them. drafts: [N, G]."""
 
     contexts: list
     nodes: np.ndarray

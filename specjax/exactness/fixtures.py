@@ -22,15 +22,13 @@ REGIMES = ("dense", "table", "certain")
 
 
 class Fixture(NamedTuple):
-    """Two models small enough to enumerate, and how the draft is made.
-
-    target, draft: prefix (a tuple of ids) -> logits [V] float32. sampling: one number a
-    setting, for both. regime: "dense", "table" (rows of one shared `Table`) or
-    "certain" (the draft's most probable id, no law). num: prefix -> tokens drafted, at
-    most gamma; None is gamma. policy: it sets a bound of its own on them. drawn: prefix
-    -> the law [V] that tokens are really drawn from, None where it is the one that the
-    draft carries, as it must be.
-    """
+    """Two models small enough to enumerate, and how the draft is made. target, draft:
+    prefix (a tuple of ids) -> logits [V] float32. sampling: one number a setting, for
+    both. regime: "dense", "table" (rows of one shared `Table`) or "certain" (the
+    draft's most probable id, no law). num: prefix -> tokens drafted, at most gamma;
+    None is gamma. policy: it sets a bound of its own on them. drawn: prefix -> the law
+    [V] that tokens are really drawn from, None where it is the one that the draft
+    carries, as it must be."""
 
     name: str
     vocab: int
@@ -44,10 +42,7 @@ class Fixture(NamedTuple):
 
 
 def references(fixture: Fixture) -> tuple[Callable, Callable]:
-    """What tokens are drawn from: prefix -> p [V] and prefix -> q [V], in float64.
-
-    Raises ValueError for an unknown regime.
-    """
+    """What tokens are drawn from: prefix -> p [V] and prefix -> q [V], in float64."""
     if fixture.regime not in REGIMES:
         raise ValueError(f"regime must be one of {REGIMES}; got {fixture.regime!r}")
     certain = fixture.regime == "certain"
@@ -184,9 +179,7 @@ class Trial(NamedTuple):
 
 def trials(policy: str = "adaptive") -> list[Trial]:
     """What an exact verifier must pass: every regime, length, setting and support.
-
-    policy: of one of them, by its name in `specjax.policies`.
-    """
+    policy: of one of them, by its name in `specjax.policies`."""
     p, q = table(3, 1, zeros=0.25), table(3, 2, zeros=0.1)
     plain, twin = Fixture("random", 3, p, q), table(3, 14)
     larger = Fixture("random, V 4", 4, table(4, 5, 0.2), table(4, 6))

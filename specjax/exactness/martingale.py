@@ -48,12 +48,9 @@ class Steps(NamedTuple):
 def score(
     pair: Pair, text: Text, temperature: float, **truncation: float | None
 ) -> Steps:
-    """Scores every generated token of `text` in one pass of each model.
-
-    truncation: top_k, top_p and min_p of both laws (`texts.truncation`).
-    Of a draft without a law nothing is read: p has two statistics of its own. Raises
-    ValueError for laws that are not numbers.
-    """
+    """Scores every generated token of `text` in one pass of each model. truncation:
+    top_k, top_p and min_p of both laws (`texts.truncation`). Of a draft without a law
+    nothing is read: p has two statistics of its own."""
     target, draft = pair
     if draft.law is None:
         draft = draft._replace(law=lambda params, prompt, sampling: None)

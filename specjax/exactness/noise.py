@@ -18,11 +18,9 @@ NEXT_TO_ONE = 1 - 2**-24  # the largest float32 below 1
 
 
 def pick_law(weights: np.ndarray) -> np.ndarray:
-    """The law [V] that `probs.pick` really has for `weights` [V], measured in u.
-
-    The id drawn never falls as u grows, so bisection over the multiples of 2^-24 finds
-    the lengths of the sets of u that draw each: the blocks first, then the ids.
-    """
+    """The law [V] that `probs.pick` really has for `weights` [V], measured in u. The id
+    drawn never falls as u grows, so bisection over the multiples of 2^-24 finds the
+    lengths of the sets of u that draw each: the blocks first, then the ids."""
     weights, vocab = np.asarray(weights, np.float32), len(weights)
     ids = np.arange(vocab)
 
@@ -55,12 +53,10 @@ _pick = jax.jit(probs.pick)
 def noise_p_value(
     verifier: Verifier, gamma: int, vocab: int, uniform: Callable = np.asarray
 ) -> float:
-    """Whether the noise of two steps in a row, drafts' included, is independent.
-
-    The smallest p-value of a chi-square test of each pair, times the number of pairs,
-    at most 1; 0 if any is outside [0, 1) or takes few values. The keys are fixed.
-    uniform: a leaf of the noise -> in [0, 1). The steps have no position in common.
-    """
+    """Whether the noise of two steps in a row, drafts' included, is independent. The
+    smallest p-value of a chi-square test of each pair, times the number of pairs, at
+    most 1; 0 if any is outside [0, 1) or takes few values. The keys are fixed. uniform:
+    a leaf of the noise -> in [0, 1). The steps have no position in common."""
     draws, bins, columns = 2**14, 8, []
     requests = jax.vmap(jax.random.key)(jnp.arange(draws))
     for length in (1, gamma + 2):
@@ -84,11 +80,9 @@ def noise_p_value(
 
 
 def race_p_value(vocab: int, draws: int = 2**18) -> float:
-    """Whether the winners of `probs.race` follow the law: a chi-square test.
-
-    Against float64 probabilities of every size down to 1e-3, by `keys.gumbel` of one
-    position of many requests; 0 if an id outside of the law wins. The keys are fixed.
-    """
+    """Whether the winners of `probs.race` follow the law: a chi-square test. Against
+    float64 probabilities of every size down to 1e-3, by `keys.gumbel` of one position
+    of many requests; 0 if an id outside of the law wins. The keys are fixed."""
     p = np.geomspace(1e-3, 1, vocab)
     p = np.append(p / p.sum(), 0.0)
     with np.errstate(divide="ignore"):

@@ -25,14 +25,12 @@ class Text(NamedTuple):
 
 
 class Places(NamedTuple):
-    """A baseline's and a speculative text, place by place, [N, T].
-
-    live: either is written here, and they are equal before. differ: they part here.
-    margin: m = z1 - z2 of the baseline. gap: z1 less the logit of the token that
-    speculation emitted. eps: max `|z_AR - z_spec|` over V and evaluations. shift: how
-    much of m the speculative logits take away. tv: of the two laws at T = 1. lost: a
-    text's token is not the argmax of its own logits.
-    """
+    """A baseline's and a speculative text, place by place, [N, T]. live: either is
+    written here, and they are equal before. differ: they part here. margin: m = z1 - z2
+    of the baseline. gap: z1 less the logit of the token that speculation emitted. eps:
+    max `|z_AR - z_spec|` over V and evaluations. shift: how much of m the speculative
+    logits take away. tv: of the two laws at T = 1. lost: a text's token is not the
+    argmax of its own logits."""
 
     live: np.ndarray
     differ: np.ndarray
@@ -46,12 +44,10 @@ class Places(NamedTuple):
 
 class Comparison(NamedTuple):
     """What N texts are beside a baseline's: identical + explained + unexplained = N.
-
     places, lost: how many are live, and of them lost (see `Places`). equal: the share
     of places whose logits are bitwise equal. tv_bound: of one token's law, by eps_max
     at T = 1. Rates a place: bound, P(m <= 2 eps_max); expected, P(shift >= m) if the
-    two were independent; observed, of divergences.
-    """
+    two were independent; observed, of divergences."""
 
     texts: int
     identical: int

@@ -15,11 +15,8 @@ from typing import Any
 
 
 def prepare(path: Path) -> None:
-    """Tries whether a record can be appended, before there is any.
-
-    Makes the folder and an empty file where there is none, and sets a torn line aside.
-    Raises ValueError for what is no place to append to.
-    """
+    """Tries whether a record can be appended, before there is any. Makes the folder and
+    an empty file where there is none, and sets a torn line aside."""
     path, shown = Path(path), short(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,11 +32,7 @@ def prepare(path: Path) -> None:
 
 
 def append(path: Path, record: dict) -> None:
-    """Adds a line and waits until it is on the disk.
-
-    Raises OSError where not all of it could be written, and then leaves the file as it
-    was, and ValueError for a number that JSON lacks.
-    """
+    """Adds a line and waits until it is on the disk."""
     line = json.dumps(record, sort_keys=True, allow_nan=False).encode() + b"\n"
     path.parent.mkdir(parents=True, exist_ok=True)
 
@@ -56,11 +49,8 @@ def append(path: Path, record: dict) -> None:
 
 
 def put(path: Path, record: dict) -> None:
-    """Adds a record in the place of those of its row.
-
-    What it replaces is first appended to FILE.replaced beside, so that nothing is
-    lost. Raises as `append`.
-    """
+    """Adds a record in the place of those of its row. What it replaces is first
+    appended to FILE.replaced beside, so that nothing is lost. Raises as `append`."""
     old = [each for each in read(path) if each.get("row") == record["row"]]
     for each in old:
         append(path.with_name(f"{path.name}.replaced"), each)
@@ -141,11 +131,8 @@ def read(path: Path) -> list[dict]:
 
 
 def numbered(path: Path) -> list[tuple[int, dict]]:
-    """(line, record) of each record, oldest first; none if there is no file.
-
-    A torn last line is told and left out. Raises ValueError, naming the line, for
-    another that is no record.
-    """
+    """(line, record) of each record, oldest first; none if there is no file. A torn
+    last line is told and left out."""
     if not path.exists():
         return []
     content, records = path.read_bytes(), []

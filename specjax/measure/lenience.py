@@ -43,11 +43,7 @@ class Implied(NamedTuple):
 
 
 def acceptance(p: ArrayLike, q: ArrayLike, lenience: float) -> float | np.ndarray:
-    """beta_l = sum_x min(p(x) / l, q(x)), in float64: Appendix A.5, of sampled rows.
-
-    Raises ValueError as `closed_forms.acceptance`, which it is at l = 1, and as
-    `lenient.build`.
-    """
+    """beta_l = sum_x min(p(x) / l, q(x)), in float64: Appendix A.5, of sampled rows."""
     lenient.build(lenience)
     strict = closed_forms.acceptance(p, q)
     p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
@@ -58,12 +54,8 @@ def acceptance(p: ArrayLike, q: ArrayLike, lenience: float) -> float | np.ndarra
 def output_law(
     p: ArrayLike, q: ArrayLike, lenience: float, residual: str = lenient.RESIDUALS[0]
 ) -> np.ndarray:
-    """P [..., V], what a drafted token becomes: min(p / l, q) + (1 - beta_l) r.
-
-    r is the residual, as in `lenient.build`. Where nothing is rejected it is not asked.
-
-    Raises ValueError as `acceptance`, and for an unknown residual.
-    """
+    """P [..., V], what a drafted token becomes: min(p / l, q) + (1 - beta_l) r. r is
+    the residual, as in `lenient.build`. Where nothing is rejected it is not asked."""
     lenient.build(lenience, residual)
     rejected = 1 - np.asarray(acceptance(p, q, lenience))[..., None]
     p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
@@ -81,11 +73,8 @@ def score(
     **truncation: float | None,
 ) -> Scores:
     """Scores every generated token of `text` for every l in one pass of each of
-    (target, draft). truncation: as of `scoring.score`.
-
-    At temperature 0 beta_l is the chance that the draft is tolerated: 0 or 1 for one
-    that drafts its argmax. Raises ValueError for a lenience outside (0, 1].
-    """
+    (target, draft). truncation: as of `scoring.score`. At temperature 0 beta_l is the
+    chance that the draft is tolerated: 0 or 1 for one that drafts its argmax."""
     for level in lenience:
         lenient.build(level)
 
@@ -138,10 +127,8 @@ def log_probability(scores: Scores) -> Estimate:
 
 
 def implied(alpha: float, c: float, gamma: int | None = None) -> Implied:
-    """Theorem 3.8 at alpha_l, as A.5 does it: at `gamma`, or at the best one if None.
-
-    Raises ValueError as `closed_forms.walltime_factor`.
-    """
+    """Theorem 3.8 at alpha_l, as A.5 does it: at `gamma`, or at the best one if
+    None."""
     alpha = min(alpha, 1.0)  # a float32 sum
     if gamma is None:
         if alpha == 1 > c:

@@ -23,10 +23,8 @@ def of(
     measurement: Measurement, config: str, seconds: float, typed: Iterable[str] = ()
 ) -> dict:
     """Settings, files, versions, commit, device and day of what was just measured.
-
     config: NAME = VALUE lines, as gin prints them. typed: bindings that were given
-    beside the row's file.
-    """
+    beside the row's file."""
     return {
         **commit(),
         **conditions(measurement.dtype, measurement.seed, seconds),
@@ -60,11 +58,9 @@ def changed_inputs(origin: Mapping, digest: Callable[[Path], str] = digest) -> l
 
 
 def settings(config: str) -> dict[str, str]:
-    """What each NAME = VALUE line of a gin config sets, by name.
-
-    A parameter is named by the last two parts of its name and a reference by its last,
-    so that a module may move.
-    """
+    """What each NAME = VALUE line of a gin config sets, by name. A parameter is named
+    by the last two parts of its name and a reference by its last, so that a module may
+    move."""
     found, name = {}, None
     for line in config.splitlines():
         head, sign, value = line.partition(" = ")
@@ -96,11 +92,8 @@ def plain(value: str) -> str:
 
 
 def changed_settings(recorded: str, today: str, own: Iterable[str]) -> list[str]:
-    """The names that two configs set otherwise.
-
-    own: names that the row's own file sets; of the files that it includes a new name
-    stands for what was always so.
-    """
+    """The names that two configs set otherwise. own: names that the row's own file
+    sets; of the files that it includes a new name stands for what was always so."""
     was, now = settings(recorded), settings(today)
     own = set(map(short, own))
     return sorted(

@@ -2,23 +2,45 @@
 
 import datetime
 import importlib
+import os
+import platform
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
+
 from specjax import native
-from specjax.measure.machine import machine
 from specjax.plugins import is_own
+
+PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
+
+
+def machine() -> dict:
+    """`device`, `versions` and `products` of a record's provenance."""
+    devices = jax.devices()
+    device = {"platform": devices[0].platform, "kind": devices[0].device_kind}
+    device |= {"count": len(devices), "host_cores": os.cpu_count()}
+    return {"versions": versions(), "device": device, "products": native.in_use()}
+
+
+def versions() -> dict[str, str | None]:
+    installed = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            installed[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # used from its sources
+            installed[name] = None
+    return installed
 
 
 class Measurement(NamedTuple):
-    """Something to measure, and everything that its result depends on.
-
-    run: () -> plain numbers by name. module: who measures, as it is imported.
-    inputs: the files that it reads, weights and prompts. dtype, seed: of the arithmetic
-    and of the randomness; no seed, no randomness. shares: `run` takes what rows of one
-    run have kept for each other, a dictionary `kept`.
-    """
+    """Something to measure, and everything that its result depends on. run: () -> plain
+    numbers by name. module: who measures, as it is imported. inputs: the files that it
+    reads, weights and prompts. dtype, seed: of the arithmetic and of the randomness; no
+    seed, no randomness. shares: `run` takes what rows of one run have kept for each
+    other, a dictionary `kept`."""
 
     run: Callable[..., dict]
     module: str
@@ -30,11 +52,9 @@ class Measurement(NamedTuple):
 
 class TableRow(NamedTuple):
     """`scale`: "closed form", "compiled" (nothing ran), "laptop", "paper" or "chip".
-
     products: "thin" or "xla", see `specjax.native`. kind: what keeps its numbers valid.
     A "law" is computed whenever it is shown; a "count" is the same on every machine
-    until a golden test moves; a "time" is a dated snapshot.
-    """
+    until a golden test moves; a "time" is a dated snapshot."""
 
     measurement: Measurement
     scale: str

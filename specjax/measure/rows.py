@@ -18,10 +18,7 @@ MENDED = "give files that `specjax measure --out` wrote, or results"
 
 
 def read(path: Path) -> dict[str, dict]:
-    """The last record of each row, by name.
-
-    Raises ValueError for no such file, and for what is no measured row.
-    """
+    """The last record of each row, by name."""
     if not path.is_file():
         raise ValueError(f"no file {path}: `specjax measure --out {path}` makes one")
     rows = {}

@@ -39,10 +39,8 @@ def score(
     temperature: float,
     **truncation: float | None,
 ) -> Scores:
-    """Scores every generated token of `text` in one pass of each model.
-
-    truncation: top_k, top_p and min_p of both laws (`texts.truncation`).
-    """
+    """Scores every generated token of `text` in one pass of each model. truncation:
+    top_k, top_p and min_p of both laws (`texts.truncation`)."""
 
     def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array, Array, Array]:
         p, q = probs.dense(p_law), probs.dense(q_law)
@@ -64,10 +62,8 @@ def positions(
     **truncation: float | None,
 ) -> list[np.ndarray]:
     """`each(p, q, written)` of every generated token, [M, ...], and its sequence [M].
-
     p, q: the laws [B, T] by which (target, draft) draw the tokens `written` [B, T],
-    standardized alike; `each` gives arrays [B, T, ...]. truncation: as of `score`.
-    """
+    standardized alike; `each` gives arrays [B, T, ...]. truncation: as of `score`."""
     target, draft = pair
 
     @jax.jit
@@ -96,11 +92,9 @@ def positions(
 
 def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict]:
     """The four estimators of alpha (`specjax.theory.estimate`), as JSON holds them.
-
     Without nan, which JSON lacks: the error of a single sequence is None. scores: None
     for a draft without a law, whose alpha is the share of its tokens that was accepted,
-    0 of 0 is 0; it may draft less than gamma tokens.
-    """
+    0 of 0 is 0; it may draft less than gamma tokens."""
     counted = calls.accepted, calls.tested, calls.calls
     if scores is not None:
         four = estimate.all_four(scores.beta, scores.sequence, *counted, gamma)

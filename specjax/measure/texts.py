@@ -20,15 +20,13 @@ from specjax.types import Kernels, Params, Prompt, Request, Sampling, State
 
 class Protocol(NamedTuple):
     """How a task's prompts are decoded. Sequence i continues prompt i, from the first
-    on again where they end.
-
-    task: what the prompts are called. tokens: how many the target writes at least, in
-    whole batches; at temperature 0 no prompt is continued twice, so that there may be
-    fewer. new_tokens: at most so many in a sequence. gamma, rule, policy: of the
-    speculative run, by their names in `specjax.verifiers` and `specjax.policies`.
-    kernels: what reads logits, for whoever chooses them (`specjax.fused`).
-    top_k, top_p, min_p: which ids either law keeps (Section 2.2), None for all.
-    """
+    on again where they end. task: what the prompts are called. tokens: how many the
+    target writes at least, in whole batches; at temperature 0 no prompt is continued
+    twice, so that there may be fewer. new_tokens: at most so many in a sequence. gamma,
+    rule, policy: of the speculative run, by their names in `specjax.verifiers` and
+    `specjax.policies`. kernels: what reads logits, for whoever chooses them
+    (`specjax.fused`). top_k, top_p, min_p: which ids either law keeps (Section 2.2),
+    None for all."""
 
     task: str
     temperature: float
@@ -61,10 +59,8 @@ def standardized(setting: Mapping) -> str:
 
 
 class Text(NamedTuple):
-    """tokens [N, L]: prompt, then output from `start` [N] up to `length` [N].
-
-    inputs: what the encoder read, tokens [N, I] and length [N], or None.
-    """
+    """tokens [N, L]: prompt, then output from `start` [N] up to `length` [N]. inputs:
+    what the encoder read, tokens [N, I] and length [N], or None."""
 
     tokens: np.ndarray
     start: np.ndarray
@@ -78,11 +74,9 @@ class Text(NamedTuple):
 
 
 class Calls(NamedTuple):
-    """Totals of each sequence, [N], as `specjax.theory.estimate` wants them.
-
-    A call counts if the text had not ended before it; what it accepts counts uncut,
-    though the text ends inside. tokens: the text's own, cut. texts: each output.
-    """
+    """Totals of each sequence, [N], as `specjax.theory.estimate` wants them. A call
+    counts if the text had not ended before it; what it accepts counts uncut, though the
+    text ends inside. tokens: the text's own, cut. texts: each output."""
 
     calls: np.ndarray
     accepted: np.ndarray
@@ -94,10 +88,8 @@ class Calls(NamedTuple):
 def write(
     target: Side, prompts: Prompts, protocol: Protocol, kernels: Kernels | None = None
 ) -> Text:
-    """Text by the target alone, each sequence up to its end or `new_tokens`.
-
-    kernels: what reads logits; None is the reference.
-    """
+    """Text by the target alone, each sequence up to its end or `new_tokens`. kernels:
+    what reads logits; None is the reference."""
     verifier = (kernels or reference()).alone
     slots, count = width(prompts) + protocol.new_tokens + 1, most(prompts, protocol)
     run, parts, total = (
@@ -130,10 +122,8 @@ def speculate(
     protocol: Protocol,
     kernels: Kernels | None = None,
 ) -> Calls:
-    """(target, draft) continue `count` prompts, with coins of their own.
-
-    kernels: what verifies and draws; None is the protocol's rule by the reference.
-    """
+    """(target, draft) continue `count` prompts, with coins of their own. kernels: what
+    verifies and draws; None is the protocol's rule by the reference."""
     each = decode(pair, prompts, count, protocol, kernels)
     return join_calls([calls for _, calls in each], count)
 
@@ -170,10 +160,8 @@ def join_calls(batches: Sequence[Calls], count: int) -> Calls:
 
 
 def counted(step, params: Params, request: Request, state: State, new: int) -> Calls:
-    """Steps until every text has ended; decides before each call whether it counts.
-
-    The texts go on beyond their ends, so that no end cuts a call that counts.
-    """
+    """Steps until every text has ended; decides before each call whether it counts. The
+    texts go on beyond their ends, so that no end cuts a call that counts."""
     start, eos = np.asarray(request.start), np.asarray(request.eos)
     request = request._replace(eos=np.full_like(eos, -1))
     totals = np.zeros((3, start.size), np.int64)
@@ -229,9 +217,7 @@ def batches(
     prompts: Prompts, protocol: Protocol, count: int, stream: int, spare: int
 ) -> Iterator[tuple[Prompt, Request]]:
     """Batches of one shape that hold the first `count` sequences, and then some.
-
-    stream: which coins; sequence i has its own, whatever the batches are.
-    """
+    stream: which coins; sequence i has its own, whatever the batches are."""
     batch, new = protocol.batch, protocol.new_tokens + spare
     key = jax.random.fold_in(jax.random.key(protocol.seed), stream)
     fold = jax.vmap(jax.random.fold_in, (None, 0))

@@ -24,13 +24,11 @@ def interleaved(
     warm: Iterable[Callable] | None = None,
     after: Callable[[dict[Name, np.ndarray]], None] | None = None,
 ) -> dict[Name, np.ndarray]:
-    """Runs all programs in each of `rounds` rounds, after a first, unmeasured run.
-
-    A program takes no argument and returns arrays, for which this waits. warm: which to
+    """Runs all programs in each of `rounds` rounds, after a first, unmeasured run. A
+    program takes no argument and returns arrays, for which this waits. warm: which to
     run first, where several share one compilation; all of them by default. after: gets
     the seconds so far after every round but the last. Returns the seconds of each,
-    [rounds]. Raises ValueError unless rounds >= 1.
-    """
+    [rounds]."""
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1; got {rounds}")
     first = list(programs.values() if warm is None else warm)
@@ -51,10 +49,8 @@ def interval(
     statistic: Callable[..., float], samples: tuple[np.ndarray, ...], seed: int = 0
 ) -> tuple[float, float]:
     """Bootstrap interval (percentiles) of `statistic(*samples)`, arrays [rounds, ...].
-
     Rounds are drawn anew, the same ones of every sample: what happened to the machine
-    in a round happened to all of them (Efron & Tibshirani 1993, chapter 13).
-    """
+    in a round happened to all of them (Efron & Tibshirani 1993, chapter 13)."""
     random, rounds = np.random.default_rng(seed), len(samples[0])
     statistics = [
         statistic(*(sample[drawn] for sample in samples))

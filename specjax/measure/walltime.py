@@ -84,13 +84,10 @@ def measure(
     kernels: Kernels | None = None,
     so_far: Callable[[dict], None] | None = None,
 ) -> dict:
-    """Every number of a row, plain: lists are parallel to `gamma`.
-
-    kernels: what verifies and draws; None is the setting's rule by the reference.
-    so_far: gets the row of the rounds that are done after each but the last, so that
-    what is stopped is not lost; nothing is predicted in it. Raises ValueError as
-    `check`.
-    """
+    """Every number of a row, plain: lists are parallel to `gamma`. kernels: what
+    verifies and draws; None is the setting's rule by the reference. so_far: gets the
+    row of the rounds that are done after each but the last, so that what is stopped is
+    not lost; nothing is predicted in it. Raises ValueError as `check`."""
     check(target, draft, setting)
     pair = prepare(target, draft, prompts, setting, kernels)
     measured, others = batches(prompts, setting)
@@ -110,7 +107,9 @@ def measure(
         it["timed"]["others"] = aside(done, new, seconds, outputs)
         if new and plain(setting) and done.rounds == setting.rounds:
             scores = score(counts.written(outputs, new))
-            it["timed"]["others"] |= foretold(done, scores, len(new))
+            laws = [counts.laws_of(gamma, scores) for gamma in setting.gammas if scores]
+            steps = [counts.steps_of(each, len(new)) for each in laws]
+            it["timed"]["others"]["expected_steps"] = steps or None
         it |= {"prompts": len(prompts.tokens), "chosen_on": len(new) * setting.batch}
         it |= speedup.speedup_from(it)
         if setting.temperature == 0:
@@ -208,16 +207,6 @@ def aside(
     }
 
 
-def foretold(
-    setting: WalltimeSetting, scores: scoring.Scores | None, batches: int
-) -> dict:
-    """The steps [K][M] that the scores of the others let expect."""
-    if scores is None:
-        return {}
-    laws = (counts.laws_of(gamma, scores) for gamma in setting.gammas)
-    return {"expected_steps": [counts.steps_of(each, batches) for each in laws]}
-
-
 def greedy(text: Text, again: Text, scores: scoring.Scores | None) -> dict:
     """Of argmax texts: how many a draft left as they are, and what repeats itself."""
     pairs = zip(text.rows(), again.rows(), strict=True)
@@ -264,13 +253,11 @@ def run(
     others: list[Batch],
     after: Callable[[dict, dict], None] | None = None,
 ) -> tuple[dict, dict]:
-    """Times everything in turns.
-
-    All texts are decoded with every gamma; of the others, whose indices follow those of
-    the texts that are measured, each round takes the next ones. Returns seconds [R] by
-    (kind, gamma, index) and the outputs by (gamma, index), of the others one index a
-    round and not one a program; `after` gets both after every round but the last.
-    """
+    """Times everything in turns. All texts are decoded with every gamma; of the others,
+    whose indices follow those of the texts that are measured, each round takes the next
+    ones. Returns seconds [R] by (kind, gamma, index) and the outputs by (gamma, index),
+    of the others one index a round and not one a program; `after` gets both after every
+    round but the last."""
     outputs, programs, warm = {}, {}, []
     first, each = len(measured), setting.others // setting.batch
     prompt, request = others[0]

@@ -9,11 +9,9 @@ NOWHERE = Path(os.devnull) / "specjax"  # in which nothing can be kept
 
 
 def cache_folder() -> Path:
-    """`$SPECJAX_CACHE`, or else `specjax` in `$XDG_CACHE_HOME` or in `~/.cache`.
-
-    Where no home is known, or where it cannot be written, it is a folder of this user's
-    alone among the temporary ones. None but that is made here.
-    """
+    """`$SPECJAX_CACHE`, or else `specjax` in `$XDG_CACHE_HOME` or in `~/.cache`. Where
+    no home is known, or where it cannot be written, it is a folder of this user's alone
+    among the temporary ones. None but that is made here."""
     if own := os.environ.get("SPECJAX_CACHE"):
         return Path(own)
     if base := os.environ.get("XDG_CACHE_HOME"):

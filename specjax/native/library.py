@@ -66,10 +66,8 @@ def loaded_int8() -> Library:
 
 
 def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
-    """The library of the first source, which may include the others.
-
-    Whatever fails is its `problem`: decoding needs no library.
-    """
+    """The library of the first source, which may include the others. Whatever fails is
+    its `problem`: decoding needs no library."""
     if sys.platform not in ("linux", "darwin"):
         return Library(f"thin products are not made for {sys.platform}")
     try:
@@ -102,10 +100,7 @@ def problem() -> str | None:
 
 
 def compiler() -> list[str] | None:
-    """The command of a C++ compiler, the user's own first.
-
-    Raises ValueError where that cannot be parsed.
-    """
+    """The command of a C++ compiler, the user's own first."""
     if own := shlex.split(os.environ.get("CXX", "")):
         return own
     for name in ON_PATH:

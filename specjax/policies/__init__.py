@@ -27,11 +27,9 @@ __all__ = ["POLICIES", "heuristic", "named"]
 
 def named(name: str) -> Policy | None:
     """The policy of a name: "none" always drafts gamma tokens; "adaptive", or with its
-    options "adaptive:start=3"; or one of one's own, "my_module:my_policy".
-
-    Raises ValueError for a name that stands for none, for options that are none, or for
-    a policy of one's own that fails.
-    """
+    options "adaptive:start=3"; or one of one's own, "my_module:my_policy". Raises
+    ValueError for a name that stands for none, for options that are none, or for a
+    policy of one's own that fails."""
     bare, _, options = name.partition(":")
     if bare in POLICIES:
         return built(name, POLICIES[bare], options)

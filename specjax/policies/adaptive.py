@@ -11,12 +11,8 @@ from specjax.types import Info, Policy
 
 
 def heuristic(start: int = 5, up: int = 2, down: int = 1, least: int = 1) -> Policy:
-    """Begins with `start` tokens; `up` more if all were accepted, else `down` less.
-
-    The schedule of Wagner et al. (2024), Section 4.1.
-
-    Raises ValueError unless 1 <= least <= start: who drafts nothing never learns.
-    """
+    """Begins with `start` tokens; `up` more if all were accepted, else `down` less. The
+    schedule of Wagner et al. (2024), Section 4.1."""
     if not 1 <= least <= start:
         raise ValueError(f"need 1 <= least <= start; got least={least}, start={start}")
 

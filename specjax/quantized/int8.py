@@ -23,15 +23,11 @@ FLOAT32 = jnp.dtype("float32")
 )
 @dataclass(frozen=True, eq=False)
 class Int8:
-    """A matrix of whole numbers times scales, read a byte a weight.
-
-    `dot` multiplies by it as by the array `values * scale`, and `[tokens]` reads rows
-    of that; whatever else takes arrays is given all of it.
-
-    values: int8, [K, N]. scale: float32, of its shape but for 1 along the axis of
-    inputs: [1, N], or [N, 1] of a table [N, K] of which an output is a row. dtype: what
-    it is read as, the activations'.
-    """
+    """A matrix of whole numbers times scales, read a byte a weight. `dot` multiplies by
+    it as by the array `values * scale`, and `[tokens]` reads rows of that; whatever
+    else takes arrays is given all of it. values: int8, [K, N]. scale: float32, of its
+    shape but for 1 along the axis of inputs: [1, N], or [N, 1] of a table [N, K] of
+    which an output is a row. dtype: what it is read as, the activations'."""
 
     values: Array
     scale: Array

@@ -18,10 +18,7 @@ TABLES = ("embedding", "positions")  # an output is a row
 
 def pack(flat: Mapping[str, Array]) -> dict[str, Array]:
     """Each large matrix as int8 and, by its name and `SCALE`, float32 scales of its
-    shape but for 1 along the axis of inputs; anything else as float32.
-
-    Raises ValueError for a number that is not finite.
-    """
+    shape but for 1 along the axis of inputs; anything else as float32."""
     packed = {}
     for name, leaf in flat.items():
         packed[name] = leaf = jnp.asarray(leaf, jnp.float32)

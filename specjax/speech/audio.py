@@ -4,14 +4,72 @@ Whatever libsndfile reads (wav, flac, ogg, opus, mp3, aiff), by the extra `speec
 Axes: N samples, C channels.
 """
 
+import io
+import mmap
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from specjax.speech import wav
+# Of bytes: what ffmpeg, sox, arecord and others write where they cannot go back.
+STREAMS = range(0x7FFF0000, 0x80000001), range(0xFFFF0000, 0x100000000)
+
+
+class Sound(NamedTuple):
+    """Where the sound of a file is, in bytes. field: the place of its size; promised:
+    that size; there: how many follow it."""
+
+    field: int
+    promised: int
+    there: int
+
+    @property
+    def lacks_size(self) -> bool:
+        return self.promised == 0 < self.there
+
+    @property
+    def cut(self) -> bool:
+        """Whether less is there than was promised, by a file that is no stream."""
+        return self.there < self.promised and not any(
+            self.promised in x for x in STREAMS
+        )
+
+
+def find(file: Path) -> Sound | None:
+    """The sound of a RIFF file; None for another kind, or one without any."""
+    with file.open("rb") as stream:
+        if stream.read(4) != b"RIFF" or stream.read(8)[4:] != b"WAVE":
+            return None
+        size = file.stat().st_size
+        while len(head := stream.read(8)) == 8:
+            promised, at = int.from_bytes(head[4:], "little"), stream.tell()
+            if head[:4] == b"data":
+                empty = promised == 0 and _is_chunks(stream, size)
+                return Sound(at - 4, promised, 0 if empty else size - at)
+            stream.seek(at + promised + promised % 2)
+    return None
+
+
+def _is_chunks(stream: BinaryIO, size: int) -> bool:
+    """Whether the rest of a file is chunks with names: then there was no sound."""
+    while len(head := stream.read(8)) == 8 and head[:4].isascii():
+        if not head[:4].decode().isprintable():
+            return False
+        length = int.from_bytes(head[4:], "little")
+        stream.seek(length + length % 2, io.SEEK_CUR)
+    return not head and stream.tell() - size in (0, 1)
+
+
+def sized(file: Path, sound: Sound) -> mmap.mmap:
+    """A file whose header says how much sound is there, whatever is written in it."""
+    with file.open("rb") as stream:
+        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+    least = min(sound.there, STREAMS[0].start - 1).to_bytes(4, "little")
+    mapped[sound.field : sound.field + 4] = least
+    return mapped
+
 
 RATE = 16_000
 SECONDS = 30  # of a block
@@ -58,21 +116,13 @@ def blocks(
     seconds: float = SECONDS,
     on_end: Callable[[Level], None] | None = None,
 ) -> Iterator[np.ndarray]:
-    """A file's samples in order, so that one of many hours needs little memory.
-
-    Args:
-      file: anything that libsndfile reads, of any rate and number of channels, which
-        are averaged.
-      seconds: of each block but the last.
-      on_end: is called with the `Level` of all of it before the last block.
-
-    Returns:
-      [N] float32 each. The file is opened before this returns.
-
-    Raises:
-      ValueError: no such file, no sound in a form that libsndfile knows, no samples, a
-        rate below 4000; while reading, damage at its start, NaN or infinity in it.
-    """
+    """A file's samples in order, so that one of many hours needs little memory. file:
+    anything that libsndfile reads, of any rate and number of channels, which are
+    averaged. seconds: of each block but the last. on_end: is called with the `Level` of
+    all of it before the last block. Returns [N] float32 each. The file is opened before
+    this returns. Raises ValueError for no such file, no sound in a form that libsndfile
+    knows, no samples, a rate below 4000; while reading, damage at its start, NaN or
+    infinity in it."""
     if seconds <= 0:
         raise ValueError(f"blocks of {seconds} s: take more than 0")
     sound, resample = _libraries(file)
@@ -129,7 +179,7 @@ def _libraries(file: str | Path) -> tuple[ModuleType, ModuleType]:
     return soundfile, soxr
 
 
-def _open(sound: ModuleType, file: Path) -> tuple[Any, wav.Sound | None]:
+def _open(sound: ModuleType, file: Path) -> tuple[Any, Sound | None]:
     """A file, and its header if it is RIFF."""
     if file.is_dir():
         raise ValueError(f"{file} is a folder: name the files in it")
@@ -140,9 +190,9 @@ def _open(sound: ModuleType, file: Path) -> tuple[Any, wav.Sound | None]:
     try:
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty: copy or download it again")
-        header = wav.find(file)
+        header = find(file)
         lacks = header is not None and header.lacks_size
-        return sound.SoundFile(wav.Sized(file, header) if lacks else file), header
+        return sound.SoundFile(sized(file, header) if lacks else file), header
     except PermissionError:
         raise ValueError(f"{file} may not be read: change its permissions") from None
     except (sound.LibsndfileError, OSError, TypeError) as error:
@@ -175,7 +225,7 @@ def _mixed(
     opened: Any,
     file: str | Path,
     on_end: Callable | None,
-    header: wav.Sound | None,
+    header: Sound | None,
 ) -> Iterator[tuple[np.ndarray, bool]]:
     """Each part of a file as one channel, and whether it is the last."""
     level, at = Level(), 0
@@ -201,7 +251,10 @@ def _mixed(
             part, broken = _part(sound, opened)
             if not len(part) and on_end is not None:
                 seconds = at / opened.samplerate
-                on_end(level._replace(broken=broken, **_length(header, seconds)))
+                wrong = header is not None and (header.lacks_size or header.cut)
+                told = header.promised / header.there * seconds if wrong else None
+                ended = dict(seconds=seconds, promised=told, broken=broken)
+                on_end(level._replace(**ended))
             yield mixed, not len(part)
 
 
@@ -211,13 +264,6 @@ def _part(sound: ModuleType, opened: Any) -> tuple[np.ndarray, str | None]:
         return opened.read(PART, dtype="float32", always_2d=True), None
     except (sound.LibsndfileError, RuntimeError) as error:
         return np.zeros((0, opened.channels), np.float32), _reason(error)
-
-
-def _length(header: wav.Sound | None, seconds: float) -> dict[str, float | None]:
-    """How long a file is and, where it says something else, what."""
-    wrong = header is not None and (header.lacks_size or header.cut)
-    promised = header.promised / header.there * seconds if wrong else None
-    return {"seconds": seconds, "promised": promised}
 
 
 def _louder(level: Level, part: np.ndarray, mixed: np.ndarray) -> Level:

@@ -52,14 +52,10 @@ def transcribe(
     detect: Callable[[np.ndarray], str] | None = None,
     bands: int = 80,
 ) -> Iterator[Progress]:
-    """One segment of each recording, its whole text, when its last window is done.
-
-    Args are those of `specjax.speech.sequential.transcribe`, but recordings are samples
-    [N], and the first of the temperatures is the only one. Texts are without times,
-    which would be of the window.
-
-    Raises ValueError as there, before anything is decoded.
-    """
+    """One segment of each recording, its whole text, when its last window is done. Args
+    are those of `specjax.speech.sequential.transcribe`, but recordings are samples [N],
+    and the first of the temperatures is the only one. Texts are without times, which
+    would be of the window. Raises ValueError as there, before anything is decoded."""
     if batch < 1:
         raise ValueError(f"batch is {batch}: take 1 or more")
     options = options._replace(timestamps=False)
@@ -108,16 +104,9 @@ def _rows(recordings, frames: int, bands: int, detect) -> Iterator[Row]:
 
 
 def windows(count: int, size: int, stride: int | None = None) -> list[Chunk]:
-    """Windows that cover a recording.
-
-    Args:
-      count: N, of the recording.
-      size: samples of a window.
-      stride: samples that it shares on either side, None for a sixth of it.
-
-    Raises:
-      ValueError: nothing to cover, or windows that share all they have.
-    """
+    """Windows that cover a recording. count: N, of the recording. size: samples of a
+    window. stride: samples that it shares on either side, None for a sixth of it.
+    Raises ValueError for nothing to cover, or windows that share all they have."""
     stride = size // 6 if stride is None else stride
     if count < 1 or size < 1 or stride < 0 or 2 * stride >= size:
         raise ValueError(
@@ -135,11 +124,9 @@ def windows(count: int, size: int, stride: int | None = None) -> list[Chunk]:
 
 
 def join(texts: Sequence[Sequence[int]]) -> list[int]:
-    """The tokens of windows in order as one text, each overlap once.
-
-    Up to the middle of an overlap the earlier window is believed, behind it the later.
-    Without two equal tokens in a row of places there is none, and both are kept whole.
-    """
+    """The tokens of windows in order as one text, each overlap once. Up to the middle
+    of an overlap the earlier window is believed, behind it the later. Without two equal
+    tokens in a row of places there is none, and both are kept whole."""
     joined: list[int] = []
     earlier = list(texts[0]) if texts else []
     for text in texts[1:]:

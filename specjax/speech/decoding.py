@@ -37,10 +37,9 @@ LONGEST = CONTEXT // 2  # tokens of a window's text, as Whisper itself has it
 
 class Speculation(NamedTuple):
     """How texts are drafted and verified. seed: of all randomness; a row's coins depend
-    on it and on what the row hears, not on the rows beside it. kernels: as of
-    `fused`. top_k: ids that either law keeps, None for all. reserve: a
-    larger gamma for which there shall be room, so that texts of both end alike where
-    positions do."""
+    on it and on what the row hears, not on the rows beside it. kernels: as of `fused`.
+    top_k: ids that either law keeps, None for all. reserve: a larger gamma for which
+    there shall be room, so that texts of both end alike where positions do."""
 
     gamma: int = 4
     rule: str = "token"
@@ -114,18 +113,11 @@ def build(
     timestamps: bool = True,
     on_batch: Callable[[Spent], None] | None = None,
 ) -> Decode:
-    """What decodes windows by a pair.
-
-    Args:
-      pair: target and draft.
-      how: gamma, rule, seed.
-      timestamps: whether texts are written with times, by the rules of these.
-      on_batch: is called with what each batch took.
-
-    Returns:
-      (features [B, F, M], B prompts, temperatures [B]) -> `Decoded`; it raises
-      FloatingPointError where logits are no law.
-    """
+    """What decodes windows by a pair. pair: target and draft. how: gamma, rule, seed.
+    timestamps: whether texts are written with times, by the rules of these. on_batch:
+    is called with what each batch took. Returns (features [B, F, M], B prompts,
+    temperatures [B]) -> `Decoded`; it raises FloatingPointError where logits are no
+    law."""
     check(pair, how)
 
     def decode(features: np.ndarray, prompts: list[list[int]], heats) -> Decoded:
@@ -133,7 +125,8 @@ def build(
         keys = row_keys(how.seed, features, prompts, heats)
         batch = 1 << (rows - 1).bit_length()  # few programs
         index = np.arange(batch) % rows
-        width = padded_width(pair, prompts)
+        widths = (*(w for w in WIDTHS if w < longest(pair)), longest(pair))
+        width = next(w for w in widths if w >= max(map(len, prompts)))
         plan = make_plan(pair, how, timestamps, batch, width)
         prompt = Prompt(*pad([prompts[i] for i in index], width))
         sampling = make_sampling(batch, 0.0, top_k=how.top_k)
@@ -162,13 +155,6 @@ def row_keys(seed: int, features: np.ndarray, prompts, heats: np.ndarray) -> Arr
     return fold(jax.random.key(seed), jnp.asarray(marks, jnp.uint32))
 
 
-def padded_width(pair: Listeners, prompts: list[list[int]]) -> int:
-    """Of prompts as they are padded."""
-    most = longest(pair)
-    widths = [*(w for w in WIDTHS if w < most), most]
-    return next(w for w in widths if w >= max(map(len, prompts)))
-
-
 def make_plan(
     pair: Listeners, how: Speculation, timestamps: bool, batch: int, width: int
 ) -> Plan:
@@ -185,11 +171,9 @@ def make_plan(
 @functools.lru_cache(maxsize=32)
 def program(plan: Plan) -> Callable[[Params, Prompt, Request], tuple]:
     """Returns what decodes by a plan, jitted: (params, prompt, request) -> the output
-    and the probabilities [B] that nobody speaks.
-
-    Prompts have what the target's encoder gave, `types.Encoded`; where the draft hears
-    by another, its params are as of `with_own_encoder`.
-    """
+    and the probabilities [B] that nobody speaks. Prompts have what the target's encoder
+    gave, `types.Encoded`; where the draft hears by another, its params are as of
+    `with_own_encoder`."""
     decoder, bare = make_decoder(plan), whisper.build(plan.target)
     finish = generate.build_rest(decoder)
 
@@ -242,10 +226,8 @@ def heard_by(model: Model, inputs_of: Callable[[Array, Prompt], Any]) -> Model:
 
 
 def no_speech(model, tokens: Tokens, params: Any, prompt: Prompt, cache: Any) -> Array:
-    """See `rules.no_speech`: of the place where a transcript starts, [B].
-
-    The start is fed once more, to the slot where it is, and the cache thrown away.
-    """
+    """See `rules.no_speech`: of the place where a transcript starts, [B]. The start is
+    fed once more, to the slot where it is, and the cache thrown away."""
     inside = jnp.arange(prompt.tokens.shape[1]) < prompt.length[:, None]
     start = jnp.argmax(inside & (prompt.tokens == tokens.start), axis=1)
     token = jnp.full((start.size, 1), tokens.start, jnp.int32)

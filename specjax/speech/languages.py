@@ -40,10 +40,8 @@ CODES = dict(zip(NAMES, LANGUAGES, strict=True)) | {
 
 
 def code(asked: str, known: Iterable[str]) -> str:
-    """The code of a language by what it is called: "de", "German" or its token.
-
-    known: codes of the model. Raises ValueError for a language that is not among them.
-    """
+    """The code of a language by what it is called: "de", "German" or its token. known:
+    codes of the model. Raises ValueError for a language that is not among them."""
     codes = {each.lower(): each for each in known}
     plain = str(asked).strip().lower().removeprefix("<|").removesuffix("|>")
     plain = plain if plain in codes else CODES.get(plain, plain)

@@ -23,11 +23,9 @@ BEFORE_A_WORD = " -", " '"  # within a word they are written
 
 
 class Limits(NamedTuple):
-    """Ids that are never written.
-
-    suppressed: at no place; at_first: nor as a row's first token. first_time: the
-    latest timestamp that a row may begin with, in steps of 0.02 s, None for any.
-    """
+    """Ids that are never written. suppressed: at no place; at_first: nor as a row's
+    first token. first_time: the latest timestamp that a row may begin with, in steps of
+    0.02 s, None for any."""
 
     suppressed: Sequence[int] = ()
     at_first: Sequence[int] = ()
@@ -35,12 +33,10 @@ class Limits(NamedTuple):
 
 
 def read(folder: str | Path) -> Limits:
-    """The limits of a folder of Hugging Face, as transformers has them.
-
-    They are those of generation_config.json alone where it is there, else lists of
-    config.json; what the file does not name is not limited. Raises ValueError for ids
-    that are no list of numbers.
-    """
+    """The limits of a folder of Hugging Face, as transformers has them. They are those
+    of generation_config.json alone where it is there, else lists of config.json; what
+    the file does not name is not limited. Raises ValueError for ids that are no list of
+    numbers."""
     folder = Path(folder)
     if (folder / GENERATION).is_file():
         fields = read_json(folder / GENERATION)
@@ -68,10 +64,8 @@ def _ids(folder: Path, fields: Mapping[str, Any], key: str) -> tuple[int, ...]:
 
 def of_openai(tokens: Tokens, encode: Callable[[str], Sequence[int]]) -> Limits:
     """The limits of OpenAI's own decoder: special tokens and what nobody speaks are
-    never written, a text begins with a word and within its first second.
-
-    encode: text -> ids; special ones among them are left out.
-    """
+    never written, a text begins with a word and within its first second. encode: text
+    -> ids; special ones among them are left out."""
 
     def ids(text: str) -> list[int]:
         return [i for i in encode(text) if i < tokens.end]

@@ -20,19 +20,11 @@ KNEE, LINEAR, LOGARITHMIC = 1000.0, 3 / 200, 27 / np.log(6.4)
 
 
 def features(samples: np.ndarray, bands: int = 80, frames: int = FRAMES) -> np.ndarray:
-    """What the model reads of up to 30 s of sound, or of another window.
-
-    Args:
-      samples: [N] or [B, N] in [-1, 1], 16,000 a second; what lacks is silence.
-      bands: M.
-      frames: T, of the model's window.
-
-    Returns:
-      [T, M] or [B, T, M] float32. Each row has a loudest of its own.
-
-    Raises:
-      ValueError: more than 160 samples a frame, none, or an array of another kind.
-    """
+    """What the model reads of up to 30 s of sound, or of another window. samples: [N]
+    or [B, N] in [-1, 1], 16,000 a second; what lacks is silence. bands: M. frames: T,
+    of the model's window. Returns [T, M] or [B, T, M] float32. Each row has a loudest
+    of its own. Raises ValueError for more than 160 samples a frame, none, or an array
+    of another kind."""
     samples, most = _floats(samples), frames * HOP
     if samples.ndim not in (1, 2) or not 0 < samples.shape[-1] <= most:
         raise ValueError(
@@ -49,18 +41,11 @@ def features(samples: np.ndarray, bands: int = 80, frames: int = FRAMES) -> np.n
 
 
 def whole(blocks: Iterable[np.ndarray], bands: int = 80) -> np.ndarray:
-    """The frames of a whole recording, against the loudest of all of it.
-
-    Windows of these are what Whisper's sequential transcription reads, see `cut`.
-
-    Args:
-      blocks: the samples in order, [N] each of any N; an hour of them needs no more
-        memory than its features, 115 MB with 80 bands.
-      bands: M.
-
-    Returns:
-      [N // 160, M] float32 for N samples in all.
-    """
+    """The frames of a whole recording, against the loudest of all of it. Windows of
+    these are what Whisper's sequential transcription reads, see `cut`. blocks: the
+    samples in order, [N] each of any N; an hour of them needs no more memory than its
+    features, 115 MB with 80 bands. bands: M. Returns [N // 160, M] float32 for N
+    samples in all."""
     weights, parts, length = filters(bands), [], 0
     rest, opened = np.zeros(0), False
     for block in _ended(blocks):
@@ -83,9 +68,7 @@ def whole(blocks: Iterable[np.ndarray], bands: int = 80) -> np.ndarray:
 
 def cut(frames: np.ndarray, first: int) -> np.ndarray:
     """A window of a recording's frames: [T, M] -> [3000, M] from the frame `first` on.
-
-    Beyond the end are zeros, as in Whisper's own transcription; they are no silence.
-    """
+    Beyond the end are zeros, as in Whisper's own transcription; they are no silence."""
     part = frames[first : first + FRAMES]
     return np.pad(part, ((0, FRAMES - len(part)), (0, 0)))
 
@@ -96,10 +79,8 @@ def silence(frames: np.ndarray) -> float:
 
 
 def filters(bands: int = 80) -> np.ndarray:
-    """Slaney's triangular filters, each of area one in Hz: [F, M] float64.
-
-    Raises ValueError for a count of bands so high that a filter has no frequency.
-    """
+    """Slaney's triangular filters, each of area one in Hz: [F, M] float64. Raises
+    ValueError for a count of bands so high that a filter has no frequency."""
     if not 1 <= bands <= FFT // 2:
         raise ValueError(f"{bands} mel bands: Whisper has 80, or 128 in large-v3")
     corners = hertz(np.linspace(0.0, mel(RATE / 2), bands + 2))

@@ -14,7 +14,7 @@ from specjax.speech import tokens as special
 from specjax.speech.limits import Limits
 from specjax.speech.tokens import Tokens
 from specjax.tokenizers import Tokenizer
-from specjax.tokenizers.coder import Coder
+from specjax.tokenizers.folder import Coder
 
 ALONE = "none"  # what a command calls no draft
 
@@ -37,11 +37,9 @@ def opened(
     draft: str | Path | Pretrained | None,
     dtype: str = "float32",
 ) -> Listeners:
-    """Reads a pair by its names.
-
-    Raises ValueError, naming the fix, for models that are no Whispers, that do not
-    write the same tokens or hear the same windows, or without a tokenizer beside them.
-    """
+    """Reads a pair by its names. Raises ValueError, naming the fix, for models that are
+    no Whispers, that do not write the same tokens or hear the same windows, or without
+    a tokenizer beside them."""
     target = _whisper(target, dtype)
     place = folder(target)
     tokens, coder = special.read(place), tokenizer(target, place)

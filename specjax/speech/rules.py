@@ -24,11 +24,9 @@ NEVER = -jnp.inf
 
 class State(NamedTuple):
     """What the rules remember of a row's own tokens, those after its prompt; int32.
-
     count: how many, at most 2. last, before: whether the last one, and the one before
     it, is a timestamp; before is 1 where there is none. time: the last timestamp's id,
-    -1 if there is none.
-    """
+    -1 if there is none."""
 
     count: Array
     last: Array
@@ -39,18 +37,11 @@ class State(NamedTuple):
 def build(
     tokens: Tokens, limits: Limits, vocab: int, timestamps: bool = True
 ) -> TokenAutomaton:
-    """The rules of one model.
-
-    Args:
-      tokens: its special tokens.
-      limits: what is suppressed.
-      vocab: V, of the logits.
-      timestamps: whether rows are written with times; without, only what is suppressed
-        counts, and prompts should end with `<|notimestamps|>`.
-
-    Raises:
-      ValueError: an id beyond the vocabulary, or a vocabulary without timestamps.
-    """
+    """The rules of one model. tokens: its special tokens. limits: what is suppressed.
+    vocab: V, of the logits. timestamps: whether rows are written with times; without,
+    only what is suppressed counts, and prompts should end with `<|notimestamps|>`.
+    Raises ValueError for an id beyond the vocabulary, or a vocabulary without
+    timestamps."""
     beyond = [i for i in (*limits.suppressed, *limits.at_first) if not 0 <= i < vocab]
     if beyond:
         raise ValueError(f"suppressed ids {beyond[:5]} are not in 0 .. {vocab - 1}")
@@ -126,11 +117,9 @@ def advance(tokens: Tokens, state: State, token: Array) -> State:
 def forbidden(
     tokens: Tokens, first_time: int | None, state: State, vocab: int
 ) -> Array:
-    """What the order of timestamps excludes, whatever the logits: [B, V] bool.
-
-    They come in pairs, an end and the next start, or one before the end of the text;
-    they never decrease; a text begins with an early one.
-    """
+    """What the order of timestamps excludes, whatever the logits: [B, V] bool. They
+    come in pairs, an end and the next start, or one before the end of the text; they
+    never decrease; a text begins with an early one."""
     ids = jnp.arange(vocab)
     leaves = [leaf[..., None] for leaf in state]
     count, last, before, time = leaves
@@ -163,10 +152,8 @@ def _marked(ids: Sequence[int], vocab: int) -> np.ndarray:
 
 def language(tokens: Tokens, logits: Array) -> list[str]:
     """The language spoken in each row: the most probable of those that the model has,
-    by its logits [B, V] behind `<|startoftranscript|>` alone.
-
-    Raises ValueError for an English-only model.
-    """
+    by its logits [B, V] behind `<|startoftranscript|>` alone. Raises ValueError for an
+    English-only model."""
     if not tokens.languages:
         raise ValueError("this model knows English alone: do not ask for the language")
     ids = np.array(list(tokens.languages.values()))

@@ -26,12 +26,10 @@ class Piece(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A segment of a transcript, and how its window was decoded.
-
-    start, end: seconds. text: begins with the space that the model writes. tokens: with
-    timestamps. temperature, logprob (mean of a token), no_speech (a probability),
-    compression (how often its text repeats itself): of the whole window.
-    """
+    """A segment of a transcript, and how its window was decoded. start, end: seconds.
+    text: begins with the space that the model writes. tokens: with timestamps.
+    temperature, logprob (mean of a token), no_speech (a probability), compression (how
+    often its text repeats itself): of the whole window."""
 
     start: float
     end: float
@@ -44,12 +42,10 @@ class Segment(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """When a window is decoded again, or skipped; None never.
-
-    compression: most that its text may shrink by zlib. logprob: least mean logarithm of
-    the probability of a token. no_speech: from which probability on an improbable text
-    is taken for silence. temperatures: tried in turn.
-    """
+    """When a window is decoded again, or skipped; None never. compression: most that
+    its text may shrink by zlib. logprob: least mean logarithm of the probability of a
+    token. no_speech: from which probability on an improbable text is taken for silence.
+    temperatures: tried in turn."""
 
     compression: float | None = 2.4
     logprob: float | None = -1.0
@@ -72,21 +68,13 @@ def check(thresholds: Thresholds) -> None:
 def split(
     tokens: Tokens, ids: Sequence[int], offset: float, frames: int
 ) -> tuple[list[Piece], int]:
-    """The segments of a window, and how far the next window is.
-
-    A pair of timestamps ends one segment and begins the next. Tokens behind the last
-    pair are dropped, and the next window begins there, unless a single timestamp ends
-    them: then nothing was spoken after it and the window is done.
-
-    Args:
-      tokens: the model's special tokens.
-      ids: what it wrote, without the prompt and `<|endoftext|>`.
-      offset: seconds at which the window begins.
-      frames: of the window that are of the recording, at most 3000, each 0.01 s.
-
-    Returns:
-      The segments, and the frames to the next window, at least 1.
-    """
+    """The segments of a window, and how far the next window is. A pair of timestamps
+    ends one segment and begins the next. Tokens behind the last pair are dropped, and
+    the next window begins there, unless a single timestamp ends them: then nothing was
+    spoken after it and the window is done. tokens: the model's special tokens. ids:
+    what it wrote, without the prompt and `<|endoftext|>`. offset: seconds at which the
+    window begins. frames: of the window that are of the recording, at most 3000, each
+    0.01 s. Returns the segments, and the frames to the next window, at least 1."""
     ids = [int(i) for i in ids]
     times = [is_time(tokens, token) for token in ids]
     pairs = [i for i in range(1, len(ids)) if times[i - 1] and times[i]]

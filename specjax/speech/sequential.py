@@ -34,16 +34,13 @@ Decode = Callable[[np.ndarray, list[list[int]], np.ndarray], Decoded]
 
 
 class Options(NamedTuple):
-    """What a person may choose.
-
-    language: code or name, None for the model's own, or to hear it from a recording's
-    first window where that is possible, else English. task: "transcribe" or
-    "translate", None for the model's own. timestamps: whether the
-    model writes them; without, a window is one segment. initial: tokens that stand for
-    what was spoken before. condition: whether a window's text is context for the next.
+    """What a person may choose. language: code or name, None for the model's own, or to
+    hear it from a recording's first window where that is possible, else English. task:
+    "transcribe" or "translate", None for the model's own. timestamps: whether the model
+    writes them; without, a window is one segment. initial: tokens that stand for what
+    was spoken before. condition: whether a window's text is context for the next.
     thresholds: when a window is decoded again, or skipped. context: tokens that the
-    model can tell apart. window: frames that it hears at once.
-    """
+    model can tell apart. window: frames that it hears at once."""
 
     language: str | None = None
     task: str | None = None
@@ -95,22 +92,13 @@ def transcribe(
     batch: int = 8,
     detect: Callable[[np.ndarray], str] | None = None,
 ) -> Iterator[Progress]:
-    """Segments of each recording in order, as soon as a window is done.
-
-    Args:
-      recordings: features [T, M] of each, as `logmel.whole` has them; one is taken
-        whenever a row is free, so that they may be computed on the way.
-      decode: writes what is spoken in at most `batch` windows, by the rules.
-      tokens: the model's special tokens.
-      read: ids of text -> text.
-      options: see there.
-      batch: most rows.
-      detect: features [window, M] -> code of the language spoken, where none is named.
-
-    Raises:
-      ValueError: what is asked for is not the model's, or batch < 1; before anything is
-        decoded.
-    """
+    """Segments of each recording in order, as soon as a window is done. recordings:
+    features [T, M] of each, as `logmel.whole` has them; one is taken whenever a row is
+    free, so that they may be computed on the way. decode: writes what is spoken in at
+    most `batch` windows, by the rules. tokens: the model's special tokens. read: ids of
+    text -> text. options: see there. batch: most rows. detect: features [window, M] ->
+    code of the language spoken, where none is named. Raises ValueError for what is
+    asked for is not the model's, or batch < 1; before anything is decoded."""
     if batch < 1:
         raise ValueError(f"batch is {batch}: take 1 or more")
     segments.check(options.thresholds)
@@ -149,12 +137,10 @@ def _decoded(
 
 
 def window_of(frames: np.ndarray, first: int, size: int) -> np.ndarray:
-    """What a model reads of a recording from a frame on: [T, M] -> [size, M].
-
-    A recording of one window ends in silence, as transformers hears it but for the
-    first three frames behind its end, in which that still hears the last of the sound;
-    the last of several in zeros, as in `logmel.cut`.
-    """
+    """What a model reads of a recording from a frame on: [T, M] -> [size, M]. A
+    recording of one window ends in silence, as transformers hears it but for the first
+    three frames behind its end, in which that still hears the last of the sound; the
+    last of several in zeros, as in `logmel.cut`."""
     part = logmel.cut(frames, first)[:size]
     if first == 0 and len(frames) < size:
         part[len(frames) :] = logmel.silence(frames)

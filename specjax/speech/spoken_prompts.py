@@ -39,10 +39,8 @@ def listens(side: Side) -> bool:
 
 def read(path: str | Path, pair: Pair) -> tuple[Pair, Prompts]:
     """A pair that hears the recordings of a file of JSON lines, and those as prompts.
-
     Raises ValueError naming the path, the line and what to write, OSError for a file
-    that cannot be read.
-    """
+    that cannot be read."""
     lines, numbers = [], []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
         if line.strip():

@@ -9,7 +9,7 @@ import binascii
 from pathlib import Path
 
 from specjax.speech.languages import LANGUAGES
-from specjax.tokenizers.coder import Coder, Special
+from specjax.tokenizers.folder import Coder, Special
 from specjax.tokenizers.huggingface import of_backend, tokenizers
 
 AFTER = "translate transcribe startoflm startofprev nospeech notimestamps".split()
@@ -44,12 +44,9 @@ def special(count: int, languages: int = 99) -> dict[str, int]:
 
 
 def read(file: Path) -> Coder:
-    """How text is written by such a file: bytes are merged in the order of ranks.
-
-    Raises ValueError as `ranks`, or without the library.
-    """
+    """How text is written by such a file: bytes are merged in the order of ranks."""
     library, tokens = tokenizers(file), ranks(file)
-    spelled = {token: _spell(token) for token in tokens}
+    spelled = {token: "".join(CHARACTERS[i] for i in token) for token in tokens}
     vocab = {spelled[token]: rank for token, rank in tokens.items()}
     merges = []
     for token in sorted(tokens, key=tokens.__getitem__):
@@ -77,15 +74,7 @@ def _parts(token: bytes, tokens: dict[bytes, int]) -> list[bytes]:
     return parts
 
 
-def _spell(token: bytes) -> str:
-    """Bytes as GPT-2's vocabulary spells them: a printable character for each."""
-    return "".join(CHARACTERS[byte] for byte in token)
-
-
-def _characters() -> list[str]:
-    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = iter(range(256, 512))
-    return [chr(i if i in shown else next(others)) for i in range(256)]
-
-
-CHARACTERS = _characters()
+# How GPT-2's vocabulary spells bytes: a printable character for each.
+SHOWN = {*range(33, 127), *range(161, 173), *range(174, 256)}
+others = iter(range(256, 512))
+CHARACTERS = [chr(i if i in SHOWN else next(others)) for i in range(256)]

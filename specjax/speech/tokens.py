@@ -27,14 +27,12 @@ ENGLISH = (
 
 class Tokens(NamedTuple):
     """The ids that are no text, and what a prompt has where nobody asks for another.
-
     end: `<|endoftext|>`. start: `<|startoftranscript|>`. previous: `<|startofprev|>`,
     before what was said earlier. no_speech, no_timestamps. tasks: of `TASKS`.
     languages: code -> id, none in an English-only model. first_time: `<|0.00|>`; each
     of the next 1500 is 0.02 s later. Text is below `end`, and behind the last time
     where a fine-tune has added words. language, task: those that a checkpoint was tuned
-    for, by its own files; None where it says nothing.
-    """
+    for, by its own files; None where it says nothing."""
 
     end: int
     start: int
@@ -59,15 +57,11 @@ def is_text(tokens: Tokens, ids):
 
 
 def read(folder: str | Path) -> Tokens:
-    """The special tokens of a checkpoint's folder.
-
-    From `tokenizer.json`, else `vocab.json` with `added_tokens.json`, else a file
-    `*.tiktoken`; whether the model speaks one language is as generation_config.json or
-    the number of ids in config.json says; what it was tuned for, as `tuned` has it.
-
-    Raises:
-      ValueError: no such file, or one that is not Whisper's.
-    """
+    """The special tokens of a checkpoint's folder. From `tokenizer.json`, else
+    `vocab.json` with `added_tokens.json`, else a file `*.tiktoken`; whether the model
+    speaks one language is as generation_config.json or the number of ids in config.json
+    says; what it was tuned for, as `tuned` has it. Raises ValueError for no such file,
+    or one that is not Whisper's."""
     folder = Path(folder)
     ids = names(folder)
     generation, config = read_json(folder / GENERATION), read_json(folder / CONFIG)
@@ -83,11 +77,9 @@ def read(folder: str | Path) -> Tokens:
 
 
 def tuned(tokens: Tokens, generation: Mapping, config: Mapping) -> Tokens:
-    """The same with the language and the task of a fine-tune.
-
-    They are `language` and `task` of generation_config.json, else what its
-    forced_decoder_ids, or those of config.json, name at places 1 and 2.
-    """
+    """The same with the language and the task of a fine-tune. They are `language` and
+    `task` of generation_config.json, else what its forced_decoder_ids, or those of
+    config.json, name at places 1 and 2."""
     spoken, task = generation.get("language"), generation.get("task")
     if spoken is None and task is None:
         forced = generation.get(FORCED)
@@ -150,11 +142,9 @@ def _after(file: Path, vocab: object) -> dict[str, int]:
 
 
 def of_names(ids: Mapping[str, int], several: bool | None = None) -> Tokens:
-    """The same from names. several: whether the model speaks several languages; None
-    is by the highest id, 51,864 or more.
-
-    Raises ValueError for names that are not Whisper's.
-    """
+    """The same from names. several: whether the model speaks several languages; None is
+    by the highest id, 51,864 or more. Raises ValueError for names that are not
+    Whisper's."""
 
     def id_of(*candidates: str) -> int:
         for name in candidates:
@@ -194,21 +184,13 @@ def prompt(
     previous: Sequence[int] = (),
     context: int = CONTEXT,
 ) -> list[int]:
-    """What a text of the model begins with.
-
-    Args:
-      tokens: the model's.
-      language: code or name of what is spoken, None for the model's own, else English.
-      task: "transcribe", or "translate" into English; None for the model's own, else
-        the first.
-      timestamps: whether the text shall have times.
-      previous: tokens of what was said before; the last 223 count, one less than half
-        of the context.
-      context: tokens that the model can tell apart.
-
-    Raises:
-      ValueError: a language or a task that the model does not have.
-    """
+    """What a text of the model begins with. tokens: the model's. language: code or name
+    of what is spoken, None for the model's own, else English. task: "transcribe", or
+    "translate" into English; None for the model's own, else the first. timestamps:
+    whether the text shall have times. previous: tokens of what was said before; the
+    last 223 count, one less than half of the context. context: tokens that the model
+    can tell apart. Raises ValueError for a language or a task that the model does not
+    have."""
     task = task or tokens.task or TASKS[0]
     if task not in TASKS:
         raise ValueError(f"no task {task!r}: choose one of {', '.join(TASKS)}")

@@ -60,12 +60,10 @@ def read_config(path: Path, metadata: dict[str, str], dtype: str) -> tuple[str, 
 
 
 def save(path: Path, config: Config, params: Any, bits: int = 16) -> None:
-    """Writes weights, one tensor a leaf, names joined by slashes.
-
-    bits: 16, in bfloat16; or 8, matrices as int8 with a scale for each output, by
-    `int8.pack`. What is read back are the weights, whatever was rounded away. Raises
-    ValueError for other bits, and of eight as `int8.pack`.
-    """
+    """Writes weights, one tensor a leaf, names joined by slashes. bits: 16, in
+    bfloat16; or 8, matrices as int8 with a scale for each output, by `int8.pack`. What
+    is read back are the weights, whatever was rounded away. Raises ValueError for other
+    bits, and of eight as `int8.pack`."""
     flat = flatten_dict(params, sep="/")
     if bits == 8:
         stored = rounding.pack(flat)

@@ -24,8 +24,7 @@ def written(sizes: Any) -> Any:
 
 
 def read(sizes: Any, kind: type, name: str = "its sizes") -> Any:
-    """The NamedTuple of this kind that an object of JSON holds. Raises ValueError for
-    an object that holds none, by the name of the field."""
+    """The NamedTuple of this kind that an object of JSON holds."""
     if not isinstance(sizes, Mapping):
         raise ValueError(f"{name} are {type(sizes).__name__}, not an object")
     hints = get_type_hints(kind)
@@ -60,10 +59,6 @@ def _value(value: Any, hint: Any, name: str) -> Any:
     return tuple(value) if kind is tuple else kind(value)
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and 0 < value < math.inf
-
-
 def _are_layers(value: Any) -> bool:
     counts = isinstance(value, list) and all(type(x) is int for x in value)
     return counts and all(0 <= x <= MOST for x in value)
@@ -71,7 +66,7 @@ def _are_layers(value: Any) -> bool:
 
 FITS = {
     int: is_size,
-    float: _is_number,
+    float: lambda x: type(x) in (int, float) and 0 < x < math.inf,
     bool: lambda value: isinstance(value, bool),
     str: lambda value: isinstance(value, str),
     tuple: _are_layers,

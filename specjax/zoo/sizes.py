@@ -2,7 +2,7 @@
 
 import json
 
-from specjax.models import gpt, llama, t5, t5_layers, whisper
+from specjax.models import gpt, llama, t5, whisper
 from specjax.zoo import fields
 
 FAMILIES = {"gpt": gpt, "t5": t5, "llama": llama, "whisper": whisper}
@@ -35,8 +35,8 @@ def check(config: Config) -> None:
         case t5.Config():
             if config.pieces is not None and config.pieces > config.vocab:
                 raise ValueError(f"pieces {config.pieces} exceeds vocab {config.vocab}")
-            if config.gate not in t5_layers.GATES:
-                known = ", ".join(t5_layers.GATES)
+            if config.gate not in t5.GATES:
+                known = ", ".join(t5.GATES)
                 raise ValueError(f"gate is {config.gate!r}; known are {known}")
         case llama.Config():
             _check_llama(config)

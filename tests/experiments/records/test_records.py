@@ -10,7 +10,7 @@ import pytest
 
 from experiments.papers.leviathan import closed_forms
 from experiments.records import records
-from specjax.measure import jsonl, machine, provenance
+from specjax.measure import jsonl, provenance, row
 
 
 def record(row, **measured):
@@ -162,7 +162,7 @@ def test_provenance_names_everything():
     origin = provenance.of(closed_forms.table1(0.6, 2), "config", 1.234)
     assert origin["config"] == "config" and origin["seconds"] == 1.23
     assert origin["date"].endswith("+00:00")
-    assert set(origin["versions"]) == {"python", *machine.PACKAGES}
+    assert set(origin["versions"]) == {"python", *row.PACKAGES}
     assert origin["device"]["platform"] == "cpu" and origin["device"]["count"] >= 1
     assert {"commit", "dirty", "dtype", "seed"} <= set(origin)
 
