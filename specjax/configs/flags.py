@@ -19,28 +19,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     flag("files", nargs="*", metavar="FILE.gin[:ROW]", help="all of its rows, or one")
     flag("--rows", metavar="ROW[,ROW]", help="only these rows of the files")
     flag("--list", action="store_true", help="print the rows, and measure none")
-    flag(
-        "--gin_file",
-        action="append",
-        default=[],
-        metavar="FILE.gin",
-        help="read after every row; the first is the row where no other is named",
-    )
-    flag(
-        "--gin_search_paths",
-        action="append",
-        default=[],
-        metavar="DIR[,DIR]",
-        help="where includes are looked for, after the current folder",
-    )
-    flag(
-        "--set",
-        "--gin_bindings",
-        action="append",
-        default=[],
-        metavar="BINDING",
-        help="NAME = VALUE, as --gin.NAME=VALUE",
-    )
+    several = dict(action="append", default=[])
+    of_file = "read after every row; the first is the row where no other is named"
+    flag("--gin_file", **several, metavar="FILE.gin", help=of_file)
+    of_paths = "where includes are looked for, after the current folder"
+    flag("--gin_search_paths", **several, metavar="DIR[,DIR]", help=of_paths)
+    of_set = "NAME = VALUE, as --gin.NAME=VALUE"
+    flag("--set", "--gin_bindings", **several, metavar="BINDING", help=of_set)
 
 
 def add_out(parser: argparse.ArgumentParser, default: Path) -> None:

@@ -4,6 +4,7 @@ A record is one measured row: {row, table, scale, measured, published, provenanc
 A line that a kill or a power cut left unfinished is told, set aside and gone past.
 """
 
+import contextlib
 import fcntl
 import json
 import math
@@ -99,10 +100,10 @@ def set_aside(descriptor: int, path: Path) -> None:
     last = content[whole(content) :]
     if not last:
         return
-    if is_record(last):
+    with contextlib.suppress(ValueError):
+        parse(last)
         os.lseek(descriptor, 0, os.SEEK_END)
-        write(descriptor, b"\n")
-        return
+        return write(descriptor, b"\n")
     beside = path.with_name(f"{path.name}.torn")
     torn = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
@@ -138,9 +139,10 @@ def numbered(path: Path) -> list[tuple[int, dict]]:
     content, records = path.read_bytes(), []
     end = whole(content)
     if content[end:].strip():
-        if is_record(content[end:]):
+        try:
+            parse(content[end:])
             end = len(content)
-        else:
+        except ValueError:
             tell(path, content, "left out")
     for number, line in enumerate(content[:end].split(b"\n"), start=1):
         if not line.strip():
@@ -150,14 +152,6 @@ def numbered(path: Path) -> list[tuple[int, dict]]:
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: not a record ({error})") from None
     return records
-
-
-def is_record(line: bytes) -> bool:
-    try:
-        parse(line)
-    except ValueError:
-        return False
-    return True
 
 
 def parse(line: bytes) -> dict[str, Any]:
