@@ -1,6 +1,6 @@
 """Fused `specjax` functions on logits; of `specjax` they import `types` and `probs`.
 
-`wiring.wire` gives a verifier and a draw by kernels; `fuse.build` what they are made
+`fuse.wire` gives a verifier and a draw by kernels; `fuse.build` what they are made
 of: `probs.standardize`, `probs.draw` and a verifier's `verify`, fused, which return
 what their references return for the same noise. `dispatch` says which
 implementation runs, by device and shape, before anything is lowered: Mosaic GPU on

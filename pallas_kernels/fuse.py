@@ -2,7 +2,7 @@
 
     fused = fuse.build(token.verify)
 
-Every one returns what its reference returns for the same uniforms. `wiring.wire` makes
+Every one returns what its reference returns for the same uniforms. `wire` makes
 a verifier and a draw of them.
 Axes: B rows, G = gamma, V vocabulary.
 """
@@ -14,14 +14,25 @@ import jax.numpy as jnp
 from jax import Array
 
 from pallas_kernels import dispatch, onepass
-from pallas_kernels.dispatch import Choice, Device
+from pallas_kernels.dispatch import REFERENCE, Choice, Device
 from pallas_kernels.gpu import mosaic as mosaic_gpu
 from pallas_kernels.gpu import triton
 from pallas_kernels.laws import EXACT, Deferred, LawRow, deferred, left, weight, wide
-from pallas_kernels.plan import FIELDS, Plan, Tiles, operands, plan
+from pallas_kernels.plan import (
+    DEFERRED,
+    FIELDS,
+    KNOWN,
+    TABLE,
+    Plan,
+    Shape,
+    Tiles,
+    foreseen,
+    operands,
+    plan,
+)
 from pallas_kernels.tpu import mosaic as mosaic_tpu
 from specjax import probs
-from specjax.types import Draft, FusedRule, Law, Sampling, Verdict
+from specjax.types import Draft, FusedRule, Law, Sampling, Verdict, Verifier
 
 
 class Fused(NamedTuple):
@@ -46,7 +57,7 @@ class Options(NamedTuple):
 
 
 AUTO = Options()
-TABLE = "the draft's laws are rows of a shared table"
+OF_TABLE = "the draft's laws are rows of a shared table"
 
 
 class _Noise(NamedTuple):
@@ -73,7 +84,7 @@ def build(
 
     def ran(target, draft) -> Choice:
         if isinstance(draft.law, Law) and draft.law.row is not None:
-            return Choice(simple(device), TABLE)
+            return Choice(simple(device), OF_TABLE)
         return chosen(target, draft)[1]
 
     def law(logits: Array, sampling: Sampling) -> Law | Deferred:
@@ -165,3 +176,57 @@ def residual(target, draft, n: Array, rule: FusedRule) -> Array:
         rest = left(p, dense(draft.law, at), rule)
     rest = jnp.where((n < draft.num)[:, None], rest, p)
     return jnp.where(rest.any(axis=1, keepdims=True), rest, p)
+
+
+NO_RULE = "no kernel has this verifier's rule"
+COUPLED = "drafts race with the verifier's own noise, which no kernel draws"
+
+
+class Wired(NamedTuple):
+    """A verifier whose `law` and `verify` are fused, where its rule has a kernel. draw:
+    (logits [B, V], Sampling, u [B, 2]) -> (ids [B], Law [B]), fused; None where a
+    verifier wants its drafts coupled. choices: (Shape) -> what verifies it, what
+    draws."""
+
+    verifier: Verifier
+    draw: Callable | None
+    choices: Callable[[Shape], tuple[Choice, Choice]]
+
+
+def wire(
+    verifier: Verifier,
+    asked: str = "auto",
+    device: Device | None = None,
+    options: Options = AUTO,
+) -> Wired:
+    """Fuses a verifier and the draw of its drafts. verifier: any; one without a `rule`
+    keeps its `verify`, and only draws are fused. asked: "auto", or one of
+    `dispatch.NAMES`. device: that the programs are for; the default one if None.
+    options: how a kernel runs; its rule and what it asks for are not read."""
+    device = dispatch.here() if device is None else device
+    rule = EXACT if verifier.rule is None else verifier.rule
+    options = options._replace(asked=asked, rule=EXACT)
+    fused = build(verifier.verify, device, options._replace(rule=rule))
+    # From q itself, whatever the rule.
+    draw = build(verifier.verify, device, options).draw
+    # A verifier that reads the target in its own way, as the sigmoid does, goes on so.
+    target = DEFERRED if verifier.law is None else KNOWN
+
+    def choose(shape: Shape, *kinds) -> Choice:
+        plan = foreseen(shape, *kinds)
+        return dispatch.choose(plan, shape.itemsize, device, asked)
+
+    def choices(shape: Shape) -> tuple[Choice, Choice]:
+        drawn = Choice(REFERENCE, COUPLED)
+        if not verifier.coupled:
+            drawn = choose(shape._replace(gamma=0))
+        if verifier.rule is None:
+            return Choice(REFERENCE, NO_RULE), drawn
+        if shape.gamma and shape.draft == TABLE:
+            return Choice(simple(device), OF_TABLE), drawn
+        return choose(shape, rule, target), drawn
+
+    if verifier.rule is not None:
+        law = fused.law if verifier.law is None else verifier.law
+        verifier = verifier._replace(law=law, verify=fused.verify)
+    return Wired(verifier, None if verifier.coupled else draw, choices)

@@ -8,7 +8,6 @@ import functools
 from pathlib import Path
 
 from specjax.exactness import certify
-from specjax.exactness import noise as certify_draws
 from specjax.exactness.claims import CLAIMS
 from specjax.types import Verifier
 from specjax.verifiers import token
@@ -37,7 +36,7 @@ its noise, so that nothing can be enumerated. The checks are in
 NOISE = f"""
 ## Wrong noise, caught by the test of its independence
 
-`specjax.exactness.noise.noise_p_value`, below {NEVER:g} for each.
+`specjax.exactness.certify.noise_p_value`, below {NEVER:g} for each.
 
 | rule | what is wrong |
 | --- | --- |
@@ -88,7 +87,7 @@ def of_sample(mutant: sampled_mutants.Mutant) -> str:
 
 
 def noise_p_value(noise) -> float:
-    return certify_draws.noise_p_value(Verifier(noise, token.verify), gamma=2, vocab=3)
+    return certify.noise_p_value(Verifier(noise, token.verify), gamma=2, vocab=3)
 
 
 def page() -> str:

@@ -255,7 +255,7 @@ def known(name: str) -> bool:
         ("specjax.checkpoints.t5x", "from tensorflow import io"),
         ("specjax.checkpoints.t5x", "import jinja2"),
         ("specjax.measure.row", "import pandas as pd"),
-        ("specjax.cli.demo", "from pallas_kernels import wiring"),
+        ("specjax.cli.demo", "from pallas_kernels import fuse"),
         ("specjax.measure.walltime", "def later():\n    import pallas_kernels"),
         ("pallas_kernels.fuse", "from specjax import generate"),
         ("experiments.training.loop", "import gin"),
@@ -284,7 +284,7 @@ def test_the_check_notices(module, source):
         ("specjax.configs", "def imported():\n    import gin"),
         ("experiments.gpu.kernels.bench", "from pallas_kernels import fuse"),
         ("pallas_kernels.fuse", "from specjax.types import Law"),
-        ("specjax.fused", "from pallas_kernels import wiring"),
+        ("specjax.fused", "from pallas_kernels import fuse"),
     ],
 )
 def test_the_check_lets_pass(module, source):

@@ -11,8 +11,7 @@ import numpy as np
 from experiments import tasks
 from specjax import drafts, fused
 from specjax.exactness import divergence
-from specjax.exactness.divergence import DivergenceSetting, Found, Report
-from specjax.exactness.text_comparison import Comparison
+from specjax.exactness.divergence import Comparison, DivergenceSetting, Found, Report
 from specjax.measure.row import Measurement
 from specjax.prompts import Prompts
 from specjax.sides import Side
@@ -93,7 +92,7 @@ def numbers(report: Report) -> dict:
 def of_gamma(result: Found) -> dict:
     """matched_percent, identical_percent: texts equal to those of calls of the same
     shape, and of calls of one token. explained, unexplained: divergences. eps_max: max
-    |z_AR - z_spec| beside calls of one token. See `text_comparison.Comparison`."""
+    |z_AR - z_spec| beside calls of one token. See `divergence.Comparison`."""
     matched, natural = result.matched, result.natural
     return {
         "matched_percent": percent([matched]),

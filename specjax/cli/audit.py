@@ -12,13 +12,14 @@ from specjax.exactness.audit import (
     LEVEL,
     POWER,
     Audit,
+    Pair,
     alarm,
     evidence,
     judge,
+    score,
     total,
     write,
 )
-from specjax.exactness.martingale import Pair, score
 from specjax.measure.texts import Protocol, standardized, truncation
 from specjax.prompts import Prompts
 

@@ -38,7 +38,7 @@ from specjax.checkpoints.huggingface import CONFIG
 from specjax.cli import flags as shared
 from specjax.console import Parser
 from specjax.inputs import bucketed, check, make_prompt, make_request, make_sampling
-from specjax.measure import repeats, timing
+from specjax.measure import scoring, timing
 from specjax.measure.texts import truncation
 from specjax.measure.trace import Case, Step, colorful, iterate, make_step, print_trace
 from specjax.speech import spoken_prompts
@@ -291,9 +291,9 @@ def summarize(
 
 def repetition(ids: np.ndarray, length: int) -> str:
     """How much of the text after `length` runs in circles, which is easy to draft."""
-    marks = repeats.repeated(ids)[length:]
+    marks = scoring.repeated(ids)[length:]
     share = float(marks.mean()) if marks.size else 0.0
-    return f"repeats: {share:.0%} of tokens end {repeats.RUN} that the text had before"
+    return f"repeats: {share:.0%} of tokens end {scoring.RUN} that the text had before"
 
 
 def speedup(alone: np.ndarray, drafted: np.ndarray) -> float:

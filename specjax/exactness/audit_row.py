@@ -6,7 +6,6 @@ from functools import partial
 
 from specjax import drafts, fused, sides, verifiers
 from specjax.exactness import audit as auditing
-from specjax.exactness import martingale
 from specjax.measure import pairs
 from specjax.measure.pairs import Pair, Read
 from specjax.measure.row import Measurement
@@ -41,7 +40,7 @@ def measure_audit(
     drafting, verifier = broken(pair[1], protocol, fault)
     chosen = fused.of_protocol(*pair, protocol, verifier)
     text, calls = auditing.write((pair[0], drafting), prompts, protocol, chosen)
-    steps = martingale.score(pair, text, protocol.temperature, **truncation(protocol))
+    steps = auditing.score(pair, text, protocol.temperature, **truncation(protocol))
     verdict, (log_e, _) = (
         auditing.judge(auditing.total(steps)),
         auditing.evidence(steps),

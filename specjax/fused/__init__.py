@@ -102,11 +102,11 @@ def line(record: dict) -> str:
 
 def wire(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Wired:
     """By `pallas_kernels`, without a look at what it gives."""
-    from pallas_kernels import dispatch, plan, wiring
+    from pallas_kernels import dispatch, fuse, plan
 
     kinds = {SAMPLED: plan.KNOWN, TABLE: plan.TABLE, CERTAIN: plan.CERTAIN}
     how = asked, device or dispatch.here(here())
-    fused, alone = (wiring.wire(rule, *how) for rule in (verifier, token.verifier))
+    fused, alone = (fuse.wire(rule, *how) for rule in (verifier, token.verifier))
     shape = plan.Shape(*sizes[:3], kinds[sizes.draft])
     verify, drawn = fused.choices(shape)
     baseline = alone.choices(shape._replace(gamma=0))[0]

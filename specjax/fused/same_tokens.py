@@ -1,10 +1,9 @@
 """Whether fused functions give the tokens of the reference, on random logits.
 
 Both draw from the same logits by the same uniforms and verify the same drafts, in rows
-of the shape at hand. As `text_comparison` explains greedy texts, a token that differs
-is explained where rounding decides it: by eps, the most that the two computations
-differ in what both report, the token is within reach of its uniform. Rounding is no
-more than LIMIT. Anything else is a fault.
+of the shape at hand. As in `exactness.divergence`, a token that differs is explained
+where rounding decides it: by eps, the most that the two computations differ in what
+both report, the token is within reach of its uniform. Rounding is no more than LIMIT.
 Axes: B rows, G = gamma, V vocabulary, K blocks of the inverse CDF.
 """
 

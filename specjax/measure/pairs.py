@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specjax import drafts, fused, native, policies, probs, sides, verifiers
-from specjax.measure import provenance, repeats, scoring
+from specjax.measure import provenance, scoring
 from specjax.measure import walltime as bench
 from specjax.measure.row import Measurement, own_files
 from specjax.measure.texts import Protocol, Text, speculate, truncation, write
@@ -132,7 +132,7 @@ def measure_alpha(
     if protocol.temperature == 0:
         pairs = map(np.array_equal, text.rows(), calls.texts)
         measured["same_greedy_texts"] = int(sum(pairs))
-        measured |= repeats.outside(text, scores)
+        measured |= scoring.outside(text, scores)
     return measured
 
 

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from specjax import policies, probs, sides, verifiers
 from specjax.inputs import make_request, make_sampling
-from specjax.measure import costs, counts, parts, repeats, scoring, timing
+from specjax.measure import costs, counts, parts, scoring, timing
 from specjax.measure.counts import Batch
 from specjax.measure.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.measure.texts import Text, take, truncation, width
@@ -211,7 +211,7 @@ def greedy(text: Text, again: Text, scores: scoring.Scores | None) -> dict:
     """Of argmax texts: how many a draft left as they are, and what repeats itself."""
     pairs = zip(text.rows(), again.rows(), strict=True)
     same = sum(map(lambda two: np.array_equal(*two), pairs))
-    return {"same_greedy_texts": same, **repeats.outside(text, scores)}
+    return {"same_greedy_texts": same, **scoring.outside(text, scores)}
 
 
 def batches(

@@ -15,7 +15,7 @@ import scipy.stats
 
 from experiments.exactness import faults
 from specjax import probs, sides, verifiers
-from specjax.exactness import audit, audit_row, martingale
+from specjax.exactness import audit, audit_row
 from specjax.measure.texts import truncation
 from specjax.types import Sampling, Verifier
 from specjax.verifiers import lenient, token
@@ -35,7 +35,7 @@ def decoded(both, protocol=TASK, fault=None, verifier=None):
     text, calls = audit.write((target, broken), PROMPTS, protocol, kernels)
     assert calls.tokens.sum() == (text.length - text.start).sum()
     filters = truncation(protocol)
-    steps = martingale.score(both, text, protocol.temperature, **filters)
+    steps = audit.score(both, text, protocol.temperature, **filters)
     return audit.total(steps), audit.evidence(steps)[0]
 
 
@@ -57,7 +57,7 @@ def test_a_filter_keeps_what_it_keeps_and_is_tested_as_such():
     sums, _ = decoded(pair(), few)
     assert sums.impossible == 0 and audit.judge(sums, LEVEL).p_value > 0.01
     text, _ = audit.write(pair(), PROMPTS, few._replace(top_k=None))
-    assert audit.total(martingale.score(pair(), text, 1.0, top_k=2)).impossible
+    assert audit.total(audit.score(pair(), text, 1.0, top_k=2)).impossible
 
 
 BROKEN = {
@@ -84,7 +84,7 @@ def test_at_temperature_0_only_impossible_tokens_tell():
     assert set(report.z.values()) == {None} == set(report.limits.shift.values())
     assert report.limits.leak is None and abs(log_e).max() < 1e-9
     text = sampled(pair()[0], 4, 20, seed=0)  # drawn at temperature 1
-    wrong = martingale.score(pair(), text, 0.0)
+    wrong = audit.score(pair(), text, 0.0)
     report = audit.judge(audit.total(wrong))
     assert not report.passed and report.p_value == 0 and report.impossible > 10
 
@@ -92,13 +92,13 @@ def test_at_temperature_0_only_impossible_tokens_tell():
 # The exact sampler.
 
 
-def z_of(steps: martingale.Steps) -> list[float]:
+def z_of(steps: audit.Steps) -> list[float]:
     return list(audit.judge(audit.total(steps)).z.values())
 
 
 def test_z_is_normal_for_the_exact_sampler():
     z = np.array([z_of(steps) for steps in groups(20, 40, 1, 120)])
-    assert z.shape == (120, len(martingale.NAMES))
+    assert z.shape == (120, len(audit.NAMES))
     for column in z.T:
         assert scipy.stats.kstest(column, "norm").pvalue > 0.01
     leaky = np.array([z_of(steps) for steps in groups(20, 40, 1, 120, 0.3)])
@@ -125,9 +125,7 @@ def test_every_alternative_is_a_law():
         for side in pair()
     )
     rows_of = [jax.tree.map(lambda leaf: leaf[:, None], law) for law in (p, q)]
-    each = [
-        martingale.each(*rows_of, jnp.full((vocab, 1), token)) for token in range(vocab)
-    ]
+    each = [audit.each(*rows_of, jnp.full((vocab, 1), token)) for token in range(vocab)]
     deviation, variance, pull, square, log_ratio, impossible = (
         np.stack(leaf, axis=1)[:, :, 0] for leaf in zip(*each, strict=True)
     )
@@ -158,7 +156,7 @@ def test_the_limits_are_the_power_that_runs_have(learnt, power):
     failed = [not audit.judge(audit.total(steps), LEVEL).passed for steps in runs]
     assert np.mean(failed) == pytest.approx(power, abs=0.1)
     # The same limit is wrong for runs of another length.
-    short = [martingale.Steps(*(leaf[::4] for leaf in steps)) for steps in runs]
+    short = [audit.Steps(*(leaf[::4] for leaf in steps)) for steps in runs]
     failed = [not audit.judge(audit.total(steps), LEVEL).passed for steps in short]
     assert np.mean(failed) < power - 0.2
 
@@ -169,7 +167,7 @@ def test_limits_fall_as_the_root_of_the_tokens():
     whole = functools.reduce(audit.add, map(audit.total, parts))
     assert whole.tokens == 200 * part.tokens
     few, many = audit.limits(part), audit.limits(whole)
-    for name in martingale.NAMES:
+    for name in audit.NAMES:
         ratio = few.shift[name] / many.shift[name]
         assert ratio == pytest.approx(math.sqrt(200), rel=0.1)
     assert few.leak > 10 * many.leak
@@ -184,9 +182,7 @@ def test_a_leak_of_1_percent_takes_more_tokens():
 
     def leaking(tokens: int) -> audit.Audit:
         text = sampled(target, tokens // 80, 80, 5, 0.01, draft)
-        return audit.judge(
-            audit.total(martingale.score((target, draft), text, 1.0)), LEVEL
-        )
+        return audit.judge(audit.total(audit.score((target, draft), text, 1.0)), LEVEL)
 
     few = leaking(40_000)
     assert few.tokens == 40_000 and few.passed and few.limits.leak > 0.02
@@ -213,10 +209,10 @@ def test_an_impossible_token_fails_at_once():
     hopeless[:, 3] = -np.inf
     target = sides.of_model("target", pair()[0].model, jnp.asarray(hopeless))
     text = sampled(target, 50, 40, seed=6)
-    steps = martingale.score((target, pair()[1]), text, 1.0)
+    steps = audit.score((target, pair()[1]), text, 1.0)
     assert audit.judge(audit.total(steps)).passed
     text.tokens[30, 20] = 3
-    steps = martingale.score((target, pair()[1]), text, 1.0)
+    steps = audit.score((target, pair()[1]), text, 1.0)
     report, (log_e, _) = audit.judge(audit.total(steps)), audit.evidence(steps)
     assert not report.passed and report.impossible == 1 and report.p_value == 0
     assert audit.alarm(log_e) == 30 * 40 + 20
@@ -227,7 +223,7 @@ def test_an_e_value_goes_on_where_it_was():
     steps = groups(20, 40, 1, 120)[0]
     whole, end = audit.evidence(steps)
     parts = [
-        martingale.Steps(*(leaf[part] for leaf in steps))
+        audit.Steps(*(leaf[part] for leaf in steps))
         for part in (slice(300), slice(300, None))
     ]
     first, wealth = audit.evidence(parts[0])
@@ -239,11 +235,11 @@ def test_an_e_value_goes_on_where_it_was():
 def test_a_draft_without_a_law_leaves_two_statistics():
     no_law = pair()[0], sides.copied()
     text = sampled(pair()[0], 100, 40, seed=7)
-    sums = audit.total(martingale.score(no_law, text, 1.0))
+    sums = audit.total(audit.score(no_law, text, 1.0))
     report = audit.judge(sums)
     assert list(report.z) == ["surprisal", "argmax"] and report.passed
     assert report.limits.leak is None
-    both = audit.judge(audit.total(martingale.score(pair(), text, 1.0)))
+    both = audit.judge(audit.total(audit.score(pair(), text, 1.0)))
     assert report.z["surprisal"] == pytest.approx(both.z["surprisal"], rel=1e-5)
 
 
@@ -252,5 +248,5 @@ def test_a_draft_that_misses_ids_is_scored():
     gone = np.array(pair()[1].params)
     gone[:, 0] = -np.inf
     draft = sides.of_model("draft", pair()[1].model, jnp.asarray(gone))
-    steps = martingale.score((pair()[0], draft), sampled(pair()[0], 100, 40, 8), 1.0)
+    steps = audit.score((pair()[0], draft), sampled(pair()[0], 100, 40, 8), 1.0)
     assert audit.judge(audit.total(steps)).passed

@@ -12,7 +12,6 @@ import pytest
 
 from specjax import policies, probs, verifiers
 from specjax.exactness import certify
-from specjax.exactness import noise as certify_draws
 from specjax.exactness.claims import CLAIMS
 from specjax.exactness.fixtures import (
     Fixture,
@@ -127,20 +126,20 @@ def test_wrong_noise_is_caught(noise):
 @each_rule
 def test_the_noise_is_independent(rule):
     verifier, uniform = verifiers.named(rule), CLAIMS[rule].uniform
-    assert certify_draws.noise_p_value(verifier, 2, 3, uniform) > 1e-3
+    assert certify.noise_p_value(verifier, 2, 3, uniform) > 1e-3
 
 
 def test_uniforms_do_not_pass_for_gumbel_variables():
     wrong = Verifier(lambda *sizes: 3 * gumbel.noise(*sizes), gumbel.verify)
     uniform = CLAIMS["gumbel"].uniform
-    assert certify_draws.noise_p_value(wrong, 2, 3, uniform) < 1e-9
+    assert certify.noise_p_value(wrong, 2, 3, uniform) < 1e-9
 
 
 def test_a_race_by_another_law_is_noticed(monkeypatch):
     """That the right one is won by the law is a line of the command."""
     right = probs.race
     monkeypatch.setattr(probs, "race", lambda law, g: right(law, 0.9 * g))
-    assert certify_draws.race_p_value(5, draws=2**16) < 1e-9
+    assert certify.race_p_value(5, draws=2**16) < 1e-9
 
 
 @pytest.mark.parametrize(
@@ -192,7 +191,7 @@ def test_the_extra_token_is_drawn_by_its_weight(vocab):
     weights[vocab // 2] = 0.1
     if vocab > 512:
         weights[256:512] = 0  # a whole block
-    law = certify_draws.pick_law(weights)
+    law = certify.pick_law(weights)
     np.testing.assert_allclose(law, weights / weights.sum(), atol=2e-7)
     assert (law[weights == 0] == 0).all()
     assert law.sum() == pytest.approx(1, abs=1e-12)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pallas_kernels import dispatch, laws, wiring
+from pallas_kernels import dispatch, fuse, laws
 from pallas_kernels.fuse import Options
 from pallas_kernels.tpu import mosaic as mosaic_tpu
 from specjax import fused, probs
@@ -59,8 +59,8 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def tpu(cache, monkeypatch):
     """This machine, as if it were one; gives the file that keeps comparisons."""
-    interpreted = functools.partial(wiring.wire, options=Options(interpret=True))
-    monkeypatch.setattr(wiring, "wire", interpreted)
+    interpreted = functools.partial(fuse.wire, options=Options(interpret=True))
+    monkeypatch.setattr(fuse, "wire", interpreted)
     monkeypatch.setattr(fused, "here", Chip)
     fused.tell.cache_clear()
     return cache

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from specjax import sides
-from specjax.exactness import martingale
+from specjax.exactness import audit
 from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
 from tests.support import tiny
@@ -52,6 +52,6 @@ def groups(size: int, new: int, seed: int, count: int, leak=0.0, learnt=False):
     """The steps of `count` runs of `size` sequences each: a list."""
     target, draft = pair(learnt)
     text = sampled(target, size * count, new, seed, leak, draft)
-    steps = martingale.score((target, draft), text, 1.0)
+    steps = audit.score((target, draft), text, 1.0)
     parts = (np.split(leaf, count) for leaf in steps)
-    return [martingale.Steps(*part) for part in zip(*parts, strict=True)]
+    return [audit.Steps(*part) for part in zip(*parts, strict=True)]

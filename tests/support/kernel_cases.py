@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 
-from pallas_kernels import compat, fuse, wiring
+from pallas_kernels import compat, fuse
 from pallas_kernels.dispatch import Device
-from pallas_kernels.fuse import Fused, Options
+from pallas_kernels.fuse import Fused, Options, Wired
 from pallas_kernels.laws import EXACT, Deferred
 from pallas_kernels.plan import Tiles
-from pallas_kernels.wiring import Wired
 from specjax import probs
 from specjax.types import BLOCK, Draft, FusedRule, Law, Sampling, Verifier
 from specjax.verifiers import lenient, token
@@ -81,7 +80,7 @@ def fused(
 def wired(backend: Backend, verifier: Verifier) -> Wired:
     """A verifier and a draw by a backend."""
     how = backend.name, backend.device, Options(interpret=backend.interpret)
-    return wiring.wire(verifier, *how)
+    return fuse.wire(verifier, *how)
 
 
 class Case(NamedTuple):

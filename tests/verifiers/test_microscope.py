@@ -12,9 +12,8 @@ from experiments.records import records
 from experiments.report import details, tables
 from specjax import configs, sides
 from specjax.cli import microscope
-from specjax.exactness import divergence, text_comparison
-from specjax.exactness.divergence import Found, Report
-from specjax.exactness.text_comparison import Comparison, Oracle, Places
+from specjax.exactness import divergence
+from specjax.exactness.divergence import Comparison, Found, Oracle, Places, Report
 from tests.verifiers.test_numerics import table_pair
 
 pytestmark = pytest.mark.slow
@@ -46,7 +45,7 @@ def places(**fields) -> Places:
 def test_what_is_explained(eps, gap, explained):
     gaps = np.array([[0, 0, gap, 0], [0, 0, 0, 0]])
     other = np.full(4, 100.0)  # the eps of another text
-    rung = text_comparison.summarize(places(eps=np.array([eps, other]), gap=gaps))
+    rung = divergence.summarize(places(eps=np.array([eps, other]), gap=gaps))
     assert (rung.explained, rung.unexplained) == (explained, 1 - explained)
     assert rung.texts == 2 and rung.identical == 1 and rung.places == 7
     assert rung.observed == 1 / 7
@@ -56,7 +55,7 @@ def test_rates_of_flips():
     margin = np.array([[0.1, 0.2, 0.3, 0.0], [0.4, 0.5, 0.6, 0.7]])
     shift = np.array([[-0.3, 0.25, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
     eps = np.array([[0.0, 0.15, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
-    rung = text_comparison.summarize(places(margin=margin, shift=shift, eps=eps))
+    rung = divergence.summarize(places(margin=margin, shift=shift, eps=eps))
     assert rung.bound == pytest.approx(3 / 7)  # 0.1, 0.2 and 0.3 are within 0.3
     # 0.25 beats 0.1 and 0.2, and 0.1 beats 0.1.
     assert rung.expected == pytest.approx(3 / 49)
@@ -70,9 +69,9 @@ def test_a_law_moves_by_no_more_than_its_bound():
         base = rng.normal(size=(1, 50, 3)).astype(np.float32)
         moved = base + eps * rng.choice([-1, 1], base.shape).astype(np.float32)
         ids = np.zeros((1, 50), int)
-        text, other = (text_comparison.Text(None, ids, z[None]) for z in (base, moved))
-        compared = text_comparison.compare(text, other)
-        rung = text_comparison.summarize(compared)
+        text, other = (divergence.Text(None, ids, z[None]) for z in (base, moved))
+        compared = divergence.compare(text, other)
+        rung = divergence.summarize(compared)
         assert rung.eps_max == pytest.approx(eps, rel=1e-4)
         assert rung.tv_max <= rung.tv_bound
         assert rung.tv_bound == pytest.approx(min(np.expm1(2 * eps) / 2, 1), rel=1e-3)

@@ -18,9 +18,8 @@ import pytest
 from experiments.exactness import microscope
 from specjax import generate, sides
 from specjax.drafters import nothing
-from specjax.exactness import divergence, text_comparison
-from specjax.exactness.divergence import DivergenceSetting, Found, Report
-from specjax.exactness.text_comparison import Oracle
+from specjax.exactness import divergence
+from specjax.exactness.divergence import DivergenceSetting, Found, Oracle, Report
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
 from specjax.prompts import Prompts
@@ -121,7 +120,7 @@ def test_rung_1_in_float64():
             )(params, prompt, request)
             for decoder, rows in ((Decoder(target.model), 1), (speculative, GAMMA + 1))
         )
-        rung = text_comparison.summarize(text_comparison.compare(alone, other))
+        rung = divergence.summarize(divergence.compare(alone, other))
     assert alone.logits.dtype == np.float64
     assert rung.identical == 4 and rung.lost == rung.eps_max == 0
 
@@ -203,7 +202,7 @@ def test_a_verifier_that_accepts_a_wrong_token_is_unexplained(world):
     assert "below the full forward" in failed
 
 
-def texts_of(decoder: Decoder, wrong_prefix: bool = False) -> text_comparison.Text:
+def texts_of(decoder: Decoder, wrong_prefix: bool = False) -> divergence.Text:
     """A text of the tables, whose logits are the right model's."""
     (target, draft), (prompt, request) = table_pair(), case()
     rows, sizes = decoder.drafter.gamma + 1, (SLOTS, NEW)
@@ -231,10 +230,7 @@ def test_a_run_that_reads_what_is_wrong_is_unexplained():
     base = texts_of(Decoder(right))
     for model, wrong in ((right, 0), (broken, 4)):
         text = texts_of(Decoder(model, draft.drafter(GAMMA)))
-        assert (
-            text_comparison.summarize(text_comparison.compare(base, text)).unexplained
-            == wrong
-        )
+        assert divergence.summarize(divergence.compare(base, text)).unexplained == wrong
 
 
 def test_an_eps_of_another_prefix_is_noticed():
@@ -243,10 +239,10 @@ def test_an_eps_of_another_prefix_is_noticed():
     base = texts_of(Decoder(target.model))
     decoder = Decoder(target.model, draft.drafter(GAMMA), wrong)
     text = texts_of(decoder, wrong_prefix=True)
-    places = text_comparison.compare(base, text)
-    rung = text_comparison.summarize(places)
+    places = divergence.compare(base, text)
+    rung = divergence.summarize(places)
     assert rung.identical == 0
-    honest = text_comparison.summarize(text_comparison.compare(base, texts_of(decoder)))
+    honest = divergence.summarize(divergence.compare(base, texts_of(decoder)))
     assert honest.unexplained > rung.unexplained and honest.eps_max == 0
     assert rung.eps_max > 1 and rung.lost > rung.places / 2
     failed = divergence.failures(Found(GAMMA, rung, rung, Oracle(1, 0, 0.0)), True)

@@ -11,7 +11,7 @@ from experiments.exactness import faults
 from specjax import sides, verifiers
 from specjax.cli import audit as command
 from specjax.cli import flags
-from specjax.exactness import audit, audit_row, martingale
+from specjax.exactness import audit, audit_row
 from specjax.pretrained import Pretrained
 from specjax.verifiers import lenient
 from tests.support.audit_samples import PROMPTS, TASK, groups, pair, sampled
@@ -43,7 +43,7 @@ def test_a_row_is_plain_numbers():
 def test_the_note_says_how_often_a_score_is_as_large():
     table = catalogue.named("audit")
     for share, z in ((0.05, "2.6"), (audit.LEVEL, "4.3")):
-        assert f"{scipy.stats.norm.isf(share / 2 / len(martingale.NAMES)):.1f}" == z
+        assert f"{scipy.stats.norm.isf(share / 2 / len(audit.NAMES)):.1f}" == z
         assert f"above {z} one time in {1 / share:,.0f}" in table.note
     assert {line.quantity for line in table.lines} == {"max_z"}
     assert all(line.published is None for line in table.lines)
@@ -78,7 +78,7 @@ def test_bad_arguments_are_named(wrong, text):
 def test_laws_that_are_no_numbers_are_named():
     lost = sides.of_model("lost", pair()[0].model, pair()[0].params * np.nan)
     with pytest.raises(ValueError, match="lost or draft gives probabilities"):
-        martingale.score((lost, pair()[1]), sampled(pair()[0], 2, 5, 0), 1.0)
+        audit.score((lost, pair()[1]), sampled(pair()[0], 2, 5, 0), 1.0)
 
 
 FAST = "--tokens 120 --length 30 --batch 4 --gamma 2".split()
