@@ -54,8 +54,7 @@ def attribute(name: str) -> tuple[Any, str]:
 def built(
     name: str, build: Callable, options: str, context: Mapping[str, Any] | None = None
 ) -> Any:
-    """`build` of the options of a name. context: arguments that are no options, each of
-    which `build` gets if it has a parameter of that name."""
+    """`build` of the options of a name."""
     context, known = context or {}, inspect.signature(build).parameters
     free = [parameter for key, parameter in known.items() if key not in context]
     bare = name.removesuffix(f":{options}")

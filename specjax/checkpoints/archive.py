@@ -131,9 +131,7 @@ def of_safetensors(files: Sequence[Path], where: str) -> Archive:
 
 
 def scaled(archive: Archive) -> Archive:
-    """The same with each array that has a scale multiplied by it: in float32. A scale
-    is called as its array with `int8.SCALE` after it, and is as long along an axis, or
-    1 there."""
+    """The same with each array that has a scale multiplied by it: in float32."""
     scales = {
         name: _scale(archive, name)
         for name in archive.arrays
@@ -189,10 +187,7 @@ def fill(
     sharding: Any = None,
     harmless: Iterable[str] = (),
 ) -> Any:
-    """The parameter tree of `shapes`, from an archive, array by array. dtype: of every
-    parameter, a float. sharding: a jax Sharding for all or a tree of them, with which
-    every host reads its own shards alone; None is the default device. harmless:
-    patterns of stored names that may be there unread."""
+    """The parameter tree of `shapes`, from an archive, array by array."""
     check(archive, sources, shapes, harmless)
     wanted = flatten_dict(shapes, sep="/")
     if sharding is None or isinstance(sharding, jax.sharding.Sharding):
@@ -212,8 +207,7 @@ def fill(
 def reader(
     archive: Archive, source: Source, shape: tuple[int, ...], dtype: np.dtype
 ) -> Callable[[Index], np.ndarray]:
-    """Reads any part of one parameter of this shape: index -> array. It raises
-    ValueError for a number that is not finite, or is not in this dtype."""
+    """Reads any part of one parameter of this shape: index -> array."""
 
     def read(index: Index) -> np.ndarray:
         stored = [slice(*s.indices(n)[:2]) for s, n in zip(index, shape, strict=True)]

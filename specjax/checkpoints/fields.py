@@ -144,8 +144,7 @@ def refuse_read(fields: Fields, known: Collection[str]) -> None:
 
 
 def same_sizes(fields: Fields, aliases: dict[str, str]) -> None:
-    """Raises ValueError for a size that is written by two names, and unlike. aliases:
-    names that a class takes for another of its own."""
+    """Raises ValueError for a size that is written by two names, and unlike."""
     for name, of in aliases.items():
         alias, own = fields.get(name), fields.get(of)
         if None not in (alias, own) and alias != own:

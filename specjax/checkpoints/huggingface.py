@@ -119,8 +119,7 @@ def _advice(folder: Path) -> str:
 
 
 def download(name: str) -> Path:
-    """The folder of a hub's model "org/name", fetched or already in the cache.
-    HF_HUB_OFFLINE and HF_HOME are respected."""
+    """The folder of a hub's model "org/name", fetched or already in the cache."""
     if not HUB_ID.fullmatch(name):
         shown = repr(name if len(name) < 200 else f"{name[:200]}...")
         raise ValueError(

@@ -42,8 +42,7 @@ def fill(
 
 
 def matrix(held: Archive, source: Source, name: str, shape: tuple[int, ...]) -> Int8:
-    """A parameter [K, N], or a table [N, K], by `quantized.rounding`'s rule. name: the
-    model's own."""
+    """A parameter [K, N], or a table [N, K], by `quantized.rounding`'s rule."""
     inputs = rounding.inputs_of(name)
     parts = stored(held, source, inputs)
     if parts is None:

@@ -23,9 +23,7 @@ def check(
     dtype,
     sharding: Any = None,
 ):
-    """Raises ValueError, in one line, for weights that do not fit. name: of the model.
-    archive, sources: what its weights are read from. shapes: the parameter tree. dtype:
-    of weights, or "int8". sharding: of them, as of `archive.fill`."""
+    """Raises ValueError, in one line, for weights that do not fit."""
     reading = largest(archive, sources, dtype)
     held = placed(shapes, sharding)
     for device, shards in held.items():

@@ -172,8 +172,7 @@ ROTATIONS = ("default", "linear", "llama3")
 def read_rotation(
     stated: Fields, positions: int | None
 ) -> tuple[Rotation, Rotation | None]:
-    """The rotation of all layers, and that of the local ones where it is another's.
-    stated: fields of `kind_of`."""
+    """The rotation of all layers, and that of the local ones where it is another's."""
     base, scaling = stated["rope_theta"], _object(stated, "rope_scaling")
     whole = _object(stated, "rope_parameters")
     if "rope_local_base_freq" not in stated:

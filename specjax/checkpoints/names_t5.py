@@ -69,8 +69,7 @@ UNREAD = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weigh
 
 
 def read_config(fields: Fields, dtype: str, pieces: int | None = None) -> t5.Config:
-    """Sizes from config.json. pieces: ids from here on are never emitted; None, 32100
-    of a vocabulary of 32128 and else all."""
+    """Sizes from config.json."""
     kind = fields.get("model_type", MODEL_TYPE)
     usual = "relu" if kind == MODEL_TYPE else "gated-gelu"
     gate = GATES.get(fields.get("feed_forward_proj", usual))

@@ -198,8 +198,7 @@ def make_case(flags: argparse.Namespace) -> Case:
 
 
 def measure(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both kinds of decoding, in turns after a first run of each that compiles. Returns
-    the baseline's tokens, the speculative ones, and the seconds [2, ROUNDS] of both."""
+    """Both kinds of decoding, in turns after a first run of each that compiles."""
     alone = Decoder(case.decoder.target, verifier=case.kernels.alone)
     runs, tokens = {"baseline": alone, "speculative": case.decoder}, []
     for name, parts in runs.items():
@@ -246,8 +245,7 @@ def block(title: str, seconds: float) -> None:
 def show(
     tokenizer: Tokenizer, length: int, steps: Iterable
 ) -> tuple[np.ndarray, list[Step]]:
-    """Prints the text as it grows beyond its first `length` tokens, the prompt's.
-    Returns its ids and the trace."""
+    """Prints the text as it grows beyond its first `length` tokens, the prompt's."""
     texts, trace = [np.zeros(length, int)], []
 
     def grown() -> Iterator[np.ndarray]:

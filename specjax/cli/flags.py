@@ -130,8 +130,7 @@ def pair(names: Sequence[str], dtype: str) -> tuple[Side, Side]:
 def read_prompts(
     flags: argparse.Namespace, target: Side, otherwise: Sequence[str] = ()
 ) -> Prompts:
-    """Those of --data, by the target's tokenizer or the one of --tokenizer. otherwise:
-    for who names no --data, the start token alone if empty; an encoder has none."""
+    """Those of --data, by the target's tokenizer or the one of --tokenizer."""
     model = sides.reader(target, flags.tokenizer)
     if flags.data is not None:
         return prompts.read(flags.data, model)

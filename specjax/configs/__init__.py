@@ -109,8 +109,7 @@ def build(file: RowFile) -> Built:
 
 
 def read(file: RowFile) -> tuple[str, tuple[str, ...]]:
-    """What a row's files set, as gin prints it, and the names that its own sets.
-    Nothing is built: no weights are read."""
+    """What a row's files set, as gin prints it, and the names that its own sets."""
     gin = imported()
     _, own = parse(gin, file)
     with searched(gin, file.search), in_one_line(Exception):

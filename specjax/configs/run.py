@@ -28,8 +28,7 @@ def run(
     again: bool = False,
     published: Published = lambda table, row: None,
 ) -> Iterator[dict]:
-    """Measures every row of files that has no record yet, and yields each's record.
-    again: measure also what has one, and put the new one in its place."""
+    """Measures every row of files that has no record yet, and yields each's record."""
     try:
         rows, kept = configs.every(files), {}
     except ConfigError as error:
@@ -51,9 +50,7 @@ def run(
 def measure(
     built: Built, out: Path, kept: dict, again: bool, published: Published
 ) -> tuple[dict, bool]:
-    """The record of a row, and whether it is new: then it was written. A file has one
-    record a row. What a new one replaces goes to a file beside, so that nothing that
-    was measured is lost. kept: what rows before it have kept for those that share."""
+    """The record of a row, and whether it is new: then it was written."""
     check(built)
     path, measurement = out / f"{built.table}.jsonl", built.row.measurement
     jsonl.prepare(path)

@@ -80,8 +80,7 @@ def choose(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Kernels
 def of_protocol(
     target: Side, draft: Side, protocol: NamedTuple, rule: Verifier | None = None
 ) -> Kernels:
-    """What a pair decodes with as a protocol says: `choose`, of its sizes. rule: in the
-    place of the protocol's own."""
+    """What a pair decodes with as a protocol says: `choose`, of its sizes."""
     sizes = Sizes(protocol.batch, protocol.gamma, target.vocab, draft.regime)
     return choose(protocol.kernels, rule or verifiers.named(protocol.rule), sizes)
 

@@ -56,10 +56,7 @@ class Seen(NamedTuple):
 
 
 def problem(plain: Functions, fused: Functions, sizes) -> str | None:
-    """What rounding does not explain, in words; None if it explains everything. sizes:
-    batch, gamma, vocab and what a draft carries, see `fused.Sizes`. Only draws are
-    compared where no kernel has the verifier's rule, or for drafts whose laws are a
-    table's."""
+    """What rounding does not explain, in words; None if it explains everything."""
     verifies = plain.verifier.rule is not None and sizes.draft != TABLE
     certain = sizes.draft == CERTAIN
     runs = [jax.jit(partial(run, it, verifies, certain)) for it in (plain, fused)]
@@ -190,9 +187,7 @@ def weights(verifier: Verifier, rows: Case, b: int, n: int) -> np.ndarray:
 
 
 def within(w: np.ndarray, mass: np.ndarray, u, id_: int, reach: float) -> bool:
-    """Whether uniforms u [2] give the id by weights w [V], but for rounding. That is
-    `reach` of the mass [V] of what the weights are computed from, in the choice of a
-    block and in the choice within it."""
+    """Whether uniforms u [2] give the id by weights w [V], but for rounding."""
     vocab, place = w.size, divmod(int(id_), BLOCK)
     if not 0 <= id_ < vocab or mass[id_] == 0:
         return False

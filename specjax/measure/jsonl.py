@@ -16,8 +16,7 @@ from typing import Any
 
 
 def prepare(path: Path) -> None:
-    """Tries whether a record can be appended, before there is any. Makes the folder and
-    an empty file where there is none, and sets a torn line aside."""
+    """Tries whether a record can be appended, before there is any."""
     path, shown = Path(path), short(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,14 +125,12 @@ def tell(path: Path, content: bytes, what: str) -> None:
 
 
 def read(path: Path) -> list[dict]:
-    """The records of a file, oldest first; none if there is no file. Raises as
-    `numbered`."""
+    """The records of a file, oldest first; none if there is no file."""
     return [record for _, record in numbered(path)]
 
 
 def numbered(path: Path) -> list[tuple[int, dict]]:
-    """(line, record) of each record, oldest first; none if there is no file. A torn
-    last line is told and left out."""
+    """(line, record) of each record, oldest first; none if there is no file."""
     if not path.exists():
         return []
     content, records = path.read_bytes(), []

@@ -100,8 +100,7 @@ def measurement(
 def measure_alpha(
     pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict | None = None
 ) -> dict:
-    """Every estimate of alpha, and what it was measured on: plain numbers. kept: as of
-    `written`."""
+    """Every estimate of alpha, and what it was measured on: plain numbers."""
     chosen = fused.of_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
     law, how = pair[1].law, (text, protocol.temperature)
@@ -159,10 +158,7 @@ def written(
     chosen: Kernels | None = None,
     kept: dict | None = None,
 ) -> Text:
-    """`texts.write`, or the text of the same that `kept` has; else it is put there.
-    kept: texts by the target's name, dtype and weights, and how they were decoded and
-    multiplied; None keeps nothing, nor is a text kept of a target that was read from no
-    file."""
+    """`texts.write`, or the text of the same that `kept` has; else it is put there."""
     kept = {} if kept is None else kept
     weights = tuple(provenance.digest(path) for path in target.files)
     alone = protocol._replace(gamma=0, rule="token", policy="none")

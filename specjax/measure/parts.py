@@ -35,9 +35,7 @@ def turn(names: Iterable[Name], measured: int, others: int) -> list[Name]:
 
 
 def timed(gammas: Sequence[int], seconds: dict) -> dict:
-    """Seconds of the programs that time a part, [K][S], as a record keeps them.
-    seconds: [R] by (kind, gamma, index). Of one run where nothing loops, else of
-    LOOPS."""
+    """Seconds of the programs that time a part, [K][S], as a record keeps them."""
 
     def each(kind: int, gamma: int) -> list[float]:
         rows = [seconds[kind, gamma, i] for i in range(SAMPLES)]

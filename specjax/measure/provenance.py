@@ -22,9 +22,7 @@ HOME = Path(__file__).resolve().parents[2]
 def of(
     measurement: Measurement, config: str, seconds: float, typed: Iterable[str] = ()
 ) -> dict:
-    """Settings, files, versions, commit, device and day of what was just measured.
-    config: NAME = VALUE lines, as gin prints them. typed: bindings that were given
-    beside the row's file."""
+    """Settings, files, versions, commit, device and day of what was just measured."""
     return {
         **commit(),
         **conditions(measurement.dtype, measurement.seed, seconds),
@@ -58,9 +56,7 @@ def changed_inputs(origin: Mapping, digest: Callable[[Path], str] = digest) -> l
 
 
 def settings(config: str) -> dict[str, str]:
-    """What each NAME = VALUE line of a gin config sets, by name. A parameter is named
-    by the last two parts of its name and a reference by its last, so that a module may
-    move."""
+    """What each NAME = VALUE line of a gin config sets, by name."""
     found, name = {}, None
     for line in config.splitlines():
         head, sign, value = line.partition(" = ")
@@ -116,8 +112,7 @@ def commit() -> dict:
 
 
 def git(*arguments: str) -> str:
-    """What git says of the checkout around the package. Raises for a package that is
-    in none, such as one that is installed inside of another's checkout."""
+    """What git says of the checkout around the package."""
     if not (HOME / ".git").exists():
         raise FileNotFoundError(HOME / ".git")
     command = ["git", "-C", str(HOME), *arguments]

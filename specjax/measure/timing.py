@@ -24,11 +24,7 @@ def interleaved(
     warm: Iterable[Callable] | None = None,
     after: Callable[[dict[Name, np.ndarray]], None] | None = None,
 ) -> dict[Name, np.ndarray]:
-    """Runs all programs in each of `rounds` rounds, after a first, unmeasured run. A
-    program takes no argument and returns arrays, for which this waits. warm: which to
-    run first, where several share one compilation; all of them by default. after: gets
-    the seconds so far after every round but the last. Returns the seconds of each,
-    [rounds]."""
+    """Runs all programs in each of `rounds` rounds, after a first, unmeasured run."""
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1; got {rounds}")
     first = list(programs.values() if warm is None else warm)

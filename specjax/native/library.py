@@ -66,8 +66,7 @@ def loaded_int8() -> Library:
 
 
 def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
-    """The library of the first source, which may include the others. Whatever fails is
-    its `problem`: decoding needs no library."""
+    """The library of the first source, which may include the others."""
     if sys.platform not in ("linux", "darwin"):
         return Library(f"thin products are not made for {sys.platform}")
     try:

@@ -30,8 +30,7 @@ WEIGHTS = "float32", "bfloat16"
 
 
 def dot(x: Array, w: Array, transposed: bool = False) -> Array:
-    """x [..., K] times w [K, N], summed in float32: [..., N] float32. transposed: w is
-    [N, K] instead, and not copied."""
+    """x [..., K] times w [K, N], summed in float32: [..., N] float32."""
     rows = math.prod(x.shape[:-1])
     few = 1 <= rows <= MOST_ROWS and serves(x, w) and rows <= most_rows()
     # Of a batch of matrices XLA's gradient on a CPU would take twice as long.

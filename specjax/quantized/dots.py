@@ -11,7 +11,6 @@ from specjax.quantized.int8 import Int8
 
 
 def dot(x: Array, w: Array | Int8, transposed: bool = False) -> Array:
-    """x [..., K] times w [K, N], summed in float32: [..., N] float32. transposed: w is
-    [N, K] instead, and not copied."""
+    """x [..., K] times w [K, N], summed in float32: [..., N] float32."""
     multiply = int8_product.dot if isinstance(w, Int8) else product.dot
     return multiply(x, w, transposed)

@@ -22,8 +22,7 @@ READ = "float32", "bfloat16"  # dtypes of x that are exact in float32
 
 
 def dot(x: Array, w: Int8, transposed: bool) -> Array:
-    """x [..., K] times w [K, N], or [N, K] transposed: [..., N] float32. Outputs are x
-    q, summed in float32, times s; a scale of inputs multiplies x before."""
+    """x [..., K] times w [K, N], or [N, K] transposed: [..., N] float32."""
     scale = w.scale.reshape(-1)
     if w.scale.shape[transposed] != 1:
         x, scale = x.astype(jnp.float32) * scale, jnp.ones(1)

@@ -129,8 +129,7 @@ def names(folder: Path) -> dict[str, int]:
 
 
 def _after(file: Path, vocab: object) -> dict[str, int]:
-    """The special tokens that follow a file's own. vocab: of config.json, if any; what
-    the others leave of it are languages, 99 or 100."""
+    """The special tokens that follow a file's own."""
     count = len(tiktoken.ranks(file))
     spoken = vocab - count - tiktoken.OTHERS if isinstance(vocab, int) else 99
     if not 0 < spoken <= len(tiktoken.LANGUAGES):

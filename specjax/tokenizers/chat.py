@@ -23,10 +23,7 @@ def render(
     asked: Mapping[str, Any] = MappingProxyType({}),
     stated: TokenizerConfig | None = None,
 ) -> str:
-    """The text of a conversation, up to where the model's answer begins. folder: its
-    `chat_template.jinja`, or `tokenizer_config.json`, has the template. messages: each
-    with its role and content. asked: variables of the template, such as tools,
-    documents or enable_thinking. stated: what to read in place of the folder."""
+    """The text of a conversation, up to where the model's answer begins."""
     name = "tool_use" if asked.get("tools") is not None else "default"
     template = find(folder, name, stated)
     try:

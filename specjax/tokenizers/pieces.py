@@ -10,8 +10,7 @@ from specjax.tokenizers.folder import Coder, Special, TokenizerConfig
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
-    """By the class that the folder names, if it does. Else by SentencePiece itself: an
-    encoder's input ends with the end id; other texts begin with the start id."""
+    """By the class that the folder names, if it does."""
     try:
         model = SentencePieceProcessor(model_file=str(file))
     except (RuntimeError, OSError):

@@ -94,8 +94,7 @@ def is_named_so(path: str | Path) -> bool:
 
 
 def infer_config(archive: Archive) -> t5.Config:
-    """The sizes of a T5, v1.0 or v1.1, by its names and shapes. Of a vocabulary of
-    32128 rows the last 28 are padding."""
+    """The sizes of a T5, v1.0 or v1.1, by its names and shapes."""
     config = names_t5.infer(archive.arrays, "float32", archive.where)
     return names_t5.with_pieces(config, None)
 

@@ -43,8 +43,7 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
 
 
 def source(leaf: Any, folder: ts.KvStore, where: str) -> np.ndarray | t5x_store.Zarr:
-    """What a leaf stands for: itself, or an array in a folder beside the file. A spec
-    names the disk or bucket that it was written to; its path alone still holds."""
+    """What a leaf stands for: itself, or an array in a folder beside the file."""
     if isinstance(leaf, str) and leaf.startswith(PLACEHOLDER):
         return t5x_store.Zarr(folder / f"{leaf.removeprefix(PLACEHOLDER)}/")
     if isinstance(leaf, dict):
@@ -67,9 +66,7 @@ def source(leaf: Any, folder: ts.KvStore, where: str) -> np.ndarray | t5x_store.
 
 
 def save(folder: str | Path, step: int, params: Any) -> Path:
-    """Writes `folder/checkpoint_<step>`, which T5X loads: parameters and step alone.
-    params: a nested dict of arrays. Nothing has that name before all of it is
-    written."""
+    """Writes `folder/checkpoint_<step>`, which T5X loads: parameters and step alone."""
     final = Path(folder) / f"checkpoint_{step}"
     if "://" in str(folder):
         raise ValueError(f"{folder}: save to a disk, then copy the folder there")

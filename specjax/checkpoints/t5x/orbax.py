@@ -21,9 +21,7 @@ def looks_like(metadata: bytes) -> bool:
 
 
 def committed(folder: ts.KvStore, renamed: bool) -> bool:
-    """Whether Orbax finished what is in a checkpoint's folder. renamed: the folder got
-    its name when it was complete, as on a disk; in a bucket there is nothing but the
-    file that says so."""
+    """Whether Orbax finished what is in a checkpoint's folder."""
     if store.exists(folder, COMMIT):
         return True
     started = store.content(folder, STARTED)
