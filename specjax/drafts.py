@@ -86,18 +86,6 @@ def early_exit(target: Side, layers: int) -> Side:
     return sides.early_exit(target.pretrained, layers)
 
 
-def uniform(target: Side) -> Side:
-    return sides.random(target.vocab)
-
-
-def unigram(target: Side) -> Side:
-    return counted(target, 1)
-
-
-def bigram(target: Side) -> Side:
-    return counted(target, 2)
-
-
 # What is bundled, by the vocabulary.
 COUNTS = {zoo.CODE_VOCAB: "bigram", zoo.T5_VOCAB: "t5_bigram"}
 
@@ -115,9 +103,9 @@ def counted(target: Side, order: int) -> Side:
 DRAFTS: dict[str, Callable[..., Side]] = {
     "copying": sides.copied,
     "early_exit": early_exit,
-    "random": uniform,
-    "unigram": unigram,
-    "bigram": bigram,
+    "random": lambda target: sides.random(target.vocab),
+    "unigram": lambda target: counted(target, 1),
+    "bigram": lambda target: counted(target, 2),
 }
 
 

@@ -3,11 +3,8 @@
 Logits that are all NaN or -inf, or among them +inf, have no softmax, and a draw from
 NaN is id 0. `guarded` makes a verifier write an id below every vocabulary there, and
 `check` looks for one when the ids are on the host: nothing is carried, computed again
-or sent from inside a step. The largest logit, which decides, is in the law already; a
-kernel that reads logits itself costs one reduction more. Who decodes for people is
-guarded: `specjax.generate_text`, `specjax.stream`, `generate.build`, the commands
-`demo` and `measure`. What is timed (`specjax.measure`) and `generate.build_loop` run
-their verifier as it is.
+or sent from inside a step. Who decodes for people is guarded; what is timed
+(`specjax.measure`) and `generate.build_loop` run their verifier as it is.
 Axes: B rows, G = gamma, V vocabulary.
 """
 

@@ -149,25 +149,34 @@ def check_shapes(side: str, weights, shapes) -> None:
         )
 
 
-def check_prompt(target: Model, slots: int, prompt: Prompt) -> None:
-    tokens, length = np.asarray(prompt.tokens), np.asarray(prompt.length)
-    if tokens.ndim != 2 or length.shape != tokens.shape[:1]:
+def check_tokens(
+    target: Model, name: str, given: tuple, batch: int, least: str
+) -> np.ndarray:
+    """Ids [B, S] and lengths [B], of the model's vocabulary. least: what each has."""
+    tokens, length = map(np.asarray, given)
+    if tokens.ndim != 2 or {tokens.shape[0], *length.shape} != {batch}:
         raise ValueError(
-            f"prompt.tokens {tokens.shape} and prompt.length {length.shape} must be"
-            " [B, T] and [B]; inputs.make_prompt builds them from token lists"
+            f"{name} must be tokens [{batch}, S] and lengths [{batch}]; got"
+            f" {tokens.shape} and {length.shape}: inputs.make_prompt builds them"
         )
     if not np.issubdtype(tokens.dtype, np.integer):
-        raise ValueError(f"prompt.tokens must be integers; got {tokens.dtype}")
+        raise ValueError(f"{name} must be integers; got {tokens.dtype}")
     if length.min() < 1 or length.max() > tokens.shape[1]:
         raise ValueError(
-            f"prompt lengths must be in 1..{tokens.shape[1]}; got {length.min()} to"
-            f" {length.max()}: begin each prompt with the start token"
+            f"lengths of {name} must be in 1..{tokens.shape[1]}; got {length.min()} to"
+            f" {length.max()}: {least}"
         )
     if tokens.min() < 0 or tokens.max() >= target.vocab:
         raise ValueError(
-            f"prompt ids must be in 0..{target.vocab - 1}; got {tokens.min()} to"
+            f"ids of {name} must be in 0..{target.vocab - 1}; got {tokens.min()} to"
             f" {tokens.max()}: is this the model's tokenizer?"
         )
+    return tokens
+
+
+def check_prompt(target: Model, slots: int, prompt: Prompt) -> None:
+    batch, least = np.shape(prompt.tokens)[0], "begin each with the start token"
+    tokens = check_tokens(target, "a prompt", prompt[:2], batch, least)
     if tokens.shape[1] > slots:
         raise ValueError(
             f"the prompt is {tokens.shape[1]} tokens wide and the buffer has {slots}"
@@ -193,23 +202,8 @@ def check_inputs(target: Model, prompt: Prompt) -> None:
             "prompt.inputs are a recording's features and the target reads no speech:"
             " load a Whisper as the target, or give it token ids"
         )
-    tokens, length = map(np.asarray, prompt.inputs)
-    batch = prompt.tokens.shape[0]
-    if tokens.ndim != 2 or {tokens.shape[0], *length.shape} != {batch}:
-        raise ValueError(
-            f"prompt.inputs must be tokens [{batch}, S] and lengths [{batch}]; got"
-            f" {tokens.shape} and {length.shape}"
-        )
-    if length.min() < 1 or length.max() > tokens.shape[1]:
-        raise ValueError(
-            f"lengths of prompt.inputs must be in 1..{tokens.shape[1]}; got"
-            f" {length.min()} to {length.max()}: an input has at least its end token"
-        )
-    if tokens.min() < 0 or tokens.max() >= target.vocab:
-        raise ValueError(
-            f"ids of prompt.inputs must be in 0..{target.vocab - 1}; got {tokens.min()}"
-            f" to {tokens.max()}: is this the model's tokenizer?"
-        )
+    batch, least = prompt.tokens.shape[0], "an input has at least its end token"
+    check_tokens(target, "prompt.inputs", prompt.inputs, batch, least)
 
 
 def check_heard(target: Model, prompt: Prompt) -> None:

@@ -54,14 +54,14 @@ class Side(NamedTuple):
 
 
 class Built(NamedTuple):
-    """Builds a drafter, `build(gamma, draw, *options)`. Two are equal where these are,
+    """Builds a drafter, of gamma, draw and options. Two are equal where these are,
     so that what is compiled for one serves the other."""
 
     build: Callable[..., Drafter]
     options: tuple
 
     def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
-        return self.build(gamma, draw, *self.options)
+        return self.build(gamma=gamma, draw=draw, **dict(self.options))
 
 
 def reference(
@@ -131,7 +131,7 @@ def early_exit(whole: Pretrained, layers: int) -> Side:
         )
     shallow = first_layers(whole.config, layers)
     side = of_model(f"{whole.name}, {layers} layers", shallow, whole.params)
-    make = Built(_early_exit, (whole.config, layers))
+    make = Built(_early_exit, (("config", whole.config), ("layers", layers)))
     files = tuple(files_of(whole.files))
     return side._replace(drafter=make, model=None, files=files)
 
@@ -180,12 +180,8 @@ def ngram(order: int, name: str = "", made_by: str = "") -> Side:
         return probs.standardize(probs.table_rows(params.table, row), sampling)
 
     called = {1: "unigram", 2: "bigram"}.get(order, f"{order}-gram")
-    make = Built(_ngram, (vocab, order))
+    make = Built(ngrams.build, (("vocab", vocab), ("order", order)))
     return Side(called, params, vocab, make, TABLE, law, files=(path,))
-
-
-def _ngram(gamma: int, draw: Callable, vocab: int, order: int) -> Drafter:
-    return ngrams.build(vocab, gamma, order, draw)
 
 
 def random(vocab: int = 8192) -> Side:
@@ -196,12 +192,8 @@ def random(vocab: int = 8192) -> Side:
         logits = jnp.broadcast_to(params, (*prompt.tokens.shape, vocab))
         return probs.standardize(logits, as_it_draws)
 
-    make = Built(_random, (vocab,))
+    make = Built(random_draft.build, (("vocab", vocab),))
     return Side("random", jnp.zeros(vocab), vocab, make, TABLE, law)
-
-
-def _random(gamma: int, draw: Callable, vocab: int) -> Drafter:
-    return random_draft.build(vocab, gamma, draw)
 
 
 def copied(longest: int = 3) -> Side:
@@ -210,7 +202,8 @@ def copied(longest: int = 3) -> Side:
     its alpha is the share of its tokens that were accepted. Raises ValueError for a
     `longest` below 1."""
     copying.build(1, longest)
-    return Side("copying", None, None, Built(_copying, (longest,)), CERTAIN)
+    make = Built(_copying, (("longest", longest),))
+    return Side("copying", None, None, make, CERTAIN)
 
 
 def _copying(gamma: int, draw: Callable, longest: int) -> Drafter:

@@ -4,8 +4,7 @@ Truncation (Section 2.2 of Leviathan et al. 2023; top-p is Section 3.1 of Holtzm
 al. 2020) keeps a prefix of the ids ordered by (logit descending, id ascending), so one
 logit and one id say what is kept. The end is mostly near the top and is read from the
 NEAR largest logits; one further down is found by bisection over the floats themselves,
-whose bits have the order of integers. A sort keeps the same ids, but where the mass
-meets top_p within the rounding of a sum; on a CPU it takes 10 to 80 times as long.
+whose bits have the order of integers. On a CPU a sort takes 10 to 80 times as long.
 Axes: R rows, V vocabulary, K = min(NEAR, V).
 """
 

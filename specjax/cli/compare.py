@@ -4,8 +4,8 @@ The files hold records, a line of JSON each, as `specjax measure --out` and the 
 write them; the last record of each row counts. A difference comes with a 95 % interval,
 1.96 standard errors of B - A to each side, for errors that are normal and independent
 between the files; an interval [lo, hi] of a record counts as a standard error of
-(hi - lo) / (2 * 1.96), more than its own where few texts widen it. Runs that share
-texts or coins are more alike than that assumes, and the interval is then too wide.
+(hi - lo) / (2 * 1.96). Runs that share texts or coins are more alike than that assumes,
+and the interval is then too wide.
 """
 
 import argparse

@@ -128,10 +128,11 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
         chosen = fused.of_setting(target, draft, setting)
-        forecast.check(target, draft, prompts, setting, chosen)
+        pair = walltime.prepare(target, draft, prompts, setting, chosen)
+        forecast.check(pair, prompts, setting)
     print(fused.line(chosen.record), file=sys.stderr)
     print(f"products: {native.in_use()}", file=sys.stderr)
-    forecast.announce(target, draft, prompts, setting, chosen)
+    forecast.announce(pair, prompts, setting)
     begun = time.monotonic()
 
     def so_far(row: dict) -> None:

@@ -18,15 +18,6 @@ def no_cache(params, prompt, slots) -> tuple:
     return ()
 
 
-def _draft(key, params, request, state):
-    del key, params, request
-    zero = jnp.zeros_like(state.length)
-    return Draft(jnp.zeros((zero.size, 0), jnp.int32), zero, None), state.draft_cache
-
-
-drafter = Drafter(no_cache, _draft, gamma=0)
-
-
 def build(gamma: int) -> Drafter:
     """A drafter of `gamma` slots, `num` 0 of them real; 0 slots are `nothing`'s. Raises
     ValueError if gamma < 0."""
@@ -40,3 +31,6 @@ def build(gamma: int) -> Drafter:
         return Draft(tokens, none, None), state.draft_cache
 
     return Drafter(no_cache, draft, gamma)
+
+
+drafter = build(0)

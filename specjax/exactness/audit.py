@@ -2,17 +2,12 @@
 
 Whatever statistic h_t(x) is known before token t is drawn (it may read the prefix, p_t
 and q_t), M = sum_t [h_t(x_t) - E_p h_t] is a martingale where every x_t follows p_t, so
-that Z = M / sqrt(sum_t Var_p h_t) tends to N(0, 1). One pass over one text tests that,
-without a reference sample: five statistics (`NAMES`), Bonferroni's p-value. They also
-make E, a product of likelihood ratios with mean 1, which ever reaches 1 / level with
-probability at most `level` (Ville): it holds at every length and may be watched on.
-
-Not seen: what moves no statistic by as much as `limits` says; randomness that is shared
-between texts and right in each. Larger differences between the logits that decoded and
-those that are scored are seen, and mean numerics; at temperature 0, or at the edge of
-top-k, top-p or min-p, a near tie that they break is an impossible token. Where few
-tokens could have been others (a low temperature) Z is far from normal: go by E.
-
+that Z = M / sqrt(sum_t Var_p h_t) tends to N(0, 1). One pass over one text tests that:
+five statistics (`NAMES`), Bonferroni's p-value. They also make E, a product of
+likelihood ratios with mean 1, which ever reaches 1 / level with probability at most
+`level` (Ville): it holds at every length and may be watched on. Not seen: what moves no
+statistic by as much as `limits` says; randomness that is shared between texts. Where
+few tokens could have been others (a low temperature) Z is far from normal: go by E.
 p is the target, q the drafter. Axes: B rows, T tokens, V vocabulary, M generated tokens
 in all, S = 5 statistics, 2 for a draft without a law, K values of lambda.
 """

@@ -1,24 +1,16 @@
 """Whether greedy texts differ by rounding alone, and how often.
 
 A call of gamma + 1 tokens and a call of one round differently, so that a greedy text
-may part from the baseline's where two logits are nearly tied. Four levels, at T = 0:
+may part from the baseline's where two logits are nearly tied. Three levels, at T = 0:
+matched shapes, beside autoregression in calls of gamma + 1 tokens of which the first is
+real (`drafters.nothing`): equal texts, and logits bitwise equal at every row index of a
+call, required on a CPU; natural shapes, beside calls of one token: the emitted token
+lacks at most 2 eps to the baseline's largest logit, `eps = max |z_AR - z_spec|` up to
+there; one full forward: every emitted token is within 2 eps of the largest logit.
 
-1. models whose logits do not depend on the shape of a call: equal texts, always. The
-   tests hold it, on tables.
-2. matched shapes, beside autoregression in calls of gamma + 1 tokens of which the first
-   is real (`drafters.nothing`): equal texts, and logits bitwise equal at every row
-   index of a call. Required on a CPU; where kernels treat rows differently, as on GPUs
-   and TPUs, a difference must be explained as on the next level.
-3. natural shapes, beside autoregression in calls of one token: each divergence is
-   explained, which is to say that the emitted token lacks at most 2 eps to the
-   baseline's largest logit, `eps = max |z_AR - z_spec|` up to there. What it lacks is
-   at least the margin m = z1 - z2.
-4. one full forward: every emitted token is within 2 eps of the largest logit.
-
-Logits are evaluated again from the texts, in calls as decoding makes them, and not
-recorded from the runs, so that a cache read wrongly by a run explains nothing.
-At T > 0 a token's law, not truncated, moves by a total variation of at most
-(e^(2 eps / T) - 1) / 2.
+Logits are evaluated again from the texts, in calls as decoding makes them, so that a
+cache read wrongly by a run explains nothing. At T > 0 a token's law, not truncated,
+moves by a total variation of at most (e^(2 eps / T) - 1) / 2.
 Axes: E evaluations, N texts, B rows of a batch, T generated tokens, L buffer, V
 vocabulary.
 """
@@ -193,7 +185,7 @@ class DivergenceSetting(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Levels 2, 3 and 4 for one gamma."""
+    """The three levels for one gamma."""
 
     gamma: int
     matched: Comparison

@@ -10,8 +10,7 @@ from specjax import console, generate
 from specjax.checkpoints.memory import GB, available
 from specjax.measure import costs, parts, walltime
 from specjax.prompts import Prompts
-from specjax.sides import Side
-from specjax.types import Kernels, Prompt
+from specjax.types import Prompt
 
 # What is compiled, in times of the program of whole texts: for every gamma that one,
 # and target calls, drafts and prefills at half of it; then to write, score, estimate.
@@ -19,14 +18,9 @@ PROGRAMS, BESIDE = 2.5, 6
 
 
 def check(
-    target: Side,
-    draft: Side,
-    prompts: Prompts,
-    setting: walltime.WalltimeSetting,
-    kernels: Kernels,
+    pair: costs.Pair, prompts: Prompts, setting: walltime.WalltimeSetting
 ) -> None:
     """Raises ValueError, in one line, for more memory than is free."""
-    pair = walltime.prepare(target, draft, prompts, setting, kernels)
     most, prompt = max(setting.gammas), walltime.first_batch(prompts, setting).prompt
     needed = memory(pair, most, prompt)
     beyond = needed - bytes_of(pair.params(most))  # which are read
@@ -40,14 +34,9 @@ def check(
 
 
 def announce(
-    target: Side,
-    draft: Side,
-    prompts: Prompts,
-    setting: walltime.WalltimeSetting,
-    kernels: Kernels,
+    pair: costs.Pair, prompts: Prompts, setting: walltime.WalltimeSetting
 ) -> None:
     """What memory it needs, and after a first short run how many minutes."""
-    pair = walltime.prepare(target, draft, prompts, setting, kernels)
     prompt, request = walltime.first_batch(prompts, setting)
     needed = memory(pair, max(setting.gammas), prompt) / 2**20
     say(f"needs about {needed:,.0f} MiB for weights, caches and laws")

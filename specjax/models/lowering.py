@@ -1,25 +1,15 @@
 """What compilers ask for: the same models, in words that make fewer kernels and copies.
 
-The other modules say what a model computes, and here is how XLA is asked for the same
-numbers: a GPU's compiler above all, where a small draft takes as long as it launches
-kernels, and a CPU's, which copies caches. A model without `model`, `in_memory`,
-`share_repeated_rows` and `join`, written by `cache.write_rows`, would compute the same.
+The other modules say what a model computes; here XLA is asked for the same numbers: a
+GPU's compiler, where a small draft takes as long as it launches kernels, and a CPU's,
+which copies caches. A model without `model`, `in_memory`, `share_repeated_rows` and
+`join`, written by `cache.write_rows`, would compute the same.
 
-One token of one row is what a draft consists of. Its products are those of a vector
-with a matrix, which a GPU's compiler takes apart: it multiplies in one kernel, into
-memory, and adds up in another, and a norm is two more. Two equal rows it multiplies as
-matrices, in one kernel that reads the weights once, and normalises in another. So there
-the row is repeated, but for its cache and for attention (`model`, `in_memory`,
-`share_repeated_rows`).
-
-A few tokens of a row are what a target verifies. Attention is, to a GPU's compiler, two
-products and a softmax between them, and one kernel if each token is a row of its own
-(`share_repeated_rows`).
-
-A joined cache is one buffer for the keys and values of all layers (`join`). One kernel
-writes a token there, after all layers have read what it is going to be; of several
-tokens, one a layer, as it reads them.
-
+One token of one row is what a draft consists of. Its products with matrices, and its
+norms, are two kernels each on a GPU; of two equal rows they are one. So there the row
+is repeated, but for its cache and for attention. A few tokens of a row are what a
+target verifies: attention is one kernel if each token is a row of its own. A joined
+cache is one buffer for the keys and values of all layers, written by one kernel.
 Axes: B rows, T tokens in one call, N layers, S slots, H heads, D head width.
 """
 

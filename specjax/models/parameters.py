@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -11,20 +10,9 @@ from jax import Array
 NORMAL = nn.initializers.normal(0.02)
 
 
-class Parameters(NamedTuple):
-    """Functions of a config, for a model's `init_params(key, config)`. abstract_params:
-    shapes and dtypes of the parameter tree, unboxed; every reader asks for it and none
-    may change it, as a trace takes half a second. partition_specs: the logical axes of
-    every parameter, as PartitionSpecs to map onto a mesh. num_params: how many numbers
-    a model of this size has."""
-
-    abstract_params: Callable
-    partition_specs: Callable
-    num_params: Callable
-
-
-def parameters(init_params: Callable) -> Parameters:
-    """What follows from how a model's parameters are made, without making them."""
+def parameters(init_params: Callable) -> tuple[Callable, Callable, Callable]:
+    """Of `init_params(key, config)`, without making any: the tree's shapes and dtypes,
+    unboxed, kept and never to be changed; its axes as PartitionSpecs; its size."""
 
     def boxed(config):
         return jax.eval_shape(lambda: init_params(jax.random.key(0), config))
@@ -39,7 +27,7 @@ def parameters(init_params: Callable) -> Parameters:
     def num_params(config) -> int:
         return sum(leaf.size for leaf in jax.tree.leaves(abstract_params(config)))
 
-    return Parameters(abstract_params, partition_specs, num_params)
+    return abstract_params, partition_specs, num_params
 
 
 def table(

@@ -1,10 +1,9 @@
 """Compiles thin products for this machine, once, and gives their functions to XLA.
 
-`thin.cc` multiplies by floats, `thin_int8.cc` by whole numbers of eight bits. Each is a
-library, kept in `native` of `cache_folder()`, by the source, the compiler and its
-options, the processor and jaxlib. Its name ends in a digest of what it holds, so that a
-damaged one is made again and never run. Nothing is downloaded. Any compiler of C++17
-serves: `$CXX`, those on PATH, or `pip install ziglang`.
+Each library is kept in `native` of `cache_folder()`, by the source, the compiler and
+its options, the processor and jaxlib. Its name ends in a digest of what it holds, so
+that a damaged one is made again and never run. Nothing is downloaded. Any compiler of
+C++17 serves: `$CXX`, those on PATH, or `pip install ziglang`.
 """
 
 import contextlib

@@ -7,20 +7,14 @@ text they are not, and the four usual estimators then answer four questions:
 - `rao_blackwell`: mean beta over every position of the target's text (Corollary 3.6,
   the protocol of Table 3). A property of the models and the text alone.
 - `counts`: mean beta over the tested positions. The token added after a full acceptance
-  is never tested, and it falls where drafting is easy: with beta positively correlated
-  along the text this lies below the first.
+  is never tested, and it falls where drafting is easy: mostly below the first.
 - `chen_r`: tokens per call over its maximum. Depends on gamma; not an alpha.
-- `implied_alpha`: the alpha that makes Eq. 1 predict the measured tokens per call: the
-  one that predicts walltime at this gamma.
+- `implied_alpha`: the alpha that makes Eq. 1 predict the measured tokens per call.
 
-With i.i.d. acceptances the first, second and fourth agree; their differences measure
-the dependence, so that one of them alone says less than it seems to.
-
-Tokens of one text resemble each other, so each standard error is clustered by sequence:
-a ratio of totals, its residuals summed per sequence, with the correction for few
-sequences (the ratio estimator of Cochran 1977, Sampling Techniques, chapter 6).
-`naive_se` is what independence would give, typically too small. Arrays are numpy or
-jax, not traced. Axes: N positions of the target's text, S sequences.
+Tokens of one text resemble each other, so each standard error is clustered by sequence
+(the ratio estimator of Cochran 1977, Sampling Techniques, chapter 6). `naive_se` is
+what independence would give, typically too small. Arrays are numpy or jax, not traced.
+Axes: N positions of the target's text, S sequences.
 """
 
 from typing import NamedTuple

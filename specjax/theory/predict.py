@@ -6,15 +6,10 @@ wrote, whether token t came from the draft, if a draft was tested there, is a co
 known probability a_t (`accept_probability`), and these coins are independent. Dynamic
 programming backward along the text counts the calls of every gamma from one scoring.
 
-Exact where all of this holds; otherwise it is another number:
-
-- drafts are verified token by token (Algorithm 1), gamma of them in every call;
-- the law of a draft depends on the tokens before it alone, as a model's or an n-gram's
-  does, and not on where its block begins, as that of a copying drafter does;
-- the text was drawn from the target, as it was sampled: p and q are after temperature,
-  top-k, top-p and min-p. At temperature 0 it is the argmax text, every a_t is 0 or 1,
-  and the number of calls is certain. The mean over texts predicts the mean over runs.
-
+Exact where drafts are verified token by token (Algorithm 1), gamma in every call; the
+law of a draft depends on the tokens before it alone, and not on where its block begins;
+and the text was drawn from the target as it was sampled, p and q being after
+temperature, top-k, top-p and min-p. The mean over texts predicts the mean over runs.
 Everything here is float64 numpy; arrays are numpy or jax, not traced. Axes: N tokens of
 one text, K values of gamma.
 """

@@ -6,14 +6,11 @@ what the others foretell of the texts by Theorem 3.8 of Leviathan et al. (2023):
 
     tokens a call / (v + c gamma + overhead), v = 1 and overhead = 0 in the paper.
 
-A prediction holds nothing of the texts that are measured. Tokens a call are those that
-the scored others are expected to take (`theory.predict`), c and v were timed in loops
-of their own, and the overhead, one number for all gammas, is what the others' steps
-took beyond their c and v. Their encoders count on both sides.
-
-A text is what differs most, so intervals are over texts (batches of them where several
-are decoded together). Axes: K values of gamma, N batches that are measured, R rounds, M
-other batches.
+Tokens a call are those that the scored others are expected to take (`theory.predict`),
+c and v were timed in loops of their own, and the overhead, one number for all gammas,
+is what the others' steps took beyond their c and v. Intervals are over texts, which
+differ most. Axes: K values of gamma, N batches that are measured, R rounds, M other
+batches.
 """
 
 from collections.abc import Sequence

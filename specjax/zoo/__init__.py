@@ -1,15 +1,11 @@
-"""The bundled models, small and ready to decode: of Python code, a T5 family, and
-two that listen.
+"""The bundled models, small and ready to decode: code, a T5 family, two that listen.
 
 Weights are safetensors: large matrices in eight bits with a scale for each output, all
 else in float32 (counts in sixteen bits), with their sizes in the file's metadata. How
-each was trained, on what and how well, is in `recipes.json`, `t5_recipes.json` and
-`speech_recipes.json`. Made again by `make zoo`, `experiments/training/zoo_t5.py` and
-`experiments/training/zoo_speech.py`. The T5
-family translates English to German, corrects prose and summarizes documentation
-strings; its sentences are Tatoeba's (CC BY 2.0 FR). The pair that listens writes down a
-few dozen words of voices that were synthesised for it, as is the recording in `speech`;
-of unheard voices it gets one word in twenty wrong, and its times are no good.
+each was trained and how well is in the recipes beside them. The T5 family translates
+English to German, corrects prose and summarizes documentation strings; its sentences
+are Tatoeba's (CC BY 2.0 FR). The pair that listens writes down a few dozen words of
+synthesised voices, of unheard ones one in twenty wrong; its times are no good.
 """
 
 from importlib import resources

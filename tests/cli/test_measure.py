@@ -94,7 +94,8 @@ def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
     laws = 3 * 4 * (gamma + 1) * vocab
     assert counted == pytest.approx(weights + cache + laws, abs=4 * (slots + 4))
     setting = setting._replace(gammas=(0, gamma), new_tokens=slots - 4 - gamma)
-    told = target, draft, texts.Prompts([[1, 2, 3]]), setting, sides.reference()
+    prompts = texts.Prompts([[1, 2, 3]])
+    told = walltime.prepare(target, draft, prompts, setting), prompts, setting
     for free in (None, int(counted - weights)):
         monkeypatch.setattr(forecast, "available", lambda on, free=free: (free, "it"))
         forecast.check(*told)
