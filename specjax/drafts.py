@@ -147,9 +147,8 @@ def own(name: str, target: Side) -> Side:
 
     builder: a function of what it has parameters for: `gamma`, `vocab`, `draw` (how
     drafts are drawn, see `drafters.rollout`); its other parameters are options. It
-    returns a `Drafter`, or (Drafter, parameters), and is called for every gamma.
-
-    Raises ValueError, before any compute, for one that fails.
+    returns a `Drafter`, or (Drafter, parameters), and is called for every gamma. Raises
+    ValueError, before any compute, for one that fails.
     """
     build, options = attribute(name)
     if not inspect.isfunction(build):

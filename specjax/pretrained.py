@@ -68,9 +68,8 @@ def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
     """Whether the ids that both sides know are the same tokens to both.
 
     Some may differ: fine-tuned models rename tokens that were reserved. False where a
-    tokenizer cannot be read, for prompts may be ids.
-
-    Raises ValueError, in one line, for a pair whose ids are other tokens.
+    tokenizer cannot be read, for prompts may be ids. Raises ValueError, in one line,
+    for a pair whose ids are other tokens.
     """
     try:
         first, second = target.tokenizer, draft.tokenizer

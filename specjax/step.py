@@ -51,9 +51,8 @@ def build_step(
 ) -> Callable[[Params, Request, State], tuple[State, Info]]:
     """Returns `spec_step(params, request, state) -> (state, info)`, pure.
 
-    The arguments are the fields of a `Decoder`.
-
-    Raises ValueError for a drafter of more tokens than the target's caches take back.
+    The arguments are the fields of a `Decoder`. Raises ValueError for a drafter of more
+    tokens than the target's caches take back.
     """
     chunks.check_room(target, drafter.gamma, "target")
 

@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike
 def expected_tokens(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
     """Mean number of tokens that one run of Algorithm 1 emits, in 1 .. gamma + 1.
 
-    Accurate as alpha -> 1, where it is gamma + 1. Section 3.1, Eq. 1.
-
-    Raises ValueError for alpha outside [0, 1] or gamma not a whole number >= 0.
+    Accurate as alpha -> 1, where it is gamma + 1. Section 3.1, Eq. 1. Raises ValueError
+    for alpha outside [0, 1] or gamma not a whole number >= 0.
     """
     alpha, gamma = _alpha(alpha), _gamma(gamma)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -36,9 +35,8 @@ def walltime_factor(
     """Expected speedup in walltime over decoding with the target alone.
 
     Below 1 where drafting costs more than it gives. For outputs long enough that the
-    last, cut run does not count. Theorem 3.8.
-
-    Raises ValueError as `expected_tokens`, and for c not finite or below 0.
+    last, cut run does not count. Theorem 3.8. Raises ValueError as `expected_tokens`,
+    and for c not finite or below 0.
     """
     tokens = expected_tokens(alpha, gamma)
     return _result(tokens / (_gamma(gamma) * _cost("c", c) + 1))  # Theorem 3.8
@@ -50,9 +48,8 @@ def operations_factor(
     """Expected growth in the total number of arithmetic operations.
 
     `c_hat` is the ratio of operations per token, M_q to M_p (Definition 3.10): not c,
-    which is a ratio of times. Theorem 3.11.
-
-    Raises ValueError as `expected_tokens`, and for c_hat not finite or below 0.
+    which is a ratio of times. Theorem 3.11. Raises ValueError as `expected_tokens`, and
+    for c_hat not finite or below 0.
     """
     tokens = expected_tokens(alpha, gamma)
     gamma, c_hat = _gamma(gamma), _cost("c_hat", c_hat)
@@ -63,10 +60,9 @@ def optimal_gamma(alpha: ArrayLike, c: ArrayLike) -> int | np.ndarray:
     """The number of drafted tokens that maximizes `walltime_factor`; 0 if alpha <= c.
 
     Exact up to rounding and without an upper limit on gamma; the smaller one where two
-    are equally good. Section 3.5, Fig. 3.
-
-    Raises ValueError for alpha outside [0, 1], c not finite or below 0, and where the
-    factor grows with gamma for ever: alpha = 1 > c, or c = 0 < alpha.
+    are equally good. Section 3.5, Fig. 3. Raises ValueError for alpha outside [0, 1], c
+    not finite or below 0, and where the factor grows with gamma for ever: alpha = 1 >
+    c, or c = 0 < alpha.
     """
     alpha, c = np.broadcast_arrays(_alpha(alpha), _cost("c", c))
     if np.any((alpha > c) & ((alpha == 1) | (c == 0))):
@@ -103,9 +99,8 @@ def acceptance(p: ArrayLike, q: ArrayLike) -> float | np.ndarray:
     """beta, the probability that a token drawn from q is kept; its mean is alpha.
 
     `p` and `q` are probabilities [..., V] of any dtype, rows summing to 1; the result
-    is [...], in [0, 1]. Theorem 3.5, Corollary 3.6.
-
-    Raises ValueError if the vocabularies differ or a row is not a distribution.
+    is [...], in [0, 1]. Theorem 3.5, Corollary 3.6. Raises ValueError if the
+    vocabularies differ or a row is not a distribution.
     """
     p, q = _distributions(p, q)
     return _result(np.minimum(p, q).sum(-1))  # Theorem 3.5 and Lemma 3.3
@@ -116,9 +111,8 @@ def divergence(p: ArrayLike, q: ArrayLike) -> float | np.ndarray:
 
     `p` and `q` are probabilities [..., V] of any dtype, rows summing to 1; the result
     is [...]: 0 where they are equal, 1 where their supports are disjoint, symmetric.
-    Definition 3.2, Lemma 3.3, Corollary 3.4.
-
-    Raises ValueError if the vocabularies differ or a row is not a distribution.
+    Definition 3.2, Lemma 3.3, Corollary 3.4. Raises ValueError if the vocabularies
+    differ or a row is not a distribution.
     """
     p, q = _distributions(p, q)
     return _result(np.abs(p - q).sum(-1) / 2)  # Definition 3.2: p - M = (p - q) / 2
@@ -128,9 +122,8 @@ def minimum_gain(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
     """A speedup that the best gamma reaches at least; it is the one of gamma = 1.
 
     It bounds the best gamma, not every gamma. Above 1 if and only if alpha > c;
-    otherwise no gamma > 0 helps. Corollary 3.9.
-
-    Raises ValueError for alpha outside [0, 1] or c not finite or below 0.
+    otherwise no gamma > 0 helps. Corollary 3.9. Raises ValueError for alpha outside [0,
+    1] or c not finite or below 0.
     """
     return _result((1 + _alpha(alpha)) / (1 + _cost("c", c)))  # Corollary 3.9
 
@@ -138,11 +131,10 @@ def minimum_gain(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
 def oracle_factor(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
     """Speedup if an oracle drafted exactly the tokens that will be accepted.
 
-    The oracle still pays for each draft and for one run of M_p per rejection. While
-    c <= 1 no gamma, fixed or adaptive, does better, and nothing is assumed to be
-    independent. Infinite at alpha = 1, c = 0. Section 3.5, last paragraph.
-
-    Raises ValueError for alpha outside [0, 1] or c not finite or below 0.
+    The oracle still pays for each draft and for one run of M_p per rejection. While c
+    <= 1 no gamma, fixed or adaptive, does better, and nothing is assumed to be
+    independent. Infinite at alpha = 1, c = 0. Section 3.5, last paragraph. Raises
+    ValueError for alpha outside [0, 1] or c not finite or below 0.
     """
     alpha, c = _alpha(alpha), _cost("c", c)
     with np.errstate(divide="ignore"):
@@ -157,7 +149,6 @@ def chen_r(tokens_per_call: ArrayLike, K: ArrayLike) -> float | np.ndarray:
     `K` is gamma. Emitted tokens include the one resampled or added, so r >= 1/(K + 1)
     even if every draft is rejected; r is not alpha, and holds for this K alone. Chen et
     al. (2023), Fig. 1, in the reading that their speedups confirm (`chen_speedup`).
-
     Raises ValueError for K not a whole number >= 0 or tokens outside [1, K + 1].
     """
     tokens, K = _tokens(tokens_per_call, _gamma(K, "K"))
@@ -171,7 +162,6 @@ def chen_speedup(
 
     The times share any one unit. Theorem 3.8 of Leviathan et al. with c = t_draft /
     t_target and tokens counted instead of Eq. 1, so nothing is assumed independent.
-
     Raises ValueError for r outside (0, 1], K not a whole number >= 0, t_draft < 0 or
     t_target <= 0.
     """
@@ -187,10 +177,9 @@ def chen_speedup(
 def implied_alpha(tokens_per_call: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
     """The alpha at which Eq. 1 gives this many tokens per call: its inverse in alpha.
 
-    Exactly 0 at one token and 1 at gamma + 1. Section 3.1, Eq. 1.
-
-    Raises ValueError for tokens outside [1, gamma + 1] or gamma not whole and >= 1 (at
-    gamma = 0 every alpha gives one token).
+    Exactly 0 at one token and 1 at gamma + 1. Section 3.1, Eq. 1. Raises ValueError for
+    tokens outside [1, gamma + 1] or gamma not whole and >= 1 (at gamma = 0 every alpha
+    gives one token).
     """
     gamma = _gamma(gamma)
     if not np.all(gamma >= 1):

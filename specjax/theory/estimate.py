@@ -49,7 +49,6 @@ def rao_blackwell(beta: ArrayLike, sequence: ArrayLike) -> Estimate:
     that the target generated; `sequence` [N] names the text that each belongs to, by
     ids in any order. Every position weighs the same, so long texts weigh more. The coin
     of Algorithm 1 is replaced by its mean, hence the name. Corollary 3.6, Section 4.2.
-
     Raises ValueError for beta outside [0, 1], or arrays not of one shape [N], N > 0.
     """
     beta, sequence = np.asarray(beta, np.float64), np.asarray(sequence)
@@ -78,9 +77,8 @@ def difference(more: ArrayLike, less: ArrayLike, tokens: ArrayLike) -> Estimate:
 
     `more`, `less` [S]: sums of beta of each text, `tokens` [S]: its positions, as
     `by_text` has them. A text that is easy for one draft is easy for the other, and
-    that cancels: the error is below that of two independent numbers.
-
-    Raises ValueError unless there are as many of each, and some token.
+    that cancels: the error is below that of two independent numbers. Raises ValueError
+    unless there are as many of each, and some token.
     """
     (more, tokens), (less, _) = _totals(more, tokens), _totals(less, tokens)
     return _ratio(more - less, tokens)
@@ -91,9 +89,8 @@ def counts(accepted: ArrayLike, tested: ArrayLike) -> Estimate:
 
     `accepted` [S] and `tested` [S] are totals per sequence; a call that accepts n of
     its G drafts tests min(n + 1, G). Estimates E(beta | position tested): alpha of
-    Definition 3.1 if acceptances are i.i.d. `naive_se` is the binomial one.
-
-    Raises ValueError unless 0 <= accepted <= tested and some draft was tested.
+    Definition 3.1 if acceptances are i.i.d. `naive_se` is the binomial one. Raises
+    ValueError unless 0 <= accepted <= tested and some draft was tested.
     """
     accepted, tested = _totals(accepted, tested)
     if not np.all(accepted <= tested):
@@ -109,9 +106,8 @@ def chen_r(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estimate:
     As `closed_forms.chen_r` has it of a law. `accepted` [S] and `calls` [S] are totals
     per sequence, at one fixed `gamma`; each call emits one token more than it accepts,
     counted before any cut at the end of a text. `naive_se` is that of Eq. 1's capped
-    geometric variable.
-
-    Raises ValueError unless 0 <= accepted <= gamma calls and there was a call.
+    geometric variable. Raises ValueError unless 0 <= accepted <= gamma calls and there
+    was a call.
     """
     mean = _tokens_per_call(accepted, calls, gamma)
     r = closed_forms.chen_r(mean.value, gamma)
@@ -124,9 +120,8 @@ def implied_alpha(accepted: ArrayLike, calls: ArrayLike, gamma: int) -> Estimate
     Arguments as for `chen_r`, gamma >= 1. Carries into one number whatever dependence
     there was at this gamma: at another gamma it is another number. The errors are those
     of tokens per call over the slope of Eq. 1 (delta method); at alpha = 0 or 1 they
-    are 0, and mean nothing. Section 3.1, Eq. 1.
-
-    Raises ValueError as `chen_r`, and for gamma < 1.
+    are 0, and mean nothing. Section 3.1, Eq. 1. Raises ValueError as `chen_r`, and for
+    gamma < 1.
     """
     mean = _tokens_per_call(accepted, calls, gamma)
     alpha = closed_forms.implied_alpha(mean.value, gamma)
@@ -147,7 +142,6 @@ def all_four(
 
     `beta` [N] and `sequence` [N] come from scoring the target's text, `accepted`,
     `tested` and `calls` [S] from decoding with `gamma`; the texts may be other texts.
-
     Raises ValueError as the four do.
     """
     return {

@@ -44,7 +44,6 @@ def accept_probability(p_x: ArrayLike, q_x: ArrayLike) -> np.ndarray:
     `p_x` [N] and `q_x` [N] are p_t(x_t) and q_t(x_t), the probabilities of the text's
     own tokens as they are sampled. A deterministic drafter has q_x 1 where its guess is
     x_t, else 0. The result is [N], in [0, 1]; its mean over texts estimates alpha too.
-
     Raises ValueError for p_x outside (0, 1], q_x outside [0, 1], or arrays not of one
     shape [N], N > 0.
     """
@@ -71,7 +70,6 @@ def expected_calls(accept: ArrayLike, gammas: Sequence[int]) -> np.ndarray:
 
     `accept` [N] is `accept_probability` along the text, `gammas` [K] whole numbers >= 0
     in any order; gamma = 0 gives N. The last call may be cut by the end of the text.
-
     Raises ValueError for accept outside [0, 1] or not [N], N > 0, and gammas not [K]
     whole numbers >= 0.
     """
@@ -94,9 +92,7 @@ def calls_law(accept: ArrayLike, gamma: int) -> np.ndarray:
     """The law of the number of target calls that emit this text: [N + 1] float.
 
     Entry k is the probability of k calls; the mean is that of `expected_calls`, whose
-    `accept` [N] this takes, with one `gamma`.
-
-    Raises ValueError as `expected_calls`.
+    `accept` [N] this takes, with one `gamma`. Raises ValueError as `expected_calls`.
     """
     if np.ndim(gamma):
         raise ValueError("calls_law takes one gamma: call it for each")
@@ -116,9 +112,8 @@ def expected_steps(laws: Sequence[ArrayLike]) -> float:
     """Expected number of steps of a batch, which runs until its last row has ended.
 
     `laws` has the `calls_law` of each row; given the texts, rows are independent. Their
-    lengths may differ.
-
-    Raises ValueError if there is no row, or a law is not a distribution over 0, 1, ...
+    lengths may differ. Raises ValueError if there is no row, or a law is not a
+    distribution over 0, 1, ...
     """
     if not len(laws):
         raise ValueError("laws is empty: pass the calls_law of each row of the batch")
@@ -143,10 +138,9 @@ def speedup(
     their means over texts. `cost` is that of decoding with `gamma` drafts a step, the
     `baseline`'s that of decoding with none (its `c` is not read; by default it is the
     target's calls alone). Numbers give a number, arrays broadcast. Theorem 3.8 is the
-    case steps = tokens / Eq. 1, v = 1, no overhead and no prefill.
-
-    Raises ValueError for gamma not a whole number >= 0, tokens <= 0, steps outside
-    [tokens / (gamma + 1), tokens], costs not finite or below 0, and v = 0.
+    case steps = tokens / Eq. 1, v = 1, no overhead and no prefill. Raises ValueError
+    for gamma not a whole number >= 0, tokens <= 0, steps outside [tokens / (gamma + 1),
+    tokens], costs not finite or below 0, and v = 0.
     """
     gamma = _whole(gamma)
     tokens, steps = _counted(tokens, steps, gamma)

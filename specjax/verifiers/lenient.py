@@ -24,20 +24,16 @@ def build(lenience: float, residual: str = "target_minus_draft") -> Verifier:
 
     A sampled row accepts x with probability min(1, p(x) / (l q(x))). On a rejection it
     draws from norm(max(0, p - q)), which leaves it beta_l - beta_1 from p in total
-    variation, the least that any residual can; "scaled" draws from
-    norm(max(0, p - l q)), A.5 to the letter, and is further away. Both keep the output
-    at most p / l; drawing from p itself does not.
-
-    An argmax row (temperature 0) accepts x if p_raw(x) >= l max p_raw, for p_raw the
-    softmax of the raw logits, and emits the argmax on a rejection. A.5 prints <=, which
-    cannot be meant: l = 1 would then accept everything, and alpha fall with l, where
-    the paper's alpha at l = 1 is the strict 0.75 of Table 2 and rises as l falls.
-
-    Whatever the row, the token after a draft that is kept whole is drawn from p. A
-    temperature of 1 that top-k, top-p or min-p cut to one id is the same `Law` as
-    temperature 0, and is treated as that.
-
-    Raises ValueError for a lenience outside (0, 1] or an unknown residual.
+    variation, the least that any residual can; "scaled" draws from norm(max(0, p - l
+    q)), A.5 to the letter, and is further away. Both keep the output at most p / l;
+    drawing from p itself does not. An argmax row (temperature 0) accepts x if p_raw(x)
+    >= l max p_raw, for p_raw the softmax of the raw logits, and emits the argmax on a
+    rejection. A.5 prints <=, which cannot be meant: l = 1 would then accept everything,
+    and alpha fall with l, where the paper's alpha at l = 1 is the strict 0.75 of Table
+    2 and rises as l falls. Whatever the row, the token after a draft that is kept whole
+    is drawn from p. A temperature of 1 that top-k, top-p or min-p cut to one id is the
+    same `Law` as temperature 0, and is treated as that. Raises ValueError for a
+    lenience outside (0, 1] or an unknown residual.
     """
     if not 0 < lenience <= 1:
         raise ValueError(

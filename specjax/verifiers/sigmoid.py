@@ -42,19 +42,17 @@ def build(alpha: float, beta: float, dtype: str = "float32") -> Verifier:
     Weights, Eq. 5: p^ = 1 / (1 + exp(-(z - alpha) / (beta - alpha))) of the logit z of
     the target divided by the temperature, q^ of the draft's. An id that top-k, top-p,
     min-p or argmax removed has a logit of -inf there, so a weight of 0; a drafter that
-    is certain has a weight of 1 at its own token. Kept, Eq. 6: r < min(1, p^ / q^);
-    the paper has r <= min(1, p^ / q^), which differs only where both are equal, and
-    would keep an id of weight 0 at r = 0. After a rejection, Eq. 7: norm(max(0, p^ -
-    q^)), or norm(p^) where that is empty, as it may be, since weights do not sum to 1.
-    After a draft that is kept whole: norm(p^).
-
-    dtype: of Eq. 5, "float32" (or wider, where logits are) or "float16" for half
-    precision as in the paper; what follows it is in float32. Half precision ends at
-    65504: beyond it alpha and beta are infinite and every weight is NaN. A comparison
-    with NaN is false, so nothing is kept; the paper does not say what is then drawn
-    from a residual of NaN, and here every id that p keeps is equally likely.
-
-    Raises ValueError unless alpha < 0 < beta, both finite, or for another dtype.
+    is certain has a weight of 1 at its own token. Kept, Eq. 6: r < min(1, p^ / q^); the
+    paper has r <= min(1, p^ / q^), which differs only where both are equal, and would
+    keep an id of weight 0 at r = 0. After a rejection, Eq. 7: norm(max(0, p^ - q^)), or
+    norm(p^) where that is empty, as it may be, since weights do not sum to 1. After a
+    draft that is kept whole: norm(p^). dtype: of Eq. 5, "float32" (or wider, where
+    logits are) or "float16" for half precision as in the paper; what follows it is in
+    float32. Half precision ends at 65504: beyond it alpha and beta are infinite and
+    every weight is NaN. A comparison with NaN is false, so nothing is kept; the paper
+    does not say what is then drawn from a residual of NaN, and here every id that p
+    keeps is equally likely. Raises ValueError unless alpha < 0 < beta, both finite, or
+    for another dtype.
     """
     verify = decide(squashed(alpha, beta, dtype), _printed)
     rule = FusedRule(sigmoid=(alpha, beta)) if dtype == "float32" else None

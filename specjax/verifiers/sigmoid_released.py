@@ -28,12 +28,9 @@ def build(alpha: float, beta: float, dtype: str = "float32") -> Verifier:
     of the target's logits z, divided by the temperature and filtered (the paper: p^).
     All V ids may be drawn, those that top-k, top-p or min-p removed too, and of a large
     vocabulary they have much of it. Their code only samples: a row of which a single id
-    is kept, as at temperature 0, stays that id here.
-
-    Not reproduced: several texts at a time, whose rows their code mixes up, and a sum b
-    that leaves elements out. No kernel of this project fuses it.
-
-    Raises ValueError as `sigmoid.build`.
+    is kept, as at temperature 0, stays that id here. Not reproduced: several texts at a
+    time, whose rows their code mixes up, and a sum b that leaves elements out. No
+    kernel of this project fuses it. Raises ValueError as `sigmoid.build`.
     """
     squash = sigmoid.squashed(alpha, beta, dtype, bounded=True)
     verify = sigmoid.decide(squash, end)
