@@ -21,20 +21,9 @@ from specjax.quantized import rounding
 Index = tuple[slice, ...]
 USABLE = ("float16", "bfloat16", "float32", "float64")
 # How safetensors calls what it may hold; what is not here has no numpy dtype.
-STORED = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U8": "uint8",
-    "BOOL": "bool",
-}
+STORED = "F64 float64, F32 float32, F16 float16, BF16 bfloat16, I64 int64, I32 int32"
+STORED += ", I16 int16, I8 int8, U8 uint8, BOOL bool, F8_E4M3 float8_e4m3fn"
+STORED = dict(x.split() for x in f"{STORED}, F8_E5M2 float8_e5m2".split(", "))
 SHOWN = 20  # names of a kind in one message
 COMPARED = 2**22  # elements of a copy at a time
 

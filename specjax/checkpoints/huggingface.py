@@ -32,21 +32,9 @@ GENERATION = "generation_config.json"
 INDEX = "model.safetensors.index.json"
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 # Weights as safetensors, and what a tokenizer is made from; never a pickle.
-FETCHED = (
-    CONFIG,
-    GENERATION,
-    WHOLE,
-    INDEX,
-    "model-*-of-*.safetensors",
-    "spiece.model",
-    "tokenizer.model",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "vocab.json",
-    "added_tokens.json",
-    "merges.txt",
-)
+FETCHED = f"{CONFIG} {GENERATION} {WHOLE} {INDEX} model-*-of-*.safetensors".split()
+FETCHED += "spiece.model tokenizer.model tokenizer.json tokenizer_config.json".split()
+FETCHED += "chat_template.jinja vocab.json added_tokens.json merges.txt".split()
 ENDS = ("bos_token_id", "eos_token_id", "decoder_start_token_id", "pad_token_id")
 
 
@@ -134,7 +122,7 @@ def download(name: str) -> Path:
             " pip install huggingface_hub"
         ) from None
     try:
-        return Path(snapshot_download(name, allow_patterns=list(FETCHED)))
+        return Path(snapshot_download(name, allow_patterns=FETCHED))
     except (OSError, ValueError) as error:  # what the hub's client raises
         if (refusal := _refusal(name, error)) is not None:
             raise ValueError(refusal) from None

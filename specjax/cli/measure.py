@@ -208,21 +208,11 @@ def chosen_effort(flags: argparse.Namespace) -> argparse.Namespace:
 def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
     batch = flags.batch
     others = batch * max(2, -(-4 // batch))  # two batches: else there is no error
-    return walltime.WalltimeSetting(
-        flags.temperature,
-        flags.batch,
-        tuple(sorted({0, *flags.gammas})),
-        flags.tokens,
-        flags.texts,
-        others,
-        flags.rounds,
-        flags.seed,
-        flags.ends,
-        flags.rule,
-        flags.kernels,
-        flags.policy,
-        **truncation(flags),
-    )
+    gammas, heat = tuple(sorted({0, *flags.gammas})), flags.temperature
+    counts = flags.tokens, flags.texts, others, flags.rounds
+    sizes = heat, batch, gammas, *counts, flags.seed, flags.ends
+    how = flags.rule, flags.kernels, flags.policy
+    return walltime.WalltimeSetting(*sizes, *how, **truncation(flags))
 
 
 def check(
@@ -299,19 +289,11 @@ def estimates(
 
 def protocol(setting: walltime.WalltimeSetting, gamma: int) -> Protocol:
     """How the texts are decoded that alpha is estimated on."""
-    return Protocol(
-        "prompts",
-        setting.temperature,
-        setting.texts * setting.new_tokens,
-        gamma,
-        setting.seed,
-        setting.new_tokens,
-        min(32, setting.texts),
-        setting.rule,
-        setting.kernels,
-        setting.policy,
-        **truncation(setting),
-    )
+    new, batch = setting.new_tokens, min(32, setting.texts)
+    sizes = setting.texts * new, gamma, setting.seed, new, batch
+    how = setting.rule, setting.kernels, setting.policy
+    filters = truncation(setting)
+    return Protocol("prompts", setting.temperature, *sizes, *how, **filters)
 
 
 def report(row: dict) -> None:

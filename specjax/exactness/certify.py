@@ -221,17 +221,8 @@ def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple
         gaps = np.abs(pick_law(weights) - weights / weights.sum())
         broken = set() if gaps.max() <= TOLERANCE["float32"] else {"law"}
         errors = f"{gaps.max():.1e}", "", f"{gaps.sum() / 2:.1e}"
-        yield (
-            "pick",
-            "random weights",
-            vocab,
-            "",
-            1,
-            *errors,
-            "",
-            "",
-            verdict_of(broken),
-        )
+        what = "pick", "random weights", vocab, "", 1
+        yield *what, *errors, "", "", verdict_of(broken)
     for name in chosen:
         uniform = CLAIMS.get(name, UNKNOWN).uniform
         p_value = noise_p_value(verifiers.named(name), 2, 3, uniform)

@@ -23,20 +23,10 @@ PAIRS = (
     " cantonese"
 )
 LANGUAGES, NAMES = zip(*(pair.split(" ", 1) for pair in PAIRS.split(", ")), strict=True)
-CODES = dict(zip(NAMES, LANGUAGES, strict=True)) | {
-    "burmese": "my",
-    "castilian": "es",
-    "flemish": "nl",
-    "haitian": "ht",
-    "letzeburgesch": "lb",
-    "mandarin": "zh",
-    "moldavian": "ro",
-    "moldovan": "ro",
-    "panjabi": "pa",
-    "pushto": "ps",
-    "sinhalese": "si",
-    "valencian": "ca",
-}
+OTHERS = "burmese my, castilian es, flemish nl, haitian ht, letzeburgesch lb, mandarin"
+OTHERS += " zh, moldavian ro, moldovan ro, panjabi pa, pushto ps, sinhalese si"
+CODES = dict(zip(NAMES, LANGUAGES, strict=True))
+CODES |= dict(pair.split() for pair in f"{OTHERS}, valencian ca".split(", "))
 
 
 def code(asked: str, known: Iterable[str]) -> str:
