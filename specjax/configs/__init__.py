@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax.configs import fields, files, grid, unread
+from specjax.configs import fields, grid, unread
 from specjax.configs.unread import Bound, ConfigError
 from specjax.measure.row import TableRow
 
@@ -150,7 +150,7 @@ def searched(gin, folders: Sequence[str]) -> Iterator[None]:
     prefixes, readers = gin.config._LOCATION_PREFIXES, gin.config._FILE_READERS
     before = list(prefixes), list(readers)
     prefixes[:] = ["", *folders, str(HOME)]
-    readers[:] = [(files.reader(), os.path.isfile)]  # none inside Python packages
+    readers[:] = [(unread.reader(), os.path.isfile)]  # none inside Python packages
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax.configs import files, unread
+from specjax.configs import unread
 from specjax.configs.unread import MACRO, Bound, ConfigError
 
 NAME = "ROWS"
@@ -31,7 +31,7 @@ class Grid(NamedTuple):
 
 def read(gin, path: Path) -> Grid:
     """The rows of a file, in its order. Raises ConfigError for what names none."""
-    text = files.text(path)
+    text = unread.text(path)
     statements = unread.parsed(gin, text, str(path))
     common = [unread.bound(x, str(path)) for x in statements if not is_grid(x)]
     grids = [x.value for x in statements if is_grid(x)]

@@ -1,11 +1,16 @@
 """What a person set and nothing reads: named, with the nearest name that there is.
 
 Included files may set more than a row uses; its own file and the command line may not.
+Files are read as UTF-8, whatever the console's encoding.
 """
 
+import codecs
+import contextlib
 import difflib
-from collections.abc import Sequence
-from typing import NamedTuple
+import io
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TextIO
 
 MACRO = "gin.macro"
 WRITE = "write NAME = VALUE, and a text in quotes: NAME = 'text'"
@@ -120,3 +125,40 @@ def winner(gin, scope: str, selector: str, parameter: str) -> str | None:
     outer = ["/".join(parts[:size]) for size in range(len(parts), -1, -1)]
     config = gin.config._CONFIG
     return next((x for x in outer if parameter in config.get((x, selector), ())), None)
+
+
+UTF16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
+
+
+def text(path: str | Path) -> str:
+    """What a file holds, without a mark of its byte order."""
+    data = Path(path).read_bytes()
+    if data.startswith(UTF16):
+        raise ConfigError(f"{path} is UTF-16: save it as UTF-8")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}, line {line}, is not UTF-8: save it so") from None
+
+
+def reader() -> Callable:
+    """path -> a context with its stream, for gin, which opens includes within it."""
+    opened = []
+
+    @contextlib.contextmanager
+    def read(path: str) -> Iterator[TextIO]:
+        file = Path(path).resolve()
+        if file in opened:
+            way = opened[opened.index(file) :]
+            way = " includes ".join(each.name for each in [*way, file])
+            raise ConfigError(f"{way}: files must not include each other in a circle")
+        stream = io.StringIO(text(path))
+        stream.name = path  # which gin says of a mistake
+        opened.append(file)
+        try:
+            yield stream
+        finally:
+            opened.pop()
+
+    return read

@@ -8,7 +8,7 @@ import jax
 
 from specjax import console, generate
 from specjax.checkpoints.memory import GB, available
-from specjax.measure import costs, parts, walltime
+from specjax.measure import costs, timing, walltime
 from specjax.prompts import Prompts
 from specjax.types import Prompt
 
@@ -57,7 +57,7 @@ def seconds(setting: walltime.WalltimeSetting, compiled: float, once: float) -> 
     programs = gammas * PROGRAMS + BESIDE
     texts = (setting.texts + setting.others) / setting.batch
     # Target calls and drafts apart, by a text's seconds for so many tokens.
-    apart = 2 * parts.SAMPLES * parts.LOOPS / setting.new_tokens
+    apart = 2 * timing.SAMPLES * timing.LOOPS / setting.new_tokens
     return programs * compiled + gammas * setting.rounds * (texts + apart) * once
 
 

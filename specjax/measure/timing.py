@@ -2,10 +2,12 @@
 
 A machine's speed drifts and other work disturbs it, so programs that are compared are
 run in turns, round after round, and ratios are trusted more than seconds.
+c and v are told from programs that loop over one part (Definition 3.7 of Leviathan et
+al. 2023). Axes: K values of gamma, R rounds, S samples of a program in all of them.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import jax
@@ -55,3 +57,76 @@ def interval(
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(statistics, [tail, 100 - tail])
     return float(low), float(high)
+
+
+DECODE, PREFILL, TARGET, DRAFT = range(4)  # kinds of programs
+LOOPS = 64  # calls in a program that times one call, so that its first few are few
+SAMPLES = 2  # of such a program, in every round
+DIGITS = 6  # of seconds: a clock tells no more
+Name = tuple[int, int, int]  # of a program: kind, gamma, index
+
+
+def turn(names: Iterable[Name], measured: int, others: int) -> list[Name]:
+    """The order of a round. A machine's speed drifts while it lasts, so that each kind
+    of text and of program is spread over all of it, all gammas of one side by side."""
+
+    def place(name: Name) -> tuple:
+        kind, gamma, index = name
+        if kind != DECODE:
+            share = (index + 0.5) / SAMPLES
+        elif index < measured:
+            share = (index + 0.5) / measured
+        else:
+            share = (index - measured + 0.5) / others
+        return share, index, gamma, kind
+
+    return sorted(names, key=place)
+
+
+def timed(gammas: Sequence[int], seconds: dict) -> dict:
+    """Seconds of the programs that time a part, [K][S], as a record keeps them."""
+
+    def each(kind: int, gamma: int) -> list[float]:
+        rows = [seconds[kind, gamma, i] for i in range(SAMPLES)]
+        return np.round(np.concatenate(rows), DIGITS).tolist()
+
+    return {
+        "target_calls": [each(TARGET, gamma) for gamma in gammas],
+        "drafts": [each(DRAFT, gamma) if gamma else None for gamma in gammas],
+        "prefills": [each(PREFILL, gamma) for gamma in gammas],
+        "loops": LOOPS,
+    }
+
+
+def timed_separately(gammas: Sequence[int], seconds: dict) -> dict:
+    """c and v of every gamma, and the milliseconds behind them. seconds: `timed`."""
+    loops = seconds["loops"]
+    calls = [1e3 * np.array(each) / loops for each in seconds["target_calls"]]
+    prefills = [1e3 * float(np.median(each)) for each in seconds["prefills"]]
+
+    def of_medians(part: np.ndarray, whole: np.ndarray) -> float:
+        return float(np.median(part) / np.median(whole))
+
+    target_ms = calls[0]
+    keys = ("c", "c_ci", "v", "v_ci", "draft_ms")
+    columns = {key: [] for key in keys}
+    for gamma, call, drafts in zip(gammas, calls, seconds["drafts"], strict=True):
+        c, c_ci, t_draft = None, None, None
+        if gamma:  # Definition 3.7, of one drafted token
+            drafted = 1e3 * np.array(drafts) / loops
+            c = of_medians(drafted, target_ms) / gamma
+            c_ci = interval(of_medians, (drafted / gamma, target_ms))
+            t_draft = float(np.median(drafted))
+        columns["c"].append(c)
+        columns["c_ci"].append(c_ci)
+        columns["v"].append(of_medians(call, target_ms))
+        columns["v_ci"].append(interval(of_medians, (call, target_ms)))
+        columns["draft_ms"].append(t_draft)
+    alone, *both = prefills  # with an encoder its run is most of it
+    return columns | {
+        "prefill_ms": prefills,
+        "target_ms": float(np.median(target_ms)),
+        "target_ms_ci": interval(lambda x: float(np.median(x)), (target_ms,)),
+        "prefill_target_ms": alone,
+        "prefill_draft_ms": float(np.median(both)) - alone,
+    }

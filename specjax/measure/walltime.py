@@ -18,10 +18,10 @@ from tqdm import tqdm
 
 from specjax import policies, probs, sides, verifiers
 from specjax.inputs import make_request, make_sampling
-from specjax.measure import costs, counts, parts, scoring, timing
+from specjax.measure import costs, counts, scoring, timing
 from specjax.measure.counts import Batch
-from specjax.measure.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.measure.texts import Text, take, truncation, width
+from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.prompts import Prompts
 from specjax.sides import Side, reference
 from specjax.theory import speedup
@@ -166,16 +166,16 @@ def describe(
         "alpha": alpha.value,
         "alpha_se": None if alpha.se != alpha.se else alpha.se,
         "gamma": list(gammas),
-        "timed": parts.timed(gammas, seconds),
+        "timed": timing.timed(gammas, seconds),
     }
-    row |= parts.timed_separately(gammas, row["timed"])
+    row |= timing.timed_separately(gammas, row["timed"])
     row |= counts.calls(gammas, outputs, texts)
     row |= dict.fromkeys(counts.EXPECTED, [None] * len(gammas))
     if scores is not None and plain(setting):
         row |= counts.of_these(gammas, scores, outputs, texts)
     every = [[seconds[DECODE, gamma, i] for i in texts] for gamma in gammas]
     row["timed"]["texts"] = {
-        "seconds": np.round(every, parts.DIGITS).tolist(),
+        "seconds": np.round(every, timing.DIGITS).tolist(),
         **counts.counted(gammas, outputs, texts),
     }
     return row
@@ -201,7 +201,7 @@ def aside(
         for gamma in setting.gammas
     ]
     return {
-        "seconds": np.round(times, parts.DIGITS).tolist(),
+        "seconds": np.round(times, timing.DIGITS).tolist(),
         **counts.counted(setting.gammas, outputs, new),
         "expected_steps": None,
     }
@@ -295,7 +295,7 @@ def run(
             warm.append(draft)
             for index in range(SAMPLES):
                 programs[DRAFT, gamma, index] = draft
-    order = parts.turn(programs, first, each)
+    order = timing.turn(programs, first, each)
     turns = {name: programs[name] for name in order}
 
     def fetched() -> dict:

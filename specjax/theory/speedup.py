@@ -60,7 +60,7 @@ def speedup_from(row: dict) -> dict:
     """Every number of speed of `measured` of walltime, from what else it holds.
 
     row: `timed`, `chosen_on`, `gamma`, `alpha`, `steps`, `tokens_per_call` and what
-    was timed apart (`specjax.measure.parts`). Lists are parallel to `gamma`.
+    was timed apart (`specjax.measure.timing`). Lists are parallel to `gamma`.
     """
     seconds, tokens = (
         np.array(row["timed"]["texts"][k]) for k in ("seconds", "tokens")

@@ -9,8 +9,8 @@ import pytest
 
 from specjax import generate, keys, sides, verifiers
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.measure import costs, parts, timing, walltime
-from specjax.measure.parts import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
+from specjax.measure import costs, timing, walltime
+from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
 from specjax.prompts import Prompts
 from specjax.step import Decoder, score
 from specjax.theory import closed_forms, speedup
@@ -91,7 +91,7 @@ def test_a_row_holds_what_its_speeds_are_made_of(row):
     """Read again from a file it gives the same numbers and intervals."""
     again = json.loads(json.dumps(row, allow_nan=False))
     for numbers in (
-        parts.timed_separately(again["gamma"], again["timed"]),
+        timing.timed_separately(again["gamma"], again["timed"]),
         speedup.speedup_from(again),
     ):
         assert {name: row[name] for name in numbers} == numbers
@@ -234,7 +234,7 @@ def test_a_row_says_everything_of_every_gamma(row):
 def test_a_round_spreads_every_kind_of_text_over_it():
     names = [(DECODE, gamma, i) for gamma in (0, 1) for i in range(12)]
     names += [(TARGET, gamma, i) for gamma in (0, 1) for i in range(SAMPLES)]
-    order = parts.turn(names, 8, 4)
+    order = timing.turn(names, 8, 4)
     assert sorted(order) == sorted(names)
     places = [order.index((DECODE, 0, i)) / len(order) for i in range(8, 12)]
     assert np.all(np.abs(places - np.array([1, 3, 5, 7]) / 8) < 0.07)

@@ -11,7 +11,7 @@ from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.wagner.runs import in_turns
 from experiments.tasks import Task
 from specjax.measure import costs, timing
-from specjax.measure.parts import LOOPS
+from specjax.measure.timing import LOOPS
 from specjax.theory import closed_forms
 
 WAYS = {"alone": (False, ALONE), "speculative": (True, SPECULATIVE)}  # drafts, stream
