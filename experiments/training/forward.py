@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.models import gpt, llama, t5, whisper
-from specjax.models.whisper import Cache, Whisper
 from specjax.types import Features
 
 Config = gpt.Config | llama.Config | t5.Config | whisper.Config
@@ -36,10 +35,10 @@ def logits(config: Config, params: Any, tokens: Array, read: Any = None) -> Arra
         features = t5.T5(config).apply({"params": params}, read, tokens)
         return t5.readout(config, params, features)
     if isinstance(config, whisper.Config):
-        weights, network = {"params": params}, Whisper(config)
-        across = network.apply(weights, read.astype(config.dtype), method="read")
-        start, cache = jnp.zeros(1, jnp.int32), Cache(None, across)
-        features, _ = network.apply(weights, tokens, start, cache, method="decode")
+        across = whisper.read(config, params, read.astype(config.dtype))
+        start, cache = jnp.zeros(1, jnp.int32), whisper.Cache(None, across)
+        weights, decoder = {"params": params["decoder"]}, whisper.Decoder(config)
+        features, _ = decoder.apply(weights, tokens, start, cache)
         return whisper.readout(config, params, features)
     model = FAMILIES[type(config)].build(config)
     start = jnp.zeros(tokens.shape[0], jnp.int32)

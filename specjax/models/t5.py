@@ -344,11 +344,7 @@ class T5(nn.Module):
         return self.decoder.read(self.encoder(x, inputs.length))
 
     def decode(
-        self,
-        tokens: Array,
-        start: Array,
-        cache: Cache,
-        branches: Branches | None = None,
+        self, tokens: Array, start: Array, cache: Cache, branches: Branches | None
     ) -> tuple[Array, Cache]:
         """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
         return self.decoder(self.token_embedder(tokens), start, cache, branches)
@@ -357,7 +353,7 @@ class T5(nn.Module):
         """Features [B, T, E] of whole texts, each token seeing those before it."""
         cache = Cache(None, self.read(inputs), inputs.length)
         start = jnp.zeros(1, jnp.int32)  # one for all: the bias is computed once
-        x, _ = self.decode(tokens, start, cache)
+        x, _ = self.decode(tokens, start, cache, None)
         if not self.config.tied and self.is_initializing():
             self.decoder.logits_dense(x)
         return x

@@ -232,26 +232,16 @@ class Whisper(nn.Module):
         self.encoder = Encoder(self.config)
         self.decoder = Decoder(self.config)
 
-    def encode(self, frames: Array) -> Array:
-        return self.encoder(frames)
-
-    def read(self, states: Array) -> list[KeyValues]:
-        return self.decoder.read(states)
-
-    def decode(
-        self,
-        tokens: Array,
-        start: Array,
-        cache: Cache,
-        branches: Branches | None = None,
-    ) -> tuple[Array, Cache]:
-        return self.decoder(tokens, start, cache, branches)
-
     def __call__(self, frames: Array, tokens: Array) -> Array:
         """Features [B, T, E] of whole texts, each token seeing those before it."""
-        cache = Cache(None, self.read(self.encode(frames)))
-        start = jnp.zeros(1, jnp.int32)
-        return self.decode(tokens, start, cache)[0]
+        cache = Cache(None, self.decoder.read(self.encoder(frames)))
+        return self.decoder(tokens, jnp.zeros(1, jnp.int32), cache)[0]
+
+
+def read(config: Config, params, states: Array) -> list[KeyValues]:
+    """Each decoder layer's keys and values of what the encoder gave, [B, S, E]."""
+    own = {"params": params["decoder"]}
+    return Decoder(config).apply(own, states, method="read")
 
 
 def _sinusoids(key: Array, shape: tuple[int, int], dtype=jnp.float32) -> Array:
@@ -283,8 +273,8 @@ def logits(config: Config, params, features: Features, tokens: Array) -> Array:
 
 def encode(config: Config, params, features: Features) -> Encoded:
     """What the encoder gives, for prompts of every model that shares it."""
-    network = Whisper(config)
-    return Encoded(network.apply({"params": params}, features.frames, method="encode"))
+    own = {"params": params["encoder"]}
+    return Encoded(Encoder(config).apply(own, features.frames))
 
 
 def same_encoder(params, other) -> bool:
@@ -302,25 +292,23 @@ def same_encoder(params, other) -> bool:
 def build(config: Config) -> Model:
     """The model of `specjax.types.Model`: prompts need `inputs`, `Features` or what
     `encode` gave of them."""
-    network, dtype = Whisper(config), jnp.dtype(config.dtype)
-    reads = (
-        Features((config.frames, config.bands)),
-        Encoded((config.states, config.dim)),
-    )
+    decoder, dtype = Decoder(config), jnp.dtype(config.dtype)
+    heard_as = (config.frames, config.bands), (config.states, config.dim)
+    reads = Features(heard_as[0]), Encoded(heard_as[1])
 
     def init(params, prompt: Prompt, slots: int) -> Cache:
         heard = prompt.inputs
         if isinstance(heard, Features):
             heard = encode(config, params, heard)
         states = heard.states.astype(dtype)
-        read = network.apply({"params": params}, states, method="read")
+        across = read(config, params, states)
         sizes = states.shape[0], config.num_heads, slots, config.head_width
         own = caches.empty(config.decoder_layers, sizes, dtype)
-        return Cache(own, read)
+        return Cache(own, across)
 
     def apply(params, tokens, start, cache: Cache, branches=None):
-        arguments = {"params": params}, tokens, start, cache, branches
-        return network.apply(*arguments, method="decode")
+        own = {"params": params["decoder"]}
+        return decoder.apply(own, tokens, start, cache, branches)
 
     def read_out(params, features):
         return readout(config, params, features)
