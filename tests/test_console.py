@@ -7,7 +7,6 @@ so that each takes a moment.
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -75,7 +74,7 @@ def test_an_output_that_was_closed_is_not_the_others():
 
 
 def test_every_command_prints_by_it(monkeypatch, unread):
-    """`specjax NAME`, and each module as `python -m` runs it."""
+    """`specjax NAME` runs each."""
     monkeypatch.setattr(console, "leave", sys.exit)
     with open(os.dup(unread), "w") as out, monkeypatch.context() as patched:
         patched.setattr(sys, "argv", ["specjax", "--version"])
@@ -83,10 +82,6 @@ def test_every_command_prints_by_it(monkeypatch, unread):
         with pytest.raises(SystemExit) as stopped:
             __main__.main()
     assert stopped.value.code == console.CLOSED
-    for name, (package, _) in __main__.COMMANDS.items():
-        path = Path(console.__file__).parent / package / f"{name}.py"
-        if path.exists():
-            assert "command(main)" in path.read_text("utf-8").rpartition("\nif ")[2]
 
 
 LACKS = RuntimeError(

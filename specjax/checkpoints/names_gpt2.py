@@ -114,12 +114,9 @@ def names(config: gpt.Config, fields: Fields, stored: Collection[str] = ()) -> N
         to, of = f"layers_{i}/", f"{prefix}h.{i}."
         found |= sources(LAYER, to, of)
         for part, ours in enumerate(("query", "key", "value")):
-            for axis, (leaf, stored) in enumerate(
-                (("bias", "bias"), ("kernel", "weight"))
-            ):
-                found[f"{to}attention/{ours}/{leaf}"] = Source(
-                    f"{of}attn.c_attn.{stored}", part=Part(axis, part, 3)
-                )
+            for axis, (leaf, theirs, turned) in enumerate((BIAS, AS_OURS)):
+                source = f"{of}attn.c_attn.{theirs}", turned, Part(axis, part, 3)
+                found[f"{to}attention/{ours}/{leaf}"] = Source(*source)
     if not config.tied:
         found["readout"] = Source(READOUT, transpose=True)
     repeated = config.tied and READOUT in stored and table != READOUT
