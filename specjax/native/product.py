@@ -74,44 +74,44 @@ def plain(x: Array, w: Array) -> Array:
     return jnp.dot(x, w, preferred_element_type=jnp.float32)
 
 
-def compiled(primitive: Primitive) -> Callable[..., Array]:
-    """It outside of a program, as a program of its own; where `jax_disable_jit` is set,
-    too, as it would call itself."""
-    bound = jax.jit(primitive.bind, static_argnames="transposed")
+def primitive(name: str, plain: Callable, matrix: int) -> Primitive:
+    """x [M, K] times weights, of which operand `matrix` - 1 is [K, N] or, transposed,
+    [N, K] -> [M, N] float32; compiled for another device than the CPU at hand, `plain`
+    of the same operands. Outside of a program it is a program of its own."""
+    made = Primitive(f"specjax_{name}_product")
+    bound = jax.jit(made.bind, static_argnames="transposed")
 
-    def run(*operands: Array, transposed: bool) -> Array:
-        with jax.disable_jit(False):
+    def alone(*operands: Array, transposed: bool) -> Array:
+        with jax.disable_jit(False):  # as it would call itself
             return bound(*operands, transposed=transposed)
 
-    return run
+    def shape(*operands, transposed: bool) -> tuple[int, int]:
+        return operands[0].shape[0], operands[matrix].shape[not transposed]
 
+    def abstract(*operands, transposed: bool):
+        sizes = shape(*operands, transposed=transposed)
+        return jax.core.ShapedArray(sizes, jnp.float32)
 
-# The primitive: x [M, K], w [K, N] or, transposed, [N, K] -> [M, N] float32. Compiled
-# for another device than the CPU at hand it is `plain`, of the same operands.
+    def thin(x, *weights, transposed: bool):
+        kind = "" if weights[0].dtype == jnp.int8 else f"_{weights[0].dtype.name}"
+        target = f"specjax_{name}{kind}" + ("_transposed" if transposed else "")
+        sizes = shape(x, *weights, transposed=transposed)
+        out = jax.ShapeDtypeStruct(sizes, jnp.float32)
+        return jax.ffi.ffi_call(target, out)(x.astype(jnp.float32), *weights)
 
-thin_p = Primitive("specjax_thin_product")
-thin_p.def_impl(compiled(thin_p))
-
-
-@thin_p.def_abstract_eval
-def _shape(x, w, transposed):
-    return jax.core.ShapedArray((x.shape[0], w.shape[not transposed]), jnp.float32)
-
-
-def _thin(x, w, transposed):
-    name = f"specjax_thin_{w.dtype.name}" + ("_transposed" if transposed else "")
-    out = jax.ShapeDtypeStruct((x.shape[0], w.shape[not transposed]), jnp.float32)
-    return jax.ffi.ffi_call(name, out)(x.astype(jnp.float32), w)
+    made.def_impl(alone)
+    made.def_abstract_eval(abstract)
+    for on, rule in (None, plain), ("cpu", thin):
+        lowering = mlir.lower_fun(rule, multiple_results=False)
+        mlir.register_lowering(made, lowering, platform=on)
+    return made
 
 
 def _plain(x, w, transposed):
     return plain(x, w.T if transposed else w)
 
 
-for on, rule in (None, _plain), ("cpu", _thin):
-    lowering = mlir.lower_fun(rule, multiple_results=False)
-    mlir.register_lowering(thin_p, lowering, platform=on)
-
+thin_p = primitive("thin", _plain, 1)
 
 # Linear in each operand; gradients have many rows, or are no product with w's columns.
 

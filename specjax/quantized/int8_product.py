@@ -11,8 +11,7 @@ import math
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import Primitive
-from jax.interpreters import batching, mlir
+from jax.interpreters import batching
 
 from specjax.native import product
 from specjax.native.library import loaded_int8
@@ -54,32 +53,13 @@ def serves(x: Array, values: Array) -> bool:
     return x.dtype.name in READ and values.ndim == 2 and values.size >= product.LEAST
 
 
-# The primitive: x [M, K], values [K, N] or, transposed, [N, K], scale [N] -> [M, N]
-# float32. Weights in eight bits are not trained: it has no gradient.
-
-thin_p = Primitive("specjax_thin_int8_product")
-thin_p.def_impl(product.compiled(thin_p))
-
-
-@thin_p.def_abstract_eval
-def _shape(x, values, scale, transposed):
-    return jax.core.ShapedArray((x.shape[0], scale.shape[0]), jnp.float32)
-
-
-def _thin(x, values, scale, transposed):
-    name = "specjax_thin_int8" + ("_transposed" if transposed else "")
-    out = jax.ShapeDtypeStruct((x.shape[0], scale.shape[0]), jnp.float32)
-    return jax.ffi.ffi_call(name, out)(x.astype(jnp.float32), values, scale)
-
-
 def _plain(x, values, scale, transposed):
     values = values.astype(x.dtype)
     return product.plain(x, values.T if transposed else values) * scale
 
 
-for on, rule in (None, _plain), ("cpu", _thin):
-    lowering = mlir.lower_fun(rule, multiple_results=False)
-    mlir.register_lowering(thin_p, lowering, platform=on)
+# Of x, values [K, N] or [N, K], scale [N]. They are not trained: it has no gradient.
+thin_p = product.primitive("thin_int8", _plain, 1)
 
 
 def _batch(operands, axes, transposed):
