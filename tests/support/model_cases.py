@@ -87,7 +87,7 @@ def whole_t5(config: t5.Config, params, tokens, inputs) -> Array:
 
 def whole_whisper(config: whisper.Config, params, tokens, inputs) -> Array:
     """By a readout of its own where there is one, which it never is."""
-    network = whisper.network.Whisper(config)
+    network = whisper.Whisper(config)
     features = network.apply({"params": params}, inputs.frames, tokens)
     if "readout" in params:
         return features @ params["readout"]
