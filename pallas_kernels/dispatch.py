@@ -174,9 +174,8 @@ def file_of(kind: str, folder: Path) -> Path:
 
 def read(path: Path) -> list[Timed]:
     rows = json.loads(path.read_text("utf-8"))["shapes"]
-    return [
-        Timed(**row | {"tiles": row["tiles"] and Tiles(*row["tiles"])}) for row in rows
-    ]
+    tiles = (row["tiles"] and Tiles(*row["tiles"]) for row in rows)
+    return [Timed(**row | {"tiles": x}) for row, x in zip(rows, tiles, strict=True)]
 
 
 def same(timed: Timed, plan: Plan, itemsize: int) -> bool:

@@ -138,9 +138,8 @@ def _refusal(name: str, error: BaseException) -> str | None:
     None where it was not reached."""
     status, gated, cause = None, False, error
     while cause is not None:
-        status = status or getattr(
-            getattr(cause, "response", None), "status_code", None
-        )
+        answer = getattr(cause, "response", None)
+        status = status or getattr(answer, "status_code", None)
         gated = gated or type(cause).__name__ == "GatedRepoError"
         cause = cause.__cause__ or cause.__context__
     page = f"https://huggingface.co/{name}"

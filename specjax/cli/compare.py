@@ -195,9 +195,8 @@ def table_of(row: dict) -> str:
 
 
 def cells(entry: dict) -> list[str]:
-    gamma, ratio = (
-        "" if entry[key] is None else entry[key] for key in ("gamma", "ratio")
-    )
+    keys = "gamma", "ratio"
+    gamma, ratio = ("" if entry[key] is None else entry[key] for key in keys)
     low, high = map(number, entry["interval"])
     numbers = [number(entry[key]) for key in ("a", "b", "difference")]
     ratio = f"{ratio:.3f}" if ratio else ""

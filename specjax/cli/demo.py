@@ -170,9 +170,8 @@ def make_case(flags: argparse.Namespace) -> Case:
     if flags.audio is None:
         read = prompts.of([flags.prompt], model)
     else:
-        (target, draft), read = spoken_prompts.of(
-            [{"audio": flags.audio}], (target, draft)
-        )
+        heard, pair = [{"audio": flags.audio}], (target, draft)
+        (target, draft), read = spoken_prompts.of(heard, pair)
     shape = fused.Sizes(1, flags.K, target.vocab, draft.regime)
     chosen = fused.choose(flags.kernels, verifiers.named(flags.rule), shape)
     chosen = finite.guarded_kernels(chosen)
@@ -274,9 +273,8 @@ def summarize(
     print("Summary\n-------")
     print(f"target, draft = {', '.join(case.names)} on {jax.default_backend()}")
     print(f"alpha = {alpha} ({accepted} accepted of {tested} drafted tokens tested)")
-    print(
-        f"tokens per target call = {tokens_per_call:.2f} ({emitted} in {calls} calls)"
-    )
+    each = f"{tokens_per_call:.2f} ({emitted} in {calls} calls)"
+    print(f"tokens per target call = {each}")
     r = closed_forms.chen_r(tokens_per_call, flags.K)
     print(f"Chen's r = {r:.3f} (K = {flags.K})")
     low, high = timing.interval(speedup, tuple(seconds))

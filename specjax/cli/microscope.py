@@ -99,9 +99,8 @@ def lines(
         equal = f"{matched.identical:>7}  {natural.identical:>7}"
         reasons = f"{natural.explained:>9}  {natural.unexplained:>11}"
         forward = f"{forwards.below} below" if forwards.below else "ok"
-        text.append(
-            f"{gamma:>5}  {equal}   {reasons}  {forward:<9}  {matched.equal:.0%}"
-        )
+        forward = f"{forward:<9}  {matched.equal:.0%}"
+        text.append(f"{gamma:>5}  {equal}   {reasons}  {forward}")
     text += [
         "",
         "       |z_AR - z_spec|      flips a token                   law at T = 1",

@@ -171,9 +171,8 @@ class Shown:
     def progress(self, transcript: Transcript, done: Progress | None) -> None:
         if done is not None:
             self.known[transcript.file] = done.seconds, done.total
-            self.bar.n, self.bar.total = map(
-                sum, zip(*self.known.values(), strict=True)
-            )
+            both = zip(*self.known.values(), strict=True)
+            self.bar.n, self.bar.total = map(sum, both)
             self.bar.refresh()
             return
         self.done += 1

@@ -101,9 +101,8 @@ def build(file: RowFile) -> Built:
         with in_one_line(ValueError, OSError, RuntimeError):
             gin.finalize()
             row = gin.get_configurable(TableRow)()
-    unread.refuse(
-        gin, own, [str(bound) for bound in own if not unread.read(gin, bound)]
-    )
+    unasked = [str(bound) for bound in own if not unread.read(gin, bound)]
+    unread.refuse(gin, own, unasked)
     config, names = gin.operative_config_str(), tuple(map(str, own))
     return Built(file.table, name, row, config, names, file.bindings)
 

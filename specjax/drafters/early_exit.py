@@ -34,10 +34,8 @@ def build(
             features, cache = shallow.apply(params, token[:, None], start, cache)
             return Proposal(shallow.readout(params, features[:, 0]), cache)
 
-        last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)[
-            :, 0
-        ]
-        begun = advance(cache_of(state.target_cache), last, -1)
+        last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)
+        begun = advance(cache_of(state.target_cache), last[:, 0], -1)
         drawn = draw(key, request, state)
         draft, _ = rollout(drawn, state, gamma, begun, advance, shallow.slots)
         return draft, ()

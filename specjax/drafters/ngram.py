@@ -71,9 +71,8 @@ def contexts_of(tokens: Array, order: int) -> Array:
     padded = jnp.pad(tokens, ((0, 0), (order - 1, 0)), constant_values=-1)
     width = tokens.shape[1]
     shifted = [padded[:, i + 1 : i + 1 + width] for i in range(order - 1)]
-    return (
-        jnp.stack(shifted, axis=-1) if shifted else jnp.zeros((*tokens.shape, 0), int)
-    )
+    none = jnp.zeros((*tokens.shape, 0), int)
+    return jnp.stack(shifted, axis=-1) if shifted else none
 
 
 def find(params: NGram, context: Array) -> Array:
@@ -96,9 +95,8 @@ def code(context):
     module = jnp if isinstance(context, Array) else np
     value = module.full(context.shape[:-1], 2166136261, module.uint32)
     for i in range(context.shape[-1]):
-        value = (value ^ context[..., i].astype(module.uint32)) * module.uint32(
-            16777619
-        )
+        value = value ^ context[..., i].astype(module.uint32)
+        value = value * module.uint32(16777619)
     return value
 
 
@@ -125,9 +123,8 @@ def fit(
     rows = {(): ({}, 1.0)}  # context -> (probabilities of its places, factor of base)
     for size in range(1, order):
         for context, counts in followers[size].items():
-            rows[context] = _interpolate(
-                counts, rows[context[1:]], base, weight, places
-            )
+            below = rows[context[1:]]
+            rows[context] = _interpolate(counts, below, base, weight, places)
     return _pack(rows, np.log(base), order - 1, places)
 
 

@@ -25,12 +25,8 @@ def build(vocab: int, gamma: int = 1, draw: Callable = independent) -> Drafter:
         del params
         row = jnp.zeros_like(state.length)
         logits = jnp.zeros((row.size, vocab))
-        table = Table(
-            jnp.zeros(vocab),
-            jnp.zeros(1),
-            jnp.zeros((1, 0), jnp.int32),
-            jnp.zeros((1, 0)),
-        )
+        none = jnp.zeros((1, 0))
+        table = Table(jnp.zeros(vocab), jnp.zeros(1), none.astype(jnp.int32), none)
         same = Proposal(logits, (), table, row)
         hot = request._replace(sampling=Sampling(jnp.ones(row.size)))
         drawn = draw(key, hot, state)

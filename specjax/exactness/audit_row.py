@@ -41,18 +41,14 @@ def measure_audit(
     chosen = fused.of_protocol(*pair, protocol, verifier)
     text, calls = auditing.write((pair[0], drafting), prompts, protocol, chosen)
     steps = auditing.score(pair, text, protocol.temperature, **truncation(protocol))
-    verdict, (log_e, _) = (
-        auditing.judge(auditing.total(steps)),
-        auditing.evidence(steps),
-    )
+    verdict = auditing.judge(auditing.total(steps))
+    log_e, _ = auditing.evidence(steps)
     largest = float(log_e.max())
     name = fault.__name__.replace("_", " ") if fault else ""
     return {
         **verdict._asdict(),
         "limits": verdict.limits._asdict(),
-        "max_z": max(
-            (abs(z) for z in verdict.z.values() if z is not None), default=0.0
-        ),
+        "max_z": max([0.0, *(abs(z) for z in verdict.z.values() if z is not None)]),
         "log_e": largest if math.isfinite(largest) else None,
         "alarm": auditing.alarm(log_e),
         "level": auditing.LEVEL,

@@ -109,9 +109,8 @@ def race_p_value(vocab: int, draws: int = 2**18) -> float:
     def winners() -> Array:
         requests = jax.vmap(jax.random.key)(jnp.arange(draws))
         gumbel = keys.gumbel(requests, jnp.full(draws, 7), p.size)
-        return probs.race(
-            jax.tree.map(lambda leaf: jnp.repeat(leaf, draws, 0), law), gumbel
-        )
+        each = jax.tree.map(lambda leaf: jnp.repeat(leaf, draws, 0), law)
+        return probs.race(each, gumbel)
 
     counts = np.bincount(np.asarray(winners()), minlength=p.size)
     if counts[-1]:
@@ -259,9 +258,8 @@ def check(name: str, verifier: Verifier, claim: Claim = UNKNOWN) -> None:
         return verifier.verify(law, draft, noise(verifier), keep_residual=True)
 
     try:
-        own, wanted = (
-            jax.eval_shape(functools.partial(noise, v)) for v in (verifier, TOKEN)
-        )
+        noises = (functools.partial(noise, each) for each in (verifier, TOKEN))
+        own, wanted = map(jax.eval_shape, noises)
         returned = jax.eval_shape(verdict)
     except Exception as error:  # whatever a rule of one's own does
         first = next(iter(str(error).splitlines()), "")

@@ -47,12 +47,12 @@ def references(fixture: Fixture) -> tuple[Callable, Callable]:
         raise ValueError(f"regime must be one of {REGIMES}; got {fixture.regime!r}")
     certain = fixture.regime == "certain"
     drafted = Sampling(0.0) if certain else fixture.sampling
-    return (
-        functools.cache(
-            lambda prefix: reference(fixture.target(prefix), fixture.sampling)
-        ),
-        functools.cache(lambda prefix: reference(fixture.draft(prefix), drafted)),
-    )
+    both = (fixture.target, fixture.sampling), (fixture.draft, drafted)
+
+    def law(model: Callable, sampling: Sampling) -> Callable:
+        return functools.cache(lambda prefix: reference(model(prefix), sampling))
+
+    return tuple(law(*each) for each in both)
 
 
 def reference(logits: np.ndarray, sampling: Sampling) -> np.ndarray:

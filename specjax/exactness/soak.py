@@ -413,7 +413,6 @@ def main(argv: list[str] | None = None) -> int:
     for rule in rows:
         rate = rows[rule] / seconds[rule]
         print(f"{rule:9} {rows[rule]:13,} rows, {wrong[rule]:,} wrong, {rate:,.0f} a s")
-    print(
-        f"{rows.total():,} rows of seed {flags.seed}; go on with --from {chunks.stop}"
-    )
+    all_rows = f"{rows.total():,} rows of seed {flags.seed}"
+    print(f"{all_rows}; go on with --from {chunks.stop}")
     return int(wrong.total() > 0)

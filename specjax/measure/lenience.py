@@ -121,9 +121,8 @@ def log_probability(scores: Scores) -> Estimate:
     least = min(log_p.min(), -1.0)
     share = estimate.rao_blackwell(log_p / least, scores.sequence)
     value, se, naive = (least * x for x in (share.value, share.se, share.naive_se))
-    return share._replace(
-        value=float(value), se=float(abs(se)), naive_se=float(abs(naive))
-    )
+    errors = dict(se=float(abs(se)), naive_se=float(abs(naive)))
+    return share._replace(value=float(value), **errors)
 
 
 def implied(alpha: float, c: float, gamma: int | None = None) -> Implied:

@@ -109,9 +109,7 @@ def measure_alpha(
     each = scoring.estimates(scores, calls, protocol.gamma)
     alpha = each.get("rao_blackwell", each["counts"])
     if protocol.policy != "none":
-        each = {
-            name: estimate for name, estimate in each.items() if name not in ONE_GAMMA
-        }
+        each = {name: x for name, x in each.items() if name not in ONE_GAMMA}
     assert np.all(calls.calls <= calls.tokens), "a target call that gave no token"
     measured = {
         "alpha": alpha["value"],

@@ -52,9 +52,8 @@ def truncation(setting: NamedTuple) -> dict[str, float | None]:
 def standardized(setting: Mapping) -> str:
     """Temperature and filters of a setting, or of a record of any age, in words."""
     filters = [(name, setting.get(name)) for name in Sampling._fields[1:]]
-    named = [
-        f", {name.replace('_', '-')} {x:g}" for name, x in filters if x is not None
-    ]
+    kept = [(name.replace("_", "-"), x) for name, x in filters if x is not None]
+    named = [f", {name} {x:g}" for name, x in kept]
     return f"T = {setting['temperature']:g}{''.join(named)}"
 
 
@@ -92,11 +91,8 @@ def write(
     what reads logits; None is the reference."""
     verifier = (kernels or reference()).alone
     slots, count = width(prompts) + protocol.new_tokens + 1, most(prompts, protocol)
-    run, parts, total = (
-        generate.build(Decoder(target.model, verifier=verifier), slots),
-        [],
-        0,
-    )
+    run = generate.build(Decoder(target.model, verifier=verifier), slots)
+    parts, total = [], 0
     for prompt, request in batches(prompts, protocol, count, stream=0, spare=0):
         out = jax.device_get(run(Params(target.params), prompt, request))
         parts.append(text_of(out, prompt))

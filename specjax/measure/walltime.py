@@ -230,9 +230,8 @@ def batches(
         index = np.arange(first, first + setting.batch)
         which = np.where(index < count, index, count + (index - count) % max(new, 1))
         prompt = take(prompts, which if new > 0 else index)
-        request = make_request(
-            fold(key, index), prompt, setting.new_tokens, sampling, ends
-        )
+        limits = setting.new_tokens, sampling, ends
+        request = make_request(fold(key, index), prompt, *limits)
         return Batch(prompt, request)
 
     most = count + setting.others * setting.rounds

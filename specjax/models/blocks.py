@@ -28,9 +28,8 @@ def rotary(x: Array, positions: Array, base: float = 10_000.0) -> Array:
     angle = positions[:, None, :, None] * frequency  # [B, 1, T, D / 2]
     cos, sin = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
     left, right = x[..., :half], x[..., half:]
-    return jnp.concatenate(
-        [left * cos - right * sin, right * cos + left * sin], axis=-1
-    )
+    turned = left * cos - right * sin, right * cos + left * sin
+    return jnp.concatenate(turned, axis=-1)
 
 
 class Norm(nn.Module):

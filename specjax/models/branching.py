@@ -32,9 +32,8 @@ def seen(branches: Branches, start: Array, held: Array) -> Array:
     """Which slots each token sees: [B, T, S] bool. start: [B], held: [B or 1, S]."""
     index = held - start[:, None]  # of a token in the call
     last = branches.sees.shape[2] - 1
-    of_call = jnp.take_along_axis(
-        branches.sees, jnp.clip(index, 0, last)[:, None], axis=2
-    )
+    inside = jnp.clip(index, 0, last)[:, None]
+    of_call = jnp.take_along_axis(branches.sees, inside, axis=2)
     before = (index < 0) & (held >= 0)
     return before[:, None] | (of_call & ((0 <= index) & (index <= last))[:, None])
 

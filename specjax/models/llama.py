@@ -305,9 +305,8 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
         return logits
 
     limits = config.vocab, abstract_params(config)
-    model = lowering.model(
-        Model(init, apply, readout, *limits, trained=config.positions)
-    )
+    model = Model(init, apply, readout, *limits, trained=config.positions)
+    model = lowering.model(model)
     if not config.local:
         return model
     return chunks.in_chunks(model, portion)._replace(portion=portion)

@@ -32,9 +32,8 @@ class Sound(NamedTuple):
     @property
     def cut(self) -> bool:
         """Whether less is there than was promised, by a file that is no stream."""
-        return self.there < self.promised and not any(
-            self.promised in x for x in STREAMS
-        )
+        streams = any(self.promised in x for x in STREAMS)
+        return self.there < self.promised and not streams
 
 
 def find(file: Path) -> Sound | None:

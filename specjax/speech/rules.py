@@ -66,9 +66,8 @@ def build(
         logits = jnp.where(never | (fresh & at_first), NEVER, logits)
         if not timestamps:
             return logits
-        logits = jnp.where(
-            forbidden(tokens, limits.first_time, state, vocab), NEVER, logits
-        )
+        mask = forbidden(tokens, limits.first_time, state, vocab)
+        logits = jnp.where(mask, NEVER, logits)
         return favour(tokens, logits)
 
     return TokenAutomaton(begin, step, apply)

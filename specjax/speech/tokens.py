@@ -107,9 +107,8 @@ def names(folder: Path) -> dict[str, int]:
     ids = {entry.get("content"): entry.get("id") for entry in pairs}
     if not fields:
         ids = read_json(folder / "vocab.json") | read_json(folder / "added_tokens.json")
-        decoder = read_json(folder / "tokenizer_config.json").get(
-            "added_tokens_decoder"
-        )
+        described = read_json(folder / "tokenizer_config.json")
+        decoder = described.get("added_tokens_decoder")
         for key, entry in (decoder if isinstance(decoder, dict) else {}).items():
             if key.isdecimal() and isinstance(entry, dict):
                 ids[entry.get("content")] = int(key)
@@ -154,9 +153,8 @@ def of_names(ids: Mapping[str, int], several: bool | None = None) -> Tokens:
             " folder of one of its checkpoints"
         )
 
-    end, start, mute = (
-        id_of(name) for name in ("endoftext", "startoftranscript", "notimestamps")
-    )
+    names = "endoftext", "startoftranscript", "notimestamps"
+    end, start, mute = map(id_of, names)
     tasks = {task: id_of(task) for task in TASKS}
     first = ids.get("<|0.00|>", mute + 1)
     if several is None:

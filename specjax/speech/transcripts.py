@@ -120,7 +120,8 @@ def transcribe(
         """What is heard of each file that can be read."""
         for number, (file, *_) in enumerate(transcripts):
             try:
-                sound, notes = samples(file) if chunked else frames(file, config.bands)
+                whole = audio.read(file) if chunked else frames(file, config.bands)
+                sound, notes = whole
             except ValueError as error:
                 transcripts[number] = Transcript(file, problem=str(error))
                 on_progress(transcripts[number], None)
@@ -158,11 +159,6 @@ def frames(file: str | Path, bands: int) -> tuple[np.ndarray, tuple[str, ...]]:
     levels: list[audio.Level] = []
     heard = logmel.whole(audio.blocks(file, on_end=levels.append), bands)
     return heard, audio.notes(file, levels[-1])
-
-
-def samples(file: str | Path) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The same as samples [N]."""
-    return tuple(audio.read(file))
 
 
 def summed(

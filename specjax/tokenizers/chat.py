@@ -101,18 +101,6 @@ def refuse(message: str) -> NoReturn:
     raise ValueError(message)
 
 
-def to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Unlike Jinja's own, which escapes for HTML."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
+def to_json(value: Any, ensure_ascii: bool = False, **how: Any) -> str:
+    """Unlike Jinja's own, which escapes for HTML. how: indent, sort_keys ..."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, **how)

@@ -97,9 +97,8 @@ def ngrams(path: Path = FOLDER / "bigram.safetensors") -> NGram:
     """A table written by `save_ngrams`; the bundled one has bigrams, row 0 unigrams."""
     flat = load_file(path)
     wide = {k: v.astype(jnp.float32) for k, v in flat.items() if v.dtype == jnp.float16}
-    table = Table(
-        wide["base"], wide["offset"], flat["ids"].astype(jnp.int32), wide["logits"]
-    )
+    ids = flat["ids"].astype(jnp.int32)
+    table = Table(wide["base"], wide["offset"], ids, wide["logits"])
     return NGram(table, flat["contexts"], flat["codes"])
 
 

@@ -92,7 +92,12 @@ def open_arrays(stored: dict[str, Zarr], where: str) -> dict[str, ts.TensorStore
             " whole, with its hidden files"
         )
     with readable(where):
-        opening = {name: _open(stored[name], name in described) for name in stored}
+        opening = {}
+        for name, zarr in stored.items():
+            known = name in described
+            told = {} if known else {"metadata": zarr.metadata, "dtype": zarr.dtype}
+            how = dict(kvstore=zarr.folder, context=CONTEXT, assume_metadata=not known)
+            opening[name] = ts.open({"driver": "zarr"} | told, open=True, **how)
         arrays = {name: array.result() for name, array in opening.items()}
     broken = [name for name in arrays if not _chunks(arrays[name]) <= files[name]]
     if broken:
@@ -127,19 +132,6 @@ def shown(names: Iterable[str]) -> str:
     listed = sorted(names)
     more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
     return ", ".join(listed[:SHOWN]) + more
-
-
-def _open(zarr: Zarr, described: bool):
-    spec = {"driver": "zarr"}
-    if not described:
-        spec |= {"metadata": zarr.metadata, "dtype": zarr.dtype}
-    return ts.open(
-        spec,
-        kvstore=zarr.folder,
-        context=CONTEXT,
-        open=True,
-        assume_metadata=not described,
-    )
 
 
 def _chunks(array: ts.TensorStore) -> frozenset[str]:
