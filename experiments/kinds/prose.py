@@ -34,12 +34,10 @@ ENGLISH, GERMAN = (
 
 
 def english(text: str) -> Iterator[Segment]:
-    """The segments of an English text; white space is in none."""
     return segments(text, ENGLISH, NAME)
 
 
 def german(text: str) -> Iterator[Segment]:
-    """The segments of a German text; white space is in none."""
     return segments(text, GERMAN, NOUN)
 
 

@@ -45,7 +45,6 @@ def cells(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens) ->
 
 
 def totals(labels: Sequence[str | None], order: Sequence[str], tokens: Tokens):
-    """[N, K, 4]: of each text and label the tokens, and the sums of MEANS."""
     number = {label: k for k, label in enumerate(order)}
     unknown = set(labels) - {None, *number}
     if unknown:

@@ -40,7 +40,6 @@ class Task(NamedTuple):
 
 
 def read(name: str) -> Task:
-    """A task by its name, or by the path of a prepared file."""
     if name in TASKS:
         return TASKS[name]()
     if name.endswith(".npz"):

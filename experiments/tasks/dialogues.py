@@ -45,7 +45,6 @@ def asked(dialogue: str) -> str:
 
 
 def read(file: Path) -> Iterator[tuple[str, str]]:
-    """Each dialogue, a turn a line, and its summary."""
     if not file.is_file():
         raise ValueError(f"no file {file}: name one that has {WANTED}")
     opened = lzma.open if file.suffix == ".xz" else open

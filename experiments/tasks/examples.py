@@ -101,7 +101,6 @@ def read(path: Path, tokenizer: str | None = None) -> tuple[Examples, About]:
 
 
 def _rows(arrays, name: str) -> list:
-    """Token lists, or strings."""
     flat, lengths = arrays[name], arrays[f"{name}_lengths"]
     ends = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
     if ends[-1] != flat.size:

@@ -45,7 +45,6 @@ def prepare(chosen: argparse.Namespace) -> tuple[Examples, About]:
 
 
 def from_files(chosen: argparse.Namespace, recipe: Recipe, paths: list[Path]) -> Rows:
-    """Rows of local files, and where they come from."""
     missing = [str(path) for path in paths if not path.is_file()]
     if missing:
         raise ValueError(f"no file {', '.join(missing)}")
@@ -66,7 +65,6 @@ def from_files(chosen: argparse.Namespace, recipe: Recipe, paths: list[Path]) ->
 
 
 def from_datasets(chosen: argparse.Namespace, recipe: Recipe) -> Rows:
-    """Rows of TensorFlow Datasets, and where they come from."""
     from experiments.tasks import paper  # TensorFlow, which local files do without
 
     rows = paper.rows(chosen.task, chosen.split, chosen.tokenizer, chosen.data_dir)

@@ -71,7 +71,6 @@ def recipe(task: str) -> Recipe:
 
 
 def load(path: Path) -> Subwords:
-    """The tokenizer of a SentencePiece model file."""
     if not path.is_file():
         raise ValueError(f"no tokenizer {path}: name a SentencePiece model file")
     return of_model(path.read_bytes(), str(path))
@@ -97,7 +96,6 @@ def of_model(content: bytes, name: str) -> Subwords:
 def tokenize(
     recipe: Recipe, subwords: Subwords, lines: Iterable[Line]
 ) -> Iterator[TaskRow]:
-    """One row a line, in order."""
     counts = (1,) if recipe.prefix is None else (1, 2)
     for line in lines:
         if len(line.texts) not in counts:

@@ -54,7 +54,6 @@ def fitted(article: str, tokenizer: Tokenizer, length: int) -> list[int]:
 
 
 def sentence(name: str, target: Side) -> Task:
-    """One prompt, the name itself."""
     return Task(prompts([name], target), [], ())
 
 

@@ -30,7 +30,6 @@ def main() -> None:
 
 
 def fit(targets: list[list[int]], vocab: int, order: int = 2) -> ngram.NGram:
-    """Counts of targets, each from the start token on."""
     if not any(targets):
         raise ValueError("the prepared file has no targets: prepare a split with them")
     most = max(map(max, filter(None, targets)))

@@ -71,7 +71,6 @@ def folder_of(checkpoint: Pretrained) -> Path | None:
 
 
 def read(chosen: argparse.Namespace, folder: Path | None) -> Source:
-    """The examples of `--task`, all of them."""
     if chosen.task.endswith(".npz"):
         if chosen.tokenizer or chosen.data_dir:
             raise ValueError(
@@ -126,7 +125,6 @@ def encoded(source: Source, chosen: argparse.Namespace) -> list[Pair]:
 
 
 def check_ids(checkpoint: Pretrained, source: Source, coded: list[Pair]) -> None:
-    """Raises ValueError for ids that the checkpoint has not, or another end id."""
     if (source.eos,) != checkpoint.ends:
         raise ValueError(
             f"texts of {source.task} end with id {source.eos}, those of"

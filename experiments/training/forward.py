@@ -19,7 +19,6 @@ NAMES = dict(zip(("gpt", "llama", "t5", "whisper"), FAMILIES, strict=True))
 
 
 def fresh(config: Config) -> Callable[[Array], Any]:
-    """key -> random weights of these sizes."""
     init = FAMILIES[type(config)].init_params
     return lambda key: nn.meta.unbox(init(key, config))
 

@@ -31,12 +31,10 @@ class Stream(NamedTuple):
 
 
 def encode(pieces, texts: list[str]) -> list[list[int]]:
-    """Each text between the start and the end id."""
     return [[zoo.START, *ids, zoo.END] for ids in pieces.encode(texts)]
 
 
 def stream(documents: list[list[int]]) -> Stream:
-    """Joins token lists, each of which begins with the start token."""
     lengths = np.array([len(document) for document in documents])
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     return Stream(np.concatenate(documents).astype(np.int32), starts)

@@ -8,8 +8,6 @@ because the batch of a step depends on the seed and the step alone.
 How long a run goes on may be decided while its rate has not begun to fall. At that
 moment the checkpoint is kept as `plateau.msgpack`: put in the place of
 `checkpoint.msgpack`, it lets a run that has ended go on for longer.
-
-`python -m experiments.training.finetune` fine-tunes a T5 by it.
 """
 
 import hashlib

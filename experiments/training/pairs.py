@@ -95,7 +95,6 @@ def pad(pairs: Sequence[Pair], inputs: int, targets: int) -> PairRows:
 
 
 def digest(pairs: list[Pair]) -> str:
-    """The sha256 of pairs in their order."""
     whole = hashlib.sha256()
     for source, target in pairs:
         ids = len(source), len(target), *source, *target
@@ -131,7 +130,6 @@ def inclined(stage: Stage) -> Any:
 
 
 def copying(stage: Stage) -> Data:
-    """Ids of a stage's model, to be copied."""
     pieces = stage.config.pieces or stage.config.vocab
     size = stage.recipe.batch, stage.recipe.length
     batch = partial(drawn, pieces=pieces, size=size)

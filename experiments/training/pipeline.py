@@ -3,8 +3,8 @@
 A stage is a run of `experiments.training.loop`: resumable, with a bar and a curve, and
 skipped when done. `recipes/NAME.json` is a recipe: models with their sizes; stages by
 their folders, each with its model, what it learns from, and its `loop.Recipe`; and what
-is read and written for them. `zoo_code`, `zoo_t5`, `zoo_llama` and `zoo_speech` follow
-one each.
+is read and written for them. Each of `zoo_code`, `zoo_t5`, `zoo_llama` and `zoo_speech`
+follows one.
 """
 
 import argparse
@@ -77,7 +77,6 @@ def run(runs: Path, stages: Sequence[Stage], texts: Texts, first: Any = None) ->
 
 
 def read(name: str) -> dict:
-    """A recipe of this folder."""
     return json.loads((FOLDER / f"{name}.json").read_text())
 
 
@@ -97,7 +96,6 @@ def stages(recipe: dict, *folders: str) -> list[Stage]:
 
 
 def config(recipe: dict, model: str) -> forward.Config:
-    """The sizes of one of its models."""
     sizes = dict(recipe["models"][model])
     return forward.NAMES[sizes.pop("family")](**sizes)
 
@@ -114,7 +112,6 @@ def parser(doc: str, runs: str, recipe: dict) -> argparse.ArgumentParser:
 
 
 def chosen(options: argparse.Namespace, recipe: dict) -> dict:
-    """The recipe, its stages as long as the options say."""
     recipe = copy.deepcopy(recipe)
     for folder, stage in recipe["stages"].items():
         for length in LENGTHS:

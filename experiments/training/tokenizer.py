@@ -10,7 +10,6 @@ from experiments.training import storage
 
 
 def keep(path: Path, make: Callable[[], bytes]) -> sentencepiece.SentencePieceProcessor:
-    """The tokenizer of `path`, made unless it is there."""
     if not path.exists():
         storage.replace(path, make())
     return sentencepiece.SentencePieceProcessor(model_file=str(path))

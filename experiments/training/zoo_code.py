@@ -22,7 +22,6 @@ FILES = {"target": "code_target.safetensors", "draft": "code_small.safetensors"}
 
 
 def main() -> None:
-    """Runs every stage, then exports."""
     recipe = pipeline.read("code")
     parser = pipeline.parser(__doc__, "runs/zoo", recipe)
     parser.add_argument("--export", type=Path, default=zoo.FOLDER)

@@ -21,7 +21,6 @@ from specjax.models import llama
 
 
 def main() -> None:
-    """Runs every stage, then exports."""
     recipe = pipeline.read("llama")
     parser = pipeline.parser(__doc__, "runs/llama", recipe)
     parser.add_argument("--dialogues", type=Path, required=True, metavar="FOLDER")

@@ -11,10 +11,8 @@ learns on from those, and goes to `runs/speech` in Hugging Face's format, not in
 package: what the recordings' licence asks for would hold of it.
 
 The target is told, beside the text, which letter is spoken when, so that its encoder is
-soon worth attending to. The draft, one decoder layer, is behind the target's own
-encoder, as Distil-Whisper has it (Gandhi et al. 2023,
-https://arxiv.org/abs/2311.00430): what the encoder gave is kept, and nothing of it is
-learnt.
+soon worth attending to. What the encoder gave the draft is kept, and nothing of it is
+learnt, as Distil-Whisper has it (Gandhi et al. 2023, https://arxiv.org/abs/2311.00430).
 Axes: B rows, L tokens, S states of the encoder, E features.
 """
 
@@ -50,7 +48,6 @@ cross_entropy = optax.softmax_cross_entropy_with_integer_labels
 
 
 def main() -> None:
-    """Runs every stage, then exports."""
     recipe = pipeline.read("speech")
     parser = pipeline.parser(__doc__, "runs/speech_zoo", recipe)
     parser.add_argument("--export", type=Path, default=zoo.FOLDER)
@@ -71,7 +68,6 @@ def main() -> None:
 
 
 def windows(runs: Path, counts: dict[str, int]) -> dict[str, Sides]:
-    """Synthesised, short and whole."""
     kinds = {"short": ("_short", examples.SHORT), "whole": ("", examples.WHOLE)}
     return {
         name: (
@@ -164,7 +160,6 @@ def loss(config: Config) -> Callable[[Any, Rows], Array]:
 
 
 def data_of(read: Rows, held_out: Rows) -> Callable[[Stage], Data]:
-    """Rows that are there."""
     every = np.arange(len(held_out.tokens))
     parts = np.split(every, len(every) // MEASURED)
     fixed = {"held_out": [examples.chosen(held_out, part) for part in parts]}

@@ -35,7 +35,6 @@ SENTENCES = "Tatoeba, CC BY 2.0 FR, tatoeba.org and manythings.org/anki"
 
 
 def main() -> None:
-    """Runs every stage, then exports."""
     recipe = pipeline.read("t5")
     parser = pipeline.parser(__doc__, "runs/zoo_t5", recipe)
     parser.add_argument("--pairs", type=Path, required=True)
@@ -75,7 +74,6 @@ def train(folder: Path, runs: Path, export: Path, recipe: dict) -> None:
 
 
 def subwords(folder: Path, count: int) -> bytes:
-    """Pieces of both sides of all that the first weights read."""
     groups = tasks.sentences(folder), documentation.pairs("train")
     read = [side for group in groups for pair in group for side in pair]
     prefixes = [tasks.TRANSLATE, tasks.SUMMARIZE] * 2000  # enough to be few pieces

@@ -91,14 +91,12 @@ def iteration(loop: Loop) -> int:
 
 
 def loops(sequence: Sequence) -> Iterator[Loop]:
-    """Every loop, those inside of others too."""
     for loop in sequence.loops:
         yield loop
         yield from loops(loop.body)
 
 
 def everything(sequence: Sequence) -> Iterator[Kernel]:
-    """Every kernel, those of loops once."""
     yield from sequence.kernels
     for loop in sequence.loops:
         yield from everything(loop.condition)

@@ -133,7 +133,6 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
 
 
 def given(target: Side, draft: Side, setting: LaunchSetting, asked: str) -> Given:
-    """asked: of `fused.choose`."""
     sizes = fused.Sizes(setting.batch, setting.gamma, target.vocab)
     chosen = fused.choose(asked, token.verifier, sizes, DEVICES[setting.device])
     pair = costs.Pair(target, draft, setting.slots, chosen)
@@ -227,7 +226,6 @@ def total(compiled: Compiled, setting: LaunchSetting) -> int:
 
 
 def per_layer(sequence: hlo.Sequence, layers: int) -> float:
-    """Kernels whose last operation is a layer's, over the layers."""
     inside = [k for k in hlo.everything(sequence) if LAYER.search(k.source)]
     return len(inside) / layers
 

@@ -77,14 +77,6 @@ class Ready(NamedTuple):
 
 
 def build(setting: KernelSetting) -> Measurement:
-    """The measurement of one row. Raises ValueError for what cannot be measured."""
-    setting = setting._replace(grid=Grid(*setting.grid))  # gin gives plain tuples
-    check(setting)
-    run = partial(measure, setting)
-    return Measurement(run, __name__, (), setting.dtype, setting.seed)
-
-
-def check(setting: KernelSetting) -> None:
     for name in ("batch", "gamma", "rounds"):
         if getattr(setting, name) < 1:
             raise ValueError(f"{name} must be at least 1; got {getattr(setting, name)}")
@@ -98,13 +90,14 @@ def check(setting: KernelSetting) -> None:
         raise ValueError(f"acceptances must be in (0, 1); got {setting.acceptances}")
     if setting.dtype not in ("float32", "bfloat16"):
         raise ValueError(f"dtype must be float32 or bfloat16; got {setting.dtype}")
+    setting = setting._replace(grid=Grid(*setting.grid))  # gin gives plain tuples
+    run = partial(measure, setting)
+    return Measurement(run, __name__, (), setting.dtype, setting.seed)
 
 
 def measure(
     setting: KernelSetting, candidates: Sequence[Program] | None = None
 ) -> dict:
-    """Every number of a row, plain."""
-    check(setting)
     place, shape = programs.here(setting.dry, NAMED), setting.shape
     count = inputs.cold(shape, setting.cache, setting.least)
     if candidates is None:

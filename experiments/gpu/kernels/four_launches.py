@@ -96,7 +96,6 @@ def _place(index: Array, size: int, vocab: int) -> tuple[Array, Array, Array]:
 
 
 def _statistics(p, q, heat, top, total, *, size: int) -> None:
-    """Rows of p, then rows of q."""
     b, i, j = (pl.program_id(axis) for axis in range(3))
     start, _, own = _place(j, size, p.shape[-1])
 

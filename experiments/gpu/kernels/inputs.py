@@ -30,7 +30,6 @@ class Shape(NamedTuple):
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a logit."""
         return jnp.dtype(self.dtype).itemsize
 
     def row_bytes(self, rows: int) -> int:
@@ -65,7 +64,6 @@ def noise_of(acceptance: float) -> float:
 
 @partial(jax.jit, static_argnums=1)
 def make(key: Array, shape: Shape, noise: Array) -> Inputs:
-    """One set; noise: of `noise_of`."""
     batch, gamma, vocab, dtype = shape
     keys = jax.random.split(key, 5)
     z = SPREAD * jax.random.normal(keys[0], (batch, gamma + 1, vocab))
@@ -93,12 +91,10 @@ def drafted(target: Array, draft: Array, temperature: Array, keys: Array) -> Inp
 
 
 def shapes(shape: Shape) -> Inputs:
-    """One set as ShapeDtypeStructs."""
     return jax.eval_shape(lambda key: make(key, shape, 1.0), jax.random.key(0))
 
 
 def sets(shape: Shape, acceptance: float, count: int, seed: int = 0) -> list[Inputs]:
-    """`count` sets, S in all."""
     keys = jax.random.split(jax.random.key(seed), count)
     noise = jnp.float32(noise_of(acceptance))
     return [jax.block_until_ready(make(key, shape, noise)) for key in keys]
@@ -110,7 +106,6 @@ def cold(shape: Shape, cache: int, least: int) -> int:
 
 
 def answer(batch: Inputs, sigmoid: tuple | None = None) -> oracle.Answer:
-    """The oracle's, of one set."""
     host = jax.device_get(batch._replace(p=None, q=None))
     p, q = (
         oracle.weights(z, host.temperature, sigmoid) for z in (host.target, host.draft)

@@ -142,7 +142,6 @@ def wrong(call: Callable, batch: tuple) -> str | None:
 
 
 def implementations(torch, setting: TorchSetting) -> tuple[dict[str, Callable], dict]:
-    """Those that can run here, and why others cannot."""
     eager = partial(batched, torch)
     calls, skipped = {"eager": eager}, {}
     if setting.batch == 1:

@@ -23,10 +23,10 @@ def model(config: t5.Config) -> Model:
 
 
 def make(config: t5.Config, seed: int = 0):
-    """The parameter tree of a model, each leaf made in `config.dtype` on the device.
+    """Parameters in `config.dtype`, one leaf after the other made on the device.
 
-    One leaf after the other, so that nothing but the tree is ever there. Kernels have
-    the variance 1 / rows, embeddings 1, and norms scale by 1: activations stay finite.
+    Kernels have the variance 1 / rows, embeddings 1, and norms scale by 1: activations
+    stay finite.
     """
     leaves, tree = jax.tree_util.tree_flatten_with_path(model(config).shapes)
     arrays = []
@@ -40,13 +40,11 @@ def make(config: t5.Config, seed: int = 0):
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
 def _leaf(key: Array, spread: float, shape: tuple[int, ...], dtype: str) -> Array:
-    if len(shape) == 1:
-        return jnp.ones(shape, dtype)
-    return jax.random.normal(key, shape, dtype) * jnp.asarray(spread, dtype)
+    normal = jax.random.normal(key, shape, dtype) * jnp.asarray(spread, dtype)
+    return normal if len(shape) > 1 else jnp.ones(shape, dtype)
 
 
 def parameters(config: t5.Config) -> int:
-    """How many numbers a model of this size has."""
     return sum(leaf.size for leaf in jax.tree.leaves(model(config).shapes))
 
 
@@ -55,7 +53,6 @@ def weight_bytes(config: t5.Config) -> int:
 
 
 def cache_shapes(config: t5.Config, prompt: Prompt, slots: int) -> t5.Cache:
-    """Shapes of what `Model.init` gives, without computing it."""
     built = model(config)
     return jax.eval_shape(lambda p, x: built.init(p, x, slots), built.shapes, prompt)
 
@@ -67,9 +64,8 @@ def tree_bytes(tree) -> int:
 def step_bytes(config: t5.Config, prompt: Prompt, slots: int) -> int:
     """What one decoding step must read: decoder, readout, keys and values of the input.
 
-    Not the encoder, and not what the decoder applies to its output, which both run
-    before the first step; nor one row of the embedding, and the keys and values of the
-    text so far, which are thousands of times smaller at the paper's sizes.
+    Not what runs before the first step, nor one row of the embedding, and the keys and
+    values of the text so far, thousands of times smaller at the paper's sizes.
     """
     decoder = model(config).shapes["decoder"]
     read = sum(leaf.size for leaf in jax.tree.leaves(decoder))

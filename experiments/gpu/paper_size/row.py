@@ -26,7 +26,6 @@ from specjax.theory import closed_forms, predict
 from specjax.types import Kernels, Prompt, Request
 from specjax.verifiers import token
 
-CALL, DRAFT, DECODE, PREFILL = range(4)
 LABELS = {
     "weights": "random",
     "acceptance": "drawn: independent coins at the published alpha",
@@ -75,21 +74,12 @@ class Timed(NamedTuple):
     prefill: float
 
     def step(self) -> float:
-        """Milliseconds of a step."""
         return float((self.ms - self.prefill).sum() / self.calls.sum())
 
 
 def build(
     target: t5.Config, draft: t5.Config, setting: PaperSizeSetting
 ) -> Measurement:
-    """The measurement of one row. Raises ValueError for what cannot be measured."""
-    check(target, draft, setting)
-    run = partial(measure, target, draft, setting)
-    return Measurement(run, __name__, (), target.dtype, setting.seed)
-
-
-def check(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> None:
-    """Raises ValueError for a pair or a setting that cannot be measured."""
     if target.vocab != draft.vocab:
         raise ValueError(
             f"the draft has a vocabulary of {draft.vocab}, the target one of"
@@ -107,6 +97,8 @@ def check(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> Non
     for name in ("input_tokens", "new_tokens", "texts", "others", "rounds", "loops"):
         if getattr(setting, name) < 1:
             raise ValueError(f"{name} must be at least 1")
+    run = partial(measure, target, draft, setting)
+    return Measurement(run, __name__, (), target.dtype, setting.seed)
 
 
 def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> dict:
@@ -114,10 +106,9 @@ def measure(target: t5.Config, draft: t5.Config, setting: PaperSizeSetting) -> d
 
     c, v, exp, predicted and speedup are those of the published gamma, `best_` those of
     the gamma that is predicted to be fastest. Milliseconds, unless a name says else.
-    Raises ValueError as `check`, and before anything is allocated where the device's
-    memory does not suffice.
+    Raises ValueError before anything is allocated where the device's memory does not
+    suffice.
     """
-    check(target, draft, setting)
     every = [text(target, setting, i) for i in range(setting.texts + setting.others)]
     texts, others = every[: setting.texts], every[setting.texts :]
     check_memory(target, draft, setting, texts[0].prompt)
@@ -212,27 +203,23 @@ def by_gamma(
     coins = np.full(tokens, setting.alpha)
     calls = predict.expected_calls(coins, setting.gammas)
     alone = predict.Cost(0, rest[0].step(), 0, rest[0].prefill)
-    columns = []
+    columns = {"gamma": list(setting.gammas), "expected_calls": calls.tolist()}
+    columns["draft_ms"] = [drafted[gamma] for gamma in setting.gammas]
+    columns["call_ms"] = [call[gamma] for gamma in setting.gammas]
+    columns["c"] = [drafted[g] / g / single for g in setting.gammas]  # Definition 3.7
+    columns["v"] = [call[gamma] / single for gamma in setting.gammas]
+    pairs = zip(setting.gammas, columns["c"], strict=True)
+    columns["exp"] = [
+        closed_forms.walltime_factor(setting.alpha, *pair) for pair in pairs
+    ]
+    columns["predicted"] = []
     for steps, gamma in zip(calls, setting.gammas, strict=True):
-        c = drafted[gamma] / gamma / single  # Definition 3.7
         # A step takes no less than its parts, whatever the clock says.
         step = drafted[gamma] + call[gamma] + max(0.0, overhead)
         cost = predict.Cost(0, step, 0, timed.prefill)
-        columns.append(
-            {
-                "gamma": gamma,
-                "draft_ms": drafted[gamma],
-                "call_ms": call[gamma],
-                "c": c,
-                "v": call[gamma] / single,
-                "expected_calls": float(steps),
-                "exp": closed_forms.walltime_factor(setting.alpha, gamma, c),
-                "predicted": predict.speedup(tokens, steps, gamma, cost, alone),
-            }
-        )
-    rest_of_steps = {"overhead": overhead / single}
-    rest_of_steps["overhead_alone"] = alone.v / single - 1
-    return {k: [it[k] for it in columns] for k in columns[0]} | rest_of_steps
+        columns["predicted"] += [predict.speedup(tokens, steps, gamma, cost, alone)]
+    shares = {"overhead": overhead / single, "overhead_alone": alone.v / single - 1}
+    return columns | shares
 
 
 def decoded(setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]) -> dict:
@@ -253,13 +240,7 @@ def decoded(setting: PaperSizeSetting, gamma: int, whole: dict[int, Timed]) -> d
     }
 
 
-def chosen(
-    prefix: str,
-    setting: PaperSizeSetting,
-    gamma: int,
-    columns: dict,
-    whole: dict[int, Timed],
-) -> dict:
+def chosen(prefix: str, setting: PaperSizeSetting, gamma: int, columns, whole) -> dict:
     """The numbers of one gamma. The interval and the standard error of the speedup are
     over texts, so that the luck of the coins is in them."""
     at = setting.gammas.index(gamma)
@@ -288,14 +269,16 @@ def parts_of_a_step(
     programs = {}
     for gamma in (0, *gammas):
         calls = costs.target_calls(pair, gamma, loops)
-        programs[CALL, gamma] = partial(calls, text.request, state)
+        programs["call", gamma] = partial(calls, text.request, state)
         if gamma:  # one drafter for all: it stops at the budget
             short = drafting._replace(budget=jnp.full(1, gamma, jnp.int32))
-            programs[DRAFT, gamma] = partial(drafts, text.request, short)
+            programs["draft", gamma] = partial(drafts, text.request, short)
     seconds = timing.interleaved(programs, rounds, "parts of a step")
     ms = {name: 1e3 * float(np.median(s)) / loops for name, s in seconds.items()}
-    call = {gamma: ms[CALL, gamma] for gamma in (0, *gammas)}
-    return call, {gamma: ms[DRAFT, gamma] for gamma in gammas}
+    return tuple(
+        {gamma: took for (name, gamma), took in ms.items() if name == part}
+        for part in ("call", "draft")
+    )
 
 
 def whole_texts(
@@ -311,15 +294,14 @@ def whole_texts(
     for index, (prompt, request) in enumerate(texts):
         none = request._replace(limit=request.start)  # no step at all
         for gamma, run in decoders.items():
-            programs[DECODE, gamma, index] = partial(whole, gamma, index)
-            programs[PREFILL, gamma, index] = partial(run, prompt, none)
-    warm = [programs[DECODE, gamma, 0] for gamma in decoders]
+            programs["decode", gamma, index] = partial(whole, gamma, index)
+            programs["prefill", gamma, index] = partial(run, prompt, none)
+    warm = [programs["decode", gamma, 0] for gamma in decoders]
     seconds = timing.interleaved(programs, rounds, "whole texts", warm)
-    timed = {}
+    timed, each = {}, range(len(texts))
     for gamma in decoders:
-        each = range(len(texts))
-        ms = [1e3 * np.median(seconds[DECODE, gamma, i]) for i in each]
-        calls = [int(outputs[gamma, i].counts.calls[0]) for i in each]
-        prefill = 1e3 * np.median([seconds[PREFILL, gamma, i] for i in each])
-        timed[gamma] = Timed(np.array(ms), np.array(calls), float(prefill))
+        ms = np.array([1e3 * np.median(seconds["decode", gamma, i]) for i in each])
+        calls = np.array([int(outputs[gamma, i].counts.calls[0]) for i in each])
+        prefill = 1e3 * np.median([seconds["prefill", gamma, i] for i in each])
+        timed[gamma] = Timed(ms, calls, float(prefill))
     return timed

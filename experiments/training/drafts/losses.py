@@ -28,7 +28,6 @@ def alpha(log_p: Array, log_q: Array) -> Array:
 
 
 def forward_kl(log_p: Array, log_q: Array) -> Array:
-    """KL(p || q)."""
     return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
 
 

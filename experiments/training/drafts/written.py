@@ -50,7 +50,6 @@ class Written(NamedTuple):
     log_p: np.ndarray
 
     def rows(self, index: np.ndarray) -> "Written":
-        """Those texts, as a loss reads them."""
         return chosen(self, index)
 
 
@@ -74,7 +73,6 @@ class Lessons(NamedTuple):
 
 
 def alone(tokens: np.ndarray, length: np.ndarray, begun: np.ndarray) -> Texts:
-    """Texts of a decoder, which reads nothing."""
     none = np.zeros((len(tokens), 0), np.uint16)
     return Texts(tokens, length, begun, none, np.zeros(len(tokens), np.int32))
 
@@ -217,7 +215,6 @@ def data(lessons: Lessons) -> Callable[[Stage], Data]:
 
 
 def batches(part: Written, size: int = 32) -> list[Written]:
-    """All rows, in order, as a loss reads them."""
     every = np.arange(len(part.ids))
     return [part.rows(every[at : at + size]) for at in range(0, len(every), size)]
 

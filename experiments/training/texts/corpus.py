@@ -39,7 +39,6 @@ def digest(documents: list[str]) -> str:
 
 
 def stdlib(split: str) -> Corpus:
-    """Reads one split of the running interpreter's standard library."""
     read = (path.read_text("utf-8", errors="ignore") for path in library(split))
     by_file = [texts for source in read if (texts := documents_of(source))]
     documents = [text for texts in by_file for text in texts]
@@ -47,12 +46,10 @@ def stdlib(split: str) -> Corpus:
 
 
 def library(split: str) -> Iterator[Path]:
-    """The modules of the standard library that are on one side."""
     return modules(Path(sysconfig.get_paths()["stdlib"]), split)
 
 
 def modules(root: Path, split: str) -> Iterator[Path]:
-    """The Python files below a folder that are on one side, in order."""
     for path in sorted(root.rglob("*.py")):
         place = path.relative_to(root)
         kept = not SKIPPED.intersection(place.parts)

@@ -15,7 +15,6 @@ SETS = ("dialogsum", "samsum")
 
 
 def read(folder: Path, side: str) -> corpus.Corpus:
-    """The texts of one side, "train" or "valid", of every set."""
     documents = []
     for name in SETS:
         places = [f"{name}.{side}.jsonl", f"{name}.{side}.jsonl.xz"]

@@ -40,7 +40,6 @@ class Packages(NamedTuple):
 
 
 def read(split: str, apart: list[str] | None = None) -> Packages:
-    """One side of every package, each document once."""
     known, seen, about = lines_of(apart or []), set(apart or []), []
     documents: list[str] = []
     for name in NAMES:

@@ -48,8 +48,6 @@ def validation(folder: Path) -> Sentences:
 
 
 def load(path: Path, pieces, folder: Path) -> Texts:
-    """The pairs of a side, train or valid, as ids: read once, then from `path`."""
-
     def made() -> storage.Arrays:
         texts = read(path.stem, pieces, folder)
         known = ((name, packages.licensed(name)) for name in packages.NAMES)

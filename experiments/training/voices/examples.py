@@ -84,7 +84,6 @@ def keep(
 
 
 def chosen(whole: Rows, index: np.ndarray) -> Rows:
-    """Some rows, as a loss reads them."""
     part = Rows(*(leaf[index] for leaf in whole))
     return part._replace(frames=part.frames.astype(np.float32))
 

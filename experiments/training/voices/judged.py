@@ -21,7 +21,6 @@ AROUND = sentences.START, (sentences.END,)
 
 
 def texts(tokens: np.ndarray, length: np.ndarray) -> list[str]:
-    """Rows [N, L] as words."""
     rows = (row[:count] for row, count in zip(tokens, length, strict=True))
     pieces = ([sentences.PIECES[i] for i in row if i < sentences.END] for row in rows)
     return ["".join(row).strip() for row in pieces]
@@ -43,7 +42,6 @@ def scores(
 
 
 def record(folder: Path) -> None:
-    """A recording that the synthesiser makes, and what is said in it."""
     rng = np.random.default_rng(SEED)
     speech = synthesis.say(RECORDING, synthesis.Speaker(slow=0.75), rng)
     soundfile.write(folder / NAMES[0], speech.samples, synthesis.RATE, subtype="PCM_16")

@@ -37,7 +37,6 @@ OPEN = {"D": DIGITS, "C": ["red", "blue", "green"], "S": ["left", "right"]}
 
 
 def sentence(rng: np.random.Generator) -> list[str]:
-    """A few words of one form."""
     words = FORMS[rng.integers(len(FORMS))].split()
     return [str(rng.choice(OPEN[word])) if word in OPEN else word for word in words]
 

@@ -24,7 +24,6 @@ SEED = 5  # of no rows that are learnt from, or judged while learning
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Writes the recordings and their table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--recordings", type=Path, help="a folder of spoken digits")
@@ -33,7 +32,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def write(out: Path, count: int, recordings: Path | None = None) -> None:
-    """Raises ValueError for a folder that exists, or none of digits."""
     if out.exists():
         raise ValueError(f"{out} exists: name a new folder by --out")
     draw = examples.synthesised

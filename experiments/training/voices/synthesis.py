@@ -46,7 +46,6 @@ def speaker(rng: np.random.Generator) -> Speaker:
 
 
 def say(words: Sequence[str], voice: Speaker, rng: np.random.Generator) -> Speech:
-    """Words of the lexicon, one after the other, in a voice."""
     sounds, spans = [QUIET._replace(seconds=rng.uniform(0.03, 0.2))], []
     for word in words:
         if word not in WORDS:
