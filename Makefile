@@ -155,5 +155,5 @@ $(VENV)/.installed-aot: setup.py pyproject.toml | $(VENV)/bin/python
 clean:
 	rm -f results/*.html results/*.csv results/*.tex
 	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build *.egg-info results/quick
-	rm -rf .jax_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .jax_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

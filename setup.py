@@ -22,7 +22,7 @@ AOT += ["absl-py>=2", "nvidia-cuda-nvcc==13.5.37", "libtpu==0.0.52"]
 READERS = ["tokenizers>=0.20", "protobuf>=4", "jinja2>=3.1"]
 SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
 EXPERIMENTS = [*GIN, "optax>=0.2.3", *PLOTS, *METRICS, *READERS, *SPEECH]
-TEST = ["pytest>=9", "pytest-xdist>=3.6", "hypothesis>=6.100"]
+TEST = ["pytest>=9", "pytest-xdist>=3.6"]
 TEST += ["ruff>=0.8", "build>=1.2", "gguf>=0.17"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 

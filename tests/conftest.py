@@ -6,8 +6,8 @@ code for a CPU, which takes half the time where LLVM optimizes little; `make tes
 and the slow tests compile as a user does.
 
 Modules ask what programs do and not how they are compiled, and most compile for longer
-than they run: LLVM does not optimize there, but for those in FULLY. What certifies a
-verifier is compiled as it would be elsewhere.
+than they run: LLVM does not optimize there, but for those in FULLY. Without the flag
+what certifies a verifier is compiled as it would be elsewhere.
 """
 
 import ctypes
@@ -25,7 +25,6 @@ import pytest
 # Modules, or folders of them, that run for longer than they compile.
 FULLY = (
     "tests.exactness.test_audit",
-    "tests.exactness.test_certify",
     "tests.exactness.test_goodness",
     "tests.exactness.test_sampled",
     "tests.exactness.test_soak",
@@ -60,8 +59,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def compiled_quickly(request):
-    name = f"{request.module.__name__}."
-    quickly = not name.startswith(tuple(f"{each}." for each in FULLY))
+    name, fully = f"{request.module.__name__}.", FULLY
+    if not request.config.getoption("--compile-quickly"):
+        fully = *FULLY, "tests.exactness.test_certify"
+    quickly = not name.startswith(tuple(f"{each}." for each in fully))
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", quickly)
     yield

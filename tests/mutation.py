@@ -4,26 +4,19 @@ Writes results/mutants.md. Three lists: wrong verdicts, by the certificate; wron
 by the test of its independence; wrong keys, drafts and batches, by sampled texts.
 """
 
-import functools
 from pathlib import Path
 
-from specjax.exactness import certify
-from specjax.exactness.claims import CLAIMS
-from specjax.types import Verifier
-from specjax.verifiers import token
-from tests.support import mutants, mutants_joint, sampled_mutants
+from tests.support import mutants, sampled_mutants
 from tests.support.mutants import Mutant
 
 PATH = Path(__file__).resolve().parents[1] / "results" / "mutants.md"
-MUTANTS = mutants.MUTANTS + mutants_joint.MUTANTS
 NEVER = 1e-6  # p-value of a sampled test, or of one of noise, that must fail
 HEAD = """# Mutants: what the tests must reject
 
 Each is near to what is right, most are mistakes that somebody has made, and a test
 fails if one of them passes. `python -m tests.mutation` writes this page again.
 
-"""
-CERTIFIED = """## Wrong verdicts, caught by the certificate
+## Wrong verdicts, caught by the certificate
 
 Total variation is that of three tokens from the target's law, enumerated; 0 is a mutant
 that only another check sees, "void" one whose verdict is not constant on the cells of
@@ -51,26 +44,9 @@ A G-test of the real loop's texts, below {NEVER:g} for each.
 """
 
 
-def title(mutant: Mutant) -> str:
-    return f"{mutant.rule}: {mutant.name}"
-
-
-@functools.cache
-def certified(mutant: Mutant) -> certify.Certificate:
-    """Its certificate, on three tokens of its fixture."""
-    fixture, gamma = mutants.fixtures()[mutant.fixture]
-    if mutant.rule != "token":
-        verifier = mutants_joint.build(mutant.rule, mutant.name)
-    elif fixture.drawn is not None:  # the draft is wrong, and the verifier right
-        verifier = mutants.build("")
-    else:
-        verifier = mutants.build(mutant.name)
-    return certify.certify(verifier, fixture, gamma, 3, CLAIMS[mutant.rule])
-
-
 def of_certificate(mutant: Mutant) -> str:
     """Its line of the page."""
-    certificate = certified(mutant)
+    certificate = mutants.certified(mutant.name, mutant.rule, mutant.fixture)
     tv = "0" if certificate.tv < 1e-6 else f"{certificate.tv:.3f}"
     tv = "void" if "cells" in certificate.broken else tv
     name = mutant.name.replace("|", r"\|")
@@ -82,18 +58,11 @@ def of_noise(noise) -> str:
     return f"| token | {told[0].lower()}{told[1:]} |\n"
 
 
-def of_sample(mutant: sampled_mutants.Mutant) -> str:
-    return f"| {mutant.verifier} | {mutant.wrong} |\n"
-
-
-def noise_p_value(noise) -> float:
-    return certify.noise_p_value(Verifier(noise, token.verify), gamma=2, vocab=3)
-
-
 def page() -> str:
-    parts = [HEAD, CERTIFIED, *map(of_certificate, MUTANTS)]
-    parts += [NOISE, *map(of_noise, mutants.NOISES)]
-    return "".join([*parts, SAMPLED, *map(of_sample, sampled_mutants.MUTANTS)])
+    parts = [HEAD, *map(of_certificate, mutants.MUTANTS)]
+    parts += [NOISE, *map(of_noise, mutants.NOISES), SAMPLED]
+    sampled = [f"| {it.verifier} | {it.wrong} |\n" for it in sampled_mutants.MUTANTS]
+    return "".join([*parts, *sampled])
 
 
 if __name__ == "__main__":

@@ -76,9 +76,6 @@ def test_ones_own_drafter_that_is_wrong_is_told(name, message, my_parts):
     with pytest.raises(ValueError, match=message) as caught:
         drafts.named(name, pair()[0])
     assert "\n" not in str(caught.value)
-
-
-def test_ones_own_policy_that_is_wrong_is_told(my_parts):
     with pytest.raises(ValueError, match="of one shape and dtype each time"):
         policies.named("my_parts:widens")
 

@@ -43,12 +43,10 @@ def samples() -> np.ndarray:
 
 def p_values(texts: np.ndarray, laws=LAWS) -> list[float]:
     """Of the whole texts of each seed: [S, N, n] -> S."""
-    counts = [[goodness.count(each[i::2], 4) for each in texts] for i in (0, 1)]
-    each = [
-        [g_test(counted, law) for counted in some]
-        for some, law in zip(counts, laws, strict=True)
+    pairs = enumerate(laws)
+    return [
+        g_test(goodness.count(each[i::2], 4), law) for i, law in pairs for each in texts
     ]
-    return each[0] + each[1]
 
 
 def uniformity(values: list[float]) -> float:
@@ -65,18 +63,15 @@ def moved(law: np.ndarray, mass: float) -> np.ndarray:
     return law * share.reshape(-1, *(1,) * (law.ndim - 1))
 
 
-# Calibration.
-
-
-def test_p_values_of_the_plain_sampler_are_uniform():
+def test_p_values_of_the_plain_sampler_are_uniform_and_of_another_law_are_not():
     assert uniformity(p_values(samples())) > FINE
-
-
-def test_the_calibration_notices_another_law_and_rows_counted_twice():
     off = [moved(law, 0.03) for law in LAWS]
     assert uniformity(p_values(samples(), off)) < NEVER
-    twice = np.concatenate([samples(), samples()], axis=1)
+    twice = np.concatenate([samples(), samples()], axis=1)  # rows counted twice
     assert uniformity(p_values(twice)) < NEVER
+    pairs = ((each[::2], each[1::2]) for each in samples())
+    values = [goodness.neighbours_p_value(*pair, LAWS) for pair in pairs]
+    assert uniformity(values) > FINE
 
 
 LEVELS = np.array([0.5, 0.05, 0.005])
@@ -101,23 +96,11 @@ def test_false_alarms_are_no_more_where_little_is_expected(cells, total):
 
 
 def test_the_count_of_false_alarms_notices_cells_that_are_not_merged():
-    def unmerged(counts, law):
+    def unmerged(counts, law) -> float:
         return scipy.stats.chisquare(counts, counts.sum() * law).pvalue
 
     assert not few(false_alarms(unmerged, 40, 60))
     assert few(false_alarms(g_test, 40, 60))
-
-
-def test_texts_that_follow_the_law_pass_the_whole_family():
-    texts = samples().reshape(-1, TOKENS)[:ROWS]
-    assert goodness.p_value(texts, tuple(LAWS)) > FINE
-    values = [
-        goodness.neighbours_p_value(each[::2], each[1::2], LAWS) for each in samples()
-    ]
-    assert uniformity(values) > FINE
-
-
-# Power.
 
 
 @pytest.mark.parametrize(
@@ -135,23 +118,13 @@ def test_a_law_that_is_off_is_rejected(mass, rows, below):
     assert goodness.p_value(texts, off) < below
 
 
-def test_an_impossible_token_is_seen_once():
+def test_an_impossible_token_and_rows_that_know_of_each_other_are_seen():
     texts = samples().reshape(-1, TOKENS)[:ROWS].copy()
-    assert (LAWS[1] == 0).any()
-    impossible = np.argwhere(LAWS[1] == 0)[0]
-    assert goodness.p_value(texts, tuple(LAWS)) > FINE
-    texts[1] = impossible
+    same, even, later = (LAWS[0],) * 2, texts[::2], texts[2::2]
+    assert goodness.neighbours_p_value(even[:-1], later, same) > FINE
+    assert goodness.neighbours_p_value(even, even, same) < NEVER
+    texts[1] = np.argwhere(LAWS[1] == 0)[0]
     assert goodness.p_value(texts, tuple(LAWS)) == 0
-
-
-def test_rows_that_know_of_each_other_are_seen():
-    texts = samples().reshape(-1, TOKENS)[:ROWS].copy()
-    same = (LAWS[0], LAWS[0])
-    assert goodness.neighbours_p_value(texts[::2][:-1], texts[::2][1:], same) > FINE
-    assert goodness.neighbours_p_value(texts[::2], texts[::2], same) < NEVER
-
-
-# By hand.
 
 
 def test_g_by_hand():
@@ -164,23 +137,6 @@ def test_g_by_hand():
     assert g_test(counts[shuffled], ONE_TOKEN[shuffled]) == pytest.approx(wanted)
 
 
-def test_few_expected_are_one_cell_that_has_enough():
-    """Of 20: 8, 6 and 4 are expected, and 2, which joins the 4."""
-    merged = g_test(np.array([9, 6, 5]), np.array([0.4, 0.3, 0.3]))
-    for rest in ([5, 0], [1, 4], [3, 2]):
-        assert g_test(np.array([9, 6, *rest]), ONE_TOKEN) == pytest.approx(merged)
-    small = np.array([0.45, 0.35, 0.15, 0.04, 0.01])  # the last three have but 4
-    joined = g_test(np.array([9, 11]), np.array([0.45, 0.55]))
-    assert g_test(np.array([9, 6, 3, 1, 1]), small) == pytest.approx(joined)
-    assert g_test(np.array([11, 4, 3, 1, 1]), small) != pytest.approx(joined)
-
-
-def test_what_is_certain_is_no_evidence_and_what_cannot_be_is_all():
-    sure = np.array([0.0, 1.0])
-    assert g_test(np.array([0, 100]), sure) == 1
-    assert g_test(np.array([1, 99]), sure) == 0
-
-
 def test_bonferroni_counts_the_tests():
     assert goodness.bonferroni([0.2, 0.01, 0.9]) == pytest.approx(0.03)
     assert goodness.bonferroni(iter([0.5, 0.9])) == 1
@@ -189,15 +145,9 @@ def test_bonferroni_counts_the_tests():
     assert np.mean(np.array(families) < 0.05) == pytest.approx(0.05, abs=0.01)
 
 
-@pytest.mark.parametrize("counts", [np.zeros(4), np.ones(3), np.ones((2, 2))])
-def test_counts_of_nothing_or_of_other_cells_are_refused(counts):
-    with pytest.raises(ValueError, match="counts of the law's"):
-        g_test(counts, ONE_TOKEN)
-
-
-def test_the_law_of_texts_by_hand():
-    logits = np.log(np.array([[0.25, 0.75], [0.5, 0.5]]))
-    law = goodness.markov_law(logits, SETTINGS[0]._replace(top_k=None), 2)
-    np.testing.assert_allclose(law, [[0.25 * 0.25, 0.25 * 0.75], [0.375, 0.375]])
-    texts = np.array([[0, 1], [1, 1], [0, 1]])
-    assert goodness.count(texts, 2).tolist() == [[0, 2], [0, 1]]
+def test_what_is_certain_is_no_evidence_and_counts_of_other_cells_are_refused():
+    sure = np.array([0.0, 1.0])
+    assert (g_test(np.array([0, 100]), sure), g_test(np.array([1, 99]), sure)) == (1, 0)
+    for counts in (np.zeros(4), np.ones(3)):
+        with pytest.raises(ValueError, match="counts of the law's"):
+            g_test(counts, ONE_TOKEN)

@@ -1,12 +1,12 @@
 """Wrong verifiers, each one line away from the right one, that certificates must catch.
 
-Here those of Algorithm 1, and drafts drawn from another law than they carry;
-`mutants_joint` has those of the other verifiers, `sampled_mutants` what only sampling
-sees. `verify` is Algorithm 1 as in `specjax/verifiers/token.py`; `wrong` names the line
-that is broken. Most are bugs that some implementation had.
+And drafts drawn from another law than they carry; `sampled_mutants` has what only
+sampling sees. Most are bugs that some implementation had. The number of a mutant is an
+argument: one program serves all those of a rule.
 Axes: B rows, G = gamma, V vocabulary.
 """
 
+import contextvars
 import functools
 from typing import NamedTuple
 
@@ -15,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import keys, probs
-from specjax.exactness.fixtures import Fixture, reference, trials
-from specjax.types import Draft, Law, Sampling, Verdict, Verifier
-from specjax.verifiers import token
+from specjax import keys, probs, verifiers
+from specjax.exactness import certify, fixtures
+from specjax.exactness.claims import CLAIMS, Claim
+from specjax.exactness.fixtures import reference
+from specjax.types import Draft, Law, Sampling, Table, Verdict, Verifier
+from specjax.verifiers import block, gumbel, match, rejection, token
 
 
 class Mutant(NamedTuple):
@@ -62,124 +64,289 @@ MUTANTS = (
     Mutant("drafts sharper than q", "law", "drawn sharper"),
     Mutant("drafts from the top 2 of q", "law", "drawn from the top 2"),
     Mutant("drafts from q in bfloat16", "law", "drawn in bfloat16"),
+    Mutant("the last ratio is not capped", "law", rule="block"),
+    Mutant("stops at the first failure", "law", rule="block"),
+    Mutant("residual without its weight", "law", rule="block"),
+    Mutant("residual sums of the row before", "law", rule="block"),
+    Mutant("the whole draft is kept as by Algorithm 1", "law", rule="block"),
+    Mutant("accepts at equality", "support", rule="block"),
+    Mutant("residual is p - q", "law", "early exit of a gpt", rule="rejection"),
+    Mutant("accepts with p / q", "law", rule="rejection"),
+    Mutant("M over the ids that q prefers", "law", rule="rejection"),
+    Mutant("draws again on a mismatch", "path", rule="match"),
+    Mutant("keeps a draft as likely as its own token", "law", rule="match"),
+    Mutant("compares with the slot before", "path", rule="match"),
+    Mutant("races without the temperature", "law", "T 0.7, min-p 0.3", rule="gumbel"),
+    Mutant("races by probability", "path", rule="gumbel"),
+    Mutant("emits the draft on a mismatch", "path", rule="gumbel"),
 )
+NUMBERS = {name: i for i, name in enumerate(("", *(each.name for each in MUTANTS)))}
 
 
 @functools.cache
-def fixtures() -> dict[str, tuple[Fixture, int]]:
-    """name -> (fixture, gamma): those of the certificate, and drafts of another law."""
-    known = {trial.fixture.name: (trial.fixture, trial.gamma) for trial in trials()}
-    plain, gamma = known["random"]
+def trials() -> dict[str, fixtures.Trial]:
+    """Those of the certificate by name, and drafts of another law."""
+    known = {trial.fixture.name: trial for trial in fixtures.trials()}
+    plain = known["random"].fixture
 
     def rounded(prefix: tuple) -> np.ndarray:
         q = np.float64(np.asarray(reference(plain.draft(prefix), Sampling(1.0)), "f4"))
         q = np.float64(jnp.asarray(q, jnp.bfloat16))
         return q / q.sum()
 
-    other = {
+    for name, law in {
         "drawn by argmax": lambda x: reference(plain.draft(x), Sampling(0.0)),
         "drawn sharper": lambda x: reference(plain.draft(x), Sampling(0.7)),
         "drawn from the top 2": lambda x: reference(plain.draft(x), Sampling(1.0, 2)),
         "drawn in bfloat16": rounded,
-    }
-    drawn = {name: (plain._replace(drawn=law), gamma) for name, law in other.items()}
-    return known | drawn
+    }.items():
+        wrong = plain._replace(drawn=law)
+        known[name] = known["random"]._replace(fixture=wrong)
+    return known
 
 
-def verify(
-    target: Law, draft: Draft, noise: token.Noise, keep_residual=False, *, wrong: str
-) -> Verdict:
-    """`verifiers.token.verify` with one line replaced."""
-    gamma = draft.tokens.shape[1]
-    if wrong == "drops a drafted token for its value":
+# Rules with one line replaced, by the number of a mutant; 0 breaks nothing.
+
+
+def swapped(wrong, right, others: dict):
+    """`right`, an array or a tree of them, or what the mutant `wrong` has there."""
+    for name, other in others.items():
+        here = wrong == NUMBERS[name]
+        right = jax.tree.map(lambda a, b, h=here: jnp.where(h, b, a), right, other)
+    return right
+
+
+def wrong_token(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
+    either, gamma = functools.partial(swapped, wrong), draft.tokens.shape[1]
+    if draft.law is not None and not isinstance(draft.law.logits, Table):
         unlikely = probs.at(draft.law, draft.tokens)[:, -1] < 0.3
-        draft = draft._replace(num=draft.num - (unlikely & (draft.num == gamma)))
-    live = jnp.arange(gamma) < draft.num[:, None]
-    if wrong == "reads past the draft's end":
-        live = jnp.ones_like(live)
-    if wrong == "accepts by q sharpened":
+        shorter = draft.num - (unlikely & (draft.num == gamma))
         settings = Sampling(jnp.full(draft.num.shape, 0.5))
-        draft = draft._replace(law=probs.standardize(draft.law.logits, settings))
-    rows = jax.tree.map(lambda leaf: leaf[:, 1:], target)
-    if wrong != "target row off by one":
-        rows = probs.first(target, gamma)
-    p_x = probs.at(rows, draft.tokens)
+        sharp = probs.standardize(draft.law.logits, settings)
+        draft = draft._replace(
+            num=either(draft.num, {"drops a drafted token for its value": shorter}),
+            law=either(draft.law, {"accepts by q sharpened": sharp}),
+        )
+    live = jnp.arange(gamma) < draft.num[:, None]
+    live = either(live, {"reads past the draft's end": jnp.ones_like(live)})
+    late = jax.tree.map(lambda leaf: leaf[:, 1:], target)
+    rows = either(probs.first(target, gamma), {"target row off by one": late})
+    p_x, u = probs.at(rows, draft.tokens), noise.accept
     q_x = jnp.ones_like(p_x) if draft.law is None else probs.at(draft.law, draft.tokens)
-    u = noise.accept
-    accepted = {
-        "accepts everything": jnp.ones_like(live),
-        "accepts if p >= q": p_x >= q_x,
-        "accepts with p": u < p_x,
-        "accepts with q / p": u * p_x < q_x,
-        "accepts at equality": u * q_x <= p_x,
-        "one uniform for the block": u[:, :1] * q_x < p_x,
-    }.get(wrong, u * q_x < p_x)
-    kept = jnp.cumprod(accepted & live, axis=1)
-    if wrong == "goes on after a rejection":
-        kept = accepted & live
+    accepted = either(
+        u * q_x < p_x,
+        {
+            "accepts everything": jnp.ones_like(live),
+            "accepts if p >= q": p_x >= q_x,
+            "accepts with p": u < p_x,
+            "accepts with q / p": u * p_x < q_x,
+            "accepts at equality": u * q_x <= p_x,
+            "one uniform for the block": u[:, :1] * q_x < p_x,
+        },
+    )
+    accepted &= live
+    kept = jnp.cumprod(accepted, axis=1)
+    kept = either(kept, {"goes on after a rejection": accepted})
     n = jnp.sum(kept, axis=1, dtype=jnp.int32)
-    if wrong == "whole batch stops together":
-        n = jnp.full_like(n, jnp.min(n))
+    n = either(n, {"whole batch stops together": jnp.full_like(n, jnp.min(n))})
 
-    weights = residual(target, draft, n, wrong)
-    if wrong == "no bonus":  # the last accepted token takes the extra one's place
-        whole = (n == draft.num) & (n > 0)
-        n = n - whole
-        last = jnp.take_along_axis(draft.tokens, n[:, None], axis=1)
-        only = jax.nn.one_hot(last[:, 0], weights.shape[-1])
-        weights = jnp.where(whole[:, None], only, weights)
-    sample = noise.sample
-    if wrong == "extra token by the accept uniform":
-        at = jnp.minimum(n, gamma - 1)[:, None]
-        sample = jnp.tile(jnp.take_along_axis(u, at, axis=1), (1, 2))
-    tokens = token.emit(draft, n, probs.pick(weights, sample))
+    weights = residual(target, draft, n, either)
+    whole = (n == draft.num) & (n > 0)  # the last one kept takes the extra one's place
+    last = jnp.take_along_axis(draft.tokens, (n - whole)[:, None], axis=1)[:, 0]
+    only = jax.nn.one_hot(last, weights.shape[-1])
+    only = jnp.where(whole[:, None], only, weights)
+    n, weights = either((n, weights), {"no bonus": (n - whole, only)})
+    coin = jnp.take_along_axis(u, jnp.minimum(n, gamma - 1)[:, None], axis=1)
+    coin = {"extra token by the accept uniform": jnp.tile(coin, (1, 2))}
+    tokens = token.emit(draft, n, probs.pick(weights, either(noise.sample, coin)))
     ratio = p_x / jnp.where(q_x > 0, q_x, 1.0)
-    if wrong != "reports an unclipped ratio":
-        ratio = jnp.minimum(1.0, ratio)
+    ratio = either(jnp.minimum(1.0, ratio), {"reports an unclipped ratio": ratio})
     return Verdict(n, tokens, jnp.where(live, ratio, 0.0), residual=weights)
 
 
-def residual(target: Law, draft: Draft, n: Array, wrong: str) -> Array:
+def residual(target: Law, draft: Draft, n: Array, either) -> Array:
     """What the extra token is drawn from, [B, V]."""
     p = probs.dense(probs.take(target, n))
     at = jnp.minimum(n, draft.tokens.shape[1] - 1)
-    if wrong == "residual of the slot before":
-        at = jnp.maximum(at - 1, 0)
+    at = either(at, {"residual of the slot before": jnp.maximum(at - 1, 0)})
     if draft.law is None:
         drafted = jnp.take_along_axis(draft.tokens, at[:, None], axis=1)[:, 0]
         q = jax.nn.one_hot(drafted, p.shape[-1])
     else:
         q = probs.dense(probs.take(draft.law, at))
     rejected = (n < draft.num)[:, None]
+    before = probs.dense(probs.take(target, jnp.maximum(n, 1) - 1))
     bonus = {
         "bonus from q": q,
         "bonus from a residual": jnp.maximum(p - q, 0.0),
-        "bonus of the row before": probs.dense(
-            probs.take(target, jnp.maximum(n, 1) - 1)
-        ),
+        "bonus of the row before": before,
         "bonus from the raw logits": jax.nn.softmax(probs.take(target, n).logits),
-    }.get(wrong, p)
-    p = jnp.where(rejected, p, bonus)
+    }
+    p = jnp.where(rejected, p, either(p, bonus))
     q = jnp.where(rejected, q, 0.0)
-    weights = {
+    # The acceptance wrote its ratio where the residual looks for p.
+    overwritten = jnp.maximum(p / jnp.where(q > 0, q, 1.0) - q, 0.0)
+    wrong = {
         "residual is p": p,
         "residual keeps a certain token": p,
         "residual is |p - q|": jnp.abs(p - q),
         "residual floored": jnp.maximum(p - q, 0.05),
-        # The acceptance wrote its ratio where the residual looks for p.
-        "residual of an overwritten p": jnp.where(
-            rejected, jnp.maximum(p / jnp.where(q > 0, q, 1.0) - q, 0.0), p
-        ),
-    }.get(wrong, jnp.maximum(p - q, 0.0))
-    if wrong == "residual without fallback":
-        return weights
+        "residual of an overwritten p": jnp.where(rejected, overwritten, p),
+    }
+    weights = either(jnp.maximum(p - q, 0.0), wrong)
+    return either(or_p(weights, p), {"residual without fallback": weights})
+
+
+def or_p(weights: Array, p: Array) -> Array:
+    """[B, V]: p where nothing is left to draw from."""
     return jnp.where(weights.any(axis=1, keepdims=True), weights, p)
 
 
-@functools.cache
+def verdict_of(draft: Draft, n: Array, chance: Array, weights: Array, noise) -> Verdict:
+    tokens = token.emit(draft, n, probs.pick(weights, noise.sample))
+    return Verdict(n, tokens, chance, residual=weights)
+
+
+def wrong_block(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
+    """`verifiers.block.verify`, written with a loop."""
+    either, gamma = functools.partial(swapped, wrong), draft.tokens.shape[1]
+    live = jnp.arange(gamma) < draft.num[:, None]
+    p, q = probs.dense(target), block.drafted_law(draft, target.logits.shape[-1])
+    ratio = block.ratios(draft, p, q)
+    q = jnp.pad(jnp.where(live[..., None], q, 0.0), ((0, 0), (0, 1), (0, 0)))
+    w = [jnp.ones_like(p[:, 0, 0])]
+    for i in range(gamma):
+        w.append(jnp.minimum(1.0, w[-1] * ratio[:, i]))
+    product = jnp.minimum(1.0, jnp.prod(ratio, axis=1))
+    w[-1] = either(w[-1], {"the last ratio is not capped": product})
+    w = jnp.stack(w, axis=1)
+    rest = jnp.maximum(w[..., None] * p - q, 0.0)
+    s = rest.sum(-1)
+    s = either(s[:, 1:], {"residual sums of the row before": s[:, :-1]})
+    below = s + 1 - w[:, 1:]
+    h = jnp.where(below > 0, s / jnp.where(below > 0, below, 1.0), 1.0)
+    last = either(w[:, 1:], {"the whole draft is kept as by Algorithm 1": ratio})
+    h = jnp.where(jnp.arange(1, gamma + 1) == draft.num[:, None], last, h)
+    h = jnp.minimum(1.0, h)
+    kept = either(noise.accept < h, {"accepts at equality": noise.accept <= h}) & live
+    n = jnp.max(jnp.where(kept, jnp.arange(1, gamma + 1), 0), axis=1, initial=0)
+    first = jnp.sum(jnp.cumprod(kept, axis=1), axis=1, dtype=jnp.int32)
+    n = either(n, {"stops at the first failure": first})
+    plain = {"residual without its weight": jnp.maximum(p - q, 0.0)}
+    rows = jnp.arange(n.size)
+    weights = or_p(either(rest, plain)[rows, n], p[rows, n])
+    return verdict_of(draft, n, jnp.where(live, h, 0.0), weights, noise)
+
+
+def wrong_rejection(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
+    right = rejection.verify(target, draft, noise, True)
+    p, q = probs.dense(target), block.drafted_law(draft, target.logits.shape[-1])
+    rows, gamma = jnp.arange(right.num_accepted.size), draft.tokens.shape[1]
+    by_token = token.verify(target, draft, noise, True)
+    n = by_token.num_accepted
+    by_token = verdict_of(draft, n, by_token.accept_prob, p[rows, n], noise)
+
+    liked = (q > 1 / q.shape[-1]) & (p[:, :gamma] > 0)
+    ratio = jnp.where(liked, q / jnp.where(liked, p[:, :gamma], 1.0), 1.0)
+    chance = jnp.minimum(1.0, ratio.min(-1) * block.ratios(draft, p, q))
+    chance = jnp.where(jnp.arange(gamma) < draft.num[:, None], chance, 0.0)
+    kept = jnp.cumprod(noise.accept < chance, axis=1)
+    n = jnp.sum(kept, axis=1, dtype=jnp.int32)
+    by_liked = verdict_of(draft, n, chance, p[rows, n], noise)
+
+    n = right.num_accepted
+    taken = token.rejected_law(draft, n, p.shape[-1])
+    weights = or_p(jnp.maximum(p[rows, n] - taken, 0.0), p[rows, n])
+    others = {
+        "residual is p - q": verdict_of(draft, n, right.accept_prob, weights, noise),
+        "accepts with p / q": by_token,
+        "M over the ids that q prefers": by_liked,
+    }
+    return swapped(wrong, right, others)
+
+
+def wrong_match(wrong, target: Law, draft: Draft, noise: match.Noise) -> Verdict:
+    right = match.verify(target, draft, noise, True)
+    gamma, n, p = draft.tokens.shape[1], right.num_accepted, probs.dense(target)
+    own = p[jnp.arange(n.size), n]
+    extra = probs.pick(own, noise.sample[:, 0, ::-1])
+    again = right._replace(tokens=token.emit(draft, n, extra), residual=own)
+    y = probs.pick(p.reshape(-1, p.shape[-1]), noise.sample.reshape(-1, 2))
+    y, rows = y.reshape(p.shape[:2]), probs.first(target, gamma)
+    near = probs.at(rows, draft.tokens) >= probs.at(rows, y[:, :gamma])
+    likely = y.at[:, :gamma].set(jnp.where(near, draft.tokens, y[:, :gamma]))
+    keep = functools.partial(match.keep, target, draft, keep_residual=True)
+    others = {
+        "draws again on a mismatch": again,
+        "keeps a draft as likely as its own token": keep(likely),
+        "compares with the slot before": keep(jnp.roll(y, 1, axis=1)),
+    }
+    return swapped(wrong, right, others)
+
+
+def wrong_gumbel(wrong, target: Law, draft: Draft, noise: Array) -> Verdict:
+    right = gumbel.verify(target, draft, noise, True)
+    cold = target._replace(scale=jnp.ones_like(target.scale))
+    likely = jnp.argmax(probs.dense(target) + noise, axis=-1).astype(jnp.int32)
+    drafted = jnp.pad(draft.tokens, ((0, 0), (0, 1)))
+    n, slots = right.num_accepted[:, None], jnp.arange(drafted.shape[1])
+    there = (slots == n) & (n < draft.num[:, None])
+    emitted = right._replace(tokens=jnp.where(there, drafted, right.tokens))
+    keep = functools.partial(match.keep, target, draft, keep_residual=True)
+    others = {
+        "races without the temperature": keep(probs.race(cold, noise)),
+        "races by probability": keep(likely),
+        "emits the draft on a mismatch": emitted,
+    }
+    return swapped(wrong, right, others)
+
+
+WRONG = dict(token=wrong_token, block=wrong_block, rejection=wrong_rejection)
+WRONG |= dict(match=wrong_match, gumbel=wrong_gumbel)
+
+
 def build(name: str) -> Verifier:
-    """The mutant of this name; "" breaks nothing."""
-    return Verifier(token.noise, functools.partial(verify, wrong=name))
+    """The mutant of Algorithm 1 of this name."""
+
+    def verify(target: Law, draft: Draft, noise: token.Noise, keep_residual=False):
+        verdict = wrong_token(NUMBERS[name], target, draft, noise)
+        return verdict if keep_residual else verdict._replace(residual=None)
+
+    return Verifier(token.noise, verify)
+
+
+# Certificates. The number is a leaf of the noise, beside the rule's own.
+
+CHOSEN = contextvars.ContextVar("the number that the noise of a certificate holds")
+
+
+@functools.cache
+def numbered(rule: str) -> tuple[Verifier, Claim]:
+    right, claim = verifiers.named(rule), CLAIMS[rule]
+
+    def noise(key: Array, start: Array, gamma: int, vocab: int) -> tuple:
+        return right.noise(key, start, gamma, vocab), jnp.zeros_like(start)
+
+    def verify(target: Law, draft: Draft, noise: tuple, keep_residual=False):
+        return WRONG[rule](noise[1][0], target, draft, noise[0])
+
+    def cells(situation, dtype: str):
+        right = claim.cells(situation, dtype)
+        number = np.full(right.sample.shape[:-1], CHOSEN.get())
+        return right._replace(noise=(right.noise, number))
+
+    return Verifier(noise, verify), claim._replace(cells=cells)
+
+
+@functools.cache
+def certified(name: str, rule: str, fixture: str) -> certify.Certificate:
+    """Of three tokens; `name` "" breaks nothing."""
+    (of, gamma, _), (verifier, claim) = trials()[fixture], numbered(rule)
+    CHOSEN.set(NUMBERS[name] if of.drawn is None else 0)  # else the draft is wrong
+    return certify.certify(verifier, of, gamma, 3, claim)
+
+
+# Noise.
 
 
 def shared_noise(key: Array, start: Array, gamma: int, vocab: int) -> token.Noise:

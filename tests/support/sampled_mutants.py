@@ -3,87 +3,153 @@
 Each is near to what is right, and `test_sampled.py` catches it by the texts of the real
 loop. `EXACT` are changes that look as bad and cost nothing. Not here, because texts of
 this number do not show them: coins of block verification by position while drafts are
-right, and uniforms of bfloat16 (see `tests/support/mutants.py`).
-Axes: B rows, G = gamma, V vocabulary.
+right, and uniforms of bfloat16 (see `tests/support/mutants.py`). What is wrong is
+numbers, so that one program decodes with all of them.
+Axes: B rows, G = gamma, N rows of a sample, n tokens, V vocabulary.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from specjax import keys, probs
-from specjax.drafters.rollout import coupled, independent
-from specjax.types import Draft, Law, Request, State, Verifier
-from specjax.verifiers import block, gumbel, match, named, token
-from tests.support import mutants
+from specjax import generate, keys, policies, probs
+from specjax.drafters import autoregressive
+from specjax.drafters.rollout import coupled
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder
+from specjax.types import (
+    BLOCK,
+    Draft,
+    Drafter,
+    Law,
+    Params,
+    Request,
+    Sampling,
+    State,
+    Verdict,
+    Verifier,
+)
+from specjax.verifiers import block, gumbel, match, rejection, token
+from tests.support import goodness, tiny
+
+GAMMA, ROWS = 3, goodness.ROWS // 2  # these errors are large
+FEW = 3_000  # of blocks, which are wide
+POLICY = policies.heuristic(start=3, least=2)  # the rows of a batch draft 2 or 3
+# Not first met in a trace, which would keep its own.
+WORLD, BLOCKS = tiny.tables(), tiny.blocks()
+# Half the time to compile, and as fast.
+BRISK = {"xla_backend_optimization_level": 1}
+SLOTS = len(goodness.PROMPT) + goodness.TOKENS + GAMMA + 1
+OWN, FIRST, PAIR, PLACE = range(
+    4
+)  # a row's key: of the first, of each two, of its place
+
+
+class Noise(NamedTuple):
+    """start: 0 for the same in every iteration. by_position: coins of token
+    verification. by_iteration: races. shared: one coin. reused: it draws, too."""
+
+    whose: int = OWN
+    start: int = 1
+    by_position: bool = False
+    by_iteration: bool = False
+    shared: bool = False
+    reused: bool = False
+
+
+class Draw(NamedTuple):
+    """A draft's uniforms are of slot `slot * i` of the iteration that is named `start *
+    length + shift * i`. coin: one uniform for both of a token's. heat: of drafts alone.
+    race: by Gumbel variables, of the place `ahead` of its own."""
+
+    whose: int = OWN
+    start: int = 1
+    shift: int = 0
+    slot: int = 1
+    purpose: int = keys.DRAFT
+    coin: bool = False
+    heat: float = 1.0
+    race: bool = False
+    ahead: int = 0
 
 
 class Mutant(NamedTuple):
     """wrong: what is, in a clause. verifier: the name of the rule that is used.
 
-    rule: as broken, None if it is right. draw: how drafts are drawn, of those of
-    `drafters.rollout`. edit: what becomes of a draft before it is verified. world:
-    "tables" of `tiny`, its "blocks" of ids, or "binary", where p = (1/3, 2/3) and
-    q = (2/3, 1/3) at every place.
+    verdict: of VERDICTS, its own if there is none. cut: 1 before an unlikely draft, 2
+    after it. world: "tables" of `tiny`, its "blocks" of ids, or "binary", where p =
+    (1/3, 2/3) and q = (2/3, 1/3) at every place.
     """
 
-    name: str
     wrong: str
-    verifier: str
-    rule: Verifier | None = None
-    draw: Callable = independent
-    edit: Callable = lambda draft: draft
+    verifier: str = "token"
+    noise: Noise = Noise()
+    draw: Draw = Draw()
+    verdict: str = ""
+    cut: int = 0
     world: str = "tables"
 
 
 def unbroken(mutant: Mutant) -> Mutant:
     """Its twin: of the same rule and tables, and nothing is wrong."""
-    return Mutant("", "nothing", mutant.verifier, world=mutant.world)
+    return Mutant("nothing", mutant.verifier, world=mutant.world)
 
 
-# Noise.
+BY_POSITION = "drafts have uniforms of their position, met again after a rejection"
+NEVER_NEW = "no uniform is new after a rejection"
+ONE_COIN = "all slots have the first slot's coin"
+EXTRA = "the extra token has the uniform that decided on the first"
+SAME = "the verifier's noise is the same in every iteration"
+ALIKE = "drafts have the same uniforms in every iteration"
+OWN_COIN = "a token is drawn by the uniform that decides on it"
+ACCEPT_KEY = "a token's block of 256 ids is picked by the uniform that decides on it"
+HOTTER = "drafts are drawn at 1.5 times the temperature of the law that they carry"
+DROPPED = "a draft ends before a token with q(x) < 0.3"
+AGAIN = "the sample that rejected a token is not the one emitted"
+FEWER = "two rows keep the fewer of their tokens, then draw from p"
+FIRST_KEY = "all rows draw and decide by the key of the first"
+KEPT = "nothing: the token that it looked at is kept"
+by_position, by_slot = Draw(shift=1, slot=0), Draw(start=0)
+by_its_coin = Draw(purpose=keys.ACCEPT, coin=True)
+by_the_accept_key = Draw(purpose=keys.ACCEPT)
 
+MUTANTS = (
+    Mutant(BY_POSITION, "block", draw=by_position, world="binary"),
+    Mutant(NEVER_NEW, "block", Noise(by_position=True), by_position, world="binary"),
+    Mutant(ONE_COIN, noise=Noise(shared=True)),
+    Mutant(ONE_COIN, "rejection", Noise(shared=True)),
+    Mutant(EXTRA, noise=Noise(reused=True)),
+    *(Mutant(SAME, rule, Noise(start=0)) for rule in ("token", "match", "gumbel")),
+    *(Mutant(ALIKE, rule, draw=by_slot) for rule in ("token", "block")),
+    *(Mutant(OWN_COIN, rule, draw=by_its_coin) for rule in ("token", "block")),
+    Mutant(ACCEPT_KEY, "token", draw=by_the_accept_key, world="blocks"),
+    Mutant(ACCEPT_KEY, "block", draw=by_the_accept_key, world="blocks"),
+    Mutant(HOTTER, draw=Draw(heat=1.5)),
+    *(Mutant(DROPPED, rule, cut=1) for rule in ("token", "block")),
+    Mutant("a draft ends before a token with p(x) < q(x)", verdict="drops"),
+    Mutant(
+        "two rows keep the fewer of their tokens, then draw from p", verdict="stops"
+    ),
+    Mutant("a draft is verified with the q of the row before it", verdict="beside"),
+    Mutant(AGAIN, "match", verdict="draws again"),
+    Mutant(FIRST_KEY, noise=Noise(FIRST), draw=Draw(FIRST)),
+    Mutant("each two rows have one key for the verifier's noise", noise=Noise(PAIR)),
+)
 
-def noisy(noise: Callable, rule: Verifier = token.verifier) -> Verifier:
-    return rule._replace(noise=noise)
-
-
-def same_every_time(rule: Verifier) -> Verifier:
-    def noise(key: Array, start: Array, gamma: int, vocab: int):
-        return rule.noise(key, 0 * start, gamma, vocab)
-
-    return noisy(noise, rule)
-
-
-def coins_by_position(key: Array, start: Array, gamma: int, vocab: int) -> token.Noise:
-    each = [token.noise(key, start + slot, 1, vocab).accept for slot in range(gamma)]
-    right = token.noise(key, start, gamma, vocab)
-    return right._replace(accept=jnp.concatenate(each, axis=1))
-
-
-def races_by_iteration(key: Array, start: Array, gamma: int, vocab: int) -> Array:
-    key = keys.iteration(key, start)
-    return gumbel.noise(key, 0 * start, gamma, vocab)
-
-
-def first_of(key: Array) -> Array:
-    return jnp.broadcast_to(key[:1], key.shape)
-
-
-def noise_of_the_first_row(key: Array, start: Array, gamma: int, vocab: int):
-    return token.noise(first_of(key), start, gamma, vocab)
-
-
-def noise_of_the_pair(key: Array, start: Array, gamma: int, vocab: int):
-    even = jnp.arange(key.size) // 2 * 2
-    return token.noise(key[even], start, gamma, vocab)
-
-
-def one_sample_more(key: Array, start: Array, gamma: int, vocab: int) -> match.Noise:
-    return match.noise(key, start, gamma + 1, vocab)
+EXACT = (
+    Mutant("nothing: no verdict looks ahead", draw=by_position),
+    *(Mutant(KEPT, rule, cut=2) for rule in ("token", "block")),
+    Mutant("nothing: any draft serves", "match", cut=1),
+    Mutant("nothing: it has no coins", "match", draw=by_its_coin),
+    Mutant("only that texts depend on drafts", "gumbel", Noise(by_iteration=True)),
+    Mutant("nothing: as they should be", "gumbel", draw=Draw(race=True)),
+    Mutant("nothing: any draft serves", "gumbel", draw=Draw(race=True, ahead=1)),
+)
 
 
 # Verdicts.
@@ -110,8 +176,13 @@ def drops_what_the_target_likes_less(target: Law, draft: Draft, noise: token.Noi
     return token.verify(target, cut(draft, liked), noise)
 
 
+def as_it_should(target: Law, draft: Draft, noise: match.Noise):
+    """Of `match`, whose noise has one sample more here."""
+    return match.verify(target, draft, match.Noise(noise.sample[:, :-1]))
+
+
 def draws_again(target: Law, draft: Draft, noise: match.Noise):
-    verdict = match.verify(target, draft, match.Noise(noise.sample[:, :-1]))
+    verdict = as_it_should(target, draft, noise)
     n = verdict.num_accepted
     extra = probs.sample(probs.take(target, n), noise.sample[:, -1])
     return verdict._replace(tokens=token.emit(draft, n, extra))
@@ -123,190 +194,151 @@ def cut(draft: Draft, good: Array) -> Draft:
     return draft._replace(num=jnp.minimum(draft.num, before))
 
 
-# Drafts.
+BY_COINS = {
+    "token": token.verify,
+    "block": block.verify,
+    "rejection": rejection.verify,
+    "drops": drops_what_the_target_likes_less,
+    "stops": stops_with_its_neighbour,
+    "beside": reads_the_law_beside,
+}
+BY_SAMPLES = {"match": as_it_should, "draws again": draws_again}
+VERDICTS = *BY_COINS, *BY_SAMPLES, "gumbel"
 
 
-def draws_by(uniform: Callable) -> Callable:
-    """Draws with uniforms of (request key, start [B], slot) -> key [B], slot."""
+# The program: `number`s of a verdict, and the fields of a mutant, are its arguments.
+
+
+def keyed(key: Array, whose) -> Array:
+    place = jnp.arange(key.size)
+    at = jnp.where(whose == FIRST, 0, jnp.where(whose == PAIR, place // 2 * 2, place))
+    return jnp.where(whose == PLACE, jax.vmap(jax.random.key)(place), key[at])
+
+
+def decided_by(number, how: Noise, coins: int = 6, others: bool = True) -> Verifier:
+    """coins: how many of BY_COINS it chooses from. others: from those not of it too."""
+
+    def verify(target: Law, draft: Draft, noise: tuple) -> Verdict:
+        (key, start), gamma = noise, draft.tokens.shape[1]
+        vocab = target.logits.shape[-1]
+        key, start = keyed(key, how.whose), start * how.start
+
+        def by_coins():
+            right = token.noise(key, start, gamma, vocab)
+            places = (start[:, None] + jnp.arange(gamma)).ravel()
+            apart = token.noise(key.repeat(gamma), places, 1, vocab).accept
+            apart = apart.reshape(right.accept.shape)
+            accept = jnp.where(how.by_position, apart, right.accept)
+            accept = jnp.where(how.shared, accept[:, :1], accept) if gamma else accept
+            first = jnp.concatenate([right.accept, right.sample], axis=1)[:, 0]
+            again = right.sample.at[:, 1].set(first)
+            own = token.Noise(accept, jnp.where(how.reused, again, right.sample))
+            each = list(BY_COINS.values())[:coins]
+            return jax.lax.switch(number, each, target, draft, own)
+
+        def by_samples():
+            own = match.noise(key, start, gamma + 1, vocab)
+            each, place = list(BY_SAMPLES.values()), number - len(BY_COINS)
+            return jax.lax.switch(place, each, target, draft, own)
+
+        def by_races():
+            named = jnp.where(how.by_iteration, keys.iteration(key, start), key)
+            at = jnp.where(how.by_iteration, 0, start)
+            own = gumbel.noise(named, at, gamma, vocab)
+            return gumbel.verify(target, draft, own)
+
+        if not others:
+            return by_coins()
+        kind = (number >= len(BY_COINS)) + jnp.int32(number == len(VERDICTS) - 1)
+        return jax.lax.switch(kind, [by_coins, by_samples, by_races])
+
+    return Verifier(lambda key, start, gamma, vocab: (key, start), verify)
+
+
+def drawn_by(how: Draw, wide: bool) -> Callable:
+    """wide: a wrong key or uniform alone, by one law a token."""
 
     def draw(key: Array, request: Request, state: State) -> Callable:
-        def of(logits: Array, slot) -> tuple[Array, Law]:
-            u = keys.uniform(*uniform(request.key, state.length, slot))
-            return probs.draw(logits, request.sampling, jnp.stack([u, u], axis=1))
+        del key
+        own, start = keyed(request.key, how.whose), how.start * state.length
+        ahead = state._replace(length=state.length + how.ahead)
 
-        return of
+        def by_uniforms(logits: Array, slot) -> tuple[Array, Law]:
+            named = keys.iteration(own, start + how.shift * slot)
+            named = keys.purpose(named, how.purpose)
+            u = keys.uniform(named, how.slot * slot, (2,))
+            u = jnp.where(how.coin, u[:, :1], u)
+            return probs.draw(logits, request.sampling, u)
+
+        def of(logits: Array, slot) -> tuple[Array, Law]:
+            by_race = coupled(own, request, ahead)
+            ways = [lambda z, of=of: of(z, slot)[0] for of in (by_race, by_uniforms)]
+            chosen = jax.lax.cond(how.race, *ways, logits / how.heat)
+            return chosen, probs.standardize(logits, request.sampling)
+
+        return by_uniforms if wide else of
 
     return draw
 
 
-def named_key(request_key: Array, start: Array, purpose: int = keys.DRAFT) -> Array:
-    return keys.purpose(keys.iteration(request_key, start), purpose)
+def edited(drafter: Drafter, number) -> Drafter:
+    def draft(key: Array, params, request: Request, state: State):
+        right, cache = drafter.draft(key, params, request, state)
+        likely = probs.at(right.law, right.tokens) > 0.3
+        before = jnp.pad(likely[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+        return cut(right, jnp.where(number == 1, likely, before) | (number == 0)), cache
+
+    return drafter._replace(draft=draft)
 
 
-by_position = draws_by(lambda key, start, slot: (named_key(key, start + slot), 0))
-by_slot = draws_by(lambda key, start, slot: (named_key(key, 0 * start), slot))
-by_the_first_row = draws_by(
-    lambda key, start, slot: (named_key(first_of(key), start), slot)
-)
-by_its_coin = draws_by(
-    lambda key, start, slot: (named_key(key, start, keys.ACCEPT), slot)
-)
+@functools.partial(jax.jit, static_argnames="wide", compiler_options=BRISK)
+def decode(wrong: tuple, params: Params, prompt, request, wide: bool = False):
+    world, (number, noise, draw, edit) = BLOCKS if wide else WORLD, wrong
+    drafter = autoregressive.build(world.draft, GAMMA, drawn_by(draw, wide))
+    rule = decided_by(number, noise, 2 if wide else 6, not wide)
+    decoder = Decoder(world.target, edited(drafter, edit), rule, POLICY)
+    return generate.build_loop(decoder, SLOTS)(params, prompt, request)
 
 
-def by_the_accept_key(key: Array, request: Request, state: State) -> Callable:
-    """What a step does that names the wrong purpose: the first of a token's uniforms,
-    which picks its block, is its coin. Where all ids are one block that picks none."""
-    del key
-    accept = named_key(request.key, state.length, keys.ACCEPT)
-    return independent(accept, request, state)
+# Texts, and the laws that they are to follow.
 
 
-def hotter(key: Array, request: Request, state: State) -> Callable:
-    right = independent(key, request, state)
-
-    def of(logits: Array, slot) -> tuple[Array, Law]:
-        return right(logits / 1.5, slot)[0], right(logits, slot)[1]
-
-    return of
-
-
-def races_for_the_next_place(key: Array, request: Request, state: State) -> Callable:
-    return coupled(key, request, state._replace(length=state.length + 1))
+def weights(world: str) -> Params:
+    """Of target and draft, [V, V] each."""
+    if world != "binary":
+        whole = BLOCKS if world == "blocks" else WORLD
+        return Params(whole.target_weights, whole.draft_weights)
+    laws = [1 / 3, 2 / 3, 0, 0], [2 / 3, 1 / 3, 0, 0]
+    return Params(*(jnp.log(jnp.tile(jnp.array(law), (4, 1))) for law in laws))
 
 
-def likely(draft: Draft) -> Array:
-    return probs.at(draft.law, draft.tokens) > 0.3
+@functools.cache
+def laws(world: str) -> tuple[np.ndarray, np.ndarray]:
+    """Of `texts`, in even rows and in odd ones."""
+    if world == "blocks":
+        logits = tiny.tables(3).target_weights
+        return (goodness.markov_law(logits, Sampling(1.0)),) * 2
+    logits = weights(world).target
+    return tuple(goodness.markov_law(logits, s) for s in goodness.SETTINGS)
 
 
-def drops_unlikely(draft: Draft) -> Draft:
-    return cut(draft, likely(draft))
+def output(mutant: Mutant, seed: int = 0) -> generate.Output:
+    """Of its loop."""
+    number = VERDICTS.index(mutant.verdict or mutant.verifier)
+    return _output((number, *mutant[2:4], mutant.cut), mutant.world, seed)
 
 
-def stops_after_unlikely(draft: Draft) -> Draft:
-    before = jnp.pad(likely(draft)[:, :-1], ((0, 0), (1, 0)), constant_values=True)
-    return cut(draft, before)
+def texts(mutant: Mutant, seed: int = 0) -> np.ndarray:
+    """[N, n] of its loop: ids, or in the world of blocks the block of each."""
+    ids = goodness.written(output(mutant, seed))
+    return ids // (BLOCK if mutant.world == "blocks" else 1)
 
 
-BY_POSITION = (
-    "drafts by position",
-    "drafts have uniforms of their position, met again after a rejection",
-)
-BOTH_BY_POSITION = (
-    "drafts and coins by position",
-    "no uniform is new after a rejection",
-)
-ONE_UNIFORM = "one uniform for the block", "all slots have the first slot's coin"
-SAME_NOISE = "same noise", "the verifier's noise is the same in every iteration"
-SAME_DRAFTS = "same drafts", "drafts have the same uniforms in every iteration"
-OWN_COIN = "draft by its coin", "a token is drawn by the uniform that decides on it"
-ACCEPT_KEY = (
-    "draft by the accept key",
-    "a token's block of 256 ids is picked by the uniform that decides on it",
-)
-DROPPED = "unlikely drafts dropped", "a draft ends before a token with q(x) < 0.3"
-
-MUTANTS = (
-    Mutant(*BY_POSITION, "block", draw=by_position, world="binary"),
-    Mutant(
-        *BOTH_BY_POSITION,
-        "block",
-        noisy(coins_by_position, block.verifier),
-        by_position,
-        world="binary",
-    ),
-    Mutant(*ONE_UNIFORM, "token", noisy(mutants.shared_noise)),
-    Mutant(*ONE_UNIFORM, "rejection", noisy(mutants.shared_noise, named("rejection"))),
-    Mutant(
-        "extra token by a coin",
-        "the extra token has the uniform that decided on the first",
-        "token",
-        noisy(mutants.reused_noise),
-    ),
-    Mutant(*SAME_NOISE, "token", same_every_time(token.verifier)),
-    Mutant(*SAME_NOISE, "match", same_every_time(match.verifier)),
-    Mutant(*SAME_NOISE, "gumbel", same_every_time(gumbel.verifier)),
-    Mutant(*SAME_DRAFTS, "token", draw=by_slot),
-    Mutant(*SAME_DRAFTS, "block", draw=by_slot),
-    Mutant(*OWN_COIN, "token", draw=by_its_coin),
-    Mutant(*OWN_COIN, "block", draw=by_its_coin),
-    Mutant(*ACCEPT_KEY, "token", draw=by_the_accept_key, world="blocks"),
-    Mutant(*ACCEPT_KEY, "block", draw=by_the_accept_key, world="blocks"),
-    Mutant(
-        "another temperature",
-        "drafts are drawn at 1.5 times the temperature of the law that they carry",
-        "token",
-        draw=hotter,
-    ),
-    Mutant(*DROPPED, "token", edit=drops_unlikely),
-    Mutant(*DROPPED, "block", edit=drops_unlikely),
-    Mutant(
-        "stops by the target",
-        "a draft ends before a token with p(x) < q(x)",
-        "token",
-        token.verifier._replace(verify=drops_what_the_target_likes_less),
-    ),
-    Mutant(
-        "batch cut and drawn anew",
-        "two rows keep the fewer of their tokens, then draw from p",
-        "token",
-        token.verifier._replace(verify=stops_with_its_neighbour),
-    ),
-    Mutant(
-        "law of the row beside",
-        "a draft is verified with the q of the row before it",
-        "token",
-        token.verifier._replace(verify=reads_the_law_beside),
-    ),
-    Mutant(
-        "drawn again on a mismatch",
-        "the sample that rejected a token is not the one emitted",
-        "match",
-        Verifier(one_sample_more, draws_again),
-    ),
-    Mutant(
-        "one key for the batch",
-        "all rows draw and decide by the key of the first",
-        "token",
-        noisy(noise_of_the_first_row),
-        by_the_first_row,
-    ),
-    Mutant(
-        "coins of the row beside",
-        "each two rows have one key for the verifier's noise",
-        "token",
-        noisy(noise_of_the_pair),
-    ),
-)
-
-EXACT = (
-    Mutant(
-        BY_POSITION[0], "nothing: no verdict looks ahead", "token", draw=by_position
-    ),
-    Mutant(
-        "stops after an unlikely draft",
-        "nothing: the token that it looked at is kept",
-        "token",
-        edit=stops_after_unlikely,
-    ),
-    Mutant(
-        "stops after an unlikely draft",
-        "nothing: the token that it looked at is kept",
-        "block",
-        edit=stops_after_unlikely,
-    ),
-    Mutant(DROPPED[0], "nothing: any draft serves", "match", edit=drops_unlikely),
-    Mutant(OWN_COIN[0], "nothing: it has no coins", "match", draw=by_its_coin),
-    Mutant(
-        "races by iteration",
-        "nothing but that texts depend on the drafts",
-        "gumbel",
-        noisy(races_by_iteration, gumbel.verifier),
-    ),
-    Mutant("coupled drafts", "nothing: as they should be", "gumbel", draw=coupled),
-    Mutant(
-        "drafts that race for the next place",
-        "nothing: any draft serves",
-        "gumbel",
-        draw=races_for_the_next_place,
-    ),
-)
+@functools.cache
+def _output(wrong: tuple, world: str, seed: int) -> generate.Output:
+    wide, asked = world == "blocks", goodness.ask(ROWS, seed)
+    if wide:
+        prompt = make_prompt([goodness.PROMPT] * FEW)
+        limits = goodness.TOKENS, make_sampling(FEW, 1.0)
+        asked = prompt, make_request(jax.random.key(seed), prompt, *limits)
+    return decode(wrong, weights(world), *asked, wide=wide)

@@ -1,6 +1,5 @@
 """Speeds follow from a record alone; gamma and prediction from other texts."""
 
-import copy
 import json
 
 import numpy as np
@@ -17,52 +16,37 @@ def step(gamma):
     return UNIT * (V[GAMMAS.index(gamma)] + gamma * C + REST * (gamma > 0))
 
 
+def several(random, count, rounds):
+    ease = np.exp(0.2 * random.normal(size=count))
+    steps = [[n if g == 0 else n * x for x in ease] for g, n in STEPS.items()]
+    once = [
+        np.array(s) * step(gamma) + 1e-3 for gamma, s in zip(GAMMAS, steps, strict=True)
+    ]
+    times = np.repeat(np.array(once)[..., None], rounds, axis=-1)
+    return {"seconds": times, "steps": np.array(steps), "tokens": [[40] * count] * 3}
+
+
 def row(texts=12, others=6, seed=0):
     """`measured` of walltime on a machine that is known, texts of different ease."""
     random = np.random.default_rng(seed)
-
-    def several(count, rounds):
-        ease = np.exp(0.2 * random.normal(size=count))
-        steps = [[n if g == 0 else n * x for x in ease] for g, n in STEPS.items()]
-        times = [
-            np.outer(each, np.ones(rounds)) * step(gamma) + 1e-3
-            for gamma, each in zip(GAMMAS, steps, strict=True)
-        ]
-        tokens = [[40] * count] * 3
-        return {"seconds": np.array(times), "steps": np.array(steps), "tokens": tokens}
-
-    measured, aside = several(texts, 3), several(others, 1)
+    measured, aside = several(random, texts, 3), several(random, others, 1)
     measured["seconds"] *= np.array([1.0, 1.01, 1.5])
-    aside["seconds"] = aside["seconds"][..., 0]
-    aside["expected_steps"] = aside["steps"]
+    aside |= {"seconds": aside["seconds"][..., 0], "expected_steps": aside["steps"]}
     steps = measured["steps"].sum(1)
-    plain = {
-        "gamma": GAMMAS,
-        "c": [None, C, C],
-        "v": list(V),
-        "target_ms": 1e3 * UNIT,
-        "prefill_ms": [1.0] * 3,
-        "alpha": 0.7,
-        "texts": texts,
-        "others": others,
-        "prompts": 99,
-        "rounds": 1,
-        "chosen_on": others,
-        "steps": steps,
-        "tokens_per_call": texts * 40 / steps,
-        "timed": {"texts": measured, "others": aside},
-    }
-    listed = json.dumps(plain, default=lambda array: array.tolist())
-    return json.loads(listed)
+    plain = {"gamma": GAMMAS, "c": [None, C, C], "v": list(V), "target_ms": 1e3 * UNIT}
+    plain |= {"prefill_ms": [1.0] * 3, "alpha": 0.7, "rounds": 1, "prompts": 99}
+    plain |= {"texts": texts, "others": others, "chosen_on": others, "steps": steps}
+    plain |= {"tokens_per_call": texts * 40 / steps}
+    plain |= {"timed": {"texts": measured, "others": aside}}
+    return json.loads(json.dumps(plain, default=lambda array: array.tolist()))
 
 
 def changed(name, factor, at=(1, 2), whose="texts"):
     """The row in which one number of some texts is another at some gammas."""
-    it = copy.deepcopy(row())
+    it = row()
+    numbers = it["timed"][whose][name]
     for i in at:
-        it["timed"][whose][name][i] = (
-            factor * np.array(it["timed"][whose][name][i])
-        ).tolist()
+        numbers[i] = (factor * np.array(numbers[i])).tolist()
     return it
 
 
@@ -107,8 +91,8 @@ def test_gamma_is_chosen_on_texts_whose_speed_is_not_told():
     told = speedup.speedup_from(it)
     assert np.argmax(told["speedup"]) == 1 and told["best_gamma"] == 3
     assert told["best_speedup"] == told["speedup"][2]
-    alone = it | {"chosen_on": 0}  # of texts that are all there are
-    assert speedup.speedup_from(alone)["best_gamma"] == 1
+    # Of texts that are all there are.
+    assert speedup.speedup_from(it | {"chosen_on": 0})["best_gamma"] == 1
 
 
 def test_a_prediction_holds_nothing_of_what_it_predicts():

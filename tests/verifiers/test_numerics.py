@@ -1,33 +1,42 @@
-"""Greedy identity on four rungs: what rounding explains, and that it explains no more.
+"""Greedy identity: what rounding explains, that it explains no more, and the command.
 
 Tables of logits are the same in calls of any shape; `halves` rounds by the shape of a
-call on every machine, and its largest two logits are often nearly tied; the
-transformers are real.
+call on every machine, and its largest two logits are often nearly tied. Transformers
+are those of `tests/cli/test_families.py` and `test_dtypes.py`.
 Axes: N texts, B rows of a batch, T generated tokens, G = gamma, L buffer, V vocabulary.
 """
 
 import functools
 import json
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.exactness import microscope
-from specjax import generate, sides
+from experiments import catalogue
+from experiments.exactness import microscope as row
+from experiments.records import records
+from experiments.report import details
+from specjax import configs, generate, sides
+from specjax.cli import microscope
 from specjax.drafters import nothing
 from specjax.exactness import divergence
-from specjax.exactness.divergence import DivergenceSetting, Found, Oracle, Report
+from specjax.exactness.divergence import (
+    Comparison,
+    DivergenceSetting,
+    Found,
+    Oracle,
+    Places,
+    Report,
+)
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.models import gpt, t5
 from specjax.prompts import Prompts
 from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.types import Model, Params, Verdict, Verifier
 from specjax.verifiers import token
-from tests.support import tiny, tiny_t5
+from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
@@ -74,14 +83,12 @@ def halves_pair() -> tuple[Side, Side]:
 
     def draw(seed: int) -> list[jax.Array]:
         keys, shapes = jax.random.split(jax.random.key(seed)), [(VOCAB, WIDTH)]
-        shapes.append(shapes[0][::-1])
-        both = zip(keys, shapes, strict=True)
+        both = zip(keys, [*shapes, shapes[0][::-1]], strict=True)
         return [jax.random.normal(*shape, jnp.bfloat16) for shape in both]
 
-    target = draw(3)
+    target, model = draw(3), halves()
     draft = tiny.mixed(target, draw(4), 0.2)
-    model = halves()
-    named = zip(("target", "draft"), (sums(*target), sums(*draft)), strict=True)
+    named = ("target", sums(*target)), ("draft", sums(*draft))
     return tuple(sides.of_model(name, model, logits) for name, logits in named)
 
 
@@ -106,61 +113,10 @@ def test_rung_1_texts_of_tables_are_identical():
     assert not divergence.failures(rung, strict=True)
 
 
-def test_rung_1_in_float64():
-    with jax.enable_x64(True):
-        (target, draft), (prompt, request) = table_pair("float64"), case(jnp.int64)
-        sizes, params = (SLOTS, NEW), Params(target.params, draft.params)
-        speculative = Decoder(target.model, draft.drafter(GAMMA))
-        alone, other = (
-            divergence.build_text(
-                decoder,
-                sizes,
-                divergence.build_read(target.model, sizes, rows),
-                divergence.in_order(NEW),
-            )(params, prompt, request)
-            for decoder, rows in ((Decoder(target.model), 1), (speculative, GAMMA + 1))
-        )
-        rung = divergence.summarize(divergence.compare(alone, other))
-    assert alone.logits.dtype == np.float64
-    assert rung.identical == 4 and rung.lost == rung.eps_max == 0
-
-
-def case(dtype=jnp.int32):
-    """The prompts of the tables and a greedy request. dtype: of lengths."""
-    prompt = make_prompt(PROMPTS.tokens)
-    prompt = prompt._replace(length=prompt.length.astype(dtype))
-    sampling = make_sampling(4, 0.0)
+def case():
+    """The prompts of the tables and a greedy request."""
+    prompt, sampling = make_prompt(PROMPTS.tokens), make_sampling(4, 0.0)
     return prompt, make_request(jax.random.key(0), prompt, NEW, sampling)
-
-
-def real_pair(name: str, dtype: str) -> tuple[tuple[Side, Side], Prompts]:
-    """A tiny transformer, and a draft that copies."""
-    if name == "t5":
-        model = t5.build(tiny_t5.SMALL._replace(dtype=dtype))
-        weights, inputs = tiny_t5.world().draft_weights, [[5, 9, 2, 17, 11], [4]]
-        prompts = Prompts([[0], [0]], inputs, ())
-    else:
-        model = gpt.build(tiny.SHALLOW._replace(dtype=dtype))
-        weights = tiny.transformers().shallow_weights
-        prompts = Prompts([[1, 2, 3, 4, 5], [7]], None, ())
-    target = sides.of_model(name, model, cast(weights, dtype))
-    loaded = SimpleNamespace(dtype=dtype)
-    return (target._replace(pretrained=loaded), sides.copied()), prompts
-
-
-def cast(weights, dtype: str):
-    return jax.tree.map(lambda leaf: leaf.astype(dtype), weights)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ["gpt", "t5"])
-def test_rungs_2_to_4_of_transformers(name, dtype):
-    pair, prompts = real_pair(name, dtype)
-    rung = divergence.look(pair, prompts, DivergenceSetting((GAMMA,), 2, NEW)).found[0]
-    assert rung.matched.identical == 2 and rung.matched.places == 2 * NEW
-    assert rung.matched.equal == 1 and rung.matched.eps_max == 0
-    assert rung.natural.unexplained == rung.natural.lost == rung.oracle.below == 0
-    assert not divergence.failures(rung, strict=True)
 
 
 def test_rung_3_near_ties_part_texts_and_are_explained():
@@ -174,7 +130,7 @@ def test_rung_3_near_ties_part_texts_and_are_explained():
     assert rung.matched.identical == 16 and rung.matched.equal == 1
     assert rung.oracle.below == 0 and parted().margins.shape == (16 * NEW,)
     assert not divergence.failures(rung, strict=True)
-    json.dumps(microscope.numbers(parted()), allow_nan=False)  # a record's
+    json.dumps(row.numbers(parted()), allow_nan=False)  # a record's
 
 
 # Broken twins.
@@ -184,9 +140,8 @@ def credulous(target, draft, noise, keep_residual=False) -> Verdict:
     """Algorithm 1 that accepts whatever was drafted."""
     right = token.verify(target, draft, noise, keep_residual)
     extra = jnp.take_along_axis(right.tokens, right.num_accepted[:, None], axis=1)[:, 0]
-    return right._replace(
-        num_accepted=draft.num, tokens=token.emit(draft, draft.num, extra)
-    )
+    tokens = token.emit(draft, draft.num, extra)
+    return right._replace(num_accepted=draft.num, tokens=tokens)
 
 
 @pytest.mark.parametrize("world", ["tables", "halves"])
@@ -203,7 +158,7 @@ def test_a_verifier_that_accepts_a_wrong_token_is_unexplained(world):
 
 
 def texts_of(decoder: Decoder, wrong_prefix: bool = False) -> divergence.Text:
-    """A text of the tables, whose logits are the right model's."""
+    """Of the tables, with the right model's logits."""
     (target, draft), (prompt, request) = table_pair(), case()
     rows, sizes = decoder.drafter.gamma + 1, (SLOTS, NEW)
     right = divergence.build_read(target.model, sizes, rows)
@@ -215,6 +170,10 @@ def texts_of(decoder: Decoder, wrong_prefix: bool = False) -> divergence.Text:
     begins = divergence.at_every_row(NEW, rows)
     text = divergence.build_text(decoder, sizes, read, begins)
     return text(Params(target.params, draft.params), prompt, request)
+
+
+def compared(base, text) -> divergence.Comparison:
+    return divergence.summarize(divergence.compare(base, text))
 
 
 def test_a_run_that_reads_what_is_wrong_is_unexplained():
@@ -230,7 +189,7 @@ def test_a_run_that_reads_what_is_wrong_is_unexplained():
     base = texts_of(Decoder(right))
     for model, wrong in ((right, 0), (broken, 4)):
         text = texts_of(Decoder(model, draft.drafter(GAMMA)))
-        assert divergence.summarize(divergence.compare(base, text)).unexplained == wrong
+        assert compared(base, text).unexplained == wrong
 
 
 def test_an_eps_of_another_prefix_is_noticed():
@@ -238,27 +197,13 @@ def test_an_eps_of_another_prefix_is_noticed():
     (target, draft), wrong = table_pair(), Verifier(token.noise, credulous)
     base = texts_of(Decoder(target.model))
     decoder = Decoder(target.model, draft.drafter(GAMMA), wrong)
-    text = texts_of(decoder, wrong_prefix=True)
-    places = divergence.compare(base, text)
-    rung = divergence.summarize(places)
+    rung = compared(base, texts_of(decoder, wrong_prefix=True))
     assert rung.identical == 0
-    honest = divergence.summarize(divergence.compare(base, texts_of(decoder)))
+    honest = compared(base, texts_of(decoder))
     assert honest.unexplained > rung.unexplained and honest.eps_max == 0
     assert rung.eps_max > 1 and rung.lost > rung.places / 2
     failed = divergence.failures(Found(GAMMA, rung, rung, Oracle(1, 0, 0.0)), True)
     assert any("not what their logits say" in line for line in failed)
-
-
-def test_every_place_has_every_row():
-    for tokens, rows in ((16, 4), (7, 3), (3, 8), (5, 1)):
-        row_of_place = [set() for _ in range(tokens)]
-        for begins in divergence.at_every_row(tokens, rows):
-            assert len(begins) <= tokens + 1
-            row_of = {at + i: i for at in begins for i in range(rows)}
-            for at in range(tokens):
-                row_of_place[at].add(row_of[at])
-        for at in range(tokens):
-            assert row_of_place[at] == set(range(min(at + 1, rows)))
 
 
 # The padded baseline.
@@ -283,8 +228,137 @@ def test_padded_is_autoregression_in_longer_calls(temperature):
     jax.tree.map(np.testing.assert_array_equal, got, wanted)
     np.testing.assert_array_equal(got.counts.calls, np.full(4, NEW))
     assert not np.any(got.counts.drafted)
-
-
-def test_padded_refuses_fewer_than_no_slots():
     with pytest.raises(ValueError, match="at least 0"):
         nothing.build(-1)
+
+
+# Numbers by hand.
+
+
+def places(**fields) -> Places:
+    """Two texts of four places; the first parts at its third."""
+    live = np.array([[1, 1, 1, 0], [1, 1, 1, 1]], bool)
+    differ = np.array([[0, 0, 1, 0], [0, 0, 0, 0]], bool)
+    zero = np.zeros((2, 4))
+    usual = dict(margin=zero + 1, gap=zero, eps=zero, shift=zero, tv=zero)
+    return Places(live, differ, **usual | {"lost": zero} | fields)
+
+
+@pytest.mark.parametrize(
+    ("eps", "gap", "explained"),
+    [
+        ([0.0, 0.0, 0.5, 0.0], 1.0, 1),  # gap = 2 eps
+        ([0.0, 0.0, 0.5, 0.0], 1.01, 0),
+        ([0.5, 0.0, 0.1, 0.0], 1.0, 1),  # eps of an earlier place
+        ([0.0, 0.0, 0.1, 9.0], 1.0, 0),  # eps after the divergence
+        ([0.0, 0.0, np.nan, 0.0], 0.0, 0),
+        ([0.0, 0.0, 0.5, 0.0], np.inf, 0),  # the text ended
+    ],
+)
+def test_what_is_explained(eps, gap, explained):
+    gaps = np.array([[0, 0, gap, 0], [0, 0, 0, 0]])
+    other = np.full(4, 100.0)  # the eps of another text
+    rung = divergence.summarize(places(eps=np.array([eps, other]), gap=gaps))
+    assert (rung.explained, rung.unexplained) == (explained, 1 - explained)
+    assert rung.texts == 2 and rung.identical == 1 and rung.places == 7
+    assert rung.observed == 1 / 7
+
+
+def test_rates_of_flips():
+    margin = np.array([[0.1, 0.2, 0.3, 0.0], [0.4, 0.5, 0.6, 0.7]])
+    shift = np.array([[-0.3, 0.25, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
+    eps = np.array([[0.0, 0.15, 0.0, 9.0], [0.0, 0.0, 0.1, 0.0]])
+    rung = divergence.summarize(places(margin=margin, shift=shift, eps=eps))
+    assert rung.bound == pytest.approx(3 / 7)  # 0.1, 0.2 and 0.3 are within 0.3
+    # 0.25 beats 0.1 and 0.2, and 0.1 beats 0.1.
+    assert rung.expected == pytest.approx(3 / 49)
+    assert rung.eps_max == 0.15 and rung.eps_mean == pytest.approx(0.25 / 7)
+    assert rung.equal == pytest.approx(5 / 7)
+
+
+def test_a_law_moves_by_no_more_than_its_bound():
+    rng = np.random.default_rng(0)
+    for eps in (0.01, 0.3, 2.0):
+        base = rng.normal(size=(1, 50, 3)).astype(np.float32)
+        moved = base + eps * rng.choice([-1, 1], base.shape).astype(np.float32)
+        ids = np.zeros((1, 50), int)
+        both = (divergence.Text(None, ids, z[None]) for z in (base, moved))
+        compared = divergence.compare(*both)
+        rung = divergence.summarize(compared)
+        assert rung.eps_max == pytest.approx(eps, rel=1e-4)
+        assert rung.tv_max <= rung.tv_bound
+        assert rung.tv_bound == pytest.approx(min(np.expm1(2 * eps) / 2, 1), rel=1e-3)
+        law = np.exp(np.stack([base, moved]))
+        law /= law.sum(-1, keepdims=True)
+        tv = np.abs(law[0] - law[1]).sum(-1) / 2
+        np.testing.assert_allclose(compared.tv, tv, atol=1e-6)
+
+
+# What fails, the command and its rows.
+
+GOOD = Comparison(4, 4, 0, 0, 64, 0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+APART = GOOD._replace(identical=3, explained=1, equal=0.5, eps_max=2e-5)
+FOUND = Found(4, GOOD, APART, Oracle(64, 0, 1e-5))
+REPORT = Report(np.linspace(0, 1, 64), [FOUND])
+WRONG = {
+    "unexplained in natural": FOUND._replace(natural=APART._replace(unexplained=2)),
+    "unexplained in matched": FOUND._replace(matched=APART._replace(unexplained=2)),
+    "below the full": FOUND._replace(oracle=Oracle(64, 1, 1e-5)),
+}
+STRICT = {
+    "differ in matched": FOUND._replace(matched=APART),
+    "not what their logits": FOUND._replace(natural=APART._replace(lost=3)),
+}
+
+
+def run_command(monkeypatch, rung: Found) -> int:
+    """The command, with this in the place of what is measured."""
+    report = Report(np.linspace(0, 1, 64), [rung])
+    monkeypatch.setattr(microscope, "look", lambda *_: report)
+    return microscope.main(["--dtype", "float32"])
+
+
+def test_the_command_prints_and_fails(monkeypatch, capsys):
+    monkeypatch.setattr(sides, "model", functools.cache(sides.model))
+    assert run_command(monkeypatch, FOUND) == 0
+    printed = capsys.readouterr().out
+    assert "code_target with code_small, float32" in printed and "2.0e-05" in printed
+    assert "Nothing differs by more" in printed and "Not a CPU" not in printed
+    for wrong, rung in (WRONG | STRICT).items():
+        assert run_command(monkeypatch, rung) == 1
+        assert wrong in capsys.readouterr().out
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for rung in STRICT.values():
+        assert run_command(monkeypatch, rung) == 0
+        assert "Not a CPU" in capsys.readouterr().out
+    monkeypatch.undo()
+    for flags, told in (
+        ("--target t5_target --draft t5_small", "name its inputs with --data"),
+        ("--batch 3", "16 texts do not fill batches of 3"),
+    ):
+        with pytest.raises(SystemExit):
+            microscope.main(flags.split())
+        assert told in capsys.readouterr().err.strip()
+
+
+def test_a_row_fills_its_lines_and_every_line_has_its_row():
+    numbers = row.numbers(REPORT)
+    assert numbers["identical_percent"] == 75
+    assert numbers["matched_percent"] == numbers["matched_percent_g4"] == 100
+    assert numbers["explained"] == 1 and numbers["unexplained"] == 0
+    assert numbers["eps_max"] == numbers["eps_max_g4"] == 2e-5
+    assert numbers["margin_min"] <= numbers["margin_10%"] <= numbers["margin_50%"]
+    table, rows = catalogue.named("microscope"), records.rows("microscope")
+    assert {line.quantity for line in table.lines} <= set(numbers)
+    assert rows.keys() == {line.row for line in table.lines}
+    for name, file in rows.items():
+        measurement = configs.build(file).row.measurement
+        assert measurement.module == "experiments.exactness.microscope"
+        assert name.endswith(measurement.dtype)
+    record = {"measured": numbers | {"target": "p", "draft": "q"}}
+    record["provenance"] = {"dtype": "bfloat16"}  # gammas are lines of their own
+    ((_, head, (cells,)),) = details.microscope({"microscope": {"halves": record}})
+    assert len(cells) == len(head)
+    assert cells[:3] == ["p with q, bfloat16", "4", "100 %"]
+    with pytest.raises(ValueError, match="gammas must be at least 1"):
+        row.build(*table_pair(), "code", (), 4, 4)

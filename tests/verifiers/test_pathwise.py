@@ -13,223 +13,64 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, keys, policies
+from specjax import generate, keys, policies, probs
 from specjax.drafters import autoregressive, early_exit, nothing, random
 from specjax.drafters.nothing import no_cache
-from specjax.drafters.rollout import coupled
+from specjax.drafters.rollout import coupled, independent
 from specjax.generate import Output
 from specjax.inputs import make_prompt, make_request
 from specjax.step import Decoder
-from specjax.types import Draft, Drafter, Params, Policy, Request, Sampling
-from specjax.verifiers import gumbel, named, names, token
-from tests.support import sampled_mutants, sampled_texts, tiny
-from tests.support.drafter_cases import BY_NAME, Case
-from tests.support.one_rule import one_of
+from specjax.types import Draft, Drafter, Params, Request, Sampling, Verifier
+from specjax.verifiers import gumbel, names
+from tests.support.sampled_mutants import PLACE, VERDICTS, WORLD, Noise, decided_by
 
-HEATS = (0.0, 0.5, 1.0, 1.5)
-NEW, SLOTS = 16, 28
-TEXTS = [[1, 2, 3, 4, 5], [7], [3, 4, 3, 4], [9, 2]]
-COUPLED = (
-    Case(
-        "autoregressive, coupled",
-        lambda world, gamma: autoregressive.build(world.draft, gamma, coupled),
-        lambda world: world.draft_weights,
-    ),
-    Case(
-        "early exit, coupled",
-        lambda world, gamma: early_exit.build(world.shallow, world.cut, gamma, coupled),
-        lambda world: world.shallow_weights,
-    ),
-    Case(
-        "random, coupled",
-        lambda world, gamma: random.build(world.target.vocab, gamma, coupled),
-    ),
-)
-DRAFTERS = *map(BY_NAME.get, ("copying", "random", "early_exit")), *COUPLED
-WORLD = tiny.transformers()
-LONGEST = 3
+HEATS = (0.0, 1.0, 1.5, 2.0)
+NEW, SLOTS, GAMMA = 16, 28, 3
+TEXTS = [[0, 1, 2, 3], [2], [3, 1], [1, 1, 0]]
+BATCH = len(TEXTS) * len(HEATS)
+PAIR = Params(WORLD.target_weights, WORLD.draft_weights)
+# Which of them decides is an argument of one program, as in `sampled_mutants`.
+RULES = {name: (VERDICTS.index(name), Noise()) for name in names()} | {
+    "by iteration": (VERDICTS.index("gumbel"), Noise(by_iteration=True)),
+    "by place": (VERDICTS.index("token"), Noise(PLACE)),
+}
 
 
-# Texts of a gumbel verifier. One program for all drafters: which of them is asked is an
-# argument. What they draft has no law, as the verifier reads none.
-
-
-def committee() -> Drafter:
-    """Its parameters are (which, those of each)."""
-    each = [case.drafter(WORLD, 1 + i % LONGEST) for i, case in enumerate(DRAFTERS)]
-
-    def init(params, prompt, slots: int) -> tuple:
-        weights = params[1]
-        return tuple(
-            drafter.init(own, prompt, slots)
-            for drafter, own in zip(each, weights, strict=True)
-        )
-
-    def draft(key, params, request: Request, state) -> tuple[Draft, tuple]:
-        which, weights = params
-
-        def ask(place: int) -> Callable:
-            def branch(caches: tuple):
-                own = state._replace(draft_cache=caches[place])
-                own, cache = each[place].draft(key, weights[place], request, own)
-                short = LONGEST - own.tokens.shape[1]
-                tokens = jnp.pad(own.tokens, ((0, 0), (0, short)))
-                return tokens, own.num, (*caches[:place], cache, *caches[place + 1 :])
-
-            return branch
-
-        branches = [ask(place) for place in range(len(each))]
-        tokens, num, caches = jax.lax.switch(which, branches, state.draft_cache)
-        return Draft(tokens, num, None), caches
-
-    return Drafter(init, draft, LONGEST)
-
-
-def hot(texts: list, seed: int = 0):
+def hot(seed: int = 0):
     """Each text at each of HEATS, with a key of its own."""
-    several = [text for text in texts for _ in HEATS]
+    several = [text for text in TEXTS for _ in HEATS]
     prompt = make_prompt(several)
     sampling = Sampling(jnp.resize(jnp.array(HEATS), len(several)))
     return prompt, make_request(jax.random.key(seed), prompt, NEW, sampling)
 
 
-BATCH = len(TEXTS) * len(HEATS)
-ASKED = hot(TEXTS)
+ASKED = hot()
 
 
-COMMITTEE, ADAPTIVE = committee(), policies.heuristic(start=2)
-
-
-@functools.cache
-def loop(drafter: Drafter = nothing.drafter, policy: Policy | None = None) -> Callable:
-    decoder = Decoder(WORLD.target, drafter, gumbel.verifier, policy)
-    return jax.jit(generate.build_loop(decoder, SLOTS))
-
-
-def decode(case: Case) -> Output:
-    weights = tuple(each.weights(WORLD) for each in DRAFTERS)
-    params = Params(WORLD.target_weights, (DRAFTERS.index(case), weights))
-    return loop(COMMITTEE, ADAPTIVE)(params, *ASKED)
-
-
-@functools.cache
-def plain(seed: int = 0) -> Output:
-    """Without a drafter."""
-    return loop()(Params(WORLD.target_weights), *hot(TEXTS, seed))
-
-
-def same_texts(output: Output, other: Output) -> bool:
-    return np.array_equal(output.tokens, other.tokens)
-
-
-def title(case: Case) -> str:
-    return case.name
-
-
-@pytest.mark.parametrize("case", DRAFTERS, ids=title)
-def test_the_text_does_not_depend_on_the_drafter(case):
-    output = decode(case)
-    assert same_texts(output, plain())
-    assert output.counts.accepted.sum() > 0
-
-
-@pytest.mark.parametrize(
-    ("name", "coupled"), [("early_exit", COUPLED[1]), ("random", COUPLED[2])]
-)
-def test_coupled_drafts_are_kept_more_often(name, coupled):
-    rates = []
-    for case in (BY_NAME[name], coupled):
-        counts, sampled = decode(case).counts, np.resize(HEATS, BATCH) > 0
-        rates.append(counts.accepted[sampled].sum() / counts.tested[sampled].sum())
-    assert rates[1] > rates[0] + 0.02
-
-
-def test_texts_differ_by_key_and_by_temperature():
-    """Else their equality would say little."""
-    rows = [tuple(row[:NEW]) for row in np.asarray(plain().tokens)]
-    assert len(set(rows)) == len(rows)
-    differ = np.any(plain().tokens != plain(seed=1).tokens, axis=1)
-    np.testing.assert_array_equal(differ, np.resize(HEATS, BATCH) > 0)
-
-
-# Any drafts at all: an argument says which.
-
-
-def scripted(gamma: int) -> Drafter:
-    """Drafts what its parameters say, at each length that a row may have: tokens
-    [B, L + G] and how many of them [B, L]."""
-
-    def draft(key, params, request: Request, state) -> tuple[Draft, tuple]:
-        del key, request
-        tokens, num = params
-        rows = jnp.arange(state.length.size)
-        at = state.length[:, None] + jnp.arange(gamma)
-        return Draft(tokens[rows[:, None], at], num[rows, state.length], None), ()
-
-    return Drafter(no_cache, draft, gamma)
-
-
-SCRIPTED = scripted(LONGEST)
-
-
-def test_the_text_does_not_depend_on_any_drafts():
-    rng, text = np.random.default_rng(0), np.asarray(plain().tokens)
-    text = np.pad(text, ((0, 0), (0, LONGEST)))
-    full = np.full((BATCH, SLOTS), LONGEST, np.int32)
-    ragged = rng.integers(0, LONGEST + 1, full.shape).astype(np.int32)
-    nonsense = rng.integers(0, 29, text.shape).astype(np.int32)
-    nearly = np.where(rng.random(text.shape) < 0.3, nonsense, text)
-    kept = []
-    for script in ((nonsense, full), (nearly, ragged), (nearly, full), (text, full)):
-        output = loop(SCRIPTED)(Params(WORLD.target_weights, script), *ASKED)
-        assert same_texts(output, plain())
-        kept.append(output.counts.accepted.sum())
-    assert kept[0] < kept[1] < kept[2] < kept[3]
-    # Of the text itself all is kept.
-    np.testing.assert_array_equal(output.counts.accepted, output.counts.tested)
-    np.testing.assert_array_equal(
-        output.counts.calls, [-(-NEW // (LONGEST + 1))] * BATCH
-    )
-
-
-# Every verifier, on tables: which of them is an argument, as in `sampled_texts`.
-
-
-def keyed_by_place(key, start, gamma: int, vocab: int) -> token.Noise:
-    place = jax.vmap(jax.random.key)(jnp.arange(key.size))
-    return token.noise(place, start, gamma, vocab)
-
-
-RULES = {name: named(name) for name in names()} | {
-    "by iteration": gumbel.verifier._replace(noise=sampled_mutants.races_by_iteration),
-    "by place": token.verifier._replace(noise=keyed_by_place),
-}
-TABLES = sampled_texts.WORLD
-each_rule = pytest.mark.parametrize("rule", names())
+def run(drafter: Drafter, rule: Verifier, *arguments, policy=None) -> Output:
+    decoder = Decoder(WORLD.target, drafter, rule, policy)
+    return generate.build_loop(decoder, SLOTS)(*arguments)
 
 
 @functools.cache
 def table_loop(gamma: int) -> Callable:
-    drafter, policy = nothing.drafter, None
-    if gamma:
-        drafter = autoregressive.build(TABLES.draft, gamma)
-        policy = policies.heuristic(start=2)
+    drafter = autoregressive.build(WORLD.draft, gamma)
+    policy = policies.heuristic(start=2) if gamma else None
 
     @jax.jit
-    def run(which, params, prompt, request):
-        rule = one_of(tuple(RULES.values()), which)
-        decoder = Decoder(TABLES.target, drafter, rule, policy)
-        return generate.build_loop(decoder, SLOTS)(params, prompt, request)
+    def decode(which, *arguments):
+        return run(drafter, decided_by(*which, coins=3), *arguments, policy=policy)
 
-    return run
+    return decode
 
 
-ON_TABLES = hot([[0, 1, 2, 3], [2], [3, 1]])
-PAIR = Params(TABLES.target_weights, TABLES.draft_weights)
+def on_tables(rule: str, gamma: int = GAMMA, asked=ASKED) -> Output:
+    return table_loop(gamma)(RULES[rule], PAIR, *asked)
 
 
-def on_tables(rule: str, gamma: int = 3, asked=ON_TABLES) -> Output:
-    return table_loop(gamma)(list(RULES).index(rule), PAIR, *asked)
+def plain() -> Output:
+    """Of a race without drafts."""
+    return on_tables("gumbel", gamma=0)
 
 
 def apart(output: Output, other: Output) -> float:
@@ -238,30 +79,94 @@ def apart(output: Output, other: Output) -> float:
     return float(np.mean(differ[np.resize(HEATS, differ.size) > 0]))
 
 
+def test_texts_differ_by_key_and_by_temperature():
+    """Else their equality would say little."""
+    other = on_tables("gumbel", 0, hot(seed=1))
+    differ = np.any(plain().tokens != other.tokens, axis=1)
+    np.testing.assert_array_equal(differ, np.resize(HEATS, BATCH) > 0)
+    rows = [tuple(row) for row in np.asarray(plain().tokens)]
+    assert len(set(rows)) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda draw: early_exit.build(WORLD.shallow, WORLD.cut, GAMMA, draw),
+        lambda draw: random.build(WORLD.target.vocab, GAMMA, draw),
+    ],
+    ids=["early exit", "random"],
+)
+def test_coupled_drafts_are_kept_more_often(build):
+    """And the text is the same with either."""
+
+    @jax.jit
+    def decode(which, *arguments):
+        def draw(key, request: Request, state):
+            each = [drawn(key, request, state) for drawn in (independent, coupled)]
+            return lambda logits, slot: jax.lax.switch(which, each, logits, slot)
+
+        return run(build(draw), gumbel.verifier, *arguments)
+
+    rates = []
+    for which in range(2):
+        output = decode(which, Params(WORLD.target_weights, PAIR.draft), *ASKED)
+        assert np.array_equal(output.tokens, plain().tokens)
+        counts, sampled = output.counts, np.resize(HEATS, BATCH) > 0
+        rates.append(counts.accepted[sampled].sum() / counts.tested[sampled].sum())
+    assert rates[1] > rates[0] + 0.02
+
+
+def test_the_text_does_not_depend_on_any_drafts():
+    """An argument says which, at each length that a row may have: tokens [B, L + G]
+    and how many of them [B, L]."""
+
+    def draft(key, params, request: Request, state) -> tuple[Draft, tuple]:
+        tokens, num = params
+        rows = jnp.arange(state.length.size)
+        at = state.length[:, None] + jnp.arange(GAMMA)
+        return Draft(tokens[rows[:, None], at], num[rows, state.length], None), ()
+
+    rng, text = np.random.default_rng(0), np.asarray(plain().tokens)
+    text = np.pad(text, ((0, 0), (0, GAMMA)))
+    full = np.full((BATCH, SLOTS), GAMMA, np.int32)
+    ragged = rng.integers(0, GAMMA + 1, full.shape).astype(np.int32)
+    nonsense = rng.integers(0, 4, text.shape).astype(np.int32)
+    nearly = np.where(rng.random(text.shape) < 0.3, nonsense, text)
+    kept, scripted = [], Drafter(no_cache, draft, GAMMA)
+    decode = jax.jit(functools.partial(run, scripted, gumbel.verifier))
+    for script in ((nonsense, full), (nearly, ragged), (nearly, full), (text, full)):
+        output = decode(Params(WORLD.target_weights, script), *ASKED)
+        assert np.array_equal(output.tokens, plain().tokens)
+        kept.append(output.counts.accepted.sum())
+    assert kept[0] < kept[1] < kept[2] < kept[3]
+    # Of the text itself all is kept.
+    np.testing.assert_array_equal(output.counts.accepted, output.counts.tested)
+    np.testing.assert_array_equal(output.counts.calls, [-(-NEW // (GAMMA + 1))] * BATCH)
+
+
 def test_only_gumbel_is_pathwise():
     """Others say another text for the same keys, and so does a race that is named by
     its iteration: what the comparison is worth."""
-    assert apart(on_tables("gumbel"), on_tables("gumbel", gamma=0)) == 0
+    assert apart(on_tables("gumbel"), plain()) == 0
     for rule in ("token", "block", "rejection", "match", "by iteration"):
         assert apart(on_tables(rule), on_tables(rule, gamma=0)) > 0.3, rule
 
 
 def test_without_drafts_all_uniforms_are_spent_alike():
     """gamma = 0: the same draw from p by each rule but gumbel, which races."""
-    assert autoregressive.build(TABLES.draft, 0) is nothing.drafter
-    loop = jax.jit(generate.build_loop(Decoder(TABLES.target), SLOTS))
-    baseline = loop(PAIR, *ON_TABLES)
+    assert autoregressive.build(WORLD.draft, 0) is nothing.drafter
+    baseline = generate.autoregressive(WORLD.target, SLOTS)
+    baseline = baseline(Params(WORLD.target_weights), *ASKED)
     for rule in ("token", "block", "rejection", "match"):
         got = on_tables(rule, gamma=0)
         jax.tree.map(np.testing.assert_array_equal, got, baseline)
-    assert apart(on_tables("gumbel", gamma=0), baseline) > 0.8
+    assert apart(plain(), baseline) > 0.8
 
 
 def test_a_plain_race_is_the_argmax_of_its_definition():
     """log p of the table plus the variables of each position, token after token."""
-    prompt, request = ON_TABLES
-    got, logits = on_tables("gumbel", gamma=0), np.asarray(TABLES.target_weights)
-    tokens, heat = np.asarray(got.tokens), np.asarray(request.sampling.temperature)
+    (prompt, request), logits = ASKED, np.asarray(WORLD.target_weights)
+    tokens, heat = np.asarray(plain().tokens), np.asarray(request.sampling.temperature)
     rows = np.arange(len(heat))
     for step in range(NEW):
         at = np.asarray(prompt.length) + step
@@ -274,18 +179,36 @@ def chosen(tree, rows: np.ndarray):
     return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
-@each_rule
+@pytest.mark.parametrize("rule", names())
 def test_a_rows_text_does_not_depend_on_its_batch(rule):
     """In another slot, beside other mates, and alone."""
-    whole, batch = on_tables(rule), ON_TABLES[0].length.size
-    alone = [[row] for row in range(0, batch, 5)]
-    for rows in (*alone, np.random.default_rng(1).permutation(batch)):
+    whole = on_tables(rule)
+    alone = [[row] for row in range(0, BATCH, 5)]
+    for rows in (*alone, np.random.default_rng(1).permutation(BATCH)):
         rows = np.array(rows)
-        some = on_tables(rule, asked=chosen(ON_TABLES, rows))
+        some = on_tables(rule, asked=chosen(ASKED, rows))
         jax.tree.map(np.testing.assert_array_equal, some, chosen(whole, rows))
 
 
 def test_the_check_notices_noise_that_is_named_by_place():
-    order = np.roll(np.arange(ON_TABLES[0].length.size), 4)  # as hot as before
-    moved = on_tables("by place", asked=chosen(ON_TABLES, order))
+    order = np.roll(np.arange(BATCH), 4)  # as hot as before
+    moved = on_tables("by place", asked=chosen(ASKED, order))
     assert apart(moved, chosen(on_tables("by place"), order)) > 0.8
+
+
+def test_races_are_won_by_both_at_that_rate():
+    """`gumbel.acceptance`, of 20000 positions by the keys and the race of texts."""
+    count, (p, q) = 20_000, ([0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.6, 0.1])
+
+    @jax.jit
+    def winners(key):
+        g = keys.gumbel(jnp.broadcast_to(key, count), jnp.arange(count), 4)
+        heat = Sampling(jnp.ones(1))
+        laws = [probs.standardize(jnp.log(jnp.array([x])), heat) for x in (p, q)]
+        own = keys.gumbel(jnp.broadcast_to(key, count), count + jnp.arange(count), 4)
+        return probs.race(laws[0], g), probs.race(laws[1], g), probs.race(laws[1], own)
+
+    y, x, apart = map(np.asarray, winners(jax.random.key(0)))
+    rate, spread = gumbel.acceptance(*map(jnp.array, (p, q))), 0.5 / np.sqrt(count)
+    assert abs(np.mean(y == x) - rate) < 4 * spread
+    assert abs(np.mean(y == apart) - np.dot(p, q)) < 4 * spread < rate - np.dot(p, q)

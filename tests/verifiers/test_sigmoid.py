@@ -16,7 +16,7 @@ from experiments.exactness import engines, rules
 from specjax import probs, verifiers
 from specjax.exactness import certify, enumeration
 from specjax.exactness.claims import UNKNOWN
-from specjax.exactness.fixtures import Fixture, reference, shared_table, trials
+from specjax.exactness.fixtures import Fixture, reference, trials
 from specjax.types import Draft, Law, Sampling, Verifier
 from specjax.verifiers import sigmoid, sigmoid_released, token
 
@@ -28,53 +28,34 @@ build = functools.cache(
 )
 
 
-def hats(logits: np.ndarray, sampling: Sampling, scale: float) -> np.ndarray:
-    """Eq. 5 written out, 0 where the sampler draws nothing."""
-    kept = reference(logits, sampling) > 0
-    heat = sampling.temperature or 1.0
-    at = (np.where(kept, np.float64(logits), 0.0) / heat + scale) / (2 * scale)
-    return np.where(kept, 1 / (1 + np.exp(-at)), 0.0)
+def by_hand(fixture: Fixture, scale: float, released: bool = False) -> np.ndarray:
+    """out(x) = q(x) a(x) + (1 - sum q a) res(x), of the first token, by Eq. 5.
 
-
-def by_hand(fixture: Fixture, scale: float) -> np.ndarray:
-    """out(x) = q(x) a(x) + (1 - sum q a) res(x), of the first token."""
-    p = hats(fixture.target(()), fixture.sampling, scale)
-    certain = fixture.regime == "certain"
+    Or as in the authors' code: logits beyond the scale are cut, weights have a floor,
+    and where nothing was drafted they are the logits.
+    """
+    heat, certain = fixture.sampling.temperature or 1.0, fixture.regime == "certain"
     drafted = Sampling(0.0) if certain else fixture.sampling
     q = reference(fixture.draft(()), drafted)
-    q_hat = q if certain else hats(fixture.draft(()), drafted, scale)
+
+    def hat(logits, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+        kept = reference(logits, sampling) > 0
+        z = np.where(kept, np.float64(logits) / heat, -np.inf)
+        weight = 1 / (1 + np.exp(-(z + scale) / (2 * scale)))
+        cut = np.where(z > scale, 1, np.where(z < -scale, 0, weight))
+        return z, cut if released else weight
+
+    z, p_hat = hat(fixture.target(()), fixture.sampling)
     if fixture.num is not None and fixture.num(()) == 0:
-        return p / p.sum()
-    ratio = np.divide(p, q_hat, out=np.zeros_like(p), where=q_hat > 0)
-    kept = q * np.minimum(1, ratio)
-    rest = np.maximum(p - q_hat, 0)
-    rest = rest if rest.any() else p
+        weights = np.maximum(z, 1e-5) if released else p_hat
+        return weights / weights.sum()
+    q_hat = q if certain else hat(fixture.draft(()), drafted)[1]
+    ratio = np.divide(p_hat, q_hat, out=np.zeros_like(q), where=q_hat > 0)
+    kept, rest = q * np.minimum(1, ratio), np.maximum(p_hat - q_hat, 0)
+    if released:
+        rest = np.maximum(rest / (1e-6 + rest.sum()), 1e-5)
+    rest = rest if rest.any() else p_hat
     return kept + (1 - kept.sum()) * rest / rest.sum()
-
-
-def released_by_hand(fixture: Fixture, scale: float) -> np.ndarray:
-    """The same of the authors' code: logits beyond the scale are cut, weights have a
-    floor, and where nothing was drafted they are the logits."""
-    heat = fixture.sampling.temperature or 1.0
-    kept = reference(fixture.target(()), fixture.sampling) > 0
-    z = np.where(kept, np.float64(fixture.target(())) / heat, -np.inf)
-    if fixture.num is not None and fixture.num(()) == 0:
-        return np.maximum(z, 1e-5) / np.maximum(z, 1e-5).sum()
-    certain = fixture.regime == "certain"
-    drafted = Sampling(0.0) if certain else fixture.sampling
-    q = reference(fixture.draft(()), drafted)
-    z_q = np.where(q > 0, np.float64(fixture.draft(())) / heat, -np.inf)
-
-    def hat(z):
-        return np.where(z > scale, 1, 1 / (1 + np.exp(-(z + scale) / (2 * scale))))
-
-    p_hat = np.where(z < -scale, 0, hat(z))
-    q_hat = q if certain else np.where(z_q < -scale, 0, hat(z_q))
-    ratio = np.divide(p_hat, q_hat, out=np.zeros_like(p_hat), where=q_hat > 0)
-    accept = q * np.minimum(1, ratio)
-    rest = np.maximum(p_hat - q_hat, 0)
-    rest = np.maximum(rest / (1e-6 + rest.sum()), 1e-5)
-    return accept + (1 - accept.sum()) * rest / rest.sum()
 
 
 def first_law(verifier: Verifier, fixture: Fixture) -> np.ndarray:
@@ -101,11 +82,11 @@ RELEASED |= {WARM.name: WARM, "no draft": WARM._replace(num=lambda prefix: 0)}
 def test_the_released_rule_is_the_authors_code_and_not_the_paper(name, scale):
     fixture = RELEASED[name]
     law = first_law(sigmoid_released.build(-scale, scale), fixture)
-    np.testing.assert_allclose(law, released_by_hand(fixture, scale), atol=1e-12)
+    np.testing.assert_allclose(law, by_hand(fixture, scale, released=True), atol=1e-12)
     assert np.abs(law - by_hand(fixture, scale)).max() > 1e-7
 
 
-def test_the_released_rule_draws_by_logits_after_a_whole_draft_of_any_length():
+def test_the_released_rule_draws_by_logits_after_a_whole_draft():
     z_p, z_q = random_logits(3)
     verdict = one_call(sigmoid_released.build(-1e4, 1e4), (z_p, z_q), [2, 5])
     assert verdict.num_accepted.tolist() == [2]
@@ -166,25 +147,18 @@ def test_a_rule_with_another_last_token_is_told_apart(kind):
 # Half precision.
 
 
-def one_call(verifier: Verifier, logits, drafted, law="dense"):
+@functools.partial(jax.jit, static_argnums=0)
+def program(verifier: Verifier, z_p, z_q, tokens):
+    heat = Sampling(jnp.ones(1))
+    target, q = probs.standardize(z_p, heat), probs.standardize(z_q, heat)
+    draft = Draft(tokens, jnp.array([2]), q)
+    return verifier.verify(target, draft, NOISE, keep_residual=True)
+
+
+def one_call(verifier: Verifier, logits, drafted):
     """A verification of one row at temperature 1: p [3, V], q [2, V]."""
     z_p, z_q = (np.asarray(z, np.float32)[None] for z in logits)
-    tokens = np.array([drafted], np.int32)
-    return program(verifier, law)(z_p, z_q, shared_table(z_q[0]), tokens)
-
-
-@functools.cache
-def program(verifier: Verifier, law: str):
-    @jax.jit
-    def run(z_p, z_q, rows, tokens):
-        heat = Sampling(jnp.ones(1))
-        target, q = probs.standardize(z_p, heat), probs.standardize(z_q, heat)
-        if law == "table":
-            q = q._replace(logits=rows, row=jnp.arange(2)[None])
-        draft = Draft(tokens, jnp.array([2]), None if law == "none" else q)
-        return verifier.verify(target, draft, NOISE, keep_residual=True)
-
-    return run
+    return program(verifier, z_p, z_q, np.array([drafted], np.int32))
 
 
 def random_logits(seed: int, vocab: int = 7):
@@ -210,36 +184,19 @@ def test_half_precision_ends_below_1e5():
 def test_half_precision_is_coarser_where_it_has_numbers():
     z_p, z_q = random_logits(2)
     z_p[0, 3], z_q[0, 3] = -3.0, 3.0
-    chance = {
-        (scale, kind): one_call(build(scale, kind), (z_p, z_q), [3, 1]).accept_prob
-        for scale in (10.0, 1e4)
-        for kind in sigmoid.DTYPES
-    }
-    np.testing.assert_allclose(
-        chance[10.0, "float16"], chance[10.0, "float32"], atol=2e-3
+    (fine, half), (other, coarse) = (
+        [one_call(build(scale, kind), (z_p, z_q), [3, 1]).accept_prob for kind in kinds]
+        for scale, kinds in ((10.0, sigmoid.DTYPES), (1e4, sigmoid.DTYPES))
     )
-    assert chance[1e4, "float16"][0, 0] == 1 > chance[1e4, "float32"][0, 0]
+    np.testing.assert_allclose(half, fine, atol=2e-3)
+    assert coarse[0, 0] == 1 > other[0, 0]
 
 
-# Drafts of every kind, and the law that it reads.
-
-
-@pytest.mark.parametrize("law", ["dense", "table", "none"])
-def test_every_kind_of_draft_runs_compiled(law):
-    verdict = one_call(build(10.0), random_logits(3), [2, 5], law)
-    same = one_call(build(10.0), random_logits(3), [2, 5])
-    assert jnp.isfinite(verdict.residual).all() and (verdict.accept_prob > 0).all()
-    equal = np.array_equal(verdict.accept_prob, same.accept_prob)
-    assert equal == (law != "none")
-    if law == "none":  # q^ = 1 at the token: p^ itself is the chance
-        z = random_logits(3)[0][[0, 1], [2, 5]]
-        wanted = 1 / (1 + np.exp(-(z + 10) / 20))
-        np.testing.assert_allclose(verdict.accept_prob[0], wanted, rtol=1e-5)
+# The law that it reads.
 
 
 @pytest.mark.parametrize("cut", [{}, {"top_k": np.array([3, 2, 3])}])
-@pytest.mark.parametrize("heat", [[1.0, 0.7, 1.0], [0.7, 0.0, 1.0]])
-def test_the_law_that_it_reads_decides_alike(heat, cut):
+def test_the_law_that_it_reads_decides_alike(cut):
     """`sigmoid.law` reads less than `probs.standardize`, and argmax rows in full."""
     rng = np.random.default_rng(4)
     z_p = np.float32(rng.normal(size=(3, 3, 6)))
@@ -255,7 +212,7 @@ def test_the_law_that_it_reads_decides_alike(heat, cut):
             for read in (probs.standardize, sigmoid.law)
         ]
 
-    verdicts = run(z_p, z_q, noise, Sampling(np.float32(heat), **cut))
+    verdicts = run(z_p, z_q, noise, Sampling(np.float32([0.7, 0.0, 1.0]), **cut))
     for leaf, other in zip(*map(jax.tree.leaves, verdicts), strict=True):
         np.testing.assert_allclose(leaf, other, atol=1e-6)
 
@@ -269,27 +226,16 @@ def test_an_unlikely_id_is_not_a_removed_one():
     np.testing.assert_allclose(weights, [[0.62246, 0.59869, 0.0]], atol=1e-4)
 
 
-# What it says of itself.
-
-
-def test_it_is_labelled_and_not_named():
+def test_it_is_labelled_and_wrong_constants_are_named():
     assert build(1e4).guarantee.startswith("lossy: ")
-    assert "sigmoid" not in verifiers.names()
-    assert build(1e4).noise is token.noise
     released = verifiers.named("sigmoid_released")
     assert "authors' code" in released.guarantee and released.rule is None  # no kernel
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((1.0, 10.0), "alpha < 0 < beta"),
-        ((-1.0, -0.5), "alpha < 0 < beta"),
-        ((-1.0, float("inf")), "both finite"),
-        ((float("nan"), 1.0), "both finite"),
-        ((-1.0, 1.0, "bfloat16"), "dtype must be one of"),
-    ],
-)
-def test_wrong_constants_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        sigmoid.build(*arguments)
+    for message, *constants in (
+        ("alpha < 0 < beta", 1.0, 10.0),
+        ("alpha < 0 < beta", -1.0, -0.5),
+        ("both finite", -1.0, float("inf")),
+        ("both finite", float("nan"), 1.0),
+        ("dtype must be one of", -1.0, 1.0, "bfloat16"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sigmoid.build(*constants)
