@@ -21,16 +21,9 @@ def summaries(
 ) -> Task:
     """Articles with a request for a summary after each: lines of `article`, `summary`.
 
-    Args:
-      name: the file. target: who reads it.
-      length: the most tokens of a prompt; a longer article loses its end.
-      count: so many of the first lines; None is all of them.
-
-    Returns:
-      The task, with the summaries that people wrote as references.
-
-    Raises:
-      ValueError: for a file that is absent or holds something else, or no length.
+    name: the file. length: the most tokens of a prompt; a longer article loses its end.
+    count: so many of the first lines. Raises ValueError for a file that is absent or
+    holds something else, or no length.
     """
     if length < 32 or (count is not None and count < 1):
         raise ValueError(

@@ -8,7 +8,7 @@ import pytest
 
 import experiments.tasks
 from experiments.tasks import recipes
-from experiments.training import finetune, finetune_data, pairs
+from experiments.training import finetune, pairs
 from specjax import checkpoints, zoo
 from specjax.models import t5
 from tests.support import tiny_t5
@@ -35,7 +35,7 @@ def test_batches_of_shorter_texts_have_more_rows(untrained, tmp_path):
     """As many tokens each, so that parts of a batch are whole."""
     texts = [text for length in (1, 3, 7, 15) for text in copies(20, length)]
     texts = [texts[i] for i in np.random.default_rng(0).permutation(len(texts))]
-    data = finetune_data.load(chosen(write(tmp_path / "a.npz", texts)), untrained)
+    data = finetune.load(chosen(write(tmp_path / "a.npz", texts)), untrained)
     batches = [data.batch((0, step)) for step in range(60)]
     shapes = {rows.inputs.shape for rows in batches}
     assert shapes == {(64, 2), (32, 4), (16, 8), (8, 16)}
@@ -59,12 +59,12 @@ def test_longer_texts_are_refused_or_cut_before_their_end(untrained, tmp_path, c
     task = write(tmp_path / "long.npz", texts, [ids[:8] for ids in texts])
     message = r"2 of 20 inputs are longer than 16 tokens.* example 4: .*--inputs-length"
     with pytest.raises(ValueError, match=message):
-        finetune_data.load(chosen(task), untrained)
+        finetune.load(chosen(task), untrained)
     flags = chosen(task, "--truncate")
-    finetune_data.load(flags, untrained)
+    finetune.load(flags, untrained)
     assert capsys.readouterr().out == "cut 2 of 20 inputs to 16 tokens\n"
-    source = finetune_data.read(flags, None)
-    pair = finetune_data.encoded(source, flags)[3]
+    source = finetune.read(flags, None)
+    pair = finetune.encoded(source, flags)[3]
     assert pair[0] == [*texts[3][:15], END]
     assert pair[1] == [*texts[3][:8], END]  # targets that lacked the end have it
 
@@ -85,7 +85,7 @@ def test_pairs_that_cannot_be_trained_on_are_refused(
 ):
     task = write(tmp_path / "bad.npz", **dict(inputs=[[5, 9, END]] * 20) | change)
     with pytest.raises(ValueError, match=message):
-        finetune_data.load(chosen(task), untrained)
+        finetune.load(chosen(task), untrained)
 
 
 def test_padding_of_the_vocabulary_is_no_text(tmp_path):
@@ -94,10 +94,10 @@ def test_padding_of_the_vocabulary_is_no_text(tmp_path):
     zoo.save(tmp_path / "padded.safetensors", tiny_t5.TARGET, params)
     padded = checkpoints.load(tmp_path / "padded.safetensors")
     task = write(tmp_path / "last.npz", [[28, END]] * 20)
-    finetune_data.load(chosen(task), padded)
+    finetune.load(chosen(task), padded)
     task = write(tmp_path / "beyond.npz", [[29, END]] * 20)
     with pytest.raises(ValueError, match="ids 1 to 29, padded 0 to 28"):
-        finetune_data.load(chosen(task), padded)
+        finetune.load(chosen(task), padded)
 
 
 def test_ids_of_another_tokenizer_are_refused(tmp_path):
@@ -108,10 +108,10 @@ def test_ids_of_another_tokenizer_are_refused(tmp_path):
     ids[0] = [*ids[0][:1], END]  # as --truncate of the preparation leaves it
     for digest in ("of the same pieces in another file", subwords.digest):
         task = write(tmp_path / "own.npz", ids, texts=texts, tokenizer=digest)
-        source = finetune_data.read(chosen(task), None)
-        finetune_data.check_tokenizer(own, source)
+        source = finetune.read(chosen(task), None)
+        finetune.check_tokenizer(own, source)
     with pytest.raises(ValueError, match=r"are not what .*tokenizer\.model makes"):
-        finetune_data.check_tokenizer(other, source)
+        finetune.check_tokenizer(other, source)
 
 
 @pytest.fixture
@@ -137,13 +137,13 @@ def paper(monkeypatch):
 )
 def test_a_data_set_is_read_through_seqio(paper, tmp_path, name, whole):
     flags = chosen(name, "--data-dir", "there")
-    source = finetune_data.read(flags, tmp_path)
+    source = finetune.read(flags, tmp_path)
     assert (source.task, source.split, source.eos) == (whole, "train", END)
-    assert finetune_data.encoded(source, flags) == [(ids, ids) for ids in copies(20)]
+    assert finetune.encoded(source, flags) == [(ids, ids) for ids in copies(20)]
     own = tmp_path / "spiece.model"
     own.write_text("the checkpoint's own")
-    finetune_data.read(chosen(name), tmp_path)
-    finetune_data.read(chosen(name, "--tokenizer", "mine"), tmp_path)
+    finetune.read(chosen(name), tmp_path)
+    finetune.read(chosen(name, "--tokenizer", "mine"), tmp_path)
     assert paper == [
         (whole, "train", recipes.T5_TOKENIZER, "there"),
         (whole, "train", str(own), None),
