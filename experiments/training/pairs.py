@@ -115,8 +115,8 @@ def cross_entropy(config: t5.Config) -> Callable:
 
 
 def inclined(stage: Stage) -> Any:
-    """The weights that a stage of copying begins with: a token asks the input for tokens
-    like itself, and says what it reads. Queries are keys, the readout the embedding."""
+    """The weights that copying begins with: a token asks the input for tokens like
+    itself, and says what it reads. Queries are keys, the readout the embedding."""
     key = jax.random.key(stage.recipe.seed)
     flat = flatten_dict(forward.fresh(stage.config)(key))
     embedding = flat["token_embedder", "embedding"]
