@@ -30,7 +30,6 @@ def test_what_is_no_commit_is_named(capsys):
 
 @pytest.mark.slow
 def test_both_sides_are_timed(capsys):
-    assert command.main(
-        ["HEAD", "--seconds", "2", "--pair", "code_small", "code_small"]
-    ) in (0, 1)
+    flags = "HEAD --seconds 2 --pair code_small code_small"
+    assert command.main(flags.split()) in (0, 1)
     assert re.search(r"^v\(5\) ", capsys.readouterr().out, re.MULTILINE)

@@ -1,10 +1,5 @@
-"""The paper's tasks on the real builders of TensorFlow Datasets, without their data.
+"""The paper's tasks on the builders of TensorFlow Datasets, mocked: no data is read."""
 
-The builders are mocked where they would read files: they give the sentences below. The
-rest is theirs and seqio's, and must agree with what local files become.
-"""
-
-import io
 import json
 from importlib import import_module
 
@@ -13,6 +8,7 @@ import sentencepiece
 
 from experiments.tasks import examples, prepare, recipes
 from experiments.tasks.recipes import Line
+from specjax import zoo
 from specjax.measure import provenance
 
 seqio = pytest.importorskip("seqio")
@@ -21,6 +17,7 @@ tf = pytest.importorskip("tensorflow")
 paper = import_module("experiments.tasks.paper")
 
 TASKS = tuple(recipes.RECIPES)
+MODEL = zoo.FOLDER / "t5.model"  # with the ids of T5's
 EOS = 1
 # One example each, by the fields of the builders.
 SENTENCES = {
@@ -36,28 +33,6 @@ SENTENCES = {
 }
 SPLITS = {name: ("train", "validation", "test") for name in TASKS}
 SPLITS["lm1b"] = ("train", "test")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A SentencePiece model with the ids and the normalization of T5's."""
-    text = [it for task in SENTENCES.values() for its in task.values() for it in its]
-    text += [recipe.prefix or "" for recipe in recipes.RECIPES.values()]
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(line for it in text * 3 for line in it.split("\n")),
-        model_writer=written,
-        vocab_size=80,
-        hard_vocab_limit=False,
-        pad_id=0,
-        eos_id=EOS,
-        unk_id=2,
-        bos_id=-1,
-        minloglevel=2,
-    )
-    path = tmp_path_factory.mktemp("tokenizer") / "t5.model"
-    path.write_bytes(written.getvalue())
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -93,122 +68,81 @@ def mocked(data):
         yield str(data)
 
 
-def tokenized(task, model) -> examples.Examples:
+def tokenized(task) -> examples.Examples:
     """The same sentences as they would be read from local files."""
     recipe = recipes.RECIPES[task]
     fields = (SENTENCES[task][field] for field in recipe.fields)
     lines = [Line(texts, "") for texts in zip(*fields, strict=True)]
-    tokenized_rows = recipes.tokenize(recipe, recipes.load(model), lines)
+    tokenized_rows = recipes.tokenize(recipe, recipes.load(MODEL), lines)
     return recipes.collect(tokenized_rows, None, False)
 
 
-def dataset(task, model, data, **more):
-    paper.register(str(model), data)
-    return seqio.TaskRegistry.get(task).get_dataset(
-        split="test", shuffle=False, **{"sequence_length": None, **more}
-    )
-
-
 @pytest.mark.parametrize("task", TASKS)
-def test_tasks_are_on_the_builders_of_the_paper(task, model, mocked):
-    split = dataset(task, model, mocked)
-    features = {"targets"} if task == "lm1b" else {"inputs", "targets"}
+def test_seqio_and_local_files_give_the_same_tokens(task, mocked):
+    rows = list(paper.rows(task, "test", str(MODEL), mocked))
+    assert recipes.collect(rows, None, False) == tokenized(task)
+    assert rows[1].where == f"{recipes.RECIPES[task].dataset} test, example 2"
     registered = seqio.TaskRegistry.get(task)
-    assert set(registered.output_features) == features
     assert tuple(sorted(registered.splits)) == tuple(sorted(SPLITS[task]))
     builder = registered.source.tfds_dataset.builder
     assert set(recipes.RECIPES[task].fields) <= set(builder.info.features)
-    for name in features:
-        assert split.element_spec[name].dtype == tf.int32
-        vocabulary = registered.output_features[name].vocabulary
-        pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
-        assert vocabulary.vocab_size == len(pieces) + 100
-        assert registered.output_features[name].add_eos
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_seqio_and_local_files_give_the_same_tokens(task, model, mocked):
-    rows = list(paper.rows(task, "test", str(model), mocked))
-    assert recipes.collect(rows, None, False) == tokenized(task, model)
-    assert rows[1].where == f"{recipes.RECIPES[task].dataset} test, example 2"
-
-
-@pytest.mark.parametrize("task", ["wmt_ende", "cnn_dailymail"])
-def test_inputs_have_the_prefix_and_the_end(task, model, mocked):
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    prefix = recipes.RECIPES[task].prefix
-    first = pieces.encode(prefix.strip())
-    for row in paper.rows(task, "test", str(model), mocked):
-        assert row.text.startswith(prefix)
-        assert row.inputs[: len(first)] == first
-        assert row.inputs.index(EOS) == len(row.inputs) - 1
-        assert row.targets.index(EOS) == len(row.targets) - 1
-
-
-def without_prefix(dataset, recipe, to_text=paper.to_text):
-    return to_text(dataset, recipe._replace(prefix=""))
-
-
-def without_end(dataset, output_features, sequence_length):
-    return dataset
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(MODEL))
+    for feature in registered.output_features.values():
+        assert feature.dtype == tf.int32 and feature.add_eos
+        assert feature.vocabulary.vocab_size == len(pieces) + 100
 
 
 @pytest.mark.parametrize("task", ["wmt_ende", "cnn_dailymail"])
 @pytest.mark.parametrize("twin", ["prefix", "end"])
-def test_the_comparison_notices_what_is_missing(twin, task, model, mocked, monkeypatch):
+def test_the_comparison_notices_what_is_missing(twin, task, mocked, monkeypatch):
+    def without_prefix(dataset, recipe, to_text=paper.to_text):
+        return to_text(dataset, recipe._replace(prefix=""))
+
+    def without_end(dataset, output_features, sequence_length):
+        return dataset
+
     if twin == "prefix":
         monkeypatch.setattr(paper, "to_text", without_prefix)
     else:
         monkeypatch.setattr(seqio.preprocessors, "append_eos_after_trim", without_end)
-    rows = paper.rows(task, "test", str(model), mocked)
-    assert recipes.collect(rows, None, False) != tokenized(task, model)
+    rows = paper.rows(task, "test", str(MODEL), mocked)
+    assert recipes.collect(rows, None, False) != tokenized(task)
 
 
-def test_a_sequence_length_keeps_the_end(model, mocked):
-    lengths = {"inputs": 6, "targets": 4}
-    expected = tokenized("wmt_ende", model)
-    cut = dataset("wmt_ende", model, mocked, sequence_length=lengths)
+def test_a_sequence_length_keeps_the_end(mocked):
+    lengths, expected = {"inputs": 6, "targets": 4}, tokenized("wmt_ende")
+    paper.register(str(MODEL), mocked)
+    task = seqio.TaskRegistry.get("wmt_ende")
+    cut = task.get_dataset(split="test", shuffle=False, sequence_length=lengths)
     for i, example in enumerate(cut.as_numpy_iterator()):
         assert example["inputs"].tolist() == [*expected.inputs[i][:5], EOS]
         assert example["targets"].tolist() == [*expected.targets[i][:3], EOS]
 
 
-def test_the_latest_tokenizer_counts(model, tmp_path, mocked):
-    other = tmp_path / "other.model"
-    other.write_bytes(model.read_bytes())
-    for path in (model, other, other):
-        paper.register(str(path), mocked)
-        vocabulary = (
-            seqio.TaskRegistry.get("lm1b").output_features["targets"].vocabulary
-        )
-        assert vocabulary.sentencepiece_model_file == str(path)
-
-
-def test_the_command_prepares_a_split(model, tmp_path, mocked):
+def test_the_command_prepares_a_split(tmp_path, mocked):
     out = tmp_path / "a.npz"
     common = ["--task", "wmt_ende", "--split", "validation", "--data-dir", mocked]
-    common += ["--tokenizer", str(model), "--out", str(out)]
+    common += ["--tokenizer", str(MODEL), "--out", str(out)]
     prepare.main([*common, "--limit", "2"])
-    written, about = examples.read(out, provenance.digest(model))
-    whole = tokenized("wmt_ende", model)
-    assert written == examples.Examples(*(rows[:2] for rows in whole))
+    written, about = examples.read(out, provenance.digest(MODEL))
+    assert written == examples.Examples(*(rows[:2] for rows in tokenized("wmt_ende")))
     assert (about.eos, about.prefix) == (EOS, "translate English to German: ")
     assert about.source == ["tensorflow_datasets wmt14_translate/de-en:1.0.0"]
     with pytest.raises(SystemExit, match=r"validation, example 1: .* input tokens"):
         prepare.main([*common, "--length", "4"])
 
 
-def test_what_is_not_there_is_said(model, mocked):
+def test_what_is_not_there_is_said(mocked):
     with pytest.raises(ValueError, match=r"lm1b:1\.1\.0 has no split 'validation'"):
-        paper.rows("lm1b", "validation", str(model), mocked)
+        paper.rows("lm1b", "validation", str(MODEL), mocked)
     with pytest.raises(ValueError, match="choose one of lm1b, wmt_ende"):
-        paper.rows("wmt", "test", str(model), mocked)
+        paper.rows("wmt", "test", str(MODEL), mocked)
     with pytest.raises(ValueError, match=r"no tokenizer none\.model"):
         paper.rows("lm1b", "test", "none.model", mocked)
 
 
-def test_absent_data_are_not_downloaded_but_named(model, tmp_path):
+def test_absent_data_are_not_downloaded_but_named(tmp_path):
     message = rf"tfds build lm1b:1\.1\.0 --data_dir {tmp_path}"
     with tfds.testing.mock_data(data_dir=str(tmp_path)):
         with pytest.raises(ValueError, match=message):
-            paper.rows("lm1b", "test", str(model), str(tmp_path))
+            paper.rows("lm1b", "test", str(MODEL), str(tmp_path))

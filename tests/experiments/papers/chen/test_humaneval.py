@@ -1,11 +1,12 @@
-"""What is run of a completion, and how those that pass are counted."""
+"""What is run of a completion, in a sandbox, and how those that pass are counted."""
 
 import json
+import time
 
 import pytest
 
-from experiments.papers.chen import humaneval
-from experiments.papers.chen.sandbox import Outcome
+from experiments.papers.chen import humaneval, sandbox
+from experiments.papers.chen.sandbox import Limits, Outcome
 from tests.support.decoder_files import PROBLEM
 
 ADD = humaneval.Problem(**PROBLEM)
@@ -32,15 +33,73 @@ def test_pass_at_1_is_a_mean_over_problems():
     assert it["why_not"] == {"TypeError": 1}
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ({"prompt": "x", "entry_point": "f"}, "no field 'test'"),
-        ({**PROBLEM, "entry_point": "f(); import os"}, "must be a function's name"),
-    ],
-)
+WRONG = [
+    ({"prompt": "x", "entry_point": "f"}, "no field 'test'"),
+    ({**PROBLEM, "entry_point": "f(); import os"}, "must be a function's name"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG)
 def test_a_line_that_is_no_problem_is_named(line, message, tmp_path):
     path = tmp_path / "problems.jsonl"
     path.write_text(json.dumps(line))
     with pytest.raises(ValueError, match=f"line 1.*{message}"):
         humaneval.problems(path)
+
+
+SHORT = Limits(seconds=3, memory_mib=256)
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("assert 1 == 2, 'so it is'", "AssertionError: so it is"),
+        ("def f(:", "SyntaxError"),
+        ("import sys; sys.exit(0)", "ended before its last line"),
+        ("import os; os._exit(0)", "ended before its last line"),
+        ("x = bytearray(2**30)", "MemoryError"),
+        ("open('big', 'wb').write(b'0' * 2**22)", "File too large"),
+        ("while True: print('0' * 2**20)", "File too large"),
+        ("open('/tmp/specjax_out', 'w')", "not in the sandbox: writing"),
+        ("import os; os.mkdir('/tmp/specjax_out')", "not in the sandbox: os.mkdir"),
+        ("import os; os.remove(os.devnull)", "not in the sandbox: os.remove"),
+        ("import socket; socket.socket()", "not in the sandbox: socket"),
+        ("import os; os.fork()", "not in the sandbox: os.fork"),
+        ("import os; os.system('true')", "not in the sandbox: os.system"),
+        ("import subprocess; subprocess.run(['true'])", "not in the sandbox"),
+        ("import ctypes", "not in the sandbox: ctypes"),
+        ("def f():\n    f()\nf()", "RecursionError"),
+        ("print(input())", "EOFError"),
+    ],
+)
+def test_a_program_that_does_not_tells_why(program, why):
+    outcome = sandbox.run(program, SHORT)
+    assert not outcome.passed and why in outcome.why
+
+
+@pytest.mark.parametrize("program", ["while True: pass", "import time; time.sleep(60)"])
+def test_a_program_without_an_end_is_stopped(program):
+    begun = time.monotonic()
+    outcome = sandbox.run(program, Limits(seconds=1))
+    assert outcome.why == "stopped after 1 s" and time.monotonic() - begun < 10
+
+
+def test_a_program_that_reaches_its_end_passes_and_leaves_nothing():
+    """It may write in its own folder; what it prints is not taken for its end."""
+    written = "open('a', 'w').write('b')\nassert open('a').read() == 'b'\n"
+    assert sandbox.run(written).passed
+    assert not sandbox.run("open('a')").passed
+    assert not sandbox.run("import sys\nprint(sys.orig_argv)\nraise SystemExit").passed
+
+
+REFUSED = [
+    (None, Limits(), "a program is a text"),
+    ("x = '\ud800'", Limits(), "half a character"),
+    ("pass", Limits(seconds=0), "above 0"),
+]
+
+
+@pytest.mark.parametrize(("program", "limits", "message"), REFUSED)
+def test_what_cannot_run_is_refused(program, limits, message):
+    with pytest.raises(ValueError, match=message):
+        sandbox.run(program, limits)

@@ -1,54 +1,63 @@
 """Rows of speech: every file builds, and what a row measures is what it says."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments import catalogue, run
 from experiments.papers.wagner.methods import of_text
-from experiments.papers.wagner.speech import methods, rows, utterances, verification
+from experiments.papers.wagner.speech import (
+    methods,
+    recording,
+    rows,
+    utterances,
+    verification,
+)
 from experiments.papers.wagner.speech.hearing import Outcome
 from experiments.records import records
 from experiments.report import details
-from specjax import configs, verifiers
+from specjax import configs, sides, verifiers
 from specjax.measure import jsonl
 from specjax.speech import logmel
 from specjax.speech.decoding import Spent
 from specjax.verifiers import token
-from tests.support import speech_folders
+from tests.support import gin_rows, speech_folders
 
 sound = pytest.importorskip("soundfile")
 pytest.importorskip("soxr")
 pytest.importorskip("tokenizers")
-CONFIGS = run.ROOT / "gin_configs"
-ROWS = {
-    f"{x}/{name}": file
-    for x in ("speech_data", "speech_paper")
-    for name, file in records.rows(x).items()
-}
+ROWS = gin_rows.every("speech_data", "speech_paper")
 TEXTS = "open the door", "turn left"
 
 
 @pytest.fixture(scope="module")
-def over(tmp_path_factory) -> str:
-    """A file to read after a row: tiny weights, and two recordings."""
+def place(tmp_path_factory) -> Path:
+    """Folders of tiny weights, and two recordings of noise in a table."""
     place = tmp_path_factory.mktemp("rows")
-    names = speech_folders.folders(place)
+    speech_folders.folders(place)
     lines = ["\t".join(utterances.HEAD)]
     for number, text in enumerate(TEXTS):
         name = f"{number}.wav"
         sound.write(place / name, speech_folders.sound(2.0, number), logmel.RATE)
         lines.append("\t".join([name, "x", "2.0", text, "test"]))
     (place / utterances.TABLE).write_text("\n".join(lines) + "\n")
+    (place / "0.txt").write_text(f"{TEXTS[0]}\n")
+    return place
+
+
+@pytest.fixture(scope="module")
+def over(place) -> str:
+    """A file to read after a row."""
     written = ["from __gin__ import dynamic_registration"]
     written += ["from specjax import sides", f"FOLDER = '{place}'"]
     for file in ("whisper", "speech_trained", "bundled"):
-        text = (CONFIGS / f"checkpoints/{file}.gin").read_text()
+        text = (gin_rows.CONFIGS / f"checkpoints/{file}.gin").read_text()
         written.append(f"include 'gin_configs/checkpoints/{file}.gin'")
         for scope in re.findall(r"^(\w+)/sides\.model\.name", text, re.MULTILINE):
             side = "draft" if re.search("distil|draft|turbo", scope) else "target"
-            written.append(f"{scope}/sides.model.name = '{names[side]}'")
+            written.append(f"{scope}/sides.model.name = '{place / side}'")
     path = place / "over.gin"
     path.write_text("\n".join([*written, "DTYPE = 'float32'", "GAMMAS = (3,)"]))
     return str(path)
@@ -58,8 +67,7 @@ def over(tmp_path_factory) -> str:
 def test_every_row_builds(name, over):
     built = configs.build(ROWS[name]._replace(over=(over,)))
     assert f"{built.table}/{built.name}" == name
-    paper = built.table == "speech_paper"
-    assert (built.row.scale == "paper") == paper
+    assert (built.row.scale == "paper") == (built.table == "speech_paper")
     files = {file.name for file in built.row.measurement.inputs}
     assert {"0.wav", utterances.TABLE, "model.safetensors", "methods.py"} <= files
     assert (built.row.measurement.run.func is rows.measure_speed) == ("speed" in name)
@@ -68,15 +76,14 @@ def test_every_row_builds(name, over):
 FEW = [
     methods.Method("greedy_alone", None, None, 0.0),
     methods.Method("greedy_exact", "token", None, 0.0),
-    methods.Method("exact", "token"),
-    methods.Method("always", methods.KEPT),
+    methods.Method("always", methods.KEPT, None, 0.0),
 ]
 
 
 def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "of_errors", lambda *_: FEW)
-    every = of_text(1e3, token.verifier, None)
-    timed = [m for m in every if m.name.startswith(("baseline", "exact"))]
+    timed = [m for m in of_text(1e3, token.verifier, None)[:6] if m.scale is None]
+    timed = [m for m in timed if not m.name.startswith("always")]
     monkeypatch.setattr(verification, "of_text", lambda *_: timed)
     names = "digits", "digits_speed", "digits_time"
     small = "BATCHES = (2,)", "ROUNDS = 1", "BATCH = 2", "LANGUAGE = 'en'"
@@ -86,64 +93,68 @@ def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     errors, speed, times = (by_row[name]["measured"] for name in names)
     assert errors["wer_greedy_alone"] == errors["wer_greedy_exact"] > 0
     assert errors["words"] == 5 and errors["tokens_per_call_greedy_alone"] == 1
-    assert errors["alpha_always"] == 1 > errors["alpha_exact"] > 0
+    assert errors["alpha_always"] == 1 > errors["alpha_greedy_exact"] > 0
     assert speed["same_texts_b2"] == 2
     assert speed["speedup_b2"] > 0 and speed["shared_encoder"]
-    for end in ("", "_top50"):
-        base, exact = (times[f"us_{m}{end}_g3"] for m in ("baseline", "exact"))
-        saved = times[f"step_reduction_exact{end}_g3"]
-        assert base > 0 and saved == pytest.approx(100 * (1 - exact / base))
-        assert times[f"peak_kib_exact{end}_g3"] > 0
-    wide = details.speech({"speech_data": by_row})
-    shown = {title: lines for title, _, lines in wide}
-    of_methods, of_batches, of_steps = shown.values()
+    for end in ("_g3", "_top50_g3"):
+        saved = 1 - times[f"us_exact{end}"] / times[f"us_baseline{end}"]
+        assert times[f"step_reduction_exact{end}"] == pytest.approx(100 * saved)
+        assert times[f"peak_kib_exact{end}"] > 0
+    grids = details.speech({"speech_data": by_row})
+    of_methods, of_batches, of_steps = (lines for _, _, lines in grids)
     assert len(of_steps) == len(times["guarantees"]) == 4
     assert [line[0] for line in of_methods] == [m.name.replace("_", " ") for m in FEW]
     assert [(line[0], line[-1]) for line in of_batches] == [("2", "2 of 2")]
 
 
-def counted(*kept_of: tuple[int, int]) -> dict:
-    spent = [Spent(1, 5, 9, kept, tested, 0.0) for kept, tested in kept_of]
-    return rows.counted(Outcome([], spent), "x")
+def test_a_trace_is_the_text_of_the_target_alone(place):
+    pair = [sides.model(str(place / name)) for name in ("target", "draft")]
+    built = recording.build(*pair, 3, 12, place / "0.wav")
+    assert {place / "0.wav", place / "0.txt"} < {*built.inputs}
+    it = built.run()
+    emitted = [x for step in it["steps"] for x in step["accepted"] + step["added"]]
+    assert it["same_text"] and len(emitted) == it["tokens"] == it["alone_calls"] > 2
+    assert "".join(x for x in emitted if "<|" not in x).strip() == it["text"]
+    assert 0 < it["calls_saved"] == it["alone_calls"] - len(it["steps"])
+    assert any(step["rejected"] for step in it["steps"])
+    assert it["prompt"] == "0.wav" and it["spoken"] == TEXTS[0]
+    lines = catalogue.named("speech").lines
+    asked = {line.quantity for line in lines if line.folder == "speech"}
+    assert asked and asked < it.keys()
+    for draft, tokens, file, message in (
+        (sides.ngram(2), 12, "0.wav", "bigram does not listen: name a Whisper"),
+        (pair[1], 12, "1.wav", r"write what is said in 1\.wav there"),
+        (pair[1], 0, "0.wav", "tokens must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            recording.build(pair[0], draft, 3, tokens, place / file)
 
 
 def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
-    told = counted((4, 10), (6, 10), (8, 10))
-    assert told["alpha_x"] == pytest.approx(0.6)
-    assert told["tokens_per_call_x"] == pytest.approx(1.8)
-    # Of batches that tested alike it is the error of the mean of their shares.
-    shares = np.array([0.4, 0.6, 0.8])
-    assert told["alpha_se_x"] == pytest.approx(np.std(shares, ddof=1) / np.sqrt(3))
-    # Of others a large batch counts for more: .6 of 40, beyond which are +2, -1, -1.
+    """A large batch counts for more: .6 of 40, beyond which are +2, -1, -1."""
+
+    def counted(*kept_of: tuple[int, int]) -> dict:
+        spent = [Spent(1, 5, 9, kept, tested, 0.0) for kept, tested in kept_of]
+        return rows.counted(Outcome([], spent), "x")
+
     told = counted((8, 10), (5, 10), (11, 20))
-    assert told["alpha_x"] == pytest.approx(0.6)
-    assert told["alpha_se_x"] == pytest.approx(np.sqrt(6 * 3 / 2) / 40)
+    error = pytest.approx(np.sqrt(6 * 3 / 2) / 40)
+    assert told["alpha_x"] == pytest.approx(0.6) and told["alpha_se_x"] == error
     assert counted((4, 10))["alpha_se_x"] is None
     assert counted((0, 0), (0, 0)) == {"tokens_per_call_x": pytest.approx(1.8)}
 
 
 def test_a_line_is_of_a_quantity_that_its_row_measures():
-    names = [method.name for method in methods.of_errors((1e3,))]
-    measured = {f"{key}_{name}" for name in names for key in ("wer", "alpha")}
-    measured |= {"tokens", "alone_calls", "target_calls", "calls_saved"}  # a recording
-    scales = (1e1, 1e3, 1e4, 1e5)
-    scaled = {f"wer_{method.name}" for method in methods.of_errors(scales)}
-    steps = [method.name for method in of_text(1e3, token.verifier, None)]
-    ends = [f"{name}_g{gamma}" for name in steps for gamma in (1, 3, 5, 10, 15)]
-    timed = {f"{key}_{end}" for key in ("us", "step_reduction") for end in ends}
-    for line in catalogue.named("speech").lines:
-        assert line.row in records.rows(line.folder)
-        known = scaled if line.row.endswith("_scale") else measured
-        known = timed if line.row.endswith("_time") else known
-        assert line.quantity in known or line.quantity.startswith("speedup_b")
-
-
-def test_methods_are_named_by_their_scales():
-    assert [methods.spelled(scale) for scale in (1e1, 1e3, 1e5)] == [
-        "sigmoid_1e1",
-        "sigmoid_1e3",
-        "sigmoid_1e5",
-    ]
+    measured = {"tokens", "alone_calls", "target_calls", "calls_saved"}  # a recording
+    for method in methods.of_errors((1e1, 1e3, 1e4, 1e5)):
+        measured |= {f"{key}_{method.name}" for key in ("wer", "alpha")}
+    for method in of_text(1e3, token.verifier, None):
+        for gamma in (1, 3, 5, 10, 15):
+            end = f"{method.name}_g{gamma}"
+            measured |= {f"{key}_{end}" for key in ("us", "step_reduction")}
+    lines = catalogue.named("speech").lines
+    others = {line.quantity for line in lines} - measured
+    assert all(quantity.startswith("speedup_b") for quantity in others)
 
 
 def test_both_rules_by_sigmoids_are_named_apart():
@@ -152,32 +163,26 @@ def test_both_rules_by_sigmoids_are_named_apart():
     assert len(rules) == len(both) == 16
     assert rules["sigmoid_1e3_top50"] == "sigmoid:1000"
     assert rules["sigmoid_released_1e4"] == "sigmoid_released:10000"
-    for rule in filter(None, rules.values()):
-        assert verifiers.named(rule).guarantee
+    assert all(verifiers.named(rule).guarantee for rule in rules.values() if rule)
 
 
 BAD = [
     ("file\tspeaker\n0.wav\tx\n", "line 2: want 5 fields"),
     ("\t".join(utterances.HEAD) + "\n", "no recording of the split 'test'"),
     ("\t".join(utterances.HEAD) + "\na.wav\tx\t1\tw\ttest\n", "names a.wav, which"),
+    (None, "put recordings there"),
 ]
 
 
 @pytest.mark.parametrize(("text", "message"), BAD)
 def test_a_table_that_is_none_is_named(tmp_path, text, message):
-    (tmp_path / utterances.TABLE).write_text(text)
+    if text:
+        (tmp_path / utterances.TABLE).write_text(text)
     with pytest.raises(ValueError, match=message):
         utterances.read(tmp_path, "test")
 
 
-def test_a_share_of_recordings_is_drawn_by_a_seed(tmp_path):
-    lines = ["\t".join(utterances.HEAD)]
-    for i in range(20):
-        (tmp_path / f"{i}.wav").touch()
-        lines.append(f"{i}.wav\tx\t1\tw{i}\ttest")
-    (tmp_path / utterances.TABLE).write_text("\n".join(lines))
-    some = utterances.read(tmp_path, "test", 0.25, 1)
-    assert len(some.files) == 5 and some == utterances.read(tmp_path, "test", 0.25, 1)
-    assert some != utterances.read(tmp_path, "test", 0.25, 2)
-    with pytest.raises(ValueError, match="put recordings there"):
-        utterances.read(tmp_path / "absent")
+def test_a_share_of_recordings_is_drawn_by_a_seed(place):
+    drawn = [utterances.read(place, "test", 0.5, seed) for seed in range(8)]
+    assert {it.files for it in drawn} == {(place / "0.wav",), (place / "1.wav",)}
+    assert drawn[3] == utterances.read(place, "test", 0.5, 3)

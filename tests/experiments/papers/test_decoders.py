@@ -1,0 +1,151 @@
+"""Rows of a user's decoders: dialogues, Chen et al. (2023), Wagner et al. (2024)."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from experiments import catalogue
+from experiments.papers.chen import rows as chen
+from experiments.papers.chen.setting import ChenSetting
+from experiments.papers.wagner import decoders, methods, rows, runs
+from experiments.records import records
+from experiments.report import details
+from experiments.tasks import dialogues, texts
+from specjax import configs, sides, zoo
+from specjax.generate import Counts
+from specjax.theory import closed_forms
+from tests.support import decoder_files
+
+CHEN = ChenSetting("", "rouge", 2, 0.8, 0.9, 2, 4, 4, 2, 1)
+WAGNER = rows.WagnerSetting(
+    "", gammas=(2,), repeats=2, new_tokens=6, batch=4, timed=2, rounds=1
+)
+TURNS = "Ann: Hi!\nBob: Hello.\nAnn: Bye."
+LINES = [(TURNS, "They meet."), ("Ann: " + "no " * 400, "Ann says no.")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny model with a bundled tokenizer, and a file of each task."""
+    folder = decoder_files.write(tmp_path_factory.mktemp("decoders"))
+    lines = [json.dumps(dict(article=a, summary=b)) for a, b in LINES]
+    (folder / "dialogues.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return sides.model(str(folder / "model"))
+
+
+@pytest.fixture(scope="module")
+def meeting(model):
+    return np.array([*model.pretrained.tokenizer.encode("They meet.")[1:], zoo.END])
+
+
+def test_half_of_the_turns_or_all_and_a_question(folder, model):
+    file = str(folder / "dialogues.jsonl")
+    half, whole = (f(file, model) for f in (dialogues.beginnings, dialogues.summaries))
+    wanted = "Ann: Hi!\nBob: Hello.\n", f"{TURNS}\n\nSummary:"
+    for task, text in zip((half, whole), wanted, strict=True):
+        (ids,) = task.prompts.tokens  # the other is too long
+        assert ids[0] == zoo.START and model.pretrained.tokenizer.decode(ids) == text
+    assert whole.references == ["They meet."]
+    with pytest.raises(ValueError, match="no file nowhere"):
+        dialogues.summaries("nowhere.jsonl", model)
+
+
+@pytest.mark.parametrize("row", records.rows("table2_data"))
+@pytest.mark.parametrize("table", ["table2_data", "table3_data", "kinds_data"])
+def test_every_row_of_dialogues_builds_on_the_users_files(folder, table, row):
+    names = {"LLAMA_TARGET_NAME": "model", "LLAMA_DRAFT_NAME": "model"}
+    names["TASK"] = "dialogues.jsonl"
+    bindings = [f"{macro} = '{folder / name}'" for macro, name in names.items()]
+    built = configs.build(records.row(table, row, bindings))
+    inputs = {file.name for file in built.row.measurement.inputs}
+    assert {"config.json", "dialogues.jsonl"} <= inputs
+    with pytest.raises(configs.ConfigError, match="make zoo-llama"):
+        nowhere = "LLAMA_TARGET_NAME = '/nowhere/target'"
+        configs.build(records.row(table, row, [nowhere, *bindings[1:]]))
+
+
+def test_a_prompt_that_is_too_long_loses_the_end_of_its_article(model):
+    encode, decode = model.pretrained.tokenizer[:2]
+    article = "Ann: " + " ".join(map(str, range(300)))
+    ids = texts.fitted(article, model.pretrained.tokenizer, 64)
+    assert 56 <= len(ids) <= 64
+    assert decode(ids).startswith("Ann: 0 1 2") and decode(ids).endswith("Summary:")
+    short = texts.fitted("Hi.", model.pretrained.tokenizer, 64)
+    assert short == encode("Hi." + texts.SUMMARY)
+
+
+def test_a_target_that_drafts_for_itself_after_chen(folder, model, meeting):
+    """Everything is kept: r = 1, and 3 tokens a call."""
+    setting = CHEN._replace(task=str(folder / "xsum.jsonl"))
+    it = chen.row(model, model, setting, texts.summaries).run()
+    json.dumps(it, allow_nan=False)
+    assert it["r"] == it["accepted_of_drafted"] == 1 and it["tokens_per_call"] == 3
+    assert it["texts"] == 6 and it["prompts"] == 3
+    times = it["t_draft_ms"], it["t_target_ms"]
+    assert it["theoretical_speed"] == closed_forms.chen_speedup(1, 2, *times)
+    low, high = it["speed_interval"]
+    assert low <= it["speed"] <= high
+    ratio = it["token_ms_alone"] / it["token_ms_speculative"]
+    assert it["speed"] == pytest.approx(ratio)
+    lines = [x for x in catalogue.named("chen").lines if x.row == "xsum_gpt2"]
+    assert {line.quantity for line in lines} <= it.keys()
+    ((_, _, shown),) = details.chen({"chen_data": {"a": {"measured": it}}})
+    assert len(shown) == 1
+    # Texts are what follows the prompt: references that the target wrote are worth 1.
+    task = texts.summaries(setting.task, model)
+    written = chen.strings(SimpleNamespace(target=model), task, [meeting] * 6)
+    assert written[0].strip() == "They meet."
+    assert chen.by_rouge(written, task, setting)["rouge2"] == 1
+
+
+def test_a_row_after_wagner_counts_what_its_texts_kept(
+    folder, model, meeting, monkeypatch
+):
+    """A draft that is the target is kept; what else is measured is that of others."""
+
+    def measure(pair, setting, methods, sample):
+        return rows.by_schedule(pair, setting, *methods, sample)
+
+    setting = WAGNER._replace(task=str(folder / "xsum.jsonl"))
+    kind = measure, lambda scales: [methods.exact()]
+    monkeypatch.setitem(decoders.KINDS, "text", kind)
+    it = decoders.row(model, model, setting, texts.summaries, "text").run()
+    assert it["acceptance_tested_exact"] == 1 and it["texts"] == 6
+    # ROUGE is of texts as the target spells them.
+    source, decode = texts.summaries(setting.task, model), model.pretrained.tokenizer[1]
+    run = runs.Run(Counts(*[np.ones(6)] * 4), [meeting] * 6)
+    perfect = runs.rouge1(run, rows.sample_of(setting, source, decode))
+    assert perfect["rouge1"] == 1 > it["rouge1_exact"] >= 0
+
+
+OF_CHEN = [
+    ({"metric": "bleu"}, "choose one of pass1, rouge"),
+    ({"K": 0}, "at least 1"),
+    ({"top_p": 0.0}, r"top_p in \(0, 1\]"),
+    ({"task": "nowhere.jsonl"}, "no file nowhere"),
+]
+OF_WAGNER = [
+    ({"gammas": (0,)}, "text", "gammas must be in 1..20"),
+    ({"suffix": "Summary:"}, "text", "no suffix"),
+    ({"task": "nowhere.jsonl"}, "text", "no file nowhere"),
+    ({}, "speech", "choose one of text, scale, time"),
+]
+
+
+def test_what_cannot_be_measured_is_refused(folder, model):
+    file = str(folder / "xsum.jsonl")
+    for change, message in OF_CHEN:
+        setting = CHEN._replace(**{"task": file, **change})
+        with pytest.raises(ValueError, match=message):
+            chen.row(model, model, setting, texts.summaries)
+    for change, kind, message in OF_WAGNER:
+        setting = WAGNER._replace(**{"task": file, **change})
+        with pytest.raises(ValueError, match=message):
+            decoders.row(model, model, setting, texts.summaries, kind)
