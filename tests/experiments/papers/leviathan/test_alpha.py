@@ -87,13 +87,13 @@ def first_laws(player, texts, sampling):
     return np.asarray(laws(player.params)).reshape(batch, width, -1)
 
 
-@pytest.mark.parametrize("name", ["unigram", "bigram", "random", "model"])
+@pytest.mark.parametrize("name", ["unigram", "bigram", "random", "draft"])
 def test_the_scored_law_is_the_one_drawn_from(name, tmp_path):
-    rng, counts = np.random.default_rng(0), str(tmp_path / "counts.safetensors")
+    rng, counts = np.random.default_rng(0), tmp_path / "counts.safetensors"
     written = [[1, *rng.integers(3, VOCAB, 30).tolist(), 2] for _ in range(20)]
     zoo.save_ngrams(counts, ngram.fit(written, VOCAB))
-    players = {"random": sides.random(VOCAB), "model": pair()[1]}
-    players |= {"unigram": sides.ngram(1, counts), "bigram": sides.ngram(2, counts)}
+    ngrams = (sides.ngram(order, str(counts)) for order in (1, 2))
+    players = {side.name: side for side in (*ngrams, sides.random(VOCAB), pair()[1])}
     player = players[name]
     texts = jnp.asarray([[1, 5, 9, 5, 20], [1, 5, 9, 5, 20], [1, 8, 8, 3, 28]])
     sampling = Sampling(jnp.asarray([0.0, 0.7, 1.0]))
