@@ -62,7 +62,6 @@ def test_metrics_by_hand():
     perfect = quality.bleu(SENTENCES, SENTENCES)
     assert perfect["bleu"] == pytest.approx(100) == perfect["chrf"]
     assert "tok:13a" in perfect["signature"]
-    assert quality.bleu(SENTENCES[::-1], SENTENCES)["bleu"] < 50
     # Precision 1, recall 1/2 of words; of 3 pairs of words 1 is there.
     wanted = {"rouge1": 200 / 3, "rouge2": 50, "rougeL": 200 / 3}
     assert quality.rouge(["the cat"], ["the cat sat down"]) == pytest.approx(wanted)
