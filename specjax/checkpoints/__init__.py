@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from specjax import jax_flags, tokenizers, zoo
 from specjax.checkpoints import (
     archive,
+    ctranslate2,
     gguf,
     huggingface,
     int8_weights,
@@ -89,7 +90,8 @@ def load(
 ) -> Pretrained:
     """A model by the path of its checkpoint, a name of ours, or a hub's "org/name".
     Paths: a folder of Hugging Face, a checkpoint of T5X (or its gs:// URL), OpenAI's
-    file of a Whisper (.pt), a GGUF file, one of `specjax.zoo.save`, or a folder with
+    file of a Whisper (.pt), a folder of faster-whisper, a GGUF file, a file of
+    `specjax.zoo.save`, or a folder with
     one. dtype: of weights, activations and cache. Or "int8", of large matrices, and
     float32 of all else: a target's law is then that of the rounded weights. sharding:
     of the weights, one for all or a tree; None is the default device. pieces: of a T5's
@@ -175,12 +177,14 @@ def _open(name: str, dtype: str, pieces: int | None) -> Opened:
             path = zoo.FOLDER / f"{name}.safetensors"
         else:
             return _huggingface(huggingface.download(name), dtype, pieces)
-    if (path / huggingface.CONFIG).is_file():
-        return _huggingface(path, dtype, pieces)
     if path.suffix == gguf.SUFFIX:
         return _gguf(path, dtype, pieces)
+    if (file := ctranslate2.find(path)) is not None:
+        return _ctranslate2(file, dtype, pieces)
     if openai_whisper.is_openai(path):
         return _openai(path, dtype, pieces)
+    if (path / huggingface.CONFIG).is_file():
+        return _huggingface(path, dtype, pieces)
     if path.suffix in (".bin", ".pth"):
         raise ValueError(
             f"{path} is a pickle, which can run any code and is not read: name its"
@@ -261,6 +265,16 @@ def _openai(path: Path, dtype: str, pieces: int | None) -> Opened:
     archive.check_depths(arrays, config, openai_whisper.STACKS)
     files, ends = (Path(arrays.where),), openai_whisper.ends(config)
     return Opened(config, arrays, names, files, ends)
+
+
+def _ctranslate2(file: Path, dtype: str, pieces: int | None) -> Opened:
+    config, arrays, names = ctranslate2.open_file(file, dtype)
+    with_pieces(config, pieces)
+    for name, of in names.copies.items():
+        if not archive.same(arrays, name, of):
+            untie_readout(config, name, f"{file}: {name} differs from {of}")
+    ends, stored = openai_whisper.ends(config), ctranslate2.quantization(file)
+    return Opened(config, arrays, names, (file,), ends, stored)
 
 
 def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:

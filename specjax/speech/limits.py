@@ -14,6 +14,7 @@ from specjax.tokenizers.folder import read_json
 
 SUPPRESSED, AT_FIRST = "suppress_tokens", "begin_suppress_tokens"
 FIRST_TIME = "max_initial_timestamp_index"
+SUPPRESSED_CT2, AT_FIRST_CT2 = "suppress_ids", "suppress_ids_begin"
 # What stands in subtitles and is not spoken: as it is, and with a space before it. Of
 # notes and accidentals all that begin with their first token.
 SYMBOLS = [*'"#()*+/:;<=>@[\\]^_`{|}~「」『』']
@@ -42,6 +43,9 @@ def read(folder: str | Path) -> Limits:
         fields = read_json(folder / GENERATION)
     elif (folder / CONFIG).is_file():
         fields = read_json(folder / CONFIG) | {FIRST_TIME: None}
+        if SUPPRESSED_CT2 in fields:  # CTranslate2's, which limits a first time too
+            fields[SUPPRESSED] = fields[SUPPRESSED_CT2]
+            fields |= {AT_FIRST: fields.get(AT_FIRST_CT2), FIRST_TIME: 50}
     else:
         return Limits()
     never, at_first = (_ids(folder, fields, key) for key in (SUPPRESSED, AT_FIRST))

@@ -1,0 +1,243 @@
+"""Whisper in CTranslate2's format, as the folders of faster-whisper have it: model.bin.
+
+Queries, keys and values of one layer lie in one matrix; what is in eight bits has a
+scale for each output, by which it is divided as it is read.
+"""
+
+import math
+import reprlib
+import struct
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import jax
+import ml_dtypes
+import numpy as np
+
+from specjax.checkpoints.archive import Archive, Index, Names, Part, Source
+from specjax.models.whisper import Config
+
+FILE, SPEC, VERSIONS = "model.bin", "WhisperSpec", (5, 6)
+DTYPES = dict(enumerate(map(np.dtype, ("<f4", "i1", "<i2", "<i4", "<f2"))))
+DTYPES[5] = np.dtype(ml_dtypes.bfloat16)
+SCALE = "_scale"
+GELU = 3  # of its activations
+STACKS = {
+    "encoder_layers": r"encoder/layer_(\d+)/",
+    "decoder_layers": r"decoder/layer_(\d+)/",
+}
+TABLE, READOUT = "decoder/embeddings/weight", "decoder/projection/weight"
+# What may say that something else is computed, with what it is here.
+SETTINGS = {
+    "activation": GELU,
+    "alibi": 0,
+    "pre_norm": 1,
+    "scale_embeddings": 0,
+    "start_from_zero_embedding": 0,
+}
+
+
+class Variable(NamedTuple):
+    """Where one array lies: bytes from `at` of the file on."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    at: int
+
+
+def find(path: Path) -> Path | None:
+    """The file, of a path that is one or a folder with one; None if it is no such."""
+    file = path / FILE if path.is_dir() else path
+    if file.suffix != ".bin" or not file.is_file():
+        return None
+    with open(file, "rb") as opened:
+        try:
+            version, name = _number(opened, "<I"), _text(opened)
+        except (ValueError, UnicodeDecodeError):
+            return None
+    return file if 1 <= version < 100 and name.endswith("Spec") else None
+
+
+def open_file(file: Path, dtype: str) -> tuple[Config, Archive, Names]:
+    """Sizes, weights and their names.
+
+    Raises ValueError for a file that is cut short, of another model, or of a Whisper
+    that computes otherwise.
+    """
+    variables = _variables(file)
+    held = np.memmap(file, np.uint8, "r")
+
+    def raw(name: str) -> np.ndarray:
+        shape, stored, at = variables[name]
+        size = math.prod(shape) * stored.itemsize
+        return held[at : at + size].view(stored).reshape(shape)
+
+    _check_settings(file, variables, raw)
+    config = _config(file, variables, raw, dtype)
+    arrays = {
+        name: jax.ShapeDtypeStruct(x.shape, _read_as(x.dtype))
+        for name, x in variables.items()
+        if x.shape and not name.endswith(SCALE)
+    }
+
+    def read(name: str, index: Index) -> np.ndarray:
+        values = raw(name)[index]
+        if (scale := name + SCALE) not in variables:
+            return np.asarray(values)
+        by = raw(scale).astype(np.float32)
+        by = by.reshape(by.shape + (1,) * (values.ndim - by.ndim))
+        return values.astype(np.float32) / np.broadcast_to(by, raw(name).shape)[index]
+
+    return config, Archive(arrays, read, str(file)), _names(config, variables)
+
+
+def _read_as(stored: np.dtype) -> np.dtype:
+    return stored if stored.kind != "i" else np.dtype("float32")
+
+
+def _variables(file: Path) -> dict[str, Variable]:
+    """The arrays of a file, by name; an alias is one too."""
+    variables, size = {}, file.stat().st_size
+    with open(file, "rb") as opened:
+        try:
+            version, spec = _number(opened, "<I"), _text(opened)
+            if spec != SPEC or version not in VERSIONS:
+                raise ValueError(
+                    f"{file} holds {spec} in version {version} of CTranslate2's format;"
+                    f" known is {SPEC} in {' and '.join(map(str, VERSIONS))}: name a"
+                    " checkpoint of another format"
+                )
+            _number(opened, "<I")  # the specification's revision
+            for _ in range(_number(opened, "<I")):
+                name, rank = _text(opened), _number(opened, "<B")
+                shape = tuple(_number(opened, "<I") for _ in range(rank))
+                stored, length = _number(opened, "<B"), _number(opened, "<I")
+                at = opened.seek(length, 1) - length
+                known = DTYPES.get(stored)
+                whole = known and math.prod(shape) * known.itemsize == length
+                if not whole or at + length > size:
+                    raise _Cut
+                variables[name] = Variable(shape, known, at)
+            for _ in range(_number(opened, "<I")):
+                alias, name = _text(opened), _text(opened)
+                variables[alias] = variables[name]
+        except (_Cut, KeyError, UnicodeDecodeError):
+            raise ValueError(
+                f"{file} is cut short or damaged: copy or download it again"
+            ) from None
+    return variables
+
+
+class _Cut(ValueError):
+    """The file ends before what it announces."""
+
+
+def _number(opened: BinaryIO, form: str) -> int:
+    data = opened.read(struct.calcsize(form))
+    if len(data) < struct.calcsize(form):
+        raise _Cut
+    return struct.unpack(form, data)[0]
+
+
+def _text(opened: BinaryIO) -> str:
+    length = _number(opened, "<H")
+    data = opened.read(length)
+    if len(data) < length or not data.endswith(b"\0"):
+        raise _Cut
+    return data[:-1].decode()
+
+
+def _check_settings(file: Path, variables: dict[str, Variable], raw) -> None:
+    for stack in ("encoder", "decoder"):
+        for name, known in SETTINGS.items():
+            if (key := f"{stack}/{name}") in variables and int(raw(key)) != known:
+                raise ValueError(
+                    f"{file}: {key} is {int(raw(key))}; known is {known}: name a"
+                    " checkpoint of another format"
+                )
+
+
+def _config(file: Path, variables: dict[str, Variable], raw, dtype: str) -> Config:
+    def shape(name: str, rank: int) -> tuple[int, ...]:
+        held = variables.get(name)
+        if held is None or len(held.shape) != rank:
+            has = "missing" if held is None else reprlib.repr(held.shape)
+            raise ValueError(f"{file}: {name} is {has}: copy or download it again")
+        return held.shape
+
+    heads = [f"{stack}/num_heads" for stack in ("encoder", "decoder")]
+    counts = {int(raw(name)) for name in heads if name in variables}
+    vocab, dim = shape(TABLE, 2)
+    if len(counts) != 1 or dim % max(counts.pop() if counts else 0, 1):
+        raise ValueError(f"{file}: {' and '.join(heads)} must divide {dim}, and agree")
+    layers = {
+        field: len({x.split("/")[1] for x in variables if x.startswith(f"{at}/layer_")})
+        - (f"{at}/layer_norm/gamma" in variables)
+        for field, at in (("encoder_layers", "encoder"), ("decoder_layers", "decoder"))
+    }
+    return Config(
+        vocab=vocab,
+        dim=dim,
+        **layers,
+        num_heads=int(raw(heads[0])),
+        bands=shape("encoder/conv1/weight", 3)[1],
+        positions=shape("decoder/position_encodings/encodings", 2)[0],
+        frames=2 * shape("encoder/position_encodings/encodings", 2)[0],
+        mlp_dim=shape("decoder/layer_0/ffn/linear_0/weight", 2)[0],
+        dtype=dtype,
+    )
+
+
+def _names(config: Config, variables: dict[str, Variable]) -> Names:
+    """Where each parameter is in the file."""
+    sources = {
+        "encoder/positions": Source("encoder/position_encodings/encodings"),
+        "decoder/embedding": Source(TABLE),
+        "decoder/positions": Source("decoder/position_encodings/encodings"),
+    }
+    for i in range(2):
+        sources |= _product(f"encoder/conv_{i}", f"encoder/conv{i + 1}")
+    for stack in ("encoder", "decoder"):
+        sources |= _norm(f"{stack}/norm", f"{stack}/layer_norm")
+        for i in range(getattr(config, f"{stack}_layers")):
+            at = f"{stack}/layers_{i}", f"{stack}/layer_{i}"
+            sources |= _layer(*at, stack == "decoder")
+    repeated = {READOUT: TABLE} if READOUT in variables else {}
+    return Names(sources, repeated)
+
+
+def _layer(to: str, of: str, decodes: bool) -> dict[str, Source]:
+    sources = _norm(f"{to}/mlp_norm", f"{of}/ffn/layer_norm")
+    sources |= _product(f"{to}/mlp/in", f"{of}/ffn/linear_0")
+    sources |= _product(f"{to}/mlp/out", f"{of}/ffn/linear_1")
+    # The matrices of one attention, by the linear that they are in.
+    parts = {"attention": ("self_attention", (("query", "key", "value"), ("out",)))}
+    if decodes:
+        cross = (("query",), ("key", "value"), ("out",))
+        parts["cross_attention"] = ("attention", cross)
+    for ours, (theirs, linears) in parts.items():
+        sources |= _norm(f"{to}/{ours}_norm", f"{of}/{theirs}/layer_norm")
+        for i, names in enumerate(linears):
+            for j, name in enumerate(names):
+                part = Part(0, j, len(names)) if len(names) > 1 else None
+                at = f"{to}/{ours}/{name}", f"{of}/{theirs}/linear_{i}"
+                sources |= _product(*at, part, bias=name != "key")
+    return sources
+
+
+def _norm(to: str, of: str) -> dict[str, Source]:
+    names = {"scale": "gamma", "bias": "beta"}
+    return {f"{to}/{ours}": Source(f"{of}/{name}") for ours, name in names.items()}
+
+
+def _product(
+    to: str, of: str, part: Part | None = None, bias: bool = True
+) -> dict[str, Source]:
+    sources = {f"{to}/kernel": Source(f"{of}/weight", transpose=True, part=part)}
+    return sources | ({f"{to}/bias": Source(f"{of}/bias", part=part)} if bias else {})
+
+
+def quantization(file: Path) -> str:
+    """How the matrices are stored: "float16", or "int8"."""
+    kinds = {str(x.dtype) for x in _variables(file).values() if len(x.shape) > 1}
+    return "int8" if "int8" in kinds else ", ".join(sorted(kinds))
