@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import jax
-import ml_dtypes
 import numpy as np
 
 from specjax.checkpoints.archive import Archive, Index, Names, Part, Source
@@ -19,7 +18,7 @@ from specjax.models.whisper import Config
 
 FILE, SPEC, VERSIONS = "model.bin", "WhisperSpec", (5, 6)
 DTYPES = dict(enumerate(map(np.dtype, ("<f4", "i1", "<i2", "<i4", "<f2"))))
-DTYPES[5] = np.dtype(ml_dtypes.bfloat16)
+DTYPES[5] = np.dtype("bfloat16")
 SCALE = "_scale"
 GELU = 3  # of its activations
 STACKS = {
@@ -120,7 +119,9 @@ def _variables(file: Path) -> dict[str, Variable]:
                 variables[name] = Variable(shape, known, at)
             for _ in range(_number(opened, "<I")):
                 alias, name = _text(opened), _text(opened)
-                variables[alias] = variables[name]
+                for end in ("", SCALE):
+                    if name + end in variables:
+                        variables[alias + end] = variables[name + end]
         except (_Cut, KeyError, UnicodeDecodeError):
             raise ValueError(
                 f"{file} is cut short or damaged: copy or download it again"
