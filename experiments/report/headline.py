@@ -8,7 +8,7 @@ from experiments import catalogue
 from experiments.records import markup, records
 from experiments.records.table import Records
 from experiments.report import tables
-from experiments.report.columns import Columns, Item, grid
+from experiments.report.columns import Item, grid
 from specjax.theory import closed_forms
 
 README = catalogue.ROOT / "README.md"
@@ -48,17 +48,19 @@ def table(results: Records) -> str:
         at: results[at[0]][at[1]] for at in ROWS if at[1] in results.get(at[0], {})
     }
     items = [line_of(at, record["measured"]) for at, record in found.items()]
-    _, head, lines = grid("", COLUMNS, items)
-    return f"{markup.markdown(head, lines)}\n{note(results, [*found.values()])}\n"
+    shown = "".join(markup.markdown(*it[1:]) for it in grid("headline", items))
+    return f"{shown}\n{note(results, [*found.values()])}\n"
 
 
 def line_of(at: tuple[str, str], it: dict) -> dict:
     """A row of table2 at its best gamma, or one of Chen's at its K."""
     writes, pair = ROWS[at]
-    ours = {"writes": writes, "pair": pair or f"{it['target']} + {it['draft']}"}
+    ends, speed = ("best_speedup_ci", "best_speedup")
     if "speed_interval" in it:
-        return it | ours | {"speed_ci": it["speed_interval"]}
-    return it | ours | {"speed": it["best_speedup"], "speed_ci": it["best_speedup_ci"]}
+        ends, speed = ("speed_interval", "speed")
+    own = {"writes": writes, "pair": pair or f"{it['target']} + {it['draft']}"}
+    own |= {"ours": interval(it[speed], it[ends]), "forecast": predicted(it)}
+    return it | own | {"kept": alpha(it)}
 
 
 def interval(x: float, ends: tuple[float, float]) -> str:
@@ -80,16 +82,6 @@ def alpha(it: Item) -> str:
         return f"{it['alpha']:.2f} ± {it['alpha_se']:.2f}"
     implied = closed_forms.implied_alpha(it["tokens_per_call"], it["K"])
     return f"{implied:.2f} by Equation 1"
-
-
-COLUMNS: Columns = {
-    "target + draft": "{pair}",
-    "writes": "{writes}",
-    "T": "{temperature:g}",
-    "speedup [95 %]": lambda it: interval(it["speed"], it["speed_ci"]),
-    "predicted [95 %]": predicted,
-    "alpha": alpha,
-}
 
 
 def note(results: Records, several: list[dict]) -> str:

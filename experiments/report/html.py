@@ -1,27 +1,43 @@
-"""Pages of HTML, and the cells, tables and drawings that stand on them."""
+"""Pages of HTML, by the templates beside this file: their cells and drawings."""
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jinja2
+from markupsafe import Markup
+
 from experiments.report.claims.claims import VERDICTS
 
-STYLE = Path(__file__).with_name("page.css")
-
+TEMPLATES = Path(__file__).with_name("templates")
 NONE = "\N{EN DASH}"  # a cell with nothing to say
 SHORT, LONG = 20, 60  # characters: never broken up to SHORT, wide beyond LONG
-WIDE = 480  # points; a wider figure keeps its letters and scrolls on its own
-MANY = 4  # lines after the first that fold away
 SVG = "http://www.w3.org/2000/svg"
 ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
-def prose(text: str) -> str:
+def render(name: str, **values) -> str:
+    """A page by the template of this name; texts are escaped."""
+    return environment().get_template(f"{name}.html").render(**values)
+
+
+@cache
+def environment() -> jinja2.Environment:
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    strict = {"undefined": jinja2.StrictUndefined, "trim_blocks": True}
+    made = jinja2.Environment(loader=loader, autoescape=True, **strict)
+    made.filters |= {"prose": prose, "kind": kind, "width": width}
+    made.globals |= {"drawing": drawing, "sides": sides, "none_said": NONE}
+    return made
+
+
+def prose(text: str) -> Markup:
     """Text as HTML, with what stands between backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))
 
 
 def kind(text: str) -> str:
@@ -32,99 +48,50 @@ def kind(text: str) -> str:
         return "warning"
     if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?( %)?", text):
         return "number"
-    if text == NONE:
+    if text in ("", NONE):
         return "none"
     return "long" if len(text) > LONG else "short" if len(text) <= SHORT else "middle"
 
 
-def cell(text: str, side: str) -> str:
-    """One cell; of many lines only the first stands there, the rest folds away."""
-    first, *rest = text.split("\n")
-    inner = prose(text)
-    if len(rest) >= MANY:
-        more = "\n".join(map(prose, rest))
-        inner = f"{prose(first)}<details><summary>each</summary>{more}</details>"
-    return f'<td class="{kind(text)} {side}">{inner}</td>'
+def sides(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns that hold numbers, where they hold anything, keep to the right."""
+
+    def numeric(text: str) -> bool:
+        return text == "not run" or kind(text) in ("number", "none")
+
+    columns = zip(*rows, strict=True) if rows else [["text"]] * len(head)
+    return ["right" if all(map(numeric, column)) else "left" for column in columns]
 
 
-def numeric(column: Sequence[str]) -> bool:
-    """Whether a column holds numbers, where it holds anything."""
-    return all(kind(text) in ("number", "none") or text == "not run" for text in column)
+def width(svg: str) -> float:
+    return float(re.search(r'viewBox="\S+ \S+ (\S+)', svg)[1])
 
 
-def filled(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """No cell is blank."""
-    return [[text or NONE for text in row] for row in rows]
-
-
-def document(title: str, head: str, main: str) -> str:
-    """A whole page that needs nothing but itself; head, main: HTML."""
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{STYLE.read_text('utf-8')}</style>"
-        f"\n</head>\n<body>\n<header>\n<h1>{prose(title)}</h1>\n{head}</header>\n"
-        f"<main>\n{main}</main>\n</body>\n</html>\n"
-    )
-
-
-def section(name: str, title: str, text: str) -> str:
-    return f'<section id="{name}">\n<h2>{prose(title)}</h2>\n{text}</section>\n'
-
-
-def drawing(name: str, svg: str, caption: str) -> str:
-    """A figure in a frame that scrolls where it is wide."""
-    size = float(re.search(r'viewBox="\S+ \S+ (\S+)', svg)[1])
-    return (
-        f'<figure class="{"wide" if size > WIDE else "narrow"}">\n'
-        f'<div class="scroll" tabindex="0" role="region"'
-        f' aria-labelledby="{name}-drawing-is">{inline(svg, f"{name}-drawing")}</div>\n'
-        f'<figcaption id="{name}-drawing-is">{prose(caption)}</figcaption></figure>\n'
-    )
-
-
-def grid(
-    name: str, caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]
-) -> str:
-    """A table in a frame that scrolls; `name` is unique on the page."""
-    sides = [
-        "right" if numeric(column) else "left" for column in zip(*rows, strict=True)
-    ] or ["left"] * len(head)
-    columns = "".join(
-        f'<th scope="col" class="{side}">{prose(text)}</th>'
-        for text, side in zip(head, sides, strict=True)
-    )
-    lines = "".join(
-        f'<tr><th scope="row">{prose(first)}</th>'
-        f"{''.join(map(cell, rest, sides[1:]))}</tr>\n"
-        for first, *rest in rows
-    )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{name}-is">\n'
-        f'<table id="{name}"><caption id="{name}-is"><span>'
-        f"{prose(caption)}</span></caption>\n"
-        f"<thead><tr>{columns}</tr></thead>\n<tbody>\n{lines}</tbody></table>\n</div>\n"
-    )
-
-
-def inline(text: str, name: str) -> str:
-    """An SVG file as an element of the page; its ids and its style stay its own."""
-    root = ElementTree.fromstring(text)
+def drawing(folder: Path, name: str) -> Markup | None:
+    """An SVG file of a folder as an element of the page, its ids and its style its own;
+    None where it is not drawn."""
+    path, own = folder / f"{name}.svg", f"{name}-drawing"
+    if not path.exists():
+        return None
+    root = ElementTree.fromstring(path.read_text("utf-8"))
     for parent in list(root.iter()):
         for child in parent.findall(f"{{{SVG}}}metadata"):
             parent.remove(child)
     for node in root.iter():
         if node.tag == f"{{{SVG}}}style":
-            node.text = scoped(node.text or "", name)
+            node.text = scoped(node.text or "", own)
         for key, value in node.attrib.items():
             if key == "id":
-                node.set(key, f"{name}-{value}")
+                node.set(key, f"{own}-{value}")
             elif key.endswith("href") or "url(#" in value:
-                node.set(key, renamed(value, name))
-    root.set("id", name)
-    root.set("role", "img")
-    root.set("aria-labelledby", f"{name}-is")
-    return ElementTree.tostring(root, encoding="unicode")
+                node.set(key, renamed(value, own))
+    for key, value in {
+        "id": own,
+        "role": "img",
+        "aria-labelledby": f"{own}-is",
+    }.items():
+        root.set(key, value)
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
 def renamed(value: str, name: str) -> str:

@@ -12,41 +12,10 @@ from experiments import catalogue
 from experiments.records.markup import number
 from experiments.records.table import Line, Records, papers
 from experiments.records.words import FAILED, over
-from experiments.report.columns import Columns, Grid, grid, some
+from experiments.report.columns import Grid, grid
 
 FILE = catalogue.HERE / "gpu" / "kernels" / "predictions.json"
 UNMEASURED, TRIAL = "unmeasured", "unmeasured: the record is of a trial on a CPU"
-GOALS: Columns = {
-    "goal": "{name}",
-    "what": "{what}",
-    "formula": "{formula}",
-    "goal is": "{sense} {bound}",
-    "predicted": "{predicted}",
-    "measured": "{measured}",
-    "verdict": "{verdict}",
-}
-TIMES: Columns = {
-    "B, gamma, V, logits": "{shape}",
-    "program": "{name}",
-    "acceptance": "{acceptance}",
-    "predicted us": "{predicted}",
-    "us": "{us}",
-    "10 % to 90 %": "{around}",
-    "of a copy's speed": "{share}",
-    "state": "{state}",
-}
-PEERS: Columns = {
-    "published by": "{who}",
-    "what": "{what}",
-    "value": "{value}",
-    "machine": "{machine}",
-    "work": "{work}",
-    "source": "{source}",
-}
-ELSEWHERE = (
-    "Published by others: other machines and other work, not to be compared digit by"
-    " digit"
-)
 Rows = Mapping[str, dict]  # the records of folder kernels
 
 
@@ -73,16 +42,10 @@ def details(records: Records) -> list[Grid]:
         for name, value in rows.get(row, {}).get("measured", {}).items()
     ]
     return [
-        grid(f"Goals and predictions of {date}", GOALS, goals(rows)),
-        grid("Predicted and measured, us", TIMES, times(rows)),
-        grid(ELSEWHERE, PEERS, peers()),
-        *some(
-            grid(
-                "What else was found on the device",
-                {"what": "{what}", "found": "{found}"},
-                found,
-            )
-        ),
+        *grid("gpu_goals", goals(rows), date=date),
+        *grid("gpu_times", times(rows)),
+        *grid("gpu_peers", peers()),
+        *grid("gpu_found", found),
     ]
 
 

@@ -4,46 +4,26 @@ The sound goes into the page, and only if it is the one that the record was meas
 """
 
 from base64 import b64encode
-from html import escape
-from pathlib import Path
 
 from experiments.records.table import Records
 from specjax.measure import provenance
 
 FOLDER, ROW = "speech", "recording"
-CAPTION = "What was drafted as it listened, a line a call of the target"
 ABSENT = "The recording that was measured is not in this checkout."
 TYPES = {".flac": "audio/flac", ".wav": "audio/wav"}
 
 
-def heard(results: Records) -> str:
-    """What was said and written, and an element that plays it; nothing without a
-    record."""
+def heard(results: Records) -> dict | None:
+    """What was said and written, and its sound as an address, None where it is absent;
+    nothing without a record."""
     record = results.get(FOLDER, {}).get(ROW)
     if record is None:
-        return ""
-    it = record["measured"]
-    same = "the same text" if it["same_text"] else "another text, by rounding,"
-    text = (
-        f"A synthesised voice, nobody's, says <q>{escape(it['spoken'])}</q>."
-        f" {escape(it['target'])} writes <q>{escape(it['text'])}</q> in"
-        f" {it['alone_calls']} calls, a letter each, and {same} in"
-        f" {it['target_calls']} where {escape(it['draft'])} drafts {it['gamma']}"
-        " letters before each."
-    )
-    return f"<p>{text}</p>\n{player(it['prompt'], record['provenance']['inputs'])}"
-
-
-def player(name: str, inputs: dict[str, str]) -> str:
-    """An element that holds the recording among the inputs of a record."""
-    for path, digest in inputs.items():
+        return None
+    it, sound = record["measured"], None
+    for path, digest in record["provenance"]["inputs"].items():
         file = provenance.HOME / path
-        same = Path(path).name == name and file.is_file()
+        same = file.name == it["prompt"] and file.is_file()
         if same and provenance.digest(file) == digest:
-            sound = b64encode(file.read_bytes()).decode()
-            kind = TYPES[file.suffix]
-            return (
-                f'<audio controls aria-label="{escape(name)}"'
-                f' src="data:{kind};base64,{sound}"></audio>\n'
-            )
-    return f"<p>{ABSENT}</p>\n"
+            held = b64encode(file.read_bytes()).decode()
+            sound = f"data:{TYPES[file.suffix]};base64,{held}"
+    return it | {"sound": sound}

@@ -7,6 +7,7 @@ catalogue, and laws that are computed now.
 
 import argparse
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from experiments import catalogue
@@ -21,6 +22,12 @@ HEAD += ["hardware", "date", "state"]
 OWN = (
     "Rows that are not in the catalogue: every number that was measured, by the name"
     " that it has in the record. Nothing published stands beside them."
+)
+
+INDEX = (
+    "# Results\n\nRendered from the records beside this file. `make site` builds the"
+    " page index.html here, with a page behind it for each table, and the tables as CSV"
+    " and LaTeX. A published number is never in the column `ours`.\n\n"
 )
 
 
@@ -141,23 +148,23 @@ def is_figure(table: Table) -> bool:
     return table.name.startswith("figure")
 
 
-def has_curves(table: Table) -> bool:
-    return any("@" in line.quantity for line in table.lines)
-
-
 def points(table: Table, results: Records) -> str:
     """All points of a figure's curves as CSV."""
     names = list(dict.fromkeys(line.quantity.partition("@")[0] for line in table.lines))
-    curves = dict.fromkeys(line.row for line in table.lines)
+    known = results.get(table.name, {})
     lines = []
-    for row in curves:
-        measured = (
-            results.get(table.name, {}).get(row, {}).get("measured", {"alpha": []})
-        )
+    for row in dict.fromkeys(line.row for line in table.lines if line.row in known):
+        measured = known[row]["measured"]
         columns = [measured["alpha"], *(measured.get(name, []) for name in names)]
         for point in zip(*columns, strict=True):
             lines.append([row, *("" if x is None else f"{x:g}" for x in point)])
     return markup.comma_separated(["curve", "alpha", *names], lines)
+
+
+def states(table: Table, results: Records) -> str:
+    """How many lines of a table have which state."""
+    counts = Counter(row[-1].partition(":")[0] for row in rows(table, results))
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
 def index(results: Records) -> str:
@@ -166,16 +173,9 @@ def index(results: Records) -> str:
     for table in every(results):
         kinds = ["md"] + ["svg"] * is_figure(table)
         files = " ".join(f"[{kind}]({table.name}.{kind})" for kind in kinds)
-        states = Counter(row[-1].partition(":")[0] for row in rows(table, results))
-        summary = ", ".join(f"{count} {name}" for name, count in states.items())
-        lines.append([table.title, f"`{table.command}`", files, summary])
+        lines.append([table.title, f"`{table.command}`", files, states(table, results)])
     head = ["table", "command", "files", "lines"]
-    return (
-        "# Results\n\nRendered from the records beside this file. `make site` builds"
-        " the page index.html here, with a page behind it for each table, and the"
-        " tables as CSV and LaTeX. A published number is never in the column"
-        f" `ours`.\n\n{markup.markdown(head, lines)}"
-    )
+    return INDEX + markup.markdown(head, lines)
 
 
 def texts(results: Records) -> dict[str, str]:
@@ -185,10 +185,9 @@ def texts(results: Records) -> dict[str, str]:
         lines = rows(table, results)
         files[f"{table.name}.md"] = page(table, results)
         files[f"{table.name}.tex"] = markup.latex(HEAD, lines)
+        curves = any("@" in line.quantity for line in table.lines)
         flat = markup.comma_separated(HEAD, lines)
-        files[f"{table.name}.csv"] = (
-            points(table, results) if has_curves(table) else flat
-        )
+        files[f"{table.name}.csv"] = points(table, results) if curves else flat
     return files | {"README.md": index(results)}
 
 
@@ -205,14 +204,19 @@ def render(folder: Path, results: Records) -> None:
         figures.draw(name, results, folder / f"{name}.svg")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m experiments.report.tables")
+def main(
+    arguments: list[str] | None = None,
+    render: Callable[[Path, Records], None] = render,
+    name: str = "tables",
+) -> None:
+    """Renders the records of a folder: its tables, or by another `render`."""
+    parser = argparse.ArgumentParser(prog=f"python -m experiments.report.{name}")
     parser.add_argument("folder", nargs="?", type=Path, default=Path("results"))
     folder = parser.parse_args(arguments).folder
     if not folder.is_dir():
         parser.error(f"no folder {folder}: measure something first")
     render(folder, collect(folder, computed=laws.computed()))
-    print(f"rendered {folder / 'README.md'}")
+    print(f"rendered {folder / ('index.html' if name == 'page' else 'README.md')}")
 
 
 if __name__ == "__main__":

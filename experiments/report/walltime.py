@@ -6,28 +6,17 @@ interval that was recorded, marked. Their overhead follows from their steps; wha
 called predicted was a line through the same texts' steps, and is not shown.
 """
 
-from collections.abc import Callable
-
 from experiments.records.markup import interval, number, uncertain
 from experiments.records.records import device
 from experiments.records.table import Records
-from experiments.report.columns import (
-    Columns,
-    Grid,
-    Item,
-    ends,
-    erring,
-    grid,
-    plain,
-    some,
-)
+from experiments.report.columns import Grid, Item, columns_of, grid, table
 from specjax.theory import speedup
 
 BEFORE = "not in a record of this age"
 BASELINE = "baseline"
 LAWLESS = "no law of every step to predict by"
 WHY = BEFORE, BASELINE, LAWLESS
-RECORDED = "as recorded"
+RECORDED, UNSURE = "as recorded", "neither, by its error"
 XLA = "_xla"  # ends the name of a row that XLA's own products measured again
 FOLDERS = "table2", "table2_data", "table2_paper"
 PREDICTION = "predicted", "predicted_ci", "residual", "expected_tokens_per_call"
@@ -71,12 +60,29 @@ def products(record: dict) -> str:
 
 
 def at(record: dict, i: int) -> dict:
-    """A record's numbers at the i-th of its gammas, and what else is shown of it."""
-    it = record["measured"]
-    lists = {k: x for k, x in it.items() if isinstance(x, list) and k[:5] != "best_"}
-    there = {k: x[i] for k, x in lists.items() if len(x) == len(it["gamma"])}
-    shown = {"record": it, "draft": named(it), "products": products(record)}
-    return it | there | shown | {"device": device(record)}
+    """A record's numbers at the i-th of its gammas, and what is shown of them."""
+    whole = record["measured"]
+    lists = {k: x for k, x in whole.items() if isinstance(x, list) and k[:5] != "best_"}
+    it = whole | {k: x[i] for k, x in lists.items() if len(x) == len(whole["gamma"])}
+    forecast = interval(it["predicted"], it["predicted_ci"])
+    off, repeats = it["residual"], it.get("repeated")
+    others = it.get("chosen_on")
+    fresh = None if repeats is None else it["alpha_fresh"]
+    low, high = whole["best_speedup_ci"] or (0.0, float("inf"))
+    return it | {
+        "draft": named(whole),
+        "products": products(record),
+        "device": device(record),
+        "prediction": forecast or unpredicted(whole, it["gamma"]),
+        "speed": speed(it, "speedup"),
+        "best_speed": speed(it, "best_speedup"),
+        "off": "" if off is None else f"{100 * off:+.1f} %",
+        "chosen": f"{others} others" if others else "the same texts",
+        "repeats": "" if repeats is None else f"{100 * repeats:.0f} %",
+        "elsewhere": "" if fresh is None else uncertain(fresh, it["alpha_fresh_se"]),
+        "verdict": "gains" if low > 1 else "loses" if high < 1 else UNSURE,
+        "at_gammas": dict(zip(whole["gamma"], whole["speedup"], strict=True)),
+    }
 
 
 def at_best(record: dict) -> dict:
@@ -84,140 +90,53 @@ def at_best(record: dict) -> dict:
     return at(record, it["gamma"].index(it["best_gamma"]))
 
 
-def prediction(it: Item) -> str:
-    if it["predicted"] is None:
-        return unpredicted(it["record"], it["gamma"])
-    return interval(it["predicted"], it["predicted_ci"])
-
-
-def speed(it: Item) -> str:
+def speed(it: Item, name: str) -> str:
     """A measured speed; an interval that the record alone cannot give again says so."""
-    shown = interval(it["speedup"], it["speedup_ci"])
+    shown = interval(it[name], it[f"{name}_ci"])
     return shown + ("" if "chosen_on" in it else f" {RECORDED}")
-
-
-def best_speed(it: Item) -> str:
-    both = {"speedup": it["best_speedup"], "speedup_ci": it["best_speedup_ci"]}
-    return speed(it | both)
-
-
-def residual(it: Item) -> str:
-    return "" if it["residual"] is None else f"{100 * it['residual']:+.1f} %"
-
-
-def chosen(it: Item) -> str:
-    return f"{it['chosen_on']} others" if it.get("chosen_on") else "the same texts"
-
-
-def repeated(it: Item) -> str:
-    return "" if it.get("repeated") is None else f"{100 * it['repeated']:.0f} %"
-
-
-def elsewhere(it: Item) -> str:
-    """alpha where a greedy text does not repeat itself."""
-    if it.get("repeated") is None or it["alpha_fresh"] is None:
-        return ""
-    return uncertain(it["alpha_fresh"], it["alpha_fresh_se"])
-
-
-def verdict(it: Item) -> str:
-    low, high = it["best_speedup_ci"] or (0.0, float("inf"))
-    return "gains" if low > 1 else "loses" if high < 1 else "neither, by its error"
-
-
-BEST: Columns = {
-    "draft": "{draft}",
-    "T": "{temperature:g}",
-    "batch": "{batch}",
-    "gamma": "{best_gamma}",
-    "chosen on": chosen,
-    "alpha": plain("alpha"),
-    "c": plain("best_c"),
-    "v": plain("best_v"),
-    "overhead": erring("overhead"),
-    "EXP": plain("best_exp"),
-    "predicted [95 %]": prediction,
-    "EMP [95 %]": best_speed,
-    "prediction / EMP - 1": residual,
-    "repeated text": repeated,
-    "alpha outside of it": elsewhere,
-    "products": "{products}",
-    "hardware": "{device}",
-}
-BATCHES: Columns = {
-    "texts at a time": "{batch}",
-    "predicted best speed": prediction,
-    "EMP [95 %]": best_speed,
-    "at gamma": "{best_gamma}",
-    "": verdict,
-}
-EVERY: Columns = {
-    "gamma": "{gamma}",
-    "c [95 %]": ends("c"),
-    "v [95 %]": ends("v"),
-    "overhead": erring("overhead"),
-    "step, ms": plain("step_ms"),
-    "tokens a call": plain("tokens_per_call"),
-    "by their own scores": plain("predicted_tokens_per_call"),
-    "by other texts": plain("expected_tokens_per_call"),
-    "EXP": plain("exp"),
-    "predicted speed [95 %]": prediction,
-    "EMP [95 %]": speed,
-    "prediction / EMP - 1": residual,
-}
 
 
 def in_the_papers_shape(records: Records) -> list[Grid]:
     """Table 4 of all records; then how many texts at a time speculation gains with, of
     each pair that was measured with several."""
     rows = {k: at_best(x) for name in FOLDERS for k, x in records.get(name, {}).items()}
-    shape = grid("In the paper's shape, at the best gamma", BEST, rows.values())
+    grids = grid("best", rows.values())
     pairs: dict[str, list[dict]] = {}
     for row, it in rows.items():
         if not row.endswith(XLA):
             pair = f"{it['target']} with {it['draft']}, T = {it['temperature']:g}"
-            pairs.setdefault(f"{pair}: by batch", []).append(it)
-    several = [
-        grid(title, BATCHES, sorted(each, key=lambda it: it["batch"]))
-        for title, each in pairs.items()
-        if len({it["batch"] for it in each}) > 1
-    ]
-    return [*some(shape), *several]
+            pairs.setdefault(pair, []).append(it)
+    for pair, each in pairs.items():
+        each.sort(key=lambda it: it["batch"])
+        if each[0]["batch"] < each[-1]["batch"]:
+            grids += grid("by_batch", each, pair=pair)
+    return grids
 
 
 def every_gamma(folder: str, records: Records) -> list[Grid]:
     """A row a pair with its gammas beside each other, then a table for each record."""
-    grids = []
+    grids = by_pair(records.get(folder, {}))
     for record in records.get(folder, {}).values():
         it = record["measured"]
         pair = f"{it['target']} with {named(it)}, {products(record)} products"
-        title = f"{pair}, T = {it['temperature']:g}, batch {it['batch']}: every gamma"
+        pair += f", T = {it['temperature']:g}, batch {it['batch']}"
         items = [at(record, i) for i in range(len(it["c"]))]
-        grids.append(grid(title, EVERY, items))
-    return [*some(by_pair(records.get(folder, {}))), *some(*grids)]
+        grids += grid("every_gamma", items, pair=pair)
+    return grids
 
 
-def by_pair(rows: dict[str, dict]) -> Grid:
+def by_pair(rows: dict[str, dict]) -> list[Grid]:
     """Speeds of a record at each gamma, and what was published of its best."""
-    gammas = {g for record in rows.values() for g in record["measured"]["gamma"] if g}
-
-    def at_gamma(gamma: int) -> Callable[[Item], str]:
-        def cell(it: Item) -> str:
-            own = it["record"]
-            here = gamma in own["gamma"]
-            return number(own["speedup"][own["gamma"].index(gamma)]) if here else ""
-
-        return cell
-
-    columns: Columns = {"pair": "{target} with {draft}", "T": "{temperature:g}"}
-    columns |= {"batch": "{batch}", "products": "{products}"}
-    columns |= {f"gamma = {gamma}": at_gamma(gamma) for gamma in sorted(gammas)}
-    columns |= {"best gamma": "{best_gamma}", "EMP [95 %]": best_speed}
-    columns |= {"published": plain("published")}
-    items = [
-        at_best(record) | {"published": record["published"].get("best_speedup")}
-        if record.get("published")
-        else at_best(record)
-        for record in rows.values()
-    ]
-    return grid("Speed at each gamma, a row a pair", columns, items)
+    items = []
+    for record in rows.values():
+        it, published = at_best(record), record.get("published") or {}
+        speeds = {f"gamma {g}": number(x) for g, x in it["at_gammas"].items()}
+        items.append(it | speeds | {"published": published.get("best_speedup")})
+    gammas = sorted({g for it in items for g in it["at_gammas"] if g})
+    blank = dict.fromkeys((f"gamma {g}" for g in gammas), "")
+    columns = {}
+    for head, of in columns_of("by_pair").items():
+        here = {f"gamma = {g}": f"{{gamma {g}}}" for g in gammas}
+        columns |= here if head == "gammas" else {head: of}
+    items = [blank | it for it in items]
+    return table("Speed at each gamma, a row a pair", columns, items)

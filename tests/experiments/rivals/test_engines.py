@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from experiments import catalogue
-from experiments.report import details
+from experiments.report.bench import outcome
 from experiments.rivals import __main__ as bench
 from experiments.rivals import (
     agreement,
@@ -319,9 +319,9 @@ def test_goals_are_met_or_missed_by_the_right_side():
         ends = {f"{goal.quantity}_ci": (value - 0.1, value + 0.1)}
         origin = {"date": "2026-01-02T03:04:05", "commit": "0123456789ab"}
         record = {"measured": {goal.quantity: value} | ends, "provenance": origin}
-        told = details.outcome(goal, record)
+        told = outcome(goal, record)
         assert (told["when"], told["was"]) == ("2026-01-02, 0123456", state)
-    assert details.outcome(up, None)["when"] == "never"
+    assert outcome(up, None)["when"] == "never"
 
 
 def test_lines_of_the_catalogue_are_one_a_ratio():

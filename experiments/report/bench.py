@@ -1,0 +1,68 @@
+"""The bench: goals as they were measured, times, and what made rows comparisons."""
+
+from experiments import catalogue
+from experiments.records.markup import interval, number
+from experiments.records.table import Line, Records
+from experiments.report.columns import Grid, Item, grid, measured
+
+
+def outcome(line: Line, record: dict | None) -> dict:
+    """Met or missed if all of the interval is, on the day of the record, by its commit.
+    What has changed since was not measured."""
+    it = {"what": line.what, "goal": line.goal or "", "ours": "", "was": ""}
+    if record is None:
+        return it | {"when": "never"}
+    ours, origin = record["measured"], record["provenance"]
+    low, high = ours[f"{line.quantity}_ci"]
+    it["ours"] = interval(ours[line.quantity], (low, high))
+    both = origin["date"][:10], (origin["commit"] or "")[:7]
+    it["when"] = ", ".join(filter(None, both))
+    if line.goal:
+        _, most, bound = line.goal.split()
+        aim = float(bound)
+        beyond = {x <= aim if most == "most" else x >= aim for x in (low, high)}
+        state = "within the interval" if len(beyond) == 2 else "missed"
+        it["was"] = "met" if beyond == {True} else state
+    return it
+
+
+def each(it: Item, key: str, digits: str = "") -> str:
+    """By engine, whatever was said or counted."""
+
+    def shown(x) -> str:
+        if digits:
+            return format(x, digits)
+        return str(x) if isinstance(x, str | int) else number(x)
+
+    return ", ".join(f"{name} {shown(x)}" for name, x in it.get(key, {}).items())
+
+
+def same_texts(it: Item) -> str:
+    same = ""
+    if "same_texts" in it:
+        same = f"{each(it, 'same_texts')} of {it['setting']['texts']}"
+    if "int8_same_prefix" in it:
+        same += f"; ctranslate2_int8 {100 * it['int8_same_prefix']:.0f} % of tokens"
+    return same
+
+
+def bench(records: Records) -> list[Grid]:
+    rows, lines = measured(records, "bench"), catalogue.named("bench").lines
+    if not rows:
+        return []
+    shown = any(line.row in rows for line in lines)
+    goals = [outcome(line, records["bench"].get(line.row)) for line in lines]
+    engines = [
+        {"row": row, "engine": name, "ms": it[f"ms_{name}"]}
+        | {"over": it.get(f"over_{name}"), "over_ci": it.get(f"over_{name}_ci")}
+        for row, it in rows.items()
+        for name in (key.removeprefix("ms_") for key in it if key.startswith("ms_"))
+    ]
+    named = [
+        it
+        | {"row": row, "same": same_texts(it), "made": each(it, "calls")}
+        | {"nats": each(it, "nats_apart", ".1g"), "refused": each(it, "refusals")}
+        for row, it in rows.items()
+    ]
+    grids = grid("bench_goals", goals if shown else [])
+    return [*grids, *grid("engines", engines), *grid("same", named)]

@@ -1,0 +1,87 @@
+"""Ways to verify side by side: of Wagner et al. (2024), of speech, of Chen et al."""
+
+import itertools
+
+from experiments import catalogue
+from experiments.records.markup import number
+from experiments.records.table import Records
+from experiments.report.columns import Grid, Item, grid, measured, part
+
+
+def spelled(method: str) -> str:
+    """sigmoid_1e4_top50: sigmoid, +-1e4, top-k 50."""
+    plainly = method.removesuffix("_top50")
+    words = plainly.replace("sigmoid_", "sigmoid, +-").replace("_half", ", float16")
+    words = "control that keeps every draft" if plainly == "always" else words
+    return f"{words}, top-k 50" if plainly != method else words
+
+
+def wagner(folder: str, records: Records) -> list[Grid]:
+    """Every method of every row; the rows of decoders of the same kind too."""
+    lines, scales = catalogue.named(folder).lines, folder == "wagner_scale"
+    names = {x.row: x.what.partition(":")[0] for x in lines if x.folder == folder}
+    decoders = measured(records, "wagner_data", "wagner_paper").items()
+    rows = measured(records, folder)
+    rows |= {row: it for row, it in decoders if row.startswith("scale_") == scales}
+    grids = []
+    for row, it in rows.items():
+        if f"acceptance_{it['methods'][0]}" in it:  # else of times alone
+            items = [
+                part(it, name)
+                | {"method": spelled(name), "guarantee": it["guarantees"][name]}
+                for name in it["methods"]
+            ]
+            grids += grid("methods", items, row=names.get(row, row))
+    return grids
+
+
+ORDER = ("greedy", "alone", "exact", "sigmoid", "sigmoid released", "always")
+
+
+def place(name: str) -> tuple:
+    """Greedy texts, then drawn ones, then those of cut laws; by rule, by scale."""
+    *words, scale = name.removesuffix("_top50").split("_")
+    rule = " ".join(words) if scale[:2] == "1e" else name.split("_")[0]
+    at = ORDER.index(rule) if rule in ORDER else len(ORDER)
+    return rule != "greedy", name.endswith("_top50"), at, scale
+
+
+def speech(records: Records) -> list[Grid]:
+    """Every method of every row side by side, and every batch; of all records."""
+    grids = []
+    for row, it in measured(records, "speech_data", "speech_paper").items():
+        pair = f"{it['target']} with {it['draft']}, {row}"
+        names = [key.removeprefix("wer_ci_") for key in it if key.startswith("wer_ci_")]
+        if names:
+            kind, names = "errors", sorted(names, key=place)
+            items = [part(it, x) | {"name": x.replace("_", " ")} for x in names]
+        elif "guarantees" in it:
+            kind, items = "alone", []
+            for name, gamma in itertools.product(it["guarantees"], it["gamma"]):
+                end, at = f"{name}_g{gamma}", {"name": name.replace("_", " ")}
+                at |= {"gamma": gamma, "us_sd": it[f"us_{end}_sd"]}
+                items.append(at | part(it, end))
+        else:
+            sizes = sorted(int(k[9:]) for k in it if k.startswith("speedup_b"))
+            all_of = {"recordings": it["recordings"]}
+            kind = "batches"
+            items = [part(it, f"b{n}") | {"batch": n} | all_of for n in sizes]
+        grids += grid(kind, items, pair=pair)
+    return grids
+
+
+def worth(it: Item, way: str) -> str:
+    keys = {"pass1": ["pass1"], "rouge": ["rouge1", "rouge2"]}[it["metric"]]
+    return ", ".join(f"{key} {number(it[f'{key}_{way}'])}" for key in keys)
+
+
+def chen(records: Records) -> list[Grid]:
+    """A line a row."""
+    items = []
+    for row, it in measured(records, "chen_data", "chen_paper").items():
+        if "theoretical_speed" in it:
+            stopped = it.get("why_not_alone", {}).items()
+            told = {way: worth(it, way) for way in ("alone", "speculative")}
+            told["stopped"] = ", ".join(f"{kind} {count}" for kind, count in stopped)
+            items.append(it | told | {"row": row})
+    return grid("chen", items)
