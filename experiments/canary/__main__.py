@@ -72,13 +72,9 @@ def unpack(then: str, folder: Path) -> None:
 def side(folder: Path, pair: list[str]) -> Iterator[subprocess.Popen]:
     """A process that has compiled everything and waits. Raises SystemExit where it
     could not, or took another package."""
-    process = subprocess.Popen(
-        [sys.executable, str(SIDE), *pair],
-        env=os.environ | {"PYTHONPATH": str(folder)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command, own = [sys.executable, str(SIDE), *pair], {"PYTHONPATH": str(folder)}
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=os.environ | own, **pipes)
     try:
         package = answer(process)["package"]
         if not Path(package).is_relative_to(folder):
@@ -125,14 +121,12 @@ def numbers(rounds: list[dict]) -> dict[str, float]:
 
 def compared(then: list[dict], now: list[dict]) -> tuple[list[list[str]], list[str]]:
     """A line for each number, and what is beyond MOST."""
-    rows, warnings = [], []
-    was, here = numbers(then), numbers(now)
-    for name, old in was.items():
-        change = here[name] / old - 1
-        each = map(markup.number, (old, here[name]))
-        rows.append([name, *each, f"{100 * change:+.1f} %"])
-        if abs(change) > MOST:
-            warnings.append(f"warning: {name} changed by {100 * change:+.1f} %")
+    rows, warnings, here = [], [], numbers(now)
+    for name, old in numbers(then).items():
+        told = f"{100 * (here[name] / old - 1):+.1f} %"
+        rows.append([name, *map(markup.number, (old, here[name])), told])
+        if abs(here[name] / old - 1) > MOST:
+            warnings.append(f"warning: {name} changed by {told}")
     return rows, warnings
 
 

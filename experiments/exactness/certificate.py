@@ -20,11 +20,10 @@ def measure(rule: str) -> dict:
     `worst_float32`, `worst_float64`, `worst_TV`: the largest of these columns."""
     names = certify.NAMES
     cases = [dict(zip(names, cells, strict=True)) for cells in certify.lines([rule])]
-    worst = {f"worst_{name}": largest(cases, name) for name in WORST}
+    worst = {}
+    for name in WORST:
+        numbers = [it[name] for it in cases if it[name] not in ("", None)]
+        worst[f"worst_{name}"] = max(map(float, numbers))
     exact = sum(case["verdict"] == "exact" for case in cases)
     summary = {"rule": rule, "guarantee": verifiers.named(rule).guarantee}
     return {**summary, "cases": cases, "total": len(cases), "exact": exact, **worst}
-
-
-def largest(cases: list[dict], name: str) -> float:
-    return max(float(case[name]) for case in cases if case[name] not in ("", None))

@@ -36,12 +36,10 @@ def measure(rules: Sequence[Rule] = tuple(engines.RULES)) -> dict:
 def certified(rule: Rule) -> dict:
     """The numbers of one rule; texts have LENGTH tokens, drafts GAMMA.
 
-    tv_first, tv: total variation of the first token's law and of the texts'. largest:
-    the largest difference of a text's probability. tokens: the mean of a call; those of
-    Algorithm 1 beside it. impossible: the probability that a call emits an id of p = 0;
-    at_zero: one may be emitted, or nothing be left to draw, where a uniform is 0.
-
-    Raises ValueError for a verifier whose verdicts are not what it reports.
+    tv_first, tv: of the first token's law and of the texts'. largest: difference of a
+    text's probability. tokens: of a call. impossible: the probability that a call emits
+    an id of p = 0; at_zero: one may be emitted, or nothing be left to draw, where a
+    uniform is 0. Raises ValueError for verdicts that are not what they report.
     """
     verifier, fixture = rule.build(), rule.fixture
     result, first = (
@@ -56,11 +54,12 @@ def certified(rule: Rule) -> dict:
         )
     plain = rule.plain or fixture._replace(drawn=None)
     best = certify.certify(token.verifier, plain, GAMMA, 1, dtype=DTYPE)
+    fewer = result.tokens < best.tokens - SAME
     return {
         **{name: getattr(rule, name) for name in ("key", "name", "source", "version")},
         "fixture": fixture.name,
         "expected": rule.expected,
-        "class": class_of(result.tv, result.tokens, best.tokens),
+        "class": DIFFERS if result.tv > SAME else SLOWER if fewer else EXACT,
         "tv_first": first.tv,
         "tv": result.tv,
         "largest": result.error,
@@ -69,12 +68,6 @@ def certified(rule: Rule) -> dict:
         "impossible": impossible(rule, verifier),
         "at_zero": "support" in result.broken,
     }
-
-
-def class_of(tv: float, tokens: float, algorithm_1: float) -> str:
-    if tv > SAME:
-        return DIFFERS
-    return SLOWER if tokens < algorithm_1 - SAME else EXACT
 
 
 def impossible(rule: Rule, verifier: Verifier) -> float:

@@ -1,11 +1,13 @@
-"""Whose rule is which: name, source, version, and the pair of models it is put to.
+"""Whose rule is which, and the pair of models it is put to; engines.json has the words.
 
 A pair is small enough to enumerate and has what the rule is about: sampled or argmax
 drafts, a filter on one side or on both, a tie, an order of transforms.
 """
 
 import functools
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ from specjax.exactness.fixtures import Fixture, context_free, reference, table
 from specjax.types import Sampling, Verifier
 from specjax.verifiers import block, gumbel, lenient, match, rejection, token
 
+TOLD = Path(__file__).with_name("engines.json")  # name, source, version, expected
 EXACT, SLOWER, DIFFERS = "exact law", "exact, fewer tokens", "differs"
 
 
@@ -30,7 +33,7 @@ class Rule(NamedTuple):
     version: str
     build: Callable[[], Verifier]
     fixture: Fixture
-    expected: str
+    expected: str = EXACT
     plain: Fixture | None = None
     claim: Claim = UNKNOWN
 
@@ -87,152 +90,55 @@ def ordered(temperature: float, top_p: float) -> Fixture:
     return Fixture(name, 5, target, draft, sampling, "certain")
 
 
-PAPER = "Leviathan et al. (2023), arXiv 2211.17192"
+def sigmoid(digits: int) -> Verifier:
+    return rules.build(rules.sigmoid(10.0**digits), strict=False)
 
 
-def ours() -> list[Rule]:
-    sun, daliri = "Sun et al. (2024), arXiv 2403.10444", "Daliri et al. (2024)"
-    several = [
-        ("token", "", f"{PAPER}, Algorithm 1", token.verifier, FOUR, EXACT),
-        ("token", "_cut", f"{PAPER}, Algorithm 1", token.verifier, CUT, EXACT),
-        ("block", "", sun, block.verifier, FOUR, EXACT),
-        ("rejection", "", f"{PAPER}, Appendix A.2", rejection.verifier, FOUR, SLOWER),
-        ("match", "", "a draw from p at every slot", match.verifier, FOUR, SLOWER),
-        ("gumbel", "", f"{daliri}, arXiv 2408.07978", gumbel.verifier, FOUR, SLOWER),
-        ("lenient", "", f"{PAPER}, Appendix A.5", lenient.build(0.5), CUT, DIFFERS),
-    ]
-    more = {"lenient": ", l = 0.5: at most p / l", "gumbel": ", drafts not coupled"}
-    listed = []
-    for name, suffix, source, verifier, fixture, expected in several:
-        what = f"specjax: {name}{more.get(name, '')}"
-        build = functools.partial(_itself, verifier)
-        where, key = "this repository", name + suffix
-        rule = Rule(key, what, source, where, build, fixture, expected)
-        listed.append(rule._replace(claim=CLAIMS.get(name, UNKNOWN)))
-    return listed
+def built() -> dict[str, tuple]:
+    """By key the verifier of a rule, its pair of models, and `plain` where it has one.
+    "warm" and "cool": top-k, top-p and then the temperature."""
+    ratio = rules.build(rules.ratio)
+    loose = rules.build(rules.ratio, strict=False)
+    everything = rules.build(rules.everything)
+    warm, cool = ordered(2.0, 0.6), ordered(0.5, 0.8)
+    late = [rules.truncated_first(it.sampling) for it in (warm, cool)]
+    warmed, cooled = (rules.build(rule, strict=False) for rule in late)
+    return {
+        "token": (token.verifier, FOUR),
+        "token_cut": (token.verifier, CUT),
+        "block": (block.verifier, FOUR),
+        "rejection": (rejection.verifier, FOUR),
+        "match": (match.verifier, FOUR),
+        "gumbel": (gumbel.verifier, FOUR),
+        "lenient": (lenient.build(0.5), CUT),
+        "transformers": (loose, CUT),
+        "transformers_argmax": (loose, FOUR_ARGMAX),
+        "transformers_unfiltered": (loose, HALF_CUT, CUT),
+        "kerashub": (ratio, FOUR_ARGMAX),
+        "tpu_warm": (warmed, warm),
+        "tpu_cool": (cooled, cool),
+        "jaymody_before": (rules.build(rules.argmax_of_ratio), GREEDY),
+        "jaymody_own": (ratio, STEEP),
+        "jaymody_argmax": (rules.build(rules.divided_by(0.0, GUARD)), TIE),
+        "lesson": (rules.without_bonus(ratio), FOUR),
+        "sigmoid_1e3": (sigmoid(3), FOUR),
+        "sigmoid_1e4": (sigmoid(4), FOUR),
+        "everything": (everything, FOUR),
+        "sigmoid_1e3_cut": (sigmoid(3), CUT),
+        "sigmoid_1e4_cut": (sigmoid(4), CUT),
+        "everything_cut": (everything, CUT),
+    }
 
 
-def _itself(verifier: Verifier) -> Verifier:
-    return verifier
+def listed() -> list[Rule]:
+    told, each = json.loads(TOLD.read_text("utf-8")), []
+    for key, (verifier, fixture, *plain) in built().items():
+        name, source, version, expected = told[key]
+        claim = CLAIMS.get(key.removesuffix("_cut"), UNKNOWN)
+        rule = Rule(key, name, source, version, lambda it=verifier: it, fixture)
+        more = {"expected": expected, "claim": claim, "plain": (*plain, None)[0]}
+        each.append(rule._replace(**more))
+    return each
 
 
-def hugging_face() -> list[Rule]:
-    built = functools.partial(rules.build, rules.ratio, strict=False)
-    place = "huggingface/transformers, generation/"
-    sampled = Rule(
-        "transformers",
-        "transformers: sampled drafts",
-        f"{place}utils.py, _speculative_sampling",
-        "5.23.0",
-        built,
-        CUT,
-        EXACT,
-    )
-    argmax = Rule(
-        "transformers_argmax",
-        "transformers: argmax drafts whose scores are q"
-        " (SinglePositionMultiTokenCandidateGenerator)",
-        f"{place}candidate_generator.py; issue 47932",
-        "5.23.0; reported of 5.16.0.dev0",
-        built,
-        FOUR_ARGMAX,
-        DIFFERS,
-    )
-    unfiltered = Rule(
-        "transformers_unfiltered",
-        "transformers: drafts drawn through top-k, q without it (DFlash, MTP)",
-        f"{place}candidate_generator.py; issue 47932",
-        "5.16.0.dev0 between pull requests 47867 and 48007; not 5.23.0",
-        built,
-        HALF_CUT,
-        DIFFERS,
-        CUT,
-    )
-    return [sampled, argmax, unfiltered]
-
-
-def jax_engines() -> list[Rule]:
-    kerashub = Rule(
-        "kerashub",
-        "KerasHub: argmax drafts whose softmax is q (SpeculativeSampler, batch 1)",
-        "keras-team/keras-hub, samplers/speculative_sampler.py",
-        "0.32.0",
-        functools.partial(rules.build, rules.ratio),
-        FOUR_ARGMAX,
-        DIFFERS,
-    )
-    listed = [kerashub]
-    place = "vllm-project/tpu-inference, layers/jax/sample/rejection_sampler.py"
-    for key, heat, top_p in ("warm", 2.0, 0.6), ("cool", 0.5, 0.8):
-        fixture = ordered(heat, top_p)
-        rule = rules.truncated_first(fixture.sampling)
-        what = "tpu-inference: top-k, top-p, then temperature"
-        what = f"{what}; T {heat:g}, top-p {top_p:g}"
-        built = functools.partial(rules.build, rule, strict=False)
-        row = Rule(f"tpu_{key}", what, place, "b8692ff", built, fixture, DIFFERS)
-        listed.append(row)
-    return listed
-
-
-def teaching() -> list[Rule]:
-    place, after = "jaymody/speculative-sampling, main.py", "03b4759 (August 2023)"
-    before = Rule(
-        "jaymody_before",
-        "jaymody: argmax for every draw, softmax in the ratio; against argmax",
-        f"{place}; issue 3, pull request 4",
-        "1055014 (June 2023)",
-        functools.partial(rules.build, rules.argmax_of_ratio),
-        GREEDY,
-        DIFFERS,
-    )
-    own = Rule(
-        "jaymody_own",
-        "jaymody: logits / (T + 1e-10) at T = 0; against its own sampler",
-        place,
-        after,
-        functools.partial(rules.build, rules.ratio),
-        STEEP,
-        EXACT,
-    )
-    argmax = Rule(
-        "jaymody_argmax",
-        "jaymody: logits / (T + 1e-10) at T = 0; against argmax, the first of equals",
-        place,
-        after,
-        functools.partial(rules.build, rules.divided_by(0.0, GUARD)),
-        TIE,
-        DIFFERS,
-    )
-    lesson = Rule(
-        "lesson",
-        "lesson page: a loop that adds no token to a draft kept whole",
-        "lesson page 'Speculative Decoding: Fast Inference from Transformers'",
-        "undated",
-        lambda: rules.without_bonus(rules.build(rules.ratio)),
-        FOUR,
-        SLOWER,
-    )
-    return [before, own, argmax, lesson]
-
-
-def sigmoids() -> list[Rule]:
-    source = "Wagner et al. (2024), arXiv 2406.11016, Section 3.2.2, Eqs. 5 to 7"
-    listed = []
-    for fixture, suffix in (FOUR, ""), (CUT, "_cut"):
-        for digits in (3, 4):
-            key, what = f"sigmoid_1e{digits}{suffix}", f"sigmoid, +-1e{digits}"
-            rule = rules.sigmoid(10.0**digits)
-            built = functools.partial(rules.build, rule, strict=False)
-            what = f"Wagner et al.: {what}"
-            row = Rule(key, what, source, "EMNLP 2024", built, fixture, DIFFERS)
-            listed.append(row)
-        key, what = f"everything{suffix}", "control: keeps every draft"
-        built = functools.partial(rules.build, rules.everything)
-        row = Rule(
-            key, what, "for comparison", "this repository", built, fixture, DIFFERS
-        )
-        listed.append(row)
-    return listed
-
-
-RULES = [*ours(), *hugging_face(), *jax_engines(), *teaching(), *sigmoids()]
+RULES = listed()

@@ -27,11 +27,8 @@ def build(
     kernels: str = "auto",
 ) -> Measurement:
     """The measurement of one row: the first `texts` prompts of a task, each continued
-    by at most `tokens`. kernels: see `specjax.fused`.
-
-    Raises ValueError for a pair that does not decode, for sizes that mean nothing, or
-    for no such task.
-    """
+    by at most `tokens`. Raises ValueError for a pair that does not decode, for sizes
+    that mean nothing, or for no such task."""
     target, draft = drafts.paired(target, draft)
     sizes = tuple(gammas), texts, tokens
     source, setting = tasks.read(task), DivergenceSetting(*sizes, kernels=kernels)
@@ -57,10 +54,9 @@ def measure(
 
 
 def numbers(report: Report) -> dict:
-    """What a record says of a report; the numbers of `of_gamma` for every gamma.
+    """What a record says of a report: over all gammas, and of each.
 
-    Over all of them: matched_percent, identical_percent, explained, unexplained and
-    eps_max. margin_10%: the quantile of z1 - z2, of `tokens` tokens.
+    margin_10%: the quantile of z1 - z2, of `tokens` tokens.
     """
     flat = {
         f"{key}_g{each.gamma}": value

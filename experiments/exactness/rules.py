@@ -24,11 +24,9 @@ from specjax.verifiers import block, token
 
 @functools.cache
 def build(rule: Callable, strict: bool = True) -> Verifier:
-    """The verifier of a rule that stops at the first token it does not keep.
-
-    strict: a token is kept while u is below its chance; otherwise also where they are
-    equal, so that at u = 0 one with no chance at all is kept.
-    """
+    """The verifier of a rule that stops at the first token it does not keep: one of
+    which u is not below its chance; unless strict, above it, so that at u = 0 one with
+    no chance at all is kept."""
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
@@ -47,10 +45,8 @@ def build(rule: Callable, strict: bool = True) -> Verifier:
 
 
 def tested(p: Array, q: Array, draft: Draft) -> tuple[Array, Array]:
-    """Keeps x with min(1, p(x) / q(x)), mends with max(0, p - q), adds from p.
-
-    p [B, G + 1, V], q [B, G, V]: weights, of a sum of 1 or not.
-    """
+    """Keeps x with min(1, p(x) / q(x)), mends with max(0, p - q), adds from p; weights
+    [B, G + 1, V] and [B, G, V]."""
     chance = jnp.minimum(1.0, block.ratios(draft, p, q))
     live = jnp.arange(draft.tokens.shape[1]) < draft.num[:, None]
     q = jnp.pad(jnp.where(live[..., None], q, 0.0), ((0, 0), (0, 1), (0, 0)))
@@ -86,17 +82,13 @@ def divided_by(temperature: float, guard: float) -> Callable:
 
 @functools.cache
 def truncated_first(sampling: Sampling) -> Callable:
-    """For certain drafts: top-k and top-p at T = 1, the temperature after them.
-
-    sampling: one number a setting. The token after a draft that is kept whole is drawn
-    in the usual order, temperature first.
-    """
+    """For certain drafts: top-k and top-p at T = 1, the temperature after them; first
+    for the token after a draft that is kept whole. sampling: one number a setting."""
 
     def rule(target: Law, draft: Draft) -> tuple[Array, Array]:
         full = [None if s is None else jnp.full(draft.num.shape, s) for s in sampling]
-        cut = probs.standardize(
-            target.logits, Sampling(jnp.ones_like(full[0]), *full[1:])
-        )
+        at_1 = Sampling(jnp.ones_like(full[0]), *full[1:])
+        cut = probs.standardize(target.logits, at_1)
         z = jnp.where(probs.dense(cut) > 0, target.logits, -jnp.inf)
         p = jax.nn.softmax(z / sampling.temperature)
         q = jax.nn.one_hot(draft.tokens, p.shape[-1], dtype=p.dtype)
@@ -108,11 +100,8 @@ def truncated_first(sampling: Sampling) -> Callable:
 
 @functools.cache
 def sigmoid(scale: float) -> Callable:
-    """The ratio, the residual and the last token by sigmoids of scaled logits.
-
-    Weights 1 / (1 + exp(-(z - a) / (b - a))) for a = -scale, b = scale stand for p and
-    for q; an id that a filter removed has a logit of -inf and so a weight of 0.
-    """
+    """Weights 1 / (1 + exp(-(z - a) / (b - a))) for a = -scale, b = scale stand for p
+    and for q; an id that a filter removed has a logit of -inf and so a weight of 0."""
 
     def weights(law: Law) -> Array:
         z = law.logits * law.scale[..., None]
@@ -128,10 +117,8 @@ def everything(target: Law, draft: Draft) -> tuple[Array, Array]:
 
 
 def without_bonus(verifier: Verifier) -> Verifier:
-    """The same rule in a loop that adds no token to a draft that is kept whole.
-
-    The last token kept takes the place of the added one, as a verdict has one.
-    """
+    """The same rule in a loop that adds no token to a draft that is kept whole, whose
+    last one takes the place of it, as a verdict has one."""
 
     def verify(
         target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False

@@ -9,10 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def keep() -> Path:
-    """Turns JAX's persistent cache on and returns its folder.
-
-    `$JAX_COMPILATION_CACHE_DIR`, or `.jax_cache/` of the checkout.
-    """
+    """Turns JAX's persistent cache on, in `$JAX_COMPILATION_CACHE_DIR` or `.jax_cache/`
+    of the checkout, and returns its folder."""
     folder = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or ROOT / ".jax_cache")
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

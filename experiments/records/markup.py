@@ -50,10 +50,8 @@ def plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(x: float | str | None) -> str:
-    """Four digits; a word such as "failed" as it is; None is what JSON cannot hold.
-
-    What four decimals would show as nothing has an exponent; 0 is exactly that.
-    """
+    """Four digits, with an exponent where four decimals would show nothing; a word such
+    as "failed" as it is; None is what JSON cannot hold."""
     if isinstance(x, str):
         return x
     if x is None:

@@ -47,8 +47,7 @@ def changed(record: dict) -> list[str]:
 
 @cache
 def today(table: str, row: str, typed: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """What the file of a row sets now, and which names by itself; nothing where there
-    is no such row here."""
+    """What the file of a row sets now, and which names by itself; nothing of no row."""
     file = rows(table).get(row)
     if file is None:
         return "", ()
@@ -60,10 +59,8 @@ def today(table: str, row: str, typed: tuple[str, ...]) -> tuple[str, tuple[str,
 
 @cache
 def rows(table: str) -> dict[str, RowFile]:
-    """By name every row of a folder of `gin_configs`, in the order of its files.
-
-    Raises ConfigError for a row that two files have.
-    """
+    """By name every row of a folder of `gin_configs`, in the order of its files. Raises
+    ConfigError for a row that two files have."""
     files = sorted((CONFIGS / table).glob("*.gin"))
     return {file.row: file for file in configs.every(map(RowFile, files))}
 

@@ -5,10 +5,8 @@ NO_PEER = "the other has no time"
 
 
 def over(value: float | str, other: float | str, peer: bool = False) -> float | str:
-    """value / other, or the word of what has no time.
-
-    peer: `other` is compared with `value`, whose failure is not its own.
-    """
+    """value / other, or the word of what has no time. peer: a failure of `value` is not
+    that of `other`."""
     if isinstance(other, str):
         return other
     if isinstance(value, str):

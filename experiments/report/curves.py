@@ -57,20 +57,14 @@ KINDS = {
     "figure3": Kind("best_gamma", "best gamma", 0, 12, "best_gamma"),
     "figure4": Kind("speed", "speed, target alone = 1", 1, 11, "speedup", costs=True),
 }
-PUBLISHED = {
-    "figure2": "published: Table 1",
-    "figure3": "published: T5-XXL, Table 4",
-    "figure4": "published: T5-XXL, Table 2",
-}
+PUBLISHED = {"figure2": "published: Table 1", "figure3": "published: T5-XXL, Table 4"}
+PUBLISHED["figure4"] = "published: T5-XXL, Table 2"
 
 
 def drawing(
     name: str, curves: dict[str, dict], times: dict[str, dict]
 ) -> Figure | None:
-    """The figure, a curve per row of `curves`; None if there is none.
-
-    curves, times: `measured` of the figure's records and of those of table2, by row.
-    """
+    """The figure, a curve per row of `curves`; None if there is none. times: of table2."""
     if not curves:
         return None
     kind, rows = KINDS[name], sorted(curves, key=order)
@@ -110,11 +104,8 @@ def measured(kind: Kind, rows: list[str], it: dict) -> list[Point]:
     the curve whose c is nearest to the one measured (Section 3.5)."""
     same = it.get("task", "code"), it["temperature"], it["alpha_se"] or 0
     if kind.measured == "best_gamma":
-        if not it["best_c"]:
-            return []
-        return [
-            Point(nearest(rows, it["best_c"]), it["alpha"], it["best_gamma"], *same)
-        ]
+        at = it["alpha"], it["best_gamma"], *same
+        return [Point(nearest(rows, it["best_c"]), *at)] if it["best_c"] else []
     several = []
     for row in (row for row in rows if order(row) in it["gamma"]):
         at = it["gamma"].index(order(row))
@@ -145,11 +136,7 @@ def nearest(rows: list[str], c: float) -> str:
 
 
 def draw(
-    axes: Axes,
-    quantity: str,
-    curves: dict[str, dict],
-    colors: dict[str, str],
-    points: list[Point],
+    axes: Axes, quantity: str, curves: dict, colors: dict, points: list[Point]
 ) -> None:
     """Curves, and the points over them: full at T = 0, hollow otherwise."""
     for row in curves:
@@ -168,8 +155,7 @@ def looks(point: Point) -> dict:
     style = {"linestyle": "none", "markersize": SIZE, "markeredgewidth": 0.9}
     if point.task is None:
         return style | {"marker": "x", "markersize": 6, "markeredgewidth": 1.4}
-    fill = "white" if point.heat else None
-    face = {"markerfacecolor": fill} if fill else {}
+    face = {"markerfacecolor": "white"} if point.heat else {}
     return style | face | {"marker": MARKERS.get(point.task, "*")}
 
 
@@ -190,7 +176,7 @@ def zoom(axes: Axes, points: list[Point], whole: bool) -> None:
     room = 0.12 * (max(ends) - min(ends)) + 0.1
     axes.set_xlim(min(alphas) - 0.06, max(alphas) + 0.06)
     axes.set_ylim(
-        *(0, max(ends) + 1.5) if whole else (min(ends) - room, max(ends) + room)
+        0 if whole else min(ends) - room, max(ends) + (1.5 if whole else room)
     )
     axes.locator_params(nbins=5)
 
@@ -202,16 +188,16 @@ def legend(
     lines = [Line2D([], [], color=c, label=label(row)) for row, c in colors.items()]
     tasks = [task for task in TASKS if task in {point.task for point in ours}]
     others = [p for p in ours if p.task not in TASKS][:1]
-    for point in [Point("", 0, 0, task, 0) for task in tasks] + others:
-        how = "measured, all costs" if KINDS[name].costs else "measured"
-        what = f"{how}: {TASKS.get(point.task, 'other tasks')}"
-        lines.append(Line2D([], [], color="black", label=what, **looks(point)))
+    how = "measured, all costs" if KINDS[name].costs else "measured"
+    shapes = [
+        (f"{how}: {TASKS.get(point.task, 'other tasks')}", point)
+        for point in [Point("", 0, 0, task, 0) for task in tasks] + others
+    ]
     if any(point.heat for point in ours):
-        hollow = looks(Point("", 0, 0, "code", 1))
-        lines.append(Line2D([], [], color="black", label="hollow: T = 1", **hollow))
-    if papers:
-        cross = looks(papers[0])
-        lines.append(Line2D([], [], color="black", label=PUBLISHED[name], **cross))
+        shapes.append(("hollow: T = 1", Point("", 0, 0, "code", 1)))
+    shapes += [(PUBLISHED[name], point) for point in papers[:1]]
+    black = {"color": "black"}
+    lines += [Line2D([], [], label=it, **black, **looks(point)) for it, point in shapes]
     return lines
 
 

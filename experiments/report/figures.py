@@ -9,7 +9,6 @@ paper is not drawn.
 
 import io
 from pathlib import Path
-from typing import NamedTuple
 
 import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -29,20 +28,14 @@ STYLE = {
 }
 NAMES = ("figure1", "figure2", "figure3", "figure4", "figure5", "figure5_ende")
 NAMES += ("figure_wagner", "speeds", "recording")
-TRACE = "gamma_7"  # the row that Figure 1 draws
+TRACES = {"figure1": ("figure1", "gamma_7")}  # folder and row
+TRACES["recording"] = recording.FOLDER, recording.ROW
 
 
-class Timeline(NamedTuple):
-    """times: the row of table2. traces: their folder, in which names have a prefix."""
-
-    times: str
-    traces: str
-    prefix: str = ""
-
-
+# The row of table2, the folder of its traces, and what begins their names.
 TIMELINES = {
-    "figure5": Timeline("small_t0_b1", "figure1"),
-    "figure5_ende": Timeline("ende_small_t0", "figure5", "ende_"),
+    "figure5": ("small_t0_b1", "figure1", ""),
+    "figure5_ende": ("ende_small_t0", "figure5", "ende_"),
 }
 
 
@@ -58,16 +51,13 @@ def svg(name: str, results: Records) -> str:
     """A drawing on white, which can also be put into an HTML page as it is."""
     if name not in NAMES:
         raise ValueError(f"no figure {name!r}: choose one of {', '.join(NAMES)}")
-    traces, times = measured(results, "figure1"), measured(results, "table2")
-    if name == "figure1" and TRACE in traces:
-        return figure_trace.drawing(traces[TRACE])
-    heard = measured(results, recording.FOLDER)
-    if name == "recording" and recording.ROW in heard:
-        return figure_trace.drawing(heard[recording.ROW])
+    folder, row = TRACES.get(name, ("", ""))
+    if trace := measured(results, folder).get(row):
+        return figure_trace.drawing(trace)
+    times, figure = measured(results, "table2"), None
     with matplotlib.rc_context(STYLE):
         if name in TIMELINES:
             return timeline(name, results)
-        figure = None
         if name in curves.KINDS:
             figure = curves.drawing(name, measured(results, name), times)
         if name == "speeds":
@@ -79,16 +69,12 @@ def svg(name: str, results: Records) -> str:
 
 def timeline(name: str, results: Records) -> str:
     """One of TIMELINES; where no row of it can be drawn, why."""
-    wanted = TIMELINES[name]
-    times = measured(results, "table2").get(wanted.times)
+    row, folder, prefix = TIMELINES[name]
+    times, traces = measured(results, "table2").get(row), measured(results, folder)
     if times is None:
         return figure_trace.note(f"{name}: not run")
-    traces = {
-        row.removeprefix(wanted.prefix): trace
-        for row, trace in measured(results, wanted.traces).items()
-        if row.startswith(wanted.prefix)
-    }
-    rows, absent = figure_timeline.timelines(times, traces)
+    own = {k.removeprefix(prefix): x for k, x in traces.items() if k.startswith(prefix)}
+    rows, absent = figure_timeline.timelines(times, own)
     if not rows:
         return figure_trace.note(f"{name}: not run: {', '.join(absent)}")
     return printed(figure_timeline.drawing(times, rows, absent))

@@ -6,6 +6,7 @@ from functools import cache
 from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
+from xml.sax import saxutils
 
 import jinja2
 from markupsafe import Markup
@@ -31,6 +32,7 @@ def environment() -> jinja2.Environment:
     strict = {"undefined": jinja2.StrictUndefined, "trim_blocks": True}
     made = jinja2.Environment(loader=loader, autoescape=True, **strict)
     made.filters |= {"prose": prose, "kind": kind, "width": width}
+    made.filters["xml"] = lambda text: Markup(saxutils.escape(text))
     made.globals |= {"drawing": drawing, "sides": sides, "none_said": NONE}
     return made
 

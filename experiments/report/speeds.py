@@ -26,16 +26,18 @@ def drawing(times: dict[str, dict]) -> Figure | None:
     if not alone:
         return None
     places = lines_of(alone)
-    batches = [it for it in own.values() if of(it) == BATCHES]
-    batches.sort(key=lambda it: it["batch"])
+    batches = [
+        it
+        for it in sorted(own.values(), key=lambda it: it["batch"])
+        if (it["target"], it["draft"], it["temperature"]) == BATCHES
+    ]
     height = 1.8 + 0.45 * len(places)
     figure = Figure(figsize=(13, height), layout="constrained")
     axes, beside = figure.subplots(1, 2, width_ratios=(3, 1))
     published = [draw_row(axes, row, it, places) for row, it in alone.items()]
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(range(len(places)), list(places))
-    axes.set_ylim(len(places) - 0.5, -0.5)
-    axes.set_xlim(0, None)
+    axes.set(ylim=(len(places) - 0.5, -0.5), xlim=(0, None))
     axes.set_xlabel("times the speed of the target alone, batch 1, 95 %")
     axes.grid(axis="y", visible=False)
     draw_batches(beside, batches)
@@ -45,10 +47,6 @@ def drawing(times: dict[str, dict]) -> Figure | None:
     handles, where = legend(any(published)), "outside upper left"
     figure.legend(handles=handles, loc=where, ncols=3, fontsize=FONT, frameon=False)
     return figure
-
-
-def of(it: dict) -> tuple[str, str, float]:
-    return it["target"], it["draft"], it["temperature"]
 
 
 def lines_of(times: dict[str, dict]) -> dict[str, int]:
@@ -87,8 +85,7 @@ def draw_batches(axes: Axes, several: list[dict]) -> None:
     axes.plot(range(len(sizes)), speeds, "o-", color=COLORS[0], markersize=7)
     axes.axhline(1, color="black", linewidth=1)
     axes.set_xticks(range(len(sizes)), sizes)
-    axes.set_ylim(0, None)
-    axes.set_xlabel("texts at a time")
+    axes.set(ylim=(0, None), xlabel="texts at a time")
     axes.set_title("Python, code_small, T = 0", fontsize=FONT)
 
 

@@ -45,26 +45,19 @@ def drawing(times: dict, rows: dict[int, list[Block]], absent: list[str]) -> Fig
     figure = Figure(figsize=(10, 1.6 + 0.7 * len(rows)), layout="constrained")
     axes, encodes = figure.subplots(), times.get("encodes", False)
     colors = {k: color for k, color in COLORS.items() if encodes or k not in ENCODERS}
-    for at, row in enumerate(rows.values()):
-        draw_row(axes, at, row, colors)
+    ends = [draw_row(axes, at, row, colors) for at, row in enumerate(rows.values())]
     names = [f"gamma = {gamma}" if gamma else "autoregressive" for gamma in rows]
     axes.set_yticks(range(len(rows)), names)
-    axes.set_ylim(len(rows) - 0.5, -0.7)
-    axes.set_xlim(0, 1.15 * max(map(end, rows.values())))  # room for the totals
+    axes.set(xlim=(0, 1.15 * max(ends)), ylim=(len(rows) - 0.5, -0.7))  # for the totals
     axes.grid(axis="y", visible=False)
     tokens = sum(block.emitted for block in next(iter(rows.values())))
-    axes.set_title(
-        f"the first {tokens} tokens at T = {times['temperature']:g}, {times['target']}"
-        f" + {times['draft']}, batch {times['batch']}",
-        loc="left",
-        fontsize=9,
-    )
+    title = f"the first {tokens} tokens at T = {times['temperature']:g}"
+    title += f", {times['target']} + {times['draft']}, batch {times['batch']}"
+    axes.set_title(title, loc="left", fontsize=9)
     what = "time from the beginning of the text" if encodes else "decoding time"
+    what += " (ms); a number is the tokens that the call of the target gave"
     missing = f"\nnot run: {', '.join(absent)}" if absent else ""
-    axes.set_xlabel(
-        f"{what} (ms); a number is the tokens that the call of the target gave"
-        + missing
-    )
+    axes.set_xlabel(what + missing)
     patches = [Patch(color=colors[kind], label=NAMES[kind]) for kind in colors]
     where = {"loc": "outside upper right", "ncols": len(patches)}
     figure.legend(handles=patches, frameon=False, **where)
@@ -81,20 +74,20 @@ def timelines(
     """
     traced, absent = {}, []
     for gamma in WANTED:
-        trace = traces.get(f"gamma_{gamma}")
+        trace = traces.get(f"gamma_{gamma}") if gamma else None
         lack = lacking(times, gamma, trace, [*filter(None, traced.values())])
         if lack:
             absent.append(f"gamma = {gamma} ({lack})")
         else:
             traced[gamma] = trace
-    tokens = shared([text(trace) for trace in traced.values() if trace])
+    drafted = [trace["steps"] for trace in traced.values() if trace]
+    texts = [[token for it in steps for token in gave(it)] for steps in drafted]
+    # How many tokens the texts begin with in common, at most TOKENS.
+    same = [len(set(tokens)) == 1 for tokens in zip(*texts, strict=False)]
+    tokens = (same[:TOKENS] + [False]).index(False) if texts else TOKENS
     if not tokens:
         return {}, [*absent, "the texts have no token in common"]
-    rows = {
-        gamma: blocks(times, gamma, counts(trace, tokens))
-        for gamma, trace in traced.items()
-    }
-    return rows, absent
+    return {g: blocks(times, g, trace, tokens) for g, trace in traced.items()}, absent
 
 
 def lacking(
@@ -116,36 +109,29 @@ def lacking(
     return None
 
 
-def text(trace: dict) -> list[str]:
-    return [it for step in trace["steps"] for it in step["accepted"] + step["added"]]
+def gave(step: dict) -> list[str]:
+    return step["accepted"] + step["added"]
 
 
-def shared(texts: list[list[str]]) -> int:
-    """How many tokens the texts begin with in common, at most TOKENS."""
-    if not texts:
-        return TOKENS
-    same = [len(set(tokens)) == 1 for tokens in zip(*texts, strict=False)]
-    return (same[:TOKENS] + [False]).index(False)
-
-
-def counts(trace: dict | None, tokens: int) -> list[int]:
-    """What each step gave of so many tokens: the last is cut, as it is by a limit."""
-    if trace is None:
-        return [1] * tokens
-    each = []
-    for step in trace["steps"]:
-        left = tokens - sum(each)
-        if left:
-            each.append(min(left, len(step["accepted"] + step["added"])))
-    return each
-
-
-def blocks(times: dict, gamma: int, each: list[int]) -> list[Block]:
-    """The encoders, if any, then the steps that gave `each`, one after the other."""
-    step = step_of(times, gamma)
-    parts = [(kind, length, 0) for kind, length in encoders(times, gamma)]
+def blocks(times: dict, gamma: int, trace: dict | None, tokens: int) -> list[Block]:
+    """The encoders, if any, then the steps that gave so many tokens, one after the
+    other; the last is cut, as it is by a limit."""
+    at, parts = times["gamma"].index(gamma), []
+    if times.get("encodes"):
+        kinds = list(ENCODERS) if gamma else ["target_encoder"]
+        # The draft's is a difference of times: noise may leave it a little below 0.
+        parts = [(kind, max(0.0, times[ENCODERS[kind]]), 0) for kind in kinds]
+    draft = [("draft", times["draft_ms"][at] / gamma)] * gamma if gamma else []
+    step = [*draft, ("target", times["v"][at] * times["target_ms"])]
+    # So is this one.
+    rest = max(0.0, times["step_ms"][at] - sum(length for _, length in step))
+    each = [len(gave(it)) for it in trace["steps"]] if trace else [1] * tokens
     for emitted in each:
-        parts += [(kind, it, emitted * (kind == "target")) for kind, it in step]
+        emitted = min(emitted, tokens)
+        tokens -= emitted
+        if emitted:
+            parts += [(k, ms, emitted * (k == "target")) for k, ms in step]
+            parts.append(("rest", rest, 0))
     placed, begin = [], 0.0
     for kind, length, emitted in parts:
         placed.append(Block(kind, begin, length, emitted))
@@ -153,31 +139,9 @@ def blocks(times: dict, gamma: int, each: list[int]) -> list[Block]:
     return placed
 
 
-def encoders(times: dict, gamma: int) -> list[tuple[str, float]]:
-    """What reads the input, and ms: none in a row whose prompt has been read."""
-    if not times.get("encodes"):
-        return []
-    kinds = list(ENCODERS) if gamma else ["target_encoder"]
-    # The draft's is a difference of times: noise may leave it a little below 0.
-    return [(kind, max(0.0, times[ENCODERS[kind]])) for kind in kinds]
-
-
-def step_of(times: dict, gamma: int) -> list[tuple[str, float]]:
-    """The parts of a step in their order, and ms."""
-    at, single = times["gamma"].index(gamma), times["target_ms"]  # t_p(1)
-    draft = [("draft", times["draft_ms"][at] / gamma)] * gamma if gamma else []
-    parts = [*draft, ("target", times["v"][at] * single)]
-    # A difference of times: noise may leave it a little below 0.
-    rest = max(0.0, times["step_ms"][at] - sum(length for _, length in parts))
-    return [*parts, ("rest", rest)]
-
-
-def end(row: list[Block]) -> float:
-    return row[-1].begin + row[-1].length
-
-
-def draw_row(axes: Axes, at: int, row: list[Block], colors: dict[str, str]) -> None:
-    """A row of blocks, what each call of the target gave above it, and the total."""
+def draw_row(axes: Axes, at: int, row: list[Block], colors: dict[str, str]) -> float:
+    """A row of blocks, what each call of the target gave above it, and the total, which
+    it returns."""
     low = at - HEIGHT / 2  # the axis points down
     for kind, color in colors.items():
         spans = [(block.begin, block.length) for block in row if block.kind == kind]
@@ -190,6 +154,8 @@ def draw_row(axes: Axes, at: int, row: list[Block], colors: dict[str, str]) -> N
         middle = block.begin + block.length / 2
         style = {"ha": "center", "va": "bottom", "fontsize": 7}
         axes.text(middle, low - 0.03, str(block.emitted), **style)
-    total = f"{len(calls)} calls, {end(row):.1f} ms"
+    end = row[-1].begin + row[-1].length
     beside = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
-    axes.annotate(total, (end(row), at), fontsize=8, **beside)
+    total = f"{len(calls)} calls, {end:.1f} ms"
+    axes.annotate(total, (end, at), fontsize=8, **beside)
+    return end

@@ -25,9 +25,15 @@ EXTRA = ("torch", "transformers", "ctranslate2")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    chosen = parser().parse_args(arguments)
-    names = place.EngineSetting._fields
-    setting = place.EngineSetting(*(getattr(chosen, name) for name in names))
+    flags = argparse.ArgumentParser(prog="python -m experiments.rivals")
+    flags.add_argument("--out", type=Path, default=ROOT / "results")
+    flags.add_argument("--rows", nargs="*", metavar="NAME", help="all by default")
+    flags.add_argument("--again", action="store_true", help="measure what is there too")
+    usual = place.EngineSetting()._asdict()
+    for name, value in usual.items():
+        flags.add_argument(f"--{name}", type=type(value), default=value)
+    chosen = flags.parse_args(arguments)
+    setting = place.EngineSetting(*(getattr(chosen, name) for name in usual))
     hold(setting.threads)
     compilation.keep()
     try:
@@ -40,19 +46,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"error: {error}: pip install '.[engines]'")
 
 
-def parser() -> argparse.ArgumentParser:
-    flags = argparse.ArgumentParser(prog="python -m experiments.rivals")
-    flags.add_argument("--out", type=Path, default=ROOT / "results")
-    flags.add_argument("--rows", nargs="*", metavar="NAME", help="all by default")
-    flags.add_argument("--again", action="store_true", help="measure what is there too")
-    for name, value in place.EngineSetting()._asdict().items():
-        flags.add_argument(f"--{name}", type=type(value), default=value)
-    return flags
-
-
 def hold(threads: int) -> None:
-    """Keeps this process, and XLA, which takes every core that it may, to so many
-    cores. To be called before anything runs."""
+    """Keeps this process and XLA to so many cores; called before anything runs."""
     if hasattr(os, "sched_setaffinity"):  # Linux
         cores = sorted(os.sched_getaffinity(0))
         if threads < len(cores):
@@ -60,15 +55,10 @@ def hold(threads: int) -> None:
 
 
 def run(
-    setting: place.EngineSetting,
-    out: Path,
-    wanted: list[str] | None = None,
-    again: bool = False,
+    setting: place.EngineSetting, out: Path, wanted: list[str] | None, again: bool
 ) -> None:
-    """Measures the rows that are wanted, all by default, and prints the goals.
-
-    Raises ValueError for a row of no such name, and where engines disagree.
-    """
+    """Measures the rows that are wanted, None is all, and prints the goals. Raises
+    ValueError for a row of no such name, and where engines disagree."""
     with tempfile.TemporaryDirectory() as folder:
         known = rows.rows(place.place(setting, Path(folder)))
         unknown = set(wanted or ()) - known.keys()
@@ -96,7 +86,8 @@ def measure(
     again: bool,
 ) -> bool:
     """Appends the record of a row; False if it was there already."""
-    path, config = out / "bench.jsonl", described(setting)
+    path = out / "bench.jsonl"
+    config = "".join(f"{name} = {x!r}\n" for name, x in setting._asdict().items())
     there = records.latest(jsonl.read(path)).get(row)
     if there and not again and there["provenance"]["config"] == config:
         return False
@@ -110,10 +101,6 @@ def measure(
     record |= {"measured": measured, "published": None, "provenance": origin}
     jsonl.put(path, record)
     return True
-
-
-def described(setting: place.EngineSetting) -> str:
-    return "".join(f"{name} = {x!r}\n" for name, x in setting._asdict().items())
 
 
 def versions() -> dict[str, str | None]:

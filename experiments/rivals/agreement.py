@@ -10,10 +10,8 @@ ROUNDING = 1e-3
 
 
 def check_law(engine: str, law: np.ndarray, ours: np.ndarray) -> float:
-    """The largest difference of two log-likelihoods [N, T] of the same texts.
-
-    Raises ValueError where it is more than rounding.
-    """
+    """The largest difference of two log-likelihoods [N, T] of the same texts. Raises
+    ValueError where it is more than rounding."""
     apart = float(np.abs(law - ours).max())
     if not apart <= ROUNDING:  # nor where it is no number
         raise ValueError(
@@ -27,11 +25,8 @@ def check_law(engine: str, law: np.ndarray, ours: np.ndarray) -> float:
 def check_texts(
     engine: str, texts: np.ndarray, ours: np.ndarray, law: np.ndarray
 ) -> int:
-    """How many texts [N, T] are the same, token for token.
-
-    law: log-probabilities [N, T, V] of every token after those of `ours`. Raises
-    ValueError where the first difference of a text is no near-tie of the two tokens.
-    """
+    """How many texts [N, T] are the same. Raises ValueError where the first difference
+    of one is no near-tie by `law`: log-probabilities [N, T, V] after each of `ours`."""
     if texts.shape != ours.shape:
         raise ValueError(
             f"{engine} wrote texts {texts.shape} and specjax {ours.shape}: both must"

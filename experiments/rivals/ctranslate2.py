@@ -13,28 +13,22 @@ from ctranslate2.converters import TransformersConverter
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-SPECIAL = {
-    "pad_token": "<pad>",
-    "eos_token": "</s>",
-    "unk_token": "<unk>",
-}  # ids 0, 1, 2
+# ids 0, 1, 2
+SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
 def convert(folder: Path, vocab: int) -> Path:
     """The folder of its own format, made beside `folder` unless it is there."""
     converted = folder.with_name(f"{folder.name}.ctranslate2")
     if not converted.exists():
-        name_tokens(folder, vocab)
+        # The converter reads a tokenizer for its words: ids as decimal numbers.
+        words = {str(i): i for i in range(len(SPECIAL), vocab)}
+        words |= {word: i for i, word in enumerate(SPECIAL.values())}
+        level = Tokenizer(models.WordLevel(words, unk_token=SPECIAL["unk_token"]))
+        named = PreTrainedTokenizerFast(tokenizer_object=level, **SPECIAL)
+        named.save_pretrained(folder)
         TransformersConverter(str(folder)).convert(str(converted))
     return converted
-
-
-def name_tokens(folder: Path, vocab: int) -> None:
-    """A tokenizer, which the converter reads for its words: ids as decimal numbers."""
-    words = {str(i): i for i in range(len(SPECIAL), vocab)}
-    words |= {word: i for i, word in enumerate(SPECIAL.values())}
-    level = Tokenizer(models.WordLevel(words, unk_token=SPECIAL["unk_token"]))
-    PreTrainedTokenizerFast(tokenizer_object=level, **SPECIAL).save_pretrained(folder)
 
 
 def load(folder: Path, vocab: int, threads: int, kind: str) -> ctranslate2.Translator:
@@ -48,15 +42,18 @@ def decoder(
     target: ctranslate2.Translator, inputs: np.ndarray, new_tokens: int, batch: int
 ) -> Callable[[], np.ndarray]:
     """A program that writes the greedy texts [N, T] of inputs [N, I], by `batch`."""
-    words = named(inputs)
-    groups = [words[i : i + batch] for i in range(0, len(words), batch)]
+    named_inputs = named(inputs)
+    groups = [named_inputs[i : i + batch] for i in range(0, len(inputs), batch)]
     length = dict(max_decoding_length=new_tokens, min_decoding_length=new_tokens)
+
+    special = {word: i for i, word in enumerate(SPECIAL.values())}
 
     def program() -> np.ndarray:
         written = [
-            numbered(result.hypotheses[0])
+            [special[word] if word in special else int(word) for word in words]
             for group in groups
             for result in target.translate_batch(group, beam_size=1, **length)
+            for words in result.hypotheses[:1]
         ]
         return np.array(written)
 
@@ -74,8 +71,3 @@ def likelihood(
 def named(tokens: np.ndarray) -> list[list[str]]:
     special = dict(enumerate(SPECIAL.values()))
     return [[special.get(i, str(i)) for i in row] for row in tokens.tolist()]
-
-
-def numbered(words: list[str]) -> list[int]:
-    special = {word: i for i, word in enumerate(SPECIAL.values())}
-    return [special[word] if word in special else int(word) for word in words]

@@ -30,16 +30,13 @@ def batches(
     inputs: np.ndarray, new_tokens: int, batch: int
 ) -> list[tuple[Prompt, Request]]:
     """Inputs [N, I] in groups of `batch`, each with its greedy request."""
-    groups = []
+    sampling, groups = make_sampling(batch, temperature=0.0), []
+    key = jax.random.key(0)  # of no consequence at temperature 0
     for first in range(0, len(inputs), batch):
         read = jnp.asarray(inputs[first : first + batch])
         length = jnp.full(batch, read.shape[1], jnp.int32)
-        prompt = make_prompt([[t5.PAD]] * batch)
-        prompt = prompt._replace(inputs=(read, length))
-        sampling = make_sampling(batch, temperature=0.0)
-        key = jax.random.key(0)  # of no consequence at temperature 0
-        request = make_request(key, prompt, new_tokens, sampling)
-        groups.append((prompt, request))
+        prompt = make_prompt([[t5.PAD]] * batch)._replace(inputs=(read, length))
+        groups.append((prompt, make_request(key, prompt, new_tokens, sampling)))
     return groups
 
 
@@ -52,10 +49,10 @@ def decoder(
     gamma: int = 0,
 ) -> Callable[[], list[generate.Output]]:
     """A program that writes the greedy texts of inputs [N, I], `batch` at once."""
-    decoder = Decoder(target.model)
+    decoder, params = Decoder(target.model), Params(target.params)
     if draft is not None:
         decoder = Decoder(target.model, autoregressive.build(draft.model, gamma))
-    params = Params(target.params, draft.params if draft is not None else None)
+        params = Params(target.params, draft.params)
     run = generate.build(decoder, slots=1 + new_tokens + gamma + 1)
     groups = batches(inputs, new_tokens, batch)
     return lambda: [run(params, *group) for group in groups]

@@ -16,11 +16,8 @@ IDLE = "idle before "
 def measure(
     programs: Mapping[str, Callable], rounds: int, pause: float, label: str
 ) -> dict[str, np.ndarray]:
-    """The seconds [R] of each program.
-
-    pause: seconds of nothing before each. Threads of the last program wait for more
-    work for up to 0.2 s, turning idly on the cores that the next one needs.
-    """
+    """The seconds [R] of each program. pause: seconds of nothing before each, as idle
+    threads of the last one turn for up to 0.2 s on the cores that the next needs."""
     turns = {}
     for name, program in programs.items():
         turns[IDLE + name] = lambda: time.sleep(pause)

@@ -13,20 +13,16 @@ LOOPS = 20  # calls in one timed program
 def rows(where: Place) -> dict[str, Measurement]:
     """What each row is called, and how it is measured; those of T5X if it is here.
     One that ends in "_xla" is by XLA's own products."""
-    setting = where.setting
-    every = setting.texts
-    runs = {
-        "plain_b1": partial(comparisons.plain, where, 1),
-        f"plain_b{every}": partial(comparisons.plain, where, every),
-        "speculative_b1": partial(comparisons.speculative, where, 1),
-        f"speculative_b{every}": partial(comparisons.speculative, where, every),
-        "speculative_b1_xla": partial(comparisons.speculative, where, 1),
-        "target_call_b1": partial(target_call, where),
-        "t5x_b1": partial(comparisons.beside_t5x, where, 1),
-        f"t5x_b{every}": partial(comparisons.beside_t5x, where, every),
-    }
-    if not t5x.importable():
-        runs = {name: run for name, run in runs.items() if not name.startswith("t5x")}
+    setting, runs = where.setting, {}
+    both = 1, setting.texts
+    for batch in both:
+        runs[f"plain_b{batch}"] = partial(comparisons.plain, where, batch)
+    for batch in both:
+        runs[f"speculative_b{batch}"] = partial(comparisons.speculative, where, batch)
+    runs["speculative_b1_xla"] = partial(comparisons.speculative, where, 1)
+    runs["target_call_b1"] = partial(target_call, where)
+    for batch in both if t5x.importable() else ():
+        runs[f"t5x_b{batch}"] = partial(comparisons.beside_t5x, where, batch)
     common = dict(inputs=(native.SOURCE,), dtype="float32", seed=setting.seed)
     return {name: Measurement(run, __name__, **common) for name, run in runs.items()}
 

@@ -30,10 +30,8 @@ def importable() -> bool:
 
 
 def version() -> str:
-    """Which T5X this is: the commit of its checkout, or its sources' digest.
-
-    It is no package, so that nothing else tells; to be called where it is importable.
-    """
+    """Which T5X this is, where it is importable: the commit of its checkout, or its
+    sources' digest, as it is no package."""
     folder = Path(util.find_spec("t5x").submodule_search_locations[0])
     if (folder.parent / ".git").exists():
         asked = ["git", "-C", str(folder), "rev-parse", "HEAD"]
@@ -68,10 +66,8 @@ def network_of(config: Config):
 def decoder(
     target: Pretrained, inputs: np.ndarray, new_tokens: int, batch: int
 ) -> Callable[[], list[jax.Array]]:
-    """A program that writes the greedy texts of inputs [N, I], `batch` at once.
-
-    One compiled program: its encoder, cache and `temperature_sample` at temperature 0.
-    """
+    """A program that writes the greedy texts of inputs [N, I], `batch` at once, by its
+    encoder, cache and `temperature_sample` at temperature 0."""
     import seqio
     from t5x import decoding, models
 

@@ -44,22 +44,14 @@ def config(vocab: int, dim: int, heads: int, layers: int, width: int = 64) -> t5
     return t5.Config(vocab, dim, 4 * dim, layers, layers, heads, width, **options)
 
 
-SIZES = {
-    # T5-small's own sizes, 60.5M parameters, and a draft of 11.9M.
-    "small": Pair(
-        Side(config(32128, 512, 8, 6), 0.7),
-        Side(config(32128, 256, 4, 2), 0.3, misplaced=0.13),
-    ),
-    "tiny": Pair(
-        Side(config(96, 32, 2, 2, 8), 0.5),
-        Side(config(96, 16, 2, 1, 8), 0.1, misplaced=0.1),
-    ),
-}
+# T5-small's own sizes, 60.5M parameters, and a draft of 11.9M.
+SMALL = Side(config(32128, 512, 8, 6), 0.7), Side(config(32128, 256, 4, 2), 0.3, 0.13)
+TINY = Side(config(96, 32, 2, 2, 8), 0.5), Side(config(96, 16, 2, 1, 8), 0.1, 0.1)
+SIZES = {"small": Pair(*SMALL), "tiny": Pair(*TINY)}
 
 
 def write(pair: Pair, folder: Path, seed: int) -> tuple[Path, Path]:
-    """Two folders of Hugging Face, `target` and `draft`, that `specjax.checkpoints` and
-    transformers load."""
+    """Two folders of Hugging Face, `target` and `draft`."""
     paths = folder / "target", folder / "draft"
     for number, (path, side) in enumerate(zip(paths, pair, strict=True)):
         checkpoints.save(path, (side.config, build(side, seed, number)))
@@ -94,8 +86,7 @@ def build(side: Side, seed: int, number: int) -> dict:
 def kernel(
     random: np.random.Generator, name: str, shape: tuple[int, ...], side: Side
 ) -> np.ndarray:
-    """Norms of ones; else normal, so that outputs are as large as inputs, but for what
-    a sublayer of the decoder adds."""
+    """Norms of ones; else normal, so that outputs are as large as inputs."""
     if name.endswith("scale"):
         return np.ones(shape, np.float32)
     if name.endswith("embedding"):  # the circle's, or of distances
@@ -111,10 +102,8 @@ def kernel(
 def circle(
     random: np.random.Generator, order: np.ndarray, dim: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings [V, E] and the rotation [E, E] from each to that of its successor.
-
-    order: ids along the circle. Rows have mean square 1, those of SPECIAL are 0.
-    """
+    """Embeddings [V, E] of ids in this order along the circle, of mean square 1 and 0
+    for SPECIAL, and the rotation [E, E] from each to that of its successor."""
     angle, first = 2 * np.pi * random.random((2, dim // 2))
     place = np.empty(order.size)
     place[order] = np.arange(order.size)

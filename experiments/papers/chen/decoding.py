@@ -9,12 +9,12 @@ from tqdm import tqdm
 
 from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.leviathan import quality
-from experiments.papers.wagner.runs import by_prompt, error_of_ratio
+from experiments.papers.wagner.runs import batched, by_prompt, error_of_ratio
 from experiments.tasks import Task
 from specjax import generate
-from specjax.inputs import make_request, make_sampling
+from specjax.inputs import make_sampling
 from specjax.measure import costs
-from specjax.measure.texts import Calls, counted, take
+from specjax.measure.texts import Calls, counted
 from specjax.step import build_step
 from specjax.text import continuation
 from specjax.theory import closed_forms
@@ -27,14 +27,11 @@ def batch_of(
     task: Task, setting: ChenSetting, index: np.ndarray, stream: int, spare: int = 0
 ) -> tuple[Prompt, Request]:
     """The texts of these places, from the first prompt on again where they end."""
-    prompt = take(task.prompts, index)
     key = jax.random.fold_in(jax.random.key(setting.seed), stream)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, index)
     # A filter that keeps everything would sort every row for nothing.
     nucleus = {"top_p": setting.top_p} if setting.top_p < 1 else {}
     sampling = make_sampling(index.size, setting.temperature, **nucleus)
-    limits = setting.new_tokens + spare, sampling, task.prompts.ends
-    return prompt, make_request(keys, prompt, *limits)
+    return batched(task.prompts, index, key, setting.new_tokens + spare, sampling)
 
 
 def indices(setting: ChenSetting, count: int) -> list[np.ndarray]:
@@ -89,10 +86,9 @@ def rate(calls: Calls, setting: ChenSetting) -> dict:
 def strings(pair: costs.Pair, task: Task, texts: list[np.ndarray]) -> list[str]:
     """What was written of each prompt, as it reads after it."""
     tokenizer, prompts = pair.target.pretrained.tokenizer, task.prompts.tokens
-    ends = set(task.prompts.ends)
     written = []
     for i, ids in enumerate(texts):
         before = list(prompts[i % len(prompts)])
-        whole = [*before, *(int(x) for x in ids if int(x) not in ends)]
+        whole = before + [x for x in ids.tolist() if x not in task.prompts.ends]
         written.append(continuation(tokenizer, whole, len(before), len(whole)))
     return written

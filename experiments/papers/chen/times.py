@@ -4,6 +4,8 @@ Chen et al. (2023) print mean token times of both ways; what r and the times of 
 calls give in theory stands beside their ratio.
 """
 
+from functools import partial
+
 import numpy as np
 
 from experiments.papers.chen.decoding import ALONE, SPECULATIVE, batch_of
@@ -23,24 +25,16 @@ def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> 
     K = setting.K
     prompt, request = batch_of(task, setting, np.arange(1), ALONE)
     programs = {}
-    for name, gamma, calls in (
-        ("t_draft", K, costs.drafts),
-        ("t_target", 0, costs.target_calls),
-        ("t_score", K, costs.target_calls),
-    ):
-        state, loop = (
-            costs.begin(pair, gamma, prompt, request),
-            calls(pair, gamma, LOOPS),
-        )
-        programs[name] = lambda loop=loop, state=state: loop(request, state)
+    timed = {"t_draft": (K, costs.drafts), "t_target": (0, costs.target_calls)}
+    timed["t_score"] = K, costs.target_calls
+    for name, (gamma, calls) in timed.items():
+        state = costs.begin(pair, gamma, prompt, request)
+        programs[name] = partial(calls(pair, gamma, LOOPS), request, state)
     seconds = timing.interleaved(programs, setting.rounds, "calls")
     ms = {name: 1e3 * float(np.median(s)) / LOOPS for name, s in seconds.items()}
     ms["t_draft"] /= K
     speed = closed_forms.chen_speedup(r, K, ms["t_draft"], ms["t_target"])
-    return {
-        **{f"{name}_ms": value for name, value in ms.items()},
-        "theoretical_speed": speed,
-    }
+    return {f"{name}_ms": x for name, x in ms.items()} | {"theoretical_speed": speed}
 
 
 def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> dict:

@@ -16,54 +16,48 @@ ALPHA = np.arange(0, 101) / 100
 
 def table1(alpha: float, gamma: int) -> Measurement:
     """Operations and speed against the target alone at c = c_hat = 0 (Table 1)."""
-    return _of(partial(_tradeoff, alpha, gamma))
+    return Measurement(partial(_tradeoff, alpha, gamma), __name__)
 
 
 def figure2(gamma: int | None) -> Measurement:
     """Expected tokens per call over alpha (Eq. 1); None is gamma without a limit."""
-    return _of(partial(_expected_tokens, gamma))
+    return Measurement(partial(_expected_tokens, gamma), __name__)
 
 
 def figure3(c: float) -> Measurement:
     """The best gamma over alpha < 1 at cost c > 0 (Section 3.5)."""
-    return _of(partial(_best_gamma, c))
+    return Measurement(partial(_best_gamma, c), __name__)
 
 
 def figure4(gamma: int) -> Measurement:
     """Operations and speed over alpha at c = c_hat = 0 (Theorems 3.8 and 3.11)."""
-    return _of(partial(_tradeoff, ALPHA, gamma))
-
-
-def _of(run) -> Measurement:
-    return Measurement(run, __name__)
+    return Measurement(partial(_tradeoff, ALPHA, gamma), __name__)
 
 
 def _tradeoff(alpha, gamma: int) -> dict:
-    return {
-        "alpha": _plain(alpha),
-        "operations": _plain(closed_forms.operations_factor(alpha, gamma, 0)),
-        "speed": _plain(closed_forms.walltime_factor(alpha, gamma, 0)),
-    }
+    operations = closed_forms.operations_factor(alpha, gamma, 0)
+    speed = closed_forms.walltime_factor(alpha, gamma, 0)
+    return _plain(alpha=alpha, operations=operations, speed=speed)
 
 
 def _expected_tokens(gamma: int | None) -> dict:
     if gamma is None:  # 1 / (1 - alpha), which the oracle of Section 3.5 reaches
-        tokens = closed_forms.oracle_factor(ALPHA, 0)
-    else:
-        tokens = closed_forms.expected_tokens(ALPHA, gamma)
-    return {"alpha": _plain(ALPHA), "expected_tokens": _plain(tokens)}
+        return _plain(alpha=ALPHA, expected_tokens=closed_forms.oracle_factor(ALPHA, 0))
+    tokens = closed_forms.expected_tokens(ALPHA, gamma)
+    return _plain(alpha=ALPHA, expected_tokens=tokens)
 
 
 def _best_gamma(c: float) -> dict:
     alpha = ALPHA[:-1]
-    return {
-        "alpha": _plain(alpha),
-        "best_gamma": _plain(closed_forms.optimal_gamma(alpha, c)),
-    }
+    return _plain(alpha=alpha, best_gamma=closed_forms.optimal_gamma(alpha, c))
 
 
-def _plain(values):
-    """Numbers that JSON can hold, rounded to what float64 rounding leaves certain."""
-    if np.ndim(values):
-        return [_plain(value) for value in values]
-    return round(float(values), 12) if np.isfinite(values) else None
+def _plain(**numbers) -> dict:
+    """As JSON can hold them, rounded to what float64 rounding leaves certain."""
+
+    def plain(x):
+        if np.ndim(x):
+            return [plain(each) for each in x]
+        return round(float(x), 12) if np.isfinite(x) else None
+
+    return {name: plain(x) for name, x in numbers.items()}

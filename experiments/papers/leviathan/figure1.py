@@ -34,34 +34,41 @@ def build(
     could not decode; before any compute.
     """
     target, draft = drafts.paired(target, draft)
-    case = make_case(target, draft, prompt, gamma, tokens, seed)
-    inputs = (*target.files, *draft.files, case.tokenizer.file)
-    run = partial(measure, case, prompt)
-    return Measurement(run, __name__, inputs, target.dtype, seed)
-
-
-def make_case(
-    target: Side, draft: Side, prompt: str, gamma: int, tokens: int, seed: int
-) -> trace.Case:
-    """What is decoded, greedily; raises ValueError as `build`."""
     if target.model is None:
         raise ValueError(f"{target.name} only drafts: name a model as the target")
-    if tokens < 1:
-        raise ValueError(f"tokens must be at least 1; got {tokens}")
     if draft.encodes and not target.encodes:
         raise ValueError(
             f"{draft.name} reads the prompt with an encoder and {target.name} has none:"
             " name two models of one kind"
         )
+    tokenizer, read = tokenizer_of(target), begin(target, prompt)
+    case = case_of((target, draft), *read, gamma, tokens, tokenizer, seed)
+    inputs = (*target.files, *draft.files, tokenizer.file)
+    run = partial(measure, case, prompt)
+    return Measurement(run, __name__, inputs, target.dtype, seed)
+
+
+def case_of(
+    players: tuple[Side, Side],
+    prompt: Prompt,
+    ends: tuple[int, ...],
+    gamma: int,
+    tokens: int,
+    tokenizer: Tokenizer,
+    seed: int = 0,
+) -> trace.Case:
+    """What is decoded, greedily. Raises ValueError for no tokens and what could not."""
+    if tokens < 1:
+        raise ValueError(f"tokens must be at least 1; got {tokens}")
+    target, draft = players
     decoder = Decoder(target.model, draft.drafter(gamma))
-    begun, ends = begin(target, prompt)
     sampling, key = make_sampling(1, 0.0), jax.random.key(seed)
-    request = make_request(key, begun, tokens, sampling, ends)
+    request = make_request(key, prompt, tokens, sampling, ends)
     slots = int(request.limit[0]) + gamma + 1
     params = Params(target.params, draft.params)
-    check(decoder, slots, params, begun, request)
-    names, tokenizer = (target.name, draft.name), tokenizer_of(target)
-    return trace.Case(names, decoder, slots, params, begun, request, tokenizer)
+    check(decoder, slots, params, prompt, request)
+    names = target.name, draft.name
+    return trace.Case(names, decoder, slots, params, prompt, request, tokenizer)
 
 
 def begin(target: Side, prompt: str) -> tuple[Prompt, tuple[int, ...]]:
@@ -83,10 +90,10 @@ def measure(case: trace.Case, prompt: str) -> dict:
 
     rejected: the draft that was tested and refused; those after it were never tested.
     """
-    steps, length = [], int(case.prompt.length[0])
-    begun, tokenizer = length, case.tokenizer
+    begun = length = int(case.prompt.length[0])
+    steps = []
     for ids, info in trace.iterate(case):
-        steps.append(pieces(trace.make_step(ids[length:], info), tokenizer))
+        steps.append(pieces(trace.make_step(ids[length:], info), case.tokenizer))
         length = len(ids)
     target, draft = case.names
     return {

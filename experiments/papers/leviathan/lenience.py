@@ -12,7 +12,7 @@ from specjax import drafts, fused, sides
 from specjax.measure import lenience as bench
 from specjax.measure import pairs
 from specjax.measure.row import Measurement
-from specjax.measure.texts import Calls, Protocol, Text, speculate, truncation
+from specjax.measure.texts import Protocol, Text, speculate, truncation
 from specjax.sides import Side
 from specjax.theory.estimate import Estimate, counts
 from specjax.verifiers import lenient
@@ -34,20 +34,15 @@ def build(
     are for, None for the best. Raises ValueError for a pair that has no alpha, or for
     levels that do not fall from 1 within (0, 1].
     """
-    check(levels)
+    for level in levels:
+        lenient.build(level)
+    if not levels or levels[0] != 1 or sorted(set(levels))[::-1] != list(levels):
+        raise ValueError(f"levels must fall from 1, the strict one; got {levels}")
     target, draft = drafts.paired(target, draft)
     sides.check(target, draft)
     of_alpha = pairs.alpha(target, draft, protocol, tasks.of)
     run = partial(measure, (target, draft), protocol, levels, c, gamma)
     return of_alpha._replace(run=run, module=__name__)
-
-
-def check(levels: Levels) -> None:
-    """Raises ValueError for levels without the strict one, or that do not fall."""
-    for level in levels:
-        lenient.build(level)
-    if not levels or levels[0] != 1 or sorted(set(levels))[::-1] != list(levels):
-        raise ValueError(f"levels must fall from 1, the strict one; got {levels}")
 
 
 def measure(
@@ -63,20 +58,19 @@ def measure(
     alpha, its speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv = E(beta_l
     - beta_1); `runs`: a decoding run for each l (`ran`). kept: as of `pairs.written`.
     """
-    check(levels)
     target, draft = players
     chosen = fused.of_protocol(target, draft, protocol)
     prompts = tasks.distinct(protocol.task)
     text = pairs.written(target, prompts, protocol, chosen, kept)
     filters = truncation(protocol)
     scores = bench.score(players, text, protocol.temperature, levels, **filters)
-    values = {}
-    for level, alpha, gap in zip(
-        levels, bench.alphas(scores), bench.drift(scores), strict=True
-    ):
-        implied = bench.implied(alpha.value, c, gamma)
-        values[f"alpha_l{level:g}"], values[f"alpha_l{level:g}_se"] = pair(alpha)
-        values[f"tv_l{level:g}"], values[f"tv_l{level:g}_se"] = pair(gap)
+    both, values = {"alpha": bench.alphas(scores), "tv": bench.drift(scores)}, {}
+    for at, level in enumerate(levels):
+        for name, estimates in both.items():
+            fields = plain(estimates[at])
+            values[f"{name}_l{level:g}"] = fields["value"]
+            values[f"{name}_l{level:g}_se"] = fields["se"]
+        implied = bench.implied(both["alpha"][at].value, c, gamma)
         values[f"implied_gamma_l{level:g}"] = implied.gamma
         values[f"implied_speed_l{level:g}"] = implied.speed
     return values | {
@@ -99,31 +93,22 @@ def measure(
 def ran(
     players: tuple[Side, Side], text: Text, protocol: Protocol, level: float
 ) -> dict:
-    """A run of Algorithm 1 with lenience l on the prompts of `text`.
-
-    counts: accepted over tested. alpha_own_text: alpha_l at every token of what it
-    wrote. log_p: its mean log-probability under the target at temperature 1, in nats a
-    token. Each with its error.
-    """
+    """A run of Algorithm 1 with lenience l on the prompts of `text`: what was accepted,
+    alpha_l at every token of what it wrote, and the log-probability of that under the
+    target at temperature 1, in nats a token."""
     chosen = fused.of_protocol(*players, protocol, lenient.build(level))
     prompts, number = tasks.distinct(protocol.task), len(text.start)
     calls = speculate(players, prompts, number, protocol, chosen)
     written = bench.outputs(text, calls)
     how = written, protocol.temperature, [level]
     scores = bench.score(players, *how, **truncation(protocol))
+    tokens, runs = int(calls.tokens.sum()), int(calls.calls.sum())
     return {
         "lenience": level,
         "counts": plain(counts(calls.accepted, calls.tested)),
         "alpha_own_text": plain(bench.alphas(scores)[0]),
         "log_p": plain(bench.log_probability(scores)),
         "kernels": chosen.record,
-        **totals(calls),
-    }
-
-
-def totals(calls: Calls) -> dict:
-    tokens, runs = int(calls.tokens.sum()), int(calls.calls.sum())
-    return {
         "accepted": int(calls.accepted.sum()),
         "tested": int(calls.tested.sum()),
         "decoded_tokens": tokens,
@@ -135,8 +120,3 @@ def totals(calls: Calls) -> dict:
 def plain(estimate: Estimate) -> dict:
     """As JSON holds it: the error of a single sequence is None."""
     return {key: None if x != x else x for key, x in estimate._asdict().items()}
-
-
-def pair(estimate: Estimate) -> tuple[float, float | None]:
-    fields = plain(estimate)
-    return fields["value"], fields["se"]

@@ -4,22 +4,20 @@ Leviathan et al. (2023), Section 3.4: Theorem 3.11 and Definition 3.10 for opera
 and the claim that the target's weights are read once a call. Nothing is timed: programs
 are compiled and their `cost_analysis()` read. Axes: B rows, G = gamma, L slots.
 
-What is compared. The counts are spread over the tokens per call of a run; the theorem
-takes alpha = E(sum_x min(p, q)) on the target's own text, as Table 3 does, and so
-expects its own number of tokens per call. Their difference is what the theorem misses.
+Counts are spread over the tokens per call of a run; the theorem takes alpha = E(sum_x
+min(p, q)) on the target's own text, as Table 3 does, and so expects its own number of
+tokens per call. Their difference is what the theorem misses.
 
-What the counts are. Operations are XLA's `flops`: 2 m n k of a product, 1 of each
-elementwise number, softmax and sampling included, transcendental functions not. Bytes
-are XLA's `bytes accessed`: operands and results of each fused kernel. That is not
-memory traffic: what a cache serves counts, a buffer that two kernels read counts twice,
-and so does a copy that only this compiler makes. Attention counts all L slots.
+Operations are XLA's `flops`: 2 m n k of a product, 1 of each elementwise number,
+softmax and sampling included, transcendental functions not. Bytes are XLA's `bytes
+accessed`: operands and results of each fused kernel, which is not memory traffic: what
+a cache serves counts, a buffer that two kernels read counts twice, and so does a copy
+that only this compiler makes. Attention counts all L slots.
 
-What a loop costs. XLA counts a loop's body once, however often it runs, and a drafter
-of gamma tokens is a first token and a loop over the others. So a drafter of one token,
-which has no loop, is compiled beside it, and the difference is one further token. What
-a draft of gamma costs is the first, with the drafter's catch-up, plus gamma - 1 of the
-second. Other loops are those of random bits and of the search in a table: integers, a
-few hundred operations.
+XLA counts a loop's body once, however often it runs, and a drafter of gamma tokens is a
+first token and a loop over the others. So a drafter of one token, which has no loop, is
+compiled beside it, and the difference is one further token. Other loops are those of
+random bits and of the search in a table: integers, a few hundred operations.
 """
 
 from collections.abc import Callable
@@ -126,8 +124,8 @@ def measure(
         decoded = decode(target, draft, protocol)
     else:
         tokens = closed_forms.expected_tokens(alpha, setting.gamma)  # Eq. 1
-        decoded = {"alpha": alpha, "alpha_se": None, "tokens_per_call": tokens}
-        decoded |= {"tokens_per_call_se": None}
+        decoded = {"alpha": alpha, "alpha_se": None}
+        decoded |= {"tokens_per_call": tokens, "tokens_per_call_se": None}
     costs = count(target, draft, setting)
     return {
         "target": target.name,
@@ -136,18 +134,15 @@ def measure(
         **setting._asdict(),
         **decoded,
         **per_token(costs, setting, decoded),
-        "weight_bytes": {
-            "target": weight_bytes(target),
-            "draft": weight_bytes(draft),
-        },
+        "weight_bytes": {"target": weight_bytes(target), "draft": weight_bytes(draft)},
         "operations_per_call": {k: v.operations for k, v in costs._asdict().items()},
         "bytes_per_call": {k: v.bytes for k, v in costs._asdict().items()},
     }
 
 
 def decode(target: Side, draft: Side, protocol: Protocol) -> dict:
-    """alpha as Table 3 measures it, and the tokens per call of the same run, calls
-    counted uncut; beside them those of Eq. 1 at that alpha."""
+    """alpha as Table 3 measures it, the tokens per call of the same run, calls counted
+    uncut, and those of Eq. 1 at that alpha."""
     prompts, most = tasks.distinct(protocol.task), protocol.gamma + 1
     measured = pairs.measure_alpha((target, draft), prompts, protocol)
     r = measured["estimates"]["chen_r"]
@@ -160,12 +155,8 @@ def decode(target: Side, draft: Side, protocol: Protocol) -> dict:
 
 
 def per_token(costs: Costs, setting: OperationsSetting, decoded: dict) -> dict:
-    """What the programs cost per emitted token, beside Section 3.4.
-
-    decoded: alpha, the tokens that a call emits, and their errors. c_hat includes the
-    drafter's catch-up. What is expected follows from alpha alone; of bytes, that of
-    calls which read weights and cache once, drafts aside.
-    """
+    """What the programs cost per emitted token, beside Section 3.4, whose bytes are of
+    calls that read weights and cache once. c_hat includes the drafter's catch-up."""
     gamma, tokens = setting.gamma, decoded["tokens_per_call"]
     alpha, each = min(decoded["alpha"], 1.0), setting.batch * tokens
     alone, drafted = costs.alone, plus(costs.first, costs.next, gamma - 1)

@@ -56,11 +56,7 @@ def build(
 
 
 def measure(
-    target: Side,
-    task: tasks.Task,
-    metric: str,
-    tokenizer: str,
-    sizes: tuple[int, int],
+    target: Side, task: tasks.Task, metric: str, tokenizer: str, sizes: tuple[int, int]
 ) -> dict:
     """The scores, and a few texts beside their references."""
     pieces = sentencepiece.SentencePieceProcessor(model_file=tokenizer)

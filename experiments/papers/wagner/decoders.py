@@ -30,14 +30,9 @@ def row(
 ) -> Measurement:
     """The measurement of a row.
 
-    Args:
-      target, draft: decoders. setting: its suffix must be "", as `read` puts one.
-      read: how a task of that name is read by the target.
-      kind: "text" for Tables 1, 3, 5, 6 and 8, "scale" for Tables 2 and 7, "time" for
-        Figures 3 and 4.
-
-    Raises:
-      ValueError: for a pair, a setting or a task that cannot be measured.
+    read: how a task of that name is read by the target, suffix included. kind: "text"
+    for Tables 1, 3, 5, 6 and 8, "scale" for Tables 2 and 7, "time" for Figures 3 and 4.
+    Raises ValueError for a pair, a setting or a task that cannot be measured.
     """
     if kind not in KINDS:
         raise ValueError(f"no kind {kind!r}: choose one of {', '.join(KINDS)}")

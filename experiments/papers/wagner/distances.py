@@ -21,6 +21,8 @@ from specjax.sides import Side
 from specjax.types import Law
 from specjax.verifiers import sigmoid
 
+# Total variation of a drafted token's law from p and from q, of the bonus token's from
+# p; the share of drafts kept.
 NAMES = ("tv_out_p", "tv_out_q", "tv_bonus_p", "kept")
 
 
@@ -37,12 +39,9 @@ class Compared(NamedTuple):
 
 
 def compared(method: Method, target: Law, draft: Law) -> Compared:
-    """What a method makes of two laws, exactly: without coins or drafts.
-
-    out(x) = q(x) a(x) + (1 - sum_y q(y) a(y)) r(x), for a(x) = min(1, p^(x) / q^(x))
-    and the residual r = norm(max(0, p^ - q^)), as Algorithm 1 has it with p^ = p and
-    q^ = q: then out = p.
-    """
+    """What a method makes of two laws: out(x) = q(x) a(x) + (1 - sum_y q(y) a(y)) r(x),
+    for a(x) = min(1, p^(x) / q^(x)) and the residual r = norm(max(0, p^ - q^)), as
+    Algorithm 1 has it with p^ = p and q^ = q: then out = p."""
     p, q = probs.dense(target), probs.dense(draft)
     if method.name.startswith("always"):
         return Compared(p, q, q, p, jnp.ones_like(p[..., 0]))
@@ -79,16 +78,19 @@ def variation(law: Array, other: Array) -> Array:
 def distances(
     pair: tuple[Side, Side], methods: Sequence[Method], text: Text
 ) -> dict[str, dict[str, float]]:
-    """By method, means over every token of `text`: total variation of a drafted token's
-    law from p and from q, of the bonus token's from p, the share of drafts kept.
+    """By method, means over every token of `text` at temperature 1: those of NAMES.
 
-    methods: all with the same filter, which p and q here are after. Temperature 1.
+    methods: all with the same filter, which p and q here are after.
     """
+
+    def measures(case: Compared) -> Array:
+        apart = variation(case.out, case.p), variation(case.out, case.q)
+        return jnp.stack([*apart, variation(case.bonus, case.p), case.kept], -1)
 
     def each(p_law: Law, q_law: Law, written: Array) -> tuple[Array]:
         del written
         cases = [compared(method, p_law, q_law) for method in methods]
-        return (jnp.stack([jnp.stack(measures(case), -1) for case in cases], axis=-2),)
+        return (jnp.stack([measures(case) for case in cases], axis=-2),)
 
     pair = filtered(pair, methods[0].top_k)
     values = np.asarray(positions(pair, text, 1.0, each)[0], np.float64).mean(0)
@@ -96,9 +98,3 @@ def distances(
         method.name: dict(zip(NAMES, map(float, row), strict=True))
         for method, row in zip(methods, values, strict=True)
     }
-
-
-def measures(result: Compared) -> list[Array]:
-    """Those of NAMES."""
-    apart = variation(result.out, result.p), variation(result.out, result.q)
-    return [*apart, variation(result.bonus, result.p), result.kept]

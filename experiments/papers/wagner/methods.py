@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from experiments.papers.wagner import baseline as wagner_naive
+from experiments.papers.wagner import baseline as naive
 from specjax import fused, probs, sides
 from specjax.drafters.rollout import for_rule
 from specjax.fused import Sizes
@@ -63,8 +63,7 @@ everything = Verifier(token.noise, keep_everything, "lossy: keeps every draft")
 
 
 def baseline(top_k: int | None = None) -> Method:
-    naive = wagner_naive.verifier
-    return _named(Method("baseline", naive, top_k, drafted=sigmoid.law))
+    return _named(Method("baseline", naive.verifier, top_k, drafted=sigmoid.law))
 
 
 def exact(
@@ -113,21 +112,15 @@ def by_kernels(
 
 def of_text(scale: float, fused: Verifier, drafted: Callable | None) -> list[Method]:
     """What a main row compares, without a filter and with the library's own."""
-    return [
-        method
-        for top_k in (None, TOP_K)
-        for method in (
-            baseline(top_k),
-            exact(fused, drafted, top_k),
-            by_sigmoid(scale, top_k=top_k),
-            always(top_k),
-        )
-    ]
+    methods = []
+    for top_k in (None, TOP_K):
+        methods += [baseline(top_k), exact(fused, drafted, top_k)]
+        methods += [by_sigmoid(scale, top_k=top_k), always(top_k)]
+    return methods
 
 
 def of_scale(scales: Sequence[float]) -> list[Method]:
-    """What a row of scales compares: the baseline, every scale in both precisions,
-    without a filter and with the library's own."""
+    """What a row of scales compares: every scale in both precisions."""
     methods = []
     for top_k in (None, TOP_K):
         kinds = [by_sigmoid(s, kind, top_k) for s in scales for kind in sigmoid.DTYPES]
@@ -136,11 +129,8 @@ def of_scale(scales: Sequence[float]) -> list[Method]:
 
 
 def filtered(pair: tuple[Side, Side], top_k: int | None) -> tuple[Side, ...]:
-    """The pair with the logits of both cut to the `top_k` largest of each row, -inf
-    elsewhere, as the library's processors cut them before anything verifies.
-
-    Ids whose logits are equal to the smallest that is kept are kept too.
-    """
+    """The pair with the logits of both cut to the `top_k` largest of each row and those
+    equal to the smallest of them, -inf elsewhere, before anything verifies."""
     if top_k is None:
         return pair
 
@@ -157,10 +147,8 @@ def filtered(pair: tuple[Side, Side], top_k: int | None) -> tuple[Side, ...]:
 
 
 def largest(z: Array, count: int) -> Array:
-    """bool [..., V]: the `count` largest of each row, and what equals the last of them.
-
-    By bisection over the order of floats, a bit at a time: on a CPU a sort of V logits
-    takes longer than the rest of a step.
+    """bool [..., V]: the `count` largest of each row, and what equals the last of them,
+    by bisection over the order of floats: a sort takes longer than the rest of a step.
     """
     bits = jax.lax.bitcast_convert_type(z.astype(jnp.float32), jnp.int32)
     keys = jnp.where(bits < 0, bits ^ jnp.int32(0x7FFFFFFF), bits)  # of the same order

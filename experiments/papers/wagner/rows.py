@@ -174,17 +174,13 @@ def memory(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) ->
 
 def texts(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
     """Everything of a main row, flat: a quantity, a method, a gamma."""
-    values = profiled(pair, setting, methods, sample)
-    values |= distances(pair, methods, sample)
-    for method in methods:
-        values |= by_schedule(pair, setting, method, sample)
+    values = scales(pair, setting, methods, sample)
     plain = [method for method in methods if method.top_k is None]
     for method in plain[1:]:  # the baseline keeps what `exact` does
         for gamma in setting.gammas:
             run = runs.decode(pair, method, gamma, sample, setting.batch)
             for key, value in runs.kept(run, sample.repeats).items():
                 values[f"{key}_{method.name}_g{gamma}"] = value
-    values |= profile(values, methods)
     values |= walls(pair, setting, plain[:3], sample, values)
     return values | steps(pair, setting, plain[1], sample)
 
@@ -193,8 +189,10 @@ def scales(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) ->
     """Everything of a row of scales, flat."""
     values = profiled(pair, setting, methods, sample)
     values |= distances(pair, methods, sample)
-    for method in methods:
-        values |= by_schedule(pair, setting, method, sample)
+    for method in methods:  # drafts kept, calls and ROUGE-1 by the paper's schedule
+        run = runs.decode(pair, method, runs.SCHEDULE, sample, setting.batch)
+        counted = runs.kept(run, sample.repeats) | runs.rouge1(run, sample)
+        values |= {f"{key}_{method.name}": value for key, value in counted.items()}
     return values | profile(values, methods)
 
 
@@ -239,13 +237,6 @@ def distances(pair: Pair, methods: list[Method], sample) -> dict:
     return flat
 
 
-def by_schedule(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
-    """Drafts kept, calls and ROUGE-1 by the paper's schedule of gamma."""
-    run = runs.decode(pair, method, runs.SCHEDULE, sample, setting.batch)
-    values = runs.kept(run, sample.repeats) | runs.rouge1(run, sample)
-    return {f"{key}_{method.name}": value for key, value in values.items()}
-
-
 def profile(values: dict, methods: list[Method]) -> dict:
     """Reductions against the baseline with the same filter: of a step's time, and of
     all steps' that the schedule needed, each at the time of gamma = AT."""
@@ -269,8 +260,9 @@ def walls(
     for method in methods:
         name, run = method.name, seconds[method.name]
         flat[f"wall_ms_{name}"] = 1e3 * float(run["seconds"].mean())
-        flat[f"wall_reduction_{name}"] = reduction(run["seconds"], base)
-        flat[f"wall_reduction_{name}_se"] = error_of(run["seconds"], base)
+        ours, error = run["seconds"], runs.error_of_ratio(run["seconds"], base)
+        flat[f"wall_reduction_{name}"] = float(100 * (1 - ours.sum() / base.sum()))
+        flat[f"wall_reduction_{name}_se"] = 100 * (error or 0.0)  # over texts
         token_ms = 1e3 * run["seconds"].sum() / run["tokens"].sum()
         flat[f"wall_ms_a_token_{name}"] = float(token_ms)
         verify = 1e-6 * values[f"us_{name}"] * run["calls"].sum()
@@ -278,25 +270,13 @@ def walls(
     return flat
 
 
-def reduction(ours: np.ndarray, base: np.ndarray) -> float:
-    return float(100 * (1 - ours.sum() / base.sum()))
-
-
-def error_of(ours: np.ndarray, base: np.ndarray) -> float:
-    """Standard error of `reduction` over texts."""
-    error = runs.error_of_ratio(ours, base)
-    return 0.0 if error is None else 100 * error
-
-
 def steps(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
     """Verification beside a whole step, by gamma."""
     text = written(pair, sample, None)
     inputs = [timing.inputs_of(pair, text, gamma) for gamma in STEPS]
-    begun = runs.batch_of(sample, [0])
-    flat = {}
-    for gamma, parts in timing.shares(
-        pair, method, begun, inputs, setting.rounds
-    ).items():
+    begun, flat = runs.batch_of(sample, [0]), {}
+    shares = timing.shares(pair, method, begun, inputs, setting.rounds)
+    for gamma, parts in shares.items():
         medians = {key: float(np.median(value)) for key, value in parts.items()}
         flat |= {f"step_{key}_us_g{gamma}": value for key, value in medians.items()}
         flat[f"step_share_g{gamma}"] = 100 * medians["verify"] / medians["step"]

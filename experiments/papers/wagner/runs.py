@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import sentencepiece
+from jax import Array
 
 from experiments import tasks
 from experiments.papers.leviathan import quality
@@ -25,7 +26,7 @@ from specjax.measure.texts import take, width
 from specjax.prompts import Prompts
 from specjax.sides import Side
 from specjax.step import Decoder
-from specjax.types import Params, Prompt, Request
+from specjax.types import Params, Prompt, Request, Sampling
 
 SCHEDULE = 0  # in the place of a gamma: 5, then +2 or -1
 
@@ -57,11 +58,8 @@ def sampled(
     suffix: str = "",
     decode: Callable[[list[int]], str] | None = None,
 ) -> Sample:
-    """A share of a task's prompts, rounded up, in their own order.
-
-    suffix: see `with_suffix`. Raises ValueError unless 0 < share <= 1 and repeats and
-    new_tokens are at least 1.
-    """
+    """A share of a task's prompts, rounded up, in their own order; a suffix ends what
+    an encoder reads. Raises ValueError for what cannot be."""
     if not 0 < share <= 1 or min(repeats, new_tokens) < 1:
         raise ValueError(
             "need a share in (0, 1] and at least 1 of repeats and new_tokens; got"
@@ -75,23 +73,14 @@ def sampled(
         return [listed[i] for i in index] if listed else listed
 
     tokens, inputs = chosen(source.prompts.tokens), chosen(source.prompts.inputs)
+    if suffix:
+        if inputs is None:
+            raise ValueError("a suffix follows what an encoder reads: name such a task")
+        more = t5_pieces().encode(suffix)
+        inputs = [[*ids[:-1], *more, ids[-1]] for ids in inputs]
     prompts = source.prompts._replace(tokens=tokens, inputs=inputs)
-    prompts, references = with_suffix(prompts, suffix), chosen(source.references)
+    references = chosen(source.references)
     return Sample(prompts, references, share, repeats, seed, new_tokens, decode)
-
-
-def with_suffix(prompts: Prompts, suffix: str) -> Prompts:
-    """Puts a suffix after the text that an encoder reads, before its end.
-
-    Raises ValueError for prompts that no encoder reads.
-    """
-    if not suffix:
-        return prompts
-    if prompts.inputs is None:
-        raise ValueError("a suffix follows what an encoder reads: name such a task")
-    more = t5_pieces().encode(suffix)
-    inputs = [[*ids[:-1], *more, ids[-1]] for ids in prompts.inputs]
-    return prompts._replace(inputs=inputs)
 
 
 def t5_pieces() -> sentencepiece.SentencePieceProcessor:
@@ -124,14 +113,19 @@ def slots_of(sample: Sample, most: int) -> int:
 
 
 def batch_of(sample: Sample, index: Sequence[int]) -> tuple[Prompt, Request]:
-    """The texts of these places; text i has its own key, whatever its mates."""
-    index = np.asarray(index)
-    prompt = take(sample.prompts, index)
-    fold = jax.vmap(jax.random.fold_in, (None, 0))
-    keys = fold(jax.random.key(sample.seed), index)
-    sampling = make_sampling(index.size, 1.0)
-    limits = sample.new_tokens, sampling, sample.prompts.ends
-    return prompt, make_request(keys, prompt, *limits)
+    """The texts of these places, at temperature 1."""
+    key, sampling = jax.random.key(sample.seed), make_sampling(len(index), 1.0)
+    return batched(sample.prompts, index, key, sample.new_tokens, sampling)
+
+
+def batched(
+    prompts: Prompts, index: Sequence[int], key: Array, tokens: int, sampling: Sampling
+) -> tuple[Prompt, Request]:
+    """Texts of these places, from the first prompt on again where they end; text i has
+    its own key, whatever its mates."""
+    prompt = take(prompts, index)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, np.asarray(index))
+    return prompt, make_request(keys, prompt, tokens, sampling, prompts.ends)
 
 
 def decode(
@@ -152,11 +146,9 @@ def decode(
 
 
 def kept(run: Run, repeats: int = 1) -> dict:
-    """Shares of drafted, and of tested, tokens that were kept; means per call.
-
-    The standard error is over prompts: repeats of one are not independent.
-    A draft's tokens beyond the end of its text count as drafted and are never kept.
-    """
+    """Shares of drafted, and of tested, tokens that were kept, with an error over
+    prompts: repeats of one are not independent. A draft's tokens beyond the end of its
+    text count as drafted and are never kept."""
     calls, drafted, tested, accepted = (int(total.sum()) for total in run.counts)
     tokens = sum(map(len, run.texts))
     parts = run.counts.accepted, run.counts.drafted
@@ -194,10 +186,8 @@ def rouge1(run: Run, sample: Sample) -> dict:
     decode, ends = sample.decode or t5_pieces().decode, sample.prompts.ends
     texts = [decode([i for i in row.tolist() if i not in ends]) for row in run.texts]
     wanted = sample.references * sample.repeats
-    each = [
-        quality.rouge([a], [b])["rouge1"] / 100
-        for a, b in zip(texts, wanted, strict=True)
-    ]
+    both = zip(texts, wanted, strict=True)
+    each = [quality.rouge([a], [b])["rouge1"] / 100 for a, b in both]
     means = by_prompt(each, sample.repeats) / sample.repeats
     error = means.std(ddof=1) / np.sqrt(means.size) if means.size > 1 else 0
     return {"rouge1": float(means.mean()), "rouge1_se": float(error)}
@@ -210,11 +200,9 @@ def walltimes(
     sample: Sample,
     count: int,
 ) -> dict[str, dict]:
-    """By method: seconds of each of the first `count` texts alone, [N], whole decoding
-    with the prompt's prefill, and the calls and tokens of each.
-
-    Batch 1. All methods decode a text in turn, so that a disturbance is met by all.
-    """
+    """By method: seconds of each of the first `count` texts at batch 1, [N], with their
+    prompts, and the calls and tokens of each. All methods decode a text in turn, so
+    that a disturbance is met by all."""
     slots = slots_of(sample, max(gamma, 20))
     batches = [batch_of(sample, [i]) for i in range(min(count, sample.count))]
     ways = {m.name: (decoder(pair, m, gamma, slots), batches) for m in methods}
@@ -239,11 +227,10 @@ def in_turns(
     taken, measured = timing.interleaved(programs, 1, label, warm), {}
     for name, (_, batches) in ways.items():
         outs = [jax.device_get(outputs[name, i]) for i in range(len(batches))]
-        starts = [int(request.start[0]) for _, request in batches]
-        lengths = np.array([out.length[0] for out in outs])
+        lengths = np.array([float(out.length[0]) for out in outs])
         measured[name] = {
             "seconds": np.array([taken[i, name][0] for i in range(len(batches))]),
             "calls": np.array([float(out.counts.calls[0]) for out in outs]),
-            "tokens": lengths - np.array(starts, float),
+            "tokens": lengths - [int(request.start[0]) for _, request in batches],
         }
     return measured

@@ -50,11 +50,8 @@ class Program(NamedTuple):
 
 
 def inputs_of(pair: tuple[Side, Side], text: Text, gamma: int) -> Inputs:
-    """Logits after gamma + 1 consecutive places of `text`, from its first on, of the
-    row that is longest; the drafts are drawn from the draft's. Batch 1.
-
-    A text with fewer places gives them again from its first on.
-    """
+    """Logits after gamma + 1 places of the longest row of `text`, from its first on and
+    again where they end; the drafts are drawn from the draft's. Batch 1."""
     row = int(np.argmax(text.length - text.start))
     chosen = jax.tree.map(lambda leaf: leaf[row : row + 1], text)
     prompt = Prompt(chosen.tokens, chosen.length, chosen.inputs)
@@ -90,10 +87,8 @@ def build_verify(method: Method) -> Callable[[Array, Inputs], Verdict]:
 
 
 def turned(inputs: Inputs, turn: Array, verdict: Verdict) -> Inputs:
-    """The next turn's: one logit of every row is another, and so are the uniforms.
-
-    The logit is that of an id far from the last turn's; which, depends on the verdict.
-    """
+    """The next turn's: one logit of every row is another, of an id far from the last
+    turn's that depends on the verdict, and so are the uniforms."""
     vocab = inputs.p.shape[-1]
     at = (turn * 977 + verdict.tokens[0, 0]) % vocab
 
@@ -129,10 +124,8 @@ def verification(
     loops: int = LOOPS,
     label: str = "verification",
 ) -> dict[tuple[str, int], np.ndarray]:
-    """Microseconds of one verification, [R], by (method, gamma), taken in turns.
-
-    inputs: for each filter, top_k or None, one of every gamma.
-    """
+    """Microseconds of one verification, [R], by (method, gamma), taken in turns; inputs
+    are by filter, one of every gamma."""
     key, programs = jax.random.split(jax.random.key(0), 1), {}
     for method in methods:
         run = looped(build_verify(method), loops)
@@ -144,12 +137,10 @@ def verification(
 
 
 def spread(samples: np.ndarray) -> dict:
-    """Median of the rounds, and how far half of them are from it (a quarter to each
-    side), as plain numbers."""
-    low, middle, high = np.percentile(samples, [25, 50, 75])
+    """Median of the rounds, and between what half of them are."""
+    low, middle, high = map(float, np.percentile(samples, [25, 50, 75]))
     deviation = float(samples.std(ddof=1)) if samples.size > 1 else 0.0
-    quarter = {"low": float(low), "high": float(high)}
-    return {"median": float(middle), "deviation": deviation, **quarter}
+    return {"median": middle, "deviation": deviation, "low": low, "high": high}
 
 
 def described(name: str, samples: np.ndarray) -> dict:
@@ -171,25 +162,24 @@ def program(method: Method, inputs: Inputs) -> Program:
 
 
 def step_peak(
-    pair: tuple[Side, Side],
-    method: Method,
-    gamma: int,
-    begun: tuple[Prompt, Request],
+    pair: tuple[Side, Side], method: Method, gamma: int, begun: tuple[Prompt, Request]
 ) -> int:
     """Bytes of a whole compiled `spec_step` at its peak; only a prefill is run."""
-    request = begun[1]
-    slots = int(request.limit.max()) + gamma + 2
-    both = costs.Pair(*pair, slots, method.kernels())
-    state = costs.begin(both, gamma, *begun)
-    step = build_step(*both.decoder(gamma))
-    memory = (
-        jax.jit(step, donate_argnums=2)
-        .lower(both.params(gamma), request, state)
-        .compile()
-        .memory_analysis()
-    )
+    both, state = began(pair, method, gamma, begun)
+    step = jax.jit(build_step(*both.decoder(gamma)), donate_argnums=2)
+    compiled = step.lower(both.params(gamma), begun[1], state).compile()
+    memory = compiled.memory_analysis()
     held = memory.argument_size_in_bytes + memory.temp_size_in_bytes
     return held + memory.output_size_in_bytes - memory.alias_size_in_bytes
+
+
+def began(
+    pair: tuple[Side, Side], method: Method, gamma: int, begun: tuple[Prompt, Request]
+) -> tuple[costs.Pair, State]:
+    """A pair in buffers for one text, and the state after its prompt."""
+    slots = int(begun[1].limit.max()) + gamma + 2
+    both = costs.Pair(*pair, slots, method.kernels())
+    return both, costs.begin(both, gamma, *begun)
 
 
 def peak_in_use() -> int | None:
@@ -211,22 +201,16 @@ def shares(
     A step makes each law once, where it drafts and where it scores: `verify` is what
     the paper times, and includes that work.
     """
-    request = begun[1]
-    own = {method.top_k: inputs}
-    alone = verification([method], own, rounds, label="verification in a step")
-    gammas = [each.tokens.shape[1] for each in inputs]
+    label = "verification in a step"
+    alone = verification([method], {method.top_k: inputs}, rounds, label=label)
     programs = {}
-    for gamma in gammas:
-        slots = int(request.limit.max()) + gamma + 2
-        state = costs.begin(costs.Pair(*pair, slots, method.kernels()), gamma, *begun)
-        programs[gamma] = partial(steps(pair, method, gamma, LOOPS), request, state)
+    for gamma in (each.tokens.shape[1] for each in inputs):
+        _, state = began(pair, method, gamma, begun)
+        programs[gamma] = partial(steps(pair, method, gamma, LOOPS), begun[1], state)
     seconds = timing.interleaved(programs, rounds, "steps")
     return {
-        gamma: {
-            "step": 1e6 * seconds[gamma] / LOOPS,
-            "verify": alone[method.name, gamma],
-        }
-        for gamma in gammas
+        gamma: {"step": 1e6 * each / LOOPS, "verify": alone[method.name, gamma]}
+        for gamma, each in seconds.items()
     }
 
 
@@ -249,6 +233,4 @@ def steps(pair: tuple[Side, Side], method: Method, gamma: int, loops: int) -> Ca
 
         return jax.lax.fori_loop(0, loops, body, state).tokens
 
-    return lambda request, state: run(
-        Params(target.params, draft.params), request, state
-    )
+    return partial(run, Params(target.params, draft.params))

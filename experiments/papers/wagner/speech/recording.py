@@ -8,17 +8,14 @@ the text is decoded again without a draft, to count the calls that drafts saved.
 from functools import partial
 from pathlib import Path
 
-import jax
-
 from experiments.papers.leviathan import figure1
 from specjax import zoo
-from specjax.inputs import check, make_prompt, make_request, make_sampling
+from specjax.inputs import make_prompt
 from specjax.measure import trace
 from specjax.measure.row import Measurement
 from specjax.sides import Side
 from specjax.speech import spoken_prompts
 from specjax.step import Decoder
-from specjax.types import Params
 
 BUNDLED = zoo.FOLDER / "speech" / "speech.flac"
 
@@ -40,40 +37,22 @@ def build(
     spoken = recording.with_suffix(".txt")
     if not spoken.is_file():
         raise ValueError(f"no {spoken}: write what is said in {recording.name} there")
-    case = make_case(target, draft, gamma, tokens, recording)
+    for side in (target, draft):
+        if not spoken_prompts.listens(side):
+            raise ValueError(f"{side.name} does not listen: name a Whisper")
+    tokenizer = target.pretrained.tokenizer
+    players, prompts = spoken_prompts.of([{"audio": str(recording)}], (target, draft))
+    prompt = make_prompt(prompts.tokens, prompts.inputs)
+    case = figure1.case_of(players, prompt, prompts.ends, gamma, tokens, tokenizer)
     run = partial(measure, case, recording, spoken)
     files = {*target.files, *draft.files, case.tokenizer.file, recording, spoken}
     return Measurement(run, __name__, tuple(sorted(files)), target.dtype, 0)
 
 
-def make_case(
-    target: Side, draft: Side, gamma: int, tokens: int, recording: Path
-) -> trace.Case:
-    """What is decoded, greedily; raises ValueError as `build`."""
-    for side in (target, draft):
-        if not spoken_prompts.listens(side):
-            raise ValueError(f"{side.name} does not listen: name a Whisper")
-    if tokens < 1:
-        raise ValueError(f"tokens must be at least 1; got {tokens}")
-    tokenizer = target.pretrained.tokenizer
-    (target, draft), prompts = spoken_prompts.of(
-        [{"audio": str(recording)}], (target, draft)
-    )
-    decoder = Decoder(target.model, draft.drafter(gamma))
-    prompt = make_prompt(prompts.tokens, prompts.inputs)
-    sampling, key = make_sampling(1, 0.0), jax.random.key(0)
-    request = make_request(key, prompt, tokens, sampling, prompts.ends)
-    slots = int(request.limit[0]) + gamma + 1
-    params = Params(target.params, draft.params)
-    check(decoder, slots, params, prompt, request)
-    names = target.name, draft.name
-    return trace.Case(names, decoder, slots, params, prompt, request, tokenizer)
-
-
 def measure(case: trace.Case, recording: Path, spoken: Path) -> dict:
-    """The steps, what they wrote, and the calls of the target without and with drafts.
+    """The steps, and what the target writes without a draft, in how many calls.
 
-    text: without a draft. same_text: whether drafts left every token as it was.
+    same_text: whether drafts left every token as it was.
     """
     traced = figure1.measure(case, recording.name)
     alone = case._replace(decoder=Decoder(case.decoder.target))
