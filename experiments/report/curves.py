@@ -64,7 +64,7 @@ PUBLISHED["figure4"] = "published: T5-XXL, Table 2"
 def drawing(
     name: str, curves: dict[str, dict], times: dict[str, dict]
 ) -> Figure | None:
-    """The figure, a curve per row of `curves`; None if there is none. times: of table2."""
+    """The figure, a curve per row of `curves`, if any. times: of table2."""
     if not curves:
         return None
     kind, rows = KINDS[name], sorted(curves, key=order)
@@ -175,9 +175,8 @@ def zoom(axes: Axes, points: list[Point], whole: bool) -> None:
     alphas, ends = [point.alpha for point in points], heights(points)
     room = 0.12 * (max(ends) - min(ends)) + 0.1
     axes.set_xlim(min(alphas) - 0.06, max(alphas) + 0.06)
-    axes.set_ylim(
-        0 if whole else min(ends) - room, max(ends) + (1.5 if whole else room)
-    )
+    below, above = (min(ends), 1.5) if whole else (room, room)
+    axes.set_ylim(min(ends) - below, max(ends) + above)
     axes.locator_params(nbins=5)
 
 

@@ -9,6 +9,7 @@ paper is not drawn.
 
 import io
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -32,11 +33,16 @@ TRACES = {"figure1": ("figure1", "gamma_7")}  # folder and row
 TRACES["recording"] = recording.FOLDER, recording.ROW
 
 
-# The row of table2, the folder of its traces, and what begins their names.
-TIMELINES = {
-    "figure5": ("small_t0_b1", "figure1", ""),
-    "figure5_ende": ("ende_small_t0", "figure5", "ende_"),
-}
+class Timeline(NamedTuple):
+    """times: the row of table2. traces: their folder, in which names have a prefix."""
+
+    times: str
+    traces: str
+    prefix: str = ""
+
+
+TIMELINES = {"figure5": Timeline("small_t0_b1", "figure1")}
+TIMELINES["figure5_ende"] = Timeline("ende_small_t0", "figure5", "ende_")
 
 
 def draw(name: str, results: Records, path: Path) -> None:

@@ -64,7 +64,11 @@ def reached(goal: dict, rows: Rows) -> float | str:
     """The number of a goal, or why there is none."""
     if "every" in goal:
         ours = [row for row, name in shapes().items() if "PyTorch" not in name]
-        return smallest([measured(rows, row, goal["every"]) for row in ours])
+        values = [measured(rows, row, goal["every"]) for row in ours]
+        missing = [value for value in values if isinstance(value, str)]
+        if FAILED in missing:
+            return FAILED
+        return missing[0] if missing else min(values)
     if not goal["of"]:
         return "not implemented"
     value = measured(rows, *goal["of"][0])
@@ -72,13 +76,6 @@ def reached(goal: dict, rows: Rows) -> float | str:
         return value
     unmeasured = isinstance(value, str) and value.startswith(UNMEASURED)
     return over(value, measured(rows, *goal["under"][0]), peer=not unmeasured)
-
-
-def smallest(values: list[float | str]) -> float | str:
-    missing = [value for value in values if isinstance(value, str)]
-    if FAILED in missing:
-        return FAILED
-    return missing[0] if missing else min(values)
 
 
 def measured(rows: Rows, row: str, quantity: str) -> float | str:

@@ -179,7 +179,7 @@ def test_timed_rows_and_commands_are_given_what_is_chosen(chosen, monkeypatch):
 def test_every_method_after_wagner_decodes_by_what_is_chosen(chosen):
     seen, asked = chosen
     sizes = fused.Sizes(2, 5, 4)
-    methods = wagner_methods.of_text(10.0, token.verifier, None)[:2]
+    methods = wagner_methods.of_text(10.0)[:2]
     chosen_ones, records = wagner_methods.by_kernels(methods, "auto", sizes)
     assert [rule for _, rule, *_ in asked] == [method.verifier for method in methods]
     assert records == dict.fromkeys(("baseline", "exact"), RECORD)

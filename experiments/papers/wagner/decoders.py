@@ -14,11 +14,6 @@ from experiments.tasks import Task
 from specjax import drafts, sides
 from specjax.measure.row import Measurement
 from specjax.sides import Side
-from specjax.verifiers import token
-
-
-def of_texts(scales: tuple[float, ...]) -> list[Method]:
-    return of_text(scales[0], token.verifier, None)
 
 
 def row(
@@ -48,7 +43,7 @@ def row(
 
 # What is measured, and the methods that are compared, of the setting's scales.
 KINDS: dict[str, tuple[Callable, Callable[[tuple[float, ...]], list[Method]]]] = {
-    "text": (rows.texts, of_texts),
+    "text": (rows.texts, lambda scales: of_text(scales[0])),
     "scale": (rows.scales, of_scale),
-    "time": (rows.times, lambda scales: of_texts(scales)[:4]),
+    "time": (rows.times, lambda scales: of_text(scales[0])[:4]),
 }

@@ -66,13 +66,8 @@ def baseline(top_k: int | None = None) -> Method:
     return _named(Method("baseline", naive.verifier, top_k, drafted=sigmoid.law))
 
 
-def exact(
-    verifier: Verifier = token.verifier,
-    drafted: Callable | None = None,
-    top_k: int | None = None,
-) -> Method:
-    """verifier: a fused one in the place of XLA's own fusion of `verifiers.token`."""
-    return _named(Method("exact", verifier, top_k, drafted=drafted))
+def exact(top_k: int | None = None) -> Method:
+    return _named(Method("exact", token.verifier, top_k))
 
 
 def by_sigmoid(
@@ -110,11 +105,11 @@ def by_kernels(
     return replaced, records
 
 
-def of_text(scale: float, fused: Verifier, drafted: Callable | None) -> list[Method]:
+def of_text(scale: float) -> list[Method]:
     """What a main row compares, without a filter and with the library's own."""
     methods = []
     for top_k in (None, TOP_K):
-        methods += [baseline(top_k), exact(fused, drafted, top_k)]
+        methods += [baseline(top_k), exact(top_k)]
         methods += [by_sigmoid(scale, top_k=top_k), always(top_k)]
     return methods
 

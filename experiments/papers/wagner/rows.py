@@ -28,8 +28,6 @@ from specjax.measure import texts as decoding
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol, Text
 from specjax.sides import Side
-from specjax.types import Verifier
-from specjax.verifiers import token
 
 Pair = tuple[Side, Side]
 AT = 5  # the gamma at which a step is timed: where the paper's schedule begins
@@ -61,36 +59,19 @@ class WagnerSetting(NamedTuple):
     kernels: str = "auto"
 
 
-def time_row(
-    target: Side,
-    draft: Side | str,
-    setting: WagnerSetting,
-    verifier: Verifier = token.verifier,
-    drafted: Callable | None = None,
-) -> Measurement:
-    """The measurement of a row of Figure 3.
-
-    verifier, drafted: of the method `exact`, see `methods.exact`. Raises
-    ValueError for a pair or a setting that cannot be measured.
-    """
-    methods = of_text(setting.scales[0], verifier, drafted)[:4]
-    return built((target, draft), setting, methods, times)
+def time_row(target: Side, draft: Side | str, setting: WagnerSetting) -> Measurement:
+    """The measurement of a row of Figure 3. Raises ValueError for a pair or a setting
+    that cannot be measured."""
+    return built((target, draft), setting, of_text(setting.scales[0])[:4], times)
 
 
-def text_row(
-    target: Side,
-    draft: Side | str,
-    setting: WagnerSetting,
-    verifier: Verifier = token.verifier,
-    drafted: Callable | None = None,
-) -> Measurement:
-    """The measurement of a row of Tables 1, 3, 5, 6 and 8; arguments as `time_row`."""
-    methods = of_text(setting.scales[0], verifier, drafted)
-    return built((target, draft), setting, methods, texts)
+def text_row(target: Side, draft: Side | str, setting: WagnerSetting) -> Measurement:
+    """The measurement of a row of Tables 1, 3, 5, 6 and 8. Raises as `time_row`."""
+    return built((target, draft), setting, of_text(setting.scales[0]), texts)
 
 
 def scale_row(target: Side, draft: Side | str, setting: WagnerSetting) -> Measurement:
-    """The measurement of a row of Tables 2 and 7. Raises ValueError as `time_row`."""
+    """The measurement of a row of Tables 2 and 7. Raises as `time_row`."""
     return built((target, draft), setting, of_scale(setting.scales), scales)
 
 

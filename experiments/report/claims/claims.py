@@ -18,14 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.records.table import Records
-from experiments.report.claims import subjects
-from experiments.report.claims.quantities import (
-    OURS,
-    PRECONDITIONS,
-    Number,
-    critical,
-    number_of,
-)
+from experiments.report.claims import quantities, subjects
+from experiments.report.claims.quantities import Number, critical, number_of
 
 STATED = Path(__file__).with_name("claims.json")
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
@@ -86,7 +80,7 @@ def claims(records: Records) -> list[Claim]:
 def judged(claim: dict, records: Records) -> Outcome:
     """The outcome of one claim, by what it says that is compared, or why nothing is."""
     if why := claim.get("untestable"):
-        ours = OURS[claim["ours"]](records) if "ours" in claim else ""
+        ours = getattr(quantities, claim["ours"])(records) if "ours" in claim else ""
         return Outcome(NOT_TESTABLE, f"{why}; ours: {ours}" if ours else why)
     cases = [case for it in claim["compare"] for case in compared(it, records)]
     return judge(cases, claim["needs"], claim.get("share", 1.0))
@@ -105,8 +99,7 @@ def compared(it: dict, records: Records) -> Iterator[Case]:
         yield from (case_of(it, subject) for subject in several)
         return
     for _, group in itertools.groupby(several, key=lambda subject: subject["group"]):
-        cases = [case_of(it, subject) for subject in group]
-        yield min(cases, key=lambda case: case.gap)
+        yield min((case_of(it, x) for x in group), key=lambda case: case.gap)
 
 
 def case_of(it: dict, subject: dict) -> Case:
@@ -114,7 +107,7 @@ def case_of(it: dict, subject: dict) -> Case:
     bound = it["from"] if side in ("within", "near") else it[side]
     x, y = number_of(subject, it["estimate"]), number_of(subject, bound)
     gap, error = distance(side, it[side], x, y)
-    lacks = PRECONDITIONS[it["lacks"]](subject) if "lacks" in it else ""
+    lacks = getattr(quantities, it["lacks"])(subject) if "lacks" in it else ""
     words = it.get("told", "{estimate} against {bound}")
     told = f"{subject['label']}: {words.format(estimate=x.shown, bound=y.shown)}"
     gap -= it.get("by", 0)

@@ -91,11 +91,6 @@ def largest_c(it: dict) -> Number:
     return Number(c, error_of(ends), interval(c, ends))
 
 
-def minimum_gain(it: dict) -> Number:
-    """Corollary 3.9."""
-    return exactly(closed_forms.minimum_gain(it["alpha"], costs(it)[0]))
-
-
 def limit(it: dict) -> Number:
     """1 / (1 - alpha), which takes c = 0 and v = 1."""
     x = 1 / (1 - it["alpha"])
@@ -138,10 +133,6 @@ def lost(it: dict, method: str = "sigmoid_1e4") -> Number:
     return Number(first - second, error, uncertain(first - second, error))
 
 
-def most_memory(it: dict) -> Number:
-    return exactly(max(it["peak_kib_exact"], it["peak_kib_sigmoid_1e4"]))
-
-
 def time_error(it: dict, method: str) -> float:
     """Of a median over rounds, for a normal law 1.2533 times that of a mean."""
     return 1.2533 * it[f"us_{method}_sd"] / it["rounds"] ** 0.5
@@ -153,14 +144,18 @@ NUMBERS = {
     "fewest tokens": lambda it: exactly(min(it["tokens"])),
     "difference": difference,
     "largest c": largest_c,
-    "least gain": minimum_gain,
+    "least gain": lambda it: exactly(
+        closed_forms.minimum_gain(it["alpha"], costs(it)[0])  # Corollary 3.9
+    ),
     "limit": limit,
     "operations": lambda it: per_token("operations_factor", it),
     "bytes": lambda it: per_token("bytes_factor", it),
     "room": room,
     "by r": by_r,
     "loss": lost,
-    "most memory": most_memory,
+    "most memory": lambda it: exactly(
+        max(it["peak_kib_exact"], it["peak_kib_sigmoid_1e4"])
+    ),
 }
 
 
@@ -264,13 +259,3 @@ def our_best(records: Records) -> str:
 def our_chen(records: Records) -> str:
     rows = chen(records)
     return "; ".join(f"{it['label']}: {number_of(it, 'speed').shown}" for it in rows)
-
-
-PRECONDITIONS = {
-    f.__name__: f
-    for f in (
-        *(scoring_costs, large_draft, corollary, costly_ngrams, dependent, not_free),
-        blind,
-    )
-}
-OURS = {f.__name__: f for f in (our_texts, our_best, our_chen)}

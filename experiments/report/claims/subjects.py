@@ -22,9 +22,9 @@ WORDS = ("function word", "other word"), ("other word", "name")
 
 
 def of(what: str | dict, records: Records) -> Iterable[dict]:
-    """One of SUBJECTS, or every row of a folder that has a number, by its label."""
+    """By a function of this module, or every row of a folder that has a number."""
     if isinstance(what, str):
-        return SUBJECTS[what](records)
+        return globals()[what](records)
     rows = measured(records, what["folder"]).values()
     rows = [it for it in rows if "has" not in what or what["has"] in it]
     labels = [it | {"label": what["label"].format_map(it)} for it in rows]
@@ -36,9 +36,10 @@ def table1(records: Records) -> list[dict]:
     lines, rows = catalogue.named("table1").lines, measured(records, "table1")
     if any(line.row not in rows for line in lines):
         return []
-    ours = [{"label": it.what, "ours": rows[it.row][it.quantity]} for it in lines]
-    papers = [{"published": it.published} for it in lines]
-    return [it | paper for it, paper in zip(ours, papers, strict=True)]
+    return [
+        {"label": x.what, "ours": rows[x.row][x.quantity], "published": x.published}
+        for x in lines
+    ]
 
 
 def table2(records: Records) -> list[dict]:
@@ -76,48 +77,40 @@ def beside(records: Records) -> list[dict]:
     return [it | {"beside": True} for it in drafted(records) if it["best_gamma"]]
 
 
+DECIDES = {"beside": False}  # whatever the batch
+
+
 def greedy(records: Records) -> list[dict]:
-    rows = table2(records), every_alpha(records)
     return [
-        it | {"beside": False, "count": it.get("texts", it.get("sequences"))}
-        for it in itertools.chain(*rows)
+        it | DECIDES | {"count": it.get("texts", it.get("sequences"))}
+        for it in table2(records) + every_alpha(records)
         if it.get("temperature", it.get("heat")) == 0
     ]
 
 
-def deciding(rows: list[dict]) -> list[dict]:
-    """The same whatever the batch."""
-    return [it | {"beside": False} for it in rows]
-
-
 def calls(records: Records) -> list[dict]:
     """The tokens of a call, of every gamma of table2 and of table3."""
-    several = [it | {"tokens": it["tokens_per_call"]} for it in table2(records)]
-    for it in every_alpha(records):
-        few = it["decoded_tokens"] / it["target_calls"]
-        several.append(it | {"tokens": [few]})
-    return deciding(several)
+    timed = [it | {"tokens": it["tokens_per_call"]} for it in table2(records)]
+    return [it | DECIDES for it in timed] + [
+        it | DECIDES | {"tokens": [it["decoded_tokens"] / it["target_calls"]]}
+        for it in every_alpha(records)
+    ]
 
 
 def chens_calls(records: Records) -> list[dict]:
-    rows = table2(records) + [
-        it | {"tokens_per_call": [it["tokens_per_call"]], "gamma": [it["K"]]}
+    return [it | DECIDES for it in table2(records)] + [
+        it | DECIDES | {"tokens_per_call": [it["tokens_per_call"]], "gamma": [it["K"]]}
         for it in chen(records)
     ]
-    return deciding(rows)
 
 
 def at_every_gamma(records: Records) -> Iterator[dict]:
     """Equation 1 beside the tokens of a call; a `group` is one row. Of table3 whole
     calls: Chen's r counts them beyond the end of a text."""
     for it in table2(records):
-        for at, gamma in enumerate(it["gamma"]):
-            tokens, luck = it["tokens_per_call"][at], it["steps_se"][at] or 0.0
+        for at in range(len(it["gamma"])):
             counted = it["predicted_tokens_per_call"][at]
-            error = tokens * luck / it["steps"][at]
-            here = {"gamma": gamma, "tokens": tokens, "tokens_se": error}
-            here |= {"beside": False, "counted": counted, "group": it["label"]}
-            yield it | here
+            yield decoded(it, at) | DECIDES | {"counted": counted, "group": it["label"]}
     for it in every_alpha(records):
         gamma, r = it["protocol"]["gamma"], it["estimates"]["chen_r"]
         tokens, error = ((gamma + 1) * r[key] for key in ("value", "se"))
@@ -125,13 +118,16 @@ def at_every_gamma(records: Records) -> Iterator[dict]:
         yield it | here | {"group": it["label"]}
 
 
-def least_gamma(records: Records) -> Iterator[dict]:
+def decoded(it: dict, at: int) -> dict:
+    """A row of table2 with the tokens of a call at one gamma, and their luck."""
+    tokens, luck = it["tokens_per_call"][at], it["steps_se"][at] or 0.0
+    error = tokens * luck / it["steps"][at]
+    return it | {"gamma": it["gamma"][at], "tokens": tokens, "tokens_se": error}
+
+
+def least_gamma(records: Records) -> list[dict]:
     """The least gamma that drafts."""
-    for it in drafted(records):
-        at = it["c"].index(costs(it)[0])
-        tokens, luck = it["tokens_per_call"][at], it["steps_se"][at] or 0.0
-        here = {"gamma": it["gamma"][at], "tokens": tokens}
-        yield it | here | {"tokens_se": tokens * luck / it["steps"][at]}
+    return [decoded(it, it["c"].index(costs(it)[0])) for it in drafted(records)]
 
 
 def largest_gamma(records: Records) -> Iterator[dict]:
@@ -143,17 +139,16 @@ def largest_gamma(records: Records) -> Iterator[dict]:
 
 def forecasts(records: Records) -> Iterator[dict]:
     """Every gamma that other texts predict; a `group` is one row."""
+    names = {"predicted": "predicted", "speed": "speedup"}
+    names |= {f"{ours}_ci": f"{name}_ci" for ours, name in names.items()}
     for it in table2(records):
-        for at, forecast in enumerate(it["predicted"]):
-            if forecast is not None:
-                yield {
-                    "label": f"{it['label']}: gamma = {it['gamma'][at]}",
+        for at, gamma in enumerate(it["gamma"]):
+            if it["predicted"][at] is not None:
+                both = {
+                    "label": f"{it['label']}: gamma = {gamma}",
                     "group": it["label"],
-                    "predicted": forecast,
-                    "predicted_ci": it["predicted_ci"][at],
-                    "speed": it["speedup"][at],
-                    "speed_ci": it["speedup_ci"][at],
                 }
+                yield both | {ours: it[name][at] for ours, name in names.items()}
 
 
 def heats(records: Records) -> list[dict]:
@@ -197,36 +192,36 @@ def trivial(records: Records) -> list[dict]:
     return [it for it in every_alpha(records) if it["kind"] in TRIVIAL]
 
 
-def by_capacity(records: Records) -> list[dict]:
-    """Each draft beside the next larger one, once all are there."""
+def ordered(records: Records, pairs: Iterable[tuple]) -> list[dict]:
+    """The two measurements of folder table3 of each pair, a label, a family and twice a
+    draft and a temperature, once all are there."""
     at = alphas(records)
     if len(at) < len(places()):
         return []
     return [
-        {"label": f"{family}, T = {heat}: {more} above {less}"}
-        | {"more": at[family, more, heat], "less": at[family, less, heat]}
-        for family, count in FAMILIES.items()
+        {"label": label, "more": at[family, *more], "less": at[family, *less]}
+        for label, family, more, less in pairs
+    ]
+
+
+def by_capacity(records: Records) -> list[dict]:
+    """Each draft beside the next larger one."""
+    pairs = (
+        (f"{name}, T = {heat}: {more} above {less}", name, (more, heat), (less, heat))
+        for name, count in FAMILIES.items()
         for heat in (0, 1)
         for less, more in itertools.pairwise(DRAFTS[:count])
-    ]
+    )
+    return ordered(records, pairs)
 
 
 def by_heat(records: Records) -> list[dict]:
-    """Each draft at T = 0 beside T = 1, once all are there."""
-    at = alphas(records)
-    if len(at) < len(places()):
-        return []
-    return [
-        {"label": f"{draft} ({family}): T = 0 above T = 1"}
-        | {"more": at[family, draft, 0], "less": at[family, draft, 1]}
-        for family, draft, _ in places()[::2]
-    ]
-
-
-def traced(records: Records) -> list[dict]:
-    """Figure 1's texts."""
-    every = measured(records, "figure1").values()
-    return sorted(every, key=lambda it: it["gamma"])
+    """Each draft at T = 0 beside T = 1."""
+    pairs = (
+        (f"{draft} ({name}): T = 0 above T = 1", name, (draft, 0), (draft, 1))
+        for name, draft, _ in places()[::2]
+    )
+    return ordered(records, pairs)
 
 
 def chen(records: Records) -> list[dict]:
@@ -271,13 +266,3 @@ def words(records: Records) -> Iterator[dict]:
             for name, (value, *ends) in ("easy", cells[easy]), ("hard", cells[hard]):
                 pair |= {name: value, f"{name}_ci": ends}
             yield pair
-
-
-SUBJECTS = {
-    f.__name__: f
-    for f in (
-        *(table1, table2, drafted, ngrams, gaining, beside, greedy, calls, chens_calls),
-        *(at_every_gamma, least_gamma, largest_gamma, forecasts, heats, trivial),
-        *(by_capacity, by_heat, chen, certificate, lengths, words),
-    )
-}

@@ -5,13 +5,12 @@ temperature, without times, no text the context of another.
 Axes: T frames, M bands.
 """
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from specjax.speech import decoding, transcripts
+from specjax.speech import decoding
 from specjax.speech.decoding import Speculation, Spent
 from specjax.speech.pair import Listeners
 from specjax.speech.segments import Thresholds
@@ -25,12 +24,6 @@ class Outcome(NamedTuple):
     spent: list[Spent]
 
 
-def frames_of(files: Sequence[Path], bands: int) -> list[np.ndarray]:
-    """What is heard of each file, [T, M]. Raises ValueError for one that cannot be
-    read."""
-    return [transcripts.frames(file, bands)[0] for file in files]
-
-
 def hear(
     pair: Listeners,
     frames: Sequence[np.ndarray],
@@ -38,16 +31,10 @@ def hear(
     temperature: float,
     language: str,
     batch: int,
-    told: Callable[[Spent], None] = lambda spent: None,
 ) -> Outcome:
-    """Transcribes recordings, `batch` of them at once. told: as of `decoding.build`."""
+    """Transcribes recordings, `batch` of them at once."""
     spent: list[Spent] = []
-
-    def after(each: Spent) -> None:
-        spent.append(each)
-        told(each)
-
-    decode = decoding.build(pair, how, False, after)
+    decode = decoding.build(pair, how, False, spent.append)
     once = Thresholds(None, None, None, (temperature,))
     sizes = decoding.positions(pair), pair.target.config.frames
     spoken = language if pair.tokens.languages else None

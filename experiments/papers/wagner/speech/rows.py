@@ -18,7 +18,7 @@ from experiments.tasks import word_errors
 from specjax.measure import timing
 from specjax.measure.row import Measurement, own_files
 from specjax.sides import Side
-from specjax.speech import decoding
+from specjax.speech import decoding, transcripts
 from specjax.speech.decoding import Speculation
 from specjax.speech.pair import Listeners, opened
 
@@ -71,13 +71,9 @@ def built(target: Side, draft: Side, setting: ListeningSetting, run) -> Measurem
     compared = methods.of_errors(setting.scales, setting.sigmoids)
     rules = {method.rule for method in compared if method.rule}
     files = *target.files, *draft.files, *spoken.files, spoken.table
-    return Measurement(
-        partial(run, pair, spoken, setting),
-        __name__,
-        (*files, *own_files(*sorted(rules))),
-        target.dtype,
-        setting.seed,
-    )
+    inputs = *files, *own_files(*sorted(rules))
+    run = partial(run, pair, spoken, setting)
+    return Measurement(run, __name__, inputs, target.dtype, setting.seed)
 
 
 def measure_errors(
@@ -85,16 +81,13 @@ def measure_errors(
 ) -> dict:
     """By method: WER in per cent with its interval, share of drafts kept, tokens a
     call; the share for every other gamma too."""
-    frames = hearing.frames_of(spoken.files, pair.target.config.bands)
-    numbers, samples = described(pair, spoken, frames), {}
-    for method in tqdm(
-        methods.of_errors(setting.scales, setting.sigmoids), "methods", disable=None
-    ):
+    frames, numbers = described(pair, spoken)
+    compared, samples = methods.of_errors(setting.scales, setting.sigmoids), {}
+    for method in tqdm(compared, "methods", disable=None):
         first, *others = setting.gammas if method.rule else (ALONE,)
         outcome = heard(pair, frames, method, first, setting)
-        score = word_errors.score(
-            spoken.references, outcome.texts, setting.language, setting.seed
-        )
+        both = spoken.references, outcome.texts
+        score = word_errors.score(*both, setting.language, setting.seed)
         samples[method.name] = outcome.texts[:3]
         numbers |= {
             f"wer_{method.name}": 100 * score.rate,
@@ -107,20 +100,19 @@ def measure_errors(
     return numbers | {"words": score.words, "samples": samples}
 
 
-def speculation(
-    setting: ListeningSetting, gamma: int, rule: str, top_k: int | None = None
-) -> Speculation:
+def heard(
+    pair,
+    frames,
+    method,
+    gamma: int,
+    setting: ListeningSetting,
+    batch: int | None = None,
+) -> Outcome:
     """Texts have the same room at every gamma."""
-    at = gamma, rule, setting.seed, setting.kernels
-    return Speculation(*at, top_k, reserve=max(setting.gammas))
-
-
-def heard(pair, frames, method, gamma: int, setting: ListeningSetting) -> Outcome:
-    rule = method.rule or "token"
-    how = speculation(setting, gamma, rule, method.top_k)
-    return hearing.hear(
-        pair, frames, how, method.temperature, setting.language, setting.batch
-    )
+    at = gamma, method.rule or "token", setting.seed, setting.kernels
+    how = Speculation(*at, method.top_k, reserve=max(setting.gammas))
+    language, batch = setting.language, batch or setting.batch
+    return hearing.hear(pair, frames, how, method.temperature, language, batch)
 
 
 def counted(outcome: Outcome, name: str) -> dict:
@@ -141,17 +133,13 @@ def measure_speed(
     """By batch: seconds of all recordings without and with a draft, greedy, and their
     ratio with its interval over rounds. Encoding counts on both sides."""
     some = spoken._replace(files=spoken.files[: setting.timed])
-    frames = hearing.frames_of(some.files, pair.target.config.bands)
-    numbers = described(pair, some, frames)
-    gammas = ALONE, setting.gammas[0]
+    frames, numbers = described(pair, some)
+    gammas, greedy = (ALONE, setting.gammas[0]), methods.Method("", "token", None, 0.0)
     for batch in tqdm(setting.batches, "batches", disable=None):
         seconds, texts = np.zeros((2, setting.rounds)), [[], []]
         for turn in range(-1, setting.rounds):  # the first is not counted
             for side, gamma in enumerate(gammas):
-                how = speculation(setting, gamma, "token")
-                spoken_so = hearing.hear(
-                    pair, frames, how, 0.0, setting.language, batch
-                )
+                spoken_so = heard(pair, frames, greedy, gamma, setting, batch)
                 texts[side] = spoken_so.texts
                 if turn >= 0:
                     seconds[side, turn] = sum(x.seconds for x in spoken_so.spent)
@@ -172,9 +160,11 @@ def speedup(alone: np.ndarray, drafted: np.ndarray) -> float:
     return float(np.median(alone) / np.median(drafted))
 
 
-def described(pair: Listeners, spoken: Utterances, frames) -> dict:
-    """Who heard what."""
-    return {
+def described(pair: Listeners, spoken: Utterances) -> tuple[list[np.ndarray], dict]:
+    """What is heard of each file, [T, M], and who heard what."""
+    bands = pair.target.config.bands
+    frames = [transcripts.frames(file, bands)[0] for file in spoken.files]
+    return frames, {
         "target": pair.target.name,
         "draft": pair.draft.name,
         "shared_encoder": pair.shared,

@@ -28,17 +28,9 @@ class Utterances(NamedTuple):
 def read(
     folder: str | Path, split: str = "", share: float = 1.0, seed: int = 0
 ) -> Utterances:
-    """The recordings of a folder, in the order of its table.
-
-    Args:
-      folder: with the recordings and their table.
-      split: of these alone, "" for all.
-      share: of them, drawn by `seed`; at least one.
-
-    Raises:
-      ValueError: no table, a line that is none, no recording of that split, or a file
-        that is named and not there.
-    """
+    """The recordings of a folder, in the order of its table: of a split, "" for all, a
+    share drawn by `seed`, at least one. Raises ValueError for no table, a line that is
+    none, no recording of that split, or a file that is named and not there."""
     table = Path(folder) / TABLE
     if not table.is_file():
         raise ValueError(

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from experiments.papers.wagner import rows as wagner
@@ -27,7 +26,6 @@ from specjax.prompts import Prompts
 from specjax.sides import Side
 from specjax.speech import audio, decoding, logmel, spoken_prompts
 from specjax.speech.pair import Listeners
-from specjax.verifiers import token
 
 LONGEST = 100  # tokens of a text whose logits are timed
 
@@ -52,7 +50,7 @@ def measure(
     sides = spoken_prompts.of_table(players, pair, sounds(files, pair))
     sample = sample_of(pair, len(files), setting)
     sizes = Sizes(1, max(setting.gammas), sides[0].vocab, sides[1].regime)
-    methods = of_text(setting.scales[0], token.verifier, None)
+    methods = of_text(setting.scales[0])
     methods, chosen = by_kernels(methods, setting.kernels, sizes)
     values = {"target": pair.target.name, "draft": pair.draft.name, "kernels": chosen}
     values |= {"recordings": len(files), "gamma": list(setting.gammas)}
@@ -88,11 +86,8 @@ def sounds(files: Sequence[Path], pair: Listeners) -> Array:
     """The first window of each recording, [N, F, M]."""
     frames, bands = pair.target.config.frames, pair.target.config.bands
     most = frames * logmel.HOP
-    windows = [
-        logmel.features(audio.read(file).samples[:most], bands, frames)
-        for file in files
-    ]
-    return jnp.asarray(np.stack(windows))
+    heard = (audio.read(file).samples[:most] for file in files)
+    return jnp.stack([logmel.features(each, bands, frames) for each in heard])
 
 
 def sample_of(pair: Listeners, count: int, setting: ListeningSetting) -> Sample:
