@@ -89,6 +89,6 @@ def strings(pair: costs.Pair, task: Task, texts: list[np.ndarray]) -> list[str]:
     written = []
     for i, ids in enumerate(texts):
         before = list(prompts[i % len(prompts)])
-        whole = before + [x for x in ids.tolist() if x not in task.prompts.ends]
+        whole = before + [int(x) for x in ids if int(x) not in task.prompts.ends]
         written.append(continuation(tokenizer, whole, len(before), len(whole)))
     return written

@@ -170,10 +170,8 @@ def scales(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) ->
     """Everything of a row of scales, flat."""
     values = profiled(pair, setting, methods, sample)
     values |= distances(pair, methods, sample)
-    for method in methods:  # drafts kept, calls and ROUGE-1 by the paper's schedule
-        run = runs.decode(pair, method, runs.SCHEDULE, sample, setting.batch)
-        counted = runs.kept(run, sample.repeats) | runs.rouge1(run, sample)
-        values |= {f"{key}_{method.name}": value for key, value in counted.items()}
+    for method in methods:
+        values |= by_schedule(pair, setting, method, sample)
     return values | profile(values, methods)
 
 
@@ -216,6 +214,13 @@ def distances(pair: Pair, methods: list[Method], sample) -> dict:
         for name, values in wagner_laws.distances(pair, group, text).items():
             flat |= {f"{key}_{name}": value for key, value in values.items()}
     return flat
+
+
+def by_schedule(pair: Pair, setting: WagnerSetting, method: Method, sample) -> dict:
+    """Drafts kept, calls and ROUGE-1 by the paper's schedule of gamma."""
+    run = runs.decode(pair, method, runs.SCHEDULE, sample, setting.batch)
+    values = runs.kept(run, sample.repeats) | runs.rouge1(run, sample)
+    return {f"{key}_{method.name}": value for key, value in values.items()}
 
 
 def profile(values: dict, methods: list[Method]) -> dict:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from experiments import catalogue
-from experiments.report import page, tables
+from experiments.report import html, page, tables
 from tests.experiments.report.test_page import DRAWING, Reader, write
 from tests.support.claim_records import everything
 
@@ -148,7 +148,10 @@ def test_no_word_of_a_drawing_is_cut(site, tmp_path_factory):
     drawings["narrow"] = drawings["figure3"].replace(
         f'viewBox="0 0 {size} ', f'viewBox="0 0 {float(size) / 1.3:.0f} '
     )
-    whole = "".join(page.drawing(name, it, name) for name, it in drawings.items())
+    for name, text in drawings.items():
+        (site.folder / f"{name}.svg").write_text(text, "utf-8")
+    figure = html.environment().get_template("macros.html").module.figure
+    whole = "".join(figure(site.folder, name, name) for name in drawings)
     (site.folder / "all.html").write_text(whole + CUT, "utf-8")
     done = browse(site, "all.html", tmp_path_factory.mktemp("profile"))
     told = json.loads(re.search(r"cut=(\[.*?\])ends", done.stdout)[1])
