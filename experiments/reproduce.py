@@ -66,13 +66,11 @@ def reproduce(
     reduced: gin bindings of a folder's rows, or of a row. wanted: which rows, as
     folder/row. earlier: records that fill the others' lines.
     """
-    reduced = reduced or {}
-    files = [
-        file._replace(bindings=(*reduced.get(name, ()), *reduced.get(row, ())))
-        for name in FOLDERS
-        for row, file in rows_of(name).items()
-        if wanted(row)
-    ]
+    reduced, files = reduced or {}, []
+    for name in FOLDERS:
+        for row, file in rows_of(name).items():
+            bindings = *reduced.get(name, ()), *reduced.get(row, ())
+            files += [file._replace(bindings=bindings)] if wanted(row) else []
     with run.stopped_politely():
         run.measure(files, out)
     results = tables.collect(out, earlier, laws.computed())

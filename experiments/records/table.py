@@ -65,12 +65,12 @@ def read(paths: list[Path]) -> list[Table]:
 
 
 def lines_of(block: dict, shared: dict) -> Iterator[Line]:
-    """The lines of a block: for each row those of its parts, or of itself.
+    """The lines of a block: for each row, [name, what it is, `of`] or fewer of them,
+    those of its parts, or of itself.
 
-    rows: [row, what it is, `of`], or fewer of them; `of` is what published
-    numbers are of, or a path of `published` for each quantity. A part has `lines`, what
-    each quantity is called, for every choice of the names in its `each`. Braces name
-    a choice: in "what" as it is called, elsewhere by its key.
+    `of` is what published numbers are of, or a path of `published` for each quantity. A
+    part has `lines`, what each quantity is called, for every choice of the names in its
+    `each`. Braces name a choice: in "what" as it is called, elsewhere by its key.
     """
 
     def named(value):
@@ -131,9 +131,8 @@ def papers() -> dict:
 def published(path: str) -> float:
     """A number of published_values.json: PAPER/TABLE/cells of a row/column.
 
-    The cells, between spaces, are those by which exactly one row is known; a list is
-    entered by a position and all else by a key. Raises KeyError for a row that is not
-    there, or not alone.
+    Exactly one row has the cells, between spaces, or KeyError is raised; a list is
+    entered by a position and all else by a key.
     """
     at = papers()
     for step in path.split("/"):

@@ -22,11 +22,9 @@ SIZE, BAR = 3.8, {"linewidth": 0.8, "zorder": 3}
 
 
 class Kind(NamedTuple):
-    """A figure: the quantity of its curves, and the quantity of table2 beside it.
-
-    label: of that axis; low, high: its ends where no point is beyond. costs: the
-    measured one has costs which the curves leave out, so that it lies below them.
-    """
+    """A figure: the quantity of its curves, its axis, with ends where no point is
+    beyond, and the quantity of table2 beside it. costs: of that, which the curves leave
+    out, so that it lies below them."""
 
     quantity: str
     label: str
@@ -38,10 +36,7 @@ class Kind(NamedTuple):
 
 class Point(NamedTuple):
     """What was measured or published: `value` at `alpha`, of the curve of row `curve`.
-
-    task, heat: None if published. error: of alpha, one standard error. ends: of the
-    value's interval, if it has one.
-    """
+    task, heat: None if published. error: of alpha. ends: of the value's interval."""
 
     curve: str
     alpha: float

@@ -9,6 +9,7 @@ from experiments.records import markup, records
 from experiments.records.table import Records
 from experiments.report import tables
 from experiments.report.columns import Item, grid
+from experiments.report.html import environment
 from specjax.theory import closed_forms
 
 README = catalogue.ROOT / "README.md"
@@ -22,24 +23,6 @@ ROWS = {
     ("chen_data", "humaneval_code_greedy"): ("HumanEval", None),
 }
 BY_XLA = ("small_t0_b1_xla", "small_t1_b1_xla")  # the first two rows again
-NOTE = (
-    "Speed is that of decoding with the target alone = 1: whole texts at batch 1,"
-    " {texts} of them a row, on {devices}, {days}, at the fastest gamma of those timed,"
-    " on HumanEval at the 4 of Chen et al. (2023). Predicted: from texts that were not"
-    " timed; where a record keeps none, by Theorem 3.8; on HumanEval by the tokens"
-    " and the times of its calls, prompts left out. A greedy text of a small model runs"
-    " in circles, which are easy to draft: {repeated:.0f} % of the first row's tokens"
-    " are repeats, and alpha is {fresh:.2f} elsewhere. HumanEval is of another kind"
-    " than the code that the pair was trained on."
-)
-PRODUCTS = (
-    " Both sides multiply by products that a C++ compiler makes at first use; by XLA's"
-    " own the first rows are {}."
-)
-PAPER = (
-    " The paper has {best_speedup:g} at alpha {alpha:g} for T5-XXL with T5-small on a"
-    " TPU-v4, on WMT EnDe at T = 0."
-)
 
 
 def table(results: Records) -> str:
@@ -92,20 +75,21 @@ def note(results: Records, several: list[dict]) -> str:
     texts = [it["timed"] if "speed_interval" in it else it["texts"] for it in rows]
     days = sorted(record["provenance"]["date"][:10] for record in several)
     first = rows[0] if rows[0].get("repeated") else {"repeated": 0, "alpha_fresh": 0}
-    told = NOTE.format(
-        texts=" to ".join(dict.fromkeys(map(str, (min(texts), max(texts))))),
-        devices=", ".join(sorted(set(map(records.device, several)))),
-        days=" to ".join(dict.fromkeys((days[0], days[-1]))),
-        repeated=100 * first["repeated"],
-        fresh=first["alpha_fresh"],
-    )
     table2 = results.get("table2", {})
-    rows = [table2[row]["measured"] for row in BY_XLA if row in table2]
-    if rows:
-        told += PRODUCTS.format(
-            " and ".join(f"{it['best_speedup']:.2f}" for it in rows)
+    xla = [table2[row]["measured"]["best_speedup"] for row in BY_XLA if row in table2]
+    return (
+        environment()
+        .get_template("headline.md")
+        .render(
+            texts=" to ".join(dict.fromkeys(map(str, (min(texts), max(texts))))),
+            devices=", ".join(sorted(set(map(records.device, several)))),
+            days=" to ".join(dict.fromkeys((days[0], days[-1]))),
+            repeated=first["repeated"],
+            fresh=first["alpha_fresh"],
+            by_xla=" and ".join(f"{speed:.2f}" for speed in xla),
+            paper=catalogue.published("table2", "ende_small_t0"),
         )
-    return told + PAPER.format(**catalogue.published("table2", "ende_small_t0"))
+    )
 
 
 def rendered(text: str, results: Records) -> str:

@@ -49,13 +49,7 @@ def law(file: RowFile) -> dict:
     compilation.keep()
     built = configs.build(file)
     row = built.row
-    return {
-        "row": file.row,
-        "table": file.table,
-        "scale": row.scale,
-        "kind": row.kind,
-        "measured": row.measurement.run(),
-        "published": catalogue.published(file.table, file.row),
-        "provenance": provenance.of(row.measurement, built.config, 0.0)
-        | {"date": "now"},
-    }
+    origin = provenance.of(row.measurement, built.config, 0.0) | {"date": "now"}
+    it = {"row": file.row, "table": file.table, "scale": row.scale, "kind": row.kind}
+    it |= {"measured": row.measurement.run(), "provenance": origin}
+    return it | {"published": catalogue.published(file.table, file.row)}

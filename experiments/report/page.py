@@ -84,7 +84,8 @@ def render(folder: Path, results: Records) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    tables.main(arguments, render, "page")
+    prog = "python -m experiments.report.page"
+    tables.main(arguments, render, prog, "index.html")
 
 
 if __name__ == "__main__":

@@ -56,26 +56,22 @@ def cells(line: Line, results: Records) -> list[str]:
     if record is None:
         needs = f"not run here: needs {line.needs}" if line.needs else "not run"
         return [line.what, published, "", "", "", "", "", needs]
-    measured, origin = record["measured"], record["provenance"]
+    measured, what = record["measured"], line.what
+    sides = (measured.get(side) for side in ("target", "draft") if line.needs)
+    if used := [side for side in sides if isinstance(side, str)]:  # others are sizes
+        what += f" [{' with '.join(used)}]"
     error = measured.get(line.error or f"{line.quantity}_se")
     count = measured.get("tokens")
     return [
-        line.what if line.needs is None else f"{line.what}{used(measured)}",
+        what,
         published,
         markup.number(value(measured, line.quantity)),
         "" if error is None else markup.number(error),
         "" if count is None else str(count),
         records.device(record),
-        origin["date"][:10],
+        record["provenance"]["date"][:10],
         state(line, record),
     ]
-
-
-def used(measured: dict) -> str:
-    """Which checkpoints a row of the paper's sizes was measured with."""
-    results = (measured.get(side) for side in ("target", "draft"))
-    sides = [side for side in results if isinstance(side, str)]  # others are sizes
-    return f" [{' with '.join(sides)}]" if sides else ""
 
 
 def value(measured: dict, quantity: str) -> float | str | None:
@@ -125,8 +121,7 @@ def every(results: Records) -> list[Table]:
 def numbers(measured: dict) -> list[str]:
     """The names of all numbers but errors, which stand beside theirs."""
     names = [key for key, x in measured.items() if type(x) in (int, float)]
-    errors = {f"{name}_se" for name in names}
-    return [name for name in names if name not in errors]
+    return [key for key in names if key.removesuffix("_se") not in {*names} - {key}]
 
 
 def rows(table: Table, results: Records) -> list[list[str]]:
@@ -207,16 +202,17 @@ def render(folder: Path, results: Records) -> None:
 def main(
     arguments: list[str] | None = None,
     render: Callable[[Path, Records], None] = render,
-    name: str = "tables",
+    prog: str = "python -m experiments.report.tables",
+    shown: str = "README.md",
 ) -> None:
     """Renders the records of a folder: its tables, or by another `render`."""
-    parser = argparse.ArgumentParser(prog=f"python -m experiments.report.{name}")
+    parser = argparse.ArgumentParser(prog=prog)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("results"))
     folder = parser.parse_args(arguments).folder
     if not folder.is_dir():
         parser.error(f"no folder {folder}: measure something first")
     render(folder, collect(folder, computed=laws.computed()))
-    print(f"rendered {folder / ('index.html' if name == 'page' else 'README.md')}")
+    print(f"rendered {folder / shown}")
 
 
 if __name__ == "__main__":

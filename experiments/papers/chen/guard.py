@@ -50,13 +50,13 @@ def guard(folder: str):
 
 def restrict(seconds: float, memory: float, size: float, files: float) -> None:
     """Limits this process: CPU seconds, MiB of memory and of a file, open files."""
-    for kind, value in (
-        (resource.RLIMIT_CPU, int(seconds) + 1),
-        (resource.RLIMIT_AS, int(memory) * MIB),
-        (resource.RLIMIT_FSIZE, int(size) * MIB),
-        (resource.RLIMIT_NOFILE, int(files)),
-        (resource.RLIMIT_CORE, 0),
-    ):
+    limits = {resource.RLIMIT_CPU: int(seconds) + 1, resource.RLIMIT_CORE: 0}
+    limits |= {
+        resource.RLIMIT_AS: int(memory) * MIB,
+        resource.RLIMIT_NOFILE: int(files),
+    }
+    limits[resource.RLIMIT_FSIZE] = int(size) * MIB
+    for kind, value in limits.items():
         resource.setrlimit(kind, (value, value))
 
 

@@ -44,11 +44,8 @@ def problems(path: Path) -> list[Problem]:
 
 
 def task(name: str, target: Side, count: int | None = None) -> Task:
-    """Beginnings of functions to continue, of a file of problems.
-
-    count: so many of the first; None is all. Raises ValueError for a file that is
-    absent or holds something else.
-    """
+    """Beginnings of functions to continue, the first `count` of a file of problems.
+    Raises ValueError for a file that is absent or holds something else."""
     chosen = problems(texts.there(name))[:count]
     prompts = texts.prompts([it.prompt for it in chosen], target)
     return Task(prompts, [], (Path(name),))
@@ -60,12 +57,6 @@ def first_function(text: str) -> str:
     return text[: min((end for end in ends if end >= 0), default=len(text))]
 
 
-def program(problem: Problem, completion: str) -> str:
-    """What passes where the completion is right."""
-    body = problem.prompt + first_function(completion)
-    return f"{body}\n{problem.test}\ncheck({problem.entry_point})\n"
-
-
 def judged(
     chosen: Sequence[Problem],
     completions: Sequence[str],
@@ -74,9 +65,11 @@ def judged(
 ) -> list[Outcome]:
     """How each completion fared: completion i is of problem i, from the first on again
     where they end."""
-    programs = [
-        program(chosen[i % len(chosen)], text) for i, text in enumerate(completions)
-    ]
+    programs = []
+    for i, text in enumerate(completions):
+        it = chosen[i % len(chosen)]
+        body = f"{it.prompt}{first_function(text)}\n{it.test}\n"
+        programs.append(f"{body}check({it.entry_point})\n")
     with ThreadPoolExecutor(workers) as pool:
         each = pool.map(lambda source: sandbox.run(source, limits), programs)
         return list(tqdm(each, "tests", len(programs), disable=None))

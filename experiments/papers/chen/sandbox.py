@@ -46,18 +46,10 @@ class Outcome(NamedTuple):
 
 
 def run(program: str, limits: Limits = USUAL) -> Outcome:
-    """Runs a Python program to its end, or until a limit stops it.
+    """Runs a Python program to its end, or until a limit stops it: it passes if it
+    reaches its last line, which `sys.exit`, errors and crashes do not.
 
-    Args:
-      program: its source. It passes if it reaches its last line: `sys.exit`, errors and
-        crashes do not.
-      limits: above which it is stopped, and has not passed.
-
-    Returns:
-      Whether it passed, and else why not.
-
-    Raises:
-      ValueError: for a program that is no text, or limits that nothing could keep.
+    Raises ValueError for a program that is no text, or limits that nothing could keep.
     """
     check(program, limits)
     nonce = secrets.token_hex(16)  # which a program cannot guess
@@ -66,7 +58,9 @@ def run(program: str, limits: Limits = USUAL) -> Outcome:
         folder.mkdir()
         source = folder / "program.py"
         source.write_text(program, encoding="utf-8")
-        command = [*without_network(), *python(), str(source), *map(str, limits)]
+        # Without the user's own packages.
+        python = sys.executable, "-I", "-S", "-B", str(GUARD)
+        command = [*without_network(), *python, str(source), *map(str, limits)]
         # Files, which have a limit, where pipes would fill this process.
         with open(f"{home}/out", "w+b") as out, open(f"{home}/errors", "w+b") as errors:
             with subprocess.Popen(
@@ -95,7 +89,11 @@ def waited(process: subprocess.Popen, nonce: str, limits: Limits) -> bool:
     except subprocess.TimeoutExpired:
         return False
     finally:
-        kill(process)
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
     return True
 
 
@@ -103,20 +101,6 @@ def tail(file: BinaryIO) -> str:
     """The end of what was written."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - KEPT))
     return file.read().decode("utf-8", "replace").strip()
-
-
-def kill(process: subprocess.Popen) -> None:
-    """Ends the group of a process, which it leads, and what is left of its output."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
-
-
-def python() -> Sequence[str]:
-    """The interpreter, without the user's own packages, and what it runs first."""
-    return sys.executable, "-I", "-S", "-B", str(GUARD)
 
 
 @cache
@@ -134,12 +118,11 @@ def check(program: str, limits: Limits) -> None:
     """Raises ValueError for a program that is no text, or limits of nothing."""
     if not isinstance(program, str):
         raise ValueError(f"a program is a text; got {type(program).__name__}")
-    if not program.isascii():
-        try:
-            program.encode("utf-8")
-        except UnicodeEncodeError:
-            raise ValueError(
-                "a program holds half a character: decode its tokens to whole ones"
-            ) from None
+    try:
+        program.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(
+            "a program holds half a character: decode its tokens to whole ones"
+        ) from None
     if min(limits) <= 0:
         raise ValueError(f"limits must be above 0; got {limits}")

@@ -57,8 +57,7 @@ class Cost(NamedTuple):
 
 class Costs(NamedTuple):
     """alone: a target call of 1 token. target: of gamma + 1. first, next: the first
-    drafted token, and each after it. step_alone, step: whole iterations at gamma 0 and
-    at gamma, with what verifies and commits, for reference.
+    drafted token, and each after it. step_alone, step: iterations at gamma 0 and gamma.
     """
 
     alone: Cost
@@ -80,9 +79,8 @@ def build(
     """The measurement of one row, at the gamma of the protocol.
 
     batch, slots: of the programs that are counted. alpha: of Eq. 1, which then gives
-    the tokens per call too; None measures both, as the protocol says. Raises ValueError
-    for a pair that does not decode together or has no alpha, or a gamma or batch below
-    1.
+    the tokens per call too; None measures both. Raises ValueError for a pair that does
+    not decode together or has no alpha, or a gamma or batch below 1.
     """
     setting = OperationsSetting(protocol.gamma, batch, slots)
     target, draft = drafts.paired(target, draft)
