@@ -17,7 +17,6 @@ from specjax.generate import Counts
 from specjax.measure import texts as decoding
 from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
-from specjax.verifiers import token
 from tests.support import tiny
 
 pytestmark = pytest.mark.slow
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.slow
 SMALL = rows.WagnerSetting(
     "unconditional", gammas=(2,), repeats=4, new_tokens=6, batch=4, timed=2, rounds=1
 )
-METHODS = {method.name: method for method in methods.of_text(1e4, token.verifier, None)}
+METHODS = {method.name: method for method in methods.of_text(1e4)}
 
 
 @functools.cache

@@ -22,7 +22,6 @@ from specjax import configs, sides, verifiers
 from specjax.measure import jsonl
 from specjax.speech import logmel
 from specjax.speech.decoding import Spent
-from specjax.verifiers import token
 from tests.support import gin_rows, speech_folders
 
 sound = pytest.importorskip("soundfile")
@@ -82,7 +81,7 @@ FEW = [
 
 def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "of_errors", lambda *_: FEW)
-    timed = [m for m in of_text(1e3, token.verifier, None)[:6] if m.scale is None]
+    timed = [m for m in of_text(1e3)[:6] if m.scale is None]
     timed = [m for m in timed if not m.name.startswith("always")]
     monkeypatch.setattr(verification, "of_text", lambda *_: timed)
     names = "digits", "digits_speed", "digits_time"
@@ -148,7 +147,7 @@ def test_a_line_is_of_a_quantity_that_its_row_measures():
     measured = {"tokens", "alone_calls", "target_calls", "calls_saved"}  # a recording
     for method in methods.of_errors((1e1, 1e3, 1e4, 1e5)):
         measured |= {f"{key}_{method.name}" for key in ("wer", "alpha")}
-    for method in of_text(1e3, token.verifier, None):
+    for method in of_text(1e3):
         for gamma in (1, 3, 5, 10, 15):
             end = f"{method.name}_g{gamma}"
             measured |= {f"{key}_{end}" for key in ("us", "step_reduction")}
