@@ -34,13 +34,11 @@ def measure(rules: Sequence[Rule] = tuple(engines.RULES)) -> dict:
 
 
 def certified(rule: Rule) -> dict:
-    """The numbers of one rule; texts have LENGTH tokens, drafts GAMMA.
-
-    tv_first, tv: of the first token's law and of the texts'. largest: difference of a
-    text's probability. tokens: of a call. impossible: the probability that a call emits
-    an id of p = 0; at_zero: one may be emitted, or nothing be left to draw, where a
-    uniform is 0. Raises ValueError for verdicts that are not what they report.
-    """
+    """The numbers of one rule; texts have LENGTH tokens, drafts GAMMA. tv_first, tv: of
+    the first token's law and of the texts'. largest: difference of a text's
+    probability. tokens: of a call. impossible: the probability that a call emits an id
+    of p = 0; at_zero: one may be emitted, or nothing be left to draw, where a uniform
+    is 0. Raises ValueError for verdicts that are not what they report."""
     verifier, fixture = rule.build(), rule.fixture
     result, first = (
         certify.certify(verifier, fixture, GAMMA, n, rule.claim, DTYPE)

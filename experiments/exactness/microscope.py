@@ -54,19 +54,13 @@ def measure(
 
 
 def numbers(report: Report) -> dict:
-    """What a record says of a report: over all gammas, and of each.
-
-    margin_10%: the quantile of z1 - z2, of `tokens` tokens.
-    """
-    flat = {
-        f"{key}_g{each.gamma}": value
-        for each in report.found
-        for key, value in of_gamma(each).items()
-    }
-    margins = {
-        f"margin_{name}": float(np.quantile(report.margins, level))
-        for name, level in divergence.QUANTILES.items()
-    }
+    """What a record says of a report: over all gammas, and of each. margin_10%: the
+    quantile of z1 - z2, of `tokens` tokens."""
+    flat = {}
+    for name, level in divergence.QUANTILES.items():
+        flat[f"margin_{name}"] = float(np.quantile(report.margins, level))
+    for each in report.found:
+        flat |= {f"{key}_g{each.gamma}": x for key, x in of_gamma(each).items()}
     matched = [each.matched for each in report.found]
     natural = [each.natural for each in report.found]
     eps_max = max(each.eps_max for each in natural)
@@ -80,7 +74,6 @@ def numbers(report: Report) -> dict:
         "texts": natural[0].texts,
         "tokens": report.margins.size,
         "gamma": [each.gamma for each in report.found],
-        **margins,
         **flat,
     }
 

@@ -17,13 +17,11 @@ PUBLISHED = Path(__file__).with_name("published_values.json")
 
 
 class Line(NamedTuple):
-    """One number of a record, beside the one that was published for it.
-
-    quantity: its key in `measured`; "key@0.8" is a curve's value at alpha 0.8.
-    error: the key of its standard error, where that is not the quantity's and `_se`.
-    decimals: of the published number; exact: ours must round to it. needs: what is
-    missing where no record is. goal: "at least 2.5", where we set ourselves one.
-    """
+    """One number of a record, beside the one that was published for it. quantity: its
+    key in `measured`; "key@0.8" is a curve's value at alpha 0.8. error: the key of its
+    standard error, where that is not the quantity's and `_se`. decimals: of the
+    published number; exact: ours must round to it. needs: what is missing where no
+    record is. goal: "at least 2.5", where we set ourselves one."""
 
     folder: str
     row: str
@@ -66,12 +64,10 @@ def read(paths: list[Path]) -> list[Table]:
 
 def lines_of(block: dict, shared: dict) -> Iterator[Line]:
     """The lines of a block: for each row, [name, what it is, `of`] or fewer of them,
-    those of its parts, or of itself.
-
-    `of` is what published numbers are of, or a path of `published` for each quantity. A
-    part has `lines`, what each quantity is called, for every choice of the names in its
-    `each`. Braces name a choice: in "what" as it is called, elsewhere by its key.
-    """
+    those of its parts, or of itself. `of` is what published numbers are of, or a path
+    of `published` for each quantity. A part has `lines`, what each quantity is called,
+    for every choice of the names in its `each`. Braces name a choice: in "what" as it
+    is called, elsewhere by its key."""
 
     def named(value):
         return shared.get(value, value) if isinstance(value, str) else value
@@ -129,11 +125,9 @@ def papers() -> dict:
 
 
 def published(path: str) -> float:
-    """A number of published_values.json: PAPER/TABLE/cells of a row/column.
-
-    Exactly one row has the cells, between spaces, or KeyError is raised; a list is
-    entered by a position and all else by a key.
-    """
+    """A number of published_values.json: PAPER/TABLE/cells of a row/column. Exactly one
+    row has the cells, between spaces, or KeyError is raised; a list is entered by a
+    position and all else by a key."""
     at = papers()
     for step in path.split("/"):
         if isinstance(at, list):

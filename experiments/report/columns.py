@@ -58,9 +58,7 @@ def columns_of(name: str) -> Columns:
 
 def grid(name: str, items: Iterable[Item], **titled: str) -> list[Grid]:
     """The table of columns.json of this name, a line an item; none without items.
-
-    titled: what its title names.
-    """
+    titled: what its title names."""
     return table(known()[name]["title"].format(**titled), columns_of(name), items)
 
 

@@ -47,9 +47,8 @@ TIMELINES["figure5_ende"] = Timeline("ende_small_t0", "figure5", "ende_")
 
 def draw(name: str, results: Records, path: Path) -> None:
     """Writes one of NAMES; a drawing that says "not run" where its records are absent.
-
-    results: as `tables.collect(folder)` returns it. Raises ValueError for no such name.
-    """
+    results: as `tables.collect(folder)` returns it. Raises ValueError for no such
+    name."""
     path.write_text(svg(name, results), "utf-8")
 
 

@@ -25,7 +25,11 @@ def drawing(times: dict[str, dict]) -> Figure | None:
     alone = {row: it for row, it in own.items() if it["batch"] == 1}
     if not alone:
         return None
-    places = lines_of(alone)
+    fastest = {place(it): 0.0 for it in alone.values()}
+    for it in alone.values():
+        fastest[place(it)] = max(it["best_speedup"], fastest[place(it)])
+    ordered = sorted(fastest, key=lambda name: (-fastest[name], name))
+    places = {name: at for at, name in enumerate(ordered)}
     batches = [
         it
         for it in sorted(own.values(), key=lambda it: it["batch"])
@@ -44,18 +48,15 @@ def drawing(times: dict[str, dict]) -> Figure | None:
     for part in (axes, beside):
         part.tick_params(labelsize=FONT)
         part.xaxis.label.set_size(FONT)
-    handles, where = legend(any(published)), "outside upper left"
-    figure.legend(handles=handles, loc=where, ncols=3, fontsize=FONT, frameon=False)
+    shown = {f"T = {heat}": {"color": color} for heat, color in COLORS.items()}
+    if any(published):
+        hollow = {"marker": "D", "fillstyle": "none", "linestyle": "none"}
+        shown["published: T5-XXL on a TPU-v4"] = hollow | {"color": "black"}
+    style = {"marker": "o", "markersize": 7}
+    handles = [Line2D([], [], label=k, **style | own) for k, own in shown.items()]
+    where = {"loc": "outside upper left", "ncols": 3}
+    figure.legend(handles=handles, fontsize=FONT, frameon=False, **where)
     return figure
-
-
-def lines_of(times: dict[str, dict]) -> dict[str, int]:
-    """Where each pair stands, the fastest above."""
-    fastest = {}
-    for it in times.values():
-        fastest[place(it)] = max(it["best_speedup"], fastest.get(place(it), 0))
-    ordered = sorted(fastest, key=lambda name: (-fastest[name], name))
-    return {name: at for at, name in enumerate(ordered)}
 
 
 def place(it: dict) -> str:
@@ -87,16 +88,3 @@ def draw_batches(axes: Axes, several: list[dict]) -> None:
     axes.set_xticks(range(len(sizes)), sizes)
     axes.set(ylim=(0, None), xlabel="texts at a time")
     axes.set_title("Python, code_small, T = 0", fontsize=FONT)
-
-
-def legend(published: bool) -> list[Line2D]:
-    handles = [
-        Line2D([], [], color=color, marker="o", markersize=7, label=f"T = {heat}")
-        for heat, color in COLORS.items()
-    ]
-    if published:
-        style = {"color": "black", "marker": "D", "fillstyle": "none"}
-        label = "published: T5-XXL on a TPU-v4"
-        style |= {"linestyle": "none", "markersize": 7}
-        handles.append(Line2D([], [], label=label, **style))
-    return handles

@@ -34,11 +34,9 @@ INDEX = (
 def collect(
     folder: Path, earlier: Path | None = None, computed: Records | None = None
 ) -> Records:
-    """The latest record of each row of each file.
-
-    earlier: a folder whose records stand in for rows that this one has not, marked.
-    computed: laws, which no folder has (`experiments.report.laws`).
-    """
+    """The latest record of each row of each file. earlier: a folder whose records stand
+    in for rows that this one has not, marked. computed: laws, which no folder has
+    (`experiments.report.laws`)."""
     files = sorted(folder.glob("*.jsonl"))
     results = {path.stem: records.latest(jsonl.read(path)) for path in files}
     for record in (record for rows in results.values() for record in rows.values()):

@@ -39,9 +39,7 @@ class Block(NamedTuple):
 
 def drawing(times: dict, rows: dict[int, list[Block]], absent: list[str]) -> Figure:
     """The figure of at least one row, and below it what is absent: of `timelines`.
-
-    times: `measured` of a row of table2.
-    """
+    times: `measured` of a row of table2."""
     figure = Figure(figsize=(10, 1.6 + 0.7 * len(rows)), layout="constrained")
     axes, encodes = figure.subplots(), times.get("encodes", False)
     colors = {k: color for k, color in COLORS.items() if encodes or k not in ENCODERS}
@@ -67,11 +65,9 @@ def drawing(times: dict, rows: dict[int, list[Block]], absent: list[str]) -> Fig
 def timelines(
     times: dict, traces: dict[str, dict]
 ) -> tuple[dict[int, list[Block]], list[str]]:
-    """The blocks of each row by gamma, and what is absent and why.
-
-    times: `measured` of a row of table2. traces: of its pair, gamma_3 and so on, as
-    `experiments.papers.leviathan.figure1` measures them.
-    """
+    """The blocks of each row by gamma, and what is absent and why. times: `measured` of
+    a row of table2. traces: of its pair, gamma_3 and so on, as
+    `experiments.papers.leviathan.figure1` measures them."""
     traced, absent = {}, []
     for gamma in WANTED:
         trace = traces.get(f"gamma_{gamma}") if gamma else None

@@ -24,10 +24,8 @@ PREDICTION = "predicted", "predicted_ci", "residual", "expected_tokens_per_call"
 
 def current(measured: dict) -> dict:
     """The numbers of a record of walltime, speeds from its seconds; others as they are.
-
     Of one that keeps no seconds: the recorded speeds, no prediction, and the overhead
-    of its whole steps.
-    """
+    of its whole steps."""
     if "chosen_on" in measured:
         return measured | speedup.speedup_from(measured)
     if "predicted_steps" not in measured:

@@ -56,9 +56,8 @@ def speculative(where: Place, batch: int) -> dict:
     own, setting = reference(where), where.setting
     length, gamma = setting.new_tokens, setting.gamma
     asked = where.inputs, length, batch
-    target, draft = (
-        huggingface.load(path, setting.threads) for path in (where.target, where.draft)
-    )
+    both = where.target, where.draft
+    target, draft = (huggingface.load(path, setting.threads) for path in both)
     mine = ours.load(where.draft, where.vocab)
     programs = {
         OURS: ours.decoder(own.model, *asked, mine, gamma),
@@ -103,10 +102,8 @@ def beside_t5x(where: Place, batch: int) -> dict:
     """T5X's decoding and ours, on the very same parameters."""
     own, setting = reference(where), where.setting
     asked = where.inputs, setting.new_tokens, batch
-    programs = {
-        OURS: ours.decoder(own.model, *asked),
-        "t5x": t5x.decoder(own.model, *asked),
-    }
+    programs = {OURS: ours.decoder(own.model, *asked)}
+    programs["t5x"] = t5x.decoder(own.model, *asked)
     written = np.concatenate(jax.device_get(programs["t5x"]()))
     same = {"t5x": compare(where, own, "t5x", written)}
     return {"same_texts": same} | timed(setting, programs, batch)

@@ -33,9 +33,7 @@ def decoder(
     gamma: int = 0,
 ) -> Callable[[], np.ndarray]:
     """A program that writes the greedy texts [N, T] of inputs [N, I], `batch` at once.
-
-    With a draft it drafts gamma tokens at every step, however sure it is of them.
-    """
+    With a draft it drafts gamma tokens at every step, however sure it is of them."""
     options = dict(max_new_tokens=new_tokens, do_sample=False, num_beams=1)
     if draft is not None:
         draft.generation_config.num_assistant_tokens = gamma

@@ -60,9 +60,7 @@ def write(pair: Pair, folder: Path, seed: int) -> tuple[Path, Path]:
 
 def build(side: Side, seed: int, number: int) -> dict:
     """The parameters of one side, float32. Raises ValueError for a model too narrow.
-
-    seed: of the circle, which the two sides of a pair share; number: of all else.
-    """
+    seed: of the circle, which the two sides of a pair share; number: of all else."""
     config, random = side.config, np.random.default_rng([seed, number])
     if not config.tied or config.gated or config.mlp_dim < 2 * config.dim:
         raise ValueError(

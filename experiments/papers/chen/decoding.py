@@ -1,7 +1,11 @@
-"""Texts of both ways, the target alone and by speculation, and r, counted on the way.
+"""Texts of both ways, the target alone and by speculation, r, and their times.
 
+Chen et al. (2023) print mean token times of both ways; what r and the times of single
+calls give in theory stands beside their ratio.
 Axes: N texts.
 """
+
+from functools import partial
 
 import jax
 import numpy as np
@@ -9,18 +13,20 @@ from tqdm import tqdm
 
 from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.leviathan import quality
-from experiments.papers.wagner.runs import batched, by_prompt, error_of_ratio
+from experiments.papers.wagner.runs import batched, by_prompt, error_of_ratio, in_turns
 from experiments.tasks import Task
 from specjax import generate
 from specjax.inputs import make_sampling
-from specjax.measure import costs
+from specjax.measure import costs, timing
 from specjax.measure.texts import Calls, counted
+from specjax.measure.timing import LOOPS
 from specjax.step import build_step
 from specjax.text import continuation
 from specjax.theory import closed_forms
 from specjax.types import Prompt, Request
 
 ALONE, SPECULATIVE = 0, 1  # streams of coins, so that the two ways are independent
+WAYS = {"alone": (False, ALONE), "speculative": (True, SPECULATIVE)}  # drafts, stream
 
 
 def batch_of(
@@ -92,3 +98,43 @@ def strings(pair: costs.Pair, task: Task, texts: list[np.ndarray]) -> list[str]:
         whole = before + [int(x) for x in ids if int(x) not in task.prompts.ends]
         written.append(continuation(tokenizer, whole, len(before), len(whole)))
     return written
+
+
+def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> dict:
+    """Milliseconds of a draft, of a target call on one token and on K + 1, batch 1, and
+    the speedup that they and r give."""
+    K = setting.K
+    prompt, request = batch_of(task, setting, np.arange(1), ALONE)
+    programs = {}
+    timed = {"t_draft": (K, costs.drafts), "t_target": (0, costs.target_calls)}
+    timed["t_score"] = K, costs.target_calls
+    for name, (gamma, calls) in timed.items():
+        state = costs.begin(pair, gamma, prompt, request)
+        programs[name] = partial(calls(pair, gamma, LOOPS), request, state)
+    seconds = timing.interleaved(programs, setting.rounds, "calls")
+    ms = {name: 1e3 * float(np.median(s)) / LOOPS for name, s in seconds.items()}
+    ms["t_draft"] /= K
+    speed = closed_forms.chen_speedup(r, K, ms["t_draft"], ms["t_target"])
+    return {f"{name}_ms": x for name, x in ms.items()} | {"theoretical_speed": speed}
+
+
+def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> dict:
+    """Mean token times of both ways, whole texts at batch 1 with their prompts, and the
+    speedup: their ratio. The ways decode a text in turn."""
+    each, places = {}, [np.array([i]) for i in range(min(setting.timed, count))]
+    for way, (gamma, stream) in WAYS.items():
+        batches = [batch_of(task, setting, i, stream) for i in places]
+        each[way] = costs.decode(pair, setting.K if gamma else 0), batches
+    measured = in_turns(each, "whole texts")
+
+    def speed(*four: np.ndarray) -> float:
+        a, m, b, n = (part.sum() for part in four)
+        return float((a / m) / (b / n))
+
+    four = [measured[way][key] for way in WAYS for key in ("seconds", "tokens")]
+    token_ms = {
+        f"token_ms_{way}": 1e3 * float(it["seconds"].sum() / it["tokens"].sum())
+        for way, it in measured.items()
+    }
+    interval = timing.interval(speed, tuple(four))
+    return token_ms | {"speed": speed(*four), "speed_interval": interval}

@@ -13,9 +13,15 @@ from functools import partial
 from pathlib import Path
 
 from experiments.papers.chen import humaneval
-from experiments.papers.chen.decoding import rate, speculate, strings, write_alone
+from experiments.papers.chen.decoding import (
+    call_times,
+    rate,
+    speculate,
+    strings,
+    walltimes,
+    write_alone,
+)
 from experiments.papers.chen.setting import ChenSetting, check, paired
-from experiments.papers.chen.times import call_times, walltimes
 from experiments.papers.leviathan import quality
 from experiments.tasks import Task
 from specjax import drafts, sides
@@ -30,10 +36,8 @@ def row(
     setting: ChenSetting,
     read: Callable[[str, Side], Task],
 ) -> Measurement:
-    """The measurement of a row.
-
-    Raises ValueError for a pair, a setting or a task that cannot be measured.
-    """
+    """The measurement of a row. Raises ValueError for a pair, a setting or a task that
+    cannot be measured."""
     if setting.metric not in METRICS:
         known = ", ".join(METRICS)
         raise ValueError(f"no metric {setting.metric!r}: choose one of {known}")

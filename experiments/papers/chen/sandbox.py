@@ -47,10 +47,8 @@ class Outcome(NamedTuple):
 
 def run(program: str, limits: Limits = USUAL) -> Outcome:
     """Runs a Python program to its end, or until a limit stops it: it passes if it
-    reaches its last line, which `sys.exit`, errors and crashes do not.
-
-    Raises ValueError for a program that is no text, or limits that nothing could keep.
-    """
+    reaches its last line, which `sys.exit`, errors and crashes do not. Raises
+    ValueError for a program that is no text, or limits that nothing could keep."""
     check(program, limits)
     nonce = secrets.token_hex(16)  # which a program cannot guess
     with tempfile.TemporaryDirectory(prefix="specjax_") as home:

@@ -16,11 +16,9 @@ from specjax.verifiers import token
 
 class ChenSetting(NamedTuple):
     """task: as `read` takes it. metric: of `METRICS`. K: drafted tokens a call.
-
     samples: texts of each prompt, at most `new_tokens` each, in batches. timed: texts
     decoded alone for their walltime. rounds: of the times of a call. kernels: what
-    reads logits, see `specjax.fused`.
-    """
+    reads logits, see `specjax.fused`."""
 
     task: str
     metric: str

@@ -28,11 +28,9 @@ def build(
     seed: int = 0,
 ) -> Measurement:
     """The measurement of one trace: `tokens` after the prompt, or fewer if it ends.
-
     Raises ValueError for a target that only drafts, for no tokens, for a draft that
     wants an encoder's input where the target has none, and as `inputs.check` for what
-    could not decode; before any compute.
-    """
+    could not decode; before any compute."""
     target, draft = drafts.paired(target, draft)
     if target.model is None:
         raise ValueError(f"{target.name} only drafts: name a model as the target")
@@ -87,9 +85,8 @@ def tokenizer_of(target: Side) -> Tokenizer:
 
 def measure(case: trace.Case, prompt: str) -> dict:
     """Every iteration of Algorithm 1 as text: what of its drafts was kept, and added.
-
-    rejected: the draft that was tested and refused; those after it were never tested.
-    """
+    rejected: the draft that was tested and refused; those after it were never
+    tested."""
     begun = length = int(case.prompt.length[0])
     steps = []
     for ids, info in trace.iterate(case):

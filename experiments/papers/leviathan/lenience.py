@@ -28,12 +28,10 @@ def build(
     c: float,
     gamma: int | None,
 ) -> Measurement:
-    """The measurement of one row, for every l of `levels`, the first of them 1.
-
-    c: the cost of a draft that A.5 takes, and not ours; gamma: the one that its speeds
-    are for, None for the best. Raises ValueError for a pair that has no alpha, or for
-    levels that do not fall from 1 within (0, 1].
-    """
+    """The measurement of one row, for every l of `levels`, the first of them 1. c: the
+    cost of a draft that A.5 takes, and not ours; gamma: the one that its speeds are
+    for, None for the best. Raises ValueError for a pair that has no alpha, or for
+    levels that do not fall from 1 within (0, 1]."""
     for level in levels:
         lenient.build(level)
     if not levels or levels[0] != 1 or sorted(set(levels))[::-1] != list(levels):
@@ -53,11 +51,9 @@ def measure(
     gamma: int | None,
     kept: dict | None = None,
 ) -> dict:
-    """Every number of a row, plain; keys that end in `_l0.5` are of that l.
-
-    alpha, its speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv = E(beta_l
-    - beta_1); `runs`: a decoding run for each l (`ran`). kept: as of `pairs.written`.
-    """
+    """Every number of a row, plain; keys that end in `_l0.5` are of that l. alpha, its
+    speed by Theorem 3.8 (`implied_speed` at `implied_gamma`), tv = E(beta_l - beta_1);
+    `runs`: a decoding run for each l (`ran`). kept: as of `pairs.written`."""
     target, draft = players
     chosen = fused.of_protocol(target, draft, protocol)
     prompts = tasks.distinct(protocol.task)

@@ -76,12 +76,10 @@ def build(
     slots: int = 128,
     alpha: float | None = None,
 ) -> Measurement:
-    """The measurement of one row, at the gamma of the protocol.
-
-    batch, slots: of the programs that are counted. alpha: of Eq. 1, which then gives
-    the tokens per call too; None measures both. Raises ValueError for a pair that does
-    not decode together or has no alpha, or a gamma or batch below 1.
-    """
+    """The measurement of one row, at the gamma of the protocol. batch, slots: of the
+    programs that are counted. alpha: of Eq. 1, which then gives the tokens per call
+    too; None measures both. Raises ValueError for a pair that does not decode together
+    or has no alpha, or a gamma or batch below 1."""
     setting = OperationsSetting(protocol.gamma, batch, slots)
     target, draft = drafts.paired(target, draft)
     check(target, draft, setting)

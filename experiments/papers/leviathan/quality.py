@@ -38,10 +38,8 @@ def build(
     batch: int = 32,
 ) -> Measurement:
     """The measurement of one row. metric: "bleu" or "rouge"; tokenizer: a SentencePiece
-    file, "" for the bundled T5 family's; new_tokens: at most so many a text.
-
-    Raises ValueError for another metric, a task without references, or no model.
-    """
+    file, "" for the bundled T5 family's; new_tokens: at most so many a text. Raises
+    ValueError for another metric, a task without references, or no model."""
     source = tasks.read(task)
     if metric not in METRICS:
         raise ValueError(f"no metric {metric!r}: use {' or '.join(METRICS)}")

@@ -23,12 +23,10 @@ def row(
     read: Callable[[str, Side], Task],
     kind: str,
 ) -> Measurement:
-    """The measurement of a row.
-
-    read: how a task of that name is read by the target, suffix included. kind: "text"
-    for Tables 1, 3, 5, 6 and 8, "scale" for Tables 2 and 7, "time" for Figures 3 and 4.
-    Raises ValueError for a pair, a setting or a task that cannot be measured.
-    """
+    """The measurement of a row. read: how a task of that name is read by the target,
+    suffix included. kind: "text" for Tables 1, 3, 5, 6 and 8, "scale" for Tables 2 and
+    7, "time" for Figures 3 and 4. Raises ValueError for a pair, a setting or a task
+    that cannot be measured."""
     if kind not in KINDS:
         raise ValueError(f"no kind {kind!r}: choose one of {', '.join(KINDS)}")
     if setting.suffix:

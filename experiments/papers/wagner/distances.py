@@ -42,10 +42,9 @@ def compared(method: Method, target: Law, draft: Law) -> Compared:
     """What a method makes of two laws: out(x) = q(x) a(x) + (1 - sum_y q(y) a(y)) r(x),
     for a(x) = min(1, p^(x) / q^(x)) and the residual r = norm(max(0, p^ - q^)), as
     Algorithm 1 has it with p^ = p and q^ = q: then out = p."""
-    p, q = probs.dense(target), probs.dense(draft)
+    hats = p, q = probs.dense(target), probs.dense(draft)
     if method.name.startswith("always"):
         return Compared(p, q, q, p, jnp.ones_like(p[..., 0]))
-    hats = p, q
     if method.scale is not None:
         weigh = sigmoid.weights(-method.scale, method.scale, method.dtype)
         hats = weigh(target), weigh(draft)
@@ -79,9 +78,7 @@ def distances(
     pair: tuple[Side, Side], methods: Sequence[Method], text: Text
 ) -> dict[str, dict[str, float]]:
     """By method, means over every token of `text` at temperature 1: those of NAMES.
-
-    methods: all with the same filter, which p and q here are after.
-    """
+    methods: all with the same filter, which p and q here are after."""
 
     def measures(case: Compared) -> Array:
         apart = variation(case.out, case.p), variation(case.out, case.q)

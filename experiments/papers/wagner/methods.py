@@ -25,12 +25,10 @@ TOP_K = 50  # the default of the Transformers library, which the paper decodes w
 
 class Method(NamedTuple):
     """name: of its numbers in a record. top_k: of target and draft alike, None without;
-    see `filtered`.
-
-    scale, dtype: of a sigmoid, None for the others. drafted: (logits, Sampling) -> Law,
-    how `verifier` is given the draft's logits where it is timed alone; None is
-    `probs.standardize`. draw: of `drafters.rollout`, None for the verifier's own.
-    """
+    see `filtered`. scale, dtype: of a sigmoid, None for the others. drafted: (logits,
+    Sampling) -> Law, how `verifier` is given the draft's logits where it is timed
+    alone; None is `probs.standardize`. draw: of `drafters.rollout`, None for the
+    verifier's own."""
 
     name: str
     verifier: Verifier

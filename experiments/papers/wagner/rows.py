@@ -42,8 +42,7 @@ class WagnerSetting(NamedTuple):
     verification timed. timed: texts decoded alone for their walltime. rounds: of each
     timing. scales: -alpha = beta of the sigmoids; a row of texts takes the first.
     suffix: put after each text that an encoder reads; the paper's is "Summary:".
-    kernels: what reads logits, see `specjax.fused`.
-    """
+    kernels: what reads logits, see `specjax.fused`."""
 
     task: str
     scales: tuple[float, ...] = (1e4,)

@@ -196,11 +196,9 @@ def shares(
     rounds: int,
 ) -> dict[int, dict[str, np.ndarray]]:
     """By gamma: microseconds [R] of a whole `spec_step` and of a verification from raw
-    logits, by the names `step` and `verify`.
-
-    A step makes each law once, where it drafts and where it scores: `verify` is what
-    the paper times, and includes that work.
-    """
+    logits, by the names `step` and `verify`. A step makes each law once, where it
+    drafts and where it scores: `verify` is what the paper times, and includes that
+    work."""
     label = "verification in a step"
     alone = verification([method], {method.top_k: inputs}, rounds, label=label)
     programs = {}

@@ -87,13 +87,11 @@ def judged(claim: dict, records: Records) -> Outcome:
 
 
 def compared(it: dict, records: Records) -> Iterator[Case]:
-    """A comparison for each subject, or for the worst of each group of them.
-
-    of: the subjects, see `subjects.of`. estimate, and `above`, `below`, `within` (a
-    distance of `from`) or `near` (relative to `from`): numbers, see `number_of`; by: by
-    how much at least. told: how both are written. lacks: a precondition; although: it
-    works against the claim.
-    """
+    """A comparison for each subject, or for the worst of each group of them. of: the
+    subjects, see `subjects.of`. estimate, and `above`, `below`, `within` (a distance of
+    `from`) or `near` (relative to `from`): numbers, see `number_of`; by: by how much at
+    least. told: how both are written. lacks: a precondition; although: it works against
+    the claim."""
     several = subjects.of(it["of"], records)
     if "worst" not in it:
         yield from (case_of(it, subject) for subject in several)
@@ -131,10 +129,8 @@ def distance(side: str, most: float, x: Number, y: Number) -> tuple[float, float
 
 
 def judge(cases: Sequence[Case], needs: str, share: float = 1.0) -> Outcome:
-    """The verdict of a claim that holds in `share` of its cases, all by default.
-
-    needs: what to run where there is no case that decides.
-    """
+    """The verdict of a claim that holds in `share` of its cases, all by default. needs:
+    what to run where there is no case that decides."""
     decisive = [case for case in cases if not case.beside]
     if not decisive:
         return Outcome(NOT_RUN, needs)
@@ -150,10 +146,8 @@ def judge(cases: Sequence[Case], needs: str, share: float = 1.0) -> Outcome:
 
 
 def verdict(signs: Sequence[int], share: float, count: int) -> str:
-    """Of the comparisons whose preconditions hold, out of `count`.
-
-    If those are fewer than half, they can contradict a claim and not bear it out.
-    """
+    """Of the comparisons whose preconditions hold, out of `count`. If those are fewer
+    than half, they can contradict a claim and not bear it out."""
     least = share * len(signs)
     if len(signs) - signs.count(FAILS) < least:
         return CONTRADICTED

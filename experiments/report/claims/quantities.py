@@ -138,14 +138,16 @@ def time_error(it: dict, method: str) -> float:
     return 1.2533 * it[f"us_{method}_sd"] / it["rounds"] ** 0.5
 
 
+MEASURED = ("exact", "sigmoid_1e4")
 NUMBERS = {
     "equation 1": equation_1,
     "the page's tokens": lambda it: equation_1(it, fewer=1),
     "fewest tokens": lambda it: exactly(min(it["tokens"])),
     "difference": difference,
     "largest c": largest_c,
+    # Corollary 3.9.
     "least gain": lambda it: exactly(
-        closed_forms.minimum_gain(it["alpha"], costs(it)[0])  # Corollary 3.9
+        closed_forms.minimum_gain(it["alpha"], costs(it)[0])
     ),
     "limit": limit,
     "operations": lambda it: per_token("operations_factor", it),
@@ -153,9 +155,7 @@ NUMBERS = {
     "room": room,
     "by r": by_r,
     "loss": lost,
-    "most memory": lambda it: exactly(
-        max(it["peak_kib_exact"], it["peak_kib_sigmoid_1e4"])
-    ),
+    "most memory": lambda it: exactly(max(it[f"peak_kib_{name}"] for name in MEASURED)),
 }
 
 

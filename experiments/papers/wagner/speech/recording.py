@@ -28,11 +28,9 @@ def build(
     recording: str | Path = BUNDLED,
 ) -> Measurement:
     """The measurement of one trace. What is said in the recording is a text beside it.
-
     Raises ValueError for sides that do not listen, for no tokens, for a sound or its
-    text that cannot be read, and as `inputs.check`; before any compute but the
-    target's encoder.
-    """
+    text that cannot be read, and as `inputs.check`; before any compute but the target's
+    encoder."""
     recording = Path(recording)
     spoken = recording.with_suffix(".txt")
     if not spoken.is_file():
@@ -51,9 +49,7 @@ def build(
 
 def measure(case: trace.Case, recording: Path, spoken: Path) -> dict:
     """The steps, and what the target writes without a draft, in how many calls.
-
-    same_text: whether drafts left every token as it was.
-    """
+    same_text: whether drafts left every token as it was."""
     traced = figure1.measure(case, recording.name)
     alone = case._replace(decoder=Decoder(case.decoder.target))
     ids = [text for text, _ in trace.iterate(alone)]

@@ -64,10 +64,7 @@ def measure(
 
 
 def measured(
-    methods: list[Method],
-    inputs: list[timing.Inputs],
-    top_k: int | None,
-    rounds: int,
+    methods: list[Method], inputs: list[timing.Inputs], top_k: int | None, rounds: int
 ) -> dict:
     """Of methods that share a filter; the first is the baseline."""
     seconds, values = timing.verification(methods, {top_k: inputs}, rounds), {}
