@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from specjax import __main__, configs
+from specjax.checkpoints import published
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -23,6 +24,8 @@ BUNDLED = {
     "runs/llama/draft": "code_small",
     "openai/whisper-large-v3": "speech_target",
     "distil-whisper/distil-large-v3": "speech_small",
+    "smollm2": "code_target",
+    "whisper-tiny.en": "speech_target",
 }
 # Flags that a command is given last, so that it ends soon.
 BRIEF = {
@@ -88,7 +91,8 @@ def desk(tmp_path, monkeypatch):
     (tmp_path / "pair.gin").write_text(
         row.replace("google/flan-t5-large", "code_small")
     )
-    for name in ("talk.mp3", "interview.flac", "specjax/zoo/speech/speech.flac"):
+    own = "talk.mp3", "interview.flac", "recording.wav"
+    for name in (*own, "specjax/zoo/speech/speech.flac"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(SPOKEN, tmp_path / name)
     monkeypatch.chdir(tmp_path)
@@ -102,6 +106,9 @@ def test_every_command_runs(desk, monkeypatch, capsys):
     """In the order of the pages, so that a file is written before it is compared."""
     assert commands("specjax")
     for line in commands("specjax"):
+        if line.startswith("specjax fetch"):  # by the network
+            assert set(shlex.split(line)[2:]) <= {*published.MODELS}
+            continue
         words = [BUNDLED.get(word, word) for word in shlex.split(line)]
         if "--models_dir" in words:  # sizes of GPT-2 that nobody here has
             continue
