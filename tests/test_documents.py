@@ -123,12 +123,6 @@ def test_every_command_runs(desk, monkeypatch, capsys):
         assert not code and printed.out, (line, code, printed.err)
 
 
-def test_the_two_commands_come_first_and_exist():
-    commands = re.search(r"```\n(.*?)```", README, re.DOTALL)[1].splitlines()
-    names = [re.match(r"make ([a-z-]+) ", line)[1] for line in commands]
-    assert names == ["tables", "test"]
-
-
 def test_the_examples_run_and_are_short(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     lengths = [len([line for line in block.splitlines() if line]) for block in blocks]

@@ -159,19 +159,6 @@ def test_a_piece_that_was_kept_free_has_the_name_that_the_folder_gives_it(tmp_pa
     assert own.encode("é<turn>")[1:] == [300] and own.token(300) == "<turn>"
 
 
-def test_ids_of_sentinels_and_bytes_are_t5s(tmp_path):
-    count = 56  # pieces
-    own = tokenizers.read(described(tmp_path / "t5", T5))
-    assert own.vocab == count + 100
-    ids = own.encode("<extra_id_0><extra_id_99>")
-    assert ids == [count + 99, count, 1]
-    byt5 = {"tokenizer_class": "ByT5Tokenizer"}
-    own = tokenizers.read(described(tmp_path / "byt5", byt5))
-    assert own.encode("a</s>") == [ord("a") + 3, 1] and own.vocab == 384
-    assert own.decode([0xC3 + 3, ord("a") + 3, 0xC3 + 3]) == "a"
-    assert own.file.name == "tokenizer_config.json"
-
-
 def test_a_folder_that_is_not_understood_is_refused(tmp_path):
     files = {"spiece_model": tokenizer_folders.llama()}
     unknown = {"tokenizer_class": "XLNetTokenizer"}

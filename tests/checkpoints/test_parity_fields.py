@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from specjax.checkpoints import names_llama
-from specjax.checkpoints.names_llama import kinds
 
 pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -79,7 +78,7 @@ def changes(model, called: str, fields: dict) -> bool:
     return not np.allclose(*logits, atol=1e-5)
 
 
-@pytest.mark.parametrize("model_type", kinds.KINDS)
+@pytest.mark.parametrize("model_type", names_llama.KINDS)
 def test_every_field_of_their_class_is_used_or_refused_or_changes_nothing(model_type):
     called = "".join(map(str.capitalize, model_type.split("_")))
     on = ON.get(model_type, {})

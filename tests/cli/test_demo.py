@@ -144,12 +144,12 @@ def test_the_scripts_own_flags_and_defaults(tmp_path):
     flags = demo.make_parser().parse_args([])
     assert (flags.n_tokens_to_generate, flags.K) == (60, 4)
     assert (flags.temperature, flags.seed) == (0.0, 123)
-    assert sizes.names(flags) == zoo.MODELS
+    assert demo.named_pair(flags) == zoo.MODELS
     flags = demo.make_parser().parse_args(["--models_dir", "mine"])
     assert demo.named_pair(flags) == ("1558M", "124M")
     names = ["--draft_model_size", "code_target", "--target_model_size", "code_small"]
     flags = demo.make_parser().parse_args(names)
-    assert sizes.names(flags)[::-1] == zoo.MODELS
+    assert demo.named_pair(flags)[::-1] == zoo.MODELS
     # A GPT-2 by its size goes on past its end, as the script does.
     pytest.importorskip("tokenizers")
     for name in ("1558M", "124M"):

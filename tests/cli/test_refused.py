@@ -16,7 +16,7 @@ import pytest
 
 from specjax import console, sides, zoo
 from specjax.cli import audit, compare, demo, measure, microscope, run
-from specjax.cli.saving import Saving
+from specjax.cli.measure import Saving
 from specjax.exactness import certify, soak
 from specjax.measure import jsonl
 from tests.cli.test_compare import RECORD, record, write

@@ -128,15 +128,6 @@ def test_files_are_written_before_anything_is_printed(tmp_path, monkeypatch, cap
     assert ended.value.code == console.CLOSED
 
 
-def test_a_full_disk_is_told_in_a_line(tmp_path, monkeypatch, capfd):
-    out = tmp_path / "out"
-    out.mkdir()
-    teller = shown(out, monkeypatch, "/dev/full")
-    assert sorted(x.name for x in out.iterdir()) == ALL and teller.failed
-    full = "standard output cannot be written (No space left on device)\n"
-    assert capfd.readouterr().err == ODD.replace("x/b", full + "x/b")
-
-
 def test_a_transcript_stays_until_the_next_is_whole(tmp_path, monkeypatch, capfd):
     (tmp_path / "a.txt").write_text("earlier\n")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from specjax import keys, sides, verifiers
-from specjax.measure import costs, parts, timing, walltime
-from specjax.measure.parts import DECODE, DRAFT, LOOPS, PREFILL, TARGET
+from specjax.measure import costs, timing, walltime
+from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, TARGET
 from specjax.prompts import Prompts
 from specjax.step import score
 from specjax.theory import closed_forms, speedup

@@ -7,7 +7,7 @@ import pytest
 
 from specjax import generate, sides
 from specjax.measure import counts, timing, walltime
-from specjax.measure.parts import DECODE, PREFILL, SAMPLES
+from specjax.measure.timing import DECODE, PREFILL, SAMPLES
 from specjax.models import t5
 from specjax.prompts import Prompts
 from specjax.types import Params

@@ -27,12 +27,9 @@ def test_what_is_not_shared_is_the_recording(count, stride):
 def test_a_sixth_is_shared_on_either_side():
     first, *_, last = chunked.windows(70, 30)
     assert (first, last) == (Chunk(0, 30, 0, 5), Chunk(40, 70, 5, 0))
-
-
-@pytest.mark.parametrize("sizes", [(0, 30, 5), (9, 30, 15), (9, 0, 0), (9, 30, -1)])
-def test_windows_that_cover_nothing_are_told(sizes):
-    with pytest.raises(ValueError, match="stride below half"):
-        chunked.windows(*sizes)
+    for nothing in (0, 30, 5), (9, 30, 15), (9, 0, 0), (9, 30, -1):
+        with pytest.raises(ValueError, match="stride below half"):
+            chunked.windows(*nothing)
 
 
 def test_overlaps_are_written_once():
@@ -120,9 +117,8 @@ def test_compression_is_high_where_a_text_repeats_itself():
 DEFAULT = Thresholds()
 
 
-@pytest.mark.parametrize(
-    ("ratio", "logprob", "no_speech", "again", "silent"),
-    [
+def test_what_to_do_with_a_window():
+    for ratio, logprob, no_speech, again, silent in (
         (1.5, -0.3, 0.1, False, False),
         (2.5, -0.3, 0.1, True, False),  # repeats itself
         (1.5, -1.1, 0.1, True, False),  # improbable
@@ -130,27 +126,22 @@ DEFAULT = Thresholds()
         (2.5, -0.3, 0.7, True, False),  # loops, but is probable: no silence
         (2.4, -1.0, 0.6, False, False),  # thresholds are still good
         (1.5, -1.0, 0.7, False, True),  # as in the reference decoder
-    ],
-)
-def test_what_to_do_with_a_window(ratio, logprob, no_speech, again, silent):
-    assert segments.again(ratio, logprob, no_speech, DEFAULT) is again
-    assert segments.silent(logprob, no_speech, DEFAULT) is silent
-
-
-def test_none_is_never():
-    never = Thresholds(None, None, None)
+    ):
+        assert segments.again(ratio, logprob, no_speech, DEFAULT) is again
+        assert segments.silent(logprob, no_speech, DEFAULT) is silent
+    never = Thresholds(None, None, None)  # None is never
     assert not segments.again(99.0, -99.0, 1.0, never)
     assert not segments.silent(-99.0, 1.0, never)
     assert segments.silent(-0.1, 0.7, DEFAULT._replace(logprob=None))
     assert segments.again(1.0, math.nan, 0.0, DEFAULT)
 
 
-@pytest.mark.parametrize("temperatures", [(), (-0.1,), (0.4, 0.2)])
-def test_bad_thresholds_are_told(temperatures):
+def test_bad_thresholds_are_told():
     segments.check(DEFAULT)
-    for bad in {"temperatures": temperatures}, {"logprob": math.nan}:
+    bad = [{"temperatures": each} for each in ((), (-0.1,), (0.4, 0.2))]
+    for fields in [*bad, {"logprob": math.nan}]:
         with pytest.raises(ValueError, match=r"give|write"):
-            segments.check(DEFAULT._replace(**bad))
+            segments.check(DEFAULT._replace(**fields))
 
 
 SEGMENTS = [

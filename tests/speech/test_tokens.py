@@ -89,29 +89,25 @@ def test_languages_go_by_names_and_codes():
     assert tokens.prompt(TOKENS, "German") == [21, 23, 25]
 
 
-@pytest.mark.parametrize(
-    ("vocab", "count", "languages", "start", "first"),
-    [
+def test_ids_are_those_of_the_published_models():
+    for vocab, count, spoken, start, first in (
         (51864, 50256, 0, 50257, 50363),  # tiny.en
         (51865, 50257, 99, 50258, 50364),  # tiny, large-v2
         (51866, 50257, 100, 50258, 50365),  # large-v3
-    ],
-)
-def test_ids_are_those_of_the_published_models(vocab, count, languages, start, first):
-    spoken = vocab - count - tiktoken.OTHERS
-    whisper = tokens.of_names(tiktoken.special(count, spoken), vocab >= 51865)
-    assert (whisper.start, whisper.first_time) == (start, first)
-    assert whisper.first_time + tokens.STEPS == vocab - 1
-    assert len(whisper.languages) == languages
-    assert whisper.no_timestamps == first - 1 and whisper.no_speech == first - 2
-    assert not languages or whisper.languages["su"] == 50357
-    assert tokens.of_names(tiktoken.special(count, spoken)) == whisper
+    ):
+        names = tiktoken.special(count, vocab - count - tiktoken.OTHERS)
+        whisper = tokens.of_names(names, vocab >= 51865)
+        assert (whisper.start, whisper.first_time) == (start, first)
+        assert whisper.first_time + tokens.STEPS == vocab - 1
+        assert len(whisper.languages) == spoken
+        assert whisper.no_timestamps == first - 1 and whisper.no_speech == first - 2
+        assert not spoken or whisper.languages["su"] == 50357
+        assert tokens.of_names(names) == whisper
 
 
 def ranked(folder, count=None):
     """A file of the 256 bytes and a few merges, or of `count` meaningless tokens."""
-    single = [bytes([i]) for i in range(256)]
-    texts = single + MERGED
+    texts = [bytes([i]) for i in range(256)] + MERGED
     if count:
         texts = [i.to_bytes(3, "big") for i in range(count - 1)]
     rows = [f"{base64.b64encode(x).decode()} {i}" for i, x in enumerate(texts)]

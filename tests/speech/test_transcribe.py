@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from specjax.speech import logmel
 from specjax.speech import sequential as module
 from specjax.speech.segments import Thresholds
 from specjax.speech.sequential import Decoded, Options, transcribe
@@ -21,15 +20,9 @@ WIDE = 3000
 
 
 @pytest.fixture(autouse=True)
-def painted(monkeypatch, request):
+def painted(monkeypatch):
     """Silence is no word."""
-    if "sound" not in request.fixturenames:
-        monkeypatch.setattr(module.logmel, "silence", lambda frames: 0.0)
-
-
-@pytest.fixture
-def sound() -> np.ndarray:
-    return np.float32(0.1 * np.random.default_rng(0).standard_normal(32_000))
+    monkeypatch.setattr(module.logmel, "silence", lambda frames: 0.0)
 
 
 def paint(words: list[tuple[int, int, int]], length: int) -> np.ndarray:
@@ -193,13 +186,3 @@ def test_the_last_temperature_is_kept_and_silence_skipped():
     log.clear()
     assert gathered([quiet], log=log) == [expected([(1500, 1650, 2)])]
     assert len(log) == 2 and not any(heats[0] for *_, heats in log)
-
-
-def test_a_recording_of_one_window_ends_in_silence(sound):
-    frames = logmel.whole([sound])
-    window, edge = module.window_of(frames, 0, WIDE), len(frames)
-    expected = logmel.features(sound)
-    np.testing.assert_allclose(window[edge + 2 :], expected[edge + 2 :], atol=1e-5)
-    np.testing.assert_allclose(window[: edge - 2], expected[: edge - 2], atol=1e-5)
-    longer = np.concatenate([frames] * 20)
-    assert not module.window_of(longer, WIDE, WIDE)[len(longer) - WIDE :].any()
