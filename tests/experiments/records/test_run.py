@@ -17,7 +17,7 @@ from specjax.configs import RowFile, unread
 from specjax.configs import run as loop
 from specjax.measure import jsonl
 from specjax.measure.row import Measurement, TableRow
-from tests.configs.rows import ALPHA_ROW, GRID, ROW, written
+from tests.configs.test_rows import ALPHA_ROW, GRID, ROW, written
 from tests.support import decoder_files, gin_rows, prepared_texts
 
 CONFIGS = gin_rows.CONFIGS
