@@ -183,7 +183,6 @@ experiments.tasks.files: import seqio
 FREE = """
 specjax.drafters.copying: from specjax.drafters.rollout import rollout
 specjax.drafters.copying: from . import nothing
-specjax.verifiers.token: import jax.numpy as jnp
 specjax.configs: def imported(): import gin
 pallas_kernels.fuse: from specjax.types import Law
 specjax.fused: from pallas_kernels import fuse

@@ -133,7 +133,6 @@ REFUSED = [
     (A100, GPU, "sm_80, and Mosaic needs sm_90"),
     (T4, "triton", "older than what Triton compiles for"),
     (CPU, "triton", "triton needs a GPU"),
-    (H200, TPU, "needs a TPU"),
     (CPU, "cuda", "no kernels 'cuda': choose one of auto, ref"),
 ]
 

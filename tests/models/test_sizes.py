@@ -9,12 +9,10 @@ from specjax.models import gpt, llama, t5
 LLAMA = llama.Config(32000, 4096, 11008, 32, 32, 32, 128)
 QWEN = llama.Config(151936, 1024, 3072, 28, 16, 8, 128, "qwen3", tied=True)
 GEMMA = llama.Config(256000, 2304, 9216, 26, 8, 4, 256, "gemma2", tied=True)
-V1_0 = t5.Config(32128, 512, 2048, 6, 6, 8, 64, gated=False, tied=True)
 SIZES = {
     "97M of Leviathan et al., Section 4.2": (gpt, gpt.PAPER_97M, 97_222_656),
     "6M of Leviathan et al., Section 4.2": (gpt, gpt.PAPER_6M, 5_668_864),
     "T5 v1.1 small": (t5, t5.Config(32128, 512, 1024, 8, 8, 6, 64), 76_961_152),
-    "T5 v1.0 small": (t5, V1_0, 60_506_624),
     "Llama 2 7B": (llama, LLAMA, 6_738_415_616),
     "Mistral 7B": (llama, LLAMA._replace(mlp_dim=14336, key_heads=8), 7_241_732_096),
     "Qwen 3 0.6B": (llama, QWEN, 596_049_920),
