@@ -10,100 +10,59 @@ import pytest
 from specjax import chunks
 from specjax.models import gpt
 from tests.support.model_cases import (
-    CASES,
     GEMMA2,
     GPT,
     IDS,
-    MODULES,
     SLOTS,
+    T5,
     TOKENS,
     ZERO,
     B,
     T,
     close,
     compiled,
-    fresh,
 )
 
-by_family = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+each_cache = pytest.mark.parametrize(
+    "case", [GPT, T5, GEMMA2], ids=lambda case: case.name
+)
 
 
-def each_width(*widths: int, all_models: int):
-    """These of a model with rings and one without, and `all_models` of all the rest."""
-    pairs = [(case, width) for case in (GPT, GEMMA2) for width in widths]
-    pairs += [(case, all_models) for case in MODULES if case not in (GPT, GEMMA2)]
-    names = [f"{case.name}-{width}" for case, width in pairs]
-    return pytest.mark.parametrize(("case", "width"), pairs, ids=names)
-
-
-@each_width(1, 2, T + 1, all_models=2)
-def test_a_call_in_portions_gives_the_same_logits_and_cache(case, width):
+@each_cache
+def test_a_call_in_portions_gives_the_same_logits_and_cache(case):
     """Also where the last portion is not whole and ends at the cache's last slot."""
     world = case.world()
     start = ZERO + (SLOTS - T) * (np.arange(B) == 1).astype(np.int32)
-    whole, parts = (
-        compiled(model)(
-            world.target_weights,
-            TOKENS,
-            start,
-            fresh(case),
-        )
-        for model in (world.target, chunks.in_chunks(world.target, width))
-    )
-    jax.tree.map(lambda a, b: close(a, b, 1e-5), whole, parts)
+    whole = case.call(TOKENS, start, case.fresh())
+    for width in (2, T + 1) if case is GEMMA2 else (2,):
+        run = compiled(chunks.in_chunks(world.target, width))
+        parts = run(world.target_weights, TOKENS, start, case.fresh())
+        jax.tree.map(lambda a, b: close(a, b, 1e-5), whole, parts)
 
 
 LONG, LENGTHS = 11, np.array([11, 3, 6])
 ROWS = np.random.default_rng(4).integers(1, IDS, (B, LONG))
 
 
-@functools.cache
-def unpadded(case) -> np.ndarray:
-    """Logits after the last token of each row, without a cache."""
-    world = case.world()
-    run = jax.jit(functools.partial(case.whole, case.config))
-    logits = run(world.target_weights, jnp.array(ROWS), case.inputs())
-    return np.take_along_axis(np.asarray(logits), LENGTHS[:, None, None] - 1, 1)[:, 0]
-
-
-@each_width(2, 4, LONG, all_models=4)
-def test_a_padded_prompt_in_portions_is_each_row_by_itself(case, width):
-    """Also where a row ended portions ago, whose last tokens a ring still holds: a step
-    reads the last of them once more."""
+@each_cache
+def test_a_padded_prompt_in_portions_is_each_row_by_itself(case):
+    """Also where a row ended portions ago, whose last tokens a ring still holds."""
     world, length = case.world(), jnp.array(LENGTHS)
     text = np.where(np.arange(LONG) < LENGTHS[:, None], ROWS, 0)
     prompt = case.prompt()._replace(tokens=jnp.array(text), length=length)
 
-    @jax.jit
-    def run(params):
+    @functools.partial(jax.jit, static_argnums=1)
+    def run(params, width):
         cache = world.target.init(params, prompt, LONG + 2)
         cache = chunks.prefill(world.target, params, prompt, cache, width)
         last = jnp.take_along_axis(prompt.tokens, length[:, None] - 1, axis=1)
         features, _ = world.target.apply(params, last, length - 1, cache)
         return world.target.readout(params, features)[:, 0]
 
-    close(run(world.target_weights), unpadded(case))
-
-
-@by_family
-def test_a_prompt_of_a_portion_is_a_call_as_any_other(case):
-    model, params = case.world().target, case.world().target_weights
-    if model.portion is not None:
-        model = case.module.build(case.config)  # whose portion is long enough
-    prompt, cache = case.prompt(), fresh(case)
-
-    def at_once(params, cache):
-        zero = jnp.zeros_like(prompt.length)
-        return model.apply(params, prompt.tokens, zero, cache)[1]
-
-    def in_portions(params, cache):
-        return chunks.prefill(model, params, prompt, cache)
-
-    whole, parts = (
-        jax.jit(run).lower(params, cache).as_text().replace(run.__name__, "")
-        for run in (at_once, in_portions)
-    )
-    assert whole == parts
+    whole = jax.jit(functools.partial(case.whole, case.config))
+    logits = np.asarray(whole(world.target_weights, jnp.array(ROWS), case.inputs()))
+    for width in (2, 4) if case is GEMMA2 else (4,):
+        close(run(world.target_weights, width), logits[np.arange(B), LENGTHS - 1])
 
 
 def test_memory_grows_with_the_length_and_not_its_square():
@@ -130,11 +89,3 @@ def test_memory_grows_with_the_length_and_not_its_square():
 def test_portions_of_nothing_are_refused():
     with pytest.raises(ValueError, match="portions of 0 tokens: take 1 or more"):
         chunks.in_chunks(gpt.build(gpt.Config(50, 16, 32, 1, 2)), 0)
-
-
-def test_a_call_without_a_cache_is_left_whole():
-    model = GPT.world().target
-    arguments = GPT.world().target_weights, TOKENS, ZERO, None
-    cut = chunks.in_chunks(model, 3)
-    whole, parts = (jax.jit(m.apply)(*arguments)[0] for m in (model, cut))
-    np.testing.assert_array_equal(whole, parts)

@@ -1,7 +1,4 @@
-"""The loop as one program: what a step commits, what is traced, and its stream.
-
-Decoded by `tiny.tables`; that whole texts are right is `test_generate.py`'s.
-"""
+"""The loop as one program: what a step commits, what is traced, and its stream."""
 
 import jax
 import jax.numpy as jnp
@@ -43,9 +40,8 @@ def test_one_trace_a_shape():
         calls.append(tokens.shape)
         return world.target.apply(params, tokens, start, cache)
 
-    decoder = case.decoder(
-        world._replace(target=world.target._replace(apply=apply)), GAMMA
-    )
+    counted = world._replace(target=world.target._replace(apply=apply))
+    decoder = case.decoder(counted, GAMMA)
     run, params = generate.build(decoder, SLOTS), case.params(world)
     run(params, PROMPT, request_of())
     traced = len(calls)
@@ -60,10 +56,8 @@ def test_one_trace_a_shape():
 
 def test_the_loop_asks_nothing_of_the_host_and_a_stream_says_the_same():
     world, case = tiny.tables(), BY_NAME["adaptive"]
-    decoder, arguments = (
-        case.decoder(world, GAMMA),
-        (case.params(world), PROMPT, request_of()),
-    )
+    decoder = case.decoder(world, GAMMA)
+    arguments = case.params(world), PROMPT, request_of()
     program = jax.jit(generate.build_loop(decoder, SLOTS)).lower(*arguments).compile()
     with jax.transfer_guard("disallow"):
         output = jax.block_until_ready(program(*arguments))

@@ -9,10 +9,8 @@ from tests.golden.test_golden import FOLDER
 
 def main() -> None:
     for name in sys.argv[1:] or CASES:
-        lines = [
-            f" {json.dumps(key)}: {json.dumps(x)}"
-            for key, x in run(CASES[name]).items()
-        ]
+        told = run(CASES[name]).items()
+        lines = [f" {json.dumps(key)}: {json.dumps(x)}" for key, x in told]
         text = "{\n" + ",\n".join(lines) + "\n}\n"
         path = FOLDER / f"{name}.json"
         moved = path.exists() and path.read_text() != text

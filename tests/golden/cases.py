@@ -1,9 +1,7 @@
-"""The cases: who decodes what, by which rule.
+"""The cases: who decodes what, by which rule."""
 
-Axes: B = 4 rows (two prompts, greedy and at temperature 1), L buffer.
-"""
-
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax
@@ -17,7 +15,7 @@ from specjax.sides import Side
 from specjax.step import Decoder
 from specjax.types import Params, Prompt, Sampling
 from tests.support import tiny_llama
-from tests.support.one_rule import one_of
+from tests.support.one_rule import one_of_each
 
 NEW = 32
 HEAT = (0.0, 1.0)
@@ -29,11 +27,8 @@ IDS = ((1, 5, 9, 5, 9, 2), (3, 7, 7, 11))  # prompts of models without a tokeniz
 
 
 class Case(NamedTuple):
-    """target, draft: names of SIDES; an empty draft decodes the target alone.
-
-    top_k, top_p, min_p: of every row, None is off. scored: whether alpha is taken from
-    both laws at every token, E(sum min(p, q)), beside the counts.
-    """
+    """target, draft: names of SIDES; an empty draft decodes the target alone. top_k,
+    top_p, min_p: of every row. scored: whether alpha is taken from both laws too."""
 
     target: str
     draft: str = ""
@@ -46,43 +41,29 @@ class Case(NamedTuple):
     scored: bool = False
 
 
-def tiny(style: str, seed: int) -> Side:
-    """A random model of Llama's kind, with layers of every sort that it has."""
-    config = getattr(tiny_llama, style)
-    weights = tiny_llama.weights(config, seed)
-    return sides.of_model(style.lower(), tiny_llama.build(config), weights)
-
-
-def close(style: str, seed: int, share: float) -> Side:
-    """A draft that is that model with a share of other weights."""
-    one, other = tiny(style, seed), tiny(style, seed + 1)
+def tiny(style: str, share: float = 0.0) -> Side:
+    """A random model of Llama's kind, or a draft with a share of other weights."""
+    config = getattr(tiny_llama, style.upper())
     mixed = jax.tree.map(
-        lambda a, b: (1 - share) * a + share * b, one.params, other.params
+        lambda a, b: (1 - share) * a + share * b,
+        *(tiny_llama.weights(config, seed) for seed in (0, 1)),
     )
-    return one._replace(params=mixed)
+    return sides.of_model(style, tiny_llama.build(config), mixed)
 
 
+STYLES = "llama", "qwen3", "gemma2", "gemma3"
+NAMED = "code_target", "code_small", "t5_large", "t5_base", "t5_small"
 SIDES = {
-    "code_target": lambda: sides.model("code_target"),
-    "code_small": lambda: sides.model("code_small"),
+    **{name: partial(sides.model, name) for name in NAMED},
     "code_small_int8": lambda: sides.model("code_small", "int8"),
     "code_first_layer": lambda: sides.early_exit(pretrained.load("code_small"), 1),
     "bigram": lambda: sides.ngram(2),
     "unigram": lambda: sides.ngram(1),
-    "random": lambda: sides.random(),
-    "copying": lambda: sides.copied(),
-    "t5_large": lambda: sides.model("t5_large"),
-    "t5_base": lambda: sides.model("t5_base"),
-    "t5_small": lambda: sides.model("t5_small"),
     "t5_bigram": lambda: sides.ngram(2, "t5_bigram"),
-    **{
-        style.lower(): lambda style=style: tiny(style, 0)
-        for style in ("LLAMA", "QWEN3", "GEMMA2", "GEMMA3")
-    },
-    **{
-        f"near_{style.lower()}": lambda style=style: close(style, 0, 0.1)
-        for style in ("LLAMA", "QWEN3", "GEMMA2", "GEMMA3")
-    },
+    "random": sides.random,
+    "copying": sides.copied,
+    **{style: partial(tiny, style) for style in STYLES},
+    **{f"near_{style}": partial(tiny, style, 0.1) for style in STYLES},
 }
 
 CASES = {
@@ -99,8 +80,8 @@ CASES = {
     "bigram_adaptive": Case("code_small", "bigram", policy="adaptive", gamma=6),
     "bigram_top_k": Case("code_small", "bigram", top_k=40),
     "bigram_top_p": Case("code_small", "bigram", top_p=0.9),
-    "bigram_truncated": Case(
-        "code_small", "bigram", "block", top_k=50, top_p=0.95, min_p=0.02
+    "bigram_truncated": Case("code_small", "bigram", "block")._replace(
+        top_k=50, top_p=0.95, min_p=0.02
     ),
     "unigram_token": Case("code_small", "unigram"),
     "random_token": Case("code_small", "random"),
@@ -125,45 +106,60 @@ def side(name: str) -> Side:
 
 
 def shape(case: Case) -> Case:
-    """Equal for cases that one program decodes: they differ in the rule alone, or in
-    the numbers that cut their laws."""
+    """Equal for cases of one program: of other drafts and rules, or numbers of cuts."""
     cut = case[-4:-1] != (None,) * 3 or None
-    draw = for_rule(verifiers.named(case.rule)).__name__
-    return case._replace(rule=draw, top_k=cut, top_p=cut, min_p=cut, scored=False)
+    named = dict(draft="any" * bool(case.draft), rule="any", scored=False)
+    return case._replace(top_k=cut, top_p=cut, min_p=cut, **named)
+
+
+class Shared(NamedTuple):
+    """decode: (which, prompt, request) -> Output. players: who drafts there, by the
+    draft and how it draws, and their rules."""
+
+    decode: Callable
+    players: dict[tuple, list[str]]
+
+
+def player(case: Case) -> tuple:
+    return case.draft, for_rule(verifiers.named(case.rule))
 
 
 @cache
-def program(shape: Case, rules: tuple[str, ...], slots: int):
-    """(which of the rules, params, prompt, request) -> Output."""
-    named = tuple(map(verifiers.named, rules))
-    decoder = Decoder(side(shape.target).model)
-    if shape.draft:
-        drafter = side(shape.draft).drafter(shape.gamma, for_rule(named[0]))
-        policy = policies.named(shape.policy)
-        decoder = decoder._replace(drafter=drafter, policy=policy)
+def program(shape_: Case, slots: int) -> Shared:
+    target, players = side(shape_.target), {}
+    for case in CASES.values():
+        if shape(case) == shape_ and case.draft:
+            rules = players.setdefault(player(case), [])
+            rules += [case.rule] * (case.rule not in rules)
+    drafts = [side(draft) for draft, _ in players]
+    each = zip(drafts, players, strict=True)
+    drafters = tuple(one.drafter(shape_.gamma, draw) for one, (_, draw) in each)
+    rules = tuple(tuple(map(verifiers.named, rules)) for rules in players.values())
+    params = Params(target.params, [draft.params for draft in drafts])
 
     @jax.jit
     def decode(which, params, prompt, request):
-        verifier = named[0] if len(named) == 1 else one_of(named, which)
-        parts = decoder._replace(verifier=verifier)
-        return generate.build_loop(parts, slots)(params, prompt, request)
+        decoder = Decoder(target.model)
+        if drafters:
+            parts = one_of_each(drafters, rules, which)
+            decoder = Decoder(target.model, *parts, policies.named(shape_.policy))
+        return generate.build_loop(decoder, slots)(params, prompt, request)
 
-    return decode
+    return Shared(lambda *given: decode(given[0], params, *given[1:]), players)
 
 
 def run(case: Case) -> dict:
     """What a case decodes, plain."""
-    target = side(case.target)
-    draft = side(case.draft) if case.draft else None
+    target, draft = side(case.target), case.draft and side(case.draft)
     prompt, sampling = rows(target, case)
-    rules = tuple(each.rule for each in CASES.values() if shape(each) == shape(case))
     keys = jax.random.split(jax.random.key(0), len(prompt.length))
     request = make_request(keys, prompt, NEW, sampling)
-    slots = prompt.tokens.shape[1] + NEW + case.gamma + 1
-    params = Params(target.params, draft and draft.params)
-    decode = program(shape(case), tuple(dict.fromkeys(rules)), slots)
-    which = [*dict.fromkeys(rules)].index(case.rule)
-    out = jax.device_get(decode(which, params, prompt, request))
+    shared = program(shape(case), prompt.tokens.shape[1] + NEW + case.gamma + 1)
+    which = np.zeros(2, np.int32)
+    if draft:
+        places, mine = [*shared.players], player(case)
+        which = np.int32([places.index(mine), shared.players[mine].index(case.rule)])
+    out = jax.device_get(shared.decode(which, prompt, request))
     spans = zip(out.tokens, np.asarray(prompt.length), out.length, strict=True)
     told = {name: x.tolist() for name, x in out.counts._asdict().items()}
     told["ids"] = [row[start:end].tolist() for row, start, end in spans]
@@ -176,14 +172,14 @@ def rows(target: Side, case: Case) -> tuple[Prompt, Sampling]:
     """Two prompts, each greedy and at temperature 1."""
     if target.pretrained is None:
         prompt = make_prompt([list(ids) for ids in IDS for _ in HEAT])
-    elif target.encodes:
-        coder, start = target.pretrained.tokenizer, target.pretrained.start
-        inputs = [coder.encode(text) for text in TEXTS["t5"] for _ in HEAT]
-        prompt = make_prompt([[start]] * len(inputs), inputs)
     else:
         coder, start = target.pretrained.tokenizer, target.pretrained.start
-        texts = [coder.encode(text) for text in TEXTS["code"] for _ in HEAT]
-        prompt = make_prompt([[start, *ids] for ids in texts])
+        texts = TEXTS["t5" if target.encodes else "code"]
+        ids = [coder.encode(text) for text in texts for _ in HEAT]
+        if target.encodes:
+            prompt = make_prompt([[start]] * len(ids), ids)
+        else:
+            prompt = make_prompt([[start, *row] for row in ids])
     count = len(prompt.length)
 
     heat = np.array(HEAT * (count // len(HEAT)), np.float32)

@@ -1,23 +1,13 @@
-"""A constrained model's state follows every text, in calls of any size and shape.
-
-That the law of what it decodes is exact is certified in `tests/exactness`.
-Axes: B rows, T tokens, V vocabulary.
-"""
-
-import functools
+"""A constrained model's state follows every text, in calls of any size and shape."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import chunks, generate
-from specjax.drafters import autoregressive
-from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import constrained as module
 from specjax.models.constrained import constrained
-from specjax.step import Decoder
-from specjax.types import Branches, Params, Prompt, TokenAutomaton
+from specjax.types import Branches, Prompt, TokenAutomaton
 from tests.support import tiny
 from tests.support.model_cases import GPT, WHISPER, close
 
@@ -26,55 +16,38 @@ TOKENS = jnp.array([[3, 12, 3, 8, 25, 7], [5, 5, 21, 7, 2, 2], [0, 28, 1, 0, 14,
 LENGTH = jnp.array([2, 4, 1])  # of prompts
 
 
-class Sums:
-    """Rules by two numbers of a whole text: a sum of powers, large and of no pattern,
-    and its length in sevenths. One id in three is left."""
-
-    @staticmethod
-    def of(text) -> int:
-        number = 0
-        for token in text:
-            number = (number * 48271 + int(token) + 1) % 2**31
-        return number
-
-    @staticmethod
-    def begin(tokens, length):
-        rows = tokens.shape[0]
-        state = jnp.zeros(rows, jnp.uint32), jnp.zeros((rows, 1), jnp.float32)
-
-        def step(state, place):
-            moved = Sums.advance(state, tokens[:, place])
-            more = place < length
-            return jax.tree.map(
-                lambda new, old: jnp.where(
-                    more.reshape(-1, *(1,) * (new.ndim - 1)), new, old
-                ),
-                moved,
-                state,
-            ), None
-
-        return jax.lax.scan(step, state, jnp.arange(tokens.shape[1]))[0]
-
-    @staticmethod
-    def advance(state, token):
-        number, length = state
-        mixed = number * jnp.uint32(48271) + token.astype(jnp.uint32) + jnp.uint32(1)
-        length = (jnp.round(length * 7) + 1) / 7
-        return mixed & jnp.uint32(2**31 - 1), length
-
-    @staticmethod
-    def apply(state, logits):
-        number, length = state
-        shift = number[..., None] + jnp.round(length * 7).astype(jnp.uint32)
-        ids = jnp.arange(logits.shape[-1], dtype=jnp.uint32)
-        return jnp.where((ids + shift) % 3 == 0, logits, -jnp.inf)
+def advance(state, token):
+    """Two numbers of a whole text: a sum of powers, and its length in sevenths."""
+    number, length = state
+    mixed = number * jnp.uint32(48271) + token.astype(jnp.uint32) + jnp.uint32(1)
+    return mixed & jnp.uint32(2**31 - 1), (jnp.round(length * 7) + 1) / 7
 
 
-RULES = TokenAutomaton(Sums.begin, Sums.advance, Sums.apply)
+def begin(tokens, length):
+    rows = tokens.shape[0]
+    states = [(jnp.zeros(rows, jnp.uint32), jnp.zeros((rows, 1), jnp.float32))]
+    for token in tokens.T:
+        states.append(advance(states[-1], token))
+    row = jnp.arange(rows)
+    return jax.tree.map(lambda *each: jnp.stack(each)[length, row], *states)
+
+
+def apply(state, logits):
+    """One id in three is left."""
+    number, length = state
+    shift = number[..., None] + jnp.round(length * 7).astype(jnp.uint32)
+    ids = jnp.arange(logits.shape[-1], dtype=jnp.uint32)
+    return jnp.where((ids + shift) % 3 == 0, logits, -jnp.inf)
+
+
+RULES = TokenAutomaton(begin, advance, apply)
 
 
 def allowed(text) -> np.ndarray:
-    return (np.arange(V) + Sums.of(text) + len(text)) % 3 == 0
+    number = 0
+    for token in text:
+        number = (number * 48271 + int(token) + 1) % 2**31
+    return (np.arange(V) + number + len(text)) % 3 == 0
 
 
 def left(logits) -> np.ndarray:
@@ -129,28 +102,18 @@ def test_what_is_left_depends_on_the_text_alone(case, dtype, monkeypatch):
 @pytest.mark.parametrize("case", [GPT, WHISPER], ids=lambda case: case.name)
 def test_what_is_left_has_the_logits_of_the_plain_model(case):
     model, params, cache = begun(case)
-    logits = called(model)(params, TOKENS, jnp.zeros(3, jnp.int32), cache)[1]
-    plain = case.world().target
-
-    @jax.jit
-    def all_of(params):
-        own = plain.init(params, Prompt(TOKENS, LENGTH, case.inputs()), SLOTS)
-        features, _ = plain.apply(params, TOKENS, jnp.zeros(3, jnp.int32), own)
-        return plain.readout(params, features)
-
-    wanted = np.where(np.isfinite(logits), all_of(params), -np.inf)
-    np.testing.assert_allclose(logits, wanted, atol=1e-5)
+    zero, plain = jnp.zeros(3, jnp.int32), case.world().target
+    logits = called(model)(params, TOKENS, zero, cache)[1]
+    own = plain.init(params, Prompt(TOKENS, LENGTH, case.inputs()), SLOTS)
+    wanted = called(plain)(params, TOKENS, zero, own)[1]
+    close(logits, np.where(np.isfinite(logits), wanted, -np.inf), 1e-5)
 
 
 def test_on_a_tree_each_token_s_state_follows_its_path():
     model, params, cache = begun(GPT)
     run, start = called(model), jnp.array([3, 4, 2])
     cache = run(params, TOKENS, jnp.zeros(3, jnp.int32), cache)[2]
-    parents = [-1, -1, 0, 1, 2, 0]
-    paths = []
-    for node, parent in enumerate(parents):
-        paths.append([*(paths[parent] if parent >= 0 else []), node])
-    sees = np.zeros((6, 6), bool)
+    paths, sees = [[0], [1], [0, 2], [1, 3], [0, 2, 4], [0, 5]], np.zeros((6, 6), bool)
     for node, path in enumerate(paths):
         sees[node, path] = True
     depth = jnp.array([[len(path) - 1 for path in paths]] * 3, jnp.int32)
@@ -160,40 +123,6 @@ def test_on_a_tree_each_token_s_state_follows_its_path():
     for row, node in np.ndindex(3, 6):
         text = [*TOKENS[row, : start[row]], *nodes[row, np.array(paths[node])]]
         np.testing.assert_array_equal(left(logits)[row, node], allowed(text))
-
-
-def test_long_prompts_in_portions_leave_the_same_states():
-    model, params, cache = begun(GPT)
-    prompt = Prompt(TOKENS, LENGTH)
-
-    @functools.partial(jax.jit, static_argnums=2)
-    def read(params, cache, tokens: int):
-        return chunks.prefill(model, params, prompt, cache, tokens)
-
-    whole, parts = (read(params, cache, tokens) for tokens in (chunks.TOKENS, 2))
-    jax.tree.map(close, parts, whole)
-
-
-def test_a_prompt_counts_as_the_rules_say():
-    """It does not at all here, and what is behind it is counted out."""
-    counting = TokenAutomaton(
-        lambda tokens, length: jnp.zeros_like(length),
-        lambda state, token: state + 1,
-        lambda state, logits: jnp.where(
-            jnp.arange(V) == state[..., None], logits, -jnp.inf
-        ),
-    )
-    model, params = (
-        constrained(GPT.world().target, counting),
-        GPT.world().target_weights,
-    )
-    prompt = make_prompt([[3, 12, 9], [5]])
-    request = make_request(jax.random.key(1), prompt, 8, make_sampling(2, 1.0))
-    decoder = Decoder(model, autoregressive.build(model, 3))
-    output = generate.build(decoder, 16)(Params(params, params), prompt, request)
-    for row, begin in enumerate(prompt.length):
-        text = output.tokens[row, begin : begin + 8]
-        np.testing.assert_array_equal(text, np.arange(8))
 
 
 def test_rules_of_another_vocabulary_or_state_are_refused():

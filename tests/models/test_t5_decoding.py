@@ -1,27 +1,20 @@
-"""Texts of an encoder-decoder: the target's own with every kind of drafter.
-
-That rows end, and are read, each at its own slot is `test_generate.py`'s; here each has
-an input too. Greedy texts are compared token by token, random ones by their law, which
-numpy knows.
-Axes: B rows, T tokens, I input tokens, N rows of a sample, G = gamma, V vocabulary.
-"""
+"""Texts of an encoder-decoder: the target's own with every kind of drafter."""
 
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, inputs
-from specjax.drafters import autoregressive, nothing
-from specjax.inputs import make_prompt, make_sampling, pad
-from specjax.models import gpt, t5
-from specjax.step import Decoder, build_step, finished
-from specjax.types import Info, Params, Prompt, Request
+from specjax import generate
+from specjax.drafters import nothing
+from specjax.generate import Output
+from specjax.inputs import make_prompt, make_request, make_sampling, pad
+from specjax.models import t5
+from specjax.step import Decoder
+from specjax.types import Params, Prompt
 from tests.support import tiny, tiny_t5
-from tests.support.checkpoint_folders import params_of
 from tests.support.drafter_cases import BY_NAME, Case
 from tests.support.goodness import g_test
 from tests.support.tiny_t5 import TARGET, logits_by_hand
@@ -31,161 +24,43 @@ SOURCES = [[5, 9, 2, 17, 11, 3], [7, 7, 20], [4], [12, 25, 6, 8]]
 TEXTS = [[0], [0, 5, 7], [0, 3], [0]]
 WIDE = 24  # of inputs: most of it is padding
 PROMPT = make_prompt(TEXTS)._replace(inputs=pad(SOURCES, WIDE))
-BATCH, PIECES = len(TEXTS), TARGET.pieces
 WORLD = tiny_t5.world()
-
-DECODER_ONLY = gpt.Config(TARGET.vocab, 16, 32, num_layers=1, num_heads=2)
-
-
-CASES = (
-    Case("nothing", lambda world, gamma: nothing.drafter),
-    *(BY_NAME[name] for name in ("autoregressive", "early_exit", "copying")),
-    Case(
-        "decoder-only",
-        lambda world, gamma: autoregressive.build(gpt.build(DECODER_ONLY), gamma),
-        lambda world: params_of(DECODER_ONLY),
-    ),
-)
-NOTHING, SMALLER, EARLY_EXIT, COPYING, GPT = CASES
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-
-
-class Side(NamedTuple):
-    """begin: (params, prompt) -> State. step: as `build_step`. traces: one a shape."""
-
-    begin: object
-    step: object
-    traces: list
-
-
-def make_player(decoder: Decoder, slots: int = SLOTS) -> Side:
-    traces, step = [], build_step(*decoder)
-
-    def begin(params, prompt):
-        traces.append("begin")
-        return generate.prefill(decoder, params, prompt, slots)
-
-    def counted(params, request, state):
-        traces.append("step")
-        return step(params, request, state)
-
-    return Side(jax.jit(begin), jax.jit(counted), traces)
+NAMES = "autoregressive", "early_exit", "copying"
+NOTHING = Case("nothing", lambda world, gamma: nothing.drafter)
+CASES = (NOTHING, *(BY_NAME[name] for name in NAMES))
+COPYING = BY_NAME["copying"]
 
 
 @functools.cache
-def player(case: Case) -> Side:
-    return make_player(case.decoder(WORLD, GAMMA))
+def loop(case: Case):
+    return jax.jit(generate.build_loop(case.decoder(WORLD, GAMMA), SLOTS))
 
 
-def make_request(temperature: float, seed: int = 0, prompt: Prompt = PROMPT) -> Request:
-    sampling = make_sampling(prompt.length.shape[0], temperature)
-    return inputs.make_request(jax.random.key(seed), prompt, NEW, sampling)
+def greedy(case: Case, params: Params, prompt: Prompt = PROMPT) -> Output:
+    sampling = make_sampling(len(TEXTS), 0.0)
+    request = make_request(jax.random.key(0), prompt, NEW, sampling)
+    return jax.device_get(loop(case)(params, prompt, request))
 
 
-class Run(NamedTuple):
-    """What a row generated, and what was measured in each step."""
-
-    texts: list[list[int]]
-    infos: list[Info]
-
-
-def play(player: Side, params: Params, request: Request, prompt=PROMPT) -> Run:
-    """Steps until all rows have ended."""
-    state, infos = player.begin(params, prompt), []
-    turns = tiny.bound()
-    while not np.all(finished(request, state)):
-        next(turns)
-        state, info = player.step(params, request, state)
-        infos.append(jax.tree.map(np.asarray, info))
-    return Run(texts(state.tokens, state.length, prompt), infos)
+def texts(output: Output) -> list[list[int]]:
+    """With their prompts."""
+    rows = zip(output.tokens, output.length, strict=True)
+    return [row[:end].tolist() for row, end in rows]
 
 
-def texts(tokens, length, prompt: Prompt = PROMPT) -> list[list[int]]:
-    rows = zip(*map(np.asarray, (tokens, prompt.length, length)), strict=True)
-    return [row[start:end].tolist() for row, start, end in rows]
+@jax.jit
+def logits_of(tokens):
+    """Of the target without a cache."""
+    return t5.logits(TARGET, WORLD.target_weights, t5.Inputs(*PROMPT.inputs), tokens)
 
 
-@functools.cache
-def played(case: Case, temperature: float) -> Run:
-    return play(player(case), case.params(WORLD), make_request(temperature))
-
-
-def total(run: Run, name: str) -> np.ndarray:
-    return np.sum([getattr(info, name) for info in run.infos], axis=0)
-
-
-def drafted(run: Run) -> np.ndarray:
-    """Every id that was drafted in any row and step."""
-    return np.concatenate(
-        [info.tokens[np.arange(GAMMA) < info.drafted[:, None]] for info in run.infos]
-    )
-
-
-# Greedy texts.
-
-
-@functools.cache
-def greedy() -> list[list[int]]:
-    """No cache, no prefill: the whole text is read anew for each token."""
-    read = t5.Inputs(*PROMPT.inputs)
-
-    @jax.jit
-    def extend(tokens, length):
-        logits = t5.logits(TARGET, WORLD.target_weights, read, tokens)
-        row = jnp.arange(BATCH)
-        best = jnp.argmax(logits[row, length - 1], axis=-1)
-        return tokens.at[row, length].set(best), length + 1
-
-    width = PROMPT.tokens.shape[1]
-    tokens = jnp.pad(PROMPT.tokens, ((0, 0), (0, SLOTS - width)))
-    length = PROMPT.length
-    for _ in range(NEW):
-        tokens, length = extend(tokens, length)
-    return texts(tokens, length)
-
-
-@each_case
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_greedy_text_is_the_argmax_of_a_full_recomputation(case):
-    assert played(case, 0.0).texts == greedy()
-    assert min(len(set(text)) for text in greedy()) >= 6  # no row only repeats
-
-
-def test_inputs_matter_to_the_text_and_not_to_the_program():
-    """Else parity would say nothing of them; other lengths are no new shape."""
-    assert greedy()[0] != greedy()[3]  # these rows start alike
-    tokens, length = PROMPT.inputs
-    other = PROMPT._replace(inputs=(tokens[::-1], length[::-1]))
-    stepper = player(SMALLER)
-    run = play(stepper, SMALLER.params(WORLD), make_request(0.0), other)
-    assert all(a != b for a, b in zip(run.texts, greedy(), strict=True))
-    assert sorted(stepper.traces) == ["begin", "step"]
-    wider = PROMPT._replace(inputs=pad(SOURCES, WIDE + 1))
-    jax.eval_shape(stepper.begin, SMALLER.params(WORLD), wider)
-    assert len(stepper.traces) == 3  # the count does count
-
-
-def test_some_drafts_are_accepted_and_some_are_not():
-    for case in (SMALLER, EARLY_EXIT):
-        for temperature in (0.0, 1.0):
-            run = played(case, temperature)
-            accepted, tested = total(run, "accepted"), total(run, "tested")
-            assert np.all((0 < accepted) & (accepted < tested)), case.name
-
-
-# A padded vocabulary.
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_padding_of_the_vocabulary_is_never_written(temperature):
-    """Nor drafted by a T5; it is by a drafter that knows nothing of it."""
-    for case in (SMALLER, EARLY_EXIT, GPT):
-        run = played(case, temperature)
-        assert max(map(max, run.texts)) < PIECES
-        assert case is GPT or drafted(run).max() < PIECES
-    assert drafted(played(GPT, 1.0)).max() >= PIECES
-
-
-# Copying from what the encoder reads.
+    output = greedy(case, case.params(WORLD))
+    tiny.check_greedy(output, PROMPT.length, logits_of(output.tokens), least=6)
+    if case.name in ("autoregressive", "early_exit"):
+        accepted, tested = output.counts.accepted, output.counts.tested
+        assert np.all((0 < accepted) & (accepted < tested))
 
 
 def deaf():
@@ -194,33 +69,29 @@ def deaf():
     for layer in ("layers_0", "layers_1"):
         out = params["decoder"][layer]["encoder_decoder_attention"]["out"]
         out["kernel"] = jnp.zeros_like(out["kernel"])
-    return params
+    return Params(params)
 
 
 def test_copying_copies_from_the_input():
-    """A text that its input already holds is mostly copied; less where that is cut."""
-    params, request = Params(deaf()), make_request(0.0)
-    own = play(player(COPYING), params, request).texts
-    whole = [start + text for start, text in zip(TEXTS, own, strict=True)]
-    ends = [len(text) for text in whole]
+    """Most of a text that is in its input, less where that is cut."""
+    own = greedy(COPYING, deaf())
+    ends, whole = own.length.copy(), texts(own)
     ends[1], ends[2] = 12, 9
     tokens, length = pad(whole, WIDE)
-    runs = [
-        play(player(COPYING), params, request, PROMPT._replace(inputs=(tokens, read)))
-        for read in (length, jnp.array(ends, jnp.int32))
-    ]
-    assert [run.texts for run in runs] == [own, own]
-    entire, short = (total(run, "accepted") for run in runs)
+    unwritten = min({*range(TARGET.pieces)}.difference(*whole))
+    entire, short, none = (
+        greedy(COPYING, deaf(), PROMPT._replace(inputs=inputs))
+        for inputs in (
+            (tokens, length),
+            (tokens, jnp.array(ends, jnp.int32)),
+            pad([[unwritten] * WIDE] * len(TEXTS)),
+        )
+    )
+    assert texts(entire) == texts(short) == texts(none) == whole
+    entire, short = entire.counts.accepted, short.counts.accepted
     assert (entire >= NEW // 2).all() and (short > 0).all()
     np.testing.assert_array_equal(short < entire, [False, True, True, False])
-
-
-def test_copying_with_nothing_to_copy_drafts_nothing():
-    written = {token for text in (*greedy(), *TEXTS) for token in text}
-    unwritten = next(token for token in range(PIECES) if token not in written)
-    prompt = PROMPT._replace(inputs=pad([[unwritten] * WIDE] * BATCH))
-    run = play(player(COPYING), Params(deaf()), make_request(0.0), prompt)
-    assert not total(run, "drafted").any()
+    assert not none.counts.drafted.any()
 
 
 # The law of random texts, at temperature 1.
@@ -246,10 +117,10 @@ def exact_law(source: int) -> np.ndarray:
 
 
 @functools.cache
-def shifting() -> Side:
+def shifting():
     """Its parameters are the drafter's and a number: each draft claims the law that the
     row so many before drew from, which is right for 0."""
-    decoder = SMALLER.decoder(FEW, AHEAD)
+    decoder = BY_NAME["autoregressive"].decoder(FEW, AHEAD)
 
     def init(params, prompt, slots):
         return decoder.drafter.init(params[0], prompt, slots)
@@ -260,7 +131,8 @@ def shifting() -> Side:
         return right._replace(law=law), cache
 
     drafter = decoder.drafter._replace(init=init, draft=draft)
-    return make_player(decoder._replace(drafter=drafter), 1 + FIRST + AHEAD + 1)
+    shifted = Decoder(FEW.target, drafter)
+    return jax.jit(generate.build_loop(shifted, 1 + FIRST + AHEAD + 1))
 
 
 def p_values(law_of: int = 0, inputs_of: int = 0) -> list[float]:
@@ -269,10 +141,9 @@ def p_values(law_of: int = 0, inputs_of: int = 0) -> list[float]:
     rows = EACH * len(READ)
     read = READ[-inputs_of:] + READ[:-inputs_of] if inputs_of else READ
     prompt = make_prompt([[t5.PAD]] * rows, read * EACH)
-    sampling = make_sampling(rows, 1.0)
-    request = inputs.make_request(jax.random.key(1), prompt, FIRST, sampling)
+    request = make_request(jax.random.key(1), prompt, FIRST, make_sampling(rows, 1.0))
     params = Params(FEW.target_weights, (FEW.draft_weights, law_of))
-    pairs = np.array(play(shifting(), params, request, prompt).texts)
+    pairs = np.asarray(shifting()(params, prompt, request).tokens)[:, 1 : 1 + FIRST]
     joined = np.ravel_multi_index(pairs.T, (TINY.vocab,) * FIRST)
     size = TINY.vocab**FIRST
     return [

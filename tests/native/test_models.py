@@ -1,6 +1,5 @@
 """Models multiply few rows in one pass, to the numbers of XLA's own products."""
 
-import functools
 import os
 import subprocess
 import sys
@@ -19,74 +18,50 @@ from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import int8_files, tiny, tiny_llama, tiny_t5
 
-# Every matrix is large enough to be worth it.
-GPT = gpt.Config(512, 256, 512, 2, 4)
-T5 = t5.Config(512, 256, 512, 1, 2, 4, 64)
-LLAMA = llama.Config(512, 256, 512, 2, 4, 2, 128)
-FAMILIES = "gpt", "t5", "llama"
+# Every matrix is large enough to be worth it. Of a layer: q, k, v, out and two; a T5
+# gates, and reads across by two; Llama's gates. And a readout.
+GPT = gpt.Config(512, 256, 512, 1, 4)
+T5 = t5.Config(512, 256, 512, 1, 1, 4, 64)
+LLAMA = llama.Config(512, 256, 512, 1, 4, 2, 128)
+FAMILIES = {
+    "gpt": (lambda: (gpt.build(GPT), tiny.weights(GPT, 0, 3.0)), 6 + 1),
+    "t5": (lambda: (t5.build(T5), tiny_t5.weights(T5, 0)), 9 + 1),
+    "llama": (lambda: (llama.build(LLAMA), tiny_llama.weights(LLAMA, 0)), 7 + 1),
+}
 ROWS = 5  # other numbers of rows are the product's own
-DTYPES = "float32", "int8"  # of weights
 
 pytestmark = pytest.mark.skipif(
     native.problem() is not None, reason=f"no products: {native.problem()}"
 )
 
 
-@functools.cache
 def sized(family: str, dtype: str):
-    """A model, its weights, and a prompt of three tokens."""
-    if family == "gpt":
-        model, params = gpt.build(GPT), tiny.weights(GPT, 0, 3.0)
-        prompt = make_prompt([[1, 2, 3]])
-    elif family == "llama":
-        model, params = llama.build(LLAMA), tiny_llama.weights(LLAMA, 0)
-        prompt = make_prompt([[1, 2, 3]])
-    else:
-        model, params = t5.build(T5), tiny_t5.weights(T5, 0)
-        prompt = make_prompt([[0, 2, 3]], [[5, 6, 1]])
-    return model, int8_files.rounded(params) if dtype == "int8" else params, prompt
+    """A model and its weights."""
+    model, params = FAMILIES[family][0]()
+    return model, int8_files.rounded(params) if dtype == "int8" else params
 
 
-@functools.cache
-def case(family: str, dtype: str):
-    """A model's logits of tokens [1, T] after three, and what it takes before them."""
-    model, params, prompt = sized(family, dtype)
-
-    @jax.jit
-    def prefilled(params):
-        cache = model.init(params, prompt, 16)
-        return model.apply(params, prompt.tokens, jnp.array([0]), cache)[1]
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_product_of_a_call_is_one_pass_and_as_xlas(family, dtype):
+    model, params = sized(family, dtype)
+    prompt = make_prompt([[0]], [[5, 6, 1]] if family == "t5" else None)
 
     @jax.jit
     def logits(params, cache, tokens):
-        features, _ = model.apply(params, tokens, jnp.array([3]), cache)
+        features, _ = model.apply(params, tokens, jnp.array([0]), cache)
         return model.readout(params, features)
 
-    return logits, params, prefilled(params), np.arange(1, ROWS + 1)[None]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_few_tokens_have_the_logits_of_xlas_products(family, dtype):
-    logits, *arguments = case(family, dtype)
+    cache = jax.jit(model.init, static_argnums=2)(params, prompt, 16)
+    arguments = params, cache, np.arange(1, ROWS + 1)[None]
+    name = f"specjax_thin{'_int8' * (dtype == 'int8')}_product"
+    assert str(jax.make_jaxpr(logits)(*arguments)).count(name) == FAMILIES[family][1]
     thin = logits(*arguments)
     with native.products(native.XLA):
+        assert native.in_use() == "xla"
+        assert name not in str(jax.make_jaxpr(logits)(*arguments))
         plain = logits(*arguments)
     np.testing.assert_allclose(thin, plain, rtol=1e-4, atol=1e-4)
-
-
-# Of a layer: q, k, v, out and two; a T5 gates, and reads across by two; Llama's gates.
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    "family, products",
-    [("gpt", 2 * 6 + 1), ("t5", 2 * 9 + 1), ("llama", 2 * 7 + 1)],
-)
-def test_every_product_of_a_call_is_one_pass(family, products, dtype):
-    logits, *arguments = case(family, dtype)
-    name = f"specjax_thin{'_int8' * (dtype == 'int8')}_product"
-    assert str(jax.make_jaxpr(logits)(*arguments)).count(name) == products
-    with native.products(native.XLA):
-        assert name not in str(jax.make_jaxpr(logits)(*arguments))
 
 
 def wrong_at_times(params):
@@ -102,14 +77,13 @@ def wrong_at_times(params):
 
 
 def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts():
-    target, weights, prompt = sized("gpt", "int8")
-    params = Params(weights, wrong_at_times(weights))
+    target, weights = sized("gpt", "int8")
+    prompt, params = make_prompt([[1, 2, 3]]), Params(weights, wrong_at_times(weights))
     request = make_request(jax.random.key(0), prompt, 40, make_sampling(1, 0.0))
-    texts = []
-    for drafter in nothing.drafter, autoregressive.build(target, 4):
-        run = generate.build(Decoder(target, drafter), 48)
-        texts.append(run(params, prompt, request))
-    alone, drafted = texts
+    alone, drafted = (
+        generate.build(Decoder(target, drafter), 48)(params, prompt, request)
+        for drafter in (nothing.drafter, autoregressive.build(target, 4))
+    )
     np.testing.assert_array_equal(alone.tokens, drafted.tokens)
     calls, drafts = drafted.counts.calls[0], drafted.counts.accepted[0]
     assert 5 <= drafts <= 3 * calls  # some are kept, and not all
@@ -118,7 +92,7 @@ def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts():
 CACHED = """
 import jax
 import numpy as np
-from specjax import native, quantized
+from specjax import quantized
 
 random = np.random.default_rng(0)
 x, w = (random.standard_normal(s, np.float32) for s in ((4, 256), (256, 1024)))
@@ -137,10 +111,13 @@ def test_a_program_is_read_back_from_the_compilation_cache(tmp_path):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
-    root, hits = Path(__file__).resolve().parents[2], []
-    for _ in range(2):
-        command = [sys.executable, "-c", CACHED]
-        run = subprocess.run(command, env=env, cwd=root, capture_output=True, text=True)
-        assert run.returncode == 0, run.stderr
-        hits.append(int(run.stdout))
-    assert hits[0] == 0 and hits[1] > 0
+    command, root = [sys.executable, "-c", CACHED], Path(__file__).resolve().parents[2]
+    first, second = (
+        int(
+            subprocess.run(
+                command, env=env, cwd=root, check=True, stdout=subprocess.PIPE
+            ).stdout
+        )
+        for _ in range(2)
+    )
+    assert first == 0 and second > 0

@@ -14,7 +14,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels import compat, fuse
 from pallas_kernels.dispatch import Device
-from pallas_kernels.fuse import Fused, Options, Wired
+from pallas_kernels.fuse import Fused, Options
 from pallas_kernels.laws import EXACT, Deferred
 from pallas_kernels.plan import Tiles
 from specjax import probs
@@ -77,12 +77,6 @@ def fused(
     return fuse.build(verify or reference(rule), backend.device, options)
 
 
-def wired(backend: Backend, verifier: Verifier) -> Wired:
-    """A verifier and a draw by a backend."""
-    how = backend.name, backend.device, Options(interpret=backend.interpret)
-    return fuse.wire(verifier, *how)
-
-
 class Case(NamedTuple):
     """Logits of both sides, and everything that a verdict depends on."""
 
@@ -130,13 +124,9 @@ def drawn(logits: jax.Array, sampling: Sampling, u: jax.Array) -> jax.Array:
     return jnp.stack(each, axis=1)
 
 
+@functools.partial(jax.jit, static_argnames=("rule", "certain"))
 def expected(case: Case, rule: FusedRule = EXACT, certain: bool = False):
     """The reference's verdict, jitted as it is in use."""
-    return jax.device_get(_expected(case, rule, certain))
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def _expected(case: Case, rule: FusedRule, certain: bool):
     target, law = laws_of(case)
     draft = Draft(case.tokens, case.num, None if certain else law)
     return reference(rule)(target, draft, case.noise, keep_residual=True)
@@ -162,7 +152,7 @@ def verdicts(fused: Fused, draft_law: str = "known"):
         target = fused.law(case.target, case.sampling)
         return fused.verify(target, draft, case.noise, keep_residual=True)
 
-    return lambda case: jax.device_get(verify(case))
+    return verify
 
 
 def check_same(verdict, wanted) -> None:

@@ -31,10 +31,10 @@ INPUTS = t5.Inputs(*pad(SOURCES))
 
 class Case(NamedTuple):
     """module: of the family. whole: (config, params, tokens, inputs) -> logits without
-    a cache. embedding: the path of the table of ids in the parameters. variants:
-    configurations that have every parameter between them. encodes: prompts have inputs,
-    and a cache what the encoder gave. hears: these are no ids. portion: of its rings,
-    where it has some. sees: how many tokens the `small` one does, None for all."""
+    a cache. embedding: the path of the table of ids in the parameters. other: a config
+    with the parameters that `config` has not. encodes: prompts have inputs, and a cache
+    what the encoder gave. hears: these are no ids. portion: of its rings, where it has
+    some. sees: how many tokens the `small` one does, None for all."""
 
     name: str
     module: ModuleType
@@ -42,8 +42,8 @@ class Case(NamedTuple):
     small: Any
     world: Callable[[], World]
     whole: Callable
-    embedding: tuple[str, ...]
-    variants: tuple
+    embedding: tuple[str, ...] = ("embedding",)
+    other: Any = None
     encodes: bool = False
     hears: bool = False
     portion: int | None = None
@@ -54,10 +54,13 @@ class Case(NamedTuple):
             return self.module.build(config)
         return self.module.build(config, self.portion)
 
-    @property
-    def joins(self) -> bool:
-        """Whether there is a joined cache of it, see `models.lowering`."""
-        return "joined" in self.config._fields
+    def call(self, tokens, start, cache):
+        """Logits [B, T, V] of one call, and the cache."""
+        return _program(self)(self.world().target_weights, tokens, start, cache)
+
+    def fresh(self, rows: int = B):
+        """The cache before the first call."""
+        return _fresh(self, rows)
 
     def inputs(self, rows: int = B) -> t5.Inputs | Features | None:
         if self.hears:
@@ -72,6 +75,28 @@ class Case(NamedTuple):
     def own(self, cache) -> Sequence[KeyValues]:
         """The layers of a text's own cache."""
         return cache.own if self.encodes else cache
+
+
+@functools.cache
+def _fresh(case: Case, rows: int):
+    init = jax.jit(case.world().target.init, static_argnums=2)
+    return init(case.world().target_weights, case.prompt(rows), SLOTS)
+
+
+@functools.cache
+def _program(case: Case) -> Callable:
+    return compiled(case.world().target)
+
+
+def compiled(model: Model) -> Callable:
+    """(params, tokens, start, cache) -> logits [B, T, V] of one call, and the cache."""
+
+    @jax.jit
+    def run(params, tokens, start, cache):
+        features, cache = model.apply(params, tokens, start, cache)
+        return model.readout(params, features), cache
+
+    return run
 
 
 def whole_decoder(config: gpt.Config | llama.Config, params, tokens, inputs) -> Array:
@@ -94,56 +119,23 @@ def whole_whisper(config: whisper.Config, params, tokens, inputs) -> Array:
     return whisper.readout(config, params, features)
 
 
-GPT = Case(
-    "gpt",
-    gpt,
-    tiny.TARGET,
-    tiny.SHALLOW,
-    tiny.transformers,
-    whole_decoder,
-    ("embedding",),
-    variants=(tiny.TARGET,),
-)
-T5 = Case(
-    "t5",
-    t5,
-    tiny_t5.TARGET,
-    tiny_t5.SMALL,
-    tiny_t5.world,
-    whole_t5,
-    ("token_embedder", "embedding"),
-    variants=(tiny_t5.TARGET, tiny_t5.TARGET._replace(gated=False, tied=True)),
+GPT = Case("gpt", gpt, tiny.TARGET, tiny.SHALLOW, tiny.transformers, whole_decoder)
+T5 = Case("t5", t5, tiny_t5.TARGET, tiny_t5.SMALL, tiny_t5.world, whole_t5)._replace(
+    embedding=("token_embedder", "embedding"),
+    other=tiny_t5.TARGET._replace(gated=False, tied=True),
     encodes=True,
 )
-
-
-WHISPER = Case(
-    "whisper",
-    whisper,
-    tiny_whisper.TARGET,
-    tiny_whisper.SMALL,
-    tiny_whisper.world,
-    whole_whisper,
-    ("decoder", "embedding"),
-    variants=(tiny_whisper.TARGET,),
-    encodes=True,
-    hears=True,
-)
+SIZES = tiny_whisper.TARGET, tiny_whisper.SMALL, tiny_whisper.world
+WHISPER = Case("whisper", whisper, *SIZES, whole_whisper, ("decoder", "embedding"))
+WHISPER = WHISPER._replace(encodes=True, hears=True)
 
 
 def llama_case(name: str, config: llama.Config, seed: int) -> Case:
-    return Case(
-        name,
-        llama,
-        config,
-        config._replace(num_layers=1),
-        tiny_llama.worlds(config, seed),
-        whole_decoder,
-        ("embedding",),
-        variants=(config,),
-        portion=tiny_llama.PORTION,
-        sees=config.window,
+    world = tiny_llama.worlds(config, seed)
+    case = Case(
+        name, llama, config, config._replace(num_layers=1), world, whole_decoder
     )
+    return case._replace(portion=tiny_llama.PORTION, sees=config.window)
 
 
 LLAMA = llama_case("llama", tiny_llama.LLAMA, 4)
@@ -154,33 +146,6 @@ CASES = (GPT, T5, WHISPER, LLAMA, QWEN3, GEMMA3, GEMMA2)
 # The last of each module: styles of Llama's kind have one cache and one attention, and
 # Gemma 2 has rings, shared keys and caps too.
 MODULES = tuple({case.module: case for case in CASES}.values())
-
-
-@functools.cache
-def program(case: Case) -> Callable:
-    """(params, tokens, start, cache) -> logits [B, T, V] of one call, and the cache."""
-    return compiled(case.world().target)
-
-
-def compiled(model) -> Callable:
-    @jax.jit
-    def run(params, tokens, start, cache):
-        features, cache = model.apply(params, tokens, start, cache)
-        return model.readout(params, features), cache
-
-    return run
-
-
-def call(case: Case, tokens, start, cache):
-    return program(case)(case.world().target_weights, tokens, start, cache)
-
-
-@functools.cache
-def fresh(case: Case, rows: int = B):
-    """The cache before the first call; there is no other one of these shapes."""
-    world = case.world()
-    init = jax.jit(world.target.init, static_argnums=2)
-    return init(world.target_weights, case.prompt(rows), SLOTS)
 
 
 @functools.cache

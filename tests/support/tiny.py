@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from specjax.generate import Output
 from specjax.models import gpt
+from specjax.models.cache import KeyValues
 from specjax.types import BLOCK, Model
 
 
@@ -22,6 +25,16 @@ def bound(most: int = 200) -> Iterator[None]:
     """For `next` in each turn of a loop, which fails if there are more than `most`."""
     yield from [None] * most
     raise AssertionError(f"a loop has not ended after {most} turns")
+
+
+def check_greedy(output: Output, starts, logits, least: int) -> None:
+    """What rows wrote is the argmax of logits [B, L, V] of their whole texts, and holds
+    so many different ids at least: no row only repeats."""
+    best = np.argmax(logits, axis=-1)
+    for row, (start, end) in enumerate(zip(starts, output.length, strict=True)):
+        text = output.tokens[row, start:end]
+        np.testing.assert_array_equal(text, best[row, start - 1 : end - 1])
+        assert np.unique(text).size >= least
 
 
 class World(NamedTuple):
@@ -46,9 +59,38 @@ def weights(config: gpt.Config, seed: int, scale: float = 12.0):
     return jax.tree.map(lambda leaf: scale * leaf, params)
 
 
+def drawn(shapes, seed: int, draw: Callable):
+    """Parameters of these shapes, each draw(name, noise) of normal noise."""
+    rng = np.random.default_rng(seed)
+
+    def leaf(path, shape):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        return jnp.float32(draw(name, rng.normal(size=shape.shape)))
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+
+def first_layer(cache):
+    """The part of an encoder-decoder's cache that belongs to its first layer."""
+    return cache._replace(own=cache.own[:1], read=cache.read[:1])
+
+
 def mixed(tree, other, share: float):
     """The first of two weight trees with a share of the second added."""
     return jax.tree.map(lambda a, b: a + share * b, tree, other)
+
+
+@jax.jit
+def ruined(layers, first: Array, last: Array | float = jnp.inf):
+    """Caches with huge numbers in slots `first .. last - 1` [B] of every row."""
+
+    def put(layer: KeyValues) -> KeyValues:
+        slot = jnp.arange(layer.values.shape[2])
+        bad = (slot >= first[:, None]) & (slot < jnp.reshape(last, (-1, 1)))
+        keys = jnp.where(bad[:, None, None], 1e30, layer.keys)
+        return KeyValues(keys, jnp.where(bad[:, None, :, None], 1e30, layer.values))
+
+    return type(layers)(map(put, layers))
 
 
 @functools.cache

@@ -1,7 +1,4 @@
-"""A tiny target and draft, their prompts, and their laws as one computes them by hand.
-
-Axes: B rows, T tokens, V vocabulary, M generated tokens.
-"""
+"""A tiny target and draft, their prompts, and their laws as computed by hand."""
 
 import functools
 

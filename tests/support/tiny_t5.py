@@ -4,21 +4,17 @@ Axes: T tokens, I input tokens, E features, H heads, D head width, V vocabulary.
 """
 
 import functools
-from collections.abc import Callable
 from fractions import Fraction
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from specjax.models import t5
-from specjax.models.cache import KeyValues
-from tests.support.tiny import World, mixed
+from tests.support.tiny import World, drawn, first_layer, mixed
 
 # Three ids of 32 are padding of the vocabulary.
 TARGET = t5.Config(32, 16, 24, 1, 2, num_heads=2, head_width=8, pieces=29)
 SMALL = TARGET._replace(decoder_layers=1)
-HUGE = 1e30
 
 # These programs run for milliseconds, and compile for seconds.
 QUICK = {"xla_backend_optimization_level": 0}
@@ -27,38 +23,14 @@ quick_jit = functools.partial(jax.jit, compiler_options=QUICK)
 
 def weights(config: t5.Config, seed: int, sharp: float = 3.0):
     """Random weights, of which laws are sharp and distances matter."""
-    rng = np.random.default_rng(seed)
 
-    def draw(path, leaf):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+    def draw(name: str, noise: np.ndarray) -> np.ndarray:
         if name.endswith("scale"):
-            noise = 1 + 0.2 * rng.normal(size=leaf.shape)
-            return jnp.float32(noise * (sharp if "decoder_norm" in name else 1.0))
-        spread = 1.0 if "embedding" in name else leaf.shape[0] ** -0.5
-        spread *= config.head_width**-0.5 if "query" in name else 1.0
-        return jnp.float32(spread * rng.normal(size=leaf.shape))
+            return (1 + 0.2 * noise) * (sharp if "decoder_norm" in name else 1.0)
+        spread = 1.0 if "embedding" in name else len(noise) ** -0.5
+        return noise * spread * (config.head_width**-0.5 if "query" in name else 1.0)
 
-    return jax.tree_util.tree_map_with_path(draw, t5.abstract_params(config))
-
-
-@jax.jit
-def ruin(cache: t5.Cache, own, read) -> t5.Cache:
-    """Huge numbers from slot own [B] on in the text's, read [B] on in the input's."""
-
-    def put(layer: KeyValues, first) -> KeyValues:
-        slot = jnp.arange(layer.values.shape[2]) >= first[:, None]
-        keys = jnp.where(slot[:, None, None], HUGE, layer.keys)
-        return KeyValues(keys, jnp.where(slot[:, None, :, None], HUGE, layer.values))
-
-    return cache._replace(
-        own=[put(layer, own) for layer in cache.own],
-        read=[put(layer, read) for layer in cache.read],
-    )
-
-
-def first_layer(cache: t5.Cache) -> t5.Cache:
-    """The part of a cache that belongs to the decoder's first layer."""
-    return cache._replace(own=cache.own[:1], read=cache.read[:1])
+    return drawn(t5.abstract_params(config), seed, draw)
 
 
 @functools.cache
@@ -100,16 +72,16 @@ def bucket(distance: int, both_ways: bool) -> int:
 
 
 def logits_by_hand(
-    config: t5.Config, params, source: list[int], text: list[int], of: Callable = bucket
+    config: t5.Config, params, source: list[int], text: list[int]
 ) -> np.ndarray:
-    """Logits [T, V] float64 after each token of `text`. of: as `bucket`."""
+    """Logits [T, V] float64 after each token of `text`."""
     params = jax.tree.map(lambda leaf: np.asarray(leaf, float), params)
     table, encoder = params["token_embedder"]["embedding"], params["encoder"]
     x = table[source]
     for i in range(config.encoder_layers):
         layer = encoder[f"layers_{i}"]
         biased = layer if config.own_bias else encoder
-        bias = _bias(biased, len(source), True, of)
+        bias = _bias(biased, len(source), True)
         y = _norm(x, layer["pre_attention_layer_norm"])
         x = x + _attend(config, layer["attention"], y, y, bias)
         x = x + _mlp(layer["mlp"], _norm(x, layer["pre_mlp_layer_norm"]))
@@ -119,7 +91,7 @@ def logits_by_hand(
     for i in range(config.decoder_layers):
         layer = decoder[f"layers_{i}"]
         biased = layer if config.own_bias else decoder
-        bias = np.where(before, _bias(biased, len(text), False, of), -np.inf)
+        bias = np.where(before, _bias(biased, len(text), False), -np.inf)
         y = _norm(x, layer["pre_self_attention_layer_norm"])
         x = x + _attend(config, layer["self_attention"], y, y, bias)
         y = _norm(x, layer["pre_cross_attention_layer_norm"])
@@ -137,10 +109,10 @@ def _norm(x: np.ndarray, params) -> np.ndarray:
     return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * params["scale"]
 
 
-def _bias(stack, length: int, both_ways: bool, of: Callable) -> np.ndarray:
+def _bias(stack, length: int, both_ways: bool) -> np.ndarray:
     """[H, length, length]"""
     at = range(length)
-    buckets = np.array([[of(i - j, both_ways) for j in at] for i in at])
+    buckets = np.array([[bucket(i - j, both_ways) for j in at] for i in at])
     return stack["relpos_bias"]["rel_embedding"][:, buckets]
 
 

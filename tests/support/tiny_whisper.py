@@ -1,17 +1,13 @@
-"""A small Whisper to decode with, as a `tiny.World`.
-
-Axes: B rows, F frames, M bands.
-"""
+"""A small Whisper to decode with, as a `tiny.World`."""
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from specjax.models import whisper
 from specjax.types import Features
-from tests.support.tiny import World, mixed
+from tests.support.tiny import World, drawn, first_layer, mixed
 
 TARGET = whisper.Config(31, 16, 24, 1, 2, num_heads=2, bands=5, frames=14, positions=40)
 SMALL = TARGET._replace(decoder_layers=1)
@@ -26,26 +22,16 @@ def sounds(rows: int) -> Features:
 
 def weights(config: whisper.Config, seed: int):
     """Random weights, of which laws are sharp and every position matters."""
-    rng = np.random.default_rng(seed)
 
-    def draw(path, leaf):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        noise = rng.normal(size=leaf.shape)
+    def draw(name: str, noise: np.ndarray) -> np.ndarray:
         if name.endswith("scale"):
-            sharp = 1.5 if name == "decoder/norm/scale" else 1.0
-            return jnp.float32((1 + 0.2 * noise) * sharp)
+            return (1 + 0.2 * noise) * (1.5 if name == "decoder/norm/scale" else 1.0)
         if name.endswith("bias"):
-            return jnp.float32(0.2 * noise)
-        spread = 0.7 if name.endswith("embedding") else leaf.shape[-2] ** -0.5
-        spread = 4.0 if name == "decoder/positions" else spread
-        return jnp.float32(spread * noise)
+            return 0.2 * noise
+        spread = 0.7 if name.endswith("embedding") else noise.shape[-2] ** -0.5
+        return (4.0 if name == "decoder/positions" else spread) * noise
 
-    return jax.tree_util.tree_map_with_path(draw, whisper.abstract_params(config))
-
-
-def first_layer(cache: whisper.Cache) -> whisper.Cache:
-    """The part of a cache that belongs to the decoder's first layer."""
-    return cache._replace(own=cache.own[:1], read=cache.read[:1])
+    return drawn(whisper.abstract_params(config), seed, draw)
 
 
 @functools.cache

@@ -23,11 +23,7 @@ transformers = pytest.importorskip("transformers")
 torch.set_num_threads(1)  # these are too small for more
 transformers.utils.logging.disable_progress_bar()
 BATCH, POSITIONS, NEW, WINDOW = 3, 32, 14, 5
-LENGTHS = (
-    150,
-    3,
-    41,
-)  # of T5's inputs: to the last bucket of distances and short of it
+LENGTHS = (150, 3, 41)  # of T5's inputs: to the last bucket of distances, and short
 BANDS, FRAMES = 7, 26
 
 LLAMA = dict(vocab_size=37, hidden_size=18, intermediate_size=23, num_hidden_layers=3)
@@ -40,13 +36,10 @@ LONG = dict(rope_type="linear", factor=8.0, rope_theta=1e4)
 QWEN = dict(use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1)
 GEMMA2 = dict(sliding_window=WINDOW, query_pre_attn_scalar=9)
 CAPS = dict(attn_logit_softcapping=2.0, final_logit_softcapping=3.0)
-GEMMA3 = GEMMA2 | dict(
-    layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-    rope_parameters=dict(
-        full_attention=LONG,
-        sliding_attention=dict(rope_type="default", rope_theta=100.0),
-    ),
-)
+LOCAL = dict(rope_type="default", rope_theta=100.0)
+TURNS = dict(full_attention=LONG, sliding_attention=LOCAL)
+TYPES = ["sliding_attention", "full_attention", "sliding_attention"]
+GEMMA3 = GEMMA2 | dict(layer_types=TYPES, rope_parameters=TURNS)
 VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1)
 VISION |= dict(num_attention_heads=2, image_size=28, patch_size=14)
 IMAGES = dict(image_token_index=30, boi_token_index=31, eoi_token_index=32)
@@ -67,19 +60,17 @@ SIZES = {
     **{called: dict(decoder_start_token_id=0) for called in ("T5", "MT5", "UMT5")},
     "Whisper": WHISPER,
 }  # and LLAMA
+V1_0 = dict(vocab_size=37, d_model=16, d_kv=5, d_ff=23, num_heads=3, num_layers=2)
+ONE_HEAD = dict(vocab_size=33, d_model=9, d_kv=7, d_ff=8, num_heads=1, num_layers=3)
+UNTIED = dict(vocab_size=31, n_embd=8, n_head=2, n_layer=3, n_inner=19)
+UNTIED |= dict(tie_word_embeddings=False, activation_function="gelu_pytorch_tanh")
+BIASED = dict(rope_parameters=LONG, attention_bias=True, mlp_bias=True)
 CASES = {
     "gpt2": ("GPT2", dict(vocab_size=37, n_embd=15, n_head=3, n_layer=2)),
-    "gpt2_untied": (
-        "GPT2",
-        dict(vocab_size=31, n_embd=8, n_head=2, n_layer=3, n_inner=19)
-        | dict(tie_word_embeddings=False, activation_function="gelu_pytorch_tanh"),
-    ),
+    "gpt2_untied": ("GPT2", UNTIED),
     "llama": ("Llama", {}),
     "llama3": ("Llama", dict(rope_parameters=LLAMA3, tie_word_embeddings=True)),
-    "llama_long": (
-        "Llama",
-        dict(rope_parameters=LONG, attention_bias=True, mlp_bias=True),
-    ),
+    "llama_long": ("Llama", BIASED),
     "mistral": ("Mistral", dict(sliding_window=WINDOW)),
     "qwen2": ("Qwen2", {}),
     "qwen2_local": ("Qwen2", QWEN),
@@ -88,17 +79,9 @@ CASES = {
     "gemma2": ("Gemma2", GEMMA2 | CAPS),
     "gemma3": ("Gemma3Text", GEMMA3),
     "gemma3_images": ("Gemma3", GEMMA3),
-    "v1_0": (
-        "T5",
-        dict(vocab_size=37, d_model=16, d_kv=5, d_ff=23, num_heads=3, num_layers=2)
-        | dict(feed_forward_proj="relu"),
-    ),
+    "v1_0": ("T5", V1_0 | dict(feed_forward_proj="relu")),
     "v1_1": ("T5", V1_1),
-    "one_head": (
-        "T5",
-        dict(vocab_size=33, d_model=9, d_kv=7, d_ff=8, num_heads=1, num_layers=3)
-        | dict(num_decoder_layers=1, feed_forward_proj="relu"),
-    ),
+    "one_head": ("T5", ONE_HEAD | dict(num_decoder_layers=1, feed_forward_proj="relu")),
     # v1.1 as transformers 5 begins it: the readout is the embedding, but not scaled.
     "v1_1_shared": ("T5", V1_1),
     "silu": ("T5", V1_1 | dict(feed_forward_proj="gated-silu")),
@@ -106,6 +89,7 @@ CASES = {
     "umt5": ("UMT5", V1_1 | dict(num_layers=2)),
     "whisper": ("Whisper", {}),
 }
+T5S = "T5", "MT5", "UMT5"
 
 
 class Written(NamedTuple):
@@ -133,17 +117,14 @@ def config_of(called: str, **fields):
 
 
 def class_of(called: str):
-    kind = "ForCausalLM"
-    if called in ("Gemma3", "T5", "MT5", "UMT5", "Whisper"):
-        kind = "ForConditionalGeneration"
-    kind = "LMHeadModel" if called == "GPT2" else kind
+    kinds = dict.fromkeys(("Gemma3", "Whisper", *T5S), "ForConditionalGeneration")
+    kind = (kinds | {"GPT2": "LMHeadModel"}).get(called, "ForCausalLM")
     return getattr(transformers, called.removesuffix("Text") + kind)
 
 
 def model_of(called: str, config, own_readout: bool = False):
     """own_readout: of a T5, which else is the embedding."""
-    seeds = {"T5": (2, 0.2), "MT5": (2, 0.2), "UMT5": (2, 0.2)}
-    seeds |= {"GPT2": (3, 0.4), "Whisper": (0, 0.4)}
+    seeds = {**dict.fromkeys(T5S, (2, 0.2)), "GPT2": (3, 0.4), "Whisper": (0, 0.4)}
     seed, spread = seeds.get(called, (3, 0.3))
     torch.manual_seed(seed)
     model = class_of(called)(config).eval()
@@ -181,7 +162,7 @@ def from_folder(called: str, folder: Path):
 def heard(called: str, vocab: int) -> tuple[list[dict], object]:
     """What a text is about: for transformers row by row, and for us."""
     rng = np.random.default_rng(0)
-    if called in ("T5", "MT5", "UMT5"):
+    if called in T5S:
         inputs = rng.integers(2, vocab, (BATCH, max(LENGTHS)))
         inputs[np.arange(max(LENGTHS)) >= np.array(LENGTHS)[:, None]] = t5.PAD
         rows = [row[:n] for row, n in zip(inputs, LENGTHS, strict=True)]
@@ -196,7 +177,7 @@ def heard(called: str, vocab: int) -> tuple[list[dict], object]:
 
 def prompts(called: str) -> list[list[int]]:
     """Of different lengths, but for T5, whose inputs are."""
-    if called in ("T5", "MT5", "UMT5"):
+    if called in T5S:
         return [[t5.PAD]] * BATCH
     if called == "Whisper":
         return [[TOKENS.start, 22, 25], [TOKENS.start], [TOKENS.start, 23, 24, 29]]
@@ -231,13 +212,9 @@ def greedy(written: Written) -> list[list[int]]:
         ids = torch.tensor([prompt])
         generate = written.model.generate
         if written.called == "Whisper":  # without what its long form does besides
-            mixin = transformers.GenerationMixin.generate
-            row = mixin(
-                written.model,
-                more["input_features"],
-                decoder_input_ids=ids,
-                **options,
-            )
+            generate = transformers.GenerationMixin.generate
+            given = written.model, more["input_features"]
+            row = generate(*given, decoder_input_ids=ids, **options)
         elif more:
             # Its cache has as many layers as the encoder, too few for some of these.
             row = generate(**more, use_cache=False, **options)
