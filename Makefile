@@ -79,8 +79,7 @@ test-aot:
 	$(MAKE) VENV=.venv-aot .venv-aot/.installed-aot
 	.venv-aot/bin/python -c "import sys; from experiments.gpu.aot import compilers; \
 	  sys.exit(compilers.missing('gpu') or compilers.missing('tpu'))"
-	JAX_PLATFORMS=cpu .venv-aot/bin/python -m pytest tests/experiments/gpu/aot/test_aot.py \
-	  tests/experiments/gpu/aot/test_launches.py tests/experiments/gpu/aot/test_kernels_aot.py
+	JAX_PLATFORMS=cpu .venv-aot/bin/python -m pytest tests/experiments/gpu/aot
 
 lint: $(TEST)
 	$(RUN) -m ruff check .

@@ -60,7 +60,7 @@ setup(
         # seqio brings tensorflow-text, which brings tensorflow.
         "data": ["seqio>=0.0.20", "tensorflow-datasets>=4.9.7", "importlib_resources"],
         # Other engines: parity tests, `make bench`.
-        "parity": ["torch>=2.6", "transformers>=5"],
+        "parity": ["torch>=2.6", "transformers>=5", "accelerate>=1"],
         "engines": ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"],
         # Compilers for GPUs and TPUs that are not there; what they make is pinned.
         "aot": AOT,

@@ -84,9 +84,7 @@ def test_every_command_prints_by_it(monkeypatch, unread):
     assert stopped.value.code == console.CLOSED
 
 
-LACKS = RuntimeError(
-    "RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.\nMore of it"
-)
+LACKS = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.\nMore")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), LACKS])
@@ -101,8 +99,5 @@ def test_memory_that_is_too_little_is_one_line(error, monkeypatch, capsys):
         with loop.stopped_politely():
             raise loop.RowError(f"a.gin: {error}") from error
     assert "\n" not in str(stopped.value)
-
-
-def test_another_error_is_not_taken_for_it():
     with pytest.raises(RuntimeError, match="mine"), console.stops():
         raise RuntimeError("mine")

@@ -1,14 +1,22 @@
-"""Commands and examples of README.md and docs: each is parsed, and each is run."""
+"""README.md, docs and notebooks: what they show runs, and what they name is there."""
 
+import ast
 import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
+from experiments import catalogue
+from experiments.report import headline, tables
 from specjax import __main__, configs
+from specjax.checkpoints import published
+from specjax.verifiers import token
+from tests.conftest import CACHE
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -23,6 +31,8 @@ BUNDLED = {
     "runs/llama/draft": "code_small",
     "openai/whisper-large-v3": "speech_target",
     "distil-whisper/distil-large-v3": "speech_small",
+    "smollm2": "code_target",
+    "whisper-tiny.en": "speech_target",
 }
 # Flags that a command is given last, so that it ends soon.
 BRIEF = {
@@ -33,6 +43,10 @@ BRIEF = {
     "compare": "",
     "run": "--gin.DRAFT=\"'random'\" --gin.TOKENS=8 --gin.NEW_TOKENS=4 --gin.BATCH=2",
 }
+PACKAGES = "specjax", "experiments", "tests"
+README = (ROOT / "README.md").read_text()
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NAMES = [path.stem for path in NOTEBOOKS]
 SPOKEN = ROOT / "specjax/zoo/speech/speech.flac"
 
 
@@ -49,15 +63,11 @@ def commands(program: str) -> list[str]:
     return [*found]
 
 
-def test_there_are_commands_of_every_kind():
-    assert {line.split()[1] for line in commands("specjax")} >= {*BRIEF}
-    assert len(commands("specjax")) >= 12
-
-
 def test_what_is_to_be_made_or_installed_is_there():
     makefile, setup = ((ROOT / name).read_text() for name in ("Makefile", "setup.py"))
-    for line in commands("make"):
-        assert re.search(rf"^{line.split()[1]}:", makefile, re.MULTILINE), line
+    names = re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE)
+    for name in [*names, *(line.split()[1] for line in commands("make"))]:
+        assert re.search(rf"^{name}:", makefile, re.MULTILINE), name
     assert commands("pip install")
     for line in commands("pip install"):
         what, *_ = shlex.split(line.removeprefix("pip install "))
@@ -85,10 +95,10 @@ def desk(tmp_path, monkeypatch):
     (tmp_path / "sentences.jsonl").write_text(sentence * 4)
     blocks = [text for page in PAGES for _, text in FENCE.findall(page.read_text())]
     row = next(text for text in blocks if "runs/alpha.gin" in text)
-    (tmp_path / "pair.gin").write_text(
-        row.replace("google/flan-t5-large", "code_small")
-    )
-    for name in ("talk.mp3", "interview.flac", "specjax/zoo/speech/speech.flac"):
+    row = row.replace("google/flan-t5-large", "code_small")
+    (tmp_path / "pair.gin").write_text(row)
+    own = "talk.mp3", "interview.flac", "recording.wav"
+    for name in (*own, "specjax/zoo/speech/speech.flac"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(SPOKEN, tmp_path / name)
     monkeypatch.chdir(tmp_path)
@@ -100,8 +110,11 @@ def desk(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_every_command_runs(desk, monkeypatch, capsys):
     """In the order of the pages, so that a file is written before it is compared."""
-    assert commands("specjax")
+    assert {line.split()[1] for line in commands("specjax")} >= {*BRIEF}
     for line in commands("specjax"):
+        if line.startswith("specjax fetch"):  # by the network
+            assert set(shlex.split(line)[2:]) <= {*published.MODELS}
+            continue
         words = [BUNDLED.get(word, word) for word in shlex.split(line)]
         if "--models_dir" in words:  # sizes of GPT-2 that nobody here has
             continue
@@ -115,3 +128,89 @@ def test_every_command_runs(desk, monkeypatch, capsys):
             code = end.code
         printed = capsys.readouterr()
         assert not code and printed.out, (line, code, printed.err)
+
+
+def test_the_examples_run_and_are_short(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    lengths = [len([line for line in block.splitlines() if line]) for block in blocks]
+    assert len(blocks) == 3 and lengths[0] == 5 and lengths[1] <= 9 and lengths[2] <= 25
+    assert max(len(line) for block in blocks for line in block.splitlines()) <= 88
+    exec(compile(blocks[0], "README.md", "exec"), names := {})
+    assert capsys.readouterr().out.startswith(repr(names["output"].texts))
+    assert all(names["output"].texts) and 0 < names["output"].alpha < 1
+    exec(compile(blocks[1], "README.md", "exec"), names)
+    first, second = capsys.readouterr().out.split("\n-----\n")
+    assert first.startswith("def add(") and second.startswith("class Stack:\n")
+    assert (names["decoded"].length > names["request"].start).all()
+    # Its parts are those of the guide, which `tests/test_drafts.py` decodes by.
+    assert blocks[2] == (ROOT / "docs/my_parts.py").read_text()
+
+
+def test_the_guides_choice_of_kernels_is_the_reference_on_a_cpu():
+    guide = (ROOT / "docs/guides/kernels.md").read_text()
+    source = re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1]
+    exec(compile(source, "kernels.md", "exec"), names := {})
+    assert names["verifier"] is token.verifier and names["drafter"].gamma == 4
+
+
+def test_every_table_is_in_the_index_of_results():
+    index = (ROOT / "results/README.md").read_text()
+    for table in catalogue.tables():
+        assert f"[md]({table.name}.md)" in index and f"`{table.command}`" in index
+
+
+def test_the_headline_is_what_the_records_say():
+    records = tables.collect(ROOT / "results")
+    assert headline.rendered(README, records) == README
+    measured = [at for at in headline.ROWS if at[1] in records[at[0]]]
+    lines = re.findall(r"^\| \w+_\w+ \+ .*", README, re.MULTILINE)
+    assert len(lines) == len(measured) == 5
+    assert not any(re.search(r"\|\s*\|", line) for line in lines)  # no empty cell
+    for record in records["table2"].values():
+        record["measured"]["best_speedup"] += 1
+    assert headline.rendered(README, records) != README
+
+
+def test_files_that_are_named_are_there():
+    linked = re.findall(r"\]\(([^)]+)\)", README)
+    named = re.findall(r"`((?:specjax|tests|experiments)/[\w./]+)", README)
+    for path in [p for p in linked if "://" not in p] + named:
+        assert (ROOT / path).exists(), path
+
+
+def test_what_is_to_be_run_runs():
+    """Every `python -m MODULE` that a reader is told is a command, and not a module
+    that is imported and ends."""
+    texts = ["*.md", "Makefile", ".ci/run", "docs/**/*.md", "gin_configs/**/*.gin"]
+    texts += [f"{x}/**/*.{y}" for x in PACKAGES for y in ("py", "sh")]
+    texts += ["results/*.md"]
+    files = [path for pattern in texts for path in ROOT.glob(pattern)]
+    told = re.compile(rf" -m ((?:{'|'.join(PACKAGES)})[\w.]*\w)")
+    named = {name for path in files for name in told.findall(path.read_text("utf-8"))}
+    assert {"experiments.training.finetune", "experiments.rivals"} <= named
+    for name in named:
+        path = ROOT / name.replace(".", "/")
+        path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+        last = ast.parse(path.read_text("utf-8")).body[-1]
+        assert ast.unparse(last).startswith("if __name__ == '__main__':\n"), name
+
+
+def test_they_are_stored_without_outputs():
+    assert "quickstart" in NAMES
+    for path in NOTEBOOKS:
+        for cell in nbformat.read(path, 4).cells:
+            if cell.cell_type == "code":
+                assert not cell.outputs and cell.execution_count is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
+def test_it_runs(path, monkeypatch):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+    where = {"metadata": {"path": str(ROOT)}}
+    notebook = nbformat.read(path, 4)
+    asked = dict(timeout=300, kernel_name="python3", resources=where)
+    NotebookClient(notebook, **asked).execute()
+    printed = [o for c in notebook.cells for o in c.get("outputs", [])]
+    assert any(output.output_type == "stream" for output in printed)

@@ -1,4 +1,4 @@
-"""What is installed says who it is, and brings what it needs."""
+"""What is installed and imported, and the names that rules go by."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import specjax
-from specjax import __main__, zoo
+from specjax import __main__, verifiers, zoo
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,24 +22,13 @@ def test_there_is_one_version():
     assert re.search(r"^## (.+)$", changes, re.MULTILINE)[1] == specjax.__version__
 
 
-def test_the_command_prints_its_version():
-    command = [sys.executable, "-m", "specjax", "--version"]
-    printed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert printed.stdout == f"specjax {specjax.__version__}\n"
-    assert printed.returncode == 0
-
-
-def test_a_command_is_given_its_own_flags(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["specjax", "demo", "--K", "-1"])
-    with pytest.raises(SystemExit) as exit:
-        __main__.main()
-    assert exit.value.code == 2
-    assert capsys.readouterr().err.startswith("specjax demo: argument --K")
-
-
-def test_every_command_has_its_module():
+def test_every_command_has_its_module_and_is_given_its_own_flags(monkeypatch, capsys):
     for command, (package, _) in __main__.COMMANDS.items():
         assert find_spec(f"specjax.{package}.{command}"), command
+    monkeypatch.setattr(sys, "argv", ["specjax", "demo", "--K", "-1"])
+    with pytest.raises(SystemExit):
+        __main__.main()
+    assert capsys.readouterr().err.startswith("specjax demo: argument --K")
 
 
 def test_the_installed_package_is_this_one():
@@ -55,9 +44,54 @@ def test_the_installed_package_is_this_one():
 def test_models_and_tokenizer_are_package_data_and_small():
     files = {path.name: path for path in zoo.FOLDER.iterdir() if path.is_file()}
     names = (*zoo.MODELS, *zoo.T5_MODELS, *zoo.SPEECH_MODELS, "bigram", "t5_bigram")
-    weights = {f"{name}.safetensors" for name in names}
-    others = {"tokenizer.model", "t5.model", "recipes.json", "t5_recipes.json"}
-    others |= {"speech_recipes.json"}
-    assert weights | others <= files.keys()
+    assert {f"{name}.safetensors" for name in names} <= files.keys()
+    assert {"tokenizer.model", "t5.model"} <= files.keys()
     sizes = [path.stat().st_size for path in files.values()]
     assert sum(sizes) <= 105e6 and max(sizes) <= 50e6
+
+
+# No backend of this name exists: asking for one fails.
+NOTHING = {"JAX_PLATFORMS": "nonsense", "PATH": "", "PYTHONPATH": str(ROOT)}
+
+
+def test_every_public_name_is_there_and_documented():
+    for name in specjax.__all__:
+        assert getattr(specjax, name).__doc__, name
+    assert set(specjax.__all__) <= set(dir(specjax))
+    assert (ROOT / "specjax/py.typed").is_file()
+    assert '"specjax": ["py.typed"]' in (ROOT / "setup.py").read_text()
+    with pytest.raises(AttributeError, match="no attribute 'loads'"):
+        _ = specjax.loads
+
+
+def test_importing_it_starts_no_device_and_reads_no_file_formats():
+    code = (
+        "import sys, specjax; print({'flax', 'safetensors'} & {*sys.modules});"
+        "from specjax import text, zoo; import specjax.cli.flags;"
+        "print('tokenizers' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, env=NOTHING)
+    assert (run.stdout, run.stderr) == ("set()\nFalse\n", "")
+
+
+def test_rules_go_by_name_and_say_what_they_guarantee():
+    files = {path.stem for path in (ROOT / "specjax/verifiers").glob("*.py")}
+    assert files - {"__init__"} == {*verifiers.EXACT, *verifiers.LOSSY}
+    for name in verifiers.names():
+        assert verifiers.named(name).guarantee in ("exact law", "pathwise")
+    for name in verifiers.LOSSY:
+        assert verifiers.named(name).guarantee.startswith(("lenient: ", "lossy: "))
+    assert verifiers.named("lenient:1").guarantee == "exact law"
+
+
+def test_a_name_that_stands_for_no_rule_is_told():
+    for name, message in (
+        ("tokens", "no rule 'tokens': choose one of block, .*lenient:0.5"),
+        ("token:1", "no rule 'token:1': token takes no number"),
+        ("lenient:much", "write lenient:0.5"),
+        ("lenient:2", r"lenience must be in \(0, 1\]"),
+        ("sigmoid:-1", "need alpha < 0 < beta"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            verifiers.named(name)

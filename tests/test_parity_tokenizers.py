@@ -16,32 +16,10 @@ transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
 
 TALK = {str(n): token(f"<|{x}|>", special=True) for n, x in enumerate(("start", "end"))}
-FRAGMENTS = [
-    *(
-        "the quick",
-        "fox",
-        " ",
-        "  ",
-        "\n",
-        "\n\n",
-        "\t",
-        "it's",
-        "We'LL",
-        "2024",
-        "<tag>",
-    ),
-    *("é", "e\u0301", "größer", "漢字", "🙂", "\u2581", "{x}", "ﬁ", "\u00a0", "."),
-    *("<s>", "</s>", "<bos>", "<eos>", "<pad>", "<unk>", "<|endoftext|>"),
-    *(
-        "<|start|>",
-        "<|end|>",
-        "word",
-        "<wide>",
-        "<extra_id_0>",
-        "<extra_id_9>",
-        "<start>",
-    ),
-]
+WORDS = "fox it's We'LL 2024 <tag> é e\u0301 größer 漢字 🙂 \u2581 {x} ﬁ . <s> </s>"
+WORDS += " <bos> <eos> <pad> <unk> <|endoftext|> <|start|> <|end|> word <wide> <start>"
+SPACES = " ", "  ", "\n", "\n\n", "\t", "\u00a0", "the quick"
+FRAGMENTS = [*SPACES, *WORDS.split(" "), "<extra_id_0>", "<extra_id_9>"]
 
 
 def described(name: str, **fields) -> dict:

@@ -15,7 +15,7 @@ from specjax.models import widened
 from specjax.models.llama import Config
 from specjax.types import Model
 from specjax.verifiers import token
-from tests.support import text_folders, tiny_llama
+from tests.support import tiny_llama
 from tests.support.text_folders import bpe
 
 pytest.importorskip("tokenizers")
@@ -47,19 +47,11 @@ def test_the_draft_has_the_vocabulary_of_its_target(pair):
     target, draft = pretrained.paired(pair[1], pair[0])
     assert target is pair[1] and draft.model.vocab == 304
     assert pretrained.paired(target, target) == (target, target)
-
-
-def test_players_are_paired_alike(pair):
     both = [sides.of_pretrained(side) for side in pair]
     target, draft = sides.paired(*both)
     assert (target.vocab, draft.vocab) == (320, 320) and target is both[0]
-    assert draft.files == both[1].files
     bare = both[1]._replace(pretrained=None)
     assert sides.paired(both[0], bare) == (both[0], bare)
-
-
-def more_tokens(tokenizer):
-    tokenizer.add_tokens([f"word{i}" for i in range(10)])
 
 
 def test_text_is_the_targets_own_where_it_has_tokens_that_its_draft_lacks(tmp_path):
@@ -67,7 +59,8 @@ def test_text_is_the_targets_own_where_it_has_tokens_that_its_draft_lacks(tmp_pa
     a draft, at any temperature."""
     known = bpe().get_vocab_size()
     config = LARGE._replace(vocab=known + 10)
-    target = folder_of(tmp_path / "target", config, more_tokens)
+    words = [f"word{i}" for i in range(10)]
+    target = folder_of(tmp_path / "target", config, lambda x: x.add_tokens(words))
     draft = folder_of(tmp_path / "draft", SMALL._replace(vocab=known))
     asked = ["def word3 add(", "class"]
     settings = dict(temperature=1.5, rule="gumbel", new_tokens=40)
@@ -112,29 +105,19 @@ def test_without_tokenizers_such_a_pair_is_refused(pair):
         specjax.generate_text(pair[0], bare, PROMPTS)
 
 
-def reserved(tokenizer):
-    tokenizer.add_special_tokens(["<reserved>"])
-
-
-def renamed(tokenizer):
-    tokenizer.add_special_tokens(["<think>"])
-
-
-def of_other_texts(folder):
-    """A tokenizer of the same size whose ids are other tokens."""
-    whole = json.loads((folder / "tokenizer.json").read_text())
+def test_vocabularies_of_other_tokens_are_refused(pair, tmp_path):
+    target, alike = (  # but for one token of 297
+        folder_of(tmp_path / name, LARGE, lambda x, n=name: x.add_special_tokens([n]))
+        for name in ("<reserved>", "<think>")
+    )
+    assert pretrained.paired(target, alike) == (target, alike)
+    other = folder_of(tmp_path / "other", LARGE)
+    # As many ids, which are other tokens.
+    whole = json.loads((tmp_path / "other" / "tokenizer.json").read_text())
     vocab = whole["model"]["vocab"]
     ids = dict(zip(vocab, [*list(vocab.values())[1:], 0], strict=True))
     whole["model"]["vocab"], whole["added_tokens"] = ids, []
-    (folder / "tokenizer.json").write_text(json.dumps(whole))
-
-
-def test_vocabularies_of_other_tokens_are_refused(pair, tmp_path):
-    target = folder_of(tmp_path / "target", LARGE, reserved)
-    alike = folder_of(tmp_path / "alike", LARGE, renamed)  # one token of 297
-    assert pretrained.paired(target, alike) == (target, alike)
-    other = folder_of(tmp_path / "other", LARGE)
-    of_other_texts(tmp_path / "other")
+    (tmp_path / "other" / "tokenizer.json").write_text(json.dumps(whole))
     words = r"^large and other have other tokenizers: id 0 is .* put token"
     for paired, both in (
         (pretrained.paired, (pair[0], other)),
@@ -145,31 +128,3 @@ def test_vocabularies_of_other_tokens_are_refused(pair, tmp_path):
     assert len(str(caught.value)) < 400
     with pytest.raises(ValueError, match=r"^small and other have other tokenizers"):
         pretrained.paired(pair[1], other)  # of another size
-
-
-def test_a_folder_with_a_start_of_its_own_and_several_ends_converses(tmp_path):
-    """As Llama 3's: the tokenizer adds a start, the template writes it itself."""
-    pytest.importorskip("jinja2")
-    from tokenizers import processors
-
-    def begins(tokenizer):
-        tokenizer.add_special_tokens(["<s>", "<end>"])
-        first = tokenizer.token_to_id("<s>")
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single="<s> $A", special_tokens=[("<s>", first)]
-        )
-
-    model = folder_of(tmp_path / "a", SMALL, begins)
-    told = {"bos_token": "<s>", "eos_token": "<end>"}
-    told["chat_template"] = "{{ bos_token }}" + text_folders.TEMPLATE + "<end>"
-    (tmp_path / "a" / "tokenizer_config.json").write_text(json.dumps(told))
-    start, end = (model.tokenizer.vocab - i for i in (2, 1))
-    generation = {"bos_token_id": start, "eos_token_id": [end, 0]}
-    (tmp_path / "a" / "generation_config.json").write_text(json.dumps(generation))
-    model = specjax.load(tmp_path / "a")
-    assert (model.start, model.ends) == (start, (end, 0))
-    ids = model.tokenizer.converse([{"role": "user", "content": "add"}])
-    assert ids[0] == start and ids.count(start) == 1 and ids[-1] == end
-    ids = model.tokenizer.encode("def add(")
-    assert ids[0] == start and ids.count(start) == 1
-    assert model.tokenizer.decode([*ids, end, 0]) == "def add("

@@ -29,13 +29,8 @@ def written(tmp_path, *lines: str | bytes):
 
 
 def test_lines_of_a_file_begin_texts(tmp_path):
-    path = written(
-        tmp_path,
-        b'\xef\xbb\xbf{"prompt": "def f("}',
-        "",
-        '{"tokens": [1, 300], "id": 3}',
-        '{"prompt": "a\u2028b"}',
-    )
+    first, last = b'\xef\xbb\xbf{"prompt": "def f("}', '{"prompt": "a\u2028b"}'
+    path = written(tmp_path, first, "", '{"tokens": [1, 300], "id": 3}', last)
     read = prompts.read(path, bundled("code"))
     assert read.inputs is None and read.ends == (zoo.END,)
     assert read.tokens == [CODE.encode("def f("), [1, 300], CODE.encode("a\u2028b")]
@@ -83,61 +78,45 @@ DEEP = '{"prompt": ' + "[" * 100_000
 BAD = [
     (b'{"prompt": "\xff"}', "not UTF-8"),
     ('{"prompt": "a\\ud800"}', r"\\ud800"),
-    ('{"prompt": ["a", "b"]}', "prompt must be one text"),
-    ('{"prompt": []}', "prompt must be one text"),
     ('{"prompt": 3}', "prompt must be one text"),
     (DEEP, "nested too deeply"),
     ("{", "not JSON"),
     ('"x"', "want "),
-    ('{"text": "x"}', "want "),
     ('{"prompt": "x", "tokens": [1]}', "want "),
     ('{"tokens": []}', "tokens is empty"),
     ('{"tokens": "1 2"}', "list of ids"),
-    ('{"tokens": [1.5]}', "list of ids"),
     ('{"tokens": [true]}', "list of ids"),
     ('{"tokens": [1, 8192]}', r"id 8192 is not in 0\.\.8191"),
-    ('{"tokens": [-1]}', r"id -1 is not in 0\.\.8191"),
     ('{"tokens": [1' + "0" * 5000 + "]}", "not JSON"),
     ('{"tokens": [1' + "0" * 4000 + "]}", r"id 10+\.\.\. is not in"),
     ('{"messages": []}', "list of messages"),
-    ('{"messages": ["hello"]}', "a message is"),
     ('{"messages": [{"role": "user"}]}', "a message is"),
     ('{"messages": [{"role": "user", "content": 3}]}', "content must be one text"),
-    ('{"messages": [{"role": "user", "content": null}]}', "content must be one text"),
     (f'{{{TALK}, "tools": [1]}}', "tools must be a list of objects"),
     (f'{{{TALK}, "documents": {{}}}}', "documents must be a list of objects"),
-    (f'{{{TALK}, "chat_template_kwargs": true}}', "must be an object of the template"),
     (f'{{{TALK}, "chat_template_kwargs": {{"messages": 1}}}}', "must be an object of"),
 ]
 
 
-@pytest.mark.parametrize(("line", "reason"), BAD, ids=range(len(BAD)))
-def test_a_line_that_is_no_prompt_is_named_in_one_short_line(tmp_path, line, reason):
-    path = written(tmp_path, '{"prompt": "x"}', line)
-    with pytest.raises(ValueError, match=reason) as error:
-        prompts.read(path, bundled("code"))
-    message = str(error.value)
-    assert message.startswith(f"{path}, line 2: ")
-    assert "\n" not in message and len(message) < len(str(path)) + 240
-    message.encode()
+def test_a_line_that_is_no_prompt_is_named_in_one_short_line(tmp_path):
+    for line, reason in BAD:
+        path = written(tmp_path, '{"prompt": "x"}', line)
+        with pytest.raises(ValueError, match=reason) as error:
+            prompts.read(path, bundled("code"))
+        message = str(error.value)
+        assert message.startswith(f"{path}, line 2: ")
+        assert "\n" not in message and len(message) < len(str(path)) + 240
+        message.encode()
+    with pytest.raises(ValueError, match="has no line"):
+        prompts.read(written(tmp_path, " "), bundled("code"))
 
 
-def test_a_tokenizer_of_another_model_is_noticed():
+def test_what_is_no_list_of_prompts_is_told():
+    for several in "def f(", {"prompt": "x"}, 3, []:
+        with pytest.raises(ValueError, match="prompts"):
+            prompts.of(several, bundled("code"))
+    with pytest.raises(ValueError, match=r"prompt 1: prompt holds \\ud800"):
+        prompts.of(["x", "\ud800"], bundled("code"))
     model = bundled("code")._replace(model=gpt.build(gpt.Config(50, 16, 32, 1, 2)))
     with pytest.raises(ValueError, match="is this its tokenizer"):
         prompts.of(["def add("], model)
-
-
-WRONG = [(several, "prompts") for several in ("def f(", {"prompt": "x"}, 3, [])]
-WRONG += [(["x", "\ud800"], r"prompt 1: prompt holds \\ud800")]
-
-
-@pytest.mark.parametrize(("several", "reason"), WRONG)
-def test_what_is_no_list_of_prompts_is_told(several, reason):
-    with pytest.raises(ValueError, match=reason):
-        prompts.of(several, bundled("code"))
-
-
-def test_a_file_without_prompts_is_told(tmp_path):
-    with pytest.raises(ValueError, match="has no line"):
-        prompts.read(written(tmp_path, " "), bundled("code"))

@@ -53,10 +53,7 @@ def test_a_tokenizer_json_gives_the_ids_of_its_library(byte_level):
     assert own.encode(text_folders.END) == [0]
     assert (own.vocab, own.start, own.ends) == (library.get_vocab_size(), 0, (0,))
     assert own.file == folder / "tokenizer.json" and own.piece(299) == "<299>"
-
-
-def test_pieces_are_the_text_in_parts_on_one_line(byte_level):
-    for tokenizer in (tokenizers.read(byte_level[0]), zoo.tokenizer()):
+    for tokenizer in own, zoo.tokenizer():  # pieces are the text in parts on one line
         ids = tokenizer.encode("def add(a):\n    return a")
         assert "".join(map(tokenizer.piece, ids[-9:])).endswith("\\n    return a")
 
@@ -92,46 +89,30 @@ MARKED = "é<|a|> x</s>\nnew"
 COMPOSED = f"a 12e\u0301\n\nx{text_folders.END}"
 BYTES = "a \u0120 1 2 e \u00cc \u0123 \u010a \u010a x <|endoftext|>"  # as GPT-2's
 QWEN = "a \u0120 1 2 \u00c3 \u00a9 \u010a \u010a x <|endoftext|>"
+GPT2 = {"tokenizer_class": "GPT2Tokenizer"}
+QWEN2 = {"tokenizer_class": "Qwen2Tokenizer"}
+ROBERTA = {"tokenizer_class": "RobertaTokenizer"}
+BYT5 = {"tokenizer_class": "ByT5Tokenizer"}
+BARE = LLAMA | {"add_prefix_space": False}
+TOLD = LLAMA | GENERIC | {"add_bos_token": True}
+ENDED = T5 | {"added_tokens_decoder": {"156": token("~")}}
+PREFIXED = GPT2 | {"add_prefix_space": True}
+AS_BYTES = "<0xC3> <0xA9> <0x20> <extra_id_1> </s>"
+FEW = T5 | {"extra_ids": 3}
+BEGUN = "<s> ␣é <|a|> ␣ x </s> ␣ <0x0A> new </s>"
 FOLDERS = [  # configuration, text, tokens (␣ is SentencePiece's mark), text as decoded
     (LLAMA, MARKED, "␣é <|a|> ␣ x </s> <0x0A> new", "é x\nnew"),
-    (
-        *(LLAMA | AROUND, MARKED),
-        *("<s> ␣é <|a|> ␣ x </s> ␣ <0x0A> new </s>", "é x \nnew"),
-    ),
-    (
-        *(LLAMA | {"add_prefix_space": False}, MARKED),
-        *("é <|a|> ␣ x </s> <0x0A> new", "é x\nnew"),
-    ),
-    (
-        *(LLAMA | GENERIC | {"add_bos_token": True}, MARKED),
-        *("<s> ␣é <|a|> ␣ ␣ x </s> ␣ <0x0A> new", "é  x \nnew"),
-    ),
+    (LLAMA | AROUND, MARKED, BEGUN, "é x \nnew"),
+    (BARE, MARKED, "é <|a|> ␣ x </s> <0x0A> new", "é x\nnew"),
+    (TOLD, MARKED, "<s> ␣é <|a|> ␣ ␣ x </s> ␣ <0x0A> new", "é  x \nnew"),
     (GEMMA, "é  <bos>x<start>", "<bos> é ␣ ␣ <bos> x <start>", "é  x<start>"),
-    (
-        *(T5 | {"added_tokens_decoder": {"156": token("~")}}, "é <extra_id_0>\nx~"),
-        *("␣ é <extra_id_0> ␣ x ~ </s>", "é x~"),
-    ),
-    (T5 | {"extra_ids": 3}, "é x<extra_id_2>", "␣ é ␣ x <extra_id_2> </s>", "é x"),
-    (
-        {"tokenizer_class": "GPT2Tokenizer"},
-        *(COMPOSED, BYTES, COMPOSED[:-13]),
-    ),
-    (
-        {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True},
-        *("a", "\u0120a", " a"),
-    ),
-    (
-        {"tokenizer_class": "Qwen2Tokenizer"},
-        *(COMPOSED, QWEN, "a 12é\n\nx"),
-    ),
-    (
-        {"tokenizer_class": "RobertaTokenizer"},
-        *("a<mask>x", "<s> a <mask> x </s>", "ax"),
-    ),
-    (
-        {"tokenizer_class": "ByT5Tokenizer"},
-        *("é <extra_id_1></s>", "<0xC3> <0xA9> <0x20> <extra_id_1> </s>", "é "),
-    ),
+    (ENDED, "é <extra_id_0>\nx~", "␣ é <extra_id_0> ␣ x ~ </s>", "é x~"),
+    (FEW, "é x<extra_id_2>", "␣ é ␣ x <extra_id_2> </s>", "é x"),
+    (GPT2, COMPOSED, BYTES, COMPOSED[:-13]),
+    (PREFIXED, "a", "\u0120a", " a"),
+    (QWEN2, COMPOSED, QWEN, "a 12é\n\nx"),
+    (ROBERTA, "a<mask>x", "<s> a <mask> x </s>", "ax"),
+    (BYT5, "é <extra_id_1></s>", AS_BYTES, "é "),
 ]
 
 
@@ -178,40 +159,24 @@ def test_a_piece_that_was_kept_free_has_the_name_that_the_folder_gives_it(tmp_pa
     assert own.encode("é<turn>")[1:] == [300] and own.token(300) == "<turn>"
 
 
-def test_ids_of_sentinels_and_bytes_are_t5s(tmp_path):
-    count = 56  # pieces
-    own = tokenizers.read(described(tmp_path / "t5", T5))
-    assert own.vocab == count + 100
-    ids = own.encode("<extra_id_0><extra_id_99>")
-    assert ids == [count + 99, count, 1]
-    byt5 = {"tokenizer_class": "ByT5Tokenizer"}
-    own = tokenizers.read(described(tmp_path / "byt5", byt5))
-    assert own.encode("a</s>") == [ord("a") + 3, 1] and own.vocab == 384
-    assert own.decode([0xC3 + 3, ord("a") + 3, 0xC3 + 3]) == "a"
-    assert own.file.name == "tokenizer_config.json"
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"tokenizer_class": "XLNetTokenizer"}, "names tokenizer_class XLNetTokenizer"),
-        (
-            LLAMA | {"added_tokens_decoder": {"500": token("far")}},
-            "says that far is id",
-        ),
-        (T5 | {"extra_ids": "many"}, "extra_ids is 'many'"),
-        (LLAMA | {"added_tokens_decoder": {"400": {}}}, "has no content"),
-    ],
-)
-@pytest.mark.parametrize("pairs", [False, True])
-def test_a_folder_that_is_not_understood_is_refused(config, message, pairs, tmp_path):
+def test_a_folder_that_is_not_understood_is_refused(tmp_path):
     files = {"spiece_model": tokenizer_folders.llama()}
-    if pairs:
-        files, message = tokenizer_folders.pairs(), "names tokenizer_class |no content"
-    tokenizer_folders.write(tmp_path, tokenizer_config_json=config, **files)
-    with pytest.raises(ValueError, match=message) as caught:
-        tokenizers.read(tmp_path)
-    assert "\n" not in str(caught.value)
+    unknown = {"tokenizer_class": "XLNetTokenizer"}
+    far = LLAMA | {"added_tokens_decoder": {"500": token("far")}}
+    for number, (config, message, held) in enumerate(
+        (
+            (unknown, "names tokenizer_class XLNetTokenizer", files),
+            (unknown, "names tokenizer_class ", tokenizer_folders.pairs()),
+            (far, "says that far is id", files),
+            (T5 | {"extra_ids": "many"}, "extra_ids is 'many'", files),
+            (LLAMA | {"added_tokens_decoder": {"400": {}}}, "has no content", files),
+        )
+    ):
+        folder = tmp_path / str(number)
+        tokenizer_folders.write(folder, tokenizer_config_json=config, **held)
+        with pytest.raises(ValueError, match=message) as caught:
+            tokenizers.read(folder)
+        assert "\n" not in str(caught.value)
 
 
 def test_two_files_without_a_word_are_gpt2s(byte_level, tmp_path):
@@ -225,13 +190,6 @@ def test_two_files_without_a_word_are_gpt2s(byte_level, tmp_path):
     (tmp_path / "merges.txt").unlink()
     with pytest.raises(ValueError, match=r"merges\.txt is missing"):
         tokenizers.read(tmp_path)
-
-
-def test_the_most_complete_file_of_a_folder_is_read(byte_level, tmp_path):
-    shutil.copy(zoo.FOLDER / "t5.model", tmp_path / "spiece.model")
-    assert tokenizers.beside(tmp_path).name == "spiece.model"
-    shutil.copy(byte_level[0] / "tokenizer.json", tmp_path)
-    assert tokenizers.beside(tmp_path).name == "tokenizer.json"
 
 
 def held(which, folder):
@@ -269,24 +227,20 @@ def test_what_is_whole_before_a_broken_character_is_kept(which, byte_level):
     assert texts.continuation(own, whole, cut, len(ids)).count("\U0001f642") == 1
 
 
-def test_without_the_library_it_is_named(byte_level, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    shutil.copy(byte_level[0] / "tokenizer.json", tmp_path)
-    with pytest.raises(ValueError, match=r"pip install tokenizers"):
-        tokenizers.read(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["tokenizer.json", "spiece.model", "mine", "a.json"])
-def test_a_damaged_file_is_named(tmp_path, name):
-    (tmp_path / name).write_bytes(b"\xff{")
-    with pytest.raises(ValueError, match=f"{name} is no"):
-        tokenizers.read(tmp_path / name)
-
-
-def test_a_folder_without_a_tokenizer_is_told(tmp_path):
+def test_a_file_that_cannot_be_read_is_named(byte_level, monkeypatch, tmp_path):
     for path in (tmp_path, tmp_path / "absent.model"):
         with pytest.raises(ValueError, match="no tokenizer at"):
             tokenizers.read(path)
+    for name in "tokenizer.json", "spiece.model", "mine", "a.json":
+        (tmp_path / name).write_bytes(b"\xff{")
+        with pytest.raises(ValueError, match=f"{name} is no"):
+            tokenizers.read(tmp_path / name)
+    # Of a folder the most complete file is read.
+    assert tokenizers.beside(tmp_path).name == "tokenizer.json"
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ValueError, match=r"pip install tokenizers"):
+        whole = byte_level[0] / "tokenizer.json"
+        tokenizers.read(shutil.copy(whole, tmp_path / "b.json"))
 
 
 # Conversations.
@@ -312,9 +266,7 @@ def test_a_conversation_is_rendered_as_the_template_says(tmp_path):
         ("{{ bos_token }}", start, "<s>"),
         ("{{ messages[0] | tojson }}", {}, '{"role": "user", "content": "<b>"}'),
         ("{{ {'é': 1, 'b': 2} | tojson(" + options + ") }}", {}, '{"b":2,"é":1}'),
-        ("{{ 'é' | tojson(ensure_ascii=True, indent=2) }}", {}, '"\\u00e9"'),
         ("{{ tools is none }}{{ documents is none }}", {}, "TrueTrue"),
-        ("{{ bos_token is defined }}", {}, "False"),
         ("{{ sep_token }}{{ image_token }}", image, "<sep><i>"),
         ("{% for x in [1] %}" + block + "{{ y }}{% endfor %}", {}, "a1"),
         (leaves, {}, "x"),
@@ -333,45 +285,36 @@ def test_a_conversation_is_rendered_as_the_template_says(tmp_path):
     assert chat.render(tmp_path, MESSAGES, {"tools": [], "think": 0}) == "[]0"
 
 
-def test_older_folders_name_special_tokens_beside_their_template(tmp_path):
-    pytest.importorskip("jinja2")
-    (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "<s>"}')
-    assert chat.render(templated(tmp_path, "{{ bos_token }}"), MESSAGES) == "<s>"
-
-
 def test_its_ids_get_nothing_around_them(byte_level, tmp_path):
     pytest.importorskip("jinja2")
+    # Older folders name special tokens beside their template.
+    (older := tmp_path / "older").mkdir()
+    (older / "special_tokens_map.json").write_text('{"bos_token": "<s>"}')
+    assert chat.render(templated(older, "{{ bos_token }}"), MESSAGES) == "<s>"
     shutil.copy(byte_level[0] / "tokenizer.json", tmp_path)
     templated(tmp_path, "{{ bos_token }}hi", bos_token=text_folders.END)
     own = tokenizers.read(tmp_path, 0, (0,), encodes=True)
     assert own.converse(MESSAGES) == [0, *byte_level[1].encode("hi").ids]
 
 
-@pytest.mark.parametrize(
-    ("template", "message"),
-    [
+def test_a_template_that_refuses_or_escapes_is_told(tmp_path, monkeypatch):
+    pytest.importorskip("jinja2")
+    with pytest.raises(ValueError, match=r'no chat template: write \{"prompt"'):
+        chat.render(tmp_path, MESSAGES)
+    for template, message in (
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{% for %}", "refuses"),
         ("{{ messages.missing.x }}", "refuses"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.append(1) }}", "unsafe"),
         ("{{ 1 // 0 }}", "refuses"),
-    ],
-)
-def test_a_template_that_refuses_or_escapes_is_told(tmp_path, template, message):
-    pytest.importorskip("jinja2")
-    with pytest.raises(ValueError, match=message):
-        chat.render(templated(tmp_path, template), MESSAGES)
-
-
-def test_without_a_template_or_jinja_the_fix_is_named(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r'no chat template: write \{"prompt"'):
-        chat.render(tmp_path, MESSAGES)
-    templated(tmp_path, "hi")
+    ):
+        with pytest.raises(ValueError, match=message):
+            chat.render(templated(tmp_path, template), MESSAGES)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.setitem(sys.modules, "jinja2.sandbox", None)
     with pytest.raises(ValueError, match=r"pip install jinja2"):
-        chat.render(tmp_path, MESSAGES)
+        chat.render(templated(tmp_path, "hi"), MESSAGES)
 
 
 def test_special_ids_are_those_that_the_folder_names(tmp_path):

@@ -2,31 +2,18 @@
 refused, or changes nothing there."""
 
 import dataclasses
-import importlib
-import inspect
 import json
-import re
 
 import numpy as np
 import pytest
 
-from specjax.checkpoints import fields, names_llama
-from specjax.checkpoints import names_llama as kinds
+from specjax.checkpoints import names_llama
 
 pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from tests.support import transformers_models as theirs  # noqa: E402
-from tests.support.transformers_models import (  # noqa: E402
-    CAPS,
-    GEMMA2,
-    LLAMA,
-    LLAMA3,
-    QWEN,
-    WINDOW,
-    config_of,
-    model_of,
-)
+from tests.support.transformers_models import config_of, model_of  # noqa: E402
 
 OTHER = {
     int: lambda value: value + 2,
@@ -35,47 +22,23 @@ OTHER = {
     str: lambda value: "relu",
 }
 # What the class has no default for, or cannot have another of by the rules above.
-VALUES = {
-    "vocab_size": 41,
-    "hidden_size": 24,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 3,
-    "head_dim": 4,
-    "rope_parameters": LLAMA3,
-    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
-    "use_bidirectional_attention": True,
-    "max_window_layers": 0,
-    "hidden_act": "relu",
-    "hidden_activation": "relu",
-    "attn_logit_softcapping": 1.5,
-    "final_logit_softcapping": 1.5,
-    "dtype": "float64",
-    "architectures": ["Other"],
-    "pad_token_id": 3,
-    "bos_token_id": 4,
-    "eos_token_id": [5, 6],
-    "id2label": {"0": "a"},
-    "label2id": {"a": 0},
-    "problem_type": "regression",
-    "transformers_version": "4.0",
-}
+VALUES = dict(vocab_size=41, hidden_size=24, num_attention_heads=6, head_dim=4)
+VALUES |= dict(num_key_value_heads=3, max_window_layers=0, dtype="float64")
+VALUES |= dict(rope_parameters=theirs.LLAMA3, use_bidirectional_attention=True)
+VALUES |= dict(layer_types=["full_attention", "sliding_attention", "full_attention"])
+VALUES |= dict(hidden_act="relu", hidden_activation="relu", architectures=["Other"])
+VALUES |= dict(attn_logit_softcapping=1.5, final_logit_softcapping=1.5)
+VALUES |= dict(pad_token_id=3, bos_token_id=4, eos_token_id=[5, 6])
+VALUES |= dict(id2label={"0": "a"}, label2id={"a": 0}, problem_type="regression")
+VALUES |= dict(transformers_version="4.0")
 KEPT = ("pretraining_tp", "return_dict")  # of which others are refused there
-KINDS = {
-    "llama": "Llama",
-    "mistral": "Mistral",
-    "qwen2": "Qwen2",
-    "qwen3": "Qwen3",
-    "gemma": "Gemma",
-    "gemma2": "Gemma2",
-    "gemma3_text": "Gemma3Text",
-}
 # Windows are on, so that what depends on them can be seen.
 ON = {
-    "mistral": dict(sliding_window=WINDOW),
-    "qwen2": QWEN,
-    "qwen3": QWEN,
-    "gemma2": GEMMA2 | CAPS,
-    "gemma3_text": GEMMA2,
+    "mistral": dict(sliding_window=theirs.WINDOW),
+    "qwen2": theirs.QWEN,
+    "qwen3": theirs.QWEN,
+    "gemma2": theirs.GEMMA2 | theirs.CAPS,
+    "gemma3_text": theirs.GEMMA2,
 }
 
 
@@ -115,9 +78,10 @@ def changes(model, called: str, fields: dict) -> bool:
     return not np.allclose(*logits, atol=1e-5)
 
 
-@pytest.mark.parametrize("model_type", KINDS)
+@pytest.mark.parametrize("model_type", names_llama.KINDS)
 def test_every_field_of_their_class_is_used_or_refused_or_changes_nothing(model_type):
-    called, on = KINDS[model_type], ON.get(model_type, {})
+    called = "".join(map(str.capitalize, model_type.split("_")))
+    on = ON.get(model_type, {})
     plain = config_of(called, **on)
     model = model_of(called, plain)
     before = ours(theirs_to_us(plain))
@@ -128,28 +92,11 @@ def test_every_field_of_their_class_is_used_or_refused_or_changes_nothing(model_
         other = VALUES.get(name, OTHER.get(type(value), lambda value: None)(value))
         assert other != value, name
         if name == "rope_parameters" and model_type == "gemma3_text":
-            other = {"sliding_attention": LLAMA3}
+            other = {"sliding_attention": theirs.LLAMA3}
         after = ours(theirs_to_us(plain) | {name: other})
-        if changes(model, called, {**LLAMA, **on, name: other}):
+        if changes(model, called, {**theirs.LLAMA, **on, name: other}):
             assert after is None or after[0] != before[0], f"{name} changes logits"
             seen.add(name)
         elif name in ("bos_token_id", "eos_token_id"):
             assert after[1] != before[1]
     assert {"hidden_size", "rms_norm_eps", "rope_parameters"} <= seen, seen
-
-
-# What changes no logit of a text: how it is computed, dropped or padded.
-ASIDE = {"_attn_implementation", "attention_dropout", "pad_token_id", "get_text_config"}
-ASIDE |= {"text_config", "vision_config", "image_token_id", "mm_tokens_per_image"}
-
-
-@pytest.mark.parametrize("model_type", KINDS)
-def test_every_field_that_their_module_reads_is_used_or_known(model_type):
-    """By its source: a version that reads another one is to be looked at."""
-    kind, name = kinds.KINDS[model_type], model_type.removesuffix("_text")
-    module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
-    source = inspect.getsource(module)
-    read = {*re.findall(r"\bconfig\.(\w+)", source)}
-    read |= {*re.findall(r'getattr\((?:self\.)?config, "(\w+)"', source)}
-    assert read - ASIDE <= {*kind.read, *kind.only, *fields.READ}
-    assert {"hidden_size", "rms_norm_eps"} <= read

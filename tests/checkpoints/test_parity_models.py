@@ -14,7 +14,7 @@ import pytest
 from specjax import checkpoints, generate, sides
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.models import gpt, llama, t5, whisper
+from specjax.models import llama, whisper
 from specjax.models.llama import Rotation, Stretch
 from specjax.step import Decoder
 from specjax.types import Params, Prompt
@@ -137,15 +137,6 @@ def test_halves_in_shards_load_in_either_dtype(name, tmp_path):
         assert 0 < difference(written, half) < 0.5
 
 
-def test_rows_beyond_the_pieces_are_never_emitted(folder_of):
-    folder = folder_of("v1_1").folder
-    whole, cut = checkpoints.load(folder), checkpoints.load(folder, pieces=35)
-    tokens = theirs.texts(35)
-    wanted, logits = (our_logits(each, "T5", tokens) for each in (whole, cut))
-    np.testing.assert_array_equal(logits[..., :35], wanted[..., :35])
-    assert (logits[..., 35:] == -np.inf).all()
-
-
 def test_a_bare_model_is_read_as_well(folder_of, tmp_path):
     written = folder_of("whisper")
     written.model.model.save_pretrained(tmp_path)
@@ -162,34 +153,17 @@ def test_fresh_positions_are_those_of_transformers(folder_of):
     np.testing.assert_allclose(ours, sinusoids(theirs.FRAMES // 2, 18), atol=1e-6)
 
 
-HEARS = dict(bands=theirs.BANDS, frames=theirs.FRAMES, positions=POSITIONS)
-SIZES = {
-    "gpt2": gpt.Config(37, 15, 60, 2, 3, positions=POSITIONS, learned=True, tied=True),
-    "v1_1": t5.Config(41, 15, 24, 1, 3, 3, 5, gated=True, tied=False),
-    "whisper": whisper.Config(61, 18, 72, 2, 3, 3, **HEARS),
-}
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_sizes_are_read_from_the_config(name, folder_of):
-    assert checkpoints.load(folder_of(name).folder).config == SIZES[name]
-
-
 # What must be noticed.
 
 MISREAD = [
     ("mistral", dict(window=WINDOW + 1)),
     ("qwen2_local", dict(local=(0, 1))),
-    ("llama3", dict(rotation=Rotation(500.0))),
     ("llama3", dict(rotation=Rotation(500.0, stretch=Stretch(4.0, 1.0, 3.9, 16)))),
     ("llama_long", dict(rotation=Rotation(1e4))),
-    ("gemma2", dict(scale=None)),
-    ("gemma2", dict(score_cap=None)),
     ("gemma2", dict(logit_cap=None)),
     ("gemma2", dict(eps=1e-2)),
     ("gemma3", dict(local_rotation=None)),
     ("gemma3", dict(window=WINDOW - 1)),
-    ("gemma3", dict(style="gemma2")),
 ]
 
 
@@ -208,49 +182,28 @@ def transposed(kernel):
     return kernel.T
 
 
-def shifted(positions):
-    return jnp.roll(positions, 1, axis=0)
+def backwards(kernel):
+    return kernel[::-1]
 
 
-def backwards(window):
-    return window[::-1]
-
-
+ACROSS = "decoder/layers_0/cross_attention"
 # A case, the path of a parameter, and what stands there: another's, or a change of it.
 WRONG = [
-    ("gpt2", "layers_0/attention/query", "layers_0/attention/key"),
     ("gpt2", "layers_1/attention/out/kernel", transposed),
-    ("gpt2", "layers_1/mlp_norm", "layers_1/attention_norm"),
     ("gpt2", "layers_0/mlp/in/bias", jnp.zeros_like),
-    ("gpt2", "positions", shifted),
-    ("gemma3", "layers_1/attention_norm", "layers_1/mlp_norm"),
-    ("gemma3", "layers_1/attention_after_norm", "layers_1/mlp_after_norm"),
+    ("gpt2", "positions", backwards),
     ("gemma3", "layers_1/mlp_norm", "layers_1/attention_after_norm"),
     ("gemma3", "layers_1/attention/query_norm", "layers_1/attention/key_norm"),
-    ("gemma3", "layers_1/attention/key", "layers_1/attention/value"),
     ("gemma3", "layers_1/mlp/gate", "layers_1/mlp/in"),
     ("v1_1", "decoder/layers_1/mlp/wi_0", "decoder/layers_1/mlp/wi_1"),
-    ("v1_1", "decoder/layers_2/self_attention/query/kernel", transposed),
     ("v1_1", "decoder/layers_0/encoder_decoder_attention/out/kernel", transposed),
-    (
-        "v1_1",
-        "encoder/layers_0/pre_mlp_layer_norm",
-        "encoder/layers_0/pre_attention_layer_norm",
-    ),
     ("v1_1", "encoder/relpos_bias", "decoder/relpos_bias"),
-    (
-        "whisper",
-        "decoder/layers_0/cross_attention/query/kernel",
-        "decoder/layers_0/cross_attention/key/kernel",
-    ),
+    ("whisper", f"{ACROSS}/query/kernel", f"{ACROSS}/key/kernel"),
     ("whisper", "decoder/layers_1/attention/out/kernel", transposed),
     ("whisper", "encoder/conv_1/kernel", backwards),
-    ("whisper", "decoder/positions", shifted),
-    (
-        "whisper",
-        "decoder/layers_1/cross_attention_norm",
-        "decoder/layers_1/attention_norm",
-    ),
+    ("whisper", "decoder/positions", backwards),
+    ("whisper", "decoder/layers_0/attention_norm", f"{ACROSS}_norm"),
+    ("v1_1", "decoder/logits_dense/kernel", backwards),
 ]
 
 
@@ -271,12 +224,4 @@ def test_the_check_notices_a_wrong_name_or_orientation(name, path, instead, fold
         layer[at], other[there] = other[there], layer[at]
     else:
         layer[at] = instead(layer[at])
-    assert difference(written, checkpoint) > 100 * MOST
-
-
-def test_the_check_notices_the_embedding_as_a_readout(folder_of):
-    written = folder_of("v1_1")
-    checkpoint = checkpoints.load(written.folder)
-    table = checkpoint.params["token_embedder"]["embedding"]
-    checkpoint.params["decoder"]["logits_dense"]["kernel"] = table.T
     assert difference(written, checkpoint) > 100 * MOST

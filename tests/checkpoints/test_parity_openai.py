@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import pytest
 
-from specjax.models import whisper
 from tests.support.small_speech import VOCAB
 
 torch = pytest.importorskip("torch")
@@ -33,43 +32,22 @@ def loaded(written) -> checkpoints.Pretrained:
 
 
 # OpenAI's names of theirs, as they stand in a name.
-RENAMED = [
-    ("model.", ""),
-    ("layers", "blocks"),
-    ("fc1", "mlp.0"),
-    ("fc2", "mlp.2"),
-    ("final_layer_norm", "mlp_ln"),
-    ("self_attn_layer_norm", "attn_ln"),
-    ("encoder_attn_layer_norm", "cross_attn_ln"),
-    ("self_attn.", "attn."),
-    ("encoder_attn.", "cross_attn."),
-    ("q_proj", "query"),
-    ("k_proj", "key"),
-    ("v_proj", "value"),
-    ("out_proj", "out"),
-    ("encoder.layer_norm", "encoder.ln_post"),
-    ("decoder.layer_norm", "decoder.ln"),
-    ("embed_tokens", "token_embedding"),
-    ("embed_positions.weight", "positional_embedding"),
-]
-DIMS = dict(
-    n_mels=BANDS,
-    n_audio_ctx=FRAMES // 2,
-    n_audio_state=18,
-    n_audio_head=3,
-    n_audio_layer=2,
-    n_vocab=VOCAB,
-    n_text_ctx=POSITIONS,
-    n_text_state=18,
-    n_text_head=3,
-    n_text_layer=3,
-)
+RENAMED = {"model.": "", "layers": "blocks", "fc1": "mlp.0", "fc2": "mlp.2"}
+RENAMED |= {"final_layer_norm": "mlp_ln", "self_attn_layer_norm": "attn_ln"}
+RENAMED |= {"encoder_attn_layer_norm": "cross_attn_ln", "self_attn.": "attn."}
+RENAMED |= {"encoder_attn.": "cross_attn.", "q_proj": "query", "k_proj": "key"}
+RENAMED |= {"v_proj": "value", "out_proj": "out", "embed_tokens": "token_embedding"}
+RENAMED |= {"encoder.layer_norm": "encoder.ln_post", "decoder.layer_norm": "decoder.ln"}
+RENAMED |= {"embed_positions.weight": "positional_embedding"}
+DIMS = dict(n_mels=BANDS, n_audio_ctx=FRAMES // 2, n_audio_state=18, n_audio_head=3)
+DIMS |= dict(n_audio_layer=2, n_vocab=VOCAB, n_text_ctx=POSITIONS, n_text_state=18)
+DIMS |= dict(n_text_head=3, n_text_layer=3)
 
 
 def write_openai(model, file: Path, dtype=torch.float32, **dims) -> Path:
     weights = {}
     for name, tensor in model.state_dict().items():
-        for old, new in RENAMED:
+        for old, new in RENAMED.items():
             name = name.replace(old, new)
         if name != "proj_out.weight":
             weights[name] = tensor.to(dtype)
@@ -103,29 +81,17 @@ def test_openai_s_format_in_half_precision(written, loaded, tmp_path, dtype):
         (dict(n_audio_head=5, n_text_head=5), r"18 features are no multiple of 2 and"),
         (dict(n_text_layer=4), r"say 4 decoder layers and its arrays are of 3"),
         (dict(n_vocab=60), r"token_embedding.weight: \(61, 18\), not \(60, 18\)"),
-        (b"no pickle", r"a.pt is a pickle that is cut short or holds more than ten"),
         ({"a": 1}, r"a.pt is no Whisper of OpenAI, which holds dims and model_state"),
-        ([1], r"a.pt is no Whisper of OpenAI"),
         ({"dims": {}, "model_state_dict": {"a": 1}}, r"a.pt: a is no tensor: copy"),
         (Path("a"), r"a.pt is a pickle that is cut short or holds more than tensors"),
     ],
 )
 def test_a_file_of_another_kind_is_refused(written, tmp_path, content, words):
     file = tmp_path / "a.pt"
-    if isinstance(content, bytes):
-        file.write_bytes(content)
-    elif isinstance(content, dict) and "dims" not in content and "a" not in content:
+    if isinstance(content, dict) and "dims" not in content and "a" not in content:
         write_openai(written.model, file, **content)
     else:
         torch.save(content, file)
     with pytest.raises(ValueError, match=words) as caught:
         checkpoints.load(file)
     assert "n_vocab" in words or "\n" not in str(caught.value) or "(60" in words
-
-
-def test_two_models_of_one_encoder_are_told_from_others(written, loaded):
-    other = checkpoints.load(written.folder).params
-    assert whisper.same_encoder(loaded.params, other)
-    kernel = other["encoder"]["layers_1"]["mlp"]["out"]["kernel"]
-    other["encoder"]["layers_1"]["mlp"]["out"]["kernel"] = kernel.at[0, 0].add(1.0)
-    assert not whisper.same_encoder(loaded.params, other)

@@ -15,30 +15,13 @@ from specjax.checkpoints.archive import Archive
 from specjax.checkpoints.t5x import native as t5x_native
 from specjax.checkpoints.t5x import store
 from specjax.models import t5
-from tests.support.t5x_files import (
-    CONFIG,
-    LARGE,
-    LAYOUTS,
-    V1_0,
-    arrays,
-    assert_same,
-    in_memory,
-    native,
-    nested,
-    one_file,
-    orbax,
-    scalable,
-    whole,
-    write_tree,
-    zarr,
-)
-
-QKV = "query", "key", "value"
+from tests.support import t5x_files as files
+from tests.support.t5x_files import CONFIG, LARGE, arrays, assert_same, native, orbax
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout(tmp_path, layout, dtype):
+@pytest.mark.parametrize("layout", files.LAYOUTS)
+def test_every_layout(tmp_path, layout):
+    dtype = "float32" if layout is native else "bfloat16"
     flat = arrays(dtype=dtype)
     path = layout(tmp_path / "checkpoint_7", flat)
     assert t5x.is_t5x(path)
@@ -46,56 +29,46 @@ def test_every_layout(tmp_path, layout, dtype):
     assert_same(archive, flat)
     assert archive.where == str(path)
     assert t5x.infer_config(archive) == CONFIG
+    part = slice(2, 5), slice(0, 3)
+    assert (archive.read(LARGE, part) == flat[LARGE][part]).all()
     assert_same(t5x.open(f"file://{path}"), flat)
-    other = dict(flat, **{LARGE: flat[LARGE] + flat[LARGE].dtype.type(1)})
-    with pytest.raises(AssertionError):
-        assert_same(archive, other)
 
 
-@pytest.mark.parametrize("layout", [native, orbax])
+@pytest.mark.parametrize("layout", [native, orbax, files.one_file])
 def test_a_run_in_a_bucket(tmp_path, layout):
     flat, url = arrays(), f"memory://{tmp_path.name}-{layout.__name__}/run"
     layout(tmp_path / "checkpoint_7", flat)
-    in_memory(tmp_path, url)
-    assert t5x.is_t5x(url)
-    for path in (url, f"{url}/checkpoint_7", f"{url}/checkpoint_7/"):
+    files.in_memory(tmp_path, url)
+    run = [] if layout is files.one_file else [url, f"{url}/checkpoint_7/"]
+    for path in [*run, f"{url}/checkpoint_7"]:
+        assert t5x.is_t5x(path)
         assert_same(t5x.open(path), flat)
 
 
-def test_one_file_in_a_bucket(tmp_path):
-    one_file(tmp_path / "model.checkpoint_0", arrays())
-    url = in_memory(tmp_path, f"memory://{tmp_path.name}") + "/model.checkpoint_0"
-    assert t5x.is_t5x(url)
-    assert_same(t5x.open(url), arrays())
-
-
 def test_where_urls_point():
-    spec = store.base("gs://some-bucket/run/checkpoint_7")
-    assert spec == {
-        "driver": "gcs",
-        "bucket": "some-bucket",
-        "path": "run/checkpoint_7/",
-    }
-    assert store.base("/a/b") == {"driver": "file", "path": "/a/b/"}
+    place = {"driver": "gcs", "bucket": "some-bucket", "path": "run/checkpoint_7/"}
+    assert store.base("gs://some-bucket/run/checkpoint_7") == place
     with pytest.raises(ValueError, match="local path or a gs://"):
         t5x.open("nowhere://a/b")
 
 
+GCS = {"driver": "gcs", "bucket": "t5x-dummy-bucket"}
+
+
 @pytest.mark.parametrize(
-    "kvstore", [{"driver": "gfile"}, {"driver": "gcs", "bucket": "t5x-dummy-bucket"}]
+    ("kvstore", "path_at_top"), [({"driver": "gfile"}, False), (GCS, True)]
 )
-@pytest.mark.parametrize("path_at_top", [False, True])
 def test_specs_that_alone_describe_their_arrays(tmp_path, kvstore, path_at_top):
     kernel = np.arange(50, dtype=np.float64).reshape(10, 5)
     scale = np.arange(5, dtype=np.float32)
     target = {}
     for name, array in (("kernel", kernel), ("scale", scale)):
-        spec = zarr(tmp_path, f"target.{name}", array, **kvstore)
+        spec = files.zarr(tmp_path, f"target.{name}", array, **kvstore)
         if path_at_top:
             spec["path"] = spec["kvstore"].pop("path")
         (tmp_path / f"target.{name}" / ".zarray").unlink()
         target[name] = spec
-    write_tree(tmp_path / "checkpoint", target)
+    files.write_tree(tmp_path / "checkpoint", target)
     assert_same(t5x.open(tmp_path), {"kernel": kernel, "scale": scale})
 
 
@@ -103,11 +76,6 @@ def test_a_slice_reads_its_chunks_alone(tmp_path):
     flat = arrays()
     native(tmp_path, flat, chunks=(4, 4))
     chunks = tmp_path / f"target.{LARGE.replace('/', '.')}"
-    assert {file.name for file in chunks.iterdir()} == {
-        ".zarray",
-        *(f"{i}.{j}" for i in range(3) for j in range(2)),
-    }
-    assert_same(t5x.open(tmp_path), flat)
     for damaged in ("1.0", "2.1"):
         (chunks / damaged).write_bytes(b"none")
     archive = t5x.open(tmp_path)
@@ -118,27 +86,13 @@ def test_a_slice_reads_its_chunks_alone(tmp_path):
             archive.read(LARGE, part)
 
 
-def test_an_orbax_database_without_its_data(tmp_path):
-    path = orbax(tmp_path / "checkpoint_7", arrays(CONFIG._replace(vocab=500)))
-    for folder in path.rglob("ocdbt.process_0/d"):
-        shutil.rmtree(folder)
-    with pytest.raises(ValueError, match="damaged or was cut short"):
-        whole(t5x.open(path), LARGE)
-
-
-def test_a_part_of_an_array_in_one_file(tmp_path):
-    archive = t5x.open(one_file(tmp_path / "model", arrays()))
-    part = slice(2, 5), slice(0, 3)
-    assert (archive.read(LARGE, part) == arrays()[LARGE][part]).all()
-
-
 SCALABLE = CONFIG._replace(decoder_layers=3, own_bias=True)
 
 
 @pytest.mark.parametrize("axis", [0, 1, None])
 def test_layers_of_scalable_t5_are_seen_apart(tmp_path, axis):
     flat = arrays(SCALABLE)
-    stored = scalable(flat, axis)
+    stored = files.scalable(flat, axis)
     archive = t5x.open(native(tmp_path / "checkpoint_7", stored))
     assert_same(archive, flat)
     assert t5x.infer_config(archive) == SCALABLE
@@ -148,60 +102,37 @@ def test_layers_of_scalable_t5_are_seen_apart(tmp_path, axis):
         assert (archive.read(name, part) == flat[name][part]).all()
 
 
-def test_scalable_t5_is_written_here_as_t5x_writes_it():
-    """Names and shapes of its encoder, by T5X's code with these sizes."""
-    stored = scalable(arrays(SCALABLE._replace(encoder_layers=3)))
-    assert {n: a.shape for n, a in stored.items() if n.startswith("encoder/enc")} == {
-        **{f"encoder/encoder/attention/{n}/kernel": (6, 3, 2, 4) for n in QKV},
-        "encoder/encoder/attention/out/kernel": (2, 3, 4, 6),
-        "encoder/encoder/mlp/wi_0/kernel": (6, 3, 10),
-        "encoder/encoder/mlp/wi_1/kernel": (6, 3, 10),
-        "encoder/encoder/mlp/wo/kernel": (10, 3, 6),
-        "encoder/encoder/pre_attention_layer_norm/scale": (6, 3),
-        "encoder/encoder/pre_mlp_layer_norm/scale": (6, 3),
-        "encoder/encoder/relpos_bias/rel_embedding": (2, 3, 32),
-        "encoder/encoder_norm/scale": (6,),
-    }
-
-
 def test_stacks_of_two_depths_are_refused(tmp_path):
-    stored = scalable(arrays(SCALABLE))
+    stored = files.scalable(arrays(SCALABLE))
     stored["decoder/decoder/mlp/wo/kernel"] = np.zeros((10, 2, 6), np.float32)
     with pytest.raises(ValueError, match=r"\(10, 2, 6\) has not the 3 layers"):
         t5x.open(native(tmp_path / "checkpoint_7", stored))
 
 
-@pytest.mark.parametrize("root", [(), ("params",)])
-def test_where_older_trees_have_their_parameters(tmp_path, root):
+def test_where_older_trees_have_their_parameters(tmp_path):
     flat = {"w": np.ones((2, 3), np.float32)}
-    target = {"params": flat} if root else flat
-    tree = {"target": target, "state": {"step": np.int32(1)}}
-    (tmp_path / "model").write_bytes(serialization.msgpack_serialize(tree))
-    assert t5x.is_t5x(tmp_path / "model")
-    assert_same(t5x.open(tmp_path / "model"), flat)
+    for target in flat, {"params": flat}:
+        tree = {"target": target, "state": {"step": np.int32(1)}}
+        (tmp_path / "model").write_bytes(serialization.msgpack_serialize(tree))
+        assert t5x.is_t5x(tmp_path / "model")
+        assert_same(t5x.open(tmp_path / "model"), flat)
 
 
-@pytest.mark.parametrize("config", [CONFIG, V1_0, CONFIG._replace(vocab=32128)])
+@pytest.mark.parametrize("config", [files.V1_0, CONFIG._replace(vocab=32128)])
 def test_sizes_are_inferred(config):
     flat = flatten_dict(t5.abstract_params(config), sep="/")
     pieces = 32100 if config.vocab == 32128 else None
     inferred = t5x.infer_config(Archive(flat, None, "here"))
     assert inferred == config._replace(pieces=pieces)
-    del flat[LARGE]
-    with pytest.raises(ValueError, match="here is no T5"):
-        t5x.infer_config(Archive(flat, None, "here"))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_is_saved_is_read_again(tmp_path, dtype):
-    flat = arrays(dtype=dtype)
-    path = t5x.save(tmp_path / "run", 12, nested(jax.tree.map(jnp.asarray, flat)))
+def test_what_is_saved_is_read_again(tmp_path):
+    flat = arrays(dtype="bfloat16")
+    path = t5x.save(tmp_path / "run", 12, files.nested(jax.tree.map(jnp.asarray, flat)))
     assert path == tmp_path / "run" / "checkpoint_12"
-    assert [file.name for file in path.parent.iterdir()] == ["checkpoint_12"]
     assert_same(t5x.open(tmp_path / "run"), flat)
     tree = serialization.msgpack_restore((path / "checkpoint").read_bytes())
-    assert tree["version"] == 3
-    assert tree["optimizer"]["state"] == {"step": np.int32(12)}
+    assert tree["version"] == 3 and tree["optimizer"]["state"]["step"] == 12
     by_hand = native(tmp_path / "by_hand", flat) / "checkpoint"
     like = serialization.msgpack_restore(by_hand.read_bytes())
     assert tree["optimizer"]["target"] == like["optimizer"]["target"]
@@ -209,25 +140,27 @@ def test_what_is_saved_is_read_again(tmp_path, dtype):
 
 def test_large_arrays_are_saved_in_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(t5x_native, "CHUNK_BYTES", 100)  # of 288
-    path = t5x.save(tmp_path, 0, nested(arrays()))
+    path = t5x.save(tmp_path, 0, files.nested(arrays()))
     folder = path / f"target.{LARGE.replace('/', '.')}"
     assert {f.name for f in folder.iterdir()} == {".zarray", "0.0", "1.0", "2.0"}
     assert_same(t5x.open(path), arrays())
 
 
 def test_a_save_that_fails_leaves_nothing(tmp_path):
-    params = nested(arrays() | {"zz": np.array(["text"])})
+    params = files.nested(arrays() | {"zz": np.array(["text"])})
     with pytest.raises(Exception, match="str"):
         t5x.save(tmp_path, 1, params)
     assert not list(tmp_path.iterdir())
-    t5x.save(tmp_path, 1, nested(arrays()))
+    t5x.save(tmp_path, 1, files.nested(arrays()))
     with pytest.raises(ValueError, match="there already"):
-        t5x.save(tmp_path, 1, nested(arrays(V1_0)))
+        t5x.save(tmp_path, 1, files.nested(arrays(files.V1_0)))
     assert_same(t5x.open(tmp_path), arrays())
-    with pytest.raises(ValueError, match="0 or more"):
-        t5x.save(tmp_path, -1, nested(arrays()))
-    with pytest.raises(ValueError, match="save to a disk"):
-        t5x.save("gs://bucket/run", 1, nested(arrays()))
+    for path, step, told in (
+        (tmp_path, -1, "0 or more"),
+        ("gs://bucket/run", 1, "save to a disk"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            t5x.save(path, step, files.nested(arrays()))
 
 
 # Which step of a run, and what is none.
@@ -243,11 +176,11 @@ def unfinished(path):
 
 
 def test_a_step_that_was_never_finished(tmp_path):
-    orbax(tmp_path / "checkpoint_3", arrays(V1_0))
+    orbax(tmp_path / "checkpoint_3", arrays(files.V1_0))
     last = orbax(tmp_path / "checkpoint_20", arrays())
     assert_same(t5x.open(tmp_path), arrays())
     unfinished(last)
-    assert_same(t5x.open(tmp_path), arrays(V1_0))
+    assert_same(t5x.open(tmp_path), arrays(files.V1_0))
     shutil.rmtree(tmp_path / "checkpoint_3")
     for path in (last, tmp_path):
         assert t5x.is_t5x(path)
@@ -260,21 +193,21 @@ def test_only_a_disk_renames_what_is_finished(tmp_path):
     for file in path.rglob("commit_success.txt"):
         file.unlink()
     assert_same(t5x.open(path), arrays())
-    url = in_memory(path, f"memory://{tmp_path.name}/checkpoint_7")
+    url = files.in_memory(path, f"memory://{tmp_path.name}/checkpoint_7")
     with pytest.raises(ValueError, match="never finished"):
         t5x.open(url)
 
 
 def test_the_last_complete_step_of_a_run(tmp_path):
-    native(tmp_path / "checkpoint_3", arrays(V1_0))
+    native(tmp_path / "checkpoint_3", arrays(files.V1_0))
     native(tmp_path / "checkpoint_20", arrays())
     for name in ("checkpoint_30.tmp-1700000000", "checkpoint_40", "model_50"):
-        native(tmp_path / name, arrays(V1_0))
+        native(tmp_path / name, arrays(files.V1_0))
     (tmp_path / "checkpoint_40" / "checkpoint").unlink()
     assert_same(t5x.open(tmp_path), arrays())
-    assert_same(t5x.open(tmp_path / "checkpoint_3"), arrays(V1_0))
-    native(tmp_path / "checkpoint_100", arrays(V1_0))
-    assert_same(t5x.open(f"{tmp_path}/"), arrays(V1_0))
+    assert_same(t5x.open(tmp_path / "checkpoint_3"), arrays(files.V1_0))
+    native(tmp_path / "checkpoint_100", arrays(files.V1_0))
+    assert_same(t5x.open(f"{tmp_path}/"), arrays(files.V1_0))
 
 
 def test_what_is_no_t5x_checkpoint(tmp_path):

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from specjax import console, sides, zoo
-from specjax.cli import audit, compare, demo, measure, microscope, run, transcribe
+from specjax.cli import audit, compare, demo, measure, microscope, run
 from specjax.cli.measure import Saving
 from specjax.exactness import certify, soak
 from specjax.measure import jsonl
@@ -30,54 +30,34 @@ WARM = "at least 0 and at most 10000"
 # Flags that are refused before weights are read: command, flags, what is printed.
 TYPED = [
     (measure, "--temperature -1", f"--temperature: must be a number, {WARM}; got '-1'"),
-    (measure, "--temperature inf", WARM),
     (measure, "--temperature nan", WARM),
     (measure, "--texts 0", f"--texts: must be a whole number, {COUNT}; got '0'"),
     (measure, "--tokens 1e10", COUNT),
-    (measure, f"--tokens {HUGE}", COUNT),
     (measure, f"--tokens {'9' * 5000}", f"; got '{'9' * 37}...'"),
     (measure, "--batch 0", COUNT),
     (measure, "--rounds 0", COUNT),
     (measure, "--gammas 1 100000000", GAMMA),
-    (measure, "--gammas -1", GAMMA),
     (measure, f"--seed {HUGE}", SEED),
-    (measure, "--dtype float16", "'float32', 'bfloat16', 'int8'"),
-    (measure, "--rule hope", "choose one of block"),
+    *[(command, "--dtype float16", "'bfloat16', 'int8'") for command in DECODING],
     *[(command, "--kernels hope", "'reference'") for command in DECODING],
     (measure, "--policy hope", "choose one of none, adaptive or module:name"),
     (measure, "--policy no_such:mine", "No module named 'no_such'"),
     (measure, "--policy math:pi", "math:pi is of class float: name a specjax.types.P"),
-    (measure, "--policy :", "no policy ':': choose one of none, adaptive or module:na"),
     (measure, "--policy adaptive:up", "start must be a whole number; got 'up'"),
     (measure, "--top-k 2.5", "top_k must be a whole number, at least 1; leave top_k"),
     (audit, "--top-p 1.5", "--top-p/--top_p: top_p must be in (0, 1]; leave top_p out"),
     (demo, "--min-p -1", "min_p must be in [0, 1]"),
     (microscope, "--gammas -1", "at least 1 and at most 1000"),
-    (microscope, "--texts 0", COUNT),
-    (microscope, "--tokens 0", COUNT),
-    (microscope, "--batch 0", COUNT),
-    (microscope, "--dtype float16", "'float32', 'bfloat16', 'int8'"),
     (audit, "--tokens 1e10", "at most 1000000000"),
-    (audit, "--length 0", COUNT),
-    (audit, "--batch 0", COUNT),
-    (audit, "--level 0", "above 0 and below 1"),
     (audit, "--level nan", "above 0 and below 1"),
-    (audit, "--temperature inf", WARM),
     (audit, "--gamma 100000000", GAMMA),
-    (audit, f"--seed {HUGE}", SEED),
     (demo, "--K -1", f"--K: must be a whole number, at least 0 and {GAMMA}"),
-    (demo, "--K four", GAMMA),
-    (demo, "--temperature -0.5", WARM),
-    (demo, "--temperature nan", WARM),
     (demo, "--temperature inf", WARM),
     (demo, "--n_tokens_to_generate 0", COUNT),
-    (demo, f"--seed {HUGE}", SEED),
     (demo, "--gamma 4", "--gamma"),
     *[(command, "--rule sigmod:9", "choose one of block") for command in DECODING],
     (demo, "--policy none:3", "write none"),
     (soak, "--draws inf", "at least 1 and at most 1e+15"),
-    (soak, "--draws 0", "at least 1"),
-    (soak, f"--seed {HUGE}", SEED),
     (soak, "--from -1", "at least 0"),
     (soak, "--rule lenient", "'token'"),
     (certify, "--rule hope", "choose one of block"),
@@ -87,46 +67,33 @@ TYPED = [
 ]
 
 UNREAD = "--data FOLDER/prompts.jsonl --tokenizer FOLDER/wrong.model"
+LONG = "--target FOLDER/gpt2/a --draft FOLDER/gpt2/a"
 NO_MODEL = "is no SentencePiece model"
 # Flags that are refused once what they name was looked at.
 READ = [
     (measure, "--target absent", "no checkpoint at 'absent'"),
     (measure, "--draft bigram --target unigram", "only drafts"),
-    (
-        measure,
-        "--draft hope",
-        "a draft may also be copying:longest=3, early_exit:LAYERS",
-    ),
+    (measure, "--draft hope", "a draft may also be copying:longest=3, early_exit:LA"),
     (audit, "--draft copying:size=2", "write copying:longest=3"),
-    (
-        microscope,
-        "--draft early_exit",
-        "'early_exit' lacks layers: write early_exit:LAY",
-    ),
+    (microscope, "--draft early_exit", "lacks layers: write early_exit:LAY"),
     (demo, "--draft early_exit:8", "has 8 layers, of which 1 to 7 can draft; got 8"),
     (measure, "--draft t5_small", "one tokenizer"),
     (measure, "--data absent.jsonl", "absent.jsonl"),
-    (audit, "--data absent.jsonl", "absent.jsonl"),
     (measure, "--texts 3 --batch 2", "texts must fill batches of 2"),
     (measure, "--tokenizer absent.model", "no tokenizer at absent.model"),
     (demo, "--tokenizer FOLDER/wrong.model", NO_MODEL),
-    *[(command, UNREAD, NO_MODEL) for command in (audit, measure, microscope)],
+    (audit, UNREAD, NO_MODEL),
     (audit, "--tokenizer FOLDER/wrong.model", "name both, or neither"),
     (measure, "--gammas 0", "gammas must ascend from 0"),
+    (measure, f"{LONG} --tokens 5000", "that leaves --tokens"),
     # Before weights are read: of two mistakes --out is the one that is told.
     (measure, "--target absent --out FOLDER", "is a folder: name a .jsonl file"),
     (measure, "--target absent --out /dev/full", "is no ordinary file"),
-    (measure, f"--target absent --out FOLDER/{'a' * 300}", "name another .jsonl"),
     (measure, "--target absent --out FOLDER/prompts.jsonl/a", "name another .jsonl"),
     (demo, "--target 1558M", "no models/1558M/config.json, and models has no model"),
     (demo, "--draft_model_size 124M", "(hf download openai-community/gpt2 --local-d"),
     (demo, "--models_dir FOLDER", "no FOLDER/1558M/config.json, and FOLDER has no mo"),
-    (
-        demo,
-        "--models_dir FOLDER --target 3B",
-        "download MODEL --local-dir FOLDER/3B",
-    ),
-    (demo, "--prompt a\ud800", "UTF-8"),
+    (demo, "--models_dir FOLDER --target 3B", "download MODEL --local-dir FOLDER/3B"),
     (demo, "--prompt a\udcff", "UTF-8"),
     (compare, "absent.jsonl absent.jsonl", "`specjax measure --out absent.jsonl`"),
     (compare, "FOLDER FOLDER", "no file"),
@@ -153,40 +120,22 @@ def refused(capsys, tmp_path):
     return line
 
 
-def of(case) -> str:
-    command, flags, _ = case
-    return f"{command.__name__.rpartition('.')[2]} {flags[:30]}"
-
-
-@pytest.mark.parametrize("case", TYPED, ids=of)
-def test_flags_are_refused_before_weights_are_read(case, refused, monkeypatch):
+def test_flags_are_refused_before_weights_are_read(refused, monkeypatch):
     monkeypatch.setattr(sides, "model", None)
-    command, flags, message = case
-    assert message in refused(command, flags.split())
+    for command, flags, message in TYPED:
+        assert message in refused(command, flags.split()), (command, flags)
 
 
-@pytest.mark.parametrize("case", READ, ids=of)
 def test_what_cannot_be_run_is_refused_before_any_compute(
-    case, refused, monkeypatch, tmp_path
+    refused, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(measure.forecast, "announce", None)
     monkeypatch.setattr(demo, "measure", None)
     monkeypatch.setattr(demo, "PATIENCE", 600.0)  # of reading weights, in seconds
-    command, flags, message = case
-    assert message.replace("FOLDER", str(tmp_path)) in refused(command, flags.split())
-
-
-def test_texts_longer_than_the_model_knows_are_refused(refused, tmp_path):
-    pytest.importorskip("tokenizers")
-    folder = str(text_folders.gpt2(tmp_path / "gpt2"))
-    flags = ["--target", folder, "--draft", folder, "--tokens", "5000"]
-    assert "that leaves --tokens" in refused(measure, flags)
-
-
-@pytest.mark.parametrize("command", [*DECODING, soak, compare, transcribe])
-def test_every_flag_has_help(command):
-    for action in command.make_parser()._actions:
-        assert action.help, action.option_strings
+    text_folders.gpt2(tmp_path / "gpt2" / "a")
+    for command, flags, message in READ:
+        printed = refused(command, flags.split())
+        assert message.replace("FOLDER", str(tmp_path)) in printed, (command, flags)
 
 
 # Lines of a file that `compare` refuses, as the whole text or as the fields that differ
@@ -195,82 +144,51 @@ RECORDS = [
     ("{no json}", "not a record"),
     ("[1, 2]", "not a record (want an object"),
     ("{}", "row must be a text"),
-    ("[" * 100_000, "nested too deeply"),
     ('{"a": ' * 100 + "1" + "}" * 100, "a is nested too deeply"),
     ('{"row": "x", "measured": {"alpha": NaN}}', "measured.alpha is nan"),
-    ('{"row": "x", "measured": {"c": [1e999]}}', "measured.c.0 is inf"),
-    ("\x00\x01", "not a record"),
     ({"row": 3}, "row must be a text; got 3"),
     ({"measured": None}, "measured must be an object"),
-    ({"provenance": []}, "provenance must be an object"),
-    ({"provenance": {"config": 3}}, "provenance.config must be a text"),
     ({"alpha": "0.6"}, "measured.alpha must be a finite number"),
-    ({"alpha": True}, "measured.alpha must be"),
-    ({"alpha": 10**400}, "measured.alpha must be"),
     ({"alpha_se": -1}, "measured.alpha_se must be a finite number, at least 0"),
-    ({"estimates": [1]}, "measured.estimates must be an object"),
     ({"estimates": {"counts": 3}}, "measured.estimates.counts must be an object"),
     ({"estimates": {"counts": {"value": [], "se": 1}}}, "estimates.counts.value must"),
     ({"gamma": "5"}, "measured.gamma must be a whole number or a list"),
-    ({"gamma": [0, 1, "3"]}, "measured.gamma must be"),
-    ({"gamma": [0, 1, 2.5]}, "measured.gamma must be"),
     ({"c": [0.1]}, "measured.c must be one value for each of 3 gamma"),
-    ({"c": 0.1}, "measured.c must be a list"),
     ({"v": {"a": 1}}, "measured.v must be a list"),
     ({"speedup": [1, "2", 3]}, "measured.speedup[1] must be a finite number"),
     ({"speedup_ci": [[1, 1], 3, [1, 2]]}, "measured.speedup_ci[1] must be two"),
-    ({"v_ci": [[1, 1], [2, 1], [1, 2]]}, "measured.v_ci[1] must be two"),
     ({"target_ms_ci": [1]}, "measured.target_ms_ci must be two finite numbers"),
-    ({"best_speedup": None, "best_speedup_ci": "x", "target_ms": "x"}, "target_ms"),
     ({"protocol": None}, "measured.protocol must be an object"),
 ]
 
 
-@pytest.mark.parametrize(("line", "message"), RECORDS, ids=range(len(RECORDS)))
-def test_a_bad_record_is_named_with_its_line_and_field(
-    line, message, refused, tmp_path
-):
-    if isinstance(line, dict):
-        record = copy.deepcopy(RECORD)
-        record |= {name: line[name] for name in record.keys() & line}
-        if record["measured"]:
-            record["measured"] |= {name: line[name] for name in line.keys() - record}
-        line = json.dumps(record)
+def test_a_bad_record_is_named_with_its_line_and_field(refused, tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_text(f"{json.dumps(RECORD)}\n{line}\n")
-    printed = refused(compare, [str(path), str(path)])
-    assert f"{path}, line 2: " in printed and message in printed
+    for line, message in RECORDS:
+        if isinstance(line, dict):
+            bad = copy.deepcopy(RECORD)
+            bad |= {name: line[name] for name in bad.keys() & line}
+            if bad["measured"]:
+                bad["measured"] |= {name: line[name] for name in line.keys() - bad}
+            line = json.dumps(bad)
+        path.write_text(f"{json.dumps(RECORD)}\n{line}\n")
+        printed = refused(compare, [str(path), str(path)])
+        assert f"{path}, line 2: " in printed and message in printed
 
 
 def test_records_of_no_row_in_common(refused, tmp_path):
     files = [str(tmp_path / f"{name}.jsonl") for name in ("A", "B")]
     write(tmp_path / "A.jsonl", RECORD)
     write(tmp_path / "B.jsonl", record(row="other"))
+    (tmp_path / "a.jsonl").write_text("\n")
+    assert "has no record" in refused(compare, ["FOLDER/a.jsonl", "FOLDER/a.jsonl"])
     message = refused(compare, files)
     assert "A has small_t0_b1" in message and "B has other" in message
     assert "the row 'third'" in refused(compare, [*files, "--row", "third"])
 
 
-def test_an_empty_file_of_records(refused, tmp_path):
-    (tmp_path / "a.jsonl").write_text("\n")
-    assert "has no record" in refused(compare, ["FOLDER/a.jsonl", "FOLDER/a.jsonl"])
-
-
-def test_a_record_that_cannot_be_written_is_printed(tmp_path, capsys):
-    """The disk may fill while a command measures."""
-    path = tmp_path / "a.jsonl"
-    saving = Saving(path)
-    saving.prepare()
-    saving.keep(RECORD)
-    path.unlink()
-    path.mkdir()
-    assert not saving.append(RECORD)
-    printed = capsys.readouterr()
-    assert json.loads(printed.out) == RECORD and "could not write" in printed.err
-    assert jsonl.read(saving.partial) == [RECORD]
-
-
-def test_rounds_are_kept_until_the_whole_is_saved(tmp_path):
+def test_rounds_are_kept_until_the_whole_is_saved(tmp_path, capsys):
+    """A record that cannot be written is printed: the disk may fill meanwhile."""
     saving = Saving(tmp_path / "a.jsonl")
     saving.prepare()
     assert "nothing to save" in saving.left()
@@ -281,6 +199,13 @@ def test_rounds_are_kept_until_the_whole_is_saved(tmp_path):
     assert saving.append({"rounds": 3})
     assert jsonl.read(saving.path) == [{"rounds": 3}]
     assert list(tmp_path.iterdir()) == [saving.path]
+    saving.keep(RECORD)
+    saving.path.unlink()
+    saving.path.mkdir()
+    assert not saving.append(RECORD)
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == RECORD and "could not write" in printed.err
+    assert jsonl.read(saving.partial) == [RECORD]
 
 
 @pytest.mark.parametrize("command", DECODING)

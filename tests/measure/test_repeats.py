@@ -27,9 +27,8 @@ def text() -> Text:
     loop = np.tile(np.arange(10), 3)[:26]
     fresh = np.arange(50, 76)
     tokens = np.stack([loop, fresh])
-    return Text(
-        np.pad(tokens, ((0, 0), (0, 4))), np.array([10, 20]), np.array([26, 24])
-    )
+    padded = np.pad(tokens, ((0, 0), (0, 4)))
+    return Text(padded, np.array([10, 20]), np.array([26, 24]))
 
 
 def test_alpha_elsewhere_is_that_of_what_is_not_repeated():

@@ -7,23 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, keys, sides, verifiers
-from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax import keys, sides, verifiers
 from specjax.measure import costs, timing, walltime
-from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, SAMPLES, TARGET
+from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, TARGET
 from specjax.prompts import Prompts
-from specjax.step import Decoder, score
+from specjax.step import score
 from specjax.theory import closed_forms, speedup
-from specjax.types import Params
 from tests.support import tiny
 
 pytestmark = pytest.mark.slow
 
 PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3], [1, 4], [1, 9, 9, 2]])
 NEW = 32  # tokens of a text, enough to be timed
-SETTING = walltime.WalltimeSetting(
-    0.0, 2, (0, 1, 3), NEW, texts=4, others=2, rounds=2
-)  # four others: of six prompts one batch is new at T = 0
+# Four others: of six prompts one batch is new at T = 0.
+SETTING = walltime.WalltimeSetting(0.0, 2, (0, 1, 3), NEW, texts=4, others=2, rounds=2)
 DRAFTING, OWN = 0.5e-3, 0.2e-3  # seconds that a draft adds to a step, that a token does
 
 
@@ -48,11 +45,8 @@ def by_the_clock(programs, rounds, label, warm, after=None):
                 continue
             out = jax.block_until_ready(program())
             step = 2e-3 + OWN * gamma
-            time = {
-                PREFILL: 1e-3,
-                TARGET: LOOPS * step,
-                DRAFT: LOOPS * DRAFTING * gamma,
-            }
+            time = {PREFILL: 1e-3, TARGET: LOOPS * step}
+            time[DRAFT] = LOOPS * DRAFTING * gamma
             if kind == DECODE:
                 whole = step + (gamma > 0) * (1e-3 + DRAFTING * gamma)
                 time[kind] = 1e-3 + whole * int(out.counts.calls.max())
@@ -78,13 +72,22 @@ def row(rows):
     return rows[-1]
 
 
-def test_the_rounds_so_far_make_a_row(rows):
-    first, whole = rows
-    assert (first["rounds"], whole["rounds"]) == (1, 2) and first.keys() == whole.keys()
+def test_the_rounds_so_far_make_a_row_and_a_row_says_everything(rows):
+    first, row = rows
+    assert (first["rounds"], row["rounds"]) == (1, 2) and first.keys() == row.keys()
     same = "alpha", "steps", "best_gamma", "c"
-    assert [first[name] for name in same] == [whole[name] for name in same]
-    assert first["seconds"][1] < whole["seconds"][1]  # whose median has a second round
+    assert [first[name] for name in same] == [row[name] for name in same]
+    assert first["seconds"][1] < row["seconds"][1]  # whose median has a second round
     assert first["predicted"] == [None] * 3
+    assert row["gamma"] == [0, 1, 3] and row["tokens"] == 4 * NEW
+    for name in ("v", "exp", "predicted", "speedup"):
+        assert len(row[name]) == 3, name
+    assert row["c"][0] is None and row["v"][0] == row["speedup"][0] == 1
+    assert row["c"][2] == pytest.approx(DRAFTING / 2e-3)
+    assert row["overhead"] == pytest.approx([0, 0.5, 0.5], abs=0.02)
+    wanted = closed_forms.walltime_factor(row["alpha"], 3, row["c"][2])
+    assert row["exp"][2] == pytest.approx(wanted)
+    assert row["residual"][2] == row["predicted"][2] / row["speedup"][2] - 1
 
 
 def test_a_row_holds_what_its_speeds_are_made_of(row):
@@ -150,59 +153,26 @@ def test_an_interval_draws_the_same_rounds_of_every_sample():
     )
 
 
-@pytest.fixture(scope="module")
-def begun(pair):
-    setting = SETTING._replace(temperature=1.0)
-    sides = costs.Pair(*pair, 44)
-    (batch, *_), _ = walltime.batches(PROMPTS, setting)
-    return sides, batch.request, costs.begin(sides, 3, *batch)
-
-
-def turned(state, times, vocab):
-    return state._replace(tokens=(state.tokens + times) % vocab)
-
-
-def test_a_looped_target_call_is_a_target_call(pair, begun):
-    sides, request, state = begun
-    law = costs.target_calls(sides, 3, loops=2)(request, state)
-    target, vocab = pair[0].model, pair[0].vocab
-    for times in (1, 2):
-        moved = turned(state, times, vocab)
-        ids = moved.tokens[:, :3]
-        wanted, cache = score(target, pair[0].params, request, moved, ids)
-        state = state._replace(target_cache=cache)
-    assert law.logits.shape == (2, 4, vocab)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), law, wanted)
-
-
-def test_a_looped_draft_is_a_draft(pair, begun):
-    sides, request, state = begun
-    tokens, num, law = costs.drafts(sides, 3, loops=2)(request, state)
-    drafter = pair[1].drafter(3)
-    for times in (1, 2):
-        moved = turned(state, times, pair[0].vocab)
-        key = keys.purpose(keys.iteration(request.key, moved.tokens[:, 0]), keys.DRAFT)
-        wanted, cache = drafter.draft(key, pair[1].params, request, moved)
-        state = state._replace(draft_cache=cache)
-    np.testing.assert_array_equal(tokens, wanted.tokens)
-    np.testing.assert_array_equal(num, [3, 3])
-    np.testing.assert_allclose(law.lse, wanted.law.lse, atol=1e-4)
-
-
-def test_texts_are_decoded_by_the_rule_that_is_named(pair):
-    """Gumbel's, whose drafts race: the texts of the same keys without a drafter."""
+def test_what_is_looped_is_a_target_call_and_a_draft(pair):
     rule = verifiers.named("gumbel")
-    both = costs.Pair(*pair, 44, sides.reference(rule))
-    assert both.decoder(3).verifier is rule
-    prompt = make_prompt([[0, 1]] * 64)
-    sampling = make_sampling(64, 1.0)
-    request = make_request(jax.random.key(0), prompt, 16, sampling)
-    drafted = costs.decode(both, 3)(prompt, request)
-    alone = generate.build(Decoder(pair[0].model, verifier=rule), 44)
-    plain = alone(Params(pair[0].params), prompt, request)
-    np.testing.assert_array_equal(drafted.tokens, plain.tokens)
-    other = costs.decode(costs.Pair(*pair, 44), 3)(prompt, request)
-    assert np.any(other.tokens != plain.tokens)
+    assert costs.Pair(*pair, 44, sides.reference(rule)).decoder(3).verifier is rule
+    both, drafter = costs.Pair(*pair, 44), pair[1].drafter(3)
+    (batch, *_), _ = walltime.batches(PROMPTS, SETTING._replace(temperature=1.0))
+    request, state = batch.request, costs.begin(both, 3, *batch)
+    law = costs.target_calls(both, 3, loops=2)(request, state)
+    tokens, num, drawn = costs.drafts(both, 3, loops=2)(request, state)
+    for times in (1, 2):
+        moved = state._replace(tokens=(state.tokens + times) % pair[0].vocab)
+        ids = moved.tokens[:, :3]
+        wanted, cache = score(pair[0].model, pair[0].params, request, moved, ids)
+        key = keys.purpose(keys.iteration(request.key, moved.tokens[:, 0]), keys.DRAFT)
+        draft, draft_cache = drafter.draft(key, pair[1].params, request, moved)
+        state = state._replace(target_cache=cache, draft_cache=draft_cache)
+    assert law.logits.shape == (2, 4, pair[0].vocab)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), law, wanted)
+    np.testing.assert_array_equal(tokens, draft.tokens)
+    np.testing.assert_array_equal(num, [3, 3])
+    np.testing.assert_allclose(drawn.lse, draft.law.lse, atol=1e-4)
 
 
 def test_at_temperature_0_calls_are_predicted_to_the_last(row):
@@ -218,43 +188,15 @@ def test_at_temperature_0_calls_are_predicted_to_the_last(row):
     assert row["steps"][2] < row["steps"][1] < row["steps"][0] == 2 * NEW
 
 
-def test_a_row_says_everything_of_every_gamma(row):
-    assert row["gamma"] == [0, 1, 3] and row["tokens"] == 4 * NEW
-    for name in ("c", "v", "overhead", "exp", "predicted", "speedup", "residual"):
-        assert len(row[name]) == 3, name
-    assert row["kernels"]["verify"] == "reference"
-    assert row["c"][0] is None and row["v"][0] == row["speedup"][0] == 1
-    assert row["c"][2] == pytest.approx(DRAFTING / 2e-3)
-    assert row["overhead"] == pytest.approx([0, 0.5, 0.5], abs=0.02)
-    wanted = closed_forms.walltime_factor(row["alpha"], 3, row["c"][2])
-    assert row["exp"][2] == pytest.approx(wanted)
-    assert row["residual"][2] == row["predicted"][2] / row["speedup"][2] - 1
-
-
-def test_a_round_spreads_every_kind_of_text_over_it():
-    names = [(DECODE, gamma, i) for gamma in (0, 1) for i in range(12)]
-    names += [(TARGET, gamma, i) for gamma in (0, 1) for i in range(SAMPLES)]
-    order = timing.turn(names, 8, 4)
-    assert sorted(order) == sorted(names)
-    places = [order.index((DECODE, 0, i)) / len(order) for i in range(8, 12)]
-    assert np.all(np.abs(places - np.array([1, 3, 5, 7]) / 8) < 0.07)
-    for i in range(12):  # what is compared is close in time
-        assert order.index((DECODE, 1, i)) == order.index((DECODE, 0, i)) + 1
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_settings_that_mean_nothing_are_refused(pair):
+    for change, message in (
         ({"rule": "tokens"}, "no rule 'tokens': choose one of block"),
-        ({"gammas": (1, 2)}, "gammas must ascend from 0"),
         ({"gammas": (0,)}, "gammas must ascend from 0"),
         ({"gammas": (0, 3, 1)}, "gammas must ascend from 0"),
         ({"texts": 3}, "texts must fill batches of 2; got 3"),
         ({"others": 0}, "others must fill batches of 2; got 0"),
         ({"rounds": 0}, "must be at least 1"),
         ({"top_k": 0}, "top_k must be at least 1"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(pair, change, message):
-    with pytest.raises(ValueError, match=message):
-        walltime.measure(*pair, PROMPTS, SETTING._replace(**change))
+    ):
+        with pytest.raises(ValueError, match=message):
+            walltime.measure(*pair, PROMPTS, SETTING._replace(**change))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specjax import generate, sides
-from specjax.measure import costs, counts, timing, walltime
+from specjax.measure import counts, timing, walltime
 from specjax.measure.timing import DECODE, PREFILL, SAMPLES
 from specjax.models import t5
 from specjax.prompts import Prompts
@@ -27,13 +27,8 @@ def ending(config, seed):
     """Weights of which texts end early: the end id is likelier than by chance."""
     params = tiny_t5.weights(config, seed)
     kernel = params["decoder"]["logits_dense"]["kernel"]
-    return {
-        **params,
-        "decoder": {
-            **params["decoder"],
-            "logits_dense": {"kernel": kernel.at[:, t5.END].multiply(1.3)},
-        },
-    }
+    readout = {"kernel": kernel.at[:, t5.END].multiply(1.3)}
+    return params | {"decoder": params["decoder"] | {"logits_dense": readout}}
 
 
 @pytest.fixture(scope="module")
@@ -88,75 +83,26 @@ def test_texts_end_where_they_end(target, row):
     assert row["tokens"] == alone.sum() < lengths(target, ends=False).sum()
     assert row["steps"][0] == alone.reshape(2, 2).max(axis=1).sum()
     assert row["same_greedy_texts"] == 4
-
-
-def test_calls_are_predicted_to_the_last_where_texts_end(row):
     assert row["steps"][1] < row["steps"][0]
     np.testing.assert_allclose(row["steps"], row["predicted_steps"], atol=1e-9)
-
-
-def test_encoders_are_timed_apart(row):
-    assert row["encodes"]
+    # Encoders are timed apart.
+    assert row["encodes"] and row["prefill_ms"] == pytest.approx([1, 4])
     assert row["prefill_target_ms"] == pytest.approx(1)
     assert row["prefill_draft_ms"] == pytest.approx(3)
-    assert row["prefill_ms"] == pytest.approx([1, 4])
-
-
-def test_a_drafts_input_is_in_its_cache(target, draft):
-    """With another input the same text has another law: the encoder is not left out."""
-    pair = costs.Pair(target, draft, 30)
-    (batch, *_), _ = walltime.batches(PROMPTS, SETTING)
-    state = costs.begin(pair, 3, *batch)
-    tokens, length = batch.prompt.inputs
-    other = batch.prompt._replace(inputs=(tokens.at[:, 0].add(1), length))
-    again = costs.begin(pair, 3, other, batch.request)
-    for name in ("target_cache", "draft_cache"):
-        first, second = getattr(state, name), getattr(again, name)
-        assert np.abs(first.read[0].keys - second.read[0].keys).max() > 1e-3
-
-
-def test_copied_drafts_are_timed_and_counted_and_not_predicted(target):
-    draft = sides.copied()
-    row = measured(target, draft, ends=False)
-    assert row["predicted"] == row["residual"] == [None] * 2
-    assert row["best_predicted"] is None and row["draft"] == "copying"
-    assert len(row["speedup"]) == 2 and row["same_greedy_texts"] == 4
-    pair = costs.Pair(target, draft, walltime.width(PROMPTS) + NEW + 4)
-    counts = [
-        costs.decode(pair, 3)(*batch).counts
-        for batch in walltime.batches(PROMPTS, SETTING._replace(ends=False))[0]
-    ]
-    accepted, tested = (
-        sum(np.asarray(getattr(each, name)).sum() for each in counts)
-        for name in ("accepted", "tested")
-    )
-    assert row["tokens"] == tested > 0
-    assert row["alpha"] == pytest.approx(accepted / tested)
-
-
-def unmatched(words):
-    """Counts of a run whose copying draft tests `words` tokens and keeps none."""
-    zero = np.zeros(2, int)
-    return generate.Output(None, None, generate.Counts(zero + 9, zero, words, zero))
 
 
 def test_a_copying_draft_that_never_matches_has_alpha_0_of_0():
     """No draft was tested at all: no share of them, and no error."""
+
+    def unmatched(words):
+        zero = np.zeros(2, int)
+        return generate.Output(None, None, generate.Counts(zero + 9, zero, words, zero))
+
     alpha = counts.accepted(None, [unmatched(np.zeros(2, int))] * 2)
     assert alpha.value == alpha.count == alpha.sequences == 0
     assert np.isnan(alpha.se) and np.isnan(alpha.naive_se)
     alpha = counts.accepted(None, [unmatched(np.array([4, 5]))] * 2)
     assert (alpha.value, alpha.count, alpha.sequences) == (0, 18, 4)
-
-
-def test_a_pair_whose_drafts_never_match_is_measured(target):
-    """Inputs of one token leave nothing to copy."""
-    prompts = Prompts([[t5.PAD]] * 4, [[1]] * 4, (t5.END,))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "interleaved", clock)
-        row = walltime.measure(target, sides.copied(), prompts, SETTING)
-    assert row["alpha"] == row["tokens"] == 0 and row["alpha_se"] is None
-    assert row["exp"][-1] < 1 and len(row["speedup"]) == 2
 
 
 def test_alpha_of_a_draft_without_a_law_is_refused(target):

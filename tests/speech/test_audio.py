@@ -26,7 +26,7 @@ def save(path, samples, rate=audio.RATE, subtype=None):
     return path
 
 
-@pytest.mark.parametrize("rate", [8000, 16_000, 22_050, 44_100, 48_000])
+@pytest.mark.parametrize("rate", [8000, 16_000, 44_100])
 def test_every_rate_becomes_16_kilohertz(rate, tmp_path):
     heard = audio.read(save(tmp_path / "a.wav", tone(rate), rate, "FLOAT"))
     expected = tone(audio.RATE)
@@ -65,60 +65,52 @@ def test_blocks_are_the_whole(rate, tmp_path):
 
 
 def test_what_is_odd_is_noted(tmp_path):
-    silent = save(tmp_path / "silent.wav", np.zeros(16_000))
-    loud = save(tmp_path / "loud.wav", np.clip(4 * tone(16_000), -1, 1))
-    apart = save(tmp_path / "apart.wav", np.stack([tone(16_000), -tone(16_000)], 1))
-    assert [len(audio.read(x).notes) for x in (silent, loud, apart)] == [1, 1, 1]
-    assert "is silent" in audio.read(silent).notes[0]
-    assert "is clipped" in audio.read(loud).notes[0]
-    assert "cancel" in audio.read(apart).notes[0]
+    for samples, told in (
+        (np.zeros(16_000), "is silent"),
+        (np.clip(4 * tone(16_000), -1, 1), "is clipped"),
+        (np.stack([tone(16_000), -tone(16_000)], 1), "cancel"),
+    ):
+        (note,) = audio.read(save(tmp_path / "a.wav", samples)).notes
+        assert told in note
 
 
-def broken(kind, folder):
-    """A file with one fault, by its name."""
-    path = folder / f"{kind}.wav"
-    if kind == "text":
-        path.write_text("These are words.\n" * 9)
-    elif kind == "empty":
-        path.touch()
-    elif kind == "no samples":
-        save(path, np.zeros(0))
-    elif kind == "short":
-        save(path, np.zeros(100))
-    elif kind == "slow":
-        save(path, np.zeros(1000), 100)
-    elif kind == "folder":
-        path.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "nan":
-        samples = tone(16_000)
-        samples[24_000] = np.nan
-        save(path, samples, subtype="FLOAT")
-    elif kind == "infinite":
-        save(path, np.full(16_000, np.inf), subtype="FLOAT")
-    return path
+@pytest.fixture
+def faulty(tmp_path):
+    """A folder of files with one fault each, by their names."""
+    (tmp_path / "text.wav").write_text("These are words.\n" * 9)
+    (tmp_path / "empty.wav").touch()
+    (tmp_path / "folder.wav").mkdir()
+    os.mkfifo(tmp_path / "pipe.wav")
+    nothing = save(tmp_path / "nothing.wav", np.zeros(0)).read_bytes()
+    words = b"LIST" + struct.pack("<I", 4) + b"INFO"
+    (tmp_path / "words.wav").write_bytes(nothing + words)
+    save(tmp_path / "short.wav", np.zeros(100))
+    save(tmp_path / "slow.wav", np.zeros(1000), 100)
+    samples = tone(16_000)
+    samples[24_000] = np.nan
+    save(tmp_path / "nan.wav", samples, subtype="FLOAT")
+    return tmp_path
 
 
 FAULTS = {
     "absent": "no file at",
     "text": "no sound that libsndfile reads",
     "empty": "is empty",
-    "no samples": "has no samples",
+    "nothing": "has no samples",
+    "words": "has no samples",
     "short": "shorter than 0.01 s",
     "slow": "100 samples a second",
     "folder": "is a folder",
     "pipe": "is no file",
     "nan": "first 1.50 s from its start",
-    "infinite": "first 0.00 s",
 }
 
 
-@pytest.mark.parametrize("kind", FAULTS)
-def test_a_bad_file_is_told_in_one_line(kind, tmp_path):
-    with pytest.raises(ValueError, match=FAULTS[kind]) as error:
-        audio.read(broken(kind, tmp_path))
-    assert "\n" not in str(error.value) and f"{kind}.wav" in str(error.value)
+def test_a_bad_file_is_told_in_one_line(faulty):
+    for kind, told in FAULTS.items():
+        with pytest.raises(ValueError, match=told) as error:
+            audio.read(faulty / f"{kind}.wav")
+        assert "\n" not in str(error.value) and f"{kind}.wav" in str(error.value)
 
 
 ZERO, CUT = "has 0 samples by its header: the 3.0 s", "is cut off: 3.0 s are there"
@@ -132,9 +124,11 @@ HEADERS = {
 }
 
 
+LISTED = b"LIST" + struct.pack("<I", 3) + b"abc\0"
+
+
 @pytest.mark.parametrize("kind", HEADERS)
-@pytest.mark.parametrize("subtype", ["PCM_16", "FLOAT"])
-@pytest.mark.parametrize("listed", [b"", b"LIST" + struct.pack("<I", 3) + b"abc\0"])
+@pytest.mark.parametrize(("subtype", "listed"), [("PCM_16", b""), ("FLOAT", LISTED)])
 def test_sound_is_read_whatever_the_header_says(kind, subtype, listed, tmp_path):
     path = save(tmp_path / "a.wav", tone(16_000), subtype=subtype)
     whole, content = audio.read(path).samples, path.read_bytes()
@@ -148,13 +142,6 @@ def test_sound_is_read_whatever_the_header_says(kind, subtype, listed, tmp_path)
     np.testing.assert_array_equal(heard.samples, whole)
     assert len(heard.notes) == (note is not None)
     assert note is None or note in heard.notes[0]
-
-
-def test_a_header_of_no_sound_and_then_of_words_is_empty(tmp_path):
-    path = save(tmp_path / "a.wav", np.zeros(0))
-    path.write_bytes(path.read_bytes() + b"LIST" + struct.pack("<I", 4) + b"INFO")
-    with pytest.raises(ValueError, match="has no samples"):
-        audio.read(path)
 
 
 @pytest.mark.parametrize("kind", ["wav", "flac"])

@@ -13,15 +13,6 @@ def noise():
     return np.random.default_rng(0).standard_normal(3 * logmel.RATE) * 0.1
 
 
-def test_the_scale_has_slaneys_fixed_points():
-    # 200/3 Hz a mel up to 1000 Hz; 27 mel later 6.4 times as high.
-    assert logmel.mel(200.0) == pytest.approx(3.0)
-    assert logmel.mel(1000.0) == pytest.approx(15.0)
-    assert logmel.mel(6400.0) == pytest.approx(42.0)
-    frequencies = np.array([0.0, 31.0, 999.0, 1000.0, 1001.0, 7999.0])
-    np.testing.assert_allclose(logmel.hertz(logmel.mel(frequencies)), frequencies)
-
-
 @pytest.mark.parametrize("bands", [80, 128])
 def test_filters_have_their_closed_form(bands):
     weights = logmel.filters(bands)
@@ -35,16 +26,6 @@ def test_filters_have_their_closed_form(bands):
         np.testing.assert_allclose(weights[:, band], triangle, atol=1e-12)
     # Wide ones have an area of one, which 201 frequencies can see.
     np.testing.assert_allclose(weights[:, -5:].sum(0) * 40, 1, atol=0.03)
-
-
-@pytest.mark.parametrize("frequency", [200.0, 1000.0, 3000.0, 6500.0])
-@pytest.mark.parametrize("bands", [80, 128])
-def test_a_sine_is_loudest_in_the_band_of_its_frequency(frequency, bands):
-    heard = logmel.features(np.sin(2 * np.pi * frequency * TIME), bands)
-    peaks = logmel.hertz(np.linspace(0, logmel.mel(8000.0), bands + 2)[1:-1])
-    nearest = np.abs(logmel.mel(peaks) - logmel.mel(frequency)).argmin()
-    assert abs(int(heard[100].argmax()) - nearest) <= 1
-    assert heard.shape == (3000, bands) and heard.dtype == np.float32
 
 
 def test_a_sine_has_the_power_of_its_window():
@@ -63,58 +44,41 @@ def test_silence_and_what_is_8_below_the_loudest_are_one_floor(noise):
     assert heard[400:].max() == heard.min() == pytest.approx(heard.max() - 2)
 
 
-def test_rows_do_not_hear_each_other(noise):
-    both = logmel.features(np.stack([noise, 0.01 * noise[::-1]]))
-    np.testing.assert_array_equal(both[0], logmel.features(noise))
-    np.testing.assert_array_equal(both[1], logmel.features(0.01 * noise[::-1]))
-
-
 def test_a_recording_in_blocks_is_one_in_a_whole(noise):
     whole = logmel.whole([noise], 128)
     assert whole.shape == (300, 128)
-    for cuts in ([100, 130, 5000], [1, 2, 47_999], [16_000, 32_000]):
+    for cuts in ([100, 130, 5000], [1, 2, 47_999]):
         parts = logmel.whole(np.split(noise, cuts), 128)
         np.testing.assert_allclose(parts, whole, atol=1e-6)
     # The last frame aside, which silence follows in both, it is the window's.
     np.testing.assert_allclose(whole, logmel.features(noise, 128)[:300], atol=1e-6)
     later = logmel.whole([np.roll(noise, 1)], 128)
     assert np.abs(whole - later).max() > 1e-3  # one sample later is seen
+    window = logmel.cut(logmel.whole([noise]), 250)  # ends in zeros
+    assert window.shape == (3000, 80) and window[:50].any() and not window[50:].any()
 
 
-def test_a_window_of_a_recording_ends_in_zeros(noise):
-    whole = logmel.whole([noise])
-    window = logmel.cut(whole, 250)
-    assert window.shape == (3000, 80)
-    np.testing.assert_array_equal(window[:50], whole[250:])
-    assert not window[50:].any()
+def test_rows_and_shorter_windows_are_those_of_one(noise):
+    both = logmel.features(np.stack([noise, 0.01 * noise[::-1]]))
+    np.testing.assert_array_equal(both[0], logmel.features(noise))
+    second = noise[: logmel.RATE]
+    short = logmel.features(second, frames=200)
+    np.testing.assert_array_equal(short, logmel.features(second)[:200])
 
 
 @pytest.mark.parametrize(
-    ("samples", "line"),
+    ("ask", "line"),
     [
-        (np.zeros(logmel.WINDOW + 1), "cut what is longer"),
-        (np.zeros(0), "N from 1"),
-        (np.zeros((1, 1, 5)), "shape"),
-        (np.zeros(5, np.int16), "int16: give floats"),
-        (np.array([0.0, np.nan]), "not all finite"),
+        (lambda: logmel.features(np.zeros(logmel.WINDOW + 1)), "cut what is longer"),
+        (lambda: logmel.features(np.zeros(16_000), frames=99), "cut what is longer"),
+        (lambda: logmel.features(np.zeros(0)), "N from 1"),
+        (lambda: logmel.features(np.zeros((1, 1, 5))), "shape"),
+        (lambda: logmel.features(np.zeros(5, np.int16)), "int16: give floats"),
+        (lambda: logmel.features(np.array([0.0, np.nan])), "not all finite"),
+        (lambda: logmel.filters(0), "80, or 128"),
+        (lambda: logmel.whole([np.zeros(159)]), "10 ms"),
     ],
 )
-def test_what_is_no_window_is_told(samples, line):
+def test_what_is_no_window_is_told(ask, line):
     with pytest.raises(ValueError, match=line):
-        logmel.features(samples)
-
-
-def test_other_bands_and_no_frame_are_told():
-    with pytest.raises(ValueError, match="80, or 128"):
-        logmel.filters(0)
-    with pytest.raises(ValueError, match="10 ms"):
-        logmel.whole([np.zeros(159)])
-
-
-def test_a_shorter_window_begins_as_the_long_one():
-    samples = np.random.default_rng(3).normal(size=16_000) * 0.1
-    short, whole = logmel.features(samples, frames=200), logmel.features(samples)
-    assert short.shape == (200, 80)
-    np.testing.assert_array_equal(short, whole[:200])
-    with pytest.raises(ValueError, match="cut what is longer"):
-        logmel.features(samples, frames=99)
+        ask()

@@ -26,20 +26,13 @@ NEVER = Thresholds(None, None, None, (0.0,))
 @pytest.fixture(scope="module", params=range(3))
 def model(request):
     torch.manual_seed(request.param)
-    layers = dict(encoder_layers=1, decoder_layers=1)
-    heads = dict(encoder_attention_heads=2, decoder_attention_heads=2)
-    widths = dict(d_model=16, encoder_ffn_dim=16, decoder_ffn_dim=16)
-    ends = dict(pad_token_id=20, bos_token_id=20, eos_token_id=20)
-    config = transformers.WhisperConfig(
-        vocab_size=VOCAB,
-        num_mel_bins=BANDS,
-        max_target_positions=CONTEXT,
-        decoder_start_token_id=TOKENS.start,
-        **layers,
-        **heads,
-        **widths,
-        **ends,
+    sizes = dict(
+        encoder_layers=1, decoder_layers=1, vocab_size=VOCAB, num_mel_bins=BANDS
     )
+    sizes |= dict(encoder_attention_heads=2, decoder_attention_heads=2, d_model=16)
+    sizes |= dict(encoder_ffn_dim=16, decoder_ffn_dim=16, max_target_positions=CONTEXT)
+    sizes |= {f"{name}_token_id": TOKENS.end for name in ("pad", "bos", "eos")}
+    config = transformers.WhisperConfig(decoder_start_token_id=TOKENS.start, **sizes)
     whisper = transformers.WhisperForConditionalGeneration(config).eval()
     with torch.no_grad():
         for leaf in whisper.parameters():

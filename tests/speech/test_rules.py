@@ -39,14 +39,6 @@ def padded(rows):
     return np.array(full, np.int32), np.array([len(row) for row in rows], np.int32)
 
 
-def compiled(built):
-    return built._replace(
-        begin=jax.jit(built.begin),
-        advance=jax.jit(built.advance),
-        apply=jax.jit(built.apply),
-    )
-
-
 def forbidden(state, first_time=LIMITS.first_time) -> np.ndarray:
     run = functools.partial(rules.forbidden, TOKENS, first_time, vocab=VOCAB)
     return np.asarray(jax.jit(run)(state))
@@ -68,7 +60,8 @@ def allowed(own: list[int], limits: Limits = LIMITS) -> set[int]:
 
 @pytest.fixture(scope="module")
 def built():
-    return compiled(rules.build(TOKENS, LIMITS, VOCAB))
+    ruled = rules.build(TOKENS, LIMITS, VOCAB)
+    return ruled._replace(advance=jax.jit(ruled.advance), apply=jax.jit(ruled.apply))
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +75,17 @@ def test_the_mask_is_what_the_rules_say_of_the_text(built, beginnings):
     never[list(LIMITS.suppressed)] = True
     mask = forbidden(state) | never
     for own, row in zip(beginnings, mask, strict=True):
-        assert {*np.flatnonzero(~row)} | {*LIMITS.at_first} >= allowed(own)
         wrong = {*np.flatnonzero(~row)} ^ allowed(own)
         assert wrong <= ({*LIMITS.at_first} if not own else set())
+    for leaf in state._fields:  # a state that forgets is noticed
+        wrong = state._replace(**{leaf: np.zeros_like(state.last)})
+        assert (forbidden(wrong) | never != mask).any(), leaf
 
 
 def test_a_longer_beginning_is_a_shorter_one_advanced(built, beginnings):
+    own = [31, 3, 35, 35, 4]  # without a prompt all is a row's own
+    state, other = (built.begin(*padded([head + own])) for head in ([], PROMPT))
+    jax.tree.map(np.testing.assert_array_equal, state, other)
     for prompt in (PROMPT, EARLIER + PROMPT, [TOKENS.start]):
         whole = built.begin(*padded([[*prompt, *own] for own in beginnings]))
         state = built.begin(*padded([prompt] * ROWS))
@@ -98,20 +96,6 @@ def test_a_longer_beginning_is_a_shorter_one_advanced(built, beginnings):
             state = jax.tree.map(functools.partial(np.where, going), later, state)
         assert all(leaf.dtype == jnp.int32 for leaf in whole)
         jax.tree.map(np.testing.assert_array_equal, whole, state)
-
-
-def test_without_a_prompt_all_is_a_rows_own(built):
-    own = [31, 3, 35, 35, 4]
-    state, other = (built.begin(*padded([head + own])) for head in ([], PROMPT))
-    jax.tree.map(np.testing.assert_array_equal, state, other)
-
-
-def test_a_state_that_forgets_is_noticed(built, beginnings):
-    state = built.begin(*padded([[*PROMPT, *own] for own in beginnings]))
-    right = forbidden(state)
-    for leaf in state._fields:
-        wrong = state._replace(**{leaf: np.zeros_like(state.last)})
-        assert (forbidden(wrong) != right).any(), leaf
 
 
 def test_words_behind_the_times_are_text(monkeypatch):
@@ -125,7 +109,7 @@ def test_words_behind_the_times_are_text(monkeypatch):
         (31, 57, 58, 40): {*range(40, 56)},
         (31, 57, 40, 40): words,
     }
-    built = compiled(rules.build(TOKENS, Limits(), VOCAB))
+    built = rules.build(TOKENS, Limits(), VOCAB)
     state = built.begin(*padded([[*PROMPT, *own] for own in follow]))
     mask = forbidden(state, None)
     assert [{*np.flatnonzero(~row)} - special for row in mask] == [*follow.values()]
@@ -158,7 +142,7 @@ def test_apply_takes_any_leading_axes_and_leaves_the_rest_as_it_was(built, begin
 
 
 def test_without_timestamps_only_what_is_suppressed_counts():
-    plain = compiled(rules.build(TOKENS, LIMITS, VOCAB, timestamps=False))
+    plain = rules.build(TOKENS, LIMITS, VOCAB, timestamps=False)
     state = plain.begin(*padded([[*PROMPT, 29], [*PROMPT, 29, 4]]))
     ruled = np.isneginf(plain.apply(state, jnp.zeros((2, VOCAB))))
     assert {*np.flatnonzero(ruled[0])} == {*LIMITS.suppressed, *LIMITS.at_first}
@@ -166,12 +150,14 @@ def test_without_timestamps_only_what_is_suppressed_counts():
 
 
 def test_what_does_not_fit_the_vocabulary_is_told(built):
-    with pytest.raises(ValueError, match=r"\[61\] are not in 0"):
-        rules.build(TOKENS, Limits((61,)), VOCAB)
-    with pytest.raises(ValueError, match="without timestamps"):
-        rules.build(TOKENS, Limits(), FIRST)
-    with pytest.raises(ValueError, match="logits of 62"):
-        built.apply(built.begin(*padded([PROMPT])), jnp.zeros((1, 62)))
+    state, wide = built.begin(*padded([PROMPT])), jnp.zeros((1, 62))
+    for ask, told in (
+        (lambda: rules.build(TOKENS, Limits((61,)), VOCAB), r"\[61\] are not in 0"),
+        (lambda: rules.build(TOKENS, Limits(), FIRST), "without timestamps"),
+        (lambda: built.apply(state, wide), "logits of 62"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            ask()
 
 
 def test_logits_at_the_start_tell_the_language_and_silence():

@@ -1,66 +1,110 @@
-"""Segments end where timestamps pair; windows that went wrong are told by numbers."""
+"""Windows cover a recording, segments end at timestamps, subtitles to the letter."""
 
+import json
 import math
 
+import numpy as np
 import pytest
 
-from specjax.speech import segments
-from specjax.speech.segments import Piece, Thresholds
+from specjax.speech import chunked, logmel, segments, subtitles
+from specjax.speech.chunked import Chunk
+from specjax.speech.segments import Segment, Thresholds
+from specjax.speech.sequential import Decoded
 from specjax.speech.tokens import STEPS
 from tests.support.small_speech import TOKENS
 
+
+@pytest.mark.parametrize("count", [1, 29, 30, 31, 50, 51, 70, 71, 300])
+@pytest.mark.parametrize("stride", [None, 0, 14])
+def test_what_is_not_shared_is_the_recording(count, stride):
+    cover = chunked.windows(count, 30, stride)
+    own = [range(c.start + c.left, c.stop - c.right) for c in cover]
+    assert [i for places in own for i in places] == list(range(count))
+    assert all(c.stop - c.start == 30 for c in cover[:-1])
+    assert cover[0].left == cover[-1].right == 0
+
+
+def test_a_sixth_is_shared_on_either_side():
+    first, *_, last = chunked.windows(70, 30)
+    assert (first, last) == (Chunk(0, 30, 0, 5), Chunk(40, 70, 5, 0))
+    for nothing in (0, 30, 5), (9, 30, 15), (9, 0, 0), (9, 30, -1):
+        with pytest.raises(ValueError, match="stride below half"):
+            chunked.windows(*nothing)
+
+
+def test_overlaps_are_written_once():
+    for parts, whole in (
+        ([[1, 2, 3, 4], [3, 4, 5, 6], [5, 6, 7]], [1, 2, 3, 4, 5, 6, 7]),
+        # Each window is wrong at its edge: 9 for 4, and 8 for 3.
+        ([[1, 2, 3, 5, 9], [8, 3, 5, 6, 7]], [1, 2, 3, 5, 6, 7]),
+        ([[1, 2], [2, 3]], [1, 2, 2, 3]),  # one equal token is no overlap
+        # The longest of equally good overlaps; the best share of equal tokens first.
+        ([[1, 1, 1, 1], [1, 1, 1, 1]], [1, 1, 1, 1]),
+        ([[1, 2, 2], [1, 1, 2]], [1, 1, 2]),
+        ([[], [1, 2], [], [1, 2]], [1, 2, 1, 2]),
+        ([], []),
+    ):
+        assert chunked.join(parts) == whole
+
+
+def test_a_recording_of_tones_is_written_tone_by_tone():
+    rng = np.random.default_rng(3)
+    tones = rng.integers(1, 20, 75)
+    second = np.arange(logmel.RATE) / logmel.RATE
+    samples = np.concatenate([np.sin(2 * np.pi * 300 * k * second) for k in tones])
+    # The band that each tone is loudest in, by the tone alone.
+    alone = [logmel.features(np.sin(2 * np.pi * 300 * k * second))[50] for k in tones]
+    expected = [int(frame.argmax()) for frame in alone]
+    sizes = []
+
+    def decode(features, prompts, temperatures):
+        sizes.append(len(features))
+        middles = features[:, 50::100]
+        texts = [[int(x.argmax()) for x in row if x.max() > x.min()] for row in middles]
+        for text in texts:
+            text[-1] = 99  # its last word is always wrong
+        return Decoded(texts, [0.0] * len(texts), [0.0] * len(texts))
+
+    arguments = decode, TOKENS._replace(end=100), str
+    *_, last = chunked.transcribe([samples], *arguments, batch=2)
+    (heard,) = last.segments
+    assert [*heard.tokens] == [*expected[:-1], 99] and sizes == [2, 2]
+    with pytest.raises(ValueError, match="batch is 0"):
+        chunked.transcribe([samples], *arguments, batch=0)
+
+
 AT = TOKENS.first_time  # <|0.00|>
-
-
-def times(pieces):
-    return [(round(p.start, 2), round(p.end, 2)) for p in pieces]
-
-
-def test_pairs_divide_and_what_is_behind_the_last_is_heard_again():
-    ids = [AT, 3, AT + 5, AT + 5, 4, 6, AT + 9, AT + 9, 7]
-    pieces, further = segments.split(TOKENS, ids, 2.0, 3000)
-    assert times(pieces) == [(2.0, 2.1), (2.1, 2.18)]
-    assert [piece.tokens for piece in pieces] == [ids[:3], ids[3:7]]
-    assert further == 18  # frames: 0.18 s
-
-
-def test_the_next_window_begins_where_the_last_segment_ended():
-    ids = [AT, 3, AT + 5, AT + 5, 4, AT + 9, AT + 30, 7]  # and not where one begins
-    assert segments.split(TOKENS, ids, 2.0, 3000)[1] == 18
-
-
-def test_words_behind_the_times_do_not_divide():
-    word = AT + STEPS + 1
-    ids = [AT, 3, word, word + 1, 4, AT + STEPS]
-    pieces, further = segments.split(TOKENS, ids, 0.0, 3000)
-    assert pieces == [Piece(0.0, 30.0, ids)] and further == 3000
-
-
-def test_a_pair_at_the_end_is_where_the_next_window_begins():
-    ids = [AT, 3, AT + 5, AT + 5]
-    pieces, further = segments.split(TOKENS, ids, 0.0, 3000)
-    assert [piece.tokens for piece in pieces] == [ids[:3]] and further == 10
-
-
-def test_a_single_timestamp_at_the_end_says_that_the_window_is_done():
-    ids = [AT, 3, AT + 5, AT + 7, 4, AT + 9]
-    pieces, further = segments.split(TOKENS, ids, 0.0, 1234)
-    assert times(pieces) == [(0.0, 0.1), (0.14, 0.18)] and further == 1234
+WORD = AT + STEPS + 1
+PAIRED = [AT, 3, AT + 5, AT + 5, 4, 6, AT + 9, AT + 9, 7]
 
 
 @pytest.mark.parametrize(
-    ("ids", "end"),
-    [([AT, 3, AT + 5], 60.1), ([AT, 3, 4], 65.0), ([3, 4], 65.0), ([AT + 3, 3], 60.06)],
+    ("ids", "pieces", "further"),  # pieces: begin, end and tokens; frames of 0.01 s
+    [
+        # Pairs divide, and what is behind the last is heard again.
+        (PAIRED, [(2.0, 2.1, PAIRED[:3]), (2.1, 2.18, PAIRED[3:7])], 18),
+        # The next window begins where the last segment ended, not where one begins.
+        ([*PAIRED[:5], AT + 9, AT + 30, 7], [(2.0, 2.1), (2.1, 2.18)], 18),
+        # A pair at the end is where the next window begins.
+        ([AT, 3, AT + 5, AT + 5], [(2.0, 2.1)], 10),
+        # A single timestamp at the end says that the window is done.
+        ([AT, 3, AT + 5, AT + 7, 4, AT + 9], [(2.0, 2.1), (2.14, 2.18)], 500),
+        # Words behind the times do not divide; without a pair there is one segment.
+        ([AT, 3, WORD, WORD + 1, 4, AT + STEPS], [(2.0, 32.0)], 500),
+        ([AT, 3, AT + 5], [(2.0, 2.1)], 500),
+        ([3, 4], [(2.0, 7.0)], 500),
+        ([AT + 3, 3], [(2.0, 2.06)], 500),
+        # The next window is always later.
+        ([], [], 500),
+        ([AT, AT, 3], None, 500),
+    ],
 )
-def test_without_a_pair_a_window_is_one_segment(ids, end):
-    pieces, further = segments.split(TOKENS, ids, 60.0, 500)
-    assert pieces == [Piece(60.0, pytest.approx(end), ids)] and further == 500
-
-
-def test_the_next_window_is_always_later():
-    assert segments.split(TOKENS, [], 1.0, 300) == ([], 300)
-    assert segments.split(TOKENS, [AT, AT, 3], 1.0, 300)[1] == 300
-    assert segments.split(TOKENS, [3], 1.0, 0)[1] == 1
+def test_a_window_is_divided_at_its_timestamps(ids, pieces, further):
+    told, after = segments.split(TOKENS, ids, 2.0, 500)
+    assert after == further
+    for piece, (begin, end, *tokens) in zip(told, pieces or (), strict=bool(pieces)):
+        assert (piece.start, piece.end) == (begin, pytest.approx(end))
+        assert not tokens or [piece.tokens] == tokens
 
 
 def test_compression_is_high_where_a_text_repeats_itself():
@@ -73,42 +117,92 @@ def test_compression_is_high_where_a_text_repeats_itself():
 DEFAULT = Thresholds()
 
 
-@pytest.mark.parametrize(
-    ("ratio", "logprob", "no_speech", "again", "silent"),
-    [
+def test_what_to_do_with_a_window():
+    for ratio, logprob, no_speech, again, silent in (
         (1.5, -0.3, 0.1, False, False),
         (2.5, -0.3, 0.1, True, False),  # repeats itself
         (1.5, -1.1, 0.1, True, False),  # improbable
         (1.5, -1.1, 0.7, False, True),  # silence
-        (2.5, -1.1, 0.7, False, True),
         (2.5, -0.3, 0.7, True, False),  # loops, but is probable: no silence
         (2.4, -1.0, 0.6, False, False),  # thresholds are still good
         (1.5, -1.0, 0.7, False, True),  # as in the reference decoder
-    ],
-)
-def test_what_to_do_with_a_window(ratio, logprob, no_speech, again, silent):
-    assert segments.again(ratio, logprob, no_speech, DEFAULT) is again
-    assert segments.silent(logprob, no_speech, DEFAULT) is silent
-
-
-def test_none_is_never():
-    never = Thresholds(None, None, None)
+    ):
+        assert segments.again(ratio, logprob, no_speech, DEFAULT) is again
+        assert segments.silent(logprob, no_speech, DEFAULT) is silent
+    never = Thresholds(None, None, None)  # None is never
     assert not segments.again(99.0, -99.0, 1.0, never)
     assert not segments.silent(-99.0, 1.0, never)
     assert segments.silent(-0.1, 0.7, DEFAULT._replace(logprob=None))
     assert segments.again(1.0, math.nan, 0.0, DEFAULT)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"temperatures": ()},
-        {"temperatures": (-0.1,)},
-        {"temperatures": (0.4, 0.2)},
-        {"logprob": math.nan},
-    ],
-)
-def test_bad_thresholds_are_told(changed):
+def test_bad_thresholds_are_told():
     segments.check(DEFAULT)
-    with pytest.raises(ValueError, match=r"give|write"):
-        segments.check(DEFAULT._replace(**changed))
+    bad = [{"temperatures": each} for each in ((), (-0.1,), (0.4, 0.2))]
+    for fields in [*bad, {"logprob": math.nan}]:
+        with pytest.raises(ValueError, match=r"give|write"):
+            segments.check(DEFAULT._replace(**fields))
+
+
+SEGMENTS = [
+    Segment(0.0, 1.5, " He said: <b>Q&A</b> -->", (31, 3), 0.2, -0.25, 0.01, 1.1),
+    Segment(59.9996, 3600.0, "  two\n\nlines, é  "),
+    Segment(36_000.04, 36_000.02, " ends before it begins"),
+]
+TXT = """\
+He said: <b>Q&A</b> -->
+two lines, é
+ends before it begins
+"""
+SRT = """\
+1
+00:00:00,000 --> 00:00:01,500
+He said: <b>Q&A</b> ->
+
+2
+00:01:00,000 --> 01:00:00,000
+two lines, é
+
+3
+10:00:00,040 --> 10:00:00,040
+ends before it begins
+"""
+VTT = """\
+WEBVTT
+
+00:00:00.000 --> 00:00:01.500
+He said: &lt;b&gt;Q&amp;A&lt;/b&gt; --&gt;
+
+00:01:00.000 --> 01:00:00.000
+two lines, é
+
+10:00:00.040 --> 10:00:00.040
+ends before it begins
+"""
+ONE = {"id": 0, "text": " He said: <b>Q&A</b> -->", "tokens": [31, 3]}
+ONE |= {"start": 0.0, "end": 1.5, "temperature": 0.2, "avg_logprob": -0.25}
+ONE |= {"compression_ratio": 1.1, "no_speech_prob": 0.01}
+
+
+def test_every_format_is_as_it_should_be():
+    assert subtitles.plain(SEGMENTS) == TXT
+    assert subtitles.srt(SEGMENTS) == SRT
+    assert subtitles.vtt(SEGMENTS) == VTT
+    whole = {"text": ONE["text"].strip(), "language": "en", "segments": [ONE]}
+    assert json.loads(subtitles.to_json(SEGMENTS[:1], "en")) == whole
+
+
+def test_nothing_is_a_whole_file_too():
+    written = {name: write([]) for name, write in subtitles.WRITERS.items()}
+    assert written["txt"] == written["srt"] == "" and written["vtt"] == "WEBVTT\n"
+    assert json.loads(written["json"]) == {"text": "", "language": None, "segments": []}
+    told = json.loads(subtitles.to_json([SEGMENTS[0]._replace(logprob=math.nan)]))
+    assert told["segments"][0]["avg_logprob"] is None
+
+
+def test_a_clock_carries_and_no_time_is_told():
+    assert subtitles.clock(3599.9995, ",") == "01:00:00,000"
+    assert subtitles.clock(360_000.001, ".") == "100:00:00.001"
+    for seconds in -0.01, math.nan, math.inf:
+        with pytest.raises(ValueError, match="no time"):
+            subtitles.clock(seconds, ".")

@@ -20,10 +20,9 @@ FILES = "a.wav", "sub/b.wav"
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("heard")
     (folder / "sub").mkdir()
-    lines = []
     for seed, name in enumerate(FILES):
         sound.write(folder / name, speech_folders.sound(2.0, seed), logmel.RATE)
-        lines.append(json.dumps({"audio": name, "language": "en"}))
+    lines = [json.dumps({"audio": name, "language": "en"}) for name in FILES]
     (folder / "data.jsonl").write_text("\n".join(lines))
     return folder
 
@@ -33,35 +32,28 @@ def names(place):
     return speech_folders.folders(place)
 
 
-def flags(names, place, kind="draft") -> list[str]:
-    both = ["--target", names["target"], "--draft", names[kind]]
-    return [*both, "--data", str(place / "data.jsonl")]
+COMMANDS = {
+    (audit, "draft"): "--gamma 2 --tokens 60 --length 8 --batch 4",
+    (measure, "draft"): "--gammas 2 --tokens 8 --texts 2 --rounds 1 --ends",
+    (measure, "apart"): "--gammas 2 --tokens 8 --texts 2 --rounds 1 --ends",
+    (microscope, "draft"): "--gammas 2 --dtype float32 --texts 2 --tokens 6",
+}
+SAYS = {audit: "impossible tokens: 0", measure: "best: ", microscope: "Nothing differs"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["draft", "apart"])
-def test_measure(names, place, tmp_path, capsys, kind):
-    few = "--gammas 2 --tokens 8 --texts 2 --rounds 1 --ends".split()
-    out = tmp_path / "a.jsonl"
-    command = [*flags(names, place, kind), *few, "--out", str(out)]
-    assert measure.main(command) == 0
-    (record,) = jsonl.read(out)
-    measured = record["measured"]
-    assert 0 < measured["alpha"] <= 1 and measured["encodes"]
-    assert measured["same_greedy_texts"] == 2
-
-
-def test_audit(names, place, capsys):
-    few = "--gamma 2 --tokens 60 --length 8 --batch 4".split()
-    assert audit.main([*flags(names, place), *few]) == 0
-    assert "impossible tokens: 0" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_microscope(names, place, capsys):
-    few = "--gammas 2 --dtype float32 --texts 2 --tokens 6".split()
-    assert microscope.main([*flags(names, place), *few]) == 0
-    assert "Nothing differs" in capsys.readouterr().out
+@pytest.mark.parametrize(("command", "kind"), COMMANDS)
+def test_a_command_decodes_them(names, place, tmp_path, capsys, command, kind):
+    asked = ["--target", names["target"], "--draft", names[kind]]
+    asked += ["--data", str(place / "data.jsonl"), *COMMANDS[command, kind].split()]
+    asked += ["--out", str(tmp_path / "a.jsonl")] if command is measure else []
+    assert command.main(asked) == 0
+    assert SAYS[command] in capsys.readouterr().out
+    if command is measure:
+        (record,) = jsonl.read(tmp_path / "a.jsonl")
+        measured = record["measured"]
+        assert 0 < measured["alpha"] <= 1 and measured["encodes"]
+        assert measured["same_greedy_texts"] == 2
 
 
 REFUSED = [
@@ -74,11 +66,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("line", "message"), REFUSED)
-def test_a_line_that_is_no_recording_is_named(names, place, line, message):
+def test_lines_are_recordings_and_what_is_none_is_named(names, place):
     sound.write(place / "long.wav", speech_folders.sound(4.0), logmel.RATE)
-    (place / "bad.jsonl").write_text(line)
     pair = tuple(sides.model(names[side]) for side in ("target", "draft"))
-    with pytest.raises(ValueError, match="bad") as error:
-        spoken_prompts.read(place / "bad.jsonl", pair)
-    assert message in str(error.value)
+    _, read = spoken_prompts.read(place / "data.jsonl", pair)
+    assert len(read.tokens) == len(read.inputs) == 2
+    for line, message in REFUSED:
+        (place / "bad.jsonl").write_text(line)
+        with pytest.raises(ValueError, match="bad") as error:
+            spoken_prompts.read(place / "bad.jsonl", pair)
+        assert message in str(error.value)

@@ -1,45 +1,35 @@
-"""Special tokens by every kind of file, and the prompts that are made of them."""
+"""Special tokens by every kind of file, prompts of them, and what is never written."""
 
 import base64
 import json
 
 import pytest
 
-from specjax.speech import languages, tiktoken, tokens
+from specjax.speech import languages, limits, tiktoken, tokens
+from specjax.speech.limits import Limits
 from tests.support.small_speech import IDS, TOKENS
 
-MERGED = [
-    b"th",
-    b"the",
-    b" the",
-    b" t",
-    b"\xc3\xa9",
-    b"in",
-    b"xyz",
-]  # the last of no two others
+MERGED = [b"th", b"the", b" the", b" t", b"\xc3\xa9", b"in"]
+MERGED += [b"xyz"]  # of no two others
 
 
 def write(folder, kind):
     """The small model's special tokens in one kind of file."""
-    plain = {"<|endoftext|>": 20, "a": 0}
-    added = {name: number for name, number in IDS.items() if number > 20}
+    told = {name: number for name, number in IDS.items() if number > 20}
     if kind == "tokenizer.json":
-        pairs = [{"content": name, "id": number} for name, number in IDS.items()]
-        listed = [*pairs, {"content": "<|0.00|>", "id": 30}]
-        (folder / kind).write_text(json.dumps({"added_tokens": listed}))
+        ids = IDS | {"<|0.00|>": 30}
+        told = {"added_tokens": [{"content": x, "id": i} for x, i in ids.items()]}
     else:
-        (folder / "vocab.json").write_text(json.dumps(plain))
-    if kind == "added_tokens.json":
-        (folder / kind).write_text(json.dumps(added))
+        (folder / "vocab.json").write_text('{"<|endoftext|>": 20, "a": 0}')
     if kind == "tokenizer_config.json":
-        decoder = {str(number): {"content": name} for name, number in added.items()}
-        fields = {"added_tokens_decoder": decoder}
-        (folder / kind).write_text(json.dumps(fields))
+        told = {"added_tokens_decoder": {i: {"content": x} for x, i in told.items()}}
+    (folder / kind).write_text(json.dumps(told))
 
 
-@pytest.mark.parametrize(
-    "kind", ["tokenizer.json", "added_tokens.json", "tokenizer_config.json"]
-)
+KINDS = ["tokenizer.json", "added_tokens.json", "tokenizer_config.json"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_file_tells_the_same(kind, tmp_path):
     write(tmp_path, kind)
     generation = tmp_path / "generation_config.json"
@@ -63,35 +53,27 @@ TUNED = [
 ]
 
 
-@pytest.mark.parametrize(("generation", "config", "own"), TUNED)
-def test_a_fine_tune_has_a_language_and_a_task_of_its_own(
-    generation, config, own, tmp_path
-):
+def test_a_fine_tune_has_a_language_and_a_task_of_its_own(tmp_path):
+    def read(generation, config):
+        told = {"is_multilingual": True} | generation
+        (tmp_path / "generation_config.json").write_text(json.dumps(told))
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return tokens.read(tmp_path)
+
     write(tmp_path, "tokenizer.json")
-    told = {"is_multilingual": True} | generation
-    (tmp_path / "generation_config.json").write_text(json.dumps(told))
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    read = tokens.read(tmp_path)
-    assert (read.language, read.task) == own == (tokens.code(read, None), read.task)
-    language, task = own[0] or "en", own[1] or "transcribe"
-    assert tokens.prompt(read) == tokens.prompt(TOKENS, language, task)
-    assert tokens.prompt(read, "en", "transcribe") == [21, 22, 25]  # if asked for
-
-
-@pytest.mark.parametrize(
-    ("field", "line"),
-    [
+    for generation, config, own in TUNED:
+        tuned = read(generation, config)
+        assert (tuned.language, tuned.task) == own
+        language, task = own[0] or "en", own[1] or "transcribe"
+        assert tokens.prompt(tuned) == tokens.prompt(TOKENS, language, task)
+        assert tokens.prompt(tuned, "en", "transcribe") == [21, 22, 25]  # if asked for
+    for field, line in (
         ({"language": "fr"}, "no language 'fr'"),
         ({"language": ["de"]}, "language is"),
         ({"task": "sing"}, "names the task 'sing'"),
-    ],
-)
-def test_a_bad_language_of_a_fine_tune_is_told(field, line, tmp_path):
-    write(tmp_path, "tokenizer.json")
-    told = {"is_multilingual": True} | field
-    (tmp_path / "generation_config.json").write_text(json.dumps(told))
-    with pytest.raises(ValueError, match=line):
-        tokens.read(tmp_path)
+    ):
+        with pytest.raises(ValueError, match=line):
+            read(field, {})
 
 
 def test_languages_go_by_names_and_codes():
@@ -101,39 +83,31 @@ def test_languages_go_by_names_and_codes():
     aliases = {"Haitian Creole": "ht", "Castilian": "es", "cantonese": "yue"}
     aliases |= {"Burmese": "my", "Myanmar": "my", "sundanese": "su", "hawaiian": "haw"}
     assert {asked: languages.code(asked, known) for asked in aliases} == aliases
-    for asked in ("cantonese", "Klingon", "", 5):
+    for asked in ("cantonese", "", 5):
         with pytest.raises(ValueError, match="choose one of en, zh"):
             languages.code(asked, known[:99])
     assert tokens.prompt(TOKENS, "German") == [21, 23, 25]
-    english = TOKENS._replace(languages={})
-    assert tokens.prompt(english, "English") == [21]
 
 
-@pytest.mark.parametrize(
-    ("vocab", "count", "languages", "start", "first"),
-    [
+def test_ids_are_those_of_the_published_models():
+    for vocab, count, spoken, start, first in (
         (51864, 50256, 0, 50257, 50363),  # tiny.en
         (51865, 50257, 99, 50258, 50364),  # tiny, large-v2
         (51866, 50257, 100, 50258, 50365),  # large-v3
-    ],
-)
-def test_ids_are_those_of_the_published_models(vocab, count, languages, start, first):
-    spoken = vocab - count - tiktoken.OTHERS
-    whisper = tokens.of_names(tiktoken.special(count, spoken), vocab >= 51865)
-    assert (whisper.start, whisper.first_time) == (start, first)
-    assert whisper.first_time + tokens.STEPS == vocab - 1
-    assert len(whisper.languages) == languages
-    assert whisper.no_timestamps == first - 1 and whisper.no_speech == first - 2
-    if languages:
-        assert whisper.languages["en"] == 50259 and whisper.languages["su"] == 50357
-        assert ("yue" in whisper.languages) == (languages == 100)
-    assert tokens.of_names(tiktoken.special(count, spoken)) == whisper
+    ):
+        names = tiktoken.special(count, vocab - count - tiktoken.OTHERS)
+        whisper = tokens.of_names(names, vocab >= 51865)
+        assert (whisper.start, whisper.first_time) == (start, first)
+        assert whisper.first_time + tokens.STEPS == vocab - 1
+        assert len(whisper.languages) == spoken
+        assert whisper.no_timestamps == first - 1 and whisper.no_speech == first - 2
+        assert not spoken or whisper.languages["su"] == 50357
+        assert tokens.of_names(names) == whisper
 
 
 def ranked(folder, count=None):
     """A file of the 256 bytes and a few merges, or of `count` meaningless tokens."""
-    single = [bytes([i]) for i in range(256)]
-    texts = single + MERGED
+    texts = [bytes([i]) for i in range(256)] + MERGED
     if count:
         texts = [i.to_bytes(3, "big") for i in range(count - 1)]
     rows = [f"{base64.b64encode(x).decode()} {i}" for i, x in enumerate(texts)]
@@ -186,35 +160,67 @@ def test_prompts_are_in_whispers_order():
     past = list(range(19)) * 20
     long = tokens.prompt(TOKENS, "en", previous=past)
     assert long == [27, *past[-223:], 21, 22, 25]
-    assert tokens.prompt(TOKENS, previous=past, context=8) == [
-        27,
-        *past[-3:],
-        21,
-        22,
-        25,
-    ]
+    short = [27, *past[-3:], 21, 22, 25]
+    assert tokens.prompt(TOKENS, previous=past, context=8) == short
     assert tokens.prompt(TOKENS, previous=past, context=2) == [21, 22, 25]
-    assert tokens.prompt(TOKENS._replace(languages={}), timestamps=False) == [21, 29]
-
-
-@pytest.mark.parametrize(
-    ("several", "asked", "line"),
-    [
-        (True, {"language": "fr"}, "no language 'fr': choose one of en, de"),
-        (True, {"task": "sing"}, "no task 'sing'"),
-        (False, {"language": "de"}, "English alone"),
-        (False, {"task": "translate"}, "English alone"),
-    ],
-)
-def test_what_a_model_lacks_is_told(several, asked, line):
-    model = TOKENS if several else TOKENS._replace(languages={})
-    with pytest.raises(ValueError, match=line):
-        tokens.prompt(model, **asked)
+    english = TOKENS._replace(languages={})
+    assert tokens.prompt(english, "English", timestamps=False) == [21, 29]
+    for model, asked, line in (
+        (TOKENS, {"language": "fr"}, "no language 'fr': choose one of en, de"),
+        (TOKENS, {"task": "sing"}, "no task 'sing'"),
+        (english, {"language": "de"}, "English alone"),
+        (english, {"task": "translate"}, "English alone"),
+    ):
+        with pytest.raises(ValueError, match=line):
+            tokens.prompt(model, **asked)
 
 
 def test_times_and_text():
-    assert tokens.seconds(TOKENS, 30) == 0 and tokens.seconds(TOKENS, 33) == 0.06
+    assert tokens.seconds(TOKENS, 33) == 0.06
     with pytest.raises(ValueError, match="29 is no timestamp"):
         tokens.seconds(TOKENS, 29)
     last = 30 + tokens.STEPS
     assert tokens.text_ids(TOKENS, [30, 3, last + 1, 31, 20, last]) == [3, last + 1]
+
+
+def test_one_file_tells_what_a_folder_never_writes(tmp_path):
+    def read(name: str, **fields):
+        (tmp_path / name).write_text(json.dumps(fields))
+        return limits.read(tmp_path)
+
+    assert limits.read(tmp_path) == Limits((), (), 50)  # neither: a bundled model
+    lists = {"suppress_tokens": [-1, 1, 2], "begin_suppress_tokens": [3]}
+    lists |= {"max_initial_timestamp_index": 7}
+    assert read("config.json", **lists) == Limits((1, 2), (3,), None)
+    told, first = "generation_config.json", {"max_initial_timestamp_index": 1}
+    assert read(told, suppress_tokens=[4], **first) == Limits((4,), (), 1)
+    assert read(told) == Limits((), (), None)
+    for bad in {"suppress_tokens": ["a"]}, {"max_initial_timestamp_index": -1}:
+        with pytest.raises(ValueError, match="write"):
+            read(told, **bad)
+
+
+def test_openai_s_own_are_made_from_the_vocabulary():
+    """A small vocabulary: one id for each of these, others in their bytes."""
+    texts = [" ", "(", " (", '("', " [", " -", " '", "--", "-", "~", " w"]
+    texts += ["\xe2", " \xe2", "\x99", "\xab", "\xaa"]
+    ids = {text: i for i, text in enumerate(texts)}
+    special = tokens.of_names(tiktoken.special(len(texts)), several=True)
+
+    def encode(text: str) -> list[int]:
+        """Longest first, with the special ids that a folder's tokenizer may add."""
+        rest, read = text.encode().decode("latin-1"), [special.start]
+        while rest:
+            size = max((n for n in (1, 2) if rest[:n] in ids), default=0)
+            read, rest = [*read, ids.get(rest[:size], ids["\xaa"])], rest[size or 1 :]
+        return [*read, special.end]
+
+    never, at_first, latest = limits.of_openai(special, encode)
+    silent = {i for i in never if i < special.end}
+    # A hyphen within a word, a space and a word are none of them.
+    wanted = {"(", " (", '("', " [", " -", " '", "--", "~", "\xe2", " \xe2"}
+    assert {texts[i] for i in silent} - {"\xaa"} == wanted
+    names = "startoftranscript transcribe translate startoflm startofprev nospeech"
+    named = tiktoken.special(len(texts))
+    assert {*never} - silent == {named[f"<|{name}|>"] for name in names.split()}
+    assert at_first == (0, special.end) and latest == 50

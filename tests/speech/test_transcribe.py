@@ -4,13 +4,11 @@ A frame holds the id of the word that is spoken in it. The decoder writes every 
 with its times, but for one that the window's end cuts. Axes: B rows, T frames, M bands.
 """
 
-import math
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from specjax.speech import logmel
 from specjax.speech import sequential as module
 from specjax.speech.segments import Thresholds
 from specjax.speech.sequential import Decoded, Options, transcribe
@@ -22,15 +20,9 @@ WIDE = 3000
 
 
 @pytest.fixture(autouse=True)
-def painted(monkeypatch, request):
+def painted(monkeypatch):
     """Silence is no word."""
-    if "sound" not in request.fixturenames:
-        monkeypatch.setattr(module.logmel, "silence", lambda frames: 0.0)
-
-
-@pytest.fixture
-def sound() -> np.ndarray:
-    return np.float32(0.1 * np.random.default_rng(0).standard_normal(32_000))
+    monkeypatch.setattr(module.logmel, "silence", lambda frames: 0.0)
 
 
 def paint(words: list[tuple[int, int, int]], length: int) -> np.ndarray:
@@ -92,10 +84,8 @@ def gathered(recordings, asked=Options(), batch=8, log=None, **more):  # noqa: B
 
 
 def expected(words):
-    return [
-        (pytest.approx(0.02 * a), pytest.approx(0.02 * b), f" w{w}")
-        for a, b, w in words
-    ]
+    near = pytest.approx
+    return [(near(0.02 * a), near(0.02 * b), f" w{w}") for a, b, w in words]
 
 
 LENGTHS = [2500, 12_000, 3000, 7001, 20_000]
@@ -111,33 +101,63 @@ def test_every_word_is_heard_once_at_its_time(batch):
     assert max(rows for rows, *_ in log) == min(batch, len(LENGTHS))
 
 
-def test_recordings_are_taken_when_a_row_is_free():
-    taken = []
+def test_the_text_before_is_context():
+    """One of half the temperature still is."""
+
+    def prompts(asked, words=(SPOKEN[1], LENGTHS[1])):
+        gathered([paint(*words)], asked, log=(log := []))
+        return [prompt for _, (prompt,), _ in log]
+
+    (begin, end, word), *_ = SPOKEN[1]
+    past = [TOKENS.previous, AT + begin, word, AT + end]
+    second = prompts(Options())[1]
+    assert second[:4] == past and second[-3:] == PROMPT
+    assert {*map(tuple, prompts(Options(condition=False)))} == {tuple(PROMPT)}
+    first, second, *_ = prompts(Options(initial=(5, 6)))
+    assert first == [TOKENS.previous, 5, 6, *PROMPT] and second[1:3] == [5, 6]
+    for heat, context in ((0.5, True), (0.6, False)):
+        asked = Options(thresholds=Thresholds(temperatures=(heat,)))
+        told = prompts(asked, ([(0, 100, 4), (1500, 2100, 5)], 6000))
+        assert [prompt != PROMPT for prompt in told] == [False, context]
+
+
+def test_recordings_are_taken_when_a_row_is_free_and_a_language_heard_once_of_each():
+    taken, heard = [], []
 
     def arriving():
         for number, pair in enumerate(zip(SPOKEN, LENGTHS, strict=True)):
             taken.append(number)
             yield paint(*pair)
 
-    news = transcribe(arriving(), hear(), TOKENS, read, batch=2)
+    def detect(window):
+        heard.append(window.shape)
+        return "de" if len(heard) == 1 else "en"
+
+    log = []
+    news = transcribe(arriving(), hear(log), TOKENS, read, Options(), 2, detect=detect)
     assert taken == [] and next(news).recording == 0 and taken == [0, 1]
     *_, last = news
     assert last.seconds == last.total == pytest.approx(LENGTHS[last.recording] / 100)
+    assert heard == [(WIDE, 1)] * len(LENGTHS)
+    assert [prompt[-2] for prompt in log[0][1]] == [23, 22]
 
 
-def test_the_text_before_is_context():
-    log = []
-    gathered([paint(SPOKEN[1], LENGTHS[1])], log=log)
-    past = log[1][1][0]
-    assert past[0] == TOKENS.previous and past[-3:] == PROMPT
-    assert past[1:4] == [AT + SPOKEN[1][0][0], SPOKEN[1][0][2], AT + SPOKEN[1][0][1]]
-    log.clear()
-    gathered([paint(SPOKEN[1], LENGTHS[1])], Options(condition=False), log=log)
-    assert all(prompts == [PROMPT] for _, prompts, _ in log)
-    log.clear()
-    gathered([paint(SPOKEN[1], LENGTHS[1])], Options(initial=(5, 6)), log=log)
-    assert log[0][1] == [[TOKENS.previous, 5, 6, *PROMPT]]
-    assert log[1][1][0][1:3] == [5, 6]
+def test_a_segment_ends_with_its_recording():
+    """One without an end; and a text is kept that the model puts into the silence
+    behind the sound."""
+
+    def told(ids, length):
+        def decode(features, prompts, temperatures):
+            return Decoded([ids] * len(features), [-0.1], [0.0])
+
+        return list(transcribe([np.ones((length, 1))], decode, TOKENS, read))
+
+    ends = [x.segments[0].end for x in told([AT, 3], 3700)]
+    assert ends == [30.0, 37.0]
+    (last,) = told([AT, 3, AT + 1000, AT + 1000, 4, AT + 1200], 700)
+    assert [x[:3] for x in last.segments] == [(0, 7, " w3"), (7, 7, " w4")]
+    (nothing,) = transcribe([np.zeros((700, 1))], hear(), TOKENS, read)
+    assert nothing[:4] == (0, [], 7.0, 7.0)
 
 
 def test_a_bad_window_is_decoded_again_while_others_go_on():
@@ -157,13 +177,6 @@ def test_a_bad_window_is_decoded_again_while_others_go_on():
     assert log[-1][1] == [PROMPT]
 
 
-@pytest.mark.parametrize(("heat", "context"), [(0.5, True), (0.6, False)])
-def test_a_text_of_half_the_temperature_is_still_context(heat, context):
-    log, asked = [], Options(thresholds=Thresholds(temperatures=(heat,)))
-    gathered([paint([(0, 100, 4), (1500, 2100, 5)], 6000)], asked, log=log)
-    assert [prompts != [PROMPT] for _, prompts, _ in log] == [False, context]
-
-
 def test_the_last_temperature_is_kept_and_silence_skipped():
     looping = paint([(0, 50, LOOP)], 900)
     log = []
@@ -173,71 +186,3 @@ def test_the_last_temperature_is_kept_and_silence_skipped():
     log.clear()
     assert gathered([quiet], log=log) == [expected([(1500, 1650, 2)])]
     assert len(log) == 2 and not any(heats[0] for *_, heats in log)
-
-
-def test_a_language_is_heard_once_for_each_recording():
-    heard, log = [], []
-
-    def detect(window):
-        heard.append(window.shape)
-        return "de" if window.max() > 6 else "en"
-
-    recordings = [paint([(0, 9, 2)], 4000), paint([(0, 9, 7)], 4000)]
-    gathered(recordings, log=log, detect=detect)
-    assert heard == [(3000, 1)] * 2
-    assert [prompt[-2] for prompt in log[0][1]] == [22, 23]
-    gathered(recordings, Options(language="en"), detect=detect)
-    assert len(heard) == 2
-
-
-@pytest.mark.parametrize(
-    ("changed", "line"),
-    [
-        ({"language": "fr"}, "no language"),
-        ({"task": "sing"}, "no task"),
-        ({"thresholds": Thresholds(logprob=math.inf)}, "not all finite"),
-    ],
-)
-def test_what_the_model_lacks_is_told_before_anything_is_heard(changed, line):
-    with pytest.raises(ValueError, match=line):
-        transcribe(iter(()), None, TOKENS, read, Options(**changed))
-    with pytest.raises(ValueError, match="batch is 0"):
-        transcribe(iter(()), None, TOKENS, read, batch=0)
-
-
-def test_nothing_is_nothing():
-    assert list(module.transcribe([], hear(), TOKENS, read)) == []
-    (told,) = transcribe([np.zeros((700, 1))], hear(), TOKENS, read)
-    assert told[:4] == (0, [], 7.0, 7.0)
-
-
-def test_a_segment_without_an_end_ends_with_its_recording():
-    def decode(features, prompts, temperatures):
-        return Decoded([[AT, 3]] * len(features), [-0.1], [0.0])
-
-    ends = [
-        [segment.end for segment in told.segments]
-        for told in transcribe([np.ones((3700, 1))], decode, TOKENS, read)
-    ]
-    assert ends == [[30.0], [37.0]]
-
-
-def test_no_time_is_behind_the_recording():
-    """A text is kept where the model puts it into the silence behind the sound."""
-    written = [AT, 3, AT + 1000, AT + 1000, 4, AT + 1200]
-
-    def decode(features, prompts, temperatures):
-        return Decoded([written], [-0.1], [0.0])
-
-    (told,) = transcribe([np.ones((700, 1))], decode, TOKENS, read)
-    assert [x[:3] for x in told.segments] == [(0, 7, " w3"), (7, 7, " w4")]
-
-
-def test_a_recording_of_one_window_ends_in_silence(sound):
-    frames = logmel.whole([sound])
-    window, edge = module.window_of(frames, 0, WIDE), len(frames)
-    expected = logmel.features(sound)
-    np.testing.assert_allclose(window[edge + 2 :], expected[edge + 2 :], atol=1e-5)
-    np.testing.assert_allclose(window[: edge - 2], expected[: edge - 2], atol=1e-5)
-    longer = np.concatenate([frames] * 20)
-    assert not module.window_of(longer, WIDE, WIDE)[len(longer) - WIDE :].any()

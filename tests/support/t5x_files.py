@@ -5,7 +5,6 @@ Native ones are written by flax and tensorstore, as T5X does, Orbax's by Orbax.
 
 import re
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
@@ -28,9 +27,7 @@ def arrays(config=CONFIG, dtype="float32"):
     """Parameters by name, no two of them alike."""
     flat = flatten_dict(t5.abstract_params(config), sep="/")
     rng = np.random.default_rng(0)
-    return {
-        n: rng.normal(size=s.shape).astype(jnp.dtype(dtype)) for n, s in flat.items()
-    }
+    return {n: rng.normal(size=s.shape).astype(dtype) for n, s in flat.items()}
 
 
 def nested(flat):
@@ -39,11 +36,8 @@ def nested(flat):
 
 def zarr(folder, name, array, chunks=None, **kvstore):
     """Writes one array as T5X does and returns what T5X leaves in its tree."""
-    metadata = {
-        "chunks": list(chunks or array.shape),
-        "compressor": {"id": "gzip", "level": 1},
-        "shape": list(array.shape),
-    }
+    metadata = {"chunks": list(chunks or array.shape), "shape": list(array.shape)}
+    metadata["compressor"] = {"id": "gzip", "level": 1}
     spec = {"driver": "zarr", "dtype": array.dtype.name, "metadata": metadata}
     place = {"driver": "file", "path": f"{folder}/{name}/"}
     options = dict(create=True, context=UNSYNCED)
@@ -59,12 +53,10 @@ def write_tree(file, target):
 
 
 def native(folder, flat, chunks=None):
-    target = {
-        n: zarr(
-            folder, f"target.{n.replace('/', '.')}", a, chunks if n == LARGE else None
-        )
-        for n, a in flat.items()
-    }
+    target = {}
+    for name, array in flat.items():
+        place = f"target.{name.replace('/', '.')}"
+        target[name] = zarr(folder, place, array, chunks if name == LARGE else None)
     write_tree(folder / "checkpoint", nested(target))
     return folder
 
@@ -85,14 +77,11 @@ def orbax(folder, flat, ocdbt=True, root="target"):
         step_prefix="checkpoint", enable_async_checkpointing=False
     )
     handlers = {"state": ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt)}
-    tree = nested(
-        jax.tree.map(jnp.asarray, {f"{root}/{n}": a for n, a in flat.items()})
-    )
+    tree = nested({f"{root}/{n}": jnp.asarray(a) for n, a in flat.items()})
     tree["state"] = {"step": jnp.int32(7)}
     step = int(folder.name.split("_")[1])
-    with ocp.CheckpointManager(
-        folder.parent, options=options, item_handlers=handlers
-    ) as manager:
+    made = dict(options=options, item_handlers=handlers)
+    with ocp.CheckpointManager(folder.parent, **made) as manager:
         manager.save(step, args=ocp.args.Composite(state=ocp.args.PyTreeSave(tree)))
     return folder
 

@@ -29,12 +29,8 @@ def bpe(texts=TEXTS):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=GPT2.vocab,
-        special_tokens=[END],
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
+    asked = dict(vocab_size=GPT2.vocab, special_tokens=[END], show_progress=False)
+    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, **asked)
     tokenizer.train_from_iterator(texts * 3, trainer)
     return tokenizer
 

@@ -31,36 +31,23 @@ def pieces(kind: str, order: str, **options) -> bytes:
     return written.getvalue()
 
 
+AS_IS = dict(normalization_rule_name="identity", remove_extra_whitespaces=False)
+GEMMA = dict(add_dummy_prefix=False, bos_piece="<bos>", eos_piece="<eos>")
+GEMMA |= dict(user_defined_symbols="<start>,<end>,\n\n", byte_fallback=True)
+
+
 def llama() -> bytes:
-    return pieces(
-        "bpe",
-        "unk bos eos",
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        split_digits=True,
-    )
+    return pieces("bpe", "unk bos eos", byte_fallback=True, split_digits=True, **AS_IS)
 
 
 def gemma() -> bytes:
-    return pieces(
-        "bpe",
-        "pad eos bos unk",
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        add_dummy_prefix=False,
-        bos_piece="<bos>",
-        eos_piece="<eos>",
-        user_defined_symbols="<start>,<end>,\n\n",
-    )
+    return pieces("bpe", "pad eos bos unk", **AS_IS, **GEMMA)
 
 
 def t5(byte_fallback: bool = False) -> bytes:
     size = 380 if byte_fallback else 110
-    return pieces(
-        "unigram", "pad eos unk", byte_fallback=byte_fallback, vocab_size=size
-    )
+    options = dict(byte_fallback=byte_fallback, vocab_size=size)
+    return pieces("unigram", "pad eos unk", **options)
 
 
 def token(content: str, **flags) -> dict:

@@ -36,7 +36,7 @@ def test_what_is_appended_is_read_back(path):
 
 
 @pytest.mark.parametrize("torn", ['{"row": "b", "measu', "\0\0\0", "{]"])
-def test_a_torn_line_is_told_and_set_aside(torn, path, capsys):
+def test_a_torn_line_is_told_and_set_aside_and_a_broken_one_refused(torn, path, capsys):
     jsonl.append(path, record("a"))
     with path.open("a") as file:
         file.write(torn)
@@ -46,42 +46,28 @@ def test_a_torn_line_is_told_and_set_aside(torn, path, capsys):
     beside = path.with_name("table.jsonl.torn")
     assert f"set aside in {beside}" in capsys.readouterr().err
     assert beside.read_text() == f"{torn}\n"
-    assert rows_in(path) == ["a", "c"]
-    assert capsys.readouterr().err == ""
-
-
-def test_a_record_without_a_line_break_is_whole(path, capsys):
-    """As an editor may leave it: no part of a record is one."""
-    jsonl.append(path, record("a"))
-    path.write_text(path.read_text() + json.dumps(record("b")))
-    assert rows_in(path) == ["a", "b"]
-    jsonl.append(path, record("c"))
-    assert rows_in(path) == ["a", "b", "c"]
-    assert capsys.readouterr().err == ""
+    # A record without a line break, as an editor may leave it, is whole.
+    path.write_text(path.read_text() + json.dumps(record("d")))
+    jsonl.append(path, record("e"))
+    assert rows_in(path) == ["a", "c", "d", "e"] and capsys.readouterr().err == ""
+    path.write_text(path.read_text() + f"{torn}\n")
+    with pytest.raises(ValueError, match=r"table\.jsonl, line 5"):
+        jsonl.read(path)
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch):
     jsonl.append(path, record("a"))
-    before, write = path.read_bytes(), os.write
-    sizes = iter([3, 0])
+    before, write, sizes = path.read_bytes(), os.write, iter([3, 0])
 
     def few(descriptor, content):
-        size = next(sizes)
-        if not size:
-            raise OSError(errno.ENOSPC, "full")
-        return write(descriptor, content[:size])
+        if size := next(sizes):
+            return write(descriptor, content[:size])
+        raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(os, "write", few)
     with pytest.raises(OSError, match="full"):
         jsonl.append(path, record("b"))
     assert path.read_bytes() == before
-
-
-def test_a_broken_line_is_named(path):
-    jsonl.append(path, record("a"))
-    path.write_text(path.read_text() + "{broken\n")
-    with pytest.raises(ValueError, match=r"table\.jsonl, line 2"):
-        jsonl.read(path)
 
 
 def test_nothing_that_json_lacks_is_written(path):
@@ -131,9 +117,7 @@ small/specjax.sides.model.dtype = %DTYPE
 @pytest.mark.parametrize(
     ("today", "own", "names"),
     [
-        (WAS, (), []),
-        (WAS.replace("specjax.players", "specjax.sides"), (), []),
-        (WAS.replace("sides.model()", "sides.model()"), (), []),
+        (WAS.replace("specjax.sides", "specjax.players"), (), []),
         (WAS.replace("GAMMA = 5", "GAMMA = 7"), (), ["GAMMA"]),
         (WAS.replace("     2)", "     3)"), (), ["LONG"]),
         (WAS.replace("@small", "@large"), (), ["DRAFT"]),
@@ -161,10 +145,8 @@ def test_inputs_are_told_by_their_content(tmp_path, monkeypatch):
 def test_provenance_names_everything():
     origin = provenance.of(closed_forms.table1(0.6, 2), "config", 1.234)
     assert origin["config"] == "config" and origin["seconds"] == 1.23
-    assert origin["date"].endswith("+00:00")
     assert set(origin["versions"]) == {"python", *row.PACKAGES}
-    assert origin["device"]["platform"] == "cpu" and origin["device"]["count"] >= 1
-    assert {"commit", "dirty", "dtype", "seed"} <= set(origin)
+    assert {"commit", "dirty", "dtype", "seed", "date", "device"} <= set(origin)
 
 
 def test_without_git_there_is_no_commit(monkeypatch):

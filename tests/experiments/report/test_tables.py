@@ -7,19 +7,17 @@ import pytest
 from experiments import catalogue, reproduce, run
 from experiments.records import markup, records
 from experiments.records.table import published
-from experiments.report import details, laws, tables
-from experiments.report.walltime import XLA
+from experiments.report import laws, tables, walltime
 from specjax.measure import jsonl, provenance
-from specjax.theory import closed_forms
+from specjax.theory import speedup
 from tests.support.claim_records import record as record_of
+from tests.theory import test_speedup
 
-ALPHA = "alpha/t5_small"
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
 OURS, STATE = tables.HEAD.index("ours"), tables.HEAD.index("state")
 RESULTS = run.ROOT / "results"
-CERTIFIED = record_of("certificate", "token", {"rule": "token", "cases": []})
-CERTIFIED["measured"] |= {"total": 4, "exact": 4, "worst_TV": 0.0}
-CERTIFIED["measured"] |= {"worst_float32": 9.8e-8, "worst_float64": 2.2e-16}
+TABLE4 = catalogue.named("table4").lines
+PREDICTED = [line for line in TABLE4 if line.quantity == "best_predicted"]
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +30,6 @@ def measured(tmp_path_factory):
 
 def rows_of(folder):
     return list(records.rows(folder).values())
-
-
-def test_with_no_records_no_number_is_ours():
-    for table in catalogue.tables():
-        for line in tables.rows(table, {}):
-            assert line[OURS] == "" and line[STATE].startswith("not run")
 
 
 def test_what_cannot_run_here_says_what_it_needs():
@@ -57,10 +49,12 @@ def test_our_column_is_the_record_and_nothing_else(measured):
         assert line[STATE].startswith("DIFFERS")
 
 
-def test_closed_forms_agree_with_the_paper(measured):
-    table1 = tables.rows(catalogue.named("table1"), tables.collect(measured))
-    assert [line[STATE] for line in table1] == ["ok"] * 12
-    figure3 = tables.rows(catalogue.named("figure3"), tables.collect(measured))
+def test_a_law_is_computed_where_it_is_shown_and_agrees_with_the_paper(tmp_path):
+    records = tables.collect(tmp_path, computed=laws.computed(CLOSED_FORM))
+    rows = tables.rows(catalogue.named("table1"), records)
+    assert [row[STATE] for row in rows] == ["ok"] * 12
+    assert {row[tables.HEAD.index("date")] for row in rows} == {"now"}
+    figure3 = tables.rows(catalogue.named("figure3"), records)
     # The figure's points at alpha 0.5 and 0.8, c = 0.02, 0.05 and 0.1.
     assert [line[OURS] for line in figure3[2:]] == ["4", "11", "3", "8", "2", "6"]
 
@@ -88,31 +82,15 @@ def test_what_a_reader_must_know_stands_beside_the_number(measured):
     assert "2 ok, with a note, 10 ok" in tables.index(records)
 
 
-def test_all_points_are_in_the_csv(measured):
-    text = tables.texts(tables.collect(measured))["figure2.csv"]
-    assert len(text.splitlines()) == 1 + 6 * 101
-    assert "gamma_7,0.8,4.16114" in text
-    assert "gamma_inf,1,\n" in text
-
-
-def test_the_index_leads_to_every_file(measured):
-    text = tables.index(tables.collect(measured))
-    files = tables.texts(tables.collect(measured))
+def test_the_index_leads_to_every_file_and_the_csv_has_every_point(measured):
+    records = tables.collect(measured)
+    text, files = tables.index(records), tables.texts(records)
     for link in re.findall(r"\]\((.+?)\)", text):
         assert link in files or link.endswith(".svg")
     assert "12 ok" in text and "28 not run, 37 not run here" in text
-
-
-def test_the_four_estimators_stand_side_by_side():
-    names = ("rao_blackwell", "counts", "chen_r", "implied_alpha")
-    measured = {"estimates": {key: {"value": 0.5, "se": 0.01} for key in names}}
-    measured |= {"alpha": 0.5, "tokens_per_call": 2.0, "protocol": {"gamma": 3}}
-    measured |= {"exactness": "exact law", "draft_regime": "table law"}
-    records = {"table3": {"gpt_bigram_t1": {"measured": measured}}}
-    ((title, head, (row,)),) = details.of("table3", records)
-    assert len(row) == len(head) and "±" in title
-    assert row[1] == "0.5000 ± 0.0100"
-    assert row[-3:] == ["3", "2.000", "exact law, table law"]
+    points = files["figure2.csv"]
+    assert len(points.splitlines()) == 1 + 6 * 101
+    assert "gamma_7,0.8,4.16114" in points and "gamma_inf,1,\n" in points
 
 
 def test_every_row_has_a_line_and_every_line_its_row():
@@ -127,141 +105,68 @@ def test_every_row_has_a_line_and_every_line_its_row():
         assert there or line.needs or folder == "bench"
 
 
-def test_notes_say_what_the_papers_numbers_give():
-    """A.5 prints a speed for each l at T = 1 that its alpha and c do not give."""
-    lenient = "leviathan2023/table5_lenience"
-    c, alpha = (published(f"{lenient}/{x}") for x in ("temperature_0/c", ALPHA))
-    gamma = closed_forms.optimal_gamma(alpha, c)
-    follows = closed_forms.walltime_factor(alpha, gamma, c)
-    printed = published(f"{lenient}/improvement_t5_small_c_0.015")
-    note = catalogue.named("table5").note
-    for speeds, form in ((follows, ".2f"), (printed, "g")):
-        assert ", ".join(f"{speed:{form}}" for speed in speeds) in note
-    assert f"c = {c} with v = 1" in note
-    note, told = catalogue.named("wagner_text").note, "wagner2024/told_in_prose"
-    for task in ("asr", "summarization"):
-        low, high = published(f"{told}/table1_{task}_time_reduction_percent/exact")
-        assert f"{low} to {high} %" in note
-    low, high = published(f"{told}/table1_sigmoid_rouge1_lost")
-    assert f"lose {low} to {high} of ROUGE-1" in note
-
-
-@pytest.mark.parametrize("path", ["a", "table3_alpha/lamda_2b/alpha", "figure1/gamma"])
-def test_a_published_number_is_named_by_one_path(path):
-    with pytest.raises(KeyError):
-        published(f"leviathan2023/{path}")
+def test_published_numbers_are_named_by_one_path_and_by_row():
     assert published("leviathan2023/table3_alpha/lamda_2b 0/alpha") == 0.71
     assert published("wagner2024/table7_sigmoid_scale/qwen_7b null/metric") == 0.18
-
-
-def test_published_numbers_by_row():
-    assert catalogue.published("table3", "gpt_small_t0") == {"alpha": 0.88}
-    assert catalogue.published("table3_paper", "ende_t5_small_t1") == {"alpha": 0.62}
+    for path in ("a", "table3_alpha/lamda_2b/alpha", "figure1/gamma"):
+        with pytest.raises(KeyError):
+            published(f"leviathan2023/{path}")
     both = {"operations": 1.6, "speed": 6.86}
     assert catalogue.published("table1", "alpha_0.9_gamma_10") == both
     assert catalogue.published("figure2", "gamma_3") is None
 
 
-def test_markup_escapes():
+def test_markup_escapes_and_numbers_keep_four_digits():
+    """And none that is not 0 is printed as 0: the errors of a certificate are small."""
     assert markup.markdown(["a|b"], [["c"]]) == "| a\\|b |\n| --- |\n| c |\n"
     assert r"50\% \& c\_hat" in markup.latex(["x"], [["50% & c_hat"]])
     assert markup.comma_separated(["a"], [["x, y"]]) == 'a\n"x, y"\n'
     assert markup.plain(["a", "b"], [["ccc", ""]]) == "a    b\nccc\n"
-
-
-def test_numbers_keep_four_digits():
-    numbers = (0.03456, 1.5306122, 12, None, 0.0)
-    shown = [markup.number(x) for x in numbers]
-    assert shown == ["0.0346", "1.531", "12", "infinite", "0"]
-
-
-def test_no_number_that_is_not_0_is_printed_as_0():
-    """The errors of a certificate are 1e-8 and 1e-16."""
-    assert [markup.number(x) for x in (9.8e-8, -2.2e-16)] == ["9.8e-08", "-2.2e-16"]
-    table = catalogue.named("certificate")
-    results = {"certificate": {"token": CERTIFIED}}
-    lines = tables.rows(table, results)
-    errors = [line[OURS] for line in lines if "largest error" in line[0]]
-    assert [x for x in errors if x] == ["9.8e-08", "2.2e-16"]
+    numbers = (0.03456, 1.5306122, 12, None, 0.0, 9.8e-8, -2.2e-16)
+    shown = ["0.0346", "1.531", "12", "infinite", "0", "9.8e-08", "-2.2e-16"]
+    assert [markup.number(x) for x in numbers] == shown
 
 
 def test_earlier_records_fill_what_a_run_left_out(measured, tmp_path):
+    """Which is counted and not printed."""
     run.measure(rows_of("table1")[:2], tmp_path)
     table, mine = catalogue.named("table1"), tables.collect(tmp_path)
     assert len(mine["table1"]) == 2
-    together = tables.collect(tmp_path, earlier=measured)
-    rows = tables.rows(table, together)
-    for line, row in zip(table.lines, rows, strict=True):
+    records = tables.collect(tmp_path, earlier=measured)
+    for line, row in zip(table.lines, tables.rows(table, records), strict=True):
         state = "ok" if line.row in mine["table1"] else "ok, recorded earlier"
         assert row[OURS] and row[STATE] == state
-    alone = tables.rows(table, mine)
-    assert [row[STATE] for row in alone].count("not run") == 8
-
-
-def test_the_quick_set_names_rows_that_are_there():
-    there = [f"{f}/{row}" for f in reproduce.FOLDERS for row in records.rows(f)]
-    assert set(reproduce.CHOSEN) <= set(there)
-    kept = [row for row in there if reproduce.chosen(row)]
-    assert len(reproduce.CHOSEN) < len(kept) < len(there)
-
-
-def test_a_paper_row_says_which_checkpoints_it_used():
-    lines = catalogue.named("table3").lines
-    line = next(line for line in lines if line.row == "ende_t5_small_t0")
-    measured = {"alpha": 0.5, "alpha_se": 0.1}
-    measured |= {"target": "flan-xxl", "draft": "flan-small"}
-    record = record_of("table3_paper", line.row, measured)
-    shown = tables.cells(line, {"table3_paper": {line.row: record}})
-    assert shown[0] == f"{line.what} [flan-xxl with flan-small]"
-
-
-def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(reproduce, "FOLDERS", ("table1",))
-    monkeypatch.setattr(laws, "computed", dict)
-    reproduce.reproduce(tmp_path)
-    text = capsys.readouterr().out
-    first = r"^\[1/6\] table1/\S+ \.\.\. measured in \d+ s$"
-    assert re.search(first, text, re.MULTILINE)
-    assert "6.862" in text and text.count("table1/") == 6
-    (other,) = [line for line in text.splitlines() if line.startswith("Table 3")]
-    assert other.endswith(": 28 lines not run, 37 lines not run here")
-    assert str(tmp_path / "index.html") in text
-    assert "6.862" in (tmp_path / "table1.html").read_text("utf-8")
-    assert (tmp_path / "table1.md").exists()
-    assert len(text.splitlines()) < 60
-
-
-def test_what_was_recorded_earlier_is_counted_and_not_printed(measured, tmp_path):
-    run.measure(rows_of("table1")[:1], tmp_path)
-    records = tables.collect(tmp_path, earlier=measured)
     records["table1"]["alpha_0.9_gamma_10"]["provenance"]["note"] = "a"
-    text = reproduce.short(catalogue.named("table1"), records)
-    assert text.count("alpha = ") == 2
+    text = reproduce.short(table, records)
+    assert text.count("alpha = ") == 4
     noted = "2 lines recorded earlier, with a note"
-    assert text.endswith(f"8 lines recorded earlier, {noted}\n")
+    assert text.endswith(f"6 lines recorded earlier, {noted}\n")
     text = reproduce.short(catalogue.named("figure3"), records)
     assert text.count("\n") == 1 and text.endswith(": 8 lines recorded earlier\n")
 
 
-def test_a_law_is_computed_where_it_is_shown(tmp_path):
-    records = tables.collect(tmp_path, computed=laws.computed(("table1",)))
-    rows = tables.rows(catalogue.named("table1"), records)
-    assert [row[STATE] for row in rows] == ["ok"] * 12
-    assert {row[tables.HEAD.index("date")] for row in rows} == {"now"}
-    others = tables.rows(catalogue.named("table3"), records)
-    assert {row[STATE].partition(" here")[0] for row in others} == {"not run"}
+def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
+    there = [f"{f}/{row}" for f in reproduce.FOLDERS for row in records.rows(f)]
+    kept = [row for row in there if reproduce.chosen(row)]
+    assert {*reproduce.CHOSEN} < {*kept} < {*there}  # of the quick set
+    monkeypatch.setattr(reproduce, "FOLDERS", ("table1",))
+    monkeypatch.setattr(laws, "computed", dict)
+    reproduce.reproduce(tmp_path)
+    text = capsys.readouterr().out
+    assert re.search(r"^\[1/6\] table1/\S+ \.\.\. measured in \d+ s$", text, re.M)
+    (other,) = [line for line in text.splitlines() if line.startswith("Table 3")]
+    assert other.endswith(": 28 lines not run, 37 lines not run here")
+    assert str(tmp_path / "index.html") in text and (tmp_path / "table1.md").exists()
+    for shown in (text, (tmp_path / "table1.html").read_text("utf-8")):
+        assert "6.862" in shown
 
 
-def test_there_is_one_record_a_row_and_none_of_a_law():
+def test_there_is_one_record_a_row_none_of_a_law_and_no_path_of_one_machine():
+    """A default that names a machine would also make every other's records new."""
     for path in sorted(RESULTS.glob("*.jsonl")):
         rows = [record["row"] for record in jsonl.read(path)]
         assert len(rows) == len(set(rows)), path.name
         assert path.stem not in laws.FOLDERS
-
-
-def test_committed_records_name_no_path_of_one_machine():
-    """A default that names this machine would also make every other's records new."""
-    for path in sorted(RESULTS.glob("*.jsonl")):
         for record in jsonl.read(path):
             origin = record["provenance"]
             named = re.findall(r"= '(/[^']*)'", origin["config"])
@@ -277,27 +182,70 @@ def test_committed_records_say_what_they_measured():
     """A label may not name a pair that the record was not made with."""
     records = tables.collect(RESULTS)
     assert len(records["table3"]) == 28 and len(records["table2"]) >= 23
-    for line in catalogue.named("table3").lines:
-        if line.folder == "table3":
-            record = records["table3"][line.row]
-            it = record["measured"]
-            place = PLACES.get(it["protocol"]["task"], "")
-            heat = f"T = {it['protocol']['temperature']:g}"
-            for word in (f"{it['target']} with {it['draft']}", heat, place):
-                assert word in line.what
-            published = line.published and {"alpha": line.published}
-            assert record["published"] == published
-    several = map(catalogue.named, ("table2", "table4"))
-    for line in (line for table in several for line in table.lines):
+    several = (catalogue.named(name).lines for name in ("table2", "table3", "table4"))
+    for line in (line for lines in several for line in lines):
         if record := records.get(line.folder, {}).get(line.row):
-            it = record["measured"]
-            place = PLACES.get(it["task"], "")
-            pair = f"{it['target']} with {it['draft']} {place}".rstrip()
-            by = ", XLA's products" if line.row.endswith(XLA) else ""
-            wanted = f"{pair}, T = {it['temperature']:g}, batch {it['batch']}{by}: "
-            if line.folder == "table2_data":  # its sides are called after their folders
-                assert f", T = {it['temperature']:g}, " in line.what
-                continue
-            if "products" in record["provenance"]:
-                assert (record["provenance"]["products"] == "xla") == bool(by)
-            assert line.what.startswith(wanted)
+            it, products = record["measured"], record["provenance"].get("products")
+            setting = it | it.get("protocol", {})
+            place = PLACES.get(setting["task"], "")
+            words = [f"{it['target']} with {it['draft']} {place}".rstrip()]
+            words = [] if line.folder.endswith("_data") else words  # sides are folders
+            words += [f"T = {setting['temperature']:g}"]
+            if line.folder == "table3":
+                published = line.published and {"alpha": line.published}
+                assert record["published"] == published
+            elif words[1:]:
+                by = ", XLA's products" if line.row.endswith(walltime.XLA) else ""
+                words += [f"batch {it['batch']}{by}: "]
+                assert products is None or (products == "xla") == bool(by)
+            assert all(word in line.what for word in words), line.what
+
+
+# Lines of walltime: speeds are of the seconds of a record; what is absent says so.
+
+
+def test_speeds_and_predictions_are_those_of_the_seconds():
+    """Not those that the record has, which are wrong."""
+    it = test_speedup.row() | {"target": "code_target", "draft": "code_small"}
+    it |= {"batch": 1, "alpha_se": 0.01, "tokens": 384, "temperature": 0.0}
+    it |= {"v_ci": [[1, 1]] * 3, "c_ci": [None, [0, 1], [0, 1]]}
+    it |= {"predicted_steps": it["steps"], "predicted_tokens_per_call": [1.25] * 3}
+    it |= speedup.speedup_from(it) | {"best_speedup": 9.87, "best_predicted": 9.87}
+    it |= {"speedup": [9.87] * 3, "predicted": [9.87] * 3}
+    stored = record_of("table2", "small_t0_b1", walltime.current(it))
+    records, wanted = {"table2": {"small_t0_b1": stored}}, test_speedup.row()
+    (_, head, (best,)), *_ = walltime.in_the_papers_shape(records)
+    (_, _, (pair,)), (_, names, every) = walltime.every_gamma("table2", records)
+    assert not any("9.87" in cell for line in (best, *every) for cell in line)
+    assert len(every) == 3 and pair[-2] == best[head.index("EMP [95 %]")]
+    every = [dict(zip(names, cells, strict=True)) for cells in every]
+    wanted = speedup.speedup_from(wanted)
+    for at, line in enumerate(every):
+        speed, *_, high = line["EMP [95 %]"].replace("]", "").split(" ")
+        assert float(speed) == pytest.approx(wanted["speedup"][at], rel=1e-3)
+        assert float(high) == pytest.approx(wanted["speedup_ci"][at][1], rel=1e-3)
+    predicted = [line["predicted speed [95 %]"] for line in every]
+    assert predicted[0] == "baseline" and best[head.index("chosen on")] == "6 others"
+    assert predicted[2] == best[head.index("predicted [95 %]")]
+    (line,) = (line for line in PREDICTED if line.row == "small_t0_b1")
+    assert tables.cells(line, records)[STATE] == "ok"
+    it["timed"]["others"]["expected_steps"] = None
+    stored["measured"] = walltime.current(it)
+    assert tables.cells(line, records)[STATE] == walltime.LAWLESS
+
+
+def test_an_old_record_shows_its_interval_as_recorded_and_no_prediction():
+    records = tables.collect(RESULTS)
+    old = {
+        row: record
+        for row, record in records["table2"].items()
+        if "timed" not in record["measured"]
+    }
+    (_, head, rows), *_ = walltime.in_the_papers_shape({"table2": old})
+    for row in (dict(zip(head, row, strict=True)) for row in rows):
+        assert row["EMP [95 %]"].endswith("] as recorded")
+        assert row["predicted [95 %]"] in (walltime.BEFORE, walltime.LAWLESS)
+        assert row["chosen on"] == "the same texts"
+    lines = [line for line in PREDICTED if line.row in old]
+    shown = [tables.cells(line, {"table2": old}) for line in lines]
+    assert shown and all(cells[OURS] == cells[STATE] for cells in shown)

@@ -5,7 +5,6 @@ import re
 import jax
 import numpy as np
 import pytest
-from flax.traverse_util import flatten_dict
 
 from experiments.training import forward, loop, pairs, pipeline
 from experiments.training.drafts import losses, written
@@ -26,11 +25,9 @@ def laws(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def gradients(log_p, z) -> dict[str, np.ndarray]:
     """By logits z, in closed form."""
     p, q = np.exp(log_p), np.array(jax.nn.softmax(z))
-    log_q = np.array(jax.nn.log_softmax(z))
-    total = dict(axis=-1, keepdims=True)
+    log_q, total = np.array(jax.nn.log_softmax(z)), dict(axis=-1, keepdims=True)
     kl = (q * (log_q - log_p)).sum(**total)
-    middle = np.log((p + q) / 2)
-    away = log_q - middle
+    away = log_q - np.log((p + q) / 2)
     below = q < p
     tvd = -q * (below - (q * below).sum(**total))
     alpha = np.minimum(p, q).sum(**total)
@@ -108,28 +105,22 @@ def data(path, monkeypatch) -> Written:
 
 
 def test_texts_are_kept_with_the_law_after_each_token(data, params):
-    tokens = text().tokens
     jax.tree.map(np.testing.assert_array_equal, data.texts, text())
-    log_p = jax.nn.log_softmax(forward.logits(CONFIG, params, tokens[:, :-1]))
-    best = np.sort(log_p)[..., ::-1][..., :K]
+    logits = forward.logits(CONFIG, params, text().tokens[:, :-1])
+    best, ids = jax.lax.top_k(jax.nn.log_softmax(logits), K)
     np.testing.assert_allclose(data.log_p[..., :K], best, atol=2e-3)
-    at = np.take_along_axis(np.array(log_p), data.ids.astype(int), -1)
-    np.testing.assert_allclose(at, best, atol=1e-6)
+    np.testing.assert_array_equal(data.ids, ids)
 
 
-@pytest.mark.parametrize("changed", [{"target": "another"}, {"texts": 7}, {"seed": 0}])
-def test_texts_of_other_settings_are_refused(path, data, changed):
+def test_texts_of_other_settings_are_refused(path, data, tmp_path):
     message = f"{path} was written by another target or other settings: delete it"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        written.keep(path, None, None, ABOUT | changed)
-
-
-def test_texts_that_do_not_say_their_settings_are_refused(path, data, tmp_path):
+    for changed in ({"target": "another"}, {"texts": 7}, {"seed": 0}):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            written.keep(path, None, None, ABOUT | changed)
     arrays = dict(np.load(path))
-    del arrays["about"]
-    np.savez(tmp_path / "texts.npz", **arrays)
+    np.savez(tmp_path / "a.npz", **{it: arrays[it] for it in arrays if it != "about"})
     with pytest.raises(ValueError, match="other settings: delete it"):
-        written.keep(tmp_path / "texts.npz", None, None, ABOUT)
+        written.keep(tmp_path / "a.npz", None, None, ABOUT)
 
 
 def test_a_draft_that_learned_from_another_target_is_not_gone_on_with(tmp_path, data):
@@ -146,15 +137,6 @@ def test_a_draft_that_learned_from_another_target_is_not_gone_on_with(tmp_path, 
         trained()
 
 
-def test_a_task_is_learnt_from_by_its_share(data):
-    others = data._replace(texts=data.texts._replace(begun=data.texts.begun * 0 + 9))
-    parts = {"few": (data, 0.2, 3), "many": (others, 0.8, 5)}
-    of = written.data(written.Lessons(parts, {}, ""))(Stage("", CONFIG, None, ""))
-    sizes = [len(of.batch((0, step)).ids) for step in range(200)]
-    assert set(sizes) == {3, 5} and 20 < sizes.count(3) < 60
-    assert np.all(of.batch((0, sizes.index(5))).texts.begun == 9)
-
-
 def test_what_follows_a_text_does_not_count(data, params):
     loss = jax.jit(written.distillation("kl", CONFIG))
     rows = data.rows(np.arange(4))
@@ -164,13 +146,6 @@ def test_what_follows_a_text_does_not_count(data, params):
     assert abs(float(loss(params, rows._replace(log_p=wrong)))) < 1e-3
     within = rows._replace(log_p=np.where(beyond[..., None], rows.log_p, -3.0))
     assert abs(float(loss(params, within))) > 1e-2
-
-
-def test_accepted_of_the_target_itself_is_everything(data, params):
-    texts, other = {"t0": data, "t1": data}, jax.tree.map(lambda x: -30 * x, params)
-    rates = written.accepted(CONFIG, params, texts).values()
-    assert all(rate == pytest.approx(1, abs=2e-3) for rate in rates)
-    assert all(rate < 0.9 for rate in written.accepted(CONFIG, other, texts).values())
 
 
 def test_accepted_is_of_what_the_target_wrote(data, params):
@@ -188,43 +163,9 @@ def test_accepted_is_of_what_the_target_wrote(data, params):
         assert all(least <= rate <= most for rate in rates.values())
 
 
-def test_batches_hold_every_row_once(data):
-    parts = written.batches(data, 4)
-    assert [len(part.ids) for part in parts] == [4, 2]
-    whole = np.concatenate([part.texts.tokens for part in parts])
-    np.testing.assert_array_equal(whole, data.texts.tokens)
-
-
-def test_joined_texts_follow_each_other(data):
-    more = data.rows(np.arange(2)[::-1])
-    both = jax.tree.leaves(written.join([data, more]))
-    parts = map(jax.tree.leaves, (data, more))
-    for leaf, before, after in zip(both, *parts, strict=True):
-        np.testing.assert_array_equal(leaf[:6], before)
-        np.testing.assert_array_equal(leaf[6:], after)
-
-
-def test_a_model_inclined_to_copy_reads_what_is_like_its_queries():
-    config = t5.Config(24, 8, 16, 1, 2, 2, 4)
-    plain = forward.fresh(config)(jax.random.key(0))
-    stage = Stage("copying", config, loop.Recipe(1, 0), "copying")
-    inclined = pairs.inclined(stage)
-    embedding = plain["token_embedder"]["embedding"]
-    changed = {("decoder", "logits_dense", "kernel"): embedding.T / 8**0.5}
-    for layer in ("layers_0", "layers_1"):
-        across = plain["decoder"][layer]["encoder_decoder_attention"]
-        query, key = across["query"]["kernel"], across["key"]["kernel"]
-        path = "decoder", layer, "encoder_decoder_attention", "query", "kernel"
-        changed[path] = key * query.std() / key.std()
-    before, after = flatten_dict(plain), flatten_dict(inclined)
-    for path, leaf in after.items():
-        np.testing.assert_allclose(leaf, changed.get(path, before[path]), rtol=1e-6)
-
-
 def test_what_is_copied_cannot_be_guessed():
     rows = pairs.drawn((0, 1), 600, (24, 48))
     np.testing.assert_array_equal(rows.inputs, rows.labels)
     ids = rows.inputs[:, :-1]
-    assert ids.min() > t5.END and ids.max() < 600
-    assert len(np.unique(ids)) > 300
+    assert ids.min() > t5.END and ids.max() < 600 and len(np.unique(ids)) > 300
     assert (rows.inputs != pairs.drawn((0, 2), 600, (24, 48)).inputs).mean() > 0.9

@@ -43,12 +43,10 @@ def small(name: str):
     config = FRESH[name][0]
     if name == "t5":
         params = tiny_t5.weights(config, 0, 1.0)
+    elif name == "llama":
+        params = jax.tree.map(lambda x: x + 0.05, tiny_llama.weights(config, 0))
     else:
-        llamas = name == "llama"
-        fresh = (
-            tiny_llama.weights(config, 0) if llamas else tiny.weights(config, 0, 6.0)
-        )
-        params = jax.tree.map(lambda x: x + 0.05, fresh)
+        params = jax.tree.map(lambda x: x + 0.05, tiny.weights(config, 0, 6.0))
     return params, logits_of(config)(params)
 
 
@@ -78,18 +76,12 @@ def undivided(leaf, shape, read, noise, rng):
     return leaf
 
 
-def busy(layer):
-    """As `grow._idle`, but the layer has its effect."""
-    return layer
-
-
 @pytest.mark.parametrize("name", FRESH)
-@pytest.mark.parametrize(("part", "broken"), [("_wider", undivided), ("_idle", busy)])
-def test_copies_undivided_and_layers_that_are_busy_are_noticed(
-    name, part, broken, monkeypatch
-):
-    monkeypatch.setattr(grow, part, broken)
-    assert difference(name) > 1e-2
+def test_copies_undivided_and_layers_that_are_busy_are_noticed(name, monkeypatch):
+    for part, broken in (("_wider", undivided), ("_idle", lambda layer: layer)):
+        with monkeypatch.context() as patch:
+            patch.setattr(grow, part, broken)
+            assert difference(name) > 1e-2, part
 
 
 def test_noise_parts_the_copies_and_its_seed_repeats():
@@ -105,30 +97,23 @@ def test_noise_parts_the_copies_and_its_seed_repeats():
 
 
 @pytest.mark.parametrize(
-    "change, message",
+    ("config", "change", "message"),
     [
-        ({"dim": 40}, "whole number"),
-        ({"num_heads": 3}, "head width"),
-        ({"vocab": 30}, "keeps vocab: 29"),
-        ({"num_layers": 1}, "nothing smaller: num_layers"),
-        ({"mlp_dim": 24}, "nothing smaller: mlp_dim"),
+        (GPT, {"dim": 40}, "whole number"),
+        (GPT, {"num_heads": 3}, "head width"),
+        (GPT, {"vocab": 30}, "keeps vocab: 29"),
+        (GPT, {"num_layers": 1}, "nothing smaller: num_layers"),
+        (GPT, {"mlp_dim": 24}, "nothing smaller: mlp_dim"),
+        (GPT._replace(tied=True), {"tied": True}, "tied"),
+        (LLAMA, {"key_heads": 2}, "heads share a key: 2"),
     ],
 )
-def test_sizes_that_cannot_compute_the_same_are_refused(change, message):
+def test_sizes_that_cannot_compute_the_same_are_refused(config, change, message):
+    large = LARGE_LLAMA if config is LLAMA else LARGE_GPT
     with pytest.raises(ValueError, match=message):
-        grow.check(GPT, LARGE_GPT._replace(**change))
-
-
-def test_as_many_heads_share_a_key_as_before():
-    with pytest.raises(ValueError, match="heads share a key: 2"):
-        grow.check(LLAMA, LARGE_LLAMA._replace(key_heads=2))
-
-
-def test_a_family_is_not_left_and_a_tied_readout_not_grown():
+        grow.check(config, large._replace(**change))
     with pytest.raises(ValueError, match="within its family"):
-        grow.check(GPT, LARGE_T5)
-    with pytest.raises(ValueError, match="tied"):
-        grow.check(GPT._replace(tied=True), LARGE_GPT._replace(tied=True))
+        grow.check(config, LARGE_T5)
 
 
 def test_a_whisper_of_more_decoder_layers_and_frames_begins_with_the_same_law():

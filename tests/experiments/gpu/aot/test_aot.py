@@ -1,16 +1,32 @@
 """Programs compiled for accelerators that are not there, and what is read from them.
 
-What needs the compilers is skipped without their wheels; the reader of HLO is not.
+What needs the vendors' compilers is skipped without their wheels; the rest is not.
 """
+
+import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from experiments.gpu.aot import compilers, hlo, inspect
-from tests.experiments.gpu.aot import needs_cuda, needs_tpu
+from experiments import catalogue
+from experiments.gpu.aot import compilers, hlo, inspect, launches
+from experiments.gpu.aot import kernels as kernels_aot
+from experiments.records import records
+from specjax import configs, fused, probs, sides
+from specjax.measure import costs, walltime
+from specjax.models import gpt, t5
+from specjax.prompts import Prompts
+from specjax.step import build_step
 
+MISSING = {platform: compilers.missing(platform) for platform in compilers.WHEELS}
+needs_cuda, needs_tpu = (
+    pytest.mark.skipif(MISSING[name] is not None, reason=str(MISSING[name]))
+    for name in ("gpu", "tpu")
+)
 X = jax.ShapeDtypeStruct((256, 512), jnp.float32)
+LEAST = 256 * 512 * 4
 
 TEXT = """HloModule jit_f, is_scheduled=true
 
@@ -71,11 +87,10 @@ ptxas info    : Used 40 registers, used 1 barriers, 1024 bytes smem
 """
 
 
-def names(sequence):
-    return [kernel.name for kernel in sequence.kernels]
-
-
 def test_what_a_module_launches_is_read_from_its_text():
+    def names(sequence):
+        return [kernel.name for kernel in sequence.kernels]
+
     program = hlo.read(TEXT)
     assert names(program) == ["copy.1", "turned"]
     (loop,) = hlo.loops(program)
@@ -86,22 +101,6 @@ def test_what_a_module_launches_is_read_from_its_text():
     assert gemm.bytes == 8 * 64 * 4 + 16
     assert [k.name for k in hlo.large_moves(program, 2048)] == ["turned"]
     assert not hlo.large_moves(program, 2049)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("%x), kind=kLoop, calls=%fused_add", "%x), kind=kLoop, calls=%fused_copy"),
-        (" parameter(0)\n  %zero", " parameter(0)\n  %more = f32[64,8] copy(%arg)\n"),
-        ('"n":"3"', '"n":"4"'),
-    ],
-)
-def test_the_reader_notices_another_program(old, new):
-    assert old in TEXT
-    assert hlo.read(TEXT.replace(old, new)) != hlo.read(TEXT)
-
-
-def test_what_is_no_module_is_refused():
     with pytest.raises(ValueError, match="no ENTRY computation"):
         hlo.read(TEXT[: TEXT.index("ENTRY")])
 
@@ -113,28 +112,69 @@ def test_a_kernel_is_read_from_ptx():
     assert unknown == inspect.Kernel("wide", 4, 8)
 
 
-def test_launches_in_command_buffers_are_told_apart():
-    text = (
-        "001: kCopy [source | next] kCopy\n"
-        "002: kWhile [prev | sink]\n"
-        "condition:\n"
-        "    003: kCustomKernel [source | sink] compare grid: [1, 1, 1]\n"
-        "  body:\n"
-        "    000: kCommandBuffer [source | sink]\n"
-        "        004: kCustomKernel [source | next] gemm grid: [1, 1, 1]\n"
-        "        005: kCustomCall [prev | sink] kCustomCall\n"
-        "    006: kCustomKernel [source | sink] add grid: [1, 1, 1]\n"
-    )
-    assert inspect.thunks(text) == (5, 2)
+@pytest.mark.parametrize(
+    ("source", "name", "cause"),
+    [
+        ("jit(f)/layers_3/mlp/mul", "loop_multiply_fusion", "mlp"),
+        ("jit(f)/layers_0/across.across/dot", "gemm_fusion_dot", "across"),
+        ("a/write_cache/y", "loop_dynamic_update_slice_fusion", "write the cache"),
+        ("jit(f)/scatter", "dynamic_update_slice_fusion", "record the draft"),
+        ("jit(f)/reduce_max", "reduce", "readout, sampling and the rest"),
+    ],
+)
+def test_a_kernel_of_a_step_has_a_cause(source, name, cause):
+    assert launches.cause(hlo.Kernel(name, "fusion", "", 8, False, source)) == cause
 
 
 @pytest.mark.parametrize("device", ["h200", "v5e"])
 def test_without_wheels_the_command_is_named(device, monkeypatch):
-    monkeypatch.setitem(compilers.WHEELS, "gpu", ("a-wheel",))
-    monkeypatch.setitem(compilers.WHEELS, "tpu", ("a-wheel",))
+    for platform in ("gpu", "tpu"):
+        monkeypatch.setitem(compilers.WHEELS, platform, ("a-wheel",))
     compilers._placed.cache_clear()
     with pytest.raises(ValueError, match=r"a-wheel is not.*pip install --editable"):
         compilers.compile(jnp.sin, (X,), device)
+    built = configs.build(ROWS["gpt_97m_6m"])
+    with pytest.raises(ValueError, match=r"pip install --editable '\.\[aot\]'"):
+        built.row.measurement.run()
+
+
+def test_what_cannot_be_compiled_or_counted_is_refused():
+    with pytest.raises(ValueError, match=r"unknown device 'h2'.*'a100', 'h200', 't4'"):
+        compilers.compile(jnp.sin, (X,), "h2")
+    with pytest.raises(ValueError, match="unknown device 'h100'"):
+        kernels_aot.build("h100", [])
+    with pytest.raises(ValueError, match="one tokenizer"):
+        launches.build(SMALL_T5, GPT, SETTING)
+    with pytest.raises(ValueError, match="gamma must be at least 2"):
+        launches.build(GPT, GPT, SETTING._replace(gamma=1))
+
+
+def test_every_line_has_its_program():
+    """The rows' files name what the tables' lines ask for."""
+    assert {line.row for line in catalogue.named("launches").lines} == ROWS.keys()
+    lines = catalogue.named("kernels_aot").lines
+    for device in {line.row for line in lines}:
+        built = configs.build(records.row("kernels_aot", device))
+        named, programs = built.row.measurement.run.args
+        keys = {"{} {} B{} g{} V{} {}".format(*program) for program in programs}
+        asked = {it.quantity.partition(":")[0] for it in lines if it.row == device}
+        assert named == device and asked <= keys
+
+
+def test_argmax_is_the_same_by_one_reduction_or_by_two():
+    """What a GPU computes, and a CPU: of equals, the first; of no finite one, id 0."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(-3, 4, (200, 2, 19)).astype(np.float32)
+    z[:50, 0, 3:] = -np.inf
+    z[7] = -np.inf
+    once, twice = jax.jit(probs._top_once)(z), jax.jit(probs._top_twice)(z)
+    jax.tree.map(np.testing.assert_array_equal, once, twice)
+    np.testing.assert_array_equal(twice[1], z.argmax(-1))
+    last = z.shape[-1] - 1 - z[..., ::-1].argmax(-1)
+    assert (last != z.argmax(-1)).any()  # there are equals
+
+
+# Programs that are known.
 
 
 def softmax(x):
@@ -148,28 +188,6 @@ def twice(x):
 
 def turned(x):
     return jax.lax.optimization_barrier(x.T) + 1
-
-
-@needs_cuda
-@pytest.mark.parametrize(("device", "count"), [("h200", 1), ("a100", 1), ("t4", 3)])
-def test_a_known_program_launches_what_it_should(device, count):
-    compiled = compilers.compile(softmax, (X,), device)
-    assert len(compiled.program.kernels) == count and not compiled.program.loops
-    assert compiled.argument_bytes == compiled.output_bytes == 256 * 512 * 4
-    more = compilers.compile(twice, (X,), device)
-    assert len(more.program.kernels) == count + 1
-
-
-@needs_cuda
-def test_a_copy_is_noticed():
-    least = 256 * 512 * 4
-    assert hlo.large_moves(compilers.compile(turned, (X,)).program, least)
-    assert not hlo.large_moves(compilers.compile(twice, (X,)).program, least)
-
-
-def test_an_unknown_device_is_refused():
-    with pytest.raises(ValueError, match=r"unknown device 'h2'.*'a100', 'h200', 't4'"):
-        compilers.compile(softmax, (X,), "h2")
 
 
 def looped():
@@ -187,8 +205,16 @@ def looped():
 
 
 @needs_cuda
-def test_kernels_are_counted_as_they_are_launched():
-    """By XLA's own list of what it runs."""
+def test_a_known_program_launches_what_it_should():
+    for device, count in (("h200", 1), ("a100", 1), ("t4", 3)):
+        compiled = compilers.compile(softmax, (X,), device)
+        assert len(compiled.program.kernels) == count and not compiled.program.loops
+        assert compiled.argument_bytes == compiled.output_bytes == LEAST
+        more = compilers.compile(twice, (X,), device)
+        assert len(more.program.kernels) == count + 1
+    assert hlo.large_moves(compilers.compile(turned, (X,)).program, LEAST)
+    assert not hlo.large_moves(compilers.compile(twice, (X,)).program, LEAST)
+    # Launches are counted as by XLA's own list of what it runs.
     report = inspect.inspect("tests.experiments.gpu.aot.test_aot:looped")
     assert report.launches == report.counted > report.captured > 0
     assert {kernel.registers is None for kernel in report.kernels} == {False}
@@ -196,18 +222,155 @@ def test_kernels_are_counted_as_they_are_launched():
 
 
 @needs_tpu
-@pytest.mark.parametrize("device", ["v5e", "v6e"])
-def test_a_program_compiles_for_a_tpu(device):
-    compiled = compilers.compile(softmax, (X,), device)
-    assert compiled.code_bytes > 0 and compiled.program.kernels
-    assert not hlo.large_moves(compiled.program, 256 * 512 * 4)
+def test_a_program_compiles_for_a_tpu_and_a_copy_is_noticed():
+    for device in ("v5e", "v6e"):
+        compiled = compilers.compile(softmax, (X,), device)
+        assert compiled.code_bytes > 0 and compiled.program.kernels
+        assert not hlo.large_moves(compiled.program, LEAST)
 
-
-@needs_tpu
-def test_a_copy_is_noticed_on_a_tpu():
     def relaid(x):
         return jax.lax.optimization_barrier(x.reshape(512, 256)) + 1
 
     relayout = compilers.compile(relaid, (X,), "v5e").program
-    kernels = len(compilers.compile(lambda x: x + 1, (X,), "v5e").program.kernels)
-    assert len(relayout.kernels) > kernels
+    plain = compilers.compile(lambda x: x + 1, (X,), "v5e").program
+    assert len(relayout.kernels) > len(plain.kernels)
+
+
+# What the kernels of `pallas_kernels` compile to.
+
+SMALL, LARGE = (1, 5, 32000, "float32"), (64, 5, 128256, "bfloat16")
+ON_H200 = [("draft", SMALL, 3), ("both", SMALL, 2), ("draw", SMALL, 3)]
+ON_H200 += [("nothing", LARGE, 4)]
+ON_TPU = [
+    ("draft", SMALL),
+    ("nothing", (1, 5, 50257, "bfloat16")),
+    ("draft", (8, 5, 32128, "bfloat16")),
+    ("draft", (64, 5, 128256, "float32")),
+    ("draft", (1, 20, 128256, "float32")),
+]
+
+
+@needs_cuda
+def test_mosaic_on_an_h200():
+    for known, sizes, count in ON_H200:
+        report = kernels_aot.described("h200", "mosaic_gpu", known, *sizes)
+        assert report["launches"] == count, known
+        assert report["spills"] == 0 and report["registers"] <= 224
+        assert report["widest_load"] == 16 and report["copies"] == 0
+        names = {kernel["name"].partition("_mosaic")[0] for kernel in report["kernels"]}
+        assert len(names) == count and all(it.startswith("specjax_") for it in names)
+        # Both sides in one kernel, and branches that are not taken.
+        assert known != "nothing" or report["instructions"] <= 17
+
+
+@needs_cuda
+def test_one_pass_is_chosen_for_older_gpus_and_launches_little():
+    for device, most in (("t4", 16), ("a100", 18)):
+        report = kernels_aot.described(device, "auto", "nothing", *SMALL)
+        assert report["ran"] == "onepass" and report["launches"] <= most
+        assert report["spills"] == 0
+
+
+@needs_tpu
+@pytest.mark.parametrize("device", ["v5e", "v6e"])
+def test_one_launch_on_a_tpu(device):
+    for known, sizes in ON_TPU:
+        report = kernels_aot.described(device, "auto", known, *sizes)
+        assert report["ran"] == "mosaic_tpu", sizes
+        assert report["launches"] == 1 and report["copies"] == 0, sizes
+    # What does not fit has no kernel.
+    report = kernels_aot.described("v4", "auto", "draft", 1, 5, 256000, "float32")
+    assert report["ran"] == "onepass" and report["launches"] == 0
+
+
+def default_step(device: str, gamma: int, asked: str = "auto") -> hlo.Sequence:
+    """A step as a row of walltime times it, by the kernels that are chosen for a
+    device: a bundled pair, and a setting's own defaults."""
+    both = sides.model("code_target"), sides.model("code_small")
+    setting = walltime.WalltimeSetting(1.0, kernels=asked)
+    pair = costs.Pair(
+        *both, 128, fused.of_setting(*both, setting, compilers.DEVICES[device])
+    )
+    prompt, request = walltime.batches(Prompts([[1, 2, 3]]), setting)[0][0]
+    state = jax.eval_shape(lambda: costs.begin(pair, gamma, prompt, request))
+    step, given = build_step(*pair.decoder(gamma)), pair.params(gamma)
+    given = given, request, state
+    return compilers.compile(step, given, donate=(2,), device=device).program
+
+
+def own(sequence: hlo.Sequence) -> list[str]:
+    """What `pallas_kernels` launches, by name."""
+    matches = (re.search(r"specjax_([a-z]+)", k.name + k.source) for k in sequence)
+    return [name[1] for name in matches if name]
+
+
+@needs_cuda
+def test_the_default_step_on_an_h200_launches_the_kernels():
+    program = default_step("h200", 5)
+    stages = ["statistics", "remainder", "choice"]
+    # A draw of the first drafted token, and the verification; a draw a further token.
+    assert own(program.kernels) == stages + stages
+    (loop,) = (x for x in hlo.loops(program) if own(hlo.everything(x.body)))
+    assert own(hlo.everything(loop.body)) == stages
+    assert own(hlo.everything(default_step("h200", 0))) == stages
+    assert own(hlo.everything(default_step("h200", 0, "reference"))) == []
+
+
+# Kernels of a step: upper bounds that only go down, in programs compiled for an H200.
+
+ROWS = records.rows("launches")
+SMALL_T5 = t5.Config(
+    32128, 512, 1024, 8, 8, 6, 64, pieces=32100, dtype="bfloat16", joined=True
+)  # v1.1 small
+GPT = gpt.PAPER_6M._replace(dtype="bfloat16", joined=True)
+SETTING = launches.LaunchSetting()
+# Of a draft step, of a layer of it, and of a step with `pallas_kernels`.
+BOUNDS = {"t5": (SMALL_T5, 119, 12.3, 112), "gpt": (GPT, 40, 11.0, 36)}
+# Of a target call of gamma + 1 tokens: a layer's, and those besides.
+XXL = {"dim": 4096, "mlp_dim": 10240, "num_heads": 64, "encoder_layers": 1}
+XXL = SMALL_T5._replace(decoder_layers=3, **XXL)
+A_LAYER, BESIDES = 15, 12
+
+
+def drafting(config, asked: str = "reference"):
+    side = launches.as_shapes(config)
+    given = launches.given(side, side, SETTING, asked)
+    return launches.drafting(given, SETTING), launches.layers(side)
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", sorted(BOUNDS))
+def test_a_draft_step_launches_no_more_than_it_did(name):
+    config, most, most_a_layer, most_fused = BOUNDS[name]
+    compiled, layers = drafting(config)
+    loop = launches.drafted(compiled)
+    assert hlo.iteration(loop) <= most
+    assert launches.per_layer(loop.body, layers) <= most_a_layer
+    assert sum(launches.by_cause(loop.body).values()) == len(loop.body.kernels)
+    # Products are not taken apart: nothing as large as a matrix is written.
+    matrix = config.dim * config.mlp_dim * 2
+    written = [k for k in loop.body.kernels if "dynamic_update_slice" not in k.name]
+    assert max(kernel.bytes for kernel in written) < matrix
+    fused_loop = launches.drafted(drafting(config, "auto")[0])
+    assert hlo.iteration(fused_loop) <= most_fused < most
+    assert own(fused_loop.body.kernels)
+
+
+@needs_cuda
+def test_a_target_call_launches_no_more_than_it_did():
+    """Matrices are multiplied as one where they lie, and caches written in place."""
+    side = launches.as_shapes(XXL)
+    given = launches.given(side, side, SETTING, "reference")
+    compiled, layers = launches.scoring(given, SETTING), launches.layers(side)
+    assert launches.per_layer(compiled.program, layers) <= A_LAYER
+    assert launches.total(compiled, SETTING) <= A_LAYER * layers + BESIDES
+    assert not hlo.large_moves(compiled.program, XXL.dim * SETTING.slots * 2)
+    assert compiled.temp_bytes < 4 * (SETTING.gamma + 1) * XXL.vocab * 4
+
+
+@needs_cuda
+def test_a_further_kernel_is_noticed(monkeypatch):
+    """The bound is of one token of one row: two tokens a call are more kernels."""
+    monkeypatch.setattr("specjax.models.lowering._repeat", lambda row: row)
+    config, most, *_ = BOUNDS["gpt"]
+    assert hlo.iteration(launches.drafted(drafting(config)[0])) > most
