@@ -16,10 +16,10 @@ transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
 
 TALK = {str(n): token(f"<|{x}|>", special=True) for n, x in enumerate(("start", "end"))}
-WORDS = "fox it's We'LL 2024 <tag> é e\u0301 größer 漢字 🙂 \u2581 {x} ﬁ . <s> </s>"
-WORDS += " <bos> <eos> <pad> <unk> <|endoftext|> <|start|> <|end|> word <wide> <start>"
-SPACES = " ", "  ", "\n", "\n\n", "\t", "\u00a0", "the quick"
-FRAGMENTS = [*SPACES, *WORDS.split(" "), "<extra_id_0>", "<extra_id_9>"]
+SPACES = "the quick", "fox", " ", "  ", "\n", "\n\n", "\t"
+WORDS = "it's We'LL 2024 <tag> é e\u0301 größer 漢字 🙂 \u2581 {x} ﬁ \u00a0 . <s> </s>"
+WORDS += " <bos> <eos> <pad> <unk> <|endoftext|> <|start|> <|end|> word <wide>"
+FRAGMENTS = [*SPACES, *f"{WORDS} <extra_id_0> <extra_id_9> <start>".split(" ")]
 
 
 def described(name: str, **fields) -> dict:
