@@ -6,6 +6,7 @@ chooses them.
 """
 
 import ast
+import graphlib
 import itertools
 import sys
 from pathlib import Path
@@ -163,6 +164,25 @@ def test_everyone_keeps_to_their_room():
     assert {"specjax.step", "specjax.drafters", "experiments.training.loop"} <= {*files}
     broken = [offences(path.read_text(), module) for module, path in files.items()]
     assert not any(broken), "\n".join(itertools.chain(*broken))
+
+
+def test_no_room_imports_what_imports_it():
+    """The rooms of ROOMS by what is imported in fact; `specjax` itself gathers them."""
+    graph = {}
+    for module, path in modules().items():
+        names = {name for name in imports(path.read_text(), module) if known(name)}
+        graph.setdefault(room_of(module), set()).update(map(room_of, names))
+    for room, others in graph.items():
+        others -= {room, "specjax"}
+    order = [*graphlib.TopologicalSorter(graph).static_order()]
+    assert order.index("specjax.measure") < order.index("specjax.cli")
+    graph["specjax.types"] = {"specjax.step"}
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter(graph).prepare()
+
+
+def known(name: str) -> bool:
+    return name.split(".")[0] in PACKAGES
 
 
 REFUSED = """
