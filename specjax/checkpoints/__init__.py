@@ -24,6 +24,7 @@ from specjax.checkpoints.archive import Archive, Names
 from specjax.checkpoints.fields import Fields
 from specjax.models import gpt, llama, t5, whisper
 from specjax.tokenizers import Tokenizer
+from specjax.tokenizers import gguf as container
 from specjax.types import Model
 
 FAMILIES = {table.FAMILY: table for table in huggingface.TABLES}
@@ -177,7 +178,7 @@ def _open(name: str, dtype: str, pieces: int | None) -> Opened:
             path = zoo.FOLDER / f"{name}.safetensors"
         else:
             return _huggingface(huggingface.download(name), dtype, pieces)
-    if path.suffix == gguf.SUFFIX:
+    if path.suffix == container.SUFFIX:
         return _gguf(path, dtype, pieces)
     if (file := ctranslate2.find(path)) is not None:
         return _ctranslate2(file, dtype, pieces)
@@ -224,7 +225,7 @@ def _huggingface(folder: Path, dtype: str, pieces: int | None) -> Opened:
 
 
 def _gguf(path: Path, dtype: str, pieces: int | None) -> Opened:
-    held = gguf.open_file(path)
+    held = container.open_file(path)
     fields = gguf.fields_of(held)
     arrays = gguf.arrays(held, fields)
     of = huggingface.Folder(FAMILIES["llama"], fields, arrays, (path,))

@@ -14,9 +14,7 @@ import numpy as np
 
 from specjax.checkpoints.archive import Archive, Index
 from specjax.checkpoints.fields import Fields
-from specjax.tokenizers.gguf import AT, SUFFIX, Contents, open_file
-
-__all__ = ["AT", "SUFFIX", "arrays", "fields_of", "open_file", "quantization"]
+from specjax.tokenizers.gguf import AT, Contents
 
 # Architectures of llama.cpp, by the model_type that transformers has for them.
 KINDS = {
@@ -42,6 +40,8 @@ FIELDS = {
     "final_logit_softcapping": "final_logit_softcapping",
     "rope.freq_base": "rope_theta",
 }
+SIZES = ("block_count", "embedding_length", "feed_forward_length")
+SIZES += ("attention.head_count",)
 # Keys that are checked, or say what changes nothing; any other is refused.
 CHECKED = {
     *("attention.value_length", "rope.dimension_count", "vocab_size", "expert_count"),
@@ -105,13 +105,19 @@ def fields_of(held: Contents) -> Fields:
             f"{held.path}: {unknown[0]} may change what the model computes and is not"
             " known here: name a checkpoint of another format"
         )
+    for name in SIZES:
+        if name not in stated or type(stated[name]) is not int or stated[name] < 1:
+            raise ValueError(
+                f"{held.path}: {at}{name} must be a whole number of at least 1:"
+                f" {reprlib.repr(stated.get(name))}"
+            )
     fields = {to: _short(stated[x]) for x, to in FIELDS.items() if x in stated}
     fields |= {"model_type": KINDS[kind], "hidden_act": "silu"}
     fields |= {"tie_word_embeddings": "output.weight" not in held.tensors}
     if "token_embd.weight" in held.tensors:
-        fields["vocab_size"] = int(held.tensors["token_embd.weight"].shape[1])
-    heads = max(fields.get("num_attention_heads", 1), 1)
-    width = fields.get("head_dim") or fields.get("hidden_size", 0) // heads
+        fields["vocab_size"] = int(held.tensors["token_embd.weight"].shape[-1])
+    heads = fields["num_attention_heads"]
+    width = fields.get("head_dim") or fields["hidden_size"] // heads
     _check(held.path, at, stated, width)
     if kind == "llama":
         biases = {
@@ -173,7 +179,10 @@ def _scaling(held: Contents, stated: Fields, fields: Fields, width: int) -> Fiel
             f"{held.path}: rope.scaling.type is {reprlib.repr(kind)}; known are none"
             " and linear"
         )
-    linear = {"rope_type": "linear", "factor": _short(stated["rope.scaling.factor"])}
+    linear = {
+        "rope_type": "linear",
+        "factor": _short(stated.get("rope.scaling.factor")),
+    }
     if fields["model_type"] == "gemma3_text":
         return {"rope_parameters": {"full_attention": linear}}
     return {"rope_scaling": linear}

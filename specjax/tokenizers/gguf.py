@@ -73,6 +73,10 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
             f"{file}: {AT}model is {reprlib.repr(kind)}; known are {', '.join(known)}:"
             " name a tokenizer by --tokenizer or specjax.load(name, tokenizer=FILE)"
         )
+    needed = "tokens", "token_type", "merges" if kind == "gpt2" else "scores"
+    for name in needed:
+        if not isinstance(fields.get(AT + name), list):
+            raise ValueError(f"{file} lacks {AT}{name}: copy or download it again")
     return known[kind](library, file, fields, special, config)
 
 
@@ -142,7 +146,8 @@ def of_pieces(
         model.pieces.add(piece=text, score=score, type=kind)
     trained, normal = model.trainer_spec, model.normalizer_spec
     trained.model_type, trained.byte_fallback = converted.PAIRS, BYTE in kinds
-    trained.unk_piece = next(x.piece for x in model.pieces if x.type == UNKNOWN)
+    unknown = [x.piece for x in model.pieces if x.type == UNKNOWN]
+    trained.unk_piece = next(iter(unknown), "<unk>")
     normal.add_dummy_prefix = config.fields["add_prefix_space"]
     normal.remove_extra_whitespaces = False
     return converted.of_model(library, model, file, special, config)

@@ -65,6 +65,9 @@ def test_what_is_quantised_is_multiplied_out_and_said(tmp_path):
         ({"llama.rope.scaling.type": "yarn"}, "rope.scaling.type is 'yarn'"),
         ({"llama.rope.dimension_count": 2}, "rope.dimension_count is 2; known is 6"),
         ({"llama.expert_count": 8}, "expert_count is 8"),
+        ({"llama.rope.scaling.type": "linear"}, "factor must be a number"),
+        ({"llama.block_count": None}, "llama.block_count must be a whole number"),
+        ({"llama.attention.head_count": [4, 2]}, "head_count must be a whole number"),
         ({"llama.logit_scale": 2.0}, "llama.logit_scale may change"),
         ({"adapter.type": "lora"}, "adapter.type may change"),
         ({"split.count": 3}, "one of 3 parts"),
@@ -161,8 +164,9 @@ def test_a_tokenizer_of_an_unknown_kind_is_refused_by_name(tmp_path):
     keys = {"ggml.tokens": ["a"] * 29, "ggml.token_type": [1] * 29}
     for more, named in (
         ({"ggml.model": "rwkv"}, "tokenizer.ggml.model is 'rwkv'"),
+        ({"ggml.model": "llama"}, "lacks tokenizer.ggml.scores"),
         (
-            {"ggml.model": "gpt2", "ggml.pre": "tekken"},
+            {"ggml.model": "gpt2", "ggml.pre": "tekken", "ggml.merges": ["a b"]},
             "tokenizer.ggml.pre is 'tekken'",
         ),
     ):
