@@ -16,12 +16,15 @@ from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
 from specjax.drafters.rollout import for_rule, independent
 from specjax.models import gpt, llama, t5, whisper
+from specjax.models import reduced as some_ids
+from specjax.models.reduced import Reduction
 from specjax.pretrained import Pretrained
 from specjax.types import Drafter, Kernels, Law, Model, Prompt, Sampling, Verifier
 from specjax.verifiers import token
 
 # What a draft carries (`specjax.types.Draft.law`).
 SAMPLED, TABLE, CERTAIN = "sampled law", "table law", "certain"
+REDUCED = "law of some ids"
 
 
 class Side(NamedTuple):
@@ -134,6 +137,22 @@ def early_exit(whole: Pretrained, layers: int) -> Side:
     make = Built(_early_exit, (("config", whole.config), ("layers", layers)))
     files = tuple(files_of(whole.files))
     return side._replace(drafter=make, model=None, files=files)
+
+
+def reduced(name: str, draft: Reduction, target: Pretrained) -> Side:
+    """A draft that reads by its target's embedding and says some of its ids. Raises
+    ValueError for a target that it was not made for."""
+    if not isinstance(target.config, llama.Config):
+        raise ValueError(
+            f"{name} drafts for a model of Llama's kind, and {target.name} is a"
+            f" {target.family}: name the target that it was trained for"
+        )
+    try:
+        params = some_ids.with_embedding(draft, target.params["embedding"])
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    side = of_model(name, some_ids.build(draft.config, target.model.vocab), params)
+    return side._replace(regime=REDUCED, model=None)
 
 
 def _early_exit(gamma: int, draw: Callable, config: Any, layers: int) -> Drafter:

@@ -16,7 +16,7 @@ import scipy.stats
 from specjax import probs
 from specjax.exactness.fixtures import reference, shared_table
 from specjax.inputs import make_sampling
-from specjax.types import BLOCK, Law, Sampling
+from specjax.types import BLOCK, Law, Reduced, Sampling
 
 NEARLY_ONE = 1 - 2**-24  # the largest float32 below 1
 B, V = 8, 11
@@ -42,6 +42,41 @@ def settings_of(temperature, top_k, top_p, min_p) -> Sampling:
     real = (np.broadcast_to(np.float32(x), B) for x in (temperature, top_p, min_p))
     temperature, top_p, min_p = map(jnp.asarray, real)
     return Sampling(temperature, jnp.asarray(whole), top_p, min_p)
+
+
+@pytest.mark.parametrize("heat", [0.0, 0.7])
+def test_a_law_of_some_ids_is_that_of_all_with_the_others_impossible(heat):
+    ids = np.array([1, 2, 4, 5, 7, 10], np.int32)
+    place = np.full(V, ids.size, np.int32)
+    place[ids] = np.arange(ids.size)
+    known = jnp.asarray(ids), jnp.asarray(place)
+    random = np.random.default_rng(3)
+    z = random.integers(-2, 3, (B, 5, ids.size)).astype(np.float32)  # many are equal
+    whole = np.full((B, 5, V), -np.inf, np.float32)
+    whole[..., ids] = z
+    gumbel = jnp.asarray(random.gumbel(size=(B, 5, V)))
+    u = random.random((B, 2), np.float32)
+    every = jnp.asarray(random.integers(0, V, (B, 5)))
+
+    @jax.jit
+    def seen(logits, sampling):
+        law = probs.standardize(logits, sampling)
+        one = probs.take(law, jnp.arange(B) % 5)
+        shown = probs.dense(law), probs.dense(probs.first(law, 3)), probs.dense(one)
+        return *shown, probs.at(law, every), probs.race(law, gumbel), law.tie
+
+    for setting in ((V, 1.0, 0.0), (4, 0.8, 0.0), (V, 1.0, 0.4)):
+        sampling = settings_of(heat, *setting)
+        some = seen(Reduced(jnp.asarray(z), *known), sampling)
+        for mine, of_all in zip(some[:-1], seen(whole, sampling)[:-1], strict=True):
+            np.testing.assert_allclose(mine, of_all, rtol=1e-6)
+        assert np.isin(some[-1], ids).all()
+    law = probs.standardize(Reduced(jnp.asarray(z[:, 0]), *known), sampling)
+    law_of_all = probs.standardize(jnp.asarray(whole[:, 0]), sampling)
+    drawn = probs.sample(law, u)
+    assert (probs.at(law_of_all, drawn) > 0).all()
+    cumulative = np.cumsum(probs.dense(law), -1)  # all in one block: by u[:, 1]
+    assert (drawn == np.argmax(cumulative > u[:, 1:], axis=-1)).all()
 
 
 # By hand.
