@@ -21,8 +21,8 @@ from specjax.checkpoints import (
     t5x,
 )
 from specjax.checkpoints.archive import Archive, Names
-from specjax.checkpoints.reduced import D2T
 from specjax.checkpoints.fields import Fields
+from specjax.checkpoints.reduced import D2T
 from specjax.models import gpt, llama, t5, whisper
 from specjax.tokenizers import Tokenizer
 from specjax.tokenizers import gguf as container

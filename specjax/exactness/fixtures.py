@@ -25,10 +25,10 @@ class Fixture(NamedTuple):
     """Two models small enough to enumerate, and how the draft is made. target, draft:
     prefix (a tuple of ids) -> logits [V] float32. sampling: one number a setting, for
     both. regime: "dense", "table" (rows of one shared `Table`), "certain" (the draft's
-    most probable id, no law) or "reduced" (it never says the first id). num: prefix -> tokens drafted, at most gamma;
-    None is gamma. policy: it sets a bound of its own on them. drawn: prefix -> the law
-    [V] that tokens are really drawn from, None where it is the one that the draft
-    carries, as it must be."""
+    most probable id, no law) or "reduced" (it never says the first id). num: prefix ->
+    tokens drafted, at most gamma; None is gamma. policy: it sets a bound of its own on
+    them. drawn: prefix -> the law [V] that tokens are really drawn from, None where it
+    is the one that the draft carries, as it must be."""
 
     name: str
     vocab: int

@@ -44,7 +44,9 @@ def test_it_drafts_some_ids_and_the_text_is_the_targets(written, dtype):
     steps = generate.build_stream(decoder, 40)(params, prompt, request)
     drafted, accepted = [], 0
     for state, info in steps:
-        drafted += np.asarray(info.tokens)[np.asarray(info.drafted) > 0].ravel().tolist()
+        drafted += (
+            np.asarray(info.tokens)[np.asarray(info.drafted) > 0].ravel().tolist()
+        )
         accepted += int(info.accepted.sum())
         text = np.asarray(state.tokens)
     assert set(drafted) <= set(IDS.tolist()) and accepted > 3

@@ -17,6 +17,7 @@ from jax import Array
 from experiments.training.drafts import losses
 from experiments.training.drafts.written import KEPT, Texts, Written
 from specjax.checkpoints import Pretrained
+from specjax.types import Prompt
 
 WIDTH = 32  # prompts are padded to multiples of it: few shapes are compiled
 
@@ -42,7 +43,7 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
         return ids.astype(jnp.uint16), losses.classes(log_p, ids).astype(jnp.float16)
 
     def run(params: Any, key: Array, tokens: Array, length: Array, heat: Array):
-        cache = model.init(params, _prompt(tokens, length), tokens.shape[1] + new)
+        cache = model.init(params, Prompt(tokens, length), tokens.shape[1] + new)
         start = jnp.zeros(batch, jnp.int32)
         features, cache = model.apply(params, tokens, start, cache)
         places = length[:, None] - kept + jnp.arange(kept)
@@ -87,12 +88,6 @@ def build(target: Pretrained, plan: Plan) -> Callable[..., Written]:
         return jax.tree.map(lambda leaf: leaf[: len(prompts)], joined)
 
     return answer
-
-
-def _prompt(tokens: Array, length: Array):
-    from specjax.types import Prompt
-
-    return Prompt(tokens, length)
 
 
 def _joined(plan: Plan, tokens: np.ndarray, length: np.ndarray, made: tuple) -> Written:

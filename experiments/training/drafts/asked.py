@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from experiments.training import loop, storage
-from experiments.training.drafts import answers, written
+from experiments.training.drafts import answers
 from experiments.training.drafts.answers import Plan
 from experiments.training.drafts.written import Texts, Written
 from specjax.checkpoints import Pretrained
@@ -140,7 +140,3 @@ def _itself(target: Pretrained, asking: Asking) -> Callable:
 def _common(first: list[int], second: list[int]) -> list[int]:
     same = [a == b for a, b in zip(first, second, strict=False)]
     return first[: same.index(False)]
-
-
-def join(parts: list[Written]) -> Written:
-    return written.join(parts)

@@ -12,11 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.training import forward
 from experiments.training.drafts import losses, written
 from experiments.training.drafts.written import Written
 from specjax.models import llama
-from specjax.models.reduced import Reduction
 
 
 class Lesson(NamedTuple):
@@ -47,12 +45,11 @@ def among(part: Written, ids: np.ndarray, vocab: int) -> Written:
 
 
 def pruned(
-    config: llama.Config, layers: Sequence[int], target: tuple[Any, Any], ids: np.ndarray
+    config: llama.Config, layers: Sequence[int], params: Any, ids: np.ndarray
 ) -> Any:
     """The weights that a draft begins with: some layers of its target, of whose
     feed-forward the units are kept that weigh most, its last norm, and the rows of its
-    table. target: (config, params)."""
-    _, params = target
+    table. config: the draft's. params: the target's."""
     own = {"norm": params["norm"], "embedding": jnp.asarray(params["embedding"])[ids]}
     for number, layer in enumerate(layers):
         whole = params[f"layers_{layer}"]
@@ -63,7 +60,7 @@ def pruned(
         cut = {name: {"kernel": mlp[name][:, kept]} for name in ("gate", "in")}
         cut["out"] = {"kernel": mlp["out"][kept]}
         own[f"layers_{number}"] = {**whole, "mlp": cut}
-    return jax.tree.map(jnp.asarray, own)
+    return jax.tree.map(jnp.array, own)  # a copy: training gives its buffers away
 
 
 def logits(config: llama.Config, params: Any, lesson: Lesson) -> Array:
@@ -77,7 +74,7 @@ def logits(config: llama.Config, params: Any, lesson: Lesson) -> Array:
 
 
 def compared(config: llama.Config, params: Any, lesson: Lesson) -> tuple[Array, Array]:
-    """log p and log q [B, L - 1, C] of the classes: q is 0 where the draft has no id."""
+    """log p and log q [B, L - 1, C] of the classes; q is 0 of an id that it lacks."""
     log_q = jax.nn.log_softmax(logits(config, params, lesson))
     kept = jnp.take_along_axis(
         log_q, lesson.whole.ids, axis=-1, mode="fill", fill_value=-jnp.inf
@@ -124,11 +121,3 @@ def accepted(
 
     same, greedy, alpha, sampled = sum(of(params, lesson) for lesson in lessons)
     return {"alpha_t0": float(same / greedy), "alpha_t1": float(alpha / sampled)}
-
-
-def load_shape(config: llama.Config) -> Callable[[Any], Any]:
-    return forward.fresh(config)
-
-
-def reduction(config: llama.Config, params: Any, ids: np.ndarray) -> Reduction:
-    return Reduction(config, params, ids)

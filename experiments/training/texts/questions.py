@@ -9,10 +9,7 @@ where a conversation's template has the user speak (as Xu et al. 2024, "Magpie")
 import hashlib
 import json
 import lzma
-from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
 
 from experiments.training.texts import documentation
 
@@ -74,31 +71,3 @@ def _lines(path: Path) -> list[dict]:
 def _rows(path: Path) -> list[str]:
     with lzma.open(path, "rt", encoding="utf-8") as file:
         return file.read().split("\n")[:-1]
-
-
-def mixed(
-    asked: dict[str, list[str]], shares: dict[str, float], count: int, apart: bool
-) -> list[str]:
-    """`count` questions, each kind by its share; held out ones are the last of a kind.
-    Kinds follow each other, so that those of about a length are answered together."""
-    whole = []
-    for name, share in shares.items():
-        number = round(count * share)
-        of_kind = asked[name]
-        if number > len(of_kind):
-            raise ValueError(f"there are {len(of_kind)} of {name}, of {number} wanted")
-        whole += of_kind[-number:] if apart else of_kind[:number]
-    return whole
-
-
-def conversed(
-    texts: list[str], converse: Callable[[str], list[int]], longest: int
-) -> list[list[int]]:
-    """As the model reads them, those alone that are at most so many ids."""
-    ids = (converse(text) for text in texts)
-    return [each for each in ids if len(each) <= longest]
-
-
-def by_length(prompts: list[list[int]]) -> list[list[int]]:
-    order = np.argsort([len(ids) for ids in prompts], kind="stable")
-    return [prompts[i] for i in order]
