@@ -33,8 +33,8 @@ TARGET, DRAFT = "smollm2", "smollm2_draft"
 
 
 def main() -> None:
-    recipe = pipeline.read(TARGET)
-    parser = pipeline.parser(__doc__, f"runs/{TARGET}", recipe)
+    recipe = pipeline.read("smollm2")
+    parser = pipeline.parser(__doc__, "runs/smollm2", recipe)
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--batches", type=int, default=recipe["asked"]["batches"])
     parser.add_argument("--write", metavar="K/N")

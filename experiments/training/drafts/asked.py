@@ -21,7 +21,7 @@ from experiments.training.drafts.written import Texts, Written
 from specjax.checkpoints import Pretrained
 
 ITSELF = "itself"  # the kind that the target asks
-SEED = 0
+SEED, TURNS = 0, 4
 
 
 class Asking(NamedTuple):
@@ -119,18 +119,20 @@ def _itself(target: Pretrained, asking: Asking) -> Callable:
     def of(number: int) -> Callable[[], list[list[int]]]:
         def batch() -> list[list[int]]:
             ids: list[list[int]] = []
-            for turn in count():
+            for turn in range(TURNS):
                 key = jax.random.fold_in(jax.random.key(SEED + 1), number)
                 key = jax.random.fold_in(key, turn)
                 texts = ask(key, [before] * size, np.ones(size)).texts
                 for row, length in zip(texts.tokens, texts.length, strict=True):
                     question = row[len(before) : length - 1].tolist()
-                    ended = row[length - 1] in target.ends
+                    # One that goes on is none, unless too few come to an end.
+                    ended = row[length - 1] in target.ends or turn + 1 == TURNS
                     if ended and len(question) > 3:
                         text = target.tokenizer.decode(question)
                         ids.append(_read(target, text.strip()))
-                if len(ids) >= size or turn == 3:
-                    return sorted(ids[:size], key=len)
+                if len(ids) >= size:
+                    break
+            return sorted(ids[:size], key=len)
 
         return batch
 
