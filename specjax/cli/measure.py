@@ -34,6 +34,7 @@ from specjax.measure.texts import (
     write,
 )
 from specjax.prompts import Prompts
+from specjax.questions import Chosen
 from specjax.sides import Side
 from specjax.theory import speedup
 from specjax.types import Kernels, Law
@@ -124,12 +125,17 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
     with parser.refusing():
         saving.prepare()
         pair = shared.pair((flags.target, flags.draft), flags.dtype)
-        (target, draft), prompts = shared.read_case(flags, pair)
+        chosen = Chosen(flags.per_category, flags.longest)
+        read = dict(chosen=chosen, new_tokens=flags.tokens)
+        (target, draft), prompts = shared.read_case(flags, pair, **read)
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
         chosen = fused.of_setting(target, draft, setting)
         pair = walltime.prepare(target, draft, prompts, setting, chosen)
         forecast.check(pair, prompts, setting)
+    if prompts.left_out:
+        what = f"more than --longest {flags.longest} tokens"
+        print(f"left out: {prompts.left_out} prompts of {what}", file=sys.stderr)
     print(fused.line(chosen.record), file=sys.stderr)
     print(f"products: {native.in_use()}", file=sys.stderr)
     forecast.announce(pair, prompts, setting)
@@ -163,6 +169,10 @@ def make_parser() -> Parser:
     add = parser.add_argument
     shared.add(parser, *shared.PAIR)
     shared.add(parser, "data", required=True)
+    of_longest = "leaves out prompts of more tokens, and says how many; default: none"
+    add("--longest", type=console.count, metavar="TOKENS", help=of_longest)
+    of_each = "reads so many questions of each category, the first by id; default: all"
+    add("--per-category", type=console.count, metavar="N", help=of_each)
     shared.add(parser, "tokenizer", "dtype", "temperature")
     shared.add_filters(parser)
     shared.add(parser, "batch")
