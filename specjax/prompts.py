@@ -4,46 +4,72 @@ A prompt is a text, or as JSON {"prompt": text}, {"tokens": [ids]} for ids as th
 or {"messages": [{"role": ..., "content": ...}, ...]} for a conversation. Beside its
 messages "tools" and "documents" may stand, lists of objects, and in
 "chat_template_kwargs" whatever else the chat template asks, such as
-{"enable_thinking": false}.
+{"enable_thinking": false}. {"turns": [text, ...]} is a conversation that is still to be
+held, as are messages of a user alone: every turn is a prompt, behind the model's own
+answers to the turns before it.
 """
 
-import json
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import zoo
+from specjax import questions, zoo
 from specjax.models import whisper
 from specjax.pretrained import Pretrained
+from specjax.prompt_lines import (
+    check_asked,
+    check_text,
+    check_tokens,
+    parse,
+    shown,
+    turns_of,
+)
+from specjax.questions import ALL, Asked, Chosen
 
-KINDS = ("prompt", "tokens", "messages")
-WANTED = 'want {"prompt": text}, {"tokens": [ids]} or {"messages": [...]}'
+Answer = Callable[[list[list[int]]], list[str]]  # to conversations, as ids
 
 
 class Prompts(NamedTuple):
     """What is continued: token lists, each once, from the start token on. inputs: what
-    an encoder reads of each, None without one. ends: ids that each end a text."""
+    an encoder reads of each, None without one. ends: ids that each end a text. asked:
+    the question that each is of; empty where nothing says. left_out: how many turns of
+    a file were too long."""
 
     tokens: Sequence[Sequence[int]]
     inputs: Sequence[Sequence[int]] | None = None
     ends: tuple[int, ...] = (zoo.END,)
+    asked: tuple[Asked, ...] = ()
+    left_out: int = 0
 
 
-def read(path: str | Path, model: Pretrained) -> Prompts:
-    """The prompts of a file, one JSON object a line. Raises ValueError naming the path,
-    the line and what to write, OSError for a file that cannot be read."""
+class Line(NamedTuple):
+    """A line of a file. where: it stands, for what is wrong with it. place: from 0.
+    turns: the messages that lead to each answer; none of what is no conversation."""
+
+    where: str
+    place: int
+    fields: dict[str, Any]
+    turns: list[list[dict[str, Any]]]
+
+
+def read(
+    path: str | Path,
+    model: Pretrained,
+    answer: Answer | None = None,
+    chosen: Chosen = ALL,
+) -> Prompts:
+    """The prompts of a file, one JSON object a line; .xz is unpacked. answer: gives the
+    answers that later turns stand behind; None refuses those. chosen: which are read.
+    Raises ValueError naming the path, the line and what to write, OSError for a file
+    that cannot be read."""
     check_reads(model)
-    ids = []
-    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            ids.append(ids_of(parse(line), model))
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
-    if not ids:
+    raw = questions.content(path).splitlines()
+    numbered = {f"{path}, line {i}": x for i, x in enumerate(raw, 1) if x.strip()}
+    if not numbered:
         raise ValueError(f'{path} has no line: write {{"prompt": text}}, one a line')
-    return gather(ids, model)
+    fields = [located(where, parse, line) for where, line in numbered.items()]
+    return gather([*numbered], fields, model, answer, chosen)
 
 
 def of(prompts: Sequence[Any], model: Pretrained) -> Prompts:
@@ -54,14 +80,75 @@ def of(prompts: Sequence[Any], model: Pretrained) -> Prompts:
         raise ValueError("prompts must be a list of texts, such as ['def add(']")
     if not prompts:
         raise ValueError("there are no prompts: name at least one")
-    ids = []
-    for number, prompt in enumerate(prompts):
-        line = prompt if isinstance(prompt, dict) else {"prompt": prompt}
-        try:
-            ids.append(ids_of(line, model))
-        except ValueError as error:
-            raise ValueError(f"prompt {number}: {error}") from None
-    return gather(ids, model)
+    fields = [x if isinstance(x, dict) else {"prompt": x} for x in prompts]
+    return gather([f"prompt {i}" for i in range(len(fields))], fields, model)
+
+
+def located(where: str, do: Callable, *arguments: Any) -> Any:
+    """What `do` returns. Raises its ValueError with the place in front."""
+    try:
+        return do(*arguments)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def gather(
+    where: Sequence[str],
+    fields: Sequence[dict[str, Any]],
+    model: Pretrained,
+    answer: Answer | None = None,
+    chosen: Chosen = ALL,
+) -> Prompts:
+    """The prompts of lines, turn by turn: all first ones, then those behind an answer.
+    Of a question whose turn is too long the later ones are left out too."""
+    lines = [
+        Line(where[i], i, fields[i], located(where[i], turns_of, fields[i]))
+        for i in questions.first_of_each(fields, chosen.per_category)
+    ]
+    longest, left_out, found = chosen.longest, 0, []
+    for turn in itertools.count():
+        going_on = []
+        for line in lines:
+            ids = located(line.where, ids_of, line, turn, model)
+            if longest is not None and len(ids) > longest:
+                left_out += max(len(line.turns), 1) - turn
+                continue
+            about = questions.asked(line.fields, line.place, turn, said(line, turn))
+            found.append((line.place, turn, ids, about))
+            if turn + 1 < len(line.turns):
+                going_on.append((line, ids))
+        if not going_on:
+            break
+        if answer is None:
+            line, _ = going_on[0]
+            raise ValueError(
+                f"{line.where}: there are {len(line.turns)} turns, and nobody answers"
+                " here: ask the first alone, or write its answers between as messages"
+            )
+        answers = answer([ids for _, ids in going_on])
+        lines = [
+            behind(line, turn, text)
+            for (line, _), text in zip(going_on, answers, strict=True)
+        ]
+    if not found:
+        raise ValueError(f"no prompt has {longest} tokens or fewer: raise --longest")
+    *_, ids, about = zip(*sorted(found, key=lambda each: each[:2]), strict=True)
+    return as_read(list(ids), model)._replace(asked=about, left_out=left_out)
+
+
+def behind(line: Line, turn: int, answer: str) -> Line:
+    """The line with its next turn behind this one and its answer."""
+    turns = list(line.turns)
+    said = [*turns[turn], {"role": "assistant", "content": answer}]
+    turns[turn + 1] = [*said, *turns[turn + 1]]
+    return line._replace(turns=turns)
+
+
+def said(line: Line, turn: int) -> str:
+    """What is asked at a turn, as a text."""
+    if line.turns:
+        return line.turns[turn][-1].get("content") or ""
+    return line.fields.get("prompt", "")
 
 
 def start(model: Pretrained) -> Prompts:
@@ -69,7 +156,7 @@ def start(model: Pretrained) -> Prompts:
     check_reads(model)
     if model.start is None:
         raise ValueError(f"{model.name} has no start token: write prompts for it")
-    return gather([[model.start]], model)
+    return as_read([[model.start]], model)
 
 
 def check_reads(model: Pretrained) -> None:
@@ -81,40 +168,23 @@ def check_reads(model: Pretrained) -> None:
         )
 
 
-def gather(ids: list[list[int]], model: Pretrained) -> Prompts:
+def as_read(ids: list[list[int]], model: Pretrained) -> Prompts:
     """An encoder's inputs, or beginnings of texts."""
     if model.model.encodes:
         return Prompts([[model.start]] * len(ids), ids, model.ends)
     return Prompts(ids, None, model.ends)
 
 
-def parse(line: bytes) -> dict[str, Any]:
-    """One line of a file. Raises ValueError for what is no JSON object."""
-    try:
-        fields = json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise ValueError("this is not UTF-8: save the file as UTF-8") from None
-    except RecursionError:
-        raise ValueError(f"this is nested too deeply: {WANTED}") from None
-    except ValueError as error:
-        raise ValueError(f"this is not JSON ({shown(str(error))}): {WANTED}") from None
-    if not isinstance(fields, dict):
-        raise ValueError(WANTED)
-    return fields
-
-
-def ids_of(fields: dict[str, Any], model: Pretrained) -> list[int]:
-    """The ids that the model reads of one prompt. Raises ValueError for none such."""
-    kinds = [kind for kind in KINDS if kind in fields]
-    if len(kinds) != 1:
-        raise ValueError(WANTED)
-    value = fields[kinds[0]]
-    if kinds == ["tokens"]:
-        ids = check_tokens(value)
-    elif kinds == ["messages"]:
-        ids = model.tokenizer.converse(check_messages(value), **check_asked(fields))
+def ids_of(line: Line, turn: int, model: Pretrained) -> list[int]:
+    """The ids that the model reads at a turn. Raises ValueError for none such."""
+    fields = line.fields
+    if line.turns:
+        asked = check_asked(fields)
+        ids = model.tokenizer.converse(line.turns[turn], **asked)
+    elif "tokens" in fields:
+        ids = check_tokens(fields["tokens"])
     else:
-        ids = model.tokenizer.encode(check_text(value, "prompt"))
+        ids = model.tokenizer.encode(check_text(fields["prompt"], "prompt"))
     if not ids and model.start is not None:
         ids = [model.start]
     if not ids:
@@ -127,66 +197,3 @@ def ids_of(fields: dict[str, Any], model: Pretrained) -> list[int]:
             f" {model.name}: is this its tokenizer?"
         )
     return ids
-
-
-def check_text(value: Any, name: str) -> str:
-    """Raises ValueError for what is no text, or cannot be written as UTF-8."""
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be one text; got {shown(value)}")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(value[error.start]):x}"
-        raise ValueError(
-            f"{name} holds {half}, half a character or a byte that is not UTF-8: write"
-            " it as UTF-8"
-        ) from None
-    return value
-
-
-def check_tokens(value: Any) -> list[int]:
-    if not isinstance(value, list) or not all(type(i) is int for i in value):
-        raise ValueError(f"tokens must be a list of ids; got {shown(value)}")
-    if not value:
-        raise ValueError("tokens is empty: begin with the model's start id")
-    return value
-
-
-def check_messages(value: Any) -> list[dict[str, Any]]:
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"messages must be a list of messages; got {shown(value)}")
-    for message in value:
-        known = isinstance(message, dict) and "role" in message
-        if not known or not {"content", "tool_calls"} & message.keys():
-            raise ValueError(
-                f'a message is {{"role": ..., "content": text}}; got {shown(message)}'
-            )
-        check_text(message["role"], "role")
-        if message.get("content") is not None or "tool_calls" not in message:
-            check_text(message["content"], "content")
-    return value
-
-
-def check_asked(fields: dict[str, Any]) -> dict[str, Any]:
-    """What the chat template is told besides the messages."""
-    listed = {name: fields[name] for name in ("tools", "documents") if name in fields}
-    for name, value in listed.items():
-        entries = value if isinstance(value, list) else [None]
-        if value is not None and not all(isinstance(x, dict) for x in entries):
-            raise ValueError(f"{name} must be a list of objects; got {shown(value)}")
-    asked = fields.get("chat_template_kwargs", {})
-    if not isinstance(asked, dict) or "messages" in asked:
-        raise ValueError(
-            "chat_template_kwargs must be an object of the template's own variables,"
-            f' such as {{"enable_thinking": false}}; got {shown(asked)}'
-        )
-    return listed | asked
-
-
-def shown(value: Any) -> str:
-    """What was written, cut to a length that fits into a line."""
-    try:
-        text = ascii(value)
-    except RecursionError:
-        return type(value).__name__
-    return text if len(text) <= 60 else f"{text[:57]}..."

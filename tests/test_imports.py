@@ -29,12 +29,14 @@ PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory"))
 TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
+TEXT = (*TEXT, *ours("questions prompt_lines"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
 RUN = (*CATALOGUE, "experiments.run")
 LEVIATHAN, WAGNER = "experiments.papers.leviathan", "experiments.papers.wagner"
 ALONE = "types truncation console plugins jax_flags theory native tokenizers"
+ALONE += " questions prompt_lines"
 ROOMS = {
     **dict.fromkeys(ours(ALONE), ()),
     "specjax.probs": ours("types truncation"),
@@ -57,7 +59,7 @@ ROOMS = {
     "specjax.pretrained": (*ours("types models"), *FILES),
     "specjax.sides": (*LIBRARY, *ours("pretrained")),
     "specjax.drafts": (*LIBRARY, *ours("pretrained sides plugins")),
-    "specjax.prompts": ours("models pretrained zoo"),
+    "specjax.prompts": ours("models pretrained zoo questions prompt_lines"),
     "specjax.fused": (*LIBRARY, "specjax.sides", "pallas_kernels"),
     "specjax.text": TEXT,
     "specjax.speech": (*TEXT, *ours("text")),

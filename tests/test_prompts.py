@@ -1,8 +1,11 @@
 """What a person or a file asks, as a model reads it; and what is no prompt."""
 
+import json
+import lzma
+
 import pytest
 
-from specjax import prompts, zoo
+from specjax import prompts, questions, zoo
 from specjax.models import gpt, t5
 from specjax.pretrained import Pretrained
 from tests.support import text_folders
@@ -34,7 +37,11 @@ def test_lines_of_a_file_begin_texts(tmp_path):
     read = prompts.read(path, bundled("code"))
     assert read.inputs is None and read.ends == (zoo.END,)
     assert read.tokens == [CODE.encode("def f("), [1, 300], CODE.encode("a\u2028b")]
-    lines = ["def f(", {"tokens": [1, 300]}, "a\u2028b"]  # a list is read likewise
+    lines = [
+        "def f(",
+        {"tokens": [1, 300], "id": 3},
+        "a\u2028b",
+    ]  # a list is read likewise
     assert prompts.of(lines, bundled("code")) == read
 
 
@@ -45,11 +52,17 @@ def test_an_encoder_reads_them_and_its_texts_begin_anew(tmp_path):
     assert read.inputs == [T5.encode("No."), [7]]
 
 
-def test_a_conversation_is_read_by_the_folders_template(tmp_path):
+def talking(tmp_path) -> Pretrained:
+    """A model that reads, with a chat template."""
     for library in ("tokenizers", "jinja2"):
         pytest.importorskip(library)
     folder = text_folders.gpt2(tmp_path / "gpt2")
-    model = bundled("code")._replace(tokenizer_file=folder / "tokenizer.json")
+    return bundled("code")._replace(tokenizer_file=folder / "tokenizer.json")
+
+
+def test_a_conversation_is_read_by_the_folders_template(tmp_path):
+    model = talking(tmp_path)
+    folder = model.tokenizer_file.parent
     line = {"messages": [{"role": "user", "content": "def"}]}
     (ids,) = prompts.of([line], model).tokens
     assert model.tokenizer.decode(ids) == "user: def\nbot:"
@@ -60,6 +73,59 @@ def test_a_conversation_is_read_by_the_folders_template(tmp_path):
     assert model.tokenizer.decode(ids) == "aTrueFalse"
     with pytest.raises(ValueError, match="no chat template"):
         prompts.of([line], bundled("code"))
+
+
+FORMS = [  # MT-bench of the hub, Spec-Bench, SPEED-Bench as it is prepared
+    {"prompt_id": "m-10", "category": "math", "prompt": ["1?", "2?"]},
+    {"question_id": 9, "category": "math", "turns": ["3?"], "prompt": "3?"},
+    {"messages": [{"role": "user", "content": x} for x in ("4?", "5?")]},
+]
+
+
+def test_every_turn_is_a_prompt_behind_the_models_answers(tmp_path):
+    model, heard = talking(tmp_path), []
+    path = tmp_path / "turns.jsonl.xz"
+    path.write_bytes(lzma.compress("\n".join(map(json.dumps, FORMS)).encode()))
+
+    def answer(conversations):
+        heard.extend(map(model.tokenizer.decode, conversations))
+        return ["so"] * len(conversations)
+
+    read = prompts.read(path, model, answer)
+    texts = list(map(model.tokenizer.decode, read.tokens))
+    behind = "user: {}\nassistant: so\nuser: {}\nbot:".format
+    alone = "user: {}\nbot:".format
+    assert heard == [alone("1?"), alone("4?")]
+    second = behind("1?", "2?"), alone("3?"), alone("4?"), behind("4?", "5?")
+    assert texts == [alone("1?"), *second]
+    assert read.asked[1] == ("m-10", "math", "", 1, "2?")
+    assert [each.id for each in read.asked] == ["m-10", "m-10", 9, 2, 2]
+    few = questions.Chosen(per_category=1, longest=len(read.tokens[2]))
+    short = prompts.read(path, model, answer, few)  # of math 9 is before m-10
+    assert [each.id for each in short.asked] == [9, 2] and short.left_out == 1
+    with pytest.raises(ValueError, match="line 1: there are 2 turns, and nobody"):
+        prompts.read(path, model)
+    with pytest.raises(ValueError, match="raise --longest"):
+        prompts.read(path, model, answer, questions.Chosen(longest=1))
+
+
+def test_what_is_no_file_of_lines_is_told(tmp_path):
+    for name, content, reason in (
+        ("a.jsonl.xz", b"{}", "is no .xz file"),
+        ("a.parquet", b"PAR1", "is a Parquet table: write its rows as JSON lines"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=reason):
+            prompts.read(tmp_path / name, bundled("code"))
+
+
+def test_ids_are_in_order_as_a_person_counts():
+    lines = [{"id": f"b-{i}", "category": "x"} for i in (10, 9, 2)]
+    assert questions.first_of_each(lines, 2) == [1, 2]
+    about = questions.asked(lines[0] | {"category": "stem"}, 0, 0, "")
+    assert questions.group(about, "task") == "mt_bench"
+    with pytest.raises(ValueError, match="question b-10 has no sub_category: write it"):
+        questions.group(about, "sub_category")
 
 
 def test_without_text_there_is_the_start_token():
@@ -92,6 +158,10 @@ BAD = [
     ('{"messages": []}', "list of messages"),
     ('{"messages": [{"role": "user"}]}', "a message is"),
     ('{"messages": [{"role": "user", "content": 3}]}', "content must be one text"),
+    ('{"turns": []}', "turns must be a list of texts"),
+    ('{"turns": ["x", 3]}', "a turn must be one text"),
+    (f'{{{TALK}, "turns": ["x"]}}', "want "),
+    ('{"turns": ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM"]}', "prepare.py"),
     (f'{{{TALK}, "tools": [1]}}', "tools must be a list of objects"),
     (f'{{{TALK}, "documents": {{}}}}', "documents must be a list of objects"),
     (f'{{{TALK}, "chat_template_kwargs": {{"messages": 1}}}}', "must be an object of"),

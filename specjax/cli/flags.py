@@ -16,12 +16,15 @@ from specjax import (
     verifiers,
     zoo,
 )
+from specjax.measure import answers
 from specjax.prompts import Prompts
+from specjax.questions import ALL, Chosen
 from specjax.sides import Side
 from specjax.speech import spoken_prompts
 
 OWN = "your own, my_module:its_name"
-PROMPT = '{"prompt": text}, {"tokens": [ids]}, {"messages": [...]} or {"audio": file}'
+PROMPT = '{"prompt": text}, {"tokens": [ids]}, {"messages": [...]}, {"turns": [text,'
+PROMPT += ' ...]} or {"audio": file}'
 DTYPES = ("float32", "bfloat16", "int8")
 OF_DTYPE = "of weights, activations and cache; int8 of weights alone, beside float32"
 DRAFTS = f"the same, or {drafts.spelled()}"
@@ -128,12 +131,18 @@ def pair(names: Sequence[str], dtype: str) -> tuple[Side, Side]:
 
 
 def read_prompts(
-    flags: argparse.Namespace, target: Side, otherwise: Sequence[str] = ()
+    flags: argparse.Namespace,
+    target: Side,
+    otherwise: Sequence[str] = (),
+    chosen: Chosen = ALL,
+    new_tokens: int = answers.NEW_TOKENS,
 ) -> Prompts:
-    """Those of --data, by the target's tokenizer or the one of --tokenizer."""
+    """Those of --data, by the target's tokenizer or the one of --tokenizer. new_tokens:
+    of the target's answers in a conversation."""
     model = sides.reader(target, flags.tokenizer)
     if flags.data is not None:
-        return prompts.read(flags.data, model)
+        answer = answers.by(target, model, new_tokens)
+        return prompts.read(flags.data, model, answer, chosen)
     if target.encodes:
         raise ValueError(
             f"{target.name} reads its task with an encoder: name its inputs with --data"
@@ -146,12 +155,15 @@ def read_prompts(
 
 
 def read_case(
-    flags: argparse.Namespace, pair: tuple[Side, Side], otherwise: Sequence[str] = ()
+    flags: argparse.Namespace,
+    pair: tuple[Side, Side],
+    otherwise: Sequence[str] = (),
+    **how: Any,
 ) -> tuple[tuple[Side, Side], Prompts]:
     """As `read_prompts`, with the pair that decodes them: of Whispers, one that hears
     the recordings of --data."""
     if flags.data is None or not spoken_prompts.listens(pair[0]):
-        return pair, read_prompts(flags, pair[0], otherwise)
+        return pair, read_prompts(flags, pair[0], otherwise, **how)
     if flags.tokenizer is not None:
         raise ValueError("recordings need no --tokenizer: leave it out")
     return spoken_prompts.read(flags.data, pair)

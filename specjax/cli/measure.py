@@ -18,10 +18,19 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import console, finite, fused, inputs, native
+from specjax import console, finite, fused, inputs, native, questions, sides
+from specjax.cli import by_category
 from specjax.cli import flags as shared
 from specjax.console import Parser
-from specjax.measure import forecast, jsonl, scoring, walltime
+from specjax.measure import (
+    categories,
+    costs,
+    forecast,
+    jsonl,
+    scoring,
+    specdec,
+    walltime,
+)
 from specjax.measure.pairs import ONE_GAMMA
 from specjax.measure.row import conditions
 from specjax.measure.texts import (
@@ -34,6 +43,7 @@ from specjax.measure.texts import (
     write,
 )
 from specjax.prompts import Prompts
+from specjax.questions import Chosen
 from specjax.sides import Side
 from specjax.theory import speedup
 from specjax.types import Kernels, Law
@@ -107,6 +117,7 @@ class Effort(NamedTuple):
 
 
 BRIEF = Effort((0, 3, 6), tokens=64, texts=8, rounds=2)
+QUESTIONS_GAMMA = 5  # of --by and --specdec, which measure one
 THOROUGH = Effort((0, 1, 2, 3, 5, 8), tokens=96, texts=16, rounds=5)
 
 
@@ -114,24 +125,19 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), measures and prints; 1 if what was
     measured could not be saved."""
     parser = make_parser()
-    flags = chosen_effort(parser.parse_args(argv))
+    flags = parser.parse_args(argv)
+    with parser.refusing():
+        flags = chosen_effort(flags)
     saving = Saving(None if flags.out is None else Path(flags.out))
     with console.stops(saving.left), native.products(flags.products):
+        if is_benchmark(flags):
+            return measure_questions(parser, flags, saving)
         return measure(parser, flags, saving)
 
 
 def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
-    with parser.refusing():
-        saving.prepare()
-        pair = shared.pair((flags.target, flags.draft), flags.dtype)
-        (target, draft), prompts = shared.read_case(flags, pair)
-        setting = make_setting(flags)
-        check(target, draft, prompts, setting)
-        chosen = fused.of_setting(target, draft, setting)
-        pair = walltime.prepare(target, draft, prompts, setting, chosen)
-        forecast.check(pair, prompts, setting)
-    print(fused.line(chosen.record), file=sys.stderr)
-    print(f"products: {native.in_use()}", file=sys.stderr)
+    pair, prompts, setting = ready(parser, flags, saving)
+    target, draft, chosen = pair.target, pair.draft, pair.kernels
     forecast.announce(pair, prompts, setting)
     begun = time.monotonic()
 
@@ -158,11 +164,68 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
     return int(not saved)
 
 
+def ready(
+    parser: Parser, flags: argparse.Namespace, saving: Saving
+) -> tuple[costs.Pair, Prompts, walltime.WalltimeSetting]:
+    """What is measured, checked; refused in one line where it cannot be."""
+    with parser.refusing():
+        saving.prepare()
+        pair = shared.pair((flags.target, flags.draft), flags.dtype)
+        chosen = Chosen(flags.per_category, flags.longest)
+        read = dict(chosen=chosen, new_tokens=flags.tokens)
+        (target, draft), prompts = shared.read_case(flags, pair, **read)
+        setting = make_setting(flags)
+        check(target, draft, prompts, setting)
+        kernels = fused.of_setting(target, draft, setting)
+        pair = walltime.prepare(target, draft, prompts, setting, kernels)
+        forecast.check(pair, prompts, setting)
+    if prompts.left_out:
+        what = f"more than --longest {flags.longest} tokens"
+        print(f"left out: {prompts.left_out} prompts of {what}", file=sys.stderr)
+    print(fused.line(kernels.record), file=sys.stderr)
+    print(f"products: {native.in_use()}", file=sys.stderr)
+    return pair, prompts, setting
+
+
+def measure_questions(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
+    """A record a group of questions, named "ROW, GROUP"."""
+    with parser.refusing():
+        if flags.specdec is not None:
+            specdec.prepare(flags.specdec)
+    case = ready(parser, flags, saving)
+    begun = time.monotonic()
+    with parser.refusing(FloatingPointError):
+        categories.check(case[1], flags.by)
+        turns = categories.decode(*case)
+    rows = categories.rows(*case, turns, flags.by)
+    seconds, name = time.monotonic() - begun, flags.name or case[0].draft.name
+    saved = True
+    for group, row in rows.items():
+        made = record(flags, row, seconds) | {"row": f"{name}, {group}"}
+        saved &= saving.append(made)
+    if flags.specdec is not None:
+        reader = sides.reader(case[0].target, flags.tokenizer).tokenizer
+        configuration = specdec.configuration(vars(flags), made["provenance"])
+        specdec.write(flags.specdec, turns, reader.decode, configuration)
+    by_category.report(rows)
+    if saved and flags.out is not None:
+        print(f"\nappended to {ascii(flags.out)[1:-1]}")
+    return int(not saved)
+
+
 def make_parser() -> Parser:
     parser = Parser(prog="specjax measure", description=__doc__.split("\n")[0])
     add = parser.add_argument
     shared.add(parser, *shared.PAIR)
     shared.add(parser, "data", required=True)
+    of_longest = "leaves out prompts of more tokens, and says how many; default: none"
+    add("--longest", type=console.count, metavar="TOKENS", help=of_longest)
+    of_each = "reads so many questions of each category, the first by id; default: all"
+    add("--per-category", type=console.count, metavar="N", help=of_each)
+    of_by = "reports each of these of --data, every prompt decoded alone and drafted"
+    add("--by", choices=questions.GROUPS, help=of_by)
+    of_folder = "writes that measurement as specdec_bench and Spec-Bench do, too"
+    add("--specdec", type=Path, metavar="FOLDER", help=of_folder)
     shared.add(parser, "tokenizer", "dtype", "temperature")
     shared.add_filters(parser)
     shared.add(parser, "batch")
@@ -195,7 +258,15 @@ def effort_in_words(name: str) -> str:
 
 
 def chosen_effort(flags: argparse.Namespace) -> argparse.Namespace:
-    """The flags, with defaults where a person chose none."""
+    """The flags, with defaults where a person chose none. Raises ValueError for those
+    that do not go together."""
+    if is_benchmark(flags):
+        flags.gammas = flags.gammas or [QUESTIONS_GAMMA]
+        if len({*flags.gammas} - {0}) != 1 or flags.texts or flags.batch > 1:
+            raise ValueError(
+                "--by and --specdec decode every prompt of --data, one at a time, with"
+                " one gamma: write --gammas 5, and leave --texts and --batch out"
+            )
     effort = THOROUGH if flags.thorough else BRIEF
     for name in ("gammas", "tokens", "rounds"):
         if getattr(flags, name) is None:
@@ -212,7 +283,13 @@ def make_setting(flags: argparse.Namespace) -> walltime.WalltimeSetting:
     counts = flags.tokens, flags.texts, others, flags.rounds
     sizes = heat, batch, gammas, *counts, flags.seed, flags.ends
     how = flags.rule, flags.kernels, flags.policy
-    return walltime.WalltimeSetting(*sizes, *how, **truncation(flags))
+    setting = walltime.WalltimeSetting(*sizes, *how, **truncation(flags))
+    return setting._replace(ends=True) if is_benchmark(flags) else setting
+
+
+def is_benchmark(flags: argparse.Namespace) -> bool:
+    """Whether questions are measured, each of them, and not texts."""
+    return flags.by is not None or flags.specdec is not None
 
 
 def check(

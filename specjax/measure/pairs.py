@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specjax import drafts, fused, native, policies, probs, sides, verifiers
-from specjax.measure import provenance, scoring
+from specjax.measure import answers, provenance, scoring
 from specjax.measure import walltime as bench
 from specjax.measure.row import Measurement, own_files
 from specjax.measure.texts import Protocol, Text, speculate, truncation, write
@@ -39,7 +39,9 @@ Read = Callable[[str, Side], Task]
 
 def prompts(name: str, target: Side) -> Task:
     """A task of one's own: a file of JSON lines, {"prompt": text}, by its path."""
-    return Task(read_prompts(name, sides.reader(target, None)), (Path(name),))
+    model = sides.reader(target, None)
+    read = read_prompts(name, model, answers.by(target, model))
+    return Task(read, (Path(name),))
 
 
 def alpha(

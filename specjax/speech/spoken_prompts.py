@@ -20,7 +20,8 @@ from jax import Array
 from specjax import sides
 from specjax.models import whisper
 from specjax.models.constrained import constrained
-from specjax.prompts import Prompts, parse, shown
+from specjax.prompt_lines import parse, shown
+from specjax.prompts import Prompts
 from specjax.sides import Side
 from specjax.speech import audio, decoding, logmel, rules, tokens
 from specjax.speech.pair import Listeners, opened

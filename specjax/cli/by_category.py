@@ -1,0 +1,51 @@
+"""The table that `specjax measure --by category` prints."""
+
+from specjax.measure.categories import ALONE, DRAFTED
+from specjax.measure.texts import standardized
+
+MOST = 10  # positions that fit into a line
+
+
+def report(rows: dict[str, dict]) -> None:
+    """What was measured of each group of questions, a line each, the whole last."""
+    *_, whole = rows.values()
+    print(f"{whole['target']} with {whole['draft']}, gamma = {whole['gamma']}")
+    print(f"{standardized(whole)}, one text at a time, {whole['rounds']} rounds")
+    print(f"output: {whole['exactness']} ({whole['draft_regime']})")
+    print(f"the same text with a draft: {whole['same_texts']} of {whole['texts']}\n")
+    print("\n".join(table(rows)))
+    print(
+        "\nlength: mean accepted length, tokens a call of the target, with its own, the"
+        " bonus\ntoken; tok/s: of the target alone, then drafted, means over questions"
+    )
+    positions = range(1, min(whole["gamma"], MOST) + 1)
+    for name, told in (
+        ("conditional", "kept of the tokens decided on, by drafted position"),
+        ("joint", "calls that kept so many drafted tokens, or more"),
+    ):
+        print(f"\n{told}\n{'':16}{''.join(f'{i:>7}' for i in positions)}")
+        for group, row in rows.items():
+            shares = [shown(row[name][i - 1], 3) for i in positions]
+            print(f"{group:16}{''.join(f'{x:>7}' for x in shares)}")
+    counts = ", ".join(f"{n} of {length}" for length, n in whole["lengths"].items())
+    print(f"\ncalls by length: {counts}")
+
+
+def table(rows: dict[str, dict]) -> list[str]:
+    """A line a group, below a line of names."""
+    form = "{:16}{:>9}{:>7}{:>8}{:>8}{:>8}{:>8}  {}"
+    head = "questions", "turns", "length", "tok/s", "drafted", "speedup", "95 %"
+    lines = [form.format("", *head)]
+    for group, row in rows.items():
+        speeds = [f"{row['tokens_per_second'][name]:.1f}" for name in (ALONE, DRAFTED)]
+        interval = row["best_speedup_ci"]
+        ends = "" if interval is None else "[{:.2f}, {:.2f}]".format(*interval)
+        numbers = len(row["questions"]), row["texts"], shown(row["tokens_per_call"])
+        lines.append(
+            form.format(group, *numbers, *speeds, shown(row["best_speedup"]), ends)
+        )
+    return lines
+
+
+def shown(x: float | None, digits: int = 2) -> str:
+    return "" if x is None else f"{x:.{digits}f}"

@@ -1,0 +1,254 @@
+"""What a draft is worth on each kind of question, as Spec-Bench reports it.
+
+Every prompt is decoded by the target alone and by the pair, one text at a time, round
+after round. The length of a call is how many tokens it gave: the drafted ones that were
+kept and the one that the target adds, the bonus token, so that without a draft it is 1.
+Axes: B = 1 row, L buffer, S steps, G = gamma, R rounds.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from specjax import finite, generate, questions
+from specjax.inputs import bucket, make_request, make_sampling, pad
+from specjax.measure import costs, timing
+from specjax.measure.texts import truncation
+from specjax.measure.walltime import WalltimeSetting
+from specjax.prompts import Prompts
+from specjax.questions import Asked
+from specjax.step import build_step, finished
+from specjax.theory import estimate, speedup
+from specjax.types import Params, Prompt, Request
+
+ALL = "all"  # the row of every question
+ALONE, DRAFTED, FIRST = "alone", "drafted", "first"
+
+
+class Turn(NamedTuple):
+    """A prompt and what became of it. seconds: [R] by ALONE and DRAFTED, of the whole
+    text, and by FIRST, until the pair's first call has given its tokens. texts: ids
+    that were written, by ALONE and DRAFTED. lengths, accepted, tested: of every call of
+    the pair, [S]: tokens that it gave, drafted tokens that were kept, and that were
+    decided on."""
+
+    asked: Asked
+    prompt: int
+    seconds: dict[str, list[float]]
+    texts: dict[str, list[int]]
+    lengths: list[int]
+    accepted: list[int]
+    tested: list[int]
+
+
+def check(prompts: Prompts, by: str | None = None) -> None:
+    """Raises ValueError for prompts that are no questions, or of no group of `by`."""
+    named = {(each.id, each.turn) for each in prompts.asked}
+    if len(named) < len(prompts.tokens):
+        raise ValueError(
+            'two prompts are of one question: give each line a "question_id" of its'
+            " own, or measure without --by"
+        )
+    for each in prompts.asked if by is not None else ():
+        questions.group(each, by)
+
+
+def decode(pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting) -> list[Turn]:
+    """Every prompt, with the largest gamma of the setting and without a draft. Prompts
+    are padded to widths that many share, of which each is compiled once. Raises
+    FloatingPointError for logits that are no law."""
+    pair = pair._replace(kernels=finite.guarded_kernels(pair.kernels))
+    gamma, turns, programs = max(setting.gammas), {}, {}
+    order = sorted(range(len(prompts.tokens)), key=lambda i: len(prompts.tokens[i]))
+    for index in tqdm(order, f"{pair.draft.name}: questions", disable=None):
+        prompt = padded(prompts, index)
+        request = asked_for(prompt, prompts.ends, setting, index)
+        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(prompt))
+        is_new = shapes not in programs
+        if is_new:
+            slots = prompt.tokens.shape[1] + setting.new_tokens + gamma + 1
+            here = pair._replace(slots=slots)
+            programs[shapes] = [build(here, each) for each in (0, gamma)]
+        asked = prompts.asked[index], prompt, request, setting.rounds, is_new
+        turns[index] = timed(programs[shapes], *asked)
+    return [turns[index] for index in range(len(order))]
+
+
+def padded(prompts: Prompts, index: int) -> Prompt:
+    """A prompt alone, as wide as its `bucket` and no wider than the longest of all."""
+
+    def row(texts: Sequence[Sequence[int]]) -> tuple:
+        longest = max(map(len, texts))
+        return pad([texts[index]], min(bucket(len(texts[index])), longest))
+
+    inputs = None if prompts.inputs is None else row(prompts.inputs)
+    return Prompt(*row(prompts.tokens), inputs)
+
+
+def asked_for(
+    prompt: Prompt, ends: tuple[int, ...], setting: WalltimeSetting, index: int
+) -> Request:
+    """A text up to its end or `new_tokens`, with coins of its own."""
+    key = jax.random.fold_in(jax.random.key(setting.seed), index)[None]
+    sampling = make_sampling(1, setting.temperature, **truncation(setting))
+    return make_request(key, prompt, setting.new_tokens, sampling, ends)
+
+
+def build(pair: costs.Pair, gamma: int) -> Callable:
+    """(prompt, request) -> the text [B, L], its length [B], how many steps there were,
+    and of each the tokens that were emitted, accepted and tested, [L, B, 3]."""
+    decoder = pair.decoder(gamma)
+    step = build_step(*decoder)
+
+    @jax.jit
+    def loop(params: Params, prompt: Prompt, request: Request) -> tuple:
+        def running(carry):
+            return ~jnp.all(finished(request, carry[0]))
+
+        def body(carry):
+            state, log, at = carry
+            state, info = step(params, request, state)
+            row = jnp.stack([info.emitted, info.accepted, info.tested], axis=-1)
+            return state, log.at[at].set(row.astype(jnp.int32)), at + 1
+
+        state = generate.prefill(decoder, params, prompt, pair.slots)
+        log = jnp.zeros((pair.slots, prompt.tokens.shape[0], 3), jnp.int32)
+        state, log, steps = jax.lax.while_loop(running, body, (state, log, 0))
+        return state.tokens, state.length, steps, log
+
+    return lambda prompt, request: loop(pair.params(gamma), prompt, request)
+
+
+def timed(
+    programs: Sequence[Callable],
+    asked: Asked,
+    prompt: Prompt,
+    request: Request,
+    rounds: int,
+    is_new: bool,
+) -> Turn:
+    """One prompt by both programs in turns. is_new: they are not compiled yet."""
+    alone, drafted = programs
+    first = request._replace(limit=request.start + 1)
+    outputs = {}
+
+    def run(name: str, program: Callable, request: Request) -> Callable:
+        def once():
+            outputs[name] = program(prompt, request)
+            return outputs[name]
+
+        return once
+
+    runs = {
+        ALONE: run(ALONE, alone, request),
+        DRAFTED: run(DRAFTED, drafted, request),
+        FIRST: run(FIRST, drafted, first),
+    }
+    warm = runs.values() if is_new else ()
+    seconds = timing.interleaved(runs, rounds, "compile", warm)
+    begin, texts = int(prompt.length[0]), {}
+    for name in (ALONE, DRAFTED):
+        tokens, length, steps, log = jax.device_get(outputs[name])
+        texts[name] = tokens[0, begin : length[0]].tolist()
+        finite.check([np.array(texts[name])])
+    counts = log[:steps, 0].T.tolist()  # of DRAFTED, which is the last
+    rounded = {k: np.round(x, timing.DIGITS).tolist() for k, x in seconds.items()}
+    return Turn(asked, begin, rounded, texts, *counts)
+
+
+def rows(
+    pair: costs.Pair,
+    prompts: Prompts,
+    setting: WalltimeSetting,
+    turns: Sequence[Turn],
+    by: str | None = None,
+) -> dict[str, dict]:
+    """`measured` of every group and, last, of ALL of them, as `specjax compare` reads
+    it. by: one of `questions.GROUPS`. Raises ValueError for a question of none."""
+    groups: dict[str, list[Turn]] = {}
+    for turn in turns if by is not None else ():
+        groups.setdefault(questions.group(turn.asked, by), []).append(turn)
+    groups[ALL] = list(turns)
+    gamma, found = max(setting.gammas), {}
+    drop = "gammas", "texts", "others", "ends"
+    for group, chosen in groups.items():
+        found[group] = {
+            "target": pair.target.name,
+            "draft": pair.draft.name,
+            "draft_regime": pair.draft.regime,
+            "exactness": pair.kernels.verifier.guarantee,
+            **{k: v for k, v in setting._asdict().items() if k not in drop},
+            "kernels": pair.kernels.record,
+            "by": by,
+            "group": group,
+            "gamma": gamma,
+            "best_gamma": gamma,
+            "left_out": prompts.left_out,
+            **numbers(chosen, gamma),
+        }
+        if group != ALL or by is None:
+            found[group]["turns"] = [plain(turn) for turn in chosen]
+    return found
+
+
+def numbers(turns: Sequence[Turn], gamma: int) -> dict:
+    """What is reported of some turns. A second's tokens are Spec-Bench's: the mean over
+    questions of tokens over seconds, prefill included, medians over rounds; the
+    speed-up is the ratio of two such means, its interval that of the questions drawn.
+    Acceptance by drafted position i = 1 .. G: `joint` is the share of calls that gave
+    more than i tokens, `conditional` that of the tokens at i which were decided on."""
+    lengths, accepted, tested = (
+        np.concatenate([getattr(turn, name) for turn in turns]).astype(int)
+        for name in ("lengths", "accepted", "tested")
+    )
+    at = np.arange(1, gamma + 1)[:, None]
+    decided = (tested >= at).sum(1)
+    shares = [
+        float((accepted >= i).sum() / n) if n else None
+        for i, n in zip(at, decided, strict=True)
+    ]
+    sums = [[sum(getattr(turn, k)) for turn in turns] for k in ("accepted", "tested")]
+    alpha = estimate.counts(*map(np.array, sums)) if decided[0] else None
+    ids = list(dict.fromkeys(turn.asked.id for turn in turns))
+    speeds = {
+        name: np.array([speed(turns, each, name) for each in ids])
+        for name in (ALONE, DRAFTED)
+    }
+    value, error = speedup.ratio([speeds[DRAFTED]], [speeds[ALONE]])
+    same = [turn.texts[ALONE] == turn.texts[DRAFTED] for turn in turns]
+    return {
+        "questions": ids,
+        "texts": len(turns),
+        "tokens": int(lengths.sum()),
+        "calls": len(lengths),
+        "tokens_per_call": float(lengths.mean()),
+        "lengths": {str(k): n for k, n in sorted(Counter(lengths.tolist()).items())},
+        "conditional": shares,
+        "joint": [float(x) for x in (lengths > at).mean(1)],
+        "alpha": alpha and alpha.value,
+        "alpha_se": None if alpha is None or alpha.se != alpha.se else alpha.se,
+        "tokens_per_second": {k: float(x.mean()) for k, x in speeds.items()},
+        "best_speedup": value,
+        "best_speedup_ci": speedup.interval(value, error, len(ids)),
+        "same_texts": sum(same),
+    }
+
+
+def speed(turns: Sequence[Turn], question: str | int, name: str) -> float:
+    """Tokens a second of all turns of a question."""
+    of_it = [turn for turn in turns if turn.asked.id == question]
+    seconds = sum(float(np.median(turn.seconds[name])) for turn in of_it)
+    return sum(len(turn.texts[name]) for turn in of_it) / seconds
+
+
+def plain(turn: Turn) -> dict:
+    """A turn as a record keeps it: its numbers, and not its texts."""
+    about = {k: getattr(turn.asked, k) for k in ("id", "category", "turn")}
+    tokens = {name: len(ids) for name, ids in turn.texts.items()}
+    counted = {k: getattr(turn, k) for k in ("prompt", "seconds", "lengths")}
+    return {**about, **counted, "tokens": tokens}

@@ -1,0 +1,149 @@
+"""Measured questions as other benchmarks write them, so that their plots read ours.
+
+NVIDIA's specdec_bench: configuration.json, timing.json, acceptance_rate.json and
+responses.jsonl. Spec-Bench: an answer file of each way to decode, alone.jsonl and
+drafted.jsonl, from which its speed.py tells the speed-up.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specjax.measure.categories import ALONE, DRAFTED, FIRST, Turn
+
+QUANTILES = 0.25, 0.5, 0.75
+
+
+def prepare(folder: Path) -> None:
+    """Raises ValueError, before any compute, for a folder that has a run in it."""
+    if folder.is_file() or (folder / "acceptance_rate.json").exists():
+        raise ValueError(f"{folder} has a run already: name a folder that is new")
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def write(
+    folder: Path, turns: Sequence[Turn], decode: Callable, configuration: dict
+) -> None:
+    """All files of a run. decode: ids -> text. configuration: how it was measured."""
+    asked = by_question(turns)
+    files = {
+        "configuration.json": configuration,
+        "timing.json": [timing(turns)],  # a list, as a folder may have several runs
+        "acceptance_rate.json": [acceptance(asked)],
+    }
+    for name, content in files.items():
+        text = json.dumps(content, indent=4, default=str)
+        (folder / name).write_text(f"{text}\n", "utf-8")
+    lines = {"responses.jsonl": [response(each, decode) for each in asked.values()]}
+    for way in (ALONE, DRAFTED):
+        lines[f"{way}.jsonl"] = [answer(each, way, decode) for each in asked.values()]
+    for name, content in lines.items():
+        text = "".join(json.dumps(line) + "\n" for line in content)
+        (folder / name).write_text(text, "utf-8")
+
+
+def configuration(flags: Mapping[str, Any], provenance: dict) -> dict[str, Any]:
+    """How it was measured: by specdec_bench's names, by our own flags, and where."""
+    names = dict(target="model_dir", draft="draft_model_dir", tokens="output_length")
+    named = {theirs: flags[ours] for ours, theirs in names.items()}
+    named |= {"draft_length": max(flags["gammas"]), "engine": "specjax", "tp_size": 1}
+    named |= {"engine_version": provenance["versions"]["specjax"], "concurrency": 1}
+    named |= {"timestamp": provenance["date"], "provenance": provenance}
+    return dict(flags) | named
+
+
+def by_question(turns: Iterable[Turn]) -> dict[str | int, list[Turn]]:
+    asked = {}
+    for turn in turns:
+        asked.setdefault(turn.asked.id, []).append(turn)
+    return asked
+
+
+def acceptance(asked: dict[str | int, list[Turn]]) -> dict[str, Any]:
+    """AL is tokens a call, the bonus token included: of a turn, and the mean over
+    turns. Rates are by length, of all calls: joint, at least so long; conditional, of
+    those that were as long as the length before."""
+    mean = {
+        name: {turn.asked.turn: float(np.mean(turn.lengths)) for turn in each}
+        for name, each in asked.items()
+    }
+    of_kind, every = {}, []
+    for each in asked.values():
+        lengths = [n for turn in each for n in turn.lengths]
+        of_kind.setdefault(each[0].asked.category, []).append(np.mean(lengths))
+        every += lengths
+    histogram = dict(sorted(Counter(every).items()))
+    joint = {k: float(np.mean(np.array(every) >= k)) for k in histogram}
+    pairs = zip(joint.items(), [1.0, *joint.values()], strict=False)
+    return {
+        "Request_AL": mean,
+        "Category_AL": {kind: float(np.mean(x)) for kind, x in of_kind.items() if kind},
+        "Average_AL": float(np.mean([*chain(*(x.values() for x in mean.values()))])),
+        "Acceptance_Length_Histogram": histogram,
+        "Conditional_Acceptance_Rate": {k: rate / last for (k, rate), last in pairs},
+        "Joint_Acceptance_Rate": joint,
+    }
+
+
+def timing(turns: Sequence[Turn]) -> dict[str, Any]:
+    """Seconds, of texts one after the other. A step's time is the mean of its text: the
+    loop runs on the device, and no clock looks in."""
+    whole, first = (
+        np.array([np.median(turn.seconds[name]) for turn in turns])
+        for name in (DRAFTED, FIRST)
+    )
+    tokens = np.array([len(turn.texts[DRAFTED]) for turn in turns])
+    steps = np.array([len(turn.lengths) for turn in turns])
+    more = (steps > 1) & (whole > first)
+    rest = (whole - first)[more]
+    rate = float(tokens.sum() / whole.sum())
+    return {
+        "Output TPS": rate,
+        "Output TPS/gpu": rate,
+        "E2E Request Time": spread(whole),
+        "TTFT Time": spread(first),
+        "Request Generation Step Time": spread(rest / (steps[more] - 1)),
+        "Request Generation Tokens Per Second": spread((tokens[more] - 1) / rest),
+        "Number of Output Tokens": spread(tokens),
+    }
+
+
+def spread(values: np.ndarray) -> dict[str, Any]:
+    """Numbers as specdec_bench writes them, as texts of four decimals."""
+    if not len(values):
+        return {}
+    named = {name: getattr(np, name)(values) for name in ("min", "max", "mean", "std")}
+    quantiles = {str(q): f"{np.quantile(values, q):.4f}" for q in QUANTILES}
+    return {name: f"{x:.4f}" for name, x in named.items()} | {"quantiles": quantiles}
+
+
+def response(turns: Sequence[Turn], decode: Callable) -> dict[str, Any]:
+    """What was asked and written, a question a line."""
+    texts = [decode(turn.texts[DRAFTED]) for turn in turns]
+    return {
+        "question_id": turns[0].asked.id,
+        "category": turns[0].asked.category,
+        "turns": [turn.asked.text for turn in turns],
+        "choices": [{"index": 0, "turns": texts}],
+    }
+
+
+def answer(turns: Sequence[Turn], way: str, decode: Callable) -> dict[str, Any]:
+    """A line of Spec-Bench's answer file."""
+    tokens = [len(turn.texts[way]) for turn in turns]
+    calls = [[1] * n for n in tokens] if way == ALONE else [x.lengths for x in turns]
+    choice = {
+        "index": 0,
+        "turns": [decode(turn.texts[way]) for turn in turns],
+        "decoding_steps": [len(each) for each in calls],
+        "new_tokens": tokens,
+        "wall_time": [float(np.median(turn.seconds[way])) for turn in turns],
+        "accept_lengths": [n for each in calls for n in each],
+    }
+    asked = turns[0].asked
+    return {"question_id": asked.id, "category": asked.category, "choices": [choice]}

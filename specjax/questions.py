@@ -1,0 +1,97 @@
+"""Questions of a benchmark: what a line of its file says beside what is asked.
+
+Spec-Bench, MT-bench, the files of EAGLE and DeepSpec and SPEED-Bench number their
+questions and sort them into categories; MT-bench's eight are one task of Spec-Bench.
+"""
+
+import lzma
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+IDS = ("question_id", "id", "prompt_id")
+MT_BENCH = "writing roleplay reasoning math coding extraction stem humanities".split()
+TASKS = dict.fromkeys(MT_BENCH, "mt_bench")  # any other category is a task of its own
+GROUPS = ("category", "task", "sub_category")
+
+
+class Asked(NamedTuple):
+    """The question that a prompt is of. id: the line's own, or its place in the file,
+    from 0. category, sub_category: empty where the line has none. turn: from 0. text:
+    what is asked at this turn."""
+
+    id: str | int
+    category: str
+    sub_category: str
+    turn: int
+    text: str
+
+
+class Chosen(NamedTuple):
+    """Which prompts of a file are read. per_category: so many questions of each, the
+    first by their ids. longest: no prompt of more tokens. None is all."""
+
+    per_category: int | None = None
+    longest: int | None = None
+
+
+ALL = Chosen()
+
+
+def content(path: str | Path) -> bytes:
+    """A file's bytes, unpacked if its name ends in .xz. Raises ValueError for one that
+    is damaged or a table of Parquet."""
+    raw = Path(path).read_bytes()
+    if Path(path).suffix == ".xz":
+        try:
+            raw = lzma.decompress(raw)
+        except lzma.LZMAError as error:
+            raise ValueError(f"{path} is no .xz file ({error})") from None
+    if raw[:4] == b"PAR1":
+        raise ValueError(
+            f"{path} is a Parquet table: write its rows as JSON lines, by pandas"
+            f' read_parquet(PATH).to_json("FILE.jsonl", orient="records", lines=True)'
+        )
+    return raw
+
+
+def asked(fields: Mapping[str, Any], place: int, turn: int, text: str) -> Asked:
+    """Which question a line is, by the first of IDS that it has. place: of the line."""
+    named = next((fields[name] for name in IDS if name in fields), place)
+    named = named if isinstance(named, str | int) else str(named)
+    kinds = [str(fields.get(name) or "") for name in ("category", "sub_category")]
+    return Asked(named, *kinds, turn, text)
+
+
+def first_of_each(lines: Sequence[Mapping[str, Any]], count: int | None) -> list[int]:
+    """The places of the first `count` lines of each category by id, in their order:
+    2 before 10, and "mtbench-9" before "mtbench-81"; all of them if None."""
+    each = [asked(fields, place, 0, "") for place, fields in enumerate(lines)]
+    if count is None:
+        return list(range(len(each)))
+    kept, seen = [], Counter()
+    for place in sorted(range(len(each)), key=lambda i: in_order(each[i].id)):
+        seen[each[place].category] += 1
+        if seen[each[place].category] <= count:
+            kept.append(place)
+    return sorted(kept)
+
+
+def in_order(named: str | int) -> list[str | int]:
+    """A key that sorts ids as a person does, by the numbers within."""
+    parts = re.split(r"(\d+)", str(named))
+    return [int(part) if at % 2 else part for at, part in enumerate(parts)]
+
+
+def group(question: Asked, by: str) -> str:
+    """The category, sub_category or task of a question. Raises ValueError for none."""
+    name = question.category if by == "task" else getattr(question, by)
+    if not name:
+        field = "category" if by == "task" else by
+        raise ValueError(
+            f"question {question.id} has no {field}: write it in its line, as"
+            f' "{field}": "writing", or leave --by out'
+        )
+    return TASKS.get(name, name) if by == "task" else name
