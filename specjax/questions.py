@@ -31,10 +31,12 @@ class Asked(NamedTuple):
 
 class Chosen(NamedTuple):
     """Which prompts of a file are read. per_category: so many questions of each, the
-    first by their ids. longest: no prompt of more tokens. None is all."""
+    first by their ids. longest: no prompt of more tokens. task: of this one alone. None
+    is all."""
 
     per_category: int | None = None
     longest: int | None = None
+    task: str | None = None
 
 
 ALL = Chosen()
@@ -65,18 +67,26 @@ def asked(fields: Mapping[str, Any], place: int, turn: int, text: str) -> Asked:
     return Asked(named, *kinds, turn, text)
 
 
-def first_of_each(lines: Sequence[Mapping[str, Any]], count: int | None) -> list[int]:
-    """The places of the first `count` lines of each category by id, in their order:
-    2 before 10, and "mtbench-9" before "mtbench-81"; all of them if None."""
+def places(lines: Sequence[Mapping[str, Any]], chosen: Chosen) -> list[int]:
+    """The places of the lines that are read, in their order. The first of a category
+    are so by id: 2 before 10, and "mtbench-9" before "mtbench-81". Raises ValueError
+    for a task that no line is of."""
     each = [asked(fields, place, 0, "") for place, fields in enumerate(lines)]
-    if count is None:
-        return list(range(len(each)))
+    task, most = chosen.task, chosen.per_category
+    of_it = [i for i, it in enumerate(each) if task in (None, task_of(it.category))]
+    if not of_it:
+        there = ", ".join(sorted({task_of(it.category) for it in each} - {""}))
+        raise ValueError(f"no question is of {task}: there are {there or 'no tasks'}")
     kept, seen = [], Counter()
-    for place in sorted(range(len(each)), key=lambda i: in_order(each[i].id)):
+    for place in sorted(of_it, key=lambda i: in_order(each[i].id)):
         seen[each[place].category] += 1
-        if seen[each[place].category] <= count:
+        if most is None or seen[each[place].category] <= most:
             kept.append(place)
     return sorted(kept)
+
+
+def task_of(category: str) -> str:
+    return TASKS.get(category, category)
 
 
 def in_order(named: str | int) -> list[str | int]:
@@ -94,4 +104,4 @@ def group(question: Asked, by: str) -> str:
             f"question {question.id} has no {field}: write it in its line, as"
             f' "{field}": "writing", or leave --by out'
         )
-    return TASKS.get(name, name) if by == "task" else name
+    return task_of(name) if by == "task" else name
