@@ -200,7 +200,7 @@ else
 fi
 if [ -n "${MODELS:-}" ] && [ -z "$dry" ]; then
   if asked smollm2; then
-    limited fetch "$python" -m specjax fetch smollm2 --from "$MODELS"
+    stage fetch "$python" -m specjax fetch smollm2 --from "$MODELS"
     for row in {mt_bench,math_reasoning,summarization}_t{0,1}; do
       stage "smollm2.$row" "$python" -m experiments.run --out "$out" \
         --set "TASK = '$MODELS/question.jsonl'" --set "KERNELS = '${KERNELS:-auto}'" \
