@@ -230,6 +230,15 @@ def _copying(gamma: int, draw: Callable, longest: int) -> Drafter:
     return copying.build(gamma, longest)
 
 
+def names(target: Side, draft: Side) -> dict[str, str]:
+    """Who took part, as a record has it. Weights that were stored in fewer bits are
+    another model than the published one: `stored` says which they are."""
+    who = {"target": target.name, "draft": draft.name, "draft_regime": draft.regime}
+    if target.pretrained is not None and target.pretrained.stored:
+        who["stored"] = target.pretrained.stored
+    return who
+
+
 def check(target: Side, draft: Side, with_alpha: bool = True) -> None:
     """Raises ValueError for a pair that does not decode, or that has no alpha."""
     if target.model is None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from specjax import finite, generate, questions
+from specjax import finite, generate, questions, sides
 from specjax.inputs import bucket, make_request, make_sampling, pad
 from specjax.measure import costs, timing
 from specjax.measure.texts import truncation
@@ -178,9 +178,7 @@ def rows(
     drop = "gammas", "texts", "others", "ends"
     for group, chosen in groups.items():
         found[group] = {
-            "target": pair.target.name,
-            "draft": pair.draft.name,
-            "draft_regime": pair.draft.regime,
+            **sides.names(pair.target, pair.draft),
             "exactness": pair.kernels.verifier.guarantee,
             **{k: v for k, v in setting._asdict().items() if k not in drop},
             "kernels": pair.kernels.record,

@@ -183,12 +183,7 @@ def alpha_by_text(scores: scoring.Scores) -> dict[str, list]:
 
 
 def names(pair: Pair, protocol: Protocol) -> dict:
-    return {
-        "target": pair[0].name,
-        "draft": pair[1].name,
-        "draft_regime": pair[1].regime,
-        "protocol": protocol._asdict(),
-    }
+    return sides.names(*pair) | {"protocol": protocol._asdict()}
 
 
 def written(
