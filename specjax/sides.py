@@ -151,8 +151,14 @@ def reduced(name: str, draft: Reduction, target: Pretrained) -> Side:
         params = some_ids.with_embedding(draft, target.params["embedding"])
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    side = of_model(name, some_ids.build(draft.config, target.model.vocab), params)
-    return side._replace(regime=REDUCED, model=None)
+    sizes = draft.config, target.model.vocab
+    side = of_model(name, some_ids.build(*sizes), params)
+    make = Built(_reduced, tuple(zip(("config", "vocab"), sizes, strict=True)))
+    return side._replace(drafter=make, regime=REDUCED, model=None)
+
+
+def _reduced(gamma: int, draw: Callable, config: llama.Config, vocab: int) -> Drafter:
+    return autoregressive.build(some_ids.build(config, vocab), gamma, draw)
 
 
 def _early_exit(gamma: int, draw: Callable, config: Any, layers: int) -> Drafter:

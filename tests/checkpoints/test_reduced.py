@@ -34,6 +34,8 @@ def written(tmp_path):
 def test_it_drafts_some_ids_and_the_text_is_the_targets(written, dtype):
     target = sides.model(str(written / "target.safetensors"), dtype)
     draft = drafts.named(str(written / "draft.safetensors"), target)
+    again = drafts.named(str(written / "draft.safetensors"), target)
+    assert draft.drafter == again.drafter  # one program serves both
     assert draft.params["decoder"]["embedding"] is target.params["embedding"]
     prompt = make_prompt([[4, 9, 3], [7]])
     sampling = make_sampling(2, jnp.array([0.0, 1.0]))
