@@ -7,9 +7,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models.attention import Attention
-from specjax.models.branching import Tree
-from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
 
 
@@ -73,34 +70,3 @@ class FeedForward(nn.Module):
         hidden = self.activation(hidden)
         hidden = hidden * other[0] if other else hidden
         return Dense(shape[::-1], *options, axes[::-1], name="out")(hidden)
-
-
-class Block(nn.Module):
-    """A pre-norm layer: attention, then feed-forward, each added to its input. rotate:
-    as in `Attention`. learned: norms have a scale and a bias, and all products a
-    bias."""
-
-    heads: int
-    head_width: int
-    mlp_width: int
-    dtype: jnp.dtype = jnp.float32
-    rotate: Callable | None = rotary
-    learned: bool = False
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Array,
-        positions: Array,
-        cache: KeyValues | None = None,
-        tree: Tree | None = None,
-    ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E] at `positions` [B, T] -> ([B, T, E], cache)."""
-        sizes = x.shape[-1], self.heads, self.head_width
-        options = dict(rotate=self.rotate, use_bias=self.learned, name="attention")
-        attention = Attention(*sizes, self.dtype, **options)
-        y = Norm(self.learned, name="attention_norm")(x)
-        mixed, cache = attention(y, positions, cache, tree=tree)
-        x = x + mixed
-        mlp = FeedForward(self.mlp_width, self.dtype, self.learned, name="mlp")
-        return x + mlp(Norm(self.learned, name="mlp_norm")(x)), cache

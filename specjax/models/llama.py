@@ -19,10 +19,12 @@ from jax import Array
 
 from specjax import chunks
 from specjax.models import dense, lowering, rings
+from specjax.models.attention import HEADS
 from specjax.models.blocks import FeedForward
 from specjax.models.branching import held_positions, positions_of, seen
 from specjax.models.cache import Cache, KeyValues, empty
-from specjax.models.grouped import GroupedAttention
+from specjax.models.dense import Dense, multiply
+from specjax.models.grouped import attend
 from specjax.models.parameters import parameters, table
 from specjax.types import Branches, Model, Prompt
 
@@ -161,6 +163,48 @@ class Norm(nn.Module):
         return y.astype(x.dtype)
 
 
+class Attention(nn.Module):
+    """A text's attention to itself, several heads of queries to a key."""
+
+    config: Config
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Array,
+        rotate: Callable,
+        mask: Array,
+        cache: KeyValues | None,
+        write: Callable,
+    ) -> tuple[Array, KeyValues | None]:
+        """x: [B, T, E]. rotate: x [B, heads, T, D] -> the same, of queries and of keys.
+        mask: as in `grouped.attend`; of all slots of a cache, or of the T tokens.
+        cache: of the text before, which the call writes its tokens into; None, they see
+        each other alone. write: (cache, new) -> (cache, what is attended to), as
+        `lowering.write`. Returns [B, T, E] and the cache."""
+        config, style = self.config, STYLES[self.config.style]
+        dtype, width = jnp.dtype(config.dtype), config.head_width
+        heads = dict(query=config.num_heads, key=config.key_heads)
+        by = [
+            Dense((config.dim, n * width), dtype, config.biased, HEADS, name=name)
+            for name, n in (heads | {"value": config.key_heads}).items()
+        ]
+        query, key, value = (
+            y.reshape(*y.shape[:2], -1, width).transpose(0, 2, 1, 3)
+            for y in multiply(x, *by)
+        )  # [B, heads, T, D]
+        if style.normed:
+            norm = functools.partial(Norm, config.eps, style.offset, "head_width")
+            query, key = norm(name="query_norm")(query), norm(name="key_norm")(key)
+        memory = KeyValues(rotate(key).swapaxes(2, 3), value)
+        if cache is not None:
+            cache, memory = write(cache, memory)
+        scale = width**-0.5 if config.scale is None else config.scale
+        mixed = attend(rotate(query), memory, mask, scale, config.score_cap)
+        out = (config.num_heads * width, config.dim), dtype, config.out_biased
+        return Dense(*out, HEADS[::-1], name="out")(mixed), cache
+
+
 class Block(nn.Module):
     """Attention, then feed-forward, each added to its input."""
 
@@ -175,24 +219,14 @@ class Block(nn.Module):
         cache: KeyValues | None,
         write: Callable,
     ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E]; the others as in `GroupedAttention`."""
+        """x [B, T, E]; the others as in `Attention`."""
         config, style = self.config, STYLES[self.config.style]
-        dtype = jnp.dtype(config.dtype)
         norm = functools.partial(Norm, config.eps, style.offset)
-        sizes = config.dim, config.num_heads, config.key_heads, config.head_width
-        attention = GroupedAttention(
-            *sizes,
-            dtype,
-            norm=functools.partial(norm, axis="head_width") if style.normed else None,
-            use_bias=config.biased,
-            out_bias=config.out_biased,
-            scale=config.scale,
-            cap=config.score_cap,
-            name="attention",
-        )
         options = config.mlp_biased, GATES[style.gate], True
+        dtype = jnp.dtype(config.dtype)
         mlp = FeedForward(config.mlp_dim, dtype, *options, name="mlp")
         y = norm(name="attention_norm")(x)
+        attention = Attention(config, name="attention")
         y, cache = attention(y, rotate, mask, cache, write)
         if style.after:
             y = norm(name="attention_after_norm")(y)
