@@ -50,6 +50,29 @@ class Norm(nn.Module):
         return (y * scale + bias).astype(x.dtype)
 
 
+class RMSNorm(nn.Module):
+    """x / rms(x) times its scale, or 1 + its scale if `offset`, in float32: no mean is
+    taken, no bias added. axis: the name of the last one. apart: scale * x and 1 / rms
+    [..., 1], for a product to be multiplied by, after which a GPU makes no kernel of
+    the norm."""
+
+    eps: float = 1e-6
+    offset: bool = False
+    axis: str = "embed"
+
+    @nn.compact
+    def __call__(self, x: Array, apart: bool = False) -> Array | tuple[Array, Array]:
+        init = nn.initializers.zeros if self.offset else nn.initializers.ones
+        init = nn.with_logical_partitioning(init, (self.axis,))
+        scale = self.param("scale", init, x.shape[-1:])
+        scale = 1 + scale if self.offset else scale
+        y = x.astype(jnp.float32)
+        factor = jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + self.eps)
+        if apart:
+            return (y * scale).astype(x.dtype), factor
+        return (y * factor * scale).astype(x.dtype)
+
+
 class FeedForward(nn.Module):
     """activation(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E]. gated:
     (activation(x W_gate) * (x W_in)) W_out instead (Shazeer 2020)."""

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -20,7 +19,7 @@ from jax import Array
 from specjax import chunks
 from specjax.models import dense, lowering, rings
 from specjax.models.attention import HEADS
-from specjax.models.blocks import FeedForward
+from specjax.models.blocks import FeedForward, RMSNorm
 from specjax.models.branching import held_positions, positions_of, seen
 from specjax.models.cache import Cache, KeyValues, empty
 from specjax.models.dense import Dense, multiply
@@ -144,25 +143,6 @@ def stretched(stretch: Stretch, frequency: np.ndarray) -> np.ndarray:
 GATES = {"silu": nn.silu, "gelu": nn.gelu}
 
 
-class Norm(nn.Module):
-    """x / rms(x) times its scale, or 1 + its scale if `offset`, in float32. axis: the
-    name of the last one."""
-
-    eps: float
-    offset: bool = False
-    axis: str = "embed"
-
-    @nn.compact
-    def __call__(self, x: Array) -> Array:
-        init = nn.initializers.zeros if self.offset else nn.initializers.ones
-        init = nn.with_logical_partitioning(init, (self.axis,))
-        scale = self.param("scale", init, x.shape[-1:])
-        y = x.astype(jnp.float32)
-        y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + self.eps)
-        y = y * (1 + scale if self.offset else scale)
-        return y.astype(x.dtype)
-
-
 class Attention(nn.Module):
     """A text's attention to itself, several heads of queries to a key."""
 
@@ -194,7 +174,7 @@ class Attention(nn.Module):
             for y in multiply(x, *by)
         )  # [B, heads, T, D]
         if style.normed:
-            norm = functools.partial(Norm, config.eps, style.offset, "head_width")
+            norm = functools.partial(RMSNorm, config.eps, style.offset, "head_width")
             query, key = norm(name="query_norm")(query), norm(name="key_norm")(key)
         memory = KeyValues(rotate(key).swapaxes(2, 3), value)
         if cache is not None:
@@ -221,7 +201,7 @@ class Block(nn.Module):
     ) -> tuple[Array, KeyValues | None]:
         """x [B, T, E]; the others as in `Attention`."""
         config, style = self.config, STYLES[self.config.style]
-        norm = functools.partial(Norm, config.eps, style.offset)
+        norm = functools.partial(RMSNorm, config.eps, style.offset)
         options = config.mlp_biased, GATES[style.gate], True
         dtype = jnp.dtype(config.dtype)
         mlp = FeedForward(config.mlp_dim, dtype, *options, name="mlp")
@@ -297,7 +277,7 @@ class Decoder(nn.Module):
             block = Block(config, name=f"layers_{i}")
             write = functools.partial((rings if local else lowering).write, start=start)
             x, layers[i] = block(x, nearby if local else everywhere, mask, layer, write)
-        return Norm(config.eps, style.offset, name="norm")(x), layers
+        return RMSNorm(config.eps, style.offset, name="norm")(x), layers
 
 
 def init_params(key: Array, config: Config):

@@ -18,6 +18,7 @@ from jax import Array
 from specjax.models import cache as caches
 from specjax.models import dense, lowering
 from specjax.models.attention import Attention
+from specjax.models.blocks import RMSNorm
 from specjax.models.branching import Tree, in_tree, positions_of
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
@@ -102,22 +103,6 @@ class RelativeBias(nn.Module):
         return jax.vmap(jax.vmap(window, out_axes=1))(positions)
 
 
-class Norm(nn.Module):
-    """scale * x / rms(x), in float32: no mean is taken, no bias added. apart: scale * x
-    and 1 / rms(x) [..., 1], for a product to be multiplied by, after which a GPU makes
-    no kernel of the norm."""
-
-    @nn.compact
-    def __call__(self, x: Array, apart: bool = False) -> Array | tuple[Array, Array]:
-        init = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
-        scale = self.param("scale", init, (x.shape[-1],))
-        y = x.astype(jnp.float32)
-        factor = jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + 1e-6)
-        if apart:
-            return (y * scale).astype(x.dtype), factor
-        return (y * factor * scale).astype(x.dtype)
-
-
 def residual_dtype(dtype: jnp.dtype) -> jnp.dtype:
     """What features are added up in: float32 for float16, whose largest number is 65504
     and which published T5s leave in their feed-forward layers."""
@@ -165,9 +150,9 @@ class EncoderLayer(nn.Module):
     def setup(self):
         if self.config.own_bias:
             self.relpos_bias = RelativeBias(self.config.num_heads, both_ways=True)
-        self.pre_attention_layer_norm = Norm()
+        self.pre_attention_layer_norm = RMSNorm()
         self.attention = attention(self.config)
-        self.pre_mlp_layer_norm = Norm()
+        self.pre_mlp_layer_norm = RMSNorm()
         self.mlp = Mlp(self.config)
 
     def __call__(self, x: Array, mask: Array, bias: Array) -> Array:
@@ -187,11 +172,11 @@ class DecoderLayer(nn.Module):
         config = self.config
         if config.own_bias:
             self.relpos_bias = RelativeBias(config.num_heads, both_ways=False)
-        self.pre_self_attention_layer_norm = Norm()
+        self.pre_self_attention_layer_norm = RMSNorm()
         self.self_attention = attention(config, config.joined)
-        self.pre_cross_attention_layer_norm = Norm()
+        self.pre_cross_attention_layer_norm = RMSNorm()
         self.encoder_decoder_attention = attention(config)
-        self.pre_mlp_layer_norm = Norm()
+        self.pre_mlp_layer_norm = RMSNorm()
         self.mlp = Mlp(config, config.joined)
 
     def read(self, encoded: Array) -> KeyValues:
@@ -263,7 +248,7 @@ class Encoder(nn.Module):
             self.relpos_bias = RelativeBias(config.num_heads, both_ways=True)
         layers = range(config.encoder_layers)
         self.layers = [EncoderLayer(config) for _ in layers]
-        self.encoder_norm = Norm()
+        self.encoder_norm = RMSNorm()
 
     def __call__(self, x: Array, length: Array) -> Array:
         """x [B, I, E], of which length [B] are real -> [B, I, E]."""
@@ -286,7 +271,7 @@ class Decoder(nn.Module):
             self.relpos_bias = RelativeBias(config.num_heads, both_ways=False)
         layers = range(config.decoder_layers)
         self.layers = [DecoderLayer(config) for _ in layers]
-        self.decoder_norm = Norm()
+        self.decoder_norm = RMSNorm()
         if not config.tied:
             # Read by `readout`; declared here so that one tree holds all parameters.
             init = nn.with_logical_partitioning(FAN_IN, ("embed", "vocab"))
