@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from specjax import finite, generate, questions, sides
 from specjax.inputs import bucket, make_request, make_sampling, pad
-from specjax.measure import costs, timing
+from specjax.measure import costs, scoring, timing
 from specjax.measure.texts import truncation
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts
@@ -169,14 +169,25 @@ def rows(
     by: str | None = None,
 ) -> dict[str, dict]:
     """`measured` of every group and, last, of ALL of them, as `specjax compare` reads
-    it. by: one of `questions.GROUPS`. Raises ValueError for a question of none."""
-    groups: dict[str, list[Turn]] = {}
-    for turn in turns if by is not None else ():
-        groups.setdefault(questions.group(turn.asked, by), []).append(turn)
-    groups[ALL] = list(turns)
+    it, with the times of calls after the first prompt. by: one of `questions.GROUPS`.
+    Raises ValueError for a question of none."""
+    groups: dict[str, list[int]] = {}
+    for index, turn in enumerate(turns) if by is not None else ():
+        groups.setdefault(questions.group(turn.asked, by), []).append(index)
+    groups[ALL] = list(range(len(turns)))
     gamma, found = max(setting.gammas), {}
+    first = padded(prompts, 0)
+    request = asked_for(first, prompts.ends, setting, 0)
+    ms = costs.call_ms(pair, gamma, first, request, timing.SAMPLES * setting.rounds)
+    c, v = (ms[f"t_{part}_ms"] / ms["t_target_ms"] for part in ("draft", "score"))
+    marks = [
+        scoring.repeated(np.array([*before, *turn.texts[ALONE]]))[len(before) :]
+        for before, turn in zip(prompts.tokens, turns, strict=True)
+    ]
     drop = "gammas", "texts", "others", "ends"
-    for group, chosen in groups.items():
+    for group, places in groups.items():
+        chosen = [turns[index] for index in places]
+        of_these = numbers(chosen, gamma)
         found[group] = {
             **sides.names(pair.target, pair.draft),
             "exactness": pair.kernels.verifier.guarantee,
@@ -187,7 +198,10 @@ def rows(
             "gamma": gamma,
             "best_gamma": gamma,
             "left_out": prompts.left_out,
-            **numbers(chosen, gamma),
+            **of_these,
+            **ms,
+            "speed_by_calls": of_these["tokens_per_call"] / (gamma * c + v),
+            "repeated": float(np.concatenate([marks[i] for i in places]).mean()),
         }
         if group != ALL or by is None:
             found[group]["turns"] = [plain(turn) for turn in chosen]
