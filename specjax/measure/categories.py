@@ -263,4 +263,5 @@ def plain(turn: Turn) -> dict:
     about = {k: getattr(turn.asked, k) for k in ("id", "category", "turn")}
     tokens = {name: len(ids) for name, ids in turn.texts.items()}
     counted = {k: getattr(turn, k) for k in ("prompt", "seconds", "lengths")}
+    counted |= {k: sum(getattr(turn, k)) for k in ("accepted", "tested")}
     return {**about, **counted, "tokens": tokens}
