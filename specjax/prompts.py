@@ -103,7 +103,7 @@ def gather(
     Of a question whose turn is too long the later ones are left out too."""
     lines = [
         Line(where[i], i, fields[i], located(where[i], turns_of, fields[i]))
-        for i in questions.first_of_each(fields, chosen.per_category)
+        for i in questions.places(fields, chosen)
     ]
     longest, left_out, found = chosen.longest, 0, []
     for turn in itertools.count():

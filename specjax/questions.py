@@ -31,10 +31,13 @@ class Asked(NamedTuple):
 
 class Chosen(NamedTuple):
     """Which prompts of a file are read. per_category: so many questions of each, the
-    first by their ids. longest: no prompt of more tokens. None is all."""
+    first by their ids. longest: no prompt of more tokens. None is all. unique: refuses
+    lines that share an id. by: refuses lines that have none of this, one of GROUPS."""
 
     per_category: int | None = None
     longest: int | None = None
+    unique: bool = False
+    by: str | None = None
 
 
 ALL = Chosen()
@@ -65,17 +68,24 @@ def asked(fields: Mapping[str, Any], place: int, turn: int, text: str) -> Asked:
     return Asked(named, *kinds, turn, text)
 
 
-def first_of_each(lines: Sequence[Mapping[str, Any]], count: int | None) -> list[int]:
-    """The places of the first `count` lines of each category by id, in their order:
-    2 before 10, and "mtbench-9" before "mtbench-81"; all of them if None."""
+def places(lines: Sequence[Mapping[str, Any]], chosen: Chosen = ALL) -> list[int]:
+    """Where the chosen lines are, in their order; ids are counted as a person does, 2
+    before 10 and "mtbench-9" before "mtbench-81". Raises ValueError for what `chosen`
+    refuses."""
     each = [asked(fields, place, 0, "") for place, fields in enumerate(lines)]
-    if count is None:
-        return list(range(len(each)))
-    kept, seen = [], Counter()
+    most, seen, kept = chosen.per_category or len(each), Counter(), []
     for place in sorted(range(len(each)), key=lambda i: in_order(each[i].id)):
         seen[each[place].category] += 1
-        if seen[each[place].category] <= count:
+        if seen[each[place].category] <= most:
             kept.append(place)
+    shared = [x for x, n in Counter(each[i].id for i in kept).items() if n > 1]
+    if chosen.unique and shared:
+        raise ValueError(
+            f"several lines are question {shared[0]}: give each a"
+            ' "question_id" of its own'
+        )
+    for place in kept if chosen.by is not None else ():
+        group(each[place], chosen.by)
     return sorted(kept)
 
 

@@ -121,11 +121,13 @@ def test_what_is_no_file_of_lines_is_told(tmp_path):
 
 def test_ids_are_in_order_as_a_person_counts():
     lines = [{"id": f"b-{i}", "category": "x"} for i in (10, 9, 2)]
-    assert questions.first_of_each(lines, 2) == [1, 2]
+    assert questions.places(lines, questions.Chosen(per_category=2)) == [1, 2]
     about = questions.asked(lines[0] | {"category": "stem"}, 0, 0, "")
     assert questions.group(about, "task") == "mt_bench"
-    with pytest.raises(ValueError, match="question b-10 has no sub_category: write it"):
-        questions.group(about, "sub_category")
+    with pytest.raises(ValueError, match="question b-2 has no sub_category: write it"):
+        questions.places(lines, questions.Chosen(by="sub_category"))
+    with pytest.raises(ValueError, match="several lines are question b-10: give each"):
+        questions.places([*lines, lines[0]], questions.Chosen(unique=True))
 
 
 def test_without_text_there_is_the_start_token():

@@ -7,7 +7,7 @@ Axes: B = 1 row, L buffer, S steps, G = gamma, R rounds.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -46,21 +46,15 @@ class Turn(NamedTuple):
     tested: list[int]
 
 
-def check(prompts: Prompts, by: str | None = None) -> None:
-    """Raises ValueError for prompts that are no questions, or of no group of `by`."""
-    named = {(each.id, each.turn) for each in prompts.asked}
-    if len(named) < len(prompts.tokens):
-        raise ValueError(
-            'two prompts are of one question: give each line a "question_id" of its'
-            " own, or measure without --by"
-        )
-    for each in prompts.asked if by is not None else ():
-        questions.group(each, by)
-
-
-def decode(pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting) -> list[Turn]:
+def decode(
+    pair: costs.Pair,
+    prompts: Prompts,
+    setting: WalltimeSetting,
+    so_far: Callable[[list[Turn]], None] | None = None,
+) -> list[Turn]:
     """Every prompt, with the largest gamma of the setting and without a draft. Prompts
-    are padded to widths that many share, of which each is compiled once. Raises
+    are padded to widths that many share, of which each is compiled once. so_far: gets
+    the turns that are done after each, so that what is stopped is not lost. Raises
     FloatingPointError for logits that are no law."""
     pair = pair._replace(kernels=finite.guarded_kernels(pair.kernels))
     gamma, turns, programs = max(setting.gammas), {}, {}
@@ -76,7 +70,10 @@ def decode(pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting) -> list
             programs[shapes] = [build(here, each) for each in (0, gamma)]
         asked = prompts.asked[index], prompt, request, setting.rounds, is_new
         turns[index] = timed(programs[shapes], *asked)
-    return [turns[index] for index in range(len(order))]
+        done = [turns[index] for index in sorted(turns)]
+        if so_far is not None:
+            so_far(done)
+    return done
 
 
 def padded(prompts: Prompts, index: int) -> Prompt:
@@ -174,8 +171,7 @@ def rows(
     for turn in turns if by is not None else ():
         groups.setdefault(questions.group(turn.asked, by), []).append(turn)
     groups[ALL] = list(turns)
-    gamma, found = max(setting.gammas), {}
-    drop = "gammas", "texts", "others", "ends"
+    gamma, found, drop = max(setting.gammas), {}, ("gammas", "texts", "others", "ends")
     for group, chosen in groups.items():
         found[group] = {
             "target": pair.target.name,
@@ -191,6 +187,9 @@ def rows(
             "left_out": prompts.left_out,
             **numbers(chosen, gamma),
         }
+        if setting.temperature == 0:
+            same = [turn.texts[ALONE] == turn.texts[DRAFTED] for turn in chosen]
+            found[group]["same_greedy_texts"] = sum(same)
         if group != ALL or by is None:
             found[group]["turns"] = [plain(turn) for turn in chosen]
     return found
@@ -214,15 +213,14 @@ def numbers(turns: Sequence[Turn], gamma: int) -> dict:
     ]
     sums = [[sum(getattr(turn, k)) for turn in turns] for k in ("accepted", "tested")]
     alpha = estimate.counts(*map(np.array, sums)) if decided[0] else None
-    ids = list(dict.fromkeys(turn.asked.id for turn in turns))
+    asked = by_question(turns)
     speeds = {
-        name: np.array([speed(turns, each, name) for each in ids])
+        name: np.array([speed(each, name) for each in asked.values()])
         for name in (ALONE, DRAFTED)
     }
     value, error = speedup.ratio([speeds[DRAFTED]], [speeds[ALONE]])
-    same = [turn.texts[ALONE] == turn.texts[DRAFTED] for turn in turns]
     return {
-        "questions": ids,
+        "questions": [*asked],
         "texts": len(turns),
         "tokens": int(lengths.sum()),
         "calls": len(lengths),
@@ -234,16 +232,22 @@ def numbers(turns: Sequence[Turn], gamma: int) -> dict:
         "alpha_se": None if alpha is None or alpha.se != alpha.se else alpha.se,
         "tokens_per_second": {k: float(x.mean()) for k, x in speeds.items()},
         "best_speedup": value,
-        "best_speedup_ci": speedup.interval(value, error, len(ids)),
-        "same_texts": sum(same),
+        "best_speedup_ci": speedup.interval(value, error, len(asked)),
     }
 
 
-def speed(turns: Sequence[Turn], question: str | int, name: str) -> float:
-    """Tokens a second of all turns of a question."""
-    of_it = [turn for turn in turns if turn.asked.id == question]
-    seconds = sum(float(np.median(turn.seconds[name])) for turn in of_it)
-    return sum(len(turn.texts[name]) for turn in of_it) / seconds
+def by_question(turns: Iterable[Turn]) -> dict[str | int, list[Turn]]:
+    """The turns of each question, by its id."""
+    asked = {}
+    for turn in turns:
+        asked.setdefault(turn.asked.id, []).append(turn)
+    return asked
+
+
+def speed(turns: Sequence[Turn], name: str) -> float:
+    """Tokens a second of the turns of a question."""
+    seconds = sum(float(np.median(turn.seconds[name])) for turn in turns)
+    return sum(len(turn.texts[name]) for turn in turns) / seconds
 
 
 def plain(turn: Turn) -> dict:
