@@ -22,7 +22,7 @@ from pallas_kernels.plan import (
     DEFERRED,
     FIELDS,
     KNOWN,
-    TABLE,
+    PART,
     Plan,
     Shape,
     Tiles,
@@ -32,7 +32,16 @@ from pallas_kernels.plan import (
 )
 from pallas_kernels.tpu import mosaic as mosaic_tpu
 from specjax import probs
-from specjax.types import Draft, FusedRule, Law, Sampling, Verdict, Verifier
+from specjax.types import (
+    Draft,
+    FusedRule,
+    Law,
+    Reduced,
+    Sampling,
+    Table,
+    Verdict,
+    Verifier,
+)
 
 
 class Fused(NamedTuple):
@@ -57,7 +66,7 @@ class Options(NamedTuple):
 
 
 AUTO = Options()
-OF_TABLE = "the draft's laws are rows of a shared table"
+OF_PART = "the draft's laws are of some ids alone, or rows of a shared table"
 
 
 class _Noise(NamedTuple):
@@ -83,8 +92,8 @@ def build(
         return (planned if tiles is None else planned._replace(tiles=tiles)), choice
 
     def ran(target, draft) -> Choice:
-        if isinstance(draft.law, Law) and draft.law.row is not None:
-            return Choice(simple(device), OF_TABLE)
+        if isinstance(draft.law, Law) and isinstance(draft.law.logits, Table | Reduced):
+            return Choice(simple(device), OF_PART)
         return chosen(target, draft)[1]
 
     def law(logits: Array, sampling: Sampling) -> Law | Deferred:
@@ -109,7 +118,9 @@ def build(
         chance = out.get("accept_prob", jnp.zeros(draft.tokens.shape))
         return Verdict(n, out["verdict"], chance, residual=rest)
 
-    def draw(logits: Array, sampling: Sampling, u: Array) -> tuple[Array, Law]:
+    def draw(logits: Array | Reduced, sampling: Sampling, u: Array):
+        if isinstance(logits, Reduced):
+            return probs.draw(logits, sampling, u)
         deferred_law = onepass.defer(logits[:, None], sampling)
         none = _certain(logits.shape[0], 0)
         planned, choice = chosen(deferred_law, none)
@@ -222,8 +233,8 @@ def wire(
             drawn = choose(shape._replace(gamma=0))
         if verifier.rule is None:
             return Choice(REFERENCE, NO_RULE), drawn
-        if shape.gamma and shape.draft == TABLE:
-            return Choice(simple(device), OF_TABLE), drawn
+        if shape.gamma and shape.draft == PART:
+            return Choice(simple(device), OF_PART), drawn
         return choose(shape, rule, target), drawn
 
     if verifier.rule is not None:

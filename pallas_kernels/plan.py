@@ -14,12 +14,12 @@ from specjax.types import BLOCK, Draft, FusedRule, Law
 
 FIELDS = ("scale", "top", "tau", "tie", "lse")  # of a law's rows
 KNOWN, DEFERRED, CERTAIN, NONE = "known", "deferred", "certain", "none"
-TABLE = "table"  # a draft whose laws are rows that many share
+PART = "part"  # a draft whose laws are of some ids, or rows that many share
 
 
 class Shape(NamedTuple):
     """What is known of a verification before it is traced. draft: KNOWN laws, as a
-    drafter leaves them, CERTAIN of its tokens, or TABLE. itemsize: of a logit."""
+    drafter leaves them, CERTAIN of its tokens, or PART. itemsize: of a logit."""
 
     batch: int
     gamma: int

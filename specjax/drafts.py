@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 
 from specjax import generate, sides, zoo
+from specjax.checkpoints import reduced
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
 from specjax.plugins import attribute, built, is_own, of, usage
 from specjax.pretrained import Pretrained
-from specjax.sides import CERTAIN, SAMPLED, TABLE, Side
+from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE, Side
 from specjax.step import Decoder
-from specjax.types import Drafter, Params, Prompt, Table
+from specjax.types import Drafter, Params, Prompt, Reduced, Table
 
 
 def load_draft(name: str, target: Pretrained) -> Side:
@@ -44,12 +45,22 @@ def named(name: str, target: Side) -> Side:
         return built(name, DRAFTS[bare], options, {"target": target})
     if is_own(name):
         return own(name, target)
+    if (path := reduced.find(name)) is not None:
+        return of_some_ids(path, target)
     try:
         return sides.model(name, target.dtype)
     except ValueError as error:
         if "no checkpoint at" not in str(error):
             raise
         raise ValueError(f"{error}; a draft may also be {spelled()}") from None
+
+
+def of_some_ids(path: Path, target: Side) -> Side:
+    """The draft in a file with `d2t`."""
+    if target.pretrained is None:
+        raise ValueError(f"{target.name} has no embedding to read by: name a model")
+    draft = reduced.load(path, target.dtype)
+    return sides.reduced(path.stem, draft, target.pretrained)._replace(files=(path,))
 
 
 def is_named(name: str) -> bool:
@@ -179,4 +190,5 @@ def carried(target: Side, drafter: Drafter, params: Any) -> str:
     law = jax.eval_shape(draft, Params(target.params, params)).law
     if law is None:
         return CERTAIN
-    return TABLE if isinstance(law.logits, Table) else SAMPLED
+    regimes = {Table: TABLE, Reduced: REDUCED}
+    return regimes.get(type(law.logits), SAMPLED)

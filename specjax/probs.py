@@ -3,7 +3,7 @@
 Temperature, top-k, top-p, min-p and argmax, in that order, keep a prefix of the ids
 ordered by (logit descending, id ascending). A `Law` is the raw logits and where that
 prefix ends, so that nobody writes a distribution that nobody reads.
-Axes: B rows, T tokens, V vocabulary, M places of a table row.
+Axes: B rows, T tokens, V vocabulary, M places of a table row, K ids of a reduced one.
 """
 
 import numbers
@@ -14,14 +14,17 @@ import numpy as np
 from jax import Array
 
 from specjax import truncation
-from specjax.types import BLOCK, Law, Sampling, Table
+from specjax.types import BLOCK, Law, Reduced, Sampling, Table
 
 
-def standardize(logits: Array, sampling: Sampling) -> Law:
+def standardize(logits: Array | Reduced, sampling: Sampling) -> Law:
     """The law of `logits` [B, ..., V] under each row's settings [B] (Section 2.2).
 
     An id whose logit is -inf or NaN is never drawn; each row needs one that is finite.
     """
+    if isinstance(logits, Reduced):  # its ids ascend: the order of all is its own
+        law = standardize(logits.logits, sampling)
+        return law._replace(logits=logits, tie=logits.ids[law.tie])
 
     def a_row(setting: Array) -> Array:
         extra = (1,) * (logits.ndim - 2)
@@ -80,30 +83,57 @@ def _scaled(z: Array, scale: Array, top: Array) -> Array:
     return (z - top[..., None]) * scale[..., None]
 
 
-def _kept(law: Law, z: Array) -> Array:
-    """[..., V] bool: the ids that the law can draw, for its widened logits `z`."""
+def _kept(law: Law, z: Array, ids: Array | None = None) -> Array:
+    """[..., V] bool: the ids that the law can draw, for its widened logits `z`; or of
+    `ids` [K], for theirs."""
     tau, tie = law.tau[..., None], law.tie[..., None]
-    return (z > tau) | ((z == tau) & (jnp.arange(z.shape[-1]) <= tie))
+    ids = jnp.arange(z.shape[-1]) if ids is None else ids
+    return (z > tau) | ((z == tau) & (ids <= tie))
 
 
 def dense(law: Law) -> Array:
     """The probabilities themselves, [..., V] float32; rows sum to 1."""
-    z = _rows(law)
+    if isinstance(law.logits, Reduced):
+        weights, place = _weights(law), law.logits.place
+        return jnp.take(weights, place, axis=-1, mode="fill", fill_value=0.0)
+    return _weights(law)
+
+
+def _weights(law: Law) -> Array:
+    """The probabilities of the ids that a row has logits of."""
+    z, ids = _rows(law), None
+    if isinstance(law.logits, Reduced):
+        ids = law.logits.ids
     weights = jnp.exp(_scaled(z, law.scale, law.top) - law.lse[..., None])
-    return jnp.where(_kept(law, z), weights, 0.0)
+    return jnp.where(_kept(law, z, ids), weights, 0.0)
 
 
 def _rows(law: Law) -> Array:
-    z = table_rows(law.logits, law.row) if isinstance(law.logits, Table) else law.logits
-    return _wide(z)
+    """Logits as dense rows: [..., V], or [..., K] of a reduced one."""
+    match law.logits:
+        case Table():
+            return _wide(table_rows(law.logits, law.row))
+        case Reduced():
+            return _wide(law.logits.logits)
+    return _wide(law.logits)
+
+
+def vocab_of(logits: Array | Reduced) -> int:
+    """V of logits [..., V] or of a part of them."""
+    return logits.place.size if isinstance(logits, Reduced) else logits.shape[-1]
 
 
 def at(law: Law, ids: Array) -> Array:
     """The probability of one id a row, reading one logit a row: ids [...] -> [...]."""
-    if isinstance(law.logits, Table):
-        z = _table_at(law.logits, law.row, ids)
-    else:
-        z = jnp.take_along_axis(law.logits, ids[..., None], axis=-1)[..., 0]
+    match law.logits:
+        case Table():
+            z = _table_at(law.logits, law.row, ids)
+        case Reduced(logits, _, place):
+            fill = {"mode": "fill", "fill_value": -jnp.inf}
+            at_place = place[ids][..., None]
+            z = jnp.take_along_axis(logits, at_place, axis=-1, **fill)[..., 0]
+        case logits:
+            z = jnp.take_along_axis(logits, ids[..., None], axis=-1)[..., 0]
     z = _wide(z)
     kept = (z > law.tau) | ((z == law.tau) & (ids <= law.tie))
     return jnp.where(kept, jnp.exp((z - law.top) * law.scale - law.lse), 0.0)
@@ -138,18 +168,37 @@ def take(law: Law, index: Array) -> Law:
 
 
 def _map_rows(law: Law, function) -> Law:
-    """Applies to every leaf that has a row of its own; a shared table has none."""
-    own = law._replace(logits=None) if isinstance(law.logits, Table) else law
-    mapped = jax.tree.map(function, own)
-    return mapped._replace(logits=law.logits) if mapped.logits is None else mapped
+    """Applies to every leaf that has a row of its own."""
+    return shared(jax.tree.map(function, apart(law)), law.logits)
+
+
+def apart(law: Law) -> Law:
+    """The law without what its rows share: leaves [..., ] of rows alone."""
+    match law.logits:
+        case Table():
+            return law._replace(logits=None)
+        case Reduced(logits):
+            return law._replace(logits=logits)
+    return law
+
+
+def shared(law: Law, logits: Array | Table | Reduced) -> Law:
+    """What `apart` took away, put back from any logits of the same kind."""
+    match logits:
+        case Table():
+            return law._replace(logits=logits)
+        case Reduced():
+            return law._replace(logits=logits._replace(logits=law.logits))
+    return law
 
 
 def sample(law: Law, u: Array) -> Array:
     """Draws an id a row: law [B], uniforms u [B, 2] -> [B] int32."""
-    return pick(dense(law), u)
+    drawn = pick(_weights(law), u)
+    return law.logits.ids[drawn] if isinstance(law.logits, Reduced) else drawn
 
 
-def draw(logits: Array, sampling: Sampling, u: Array) -> tuple[Array, Law]:
+def draw(logits: Array | Reduced, sampling: Sampling, u: Array) -> tuple[Array, Law]:
     """What a draft does with logits [B, V]: ids [B] int32 and the law they are from."""
     law = standardize(logits, sampling)
     return sample(law, u), law
@@ -161,10 +210,13 @@ def race(law: Law, gumbel: Array) -> Array:
     Two laws that race with the same g agree at least beta / (2 - beta) of the time, and
     at most beta. -> [...] int32, the first of equals. An id outside never wins.
     """
-    z = _rows(law)
+    z, ids = _rows(law), None
+    if isinstance(law.logits, Reduced):
+        ids = law.logits.ids
+        gumbel = gumbel[..., ids]
     ahead = _scaled(z, law.scale, law.top) + gumbel  # log p but for a constant
-    ahead = jnp.where(_kept(law, z), ahead, -jnp.inf)
-    return jnp.argmax(ahead, axis=-1).astype(jnp.int32)
+    first = jnp.argmax(jnp.where(_kept(law, z, ids), ahead, -jnp.inf), axis=-1)
+    return (first if ids is None else ids[first]).astype(jnp.int32)
 
 
 def pick(weights: Array, u: Array) -> Array:

@@ -31,11 +31,13 @@ class Asked(NamedTuple):
 
 class Chosen(NamedTuple):
     """Which prompts of a file are read. per_category: so many questions of each, the
-    first by their ids. longest: no prompt of more tokens. None is all. unique: refuses
-    lines that share an id. by: refuses lines that have none of this, one of GROUPS."""
+    first by their ids. longest: no prompt of more tokens. task: of this one alone. None
+    is all. unique: refuses lines that share an id. by: refuses lines that have none of
+    this, one of GROUPS."""
 
     per_category: int | None = None
     longest: int | None = None
+    task: str | None = None
     unique: bool = False
     by: str | None = None
 
@@ -68,15 +70,20 @@ def asked(fields: Mapping[str, Any], place: int, turn: int, text: str) -> Asked:
     return Asked(named, *kinds, turn, text)
 
 
-def places(lines: Sequence[Mapping[str, Any]], chosen: Chosen = ALL) -> list[int]:
-    """Where the chosen lines are, in their order; ids are counted as a person does, 2
-    before 10 and "mtbench-9" before "mtbench-81". Raises ValueError for what `chosen`
-    refuses."""
+def places(lines: Sequence[Mapping[str, Any]], chosen: Chosen) -> list[int]:
+    """The places of the lines that are read, in their order. The first of a category
+    are so by id: 2 before 10, and "mtbench-9" before "mtbench-81". Raises ValueError
+    for a task that no line is of, and what `chosen` refuses."""
     each = [asked(fields, place, 0, "") for place, fields in enumerate(lines)]
-    most, seen, kept = chosen.per_category or len(each), Counter(), []
-    for place in sorted(range(len(each)), key=lambda i: in_order(each[i].id)):
+    task, most = chosen.task, chosen.per_category
+    of_it = [i for i, it in enumerate(each) if task in (None, task_of(it.category))]
+    if not of_it:
+        there = ", ".join(sorted({task_of(it.category) for it in each} - {""}))
+        raise ValueError(f"no question is of {task}: there are {there or 'no tasks'}")
+    kept, seen = [], Counter()
+    for place in sorted(of_it, key=lambda i: in_order(each[i].id)):
         seen[each[place].category] += 1
-        if seen[each[place].category] <= most:
+        if most is None or seen[each[place].category] <= most:
             kept.append(place)
     shared = [x for x, n in Counter(each[i].id for i in kept).items() if n > 1]
     if chosen.unique and shared:
@@ -84,9 +91,13 @@ def places(lines: Sequence[Mapping[str, Any]], chosen: Chosen = ALL) -> list[int
             f"several lines are question {shared[0]}: give each a"
             ' "question_id" of its own'
         )
-    for place in kept if chosen.by is not None else ():
+    for place in sorted(kept) if chosen.by is not None else ():
         group(each[place], chosen.by)
     return sorted(kept)
+
+
+def task_of(category: str) -> str:
+    return TASKS.get(category, category)
 
 
 def in_order(named: str | int) -> list[str | int]:
@@ -104,4 +115,4 @@ def group(question: Asked, by: str) -> str:
             f"question {question.id} has no {field}: write it in its line, as"
             f' "{field}": "writing", or leave --by out'
         )
-    return TASKS.get(name, name) if by == "task" else name
+    return task_of(name) if by == "task" else name

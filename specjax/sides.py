@@ -16,12 +16,15 @@ from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
 from specjax.drafters.rollout import for_rule, independent
 from specjax.models import gpt, llama, t5, whisper
+from specjax.models import reduced as some_ids
+from specjax.models.reduced import Reduction
 from specjax.pretrained import Pretrained
 from specjax.types import Drafter, Kernels, Law, Model, Prompt, Sampling, Verifier
 from specjax.verifiers import token
 
 # What a draft carries (`specjax.types.Draft.law`).
 SAMPLED, TABLE, CERTAIN = "sampled law", "table law", "certain"
+REDUCED = "law of some ids"
 
 
 class Side(NamedTuple):
@@ -136,6 +139,28 @@ def early_exit(whole: Pretrained, layers: int) -> Side:
     return side._replace(drafter=make, model=None, files=files)
 
 
+def reduced(name: str, draft: Reduction, target: Pretrained) -> Side:
+    """A draft that reads by its target's embedding and says some of its ids. Raises
+    ValueError for a target that it was not made for."""
+    if not isinstance(target.config, llama.Config):
+        raise ValueError(
+            f"{name} drafts for a model of Llama's kind, and {target.name} is a"
+            f" {target.family}: name the target that it was trained for"
+        )
+    try:
+        params = some_ids.with_embedding(draft, target.params["embedding"])
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    sizes = draft.config, target.model.vocab
+    side = of_model(name, some_ids.build(*sizes), params)
+    make = Built(_reduced, tuple(zip(("config", "vocab"), sizes, strict=True)))
+    return side._replace(drafter=make, regime=REDUCED, model=None)
+
+
+def _reduced(gamma: int, draw: Callable, config: llama.Config, vocab: int) -> Drafter:
+    return autoregressive.build(some_ids.build(config, vocab), gamma, draw)
+
+
 def _early_exit(gamma: int, draw: Callable, config: Any, layers: int) -> Drafter:
     shallow = first_layers(config, layers)
 
@@ -209,6 +234,15 @@ def copied(longest: int = 3) -> Side:
 def _copying(gamma: int, draw: Callable, longest: int) -> Drafter:
     del draw  # nothing is drawn
     return copying.build(gamma, longest)
+
+
+def names(target: Side, draft: Side) -> dict[str, str]:
+    """Who took part, as a record has it. Weights that were stored in fewer bits are
+    another model than the published one: `stored` says which they are."""
+    who = {"target": target.name, "draft": draft.name, "draft_regime": draft.regime}
+    if target.pretrained is not None and target.pretrained.stored:
+        who["stored"] = target.pretrained.stored
+    return who
 
 
 def check(target: Side, draft: Side, with_alpha: bool = True) -> None:

@@ -42,18 +42,31 @@ class Table(NamedTuple):
     logits: Array
 
 
+class Reduced(NamedTuple):
+    """Logits of some of the ids, and none of the others (`models.reduced`).
+
+    logits [..., K]. ids [K] int32, ascending: whose they are. place [V] int32: where an
+    id is among them, K if it is not. The two have no row of their own: all share them.
+    """
+
+    logits: Array
+    ids: Array
+    place: Array
+
+
 class Law(NamedTuple):
     """The distribution that a token is drawn from: raw logits and five scalars a row.
 
     exp(scale * (z - top) - lse) at the ids with (z, -id) >= (tau, -tie), for the row z.
     logits: [..., V] as the model wrote them, never masked or copied; or a Table, whose
-    row is then named by `row`. scale, top, tau, tie, lse: [...]: 1 / temperature (1
-    where greedy), largest logit, smallest logit kept, last id kept among those equal to
-    tau, logsumexp of what is kept; apart from `top`, so that a low temperature does not
-    cost digits. row: [...] int32, or None for dense logits.
+    row is then named by `row`; or Reduced, outside of which nothing is drawn. scale,
+    top, tau, tie, lse: [...]: 1 / temperature (1 where greedy), largest logit, smallest
+    logit kept, last id kept among those equal to tau, logsumexp of what is kept; apart
+    from `top`, so that a low temperature does not cost digits. row: [...] int32, or
+    None for dense logits.
     """
 
-    logits: Array | Table
+    logits: Array | Table | Reduced
     scale: Array
     top: Array
     tau: Array
@@ -199,8 +212,9 @@ class Model(NamedTuple):
     apply: (params, tokens [B, T], start [B], cache, Branches | None = None) ->
     (features [B, T, D], cache): writes slots start .. start + T - 1, attends to slots
     up to its own; of a tree, to the text before and to what its branches say.
-    readout: (params, features [..., D]) -> logits [..., V] float32.
-    vocab: V. shapes: the parameter tree as ShapeDtypeStructs, to check what is given.
+    readout: (params, features [..., D]) -> logits [..., V] float32; of a model that
+    only drafts maybe `Reduced`. vocab: V. shapes: the parameter tree as
+    ShapeDtypeStructs, to check what is given.
     slots: positions that the model can tell apart, None if unbounded; no text is
     longer, but a buffer may be.
     encodes: whether prompts need `inputs`.

@@ -16,7 +16,7 @@ import scipy.stats
 from specjax import probs
 from specjax.exactness.fixtures import reference, shared_table
 from specjax.inputs import make_sampling
-from specjax.types import BLOCK, Law, Sampling
+from specjax.types import BLOCK, Law, Reduced, Sampling
 
 NEARLY_ONE = 1 - 2**-24  # the largest float32 below 1
 B, V = 8, 11
@@ -28,11 +28,11 @@ def distribution(logits, sampling):
     return probs.dense(probs.standardize(logits, sampling))
 
 
-def one_row(logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0) -> np.ndarray:
+def one_row(logits, temperature: float) -> np.ndarray:
     """The distribution of at most V logits, filled up to share a compilation."""
     size = len(logits)
     filled = np.pad(np.float32(logits), (0, V - size), constant_values=-np.inf)
-    sampling = settings_of(temperature, V if top_k is None else top_k, top_p, min_p)
+    sampling = settings_of(temperature, V, 1.0, 0.0)
     return np.asarray(distribution(jnp.tile(filled, (B, 1)), sampling))[0, :size]
 
 
@@ -44,35 +44,42 @@ def settings_of(temperature, top_k, top_p, min_p) -> Sampling:
     return Sampling(temperature, jnp.asarray(whole), top_p, min_p)
 
 
-# By hand.
+@pytest.mark.parametrize("heat", [0.0, 0.7])
+def test_a_law_of_some_ids_is_that_of_all_with_the_others_impossible(heat):
+    ids = np.array([1, 2, 4, 5, 7, 10], np.int32)
+    place = np.full(V, ids.size, np.int32)
+    place[ids] = np.arange(ids.size)
+    known = jnp.asarray(ids), jnp.asarray(place)
+    random = np.random.default_rng(3)
+    z = random.integers(-2, 3, (B, 5, ids.size)).astype(np.float32)  # many are equal
+    whole = np.full((B, 5, V), -np.inf, np.float32)
+    whole[..., ids] = z
+    gumbel = jnp.asarray(random.gumbel(size=(B, 5, V)))
+    u = random.random((B, 2), np.float32)
+    every = jnp.asarray(random.integers(0, V, (B, 5)))
+
+    @jax.jit
+    def seen(logits, sampling):
+        law = probs.standardize(logits, sampling)
+        one = probs.take(law, jnp.arange(B) % 5)
+        shown = probs.dense(law), probs.dense(probs.first(law, 3)), probs.dense(one)
+        return *shown, probs.at(law, every), probs.race(law, gumbel), law.tie
+
+    for setting in ((V, 1.0, 0.0), (4, 0.8, 0.0), (V, 1.0, 0.4)):
+        sampling = settings_of(heat, *setting)
+        some = seen(Reduced(jnp.asarray(z), *known), sampling)
+        for mine, of_all in zip(some[:-1], seen(whole, sampling)[:-1], strict=True):
+            np.testing.assert_allclose(mine, of_all, rtol=1e-6)
+        assert np.isin(some[-1], ids).all()
+    law = probs.standardize(Reduced(jnp.asarray(z[:, 0]), *known), sampling)
+    law_of_all = probs.standardize(jnp.asarray(whole[:, 0]), sampling)
+    drawn = probs.sample(law, u)
+    assert (probs.at(law_of_all, drawn) > 0).all()
+    cumulative = np.cumsum(probs.dense(law), -1)  # all in one block: by u[:, 1]
+    assert (drawn == np.argmax(cumulative > u[:, 1:], axis=-1)).all()
 
 
-TIES, HALF = [1, 3, 3, 0, 3], np.log(np.float32(0.5))
-KEPT = [
-    # Before dividing by the temperature two would be enough.
-    ([2, 1.5, 1, 0, -1], dict(temperature=2.0, top_p=0.6), [0, 1, 2]),
-    ([0, 1, 1, 2, 1], dict(top_k=3), [1, 2, 3]),  # exactly k, ties to the lower id
-    # Of (.5, .3, .2) two remain as (.625, .375), and .6 is reached by the first.
-    (np.log([0.5, 0.3, 0.2]), dict(top_k=2, top_p=0.6), [0]),
-    (np.log([0.5, 0.3, 0.2]), dict(top_k=3, top_p=0.6), [0, 1]),
-    # The token that crosses top_p is kept.
-    (np.log([0.3, 0.2, 0.5]), dict(top_p=0.51), [0, 2]),
-    ([0, 0, 0, 0], dict(top_p=0.5), [0, 1]),  # just the mass is enough
-    # min_p is a share of the largest, and just that share is enough.
-    ([HALF, 0, 0, -3], dict(min_p=0.5), [0, 1, 2]),
-    # After the temperature: at T = 2 the shares are the square roots, .53 and .45.
-    (np.log([0.1, 0.5, 0.26, 0.14]), dict(temperature=2.0, min_p=0.5), [1, 2, 3]),
-    (TIES, dict(temperature=0.0), [1]),
-]
-
-
-@pytest.mark.parametrize(("logits", "setting", "kept"), KEPT)
-def test_what_is_kept_by_hand(logits, setting, kept):
-    law = one_row(logits, **setting)
-    assert np.flatnonzero(law).tolist() == kept
-    temperature = setting.get("temperature", 1.0) or 1.0
-    weights = np.exp(np.asarray(logits, float)[kept] / temperature)
-    np.testing.assert_allclose(law[kept], weights / weights.sum(), rtol=1e-5)
+TIES = [1, 3, 3, 0, 3]
 
 
 @pytest.mark.parametrize("temperature", [1e-1, 1e-2, 1e-4])

@@ -121,10 +121,15 @@ def test_what_is_no_file_of_lines_is_told(tmp_path):
 
 def test_ids_are_in_order_as_a_person_counts():
     lines = [{"id": f"b-{i}", "category": "x"} for i in (10, 9, 2)]
-    assert questions.places(lines, questions.Chosen(per_category=2)) == [1, 2]
+    lines.insert(1, {"id": 1, "category": "stem"})
+    assert questions.places(lines, questions.Chosen(2)) == [1, 2, 3]
+    of_task = questions.Chosen(task="mt_bench")
+    assert questions.places(lines, of_task) == [1]
+    with pytest.raises(ValueError, match="no question is of y: there are mt_bench, x"):
+        questions.places(lines, questions.Chosen(task="y"))
     about = questions.asked(lines[0] | {"category": "stem"}, 0, 0, "")
     assert questions.group(about, "task") == "mt_bench"
-    with pytest.raises(ValueError, match="question b-2 has no sub_category: write it"):
+    with pytest.raises(ValueError, match="question b-10 has no sub_category: write it"):
         questions.places(lines, questions.Chosen(by="sub_category"))
     with pytest.raises(ValueError, match="several lines are question b-10: give each"):
         questions.places([*lines, lines[0]], questions.Chosen(unique=True))

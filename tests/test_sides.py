@@ -25,3 +25,12 @@ def test_an_early_exit_before_a_local_layer_has_none():
     (config,) = (case.config for case in CASES if case.name == "gemma2")
     exits = sides.first_layers(config._replace(local=(1,)), 1)
     assert exits.portion is None  # its caches keep all
+
+
+def test_a_record_says_how_weights_were_stored():
+    side = sides.model("code_small")
+    draft = sides.random()
+    assert sides.names(side, draft).keys() == {"target", "draft", "draft_regime"}
+    stored = side.pretrained._replace(stored="Q4_1 210, F32 61")
+    named = sides.names(side._replace(pretrained=stored), draft)
+    assert named["stored"] == "Q4_1 210, F32 61"

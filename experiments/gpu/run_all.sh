@@ -6,6 +6,8 @@
 # TEXT_FOLDER holds news_sentences.train.txt.xz and news_sentences.valid.txt.xz, one
 # sentence a line; without it, or as "", the stages that read text are skipped, as are
 # torch without a PyTorch that finds the GPU and sanitizer without compute-sanitizer.
+# MODELS holds what `specjax fetch smollm2` gets, whole or split into FILE.part*, and
+# question.jsonl of Spec-Bench; without it the stage smollm2 is skipped.
 # What decodes is timed as it is by default: by kernels, which the stage `default`
 # compares with the reference first; KERNELS=reference times without them, into folders
 # of their own (RUNS, RESULTS_FOLDER). Every record says what ran, and so does the end.
@@ -195,6 +197,18 @@ else
   # The rows of the paper's T5 need its checkpoints, and are not among these.
   rows table3 $(names gin_configs/table3_paper/gpt.gin) --
   rows table2 $(names gin_configs/table2_paper/gpt.gin) --
+fi
+if [ -n "${MODELS:-}" ] && [ -z "$dry" ]; then
+  if asked smollm2; then
+    stage fetch "$python" -m specjax fetch smollm2 --from "$MODELS"
+    for row in {mt_bench,math_reasoning,summarization}_t{0,1}; do
+      stage "smollm2.$row" "$python" -m experiments.run --out "$out" \
+        --set "TASK = '$MODELS/question.jsonl'" --set "KERNELS = '${KERNELS:-auto}'" \
+        "gin_configs/spec_bench/smollm2.gin:$row"
+    done
+  fi
+elif asked smollm2; then
+  note smollm2 "skipped: no MODELS was named"
 fi
 # Never done before: it shows what there is.
 if asked page; then

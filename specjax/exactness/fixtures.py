@@ -16,19 +16,19 @@ import numpy as np
 
 from specjax import policies, probs
 from specjax.models import gpt
-from specjax.types import Law, Policy, Prompt, Sampling, Table
+from specjax.types import Law, Policy, Prompt, Reduced, Sampling, Table
 
-REGIMES = ("dense", "table", "certain")
+REGIMES = ("dense", "table", "certain", "reduced")
 
 
 class Fixture(NamedTuple):
     """Two models small enough to enumerate, and how the draft is made. target, draft:
     prefix (a tuple of ids) -> logits [V] float32. sampling: one number a setting, for
-    both. regime: "dense", "table" (rows of one shared `Table`) or "certain" (the
-    draft's most probable id, no law). num: prefix -> tokens drafted, at most gamma;
-    None is gamma. policy: it sets a bound of its own on them. drawn: prefix -> the law
-    [V] that tokens are really drawn from, None where it is the one that the draft
-    carries, as it must be."""
+    both. regime: "dense", "table" (rows of one shared `Table`), "certain" (the draft's
+    most probable id, no law) or "reduced" (it never says the first id). num: prefix ->
+    tokens drafted, at most gamma; None is gamma. policy: it sets a bound of its own on
+    them. drawn: prefix -> the law [V] that tokens are really drawn from, None where it
+    is the one that the draft carries, as it must be."""
 
     name: str
     vocab: int
@@ -47,12 +47,25 @@ def references(fixture: Fixture) -> tuple[Callable, Callable]:
         raise ValueError(f"regime must be one of {REGIMES}; got {fixture.regime!r}")
     certain = fixture.regime == "certain"
     drafted = Sampling(0.0) if certain else fixture.sampling
-    both = (fixture.target, fixture.sampling), (fixture.draft, drafted)
+    both = (fixture.target, fixture.sampling), (said(fixture), drafted)
 
     def law(model: Callable, sampling: Sampling) -> Callable:
         return functools.cache(lambda prefix: reference(model(prefix), sampling))
 
     return tuple(law(*each) for each in both)
+
+
+def said(fixture: Fixture) -> Callable:
+    """The draft's logits, -inf at what its regime has it never say."""
+    if fixture.regime != "reduced":
+        return fixture.draft
+
+    def logits(prefix: tuple) -> np.ndarray:
+        z = np.array(fixture.draft(prefix))
+        z[0] = -np.inf
+        return z if np.isfinite(z).any() else np.where(np.arange(z.size), 0, -np.inf)
+
+    return logits
 
 
 def reference(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
@@ -81,14 +94,22 @@ def laws(
     """The same two by `specjax.probs`: the target's and what the draft carries, [C]."""
     z_p, z_q = (
         np.array([model(prefix) for prefix in prefixes], dtype)
-        for model in (fixture.target, fixture.draft)
+        for model in (fixture.target, said(fixture))
     )
     count = len(prefixes)
     settings = jax.tree.map(lambda value: np.full(count, value), fixture.sampling)
-    if fixture.regime == "table":
-        q = _table_law(shared_table(z_q), settings)
-    else:
-        q = _standardize(z_q, settings) if fixture.regime == "dense" else None
+    match fixture.regime:
+        case "table":
+            q = _table_law(shared_table(z_q), settings)
+        case "reduced":
+            ids = np.arange(1, fixture.vocab, dtype=np.int32)
+            place = np.roll(np.arange(fixture.vocab, dtype=np.int32), 1)
+            place[0] = ids.size
+            q = _standardize(Reduced(z_q[:, 1:], ids, place), settings)
+        case "dense":
+            q = _standardize(z_q, settings)
+        case "certain":
+            q = None
     return _standardize(z_p, settings), q
 
 

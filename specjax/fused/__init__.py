@@ -23,7 +23,7 @@ from specjax import probs, verifiers
 from specjax.drafters import rollout
 from specjax.fused import first_use, same_tokens
 from specjax.fused.same_tokens import Functions
-from specjax.sides import CERTAIN, SAMPLED, TABLE, Side, reference
+from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE, Side, reference
 from specjax.types import Kernels, Verifier
 from specjax.verifiers import token
 
@@ -103,7 +103,8 @@ def wire(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Wired:
     """By `pallas_kernels`, without a look at what it gives."""
     from pallas_kernels import dispatch, fuse, plan
 
-    kinds = {SAMPLED: plan.KNOWN, TABLE: plan.TABLE, CERTAIN: plan.CERTAIN}
+    kinds = dict.fromkeys((TABLE, REDUCED), plan.PART)
+    kinds |= {SAMPLED: plan.KNOWN, CERTAIN: plan.CERTAIN}
     how = asked, device or dispatch.here(here())
     fused, alone = (fuse.wire(rule, *how) for rule in (verifier, token.verifier))
     shape = plan.Shape(*sizes[:3], kinds[sizes.draft])

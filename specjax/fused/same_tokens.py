@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from specjax import probs
-from specjax.sides import CERTAIN, TABLE
+from specjax.sides import CERTAIN, REDUCED, TABLE
 from specjax.types import BLOCK, Draft, Law, Sampling, Verdict, Verifier
 from specjax.verifiers import sigmoid, token
 
@@ -57,7 +57,7 @@ class Seen(NamedTuple):
 
 def problem(plain: Functions, fused: Functions, sizes) -> str | None:
     """What rounding does not explain, in words; None if it explains everything."""
-    verifies = plain.verifier.rule is not None and sizes.draft != TABLE
+    verifies = plain.verifier.rule is not None and sizes.draft not in (TABLE, REDUCED)
     certain = sizes.draft == CERTAIN
     runs = [jax.jit(partial(run, it, verifies, certain)) for it in (plain, fused)]
     for seed in range(max(2, -(-ROWS // sizes.batch))):

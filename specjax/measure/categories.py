@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from specjax import finite, generate, questions
+from specjax import finite, generate, questions, sides
 from specjax.inputs import bucket, make_request, make_sampling, pad
 from specjax.measure import costs, timing
 from specjax.measure.texts import truncation
@@ -55,7 +55,9 @@ def decode(
     """Every prompt, with the largest gamma of the setting and without a draft. Prompts
     are padded to widths that many share, of which each is compiled once. so_far: gets
     the turns that are done after each, so that what is stopped is not lost. Raises
-    FloatingPointError for logits that are no law."""
+    FloatingPointError for logits that are no law, ValueError for no questions."""
+    if len(prompts.asked) < len(prompts.tokens):
+        raise ValueError("these prompts are no questions: name a file of them")
     pair = pair._replace(kernels=finite.guarded_kernels(pair.kernels))
     gamma, turns, programs = max(setting.gammas), {}, {}
     order = sorted(range(len(prompts.tokens)), key=lambda i: len(prompts.tokens[i]))
@@ -174,9 +176,7 @@ def rows(
     gamma, found, drop = max(setting.gammas), {}, ("gammas", "texts", "others", "ends")
     for group, chosen in groups.items():
         found[group] = {
-            "target": pair.target.name,
-            "draft": pair.draft.name,
-            "draft_regime": pair.draft.regime,
+            **sides.names(pair.target, pair.draft),
             "exactness": pair.kernels.verifier.guarantee,
             **{k: v for k, v in setting._asdict().items() if k not in drop},
             "kernels": pair.kernels.record,
@@ -254,5 +254,6 @@ def plain(turn: Turn) -> dict:
     """A turn as a record keeps it: its numbers, and not its texts."""
     about = {k: getattr(turn.asked, k) for k in ("id", "category", "turn")}
     tokens = {name: len(ids) for name, ids in turn.texts.items()}
-    counted = {k: getattr(turn, k) for k in ("prompt", "seconds", "lengths")}
+    names = "prompt", "seconds", "lengths", "accepted", "tested"
+    counted = {k: getattr(turn, k) for k in names}
     return {**about, **counted, "tokens": tokens}

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import ArrayLike
 
 from specjax import probs
 from specjax.measure.scoring import positions
@@ -40,29 +39,6 @@ class Implied(NamedTuple):
 
     gamma: int | None
     speed: float | None
-
-
-def acceptance(p: ArrayLike, q: ArrayLike, lenience: float) -> float | np.ndarray:
-    """beta_l = sum_x min(p(x) / l, q(x)), in float64: Appendix A.5, of sampled rows."""
-    lenient.build(lenience)
-    strict = closed_forms.acceptance(p, q)
-    p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
-    beta = np.minimum(p / lenience, q).sum(-1)
-    return strict if lenience == 1 else float(beta) if beta.ndim == 0 else beta
-
-
-def output_law(
-    p: ArrayLike, q: ArrayLike, lenience: float, residual: str = lenient.RESIDUALS[0]
-) -> np.ndarray:
-    """P [..., V], what a drafted token becomes: min(p / l, q) + (1 - beta_l) r. r is
-    the residual, as in `lenient.build`. Where nothing is rejected it is not asked."""
-    lenient.build(lenience, residual)
-    rejected = 1 - np.asarray(acceptance(p, q, lenience))[..., None]
-    p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
-    weights = np.maximum(p - (lenience if residual == "scaled" else 1) * q, 0)
-    mass = weights.sum(-1, keepdims=True)
-    r = np.where(mass > 0, weights / np.where(mass > 0, mass, 1), p)
-    return np.minimum(p / lenience, q) + rejected * r
 
 
 def score(

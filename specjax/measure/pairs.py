@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from specjax import drafts, fused, native, policies, probs, sides, verifiers
-from specjax.measure import answers, provenance, scoring
+from specjax.measure import answers, categories, provenance, scoring
 from specjax.measure import walltime as bench
 from specjax.measure.row import Measurement, own_files
 from specjax.measure.texts import Protocol, Text, speculate, truncation, write
 from specjax.prompts import Prompts
 from specjax.prompts import read as read_prompts
+from specjax.questions import ALL, Chosen
 from specjax.sides import Side
 from specjax.theory import estimate
 from specjax.types import Kernels
@@ -41,6 +42,17 @@ def prompts(name: str, target: Side) -> Task:
     """A task of one's own: a file of JSON lines, {"prompt": text}, by its path."""
     model = sides.reader(target, None)
     read = read_prompts(name, model, answers.by(target, model))
+    return Task(read, (Path(name),))
+
+
+def questions(
+    name: str, target: Side, chosen: Chosen = ALL, tokens: int = answers.NEW_TOKENS
+) -> Task:
+    """Those of a benchmark's file, by its path, that are chosen (`specjax.questions`).
+    tokens: of the target's own answers, which later turns stand behind."""
+    model = sides.reader(target, None)
+    chosen = chosen._replace(unique=True)
+    read = read_prompts(name, model, answers.by(target, model, tokens), chosen)
     return Task(read, (Path(name),))
 
 
@@ -77,6 +89,34 @@ def walltime(
     timed = measurement(run, (target, draft), there, setting)
     code = native.sources(target.dtype, draft.dtype)
     return timed._replace(inputs=(*timed.inputs, *code))
+
+
+def by_question(
+    target: Side,
+    draft: Side | str,
+    setting: bench.WalltimeSetting,
+    task: str,
+    read: Read = questions,
+) -> Measurement:
+    """Whole answers one at a time, with a draft of one gamma and without, as Spec-Bench
+    (Xia et al. 2024) has it: `specjax.measure.categories`. Raises ValueError as
+    `walltime`."""
+    target, draft = drafts.paired(target, draft)
+    bench.check(target, draft, setting)
+    there = read(task, target)
+    run = partial(measure_questions, (target, draft), there.prompts, setting)
+    timed = measurement(run, (target, draft), there, setting)
+    code = native.sources(target.dtype, draft.dtype)
+    return timed._replace(inputs=(*timed.inputs, *code))
+
+
+def measure_questions(
+    pair: Pair, prompts: Prompts, setting: bench.WalltimeSetting
+) -> dict:
+    kernels = fused.of_setting(*pair, setting)
+    pair = bench.prepare(*pair, prompts, setting, kernels)
+    turns = categories.decode(pair, prompts, setting)
+    return categories.rows(pair, prompts, setting, turns)[categories.ALL]
 
 
 def decoded(protocol: Protocol, read: Read, target: Side) -> Task:
@@ -143,12 +183,7 @@ def alpha_by_text(scores: scoring.Scores) -> dict[str, list]:
 
 
 def names(pair: Pair, protocol: Protocol) -> dict:
-    return {
-        "target": pair[0].name,
-        "draft": pair[1].name,
-        "draft_regime": pair[1].regime,
-        "protocol": protocol._asdict(),
-    }
+    return sides.names(*pair) | {"protocol": protocol._asdict()}
 
 
 def written(

@@ -154,9 +154,7 @@ def describe(
     gammas = setting.gammas
     alpha = counts.accepted(scores, [outputs[max(gammas), i] for i in texts])
     row = {
-        "target": target.name,
-        "draft": draft.name,
-        "draft_regime": draft.regime,
+        **sides.names(target, draft),
         "encodes": target.encodes,
         "exactness": kernels.verifier.guarantee,
         **{k: v for k, v in setting._asdict().items() if k != "gammas"},

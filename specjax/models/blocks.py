@@ -7,9 +7,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models.attention import Attention
-from specjax.models.branching import Tree
-from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
 
 
@@ -53,6 +50,29 @@ class Norm(nn.Module):
         return (y * scale + bias).astype(x.dtype)
 
 
+class RMSNorm(nn.Module):
+    """x / rms(x) times its scale, or 1 + its scale if `offset`, in float32: no mean is
+    taken, no bias added. axis: the name of the last one. apart: scale * x and 1 / rms
+    [..., 1], for a product to be multiplied by, after which a GPU makes no kernel of
+    the norm."""
+
+    eps: float = 1e-6
+    offset: bool = False
+    axis: str = "embed"
+
+    @nn.compact
+    def __call__(self, x: Array, apart: bool = False) -> Array | tuple[Array, Array]:
+        init = nn.initializers.zeros if self.offset else nn.initializers.ones
+        init = nn.with_logical_partitioning(init, (self.axis,))
+        scale = self.param("scale", init, x.shape[-1:])
+        scale = 1 + scale if self.offset else scale
+        y = x.astype(jnp.float32)
+        factor = jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + self.eps)
+        if apart:
+            return (y * scale).astype(x.dtype), factor
+        return (y * factor * scale).astype(x.dtype)
+
+
 class FeedForward(nn.Module):
     """activation(x W_in) W_out, with biases if `use_bias`. [..., E] -> [..., E]. gated:
     (activation(x W_gate) * (x W_in)) W_out instead (Shazeer 2020)."""
@@ -73,34 +93,3 @@ class FeedForward(nn.Module):
         hidden = self.activation(hidden)
         hidden = hidden * other[0] if other else hidden
         return Dense(shape[::-1], *options, axes[::-1], name="out")(hidden)
-
-
-class Block(nn.Module):
-    """A pre-norm layer: attention, then feed-forward, each added to its input. rotate:
-    as in `Attention`. learned: norms have a scale and a bias, and all products a
-    bias."""
-
-    heads: int
-    head_width: int
-    mlp_width: int
-    dtype: jnp.dtype = jnp.float32
-    rotate: Callable | None = rotary
-    learned: bool = False
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Array,
-        positions: Array,
-        cache: KeyValues | None = None,
-        tree: Tree | None = None,
-    ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E] at `positions` [B, T] -> ([B, T, E], cache)."""
-        sizes = x.shape[-1], self.heads, self.head_width
-        options = dict(rotate=self.rotate, use_bias=self.learned, name="attention")
-        attention = Attention(*sizes, self.dtype, **options)
-        y = Norm(self.learned, name="attention_norm")(x)
-        mixed, cache = attention(y, positions, cache, tree=tree)
-        x = x + mixed
-        mlp = FeedForward(self.mlp_width, self.dtype, self.learned, name="mlp")
-        return x + mlp(Norm(self.learned, name="mlp_norm")(x)), cache

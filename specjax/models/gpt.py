@@ -5,6 +5,7 @@ decoders of this kind come in.
 Axes: B rows, T tokens, S cache slots, E features, V vocabulary.
 """
 
+import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -12,9 +13,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from specjax.models import dense, lowering
-from specjax.models.blocks import Block, Norm, rotary
-from specjax.models.branching import in_tree, known, positions_of
-from specjax.models.cache import Cache, empty, slots_of
+from specjax.models.attention import Attention
+from specjax.models.blocks import FeedForward, Norm, rotary
+from specjax.models.branching import Tree, in_tree, known, positions_of
+from specjax.models.cache import Cache, KeyValues, empty, slots_of
 from specjax.models.parameters import parameters, table
 from specjax.types import Branches, Model, Prompt
 
@@ -46,6 +48,28 @@ PAPER_97M = Config(8000, 768, 3072, 12, 12)
 PAPER_6M = Config(8000, 256, 1024, 2, 4)
 
 
+class Block(nn.Module):
+    """A pre-norm layer: attention, then feed-forward, each added to its input."""
+
+    config: Config
+
+    @nn.compact
+    def __call__(
+        self, x: Array, positions: Array, cache: KeyValues | None, tree: Tree | None
+    ) -> tuple[Array, KeyValues | None]:
+        """x [B, T, E] at `positions` [B, T] -> ([B, T, E], cache)."""
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        norm = functools.partial(Norm, config.learned)
+        options = dict(use_bias=config.learned, name="attention")
+        options["rotate"] = rotary if config.positions is None else None
+        sizes = config.dim, config.num_heads, config.head_width, dtype
+        y = norm(name="attention_norm")(x)
+        mixed, cache = Attention(*sizes, **options)(y, positions, cache, tree=tree)
+        x = x + mixed
+        mlp = FeedForward(config.mlp_dim, dtype, config.learned, name="mlp")
+        return x + mlp(norm(name="mlp_norm")(x)), cache
+
+
 class Decoder(nn.Module):
     """Tokens to the features that the readout multiplies."""
 
@@ -60,23 +84,22 @@ class Decoder(nn.Module):
         branches: Branches | None = None,
     ) -> tuple[Array, Cache]:
         """tokens [B, T] at slots `start` [B] on -> (features [B, T, E], cache)."""
-        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        config = self.config
         sizes = dict(vocab=config.vocab, embed=config.dim, positions=config.positions)
         embedding = table(self, "embedding", ("vocab", "embed"), **sizes)
         # Read by `readout`; declared here so that one tree holds all parameters.
         if not config.tied:
             table(self, "readout", ("embed", "vocab"), **sizes)
         positions = positions_of(start, tokens.shape[1], branches)
-        x, rotate = embedding[tokens], rotary
+        x = embedding[tokens]
         if config.positions is not None:
             learned = table(self, "positions", ("positions", "embed"), **sizes)
-            x, rotate = x + known(learned, positions), None
-        x = lowering.in_memory(x.astype(dtype), cache)
+            x = x + known(learned, positions)
+        x = lowering.in_memory(x.astype(config.dtype), cache)
         layers = [None] * config.num_layers if cache is None else lowering.layers(cache)
-        sizes = config.num_heads, config.head_width, config.mlp_dim
         tree = in_tree(branches, start, None if cache is None else slots_of(cache))
         for i in range(config.num_layers):
-            block = Block(*sizes, dtype, rotate, config.learned, name=f"layers_{i}")
+            block = Block(config, name=f"layers_{i}")
             x, layers[i] = block(x, positions, layers[i], tree)
         return Norm(config.learned, name="norm")(x), layers
 

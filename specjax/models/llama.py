@@ -12,17 +12,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from specjax import chunks
 from specjax.models import dense, lowering, rings
-from specjax.models.blocks import FeedForward
+from specjax.models.attention import HEADS
+from specjax.models.blocks import FeedForward, RMSNorm
 from specjax.models.branching import held_positions, positions_of, seen
 from specjax.models.cache import Cache, KeyValues, empty
-from specjax.models.grouped import GroupedAttention
+from specjax.models.dense import Dense, multiply
+from specjax.models.grouped import attend
 from specjax.models.parameters import parameters, table
 from specjax.types import Branches, Model, Prompt
 
@@ -142,23 +143,46 @@ def stretched(stretch: Stretch, frequency: np.ndarray) -> np.ndarray:
 GATES = {"silu": nn.silu, "gelu": nn.gelu}
 
 
-class Norm(nn.Module):
-    """x / rms(x) times its scale, or 1 + its scale if `offset`, in float32. axis: the
-    name of the last one."""
+class Attention(nn.Module):
+    """A text's attention to itself, several heads of queries to a key."""
 
-    eps: float
-    offset: bool = False
-    axis: str = "embed"
+    config: Config
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
-        init = nn.initializers.zeros if self.offset else nn.initializers.ones
-        init = nn.with_logical_partitioning(init, (self.axis,))
-        scale = self.param("scale", init, x.shape[-1:])
-        y = x.astype(jnp.float32)
-        y = y * jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + self.eps)
-        y = y * (1 + scale if self.offset else scale)
-        return y.astype(x.dtype)
+    def __call__(
+        self,
+        x: Array,
+        rotate: Callable,
+        mask: Array,
+        cache: KeyValues | None,
+        write: Callable,
+    ) -> tuple[Array, KeyValues | None]:
+        """x: [B, T, E]. rotate: x [B, heads, T, D] -> the same, of queries and of keys.
+        mask: as in `grouped.attend`; of all slots of a cache, or of the T tokens.
+        cache: of the text before, which the call writes its tokens into; None, they see
+        each other alone. write: (cache, new) -> (cache, what is attended to), as
+        `lowering.write`. Returns [B, T, E] and the cache."""
+        config, style = self.config, STYLES[self.config.style]
+        dtype, width = jnp.dtype(config.dtype), config.head_width
+        heads = dict(query=config.num_heads, key=config.key_heads)
+        by = [
+            Dense((config.dim, n * width), dtype, config.biased, HEADS, name=name)
+            for name, n in (heads | {"value": config.key_heads}).items()
+        ]
+        query, key, value = (
+            y.reshape(*y.shape[:2], -1, width).transpose(0, 2, 1, 3)
+            for y in multiply(x, *by)
+        )  # [B, heads, T, D]
+        if style.normed:
+            norm = functools.partial(RMSNorm, config.eps, style.offset, "head_width")
+            query, key = norm(name="query_norm")(query), norm(name="key_norm")(key)
+        memory = KeyValues(rotate(key).swapaxes(2, 3), value)
+        if cache is not None:
+            cache, memory = write(cache, memory)
+        scale = width**-0.5 if config.scale is None else config.scale
+        mixed = attend(rotate(query), memory, mask, scale, config.score_cap)
+        out = (config.num_heads * width, config.dim), dtype, config.out_biased
+        return Dense(*out, HEADS[::-1], name="out")(mixed), cache
 
 
 class Block(nn.Module):
@@ -175,24 +199,14 @@ class Block(nn.Module):
         cache: KeyValues | None,
         write: Callable,
     ) -> tuple[Array, KeyValues | None]:
-        """x [B, T, E]; the others as in `GroupedAttention`."""
+        """x [B, T, E]; the others as in `Attention`."""
         config, style = self.config, STYLES[self.config.style]
-        dtype = jnp.dtype(config.dtype)
-        norm = functools.partial(Norm, config.eps, style.offset)
-        sizes = config.dim, config.num_heads, config.key_heads, config.head_width
-        attention = GroupedAttention(
-            *sizes,
-            dtype,
-            norm=functools.partial(norm, axis="head_width") if style.normed else None,
-            use_bias=config.biased,
-            out_bias=config.out_biased,
-            scale=config.scale,
-            cap=config.score_cap,
-            name="attention",
-        )
+        norm = functools.partial(RMSNorm, config.eps, style.offset)
         options = config.mlp_biased, GATES[style.gate], True
+        dtype = jnp.dtype(config.dtype)
         mlp = FeedForward(config.mlp_dim, dtype, *options, name="mlp")
         y = norm(name="attention_norm")(x)
+        attention = Attention(config, name="attention")
         y, cache = attention(y, rotate, mask, cache, write)
         if style.after:
             y = norm(name="attention_after_norm")(y)
@@ -263,7 +277,7 @@ class Decoder(nn.Module):
             block = Block(config, name=f"layers_{i}")
             write = functools.partial((rings if local else lowering).write, start=start)
             x, layers[i] = block(x, nearby if local else everywhere, mask, layer, write)
-        return Norm(config.eps, style.offset, name="norm")(x), layers
+        return RMSNorm(config.eps, style.offset, name="norm")(x), layers
 
 
 def init_params(key: Array, config: Config):

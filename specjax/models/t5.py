@@ -18,6 +18,7 @@ from jax import Array
 from specjax.models import cache as caches
 from specjax.models import dense, lowering
 from specjax.models.attention import Attention
+from specjax.models.blocks import RMSNorm
 from specjax.models.branching import Tree, in_tree, positions_of
 from specjax.models.cache import KeyValues
 from specjax.models.dense import Dense, multiply
@@ -28,6 +29,37 @@ BUCKETS, MAX_DISTANCE = 32, 128
 GATES = {"gelu": nn.gelu, "silu": nn.silu}
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
 FAN_AVERAGE = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
+
+
+PAD, END = 0, 1
+
+
+class Config(NamedTuple):
+    """Sizes. gated: GELU with a gate (v1.1), or relu. tied: the embedding is also the
+    readout (v1.0). pieces: ids from here on are padding of the vocabulary and are never
+    emitted; None if there is none. `dtype`: of activations and cache. joined: one
+    buffer for the caches of all decoder layers, one product of a text with several
+    matrices, and a norm after a product where that is a kernel less: see `lowering`.
+    scaled: features are divided by sqrt(E) before a readout of its own, as they always
+    are before a tied one. own_bias: each layer has its own position bias (T5X's
+    scalable_t5, umT5), or one serves all of a stack. gate: "gelu" or "silu", of
+    `gated`."""
+
+    vocab: int
+    dim: int
+    mlp_dim: int
+    encoder_layers: int
+    decoder_layers: int
+    num_heads: int
+    head_width: int
+    gated: bool = True
+    tied: bool = False
+    pieces: int | None = None
+    dtype: str = "float32"
+    joined: bool = False
+    scaled: bool = False
+    own_bias: bool = False
+    gate: str = "gelu"
 
 
 def bucket(distance: np.ndarray, both_ways: bool) -> np.ndarray:
@@ -71,22 +103,6 @@ class RelativeBias(nn.Module):
         return jax.vmap(jax.vmap(window, out_axes=1))(positions)
 
 
-class Norm(nn.Module):
-    """scale * x / rms(x), in float32: no mean is taken, no bias added. apart: scale * x
-    and 1 / rms(x) [..., 1], for a product to be multiplied by, after which a GPU makes
-    no kernel of the norm."""
-
-    @nn.compact
-    def __call__(self, x: Array, apart: bool = False) -> Array | tuple[Array, Array]:
-        init = nn.with_logical_partitioning(nn.initializers.ones, ("embed",))
-        scale = self.param("scale", init, (x.shape[-1],))
-        y = x.astype(jnp.float32)
-        factor = jax.lax.rsqrt(jnp.mean(y * y, axis=-1, keepdims=True) + 1e-6)
-        if apart:
-            return (y * scale).astype(x.dtype), factor
-        return (y * factor * scale).astype(x.dtype)
-
-
 def residual_dtype(dtype: jnp.dtype) -> jnp.dtype:
     """What features are added up in: float32 for float16, whose largest number is 65504
     and which published T5s leave in their feed-forward layers."""
@@ -98,54 +114,46 @@ class Mlp(nn.Module):
     "gelu", or "silu" in its place. joined: x is multiplied once, see
     `lowering.products`. The last product is of `residual_dtype`."""
 
-    width: int
-    gated: bool
-    dtype: jnp.dtype
+    config: Config
     joined: bool = False
-    gate: str = "gelu"
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        names = ("wi_0", "wi_1") if self.gated else ("wi",)
-        axes, shape = ("embed", "mlp"), (x.shape[-1], self.width)
-        by = [Dense(shape, self.dtype, False, axes, FAN_IN, name=n) for n in names]
-        wide = residual_dtype(self.dtype)
+        config, dtype = self.config, jnp.dtype(self.config.dtype)
+        names = ("wi_0", "wi_1") if config.gated else ("wi",)
+        axes, shape = ("embed", "mlp"), (x.shape[-1], config.mlp_dim)
+        by = [Dense(shape, dtype, False, axes, FAN_IN, name=name) for name in names]
+        wide = residual_dtype(dtype)
         products = multiply(x, *by, joined=self.joined)
         hidden, *other = (product.astype(wide) for product in products)
-        hidden = GATES[self.gate](hidden) * other[0] if self.gated else nn.relu(hidden)
+        act = GATES[config.gate] if config.gated else nn.relu
+        hidden = act(hidden) * other[0] if other else act(hidden)
         last = shape[::-1], wide, False, axes[::-1], FAN_IN
         return Dense(*last, name="wo")(hidden)
 
 
-def attention(
-    features: int, heads: int, width: int, dtype: jnp.dtype, joined: bool = False
-) -> Attention:
+def attention(config: Config, joined: bool = False) -> Attention:
     """Scores are not scaled: the initial queries are, by 1 / sqrt(D)."""
-    query = nn.initializers.variance_scaling(1.0 / width, "fan_in", "truncated_normal")
+    query = nn.initializers.variance_scaling(
+        1.0 / config.head_width, "fan_in", "truncated_normal"
+    )
     options = dict(scale=1.0, kernel_init=FAN_IN, query_init=query, joined=joined)
-    return Attention(features, heads, width, dtype, **options)
+    sizes = config.dim, config.num_heads, config.head_width
+    return Attention(*sizes, jnp.dtype(config.dtype), **options)
 
 
 class EncoderLayer(nn.Module):
     """Every input token sees every other."""
 
-    features: int
-    heads: int
-    head_width: int
-    mlp_width: int
-    gated: bool
-    dtype: jnp.dtype
-    own_bias: bool = False
-    gate: str = "gelu"
+    config: Config
 
     def setup(self):
-        sizes = self.features, self.heads, self.head_width, self.dtype
-        if self.own_bias:
-            self.relpos_bias = RelativeBias(self.heads, both_ways=True)
-        self.pre_attention_layer_norm = Norm()
-        self.attention = attention(*sizes)
-        self.pre_mlp_layer_norm = Norm()
-        self.mlp = Mlp(self.mlp_width, self.gated, self.dtype, gate=self.gate)
+        if self.config.own_bias:
+            self.relpos_bias = RelativeBias(self.config.num_heads, both_ways=True)
+        self.pre_attention_layer_norm = RMSNorm()
+        self.attention = attention(self.config)
+        self.pre_mlp_layer_norm = RMSNorm()
+        self.mlp = Mlp(self.config)
 
     def __call__(self, x: Array, mask: Array, bias: Array) -> Array:
         """x [B, I, E], mask [B, 1, I], bias [1, H, I, I] -> [B, I, E]."""
@@ -156,29 +164,20 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A token sees those before it, and the whole input. joined: as in `t5.Config`."""
+    """A token sees those before it, and the whole input."""
 
-    features: int
-    heads: int
-    head_width: int
-    mlp_width: int
-    gated: bool
-    dtype: jnp.dtype
-    own_bias: bool = False
-    gate: str = "gelu"
-    joined: bool = False
+    config: Config
 
     def setup(self):
-        sizes = self.features, self.heads, self.head_width, self.dtype
-        if self.own_bias:
-            self.relpos_bias = RelativeBias(self.heads, both_ways=False)
-        self.pre_self_attention_layer_norm = Norm()
-        self.self_attention = attention(*sizes, self.joined)
-        self.pre_cross_attention_layer_norm = Norm()
-        self.encoder_decoder_attention = attention(*sizes)
-        self.pre_mlp_layer_norm = Norm()
-        options = self.joined, self.gate
-        self.mlp = Mlp(self.mlp_width, self.gated, self.dtype, *options)
+        config = self.config
+        if config.own_bias:
+            self.relpos_bias = RelativeBias(config.num_heads, both_ways=False)
+        self.pre_self_attention_layer_norm = RMSNorm()
+        self.self_attention = attention(config, config.joined)
+        self.pre_cross_attention_layer_norm = RMSNorm()
+        self.encoder_decoder_attention = attention(config)
+        self.pre_mlp_layer_norm = RMSNorm()
+        self.mlp = Mlp(config, config.joined)
 
     def read(self, encoded: Array) -> KeyValues:
         """Keys and values of the encoded input [B, I, E]."""
@@ -198,43 +197,13 @@ class DecoderLayer(nn.Module):
         y, cache = self.self_attention(y, positions, cache, bias=bias, tree=tree)
         x = x + y
         # Not yet divided, features may leave float16.
-        apart = self.joined and self.dtype == residual_dtype(self.dtype)
+        dtype = jnp.dtype(self.config.dtype)
+        apart = self.config.joined and dtype == residual_dtype(dtype)
         y, factor = self.pre_cross_attention_layer_norm(x, apart), None
         if apart:
             y, factor = y
         x = x + self.encoder_decoder_attention.across(y, *inputs, factor)
         return x + self.mlp(self.pre_mlp_layer_norm(x)), cache
-
-
-PAD, END = 0, 1
-
-
-class Config(NamedTuple):
-    """Sizes. gated: GELU with a gate (v1.1), or relu. tied: the embedding is also the
-    readout (v1.0). pieces: ids from here on are padding of the vocabulary and are never
-    emitted; None if there is none. `dtype`: of activations and cache. joined: one
-    buffer for the caches of all decoder layers, one product of a text with several
-    matrices, and a norm after a product where that is a kernel less: see `lowering`.
-    scaled: features are divided by sqrt(E) before a readout of its own, as they always
-    are before a tied one. own_bias: each layer has its own position bias (T5X's
-    scalable_t5, umT5), or one serves all of a stack. gate: "gelu" or "silu", of
-    `gated`."""
-
-    vocab: int
-    dim: int
-    mlp_dim: int
-    encoder_layers: int
-    decoder_layers: int
-    num_heads: int
-    head_width: int
-    gated: bool = True
-    tied: bool = False
-    pieces: int | None = None
-    dtype: str = "float32"
-    joined: bool = False
-    scaled: bool = False
-    own_bias: bool = False
-    gate: str = "gelu"
 
 
 class Inputs(NamedTuple):
@@ -278,8 +247,8 @@ class Encoder(nn.Module):
         if not config.own_bias:
             self.relpos_bias = RelativeBias(config.num_heads, both_ways=True)
         layers = range(config.encoder_layers)
-        self.layers = [EncoderLayer(*_sizes(config)) for _ in layers]
-        self.encoder_norm = Norm()
+        self.layers = [EncoderLayer(config) for _ in layers]
+        self.encoder_norm = RMSNorm()
 
     def __call__(self, x: Array, length: Array) -> Array:
         """x [B, I, E], of which length [B] are real -> [B, I, E]."""
@@ -301,8 +270,8 @@ class Decoder(nn.Module):
         if not config.own_bias:
             self.relpos_bias = RelativeBias(config.num_heads, both_ways=False)
         layers = range(config.decoder_layers)
-        self.layers = [DecoderLayer(*_sizes(config), config.joined) for _ in layers]
-        self.decoder_norm = Norm()
+        self.layers = [DecoderLayer(config) for _ in layers]
+        self.decoder_norm = RMSNorm()
         if not config.tied:
             # Read by `readout`; declared here so that one tree holds all parameters.
             init = nn.with_logical_partitioning(FAN_IN, ("embed", "vocab"))
@@ -357,12 +326,6 @@ class T5(nn.Module):
         if not self.config.tied and self.is_initializing():
             self.decoder.logits_dense(x)
         return x
-
-
-def _sizes(config: Config) -> tuple:
-    sizes = config.dim, config.num_heads, config.head_width, config.mlp_dim
-    dtype = jnp.dtype(config.dtype)
-    return *sizes, config.gated, dtype, config.own_bias, config.gate
 
 
 def _biases(

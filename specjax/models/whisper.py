@@ -89,24 +89,26 @@ class Convolution(nn.Module):
         return y.astype(self.dtype) + bias
 
 
-def attention(features: int, heads: int, dtype: jnp.dtype, joined=False) -> Attention:
+def attention(config: Config, joined: bool = False) -> Attention:
     options = dict(use_bias=True, key_bias=False, joined=joined)
-    return Attention(features, heads, features // heads, dtype, **options)
+    sizes = config.dim, config.num_heads, config.head_width
+    return Attention(*sizes, jnp.dtype(config.dtype), **options)
+
+
+def feed_forward(config: Config) -> FeedForward:
+    return FeedForward(config.mlp_dim, jnp.dtype(config.dtype), True, GELU)
 
 
 class EncoderLayer(nn.Module):
     """Every state sees every other."""
 
-    features: int
-    heads: int
-    mlp_width: int
-    dtype: jnp.dtype
+    config: Config
 
     def setup(self):
         self.attention_norm = Norm(learned=True)
-        self.attention = attention(self.features, self.heads, self.dtype)
+        self.attention = attention(self.config)
         self.mlp_norm = Norm(learned=True)
-        self.mlp = FeedForward(self.mlp_width, self.dtype, True, GELU)
+        self.mlp = feed_forward(self.config)
 
     def __call__(self, x: Array) -> Array:
         """x [B, S, E] -> [B, S, E]."""
@@ -118,23 +120,17 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A token sees those before it, and all that the encoder gave. joined: as in
-    `Config`."""
+    """A token sees those before it, and all that the encoder gave."""
 
-    features: int
-    heads: int
-    mlp_width: int
-    dtype: jnp.dtype
-    joined: bool = False
+    config: Config
 
     def setup(self):
-        sizes = self.features, self.heads, self.dtype
         self.attention_norm = Norm(learned=True)
-        self.attention = attention(*sizes, self.joined)
+        self.attention = attention(self.config, self.config.joined)
         self.cross_attention_norm = Norm(learned=True)
-        self.cross_attention = attention(*sizes)
+        self.cross_attention = attention(self.config)
         self.mlp_norm = Norm(learned=True)
-        self.mlp = FeedForward(self.mlp_width, self.dtype, True, GELU)
+        self.mlp = feed_forward(self.config)
 
     def read(self, states: Array) -> KeyValues:
         """Keys and values of what the encoder gave, [B, S, E]."""
@@ -181,9 +177,8 @@ class Encoder(nn.Module):
         count = dict(positions=config.states, embed=config.dim)
         fixed = table(self, "positions", ("positions", "embed"), _sinusoids, **count)
         x = x + jax.lax.stop_gradient(fixed).astype(dtype)  # never trained
-        sizes = config.dim, config.num_heads, config.mlp_dim, dtype
         for i in range(config.encoder_layers):
-            x = EncoderLayer(*sizes, name=f"layers_{i}")(x)
+            x = EncoderLayer(config, name=f"layers_{i}")(x)
         return Norm(learned=True, name="norm")(x)
 
 
@@ -197,9 +192,8 @@ class Decoder(nn.Module):
         sizes = dict(vocab=config.vocab, positions=config.positions, embed=config.dim)
         self.embedding = table(self, "embedding", ("vocab", "embed"), **sizes)
         self.positions = table(self, "positions", ("positions", "embed"), **sizes)
-        sizes = config.dim, config.num_heads, config.mlp_dim, jnp.dtype(config.dtype)
         layers = range(config.decoder_layers)
-        self.layers = [DecoderLayer(*sizes, config.joined) for _ in layers]
+        self.layers = [DecoderLayer(config) for _ in layers]
         self.norm = Norm(learned=True)
 
     def read(self, states: Array) -> list[KeyValues]:

@@ -8,8 +8,10 @@ are Tatoeba's (CC BY 2.0 FR). The pair that listens writes down a few dozen word
 synthesised voices, of unheard ones one in twenty wrong; its times are no good.
 """
 
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -30,6 +32,7 @@ FOLDER = Path(str(resources.files("specjax.zoo")))
 MODELS = ("code_target", "code_small")  # the target and its draft
 T5_MODELS = ("t5_target", "t5_large", "t5_base", "t5_small", "t5_decoder")
 SPEECH_MODELS = ("speech_target", "speech_small")
+DRAFTS = ("smollm2_draft",)  # they read by the embedding of a target that is fetched
 PAD, START, END = 0, 1, 2  # of the code models; t5.PAD, t5.END of the others
 CODE_VOCAB, T5_VOCAB, SPEECH_VOCAB = 8192, 6016, 236
 TOKENIZERS = {"code": "tokenizer.model", "t5": "t5.model"}
@@ -55,10 +58,17 @@ def read_config(path: Path, metadata: dict[str, str], dtype: str) -> tuple[str, 
     return family, config._replace(dtype=dtype)
 
 
-def save(path: Path, config: Config, params: Any, bits: int = 16) -> None:
+def save(
+    path: Path,
+    config: Config,
+    params: Any,
+    bits: int = 16,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     """Writes weights, one tensor a leaf, names joined by slashes. bits: 16, in
     bfloat16; or 8, matrices as int8 with a scale for each output, by `int8.pack`. What
-    is read back are the weights, whatever was rounded away. Raises ValueError for other
+    is read back are the weights, whatever was rounded away. more: arrays that are
+    written as they are. Raises ValueError for other
     bits, and of eight as `int8.pack`."""
     flat = flatten_dict(params, sep="/")
     if bits == 8:
@@ -67,7 +77,7 @@ def save(path: Path, config: Config, params: Any, bits: int = 16) -> None:
         stored = {name: leaf.astype(jnp.bfloat16) for name, leaf in flat.items()}
     else:
         raise ValueError(f"weights are stored in 8 or 16 bits, not in {bits}")
-    save_file(stored, path, sizes.written(config))
+    save_file(stored | dict(more), path, sizes.written(config))
     path.chmod(0o644)
 
 

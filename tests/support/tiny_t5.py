@@ -34,10 +34,10 @@ def weights(config: t5.Config, seed: int, sharp: float = 3.0):
 
 
 @functools.cache
-def world(config: t5.Config = TARGET, noise: float = 0.1, sharp: float = 3.0) -> World:
+def world() -> World:
     """Of two decoder layers, the second weak. The early exit is the first; the drafter
-    is that with `noise` on its weights, and with an encoder and a cache of its own."""
-    small, target = config._replace(decoder_layers=1), weights(config, 14, sharp)
+    is that with noise on its weights, and with an encoder and a cache of its own."""
+    target = weights(TARGET, 14)
     decoder = dict(target["decoder"])
     last = decoder.pop("layers_1")
     for part, name in (
@@ -46,8 +46,8 @@ def world(config: t5.Config = TARGET, noise: float = 0.1, sharp: float = 3.0) ->
         ("mlp", "wo"),
     ):
         last[part][name]["kernel"] *= 0.5
-    draft = mixed(target | {"decoder": decoder}, weights(small, 7, sharp), noise)
-    model, shallow = t5.build(config), t5.build(small)
+    draft = mixed(target | {"decoder": decoder}, weights(SMALL, 7), 0.1)
+    model, shallow = t5.build(TARGET), t5.build(SMALL)
     return World(model, shallow, shallow, first_layer, target, draft, target)
 
 

@@ -1,21 +1,33 @@
 """The commands that train the bundled models, whole, by tiny recipes of little text."""
 
 import json
+import lzma
 import shutil
 
 import numpy as np
 import pytest
+from sentencepiece import sentencepiece_model_pb2 as formats
 
 import specjax
-from experiments.training import loop, pipeline, zoo_code, zoo_llama, zoo_speech, zoo_t5
+from experiments.training import (
+    loop,
+    pipeline,
+    zoo_code,
+    zoo_llama,
+    zoo_smollm2,
+    zoo_speech,
+    zoo_t5,
+)
 from experiments.training.drafts import written
 from experiments.training.texts import code as code_texts
 from experiments.training.texts import dialogues as dialogue_texts
-from experiments.training.texts import documentation, packages, tasks
+from experiments.training.texts import documentation, packages, questions, tasks
 from experiments.training.voices import phonemes, sentences, synthesis
-from specjax import checkpoints, generate, zoo
-from specjax.models import whisper
+from specjax import checkpoints, drafts, generate, zoo
+from specjax.models import llama, whisper
+from specjax.sides import of_pretrained
 from specjax.speech import tokens
+from tests.support import gguf_files, tiny_llama
 
 pytestmark = pytest.mark.slow
 
@@ -112,6 +124,59 @@ def test_the_pair_of_dialogues(monkeypatch, folders):
     assert pair[0].tokenizer.encode("Ann: 1")[0] == pair[0].start == zoo.START
     output = specjax.generate_text(*pair, ["Ann: Is"], gamma=2, new_tokens=3)
     assert len(output.texts) == 1
+
+
+def test_the_draft_of_a_model_that_was_fetched(monkeypatch, folders, tmp_path):
+    runs, export = folders
+    pieces = formats.ModelProto.FromString(
+        (zoo.FOLDER / "tokenizer.model").read_bytes()
+    )
+    kinds = {"tokens": "piece", "scores": "score", "token_type": "type"}
+    keys = {
+        f"ggml.{k}": [getattr(x, v) for x in pieces.pieces] for k, v in kinds.items()
+    }
+    keys |= {"ggml.model": "llama", "ggml.add_space_prefix": False}
+    keys["chat_template"] = "{% for m in messages %}Ask: {{ m.content }}{% endfor %}?"
+    config = tiny_llama.LLAMA._replace(vocab=len(pieces.pieces), tied=True)
+    plain = dict.fromkeys(("biased", "out_biased", "mlp_biased"), False)
+    config = config._replace(rotation=llama.Rotation(100.0), **plain)
+    params = tiny_llama.weights(config, 1)
+    target = gguf_files.write(tmp_path / "a.gguf", config, params, tokenizer=keys)
+    texts = [
+        json.dumps({"prompt": f"Is {i} a prime?", "article": f"{i} is."})
+        for i in range(90)
+    ]
+    lines = {questions.GSM8K: texts, questions.ABSTRACTS: texts}
+    lines[f"{questions.PAIRS}.de.xz"] = [
+        f"Das hier ist der Satz Nummer {i}." for i in range(90)
+    ]
+    lines[f"{questions.PAIRS}.src.xz"] = [questions.TATOEBA] * 90
+    for name, content in lines.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        with lzma.open(tmp_path / name, "wt") as file:
+            file.write("\n".join(content) + "\n")
+    monkeypatch.setattr(documentation, "pairs", lambda side: [("It adds.", "Add.")] * 9)
+    monkeypatch.setattr(zoo_smollm2, "TARGET", str(target))
+    draft = {"vocab": 50, "dim": 16, "mlp_dim": 20, "num_heads": 4, "key_heads": 2}
+    draft |= {"head_width": 6}
+    asking = {"shares": {"maths": 1, "itself": 1, "translation": 1}, "batches": 3}
+    asking |= {"held_out": 1, "question": 6, "longest": 40}
+    sizes = {"asked": asking, "answers": {"new": 5, "kept": 6, "batch": 4}}
+    shorten(monkeypatch, "smollm2", SHORT, {"draft": draft}, **sizes)
+    where = "--data", tmp_path, "--runs", runs, "--export", export
+    start(monkeypatch, zoo_smollm2, *where, "--write", "1/2")
+    assert [x.name for x in (runs / "answers").iterdir()] == ["0001.npz"]
+    start(monkeypatch, zoo_smollm2, *where)
+    made = json.loads((export / "smollm2_draft.json").read_text())
+    assert made["held_out"].keys() == {"alpha_t0", "alpha_t1"}
+    assert made["curves"].keys() == made["recipe"]["stages"].keys()
+    monkeypatch.setattr(loop, "build_step", lambda loss, rule: pytest.fail)
+    start(monkeypatch, zoo_smollm2, *where)
+    target = specjax.load(target)
+    side = drafts.named(
+        str(export / "smollm2_draft.safetensors"), of_pretrained(target)
+    )
+    assert side.params["ids"].size == 50 and side.vocab == config.vocab
 
 
 def test_the_t5_family(monkeypatch, folders):

@@ -10,6 +10,7 @@ from tests.support import gin_rows
 ROOT = Path(__file__).resolve().parents[4]
 SCRIPT = ROOT / "experiments/gpu/run_all.sh"
 ONCE = 7  # device, equality, default, sanitizer, capture, tune, pair
+FETCHED = 7  # a model that was fetched, and its rows
 
 
 def run(folder: Path, python: str, *folders: str, **environment: str):
@@ -46,7 +47,8 @@ def outcomes(done) -> dict[str, str]:
 
 
 def test_every_row_has_a_stage_and_finished_ones_are_not_run_again(tmp_path):
-    first = run(tmp_path, "echo")
+    models = {"MODELS": str(tmp_path)}
+    first = run(tmp_path, "echo", **models)
     assert first.returncode == 0, first.stderr
     lines = "\n".join(started(first))
     names = "kernels", "chip", "wagner_time", "wagner_text", "wagner_scale"
@@ -56,9 +58,9 @@ def test_every_row_has_a_stage_and_finished_ones_are_not_run_again(tmp_path):
         assert lines.count(f"{place}\n") == 1, row
     papers = gin_rows.every("table2_paper", "table3_paper")
     pairs = [name for name in papers if "/gpt_" in name]
-    assert len(started(first)) == ONCE - 3 + len(rows) + len(pairs) + 2
+    assert len(started(first)) == ONCE - 3 + len(rows) + len(pairs) + 2 + FETCHED
     assert {outcome.split()[0] for outcome in outcomes(first).values()} == {"ok"}
-    again = run(tmp_path, "echo")
+    again = run(tmp_path, "echo", **models)
     names = ("report.page", "gpu.kernels.default")
     wanted = [f"-m experiments.{name} {tmp_path / 'results'}" for name in names]
     assert started(again) == wanted

@@ -1,0 +1,53 @@
+"""Files of drafts that say some of their target's ids: `specjax.models.reduced`.
+
+A file of `specjax.zoo.save` with one tensor more, `d2t`, offsets from the draft's own
+ids to the target's, as the drafts of EAGLE-3 and of speculators have it.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specjax import zoo
+from specjax.checkpoints import archive, int8_weights
+from specjax.models import llama
+from specjax.models.reduced import Reduction
+
+D2T = "d2t"
+
+
+def find(name: str) -> Path | None:
+    """The file of such a draft by its name or path, None for any other."""
+    path = zoo.FOLDER / f"{name}.safetensors" if name in zoo.DRAFTS else Path(name)
+    if path.suffix != ".safetensors" or not path.is_file():
+        return None
+    return path if D2T in archive.of_safetensors([path], str(path)).arrays else None
+
+
+def load(path: Path, dtype: str) -> Reduction:
+    """Raises ValueError as `checkpoints.load`, and for a family that does not draft."""
+    held = archive.scaled(archive.of_safetensors([path], str(path)))
+    activations = int8_weights.activations(dtype)
+    family, config = zoo.read_config(path, archive.metadata(path), activations)
+    if not isinstance(config, llama.Config) or not config.tied:
+        raise ValueError(f"{path} is a {family}: a draft with d2t is a tied llama")
+    shapes = llama.abstract_params(config)
+    sources = archive.same_names(shapes).sources
+    archive.check(held, sources, shapes, (D2T,))
+    if dtype == int8_weights.INT8:
+        params: Any = int8_weights.fill(held, sources, shapes)
+    else:
+        params = archive.fill(held, sources, shapes, dtype, None, (D2T,))
+    d2t = np.asarray(held.read(D2T, (slice(None),)), np.int64)
+    if d2t.shape != (config.vocab,):
+        raise ValueError(
+            f"{path}: d2t has shape {d2t.shape}, and the draft {config.vocab} ids"
+        )
+    return Reduction(config, params, np.arange(d2t.size) + d2t)
+
+
+def save(path: Path, draft: Reduction) -> None:
+    """Writes what `load` reads, matrices in eight bits."""
+    d2t = draft.ids - np.arange(draft.ids.size)
+    zoo.save(path, draft.config, draft.params, 8, {D2T: d2t.astype(np.int32)})

@@ -1,0 +1,76 @@
+"""Drafts of some ids in files: what is decoded with them, and for whom they are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import checkpoints, drafts, generate, pretrained, sides, zoo
+from specjax.checkpoints import reduced
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.models.reduced import Reduction
+from specjax.step import Decoder
+from specjax.types import Params
+from tests.support import tiny_llama
+from tests.support.tiny import TARGET, weights
+
+LARGE = tiny_llama.LLAMA._replace(window=None, local=())
+SMALL = LARGE._replace(vocab=11, num_layers=1, tied=True, window=3, local=(0,))
+IDS = np.array([1, 2, 3, 5, 8, 13, 20, 21, 24, 27, 28])
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A target, and a draft that shares its first layer."""
+    params = tiny_llama.weights(LARGE, 1)
+    zoo.save(tmp_path / "target.safetensors", LARGE, params)
+    own = {name: params[name] for name in ("layers_0", "norm")}
+    own["embedding"] = params["readout"].T[IDS]
+    reduced.save(tmp_path / "draft.safetensors", Reduction(SMALL, own, IDS))
+    return tmp_path
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_it_drafts_some_ids_and_the_text_is_the_targets(written, dtype):
+    target = sides.model(str(written / "target.safetensors"), dtype)
+    draft = drafts.named(str(written / "draft.safetensors"), target)
+    again = drafts.named(str(written / "draft.safetensors"), target)
+    assert draft.drafter == again.drafter  # one program serves both
+    assert draft.params["decoder"]["embedding"] is target.params["embedding"]
+    prompt = make_prompt([[4, 9, 3], [7]])
+    sampling = make_sampling(2, jnp.array([0.0, 1.0]))
+    request = make_request(jax.random.key(1), prompt, 24, sampling)
+    params = Params(target.params, draft.params)
+    alone = generate.autoregressive(target.model, 40)(params, prompt, request)
+    decoder = Decoder(target.model, draft.drafter(3))
+    steps = generate.build_stream(decoder, 40)(params, prompt, request)
+    drafted, accepted = [], 0
+    for state, info in steps:
+        drafted += (
+            np.asarray(info.tokens)[np.asarray(info.drafted) > 0].ravel().tolist()
+        )
+        accepted += int(info.accepted.sum())
+        text = np.asarray(state.tokens)
+    assert set(drafted) <= set(IDS.tolist()) and accepted > 3
+    length = int(alone.length[0])
+    np.testing.assert_array_equal(text[0, :length], alone.tokens[0, :length])
+
+
+def test_another_target_is_told(written):
+    path = str(written / "draft.safetensors")
+    wide = LARGE._replace(dim=18)
+    other = checkpoints.Pretrained("wide", wide, checkpoints.build(wide), {})
+    other = other._replace(params=tiny_llama.weights(wide, 2))
+    with pytest.raises(ValueError, match=r"of width 16, and its target's has 18: name"):
+        drafts.named(path, sides.of_pretrained(other))
+    few = LARGE._replace(vocab=20)
+    other = checkpoints.Pretrained("few", few, checkpoints.build(few), {})
+    other = other._replace(params=tiny_llama.weights(few, 2))
+    with pytest.raises(ValueError, match=r"of the 20 of its target: name the target"):
+        drafts.named(path, sides.of_pretrained(other))
+    gpt = checkpoints.Pretrained("gpt", TARGET, checkpoints.build(TARGET), {})
+    gpt = sides.of_pretrained(gpt._replace(params=weights(TARGET, 1)))
+    with pytest.raises(ValueError, match="drafts for a model of Llama's kind, and gpt"):
+        drafts.named(path, gpt)
+    with pytest.raises(ValueError, match="ids: name it as a draft"):
+        pretrained.load(path)
