@@ -28,7 +28,9 @@ def whole(records: Records, heat: int) -> dict | None:
     }
     turns = [turn for it in each for turn in it["turns"]]
     value, error = speedup.ratio([speeds["drafted"]], [speeds["alone"]])
-    sums = (np.array([turn[key] for turn in turns]) for key in ("accepted", "tested"))
+    sums = (
+        np.array([sum(turn[key]) for turn in turns]) for key in ("accepted", "tested")
+    )
     alpha = estimate.counts(*sums)
     calls = sum(len(turn["lengths"]) for turn in turns)
     written = sum(sum(turn["lengths"]) for turn in turns)

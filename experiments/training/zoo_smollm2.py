@@ -58,7 +58,8 @@ def answered(
 ) -> list[Written]:
     """What the target answers, batch by batch."""
     plan = Plan(**recipe["answers"])
-    sizes = {k: v for k, v in recipe["asked"].items() if k != "held_out"}
+    ours = ("held_out", "first")
+    sizes = {k: v for k, v in recipe["asked"].items() if k not in ours}
     asking = asked.Asking(plan=plan, **sizes)
     return asked.write(target, questions.read(data), asking, runs / "answers", part)
 
@@ -66,9 +67,11 @@ def answered(
 def train(
     target: Pretrained, batches: list[Written], runs: Path, export: Path, recipe: dict
 ) -> None:
-    """The draft, into `export`; the first batches are held out."""
-    apart, whole = recipe["asked"]["held_out"], target.model.vocab
-    ids = some_ids.frequent(batches[apart:], recipe["models"]["draft"]["vocab"], whole)
+    """The draft, into `export`. The first batches are held out; its ids are the most
+    frequent ones of `first` batches, from which it learns before it does from all."""
+    asked, whole = recipe["asked"], target.model.vocab
+    apart, first = asked["held_out"], batches[asked["held_out"] : asked["first"]]
+    ids = some_ids.frequent(first, recipe["models"]["draft"]["vocab"], whole)
     named = [some_ids.among(it, ids, whole) for it in batches]
     embedding = target.params["embedding"]
 
@@ -76,26 +79,29 @@ def train(
         return Lesson(part.rows(index), embedding)
 
     held_out = [lesson(it, np.arange(len(it.ids))) for it in named[:apart]]
-    learnt = written.join(named[apart:])
 
-    def data(stage: Stage) -> Data:
+    def data(learnt: Written, stage: Stage) -> Data:
         def batch(seed: tuple[int, ...]) -> Lesson:
-            rng = np.random.default_rng(seed)
-            return lesson(
-                learnt, rng.integers(len(learnt.ids), size=stage.recipe.batch)
-            )
+            size, rng = stage.recipe.batch, np.random.default_rng(seed)
+            return lesson(learnt, rng.integers(len(learnt.ids), size=size))
 
         loss = partial(some_ids.distillation, stage.loss)
         return Data(batch, {"held_out": held_out}, loss, about(target, learnt, ids))
 
+    parts = {"first": named[apart : asked["first"]], "answers": named[apart:]}
+    texts = {name: partial(data, written.join(part)) for name, part in parts.items()}
     rotation = target.config.rotation
     stages = [
-        stage._replace(config=stage.config._replace(rotation=rotation, local=(0, 1)))
+        stage._replace(
+            config=stage.config._replace(
+                rotation=rotation, local=tuple(stage.config.local)
+            )
+        )
         for stage in pipeline.stages(recipe)
     ]
     config = stages[-1].config
-    first = some_ids.pruned(config, recipe["first_layers"], target.params, ids)
-    params = pipeline.run(runs, stages, {"answers": data}, first)
+    begun = some_ids.pruned(config, recipe["first_layers"], target.params, ids)
+    params = pipeline.run(runs, stages, texts, begun)
     alphas = some_ids.accepted(config, params, held_out)
     reduced.save(export / f"{DRAFT}.safetensors", Reduction(config, params, ids))
     tokens = sum(int((it.texts.length - it.texts.begun).sum()) for it in batches)
