@@ -97,7 +97,8 @@ def ids_of(
         )
     if not ids:
         raise ValueError('it wrote nothing: of a text that ended at once give "ids"')
-    if list(ids[: len(prompt)]) == list(prompt):
+    begun = [list(prompt), [i for i in prompt if i != model.start]]
+    if any(head and ids[: len(head)] == head for head in begun):
         doubt = REPEATED
     ids = ids[: next((at + 1 for at, i in enumerate(ids) if i in ends), None)]
     most, longest = model.model.slots, len(prompt) + len(ids)
