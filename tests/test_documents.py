@@ -41,6 +41,7 @@ BRIEF = {
     "demo": "--n_tokens_to_generate 4 --K 2",
     "measure": "--tokens 8 --texts 2 --rounds 1 --gammas 2",
     "transcribe": "--gamma 2",
+    "microscope": "",
     "certify": "",
     "compare": "",
     "run": "--gin.DRAFT=\"'random'\" --gin.TOKENS=8 --gin.NEW_TOKENS=4 --gin.BATCH=2",
@@ -95,6 +96,8 @@ def desk(tmp_path, monkeypatch):
     sentence = '{"prompt": "translate English to German: Where is it?"}\n'
     (tmp_path / "prompts.jsonl").write_text(prompts)
     (tmp_path / "sentences.jsonl").write_text(sentence * 4)
+    other = '{"prompt": "def add(", "text": "a, b):\\n    return a"}\n'
+    (tmp_path / "other.jsonl").write_text(other)
     blocks = [text for page in PAGES for _, text in FENCE.findall(page.read_text())]
     row = next(text for text in blocks if "runs/alpha.gin" in text)
     row = row.replace("google/flan-t5-large", "code_small")
