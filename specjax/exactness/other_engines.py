@@ -96,7 +96,9 @@ def ids_of(
             ' exact, "ids": [ids]'
         )
     if not ids:
-        raise ValueError('it wrote nothing: of a text that ended at once give "ids"')
+        raise ValueError(
+            'it wrote nothing: of a text that ended at once give the end, "ids": [id]'
+        )
     begun = [list(prompt), [i for i in prompt if i != model.start]]
     if any(head and ids[: len(head)] == head for head in begun):
         doubt = REPEATED

@@ -134,7 +134,7 @@ REFUSED = [
     ({"prompt": "a"}, 'beside the prompt write what the other engine wrote, as "text"'),
     ({"prompt": "a", "ids": [8192]}, "ids in 0..8191; got [8192]: are they of this"),
     ({"prompt": "a", "ids": "a"}, "ids must be a list of ids"),
-    ({"prompt": "a", "ids": []}, 'of a text that ended at once give "ids"'),
+    ({"prompt": "a", "ids": []}, 'ended at once give the end, "ids": [id]'),
     ({"prompt": "a", "text": 3}, "text must be one text; got 3"),
     ({"messages": [{"role": "user", "content": "a"}], "text": "c"}, "no chat template"),
 ]
