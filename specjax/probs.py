@@ -190,7 +190,7 @@ def apart(law: Law) -> Law:
     return law
 
 
-def shared(law: Law, logits: Array | Table | Reduced) -> Law:
+def shared(law: Law, logits: Array | Table | Reduced | None) -> Law:
     """What `apart` took away, put back from any logits of the same kind."""
     match logits:
         case Table():
