@@ -10,7 +10,7 @@ def report(rows: dict[str, dict]) -> None:
     """What was measured of each group of questions, a line each, the whole last."""
     *_, whole = rows.values()
     print(f"{whole['target']} with {whole['draft']}, gamma = {whole['gamma']}")
-    print(f"{standardized(whole)}, one text at a time, {whole['rounds']} rounds")
+    print(f"{standardized(whole)}, one text at a time, rounds: {whole['rounds']}")
     print(f"output: {whole['exactness']} ({whole['draft_regime']})")
     if whole["temperature"] == 0:
         same = f"{whole['same_greedy_texts']} of {whole['texts']}"
