@@ -234,11 +234,12 @@ def pick(weights: Array, u: Array) -> Array:
     of weight 0 is never returned, whatever the rounding.
     """
     vocab = weights.shape[-1]
-    blocks = jnp.pad(weights, ((0, 0), (0, -vocab % BLOCK)))
-    blocks = blocks.reshape(weights.shape[0], -1, BLOCK)
+    width = min(vocab, BLOCK)  # one block need not be filled up
+    blocks = jnp.pad(weights, ((0, 0), (0, -vocab % width)))
+    blocks = blocks.reshape(weights.shape[0], -1, width)
     block = _invert(blocks.sum(-1), u[:, 0])
     chosen = jnp.take_along_axis(blocks, block[:, None, None], axis=1)[:, 0]
-    token = block * BLOCK + _invert(chosen, u[:, 1])
+    token = block * width + _invert(chosen, u[:, 1])
     return jnp.minimum(token, vocab - 1).astype(jnp.int32)
 
 
