@@ -11,23 +11,15 @@ processes write side by side. What comes out of `runs/smollm2` is copied into th
 package with its recipe and its curves.
 """
 
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import jax
-import numpy as np
-
-from experiments.training import loop, pipeline
-from experiments.training.drafts import asked, some_ids, written
+from experiments.training import pipeline
+from experiments.training.drafts import asked, fetched
 from experiments.training.drafts.answers import Plan
-from experiments.training.drafts.some_ids import Lesson
 from experiments.training.drafts.written import Written
-from experiments.training.pipeline import Data, Stage
 from experiments.training.texts import questions
 from specjax import checkpoints, zoo
-from specjax.checkpoints import Pretrained, reduced
-from specjax.models.reduced import Reduction
+from specjax.checkpoints import Pretrained
 
 TARGET, DRAFT = "smollm2", "smollm2_draft"
 
@@ -67,50 +59,13 @@ def train(
     target: Pretrained, batches: list[Written], runs: Path, export: Path, recipe: dict
 ) -> None:
     """The draft, into `export`; the first batches are held out."""
-    apart, whole = recipe["asked"]["held_out"], target.model.vocab
-    ids = some_ids.frequent(batches[apart:], recipe["models"]["draft"]["vocab"], whole)
-    named = [some_ids.among(it, ids, whole) for it in batches]
-    embedding = target.params["embedding"]
-
-    def lesson(part: Written, index: np.ndarray) -> Lesson:
-        return Lesson(part.rows(index), embedding)
-
-    held_out = [lesson(it, np.arange(len(it.ids))) for it in named[:apart]]
-    learnt = written.join(named[apart:])
-
-    def data(stage: Stage) -> Data:
-        def batch(seed: tuple[int, ...]) -> Lesson:
-            rng = np.random.default_rng(seed)
-            return lesson(
-                learnt, rng.integers(len(learnt.ids), size=stage.recipe.batch)
-            )
-
-        loss = partial(some_ids.distillation, stage.loss)
-        return Data(batch, {"held_out": held_out}, loss, about(target, learnt, ids))
-
     rotation = target.config.rotation
     stages = [
         stage._replace(config=stage.config._replace(rotation=rotation, local=(0, 1)))
         for stage in pipeline.stages(recipe)
     ]
-    config = stages[-1].config
-    first = some_ids.pruned(config, recipe["first_layers"], target.params, ids)
-    params = pipeline.run(runs, stages, {"answers": data}, first)
-    alphas = some_ids.accepted(config, params, held_out)
-    reduced.save(export / f"{DRAFT}.safetensors", Reduction(config, params, ids))
-    tokens = sum(int((it.texts.length - it.texts.begun).sum()) for it in batches)
-    print(f"{tokens} tokens of answers: {alphas}")
-    pipeline.save(
-        export / f"{DRAFT}.json", runs, recipe, tokens=tokens, held_out=alphas
-    )
-
-
-def about(target: Pretrained, learnt: Written, ids: np.ndarray) -> dict[str, Any]:
-    """JSON, what tells runs apart besides their recipe."""
-    digests = {"target": target.params, "answers": learnt.texts._asdict(), "ids": ids}
-    return {
-        name: loop.digest(jax.tree.map(np.asarray, x)) for name, x in digests.items()
-    }
+    path, apart = export / f"{DRAFT}.safetensors", recipe["asked"]["held_out"]
+    fetched.train(target, batches, apart, stages, runs, path, recipe)
 
 
 if __name__ == "__main__":
