@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specjax import drafts, pretrained, sides
-from specjax.checkpoints import openai_whisper
-from specjax.checkpoints import reduced as some_ids
-from specjax.models import reduced, whisper
+from specjax.checkpoints import openai_whisper, reduced
+from specjax.models import reduced as some_ids
+from specjax.models import whisper
 from specjax.pretrained import Pretrained
 from specjax.speech import limits as limited
 from specjax.speech import tiktoken
@@ -49,7 +49,7 @@ def opened(
     if draft is None:
         return Listeners(target, None, tokens, limits, read, False)
     draft = _drafting(draft, target, dtype)
-    if reduced.is_reduced(draft.params):
+    if some_ids.is_reduced(draft.params):
         return Listeners(target, draft, tokens, limits, read, True)
     check(target, draft, tokens)
     shared = whisper.same_encoder(target.params, draft.params)
@@ -107,12 +107,14 @@ def limits_of(model: Pretrained, place: Path, tokens: Tokens, encode) -> Limits:
     return limited.read(place)
 
 
-def _drafting(draft: str | Path | Pretrained, target: Pretrained, dtype: str):
+def _drafting(
+    draft: str | Path | Pretrained, target: Pretrained, dtype: str
+) -> Pretrained:
     """A draft by its name: one of some ids, the target's first layers, or a Whisper."""
     if isinstance(draft, Pretrained):
         return _whisper(draft, dtype)
     name = str(draft)
-    if some_ids.find(name) is None and not drafts.is_named(name):
+    if reduced.find(name) is None and not drafts.is_named(name):
         return _whisper(draft, dtype)
     side = drafts.named(name, sides.of_pretrained(target))
     if side.pretrained is None:
