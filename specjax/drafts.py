@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from specjax import generate, sides, zoo
 from specjax.checkpoints import reduced
+from specjax.drafters import copying
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
 from specjax.plugins import attribute, built, is_own, of, usage
@@ -97,6 +98,30 @@ def early_exit(target: Side, layers: int) -> Side:
     return sides.early_exit(target.pretrained, layers)
 
 
+class CopyingElse(NamedTuple):
+    """Builds a drafter that copies where it can, and else drafts as another."""
+
+    other: Callable[..., Drafter]
+    least: int
+
+    def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
+        return self.other(gamma, copying.first(draw, gamma, self.least))
+
+
+def copying_else(target: Side, draft: str, least: int = 4) -> Side:
+    """What followed the last `least` tokens when the text had them before, else what a
+    model drafts. Raises ValueError for a draft that is no model."""
+    other = paired(target, draft)[1]
+    if other.regime not in (SAMPLED, REDUCED):
+        raise ValueError(f"{draft} is no model: name one that drafts where none copies")
+    make = CopyingElse(other.drafter, least)
+    make(1)
+    called = f"copying, else {other.name}"
+    return other._replace(
+        name=called, drafter=make, regime=SAMPLED, law=None, model=None, pretrained=None
+    )
+
+
 # What is bundled, by the vocabulary.
 COUNTS = {zoo.CODE_VOCAB: "bigram", zoo.T5_VOCAB: "t5_bigram"}
 
@@ -113,6 +138,7 @@ def counted(target: Side, order: int) -> Side:
 
 DRAFTS: dict[str, Callable[..., Side]] = {
     "copying": sides.copied,
+    "copying_else": copying_else,
     "early_exit": early_exit,
     "random": lambda target: sides.random(target.vocab),
     "unigram": lambda target: counted(target, 1),

@@ -118,6 +118,14 @@ def _rows(law: Law) -> Array:
     return _wide(law.logits)
 
 
+def spread(logits: Array | Reduced) -> Array:
+    """Logits of all ids [..., V], -inf of those that have none."""
+    if not isinstance(logits, Reduced):
+        return logits
+    none = {"mode": "fill", "fill_value": -jnp.inf}
+    return jnp.take(logits.logits, logits.place, axis=-1, **none)
+
+
 def vocab_of(logits: Array | Reduced) -> int:
     """V of logits [..., V] or of a part of them."""
     return logits.place.size if isinstance(logits, Reduced) else logits.shape[-1]
@@ -182,7 +190,7 @@ def apart(law: Law) -> Law:
     return law
 
 
-def shared(law: Law, logits: Array | Table | Reduced) -> Law:
+def shared(law: Law, logits: Array | Table | Reduced | None) -> Law:
     """What `apart` took away, put back from any logits of the same kind."""
     match logits:
         case Table():

@@ -32,11 +32,14 @@ class Asked(NamedTuple):
 class Chosen(NamedTuple):
     """Which prompts of a file are read. per_category: so many questions of each, the
     first by their ids. longest: no prompt of more tokens. task: of this one alone. None
-    is all."""
+    is all. unique: refuses lines that share an id. by: refuses lines that have none of
+    this, one of GROUPS."""
 
     per_category: int | None = None
     longest: int | None = None
     task: str | None = None
+    unique: bool = False
+    by: str | None = None
 
 
 ALL = Chosen()
@@ -70,7 +73,7 @@ def asked(fields: Mapping[str, Any], place: int, turn: int, text: str) -> Asked:
 def places(lines: Sequence[Mapping[str, Any]], chosen: Chosen) -> list[int]:
     """The places of the lines that are read, in their order. The first of a category
     are so by id: 2 before 10, and "mtbench-9" before "mtbench-81". Raises ValueError
-    for a task that no line is of."""
+    for a task that no line is of, and what `chosen` refuses."""
     each = [asked(fields, place, 0, "") for place, fields in enumerate(lines)]
     task, most = chosen.task, chosen.per_category
     of_it = [i for i, it in enumerate(each) if task in (None, task_of(it.category))]
@@ -82,6 +85,14 @@ def places(lines: Sequence[Mapping[str, Any]], chosen: Chosen) -> list[int]:
         seen[each[place].category] += 1
         if most is None or seen[each[place].category] <= most:
             kept.append(place)
+    shared = [x for x, n in Counter(each[i].id for i in kept).items() if n > 1]
+    if chosen.unique and shared:
+        raise ValueError(
+            f"several lines are question {shared[0]}: give each a"
+            ' "question_id" of its own'
+        )
+    for place in sorted(kept) if chosen.by is not None else ():
+        group(each[place], chosen.by)
     return sorted(kept)
 
 

@@ -50,6 +50,18 @@ def test_drafts_of_one_name_are_built_alike():
     assert drafts.paired(target, "random")[1].vocab == target.vocab
 
 
+def test_what_copies_first_drafts_by_a_model_else():
+    target = pair()[0]
+    with pytest.raises(ValueError, match="random is no model: name one that drafts"):
+        drafts.named("copying_else:random", target)
+    target = sides.model("code_small")
+    both = drafts.named("copying_else:code_small,least=2", target)
+    assert both.name == "copying, else code_small" and both.regime == sides.SAMPLED
+    assert both.drafter(3).gamma == 3 and both.law is None
+    with pytest.raises(ValueError, match="least must be at least 1"):
+        drafts.named("copying_else:code_small,least=0", target)
+
+
 def test_the_guides_own_parts_are_named_and_traced(my_parts):
     target = pair()[0]
     own = drafts.named("my_parts:repeat:longest=4", target)

@@ -130,7 +130,9 @@ def test_ids_are_in_order_as_a_person_counts():
     about = questions.asked(lines[0] | {"category": "stem"}, 0, 0, "")
     assert questions.group(about, "task") == "mt_bench"
     with pytest.raises(ValueError, match="question b-10 has no sub_category: write it"):
-        questions.group(about, "sub_category")
+        questions.places(lines, questions.Chosen(by="sub_category"))
+    with pytest.raises(ValueError, match="several lines are question b-10: give each"):
+        questions.places([*lines, lines[0]], questions.Chosen(unique=True))
 
 
 def test_without_text_there_is_the_start_token():

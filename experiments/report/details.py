@@ -6,7 +6,7 @@ from functools import partial
 from experiments import catalogue
 from experiments.records.markup import number, number_or_blank
 from experiments.records.table import Records, published
-from experiments.report import kernels, walltime
+from experiments.report import kernels, spec_bench, walltime
 from experiments.report.bench import bench
 from experiments.report.columns import Grid, Item, grid, measured, part, table
 from experiments.report.methods import chen, speech, wagner
@@ -198,6 +198,7 @@ def compiled(records: Records) -> list[Grid]:
 
 
 DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
+    "spec_bench": spec_bench.details,
     "table2": partial(walltime.every_gamma, "table2"),
     "table3": estimators,
     "table4": walltime.in_the_papers_shape,

@@ -7,7 +7,7 @@ in the file is touched. A pair on each of its own tasks, and the code pair on Hu
 from experiments import catalogue
 from experiments.records import markup, records
 from experiments.records.table import Records
-from experiments.report import tables
+from experiments.report import spec_bench, tables
 from experiments.report.columns import Item, grid
 from experiments.report.html import environment
 from specjax.theory import closed_forms
@@ -16,23 +16,29 @@ README = catalogue.ROOT / "README.md"
 BEGIN, END = "<!-- headline: rendered from results -->\n", "<!-- headline ends -->\n"
 # Folder and row -> what it writes, and the pair where the record has no name for it.
 ROWS = {
+    ("spec_bench", 0): ("answers: Spec-Bench", "SmolLM2-135M + smollm2_draft"),
+    ("spec_bench", 1): ("answers: Spec-Bench", "SmolLM2-135M + smollm2_draft"),
     ("table2", "small_t0_b1"): ("Python", None),
-    ("table2", "small_t1_b1"): ("Python", None),
     ("table2", "ende_small_t0"): ("German, from English", None),
-    ("table2_data", "dialogue_llama_t1"): ("dialogues", "llama_34m + llama_0.6m"),
     ("chen_data", "humaneval_code_greedy"): ("HumanEval", None),
 }
-BY_XLA = ("small_t0_b1_xla", "small_t1_b1_xla")  # the first two rows again
+BY_XLA = ("small_t0_b1_xla",)  # the code pair's row again
 
 
 def table(results: Records) -> str:
     """A line for each of ROWS that was measured, and what it was measured on."""
-    found = {
-        at: results[at[0]][at[1]] for at in ROWS if at[1] in results.get(at[0], {})
-    }
+    of_rows = ((at, record_of(results, *at)) for at in ROWS)
+    found = {at: record for at, record in of_rows if record is not None}
     items = [line_of(at, record["measured"]) for at, record in found.items()]
     shown = "".join(markup.markdown(*it[1:]) for it in grid("headline", items))
-    return f"{shown}\n{note(results, [*found.values()])}\n"
+    return f"{shown}\n{note(results, found)}\n"
+
+
+def record_of(results: Records, folder: str, row: str | int) -> dict | None:
+    """What was measured in a row; of Spec-Bench, of all tasks at a temperature."""
+    if folder == spec_bench.FOLDER:
+        return spec_bench.whole(results, row)
+    return results.get(folder, {}).get(row)
 
 
 def line_of(at: tuple[str, str], it: dict) -> dict:
@@ -53,6 +59,8 @@ def interval(x: float, ends: tuple[float, float]) -> str:
 def predicted(it: Item) -> str:
     if it.get("best_predicted") is not None:
         return interval(it["best_predicted"], it["best_predicted_ci"])
+    if "speed_by_calls" in it:
+        return f"{it['speed_by_calls']:.2f} by its calls"
     if "best_exp" in it:
         return f"{it['best_exp']:.2f} by Theorem 3.8"
     c, v = (it[f"t_{part}_ms"] / it["t_target_ms"] for part in ("draft", "score"))
@@ -67,21 +75,27 @@ def alpha(it: Item) -> str:
     return f"{implied:.2f} by Equation 1"
 
 
-def note(results: Records, several: list[dict]) -> str:
+def note(results: Records, found: dict[tuple, dict]) -> str:
     """What the numbers are of, and what was published of the same."""
-    if not several:
+    if not found:
         return "Nothing was measured yet."
-    rows = [record["measured"] for record in several]
+    several = [*found.values()]
+    real = [x["measured"] for at, x in found.items() if at[0] == spec_bench.FOLDER]
+    rows = [x["measured"] for at, x in found.items() if at[0] != spec_bench.FOLDER]
     texts = [it["timed"] if "speed_interval" in it else it["texts"] for it in rows]
     days = sorted(record["provenance"]["date"][:10] for record in several)
-    first = rows[0] if rows[0].get("repeated") else {"repeated": 0, "alpha_fresh": 0}
+    of_code = [it for it in rows if it.get("repeated")]
+    first = (*of_code, {"repeated": 0, "alpha_fresh": 0})[0]
     table2 = results.get("table2", {})
     xla = [table2[row]["measured"]["best_speedup"] for row in BY_XLA if row in table2]
     return (
         environment()
         .get_template("headline.md")
         .render(
-            texts=" to ".join(dict.fromkeys(map(str, (min(texts), max(texts))))),
+            real=(*real, None)[0],
+            texts=" to ".join(
+                dict.fromkeys(map(str, sorted(texts)[:: max(1, len(texts) - 1)]))
+            ),
             devices=", ".join(sorted(set(map(records.device, several)))),
             days=" to ".join(dict.fromkeys((days[0], days[-1]))),
             repeated=first["repeated"],

@@ -50,7 +50,8 @@ def answered(
 ) -> list[Written]:
     """What the target answers, batch by batch."""
     plan = Plan(**recipe["answers"])
-    sizes = {k: v for k, v in recipe["asked"].items() if k != "held_out"}
+    ours = ("held_out", "first")
+    sizes = {k: v for k, v in recipe["asked"].items() if k not in ours}
     asking = asked.Asking(plan=plan, **sizes)
     return asked.write(target, questions.read(data), asking, runs / "answers", part)
 
@@ -58,14 +59,12 @@ def answered(
 def train(
     target: Pretrained, batches: list[Written], runs: Path, export: Path, recipe: dict
 ) -> None:
-    """The draft, into `export`; the first batches are held out."""
-    rotation = target.config.rotation
-    stages = [
-        stage._replace(config=stage.config._replace(rotation=rotation, local=(0, 1)))
-        for stage in pipeline.stages(recipe)
-    ]
-    path, apart = export / f"{DRAFT}.safetensors", recipe["asked"]["held_out"]
-    fetched.train(target, batches, apart, stages, runs, path, recipe)
+    """The draft, into `export`. The first batches are held out; its ids are the most
+    frequent ones of `first` batches, from which it learns before it does from all."""
+    apart, first = (recipe["asked"][name] for name in ("held_out", "first"))
+    parts = {"first": batches[apart:first], "answers": batches[apart:]}
+    path = export / f"{DRAFT}.safetensors"
+    fetched.train(target, batches[:apart], parts, runs, path, recipe)
 
 
 if __name__ == "__main__":

@@ -47,9 +47,10 @@ def main() -> None:
     try:
         pair = opened(TARGET, None)
         batches = heard(pair, sounds(pair, options, plan), options.runs, plan)
-        path, stages = options.export / f"{DRAFT}.safetensors", pipeline.stages(recipe)
-        run = plan["held_out"], stages, options.runs, path, recipe
-        fetched.train(pair.target, batches, *run)
+        apart, path = plan["held_out"], options.export / f"{DRAFT}.safetensors"
+        parts = {"heard": batches[apart:]}
+        run = options.runs, path, recipe
+        fetched.train(pair.target, batches[:apart], parts, *run)
     except ValueError as error:
         parser.error(str(error))
 

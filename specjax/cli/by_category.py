@@ -12,8 +12,10 @@ def report(rows: dict[str, dict]) -> None:
     print(f"{whole['target']} with {whole['draft']}, gamma = {whole['gamma']}")
     print(f"{standardized(whole)}, one text at a time, {whole['rounds']} rounds")
     print(f"output: {whole['exactness']} ({whole['draft_regime']})")
-    print(f"the same text with a draft: {whole['same_texts']} of {whole['texts']}\n")
-    print("\n".join(table(rows)))
+    if whole["temperature"] == 0:
+        same = f"{whole['same_greedy_texts']} of {whole['texts']}"
+        print(f"the same text with a draft: {same}")
+    print("\n".join(["", *table(rows)]))
     print(
         "\nlength: mean accepted length, tokens a call of the target, with its own, the"
         " bonus\ntoken; tok/s: of the target alone, then drafted, means over questions"

@@ -166,4 +166,9 @@ def read_case(
         return pair, read_prompts(flags, pair[0], otherwise, **how)
     if flags.tokenizer is not None:
         raise ValueError("recordings need no --tokenizer: leave it out")
+    if how.get("chosen", ALL) != ALL:
+        raise ValueError(
+            "recordings are no questions: leave --longest, --per-category, --by and"
+            " --specdec out"
+        )
     return spoken_prompts.read(flags.data, pair)

@@ -7,8 +7,6 @@ beside it, FILE.PID.partial, has the rounds that are done.
 """
 
 import argparse
-import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -21,12 +19,12 @@ from jax import Array
 from specjax import console, finite, fused, inputs, native, questions, sides
 from specjax.cli import by_category
 from specjax.cli import flags as shared
+from specjax.cli.saving import Saving
 from specjax.console import Parser
 from specjax.measure import (
     categories,
     costs,
     forecast,
-    jsonl,
     scoring,
     specdec,
     walltime,
@@ -47,64 +45,6 @@ from specjax.questions import Chosen
 from specjax.sides import Side
 from specjax.theory import speedup
 from specjax.types import Kernels, Law
-
-
-class Saving:
-    """A file to append to, and one beside it for what is not whole yet. path: None
-    saves nothing."""
-
-    def __init__(self, path: Path | None):
-        self.path = path
-        self.kept = False
-
-    @property
-    def partial(self) -> Path:
-        """Of this process alone, so that no run replaces what another left."""
-        return self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
-
-    def prepare(self) -> None:
-        """Raises ValueError, before any compute, for a path that cannot be written."""
-        if self.path is not None:
-            jsonl.prepare(self.path)
-
-    def keep(self, record: dict) -> None:
-        """Puts what is measured so far beside the file, in the place of what this
-        process put there."""
-        if self.path is None:
-            return
-        fresh = self.partial.with_name(f"{self.partial.name}.new")
-        try:
-            fresh.unlink(missing_ok=True)
-            jsonl.append(fresh, record)
-            fresh.replace(self.partial)
-            self.kept = True
-        except (OSError, ValueError) as error:
-            reason = f"{jsonl.short(self.partial)}: {error}"
-            print(f"could not keep the rounds so far in {reason}", file=sys.stderr)
-
-    def append(self, record: dict) -> bool:
-        """Appends a whole record, or prints it where that fails and returns False."""
-        if self.path is None:
-            return True
-        try:
-            jsonl.append(self.path, record)
-        except (OSError, ValueError) as error:
-            print(json.dumps(record, sort_keys=True), flush=True)
-            shown = jsonl.short(self.path)
-            print(f"could not write {shown} ({error}): the record", file=sys.stderr)
-            print("is printed above; save that line", file=sys.stderr)
-            return False
-        if self.kept:
-            self.partial.unlink(missing_ok=True)
-        return True
-
-    def left(self) -> str:
-        """Where that is what was measured, for who stops it."""
-        if self.path is None:
-            return "nothing was saved, as no file was named with --out"
-        if self.kept:
-            return f"what was measured is in {self.partial}"
-        return "no round was done, so that there is nothing to save"
 
 
 class Effort(NamedTuple):
@@ -172,6 +112,7 @@ def ready(
         saving.prepare()
         pair = shared.pair((flags.target, flags.draft), flags.dtype)
         chosen = Chosen(flags.per_category, flags.longest)
+        chosen = chosen._replace(unique=is_benchmark(flags), by=flags.by)
         read = dict(chosen=chosen, new_tokens=flags.tokens)
         (target, draft), prompts = shared.read_case(flags, pair, **read)
         setting = make_setting(flags)
@@ -194,10 +135,15 @@ def measure_questions(parser: Parser, flags: argparse.Namespace, saving: Saving)
             specdec.prepare(flags.specdec)
     case = ready(parser, flags, saving)
     begun = time.monotonic()
+
+    def so_far(turns: list[categories.Turn]) -> None:
+        row = categories.rows(*case, turns)[categories.ALL]
+        saving.keep(record(flags, row, time.monotonic() - begun))
+
     with parser.refusing(FloatingPointError):
-        categories.check(case[1], flags.by)
-        turns = categories.decode(*case)
-    rows = categories.rows(*case, turns, flags.by)
+        turns = categories.decode(*case, so_far)
+    ms = categories.call_ms(*case)
+    rows = categories.rows(*case, turns, flags.by, ms)
     seconds, name = time.monotonic() - begun, flags.name or case[0].draft.name
     saved = True
     for group, row in rows.items():

@@ -1,16 +1,19 @@
 """Do greedy texts differ by rounding alone, and how often: `specjax microscope`.
 
 Prints, for every dtype and gamma, what `specjax.exactness.divergence` finds: texts
-beside those of calls of the same shape and of one token, margins, eps, and flips.
+beside those of calls of the same shape and of one token, margins, eps, and flips. Or,
+of a file of another engine's greedy texts, where and why they leave ours.
 """
 
 import argparse
+from pathlib import Path
 
 import jax
 import numpy as np
 
 from specjax import console, fused
 from specjax.cli import flags as shared
+from specjax.cli import other_engines
 from specjax.console import Parser
 from specjax.exactness.divergence import (
     QUANTILES,
@@ -38,6 +41,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     with console.stops(lambda: "the blocks above are whole"):
+        if isinstance(flags.texts, Path):
+            return other_engines.run(parser, flags)
+        if flags.out is not None:
+            parser.error("--out is for the --texts of a file: leave it out")
         return look_closely(parser, flags)
 
 
@@ -46,7 +53,7 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
     setting = DivergenceSetting(*sizes, flags.rule, flags.kernels, flags.policy)
     strict = jax.default_backend() == "cpu"
     wrong = []
-    for dtype in flags.dtype:
+    for dtype in flags.dtype or shared.DTYPES:
         with parser.refusing():
             pair = shared.pair((flags.target, flags.draft), dtype)
             pair, prompts = shared.read_case(flags, pair, PROMPTS)
@@ -71,11 +78,16 @@ def make_parser() -> Parser:
     shared.add(parser, "tokenizer")
     gammas, of_gammas = [1, 4, 7], "drafted tokens; default 1 4 7"
     shared.add(parser, "gammas", type=drafted, default=gammas, help=of_gammas)
-    several, of_dtype = list(shared.DTYPES), f"{shared.OF_DTYPE}; default: all"
-    shared.add(parser, "dtype", nargs="+", default=several, help=of_dtype)
-    shared.add(parser, "texts", default=16, help="at most one a prompt")
+    of_dtype = f"{shared.OF_DTYPE}; default: all, and float32 for the texts of a file"
+    shared.add(parser, "dtype", nargs="+", default=None, help=of_dtype)
+    of_texts = "at most one a prompt; or a file of another engine's greedy texts, which"
+    of_texts += ' are explained: JSON lines, a prompt as in --data and beside it "text"'
+    of_texts += ' or "ids"'
+    shared.add(parser, "texts", type=other_engines.texts, default=16, help=of_texts)
     shared.add(parser, "tokens", default=64)
     shared.add(parser, "batch", "kernels")
+    of_out = "a .jsonl file to append to what is explained; default: nothing is saved"
+    parser.add_argument("--out", metavar="FILE", help=of_out)
     return parser
 
 

@@ -1,15 +1,28 @@
 """Copies what followed the last tokens when they occurred before (Section 3.6).
 
 Known as prompt lookup. The draft is certain (law None): accepted where the target draws
-the same, exact by the same theorem. Axes: B rows, L buffer, G = gamma.
+the same, exact by the same theorem. Or it is one with a model's (`first`).
+Axes: B rows, L buffer, G = gamma, V vocabulary.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from specjax import probs
 from specjax.drafters.nothing import no_cache
-from specjax.types import Draft, Drafter, Encoded, Features, Request, State
+from specjax.types import (
+    Draft,
+    Drafter,
+    Encoded,
+    Features,
+    Law,
+    Reduced,
+    Request,
+    State,
+)
 
 
 def build(gamma: int, longest: int = 3) -> Drafter:
@@ -26,17 +39,54 @@ def build(gamma: int, longest: int = 3) -> Drafter:
         key: Array, params, request: Request, state: State
     ) -> tuple[Draft, tuple]:
         del key, params, request
-        own = state.context is None or isinstance(state.context, (Features, Encoded))
-        source, length = (state.tokens, state.length) if own else state.context
-        find = jax.vmap(lambda *row: _continuation(*row, gamma, longest))
-        tokens, num = find(state.tokens, state.length, source, length)
+        tokens, num = _found(state, gamma, longest)
         return Draft(tokens, jnp.minimum(num, state.budget), None), ()
 
     return Drafter(no_cache, draft, gamma)
 
 
+def first(draw: Callable, gamma: int, least: int) -> Callable:
+    """Draws of a model's drafter, as `drafters.rollout` has them, but that what follows
+    a match of the last `least` tokens is copied: there the law is sure of the token.
+    Raises ValueError for a `least` below 1."""
+    if least < 1:
+        raise ValueError(f"least must be at least 1; got {least}")
+
+    def begin(key: Array, request: Request, state: State) -> Callable:
+        drawn = draw(key, request, state)
+        tokens, num = _found(state, gamma, least, least)
+
+        def choose(logits: Array | Reduced, slot: Array | int) -> tuple[Array, Law]:
+            logits = probs.spread(logits)
+            at = jnp.take(tokens, slot, axis=1)[:, None]
+            sure = jnp.where(jnp.arange(logits.shape[-1]) == at, 0.0, -jnp.inf)
+            copied = (slot < num)[:, None]
+            return drawn(jnp.where(copied, sure.astype(logits.dtype), logits), slot)
+
+        return choose
+
+    return begin
+
+
+def _found(state: State, gamma: int, longest: int, least: int = 1) -> tuple:
+    """What follows the best match of each row, tokens [B, G] and how many [B]."""
+    own = state.context is None or isinstance(state.context, (Features, Encoded))
+    source, length = (state.tokens, state.length) if own else state.context
+
+    def find(*row: Array) -> tuple[Array, Array]:
+        return _continuation(*row, gamma, longest, least)
+
+    return jax.vmap(find)(state.tokens, state.length, source, length)
+
+
 def _continuation(
-    text: Array, length: Array, source: Array, end: Array, gamma: int, longest: int
+    text: Array,
+    length: Array,
+    source: Array,
+    end: Array,
+    gamma: int,
+    longest: int,
+    least: int,
 ) -> tuple[Array, Array]:
     """One row: what follows the best match in `source` [S], and how long it is. A
     position's merit is how many tokens before it agree with the end of the text; the
@@ -52,5 +102,5 @@ def _continuation(
     best = source.size - 1 - jnp.argmax(merit[::-1])
     padded = jnp.pad(source, (0, gamma))
     tokens = jax.lax.dynamic_slice(padded, (best,), (gamma,))
-    num = jnp.where(merit[best] > 0, jnp.minimum(end - best, gamma), 0)
+    num = jnp.where(merit[best] >= least, jnp.minimum(end - best, gamma), 0)
     return tokens, num

@@ -84,10 +84,14 @@ def rollout(
     def put(buffer: Array, value: Array, slot) -> Array:
         return buffer.at[:, slot].set(value)
 
-    def drawn(proposal: Proposal, slot) -> tuple[Array, Law]:
+    def of(proposal: Proposal, slot) -> tuple[Array, Law]:
         token, law = draw(proposal.logits, slot)
         if proposal.table is not None:  # a table is not copied: its row is named
             law = law._replace(logits=proposal.table, row=proposal.row)
+        return token, law
+
+    def drawn(proposal: Proposal, slot) -> tuple[Array, Law]:
+        token, law = of(proposal, slot)
         return token, probs.apart(law)
 
     shapes = jax.eval_shape(lambda: drawn(begun, 0))
@@ -117,7 +121,9 @@ def rollout(
         carried = jax.lax.while_loop(lambda carried: carried[0], body, carried)
         *_, buffers, carry = carried
     tokens, law = _unpacked(buffers, shapes)
-    law = probs.shared(law, begun.logits if begun.table is None else begun.table)
+    kind = type(jax.eval_shape(lambda: of(begun, 0))[1].logits)
+    rows = (each for each in (begun.table, begun.logits) if isinstance(each, kind))
+    law = probs.shared(law, next(rows, None))
     return Draft(tokens, num, law), carry
 
 

@@ -7,7 +7,7 @@ Axes: B = 1 row, L buffer, S steps, G = gamma, R rounds.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from specjax import finite, generate, questions, sides
 from specjax.inputs import bucket, make_request, make_sampling, pad
-from specjax.measure import costs, timing
+from specjax.measure import costs, scoring, timing
 from specjax.measure.texts import truncation
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts
@@ -28,6 +28,7 @@ from specjax.types import Params, Prompt, Request
 
 ALL = "all"  # the row of every question
 ALONE, DRAFTED, FIRST = "alone", "drafted", "first"
+PARTS = "draft", "score"  # of a step, whose times are shares of a target call
 
 
 class Turn(NamedTuple):
@@ -35,7 +36,7 @@ class Turn(NamedTuple):
     text, and by FIRST, until the pair's first call has given its tokens. texts: ids
     that were written, by ALONE and DRAFTED. lengths, accepted, tested: of every call of
     the pair, [S]: tokens that it gave, drafted tokens that were kept, and that were
-    decided on."""
+    decided on. repeated: tokens written alone that end a run which was there before."""
 
     asked: Asked
     prompt: int
@@ -44,24 +45,21 @@ class Turn(NamedTuple):
     lengths: list[int]
     accepted: list[int]
     tested: list[int]
+    repeated: int = 0
 
 
-def check(prompts: Prompts, by: str | None = None) -> None:
-    """Raises ValueError for prompts that are no questions, or of no group of `by`."""
-    named = {(each.id, each.turn) for each in prompts.asked}
-    if len(named) < len(prompts.tokens):
-        raise ValueError(
-            'two prompts are of one question: give each line a "question_id" of its'
-            " own, or measure without --by"
-        )
-    for each in prompts.asked if by is not None else ():
-        questions.group(each, by)
-
-
-def decode(pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting) -> list[Turn]:
+def decode(
+    pair: costs.Pair,
+    prompts: Prompts,
+    setting: WalltimeSetting,
+    so_far: Callable[[list[Turn]], None] | None = None,
+) -> list[Turn]:
     """Every prompt, with the largest gamma of the setting and without a draft. Prompts
-    are padded to widths that many share, of which each is compiled once. Raises
-    FloatingPointError for logits that are no law."""
+    are padded to widths that many share, of which each is compiled once. so_far: gets
+    the turns that are done after each, so that what is stopped is not lost. Raises
+    FloatingPointError for logits that are no law, ValueError for no questions."""
+    if len(prompts.asked) < len(prompts.tokens):
+        raise ValueError("these prompts are no questions: name a file of them")
     pair = pair._replace(kernels=finite.guarded_kernels(pair.kernels))
     gamma, turns, programs = max(setting.gammas), {}, {}
     order = sorted(range(len(prompts.tokens)), key=lambda i: len(prompts.tokens[i]))
@@ -76,7 +74,20 @@ def decode(pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting) -> list
             programs[shapes] = [build(here, each) for each in (0, gamma)]
         asked = prompts.asked[index], prompt, request, setting.rounds, is_new
         turns[index] = timed(programs[shapes], *asked)
-    return [turns[index] for index in range(len(order))]
+        done = [turns[index] for index in sorted(turns)]
+        if so_far is not None:
+            so_far(done)
+    return done
+
+
+def call_ms(
+    pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting
+) -> dict[str, float]:
+    """`costs.call_ms` in the middle of the answer to the first prompt."""
+    prompt, gamma = padded(prompts, 0), max(setting.gammas)
+    request = asked_for(prompt, prompts.ends, setting, 0)
+    rounds = timing.SAMPLES * setting.rounds
+    return costs.call_ms(pair, gamma, prompt, request, rounds)
 
 
 def padded(prompts: Prompts, index: int) -> Prompt:
@@ -151,14 +162,16 @@ def timed(
     }
     warm = runs.values() if is_new else ()
     seconds = timing.interleaved(runs, rounds, "compile", warm)
-    begin, texts = int(prompt.length[0]), {}
+    begin, texts, marks = int(prompt.length[0]), {}, {}
     for name in (ALONE, DRAFTED):
         tokens, length, steps, log = jax.device_get(outputs[name])
+        marks[name] = scoring.repeated(tokens[0, : length[0]])[begin:]
         texts[name] = tokens[0, begin : length[0]].tolist()
         finite.check([np.array(texts[name])])
     counts = log[:steps, 0].T.tolist()  # of DRAFTED, which is the last
     rounded = {k: np.round(x, timing.DIGITS).tolist() for k, x in seconds.items()}
-    return Turn(asked, begin, rounded, texts, *counts)
+    repeated = int(marks[ALONE].sum())
+    return Turn(asked, begin, rounded, texts, *counts, repeated)
 
 
 def rows(
@@ -167,15 +180,16 @@ def rows(
     setting: WalltimeSetting,
     turns: Sequence[Turn],
     by: str | None = None,
+    ms: Mapping[str, float] | None = None,
 ) -> dict[str, dict]:
     """`measured` of every group and, last, of ALL of them, as `specjax compare` reads
-    it. by: one of `questions.GROUPS`. Raises ValueError for a question of none."""
+    it. by: one of `questions.GROUPS`. ms: what `call_ms` gave. Raises ValueError for a
+    question of none."""
     groups: dict[str, list[Turn]] = {}
     for turn in turns if by is not None else ():
         groups.setdefault(questions.group(turn.asked, by), []).append(turn)
     groups[ALL] = list(turns)
-    gamma, found = max(setting.gammas), {}
-    drop = "gammas", "texts", "others", "ends"
+    gamma, found, drop = max(setting.gammas), {}, ("gammas", "texts", "others", "ends")
     for group, chosen in groups.items():
         found[group] = {
             **sides.names(pair.target, pair.draft),
@@ -189,6 +203,13 @@ def rows(
             "left_out": prompts.left_out,
             **numbers(chosen, gamma),
         }
+        if ms:
+            c, v = (ms[f"t_{part}_ms"] / ms["t_target_ms"] for part in PARTS)
+            by_calls = found[group]["tokens_per_call"] / (gamma * c + v)
+            found[group] |= ms | {"speed_by_calls": by_calls}
+        if setting.temperature == 0:
+            same = [turn.texts[ALONE] == turn.texts[DRAFTED] for turn in chosen]
+            found[group]["same_greedy_texts"] = sum(same)
         if group != ALL or by is None:
             found[group]["turns"] = [plain(turn) for turn in chosen]
     return found
@@ -212,15 +233,14 @@ def numbers(turns: Sequence[Turn], gamma: int) -> dict:
     ]
     sums = [[sum(getattr(turn, k)) for turn in turns] for k in ("accepted", "tested")]
     alpha = estimate.counts(*map(np.array, sums)) if decided[0] else None
-    ids = list(dict.fromkeys(turn.asked.id for turn in turns))
+    asked = by_question(turns)
     speeds = {
-        name: np.array([speed(turns, each, name) for each in ids])
+        name: np.array([speed(each, name) for each in asked.values()])
         for name in (ALONE, DRAFTED)
     }
     value, error = speedup.ratio([speeds[DRAFTED]], [speeds[ALONE]])
-    same = [turn.texts[ALONE] == turn.texts[DRAFTED] for turn in turns]
     return {
-        "questions": ids,
+        "questions": [*asked],
         "texts": len(turns),
         "tokens": int(lengths.sum()),
         "calls": len(lengths),
@@ -232,21 +252,30 @@ def numbers(turns: Sequence[Turn], gamma: int) -> dict:
         "alpha_se": None if alpha is None or alpha.se != alpha.se else alpha.se,
         "tokens_per_second": {k: float(x.mean()) for k, x in speeds.items()},
         "best_speedup": value,
-        "best_speedup_ci": speedup.interval(value, error, len(ids)),
-        "same_texts": sum(same),
+        "best_speedup_ci": speedup.interval(value, error, len(asked)),
+        "repeated": sum(turn.repeated for turn in turns)
+        / sum(len(turn.texts[ALONE]) for turn in turns),
     }
 
 
-def speed(turns: Sequence[Turn], question: str | int, name: str) -> float:
-    """Tokens a second of all turns of a question."""
-    of_it = [turn for turn in turns if turn.asked.id == question]
-    seconds = sum(float(np.median(turn.seconds[name])) for turn in of_it)
-    return sum(len(turn.texts[name]) for turn in of_it) / seconds
+def by_question(turns: Iterable[Turn]) -> dict[str | int, list[Turn]]:
+    """The turns of each question, by its id."""
+    asked = {}
+    for turn in turns:
+        asked.setdefault(turn.asked.id, []).append(turn)
+    return asked
+
+
+def speed(turns: Sequence[Turn], name: str) -> float:
+    """Tokens a second of the turns of a question."""
+    seconds = sum(float(np.median(turn.seconds[name])) for turn in turns)
+    return sum(len(turn.texts[name]) for turn in turns) / seconds
 
 
 def plain(turn: Turn) -> dict:
     """A turn as a record keeps it: its numbers, and not its texts."""
     about = {k: getattr(turn.asked, k) for k in ("id", "category", "turn")}
     tokens = {name: len(ids) for name, ids in turn.texts.items()}
-    counted = {k: getattr(turn, k) for k in ("prompt", "seconds", "lengths")}
+    names = "prompt", "seconds", "lengths", "accepted", "tested"
+    counted = {k: getattr(turn, k) for k in names}
     return {**about, **counted, "tokens": tokens}

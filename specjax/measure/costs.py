@@ -6,13 +6,14 @@ Axes: B rows, G = gamma.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax import Array
+import numpy as np
 
 from specjax import generate, keys, probs
+from specjax.measure import timing
 from specjax.sides import Side, reference
 from specjax.step import Decoder, score
 from specjax.types import (
@@ -113,9 +114,25 @@ def _turn(state: State, vocab: int) -> State:
     return state._replace(tokens=(state.tokens + 1) % vocab)
 
 
-def _own(draft: Draft) -> tuple[Array, ...]:
-    """What a draft writes: its tokens, and its law without a table shared by all."""
-    law = draft.law
-    if law is not None and law.row is not None:
-        law = law._replace(logits=jnp.zeros(()))
+def _own(draft: Draft) -> tuple:
+    """What a draft writes: its tokens, and its law without what all rows share."""
+    law = None if draft.law is None else probs.apart(draft.law)
     return draft.tokens, draft.num, law
+
+
+def call_ms(
+    pair: Pair, gamma: int, prompt: Prompt, request: Request, rounds: int
+) -> dict[str, float]:
+    """Milliseconds of one drafted token, of a target call on one token and on
+    gamma + 1."""
+    programs = {}
+    timed = {"t_draft": (gamma, drafts), "t_target": (0, target_calls)}
+    timed["t_score"] = gamma, target_calls
+    for name, (count, calls) in timed.items():
+        state = begin(pair, count, prompt, request)
+        loops = calls(pair, count, timing.LOOPS)
+        programs[name] = partial(loops, request, state)
+    seconds = timing.interleaved(programs, rounds, "calls")
+    ms = {name: 1e3 * float(np.median(s)) for name, s in seconds.items()}
+    ms["t_draft"] /= gamma
+    return {f"{name}_ms": x / timing.LOOPS for name, x in ms.items()}

@@ -51,6 +51,7 @@ def questions(
     """Those of a benchmark's file, by its path, that are chosen (`specjax.questions`).
     tokens: of the target's own answers, which later turns stand behind."""
     model = sides.reader(target, None)
+    chosen = chosen._replace(unique=True)
     read = read_prompts(name, model, answers.by(target, model, tokens), chosen)
     return Task(read, (Path(name),))
 
@@ -103,7 +104,6 @@ def by_question(
     target, draft = drafts.paired(target, draft)
     bench.check(target, draft, setting)
     there = read(task, target)
-    categories.check(there.prompts)
     run = partial(measure_questions, (target, draft), there.prompts, setting)
     timed = measurement(run, (target, draft), there, setting)
     code = native.sources(target.dtype, draft.dtype)
@@ -116,7 +116,8 @@ def measure_questions(
     kernels = fused.of_setting(*pair, setting)
     pair = bench.prepare(*pair, prompts, setting, kernels)
     turns = categories.decode(pair, prompts, setting)
-    return categories.rows(pair, prompts, setting, turns)[categories.ALL]
+    ms = categories.call_ms(pair, prompts, setting)
+    return categories.rows(pair, prompts, setting, turns, ms=ms)[categories.ALL]
 
 
 def decoded(protocol: Protocol, read: Read, target: Side) -> Task:

@@ -7,14 +7,14 @@ drafted.jsonl, from which its speed.py tells the speed-up.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from specjax.measure.categories import ALONE, DRAFTED, FIRST, Turn
+from specjax.measure.categories import ALONE, DRAFTED, FIRST, Turn, by_question
 
 QUANTILES = 0.25, 0.5, 0.75
 
@@ -55,13 +55,6 @@ def configuration(flags: Mapping[str, Any], provenance: dict) -> dict[str, Any]:
     named |= {"engine_version": provenance["versions"]["specjax"], "concurrency": 1}
     named |= {"timestamp": provenance["date"], "provenance": provenance}
     return dict(flags) | named
-
-
-def by_question(turns: Iterable[Turn]) -> dict[str | int, list[Turn]]:
-    asked = {}
-    for turn in turns:
-        asked.setdefault(turn.asked.id, []).append(turn)
-    return asked
 
 
 def acceptance(asked: dict[str | int, list[Turn]]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pytest
 
 from specjax import console, sides, zoo
 from specjax.cli import audit, compare, demo, measure, microscope, run
-from specjax.cli.measure import Saving
+from specjax.cli.saving import Saving
 from specjax.exactness import certify, soak
 from specjax.measure import jsonl
 from tests.cli.test_compare import RECORD, record, write
@@ -72,6 +72,7 @@ TYPED = [
 
 UNREAD = "--data FOLDER/prompts.jsonl --tokenizer FOLDER/wrong.model"
 LONG = "--target FOLDER/gpt2/a --draft FOLDER/gpt2/a"
+HEARS = "--target speech_target --draft speech_small"
 NO_MODEL = "is no SentencePiece model"
 # Flags that are refused once what they name was looked at.
 READ = [
@@ -91,6 +92,7 @@ READ = [
     (measure, "--by task", "question 0 has no category: write it in its line"),
     (measure, "--specdec FOLDER/prompts.jsonl", "name a folder that is new"),
     (measure, "--longest 1 --tokens 4", "or fewer: raise --longest"),
+    (measure, f"{HEARS} --longest 9", "recordings are no questions: leave --longest"),
     (measure, "--gammas 0", "gammas must ascend from 0"),
     (measure, f"{LONG} --tokens 5000", "that leaves --tokens"),
     # Before weights are read: of two mistakes --out is the one that is told.

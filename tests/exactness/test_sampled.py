@@ -19,10 +19,15 @@ from tests.support.sampled_mutants import EXACT, MUTANTS, PAIR, WORLD, Mutant
 NEVER, FINE = mutation.NEVER, 1e-3  # the seeds are fixed
 
 
+def texts(mutant: Mutant, samples: int) -> np.ndarray:
+    each = [sampled_mutants.texts(mutant, seed) for seed in range(samples)]
+    return np.concatenate(each)
+
+
 @functools.cache
 def p_value(mutant: Mutant) -> float:
     laws = sampled_mutants.laws(mutant.world)
-    return goodness.p_value(sampled_mutants.texts(mutant), laws)
+    return goodness.p_value(texts(mutant, mutant.samples), laws)
 
 
 def name(mutant: Mutant) -> str:
@@ -31,13 +36,12 @@ def name(mutant: Mutant) -> str:
 
 @pytest.mark.parametrize("rule", names())
 def test_texts_follow_the_target_and_not_the_draft(rule):
-    parts = [sampled_mutants.texts(Mutant("nothing", rule), seed) for seed in range(4)]
-    texts = np.concatenate(parts)
-    assert len(texts) == goodness.ROWS
-    assert goodness.p_value(texts, sampled_mutants.laws("tables")) > FINE
+    whole = texts(Mutant("nothing", rule), 4)
+    assert len(whole) == goodness.ROWS
+    assert goodness.p_value(whole, sampled_mutants.laws("tables")) > FINE
     logits = WORLD.draft_weights
     q = [goodness.markov_law(logits, setting) for setting in goodness.SETTINGS]
-    assert goodness.p_value(texts, tuple(q)) < NEVER
+    assert goodness.p_value(whole, tuple(q)) < NEVER
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=name)
@@ -48,7 +52,7 @@ def test_a_mutant_is_caught_and_its_twin_is_not(mutant):
 
 @pytest.mark.parametrize("mutant", EXACT, ids=name)
 def test_what_looks_wrong_and_is_exact(mutant):
-    assert p_value(mutant) > FINE
+    assert p_value(mutant._replace(samples=2)) > FINE
     twin = sampled_mutants.unbroken(mutant)
     same = np.array_equal(*map(sampled_mutants.texts, (mutant, twin)))
     assert same == (mutant.verifier == "gumbel" and not mutant.noise.by_iteration)
@@ -56,8 +60,8 @@ def test_what_looks_wrong_and_is_exact(mutant):
 
 def test_only_neighbours_show_that_they_share_their_coins():
     mutant = next(m for m in MUTANTS if m.noise.whose == PAIR)
-    texts, laws = sampled_mutants.texts(mutant), sampled_mutants.laws("tables")
-    even, odd = texts[::2], texts[1::2]
+    whole, laws = texts(mutant, 1), sampled_mutants.laws("tables")
+    even, odd = whole[::2], whole[1::2]
     alone = goodness.text_p_values(even, laws[0]) + goodness.text_p_values(odd, laws[1])
     assert goodness.bonferroni(alone) > FINE
     assert goodness.neighbours_p_value(even, odd, laws) < NEVER

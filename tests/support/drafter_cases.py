@@ -12,6 +12,7 @@ from jax import Array
 
 from specjax import policies
 from specjax.drafters import autoregressive, copying, early_exit, ngram, random
+from specjax.drafters.rollout import independent
 from specjax.step import Decoder
 from specjax.types import Drafter, Model, Params, Policy, Reduced, Verifier
 from specjax.verifiers import token
@@ -85,6 +86,13 @@ CASES = (
     Case(
         "reduced",
         lambda world, gamma: autoregressive.build(says_some(world), gamma),
+        lambda world: world.draft_weights,
+    ),
+    Case(
+        "copying_else",
+        lambda world, gamma: autoregressive.build(
+            says_some(world), gamma, copying.first(independent, gamma, 1)
+        ),
         lambda world: world.draft_weights,
     ),
     Case("copying", lambda world, gamma: copying.build(gamma)),

@@ -82,7 +82,7 @@ class Mutant(NamedTuple):
 
     verdict: of VERDICTS, its own if there is none. cut: 1 before an unlikely draft, 2
     after it. world: "tables" of `tiny`, its "blocks" of ids, or "binary", where p =
-    (1/3, 2/3) and q = (2/3, 1/3) at every place.
+    (1/3, 2/3) and q = (2/3, 1/3) at every place. samples: how many show it.
     """
 
     wrong: str
@@ -92,6 +92,7 @@ class Mutant(NamedTuple):
     verdict: str = ""
     cut: int = 0
     world: str = "tables"
+    samples: int = 1
 
 
 def unbroken(mutant: Mutant) -> Mutant:
@@ -121,7 +122,7 @@ MUTANTS = (
     Mutant(BY_POSITION, "block", draw=by_position, world="binary"),
     Mutant(NEVER_NEW, "block", Noise(by_position=True), by_position, world="binary"),
     Mutant(ONE_COIN, noise=Noise(shared=True)),
-    Mutant(ONE_COIN, "rejection", Noise(shared=True)),
+    Mutant(ONE_COIN, "rejection", Noise(shared=True), samples=4),
     Mutant(EXTRA, noise=Noise(reused=True)),
     *(Mutant(SAME, rule, Noise(start=0)) for rule in ("token", "match", "gumbel")),
     *(Mutant(ALIKE, rule, draw=by_slot) for rule in ("token", "block")),

@@ -5,8 +5,6 @@ calls give in theory stands beside their ratio.
 Axes: N texts.
 """
 
-from functools import partial
-
 import jax
 import numpy as np
 from tqdm import tqdm
@@ -19,7 +17,6 @@ from specjax import generate
 from specjax.inputs import make_sampling
 from specjax.measure import costs, timing
 from specjax.measure.texts import Calls, counted
-from specjax.measure.timing import LOOPS
 from specjax.step import build_step
 from specjax.text import continuation
 from specjax.theory import closed_forms
@@ -103,19 +100,10 @@ def strings(pair: costs.Pair, task: Task, texts: list[np.ndarray]) -> list[str]:
 def call_times(pair: costs.Pair, task: Task, setting: ChenSetting, r: float) -> dict:
     """Milliseconds of a draft, of a target call on one token and on K + 1, batch 1, and
     the speedup that they and r give."""
-    K = setting.K
-    prompt, request = batch_of(task, setting, np.arange(1), ALONE)
-    programs = {}
-    timed = {"t_draft": (K, costs.drafts), "t_target": (0, costs.target_calls)}
-    timed["t_score"] = K, costs.target_calls
-    for name, (gamma, calls) in timed.items():
-        state = costs.begin(pair, gamma, prompt, request)
-        programs[name] = partial(calls(pair, gamma, LOOPS), request, state)
-    seconds = timing.interleaved(programs, setting.rounds, "calls")
-    ms = {name: 1e3 * float(np.median(s)) / LOOPS for name, s in seconds.items()}
-    ms["t_draft"] /= K
-    speed = closed_forms.chen_speedup(r, K, ms["t_draft"], ms["t_target"])
-    return {f"{name}_ms": x for name, x in ms.items()} | {"theoretical_speed": speed}
+    K, first = setting.K, batch_of(task, setting, np.arange(1), ALONE)
+    ms = costs.call_ms(pair, K, *first, setting.rounds)
+    speed = closed_forms.chen_speedup(r, K, ms["t_draft_ms"], ms["t_target_ms"])
+    return ms | {"theoretical_speed": speed}
 
 
 def walltimes(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) -> dict:

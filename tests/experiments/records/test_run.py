@@ -1,6 +1,7 @@
 """Every row builds, mistakes are named, and a stopped run goes on where it was."""
 
 import functools
+import json
 import re
 import signal
 import subprocess
@@ -18,14 +19,14 @@ from specjax.configs import run as loop
 from specjax.measure import jsonl
 from specjax.measure.row import Measurement, TableRow
 from tests.configs.test_rows import ALPHA_ROW, GRID, ROW, written
-from tests.support import decoder_files, gin_rows, prepared_texts
+from tests.support import decoder_files, gin_rows, prepared_texts, text_folders
 
 CONFIGS = gin_rows.CONFIGS
 TABLES = set(gin_rows.TABLES)
 ALL = gin_rows.every(*gin_rows.TABLES)
 # Built by tests of their own, which ask more of them.
 OTHERS = {*decoder_files.FOLDERS, "speech_data", "speech_paper", "launches"}
-OTHERS |= {"table2_data", "table3_data", "kinds_data", "microscope"}
+OTHERS |= {"table2_data", "table3_data", "kinds_data", "microscope", "spec_bench"}
 ABSENT = {"table2_paper", "table3_paper", "table5_paper", "quality_data"}
 FAMILIES = [p for p in CONFIGS.glob("checkpoints/*.gin") if "XXL = " in p.read_text()]
 CLOSED_FORMS = [CONFIGS / "table1/table1.gin", CONFIGS / "figure3/figure3.gin"]
@@ -88,6 +89,23 @@ def test_every_row_of_what_is_not_here_builds(table, stand_ins):
         names = {file.name for file in built.row.measurement.inputs}
         assert len(names & {"code_small.safetensors", "t5_small.safetensors"}) == paper
         assert ("task.npz" in names) == ("/gpt_" not in name)
+
+
+def test_a_row_of_questions_is_of_its_task(tmp_path):
+    for library in ("tokenizers", "jinja2"):
+        pytest.importorskip(library)
+    tasks = dict.fromkeys(name[:-3] for name in records.rows("spec_bench"))
+    lines = [{"category": name, "turns": ["def add("]} for name in tasks]
+    lines[0] |= {"category": "writing"}  # of MT-bench
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    target = text_folders.gpt2(tmp_path / "gpt2")
+    named = {"TARGET_NAME": target, "DRAFT": "copying", "TASK": tmp_path / "data.jsonl"}
+    bindings = [f"{name} = '{value}'" for name, value in named.items()]
+    for name in records.rows("spec_bench"):
+        built = configs.build(records.row("spec_bench", name, bindings))
+        _, prompts, setting = built.row.measurement.run.args
+        assert [it.id for it in prompts.asked] == [[*tasks].index(name[:-3])]
+        assert setting.temperature == float(name[-1]) and setting.ends
 
 
 def test_every_family_can_take_the_place_of_another(stand_ins):

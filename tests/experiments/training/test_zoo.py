@@ -162,7 +162,7 @@ def test_the_draft_of_a_model_that_was_fetched(monkeypatch, folders, tmp_path):
     draft = {"vocab": 50, "dim": 16, "mlp_dim": 20, "num_heads": 4, "key_heads": 2}
     draft |= {"head_width": 6}
     asking = {"shares": {"maths": 1, "itself": 1, "translation": 1}, "batches": 3}
-    asking |= {"held_out": 1, "question": 6, "longest": 40}
+    asking |= {"held_out": 1, "first": 2, "question": 6, "longest": 40}
     sizes = {"asked": asking, "answers": {"new": 5, "kept": 6, "batch": 4}}
     shorten(monkeypatch, "smollm2", SHORT, {"draft": draft}, **sizes)
     where = "--data", tmp_path, "--runs", runs, "--export", export

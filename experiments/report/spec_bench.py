@@ -1,0 +1,79 @@
+"""All tasks of Spec-Bench as one row: the records of its tasks put together."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from experiments.records.table import Records
+from experiments.report.columns import Grid, grid
+from specjax.theory import estimate, speedup
+
+FOLDER = "spec_bench"
+WAYS = "alone", "drafted"
+
+
+def whole(records: Records, heat: int) -> dict | None:
+    """A record of all tasks at a temperature, dated as the first of them; None where
+    none was measured. Every question weighs the same, whichever task it is of."""
+    rows = [
+        record
+        for name, record in sorted(records.get(FOLDER, {}).items())
+        if name.endswith(f"_t{heat}")
+    ]
+    if not rows:
+        return None
+    each = [record["measured"] for record in rows]
+    speeds = {
+        way: np.concatenate([by_question(it, way) for it in each]) for way in WAYS
+    }
+    turns = [turn for it in each for turn in it["turns"]]
+    value, error = speedup.ratio([speeds["drafted"]], [speeds["alone"]])
+    sums = (
+        np.array([sum(turn[key]) for turn in turns]) for key in ("accepted", "tested")
+    )
+    alpha = estimate.counts(*sums)
+    calls = sum(len(turn["lengths"]) for turn in turns)
+    written = sum(sum(turn["lengths"]) for turn in turns)
+    # What it would be by calls alone: their times are those of each task's row.
+    spent = sum(
+        it["calls"] * it["tokens_per_call"] / it["speed_by_calls"] for it in each
+    )
+    first = each[0]
+    return {
+        **rows[0],
+        "measured": {
+            **{key: first[key] for key in ("target", "draft", "temperature", "gamma")},
+            "tasks": len(rows),
+            "texts": len(turns),
+            "questions": len(speeds["alone"]),
+            "best_speedup": value,
+            "best_speedup_ci": speedup.interval(value, error, len(speeds["alone"])),
+            "speed_by_calls": written / spent,
+            "tokens_per_call": written / calls,
+            "alpha": alpha.value,
+            "alpha_se": alpha.se,
+            "repeated": float(np.average([it["repeated"] for it in each])),
+        },
+    }
+
+
+def by_question(measured: dict, way: str) -> np.ndarray:
+    """Tokens a second of each question of a row, medians over rounds."""
+    spent, tokens = {}, {}
+    for turn in measured["turns"]:
+        named = turn["id"]
+        median = float(np.median(turn["seconds"][way]))
+        spent[named] = spent.get(named, 0.0) + median
+        tokens[named] = tokens.get(named, 0) + turn["tokens"][way]
+    return np.array([tokens[named] / spent[named] for named in spent])
+
+
+def details(records: Records) -> list[Grid]:
+    """Beside the lines of the tasks, all of them together."""
+
+    def items() -> Iterator[dict]:
+        for heat in (0, 1):
+            if (record := whole(records, heat)) is not None:
+                yield record["measured"]
+
+    return grid("spec_bench", items())

@@ -1,0 +1,127 @@
+"""Why greedy texts of another engine differ: `specjax microscope --texts FILE`.
+
+Prints a line a text, where it leaves ours and whether rounding explains it, and then
+how many of all tokens are explained.
+"""
+
+import argparse
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import jax
+from tqdm import tqdm
+
+from specjax import console, drafts, sides
+from specjax.cli.measure import Saving
+from specjax.console import Parser
+from specjax.exactness.other_engines import Finding, OtherText, explain, read
+from specjax.measure.row import conditions
+from specjax.pretrained import Pretrained
+
+UNREAD = "draft", "rule", "policy", "data", "gammas", "tokens", "batch", "kernels"
+CAUSES = "Likely causes: another chat template or special tokens, other weights,"
+CAUSES += " quantisation or dtype\n(try --dtype bfloat16), penalties or other sampling."
+
+
+def texts(value: str) -> int | Path:
+    """Type of a flag: how many, or a file of them."""
+    return console.count(value) if value.lstrip("+-").isdecimal() else Path(value)
+
+
+def run(parser: Parser, flags: argparse.Namespace) -> int:
+    """Explains, prints and saves; 0, whatever the texts are."""
+    saving = Saving(None if flags.out is None else Path(flags.out))
+    with parser.refusing():
+        for name in UNREAD:
+            if getattr(flags, name) != parser.get_default(name):
+                raise ValueError(
+                    "texts of another engine are explained by the target alone: leave"
+                    f" --{name} out"
+                )
+        saving.prepare()
+    saved = True
+    for dtype in flags.dtype or ["float32"]:
+        begun = time.monotonic()
+        with parser.refusing():
+            target = drafts.target(flags.target, dtype)
+            model = sides.reader(target, flags.tokenizer)
+            asked, others = read(flags.texts, model)
+        print(f"{target.name}, {dtype}, {jax.devices()[0].device_kind}, T = 0")
+        found = explain(target, asked, others)
+        found = [*tqdm(found, "texts", total=len(others), disable=None)]
+        told = named(model), asked.ends
+        print("\n".join(line(*each, *told) for each in zip(others, found, strict=True)))
+        row = numbers(others, found)
+        print(summary(row), end="\n\n")
+        made = conditions(dtype, None, time.monotonic() - begun)
+        config = "".join(f"{k} = {v!r}\n" for k, v in sorted(vars(flags).items()))
+        saved &= saving.append(
+            {
+                "row": f"{flags.texts.stem}, {dtype}",
+                "table": "other_engines",
+                "scale": "measured",
+                "measured": {"target": target.name, **row},
+                "published": None,
+                "provenance": {"commit": None, **made, "config": config},
+            }
+        )
+    return int(not saved)
+
+
+def named(model: Pretrained) -> Callable[[int], str]:
+    """How an id is printed: as it reads, where there is a tokenizer."""
+    try:
+        piece = model.tokenizer.piece
+    except ValueError:
+        return str
+    return lambda i: f"{piece(i)!r} ({i})"
+
+
+def line(
+    text: OtherText, found: Finding, name: Callable[[int], str], ends: Sequence[int]
+) -> str:
+    """The verdict on a text, in words."""
+    count, doubt = len(text.ids), f"\n  but {text.doubt}" if text.doubt else ""
+    if found.kind == "same":
+        over = text.ids[-1] in ends or found.ours in ends
+        end = "to the end" if over else "and ours goes on: it ended earlier, or was cut"
+        return f"line {text.line}: the same, {count} tokens {end}{doubt}"
+    theirs = f"theirs {name(found.theirs)} {found.best - found.gap:.6g}"
+    ours = f"ours {name(found.ours)} {found.best:.6g}"
+    gap, eps = f"gap {found.gap:.2g}", f"2 eps {2 * found.eps:.2g}"
+    verdict = f"a difference: {gap}, beyond rounding ({eps})"
+    if found.kind == "tie":
+        verdict = f"a tie within rounding ({gap}, {eps})"
+    ended = "; it ended earlier" if found.theirs in ends else ""
+    ended = "; it ended later" if found.ours in ends else ended
+    return (
+        f"line {text.line}: token {found.place}, {theirs}, {ours}: {verdict}{ended};"
+        f" {found.explained} of {count} tokens explained{doubt}"
+    )
+
+
+def numbers(others: Sequence[OtherText], found: Sequence[Finding]) -> dict:
+    """What a record holds; None for a number that JSON lacks."""
+    kinds, each = Counter(text.kind for text in found), []
+    for text, finding in zip(others, found, strict=True):
+        about = {"line": text.line, "tokens": len(text.ids), "doubt": text.doubt}
+        about |= finding._asdict()
+        for name in ("best", "gap", "eps"):
+            about[name] = about[name] if math.isfinite(about[name]) else None
+        each.append(about)
+    tokens, explained = (sum(x[name] for x in each) for name in ("tokens", "explained"))
+    kinds = {kind: kinds[kind] for kind in ("same", "tie", "difference")}
+    counts = {"texts": len(each), **kinds, "tokens": tokens, "explained": explained}
+    return {**counts, "explained_share": explained / tokens, "each": each}
+
+
+def summary(row: dict) -> str:
+    """Of all texts of a file."""
+    share, tokens = f"{row['explained_share']:.2%}", row["tokens"]
+    counts = f"{row['same']} the same, {row['tie']} leave ours at a tie within rounding"
+    lines = f"explained: {share} of {tokens} tokens, each behind the other's own before"
+    lines += f"\n{row['texts']} texts: {counts}, {row['difference']} beyond it"
+    return f"{lines}\n{CAUSES}" if row["difference"] else lines
