@@ -48,9 +48,8 @@ def main() -> None:
         pair = opened(TARGET, None)
         batches = heard(pair, sounds(pair, options, plan), options.runs, plan)
         apart, path = plan["held_out"], options.export / f"{DRAFT}.safetensors"
-        parts = {"heard": batches[apart:]}
-        run = options.runs, path, recipe
-        fetched.train(pair.target, batches[:apart], parts, *run)
+        both = batches[:apart], {"heard": batches[apart:]}
+        fetched.train(pair.target, *both, options.runs, path, recipe)
     except ValueError as error:
         parser.error(str(error))
 

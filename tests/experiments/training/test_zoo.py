@@ -194,18 +194,12 @@ def test_the_draft_of_a_whisper_that_was_fetched(monkeypatch, folders, tmp_path)
         table += f"{i}.flac\tann\t4.0\ta\t{split}\n"
     (heard / "transcripts.tsv").write_text(table)
     monkeypatch.setattr(zoo_whisper, "TARGET", target)
-    sizes = speech_folders.DRAFT._asdict() | {"family": "whisper", "mlp_dim": 48}
     plan = {"synthesised": 3, "seconds": 2.0, "batches": 3, "held_out": 1}
     plan |= {"batch": 4, "longest": 24}
-    draft = sizes | {"vocab": 900, "decoder_layers": 2}
-    shorten(
-        monkeypatch,
-        "whisper_base",
-        SHORT,
-        {"draft": draft},
-        heard=plan,
-        first_layers=[0, 1],
-    )
+    draft = speech_folders.TARGET._asdict() | {"mlp_dim": 48, "vocab": 900}
+    sizes = {"draft": draft | {"family": "whisper"}}
+    settings = {"heard": plan, "first_layers": [0, 1]}
+    shorten(monkeypatch, "whisper_base", SHORT, sizes, **settings)
     where = "--runs", runs, "--export", export, "--recordings", heard
     start(monkeypatch, zoo_whisper, *where)
     texts = np.load(runs / "heard" / "0001.npz")
@@ -221,9 +215,9 @@ def test_the_draft_of_a_whisper_that_was_fetched(monkeypatch, folders, tmp_path)
     path = export / "whisper_base_draft.safetensors"
     both = pair.opened(target, path)
     assert both.draft.params["ids"].size == 900 and both.draft.config.mlp_dim == 48
-    result = transcribe(both, None, [heard / "0.flac"], temperatures=(0.0,))
-    alone = transcribe(target, None, [heard / "0.flac"], temperatures=(0.0,))
-    assert [x.text for x in result.transcripts] == [x.text for x in alone.transcripts]
+    files, greedy = [heard / "0.flac"], {"temperatures": (0.0,)}
+    texts = [transcribe(x, None, files, **greedy).transcripts for x in (both, target)]
+    assert texts[0][0].text == texts[1][0].text
 
 
 def test_the_t5_family(monkeypatch, folders):
