@@ -135,30 +135,39 @@ def early_exit(whole: Pretrained, layers: int) -> Side:
     shallow = first_layers(whole.config, layers)
     side = of_model(f"{whole.name}, {layers} layers", shallow, whole.params)
     make = Built(_early_exit, (("config", whole.config), ("layers", layers)))
-    files = tuple(files_of(whole.files))
-    return side._replace(drafter=make, model=None, files=files)
+    own = dict(drafter=make, model=None, files=tuple(files_of(whole.files)))
+    if isinstance(whole.config, whisper.Config):  # as a pair that listens has it
+        config = whole.config._replace(decoder_layers=layers)
+        sizes = dict(name=side.name, config=config, model=shallow)
+        own["pretrained"] = whole._replace(**sizes)
+    return side._replace(**own)
 
 
 def reduced(name: str, draft: Reduction, target: Pretrained) -> Side:
     """A draft that reads by its target's embedding and says some of its ids. Raises
     ValueError for a target that it was not made for."""
-    if not isinstance(target.config, llama.Config):
+    if not isinstance(target.config, kind := type(draft.config)):
         raise ValueError(
-            f"{name} drafts for a model of Llama's kind, and {target.name} is a"
+            f"{name} drafts for {some_ids.KINDS[kind]}, and {target.name} is a"
             f" {target.family}: name the target that it was trained for"
         )
     try:
-        params = some_ids.with_embedding(draft, target.params["embedding"])
+        params = some_ids.with_target(draft, target.params)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    sizes = draft.config, target.model.vocab
-    side = of_model(name, some_ids.build(*sizes), params)
-    make = Built(_reduced, tuple(zip(("config", "vocab"), sizes, strict=True)))
+    sizes = draft.config, target.config
+    built = some_ids.build(*sizes)
+    if isinstance(draft.config, whisper.Config):  # the rules of speech are of all ids
+        model = some_ids.spread(built)
+        own = Pretrained(name, draft.config, model, params, target.dtype)
+        return of_pretrained(own)
+    side = of_model(name, built, params)
+    make = Built(_reduced, tuple(zip(("config", "whole"), sizes, strict=True)))
     return side._replace(drafter=make, regime=REDUCED, model=None)
 
 
-def _reduced(gamma: int, draw: Callable, config: llama.Config, vocab: int) -> Drafter:
-    return autoregressive.build(some_ids.build(config, vocab), gamma, draw)
+def _reduced(gamma: int, draw: Callable, config: Any, whole: Any) -> Drafter:
+    return autoregressive.build(some_ids.build(config, whole), gamma, draw)
 
 
 def _early_exit(gamma: int, draw: Callable, config: Any, layers: int) -> Drafter:

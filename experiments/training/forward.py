@@ -33,16 +33,19 @@ def logits(config: Config, params: Any, tokens: Array, read: Any = None) -> Arra
         config = config._replace(pieces=None)
         features = t5.T5(config).apply({"params": params}, read, tokens)
         return t5.readout(config, params, features)
+    features = of_decoder(config, params, tokens, read)
+    return FAMILIES[type(config)].build(config).readout(params, features)
+
+
+def of_decoder(config: Config, params: Any, tokens: Array, read: Any = None) -> Array:
+    """The features [B, T, E] that the readout multiplies, of all but T5."""
     if isinstance(config, whisper.Config):
         across = whisper.read(config, params, read.astype(config.dtype))
         start, cache = jnp.zeros(1, jnp.int32), whisper.Cache(None, across)
         weights, decoder = {"params": params["decoder"]}, whisper.Decoder(config)
-        features, _ = decoder.apply(weights, tokens, start, cache)
-        return whisper.readout(config, params, features)
-    model = FAMILIES[type(config)].build(config)
+        return decoder.apply(weights, tokens, start, cache)[0]
     start = jnp.zeros(tokens.shape[0], jnp.int32)
-    features, _ = model.apply(params, tokens, start, None)
-    return model.readout(params, features)
+    return FAMILIES[type(config)].build(config).apply(params, tokens, start, None)[0]
 
 
 def states_of(config: whisper.Config, params: Any, frames: Array) -> Array:

@@ -11,23 +11,15 @@ processes write side by side. What comes out of `runs/smollm2` is copied into th
 package with its recipe and its curves.
 """
 
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import jax
-import numpy as np
-
-from experiments.training import loop, pipeline
-from experiments.training.drafts import asked, some_ids, written
+from experiments.training import pipeline
+from experiments.training.drafts import asked, fetched
 from experiments.training.drafts.answers import Plan
-from experiments.training.drafts.some_ids import Lesson
 from experiments.training.drafts.written import Written
-from experiments.training.pipeline import Data, Stage
 from experiments.training.texts import questions
 from specjax import checkpoints, zoo
-from specjax.checkpoints import Pretrained, reduced
-from specjax.models.reduced import Reduction
+from specjax.checkpoints import Pretrained
 
 TARGET, DRAFT = "smollm2", "smollm2_draft"
 
@@ -69,54 +61,10 @@ def train(
 ) -> None:
     """The draft, into `export`. The first batches are held out; its ids are the most
     frequent ones of `first` batches, from which it learns before it does from all."""
-    asked, whole = recipe["asked"], target.model.vocab
-    apart, first = asked["held_out"], batches[asked["held_out"] : asked["first"]]
-    ids = some_ids.frequent(first, recipe["models"]["draft"]["vocab"], whole)
-    named = [some_ids.among(it, ids, whole) for it in batches]
-    embedding = target.params["embedding"]
-
-    def lesson(part: Written, index: np.ndarray) -> Lesson:
-        return Lesson(part.rows(index), embedding)
-
-    held_out = [lesson(it, np.arange(len(it.ids))) for it in named[:apart]]
-
-    def data(learnt: Written, stage: Stage) -> Data:
-        def batch(seed: tuple[int, ...]) -> Lesson:
-            size, rng = stage.recipe.batch, np.random.default_rng(seed)
-            return lesson(learnt, rng.integers(len(learnt.ids), size=size))
-
-        loss = partial(some_ids.distillation, stage.loss)
-        return Data(batch, {"held_out": held_out}, loss, about(target, learnt, ids))
-
-    parts = {"first": named[apart : asked["first"]], "answers": named[apart:]}
-    texts = {name: partial(data, written.join(part)) for name, part in parts.items()}
-    rotation = target.config.rotation
-    stages = [
-        stage._replace(
-            config=stage.config._replace(
-                rotation=rotation, local=tuple(stage.config.local)
-            )
-        )
-        for stage in pipeline.stages(recipe)
-    ]
-    config = stages[-1].config
-    begun = some_ids.pruned(config, recipe["first_layers"], target.params, ids)
-    params = pipeline.run(runs, stages, texts, begun)
-    alphas = some_ids.accepted(config, params, held_out)
-    reduced.save(export / f"{DRAFT}.safetensors", Reduction(config, params, ids))
-    tokens = sum(int((it.texts.length - it.texts.begun).sum()) for it in batches)
-    print(f"{tokens} tokens of answers: {alphas}")
-    pipeline.save(
-        export / f"{DRAFT}.json", runs, recipe, tokens=tokens, held_out=alphas
-    )
-
-
-def about(target: Pretrained, learnt: Written, ids: np.ndarray) -> dict[str, Any]:
-    """JSON, what tells runs apart besides their recipe."""
-    digests = {"target": target.params, "answers": learnt.texts._asdict(), "ids": ids}
-    return {
-        name: loop.digest(jax.tree.map(np.asarray, x)) for name, x in digests.items()
-    }
+    apart, first = (recipe["asked"][name] for name in ("held_out", "first"))
+    parts = {"first": batches[apart:first], "answers": batches[apart:]}
+    path = export / f"{DRAFT}.safetensors"
+    fetched.train(target, batches[:apart], parts, runs, path, recipe)
 
 
 if __name__ == "__main__":

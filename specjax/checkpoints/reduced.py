@@ -1,7 +1,8 @@
 """Files of drafts that say some of their target's ids: `specjax.models.reduced`.
 
 A file of `specjax.zoo.save` with one tensor more, `d2t`, offsets from the draft's own
-ids to the target's, as the drafts of EAGLE-3 and of speculators have it.
+ids to the target's, as the drafts of EAGLE-3 and of speculators have it. A Whisper's
+has no encoder, which is its target's.
 """
 
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from specjax import zoo
 from specjax.checkpoints import archive, int8_weights
-from specjax.models import llama
+from specjax.models import llama, whisper
 from specjax.models.reduced import Reduction
 
 D2T = "d2t"
@@ -30,9 +31,14 @@ def load(path: Path, dtype: str) -> Reduction:
     held = archive.scaled(archive.of_safetensors([path], str(path)))
     activations = int8_weights.activations(dtype)
     family, config = zoo.read_config(path, archive.metadata(path), activations)
-    if not isinstance(config, llama.Config) or not config.tied:
-        raise ValueError(f"{path} is a {family}: a draft with d2t is a tied llama")
-    shapes = llama.abstract_params(config)
+    if isinstance(config, whisper.Config):
+        shapes = {"decoder": whisper.abstract_params(config)["decoder"]}
+    elif isinstance(config, llama.Config) and config.tied:
+        shapes = llama.abstract_params(config)
+    else:
+        raise ValueError(
+            f"{path} is a {family}: a draft with d2t is a tied llama or a whisper"
+        )
     sources = archive.same_names(shapes).sources
     archive.check(held, sources, shapes, (D2T,))
     if dtype == int8_weights.INT8:

@@ -95,7 +95,8 @@ def make_parser() -> Parser:
     target, draft = zoo.SPEECH_MODELS
     of_target = "a Whisper: a folder, a .pt file, a hub's id; default %(default)s"
     add("--target", default=target, help=of_target)
-    of_draft = f"the same, such as its Distil-Whisper, or {ALONE}; default %(default)s"
+    of_draft = "the same, such as its Distil-Whisper, a file of a draft of some ids,"
+    of_draft += f" early_exit:1, or {ALONE}; default %(default)s"
     add("--draft", default=draft, help=of_draft)
     of_rule = "how drafts are verified, as of the other commands; default %(default)s"
     of_name = shared.FLAGS["rule"]["type"]

@@ -25,7 +25,7 @@ def known(table: Array, positions: Array) -> Array:
     """Vectors of learned positions: [P, E] at [B, T] -> [B, T, E]. A buffer is longer
     than what a model knows by what a step may write beyond a text's end. Such a token
     is never kept, and stands at the last position."""
-    return table.at[positions].get(mode="clip")
+    return table[jnp.clip(positions, 0, table.shape[0] - 1)]
 
 
 def seen(branches: Branches, start: Array, held: Array) -> Array:

@@ -3,7 +3,8 @@
 A readout of all ids would be most of a small draft's work. This one reads by the
 target's own embedding, which is there already, and has rows of a table for the ids that
 it says, the most frequent ones, as the drafts of EAGLE-3 (Li et al. 2025) have. What it
-never says its target still may: the law of a text is the target's.
+never says its target still may: the law of a text is the target's. A Whisper's draft
+hears by the target's encoder, too.
 Axes: B rows, T tokens, E features, V ids of the target, K of the draft.
 """
 
@@ -13,26 +14,35 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax.models import llama
-from specjax.types import Branches, Model, Prompt, Reduced
+from specjax.models import llama, whisper
+from specjax.types import Branches, Features, Model, Prompt, Reduced
+
+Config = llama.Config | whisper.Config
+KINDS = {llama.Config: "a model of Llama's kind", whisper.Config: "a Whisper"}
+UNSAID = -1e9  # a logit: where rules leave nothing that a draft says, it says another
 
 
 class Reduction(NamedTuple):
     """A draft, before it has a target. config, params: of a decoder of K ids whose
-    embedding is its readout. ids [K]: which of the target's they are, ascending."""
+    embedding is its readout, without an encoder. ids [K]: which of the target's they
+    are, ascending."""
 
-    config: llama.Config
+    config: Config
     params: Any
     ids: np.ndarray
 
 
-def build(config: llama.Config, vocab: int) -> Model:
-    """The model, of the parameters of `with_embedding`. config: `Reduction.config`.
-    vocab: V."""
-    decoder = llama.build(config._replace(vocab=vocab))
+def build(config: Config, whole: Config) -> Model:
+    """The model, of the parameters of `with_target`. config: `Reduction.config`. whole:
+    the target's."""
+    family = whisper if isinstance(config, whisper.Config) else llama
+    decoder = family.build(config._replace(vocab=whole.vocab))
 
     def init(params: Any, prompt: Prompt, slots: int) -> Any:
-        return decoder.init(params["decoder"], prompt, slots)
+        if isinstance(prompt.inputs, Features):
+            heard = whisper.encode(whole, params["model"], prompt.inputs)
+            prompt = prompt._replace(inputs=heard)
+        return decoder.init(params["model"], prompt, slots)
 
     def apply(
         params: Any,
@@ -41,19 +51,32 @@ def build(config: llama.Config, vocab: int) -> Model:
         cache: Any,
         branches: Branches | None = None,
     ) -> tuple[Array, Any]:
-        return decoder.apply(params["decoder"], tokens, start, cache, branches)
+        return decoder.apply(params["model"], tokens, start, cache, branches)
 
     def readout(params: Any, features: Array) -> Reduced:
-        logits = decoder.readout({"embedding": params["readout"]}, features)
-        return Reduced(logits, params["ids"], params["place"])
+        own = with_table(params["model"], params["readout"])
+        return Reduced(decoder.readout(own, features), params["ids"], params["place"])
 
     return decoder._replace(init=init, apply=apply, readout=readout, shapes=None)
 
 
-def with_embedding(draft: Reduction, embedding: Any) -> dict[str, Any]:
-    """The parameters of a draft that reads by its target's embedding [V, E], which is
-    not copied. Raises ValueError for one of another width, or that lacks an id."""
-    (vocab, width), ids = embedding.shape, draft.ids
+def spread(model: Model) -> Model:
+    """The same model with logits [..., V], which rules can mask: `UNSAID` of the ids
+    that it never says."""
+
+    def readout(params: Any, features: Array) -> Array:
+        logits, _, place = model.readout(params, features)
+        return jnp.take(logits, place, axis=-1, mode="fill", fill_value=UNSAID)
+
+    return model._replace(readout=readout)
+
+
+def with_target(draft: Reduction, params: Any) -> dict[str, Any]:
+    """The parameters of a draft that reads, and hears, by its target's `params`, which
+    are not copied. Raises ValueError for a target of another width, or that lacks an
+    id."""
+    embedding, ids = table_of(params), draft.ids
+    vocab, width = embedding.shape
     if width != draft.config.dim:
         raise ValueError(
             f"it reads by an embedding of width {draft.config.dim}, and its target's"
@@ -66,6 +89,24 @@ def with_embedding(draft: Reduction, embedding: Any) -> dict[str, Any]:
         )
     place = np.full(vocab, ids.size, np.int32)
     place[ids] = np.arange(ids.size)
-    decoder = {**draft.params, "embedding": embedding}
+    heard = {name: params[name] for name in ("encoder",) if name in params}
     known = {"ids": jnp.asarray(ids, jnp.int32), "place": jnp.asarray(place)}
-    return {"decoder": decoder, "readout": draft.params["embedding"], **known}
+    model = with_table(draft.params, embedding) | heard
+    return {"model": model, "readout": table_of(draft.params), **known}
+
+
+def is_reduced(params: Any) -> bool:
+    """Whether these are parameters of `with_target`."""
+    return "place" in params
+
+
+def table_of(params: Any) -> Any:
+    """The embedding in the parameters of either family."""
+    return params.get("decoder", params)["embedding"]
+
+
+def with_table(params: Any, table: Any) -> dict[str, Any]:
+    """The same parameters with another embedding."""
+    if "decoder" in params:
+        return {**params, "decoder": {**params["decoder"], "embedding": table}}
+    return {**params, "embedding": table}

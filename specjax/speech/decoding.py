@@ -21,7 +21,7 @@ from jax import Array
 from specjax import finite, fused, generate, verifiers
 from specjax.drafters import autoregressive
 from specjax.inputs import make_request, make_sampling, pad
-from specjax.models import whisper
+from specjax.models import reduced, whisper
 from specjax.models.constrained import constrained
 from specjax.speech import rules
 from specjax.speech.limits import Limits
@@ -196,10 +196,18 @@ def make_decoder(plan: Plan) -> Decoder:
     if plan.draft is None or plan.gamma == 0:
         verifier = finite.guarded(chosen.alone)
         return Decoder(target, verifier=verifier, logprobs=True)
-    small = whisper.build(plan.draft)
-    draft = constrained(small if plan.shared else with_own_encoder(small), ruled)
+    draft = constrained(make_draft(plan), ruled)
     drafter = autoregressive.build(draft, plan.gamma, chosen.draw)
     return Decoder(target, drafter, finite.guarded(chosen.verifier), logprobs=True)
+
+
+def make_draft(plan: Plan) -> Model:
+    """The draft of a plan, without rules; with fewer ids than its target it says some
+    of these."""
+    if plan.draft.vocab != plan.target.vocab:
+        return reduced.spread(reduced.build(plan.draft, plan.target))
+    small = whisper.build(plan.draft)
+    return small if plan.shared else with_own_encoder(small)
 
 
 def with_own_encoder(model: Model) -> Model:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax import pretrained
-from specjax.checkpoints import openai_whisper
+from specjax import drafts, pretrained, sides
+from specjax.checkpoints import openai_whisper, reduced
+from specjax.models import reduced as some_ids
 from specjax.models import whisper
 from specjax.pretrained import Pretrained
 from specjax.speech import limits as limited
@@ -39,14 +40,17 @@ def opened(
 ) -> Listeners:
     """Reads a pair by its names. Raises ValueError, naming the fix, for models that are
     no Whispers, that do not write the same tokens or hear the same windows, or without
-    a tokenizer beside them."""
+    a tokenizer beside them. draft: also a file of `checkpoints.reduced`, or
+    early_exit:1, the target's own first layers."""
     target = _whisper(target, dtype)
     place = folder(target)
     tokens, coder = special.read(place), tokenizer(target, place)
     limits, read = limits_of(target, place, tokens, coder.encode), coder.decode
     if draft is None:
         return Listeners(target, None, tokens, limits, read, False)
-    draft = _whisper(draft, dtype)
+    draft = _drafting(draft, target, dtype)
+    if some_ids.is_reduced(draft.params):
+        return Listeners(target, draft, tokens, limits, read, True)
     check(target, draft, tokens)
     shared = whisper.same_encoder(target.params, draft.params)
     if shared:
@@ -101,6 +105,24 @@ def limits_of(model: Pretrained, place: Path, tokens: Tokens, encode) -> Limits:
     if model.files[0].suffix == openai_whisper.SUFFIX:
         return limited.of_openai(tokens, encode)
     return limited.read(place)
+
+
+def _drafting(
+    draft: str | Path | Pretrained, target: Pretrained, dtype: str
+) -> Pretrained:
+    """A draft by its name: one of some ids, the target's first layers, or a Whisper."""
+    if isinstance(draft, Pretrained):
+        return _whisper(draft, dtype)
+    name = str(draft)
+    if reduced.find(name) is None and not drafts.is_named(name):
+        return _whisper(draft, dtype)
+    side = drafts.named(name, sides.of_pretrained(target))
+    if side.pretrained is None:
+        raise ValueError(
+            f"{name} does not listen: name a Whisper, a draft of some of its ids, or"
+            " early_exit:1"
+        )
+    return side.pretrained
 
 
 def _whisper(model: str | Path | Pretrained, dtype: str) -> Pretrained:

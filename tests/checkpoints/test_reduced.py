@@ -36,7 +36,7 @@ def test_it_drafts_some_ids_and_the_text_is_the_targets(written, dtype):
     draft = drafts.named(str(written / "draft.safetensors"), target)
     again = drafts.named(str(written / "draft.safetensors"), target)
     assert draft.drafter == again.drafter  # one program serves both
-    assert draft.params["decoder"]["embedding"] is target.params["embedding"]
+    assert draft.params["model"]["embedding"] is target.params["embedding"]
     prompt = make_prompt([[4, 9, 3], [7]])
     sampling = make_sampling(2, jnp.array([0.0, 1.0]))
     request = make_request(jax.random.key(1), prompt, 24, sampling)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specjax import quantized
-from specjax.models import lowering
+from specjax.models import branching, lowering
 from specjax.native import library, product
 from specjax.quantized import Int8, int8_product
 
@@ -60,6 +60,8 @@ def test_it_reads_as_the_array_that_it_is():
     for index in tokens, 5, slice(2, 9), (slice(None), tokens), (4, 5):
         np.testing.assert_array_equal(w[index], whole[index])
         np.testing.assert_array_equal(turned(w)[index], whole.T[index])
+    beyond = branching.known(w, jnp.array([3, 60, 99]))  # the last position it knows
+    np.testing.assert_array_equal(beyond, whole[[3, 59, 59]])
     half = w.astype("bfloat16")
     assert half.dtype == half[tokens].dtype == jnp.asarray(half).dtype == jnp.bfloat16
     assert half.values is w.values

@@ -36,6 +36,7 @@ COMMANDS = {
     (audit, "draft"): "--gamma 2 --tokens 60 --length 8 --batch 4",
     (measure, "draft"): "--gammas 2 --tokens 8 --texts 2 --rounds 1 --ends",
     (measure, "apart"): "--gammas 2 --tokens 8 --texts 2 --rounds 1 --ends",
+    (measure, "few"): "--gammas 2 --tokens 8 --texts 2 --rounds 1 --ends",
     (microscope, "draft"): "--gammas 2 --dtype float32 --texts 2 --tokens 6",
 }
 SAYS = {audit: "impossible tokens: 0", measure: "best: ", microscope: "Nothing differs"}

@@ -1,5 +1,5 @@
 """Small folders as of the hub: a Whisper, a draft of it with the same encoder, and one
-with an encoder of its own; and recordings."""
+with an encoder of its own; a draft that says some of its ids; and recordings."""
 
 import json
 import shutil
@@ -9,7 +9,9 @@ import jax
 import numpy as np
 
 from specjax import checkpoints
+from specjax.checkpoints import reduced
 from specjax.models import whisper
+from specjax.models.reduced import Reduction
 from specjax.speech import logmel
 from specjax.speech.tokens import STEPS
 from tests.support import tiny_whisper
@@ -21,6 +23,7 @@ FIRST = WORDS + len(NAMES)
 SIZES = dict(bands=4, frames=300, positions=40)
 TARGET = whisper.Config(FIRST + STEPS + 1, 16, 64, 1, 2, 2, **SIZES)
 DRAFT = TARGET._replace(decoder_layers=1)
+SAID = np.delete(np.arange(TARGET.vocab), np.arange(1, WORDS, 4))  # of a draft
 
 
 def weights(config: whisper.Config, seed: int):
@@ -55,7 +58,7 @@ def tokenizer(file: Path) -> None:
 
 def folders(place: Path) -> dict[str, str]:
     """Names of folders: target, draft, which shares its encoder, and apart, which has
-    one of its own."""
+    one of its own; and few, a file of the draft with the ids `SAID`."""
     target = weights(TARGET, 3)
     draft = near(target, DRAFT, 7)
     apart = near(target, DRAFT, 8) | {"encoder": weights(DRAFT, 9)["encoder"]}
@@ -72,7 +75,11 @@ def folders(place: Path) -> dict[str, str]:
         told |= {"begin_suppress_tokens": [5, WORDS]}
         told |= {"eos_token_id": WORDS, "decoder_start_token_id": WORDS + 1}
         (place / name / "generation_config.json").write_text(json.dumps(told))
-    return {name: str(place / name) for name in models}
+    decoder = {**draft["decoder"], "embedding": target["decoder"]["embedding"][SAID]}
+    sizes = DRAFT._replace(vocab=SAID.size)
+    few = place / "few.safetensors"
+    reduced.save(few, Reduction(sizes, {"decoder": decoder}, SAID))
+    return {name: str(place / name) for name in models} | {"few": str(few)}
 
 
 def sound(seconds: float, seed: int = 0, rate: int = logmel.RATE) -> np.ndarray:

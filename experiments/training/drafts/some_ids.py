@@ -12,9 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from experiments.training import forward
 from experiments.training.drafts import losses, written
 from experiments.training.drafts.written import Written
-from specjax.models import llama
+from specjax.models import reduced
+from specjax.models.reduced import Config
 
 
 class Lesson(NamedTuple):
@@ -44,36 +46,37 @@ def among(part: Written, ids: np.ndarray, vocab: int) -> Written:
     return part._replace(ids=place[part.ids])
 
 
-def pruned(
-    config: llama.Config, layers: Sequence[int], params: Any, ids: np.ndarray
-) -> Any:
-    """The weights that a draft begins with: some layers of its target, of whose
-    feed-forward the units are kept that weigh most, its last norm, and the rows of its
-    table. config: the draft's. params: the target's."""
-    own = {"norm": params["norm"], "embedding": jnp.asarray(params["embedding"])[ids]}
+def pruned(config: Config, layers: Sequence[int], params: Any, ids: np.ndarray) -> Any:
+    """The weights that a draft begins with: some layers of its target's decoder, of
+    whose feed-forward the units are kept that weigh most, its last norm and positions,
+    and the rows of its table. config: the draft's. params: the target's."""
+    target = params.get("decoder", params)
+    own = {name: target[name] for name in ("norm", "positions") if name in target}
+    own["embedding"] = jnp.asarray(target["embedding"])[ids]
     for number, layer in enumerate(layers):
-        whole = params[f"layers_{layer}"]
-        mlp = {name: part["kernel"] for name, part in whole["mlp"].items()}
-        sides = (jnp.linalg.norm(mlp[name], axis=0) for name in ("gate", "in"))
-        weight = np.prod([*sides, jnp.linalg.norm(mlp["out"], axis=1)], axis=0)
+        whole = target[f"layers_{layer}"]
+        into = {name: part for name, part in whole["mlp"].items() if name != "out"}
+        out = whole["mlp"]["out"]
+        sides = (jnp.linalg.norm(part["kernel"], axis=0) for part in into.values())
+        weight = np.prod([*sides, jnp.linalg.norm(out["kernel"], axis=1)], axis=0)
         kept = np.sort(np.argsort(-weight)[: config.mlp_dim])
-        cut = {name: {"kernel": mlp[name][:, kept]} for name in ("gate", "in")}
-        cut["out"] = {"kernel": mlp["out"][kept]}
+        cut = jax.tree.map(lambda leaf, kept=kept: leaf[..., kept], into)
+        cut["out"] = {**out, "kernel": out["kernel"][kept]}
         own[f"layers_{number}"] = {**whole, "mlp": cut}
+    own = {"decoder": own} if "decoder" in params else own
     return jax.tree.map(jnp.array, own)  # a copy: training gives its buffers away
 
 
-def logits(config: llama.Config, params: Any, lesson: Lesson) -> Array:
+def logits(config: Config, params: Any, lesson: Lesson) -> Array:
     """[B, L - 1, K], after each token of the texts but the last."""
-    tokens = lesson.whole.texts.tokens[:, :-1]
-    wide = config._replace(vocab=lesson.embedding.shape[0])
-    model, start = llama.build(wide), jnp.zeros(len(tokens), jnp.int32)
-    reads = {**params, "embedding": lesson.embedding}
-    features, _ = model.apply(reads, tokens, start, None)
-    return model.readout({"embedding": params["embedding"]}, features)
+    texts, wide = lesson.whole.texts, lesson.embedding.shape[0]
+    reads = reduced.with_table(params, lesson.embedding)
+    asked = reads, texts.tokens[:, :-1], texts.inputs
+    features = forward.of_decoder(config._replace(vocab=wide), *asked)
+    return forward.FAMILIES[type(config)].build(config).readout(params, features)
 
 
-def compared(config: llama.Config, params: Any, lesson: Lesson) -> tuple[Array, Array]:
+def compared(config: Config, params: Any, lesson: Lesson) -> tuple[Array, Array]:
     """log p and log q [B, L - 1, C] of the classes; q is 0 of an id that it lacks."""
     log_q = jax.nn.log_softmax(logits(config, params, lesson))
     kept = jnp.take_along_axis(
@@ -84,7 +87,7 @@ def compared(config: llama.Config, params: Any, lesson: Lesson) -> tuple[Array, 
     return lesson.whole.log_p, log_q
 
 
-def distillation(name: str, config: llama.Config) -> Callable:
+def distillation(name: str, config: Config) -> Callable:
     """A loss of `losses.LOSSES`, mean a token: (params, Lesson) -> scalar. What the
     draft cannot say adds nothing to learn from."""
     divergence = losses.LOSSES[name]
@@ -99,7 +102,7 @@ def distillation(name: str, config: llama.Config) -> Callable:
 
 
 def accepted(
-    config: llama.Config, params: Any, lessons: Sequence[Lesson]
+    config: Config, params: Any, lessons: Sequence[Lesson]
 ) -> dict[str, float]:
     """alpha of answers, greedy and sampled ones apart. lessons: their even rows are
     greedy. "alpha_t0": the share of argmaxes that are the target's; "alpha_t1": the

@@ -17,6 +17,7 @@ from experiments.training import (
     zoo_smollm2,
     zoo_speech,
     zoo_t5,
+    zoo_whisper,
 )
 from experiments.training.drafts import written
 from experiments.training.texts import code as code_texts
@@ -26,8 +27,9 @@ from experiments.training.voices import phonemes, sentences, synthesis
 from specjax import checkpoints, drafts, generate, zoo
 from specjax.models import llama, whisper
 from specjax.sides import of_pretrained
-from specjax.speech import tokens
-from tests.support import gguf_files, tiny_llama
+from specjax.speech import logmel, pair, tokens
+from specjax.speech.transcripts import transcribe
+from tests.support import gguf_files, speech_folders, tiny_llama
 
 pytestmark = pytest.mark.slow
 
@@ -177,6 +179,45 @@ def test_the_draft_of_a_model_that_was_fetched(monkeypatch, folders, tmp_path):
         str(export / "smollm2_draft.safetensors"), of_pretrained(target)
     )
     assert side.params["ids"].size == 50 and side.vocab == config.vocab
+
+
+def test_the_draft_of_a_whisper_that_was_fetched(monkeypatch, folders, tmp_path):
+    runs, export = folders
+    soundfile = pytest.importorskip("soundfile")
+    pytest.importorskip("tokenizers")
+    target = speech_folders.folders(tmp_path)["target"]
+    heard = tmp_path / "heard"
+    heard.mkdir()
+    table = "file\tspeaker\tseconds\ttranscript\tsplit\n"
+    for i, split in enumerate(("train", "train", "test")):
+        soundfile.write(heard / f"{i}.flac", speech_folders.sound(4.0, i), logmel.RATE)
+        table += f"{i}.flac\tann\t4.0\ta\t{split}\n"
+    (heard / "transcripts.tsv").write_text(table)
+    monkeypatch.setattr(zoo_whisper, "TARGET", target)
+    plan = {"synthesised": 3, "seconds": 2.0, "batches": 3, "held_out": 1}
+    plan |= {"batch": 4, "longest": 24}
+    draft = speech_folders.TARGET._asdict() | {"mlp_dim": 48, "vocab": 900}
+    sizes = {"draft": draft | {"family": "whisper"}}
+    settings = {"heard": plan, "first_layers": [0, 1]}
+    shorten(monkeypatch, "whisper_base", SHORT, sizes, **settings)
+    where = "--runs", runs, "--export", export, "--recordings", heard
+    start(monkeypatch, zoo_whisper, *where)
+    texts = np.load(runs / "heard" / "0001.npz")
+    sounds = json.loads(str(texts["about"]))["sounds"]
+    assert not any("2.flac" in name for name in sounds)
+    assert texts["begun"].tolist() == [3, 3, 4, 4]  # with times and without
+    made = json.loads((export / "whisper_base_draft.json").read_text())
+    assert made["held_out"].keys() == {"alpha_t0", "alpha_t1"}
+    assert made["curves"].keys() == made["recipe"]["stages"].keys()
+    monkeypatch.setattr(loop, "build_step", lambda loss, rule: pytest.fail)
+    monkeypatch.setattr(written, "_scored", pytest.fail)
+    start(monkeypatch, zoo_whisper, *where)
+    path = export / "whisper_base_draft.safetensors"
+    both = pair.opened(target, path)
+    assert both.draft.params["ids"].size == 900 and both.draft.config.mlp_dim == 48
+    files, greedy = [heard / "0.flac"], {"temperatures": (0.0,)}
+    texts = [transcribe(x, None, files, **greedy).transcripts for x in (both, target)]
+    assert texts[0][0].text == texts[1][0].text
 
 
 def test_the_t5_family(monkeypatch, folders):

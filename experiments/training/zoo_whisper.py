@@ -1,0 +1,123 @@
+"""Trains a draft for Whisper base on what that writes down: hours on a CPU.
+
+    specjax fetch whisper-base
+    python -m experiments.training.zoo_whisper --recordings FOLDER ...
+
+A FOLDER holds recordings in English, as `voices.windows` reads them. Stages, each
+resumable and skipped when done: what the target writes of recorded and of synthesised
+speech, with times and without, greedy and drawn, and its law at every token; which ids
+the draft says; the draft, which begins as the first and the last layer of its target's
+decoder, as Distil-Whisper does (Gandhi et al. 2023, https://arxiv.org/abs/2311.00430),
+and hears by its target's encoder. What comes out of `runs/whisper_base` is copied into
+the package with its recipe and its curves.
+Axes: N windows, B of them, F frames, M bands, S states of the encoder, E features.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from experiments.training import loop, pipeline
+from experiments.training.drafts import fetched, written
+from experiments.training.drafts.written import Texts, Written
+from experiments.training.voices import windows
+from experiments.training.voices.windows import Sound
+from specjax import zoo
+from specjax.speech import decoding, logmel
+from specjax.speech import tokens as special
+from specjax.speech.decoding import Speculation
+from specjax.speech.pair import Listeners, opened
+
+TARGET, DRAFT = "whisper-base", "whisper_base_draft"
+
+
+def main() -> None:
+    recipe = pipeline.read("whisper_base")
+    parser = pipeline.parser(__doc__, "runs/whisper_base", recipe)
+    parser.add_argument("--recordings", type=Path, nargs="+", default=[])
+    for name in ("batches", "synthesised"):
+        parser.add_argument(f"--{name}", type=int, default=recipe["heard"][name])
+    parser.add_argument("--export", type=Path, default=zoo.FOLDER)
+    options = parser.parse_args()
+    recipe = pipeline.chosen(options, recipe)
+    plan = recipe["heard"]
+    plan |= {name: getattr(options, name) for name in ("batches", "synthesised")}
+    try:
+        pair = opened(TARGET, None)
+        batches = heard(pair, sounds(pair, options, plan), options.runs, plan)
+        apart, path = plan["held_out"], options.export / f"{DRAFT}.safetensors"
+        both = batches[:apart], {"heard": batches[apart:]}
+        fetched.train(pair.target, *both, options.runs, path, recipe)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def sounds(pair: Listeners, options: argparse.Namespace, plan: dict) -> list[Sound]:
+    """What there is to hear, shuffled."""
+    most = pair.target.config.frames * logmel.HOP
+    found = list(windows.synthesised(plan["synthesised"], plan["seconds"]))
+    for folder in options.recordings:
+        found += windows.recorded(folder, most)
+    return [found[i] for i in np.random.default_rng(0).permutation(len(found))]
+
+
+def heard(pair: Listeners, found: list[Sound], runs: Path, plan: dict) -> list[Written]:
+    """What the target writes, batch by batch, each kept in a file. Of the first ones
+    every window is held out; the others go through the rest again and again. Even rows
+    are greedy, and two of four have times."""
+    apart, size = plan["held_out"] * plan["batch"], plan["batch"]
+    rest, target = len(found) - apart, loop.digest(pair.target.params)
+    if rest < 1:
+        raise ValueError(
+            f"{len(found)} windows of speech, of which {apart} are held out: name more"
+            " --recordings"
+        )
+    decode = [decoding.build(pair, Speculation(gamma=0), x) for x in (True, False)]
+
+    def place(row: int) -> int:
+        if row < apart:
+            return row
+        turn, at = divmod(row - apart, rest)
+        return apart + int(np.random.default_rng(turn).permutation(rest)[at])
+
+    def batch(number: int) -> Written:
+        rows = range(number * size, (number + 1) * size)
+        chosen = [found[place(row)] for row in rows]
+        names = [sound.name for sound in chosen]
+        made = {"target": target, "sounds": names, "longest": plan["longest"]}
+        return written.keep(
+            runs / "heard" / f"{number:04}.npz",
+            pair.target,
+            lambda: texts_of(pair, decode, chosen, plan["longest"]),
+            made,
+            size,
+        )
+
+    return [batch(i) for i in tqdm(range(plan["batches"]), "batches", disable=None)]
+
+
+def texts_of(pair: Listeners, decode: list, chosen: list[Sound], longest: int) -> Texts:
+    """The target's transcripts, cut to `longest` tokens, behind their prompts."""
+    config, count = pair.target.config, len(chosen)
+    sizes = config.bands, config.frames
+    frames = np.stack([logmel.features(sound.read(), *sizes) for sound in chosen])
+    tokens = np.full((count, longest), pair.tokens.end, np.uint16)
+    length, begun = np.zeros((2, count), np.int32)
+    for part, timed in enumerate((True, False)):
+        rows = np.flatnonzero(np.arange(count) // 2 % 2 == part)
+        head = special.prompt(pair.tokens, timestamps=timed)
+        heats = np.float32(rows % 2)
+        wrote = decode[part](frames[rows], [head] * rows.size, heats)
+        for row, text in zip(rows, wrote.tokens, strict=True):
+            ended = [pair.tokens.end] * (len(text) < decoding.LONGEST)
+            ids = (head + text + ended)[:longest]
+            tokens[row, : len(ids)] = ids
+            length[row], begun[row] = len(ids), len(head)
+    states = np.asarray(decoding.encoder(config)(pair.target.params, frames))
+    return Texts(tokens, length, begun, states, np.zeros(count, np.int32))
+
+
+if __name__ == "__main__":
+    main()
