@@ -16,8 +16,11 @@ README = catalogue.ROOT / "README.md"
 BEGIN, END = "<!-- headline: rendered from results -->\n", "<!-- headline ends -->\n"
 # Folder and row -> what it writes, and the pair where the record has no name for it.
 ROWS = {
-    ("spec_bench", 0): ("answers: Spec-Bench", "SmolLM2-135M + smollm2_draft"),
-    ("spec_bench", 1): ("answers: Spec-Bench", "SmolLM2-135M + smollm2_draft"),
+    ("spec_bench", 0): (
+        "answers (Spec-Bench)",
+        "SmolLM2-135M + copying, smollm2_draft",
+    ),
+    ("spec_bench", 1): ("answers (Spec-Bench)", "SmolLM2-135M + smollm2_draft"),
     ("table2", "small_t0_b1"): ("Python", None),
     ("table2", "ende_small_t0"): ("German, from English", None),
     ("chen_data", "humaneval_code_greedy"): ("HumanEval", None),
