@@ -95,6 +95,8 @@ def desk(tmp_path, monkeypatch):
     prompts = "".join(f'{{"prompt": "def f{n}("}}\n' for n in range(4))
     sentence = '{"prompt": "translate English to German: Where is it?"}\n'
     (tmp_path / "prompts.jsonl").write_text(prompts)
+    question = '{"question_id": 1, "category": "qa", "prompt": "def f("}\n'
+    (tmp_path / "question.jsonl").write_text(question)
     (tmp_path / "sentences.jsonl").write_text(sentence * 4)
     other = '{"prompt": "def add(", "text": "a, b):\\n    return a"}\n'
     (tmp_path / "other.jsonl").write_text(other)
@@ -123,7 +125,10 @@ def test_every_command_runs(desk, monkeypatch, capsys):
         words = [BUNDLED.get(word, word) for word in shlex.split(line)]
         if "--models_dir" in words:  # sizes of GPT-2 that nobody here has
             continue
-        words += shlex.split(BRIEF[words[1]])
+        brief = BRIEF[words[1]]
+        if "--by" in words:  # of every question
+            brief = brief.replace("--texts 2 ", "")
+        words += shlex.split(brief)
         if words[1] == "compare":
             shutil.copy("a.jsonl", "b.jsonl")
         monkeypatch.setattr(sys, "argv", words)
