@@ -118,12 +118,12 @@ def _rows(law: Law) -> Array:
     return _wide(law.logits)
 
 
-def spread(logits: Array | Reduced) -> Array:
-    """Logits of all ids [..., V], -inf of those that have none."""
+def spread(logits: Array | Reduced, none: float = -jnp.inf) -> Array:
+    """Logits of all ids [..., V], `none` of those that have none."""
     if not isinstance(logits, Reduced):
         return logits
-    none = {"mode": "fill", "fill_value": -jnp.inf}
-    return jnp.take(logits.logits, logits.place, axis=-1, **none)
+    filled = {"mode": "fill", "fill_value": none}
+    return jnp.take(logits.logits, logits.place, axis=-1, **filled)
 
 
 def vocab_of(logits: Array | Reduced) -> int:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from specjax import probs
 from specjax.models import llama, whisper
 from specjax.types import Branches, Features, Model, Prompt, Reduced
 
@@ -65,8 +66,7 @@ def spread(model: Model) -> Model:
     that it never says."""
 
     def readout(params: Any, features: Array) -> Array:
-        logits, _, place = model.readout(params, features)
-        return jnp.take(logits, place, axis=-1, mode="fill", fill_value=UNSAID)
+        return probs.spread(model.readout(params, features), UNSAID)
 
     return model._replace(readout=readout)
 
