@@ -73,7 +73,8 @@ def our_logits(checkpoint, called: str, tokens: np.ndarray) -> np.ndarray:
 def difference(written: Written, checkpoint) -> float:
     """The largest of any logit's."""
     tokens = theirs.texts(written.vocab)
-    expected = theirs.logits(written.model, written.called, tokens)
+    expected = theirs.logits(written.model.double(), written.called, tokens)
+    written.model.float()
     logits = our_logits(checkpoint, written.called, tokens)
     assert expected.shape == logits.shape
     return float(np.abs(expected - logits).max())

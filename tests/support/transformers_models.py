@@ -190,11 +190,14 @@ def texts(vocab: int, length: int = POSITIONS) -> np.ndarray:
 
 
 def logits(model, called: str, tokens: np.ndarray) -> np.ndarray:
-    """[B, T, V] by transformers."""
+    """[B, T, V] by transformers. In double precision if the model's numbers are: its
+    own rounding in single precision is now and then above what is allowed of ours."""
     config = model.config
     vocab = getattr(config, "text_config", config).vocab_size
     about, _ = heard(called, vocab)
     name = "decoder_input_ids" if about[0] else "input_ids"
+    if "input_features" in about[0]:
+        about = [{k: x.to(model.dtype) for k, x in row.items()} for row in about]
     with torch.no_grad():
         rows = [
             model(**{name: torch.tensor(row)[None]}, **more).logits.float().numpy()
