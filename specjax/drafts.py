@@ -14,14 +14,16 @@ import jax.numpy as jnp
 
 from specjax import generate, sides, zoo
 from specjax.checkpoints import reduced
-from specjax.drafters import copying
+from specjax.drafters import copying, nothing
+from specjax.drafters import tree as trees
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
 from specjax.plugins import attribute, built, is_own, of, usage
 from specjax.pretrained import Pretrained
 from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE, Side
 from specjax.step import Decoder
-from specjax.types import Drafter, Params, Prompt, Reduced, Table
+from specjax.topologies import kary, likeliest
+from specjax.types import Drafter, Model, Params, Prompt, Reduced, Table
 
 
 def load_draft(name: str, target: Pretrained) -> Side:
@@ -122,6 +124,70 @@ def copying_else(target: Side, draft: str, least: int = 4) -> Side:
     )
 
 
+class TreeOf(NamedTuple):
+    """Builds a drafter of trees of so many nodes, by a model. shape: (width of a node,
+    acceptances, longest path), of which the first or the second counts."""
+
+    model: Callable[[], Model]
+    shape: tuple[int, tuple[float, ...], int | None]
+    siblings: str
+
+    def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
+        if gamma == 0:
+            return nothing.drafter
+        width, accept, longest = self.shape
+        if accept:
+            parents = likeliest.build(accept, longest)(gamma)
+        else:
+            parents = kary.build(width)(gamma)
+        return trees.build(self.model(), parents, draw, self.siblings)
+
+
+def tree(
+    target: Side,
+    draft: str,
+    width: int = 2,
+    accept: str = "",
+    longest: int = 0,
+    siblings: str = "without",
+) -> Side:
+    """A tree of gamma nodes that a model drafts: `width` children a node, or the tree
+    that keeps most where the i-th sibling is accepted as `accept` says, as
+    "0.6/0.3/0.2", with paths of at most `longest` tokens (0: any). Raises ValueError
+    for a draft that is no model, or for what is no such number."""
+    other = paired(target, draft)[1]
+    if other.regime == REDUCED:
+        model = Remade(sides.reduced_model, other.drafter.options)
+    elif other.model is not None:
+        model = Remade(_same, (("model", other.model),))
+    else:
+        raise ValueError(f"{draft} is no model: a tree is drafted by one")
+    try:
+        chances = tuple(float(x) for x in accept.split("/") if x)
+    except ValueError:
+        raise ValueError(
+            f"accept={accept}: write probabilities with / between them, 0.6/0.3/0.2"
+        ) from None
+    make = TreeOf(model, (width, chances, longest or None), siblings)
+    make(2)
+    called = f"tree of {other.name}"
+    return other._replace(name=called, drafter=make, law=None, model=None)
+
+
+class Remade(NamedTuple):
+    """A model, made of its options; equal where they are."""
+
+    build: Callable[..., Model]
+    options: tuple
+
+    def __call__(self) -> Model:
+        return self.build(**dict(self.options))
+
+
+def _same(model: Model) -> Model:
+    return model
+
+
 # What is bundled, by the vocabulary.
 COUNTS = {zoo.CODE_VOCAB: "bigram", zoo.T5_VOCAB: "t5_bigram"}
 
@@ -140,6 +206,7 @@ DRAFTS: dict[str, Callable[..., Side]] = {
     "copying": sides.copied,
     "copying_else": copying_else,
     "early_exit": early_exit,
+    "tree": tree,
     "random": lambda target: sides.random(target.vocab),
     "unigram": lambda target: counted(target, 1),
     "bigram": lambda target: counted(target, 2),

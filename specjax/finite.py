@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from specjax import trees
 from specjax.types import Draft, Kernels, Verdict, Verifier
 
 # Ids of no vocabulary; -1 is taken, for a text that has no end.
@@ -32,9 +33,15 @@ def guarded(verifier: Verifier) -> Verifier:
         top = target.top if verifier.law is None else largest(target.logits)
         slots = jnp.arange(top.shape[1])
         num, n = draft.num[:, None], verdict.num_accepted
+        if verdict.path is not None:  # by slot of the text, not by node
+            top, num = trees.rows_along(top, verdict), n[:, None]
         mark = jnp.where(jnp.isfinite(top) | (slots > num), 0, TARGET)
         if draft.law is not None and slots.size > 1:
             lost = jnp.pad(~jnp.isfinite(draft.law.top), ((0, 0), (0, 1)))
+            if verdict.path is not None:  # of any node: what was tried is not known
+                drafted = slots < draft.num[:, None]
+                lost = (lost & drafted).any(1, keepdims=True) & (slots == 0)
+                num = jnp.maximum(num, 1)
             mark = jnp.where((mark == 0) & lost & (slots < num), DRAFT, mark)
         bad = mark < 0
         first = jnp.argmax(bad, axis=1)

@@ -46,6 +46,17 @@ def gumbel(request_key: Array, position: Array, vocab: int) -> Array:
     return jax.vmap(lambda k: jax.random.gumbel(k, (vocab,), **options))(key)
 
 
+def gumbels(key: Array, first: int, count: int, vocab: int) -> Array:
+    """[B, count, V] float32 Gumbel variables of slots `first` on, of keys [B]."""
+    slots = jnp.arange(first, first + count)
+    options = dict(dtype=jnp.float32, mode="high")
+
+    def of(key: Array, slot: Array) -> Array:
+        return jax.random.gumbel(jax.random.fold_in(key, slot), (vocab,), **options)
+
+    return jax.vmap(lambda key: jax.vmap(lambda slot: of(key, slot))(slots))(key)
+
+
 def several(key: Array, names: Sequence[tuple[int, int]]) -> Array:
     """[B, N, 2] float32 uniforms in [0, 1), those of N names (purpose, slot).
 

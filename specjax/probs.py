@@ -227,6 +227,24 @@ def race(law: Law, gumbel: Array) -> Array:
     return (first if ids is None else ids[first]).astype(jnp.int32)
 
 
+def several(law: Law, gumbel: Array, count: int) -> Array:
+    """Draws `count` ids a row without replacement, in the order drawn: those whose log
+    p + g are the largest, of Gumbel variables g [..., V]. Where the law keeps fewer,
+    the next are those of the next largest logits. -> [..., count] int32."""
+    z, ids = _rows(law), None
+    if isinstance(law.logits, Reduced):
+        ids = law.logits.ids
+        gumbel = gumbel[..., ids]
+    ahead = _scaled(z, law.scale, law.top) + gumbel  # log p but for a constant
+    behind = z - law.top[..., None] - 1e4  # of all that the law keeps
+    order = jnp.where(_kept(law, z, ids), ahead, behind)
+    most = min(count, order.shape[-1])
+    drawn = jax.lax.top_k(jnp.where(jnp.isnan(order), -jnp.inf, order), most)[1]
+    drawn = (drawn if ids is None else ids[drawn]).astype(jnp.int32)
+    more = [(0, 0)] * (drawn.ndim - 1) + [(0, count - most)]
+    return jnp.pad(drawn, more, mode="edge")
+
+
 def pick(weights: Array, u: Array) -> Array:
     """Inverse CDF in two steps: a block of BLOCK ids by u[:, 0], an id by u[:, 1].
 

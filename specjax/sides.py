@@ -167,7 +167,12 @@ def reduced(name: str, draft: Reduction, target: Pretrained) -> Side:
 
 
 def _reduced(gamma: int, draw: Callable, config: Any, whole: Any) -> Drafter:
-    return autoregressive.build(some_ids.build(config, whole), gamma, draw)
+    return autoregressive.build(reduced_model(config, whole), gamma, draw)
+
+
+def reduced_model(config: Any, whole: Any) -> Model:
+    """What drafts in `reduced`, of the options of its drafter."""
+    return some_ids.build(config, whole)
 
 
 def _early_exit(gamma: int, draw: Callable, config: Any, layers: int) -> Drafter:

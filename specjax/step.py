@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import chunks, keys, probs
+from specjax import chunks, keys, probs, trees
 from specjax.drafters import nothing
 from specjax.types import (
     Draft,
@@ -52,9 +52,11 @@ def build_step(
     """Returns `spec_step(params, request, state) -> (state, info)`, pure.
 
     The arguments are the fields of a `Decoder`. Raises ValueError for a drafter of more
-    tokens than the target's caches take back.
+    tokens than the target's caches take back, or of trees that the verifier or the
+    target is not made for.
     """
     chunks.check_room(target, drafter.gamma, "target")
+    trees.check_parts(target, drafter, verifier)
 
     def spec_step(params: Params, request: Request, state: State) -> tuple[State, Info]:
         key = keys.iteration(request.key, state.length)
@@ -64,15 +66,19 @@ def build_step(
         # p_1 .. p_{gamma + 1} from M_p, in one call.
         read = verifier.law or probs.standardize
         arguments = target, params.target, request, state
-        law, target_cache = score(*arguments, draft.tokens, read)
+        law, target_cache = score(*arguments, draft, read)
         at = request.key, state.length
         noise = verifier.noise(*at, drafter.gamma, target.vocab)
         verdict = verifier.verify(law, draft, noise)
+        if draft.parent is not None:  # the kept path's slots, one after the other
+            path = trees.kept(verdict, drafter.depth or drafter.gamma)
+            target_cache = target.keep(target_cache, state.length, path)
 
         tokens, length = commit(request, state, verdict)
         info = measure(request, state, draft, verdict, length)
         if logprobs:
-            sure = log_probabilities(law.logits, verdict.tokens, info.emitted)
+            logits = trees.rows_along(law.logits, verdict)
+            sure = log_probabilities(logits, verdict.tokens, info.emitted)
             info = info._replace(logprob=sure)
         budget, carry = state.budget, state.policy
         if policy is not None:
@@ -90,7 +96,7 @@ def score(
     params,
     request: Request,
     state: State,
-    drafted: Array,
+    draft: Draft,
     read: Callable = probs.standardize,
 ):
     """The target's law [B, G + 1] after the last committed and each drafted token.
@@ -99,8 +105,9 @@ def score(
     """
     start = state.length - 1
     last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
-    block = jnp.concatenate([last, drafted], axis=1)
-    features, cache = target.apply(params, block, start, state.target_cache)
+    block = jnp.concatenate([last, draft.tokens], axis=1)
+    tree = () if draft.parent is None else (trees.branches(draft.parent),)
+    features, cache = target.apply(params, block, start, state.target_cache, *tree)
     logits = target.readout(params, features)
     return read(logits, request.sampling), cache
 
@@ -144,7 +151,11 @@ def measure(
     """What the step did; a row that had ended counts for nothing."""
     active, emitted = ~finished(request, state), length - state.length
     n, num = verdict.num_accepted, draft.num
-    tested = jnp.minimum(jnp.minimum(n + 1, num), emitted)
+    depth = num  # of what was kept, with one more where it went on
+    if draft.parent is not None:
+        at = trees.last(verdict.path, n)
+        depth = n + ~trees.is_leaf(draft, at)
+    tested = jnp.minimum(jnp.minimum(n + 1, depth), emitted)
     return Info(
         drafted=jnp.where(active, num, 0),
         accepted=jnp.minimum(n, emitted),
@@ -152,7 +163,7 @@ def measure(
         emitted=emitted,
         accept_prob=jnp.where(active[:, None], verdict.accept_prob, 0.0),
         tokens=draft.tokens,
-        full=active & (n == num) & (num > 0),
+        full=active & (n == depth) & (num > 0),
     )
 
 

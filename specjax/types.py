@@ -79,11 +79,14 @@ class Draft(NamedTuple):
     """A proposal: `tokens` [B, G], of which the first `num` [B] are real.
 
     law: what each was drawn from, [B, G]; None is certainty (a deterministic drafter).
+    parent: [B, G] int32, of each node of a tree the one that it follows, see
+    `specjax.trees`; None is a chain. A node's law is then that of its first sibling.
     """
 
     tokens: Array
     num: Array
     law: Law | None
+    parent: Array | None = None
 
 
 class Verdict(NamedTuple):
@@ -92,7 +95,7 @@ class Verdict(NamedTuple):
     num_accepted: [B], n of Algorithm 1, at most `Draft.num`.
     tokens: [B, G + 1]: n accepted, one more, then 0 (never read).
     accept_prob: [B, G]: what each uniform was compared with; 0 beyond `Draft.num`.
-    path: [B, G] nodes kept, for a tree; None is the chain 0 .. n - 1.
+    path: [B, G] nodes, of which the first n are kept, for a tree; None is the chain.
     residual: [B, V] weights (not normalised) that the one more was drawn from; only
     where it was asked for.
     """
@@ -196,9 +199,11 @@ class Params(NamedTuple):
 class Branches(NamedTuple):
     """How the tokens of one call, which lie slot by slot, follow each other in a tree.
 
-    depth: [B, T] int32, token i stands at position start + depth[i]. sees: [B, T, T]
-    bool, whether token i sees token j of the same call, itself among them; all see the
-    text before `start`.
+    A tree of M tokens may be read in several calls: a call of T are its last T so far,
+    and it begins in slot start - (M - T), which for M = T is `start`.
+    depth: [B, M] int32, token i stands at position begin + depth[i]. sees: [B, T, M]
+    bool, whether token i of the call sees token j of the tree, itself among them; all
+    see the text before the tree.
     """
 
     depth: Array
@@ -224,6 +229,9 @@ class Model(NamedTuple):
     with the shape of a row in place of arrays.
     trained: positions that it was trained for, where it goes on beyond them by the same
     arithmetic; None if nothing says.
+    keep: (cache, start [B], path [B, D]) -> cache, in which slots start .. start + D - 1
+    hold what slots start + path held: the nodes of a tree that were kept, one after the
+    other; path[:, i] >= i. None: it verifies chains alone.
     """
 
     init: Callable
@@ -236,6 +244,7 @@ class Model(NamedTuple):
     portion: int | None = None
     reads: tuple = ()
     trained: int | None = None
+    keep: Callable | None = None
 
 
 class TokenAutomaton(NamedTuple):
@@ -260,6 +269,10 @@ class Drafter(NamedTuple):
     shapes: the parameter tree as ShapeDtypeStructs, None to leave it unchecked.
     slots: positions that it can tell apart, None if unbounded; where a text is longer,
     it drafts nothing.
+    siblings: how the children of a node are drawn, of one that drafts trees: "without"
+    or "with" replacement, or "certain", by no law at all; gamma is then the number of
+    nodes. None drafts chains.
+    depth: tokens on the longest path of its trees, None is gamma.
     """
 
     init: Callable
@@ -268,6 +281,8 @@ class Drafter(NamedTuple):
     vocab: int | None = None
     shapes: Any = None
     slots: int | None = None
+    siblings: str | None = None
+    depth: int | None = None
 
 
 class FusedRule(NamedTuple):
@@ -293,6 +308,7 @@ class Verifier(NamedTuple):
     drawn by `drafters.rollout.coupled`. law: (logits [B, G + 1, V], Sampling) -> the
     target's Law as `verify` wants it, for a fused one; None is `probs.standardize`.
     rule: what `verify` computes, where a kernel may stand for it; None where none does.
+    siblings: the kinds of `Drafter.siblings` whose trees it verifies; () is chains.
     """
 
     noise: Callable
@@ -301,6 +317,7 @@ class Verifier(NamedTuple):
     coupled: bool = False
     law: Callable | None = None
     rule: FusedRule | None = None
+    siblings: tuple[str, ...] = ()
 
 
 class Lossy(NamedTuple):

@@ -8,6 +8,7 @@ from specjax.drafters import (
     nothing,
     random,
     rollout,
+    tree,
 )
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "nothing",
     "random",
     "rollout",
+    "tree",
 ]

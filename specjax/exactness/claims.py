@@ -20,13 +20,17 @@ EDGE = 1e-5  # how far points keep from the sides of a cell: more than rounding 
 
 class Situation(NamedTuple):
     """p [N, G + 1, V], q [N, G, V]: the laws, float64. drafts [N, G]; live [G] bool.
-    reported: [N, G], the `accept_prob` of the verifier itself."""
+    reported: [N, G], the `accept_prob` of the verifier itself. parent: [G], of each
+    node of a tree the row of p that it follows; None is a chain. siblings: how its
+    nodes were drawn, as in `specjax.types.Drafter`."""
 
     p: np.ndarray
     q: np.ndarray
     drafts: np.ndarray
     live: np.ndarray
     reported: np.ndarray
+    parent: np.ndarray | None = None
+    siblings: str = ""
 
 
 class Cells(NamedTuple):
@@ -199,6 +203,135 @@ def by_block(at: Situation) -> np.ndarray:
     return 1 + (_walk(at) * at.live).sum(1)
 
 
+# Of trees: the chance of each node given that all that was decided before it was
+# rejected, which is what a uniform is compared with.
+
+
+def of_recursive(at: Situation) -> tuple[np.ndarray, float]:
+    """min(1, r(x) / q_i(x)) of each node among its siblings (Miao et al. 2024)."""
+    if at.parent is None:
+        return of_ratio(at)
+    left, chance = Left(at), np.zeros(at.drafts.shape)
+    for node in np.flatnonzero(at.live):
+        x, q = left.proposal(node)
+        row = at.parent[node]
+        chance[:, node] = np.minimum(1.0, _at(left.r[:, row], x) / _at(q, x))
+        left.reject(node, np.ones(len(x)))
+    return chance, EDGE
+
+
+def of_traversal(at: Situation) -> tuple[np.ndarray, np.ndarray | float]:
+    """w of each node when what follows it was rejected (Weng et al. 2025)."""
+    if at.parent is None:
+        return of_block(at)
+    left, chance = Left(at), np.zeros(at.drafts.shape)
+
+    def visit(row: int, w: np.ndarray) -> np.ndarray:
+        for node in left.children(row):
+            x, q = left.proposal(node)
+            below = np.minimum(1.0, w * _at(left.r[:, row], x) / _at(q, x))
+            chance[:, node] = visit(node + 1, below)
+            mass = left.reject(node, w)
+            rest = mass + 1 - w
+            w = np.where(rest > 0, mass / np.where(rest > 0, rest, 1.0), 1.0)
+        return w
+
+    visit(0, np.ones(len(at.drafts)))
+    return chance, 10 * EDGE
+
+
+class Left:
+    """What rejections leave of the laws of a tree: r, q [N, G + 1, V] of each row, the
+    target's and that of the row's next child."""
+
+    def __init__(self, at: Situation):
+        self.at, self.r, self.q = at, at.p.copy(), np.zeros_like(at.p)
+        for node in reversed(range(at.drafts.shape[1])):
+            self.q[:, at.parent[node]] = at.q[:, node]
+
+    def children(self, row: int) -> np.ndarray:
+        return np.flatnonzero((self.at.parent == row) & self.at.live)
+
+    def proposal(self, node: int) -> tuple[np.ndarray, np.ndarray]:
+        """The token of a node [N], and the law that it is judged by [N, V]."""
+        x, q = self.at.drafts[:, node], self.q[:, self.at.parent[node]]
+        sure = x[:, None] == np.arange(q.shape[-1])
+        return x, np.where(_at(q, x)[:, None] > 0, q, sure)
+
+    def reject(self, node: int, w: np.ndarray) -> np.ndarray:
+        """Takes w r - q for r, and of q what is not the node. Returns the mass [N]."""
+        row, (x, q) = self.at.parent[node], self.proposal(node)
+        rest = np.maximum(w[:, None] * self.r[:, row] - q, 0.0)
+        mass = rest.sum(1)
+        some = mass[:, None] > 0
+        kept = rest / np.where(some, mass[:, None], 1.0)
+        self.r[:, row] = np.where(some, kept, self.r[:, row])
+        if self.at.siblings != "with":
+            np.put_along_axis(self.q[:, row], x[:, None], 0.0, axis=1)
+            left = self.q[:, row].sum(1, keepdims=True)
+            self.q[:, row] /= np.where(left > 0, left, 1.0)
+        return mass
+
+
+def _at(law: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(law, x[:, None], axis=1)[:, 0]
+
+
+def by_recursion(at: Situation) -> np.ndarray:
+    """One more than the chances of all nodes to be reached and accepted."""
+    if at.parent is None:
+        return in_turn(of_ratio)(at)
+    chance, count = of_recursive(at)[0], len(at.drafts)
+    reached = [np.ones(count)] + [np.zeros(count)] * len(at.parent)
+    untried = [np.ones(count)] * len(reached)  # no child of the row was accepted yet
+    for node, row in enumerate(at.parent):
+        reached[node + 1] = reached[row] * untried[row] * chance[:, node]
+        untried[row] = untried[row] * (1 - chance[:, node])
+    return sum(reached)
+
+
+def by_traversal(at: Situation) -> np.ndarray:
+    """The mean length of the path that is kept, and one more."""
+    if at.parent is None:
+        return by_block(at)
+    chance = of_traversal(at)[0]
+    depth = np.zeros(len(at.parent) + 1)
+    for node, row in enumerate(at.parent):
+        depth[node + 1] = depth[row] + 1
+    tokens, none = np.ones(len(at.drafts)), np.ones(len(at.drafts))
+
+    def visit(row: int) -> None:
+        nonlocal tokens, none
+        for node in np.flatnonzero((at.parent == row) & at.live):
+            visit(node + 1)
+            tokens = tokens + none * chance[:, node] * depth[node + 1]
+            none = none * (1 - chance[:, node])
+
+    visit(0)
+    return tokens
+
+
+def of_path(at: Situation) -> tuple[np.ndarray, float]:
+    """p(x) of each node after its own parent: `of_target` of a tree."""
+    if at.parent is None:
+        return of_target(at)
+    return along(at.p[:, at.parent], at.drafts) * at.live, EDGE
+
+
+def by_path(at: Situation) -> np.ndarray:
+    """One more than the chances that the target's own tokens follow each path."""
+    if at.parent is None:
+        return in_turn(of_target)(at)
+    chance, reached = of_path(at)[0], [np.ones(len(at.drafts))]
+    for node, row in enumerate(at.parent):
+        earlier = [i for i in range(node) if at.parent[i] == row]
+        same = np.zeros(len(at.drafts), bool)
+        for i in earlier:  # of twins the first is followed
+            same |= at.drafts[:, i] == at.drafts[:, node]
+        reached.append(np.where(same, 0.0, reached[row] * chance[:, node]))
+    return sum(reached)
+
+
 def gumbel_cdf(g: np.ndarray) -> np.ndarray:
     return np.exp(-np.exp(-np.float64(g)))
 
@@ -207,7 +340,10 @@ CLAIMS = {
     "token": Claim(boxes, of_ratio, in_turn(of_ratio)),
     "block": Claim(boxes, of_block, by_block),
     "rejection": Claim(boxes, of_rejection, in_turn(of_rejection)),
-    "match": Claim(samples, of_target, in_turn(of_target), bounded=False),
+    "match": Claim(samples, of_path, by_path, bounded=False),
+    "recursive": Claim(boxes, of_recursive, by_recursion),
+    "recursive_replaced": Claim(boxes, of_recursive, by_recursion),
+    "traversal": Claim(boxes, of_traversal, by_traversal),
     "gumbel": Claim(
         races, of_target, in_turn(of_target), bounded=False, uniform=gumbel_cdf
     ),

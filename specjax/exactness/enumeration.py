@@ -51,11 +51,13 @@ class Step(NamedTuple):
 
 class Grid(NamedTuple):
     """What may be drafted, the same from every prefix. contexts: C tuples of ids.
-    nodes: [N, G + 1], each slot's place among them. drafts: [N, G]."""
+    nodes: [N, G + 1], each row's place among them. drafts: [N, G]. parent: [G], of each
+    drafted token the row that it follows."""
 
     contexts: list
     nodes: np.ndarray
     drafts: np.ndarray
+    parent: np.ndarray
 
 
 def case_of(
@@ -67,40 +69,80 @@ def case_of(
 
 
 @functools.cache
-def grid_of(vocab: int, gamma: int) -> Grid:
-    some = [list(itertools.product(range(vocab), repeat=i)) for i in range(gamma + 1)]
-    contexts, drafts = list(itertools.chain(*some)), some[-1]
+def grid_of(vocab: int, gamma: int, tree: tuple[int, ...] | None = None) -> Grid:
+    """tree: of each node its parent, None for a chain."""
+    above = np.arange(gamma) if tree is None else np.array(tree) + 1
+    drafts = list(itertools.product(range(vocab), repeat=gamma))
+
+    def paths(draft: tuple) -> list[tuple]:
+        each = [()]
+        for token, row in zip(draft, above, strict=True):
+            each.append((*each[row], token))
+        return each
+
+    rows = list(map(paths, drafts))
+    contexts = sorted(set(itertools.chain(*rows)), key=lambda x: (len(x), x))
     place = {context: i for i, context in enumerate(contexts)}
-    nodes = np.array([[place[x[:i]] for i in range(gamma + 1)] for x in drafts])
+    nodes = np.array([[place[context] for context in each] for each in rows])
     drafts = np.array(drafts, np.int32).reshape(len(drafts), gamma)
-    return Grid(contexts, nodes, drafts)
+    return Grid(contexts, nodes, drafts, above)
+
+
+def grid(case: Case) -> Grid:
+    return grid_of(case.fixture.vocab, case.gamma, case.fixture.parent)
+
+
+def chances(fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray):
+    """Of each draft [N], where node i is drawn from drawn[:, i]. Siblings "without"
+    replacement: from what is left of it; where nothing is, as "certain": the first id
+    that is not taken. Beyond `live` lies anything: each id equally often."""
+    chance = np.ones(len(at.drafts))
+    for i, row in enumerate(at.parent):
+        if not live[i]:
+            chance /= fixture.vocab
+            continue
+        law = drawn[:, i].copy()
+        if fixture.parent is not None and fixture.siblings != "with":
+            taken = [j for j in range(i) if at.parent[j] == row]
+            np.put_along_axis(law, at.drafts[:, taken], 0.0, axis=1)
+            mass = law.sum(1, keepdims=True)
+            free = np.ones_like(law)
+            np.put_along_axis(free, at.drafts[:, taken], 0.0, axis=1)
+            sure = np.arange(fixture.vocab) == free.argmax(1)[:, None]
+            law = np.where(mass > 0, law / np.where(mass > 0, mass, 1.0), sure)
+        chance *= along(law, at.drafts[:, i])
+    return chance
 
 
 def run(case: Case, prefix: tuple, memory: tuple) -> Step:
     """One step from `prefix`; `memory` is the policy's (budget, carry), () without."""
     fixture, gamma = case.fixture, case.gamma
-    grid = grid_of(fixture.vocab, gamma)
+    at = grid(case)
     bounds = [gamma, *memory[:1]] + ([fixture.num(prefix)] if fixture.num else [])
     num = int(min(bounds))
     live = np.arange(gamma) < num
     p, q, drawn = (
-        np.stack([law(prefix + context) for context in grid.contexts])
+        np.stack([law(prefix + context) for context in at.contexts])
         for law in (case.p, case.q, case.drawn)
     )
-    before = grid.nodes[:, :-1]
-    # Beyond `num` lies anything: each id equally often.
-    chance = along(drawn[before], grid.drafts)
-    chance = np.where(live, chance, 1 / fixture.vocab).prod(-1)
-    unknown = np.full(grid.drafts.shape, 0.5)
-    situation = Situation(p[grid.nodes], q[before], grid.drafts, live, unknown)
+    before = at.nodes[:, at.parent]
+    chance = chances(fixture, drawn[before], at, live)
+    unknown, tree = np.full(at.drafts.shape, 0.5), fixture.parent is not None
+    situation = Situation(p[at.nodes], q[before], at.drafts, live, unknown)
+    if tree:
+        situation = situation._replace(parent=at.parent, siblings=fixture.siblings)
 
     verified = functools.partial(_verify, case, prefix, memory, num)
-    if case.claim.bounded:  # what is reported of a slot does not depend on the noise
+    if tree:  # what is reported is of nodes that were decided
+        situation = situation._replace(reported=case.claim.limits(situation)[0])
+    elif case.claim.bounded:  # what is reported of a slot is the same for all noise
         first = verified(case.claim.cells(situation, case.dtype))[0]
         situation = situation._replace(reported=np.float64(first.accept_prob[:, 0, 0]))
     cells = case.claim.cells(situation, case.dtype)
     verdict, extra, after = verified(cells)
-    situation = situation._replace(reported=np.float64(verdict.accept_prob[:, 0, 0]))
+    if not tree:
+        reported = np.float64(verdict.accept_prob[:, 0, 0])
+        situation = situation._replace(reported=reported)
 
     weight = chance[:, None] * cells.volume
     broken = _check(case, situation, num, (chance, weight, cells), (verdict, extra))
@@ -124,13 +166,16 @@ def run(case: Case, prefix: tuple, memory: tuple) -> Step:
 def _verify(case: Case, prefix: tuple, memory: tuple, num: int, cells: Cells):
     """The verdict [N, K, P, ...], the extra token as `probs.pick` draws it from the
     residual [N, K, P], and (i, k) -> the memory after."""
-    fixture, grid = case.fixture, grid_of(case.fixture.vocab, case.gamma)
+    fixture, at = case.fixture, grid(case)
     shape = (*cells.volume.shape, 4)
     batch = int(np.prod(shape))
-    row = np.repeat(np.arange(len(grid.drafts)), batch // len(grid.drafts))
-    contexts = [prefix + context for context in grid.contexts]
+    row = np.repeat(np.arange(len(at.drafts)), batch // len(at.drafts))
+    contexts = [prefix + context for context in at.contexts]
     target, law = laws(fixture, contexts, case.dtype)
-    draft = Draft(grid.drafts[row], np.full(batch, num, np.int32), law)
+    draft = Draft(at.drafts[row], np.full(batch, num, np.int32), law)
+    if fixture.parent is not None:
+        above = np.int32(at.parent - 1)
+        draft = draft._replace(parent=np.broadcast_to(above, draft.tokens.shape))
     flat = (cells.noise, cells.sample)
     flat = jax.tree.map(lambda leaf: leaf.reshape(batch, *leaf.shape[3:]), flat)
     carried = None
@@ -139,7 +184,8 @@ def _verify(case: Case, prefix: tuple, memory: tuple, num: int, cells: Cells):
         full = [np.full(batch, value) for value in memory]
         carried = jax.tree.unflatten(structure, full)
     decide = _compiled(case.verifier, fixture.policy)
-    *results, carried = decide(target, draft, grid.nodes[row], flat, carried)
+    nodes, before = at.nodes[row], at.nodes[:, at.parent][row]
+    *results, carried = decide(target, draft, (nodes, before), flat, carried)
     results = jax.tree.map(
         lambda leaf: np.asarray(leaf).reshape(*shape, *leaf.shape[1:]), results
     )
@@ -162,9 +208,9 @@ def _compiled(verifier: Verifier, policy: Policy | None) -> Callable:
         return probs.shared(own, law.logits)
 
     @jax.jit
-    def decide(target: Law, draft: Draft, nodes: Array, flat: tuple, memory):
-        noise, sample = flat
-        draft = draft._replace(law=of(draft.law, nodes[:, :-1]))
+    def decide(target: Law, draft: Draft, places: tuple, flat: tuple, memory):
+        (nodes, before), (noise, sample) = places, flat
+        draft = draft._replace(law=of(draft.law, before))
         verdict = verifier.verify(of(target, nodes), draft, noise, keep_residual=True)
         drawn = probs.pick(verdict.residual, sample)
         if policy is not None:
@@ -199,27 +245,53 @@ def _check(
     tolerance = TOLERANCE[case.dtype]
     other_share = np.abs(share[..., :3, :] - share[..., 1:2, :]).max(-1) > tolerance
     wanted = np.pad(drafts, ((0, 0), (0, 1)))[:, None, None]
+    known_path, rows = np.ones(n.shape, bool), slots  # the row behind each slot
+    if situation.parent is not None:
+        wanted, known_path, rows = followed(situation, verdict)
     wanted = np.where(slots < last, wanted, 0)
     wanted = np.where(slots == last, drawn[..., None], wanted)
     known = np.clip(tokens, 0, p.shape[-1] - 1)
-    p_x = np.where(known == tokens, along(p[:, None, None], known), 0.0)
+    behind = np.arange(len(p)).reshape(-1, 1, 1, 1), rows
+    p_x = np.where(known == tokens, along(p[behind], known), 0.0)
     reported = (situation.reported * live)[:, None, None]
     failed = {
         "cells": inside & ((n[..., :3] != n[..., 1:2]) | other_share),
-        "tokens": likely & ((tokens != wanted).any(-1) | (n > num)),
+        "tokens": likely & ((tokens != wanted).any(-1) | (n > num) | ~known_path),
         "support": likely
         & (((slots <= last) & (p_x == 0)).any(-1) | ~(mass > 0)[..., 0]),
         "accept_prob": likely & ~(verdict.accept_prob == reported).all(-1),
     }
+    if situation.parent is not None:
+        chance, slack = verdict.accept_prob, case.claim.limits(situation)[1]
+        off = (chance > 0) & (np.abs(chance - reported) > np.max(slack))
+        failed["accept_prob"] = inside & off.any(-1)
     if cells.path is not None:
-        other = (slots <= last) & (tokens != cells.path[:, :, None])
+        at = np.arange(cells.path.shape[1]).reshape(-1, 1, 1)
+        path = cells.path[behind[0], at, rows]
+        other = (slots <= last) & (tokens != path)
         failed["path"] = inside & other[..., :3, :].any(-1)
     names = {name for name, where in failed.items() if where.any()}
-    if case.claim.limits is not None:
+    if case.claim.limits is not None and situation.parent is None:
         limits, slack = case.claim.limits(situation)
         off = np.abs(situation.reported - limits) > slack
         names |= {"accept_prob"} if (likely[:, 0] & off & live).any() else set()
     return names
+
+
+def followed(situation: Situation, verdict: Verdict) -> tuple[np.ndarray, ...]:
+    """The tokens along a verdict's path [N, K, P, G + 1], whether it is one of the
+    tree, of live nodes [N, K, P], and the rows before its tokens [N, K, P, G + 1]."""
+    path, n = np.asarray(verdict.path), verdict.num_accepted[..., None]
+    drafts = np.broadcast_to(situation.drafts[:, None, None], path.shape)
+    tokens = np.take_along_axis(drafts, path, axis=-1)
+    follows = np.pad(path[..., :-1] + 1, [(0, 0)] * 3 + [(1, 0)])
+    right = (situation.parent[path] == follows) & situation.live[path]
+    beyond = np.arange(path.shape[-1]) >= n
+    padded, rows = (
+        np.pad(each, [(0, 0)] * 3 + [side])
+        for each, side in ((tokens, (0, 1)), (path + 1, (1, 0)))
+    )
+    return padded, (right | beyond).all(-1), rows
 
 
 def shown(verdict: Verdict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -28,7 +28,9 @@ class Fixture(NamedTuple):
     most probable id, no law) or "reduced" (it never says the first id). num: prefix ->
     tokens drafted, at most gamma; None is gamma. policy: it sets a bound of its own on
     them. drawn: prefix -> the law [V] that tokens are really drawn from, None where it
-    is the one that the draft carries, as it must be."""
+    is the one that the draft carries, as it must be. parent: of each node of a tree, as
+    in `specjax.trees`, None for a chain; siblings: how they are drawn, as in
+    `specjax.types.Drafter`."""
 
     name: str
     vocab: int
@@ -39,6 +41,8 @@ class Fixture(NamedTuple):
     num: Callable | None = None
     policy: Policy | None = None
     drawn: Callable | None = None
+    parent: tuple[int, ...] | None = None
+    siblings: str = "without"
 
 
 def references(fixture: Fixture) -> tuple[Callable, Callable]:

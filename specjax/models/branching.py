@@ -2,8 +2,8 @@
 
 A slot holds position `held` of a chain, less than 0 if it is empty. In a call
 that begins at `start`, the slot of a tree's token j is that of a chain's j-th
-token.
-Axes: B rows, T tokens of one call, S slots attended to.
+token. Of a tree of M tokens a call reads the last T.
+Axes: B rows, T tokens of one call, M of the tree so far, S slots attended to.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,13 @@ def positions_of(start: Array, count: int, branches: Branches | None) -> Array:
     """Of a call's tokens, [B, T]; start: [B]."""
     if branches is None:
         return start[:, None] + jnp.arange(count)
-    return start[:, None] + branches.depth
+    return begun(branches, start)[:, None] + branches.depth[:, -count:]
+
+
+def begun(branches: Branches, start: Array) -> Array:
+    """The slot of a tree's first token, [B], where the call begins in `start` [B]."""
+    _, count, whole = branches.sees.shape
+    return start if whole == count else start - (whole - count)
 
 
 def known(table: Array, positions: Array) -> Array:
@@ -30,7 +36,7 @@ def known(table: Array, positions: Array) -> Array:
 
 def seen(branches: Branches, start: Array, held: Array) -> Array:
     """Which slots each token sees: [B, T, S] bool. start: [B], held: [B or 1, S]."""
-    index = held - start[:, None]  # of a token in the call
+    index = held - begun(branches, start)[:, None]  # of a token in the tree
     last = branches.sees.shape[2] - 1
     inside = jnp.clip(index, 0, last)[:, None]
     of_call = jnp.take_along_axis(branches.sees, inside, axis=2)
@@ -40,11 +46,12 @@ def seen(branches: Branches, start: Array, held: Array) -> Array:
 
 def held_positions(branches: Branches, start: Array, held: Array) -> Array:
     """Of what lies in each slot, [B, S]: a tree's tokens stand at their depth."""
-    index = held - start[:, None]
+    begin = begun(branches, start)[:, None]
+    index = held - begin
     last = branches.depth.shape[1] - 1
     depth = jnp.take_along_axis(branches.depth, jnp.clip(index, 0, last), axis=1)
-    of_call = (0 <= index) & (index <= last)
-    return jnp.where(of_call, start[:, None] + depth, held)
+    of_tree = (0 <= index) & (index <= last)
+    return jnp.where(of_tree, begin + depth, held)
 
 
 class Tree(NamedTuple):

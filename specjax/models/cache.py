@@ -55,3 +55,10 @@ def write_row(cache: KeyValues, new: KeyValues, start: Array) -> KeyValues:
     put = jax.lax.dynamic_update_slice_in_dim
     keys = put(cache.keys, new.keys, start, axis=-1)
     return KeyValues(keys, put(cache.values, new.values, start, axis=-2))
+
+
+def taken(cache: KeyValues, slots: Array) -> KeyValues:
+    """What lies in slots [B, D] of each row, D of them one after the other."""
+    at = slots[:, None, :] % cache.values.shape[2]
+    keys = jnp.take_along_axis(cache.keys, at[:, :, None], axis=3)
+    return KeyValues(keys, jnp.take_along_axis(cache.values, at[..., None], axis=2))

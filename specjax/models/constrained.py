@@ -71,7 +71,16 @@ def constrained(model: Model, rules: TokenAutomaton) -> Model:
         logits = model.readout(params, features[..., :-width])
         return rules.apply(_of_bytes(features[..., -width:], shapes), logits)
 
-    return model._replace(init=init, apply=apply, readout=readout)
+    def keep(cache: Cache, start: Array, path: Array) -> Cache:
+        def moved(leaf: Array) -> Array:
+            there = jax.vmap(lambda row, at: row[at])(leaf, start[:, None] + path)
+            return jax.vmap(_put)(leaf, there, start)
+
+        states = jax.tree.map(moved, cache.states)
+        return Cache(model.keep(cache.model, start, path), states, cache.last)
+
+    keep = model.keep and keep
+    return model._replace(init=init, apply=apply, readout=readout, keep=keep)
 
 
 def _ints(*shape: int) -> jax.ShapeDtypeStruct:
@@ -102,8 +111,11 @@ def _states(
     branches: Branches | None,
 ) -> Any:
     """The states after each token of a call, leaves [B, T, ...]."""
-    count = tokens.shape[1]
-    index = start[:, None] + jnp.arange(-1, count)  # from the slot before
+    count = whole = tokens.shape[1]
+    if branches is not None:
+        whole = branches.sees.shape[2]
+    earlier = whole - count  # tokens of the tree that were read before
+    index = start[:, None] + jnp.arange(-1, whole) - earlier  # from the slot before
     stored = jax.tree.map(
         lambda leaf: jax.vmap(lambda row, at: row[at])(leaf, jnp.maximum(index, 0)),
         cache.states,
@@ -113,10 +125,10 @@ def _states(
         for part in (0, slice(1, None))
     )
     depth = jnp.arange(count) if branches is None else branches.depth
-    own = start[:, None] + depth > cache.last[:, None]  # [B, T], not of the prompt
+    own = start[:, None] - earlier + depth > cache.last[:, None]  # not of the prompt
 
     def after(state: Any, place: Array) -> Any:
-        moved = rules.advance(state, tokens[:, place])
+        moved = rules.advance(state, tokens[:, place - earlier])
         return jax.tree.map(
             lambda new, old: _where(own[:, place], new, old[:, place]), moved, kept
         )
@@ -134,7 +146,7 @@ def _states(
     parent = _parents(branches)
 
     def branch(place: Array, states: Any) -> Any:
-        above = parent[:, place]
+        above = parent[:, place - earlier]
         state = jax.tree.map(
             lambda leaf, first: _where(
                 above >= 0, jax.vmap(lambda row, at: row[at])(leaf, above), first
@@ -146,13 +158,15 @@ def _states(
             lambda leaf, new: leaf.at[:, place].set(new), states, after(state, place)
         )
 
-    return jax.lax.fori_loop(0, count, branch, kept)
+    states = jax.lax.fori_loop(earlier, whole, branch, kept)
+    return jax.tree.map(lambda leaf: leaf[:, earlier:], states)
 
 
 def _parents(branches: Branches) -> Array:
     """The token before each of a call on its path, [B, T]; -1 is the text before."""
     depth, sees = branches.depth, branches.sees
-    above = sees & (depth[:, None, :] == depth[:, :, None] - 1)
+    own = depth[:, -sees.shape[1] :, None]
+    above = sees & (depth[:, None, :] == own - 1)
     return jnp.where(above.any(-1), jnp.argmax(above, axis=-1), -1)
 
 

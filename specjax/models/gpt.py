@@ -133,4 +133,5 @@ def build(config: Config) -> Model:
         return dense.readout(features, weights, config.tied, dtype)
 
     limits = config.vocab, abstract_params(config), config.positions
-    return lowering.model(Model(init, apply, readout, *limits), config.joined)
+    model = Model(init, apply, readout, *limits, keep=lowering.keep)
+    return lowering.model(model, config.joined)

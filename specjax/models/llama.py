@@ -318,8 +318,14 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
             logits = config.logit_cap * jnp.tanh(logits / config.logit_cap)
         return logits
 
+    def keep(cache: Cache, start: Array, path: Array) -> Cache:
+        layers = range(config.num_layers)
+        writes = [(rings if i in config.local else lowering).write for i in layers]
+        return lowering.keep(cache, start, path, writes)
+
     limits = config.vocab, abstract_params(config)
-    model = Model(init, apply, readout, *limits, trained=config.positions)
+    options = dict(trained=config.positions, keep=keep)
+    model = Model(init, apply, readout, *limits, **options)
     model = lowering.model(model)
     if not config.local:
         return model

@@ -24,7 +24,7 @@ import numpy as np
 from jax import Array
 
 from specjax import quantized
-from specjax.models.cache import KeyValues, write_row, write_rows
+from specjax.models.cache import KeyValues, taken, write_row, write_rows
 from specjax.types import Model
 
 FEW = 8  # tokens of a call, up to which it is a step's and not a text's
@@ -245,6 +245,19 @@ def _settle(cache: Any, after: Any) -> Any:
 
 
 # Writing a layer's cache.
+
+
+def keep(
+    cache: Sequence[KeyValues], start: Array, path: Array, writes: Sequence = ()
+) -> Sequence[KeyValues]:
+    """As `specjax.types.Model.keep`, of a stack's cache. writes: of each layer, what
+    writes it; () is `write`."""
+    slots = start[:, None] + path
+    if isinstance(cache, Joined):
+        new = join([taken(layer, slots) for layer in cache])
+        return _put_joined(cache, new, start, layer=0)
+    each = zip(cache, writes or [write] * len(cache), strict=True)
+    return [put(layer, taken(layer, slots), start)[0] for layer, put in each]
 
 
 def write(

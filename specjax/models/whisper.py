@@ -307,6 +307,9 @@ def build(config: Config) -> Model:
     def read_out(params, features):
         return readout(config, params, features)
 
+    def keep(cache: Cache, start: Array, path: Array) -> Cache:
+        return cache._replace(own=lowering.keep(cache.own, start, path))
+
     limits = config.vocab, abstract_params(config), config.positions, True
-    model = Model(init, apply, read_out, *limits, reads=reads)
+    model = Model(init, apply, read_out, *limits, reads=reads, keep=keep)
     return lowering.model(model, config.joined)

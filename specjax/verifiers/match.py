@@ -3,7 +3,8 @@
 Exact for any draft at all, whatever it was drawn from, because every token that is
 emitted is the target's own sample: on a mismatch that one, never another draw. A
 sampled draft is kept with probability sum_x p(x) q(x), which is at most
-sum_x min(p(x), q(x)); a certain one with p(x), as by Algorithm 1.
+sum_x min(p(x), q(x)); a certain one with p(x), as by Algorithm 1. Of a tree it keeps the
+path that agrees, however the tree was made.
 p is the target, q the drafter. Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -13,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from specjax import keys, probs
+from specjax import keys, probs, trees
 from specjax.types import Draft, Law, Verdict, Verifier
+from specjax.verifiers import token
 
 
 class Noise(NamedTuple):
@@ -46,6 +48,8 @@ def verify(
 
 def keep(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdict:
     """The verdict for the target's own tokens `y` [B, G + 1]."""
+    if draft.parent is not None:
+        return keep_path(target, draft, y, keep_residual)
     gamma = draft.tokens.shape[1]
     live = jnp.arange(gamma) < draft.num[:, None]
     same = (draft.tokens == y[:, :gamma]) & live
@@ -59,4 +63,36 @@ def keep(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdict:
     return Verdict(n, tokens, jnp.where(live, p_x, 0.0), residual=residual)
 
 
-verifier = Verifier(noise, verify)
+def keep_path(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdict:
+    """The same of a tree: y_i of the row after node i - 1, and the path of nodes that
+    agree with it."""
+    parent, (batch, size) = draft.parent, draft.tokens.shape
+    rows, index = jnp.arange(batch), jnp.arange(size, dtype=jnp.int32)
+    wanted = jnp.take_along_axis(y, parent + 1, axis=1)
+    same = (draft.tokens == wanted) & (index < draft.num[:, None])
+
+    def descend(carried: tuple) -> tuple:
+        at, child, n, path = carried
+        path = path.at[rows, jnp.where(child < size, n, size)].set(child, mode="drop")
+        at = jnp.where(child < size, child, at)
+        n = n + (child < size)
+        return at, trees.next_child(parent, same, at, at), n, path
+
+    root = jnp.full(batch, trees.ROOT, jnp.int32)
+    begun = root, trees.next_child(parent, same, root, root), 0 * root
+    begun = *begun, jnp.broadcast_to(index, (batch, size))
+    going = lambda carried: (carried[1] < size).any()  # noqa: E731
+    at, _, n, path = jax.lax.while_loop(going, descend, begun)
+    extra = y[rows, at + 1]
+    before = jax.tree.map(lambda leaf: leaf[rows[:, None], parent + 1], probs.apart(target))
+    p_x = probs.at(probs.shared(before, target.logits), draft.tokens)
+    p_x = jnp.where(index < draft.num[:, None], p_x, 0.0)
+    tokens = jnp.take_along_axis(draft.tokens, path, axis=1)
+    tokens = token.emit(draft._replace(tokens=tokens), n, extra)
+    vocab = target.logits.shape[-1]
+    residual = jax.nn.one_hot(extra, vocab) if keep_residual else None
+    return Verdict(n, tokens, p_x, path, residual)
+
+
+KINDS = "without", "with", "certain"
+verifier = Verifier(noise, verify, siblings=KINDS)

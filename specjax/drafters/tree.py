@@ -1,0 +1,144 @@
+"""A smaller model drafts a tree: a call of M_q for each of its levels.
+
+The children of a node are drawn without replacement: the ids whose log q + g are the
+largest, for Gumbel variables g, are so in that order (Kool et al. 2019,
+https://arxiv.org/abs/1903.06059). Where the law keeps fewer ids than there are children
+to draw, as at temperature 0, the others are those of the next largest logits.
+Axes: B rows, T nodes of a call, M nodes fed so far, G nodes, V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax import chunks, keys, probs, trees
+from specjax.drafters.rollout import independent
+from specjax.types import Branches, Draft, Drafter, Law, Model, Request, State
+
+WITH, WITHOUT = "with", "without"
+
+
+class Level(NamedTuple):
+    """The nodes at one depth. above [n]: of each, its parent's place among the rows
+    that have laws, `rank` [n] of them it is the child, of at most `most`. fed [T]:
+    which of them have children. tree: how those follow what was fed, of one row."""
+
+    above: np.ndarray
+    rank: np.ndarray
+    most: int
+    fed: np.ndarray
+    tree: Branches
+
+
+def build(
+    model: Model,
+    parent: Sequence[int],
+    draw: Callable = independent,
+    siblings: str = WITHOUT,
+) -> Drafter:
+    """A drafter of the tree whose nodes have these parents, see `specjax.trees`, level
+    by level. siblings: drawn "without" replacement or "with" it. Raises ValueError for
+    what is no tree or not in that order, more nodes than the model's caches take back,
+    or a `draw` of another kind than `rollout.independent`."""
+    trees.check(parent)
+    if draw is not independent:
+        raise ValueError("a tree draws by a rule of its own: take no coupled rule")
+    if siblings not in (WITH, WITHOUT):
+        raise ValueError(f"siblings are drawn 'with' or 'without'; got {siblings!r}")
+    chunks.check_room(model, len(parent), "draft")
+    levels, size = levels_of(parent), len(parent)
+    above = jnp.array(parent, jnp.int32)
+
+    def init(params, prompt, slots: int):
+        cache = model.init(params, prompt, slots)
+        return chunks.prefill(model, params, prompt, cache)
+
+    def draft(key: Array, params, request: Request, state: State) -> tuple:
+        features, cache = catch_up(model, params, state, 1 + len(levels))
+        features, fed, tokens, laws = features[:, None], 0, [], []
+        batch = len(features)
+        for level in levels:
+            law = probs.standardize(model.readout(params, features), request.sampling)
+            drawn = children(key, law, fed, level.most, siblings)
+            tokens.append(drawn[:, level.above, level.rank])
+            laws.append(jax.tree.map(lambda x, i=level.above: x[:, i], probs.apart(law)))
+            if level.fed.size:
+                tree = jax.tree.map(lambda x: jnp.repeat(x, batch, 0), level.tree)
+                block, start = tokens[-1][:, level.fed], state.length + fed
+                features, cache = model.apply(params, block, start, cache, tree)
+                fed += level.fed.size
+        joined = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *laws)
+        num = jnp.minimum(state.budget, size)
+        if model.slots is not None:
+            fits = state.length + len(levels) - 1 <= model.slots
+            num = jnp.where(fits, num, 0)
+        tokens = jnp.concatenate(tokens, axis=1)
+        joined = probs.shared(joined, law.logits)
+        return Draft(tokens, num, joined, jnp.broadcast_to(above, tokens.shape)), cache
+
+    limits = model.vocab, model.shapes, model.slots
+    return Drafter(init, draft, size, *limits, siblings, len(levels))
+
+
+def children(key: Array, law: Law, first: int, most: int, siblings: str) -> Array:
+    """Draws `most` of each of the laws [B, T], in their order: [B, T, most] ids. first:
+    of the slots that name their noise."""
+    vocab, count = probs.vocab_of(law.logits), law.top.shape[1]
+    if siblings == WITHOUT:
+        return probs.several(law, keys.gumbels(key, first, count, vocab), most)
+    each = keys.gumbels(key, first * most, count * most, vocab)
+    each = each.reshape(len(each), count, most, vocab)
+    alike = jax.tree.map(
+        lambda x: jnp.repeat(x[:, :, None], most, axis=2), probs.apart(law)
+    )
+    return probs.race(probs.shared(alike, law.logits), each)
+
+
+def catch_up(model: Model, params, state: State, count: int) -> tuple[Array, object]:
+    """Feeds the last `count` committed tokens, as many as a step may commit and one;
+    returns the last one's features [B, E]. What was drafted is fed anew where it was
+    kept: a node's slot in the draft's cache is not that of its place in the text."""
+    start = jnp.maximum(state.length - count, 0)
+    index = start[:, None] + jnp.arange(count)
+    block = jnp.take_along_axis(state.tokens, index, axis=1)
+    features, cache = model.apply(params, block, start, state.draft_cache)
+    at = (state.length - 1 - start)[:, None, None]
+    return jnp.take_along_axis(features, at, axis=1)[:, 0], cache
+
+
+def levels_of(parent: Sequence[int]) -> list[Level]:
+    """The levels of a tree. Raises ValueError where its nodes are not in their order."""
+    depth = trees.depths(parent)
+    if (np.diff(depth) < 0).any():
+        raise ValueError(f"{tuple(parent)} is not in levels: name shorter paths first")
+    levels, laws, fed = [], [trees.ROOT], []  # laws: whose rows there are
+    for each in range(1, depth.max() + 1):
+        nodes = np.flatnonzero(depth == each)
+        above = [parent[node] for node in nodes]
+        rank = [above[:i].count(one) for i, one in enumerate(above)]
+        inner = [i for i, node in enumerate(nodes) if node in parent]
+        own = [int(nodes[i]) for i in inner]
+        fed += own
+        place = np.array([laws.index(one) for one in above])
+        sizes = place, np.array(rank), max(rank) + 1, np.array(inner, int)
+        levels.append(Level(*sizes, fed_tree(parent, fed, len(own))))
+        laws = own
+    return levels
+
+
+def fed_tree(parent: Sequence[int], fed: Sequence[int], count: int) -> Branches:
+    """How the last `count` of the nodes `fed` follow all of them, for one row."""
+    paths = []
+    for node in fed:
+        path = [node]
+        while parent[path[-1]] != trees.ROOT:
+            path.append(parent[path[-1]])
+        paths.append(path)
+    sees = np.array([[node in path for node in fed] for path in paths], bool)
+    depth = np.array([len(path) - 1 for path in paths], np.int32)
+    sees = sees.reshape(len(fed), len(fed))[len(fed) - count :]
+    return Branches(depth[None], sees[None])

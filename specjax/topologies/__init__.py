@@ -1,0 +1,9 @@
+"""Which tree to draft: the parents of its nodes in levels, one file each.
+
+A file has a `build` that returns (number of nodes) -> parents, as `specjax.trees` and
+`drafters.tree` have them.
+"""
+
+from specjax.topologies import kary, likeliest
+
+__all__ = ["kary", "likeliest"]

@@ -1,0 +1,113 @@
+"""Drafts that branch: which drafted token follows which, told by each one's parent.
+
+A node is a drafted token. Parents come before their children and siblings in the order
+in which they were drawn; the parent of those that follow the last committed token is -1.
+In the target's call that token is row 0 and node i is row i + 1 (Miao et al. 2024,
+https://arxiv.org/abs/2305.09781, Section 4).
+Axes: B rows, G nodes.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.types import Branches, Draft, Drafter, Model, Verdict, Verifier
+
+ROOT = -1
+
+
+def parents(draft: Draft) -> Array:
+    """Of each node, [B, G] int32; a draft that has none is a chain."""
+    if draft.parent is not None:
+        return draft.parent
+    chain = jnp.arange(draft.tokens.shape[1], dtype=jnp.int32) - 1
+    return jnp.broadcast_to(chain, draft.tokens.shape)
+
+
+def branches(parent: Array) -> Branches:
+    """The target's call on the last committed token and all nodes, [B, G + 1]."""
+    rows = jnp.pad(parent + 1, ((0, 0), (1, 0)))  # of the call; row 0 follows itself
+    size = rows.shape[1]
+    sees = jax.nn.one_hot(rows, size, dtype=jnp.int32) + jnp.eye(size, dtype=jnp.int32)
+    for _ in range(size.bit_length()):  # a path of twice the length each time
+        sees = jnp.minimum(sees @ sees, 1)
+    return Branches(sees.sum(-1) - 1, sees > 0)
+
+
+def depths(parent: Sequence[int]) -> np.ndarray:
+    """How many tokens lie on the path to each node, itself among them: [G]."""
+    depth: list[int] = []
+    for above in parent:
+        depth.append(1 if above == ROOT else depth[above] + 1)
+    return np.array(depth, int)
+
+
+def check(parent: Sequence[int]) -> None:
+    """Raises ValueError where a parent does not come before its child."""
+    wrong = [i for i, above in enumerate(parent) if not ROOT <= above < i]
+    if wrong or not len(parent):
+        raise ValueError(
+            f"{tuple(parent)} is no tree: name of each node one before it, or -1 for"
+            " the last committed token"
+        )
+
+
+def next_child(parent: Array, live: Array, at: Array, after: Array) -> Array:
+    """The first live node beyond `after` [B] whose parent is `at` [B]; G for none."""
+    size = parent.shape[1]
+    index = jnp.arange(size, dtype=jnp.int32)
+    child = (parent == at[:, None]) & live & (index > after[:, None])
+    return jnp.min(jnp.where(child, index, size), axis=1, initial=size)
+
+
+def is_leaf(draft: Draft, at: Array) -> Array:
+    """Whether nothing was drafted after node `at` [B]: [B] bool."""
+    parent, size = parents(draft), draft.tokens.shape[1]
+    live = jnp.arange(size) < draft.num[:, None]
+    return next_child(parent, live, at, jnp.full_like(at, ROOT)) == size
+
+
+def last(path: Array, count: Array) -> Array:
+    """The node that a path [B, G] of `count` [B] nodes ends at, -1 for none."""
+    if not path.shape[1]:
+        return jnp.full_like(count, ROOT)
+    at = jnp.maximum(count - 1, 0)[:, None]
+    return jnp.where(count > 0, jnp.take_along_axis(path, at, axis=1)[:, 0], ROOT)
+
+
+def kept(verdict: Verdict, depth: int) -> Array:
+    """The first `depth` nodes of a verdict's path, [B, D]; beyond those that were kept
+    each stays where it is, as `Model.keep` wants it."""
+    path = verdict.path[:, :depth]
+    index = jnp.arange(path.shape[1], dtype=path.dtype)
+    return jnp.where(index < verdict.num_accepted[:, None], path, index)
+
+
+def rows_along(rows: Array, verdict: Verdict) -> Array:
+    """What a call gave after each token before those of a verdict, [B, G + 1, ...]: its
+    own rows of a chain, those of the path of a tree."""
+    if verdict.path is None:
+        return rows
+    at = jnp.pad(verdict.path + 1, ((0, 0), (1, 0)))
+    return jnp.take_along_axis(rows, at.reshape(*at.shape, *[1] * (rows.ndim - 2)), 1)
+
+
+def check_parts(target: Model, drafter: Drafter, verifier: Verifier) -> None:
+    """Raises ValueError where trees are drafted and the verifier keeps chains alone, or
+    is exact for siblings that were drawn otherwise, or the target's cache cannot."""
+    if drafter.siblings is None:
+        return
+    if drafter.siblings not in verifier.siblings:
+        made = ", ".join(verifier.siblings) or "chains alone"
+        raise ValueError(
+            f"the draft is a tree whose siblings are drawn {drafter.siblings!r} and the"
+            f" rule verifies {made}: take the rule recursive, traversal or match, or"
+            " recursive_replaced for siblings drawn with replacement"
+        )
+    if target.keep is None:
+        raise ValueError(
+            "the target cannot keep a path of a tree: it has no `keep`; draft chains"
+        )

@@ -1,0 +1,143 @@
+"""Recursive rejection: Algorithm 1 among the children of each node, from the root down.
+
+The i-th child is accepted with probability min(1, r(x) / q_i(x)), where r begins as the
+target's law and becomes norm(max(0, r - q_i)) when a child is rejected (Miao et al.
+2024, https://arxiv.org/abs/2305.09781, Algorithm 2). Siblings are drawn without
+replacement: q_{i+1} is q_i without the i-th child, made to add up to 1 again (Chen et
+al. 2024, https://arxiv.org/abs/2402.12374, Algorithm 1). On a chain it is Algorithm 1.
+p is the target, q the drafter. Axes: B rows, G nodes, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import probs, trees
+from specjax.types import Draft, Law, Verdict, Verifier
+from specjax.verifiers import token
+
+
+class Walk(NamedTuple):
+    """Where each row is. at: [B] the node whose children are tried, -1 the root; child:
+    [B] the one to be tried, G for none. r, q: [B, V], the target's law there, less what
+    was rejected, and the law of the next child. n [B], path [B, G]: accepted nodes.
+    chance [B, G]: `Verdict.accept_prob`."""
+
+    at: Array
+    child: Array
+    r: Array
+    q: Array
+    n: Array
+    path: Array
+    chance: Array
+
+
+def build(replaced: bool = False) -> Verifier:
+    """The verifier of siblings drawn with replacement (`replaced`) or without it."""
+
+    def verify(
+        target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
+    ) -> Verdict:
+        """As `verifiers.token.verify`; the nodes kept are the verdict's path.
+
+        A child to which its law gives no chance was not drawn from it: it is a child of
+        certainty, as all are of a draft without a law, and its law is sure of it.
+        """
+        if draft.parent is None:
+            return token.verify(target, draft, noise, keep_residual)
+        parent, (batch, size) = draft.parent, draft.tokens.shape
+        rows, live = jnp.arange(batch), jnp.arange(size) < draft.num[:, None]
+
+        def next_child(at: Array, after: Array) -> Array:
+            return trees.next_child(parent, live, at, after)
+
+        def going(walk: Walk) -> Array:
+            return (walk.child < size).any()
+
+        def step(walk: Walk) -> Walk:
+            active = walk.child < size
+            child = jnp.minimum(walk.child, size - 1)
+            x = draft.tokens[rows, child]
+            q, certain = proposal(walk.q, x)
+            # Accept while u < r(x) / q_i(x), multiplied out as in Algorithm 1.
+            r_x = walk.r[rows, x]
+            accepted = noise.accept[rows, child] * q[rows, x] < r_x
+            down, on = active & accepted, active & ~accepted
+            at = jnp.where(down, child, walk.at)
+            after = next_child(at, child)
+            p = probs.dense(probs.take(target, jnp.where(down, child + 1, 0)))
+            r = jnp.where(on[:, None], rest(walk.r, q), walk.r)
+            r = jnp.where(down[:, None], p, r)
+            q = walk.q if replaced else without(walk.q, x)
+            q = jnp.where(down[:, None], law_of(draft, after, r.shape[-1]), q)
+            q = jnp.where(active[:, None], q, walk.q)
+            put = jnp.where(down, walk.n, size)
+            path = walk.path.at[rows, put].set(child, mode="drop")
+            ratio = jnp.minimum(1.0, r_x / proposal(walk.q, x)[0][rows, x])
+            put = jnp.where(active, child, size)
+            chance = walk.chance.at[rows, put].set(ratio, mode="drop")
+            child = jnp.where(active, after, size)
+            return Walk(at, child, r, q, walk.n + down, path, chance)
+
+        walk = start(target, draft, next_child)
+        if size:
+            walk = jax.lax.while_loop(going, step, walk)
+        extra = probs.pick(walk.r, noise.sample)
+        tokens = along(draft, walk.path, walk.n, extra)
+        residual = walk.r if keep_residual else None
+        return Verdict(walk.n, tokens, walk.chance, walk.path, residual)
+
+    kinds = "with" if replaced else "without", "certain"
+    return Verifier(token.noise, verify, siblings=kinds)
+
+
+def start(target: Law, draft: Draft, next_child) -> Walk:
+    """At the root, before anything was tried."""
+    batch, size = draft.tokens.shape
+    root = jnp.full(batch, trees.ROOT, jnp.int32)
+    child = next_child(root, root)
+    r = probs.dense(probs.take(target, jnp.zeros(batch, jnp.int32)))
+    path = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (batch, size))
+    chance = jnp.zeros((batch, size), r.dtype)
+    zero = jnp.zeros(batch, jnp.int32)
+    return Walk(root, child, r, law_of(draft, child, r.shape[-1]), zero, path, chance)
+
+
+def law_of(draft: Draft, node: Array, vocab: int) -> Array:
+    """q [B, V] that a node was drawn from before it had siblings; 0 of certainty."""
+    size = draft.tokens.shape[1]
+    if draft.law is None or not size:
+        return jnp.zeros((node.shape[0], vocab))
+    return probs.dense(probs.take(draft.law, jnp.minimum(node, size - 1)))
+
+
+def proposal(q: Array, x: Array) -> tuple[Array, Array]:
+    """The law [B, V] that child x [B] is judged by, and whether it is certain of x."""
+    certain = q[jnp.arange(x.size), x] <= 0
+    sure = jax.nn.one_hot(x, q.shape[-1], dtype=q.dtype)
+    return jnp.where(certain[:, None], sure, q), certain
+
+
+def rest(r: Array, q: Array) -> Array:
+    """norm(max(0, r - q)) [B, V]; r where rounding leaves nothing of it."""
+    left = jnp.maximum(r - q, 0.0)
+    mass = left.sum(-1, keepdims=True)
+    return jnp.where(mass > 0, left / jnp.where(mass > 0, mass, 1.0), r)
+
+
+def without(q: Array, x: Array) -> Array:
+    """q [B, V] given that it is not x [B]; 0 where nothing else is left of it."""
+    left = q.at[jnp.arange(x.size), x].set(0.0)
+    mass = left.sum(-1, keepdims=True)
+    return left / jnp.where(mass > 0, mass, 1.0)
+
+
+def along(draft: Draft, path: Array, n: Array, extra: Array) -> Array:
+    """tokens [B, G + 1] of a verdict: those of the path's n nodes, then the extra."""
+    tokens = jnp.take_along_axis(draft.tokens, path, axis=1)
+    return token.emit(draft._replace(tokens=tokens), n, extra)
+
+
+verifier = build()

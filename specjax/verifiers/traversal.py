@@ -1,0 +1,142 @@
+"""Traversal verification: decides on whole paths of a tree, from the leaves up.
+
+A node is decided after all that follow it were rejected, with what they left of its
+chance, so that a path is kept where a rule from the root down had given it up (Weng et
+al. 2025, https://arxiv.org/abs/2505.12398). As exact as recursive rejection, and on a
+chain it is block verification. It reads all rows of both laws.
+p is the target, q the drafter, w a node's chance to be kept given its path, as in
+`verifiers.block`. Axes: B rows, G nodes, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import probs, trees
+from specjax.types import Draft, Law, Verdict, Verifier
+from specjax.verifiers import block, recursive, token
+
+
+class Walk(NamedTuple):
+    """Where each row is. at: [B] row of the call, 0 the root; child [B]: the node below
+    it that comes next, G for none. w [B, G + 1], r, q [B, G + 1, V]: of each row its
+    chance, the target's law less what was rejected below it, and the law of its next
+    child. done [B]. chance [B, G]: `Verdict.accept_prob`, of nodes that were decided."""
+
+    at: Array
+    child: Array
+    w: Array
+    r: Array
+    q: Array
+    done: Array
+    chance: Array
+
+
+def build(replaced: bool = False) -> Verifier:
+    """The verifier of siblings drawn with replacement (`replaced`) or without it."""
+
+    def verify(
+        target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
+    ) -> Verdict:
+        """As `verifiers.recursive`. The noise must be fresh in every iteration, as that
+        of `verifiers.block`."""
+        if draft.parent is None:
+            return block.verify(target, draft, noise, keep_residual)
+        parent, (batch, size) = draft.parent, draft.tokens.shape
+        rows, live = jnp.arange(batch), jnp.arange(size) < draft.num[:, None]
+        above = jnp.pad(parent + 1, ((0, 0), (1, 0)))  # of the call's rows
+        tokens = jnp.pad(draft.tokens, ((0, 0), (1, 0)))
+
+        def next_child(row: Array, after: Array) -> Array:
+            return trees.next_child(parent, live, row - 1, after)
+
+        def step(walk: Walk) -> Walk:
+            at, child = walk.at, walk.child
+            # Down to the next child: w min(1, r(x) / q(x)) of its parent's w and r.
+            down = (child < size) & ~walk.done
+            row = jnp.where(down, child + 1, at)
+            x = tokens[rows, row]
+            q, _ = recursive.proposal(walk.q[rows, at], x)
+            ratio = walk.r[rows, at, x] / q[rows, x]
+            w = jnp.minimum(1.0, walk.w[rows, at] * ratio)
+            w = walk.w.at[rows, row].set(jnp.where(down, w, walk.w[rows, row]))
+            # No child is left: keep the path to here while u < w; the root's w is 1.
+            decided = ~down & ~walk.done
+            u = noise.accept[rows, jnp.maximum(at - 1, 0)]
+            kept = decided & ((at == 0) | (u < walk.w[rows, at]))
+            put = jnp.where(decided & (at > 0), at - 1, size)
+            chance = walk.chance.at[rows, put].set(walk.w[rows, at], mode="drop")
+            # Back to its parent: s = max(0, w r - q), w = S / (S + 1 - w), S = sum s.
+            back = decided & ~kept
+            up = above[rows, at]
+            y = tokens[rows, at]
+            q, _ = recursive.proposal(walk.q[rows, up], y)
+            w_up, r_up = walk.w[rows, up], walk.r[rows, up]
+            s = jnp.maximum(w_up[:, None] * r_up - q, 0.0)
+            mass = s.sum(-1)
+            below = mass + (1 - w_up)  # mass + 1 would round a small mass away
+            rest = jnp.where(below > 0, mass / jnp.where(below > 0, below, 1.0), 1.0)
+            some = mass[:, None] > 0
+            less = jnp.where(some, s / jnp.where(some, mass[:, None], 1.0), r_up)
+            further = walk.q[rows, up]
+            further = further if replaced else recursive.without(further, y)
+            place = jnp.where(back, up, size + 1)
+            w = w.at[rows, place].set(jnp.where(up == 0, 1.0, rest), mode="drop")
+            r = walk.r.at[rows, place].set(less, mode="drop")
+            q = walk.q.at[rows, place].set(further, mode="drop")
+            after = jnp.where(back, at - 1, trees.ROOT)
+            at = jnp.where(back, up, row)
+            child = next_child(at, after)
+            return Walk(at, child, w, r, q, walk.done | kept, chance)
+
+        walk = start(target, draft, live)
+        if size:
+            walk = jax.lax.while_loop(lambda walk: ~walk.done.all(), step, walk)
+        path, n = path_to(above, walk.at)
+        weights = walk.r[rows, walk.at]
+        extra = probs.pick(weights, noise.sample)
+        kept = recursive.along(draft, path, n, extra)
+        residual = weights if keep_residual else None
+        return Verdict(n, kept, walk.chance, path, residual)
+
+    kinds = "with" if replaced else "without", "certain"
+    return Verifier(token.noise, verify, siblings=kinds)
+
+
+def start(target: Law, draft: Draft, live: Array) -> Walk:
+    """At the root, before anything was decided."""
+    (batch, size), r = draft.tokens.shape, probs.dense(target)
+    parent, rows = draft.parent, jnp.arange(batch)
+    q = jnp.zeros_like(r)
+    for node in reversed(range(size)):  # a row has the law of its first child
+        if draft.law is not None:
+            q = q.at[rows, parent[:, node] + 1].set(
+                probs.dense(probs.take(draft.law, jnp.full(batch, node)))
+            )
+    at, chance = jnp.zeros(batch, jnp.int32), jnp.zeros((batch, size), r.dtype)
+    child = trees.next_child(parent, live, at - 1, at - 1)
+    w = jnp.ones((batch, size + 1), r.dtype)
+    return Walk(at, child, w, r, q, jnp.zeros(batch, bool), chance)
+
+
+def path_to(above: Array, row: Array) -> tuple[Array, Array]:
+    """The nodes from the root to a row [B] of the call, [B, G], and how many [B].
+    above [B, G + 1]: of each row that of its parent."""
+    batch, count = above.shape
+    rows, size = jnp.arange(batch), count - 1
+    upwards = []
+    for _ in range(size):
+        upwards.append(row - 1)
+        row = jnp.where(row > 0, above[rows, row], 0)
+    if not upwards:
+        return jnp.zeros((batch, 0), jnp.int32), jnp.zeros(batch, jnp.int32)
+    nodes = jnp.stack(upwards, axis=1)  # from the row up, then -1
+    n = (nodes >= 0).sum(1).astype(jnp.int32)
+    index = jnp.arange(size, dtype=jnp.int32)
+    turned = jnp.take_along_axis(nodes, jnp.maximum(n[:, None] - 1 - index, 0), axis=1)
+    return jnp.where(index < n[:, None], turned, index), n
+
+
+verifier = build()
