@@ -24,7 +24,7 @@ VOCAB = tiny.TARGET.vocab
 
 # A unigram is a trigram without a context, and "random" a rollout as they are.
 NAMES = ("autoregressive", "adaptive", "itself", "early_exit", "copying", "trigram")
-NAMES += ("reduced", "copying_else")
+NAMES += ("reduced", "copying_else", "tree", "tree_traversed")
 CASES = [BY_NAME[name] for name in NAMES]
 each_case = pytest.mark.parametrize("case", CASES, ids=NAMES)
 
@@ -81,12 +81,13 @@ def mixed(tree, others, own):
     return jax.tree.map(lambda leaf, other: other.at[own].set(leaf[own]), tree, others)
 
 
-def check_counts(output: Output) -> None:
+def check_counts(output: Output, case: Case) -> None:
+    nodes = case.drafter(tiny.transformers(), GAMMA).gamma  # more than GAMMA of a tree
     emitted = np.asarray(output.length - PROMPT.length)
     calls, drafted, tested, accepted = map(np.asarray, output.counts)
     assert np.all(calls <= emitted) and np.all(emitted <= calls * (GAMMA + 1))
     assert np.all(accepted <= tested) and np.all(tested <= drafted)
-    assert np.all(drafted <= calls * GAMMA)
+    assert np.all(drafted <= calls * nodes)
     # A call adds one token of its own, unless the row ends with an accepted one.
     assert np.all((emitted - accepted == calls) | (emitted - accepted == calls - 1))
 
@@ -115,7 +116,7 @@ def test_greedy_text_is_the_targets(case):
     got = decode(case, 0.0)
     np.testing.assert_array_equal(got.tokens, greedy_text().tokens)
     np.testing.assert_array_equal(got.length, PROMPT.length + NEW)
-    check_counts(got)
+    check_counts(got, case)
     if case.name not in ("itself", "trigram"):  # or most of this file tests nothing
         assert 0 < got.counts.accepted.sum() < got.counts.tested.sum()
 
@@ -130,7 +131,7 @@ def test_a_text_is_its_prompt_then_its_tokens_then_nothing(case):
     np.testing.assert_array_equal(np.where(prompt, got.tokens, 0), padded * prompt)
     assert not np.asarray(got.tokens)[~written].any()
     assert np.all((got.tokens >= 0) & (got.tokens < VOCAB))
-    check_counts(got)
+    check_counts(got, case)
     other = texts(decode(case, 1.0, seed=1))  # another key, another text
     assert all(a != b for a, b in zip(texts(got), other, strict=True))
 
@@ -172,7 +173,7 @@ def test_whichever_of_several_ids_comes_first_ends_the_row(case):
             for text, row in zip(whole, ends, strict=True)
         ]
         assert texts(got) == wanted
-        check_counts(got)
+        check_counts(got, case)
 
 
 @each_case
@@ -183,7 +184,7 @@ def test_a_limit_only_cuts_and_finished_rows_stand_still(case):
         request = make_request(1.0)._replace(limit=PROMPT.length + lengths)
         got = answer(case, request)
         assert texts(got) == [t[:n] for t, n in zip(whole, lengths, strict=True)]
-        check_counts(got)
+        check_counts(got, case)
 
 
 @each_case

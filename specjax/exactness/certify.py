@@ -25,7 +25,7 @@ from specjax import console, keys, policies, probs, verifiers
 from specjax.exactness import enumeration
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
 from specjax.exactness.enumeration import TOLERANCE
-from specjax.exactness.fixtures import Fixture, trials
+from specjax.exactness.fixtures import Fixture, fits, tree_trials, trials
 from specjax.inputs import make_sampling
 from specjax.types import BLOCK, Draft, Sampling, Verdict, Verifier
 from specjax.verifiers.token import verifier as TOKEN
@@ -206,8 +206,12 @@ def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple
     such as one's own, is enumerated as `UNKNOWN` says. policy: of the fixture that has
     one, by its name."""
     chosen = rules or tuple(CLAIMS)
-    for name, trial in itertools.product(chosen, trials(policy)):
+    every = [*trials(policy), *tree_trials()]
+    for name, trial in itertools.product(chosen, every):
         verifier, claim = verifiers.named(name), CLAIMS.get(name, UNKNOWN)
+        branches = trial.fixture.parent is not None
+        if not fits(verifier, trial.fixture) or (branches and claim is UNKNOWN):
+            continue
         narrow, wide = (certify(verifier, *trial, claim, dtype) for dtype in TOLERANCE)
         sizes = name, trial.fixture.name, trial.fixture.vocab, trial.gamma, trial.n
         errors = f"{narrow.error:.1e}", f"{wide.error:.1e}", f"{narrow.tv:.1e}"
@@ -298,7 +302,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def show(rules: Sequence[str], policy: str = "adaptive") -> bool:
     """Prints the table as it grows; whether any line of it is wrong."""
-    form = "{:9} {:20} {:>3} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>5}  {}"
+    form = "{:18} {:20} {:>3} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>5}  {}"
     print("float32, float64: max |law - target| of texts of n tokens")
     print(form.format(*NAMES[:-1], "s", NAMES[-1]))
     wrong, began = False, time.perf_counter()

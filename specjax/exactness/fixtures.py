@@ -16,7 +16,15 @@ import numpy as np
 
 from specjax import policies, probs
 from specjax.models import gpt
-from specjax.types import Law, Policy, Prompt, Reduced, Sampling, Table
+from specjax.types import (
+    Law,
+    Policy,
+    Prompt,
+    Reduced,
+    Sampling,
+    Table,
+    Verifier,
+)
 
 REGIMES = ("dense", "table", "certain", "reduced")
 
@@ -246,3 +254,41 @@ def trials(policy: str = "adaptive") -> list[Trial]:
         Trial(larger, 2, 3),
         Trial(Fixture("one step, V 8", 8, table(8, 5, 0.3), table(8, 6, 0.1)), 1, 1),
     ]
+
+
+def tree_trials() -> list[Trial]:
+    """What a rule for trees must pass besides: shapes, siblings, supports, lengths."""
+    p, q = table(3, 1, zeros=0.25), table(3, 2, zeros=0.1)
+    fork = (-1, -1, 0)
+    plain = Fixture("tree", 3, p, q, parent=fork)
+    ragged = plain._replace(name="tree, ragged", num=lambda x: (1 + sum(x)) % 4)
+    hot = np.float32([0, -np.inf, -np.inf])
+    narrow, deep = (-1, -1, -1), (-1, -1, 0, 0, 2)
+    few = Fixture("tree, V 2, deep", 2, table(2, 3), table(2, 4), parent=deep)
+    replaced = dict(siblings="with")
+    settings = {"T 0": Sampling(0.0), "T 0.7, top-k 2": Sampling(0.7, top_k=2)}
+    regimes = [
+        plain._replace(name="tree, certain", regime="certain", siblings="certain"),
+        plain._replace(name="tree, table", regime="table"),
+        plain._replace(name="tree, reduced", regime="reduced"),
+    ]
+    return [
+        Trial(plain, 3, 3),
+        Trial(plain._replace(name="tree, replaced", **replaced), 3, 3),
+        Trial(ragged, 3, 3),
+        *(Trial(fixture, 3, 2) for fixture in regimes),
+        *(
+            Trial(plain._replace(name=f"tree, {name}", sampling=setting), 3, 2)
+            for name, setting in settings.items()
+        ),
+        Trial(plain._replace(name="tree, wide", parent=narrow), 3, 2),
+        Trial(plain._replace(name="tree, p = q", draft=p), 3, 2),
+        Trial(plain._replace(name="tree, one-hot", draft=lambda x: hot), 3, 2),
+        Trial(few, 5, 2),
+        Trial(few._replace(name="tree, V 2, replaced", **replaced), 5, 2),
+    ]
+
+
+def fits(verifier: Verifier, fixture: Fixture) -> bool:
+    """Whether a rule is for a fixture's drafts."""
+    return fixture.parent is None or fixture.siblings in verifier.siblings

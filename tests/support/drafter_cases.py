@@ -11,26 +11,37 @@ import numpy as np
 from jax import Array
 
 from specjax import policies
-from specjax.drafters import autoregressive, copying, early_exit, ngram, random
+from specjax.drafters import (
+    autoregressive,
+    copying,
+    early_exit,
+    ngram,
+    random,
+    tree,
+)
 from specjax.drafters.rollout import independent
 from specjax.step import Decoder
+from specjax.topologies import kary
 from specjax.types import Drafter, Model, Params, Policy, Reduced, Verifier
-from specjax.verifiers import token
+from specjax.verifiers import recursive, token, traversal
 from tests.support.tiny import World
 
 
 class Case(NamedTuple):
-    """drafter: (World, gamma) -> Drafter. weights: World -> its parameters."""
+    """drafter: (World, gamma) -> Drafter. weights: World -> its parameters. verifier:
+    by which it decodes unless another is named."""
 
     name: str
     drafter: Callable[[World, int], Drafter]
     weights: Callable[[World], Any] = lambda world: None
     policy: Policy | None = None
+    verifier: Verifier = token.verifier
 
     def decoder(
-        self, world: World, gamma: int, verifier: Verifier = token.verifier
+        self, world: World, gamma: int, verifier: Verifier | None = None
     ) -> Decoder:
-        return Decoder(world.target, self.drafter(world, gamma), verifier, self.policy)
+        rule = verifier or self.verifier
+        return Decoder(world.target, self.drafter(world, gamma), rule, self.policy)
 
     def params(self, world: World) -> Params:
         return Params(world.target_weights, self.weights(world))
@@ -59,6 +70,11 @@ def says_some(world: World) -> Model:
         return Reduced(model.readout(params, features)[..., ids], *known)
 
     return model._replace(readout=readout)
+
+
+def branching(world: World, gamma: int) -> Drafter:
+    """Twice as many nodes as gamma, two children each."""
+    return tree.build(world.draft, kary.build(2)(2 * gamma))
 
 
 CASES = (
@@ -94,6 +110,19 @@ CASES = (
             says_some(world), gamma, copying.first(independent, gamma, 1)
         ),
         lambda world: world.draft_weights,
+    ),
+    Case(
+        "tree",
+        branching,
+        lambda world: world.draft_weights,
+        verifier=recursive.verifier,
+    ),
+    Case(
+        "tree_traversed",
+        branching,
+        lambda world: world.draft_weights,
+        policies.heuristic(start=3),
+        traversal.verifier,
     ),
     Case("copying", lambda world, gamma: copying.build(gamma)),
     Case("unigram", lambda world, gamma: ngram.build(vocab(world), gamma, 1), counts),

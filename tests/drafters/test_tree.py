@@ -1,0 +1,172 @@
+"""Trees that a model drafts: their laws, what siblings are drawn by, and their caches.
+
+Axes: B rows, G nodes, V vocabulary.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import generate, probs, trees
+from specjax.drafters import tree
+from specjax.drafters.rollout import coupled
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder, build_step
+from specjax.types import Law, Sampling
+from specjax.verifiers import recursive
+from tests.support import tiny
+from tests.support.drafter_cases import BY_NAME
+
+PARENT = (-1, -1, -1, 0, 0, 1, 3, 3)
+PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4]])
+BATCH, SLOTS = 3, 40
+
+
+@functools.cache
+def drafted(temperature: float, steps: int, siblings: str = "without"):
+    """The draft after so many steps, and the text that it follows."""
+    world = tiny.transformers()
+    drafter = tree.build(world.draft, PARENT, siblings=siblings)
+    rule = recursive.build(replaced=siblings == "with")
+    decoder = Decoder(world.target, drafter, rule)
+    params = BY_NAME["tree"].params(world)
+    sampling = make_sampling(BATCH, temperature)
+    request = make_request(jax.random.key(3), PROMPT, 24, sampling)
+    state = jax.jit(lambda: generate.prefill(decoder, params, PROMPT, SLOTS))()
+    step = jax.jit(build_step(*decoder))
+    for _ in range(steps):
+        state, _ = step(params, request, state)
+    draw = jax.jit(lambda key, state: drafter.draft(key, params.draft, request, state))
+    return draw(request.key, state)[0], state, sampling
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize("siblings", ["without", "with"])
+def test_each_node_carries_the_drafts_own_law_after_its_path(siblings, steps):
+    """As the model computes it for the whole text and the path, without a cache."""
+    draft, state, sampling = drafted(1.0, steps, siblings)
+    world = tiny.transformers()
+    texts, at = [], []
+    for row, node in itertools.product(range(BATCH), range(len(PARENT))):
+        path, above = [], PARENT[node]
+        while above >= 0:
+            path.insert(0, int(draft.tokens[row, above]))
+            above = PARENT[above]
+        text = state.tokens[row, : state.length[row]].tolist() + path
+        texts.append(text), at.append(len(text) - 1)
+    tokens = jnp.asarray(make_prompt(texts).tokens)
+
+    @jax.jit
+    def logits(params):
+        zero = jnp.zeros(len(texts), jnp.int32)
+        features, _ = world.draft.apply(params, tokens, zero, None)
+        return world.draft.readout(params, features)[jnp.arange(len(texts)), jnp.array(at)]
+
+    rows = Sampling(jnp.repeat(sampling.temperature, len(PARENT)))
+    wanted = probs.dense(probs.standardize(logits(world.draft_weights), rows))
+    got = probs.dense(draft.law).reshape(wanted.shape)
+    np.testing.assert_allclose(got, wanted, atol=2e-5)
+    assert np.abs(np.diff(got, axis=0)).max() > 0.1  # laws that differ by path
+
+
+def test_siblings_differ_and_a_greedy_tree_has_the_largest_logits():
+    draft, _, _ = drafted(0.0, 2)
+    z = np.asarray(draft.law.logits)
+    for node, above in enumerate(PARENT):
+        rank = PARENT[:node].count(above)
+        best = np.argsort(-z[:, node], axis=-1, kind="stable")
+        np.testing.assert_array_equal(draft.tokens[:, node], best[:, rank])
+    sampled, _, _ = drafted(1.0, 2)
+    for above in set(PARENT):
+        nodes = [i for i, one in enumerate(PARENT) if one == above]
+        taken = np.asarray(sampled.tokens)[:, nodes]
+        assert all(len(set(row)) == len(nodes) for row in taken.tolist())
+
+
+def law_of(p) -> Law:
+    with np.errstate(divide="ignore"):
+        logits = jnp.log(jnp.asarray(p, jnp.float32))[None, None]
+    return probs.standardize(logits, make_sampling(1, 1.0))
+
+
+def pair_counts(law: Law, siblings: str, draws: int = 2**16) -> np.ndarray:
+    keys = jax.vmap(jax.random.key)(jnp.arange(draws))
+    many = jax.tree.map(lambda leaf: jnp.repeat(leaf, draws, 0), law)
+    drawn = jax.jit(lambda: tree.children(keys, many, 0, 2, siblings))()[:, 0]
+    counts = np.zeros((4, 4))
+    np.add.at(counts, tuple(np.asarray(drawn).T), 1)
+    return counts
+
+
+def p_value(counts: np.ndarray, law: np.ndarray) -> float:
+    there = law > 0
+    if counts[~there].any():
+        return 0.0
+    wanted = counts.sum() * law[there]
+    statistic = ((counts[there] - wanted) ** 2 / wanted).sum()
+    return float(jax.scipy.stats.chi2.sf(statistic, there.sum() - 1))
+
+
+def test_pairs_of_siblings_follow_their_law():
+    """q(x) q(y) / (1 - q(x)) without replacement, q(x) q(y) with it; each is not the
+    other's."""
+    q = np.array([0.5, 0.3, 0.2, 0.0])
+    left = np.where(np.eye(4) > 0, 0, q[None])
+    without = q[:, None] * left / left.sum(1, keepdims=True)
+    both = {"without": without, "with": np.outer(q, q)}
+    for siblings, law in both.items():
+        counts = pair_counts(law_of(q), siblings)
+        assert p_value(counts, law) > 1e-3
+        (other,) = (x for name, x in both.items() if name != siblings)
+        assert p_value(counts, other) < 1e-9
+
+
+def test_more_children_than_the_law_keeps_are_the_next_likely():
+    logits = jnp.array([[[2.0, 1.0, 0.5, -jnp.inf]]])
+    sampling = Sampling(jnp.ones(1), jnp.ones(1, jnp.int32))  # top-k 1
+    law = probs.standardize(logits, sampling)
+    keys = jax.vmap(jax.random.key)(jnp.arange(1))
+    assert tree.children(keys, law, 0, 3, "without")[0, 0].tolist() == [0, 1, 2]
+    gumbel = jnp.zeros((1, 1, 4))
+    assert probs.several(law, gumbel, 6)[0, 0].tolist() == [0, 1, 2, 3, 3, 3]
+
+
+def test_a_budget_and_positions_cut_a_tree():
+    world = tiny.transformers()
+    short = world.draft._replace(slots=6)
+    drafter = tree.build(short, PARENT)
+    decoder = Decoder(world.target, drafter, recursive.verifier)
+    params = BY_NAME["tree"].params(world)
+    state = generate.prefill(decoder, params, PROMPT, SLOTS)
+    state = state._replace(budget=jnp.array([8, 3, 8]))
+    request = make_request(jax.random.key(0), PROMPT, 24, make_sampling(BATCH, 1.0))
+    draft = drafter.draft(request.key, params.draft, request, state)[0]
+    assert draft.num.tolist() == [0, 3, 8]  # 5 and 2 more do not fit, of 4 they do
+
+
+@pytest.mark.parametrize(
+    ("parent", "options", "message"),
+    [
+        ((0,), {}, "is no tree"),
+        ((-1, 0, -1), {}, "is not in levels"),
+        ((-1,), {"draw": coupled}, "a rule of its own"),
+        ((-1,), {"siblings": "twins"}, "drawn 'with' or 'without'"),
+    ],
+)
+def test_bad_trees_are_refused(parent, options, message):
+    with pytest.raises(ValueError, match=message):
+        tree.build(tiny.transformers().draft, parent, **options)
+
+
+def test_levels_name_rows_and_ranks():
+    first, second, third = tree.levels_of(PARENT)
+    assert first.rank.tolist() == [0, 1, 2] and first.fed.tolist() == [0, 1]
+    assert second.above.tolist() == [0, 0, 1] and second.fed.tolist() == [0]
+    assert third.above.tolist() == [0, 0] and not third.fed.size
+    assert second.tree.depth.tolist() == [[0, 0, 1]]
+    assert second.tree.sees.tolist() == [[[True, False, True]]]
+    assert trees.depths(PARENT).max() == 3
