@@ -258,7 +258,7 @@ def trials(policy: str = "adaptive") -> list[Trial]:
 
 def tree_trials() -> list[Trial]:
     """What a rule for trees must pass besides: shapes, siblings, supports, lengths."""
-    p, q = table(3, 1, zeros=0.25), table(3, 2, zeros=0.1)
+    p, q = table(3, 8, zeros=0.15), table(3, 28, zeros=0.1)
     fork = (-1, -1, 0)
     plain = Fixture("tree", 3, p, q, parent=fork)
     ragged = plain._replace(name="tree, ragged", num=lambda x: (1 + sum(x)) % 4)

@@ -12,13 +12,24 @@ import pytest
 from specjax import policies, probs, verifiers
 from specjax.exactness import certify
 from specjax.exactness.claims import CLAIMS
-from specjax.exactness.fixtures import Fixture, Trial, context_free, references
+from specjax.exactness.fixtures import (
+    Fixture,
+    Trial,
+    context_free,
+    fits,
+    references,
+    tree_trials,
+)
 from specjax.types import Policy, Verifier
-from specjax.verifiers import gumbel, token
+from specjax.verifiers import gumbel, token, traversal
 from tests import mutation
 from tests.support import mutants
 
-TRIALS = {n: trial for n, trial in mutants.trials().items() if not trial.fixture.drawn}
+TRIALS = {
+    name: trial
+    for name, trial in mutants.trials().items()
+    if not trial.fixture.drawn and trial.fixture.parent is None
+}
 RANDOM = TRIALS["random"].fixture
 P, Q = [0.4, 0.3, 0.2, 0.1], [0.55, 0.25, 0.15, 0.05]
 GOLDEN = Fixture("golden", 4, context_free(P), context_free(Q))
@@ -27,7 +38,11 @@ LAWS = context_free([1 / 3, 2 / 3, 0]), context_free([2 / 3, 1 / 3, 0])
 BINARY = Fixture("binary", 3, *LAWS)
 TOKEN = CLAIMS["token"]
 
-each_rule = pytest.mark.parametrize("rule", CLAIMS)
+# On a chain a rule for trees is the code of another, which is put to all of them.
+TREES = "recursive", "recursive_replaced", "traversal"
+CHAINS = [rule for rule in CLAIMS if rule not in TREES]
+each_rule = pytest.mark.parametrize("rule", CHAINS)
+BRANCHING = {trial.fixture.name: trial for trial in tree_trials()}
 
 
 def certified(rule: str, *trial) -> certify.Certificate:
@@ -51,11 +66,62 @@ def test_it_is_exact(rule, name):
     assert certificate.error < 2e-7  # float32 does this well
 
 
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        (rule, name)
+        for rule in ("match", *TREES)
+        for name, trial in BRANCHING.items()
+        if fits(verifiers.named(rule), trial.fixture)
+    ],
+)
+def test_it_is_exact_on_trees(rule, name):
+    certificate = certified(rule, *BRANCHING[name], CLAIMS[rule])
+    assert certificate.broken == () and certificate.error < 2e-7
+
+
+@pytest.mark.parametrize("name", ["tree", "tree, V 2, deep", "tree, table"])
+def test_rules_for_trees_are_ordered_by_what_they_keep(name):
+    """Traversal is never below recursive rejection (Weng et al. 2025), that never below
+    a match; without replacement keeps more than with it (Chen et al. 2024)."""
+    fixture, gamma, _ = BRANCHING[name]
+
+    def tokens(rule: str, **changed) -> float:
+        own = fixture._replace(**changed)
+        return certified(rule, own, gamma, 1, CLAIMS[rule]).tokens
+
+    recursive = tokens("recursive")
+    assert tokens("traversal") >= recursive - 1e-6
+    assert recursive > tokens("match") and recursive > 1.5
+    assert recursive >= tokens("recursive_replaced", siblings="with") - 1e-6
+
+
+@pytest.mark.parametrize(
+    ("rule", "like"), [("recursive", "token"), ("traversal", "block")]
+)
+def test_a_tree_that_is_a_chain_is_verified_as_one(rule, like):
+    """By the code for trees, with the verdicts of the rule for chains."""
+    fixture, gamma, _ = TRIALS["ragged"]
+    chain = fixture._replace(parent=(-1, 0))
+    tree = certified(rule, chain, gamma, 3, CLAIMS[rule])
+    assert tree.exact and tree.tokens == pytest.approx(of_trial(like, "ragged").tokens)
+    assert certified(rule, fixture, gamma, 3, CLAIMS[rule]).exact  # without parents
+
+
+def test_traversal_is_exact_with_replacement_too():
+    fixture, gamma, n = BRANCHING["tree, replaced"]
+    claim = CLAIMS["traversal"]
+    whole = certify.certify(traversal.build(replaced=True), fixture, gamma, n, claim)
+    assert whole.broken == ()
+    wrong = certify.certify(traversal.verifier, fixture, gamma, n, claim)
+    assert "law" in wrong.broken  # siblings that were drawn otherwise
+
+
 @pytest.mark.parametrize("name", TRIALS)
 def test_rules_are_ordered_by_what_they_keep(name):
     """No rule of one draft keeps more than block verification (Sun et al. 2024), and
     Algorithm 1 is never worse than rejection sampling (Appendix A.2) or a match."""
-    tokens = {rule: of_trial(rule, name).tokens for rule in CLAIMS}
+    tokens = {rule: of_trial(rule, name).tokens for rule in CHAINS}
     assert tokens["block"] >= tokens["token"] - 1e-5
     assert tokens["token"] >= max(tokens["rejection"], tokens["match"]) - 1e-5
 

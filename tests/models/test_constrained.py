@@ -123,6 +123,19 @@ def test_on_a_tree_each_token_s_state_follows_its_path():
     for row, node in np.ndindex(3, 6):
         text = [*TOKENS[row, : start[row]], *nodes[row, np.array(paths[node])]]
         np.testing.assert_array_equal(left(logits)[row, node], allowed(text))
+    # The same in two calls, and a path that is kept goes on as a chain does.
+    head = Branches(depth[:, :3], tree.sees[:, :3, :3])
+    after = run(params, nodes[:, :3], start, cache, head)[2]
+    tail = tree._replace(sees=tree.sees[:, 3:])
+    _, second, after = run(params, nodes[:, 3:], start + 3, after, tail)
+    np.testing.assert_array_equal(left(second), left(logits)[:, 3:])
+    path = jnp.array([paths[4]] * 3)
+    kept = model.keep(after, start, path)
+    following = run(params, nodes[:, :1], start + 3, kept)[1]
+    for row in range(3):
+        text = [*TOKENS[row, : start[row]], *nodes[row, np.array(paths[4])]]
+        text = [*text, nodes[row, 0]]
+        np.testing.assert_array_equal(left(following)[row, 0], allowed(text))
 
 
 def test_rules_of_another_vocabulary_or_state_are_refused():

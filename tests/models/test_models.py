@@ -241,6 +241,47 @@ def test_each_path_of_a_tree_gives_the_logits_of_the_chain_that_it_is(case):
 
 
 @each_module
+def test_a_tree_may_be_read_in_two_calls(case):
+    """The second sees of the first what its branches say."""
+    _, cache = case.call(TOKENS, ZERO, case.fresh())
+    tree, expected = branches(), as_chains(case, cache)
+    model, params = case.world().target, case.world().target_weights
+
+    @jax.jit
+    def part(tokens, start, cache, tree):
+        features, cache = model.apply(params, tokens, start, cache, tree)
+        return model.readout(params, features), cache
+
+    head = Branches(tree.depth[:, :2], tree.sees[:, :2, :2])
+    first, after = part(NODES[:, :2], START, cache, head)
+    tail = tree._replace(sees=tree.sees[:, 2:])
+    second, _ = part(NODES[:, 2:], START + 2, after, tail)
+    close(np.concatenate([first, second], axis=1), expected)
+
+
+@each_module
+def test_a_kept_path_is_as_if_it_had_been_a_chain(case):
+    """Whatever the tree held besides; the caches of what follows are compared by the
+    logits after them."""
+    _, cache = case.call(TOKENS, ZERO, case.fresh())
+    _, after = program(case)(START, cache, branches())
+    deepest = [max(row, key=len) for row in PATHS]
+    path = np.array([(*row, 2, 3)[:2] if len(row) < 2 else row[:2] for row in deepest])
+    path = np.maximum(path, np.arange(2))  # beyond a path each stays where it is
+    keep = jax.jit(case.world().target.keep)
+    moved = keep(after, START, path)
+    chain = np.take_along_axis(NODES, path, axis=1)
+    count = np.array([min(len(row), 2) for row in deepest])
+    _, wanted = case.call(chain, START, cache)
+    following = np.array([[8], [3], [19]], np.int32)
+    expected, _ = case.call(following, START + count, wanted)
+    logits, _ = case.call(following, START + count, moved)
+    close(logits, expected)
+    other, _ = case.call(following, START + count, after)
+    assert differs(other, expected).any()  # the check notices what was not moved
+
+
+@each_module
 def test_a_tree_without_a_cache_sees_itself_alone(case):
     cache = case.fresh()._replace(own=None) if case.encodes else None
     expected = as_chains(case, case.fresh(), ZERO)

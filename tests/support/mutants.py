@@ -20,7 +20,7 @@ from specjax.exactness import certify, fixtures
 from specjax.exactness.claims import CLAIMS, Claim
 from specjax.exactness.fixtures import reference
 from specjax.types import Draft, Law, Sampling, Table, Verdict, Verifier
-from specjax.verifiers import block, gumbel, match, rejection, token
+from specjax.verifiers import block, gumbel, match, recursive, rejection, token
 
 
 class Mutant(NamedTuple):
@@ -79,6 +79,14 @@ MUTANTS = (
     Mutant("races without the temperature", "law", "T 0.7, min-p 0.3", rule="gumbel"),
     Mutant("races by probability", "path", rule="gumbel"),
     Mutant("emits the draft on a mismatch", "path", rule="gumbel"),
+    Mutant("q of a sibling is not renormalised", "law", "tree", "recursive"),
+    Mutant("q of a sibling keeps the one before", "law", "tree", "recursive"),
+    Mutant("rows of another branch", "law", "tree", "recursive"),
+    Mutant("forgets a rejected sibling", "law", "tree", "recursive"),
+    Mutant("residual of the first child alone", "law", "tree", "recursive"),
+    Mutant("residual without its weight", "law", "tree", "traversal"),
+    Mutant("keeps the chance that it had", "law", "tree", "traversal"),
+    Mutant("goes on with what was left of q", "law", "tree", "traversal"),
 )
 NUMBERS = {name: i for i, name in enumerate(("", *(each.name for each in MUTANTS)))}
 
@@ -86,7 +94,8 @@ NUMBERS = {name: i for i, name in enumerate(("", *(each.name for each in MUTANTS
 @functools.cache
 def trials() -> dict[str, fixtures.Trial]:
     """Those of the certificate by name, and drafts of another law."""
-    known = {trial.fixture.name: trial for trial in fixtures.trials()}
+    every = [*fixtures.trials(), *fixtures.tree_trials()]
+    known = {trial.fixture.name: trial for trial in every}
     plain = known["random"].fixture
 
     def rounded(prefix: tuple) -> np.ndarray:
@@ -301,8 +310,107 @@ def wrong_gumbel(wrong, target: Law, draft: Draft, noise: Array) -> Verdict:
     return swapped(wrong, right, others)
 
 
+def wrong_recursive(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
+    """`verifiers.recursive.verify` of a tree, node by node in their order."""
+    if draft.parent is None:
+        return token.verify(target, draft, noise, True)
+    either, (batch, size) = functools.partial(swapped, wrong), draft.tokens.shape
+    rows, vocab = jnp.arange(batch), target.logits.shape[-1]
+    at, n = jnp.full(batch, -1), jnp.zeros(batch, jnp.int32)
+    path = jnp.broadcast_to(jnp.arange(size), (batch, size))
+    chance, tried = jnp.zeros((batch, size)), jnp.zeros(batch, bool)
+    r = probs.dense(probs.take(target, jnp.zeros(batch, jnp.int32)))
+    q = jnp.zeros((batch, vocab))
+    for node in range(size):
+        x = draft.tokens[:, node]
+        here = (draft.parent[:, node] == at) & (node < draft.num)
+        own = jnp.zeros((batch, vocab))
+        if draft.law is not None:
+            own = probs.dense(probs.take(draft.law, jnp.full(batch, node)))
+        q = jnp.where(tried[:, None], q, own)
+        judged, _ = recursive.proposal(q, x)
+        ratio = r[rows, x] / judged[rows, x]
+        down = here & (noise.accept[:, node] < ratio)
+        on = here & ~down
+        rest = recursive.rest(r, judged)
+        left = {"forgets a rejected sibling": r}
+        left |= {"residual of the first child alone": jnp.where(tried[:, None], r, rest)}
+        r = jnp.where(on[:, None], either(rest, left), r)
+        without = recursive.without(q, x)
+        raw = q.at[rows, x].set(0.0)
+        further = {"q of a sibling is not renormalised": raw}
+        further |= {"q of a sibling keeps the one before": q}
+        q = jnp.where(on[:, None], either(without, further), q)
+        row = either(node + 1, {"rows of another branch": node})
+        p = probs.dense(probs.take(target, jnp.full(batch, row)))
+        r = jnp.where(down[:, None], p, r)
+        path = path.at[rows, jnp.where(down, n, size)].set(node, mode="drop")
+        chance = chance.at[:, node].set(jnp.where(here, jnp.minimum(1.0, ratio), 0.0))
+        at, n = jnp.where(down, node, at), n + down
+        tried = jnp.where(down, False, tried | on)
+    tokens = recursive.along(draft, path, n, probs.pick(r, noise.sample))
+    return Verdict(n, tokens, chance, path, r)
+
+
+def wrong_traversal(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
+    """`verifiers.traversal.verify` of the tree that the root's first child has one
+    child and its second none: those three nodes in their order."""
+    if draft.parent is None:
+        return block.verify(target, draft, noise, True)
+    either, batch = functools.partial(swapped, wrong), draft.num.shape[0]
+    rows, p = jnp.arange(batch), probs.dense(target)
+    root, first = p[:, 0], p[:, 1]
+    q = [probs.dense(probs.take(draft.law, jnp.full(batch, i))) for i in range(3)]
+    x, u = draft.tokens, noise.accept
+    live = jnp.arange(3) < draft.num[:, None]
+
+    def at(law: Array, i: int) -> Array:
+        return law[rows, x[:, i]]
+
+    def reject(w: Array, r: Array, q: Array) -> tuple[Array, Array]:
+        s = jnp.maximum(w[:, None] * r - q, 0.0)
+        plain = jnp.maximum(r - q, 0.0)
+        s = either(s, {"residual without its weight": plain})
+        mass = s.sum(-1)
+        below = mass + 1 - w
+        rest = jnp.where(below > 0, mass / jnp.where(below > 0, below, 1.0), 1.0)
+        rest = either(rest, {"keeps the chance that it had": w})
+        return rest, or_p(s, r) / or_p(s, r).sum(-1, keepdims=True)
+
+    one = jnp.ones(batch)
+    own, _ = recursive.proposal(q[0], x[:, 0])
+    w0 = jnp.minimum(1.0, at(root, 0) / at(own, 0))
+    low, _ = recursive.proposal(q[2], x[:, 2])
+    w2 = jnp.minimum(1.0, w0 * at(first, 2) / at(low, 2))
+    after, left = reject(w0, first, low)
+    w0 = jnp.where(live[:, 2], after, w0)
+    first = jnp.where(live[:, 2, None], left, first)
+    _, second_root = reject(one, root, own)
+    further = recursive.without(q[0], x[:, 0])
+    further = either(further, {"goes on with what was left of q": q[0]})
+    further, _ = recursive.proposal(further, x[:, 1])
+    w1 = jnp.minimum(1.0, at(second_root, 1) / at(further, 1))
+    _, third_root = reject(one, second_root, further)
+    chance = jnp.stack([w0, w1, w2], axis=1) * live
+    kept = (u < chance) & live
+    deep, mid = kept[:, 2], kept[:, 0]
+    side = kept[:, 1]
+    n = jnp.where(deep, 2, jnp.where(mid | side, 1, 0))
+    lead = jnp.where(deep | mid, 0, 1)
+    path = jnp.stack([lead, jnp.full(batch, 2), jnp.full(batch, 2)], axis=1)
+    path = jnp.where(jnp.arange(3) < n[:, None], path, jnp.arange(3))
+    none = jnp.where(live[:, 1, None], third_root, second_root)
+    none = jnp.where(live[:, 0, None], none, root)
+    weights = jnp.where(side[:, None], p[:, 2], none)
+    weights = jnp.where(mid[:, None], first, weights)
+    weights = jnp.where(deep[:, None], p[:, 3], weights)
+    tokens = recursive.along(draft, path, n, probs.pick(weights, noise.sample))
+    return Verdict(n.astype(jnp.int32), tokens, chance, path, weights)
+
+
 WRONG = dict(token=wrong_token, block=wrong_block, rejection=wrong_rejection)
 WRONG |= dict(match=wrong_match, gumbel=wrong_gumbel)
+WRONG |= dict(recursive=wrong_recursive, traversal=wrong_traversal)
 
 
 def build(name: str) -> Verifier:
