@@ -66,7 +66,7 @@ def build_step(
         # p_1 .. p_{gamma + 1} from M_p, in one call.
         read = verifier.law or probs.standardize
         arguments = target, params.target, request, state
-        law, target_cache = score(*arguments, draft, read)
+        law, target_cache = score(*arguments, draft.tokens, read, draft.parent)
         at = request.key, state.length
         noise = verifier.noise(*at, drafter.gamma, target.vocab)
         verdict = verifier.verify(law, draft, noise)
@@ -96,17 +96,19 @@ def score(
     params,
     request: Request,
     state: State,
-    draft: Draft,
+    drafted: Array,
     read: Callable = probs.standardize,
+    parent: Array | None = None,
 ):
     """The target's law [B, G + 1] after the last committed and each drafted token.
 
-    read: (logits, Sampling) -> Law. Returns (law, cache).
+    read: (logits, Sampling) -> Law. parent: of drafts that are trees, as in `Draft`.
+    Returns (law, cache).
     """
     start = state.length - 1
     last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
-    block = jnp.concatenate([last, draft.tokens], axis=1)
-    tree = () if draft.parent is None else (trees.branches(draft.parent),)
+    block = jnp.concatenate([last, drafted], axis=1)
+    tree = () if parent is None else (trees.branches(parent),)
     features, cache = target.apply(params, block, start, state.target_cache, *tree)
     logits = target.readout(params, features)
     return read(logits, request.sampling), cache

@@ -1,7 +1,7 @@
 """Drafts that branch: which drafted token follows which, told by each one's parent.
 
 A node is a drafted token. Parents come before their children and siblings in the order
-in which they were drawn; the parent of those that follow the last committed token is -1.
+in which they were drawn; nodes that follow the last committed token have the parent -1.
 In the target's call that token is row 0 and node i is row i + 1 (Miao et al. 2024,
 https://arxiv.org/abs/2305.09781, Section 4).
 Axes: B rows, G nodes.

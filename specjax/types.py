@@ -229,7 +229,7 @@ class Model(NamedTuple):
     with the shape of a row in place of arrays.
     trained: positions that it was trained for, where it goes on beyond them by the same
     arithmetic; None if nothing says.
-    keep: (cache, start [B], path [B, D]) -> cache, in which slots start .. start + D - 1
+    keep: (cache, start [B], path [B, D]) -> cache, in which slots start + 0 .. D - 1
     hold what slots start + path held: the nodes of a tree that were kept, one after the
     other; path[:, i] >= i. None: it verifies chains alone.
     """

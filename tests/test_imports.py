@@ -27,7 +27,7 @@ PURE = ours("types probs keys")
 STEP = (*PURE, *ours("chunks step inputs generate"))
 PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
-LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory"))
+LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
 TEXT = (*TEXT, *ours("questions prompt_lines"))
 RECORDS = ("experiments.records", "specjax.measure")
@@ -41,14 +41,16 @@ ROOMS = {
     **dict.fromkeys(ours(ALONE), ()),
     "specjax.probs": ours("types truncation"),
     "specjax.keys": ours("types"),
-    "specjax.finite": ours("types"),
+    "specjax.trees": ours("types"),
+    "specjax.topologies": ours("trees"),
+    "specjax.finite": ours("types trees"),
     "specjax.chunks": ours("types"),
     "specjax.policies": ours("types plugins"),
     "specjax.quantized": ours("native"),
     "specjax.models": (*PURE, *ours("native quantized chunks")),
-    "specjax.verifiers": (*PURE, *ours("plugins")),
-    "specjax.drafters": (*PURE, *ours("chunks")),
-    "specjax.step": (*PURE, *ours("chunks drafters.nothing verifiers.token")),
+    "specjax.verifiers": (*PURE, *ours("plugins trees")),
+    "specjax.drafters": (*PURE, *ours("chunks trees")),
+    "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
     "specjax.inputs": (*PURE, *ours("jax_flags step")),
     "specjax.generate": (*PURE, *ours("chunks step inputs finite")),
     "specjax.zoo": (*PURE, *ours("models drafters.ngram tokenizers quantized")),

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from specjax import chunks, keys, probs, trees
-from specjax.drafters.rollout import independent
+from specjax.drafters.rollout import coupled, independent
 from specjax.types import Branches, Draft, Drafter, Law, Model, Request, State
 
 WITH, WITHOUT = "with", "without"
@@ -43,9 +43,9 @@ def build(
     """A drafter of the tree whose nodes have these parents, see `specjax.trees`, level
     by level. siblings: drawn "without" replacement or "with" it. Raises ValueError for
     what is no tree or not in that order, more nodes than the model's caches take back,
-    or a `draw` of another kind than `rollout.independent`."""
+    or a `draw` that is `rollout.coupled`; any other is left unused."""
     trees.check(parent)
-    if draw is not independent:
+    if draw is coupled:
         raise ValueError("a tree draws by a rule of its own: take no coupled rule")
     if siblings not in (WITH, WITHOUT):
         raise ValueError(f"siblings are drawn 'with' or 'without'; got {siblings!r}")
@@ -65,7 +65,8 @@ def build(
             law = probs.standardize(model.readout(params, features), request.sampling)
             drawn = children(key, law, fed, level.most, siblings)
             tokens.append(drawn[:, level.above, level.rank])
-            laws.append(jax.tree.map(lambda x, i=level.above: x[:, i], probs.apart(law)))
+            own = jax.tree.map(lambda x, i=level.above: x[:, i], probs.apart(law))
+            laws.append(own)
             if level.fed.size:
                 tree = jax.tree.map(lambda x: jnp.repeat(x, batch, 0), level.tree)
                 block, start = tokens[-1][:, level.fed], state.length + fed
@@ -111,7 +112,7 @@ def catch_up(model: Model, params, state: State, count: int) -> tuple[Array, obj
 
 
 def levels_of(parent: Sequence[int]) -> list[Level]:
-    """The levels of a tree. Raises ValueError where its nodes are not in their order."""
+    """The levels of a tree. Raises ValueError where its nodes are not in order."""
     depth = trees.depths(parent)
     if (np.diff(depth) < 0).any():
         raise ValueError(f"{tuple(parent)} is not in levels: name shorter paths first")

@@ -166,6 +166,8 @@ def describe(
         "gamma": list(gammas),
         "timed": timing.timed(gammas, seconds),
     }
+    if siblings := pair.drafter(max(gammas)).siblings:
+        row["siblings"] = siblings
     row |= timing.timed_separately(gammas, row["timed"])
     row |= counts.calls(gammas, outputs, texts)
     row |= dict.fromkeys(counts.EXPECTED, [None] * len(gammas))

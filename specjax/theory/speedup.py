@@ -82,7 +82,9 @@ def speedup_from(row: dict) -> dict:
         for foretold, speed in zip(result["predicted"], result["speedup"], strict=True)
     ]
     result["exp"] = [
-        closed_forms.walltime_factor(min(row["alpha"], 1.0), gamma, c or 0.0)
+        None  # of chains alone
+        if gamma and row.get("siblings")
+        else closed_forms.walltime_factor(min(row["alpha"], 1.0), gamma, c or 0.0)
         for gamma, c in zip(row["gamma"], row["c"], strict=True)
     ]
     at, whole = chosen(row), row | result

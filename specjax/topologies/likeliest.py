@@ -70,7 +70,7 @@ def in_levels(parent: Sequence[int]) -> tuple[int, ...]:
 
 
 def kept(accept: Sequence[float], parent: Sequence[int]) -> float:
-    """E[tokens of a call] of a tree for these acceptances, the target's own included."""
+    """E[tokens of a call] for a tree and acceptances, the target's own included."""
     shares, chance, total = of_ranks(accept), [], 1.0
     for node, above in enumerate(parent):
         rank = list(parent[:node]).count(above)

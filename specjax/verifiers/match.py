@@ -3,8 +3,8 @@
 Exact for any draft at all, whatever it was drawn from, because every token that is
 emitted is the target's own sample: on a mismatch that one, never another draw. A
 sampled draft is kept with probability sum_x p(x) q(x), which is at most
-sum_x min(p(x), q(x)); a certain one with p(x), as by Algorithm 1. Of a tree it keeps the
-path that agrees, however the tree was made.
+sum_x min(p(x), q(x)); a certain one with p(x), as by Algorithm 1. Of a tree it keeps
+the path that agrees, however the tree was made.
 p is the target, q the drafter. Axes: B rows, G = gamma, V vocabulary.
 """
 
@@ -84,7 +84,8 @@ def keep_path(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdi
     going = lambda carried: (carried[1] < size).any()  # noqa: E731
     at, _, n, path = jax.lax.while_loop(going, descend, begun)
     extra = y[rows, at + 1]
-    before = jax.tree.map(lambda leaf: leaf[rows[:, None], parent + 1], probs.apart(target))
+    each = rows[:, None], parent + 1
+    before = jax.tree.map(lambda leaf: leaf[each], probs.apart(target))
     p_x = probs.at(probs.shared(before, target.logits), draft.tokens)
     p_x = jnp.where(index < draft.num[:, None], p_x, 0.0)
     tokens = jnp.take_along_axis(draft.tokens, path, axis=1)

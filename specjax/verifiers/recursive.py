@@ -60,10 +60,10 @@ def build(replaced: bool = False) -> Verifier:
             active = walk.child < size
             child = jnp.minimum(walk.child, size - 1)
             x = draft.tokens[rows, child]
-            q, certain = proposal(walk.q, x)
+            q = proposal(walk.q, x)
             # Accept while u < r(x) / q_i(x), multiplied out as in Algorithm 1.
-            r_x = walk.r[rows, x]
-            accepted = noise.accept[rows, child] * q[rows, x] < r_x
+            r_x, q_x = walk.r[rows, x], q[rows, x]
+            accepted = noise.accept[rows, child] * q_x < r_x
             down, on = active & accepted, active & ~accepted
             at = jnp.where(down, child, walk.at)
             after = next_child(at, child)
@@ -75,7 +75,7 @@ def build(replaced: bool = False) -> Verifier:
             q = jnp.where(active[:, None], q, walk.q)
             put = jnp.where(down, walk.n, size)
             path = walk.path.at[rows, put].set(child, mode="drop")
-            ratio = jnp.minimum(1.0, r_x / proposal(walk.q, x)[0][rows, x])
+            ratio = jnp.minimum(1.0, r_x / q_x)
             put = jnp.where(active, child, size)
             chance = walk.chance.at[rows, put].set(ratio, mode="drop")
             child = jnp.where(active, after, size)
@@ -113,11 +113,12 @@ def law_of(draft: Draft, node: Array, vocab: int) -> Array:
     return probs.dense(probs.take(draft.law, jnp.minimum(node, size - 1)))
 
 
-def proposal(q: Array, x: Array) -> tuple[Array, Array]:
-    """The law [B, V] that child x [B] is judged by, and whether it is certain of x."""
+def proposal(q: Array, x: Array) -> Array:
+    """The law [B, V] that child x [B] is judged by: q, or certainty of x where q gives
+    x no chance."""
     certain = q[jnp.arange(x.size), x] <= 0
     sure = jax.nn.one_hot(x, q.shape[-1], dtype=q.dtype)
-    return jnp.where(certain[:, None], sure, q), certain
+    return jnp.where(certain[:, None], sure, q)
 
 
 def rest(r: Array, q: Array) -> Array:

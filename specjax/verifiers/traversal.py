@@ -23,7 +23,7 @@ class Walk(NamedTuple):
     """Where each row is. at: [B] row of the call, 0 the root; child [B]: the node below
     it that comes next, G for none. w [B, G + 1], r, q [B, G + 1, V]: of each row its
     chance, the target's law less what was rejected below it, and the law of its next
-    child. done [B]. chance [B, G]: `Verdict.accept_prob`, of nodes that were decided."""
+    child. done [B]. chance [B, G]: `Verdict.accept_prob`, of the nodes decided."""
 
     at: Array
     child: Array
@@ -58,7 +58,7 @@ def build(replaced: bool = False) -> Verifier:
             down = (child < size) & ~walk.done
             row = jnp.where(down, child + 1, at)
             x = tokens[rows, row]
-            q, _ = recursive.proposal(walk.q[rows, at], x)
+            q = recursive.proposal(walk.q[rows, at], x)
             ratio = walk.r[rows, at, x] / q[rows, x]
             w = jnp.minimum(1.0, walk.w[rows, at] * ratio)
             w = walk.w.at[rows, row].set(jnp.where(down, w, walk.w[rows, row]))
@@ -72,7 +72,7 @@ def build(replaced: bool = False) -> Verifier:
             back = decided & ~kept
             up = above[rows, at]
             y = tokens[rows, at]
-            q, _ = recursive.proposal(walk.q[rows, up], y)
+            q = recursive.proposal(walk.q[rows, up], y)
             w_up, r_up = walk.w[rows, up], walk.r[rows, up]
             s = jnp.maximum(w_up[:, None] * r_up - q, 0.0)
             mass = s.sum(-1)

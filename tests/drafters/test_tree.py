@@ -64,7 +64,8 @@ def test_each_node_carries_the_drafts_own_law_after_its_path(siblings, steps):
     def logits(params):
         zero = jnp.zeros(len(texts), jnp.int32)
         features, _ = world.draft.apply(params, tokens, zero, None)
-        return world.draft.readout(params, features)[jnp.arange(len(texts)), jnp.array(at)]
+        last = jnp.arange(len(texts)), jnp.array(at)
+        return world.draft.readout(params, features)[last]
 
     rows = Sampling(jnp.repeat(sampling.temperature, len(PARENT)))
     wanted = probs.dense(probs.standardize(logits(world.draft_weights), rows))

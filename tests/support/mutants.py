@@ -328,13 +328,14 @@ def wrong_recursive(wrong, target: Law, draft: Draft, noise: token.Noise) -> Ver
         if draft.law is not None:
             own = probs.dense(probs.take(draft.law, jnp.full(batch, node)))
         q = jnp.where(tried[:, None], q, own)
-        judged, _ = recursive.proposal(q, x)
+        judged = recursive.proposal(q, x)
         ratio = r[rows, x] / judged[rows, x]
         down = here & (noise.accept[:, node] < ratio)
         on = here & ~down
         rest = recursive.rest(r, judged)
+        once = jnp.where(tried[:, None], r, rest)
         left = {"forgets a rejected sibling": r}
-        left |= {"residual of the first child alone": jnp.where(tried[:, None], r, rest)}
+        left |= {"residual of the first child alone": once}
         r = jnp.where(on[:, None], either(rest, left), r)
         without = recursive.without(q, x)
         raw = q.at[rows, x].set(0.0)
@@ -378,9 +379,9 @@ def wrong_traversal(wrong, target: Law, draft: Draft, noise: token.Noise) -> Ver
         return rest, or_p(s, r) / or_p(s, r).sum(-1, keepdims=True)
 
     one = jnp.ones(batch)
-    own, _ = recursive.proposal(q[0], x[:, 0])
+    own = recursive.proposal(q[0], x[:, 0])
     w0 = jnp.minimum(1.0, at(root, 0) / at(own, 0))
-    low, _ = recursive.proposal(q[2], x[:, 2])
+    low = recursive.proposal(q[2], x[:, 2])
     w2 = jnp.minimum(1.0, w0 * at(first, 2) / at(low, 2))
     after, left = reject(w0, first, low)
     w0 = jnp.where(live[:, 2], after, w0)
@@ -388,7 +389,7 @@ def wrong_traversal(wrong, target: Law, draft: Draft, noise: token.Noise) -> Ver
     _, second_root = reject(one, root, own)
     further = recursive.without(q[0], x[:, 0])
     further = either(further, {"goes on with what was left of q": q[0]})
-    further, _ = recursive.proposal(further, x[:, 1])
+    further = recursive.proposal(further, x[:, 1])
     w1 = jnp.minimum(1.0, at(second_root, 1) / at(further, 1))
     _, third_root = reject(one, second_root, further)
     chance = jnp.stack([w0, w1, w2], axis=1) * live
