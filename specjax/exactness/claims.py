@@ -48,13 +48,15 @@ class Claim(NamedTuple):
     """cells: (Situation, dtype) -> Cells; bounded: by what the verifier reports.
     limits: Situation -> (probability [N, G] of keeping a slot, how far rounding may
     move it). tokens: Situation -> E[tokens of a call | draft] [N]. Both are None for a
-    rule of which nothing is claimed. uniform: a leaf of its noise -> in [0, 1)."""
+    rule of which nothing is claimed. uniform: a leaf of its noise -> in [0, 1). chains:
+    of a rule for trees, the rule whose code verifies its chains."""
 
     cells: Callable
     limits: Callable | None = None
     tokens: Callable | None = None
     bounded: bool = True
     uniform: Callable = np.asarray
+    chains: str | None = None
 
 
 def boxes(at: Situation, dtype: str) -> Cells:
@@ -341,9 +343,9 @@ CLAIMS = {
     "block": Claim(boxes, of_block, by_block),
     "rejection": Claim(boxes, of_rejection, in_turn(of_rejection)),
     "match": Claim(samples, of_path, by_path, bounded=False),
-    "recursive": Claim(boxes, of_recursive, by_recursion),
-    "recursive_replaced": Claim(boxes, of_recursive, by_recursion),
-    "traversal": Claim(boxes, of_traversal, by_traversal),
+    "recursive": Claim(boxes, of_recursive, by_recursion, chains="token"),
+    "recursive_replaced": Claim(boxes, of_recursive, by_recursion, chains="token"),
+    "traversal": Claim(boxes, of_traversal, by_traversal, chains="block"),
     "gumbel": Claim(
         races, of_target, in_turn(of_target), bounded=False, uniform=gumbel_cdf
     ),

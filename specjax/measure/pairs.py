@@ -15,6 +15,7 @@ from specjax import drafts, fused, native, policies, probs, sides, verifiers
 from specjax.measure import answers, categories, provenance, scoring
 from specjax.measure import walltime as bench
 from specjax.measure.row import Measurement, own_files
+from specjax.measure.siblings import accept
 from specjax.measure.texts import Protocol, Text, speculate, truncation, write
 from specjax.prompts import Prompts
 from specjax.prompts import read as read_prompts
@@ -71,6 +72,36 @@ def alpha(
     task = decoded(protocol, read, target)
     run = partial(measure_alpha, (target, draft), task.prompts, protocol)
     return measurement(run, (target, draft), task, protocol)._replace(shares=True)
+
+
+def siblings(
+    target: Side,
+    draft: Side | str,
+    protocol: Protocol,
+    read: Read = prompts,
+    most: int = 8,
+) -> Measurement:
+    """How often each of `most` children of a node is accepted where those before it
+    were not (`specjax.measure.siblings`), on text that the target wrote. Args and
+    Raises as `alpha`, and for a draft without a law."""
+    target, draft = drafts.paired(target, draft)
+    sides.check(target, draft)
+    task = decoded(protocol, read, target)
+    run = partial(measure_siblings, (target, draft), task.prompts, protocol, most)
+    return measurement(run, (target, draft), task, protocol)._replace(shares=True)
+
+
+def measure_siblings(
+    pair: Pair, prompts: Prompts, protocol: Protocol, most: int, kept: dict | None
+) -> dict:
+    chosen = fused.of_protocol(*pair, protocol)
+    text = written(pair[0], prompts, protocol, chosen, kept)
+    how = text, protocol.temperature, most, protocol.seed
+    rate, error = accept(*pair, *how, **truncation(protocol))
+    shown = {f"accept_{i + 1}": float(x) for i, x in enumerate(rate)}
+    shown |= {f"accept_{i + 1}_se": float(x) for i, x in enumerate(error)}
+    tokens = int((text.length - text.start).sum())
+    return shown | {"tokens": tokens} | names(pair, protocol)
 
 
 def walltime(
@@ -151,7 +182,8 @@ def measure_alpha(
     calls = speculate(pair, prompts, len(text.start), protocol, chosen)
     each = scoring.estimates(scores, calls, protocol.gamma)
     alpha = each.get("rao_blackwell", each["counts"])
-    if protocol.policy != "none":
+    siblings = pair[1].drafter(protocol.gamma, chosen.draw).siblings
+    if protocol.policy != "none" or siblings:  # no chains of gamma tokens
         each = {name: x for name, x in each.items() if name not in ONE_GAMMA}
     assert np.all(calls.calls <= calls.tokens), "a target call that gave no token"
     measured = {

@@ -38,8 +38,8 @@ LAWS = context_free([1 / 3, 2 / 3, 0]), context_free([2 / 3, 1 / 3, 0])
 BINARY = Fixture("binary", 3, *LAWS)
 TOKEN = CLAIMS["token"]
 
-# On a chain a rule for trees is the code of another, which is put to all of them.
-TREES = "recursive", "recursive_replaced", "traversal"
+# Of a rule for trees chains are verified by another, which is put to all of them.
+TREES = [rule for rule, claim in CLAIMS.items() if claim.chains]
 CHAINS = [rule for rule in CLAIMS if rule not in TREES]
 each_rule = pytest.mark.parametrize("rule", CHAINS)
 BRANCHING = {trial.fixture.name: trial for trial in tree_trials()}

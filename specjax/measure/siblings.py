@@ -1,0 +1,77 @@
+"""How often each further child of a node is accepted, for a tree to be made by.
+
+The vector that Sequoia's tree is built from (Chen et al. 2024,
+https://arxiv.org/abs/2402.12374, Section 3.1), measured at every token of texts that a
+target wrote: children are drawn from the draft there, and tried by recursive rejection
+itself, but never taken.
+Axes: B rows, T tokens, N = B T, K children, M generated tokens.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax import probs
+from specjax.drafters import tree
+from specjax.measure import scoring
+from specjax.measure.texts import Text
+from specjax.sides import Side
+from specjax.types import Draft, Law
+from specjax.verifiers import recursive, token
+
+
+def accept(
+    target: Side,
+    draft: Side,
+    text: Text,
+    temperature: float,
+    most: int = 8,
+    seed: int = 0,
+    **truncation: float | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What `topologies.likeliest` takes: of each of `most` children [K] the probability
+    to be accepted where those before it were not, and its standard error over texts.
+    Children are drawn without replacement; of a greedy target they are the likeliest.
+    truncation: top_k, top_p and min_p of both laws."""
+
+    def each(p: Law, q: Law, written: Array) -> tuple[Array, Array]:
+        shape = written.shape
+        count = written.size
+        p, q = (_flat(law, count) for law in (p, q))
+        keys = jax.vmap(jax.random.key)(seed + jnp.arange(count))
+        children = tree.children(keys, q, 0, most, tree.WITHOUT)[:, 0]
+        parent = jnp.full((count, most), -1, jnp.int32)
+        same = jax.tree.map(lambda x: jnp.repeat(x, most, 1), probs.apart(q))
+        drafts = Draft(
+            children, jnp.full(count, most), probs.shared(same, q.logits), parent
+        )
+        never = jnp.full((count, most), jnp.inf), jnp.zeros((count, 2))
+        chance = recursive.verifier.verify(p, drafts, token.Noise(*never)).accept_prob
+        before = jnp.cumprod(1 - chance, axis=1)
+        tried = jnp.pad(before[:, :-1], ((0, 0), (1, 0)), constant_values=1.0)
+        return (chance * tried).reshape(*shape, -1), tried.reshape(*shape, -1)
+
+    pair = target, draft
+    taken, tried, sequence = scoring.positions(
+        pair, text, temperature, each, **truncation
+    )
+    sums = [np.add.reduceat(x, _starts(sequence)) for x in (taken, tried)]
+    whole, tries = (x.sum(0) for x in sums)
+    rate = whole / np.maximum(tries, 1e-9)
+    off = sums[0] - rate * sums[1]  # of a ratio of sums, text by text
+    count = max(len(off) - 1, 1)
+    error = np.sqrt((off**2).sum(0) * len(off) / count) / np.maximum(tries, 1e-9)
+    return rate, error
+
+
+def _flat(law: Law, count: int) -> Law:
+    """[B, T] as [N, 1]."""
+    own = probs.apart(law)
+    flat = jax.tree.map(lambda x: x.reshape(count, 1, *x.shape[2:]), own)
+    return probs.shared(flat, law.logits)
+
+
+def _starts(sequence: np.ndarray) -> np.ndarray:
+    """Where each text begins among its tokens [M]."""
+    return np.flatnonzero(np.diff(sequence, prepend=-1))

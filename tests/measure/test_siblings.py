@@ -1,0 +1,44 @@
+"""The acceptance of further siblings, against a rule that tries them one by one."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import sides
+from specjax.measure.siblings import accept
+from specjax.measure.texts import Text
+from tests.support import tiny
+
+
+def test_it_is_what_recursive_rejection_gives_at_every_token():
+    """Greedy, where children and laws are sure, and the first is alpha at T = 1."""
+    world = tiny.transformers()
+    target = sides.of_model("target", world.target, world.target_weights)
+    draft = sides.of_model("draft", world.draft, world.draft_weights)
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, tiny.TARGET.vocab, (6, 40)).astype(np.int32)
+    length = np.full(6, 40)
+    text = Text(tokens, np.full(6, 3), length, None)
+    rate, error = accept(target, draft, text, 0.0, most=3)
+    assert rate.shape == error.shape == (3,) and (error > 0).all()
+
+    def logits(side):
+        zero = jnp.zeros(6, jnp.int32)
+        features, _ = world.target.apply(side.params, jnp.asarray(tokens), zero, None)
+        return np.asarray(world.target.readout(side.params, features))[:, 2:39]
+
+    best = logits(target).argmax(-1)
+    ranked = np.argsort(-logits(draft), axis=-1, kind="stable")
+    hits = [(ranked[..., i] == best).sum() for i in range(3)]
+    left = best.size - np.cumsum([0, *hits[:2]])
+    np.testing.assert_allclose(rate, np.array(hits) / left, atol=1e-6)
+
+    rate, error = accept(target, draft, text, 1.0, most=3)
+    p, q = (softmax(logits(side)) for side in (target, draft))
+    beta = np.minimum(p, q).sum(-1).mean()
+    assert abs(rate[0] - beta) < 5 * error[0]
+    assert rate[0] > rate[1] > 0
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    weights = np.exp(z - z.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
