@@ -105,18 +105,23 @@ class CopyingElse(NamedTuple):
 
     other: Callable[..., Drafter]
     least: int
+    short: int
 
     def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
-        return self.other(gamma, copying.first(draw, gamma, self.least))
+        drafter = self.other(gamma, copying.first(draw, gamma, self.least))
+        if not 0 < self.short < gamma:
+            return drafter
+        return copying.short_else(drafter, self.least, self.short)
 
 
-def copying_else(target: Side, draft: str, least: int = 4) -> Side:
+def copying_else(target: Side, draft: str, least: int = 4, short: int = 0) -> Side:
     """What followed the last `least` tokens when the text had them before, else what a
-    model drafts. Raises ValueError for a draft that is no model."""
+    model drafts, at most `short` tokens of it (0: gamma). Raises ValueError for a draft
+    that is no model."""
     other = paired(target, draft)[1]
     if other.regime not in (SAMPLED, REDUCED):
         raise ValueError(f"{draft} is no model: name one that drafts where none copies")
-    make = CopyingElse(other.drafter, least)
+    make = CopyingElse(other.drafter, least, short)
     make(1)
     called = f"copying, else {other.name}"
     return other._replace(

@@ -66,7 +66,7 @@ def build_step(
         # p_1 .. p_{gamma + 1} from M_p, in one call.
         read = verifier.law or probs.standardize
         arguments = target, params.target, request, state
-        law, target_cache = score(*arguments, draft.tokens, read, draft.parent)
+        law, target_cache = score_as_needed(*arguments, draft, read, drafter.widths)
         at = request.key, state.length
         noise = verifier.noise(*at, drafter.gamma, target.vocab)
         verdict = verifier.verify(law, draft, noise)
@@ -112,6 +112,39 @@ def score(
     features, cache = target.apply(params, block, start, state.target_cache, *tree)
     logits = target.readout(params, features)
     return read(logits, request.sampling), cache
+
+
+def score_as_needed(
+    target: Model,
+    params,
+    request: Request,
+    state: State,
+    draft: Draft,
+    read: Callable,
+    widths: tuple[int, ...] = (),
+):
+    """`score` of as many drafted tokens as the batch's longest draft needs, by the
+    least of `widths` that holds it. The law of those beyond is 0, and never read."""
+    gamma = draft.tokens.shape[1]
+    arguments = target, params, request, state
+    if not widths:
+        return score(*arguments, draft.tokens, read, draft.parent)
+
+    def of(width: int) -> Callable:
+        def call(drafted: Array):
+            law, cache = score(*arguments, drafted[:, :width], read)
+
+            def whole(leaf: Array) -> Array:
+                more = [(0, 0), (0, gamma - width), *[(0, 0)] * (leaf.ndim - 2)]
+                return jnp.pad(leaf, more)
+
+            return jax.tree.map(whole, law), cache
+
+        return call
+
+    every = sorted({*widths, gamma})
+    least = jnp.searchsorted(jnp.array(every), jnp.max(draft.num))
+    return jax.lax.switch(least, list(map(of, every)), draft.tokens)
 
 
 def finished(request: Request, state: State) -> Array:

@@ -273,6 +273,8 @@ class Drafter(NamedTuple):
     or "with" replacement, or "certain", by no law at all; gamma is then the number of
     nodes. None drafts chains.
     depth: tokens on the longest path of its trees, None is gamma.
+    widths: lengths below gamma that its drafts often do not exceed: the target's call
+    is compiled for each, and reads no more tokens than the least that holds them.
     """
 
     init: Callable
@@ -283,6 +285,7 @@ class Drafter(NamedTuple):
     slots: int | None = None
     siblings: str | None = None
     depth: int | None = None
+    widths: tuple[int, ...] = ()
 
 
 class FusedRule(NamedTuple):

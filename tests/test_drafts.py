@@ -58,6 +58,21 @@ def test_what_copies_first_drafts_by_a_model_else():
     both = drafts.named("copying_else:code_small,least=2", target)
     assert both.name == "copying, else code_small" and both.regime == sides.SAMPLED
     assert both.drafter(3).gamma == 3 and both.law is None
+    short = drafts.named("copying_else:code_small,least=2,short=2", target)
+    assert short.drafter(5).widths == (2,) and not short.drafter(2).widths
+    tree = drafts.named("tree:code_small,accept=0.6/0.3", target)
+    assert tree.drafter(3).siblings == "without" and tree.drafter(3).depth == 2
+    assert (
+        tree.drafter == drafts.named("tree:code_small,accept=0.6/0.3", target).drafter
+    )
+    for name, message in (
+        ("tree:random", "random is no model: a tree is drafted by one"),
+        ("tree:code_small,accept=a/b", "write probabilities with / between"),
+        ("tree:code_small,accept=2", "probabilities from 0 to 1"),
+        ("tree:code_small,width=0", "width must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            drafts.named(name, target)
     with pytest.raises(ValueError, match="least must be at least 1"):
         drafts.named("copying_else:code_small,least=0", target)
 

@@ -24,7 +24,7 @@ VOCAB = tiny.TARGET.vocab
 
 # A unigram is a trigram without a context, and "random" a rollout as they are.
 NAMES = ("autoregressive", "adaptive", "itself", "early_exit", "copying", "trigram")
-NAMES += ("reduced", "copying_else", "tree", "tree_traversed")
+NAMES += ("reduced", "copying_else", "copying_short", "tree", "tree_traversed")
 CASES = [BY_NAME[name] for name in NAMES]
 each_case = pytest.mark.parametrize("case", CASES, ids=NAMES)
 

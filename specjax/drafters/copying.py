@@ -68,6 +68,23 @@ def first(draw: Callable, gamma: int, least: int) -> Callable:
     return begin
 
 
+def short_else(drafter: Drafter, least: int, short: int) -> Drafter:
+    """A drafter that begins with copies (`first`), held to `short` tokens where nothing
+    is copied, and to what there is to copy where something is: copies are often long,
+    and where there are none each token that is drafted costs a row of the target's
+    call. How much is drafted depends on the text before it alone."""
+
+    def draft(
+        key: Array, params, request: Request, state: State
+    ) -> tuple[Draft, object]:
+        _, num = _found(state, drafter.gamma, least, least)
+        most = jnp.where(num > 0, num, short)
+        held = state._replace(budget=jnp.minimum(state.budget, most))
+        return drafter.draft(key, params, request, held)
+
+    return drafter._replace(draft=draft, widths=(*drafter.widths, short))
+
+
 def _found(state: State, gamma: int, longest: int, least: int = 1) -> tuple:
     """What follows the best match of each row, tokens [B, G] and how many [B]."""
     own = state.context is None or isinstance(state.context, (Features, Encoded))

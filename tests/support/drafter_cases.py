@@ -112,6 +112,17 @@ CASES = (
         lambda world: world.draft_weights,
     ),
     Case(
+        "copying_short",
+        lambda world, gamma: copying.short_else(
+            autoregressive.build(
+                world.draft, gamma, copying.first(independent, gamma, 1)
+            ),
+            least=1,
+            short=1,
+        ),
+        lambda world: world.draft_weights,
+    ),
+    Case(
         "tree",
         branching,
         lambda world: world.draft_weights,
