@@ -60,11 +60,10 @@ def test_what_copies_first_drafts_by_a_model_else():
     assert both.drafter(3).gamma == 3 and both.law is None
     short = drafts.named("copying_else:code_small,least=2,short=2", target)
     assert short.drafter(5).widths == (2,) and not short.drafter(2).widths
-    tree = drafts.named("tree:code_small,accept=0.6/0.3", target)
+    name = "tree:code_small,accept=0.6/0.8"
+    tree = drafts.named(name, target)
     assert tree.drafter(3).siblings == "without" and tree.drafter(3).depth == 2
-    assert (
-        tree.drafter == drafts.named("tree:code_small,accept=0.6/0.3", target).drafter
-    )
+    assert tree.drafter == drafts.named(name, target).drafter
     for name, message in (
         ("tree:random", "random is no model: a tree is drafted by one"),
         ("tree:code_small,accept=a/b", "write probabilities with / between"),
