@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from specjax import generate, sides, zoo
+from specjax import checkpoints, generate, sides, zoo
 from specjax.checkpoints import reduced
 from specjax.drafters import copying, nothing
 from specjax.drafters import tree as trees
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
+from specjax.models import widened
 from specjax.plugins import attribute, built, is_own, of, usage
 from specjax.pretrained import Pretrained
 from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE, Side
@@ -163,8 +164,9 @@ def tree(
     other = paired(target, draft)[1]
     if other.regime == REDUCED:
         model = Remade(sides.reduced_model, other.drafter.options)
-    elif other.model is not None:
-        model = Remade(_same, (("model", other.model),))
+    elif other.pretrained is not None:
+        sizes = ("config", other.pretrained.config), ("vocab", target.vocab)
+        model = Remade(_of_config, sizes)
     else:
         raise ValueError(f"{draft} is no model: a tree is drafted by one")
     try:
@@ -189,8 +191,8 @@ class Remade(NamedTuple):
         return self.build(**dict(self.options))
 
 
-def _same(model: Model) -> Model:
-    return model
+def _of_config(config: Any, vocab: int) -> Model:
+    return widened.widened(checkpoints.build(config), vocab)
 
 
 # What is bundled, by the vocabulary.
