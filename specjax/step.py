@@ -187,17 +187,22 @@ def measure(
     active, emitted = ~finished(request, state), length - state.length
     n, num = verdict.num_accepted, draft.num
     depth = num  # of what was kept, with one more where it went on
+    drafted, chance = draft.tokens, verdict.accept_prob
     if draft.parent is not None:
         at = trees.last(verdict.path, n)
         depth = n + ~trees.is_leaf(draft, at)
+        order = trees.path_first(verdict)
+        drafted, chance = (
+            jnp.take_along_axis(x, order, axis=1) for x in (drafted, chance)
+        )
     tested = jnp.minimum(jnp.minimum(n + 1, depth), emitted)
     return Info(
         drafted=jnp.where(active, num, 0),
         accepted=jnp.minimum(n, emitted),
         tested=tested,
         emitted=emitted,
-        accept_prob=jnp.where(active[:, None], verdict.accept_prob, 0.0),
-        tokens=draft.tokens,
+        accept_prob=jnp.where(active[:, None], chance, 0.0),
+        tokens=drafted,
         full=active & (n == depth) & (num > 0),
     )
 

@@ -86,6 +86,16 @@ def kept(verdict: Verdict, depth: int) -> Array:
     return jnp.where(index < verdict.num_accepted[:, None], path, index)
 
 
+def path_first(verdict: Verdict) -> Array:
+    """The nodes that were kept, in their order, then all others: [B, G]."""
+    path, size = verdict.path, verdict.path.shape[1]
+    index = jnp.arange(size)
+    on = index < verdict.num_accepted[:, None]
+    put = jax.vmap(lambda row, at, on: row.at[jnp.where(on, at, size)].set(index))
+    rank = put(jnp.broadcast_to(size + index, path.shape), path, on)
+    return jnp.argsort(rank, axis=1)
+
+
 def rows_along(rows: Array, verdict: Verdict) -> Array:
     """What a call gave after each token before those of a verdict, [B, G + 1, ...]: its
     own rows of a chain, those of the path of a tree."""

@@ -175,6 +175,8 @@ class Info(NamedTuple):
     drafted [B]; accepted [B] drafted tokens that were committed; tested [B] drafted
     tokens that were decided on, up to the row's end; emitted [B] tokens committed;
     accept_prob [B, G]; tokens [B, G] as drafted; full [B] bool, the whole draft kept.
+    Of a tree: the path that was kept and then the other nodes; tested, levels that were
+    decided on; full, up to a leaf.
     logprob [B, G + 1]: log p of each token committed, 0 beyond them, by the target's
     raw logits at temperature 1 and its rules; None where it was not asked for.
     """

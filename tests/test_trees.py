@@ -110,6 +110,7 @@ def test_kept_nodes_are_gathered_and_the_rest_stay():
     path = jnp.array([[0, 2, 4, 3, 4], [1, 1, 2, 3, 4]])
     verdict = recursive.Verdict(jnp.array([3, 1]), None, None, path)
     assert trees.kept(verdict, 3).tolist() == [[0, 2, 4], [1, 1, 2]]
+    assert trees.path_first(verdict).tolist() == [[0, 2, 4, 1, 3], [1, 0, 2, 3, 4]]
     assert trees.last(path, verdict.num_accepted).tolist() == [4, 1]
     assert trees.last(path, jnp.zeros(2, int)).tolist() == [-1, -1]
     rows = jnp.arange(12).reshape(2, 6)
