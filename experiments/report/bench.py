@@ -3,6 +3,7 @@
 from experiments import catalogue
 from experiments.records.markup import interval, number
 from experiments.records.table import Line, Records
+from experiments.report import rivals
 from experiments.report.columns import Grid, Item, grid, measured
 
 
@@ -50,6 +51,8 @@ def bench(records: Records) -> list[Grid]:
     rows, lines = measured(records, "bench"), catalogue.named("bench").lines
     if not rows:
         return []
+    real = rivals.grids(rows)
+    rows = {row: it for row, it in rows.items() if not rivals.is_real(it)}
     shown = any(line.row in rows for line in lines)
     goals = [outcome(line, records["bench"].get(line.row)) for line in lines]
     engines = [
@@ -65,4 +68,4 @@ def bench(records: Records) -> list[Grid]:
         for row, it in rows.items()
     ]
     grids = grid("bench_goals", goals if shown else [])
-    return [*grids, *grid("engines", engines), *grid("same", named)]
+    return [*grids, *grid("engines", engines), *grid("same", named), *real]

@@ -9,9 +9,7 @@ of its own, and all of them are on the same few cores.
 
 import argparse
 import sys
-import tempfile
 import time
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -59,9 +57,7 @@ def run(chosen: argparse.Namespace) -> None:
     }
     for module, (files, make, flag) in asked.items():
         usual = make()
-        setting = make(
-            *(getattr(chosen, x, y) for x, y in usual._asdict().items())
-        )
+        setting = make(*(getattr(chosen, x, y) for x, y in usual._asdict().items()))
         if files is None:
             print(f"bench/{usual.model}: not measured, it needs {flag}")
             continue
@@ -70,10 +66,11 @@ def run(chosen: argparse.Namespace) -> None:
         if not chosen.again and all_there(chosen.out, rows, config):
             print(f"bench/{usual.model}: kept")
             continue
-        append(
-            chosen.out, config, lambda: module.measure(setting, files, work, kept)
-        )
-        print(f"bench/{usual.model}: measured", flush=True)
+        begun = time.monotonic()
+        for row, measured in module.measure(setting, files, work, kept):
+            append(chosen.out, row, measured, config, time.monotonic() - begun)
+            print(f"bench/{row}: measured", flush=True)
+            begun = time.monotonic()
     latest = records.latest(jsonl.read(chosen.out / "bench.jsonl"))
     for title, head, lines in details.bench({"bench": latest}):
         print(f"\n{title}\n{markup.plain(head, lines)}", end="")
@@ -86,19 +83,13 @@ def all_there(out: Path, rows: list[str], config: str) -> bool:
     )
 
 
-def append(out: Path, config: str, measure: Callable[[], dict[str, dict]]) -> None:
-    """Appends a record of each row that `measure` gives."""
-    begun = time.monotonic()
-    rows = measure()
-    seconds = time.monotonic() - begun
-    origin = provenance.of(
-        Measurement(measure, __package__, dtype="float32"), config, seconds
-    )
+def append(out: Path, row: str, measured: dict, config: str, seconds: float) -> None:
+    measurement = Measurement(dict, __package__, dtype="float32")
+    origin = provenance.of(measurement, config, seconds)
     origin["versions"] |= versions()
-    for row, measured in rows.items():
-        record = {"row": row, "table": "bench", "scale": "laptop", "kind": "time"}
-        record |= {"measured": measured, "published": None, "provenance": origin}
-        jsonl.put(out / "bench.jsonl", record)
+    record = {"row": row, "table": "bench", "scale": "laptop", "kind": "time"}
+    record |= {"measured": measured, "published": None, "provenance": origin}
+    jsonl.put(out / "bench.jsonl", record)
 
 
 def versions() -> dict[str, str | None]:

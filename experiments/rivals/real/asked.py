@@ -32,7 +32,9 @@ def read(path: Path, model: Pretrained, count: int, longest: int) -> Prompts:
 
 def first_turn(fields: dict) -> dict:
     if "turns" not in fields:
-        return {k: v for k, v in fields.items() if k in ("prompt", "tokens", "messages")}
+        return {
+            k: v for k, v in fields.items() if k in ("prompt", "tokens", "messages")
+        }
     return {"messages": [{"role": "user", "content": fields["turns"][0]}]}
 
 

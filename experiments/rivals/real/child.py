@@ -35,7 +35,12 @@ def start(module: str, options: dict[str, Any], threads: int) -> Child:
     ours = {"OMP_NUM_THREADS": count, "TOKENIZERS_PARALLELISM": "false"}
     pipe, silent = subprocess.PIPE, subprocess.DEVNULL
     process = subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=silent, text=True, env=os.environ | ours
+        command,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=silent,
+        text=True,
+        env=os.environ | ours,
     )
     child = Child(process, ())
     try:

@@ -5,6 +5,7 @@ made of that, and kept in a folder until it is emptied.
 """
 
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -38,10 +39,9 @@ def folder(exports: Exports) -> Path:
 def _folder(exports: Exports, path: Path) -> None:
     import transformers
 
-    import specjax
-    from specjax import checkpoints
+    from specjax import checkpoints, pretrained
 
-    checkpoints.save(path, specjax.load(exports.file))
+    checkpoints.save(path, pretrained.load(exports.file))
     where = dict(gguf_file=exports.file.name)
     names = transformers.AutoTokenizer.from_pretrained(exports.file.parent, **where)
     names.save_pretrained(path)
@@ -140,6 +140,63 @@ def _openvino(exports: Exports, kind: str) -> Path:
         run([command, "export", "openvino", "-m", str(source), *task, str(path)])
 
     return made(path, convert)
+
+
+def whisper_folder(place: Path, work: Path) -> Path:
+    """Of a Whisper: the folder of Hugging Face, with its generation_config.json."""
+
+    def make(path: Path) -> None:
+        from specjax import checkpoints, pretrained
+        from specjax.speech.pair import opened
+
+        model = pretrained.load(place)
+        checkpoints.save(path, model)
+        shutil.copy(place / "tokenizer.json", path)
+        pair = opened(model, None)
+        said = generation(pair.tokens, pair.limits, pair.target.config.positions)
+        (path / "generation_config.json").write_text(json.dumps(said))
+
+    return made(work / "whisper_huggingface", make)
+
+
+def generation(tokens, limits, longest: int) -> dict:
+    """Special ids and limits of speech, by the names of transformers."""
+    return {
+        "decoder_start_token_id": tokens.start,
+        "eos_token_id": tokens.end,
+        "pad_token_id": tokens.end,
+        "bos_token_id": tokens.end,
+        "no_timestamps_token_id": tokens.no_timestamps,
+        "prev_sot_token_id": tokens.previous,
+        "is_multilingual": bool(tokens.languages),
+        "lang_to_id": {f"<|{x}|>": i for x, i in tokens.languages.items()},
+        "task_to_id": dict(tokens.tasks),
+        "suppress_tokens": list(limits.suppressed),
+        "begin_suppress_tokens": list(limits.at_first),
+        "max_length": longest,
+    }
+
+
+def whisper_ctranslate2(place: Path, work: Path) -> Path:
+    """Of a Whisper in CTranslate2's own format: the same files, with the list of words
+    that it asks for and reads no ids by."""
+
+    def make(path: Path) -> None:
+        path.mkdir()
+        for file in ("model.bin", "config.json", "tokenizer.json"):
+            (path / file).symlink_to((place / file).resolve())
+        fields = json.loads((place / "tokenizer.json").read_text("utf-8"))
+        ids = dict(fields["model"]["vocab"])
+        ids |= {x["content"]: x["id"] for x in fields["added_tokens"]}
+        words = [f"<|{i}|>" for i in range(1 + max(ids.values()))]
+        for word, i in ids.items():
+            words[i] = word
+        (path / "vocabulary.json").write_text(json.dumps(words))
+
+    return made(work / "whisper_ctranslate2", make)
+
+
+WHISPER = {"transformers": whisper_folder, "faster_whisper": whisper_ctranslate2}
 
 
 def made(path: Path, make: Callable[[Path], None]) -> Path:

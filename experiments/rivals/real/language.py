@@ -3,22 +3,22 @@
 Rows: whole texts one at a time and eight at once, and a long prompt alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-import specjax
 from experiments.rivals import agreement
 from experiments.rivals.real import asked, child, turns
 from experiments.rivals.real.catalogue import ENGINES, FLOAT, beside, called
 from experiments.rivals.real.child import Refused
 from experiments.rivals.real.exports import Exports
-from specjax import sides
+from specjax import pretrained, sides
 from specjax.exactness import other_engines
 from specjax.measure import jsonl
+from specjax.pretrained import Pretrained
 from specjax.prompts import Prompts
 
 OURS = "specjax"
@@ -28,7 +28,8 @@ DIGITS = 4  # of seconds
 class LanguageSetting(NamedTuple):
     """texts: questions, of at most `longest` tokens. gamma: of whoever drafts. batch:
     of the row that is not of single texts. prefill: tokens of the long prompt. rounds:
-    of everyone in turns, `pause` seconds before each."""
+    of everyone in turns, `pause` seconds before each. engines: some of `catalogue`,
+    joined by commas, ours among them; empty for all."""
 
     model: str = "smollm2"
     texts: int = 12
@@ -40,6 +41,7 @@ class LanguageSetting(NamedTuple):
     rounds: int = 2
     pause: float = 0.3
     threads: int = 2
+    engines: str = ""
 
 
 class Opened(NamedTuple):
@@ -54,36 +56,35 @@ class Opened(NamedTuple):
 
 
 def rows(setting: LanguageSetting) -> list[str]:
-    batches = sorted({1, setting.batch})
-    return [f"{setting.model}_{x}" for x in (*(f"b{b}" for b in batches), "prefill")]
+    names = (*(f"b{batch}" for batch in batches(setting)), "prefill")
+    return [f"{setting.model}_{name}" for name in names]
+
+
+def batches(setting: LanguageSetting) -> list[int]:
+    return sorted({1, setting.batch})
 
 
 def measure(
     setting: LanguageSetting, file: Path, work: Path, texts_to: Path | None = None
-) -> dict[str, dict]:
+) -> Iterator[tuple[str, dict]]:
     """What each row measured, by its name. file: of questions. texts_to: a folder for
     what every engine wrote, as `specjax microscope --texts` reads it."""
-    target = specjax.load(setting.model)
+    target = pretrained.load(setting.model)
     every = asked.read(file, target, setting.texts, setting.longest)
     exports = Exports(target.files[0], work)
+    *names, long = rows(setting)
     with ExitStack() as children:
         opened = open_all(setting, exports, target.ends, children)
-        taken = {
-            batch: whole_texts(setting, opened, every, batch)
-            for batch in sorted({1, setting.batch})
-        }
-        long = at_once(setting, opened, asked.at_length(every, setting.prefill))
-    rows = {}
-    for batch, each in taken.items():
-        said = texts(each.values, every.ends, setting.new_tokens)
-        if texts_to is not None:
-            write(texts_to, f"b{batch}", every, said)
-        row = rated(setting, opened, each, lengths(said, batch)) | {"batch": batch}
-        rows[f"{setting.model}_b{batch}"] = row | compared(target, every, opened, said)
-    count = np.array([setting.prefill])
-    row = rated(setting, opened, long, dict.fromkeys(long.seconds, count))
-    rows[f"{setting.model}_prefill"] = row | {"batch": 1}
-    return rows
+        for name, batch in zip(names, batches(setting), strict=True):
+            taken = whole_texts(setting, opened, every, batch)
+            said = texts(taken.values, every.ends, setting.new_tokens)
+            if texts_to is not None:
+                write(texts_to, name, every, said)
+            row = rated(setting, opened, taken, lengths(said, batch)) | {"batch": batch}
+            yield name, row | compared(target, every, opened, said)
+        taken = at_once(setting, opened, asked.at_length(every, setting.prefill))
+        count = dict.fromkeys(taken.seconds, np.array([setting.prefill]))
+        yield long, rated(setting, opened, taken, count) | {"batch": 1}
 
 
 def open_all(
@@ -92,7 +93,9 @@ def open_all(
     opened = Opened({}, {}, set(), {})
     options = dict(room=setting.new_tokens, gamma=setting.gamma, ends=list(ends))
     options["threads"] = setting.threads
-    for engine, about in ENGINES.items():
+    wanted = setting.engines.split(",") if setting.engines else ENGINES
+    for engine in wanted:
+        about = ENGINES[engine]
         module = f"{__package__}.engines.{'ours' if engine == OURS else engine}"
         opened.refusals.update({f"{engine}_{x}": y for x, y in about.lacks.items()})
         for kind, make in about.kinds.items():
@@ -127,9 +130,7 @@ def whole_texts(
     )
 
 
-def at_once(
-    setting: LanguageSetting, opened: Opened, prompt: list[int]
-) -> turns.Taken:
+def at_once(setting: LanguageSetting, opened: Opened, prompt: list[int]) -> turns.Taken:
     """One token behind a long prompt."""
     alone = {k: v for k, v in opened.programs.items() if v[1] == "plain"}
     asked, label = [([prompt], 1)], f"{setting.model}, {len(prompt)} tokens"
@@ -182,18 +183,19 @@ def rated(
     return result
 
 
-def compared(
-    target: specjax.Pretrained, every: Prompts, opened: Opened, said: Mapping
-) -> dict:
+def compared(target: Pretrained, every: Prompts, opened: Opened, said: Mapping) -> dict:
     """Whose texts are ours, what rounding explains of those that are not, and which
     share of its tokens each writes before its first other one."""
     ours = said[OURS]
     result = {"same_texts": {}, "same_prefix": {}, "explained": {}, "differences": []}
+    result["texts"] = len(ours)
     side = sides.of_pretrained(target)
     for name, theirs in said.items():
         other = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
         result["same_texts"][name] = len(ours) - len(other)
-        shares = [agreement.same_start(*both) for both in zip(theirs, ours, strict=True)]
+        shares = [
+            agreement.same_start(*both) for both in zip(theirs, ours, strict=True)
+        ]
         result["same_prefix"][name] = round(float(np.mean(shares)), 4)
         if name not in opened.exact or not other:
             continue

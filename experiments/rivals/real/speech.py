@@ -6,6 +6,7 @@ engines part.
 
 import csv
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -13,21 +14,19 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-import specjax
 from experiments.rivals import agreement
 from experiments.rivals.real import child, exports, turns
 from experiments.rivals.real.child import Refused
 from experiments.tasks import word_errors
-from specjax import checkpoints, native
+from specjax import pretrained
 from specjax.checkpoints import published
 from specjax.models import whisper
-from specjax.speech import logmel
+from specjax.speech import audio, logmel, transcripts
 from specjax.speech.pair import Listeners, opened
-from specjax.speech.sequential import Options
-from specjax.speech.transcripts import frames
+from specjax.speech.sequential import Options, window_of
 from specjax.types import Features
 
-OURS, DIGITS = "specjax", 4
+OURS, DIGITS, BANDS = "specjax", 4, 80
 # Engine, arithmetic, and what a record calls it.
 LISTENERS = (
     ("ours", "float32", OURS),
@@ -63,7 +62,7 @@ def rows(setting: SpeechSetting) -> list[str]:
 
 def measure(
     setting: SpeechSetting, folders: list[Path], work: Path, texts_to: Path | None
-) -> dict[str, dict]:
+) -> Iterator[tuple[str, dict]]:
     """What the row measured. texts_to: a folder for what everyone wrote down."""
     heard = [each for folder in folders for each in recordings(folder, setting)]
     groups = [(str(each.file.resolve()),) for each in heard]
@@ -82,7 +81,7 @@ def measure(
         taken = turns.take(
             asked, groups, groups[:1], setting.rounds, setting.pause, setting.model
         )
-    result = {"setting": setting._asdict(), "batch": 1, "recordings": len(heard)}
+    result = {"setting": setting._asdict(), "batch": 1, "texts": len(heard)}
     result |= {"refusals": refusals | taken.refusals, "beside": {}}
     result["heard"] = round(sum(each.seconds for each in heard), 1)
     result["seconds"] = {k: v.round(DIGITS).tolist() for k, v in taken.seconds.items()}
@@ -105,7 +104,7 @@ def measure(
         texts_to.mkdir(parents=True, exist_ok=True)
         file = texts_to / f"{setting.model}.json"
         file.write_text(json.dumps(texts, indent=1, ensure_ascii=False))
-    return {setting.model: result}
+    yield setting.model, result
 
 
 def recordings(folder: Path, setting: SpeechSetting) -> list[Recording]:
@@ -124,7 +123,8 @@ def open_one(
     place = published.path(setting.model)
     if place is None:
         raise Refused(f"{setting.model} is not here: specjax fetch {setting.model}")
-    path = folder(place, work) if module == "transformers" else place
+    make = exports.WHISPER.get(module)
+    path = place if make is None else make(place, work)
     drafts = {"drafted": setting.draft} if setting.draft else {}
     options = dict(path=str(path), kind=kind, threads=setting.threads, drafts=drafts)
     module = f"{__package__}.listeners.{module}"
@@ -135,46 +135,14 @@ def open_one(
     }
 
 
-def folder(place: Path, work: Path) -> Path:
-    """The folder of Hugging Face, with what generation_config.json would say."""
-
-    def make(path: Path) -> None:
-        model = specjax.load(place)
-        checkpoints.save(path, model)
-        (path / "tokenizer.json").write_bytes((place / "tokenizer.json").read_bytes())
-        (path / "special.json").write_text(json.dumps(said(opened(model, None))))
-
-    return exports.made(work / "whisper_huggingface", make)
-
-
-def said(pair: Listeners) -> dict:
-    """Special ids and limits, by the names of transformers."""
-    tokens, limits = pair.tokens, pair.limits
-    return {
-        "decoder_start_token_id": tokens.start,
-        "eos_token_id": tokens.end,
-        "pad_token_id": tokens.end,
-        "bos_token_id": tokens.end,
-        "no_timestamps_token_id": tokens.no_timestamps,
-        "prev_sot_token_id": tokens.previous,
-        "is_multilingual": bool(tokens.languages),
-        "lang_to_id": {f"<|{x}|>": i for x, i in tokens.languages.items()},
-        "task_to_id": dict(tokens.tasks),
-        "suppress_tokens": list(limits.suppressed),
-        "begin_suppress_tokens": list(limits.at_first),
-        "max_length": pair.target.config.positions,
-    }
-
-
 def compared(
     setting: SpeechSetting, heard: list[Recording], values: dict[str, list]
 ) -> dict:
-    """Whose ids are ours, and by how much ours was likelier where two first part: by
-    our logits in float32, behind the ids that both wrote."""
+    """Whose ids are ours, and where the others first part from them."""
     result = {"same_texts": {}, "differences": []}
     if OURS not in values:
         return result
-    pair = opened(specjax.load(setting.model), None)
+    pair = opened(pretrained.load(setting.model), None)
 
     def plain(ids: list[int]) -> list[int]:
         return [i for i in ids if i < pair.tokens.end]
@@ -186,28 +154,51 @@ def compared(
         for each, (a, b) in zip(heard, both, strict=True):
             if a != b:
                 about = {"engine": name, "file": each.file.name}
-                result["differences"].append(about | parting(pair, each, a, b))
+                result["differences"].append(about | parting(pair, each, name, a, b))
     return result
 
 
-def parting(pair: Listeners, each: Recording, ours: list[int], theirs: list[int]):
-    """Where two texts part, what each has there, and the nats that ours is likelier."""
+def parting(
+    pair: Listeners, each: Recording, name: str, ours: list[int], theirs: list[int]
+) -> dict:
+    """Where two texts part, what each has there, and by how many nats ours is likelier,
+    by our logits in float32 behind the ids that both wrote: as we hear the recording,
+    and as they do. kind: "tie" is within rounding, "window" is what they hear behind
+    the recording's end, "int8" is of rounded weights; else "difference"."""
     end = pair.tokens.end
     a, b = [*ours, end], [*theirs, end]
     at = next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
-    options = Options("en", None, False, (), False)
-    prompt = options.prompt(pair.tokens)
+    prompt = Options("en", None, False, (), False).prompt(pair.tokens)
     config, params = pair.target.config, pair.target.params
-    sound, _ = frames(each.file, config.bands)
-    window = Features(jnp.asarray(logmel.cut(sound, 0))[None])
-    read = jnp.asarray([[*prompt, *ours[:at]]])
-    with native.products(native.XLA):
-        logits = np.asarray(whisper.logits(config, params, window, read))[0, -1]
-    margin = float(logits[a[at]] - logits[b[at]])
-    words = (pair.read([x]) if x != end else "the end" for x in (a[at], b[at]))
-    kind = "tie" if abs(margin) <= agreement.ROUNDING else "difference"
-    return dict(zip(("ours", "theirs"), words, strict=True)) | {
-        "place": at,
-        "margin": margin,
-        "kind": kind,
+
+    def margin(window: np.ndarray) -> float:
+        read = jnp.asarray([[*prompt, *ours[:at]]])
+        sound = Features(jnp.asarray(window)[None])
+        logits = np.asarray(whisper.logits(config, params, sound, read))[0, -1]
+        return float(logits[a[at]] - logits[b[at]])
+
+    frames, _ = transcripts.frames(each.file, config.bands)
+    margins = margin(window_of(frames, 0, config.frames)), margin(theirs_of(name, each))
+    kinds = {
+        "tie": abs(margins[0]) <= agreement.ROUNDING,
+        "int8": name.endswith("int8"),
+        "window": margins[1] <= agreement.ROUNDING,
+        "difference": True,
     }
+    words = (pair.read([x]) if x != end else "the end" for x in (a[at], b[at]))
+    found = dict(zip(("ours", "theirs"), words, strict=True)) | {"place": at}
+    found |= dict(zip(("margin", "margin_theirs"), margins, strict=True))
+    return found | {"kind": next(kind for kind, is_so in kinds.items() if is_so)}
+
+
+def theirs_of(name: str, each: Recording) -> np.ndarray:
+    """What an engine hears of a recording of one window, [T, M]. Ours ends in silence;
+    that of faster-whisper in zeros, as in Whisper's own transcription; transformers
+    computes its features with the silence behind the sound."""
+    if name.startswith("transformers"):
+        samples = np.concatenate([*audio.blocks(each.file)])
+        return logmel.features(samples)
+    frames, _ = transcripts.frames(each.file, BANDS)
+    if name.startswith("faster_whisper"):
+        return logmel.cut(frames, 0)
+    return window_of(frames, 0, logmel.FRAMES)

@@ -8,7 +8,6 @@ import onnxruntime_genai
 from experiments.rivals.real.engines import padding
 
 NGRAM = 3
-PAD = 0  # no end: that stands in prompts, and would be masked there
 
 
 def load(
@@ -16,13 +15,13 @@ def load(
 ) -> dict[str, Callable]:
     config = onnxruntime_genai.Config(path)
     session = {"session_options": {"intra_op_num_threads": threads}}
-    said = {"decoder": session, "pad_token_id": PAD, "eos_token_id": ends}
+    said = {"decoder": session, "eos_token_id": ends}
     config.overlay(json.dumps({"model": said}))
     model = onnxruntime_genai.Model(config)
 
     def program(**way) -> Callable:
         def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
-            ids, _ = padding.left(prompts, PAD)
+            ids, _ = padding.left(prompts, pad=ends[0])  # by another it goes wrong
             params = onnxruntime_genai.GeneratorParams(model)
             params.set_search_options(
                 do_sample=False,

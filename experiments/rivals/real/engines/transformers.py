@@ -17,7 +17,9 @@ def load(
     def program(**way) -> Callable:
         def run(prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
             ids, mask = map(torch.from_numpy, padding.left(prompts, pad=ends[0]))
-            options = dict(max_new_tokens=new_tokens, do_sample=False, eos_token_id=ends)
+            options = dict(
+                max_new_tokens=new_tokens, do_sample=False, eos_token_id=ends
+            )
             options |= dict(pad_token_id=ends[0], **way)
             with torch.inference_mode():
                 texts = model.generate(ids, attention_mask=mask, **options)

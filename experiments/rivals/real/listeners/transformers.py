@@ -1,6 +1,5 @@
 """Hugging Face transformers: its features, its Whisper and `generate`."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +19,7 @@ def load(
     model = WhisperForConditionalGeneration.from_pretrained(path, dtype=torch.float32)
     words = WhisperTokenizerFast(tokenizer_file=str(Path(path) / "tokenizer.json"))
     hears, rate = WhisperFeatureExtractor(), 16_000
-    said = json.loads((Path(path) / "special.json").read_text())
-    model.eval().generation_config.update(**said)
+    model.eval()
 
     @torch.inference_mode()
     def run(file: str) -> tuple[str, list[int]]:
