@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from experiments.records.markup import interval
+from experiments.records.markup import interval, number
 from experiments.report.columns import Grid, Item, grid
 
 TITLES = {
@@ -11,6 +11,7 @@ TITLES = {
 }
 REASONS = {"tie": "rounding", "int8": "rounded weights", "difference": "not explained"}
 REASONS |= {"window": "hears zeros or silence behind the end"}
+FEW = 4  # times, of which no interval is drawn
 BATCH = "{model} on questions, {batch} texts at once"
 
 
@@ -42,7 +43,7 @@ def lines(it: Item) -> Iterator[dict]:
     best = min((x for k, x in times.items() if k.startswith("specjax")), default=None)
     for name, ms in sorted(times.items(), key=lambda pair: pair[1]):
         over = f"over_{name}"
-        like = interval(it[over], it[f"{over}_ci"]) if over in it else ""
+        like = faster(it, over, name) if over in it else ""
         yield {
             "engine": name,
             "ms": f"{ms:.4g}",
@@ -58,6 +59,14 @@ def lines(it: Item) -> Iterator[dict]:
     )
     for name, why in it["refusals"].items():
         yield blank | {"engine": name, "why": why}
+
+
+def faster(it: Item, over: str, name: str) -> str:
+    """With its interval where there are times enough to draw from."""
+    times = it["seconds"][name]
+    if len(times) * len(times[0]) < FEW:
+        return number(it[over])
+    return interval(it[over], it[f"{over}_ci"])
 
 
 def agreement(it: Item, name: str) -> dict[str, str]:

@@ -84,7 +84,11 @@ def measure(
             yield name, row | compared(target, every, opened, said)
         taken = at_once(setting, opened, asked.at_length(every, setting.prefill))
         count = dict.fromkeys(taken.seconds, np.array([setting.prefill]))
-        yield long, rated(setting, opened, taken, count) | {"batch": 1}
+        row = rated(setting, opened, taken, count) | {"batch": 1}
+        drafting = tuple(f"_{name}" for name in ("lookup", "drafted"))
+        why = row["refusals"].items()
+        row["refusals"] = {k: v for k, v in why if not k.endswith(drafting)}
+        yield long, row
 
 
 def open_all(

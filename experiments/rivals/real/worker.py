@@ -45,7 +45,9 @@ def timed(program: Callable, arguments: list) -> dict:
 def reason(error: Exception) -> str:
     """One line of what an engine said."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else 'it does not say why'}"
+    if lines and isinstance(error, ValueError | RuntimeError | ImportError):
+        return lines[-1]
+    return ": ".join([type(error).__name__, *lines[-1:]])
 
 
 if __name__ == "__main__":
