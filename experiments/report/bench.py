@@ -11,7 +11,7 @@ def outcome(line: Line, record: dict | None) -> dict:
     """Met or missed if all of the interval is, on the day of the record, by its commit.
     What has changed since was not measured."""
     it = {"what": line.what, "goal": line.goal or "", "ours": "", "was": ""}
-    if record is None:
+    if record is None or line.quantity not in record["measured"]:
         return it | {"when": "never"}
     ours, origin = record["measured"], record["provenance"]
     low, high = ours[f"{line.quantity}_ci"]
