@@ -156,7 +156,7 @@ def whisper_folder(place: Path, work: Path) -> Path:
         said = generation(pair.tokens, pair.limits, pair.target.config.positions)
         (path / "generation_config.json").write_text(json.dumps(said))
 
-    return made(work / "whisper_huggingface", make)
+    return made(work / "huggingface", make)
 
 
 def generation(tokens, limits, longest: int) -> dict:
@@ -193,7 +193,7 @@ def whisper_ctranslate2(place: Path, work: Path) -> Path:
             words[i] = word
         (path / "vocabulary.json").write_text(json.dumps(words))
 
-    return made(work / "whisper_ctranslate2", make)
+    return made(work / "ctranslate2", make)
 
 
 WHISPER = {"transformers": whisper_folder, "faster_whisper": whisper_ctranslate2}

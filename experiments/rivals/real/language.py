@@ -71,7 +71,7 @@ def measure(
     what every engine wrote, as `specjax microscope --texts` reads it."""
     target = pretrained.load(setting.model)
     every = asked.read(file, target, setting.texts, setting.longest)
-    exports = Exports(target.files[0], work)
+    exports = Exports(target.files[0], work / setting.model)
     *names, long = rows(setting)
     with ExitStack() as children:
         opened = open_all(setting, exports, target.ends, children)
@@ -97,7 +97,12 @@ def open_all(
     opened = Opened({}, {}, set(), {})
     options = dict(room=setting.new_tokens, gamma=setting.gamma, ends=list(ends))
     options["threads"] = setting.threads
-    wanted = setting.engines.split(",") if setting.engines else ENGINES
+    wanted = setting.engines.split(",") if setting.engines else [*ENGINES]
+    if unknown := set(wanted) - ENGINES.keys() or {OURS} - set(wanted):
+        raise ValueError(
+            f"engines must be some of {', '.join(ENGINES)}, ours among them; look at"
+            f" {', '.join(sorted(unknown))}"
+        )
     for engine in wanted:
         about = ENGINES[engine]
         module = f"{__package__}.engines.{'ours' if engine == OURS else engine}"

@@ -124,7 +124,7 @@ def open_one(
     if place is None:
         raise Refused(f"{setting.model} is not here: specjax fetch {setting.model}")
     make = exports.WHISPER.get(module)
-    path = place if make is None else make(place, work)
+    path = place if make is None else make(place, work / setting.model)
     drafts = {"drafted": setting.draft} if setting.draft else {}
     options = dict(path=str(path), kind=kind, threads=setting.threads, drafts=drafts)
     module = f"{__package__}.listeners.{module}"

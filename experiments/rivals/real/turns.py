@@ -5,7 +5,7 @@ Axes: R rounds, G groups of prompts, each a batch.
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -37,20 +37,29 @@ def take(
     other; to those of `warm` first, which nobody times. pause: seconds of nothing
     before each, as idle threads of the last one turn on the cores for a while."""
     taken = Taken({}, {}, {})
-    for name, (child, program) in tqdm(asked.items(), f"{label}: warm", disable=None):
+    left = dict(asked)
+
+    def answers(name: str, groups: Sequence[Sequence]) -> list[tuple[float, Any]]:
+        child, program = asked[name]
         try:
-            for arguments in warm:
-                child.ask(program, *arguments)
-            taken.seconds[name] = np.zeros((rounds, len(groups)))
+            return [child.ask(program, *arguments) for arguments in groups]
         except Refused as error:
             taken.refusals[name] = str(error)
+            for kept in (left, taken.seconds, taken.values):
+                kept.pop(name, None)
+            return []
+
+    for name in tqdm([*left], f"{label}: warm", disable=None):
+        answers(name, warm)
     for turn in tqdm(range(rounds), f"{label}: rounds", disable=None):
-        for name, seconds in taken.seconds.items():
-            child, program = asked[name]
+        for name in [*left]:
             time.sleep(pause)
-            answers = [child.ask(program, *arguments) for arguments in groups]
-            seconds[turn] = [each for each, _ in answers]
-            taken.values.setdefault(name, [value for _, value in answers])
+            if found := answers(name, groups):
+                seconds = taken.seconds.setdefault(
+                    name, np.zeros((rounds, len(groups)))
+                )
+                seconds[turn] = [each for each, _ in found]
+                taken.values.setdefault(name, [value for _, value in found])
     return taken
 
 

@@ -44,6 +44,8 @@ def test_a_child_answers_and_says_what_it_cannot_do(engine):
     assert taken.seconds["an_engine"].shape == (3, 2)
     taken = turns.take(asked, [(1,)], [(-1,)], rounds=1, pause=0.0, label="")
     assert taken.refusals == {"an_engine": "no negative numbers"}
+    taken = turns.take(asked, [(1,), (-1,)], [(1,)], rounds=2, pause=0.0, label="")
+    assert taken == ({}, {}, {"an_engine": "no negative numbers"})
     power.process.kill()
     with pytest.raises(child.Refused, match="its process ended with code"):
         power.ask("plain", 1)
@@ -86,6 +88,13 @@ def test_questions_are_taken_a_task_after_another(tmp_path):
     lines = [{"category": x, "turns": [f"{x} {i}"]} for i, x in enumerate(tasks)]
     assert asked.first_turn(lines[0])["messages"][0]["content"] == "writing 0"
     assert asked.first_turn({"prompt": "a", "id": 1}) == {"prompt": "a"}
+
+
+def test_engines_that_are_none_are_refused():
+    for engines in ("specjax,vllm", "openvino"):
+        setting = language.LanguageSetting(engines=engines)
+        with pytest.raises(ValueError, match="engines must be some of specjax, "):
+            language.open_all(setting, None, [2], None)
 
 
 def test_an_engine_is_beside_ours_of_the_same_way_and_arithmetic():
