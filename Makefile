@@ -10,7 +10,9 @@
 # make lint         ruff: check and format
 # make wheel-test   builds the wheel and runs it in an environment of its own
 # make docs         these pages and the API reference, into docs/_build/index.html
-# make bench        specjax beside transformers, CTranslate2 and T5X, as ratios
+# make bench        specjax beside other engines, as ratios; QUESTIONS=FILE and SPEECH=
+#                   FOLDER add real weights; before it, for llama.cpp and OpenVINO:
+#                   make bench-llama-cpp bench-openvino (ten minutes)
 # make zoo          trains the bundled code models again (hours)
 # make zoo-llama DIALOGUES=FOLDER  trains a pair of Llama's kind on data of your own
 # make clean        removes what the others made, runs and full results excepted
@@ -29,7 +31,7 @@ TEST = $(VENV)/.installed-test
 TABLES = $(VENV)/.installed-tables
 BENCH = $(VENV)/.installed-bench
 
-.PHONY: tables tables-full site bench docs zoo zoo-llama lint wheel-test clean
+.PHONY: tables tables-full site bench bench-llama-cpp bench-openvino docs zoo zoo-llama lint wheel-test clean
 .PHONY: test test-core test-slow test-parity test-data test-aot
 
 tables: $(TABLES)
@@ -41,9 +43,24 @@ tables-full: $(TABLES)
 site: $(TABLES)
 	$(RUN) -m experiments.report.page results
 
+# With real weights where they are: specjax fetch smollm2 and whisper-base, then
+# make bench QUESTIONS=FILE SPEECH='FOLDER ...'. Each engine that is missing is a line.
 bench: $(BENCH)
 	$(RUN) -m experiments.rivals
+	$(RUN) -m experiments.rivals.real $(if $(QUESTIONS),--questions "$(QUESTIONS)") \
+	  $(if $(SPEECH),--speech $(SPEECH))
 	$(RUN) -m experiments.report.page
+
+# What `make bench` does without them: each compiles or downloads for minutes.
+bench-llama-cpp: $(BENCH)
+	$(INSTALL) --editable '.[llama_cpp]'
+
+bench-openvino: .venv-openvino/bin/optimum-cli
+
+.venv-openvino/bin/optimum-cli:
+	$(PYTHON) -m venv .venv-openvino
+	.venv-openvino/bin/python -m pip install --quiet '$(TORCH)' '.[openvino]'
+	.venv-openvino/bin/python -m pip uninstall --quiet --yes torchvision
 
 zoo: $(TABLES)
 	$(RUN) -m experiments.training.zoo_code

@@ -24,6 +24,9 @@ SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
 EXPERIMENTS = [*GIN, "optax>=0.2.3", *PLOTS, *METRICS, *READERS, *SPEECH]
 TEST = ["pytest>=9", "pytest-xdist>=3.6"]
 TEST += ["ruff>=0.8", "build>=1.2", "gguf>=0.17"]
+OTHERS = ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"]
+REAL = ["openvino-genai>=2025.4", "onnxruntime-genai>=0.11", "onnx_ir", "onnx"]
+REAL += ["faster-whisper>=1.2", "gguf>=0.17", "accelerate>=1"]
 NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 
 setup(
@@ -60,8 +63,12 @@ setup(
         # seqio brings tensorflow-text, which brings tensorflow.
         "data": ["seqio>=0.0.20", "tensorflow-datasets>=4.9.7", "importlib_resources"],
         # Other engines: parity tests, `make bench`.
-        "parity": ["torch>=2.6", "transformers>=5", "accelerate>=1"],
-        "engines": ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"],
+        "parity": [*OTHERS, "accelerate>=1"],
+        "engines": [*OTHERS, *REAL],
+        # Compiled for ten minutes, where there is a compiler.
+        "llama_cpp": ["llama-cpp-python>=0.3.16", "gguf>=0.17"],
+        # Converts for openvino-genai; of an older transformers than all else.
+        "openvino": ["torch>=2.6", "optimum-intel>=1.27", "openvino-tokenizers"],
         # Compilers for GPUs and TPUs that are not there; what they make is pinned.
         "aot": AOT,
         "hf": ["huggingface_hub>=0.25", *READERS],

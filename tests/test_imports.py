@@ -80,6 +80,12 @@ ROOMS = {
     "experiments.kinds": (*ROWS, LEVIATHAN),
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.rivals": (*ROWS, "experiments.report"),
+    "experiments.rivals.real": (
+        *ROWS,
+        *ours("text speech exactness"),
+        "experiments.rivals",
+        "experiments.report",
+    ),
     "experiments.canary": (*ROWS, "specjax"),
     "experiments.training": (*ROWS, "specjax.speech"),
     "experiments.gpu": (*ROWS, "pallas_kernels"),

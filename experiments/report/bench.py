@@ -3,6 +3,7 @@
 from experiments import catalogue
 from experiments.records.markup import interval, number
 from experiments.records.table import Line, Records
+from experiments.report import rivals
 from experiments.report.columns import Grid, Item, grid, measured
 
 
@@ -10,7 +11,7 @@ def outcome(line: Line, record: dict | None) -> dict:
     """Met or missed if all of the interval is, on the day of the record, by its commit.
     What has changed since was not measured."""
     it = {"what": line.what, "goal": line.goal or "", "ours": "", "was": ""}
-    if record is None:
+    if record is None or line.quantity not in record["measured"]:
         return it | {"when": "never"}
     ours, origin = record["measured"], record["provenance"]
     low, high = ours[f"{line.quantity}_ci"]
@@ -50,6 +51,8 @@ def bench(records: Records) -> list[Grid]:
     rows, lines = measured(records, "bench"), catalogue.named("bench").lines
     if not rows:
         return []
+    real = rivals.grids(rows)
+    rows = {row: it for row, it in rows.items() if not rivals.is_real(it)}
     shown = any(line.row in rows for line in lines)
     goals = [outcome(line, records["bench"].get(line.row)) for line in lines]
     engines = [
@@ -65,4 +68,4 @@ def bench(records: Records) -> list[Grid]:
         for row, it in rows.items()
     ]
     grids = grid("bench_goals", goals if shown else [])
-    return [*grids, *grid("engines", engines), *grid("same", named)]
+    return [*grids, *grid("engines", engines), *grid("same", named), *real]

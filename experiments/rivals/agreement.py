@@ -49,3 +49,10 @@ def check_texts(
 def same_prefix(texts: np.ndarray, ours: np.ndarray) -> float:
     """The share of tokens [N, T] before each text's first difference."""
     return float(np.minimum.accumulate(texts == ours, axis=1).mean())
+
+
+def same_start(text: list[int], ours: list[int]) -> float:
+    """The share of our tokens before the first that a text has not."""
+    pairs = enumerate(zip(text, ours, strict=False))
+    first = next((i for i, (a, b) in pairs if a != b), min(len(text), len(ours)))
+    return first / len(ours)

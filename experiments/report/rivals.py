@@ -1,0 +1,89 @@
+"""Real weights by many engines: a table a row of the bench, a line an engine."""
+
+from collections.abc import Iterator
+
+from experiments.records.markup import interval, number
+from experiments.report.columns import Grid, Item, grid
+
+TITLES = {
+    "b1": "{model} on questions, one text at a time",
+    "prefill": "{model}, a prompt of {prefill:,} tokens alone",
+}
+REASONS = {"tie": "rounding", "int8": "rounded weights", "difference": "not explained"}
+REASONS |= {"window": "hears zeros or silence behind the end"}
+FEW = 4  # times, of which no interval is drawn
+BATCH = "{model} on questions, {batch} texts at once"
+
+
+def is_real(it: Item) -> bool:
+    return "beside" in it
+
+
+def grids(rows: dict[str, Item]) -> list[Grid]:
+    """Of the rows that have real weights."""
+    found = []
+    for row, it in rows.items():
+        if is_real(it):
+            name = "listeners" if "word_errors" in it else "rivals"
+            found += grid(name, lines(it), title=title(row, it))
+    return found
+
+
+def title(row: str, it: Item) -> str:
+    if "word_errors" in it:
+        heard = f"{it['texts']} recordings, {it['heard']:.0f} s"
+        return f"{it['setting']['model']} on speech: {heard}"
+    shape = TITLES.get(row.rpartition("_")[2], BATCH)
+    return shape.format(**it["setting"] | {"batch": it["batch"]})
+
+
+def lines(it: Item) -> Iterator[dict]:
+    """Engines by how long they took, then those that did not do it."""
+    times = {k.removeprefix("ms_"): x for k, x in it.items() if k.startswith("ms_")}
+    best = min((x for k, x in times.items() if k.startswith("specjax")), default=None)
+    for name, ms in sorted(times.items(), key=lambda pair: pair[1]):
+        over = f"over_{name}"
+        like = faster(it, over, name) if over in it else ""
+        yield {
+            "engine": name,
+            "ms": f"{ms:.4g}",
+            "rate": f"{1e3 / ms:.4g}",
+            "beside": it["beside"].get(name, ""),
+            "like": like,
+            "best": "" if best is None else f"{ms / best:.3g}",
+            **agreement(it, name),
+            "why": "",
+        }
+    blank = dict.fromkeys(
+        "ms rate beside like best same start explained wer".split(), ""
+    )
+    for name, why in it["refusals"].items():
+        yield blank | {"engine": name, "why": why}
+
+
+def faster(it: Item, over: str, name: str) -> str:
+    """With its interval where there are times enough to draw from."""
+    times = it["seconds"][name]
+    if len(times) * len(times[0]) < FEW:
+        return number(it[over])
+    return interval(it[over], it[f"{over}_ci"])
+
+
+def agreement(it: Item, name: str) -> dict[str, str]:
+    """Texts that are ours in float32, and what is known of the others."""
+    found = dict.fromkeys(("same", "start", "explained", "wer"), "")
+    if name in it.get("same_texts", {}):
+        found["same"] = f"{it['same_texts'][name]} of {it['texts']}"
+    if name in it.get("same_prefix", {}):
+        found["start"] = f"{it['same_prefix'][name]:.0%}"
+    found["explained"] = it.get("explained", {}).get(name, "")
+    if name in it.get("word_errors", {}):
+        errors = it["word_errors"][name]
+        found["wer"] = f"{errors['rate']:.1%} ({errors['errors']} of {errors['words']})"
+        apart = [x for x in it["differences"] if x["engine"] == name]
+        found["explained"] = "; ".join(
+            f"{x['theirs'].strip()} for {x['ours'].strip()}, {x['margin']:.2g}"
+            f" ({REASONS[x['kind']]})"
+            for x in apart
+        )
+    return found

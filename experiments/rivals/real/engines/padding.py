@@ -1,0 +1,18 @@
+"""Prompts of different lengths as one array, as engines take them."""
+
+import numpy as np
+
+
+def left(prompts: list[list[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and mask [B, T]; what stands before a shorter prompt is `pad`, and masked."""
+    ids, mask = right([prompt[::-1] for prompt in prompts], pad)
+    return ids[:, ::-1].copy(), mask[:, ::-1].copy()
+
+
+def right(prompts: list[list[int]], pad: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same with `pad` behind."""
+    ids = np.full((len(prompts), max(map(len, prompts))), pad, np.int64)
+    mask = np.zeros_like(ids)
+    for row, seen, prompt in zip(ids, mask, prompts, strict=True):
+        row[: len(prompt)], seen[: len(prompt)] = prompt, 1
+    return ids, mask

@@ -1,0 +1,223 @@
+"""The same weights as each engine reads them, made once by its own converter.
+
+A GGUF file is the model: what its weights come to in float32. The other formats are
+made of that, and kept in a folder until it is emptied.
+"""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.rivals.real.child import Refused
+
+ROOT = Path(__file__).resolve().parents[3]
+OPTIMUM = "optimum-cli"
+NEEDS = f"{OPTIMUM} of optimum-intel, in .venv-openvino of the checkout or on PATH"
+
+
+class Exports(NamedTuple):
+    """file: the GGUF. work: where what is made of it is kept."""
+
+    file: Path
+    work: Path
+
+
+def file(exports: Exports) -> Path:
+    return exports.file
+
+
+def folder(exports: Exports) -> Path:
+    """The folder of Hugging Face, in float32, that other converters read."""
+    return made(exports.work / "huggingface", lambda path: _folder(exports, path))
+
+
+def _folder(exports: Exports, path: Path) -> None:
+    import transformers
+
+    from specjax import checkpoints, pretrained
+
+    checkpoints.save(path, pretrained.load(exports.file))
+    where = dict(gguf_file=exports.file.name)
+    names = transformers.AutoTokenizer.from_pretrained(exports.file.parent, **where)
+    names.save_pretrained(path)
+
+
+def gguf_float32(exports: Exports) -> Path:
+    return made(exports.work / "float32.gguf", lambda path: _gguf(exports, path, "F32"))
+
+
+def gguf_int8(exports: Exports) -> Path:
+    """Q8_0: blocks of 32 with a scale."""
+    return made(exports.work / "q8_0.gguf", lambda path: _gguf(exports, path, "Q8_0"))
+
+
+def _gguf(exports: Exports, path: Path, kind: str) -> None:
+    """The file with its matrices in another type; all else as it is."""
+    import gguf
+
+    types, kinds = gguf.GGMLQuantizationType, gguf.GGUFValueType
+    source = gguf.GGUFReader(exports.file)
+    family = source.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(path, family)
+    left = "general.architecture", "general.file_type"
+    for name, field in source.fields.items():
+        if name.startswith("GGUF.") or name in left:
+            continue
+        item = field.types[-1] if field.types[0] == kinds.ARRAY else None
+        writer.add_key_value(name, field.contents(), field.types[0], item)
+    most = {"F32": "ALL_F32", "Q8_0": "MOSTLY_Q8_0"}
+    writer.add_file_type(gguf.LlamaFileType[most[kind]])
+    for tensor in source.tensors:
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        stored = types[kind] if values.ndim > 1 else types.F32
+        packed = gguf.quants.quantize(values.astype("float32"), stored)
+        writer.add_tensor(tensor.name, packed, raw_dtype=stored)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def onnx_float32(exports: Exports) -> Path:
+    return _onnx(exports, "fp32")
+
+
+def onnx_int8(exports: Exports) -> Path:
+    return _onnx(exports, "int8")
+
+
+def _onnx(exports: Exports, precision: str) -> Path:
+    if importlib.util.find_spec("onnxruntime_genai") is None:
+        raise Refused("onnxruntime-genai is not installed")
+    source = folder(exports)
+    builder = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-e", "cpu"]
+
+    def convert(path: Path) -> None:
+        kept = ["-c", str(path / "cache"), "-p", precision]
+        run([*builder, "-m", str(source), "-o", str(path), *kept])
+
+    return made(exports.work / f"onnx_{precision}", convert)
+
+
+def ctranslate2(exports: Exports) -> Path:
+    """In float32; eight bits are made of it as it is loaded."""
+    if importlib.util.find_spec("ctranslate2") is None:
+        raise Refused("ctranslate2 is not installed")
+    source = folder(exports)
+    code = "from ctranslate2.converters.transformers import main; main()"
+
+    def convert(path: Path) -> None:
+        where = ["--model", str(source), "--output_dir", str(path)]
+        run([sys.executable, "-c", code, *where])
+
+    return made(exports.work / "ctranslate2", convert)
+
+
+def openvino_float32(exports: Exports) -> Path:
+    return _openvino(exports, "fp32")
+
+
+def openvino_int8(exports: Exports) -> Path:
+    return _openvino(exports, "int8")
+
+
+def _openvino(exports: Exports, kind: str) -> Path:
+    """optimum-intel converts; it asks for an older transformers than all else here."""
+    path = exports.work / f"openvino_{kind}"
+    own = ROOT / ".venv-openvino/bin" / OPTIMUM
+    command = str(own) if own.exists() else shutil.which(OPTIMUM)
+    if command is None and not path.exists():
+        raise Refused(f"no {NEEDS}")
+    source = folder(exports)
+    task = ["--task", "text-generation-with-past", "--weight-format", kind]
+
+    def convert(path: Path) -> None:
+        run([command, "export", "openvino", "-m", str(source), *task, str(path)])
+
+    return made(path, convert)
+
+
+def whisper_folder(place: Path, work: Path) -> Path:
+    """Of a Whisper: the folder of Hugging Face, with its generation_config.json."""
+
+    def make(path: Path) -> None:
+        from specjax import checkpoints, pretrained
+        from specjax.speech.pair import opened
+
+        model = pretrained.load(place)
+        checkpoints.save(path, model)
+        shutil.copy(place / "tokenizer.json", path)
+        pair = opened(model, None)
+        said = generation(pair.tokens, pair.limits, pair.target.config.positions)
+        (path / "generation_config.json").write_text(json.dumps(said))
+
+    return made(work / "huggingface", make)
+
+
+def generation(tokens, limits, longest: int) -> dict:
+    """Special ids and limits of speech, by the names of transformers."""
+    return {
+        "decoder_start_token_id": tokens.start,
+        "eos_token_id": tokens.end,
+        "pad_token_id": tokens.end,
+        "bos_token_id": tokens.end,
+        "no_timestamps_token_id": tokens.no_timestamps,
+        "prev_sot_token_id": tokens.previous,
+        "is_multilingual": bool(tokens.languages),
+        "lang_to_id": {f"<|{x}|>": i for x, i in tokens.languages.items()},
+        "task_to_id": dict(tokens.tasks),
+        "suppress_tokens": list(limits.suppressed),
+        "begin_suppress_tokens": list(limits.at_first),
+        "max_length": longest,
+    }
+
+
+def whisper_ctranslate2(place: Path, work: Path) -> Path:
+    """Of a Whisper in CTranslate2's own format: the same files, with the list of words
+    that it asks for and reads no ids by."""
+
+    def make(path: Path) -> None:
+        path.mkdir()
+        for file in ("model.bin", "config.json", "tokenizer.json"):
+            (path / file).symlink_to((place / file).resolve())
+        fields = json.loads((place / "tokenizer.json").read_text("utf-8"))
+        ids = dict(fields["model"]["vocab"])
+        ids |= {x["content"]: x["id"] for x in fields["added_tokens"]}
+        words = [f"<|{i}|>" for i in range(1 + max(ids.values()))]
+        for word, i in ids.items():
+            words[i] = word
+        (path / "vocabulary.json").write_text(json.dumps(words))
+
+    return made(work / "ctranslate2", make)
+
+
+WHISPER = {"transformers": whisper_folder, "faster_whisper": whisper_ctranslate2}
+
+
+def made(path: Path, make: Callable[[Path], None]) -> Path:
+    """A file or folder, complete or not there."""
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"part_{path.name}")
+    shutil.rmtree(part, ignore_errors=True)  # of a converter that was stopped
+    try:
+        make(part)
+    except ImportError as error:
+        raise Refused(str(error)) from None
+    part.rename(path)
+    return path
+
+
+def run(command: list[str]) -> None:
+    """Raises `Refused` with the last line of what a converter said."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        name = Path(command[0]).name
+        raise Refused(f"{name}: {said[-1] if said else done.returncode}")

@@ -1,0 +1,230 @@
+"""A language model of real weights, on real questions, by every engine.
+
+Rows: whole texts one at a time and eight at once, and a long prompt alone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.rivals import agreement
+from experiments.rivals.real import asked, child, turns
+from experiments.rivals.real.catalogue import ENGINES, FLOAT, beside, called
+from experiments.rivals.real.child import Refused
+from experiments.rivals.real.exports import Exports
+from specjax import pretrained, sides
+from specjax.exactness import other_engines
+from specjax.measure import jsonl
+from specjax.pretrained import Pretrained
+from specjax.prompts import Prompts
+
+OURS = "specjax"
+DIGITS = 4  # of seconds
+
+
+class LanguageSetting(NamedTuple):
+    """texts: questions, of at most `longest` tokens. gamma: of whoever drafts. batch:
+    of the row that is not of single texts. prefill: tokens of the long prompt. rounds:
+    of everyone in turns, `pause` seconds before each. engines: some of `catalogue`,
+    joined by commas, ours among them; empty for all."""
+
+    model: str = "smollm2"
+    texts: int = 12
+    longest: int = 768
+    new_tokens: int = 64
+    gamma: int = 2
+    batch: int = 8
+    prefill: int = 2048
+    rounds: int = 2
+    pause: float = 0.3
+    threads: int = 2
+    engines: str = ""
+
+
+class Opened(NamedTuple):
+    """programs: of all engines that are here, by their names in a record. beside: ours
+    that each is compared with. exact: those in float32. refusals: why the others are
+    not here."""
+
+    programs: dict[str, tuple[child.Child, str]]
+    beside: dict[str, str]
+    exact: set[str]
+    refusals: dict[str, str]
+
+
+def rows(setting: LanguageSetting) -> list[str]:
+    names = (*(f"b{batch}" for batch in batches(setting)), "prefill")
+    return [f"{setting.model}_{name}" for name in names]
+
+
+def batches(setting: LanguageSetting) -> list[int]:
+    return sorted({1, setting.batch})
+
+
+def measure(
+    setting: LanguageSetting, file: Path, work: Path, texts_to: Path | None = None
+) -> Iterator[tuple[str, dict]]:
+    """What each row measured, by its name. file: of questions. texts_to: a folder for
+    what every engine wrote, as `specjax microscope --texts` reads it."""
+    target = pretrained.load(setting.model)
+    every = asked.read(file, target, setting.texts, setting.longest)
+    exports = Exports(target.files[0], work / setting.model)
+    *names, long = rows(setting)
+    with ExitStack() as children:
+        opened = open_all(setting, exports, target.ends, children)
+        for name, batch in zip(names, batches(setting), strict=True):
+            taken = whole_texts(setting, opened, every, batch)
+            said = texts(taken.values, every.ends, setting.new_tokens)
+            if texts_to is not None:
+                write(texts_to, name, every, said)
+            row = rated(setting, opened, taken, lengths(said, batch)) | {"batch": batch}
+            yield name, row | compared(target, every, opened, said)
+        taken = at_once(setting, opened, asked.at_length(every, setting.prefill))
+        count = dict.fromkeys(taken.seconds, np.array([setting.prefill]))
+        row = rated(setting, opened, taken, count) | {"batch": 1}
+        drafting = tuple(f"_{name}" for name in ("lookup", "drafted"))
+        why = row["refusals"].items()
+        row["refusals"] = {k: v for k, v in why if not k.endswith(drafting)}
+        yield long, row
+
+
+def open_all(
+    setting: LanguageSetting, exports: Exports, ends: Sequence[int], children: ExitStack
+) -> Opened:
+    opened = Opened({}, {}, set(), {})
+    options = dict(room=setting.new_tokens, gamma=setting.gamma, ends=list(ends))
+    options["threads"] = setting.threads
+    wanted = setting.engines.split(",") if setting.engines else [*ENGINES]
+    if unknown := set(wanted) - ENGINES.keys() or {OURS} - set(wanted):
+        raise ValueError(
+            f"engines must be some of {', '.join(ENGINES)}, ours among them; look at"
+            f" {', '.join(sorted(unknown))}"
+        )
+    for engine in wanted:
+        about = ENGINES[engine]
+        module = f"{__package__}.engines.{'ours' if engine == OURS else engine}"
+        opened.refusals.update({f"{engine}_{x}": y for x, y in about.lacks.items()})
+        for kind, make in about.kinds.items():
+            try:
+                where = {"path": str(make(exports)), "kind": kind}
+                started = child.start(module, where | options, setting.threads)
+            except Refused as error:
+                opened.refusals[called(engine, kind, "plain")] = str(error)
+                continue
+            children.callback(started.close)
+            for program in started.programs:
+                name = called(engine, kind, program)
+                opened.programs[name] = started, program
+                opened.beside[name] = beside(engine, kind, program)
+                if kind == FLOAT:
+                    opened.exact.add(name)
+    return opened
+
+
+def whole_texts(
+    setting: LanguageSetting, opened: Opened, every: Prompts, batch: int
+) -> turns.Taken:
+    prompts = [list(map(int, ids)) for ids in every.tokens]
+    if batch > 1:
+        prompts = prompts[: len(prompts) // batch * batch]
+    groups = [prompts[i : i + batch] for i in range(0, len(prompts), batch)]
+    arguments = [(group, setting.new_tokens) for group in groups]
+    warm = [(group, 2) for group in groups]
+    label = f"{setting.model}, batch {batch}"
+    return turns.take(
+        opened.programs, arguments, warm, setting.rounds, setting.pause, label
+    )
+
+
+def at_once(setting: LanguageSetting, opened: Opened, prompt: list[int]) -> turns.Taken:
+    """One token behind a long prompt."""
+    alone = {k: v for k, v in opened.programs.items() if v[1] == "plain"}
+    asked, label = [([prompt], 1)], f"{setting.model}, {len(prompt)} tokens"
+    return turns.take(alone, asked, asked, setting.rounds, setting.pause, label)
+
+
+def texts(
+    values: Mapping[str, list], ends: Sequence[int], most: int
+) -> dict[str, list[list[int]]]:
+    """What each wrote, an end included: some engines give it and others do not."""
+
+    def whole(ids: list[int]) -> list[int]:
+        kept = next((ids[:i] for i, x in enumerate(ids) if x in ends), ids)[:most]
+        return [*kept, ends[0]] if len(kept) < most else kept
+
+    return {
+        name: [whole(ids) for group in groups for ids in group]
+        for name, groups in values.items()
+    }
+
+
+def lengths(said: Mapping[str, list], batch: int) -> dict[str, np.ndarray]:
+    """Tokens that each wrote of every group."""
+    count = {name: [len(ids) for ids in rows] for name, rows in said.items()}
+    return {name: np.reshape(x, (-1, batch)).sum(1) for name, x in count.items()}
+
+
+def rated(
+    setting: LanguageSetting,
+    opened: Opened,
+    taken: turns.Taken,
+    tokens: Mapping[str, np.ndarray],
+) -> dict:
+    """Milliseconds a token of each, and how many times as fast as it ours is."""
+    result = {"setting": setting._asdict(), "beside": {}}
+    result["refusals"] = opened.refusals | taken.refusals
+    result["seconds"] = {k: v.round(DIGITS).tolist() for k, v in taken.seconds.items()}
+    result["written"] = {k: tokens[k].tolist() for k in taken.seconds}
+    for name, seconds in taken.seconds.items():
+        each = seconds.sum() / len(seconds) / tokens[name].sum()
+        result[f"ms_{name}"] = 1e3 * float(each)
+        ours = opened.beside[name]
+        if name != ours and ours in taken.seconds:
+            pair = (taken.seconds[x] for x in (name, ours))
+            pair = zip(pair, (tokens[name], tokens[ours]), strict=True)
+            result |= turns.over(*pair, f"over_{name}")
+            result["beside"][name] = ours
+    if OURS in tokens:
+        result["tokens"] = int(tokens[OURS].sum())
+    return result
+
+
+def compared(target: Pretrained, every: Prompts, opened: Opened, said: Mapping) -> dict:
+    """Whose texts are ours, what rounding explains of those that are not, and which
+    share of its tokens each writes before its first other one."""
+    ours = said[OURS]
+    result = {"same_texts": {}, "same_prefix": {}, "explained": {}, "differences": []}
+    result["texts"] = len(ours)
+    side = sides.of_pretrained(target)
+    for name, theirs in said.items():
+        other = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
+        result["same_texts"][name] = len(ours) - len(other)
+        shares = [
+            agreement.same_start(*both) for both in zip(theirs, ours, strict=True)
+        ]
+        result["same_prefix"][name] = round(float(np.mean(shares)), 4)
+        if name not in opened.exact or not other:
+            continue
+        those = every._replace(tokens=[every.tokens[i] for i in other])
+        written = [other_engines.OtherText(i, theirs[i]) for i in other]
+        found = [*other_engines.explain(side, those, written)]
+        kinds = [finding.kind for finding in found]
+        result["explained"][name] = f"{len(kinds) - kinds.count('difference')} of"
+        result["explained"][name] += f" {len(kinds)}"
+        result["differences"] += [
+            {"engine": name, "text": i} | finding._asdict()
+            for i, finding in zip(other, found, strict=True)
+        ]
+    return result
+
+
+def write(folder: Path, row: str, every: Prompts, said: Mapping[str, list]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in said.items():
+        path = folder / f"{row}_{name}.jsonl"
+        path.unlink(missing_ok=True)
+        for prompt, ids in zip(every.tokens, rows, strict=False):
+            jsonl.append(path, {"tokens": [int(i) for i in prompt], "ids": ids})

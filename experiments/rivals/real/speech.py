@@ -1,0 +1,204 @@
+"""Whisper of real weights, on recordings of people, by three engines.
+
+Seconds of each recording, word errors against its transcript, and where the ids of two
+engines part.
+"""
+
+import csv
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.rivals import agreement
+from experiments.rivals.real import child, exports, turns
+from experiments.rivals.real.child import Refused
+from experiments.tasks import word_errors
+from specjax import pretrained
+from specjax.checkpoints import published
+from specjax.models import whisper
+from specjax.speech import audio, logmel, transcripts
+from specjax.speech.pair import Listeners, opened
+from specjax.speech.sequential import Options, window_of
+from specjax.types import Features
+
+OURS, DIGITS, BANDS = "specjax", 4, 80
+# Engine, arithmetic, and what a record calls it.
+LISTENERS = (
+    ("ours", "float32", OURS),
+    ("ours", "int8", "specjax_int8"),
+    ("faster_whisper", "float32", "faster_whisper"),
+    ("faster_whisper", "int8", "faster_whisper_int8"),
+    ("transformers", "float32", "transformers"),
+)
+
+
+class SpeechSetting(NamedTuple):
+    """split: of those that transcripts.tsv names, where it names any. recordings: the
+    first so many of each folder. draft: of ours, besides alone; empty for none."""
+
+    model: str = "whisper-base"
+    split: str = "test"
+    recordings: int = 10
+    draft: str = ""
+    rounds: int = 2
+    pause: float = 0.3
+    threads: int = 2
+
+
+class Recording(NamedTuple):
+    file: Path
+    text: str
+    seconds: float
+
+
+def rows(setting: SpeechSetting) -> list[str]:
+    return [setting.model]
+
+
+def measure(
+    setting: SpeechSetting, folders: list[Path], work: Path, texts_to: Path | None
+) -> Iterator[tuple[str, dict]]:
+    """What the row measured. texts_to: a folder for what everyone wrote down."""
+    heard = [each for folder in folders for each in recordings(folder, setting)]
+    groups = [(str(each.file.resolve()),) for each in heard]
+    asked, beside, refusals = {}, {}, {}
+    with ExitStack() as children:
+        for module, kind, name in LISTENERS:
+            try:
+                programs = open_one(setting, work, module, kind, name)
+            except Refused as error:
+                refusals[name] = str(error)
+                continue
+            children.callback(programs[name][0].close)
+            asked |= programs
+            of_kind = OURS if kind == "float32" else f"{OURS}_{kind}"
+            beside |= dict.fromkeys(programs, of_kind)
+        taken = turns.take(
+            asked, groups, groups[:1], setting.rounds, setting.pause, setting.model
+        )
+    result = {"setting": setting._asdict(), "batch": 1, "texts": len(heard)}
+    result |= {"refusals": refusals | taken.refusals, "beside": {}}
+    result["heard"] = round(sum(each.seconds for each in heard), 1)
+    result["seconds"] = {k: v.round(DIGITS).tolist() for k, v in taken.seconds.items()}
+    lasting = np.array([each.seconds for each in heard])
+    for name, seconds in taken.seconds.items():
+        # Milliseconds of work for each second of sound.
+        spent = float(seconds.sum() / len(seconds) / lasting.sum())
+        result[f"ms_{name}"] = 1e3 * spent
+        if name != beside[name] and beside[name] in taken.seconds:
+            pair = (taken.seconds[x] for x in (name, beside[name]))
+            result |= turns.over(*((x, lasting) for x in pair), f"over_{name}")
+            result["beside"][name] = beside[name]
+    texts = {name: [text for text, _ in rows] for name, rows in taken.values.items()}
+    true = [each.text for each in heard]
+    result["word_errors"] = {
+        name: word_errors.score(true, said)._asdict() for name, said in texts.items()
+    }
+    result |= compared(setting, heard, taken.values)
+    if texts_to is not None:
+        texts_to.mkdir(parents=True, exist_ok=True)
+        file = texts_to / f"{setting.model}.json"
+        file.write_text(json.dumps(texts, indent=1, ensure_ascii=False))
+    yield setting.model, result
+
+
+def recordings(folder: Path, setting: SpeechSetting) -> list[Recording]:
+    with open(folder / "transcripts.tsv", encoding="utf-8") as opened:
+        lines = [*csv.DictReader(opened, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    kept = [x for x in lines if x.get("split", setting.split) == setting.split]
+    return [
+        Recording(folder / x["file"], x["transcript"], float(x["seconds"]))
+        for x in kept[: setting.recordings]
+    ]
+
+
+def open_one(
+    setting: SpeechSetting, work: Path, module: str, kind: str, name: str
+) -> dict[str, tuple[child.Child, str]]:
+    place = published.path(setting.model)
+    if place is None:
+        raise Refused(f"{setting.model} is not here: specjax fetch {setting.model}")
+    make = exports.WHISPER.get(module)
+    path = place if make is None else make(place, work / setting.model)
+    drafts = {"drafted": setting.draft} if setting.draft else {}
+    options = dict(path=str(path), kind=kind, threads=setting.threads, drafts=drafts)
+    module = f"{__package__}.listeners.{module}"
+    started = child.start(module, options, setting.threads)
+    return {
+        name if program == "plain" else f"{name}_{program}": (started, program)
+        for program in started.programs
+    }
+
+
+def compared(
+    setting: SpeechSetting, heard: list[Recording], values: dict[str, list]
+) -> dict:
+    """Whose ids are ours, and where the others first part from them."""
+    result = {"same_texts": {}, "differences": []}
+    if OURS not in values:
+        return result
+    pair = opened(pretrained.load(setting.model), None)
+
+    def plain(ids: list[int]) -> list[int]:
+        return [i for i in ids if i < pair.tokens.end]
+
+    rows = {name: [plain(ids) for _, ids in each] for name, each in values.items()}
+    for name, theirs in rows.items():
+        both = [*zip(rows[OURS], theirs, strict=True)]
+        result["same_texts"][name] = sum(a == b for a, b in both)
+        for each, (a, b) in zip(heard, both, strict=True):
+            if a != b:
+                about = {"engine": name, "file": each.file.name}
+                result["differences"].append(about | parting(pair, each, name, a, b))
+    return result
+
+
+def parting(
+    pair: Listeners, each: Recording, name: str, ours: list[int], theirs: list[int]
+) -> dict:
+    """Where two texts part, what each has there, and by how many nats ours is likelier,
+    by our logits in float32 behind the ids that both wrote: as we hear the recording,
+    and as they do. kind: "tie" is within rounding, "window" is what they hear behind
+    the recording's end, "int8" is of rounded weights; else "difference"."""
+    end = pair.tokens.end
+    a, b = [*ours, end], [*theirs, end]
+    at = next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+    prompt = Options("en", None, False, (), False).prompt(pair.tokens)
+    config, params = pair.target.config, pair.target.params
+
+    def margin(window: np.ndarray) -> float:
+        read = jnp.asarray([[*prompt, *ours[:at]]])
+        sound = Features(jnp.asarray(window)[None])
+        logits = np.asarray(whisper.logits(config, params, sound, read))[0, -1]
+        return float(logits[a[at]] - logits[b[at]])
+
+    frames, _ = transcripts.frames(each.file, config.bands)
+    margins = margin(window_of(frames, 0, config.frames)), margin(theirs_of(name, each))
+    kinds = {
+        "tie": abs(margins[0]) <= agreement.ROUNDING,
+        "int8": name.endswith("int8"),
+        "window": margins[1] <= agreement.ROUNDING,
+        "difference": True,
+    }
+    words = (pair.read([x]) if x != end else "the end" for x in (a[at], b[at]))
+    found = dict(zip(("ours", "theirs"), words, strict=True)) | {"place": at}
+    found |= dict(zip(("margin", "margin_theirs"), margins, strict=True))
+    return found | {"kind": next(kind for kind, is_so in kinds.items() if is_so)}
+
+
+def theirs_of(name: str, each: Recording) -> np.ndarray:
+    """What an engine hears of a recording of one window, [T, M]. Ours ends in silence;
+    that of faster-whisper in zeros, as in Whisper's own transcription; transformers
+    computes its features with the silence behind the sound."""
+    if name.startswith("transformers"):
+        samples = np.concatenate([*audio.blocks(each.file)])
+        return logmel.features(samples)
+    frames, _ = transcripts.frames(each.file, BANDS)
+    if name.startswith("faster_whisper"):
+        return logmel.cut(frames, 0)
+    return window_of(frames, 0, logmel.FRAMES)

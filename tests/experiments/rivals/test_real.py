@@ -1,0 +1,157 @@
+"""Real weights by many engines: children that answer, and our arithmetic on it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.report import rivals
+from experiments.rivals import agreement
+from experiments.rivals.real import asked, catalogue, child, exports, language, turns
+from experiments.rivals.real.engines import padding
+from specjax.checkpoints import published
+from specjax.prompts import Prompts
+
+ENGINE = """
+def load(base):
+    print("a banner, as engines print them")
+
+    def power(x):
+        if x < 0:
+            raise ValueError("\\nno negative numbers\\n")
+        return base**x
+
+    return {"plain": power}
+"""
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch):
+    (tmp_path / "an_engine.py").write_text(ENGINE)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{exports.ROOT}")
+    return "an_engine"
+
+
+def test_a_child_answers_and_says_what_it_cannot_do(engine):
+    power = child.start(engine, {"base": 2}, threads=1)
+    seconds, value = power.ask("plain", 5)
+    assert power.programs == ("plain",) and value == 32 and 0 <= seconds < 1
+    with pytest.raises(child.Refused, match=r"^no negative numbers$"):
+        power.ask("plain", -1)
+    asked = {"an_engine": (power, "plain")}
+    taken = turns.take(asked, [(1,), (2,)], [(0,)], rounds=3, pause=0.0, label="")
+    assert taken.values == {"an_engine": [2, 4]} and not taken.refusals
+    assert taken.seconds["an_engine"].shape == (3, 2)
+    taken = turns.take(asked, [(1,)], [(-1,)], rounds=1, pause=0.0, label="")
+    assert taken.refusals == {"an_engine": "no negative numbers"}
+    taken = turns.take(asked, [(1,), (-1,)], [(1,)], rounds=2, pause=0.0, label="")
+    assert taken == ({}, {}, {"an_engine": "no negative numbers"})
+    power.process.kill()
+    with pytest.raises(child.Refused, match="its process ended with code"):
+        power.ask("plain", 1)
+    power.close()
+
+
+def test_an_engine_that_is_not_installed_is_one_clear_line(engine):
+    for module, message in (("no_engine", "No module named"), (engine, "argument")):
+        with pytest.raises(child.Refused, match=message):
+            child.start(module, {"other": 1}, threads=1)
+
+
+def test_texts_end_alike_whoever_gives_the_end():
+    said = {"a": [[[5, 6, 2]], [[7, 8, 9]]], "b": [[[5, 6]], [[7, 8, 9, 4]]]}
+    same = language.texts(said, ends=[2], most=3)
+    assert same["a"] == same["b"] == [[5, 6, 2], [7, 8, 9]]
+    assert language.lengths(same, batch=2)["a"].tolist() == [6]
+    assert agreement.same_start([5, 6, 1, 9], [5, 6, 2, 9]) == 0.5
+    assert agreement.same_start([5, 6], [5, 6, 2, 9]) == 0.5
+
+
+def test_ratios_are_of_seconds_a_token():
+    slow = np.array([[4.0, 8.0], [4.0, 8.0]]), np.array([2, 4])
+    fast = np.array([[1.0, 1.0], [1.0, 1.0]]), np.array([3, 3])
+    ratio = turns.over(slow, fast, "over_x")
+    assert ratio["over_x"] == pytest.approx(6) and ratio["over_x_se"] < 1e-9
+
+
+def test_prompts_are_cut_to_a_length_and_padded_on_the_left():
+    every = Prompts([[1, 2], [3]])
+    assert asked.at_length(every, 7) == [1, 2, 3, 1, 2, 3, 1]
+    ids, mask = padding.left([[1, 2], [3]], pad=9)
+    assert ids.tolist() == [[1, 2], [9, 3]] and mask.tolist() == [[1, 1], [0, 1]]
+    ids, mask = padding.right([[1, 2], [3]], pad=9)
+    assert ids.tolist() == [[1, 2], [3, 9]] and mask.tolist() == [[1, 1], [1, 0]]
+
+
+def test_questions_are_taken_a_task_after_another(tmp_path):
+    tasks = ["writing"] * 2 + ["qa"] * 2
+    lines = [{"category": x, "turns": [f"{x} {i}"]} for i, x in enumerate(tasks)]
+    assert asked.first_turn(lines[0])["messages"][0]["content"] == "writing 0"
+    assert asked.first_turn({"prompt": "a", "id": 1}) == {"prompt": "a"}
+
+
+def test_engines_that_are_none_are_refused():
+    for engines in ("specjax,vllm", "openvino"):
+        setting = language.LanguageSetting(engines=engines)
+        with pytest.raises(ValueError, match="engines must be some of specjax, "):
+            language.open_all(setting, None, [2], None)
+
+
+def test_an_engine_is_beside_ours_of_the_same_way_and_arithmetic():
+    assert catalogue.called("x", "float32", "plain") == "x"
+    assert catalogue.called("x", "q4_1", "lookup") == "x_q4_1_lookup"
+    assert catalogue.beside("x", "q4_1", "lookup") == "specjax_int8_lookup"
+    assert catalogue.beside("x", "float32", "plain") == "specjax"
+
+
+def test_a_folder_is_complete_or_not_there(tmp_path):
+    def half(path):
+        path.mkdir()
+        raise ImportError("no converter")
+
+    with pytest.raises(child.Refused, match="no converter"):
+        exports.made(tmp_path / "made", half)
+    assert not (tmp_path / "made").exists()
+    made = exports.made(tmp_path / "made", lambda path: path.mkdir())
+    assert exports.made(made, half) == made
+    with pytest.raises(child.Refused, match=r"python3: no such thing"):
+        exports.run(["python3", "-c", "import sys; sys.exit('no such thing')"])
+
+
+def test_a_table_has_a_line_an_engine_and_one_for_each_that_is_missing():
+    setting = language.LanguageSetting()._asdict()
+    it = {"setting": setting, "batch": 8, "texts": 8, "ms_specjax": 2.0, "ms_x": 5.0}
+    it |= {"beside": {"x": "specjax"}, "refusals": {"y": "not installed"}}
+    it |= {"seconds": {"x": [[1.0, 1.0], [1.0, 1.0]]}}
+    it |= {"over_x": 2.5, "over_x_ci": (2.0, 3.0), "same_texts": {"x": 7}}
+    it |= {"same_prefix": {"x": 0.9}, "explained": {"x": "1 of 1"}, "differences": []}
+    ((title, head, lines),) = rivals.grids({"smollm2_b8": it, "made": {}})
+    assert title == "smollm2 on questions, 8 texts at once"
+    cells = [dict(zip(head, line, strict=True)) for line in lines]
+    assert [line["engine"] for line in cells] == ["specjax", "x", "y"]
+    assert cells[1]["which is faster by [95 %]"].startswith("2.5 [2")
+    assert cells[1]["our fastest is faster by"] == "2.5"
+    assert cells[1]["texts of specjax"] == "7 of 8"
+    assert cells[2]["why not"] == "not installed" and not cells[2]["ms a token"]
+
+
+@pytest.mark.slow
+def test_transformers_writes_what_we_write(tmp_path):
+    """A row from end to end, of weights that `specjax fetch` got."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    if published.path("smollm2") is None:
+        pytest.skip("specjax fetch smollm2 gets it")
+    lines = [{"category": "qa", "turns": [x]} for x in ("Why is snow white?", "2 + 2?")]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    setting = language.LanguageSetting(texts=2, new_tokens=6, batch=2, prefill=8)
+    setting = setting._replace(rounds=1, pause=0.0, engines="specjax,transformers")
+    rows = dict(language.measure(setting, file, tmp_path / "work", tmp_path / "texts"))
+    assert [*rows] == language.rows(setting)
+    same = rows["smollm2_b1"]["same_texts"]
+    explained = rows["smollm2_b1"]["explained"].get("transformers", "0 of 0")
+    assert same["transformers"] + int(explained.split()[0]) == 2
+    assert "batch_size = 1" in rows["smollm2_b2"]["refusals"]["transformers_lookup"]
+    assert rows["smollm2_prefill"]["ms_transformers"] > 0
+    assert (tmp_path / "texts/smollm2_b1_transformers.jsonl").exists()
