@@ -1,17 +1,18 @@
-"""Trains a draft for Whisper base on what that writes down: hours on a CPU.
+"""Trains a draft for Whisper base on what that would write: an hour on a CPU.
 
     specjax fetch whisper-base
-    python -m experiments.training.zoo_whisper --recordings FOLDER ...
+    python -m experiments.training.voices.read_aloud --texts FILE --out runs/read_aloud
+    python -m experiments.training.zoo_whisper --texts FILE
+      --said runs/read_aloud FOLDER --recordings FOLDER
 
-A FOLDER holds recordings in English, as `voices.windows` reads them; those of --said
-have transcripts, which are taken for what the target would write, such as what
-`voices.read_aloud` makes. Stages, each resumable and skipped when done: what the target
-writes of other recordings and of synthesised speech, with times and without, greedy and
-drawn, and its law at every token; which ids the draft says, by these laws and those of
---texts; the draft, which begins as the first and the last layer of its target's
-decoder, as Distil-Whisper does (Gandhi et al. 2023, https://arxiv.org/abs/2311.00430),
-and hears by its target's encoder. What comes out of `runs/whisper_base` is copied into
-the package with its recipe and its curves.
+A FOLDER holds recordings in English, as `voices.windows` reads them. Transcripts of
+those of --said are taken for what the target writes. Stages, each resumable and skipped
+when done: what the target writes of other recordings and of synthesised speech, with
+times and without, greedy and drawn, and its law at every token; which ids the draft
+says, by these laws and by how often they are in --texts; the draft, which begins as the
+first and the last layer of its target's decoder, as Distil-Whisper does (Gandhi et al.
+2023, https://arxiv.org/abs/2311.00430), and hears by its target's encoder. What comes
+out of `runs/whisper_base` is copied into the package with its recipe and its curves.
 Axes: N windows, B of them, F frames, M bands, S states of the encoder, E features.
 """
 
