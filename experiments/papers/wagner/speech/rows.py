@@ -63,12 +63,15 @@ def speed_row(
     return built(target, draft, setting, measure_speed)
 
 
+def named(draft: Side | str, target: Side) -> Side:
+    """A draft that may be given by its name, of `drafts.named`."""
+    return drafts.named(draft, target) if isinstance(draft, str) else draft
+
+
 def built(
     target: Side, draft: Side | str, setting: ListeningSetting, run
 ) -> Measurement:
-    """draft: also by its name, as of `drafts.named`."""
-    if isinstance(draft, str) and target.pretrained is not None:
-        draft = drafts.named(draft, target)
+    draft = named(draft, target)
     if None in (target.pretrained, draft.pretrained):
         raise ValueError("both sides must be Whispers with weights")
     pair = opened(target.pretrained, draft.pretrained)
