@@ -45,7 +45,7 @@ setup(
         "specjax": ["py.typed"],
         "specjax.native": ["*.cc"],
         "pallas_kernels": ["tuned/*.json"],
-        "specjax.zoo": ["*.model", "*.safetensors", "*.json", "speech/*"],
+        "specjax.zoo": ["*.model", "*.safetensors", "*.json", "*.LICENSE", "speech/*"],
     },
     install_requires=[
         "jax>=0.10",

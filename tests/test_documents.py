@@ -34,7 +34,7 @@ BUNDLED = {
     "distil-whisper/distil-large-v3": "speech_small",
     "smollm2": "code_target",
     "smollm2_draft": "code_small",
-    "whisper-tiny.en": "speech_target",
+    "whisper-base": "speech_target",
 }
 # Flags that a command is given last, so that it ends soon.
 BRIEF = {

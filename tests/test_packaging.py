@@ -48,7 +48,7 @@ def test_models_and_tokenizer_are_package_data_and_small():
     assert {f"{name}.safetensors" for name in names} <= files.keys()
     assert {"tokenizer.model", "t5.model"} <= files.keys()
     sizes = [path.stat().st_size for path in files.values()]
-    assert sum(sizes) <= 112e6 and max(sizes) <= 50e6
+    assert sum(sizes) <= 118e6 and max(sizes) <= 50e6
 
 
 # No backend of this name exists: asking for one fails.

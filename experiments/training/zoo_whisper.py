@@ -1,19 +1,23 @@
-"""Trains a draft for Whisper base on what that writes down: hours on a CPU.
+"""Trains a draft for Whisper base on what that would write: an hour on a CPU.
 
     specjax fetch whisper-base
-    python -m experiments.training.zoo_whisper --recordings FOLDER ...
+    python -m experiments.training.voices.read_aloud --texts FILE --out runs/read_aloud
+    python -m experiments.training.zoo_whisper --texts FILE
+      --said runs/read_aloud FOLDER --recordings FOLDER
 
-A FOLDER holds recordings in English, as `voices.windows` reads them. Stages, each
-resumable and skipped when done: what the target writes of recorded and of synthesised
-speech, with times and without, greedy and drawn, and its law at every token; which ids
-the draft says; the draft, which begins as the first and the last layer of its target's
-decoder, as Distil-Whisper does (Gandhi et al. 2023, https://arxiv.org/abs/2311.00430),
-and hears by its target's encoder. What comes out of `runs/whisper_base` is copied into
-the package with its recipe and its curves.
+A FOLDER holds recordings in English, as `voices.windows` reads them. Transcripts of
+those of --said are taken for what the target writes. Stages, each resumable and skipped
+when done: what the target writes of other recordings and of synthesised speech, with
+times and without, greedy and drawn, and its law at every token; which ids the draft
+says, by these laws and by how often they are in --texts; the draft, which begins as the
+first and the last layer of its target's decoder, as Distil-Whisper does (Gandhi et al.
+2023, https://arxiv.org/abs/2311.00430), and hears by its target's encoder. What comes
+out of `runs/whisper_base` is copied into the package with its recipe and its curves.
 Axes: N windows, B of them, F frames, M bands, S states of the encoder, E features.
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +32,7 @@ from specjax import zoo
 from specjax.speech import decoding, logmel
 from specjax.speech import tokens as special
 from specjax.speech.decoding import Speculation
-from specjax.speech.pair import Listeners, opened
+from specjax.speech.pair import Listeners, folder, opened, tokenizer
 
 TARGET, DRAFT = "whisper-base", "whisper_base_draft"
 
@@ -37,6 +41,8 @@ def main() -> None:
     recipe = pipeline.read("whisper_base")
     parser = pipeline.parser(__doc__, "runs/whisper_base", recipe)
     parser.add_argument("--recordings", type=Path, nargs="+", default=[])
+    parser.add_argument("--said", type=Path, nargs="+", default=[])
+    parser.add_argument("--texts", type=Path)
     for name in ("batches", "synthesised"):
         parser.add_argument(f"--{name}", type=int, default=recipe["heard"][name])
     parser.add_argument("--export", type=Path, default=zoo.FOLDER)
@@ -49,7 +55,8 @@ def main() -> None:
         batches = heard(pair, sounds(pair, options, plan), options.runs, plan)
         apart, path = plan["held_out"], options.export / f"{DRAFT}.safetensors"
         both = batches[:apart], {"heard": batches[apart:]}
-        fetched.train(pair.target, *both, options.runs, path, recipe)
+        more = None if options.texts is None else counts(pair, options.texts)
+        fetched.train(pair.target, *both, options.runs, path, recipe, more)
     except ValueError as error:
         parser.error(str(error))
 
@@ -58,9 +65,30 @@ def sounds(pair: Listeners, options: argparse.Namespace, plan: dict) -> list[Sou
     """What there is to hear, shuffled."""
     most = pair.target.config.frames * logmel.HOP
     found = list(windows.synthesised(plan["synthesised"], plan["seconds"]))
-    for folder in options.recordings:
-        found += windows.recorded(folder, most)
+    for place in options.recordings:
+        found += windows.recorded(place, most)
+    for place in options.said:
+        found += windows.transcribed(place, most)
     return [found[i] for i in np.random.default_rng(0).permutation(len(found))]
+
+
+def counts(pair: Listeners, texts: Path) -> np.ndarray:
+    """How often each id [V] is in the lines of a file."""
+    counted, encode = np.zeros(pair.target.config.vocab), encoder(pair)
+    for line in texts.read_text("utf-8").splitlines():
+        np.add.at(counted, encode(line), 1)
+    return counted
+
+
+def encoder(pair: Listeners) -> Callable[[str], list[int]]:
+    """Text -> its ids, without a prompt."""
+    whole = tokenizer(pair.target, folder(pair.target)).encode
+
+    def encode(text: str) -> list[int]:
+        ids = whole(f" {text.strip()}")
+        return [i for i in ids if special.is_text(pair.tokens, i)]
+
+    return encode
 
 
 def heard(pair: Listeners, found: list[Sound], runs: Path, plan: dict) -> list[Written]:
@@ -108,15 +136,28 @@ def texts_of(pair: Listeners, decode: list, chosen: list[Sound], longest: int) -
     for part, timed in enumerate((True, False)):
         rows = np.flatnonzero(np.arange(count) // 2 % 2 == part)
         head = special.prompt(pair.tokens, timestamps=timed)
-        heats = np.float32(rows % 2)
-        wrote = decode[part](frames[rows], [head] * rows.size, heats)
-        for row, text in zip(rows, wrote.tokens, strict=True):
+        known = [row for row in rows if chosen[row].said]
+        texts = {row: said(pair, chosen[row], timed) for row in known}
+        own = np.array([row for row in rows if row not in texts], int)
+        if own.size:
+            heats = np.float32(own % 2)
+            wrote = decode[part](frames[own], [head] * own.size, heats).tokens
+            texts |= dict(zip(own, wrote, strict=True))
+        for row, text in texts.items():
             ended = [pair.tokens.end] * (len(text) < decoding.LONGEST)
             ids = (head + text + ended)[:longest]
             tokens[row, : len(ids)] = ids
             length[row], begun[row] = len(ids), len(head)
     states = np.asarray(decoding.encoder(config)(pair.target.params, frames))
     return Texts(tokens, length, begun, states, np.zeros(count, np.int32))
+
+
+def said(pair: Listeners, sound: Sound, timed: bool) -> list[int]:
+    """What somebody wrote of a window, from its begin to its end."""
+    text = encoder(pair)(sound.said)
+    first = pair.tokens.first_time
+    end = first + round(len(sound.read()) / logmel.RATE / special.STEP)
+    return [first, *text, end] if timed else text
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from specjax.speech.transcripts import Transcribed, Transcript, transcribe
 
 TIMED = ("srt", "vtt")
 HEATS = "--temperatures", "--temperature"
+GAMMA, GAMMAS = 4, {"whisper_base_draft": 2}  # by default, and of what is rarely kept
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,8 +37,9 @@ def main(argv: list[str] | None = None) -> int:
     flags = parser.parse_intermixed_args(words)  # files between flags too
     with parser.refusing():
         formats = check(flags)
-        draft = None if flags.draft == ALONE else flags.draft
-        pair = opened(flags.target, draft, flags.dtype)
+        draft = flags.draft or zoo.LISTENING.get(flags.target, ALONE)
+        gamma = GAMMAS.get(draft, GAMMA) if flags.gamma is None else flags.gamma
+        pair = opened(flags.target, None if draft == ALONE else draft, flags.dtype)
     begun, shown = time.monotonic(), Shown(flags, formats)
     try:
         with console.stops(shown.left), native.products(flags.products), shown.bar:
@@ -45,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
                 pair,
                 None,
                 flags.files,
-                gamma=flags.gamma,
+                gamma=gamma,
                 rule=flags.rule,
                 language=flags.language,
                 task=flags.task,
@@ -92,17 +94,19 @@ def make_parser() -> Parser:
     parser = Parser(prog="specjax transcribe", description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("files", nargs="+", type=Path, help="recordings: wav, flac, ogg, opus, mp3")
-    target, draft = zoo.SPEECH_MODELS
-    of_target = "a Whisper: a folder, a .pt file, a hub's id; default %(default)s"
-    add("--target", default=target, help=of_target)
+    of_target = "a Whisper: whisper-base once it was fetched, a folder, a .pt file, a"
+    of_target += " hub's id; default %(default)s"
+    add("--target", default=zoo.SPEECH_MODELS[0], help=of_target)
     of_draft = "the same, such as its Distil-Whisper, a file of a draft of some ids,"
-    of_draft += f" early_exit:1, or {ALONE}; default %(default)s"
-    add("--draft", default=draft, help=of_draft)
+    of_draft += f" early_exit:1, or {ALONE}; default: the bundled one for the target:"
+    pairs = (f"{draft} for {target}" for target, draft in zoo.LISTENING.items())
+    add("--draft", help=f"{of_draft} {', '.join(pairs)}, else {ALONE}")
     of_rule = "how drafts are verified, as of the other commands; default %(default)s"
     of_name = shared.FLAGS["rule"]["type"]
     add("--rule", "--verifier", default="token", type=of_name, help=of_rule)
-    of_gamma = "tokens drafted for each call; default %(default)s"
-    add("--gamma", type=console.gamma, default=4, help=of_gamma)
+    some = ", ".join(f"{gamma} of {draft}" for draft, gamma in GAMMAS.items())
+    of_gamma = f"tokens drafted for each call; default {GAMMA}, {some}"
+    add("--gamma", type=console.gamma, help=of_gamma)
     of_language = "what is spoken, such as de or German; default: what the target was"
     add("--language", help=f"{of_language} tuned for, or what is heard")
     of_task = f"translate is into English; default: the target's own, else {TASKS[0]}"

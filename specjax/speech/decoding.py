@@ -52,7 +52,7 @@ class Speculation(NamedTuple):
 class Spent(NamedTuple):
     """Of one batch. windows: rows of it. calls of the target, tokens written, accepted
     of tested drafts: sums over the rows. seconds: of encoding and decoding, without
-    compilation."""
+    compilation; encoding: of the encoder alone."""
 
     windows: int
     calls: int
@@ -60,6 +60,7 @@ class Spent(NamedTuple):
     accepted: int
     tested: int
     seconds: float
+    encoding: float = 0.0
 
 
 class Plan(NamedTuple):
@@ -245,8 +246,9 @@ def no_speech(model, tokens: Tokens, params: Any, prompt: Prompt, cache: Any) ->
 
 def run(
     pair: Listeners, plan: Plan, sounds: Array, prompt: Prompt, request: Request
-) -> tuple[generate.Output, np.ndarray, float]:
-    """Compiles, or finds compiled, then encodes and decodes and times that alone."""
+) -> tuple[generate.Output, np.ndarray, tuple[float, float]]:
+    """Compiles, or finds compiled, then encodes and decodes and times both, and the
+    encoder, alone."""
     drafting = pair.draft is not None and plan.gamma > 0
     sides = [pair.target, *([pair.draft] if drafting and not pair.shared else [])]
     encoders = [
@@ -260,13 +262,16 @@ def run(
         params = Params(pair.target.params, small)
         return params, prompt._replace(inputs=Encoded(states[0])), request
 
-    heard = jax.eval_shape(encoder(pair.target.config), pair.target.params, sounds)
-    compiled = program(plan).lower(*inputs([heard] * len(sides))).compile()
+    shape = jax.eval_shape(encoder(pair.target.config), pair.target.params, sounds)
+    compiled = program(plan).lower(*inputs([shape] * len(sides))).compile()
     began = time.perf_counter()
     both = zip(encoders, sides, strict=True)
     states = [encode(side.params, sounds) for encode, side in both]
+    jax.block_until_ready(states)
+    heard = time.perf_counter()
     written = jax.block_until_ready(compiled(*inputs(states)))
-    return *jax.device_get(written), time.perf_counter() - began
+    ended = time.perf_counter()
+    return *jax.device_get(written), (ended - began, heard - began)
 
 
 @functools.lru_cache(maxsize=8)
@@ -292,7 +297,7 @@ def first_logits(config: whisper.Config, start: int) -> Callable:
 def texts_of(
     output: generate.Output,
     quiet: np.ndarray,
-    seconds: float,
+    seconds: tuple[float, float],
     request: Request,
     rows: int,
     end: int,
@@ -307,5 +312,5 @@ def texts_of(
     bare = [[int(i) for i in ids if i != end] for ids in texts]
     calls, _, tested, accepted = (int(each[:rows].sum()) for each in output.counts)
     decoded = Decoded(bare, mean, quiet[:rows].tolist())
-    spent = Spent(rows, calls, int(lengths.sum()), accepted, tested, seconds)
+    spent = Spent(rows, calls, int(lengths.sum()), accepted, tested, *seconds)
     return decoded, spent

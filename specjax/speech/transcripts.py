@@ -165,7 +165,7 @@ def summed(
     transcripts: tuple[Transcript, ...], spent: list[Spent], rule: str
 ) -> Transcribed:
     windows, calls, tokens, accepted, tested, seconds = (
-        sum(each) for each in (zip(*spent, strict=True) if spent else [[0]] * 6)
+        sum(getattr(each, name) for each in spent) for name in Spent._fields[:6]
     )
     alpha = accepted / tested if tested else None
     counts = windows, calls, tokens, float(seconds)

@@ -32,7 +32,9 @@ FOLDER = Path(str(resources.files("specjax.zoo")))
 MODELS = ("code_target", "code_small")  # the target and its draft
 T5_MODELS = ("t5_target", "t5_large", "t5_base", "t5_small", "t5_decoder")
 SPEECH_MODELS = ("speech_target", "speech_small")
-DRAFTS = ("smollm2_draft",)  # they read by the embedding of a target that is fetched
+# They read by the embedding of a target that is fetched.
+DRAFTS = ("smollm2_draft", "whisper_base_draft")
+LISTENING = {"speech_target": "speech_small", "whisper-base": "whisper_base_draft"}
 PAD, START, END = 0, 1, 2  # of the code models; t5.PAD, t5.END of the others
 CODE_VOCAB, T5_VOCAB, SPEECH_VOCAB = 8192, 6016, 236
 TOKENIZERS = {"code": "tokenizer.model", "t5": "t5.model"}

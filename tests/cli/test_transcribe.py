@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from specjax import console
+from specjax import console, zoo
+from specjax.checkpoints import published
 from specjax.cli import transcribe
 from specjax.speech import logmel
 from specjax.speech.segments import Segment
@@ -141,3 +142,17 @@ def test_a_transcript_stays_until_the_next_is_whole(tmp_path, monkeypatch, capfd
     assert (tmp_path / "a.txt").read_text() == "earlier\n"
     printed = capfd.readouterr().err
     assert f"{tmp_path / 'b.txt'} could not be written: No space" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    published.path("whisper-base") is None, reason="needs specjax fetch whisper-base"
+)
+def test_a_real_whisper_writes_the_same_with_its_bundled_draft(capsys):
+    spoken = str(zoo.FOLDER / "speech" / "speech.flac")
+    asked = ["--target", "whisper-base", "--temperature", "0", spoken]
+    (with_draft, took), (alone, _) = (
+        (transcribe.main([*asked, *more]), capsys.readouterr())[1]
+        for more in ([], ["--draft", "none"])
+    )
+    assert with_draft == alone != "" and took.startswith("alpha ")

@@ -25,13 +25,15 @@ def train(
     runs: Path,
     path: Path,
     recipe: dict,
+    more: np.ndarray | None = None,
 ) -> None:
     """Writes the draft to `path`, and its recipe beside it. held_out: batches of what
     the target wrote. parts: others, by what the recipe's stages call them; the ids are
-    the most frequent ones of the first part, and the last holds all."""
+    the most frequent ones of the first part, with those of `more` as
+    `some_ids.frequent` has it, and the last holds all."""
     stages = [it._replace(config=fitted(it, target)) for it in pipeline.stages(recipe)]
     config, whole = stages[-1].config, target.model.vocab
-    ids = some_ids.frequent(next(iter(parts.values())), config.vocab, whole)
+    ids = some_ids.frequent(next(iter(parts.values())), config.vocab, whole, more)
     embedding = table_of(target.params)
 
     def named(batches: Sequence[Written]) -> list[Written]:

@@ -27,15 +27,20 @@ class Lesson(NamedTuple):
     embedding: Array
 
 
-def frequent(parts: Sequence[Written], count: int, vocab: int) -> np.ndarray:
+def frequent(
+    parts: Sequence[Written], count: int, vocab: int, more: np.ndarray | None = None
+) -> np.ndarray:
     """The ids [count] that the target would say most often, by the sum of its laws
-    after what it answered, in ascending order."""
+    after what it answered, in ascending order. more [V]: how often they are in other
+    texts, which weigh as much."""
     mass = np.zeros(vocab)
     for texts, ids, log_p in parts:
         at = np.arange(ids.shape[1])
         inside = (at >= texts.begun[:, None] - 1) & (at < texts.length[:, None] - 1)
         share = np.exp(log_p[..., :-1].astype(np.float32)) * inside[..., None]
         np.add.at(mass, ids.ravel(), share.ravel())
+    if more is not None:
+        mass = mass / mass.sum() + more / more.sum()
     return np.sort(np.argsort(-mass, kind="stable")[:count])
 
 

@@ -191,8 +191,9 @@ def test_the_draft_of_a_whisper_that_was_fetched(monkeypatch, folders, tmp_path)
     table = "file\tspeaker\tseconds\ttranscript\tsplit\n"
     for i, split in enumerate(("train", "train", "test")):
         soundfile.write(heard / f"{i}.flac", speech_folders.sound(4.0, i), logmel.RATE)
-        table += f"{i}.flac\tann\t4.0\ta\t{split}\n"
+        table += f"{i}.flac\tann\t4.0\tw3\t{split}\n"
     (heard / "transcripts.tsv").write_text(table)
+    (tmp_path / "texts.txt").write_text("w3\nw7\n")
     monkeypatch.setattr(zoo_whisper, "TARGET", target)
     plan = {"synthesised": 3, "seconds": 2.0, "batches": 3, "held_out": 1}
     plan |= {"batch": 4, "longest": 24}
@@ -201,6 +202,7 @@ def test_the_draft_of_a_whisper_that_was_fetched(monkeypatch, folders, tmp_path)
     settings = {"heard": plan, "first_layers": [0, 1]}
     shorten(monkeypatch, "whisper_base", SHORT, sizes, **settings)
     where = "--runs", runs, "--export", export, "--recordings", heard
+    where += "--said", heard, "--texts", tmp_path / "texts.txt"
     start(monkeypatch, zoo_whisper, *where)
     texts = np.load(runs / "heard" / "0001.npz")
     sounds = json.loads(str(texts["about"]))["sounds"]

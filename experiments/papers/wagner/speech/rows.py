@@ -15,6 +15,7 @@ from experiments.papers.wagner.speech import hearing, methods
 from experiments.papers.wagner.speech.hearing import Outcome
 from experiments.papers.wagner.speech.utterances import Utterances, read
 from experiments.tasks import word_errors
+from specjax import drafts
 from specjax.measure import timing
 from specjax.measure.row import Measurement, own_files
 from specjax.sides import Side
@@ -47,18 +48,30 @@ class ListeningSetting(NamedTuple):
     kernels: str = "auto"
 
 
-def errors_row(target: Side, draft: Side, setting: ListeningSetting) -> Measurement:
+def errors_row(
+    target: Side, draft: Side | str, setting: ListeningSetting
+) -> Measurement:
     """Word errors and acceptance of every method. Raises ValueError for no pair of
     Whispers, recordings that are not there, or a setting that cannot be measured."""
     return built(target, draft, setting, measure_errors)
 
 
-def speed_row(target: Side, draft: Side, setting: ListeningSetting) -> Measurement:
+def speed_row(
+    target: Side, draft: Side | str, setting: ListeningSetting
+) -> Measurement:
     """Speed of exact verification by batch, greedy. Raises as `errors_row`."""
     return built(target, draft, setting, measure_speed)
 
 
-def built(target: Side, draft: Side, setting: ListeningSetting, run) -> Measurement:
+def named(draft: Side | str, target: Side) -> Side:
+    """A draft that may be given by its name, of `drafts.named`."""
+    return drafts.named(draft, target) if isinstance(draft, str) else draft
+
+
+def built(
+    target: Side, draft: Side | str, setting: ListeningSetting, run
+) -> Measurement:
+    draft = named(draft, target)
     if None in (target.pretrained, draft.pretrained):
         raise ValueError("both sides must be Whispers with weights")
     pair = opened(target.pretrained, draft.pretrained)
@@ -131,28 +144,35 @@ def measure_speed(
     pair: Listeners, spoken: Utterances, setting: ListeningSetting
 ) -> dict:
     """By batch: seconds of all recordings without and with a draft, greedy, and their
-    ratio with its interval over rounds. Encoding counts on both sides."""
+    ratio with its interval over rounds; the same of decoding, without the encoder."""
     some = spoken._replace(files=spoken.files[: setting.timed])
     frames, numbers = described(pair, some)
     gammas, greedy = (ALONE, setting.gammas[0]), methods.Method("", "token", None, 0.0)
     for batch in tqdm(setting.batches, "batches", disable=None):
-        seconds, texts = np.zeros((2, setting.rounds)), [[], []]
+        # Sides; all, and what encoding takes of it; rounds.
+        taken, texts = np.zeros((2, 2, setting.rounds)), [[], []]
         for turn in range(-1, setting.rounds):  # the first is not counted
             for side, gamma in enumerate(gammas):
                 spoken_so = heard(pair, frames, greedy, gamma, setting, batch)
                 texts[side] = spoken_so.texts
                 if turn >= 0:
-                    seconds[side, turn] = sum(x.seconds for x in spoken_so.spent)
-        low, high = timing.interval(speedup, tuple(seconds))
+                    each = [(x.seconds, x.encoding) for x in spoken_so.spent]
+                    taken[side, :, turn] = np.sum(each, axis=0)
         same = sum(a == b for a, b in zip(*texts, strict=True))
-        numbers |= counted(spoken_so, f"b{batch}") | {
-            f"speedup_b{batch}": speedup(*seconds),
-            f"speedup_ci_b{batch}": [low, high],
-            f"alone_s_b{batch}": float(np.median(seconds[0])),
-            f"drafted_s_b{batch}": float(np.median(seconds[1])),
-            f"same_texts_b{batch}": same,
-        }
+        numbers |= counted(spoken_so, f"b{batch}") | {f"same_texts_b{batch}": same}
+        numbers |= timed("", f"b{batch}", taken[:, 0])
+        numbers |= timed("decoding_", f"b{batch}", taken[:, 0] - taken[:, 1])
     return numbers
+
+
+def timed(what: str, name: str, seconds: np.ndarray) -> dict:
+    """seconds [2, R]: without and with a draft."""
+    return {
+        f"{what}speedup_{name}": speedup(*seconds),
+        f"{what}speedup_ci_{name}": list(timing.interval(speedup, tuple(seconds))),
+        f"{what}alone_s_{name}": float(np.median(seconds[0])),
+        f"{what}drafted_s_{name}": float(np.median(seconds[1])),
+    }
 
 
 def speedup(alone: np.ndarray, drafted: np.ndarray) -> float:

@@ -30,9 +30,10 @@ from specjax.speech.pair import Listeners
 LONGEST = 100  # tokens of a text whose logits are timed
 
 
-def row(target: Side, draft: Side, setting: ListeningSetting) -> Measurement:
+def row(target: Side, draft: Side | str, setting: ListeningSetting) -> Measurement:
     """Microseconds of a verification by method and gamma. Raises as
     `rows.errors_row`."""
+    draft = rows.named(draft, target)
     run = partial(measure, (target, draft))
     built = rows.built(target, draft, setting, run)
     return built._replace(module=__name__)

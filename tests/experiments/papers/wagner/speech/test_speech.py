@@ -51,20 +51,23 @@ def over(place) -> str:
     """A file to read after a row."""
     written = ["from __gin__ import dynamic_registration"]
     written += ["from specjax import sides", f"FOLDER = '{place}'"]
-    for file in ("whisper", "speech_trained", "bundled"):
+    for file in ("whisper", "speech_trained", "bundled", "fetched"):
         text = (gin_rows.CONFIGS / f"checkpoints/{file}.gin").read_text()
         written.append(f"include 'gin_configs/checkpoints/{file}.gin'")
         for scope in re.findall(r"^(\w+)/sides\.model\.name", text, re.MULTILINE):
             side = "draft" if re.search("distil|draft|turbo", scope) else "target"
             written.append(f"{scope}/sides.model.name = '{place / side}'")
+    few = place / "few.gin"
+    few.write_text(f"DRAFT = '{place / 'few.safetensors'}'\n")
     path = place / "over.gin"
     path.write_text("\n".join([*written, "DTYPE = 'float32'", "GAMMAS = (3,)"]))
     return str(path)
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_every_row_builds(name, over):
-    built = configs.build(ROWS[name]._replace(over=(over,)))
+def test_every_row_builds(name, place, over):
+    drafts = [str(place / "few.gin")] if "whisper_" in name else []
+    built = configs.build(ROWS[name]._replace(over=(over, *drafts)))
     assert f"{built.table}/{built.name}" == name
     assert (built.row.scale == "paper") == (built.table == "speech_paper")
     files = {file.name for file in built.row.measurement.inputs}

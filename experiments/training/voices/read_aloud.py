@@ -1,0 +1,56 @@
+"""Sentences read aloud by the voices of flite, a synthesiser that Whisper understands.
+
+    python -m experiments.training.voices.read_aloud --texts FILE --out FOLDER
+
+Debian's package `flite` has the program and its voices. A FILE has a sentence a line;
+each recording is some of them, in one voice, as long as Whisper's window or shorter,
+with what it says in a `transcripts.tsv`, as `experiments.training.zoo_whisper --said`
+reads it.
+"""
+
+import argparse
+import subprocess
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from experiments.training.voices.recorded import TABLE
+
+VOICES = ("slt", "rms", "awb", "kal16")
+HEAD = "file\tspeaker\tseconds\ttranscript\tsplit"
+LETTERS, FASTEST, SLOWEST = 330, 0.8, 1.15  # of a recording; of a voice's own pace
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--texts", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--count", type=int, default=480)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    said = texts(options.texts.read_text("utf-8").splitlines(), options.count)
+    lines = [HEAD]
+    for number, text in enumerate(tqdm(said, "recordings")):
+        voice, file = VOICES[number % len(VOICES)], f"{number:04}.wav"
+        pace = np.random.default_rng(number).uniform(FASTEST, SLOWEST)
+        say = ["flite", "-voice", voice, "--setf", f"duration_stretch={pace:.3f}"]
+        subprocess.run([*say, "-t", text, "-o", options.out / file], check=True)
+        lines.append("\t".join([file, voice, "", text, "train"]))
+    (options.out / TABLE).write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def texts(sentences: list[str], count: int) -> list[str]:
+    """Sentences in order, as many in each text as it has room for."""
+    made = [""]
+    for sentence in sentences:
+        if len(made[-1]) + len(sentence) > LETTERS:
+            if len(made) == count:
+                break
+            made.append("")
+        made[-1] = f"{made[-1]} {sentence}".strip()
+    return made
+
+
+if __name__ == "__main__":
+    main()
