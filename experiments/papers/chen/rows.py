@@ -8,9 +8,12 @@ worth: they have one law, so that only chance sets them apart.
 Axes: N texts.
 """
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from experiments.papers.chen import humaneval
 from experiments.papers.chen.decoding import (
@@ -25,7 +28,7 @@ from experiments.papers.chen.setting import ChenSetting, check, paired
 from experiments.papers.leviathan import quality
 from experiments.tasks import Task
 from specjax import drafts, sides
-from specjax.measure import costs
+from specjax.measure import costs, scoring
 from specjax.measure.row import Measurement
 from specjax.sides import Side
 
@@ -68,13 +71,31 @@ def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
         "kernels": pair.kernels.record,
         **rate(calls, setting),
     }
-    values |= call_times(pair, task, setting, values["r"])
-    values |= walltimes(pair, task, setting, count)
+    if setting.timed:
+        values |= call_times(pair, task, setting, values["r"])
+        values |= walltimes(pair, task, setting, count)
+    if setting.temperature == 0:
+        values |= greedy(task, alone, calls.texts)
     texts = {"alone": alone, "speculative": calls.texts}
     for way, ids in texts.items():
         worth = METRICS[setting.metric](strings(pair, task, ids), task, setting)
         values |= {f"{key}_{way}": value for key, value in worth.items()}
     return values
+
+
+def greedy(task: Task, alone: list[np.ndarray], drafted: list[np.ndarray]) -> dict:
+    """Of argmax texts: how many are the target's own, and the share of its tokens that
+    end a run which the text had before."""
+    prompts = itertools.cycle(task.prompts.tokens)
+    marks = [
+        scoring.repeated(np.array([*before, *ids]))[len(before) :]
+        for before, ids in zip(prompts, alone, strict=False)
+    ]
+    same = sum(map(np.array_equal, alone, drafted))
+    return {
+        "same_greedy_texts": int(same),
+        "repeated": float(np.concatenate(marks).mean()),
+    }
 
 
 def by_tests(texts: list[str], task: Task, setting: ChenSetting) -> dict:

@@ -135,7 +135,7 @@ OF_WAGNER = [
     ({"gammas": (0,)}, "text", "gammas must be in 1..20"),
     ({"suffix": "Summary:"}, "text", "no suffix"),
     ({"task": "nowhere.jsonl"}, "text", "no file nowhere"),
-    ({}, "speech", "choose one of text, scale, time"),
+    ({}, "speech", "choose one of text, scale, time, calls"),
 ]
 
 
