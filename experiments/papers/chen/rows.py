@@ -26,6 +26,7 @@ from experiments.papers.chen.decoding import (
 )
 from experiments.papers.chen.setting import ChenSetting, check, paired
 from experiments.papers.leviathan import quality
+from experiments.papers.wagner.runs import by_prompt
 from experiments.tasks import Task
 from specjax import drafts, sides
 from specjax.measure import costs, scoring
@@ -106,10 +107,17 @@ def by_tests(texts: list[str], task: Task, setting: ChenSetting) -> dict:
 
 
 def by_rouge(texts: list[str], task: Task, setting: ChenSetting) -> dict:
-    """Mean ROUGE-1, -2 and -L F1 against the references, at most 1."""
-    references = task.references * setting.samples
-    scores = quality.rouge([text.strip() for text in texts], references)
-    return {name: value / 100 for name, value in scores.items()}
+    """Mean ROUGE-1, -2 and -L F1 against the references, at most 1, and their standard
+    errors over prompts, None of one."""
+    both = zip(texts, task.references * setting.samples, strict=True)
+    each = [quality.rouge([text.strip()], [reference]) for text, reference in both]
+    values = {}
+    for name in quality.ROUGES:
+        scores = np.array([score[name] / 100 for score in each])
+        means = by_prompt(scores, setting.samples) / setting.samples
+        error = means.std(ddof=1) / means.size**0.5 if means.size > 1 else None
+        values |= {name: float(means.mean()), f"{name}_se": error and float(error)}
+    return values
 
 
 METRICS: dict[str, Callable[[list[str], Task, ChenSetting], dict]] = {
