@@ -37,7 +37,9 @@ def asked(
     def read(line: dict[str, str]) -> list[int]:
         message = {"role": "user", "content": ask.format(**line)}
         (ids,) = prompts.of([{"messages": [message]}], model).tokens
-        return [*ids, *model.tokenizer.encode(begun.format(**line))] if begun else ids
+        # Tokens join the white space at its end with what follows.
+        more = begun.format(**line).rstrip()
+        return [*ids, *model.tokenizer.encode(more)] if begun else ids
 
     lines = (
         dict(zip(wanted, line.texts, strict=True))

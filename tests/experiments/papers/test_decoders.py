@@ -91,7 +91,7 @@ def test_what_is_asked_stands_in_the_models_own_template(folder):
     file, decode = str(folder / "humaneval.jsonl"), model.pretrained.tokenizer[1]
     how = "Write {entry_point}.", "```\n{prompt}", "test"
     task = chats.asked(file, model, *how, count=2)
-    begun = "user: Write add.\nbot:```\ndef add(a, b):\n"
+    begun = "user: Write add.\nbot:```\ndef add(a, b):"
     assert [decode(ids) for ids in task.prompts.tokens] == [begun] * 2
     assert task.references == [decoder_files.PROBLEM["test"]] * 2
     assert not chats.asked(file, model, "{prompt}").references
