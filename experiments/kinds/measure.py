@@ -24,7 +24,7 @@ from experiments.kinds import prose, python, segments, shares, tested_drafts
 from experiments.kinds.segments import Place
 from experiments.kinds.tested_drafts import Pair, Tokens
 from specjax import drafts, fused, sides
-from specjax.measure import pairs
+from specjax.measure import pairs, scoring
 from specjax.measure.row import Measurement
 from specjax.measure.texts import Protocol, Text
 from specjax.prompts import Prompts
@@ -104,6 +104,7 @@ def measure(
         **errors,
         "tokens": len(places),
         "generated": len(every.block),
+        **(scoring.outside(text, None) if protocol.temperature == 0 else {}),
         "sequences": len(text.start),
         **agreement(tokens),
         "groups": {

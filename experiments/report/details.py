@@ -25,14 +25,14 @@ def flat(estimates: dict[str, dict]) -> dict:
 
 
 def estimators(records: Records) -> list[Grid]:
-    """Table 3: the four estimates side by side."""
+    """Table 3: the four estimates side by side, of drafts that have a law."""
     items = [
         records[line.folder][line.row]["measured"] | {"what": line.what}
         for line in catalogue.named("table3").lines
-        if line.row in records.get(line.folder, {})
+        if line.row in records.get(line.folder, {}) and line.quantity == "alpha"
     ]
-    items = [it | flat(it["estimates"]) for it in items if "estimates" in it]
-    return grid("estimators", items)
+    items = [it | flat(it.get("estimates", {})) for it in items]
+    return grid("estimators", [it for it in items if "rao_blackwell" in it])
 
 
 def lenience(records: Records) -> list[Grid]:

@@ -89,14 +89,25 @@ def plain(value: str) -> str:
 
 def changed_settings(recorded: str, today: str, own: Iterable[str]) -> list[str]:
     """The names that two configs set otherwise. own: names that the row's own file
-    sets; of the files that it includes a new name stands for what was always so."""
+    sets; of the files that it includes a new name stands for what was always so. A
+    value that became a macro is what the macro is."""
     was, now = settings(recorded), settings(today)
     own = set(map(short, own))
+
+    def differs(name: str, value: str) -> bool:
+        old = was[name]
+        return old != value and meant(was, old) != meant(now, value)
+
     return sorted(
         name
         for name, value in now.items()
-        if (name in was and was[name] != value) or (name in own and name not in was)
+        if (differs(name, value) if name in was else name in own)
     )
+
+
+def meant(found: dict[str, str], value: str) -> str:
+    """A value, or that of the macro that it names."""
+    return found.get(value[1:], value) if value.startswith("%") else value
 
 
 @cache

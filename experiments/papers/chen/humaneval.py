@@ -18,8 +18,8 @@ from experiments.tasks import Task, files, texts
 from specjax.sides import Side
 
 FIELDS = ("prompt", "entry_point", "test")
-# Where a function is over: Section 2.1 there.
-STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
+# Where a function is over: Section 2.1 there, and the end of code in a chat.
+STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint", "\n```")
 
 
 class Problem(NamedTuple):

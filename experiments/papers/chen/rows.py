@@ -8,9 +8,12 @@ worth: they have one law, so that only chance sets them apart.
 Axes: N texts.
 """
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from experiments.papers.chen import humaneval
 from experiments.papers.chen.decoding import (
@@ -23,9 +26,10 @@ from experiments.papers.chen.decoding import (
 )
 from experiments.papers.chen.setting import ChenSetting, check, paired
 from experiments.papers.leviathan import quality
+from experiments.papers.wagner.runs import by_prompt
 from experiments.tasks import Task
 from specjax import drafts, sides
-from specjax.measure import costs
+from specjax.measure import costs, scoring
 from specjax.measure.row import Measurement
 from specjax.sides import Side
 
@@ -68,13 +72,31 @@ def measure(pair: costs.Pair, task: Task, setting: ChenSetting) -> dict:
         "kernels": pair.kernels.record,
         **rate(calls, setting),
     }
-    values |= call_times(pair, task, setting, values["r"])
-    values |= walltimes(pair, task, setting, count)
+    if setting.timed:
+        values |= call_times(pair, task, setting, values["r"])
+        values |= walltimes(pair, task, setting, count)
+    if setting.temperature == 0:
+        values |= greedy(task, alone, calls.texts)
     texts = {"alone": alone, "speculative": calls.texts}
     for way, ids in texts.items():
         worth = METRICS[setting.metric](strings(pair, task, ids), task, setting)
         values |= {f"{key}_{way}": value for key, value in worth.items()}
     return values
+
+
+def greedy(task: Task, alone: list[np.ndarray], drafted: list[np.ndarray]) -> dict:
+    """Of argmax texts: how many are the target's own, and the share of its tokens that
+    end a run which the text had before."""
+    prompts = itertools.cycle(task.prompts.tokens)
+    marks = [
+        scoring.repeated(np.array([*before, *ids]))[len(before) :]
+        for before, ids in zip(prompts, alone, strict=False)
+    ]
+    same = sum(map(np.array_equal, alone, drafted))
+    return {
+        "same_greedy_texts": int(same),
+        "repeated": float(np.concatenate(marks).mean()),
+    }
 
 
 def by_tests(texts: list[str], task: Task, setting: ChenSetting) -> dict:
@@ -85,10 +107,17 @@ def by_tests(texts: list[str], task: Task, setting: ChenSetting) -> dict:
 
 
 def by_rouge(texts: list[str], task: Task, setting: ChenSetting) -> dict:
-    """Mean ROUGE-1, -2 and -L F1 against the references, at most 1."""
-    references = task.references * setting.samples
-    scores = quality.rouge([text.strip() for text in texts], references)
-    return {name: value / 100 for name, value in scores.items()}
+    """Mean ROUGE-1, -2 and -L F1 against the references, at most 1, and their standard
+    errors over prompts, None of one."""
+    both = zip(texts, task.references * setting.samples, strict=True)
+    each = [quality.rouge([text.strip()], [reference]) for text, reference in both]
+    values = {}
+    for name in quality.ROUGES:
+        scores = np.array([score[name] / 100 for score in each])
+        means = by_prompt(scores, setting.samples) / setting.samples
+        error = means.std(ddof=1) / means.size**0.5 if means.size > 1 else None
+        values |= {name: float(means.mean()), f"{name}_se": error and float(error)}
+    return values
 
 
 METRICS: dict[str, Callable[[list[str], Task, ChenSetting], dict]] = {

@@ -17,8 +17,8 @@ from specjax.verifiers import token
 class ChenSetting(NamedTuple):
     """task: as `read` takes it. metric: of `METRICS`. K: drafted tokens a call.
     samples: texts of each prompt, at most `new_tokens` each, in batches. timed: texts
-    decoded alone for their walltime. rounds: of the times of a call. kernels: what
-    reads logits, see `specjax.fused`."""
+    decoded alone for their walltime; 0 times nothing. rounds: of the times of a call.
+    kernels: what reads logits, see `specjax.fused`."""
 
     task: str
     metric: str
@@ -36,9 +36,11 @@ class ChenSetting(NamedTuple):
 
 def check(setting: ChenSetting) -> None:
     """Raises ValueError for a setting that is none."""
-    counts = ("K", "samples", "new_tokens", "batch", "timed", "rounds")
+    counts = ("K", "samples", "new_tokens", "batch", "rounds")
     if min(getattr(setting, name) for name in counts) < 1:
         raise ValueError(f"{', '.join(counts)} must be at least 1")
+    if setting.timed < 0:
+        raise ValueError(f"timed must be at least 0; got {setting.timed}")
     if not 0 < setting.top_p <= 1 or setting.temperature < 0:
         raise ValueError(
             "need a top_p in (0, 1] and a temperature of at least 0; got"

@@ -13,6 +13,7 @@ from experiments.papers.wagner.rows import WagnerSetting
 from experiments.tasks import Task
 from specjax import drafts, sides
 from specjax.measure.row import Measurement
+from specjax.models import reduced
 from specjax.sides import Side
 
 
@@ -25,13 +26,14 @@ def row(
 ) -> Measurement:
     """The measurement of a row. read: how a task of that name is read by the target,
     suffix included. kind: "text" for Tables 1, 3, 5, 6 and 8, "scale" for Tables 2 and
-    7, "time" for Figures 3 and 4. Raises ValueError for a pair, a setting or a task
-    that cannot be measured."""
+    7, "time" for Figures 3 and 4, "calls" for what Tables 1 and 3 count. Raises
+    ValueError for a pair, a setting or a task that cannot be measured."""
     if kind not in KINDS:
         raise ValueError(f"no kind {kind!r}: choose one of {', '.join(KINDS)}")
     if setting.suffix:
         raise ValueError("need no suffix: the task puts one")
-    pair = target, _ = drafts.paired(target, draft)
+    target, draft = drafts.paired(target, draft)
+    pair = target, of_all_ids(draft)
     sides.check(*pair)
     measure, methods = KINDS[kind]
     task, decode = read(setting.task, target), target.pretrained.tokenizer.decode
@@ -39,9 +41,19 @@ def row(
     return rows.built(*parts)._replace(module=__name__)
 
 
+def of_all_ids(draft: Side) -> Side:
+    """A draft of some ids with logits of all, as the methods that are compared read."""
+    if draft.regime != sides.REDUCED:
+        return draft
+    model = reduced.spread(reduced.build(**dict(draft.drafter.options)))
+    dense = sides.of_model(draft.name, model, draft.params)
+    return dense._replace(files=draft.files)
+
+
 # What is measured, and the methods that are compared, of the setting's scales.
 KINDS: dict[str, tuple[Callable, Callable[[tuple[float, ...]], list[Method]]]] = {
     "text": (rows.texts, lambda scales: of_text(scales[0])),
     "scale": (rows.scales, of_scale),
     "time": (rows.times, lambda scales: of_text(scales[0])[:4]),
+    "calls": (rows.calls, lambda scales: of_text(scales[0])[:4]),
 }

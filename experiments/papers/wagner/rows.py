@@ -174,6 +174,12 @@ def scales(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) ->
     return values | profile(values, methods)
 
 
+def calls(pair: Pair, setting: WagnerSetting, methods: list[Method], sample) -> dict:
+    """What a row of texts counts by the schedule, and nothing that is timed, flat."""
+    every = [by_schedule(pair, setting, method, sample) for method in methods]
+    return {key: value for values in every for key, value in values.items()}
+
+
 def written(pair: Pair, sample, top_k: int | None) -> Text:
     """Texts that the target writes alone, with a filter or without."""
     target, _ = filtered(pair, top_k)

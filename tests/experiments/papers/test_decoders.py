@@ -12,7 +12,7 @@ from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.wagner import decoders, methods, rows, runs
 from experiments.records import records
 from experiments.report import details
-from experiments.tasks import dialogues, texts
+from experiments.tasks import chats, dialogues, texts
 from specjax import configs, sides, zoo
 from specjax.generate import Counts
 from specjax.theory import closed_forms
@@ -22,6 +22,7 @@ CHEN = ChenSetting("", "rouge", 2, 0.8, 0.9, 2, 4, 4, 2, 1)
 WAGNER = rows.WagnerSetting(
     "", gammas=(2,), repeats=2, new_tokens=6, batch=4, timed=2, rounds=1
 )
+TABLES = "table2_data", "table3_data", "kinds_data"
 TURNS = "Ann: Hi!\nBob: Hello.\nAnn: Bye."
 LINES = [(TURNS, "They meet."), ("Ann: " + "no " * 400, "Ann says no.")]
 
@@ -57,8 +58,8 @@ def test_half_of_the_turns_or_all_and_a_question(folder, model):
         dialogues.summaries("nowhere.jsonl", model)
 
 
-@pytest.mark.parametrize("row", records.rows("table2_data"))
-@pytest.mark.parametrize("table", ["table2_data", "table3_data", "kinds_data"])
+@pytest.mark.parametrize("row", [x for x in records.rows(TABLES[0]) if "llama" in x])
+@pytest.mark.parametrize("table", TABLES)
 def test_every_row_of_dialogues_builds_on_the_users_files(folder, table, row):
     names = {"LLAMA_TARGET_NAME": "model", "LLAMA_DRAFT_NAME": "model"}
     names["TASK"] = "dialogues.jsonl"
@@ -69,6 +70,35 @@ def test_every_row_of_dialogues_builds_on_the_users_files(folder, table, row):
     with pytest.raises(configs.ConfigError, match="make zoo-llama"):
         nowhere = "LLAMA_TARGET_NAME = '/nowhere/target'"
         configs.build(records.row(table, row, [nowhere, *bindings[1:]]))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_row_of_a_chat_model_builds_on_the_users_files(folder, table):
+    pytest.importorskip("jinja2")
+    rows = [row for row in records.rows(table).values()]
+    rows = [row for row in rows if row.path.stem == decoder_files.CHAT]
+    assert rows
+    for row in rows:
+        built = configs.build(decoder_files.over(folder, row))
+        inputs = {file.name for file in built.row.measurement.inputs}
+        named = row.row.partition("_")[0]
+        assert {"config.json", f"{named}.jsonl"} <= inputs
+
+
+def test_what_is_asked_stands_in_the_models_own_template(folder):
+    pytest.importorskip("jinja2")
+    model = sides.model(str(folder / "chat"))
+    file, decode = str(folder / "humaneval.jsonl"), model.pretrained.tokenizer[1]
+    how = "Write {entry_point}.", "```\n{prompt}", "test"
+    task = chats.asked(file, model, *how, count=2)
+    begun = "user: Write add.\nbot:```\ndef add(a, b):"
+    assert [decode(ids) for ids in task.prompts.tokens] == [begun] * 2
+    assert task.references == [decoder_files.PROBLEM["test"]] * 2
+    assert not chats.asked(file, model, "{prompt}").references
+    with pytest.raises(ValueError, match="no prompt of 3 tokens or fewer"):
+        chats.asked(file, model, "{prompt}", longest=3)
+    with pytest.raises(ValueError, match="no field 'article'"):
+        chats.asked(file, model, "{article}")
 
 
 def test_a_prompt_that_is_too_long_loses_the_end_of_its_article(model):
@@ -135,7 +165,7 @@ OF_WAGNER = [
     ({"gammas": (0,)}, "text", "gammas must be in 1..20"),
     ({"suffix": "Summary:"}, "text", "no suffix"),
     ({"task": "nowhere.jsonl"}, "text", "no file nowhere"),
-    ({}, "speech", "choose one of text, scale, time"),
+    ({}, "speech", "choose one of text, scale, time, calls"),
 ]
 
 

@@ -122,6 +122,8 @@ small/specjax.sides.model.dtype = %DTYPE
         (WAS.replace("     2)", "     3)"), (), ["LONG"]),
         (WAS.replace("@small", "@large"), (), ["DRAFT"]),
         (WAS.replace("%DTYPE", "'int8'"), (), ["small/model.dtype"]),
+        (WAS.replace("GAMMA = 5", "GAMMA = %K\nK = 5"), (), []),
+        (WAS.replace("GAMMA = 5", "GAMMA = %K\nK = 7"), (), ["GAMMA"]),
         (f"{WAS}TOP_K = None\n", (), []),  # of a file that it includes
         (f"{WAS}TOP_K = 40\n", ("TOP_K",), ["TOP_K"]),
     ],
