@@ -34,7 +34,7 @@ T5_MODELS = ("t5_target", "t5_large", "t5_base", "t5_small", "t5_decoder")
 SPEECH_MODELS = ("speech_target", "speech_small")
 # They read by the embedding of a target that is fetched.
 DRAFTS = ("smollm2_draft", "whisper_base_draft")
-LISTENING = {"speech_target": "speech_small", "whisper-base": "whisper_base_draft"}
+LISTENING = {"speech_target": "speech_small"}  # who drafts unless another is named
 PAD, START, END = 0, 1, 2  # of the code models; t5.PAD, t5.END of the others
 CODE_VOCAB, T5_VOCAB, SPEECH_VOCAB = 8192, 6016, 236
 TOKENIZERS = {"code": "tokenizer.model", "t5": "t5.model"}
