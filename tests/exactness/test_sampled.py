@@ -8,10 +8,14 @@ Axes: N rows, n tokens, G = gamma, V vocabulary.
 
 import functools
 
+import jax
 import numpy as np
 import pytest
 
-from specjax.verifiers import names
+from specjax import generate, verifiers
+from specjax.drafters import tree
+from specjax.step import Decoder
+from specjax.verifiers import named, names
 from tests import mutation
 from tests.support import goodness, sampled_mutants
 from tests.support.sampled_mutants import EXACT, MUTANTS, PAIR, WORLD, Mutant
@@ -34,7 +38,35 @@ def name(mutant: Mutant) -> str:
     return f"{mutant.verifier}: {mutant.wrong}"
 
 
-@pytest.mark.parametrize("rule", names())
+@functools.cache
+def of_trees(rule: str, siblings: str) -> np.ndarray:
+    """Texts of the real loop, by a draft of two levels."""
+    drafter = tree.build(WORLD.draft, (-1, -1, 0, 0), siblings=siblings)
+    decoder = Decoder(WORLD.target, drafter, named(rule))
+    params = sampled_mutants.weights("tables")
+    loop = jax.jit(generate.build_loop(decoder, len(goodness.PROMPT) + 10))
+    return goodness.written(loop(params, *goodness.ask(goodness.ROWS, 0)))
+
+
+CHAINS = [rule for rule in names() if rule in sampled_mutants.VERDICTS]
+TREES = [(rule, named(rule).siblings[0]) for rule in names() if named(rule).siblings]
+
+
+@pytest.mark.parametrize(("rule", "siblings"), TREES)
+def test_texts_of_trees_follow_the_target(rule, siblings):
+    laws = sampled_mutants.laws("tables")
+    assert goodness.p_value(of_trees(rule, siblings), laws) > FINE
+
+
+def test_a_rule_for_other_siblings_is_caught(monkeypatch):
+    """Were it not refused: drawn without replacement, judged as if with it."""
+    wrong = named("recursive_replaced")._replace(siblings=("without",))
+    monkeypatch.setitem(verifiers.EXACT, "wrong", wrong)
+    laws = sampled_mutants.laws("tables")
+    assert goodness.p_value(of_trees("wrong", "without"), laws) < NEVER
+
+
+@pytest.mark.parametrize("rule", CHAINS)
 def test_texts_follow_the_target_and_not_the_draft(rule):
     whole = texts(Mutant("nothing", rule), 4)
     assert len(whole) == goodness.ROWS

@@ -1,5 +1,6 @@
 """The parent's end of `worker`: an engine in a process of its own."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -23,7 +24,8 @@ class Child(NamedTuple):
         return answer["seconds"], answer["value"]
 
     def close(self) -> None:
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it ended by itself
+            self.process.stdin.close()
         self.process.stdout.close()
         self.process.wait()
 

@@ -148,15 +148,17 @@ def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
 
 def test_a_line_is_of_a_quantity_that_its_row_measures():
     measured = {"tokens", "alone_calls", "target_calls", "calls_saved"}  # a recording
-    for method in methods.of_errors((1e1, 1e3, 1e4, 1e5)):
-        measured |= {f"{key}_{method.name}" for key in ("wer", "alpha")}
+    named = [method.name for method in methods.of_errors((1e1, 1e3, 1e4, 1e5))]
+    for name in (*named, "greedy_alone", "greedy_exact"):
+        measured |= {f"{key}_{name}" for key in ("wer", "alpha", "tokens_per_call")}
     for method in of_text(1e3):
         for gamma in (1, 3, 5, 10, 15):
             end = f"{method.name}_g{gamma}"
             measured |= {f"{key}_{end}" for key in ("us", "step_reduction")}
     lines = catalogue.named("speech").lines
     others = {line.quantity for line in lines} - measured
-    assert all(quantity.startswith("speedup_b") for quantity in others)
+    speeds = "speedup_b", "decoding_speedup_b"
+    assert all(quantity.startswith(speeds) for quantity in others)
 
 
 def test_both_rules_by_sigmoids_are_named_apart():
