@@ -148,9 +148,10 @@ def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
 
 def test_a_line_is_of_a_quantity_that_its_row_measures():
     measured = {"tokens", "alone_calls", "target_calls", "calls_saved"}  # a recording
-    named = [method.name for method in methods.of_errors((1e1, 1e3, 1e4, 1e5))]
-    for name in (*named, "greedy_alone", "greedy_exact"):
-        measured |= {f"{key}_{name}" for key in ("wer", "alpha", "tokens_per_call")}
+    rules = "sigmoid", "sigmoid_released"
+    for method in methods.of_errors((1e1, 1e3, 1e4, 1e5), rules):
+        each = ("wer", "alpha", "tokens_per_call")
+        measured |= {f"{key}_{method.name}" for key in each}
     for method in of_text(1e3):
         for gamma in (1, 3, 5, 10, 15):
             end = f"{method.name}_g{gamma}"
