@@ -127,7 +127,7 @@ def score_as_needed(
     least of `widths` that holds it. The law of those beyond is 0, and never read."""
     gamma = draft.tokens.shape[1]
     arguments = target, params, request, state
-    if not widths:
+    if not widths or draft.parent is not None:
         return score(*arguments, draft.tokens, read, draft.parent)
 
     def of(width: int) -> Callable:

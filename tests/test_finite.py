@@ -12,6 +12,7 @@ import pytest
 
 import specjax
 from specjax import finite, generate, probs, verifiers
+from specjax.drafters import tree
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder
 from specjax.types import Draft, Params
@@ -85,3 +86,20 @@ def test_whoever_decodes_names_the_row_and_the_step():
     at_once = generate.build(Decoder(model), 8)
     with pytest.raises(FloatingPointError, match=told):
         at_once(Params(good.at[9].set(np.nan)), prompt, request)
+
+
+@pytest.mark.parametrize("side", ["target", "draft"])
+def test_a_tree_whose_path_has_no_law_ends_with_an_error(side):
+    """After 9 that side has no law; up to there both agree, and paths are kept."""
+    model, vocab = tiny.markov(12), 12
+    good = 9.0 * jnp.roll(jnp.eye(vocab), 1, axis=1)
+    weights = dict.fromkeys(("target", "draft"), good)
+    weights[side] = good.at[9].set(jnp.nan)
+    drafter = tree.build(model, (-1, -1, 0))
+    decoder = Decoder(model, drafter, verifiers.named("recursive"))
+    prompt = make_prompt([[5, 6]])
+    request = make_request(jax.random.key(0), prompt, 6, make_sampling(1, 0.0))
+    decode = generate.build(decoder, 14)
+    assert decode(Params(good, good), prompt, request).tokens[0, 4] == 9
+    with pytest.raises(FloatingPointError, match=f"the {side}'s"):
+        decode(Params(**weights), prompt, request)
