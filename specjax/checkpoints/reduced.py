@@ -14,6 +14,7 @@ from specjax import zoo
 from specjax.checkpoints import archive, int8_weights
 from specjax.models import llama, whisper
 from specjax.models.reduced import Reduction
+from specjax.quantized import rounding
 
 D2T = "d2t"
 
@@ -27,7 +28,9 @@ def find(name: str) -> Path | None:
 
 
 def load(path: Path, dtype: str) -> Reduction:
-    """Raises ValueError as `checkpoints.load`, and for a family that does not draft."""
+    """Matrices that lie in the file in eight bits stay so beside float32: it is the same
+    draft, in a quarter of the memory that a call reads. Raises ValueError as
+    `checkpoints.load`, and for a family that does not draft."""
     held = archive.scaled(archive.of_safetensors([path], str(path)))
     activations = int8_weights.activations(dtype)
     family, config = zoo.read_config(path, archive.metadata(path), activations)
@@ -41,7 +44,8 @@ def load(path: Path, dtype: str) -> Reduction:
         )
     sources = archive.same_names(shapes).sources
     archive.check(held, sources, shapes, (D2T,))
-    if dtype == int8_weights.INT8:
+    stored = any(name.endswith(rounding.SCALE) for name in held.unscaled.arrays)
+    if dtype == int8_weights.INT8 or (stored and dtype == "float32"):
         params: Any = int8_weights.fill(held, sources, shapes)
     else:
         params = archive.fill(held, sources, shapes, dtype, None, (D2T,))

@@ -9,6 +9,7 @@ from specjax import checkpoints, drafts, generate, pretrained, sides, zoo
 from specjax.checkpoints import reduced
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models.reduced import Reduction
+from specjax.quantized import Int8, rounding
 from specjax.step import Decoder
 from specjax.types import Params
 from tests.support import tiny_llama
@@ -54,6 +55,19 @@ def test_it_drafts_some_ids_and_the_text_is_the_targets(written, dtype):
     assert set(drafted) <= set(IDS.tolist()) and accepted > 3
     length = int(alone.length[0])
     np.testing.assert_array_equal(text[0, :length], alone.tokens[0, :length])
+
+
+def test_it_is_in_as_many_bits_as_its_file(written, monkeypatch):
+    monkeypatch.setattr(rounding, "LEAST", 1)
+    params = {"layers_0": tiny_llama.weights(LARGE, 1)["layers_0"]}
+    params |= {"norm": {"scale": jnp.ones(16)}, "embedding": jnp.ones((11, 16)) / 3}
+    kinds = {}
+    for bits in (8, 16):
+        path = written / f"{bits}.safetensors"
+        zoo.save(path, SMALL, params, bits, {"d2t": np.int32(IDS - np.arange(11))})
+        kinds[bits] = type(reduced.load(path, "float32").params["embedding"])
+        assert reduced.load(path, "bfloat16").params["embedding"].dtype == "bfloat16"
+    assert kinds[8] is Int8 and kinds[16] is not Int8
 
 
 def test_another_target_is_told(written):
