@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from specjax.drafts import load_draft
     from specjax.pretrained import Pretrained, load
     from specjax.speech.transcripts import Transcribed, transcribe
-    from specjax.text import Generated, generate_text
+    from specjax.text import Generated, generate_text, stream_text
 
 __version__ = "0.1.0"
 
@@ -58,6 +58,7 @@ __all__ = [
     "make_sampling",
     "policies",
     "stream",
+    "stream_text",
     "theory",
     "transcribe",
     "verifiers",
@@ -71,6 +72,7 @@ LATER = {
     "generate_text": "specjax.text",
     "load": "specjax.pretrained",
     "load_draft": "specjax.drafts",
+    "stream_text": "specjax.text",
     "transcribe": "specjax.speech.transcripts",
 }
 

@@ -6,7 +6,7 @@ Axes: B prompts.
 import functools
 import operator
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,19 +22,20 @@ from specjax import (
     generate,
     policies,
     sides,
-    tokenizers,
+    streaming,
     verifiers,
 )
 from specjax.checkpoints import Config
 from specjax.drafters import autoregressive
 from specjax.inputs import bucketed, check, make_prompt, make_request, make_sampling
 from specjax.models import widened
+from specjax.models.constrained import constrained
 from specjax.pretrained import Pretrained
 from specjax.prompts import of as read_prompts
 from specjax.sides import SAMPLED, Side
 from specjax.step import Decoder
-from specjax.tokenizers import Tokenizer
-from specjax.types import Params, Prompt, Request, Verifier
+from specjax.streaming import Piece
+from specjax.types import Model, Params, Prompt, Request, TokenAutomaton, Verifier
 
 Pair = tuple[Pretrained, Side | None]
 
@@ -47,6 +48,8 @@ class Generated(NamedTuple):
     where there were none. calls, tokens: calls of the target and tokens written, sums
     over the texts. seconds: what decoding all of them took, prefill included;
     compilation is ahead of it and does not count. guarantee: what the rule promises.
+    logprobs: log p of each token of a text, by the target's logits at temperature 1 and
+    its rules; None where they were not asked for.
     """
 
     texts: list[str]
@@ -55,11 +58,13 @@ class Generated(NamedTuple):
     tokens: int
     seconds: float
     guarantee: str
+    logprobs: list[list[float]] | None = None
 
 
 class Plan(NamedTuple):
     """What a program is compiled for. draft: sizes of a model, or what builds another
-    drafter, equal where that is; None is no drafter. regime: what its drafts carry."""
+    drafter, equal where that is; None is no drafter. regime: what its drafts carry.
+    rules: what both models' logits are changed by. logprobs: see `Decoder`."""
 
     target: Config
     draft: Config | Callable | None
@@ -70,6 +75,8 @@ class Plan(NamedTuple):
     slots: int
     policy: str = "none"
     regime: str = SAMPLED
+    rules: TokenAutomaton | None = None
+    logprobs: bool = False
 
 
 def generate_text(
@@ -87,6 +94,9 @@ def generate_text(
     new_tokens: int = 64,
     seed: int = 0,
     kernels: str = "auto",
+    stop: Sequence[str] = (),
+    logprobs: bool = False,
+    rules: TokenAutomaton | None = None,
 ) -> Generated:
     """Decodes prompts by speculation, all of them in one compiled program.
 
@@ -112,9 +122,15 @@ def generate_text(
       seed: of all randomness. Text i depends on it and on i, not on the other prompts.
       kernels: "auto" verifies in fused kernels where the device has them; "reference"
         never does.
+      stop: strings that each end a text, which is cut before the first of them.
+      logprobs: whether to return what the target thought of each token.
+      rules: what changes the logits that are decoded with, such as penalties
+        (`specjax.models.penalties`) or a grammar (`specjax.models.constrained`): the
+        texts follow the changed target exactly.
 
     Returns:
-      A `Generated`.
+      A `Generated`. With `stop` or `logprobs` it is put together step by step, as
+      `stream_text` has it.
 
     Raises:
       ValueError: what cannot be decoded, in one line that names the fix, before any
@@ -122,23 +138,129 @@ def generate_text(
       FloatingPointError: logits are no law, in one line that names the row and the
         step; see `specjax.finite`.
     """
+    asked = Asked(gamma, temperature, top_k, top_p, min_p, rule, policy, new_tokens)
+    asked = asked._replace(seed=seed, kernels=kernels, logprobs=logprobs, rules=rules)
+    ready = prepared(target, draft, prompts, asked)
+    return joined(*ready, check_stop(stop)) if stop or logprobs else run(*ready)
+
+
+def stream_text(
+    target: str | Pretrained,
+    draft: str | Pretrained | Side | None,
+    prompts: Sequence[str | dict[str, Any]],
+    gamma: int = 4,
+    temperature: float = 0.0,
+    *,
+    stop: Sequence[str] = (),
+    **asked: Any,
+) -> Iterator[Piece]:
+    """Yields the texts of `generate_text` as they are written, in whole characters.
+
+    A step gives a piece of each text that goes on, in the order of the prompts; a text
+    is its pieces joined. Between steps the host looks at what was written, which the
+    loop of `generate_text` does not. It may be called from several threads: nothing is
+    shared but compiled programs and weights, which nobody changes.
+
+    Args:
+      target, draft, prompts, gamma, temperature: as `generate_text`.
+      stop: strings that each end a text; a piece that may become one is held back.
+      **asked: what else `generate_text` takes.
+
+    Raises:
+      ValueError, FloatingPointError: as `generate_text`, the first before any compute.
+    """
+    asked = Asked(gamma, temperature)._replace(**asked)
+    ready = prepared(target, draft, prompts, asked)
+    return streamed(*ready, check_stop(stop))
+
+
+class Asked(NamedTuple):
+    """What `generate_text` is told besides the models and the prompts."""
+
+    gamma: int
+    temperature: float
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    rule: str = "token"
+    policy: str = "none"
+    new_tokens: int = 64
+    seed: int = 0
+    kernels: str = "auto"
+    logprobs: bool = False
+    rules: TokenAutomaton | None = None
+
+
+def prepared(
+    target: str | Pretrained,
+    draft: str | Pretrained | Side | None,
+    prompts: Sequence[str | dict[str, Any]],
+    asked: Asked,
+) -> tuple[Pair, Plan, Prompt, Request]:
+    """What is decoded, and by which program."""
     pair = opened(target, draft)
+    gamma, new_tokens, kernels = asked.gamma, asked.new_tokens, asked.kernels
     check_settings(pair, gamma, new_tokens, kernels)
-    verifiers.named(rule)
-    policies.named(policy)
+    verifiers.named(asked.rule)
+    policies.named(asked.policy)
     read = read_prompts(prompts, pair[0])
     prompt = bucketed(make_prompt(read.tokens, read.inputs), room(pair, new_tokens))
     batch = len(read.tokens)
-    truncation = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-    sampling = make_sampling(batch, temperature, **truncation)
-    key = keys(seed, batch)
+    truncation = {name: getattr(asked, name) for name in ("top_k", "top_p", "min_p")}
+    sampling = make_sampling(batch, asked.temperature, **truncation)
+    key = keys(asked.seed, batch)
     request = make_request(key, prompt, new_tokens, sampling, read.ends)
-    regime = SAMPLED if pair[1] is None else pair[1].regime
-    slots = prompt.tokens.shape[1] + new_tokens + gamma + 1
-    shape = kernels, batch, slots
-    drafts_by = drafter_of(pair[1])
-    plan = Plan(pair[0].config, drafts_by, gamma, rule, *shape, policy, regime)
-    return run(pair, plan, prompt, request)
+    plan = Plan(
+        target=pair[0].config,
+        draft=drafter_of(pair[1]),
+        gamma=gamma,
+        rule=asked.rule,
+        kernels=kernels,
+        batch=batch,
+        slots=prompt.tokens.shape[1] + new_tokens + gamma + 1,
+        policy=asked.policy,
+        regime=SAMPLED if pair[1] is None else pair[1].regime,
+        rules=asked.rules,
+        logprobs=asked.logprobs,
+    )
+    return pair, plan, prompt, request
+
+
+def streamed(
+    pair: Pair, plan: Plan, prompt: Prompt, request: Request, stop: Sequence[str]
+) -> Iterator[Piece]:
+    """The pieces, by programs that are compiled before the first is asked for."""
+    target, draft = pair
+    params = Params(target.params, None if draft is None else draft.params)
+    inputs = params, prompt, request
+    check(decoder(plan), plan.slots, *inputs)
+    ready = streaming.compiled(steps(plan), *inputs)
+    return streaming.pieces(ready, target.tokenizer, *inputs, stop)
+
+
+def joined(
+    pair: Pair, plan: Plan, prompt: Prompt, request: Request, stop: Sequence[str]
+) -> Generated:
+    """All pieces of each text."""
+    pieces = streamed(pair, plan, prompt, request, stop)
+    begun = time.perf_counter()
+    parts = [[] for _ in request.start]
+    for piece in pieces:
+        parts[piece.index].append(piece)
+    seconds = time.perf_counter() - begun
+    every = [piece for of_text in parts for piece in of_text]
+    tested = sum(piece.drafted for piece in every)
+    alpha = sum(piece.accepted for piece in every) / tested if tested else None
+    sure = [[x for piece in of_text for x in piece.logprobs] for of_text in parts]
+    return Generated(
+        texts=["".join(piece.text for piece in of_text) for of_text in parts],
+        alpha=alpha,
+        calls=len(every),
+        tokens=sum(len(piece.tokens) for piece in every),
+        seconds=seconds,
+        guarantee=verifiers.named(plan.rule).guarantee,
+        logprobs=sure if plan.logprobs else None,
+    )
 
 
 def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
@@ -155,7 +277,7 @@ def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
     starts = np.asarray(prompt.length)
     rows = list(zip(tokens, starts, length, strict=True))
     finite.check(ids[start:end] for ids, start, end in rows)
-    texts = [continuation(target.tokenizer, *row) for row in rows]
+    texts = [streaming.continuation(target.tokenizer, *row) for row in rows]
     tested, calls = int(counts.tested.sum()), int(counts.calls.sum())
     alpha = int(counts.accepted.sum()) / tested if tested else None
     written = int((length - starts).sum())
@@ -170,18 +292,29 @@ def program(plan: Plan) -> Callable[[Params, Prompt, Request], generate.Output]:
     return jax.jit(generate.build_loop(decoder(plan), plan.slots))
 
 
+@functools.lru_cache(maxsize=32)
+def steps(plan: Plan) -> streaming.Steps:
+    """The two programs that a plan is decoded by step by step."""
+    return streaming.build(decoder(plan), plan.slots)
+
+
 def decoder(plan: Plan) -> Decoder:
     verifier, draw = verification(plan)
     verifier = finite.guarded(verifier)
-    target = checkpoints.build(plan.target)
+    target = ruled(checkpoints.build(plan.target), plan)
     if plan.draft is None:
-        return Decoder(target, verifier=verifier)
+        return Decoder(target, verifier=verifier, logprobs=plan.logprobs)
     if callable(plan.draft):
         drafter = plan.draft(plan.gamma, draw)
     else:
         draft = widened.widened(checkpoints.build(plan.draft), target.vocab)
-        drafter = autoregressive.build(draft, plan.gamma, draw)
-    return Decoder(target, drafter, verifier, policies.named(plan.policy))
+        drafter = autoregressive.build(ruled(draft, plan), plan.gamma, draw)
+    policy = policies.named(plan.policy)
+    return Decoder(target, drafter, verifier, policy, plan.logprobs)
+
+
+def ruled(model: Model, plan: Plan) -> Model:
+    return model if plan.rules is None else constrained(model, plan.rules)
 
 
 def verification(plan: Plan) -> tuple[Verifier, Callable]:
@@ -191,19 +324,6 @@ def verification(plan: Plan) -> tuple[Verifier, Callable]:
     sizes = fused.Sizes(plan.batch, plan.gamma, plan.target.vocab, plan.regime)
     chosen = fused.choose(plan.kernels, verifier, sizes)
     return chosen.verifier, chosen.draw
-
-
-def continuation(
-    tokenizer: Tokenizer, tokens: np.ndarray, start: int, length: int
-) -> str:
-    """What follows the first `start` tokens, as it reads after them: a token alone may
-    lack the space before it."""
-    before, whole = tokenizer.decode(tokens[:start]), tokenizer.decode(tokens[:length])
-    if not whole.startswith(before):  # it ended within a character
-        before = before.rstrip(tokenizers.BROKEN)
-    if whole.startswith(before):
-        return whole[len(before) :]
-    return tokenizer.decode(tokens[start:length])
 
 
 def opened(target: str | Pretrained, draft: str | Pretrained | Side | None) -> Pair:
@@ -243,6 +363,13 @@ def keys(seed: int, batch: int) -> Array:
             f"seed must be a whole number of 64 bits; got {seed}"
         ) from None
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(batch))
+
+
+def check_stop(stop: Sequence[str]) -> tuple[str, ...]:
+    """Raises ValueError for what is no sequence of strings to stop at."""
+    if isinstance(stop, str) or not all(isinstance(s, str) and s for s in stop):
+        raise ValueError(f"stop must be a list of strings, none empty; got {stop!r}")
+    return tuple(stop)
 
 
 def check_settings(pair: Pair, gamma: int, new_tokens: int, kernels: str) -> None:

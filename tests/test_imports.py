@@ -29,7 +29,7 @@ PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
-TEXT = (*TEXT, *ours("questions prompt_lines"))
+TEXT = (*TEXT, *ours("questions prompt_lines streaming"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
@@ -63,6 +63,7 @@ ROOMS = {
     "specjax.drafts": (*LIBRARY, *ours("pretrained sides plugins")),
     "specjax.prompts": ours("models pretrained zoo questions prompt_lines"),
     "specjax.fused": (*LIBRARY, "specjax.sides", "pallas_kernels"),
+    "specjax.streaming": (*STEP, *ours("tokenizers")),
     "specjax.text": TEXT,
     "specjax.speech": (*TEXT, *ours("text")),
     "specjax.measure": TEXT,

@@ -11,8 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from specjax import text as texts
-from specjax import tokenizers, zoo
+from specjax import streaming, tokenizers, zoo
 from specjax.tokenizers import chat
 from specjax.tokenizers.folder import special_ids
 from tests.support import text_folders, tokenizer_folders
@@ -223,8 +222,8 @@ def test_what_is_whole_before_a_broken_character_is_kept(which, byte_level):
     assert own.decode(ids[:-1]).rstrip("\ufffd").strip() == "\U0001f642"
     assert own.decode(ids[:-1]).endswith("\ufffd")
     whole, cut = np.array(ids), len(ids) - 1
-    assert texts.continuation(own, whole, cut, len(ids)).endswith("\U0001f642")
-    assert texts.continuation(own, whole, cut, len(ids)).count("\U0001f642") == 1
+    assert streaming.continuation(own, whole, cut, len(ids)).endswith("\U0001f642")
+    assert streaming.continuation(own, whole, cut, len(ids)).count("\U0001f642") == 1
 
 
 def test_a_file_that_cannot_be_read_is_named(byte_level, monkeypatch, tmp_path):

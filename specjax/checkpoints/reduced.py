@@ -28,7 +28,7 @@ def find(name: str) -> Path | None:
 
 
 def load(path: Path, dtype: str) -> Reduction:
-    """Matrices that lie in the file in eight bits stay so beside float32: it is the same
+    """Matrices that lie in the file in eight bits stay so beside float32: the same
     draft, in a quarter of the memory that a call reads. Raises ValueError as
     `checkpoints.load`, and for a family that does not draft."""
     held = archive.scaled(archive.of_safetensors([path], str(path)))

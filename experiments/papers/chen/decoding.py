@@ -18,7 +18,7 @@ from specjax.inputs import make_sampling
 from specjax.measure import costs, timing
 from specjax.measure.texts import Calls, counted
 from specjax.step import build_step
-from specjax.text import continuation
+from specjax.streaming import continuation
 from specjax.theory import closed_forms
 from specjax.types import Prompt, Request
 

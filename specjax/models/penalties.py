@@ -1,0 +1,61 @@
+"""Penalties for ids that a text has already: a change of the model's own distribution.
+
+As rules of `models.constrained` both sides have them, so that what is written follows
+the penalised target exactly, drafted or not.
+Axes: B rows, T tokens, W last tokens, V vocabulary.
+"""
+
+import functools
+
+import jax.numpy as jnp
+from jax import Array
+
+from specjax.types import TokenAutomaton
+
+LAST = 64  # tokens that are looked back on, as llama.cpp does by default
+
+
+@functools.cache
+def build(
+    repetition: float = 1.0,
+    presence: float = 0.0,
+    frequency: float = 0.0,
+    last: int = LAST,
+) -> TokenAutomaton:
+    """Rules by which an id among the last tokens is less likely to be written again.
+
+    Args:
+      repetition: logits above 0 are divided by it, others multiplied (Keskar et al.
+        2019, https://arxiv.org/abs/1909.05858, Section 4.1); 1 is none.
+      presence: taken from the logit of each id that is there.
+      frequency: taken from it as often as the id is there.
+      last: how many tokens, those of the prompt among them, are looked back on.
+
+    Raises:
+      ValueError: a repetition that is not above 0, or a `last` below 1.
+    """
+    if not repetition > 0 or last < 1:
+        raise ValueError(
+            "need repetition above 0 and last of at least 1; got"
+            f" repetition={repetition}, last={last}"
+        )
+
+    def begin(tokens: Array, length: Array) -> Array:
+        index = length[:, None] - last + jnp.arange(last)
+        ids = jnp.take_along_axis(tokens, jnp.maximum(index, 0), axis=1)
+        return jnp.where(index < 0, -1, ids)
+
+    def advance(state: Array, token: Array) -> Array:
+        return jnp.concatenate([state[:, 1:], token[:, None]], axis=1)
+
+    def apply(state: Array, logits: Array) -> Array:
+        vocab = logits.shape[-1]
+        rows = jnp.where(state < 0, vocab, state).reshape(-1, last)
+        count = jnp.zeros((len(rows), vocab + 1), logits.dtype)
+        count = count.at[jnp.arange(len(rows))[:, None], rows].add(1.0)
+        count = count[:, :vocab].reshape(logits.shape)
+        repeated = jnp.where(logits > 0, logits / repetition, logits * repetition)
+        lowered = repeated - presence - frequency * count
+        return jnp.where(count > 0, lowered, logits)
+
+    return TokenAutomaton(begin, advance, apply)

@@ -1,0 +1,135 @@
+"""Texts as they are written: whole characters, step by step, up to where they stop.
+
+Axes: B texts, G = gamma, L buffer.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import generate, tokenizers
+from specjax.step import Decoder, build_step
+from specjax.tokenizers import Tokenizer
+from specjax.types import Info, Params, Prompt, Request, State
+
+END, STOP, LENGTH = "end", "stop", "length"  # why a text ended
+
+
+class Piece(NamedTuple):
+    """What a text goes on with.
+
+    index: of its prompt. text: whole characters, maybe none yet. ended: None while it
+    goes on; "end" by a token that ends texts, "stop" by a string to stop at, which is
+    left out, or "length". tokens: ids that were committed. logprobs: log p of each by
+    the target's logits at temperature 1 and its rules; () where they were not asked for.
+    drafted, accepted: tokens of the draft that were decided on, and of these kept.
+    """
+
+    index: int
+    text: str
+    ended: str | None
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    drafted: int
+    accepted: int
+
+
+class Steps(NamedTuple):
+    """Compiled. begin: (params, prompt) -> State. step: (params, request, state) ->
+    (State, Info), which takes the state's buffers."""
+
+    begin: Callable[[Params, Prompt], State]
+    step: Callable[[Params, Request, State], tuple[State, Info]]
+
+
+def build(decoder: Decoder, slots: int) -> Steps:
+    """The two programs of a decoder, with a buffer of `slots`."""
+    begin = jax.jit(lambda *both: generate.prefill(decoder, *both, slots))
+    return Steps(begin, jax.jit(build_step(*decoder), donate_argnums=2))
+
+
+def compiled(steps: Steps, params: Params, prompt: Prompt, request: Request) -> Steps:
+    """The same programs, compiled for these shapes; both are kept by JAX."""
+    state = jax.eval_shape(steps.begin, params, prompt)
+    step = steps.step.lower(params, request, state).compile()
+    return Steps(steps.begin.lower(params, prompt).compile(), step)
+
+
+def pieces(
+    steps: Steps,
+    tokenizer: Tokenizer,
+    params: Params,
+    prompt: Prompt,
+    request: Request,
+    stop: Sequence[str] = (),
+) -> Iterator[Piece]:
+    """A piece of every text that a step goes on with, until all have ended.
+
+    Where a text stops depends on what it says alone, so that what is written before has
+    the target's law. Raises FloatingPointError, naming row and step, for logits that
+    are no law (`specjax.finite`).
+    """
+    start, limit = np.asarray(request.start), np.array(request.limit)
+    ends = np.asarray(request.eos).reshape(len(start), -1)
+    told = np.zeros(len(start), int)  # characters
+    going = np.ones(len(start), bool)
+    state = steps.begin(params, prompt)
+    while going.any():
+        # The row of a text that stopped is at its limit.
+        request = request._replace(limit=jnp.asarray(limit))
+        state, info = steps.step(params, request, state)
+        tokens, length, did = jax.device_get((state.tokens, state.length, info))
+        generate.check_finite(tokens, start, length)
+        for row in np.flatnonzero(going):
+            ids = tokens[row, : length[row]]
+            ended = LENGTH if length[row] >= limit[row] else None
+            ended = END if ids[-1] in ends[row] else ended
+            whole = continuation(tokenizer, ids, start[row], length[row])
+            whole, ended = up_to(whole, ended, stop)
+            yield Piece(
+                index=int(row),
+                text=whole[told[row] :],
+                ended=ended,
+                tokens=tuple(ids[length[row] - did.emitted[row] :].tolist()),
+                logprobs=of_tokens(did, row),
+                drafted=int(did.tested[row]),
+                accepted=int(did.accepted[row]),
+            )
+            told[row] = max(told[row], len(whole))
+            if ended is not None:
+                going[row], limit[row] = False, length[row]
+
+
+def up_to(text: str, ended: str | None, stop: Sequence[str]) -> tuple[str, str | None]:
+    """A text up to the first string to stop at, if any; while it goes on, without what
+    may yet become another character, or such a string."""
+    found = [at for each in stop if (at := text.find(each)) >= 0]
+    if found:
+        return text[: min(found)], STOP
+    if ended is not None:
+        return text, ended
+    text = text.rstrip(tokenizers.BROKEN)
+    sizes = (n for each in stop for n in range(1, len(each)) if text.endswith(each[:n]))
+    return text[: len(text) - max(sizes, default=0)], None
+
+
+def of_tokens(info: Info, row: int) -> tuple[float, ...]:
+    if info.logprob is None:
+        return ()
+    return tuple(info.logprob[row, : info.emitted[row]].tolist())
+
+
+def continuation(
+    tokenizer: Tokenizer, tokens: np.ndarray, start: int, length: int
+) -> str:
+    """What follows the first `start` tokens, as it reads after them: a token alone may
+    lack the space before it."""
+    before, whole = tokenizer.decode(tokens[:start]), tokenizer.decode(tokens[:length])
+    if not whole.startswith(before):  # it ended within a character
+        before = before.rstrip(tokenizers.BROKEN)
+    if whole.startswith(before):
+        return whole[len(before) :]
+    return tokenizer.decode(tokens[start:length])

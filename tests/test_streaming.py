@@ -1,0 +1,125 @@
+"""Texts step by step: what is told, when it stops, and what each token was worth."""
+
+import numpy as np
+import pytest
+
+import specjax
+from specjax import zoo
+from specjax.models import gpt, penalties
+from specjax.streaming import up_to
+from tests.support import text_folders
+
+PROMPTS = ["def add(", "class Stack:\n    "]
+CODE = gpt.Config(8192, 16, 32, 1, 2)
+ASKED = {"gamma": 3, "temperature": 1.0, "new_tokens": 12}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    folder, sides = tmp_path_factory.mktemp("code"), []
+    for seed in (0, 1):
+        path = folder / f"m{seed}.safetensors"
+        zoo.save(path, CODE, text_folders.weights(gpt.abstract_params(CODE), seed))
+        sides.append(specjax.load(path))
+    return sides
+
+
+def test_pieces_are_the_text_and_a_stop_cuts_it(pair):
+    whole = specjax.generate_text(*pair, PROMPTS, **ASKED)
+    assert whole.logprobs is None
+    pieces = list(specjax.stream_text(*pair, PROMPTS, logprobs=True, **ASKED))
+    texts = ["".join(it.text for it in pieces if it.index == i) for i in (0, 1)]
+    assert texts == whole.texts and len(pieces) == whole.calls
+    assert [it.ended for it in pieces if it.ended] == ["length"] * 2
+    assert sum(len(it.tokens) for it in pieces) == whole.tokens
+    tested = sum(it.drafted for it in pieces)
+    assert sum(it.accepted for it in pieces) / tested == whole.alpha
+    # Where one stops, the other goes on as it did.
+    at = len(texts[0]) // 2
+    stop = texts[0][at : at + 3]
+    assert stop not in texts[1] and texts[0].find(stop) == at
+    cut = specjax.generate_text(*pair, PROMPTS, stop=[stop, "\0"], **ASKED)
+    assert cut.texts == [texts[0][:at], texts[1]] and cut.tokens < whole.tokens
+    told = list(specjax.stream_text(*pair, PROMPTS, stop=[stop], **ASKED))
+    assert "".join(it.text for it in told if it.index == 0) == texts[0][:at]
+    assert [it.ended for it in told if it.ended and it.index == 0] == ["stop"]
+
+
+def test_logprobs_are_the_targets_own(pair):
+    """Of the raw logits at temperature 1, whatever is sampled by."""
+    asked = ASKED | {"temperature": 0.0, "logprobs": True}
+    target, out = pair[0], specjax.generate_text(*pair, PROMPTS[:1], **asked)
+    pieces = list(specjax.stream_text(*pair, PROMPTS[:1], **asked))
+    ids = [i for it in pieces for i in it.tokens]
+    before = target.tokenizer.encode(PROMPTS[0])
+    whole = np.array([before + ids], np.int32)
+    prompt = specjax.make_prompt(whole.tolist())
+    cache = target.model.init(target.params, prompt, whole.size)
+    start = np.zeros(1, np.int32)
+    features, _ = target.model.apply(target.params, whole, start, cache)
+    logits = np.asarray(target.model.readout(target.params, features), np.float64)[0]
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    rows = np.arange(len(before) - 1, whole.size - 1)
+    np.testing.assert_allclose(out.logprobs[0], log_p[rows, ids], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "ended", "stop", "want"),
+    [
+        ("a b", None, (), ("a b", None)),
+        ("a \ufffd", None, (), ("a ", None)),
+        ("a \ufffd", "length", (), ("a \ufffd", "length")),
+        ("one\nt", None, ("\nt\n", "e\n"), ("on", "stop")),
+        ("one\nt", None, ("\nt\n",), ("one", None)),
+        ("one\nt", "end", ("\nt\n",), ("one\nt", "end")),
+    ],
+)
+def test_what_may_yet_change_is_held_back(text, ended, stop, want):
+    assert up_to(text, ended, stop) == want
+
+
+def test_a_stop_is_a_list_of_strings(pair):
+    for stop in ("end", ["end", ""], [3]):
+        with pytest.raises(ValueError, match="stop must be a list of strings"):
+            specjax.generate_text(*pair, PROMPTS, stop=stop)
+
+
+def penalised(logits, text, repetition, presence, frequency, last):
+    """The definition, id by id."""
+    new = np.array(logits)
+    for x in set(text[-last:]):
+        count = text[-last:].count(x)
+        new[x] = new[x] / repetition if new[x] > 0 else new[x] * repetition
+        new[x] -= presence + frequency * count
+    return new
+
+
+@pytest.mark.parametrize("setting", [(1.3, 0.0, 0.0, 64), (1.0, 0.7, 0.4, 5)])
+def test_a_penalised_text_is_its_changed_targets(pair, setting):
+    """Greedy, drafted by a draft that is penalised too, and its every token the argmax
+    that the definition has; without the penalty it is another text."""
+    target = pair[0]
+    asked = {"gamma": 3, "new_tokens": 12}
+    plain = list(specjax.stream_text(*pair, PROMPTS[:1], **asked))
+    rules = penalties.build(*setting)
+    assert rules is penalties.build(*setting)  # one program serves both
+    pieces = list(specjax.stream_text(*pair, PROMPTS[:1], rules=rules, **asked))
+    ids = [i for it in pieces for i in it.tokens]
+    assert ids != [i for it in plain for i in it.tokens]
+    assert sum(it.accepted for it in pieces) > 0
+    text = target.tokenizer.encode(PROMPTS[0])
+    whole = np.array([text + ids], np.int32)
+    prompt = specjax.make_prompt(whole.tolist())
+    cache = target.model.init(target.params, prompt, whole.size)
+    features, _ = target.model.apply(target.params, whole, np.zeros(1, np.int32), cache)
+    logits = np.asarray(target.model.readout(target.params, features))[0]
+    for token in ids:
+        row = logits[len(text) - 1]
+        assert token == np.argmax(penalised(row, text, *setting))
+        text = [*text, token]
+
+
+def test_penalties_that_are_none_are_told():
+    for bad in ({"repetition": 0.0}, {"last": 0}):
+        with pytest.raises(ValueError, match="need repetition above 0"):
+            penalties.build(**bad)
