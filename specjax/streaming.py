@@ -24,8 +24,8 @@ class Piece(NamedTuple):
     index: of its prompt. text: whole characters, maybe none yet. ended: None while it
     goes on; "end" by a token that ends texts, "stop" by a string to stop at, which is
     left out, or "length". tokens: ids that were committed. logprobs: log p of each by
-    the target's logits at temperature 1 and its rules; () where they were not asked for.
-    drafted, accepted: tokens of the draft that were decided on, and of these kept.
+    the target's logits at temperature 1 and its rules; () where nobody asked. drafted,
+    accepted: tokens of the draft that were decided on, and of these kept.
     """
 
     index: int
