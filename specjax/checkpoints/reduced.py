@@ -41,8 +41,8 @@ def load(path: Path, dtype: str) -> Reduction:
         )
     sources = archive.same_names(shapes).sources
     archive.check(held, sources, shapes, (D2T,))
-    if dtype == int8_weights.INT8:
-        params: Any = int8_weights.fill(held, sources, shapes)
+    if dtype in int8_weights.NAMES:
+        params: Any = int8_weights.fill(held, sources, shapes, dtype)
     else:
         params = archive.fill(held, sources, shapes, dtype, None, (D2T,))
     d2t = np.asarray(held.read(D2T, (slice(None),)), np.int64)

@@ -5,7 +5,7 @@ Axes: K features in, N features out.
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -47,7 +47,7 @@ class Int8:
 
     def astype(self, dtype: Any) -> "Int8":
         """The same numbers, read as another float."""
-        return Int8(self.values, self.scale, jnp.dtype(dtype))
+        return replace(self, dtype=jnp.dtype(dtype))
 
     def __getitem__(self, index: Any) -> Array:
         """A part of the array: of rows, no others are read."""
@@ -65,9 +65,42 @@ class Int8:
         return np.asarray(self.__jax_array__(), dtype)
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("values", "scale"),
+    meta_fields=("dtype", "turned"),
+)
+@dataclass(frozen=True, eq=False)
+class Dynamic(Int8):
+    """The same array, whose products round activations too, row by row, and sum whole
+    numbers: see `dynamic_product`. An output's numbers lie side by side: values [N, K],
+    scale [N, 1]. turned: it stands for the matrix [K, N], not for the table [N, K]."""
+
+    turned: bool = False
+
+    @classmethod
+    def of(cls, other: Int8) -> "Dynamic":
+        turned = other.scale.shape[0] == 1
+        parts = (other.values, other.scale)
+        values, scale = (jnp.asarray(x).T for x in parts) if turned else parts
+        return cls(values, scale, other.dtype, turned)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape[::-1] if self.turned else self.values.shape
+
+    def __getitem__(self, index: Any) -> Array:
+        return self.__jax_array__()[index] if self.turned else super().__getitem__(index)
+
+    def __jax_array__(self) -> Array:
+        whole = super().__jax_array__()
+        return whole.T if self.turned else whole
+
+
 def alike(matrices: Sequence[Array | Int8]) -> bool:
     """Whether all or none are in eight bits, so that `beside` can join them."""
-    return len({isinstance(matrix, Int8) for matrix in matrices}) == 1
+    kinds = {type(it) if isinstance(it, Int8) else None for it in matrices}
+    return len(kinds) == 1
 
 
 def beside(matrices: Sequence[Array | Int8]) -> Array | Int8:
@@ -75,5 +108,7 @@ def beside(matrices: Sequence[Array | Int8]) -> Array | Int8:
     if not isinstance(matrices[0], Int8):
         return jnp.concatenate(matrices, 1)
     values, scales = zip(*((it.values, it.scale) for it in matrices), strict=True)
-    joined = (jnp.concatenate(parts, 1) for parts in (values, scales))
-    return Int8(*joined, matrices[0].dtype)
+    axis = 0 if isinstance(matrices[0], Dynamic) else 1
+    joined = (jnp.concatenate(parts, axis) for parts in (values, scales))
+    values, scale = joined
+    return replace(matrices[0], values=values, scale=scale)
