@@ -24,9 +24,9 @@ WEIGHT = 128  # the largest of eight
 
 def dot(x: Array, w: Dynamic, transposed: bool) -> Array:
     """x [..., K] times w [K, N], or [N, K] transposed: [..., N] float32."""
-    if transposed == w.turned:
+    if w.scale.shape[transposed] != 1:
         raise ValueError("the outputs of a table are its rows, of a matrix its columns")
-    y = _dot(x.reshape(-1, x.shape[-1]), w.values, w.scale[:, 0])
+    y = _dot(x.reshape(-1, x.shape[-1]), w.outputs, w.scale.reshape(-1))
     return y.reshape(*x.shape[:-1], -1)
 
 

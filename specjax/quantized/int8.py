@@ -68,33 +68,39 @@ class Int8:
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=("values", "scale"),
-    meta_fields=("dtype", "turned"),
+    meta_fields=("dtype",),
 )
 @dataclass(frozen=True, eq=False)
 class Dynamic(Int8):
     """The same array, whose products round activations too, row by row, and sum whole
-    numbers: see `dynamic_product`. An output's numbers lie side by side: values [N, K],
-    scale [N, 1]. turned: it stands for the matrix [K, N], not for the table [N, K]."""
-
-    turned: bool = False
+    numbers: see `dynamic_product`. values: of a matrix [K, N] they have its shape, and
+    the order of its transpose, an output's numbers side by side."""
 
     @classmethod
-    def of(cls, other: Int8) -> "Dynamic":
-        turned = other.scale.shape[0] == 1
-        parts = (other.values, other.scale)
-        values, scale = (jnp.asarray(x).T for x in parts) if turned else parts
-        return cls(values, scale, other.dtype, turned)
+    def of(cls, matrix: Int8) -> "Dynamic":
+        values = matrix.values
+        if matrix.scale.shape[0] == 1:
+            values = jnp.asarray(values).T.reshape(values.shape)
+        return cls(values, matrix.scale, matrix.dtype)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.values.shape[::-1] if self.turned else self.values.shape
+    def outputs(self) -> Array:
+        """A row for each output, [N, K]: no copy."""
+        if self.scale.shape[0] == 1:
+            return self.values.reshape(self.shape[::-1])
+        return self.values
+
+    def plain(self) -> Int8:
+        """The weights alone, in their own order."""
+        turned = self.scale.shape[0] == 1
+        values = self.outputs.T if turned else self.values
+        return Int8(values, self.scale, self.dtype)
 
     def __getitem__(self, index: Any) -> Array:
-        return self.__jax_array__()[index] if self.turned else super().__getitem__(index)
+        return self.plain()[index]
 
     def __jax_array__(self) -> Array:
-        whole = super().__jax_array__()
-        return whole.T if self.turned else whole
+        return self.plain().__jax_array__()
 
 
 def alike(matrices: Sequence[Array | Int8]) -> bool:
@@ -107,8 +113,8 @@ def beside(matrices: Sequence[Array | Int8]) -> Array | Int8:
     """Matrices [K, N], with a scale an output if any, as the columns of a wider."""
     if not isinstance(matrices[0], Int8):
         return jnp.concatenate(matrices, 1)
+    if isinstance(matrices[0], Dynamic):
+        return Dynamic.of(beside([matrix.plain() for matrix in matrices]))
     values, scales = zip(*((it.values, it.scale) for it in matrices), strict=True)
-    axis = 0 if isinstance(matrices[0], Dynamic) else 1
-    joined = (jnp.concatenate(parts, axis) for parts in (values, scales))
-    values, scale = joined
-    return replace(matrices[0], values=values, scale=scale)
+    joined = (jnp.concatenate(parts, 1) for parts in (values, scales))
+    return Int8(*joined, matrices[0].dtype)
