@@ -92,7 +92,7 @@ inline Wide AddProducts(Wide sums, const Level* x, Pairs w) {
 #endif
 }
 
-// As thin.cc's of floats.
+// As thin.cc's of floats. Loops that are not unrolled keep their sums in memory.
 template <int M, int R>
 inline void MultiplyRows(const Level* x, const Whole* w, float* y, int64_t K, int64_t N,
                          int64_t n) {
@@ -105,10 +105,14 @@ inline void MultiplyRows(const Level* x, const Whole* w, float* y, int64_t K, in
       __builtin_prefetch(rows + (r + 2 * R) * K + k, 0, 2);
       b[r] = Widened(rows + r * K + k);
     }
+#pragma GCC unroll 8
     for (int m = 0; m < M; ++m)
+#pragma GCC unroll 4
       for (int r = 0; r < R; ++r) s[m][r] = AddProducts(s[m][r], x + m * K + k, b[r]);
   }
+#pragma GCC unroll 8
   for (int m = 0; m < M; ++m)
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       int32_t sum = 0;
       for (int lane = 0; lane < kLanes; ++lane) sum += s[m][r][lane];
