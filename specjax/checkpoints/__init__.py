@@ -95,7 +95,8 @@ def load(
     file of a Whisper (.pt), a folder of faster-whisper, a GGUF file, a file of
     `specjax.zoo.save`, or a folder with
     one. dtype: of weights, activations and cache. Or "int8", of large matrices, and
-    float32 of all else: a target's law is then that of the rounded weights. sharding:
+    float32 of all else: a target's law is then that of the rounded weights; or
+    "int8_dynamic", whose products round activations too. sharding:
     of the weights, one for all or a tree; None is the default device. pieces: of a T5's
     vocabulary, ids from here on are never emitted; None, 32100 of the published 32128
     and else all. Raises ValueError, before any parameter is made, for what is no whole
@@ -107,8 +108,9 @@ def load(
     archive.check(arrays, names.sources, model.shapes, names.harmless)
     stored = arrays, names.sources, model.shapes
     memory.check(_called(name), *stored, str(dtype), sharding)
-    if str(dtype) == int8_weights.INT8:
-        params = int8_weights.fill(arrays, names.sources, model.shapes, sharding)
+    if str(dtype) in int8_weights.NAMES:
+        stored = arrays, names.sources, model.shapes
+        params = int8_weights.fill(*stored, str(dtype), sharding)
     else:
         layout = names.sources, model.shapes, dtype, sharding, names.harmless
         params = archive.fill(arrays, *layout)

@@ -11,22 +11,29 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from specjax.checkpoints import archive
 from specjax.checkpoints.archive import Archive, Source
-from specjax.quantized import Int8, rounding
+from specjax.quantized import Dynamic, Int8, rounding
 
-INT8 = "int8"  # the name of such weights, where others have their dtype
+# The names of such weights, where others have their dtype; of the latter activations
+# are rounded too, see `quantized.Dynamic`.
+INT8, DYNAMIC = NAMES = "int8", "int8_dynamic"
 FLOAT32 = np.dtype("float32")  # of all that is no large matrix, and of activations
 _rounded = jax.jit(rounding.rounded, static_argnums=1)
 
 
 def activations(dtype: Any) -> str:
-    """What a model computes in whose weights have this dtype, or are `INT8`."""
-    return str(FLOAT32 if str(dtype) == INT8 else archive.usable(dtype))
+    """What a model computes in whose weights have this dtype, or one of `NAMES`."""
+    return str(FLOAT32 if str(dtype) in NAMES else archive.usable(dtype))
 
 
 def fill(
-    held: Archive, sources: dict[str, Source], shapes: Any, sharding: Any = None
+    held: Archive,
+    sources: dict[str, Source],
+    shapes: Any,
+    kind: str = INT8,
+    sharding: Any = None,
 ) -> Any:
-    """`archive.fill` of an archive that was checked, large matrices in eight bits."""
+    """`archive.fill` of an archive that was checked, large matrices in eight bits.
+    kind: one of `NAMES`."""
     if sharding is not None:
         raise ValueError(
             "int8 weights lie on one device: name a float dtype, or no sharding"
@@ -34,7 +41,8 @@ def fill(
     flat = {}
     for name, leaf in flatten_dict(shapes, sep="/").items():
         if rounding.rounds(leaf.shape):
-            flat[name] = matrix(held, sources[name], name, leaf.shape)
+            read = matrix(held, sources[name], name, leaf.shape)
+            flat[name] = Dynamic.of(read) if kind == DYNAMIC else read
         else:
             read = archive.reader(held, sources[name], leaf.shape, FLOAT32)
             flat[name] = jax.device_put(read(whole(leaf.shape)))

@@ -65,20 +65,25 @@ def placed(shapes: Any, sharding: Any) -> dict[jax.Device, list[tuple[int, ...]]
 
 
 def itemsize(dtype) -> int:
-    return ITEMS.get(str(dtype)) or np.dtype(dtype).itemsize
+    return 1 if eight(dtype) else ITEMS.get(str(dtype)) or np.dtype(dtype).itemsize
+
+
+def eight(dtype) -> bool:
+    """Whether matrices are kept in eight bits."""
+    return str(dtype).startswith("int8")
 
 
 def weights(shapes: list[tuple[int, ...]], dtype) -> int:
     """Bytes of all parameters; vectors are never kept in eight bits."""
     item = itemsize(dtype)
-    vector = 4 if str(dtype) == "int8" else item
+    vector = 4 if eight(dtype) else item
     return sum(math.prod(s) * (item if len(s) > 1 else vector) for s in shapes)
 
 
 def largest(archive: Archive, sources: dict[str, Source], dtype) -> int:
     """Bytes that the largest array needs while it is read: as it is stored, and in the
     dtype that it is brought to."""
-    to = 4 if str(dtype) == "int8" else itemsize(dtype)
+    to = 4 if eight(dtype) else itemsize(dtype)
     stored = (archive.arrays[source.name] for source in sources.values())
     return max(math.prod(of.shape) * (of.dtype.itemsize + to) for of in stored)
 

@@ -45,8 +45,9 @@ def load(path: Path, dtype: str) -> Reduction:
     sources = archive.same_names(shapes).sources
     archive.check(held, sources, shapes, (D2T,))
     stored = any(name.endswith(rounding.SCALE) for name in held.unscaled.arrays)
-    if dtype == int8_weights.INT8 or (stored and dtype == "float32"):
-        params: Any = int8_weights.fill(held, sources, shapes)
+    kind = int8_weights.INT8 if stored and dtype == "float32" else dtype
+    if kind in int8_weights.NAMES:
+        params: Any = int8_weights.fill(held, sources, shapes, kind)
     else:
         params = archive.fill(held, sources, shapes, dtype, None, (D2T,))
     d2t = np.asarray(held.read(D2T, (slice(None),)), np.int64)

@@ -25,8 +25,9 @@ from specjax.speech import spoken_prompts
 OWN = "your own, my_module:its_name"
 PROMPT = '{"prompt": text}, {"tokens": [ids]}, {"messages": [...]}, {"turns": [text,'
 PROMPT += ' ...]} or {"audio": file}'
-DTYPES = ("float32", "bfloat16", "int8")
-OF_DTYPE = "of weights, activations and cache; int8 of weights alone, beside float32"
+DTYPES = ("float32", "bfloat16", "int8", "int8_dynamic")
+OF_DTYPE = "of weights, activations and cache; int8 of weights alone, beside float32;"
+OF_DTYPE += " int8_dynamic sums products of whole numbers"
 DRAFTS = f"the same, or {drafts.spelled()}"
 KEPT = {
     "top_k": "so many of the likeliest ids",

@@ -31,7 +31,7 @@ SOURCE = Path(__file__).with_name("thin.cc")
 FUNCTIONS = "thin_float32", "thin_bfloat16"
 FUNCTIONS += "thin_float32_transposed", "thin_bfloat16_transposed"
 INT8_SOURCE = SOURCE.with_name("thin_int8.cc")  # which includes the other
-INT8_FUNCTIONS = "thin_int8", "thin_int8_transposed"
+INT8_FUNCTIONS = "thin_int8", "thin_int8_transposed", "thin_int8_dynamic_transposed"
 ON_PATH = "c++", "g++", "clang++"
 NATIVE = (
     "-mcpu=native" if platform.machine() in ("aarch64", "arm64") else "-march=native"
@@ -89,7 +89,8 @@ def load(sources: Sequence[Path], functions: Sequence[str]) -> Library:
 
 def sources(*dtypes: str) -> tuple[Path, ...]:
     """What multiplies weights of these dtypes."""
-    return (SOURCE, INT8_SOURCE) if "int8" in dtypes else (SOURCE,)
+    eight = any(dtype.startswith("int8") for dtype in dtypes)
+    return (SOURCE, INT8_SOURCE) if eight else (SOURCE,)
 
 
 def problem() -> str | None:

@@ -197,8 +197,8 @@ inline void MultiplyRows(const float* x, const T* w, float* y, int64_t K, int64_
 }
 
 // Columns `from` to `to` of y, of M rows of x and a transposed W.
-template <int M, class T>
-inline void MultiplySome(const float* x, const T* w, float* y, int64_t K, int64_t N,
+template <int M, class T, class X>
+inline void MultiplySome(const X* x, const T* w, float* y, int64_t K, int64_t N,
                          int64_t from, int64_t to) {
   constexpr int R = Beside(M);
   for (; from + R <= to; from += R) MultiplyRows<M, R>(x, w, y, K, N, from);
@@ -206,8 +206,8 @@ inline void MultiplySome(const float* x, const T* w, float* y, int64_t K, int64_
 }
 
 // The same of `full` groups of rows and then M more, a few columns at a time.
-template <int M, class T>
-void MultiplyTransposed(const float* x, const T* w, float* y, int64_t K, int64_t N,
+template <int M, class T, class X = float>
+void MultiplyTransposed(const X* x, const T* w, float* y, int64_t K, int64_t N,
                         int64_t full, int64_t from, int64_t to) {
   const int64_t first = full * kGroup;
   for (int64_t end; from < to; from = end) {
@@ -263,6 +263,20 @@ constexpr auto Each(std::index_sequence<kRows...>) {
   return std::array{Of<kRows + 1, kTransposed, T>()...};
 }
 
+// f(from, to) of parts of N columns, each worth a task, of a matrix of so many bytes.
+template <class F>
+void OverColumns(ffi::ThreadPool& pool, int64_t bytes, int64_t N, F f) {
+  const int64_t threads = pool.num_threads();
+  const int64_t most = std::min(threads, bytes / kPiece);
+  const int64_t unit = 4 * kLanes;  // columns of a part are a multiple of it
+  const int64_t parts = std::max<int64_t>(1, std::min(most, N / (2 * unit)));
+  const int64_t width = ((N + parts - 1) / parts + unit - 1) / unit * unit;
+  auto part = [=](int64_t i) { f(i * width, std::min(N, (i + 1) * width)); };
+  const int64_t count = std::max<int64_t>(1, (N + width - 1) / width);
+  if (count == 1) part(0);
+  else InParallel(pool, count, part);
+}
+
 template <bool kTransposed, class T>
 ffi::Error Run(ffi::ThreadPool& pool, const float* x, const T* w, float* y, int64_t M,
                int64_t K, int64_t N) {
@@ -271,17 +285,9 @@ ffi::Error Run(ffi::ThreadPool& pool, const float* x, const T* w, float* y, int6
   }
   static constexpr auto kOf = Each<kTransposed, T>(std::make_index_sequence<kGroup>());
   const auto multiply = kOf[(M - 1) % kGroup];
-  const int64_t threads = pool.num_threads(), bytes = K * N * sizeof(T);
-  const int64_t most = std::min(threads, bytes / kPiece);
-  const int64_t unit = 4 * kLanes;  // columns of a part are a multiple of it
-  const int64_t parts = std::max<int64_t>(1, std::min(most, N / (2 * unit)));
-  const int64_t width = ((N + parts - 1) / parts + unit - 1) / unit * unit;
-  auto part = [=](int64_t i) {
-    multiply(x, w, y, K, N, (M - 1) / kGroup, i * width, std::min(N, (i + 1) * width));
-  };
-  const int64_t count = std::max<int64_t>(1, (N + width - 1) / width);
-  if (count == 1) part(0);
-  else InParallel(pool, count, part);
+  OverColumns(pool, K * N * sizeof(T), N, [=](int64_t from, int64_t to) {
+    multiply(x, w, y, K, N, (M - 1) / kGroup, from, to);
+  });
   return ffi::Error::Success();
 }
 

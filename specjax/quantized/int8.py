@@ -5,7 +5,7 @@ Axes: K features in, N features out.
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -47,7 +47,7 @@ class Int8:
 
     def astype(self, dtype: Any) -> "Int8":
         """The same numbers, read as another float."""
-        return Int8(self.values, self.scale, jnp.dtype(dtype))
+        return replace(self, dtype=jnp.dtype(dtype))
 
     def __getitem__(self, index: Any) -> Array:
         """A part of the array: of rows, no others are read."""
@@ -65,15 +65,56 @@ class Int8:
         return np.asarray(self.__jax_array__(), dtype)
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("values", "scale"),
+    meta_fields=("dtype",),
+)
+@dataclass(frozen=True, eq=False)
+class Dynamic(Int8):
+    """The same array, whose products round activations too, row by row, and sum whole
+    numbers: see `dynamic_product`. values: of a matrix [K, N] they have its shape, and
+    the order of its transpose, an output's numbers side by side."""
+
+    @classmethod
+    def of(cls, matrix: Int8) -> "Dynamic":
+        values = matrix.values
+        if matrix.scale.shape[0] == 1:
+            values = jnp.asarray(values).T.reshape(values.shape)
+        return cls(values, matrix.scale, matrix.dtype)
+
+    @property
+    def outputs(self) -> Array:
+        """A row for each output, [N, K]: no copy."""
+        if self.scale.shape[0] == 1:
+            return self.values.reshape(self.shape[::-1])
+        return self.values
+
+    def plain(self) -> Int8:
+        """The weights alone, in their own order."""
+        turned = self.scale.shape[0] == 1
+        values = self.outputs.T if turned else self.values
+        return Int8(values, self.scale, self.dtype)
+
+    def __getitem__(self, index: Any) -> Array:
+        return self.plain()[index]
+
+    def __jax_array__(self) -> Array:
+        return self.plain().__jax_array__()
+
+
 def alike(matrices: Sequence[Array | Int8]) -> bool:
     """Whether all or none are in eight bits, so that `beside` can join them."""
-    return len({isinstance(matrix, Int8) for matrix in matrices}) == 1
+    kinds = {type(it) if isinstance(it, Int8) else None for it in matrices}
+    return len(kinds) == 1
 
 
 def beside(matrices: Sequence[Array | Int8]) -> Array | Int8:
     """Matrices [K, N], with a scale an output if any, as the columns of a wider."""
     if not isinstance(matrices[0], Int8):
         return jnp.concatenate(matrices, 1)
+    if isinstance(matrices[0], Dynamic):
+        return Dynamic.of(beside([matrix.plain() for matrix in matrices]))
     values, scales = zip(*((it.values, it.scale) for it in matrices), strict=True)
     joined = (jnp.concatenate(parts, 1) for parts in (values, scales))
     return Int8(*joined, matrices[0].dtype)

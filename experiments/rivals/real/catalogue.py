@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from experiments.rivals.real import exports
 
-FLOAT, EIGHT, FOUR = "float32", "int8", "q4_1"
+FLOAT, EIGHT, DYNAMIC, FOUR = "float32", "int8", "int8_dynamic", "q4_1"
 
 
 class Engine(NamedTuple):
