@@ -65,10 +65,8 @@ def build_step(
         draft_key = keys.purpose(key, keys.DRAFT)
         asked = draft_key, params.draft, request, state, *hook
         draft, draft_cache = drafter.draft(*asked)
-        carry, draft = (
-            draft.policy if hook else state.policy,
-            draft._replace(policy=None),
-        )
+        carry = draft.policy if hook else state.policy
+        draft = draft._replace(policy=None)
         # p_1 .. p_{gamma + 1} from M_p, in one call.
         read = verifier.law or probs.standardize
         arguments = target, params.target, request, state
