@@ -147,6 +147,15 @@ def at(law: Law, ids: Array) -> Array:
     return jnp.where(kept, jnp.exp((z - law.top) * law.scale - law.lse), 0.0)
 
 
+def unheated(law: Law, ids: Array) -> Array:
+    """The probability of one id a row by the logits themselves, at temperature 1 and
+    with nothing cut: ids [...] -> [...]. Of a greedy law it says how sure it is."""
+    least = jnp.full_like(law.top, -jnp.inf)
+    lse = jax.nn.logsumexp(_rows(law) - law.top[..., None], axis=-1)
+    whole = dict(scale=jnp.ones_like(lse), tau=least, lse=lse)
+    return at(law._replace(tie=jnp.full_like(law.tie, 2**31 - 1), **whole), ids)
+
+
 def table_rows(table: Table, row: Array) -> Array:
     """The logits of contexts `row` [...] as dense rows [..., V]."""
     flat = row.reshape(-1)

@@ -53,20 +53,24 @@ def build_step(
 
     The arguments are the fields of a `Decoder`. Raises ValueError for a drafter of more
     tokens than the target's caches take back, or of trees that the verifier or the
-    target is not made for.
+    target is not made for, or that no policy stops within a draft where this one does.
     """
     chunks.check_room(target, drafter.gamma, "target")
     trees.check_parts(target, drafter, verifier)
+    hook, widths = within_draft(drafter, policy)
 
     def spec_step(params: Params, request: Request, state: State) -> tuple[State, Info]:
         key = keys.iteration(request.key, state.length)
         # x_1 .. x_gamma from M_q.
         draft_key = keys.purpose(key, keys.DRAFT)
-        draft, draft_cache = drafter.draft(draft_key, params.draft, request, state)
+        asked = draft_key, params.draft, request, state, *hook
+        draft, draft_cache = drafter.draft(*asked)
+        carry = draft.policy if hook else state.policy
+        draft = draft._replace(policy=None)
         # p_1 .. p_{gamma + 1} from M_p, in one call.
         read = verifier.law or probs.standardize
         arguments = target, params.target, request, state
-        law, target_cache = score_as_needed(*arguments, draft, read, drafter.widths)
+        law, target_cache = score_as_needed(*arguments, draft, read, widths)
         at = request.key, state.length
         noise = verifier.noise(*at, drafter.gamma, target.vocab)
         verdict = verifier.verify(law, draft, noise)
@@ -80,7 +84,7 @@ def build_step(
             logits = trees.rows_along(law.logits, verdict)
             sure = log_probabilities(logits, verdict.tokens, info.emitted)
             info = info._replace(logprob=sure)
-        budget, carry = state.budget, state.policy
+        budget = state.budget
         if policy is not None:
             budget, carry = policy.update(budget, carry, info)
             budget = jnp.minimum(budget, drafter.gamma)
@@ -89,6 +93,26 @@ def build_step(
         return state._replace(tokens=tokens, length=length, **caches, **carried), info
 
     return spec_step
+
+
+def within_draft(drafter: Drafter, policy: Policy | None) -> tuple[tuple, tuple]:
+    """What `draft` is told of a policy that stops within drafts, and the widths of the
+    target's call that are below gamma. Raises ValueError as `build_step`."""
+    if policy is None:
+        return (), below(drafter.gamma, drafter.widths)
+    widths = below(drafter.gamma, drafter.widths + policy.widths)
+    if policy.go_on is None or drafter.gamma == 0:
+        return (), widths
+    if not drafter.stops:
+        raise ValueError(
+            "the policy stops within a draft, and this draft is made at once, as copies"
+            " and trees are: take the policy adaptive or cost_table, or a model's draft"
+        )
+    return (policy.go_on,), widths
+
+
+def below(gamma: int, widths: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted({width for width in widths if width < gamma}))
 
 
 def score(
@@ -124,7 +148,8 @@ def score_as_needed(
     widths: tuple[int, ...] = (),
 ):
     """`score` of as many drafted tokens as the batch's longest draft needs, by the
-    least of `widths` that holds it. The law of those beyond is 0, and never read."""
+    least of `widths` that holds it, ascending and below gamma. The law of those beyond
+    is 0, and never read."""
     gamma = draft.tokens.shape[1]
     arguments = target, params, request, state
     if not widths or draft.parent is not None:
@@ -142,7 +167,7 @@ def score_as_needed(
 
         return call
 
-    every = sorted({*widths, gamma})
+    every = [*widths, gamma]
     least = jnp.searchsorted(jnp.array(every), jnp.max(draft.num))
     return jax.lax.switch(least, list(map(of, every)), draft.tokens)
 

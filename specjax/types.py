@@ -81,12 +81,15 @@ class Draft(NamedTuple):
     law: what each was drawn from, [B, G]; None is certainty (a deterministic drafter).
     parent: [B, G] int32, of each node of a tree the one that it follows, see
     `specjax.trees`; None is a chain. A node's law is then that of its first sibling.
+    policy: what `Policy.go_on` carries after the last token; None where it was not
+    asked.
     """
 
     tokens: Array
     num: Array
     law: Law | None
     parent: Array | None = None
+    policy: Any = None
 
 
 class Verdict(NamedTuple):
@@ -277,6 +280,8 @@ class Drafter(NamedTuple):
     depth: tokens on the longest path of its trees, None is gamma.
     widths: lengths below gamma that its drafts often do not exceed: the target's call
     is compiled for each, and reads no more tokens than the least that holds them.
+    stops: whether `draft` takes a `Policy.go_on` after the state, by which a row's
+    draft ends.
     """
 
     init: Callable
@@ -288,6 +293,7 @@ class Drafter(NamedTuple):
     siblings: str | None = None
     depth: int | None = None
     widths: tuple[int, ...] = ()
+    stops: bool = False
 
 
 class FusedRule(NamedTuple):
@@ -351,9 +357,16 @@ class Kernels(NamedTuple):
 class Policy(NamedTuple):
     """Chooses how much to draft next from what was measured, never from the target.
 
-    init: (B, G) -> (budget [B], carry).
+    init: (B, G) -> (budget [B], carry), leaves [B, ...].
     update: (budget, carry, Info) -> (budget, carry).
+    go_on: (carry, Law [B], token [B], slot) -> (carry, bool [B]), told of each token as
+    it was drawn and from what: whether the row's next is drafted. The token is kept:
+    one that is dropped for what it is biases the text. None: the budget alone decides.
+    widths: as `Drafter.widths`, of the lengths that it chooses; those that are not
+    below gamma count for nothing.
     """
 
     init: Callable
     update: Callable
+    go_on: Callable | None = None
+    widths: tuple[int, ...] = ()

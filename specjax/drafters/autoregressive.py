@@ -28,7 +28,7 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
         return chunks.prefill(model, params, prompt, cache)
 
     def draft(
-        key: Array, params, request: Request, state: State
+        key: Array, params, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, object]:
         def propose(features: Array, cache) -> Proposal:
             return Proposal(model.readout(params, features), cache)
@@ -40,9 +40,10 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
 
         features, cache = catch_up(model, params, state)
         begun, drawn = propose(features, cache), draw(key, request, state)
-        return rollout(drawn, state, gamma, begun, advance, model.slots)
+        return rollout(drawn, state, gamma, begun, advance, model.slots, *go_on)
 
-    return Drafter(init, draft, gamma, model.vocab, model.shapes, model.slots)
+    limits = model.vocab, model.shapes, model.slots
+    return Drafter(init, draft, gamma, *limits, stops=True)
 
 
 def catch_up(model: Model, params, state: State) -> tuple[Array, object]:

@@ -75,12 +75,12 @@ def short_else(drafter: Drafter, least: int, short: int) -> Drafter:
     call. How much is drafted depends on the text before it alone."""
 
     def draft(
-        key: Array, params, request: Request, state: State
+        key: Array, params, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, object]:
         _, num = _found(state, drafter.gamma, least, least)
         most = jnp.where(num > 0, num, short)
         held = state._replace(budget=jnp.minimum(state.budget, most))
-        return drafter.draft(key, params, request, held)
+        return drafter.draft(key, params, request, held, *go_on)
 
     return drafter._replace(draft=draft, widths=(*drafter.widths, short))
 

@@ -27,7 +27,7 @@ def build(
         raise ValueError(f"gamma must be at least 1 for an early exit; got {gamma}")
 
     def draft(
-        key: Array, params, request: Request, state: State
+        key: Array, params, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, tuple]:
         def advance(cache, token: Array, slot: Array) -> Proposal:
             start = state.length + slot
@@ -37,8 +37,8 @@ def build(
         last = jnp.take_along_axis(state.tokens, state.length[:, None] - 1, axis=1)
         begun = advance(cache_of(state.target_cache), last[:, 0], -1)
         drawn = draw(key, request, state)
-        draft, _ = rollout(drawn, state, gamma, begun, advance, shallow.slots)
-        return draft, ()
+        limits = shallow.slots, *go_on
+        return rollout(drawn, state, gamma, begun, advance, *limits)[0], ()
 
     limits = shallow.vocab, shallow.shapes, shallow.slots
-    return Drafter(no_cache, draft, gamma, *limits)
+    return Drafter(no_cache, draft, gamma, *limits, stops=True)

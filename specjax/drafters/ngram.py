@@ -41,7 +41,9 @@ def build(
     if gamma < 1 or order < 1:
         raise ValueError(f"gamma and order must be at least 1; got {gamma} and {order}")
 
-    def draft(key: Array, params: NGram, request: Request, state: State):
+    def draft(
+        key: Array, params: NGram, request: Request, state: State, *go_on: Callable
+    ) -> tuple[Draft, tuple]:
         def propose(context: Array) -> Proposal:
             row = find(params, context)
             logits = probs.table_rows(params.table, row)
@@ -53,10 +55,9 @@ def build(
 
         begun = propose(last_tokens(state.tokens, state.length, order - 1))
         drawn = draw(key, request, state)
-        drafted: Draft = rollout(drawn, state, gamma, begun, advance)[0]
-        return drafted, ()
+        return rollout(drawn, state, gamma, begun, advance, None, *go_on)[0], ()
 
-    return Drafter(no_cache, draft, gamma, vocab)
+    return Drafter(no_cache, draft, gamma, vocab, stops=True)
 
 
 def last_tokens(tokens: Array, length: Array, count: int) -> Array:

@@ -20,7 +20,7 @@ def build(vocab: int, gamma: int = 1, draw: Callable = independent) -> Drafter:
         raise ValueError(f"gamma must be at least 1 for a random draft; got {gamma}")
 
     def draft(
-        key: Array, params, request: Request, state: State
+        key: Array, params, request: Request, state: State, *go_on: Callable
     ) -> tuple[Draft, tuple]:
         del params
         row = jnp.zeros_like(state.length)
@@ -30,6 +30,6 @@ def build(vocab: int, gamma: int = 1, draw: Callable = independent) -> Drafter:
         same = Proposal(logits, (), table, row)
         hot = request._replace(sampling=Sampling(jnp.ones(row.size)))
         drawn = draw(key, hot, state)
-        return rollout(drawn, state, gamma, same, lambda *_: same)[0], ()
+        return rollout(drawn, state, gamma, same, lambda *_: same, None, *go_on)[0], ()
 
-    return Drafter(no_cache, draft, gamma, vocab)
+    return Drafter(no_cache, draft, gamma, vocab, stops=True)

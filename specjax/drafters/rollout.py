@@ -7,6 +7,7 @@ Axes: B rows, G = gamma, V vocabulary.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -69,13 +70,15 @@ def rollout(
     begun: Proposal,
     advance: Callable,
     positions: int | None = None,
+    go_on: Callable | None = None,
 ) -> tuple[Draft, Any]:
     """Draws up to `state.budget` of `gamma` tokens. draw: (logits [B, V], slot) ->
     (token [B], Law [B]). begun: the proposal for slot 0. advance: (carry, token [B],
     slot) -> the Proposal for the slot after it. positions: how many the drafter knows,
     None for any: what would follow a token beyond them is not drafted, so that the
-    target goes on alone where a text is longer. Stops at the batch's largest budget;
-    the shape stays G. Returns the draft and the last carry."""
+    target goes on alone where a text is longer. go_on: see `types.Policy`; a row that
+    it stops keeps the token it was told of. Stops at the batch's longest draft; the
+    shape stays G. Returns the draft and the last carry."""
     batch = state.length.shape[0]
     num = jnp.minimum(state.budget, gamma)
     if positions is not None:
@@ -90,41 +93,62 @@ def rollout(
             law = law._replace(logits=proposal.table, row=proposal.row)
         return token, law
 
-    def drawn(proposal: Proposal, slot) -> tuple[Array, Law]:
-        token, law = of(proposal, slot)
-        return token, probs.apart(law)
+    def own(drawn: tuple[Array, Law]) -> tuple[Array, Law]:
+        return drawn[0], probs.apart(drawn[1])
 
-    shapes = jax.eval_shape(lambda: drawn(begun, 0))
+    shapes = jax.eval_shape(lambda: own(of(begun, 0)))
 
-    def record(buffers, proposal: Proposal, slot):
-        values = _packed(jax.tree.leaves(drawn(proposal, slot)))
-        return jax.tree.map(lambda b, v: put(b, v, slot), buffers, values)
+    def record(buffers, held: tuple, proposal: Proposal, slot):
+        drawn = of(proposal, slot)
+        values = _packed(jax.tree.leaves(own(drawn)))
+        buffers = jax.tree.map(lambda b, v: put(b, v, slot), buffers, values)
+        return buffers, told(held, *drawn, slot)
 
+    def told(held: tuple, token: Array, law: Law, slot) -> tuple:
+        """(num, the policy's carry), as they are once it knows of a slot."""
+        if go_on is None:
+            return held
+        num, before = held
+        after, going = go_on(before, law, token, slot)
+        drafting = slot < num
+        num = jnp.where(drafting & ~going, slot + 1, num)
+        return num, jax.tree.map(partial(_where, drafting), after, before)
+
+    held = () if go_on is None else (num, state.policy)
     most = jnp.max(num)
 
+    def longest(held: tuple) -> Array:
+        return jnp.max(held[0]) if held else most
+
     def body(carried):
-        _, slot, buffers, carry = carried
+        _, slot, buffers, held, carry = carried
         # Read where it was recorded: carried besides, it is a kernel more on a GPU.
         # So is whether to go on, where it is not computed with the slot.
         last = jax.tree.map(lambda b: b[:, slot - 1], buffers)
         proposal = advance(carry, _unpacked(last, shapes)[0], slot - 1)
-        buffers, after = record(buffers, proposal, slot), slot + 1
-        return after < most, after, buffers, proposal.carry
+        (buffers, held), after = record(buffers, held, proposal, slot), slot + 1
+        return after < longest(held), after, buffers, held, proposal.carry
 
     empty = jax.tree.map(
         lambda leaf: jnp.zeros((batch, gamma, *leaf.shape[1:]), leaf.dtype),
-        jax.eval_shape(lambda: _packed(jax.tree.leaves(drawn(begun, 0)))),
+        jax.eval_shape(lambda: _packed(jax.tree.leaves(own(of(begun, 0))))),
     )
-    buffers, carry = record(empty, begun, slot=0), begun.carry
+    (buffers, held), carry = record(empty, held, begun, slot=0), begun.carry
     if gamma > 1:
-        carried = most > 1, jnp.int32(1), buffers, carry
+        carried = longest(held) > 1, jnp.int32(1), buffers, held, carry
         carried = jax.lax.while_loop(lambda carried: carried[0], body, carried)
-        *_, buffers, carry = carried
+        *_, buffers, held, carry = carried
     tokens, law = _unpacked(buffers, shapes)
     kind = type(jax.eval_shape(lambda: of(begun, 0))[1].logits)
     rows = (each for each in (begun.table, begun.logits) if isinstance(each, kind))
     law = probs.shared(law, next(rows, None))
-    return Draft(tokens, num, law), carry
+    num, policy = held or (num, None)
+    return Draft(tokens, num, law, policy=policy), carry
+
+
+def _where(rows: Array, x: Array, y: Array) -> Array:
+    """x in these rows [B], y in the others."""
+    return jnp.where(rows.reshape(-1, *(1,) * (x.ndim - 1)), x, y)
 
 
 def _packed(leaves: list[Array]) -> dict[str, Array]:

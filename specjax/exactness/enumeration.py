@@ -19,6 +19,7 @@ import numpy as np
 from jax import Array
 
 from specjax import probs, step
+from specjax.drafters.rollout import Proposal, rollout
 from specjax.exactness.claims import Cells, Claim, Situation, along
 from specjax.exactness.fixtures import Fixture, laws, references
 from specjax.types import Draft, Law, Policy, Request, State, Verdict, Verifier
@@ -117,22 +118,85 @@ def chances(fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray):
 def run(case: Case, prefix: tuple, memory: tuple) -> Step:
     """One step from `prefix`; `memory` is the policy's (budget, carry), () without."""
     fixture, gamma = case.fixture, case.gamma
-    at = grid(case)
     bounds = [gamma, *memory[:1]] + ([fixture.num(prefix)] if fixture.num else [])
-    num = int(min(bounds))
+    most, count = int(min(bounds)), len(grid(case).drafts)
+    every, memories = np.full(count, most), [memory] * count
+    if fixture.policy is not None and fixture.policy.go_on is not None:
+        every, memories = stopped(case, prefix, memory, most)
+    parts = [
+        of_length(case, prefix, memories, (num, most), every == num)
+        for num in np.unique(every).tolist()
+    ]
+    law, mean, closed = defaultdict(float), sum(part.tokens for part in parts), None
+    for part in parts:
+        for outcome, chance in part.law.items():
+            law[outcome] += chance
+    broken = set().union(*(part.broken for part in parts))
+    if case.claim.tokens is not None:
+        closed = sum(part.closed for part in parts)
+        broken |= set() if abs(mean - closed) <= 1e-5 else {"per_call"}
+    return Step(law, mean, closed, broken)
+
+
+def stopped(
+    case: Case, prefix: tuple, memory: tuple, most: int
+) -> tuple[np.ndarray, list[tuple]]:
+    """How much of each draft [N] is drafted, and the policy's memory after it, by
+    `rollout` itself: a policy may stop it after each token, of which `most` are."""
+    at = grid(case)
+    contexts = [prefix + context for context in at.contexts]
+    law = laws(case.fixture, contexts, case.dtype)[1]
+    budget, carry = restored(case, [memory] * len(at.drafts))
+    run = _rolled(case.fixture.policy)
+    before = at.nodes[:, at.parent]
+    num, carry = run(law, at.drafts, before, np.minimum(budget, most), carry)
+    return np.asarray(num), rows((budget, carry))
+
+
+@functools.cache
+def _rolled(policy: Policy) -> Callable:
+    @jax.jit
+    def run(law: Law, drafts: Array, before: Array, budget: Array, carry):
+        def draw(_, slot) -> tuple[Array, Law]:
+            own = jax.tree.map(lambda leaf: leaf[before[:, slot]], probs.apart(law))
+            return drafts[:, slot], probs.shared(own, law.logits)
+
+        zero = jnp.zeros_like(budget)
+        state = State(zero[:, None], zero + 1, None, None, budget, policy=carry)
+        same = Proposal(zero, ())
+        sizes = state, drafts.shape[1], same, lambda *_: same
+        draft, _ = rollout(draw, *sizes, go_on=policy.go_on)
+        return draft.num, draft.policy
+
+    return run
+
+
+def restored(case: Case, memories: list[tuple]):
+    """The policy's (budget, carry), leaves [B, ...], from `rows`."""
+    structure = jax.tree.structure(case.fixture.policy.init(1, case.gamma))
+    return jax.tree.unflatten(structure, map(np.asarray, zip(*memories, strict=True)))
+
+
+def of_length(
+    case: Case, prefix: tuple, memories: list[tuple], length: tuple, chosen: np.ndarray
+) -> Step:
+    """The part of a step that its `chosen` drafts [N] have, which are of one length.
+    memories: of each draft. length: (num, of how many might have been drafted)."""
+    (num, most), fixture, gamma = length, case.fixture, case.gamma
+    at = grid(case)
     live = np.arange(gamma) < num
     p, q, drawn = (
         np.stack([law(prefix + context) for context in at.contexts])
         for law in (case.p, case.q, case.drawn)
     )
     before = at.nodes[:, at.parent]
-    chance = chances(fixture, drawn[before], at, live)
+    chance = chosen * chances(fixture, drawn[before], at, np.arange(gamma) < most)
     unknown, tree = np.full(at.drafts.shape, 0.5), fixture.parent is not None
     situation = Situation(p[at.nodes], q[before], at.drafts, live, unknown)
     if tree:
         situation = situation._replace(parent=at.parent, siblings=fixture.siblings)
 
-    verified = functools.partial(_verify, case, prefix, memory, num)
+    verified = functools.partial(_verify, case, prefix, memories, num)
     if tree:  # what is reported is of nodes that were decided
         situation = situation._replace(reported=case.claim.limits(situation)[0])
     elif case.claim.bounded:  # what is reported of a slot is the same for all noise
@@ -159,11 +223,10 @@ def run(case: Case, prefix: tuple, memory: tuple) -> Step:
     mean, closed = float((weight * (n + 1)).sum()), None
     if case.claim.tokens is not None:
         closed = float(chance @ case.claim.tokens(situation))
-        broken |= set() if abs(mean - closed) <= 1e-5 else {"per_call"}
     return Step(law, mean, closed, broken)
 
 
-def _verify(case: Case, prefix: tuple, memory: tuple, num: int, cells: Cells):
+def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells):
     """The verdict [N, K, P, ...], the extra token as `probs.pick` draws it from the
     residual [N, K, P], and (i, k) -> the memory after."""
     fixture, at = case.fixture, grid(case)
@@ -179,20 +242,18 @@ def _verify(case: Case, prefix: tuple, memory: tuple, num: int, cells: Cells):
     flat = (cells.noise, cells.sample)
     flat = jax.tree.map(lambda leaf: leaf.reshape(batch, *leaf.shape[3:]), flat)
     carried = None
-    if memory:
-        structure = jax.tree.structure(fixture.policy.init(1, case.gamma))
-        full = [np.full(batch, value) for value in memory]
-        carried = jax.tree.unflatten(structure, full)
+    if memories[0]:
+        carried = restored(case, [memories[i] for i in row])
     decide = _compiled(case.verifier, fixture.policy)
     nodes, before = at.nodes[row], at.nodes[:, at.parent][row]
     *results, carried = decide(target, draft, (nodes, before), flat, carried)
     results = jax.tree.map(
         lambda leaf: np.asarray(leaf).reshape(*shape, *leaf.shape[1:]), results
     )
-    states = rows(carried) if memory else None
+    states = rows(carried) if memories[0] else None
 
     def after(i: int, k: int) -> tuple:
-        return states[np.ravel_multi_index((i, k, 1), shape)] if memory else ()
+        return states[np.ravel_multi_index((i, k, 1), shape)] if states else ()
 
     return *results, after
 
@@ -299,5 +360,10 @@ def shown(verdict: Verdict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def rows(memory) -> list[tuple]:
-    """A pytree of [B] leaves as B tuples, to tell states apart by."""
-    return list(zip(*map(np.asarray, jax.tree.leaves(memory)), strict=True))
+    """A pytree of [B, ...] leaves as B tuples, to tell states apart by."""
+
+    def plain(row: np.ndarray):
+        return tuple(map(plain, row)) if np.ndim(row) else row
+
+    leaves = map(np.asarray, jax.tree.leaves(memory))
+    return list(zip(*([plain(row) for row in leaf] for leaf in leaves), strict=True))

@@ -220,6 +220,8 @@ def trials(policy: str = "adaptive") -> list[Trial]:
     adapted = Fixture(policy, 2, table(2, 3), table(2, 4))
     few = "adaptive:start=2" if policy == "adaptive" else policy  # of its gamma, 3
     adapted = adapted._replace(policy=policies.named(few))
+    within = policies.named("confidence:start=0.5,step=0.2")
+    stops = adapted._replace(name="stops within a draft", policy=within)
     hot = np.float32([0, -np.inf, -np.inf])
     even = np.float32([0, 2**-12, -(2**-12)])
     models = {
@@ -250,6 +252,7 @@ def trials(policy: str = "adaptive") -> list[Trial]:
         Trial(plain._replace(name="gamma 1"), 1, 4),
         Trial(plain._replace(name="gamma 0"), 0, 4),
         Trial(adapted, 3, 5),
+        Trial(stops, 3, 3),
         Trial(plain._replace(name="gamma 3"), 3, 2),
         Trial(larger, 2, 3),
         Trial(Fixture("one step, V 8", 8, table(8, 5, 0.3), table(8, 6, 0.1)), 1, 1),

@@ -8,9 +8,13 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from specjax import probs
 from specjax.plugins import built, is_own, load, of
 from specjax.policies.adaptive import heuristic
-from specjax.types import Info, Policy
+from specjax.policies.confidence import threshold
+from specjax.policies.cost_table import cost_table
+from specjax.policies.renewal import renewal
+from specjax.types import Info, Policy, Sampling
 
 
 def none() -> None:
@@ -21,8 +25,11 @@ def none() -> None:
 POLICIES: dict[str, Callable[..., Policy | None]] = {
     "none": none,
     "adaptive": heuristic,
+    "confidence": threshold,
+    "cost_table": cost_table,
+    "renewal": renewal,
 }
-__all__ = ["POLICIES", "heuristic", "named"]
+__all__ = ["POLICIES", "cost_table", "heuristic", "named", "renewal", "threshold"]
 
 
 def named(name: str) -> Policy | None:
@@ -49,7 +56,13 @@ def check(name: str, policy: Policy) -> None:
         some = jnp.ones(2, jnp.int32)
         blocks = jnp.ones((2, 3)), jnp.ones((2, 3), jnp.int32)
         info = Info(some, some, some, some, *blocks, some > 0)
-        return (budget, carry), policy.update(budget, carry, info)
+        after = policy.update(budget, carry, info)
+        if policy.go_on is not None:
+            law = probs.standardize(jnp.zeros((2, 3)), Sampling(jnp.ones(2)))
+            told, going = policy.go_on(carry, law, some, 0)
+            after = after[0] + 0 * going, after[1]
+            after = jax.tree.map(lambda a, b: a + 0 * b, after, (after[0], told))
+        return (budget, carry), after
 
     try:
         before, after = jax.eval_shape(twice)

@@ -1,0 +1,38 @@
+"""Stops a draft after a token that its drafter was not sure of (Section 3.5).
+
+The threshold of `assistant_confidence_threshold` in Hugging Face transformers, but that
+it follows the acceptance of each row as it decodes. How sure a drafter is: q(x) of the
+token that it drew, by its logits at temperature 1. Axes: B rows, G = gamma.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import probs
+from specjax.types import Info, Law, Policy
+
+WIDTHS = 2, 4, 8  # of the target's call
+
+
+def threshold(start: float = 0.2, step: float = 0.02, whole: float = 0.4) -> Policy:
+    """Begins with the threshold `start` and moves it by at most `step` after each call,
+    towards the one at which a share `whole` of drafts is kept whole: up where drafts
+    end in a rejection more often, down where they do less. Raises ValueError for one of
+    them outside of [0, 1]."""
+    if not all(0 <= x <= 1 for x in (start, step, whole)):
+        raise ValueError(
+            f"start, step and whole must be in [0, 1]; got {start}, {step}, {whole}"
+        )
+
+    def init(batch: int, gamma: int) -> tuple[Array, Array]:
+        return jnp.full(batch, gamma, jnp.int32), jnp.full(batch, start, jnp.float32)
+
+    def go_on(least: Array, law: Law, token: Array, slot) -> tuple[Array, Array]:
+        del slot
+        return least, probs.unheated(law, token) >= least
+
+    def update(budget: Array, least: Array, info: Info) -> tuple[Array, Array]:
+        moved = jnp.clip(least - step * (info.full.astype(least.dtype) - whole), 0, 1)
+        return budget, jnp.where(info.drafted > 0, moved, least)
+
+    return Policy(init, update, go_on, WIDTHS)
