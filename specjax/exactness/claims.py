@@ -257,6 +257,8 @@ class Left:
     def proposal(self, node: int) -> tuple[np.ndarray, np.ndarray]:
         """The token of a node [N], and the law that it is judged by [N, V]."""
         x, q = self.at.drafts[:, node], self.q[:, self.at.parent[node]]
+        if self.at.siblings == "with":  # each by the law that it carries
+            q = self.at.q[:, node]
         sure = x[:, None] == np.arange(q.shape[-1])
         return x, np.where(_at(q, x)[:, None] > 0, q, sure)
 
