@@ -13,8 +13,10 @@ from jax import Array
 from specjax import policies
 from specjax.drafters import (
     autoregressive,
+    best_first,
     copying,
     early_exit,
+    grown,
     ngram,
     random,
     tree,
@@ -134,6 +136,18 @@ CASES = (
         lambda world: world.draft_weights,
         policies.heuristic(start=3),
         traversal.verifier,
+    ),
+    Case(
+        "tree_best_first",
+        lambda world, gamma: best_first.build(world.draft, 2 * gamma, 2, gamma + 1),
+        lambda world: world.draft_weights,
+        verifier=recursive.verifier,
+    ),
+    Case(
+        "tree_grown",
+        lambda world, gamma: grown.build(world.draft, 2 * gamma, (0.3, 0.2)),
+        lambda world: world.draft_weights,
+        verifier=traversal.verifier,
     ),
     Case("copying", lambda world, gamma: copying.build(gamma)),
     Case("unigram", lambda world, gamma: ngram.build(vocab(world), gamma, 1), counts),
