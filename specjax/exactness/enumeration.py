@@ -104,7 +104,7 @@ def chances(fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray):
         law = drawn[:, i].copy()
         if i in fixture.sure:  # what the draft finds likeliest
             law = np.eye(fixture.vocab)[law.argmax(1)]
-        if fixture.parent is not None and fixture.siblings != "with":
+        if fixture.parent is not None and fixture.siblings not in ("with", "own"):
             taken = [j for j in range(i) if at.parent[j] == row]
             np.put_along_axis(law, at.drafts[:, taken], 0.0, axis=1)
             mass = law.sum(1, keepdims=True)

@@ -269,8 +269,8 @@ def tree_trials() -> list[Trial]:
     narrow, deep = (-1, -1, -1), (-1, -1, 0, 0, 2)
     few = Fixture("tree, V 2, deep", 2, table(2, 3), table(2, 4), parent=deep)
     replaced = dict(siblings="with")
-    mixed = plain._replace(name="tree, two drafts", parent=(-1, -1, 0, 1), **replaced)
-    mixed = mixed._replace(sure=(1, 3))
+    mixed = plain._replace(name="tree, two drafts", parent=(-1, -1, 0, 1))
+    mixed = mixed._replace(siblings="own", sure=(1, 3))
     settings = {"T 0": Sampling(0.0), "T 0.7, top-k 2": Sampling(0.7, top_k=2)}
     regimes = [
         plain._replace(name="tree, certain", regime="certain", siblings="certain"),

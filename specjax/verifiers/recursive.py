@@ -90,8 +90,8 @@ def build(replaced: bool = False) -> Verifier:
         residual = walk.r if keep_residual else None
         return Verdict(walk.n, tokens, walk.chance, walk.path, residual)
 
-    kinds = "with" if replaced else "without", "certain"
-    return Verifier(token.noise, verify, siblings=kinds)
+    kinds = ("with", "own") if replaced else ("without",)
+    return Verifier(token.noise, verify, siblings=(*kinds, "certain"))
 
 
 def start(target: Law, draft: Draft, next_child) -> Walk:
