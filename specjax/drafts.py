@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from specjax import checkpoints, generate, sides, zoo
 from specjax.checkpoints import reduced
-from specjax.drafters import best_first, copying, grown, nothing
+from specjax.drafters import best_first, copying, forked, grown, ngram, nothing
 from specjax.drafters import tree as trees
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
@@ -141,11 +141,14 @@ class TreeOf(NamedTuple):
     best: int
     floors: tuple[float, ...]
     grown: tuple[float, ...]
+    copied: int
 
     def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
         if gamma == 0:
             return nothing.drafter
         model = self.model()
+        if self.copied:
+            return forked.build(model, gamma, self.copied, draw=draw)
         if self.grown:
             return grown.build(model, gamma, self.grown, self.longest, draw)
         if self.best:
@@ -169,28 +172,32 @@ def tree(
     best: int = 0,
     floors: str = "",
     grown: str = "",
+    copied: int = 0,
 ) -> Side:
     """A tree of gamma nodes that a model drafts: `width` children a node, or the tree
     that keeps most where the i-th sibling is accepted as `accept` says, as
     "0.6/0.3/0.2", with paths of at most `longest` tokens (0: any). Or another tree for
     every text: the likeliest of `best` children a node (`drafters.best_first`, with
     `floors`), or one that is drawn where it seems kept (`drafters.grown`, with floors
-    for each child). Raises ValueError for a draft that is no model, or for what is no
-    such number."""
+    for each child). Or a chain and, beside it, a copy of `copied` tokens
+    (`drafters.forked`). A model is any that drafts, or "bigram". Raises ValueError for
+    another draft, or for what is no such number."""
     other = paired(target, draft)[1]
     if other.regime == REDUCED:
         model = Remade(sides.reduced_model, other.drafter.options)
     elif other.pretrained is not None:
         sizes = ("config", other.pretrained.config), ("vocab", target.vocab)
         model = Remade(_of_config, sizes)
+    elif draft == "bigram":
+        model = Remade(ngram.bigram, (("vocab", target.vocab),))
     else:
         raise ValueError(f"{draft} is no model: a tree is drafted by one")
     listed = {"accept": accept, "floors": floors, "grown": grown}
     chances = {name: chances_of(name, text) for name, text in listed.items()}
     shape = dict(width=width, longest=longest or None, siblings=siblings, best=best)
-    make = TreeOf(model, **shape, **chances)
-    regime = other.regime
-    if make(2).siblings == "certain":
+    make = TreeOf(model, **shape, **chances, copied=copied)
+    regime = SAMPLED if other.regime == TABLE else other.regime
+    if make(2 * max(1, copied)).siblings == "certain":
         regime = CERTAIN
     called = f"tree of {other.name}"
     return other._replace(

@@ -68,6 +68,9 @@ def test_what_copies_first_drafts_by_a_model_else():
     assert best.regime == sides.CERTAIN and best.drafter(5).depth == 4
     grown = drafts.named("tree:code_small,grown=0.5/0.2", target)
     assert grown.regime == sides.SAMPLED and grown.drafter(5).siblings == "without"
+    forked = drafts.named("tree:code_small,copied=2", target)
+    assert forked.drafter(5).siblings == "own" and forked.drafter(5).depth == 3
+    assert drafts.named("tree:bigram,best=3", target).drafter(5).gamma == 5
     for name, message in (
         ("tree:random", "random is no model: a tree is drafted by one"),
         ("tree:code_small,accept=a/b", "write probabilities with / between"),

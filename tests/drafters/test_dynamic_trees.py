@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate
-from specjax.drafters import best_first, grown
+from specjax import generate, probs
+from specjax.drafters import best_first, forked, grown
 from specjax.drafters.rollout import coupled
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder, build_step
-from specjax.verifiers import recursive
+from specjax.verifiers import recursive, recursive_replaced
 from tests.support import tiny
 from tests.support.drafter_cases import BY_NAME
 
@@ -107,6 +107,22 @@ def test_a_place_is_chosen_by_what_was_drawn_before():
     assert len(shapes) > 1
 
 
+def test_a_copy_lies_beside_the_chain_where_there_is_one():
+    drafter = forked.build(WORLD.draft, 5, 2, longest=2)
+    state = generate.prefill(
+        Decoder(WORLD.target, drafter, recursive_replaced.verifier),
+        BY_NAME["tree"].params(WORLD),
+        PROMPT,
+        40,
+    )
+    request = make_request(jax.random.key(0), PROMPT, 24, make_sampling(BATCH, 1.0))
+    draft = drafter.draft(request.key, WORLD.draft_weights, request, state)[0]
+    assert draft.parent.tolist() == [[-1, 0, 1, -1, 3]] * BATCH
+    assert draft.num.tolist() == [3, 3, 5] and draft.tokens[2, 3:].tolist() == [3, 4]
+    q = np.asarray(probs.dense(draft.law)).sum(-1)
+    np.testing.assert_allclose(q, [[1, 1, 1, 0, 0]] * BATCH, atol=1e-5)
+
+
 def test_there_are_no_more_nodes_than_a_tree_has_places():
     assert best_first.build(WORLD.draft, 9, 2, 2).gamma == 6
     assert grown.build(WORLD.draft, 9, (0.5, 0.5), 2).gamma == 6
@@ -118,6 +134,8 @@ def test_there_are_no_more_nodes_than_a_tree_has_places():
     [
         (best_first.build, (4, 0, 2), "at least one of each; got 4 nodes, 0 children"),
         (best_first.build, (4, 2, 2, (), coupled), "a rule of its own"),
+        (forked.build, (4, 0), "copy at least one"),
+        (forked.build, (4, 3), "no more than are drawn"),
         (grown.build, (4, ()), "a probability from 0 to 1"),
         (grown.build, (4, (1.5,)), "a probability from 0 to 1"),
         (grown.build, (4, (0.5,), None, coupled), "a rule of its own"),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from specjax import generate, verifiers
-from specjax.drafters import best_first, grown, tree
+from specjax.drafters import best_first, forked, grown, tree
 from specjax.step import Decoder
 from specjax.verifiers import named, names
 from tests import mutation
@@ -64,6 +64,7 @@ def test_texts_of_trees_follow_the_target(rule, siblings):
 
 DYNAMIC = {
     "best_first": (best_first.build(WORLD.draft, 3, 2, 2), "recursive"),
+    "forked": (forked.build(WORLD.draft, 4, 2), "recursive_replaced"),
     "grown": (grown.build(WORLD.draft, 3, (0.3, 0.2)), "traversal"),
 }
 
