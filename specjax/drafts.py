@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from specjax import checkpoints, generate, sides, zoo
 from specjax.checkpoints import reduced
-from specjax.drafters import copying, nothing
+from specjax.drafters import best_first, copying, forked, grown, ngram, nothing
 from specjax.drafters import tree as trees
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
@@ -131,22 +131,35 @@ def copying_else(target: Side, draft: str, least: int = 4, short: int = 0) -> Si
 
 
 class TreeOf(NamedTuple):
-    """Builds a drafter of trees of so many nodes, by a model. shape: (width of a node,
-    acceptances, longest path), of which the first or the second counts."""
+    """Builds a drafter of trees of so many nodes, by a model; see `tree`."""
 
     model: Callable[[], Model]
-    shape: tuple[int, tuple[float, ...], int | None]
+    width: int
+    accept: tuple[float, ...]
+    longest: int | None
     siblings: str
+    best: int
+    floors: tuple[float, ...]
+    grown: tuple[float, ...]
+    copied: int
 
     def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
         if gamma == 0:
             return nothing.drafter
-        width, accept, longest = self.shape
-        if accept:
-            parents = likeliest.build(accept, longest)(gamma)
+        model = self.model()
+        if self.copied:
+            return forked.build(model, gamma, self.copied, draw=draw)
+        if self.grown:
+            return grown.build(model, gamma, self.grown, self.longest, draw)
+        if self.best:
+            longest = self.longest or gamma
+            sizes = gamma, self.best, longest
+            return best_first.build(model, *sizes, self.floors, draw)
+        if self.accept:
+            parents = likeliest.build(self.accept, self.longest)(gamma)
         else:
-            parents = kary.build(width)(gamma)
-        return trees.build(self.model(), parents, draw, self.siblings)
+            parents = kary.build(self.width)(gamma)
+        return trees.build(model, parents, draw, self.siblings)
 
 
 def tree(
@@ -156,11 +169,19 @@ def tree(
     accept: str = "",
     longest: int = 0,
     siblings: str = "without",
+    best: int = 0,
+    floors: str = "",
+    grown: str = "",
+    copied: int = 0,
 ) -> Side:
     """A tree of gamma nodes that a model drafts: `width` children a node, or the tree
     that keeps most where the i-th sibling is accepted as `accept` says, as
-    "0.6/0.3/0.2", with paths of at most `longest` tokens (0: any). Raises ValueError
-    for a draft that is no model, or for what is no such number."""
+    "0.6/0.3/0.2", with paths of at most `longest` tokens (0: any). Or another tree for
+    every text: the likeliest of `best` children a node (`drafters.best_first`, with
+    `floors`), or one that is drawn where it seems kept (`drafters.grown`, with floors
+    for each child). Or a chain and, beside it, a copy of `copied` tokens
+    (`drafters.forked`). A model is any that drafts, or "bigram". Raises ValueError for
+    another draft, or for what is no such number."""
     other = paired(target, draft)[1]
     held = isinstance(other.drafter, sides.Held)
     if held:
@@ -170,19 +191,32 @@ def tree(
     elif other.pretrained is not None:
         sizes = ("config", other.pretrained.config), ("vocab", target.vocab)
         model = Remade(_of_config, sizes)
+    elif draft == "bigram":
+        model = Remade(ngram.bigram, (("vocab", target.vocab),))
     else:
         raise ValueError(f"{draft} is no model: a tree is drafted by one")
-    try:
-        chances = tuple(float(x) for x in accept.split("/") if x)
-    except ValueError:
-        raise ValueError(
-            f"accept={accept}: write probabilities with / between them, 0.6/0.3/0.2"
-        ) from None
-    make = TreeOf(model, (width, chances, longest or None), siblings)
-    make(2)
+    listed = {"accept": accept, "floors": floors, "grown": grown}
+    chances = {name: chances_of(name, text) for name, text in listed.items()}
+    shape = dict(width=width, longest=longest or None, siblings=siblings, best=best)
+    make = TreeOf(model, **shape, **chances, copied=copied)
+    regime = SAMPLED if other.regime == TABLE else other.regime
+    if make(2 * max(1, copied)).siblings == "certain":
+        regime = CERTAIN
     make = other.drafter._replace(make=make) if held else make
     called = f"tree of {other.name}"
-    return other._replace(name=called, drafter=make, law=None, model=None)
+    return other._replace(
+        name=called, drafter=make, regime=regime, law=None, model=None
+    )
+
+
+def chances_of(name: str, text: str) -> tuple[float, ...]:
+    """Probabilities as an option has them, "0.6/0.3/0.2"."""
+    try:
+        return tuple(float(x) for x in text.split("/") if x)
+    except ValueError:
+        raise ValueError(
+            f"{name}={text}: write probabilities with / between them, 0.6/0.3/0.2"
+        ) from None
 
 
 class Remade(NamedTuple):

@@ -184,6 +184,13 @@ def take(law: Law, index: Array) -> Law:
     return _map_rows(law, lambda leaf: leaf[rows, index])
 
 
+def but_where(law: Law, certain: Array) -> Law:
+    """The law [B, T], but none of any id where `certain` [T] or [B, T]: of tokens that
+    were not drawn from one."""
+    none = jnp.where(certain, jnp.inf, law.tau)
+    return law._replace(tau=none.astype(law.tau.dtype))
+
+
 def _map_rows(law: Law, function) -> Law:
     """Applies to every leaf that has a row of its own."""
     return shared(jax.tree.map(function, apart(law)), law.logits)

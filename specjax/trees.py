@@ -115,7 +115,8 @@ def check_parts(target: Model, drafter: Drafter, verifier: Verifier) -> None:
         raise ValueError(
             f"the draft is a tree whose siblings are drawn {drafter.siblings!r} and the"
             f" rule verifies {made}: take the rule recursive, traversal or match, or"
-            " recursive_replaced for siblings drawn with replacement"
+            " recursive_replaced for siblings drawn with replacement or by several"
+            " drafters"
         )
     if target.keep is None:
         raise ValueError(

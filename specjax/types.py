@@ -275,8 +275,8 @@ class Drafter(NamedTuple):
     slots: positions that it can tell apart, None if unbounded; where a text is longer,
     it drafts nothing.
     siblings: how the children of a node are drawn, of one that drafts trees: "without"
-    or "with" replacement, or "certain", by no law at all; gamma is then the number of
-    nodes. None drafts chains.
+    or "with" replacement, each of its "own" law and apart from the others, or
+    "certain", by no law at all; gamma is then the number of nodes. None drafts chains.
     depth: tokens on the longest path of its trees, None is gamma.
     widths: lengths below gamma that its drafts often do not exceed: the target's call
     is compiled for each, and reads no more tokens than the least that holds them.

@@ -64,10 +64,18 @@ def test_what_copies_first_drafts_by_a_model_else():
     tree = drafts.named(name, target)
     assert tree.drafter(3).siblings == "without" and tree.drafter(3).depth == 2
     assert tree.drafter == drafts.named(name, target).drafter
+    best = drafts.named("tree:code_small,best=3,longest=4", target)
+    assert best.regime == sides.CERTAIN and best.drafter(5).depth == 4
+    grown = drafts.named("tree:code_small,grown=0.5/0.2", target)
+    assert grown.regime == sides.SAMPLED and grown.drafter(5).siblings == "without"
+    forked = drafts.named("tree:code_small,copied=2", target)
+    assert forked.drafter(5).siblings == "own" and forked.drafter(5).depth == 3
+    assert drafts.named("tree:bigram,best=3", target).drafter(5).gamma == 5
     for name, message in (
         ("tree:random", "random is no model: a tree is drafted by one"),
         ("tree:code_small,accept=a/b", "write probabilities with / between"),
         ("tree:code_small,accept=2", "probabilities from 0 to 1"),
+        ("tree:code_small,grown=2", "a probability from 0 to 1"),
         ("tree:code_small,width=0", "width must be at least 1"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -19,7 +19,7 @@ from jax import Array
 from specjax import probs
 from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import Proposal, independent, rollout
-from specjax.types import Draft, Drafter, Request, Sampling, State, Table
+from specjax.types import Draft, Drafter, Model, Request, Sampling, State, Table
 
 
 class NGram(NamedTuple):
@@ -58,6 +58,20 @@ def build(
         return rollout(drawn, state, gamma, begun, advance, None, *go_on)[0], ()
 
     return Drafter(no_cache, draft, gamma, vocab, stops=True)
+
+
+def bigram(vocab: int) -> Model:
+    """Counts of pairs as a model whose features are the token itself, for drafters of
+    trees. Its parameters are an `NGram`."""
+
+    def apply(params, tokens: Array, start: Array, cache, branches=None) -> tuple:
+        del params, start, branches
+        return tokens[..., None], cache
+
+    def readout(params: NGram, features: Array) -> Array:
+        return probs.table_rows(params.table, find(params, features))
+
+    return Model(no_cache, apply, readout, vocab)
 
 
 def last_tokens(tokens: Array, length: Array, count: int) -> Array:

@@ -73,10 +73,7 @@ def build(
                 features, cache = model.apply(params, block, start, cache, tree)
                 fed += level.fed.size
         joined = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *laws)
-        num = jnp.minimum(state.budget, size)
-        if model.slots is not None:
-            fits = state.length + len(levels) - 1 <= model.slots
-            num = jnp.where(fits, num, 0)
+        num = within(model, state, size, len(levels))
         tokens = jnp.concatenate(tokens, axis=1)
         joined = probs.shared(joined, law.logits)
         return Draft(tokens, num, joined, jnp.broadcast_to(above, tokens.shape)), cache
@@ -109,6 +106,15 @@ def catch_up(model: Model, params, state: State, count: int) -> tuple[Array, obj
     features, cache = model.apply(params, block, start, state.draft_cache)
     at = (state.length - 1 - start)[:, None, None]
     return jnp.take_along_axis(features, at, axis=1)[:, 0], cache
+
+
+def within(model: Model, state: State, nodes: int, longest: int) -> Array:
+    """How many of a tree's nodes to draft, [B]: its row's budget, and none where paths
+    of `longest` tokens do not fit the positions that the model knows."""
+    num = jnp.minimum(state.budget, nodes)
+    if model.slots is None:
+        return num
+    return jnp.where(state.length + longest - 1 <= model.slots, num, 0)
 
 
 def levels_of(parent: Sequence[int]) -> list[Level]:

@@ -222,6 +222,28 @@ def of_recursive(at: Situation) -> tuple[np.ndarray, float]:
     return chance, EDGE
 
 
+def of_kseq(at: Situation) -> tuple[np.ndarray, float]:
+    """min(1, p(x) / (rho q(x))), rho by the number of live siblings (Sun et al. 2023):
+    the least for which p(x) - min(q, p / rho) (1 - (1 - b)^K) / b is not negative."""
+    if at.parent is None:
+        return of_ratio(at)
+    chance = np.zeros(at.drafts.shape)
+    for node in np.flatnonzero(at.live):
+        row, x = at.parent[node], at.drafts[:, node]
+        p, q = at.p[:, row], at.q[:, node]
+        count = int((at.live & (at.parent == row)).sum())
+        low, high = np.ones(len(p)), np.full(len(p), float(count))
+        for _ in range(60):
+            rho = (low + high) / 2
+            b = np.minimum(q, p / rho[:, None]).sum(1)
+            beyond = 1 - (1 - b) ** count <= rho * b
+            low, high = np.where(beyond, low, rho), np.where(beyond, rho, high)
+        q_x = _at(q, x)
+        ratio = _at(p, x) / np.where(q_x > 0, high * q_x, 1.0)
+        chance[:, node] = np.minimum(1.0, ratio)
+    return chance, 10 * EDGE
+
+
 def of_traversal(at: Situation) -> tuple[np.ndarray, np.ndarray | float]:
     """w of each node when what follows it was rejected (Weng et al. 2025)."""
     if at.parent is None:
@@ -257,6 +279,8 @@ class Left:
     def proposal(self, node: int) -> tuple[np.ndarray, np.ndarray]:
         """The token of a node [N], and the law that it is judged by [N, V]."""
         x, q = self.at.drafts[:, node], self.q[:, self.at.parent[node]]
+        if self.at.siblings in ("with", "own"):  # each by the law that it carries
+            q = self.at.q[:, node]
         sure = x[:, None] == np.arange(q.shape[-1])
         return x, np.where(_at(q, x)[:, None] > 0, q, sure)
 
@@ -268,7 +292,7 @@ class Left:
         some = mass[:, None] > 0
         kept = rest / np.where(some, mass[:, None], 1.0)
         self.r[:, row] = np.where(some, kept, self.r[:, row])
-        if self.at.siblings != "with":
+        if self.at.siblings not in ("with", "own"):
             np.put_along_axis(self.q[:, row], x[:, None], 0.0, axis=1)
             left = self.q[:, row].sum(1, keepdims=True)
             self.q[:, row] /= np.where(left > 0, left, 1.0)
@@ -279,11 +303,20 @@ def _at(law: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.take_along_axis(law, x[:, None], axis=1)[:, 0]
 
 
-def by_recursion(at: Situation) -> np.ndarray:
+def by_children(limits: Callable) -> Callable:
     """One more than the chances of all nodes to be reached and accepted."""
-    if at.parent is None:
-        return in_turn(of_ratio)(at)
-    chance, count = of_recursive(at)[0], len(at.drafts)
+
+    def tokens(at: Situation) -> np.ndarray:
+        if at.parent is None:
+            return in_turn(limits)(at)
+        return reached_and_kept(at, limits(at)[0])
+
+    return tokens
+
+
+def reached_and_kept(at: Situation, chance: np.ndarray) -> np.ndarray:
+    """1 and the sum over nodes, [N], for their chances [N, G] when they are tried."""
+    count = len(at.drafts)
     reached = [np.ones(count)] + [np.zeros(count)] * len(at.parent)
     untried = [np.ones(count)] * len(reached)  # no child of the row was accepted yet
     for node, row in enumerate(at.parent):
@@ -343,8 +376,11 @@ CLAIMS = {
     "block": Claim(boxes, of_block, by_block),
     "rejection": Claim(boxes, of_rejection, in_turn(of_rejection)),
     "match": Claim(samples, of_path, by_path, bounded=False),
-    "recursive": Claim(boxes, of_recursive, by_recursion, chains="token"),
-    "recursive_replaced": Claim(boxes, of_recursive, by_recursion, chains="token"),
+    "recursive": Claim(boxes, of_recursive, by_children(of_recursive), chains="token"),
+    "recursive_replaced": Claim(
+        boxes, of_recursive, by_children(of_recursive), chains="token"
+    ),
+    "kseq": Claim(boxes, of_kseq, by_children(of_kseq), chains="token"),
     "traversal": Claim(boxes, of_traversal, by_traversal, chains="block"),
     "gumbel": Claim(
         races, of_target, in_turn(of_target), bounded=False, uniform=gumbel_cdf

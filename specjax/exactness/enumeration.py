@@ -103,7 +103,9 @@ def chances(fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray):
             chance /= fixture.vocab
             continue
         law = drawn[:, i].copy()
-        if fixture.parent is not None and fixture.siblings != "with":
+        if i in fixture.sure:  # what the draft finds likeliest
+            law = np.eye(fixture.vocab)[law.argmax(1)]
+        if fixture.parent is not None and fixture.siblings not in ("with", "own"):
             taken = [j for j in range(i) if at.parent[j] == row]
             np.put_along_axis(law, at.drafts[:, taken], 0.0, axis=1)
             mass = law.sum(1, keepdims=True)
@@ -117,6 +119,28 @@ def chances(fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray):
 
 def run(case: Case, prefix: tuple, memory: tuple) -> Step:
     """One step from `prefix`; `memory` is the policy's (budget, carry), () without."""
+    if not callable(case.fixture.parent):
+        return of_shape(case, prefix, memory)
+    trees = defaultdict(dict)
+    drawn = case.fixture.parent(lambda context: case.drawn(prefix + context))
+    for (parents, tokens), chance in drawn.items():
+        trees[parents][tokens] = chance
+    whole = Step(defaultdict(float), 0.0, 0.0, set())
+    for parents, known in trees.items():  # each is one shape for all of its drafts
+        alike = case._replace(fixture=case.fixture._replace(parent=parents))
+        part = of_shape(alike, prefix, memory, known)
+        for emitted, mass in part.law.items():
+            whole.law[emitted] += mass
+        sums = whole.tokens + part.tokens, whole.closed + part.closed
+        whole = Step(whole.law, *sums, whole.broken | part.broken)
+    return whole
+
+
+def of_shape(
+    case: Case, prefix: tuple, memory: tuple, known: dict | None = None
+) -> Step:
+    """The same of drafts of one shape. known: tokens -> how probable they are, of those
+    that are drafted at all; None is as the fixture says."""
     fixture, gamma = case.fixture, case.gamma
     bounds = [gamma, *memory[:1]] + ([fixture.num(prefix)] if fixture.num else [])
     most, count = int(min(bounds)), len(grid(case).drafts)
@@ -124,7 +148,7 @@ def run(case: Case, prefix: tuple, memory: tuple) -> Step:
     if fixture.policy is not None and fixture.policy.go_on is not None:
         every, memories = stopped(case, prefix, memory, most)
     parts = [
-        of_length(case, prefix, memories, (num, most), every == num)
+        of_length(case, prefix, memories, (num, most), every == num, known)
         for num in np.unique(every).tolist()
     ]
     law, mean, closed = defaultdict(float), sum(part.tokens for part in parts), None
@@ -178,10 +202,16 @@ def restored(case: Case, memories: list[tuple]):
 
 
 def of_length(
-    case: Case, prefix: tuple, memories: list[tuple], length: tuple, chosen: np.ndarray
+    case: Case,
+    prefix: tuple,
+    memories: list[tuple],
+    length: tuple,
+    chosen: np.ndarray,
+    known: dict | None = None,
 ) -> Step:
     """The part of a step that its `chosen` drafts [N] have, which are of one length.
-    memories: of each draft. length: (num, of how many might have been drafted)."""
+    memories: of each draft. length: (num, of how many might have been drafted). known:
+    as of `of_shape`."""
     (num, most), fixture, gamma = length, case.fixture, case.gamma
     at = grid(case)
     live = np.arange(gamma) < num
@@ -190,9 +220,15 @@ def of_length(
         for law in (case.p, case.q, case.drawn)
     )
     before = at.nodes[:, at.parent]
-    chance = chosen * chances(fixture, drawn[before], at, np.arange(gamma) < most)
+    if known is None:
+        chance = chances(fixture, drawn[before], at, np.arange(gamma) < most)
+    else:
+        chance = np.array([known.get(x, 0.0) for x in map(tuple, at.drafts.tolist())])
+    chance = chosen * chance
     unknown, tree = np.full(at.drafts.shape, 0.5), fixture.parent is not None
-    situation = Situation(p[at.nodes], q[before], at.drafts, live, unknown)
+    by = q[before]
+    by[:, list(fixture.sure)] = 0.0
+    situation = Situation(p[at.nodes], by, at.drafts, live, unknown)
     if tree:
         situation = situation._replace(parent=at.parent, siblings=fixture.siblings)
 
@@ -244,7 +280,7 @@ def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells):
     carried = None
     if memories[0]:
         carried = restored(case, [memories[i] for i in row])
-    decide = _compiled(case.verifier, fixture.policy)
+    decide = _compiled(case.verifier, fixture.policy, fixture.sure)
     nodes, before = at.nodes[row], at.nodes[:, at.parent][row]
     *results, carried = decide(target, draft, (nodes, before), flat, carried)
     results = jax.tree.map(
@@ -259,7 +295,9 @@ def _verify(case: Case, prefix: tuple, memories: list, num: int, cells: Cells):
 
 
 @functools.cache
-def _compiled(verifier: Verifier, policy: Policy | None) -> Callable:
+def _compiled(
+    verifier: Verifier, policy: Policy | None, sure: tuple[int, ...] = ()
+) -> Callable:
     """One compilation for each vocabulary, gamma, dtype and regime of the draft."""
 
     def of(law: Law | None, nodes: Array) -> Law | None:
@@ -272,6 +310,9 @@ def _compiled(verifier: Verifier, policy: Policy | None) -> Callable:
     def decide(target: Law, draft: Draft, places: tuple, flat: tuple, memory):
         (nodes, before), (noise, sample) = places, flat
         draft = draft._replace(law=of(draft.law, before))
+        if sure:
+            certain = jnp.isin(jnp.arange(draft.tokens.shape[1]), jnp.array(sure))
+            draft = draft._replace(law=probs.but_where(draft.law, certain))
         verdict = verifier.verify(of(target, nodes), draft, noise, keep_residual=True)
         drawn = probs.pick(verdict.residual, sample)
         if policy is not None:

@@ -7,6 +7,7 @@ Axes: V vocabulary, C contexts.
 
 import functools
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -40,8 +41,9 @@ class Fixture(NamedTuple):
     drafted, at most gamma; None is gamma. policy: it sets a bound of its own on them.
     drawn: prefix -> the law [V] that tokens are really drawn from, None where it is the
     one that the draft carries, as it must be. parent: of each node of a tree, as in
-    `specjax.trees`, None for a chain; siblings: how they are drawn, as in
-    `specjax.types.Drafter`."""
+    `specjax.trees`, None for a chain; or, of trees that differ from draft to draft,
+    (context -> q [V]) -> {(parents, tokens): how probable}; siblings: how they are
+    drawn, as in `specjax.types.Drafter`. sure: nodes that are certain, by no law."""
 
     name: str
     vocab: int
@@ -52,8 +54,9 @@ class Fixture(NamedTuple):
     num: Callable | None = None
     policy: Policy | None = None
     drawn: Callable | None = None
-    parent: tuple[int, ...] | None = None
+    parent: tuple[int, ...] | Callable | None = None
     siblings: str = "without"
+    sure: tuple[int, ...] = ()
 
 
 def references(fixture: Fixture) -> tuple[Callable, Callable]:
@@ -303,10 +306,12 @@ def tree_trials() -> list[Trial]:
     fork = (-1, -1, 0)
     plain = Fixture("tree", 3, p, q, parent=fork)
     ragged = plain._replace(name="tree, ragged", num=lambda x: (1 + sum(x)) % 4)
-    hot = np.float32([0, -np.inf, -np.inf])
+    hot, full = np.float32([0, -np.inf, -np.inf]), (table(3, 1), table(3, 2))
     narrow, deep = (-1, -1, -1), (-1, -1, 0, 0, 2)
     few = Fixture("tree, V 2, deep", 2, table(2, 3), table(2, 4), parent=deep)
     replaced = dict(siblings="with")
+    mixed = plain._replace(name="tree, two drafts", parent=(-1, -1, 0, 1))
+    mixed = mixed._replace(siblings="own", sure=(1, 3))
     settings = {"T 0": Sampling(0.0), "T 0.7, top-k 2": Sampling(0.7, top_k=2)}
     regimes = [
         plain._replace(name="tree, certain", regime="certain", siblings="certain"),
@@ -328,7 +333,39 @@ def tree_trials() -> list[Trial]:
         Trial(plain._replace(name="tree, one-hot", draft=lambda x: hot), 3, 2),
         Trial(few, 5, 2),
         Trial(few._replace(name="tree, V 2, replaced", **replaced), 5, 2),
+        Trial(Fixture("tree, growing", 3, *full, parent=growing(3)), 3, 2),
+        Trial(few._replace(name="tree, V 2, growing", parent=growing(4)), 4, 2),
+        Trial(mixed, 4, 2),
     ]
+
+
+def growing(nodes: int) -> Callable:
+    """Trees that grow where the next token is likeliest by the draft, and are drawn
+    there: the rule of `drafters.grown`, as `Fixture.parent` has trees."""
+
+    def trees(q: Callable) -> dict:
+        found = defaultdict(float)
+
+        def grow(parents: tuple, tokens: tuple, places: dict, chance: float) -> None:
+            """places: row -> (context, how likely it is come to, what is left of q)."""
+            if len(tokens) == nodes:
+                found[parents, tokens] += chance
+                return
+            row = max(places, key=lambda row: places[row][1] * max(places[row][2]))
+            context, reach, left = places[row]
+            for x in np.flatnonzero(left).tolist():
+                rest = np.where(np.arange(left.size) == x, 0.0, left)
+                rest /= max(rest.sum(), 1e-9)
+                on = {row: (context, reach * (1 - left[x]), rest)}
+                path = (*context, x)
+                on[len(tokens) + 1] = path, reach * left[x], q(path)
+                after = (*parents, row - 1), (*tokens, x), places | on
+                grow(*after, chance * left[x])
+
+        grow((), (), {0: ((), 1.0, q(()))}, 1.0)
+        return found
+
+    return trees
 
 
 def fits(verifier: Verifier, fixture: Fixture) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 from tqdm import tqdm
 
-from specjax import console, probs, verifiers
+from specjax import console, probs, trees, verifiers
 from specjax.types import Draft, Law, Sampling, Verdict, Verifier
 
 GAMMA = 3
@@ -47,13 +47,17 @@ TOP_K, TOP_P, MIN_P = (1, 2, 5), (1e-6, 0.3, 0.9, 0.9999999), (0.0, 0.05, 0.5, 1
 
 
 class Variant(NamedTuple):
-    """What is compiled apart. certain: drafts carry no law."""
+    """What is compiled apart. certain: drafts carry no law. tree: of a rule that
+    verifies trees, they are TREE."""
 
     vocab: int
     dtype: str
     certain: bool
     truncated: bool
+    tree: bool = False
 
+
+TREE = (-1, -1, 0)
 
 # 300 ids are two blocks for `probs.pick`; they are slow, so few chunks have them.
 SHORT = (
@@ -61,7 +65,8 @@ SHORT = (
     Variant(37, "bfloat16", certain=False, truncated=True),
     Variant(37, "float32", certain=True, truncated=True),
 )
-VARIANTS = (*SHORT, Variant(300, "float32", certain=False, truncated=True), *SHORT)
+TREES = tuple(each._replace(tree=True) for each in SHORT)
+VARIANTS = (*SHORT, Variant(300, "float32", certain=False, truncated=True), *TREES)
 
 
 class Problem(NamedTuple):
@@ -295,8 +300,18 @@ def deal(verifier: Verifier, problem: Problem, number: Array, variant: Variant) 
     dice = (problem.dice + number * jnp.array(STEPS)) % 1
     u, stray, num = dice[:, :GAMMA], dice[:, GAMMA:-1], dice[:, -1]
 
-    below = u[..., None] * problem.cumulative[..., -1:]
-    tokens = (problem.cumulative <= below).sum(-1)
+    tree = variant.tree and verifier.siblings
+    if variant.certain and "certain" not in verifier.siblings:
+        tree = False
+    cumulative = problem.cumulative
+    if tree:  # a node's law is that after its parent
+        rows = jnp.array(TREE) + 1
+        own = jax.tree.map(lambda leaf: leaf[:, rows], probs.apart(law))
+        law, cumulative = probs.shared(own, law.logits), cumulative[:, rows]
+    below = u[..., None] * cumulative[..., -1:]
+    tokens = (cumulative <= below).sum(-1)
+    if tree and verifier.siblings[0] == "without":
+        tokens = tokens.at[:, 1].set(another(cumulative[:, 1], tokens[:, 0], u[:, 1]))
     if verifier.coupled:
         race = probs.race(law, noise[:, :GAMMA])
         tokens = jnp.where((row % 4 < 2)[:, None], race, tokens)
@@ -305,8 +320,18 @@ def deal(verifier: Verifier, problem: Problem, number: Array, variant: Variant) 
     tokens = jnp.minimum(tokens, vocab - 1).astype(jnp.int32)
     num = jnp.minimum((2 * GAMMA * num).astype(jnp.int32), GAMMA)
     draft = Draft(tokens, num, None if variant.certain else law)
+    if tree:
+        above = jnp.broadcast_to(jnp.array(TREE, jnp.int32), tokens.shape)
+        draft = draft._replace(parent=above)
     verdict = verifier.verify(target, draft, noise, keep_residual=True)
     return Deal(draft, noise, verdict)
+
+
+def another(cumulative: Array, taken: Array, u: Array) -> Array:
+    """An id a row of laws [B, V] other than `taken` [B]; any where none is left."""
+    law = jnp.diff(cumulative, axis=-1, prepend=0.0)
+    left = jnp.cumsum(law.at[jnp.arange(len(taken)), taken].set(0.0), axis=-1)
+    return (left <= u[:, None] * left[:, -1:]).sum(-1)
 
 
 def at_the_edges(noise: Array | tuple, rows: Array, gumbel: bool) -> Array | tuple:
@@ -323,15 +348,18 @@ def at_the_edges(noise: Array | tuple, rows: Array, gumbel: bool) -> Array | tup
 
 def violations(problem: Problem, dealt: Deal) -> Array:
     """[K, B] bool, in the order of KINDS."""
-    draft, (n, tokens, chance, _, residual) = dealt.draft, dealt.verdict
-    inside, vocab = problem.inside, problem.inside.shape[-1]
+    draft, (n, tokens, chance, path, residual) = dealt.draft, dealt.verdict
+    inside, drafted = trees.rows_along(problem.inside, dealt.verdict), draft.tokens
+    if path is not None:
+        drafted = jnp.take_along_axis(drafted, path, axis=1)
+    vocab = inside.shape[-1]
     slots, at = jnp.arange(tokens.shape[1]), n[:, None]
     known = jnp.clip(tokens, 0, vocab - 1)
     drawable = jnp.take_along_axis(inside, known[..., None], axis=-1)[..., 0]
     place = jnp.clip(at, 0, GAMMA)
     here = jnp.take_along_axis(inside, place[..., None], axis=1)[:, 0]
     extra = jnp.take_along_axis(known, place, axis=1)
-    changed = (draft.tokens != tokens[:, :GAMMA]) & (slots[:GAMMA] < at)
+    changed = (drafted != tokens[:, :GAMMA]) & (slots[:GAMMA] < at)
     beyond = slots[:GAMMA] >= draft.num[:, None]
     off = ~((chance >= 0) & (chance <= 1)) | (beyond & (chance != 0))
     wrong = {

@@ -13,9 +13,9 @@ import numpy as np
 
 from specjax import drafts, fused, native, policies, probs, sides, verifiers
 from specjax.measure import answers, categories, provenance, scoring
+from specjax.measure import siblings as children
 from specjax.measure import walltime as bench
 from specjax.measure.row import Measurement, own_files
-from specjax.measure.siblings import accept
 from specjax.measure.texts import Protocol, Text, speculate, truncation, write
 from specjax.prompts import Prompts
 from specjax.prompts import read as read_prompts
@@ -97,9 +97,15 @@ def measure_siblings(
     chosen = fused.of_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
     how = text, protocol.temperature, most, protocol.seed
-    rate, error = accept(*pair, *how, **truncation(protocol))
-    shown = {f"accept_{i + 1}": float(x) for i, x in enumerate(rate)}
-    shown |= {f"accept_{i + 1}_se": float(x) for i, x in enumerate(error)}
+    found = children.measure(*pair, *how, **truncation(protocol))._asdict()
+    found["accept"], found["accept_se"] = found.pop("rate"), found.pop("error")
+    shown = {}
+    for name, values in found.items():
+        bare, _, se = name.partition("_")
+        shown |= {
+            "_".join(filter(None, (bare, str(i), se))): float(x)
+            for i, x in enumerate(values, start=1)
+        }
     tokens = int((text.length - text.start).sum())
     return shown | {"tokens": tokens} | names(pair, protocol)
 

@@ -70,7 +70,9 @@ def _plain(x, values, scale, transposed):
     high = (q - low) // 256
 
     def times(part: Array) -> Array:
-        return jnp.dot(part.astype(jnp.int8), values.T, preferred_element_type=jnp.int32)
+        return jnp.dot(
+            part.astype(jnp.int8), values.T, preferred_element_type=jnp.int32
+        )
 
     sums = 256 * times(high) + times(low)
     return sums.astype(jnp.float32) * of_row * scale

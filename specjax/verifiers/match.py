@@ -95,5 +95,5 @@ def keep_path(target: Law, draft: Draft, y: Array, keep_residual: bool) -> Verdi
     return Verdict(n, tokens, p_x, path, residual)
 
 
-KINDS = "without", "with", "certain"
+KINDS = "without", "with", "own", "certain"
 verifier = Verifier(noise, verify, siblings=KINDS)

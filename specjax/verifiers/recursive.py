@@ -70,9 +70,10 @@ def build(replaced: bool = False) -> Verifier:
             p = probs.dense(probs.take(target, jnp.where(down, child + 1, 0)))
             r = jnp.where(on[:, None], rest(walk.r, q), walk.r)
             r = jnp.where(down[:, None], p, r)
-            q = walk.q if replaced else without(walk.q, x)
-            q = jnp.where(down[:, None], law_of(draft, after, r.shape[-1]), q)
-            q = jnp.where(active[:, None], q, walk.q)
+            further = law_of(draft, after, r.shape[-1])
+            if not replaced:  # its law is that of its first child, less those before it
+                further = jnp.where(down[:, None], further, without(walk.q, x))
+            q = jnp.where(active[:, None], further, walk.q)
             put = jnp.where(down, walk.n, size)
             path = walk.path.at[rows, put].set(child, mode="drop")
             ratio = jnp.minimum(1.0, r_x / q_x)
@@ -89,8 +90,8 @@ def build(replaced: bool = False) -> Verifier:
         residual = walk.r if keep_residual else None
         return Verdict(walk.n, tokens, walk.chance, walk.path, residual)
 
-    kinds = "with" if replaced else "without", "certain"
-    return Verifier(token.noise, verify, siblings=kinds)
+    kinds = ("with", "own") if replaced else ("without",)
+    return Verifier(token.noise, verify, siblings=(*kinds, "certain"))
 
 
 def start(target: Law, draft: Draft, next_child) -> Walk:

@@ -5,6 +5,7 @@ Section 3.1 of Leviathan et al. (2023); the example of Sun et al. (2024).
 """
 
 import functools
+import itertools
 
 import jax.numpy as jnp
 import pytest
@@ -106,6 +107,28 @@ def test_a_tree_that_is_a_chain_is_verified_as_one(rule, like):
     tree = certified(rule, chain, gamma, 3, CLAIMS[rule])
     assert tree.exact and tree.tokens == pytest.approx(of_trial(like, "ragged").tokens)
     assert certified(rule, fixture, gamma, 3, CLAIMS[rule]).exact  # without parents
+
+
+def the_better_drawn(q) -> dict:
+    """What is not exact: of a second child of the root and a child of the first the
+    likelier is kept once both are drawn."""
+    found, root = {}, q(())
+    for x, y in itertools.permutations(range(root.size), 2):
+        below = q((x,))
+        for z in range(root.size):
+            chance = root[x] * root[y] / (1 - root[x]) * below[z] if root[x] < 1 else 0
+            deep = below[z] * root[x] > root[y]
+            tree = ((-1, 0), (x, z)) if deep else ((-1, -1), (x, y))
+            found[tree] = found.get(tree, 0.0) + chance
+    return found
+
+
+@pytest.mark.parametrize("rule", ["recursive", "traversal"])
+def test_nodes_chosen_among_drawn_ones_are_caught(rule):
+    """Its twin chooses a place before its token is drawn: "tree, growing"."""
+    fixture = BRANCHING["tree, growing"].fixture._replace(parent=the_better_drawn)
+    wrong = certified(rule, fixture, 2, 2, CLAIMS[rule])
+    assert "law" in wrong.broken and wrong.error > 1e-3
 
 
 def test_traversal_is_exact_with_replacement_too():

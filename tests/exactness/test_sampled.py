@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from specjax import generate, verifiers
-from specjax.drafters import tree
+from specjax.drafters import best_first, forked, grown, tree
 from specjax.step import Decoder
 from specjax.verifiers import named, names
 from tests import mutation
@@ -42,7 +42,11 @@ def name(mutant: Mutant) -> str:
 def of_trees(rule: str, siblings: str) -> np.ndarray:
     """Texts of the real loop, by a draft of two levels."""
     drafter = tree.build(WORLD.draft, (-1, -1, 0, 0), siblings=siblings)
-    decoder = Decoder(WORLD.target, drafter, named(rule))
+    return of_drafts(drafter, named(rule))
+
+
+def of_drafts(drafter, rule) -> np.ndarray:
+    decoder = Decoder(WORLD.target, drafter, rule)
     params = sampled_mutants.weights("tables")
     loop = jax.jit(generate.build_loop(decoder, len(goodness.PROMPT) + 10))
     return goodness.written(loop(params, *goodness.ask(goodness.ROWS, 0)))
@@ -56,6 +60,19 @@ TREES = [(rule, named(rule).siblings[0]) for rule in names() if named(rule).sibl
 def test_texts_of_trees_follow_the_target(rule, siblings):
     laws = sampled_mutants.laws("tables")
     assert goodness.p_value(of_trees(rule, siblings), laws) > FINE
+
+
+DYNAMIC = {
+    "best_first": (best_first.build(WORLD.draft, 3, 2, 2), "recursive"),
+    "forked": (forked.build(WORLD.draft, 4, 2), "recursive_replaced"),
+    "grown": (grown.build(WORLD.draft, 3, (0.3, 0.2)), "traversal"),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_texts_of_trees_that_differ_follow_the_target(name):
+    laws, (drafter, rule) = sampled_mutants.laws("tables"), DYNAMIC[name]
+    assert goodness.p_value(of_drafts(drafter, named(rule)), laws) > FINE
 
 
 def test_a_rule_for_other_siblings_is_caught(monkeypatch):

@@ -20,6 +20,7 @@ from tests.support import mutants
 pytestmark = pytest.mark.slow
 
 SEED, MIXED = 5, 1  # a chunk of bfloat16 logits and truncations
+BRANCHED = next(i for i, each in enumerate(soak.VARIANTS) if each.tree)
 
 
 # Broken verifiers, beside those of `mutants`.
@@ -53,6 +54,24 @@ def test_a_verifier_survives(name):
     counts = zip(soak.KINDS, tally.counts.tolist(), strict=True)
     assert not [(kind, count) for kind, count in counts if count]
     assert (tally.first == -1).all()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in verifiers.names() if verifiers.named(name).siblings]
+)
+def test_a_verifier_of_trees_survives(name):
+    assert not soak.soak(verifiers.named(name), SEED, BRANCHED).counts.any()
+
+
+def test_rows_of_another_branch_are_told_by_their_kind():
+    right = verifiers.named("recursive")
+
+    def off_by_one(target, draft, noise, keep_residual=False):
+        late = jax.tree.map(lambda leaf: jnp.roll(leaf, 1, axis=1), target)
+        return right.verify(late, draft, noise, keep_residual)
+
+    counts = soak.soak(right._replace(verify=off_by_one), SEED, BRANCHED).counts
+    assert counts[list(soak.KINDS).index("support")] > 0
 
 
 @pytest.mark.parametrize("name", BROKEN)

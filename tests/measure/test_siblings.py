@@ -2,9 +2,10 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from specjax import sides
-from specjax.measure.siblings import accept
+from specjax.measure.siblings import measure
 from specjax.measure.texts import Text
 from tests.support import tiny
 
@@ -18,7 +19,7 @@ def test_it_is_what_recursive_rejection_gives_at_every_token():
     tokens = rng.integers(0, tiny.TARGET.vocab, (6, 40)).astype(np.int32)
     length = np.full(6, 40)
     text = Text(tokens, np.full(6, 3), length, None)
-    rate, error = accept(target, draft, text, 0.0, most=3)
+    rate, error, *_ = measure(target, draft, text, 0.0, most=3)
     assert rate.shape == error.shape == (3,) and (error > 0).all()
 
     def logits(side):
@@ -32,11 +33,17 @@ def test_it_is_what_recursive_rejection_gives_at_every_token():
     left = best.size - np.cumsum([0, *hits[:2]])
     np.testing.assert_allclose(rate, np.array(hits) / left, atol=1e-6)
 
-    rate, error = accept(target, draft, text, 1.0, most=3)
+    found = measure(target, draft, text, 1.0, most=3)
+    rate, error = found.rate, found.error
     p, q = (softmax(logits(side)) for side in (target, draft))
     beta = np.minimum(p, q).sum(-1).mean()
     assert abs(rate[0] - beta) < 5 * error[0]
-    assert rate[0] > rate[1] > 0
+    assert rate[0] > rate[1] > 0 and (found.floor <= rate).all()
+    # Of one draw no rule keeps more than beta, of more none keeps all that it might.
+    assert found.replaced[0] == pytest.approx(beta, abs=1e-5)
+    assert found.distinct[0] == pytest.approx(beta, abs=2e-3)
+    assert (found.kept < found.distinct[:3] + 5 * error).all()
+    assert (found.distinct[1:] > found.replaced[1:]).all()
 
 
 def softmax(z: np.ndarray) -> np.ndarray:

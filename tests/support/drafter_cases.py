@@ -13,8 +13,11 @@ from jax import Array
 from specjax import policies
 from specjax.drafters import (
     autoregressive,
+    best_first,
     copying,
     early_exit,
+    forked,
+    grown,
     intersection,
     ngram,
     random,
@@ -24,7 +27,7 @@ from specjax.drafters.rollout import independent
 from specjax.step import Decoder
 from specjax.topologies import kary
 from specjax.types import Drafter, Model, Params, Policy, Reduced, Verifier
-from specjax.verifiers import recursive, token, traversal
+from specjax.verifiers import recursive, recursive_replaced, token, traversal
 from tests.support.tiny import World
 
 
@@ -155,6 +158,32 @@ CASES = (
         lambda world: world.draft_weights,
         policies.heuristic(start=3),
         traversal.verifier,
+    ),
+    Case(
+        "tree_best_first",
+        lambda world, gamma: best_first.build(world.draft, 2 * gamma, 2, gamma + 1),
+        lambda world: world.draft_weights,
+        verifier=recursive.verifier,
+    ),
+    Case(
+        "tree_grown",
+        lambda world, gamma: grown.build(world.draft, 2 * gamma, (0.3, 0.2)),
+        lambda world: world.draft_weights,
+        verifier=traversal.verifier,
+    ),
+    Case(
+        "tree_forked",
+        lambda world, gamma: forked.build(world.draft, 2 * gamma, gamma),
+        lambda world: world.draft_weights,
+        verifier=recursive_replaced.verifier,
+    ),
+    Case(
+        "tree_of_counts",
+        lambda world, gamma: best_first.build(
+            ngram.bigram(vocab(world)), 2 * gamma, 2, gamma + 1
+        ),
+        counts,
+        verifier=recursive.verifier,
     ),
     Case("copying", lambda world, gamma: copying.build(gamma)),
     Case("unigram", lambda world, gamma: ngram.build(vocab(world), gamma, 1), counts),

@@ -20,7 +20,15 @@ from specjax.exactness import certify, fixtures
 from specjax.exactness.claims import CLAIMS, Claim
 from specjax.exactness.fixtures import reference
 from specjax.types import Draft, Law, Reduced, Sampling, Table, Verdict, Verifier
-from specjax.verifiers import block, gumbel, match, recursive, rejection, token
+from specjax.verifiers import (
+    block,
+    gumbel,
+    kseq,
+    match,
+    recursive,
+    rejection,
+    token,
+)
 
 
 class Mutant(NamedTuple):
@@ -86,6 +94,9 @@ MUTANTS = (
     Mutant("rows of another branch", "law", "tree", "recursive"),
     Mutant("forgets a rejected sibling", "law", "tree", "recursive"),
     Mutant("residual of the first child alone", "law", "tree", "recursive"),
+    Mutant("accepts by another number of siblings", "law", "tree, replaced", "kseq"),
+    Mutant("residual of recursive rejection", "law", "tree, replaced", "kseq"),
+    Mutant("rho beside the root", "law", "tree, replaced", "kseq"),
     Mutant("residual without its weight", "law", "tree", "traversal"),
     Mutant("keeps the chance that it had", "law", "tree", "traversal"),
     Mutant("goes on with what was left of q", "law", "tree", "traversal"),
@@ -423,9 +434,54 @@ def wrong_traversal(wrong, target: Law, draft: Draft, noise: token.Noise) -> Ver
     return Verdict(n.astype(jnp.int32), tokens, chance, path, weights)
 
 
+def wrong_kseq(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
+    """`verifiers.kseq.verify` of the tree that the root has two children and the first
+    of them one."""
+    if draft.parent is None:
+        return token.verify(target, draft, noise, True)
+    either, batch = functools.partial(swapped, wrong), draft.num.shape[0]
+    rows, p, x, u = jnp.arange(batch), probs.dense(target), draft.tokens, noise.accept
+    live = jnp.arange(3) < draft.num[:, None]
+
+    def node(row: int, child: int, count: Array) -> kseq.Node:
+        q = probs.dense(probs.take(draft.law, jnp.full(batch, child)))
+        rho = kseq.solved(p[:, row], q, count)
+        less = (1 + rho) / 2
+        rho = either(rho, {"rho beside the root": less})
+        one = kseq.solved(p[:, row], q, jnp.ones_like(count))
+        rho = either(rho, {"accepts by another number of siblings": one})
+        return kseq.Node(p[:, row], q, rho, count)
+
+    root, low = node(0, 0, live[:, :2].sum(1)), node(1, 2, live[:, 2:].sum(1))
+
+    def ratio(at: kseq.Node, i: int) -> Array:
+        q_x = at.q[rows, x[:, i]]
+        r = at.p[rows, x[:, i]] / jnp.where(q_x > 0, at.rho * q_x, 1.0)
+        return jnp.where(live[:, i], jnp.minimum(1.0, r), 0.0)
+
+    chance = jnp.stack([ratio(root, 0), ratio(root, 1), ratio(low, 2)], axis=1)
+    kept = u < chance
+    first, second = kept[:, 0], ~kept[:, 0] & kept[:, 1]
+    deep = first & kept[:, 2]
+    n = (first | second).astype(jnp.int32) + deep
+    lead = jnp.where(second, 1, 0)
+    path = jnp.stack([lead, jnp.full(batch, 2), jnp.full(batch, 2)], axis=1)
+    path = jnp.where(jnp.arange(3) < n[:, None], path, jnp.arange(3))
+    # Reported of what was tried alone.
+    tried = jnp.stack([live[:, 0], ~first, first], axis=1)
+    none, after = kseq.rest(root), kseq.rest(low)
+    r = recursive.rest(recursive.rest(root.p, root.q), root.q)
+    none = either(none, {"residual of recursive rejection": r})
+    weights = jnp.where(second[:, None], p[:, 2], none)
+    weights = jnp.where(first[:, None], after, weights)
+    weights = jnp.where(deep[:, None], p[:, 3], weights)
+    tokens = recursive.along(draft, path, n, probs.pick(weights, noise.sample))
+    return Verdict(n, tokens, jnp.where(tried, chance, 0.0), path, weights)
+
+
 WRONG = dict(token=wrong_token, block=wrong_block, rejection=wrong_rejection)
 WRONG |= dict(match=wrong_match, gumbel=wrong_gumbel)
-WRONG |= dict(recursive=wrong_recursive, traversal=wrong_traversal)
+WRONG |= dict(recursive=wrong_recursive, traversal=wrong_traversal, kseq=wrong_kseq)
 
 
 def build(name: str) -> Verifier:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from experiments.gpu.aot import compilers, hlo
 from experiments.gpu.aot.compilers import DEVICES, Compiled
-from specjax import fused, generate, probs, sides
+from specjax import drafts, fused, generate, probs, sides, verifiers
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import costs
 from specjax.measure.row import Measurement
@@ -25,14 +25,14 @@ from specjax.models import gpt, t5
 from specjax.sides import Side
 from specjax.step import Decoder, build_step, commit, measure, score
 from specjax.types import Params, Request, State
-from specjax.verifiers import token
 
 LAYER = re.compile(r"/layers_\d+/")
 
 
 class LaunchSetting(NamedTuple):
     """device: one of `compilers.DEVICES`. slots: of the caches. input_tokens: what an
-    encoder reads. temperature: of every row; it changes no program."""
+    encoder reads. temperature: of every row; it changes no program. rule: what
+    verifies; of one that is not `token` whole steps alone are counted."""
 
     gamma: int = 5
     batch: int = 1
@@ -40,6 +40,7 @@ class LaunchSetting(NamedTuple):
     input_tokens: int = 64
     temperature: float = 1.0
     device: str = "h200"
+    rule: str = "token"
 
 
 class Given(NamedTuple):
@@ -53,13 +54,16 @@ class Given(NamedTuple):
 
 def build(
     target: t5.Config | gpt.Config | Side,
-    draft: t5.Config | gpt.Config | Side,
+    draft: t5.Config | gpt.Config | Side | str,
     setting: LaunchSetting,
 ) -> Measurement:
-    """The measurement of one row: a pair by its sizes, or bundled models.
+    """The measurement of one row: a pair by its sizes, or bundled models; a draft may
+    be a name, as `specjax.drafts` tells it.
 
     Raises ValueError for a pair of two vocabularies, or a gamma below 2.
     """
+    if isinstance(draft, str):
+        draft = drafts.named(draft, target)
     both = as_shapes(target), as_shapes(draft)
     if target.vocab != draft.vocab:
         raise ValueError(
@@ -101,6 +105,10 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
     Raises ValueError, naming the command that installs it, where no compiler is.
     """
     compilers.check(setting.device)
+    if setting.rule != "token":
+        step = stepping(given(target, draft, setting, "reference"), setting)
+        counted = {"spec_step": total(step, setting), "temp_bytes": step.temp_bytes}
+        return {**setting._asdict(), **counted}
     both = [given(target, draft, setting, it) for it in ("reference", "auto")]
     first, verify, step = (
         [of(it, setting) for it in both] for of in (drafting, verifying, stepping)
@@ -134,7 +142,8 @@ def count(target: Side, draft: Side, setting: LaunchSetting) -> dict:
 
 def given(target: Side, draft: Side, setting: LaunchSetting, asked: str) -> Given:
     sizes = fused.Sizes(setting.batch, setting.gamma, target.vocab)
-    chosen = fused.choose(asked, token.verifier, sizes, DEVICES[setting.device])
+    rule = verifiers.named(setting.rule)
+    chosen = fused.choose(asked, rule, sizes, DEVICES[setting.device])
     pair = costs.Pair(target, draft, setting.slots, chosen)
     decoder = pair.decoder(setting.gamma)
 

@@ -1,0 +1,61 @@
+"""Two drafters in one tree: what a model draws, and beside it what the text had before.
+
+From the last committed token two paths lead on: a chain that a model draws, and a copy
+of what followed the last tokens where they stood before. Each node carries the law that
+it is from, a copied one none, for it is certain; a rule tries the copy where the drawn
+token was rejected (several drafters in one tree: Miao et al. 2024,
+https://arxiv.org/abs/2305.09781, Section 3).
+Axes: B rows, D tokens drawn, C tokens copied, G = D + C nodes.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import probs
+from specjax.drafters import copying, tree
+from specjax.drafters.rollout import independent
+from specjax.trees import ROOT
+from specjax.types import Draft, Drafter, Model, Request, State
+
+
+def build(
+    model: Model,
+    nodes: int,
+    copied: int,
+    longest: int = 3,
+    draw: Callable = independent,
+) -> Drafter:
+    """A drafter of a chain of `nodes - copied` tokens and a copy of at most `copied`.
+    longest: as of `copying.build`. Raises ValueError for no copy or one longer than the
+    chain, and as `tree.build`."""
+    drawn = nodes - copied
+    if not 1 <= copied <= drawn:
+        raise ValueError(
+            f"{copied} of {nodes} nodes are copied: copy at least one, and no more than"
+            " are drawn"
+        )
+    chain = tree.build(model, tuple(range(ROOT, drawn - 1)), draw)
+    copies = copying.build(copied, longest)
+    beside = [ROOT, *range(drawn, nodes - 1)]
+    parent = jnp.array([*range(ROOT, drawn - 1), *beside], jnp.int32)
+
+    def draft(key: Array, params, request: Request, state: State) -> tuple:
+        own, cache = chain.draft(key, params, request, state)
+        copy = copies.draft(key, (), request, state)[0]
+        tokens = jnp.concatenate([own.tokens, copy.tokens], axis=1)
+        more = jnp.minimum(state.budget - drawn, copy.num)
+        num = jnp.where(own.num == drawn, drawn + more, own.num)
+
+        def longer(leaf: Array) -> Array:
+            rest = [(0, 0)] * (leaf.ndim - 2)
+            return jnp.pad(leaf, [(0, 0), (0, copied), *rest], mode="edge")
+
+        law = jax.tree.map(longer, probs.apart(own.law))
+        law = probs.shared(law, own.law.logits)
+        law = probs.but_where(law, jnp.arange(nodes) >= drawn)
+        return Draft(tokens, num, law, jnp.broadcast_to(parent, tokens.shape)), cache
+
+    return chain._replace(draft=draft, gamma=nodes, siblings="own", depth=drawn)

@@ -1,0 +1,146 @@
+"""Trees that differ from text to text, against plain words for which they should be.
+
+Axes: B rows, G nodes, V vocabulary.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import generate, probs
+from specjax.drafters import best_first, forked, grown
+from specjax.drafters.rollout import coupled
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder, build_step
+from specjax.verifiers import recursive, recursive_replaced
+from tests.support import tiny
+from tests.support.drafter_cases import BY_NAME
+
+PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4]])
+BATCH, NODES, FLOORS, LONGEST = 3, 7, (0.3, 0.25, 0.1), 3
+WORLD = tiny.transformers()
+
+
+def drafted(drafter, steps: int = 2):
+    """The draft after so many steps as tokens and parents, and the texts before it."""
+    decoder = Decoder(WORLD.target, drafter, recursive.verifier)
+    params, sampling = BY_NAME["tree"].params(WORLD), make_sampling(BATCH, 1.0)
+    request = make_request(jax.random.key(3), PROMPT, 24, sampling)
+    state = jax.jit(lambda: generate.prefill(decoder, params, PROMPT, 40))()
+    step = jax.jit(build_step(*decoder))
+    for _ in range(steps):
+        state, _ = step(params, request, state)
+    draw = jax.jit(lambda key, state: drafter.draft(key, params.draft, request, state))
+    draft = draw(request.key, state)[0]
+    rows = zip(state.tokens.tolist(), state.length.tolist(), strict=True)
+    trees = zip(draft.tokens.tolist(), draft.parent.tolist(), strict=True)
+    return trees, [row[:length] for row, length in rows]
+
+
+@jax.jit
+def probabilities(tokens):
+    """The draft's own after each token of texts [N, T], without a cache."""
+    zero = jnp.zeros(len(tokens), jnp.int32)
+    features, _ = WORLD.draft.apply(WORLD.draft_weights, tokens, zero, None)
+    return jax.nn.softmax(WORLD.draft.readout(WORLD.draft_weights, features), axis=-1)
+
+
+def after(text: list, path: list) -> np.ndarray:
+    whole = np.zeros((1, 40), np.int32)
+    whole[0, : len(text) + len(path)] = text + path
+    return np.asarray(probabilities(jnp.asarray(whole))[0, len(text) + len(path) - 1])
+
+
+def kept(shares: list) -> list:
+    return [f + (1 - f) * s for f, s in zip(FLOORS, shares, strict=False)]
+
+
+@pytest.mark.parametrize("floors", [(), FLOORS])
+def test_the_best_of_what_a_beam_extends(floors):
+    """With no floor the probability of a path alone."""
+    each, texts = drafted(best_first.build(WORLD.draft, NODES, 2, LONGEST, floors))
+    for (tokens, parents), text in zip(each, texts, strict=True):
+        beam, every = [((), 1.0)], []
+        for _ in range(LONGEST):
+            level = []
+            for path, score in beam:
+                q = after(text, list(path))
+                x, y = np.argsort(-q, kind="stable")[:2]
+                a, b = q[x], q[y] / (1 - q[x])
+                if floors:
+                    a, b = kept([a, b])
+                level += [((*path, x), score * a), ((*path, y), score * (1 - a) * b)]
+            beam = sorted(level, key=lambda pair: -pair[1])[:2]
+            every += level
+        wanted = sorted(every, key=lambda pair: -pair[1])[:NODES]
+        paths = []
+        for token, above in zip(tokens, parents, strict=True):
+            paths.append((*(paths[above] if above >= 0 else ()), token))
+        assert paths == [path for path, _ in wanted]
+
+
+def hope(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
+    """How likely the next child of a place is kept, by what was drawn before it."""
+    if len(drawn) == len(FLOORS) or len(path) == LONGEST:
+        return -1
+    left, floor = np.delete(q, drawn), FLOORS[len(drawn)]
+    return reach * (floor + (1 - floor) * (left**2).sum() / left.sum() ** 2)
+
+
+def test_a_place_is_chosen_by_what_was_drawn_before():
+    each, texts = drafted(grown.build(WORLD.draft, NODES, FLOORS, LONGEST))
+    shapes = set()
+    for (tokens, parents), text in zip(each, texts, strict=True):
+        places, paths = {-1: [1.0, [], after(text, [])]}, {-1: []}
+        for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
+            values = {row: hope(*places[row], paths[row]) for row in places}
+            assert values[parent] == pytest.approx(max(values.values()), rel=1e-3)
+            reach, drawn, q = places[parent]
+            share, floor = q[token] / np.delete(q, drawn).sum(), FLOORS[len(drawn)]
+            chance = floor + (1 - floor) * share
+            places[parent] = [reach * (1 - chance), [*drawn, token], q]
+            paths[node] = [*paths[parent], token]
+            places[node] = [reach * chance, [], after(text, paths[node])]
+            assert token not in drawn
+        shapes.add(tuple(parents))
+    assert len(shapes) > 1
+
+
+def test_a_copy_lies_beside_the_chain_where_there_is_one():
+    drafter = forked.build(WORLD.draft, 5, 2, longest=2)
+    state = generate.prefill(
+        Decoder(WORLD.target, drafter, recursive_replaced.verifier),
+        BY_NAME["tree"].params(WORLD),
+        PROMPT,
+        40,
+    )
+    request = make_request(jax.random.key(0), PROMPT, 24, make_sampling(BATCH, 1.0))
+    draft = drafter.draft(request.key, WORLD.draft_weights, request, state)[0]
+    assert draft.parent.tolist() == [[-1, 0, 1, -1, 3]] * BATCH
+    assert draft.num.tolist() == [3, 3, 5] and draft.tokens[2, 3:].tolist() == [3, 4]
+    q = np.asarray(probs.dense(draft.law)).sum(-1)
+    np.testing.assert_allclose(q, [[1, 1, 1, 0, 0]] * BATCH, atol=1e-5)
+
+
+def test_there_are_no_more_nodes_than_a_tree_has_places():
+    assert best_first.build(WORLD.draft, 9, 2, 2).gamma == 6
+    assert grown.build(WORLD.draft, 9, (0.5, 0.5), 2).gamma == 6
+    assert grown.build(WORLD.draft, 9, (0.5,), 2).gamma == 2
+
+
+@pytest.mark.parametrize(
+    ("build", "options", "message"),
+    [
+        (best_first.build, (4, 0, 2), "at least one of each; got 4 nodes, 0 children"),
+        (best_first.build, (4, 2, 2, (), coupled), "a rule of its own"),
+        (forked.build, (4, 0), "copy at least one"),
+        (forked.build, (4, 3), "no more than are drawn"),
+        (grown.build, (4, ()), "a probability from 0 to 1"),
+        (grown.build, (4, (1.5,)), "a probability from 0 to 1"),
+        (grown.build, (4, (0.5,), None, coupled), "a rule of its own"),
+    ],
+)
+def test_bad_trees_are_refused(build, options, message):
+    with pytest.raises(ValueError, match=message):
+        build(WORLD.draft, *options)

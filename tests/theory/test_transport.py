@@ -1,0 +1,40 @@
+"""Bounds on what any rule keeps of several draws, against all sets of ids."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from specjax.theory import transport
+
+
+def subsets(size: int):
+    for count in range(size + 1):
+        yield from map(list, itertools.combinations(range(size), count))
+
+
+def inside(q: np.ndarray, among: list, draws: int, gone: tuple = ()) -> float:
+    """That all of so many draws without replacement are among some ids."""
+    if draws == 0:
+        return 1.0
+    left = np.delete(q, gone).sum()
+    free = [x for x in among if x not in gone]
+    return sum(
+        q[x] / left * inside(q, among, draws - 1, (*gone, x)) for x in free if q[x] > 0
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_set_of_ids_bounds_it_further(seed):
+    rng, vocab = np.random.default_rng(seed), 5
+    p, q = rng.dirichlet(np.full(vocab, 0.7), 2)
+    for draws in (1, 2, 3):
+        alone = [p[h].sum() + 1 - q[h].sum() ** draws for h in subsets(vocab)]
+        apart = [p[h].sum() + 1 - inside(q, h, draws) for h in subsets(vocab)]
+        with_it = transport.replaced(p[None], q[None], draws)[0, -1]
+        without = transport.distinct(p[None], q[None], draws)[0, -1]
+        assert with_it == pytest.approx(min(alone), abs=1e-6)
+        assert without == pytest.approx(min(apart), abs=1e-3)
+    assert transport.replaced(p[None], q[None], 1)[0, 0] == pytest.approx(
+        np.minimum(p, q).sum(), abs=1e-6
+    )
