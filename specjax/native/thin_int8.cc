@@ -92,6 +92,32 @@ inline Wide AddProducts(Wide sums, const Level* x, Pairs w) {
 #endif
 }
 
+// Of vectors in which a number is the sum of kBlock lanes: one in which it is that of
+// half as many, a's numbers before b's.
+template <int kBlock, size_t... kLane>
+inline Wide Folded(Wide a, Wide b, std::index_sequence<kLane...>) {
+  constexpr int kHalf = kBlock / 2;
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(a, b, int(kLane / kHalf * kBlock + kLane % kHalf)...) +
+         __builtin_shufflevector(
+             a, b, int(kLane / kHalf * kBlock + kLane % kHalf + kHalf)...);
+#else
+  const Wide first = {int(kLane / kHalf * kBlock + kLane % kHalf)...};
+  return __builtin_shuffle(a, b, first) + __builtin_shuffle(a, b, first + kHalf);
+#endif
+}
+
+// The sum over each of kBlock vectors' lanes, in the lanes of the first.
+template <int kBlock = kLanes>
+inline void Fold(Wide* v) {
+  if constexpr (kBlock > 1) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kBlock / 2; ++i)
+      v[i] = Folded<kBlock>(v[2 * i], v[2 * i + 1], std::make_index_sequence<kLanes>());
+    Fold<kBlock / 2>(v);
+  }
+}
+
 // As thin.cc's of floats. Loops that are not unrolled keep their sums in memory.
 template <int M, int R>
 inline void MultiplyRows(const Level* x, const Whole* w, float* y, int64_t K, int64_t N,
@@ -110,15 +136,24 @@ inline void MultiplyRows(const Level* x, const Whole* w, float* y, int64_t K, in
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) s[m][r] = AddProducts(s[m][r], x + m * K + k, b[r]);
   }
+  constexpr int kVectors = (M * R + kLanes - 1) / kLanes * kLanes;
+  Wide v[kVectors] = {};
 #pragma GCC unroll 8
   for (int m = 0; m < M; ++m)
 #pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      int32_t sum = 0;
-      for (int lane = 0; lane < kLanes; ++lane) sum += s[m][r][lane];
-      for (int64_t i = k; i < K; ++i) sum += x[m * K + i].number * rows[r * K + i].number;
-      y[m * N + n + r] = sum;
-    }
+    for (int r = 0; r < R; ++r) v[m * R + r] = s[m][r];
+  for (; k < K; ++k)
+    for (int m = 0; m < M; ++m)
+      for (int r = 0; r < R; ++r)
+        v[m * R + r][0] += x[m * K + k].number * rows[r * K + k].number;
+  Floats sums[kVectors / kLanes];
+#pragma GCC unroll 4
+  for (int i = 0; i < kVectors; i += kLanes) {
+    Fold(v + i);
+    sums[i / kLanes] = __builtin_convertvector(v[i], Floats);
+  }
+  for (int m = 0; m < M; ++m)
+    std::memcpy(y + m * N + n, reinterpret_cast<float*>(sums) + m * R, R * sizeof *y);
 }
 
 // 2 to `exponent` - 127.

@@ -1,9 +1,9 @@
 """A product with weights in eight bits of activations that are rounded too.
 
-Each row of x is rounded to whole numbers of sixteen bits times a scale of its own, of as
-many levels as the sum holds. A sum of whole numbers is exact: the result is the same in
-any order, of however many rows a call has, by our C++ and by XLA. Eight bits would not
-do: a few activations of a row are far larger than the rest.
+Each row of x is rounded to whole numbers of sixteen bits times a scale of its own, of
+as many levels as the sum holds. A sum of whole numbers is exact: the result is the same
+in any order, of however many rows a call has, by our C++ and by XLA. Eight bits would
+not do: a few activations of a row are far larger than the rest.
 Axes: M rows, K features in, N outputs.
 """
 
@@ -41,8 +41,8 @@ def rounded(x: Array) -> tuple[Array, Array]:
     power of two, by which nothing else is rounded. Of a row that is not finite it is no
     number."""
     x, most = x.astype(jnp.float32), bits(x.shape[-1])
-    largest = jnp.abs(x).max(-1, keepdims=True)
-    exponent = jax.lax.bitcast_convert_type(largest, jnp.int32) >> 23  # and 127 more
+    unsigned = jax.lax.bitcast_convert_type(jnp.abs(x), jnp.int32)  # ordered as |x|
+    exponent = unsigned.max(-1, keepdims=True) >> 23  # of the largest, and 127 more
     finite, exponent = exponent < 255, jnp.maximum(exponent, most)
     q = jnp.round(x * _power(253 + most - exponent))
     s = jnp.where(finite, _power(exponent + 1 - most), jnp.nan)

@@ -38,10 +38,10 @@ pytestmark = pytest.mark.skipif(
 def sized(family: str, dtype: str):
     """A model and its weights."""
     model, params = FAMILIES[family][0]()
-    return model, int8_files.rounded(params) if dtype == "int8" else params
+    return model, params if dtype == "float32" else int8_files.rounded(params, dtype)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int8_dynamic"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_product_of_a_call_is_one_pass_and_as_xlas(family, dtype):
     model, params = sized(family, dtype)
@@ -54,7 +54,8 @@ def test_every_product_of_a_call_is_one_pass_and_as_xlas(family, dtype):
 
     cache = jax.jit(model.init, static_argnums=2)(params, prompt, 16)
     arguments = params, cache, np.arange(1, ROWS + 1)[None]
-    name = f"specjax_thin{'_int8' * (dtype == 'int8')}_product"
+    kind = "" if dtype == "float32" else f"_{dtype}"
+    name = f"specjax_thin{kind}_product"
     assert str(jax.make_jaxpr(logits)(*arguments)).count(name) == FAMILIES[family][1]
     thin = logits(*arguments)
     with native.products(native.XLA):
@@ -76,8 +77,9 @@ def wrong_at_times(params):
     return jax.tree.map(moved, params)
 
 
-def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts():
-    target, weights = sized("gpt", "int8")
+@pytest.mark.parametrize("dtype", ["int8", "int8_dynamic"])
+def test_greedy_texts_of_weights_in_eight_bits_are_those_without_drafts(dtype):
+    target, weights = sized("gpt", dtype)
     prompt, params = make_prompt([[1, 2, 3]]), Params(weights, wrong_at_times(weights))
     request = make_request(jax.random.key(0), prompt, 40, make_sampling(1, 0.0))
     alone, drafted = (

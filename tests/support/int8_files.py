@@ -4,13 +4,14 @@ from typing import Any
 
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from specjax.quantized import Int8, rounding
+from specjax.quantized import Dynamic, Int8, rounding
 
 
-def rounded(params: Any) -> Any:
-    """The same tree, its large matrices in eight bits."""
+def rounded(params: Any, kind: str = "int8") -> Any:
+    """The same tree, its large matrices in eight bits, or also "int8_dynamic"."""
     flat = flatten_dict(params, sep="/")
     for name, leaf in flat.items():
         if rounding.rounds(leaf.shape):
-            flat[name] = Int8(*rounding.rounded(leaf, rounding.inputs_of(name)))
+            whole = Int8(*rounding.rounded(leaf, rounding.inputs_of(name)))
+            flat[name] = whole if kind == "int8" else Dynamic.of(whole)
     return unflatten_dict(flat, sep="/")
