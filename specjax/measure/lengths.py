@@ -42,6 +42,15 @@ class Run(NamedTuple):
     sure: np.ndarray | None
 
 
+def fixed(length: int) -> Policy:
+    """Drafts `length` tokens every time: of one program with all other lengths."""
+
+    def init(batch: int, gamma: int) -> tuple[Array, None]:
+        return jnp.full(batch, min(length, gamma), jnp.int32), None
+
+    return Policy(init, lambda budget, carry, info: (budget, carry))
+
+
 def recorder() -> Policy:
     """Drafts gamma tokens every time, and carries how sure the drafter was of each."""
 
@@ -98,29 +107,25 @@ def compare(
     over texts), regret (by how much that exceeds the oracle's), closed (which share of
     the gap to it). Besides, on the calls of the longest drafts, the rule of
     `policies.renewal` where it is known of each drafted token how often tokens as sure
-    were kept ("hindsight"), or its own probability to be kept ("chances"). kept: runs
-    of fixed lengths, which rows share."""
+    were kept ("hindsight"), or its own probability to be kept ("chances"). kept: runs,
+    which rows share."""
     kept, most = {} if kept is None else kept, protocol.gamma
     count = min(len(prompts.tokens), -(-protocol.tokens // protocol.new_tokens))
     how = pair, prompts, count
 
-    def fixed(gamma: int, policy: str = "none") -> Run:
-        asked = protocol._replace(gamma=gamma, policy=policy)
+    def of(policy: str) -> Run:
+        asked = protocol._replace(policy=policy)
         key = pair[0].name, pair[1].name, asked
         if key not in kept:
             kept[key] = run(*how, asked, kernels)
         return kept[key]
 
-    runs = {f"gamma_{gamma}": fixed(gamma) for gamma in gammas if gamma != most}
-    longest = fixed(most, RECORDER)
-    runs[f"gamma_{most}"] = longest
-    fixed_names = list(runs)
-    for name in policies:
-        runs[name.partition(":")[0]] = run(
-            *how, protocol._replace(policy=name), kernels
-        )
+    every = {f"gamma_{x}": of(f"{__name__}:fixed:{x}") for x in gammas if x < most}
+    longest = every[f"gamma_{most}"] = of(RECORDER)
+    runs = every | {name.partition(":")[0]: of(name) for name in policies}
     c, v, accepted = costs.c, costs.v(most), longest.accepted
-    best = min(lengths.cost(*runs[x][1:3], c, v) for x in fixed_names)
+    best_gamma = min(every, key=lambda x: cost_of(every[x], c, v)[0])
+    best = cost_of(every[best_gamma], c, v)[0]
     runs["oracle"] = longest._replace(drafted=accepted)
     least = lengths.cost(accepted, accepted, c, v)
     known = lengths.kept_if_sure(longest.sure, accepted), longest.chance
@@ -130,7 +135,7 @@ def compare(
         runs[name] = longest._replace(drafted=drafted, accepted=taken)
     told = {"tokens": int(np.sum(accepted + 1)), "sequences": count}
     told |= {"alpha": float(accepted.sum() / np.minimum(accepted + 1, most).sum())}
-    told |= {"best_gamma": min(fixed_names, key=lambda x: cost_of(runs[x], c, v)[0])}
+    told |= {"best_gamma": int(best_gamma.removeprefix("gamma_"))}
     for name, it in runs.items():
         own, error = cost_of(it, c, v)
         tokens = np.sum(it.accepted + 1)
