@@ -197,6 +197,23 @@ def compiled(records: Records) -> list[Grid]:
     return grid("compiled", items)
 
 
+def policies(records: Records) -> list[Grid]:
+    """Every length and policy of a row, and what is known of more than they know."""
+    lines = {line.row: line.what for line in catalogue.named("policies").lines}
+    grids = []
+    for row, it in measured(records, "policies").items():
+        titled = {key: it[key] for key in ("c", "slope", "sequences")}
+        names = [key.removesuffix("_cost") for key in it if key.endswith("_cost")]
+        numbers = "tokens_per_call", "drafted", "cost", "cost_se", "regret", "closed"
+        items = [
+            {"who": name} | {key: it[f"{name}_{key}"] for key in numbers}
+            for name in names
+        ]
+        what = lines[row].partition(":")[0]
+        grids += grid("policies", items, what=what, **titled)
+    return grids
+
+
 DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "spec_bench": spec_bench.details,
     "table2": partial(walltime.every_gamma, "table2"),
@@ -209,6 +226,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "microscope": microscope,
     "kernels": kernels.details,
     "kernels_aot": compiled,
+    "policies": policies,
     "wagner_text": partial(wagner, "wagner_text"),
     "wagner_scale": partial(wagner, "wagner_scale"),
     "chen": chen,

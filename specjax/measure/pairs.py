@@ -15,8 +15,10 @@ from specjax import drafts, fused, native, policies, probs, sides, verifiers
 from specjax.measure import answers, categories, provenance, scoring
 from specjax.measure import siblings as children
 from specjax.measure import walltime as bench
+from specjax.measure.lengths import Costs, compare
 from specjax.measure.row import Measurement, own_files
 from specjax.measure.texts import Protocol, Text, speculate, truncation, write
+from specjax.policies import POLICIES
 from specjax.prompts import Prompts
 from specjax.prompts import read as read_prompts
 from specjax.questions import ALL, Chosen
@@ -108,6 +110,43 @@ def measure_siblings(
         }
     tokens = int((text.length - text.start).sum())
     return shown | {"tokens": tokens} | names(pair, protocol)
+
+
+def lengths(
+    target: Side,
+    draft: Side | str,
+    protocol: Protocol,
+    costs: Costs,
+    read: Read = prompts,
+    gammas: tuple[int, ...] = tuple(range(1, 9)),
+    adapting: tuple[str, ...] = tuple(POLICIES)[1:],
+) -> Measurement:
+    """What fixed `gammas`, policies and an oracle cost a token, each prompt continued
+    once (`specjax.measure.lengths`). adapting: names of policies. Args and Raises as
+    `alpha`."""
+    target, draft = drafts.paired(target, draft)
+    sides.check(target, draft)
+    for name in adapting:
+        policies.named(name)
+    task = decoded(protocol, read, target)
+    run = partial(measure_lengths, (target, draft), task.prompts, protocol)
+    run = partial(run, costs, gammas, adapting)
+    return measurement(run, (target, draft), task, protocol)._replace(shares=True)
+
+
+def measure_lengths(
+    pair: Pair,
+    prompts: Prompts,
+    protocol: Protocol,
+    costs: Costs,
+    gammas: tuple[int, ...],
+    adapting: tuple[str, ...],
+    kept: dict | None,
+) -> dict:
+    chosen = fused.of_protocol(*pair, protocol)
+    how = protocol, costs, gammas, adapting, chosen, kept
+    told = {**costs._asdict(), "gammas": list(gammas), "policies": list(adapting)}
+    return compare(pair, prompts, *how) | told | names(pair, protocol)
 
 
 def walltime(

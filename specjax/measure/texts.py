@@ -3,7 +3,7 @@
 Axes: N sequences, B rows of a batch, L tokens.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -130,8 +130,10 @@ def decode(
     count: int,
     protocol: Protocol,
     kernels: Kernels | None = None,
+    seen: Callable | None = None,
 ) -> Iterator[tuple[Prompt, Calls]]:
-    """As `speculate`, batch by batch, with the prompts of each."""
+    """As `speculate`, batch by batch, with the prompts of each. seen: told of each step
+    (which rows [B] had not ended before it, the state after it, what it measured)."""
     target, draft = pair
     kernels = kernels or reference(verifiers.named(protocol.rule))
     spare = protocol.gamma + 1  # so that no limit cuts a call that counts
@@ -145,7 +147,8 @@ def decode(
     for prompt, request in batches(prompts, protocol, count, stream=1, spare=spare):
         check(decoder, slots, params, prompt, request)
         state = begin(params, prompt)
-        yield prompt, counted(step, params, request, state, protocol.new_tokens)
+        new = protocol.new_tokens
+        yield prompt, counted(step, params, request, state, new, seen)
 
 
 def join_calls(batches: Sequence[Calls], count: int) -> Calls:
@@ -155,7 +158,14 @@ def join_calls(batches: Sequence[Calls], count: int) -> Calls:
     return Calls(*(np.concatenate(leaf)[:count] for leaf in totals), rows[:count])
 
 
-def counted(step, params: Params, request: Request, state: State, new: int) -> Calls:
+def counted(
+    step: Callable,
+    params: Params,
+    request: Request,
+    state: State,
+    new: int,
+    seen: Callable | None = None,
+) -> Calls:
     """Steps until every text has ended; decides before each call whether it counts. The
     texts go on beyond their ends, so that no end cuts a call that counts."""
     start, eos = np.asarray(request.start), np.asarray(request.eos)
@@ -168,6 +178,8 @@ def counted(step, params: Params, request: Request, state: State, new: int) -> C
         if not running.any():
             break
         state, info = step(params, request, state)
+        if seen is not None:
+            seen(running, state, info)
         more = np.stack([np.ones_like(start), info.accepted, info.tested])
         totals += np.where(running, more, 0)
         tokens, length = np.array(state.tokens), np.array(state.length)

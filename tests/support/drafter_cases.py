@@ -109,6 +109,12 @@ CASES = (
         policies.heuristic(start=2),
     ),
     Case(
+        "renewal",
+        lambda world, gamma: autoregressive.build(world.draft, gamma),
+        lambda world: world.draft_weights,
+        policies.renewal(c=0.2),
+    ),
+    Case(
         "itself",
         lambda world, gamma: autoregressive.build(world.target, gamma),
         lambda world: world.target_weights,

@@ -1,0 +1,158 @@
+"""How much is drafted by fixed lengths, by policies and by an oracle, and its cost.
+
+Every length and policy decodes the same prompts by Algorithm 1; costs are those of
+`specjax.theory.lengths`, of counts alone. Axes: N calls, G = gamma, B rows.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax import probs
+from specjax.measure.texts import Protocol, decode
+from specjax.prompts import Prompts
+from specjax.sides import Side
+from specjax.theory import lengths, speedup
+from specjax.types import Info, Kernels, Law, Policy, State
+
+
+class Costs(NamedTuple):
+    """Of a drafted token, in calls of the target on one token: c to draft it, and
+    slope to read it, in v(gamma) = 1 + slope gamma."""
+
+    c: float
+    slope: float
+
+    def v(self, gamma: int) -> np.ndarray:
+        return 1 + self.slope * np.arange(gamma + 1)
+
+
+class Run(NamedTuple):
+    """sequence, drafted, accepted [N]: of each call the text, and how many tokens.
+    chance [N, G]: what uniforms were compared with. sure [N, G]: q(x) of each drafted
+    token at temperature 1, of a run by `recorder`."""
+
+    sequence: np.ndarray
+    drafted: np.ndarray
+    accepted: np.ndarray
+    chance: np.ndarray
+    sure: np.ndarray | None
+
+
+def fixed(length: int) -> Policy:
+    """Drafts `length` tokens every time: of one program with all other lengths."""
+
+    def init(batch: int, gamma: int) -> tuple[Array, None]:
+        return jnp.full(batch, min(length, gamma), jnp.int32), None
+
+    return Policy(init, lambda budget, carry, info: (budget, carry))
+
+
+def recorder() -> Policy:
+    """Drafts gamma tokens every time, and carries how sure the drafter was of each."""
+
+    def init(batch: int, gamma: int) -> tuple[Array, Array]:
+        return jnp.full(batch, gamma, jnp.int32), jnp.zeros((batch, gamma))
+
+    def go_on(sure: Array, law: Law, token: Array, slot) -> tuple[Array, Array]:
+        own = probs.unheated(law, token)
+        return sure.at[:, slot].set(own), jnp.ones(token.shape, bool)
+
+    def update(budget: Array, sure: Array, info: Info) -> tuple[Array, Array]:
+        return budget, sure
+
+    return Policy(init, update, go_on)
+
+
+def run(
+    pair: tuple[Side, Side],
+    prompts: Prompts,
+    count: int,
+    protocol: Protocol,
+    kernels: Kernels | None = None,
+) -> Run:
+    """The calls of `count` prompts, decoded as the protocol says."""
+    calls, first = [], 0
+
+    def seen(running: np.ndarray, state: State, info: Info) -> None:
+        rows = np.flatnonzero(running & (first + np.arange(running.size) < count))
+        sure = state.policy if protocol.policy == RECORDER else info.accept_prob
+        told = info.drafted, info.accepted, info.accept_prob, sure
+        calls.append((first + rows, *(np.array(x)[rows] for x in told)))
+
+    for _, each in decode(pair, prompts, count, protocol, kernels, seen):
+        first += len(each.texts)
+    return Run(*map(np.concatenate, zip(*calls, strict=True)))
+
+
+RECORDER = f"{__name__}:recorder"
+
+
+def compare(
+    pair: tuple[Side, Side],
+    prompts: Prompts,
+    protocol: Protocol,
+    costs: Costs,
+    gammas: Sequence[int],
+    policies: Sequence[str],
+    kernels: Kernels | None = None,
+    kept: dict | None = None,
+) -> dict:
+    """Numbers of every one of `gammas` and of the protocol's, of which each of the
+    `policies` drafts at most as many, and of the oracle, by "gamma_4", a policy's bare
+    name, "oracle": tokens_per_call, drafted (a token), cost (a token, with its error
+    over texts), regret (by how much that exceeds the oracle's), closed (which share of
+    the gap to it). Besides, on the calls of the longest drafts, the rule of
+    `policies.renewal` where it is known of each drafted token how often tokens as sure
+    were kept ("hindsight"), or its own probability to be kept ("chances"). kept: runs,
+    which rows share."""
+    kept, most = {} if kept is None else kept, protocol.gamma
+    count = min(len(prompts.tokens), -(-protocol.tokens // protocol.new_tokens))
+    how = pair, prompts, count
+
+    def of(policy: str) -> Run:
+        asked = protocol._replace(policy=policy)
+        key = pair[0].name, pair[1].name, asked
+        if key not in kept:
+            kept[key] = run(*how, asked, kernels)
+        return kept[key]
+
+    every = {f"gamma_{x}": of(f"{__name__}:fixed:{x}") for x in gammas if x < most}
+    longest = every[f"gamma_{most}"] = of(RECORDER)
+    runs = every | {name.partition(":")[0]: of(name) for name in policies}
+    c, v, accepted = costs.c, costs.v(most), longest.accepted
+    best_gamma = min(every, key=lambda x: cost_of(every[x], c, v)[0])
+    best = cost_of(every[best_gamma], c, v)[0]
+    runs["oracle"] = longest._replace(drafted=accepted)
+    least = lengths.cost(accepted, accepted, c, v)
+    known = lengths.kept_if_sure(longest.sure, accepted), longest.chance
+    for name, chance in zip(("hindsight", "chances"), known, strict=True):
+        drafted, _ = lengths.replayed(chance, accepted, c, v)
+        taken = np.minimum(drafted, accepted)
+        runs[name] = longest._replace(drafted=drafted, accepted=taken)
+    told = {"tokens": int(np.sum(accepted + 1)), "sequences": count}
+    told |= {"alpha": float(accepted.sum() / np.minimum(accepted + 1, most).sum())}
+    told |= {"best_gamma": int(best_gamma.removeprefix("gamma_"))}
+    for name, it in runs.items():
+        own, error = cost_of(it, c, v)
+        tokens = np.sum(it.accepted + 1)
+        told |= {
+            f"{name}_tokens_per_call": float(tokens / len(it.accepted)),
+            f"{name}_drafted": float(it.drafted.sum() / tokens),
+            f"{name}_cost": own,
+            f"{name}_cost_se": error,
+            f"{name}_regret": own / least - 1,
+            f"{name}_closed": lengths.closed(own, best, least),
+        }
+    return told
+
+
+def cost_of(it: Run, c: float, v: np.ndarray) -> tuple[float, float]:
+    """A cost a token, and its standard error over texts."""
+    paid = np.bincount(it.sequence, c * it.drafted + v[it.drafted])
+    given = np.bincount(it.sequence, it.accepted + 1.0)
+    value, error = speedup.ratio([paid], [given])
+    return value, value * (error or 0.0)

@@ -1,0 +1,69 @@
+"""Policies leave the law as it is, and those that anticipate do not.
+
+A length may depend on all that was drawn before it and on what is kept; not on a token
+that it leaves out, nor on one that is drawn after it.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import policies, verifiers
+from specjax.exactness import certify, enumeration
+from specjax.exactness.claims import CLAIMS
+from specjax.exactness.fixtures import Fixture, table
+from specjax.types import Policy
+
+WITHIN = "confidence:start=0.5,step=0.2"
+NAMES = WITHIN, "cost_table:v=1:1/2:1.1/3:1.2,c=0.1", "renewal:c=0.2,slope=0.1"
+
+
+def certified(rule: str, policy: Policy, n: int = 3) -> certify.Certificate:
+    fixture = Fixture("policy", 2, table(2, 3), table(2, 4), policy=policy)
+    return certify.certify(verifiers.named(rule), fixture, 3, n, CLAIMS[rule])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rule", ["token", "block"])
+def test_a_policy_is_exact(rule, name):
+    certificate = certified(rule, policies.named(name))
+    assert certificate.broken == () and certificate.error < 2e-7
+
+
+def dropping(right, law, drafts, before, most, carry):
+    """The token that a draft was stopped for is left out."""
+    num, carry = right(law, drafts, before, most, carry)
+    return jnp.where(num < most, num - 1, num), carry
+
+
+def ahead(right, law, drafts, before, most, carry):
+    """It is decided by the token after, which is then left out."""
+    return right(law, *(np.roll(x, -1, axis=1) for x in (drafts, before)), most, carry)
+
+
+@pytest.mark.parametrize("wrong", [dropping, ahead])
+@pytest.mark.parametrize("rule", ["token", "block"])
+def test_a_policy_that_anticipates_is_caught(rule, wrong, monkeypatch):
+    right = enumeration._rolled
+
+    def peeking(policy: Policy):
+        return lambda *given: wrong(right(policy), *given)
+
+    monkeypatch.setattr(enumeration, "_rolled", peeking)
+    certificate = certified(rule, policies.named(WITHIN), n=2)
+    assert "law" in certificate.broken and certificate.error > 1e-3
+    assert certified("match", policies.named(WITHIN), n=2).exact  # any draft serves
+
+
+def test_the_targets_law_is_no_secret():
+    """Of tokens that are kept, as a function of the text: p itself may be looked at."""
+    p = np.float32([0.7, 0.3])
+
+    def init(batch: int, gamma: int):
+        return jnp.full(batch, gamma, jnp.int32), None
+
+    def go_on(carry, law, token, slot):
+        return carry, jnp.take(p, token) > 0.5
+
+    policy = Policy(init, lambda budget, carry, info: (budget, carry), go_on)
+    assert certified("token", policy).broken == ()
