@@ -263,6 +263,15 @@ class TokenAutomaton(NamedTuple):
     apply: Callable
 
 
+class Kept(NamedTuple):
+    """What a step found out: `law` [B, G + 1] of the target after the last committed
+    and each drafted token of `draft`, and which of those it kept."""
+
+    law: Law
+    draft: Draft
+    verdict: Verdict
+
+
 class Drafter(NamedTuple):
     """Proposes tokens.
 
@@ -277,6 +286,7 @@ class Drafter(NamedTuple):
     depth: tokens on the longest path of its trees, None is gamma.
     widths: lengths below gamma that its drafts often do not exceed: the target's call
     is compiled for each, and reads no more tokens than the least that holds them.
+    observe: (params, cache, Kept) -> cache, after each step; None learns nothing of it.
     """
 
     init: Callable
@@ -288,6 +298,7 @@ class Drafter(NamedTuple):
     siblings: str | None = None
     depth: int | None = None
     widths: tuple[int, ...] = ()
+    observe: Callable | None = None
 
 
 class FusedRule(NamedTuple):
