@@ -252,6 +252,7 @@ DRAFTS: dict[str, Callable[..., Side]] = {
     "copying_else": copying_else,
     "early_exit": early_exit,
     "tree": tree,
+    "lookahead": sides.lookahead,
     "random": lambda target: sides.random(target.vocab),
     "unigram": lambda target: counted(target, 1),
     "bigram": lambda target: counted(target, 2),

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from specjax import checkpoints, chunks, pretrained, probs, zoo
-from specjax.drafters import autoregressive, copying, intersection
+from specjax.drafters import autoregressive, copying, intersection, nothing
 from specjax.drafters import early_exit as early_exits
+from specjax.drafters import lookahead as ahead
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
 from specjax.drafters.rollout import for_rule, independent
@@ -305,6 +306,19 @@ def copied(longest: int = 3) -> Side:
 def _copying(gamma: int, draw: Callable, longest: int) -> Drafter:
     del draw  # nothing is drawn
     return copying.build(gamma, longest)
+
+
+def lookahead(tokens: int = 4, pool: int = 512) -> Side:
+    """Guesses of the target's own, of gamma nodes (`drafters.lookahead`). tokens, pool:
+    of an n-gram, and n-grams that are remembered. Raises ValueError as it does."""
+    ahead.build(1, tokens, pool)
+    options = ("tokens", tokens), ("pool", pool)
+    return Side("lookahead", None, None, Built(_lookahead, options), CERTAIN)
+
+
+def _lookahead(gamma: int, draw: Callable, tokens: int, pool: int) -> Drafter:
+    del draw  # nothing is drawn
+    return ahead.build(gamma, tokens, pool) if gamma else nothing.drafter
 
 
 def names(target: Side, draft: Side) -> dict[str, str]:

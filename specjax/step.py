@@ -17,6 +17,7 @@ from specjax.types import (
     Draft,
     Drafter,
     Info,
+    Kept,
     Model,
     Params,
     Policy,
@@ -77,6 +78,9 @@ def build_step(
         if draft.parent is not None:  # the kept path's slots, one after the other
             path = trees.kept(verdict, drafter.depth or drafter.gamma)
             target_cache = target.keep(target_cache, state.length, path)
+        if drafter.observe is not None:
+            found = Kept(law, draft, verdict)
+            draft_cache = drafter.observe(params.draft, draft_cache, found)
 
         tokens, length = commit(request, state, verdict)
         info = measure(request, state, draft, verdict, length)

@@ -266,6 +266,15 @@ class TokenAutomaton(NamedTuple):
     apply: Callable
 
 
+class Kept(NamedTuple):
+    """What a step found out: `law` [B, G + 1] of the target after the last committed
+    and each drafted token of `draft`, and which of those it kept."""
+
+    law: Law
+    draft: Draft
+    verdict: Verdict
+
+
 class Drafter(NamedTuple):
     """Proposes tokens.
 
@@ -282,6 +291,7 @@ class Drafter(NamedTuple):
     is compiled for each, and reads no more tokens than the least that holds them.
     stops: whether `draft` takes a `Policy.go_on` after the state, by which a row's
     draft ends.
+    observe: (params, cache, Kept) -> cache, after each step; None learns nothing of it.
     """
 
     init: Callable
@@ -294,6 +304,7 @@ class Drafter(NamedTuple):
     depth: int | None = None
     widths: tuple[int, ...] = ()
     stops: bool = False
+    observe: Callable | None = None
 
 
 class FusedRule(NamedTuple):

@@ -19,6 +19,7 @@ from specjax.drafters import (
     forked,
     grown,
     intersection,
+    lookahead,
     ngram,
     random,
     tree,
@@ -27,7 +28,7 @@ from specjax.drafters.rollout import independent
 from specjax.step import Decoder
 from specjax.topologies import kary
 from specjax.types import Drafter, Model, Params, Policy, Reduced, Verifier
-from specjax.verifiers import recursive, recursive_replaced, token, traversal
+from specjax.verifiers import match, recursive, recursive_replaced, token, traversal
 from tests.support.tiny import World
 
 
@@ -190,6 +191,11 @@ CASES = (
         ),
         counts,
         verifier=recursive.verifier,
+    ),
+    Case(
+        "lookahead",
+        lambda world, gamma: lookahead.build(2 * gamma, 3),
+        verifier=match.verifier,
     ),
     Case("copying", lambda world, gamma: copying.build(gamma)),
     Case("unigram", lambda world, gamma: ngram.build(vocab(world), gamma, 1), counts),
