@@ -25,6 +25,7 @@ VOCAB = tiny.TARGET.vocab
 # A unigram is a trigram without a context, and "random" a rollout as they are.
 NAMES = ("autoregressive", "adaptive", "itself", "early_exit", "copying", "trigram")
 NAMES += ("reduced", "copying_else", "copying_short", "tree", "tree_traversed")
+NAMES += ("tree_best_first", "tree_grown", "tree_forked", "tree_of_counts")
 CASES = [BY_NAME[name] for name in NAMES]
 each_case = pytest.mark.parametrize("case", CASES, ids=NAMES)
 
