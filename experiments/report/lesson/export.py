@@ -5,13 +5,24 @@ p is the target's law, q the drafter's, alpha, gamma and c are those of Leviatha
 Axes: V vocabulary.
 """
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 
+from experiments import catalogue
 from experiments.records import records
 from experiments.records.table import Records
 from experiments.report.curves import TASKS
+from experiments.report.lesson import replay, rules
 from experiments.report.walltime import XLA
+from specjax.exactness import certify
+from specjax.exactness.claims import CLAIMS
+from specjax.exactness.enumeration import TOLERANCE
+from specjax.exactness.fixtures import Fixture
 from specjax.theory import closed_forms
+from specjax.verifiers import token
 
 TOKENS = ("cat", "dog", "fox", "owl", "bee")
 PAIRS = {  # weights of p and q, out of 100
@@ -45,9 +56,106 @@ def laws(name: str) -> tuple[np.ndarray, np.ndarray]:
     return p, q
 
 
+def samples() -> dict:
+    """Tokens by the right rule and by wrong ones: each rule's exact law of a token."""
+    p, q = laws("a usual pair")
+    emitted = rules.emitted(p, q)
+    apart = {name: closed_forms.divergence(p, law) for name, law in emitted.items()}
+    least = min(list(apart)[1:], key=apart.get)
+    found = certify.certify(token.verifier, fixture(p, q), 3, 3, CLAIMS["token"])
+    return {
+        "tokens": TOKENS,
+        "p": p.tolist(),
+        "q": q.tolist(),
+        "rules": [
+            {"name": name, "law": law.tolist(), "apart": apart[name]}
+            for name, law in emitted.items()
+        ],
+        "least": {
+            "name": least,
+            "apart": apart[least],
+            # Mean |share - p| / 2 of N draws is sum sqrt(2 p (1 - p) / (pi N)) / 2.
+            "draws": round(
+                float((np.sqrt(p * (1 - p) / (2 * np.pi)).sum() / apart[least]) ** 2)
+            ),
+        },
+        "error": found.error,
+        "exact": found.exact,
+        "tolerance": TOLERANCE["float32"],
+    }
+
+
+TRACED = ("figure1", "gamma_7"), ("figure1", "gamma_3"), ("figure5", "ende_gamma_7")
+
+
+def steps(results: Records) -> dict:
+    """Recorded texts, an iteration at a time."""
+    traces = [trace(recorded(results, *it)) for it in TRACED]
+    wasted = [
+        sum(len(step["rejected"]) + step["never"] for step in it["steps"])
+        for it in traces
+    ]
+    return {"traces": traces, "wasted": wasted}
+
+
+def recorded(results: Records, folder: str, row: str) -> dict:
+    """What a record measured. Raises ValueError where there is none."""
+    try:
+        return results[folder][row]["measured"]
+    except KeyError:
+        raise ValueError(
+            f"no record {row} of {folder}: run gin_configs/{folder}/*.gin"
+        ) from None
+
+
+def trace(it: dict) -> dict:
+    """A record of Figure 1; an iteration's `never` were drafted and not looked at."""
+    names = "target", "draft", "prompt", "gamma", "tokens", "target_calls"
+    each = []
+    for step in it["steps"]:
+        tested = len(step["accepted"]) + len(step["rejected"])
+        each.append(step | {"never": max(0, it["gamma"] - tested)})
+    return {name: it[name] for name in names} | {"steps": each}
+
+
+def fixture(p: np.ndarray, q: np.ndarray) -> Fixture:
+    """Two models that say the same whatever came before."""
+    z_p, z_q = (np.log(law).astype(np.float32) for law in (p, q))
+    return Fixture("the lesson's", p.size, lambda _: z_p, lambda _: z_q)
+
+
+def decoder() -> dict:
+    """Runs of a real pair by every rule of chains, and what they kept in the mean."""
+    it = replay.replays()
+    lines = [[rule, *counted(steps)] for rule, steps in it["runs"].items()]
+    names = "rule", "calls", "tokens", "kept"
+    return it | {"counted": [dict(zip(names, line, strict=True)) for line in lines]}
+
+
+def counted(runs: list[list[dict]]) -> tuple[int, int, int]:
+    """Calls, tokens and kept drafts of several runs together."""
+    steps = [step for run in runs for step in run]
+    kept = sum(step["n"] for step in steps)
+    return len(steps), kept + sum(len(step["added"]) for step in steps), kept
+
+
 TIMED = "table2", "table2_data"  # folders of rows of walltime
 OPENED = "small_t0_b1"  # the row that a page opens with
 CROWDED = "small_t0_b32"  # the same pair with the most texts at a time
+
+
+def clock(results: Records) -> dict:
+    """Scoring one by one and at once, in the milliseconds of rows of walltime."""
+    pairs = [it for it in timed(results) if len(it["gamma"]) > 2]
+    crowded = next(it for it in pairs if it["row"] == CROWDED)
+    last = pairs[0]["gamma"].index(pairs[0]["best_gamma"])
+    return {
+        "pairs": pairs,
+        "gamma": pairs[0]["best_gamma"],
+        "v": pairs[0]["v"][last],
+        "crowded_gamma": crowded["gamma"][-1],
+        "crowded_v": crowded["v"][-1],
+    }
 
 
 def speed(results: Records) -> dict:
@@ -80,8 +188,7 @@ def timed(results: Records) -> list[dict]:
         if not row.endswith(XLA)
     ]
     for row in (OPENED, CROWDED):
-        if not any(it["row"] == row for it in found):
-            raise ValueError(f"no record {row} of table2: run gin_configs/table2/*.gin")
+        recorded(results, "table2", row)
     return sorted(found, key=lambda it: it["row"] != OPENED)
 
 
@@ -121,3 +228,103 @@ def named(row: str, it: dict) -> str:
     sides = "a trained Llama pair" if trained else f"{it['draft']} for {it['target']}"
     many = f"{it['batch']} text{'s' * (it['batch'] > 1)} at a time"
     return f"{task}: {sides}, T = {it['temperature']:g}, {many}"
+
+
+BENCH = "spec_bench"
+SOURCES = {
+    "table2": "Table 2, models trained here",
+    "table2_data": "real data",
+    BENCH: "Spec-Bench, SmolLM2",
+}
+
+
+def tasks(results: Records) -> dict:
+    """Speed by what is written, one text at a time, beside what was published."""
+    rows = [it for it in timed(results) if it["batch"] == 1]
+    shown = [*map(of_pair, rows), *of_bench(results)]
+    cold = [it for it in shown if it["source"] == SOURCES[BENCH] and it["heat"] == 0]
+    if not cold:
+        raise ValueError("no record of spec_bench: run gin_configs/spec_bench/*.gin")
+    by_speed = sorted(cold, key=lambda it: it["speed"])
+    speeds = {(it["source"], it["row"]): it["speed"] for it in shown}
+    apart = [
+        speed - speeds[source, row.replace("_t0", "_t1")]
+        for (source, row), speed in speeds.items()
+        if "_t0" in row and (source, row.replace("_t0", "_t1")) in speeds
+    ]
+    cooler = sum(gap > 0 for gap in apart)
+    return {
+        "rows": shown,
+        "sources": list(SOURCES.values()),
+        "fastest": by_speed[-1],
+        "slowest": by_speed[0],
+        "smallest": sum(smallest_leads(shown, place) for place in PLACES),
+        "places": len(PLACES),
+        "heats": {
+            "pairs": len(apart),
+            "cooler": cooler,
+            "warmer": len(apart) - cooler,
+        },
+    }
+
+
+PLACES = "ende_{}_t0", "ende_{}_t1", "docs_{}_t0", "docs_{}_t1"  # the paper's tasks
+
+
+def smallest_leads(rows: list[dict], place: str) -> bool:
+    """Whether t5_small is the fastest of three drafts, where all three were timed."""
+    own = SOURCES["table2"]
+    speeds = {it["row"]: it["speed"] for it in rows if it["source"] == own}
+    three = [speeds.get(place.format(size)) for size in ("small", "base", "large")]
+    return None not in three and three[0] == max(three)
+
+
+def of_pair(it: dict) -> dict:
+    papers = catalogue.published(it["folder"], it["row"]) or {}
+    return {
+        "row": it["row"],
+        "name": it["name"].removesuffix(", 1 text at a time"),
+        "source": SOURCES[it["folder"]],
+        "heat": it["heat"],
+        "alpha": it["alpha"],
+        "gamma": it["best_gamma"],
+        "speed": it["best"],
+        "ci": it["best_ci"],
+        "published": papers.get("best_speedup"),
+        "where": it["where"],
+    }
+
+
+def of_bench(results: Records) -> Iterator[dict]:
+    lines = catalogue.named(BENCH).lines
+    titles = {line.row: line.what.rpartition(":")[0] for line in lines}
+    for row, record in sorted(results.get(BENCH, {}).items()):
+        it = record["measured"]
+        yield {
+            "row": row,
+            "name": titles[row],
+            "source": SOURCES[BENCH],
+            "heat": it["temperature"],
+            "alpha": it["alpha"],
+            "gamma": it["best_gamma"],
+            "speed": it["best_speedup"],
+            "ci": it["best_speedup_ci"],
+            "published": None,
+            "where": f"{records.device(record)}, {record['provenance']['date'][:10]}",
+        }
+
+
+KINDS = {  # of guarantees, in words
+    "law": "the target's law",
+    "pathwise": "the target's law, and its very text for the same key",
+    "greedy": "the target's greedy text",
+    "mode": "the target's law in one setting, none in another",
+    "none": "none",
+}
+
+
+def methods() -> dict:
+    """Methods by month, with what each guarantees."""
+    file = Path(__file__).with_name("methods.json")
+    found = json.loads(file.read_text("utf-8"))
+    return {"methods": [{"here": None} | it for it in found], "kinds": KINDS}

@@ -24,16 +24,52 @@ class Page(NamedTuple):
 
 PAGES = (
     Page(
+        "clock",
+        "One clock",
+        "Scoring token by token and all at once, in measured milliseconds.",
+        export.clock,
+    ),
+    Page(
+        "steps",
+        "Draft, score, keep, add",
+        "Recorded texts of real models, an iteration at a time.",
+        export.steps,
+    ),
+    Page(
         "hand",
         "p and q by hand",
         "What is kept of a draft, what is thrown away and what gives it back.",
         lambda results: export.hand(),
     ),
     Page(
+        "samples",
+        "Count the tokens",
+        "The right rule and five wrong ones, and how far from p each is.",
+        lambda results: export.samples(),
+    ),
+    Page(
         "speed",
         "What a draft costs",
         "alpha, gamma, c and v against speed, with every pair that was timed.",
         export.speed,
+    ),
+    Page(
+        "tasks",
+        "Speed by task",
+        "Our rows by what is written, beside the published ones, each with its label.",
+        export.tasks,
+    ),
+    Page(
+        "decoder",
+        "A decoder, rule by rule",
+        "Two real models and every rule of chains, with what both said at each place.",
+        lambda results: export.decoder(),
+    ),
+    Page(
+        "methods",
+        "Who drafts, and what is promised",
+        "Methods from 2018 on, by what each guarantees of the text.",
+        lambda results: export.methods(),
     ),
 )
 
