@@ -17,6 +17,7 @@ from specjax.types import (
     Draft,
     Drafter,
     Info,
+    Kept,
     Model,
     Params,
     Policy,
@@ -73,6 +74,12 @@ def build_step(
         if draft.parent is not None:  # the kept path's slots, one after the other
             path = trees.kept(verdict, drafter.depth or drafter.gamma)
             target_cache = target.keep(target_cache, state.length, path)
+        if drafter.observe is not None:
+            start = state.length - 1
+            last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
+            block = jnp.concatenate([last, draft.tokens], axis=1)
+            seen = Kept(block, law, draft.num, start, verdict.num_accepted)
+            draft_cache = drafter.observe(params.draft, draft_cache, seen)
 
         tokens, length = commit(request, state, verdict)
         info = measure(request, state, draft, verdict, length)

@@ -263,6 +263,21 @@ class TokenAutomaton(NamedTuple):
     apply: Callable
 
 
+class Kept(NamedTuple):
+    """A call of the target in a step, for a drafter that observes it.
+
+    tokens [B, G + 1]: the last committed one, then those drafted, of which `num` [B]
+    are real. law [B, G + 1]: the target's after each; of a tree, after each node. start
+    [B]: the slot of the first. count [B]: drafted tokens that were accepted.
+    """
+
+    tokens: Array
+    law: Law
+    num: Array
+    start: Array
+    count: Array
+
+
 class Drafter(NamedTuple):
     """Proposes tokens.
 
@@ -277,6 +292,8 @@ class Drafter(NamedTuple):
     depth: tokens on the longest path of its trees, None is gamma.
     widths: lengths below gamma that its drafts often do not exceed: the target's call
     is compiled for each, and reads no more tokens than the least that holds them.
+    observe: (params, cache, Kept) -> cache, which learns from what the target said in
+    a step; None learns nothing, and costs nothing.
     """
 
     init: Callable
@@ -288,6 +305,7 @@ class Drafter(NamedTuple):
     siblings: str | None = None
     depth: int | None = None
     widths: tuple[int, ...] = ()
+    observe: Callable | None = None
 
 
 class FusedRule(NamedTuple):
