@@ -163,7 +163,10 @@ def tree(
     "0.6/0.3/0.2", with paths of at most `longest` tokens (0: any). Raises ValueError
     for a draft that is no model, or for what is no such number."""
     other = paired(target, draft)[1]
-    if other.regime == REDUCED:
+    held = isinstance(other.drafter, sides.Held)
+    if held:
+        model = Remade(sides.common_model, other.drafter.make.options)
+    elif other.regime == REDUCED:
         model = Remade(sides.reduced_model, other.drafter.options)
     elif other.pretrained is not None:
         sizes = ("config", other.pretrained.config), ("vocab", target.vocab)
@@ -172,6 +175,7 @@ def tree(
         raise ValueError(f"{draft} is no model: a tree is drafted by one")
     make = TreeOf(model, (width, chances_of(accept), longest or None), siblings)
     make(2)
+    make = other.drafter._replace(make=make) if held else make
     called = f"tree of {other.name}"
     return other._replace(name=called, drafter=make, law=None, model=None)
 

@@ -9,6 +9,11 @@ from specjax.models import whisper, widened
 from specjax.tokenizers import gguf
 from specjax.tokenizers.folder import special_ids
 
+
+class OtherTokens(ValueError):
+    """Two models have other tokenizers."""
+
+
 RENAMED = 0.01  # of a vocabulary's tokens, which a fine-tuned model may call otherwise
 
 
@@ -55,7 +60,7 @@ def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretraine
     whose tokenizers cannot be read, or that listens, comes back as it is.
 
     Raises:
-      ValueError: ids are other tokens.
+      OtherTokens: ids are other tokens.
     """
     hears = any(isinstance(side.config, whisper.Config) for side in (target, draft))
     if not check_tokens(target, draft) or hears:
@@ -68,7 +73,7 @@ def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
     """Whether the ids that both sides know are the same tokens to both.
 
     Some may differ: fine-tuned models rename tokens that were reserved. False where a
-    tokenizer cannot be read, for prompts may be ids. Raises ValueError, in one line,
+    tokenizer cannot be read, for prompts may be ids. Raises OtherTokens, in one line,
     for a pair whose ids are other tokens.
     """
     try:
@@ -79,7 +84,7 @@ def check_tokens(target: Pretrained, draft: Pretrained) -> bool:
     if len(unlike) <= RENAMED * known:
         return True
     named = [reprlib.repr(side.token(unlike[0])) for side in (first, second)]
-    raise ValueError(
+    raise OtherTokens(
         f"{target.name} and {draft.name} have other tokenizers: id {unlike[0]} is"
         f" {named[0]} to one, {named[1]} to the other, and so for {len(unlike)} of"
         f" {known} ids: name a pair with one tokenizer, or put {first.file.name} of"

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from specjax import chunks, pretrained, probs, zoo
+from specjax import checkpoints, chunks, pretrained, probs, zoo
 from specjax.drafters import anchored as anchors
-from specjax.drafters import autoregressive, copying
+from specjax.drafters import autoregressive, copying, intersection
 from specjax.drafters import early_exit as early_exits
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
@@ -104,12 +104,69 @@ def of_pretrained(loaded: Pretrained) -> Side:
 
 
 def paired(target: Side, draft: Side) -> tuple[Side, Side]:
-    """As `pretrained.paired`, where both are models. Raises ValueError as it does."""
+    """As `pretrained.paired`, where both are models; decoders of other tokenizers are
+    paired by the tokens that both have (`common`). Raises ValueError as it does."""
     loaded = target.pretrained, draft.pretrained
     if None in loaded:
         return target, draft
-    sides = zip(loaded, pretrained.paired(*loaded), (target, draft), strict=True)
+    try:
+        both = pretrained.paired(*loaded)
+    except pretrained.OtherTokens:
+        if any(side.model.encodes for side in loaded):
+            raise
+        return target, common(*loaded)
+    sides = zip(loaded, both, (target, draft), strict=True)
     return tuple(side if old is new else of_pretrained(new) for old, new, side in sides)
+
+
+def common(target: Pretrained, draft: Pretrained) -> Side:
+    """A draft of another tokenizer, which says the tokens that both have
+    (`drafters.intersection`)."""
+    reads, writes = target.tokenizer, draft.tokenizer
+    same = dict(zip(target.ends[:1], draft.ends[:1], strict=False))
+    head = () if draft.start is None else (draft.start,)
+    if head and reads.encode("a")[:1] == [target.start]:
+        same, head = same | {target.start: draft.start}, ()
+    vocab = target.model.vocab
+    spelled = intersection.spelling(
+        list(map(reads.spelled, range(vocab))),
+        list(map(writes.spelled, range(draft.model.vocab))),
+        same,
+        list(map(reads.token, range(vocab))),
+        head,
+    )
+    name = f"{draft.name}, of {spelled.ids.size:,} of {vocab:,} ids (TLI)"
+    sizes = draft.config, vocab, spelled.stretch
+    side = of_model(name, common_model(*sizes), spelled.params(draft.params))
+    fields = zip(("config", "vocab", "stretch"), sizes, strict=True)
+    make = Held(Built(_common, tuple(fields)), draft.config, spelled.stretch)
+    files = tuple(files_of(draft.files))
+    return side._replace(drafter=make, regime=REDUCED, model=None, files=files)
+
+
+class Held(NamedTuple):
+    """Builds what `make` builds of a draft by `common`, held to that draft's room."""
+
+    make: Callable[..., Drafter]
+    config: Any
+    stretch: int
+
+    def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
+        drafter = self.make(gamma, draw)
+        if not gamma:
+            return drafter
+        return intersection.held(drafter, checkpoints.build(self.config), self.stretch)
+
+
+def common_model(config: Any, vocab: int, stretch: int) -> Model:
+    """What drafts in `common`, of the options of its drafter."""
+    return intersection.told(checkpoints.build(config), vocab, stretch)
+
+
+def _common(
+    gamma: int, draw: Callable, config: Any, vocab: int, stretch: int
+) -> Drafter:
+    return autoregressive.build(common_model(config, vocab, stretch), gamma, draw)
 
 
 def files_of(paths: Iterable[Path]) -> Iterator[Path]:

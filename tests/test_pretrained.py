@@ -105,7 +105,7 @@ def test_without_tokenizers_such_a_pair_is_refused(pair):
         specjax.generate_text(pair[0], bare, PROMPTS)
 
 
-def test_vocabularies_of_other_tokens_are_refused(pair, tmp_path):
+def test_other_tokenizers_are_paired_by_the_tokens_of_both(pair, tmp_path):
     target, alike = (  # but for one token of 297
         folder_of(tmp_path / name, LARGE, lambda x, n=name: x.add_special_tokens([n]))
         for name in ("<reserved>", "<think>")
@@ -119,12 +119,17 @@ def test_vocabularies_of_other_tokens_are_refused(pair, tmp_path):
     whole["model"]["vocab"], whole["added_tokens"] = ids, []
     (tmp_path / "other" / "tokenizer.json").write_text(json.dumps(whole))
     words = r"^large and other have other tokenizers: id 0 is .* put token"
-    for paired, both in (
-        (pretrained.paired, (pair[0], other)),
-        (sides.paired, map(sides.of_pretrained, (pair[0], other))),
-    ):
-        with pytest.raises(ValueError, match=words) as caught:
-            paired(*both)
+    with pytest.raises(ValueError, match=words) as caught:
+        pretrained.paired(pair[0], other)
     assert len(str(caught.value)) < 400
     with pytest.raises(ValueError, match=r"^small and other have other tokenizers"):
         pretrained.paired(pair[1], other)  # of another size
+    # Each id is the one before: but for special ones, a token of both.
+    draft = sides.paired(*map(sides.of_pretrained, (pair[0], other)))[1]
+    assert draft.name == f"other, of {len(ids) - 1} of 320 ids (TLI)"
+    settings = dict(temperature=1.5, new_tokens=12)
+    for name, rule in (other, "gumbel"), (f"tree:draft={tmp_path / 'other'}", "match"):
+        asked = pair[0], name, PROMPTS
+        both = specjax.generate_text(*asked, rule=rule, **settings)
+        alone = specjax.generate_text(pair[0], None, PROMPTS, rule=rule, **settings)
+        assert both.texts == alone.texts

@@ -15,9 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import policies, probs
+from specjax.drafters.intersection import Spelling, told
 from specjax.models import gpt
 from specjax.types import (
     Law,
+    Model,
     Policy,
     Prompt,
     Reduced,
@@ -26,18 +28,19 @@ from specjax.types import (
     Verifier,
 )
 
-REGIMES = ("dense", "table", "certain", "reduced")
+REGIMES = ("dense", "table", "certain", "reduced", "common")
 
 
 class Fixture(NamedTuple):
     """Two models small enough to enumerate, and how the draft is made. target, draft:
     prefix (a tuple of ids) -> logits [V] float32. sampling: one number a setting, for
     both. regime: "dense", "table" (rows of one shared `Table`), "certain" (the draft's
-    most probable id, no law) or "reduced" (it never says the first id). num: prefix ->
-    tokens drafted, at most gamma; None is gamma. policy: it sets a bound of its own on
-    them. drawn: prefix -> the law [V] that tokens are really drawn from, None where it
-    is the one that the draft carries, as it must be. parent: of each node of a tree, as
-    in `specjax.trees`, None for a chain; siblings: how they are drawn, as in
+    most probable id, no law), "reduced" (it never says the first id) or "common" (its
+    logits are of V + 1 other ids, some of which are common). num: prefix -> tokens
+    drafted, at most gamma; None is gamma. policy: it sets a bound of its own on them.
+    drawn: prefix -> the law [V] that tokens are really drawn from, None where it is the
+    one that the draft carries, as it must be. parent: of each node of a tree, as in
+    `specjax.trees`, None for a chain; siblings: how they are drawn, as in
     `specjax.types.Drafter`."""
 
     name: str
@@ -69,6 +72,9 @@ def references(fixture: Fixture) -> tuple[Callable, Callable]:
 
 def said(fixture: Fixture) -> Callable:
     """The draft's logits, -inf at what its regime has it never say."""
+    if fixture.regime == "common":
+        ids, own = shared_ids(fixture.vocab)
+        return lambda prefix: spread(fixture.draft(prefix)[own], ids, fixture.vocab)
     if fixture.regime != "reduced":
         return fixture.draft
 
@@ -78,6 +84,19 @@ def said(fixture: Fixture) -> Callable:
         return z if np.isfinite(z).any() else np.where(np.arange(z.size), 0, -np.inf)
 
     return logits
+
+
+def shared_ids(vocab: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ids that a "common" draft has of a target's, and what they are to it."""
+    ids = np.arange(1, vocab)
+    return ids, vocab + 1 - ids
+
+
+def spread(logits: np.ndarray, ids: np.ndarray, vocab: int) -> np.ndarray:
+    """Logits [V], -inf but at some ids."""
+    z = np.full(vocab, -np.inf, logits.dtype)
+    z[ids] = logits
+    return z
 
 
 def reference(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
@@ -111,6 +130,10 @@ def laws(
     count = len(prefixes)
     settings = jax.tree.map(lambda value: np.full(count, value), fixture.sampling)
     match fixture.regime:
+        case "common":
+            q = _common_law(
+                np.array([fixture.draft(x) for x in prefixes], dtype), settings
+            )
         case "table":
             q = _table_law(shared_table(z_q), settings)
         case "reduced":
@@ -126,6 +149,18 @@ def laws(
 
 
 _standardize = jax.jit(probs.standardize)
+
+
+@jax.jit
+def _common_law(logits: jax.Array, settings: Sampling) -> Law:
+    """By `drafters.intersection`, of logits [C, V + 1]."""
+    vocab = logits.shape[-1] - 1
+    ids, own = shared_ids(vocab)
+    none = np.zeros(vocab, int)
+    known = Spelling(ids, own, none[:, None], none + 1, none[:0]).params(None)
+    model = Model(None, None, lambda params, features: features, vocab + 1)
+    said = told(model, vocab, 1).readout(known, logits)
+    return probs.standardize(said, settings)
 
 
 @jax.jit
@@ -241,9 +276,12 @@ def trials(policy: str = "adaptive") -> list[Trial]:
     short += [plain._replace(name=n, sampling=s) for n, s in settings.items()]
     short += [Fixture("T 0, near ties", 3, *models["near ties"], Sampling(0.0))]
     long = [plain, ragged, early_exit(5, Sampling(1.0))]
-    for name in REGIMES[1:]:
+    for name in REGIMES[1:4]:
         long += [plain._replace(name=name, regime=name)]
         long += [ragged._replace(name=f"ragged {name}", regime=name)]
+    other = dict(draft=table(4, 12), regime="common")
+    long += [plain._replace(name="common", **other)]
+    short += [ragged._replace(name="ragged common", **other)]
     return [
         *(Trial(fixture, 2, 4) for fixture in long),
         *(Trial(fixture, 2, 3) for fixture in short),
@@ -271,6 +309,7 @@ def tree_trials() -> list[Trial]:
         plain._replace(name="tree, certain", regime="certain", siblings="certain"),
         plain._replace(name="tree, table", regime="table"),
         plain._replace(name="tree, reduced", regime="reduced"),
+        plain._replace(name="tree, common", regime="common", draft=table(4, 12)),
     ]
     return [
         Trial(plain, 3, 3),

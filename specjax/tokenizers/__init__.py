@@ -33,7 +33,9 @@ class Tokenizer(NamedTuple):
     keywords are what the template may ask, such as tools or enable_thinking; raises
     ValueError where there is none. vocab: ids are in 0 .. vocab - 1. start: of a text
     that the model writes, None where nothing says. ends: ids that each end it. file:
-    what it was read from. token: id -> how the file calls it, None for no token."""
+    what it was read from. token: id -> how the file calls it, None for no token.
+    spelled: id -> the bytes that it writes within a text, None of special ids and of no
+    token."""
 
     encode: Callable[[str], list[int]]
     decode: Callable[[Iterable[int]], str]
@@ -44,6 +46,7 @@ class Tokenizer(NamedTuple):
     ends: tuple[int, ...]
     file: Path
     token: Callable[[int], str | None]
+    spelled: Callable[[int], bytes | None]
 
 
 @functools.cache
@@ -83,7 +86,8 @@ def read(
         return coder.bare(chat.render(path.parent, messages, asked, stated))
 
     plain = coder.encode, coder.decode, coder.piece
-    return Tokenizer(*plain, converse, coder.vocab, start, ends, path, coder.token)
+    names = coder.token, coder.spelled
+    return Tokenizer(*plain, converse, coder.vocab, start, ends, path, *names)
 
 
 def compared(a: Tokenizer, b: Tokenizer) -> tuple[int, list[int]]:

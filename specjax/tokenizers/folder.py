@@ -31,6 +31,7 @@ class Coder(NamedTuple):
     piece: Callable[[int], str]
     vocab: int
     token: Callable[[int], str | None]
+    spelled: Callable[[int], bytes | None]
 
 
 CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"

@@ -10,6 +10,11 @@ from typing import Any
 from specjax.tokenizers.folder import Coder, Special, TokenizerConfig
 
 BYTE = re.compile("<0x([0-9A-F]{2})>")  # how SentencePiece names the piece of a byte
+# How byte-level pairs name a byte: as the Latin-1 character that it is, where that is
+# seen, the others as the characters from 256 on.
+SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+LEVEL = {chr(byte): byte for byte in SEEN}
+LEVEL |= {chr(256 + i): x for i, x in enumerate(sorted({*range(256)} - {*SEEN}))}
 
 
 def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
@@ -124,7 +129,25 @@ def of_backend(backend: Any, special: Special, broken: str = "replace") -> Coder
         text = name if marked else backend.decode([token], skip_special_tokens=False)
         return text.replace("\u2581", " ").replace("\n", "\\n")
 
-    return Coder(bare, encode, decode, piece, count, backend.id_to_token)
+    added = {i: token.content for i, token in listed}
+    bytewise = decoder is not None and b"ByteLevel" in decoder.__getstate__()
+
+    def spelled(token: int) -> bytes | None:
+        name = backend.id_to_token(int(token))
+        if name is None or token in silent:
+            return None
+        if bytewise and token not in added:
+            return bytes(LEVEL[character] for character in name)
+        return raw(name)
+
+    names = backend.id_to_token, spelled
+    return Coder(bare, encode, decode, piece, count, *names)
+
+
+def raw(name: str) -> bytes:
+    """What a piece of SentencePiece's writes within a text."""
+    byte = BYTE.fullmatch(name)
+    return bytes([int(byte[1], 16)]) if byte else name.replace("\u2581", " ").encode()
 
 
 def mend(names: Iterable[str], broken: str) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
-from specjax.tokenizers import converted
+from specjax.tokenizers import converted, huggingface
 from specjax.tokenizers.folder import Coder, Special, TokenizerConfig
 
 
@@ -42,4 +42,10 @@ def read(file: Path, special: Special, config: TokenizerConfig) -> Coder:
     def token(token: int) -> str | None:
         return model.id_to_piece(int(token)) if 0 <= int(token) < count else None
 
-    return Coder(model.encode, encode, decode, piece, count, token)
+    def spelled(token: int) -> bytes | None:
+        known = 0 <= int(token) < count
+        if not known or token in silent or model.is_unknown(int(token)):
+            return None
+        return huggingface.raw(model.id_to_piece(int(token)))
+
+    return Coder(model.encode, encode, decode, piece, count, token, spelled)

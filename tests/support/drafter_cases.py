@@ -15,6 +15,7 @@ from specjax.drafters import (
     autoregressive,
     copying,
     early_exit,
+    intersection,
     ngram,
     random,
     tree,
@@ -72,6 +73,21 @@ def says_some(world: World) -> Model:
     return model._replace(readout=readout)
 
 
+def spelled(world: World) -> intersection.Spelling:
+    """Two in three of the ids are another id to the draft, the others two of them."""
+    size = vocab(world)
+    word = [i.to_bytes(2) for i in range(size)]
+    after = word[1:] + word[:1]
+    read = [after[i] if i % 3 else word[i] + after[i] for i in range(size)]
+    return intersection.spelling(read, word, {}, [None] * size, head=[1])
+
+
+def of_other_ids(world: World, gamma: int) -> Drafter:
+    model = intersection.told(world.draft, vocab(world), 2)
+    drafter = autoregressive.build(model, gamma)
+    return intersection.held(drafter, world.draft, 2)
+
+
 def branching(world: World, gamma: int) -> Drafter:
     """Twice as many nodes as gamma, two children each."""
     return tree.build(world.draft, kary.build(2)(2 * gamma))
@@ -103,6 +119,11 @@ CASES = (
         "reduced",
         lambda world, gamma: autoregressive.build(says_some(world), gamma),
         lambda world: world.draft_weights,
+    ),
+    Case(
+        "intersection",
+        of_other_ids,
+        lambda world: spelled(world).params(world.draft_weights),
     ),
     Case(
         "copying_else",

@@ -19,7 +19,7 @@ from specjax import keys, probs, verifiers
 from specjax.exactness import certify, fixtures
 from specjax.exactness.claims import CLAIMS, Claim
 from specjax.exactness.fixtures import reference
-from specjax.types import Draft, Law, Sampling, Table, Verdict, Verifier
+from specjax.types import Draft, Law, Reduced, Sampling, Table, Verdict, Verifier
 from specjax.verifiers import block, gumbel, match, recursive, rejection, token
 
 
@@ -52,6 +52,8 @@ MUTANTS = (
     Mutant("accepts with q / p", "law"),
     Mutant("accepts at equality", "support"),  # u = 0 and p(x) = 0
     Mutant("accepts by q sharpened", "law"),
+    Mutant("q of the tokens of both is not renormalised", "law", "common"),
+    Mutant("q of another token of both", "law", "common"),
     Mutant("target row off by one", "law"),
     Mutant("goes on after a rejection", "law"),
     Mutant("whole batch stops together", "law"),
@@ -136,6 +138,8 @@ def wrong_token(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict
             num=either(draft.num, {"drops a drafted token for its value": shorter}),
             law=either(draft.law, {"accepts by q sharpened": sharp}),
         )
+    if draft.law is not None and isinstance(draft.law.logits, Reduced):
+        draft = draft._replace(law=either(draft.law, wrong_ids(draft.law)))
     live = jnp.arange(gamma) < draft.num[:, None]
     live = either(live, {"reads past the draft's end": jnp.ones_like(live)})
     late = jax.tree.map(lambda leaf: leaf[:, 1:], target)
@@ -171,6 +175,16 @@ def wrong_token(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict
     ratio = p_x / jnp.where(q_x > 0, q_x, 1.0)
     ratio = either(jnp.minimum(1.0, ratio), {"reports an unclipped ratio": ratio})
     return Verdict(n, tokens, jnp.where(live, ratio, 0.0), residual=weights)
+
+
+def wrong_ids(law: Law) -> dict[str, Law]:
+    """Of a draft that says some of the ids: with the mass of the others, or by the
+    order of its own ids."""
+    turned = law.logits._replace(place=jnp.roll(law.logits.place, 1))
+    return {
+        "q of the tokens of both is not renormalised": law._replace(lse=law.lse + 0.5),
+        "q of another token of both": law._replace(logits=turned),
+    }
 
 
 def residual(target: Law, draft: Draft, n: Array, either) -> Array:
