@@ -216,6 +216,19 @@ def test_a_stream_is_the_text_and_holds_back_broken_characters(which, byte_level
 
 
 @pytest.mark.parametrize("which", ["code", "bytes", "llama"])
+def test_what_ids_spell_is_the_text(which, byte_level, tmp_path):
+    """Byte for byte, of no special id, and of no id that there is not."""
+    folder = {"code": zoo.FOLDER, "bytes": byte_level[0], "llama": tmp_path}[which]
+    if which == "llama":
+        described(folder, LLAMA)
+    tokenizer = tokenizers.read(folder, start=1, ends=(2,))
+    ids = tokenizer.encode(f"x {TEXT}")
+    spelled = [tokenizer.spelled(i) for i in ids]
+    assert b"".join(filter(None, spelled)).strip() == f"x {TEXT}".encode()
+    assert [tokenizer.spelled(i) for i in (1, 2, 10**6)] == [None] * 3
+
+
+@pytest.mark.parametrize("which", ["code", "bytes", "llama"])
 def test_what_is_whole_before_a_broken_character_is_kept(which, byte_level):
     """The bytes of two characters, the second cut short, are one run of tokens."""
     own = held(which, byte_level[0])
