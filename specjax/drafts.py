@@ -287,6 +287,7 @@ DRAFTS: dict[str, Callable[..., Side]] = {
     "recycling": recycled,
     "early_exit": early_exit,
     "tree": tree,
+    "lookahead": sides.lookahead,
     "random": lambda target: sides.random(target.vocab),
     "unigram": lambda target: counted(target, 1),
     "bigram": lambda target: counted(target, 2),

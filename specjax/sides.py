@@ -13,6 +13,7 @@ from specjax import checkpoints, chunks, pretrained, probs, zoo
 from specjax.drafters import anchored as anchors
 from specjax.drafters import autoregressive, copying, intersection
 from specjax.drafters import early_exit as early_exits
+from specjax.drafters import lookahead as ahead
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
 from specjax.drafters import suffix as suffixes
@@ -338,6 +339,14 @@ def anchored(target: Side) -> Side:
 def certain(name: str, build: Callable, options: tuple, params: Any = None) -> Side:
     """Who drafts tokens without a law, by a builder of gamma and options."""
     return Side(name, params, None, Certain(build, options), CERTAIN)
+
+
+def lookahead(tokens: int = 4, pool: int = 512) -> Side:
+    """Guesses of the target's own, of gamma nodes (`drafters.lookahead`). tokens, pool:
+    of an n-gram, and n-grams that are remembered. Raises ValueError as it does."""
+    ahead.build(1, tokens, pool)
+    options = ("tokens", tokens), ("pool", pool)
+    return certain("lookahead", ahead.build, options)
 
 
 def names(target: Side, draft: Side) -> dict[str, str]:

@@ -127,9 +127,10 @@ def test_other_tokenizers_are_paired_by_the_tokens_of_both(pair, tmp_path):
     # Each id is the one before: but for special ones, a token of both.
     draft = sides.paired(*map(sides.of_pretrained, (pair[0], other)))[1]
     assert draft.name == f"other, of {len(ids) - 1} of 320 ids (TLI)"
-    settings = dict(temperature=1.5, new_tokens=12)
-    for name, rule in (other, "gumbel"), (f"tree:draft={tmp_path / 'other'}", "match"):
-        asked = pair[0], name, PROMPTS
-        both = specjax.generate_text(*asked, rule=rule, **settings)
-        alone = specjax.generate_text(pair[0], None, PROMPTS, rule=rule, **settings)
+    branching = f"tree:draft={tmp_path / 'other'}"
+    for name, heat, rule in (other, 1.5, "gumbel"), (branching, 0.0, "recursive"):
+        settings = dict(temperature=heat, rule=rule, new_tokens=12)
+        both = specjax.generate_text(pair[0], name, PROMPTS, **settings)
+        settings["rule"] = "gumbel"
+        alone = specjax.generate_text(pair[0], None, PROMPTS, **settings)
         assert both.texts == alone.texts

@@ -16,6 +16,7 @@ from specjax.drafters import (
     copying,
     early_exit,
     intersection,
+    lookahead,
     ngram,
     random,
     tree,
@@ -24,7 +25,7 @@ from specjax.drafters.rollout import independent
 from specjax.step import Decoder
 from specjax.topologies import kary
 from specjax.types import Drafter, Model, Params, Policy, Reduced, Verifier
-from specjax.verifiers import recursive, token, traversal
+from specjax.verifiers import match, recursive, token, traversal
 from tests.support.tiny import World
 
 
@@ -155,6 +156,11 @@ CASES = (
         lambda world: world.draft_weights,
         policies.heuristic(start=3),
         traversal.verifier,
+    ),
+    Case(
+        "lookahead",
+        lambda world, gamma: lookahead.build(2 * gamma, 3),
+        verifier=match.verifier,
     ),
     Case("copying", lambda world, gamma: copying.build(gamma)),
     Case("unigram", lambda world, gamma: ngram.build(vocab(world), gamma, 1), counts),

@@ -1,0 +1,117 @@
+"""Lookahead decoding: what is guessed, remembered and drafted, and what it is worth."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import generate
+from specjax.drafters import copying, lookahead
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.step import Decoder, build_step
+from specjax.types import Params
+from specjax.verifiers import match, token
+from tests.support import tiny
+
+# N = 3: rows of 2 tokens, of 3 columns and of 2 candidates.
+GAMMA, SIZE, LONG, COLUMNS = 10, 3, 2, 3
+WINDOW = [-1, 0, 1, 0, 1, 2]
+PROMPT = make_prompt([[1, 2, 3, 1, 2, 4, 1, 2], [5, 6]])
+
+
+def test_the_window_is_a_chain_with_columns_and_candidates_are_chains():
+    assert lookahead.parents(LONG, COLUMNS, 2).tolist() == [*WINDOW, -1, 6, -1, 8]
+    drafter = lookahead.build(GAMMA, SIZE)
+    assert (drafter.gamma, drafter.depth) == (10, 4)
+
+
+def drafted(steps: int):
+    """(drafter, its draft, the state before it, the next step's draft and state)."""
+    world, drafter = tiny.transformers(), lookahead.build(GAMMA, SIZE, pool=16)
+    decoder = Decoder(world.target, drafter, match.verifier)
+    params = Params(world.target_weights)
+    request = make_request(jax.random.key(0), PROMPT, 20, make_sampling(2, 0.0))
+    state = jax.jit(lambda: generate.prefill(decoder, params, PROMPT, 40))()
+    step = jax.jit(build_step(*decoder))
+    draw = jax.jit(lambda state: drafter.draft(request.key, None, request, state))
+    seen = []
+    for _ in range(steps):
+        seen.append((state, *draw(state)))
+        state, _ = step(params, request, state)
+    return seen
+
+
+def test_what_is_drafted_is_the_window_and_what_followed_the_last_token():
+    (state, draft, cache), *_ = drafted(1)
+    assert draft.num.tolist() == [10, 6]  # the second row has met its 6 but once
+    assert draft.tokens[0, 6:].tolist() == [4, 1, 3, 1]  # the latest first
+    flat = np.asarray(state.draft_cache.window).reshape(2, -1)
+    np.testing.assert_array_equal(draft.tokens[:, :6], flat)
+    assert cache.pool[0, 0].tolist() == [4, 1, 2]
+
+
+def test_a_columns_next_token_is_the_targets_after_its_path():
+    """The argmax of the whole text with that path, recomputed without a cache."""
+    world, seen = tiny.transformers(), drafted(6)
+
+    @jax.jit
+    def best_after(params, tokens, length):
+        features, _ = world.target.apply(params, tokens, 0 * length, None)
+        best = jnp.argmax(world.target.readout(params, features), axis=-1)
+        return best[jnp.arange(length.size), length - 1]
+
+    for (state, draft, _), (later, _, _) in itertools.pairwise(seen):
+        texts, rows = [], []
+        for row in range(2):
+            text = state.tokens[row, : state.length[row]].tolist()
+            for column in range(COLUMNS):
+                path, node = [], (LONG - 1) * COLUMNS + column
+                while node >= 0:
+                    path, node = [node, *path], WINDOW[node]
+                texts.append([*text, *draft.tokens[row, np.array(path)].tolist()])
+                rows.append((row, column))
+        tokens, length, _ = make_prompt([*texts, [0] * 40])
+        best = best_after(world.target_weights, tokens, length)[:-1]
+        on = later.length - state.length - 1
+        window = np.asarray(state.draft_cache.window)
+        for (row, column), token_id in zip(rows, best.tolist(), strict=True):
+            gram = [*window[row, :, column], token_id]
+            assert gram in later.draft_cache.pool[row].tolist()
+            place = (column - on[row]) % COLUMNS
+            assert later.draft_cache.window[row, :, place].tolist() == gram[1:]
+
+
+def test_equal_paths_are_one():
+    parent = np.array([-1, 0, -1, 2, -1, 4, 5])
+    tokens = jnp.array([[7, 8, 7, 9, 7, 9, 1], [7, 8, 6, 8, 6, 8, 8]])
+    above = lookahead.merged(tokens, parent)
+    assert above.tolist() == [[-1, 0, -1, 0, -1, 0, 3], [-1, 0, -1, 2, -1, 2, 3]]
+
+
+def test_the_pool_keeps_each_once_and_the_latest():
+    pool = jnp.array([[[1, 2], [3, 4], [5, 6], [-1, -1]]])
+    grams = jnp.array([[[3, 4], [7, 8], [3, 4]]])
+    after = lookahead.remembered(pool, grams)
+    assert after.tolist() == [[[3, 4], [7, 8], [1, 2], [5, 6]]]
+    assert lookahead.latest(pool[..., 0], jnp.array([3]), 2, 3).tolist() == [
+        [[3, 5], [1, 3], [-1, -1]]
+    ]
+
+
+def test_it_gives_more_tokens_a_call_than_copying_as_far():
+    """On greedy texts of a small model, which repeat themselves."""
+    world = tiny.transformers()
+    prompt = make_prompt([[1, 2, 3], [9], [4, 4], [8, 20]])
+    request = make_request(jax.random.key(0), prompt, 60, make_sampling(4, 0.0))
+    calls, texts = {}, []
+    for name, drafter, rule in (
+        ("lookahead", lookahead.build(24, 4), match.verifier),
+        ("copying", copying.build(3), token.verifier),
+    ):
+        loop = jax.jit(generate.build_loop(Decoder(world.target, drafter, rule), 100))
+        output = loop(Params(world.target_weights), prompt, request)
+        calls[name] = int(output.counts.calls.sum())
+        texts.append(output.tokens)
+    np.testing.assert_array_equal(*texts)
+    assert calls["lookahead"] < 0.9 * calls["copying"], calls
