@@ -5,6 +5,7 @@ are told of it where they have a parameter `target`, and so is one's own (`own`)
 """
 
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,16 @@ import jax.numpy as jnp
 
 from specjax import checkpoints, generate, sides, zoo
 from specjax.checkpoints import reduced
-from specjax.drafters import best_first, copying, forked, grown, ngram, nothing
+from specjax.drafters import (
+    best_first,
+    copying,
+    datastore,
+    forked,
+    grown,
+    ngram,
+    nothing,
+    recycling,
+)
 from specjax.drafters import tree as trees
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
@@ -219,6 +229,66 @@ def chances_of(name: str, text: str) -> tuple[float, ...]:
         ) from None
 
 
+class Recycled(NamedTuple):
+    """Builds a drafter of the target's own outputs. accept: () for chains."""
+
+    vocab: int
+    accept: tuple[float, ...]
+
+    def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
+        del draw
+        if gamma == 0:
+            return nothing.drafter
+        parents = likeliest.build(self.accept)(gamma) if self.accept else None
+        return recycling.build(self.vocab, gamma, parents)
+
+
+def recycled(target: Side, accept: str = "") -> Side:
+    """What the target itself last held likely after each id (`drafters.recycling`): a
+    chain, or the tree of gamma nodes that keeps most where the i-th sibling is accepted
+    as `accept` says, as "0.6/0.3/0.2". Raises ValueError for what is no such number."""
+    make = Recycled(target.vocab, chances_of("accept", accept))
+    make(2)
+    return Side("recycling", None, target.vocab, make, CERTAIN)
+
+
+def stored(target: Side, file: str, longest: int = 4) -> Side:
+    """What followed the same tokens in a file of texts, or in the text itself
+    (`drafters.datastore`). file: text, or by its name .jsonl, lines of {"text": text}
+    or {"tokens": ids}. Raises ValueError for a file that is absent or holds no text,
+    and for a target without a tokenizer."""
+    path, read = Path(file), sides.reader(target, None)
+    if not path.is_file():
+        raise ValueError(f"no file {file}: name one of texts, FILE.txt or FILE.jsonl")
+    text = path.read_text("utf-8")
+    if path.suffix != ".jsonl":
+        each = [read.tokenizer.encode(text)] if text else []
+    else:
+        each = [ids_of(line, file, read) for line in text.splitlines() if line.strip()]
+    try:
+        store = datastore.index(each)
+    except ValueError as error:
+        raise ValueError(f"{file} holds no text: {error}") from None
+    if not 0 <= int(store.tokens.max()) < target.vocab:
+        raise ValueError(f"{file} has ids that {target.name} does not know")
+    datastore.build(1, longest)
+    make = sides.Certain(datastore.build, (("longest", longest),))
+    return Side("datastore", store, None, make, CERTAIN, files=(path,))
+
+
+def ids_of(line: str, file: str, read: Pretrained) -> list[int]:
+    """Of a line of JSON. Raises ValueError for one that is no text."""
+    try:
+        fields = json.loads(line)
+        if "tokens" in fields:
+            return [int(token) for token in fields["tokens"]]
+        return read.tokenizer.encode(fields["text"])
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            f'{file}: {line[:40]!r} is no text: write {{"text": "..."}} a line'
+        ) from None
+
+
 class Remade(NamedTuple):
     """A model, made of its options; equal where they are."""
 
@@ -250,6 +320,10 @@ def counted(target: Side, order: int) -> Side:
 DRAFTS: dict[str, Callable[..., Side]] = {
     "copying": sides.copied,
     "copying_else": copying_else,
+    "suffix": sides.suffix,
+    "anchored": sides.anchored,
+    "datastore": stored,
+    "recycling": recycled,
     "early_exit": early_exit,
     "tree": tree,
     "lookahead": sides.lookahead,

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from specjax import checkpoints, chunks, pretrained, probs, zoo
-from specjax.drafters import autoregressive, copying, intersection, nothing
+from specjax.drafters import anchored as anchors
+from specjax.drafters import autoregressive, copying, intersection
 from specjax.drafters import early_exit as early_exits
 from specjax.drafters import lookahead as ahead
 from specjax.drafters import ngram as ngrams
 from specjax.drafters import random as random_draft
+from specjax.drafters import suffix as suffixes
 from specjax.drafters.rollout import for_rule, independent
 from specjax.models import gpt, llama, t5, whisper
 from specjax.models import reduced as some_ids
@@ -66,6 +68,17 @@ class Built(NamedTuple):
 
     def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
         return self.build(gamma=gamma, draw=draw, **dict(self.options))
+
+
+class Certain(NamedTuple):
+    """As `Built`, of a drafter that draws nothing."""
+
+    build: Callable[..., Drafter]
+    options: tuple
+
+    def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
+        del draw
+        return self.build(gamma=gamma, **dict(self.options))
 
 
 def reference(
@@ -293,19 +306,39 @@ def random(vocab: int = 8192) -> Side:
     return Side("random", jnp.zeros(vocab), vocab, make, TABLE, law)
 
 
-def copied(longest: int = 3) -> Side:
-    """Repeats what followed the same tokens before (Section 3.6). It has no law: where
-    nothing matches it drafts nothing, so that beta is not defined at every position:
-    its alpha is the share of its tokens that were accepted. Raises ValueError for a
-    `longest` below 1."""
-    copying.build(1, longest)
-    make = Built(_copying, (("longest", longest),))
-    return Side("copying", None, None, make, CERTAIN)
+def copied(longest: int = 3, least: int = 1) -> Side:
+    """Repeats what followed the same tokens before (Section 3.6), where at least
+    `least` of them and at best `longest` are the same. It has no law: where nothing
+    matches it drafts nothing, so that beta is not defined at every position: its alpha
+    is the share of its tokens that were accepted. Raises ValueError for a `longest`
+    below 1, or a `least` that is not within it."""
+    copying.build(1, longest, least)
+    options = ("longest", longest), ("least", least)
+    return certain("copying", copying.build, options)
 
 
-def _copying(gamma: int, draw: Callable, longest: int) -> Drafter:
-    del draw  # nothing is drawn
-    return copying.build(gamma, longest)
+def suffix(longest: int = 4) -> Side:
+    """Repeats what most often followed the longest match before (`drafters.suffix`).
+    Raises ValueError for a `longest` below 1."""
+    suffixes.build(1, longest)
+    return certain("suffix", suffixes.build, (("longest", longest),))
+
+
+def anchored(target: Side) -> Side:
+    """Follows an encoder's input from place to place (`drafters.anchored`), by the
+    words of the target's tokenizer; by tokens where it has none."""
+    begins = jnp.ones(target.vocab, bool)
+    if target.pretrained is not None and target.pretrained.tokenizer_file is not None:
+        tokenizer = target.pretrained.tokenizer
+        known = range(min(target.vocab, tokenizer.vocab))
+        starts = [tokenizer.piece(i)[:1].isspace() for i in known]
+        begins = begins.at[: len(starts)].set(jnp.array(starts))
+    return certain("anchored", anchors.build, (), begins)
+
+
+def certain(name: str, build: Callable, options: tuple, params: Any = None) -> Side:
+    """Who drafts tokens without a law, by a builder of gamma and options."""
+    return Side(name, params, None, Certain(build, options), CERTAIN)
 
 
 def lookahead(tokens: int = 4, pool: int = 512) -> Side:
@@ -313,12 +346,7 @@ def lookahead(tokens: int = 4, pool: int = 512) -> Side:
     of an n-gram, and n-grams that are remembered. Raises ValueError as it does."""
     ahead.build(1, tokens, pool)
     options = ("tokens", tokens), ("pool", pool)
-    return Side("lookahead", None, None, Built(_lookahead, options), CERTAIN)
-
-
-def _lookahead(gamma: int, draw: Callable, tokens: int, pool: int) -> Drafter:
-    del draw  # nothing is drawn
-    return ahead.build(gamma, tokens, pool) if gamma else nothing.drafter
+    return certain("lookahead", ahead.build, options)
 
 
 def names(target: Side, draft: Side) -> dict[str, str]:

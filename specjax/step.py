@@ -79,8 +79,11 @@ def build_step(
             path = trees.kept(verdict, drafter.depth or drafter.gamma)
             target_cache = target.keep(target_cache, state.length, path)
         if drafter.observe is not None:
-            found = Kept(law, draft, verdict)
-            draft_cache = drafter.observe(params.draft, draft_cache, found)
+            start = state.length - 1
+            last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
+            block = jnp.concatenate([last, draft.tokens], axis=1)
+            seen = Kept(block, law, draft.num, start, verdict.num_accepted)
+            draft_cache = drafter.observe(params.draft, draft_cache, seen)
 
         tokens, length = commit(request, state, verdict)
         info = measure(request, state, draft, verdict, length)

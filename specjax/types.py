@@ -267,12 +267,18 @@ class TokenAutomaton(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a step found out: `law` [B, G + 1] of the target after the last committed
-    and each drafted token of `draft`, and which of those it kept."""
+    """A call of the target in a step, for a drafter that observes it.
 
+    tokens [B, G + 1]: the last committed one, then those drafted, of which `num` [B]
+    are real. law [B, G + 1]: the target's after each; of a tree, after each node. start
+    [B]: the slot of the first. count [B]: drafted tokens that were accepted.
+    """
+
+    tokens: Array
     law: Law
-    draft: Draft
-    verdict: Verdict
+    num: Array
+    start: Array
+    count: Array
 
 
 class Drafter(NamedTuple):
@@ -291,7 +297,8 @@ class Drafter(NamedTuple):
     is compiled for each, and reads no more tokens than the least that holds them.
     stops: whether `draft` takes a `Policy.go_on` after the state, by which a row's
     draft ends.
-    observe: (params, cache, Kept) -> cache, after each step; None learns nothing of it.
+    observe: (params, cache, Kept) -> cache, which learns from what the target said in
+    a step; None learns nothing, and costs nothing.
     """
 
     init: Callable

@@ -25,21 +25,24 @@ from specjax.types import (
 )
 
 
-def build(gamma: int, longest: int = 3) -> Drafter:
+def build(gamma: int, longest: int = 3, least: int = 1) -> Drafter:
     """Drafts up to `gamma` tokens after the latest match of the last `longest` tokens,
-    or of fewer, down to one; nothing where none matches. It looks in `state.context`
-    (tokens [B, S] and length [B], an encoder's input) if there is one of tokens, else
-    in the text so far. Raises ValueError if either is below 1."""
+    or of fewer, down to `least`; nothing where none matches. It looks in
+    `state.context` (tokens [B, S] and length [B], an encoder's input) if there is one
+    of tokens, else in the text so far. Raises ValueError if any is below 1, or `least`
+    above `longest`."""
     if gamma < 1 or longest < 1:
         raise ValueError(
             f"gamma and longest must be at least 1; got {gamma} and {longest}"
         )
+    if not 1 <= least <= longest:
+        raise ValueError(f"least must be from 1 to longest, {longest}; got {least}")
 
     def draft(
         key: Array, params, request: Request, state: State
     ) -> tuple[Draft, tuple]:
         del key, params, request
-        tokens, num = _found(state, gamma, longest)
+        tokens, num = _found(state, gamma, longest, least)
         return Draft(tokens, jnp.minimum(num, state.budget), None), ()
 
     return Drafter(no_cache, draft, gamma)
@@ -87,13 +90,19 @@ def short_else(drafter: Drafter, least: int, short: int) -> Drafter:
 
 def _found(state: State, gamma: int, longest: int, least: int = 1) -> tuple:
     """What follows the best match of each row, tokens [B, G] and how many [B]."""
-    own = state.context is None or isinstance(state.context, (Features, Encoded))
-    source, length = (state.tokens, state.length) if own else state.context
+    source, length = source_of(state)
 
     def find(*row: Array) -> tuple[Array, Array]:
         return _continuation(*row, gamma, longest, least)
 
     return jax.vmap(find)(state.tokens, state.length, source, length)
+
+
+def source_of(state: State) -> tuple[Array, Array]:
+    """Where a draft is copied from, tokens [B, S] and length [B]: an encoder's input if
+    there is one of tokens, else the text so far."""
+    own = state.context is None or isinstance(state.context, (Features, Encoded))
+    return (state.tokens, state.length) if own else state.context
 
 
 def _continuation(
@@ -105,9 +114,19 @@ def _continuation(
     longest: int,
     least: int,
 ) -> tuple[Array, Array]:
-    """One row: what follows the best match in `source` [S], and how long it is. A
-    position's merit is how many tokens before it agree with the end of the text; the
+    """One row: what follows the best match in `source` [S], and how long it is. The
     greatest merit wins, and among equals the latest position."""
+    merit = merits(text, length, source, end, longest)
+    best = source.size - 1 - jnp.argmax(merit[::-1])
+    padded = jnp.pad(source, (0, gamma))
+    tokens = jax.lax.dynamic_slice(padded, (best,), (gamma,))
+    num = jnp.where(merit[best] >= least, jnp.minimum(end - best, gamma), 0)
+    return tokens, num
+
+
+def merits(text: Array, length: Array, source: Array, end: Array, longest: int):
+    """One row: of each position in `source` [S], how many tokens before it agree with
+    the end of the text, at most `longest`; 0 where nothing follows."""
     position = jnp.arange(source.size)
     agree, merit = jnp.ones(source.size, bool), jnp.zeros(source.size, jnp.int32)
     for back in range(1, longest + 1):
@@ -115,9 +134,4 @@ def _continuation(
         same = source[at] == text[jnp.maximum(length - back, 0)]
         agree &= same & (position >= back) & (length >= back)
         merit += agree
-    merit = jnp.where(position < end, merit, 0)  # something must follow
-    best = source.size - 1 - jnp.argmax(merit[::-1])
-    padded = jnp.pad(source, (0, gamma))
-    tokens = jax.lax.dynamic_slice(padded, (best,), (gamma,))
-    num = jnp.where(merit[best] >= least, jnp.minimum(end - best, gamma), 0)
-    return tokens, num
+    return jnp.where(position < end, merit, 0)

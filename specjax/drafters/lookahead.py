@@ -78,7 +78,7 @@ def build(gamma: int, tokens: int = 4, pool: int = 512) -> Drafter:
         whole = jnp.concatenate([cache.window, new], axis=1)
         pool = remembered(cache.pool, whole.swapaxes(1, 2))
         # One token on is one row on, each further one a column.
-        on = (jnp.arange(columns) + kept.verdict.num_accepted[:, None]) % columns
+        on = (jnp.arange(columns) + kept.count[:, None]) % columns
         return Ahead(jnp.take_along_axis(whole[:, 1:], on[:, None], axis=2), pool)
 
     limits = dict(siblings="certain", depth=depth, observe=observe)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -11,18 +12,30 @@ import numpy as np
 import pytest
 
 from specjax import generate, inputs
-from specjax.drafters import autoregressive
+from specjax.drafters import autoregressive, tree
 from specjax.models import gpt
 from specjax.step import Decoder
 from specjax.types import Params
+from specjax.verifiers import recursive, token
 from tests.support import tiny
 from tests.support.model_cases import compiled
 
 LEARNED, POSITIONS, KNOWN, GAMMA = tiny.TARGET._replace(learned=True), 16, 9, 3
 
 
-def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer():
-    """The draft is the target, cut: it is right as far as its positions go."""
+@pytest.mark.parametrize(
+    ("build", "rule", "counts"),
+    [
+        (partial(autoregressive.build, gamma=GAMMA), token.verifier, [6, 5]),
+        (partial(tree.build, parent=(-1, 0, 1)), recursive.verifier, [6, 3]),
+    ],
+    ids=["chain", "tree"],
+)
+def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer(
+    build, rule, counts
+):
+    """The draft is the target, cut: it is right as far as its positions go. A tree is
+    drafted whole or not at all."""
     target = gpt.build(LEARNED._replace(positions=POSITIONS))
     assert (gpt.build(tiny.TARGET).slots, target.slots) == (None, POSITIONS)
     draft = gpt.build(LEARNED._replace(positions=KNOWN))
@@ -32,7 +45,7 @@ def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer():
     sampling = inputs.make_sampling(2, 0.0)
     request = inputs.make_request(jax.random.key(0), prompt, 1, sampling)
     request = request._replace(limit=jnp.full(2, POSITIONS))
-    decoder = Decoder(target, autoregressive.build(draft, GAMMA))
+    decoder = Decoder(target, build(draft), rule)
     slots = POSITIONS + GAMMA + 1
     inputs.check(decoder, slots, Params(params, cut), prompt, request)
     run = jax.jit(generate.build_loop(decoder, slots))
@@ -42,7 +55,7 @@ def test_texts_are_written_to_the_last_position_by_drafts_that_know_fewer():
     tiny.check_greedy(output, prompt.length, logits, least=3)
     # Every draft is kept: one that reads the last known position is the last.
     drafted, accepted = output.counts.drafted, output.counts.accepted
-    assert drafted.tolist() == accepted.tolist() == [6, 5]
+    assert drafted.tolist() == accepted.tolist() == counts
 
 
 SHARDED = """

@@ -1,0 +1,124 @@
+"""Copies what followed the last tokens in other texts, or in the text itself.
+
+A store of texts, as of He et al. (2024), https://arxiv.org/abs/2311.08252 (REST): a
+user's own files, or what was written before. Its places are sorted by the tokens before
+them, the last one first, so that bisection on the device finds the longest match of the
+end of a text, and all places of that match lie side by side. Where the text itself
+matches as long, `drafters.suffix` drafts from it. The draft is certain (law None).
+Axes: B rows, G = gamma, N places in the store, C tokens before a place, M occurrences.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax.drafters import suffix
+from specjax.drafters.nothing import no_cache
+from specjax.types import Draft, Drafter, Request, State
+
+END = -1  # stands after each text: no id is the same
+LONGEST = 16  # C: tokens of a match
+
+
+class Store(NamedTuple):
+    """tokens [N] int32, each text and an `END`. order [N] int32: the places of tokens
+    sorted by the `LONGEST` tokens before them, the last of these first."""
+
+    tokens: Array
+    order: Array
+
+
+def index(texts: Iterable[Sequence[int]]) -> Store:
+    """Sorts texts of ids: seconds for a million, and eight bytes for each. Raises
+    ValueError where there is none."""
+    ended = [np.append(np.asarray(text, np.int32), END) for text in texts]
+    if not sum(text.size - 1 for text in ended):
+        raise ValueError("a store needs a text of one token or more")
+    tokens = np.concatenate(ended)
+    # Of each place, the rank of the one token before it, of two, of four, and so on.
+    before = np.concatenate([[END], tokens[:-1]])
+    rank, reach = np.unique(before, return_inverse=True)[1].astype(np.int64), 1
+    while reach < LONGEST:
+        further = np.concatenate([np.full(reach, -1), rank])[: rank.size]
+        both = rank * (rank.size + 1) + further + 1
+        rank, reach = np.unique(both, return_inverse=True)[1], 2 * reach
+    order = np.argsort(rank, kind="stable").astype(np.int32)
+    return Store(jnp.asarray(tokens), jnp.asarray(order))
+
+
+def build(gamma: int, longest: int = 4) -> Drafter:
+    """Drafts up to `gamma` tokens after the longest match in the store, of up to
+    `LONGEST` tokens, or in the text so far, of up to `longest`, where that is no
+    shorter. Its parameters are a `Store`. Raises ValueError as `suffix.build`."""
+    suffix.build(gamma, longest)
+
+    def draft(
+        key: Array, params: Store, request: Request, state: State
+    ) -> tuple[Draft, tuple]:
+        del key, request
+        own, count, matched = suffix.found(state, gamma, longest)
+        ends = jax.vmap(last_tokens)(state.tokens, state.length)
+        tokens, num, length = jax.vmap(lambda end: stored(params, end, gamma))(ends)
+        better = jnp.minimum(length, longest) > matched
+        tokens = jnp.where(better[:, None], tokens, own)
+        num = jnp.where(better, num, count)
+        return Draft(tokens, jnp.minimum(num, state.budget), None), ()
+
+    return Drafter(no_cache, draft, gamma)
+
+
+def last_tokens(text: Array, length: Array) -> Array:
+    """One row: its last C tokens, the last one first, and below any id before them."""
+    at = length - 1 - jnp.arange(LONGEST)
+    return jnp.where(at >= 0, text[jnp.maximum(at, 0)], END - 1)
+
+
+def stored(store: Store, end: Array, gamma: int) -> tuple[Array, Array, Array]:
+    """One row: what followed the longest match of `end` [C], tokens [G], how many, and
+    how many tokens matched."""
+    place, index = bisected(store, end), jnp.arange(LONGEST)
+    beside = jnp.stack([place - 1, place])
+    agree = jax.vmap(lambda at: context(store, at) == end)(beside)
+    # The longest match lies beside where the end itself would be sorted in.
+    matched = jnp.max(jnp.sum(jnp.cumprod(agree, axis=1), axis=1))
+    cut = jnp.where(index < matched, end, END - 2)
+    first = bisected(store, cut)
+    cut = jnp.where(index < matched, end, jnp.iinfo(jnp.int32).max)
+    last = bisected(store, cut)
+    # M of them, evenly: all where there are no more.
+    spread = jnp.arange(suffix.OCCURRENCES)
+    count = jnp.minimum(last - first, spread.size)
+    at = first + spread * (last - first) // jnp.maximum(count, 1)
+    at = store.order[jnp.minimum(at, store.order.size - 1)]
+    alive = (spread < count) & (matched > 0)
+    size = jnp.int32(store.tokens.size)
+    return *suffix.voted(store.tokens, size, at, alive, gamma), matched
+
+
+def context(store: Store, rank: Array) -> Array:
+    """The C tokens before the place of this rank, the last one first."""
+    at = store.order[jnp.clip(rank, 0, store.order.size - 1)] - 1 - jnp.arange(LONGEST)
+    there = store.tokens[jnp.maximum(at, 0)]
+    return jnp.where(at >= 0, there, END)
+
+
+def bisected(store: Store, end: Array) -> Array:
+    """How many places have a context before `end` [C] in the order."""
+
+    def halve(_: int, bounds: tuple) -> tuple:
+        low, high = bounds
+        middle = (low + high) // 2
+        own = context(store, middle)
+        unlike = jnp.argmax(own != end)  # the first, 0 where there is none
+        below = own[unlike] < end[unlike]
+        open_ = low < high
+        low = jnp.where(open_ & below, middle + 1, low)
+        return low, jnp.where(open_ & ~below, middle, high)
+
+    size = store.order.size
+    bounds = jnp.int32(0), jnp.int32(size)
+    return jax.lax.fori_loop(0, size.bit_length(), halve, bounds)[0]
