@@ -4,6 +4,10 @@ Each row of x is rounded to whole numbers of sixteen bits times a scale of its o
 as many levels as the sum holds. A sum of whole numbers is exact: the result is the same
 in any order, of however many rows a call has, by our C++ and by XLA. Eight bits would
 not do: a few activations of a row are far larger than the rest.
+
+That is said of a product, not of a model. Attention and norms sum floats, by the number
+of rows in another order; where their last bit moves an activation to another level, that
+step is as large as the rounding itself, and logits move far more than those of `Int8`.
 Axes: M rows, K features in, N outputs.
 """
 

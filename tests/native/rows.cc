@@ -39,6 +39,27 @@ bool Differs(int K, int N) {
   return false;
 }
 
+// Of whole numbers too, and exact.
+template <int M>
+bool Inexact(int K, int N) {
+  std::vector<Level> x(M * K);
+  std::vector<Whole> w(K * N);
+  std::vector<float> y(M * N);
+  const int most = std::min(32767, std::numeric_limits<int32_t>::max() / (128 * K));
+  for (Level& level : x) level.number = most * Random();
+  for (Whole& whole : w) whole.number = 127 * Random();
+  constexpr auto kOf = EachOfLevels(std::make_index_sequence<kGroup>());
+  const auto multiply = kOf[(M - 1) % kGroup];
+  multiply(x.data(), w.data(), y.data(), K, N, (M - 1) / kGroup, 0, N);
+  for (int m = 0; m < M; ++m)
+    for (int n = 0; n < N; ++n) {
+      int64_t sum = 0;
+      for (int k = 0; k < K; ++k) sum += x[m * K + k].number * w[n * K + k].number;
+      if (y[m * N + n] != static_cast<float>(sum)) return true;
+    }
+  return false;
+}
+
 template <int M, class T>
 bool Wrong(int K, int N) {
   return Differs<M, false, T>(K, N) || Differs<M, true, T>(K, N);
@@ -51,6 +72,7 @@ int main() {
     wrong += Wrong<2, uint16_t>(K, N) + Wrong<5, uint16_t>(K, N);
     wrong += Wrong<8, uint16_t>(K, N) + Wrong<kMostRows - 3, float>(K, N);
     wrong += Wrong<3, Whole>(K, N) + Wrong<8, Whole>(K, N);
+    wrong += Inexact<1>(K, N) + Inexact<3>(K, N) + Inexact<8>(K, N);
   }
   std::printf("%d wrong\n", wrong);
   return wrong;

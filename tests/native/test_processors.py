@@ -13,6 +13,8 @@ from specjax.native import library
 # What compiles, for what, and what runs it. `x86-64-v2` has no fused products.
 PROCESSORS = {
     "x86-64-v2": ("g++", ["-march=x86-64-v2"], []),
+    "x86-64-v3": ("g++", ["-march=x86-64-v3"], []),
+    "native": ("g++", [library.NATIVE], []),
     "aarch64": ("aarch64-linux-gnu-g++", ["-static"], ["qemu-aarch64-static"]),
 }
 

@@ -19,7 +19,9 @@ class Engine(NamedTuple):
 
 
 ENGINES = {
-    "specjax": Engine("specjax", {FLOAT: exports.file, EIGHT: exports.file}),
+    "specjax": Engine(
+        "specjax", {FLOAT: exports.file, EIGHT: exports.file, DYNAMIC: exports.file}
+    ),
     "transformers": Engine(
         "transformers",
         {FLOAT: exports.folder},
