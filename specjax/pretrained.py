@@ -34,7 +34,7 @@ def load(
         for each output, and all else is float32. What is decoded is then the law of
         the rounded weights: a target of its own, to which drafts make no difference.
         "int8_dynamic" also rounds what multiplies these matrices, row by row, to whole
-        numbers of sixteen bits, and is faster on a CPU: again a target of its own, whose
+        numbers of sixteen bits, and is faster on a CPU: again a target of its own. Its
         logits depend more on how many tokens a call has (see the guide on measuring).
       tokenizer: a file or folder; None, what lies beside the weights, or the bundled
         one of the same vocabulary.

@@ -6,8 +6,8 @@ in any order, of however many rows a call has, by our C++ and by XLA. Eight bits
 not do: a few activations of a row are far larger than the rest.
 
 That is said of a product, not of a model. Attention and norms sum floats, by the number
-of rows in another order; where their last bit moves an activation to another level, that
-step is as large as the rounding itself, and logits move far more than those of `Int8`.
+of rows in another order; where their last bit moves an activation to another level, the
+step is as large as the rounding itself, and logits move far more than with `Int8`.
 Axes: M rows, K features in, N outputs.
 """
 
