@@ -17,8 +17,6 @@ from specjax import probs, trees
 from specjax.types import Draft, Law, Verdict, Verifier
 from specjax.verifiers import recursive, token
 
-HALVINGS = 30  # of an interval of at most G, in which rho lies
-
 
 class Node(NamedTuple):
     """What is decided on at each node. p, q [..., V]: the laws after it; rho [...];
@@ -105,7 +103,8 @@ def solved(p: Array, q: Array, count: Array) -> Array:
 
     one = jnp.ones(count.shape, p.dtype)
     ends = one, jnp.maximum(one, count)
-    high = jax.lax.fori_loop(0, HALVINGS, halve, ends)[1]
+    digits = jnp.finfo(p.dtype).nmant + 4  # as many halvings tell all numbers apart
+    high = jax.lax.fori_loop(0, digits, halve, ends)[1]
     return jnp.where(any_of(overlap(p, q, one), count) <= overlap(p, q, one), one, high)
 
 

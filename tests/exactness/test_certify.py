@@ -123,6 +123,12 @@ def the_better_drawn(q) -> dict:
     return found
 
 
+def test_a_number_that_a_rule_solves_for_is_exact_in_float64():
+    case = BRANCHING["tree, replaced"]._replace(n=2)
+    certificate = certified("kseq", *case, CLAIMS["kseq"], "float64")
+    assert certificate.broken == () and certificate.error < 1e-14
+
+
 @pytest.mark.parametrize("rule", ["recursive", "traversal"])
 def test_nodes_chosen_among_drawn_ones_are_caught(rule):
     """Its twin chooses a place before its token is drawn: "tree, growing"."""
