@@ -3,8 +3,9 @@
 As suffix decoding (Oliaro et al. 2024, https://arxiv.org/abs/2411.04975): the longest
 match of the end of the text, and of all its occurrences the most frequent next token,
 then of those that went on so the next. A match is found by comparing the whole buffer,
-which on a device costs less than walking a suffix tree or automaton of the same text,
-and keeps nothing. The draft is certain (law None).
+L `longest` comparisons a step, and nothing is kept, where a suffix automaton would grow
+token by token. Matches of a few tokens are preferred to longer ones, which have fewer
+occurrences to count. The draft is certain (law None).
 Axes: B rows, L buffer, S source, G = gamma, M occurrences.
 """
 

@@ -12,9 +12,11 @@ from jax import Array
 
 from specjax import policies
 from specjax.drafters import (
+    anchored,
     autoregressive,
     best_first,
     copying,
+    datastore,
     early_exit,
     forked,
     grown,
@@ -22,6 +24,8 @@ from specjax.drafters import (
     lookahead,
     ngram,
     random,
+    recycling,
+    suffix,
     tree,
 )
 from specjax.drafters.rollout import independent
@@ -95,6 +99,16 @@ def of_other_ids(world: World, gamma: int) -> Drafter:
 def branching(world: World, gamma: int) -> Drafter:
     """Twice as many nodes as gamma, two children each."""
     return tree.build(world.draft, kary.build(2)(2 * gamma))
+
+
+def texts(world: World) -> datastore.Store:
+    """Arbitrary texts, some of whose tokens come up when decoding."""
+    size = vocab(world)
+    return datastore.index(np.random.default_rng(0).integers(0, size, (4, 3 * size)))
+
+
+def words(world: World) -> Array:
+    return jnp.arange(vocab(world)) % 3 > 0
 
 
 CASES = (
@@ -198,6 +212,17 @@ CASES = (
         verifier=match.verifier,
     ),
     Case("copying", lambda world, gamma: copying.build(gamma)),
+    Case("suffix", lambda world, gamma: suffix.build(gamma)),
+    Case("anchored", lambda world, gamma: anchored.build(gamma), words),
+    Case("datastore", lambda world, gamma: datastore.build(gamma), texts),
+    Case("recycling", lambda world, gamma: recycling.build(vocab(world), gamma)),
+    Case(
+        "recycling_tree",
+        lambda world, gamma: recycling.build(
+            vocab(world), 2 * gamma, kary.build(2)(2 * gamma)
+        ),
+        verifier=match.verifier,
+    ),
     Case("unigram", lambda world, gamma: ngram.build(vocab(world), gamma, 1), counts),
     Case("trigram", lambda world, gamma: ngram.build(vocab(world), gamma, 3), counts),
     Case("random", lambda world, gamma: random.build(vocab(world), gamma)),

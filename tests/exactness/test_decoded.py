@@ -1,0 +1,60 @@
+"""Drafters of certain tokens, with what they carry: the law of texts, enumerated."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax import probs
+from specjax.exactness import decoded
+from specjax.step import Decoder
+from specjax.verifiers import recursive, token
+from tests.support import tiny
+from tests.support.drafter_cases import BY_NAME
+
+PROMPT, GAMMA, N = [0, 1, 2, 0, 1], 2, 4
+NAMES = "copying", "suffix", "anchored", "datastore", "recycling", "recycling_tree"
+
+
+def error(name: str, changed=lambda drafter: drafter, verify=None) -> float:
+    world, case = tiny.tables(3), BY_NAME[name]
+    drafter = changed(case.drafter(world, GAMMA))
+    rule = recursive.verifier if drafter.siblings else token.verifier
+    rule = rule if verify is None else rule._replace(verify=verify)
+    params, target = case.params(world), world.target
+    law = decoded.text_law(Decoder(target, drafter, rule), params, PROMPT, N)
+    return decoded.error(law, decoded.own_law(target, params.target, PROMPT, N))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_text_follows_the_targets_law(name):
+    assert error(name) < 1e-6
+
+
+def residual_keeps_the_token(law, draft, noise, keep_residual):
+    """Twin: a rejected token may still be drawn."""
+    verdict = token.verify(law, draft, noise, keep_residual)
+    p = probs.dense(law)[jnp.arange(verdict.num_accepted.size), verdict.num_accepted]
+    return verdict._replace(residual=p)
+
+
+@pytest.mark.parametrize("name", ["anchored", "recycling"])
+def test_a_wrong_residual_is_seen(name):
+    assert error(name, verify=residual_keeps_the_token) > 1e-2
+
+
+def test_a_certain_token_that_claims_a_law_is_seen():
+    def claiming(drafter):
+        def draft(key, params, request, state):
+            made, cache = drafter.draft(key, params, request, state)
+            even = jnp.zeros((*made.tokens.shape, 3))
+            return made._replace(law=probs.standardize(even, request.sampling)), cache
+
+        return drafter._replace(draft=draft)
+
+    assert error("recycling", claiming) > 1e-2
+
+
+def test_the_law_of_the_target_sums_to_one():
+    world = tiny.tables(3)
+    own = decoded.own_law(world.target, world.target_weights, PROMPT, 3)
+    assert np.isclose(sum(own.values()), 1.0) and len(own) == 27
