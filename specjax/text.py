@@ -106,7 +106,8 @@ def generate_text(
 
     Args:
       target: the model that the texts follow, or its name as `specjax.load` takes it.
-      draft: the model that drafts for it, of the same tokenizer; another draft by its
+      draft: the model that drafts for it; of a decoder with another tokenizer, the
+        tokens that both have (see `drafters.intersection`). Another draft by its
         name, such as "copying" or "early_exit:4", or as `specjax.load_draft` gives it;
         None decodes the target alone.
       prompts: texts to go on with, or to read with an encoder; or dictionaries as

@@ -13,6 +13,7 @@ from tests.support.drafter_cases import BY_NAME
 
 PROMPT, GAMMA, N = [0, 1, 2, 0, 1], 2, 4
 NAMES = "copying", "suffix", "anchored", "datastore", "recycling", "recycling_tree"
+NAMES += ("lookahead",)
 
 
 def error(name: str, changed=lambda drafter: drafter, verify=None) -> float:
