@@ -13,6 +13,7 @@ from jax import Array
 
 from specjax import probs
 from specjax.measure.texts import Protocol, decode
+from specjax.policies.confidence import WIDTHS
 from specjax.prompts import Prompts
 from specjax.sides import Side
 from specjax.theory import lengths, speedup
@@ -48,7 +49,7 @@ def fixed(length: int) -> Policy:
     def init(batch: int, gamma: int) -> tuple[Array, None]:
         return jnp.full(batch, min(length, gamma), jnp.int32), None
 
-    return Policy(init, lambda budget, carry, info: (budget, carry))
+    return Policy(init, lambda budget, carry, info: (budget, carry), widths=WIDTHS)
 
 
 def recorder() -> Policy:
