@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 
 from specjax import drafts, policies, sides, verifiers
@@ -82,6 +83,42 @@ def test_what_copies_first_drafts_by_a_model_else():
             drafts.named(name, target)
     with pytest.raises(ValueError, match="least must be at least 1"):
         drafts.named("copying_else:code_small,least=0", target)
+
+
+def test_drafts_without_a_model_are_named(tmp_path):
+    target = sides.model("code_small")
+    lines = tmp_path / "own.jsonl"
+    lines.write_text('{"text": "def main():"}\n\n{"tokens": [5, 6, 7]}\n')
+    text = tmp_path / "own.txt"
+    text.write_text("def main():")
+    names = "suffix", "anchored", f"datastore:{lines}", f"datastore:{text}"
+    for name in (*names, "copying:longest=4,least=2", "recycling"):
+        side = drafts.named(name, target)
+        assert side.regime == CERTAIN and side.drafter(3).siblings is None
+        assert side.drafter == drafts.named(name, target).drafter
+    stores = [drafts.named(name, target).params.tokens.tolist() for name in names[2:]]
+    assert stores[0] == [*stores[1], 5, 6, 7, -1]
+    assert drafts.named("recycling:0.5/0.3", target).drafter(4).siblings == "certain"
+    words = drafts.named("anchored", target).params
+    coder = target.pretrained.tokenizer
+    ids = coder.encode("a cat sat")
+    assert words[jnp.array(ids)].tolist() == [coder.piece(i)[0] == " " for i in ids]
+    lines.write_text('{"prompt": "a"}')
+    for name, message in (
+        ("suffix:longest=0", "must be at least 1"),
+        ("copying:longest=2,least=3", "least must be from 1 to longest, 2; got 3"),
+        ("recycling:a", "write probabilities with / between"),
+        ("datastore:nothing.txt", "no file nothing.txt: name one of texts"),
+        (f"datastore:{lines}", "is no text: write"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            drafts.named(name, target)
+    lines.write_text('{"tokens": [999999]}')
+    with pytest.raises(ValueError, match="has ids that code_small does not know"):
+        drafts.named(f"datastore:{lines}", target)
+    lines.write_text("")
+    with pytest.raises(ValueError, match="holds no text"):
+        drafts.named(f"datastore:{lines}", target)
 
 
 def test_the_guides_own_parts_are_named_and_traced(my_parts):
