@@ -1,0 +1,59 @@
+"""The lesson's files: a page a simulation, and beside each what it shows as JSON.
+
+A page asks nothing of a network: its script, its style and its data stand in it.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.records.table import Records
+from experiments.report.html import render
+from experiments.report.lesson import export
+
+
+class Page(NamedTuple):
+    """name: of its file. data: records -> what its script and its words show."""
+
+    name: str
+    title: str
+    told: str
+    data: Callable[[Records], dict]
+
+
+PAGES = (
+    Page(
+        "hand",
+        "p and q by hand",
+        "What is kept of a draft, what is thrown away and what gives it back.",
+        lambda results: export.hand(),
+    ),
+    Page(
+        "speed",
+        "What a draft costs",
+        "alpha, gamma, c and v against speed, with every pair that was timed.",
+        export.speed,
+    ),
+)
+
+
+def texts(results: Records) -> dict[str, str]:
+    """Every file of the lesson by its name."""
+    files = {
+        "index.html": render("lesson/index", title="Eight simulations", pages=PAGES)
+    }
+    for number, page in enumerate(PAGES, 1):
+        data = page.data(results)
+        shown = {"title": page.title, "number": number, "pages": PAGES, "data": data}
+        files[f"{page.name}.html"] = render(f"lesson/{page.name}", **shown)
+        files[f"{page.name}.json"] = json.dumps(data, indent=1) + "\n"
+    return files
+
+
+def write(folder: Path, results: Records) -> None:
+    """Into the folder `lesson` of a results folder."""
+    there = folder / "lesson"
+    there.mkdir(exist_ok=True)
+    for name, text in texts(results).items():
+        (there / name).write_text(text, "utf-8")
