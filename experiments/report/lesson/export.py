@@ -10,8 +10,14 @@ import numpy as np
 from experiments.records import records
 from experiments.records.table import Records
 from experiments.report.curves import TASKS
+from experiments.report.lesson import replay, rules
 from experiments.report.walltime import XLA
+from specjax.exactness import certify
+from specjax.exactness.claims import CLAIMS
+from specjax.exactness.enumeration import TOLERANCE
+from specjax.exactness.fixtures import Fixture
 from specjax.theory import closed_forms
+from specjax.verifiers import token
 
 TOKENS = ("cat", "dog", "fox", "owl", "bee")
 PAIRS = {  # weights of p and q, out of 100
@@ -45,9 +51,106 @@ def laws(name: str) -> tuple[np.ndarray, np.ndarray]:
     return p, q
 
 
+def samples() -> dict:
+    """Tokens by the right rule and by wrong ones: each rule's exact law of a token."""
+    p, q = laws("a usual pair")
+    emitted = rules.emitted(p, q)
+    apart = {name: closed_forms.divergence(p, law) for name, law in emitted.items()}
+    least = min(list(apart)[1:], key=apart.get)
+    found = certify.certify(token.verifier, fixture(p, q), 3, 3, CLAIMS["token"])
+    return {
+        "tokens": TOKENS,
+        "p": p.tolist(),
+        "q": q.tolist(),
+        "rules": [
+            {"name": name, "law": law.tolist(), "apart": apart[name]}
+            for name, law in emitted.items()
+        ],
+        "least": {
+            "name": least,
+            "apart": apart[least],
+            # Mean |share - p| / 2 of N draws is sum sqrt(2 p (1 - p) / (pi N)) / 2.
+            "draws": round(
+                float((np.sqrt(p * (1 - p) / (2 * np.pi)).sum() / apart[least]) ** 2)
+            ),
+        },
+        "error": found.error,
+        "exact": found.exact,
+        "tolerance": TOLERANCE["float32"],
+    }
+
+
+TRACED = ("figure1", "gamma_7"), ("figure1", "gamma_3"), ("figure5", "ende_gamma_7")
+
+
+def steps(results: Records) -> dict:
+    """Recorded texts, an iteration at a time."""
+    traces = [trace(recorded(results, *it)) for it in TRACED]
+    wasted = [
+        sum(len(step["rejected"]) + step["never"] for step in it["steps"])
+        for it in traces
+    ]
+    return {"traces": traces, "wasted": wasted}
+
+
+def recorded(results: Records, folder: str, row: str) -> dict:
+    """What a record measured. Raises ValueError where there is none."""
+    try:
+        return results[folder][row]["measured"]
+    except KeyError:
+        raise ValueError(
+            f"no record {row} of {folder}: run gin_configs/{folder}/*.gin"
+        ) from None
+
+
+def trace(it: dict) -> dict:
+    """A record of Figure 1; an iteration's `never` were drafted and not looked at."""
+    names = "target", "draft", "prompt", "gamma", "tokens", "target_calls"
+    each = []
+    for step in it["steps"]:
+        tested = len(step["accepted"]) + len(step["rejected"])
+        each.append(step | {"never": max(0, it["gamma"] - tested)})
+    return {name: it[name] for name in names} | {"steps": each}
+
+
+def fixture(p: np.ndarray, q: np.ndarray) -> Fixture:
+    """Two models that say the same whatever came before."""
+    z_p, z_q = (np.log(law).astype(np.float32) for law in (p, q))
+    return Fixture("the lesson's", p.size, lambda _: z_p, lambda _: z_q)
+
+
+def decoder() -> dict:
+    """Runs of a real pair by every rule of chains, and what they kept in the mean."""
+    it = replay.replays()
+    lines = [[rule, *counted(steps)] for rule, steps in it["runs"].items()]
+    names = "rule", "calls", "tokens", "kept"
+    return it | {"counted": [dict(zip(names, line, strict=True)) for line in lines]}
+
+
+def counted(runs: list[list[dict]]) -> tuple[int, int, int]:
+    """Calls, tokens and kept drafts of several runs together."""
+    steps = [step for run in runs for step in run]
+    kept = sum(step["n"] for step in steps)
+    return len(steps), kept + sum(len(step["added"]) for step in steps), kept
+
+
 TIMED = "table2", "table2_data"  # folders of rows of walltime
 OPENED = "small_t0_b1"  # the row that a page opens with
 CROWDED = "small_t0_b32"  # the same pair with the most texts at a time
+
+
+def clock(results: Records) -> dict:
+    """Scoring one by one and at once, in the milliseconds of rows of walltime."""
+    pairs = [it for it in timed(results) if len(it["gamma"]) > 2]
+    crowded = next(it for it in pairs if it["row"] == CROWDED)
+    last = pairs[0]["gamma"].index(pairs[0]["best_gamma"])
+    return {
+        "pairs": pairs,
+        "gamma": pairs[0]["best_gamma"],
+        "v": pairs[0]["v"][last],
+        "crowded_gamma": crowded["gamma"][-1],
+        "crowded_v": crowded["v"][-1],
+    }
 
 
 def speed(results: Records) -> dict:
@@ -80,8 +183,7 @@ def timed(results: Records) -> list[dict]:
         if not row.endswith(XLA)
     ]
     for row in (OPENED, CROWDED):
-        if not any(it["row"] == row for it in found):
-            raise ValueError(f"no record {row} of table2: run gin_configs/table2/*.gin")
+        recorded(results, "table2", row)
     return sorted(found, key=lambda it: it["row"] != OPENED)
 
 

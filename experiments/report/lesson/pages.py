@@ -24,16 +24,40 @@ class Page(NamedTuple):
 
 PAGES = (
     Page(
+        "clock",
+        "One clock",
+        "Scoring token by token and all at once, in measured milliseconds.",
+        export.clock,
+    ),
+    Page(
+        "steps",
+        "Draft, score, keep, add",
+        "Recorded texts of real models, an iteration at a time.",
+        export.steps,
+    ),
+    Page(
         "hand",
         "p and q by hand",
         "What is kept of a draft, what is thrown away and what gives it back.",
         lambda results: export.hand(),
     ),
     Page(
+        "samples",
+        "Count the tokens",
+        "The right rule and five wrong ones, and how far from p each is.",
+        lambda results: export.samples(),
+    ),
+    Page(
         "speed",
         "What a draft costs",
         "alpha, gamma, c and v against speed, with every pair that was timed.",
         export.speed,
+    ),
+    Page(
+        "decoder",
+        "A decoder, rule by rule",
+        "Two real models and every rule of chains, with what both said at each place.",
+        lambda results: export.decoder(),
     ),
 )
 
