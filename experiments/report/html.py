@@ -32,6 +32,7 @@ def environment() -> jinja2.Environment:
     strict = {"undefined": jinja2.StrictUndefined, "trim_blocks": True}
     made = jinja2.Environment(loader=loader, autoescape=True, **strict)
     made.filters |= {"prose": prose, "kind": kind, "width": width}
+    made.policies["json.dumps_kwargs"] = {}  # in the order that it has
     made.filters["xml"] = lambda text: Markup(saxutils.escape(text))
     made.globals |= {"drawing": drawing, "sides": sides, "none_said": NONE}
     return made

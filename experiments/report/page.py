@@ -30,6 +30,7 @@ def page(folder: Path, results: Records) -> str:
         run=run(results),
         heard=recording.heard(results),
         absent=recording.ABSENT,
+        lesson=(folder / "lesson" / "index.html").is_file(),
         tally=table_page.tally(several),
         # A line a claim; the comparisons stand on their own page.
         claims=[

@@ -5,8 +5,13 @@ p is the target's law, q the drafter's, alpha, gamma and c are those of Leviatha
 Axes: V vocabulary.
 """
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
 
+from experiments import catalogue
 from experiments.records import records
 from experiments.records.table import Records
 from experiments.report.curves import TASKS
@@ -223,3 +228,103 @@ def named(row: str, it: dict) -> str:
     sides = "a trained Llama pair" if trained else f"{it['draft']} for {it['target']}"
     many = f"{it['batch']} text{'s' * (it['batch'] > 1)} at a time"
     return f"{task}: {sides}, T = {it['temperature']:g}, {many}"
+
+
+BENCH = "spec_bench"
+SOURCES = {
+    "table2": "Table 2, models trained here",
+    "table2_data": "real data",
+    BENCH: "Spec-Bench, SmolLM2",
+}
+
+
+def tasks(results: Records) -> dict:
+    """Speed by what is written, one text at a time, beside what was published."""
+    rows = [it for it in timed(results) if it["batch"] == 1]
+    shown = [*map(of_pair, rows), *of_bench(results)]
+    cold = [it for it in shown if it["source"] == SOURCES[BENCH] and it["heat"] == 0]
+    if not cold:
+        raise ValueError("no record of spec_bench: run gin_configs/spec_bench/*.gin")
+    by_speed = sorted(cold, key=lambda it: it["speed"])
+    speeds = {(it["source"], it["row"]): it["speed"] for it in shown}
+    apart = [
+        speed - speeds[source, row.replace("_t0", "_t1")]
+        for (source, row), speed in speeds.items()
+        if "_t0" in row and (source, row.replace("_t0", "_t1")) in speeds
+    ]
+    cooler = sum(gap > 0 for gap in apart)
+    return {
+        "rows": shown,
+        "sources": list(SOURCES.values()),
+        "fastest": by_speed[-1],
+        "slowest": by_speed[0],
+        "smallest": sum(smallest_leads(shown, place) for place in PLACES),
+        "places": len(PLACES),
+        "heats": {
+            "pairs": len(apart),
+            "cooler": cooler,
+            "warmer": len(apart) - cooler,
+        },
+    }
+
+
+PLACES = "ende_{}_t0", "ende_{}_t1", "docs_{}_t0", "docs_{}_t1"  # the paper's tasks
+
+
+def smallest_leads(rows: list[dict], place: str) -> bool:
+    """Whether t5_small is the fastest of three drafts, where all three were timed."""
+    own = SOURCES["table2"]
+    speeds = {it["row"]: it["speed"] for it in rows if it["source"] == own}
+    three = [speeds.get(place.format(size)) for size in ("small", "base", "large")]
+    return None not in three and three[0] == max(three)
+
+
+def of_pair(it: dict) -> dict:
+    papers = catalogue.published(it["folder"], it["row"]) or {}
+    return {
+        "row": it["row"],
+        "name": it["name"].removesuffix(", 1 text at a time"),
+        "source": SOURCES[it["folder"]],
+        "heat": it["heat"],
+        "alpha": it["alpha"],
+        "gamma": it["best_gamma"],
+        "speed": it["best"],
+        "ci": it["best_ci"],
+        "published": papers.get("best_speedup"),
+        "where": it["where"],
+    }
+
+
+def of_bench(results: Records) -> Iterator[dict]:
+    lines = catalogue.named(BENCH).lines
+    titles = {line.row: line.what.rpartition(":")[0] for line in lines}
+    for row, record in sorted(results.get(BENCH, {}).items()):
+        it = record["measured"]
+        yield {
+            "row": row,
+            "name": titles[row],
+            "source": SOURCES[BENCH],
+            "heat": it["temperature"],
+            "alpha": it["alpha"],
+            "gamma": it["best_gamma"],
+            "speed": it["best_speedup"],
+            "ci": it["best_speedup_ci"],
+            "published": None,
+            "where": f"{records.device(record)}, {record['provenance']['date'][:10]}",
+        }
+
+
+KINDS = {  # of guarantees, in words
+    "law": "the target's law",
+    "pathwise": "the target's law, and its very text for the same key",
+    "greedy": "the target's greedy text",
+    "mode": "the target's law in one setting, none in another",
+    "none": "none",
+}
+
+
+def methods() -> dict:
+    """Methods by month, with what each guarantees."""
+    file = Path(__file__).with_name("methods.json")
+    found = json.loads(file.read_text("utf-8"))
+    return {"methods": [{"here": None} | it for it in found], "kinds": KINDS}

@@ -54,10 +54,22 @@ PAGES = (
         export.speed,
     ),
     Page(
+        "tasks",
+        "Speed by task",
+        "Our rows by what is written, beside the published ones, each with its label.",
+        export.tasks,
+    ),
+    Page(
         "decoder",
         "A decoder, rule by rule",
         "Two real models and every rule of chains, with what both said at each place.",
         lambda results: export.decoder(),
+    ),
+    Page(
+        "methods",
+        "Who drafts, and what is promised",
+        "Methods from 2018 on, by what each guarantees of the text.",
+        lambda results: export.methods(),
     ),
 )
 

@@ -65,7 +65,7 @@ def watched(verifier: Verifier, seen: list) -> Verifier:
     """The same, which tells of each verdict what p and q say of the drafted tokens and
     of the target's first SHOWN, in `seen`."""
 
-    def verify(target: Law, draft: Draft, noise, keep_residual: bool = False) -> Verdict:
+    def verify(target: Law, draft: Draft, noise, keep_residual=False) -> Verdict:
         p, q = probs.dense(target)[0], probs.dense(draft.law)[0]
         q = jnp.pad(q, ((0, 1), (0, 0)))
         ids = jax.lax.top_k(p, SHOWN)[1]

@@ -1,0 +1,242 @@
+"""The lesson: what its pages show is what the library gives, in a real browser."""
+
+import json
+import re
+import shutil
+import subprocess
+from base64 import b64decode
+
+import numpy as np
+import pytest
+
+from experiments import catalogue
+from experiments.report import html, page, tables
+from experiments.report.lesson import export, pages, replay, rules
+from specjax.theory import closed_forms
+from tests.experiments.report.test_lesson_rule import RULE, javascript
+from tests.experiments.report.test_page import Reader
+from tests.support import mutants
+
+WRONG = (html.TEMPLATES / "lesson" / "wrong.js").read_text("utf-8")
+SLOT, PLACES = ["x", 0.5, 0.25, 1.0], [[["x", 0.5, 0.25]] * 4] * 5
+RUN = [{"n": 2, "added": ["y"], "slots": [SLOT] * 4, "likely": PLACES}] * 3
+REPLAYED = {  # by no model
+    "target": "p",
+    "draft": "q",
+    "vocab": 8,
+    "prompt": "a\n",
+    "gamma": 4,
+    "seeds": [0],
+    "rules": {"token": "exact law", "block": "exact law"},
+    "runs": {"token": [RUN], "block": [RUN[:2]]},
+}
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    """Of this checkout's records."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replay, "replays", lambda: REPLAYED)
+        return pages.texts(tables.collect(catalogue.ROOT / "results"))
+
+
+def test_pages_lead_to_each_other_and_hold_what_they_need(texts, tmp_path):
+    for name in (name for name in texts if name.endswith(".html")):
+        reader = Reader(texts[name])
+        assert not {"src", "onclick"} & {x for _, own in reader.tags for x in own}
+        assert not re.search(r"\bfetch\(|@import|url\(", texts[name])
+        for link in reader.values("href"):
+            near = link in texts or link == "../index.html"
+            assert near or link.startswith("https://arxiv.org/abs/"), link
+        data = texts.get(name.replace(".html", ".json"), "")
+        assert not data or json.loads(data) == json.loads(data_of(texts[name]))
+    linked = Reader(texts["index.html"]).values("href")
+    assert {f"{it.name}.html" for it in pages.PAGES} < set(linked)
+    (tmp_path / "lesson").mkdir()
+    assert "lesson/index.html" not in page.page(tmp_path, {})
+    (tmp_path / "lesson" / "index.html").write_text("")
+    assert 'href="lesson/index.html"' in page.page(tmp_path, {})
+
+
+def data_of(text: str) -> str:
+    return re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
+
+
+def test_without_records_it_says_what_to_run():
+    with pytest.raises(ValueError, match=r"run gin_configs/table2/\*\.gin"):
+        export.clock({})
+
+
+def test_laws_of_wrong_rules_are_those_of_their_tokens(tmp_path):
+    """Each as drawn in JavaScript, within four deviations, and the right one is p."""
+    p, q = export.laws("a usual pair")
+    emitted, many = rules.emitted(p, q), 100_000
+    np.testing.assert_allclose(emitted["Algorithm 1"], p, atol=1e-15)
+    u = np.random.default_rng(0).random((3, many)).tolist()
+    given = f"const p = {p.tolist()}, q = {q.tolist()}, u = {json.dumps(u)};"
+    count = "const answer = Object.entries(RULES).map(([name, rule]) => {"
+    count += "const found = p.map(() => 0); u[0].forEach((x, i) => "
+    count += "found[rule(p, q, pick(q, x), u[1][i], u[2][i])]++);"
+    count += "return [name, found]; });"
+    found = dict(javascript(f"{RULE}\n{WRONG}\n{given}\n{count}", tmp_path))
+    assert found.keys() == emitted.keys()
+    for name, law in emitted.items():
+        off = np.abs(np.array(found[name]) - many * law)
+        assert (off <= 4 * np.sqrt(many * law * (1 - law)) + 1e-9).all(), name
+
+
+@pytest.mark.parametrize(
+    "rule, mutant",
+    [
+        ("after a rejection, draw from p", "residual is p"),
+        ("keep a draft if p >= q, else reject it", "accepts if p >= q"),
+    ],
+)
+def test_the_certificate_gives_wrong_rules_the_same_distance(rule, mutant):
+    p, q = export.laws("a usual pair")
+    wrong = mutants.build(mutant)
+    found = mutants.certify.certify(wrong, export.fixture(p, q), 1, 1)
+    law = rules.emitted(p, q)[rule]
+    assert found.tv == pytest.approx(closed_forms.divergence(p, law), abs=1e-6)
+    assert not found.exact
+
+
+# What a page says of itself once it is loaded, and again when every control was moved.
+TOLD = """<script>addEventListener('load', () => setTimeout(() => {
+  const every = (what) => [...document.querySelectorAll(what)];
+  const look = () => {
+    const out = every('main *, header *').filter((it) => !it.closest('.scroll, svg'))
+      .filter((it) => it.getBoundingClientRect().right > innerWidth + 0.5);
+    const cut = every('svg text').filter((it) => {
+      const [own, all] = [it, it.ownerSVGElement].map((x) => x.getBoundingClientRect());
+      return own.left < all.left - 1 || own.right > all.right + 1;
+    });
+    const width = document.documentElement.scrollWidth;
+    return [width, innerWidth, ...[...out, ...cut].map((it) => it.outerHTML)];
+  };
+  const bare = every('input, select, button').filter((it) =>
+    !(it.labels?.length || it.ariaLabel || it.textContent.trim()));
+  const said = every('[id]').filter((it) => !it.children.length && it.id !== 'data')
+    .map((it) => [it.id, it.tagName === 'INPUT' ? it.value : it.textContent]);
+  const before = look();
+  for (const it of every('select')) {
+    it.value = it.options.length - 1;
+    it.dispatchEvent(new Event('input'));
+  }
+  for (const it of every('input')) {
+    it.value = it.max;
+    it.dispatchEvent(new Event('input'));
+  }
+  for (const it of every('button')) it.click();
+  requestAnimationFrame(() => parent.postMessage({ name: NAME, said, before,
+    after: look(), bare: bare.map((it) => it.outerHTML) }, '*'));
+}, 100))</script>"""
+FRAMES = (
+    "<!DOCTYPE html><style>body { white-space: nowrap } iframe { border: 0 }</style>"
+    "<script>addEventListener('message', (e) => {"
+    " const it = document.createElement('pre'); it.className = 'told';"
+    " it.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(e.data))));"
+    " document.body.append(it); })</script><body>"
+)
+
+
+def browsed(texts: dict[str, str], folder) -> tuple[dict, str]:
+    """What each page of 390 pixels tells, and what the console was told."""
+    there = filter(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    if not (browser := next(there, None)):
+        pytest.skip("no browser on PATH: install chromium or google-chrome")
+    frames = FRAMES
+    for name in (name for name in texts if name.endswith(".html")):
+        told = TOLD.replace("NAME", json.dumps(name))
+        (folder / name).write_text(texts[name] + told, "utf-8")
+        frames += f'<iframe src="{name}" width=390 height=2000></iframe>'
+    (folder / "frames.html").write_text(frames)
+    flags = "--headless --no-sandbox --disable-gpu --disable-background-networking"
+    flags += " --hide-scrollbars"
+    flags += f" --no-first-run --enable-logging=stderr --user-data-dir={folder}/own"
+    flags += " --window-size=4000,2200"  # a frame out of sight does not draw
+    flags += f" --virtual-time-budget=9000 --dump-dom file://{folder}/frames.html"
+    command = [browser, *flags.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    lines = re.findall(r'class="told">([^<]+)<', done.stdout)
+    told = [json.loads(b64decode(line)) for line in lines]
+    return {it["name"]: it | {"said": dict(it["said"])} for it in told}, done.stderr
+
+
+def test_a_browser_shows_every_page_with_the_librarys_values(texts, tmp_path):
+    told, console = browsed(texts, tmp_path)
+    assert told.keys() == {name for name in texts if name.endswith(".html")}
+    assert ":CONSOLE" not in console, console
+    for name, it in told.items():
+        assert it["before"] == it["after"] == [390, 390], (
+            name,
+            it["before"],
+            it["after"],
+        )
+        assert it["bare"] == [], name
+    said = {name.removesuffix(".html"): it["said"] for name, it in told.items()}
+    data = {it.name: json.loads(texts[f"{it.name}.json"]) for it in pages.PAGES}
+
+    p, q = export.laws("a usual pair")
+    hand, alpha = said["hand"], closed_forms.acceptance(p, q)
+    assert hand["alpha"] == f"{alpha:.3f}"
+    tokens = closed_forms.expected_tokens(alpha, export.GAMMA)
+    assert hand["tokens"] == f"{tokens:.3f}"
+    factor = closed_forms.walltime_factor(alpha, export.GAMMA, export.C)
+    assert hand["speed"] == f"{factor:.3f}"
+    for x, chance in zip(export.TOKENS, p, strict=True):
+        assert hand[f"out-of-{x}"] == f"{chance:.3f}"
+
+    speed = said["speed"]
+    alpha, c = float(speed["alpha"]), float(speed["c"])
+    gamma, v = int(speed["gamma"]), 1 + float(speed["v"]) * int(speed["gamma"])
+    assert speed["tokens"] == f"{closed_forms.expected_tokens(alpha, gamma):.2f}"
+    assert speed["theorem"] == f"{closed_forms.walltime_factor(alpha, gamma, c):.2f}"
+    costed = closed_forms.expected_tokens(alpha, gamma) / (gamma * c + v)
+    assert speed["costed"] == f"{costed:.2f}"
+    assert int(speed["best"]) == closed_forms.optimal_gamma(alpha, c)
+
+    clock, pair = said["clock"], data["clock"]["pairs"][0]
+    at = pair["gamma"].index(pair["best_gamma"])
+    parts = pair["tokens"][at] / (pair["v"][at] + pair["best_gamma"] * pair["c"][at])
+    assert (clock["alone"], clock["speed"]) == ("24", f"{parts:.2f}")
+    assert clock["measured"] == f"{pair['best']:.2f}"
+
+    assert (said["samples"]["draws"], said["samples"]["exact"]) == ("100", "0.0000")
+    assert said["steps"]["phase"] == "Begin"
+    assert said["tasks"]["shown"] == str(len(data["tasks"]["rows"]))
+    assert said["decoder"]["per-call"] == "3.00"
+    many = len(data["methods"]["methods"])
+    assert said["methods"]["told"] == f"{many} of {many} methods."
+
+
+def test_a_browser_notices_what_is_wide_cut_nameless_or_an_error(texts, tmp_path):
+    spoiled = "<main><p style='width: 999px'>wide</p><button></button></main>"
+    spoiled += "<svg width=9><text x=-5>cut</text></svg>"
+    spoiled += "<script>console.error('noticed')</script>"
+    told, console = browsed({"index.html": texts["index.html"] + spoiled}, tmp_path)
+    (it,) = told.values()
+    assert it["before"][0] > 390 and len(it["before"]) == 4 and len(it["bare"]) == 1
+    assert ":CONSOLE" in console
+
+
+@pytest.mark.slow
+def test_replays_hold_the_rows_that_their_rule_decided_by():
+    it = replay.replays()
+    assert tuple(it["runs"]) == replay.RULES and it["rules"]["gumbel"] == "pathwise"
+    slots = {
+        rule: [slot for run in runs for step in run for slot in step["slots"]]
+        for rule, runs in it["runs"].items()
+    }
+    for rule, several in slots.items():
+        p, q, chance = np.array([slot[1:] for slot in several]).T
+        sure = q > 0.01  # of numbers rounded to four places
+        own = {"token": np.minimum(1, p / np.maximum(q, 1e-9)), "match": p, "gumbel": p}
+        if rule in own:
+            np.testing.assert_allclose(chance[sure], own[rule][sure], atol=0.02)
+    for runs in it["runs"].values():
+        for run in runs:
+            written = sum(step["n"] + len(step["added"]) for step in run)
+            assert 0 < written <= replay.TOKENS
+    for row in (row for step in it["runs"]["token"][0] for row in step["likely"]):
+        assert row == sorted(row, key=lambda it: -it[1])
