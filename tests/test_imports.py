@@ -93,6 +93,13 @@ ROOMS = {
     "experiments.catalogue": ("experiments.records",),
     "experiments.run": (*CATALOGUE, *ours("configs console")),
     "experiments.report": (*RUN, *RECORDS, *ours("theory configs console")),
+    "experiments.report.lesson": (
+        *RUN,
+        *ROWS,
+        LEVIATHAN,
+        "experiments.report",
+        "specjax.exactness",
+    ),
     "experiments.reproduce": ("specjax", "experiments"),
     "tests": PACKAGES,
 }
