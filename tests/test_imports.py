@@ -45,7 +45,7 @@ ROOMS = {
     "specjax.topologies": ours("trees"),
     "specjax.finite": ours("types trees"),
     "specjax.chunks": ours("types"),
-    "specjax.policies": ours("types plugins"),
+    "specjax.policies": ours("types plugins probs"),
     "specjax.quantized": ours("native"),
     "specjax.models": (*PURE, *ours("native quantized chunks")),
     "specjax.verifiers": (*PURE, *ours("plugins trees")),
@@ -93,6 +93,13 @@ ROOMS = {
     "experiments.catalogue": ("experiments.records",),
     "experiments.run": (*CATALOGUE, *ours("configs console")),
     "experiments.report": (*RUN, *RECORDS, *ours("theory configs console")),
+    "experiments.report.lesson": (
+        *RUN,
+        *ROWS,
+        LEVIATHAN,
+        "experiments.report",
+        "specjax.exactness",
+    ),
     "experiments.reproduce": ("specjax", "experiments"),
     "tests": PACKAGES,
 }

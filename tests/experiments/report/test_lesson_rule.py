@@ -44,7 +44,7 @@ def javascript(program: str, folder: Path) -> object:
     else:
         file = folder / "asked.html"
         shown = "document.body.textContent = '[[' + JSON.stringify(answer) + ']]';"
-        file.write_text(f"<body><script>{program}\n{shown}</script>")
+        file.write_text(f"<body hidden><script>{program}\n{shown}</script>")
         flags = "--headless --no-sandbox --disable-gpu --no-first-run --dump-dom"
         command = [runs, *flags.split(), f"--user-data-dir={folder}/own", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
