@@ -44,7 +44,7 @@ TYPED = [
     (measure, "--by task --gammas 2 3", "with one gamma: write --gammas 5"),
     (measure, "--specdec FOLDER --batch 2", "leave --texts and --batch out"),
     (measure, "--longest 0", COUNT),
-    (measure, "--policy hope", "choose one of none, adaptive or module:name"),
+    (measure, "--policy hope", "choose one of none, adaptive, confidence"),
     (measure, "--policy no_such:mine", "No module named 'no_such'"),
     (measure, "--policy math:pi", "math:pi is of class float: name a specjax.types.P"),
     (measure, "--policy adaptive:up", "start must be a whole number; got 'up'"),
@@ -78,7 +78,7 @@ NO_MODEL = "is no SentencePiece model"
 READ = [
     (measure, "--target absent", "no checkpoint at 'absent'"),
     (measure, "--draft bigram --target unigram", "only drafts"),
-    (measure, "--draft hope", "a draft may also be copying:longest=3, copying_else:DR"),
+    (measure, "--draft hope", "a draft may also be copying:longest=3,least=1, copying_else:DR"),
     (audit, "--draft copying:size=2", "write copying:longest=3"),
     (microscope, "--draft early_exit", "lacks layers: write early_exit:LAY"),
     (demo, "--draft early_exit:8", "has 8 layers, of which 1 to 7 can draft; got 8"),
