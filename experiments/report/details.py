@@ -204,6 +204,7 @@ def policies(records: Records) -> list[Grid]:
     for row, it in measured(records, "policies").items():
         titled = {key: it[key] for key in ("c", "slope", "sequences")}
         names = [key.removesuffix("_cost") for key in it if key.endswith("_cost")]
+        names.sort(key=lambda name: (not name.startswith("gamma"), len(name), name))
         numbers = "tokens_per_call", "drafted", "cost", "cost_se", "regret", "closed"
         items = [
             {"who": name} | {key: it[f"{name}_{key}"] for key in numbers}
