@@ -43,16 +43,17 @@ def test_a_suffix_goes_on_as_most_of_its_occurrences_do():
 
 def test_a_place_in_the_input_is_followed_and_found_again():
     source = [3, 4, 5, 4, 6, 7, 4, 8]
-    context = np.array([source] * 4), np.array([7, 8, 8, 8])
+    context = np.array([source] * 5), np.array([7, 8, 8, 8, 8])
     begins = jnp.arange(10) % 2 == 1  # odd ids begin a word
     drafter = anchored.build(3)
     # Rows: follows; one token was changed to one that is near; to one that is nowhere;
-    # nothing was written.
-    texts = [[0, 4, 5], [0, 4, 6], [0, 4, 9], [0]]
-    place = anchored.Place(np.array([1, 1, 1, 0]), np.array([1, 1, 1, 1]))
+    # nothing was written; to one that stands in several places.
+    texts = [[0, 4, 5], [0, 4, 6], [0, 4, 9], [0], [0, 4]]
+    place = anchored.Place(np.array([1, 1, 1, 0, 2]), np.ones(5, int))
     tokens, after = drafted(drafter, state_of(texts, place, context), begins)
-    assert tokens == [[4, 6, 7], [7, 4, 8], [7, 4, 8], [5, 4, 6]]
-    assert after.at.tolist() == [3, 5, 5, 2] and after.seen.tolist() == [3, 3, 3, 1]
+    assert tokens == [[4, 6, 7], [7, 4, 8], [7, 4, 8], [5, 4, 6], [5, 4, 6]]
+    assert after.at.tolist() == [3, 5, 5, 2, 2]
+    assert after.seen.tolist() == [3, 3, 3, 1, 2]
 
 
 STORE = [[1, 2, 3, 4], [9, 2, 3, 5], [7, 2, 3, 5], [2, 3]]
