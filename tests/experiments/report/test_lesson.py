@@ -128,8 +128,8 @@ TOLD = """<script>addEventListener('load', () => setTimeout(() => {
     it.dispatchEvent(new Event('input'));
   }
   for (const it of every('button')) it.click();
-  requestAnimationFrame(() => parent.postMessage({ name: NAME, said, before,
-    after: look(), bare: bare.map((it) => it.outerHTML) }, '*'));
+  const nameless = bare.map((it) => it.outerHTML);
+  parent.postMessage({ name: NAME, said, before, after: look(), bare: nameless }, '*');
 }, 100))</script>"""
 FRAMES = (
     "<!DOCTYPE html><style>body { white-space: nowrap } iframe { border: 0 }</style>"
