@@ -78,7 +78,7 @@ NO_MODEL = "is no SentencePiece model"
 READ = [
     (measure, "--target absent", "no checkpoint at 'absent'"),
     (measure, "--draft bigram --target unigram", "only drafts"),
-    (measure, "--draft hope", "a draft may also be copying:longest=3,least=1, copying_else:DR"),
+    (measure, "--draft hope", "a draft may also be copying:longest=3,least=1"),
     (audit, "--draft copying:size=2", "write copying:longest=3"),
     (microscope, "--draft early_exit", "lacks layers: write early_exit:LAY"),
     (demo, "--draft early_exit:8", "has 8 layers, of which 1 to 7 can draft; got 8"),
