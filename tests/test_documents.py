@@ -95,6 +95,7 @@ def desk(tmp_path, monkeypatch):
     prompts = "".join(f'{{"prompt": "def f{n}("}}\n' for n in range(4))
     sentence = '{"prompt": "translate English to German: Where is it?"}\n'
     (tmp_path / "prompts.jsonl").write_text(prompts)
+    (tmp_path / "mine.jsonl").write_text('{"text": "def f0(x):"}\n')
     question = '{"question_id": 1, "category": "qa", "prompt": "def f("}\n'
     (tmp_path / "question.jsonl").write_text(question)
     (tmp_path / "sentences.jsonl").write_text(sentence * 4)
