@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 
 from specjax import jax_flags, probs
-from specjax.step import Decoder
+from specjax.step import Decoder, within_draft
 from specjax.types import Encoded, Features, Model, Params, Prompt, Request, Sampling
 
 
@@ -113,6 +113,7 @@ def check(
     """
     jax_flags.check()
     target, drafter = decoder.target, decoder.drafter
+    within_draft(drafter, decoder.policy)
     if drafter.vocab is not None and drafter.vocab != target.vocab:
         raise ValueError(
             f"the drafter has a vocabulary of {drafter.vocab}, the target one of"

@@ -198,19 +198,22 @@ def compiled(records: Records) -> list[Grid]:
 
 
 def policies(records: Records) -> list[Grid]:
-    """Every length and policy of a row, and what is known of more than they know."""
-    lines = {line.row: line.what for line in catalogue.named("policies").lines}
-    grids = []
+    """Every fixed length and policy of a row, and what more knowledge would give."""
+    lines, grids = catalogue.named("policies").lines, []
+    others = list(dict.fromkeys(line.quantity for line in lines))
+    numbers = "tokens_per_call", "drafted", "cost", "cost_se", "regret", "closed"
     for row, it in measured(records, "policies").items():
-        titled = {key: it[key] for key in ("c", "slope", "sequences")}
-        names = [key.removesuffix("_cost") for key in it if key.endswith("_cost")]
-        names.sort(key=lambda name: (not name.startswith("gamma"), len(name), name))
-        numbers = "tokens_per_call", "drafted", "cost", "cost_se", "regret", "closed"
+        lengths = [
+            key for key in it if key.startswith("gamma_") and key.endswith("_cost")
+        ]
+        lengths.sort(key=lambda key: (len(key), key))
+        names = [key.removesuffix("_cost") for key in [*lengths, *others]]
         items = [
-            {"who": name} | {key: it[f"{name}_{key}"] for key in numbers}
+            {"who": name.replace("_", " ")} | {x: it[f"{name}_{x}"] for x in numbers}
             for name in names
         ]
-        what = lines[row].partition(":")[0]
+        what = next(line.what for line in lines if line.row == row).partition(":")[0]
+        titled = {key: it[key] for key in ("c", "slope", "sequences")}
         grids += grid("policies", items, what=what, **titled)
     return grids
 

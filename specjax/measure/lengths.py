@@ -128,7 +128,7 @@ def compare(
     best_gamma = min(every, key=lambda x: cost_of(every[x], c, v)[0])
     best = cost_of(every[best_gamma], c, v)[0]
     runs["oracle"] = longest._replace(drafted=accepted)
-    least = lengths.cost(accepted, accepted, c, v)
+    least = lengths.oracle(accepted, c, v)
     known = lengths.kept_if_sure(longest.sure, accepted), longest.chance
     for name, chance in zip(("hindsight", "chances"), known, strict=True):
         drafted, _ = lengths.replayed(chance, accepted, c, v)

@@ -52,25 +52,23 @@ def check(name: str, policy: Policy) -> None:
     """Raises ValueError for a policy that does not keep to its contract."""
 
     def twice() -> tuple:
-        budget, carry = policy.init(2, 3)
+        budget, carry = told = policy.init(2, 3)
         some = jnp.ones(2, jnp.int32)
-        blocks = jnp.ones((2, 3)), jnp.ones((2, 3), jnp.int32)
-        info = Info(some, some, some, some, *blocks, some > 0)
-        after = policy.update(budget, carry, info)
         if policy.go_on is not None:
             law = probs.standardize(jnp.zeros((2, 3)), Sampling(jnp.ones(2)))
-            told, going = policy.go_on(carry, law, some, 0)
-            after = after[0] + 0 * going, after[1]
-            after = jax.tree.map(lambda a, b: a + 0 * b, after, (after[0], told))
-        return (budget, carry), after
+            after, going = policy.go_on(carry, law, some, 0)
+            told = jnp.where(going, budget, 0), after
+        blocks = jnp.ones((2, 3)), jnp.ones((2, 3), jnp.int32)
+        info = Info(some, some, some, some, *blocks, some > 0)
+        return (budget, carry), told, policy.update(budget, told[1], info)
 
     try:
-        before, after = jax.eval_shape(twice)
+        each = jax.eval_shape(twice)
     except Exception as error:  # whatever a policy of one's own does
         raise ValueError(f"{name} fails: {of(error)}") from error
-    shapes = [[(x.shape, x.dtype) for x in jax.tree.leaves(x)] for x in (before, after)]
-    if shapes[0] != shapes[1] or before[0].shape != (2,):
+    shapes = [[(x.shape, x.dtype) for x in jax.tree.leaves(x)] for x in each]
+    if not shapes[0] == shapes[1] == shapes[2] or each[0][0].shape != (2,):
         raise ValueError(
             f"{name}: init and update must return (budget [B] int32, carry), of one"
-            " shape and dtype each time"
+            " shape and dtype each time, and go_on (such a carry, bool [B])"
         )
