@@ -27,6 +27,7 @@ ALL = gin_rows.every(*gin_rows.TABLES)
 # Built by tests of their own, which ask more of them.
 OTHERS = {*decoder_files.FOLDERS, "speech_data", "speech_paper", "launches"}
 OTHERS |= {"table2_data", "table3_data", "kinds_data", "microscope", "spec_bench"}
+OTHERS |= {"model_free_speed"}
 ABSENT = {"table2_paper", "table3_paper", "table5_paper", "quality_data"}
 FAMILIES = [p for p in CONFIGS.glob("checkpoints/*.gin") if "XXL = " in p.read_text()]
 CLOSED_FORMS = [CONFIGS / "table1/table1.gin", CONFIGS / "figure3/figure3.gin"]
@@ -106,6 +107,13 @@ def test_a_row_of_questions_is_of_its_task(tmp_path):
         _, prompts, setting = built.row.measurement.run.args
         assert [it.id for it in prompts.asked] == [[*tasks].index(name[:-3])]
         assert setting.temperature == float(name[-1]) and setting.ends
+    for name, row in records.rows("model_free_speed").items():
+        if row.path.stem != "smollm2":
+            assert configs.build(row).name == name
+            continue
+        built = configs.build(records.row("model_free_speed", name, bindings[::2]))
+        _, prompts, setting = built.row.measurement.run.args
+        assert [it.id for it in prompts.asked] == [[*tasks].index(name.split("_")[1])]
 
 
 def test_every_family_can_take_the_place_of_another(stand_ins):
