@@ -11,12 +11,9 @@ step is as large as the rounding itself, and logits move far more than with `Int
 Axes: M rows, K features in, N outputs.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.interpreters import batching
 
 from specjax.native import product
 from specjax.quantized import int8_product
@@ -58,12 +55,12 @@ def _power(exponent: Array) -> Array:
     return jax.lax.bitcast_convert_type(exponent << 23, jnp.float32)
 
 
-def _dot(x: Array, values: Array, scale: Array) -> Array:
+def _dot(x: Array, values: Array, scale: Array, transposed: bool = True) -> Array:
     """Of any number of rows, by our C++ where there is a library."""
     exact = x.dtype.name in int8_product.READ and values.ndim == 2
     if exact and x.size and int8_product.most_rows():
-        return dynamic_p.bind(x, values, scale, transposed=True)
-    return _plain(x, values, scale, True)
+        return dynamic_p.bind(x, values, scale, transposed=transposed)
+    return _plain(x, values, scale, transposed)
 
 
 def _plain(x, values, scale, transposed):
@@ -85,16 +82,4 @@ def _plain(x, values, scale, transposed):
 # Of x, values [N, K], scale [N]. They are not trained: it has no gradient.
 dynamic_p = product.primitive("thin_int8_dynamic", _plain, 1)
 
-
-def _batch(operands, axes, transposed):
-    """More rows if the weights are one for all, else a product for each."""
-    (x, *weights), (at_x, *at) = operands, axes
-    if at != [None, None]:
-        each = functools.partial(_plain, transposed=transposed)
-        return jax.vmap(each, axes)(*operands), 0
-    x = jnp.moveaxis(x, at_x, 0)
-    y = _dot(x.reshape(-1, x.shape[-1]), *weights)
-    return y.reshape(*x.shape[:-1], -1), 0
-
-
-batching.primitive_batchers[dynamic_p] = _batch
+int8_product.batched(dynamic_p, _dot, _plain)
