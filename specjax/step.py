@@ -82,7 +82,7 @@ def build_step(
             start = state.length - 1
             last = jnp.take_along_axis(state.tokens, start[:, None], axis=1)
             block = jnp.concatenate([last, draft.tokens], axis=1)
-            seen = Kept(block, law, draft.num, start, verdict.num_accepted)
+            seen = Kept(block, law, draft.num, verdict.num_accepted)
             draft_cache = drafter.observe(params.draft, draft_cache, seen)
 
         tokens, length = commit(request, state, verdict)

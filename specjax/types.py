@@ -270,14 +270,13 @@ class Kept(NamedTuple):
     """A call of the target in a step, for a drafter that observes it.
 
     tokens [B, G + 1]: the last committed one, then those drafted, of which `num` [B]
-    are real. law [B, G + 1]: the target's after each; of a tree, after each node. start
-    [B]: the slot of the first. count [B]: drafted tokens that were accepted.
+    are real. law [B, G + 1]: the target's after each; of a tree, after each node.
+    count [B]: drafted tokens that were accepted.
     """
 
     tokens: Array
     law: Law
     num: Array
-    start: Array
     count: Array
 
 

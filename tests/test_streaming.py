@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import zoo
 from specjax.models import gpt, penalties
 from specjax.streaming import up_to
 from tests.support import text_folders
@@ -16,12 +15,7 @@ ASKED = {"gamma": 3, "temperature": 1.0, "new_tokens": 12}
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    folder, sides = tmp_path_factory.mktemp("code"), []
-    for seed in (0, 1):
-        path = folder / f"m{seed}.safetensors"
-        zoo.save(path, CODE, text_folders.weights(gpt.abstract_params(CODE), seed))
-        sides.append(specjax.load(path))
-    return sides
+    return text_folders.code_pair(tmp_path_factory.mktemp("code"), CODE)
 
 
 def test_pieces_are_the_text_and_a_stop_cuts_it(pair):

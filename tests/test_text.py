@@ -21,12 +21,7 @@ CODE = gpt.Config(8192, 16, 32, 1, 2)
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """Two models of the bundled code tokenizer."""
-    folder, sides = tmp_path_factory.mktemp("code"), []
-    for seed in (0, 1):
-        path = folder / f"m{seed}.safetensors"
-        zoo.save(path, CODE, text_folders.weights(gpt.abstract_params(CODE), seed))
-        sides.append(specjax.load(path))
-    return sides
+    return text_folders.code_pair(tmp_path_factory.mktemp("code"), CODE)
 
 
 @pytest.fixture(scope="module")

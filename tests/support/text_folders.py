@@ -7,7 +7,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from specjax import checkpoints, zoo
+from specjax import checkpoints, pretrained, zoo
+from specjax.checkpoints import Pretrained
 from specjax.models import gpt, t5
 from tests.support import tiny_t5, tiny_whisper
 
@@ -19,6 +20,16 @@ TEMPLATE = (
 GPT2 = gpt.Config(300, 16, 32, 1, 2, positions=64, learned=True, tied=True)
 T5 = tiny_t5.SMALL._replace(vocab=6016, pieces=None)
 TEXTS = ["def add(a, b):\n    return a + b\n", "class Stack:\n    def pop(self):\n"]
+
+
+def code_pair(folder: Path, config: gpt.Config) -> list[Pretrained]:
+    """Two models of the bundled code tokenizer, as they are read from files."""
+    sides = []
+    for seed in (0, 1):
+        path = folder / f"m{seed}.safetensors"
+        zoo.save(path, config, weights(gpt.abstract_params(config), seed))
+        sides.append(pretrained.load(path))
+    return sides
 
 
 def bpe(texts=TEXTS):
