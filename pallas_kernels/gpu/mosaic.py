@@ -40,7 +40,11 @@ def verdict(plan: Plan, operands: dict[str, Array], interpret=None) -> dict[str,
             grid=tuple(grid.values()),
             grid_names=tuple(grid),
             kernel_name=f"specjax_{name}",
-            compiler_params=plgpu.CompilerParams(approx_math=True),
+            compiler_params=plgpu.CompilerParams(
+                approx_math=True,
+                # From JAX 0.11 on the default is another, which lacks broadcasts.
+                lowering_semantics=plgpu.LoweringSemantics.Lane,
+            ),
             **options,
         )
         return dict(zip(out, call(*operands.values()), strict=True))

@@ -140,10 +140,13 @@ def _sequence(computations: dict[str, list[Instruction]], name: str) -> Sequence
 
 
 def _kernel(computations: dict[str, list[Instruction]], op: Instruction) -> Kernel:
-    target = re.search(r'custom_call_target="([^"]*)"', op.rest)
-    source = re.search(r'op_name="([^"]*)"', op.rest)
-    moves = op.opcode in MOVING
+    described, moves = op, op.opcode in MOVING
     if op.opcode == "fusion" and (called := CALLED.search(op.rest)):
-        moves = {inner.opcode for inner in computations[called[1]]} <= MOVING
+        within = computations[called[1]]
+        moves = {inner.opcode for inner in within} <= MOVING
+        # From JAX 0.11 on a custom call is fused with the slices that it reads.
+        described = next((x for x in within if x.opcode == "custom-call"), op)
+    target = re.search(r'custom_call_target="([^"]*)"', described.rest)
+    source = re.search(r'op_name="([^"]*)"', described.rest)
     target, source = (match[1] if match else "" for match in (target, source))
     return Kernel(op.name, op.opcode, target, array_bytes(op.shape), moves, source)
