@@ -201,10 +201,10 @@ fi
 if [ -n "${MODELS:-}" ] && [ -z "$dry" ]; then
   if asked smollm2; then
     stage fetch "$python" -m specjax fetch smollm2 --from "$MODELS"
-    for row in {mt_bench,math_reasoning,summarization}_t{0,1}; do
+    for row in {mt_bench,math_reasoning,summarization,qa,translation,rag}_t{0,1}; do
       stage "smollm2.$row" "$python" -m experiments.run --out "$out" \
         --set "TASK = '$MODELS/question.jsonl'" --set "KERNELS = '${KERNELS:-auto}'" \
-        "gin_configs/spec_bench/smollm2.gin:$row"
+        "gin_configs/spec_bench_gpu/smollm2.gin:$row"
     done
   fi
 elif asked smollm2; then

@@ -47,7 +47,9 @@ def main() -> None:
     fixed = {"held_out": (language.stream(held_out), HELD_OUT)}
     data = {"text": language.data(language.stream(coded), fixed)}
     for name, (sizes, rate) in MODELS.items():
-        recipe = loop.Recipe(12_000, 3_000, 64, 128, rate=rate, warmup=500)
+        # Five readings of some eight million tokens; a checkpoint is a gigabyte.
+        recipe = loop.Recipe(5_000, 1_500, 64, 128, rate=rate, warmup=500)
+        recipe = recipe._replace(checkpoint_every=1000)
         if chosen.tiny:
             sizes, recipe = sizes._replace(**TINY), recipe._replace(batch=4, length=32)
         if chosen.steps:

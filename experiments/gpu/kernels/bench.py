@@ -7,9 +7,11 @@ that a program must read at least.
 Axes: B rows, G = gamma, V vocabulary, S sets, R rounds.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -151,8 +153,11 @@ def compiled(
 ) -> tuple[list[Ready], list[dict]]:
     """Chains of calls, and by name and error what is left out or does not compile."""
 
-    def chain(program: Program) -> Ready:
-        run = timing.chained(program.call, sets)
+    def lower(program: Program) -> tuple:
+        return program, timing.lowered(program.call, sets)
+
+    def chain(program: Program, compiling: Future) -> Ready:
+        run = compiling.result()
         if program.rows:
             timing.check_chain(run, sets)
         return Ready(program, run)
@@ -162,8 +167,15 @@ def compiled(
     left_out = [it.name for it in candidates if it.name not in names]
     if REFERENCE in left_out:
         raise RuntimeError(f"the reference itself fails: {error}")
-    ready, failed = tried({program.name: partial(chain, program) for program in chosen})
-    return ready, [{"name": name, "error": error} for name in left_out] + failed
+    # Compilers wait for nobody; one after another they would take minutes.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        lowered, failed = tried({it.name: partial(lower, it) for it in chosen})
+        chains = {
+            program.name: partial(chain, program, pool.submit(it.compile))
+            for program, it in lowered
+        }
+        ready, wrong = tried(chains)
+    return ready, [{"name": name, "error": error} for name in left_out] + failed + wrong
 
 
 def sound(ready: Sequence[Ready], sets: list[Inputs]) -> tuple[list[Ready], list[dict]]:
@@ -183,7 +195,7 @@ def sound(ready: Sequence[Ready], sets: list[Inputs]) -> tuple[list[Ready], list
     return tried({entry.program.name: partial(right, entry) for entry in ready})
 
 
-def tried(made: Mapping[str, Callable[[], Ready]]) -> tuple[list[Ready], list[dict]]:
+def tried(made: Mapping[str, Callable[[], Any]]) -> tuple[list, list[dict]]:
     """What could be made, and by name and error what could not. Raises RuntimeError for
     the reference."""
     ready, failed = [], []

@@ -33,8 +33,9 @@ def after(batch: Inputs, zero: Array) -> Inputs:
     return batch._replace(temperature=heat, accept=accept, p=p, q=q)
 
 
-def chained(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
-    """A compiled program, (sets) -> the outputs of each, one after another."""
+def lowered(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
+    """A program that is not compiled yet, (sets) -> the outputs of each, one after
+    another."""
     inner = jax.jit(call)
 
     def run(sets: Sequence[Inputs]) -> list[tuple[Array, Array]]:
@@ -44,7 +45,11 @@ def chained(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
             zero = wait(*out[-1])
         return out
 
-    return jax.jit(run).lower(sets).compile()
+    return jax.jit(run).lower(sets)
+
+
+def chained(call: Callable, sets: Sequence[Inputs], wait: Callable = waiting):
+    return lowered(call, sets, wait).compile()
 
 
 def check_chain(program, sets: Sequence[Inputs]) -> None:
