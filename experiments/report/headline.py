@@ -89,7 +89,10 @@ def note(results: Records, found: dict[tuple, dict]) -> str:
     days = sorted(record["provenance"]["date"][:10] for record in several)
     of_code = [it for it in rows if it.get("repeated")]
     first = (*of_code, {"repeated": 0, "alpha_fresh": 0})[0]
-    table2 = results.get("table2", {})
+    table2, chip = (
+        results.get("table2", {}),
+        results.get("chip", {}).get("ende_small_t0"),
+    )
     xla = [table2[row]["measured"]["best_speedup"] for row in BY_XLA if row in table2]
     return (
         environment()
@@ -105,6 +108,10 @@ def note(results: Records, found: dict[tuple, dict]) -> str:
             fresh=first["alpha_fresh"],
             by_xla=" and ".join(f"{speed:.2f}" for speed in xla),
             paper=catalogue.published("table2", "ende_small_t0"),
+            chip=chip
+            and {"device": chip["provenance"]["device"]["kind"].split(" 80GB")[0]},
+            gain=chip
+            and interval(*map(chip["measured"].get, ("speedup", "speedup_ci"))),
         )
     )
 

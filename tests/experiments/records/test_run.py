@@ -2,6 +2,7 @@
 
 import functools
 import json
+from itertools import product
 import re
 import signal
 import subprocess
@@ -27,7 +28,7 @@ ALL = gin_rows.every(*gin_rows.TABLES)
 # Built by tests of their own, which ask more of them.
 OTHERS = {*decoder_files.FOLDERS, "speech_data", "speech_paper", "launches"}
 OTHERS |= {"table2_data", "table3_data", "kinds_data", "microscope", "spec_bench"}
-OTHERS |= {"model_free_speed"}
+OTHERS |= {"model_free_speed", "spec_bench_gpu"}
 ABSENT = {"table2_paper", "table3_paper", "table5_paper", "quality_data"}
 FAMILIES = [p for p in CONFIGS.glob("checkpoints/*.gin") if "XXL = " in p.read_text()]
 CLOSED_FORMS = [CONFIGS / "table1/table1.gin", CONFIGS / "figure3/figure3.gin"]
@@ -102,8 +103,10 @@ def test_a_row_of_questions_is_of_its_task(tmp_path):
     target = text_folders.gpt2(tmp_path / "gpt2")
     named = {"TARGET_NAME": target, "DRAFT": "copying", "TASK": tmp_path / "data.jsonl"}
     bindings = [f"{name} = '{value}'" for name, value in named.items()]
-    for name in records.rows("spec_bench"):
-        built = configs.build(records.row("spec_bench", name, bindings))
+    for table, name in product(
+        ("spec_bench", "spec_bench_gpu"), records.rows("spec_bench")
+    ):
+        built = configs.build(records.row(table, name, bindings))
         _, prompts, setting = built.row.measurement.run.args
         assert [it.id for it in prompts.asked] == [[*tasks].index(name[:-3])]
         assert setting.temperature == float(name[-1]) and setting.ends
