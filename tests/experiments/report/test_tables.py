@@ -189,7 +189,8 @@ def test_committed_records_say_what_they_measured():
             setting = it | it.get("protocol", {})
             place = PLACES.get(setting["task"], "")
             words = [f"{it['target']} with {it['draft']} {place}".rstrip()]
-            words = [] if line.folder.endswith("_data") else words  # sides are folders
+            # Sides are folders, or the paper's.
+            words = [] if line.folder.endswith(("_data", "_paper")) else words
             words += [f"T = {setting['temperature']:g}"]
             if line.folder == "table3":
                 published = line.published and {"alpha": line.published}
