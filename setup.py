@@ -23,7 +23,7 @@ READERS = ["tokenizers>=0.20", "protobuf>=4", "jinja2>=3.1"]
 SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
 EXPERIMENTS = [*GIN, "optax>=0.2.3", *PLOTS, *METRICS, *READERS, *SPEECH]
 TEST = ["pytest>=9", "pytest-xdist>=3.6"]
-TEST += ["ruff>=0.8", "build>=1.2", "gguf>=0.17"]
+TEST += ["ruff>=0.8", "build>=1.2", "gguf>=0.17", "submitit>=1.5"]
 OTHERS = ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"]
 REAL = ["openvino-genai>=2025.4", "onnxruntime-genai>=0.11", "onnx_ir", "onnx"]
 REAL += ["faster-whisper>=1.2", "gguf>=0.17", "accelerate>=1"]
@@ -76,6 +76,7 @@ setup(
         "speech": SPEECH,
         "docs": ["sphinx>=8", "myst-parser>=4", "furo>=2024.8.6"],
         "gin": GIN,  # `specjax run`
+        "sweep": [*GIN, "submitit>=1.5"],  # rows on many machines
         "plots": PLOTS,
         "experiments": EXPERIMENTS,
         "test": [*EXPERIMENTS, *TEST, *NOTEBOOKS],

@@ -35,6 +35,7 @@ BUNDLED = {
     "smollm2": "code_target",
     "smollm2_draft": "code_small",
     "whisper-base": "speech_target",
+    "slurm": "local",
 }
 # Flags that a command is given last, so that it ends soon.
 BRIEF = {
@@ -46,6 +47,7 @@ BRIEF = {
     "compare": "",
     "run": "--gin.DRAFT=\"'random'\" --gin.TOKENS=8 --gin.NEW_TOKENS=4 --gin.BATCH=2",
 }
+BRIEF["sweep"] = BRIEF["run"]
 PACKAGES = "specjax", "experiments", "tests"
 README = (ROOT / "README.md").read_text()
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -1,0 +1,142 @@
+"""Rows as tasks: workers die, rows fail, the command is stopped; nothing is lost, and
+nothing measured twice."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from specjax.cli import sweep
+from specjax.configs import RowFile
+from specjax.measure import jsonl
+
+GRID = """include 'gin_configs/runs/table1.gin'
+GAMMA = 2
+ROWS = {'slow': {'ALPHA': 0.6}, 'fast': {'ALPHA': 0.8}, 'wrong': {'ALPHA': 2.0}}
+"""
+# What a worker does to a row, told by its name; a line in `ran` each time it begins.
+WORKER = """
+import json, os, pathlib, signal, sys
+name, ran, part = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+begun = ran.read_text().split() if ran.exists() else []
+if part.exists():
+    sys.exit(0)
+ran.open("a").write(name + "\\n")
+if name == "wrong":
+    sys.exit("no such thing")
+if name == "hit" and name not in begun or name == "doomed":
+    os.kill(os.getpid(), signal.SIGKILL)
+part.parent.mkdir(parents=True)
+record = {"row": name, "table": "t", "measured": {"x": 1}, "provenance": {}}
+part.write_text(json.dumps(record) + "\\n")
+"""
+
+
+class Here:
+    """A launcher whose jobs run when they are begun; `lost` of them give no result."""
+
+    def __init__(self, lost: int = 0):
+        self.lost, self.cancelled = lost, 0
+
+    def submit(self, function, *arguments):
+        job = type(self)()
+        self.lost -= 1
+        job.answer = function(*arguments) if self.lost < 0 else None
+        return job
+
+    def done(self) -> bool:
+        return True
+
+    def result(self):
+        if self.answer is None:
+            raise RuntimeError("the job has no result")
+        return self.answer
+
+    def cancel(self, check: bool) -> None:
+        self.cancelled += 1
+
+
+@pytest.fixture
+def rows(tmp_path, monkeypatch):
+    def command(row, out):
+        part = out / "t.jsonl"
+        return [sys.executable, "-c", WORKER, row.row, str(tmp_path / "ran"), str(part)]
+
+    monkeypatch.setattr(sweep, "command", command)
+    monkeypatch.setattr(sweep, "POLL", 0)
+    path = tmp_path / "t" / "t.gin"
+    names = "calm", "hit", "wrong", "doomed"
+    return {name: RowFile(path, row=name) for name in names}
+
+
+def test_a_row_survives_its_worker_and_others_a_row(rows, tmp_path, capsys):
+    tasks, out = (
+        sweep.Tasks(Here(lost=1), tmp_path / "out"),
+        tmp_path / "out" / "t.jsonl",
+    )
+    ends = {
+        name: (said, good)
+        for name, said, good in sweep.measured(tasks, [*rows.values()], 2)
+    }
+    assert {name for name, (_, good) in ends.items() if good} == {"t/calm", "t/hit"}
+    assert ends["t/wrong"][0] == "no such thing"
+    assert ends["t/doomed"][0] == "given up after 3 workers died"
+    assert "killed by signal 9" in capsys.readouterr().out
+    records = jsonl.read(out)
+    assert sorted(record["row"] for record in records) == ["calm", "hit"]
+    assert all(record["provenance"]["host"] for record in records)
+    # Again: what is there goes along and is kept, whoever measured it.
+    before, ran = out.read_bytes(), (tmp_path / "ran").read_text().split()
+    assert sorted(ran) == ["calm", "doomed", "doomed", "doomed", "hit", "hit", "wrong"]
+    ends = [*sweep.measured(tasks, [rows["calm"], rows["hit"]], 1)]
+    assert [said for _, said, _ in ends] == ["kept", "kept"]
+    assert out.read_bytes() == before
+    assert (tmp_path / "ran").read_text().split() == ran
+
+
+def test_a_stopped_sweep_ends_its_workers_and_takes_over_what_they_left(rows, tmp_path):
+    launcher = Here()
+    tasks, every = sweep.Tasks(launcher, tmp_path / "out"), [rows["calm"], rows["hit"]]
+    going = sweep.measured(tasks, every, 2)
+    assert next(going)[2]
+    going.close()  # as Ctrl-C does, between two rows
+    ends = [*sweep.measured(tasks, every, 2)]
+    assert [good for *_, good in ends] == [True, True]
+    ran = (tmp_path / "ran").read_text().split()
+    assert sorted(ran) == ["calm", "hit", "hit"]  # once killed; neither is done twice
+
+
+def test_what_cannot_be_swept_is_one_line(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    for asked, said in (
+        ([str(tmp_path / "empty")], "has no .gin files"),
+        ([str(tmp_path / "none.gin")], "none.gin"),
+    ):
+        with pytest.raises(SystemExit):
+            sweep.main([*asked, "--out", str(tmp_path)])
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+    pytest.importorskip("submitit")
+    if shutil.which("sbatch") is None:
+        (tmp_path / "t").mkdir()
+        (tmp_path / "t" / "t.gin").write_text(GRID)
+        with pytest.raises(SystemExit):
+            sweep.main([str(tmp_path / "t"), "--on", "slurm", "--out", str(tmp_path)])
+        assert "no sbatch" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_rows_are_measured_by_processes_of_their_own(tmp_path, capsys):
+    pytest.importorskip("submitit")
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "grid.gin").write_text(GRID)
+    argv = [str(tmp_path / "table"), "--out", str(tmp_path / "out"), "--workers", "2"]
+    assert sweep.main(argv) == 1
+    records = jsonl.read(tmp_path / "out" / "table.jsonl")
+    assert sorted(record["row"] for record in records) == ["fast", "slow"]
+    assert "alpha" in capsys.readouterr().out  # what is wrong with the third
+    assert sweep.main(argv) == 1
+    assert jsonl.read(tmp_path / "out" / "table.jsonl") == records
+    assert capsys.readouterr().out.count(": kept") == 2
+    assert json.dumps(records)
