@@ -1,7 +1,7 @@
 # make tables       the environment if need be, then every table and figure, reduced
 # make tables-full  the same at full size
-# make site         the page of all that was recorded: results/index.html, and behind it
-#                   a lesson to be moved by hand: results/lesson/index.html
+# make site         a site to publish, site/index.html: a lesson to be moved by hand, the
+#                   documentation, and a page of all that was recorded
 # make test         the environment if need be, then the tests that are not marked slow
 # make test-core    those of them that ask for the mathematics, drafters and models
 # make test-slow    those that are: whole rows, timings, notebooks, other engines
@@ -41,9 +41,10 @@ tables: $(TABLES)
 tables-full: $(TABLES)
 	$(RUN) -m experiments.reproduce --full
 
-site: $(TABLES)
+site: docs
 	$(RUN) -m experiments.report.lesson results
 	$(RUN) -m experiments.report.page results
+	$(RUN) -m experiments.report.site results site
 
 # With real weights where they are: specjax fetch smollm2 and whisper-base, then
 # make bench QUESTIONS=FILE SPEECH='FOLDER ...'. Each engine that is missing is a line.
@@ -172,7 +173,7 @@ $(VENV)/.installed-aot: setup.py pyproject.toml | $(VENV)/bin/python
 
 clean:
 	rm -f results/*.html results/*.csv results/*.tex
-	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build *.egg-info results/quick
+	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build *.egg-info results/quick site
 	rm -rf results/lesson
 	rm -rf .jax_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

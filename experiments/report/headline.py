@@ -30,11 +30,18 @@ BY_XLA = ("small_t0_b1_xla",)  # the code pair's row again
 
 def table(results: Records) -> str:
     """A line for each of ROWS that was measured, and what it was measured on."""
+    shown = "".join(markup.markdown(*it[1:]) for it in grid("headline", items(results)))
+    return f"{shown}\n{note(results, found(results))}\n"
+
+
+def found(results: Records) -> dict[tuple, dict]:
+    """The records of ROWS that there are."""
     of_rows = ((at, record_of(results, *at)) for at in ROWS)
-    found = {at: record for at, record in of_rows if record is not None}
-    items = [line_of(at, record["measured"]) for at, record in found.items()]
-    shown = "".join(markup.markdown(*it[1:]) for it in grid("headline", items))
-    return f"{shown}\n{note(results, found)}\n"
+    return {at: record for at, record in of_rows if record is not None}
+
+
+def items(results: Records) -> list[dict]:
+    return [line_of(at, it["measured"]) for at, it in found(results).items()]
 
 
 def record_of(results: Records, folder: str, row: str | int) -> dict | None:

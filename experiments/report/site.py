@@ -1,0 +1,93 @@
+"""One folder to publish, SITE: `python -m experiments.report.site [DIR [SITE]]`.
+
+A front page; behind it the pages of a results folder with their numbers as files, its
+lesson, and the documentation, of what of them was made before. Static: it can be opened
+from a disk or served by GitHub Pages, and asks no network for anything.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from experiments import catalogue
+from experiments.records.table import Records
+from experiments.report import headline, table_page, tables
+from experiments.report.claims import claims
+from experiments.report.html import render
+
+DOCS = catalogue.ROOT / "docs/_build"
+KINDS = "*.html", "*.svg", "*.csv", "*.jsonl"
+
+
+def front(folder: Path, results: Records, parts: dict[str, bool]) -> str:
+    """The first page. parts: which of "lesson", "results" and "docs" there are."""
+    return render(
+        "front",
+        title="specjax",
+        folder=folder,
+        rows=speeds(results),
+        note=headline.note(results, headline.found(results)),
+        tally=table_page.tally(claims.claims(results)),
+        parts=parts,
+    )
+
+
+def speeds(results: Records) -> list[list[str]]:
+    """What was decoded, T, the speed here and the published one of the same task."""
+    found = zip(headline.found(results).values(), headline.items(results), strict=True)
+    rows = [
+        [f"{it['writes']}: {it['pair']}", f"{it['temperature']:g}", it["ours"], told]
+        for record, it in found
+        for told in [published(record)]
+    ]
+    if chip := results.get("chip", {}).get("ende_small_t0"):
+        ours = headline.interval(*map(chip["measured"].get, ("speedup", "speedup_ci")))
+        what = "Sizes of T5-XXL with T5-small, random weights, alpha drawn; one H100"
+        rows.append([what, "0", ours, published(chip)])
+    return rows
+
+
+def published(record: dict) -> str:
+    told = record["published"] or {}
+    return f"{told.get('best_speedup', told.get('speedup', '')) or ''}"
+
+
+def write(folder: Path, site: Path, docs: Path = DOCS) -> None:
+    """Copies what is there and writes the front page; an earlier site is replaced."""
+    shutil.rmtree(site, ignore_errors=True)
+    shown = site / "results"
+    shown.mkdir(parents=True)
+    for path in (path for kind in KINDS for path in sorted(folder.glob(kind))):
+        shutil.copy(path, shown)
+    made = {"results/lesson": folder / "lesson", "docs": docs}
+    for name, source in made.items():
+        if (source / "index.html").is_file():
+            unread = shutil.ignore_patterns(".doctrees", ".buildinfo")
+            shutil.copytree(source, site / name, ignore=unread)
+    parts = {
+        name: (site / place / "index.html").is_file()
+        for name, place in (("lesson", "results/lesson"), ("results", "results"))
+    }
+    parts["docs"] = (site / "docs/index.html").is_file()
+    text = front(folder, tables.collect(folder), parts)
+    (site / "index.html").write_text(text, "utf-8")
+    (
+        site / ".nojekyll"
+    ).touch()  # GitHub Pages leaves _static of the documents out else
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.report.site")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("results"))
+    parser.add_argument("site", nargs="?", type=Path, default=Path("site"))
+    chosen = parser.parse_args(arguments)
+    if not chosen.folder.is_dir():
+        parser.error(f"no folder {chosen.folder}: measure something first")
+    if chosen.site.exists() and not (chosen.site / ".nojekyll").exists():
+        parser.error(f"{chosen.site} is there and no site: name another folder")
+    write(chosen.folder, chosen.site)
+    print(f"rendered {chosen.site / 'index.html'}")
+
+
+if __name__ == "__main__":
+    main()

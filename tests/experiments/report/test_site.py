@@ -1,0 +1,51 @@
+"""The folder to publish: it says what the records say, and every link leads on."""
+
+import re
+import shutil
+
+import pytest
+
+from experiments import catalogue
+from experiments.report import site
+from specjax.measure import jsonl
+
+RESULTS = catalogue.ROOT / "results"
+
+
+def test_the_front_page_has_the_records_and_leads_to_what_was_made(tmp_path):
+    folder, docs, made = tmp_path / "results", tmp_path / "docs", tmp_path / "site"
+    for at in (folder / "lesson", docs / ".doctrees"):
+        at.mkdir(parents=True)
+    for name in ("chip.jsonl", "table2.jsonl", "figure1.svg"):
+        shutil.copy(RESULTS / name, folder)
+    for page in (folder, folder / "lesson", docs, docs / ".doctrees"):
+        (page / "index.html").write_text("here")
+    (folder / "claims.html").write_text("here")
+    site.write(folder, made, docs)
+    text = (made / "index.html").read_text("utf-8")
+    rows = {record["row"]: record for record in jsonl.read(folder / "table2.jsonl")}
+    rows |= {record["row"]: record for record in jsonl.read(folder / "chip.jsonl")}
+    for row, name in (("small_t0_b1", "best_speedup"), ("ende_small_t0", "speedup")):
+        assert f">{rows[row]['measured'][name]:.2f} [" in text
+    assert text.count(">3.4<") == 2  # published, beside both of ours
+    links = [x for x in re.findall(r'(?:href|src)="([^"#]+)"', text) if "://" not in x]
+    assert len(links) == 4
+    assert all((made / link).is_file() for link in links)
+    assert not (made / "docs/.doctrees").exists() and len(text) < 300_000
+    # Without a lesson or documents nothing leads there; an earlier site is replaced.
+    shutil.rmtree(folder / "lesson")
+    site.write(folder, made, tmp_path / "none")
+    assert "lesson" not in (made / "index.html").read_text("utf-8")
+    assert not (made / "docs").exists()
+
+
+def test_a_folder_that_is_no_site_is_left_alone(tmp_path, capsys):
+    (tmp_path / "own").mkdir()
+    for asked, said in (
+        ([str(tmp_path), str(tmp_path / "own")], "name another folder"),
+        ([str(tmp_path / "none")], "measure something first"),
+    ):
+        with pytest.raises(SystemExit):
+            site.main(asked)
+        assert said in capsys.readouterr().err
+    assert (tmp_path / "own").is_dir()
