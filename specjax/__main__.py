@@ -14,7 +14,7 @@ COMMANDS = {
     "measure": ("cli", "alpha, c, v and speed of a pair on your prompts"),
     "compare": ("cli", "differences between two files of rows, with intervals"),
     "run": ("cli", "what your gin files describe: alpha, walltime, an audit"),
-    "sweep": ("cli", "rows of gin files on many machines, each a task of Slurm's or local"),
+    "sweep": ("cli", "rows of gin files on many machines, by Slurm or here"),
     "audit": ("cli", "one run of a pair, tested against the target's own laws"),
     "microscope": ("cli", "where argmax texts part, by the shape of calls or engine"),
     "transcribe": ("cli", "recordings to text, .srt, .vtt by a pair of Whispers"),

@@ -2,12 +2,12 @@
 
 import functools
 import json
-from itertools import product
 import re
 import signal
 import subprocess
 import sys
 import time
+from itertools import product
 
 import gin
 import pytest
