@@ -11,11 +11,13 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO
 
 STOPPED = 130  # what a shell expects of a command that Ctrl-C ended
+TERMINATED = 143  # of one that SIGTERM did, so that a scheduler begins it again
 CLOSED = 141  # and of one whose reader is gone, such as `| head -1`
 
 
@@ -171,21 +173,44 @@ def command(main: Callable[[], int | None]) -> int | None:
 
 @contextlib.contextmanager
 def stops(left: Callable[[], str] = lambda: "nothing was saved") -> Iterator[None]:
-    """Ends the process with one line at Ctrl-C, by exit code 130, and where memory is
-    too little, by 1. left: what to say of the work that was done."""
+    """Ends the process with one line at Ctrl-C, by exit code 130, at SIGTERM, which a
+    scheduler sends before it takes a machine away, by 143, and where memory is too
+    little, by 1. left: what to say of the work that was done."""
+
+    def end(*_) -> NoReturn:
+        raise Terminated
+
     try:
-        yield
-    except KeyboardInterrupt:
+        with told(end):
+            yield
+    except KeyboardInterrupt as error:
         with contextlib.suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
         begin = "\n" if sys.stderr.isatty() else ""  # below the ^C, or a bar
         print(f"{begin}stopped; {left()}", file=sys.stderr)
-        leave(STOPPED)
+        leave(TERMINATED if isinstance(error, Terminated) else STOPPED)
     except (MemoryError, RuntimeError) as error:
         if (why := exhausted(error)) is None:
             raise
         print(f"stopped; {why}; {left()}", file=sys.stderr)
         leave(1)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM."""
+
+
+@contextlib.contextmanager
+def told(handler: Callable) -> Iterator[None]:
+    """SIGTERM goes to a handler meanwhile, where this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def exhausted(error: BaseException | None) -> str | None:

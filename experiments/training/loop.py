@@ -12,6 +12,7 @@ moment the checkpoint is kept as `plateau.msgpack`: put in the place of
 
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from jax import Array
 from tqdm import tqdm
 
 from experiments.training.storage import replace
+from specjax import console
 
 SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
 SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
@@ -95,7 +97,8 @@ def train(
 
     batch: of a seed, the pair (recipe.seed, step). held_out: batches to measure on, by
     what the curve is to call them. Returns the parameters. Raises ValueError if the
-    folder holds a run of another recipe.
+    folder holds a run of another recipe. At SIGTERM, as before a machine is taken away,
+    the step is finished and kept, and the process ended by 143.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rule, measure = optimizer(recipe), jax.jit(task.loss)
@@ -109,28 +112,36 @@ def train(
     step_fn = build_step(task.loss, rule)
     begun, losses, saved = time.monotonic(), [], time.monotonic()
     bar = tqdm(range(state.step, recipe.steps), initial=state.step, total=recipe.steps)
-    for step in bar:
-        rows = batch((recipe.seed, step))
-        params, moments, value = step_fn(state.params, state.optimizer, rows)
-        state = TrainState(params, moments, step + 1)
-        losses.append(float(value))
-        bar.set_description(f"{folder.name} loss {np.mean(losses[-50:]):.3f}")
-        if state.step % recipe.evaluate_every == 0 or state.step == recipe.steps:
-            recent = round(float(np.mean(losses[-recipe.evaluate_every :])), 4)
-            point = {"step": state.step, "loss": recent}
-            for name, fixed in held_out.items():
-                mean = np.mean([float(measure(state.params, rows)) for rows in fixed])
-                point[name] = round(float(mean), 4)
-            point["seconds"] = round(time.monotonic() - begun, 1)
-            with curve.open("a") as file:
-                file.write(json.dumps(point) + "\n")
-        due = state.step % recipe.checkpoint_every == 0 or state.step == recipe.steps
-        falls = recipe.decay and state.step == recipe.steps - recipe.decay
-        if due or falls or time.monotonic() - saved > SAVE_SECONDS:
-            replace(checkpoint, serialization.to_bytes(state))
-            saved = time.monotonic()
-        if falls:
-            replace(folder / "plateau.msgpack", checkpoint.read_bytes())
+    ending = []
+    with console.told(lambda *_: ending.append(True)):
+        for step in bar:
+            rows = batch((recipe.seed, step))
+            params, moments, value = step_fn(state.params, state.optimizer, rows)
+            state = TrainState(params, moments, step + 1)
+            losses.append(float(value))
+            bar.set_description(f"{folder.name} loss {np.mean(losses[-50:]):.3f}")
+            last = state.step == recipe.steps
+            if state.step % recipe.evaluate_every == 0 or last:
+                recent = round(float(np.mean(losses[-recipe.evaluate_every :])), 4)
+                point = {"step": state.step, "loss": recent}
+                for name, fixed in held_out.items():
+                    each = [float(measure(state.params, rows)) for rows in fixed]
+                    point[name] = round(float(np.mean(each)), 4)
+                point["seconds"] = round(time.monotonic() - begun, 1)
+                with curve.open("a") as file:
+                    file.write(json.dumps(point) + "\n")
+            due = state.step % recipe.checkpoint_every == 0 or last or ending
+            falls = recipe.decay and state.step == recipe.steps - recipe.decay
+            if due or falls or time.monotonic() - saved > SAVE_SECONDS:
+                replace(checkpoint, serialization.to_bytes(state))
+                saved = time.monotonic()
+            if falls:
+                replace(folder / "plateau.msgpack", checkpoint.read_bytes())
+            if ending and not last:
+                print(
+                    f"stopped at step {state.step}; the same command goes on from here"
+                )
+                sys.exit(console.TERMINATED)
     return jax.tree.map(jnp.asarray, state.params)
 
 

@@ -1,7 +1,9 @@
 """Training resumes bitwise; the corpus keeps its sides; the tokenizer loses nothing."""
 
 import json
+import os
 import random
+import signal
 from pathlib import Path
 
 import jax
@@ -68,6 +70,34 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path, data, whole, monkeypa
     jax.tree.map(np.testing.assert_array_equal, run(tmp_path, data), weights)
     assert curve(tmp_path, "held_out") == curve(folder, "held_out")
     assert curve(tmp_path, "step") == curve(folder, "step") == [2, 4, 6, 7]
+
+
+def test_a_run_whose_machine_is_taken_away_keeps_its_step(
+    tmp_path, data, whole, monkeypatch, capsys
+):
+    rows = language.rows
+
+    def rows_and_told(stream, seed, *size):
+        if seed == (RECIPE.seed, 4):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return rows(stream, seed, *size)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(language, "rows", rows_and_told)
+    with pytest.raises(SystemExit, match="143"):
+        run(tmp_path, data)
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert "stopped at step 5; the same command goes on" in capsys.readouterr().out
+    monkeypatch.setattr(
+        language,
+        "rows",
+        lambda stream, seed, *size: (
+            pytest.fail("trained again")
+            if seed in [(RECIPE.seed, n) for n in range(5)]
+            else rows(stream, seed, *size)
+        ),
+    )
+    jax.tree.map(np.testing.assert_array_equal, run(tmp_path, data), whole[0])
 
 
 def test_a_finished_run_is_returned_as_it_is_and_another_refused(data, whole):
