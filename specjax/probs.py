@@ -180,6 +180,9 @@ def first(law: Law, count: int) -> Law:
 
 def take(law: Law, index: Array) -> Law:
     """One token's law a row: [B, T] at `index` [B] -> [B]."""
+    if not jax.sharding.get_abstract_mesh().empty:  # no row leaves its device
+        each = jax.vmap(lambda leaf, at: leaf[at])
+        return _map_rows(law, lambda leaf: each(leaf, index))
     rows = jnp.arange(index.shape[0])
     return _map_rows(law, lambda leaf: leaf[rows, index])
 

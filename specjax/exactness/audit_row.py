@@ -29,7 +29,7 @@ def audit(
     task = pairs.decoded(protocol, read, target)
     if fault is not None:
         broken(draft, protocol, fault)
-    run = partial(measure_audit, (target, draft), task.prompts, protocol, fault)
+    run = partial(measure_audit, prompts=task.prompts, protocol=protocol, fault=fault)
     return pairs.measurement(run, (target, draft), task, protocol)
 
 

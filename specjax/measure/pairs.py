@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax import drafts, fused, native, policies, probs, sides, verifiers
+from specjax import drafts, fused, mesh, native, policies, probs, sides, verifiers
 from specjax.measure import answers, categories, provenance, scoring
 from specjax.measure import siblings as children
 from specjax.measure import walltime as bench
@@ -72,7 +72,7 @@ def alpha(
     target, draft = drafts.paired(target, draft)
     sides.check(target, draft, with_alpha=False)
     task = decoded(protocol, read, target)
-    run = partial(measure_alpha, (target, draft), task.prompts, protocol)
+    run = partial(measure_alpha, prompts=task.prompts, protocol=protocol)
     return measurement(run, (target, draft), task, protocol)._replace(shares=True)
 
 
@@ -89,7 +89,8 @@ def siblings(
     target, draft = drafts.paired(target, draft)
     sides.check(target, draft)
     task = decoded(protocol, read, target)
-    run = partial(measure_siblings, (target, draft), task.prompts, protocol, most)
+    how = dict(prompts=task.prompts, protocol=protocol, most=most)
+    run = partial(measure_siblings, **how)
     return measurement(run, (target, draft), task, protocol)._replace(shares=True)
 
 
@@ -129,8 +130,8 @@ def lengths(
     for name in adapting:
         policies.named(name)
     task = decoded(protocol, read, target)
-    run = partial(measure_lengths, (target, draft), task.prompts, protocol)
-    run = partial(run, costs, gammas, adapting)
+    how = dict(prompts=task.prompts, protocol=protocol, costs=costs)
+    run = partial(measure_lengths, **how, gammas=gammas, adapting=adapting)
     return measurement(run, (target, draft), task, protocol)._replace(shares=True)
 
 
@@ -161,7 +162,7 @@ def walltime(
     target, draft = drafts.paired(target, draft)
     bench.check(target, draft, setting)
     there = read(task, target)
-    run = partial(measure_walltime, (target, draft), (task, there.prompts), setting)
+    run = partial(measure_walltime, task=(task, there.prompts), setting=setting)
     timed = measurement(run, (target, draft), there, setting)
     code = native.sources(target.dtype, draft.dtype)
     return timed._replace(inputs=(*timed.inputs, *code))
@@ -180,7 +181,7 @@ def by_question(
     target, draft = drafts.paired(target, draft)
     bench.check(target, draft, setting)
     there = read(task, target)
-    run = partial(measure_questions, (target, draft), there.prompts, setting)
+    run = partial(measure_questions, prompts=there.prompts, setting=setting)
     timed = measurement(run, (target, draft), there, setting)
     code = native.sources(target.dtype, draft.dtype)
     return timed._replace(inputs=(*timed.inputs, *code))
@@ -205,15 +206,21 @@ def decoded(protocol: Protocol, read: Read, target: Side) -> Task:
 
 
 def measurement(
-    run: Callable[[], dict],
+    run: Callable[..., dict],
     pair: Pair,
     task: Task,
     setting: Protocol | bench.WalltimeSetting,
 ) -> Measurement:
-    """What a pair's numbers depend on, beside what measures them."""
+    """What a pair's numbers depend on, beside what measures them: `run` of the pair,
+    which lies on the row's mesh."""
+
+    def placed(**kept) -> dict:
+        mesh.check_rows(setting.batch)
+        return run(mesh.pair(*pair), **kept)
+
     named = setting.rule, setting.policy
     files = *pair[0].files, *pair[1].files, *task.files, *own_files(*named)
-    return Measurement(run, __name__, files, pair[0].dtype, setting.seed)
+    return Measurement(placed, __name__, files, pair[0].dtype, setting.seed)
 
 
 def measure_alpha(
