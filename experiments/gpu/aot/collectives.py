@@ -60,8 +60,10 @@ def count(target: Side, draft: Side, setting: ShardingSetting) -> dict:
     for kernel in crossing:
         sizes[kernel.opcode] += kernel.bytes
     rows = setting.batch // layout.data
+    kind = jax.devices()[0].device_kind
     return {
         **setting._asdict(),
+        "device": f"{layout.data * layout.model} x {kind}",
         **{name: found[kind] for kind, name in KINDS.items()},
         **{f"{name}_bytes": sizes[kind] for kind, name in KINDS.items()},
         "collectives": len(crossing),
