@@ -55,7 +55,7 @@ def pair(family: str) -> tuple[Side, Side]:
 
 def asked(family: str) -> tuple[Prompt, Request]:
     inputs = [[3, 4, 5], [6]] * 4 if family == "t5" else None
-    prompt, sampling = make_prompt(TEXTS, inputs), make_sampling(8, 1.0)
+    prompt, sampling = make_prompt(TEXTS, inputs), make_sampling(8, 1.0, top_p=0.95)
     sampling = sampling._replace(temperature=jnp.float32(HEATS))
     return prompt, make_request(jax.random.key(0), prompt, NEW, sampling)
 
