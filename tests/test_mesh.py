@@ -80,7 +80,6 @@ def test_a_law_over_two_devices_is_certified_and_a_wrong_sum_is_not():
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("heads=2", "a mesh is written data=4,model=2"),
         ("data=0", "got 'data=0' in 'data=0'"),
         ("data", "got 'data'"),
         ("data=2,model=4,draft=2", "draft=4, or on each, draft=1"),

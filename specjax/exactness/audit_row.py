@@ -29,7 +29,7 @@ def audit(
     task = pairs.decoded(protocol, read, target)
     if fault is not None:
         broken(draft, protocol, fault)
-    run = partial(measure_audit, prompts=task.prompts, protocol=protocol, fault=fault)
+    run = partial(measure_audit, (target, draft), task.prompts, protocol, fault)
     return pairs.measurement(run, (target, draft), task, protocol)
 
 
@@ -37,6 +37,7 @@ def measure_audit(
     pair: Pair, prompts: Prompts, protocol: Protocol, fault: Callable | None = None
 ) -> dict:
     """What the audit of one run found: plain numbers, None for what is infinite."""
+    pair = pairs.placed(pair, protocol)
     drafting, verifier = broken(pair[1], protocol, fault)
     chosen = fused.of_protocol(*pair, protocol, verifier)
     text, calls = auditing.write((pair[0], drafting), prompts, protocol, chosen)

@@ -72,7 +72,7 @@ def alpha(
     target, draft = drafts.paired(target, draft)
     sides.check(target, draft, with_alpha=False)
     task = decoded(protocol, read, target)
-    run = partial(measure_alpha, prompts=task.prompts, protocol=protocol)
+    run = partial(measure_alpha, (target, draft), task.prompts, protocol)
     return measurement(run, (target, draft), task, protocol)._replace(shares=True)
 
 
@@ -89,8 +89,7 @@ def siblings(
     target, draft = drafts.paired(target, draft)
     sides.check(target, draft)
     task = decoded(protocol, read, target)
-    how = dict(prompts=task.prompts, protocol=protocol, most=most)
-    run = partial(measure_siblings, **how)
+    run = partial(measure_siblings, (target, draft), task.prompts, protocol, most)
     return measurement(run, (target, draft), task, protocol)._replace(shares=True)
 
 
@@ -130,8 +129,8 @@ def lengths(
     for name in adapting:
         policies.named(name)
     task = decoded(protocol, read, target)
-    how = dict(prompts=task.prompts, protocol=protocol, costs=costs)
-    run = partial(measure_lengths, **how, gammas=gammas, adapting=adapting)
+    run = partial(measure_lengths, (target, draft), task.prompts, protocol)
+    run = partial(run, costs, gammas, adapting)
     return measurement(run, (target, draft), task, protocol)._replace(shares=True)
 
 
@@ -162,7 +161,7 @@ def walltime(
     target, draft = drafts.paired(target, draft)
     bench.check(target, draft, setting)
     there = read(task, target)
-    run = partial(measure_walltime, task=(task, there.prompts), setting=setting)
+    run = partial(measure_walltime, (target, draft), (task, there.prompts), setting)
     timed = measurement(run, (target, draft), there, setting)
     code = native.sources(target.dtype, draft.dtype)
     return timed._replace(inputs=(*timed.inputs, *code))
@@ -181,7 +180,7 @@ def by_question(
     target, draft = drafts.paired(target, draft)
     bench.check(target, draft, setting)
     there = read(task, target)
-    run = partial(measure_questions, prompts=there.prompts, setting=setting)
+    run = partial(measure_questions, (target, draft), there.prompts, setting)
     timed = measurement(run, (target, draft), there, setting)
     code = native.sources(target.dtype, draft.dtype)
     return timed._replace(inputs=(*timed.inputs, *code))
@@ -206,27 +205,22 @@ def decoded(protocol: Protocol, read: Read, target: Side) -> Task:
 
 
 def measurement(
-    run: Callable[..., dict],
+    run: Callable[[], dict],
     pair: Pair,
     task: Task,
     setting: Protocol | bench.WalltimeSetting,
 ) -> Measurement:
-    """What a pair's numbers depend on, beside what measures them: `run` of the pair,
-    which lies on the row's mesh."""
-
-    def placed(**kept) -> dict:
-        mesh.check_rows(setting.batch)
-        return run(mesh.pair(*pair), **kept)
-
+    """What a pair's numbers depend on, beside what measures them."""
     named = setting.rule, setting.policy
     files = *pair[0].files, *pair[1].files, *task.files, *own_files(*named)
-    return Measurement(placed, __name__, files, pair[0].dtype, setting.seed)
+    return Measurement(run, __name__, files, pair[0].dtype, setting.seed)
 
 
 def measure_alpha(
     pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict | None = None
 ) -> dict:
     """Every estimate of alpha, and what it was measured on: plain numbers."""
+    pair = placed(pair, protocol)
     chosen = fused.of_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
     law, how = pair[1].law, (text, protocol.temperature)
@@ -267,6 +261,13 @@ def alpha_by_text(scores: scoring.Scores) -> dict[str, list]:
     return {"beta": np.round(beta, 4).tolist(), "tokens": tokens.tolist()}
 
 
+def placed(pair: Pair, setting: Protocol | bench.WalltimeSetting) -> Pair:
+    """The pair on the mesh in use, if there is one. Raises ValueError for a mesh that
+    does not divide it or the setting's batch."""
+    mesh.check_rows(setting.batch)
+    return mesh.pair(*pair)
+
+
 def names(pair: Pair, protocol: Protocol) -> dict:
     return sides.names(*pair) | {"protocol": protocol._asdict()}
 
@@ -282,7 +283,8 @@ def written(
     kept = {} if kept is None else kept
     weights = tuple(provenance.digest(path) for path in target.files)
     alone = protocol._replace(gamma=0, rule="token", policy="none")
-    key = target.name, target.dtype, weights, alone, native.in_use()
+    where = native.in_use(), mesh.layout.value
+    key = target.name, target.dtype, weights, alone, where
     if not weights or key not in kept:
         kept[key] = write(target, prompts, protocol, chosen)
     return kept[key]
@@ -291,6 +293,6 @@ def written(
 def measure_walltime(
     pair: Pair, task: tuple[str, Prompts], setting: bench.WalltimeSetting
 ) -> dict:
-    name, prompts = task
+    (name, prompts), pair = task, placed(pair, setting)
     chosen = fused.of_setting(*pair, setting)
     return {"task": name, **bench.measure(*pair, prompts, setting, chosen)}
