@@ -7,6 +7,7 @@ Axes: B rows, T tokens, V vocabulary, M places of a table row, K ids of a reduce
 """
 
 import numbers
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -180,8 +181,16 @@ def first(law: Law, count: int) -> Law:
 
 def take(law: Law, index: Array) -> Law:
     """One token's law a row: [B, T] at `index` [B] -> [B]."""
+    return _map_rows(law, taking(index))
+
+
+def taking(index: Array) -> Callable[[Array], Array]:
+    """What takes [B, T, ...] at `index` [B] -> [B, ...]."""
+    if not jax.sharding.get_abstract_mesh().empty:  # no row leaves its device
+        each = jax.vmap(lambda leaf, at: leaf[at])
+        return lambda leaf: each(leaf, index)
     rows = jnp.arange(index.shape[0])
-    return _map_rows(law, lambda leaf: leaf[rows, index])
+    return lambda leaf: leaf[rows, index]
 
 
 def but_where(law: Law, certain: Array) -> Law:

@@ -117,7 +117,14 @@ def _ranked(row: Row, floor: Array, top_k: Array | None, top_p: Array | None) ->
 def _largest(logits: Array, count: int) -> Array:
     """The `count` largest logits of each row [R, V], descending: [R, count]. Those of a
     large vocabulary are in the `count` stripes with the largest maxima."""
-    vocab = logits.shape[-1]
+    vocab, spread = logits.shape[-1], jax.sharding.get_abstract_mesh()
+    if not spread.empty:  # a top_k gathers rows; of a sort by parts each stays
+        padding = (0, 0), (0, -vocab % spread.size)
+        parts = jnp.pad(logits, padding, constant_values=-jnp.inf)
+        parts = parts.reshape(len(logits), spread.size, -1)
+        near = jnp.sort(parts, descending=True)[..., :count]
+        near = near.reshape(len(logits), -1)
+        return jnp.sort(near, descending=True)[:, :count]
     if vocab > LARGE:
         padding = (0, 0), (0, -vocab % STRIPE)
         stripes = jnp.pad(logits, padding, constant_values=-jnp.inf)

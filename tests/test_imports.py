@@ -29,7 +29,7 @@ PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
-TEXT = (*TEXT, *ours("questions prompt_lines streaming"))
+TEXT = (*TEXT, *ours("questions prompt_lines streaming mesh"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
@@ -63,12 +63,13 @@ ROOMS = {
     "specjax.drafts": (*LIBRARY, *ours("pretrained sides plugins")),
     "specjax.prompts": ours("models pretrained zoo questions prompt_lines"),
     "specjax.fused": (*LIBRARY, "specjax.sides", "pallas_kernels"),
+    "specjax.mesh": ours("checkpoints native sides"),
     "specjax.streaming": (*STEP, *ours("tokenizers")),
     "specjax.text": TEXT,
     "specjax.speech": (*TEXT, *ours("text")),
     "specjax.measure": TEXT,
     "specjax.exactness": (*TEXT, *ours("measure")),
-    "specjax.configs": ours("console measure native"),
+    "specjax.configs": ours("console measure mesh native"),
     "specjax.cli": (*TEXT, *ours("speech measure exactness configs")),
     "specjax": ("specjax",),
     "pallas_kernels": ours("types probs truncation"),

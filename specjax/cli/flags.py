@@ -8,6 +8,7 @@ from specjax import (
     console,
     drafts,
     fused,
+    mesh,
     native,
     policies,
     probs,
@@ -94,6 +95,12 @@ FLAGS: dict[str, dict[str, Any]] = {
     "tokens": dict(type=console.count, help="of every text, without its prompt"),
     "texts": dict(type=console.count),
     "batch": dict(type=console.count, default=1, help="texts decoded together"),
+    "mesh": dict(
+        default="",
+        type=checked(lambda text: text and mesh.parse(text)),
+        help="devices, data=4,model=2: rows over 4, matrices over 2; with draft=2 a"
+        " draft's too; default: one device",
+    ),
     "seed": dict(type=console.seed, default=0, help="of all that is drawn"),
     "kernels": dict(
         default=fused.AUTO,

@@ -7,6 +7,7 @@ beside it, FILE.PID.partial, has the rounds that are done.
 """
 
 import argparse
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import console, finite, fused, inputs, native, questions, sides
+from specjax import console, finite, fused, inputs, mesh, native, questions, sides
 from specjax.cli import by_category
 from specjax.cli import flags as shared
 from specjax.cli.saving import Saving
@@ -70,6 +71,13 @@ def main(argv: list[str] | None = None) -> int:
         flags = chosen_effort(flags)
     saving = Saving(None if flags.out is None else Path(flags.out))
     with console.stops(saving.left), native.products(flags.products):
+        return measured(parser, flags, saving)
+
+
+def measured(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
+    with contextlib.ExitStack() as stack:
+        with parser.refusing():
+            stack.enter_context(mesh.using(flags.mesh))
         if is_benchmark(flags):
             return measure_questions(parser, flags, saving)
         return measure(parser, flags, saving)
@@ -118,6 +126,9 @@ def ready(
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
         kernels = fused.of_setting(target, draft, setting)
+        for batch in (setting.batch, protocol(setting, 0).batch):
+            mesh.check_rows(batch)
+        target, draft = mesh.pair(target, draft)
         pair = walltime.prepare(target, draft, prompts, setting, kernels)
         forecast.check(pair, prompts, setting)
     if prompts.left_out:
@@ -174,7 +185,7 @@ def make_parser() -> Parser:
     add("--specdec", type=Path, metavar="FOLDER", help=of_folder)
     shared.add(parser, "tokenizer", "dtype", "temperature")
     shared.add_filters(parser)
-    shared.add(parser, "batch")
+    shared.add(parser, "batch", "mesh")
     of_gammas = f"drafted tokens; 0, the baseline, is added{effort_in_words('gammas')}"
     shared.add(parser, "gammas", help=of_gammas)
     of_tokens = f"of every text, without its prompt{effort_in_words('tokens')}"

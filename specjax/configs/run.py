@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from specjax import configs, console, native
+from specjax import configs, console, mesh, native
 from specjax.configs import Built, ConfigError, RowFile
 from specjax.measure import jsonl, provenance
 
@@ -58,7 +58,7 @@ def measure(
         if record.get("row") == built.name and valid(record, built):
             return record, False
     begun = time.monotonic()
-    with native.products(built.row.products):
+    with native.products(built.row.products), mesh.using(built.row.mesh):
         measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
         seconds = time.monotonic() - begun
         origin = provenance.of(measurement, built.config, seconds, built.typed)

@@ -37,6 +37,7 @@ def measure_audit(
     pair: Pair, prompts: Prompts, protocol: Protocol, fault: Callable | None = None
 ) -> dict:
     """What the audit of one run found: plain numbers, None for what is infinite."""
+    pair = pairs.placed(pair, protocol)
     drafting, verifier = broken(pair[1], protocol, fault)
     chosen = fused.of_protocol(*pair, protocol, verifier)
     text, calls = auditing.write((pair[0], drafting), prompts, protocol, chosen)

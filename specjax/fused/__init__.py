@@ -31,6 +31,7 @@ AUTO, REFERENCE, ONEPASS = "auto", "reference", "onepass"
 WRITTEN = "mosaic_gpu", "mosaic_tpu", "triton"  # kernels that XLA does not make
 CHOICES = AUTO, REFERENCE, ONEPASS, *WRITTEN
 CPU = "a CPU, which has no kernels"
+MESH = "a mesh, over which no kernel reads a row"
 OWN = "specjax.verifiers."
 
 
@@ -65,8 +66,10 @@ def choose(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Kernels
     if asked not in CHOICES:
         raise ValueError(f"no kernels {asked!r}: choose one of {', '.join(CHOICES)}")
     platform = here().platform if device is None else device.platform
-    if asked == REFERENCE or (asked == AUTO and platform == "cpu"):
-        plain = reference(verifier, CPU if asked == AUTO else "asked for")
+    spread = not jax.sharding.get_abstract_mesh().empty
+    if asked == REFERENCE or (asked == AUTO and (platform == "cpu" or spread)):
+        why = CPU if platform == "cpu" else MESH
+        plain = reference(verifier, why if asked == AUTO else "asked for")
         return plain._replace(record=plain.record | {"asked": asked})
     if not getattr(verifier.verify, "__module__", "").startswith(OWN):
         verifier = verifier._replace(rule=None)  # its rule is that of another `verify`

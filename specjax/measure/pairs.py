@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax import drafts, fused, native, policies, probs, sides, verifiers
+from specjax import drafts, fused, mesh, native, policies, probs, sides, verifiers
 from specjax.measure import answers, categories, provenance, scoring
 from specjax.measure import siblings as children
 from specjax.measure import walltime as bench
@@ -220,6 +220,7 @@ def measure_alpha(
     pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict | None = None
 ) -> dict:
     """Every estimate of alpha, and what it was measured on: plain numbers."""
+    pair = placed(pair, protocol)
     chosen = fused.of_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
     law, how = pair[1].law, (text, protocol.temperature)
@@ -260,6 +261,13 @@ def alpha_by_text(scores: scoring.Scores) -> dict[str, list]:
     return {"beta": np.round(beta, 4).tolist(), "tokens": tokens.tolist()}
 
 
+def placed(pair: Pair, setting: Protocol | bench.WalltimeSetting) -> Pair:
+    """The pair on the mesh in use, if there is one. Raises ValueError for a mesh that
+    does not divide it or the setting's batch."""
+    mesh.check_rows(setting.batch)
+    return mesh.pair(*pair)
+
+
 def names(pair: Pair, protocol: Protocol) -> dict:
     return sides.names(*pair) | {"protocol": protocol._asdict()}
 
@@ -275,7 +283,8 @@ def written(
     kept = {} if kept is None else kept
     weights = tuple(provenance.digest(path) for path in target.files)
     alone = protocol._replace(gamma=0, rule="token", policy="none")
-    key = target.name, target.dtype, weights, alone, native.in_use()
+    where = native.in_use(), mesh.layout.value
+    key = target.name, target.dtype, weights, alone, where
     if not weights or key not in kept:
         kept[key] = write(target, prompts, protocol, chosen)
     return kept[key]
@@ -284,6 +293,6 @@ def written(
 def measure_walltime(
     pair: Pair, task: tuple[str, Prompts], setting: bench.WalltimeSetting
 ) -> dict:
-    name, prompts = task
+    (name, prompts), pair = task, placed(pair, setting)
     chosen = fused.of_setting(*pair, setting)
     return {"task": name, **bench.measure(*pair, prompts, setting, chosen)}

@@ -12,17 +12,20 @@ from typing import NamedTuple
 import jax
 
 from specjax import native
+from specjax.mesh import layout
 from specjax.plugins import is_own
 
 PACKAGES = ("jax", "jaxlib", "flax", "numpy", "specjax")
 
 
 def machine() -> dict:
-    """`device`, `versions` and `products` of a record's provenance."""
+    """`device`, `versions` and `products` of a record's provenance, and `mesh` where
+    there was one."""
     devices = jax.devices()
     device = {"platform": devices[0].platform, "kind": devices[0].device_kind}
     device |= {"count": len(devices), "host_cores": os.cpu_count()}
-    return {"versions": versions(), "device": device, "products": native.in_use()}
+    told = {"versions": versions(), "device": device, "products": native.in_use()}
+    return told if layout.value is None else told | {"mesh": layout.value._asdict()}
 
 
 def versions() -> dict[str, str | None]:
@@ -54,12 +57,14 @@ class TableRow(NamedTuple):
     """`scale`: "closed form", "compiled" (nothing ran), "laptop", "paper" or "chip".
     products: "thin" or "xla", see `specjax.native`. kind: what keeps its numbers valid.
     A "law" is computed whenever it is shown; a "count" is the same on every machine
-    until a golden test moves; a "time" is a dated snapshot."""
+    until a golden test moves; a "time" is a dated snapshot. mesh: devices to decode on,
+    as `specjax.mesh.parse` reads it; "" is one."""
 
     measurement: Measurement
     scale: str
     products: str = native.THIN
     kind: str = "count"
+    mesh: str = ""
 
 
 def conditions(dtype: str, seed: int | None, seconds: float) -> dict:

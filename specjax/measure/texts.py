@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import generate, policies, verifiers
+from specjax import generate, mesh, policies, verifiers
 from specjax.inputs import check, make_request, make_sampling, pad
 from specjax.prompts import Prompts
 from specjax.sides import Side, reference
@@ -233,4 +233,5 @@ def batches(
     for first in range(0, count, batch):
         index = np.arange(first, first + batch)
         prompt, keys = take(prompts, index), fold(key, index)
-        yield prompt, make_request(keys, prompt, new, sampling, prompts.ends)
+        request = make_request(keys, prompt, new, sampling, prompts.ends)
+        yield mesh.rows((prompt, request))

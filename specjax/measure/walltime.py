@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from specjax import policies, probs, sides, verifiers
+from specjax import mesh, policies, probs, sides, verifiers
 from specjax.inputs import make_request, make_sampling
 from specjax.measure import costs, counts, scoring, timing
 from specjax.measure.counts import Batch
@@ -232,7 +232,7 @@ def batches(
         prompt = take(prompts, which if new > 0 else index)
         limits = setting.new_tokens, sampling, ends
         request = make_request(fold(key, index), prompt, *limits)
-        return Batch(prompt, request)
+        return Batch(*mesh.rows((prompt, request)))
 
     most = count + setting.others * setting.rounds
     taken = [batch(first) for first in range(0, most, setting.batch)]

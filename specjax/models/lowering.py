@@ -278,6 +278,8 @@ def write(
             return Unwritten(new, start), _ahead(layer, new, start)
         written = _put_joined(cache.joined, join([new]), start, cache.layer)
         return written, written[cache.layer]
+    if not jax.sharding.get_abstract_mesh().empty:  # a loop over rows gathers them
+        return _write_at_once(cache, new, start)
     return jax.lax.platform_dependent(
         cache, new, start, cpu=_write_by_row, default=_write_at_once
     )

@@ -19,7 +19,8 @@ def parameters(init_params: Callable) -> tuple[Callable, Callable, Callable]:
 
     @functools.cache
     def abstract_params(config):
-        return nn.meta.unbox(boxed(config))
+        with nn.logical_axis_rules(()):  # shapes lie nowhere, whatever mesh is in use
+            return nn.meta.unbox(boxed(config))
 
     def partition_specs(config):
         return nn.get_partition_spec(boxed(config))

@@ -50,9 +50,9 @@ def verify(
     n = jnp.max(jnp.where(kept, jnp.arange(1, gamma + 1), 0), axis=1, initial=0)
 
     # The extra token: norm(max(0, w_n p_{n+1} - q_{n+1})).
-    rows = jnp.arange(n.size)
-    weights = rest[rows, n]
-    weights = jnp.where(weights.any(axis=1, keepdims=True), weights, p[rows, n])
+    take = probs.taking(n)
+    weights = take(rest)
+    weights = jnp.where(weights.any(axis=1, keepdims=True), weights, take(p))
     tokens = token.emit(draft, n, probs.pick(weights, noise.sample))
     residual = weights if keep_residual else None
     return Verdict(n, tokens, jnp.where(live, h, 0.0), residual=residual)

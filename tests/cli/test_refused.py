@@ -44,6 +44,7 @@ TYPED = [
     (measure, "--by task --gammas 2 3", "with one gamma: write --gammas 5"),
     (measure, "--specdec FOLDER --batch 2", "leave --texts and --batch out"),
     (measure, "--longest 0", COUNT),
+    (measure, "--mesh heads=2", "--mesh: a mesh is written data=4,model=2"),
     (measure, "--policy hope", "choose one of none, adaptive, confidence"),
     (measure, "--policy no_such:mine", "No module named 'no_such'"),
     (measure, "--policy math:pi", "math:pi is of class float: name a specjax.types.P"),

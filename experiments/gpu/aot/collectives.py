@@ -1,0 +1,99 @@
+"""What devices send each other in a step of speculative decoding on a mesh, counted.
+
+The step is compiled for the devices at hand, by XLA's partitioner (`specjax.mesh`); a
+CPU acts as eight. What crosses is read from the optimized HLO, a loop's as often as it
+runs. Bytes are those of results on one device: what a network moves for them is its
+own affair.
+Axes: B rows, G = gamma, L slots.
+"""
+
+from collections import Counter
+from functools import partial
+from typing import NamedTuple
+
+import jax
+
+from experiments.gpu.aot import hlo
+from specjax import drafts, mesh
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.measure import costs
+from specjax.measure.row import Measurement
+from specjax.sides import Side
+from specjax.step import build_step
+
+KINDS = {
+    "all-reduce": "all_reduce",
+    "all-gather": "all_gather",
+    "reduce-scatter": "reduce_scatter",
+    "all-to-all": "all_to_all",
+    "collective-permute": "permute",
+}
+
+
+class ShardingSetting(NamedTuple):
+    """batch: of all devices. slots: of the caches. input_tokens: what an encoder
+    reads."""
+
+    gamma: int = 5
+    batch: int = 8
+    slots: int = 128
+    input_tokens: int = 64
+
+
+def build(target: Side, draft: Side, setting: ShardingSetting) -> Measurement:
+    """The measurement of one row: what a step of this pair sends on the row's mesh.
+    Raises ValueError for a pair that is none."""
+    target, draft = drafts.paired(target, draft)
+    run = partial(count, target, draft, setting)
+    return Measurement(run, __name__, (*target.files, *draft.files), target.dtype)
+
+
+def count(target: Side, draft: Side, setting: ShardingSetting) -> dict:
+    """Collectives of a step that drafts gamma, by kind, and their bytes; and those of
+    the largest. law_bytes: of the target's logits of a device's rows, if they were
+    gathered. Raises ValueError without a mesh."""
+    if (layout := mesh.layout.value) is None:
+        raise ValueError("nothing is sent on one device: name a mesh, 'data=4,model=2'")
+    crossing = crossings(hlo.read(compiled(target, draft, setting)), setting.gamma)
+    found = Counter(kernel.opcode for kernel in crossing)
+    sizes = Counter()
+    for kernel in crossing:
+        sizes[kernel.opcode] += kernel.bytes
+    rows = setting.batch // layout.data
+    kind = jax.devices()[0].device_kind
+    return {
+        **setting._asdict(),
+        "device": f"{layout.data * layout.model} x {kind}",
+        **{name: found[kind] for kind, name in KINDS.items()},
+        **{f"{name}_bytes": sizes[kind] for kind, name in KINDS.items()},
+        "collectives": len(crossing),
+        "bytes": sum(sizes.values()),
+        "largest_bytes": max(kernel.bytes for kernel in crossing),
+        "law_bytes": 4 * rows * (setting.gamma + 1) * target.vocab,
+    }
+
+
+def compiled(target: Side, draft: Side, setting: ShardingSetting) -> str:
+    """The text of a step's optimized HLO."""
+    mesh.check_rows(setting.batch)
+    pair = costs.Pair(*mesh.pair(target, draft), setting.slots)
+    inputs = [[1] * setting.input_tokens] * setting.batch if target.encodes else None
+    prompt = make_prompt([[0]] * setting.batch, inputs)
+    sampling = make_sampling(setting.batch, 1.0)
+    request = make_request(jax.random.key(0), prompt, 1, sampling)
+    prompt, request = mesh.rows((prompt, request))
+    gamma = setting.gamma
+    state = costs.begin(pair, gamma, prompt, request)
+    step = jax.jit(build_step(*pair.decoder(gamma)), donate_argnums=2)
+    return step.lower(pair.params(gamma), request, state).compile().as_text()
+
+
+def crossings(sequence: hlo.Sequence, gamma: int) -> list[hlo.Kernel]:
+    """Each collective as often as it runs: a loop whose end the program decides is that
+    over drafted tokens, gamma - 1 times."""
+    found = [kernel for kernel in sequence.kernels if kernel.opcode in KINDS]
+    for loop in sequence.loops:
+        trips = gamma - 1 if loop.trips is None else loop.trips
+        for part in (loop.body, loop.condition):
+            found += trips * crossings(part, gamma)
+    return found

@@ -1,0 +1,205 @@
+"""One job, many devices: rows over one axis of a mesh, matrices over another.
+
+Nothing is written anew for it. XLA's partitioner (GSPMD, Xu et al. 2021) compiles the
+same programs, of parameters and rows that lie on several devices: models say by name
+what each axis of their parameters and caches is, `RULES` where it lies.
+Axes of a mesh: `data`, of rows, and `model`, of heads, hidden features, vocabulary.
+"""
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from specjax import checkpoints, native
+from specjax.checkpoints import Config
+from specjax.sides import Side
+
+DATA, MODEL, DRAFT = "data", "model", "draft"
+# Over which axis of a mesh lies what models call so; all else is whole everywhere.
+ROWS = {"batch": DATA}
+MATRICES = dict.fromkeys(("heads", "joined_heads", "mlp", "vocab"), MODEL)
+RULES = ROWS | MATRICES
+
+
+class Layout(NamedTuple):
+    """Sizes of the mesh's axes. draft: over how many devices a draft's matrices lie,
+    `model` or 1; a small draft takes longer to add up than to multiply."""
+
+    data: int = 1
+    model: int = 1
+    draft: int = 1
+
+
+# What `using` has chosen: a Layout, or None for one device.
+layout = jax.make_user_context(None)
+
+
+def parse(text: str) -> Layout:
+    """A layout of "data=4,model=2" or "data=4,model=2,draft=2"; what is not named is 1.
+    Raises ValueError for other names, and for what is no size."""
+    sizes = {}
+    for part in text.split(","):
+        name, _, size = part.partition("=")
+        if name not in Layout._fields or not size.isdecimal() or int(size) < 1:
+            raise ValueError(
+                "a mesh is written data=4,model=2, or data=4,model=2,draft=2 with the"
+                f" draft's matrices over it too; got {part!r} in {text!r}"
+            )
+        sizes[name] = int(size)
+    chosen = Layout(**sizes)
+    if chosen.draft not in (1, chosen.model):
+        raise ValueError(
+            f"draft={chosen.draft}: a draft's matrices lie over as many devices as the"
+            f" target's, draft={chosen.model}, or on each, draft=1"
+        )
+    return chosen
+
+
+def of(chosen: Layout) -> Mesh:
+    """The mesh, of the first devices. Raises ValueError where they are too few."""
+    need, devices = chosen.data * chosen.model, jax.devices()
+    if need > len(devices):
+        raise ValueError(
+            f"a mesh of data={chosen.data},model={chosen.model} needs {need} devices,"
+            f" and there are {len(devices)}: name a smaller one; a CPU acts as several"
+            f" by XLA_FLAGS=--xla_force_host_platform_device_count={need}"
+        )
+    grid = np.array(devices[:need]).reshape(chosen.data, chosen.model)
+    return Mesh(grid, (DATA, MODEL))
+
+
+@contextlib.contextmanager
+def using(text: str) -> Iterator[None]:
+    """What is traced within is for the mesh of this text (`parse`), its caches too, and
+    `pair` and `rows` place what it reads; "" is one device. Raises ValueError as
+    `parse` and `of`."""
+    if not text:
+        yield
+        return
+    chosen = parse(text)
+    # A thin product would gather its matrix.
+    with jax.set_mesh(of(chosen)), layout(chosen), native.products(native.XLA):
+        with nn.logical_axis_rules([*RULES.items()]):
+            yield
+
+
+def rows(tree: Any) -> Any:
+    """Arrays [B, ...], such as a prompt or a request, with their rows over the mesh in
+    use. Raises ValueError where it does not divide them."""
+    if layout.value is None:
+        return tree
+    check_rows(len(jax.tree.leaves(tree)[0]))
+    return put(tree, PartitionSpec(DATA))
+
+
+def check_rows(count: int) -> None:
+    """Raises ValueError for a batch that the mesh in use does not divide."""
+    chosen = layout.value or Layout()
+    if count % chosen.data:
+        raise ValueError(
+            f"data={chosen.data} does not divide a batch of {count}: take data of"
+            f" {divisors(count)}, or another batch"
+        )
+
+
+def put(tree: Any, *spec: PartitionSpec) -> Any:
+    where = NamedSharding(jax.sharding.get_mesh(), *spec)
+    return jax.device_put(tree, where)
+
+
+def pair(target: Side, draft: Side) -> tuple[Side, Side]:
+    """Both with their parameters on the mesh in use, and a draft that keeps to its part
+    of it. Raises ValueError, before any is moved, where it does not divide them."""
+    chosen = layout.value
+    if chosen is None:
+        return target, draft
+    own = draft.params is not target.params  # an early exit has its target's
+    each = (target, draft) if chosen.draft > 1 and own else (target,)
+    for side in each:
+        check(side, chosen.model)
+    placed = split(target)
+    if not own:
+        return placed, draft._replace(params=placed.params)
+    return placed, split(draft) if chosen.draft > 1 else whole(draft)
+
+
+def check(side: Side, model: int) -> None:
+    """Raises ValueError for a side whose matrices do not go over so many devices."""
+    if side.pretrained is None:
+        raise ValueError(f"{side.name} is no model to split: leave draft={model} out")
+    if side.dtype.startswith("int8"):
+        raise ValueError(
+            f"{side.name} in {side.dtype} lies on one device: take a float"
+        )
+    sizes = sizes_of(side.pretrained.config)
+    for name, size in sizes.items():
+        if size % model:
+            raise ValueError(
+                f"model={model} does not divide the {size} {name} of {side.name}: take"
+                f" model of {divisors(math.gcd(*sizes.values()))}"
+            )
+
+
+def sizes_of(config: Config) -> dict[str, int]:
+    """What is split of a model, by its name."""
+    sizes = {"ids": config.vocab, "heads": config.num_heads}
+    sizes["hidden features"] = config.mlp_dim
+    if hasattr(config, "key_heads"):
+        sizes["heads of keys"] = config.key_heads
+    return sizes
+
+
+def divisors(size: int) -> str:
+    return ", ".join(str(n) for n in range(1, size + 1) if size % n == 0)
+
+
+def shardings(config: Config) -> Any:
+    """Where each parameter of a model of these sizes lies on the mesh in use."""
+    mesh, family = jax.sharding.get_mesh(), checkpoints.TABLES[type(config)].MODELS
+
+    def place(names: PartitionSpec) -> NamedSharding:
+        return NamedSharding(mesh, PartitionSpec(*map(RULES.get, names)))
+
+    is_leaf = lambda node: isinstance(node, PartitionSpec)  # noqa: E731
+    return jax.tree.map(place, family.partition_specs(config), is_leaf=is_leaf)
+
+
+def split(side: Side) -> Side:
+    placed = jax.device_put(side.params, shardings(side.pretrained.config))
+    return side._replace(params=placed)
+
+
+def whole(draft: Side) -> Side:
+    """A draft whose parameters and caches are on every device of `model`."""
+    law = draft.law and unsplit(draft.law)
+    params = put(draft.params, PartitionSpec())
+    return draft._replace(params=params, drafter=Whole(draft.drafter), law=law)
+
+
+class Whole(NamedTuple):
+    """Builds what `make` builds, of caches that are not split."""
+
+    make: Callable
+
+    def __call__(self, *arguments: Any):
+        drafter = self.make(*arguments)
+        parts = {k: getattr(drafter, k) for k in ("init", "draft", "observe")}
+        return drafter._replace(**{k: f and unsplit(f) for k, f in parts.items()})
+
+
+def unsplit(function: Callable) -> Callable:
+    """The same function, traced with rows alone over the mesh."""
+
+    @functools.wraps(function)
+    def run(*arguments):
+        with nn.logical_axis_rules([*ROWS.items()]):
+            return function(*arguments)
+
+    return run
