@@ -30,7 +30,7 @@ RULES = ROWS | MATRICES
 
 class Layout(NamedTuple):
     """Sizes of the mesh's axes. draft: over how many devices a draft's matrices lie,
-    `model` or 1; a small draft takes longer to add up than to multiply."""
+    `model` or 1."""
 
     data: int = 1
     model: int = 1

@@ -123,6 +123,7 @@ ALLOWED = {
     "specjax.tokenizers.chat": ("jinja2",),
     "specjax.speech.audio": ("soundfile", "soxr"),
     "specjax.configs": ("gin",),
+    "specjax.cli.sweep": ("submitit",),
     "experiments.tasks.paper": ("tensorflow", "tensorflow_datasets", "seqio"),
     "experiments.rivals": ("torch", "seqio"),
     "tests": ("gin",),
