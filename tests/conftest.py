@@ -53,6 +53,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XLA_FLAGS"] = " ".join(flags)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:  # `make test-parity` runs them, which installs what they need
+        if item.path.name.startswith("test_parity_"):
+            item.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()  # what was imported stays: later collections pass over it
 

@@ -19,7 +19,7 @@ from jax import Array
 from specjax import probs
 from specjax.drafters.nothing import no_cache
 from specjax.drafters.rollout import Proposal, independent, rollout
-from specjax.types import Draft, Drafter, Model, Request, Sampling, State, Table
+from specjax.types import Draft, Drafter, Model, Request, State, Table
 
 
 class NGram(NamedTuple):
@@ -173,11 +173,3 @@ def _pack(rows: dict, log_base: np.ndarray, known: int, places: int) -> NGram:
         offset[i] = np.log(factor)
     table = Table(*map(jnp.asarray, (log_base.astype(np.float32), offset, ids, logits)))
     return NGram(table, jnp.asarray(padded[order]), jnp.asarray(codes[unique]))
-
-
-def held_out_loss(params: NGram, tokens: Array, order: int) -> Array:
-    """Mean nats a token of `tokens` [B, T], from their second on."""
-    row = find(params, contexts_of(tokens[:, :-1], order))
-    logits = probs.table_rows(params.table, row)
-    law = probs.standardize(logits, Sampling(jnp.ones(tokens.shape[0])))
-    return -jnp.mean(jnp.log(probs.at(law, tokens[:, 1:])))

@@ -56,16 +56,6 @@ def test_few_places_keep_the_most_probable_and_still_sum_to_one():
     np.testing.assert_allclose(law, kept / kept.sum(), rtol=1e-6)
 
 
-def test_held_out_loss_is_the_mean_surprise():
-    text = [A, B, C]
-    params = fitted(2)
-    after_a = WEIGHT * np.array([0, 1, 0, 0]) + (1 - WEIGHT) * UNIGRAM
-    expected = -np.log([after_a[B], AFTER_B[C]]).mean()
-    loss = jax.jit(ngram.held_out_loss, static_argnums=2)
-    got = loss(params, jnp.array([text]), 2)
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
-
-
 def copied(texts: list[list[int]], budget: list[int], context=None) -> list[list[int]]:
     tokens = np.array([text + [0] * (12 - len(text)) for text in texts])
     length = np.array([len(text) for text in texts])

@@ -109,14 +109,16 @@ def test_a_place_is_chosen_by_what_was_drawn_before():
 
 def test_a_copy_lies_beside_the_chain_where_there_is_one():
     drafter = forked.build(WORLD.draft, 5, 2, longest=2)
-    state = generate.prefill(
-        Decoder(WORLD.target, drafter, recursive_replaced.verifier),
-        BY_NAME["tree"].params(WORLD),
-        PROMPT,
-        40,
-    )
+    decoder = Decoder(WORLD.target, drafter, recursive_replaced.verifier)
+    params = BY_NAME["tree"].params(WORLD)
     request = make_request(jax.random.key(0), PROMPT, 24, make_sampling(BATCH, 1.0))
-    draft = drafter.draft(request.key, WORLD.draft_weights, request, state)[0]
+
+    @jax.jit
+    def draft():
+        state = generate.prefill(decoder, params, PROMPT, 40)
+        return drafter.draft(request.key, params.draft, request, state)[0]
+
+    draft = draft()
     assert draft.parent.tolist() == [[-1, 0, 1, -1, 3]] * BATCH
     assert draft.num.tolist() == [3, 3, 5] and draft.tokens[2, 3:].tolist() == [3, 4]
     q = np.asarray(probs.dense(draft.law)).sum(-1)

@@ -9,7 +9,6 @@ from specjax import generate, probs
 from specjax.drafters import intersection, tree
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import build_step
-from specjax.types import Sampling
 from specjax.verifiers import recursive
 from tests.support import tiny
 from tests.support.drafter_cases import BY_NAME, of_other_ids, spelled, vocab
@@ -25,21 +24,21 @@ def branching(world, gamma: int):
     return intersection.held(tree.build(model, PARENT), world.draft, 2)
 
 
-def after(make, steps: int, world=None):
-    """The draft after so many steps, and the text that it follows."""
-    world = world or tiny.transformers()
+def along(make, steps: int, world):
+    """The draft after none to so many steps, and the text that each follows."""
     rule = recursive.verifier if make is branching else CASE.verifier
     decoder = CASE._replace(drafter=make).decoder(world, 4, rule)
-    params, sampling = CASE.params(world), make_sampling(3, 1.0)
-    request = make_request(jax.random.key(3), PROMPT, 24, sampling)
+    params = CASE.params(world)
+    request = make_request(jax.random.key(3), PROMPT, 24, make_sampling(3, 1.0))
     state = jax.jit(lambda: generate.prefill(decoder, params, PROMPT, SLOTS))()
     step = jax.jit(build_step(*decoder))
-    for _ in range(steps):
-        state, _ = step(params, request, state)
     draw = jax.jit(
-        lambda: decoder.drafter.draft(request.key, params.draft, request, state)
+        lambda state: decoder.drafter.draft(request.key, params.draft, request, state)
     )
-    return draw()[0], state, sampling
+    for _ in range(steps):
+        yield draw(state)[0], state
+        state, _ = step(params, request, state)
+    yield draw(state)[0], state
 
 
 @pytest.mark.parametrize("make", [of_other_ids, branching])
@@ -47,7 +46,7 @@ def test_its_law_is_that_of_the_text_in_its_own_ids(make):
     """As the draft computes it for the whole text and path, of the common ids, without
     a cache."""
     world, known = tiny.transformers(), spelled(tiny.transformers())
-    draft, state, sampling = after(make, 4)
+    *_, (draft, state) = along(make, 4, world)
     parent = range(-1, 3) if make is of_other_ids else PARENT
     texts, at = [], []
     for row in range(3):
@@ -68,7 +67,7 @@ def test_its_law_is_that_of_the_text_in_its_own_ids(make):
 
     z = np.full((len(texts), vocab(world)), -np.inf, np.float32)
     z[:, known.ids] = np.asarray(logits(world.draft_weights))[:, known.own]
-    rows = Sampling(jnp.repeat(sampling.temperature, len(at) // 3))
+    rows = make_sampling(len(at), 1.0)
     wanted = probs.dense(probs.standardize(jnp.asarray(z), rows))
     got = np.asarray(probs.dense(draft.law)).reshape(z.shape)
     np.testing.assert_allclose(got, wanted, atol=2e-5)
@@ -81,8 +80,7 @@ def test_where_its_own_ids_have_no_room_it_drafts_nothing(make):
     short = world._replace(draft=world.draft._replace(slots=16))
     known = spelled(world)
     silent = [], []
-    for steps in range(5):
-        draft, state, _ = after(make, steps, short)
+    for draft, state in along(make, 4, short):
         for row in range(3):
             text = state.tokens[row, : state.length[row]]
             size = known.head.size + int(known.count[text].sum())

@@ -27,21 +27,25 @@ BATCH, SLOTS = 3, 40
 
 
 @functools.cache
-def drafted(temperature: float, steps: int, siblings: str = "without"):
-    """The draft after so many steps, and the text that it follows."""
+def programs(siblings: str):
+    """The state of the prompt, a step from it, and a draft."""
     world = tiny.transformers()
     drafter = tree.build(world.draft, PARENT, siblings=siblings)
     rule = recursive.build(replaced=siblings == "with")
     decoder = Decoder(world.target, drafter, rule)
     params = BY_NAME["tree"].params(world)
+    state = jax.jit(lambda: generate.prefill(decoder, params, PROMPT, SLOTS))()
+    return params, state, jax.jit(build_step(*decoder)), jax.jit(drafter.draft)
+
+
+def drafted(temperature: float, steps: int, siblings: str = "without"):
+    """The draft after so many steps, and the text that it follows."""
+    params, state, step, draft = programs(siblings)
     sampling = make_sampling(BATCH, temperature)
     request = make_request(jax.random.key(3), PROMPT, 24, sampling)
-    state = jax.jit(lambda: generate.prefill(decoder, params, PROMPT, SLOTS))()
-    step = jax.jit(build_step(*decoder))
     for _ in range(steps):
         state, _ = step(params, request, state)
-    draw = jax.jit(lambda key, state: drafter.draft(key, params.draft, request, state))
-    return draw(request.key, state)[0], state, sampling
+    return draft(request.key, params.draft, request, state)[0], state, sampling
 
 
 @pytest.mark.parametrize("steps", [0, 3])
@@ -142,10 +146,15 @@ def test_a_budget_and_positions_cut_a_tree():
     drafter = tree.build(short, PARENT)
     decoder = Decoder(world.target, drafter, recursive.verifier)
     params = BY_NAME["tree"].params(world)
-    state = generate.prefill(decoder, params, PROMPT, SLOTS)
-    state = state._replace(budget=jnp.array([8, 3, 8]))
     request = make_request(jax.random.key(0), PROMPT, 24, make_sampling(BATCH, 1.0))
-    draft = drafter.draft(request.key, params.draft, request, state)[0]
+
+    @jax.jit
+    def draft():
+        state = generate.prefill(decoder, params, PROMPT, SLOTS)
+        state = state._replace(budget=jnp.array([8, 3, 8]))
+        return drafter.draft(request.key, params.draft, request, state)[0]
+
+    draft = draft()
     assert draft.num.tolist() == [0, 3, 8]  # 5 and 2 more do not fit, of 4 they do
 
 

@@ -48,7 +48,8 @@ def of_trees(rule: str, siblings: str) -> np.ndarray:
 def of_drafts(drafter, rule) -> np.ndarray:
     decoder = Decoder(WORLD.target, drafter, rule)
     params = sampled_mutants.weights("tables")
-    loop = jax.jit(generate.build_loop(decoder, len(goodness.PROMPT) + 10))
+    loop = generate.build_loop(decoder, len(goodness.PROMPT) + 10)
+    loop = jax.jit(loop, compiler_options=sampled_mutants.BRISK)
     return goodness.written(loop(params, *goodness.ask(goodness.ROWS, 0)))
 
 

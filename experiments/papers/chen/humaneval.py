@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from experiments.papers.chen import sandbox
-from experiments.papers.chen.sandbox import Limits, Outcome
+from experiments.papers.chen.sandbox import Outcome
 from experiments.tasks import Task, files, texts
 from specjax.sides import Side
 
@@ -57,12 +57,7 @@ def first_function(text: str) -> str:
     return text[: min((end for end in ends if end >= 0), default=len(text))]
 
 
-def judged(
-    chosen: Sequence[Problem],
-    completions: Sequence[str],
-    limits: Limits = sandbox.USUAL,
-    workers: int = 2,
-) -> list[Outcome]:
+def judged(chosen: Sequence[Problem], completions: Sequence[str]) -> list[Outcome]:
     """How each completion fared: completion i is of problem i, from the first on again
     where they end."""
     programs = []
@@ -70,8 +65,8 @@ def judged(
         it = chosen[i % len(chosen)]
         body = f"{it.prompt}{first_function(text)}\n{it.test}\n"
         programs.append(f"{body}check({it.entry_point})\n")
-    with ThreadPoolExecutor(workers) as pool:
-        each = pool.map(lambda source: sandbox.run(source, limits), programs)
+    with ThreadPoolExecutor(2) as pool:
+        each = pool.map(sandbox.run, programs)
         return list(tqdm(each, "tests", len(programs), disable=None))
 
 

@@ -1,6 +1,8 @@
 """What a target answers and its law there, against the model asked in one call; and
 what a draft of some ids learns from it."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +20,10 @@ PLAN = Plan(new=6, kept=5, batch=3)
 PROMPTS = [[3, 4, 5], [7, 8, 9, 10, 11, 12, 13], [80, 2]]
 
 
+logits_of = jax.jit(forward.logits, static_argnums=0)
+
+
+@functools.cache
 def answered(ends: tuple[int, ...] = ()):
     params = jax.tree.map(
         lambda leaf: 9 * leaf, forward.fresh(CONFIG)(jax.random.key(0))
@@ -38,7 +44,7 @@ def test_answers_and_laws_are_the_targets():
         text = texts.tokens[row]
         assert text[:begun].tolist() == prompt[-5:] and not text[length:].any()
         whole = jnp.asarray([prompt[: len(prompt) - begun] + text[:length].tolist()])
-        z = forward.logits(CONFIG, target.params, whole.astype(jnp.int32))[0]
+        z = logits_of(CONFIG, target.params, whole.astype(jnp.int32))[0]
         law = np.asarray(jax.nn.log_softmax(z))[len(prompt) - begun : -1]
         if row != 1:  # greedy
             assert law[begun - 1 :].argmax(-1).tolist() == text[begun:length].tolist()
@@ -73,7 +79,7 @@ def test_a_draft_of_some_ids_is_judged_by_the_ids_that_it_lacks():
     # Whole layers and the rows of its table: it is the target, but for what it lacks.
     log_p, log_q = some_ids.compared(config, params, lesson)
     tokens = lesson.whole.texts.tokens[:, :-1]
-    z = np.asarray(forward.logits(CONFIG, target.params, tokens))
+    z = np.asarray(logits_of(CONFIG, target.params, tokens))
     law = np.asarray(jax.nn.log_softmax(jnp.asarray(z[..., ids])))
     place = np.asarray(lesson.whole.ids)
     filled = np.pad(law, [(0, 0), (0, 0), (0, 1)], constant_values=-np.inf)
