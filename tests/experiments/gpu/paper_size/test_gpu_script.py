@@ -10,7 +10,7 @@ from tests.support import gin_rows
 ROOT = Path(__file__).resolve().parents[4]
 SCRIPT = ROOT / "experiments/gpu/run_all.sh"
 ONCE = 7  # device, equality, default, sanitizer, capture, tune, pair
-FETCHED = 7  # a model that was fetched, and its rows
+FETCHED = 13  # a model, and a row of each task of questions at each temperature
 
 
 def run(folder: Path, python: str, *folders: str, **environment: str):
