@@ -177,7 +177,8 @@ def began(
     pair: tuple[Side, Side], method: Method, gamma: int, begun: tuple[Prompt, Request]
 ) -> tuple[costs.Pair, State]:
     """A pair in buffers for one text, and the state after its prompt."""
-    slots = int(begun[1].limit.max()) + gamma + 2
+    width = begun[0].tokens.shape[1]  # of a prompt, which may be padded
+    slots = max(width, int(begun[1].limit.max())) + gamma + 2
     both = costs.Pair(*pair, slots, method.kernels())
     return both, costs.begin(both, gamma, *begun)
 

@@ -14,6 +14,7 @@ from experiments.records import records
 from experiments.report import details
 from specjax import configs, sides
 from specjax.generate import Counts
+from specjax.inputs import make_sampling
 from specjax.measure import texts as decoding
 from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
@@ -61,6 +62,13 @@ def test_inputs_are_places_of_the_text():
     np.testing.assert_array_equal(whole.p[:, 12:], whole.p[:, :9])
     np.testing.assert_array_equal(whole.p[:, :4], few.p)
     assert ((few.tokens >= 0) & (few.tokens < 29)).all()
+
+
+def test_a_step_is_timed_in_a_buffer_that_holds_a_padded_prompt():
+    prompts, key = Prompts([[1] * 20, [2]]), jax.random.key(0)
+    begun = runs.batched(prompts, [1], key, 4, make_sampling(1, 1.0))
+    state = timing.began(pair(), METHODS["exact"], 2, begun)[1]
+    assert state.tokens.shape[1] >= begun[0].tokens.shape[1] == 20
 
 
 @pytest.mark.parametrize("name", ["exact", "sigmoid_1e4"])
