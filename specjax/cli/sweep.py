@@ -8,6 +8,7 @@ moment, the same command goes on: what is measured is kept.
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import socket
@@ -122,7 +123,8 @@ class Tasks(NamedTuple):
         part, old = self.part(row), record_of(self.out / f"{row.table}.jsonl", row)
         if old is not None and not part.exists() and not self.again:
             jsonl.append(part, old)
-        return self.launcher.submit(work, command(row, part.parent))
+        with safe_path():
+            return self.launcher.submit(work, command(row, part.parent))
 
     def keep(self, row: RowFile, host: str) -> str:
         """Takes a record over from a worker, and says whether it is new."""
@@ -135,9 +137,23 @@ class Tasks(NamedTuple):
         return "kept" if record == old else f"measured on {host}"
 
 
+@contextlib.contextmanager
+def safe_path() -> Iterator[None]:
+    """For processes that are begun meanwhile: where they begin, another `specjax` may
+    lie, such as the folder of a checkout, and is not to be imported."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONSAFEPATH"]
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
 def command(row: RowFile, out: Path) -> list[str]:
     """What a worker runs; any machine that sees the same files can."""
-    whole = [sys.executable, "-P", "-m", "specjax", "run", f"{row.path}:{row.row}"]
+    whole = [sys.executable, "-m", "specjax", "run", f"{row.path}:{row.row}"]
     for path in row.over:
         whole += ["--gin_file", path]
     for name, values in (("--set", row.bindings), ("--gin_search_paths", row.search)):
