@@ -200,8 +200,8 @@ def measured(
                     waiting.append((row, attempt + 1))
                 elif how.died:
                     yield label, f"given up after {attempt} workers died", False
-                elif how.said:
-                    yield label, how.said, False
+                elif how.said or record_of(tasks.part(row), row) is None:
+                    yield label, how.said or "its worker left no record", False
                 else:
                     yield label, tasks.keep(row, how.host), True
             time.sleep(POLL if running else 0)

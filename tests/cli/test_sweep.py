@@ -26,6 +26,8 @@ if part.exists():
 ran.open("a").write(name + "\\n")
 if name == "wrong":
     sys.exit("no such thing")
+if name == "idle":
+    sys.exit(0)
 if name == "hit" and name not in begun or name == "doomed":
     os.kill(os.getpid(), signal.SIGKILL)
 part.parent.mkdir(parents=True)
@@ -94,6 +96,15 @@ def test_a_row_survives_its_worker_and_others_a_row(rows, tmp_path, capsys):
     assert [said for _, said, _ in ends] == ["kept", "kept"]
     assert out.read_bytes() == before
     assert (tmp_path / "ran").read_text().split() == ran
+
+
+def test_a_worker_that_leaves_nothing_has_no_record(rows, tmp_path):
+    tasks, idle = (
+        sweep.Tasks(Here(), tmp_path / "out"),
+        rows["calm"]._replace(row="idle"),
+    )
+    ends = [*sweep.measured(tasks, [idle], 1)]
+    assert ends == [("t/idle", "its worker left no record", False)]
 
 
 def test_a_stopped_sweep_ends_its_workers_and_takes_over_what_they_left(rows, tmp_path):
