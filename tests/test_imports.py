@@ -124,6 +124,7 @@ ALLOWED = {
     "specjax.speech.audio": ("soundfile", "soxr"),
     "specjax.configs": ("gin",),
     "specjax.cli.sweep": ("submitit",),
+    "specjax.cli.report": ("matplotlib",),
     "experiments.tasks.paper": ("tensorflow", "tensorflow_datasets", "seqio"),
     "experiments.rivals": ("torch", "seqio"),
     "tests": ("gin",),

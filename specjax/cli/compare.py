@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from specjax.cli import report
 from specjax.console import Parser
 from specjax.measure.rows import LISTS, SINGLE, Z, error_of, read
 
@@ -48,15 +49,30 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     with parser.refusing():
-        document = compare(read(flags.a), read(flags.b), flags.row)
+        report.prepare(flags.report)
+        a, b = read(flags.a), read(flags.b)
+        document = compare(a, b, flags.row)
         document = {"a": str(flags.a), "b": str(flags.b), **document}
         whole = json.dumps(document, indent=1) + "\n"
         text = whole if flags.json else as_text(document)
         if flags.out:
             flags.out.write_text(text, "utf-8", "backslashreplace")
+        if flags.report:
+            report.write(flags.report, together(a, b, flags.row))
     # Half a character, as in a path that is not UTF-8, is printed as its escape.
     print(text.encode("utf-8", "backslashreplace").decode(), end="")
     return 0
+
+
+def together(a: dict, b: dict, name: str | None) -> dict:
+    """Records of both files, as one page shows them."""
+    sides = ("A", a), ("B", b)
+    return {
+        f"{row} ({side})": each
+        for side, rows in sides
+        for row, each in rows.items()
+        if name in (None, row)
+    }
 
 
 def make_parser() -> Parser:
@@ -68,6 +84,8 @@ def make_parser() -> Parser:
     add("--row", metavar="NAME", help="this row alone")
     add("--json", action="store_true", help="one JSON document instead of tables")
     add("--out", type=Path, metavar="FILE", help="write what is printed to FILE too")
+    of_report = "draw both, where they have speeds by gamma, on an .html page"
+    add("--report", type=Path, metavar="FILE", help=of_report)
     return parser
 
 

@@ -8,6 +8,7 @@ beside it, FILE.PID.partial, has the rounds that are done.
 
 import argparse
 import contextlib
+import json
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from jax import Array
 from specjax import console, finite, fused, inputs, mesh, native, questions, sides
 from specjax.cli import by_category
 from specjax.cli import flags as shared
+from specjax.cli import report as pages
 from specjax.cli.saving import Saving
 from specjax.console import Parser
 from specjax.measure import (
@@ -30,6 +32,7 @@ from specjax.measure import (
     specdec,
     walltime,
 )
+from specjax.measure import rows as written
 from specjax.measure.pairs import ONE_GAMMA
 from specjax.measure.row import conditions
 from specjax.measure.texts import (
@@ -105,11 +108,34 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
             row["estimates"] = estimates(*calls, scores, row["best_gamma"])
     except FloatingPointError as error:
         parser.error(str(error))
-    saved = saving.append(record(flags, row, time.monotonic() - begun))
-    report(row)
+    made = record(flags, row, time.monotonic() - begun)
+    saved = saving.append(made)
+    if flags.json:
+        print(json.dumps(made))
+    else:
+        report(row)
     if saved and flags.out is not None:
-        print(f"\nappended to {ascii(flags.out)[1:-1]}")
-    return int(not saved)
+        tell(flags, f"\nappended to {ascii(flags.out)[1:-1]}")
+    return int(not saved) or int(not drawn(flags, made))
+
+
+def drawn(flags: argparse.Namespace, made: dict) -> bool:
+    """Whether the page is written, if one is wanted; all rows of --out are on it."""
+    if flags.report is None:
+        return True
+    before = {} if flags.out is None else written.read(Path(flags.out))
+    try:
+        pages.write(flags.report, before | {made["row"]: made})
+    except OSError as error:
+        print(f"no page was written: {error}", file=sys.stderr)
+        return False
+    tell(flags, f"drawn in {ascii(str(flags.report))[1:-1]}")
+    return True
+
+
+def tell(flags: argparse.Namespace, line: str) -> None:
+    """Beside what is read by programs where --json asks for that."""
+    print(line, file=sys.stderr if flags.json else sys.stdout)
 
 
 def ready(
@@ -118,6 +144,7 @@ def ready(
     """What is measured, checked; refused in one line where it cannot be."""
     with parser.refusing():
         saving.prepare()
+        pages.prepare(flags.report)
         pair = shared.pair((flags.target, flags.draft), flags.dtype)
         chosen = Chosen(flags.per_category, flags.longest)
         chosen = chosen._replace(unique=is_benchmark(flags), by=flags.by)
@@ -160,13 +187,16 @@ def measure_questions(parser: Parser, flags: argparse.Namespace, saving: Saving)
     for group, row in rows.items():
         made = record(flags, row, seconds) | {"row": f"{name}, {group}"}
         saved &= saving.append(made)
+        if flags.json:
+            print(json.dumps(made))
     if flags.specdec is not None:
         reader = sides.reader(case[0].target, flags.tokenizer).tokenizer
         configuration = specdec.configuration(vars(flags), made["provenance"])
         specdec.write(flags.specdec, turns, reader.decode, configuration)
-    by_category.report(rows)
+    if not flags.json:
+        by_category.report(rows)
     if saved and flags.out is not None:
-        print(f"\nappended to {ascii(flags.out)[1:-1]}")
+        tell(flags, f"\nappended to {ascii(flags.out)[1:-1]}")
     return int(not saved)
 
 
@@ -204,6 +234,9 @@ def make_parser() -> Parser:
     add("--name", help="of the row that is written; default: the draft's")
     of_out = "a .jsonl file to append to, tried first; default: nothing is saved"
     add("--out", metavar="FILE", help=of_out)
+    of_report = "an .html page of what was measured; with --out, of all rows in it"
+    add("--report", type=Path, metavar="FILE", help=of_report)
+    add("--json", action="store_true", help="print the record, and no tables")
     return parser
 
 
@@ -223,6 +256,10 @@ def chosen_effort(flags: argparse.Namespace) -> argparse.Namespace:
             raise ValueError(
                 "--by and --specdec decode every prompt of --data, one at a time, with"
                 " one gamma: write --gammas 5, and leave --texts and --batch out"
+            )
+        if flags.report is not None:
+            raise ValueError(
+                "--report draws several gammas; --by has one: leave it out"
             )
     effort = THOROUGH if flags.thorough else BRIEF
     for name in ("gammas", "tokens", "rounds"):

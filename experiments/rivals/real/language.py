@@ -1,6 +1,7 @@
 """A language model of real weights, on real questions, by every engine.
 
-Rows: whole texts one at a time and eight at once, and a long prompt alone.
+Rows: whole texts one at a time and eight at once, a long prompt alone, and our calls of
+several tokens.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.rivals import agreement
-from experiments.rivals.real import asked, child, turns
+from experiments.rivals.real import asked, calls, child, turns
 from experiments.rivals.real.catalogue import ENGINES, FLOAT, beside, called
 from experiments.rivals.real.child import Refused
 from experiments.rivals.real.exports import Exports
@@ -56,7 +57,7 @@ class Opened(NamedTuple):
 
 
 def rows(setting: LanguageSetting) -> list[str]:
-    names = (*(f"b{batch}" for batch in batches(setting)), "prefill")
+    names = (*(f"b{batch}" for batch in batches(setting)), "prefill", "calls")
     return [f"{setting.model}_{name}" for name in names]
 
 
@@ -72,7 +73,7 @@ def measure(
     target = pretrained.load(setting.model)
     every = asked.read(file, target, setting.texts, setting.longest)
     exports = Exports(target.files[0], work / setting.model)
-    *names, long = rows(setting)
+    *names, long, alone = rows(setting)
     with ExitStack() as children:
         opened = open_all(setting, exports, target.ends, children)
         for name, batch in zip(names, batches(setting), strict=True):
@@ -89,6 +90,8 @@ def measure(
         why = row["refusals"].items()
         row["refusals"] = {k: v for k, v in why if not k.endswith(drafting)}
         yield long, row
+    # When nobody else holds memory.
+    yield alone, calls.measure(setting.model, [*every.tokens[0]], setting.new_tokens)
 
 
 def open_all(

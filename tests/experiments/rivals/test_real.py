@@ -7,7 +7,15 @@ import pytest
 
 from experiments.report import rivals
 from experiments.rivals import agreement
-from experiments.rivals.real import asked, catalogue, child, exports, language, turns
+from experiments.rivals.real import (
+    asked,
+    calls,
+    catalogue,
+    child,
+    exports,
+    language,
+    turns,
+)
 from experiments.rivals.real.engines import padding
 from specjax.checkpoints import published
 from specjax.prompts import Prompts
@@ -155,3 +163,13 @@ def test_transformers_writes_what_we_write(tmp_path):
     assert "batch_size = 1" in rows["smollm2_b2"]["refusals"]["transformers_lookup"]
     assert rows["smollm2_prefill"]["ms_transformers"] > 0
     assert (tmp_path / "texts/smollm2_b1_transformers.jsonl").exists()
+
+
+def test_calls_of_several_tokens_are_timed_against_one_in_each_arithmetic(monkeypatch):
+    monkeypatch.setattr(calls.timing, "LOOPS", 1)
+    monkeypatch.setattr(calls, "ROUNDS", 2)
+    monkeypatch.setattr(calls, "DTYPES", ("float32",))
+    monkeypatch.setattr(calls, "GAMMAS", (4,))
+    found = calls.measure("code_small", [1, 5, 9], new_tokens=4)
+    assert {k for k in found if k[:2] == "v_"} == {"v_4_float32", "v_4_float32_ci"}
+    assert calls.ratio(np.array([3.0, 3.0, 90.0]), np.array([2.0, 2.0, 1.0])) == 1.5

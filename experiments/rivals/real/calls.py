@@ -1,0 +1,61 @@
+"""What a call of our target on several tokens takes over one on a single token, in each
+arithmetic: v(gamma) of Leviathan et al. (2023), Section 3.3, of real weights.
+"""
+
+from functools import partial
+
+import jax
+import numpy as np
+
+from specjax import inputs, sides
+from specjax.measure import costs, timing
+
+DTYPES = "float32", "bfloat16", "int8", "int8_dynamic"
+GAMMAS = 4, 7
+ROUNDS = 7
+
+
+def measure(model: str, prompt: list[int], new_tokens: int) -> dict:
+    """v_4_float32 and so on, each with an interval over rounds in which all programs
+    take turns; and milliseconds of one token."""
+    programs = {}
+    for dtype in DTYPES:
+        programs |= calls(model, dtype, prompt, new_tokens)
+    seconds = timing.interleaved(programs, ROUNDS, f"{model}, calls")
+    found = {
+        "gammas": list(GAMMAS),
+        "rounds": ROUNDS,
+        "slots": slots(prompt, new_tokens),
+    }
+    for dtype in DTYPES:
+        one = seconds[dtype, 0]
+        found[f"t_{dtype}_ms"] = 1e3 * float(np.median(one)) / timing.LOOPS
+        for gamma in GAMMAS:
+            both = seconds[dtype, gamma], one
+            name = f"v_{gamma}_{dtype}"
+            found[name] = ratio(*both)
+            found[f"{name}_ci"] = timing.interval(ratio, both)
+    return found
+
+
+def calls(model: str, dtype: str, prompt: list[int], new_tokens: int) -> dict:
+    """Calls on 1 and on gamma + 1 tokens, in the middle of a text of `new_tokens`."""
+    side = sides.model(model, dtype)
+    pair = costs.Pair(side, sides.copied(), slots(prompt, new_tokens))
+    given = inputs.make_prompt([prompt])
+    sampling = inputs.make_sampling(1, temperature=0.0)
+    request = inputs.make_request(jax.random.key(0), given, new_tokens, sampling)
+    state, programs = costs.begin(pair, 0, given, request), {}
+    for gamma in (0, *GAMMAS):
+        loops = costs.target_calls(pair, gamma, timing.LOOPS)
+        programs[dtype, gamma] = partial(loops, request, state)
+    return programs
+
+
+def slots(prompt: list[int], new_tokens: int) -> int:
+    return len(prompt) + new_tokens + max(GAMMAS) + 1
+
+
+def ratio(several: np.ndarray, one: np.ndarray) -> float:
+    """v(gamma): medians over rounds, as a machine may be disturbed in some."""
+    return float(np.median(several) / np.median(one))

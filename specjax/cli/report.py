@@ -1,0 +1,176 @@
+"""A page of one's own measurements: `--report FILE.html` of measure and compare.
+
+A file by itself: a verdict a row, the two drawings, the numbers, and the records to
+take along. Axes: K values of gamma.
+"""
+
+import base64
+import html
+import io
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+
+from specjax.measure.verdict import COSTS, costs, noisy, verdict
+from specjax.theory import speedup
+
+COLORS = ("#1f77b4", "#d9661f", "#2a9d5c", "#9157b5", "#c23b5a", "#7f6a3d")
+GRAY = "#808080"  # read on light and on dark
+HEAD = ("gamma", "c", "v", "overhead", "tokens a call", "predicted", "measured", "95 %")
+SPEED = """<h2>Speed by gamma</h2>
+<p>Whole texts, the target alone = 1, with intervals of 95 %; dashed: predicted from
+texts that were not timed.</p>
+"""
+COST = """<h2>What a token costs</h2>
+<p>Parts of a step, divided by its tokens, in calls of the target on one token; alone a
+token costs 1. Where a bar is below 1, drafting pays.</p>
+"""
+PAGE = Template("""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$title</title>
+<style>
+:root { color-scheme: light dark; }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: auto;
+  padding: 1rem; }
+svg { max-width: 100%; height: auto; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; }
+td, th { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid $gray; }
+.verdict { font-size: 1.15rem; }
+.doubt { border-left: 4px solid #d9661f; padding-left: .7rem; }
+</style></head><body>
+<h1>$title</h1>
+$body
+<p><a download="records.jsonl" href="data:application/jsonl;base64,$records">These
+records as JSON lines</a></p>
+</body></html>
+""")
+
+
+def prepare(path: Path | None) -> None:
+    """Raises ValueError, before anything is measured, where no page can be written."""
+    if path is None:
+        return
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        wanted = "--report draws by matplotlib: pip install 'specjax[plots]'"
+        raise ValueError(wanted) from None
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f"--report {path}: name a file in a folder that is there")
+
+
+def write(path: Path, records: Mapping[str, dict]) -> None:
+    """The page of records of `specjax measure`, by row, each with speeds by gamma.
+    Raises ValueError where none of them has any, OSError for a full disk."""
+    rows = {name: each for name, each in records.items() if timed(each["measured"])}
+    if not rows:
+        raise ValueError("no row has speeds by gamma: only those can be drawn")
+    measured = {name: each["measured"] for name, each in rows.items()}
+    lines = "".join(json.dumps(each) + "\n" for each in rows.values())
+    body = [section(name, each) for name, each in rows.items()]
+    body += [SPEED, drawn(draw_speeds, measured), COST, drawn(draw_costs, measured)]
+    page = PAGE.substitute(
+        title=html.escape(f"specjax: {', '.join(rows)}"),
+        gray=GRAY,
+        body="\n".join(body),
+        records=base64.b64encode(lines.encode()).decode(),
+    )
+    path.write_text(page, "utf-8", "backslashreplace")
+
+
+def timed(row: Mapping) -> bool:
+    return "best_speedup_ci" in row and isinstance(row.get("gamma"), list)
+
+
+def section(name: str, record: dict) -> str:
+    """A row in words and numbers."""
+    row, origin = record["measured"], record["provenance"]
+    device = origin["device"]["kind"]
+    heat = f"T = {row['temperature']:g}, batch {row['batch']}, {row['texts']} texts"
+    doubts = [*speedup.doubts(row), *filter(None, [noisy(row)])]
+    parts = [
+        f"<h2>{html.escape(name)}</h2>",
+        f'<p class="verdict">{html.escape(verdict(row))}</p>',
+        *(f'<p class="doubt">{html.escape(each)}</p>' for each in doubts),
+        f"<p>{html.escape(row['target'])} with {html.escape(row['draft'])}, {heat},"
+        f" on {html.escape(device)}, {origin['date'][:10]}</p>",
+        table(row),
+    ]
+    return "\n".join(parts)
+
+
+def table(row: dict) -> str:
+    """A line a gamma."""
+    lines = [tagged("th", HEAD)]
+    for at, gamma in enumerate(row["gamma"]):
+        names = "c", "v", "overhead", "tokens_per_call", "predicted", "speedup"
+        values = [row[name][at] for name in names]
+        shown = ["" if x is None else f"{x:.3g}" for x in values]
+        ends = row["speedup_ci"][at]
+        interval = "" if ends is None else "{:.2f} to {:.2f}".format(*ends)
+        lines.append(tagged("td", (str(gamma), *shown, interval)))
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
+
+
+def tagged(tag: str, cells: tuple[str, ...]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+
+
+def drawn(draw, measured: Mapping[str, dict]) -> str:
+    """An SVG of what `draw` puts on axes, its words as words."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    gray = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    style = dict.fromkeys((*gray, "text.color"), GRAY) | {"svg.fonttype": "none"}
+    with matplotlib.rc_context(style | {"svg.hashsalt": "specjax"}):
+        figure = Figure(figsize=(9, 4), layout="constrained")
+        draw(figure.subplots(), measured)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    return re.sub(r"^.*?(?=<svg)", "", out.getvalue(), flags=re.DOTALL)
+
+
+def draw_speeds(axes, measured: Mapping[str, dict]) -> None:
+    for at, (name, row) in enumerate(measured.items()):
+        color, speeds = COLORS[at % len(COLORS)], row["speedup"]
+        pairs = [*zip(speeds, row["speedup_ci"], strict=True)]
+        reach = [
+            [0.0 if ends is None else max(x - ends[0], 0.0) for x, ends in pairs],
+            [0.0 if ends is None else max(ends[1] - x, 0.0) for x, ends in pairs],
+        ]
+        places = [gamma + 0.06 * at for gamma in row["gamma"]]
+        style = dict(color=color, marker="o", capsize=3, label=name)
+        axes.errorbar(places, speeds, yerr=reach, **style)
+        foretold = [float("nan") if x is None else x for x in row["predicted"]]
+        axes.plot(places, foretold, color=color, linestyle="dashed", linewidth=1)
+    axes.axhline(1, color=GRAY, linewidth=1)
+    axes.set(xlabel="gamma", ylabel="times as fast as the target alone", ylim=(0, None))
+    axes.legend(frameon=False)
+
+
+def draw_costs(axes, measured: Mapping[str, dict]) -> None:
+    many = len(measured)
+    gammas = sorted({gamma for row in measured.values() for gamma in row["gamma"]})
+    for at, (name, row) in enumerate(measured.items()):
+        for i, gamma in enumerate(row["gamma"]):
+            place = gammas.index(gamma) + (at - (many - 1) / 2) * 0.8 / many
+            bottom, per = 0.0, row["tokens_per_call"][i]
+            for part, (kind, calls) in enumerate(costs(row, i).items()):
+                words = COSTS[kind] if at == i == 0 else None
+                height = max(calls, 0.0) / per
+                style = dict(color=COLORS[part], label=words, width=0.7 / many)
+                axes.bar(place, height, bottom=bottom, **style)
+                bottom += height
+            if many > 1:
+                where = dict(ha="center", va="bottom", rotation=90, fontsize=7)
+                axes.text(place, bottom, f" {name}", **where)
+    axes.axhline(1, color=GRAY, linewidth=1)
+    axes.set_xticks(range(len(gammas)), [str(gamma) for gamma in gammas])
+    axes.set(xlabel="gamma", ylabel="calls of the target on one token")
+    axes.margins(y=0.2)
+    axes.legend(frameon=False)

@@ -1,0 +1,79 @@
+"""`--report`: a page of one's own rows, in words and drawings."""
+
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from specjax.cli import compare, measure, report
+from specjax.measure import verdict
+
+ROW = {"target": "a<b", "draft": "small", "temperature": 0.0, "exactness": "exact law"}
+ROW |= {"batch": 1, "texts": 8, "same_greedy_texts": 8, "prompts": 20, "others": 4}
+ROW |= {"gamma": [0, 3], "c": [None, 0.1], "v": [1.0, 1.2], "overhead": [0.0, 0.05]}
+ROW |= {"overhead_se": [0.0, 0.01], "tokens_per_call": [1.0, 3.1], "chosen_on": 4}
+ROW |= {
+    "predicted": [1.0, 2.0],
+    "speedup": [1.0, 1.9],
+    "speedup_ci": [None, [1.7, 2.1]],
+}
+ROW |= {"best_gamma": 3, "best_speedup": 1.9, "best_speedup_ci": [1.7, 2.1]}
+MADE = {"device": {"kind": "cpu"}, "date": "2026-01-02T03", "commit": None, "seed": 0}
+RECORD = {"row": "small", "measured": ROW, "provenance": MADE}
+
+
+def test_a_verdict_names_speed_sameness_and_what_costs_most():
+    said = verdict.verdict(ROW)
+    assert said.startswith(
+        "gamma 3: 1.90x [1.70, 2.10], faster than the target alone; "
+    )
+    assert "greedy texts 8 of 8 identical; drafting (gamma c) costs most" in said
+    spent = {"draft": 0.3, "score": 1.2, "rest": 0.05}
+    assert verdict.costs(ROW, 1) == pytest.approx(spent)
+    other = ROW | {"v": [1.0, 1.4], "temperature": 1.0, "exactness": "lossy, no bound"}
+    assert verdict.verdict(other).endswith(
+        "another distribution (lossy, no bound); the target's call on more tokens (v)"
+        " costs most"
+    )
+    for ends, words in (([0.9, 1.1], "no difference"), ([0.5, 0.9], "slower than")):
+        assert words in verdict.verdict(ROW | {"best_speedup_ci": ends})
+    assert "without an interval" in verdict.verdict(ROW | {"best_speedup_ci": None})
+
+
+def test_a_noisy_machine_is_said_to_be_one():
+    assert verdict.noisy(ROW) is None
+    assert "42% of it wide" in verdict.noisy(ROW | {"best_speedup_ci": [1.5, 2.3]})
+
+
+def test_a_page_has_words_numbers_and_both_drawings(tmp_path):
+    path = tmp_path / "a.html"
+    report.write(path, {"small": RECORD, "rule <own>": RECORD})
+    page = path.read_text()
+    assert "rule &lt;own&gt;" in page and "a&lt;b" in page and "<own>" not in page
+    assert page.count('class="verdict"') == 2 and "1.70 to 2.10" in page
+    drawings = re.findall("<svg.*?</svg>", page, re.DOTALL)
+    speeds, costs = map(ElementTree.fromstring, drawings)
+    words = " ".join(speeds.itertext())
+    assert "times as fast as the target alone" in words and "small" in words
+    assert "drafting (gamma c)" in " ".join(costs.itertext())
+    assert not re.search('<link|<script|src="|url[(]http', page)  # a file by itself
+    with pytest.raises(ValueError, match="only those can be drawn"):
+        report.write(path, {"x": RECORD | {"measured": {"alpha": 0.5}}})
+
+
+def test_both_files_of_a_comparison_are_drawn_on_one_page(tmp_path, capsys):
+    files = [tmp_path / f"{x}.jsonl" for x in "ab"]
+    whole = RECORD | {"table": "measure", "published": None, "scale": "measured"}
+    for file in files:
+        file.write_text(json.dumps(whole) + "\n")
+    page = tmp_path / "both.html"
+    assert compare.main([*map(str, files), "--report", str(page)]) == 0
+    assert "small (A)" in page.read_text() and "small (B)" in page.read_text()
+
+
+@pytest.mark.parametrize("place", ["", "no/such/folder.html"])
+def test_where_no_page_can_be_written_nothing_is_measured(tmp_path, place, capsys):
+    with pytest.raises(SystemExit):
+        measure.main(["--data", "x.jsonl", "--report", str(tmp_path / place)])
+    assert "name a file in a folder that is there" in capsys.readouterr().err
