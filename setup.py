@@ -75,7 +75,7 @@ setup(
         "hf": ["huggingface_hub>=0.25", *READERS],
         "gguf": ["gguf>=0.17", *READERS],  # files of llama.cpp
         "speech": SPEECH,
-        "docs": ["sphinx>=8", "myst-parser>=4", "furo>=2024.8.6"],
+        "docs": ["sphinx>=8", "myst-parser>=4", "furo>=2024.8.6", "latex2mathml>=3.77"],
         "gin": GIN,  # `specjax run`
         "sweep": [*GIN, "submitit>=1.5"],  # rows on many machines
         "plots": PLOTS,

@@ -1,4 +1,10 @@
-"""How `make docs` renders these pages: Sphinx with myst, the API from docstrings."""
+"""How `make docs` renders these pages: Sphinx with myst, the API from docstrings.
+
+Formulas become MathML, which browsers draw by themselves: nothing is fetched for them.
+"""
+
+from docutils import nodes
+from latex2mathml import converter
 
 import specjax
 
@@ -21,3 +27,19 @@ autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 2
+html_math_renderer = "mathml"
+
+
+def formula(display: str):
+    """Writes a node of mathematics as MathML, in a line or in a block of its own."""
+
+    def visit(translator, node) -> None:
+        translator.body.append(converter.convert(node.astext(), display=display))
+        raise nodes.SkipNode
+
+    return visit
+
+
+def setup(app) -> None:
+    visitors = (formula("inline"), None), (formula("block"), None)
+    app.add_html_math_renderer("mathml", *visitors)
