@@ -182,6 +182,15 @@ def test_the_guides_choice_of_kernels_is_the_reference_on_a_cpu():
     assert names["verifier"] is token.verifier and names["drafter"].gamma == 4
 
 
+def test_the_guides_server_answers(capsys):
+    guide = (ROOT / "docs/guides/serving.md").read_text()
+    source = re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1]
+    source = source.replace('"code_target"', '"code_small"')
+    exec(compile(source, "serving.md", "exec"), {})
+    told = re.findall(r"^request (\d+), answered", capsys.readouterr().out, re.M)
+    assert sorted(map(int, told)) == [*range(9)]
+
+
 def test_every_table_is_in_the_index_of_results():
     index = (ROOT / "results/README.md").read_text()
     for table in catalogue.tables():

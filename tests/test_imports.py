@@ -29,7 +29,7 @@ PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
-TEXT = (*TEXT, *ours("questions prompt_lines streaming mesh"))
+TEXT = (*TEXT, *ours("questions prompt_lines streaming serving mesh"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
@@ -65,6 +65,7 @@ ROOMS = {
     "specjax.fused": (*LIBRARY, "specjax.sides", "pallas_kernels"),
     "specjax.mesh": ours("checkpoints native sides"),
     "specjax.streaming": (*STEP, *ours("tokenizers")),
+    "specjax.serving": (*STEP, *ours("finite")),
     "specjax.text": TEXT,
     "specjax.speech": (*TEXT, *ours("text")),
     "specjax.measure": TEXT,
@@ -80,6 +81,7 @@ ROOMS = {
     WAGNER: (*ROWS, LEVIATHAN, "specjax.speech"),
     "experiments.papers.chen": (*ROWS, LEVIATHAN, WAGNER, "specjax.text"),
     "experiments.kinds": (*ROWS, LEVIATHAN),
+    "experiments.serving": ROWS,
     "experiments.exactness": (*ROWS, "specjax.exactness"),
     "experiments.rivals": (*ROWS, "experiments.report"),
     "experiments.rivals.real": (

@@ -218,6 +218,16 @@ def policies(records: Records) -> list[Grid]:
     return grids
 
 
+def load(records: Records) -> list[Grid]:
+    """What parts of a step cost, and answers at simulated loads."""
+    grids = []
+    for it in measured(records, "load").values():
+        what = f"{it['target']} with {it['draft']}, T = {it['temperature']:g}"
+        grids += grid("load_batches", it["by_batch"], what=what)
+        grids += grid("load_rates", it["loads"], what=what)
+    return grids
+
+
 DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "spec_bench": spec_bench.details,
     "table2": partial(walltime.every_gamma, "table2"),
@@ -231,6 +241,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "kernels": kernels.details,
     "kernels_aot": compiled,
     "policies": policies,
+    "load": load,
     "wagner_text": partial(wagner, "wagner_text"),
     "wagner_scale": partial(wagner, "wagner_scale"),
     "chen": chen,

@@ -1,0 +1,193 @@
+"""What a server's parts cost and how much a step gives, each measured alone.
+
+c and v of Leviathan et al. (2023), Definition 3.7 and Section 3.3, of programs of
+several batches; what a step takes beyond draft and target call, as a server launches
+it; what it takes to admit a request. Of other prompts than those that are served.
+Axes: B rows, G = gamma.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import generate, inputs, serving
+from specjax.inputs import make_request, make_sampling
+from specjax.measure import costs, timing
+from specjax.measure.texts import take
+from specjax.prompts import Prompts
+from specjax.serving import Arrival, Server
+from specjax.types import Prompt, Request
+
+LOOPS = 16  # calls in a program that times one call
+
+
+class LoadSetting(NamedTuple):
+    """gammas: ascending from 0, the baseline. batches: rows of the programs that are
+    timed, ascending. rows: of the batch that serves, one of them. requests: how many
+    are served, each of `least` to `most` new tokens. others: prompts, the first of the
+    task, on which acceptance is measured and none is served. load: of the open run, as
+    a share of what the batch is predicted to answer without a draft. rounds: of the
+    timings."""
+
+    temperature: float = 0.0
+    gammas: tuple[int, ...] = (0, 1, 3)
+    batches: tuple[int, ...] = (1, 4, 8, 16, 32)
+    rows: int = 8
+    requests: int = 200
+    least: int = 8
+    most: int = 96
+    others: int = 24
+    load: float = 0.7
+    rounds: int = 3
+    seed: int = 0
+
+
+def asked(
+    prompts: Prompts, index: np.ndarray, tokens: np.ndarray, setting: LoadSetting
+) -> tuple[Prompt, Request]:
+    """Requests [B] for so many `tokens` [B] after prompts of these places."""
+    prompt = inputs.bucketed(take(prompts, index))
+    keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(setting.seed)))(index)
+    sampling = make_sampling(len(index), setting.temperature)
+    request = make_request(keys, prompt, 0, sampling)
+    limit = np.asarray(prompt.length) + np.asarray(tokens, np.int32)
+    return prompt, request._replace(limit=limit)
+
+
+def server(pair: costs.Pair, gamma: int, rows: int) -> Server:
+    return serving.build(pair.decoder(gamma), pair.slots, rows)
+
+
+def one_by_one(batch: tuple[Prompt, Request]) -> Iterator[Arrival]:
+    """Each row of a batch as a request of its own."""
+    for i in range(len(batch[0].length)):
+        yield Arrival(*jax.tree.map(lambda x, i=i: x[i : i + 1], batch))
+
+
+def timed(
+    pair: costs.Pair, prompts: Prompts, setting: LoadSetting, servers: dict[int, Server]
+) -> dict[tuple[str, int, int], float]:
+    """Medians in seconds by (part, batch, gamma): "target" a call on gamma + 1 tokens,
+    "draft" gamma drafted tokens, "step" as it is served; and of the batch that serves,
+    whose programs `servers` has by gamma, "admit" one request, "begin" a whole batch,
+    "loop" a step within its loop."""
+    tokens = np.full(setting.rows, setting.most)
+    texts, median = asked(prompts, np.arange(setting.rows), tokens, setting), {}
+    one = next(one_by_one(texts))
+    single = {x: (costs.begin(pair, x, *one[:2]), one.request) for x in setting.gammas}
+    for batch in setting.batches:  # one after the other: caches take their room
+        programs = _programs(pair, setting, servers, batch, single)
+        if batch == setting.rows:
+            programs |= _whole(pair, setting, servers, texts)
+        found = timing.interleaved(programs, setting.rounds, f"steps of {batch} rows")
+        median |= {name: float(np.median(each)) for name, each in found.items()}
+        if batch == setting.rows:
+            calls = {x: programs["whole", batch, x]().counts.calls for x in servers}
+    looped = {"target", "draft", "step", "admit"}
+    median = {k: x / LOOPS if k[0] in looped else x for k, x in median.items()}
+    for gamma in setting.gammas:
+        place = setting.rows, gamma
+        rest = median.pop(("whole", *place)) - median["begin", *place]
+        median["loop", *place] = rest / int(np.max(calls[gamma]))
+    return median
+
+
+def _programs(
+    pair: costs.Pair,
+    setting: LoadSetting,
+    servers: dict[int, Server],
+    batch: int,
+    single: dict[int, tuple],
+) -> dict[tuple[str, int, int], Callable]:
+    """The parts of a step of so many rows; single: by gamma the state and request of a
+    row, in the middle of its text."""
+    programs = {}
+    for gamma in setting.gammas:
+        place, params = (batch, gamma), pair.params(gamma)
+        state, request = jax.tree.map(partial(_repeated, batch), single[gamma])
+        target = costs.target_calls(pair, gamma, LOOPS)
+        programs["target", *place] = partial(target, request, state)
+        if gamma:
+            draft = costs.drafts(pair, gamma, LOOPS)
+            programs["draft", *place] = partial(draft, request, state)
+        served = batch == setting.rows
+        own = servers[gamma] if served else server(pair, gamma, batch)
+        programs["step", *place] = _steps(own, params, request, state)
+    return programs
+
+
+def _whole(
+    pair: costs.Pair,
+    setting: LoadSetting,
+    servers: dict[int, Server],
+    texts: tuple[Prompt, Request],
+) -> dict[tuple[str, int, int], Callable]:
+    """Admissions, and batches that are decoded as a whole."""
+    programs, one = {}, next(one_by_one(texts))
+    empty = texts[1]._replace(limit=texts[1].start)
+    for gamma in setting.gammas:
+        place, params = (setting.rows, gamma), pair.params(gamma)
+        programs["admit", *place] = _admissions(servers[gamma], params, one)
+        whole = generate.build(pair.decoder(gamma), pair.slots)
+        programs["begin", *place] = partial(whole, params, texts[0], empty)
+        programs["whole", *place] = partial(whole, params, *texts)
+    return programs
+
+
+def _repeated(rows: int, row: jax.Array) -> jax.Array:
+    """[1, ...] -> [B, ...]; what a row holds does not change what a step costs."""
+    return jnp.repeat(row, rows, axis=0)
+
+
+def _steps(server: Server, params, request: Request, state) -> Callable[[], None]:
+    """LOOPS steps, after each of which the host looks who has ended. Rows that have
+    ended cost what the others do."""
+    last = [jax.tree.map(jnp.copy, state)]  # the step takes its buffers
+
+    def run() -> None:
+        for _ in range(LOOPS):
+            last[0], _, ended = server.step(params, request, last[0])
+            np.asarray(ended)
+
+    return run
+
+
+def _admissions(server: Server, params, one: Arrival) -> Callable[[], None]:
+    batch = [server.begin(params, one.prompt, one.request)]
+
+    def run() -> None:
+        for i in range(LOOPS):
+            server.check(params, one.prompt, one.request)
+            row = np.int32(i % server.rows)
+            batch[0] = server.admit(params, *batch[0], row, one.prompt, one.request)
+            jax.block_until_ready(batch[0])
+
+    return run
+
+
+def emitted(
+    pair: costs.Pair, gamma: int, prompts: Prompts, setting: LoadSetting, server: Server
+) -> list[np.ndarray]:
+    """Of each of the other prompts' texts, the tokens that each step gave; without the
+    last, which a limit may have cut."""
+    params, texts = pair.params(gamma), []
+    for first in range(0, setting.others, setting.rows):
+        index = np.arange(first, first + setting.rows)
+        tokens = np.full(setting.rows, setting.most)
+        each = [*one_by_one(asked(prompts, index, tokens, setting))]
+        state, request = server.begin(params, *each[0][:2])
+        for row, (prompt, own, _) in enumerate(each):
+            at = params, state, request, np.int32(row), prompt, own
+            state, request = server.admit(*at)
+        steps, ended = [], np.zeros(setting.rows, bool)
+        while not ended.all():
+            state, info, ended = server.step(params, request, state)
+            steps.append(np.array(info.emitted))
+            ended = np.asarray(ended)
+        for row in np.array(steps).T:
+            texts.append(row[: max(1, np.count_nonzero(row) - 1)])
+    return texts

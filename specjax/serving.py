@@ -1,0 +1,156 @@
+"""A batch that does not wait for its longest row: one that has ended takes a request.
+
+Iteration-level scheduling (Yu et al. 2022, Orca), between steps of speculative
+decoding. Nothing is compiled for a request that comes: its row and all that it asks are
+arguments. Its text is that of the request decoded alone, as randomness is named by
+request (`specjax.keys`) and nothing of the row before is left: every leaf of the state
+is written over.
+Axes: B rows of the batch, T prompt tokens, L buffer.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from specjax import finite, generate, inputs
+from specjax.step import Decoder, build_step, finished
+from specjax.types import Info, Params, Prompt, Request, State
+
+Batch = tuple[State, Request]
+
+
+class Server(NamedTuple):
+    """Compiled programs of a batch of `rows`, with a buffer of `slots`.
+
+    begin: (params, Prompt [1, T], Request [1]) -> (State, Request) of B rows, all of
+    which have ended; what it is given is an example of what will be admitted.
+    admit: (params, State, Request, row, Prompt [1, T], Request [1]) -> (State,
+    Request), in which row `row` [] int32 begins anew; takes the state's buffers.
+    Compiled for each T.
+    step: (params, Request, State) -> (State, Info, ended [B] bool), which takes them.
+    check: (params, Prompt, Request) -> None, raises ValueError for what cannot decode.
+    """
+
+    rows: int
+    slots: int
+    begin: Callable[[Params, Prompt, Request], Batch]
+    admit: Callable[[Params, State, Request, Any, Prompt, Request], Batch]
+    step: Callable[[Params, Request, State], tuple[State, Info, Array]]
+    check: Callable[[Params, Prompt, Request], None]
+
+
+class Arrival(NamedTuple):
+    """A request: prompt [1, T], request [1], and when it comes, in seconds since
+    serving began."""
+
+    prompt: Prompt
+    request: Request
+    at: float = 0.0
+
+
+class Served(NamedTuple):
+    """What a request was answered with. index: of its arrival, from 0. tokens: ids [N].
+    calls: of the target. arrived, admitted, ended: seconds since serving began."""
+
+    index: int
+    tokens: np.ndarray
+    calls: int
+    arrived: float
+    admitted: float
+    ended: float
+
+
+def build(decoder: Decoder, slots: int, rows: int) -> Server:
+    """The programs of a decoder. All requests have the same settings on or off
+    (`Sampling`), as many ids in `eos` and inputs of one width, or `begin` and `admit`
+    raise ValueError."""
+    guarded = decoder._replace(verifier=finite.guarded(decoder.verifier))
+    step = build_step(*guarded)
+
+    def begin(params: Params, prompt: Prompt, request: Request) -> Batch:
+        state = generate.prefill(decoder, params, prompt, slots)
+        one = state, request._replace(limit=request.start)
+        check_fits(one, one)
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (rows, *x.shape[1:])), one)
+
+    def admit(params, state: State, request: Request, row, prompt, asked) -> Batch:
+        batch = state, request
+        one = generate.prefill(decoder, params, prompt, slots), asked
+        check_fits(batch, one)
+        put = jax.lax.dynamic_update_slice_in_dim
+        return jax.tree.map(lambda rows, new: put(rows, new, row, axis=0), batch, one)
+
+    def go_on(params: Params, request: Request, state: State):
+        state, info = step(params, request, state)
+        return state, info, finished(request, state)
+
+    def check(params: Params, prompt: Prompt, request: Request) -> None:
+        inputs.check(decoder, slots, params, prompt, request)
+
+    programs = jax.jit(begin), jax.jit(admit, donate_argnums=1)
+    return Server(rows, slots, *programs, jax.jit(go_on, donate_argnums=2), check)
+
+
+def check_fits(batch: Batch, one: Batch) -> None:
+    """Raises ValueError where a row is not of the batch's kind."""
+
+    def kind(tree: Any) -> tuple:
+        leaves, form = jax.tree.flatten(tree)
+        return form, [(x.shape[1:], x.dtype) for x in leaves]
+
+    single = {x.shape[:1] for x in jax.tree.leaves(one)} == {(1,)}
+    if not single or kind(batch) != kind(one):
+        raise ValueError(
+            "a request is not of its batch's kind: give one row at a time, the same"
+            " settings of Sampling on or off, as many ids in eos, and inputs padded to"
+            " one width"
+        )
+
+
+def serve(
+    server: Server, params: Params, arrivals: Iterable[Arrival]
+) -> Iterator[Served]:
+    """Answers requests as rows become free, and yields each when it has ended.
+
+    arrivals: in the order of their times; the next one is asked for when one was
+    admitted. Prompts are padded to widths that many share (`inputs.bucketed`). The host
+    looks at every step who has ended. Raises ValueError for a request that cannot
+    decode, FloatingPointError for logits that are no law (`specjax.finite`).
+    """
+    begun = time.perf_counter()
+    now = lambda: time.perf_counter() - begun  # noqa: E731
+    numbered, batch, calls = enumerate(arrivals), None, 0
+    free, busy = list(range(server.rows)), {}
+    coming = next(numbered, None)
+    while busy or coming:
+        while free and coming and coming[1].at <= now():
+            index, (prompt, asked, at) = coming
+            prompt = inputs.bucketed(prompt, server.slots)
+            server.check(params, prompt, asked)
+            batch = batch or server.begin(params, prompt, asked)
+            row, admitted = free.pop(), now()
+            batch = server.admit(params, *batch, np.int32(row), prompt, asked)
+            busy[row] = index, calls, at, admitted
+            coming = next(numbered, None)
+        if not busy:
+            time.sleep(max(0.0, coming[1].at - now()))
+            continue
+        state, request = batch
+        state, _, ended = server.step(params, request, state)
+        batch, calls = (state, request), calls + 1
+        ended = np.asarray(ended)
+        done, at = [row for row in busy if ended[row]], now()
+        if done:  # copies: the next step takes the buffers
+            texts = map(np.array, (state.tokens, request.start, state.length))
+            tokens, start, length = texts
+            generate.check_finite(tokens, start, length)
+        for row in done:
+            free.append(row)
+            index, before, *when = busy.pop(row)
+            ids = tokens[row, start[row] : length[row]]
+            yield Served(index, ids, calls - before, *when, at)
