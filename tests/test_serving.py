@@ -9,10 +9,10 @@ import pytest
 from specjax import generate, inputs, serving
 from specjax.inputs import make_prompt, make_sampling
 from specjax.serving import Arrival
-from specjax.step import Decoder
+from specjax.step import Decoder, finished
 from specjax.types import Params, Prompt, Request
 from tests.support import model_cases, tiny, tiny_llama, tiny_t5
-from tests.support.drafter_cases import BY_NAME, CASES
+from tests.support.drafter_cases import BY_NAME
 
 GAMMA, SLOTS, ROWS = 2, 32, 3
 TEXTS = [[1, 2, 3, 4, 5], [7], [3, 4, 3, 4], [9, 2], [5], [6, 5, 6, 5], [8, 1, 8, 1]]
@@ -29,7 +29,6 @@ PAIRS = {
     "gpt-renewal": (GPT, "renewal"),
     "gpt-copying": (GPT, "copying"),
     "gpt-trigram": (GPT, "trigram"),
-    "gpt-recycling": (GPT, "recycling"),
     "llama-adaptive": (LLAMA, "adaptive"),
     "t5-adaptive": (T5, "adaptive"),
     "t5-anchored": (T5, "anchored"),
@@ -88,7 +87,7 @@ def test_a_refilled_rows_text_is_that_of_its_request(name):
 # What a row before leaves, if it is not written over, shows in the text after it.
 LEFT = [("gpt-autoregressive", x) for x in ("tokens", "target_cache", "draft_cache")]
 LEFT += [("gpt-adaptive", "budget"), ("gpt-renewal", "policy")]
-LEFT += [("gpt-recycling", "draft_cache"), ("t5-anchored", "context")]
+LEFT += [("t5-anchored", "context")]
 
 
 @pytest.mark.parametrize(("name", "field"), LEFT)
@@ -108,6 +107,8 @@ def test_nothing_is_compiled_for_a_request():
     _, params, server = pair("llama-adaptive")
     served(server, "llama-adaptive")
     programs = server.begin, server.admit, server.step
+    state, request = server.begin(params, *arrivals(False)[0][:2])
+    assert finished(request, state).tolist() == [True] * ROWS
     sizes = [it._cache_size() for it in programs]
     two = arrivals(False)[:1] + arrivals(False) * 3
     assert len([*serving.serve(server, params, two)]) == 22
@@ -118,13 +119,17 @@ def test_nothing_is_compiled_for_a_request():
     assert [it._cache_size() for it in programs] == [2, 2, 1]
 
 
+# Each with a state or a cache of another kind.
+OTHERS = ("early_exit", "intersection", "copying_else", "tree_grown", "lookahead")
+OTHERS += ("anchored", "datastore", "recycling", "renewal")
+
+
 def kinds():
-    """Every drafter, and every family of models with its cache."""
-    for case in CASES:
-        world = T5() if case.name == "anchored" else GPT()
+    for name in OTHERS:
+        case, world = BY_NAME[name], T5() if name == "anchored" else GPT()
         one = arrivals(world.target.encodes)[0][:2]
-        yield case.name, case.decoder(world, GAMMA), case.params(world), *one
-    for case in model_cases.CASES:
+        yield name, case.decoder(world, GAMMA), case.params(world), *one
+    for case in model_cases.MODULES:
         world, prompt = case.world(), case.prompt(1)
         request = inputs.make_request(KEY, prompt, 1, make_sampling(1, 1.0))
         params = Params(world.target_weights)
@@ -162,3 +167,10 @@ def test_what_is_not_of_the_batchs_kind_is_refused():
     late = second._replace(request=second.request._replace(limit=np.int32([SLOTS])))
     with pytest.raises(ValueError, match="build with slots="):
         list(serving.serve(server, params, [first, late]))
+
+
+def test_logits_that_are_no_law_end_it():
+    _, params, server = pair("gpt-adaptive")
+    lost = params._replace(target=jax.tree.map(lambda x: x * np.nan, params.target))
+    with pytest.raises(FloatingPointError, match="token 0 of its text: the target's"):
+        list(serving.serve(server, lost, arrivals(False)))
