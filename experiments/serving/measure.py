@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.serving import parts, simulate
 from experiments.serving.parts import LoadSetting
-from experiments.serving.simulate import Costs, Load
+from experiments.serving.simulate import Costs
 from specjax import drafts, generate, native, serving, sides
 from specjax.inputs import bucket
 from specjax.measure import costs, pairs
@@ -146,11 +146,10 @@ def predict(
         part = {x: median[x, rows, own] for x in ("step", "admit", "begin", "loop")}
         costs = Costs((rows,), (part["step"],), admit=part["admit"])
         together = Costs((rows,), (part["loop"],), begin=part["begin"])
-        here = emitted[own]
+        calls = simulate.calls_of(tokens, emitted[own], setting.seed)
 
-        def told(serve, costs: Costs, at: np.ndarray, here=here) -> dict[str, float]:
-            times = simulate.ended(serve, costs, Load(at, tokens, here, setting.seed))
-            return simulate.told(at, times, tokens)
+        def told(serve, costs: Costs, at: np.ndarray, calls=calls) -> dict[str, float]:
+            return simulate.told(at, simulate.ended(serve, costs, at, calls), tokens)
 
         runs = {"refill": told(simulate.refilled(rows), costs, at)}
         runs["wait"] = told(simulate.waiting(rows), together, at)
@@ -235,8 +234,9 @@ def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
         return Costs(setting.batches, steps, median["admit", setting.rows, gamma])
 
     def told(gamma: int, at: np.ndarray) -> dict[str, float]:
-        load = Load(at, tokens, emitted[gamma], setting.seed)
-        return simulate.told(at, simulate.ended(serve, costs_of(gamma), load), tokens)
+        calls = simulate.calls_of(tokens, emitted[gamma], setting.seed)
+        times = simulate.ended(serve, costs_of(gamma), at, calls)
+        return simulate.told(at, times, tokens)
 
     full = told(0, np.zeros(SIMULATED))["rate"] / tokens.mean()
     rates = [share * full for share in SHARES]

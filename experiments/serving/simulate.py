@@ -30,25 +30,19 @@ class Costs(NamedTuple):
         return self.steps[int(np.searchsorted(self.batches, busy))]
 
 
-class Load(NamedTuple):
-    """Requests: at [N], when each comes, ascending, in seconds; tokens [N] that each is
-    answered with; emitted: of some texts the tokens of each step, of which each request
-    follows one, drawn with `seed`."""
+def calls_of(
+    tokens: np.ndarray, emitted: Sequence[np.ndarray], seed: int = 0
+) -> np.ndarray:
+    """Steps that each request takes, [N]. tokens [N]: of its answer. emitted: of some
+    texts the tokens of each step, at least one; a request follows one text."""
+    random = np.random.default_rng(seed)
 
-    at: np.ndarray
-    tokens: np.ndarray
-    emitted: Sequence[np.ndarray]
-    seed: int = 0
+    def of(count: int) -> int:
+        steps = emitted[random.integers(len(emitted))]
+        given = np.cumsum(random.choice(steps, count))
+        return 1 + int(np.searchsorted(given, count))
 
-    def calls(self) -> np.ndarray:
-        """Steps that each request takes, [N]."""
-        random = np.random.default_rng(self.seed)
-        return np.array([self._of(random, count) for count in self.tokens])
-
-    def _of(self, random: np.random.Generator, count: int) -> int:
-        steps = self.emitted[random.integers(len(self.emitted))]
-        drawn = random.choice(steps, int(count))  # each at least one token
-        return 1 + int(np.searchsorted(np.cumsum(drawn), count))
+    return np.array([of(int(count)) for count in tokens])
 
 
 Serve = Callable[[simpy.Environment, simpy.Store, Costs, Callable], Generator]
@@ -89,16 +83,17 @@ def waiting(rows: int) -> Serve:
     return serve
 
 
-def ended(serve: Serve, costs: Costs, load: Load) -> np.ndarray:
-    """When each request has been answered, [N], in seconds."""
-    env, times = simpy.Environment(), np.zeros(len(load.at))
-    queue, left = simpy.Store(env), {*range(len(load.at))}
+def ended(serve: Serve, costs: Costs, at: np.ndarray, calls: np.ndarray) -> np.ndarray:
+    """When each request has been answered, [N], in seconds. at [N]: when each comes,
+    ascending. calls [N]: steps that each takes."""
+    env, times = simpy.Environment(), np.zeros(len(at))
+    queue, left = simpy.Store(env), {*range(len(at))}
     all_told = env.event()
 
     def come():
-        for each in enumerate(load.calls()):
-            yield env.timeout(max(0.0, load.at[each[0]] - env.now))
-            queue.put(each)
+        for index, when in enumerate(at):
+            yield env.timeout(max(0.0, when - env.now))
+            queue.put((index, calls[index]))
 
     def tell(index: int) -> None:
         times[index] = env.now

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from experiments.serving import simulate
-from experiments.serving.simulate import Costs, Load
+from experiments.serving.simulate import Costs
+from specjax import serving
+from specjax.serving import Arrival, Server
+from specjax.types import Prompt, Request, State
 
-ONE = [np.ones(1, int)]  # a token a step
 
-
-def ended(serve, costs: Costs, tokens, at=None, emitted=ONE) -> list[float]:
-    tokens = np.array(tokens)
-    at = np.zeros(tokens.size) if at is None else np.array(at)
-    return simulate.ended(serve, costs, Load(at, tokens, emitted)).tolist()
+def ended(serve, costs: Costs, calls, at=None) -> list[float]:
+    at = np.zeros(len(calls)) if at is None else at
+    return simulate.ended(serve, costs, at, calls).tolist()
 
 
 def test_by_hand():
@@ -29,8 +29,8 @@ def test_by_hand():
 
 def test_steps_of_a_request():
     """Of 8 tokens at 3 a step are 3 steps; of texts that differ, each follows one."""
-    load = Load(np.zeros(400), np.full(400, 8), [np.array([3]), np.array([1])])
-    calls = load.calls()
+    texts = [np.array([3]), np.array([1])]
+    calls = simulate.calls_of(np.full(400, 8), texts)
     assert {*calls.tolist()} == {3, 8} and abs(calls.mean() - 5.5) < 0.5
 
 
@@ -42,6 +42,45 @@ def test_one_row_is_the_queue_of_pollaczek_and_khinchine():
         ended(simulate.refilled(1), Costs((1,), (1.0,)), np.ones(count, int), at)
     )
     assert np.mean(times - at) == pytest.approx(1 + rho / (2 * (1 - rho)), rel=0.05)
+
+
+def server(rows: int, steps: list[int]) -> Server:
+    """One that gives a token a step, and tells in `steps` when each row ended."""
+
+    def begin(params, prompt: Prompt, request: Request):
+        state = State(np.zeros((rows, 32), int), np.ones(rows, int), (), (), None)
+        return state, request._replace(start=np.ones(rows, int), limit=np.ones(rows))
+
+    def admit(params, state: State, request: Request, row: int, prompt, asked):
+        start, limit = request.start.copy(), request.limit.copy()
+        start[row], limit[row] = asked.start[0], asked.limit[0]
+        length = np.where(np.arange(rows) == row, asked.start, state.length)
+        return state._replace(length=length), request._replace(start=start, limit=limit)
+
+    def step(params, request: Request, state: State):
+        going = state.length < request.limit
+        steps.append(int(going.sum()))
+        state = state._replace(length=state.length + going)
+        return state, None, state.length >= request.limit
+
+    return Server(rows, 32, begin, admit, step, lambda *checked: None)
+
+
+def test_it_schedules_as_a_server_does():
+    """As many rows are busy at every step, and rows end at the same one."""
+    calls = np.random.default_rng(1).integers(1, 20, 40)
+    one, steps, found = np.ones(1, int), [], {}
+    prompt = Prompt(np.ones((1, 1), int), one)
+    requests = (Request(None, None, one, one + count, None) for count in calls)
+    arrivals = (Arrival(prompt, request) for request in requests)
+    for it in serving.serve(server(3, steps), None, arrivals):
+        assert it.calls == it.tokens.size == calls[it.index]
+        found[it.index] = len(steps)
+    times = ended(simulate.refilled(3), Costs((3,), (1.0,)), calls)
+    assert times == [found[i] for i in range(len(calls))]
+    # By how many rows are busy: a program of one row, of two, of three.
+    apart = ended(simulate.refilled(3), Costs((1, 2, 3), (1.0, 10.0, 100.0)), calls)
+    assert max(apart) == sum(10 ** (busy - 1) for busy in steps)
 
 
 def test_what_is_told():
