@@ -2,10 +2,8 @@
 
 Requests of unequal lengths, by a batch whose rows are refilled and by batches that wait
 for their longest row, with a draft and without; all there at once, or as they come. The
-simulation has costs and acceptance of other texts (`parts`), and is asked before
-anything is served. It also answers from which load on a draft does not pay, for a
-server that has a program for each of several batches and runs the least that holds its
-busy rows.
+simulation has costs and acceptance of other texts (`parts`), and is asked (`expect`)
+before anything is served.
 """
 
 import time
@@ -14,9 +12,8 @@ from functools import partial
 import jax
 import numpy as np
 
-from experiments.serving import parts, simulate
+from experiments.serving import expect, parts, simulate
 from experiments.serving.parts import LoadSetting
-from experiments.serving.simulate import Costs
 from specjax import drafts, generate, native, serving, sides
 from specjax.inputs import bucket
 from specjax.measure import costs, pairs
@@ -25,10 +22,6 @@ from specjax.measure.texts import width
 from specjax.prompts import Prompts
 from specjax.serving import Server
 from specjax.sides import Side
-
-NAMES = {False: "plain", True: "drafted"}
-SIMULATED = 1000  # requests of a simulated load
-SHARES = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9  # of what is answered at most
 
 
 def build(
@@ -56,6 +49,7 @@ def build(
 
 
 def check(setting: LoadSetting) -> None:
+    """Raises ValueError for a setting that cannot be measured."""
     gammas, batches = setting.gammas, setting.batches
     if gammas[:1] != (0,) or sorted({*gammas}) != [*gammas] or len(gammas) < 2:
         raise ValueError(f"gammas must ascend from 0 to something; got {gammas}")
@@ -80,23 +74,19 @@ def measure(target: Side, draft: Side, prompts: Prompts, setting: LoadSetting) -
         x: parts.emitted(pair, x, prompts, setting, servers[x])
         for x in setting.gammas[1:]
     }
-    by_batch = [*parts_of(median, emitted, setting)]
+    by_batch = [*expect.steps(median, emitted, setting)]
     here = [it for it in by_batch if it["batch"] == setting.rows and it["gamma"]]
     gamma = max(here, key=lambda it: it["speedup"])["gamma"]
     tokens = np.random.default_rng(setting.seed).integers(
         setting.least, setting.most + 1, setting.requests
     )
-    predicted = predict(median, emitted, tokens, gamma, setting)
+    predicted = expect.runs(median, emitted, tokens, gamma, setting)
     at = simulate.poisson(predicted.pop("load"), setting.requests, setting.seed)
     asked = requests(prompts, tokens, setting)
     measured = {}
     for drafted, own in ((False, 0), (True, gamma)):
         runs = serve_all(pair, own, servers[own], asked, tokens, at, setting)
-        measured |= {
-            f"{mode}_{NAMES[drafted]}_{name}": x
-            for mode, it in runs.items()
-            for name, x in it.items()
-        }
+        measured |= expect.named(drafted, runs)
     compared = {f"{name}_predicted": x for name, x in predicted.items()}
     compared |= {f"{k}_ratio": measured[k] / x for k, x in predicted.items()}
     return {
@@ -107,62 +97,11 @@ def measure(target: Side, draft: Side, prompts: Prompts, setting: LoadSetting) -
         "arrivals": float(setting.requests / at[-1]),
         **measured,
         **compared,
-        **gains(measured),
-        **{f"{k}_predicted": x for k, x in gains(predicted).items()},
+        **expect.gains(measured),
+        **{f"{k}_predicted": x for k, x in expect.gains(predicted).items()},
         "by_batch": by_batch,
-        **loads(median, emitted, setting),
+        **expect.loads(median, emitted, setting),
     }
-
-
-def parts_of(median: dict, emitted: dict, setting: LoadSetting):
-    """Of each batch and gamma: c, v, milliseconds, tokens a step, and how much faster
-    than without a draft where all rows are busy."""
-    for batch in setting.batches:
-        alone, plain = median["target", batch, 0], median["step", batch, 0]
-        for gamma in setting.gammas:
-            target, step = (median[x, batch, gamma] for x in ("target", "step"))
-            drafted = median["draft", batch, gamma] if gamma else 0.0
-            given = float(np.mean([each.mean() for each in emitted[gamma]]))
-            yield {
-                "batch": batch,
-                "gamma": gamma,
-                "c": drafted / gamma / alone if gamma else None,
-                "v": target / alone,
-                "target_ms": 1e3 * alone,
-                "overhead_ms": 1e3 * (step - drafted - target),
-                "step_ms": 1e3 * step,
-                "given": given,
-                "speedup": given * plain / step,
-            }
-
-
-def predict(
-    median: dict, emitted: dict, tokens: np.ndarray, gamma: int, setting: LoadSetting
-) -> dict[str, float]:
-    """What each run is expected to measure, by its name, and "load": the requests a
-    second of the open one."""
-    at, rows, found = np.zeros(len(tokens)), setting.rows, {}
-    for drafted, own in ((False, 0), (True, gamma)):
-        part = {x: median[x, rows, own] for x in ("step", "admit", "begin", "loop")}
-        costs = Costs((rows,), (part["step"],), admit=part["admit"])
-        together = Costs((rows,), (part["loop"],), begin=part["begin"])
-        calls = simulate.calls_of(tokens, emitted[own], setting.seed)
-
-        def told(serve, costs: Costs, at: np.ndarray, calls=calls) -> dict[str, float]:
-            return simulate.told(at, simulate.ended(serve, costs, at, calls), tokens)
-
-        runs = {"refill": told(simulate.refilled(rows), costs, at)}
-        runs["wait"] = told(simulate.waiting(rows), together, at)
-        if not drafted:
-            load = setting.load * runs["refill"]["rate"] / tokens.mean()
-            later = simulate.poisson(load, len(tokens), setting.seed)
-        runs["open"] = told(simulate.refilled(rows), costs, later)
-        found |= {
-            f"{mode}_{NAMES[drafted]}_{name}": x
-            for mode, it in runs.items()
-            for name, x in it.items()
-        }
-    return found | {"load": float(load)}
 
 
 def requests(prompts: Prompts, tokens: np.ndarray, setting: LoadSetting):
@@ -206,49 +145,3 @@ def serve_all(
         times += [time.perf_counter() - begun] * setting.rows
     waited = simulate.told(none, np.array(times), tokens)
     return {"refill": refilled(none), "wait": waited, "open": refilled(at)}
-
-
-def gains(runs: dict[str, float]) -> dict[str, float]:
-    """Of tokens a second: what refilling gives, and what a draft does."""
-    rate = {
-        name.removesuffix("_rate"): x for name, x in runs.items() if "_rate" in name
-    }
-    return {
-        "gain_refill_plain": rate["refill_plain"] / rate["wait_plain"],
-        "gain_refill_drafted": rate["refill_drafted"] / rate["wait_drafted"],
-        "gain_draft_refill": rate["refill_drafted"] / rate["refill_plain"],
-        "gain_draft_wait": rate["wait_drafted"] / rate["wait_plain"],
-    }
-
-
-def loads(median: dict, emitted: dict, setting: LoadSetting) -> dict:
-    """Simulated loads of a server that runs the least program that holds its busy rows:
-    a line a load, and from which on the mean answer is no faster with a draft."""
-    random = np.random.default_rng(setting.seed)
-    tokens = random.integers(setting.least, setting.most + 1, SIMULATED)
-    most = setting.batches[-1]
-    serve = simulate.refilled(most)
-
-    def costs_of(gamma: int) -> Costs:
-        steps = tuple(median["step", batch, gamma] for batch in setting.batches)
-        return Costs(setting.batches, steps, median["admit", setting.rows, gamma])
-
-    def told(gamma: int, at: np.ndarray) -> dict[str, float]:
-        calls = simulate.calls_of(tokens, emitted[gamma], setting.seed)
-        times = simulate.ended(serve, costs_of(gamma), at, calls)
-        return simulate.told(at, times, tokens)
-
-    full = told(0, np.zeros(SIMULATED))["rate"] / tokens.mean()
-    rates = [share * full for share in SHARES]
-    lines = []
-    for rate in rates:
-        at = simulate.poisson(rate, SIMULATED, setting.seed)
-        lines += [{"load": rate, "gamma": x, **told(x, at)} for x in setting.gammas]
-    mean = {x: [it["mean"] for it in lines if it["gamma"] == x] for x in setting.gammas}
-    best = np.min([mean[x] for x in setting.gammas[1:]], axis=0)
-    return {
-        "loads": lines,
-        "capacity": full,
-        "stops": simulate.crossing(rates, best, mean[0]),
-        **{f"stops_{x}": simulate.crossing(rates, mean[x], mean[0]) for x in mean if x},
-    }

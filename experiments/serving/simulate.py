@@ -91,8 +91,10 @@ def ended(serve: Serve, costs: Costs, at: np.ndarray, calls: np.ndarray) -> np.n
     all_told = env.event()
 
     def come():
+        yield env.timeout(0)
         for index, when in enumerate(at):
-            yield env.timeout(max(0.0, when - env.now))
+            if when > env.now:  # who come at once are there at once
+                yield env.timeout(when - env.now)
             queue.put((index, calls[index]))
 
     def tell(index: int) -> None:

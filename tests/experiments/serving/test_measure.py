@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.report import details
-from experiments.serving import measure
+from experiments.serving import expect, measure
 from experiments.serving.parts import LoadSetting
 from specjax.measure.pairs import Task
 from specjax.prompts import Prompts
@@ -33,7 +33,7 @@ def test_a_row():
     plain, drafted = it["by_batch"]
     assert plain["given"] == 1 < drafted["given"] <= 3
     assert (plain["speedup"], plain["v"], plain["c"]) == (1.0, 1.0, None)
-    assert len(it["loads"]) == 2 * len(measure.SHARES)
+    assert len(it["loads"]) == 2 * len(expect.SHARES)
     asked = measure.requests(PROMPTS, np.array([3, 4]), SMALL)[0]
     assert asked.tokens[:, :2].tolist() == PROMPTS.tokens[4:6]  # of no other prompt
     shown = details.of("load", {"load": {"mine": {"measured": it}}})

@@ -22,6 +22,10 @@ def test_by_hand():
     assert ended(simulate.refilled(2), costs, [4, 1, 1]) == [9.5, 4.0, 7.5]
     # Two together, 2 + 4 * 3; then one, of as many rows.
     assert ended(simulate.waiting(2), costs, [4, 1, 1]) == [14.0, 14.0, 19.0]
+    assert ended(simulate.waiting(4), Costs((4,), (1.0,)), [9, 1, 1, 1, 2])[3:] == [
+        9,
+        11,
+    ]
     # Who comes within a step is admitted at its end.
     late = ended(simulate.refilled(2), costs, [3, 1], [1.0, 2.2])
     assert late == [1.0 + 0.5 + 1 + 0.5 + 3 + 1, 1.0 + 0.5 + 1 + 0.5 + 3]
