@@ -28,10 +28,11 @@ LOOPS = 16  # calls in a program that times one call
 class LoadSetting(NamedTuple):
     """gammas: ascending from 0, the baseline. batches: rows of the programs that are
     timed, ascending. rows: of the batch that serves, one of them. requests: how many
-    are served, each of `least` to `most` new tokens. others: prompts, the first of the
-    task, on which acceptance is measured and none is served. load: of the open run, as
-    a share of what the batch is predicted to answer without a draft. rounds: of the
-    timings."""
+    are served, each of `least` to `most` new tokens. longest: tokens of a prompt; those
+    with more are left out, and all are padded as the longest is. others: prompts, the
+    first of the task, on which acceptance is measured and none is served. load: of the
+    open run, as a share of what the batch is predicted to answer without a draft.
+    rounds: of the timings."""
 
     temperature: float = 0.0
     gammas: tuple[int, ...] = (0, 1, 3)
@@ -40,6 +41,7 @@ class LoadSetting(NamedTuple):
     requests: int = 200
     least: int = 8
     most: int = 96
+    longest: int = 32
     others: int = 24
     load: float = 0.7
     rounds: int = 3

@@ -46,8 +46,9 @@ def test_a_row():
         (SMALL._replace(gammas=(1, 2)), PROMPTS, "gammas must ascend from 0"),
         (SMALL._replace(rows=4), PROMPTS, "rows be one of them"),
         (SMALL._replace(requests=11), PROMPTS, "requests must fill batches of 2"),
-        (SMALL._replace(others=10), PROMPTS, "more than 10 prompts for a decoder"),
-        (SMALL, PROMPTS._replace(inputs=[[1]] * 10), "prompts for a decoder alone"),
+        (SMALL._replace(others=10), PROMPTS, "more than 10 prompts of at most"),
+        (SMALL._replace(longest=1), PROMPTS, "prompts of at most 1 tokens"),
+        (SMALL, PROMPTS._replace(inputs=[[1]] * 10), "for a decoder alone"),
     ],
 )
 def test_what_cannot_be_measured_is_told_at_once(setting, prompts, why):
