@@ -9,7 +9,7 @@ Axes of a mesh: `data`, of rows, and `model`, of heads, hidden features, vocabul
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -62,9 +62,10 @@ def parse(text: str) -> Layout:
     return chosen
 
 
-def of(chosen: Layout) -> Mesh:
-    """The mesh, of the first devices. Raises ValueError where they are too few."""
-    need, devices = chosen.data * chosen.model, jax.devices()
+def of(chosen: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """The mesh, of the first devices; None are those here. Raises ValueError where they
+    are too few."""
+    need, devices = chosen.data * chosen.model, devices or jax.devices()
     if need > len(devices):
         raise ValueError(
             f"a mesh of data={chosen.data},model={chosen.model} needs {need} devices,"
@@ -76,16 +77,16 @@ def of(chosen: Layout) -> Mesh:
 
 
 @contextlib.contextmanager
-def using(text: str) -> Iterator[None]:
+def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[None]:
     """What is traced within is for the mesh of this text (`parse`), its caches too, and
-    `pair` and `rows` place what it reads; "" is one device. Raises ValueError as
-    `parse` and `of`."""
+    `pair` and `rows` place what it reads; "" is one device. devices: as in `of`. Raises
+    ValueError as `parse` and `of`."""
     if not text:
         yield
         return
     chosen = parse(text)
     # A thin product would gather its matrix.
-    with jax.set_mesh(of(chosen)), layout(chosen), native.products(native.XLA):
+    with jax.set_mesh(of(chosen, devices)), layout(chosen), native.products(native.XLA):
         with nn.logical_axis_rules([*RULES.items()]):
             yield
 

@@ -7,6 +7,7 @@ own affair.
 Axes: B rows, G = gamma, L slots.
 """
 
+import re
 from collections import Counter
 from functools import partial
 from typing import NamedTuple
@@ -28,6 +29,7 @@ KINDS = {
     "all-to-all": "all_to_all",
     "collective-permute": "permute",
 }
+DONE = re.compile(rf" ({'|'.join(KINDS)})-done\(")
 
 
 class ShardingSetting(NamedTuple):
@@ -54,22 +56,30 @@ def count(target: Side, draft: Side, setting: ShardingSetting) -> dict:
     gathered. Raises ValueError without a mesh."""
     if (layout := mesh.layout.value) is None:
         raise ValueError("nothing is sent on one device: name a mesh, 'data=4,model=2'")
-    crossing = crossings(hlo.read(compiled(target, draft, setting)), setting.gamma)
-    found = Counter(kernel.opcode for kernel in crossing)
-    sizes = Counter()
-    for kernel in crossing:
-        sizes[kernel.opcode] += kernel.bytes
     rows = setting.batch // layout.data
     kind = jax.devices()[0].device_kind
     return {
         **setting._asdict(),
         "device": f"{layout.data * layout.model} x {kind}",
+        **sent(compiled(target, draft, setting), setting.gamma),
+        "law_bytes": 4 * rows * (setting.gamma + 1) * target.vocab,
+    }
+
+
+def sent(text: str, gamma: int) -> dict:
+    """Collectives of a step's optimized HLO, by kind, and their bytes. One that is
+    begun and ended apart is where it ends: there its result is alone."""
+    crossing = crossings(hlo.read(DONE.sub(r" \1(", text)), gamma)
+    found = Counter(kernel.opcode for kernel in crossing)
+    sizes = Counter()
+    for kernel in crossing:
+        sizes[kernel.opcode] += kernel.bytes
+    return {
         **{name: found[kind] for kind, name in KINDS.items()},
         **{f"{name}_bytes": sizes[kind] for kind, name in KINDS.items()},
         "collectives": len(crossing),
         "bytes": sum(sizes.values()),
         "largest_bytes": max(kernel.bytes for kernel in crossing),
-        "law_bytes": 4 * rows * (setting.gamma + 1) * target.vocab,
     }
 
 

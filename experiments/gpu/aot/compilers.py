@@ -4,10 +4,11 @@ JAX's CUDA plugin and `libtpu` bring them as wheels; a file of `targets` says wh
 must know of a GPU. Pallas kernels compile too.
 """
 
+import contextlib
 import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -24,15 +25,17 @@ WHEELS |= {"tpu": ("libtpu",)}
 CACHED = "jax_persistent_cache_min_compile_time_secs"
 INSTALL = "pip install --editable '.[aot]'"
 DEVICES = {
+    "h100": Device("gpu", "NVIDIA H100 80GB HBM3", (9, 0)),
     "h200": Device("gpu", "NVIDIA H200", (9, 0)),
     "a100": Device("gpu", "NVIDIA A100-SXM4-80GB", (8, 0)),
     "t4": Device("gpu", "Tesla T4", (7, 5)),
     "v4": Device("tpu", "TPU v4"),
     "v5e": Device("tpu", "TPU v5 lite"),
+    "v5p": Device("tpu", "TPU v5"),
     "v6e": Device("tpu", "TPU v6 lite"),
 }
 # The smallest machine of each kind of TPU; programs are compiled for one chip of it.
-TOPOLOGIES = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v6e": "v6e:2x2"}
+TOPOLOGIES = {"v4": "2x2x1", "v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
 
 
 class Compiled(NamedTuple):
@@ -87,14 +90,8 @@ def compile(
     )
     begun = time.perf_counter()
     mesh = jax.sharding.AbstractMesh((), (), abstract_device=abstract)
-    # The compilation cache cannot read what is for a device that is not here.
-    least = jax.config.jax_persistent_cache_min_compile_time_secs
-    jax.config.update(CACHED, float("inf"))
-    try:
-        with jax.sharding.use_abstract_mesh(mesh):
-            compiled = jax.jit(function, donate_argnums=donate).lower(*shapes).compile()
-    finally:
-        jax.config.update(CACHED, least)
+    with uncached(), jax.sharding.use_abstract_mesh(mesh):
+        compiled = jax.jit(function, donate_argnums=donate).lower(*shapes).compile()
     seconds, text = time.perf_counter() - begun, compiled.as_text()
     sizes = compiled.memory_analysis()
     return Compiled(
@@ -108,23 +105,41 @@ def compile(
     )
 
 
-@functools.cache
-def _placed(device: str) -> tuple:
-    """Where arguments lie, and what code that asks for the device is told."""
+@contextlib.contextmanager
+def uncached() -> Iterator[None]:
+    """The compilation cache cannot read what is for a device that is not here."""
+    least = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update(CACHED, float("inf"))
+    try:
+        yield
+    finally:
+        jax.config.update(CACHED, least)
+
+
+def topology(device: str, shape: str = "") -> list[jax.Device]:
+    """Several of one of DEVICES, linked as `shape` says: "2x4" of a TPU; of GPUs the
+    last number counts those of a host. "" is one GPU, or the smallest of TPUs. Raises
+    ValueError as `check`."""
     check(device)
-    platform, cores = DEVICES[device].platform, None
-    if platform == "gpu":
+    if DEVICES[device].platform == "gpu":
         # The plugin must not look for a driver.
         os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
         target = (TARGETS / f"{device}.txtpb").read_text("utf-8")
-        options = {"platform": "cuda", "target_config": target, "topology": "1x1x1"}
-        topology = topologies.get_topology_desc(**options)
-        mesh = topologies.make_mesh(topology, (1,), ("x",))
-        placed = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        options = {"platform": "cuda", "target_config": target}
+        options["topology"] = shape or "1x1x1"
+        return topologies.get_topology_desc(**options).devices
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # there is no machine to ask
+    name = f"{device}:{shape or TOPOLOGIES[device]}"
+    return topologies.get_topology_desc(name, "tpu").devices
+
+
+@functools.cache
+def _placed(device: str) -> tuple:
+    """Where arguments lie, and what code that asks for the device is told."""
+    one, platform = topology(device)[0], DEVICES[device].platform
+    if platform == "gpu":
+        mesh = jax.sharding.Mesh([one], ("x",))
+        placed, cores = jax.sharding.NamedSharding(mesh, jax.P()), None
     else:
-        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # there is no machine to ask
-        topology = topologies.get_topology_desc(TOPOLOGIES[device], "tpu")
-        placed = jax.sharding.SingleDeviceSharding(topology.devices[0])
-        cores = topology.devices[0].num_cores
-    kind = topology.devices[0].device_kind
-    return placed, jax.sharding.AbstractDevice(kind, cores, platform)
+        placed, cores = jax.sharding.SingleDeviceSharding(one), one.num_cores
+    return placed, jax.sharding.AbstractDevice(one.device_kind, cores, platform)

@@ -1,0 +1,121 @@
+"""A step of a pair by its sizes, compiled for eight devices that are not there.
+
+Lowered from shapes that lie where `specjax.mesh` puts them; nothing is allocated.
+Axes: B rows, N layers, H heads, S slots, D head width.
+"""
+
+import re
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from experiments.gpu.aot import collectives, compilers
+from experiments.gpu.aot.launches import as_shapes
+from experiments.gpu.plans.chips import CHIPS
+from experiments.gpu.plans.memory import FLOAT32, Config, Plan
+from specjax import generate, mesh
+from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.measure import costs
+from specjax.mesh import DATA, MODEL
+from specjax.models.cache import KeyValues
+from specjax.models.lowering import Joined
+from specjax.sides import Side
+from specjax.step import build_step
+
+# What the compiler for TPUs says where a program does not fit.
+NEEDED = re.compile(r"total memory required[^(]*\(([\d.]+)([GM])\)")
+
+
+def step(target: Config, draft: Config, plan: Plan, chip: str) -> dict:
+    """What a step takes on each device of a slice of `chip`, one of CHIPS: bytes of
+    arguments, of temporaries, and in all; and its collectives. Where the compiler says
+    that it does not fit, the bytes that it says are needed, and nothing else."""
+    layout, begun = plan.layout, time.perf_counter()
+    text = f"data={layout.data},model={layout.model},draft={layout.draft}"
+    slice = compilers.topology(chip, CHIPS[chip].slice)
+    with mesh.using(text, slice), compilers.uncached():
+        lowered = lower(target, draft, plan)
+        try:
+            compiled = lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            if not (told := NEEDED.search(str(error))):
+                raise
+            needed = float(told[1]) * 2 ** (30 if told[2] == "G" else 20)
+            return {"fits": False, "bytes": round(needed)}
+    sizes = compiled.memory_analysis()
+    arguments, results = sizes.argument_size_in_bytes, sizes.output_size_in_bytes
+    new = results - sizes.alias_size_in_bytes
+    rows, tokens = plan.batch // layout.data, plan.gamma + 1
+    total = arguments + new + sizes.temp_size_in_bytes
+    return {
+        "fits": total <= CHIPS[chip].memory,
+        "bytes": total,
+        "argument_bytes": arguments,
+        "temp_bytes": sizes.temp_size_in_bytes,
+        "sent": collectives.sent(compiled.as_text(), plan.gamma),
+        "law_bytes": FLOAT32 * rows * tokens * target.vocab,
+        "seconds": round(time.perf_counter() - begun, 1),
+    }
+
+
+def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
+    """A step on the mesh in use. The state is written over, as in a loop of steps, and
+    what a step does not read, such as an encoder, is held."""
+    both = placed(target, True), placed(draft, plan.layout.draft > 1)
+    pair = costs.Pair(*both, plan.slots)
+    decoder, params = pair.decoder(plan.gamma), pair.params(plan.gamma)
+
+    def begin(params):
+        whole = None
+        if pair.target.encodes:
+            read = jnp.zeros((plan.batch, plan.inputs), jnp.int32)
+            whole = read, jnp.full(plan.batch, plan.inputs, jnp.int32)
+        prompt = make_prompt([[0]] * plan.batch)._replace(inputs=whole)
+        sampling = make_sampling(plan.batch, 1.0)
+        request = make_request(jax.random.key(0), prompt, 1, sampling)
+        return request, generate.prefill(decoder, params, prompt, plan.slots)
+
+    request, state = jax.eval_shape(begin, params)
+    split = MODEL if plan.layout.draft > 1 else None
+    state = put(state, DATA)._replace(
+        target_cache=cached(state.target_cache, MODEL),
+        draft_cache=cached(state.draft_cache, split),
+    )
+    after = jax.tree.map(lambda leaf: leaf.sharding, state)
+    options = dict(donate_argnums=2, keep_unused=True, out_shardings=(after, None))
+    step = jax.jit(build_step(*decoder), **options)
+    return step.lower(params, put(request, DATA), state)
+
+
+def placed(config: Config, split: bool) -> Side:
+    """A side whose parameters are shapes with a place, split over the mesh or whole."""
+    side = as_shapes(config)
+    if split:
+        return side._replace(params=put_each(side.params, mesh.shardings(config)))
+    return side._replace(params=put(side.params), drafter=mesh.Whole(side.drafter))
+
+
+def put(tree: Any, *axes: str | None) -> Any:
+    place = jax.sharding.NamedSharding(jax.sharding.get_mesh(), jax.P(*axes))
+    return put_each(tree, jax.tree.map(lambda leaf: place, tree))
+
+
+def put_each(tree: Any, places: Any) -> Any:
+    def at(leaf, place):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place)
+
+    return jax.tree.map(at, tree, places)
+
+
+def cached(cache: Any, split: str | None) -> Any:
+    """Rows over `data`, heads over `split`: of [B, H, ...], or of [B, N, 2, H, ...]."""
+
+    def place(node):
+        if isinstance(node, Joined):
+            return put(node, DATA, None, None, split)
+        return put(node, DATA, *[split] * isinstance(node, KeyValues))
+
+    known = lambda node: isinstance(node, Joined | KeyValues)  # noqa: E731
+    return jax.tree.map(place, cache, is_leaf=known)
