@@ -197,6 +197,45 @@ def compiled(records: Records) -> list[Grid]:
     return grid("compiled", items)
 
 
+def fits(records: Records) -> list[Grid]:
+    """Every pair at every batch and cache: predicted, and as compiled where it was; and
+    how the prediction of one GPU compares with what was measured on it."""
+    cells, lines = [], catalogue.named("fits").lines
+    names = {line.row: line.what.partition(": ")[0] for line in lines}
+    for row, measurement in measured(records, "fits").items():
+        for cell in measurement["cells"]:
+            told, got = cell["predicted"], cell.get("compiled", {})
+            total, found = told["bytes"]["total"], got.get("sent", {}).get("bytes")
+            fits = got.get("fits", told["fits"])
+            it = {"what": names.get(row, row), "batch": cell["batch"], "more": ""}
+            it |= {"cache": f"{cell['slots']:,}", "fits": "yes" if fits else "no"}
+            it |= {"gb": total / 1e9, "largest": told["largest_batch"]}
+            it["sent"] = told["sent"]["bytes"] / 1e6
+            if got:
+                it |= {"compiled": got["bytes"] / 1e9, "found": found and found / 1e6}
+                it["more"] = f"{got['bytes'] / total - 1:+.1%}"
+            if fits:
+                it |= {x: told[x] for x in ("alone_ms", "spec_ms", "speed")}
+            cells.append(it)
+    return grid("fits", cells) + grid("fits_check", against_one_gpu(records))
+
+
+def against_one_gpu(records: Records) -> Iterator[dict]:
+    """T5-XXL with T5-small on one H100, which was measured (`chip`)."""
+    plan = measured(records, "fits").get("h100_one_t5")
+    ran = measured(records, "chip").get("ende_small_t0")
+    if plan and ran:
+        told, gamma = plan["cells"][0]["predicted"], ran["gamma"]
+        drafted = ran["c"] * ran["target_ms"] * gamma
+        for what, ours, theirs in (
+            ("T5-XXL alone, ms a token", told["alone_ms"], ran["token_ms"]),
+            (f"{gamma} drafted tokens of T5-small, ms", told["draft_ms"], drafted),
+            ("times as fast by speculation", told["speed"], ran["speedup"]),
+        ):
+            ratio = ours / theirs
+            yield {"what": what, "ours": ours, "measured": theirs, "ratio": ratio}
+
+
 def policies(records: Records) -> list[Grid]:
     """Every fixed length and policy of a row, and what more knowledge would give."""
     lines, grids = catalogue.named("policies").lines, []
@@ -240,6 +279,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "microscope": microscope,
     "kernels": kernels.details,
     "kernels_aot": compiled,
+    "fits": fits,
     "policies": policies,
     "load": load,
     "wagner_text": partial(wagner, "wagner_text"),

@@ -30,6 +30,7 @@ KINDS = {
     "collective-permute": "permute",
 }
 DONE = re.compile(rf" ({'|'.join(KINDS)})-done\(")
+FUSED = re.compile(r" fusion\((?=.* calls=%all-reduce-scatter)")  # a TPU's
 
 
 class ShardingSetting(NamedTuple):
@@ -69,7 +70,8 @@ def count(target: Side, draft: Side, setting: ShardingSetting) -> dict:
 def sent(text: str, gamma: int) -> dict:
     """Collectives of a step's optimized HLO, by kind, and their bytes. One that is
     begun and ended apart is where it ends: there its result is alone."""
-    crossing = crossings(hlo.read(DONE.sub(r" \1(", text)), gamma)
+    text = FUSED.sub(" reduce-scatter(", DONE.sub(r" \1(", text))
+    crossing = crossings(hlo.read(text), gamma)
     found = Counter(kernel.opcode for kernel in crossing)
     sizes = Counter()
     for kernel in crossing:
@@ -79,7 +81,7 @@ def sent(text: str, gamma: int) -> dict:
         **{f"{name}_bytes": sizes[kind] for kind, name in KINDS.items()},
         "collectives": len(crossing),
         "bytes": sum(sizes.values()),
-        "largest_bytes": max(kernel.bytes for kernel in crossing),
+        "largest_bytes": max((kernel.bytes for kernel in crossing), default=0),
     }
 
 

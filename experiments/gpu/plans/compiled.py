@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from experiments.gpu.aot import collectives, compilers
-from experiments.gpu.aot.launches import as_shapes
 from experiments.gpu.plans.chips import CHIPS
 from experiments.gpu.plans.memory import FLOAT32, Config, Plan
-from specjax import generate, mesh
+from specjax import checkpoints, generate, mesh, sides
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import costs
 from specjax.mesh import DATA, MODEL
@@ -44,20 +43,24 @@ def step(target: Config, draft: Config, plan: Plan, chip: str) -> dict:
                 raise
             needed = float(told[1]) * 2 ** (30 if told[2] == "G" else 20)
             return {"fits": False, "bytes": round(needed)}
-    sizes = compiled.memory_analysis()
-    arguments, results = sizes.argument_size_in_bytes, sizes.output_size_in_bytes
-    new = results - sizes.alias_size_in_bytes
-    rows, tokens = plan.batch // layout.data, plan.gamma + 1
-    total = arguments + new + sizes.temp_size_in_bytes
+    took, rows = taken(compiled), plan.batch // layout.data
     return {
-        "fits": total <= CHIPS[chip].memory,
-        "bytes": total,
-        "argument_bytes": arguments,
-        "temp_bytes": sizes.temp_size_in_bytes,
+        "fits": took["bytes"] <= CHIPS[chip].memory,
+        **took,
         "sent": collectives.sent(compiled.as_text(), plan.gamma),
-        "law_bytes": FLOAT32 * rows * tokens * target.vocab,
+        "law_bytes": FLOAT32 * rows * (plan.gamma + 1) * target.vocab,
         "seconds": round(time.perf_counter() - begun, 1),
     }
+
+
+def taken(compiled: jax.stages.Compiled) -> dict[str, int]:
+    """Bytes of each device: all of them, what a step is given, what it needs besides;
+    a result that is written over what was given is counted once."""
+    sizes = compiled.memory_analysis()
+    given, besides = sizes.argument_size_in_bytes, sizes.temp_size_in_bytes
+    new = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    told = {"argument_bytes": given, "temp_bytes": besides}
+    return {"bytes": given + new + besides, **told}
 
 
 def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
@@ -91,7 +94,9 @@ def lower(target: Config, draft: Config, plan: Plan) -> jax.stages.Lowered:
 
 def placed(config: Config, split: bool) -> Side:
     """A side whose parameters are shapes with a place, split over the mesh or whole."""
-    side = as_shapes(config)
+    model, dtype = checkpoints.build(config), jnp.dtype(config.dtype)
+    held = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, dtype)  # noqa: E731
+    side = sides.of_model("", model, jax.tree.map(held, model.shapes))
     if split:
         return side._replace(params=put_each(side.params, mesh.shardings(config)))
     return side._replace(params=put(side.params), drafter=mesh.Whole(side.drafter))

@@ -28,7 +28,7 @@ class FitSetting(NamedTuple):
     alpha: float | None
     batches: Sequence[int]
     caches: Sequence[int]
-    points: Sequence[tuple[int, int]] = ()
+    points: Sequence[tuple] = ()
     inputs: int = 0
 
 

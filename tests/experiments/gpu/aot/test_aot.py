@@ -139,10 +139,10 @@ def test_without_wheels_the_command_is_named(device, monkeypatch):
 
 
 def test_what_cannot_be_compiled_or_counted_is_refused():
-    with pytest.raises(ValueError, match=r"unknown device 'h2'.*'a100', 'h200', 't4'"):
+    with pytest.raises(ValueError, match=r"unknown device 'h2'.*'a100', 'h100', "):
         compilers.compile(jnp.sin, (X,), "h2")
-    with pytest.raises(ValueError, match="unknown device 'h100'"):
-        kernels_aot.build("h100", [])
+    with pytest.raises(ValueError, match="unknown device 'h300'"):
+        kernels_aot.build("h300", [])
     with pytest.raises(ValueError, match="one tokenizer"):
         launches.build(SMALL_T5, GPT, SETTING)
     with pytest.raises(ValueError, match="gamma must be at least 2"):
