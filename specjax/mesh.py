@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from specjax import checkpoints, native
 from specjax.checkpoints import Config
 from specjax.sides import Side
+from specjax.types import Drafter
 
 DATA, MODEL, DRAFT = "data", "model", "draft"
 # Over which axis of a mesh lies what models call so; all else is whole everywhere.
@@ -114,12 +115,16 @@ def put(tree: Any, *spec: PartitionSpec) -> Any:
     return jax.device_put(tree, where)
 
 
-def pair(target: Side, draft: Side) -> tuple[Side, Side]:
-    """Both with their parameters on the mesh in use, and a draft that keeps to its part
-    of it. Raises ValueError, before any is moved, where it does not divide them."""
+def pair(target: Side, draft: Side | None) -> tuple[Side, Side | None]:
+    """Both with their parameters on the mesh in use, and a draft, if there is one, that
+    keeps to its part of it. Raises ValueError, before any is moved, where it does not
+    divide them."""
     chosen = layout.value
     if chosen is None:
         return target, draft
+    if draft is None:
+        check(target, chosen.model)
+        return split(target), None
     own = draft.params is not target.params  # an early exit has its target's
     each = (target, draft) if chosen.draft > 1 and own else (target,)
     for side in each:
@@ -132,7 +137,7 @@ def pair(target: Side, draft: Side) -> tuple[Side, Side]:
 
 def check(side: Side, model: int) -> None:
     """Raises ValueError for a side whose matrices do not go over so many devices."""
-    if side.pretrained is None:
+    if not splits(side):
         raise ValueError(f"{side.name} is no model to split: leave draft={model} out")
     if side.dtype.startswith("int8"):
         raise ValueError(
@@ -145,6 +150,18 @@ def check(side: Side, model: int) -> None:
                 f"model={model} does not divide the {size} {name} of {side.name}: take"
                 f" model of {divisors(math.gcd(*sizes.values()))}"
             )
+
+
+def splits(side: Side) -> bool:
+    """Whether its parameters are those of a model, of which it is known what they
+    are."""
+    if side.pretrained is None:
+        return False
+    config = side.pretrained.config
+    shapes = checkpoints.TABLES[type(config)].MODELS.abstract_params(config)
+    is_leaf = lambda node: hasattr(node, "shape")  # noqa: E731
+    have = jax.tree.structure(side.params, is_leaf=is_leaf)
+    return have == jax.tree.structure(shapes)
 
 
 def sizes_of(config: Config) -> dict[str, int]:
@@ -188,10 +205,14 @@ class Whole(NamedTuple):
 
     make: Callable
 
-    def __call__(self, *arguments: Any):
-        drafter = self.make(*arguments)
-        parts = {k: getattr(drafter, k) for k in ("init", "draft", "observe")}
-        return drafter._replace(**{k: f and unsplit(f) for k, f in parts.items()})
+    def __call__(self, *arguments: Any) -> Drafter:
+        return kept_whole(self.make(*arguments))
+
+
+def kept_whole(drafter: Drafter) -> Drafter:
+    """The same drafter, of caches that are not split."""
+    parts = {k: getattr(drafter, k) for k in ("init", "draft", "observe")}
+    return drafter._replace(**{k: f and unsplit(f) for k, f in parts.items()})
 
 
 def unsplit(function: Callable) -> Callable:

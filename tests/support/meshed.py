@@ -6,12 +6,15 @@ Run as a module it prints, as JSON, what `tests.test_mesh` asks for.
 import functools
 import json
 import sys
+import tempfile
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
+import specjax
 from specjax import generate, mesh, sides
 from specjax.checkpoints import Pretrained, build
 from specjax.exactness import certify
@@ -24,7 +27,7 @@ from specjax.step import build_step
 from specjax.types import Draft, Law, Prompt, Request, Verdict
 from specjax.verifiers import token
 from tests import conftest
-from tests.support import mutants, tiny, tiny_llama, tiny_t5
+from tests.support import mutants, text_folders, tiny, tiny_llama, tiny_t5
 
 GAMMA, NEW, GPT_VOCAB = 2, 8, 4096
 # Matrices that eight devices divide; ids that fill no whole number of blocks of each.
@@ -33,6 +36,8 @@ LLAMA = tiny_llama.LLAMA._replace(
     vocab=2000, mlp_dim=32, num_layers=1, num_heads=16, key_heads=8
 )
 T5 = tiny_t5.SMALL._replace(vocab=2000, mlp_dim=64, num_heads=8, pieces=1990)
+CODE = gpt.Config(8192, 16, 32, 1, 2)
+PROMPTS = ["def add(", "class Stack:\n    ", "import", "for i in"]
 FAMILIES = {
     "gpt": (GPT, tiny.weights),
     "llama": (LLAMA, tiny_llama.weights),
@@ -118,6 +123,23 @@ def compared(family: str, layouts: list[str]) -> dict:
     return {"accepted": one.counts.accepted.tolist(), "differ": differ}
 
 
+def texts(*layouts: str) -> list:
+    """What `generate_text` writes of four prompts on each, whole and by its pieces."""
+    with tempfile.TemporaryDirectory() as folder:
+        target, draft = text_folders.code_pair(Path(folder), CODE)
+    asked = dict(temperature=1.0, new_tokens=NEW, gamma=GAMMA)
+    found = []
+    for text in layouts:
+        how = target, draft, PROMPTS
+        whole = specjax.generate_text(*how, **asked, mesh=text)
+        pieces = specjax.stream_text(*how, **asked, mesh=text)
+        parts = ["" for _ in PROMPTS]
+        for piece in pieces:
+            parts[piece.index] += piece.text
+        found.append([whole.texts, whole.alpha, parts])
+    return found
+
+
 def main(what: str, *arguments: str) -> None:
     jax.config.update("jax_compilation_cache_dir", str(conftest.CACHE))
     jax.config.update("jax_disable_most_optimizations", True)
@@ -126,6 +148,8 @@ def main(what: str, *arguments: str) -> None:
             found = compared(arguments[0], arguments[1:])
         case "step":
             found = step_text(*arguments)
+        case "texts":
+            found = texts(*arguments)
         case "certificate":
             reads = dict(right=lambda law: law, wrong=added_twice)
             found = {name: certificate(read) for name, read in reads.items()}
