@@ -137,30 +137,30 @@ def pair(target: Side, draft: Side | None) -> tuple[Side, Side | None]:
 
 def check(side: Side, model: int) -> None:
     """Raises ValueError for a side whose matrices do not go over so many devices."""
-    if not splits(side):
+    if side.pretrained is None or not fits(side.params, side.pretrained.config):
         raise ValueError(f"{side.name} is no model to split: leave draft={model} out")
     if side.dtype.startswith("int8"):
         raise ValueError(
             f"{side.name} in {side.dtype} lies on one device: take a float"
         )
-    sizes = sizes_of(side.pretrained.config)
-    for name, size in sizes.items():
+    check_sizes(side.name, side.pretrained.config, model)
+
+
+def check_sizes(name: str, config: Config, model: int) -> None:
+    """Raises ValueError for a model whose sizes so many devices do not divide."""
+    sizes = sizes_of(config)
+    for what, size in sizes.items():
         if size % model:
             raise ValueError(
-                f"model={model} does not divide the {size} {name} of {side.name}: take"
+                f"model={model} does not divide the {size} {what} of {name}: take"
                 f" model of {divisors(math.gcd(*sizes.values()))}"
             )
 
 
-def splits(side: Side) -> bool:
-    """Whether its parameters are those of a model, of which it is known what they
-    are."""
-    if side.pretrained is None:
-        return False
-    config = side.pretrained.config
+def fits(params: Any, config: Config) -> bool:
+    """Whether these are parameters of a model of these sizes, and nothing beside."""
     shapes = checkpoints.TABLES[type(config)].MODELS.abstract_params(config)
-    is_leaf = lambda node: hasattr(node, "shape")  # noqa: E731
-    have = jax.tree.structure(side.params, is_leaf=is_leaf)
+    have = jax.tree.structure(params, is_leaf=lambda node: hasattr(node, "shape"))
     return have == jax.tree.structure(shapes)
 
 

@@ -15,6 +15,8 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 import specjax
+from experiments.training import language, loop, pipeline
+from experiments.training.pipeline import Stage
 from specjax import generate, mesh, sides
 from specjax.checkpoints import Pretrained, build
 from specjax.exactness import certify
@@ -36,6 +38,7 @@ LLAMA = tiny_llama.LLAMA._replace(
     vocab=2000, mlp_dim=32, num_layers=1, num_heads=16, key_heads=8
 )
 T5 = tiny_t5.SMALL._replace(vocab=2000, mlp_dim=64, num_heads=8, pieces=1990)
+TAUGHT = gpt.Config(16, 8, 16, 1, 2)
 CODE = gpt.Config(8192, 16, 32, 1, 2)
 PROMPTS = ["def add(", "class Stack:\n    ", "import", "for i in"]
 FAMILIES = {
@@ -140,6 +143,27 @@ def texts(*layouts: str) -> list:
     return found
 
 
+def trained(*layouts: str) -> list:
+    """The curves and weights of some steps on each: rates that rise, and fall."""
+    rng = np.random.default_rng(0)
+    documents = [[1, *rng.integers(3, 16, rng.integers(3, 20)), 2] for _ in range(30)]
+    data = language.stream(documents)
+    texts = {"text": language.data(data, {"held_out": (data, 2)})}
+    found = []
+    for optimizer in ("adamw", "adafactor"):
+        recipe = loop.Recipe(5, 2, 4, 6, warmup=2, evaluate_every=2)
+        recipe = recipe._replace(optimizer=optimizer, checkpoint_every=2)
+        for text in layouts:
+            with tempfile.TemporaryDirectory() as folder:
+                stage = Stage("", TAUGHT, recipe, "text", devices=text)
+                params = pipeline.run(Path(folder), [stage], texts)
+                lines = (Path(folder) / "curve.jsonl").read_text().splitlines()
+            losses = [json.loads(line)["held_out"] for line in lines]
+            weights = np.concatenate([np.ravel(x) for x in jax.tree.leaves(params)])
+            found.append([optimizer, losses, weights.tolist()])
+    return found
+
+
 def main(what: str, *arguments: str) -> None:
     jax.config.update("jax_compilation_cache_dir", str(conftest.CACHE))
     jax.config.update("jax_disable_most_optimizations", True)
@@ -150,6 +174,8 @@ def main(what: str, *arguments: str) -> None:
             found = step_text(*arguments)
         case "texts":
             found = texts(*arguments)
+        case "trained":
+            found = trained(*arguments)
         case "certificate":
             reads = dict(right=lambda law: law, wrong=added_twice)
             found = {name: certificate(read) for name, read in reads.items()}
