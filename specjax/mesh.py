@@ -7,6 +7,7 @@ Axes of a mesh: `data`, of rows, and `model`, of heads, hidden features, vocabul
 """
 
 import contextlib
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator
@@ -15,10 +16,12 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from specjax import checkpoints, native
 from specjax.checkpoints import Config
+from specjax.quantized import Int8
 from specjax.sides import Side
 from specjax.types import Drafter
 
@@ -137,13 +140,14 @@ def pair(target: Side, draft: Side | None) -> tuple[Side, Side | None]:
 
 def check(side: Side, model: int) -> None:
     """Raises ValueError for a side whose matrices do not go over so many devices."""
+    if side.pretrained is not None:
+        check_sizes(side.name, side.pretrained.config, model)
     if side.pretrained is None or not fits(side.params, side.pretrained.config):
         raise ValueError(f"{side.name} is no model to split: leave draft={model} out")
-    if side.dtype.startswith("int8"):
+    if side.dtype == "int8_dynamic":
         raise ValueError(
-            f"{side.name} in {side.dtype} lies on one device: take a float"
+            f"{side.name} in {side.dtype} lies on one device: take int8, or a float"
         )
-    check_sizes(side.name, side.pretrained.config, model)
 
 
 def check_sizes(name: str, config: Config, model: int) -> None:
@@ -189,8 +193,18 @@ def shardings(config: Config) -> Any:
 
 
 def split(side: Side) -> Side:
-    placed = jax.device_put(side.params, shardings(side.pretrained.config))
-    return side._replace(params=placed)
+    where = shardings(side.pretrained.config)
+    return side._replace(params=jax.tree.map(place, where, side.params))
+
+
+def place(where: NamedSharding, leaf: Array | Int8) -> Array | Int8:
+    """A parameter there; of one in eight bits its scales lie as its outputs do."""
+    if not isinstance(leaf, Int8):
+        return jax.device_put(leaf, where)
+    names = zip(where.spec, leaf.scale.shape, strict=True)
+    scales = PartitionSpec(*(name if size > 1 else None for name, size in names))
+    values, scale = (jax.device_put(leaf.values, where), put(leaf.scale, scales))
+    return dataclasses.replace(leaf, values=values, scale=scale)
 
 
 def whole(draft: Side) -> Side:
