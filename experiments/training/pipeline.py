@@ -19,7 +19,6 @@ import jax.numpy as jnp
 
 from experiments.training import forward, grow, loop, storage
 from specjax import mesh
-from specjax.cli.flags import checked
 
 FOLDER = Path(__file__).with_name("recipes")
 NOISE = 0.3  # between the copies of a grown model's units, see `grow.grow`
@@ -119,12 +118,15 @@ def parser(doc: str, runs: str, recipe: dict) -> argparse.ArgumentParser:
 def add_mesh(parser: argparse.ArgumentParser) -> None:
     """--mesh, refused where there are too few devices."""
 
-    def usable(text: str) -> None:
-        with mesh.using(text):
-            pass
+    def usable(text: str) -> str:
+        try:
+            with mesh.using(text):
+                return text
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
     of_mesh = "devices, data=4,model=2: rows over 4, matrices over 2; default: one"
-    parser.add_argument("--mesh", default="", type=checked(usable), help=of_mesh)
+    parser.add_argument("--mesh", default="", type=usable, help=of_mesh)
 
 
 def chosen(options: argparse.Namespace, recipe: dict) -> dict:

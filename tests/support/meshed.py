@@ -283,7 +283,7 @@ def taught(folder: Path, recipe: loop.Recipe, text: str, texts) -> dict:
         here = sum(math.prod(x.sharding.shard_shape(x.shape)) for x in moments)
     return {
         "losses": [json.loads(line)["held_out"] for line in lines],
-        "weights": [float(x) for leaf in jax.tree.leaves(params) for x in leaf.flat],
+        "weights": np.concatenate([*map(np.ravel, jax.tree.leaves(params))]).tolist(),
         "share": here / sum(x.size for x in moments),
     }
 
