@@ -7,6 +7,7 @@ Axes of a mesh: `data`, of rows, and `model`, of heads, hidden features, vocabul
 """
 
 import contextlib
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -15,11 +16,14 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from specjax import checkpoints, native
 from specjax.checkpoints import Config
+from specjax.quantized import Int8
 from specjax.sides import Side
+from specjax.types import Drafter
 
 DATA, MODEL, DRAFT = "data", "model", "draft"
 # Over which axis of a mesh lies what models call so; all else is whole everywhere.
@@ -115,12 +119,16 @@ def put(tree: Any, *spec: PartitionSpec) -> Any:
     return jax.device_put(tree, where)
 
 
-def pair(target: Side, draft: Side) -> tuple[Side, Side]:
-    """Both with their parameters on the mesh in use, and a draft that keeps to its part
-    of it. Raises ValueError, before any is moved, where it does not divide them."""
+def pair(target: Side, draft: Side | None) -> tuple[Side, Side | None]:
+    """Both with their parameters on the mesh in use, and a draft, if there is one, that
+    keeps to its part of it. Raises ValueError, before any is moved, where it does not
+    divide them."""
     chosen = layout.value
     if chosen is None:
         return target, draft
+    if draft is None:
+        check(target, chosen.model)
+        return split(target), None
     own = draft.params is not target.params  # an early exit has its target's
     each = (target, draft) if chosen.draft > 1 and own else (target,)
     for side in each:
@@ -133,19 +141,32 @@ def pair(target: Side, draft: Side) -> tuple[Side, Side]:
 
 def check(side: Side, model: int) -> None:
     """Raises ValueError for a side whose matrices do not go over so many devices."""
-    if side.pretrained is None:
+    if side.pretrained is not None:
+        check_sizes(side.name, side.pretrained.config, model)
+    if side.pretrained is None or not fits(side.params, side.pretrained.config):
         raise ValueError(f"{side.name} is no model to split: leave draft={model} out")
-    if side.dtype.startswith("int8"):
+    if side.dtype == "int8_dynamic":
         raise ValueError(
-            f"{side.name} in {side.dtype} lies on one device: take a float"
+            f"{side.name} in {side.dtype} lies on one device: take int8, or a float"
         )
-    sizes = sizes_of(side.pretrained.config)
-    for name, size in sizes.items():
+
+
+def check_sizes(name: str, config: Config, model: int) -> None:
+    """Raises ValueError for a model whose sizes so many devices do not divide."""
+    sizes = sizes_of(config)
+    for what, size in sizes.items():
         if size % model:
             raise ValueError(
-                f"model={model} does not divide the {size} {name} of {side.name}: take"
+                f"model={model} does not divide the {size} {what} of {name}: take"
                 f" model of {divisors(math.gcd(*sizes.values()))}"
             )
+
+
+def fits(params: Any, config: Config) -> bool:
+    """Whether these are parameters of a model of these sizes, and nothing beside."""
+    shapes = checkpoints.TABLES[type(config)].MODELS.abstract_params(config)
+    have = jax.tree.structure(params, is_leaf=lambda node: hasattr(node, "shape"))
+    return have == jax.tree.structure(shapes)
 
 
 def sizes_of(config: Config) -> dict[str, int]:
@@ -173,8 +194,18 @@ def shardings(config: Config) -> Any:
 
 
 def split(side: Side) -> Side:
-    placed = jax.device_put(side.params, shardings(side.pretrained.config))
-    return side._replace(params=placed)
+    where = shardings(side.pretrained.config)
+    return side._replace(params=jax.tree.map(place, where, side.params))
+
+
+def place(where: NamedSharding, leaf: Array | Int8) -> Array | Int8:
+    """A parameter there; of one in eight bits its scales lie as its outputs do."""
+    if not isinstance(leaf, Int8):
+        return jax.device_put(leaf, where)
+    names = zip(where.spec, leaf.scale.shape, strict=True)
+    scales = PartitionSpec(*(name if size > 1 else None for name, size in names))
+    values, scale = (jax.device_put(leaf.values, where), put(leaf.scale, scales))
+    return dataclasses.replace(leaf, values=values, scale=scale)
 
 
 def whole(draft: Side) -> Side:
@@ -189,10 +220,14 @@ class Whole(NamedTuple):
 
     make: Callable
 
-    def __call__(self, *arguments: Any):
-        drafter = self.make(*arguments)
-        parts = {k: getattr(drafter, k) for k in ("init", "draft", "observe")}
-        return drafter._replace(**{k: f and unsplit(f) for k, f in parts.items()})
+    def __call__(self, *arguments: Any) -> Drafter:
+        return kept_whole(self.make(*arguments))
+
+
+def kept_whole(drafter: Drafter) -> Drafter:
+    """The same drafter, of caches that are not split."""
+    parts = {k: getattr(drafter, k) for k in ("init", "draft", "observe")}
+    return drafter._replace(**{k: f and unsplit(f) for k, f in parts.items()})
 
 
 def unsplit(function: Callable) -> Callable:

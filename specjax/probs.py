@@ -184,13 +184,23 @@ def take(law: Law, index: Array) -> Law:
     return _map_rows(law, taking(index))
 
 
-def taking(index: Array) -> Callable[[Array], Array]:
-    """What takes [B, T, ...] at `index` [B] -> [B, ...]."""
+def taking(index: Array, rows: Array | None = None) -> Callable[[Array], Array]:
+    """What takes [B, T, ...] at `index` [B] -> [B, ...], or, with `rows` [B, 1], at [B,
+    N] -> [B, N, ...]."""
     if not jax.sharding.get_abstract_mesh().empty:  # no row leaves its device
         each = jax.vmap(lambda leaf, at: leaf[at])
         return lambda leaf: each(leaf, index)
-    rows = jnp.arange(index.shape[0])
+    rows = jnp.arange(index.shape[0]) if rows is None else rows
     return lambda leaf: leaf[rows, index]
+
+
+def putting(index: Array, rows: Array) -> Callable[[Array, Array], Array]:
+    """What puts [B, ...] into [B, T, ...] at `index` [B] of `rows` [B], and nothing
+    beyond T."""
+    if not jax.sharding.get_abstract_mesh().empty:
+        each = jax.vmap(lambda leaf, at, x: leaf.at[at].set(x, mode="drop"))
+        return lambda leaf, x: each(leaf, index, x)
+    return lambda leaf, x: leaf.at[rows, index].set(x, mode="drop")
 
 
 def but_where(law: Law, certain: Array) -> Law:
@@ -264,10 +274,29 @@ def several(law: Law, gumbel: Array, count: int) -> Array:
     behind = z - law.top[..., None] - 1e4  # of all that the law keeps
     order = jnp.where(_kept(law, z, ids), ahead, behind)
     most = min(count, order.shape[-1])
-    drawn = jax.lax.top_k(jnp.where(jnp.isnan(order), -jnp.inf, order), most)[1]
+    drawn = largest(jnp.where(jnp.isnan(order), -jnp.inf, order), most)[1]
     drawn = (drawn if ids is None else ids[drawn]).astype(jnp.int32)
     more = [(0, 0)] * (drawn.ndim - 1) + [(0, count - most)]
     return jnp.pad(drawn, more, mode="edge")
+
+
+def largest(values: Array, count: int) -> tuple[Array, Array]:
+    """The `count` largest of values [..., V] and their ids, descending, the smaller id
+    first among equals: [..., count] each."""
+    vocab, spread = values.shape[-1], jax.sharding.get_abstract_mesh()
+    if spread.empty:
+        return jax.lax.top_k(values, count)
+    # A top_k gathers rows; of a sort by parts each stays.
+    lead, size = values.shape[:-1], -(-vocab // spread.size)
+    more = [(0, 0)] * len(lead) + [(0, size * spread.size - vocab)]
+    parts = -jnp.pad(values, more, constant_values=-jnp.inf)
+    parts = parts.reshape(*lead, spread.size, size)
+    ids = jnp.arange(size * spread.size, dtype=jnp.int32).reshape(spread.size, size)
+    best = parts, jnp.broadcast_to(ids, parts.shape)
+    for shape in ((*lead, -1), (*lead, count)):
+        best = jax.lax.sort(best, num_keys=2)
+        best = tuple(x[..., :count].reshape(shape) for x in best)
+    return -best[0], best[1]
 
 
 def pick(weights: Array, u: Array) -> Array:

@@ -53,9 +53,13 @@ def build(decoder: Decoder, slots: int) -> Steps:
 
 def compiled(steps: Steps, params: Params, prompt: Prompt, request: Request) -> Steps:
     """The same programs, compiled for these shapes; both are kept by JAX."""
-    state = jax.eval_shape(steps.begin, params, prompt)
-    step = steps.step.lower(params, request, state).compile()
-    return Steps(steps.begin.lower(params, prompt).compile(), step)
+    begin = steps.begin.lower(params, prompt).compile()
+    state, step = jax.eval_shape(steps.begin, params, prompt), steps.step
+    if not jax.sharding.get_abstract_mesh().empty:  # a step leaves it where it was
+        where = begin.output_shardings
+        state = jax.tree.map(lambda x, at: x.update(sharding=at), state, where)
+        step = jax.jit(step, donate_argnums=2, out_shardings=(where, None))
+    return Steps(begin, step.lower(params, request, state).compile())
 
 
 def pieces(

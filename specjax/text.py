@@ -25,6 +25,7 @@ from specjax import (
     streaming,
     verifiers,
 )
+from specjax import mesh as meshes
 from specjax.checkpoints import Config
 from specjax.drafters import autoregressive
 from specjax.inputs import bucketed, check, make_prompt, make_request, make_sampling
@@ -64,7 +65,8 @@ class Generated(NamedTuple):
 class Plan(NamedTuple):
     """What a program is compiled for. draft: sizes of a model, or what builds another
     drafter, equal where that is; None is no drafter. regime: what its drafts carry.
-    rules: what both models' logits are changed by. logprobs: see `Decoder`."""
+    rules: what both models' logits are changed by. logprobs: see `Decoder`. mesh: what
+    it lies on, None for one device."""
 
     target: Config
     draft: Config | Callable | None
@@ -77,6 +79,7 @@ class Plan(NamedTuple):
     regime: str = SAMPLED
     rules: TokenAutomaton | None = None
     logprobs: bool = False
+    mesh: meshes.Layout | None = None
 
 
 def generate_text(
@@ -97,6 +100,7 @@ def generate_text(
     stop: Sequence[str] = (),
     logprobs: bool = False,
     rules: TokenAutomaton | None = None,
+    mesh: str = "",
 ) -> Generated:
     """Decodes prompts by speculation, all of them in one compiled program.
 
@@ -128,6 +132,8 @@ def generate_text(
       rules: what changes the logits that are decoded with, such as penalties
         (`specjax.models.penalties`) or a grammar (`specjax.models.constrained`): the
         texts follow the changed target exactly.
+      mesh: devices to decode on, "data=4,model=2": the prompts over 4, which must
+        divide them, and the target's matrices over 2 (`specjax.mesh.parse`); "" is one.
 
     Returns:
       A `Generated`. With `stop` or `logprobs` it is put together step by step, as
@@ -141,8 +147,9 @@ def generate_text(
     """
     asked = Asked(gamma, temperature, top_k, top_p, min_p, rule, policy, new_tokens)
     asked = asked._replace(seed=seed, kernels=kernels, logprobs=logprobs, rules=rules)
-    ready = prepared(target, draft, prompts, asked)
-    return joined(*ready, check_stop(stop)) if stop or logprobs else run(*ready)
+    with meshes.using(mesh):
+        ready = prepared(target, draft, prompts, asked)
+        return joined(*ready, check_stop(stop)) if stop or logprobs else run(*ready)
 
 
 def stream_text(
@@ -153,6 +160,7 @@ def stream_text(
     temperature: float = 0.0,
     *,
     stop: Sequence[str] = (),
+    mesh: str = "",
     **asked: Any,
 ) -> Iterator[Piece]:
     """Yields the texts of `generate_text` as they are written, in whole characters.
@@ -165,14 +173,16 @@ def stream_text(
     Args:
       target, draft, prompts, gamma, temperature: as `generate_text`.
       stop: strings that each end a text; a piece that may become one is held back.
+      mesh: as `generate_text`.
       **asked: what else `generate_text` takes.
 
     Raises:
       ValueError, FloatingPointError: as `generate_text`, the first before any compute.
     """
     asked = Asked(gamma, temperature)._replace(**asked)
-    ready = prepared(target, draft, prompts, asked)
-    return streamed(*ready, check_stop(stop))
+    with meshes.using(mesh):
+        ready = prepared(target, draft, prompts, asked)
+        return streamed(*ready, check_stop(stop))
 
 
 class Asked(NamedTuple):
@@ -205,6 +215,8 @@ def prepared(
     verifiers.named(asked.rule)
     policies.named(asked.policy)
     read = read_prompts(prompts, pair[0])
+    meshes.check_rows(len(read.tokens))
+    pair = placed(*pair)
     prompt = bucketed(make_prompt(read.tokens, read.inputs), room(pair, new_tokens))
     batch = len(read.tokens)
     truncation = {name: getattr(asked, name) for name in ("top_k", "top_p", "min_p")}
@@ -223,8 +235,9 @@ def prepared(
         regime=SAMPLED if pair[1] is None else pair[1].regime,
         rules=asked.rules,
         logprobs=asked.logprobs,
+        mesh=meshes.layout.value,
     )
-    return pair, plan, prompt, request
+    return pair, plan, *meshes.rows((prompt, request))
 
 
 def streamed(
@@ -310,6 +323,8 @@ def decoder(plan: Plan) -> Decoder:
     else:
         draft = widened.widened(checkpoints.build(plan.draft), target.vocab)
         drafter = autoregressive.build(ruled(draft, plan), plan.gamma, draw)
+        if plan.mesh is not None and plan.mesh.draft == 1:
+            drafter = meshes.kept_whole(drafter)
     policy = policies.named(plan.policy)
     return Decoder(target, drafter, verifier, policy, plan.logprobs)
 
@@ -338,6 +353,12 @@ def opened(target: str | Pretrained, draft: str | Pretrained | Side | None) -> P
     if draft is not None:
         draft = sides.paired(sides.of_pretrained(target), draft)[1]
     return target, draft
+
+
+def placed(target: Pretrained, draft: Side | None) -> Pair:
+    """Both on the mesh in use, if there is one."""
+    side, draft = meshes.pair(sides.of_pretrained(target), draft)
+    return target._replace(params=side.params), draft
 
 
 def room(pair: Pair, new_tokens: int) -> int | None:

@@ -10,10 +10,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
+import jax
+import numpy as np
 import pytest
 
-from specjax import mesh
+from specjax import mesh, probs
 from tests.support import meshed
 
 ROOT, EIGHT = Path(__file__).resolve().parents[1], "device_count=8"
@@ -45,6 +49,8 @@ SLOW = pytest.mark.slow
         pytest.param("gpt", ["data=1,model=8,draft=8", "data=8"], marks=SLOW),
         pytest.param("llama", ["data=4,model=2,draft=2", "data=1,model=8"], marks=SLOW),
         pytest.param("t5", ["data=2,model=4,draft=4", "model=8", "data=8"], marks=SLOW),
+        pytest.param("int8", ["data=4,model=2", "model=4,draft=4"], marks=SLOW),
+        pytest.param("trees", ["data=4,model=2", "model=8,draft=8"], marks=SLOW),
     ],
 )
 def test_the_texts_are_those_of_one_device(family, layouts):
@@ -54,11 +60,19 @@ def test_the_texts_are_those_of_one_device(family, layouts):
     assert len(set(found["accepted"])) > 2
 
 
-@pytest.mark.parametrize("draft", [pytest.param("", marks=SLOW), ",draft=2"])
-def test_no_law_crosses_devices(draft):
-    """Laws, thresholds and draws are put together of partial sums, and of a block; and
-    of other rows nothing is asked."""
-    shapes = INSTRUCTION.findall(told("step", f"data=4,model=2{draft}"))
+@pytest.mark.parametrize(
+    ("draft", "family"),
+    [
+        pytest.param("", "gpt", marks=SLOW),
+        (",draft=2", "gpt"),
+        pytest.param("", "trees", marks=SLOW),
+        (",draft=2", "trees"),
+    ],
+)
+def test_no_law_crosses_devices(draft, family):
+    """Laws, thresholds, siblings and draws are put together of partial sums, and of a
+    block; and chains ask nothing of other rows."""
+    shapes = INSTRUCTION.findall(told("step", f"data=4,model=2{draft}", family))
     sizes = [
         [int(size) for size in dims.split(",") if size]
         for shape in shapes
@@ -67,11 +81,45 @@ def test_no_law_crosses_devices(draft):
     assert len(sizes) > 10
     rows = len(meshed.TEXTS)
     assert max(map(math.prod, sizes)) < rows // 4 * meshed.GPT_VOCAB // 2
-    assert rows not in (size[0] for size in sizes if size)
+    assert family == "trees" or rows not in (size[0] for size in sizes if size)
 
 
-def test_a_law_over_two_devices_is_certified_and_a_wrong_sum_is_not():
-    found = told("certificate")
+def test_generated_texts_are_those_of_one_device():
+    one, other = told("texts", "", "data=2,model=2")
+    assert one == other and 0 < one[1] < 1
+    assert one[0] == one[2]
+
+
+@pytest.mark.parametrize(
+    ("draft", "layout"), [("draft", "data=2,model=2"), ("few", "data=2")]
+)
+@SLOW
+def test_transcripts_are_those_of_one_device(draft, layout):
+    """Of three windows, so that a row fills the batch up."""
+    one, other = told("heard", draft, "", layout)
+    assert one == other and len(one) == 3
+
+
+def test_training_ends_as_on_one_device():
+    """By either kind of optimiser: moments that lie where weights do, and others."""
+    for one, other in told("trained", "", "data=2,model=2"):
+        assert one["losses"] == pytest.approx(other["losses"], abs=2e-4)
+        assert one["weights"] == pytest.approx(other["weights"], abs=1e-5)
+        assert one["share"] == 1 and 0.5 < other["share"] < 0.75
+
+
+def test_kernels_give_the_tokens_of_the_reference():
+    """Of whole rows, of ids that lie over devices, and drafts that each one draws."""
+    plain, rows, ids = told("kernels", "", "data=8", "data=4,model=2")
+    assert rows[1:] == ids[1:] == plain[1:]
+    for record, *_ in (rows, ids):
+        assert {record[name] for name in ("verify", "draw", "baseline")} == {"triton"}
+
+
+@pytest.mark.parametrize("law", ["certificate", "ids_certificate"])
+def test_a_law_over_two_devices_is_certified_and_a_wrong_sum_is_not(law):
+    """As the partitioner sums it, and as devices tell of their ids by a kernel."""
+    found = told(law)
     (error, *_, exact), (*_, broken, passed) = found["right"], found["wrong"]
     assert exact and error < 1e-6
     assert "law" in broken and not passed
@@ -106,9 +154,19 @@ def test_sizes_that_a_mesh_does_not_divide_are_named(changed, model, word):
     mesh.check(target, model)
     with pytest.raises(ValueError, match=word):
         mesh.check(other, model)
-    rounded = target.pretrained._replace(dtype="int8")
-    with pytest.raises(ValueError, match="int8 lies on one device"):
+    rounded = target.pretrained._replace(dtype="int8_dynamic")
+    with pytest.raises(ValueError, match="take int8, or a float"):
         mesh.check(target._replace(pretrained=rounded), model)
+
+
+def test_the_largest_ids_are_those_of_a_selection_in_one_part():
+    """The first of equals first, of ids that parts do not divide."""
+    values = np.random.default_rng(0).integers(0, 9, (2, 3, 37)).astype(np.float32)
+    values[0, 0] = -np.inf
+    wanted, four = jax.lax.top_k(values, 5), SimpleNamespace(empty=False, size=4)
+    with mock.patch.object(jax.sharding, "get_abstract_mesh", lambda: four):
+        found = probs.largest(values, 5)
+    jax.tree.map(np.testing.assert_array_equal, [*found], [*wanted])
 
 
 def test_rows_that_a_mesh_does_not_divide_are_refused():

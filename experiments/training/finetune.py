@@ -6,7 +6,8 @@ What Leviathan et al. (2023), 4.1, decode with: T5 v1.1 fine-tuned on WMT EnDe a
 CNN/DailyMail. T is such a data set, through seqio, or a file that
 `experiments.tasks.prepare` wrote, without. R holds the run, which is resumable (see
 `experiments.training.loop`), and at its end `model`, a folder that transformers and
-`specjax.checkpoints` load. Weights, gradients and loss are float32, on one device.
+`specjax.checkpoints` load. Weights, gradients and loss are float32, on one device or on
+a mesh (--mesh).
 
 Defaults are those of T5X (`configs/runs/finetune.gin`, `base_wmt_finetune.gin`):
 Adafactor at a constant rate of 1e-3, 20,000 batches of 128, 256 tokens a side. Unlike
@@ -30,7 +31,7 @@ from experiments.tasks import examples, recipes
 from experiments.tasks.examples import Examples
 from experiments.training import loop, pairs
 from experiments.training.pairs import Pair, PairRows
-from experiments.training.pipeline import Data
+from experiments.training.pipeline import Data, add_mesh
 from specjax import checkpoints, console
 from specjax.checkpoints import Pretrained, huggingface
 from specjax.measure.provenance import digest
@@ -67,9 +68,9 @@ def finetune(chosen: argparse.Namespace) -> Path:
     params = jax.tree.map(np.asarray, checkpoint.params)
     checkpoint = checkpoint._replace(params=None)
     loss = in_parts(data.loss(checkpoint.config), chosen.parts)
-    task = loop.Task(sizes, lambda key: params, loss)
-    recipe = loop.Recipe(**named, **fixed)
-    trained = loop.train(chosen.runs, task, data.batch, data.held_out, recipe)
+    task = loop.Task(sizes, lambda key: params, loss, checkpoint.config)
+    how = data.batch, data.held_out, loop.Recipe(**named, **fixed), chosen.mesh
+    trained = loop.train(chosen.runs, task, *how)
     save(export, checkpoint._replace(params=trained))
     return export
 
@@ -305,6 +306,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     number("--parts", 1, "of a batch, one after another, to save memory")
     number("--warmup", 0, "steps in which the rate rises from 0")
     number("--decay", 0, "last steps, in which it falls to 0")
+    add_mesh(parser)
     number("--seed", 0, "of the batches")
     number("--checkpoint-every", 1000, "steps")
     number("--evaluate-every", 250, "steps")

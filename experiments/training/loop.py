@@ -3,7 +3,9 @@
 A run is a folder: `checkpoint.msgpack` (weights, optimiser, step; replaced atomically),
 `curve.jsonl` (one line an evaluation). Killed at any moment, the same call goes on from
 the last checkpoint and ends with the same weights as a run that was never killed,
-because the batch of a step depends on the seed and the step alone.
+because the batch of a step depends on the seed and the step alone. On a mesh of devices
+(`specjax.mesh`) rows lie over `data`; parameters, and what the optimiser keeps of them,
+over `model`; a run may go on on another.
 
 How long a run goes on may be decided while its rate has not begun to fall. At that
 moment the checkpoint is kept as `plateau.msgpack`: put in the place of
@@ -24,10 +26,12 @@ import numpy as np
 import optax
 from flax import serialization
 from jax import Array
+from jax.sharding import NamedSharding, PartitionSpec
 from tqdm import tqdm
 
 from experiments.training.storage import replace
-from specjax import console
+from specjax import console, mesh
+from specjax.checkpoints import Config
 
 SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
 SAVING = {"checkpoint_every", "evaluate_every"}  # of a recipe, what may change
@@ -53,11 +57,13 @@ class Recipe(NamedTuple):
 
 class Task(NamedTuple):
     """What is trained. sizes: JSON, tells runs apart. init: key -> parameters.
-    loss: (params, batch) -> scalar, also the held-out measure."""
+    loss: (params, batch) -> scalar, also the held-out measure. config: of the model
+    whose parameters these are, which a mesh splits."""
 
     sizes: dict
     init: Callable[[Array], Any]
     loss: Callable[[Any, Any], Array]
+    config: Config | None = None
 
 
 class TrainState(NamedTuple):
@@ -92,30 +98,48 @@ def train(
     batch: Callable[[tuple[int, ...]], Any],
     held_out: Mapping[str, Sequence[Any]],
     recipe: Recipe,
+    devices: str = "",
 ) -> Any:
     """Trains to `recipe.steps`, or goes on from where the folder stands.
 
     batch: of a seed, the pair (recipe.seed, step). held_out: batches to measure on, by
-    what the curve is to call them. Returns the parameters. Raises ValueError if the
-    folder holds a run of another recipe. At SIGTERM, as before a machine is taken away,
-    the step is finished and kept, and the process ended by 143.
+    what the curve is to call them. devices: a mesh, as `specjax.mesh.parse` reads it;
+    "" is one device. Returns the parameters, on the host where there were several.
+    Raises ValueError if the folder holds a run of another recipe, or for a mesh that
+    does not divide it. At SIGTERM, as before a machine is taken away, the step is
+    finished and kept, and the process ended by 143.
     """
+    with mesh.using(devices):
+        check_mesh(folder.name, task, recipe)
+        params = trained(folder, task, batch, held_out, recipe)
+    return jax.device_get(params) if devices else jax.tree.map(jnp.asarray, params)
+
+
+def trained(
+    folder: Path,
+    task: Task,
+    batch: Callable[[tuple[int, ...]], Any],
+    held_out: Mapping[str, Sequence[Any]],
+    recipe: Recipe,
+) -> Any:
+    """As `train`, on the mesh in use."""
     folder.mkdir(parents=True, exist_ok=True)
     rule, measure = optimizer(recipe), jax.jit(task.loss)
+    held_out = {name: [*map(rows_of, fixed)] for name, fixed in held_out.items()}
     checkpoint, curve = folder / "checkpoint.msgpack", folder / "curve.jsonl"
-    state = resume(folder, task, rule, recipe)
+    state = placed(resume(folder, task, rule, recipe), task, rule)
     if curve.exists():  # what is beyond the checkpoint is measured again
         lines = filter(None, curve.read_text().splitlines())
         kept = [line for line in lines if json.loads(line)["step"] <= state.step]
         replace(curve, "".join(line + "\n" for line in kept).encode())
 
-    step_fn = build_step(task.loss, rule)
+    step_fn = build_step(task.loss, rule, state)
     begun, losses, saved = time.monotonic(), [], time.monotonic()
     bar = tqdm(range(state.step, recipe.steps), initial=state.step, total=recipe.steps)
     ending = []
     with console.told(lambda *_: ending.append(True)):
         for step in bar:
-            rows = batch((recipe.seed, step))
+            rows = mesh.rows(batch((recipe.seed, step)))
             params, moments, value = step_fn(state.params, state.optimizer, rows)
             state = TrainState(params, moments, step + 1)
             losses.append(float(value))
@@ -142,7 +166,7 @@ def train(
                     f"stopped at step {state.step}; the same command goes on from here"
                 )
                 sys.exit(console.TERMINATED)
-    return jax.tree.map(jnp.asarray, state.params)
+    return state.params
 
 
 def resume(
@@ -161,13 +185,64 @@ def resume(
     return serialization.from_state_dict(state, there)._replace(step=done)
 
 
-def build_step(loss: Callable, rule: optax.GradientTransformation) -> Callable:
+def check_mesh(name: str, task: Task, recipe: Recipe) -> None:
+    """Raises ValueError for a run that the mesh in use does not divide."""
+    mesh.check_rows(recipe.batch)
+    if mesh.layout.value is not None and mesh.layout.value.model > 1:
+        shapes = jax.eval_shape(task.init, jax.random.key(0))
+        if task.config is None or not mesh.fits(shapes, task.config):
+            raise ValueError(f"{name} trains no whole model: leave model out of --mesh")
+        mesh.check_sizes(name, task.config, mesh.layout.value.model)
+
+
+def placed(
+    state: TrainState, task: Task, rule: optax.GradientTransformation
+) -> TrainState:
+    """The state on the mesh in use, if there is one: what the optimiser keeps of a
+    parameter where that lies, if it has its shape, and whole otherwise."""
+    if mesh.layout.value is None:
+        return state
+    whole = PartitionSpec()
+    if mesh.layout.value.model == 1:
+        both = mesh.put((state.params, state.optimizer), whole)
+        return TrainState(*both, state.step)
+    where = mesh.shardings(task.config)
+
+    def beside(leaf: Array, param: Array, at: NamedSharding) -> Array:
+        alike = leaf.shape == param.shape
+        return jax.device_put(leaf, at) if alike else mesh.put(leaf, whole)
+
+    moments = optax.tree_map_params(
+        rule,
+        beside,
+        state.optimizer,
+        state.params,
+        where,
+        transform_non_params=lambda leaf: mesh.put(leaf, whole),
+    )
+    return TrainState(jax.device_put(state.params, where), moments, state.step)
+
+
+def rows_of(rows: Any) -> Any:
+    """Rows on the mesh in use; those that it does not divide are whole everywhere."""
+    chosen = mesh.layout.value or mesh.Layout()
+    return mesh.rows(rows) if len(jax.tree.leaves(rows)[0]) % chosen.data == 0 else rows
+
+
+def build_step(
+    loss: Callable, rule: optax.GradientTransformation, state: TrainState
+) -> Callable:
+    """A step, which leaves a state where it was."""
+
     def step(params, moments, rows):
         value, gradient = jax.value_and_grad(loss)(params, rows)
         updates, moments = rule.update(gradient, moments, params)
         return optax.apply_updates(params, updates), moments, value
 
-    return jax.jit(step, donate_argnums=(0, 1))
+    where = None
+    if mesh.layout.value is not None:
+        where = *jax.tree.map(lambda leaf: leaf.sharding, state[:2]), None
+    return jax.jit(step, donate_argnums=(0, 1), out_shardings=where)
 
 
 def check_same(path: Path, sizes: dict, recipe: Recipe, step: int) -> None:

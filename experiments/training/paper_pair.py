@@ -32,6 +32,7 @@ def main() -> None:
     add("--out", type=Path, default=Path("runs/paper_pair"))
     add("--steps", type=int, help="instead of the recipe's, for a trial")
     add("--tiny", action="store_true", help="one narrow layer each, for a trial")
+    pipeline.add_mesh(parser)
     chosen = parser.parse_args()
     out = chosen.out
     out.mkdir(parents=True, exist_ok=True)
@@ -55,6 +56,7 @@ def main() -> None:
         if chosen.steps:
             recipe = recipe._replace(steps=chosen.steps, decay=chosen.steps // 4)
         stage = Stage(name, sizes._replace(dtype="bfloat16"), recipe, "text")
+        stage = stage._replace(devices=chosen.mesh)
         zoo.save(out / f"{name}.safetensors", sizes, pipeline.run(out, [stage], data))
 
 

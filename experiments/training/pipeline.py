@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.training import forward, grow, loop, storage
+from specjax import mesh
 
 FOLDER = Path(__file__).with_name("recipes")
 NOISE = 0.3  # between the copies of a grown model's units, see `grow.grow`
@@ -26,13 +27,14 @@ LENGTHS = ("steps", "decay")  # of a stage, which its command has options for
 
 class Stage(NamedTuple):
     """One run. folder: within the runs. data: what is learnt from, by name. loss: of
-    `drafts.losses`, where that is what a target wrote."""
+    `drafts.losses`, where that is what a target wrote. devices: as of `loop.train`."""
 
     folder: str
     config: forward.Config
     recipe: loop.Recipe
     data: str
     loss: str = ""
+    devices: str = ""
 
 
 class Data(NamedTuple):
@@ -69,9 +71,9 @@ def run(runs: Path, stages: Sequence[Stage], texts: Texts, first: Any = None) ->
         data = texts[stage.data](stage)
         # As a file has them, which knows no tuples.
         sizes = json.loads(json.dumps({**config._asdict(), **data.about}))
-        task = loop.Task(sizes, init, data.loss(config))
-        read = data.batch, data.held_out
-        params = loop.train(runs / stage.folder, task, *read, stage.recipe)
+        task = loop.Task(sizes, init, data.loss(config), config)
+        how = data.batch, data.held_out, stage.recipe, stage.devices
+        params = loop.train(runs / stage.folder, task, *how)
         before = config
     return params
 
@@ -89,6 +91,7 @@ def stages(recipe: dict, *folders: str) -> list[Stage]:
             loop.Recipe(**stage["recipe"]),
             stage["data"],
             stage.get("loss", ""),
+            recipe.get("mesh", ""),
         )
         for name, stage in recipe["stages"].items()
         if name.startswith(folders or "")
@@ -108,7 +111,22 @@ def parser(doc: str, runs: str, recipe: dict) -> argparse.ArgumentParser:
         for length in LENGTHS:
             option, most = f"{Path(folder).name}-{length}", stage["recipe"][length]
             made.add_argument(f"--{option}", type=int, default=most)
+    add_mesh(made)
     return made
+
+
+def add_mesh(parser: argparse.ArgumentParser) -> None:
+    """--mesh, refused where there are too few devices."""
+
+    def usable(text: str) -> str:
+        try:
+            with mesh.using(text):
+                return text
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    of_mesh = "devices, data=4,model=2: rows over 4, matrices over 2; default: one"
+    parser.add_argument("--mesh", default="", type=usable, help=of_mesh)
 
 
 def chosen(options: argparse.Namespace, recipe: dict) -> dict:
@@ -116,7 +134,7 @@ def chosen(options: argparse.Namespace, recipe: dict) -> dict:
     for folder, stage in recipe["stages"].items():
         for length in LENGTHS:
             stage["recipe"][length] = getattr(options, f"{Path(folder).name}_{length}")
-    return recipe
+    return recipe | ({"mesh": options.mesh} if options.mesh else {})
 
 
 def save(path: Path, runs: Path, recipe: dict, **about: Any) -> None:

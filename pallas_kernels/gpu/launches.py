@@ -194,11 +194,7 @@ def verdict(
     `body(Block)` over a grid of named axes."""
     batch, gamma, saved = plan.batch, plan.gamma, {}
     if plan.unread:
-        grid = {"b": batch, "i": sum(plan.rows(side) for side in plan.unread)}
-        grid["j"] = part_of(plan)[1]
-        out = parts(plan)
-        mine = {name: x for name, x in operands.items() if of_laws(name, plan.unread)}
-        saved = launch(statistics, "statistics", plan, grid, mine, out)
+        saved = read_parts(plan, operands, launch)
     inputs = {name: x for name, x in operands.items() if name != "sample"} | saved
     tiles = -(-plan.count // plan.tiles.blocks)
     slots = 1 if plan.tiles.apart else tiles
@@ -224,6 +220,16 @@ def verdict(
         results |= scalars(batch)
     operands = last | logits | saved
     return launch(choice, "choice", plan, {"b": batch}, operands, results)
+
+
+def read_parts(
+    plan: Plan, operands: dict[str, Array], launch: Callable
+) -> dict[str, Array]:
+    """The launch of `statistics`: what `parts` names."""
+    grid = {"b": plan.batch, "i": sum(plan.rows(side) for side in plan.unread)}
+    grid["j"] = part_of(plan)[1]
+    mine = {name: x for name, x in operands.items() if of_laws(name, plan.unread)}
+    return launch(statistics, "statistics", plan, grid, mine, parts(plan))
 
 
 def parts(plan: Plan) -> dict:

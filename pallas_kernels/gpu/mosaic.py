@@ -17,6 +17,11 @@ from pallas_kernels.plan import Plan
 
 def verdict(plan: Plan, operands: dict[str, Array], interpret=None) -> dict[str, Array]:
     """See `launches.verdict`. interpret: of `compat.interpreted`, on a CPU."""
+    return launches.verdict(plan, operands, launcher(interpret))
+
+
+def launcher(interpret=None) -> Callable:
+    """The `launch` of `launches`."""
 
     def launch(body: Callable, name: str, plan: Plan, grid: dict, operands: dict, out):
         vectors, names = compat.vectors(interpret), [*operands, *out]
@@ -49,4 +54,4 @@ def verdict(plan: Plan, operands: dict[str, Array], interpret=None) -> dict[str,
         )
         return dict(zip(out, call(*operands.values()), strict=True))
 
-    return launches.verdict(plan, operands, launch)
+    return launch

@@ -21,6 +21,11 @@ def verdict(
     plan: Plan, operands: dict[str, Array], interpret=False
 ) -> dict[str, Array]:
     """See `launches.verdict`. interpret: run on a CPU."""
+    return launches.verdict(plan, operands, launcher(interpret))
+
+
+def launcher(interpret=False) -> Callable:
+    """The `launch` of `launches`."""
 
     def launch(body: Callable, name: str, plan: Plan, grid: dict, operands: dict, out):
         names, axes = [*operands, *out], list(grid)
@@ -48,4 +53,4 @@ def verdict(
         )
         return dict(zip(out, call(*operands.values()), strict=True))
 
-    return launches.verdict(plan, operands, launch)
+    return launch

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from specjax import console, fused, sides, verifiers
+from specjax import console, fused, mesh, sides, verifiers
 from specjax.cli import flags as shared
 from specjax.console import Parser
 from specjax.exactness.audit import (
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), decodes and prints; 1 if it fails."""
     parser = make_parser()
     flags = parser.parse_args(argv)
-    with console.stops():
+    with console.stops(), shared.on_mesh(parser, flags.mesh):
         return audit(parser, flags)
 
 
@@ -69,7 +69,7 @@ def make_parser() -> Parser:
     add("--length", type=console.count, default=64, help="tokens of a text, at most")
     shared.add(parser, "batch", default=32)
     add("--level", type=level, default=LEVEL, help="how often exact runs may fail")
-    shared.add(parser, "seed", "kernels")
+    shared.add(parser, "mesh", "seed", "kernels")
     return parser
 
 
@@ -79,6 +79,8 @@ def make_case(flags: argparse.Namespace) -> tuple[Pair, Prompts, Protocol]:
     sides.check(*pair, with_alpha=False)
     pair[1].drafter(flags.gamma)  # which refuses a gamma that it cannot draft
     pair, prompts = shared.read_case(flags, pair)
+    mesh.check_rows(flags.batch)
+    pair = mesh.pair(*pair)
     sizes = flags.tokens, flags.gamma, flags.seed, flags.length, flags.batch
     how = flags.rule, flags.kernels, flags.policy
     setting = Protocol("", flags.temperature, *sizes, *how)

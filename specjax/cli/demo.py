@@ -26,6 +26,7 @@ from specjax import (
     finite,
     fused,
     generate,
+    mesh,
     native,
     policies,
     prompts,
@@ -107,7 +108,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     with console.stops(), native.products(flags.products):
-        return decode(parser, flags)
+        with shared.on_mesh(parser, flags.mesh):
+            return decode(parser, flags)
 
 
 def decode(parser: Parser, flags: argparse.Namespace) -> int:
@@ -155,7 +157,7 @@ def make_parser() -> Parser:
     shared.add_filters(parser)
     shared.add(parser, "dtype")
     shared.add(parser, "seed", default=123)
-    shared.add(parser, "kernels", "products")
+    shared.add(parser, "mesh", "kernels", "products")
     of_color = "of the trace; auto: on a terminal, where NO_COLOR is not set"
     add("--color", choices=("auto", "always", "never"), default="auto", help=of_color)
     return parser
@@ -172,6 +174,8 @@ def make_case(flags: argparse.Namespace) -> Case:
     else:
         heard, pair = [{"audio": flags.audio}], (target, draft)
         (target, draft), read = spoken_prompts.of(heard, pair)
+    mesh.check_rows(1)
+    target, draft = mesh.pair(target, draft)
     shape = fused.Sizes(1, flags.K, target.vocab, draft.regime)
     chosen = fused.choose(flags.kernels, verifiers.named(flags.rule), shape)
     chosen = finite.guarded_kernels(chosen)
@@ -188,6 +192,7 @@ def make_case(flags: argparse.Namespace) -> Case:
         make_sampling(1, flags.temperature, **truncation(flags)),
         () if names[0] != named_pair(flags)[0] else read.ends,
     )
+    prompt, request = mesh.rows((prompt, request))
     slots = prompt.tokens.shape[1] + flags.n_tokens_to_generate + flags.K + 1
     params = Params(target.params, draft.params)
     check(decoder, slots, params, prompt, request)

@@ -1,7 +1,8 @@
 """What commands share: flags of a pair, of prompts and of dtypes, and who they name."""
 
 import argparse
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from specjax import (
@@ -17,6 +18,7 @@ from specjax import (
     verifiers,
     zoo,
 )
+from specjax.console import Parser
 from specjax.measure import answers
 from specjax.prompts import Prompts
 from specjax.questions import ALL, Chosen
@@ -131,6 +133,15 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
         spelled = f"--{name.replace('_', '-')}", f"--{name}"
         text = f"both models keep {text}; default: all"
         parser.add_argument(*spelled, dest=name, type=kept(name), help=text)
+
+
+@contextlib.contextmanager
+def on_mesh(parser: Parser, text: str) -> Iterator[None]:
+    """`mesh.using` of --mesh; too few devices end the command."""
+    with contextlib.ExitStack() as stack:
+        with parser.refusing():
+            stack.enter_context(mesh.using(text))
+        yield
 
 
 def pair(names: Sequence[str], dtype: str) -> tuple[Side, Side]:

@@ -7,7 +7,6 @@ beside it, FILE.PID.partial, has the rounds that are done.
 """
 
 import argparse
-import contextlib
 import json
 import sys
 import time
@@ -78,9 +77,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measured(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
-    with contextlib.ExitStack() as stack:
-        with parser.refusing():
-            stack.enter_context(mesh.using(flags.mesh))
+    with shared.on_mesh(parser, flags.mesh):
         if is_benchmark(flags):
             return measure_questions(parser, flags, saving)
         return measure(parser, flags, saving)

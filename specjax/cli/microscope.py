@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from specjax import console, fused
+from specjax import console, fused, mesh
 from specjax.cli import flags as shared
 from specjax.cli import other_engines
 from specjax.console import Parser
@@ -45,7 +45,8 @@ def main(argv: list[str] | None = None) -> int:
             return other_engines.run(parser, flags)
         if flags.out is not None:
             parser.error("--out is for the --texts of a file: leave it out")
-        return look_closely(parser, flags)
+        with shared.on_mesh(parser, flags.mesh):
+            return look_closely(parser, flags)
 
 
 def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
@@ -58,6 +59,8 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
             pair = shared.pair((flags.target, flags.draft), dtype)
             pair, prompts = shared.read_case(flags, pair, PROMPTS)
             check(pair, prompts, setting)
+            mesh.check_rows(flags.batch)
+            pair = mesh.pair(*pair)
             chosen = fused.of_setting(*pair, setting)
             report = look(pair, prompts, setting, chosen)
         print(fused.line(chosen.record))
@@ -85,7 +88,7 @@ def make_parser() -> Parser:
     of_texts += ' or "ids"'
     shared.add(parser, "texts", type=other_engines.texts, default=16, help=of_texts)
     shared.add(parser, "tokens", default=64)
-    shared.add(parser, "batch", "kernels")
+    shared.add(parser, "batch", "mesh", "kernels")
     of_out = "a .jsonl file to append to what is explained; default: nothing is saved"
     parser.add_argument("--out", metavar="FILE", help=of_out)
     return parser

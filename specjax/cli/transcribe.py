@@ -35,6 +35,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     words = joined(sys.argv[1:] if argv is None else argv)
     flags = parser.parse_intermixed_args(words)  # files between flags too
+    with native.products(flags.products), shared.on_mesh(parser, flags.mesh):
+        return listen(parser, flags)
+
+
+def listen(parser: Parser, flags: argparse.Namespace) -> int:
     with parser.refusing():
         formats = check(flags)
         draft = flags.draft or zoo.LISTENING.get(flags.target, ALONE)
@@ -42,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         pair = opened(flags.target, None if draft == ALONE else draft, flags.dtype)
     begun, shown = time.monotonic(), Shown(flags, formats)
     try:
-        with console.stops(shown.left), native.products(flags.products), shown.bar:
+        with console.stops(shown.left), shown.bar:
             result = transcribe(
                 pair,
                 None,
@@ -131,7 +136,7 @@ def make_parser() -> Parser:
     add("--out", type=Path, metavar="DIR", help="a folder to write transcripts to")
     of_format = f"of {', '.join(subtitles.WRITERS)}, joined by commas; default: all"
     add("--format", metavar="LIST", help=f"{of_format} that fit")
-    shared.add(parser, "seed", "dtype", "kernels", "products")
+    shared.add(parser, "mesh", "seed", "dtype", "kernels", "products")
     return parser
 
 

@@ -97,7 +97,7 @@ def likeliest(
     """The `width` likeliest children each [B, N W] of nodes with logits [B, N, V]."""
     z = probs.spread(logits)
     z = jnp.where(jnp.isnan(z), -jnp.inf, z)
-    q, tokens = jax.lax.top_k(jax.nn.softmax(z, axis=-1), width)
+    q, tokens = probs.largest(jax.nn.softmax(z, axis=-1), width)
     kept = guess(shares(q), floors)
     first = jnp.ones_like(kept[..., :1])
     tried = jnp.cumprod(jnp.concatenate([first, 1 - kept[..., :-1]], -1), axis=-1)

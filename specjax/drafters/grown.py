@@ -96,13 +96,14 @@ def build(
         growth = grow(begun(len(features), nodes, len(floors)), law, 0)
         carried, later = jax.lax.scan(further, (growth, cache), jnp.arange(1, nodes))
         growth, cache = carried
-        at = jnp.arange(len(features))[:, None], growth.parent + 1
+        rows = jnp.arange(len(features))[:, None]
+        after = probs.taking(growth.parent + 1, rows)
 
         def of_nodes(first: Array, later: Array) -> Array:
             """What was known after each row, [B, 1] and [G - 1, B, 1], of each node
             after its parent: [B, G]."""
-            rows = jnp.concatenate([first[None], later])[:, :, 0]
-            return jnp.moveaxis(rows, 0, 1)[at]
+            known = jnp.concatenate([first[None], later])[:, :, 0]
+            return after(jnp.moveaxis(known, 0, 1))
 
         laws = jax.tree.map(of_nodes, probs.apart(law), later)
         num = tree.within(model, state, nodes, longest)

@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 from tqdm import tqdm
 
-from specjax import generate, policies, sides, verifiers
+from specjax import generate, mesh, policies, sides, verifiers
 from specjax.drafters import nothing
 from specjax.inputs import make_request, make_sampling
 from specjax.measure.texts import take, width
@@ -261,7 +261,8 @@ def requests(
     key, sampling = jax.random.key(0), make_sampling(batch, 0.0)
     chosen = [take(prompts, range(i, i + batch)) for i in range(0, count, batch)]
     limits = setting.tokens, sampling, prompts.ends
-    return [(prompt, make_request(key, prompt, *limits)) for prompt in chosen]
+    each = ((prompt, make_request(key, prompt, *limits)) for prompt in chosen)
+    return [*map(mesh.rows, each)]
 
 
 def build_checker(

@@ -31,7 +31,6 @@ AUTO, REFERENCE, ONEPASS = "auto", "reference", "onepass"
 WRITTEN = "mosaic_gpu", "mosaic_tpu", "triton"  # kernels that XLA does not make
 CHOICES = AUTO, REFERENCE, ONEPASS, *WRITTEN
 CPU = "a CPU, which has no kernels"
-MESH = "a mesh, over which no kernel reads a row"
 OWN = "specjax.verifiers."
 
 
@@ -62,21 +61,29 @@ def choose(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Kernels
     and the record are of them; within what is returned every program chooses for its
     own shape. device: a `pallas_kernels.dispatch.Device` to compile for, which need not
     be there; None is the default device. Returns kernels, whose record holds what was
-    `asked`, who runs as `verify`, `draw` and `baseline`, and `why`."""
+    `asked`, who runs as `verify`, `draw` and `baseline`, and `why`. On a mesh kernels
+    read what each device has (`fused.over_mesh`)."""
     if asked not in CHOICES:
         raise ValueError(f"no kernels {asked!r}: choose one of {', '.join(CHOICES)}")
     platform = here().platform if device is None else device.platform
-    spread = not jax.sharding.get_abstract_mesh().empty
-    if asked == REFERENCE or (asked == AUTO and (platform == "cpu" or spread)):
-        why = CPU if platform == "cpu" else MESH
-        plain = reference(verifier, why if asked == AUTO else "asked for")
+    if asked == REFERENCE or (asked == AUTO and platform == "cpu"):
+        plain = reference(verifier, CPU if asked == AUTO else "asked for")
         return plain._replace(record=plain.record | {"asked": asked})
     if not getattr(verifier.verify, "__module__", "").startswith(OWN):
         verifier = verifier._replace(rule=None)  # its rule is that of another `verify`
+    if jax.sharding.get_abstract_mesh().empty:
+        return trusted(asked, verifier, sizes, device).kernels
+    from specjax.fused import over_mesh
+
+    return over_mesh.kernels(asked, verifier, sizes, device)
+
+
+def trusted(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Wired:
+    """What was wired, compared with the reference where nobody asked for it."""
     wired = wire(asked, verifier, sizes, device)
     written = {name for name, _ in wired.named} & {*WRITTEN}
     if asked != AUTO or device is not None or not written:
-        return wired.kernels
+        return wired
     return tried(wired, verifier, sizes)
 
 
@@ -125,7 +132,7 @@ def wire(asked: str, verifier: Verifier, sizes: Sizes, device=None) -> Wired:
     return Wired(kernels, fused.draw, named)
 
 
-def tried(wired: Wired, verifier: Verifier, sizes: Sizes) -> Kernels:
+def tried(wired: Wired, verifier: Verifier, sizes: Sizes) -> Wired:
     """What was wired, or one-pass XLA where it does not give the reference's tokens."""
     kind, record = here().device_kind, wired.kernels.record
     key = f"{kind} | {versions()} | {sizes} | {verifier.rule} | {wired.named}"
@@ -133,12 +140,17 @@ def tried(wired: Wired, verifier: Verifier, sizes: Sizes) -> Kernels:
     problem = first_use.judged(key, compare)
     if problem is None:
         why = f"{record['why']}; gave the reference's tokens on first use"
-        return wired.kernels._replace(record=record | {"why": why})
+        return told(wired, why=why)
     names = " and ".join(dict.fromkeys(name for name, _ in wired.named))
     why = f"{names} on {kind}: {problem}"
     tell(f"one-pass XLA reads logits in the place of {why}")
-    kernels = wire(ONEPASS, verifier, sizes).kernels
-    return kernels._replace(record=kernels.record | {"asked": AUTO, "why": why})
+    return told(wire(ONEPASS, verifier, sizes), asked=AUTO, why=why)
+
+
+def told(wired: Wired, **more: str) -> Wired:
+    """The same, of whose record more is said."""
+    kernels = wired.kernels
+    return wired._replace(kernels=kernels._replace(record=kernels.record | more))
 
 
 def fault(wired: Wired, verifier: Verifier, sizes: Sizes) -> str | None:

@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import finite, fused, generate, verifiers
+from specjax import finite, fused, generate, mesh, verifiers
 from specjax.drafters import autoregressive
 from specjax.inputs import make_request, make_sampling, pad
+from specjax.mesh import Layout
 from specjax.models import reduced, whisper
 from specjax.models.constrained import constrained
 from specjax.speech import rules
@@ -65,7 +66,8 @@ class Spent(NamedTuple):
 
 class Plan(NamedTuple):
     """What a program is compiled for; hashable. draft: None is no drafter, and none is
-    called at gamma = 0. tokens: without languages and tasks, which do not hash."""
+    called at gamma = 0. tokens: without languages and tasks, which do not hash. mesh:
+    what it lies on, None for one device."""
 
     target: whisper.Config
     draft: whisper.Config | None
@@ -78,6 +80,7 @@ class Plan(NamedTuple):
     kernels: str
     batch: int
     slots: int
+    mesh: Layout | None = None
 
 
 def check(pair: Listeners, how: Speculation) -> None:
@@ -124,7 +127,8 @@ def build(
     def decode(features: np.ndarray, prompts: list[list[int]], heats) -> Decoded:
         rows, heats = len(prompts), np.asarray(heats, np.float32)
         keys = row_keys(how.seed, features, prompts, heats)
-        batch = 1 << (rows - 1).bit_length()  # few programs
+        parts = 1 if mesh.layout.value is None else mesh.layout.value.data
+        batch = parts << (-(-rows // parts) - 1).bit_length()  # few programs
         index = np.arange(batch) % rows
         widths = (*(w for w in WIDTHS if w < longest(pair)), longest(pair))
         width = next(w for w in widths if w >= max(map(len, prompts)))
@@ -137,7 +141,8 @@ def build(
         limit = jnp.minimum(request.limit, most)
         own = jnp.arange(batch) < rows  # what fills the batch up has ended at once
         request = request._replace(limit=jnp.where(own, limit, request.start))
-        written = run(pair, plan, jnp.asarray(features[index]), prompt, request)
+        heard = jnp.asarray(features[index]), prompt, request
+        written = run(pair, plan, *mesh.rows(heard))
         decoded, spent = texts_of(*written, request, rows, pair.tokens.end)
         if on_batch is not None:
             on_batch(spent)
@@ -166,7 +171,8 @@ def make_plan(
     draft = None if pair.draft is None else pair.draft.config
     sides = pair.target.config, draft, pair.shared
     ruled = bare, pair.limits, timestamps
-    return Plan(*sides, *ruled, how.gamma, how.rule, how.kernels, batch, slots)
+    sizes = how.gamma, how.rule, how.kernels, batch, slots
+    return Plan(*sides, *ruled, *sizes, mesh.layout.value)
 
 
 @functools.lru_cache(maxsize=32)
@@ -199,6 +205,8 @@ def make_decoder(plan: Plan) -> Decoder:
         return Decoder(target, verifier=verifier, logprobs=True)
     draft = constrained(make_draft(plan), ruled)
     drafter = autoregressive.build(draft, plan.gamma, chosen.draw)
+    if plan.mesh is not None and plan.mesh.draft == 1:
+        drafter = mesh.kept_whole(drafter)
     return Decoder(target, drafter, finite.guarded(chosen.verifier), logprobs=True)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax import drafts, pretrained, sides
+from specjax import drafts, mesh, pretrained, sides
 from specjax.checkpoints import openai_whisper, reduced
 from specjax.models import reduced as some_ids
 from specjax.models import whisper
@@ -57,6 +57,19 @@ def opened(
         once = draft.params | {"encoder": target.params["encoder"]}
         draft = draft._replace(params=once)
     return Listeners(target, draft, tokens, limits, read, shared)
+
+
+def placed(pair: Listeners) -> Listeners:
+    """Both on the mesh in use, if there is one, and one copy of what both hear by."""
+    both = target, draft = pair[:2]
+    own = mesh.pair(*(side and sides.of_pretrained(side) for side in both))
+    target = target._replace(params=own[0].params)
+    if draft is not None:
+        params = own[1].params
+        if pair.shared and "encoder" in params:
+            params = params | {"encoder": target.params["encoder"]}
+        draft = draft._replace(params=params)
+    return pair._replace(target=target, draft=draft)
 
 
 def check(target: Pretrained, draft: Pretrained, tokens: Tokens) -> None:

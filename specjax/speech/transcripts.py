@@ -12,7 +12,7 @@ from specjax.speech import audio, decoding, logmel, rules, sequential
 from specjax.speech import chunked as overlapping
 from specjax.speech import tokens as special
 from specjax.speech.decoding import Speculation, Spent
-from specjax.speech.pair import Listeners, opened
+from specjax.speech.pair import Listeners, opened, placed
 from specjax.speech.segments import Segment, Thresholds
 from specjax.speech.sequential import Options, Progress
 
@@ -73,7 +73,8 @@ def transcribe(
     kernels: str = fused.AUTO,
     on_progress: Callable[[Transcript, Progress | None], None] = lambda *_: None,
 ) -> Transcribed:
-    """Writes down what is spoken in recordings, by speculation, in batches.
+    """Writes down what is spoken in recordings, by speculation, in batches; within
+    `specjax.mesh.using` on that mesh.
 
     Args:
       target: the Whisper whose law the texts follow, or its name as `specjax.load`
@@ -107,6 +108,7 @@ def transcribe(
     pair = target if isinstance(target, Listeners) else opened(target, draft)
     if chunked and timestamps:
         raise ValueError("chunked windows have no times: leave one of both out")
+    pair = placed(pair)
     config, language = pair.target.config, special.code(pair.tokens, language)
     times = pair.tokens.first_time < config.vocab and not chunked
     times = times if timestamps is None else timestamps

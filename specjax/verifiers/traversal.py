@@ -58,7 +58,7 @@ def build(replaced: bool = False) -> Verifier:
             down = (child < size) & ~walk.done
             row = jnp.where(down, child + 1, at)
             x = tokens[rows, row]
-            q = recursive.proposal(walk.q[rows, at], x)
+            q = recursive.proposal(probs.taking(at, rows)(walk.q), x)
             ratio = walk.r[rows, at, x] / q[rows, x]
             w = jnp.minimum(1.0, walk.w[rows, at] * ratio)
             w = walk.w.at[rows, row].set(jnp.where(down, w, walk.w[rows, row]))
@@ -72,20 +72,20 @@ def build(replaced: bool = False) -> Verifier:
             back = decided & ~kept
             up = above[rows, at]
             y = tokens[rows, at]
-            q = recursive.proposal(walk.q[rows, up], y)
-            w_up, r_up = walk.w[rows, up], walk.r[rows, up]
+            of_up = probs.taking(up, rows)
+            q = recursive.proposal(of_up(walk.q), y)
+            w_up, r_up = walk.w[rows, up], of_up(walk.r)
             s = jnp.maximum(w_up[:, None] * r_up - q, 0.0)
             mass = s.sum(-1)
             below = mass + (1 - w_up)  # mass + 1 would round a small mass away
             rest = jnp.where(below > 0, mass / jnp.where(below > 0, below, 1.0), 1.0)
             some = mass[:, None] > 0
             less = jnp.where(some, s / jnp.where(some, mass[:, None], 1.0), r_up)
-            further = walk.q[rows, up]
+            further = of_up(walk.q)
             further = further if replaced else recursive.without(further, y)
-            place = jnp.where(back, up, size + 1)
-            w = w.at[rows, place].set(jnp.where(up == 0, 1.0, rest), mode="drop")
-            r = walk.r.at[rows, place].set(less, mode="drop")
-            q = walk.q.at[rows, place].set(further, mode="drop")
+            put = probs.putting(jnp.where(back, up, size + 1), rows)
+            w = put(w, jnp.where(up == 0, 1.0, rest))
+            r, q = put(walk.r, less), put(walk.q, further)
             after = jnp.where(back, at - 1, trees.ROOT)
             at = jnp.where(back, up, row)
             child = next_child(at, after)
@@ -95,7 +95,7 @@ def build(replaced: bool = False) -> Verifier:
         if size:
             walk = jax.lax.while_loop(lambda walk: ~walk.done.all(), step, walk)
         path, n = path_to(above, walk.at)
-        weights = walk.r[rows, walk.at]
+        weights = probs.taking(walk.at, rows)(walk.r)
         extra = probs.pick(weights, noise.sample)
         kept = recursive.along(draft, path, n, extra)
         residual = weights if keep_residual else None
@@ -112,9 +112,8 @@ def start(target: Law, draft: Draft, live: Array) -> Walk:
     q = jnp.zeros_like(r)
     for node in reversed(range(size)):  # a row has the law of its first child
         if draft.law is not None:
-            q = q.at[rows, parent[:, node] + 1].set(
-                probs.dense(probs.take(draft.law, jnp.full(batch, node)))
-            )
+            put = probs.putting(parent[:, node] + 1, rows)
+            q = put(q, probs.dense(probs.take(draft.law, jnp.full(batch, node))))
     at, chance = jnp.zeros(batch, jnp.int32), jnp.zeros((batch, size), r.dtype)
     child = trees.next_child(parent, live, at - 1, at - 1)
     w = jnp.ones((batch, size + 1), r.dtype)

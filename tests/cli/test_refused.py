@@ -15,7 +15,7 @@ import time
 import pytest
 
 from specjax import console, sides, zoo
-from specjax.cli import audit, compare, demo, measure, microscope, run
+from specjax.cli import audit, compare, demo, measure, microscope, run, transcribe
 from specjax.cli.saving import Saving
 from specjax.exactness import certify, soak
 from specjax.measure import jsonl
@@ -45,6 +45,8 @@ TYPED = [
     (measure, "--specdec FOLDER --batch 2", "leave --texts and --batch out"),
     (measure, "--longest 0", COUNT),
     (measure, "--mesh heads=2", "--mesh: a mesh is written data=4,model=2"),
+    *[(command, "--mesh data=999", "needs 999 devices, and") for command in DECODING],
+    (transcribe, "a.wav --mesh data=999", "needs 999 devices, and"),
     (measure, "--policy hope", "choose one of none, adaptive, confidence"),
     (measure, "--policy no_such:mine", "No module named 'no_such'"),
     (measure, "--policy math:pi", "math:pi is of class float: name a specjax.types.P"),

@@ -16,9 +16,9 @@ from pallas_kernels import dispatch, fuse, laws
 from pallas_kernels.dispatch import Device
 from pallas_kernels.fuse import Options
 from pallas_kernels.tpu import mosaic as mosaic_tpu
-from specjax import fused, probs
+from specjax import fused, mesh, probs
 from specjax.drafters import rollout
-from specjax.fused import CHOICES, Sizes, choose, first_use, same_tokens
+from specjax.fused import CHOICES, Sizes, choose, first_use, over_mesh, same_tokens
 from specjax.fused.same_tokens import Functions, within
 from specjax.sides import CERTAIN, TABLE
 from specjax.verifiers import block, gumbel, lenient, sigmoid, token
@@ -72,6 +72,17 @@ def test_a_cpu_runs_the_reference_and_imports_no_kernel():
     assert record == {"asked": "auto", **names, "why": fused.CPU}
     own = {**os.environ, "JAX_PLATFORMS": "cpu"}
     subprocess.run([sys.executable, "-c", IMPORTED], check=True, env=own)
+
+
+def test_on_a_mesh_each_device_has_what_it_was_compared_for(tpu, monkeypatch):
+    """Its own rows, and the whole of them where a draft says so."""
+    compared = []
+    monkeypatch.setattr(first_use, "judged", lambda key, _: compared.append(key))
+    with mesh.using("data=1"):
+        record = choose("auto", token.verifier, SIZES).record
+    assert record["verify"] == record["draw"] == "mosaic_tpu"
+    assert record["why"].endswith(over_mesh.BY_ROWS) and len(compared) == 1
+    assert str(SIZES) in compared[0]
 
 
 GPU, TPU, XLA, PLAIN = "mosaic_gpu", "mosaic_tpu", "onepass", "reference"

@@ -5,26 +5,47 @@ Run as a module it prints, as JSON, what `tests.test_mesh` asks for.
 
 import functools
 import json
+import math
 import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from specjax import generate, mesh, sides
+import specjax
+from experiments.training import language, loop, pipeline
+from experiments.training.pipeline import Stage
+from pallas_kernels import fuse, parts
+from pallas_kernels.plan import Tiles
+from specjax import fused, generate, mesh, probs, sides
 from specjax.checkpoints import Pretrained, build
+from specjax.drafters import tree
 from specjax.exactness import certify
 from specjax.exactness.claims import CLAIMS
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.measure import costs
 from specjax.models import gpt
 from specjax.sides import Side
+from specjax.speech import decoding, tokens
+from specjax.speech import pair as pairs
 from specjax.step import build_step
 from specjax.types import Draft, Law, Prompt, Request, Verdict
-from specjax.verifiers import token
+from specjax.verifiers import recursive, token
 from tests import conftest
-from tests.support import mutants, tiny, tiny_llama, tiny_t5
+from tests.support import (
+    kernel_cases,
+    mutants,
+    speech_folders,
+    text_folders,
+    tiny,
+    tiny_llama,
+    tiny_t5,
+)
+from tests.support.int8_files import rounded
 
 GAMMA, NEW, GPT_VOCAB = 2, 8, 4096
 # Matrices that eight devices divide; ids that fill no whole number of blocks of each.
@@ -33,8 +54,15 @@ LLAMA = tiny_llama.LLAMA._replace(
     vocab=2000, mlp_dim=32, num_layers=1, num_heads=16, key_heads=8
 )
 T5 = tiny_t5.SMALL._replace(vocab=2000, mlp_dim=64, num_heads=8, pieces=1990)
+PARENT = -1, -1, 0, 0, 1  # of trees
+KERNEL = "triton", Tiles(256, 2), True
+SPOKEN = decoding.Speculation(gamma=2)
+TAUGHT = gpt.Config(16, 8, 16, 1, 2)
+CODE = gpt.Config(8192, 16, 32, 1, 2)
+PROMPTS = ["def add(", "class Stack:\n    ", "import", "for i in"]
 FAMILIES = {
     "gpt": (GPT, tiny.weights),
+    "int8": (GPT, tiny.weights),
     "llama": (LLAMA, tiny_llama.weights),
     "t5": (T5, tiny_t5.weights),
 }
@@ -47,10 +75,17 @@ def pair(family: str) -> tuple[Side, Side]:
     config, weights = FAMILIES[family]
     target = weights(config, 2)
     draft = tiny.mixed(target, weights(config, 52), 0.1)
-    model = build(config)
+    model, dtype = build(config), "float32"
+    if family == "int8":
+        target, draft, dtype = rounded(target), rounded(draft), "int8"
     named = ("target", target), ("draft", draft)
-    loaded = (Pretrained(name, config, model, params) for name, params in named)
+    loaded = (Pretrained(name, config, model, it, dtype) for name, it in named)
     return tuple(map(sides.of_pretrained, loaded))
+
+
+def branched(draft: Side) -> Side:
+    """Trees of a model's drafts."""
+    return draft._replace(drafter=lambda gamma, draw: tree.build(draft.model, PARENT))
 
 
 def asked(family: str) -> tuple[Prompt, Request]:
@@ -60,21 +95,30 @@ def asked(family: str) -> tuple[Prompt, Request]:
     return prompt, make_request(jax.random.key(0), prompt, NEW, sampling)
 
 
-def placed(family: str) -> costs.Pair:
-    slots = max(map(len, TEXTS)) + NEW + GAMMA + 1
-    return costs.Pair(*mesh.pair(*pair(family)), slots)
+def placed(family: str, trees: bool = False) -> costs.Pair:
+    slots = max(map(len, TEXTS)) + NEW + len(PARENT) + 1
+    target, draft = pair(family)
+    if not trees:
+        return costs.Pair(*mesh.pair(target, draft), slots)
+    kernels = sides.reference(recursive.verifier)
+    return costs.Pair(*mesh.pair(target, branched(draft)), slots, kernels)
 
 
 def written(text: str, family: str) -> generate.Output:
+    trees, family = family == "trees", family.replace("trees", "gpt")
     with mesh.using(text):
-        decode = costs.decode(placed(family), GAMMA)
+        decode = costs.decode(placed(family, trees), GAMMA)
         return jax.device_get(decode(*mesh.rows(asked(family))))
 
 
 def step_text(text: str, family: str = "gpt") -> str:
-    """The compiled code of a step."""
+    """The compiled code of a step; of trees without a selection of the target's."""
+    trees, family = family == "trees", family.replace("trees", "gpt")
     with mesh.using(text):
-        case, (prompt, request) = placed(family), mesh.rows(asked(family))
+        case, (prompt, request) = placed(family, trees), mesh.rows(asked(family))
+        if trees:
+            sampling = request.sampling._replace(top_p=None)
+            request = request._replace(sampling=sampling)
         state = costs.begin(case, GAMMA, prompt, request)
         step = jax.jit(build_step(*case.decoder(GAMMA)))
         return step.lower(case.params(GAMMA), request, state).compile().as_text()
@@ -99,11 +143,86 @@ def verify(read, law: Law, draft: Draft, noise, keep_residual: bool = False) -> 
     return token.verify(read(halved(law)), draft, noise, keep_residual)
 
 
+def by_ids(law: Law) -> Law:
+    """The law that devices tell of their ids, by a kernel."""
+    argmax = (law.scale == 1) & (law.tau == law.top) & (law.lse == 0)
+    heat = jnp.where(argmax, 0.0, 1 / law.scale)[:, 0]
+    name, tiles, interpret = KERNEL
+    whole = parts.law(mesh.MODEL, parts.reader(name, tiles, interpret))
+    where = dict(in_specs=(PartitionSpec(None, None, mesh.MODEL), PartitionSpec()))
+    where |= dict(out_specs=PartitionSpec(), check_vma=False)
+    more = [(0, 0)] * 2 + [(0, law.logits.shape[-1] % 2)]
+    even = jnp.pad(law.logits, more, constant_values=-jnp.inf)
+    return Law(law.logits, *jax.shard_map(whole, **where)(even, heat))
+
+
 def certificate(read) -> certify.Certificate:
     rule = token.verifier._replace(verify=functools.partial(verify, read))
     fixture, gamma, _ = mutants.trials()["random"]
     with jax.set_mesh(mesh.of(mesh.Layout(model=2))):
         return certify.certify(rule, fixture, gamma, 2, CLAIMS["token"])
+
+
+def kernels(*layouts: str) -> list:
+    """What an interpreted kernel verifies and draws on each, beside the reference."""
+    backend = kernel_cases.BACKENDS[2]
+    _, tiles, interpret = KERNEL
+    fuse.wire = functools.partial(
+        fuse.wire, options=fuse.Options(tiles=tiles, interpret=interpret)
+    )
+    parts.reader = functools.partial(parts.reader, tiles=tiles, interpret=interpret)
+    case = kernel_cases.random_case(1, (8, 2, 1024))
+    sizes, found = fused.Sizes(8, 2, 1024), []
+
+    def run(kernels, case):
+        read = kernels.verifier.law or probs.standardize
+        law = probs.standardize(case.draft, case.sampling)
+        draft = Draft(case.tokens, case.num, law)
+        target = read(case.target, case.sampling)
+        verdict = kernels.verifier.verify(target, draft, case.noise)
+        request = Request(
+            jax.random.split(jax.random.key(0), 8), case.sampling, *[None] * 3
+        )
+        drawn = kernels.draw(request.key, request, None)(case.draft[:, 0], 0)[0]
+        return verdict.num_accepted, verdict.tokens, drawn
+
+    for text in layouts:
+        with mesh.using(text):
+            how = token.verifier, sizes, backend.device
+            chosen = fused.choose(backend.name if text else "reference", *how)
+            case = mesh.rows(case)
+            out = jax.jit(functools.partial(run, chosen))(case)
+            found.append([chosen.record, *(x.tolist() for x in out)])
+    return found
+
+
+def heard(kind: str, *layouts: str) -> list:
+    """What is written down of sounds on each, by a draft of this kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        names = speech_folders.folders(Path(folder))
+        pair = pairs.opened(names["target"], names[kind])
+    if kind != "few":
+        pair = pair._replace(target=even(pair.target), draft=even(pair.draft))
+    rng = np.random.default_rng(0)
+    features = np.float32(rng.standard_normal((3, 300, 4)))
+    prompts = [tokens.prompt(pair.tokens, "en", timestamps=False)] * 3
+    found = []
+    for text in layouts:
+        with mesh.using(text):
+            decode = decoding.build(pairs.placed(pair), SPOKEN, timestamps=False)
+            written = decode(features, prompts, np.float32([0, 0.5, 0])).tokens
+        found.append([*map(list, written)])
+    return found
+
+
+def even(model: Pretrained) -> Pretrained:
+    """A Whisper with one more time, so that two devices divide its ids."""
+    table = model.params["decoder"]["embedding"]
+    table = jnp.concatenate([table, table[-1:]])
+    decoder = model.params["decoder"] | {"embedding": table}
+    config = model.config._replace(vocab=len(table))
+    params = model.params | {"decoder": decoder}
+    return model._replace(config=config, params=params, model=build(config))
 
 
 def compared(family: str, layouts: list[str]) -> dict:
@@ -118,6 +237,57 @@ def compared(family: str, layouts: list[str]) -> dict:
     return {"accepted": one.counts.accepted.tolist(), "differ": differ}
 
 
+def texts(*layouts: str) -> list:
+    """What `generate_text` writes of four prompts on each, whole and by its pieces."""
+    with tempfile.TemporaryDirectory() as folder:
+        target, draft = text_folders.code_pair(Path(folder), CODE)
+    asked = dict(temperature=1.0, new_tokens=NEW, gamma=GAMMA)
+    found = []
+    for text in layouts:
+        how = target, draft, PROMPTS
+        whole = specjax.generate_text(*how, **asked, mesh=text)
+        pieces = specjax.stream_text(*how, **asked, mesh=text)
+        parts = ["" for _ in PROMPTS]
+        for piece in pieces:
+            parts[piece.index] += piece.text
+        found.append([whole.texts, whole.alpha, parts])
+    return found
+
+
+def trained(one: str, other: str) -> list:
+    """Both runs by two optimisers; the second goes on where the first was at its
+    plateau. share: of what the optimiser keeps, on one device."""
+    rng = np.random.default_rng(0)
+    documents = [[1, *rng.integers(3, 16, rng.integers(3, 20)), 2] for _ in range(30)]
+    data = language.stream(documents)
+    texts, found = {"text": language.data(data, {"held_out": (data, 2)})}, []
+    for optimizer in ("adamw", "adafactor"):
+        recipe = loop.Recipe(5, 2, 4, 6, warmup=2, evaluate_every=2)
+        recipe = recipe._replace(optimizer=optimizer)
+        with tempfile.TemporaryDirectory() as folder:
+            of_one = taught(Path(folder), recipe, one, texts)
+            goes_on = Path(folder if optimizer == "adafactor" else f"{folder}/new")
+            if optimizer == "adafactor":
+                (goes_on / "plateau.msgpack").replace(goes_on / "checkpoint.msgpack")
+            found.append([of_one, taught(goes_on, recipe, other, texts)])
+    return found
+
+
+def taught(folder: Path, recipe: loop.Recipe, text: str, texts) -> dict:
+    params = pipeline.run(folder, [Stage("", TAUGHT, recipe, "text", "", text)], texts)
+    lines = (folder / "curve.jsonl").read_text().splitlines()
+    with mesh.using(text):
+        rule, task = loop.optimizer(recipe), loop.Task({}, None, None, TAUGHT)
+        state = loop.TrainState(params, rule.init(params), 0)
+        moments = jax.tree.leaves(loop.placed(state, task, rule).optimizer)
+        here = sum(math.prod(x.sharding.shard_shape(x.shape)) for x in moments)
+    return {
+        "losses": [json.loads(line)["held_out"] for line in lines],
+        "weights": np.concatenate([*map(np.ravel, jax.tree.leaves(params))]).tolist(),
+        "share": here / sum(x.size for x in moments),
+    }
+
+
 def main(what: str, *arguments: str) -> None:
     jax.config.update("jax_compilation_cache_dir", str(conftest.CACHE))
     jax.config.update("jax_disable_most_optimizations", True)
@@ -126,9 +296,22 @@ def main(what: str, *arguments: str) -> None:
             found = compared(arguments[0], arguments[1:])
         case "step":
             found = step_text(*arguments)
+        case "texts":
+            found = texts(*arguments)
+        case "trained":
+            found = trained(*arguments)
         case "certificate":
             reads = dict(right=lambda law: law, wrong=added_twice)
             found = {name: certificate(read) for name, read in reads.items()}
+        case "ids_certificate":
+            found = {"right": certificate(by_ids)}
+            # The mistake: a device takes the sum of its own ids for that of all.
+            with mock.patch.object(parts.lax, "psum", lambda x, axis: x):
+                found["wrong"] = certificate(by_ids)
+        case "kernels":
+            found = kernels(*arguments)
+        case "heard":
+            found = heard(*arguments)
     json.dump(found, sys.stdout)
 
 

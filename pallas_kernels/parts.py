@@ -1,0 +1,71 @@
+"""Laws of rows whose ids lie over devices: each device reads its own part of them once.
+
+A part tells the largest logit of each row, the first id that has it, and a sum of
+exponentials, as the blocks of `gpu.launches.statistics` do; devices send each other
+those, and every one then knows the law's scalars.
+Axes: B rows, T tokens, V ids, J blocks of a device's.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from pallas_kernels import dispatch, onepass
+from pallas_kernels.gpu import launches, triton
+from pallas_kernels.gpu import mosaic as mosaic_gpu
+from pallas_kernels.laws import Deferred, LawRow, merged, rows_of, scale_of
+from pallas_kernels.plan import Tiles, plan
+from specjax.types import Draft
+
+Read = Callable[[Array, Array], tuple[Array, Array, Array]]
+KERNELS = {dispatch.MOSAIC_GPU: mosaic_gpu, dispatch.TRITON: triton}
+
+
+def law(axis: str, read: Read) -> Callable[[Array, Array], LawRow]:
+    """(logits [B, T, V / devices], temperature [B]) -> the scalars [B, T] of the law of
+    all V, the same on each device of a mesh's `axis`; within `jax.shard_map`. read: of
+    `reader`."""
+
+    def whole(logits: Array, temperature: Array) -> LawRow:
+        size, heat = logits.shape[-1], rows_of(temperature, logits)
+        vocab = size * lax.axis_size(axis)
+        top, first, total = read(logits, temperature)
+        most = lax.pmax(top, axis)
+        fewer = jnp.exp((top - most) * scale_of(heat))
+        total = lax.psum(jnp.where(top == most, total, total * fewer), axis)
+        first = jnp.where(top == most, first + size * lax.axis_index(axis), vocab - 1)
+        first = lax.pmin(first, axis)
+        row = merged(heat, most, first, jnp.log(total), None, vocab)
+        ids = jnp.broadcast_to(row.tie, most.shape).astype(jnp.int32)
+        return row._replace(tie=ids, tau=jnp.broadcast_to(row.tau, most.shape))
+
+    return whole
+
+
+def reader(name: str, tiles: Tiles | None = None, interpret=None) -> Read:
+    """(logits [B, T, V], temperature [B]) -> the largest logit of each row, the first
+    id that has it (in rows of argmax), the sum of exp(scale (z - top)): [B, T] each.
+    name: of a kernel with a launch for it, else it is one-pass XLA."""
+    if name not in KERNELS:
+        return lambda z, heat: onepass.read(z, scale_of(rows_of(heat, z)), None)
+
+    def read(logits: Array, temperature: Array) -> tuple[Array, Array, Array]:
+        deferred, (batch, count) = Deferred(logits, temperature), logits.shape[:2]
+        sure = Draft(jnp.zeros((batch, count - 1), jnp.int32), None, None)
+        planned = plan(deferred, sure)
+        planned = planned._replace(tiles=tiles or planned.tiles)
+        arrays = {"p": logits, "p_heat": temperature}
+        launch = KERNELS[name].launcher(interpret)
+        saved = launches.read_parts(planned, arrays, launch)
+        tops, sums, firsts = (
+            saved[f"p_{name}"][..., :count] for name in ("top", "sum", "first")
+        )  # [B, J, T]
+        top = tops.max(1)
+        above = (tops - top[:, None]) * scale_of(temperature)[:, None, None]
+        here = tops == top[:, None]
+        total = jnp.sum(sums * jnp.where(here, 1.0, jnp.exp(above)), axis=1)
+        least = jnp.min(jnp.where(here, firsts, logits.shape[-1] - 1), axis=1)
+        return top, least, total
+
+    return read
