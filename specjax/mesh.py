@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from specjax import checkpoints, native
+from specjax import checkpoints, hosts, native
 from specjax.checkpoints import Config
 from specjax.sides import Side
 
@@ -71,6 +71,11 @@ def of(chosen: Layout) -> Mesh:
             f" and there are {len(devices)}: name a smaller one; a CPU acts as several"
             f" by XLA_FLAGS=--xla_force_host_platform_device_count={need}"
         )
+    if hosts.several() and need < len(devices):
+        raise ValueError(
+            f"a mesh of data={chosen.data},model={chosen.model} leaves out some of the"
+            f" {len(devices)} devices of all processes: name one of as many"
+        )
     grid = np.array(devices[:need]).reshape(chosen.data, chosen.model)
     return Mesh(grid, (DATA, MODEL))
 
@@ -81,6 +86,12 @@ def using(text: str) -> Iterator[None]:
     `pair` and `rows` place what it reads; "" is one device. Raises ValueError as
     `parse` and `of`."""
     if not text:
+        if hosts.several():
+            raise ValueError(
+                f"it decodes on one device, and there are {len(jax.devices())} of"
+                " several processes: name a mesh over them, such as"
+                f" data={len(jax.devices())}, or leave --distributed out"
+            )
         yield
         return
     chosen = parse(text)
@@ -111,7 +122,7 @@ def check_rows(count: int) -> None:
 
 def put(tree: Any, *spec: PartitionSpec) -> Any:
     where = NamedSharding(jax.sharding.get_mesh(), *spec)
-    return jax.device_put(tree, where)
+    return hosts.place(tree, where)
 
 
 def pair(target: Side, draft: Side) -> tuple[Side, Side]:
@@ -172,7 +183,7 @@ def shardings(config: Config) -> Any:
 
 
 def split(side: Side) -> Side:
-    placed = jax.device_put(side.params, shardings(side.pretrained.config))
+    placed = hosts.place(side.params, shardings(side.pretrained.config))
     return side._replace(params=placed)
 
 

@@ -23,7 +23,7 @@ def ours(names: str) -> tuple[str, ...]:
 
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
-PURE = ours("types probs keys")
+PURE = ours("types probs keys hosts")
 STEP = (*PURE, *ours("chunks step inputs generate"))
 PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
@@ -39,7 +39,8 @@ ALONE = "types truncation console plugins jax_flags theory native tokenizers"
 ALONE += " questions prompt_lines"
 ROOMS = {
     **dict.fromkeys(ours(ALONE), ()),
-    "specjax.probs": ours("types truncation"),
+    "specjax.hosts": ours("console"),
+    "specjax.probs": ours("types truncation hosts"),
     "specjax.keys": ours("types"),
     "specjax.trees": ours("types"),
     "specjax.topologies": ours("trees"),
@@ -63,14 +64,14 @@ ROOMS = {
     "specjax.drafts": (*LIBRARY, *ours("pretrained sides plugins")),
     "specjax.prompts": ours("models pretrained zoo questions prompt_lines"),
     "specjax.fused": (*LIBRARY, "specjax.sides", "pallas_kernels"),
-    "specjax.mesh": ours("checkpoints native sides"),
+    "specjax.mesh": ours("checkpoints hosts native sides"),
     "specjax.streaming": (*STEP, *ours("tokenizers")),
     "specjax.serving": (*STEP, *ours("finite")),
     "specjax.text": TEXT,
     "specjax.speech": (*TEXT, *ours("text")),
     "specjax.measure": TEXT,
     "specjax.exactness": (*TEXT, *ours("measure")),
-    "specjax.configs": ours("console measure mesh native"),
+    "specjax.configs": ours("console hosts measure mesh native"),
     "specjax.cli": (*TEXT, *ours("speech measure exactness configs")),
     "specjax": ("specjax",),
     "pallas_kernels": ours("types probs truncation"),
@@ -94,7 +95,7 @@ ROOMS = {
     "experiments.training": (*ROWS, "specjax.speech"),
     "experiments.gpu": (*ROWS, "pallas_kernels"),
     "experiments.catalogue": ("experiments.records",),
-    "experiments.run": (*CATALOGUE, *ours("configs console")),
+    "experiments.run": (*CATALOGUE, *ours("configs console hosts")),
     "experiments.report": (*RUN, *RECORDS, *ours("theory configs console")),
     "experiments.report.lesson": (
         *RUN,
