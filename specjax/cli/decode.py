@@ -6,6 +6,7 @@ DIR/texts.jsonl, in the order of the prompts. Text i depends on the seed and on 
 on blocks or workers. Stopped at any moment, the same command goes on.
 """
 
+import argparse
 import json
 import shutil
 import socket
@@ -53,9 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), decodes; 1 if a block has no texts."""
     parser = make_parser()
     chosen = parser.parse_args(argv)
-    paths = {name: getattr(chosen, name).resolve() for name in ("prompts", "folder")}
-    named = {k: v for k, v in vars(chosen).items() if k in Setting._fields}
-    setting = Setting(**(named | paths))
+    setting = asked(chosen)
     with parser.refusing():
         prepare(setting)
         launcher = workers.launched(chosen, setting.folder / "workers")
@@ -103,6 +102,12 @@ def make_parser() -> console.Parser:
     shared.add(parser, "seed", "kernels")
     workers.add(parser, "block")
     return parser
+
+
+def asked(chosen: argparse.Namespace) -> Setting:
+    named = {k: v for k, v in vars(chosen).items() if k in Setting._fields}
+    paths = {name: named[name].resolve() for name in ("prompts", "folder")}
+    return Setting(**(named | paths))
 
 
 def prepare(setting: Setting) -> None:
@@ -169,15 +174,14 @@ def decoded(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> lis
     for i, ids in enumerate(read.inputs or read.tokens):
         alike[bucket(len(ids), most)].append((i, ids))
     names = "gamma", "temperature", "top_k", "top_p", "min_p", "rule", "policy"
-    asked = text.Asked(**{name: getattr(setting, name) for name in names})
-    asked = asked._replace(new_tokens=setting.tokens, kernels=setting.kernels)
+    how = text.Asked(**{name: getattr(setting, name) for name in names})
+    how = how._replace(new_tokens=setting.tokens, kernels=setting.kernels)
     for rows in alike.values():
         for at in range(0, len(rows), setting.batch):
             some = rows[at : at + setting.batch]
             full = [some[k % len(some)] for k in range(setting.batch)]
-            each = asked._replace(
-                seed=setting.seed, places=tuple(first + i for i, _ in full)
-            )
+            places = tuple(first + i for i, _ in full)
+            each = how._replace(seed=setting.seed, places=places)
             asked_for = [{"tokens": ids} for _, ids in full]
             ready = text.prepared(target, draft, asked_for, each)
             written = text.run(*ready).texts[: len(some)]

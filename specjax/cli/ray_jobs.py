@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 def launcher(address: str | None, cpus: int | None, gpus: int | None) -> "Launcher":
     """Joins a cluster, or begins one on this machine where no address is named. cpus,
     gpus: of a worker. Raises ValueError where there is no Ray, or no such cluster."""
+    # Who asks for no GPU is not kept from one.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
