@@ -95,6 +95,7 @@ ROOMS = {
     "experiments.training": (*ROWS, "specjax.speech"),
     "experiments.gpu": (*ROWS, "pallas_kernels"),
     "experiments.catalogue": ("experiments.records",),
+    "experiments.launch": ours("measure cli"),
     "experiments.run": (*CATALOGUE, *ours("configs console hosts")),
     "experiments.report": (*RUN, *RECORDS, *ours("theory configs console")),
     "experiments.report.lesson": (

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from experiments import catalogue
+from experiments.launch import cost
+from experiments.records import records
 
 ROOT = catalogue.ROOT
 LAUNCH = ROOT / "experiments/launch"
@@ -98,3 +100,17 @@ def test_rows_go_to_a_tpu_and_records_come_back(tmp_path):
     assert re.search(
         r"scp --recurse vm:specjax/records/\* runs/tpu/ --zone zone", asked
     )
+
+
+def test_what_a_launcher_costs_has_its_lines():
+    rows = records.rows("sweep")
+    assert {line.row for line in catalogue.named("sweep").lines} == rows.keys()
+
+
+@pytest.mark.slow
+def test_what_a_launcher_costs_is_measured_and_no_text_is_lost():
+    pytest.importorskip("submitit")
+    found = cost.measure(2.0, tasks=1, at_once=2, prompts=8, block=2)
+    assert found["blocks"] == 4 and found["killed"] == 2
+    assert found["lost"] == found["twice"] == found["changed"] == 0
+    assert 0 < found["share_hour"] < found["share_minute"] < found["share_second"] < 1
