@@ -65,7 +65,15 @@ def several() -> bool:
 
 def first() -> bool:
     """Whether this process prints and writes files."""
-    return not several() or jax.process_index() == 0
+    return state().process_id == 0
+
+
+def state() -> Any:
+    """What JAX knows of the job, which has no public name yet, before it asks for
+    devices: hosts of other versions may never agree on those."""
+    from jax._src import distributed
+
+    return distributed.global_state
 
 
 @contextlib.contextmanager
@@ -141,19 +149,17 @@ def lost(_: int) -> None:
     os._exit(1)
 
 
-def agree(said: Mapping[str, Any]) -> None:
+def agree(said: Mapping[str, Any], about: str = "versions") -> None:
     """Raises ValueError, on every process alike, where another says otherwise. said:
-    versions and settings, by names."""
+    versions and settings, by names. about: what they are of, told once."""
     if not several():
         return
-    from jax._src import distributed  # the service has no public name yet
-
-    client, name = distributed.global_state.client, "specjax/agree/{}".format
+    job, name = state(), f"specjax/{about}/{{}}".format
     own = [socket.gethostname(), {k: str(v) for k, v in said.items()}]
-    client.key_value_set(name(jax.process_index()), json.dumps(own))
+    job.client.key_value_set(name(job.process_id), json.dumps(own))
     told = [
-        json.loads(client.blocking_key_value_get(name(i), 1000 * MEETING))
-        for i in range(jax.process_count())
+        json.loads(job.client.blocking_key_value_get(name(i), 1000 * MEETING))
+        for i in range(job.num_processes)
     ]
     host, wanted = told[0]
     differ = [

@@ -60,6 +60,7 @@ def measure(
         old = None if again else kept_record(path, built)
     if old := hosts.of_first(old):
         return old, False
+    hosts.agree(provenance.inputs(measurement.inputs), f"{built.table}/{built.name}")
     begun = time.monotonic()
     with native.products(built.row.products), mesh.using(built.row.mesh):
         measured = measurement.run(**({"kept": kept} if measurement.shares else {}))

@@ -87,6 +87,27 @@ def test_a_job_of_slurms_tells_its_stages_and_goes_back_into_the_queue(tmp_path)
     assert (tmp_path / "asked").read_text() == "requeue 7\n"
 
 
+def test_rows_on_several_hosts_are_told_and_go_back_into_the_queue(tmp_path):
+    told = f"trap 'echo told >>{tmp_path}/asked; exit 143' TERM"
+    own = stubs(
+        tmp_path / "bin",
+        srun=f'echo "$@" >{tmp_path}/asked; {told}\nwhile :; do sleep 0.05; done',
+        scontrol=f'echo "$@" >>{tmp_path}/asked',
+    )
+    own |= {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
+    script = ["bash", LAUNCH / "slurm_hosts.sh", "--gin.MESH='data=2'", "a.gin:b"]
+    job, deadline = subprocess.Popen(script, env=own), time.monotonic() + 30
+    while not (tmp_path / "asked").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    job.send_signal(signal.SIGTERM)
+    job.wait(30)
+    asked, *then = (tmp_path / "asked").read_text().splitlines()
+    assert "experiments.run" in asked
+    assert asked.endswith("--gin.MESH='data=2' a.gin:b --distributed")
+    assert then == ["told", "requeue 7"]
+
+
 def test_rows_go_to_a_tpu_and_records_come_back(tmp_path):
     shutil.copytree(LAUNCH, tmp_path / "experiments/launch")
     said = f'printf "%s\\n" "$*" >>{tmp_path}/asked'
