@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -149,13 +149,14 @@ def lost(_: int) -> None:
     os._exit(1)
 
 
-def agree(said: Mapping[str, Any], about: str = "versions") -> None:
-    """Raises ValueError, on every process alike, where another says otherwise. said:
-    versions and settings, by names. about: what they are of, told once."""
+def agree(say: Callable[[], Mapping[str, Any]], about: str = "versions") -> None:
+    """Raises ValueError, on every process alike, where another says otherwise. say:
+    gives versions and settings, by names, where they are asked for. about: what they
+    are of, told once."""
     if not several():
         return
     job, name = state(), f"specjax/{about}/{{}}".format
-    own = [socket.gethostname(), {k: str(v) for k, v in said.items()}]
+    own = [socket.gethostname(), {k: str(v) for k, v in say().items()}]
     job.client.key_value_set(name(job.process_id), json.dumps(own))
     told = [
         json.loads(job.client.blocking_key_value_get(name(i), 1000 * MEETING))

@@ -154,7 +154,7 @@ def check_tokens(
     target: Model, name: str, given: tuple, batch: int, least: str
 ) -> np.ndarray:
     """Ids [B, S] and lengths [B], of the model's vocabulary. least: what each has."""
-    tokens, length = hosts.read(given)
+    tokens, length = map(np.asarray, hosts.read(given))
     if tokens.ndim != 2 or {tokens.shape[0], *length.shape} != {batch}:
         raise ValueError(
             f"{name} must be tokens [{batch}, S] and lengths [{batch}]; got"
@@ -237,7 +237,7 @@ def check_heard(target: Model, prompt: Prompt) -> None:
 def check_limits(
     decoder: Decoder, slots: int, prompt: Prompt, request: Request
 ) -> None:
-    start, limit = hosts.read((request.start, request.limit))
+    start, limit = map(np.asarray, hosts.read((request.start, request.limit)))
     batch = prompt.tokens.shape[0]
     shapes = start.shape, limit.shape, request.key.shape, request.eos.shape[:1]
     if {*shapes} != {(batch,)} or request.eos.ndim > 2:

@@ -327,7 +327,7 @@ def check(sampling: Sampling, batch: int) -> None:
     for name, setting in sampling._asdict().items():
         if setting is None:
             continue
-        values, (valid, wanted) = hosts.read(setting), RANGES[name]
+        values, (valid, wanted) = np.asarray(hosts.read(setting)), RANGES[name]
         if values.shape != (batch,):
             raise ValueError(
                 f"{name} has shape {values.shape} for {batch} rows:"

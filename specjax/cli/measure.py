@@ -93,7 +93,7 @@ def measured(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
         with parser.refusing():
             stack.enter_context(hosts.joined(flags.distributed))
         with parser.refusing():
-            hosts.agree(agreed(flags))
+            hosts.agree(lambda: agreed(flags))
             stack.enter_context(mesh.using(flags.mesh))
         if not hosts.first():
             saving.path = flags.out = flags.report = None

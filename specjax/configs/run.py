@@ -4,6 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from specjax import configs, console, hosts, mesh, native
@@ -60,7 +61,8 @@ def measure(
         old = None if again else kept_record(path, built)
     if old := hosts.of_first(old):
         return old, False
-    hosts.agree(provenance.inputs(measurement.inputs), f"{built.table}/{built.name}")
+    inputs = partial(provenance.inputs, measurement.inputs)
+    hosts.agree(inputs, f"{built.table}/{built.name}")
     begun = time.monotonic()
     with native.products(built.row.products), mesh.using(built.row.mesh):
         measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
@@ -98,7 +100,7 @@ def joined(
         with parser.refusing(ConfigError):
             stack.enter_context(hosts.joined(text))
         with parser.refusing(ConfigError):
-            hosts.agree(agreed(files) if hosts.several() else {})
+            hosts.agree(lambda: agreed(files))
         yield
 
 
