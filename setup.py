@@ -79,6 +79,7 @@ setup(
         "docs": ["sphinx>=8", "myst-parser>=4", "furo>=2024.8.6", "latex2mathml>=3.77"],
         "gin": GIN,  # `specjax run`
         "sweep": [*GIN, "submitit>=1.5"],  # rows on many machines
+        "ray": [*GIN, "ray>=2.40"],
         "plots": PLOTS,
         "experiments": EXPERIMENTS,
         "test": [*EXPERIMENTS, *TEST, *NOTEBOOKS],

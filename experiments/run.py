@@ -9,10 +9,10 @@ from pathlib import Path
 
 from experiments import catalogue
 from experiments.records import compilation
-from specjax import configs, console
+from specjax import configs, console, hosts
 from specjax.configs import Built, RowFile, flags
 from specjax.configs import run as loop
-from specjax.configs.run import RowError, stopped_politely
+from specjax.configs.run import RowError, joined, stopped_politely
 
 __all__ = ["RowError", "build", "main", "measure", "run", "stopped_politely"]
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,9 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = console.Parser(prog="python -m experiments.run")
     flags.add(parser)
     flags.add_out(parser, loop.OUT)
+    hosts.add(parser)
     argv = sys.argv[1:] if arguments is None else arguments
     chosen, rows = flags.parse(parser, argv)
-    with stopped_politely():
+    with stopped_politely(), joined(parser, chosen.distributed, rows):
         measure(rows, chosen.out, chosen.again)
 
 

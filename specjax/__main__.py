@@ -15,6 +15,7 @@ COMMANDS = {
     "compare": ("cli", "differences between two files of rows, with intervals"),
     "run": ("cli", "what your gin files describe: alpha, walltime, an audit"),
     "sweep": ("cli", "rows of gin files on many machines, by Slurm or here"),
+    "decode": ("cli", "a file of prompts in blocks, on as many machines"),
     "audit": ("cli", "one run of a pair, tested against the target's own laws"),
     "microscope": ("cli", "where argmax texts part, by the shape of calls or engine"),
     "transcribe": ("cli", "recordings to text, .srt, .vtt by a pair of Whispers"),

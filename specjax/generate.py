@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from specjax import chunks, finite
+from specjax import chunks, finite, hosts
 from specjax.inputs import check
 from specjax.step import Decoder, build_step, finished
 from specjax.types import Info, Model, Params, Prompt, Request, State
@@ -129,7 +128,7 @@ def build_stream(
 def check_finite(tokens: Array, start: Array, length: Array) -> None:
     """Raises FloatingPointError for rows [B, L] that a guarded verifier could not go on
     with between `start` and `length` [B]."""
-    rows = zip(*map(np.array, (tokens, start, length)), strict=True)
+    rows = zip(*hosts.read((tokens, start, length)), strict=True)
     finite.check(ids[begin:end] for ids, begin, end in rows)
 
 

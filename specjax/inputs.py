@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import jax_flags, probs
+from specjax import hosts, jax_flags, probs
 from specjax.step import Decoder, within_draft
 from specjax.types import Encoded, Features, Model, Params, Prompt, Request, Sampling
 
@@ -154,7 +154,7 @@ def check_tokens(
     target: Model, name: str, given: tuple, batch: int, least: str
 ) -> np.ndarray:
     """Ids [B, S] and lengths [B], of the model's vocabulary. least: what each has."""
-    tokens, length = map(np.asarray, given)
+    tokens, length = map(np.asarray, hosts.read(given))
     if tokens.ndim != 2 or {tokens.shape[0], *length.shape} != {batch}:
         raise ValueError(
             f"{name} must be tokens [{batch}, S] and lengths [{batch}]; got"
@@ -237,7 +237,7 @@ def check_heard(target: Model, prompt: Prompt) -> None:
 def check_limits(
     decoder: Decoder, slots: int, prompt: Prompt, request: Request
 ) -> None:
-    start, limit = np.asarray(request.start), np.asarray(request.limit)
+    start, limit = map(np.asarray, hosts.read((request.start, request.limit)))
     batch = prompt.tokens.shape[0]
     shapes = start.shape, limit.shape, request.key.shape, request.eos.shape[:1]
     if {*shapes} != {(batch,)} or request.eos.ndim > 2:
@@ -247,7 +247,7 @@ def check_limits(
         )
     if not jnp.issubdtype(request.key.dtype, jax.dtypes.prng_key):
         raise ValueError("request.key must be typed keys: use jax.random.key(seed)")
-    if (start != np.asarray(prompt.length)).any() or (limit < start).any():
+    if (start != hosts.read(prompt.length)).any() or (limit < start).any():
         raise ValueError(
             "each row must start at its prompt's length and end there or later; got"
             f" starts {start}, limits {limit}; inputs.make_request sets them"

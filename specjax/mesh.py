@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from specjax import checkpoints, native
+from specjax import checkpoints, hosts, native
 from specjax.checkpoints import Config
 from specjax.quantized import Int8
 from specjax.sides import Side
@@ -76,6 +76,11 @@ def of(chosen: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh:
             f" and there are {len(devices)}: name a smaller one; a CPU acts as several"
             f" by XLA_FLAGS=--xla_force_host_platform_device_count={need}"
         )
+    if hosts.several() and need < len(devices):
+        raise ValueError(
+            f"a mesh of data={chosen.data},model={chosen.model} leaves out some of the"
+            f" {len(devices)} devices of all processes: name one of as many"
+        )
     grid = np.array(devices[:need]).reshape(chosen.data, chosen.model)
     return Mesh(grid, (DATA, MODEL))
 
@@ -86,6 +91,12 @@ def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[No
     `pair` and `rows` place what it reads; "" is one device. devices: as in `of`. Raises
     ValueError as `parse` and `of`."""
     if not text:
+        if hosts.several():
+            raise ValueError(
+                f"it decodes on one device, and there are {len(jax.devices())} of"
+                " several processes: name a mesh over them, such as"
+                f" data={len(jax.devices())}, or leave --distributed out"
+            )
         yield
         return
     chosen = parse(text)
@@ -116,7 +127,7 @@ def check_rows(count: int) -> None:
 
 def put(tree: Any, *spec: PartitionSpec) -> Any:
     where = NamedSharding(jax.sharding.get_mesh(), *spec)
-    return jax.device_put(tree, where)
+    return hosts.place(tree, where)
 
 
 def pair(target: Side, draft: Side | None) -> tuple[Side, Side | None]:
@@ -194,6 +205,7 @@ def shardings(config: Config) -> Any:
 
 
 def split(side: Side) -> Side:
+<<<<<<< HEAD
     where = shardings(side.pretrained.config)
     return side._replace(params=jax.tree.map(place, where, side.params))
 
@@ -206,6 +218,10 @@ def place(where: NamedSharding, leaf: Array | Int8) -> Array | Int8:
     scales = PartitionSpec(*(name if size > 1 else None for name, size in names))
     values, scale = (jax.device_put(leaf.values, where), put(leaf.scale, scales))
     return dataclasses.replace(leaf, values=values, scale=scale)
+=======
+    placed = hosts.place(side.params, shardings(side.pretrained.config))
+    return side._replace(params=placed)
+>>>>>>> hosts
 
 
 def whole(draft: Side) -> Side:

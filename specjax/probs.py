@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import truncation
+from specjax import hosts, truncation
 from specjax.types import BLOCK, Law, Reduced, Sampling, Table
 
 
@@ -356,7 +356,7 @@ def check(sampling: Sampling, batch: int) -> None:
     for name, setting in sampling._asdict().items():
         if setting is None:
             continue
-        values, (valid, wanted) = np.asarray(setting), RANGES[name]
+        values, (valid, wanted) = np.asarray(hosts.read(setting)), RANGES[name]
         if values.shape != (batch,):
             raise ValueError(
                 f"{name} has shape {values.shape} for {batch} rows:"

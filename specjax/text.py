@@ -200,6 +200,7 @@ class Asked(NamedTuple):
     kernels: str = "auto"
     logprobs: bool = False
     rules: TokenAutomaton | None = None
+    places: tuple[int, ...] | None = None  # of texts, by which they are drawn
 
 
 def prepared(
@@ -221,7 +222,7 @@ def prepared(
     batch = len(read.tokens)
     truncation = {name: getattr(asked, name) for name in ("top_k", "top_p", "min_p")}
     sampling = make_sampling(batch, asked.temperature, **truncation)
-    key = keys(asked.seed, batch)
+    key = keys(asked.seed, range(batch) if asked.places is None else asked.places)
     request = make_request(key, prompt, new_tokens, sampling, read.ends)
     plan = Plan(
         target=pair[0].config,
@@ -376,15 +377,15 @@ def drafter_of(draft: Side | None) -> Config | Callable | None:
     return draft.pretrained.config
 
 
-def keys(seed: int, batch: int) -> Array:
-    """A key for each text [B], whatever the other texts are."""
+def keys(seed: int, places: Sequence[int]) -> Array:
+    """A key for each text [B], by its place, whatever the other texts are."""
     try:
         key = jax.random.key(operator.index(seed))
     except (OverflowError, TypeError):
         raise ValueError(
             f"seed must be a whole number of 64 bits; got {seed}"
         ) from None
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(batch))
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.array(places))
 
 
 def check_stop(stop: Sequence[str]) -> tuple[str, ...]:

@@ -47,7 +47,8 @@ BRIEF = {
     "compare": "",
     "run": "--gin.DRAFT=\"'random'\" --gin.TOKENS=8 --gin.NEW_TOKENS=4 --gin.BATCH=2",
 }
-BRIEF["sweep"] = BRIEF["run"]
+BRIEF["sweep"] = BRIEF["run"] + " --on local"
+BRIEF["decode"] = "--tokens 4 --batch 2 --on local"
 PACKAGES = "specjax", "experiments", "tests"
 README = (ROOT / "README.md").read_text()
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -23,7 +23,7 @@ def ours(names: str) -> tuple[str, ...]:
 
 # A room and the rooms that it may import from; a room may import from itself. A name
 # stands for all that begins with it; the longest that fits a module is its room.
-PURE = ours("types probs keys")
+PURE = ours("types probs keys hosts")
 STEP = (*PURE, *ours("chunks step inputs generate"))
 PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
@@ -39,7 +39,8 @@ ALONE = "types truncation console plugins jax_flags theory native tokenizers"
 ALONE += " questions prompt_lines"
 ROOMS = {
     **dict.fromkeys(ours(ALONE), ()),
-    "specjax.probs": ours("types truncation"),
+    "specjax.hosts": ours("console"),
+    "specjax.probs": ours("types truncation hosts"),
     "specjax.keys": ours("types"),
     "specjax.trees": ours("types"),
     "specjax.topologies": ours("trees"),
@@ -63,15 +64,15 @@ ROOMS = {
     "specjax.drafts": (*LIBRARY, *ours("pretrained sides plugins")),
     "specjax.prompts": ours("models pretrained zoo questions prompt_lines"),
     "specjax.fused": (*LIBRARY, *ours("sides mesh"), "pallas_kernels"),
-    "specjax.mesh": ours("checkpoints native quantized sides types"),
+    "specjax.mesh": ours("checkpoints hosts native quantized sides types"),
     "specjax.streaming": (*STEP, *ours("tokenizers")),
     "specjax.serving": (*STEP, *ours("finite")),
     "specjax.text": TEXT,
     "specjax.speech": (*TEXT, *ours("text")),
     "specjax.measure": TEXT,
     "specjax.exactness": (*TEXT, *ours("measure")),
-    "specjax.configs": ours("console measure mesh native"),
-    "specjax.cli": (*TEXT, *ours("speech measure exactness configs")),
+    "specjax.configs": ours("console hosts measure mesh native"),
+    "specjax.cli": (*TEXT, *ours("text speech measure exactness configs")),
     "specjax": ("specjax",),
     "pallas_kernels": ours("types probs truncation"),
     "experiments": (),
@@ -94,7 +95,8 @@ ROOMS = {
     "experiments.training": (*ROWS, "specjax.speech"),
     "experiments.gpu": (*ROWS, "pallas_kernels"),
     "experiments.catalogue": ("experiments.records",),
-    "experiments.run": (*CATALOGUE, *ours("configs console")),
+    "experiments.launch": ours("measure cli"),
+    "experiments.run": (*CATALOGUE, *ours("configs console hosts")),
     "experiments.report": (*RUN, *RECORDS, *ours("theory configs console")),
     "experiments.report.lesson": (
         *RUN,
@@ -125,7 +127,8 @@ ALLOWED = {
     "specjax.tokenizers.chat": ("jinja2",),
     "specjax.speech.audio": ("soundfile", "soxr"),
     "specjax.configs": ("gin",),
-    "specjax.cli.sweep": ("submitit",),
+    "specjax.cli.workers": ("submitit",),
+    "specjax.cli.ray_jobs": ("ray",),
     "specjax.cli.report": ("matplotlib",),
     "experiments.tasks.paper": ("tensorflow", "tensorflow_datasets", "seqio"),
     "experiments.rivals": ("torch", "seqio"),

@@ -17,7 +17,17 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import console, finite, fused, inputs, mesh, native, questions, sides
+from specjax import (
+    console,
+    finite,
+    fused,
+    hosts,
+    inputs,
+    mesh,
+    native,
+    questions,
+    sides,
+)
 from specjax.cli import by_category
 from specjax.cli import flags as shared
 from specjax.cli import report as pages
@@ -33,7 +43,8 @@ from specjax.measure import (
 )
 from specjax.measure import rows as written
 from specjax.measure.pairs import ONE_GAMMA
-from specjax.measure.row import conditions
+from specjax.measure.provenance import digest
+from specjax.measure.row import conditions, versions
 from specjax.measure.texts import (
     Protocol,
     Text,
@@ -77,10 +88,28 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measured(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
+<<<<<<< HEAD
     with shared.on_mesh(parser, flags.mesh):
+=======
+    with contextlib.ExitStack() as stack:
+        with parser.refusing():
+            stack.enter_context(hosts.joined(flags.distributed))
+        with parser.refusing():
+            hosts.agree(lambda: agreed(flags))
+            stack.enter_context(mesh.using(flags.mesh))
+        if not hosts.first():
+            saving.path = flags.out = flags.report = None
+>>>>>>> hosts
         if is_benchmark(flags):
             return measure_questions(parser, flags, saving)
         return measure(parser, flags, saving)
+
+
+def agreed(flags: argparse.Namespace) -> dict:
+    """What processes that measure together must have alike."""
+    own = "distributed", "out", "report", "specdec", "data"
+    chosen = {f"--{k}": v for k, v in vars(flags).items() if k not in own}
+    return versions() | chosen | {"the content of --data": digest(Path(flags.data))}
 
 
 def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
@@ -166,7 +195,7 @@ def ready(
 def measure_questions(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
     """A record a group of questions, named "ROW, GROUP"."""
     with parser.refusing():
-        if flags.specdec is not None:
+        if flags.specdec is not None and hosts.first():
             specdec.prepare(flags.specdec)
     case = ready(parser, flags, saving)
     begun = time.monotonic()
@@ -186,7 +215,7 @@ def measure_questions(parser: Parser, flags: argparse.Namespace, saving: Saving)
         saved &= saving.append(made)
         if flags.json:
             print(json.dumps(made))
-    if flags.specdec is not None:
+    if flags.specdec is not None and hosts.first():
         reader = sides.reader(case[0].target, flags.tokenizer).tokenizer
         configuration = specdec.configuration(vars(flags), made["provenance"])
         specdec.write(flags.specdec, turns, reader.decode, configuration)
@@ -213,6 +242,7 @@ def make_parser() -> Parser:
     shared.add(parser, "tokenizer", "dtype", "temperature")
     shared.add_filters(parser)
     shared.add(parser, "batch", "mesh")
+    hosts.add(parser)
     of_gammas = f"drafted tokens; 0, the baseline, is added{effort_in_words('gammas')}"
     shared.add(parser, "gammas", help=of_gammas)
     of_tokens = f"of every text, without its prompt{effort_in_words('tokens')}"

@@ -10,9 +10,9 @@ command goes on.
 import sys
 from collections.abc import Sequence
 
-from specjax import console
+from specjax import console, hosts
 from specjax.configs import flags
-from specjax.configs.run import OUT, run, stopped_politely
+from specjax.configs.run import OUT, joined, run, stopped_politely
 
 
 def plain(measured: dict) -> str:
@@ -29,9 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = console.Parser(prog="specjax run", description=about)
     flags.add(parser)
     flags.add_out(parser, OUT)
+    hosts.add(parser)
     chosen, rows = flags.parse(parser, sys.argv[1:] if argv is None else argv)
-    with stopped_politely():
+    with stopped_politely(), joined(parser, chosen.distributed, rows):
         for record in run(rows, chosen.out, chosen.again):
             print(plain(record["measured"]), end="")
-    print(f"records: {chosen.out}")
+        print(f"records: {chosen.out}")
     return 0

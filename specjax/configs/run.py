@@ -4,11 +4,13 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
-from specjax import configs, console, mesh, native
+from specjax import configs, console, hosts, mesh, native
 from specjax.configs import Built, ConfigError, RowFile
 from specjax.measure import jsonl, provenance
+from specjax.measure.row import versions
 
 OUT = Path("runs/results")
 KINDS = ("law", "count", "time")
@@ -53,10 +55,14 @@ def measure(
     """The record of a row, and whether it is new: then it was written."""
     check(built)
     path, measurement = out / f"{built.table}.jsonl", built.row.measurement
-    jsonl.prepare(path)
-    for record in [] if again else reversed(jsonl.read(path)):
-        if record.get("row") == built.name and valid(record, built):
-            return record, False
+    old = None
+    if hosts.first():
+        jsonl.prepare(path)
+        old = None if again else kept_record(path, built)
+    if old := hosts.of_first(old):
+        return old, False
+    inputs = partial(provenance.inputs, measurement.inputs)
+    hosts.agree(inputs, f"{built.table}/{built.name}")
     begun = time.monotonic()
     with native.products(built.row.products), mesh.using(built.row.mesh):
         measured = measurement.run(**({"kept": kept} if measurement.shares else {}))
@@ -71,8 +77,39 @@ def measure(
         "published": published(built.table, built.name),
         "provenance": origin,
     }
-    jsonl.put(path, record)
+    if hosts.first():
+        jsonl.put(path, record)
     return record, True
+
+
+def kept_record(path: Path, built: Built) -> dict | None:
+    """The last record of a row that is still valid."""
+    for record in reversed(jsonl.read(path)):
+        if record.get("row") == built.name and valid(record, built):
+            return record
+    return None
+
+
+@contextlib.contextmanager
+def joined(
+    parser: console.Parser, text: str | None, files: Iterable[RowFile]
+) -> Iterator[None]:
+    """`hosts.joined` by processes that agree on versions and on what rows are; refused
+    in one line where they do not."""
+    with contextlib.ExitStack() as stack:
+        with parser.refusing(ConfigError):
+            stack.enter_context(hosts.joined(text))
+        with parser.refusing(ConfigError):
+            hosts.agree(lambda: agreed(files))
+        yield
+
+
+def agreed(files: Iterable[RowFile]) -> dict[str, str | None]:
+    said = {**versions(), "commit": provenance.commit()["commit"]}
+    for row in configs.every(files):
+        settings = provenance.settings(configs.read(row)[0])
+        said |= {f"{name} of {row.row}": value for name, value in settings.items()}
+    return said
 
 
 def check(built: Built) -> None:

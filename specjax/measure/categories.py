@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from specjax import finite, generate, questions, sides
+from specjax import finite, generate, hosts, questions, sides
 from specjax.inputs import bucket, make_request, make_sampling, pad
 from specjax.measure import costs, scoring, timing
 from specjax.measure.texts import truncation
@@ -164,7 +164,7 @@ def timed(
     seconds = timing.interleaved(runs, rounds, "compile", warm)
     begin, texts, marks = int(prompt.length[0]), {}, {}
     for name in (ALONE, DRAFTED):
-        tokens, length, steps, log = jax.device_get(outputs[name])
+        tokens, length, steps, log = hosts.read(outputs[name])
         marks[name] = scoring.repeated(tokens[0, : length[0]])[begin:]
         texts[name] = tokens[0, begin : length[0]].tolist()
         finite.check([np.array(texts[name])])

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax import generate
+from specjax import generate, hosts
 from specjax.measure import scoring
 from specjax.measure.texts import Text, join, text_of
 from specjax.theory import estimate, predict
@@ -32,7 +32,7 @@ def written(outputs: dict, batches: Mapping[int, Batch], gamma: int = 0) -> Text
 
 def wrote(out: generate.Output, batch: Batch) -> int:
     """Tokens of a batch's texts, without their prompts."""
-    return int(np.sum(out.length - np.asarray(batch.request.start)))
+    return int(np.sum(out.length - hosts.read(batch.request.start)))
 
 
 def accepted(

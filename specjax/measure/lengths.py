@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import probs
+from specjax import hosts, probs
 from specjax.measure.texts import Protocol, decode
 from specjax.policies.confidence import WIDTHS
 from specjax.prompts import Prompts
@@ -82,7 +82,7 @@ def run(
         rows = np.flatnonzero(running & (first + np.arange(running.size) < count))
         sure = state.policy if protocol.policy == RECORDER else info.accept_prob
         told = info.drafted, info.accepted, info.accept_prob, sure
-        calls.append((first + rows, *(np.array(x)[rows] for x in told)))
+        calls.append((first + rows, *(x[rows] for x in hosts.read(told))))
 
     for _, each in decode(pair, prompts, count, protocol, kernels, seen):
         first += len(each.texts)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import probs
+from specjax import hosts, probs
 from specjax.inputs import make_sampling
 from specjax.measure.texts import Calls, Text
 from specjax.sides import Side
@@ -81,7 +81,7 @@ def positions(
     for index in every.reshape(-1, CHUNK):
         chosen = jax.tree.map(lambda leaf, index=index: leaf[index], text)
         prompt = Prompt(chosen.tokens, chosen.length, chosen.inputs)
-        chunks.append(jax.device_get(rows(target.params, draft.params, prompt)))
+        chunks.append(hosts.read(rows(target.params, draft.params, prompt)))
     leaves = [np.concatenate(leaf)[:count] for leaf in zip(*chunks, strict=True)]
     # The token in slot i was drawn from the law after slot i - 1.
     slot = np.arange(1, size)

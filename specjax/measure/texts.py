@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from specjax import generate, mesh, policies, verifiers
+from specjax import generate, hosts, mesh, policies, verifiers
 from specjax.inputs import check, make_request, make_sampling, pad
 from specjax.prompts import Prompts
 from specjax.sides import Side, reference
@@ -94,7 +94,7 @@ def write(
     run = generate.build(Decoder(target.model, verifier=verifier), slots)
     parts, total = [], 0
     for prompt, request in batches(prompts, protocol, count, stream=0, spare=0):
-        out = jax.device_get(run(Params(target.params), prompt, request))
+        out = hosts.read(run(Params(target.params), prompt, request))
         parts.append(text_of(out, prompt))
         total += int((parts[-1].length - parts[-1].start).sum())
         if total >= protocol.tokens:
@@ -103,8 +103,8 @@ def write(
 
 
 def text_of(out: generate.Output, prompt: Prompt) -> Text:
-    inputs = None if prompt.inputs is None else tuple(map(np.asarray, prompt.inputs))
-    return Text(out.tokens, np.asarray(prompt.length), out.length, inputs)
+    inputs = None if prompt.inputs is None else tuple(hosts.read(prompt.inputs))
+    return Text(out.tokens, hosts.read(prompt.length), out.length, inputs)
 
 
 def join(parts: Sequence[Text]) -> Text:
@@ -168,10 +168,10 @@ def counted(
 ) -> Calls:
     """Steps until every text has ended; decides before each call whether it counts. The
     texts go on beyond their ends, so that no end cuts a call that counts."""
-    start, eos = np.asarray(request.start), np.asarray(request.eos)
+    start, eos = hosts.read((request.start, request.eos))
     request = request._replace(eos=np.full_like(eos, -1))
     totals = np.zeros((3, start.size), np.int64)
-    tokens, length = np.array(state.tokens), np.array(state.length)
+    tokens, length = map(np.array, hosts.read((state.tokens, state.length)))
     while True:
         ends = np.minimum(ends_of(tokens, start, length, eos), start + new)
         running = length < ends
@@ -180,9 +180,10 @@ def counted(
         state, info = step(params, request, state)
         if seen is not None:
             seen(running, state, info)
-        more = np.stack([np.ones_like(start), info.accepted, info.tested])
+        taken = hosts.read((info.accepted, info.tested))
+        more = np.stack([np.ones_like(start), *taken])
         totals += np.where(running, more, 0)
-        tokens, length = np.array(state.tokens), np.array(state.length)
+        tokens, length = map(np.array, hosts.read((state.tokens, state.length)))
     texts = [row[slice(*span)] for row, *span in zip(tokens, start, ends, strict=True)]
     return Calls(*totals, ends - start, texts)
 

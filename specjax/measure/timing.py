@@ -14,6 +14,8 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from specjax import hosts
+
 Name = TypeVar("Name")
 RESAMPLES = 1000
 LEVEL = 0.95  # of the intervals
@@ -34,10 +36,13 @@ def interleaved(
         jax.block_until_ready(program())
     seconds = {name: np.zeros(rounds) for name in programs}
     for i in tqdm(range(rounds), f"{label}: measure", leave=False, disable=None):
-        for name, program in programs.items():
+        times = []
+        for program in programs.values():
             begun = time.perf_counter()
             jax.block_until_ready(program())
-            seconds[name][i] = time.perf_counter() - begun
+            times.append(time.perf_counter() - begun)
+        for name, x in zip(programs, hosts.of_first(times), strict=True):
+            seconds[name][i] = x
         if after is not None and i + 1 < rounds:
             after({name: each[: i + 1] for name, each in seconds.items()})
     return seconds

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from specjax import mesh, policies, probs, sides, verifiers
+from specjax import hosts, mesh, policies, probs, sides, verifiers
 from specjax.inputs import make_request, make_sampling
 from specjax.measure import costs, counts, scoring, timing
 from specjax.measure.counts import Batch
@@ -298,7 +298,7 @@ def run(
     turns = {name: programs[name] for name in order}
 
     def fetched() -> dict:
-        return {name: jax.device_get(out) for name, out in outputs.items()}
+        return {name: hosts.read(out) for name, out in outputs.items()}
 
     each = after and (lambda seconds: after(seconds, fetched()))
     seconds = timing.interleaved(turns, setting.rounds, label, warm, each)

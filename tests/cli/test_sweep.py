@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from specjax.cli import sweep
+from specjax.cli import sweep, workers
 from specjax.configs import RowFile
 from specjax.measure import jsonl
 
@@ -67,7 +67,7 @@ def rows(tmp_path, monkeypatch):
         return [sys.executable, "-c", WORKER, row.row, str(tmp_path / "ran"), str(part)]
 
     monkeypatch.setattr(sweep, "command", command)
-    monkeypatch.setattr(sweep, "POLL", 0)
+    monkeypatch.setattr(workers, "POLL", 0)
     path = tmp_path / "t" / "t.gin"
     names = "calm", "hit", "wrong", "doomed"
     return {name: RowFile(path, row=name) for name in names}

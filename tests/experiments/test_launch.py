@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from experiments import catalogue
+from experiments.launch import cost
+from experiments.records import records
 
 ROOT = catalogue.ROOT
 LAUNCH = ROOT / "experiments/launch"
@@ -85,6 +87,27 @@ def test_a_job_of_slurms_tells_its_stages_and_goes_back_into_the_queue(tmp_path)
     assert (tmp_path / "asked").read_text() == "requeue 7\n"
 
 
+def test_rows_on_several_hosts_are_told_and_go_back_into_the_queue(tmp_path):
+    told = f"trap 'echo told >>{tmp_path}/asked; exit 143' TERM"
+    own = stubs(
+        tmp_path / "bin",
+        srun=f'echo "$@" >{tmp_path}/asked; {told}\nwhile :; do sleep 0.05; done',
+        scontrol=f'echo "$@" >>{tmp_path}/asked',
+    )
+    own |= {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
+    script = ["bash", LAUNCH / "slurm_hosts.sh", "--gin.MESH='data=2'", "a.gin:b"]
+    job, deadline = subprocess.Popen(script, env=own), time.monotonic() + 30
+    while not (tmp_path / "asked").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    job.send_signal(signal.SIGTERM)
+    job.wait(30)
+    asked, *then = (tmp_path / "asked").read_text().splitlines()
+    assert "experiments.run" in asked
+    assert asked.endswith("--gin.MESH='data=2' a.gin:b --distributed")
+    assert then == ["told", "requeue 7"]
+
+
 def test_rows_go_to_a_tpu_and_records_come_back(tmp_path):
     shutil.copytree(LAUNCH, tmp_path / "experiments/launch")
     said = f'printf "%s\\n" "$*" >>{tmp_path}/asked'
@@ -98,3 +121,17 @@ def test_rows_go_to_a_tpu_and_records_come_back(tmp_path):
     assert re.search(
         r"scp --recurse vm:specjax/records/\* runs/tpu/ --zone zone", asked
     )
+
+
+def test_what_a_launcher_costs_has_its_lines():
+    rows = records.rows("sweep")
+    assert {line.row for line in catalogue.named("sweep").lines} == rows.keys()
+
+
+@pytest.mark.slow
+def test_what_a_launcher_costs_is_measured_and_no_text_is_lost():
+    pytest.importorskip("submitit")
+    found = cost.measure(2.0, tasks=1, at_once=2, prompts=8, block=2)
+    assert found["blocks"] == 4 and found["killed"] == 2
+    assert found["lost"] == found["twice"] == found["changed"] == 0
+    assert 0 < found["share_hour"] < found["share_minute"] < found["share_second"] < 1

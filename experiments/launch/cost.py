@@ -1,0 +1,126 @@
+"""What it costs to give rows and blocks to workers, and whether any is lost with them.
+
+A task of nothing reads a gin file and lists its rows in a process of its own, as a
+worker of `specjax sweep` does before it measures one. Blocks are those of `specjax
+decode`, with texts that need no model: half of their first workers kill themselves, one
+before its texts are written and the next behind that.
+"""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import cloudpickle
+
+from specjax.cli import blocks, decode, sweep, workers
+from specjax.cli.blocks import Block
+from specjax.cli.decode import Setting
+from specjax.measure.row import Measurement
+
+ROW_SECONDS = {"second": 1, "minute": 60, "hour": 3600}
+GIN = "include 'gin_configs/runs/table1.gin'\nALPHA = 0.8\nGAMMA = 4\n"
+
+
+def build(
+    predicted: float, tasks: int, at_once: int, prompts: int, block: int
+) -> Measurement:
+    """The measurement of one row. predicted: seconds a task, said before they were
+    measured. tasks: of nothing. at_once: workers. prompts, block: how many there are,
+    and of how many a block is."""
+    run = partial(measure, predicted, tasks, at_once, prompts, block)
+    return Measurement(run, __name__)
+
+
+def measure(
+    predicted: float, tasks: int, at_once: int, prompts: int, block: int
+) -> dict:
+    """task_s: seconds a task by one worker. share_*: of a row that lasts as long, a
+    worker's time that is not the row's. killed: workers; lost, twice, changed: texts
+    that are not there, there more than once, or others than a process alone has."""
+    # Where a worker begins there is no checkout, from which this would be imported.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    with tempfile.TemporaryDirectory() as folder:
+        alone = seconds(Path(folder), tasks, 1) / tasks
+        several = seconds(Path(folder), tasks, at_once) / tasks
+        found = survived(Path(folder), at_once, prompts, block)
+    shares = {f"share_{k}": alone / (alone + x) for k, x in ROW_SECONDS.items()}
+    told = {"tasks": tasks, "workers": at_once, "predicted_task_s": predicted}
+    return told | {"task_s": alone, "task_s_together": several} | shares | found
+
+
+def seconds(folder: Path, tasks: int, at_once: int) -> float:
+    """What all tasks take."""
+    (folder / "nothing.gin").write_text(GIN)
+    command = [sys.executable, "-m", "specjax", "run", "--list", "nothing.gin"]
+    launcher = started(folder)
+
+    def begin(task: int):
+        return launcher.submit(sweep.work, [*command[:-1], str(folder / command[-1])])
+
+    begun = time.perf_counter()
+    ends = [*workers.finished(begin, range(tasks), at_once, 1, str)]
+    if failed := [how.said for _, how in ends if how.said]:
+        raise ValueError(f"a task of nothing failed: {failed[0]}")
+    return time.perf_counter() - begun
+
+
+def started(folder: Path):
+    """submitit's launcher on this machine."""
+    parser = decode.make_parser()
+    chosen = parser.parse_args(["none", "--out", str(folder)])
+    return workers.launched(chosen, folder / "workers")
+
+
+def survived(folder: Path, at_once: int, prompts: int, block: int) -> dict[str, int]:
+    """How many workers were killed, and what became of the texts."""
+    path, out = folder / "prompts.jsonl", folder / "decoded"
+    rows = [json.dumps({"prompt": f"prompt {i}"}) + "\n" for i in range(prompts)]
+    path.write_text("".join(rows))
+    argv = [str(path), "--out", str(out), "--block", str(block)]
+    setting = decode.asked(decode.make_parser().parse_args(argv))
+    launcher, every = started(folder), [*blocks.cut(path, block)]
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        begin = lambda block: launcher.submit(dying, setting, block)  # noqa: E731
+        ends = [*workers.finished(begin, every, at_once, 3, str)]
+    kept = [how for _, how in ends if not how.said]
+    if len(kept) == len(every):
+        decode.finish(setting)
+        text = (out / decode.TEXTS).read_text()
+    else:
+        text = "".join(p.read_text() for p in (out / "blocks").glob("*.jsonl"))
+    got = [json.loads(line) for line in text.splitlines()]
+    indices = [row["index"] for row in got]
+    right = [row["text"] == f"text of {rows[row['index']].strip()}" for row in got]
+    return {
+        "blocks": len(every),
+        "killed": said.getvalue().count("its worker died"),
+        "lost": prompts - len(set(indices)),
+        "twice": len(indices) - len(set(indices)),
+        "changed": right.count(False),
+    }
+
+
+def dying(setting: Setting, block: Block) -> tuple[int, str, str]:
+    """A block whose first worker is killed, where its number is even."""
+    mark = setting.folder / f"begun.{block.number}"
+    dies = block.number % 2 == 0 and not mark.exists()
+    mark.parent.mkdir(exist_ok=True)
+    mark.touch()
+    if dies and block.number % 4 == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    answer = decode.work(setting, block, said)
+    if dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answer
+
+
+def said(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> list[str]:
+    """Texts that need no model."""
+    return [f"text of {raw.decode().strip()}" for _, raw in lines]

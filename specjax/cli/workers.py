@@ -1,0 +1,135 @@
+"""Who starts tasks on other machines or processes, and begins again what died.
+
+A launcher is submitit's: `submit(function, *arguments)` gives a job with `done()`,
+`result()` and `cancel(check)`.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from specjax import console
+
+LAUNCHERS = ("local", "slurm", "ray")
+KILLED = (137, 143)  # what a shell makes of SIGKILL and SIGTERM
+POLL = 0.2  # seconds
+Task = TypeVar("Task")
+
+
+class Ended(NamedTuple):
+    """How a task ended. died: its worker was lost, by no fault of the task."""
+
+    died: bool
+    said: str = ""
+    host: str = ""
+
+
+def add(parser: argparse.ArgumentParser, what: str) -> None:
+    """Adds `--on`, `--workers` and what else says who works. what: each is given."""
+    add, whole = parser.add_argument, console.whole(1, 10**6)
+    add("--on", choices=LAUNCHERS, default="local", help="who starts them")
+    of_workers = f"{what}s that are worked on at once; default %(default)s"
+    add("--workers", type=whole, default=1, help=of_workers)
+    of_attempts = f"times that a {what} is begun whose worker dies; default %(default)s"
+    add("--attempts", type=whole, default=3, help=of_attempts)
+    of_minutes = "after which a worker is lost, but of Ray's; default %(default)s"
+    add("--minutes", type=whole, default=60, help=of_minutes)
+    for resource in ("gpus", "cpus"):
+        add(f"--{resource}", type=whole, help="of a worker")
+    add("--partition", help="of Slurm")
+    add("--address", help="of a cluster of Ray's; default: one on this machine")
+
+
+def launched(chosen: argparse.Namespace, logs: Path) -> Any:
+    """The launcher. logs: a folder for what it writes. Raises ValueError where it
+    cannot be had."""
+    if chosen.on == "ray":
+        from specjax.cli import ray_jobs
+
+        return ray_jobs.launcher(chosen.address, chosen.cpus, chosen.gpus)
+    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # it would take our streams
+    try:
+        import submitit
+    except ImportError:
+        wanted = "it needs submitit: pip install 'specjax[sweep]'"
+        raise ValueError(wanted) from None
+    if chosen.on == "slurm" and shutil.which("sbatch") is None:
+        raise ValueError("there is no sbatch here: name --on local, or start it on a"
+                         " machine that submits to Slurm")  # fmt: skip
+    executor = submitit.AutoExecutor(logs, cluster=chosen.on)
+    wanted = {"timeout_min": chosen.minutes, "gpus_per_node": chosen.gpus}
+    wanted |= {"cpus_per_task": chosen.cpus, "slurm_partition": chosen.partition}
+    executor.update_parameters(**{k: v for k, v in wanted.items() if v is not None})
+    return executor
+
+
+@contextlib.contextmanager
+def safe_path() -> Iterator[None]:
+    """For processes that are begun meanwhile: where they begin, another `specjax` may
+    lie, such as the folder of a checkout, and is not to be imported."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONSAFEPATH"]
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+def ended(job: Any) -> Ended:
+    """How a job ended whose task gives exit code, what went wrong, and the machine."""
+    try:
+        code, said, host = job.result()
+    except Exception as error:  # whatever a launcher says of a worker that is lost
+        return Ended(True, " ".join(str(error).split())[:200])
+    if code < 0 or code in KILLED:
+        return Ended(
+            True, f"killed by signal {-code if code < 0 else code - 128}", host
+        )
+    return Ended(False, said if code else "", host)
+
+
+def finished(
+    begin: Callable[[Task], Any],
+    tasks: Iterable[Task],
+    workers: int,
+    attempts: int,
+    label: Callable[[Task], str],
+) -> Iterator[tuple[Task, Ended]]:
+    """Each task and how it ended, as they end; one whose worker died is begun again,
+    `attempts` times in all. begin: gives the job of a task. Leaves no job behind."""
+    fresh, again, running = iter(tasks), deque(), []
+    try:
+        while True:
+            while len(running) < workers:
+                task, attempt = again.popleft() if again else (next(fresh, None), 1)
+                if task is None:
+                    break
+                with safe_path():
+                    running.append((begin(task), task, attempt))
+            if not running:
+                return
+            for entry in [entry for entry in running if entry[0].done()]:
+                running.remove(entry)
+                job, task, attempt = entry
+                how = ended(job)
+                if how.died and attempt < attempts:
+                    say = f"{label(task)}: its worker died ({how.said}); again"
+                    print(say, flush=True)
+                    again.append((task, attempt + 1))
+                elif how.died:
+                    said = f"given up after {attempt} workers died"
+                    yield task, how._replace(said=said)
+                else:
+                    yield task, how
+            time.sleep(POLL if running else 0)
+    finally:
+        for job, *_ in running:
+            job.cancel(check=False)

@@ -1,0 +1,208 @@
+"""Prompts in blocks: workers die, the command is stopped; no text is lost, or there
+twice, and each is the one that a process alone writes."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from specjax.cli import blocks, decode, workers
+from tests import conftest
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ["def f(x", "import a", "class A", "for i in", "x = ", "def g(", "return"]
+FLAGS = ["--target", "code_small", "--draft", "bigram", "--tokens", "6"]
+FLAGS += ["--temperature", "1", "--batch", "4"]
+
+
+def setting(folder: Path, *flags: str) -> decode.Setting:
+    """That of a folder with prompts.jsonl in it, as `decode.main` reads it."""
+    argv = [str(folder / "prompts.jsonl"), "--out", str(folder / "out"), *flags]
+    return decode.asked(decode.make_parser().parse_args(argv))
+
+
+def wrote(folder: Path, texts: list[str]) -> None:
+    """A file of prompts, with an empty line before each third."""
+    lines = [json.dumps({"prompt": text}) + "\n" for text in texts]
+    lines[2::3] = [f"  \n{line}" for line in lines[2::3]]
+    (folder / "prompts.jsonl").write_text("".join(lines))
+
+
+def read(path: Path) -> list[str]:
+    """Texts by the index that each has."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["index"] for row in rows] == [*range(len(rows))]
+    return [row["text"] for row in rows]
+
+
+def stand_in(asked: decode.Setting, first: int, lines: list) -> list[str]:
+    """Says back what it was asked, and where it stands."""
+    rows = enumerate(lines, first)
+    return [f"{i} {line} {json.loads(raw)['prompt']}" for i, (line, raw) in rows]
+
+
+class Dying:
+    """A launcher whose workers are lost by chance, before or after they wrote."""
+
+    def __init__(self, chance: float):
+        self.chance, self.random, self.lost = chance, random.Random(0), 0
+
+    def submit(self, function, *arguments):
+        return Job(self, lambda: function(*arguments, stand_in))
+
+    def draw(self) -> bool:
+        dies = self.random.random() < self.chance
+        self.lost += dies
+        return dies
+
+
+class Job:
+    def __init__(self, launcher: Dying, run):
+        self.launcher, self.run = launcher, run
+
+    def done(self) -> bool:
+        return self.launcher.random.random() < 0.5
+
+    def result(self):
+        for step in (lambda: None, self.run):
+            answer = step()
+            if self.launcher.draw():
+                raise RuntimeError("the worker is gone")
+        return answer
+
+    def cancel(self, check: bool) -> None:
+        self.launcher.lost += 1
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(workers, "POLL", 0)
+
+
+def test_a_hundred_thousand_prompts_survive_their_workers(tmp_path, at_once, capsys):
+    texts = [f"text {i}" for i in range(100_000)]
+    wrote(tmp_path, texts)
+    asked, launcher = setting(tmp_path, "--block", "512"), Dying(0.2)
+    decode.prepare(asked)
+    begin = lambda block: launcher.submit(decode.work, asked, block)  # noqa: E731
+    going = workers.finished(begin, decode.missing(asked), 8, 50, str)
+    done = [next(going)[0].number for _ in range(60)]
+    going.close()  # as Ctrl-C does
+    going = workers.finished(begin, decode.missing(asked), 8, 50, str)
+    done += [block.number for block, how in going if not how.died]
+    assert len(done) == len({*done}) and launcher.lost > 40
+    assert "its worker died" in capsys.readouterr().out
+    assert decode.finish(asked) == len(texts)
+    line = [i + 1 + (i + 1) // 3 for i in range(len(texts))]
+    assert read(asked.folder / "texts.jsonl") == [
+        f"{i} {line[i]} {text}" for i, text in enumerate(texts)
+    ]
+
+
+def test_a_block_that_lost_a_text_is_told(tmp_path):
+    wrote(tmp_path, TEXTS)
+    asked = setting(tmp_path, "--block", "3")
+    for block in decode.missing(asked):
+        assert decode.work(asked, block, stand_in)[0] == 0
+    (block, *_) = blocks.cut(asked.prompts, 3)
+    path = blocks.texts_of(asked.folder, block)
+    whole = path.read_text().splitlines(keepends=True)
+    for wrong in (whole[:2], whole[:1] * 3, whole + whole[-1:]):
+        path.write_text("".join(wrong))
+        with pytest.raises(ValueError, match="makes it anew"):
+            decode.finish(asked)
+    assert not (asked.folder / "texts.jsonl").exists()
+
+
+def test_texts_are_the_same_in_other_blocks(tmp_path):
+    wrote(tmp_path, TEXTS)
+    asked, found = setting(tmp_path, *FLAGS), {}
+    for size in (7, 3):
+        for block in blocks.cut(asked.prompts, size):
+            lines = blocks.lines(asked.prompts, block)
+            found[size, block.first] = decode.decoded(asked, block.first, lines)
+    assert found[7, 0] == [*found[3, 0], *found[3, 3], *found[3, 6]]
+    assert len(set(found[7, 0])) == len(TEXTS)
+    other = decode.decoded(
+        asked._replace(seed=1), 0, blocks.lines(asked.prompts, block)
+    )
+    assert other != found[3, 6]
+
+
+def test_what_cannot_be_decoded_is_one_line(tmp_path, capsys):
+    wrote(tmp_path, TEXTS)
+    decode.prepare(setting(tmp_path))
+    (tmp_path / "none.jsonl").write_text("\n")
+    out = ["--out", str(tmp_path / "out")]
+    for argv, said in (
+        ([str(tmp_path / "prompts.jsonl"), *out, "--gamma", "9"], "gamma 4"),
+        ([str(tmp_path / "none.jsonl"), "--out", str(tmp_path / "x")], "has no line"),
+        ([str(tmp_path / "p.jsonl.xz"), "--out", str(tmp_path / "y")], "p.jsonl.xz"),
+    ):
+        with pytest.raises(SystemExit):
+            decode.main(argv)
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+    (tmp_path / "prompts.jsonl").write_text('\n{"prompt": 3}\n')
+    asked = setting(tmp_path, *FLAGS)
+    (block,) = blocks.cut(asked.prompts, 8)
+    code, said, _ = decode.work(asked, block)
+    assert code == 2 and "prompts.jsonl, line 2: prompt must be" in said
+
+
+def working(ancestor: int) -> list[int]:
+    """The workers of a process, of submitit's and of Ray's."""
+    parents, found = {}, []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ProcessLookupError):
+            parents[int(path.name)] = int((path / "stat").read_text().split()[-49])
+    for process in parents:
+        above = process
+        while above in parents and above != ancestor:
+            above = parents[above]
+        with contextlib.suppress(OSError, ProcessLookupError):
+            command = Path(f"/proc/{process}/cmdline").read_bytes()
+            at_work = b"submitit.core._submit" in command or b"ray::work" in command
+            found += [process] if above == ancestor and at_work else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on", ["local", "ray"])
+def test_workers_that_are_killed_lose_no_text(on, tmp_path):
+    if not find_spec({"local": "submitit"}.get(on, on)):
+        pytest.skip(f"needs the launcher of --on {on}")
+    wrote(tmp_path, TEXTS)
+    argv = [sys.executable, "-m", "specjax", "decode", "prompts.jsonl", *FLAGS]
+    argv += ["--out", "out", "--block", "2", "--workers", "2", "--on", on]
+    own = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    own |= {"JAX_COMPILATION_CACHE_DIR": str(conftest.CACHE)}
+    own |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    how = dict(env=own, cwd=tmp_path, text=True, stdout=subprocess.PIPE)
+    killed = 0
+    for last in (False, True):
+        with subprocess.Popen(argv, **how) as going:
+            while going.poll() is None and killed < 2:
+                time.sleep(0.5)
+                for worker in working(going.pid)[:1]:
+                    os.kill(worker, signal.SIGKILL)
+                    killed += 1
+            line = going.stdout.readline()
+            if not last:
+                going.send_signal(signal.SIGTERM)
+            said = line + going.stdout.read()
+        assert going.returncode == (0 if last else 143), said
+    assert killed == 2
+    asked = setting(tmp_path, *FLAGS)
+    (block,) = blocks.cut(asked.prompts, 99)
+    alone = decode.decoded(asked, 0, blocks.lines(asked.prompts, block))
+    assert read(tmp_path / "out" / "texts.jsonl") == alone
+    assert not (tmp_path / "out" / "blocks").exists()

@@ -1,0 +1,28 @@
+"""Texts of a small bundled pair, drawn by one process or by several on one mesh.
+
+Run as a module it prints them as JSON: --distributed or "", and a mesh.
+"""
+
+import json
+import sys
+
+from specjax import drafts, hosts, mesh, sides
+from specjax.measure.texts import Protocol, speculate
+from specjax.prompts import Prompts
+
+STARTS = [[1, 5], [1, 9, 7], [1], [1, 300, 4, 2]]
+
+
+def main(distributed: str, layout: str) -> None:
+    with hosts.joined(distributed or None), mesh.using(layout):
+        target, draft = drafts.paired(sides.model("code_small"), "bigram")
+        sizes = dict(gamma=3, new_tokens=8, batch=4)
+        protocol = Protocol("starts", 1.0, **sizes)
+        calls = speculate(mesh.pair(target, draft), Prompts(STARTS), 4, protocol)
+        found = [row.tolist() for row in calls.texts], calls.accepted.tolist()
+        if hosts.first():
+            json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
