@@ -26,8 +26,8 @@ QUESTION = Question(
     "Does a learned head stop drafts at less cost a token than a threshold on q(x)? And"
     " how much would an oracle gain?",
     "the head does not beat the threshold on q(x)",
-    "the oracle gains up to 60 % (Section 3.5); of its gap to the best gamma the renewal"
-    " rule that knows every chance closes 40 to 60 %, where the chances are two",
+    "the oracle gains up to 60 % (Section 3.5); of its gap to the best gamma the rule"
+    " `renewal` that knows every chance closes 40 to 60 %, where the chances are two",
 )
 WATCHER = f"{__name__}:watcher"
 THRESHOLDS = 40
