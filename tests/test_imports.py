@@ -83,7 +83,7 @@ ROOMS = {
     "experiments.kinds": (*ROWS, LEVIATHAN),
     "experiments.serving": ROWS,
     "experiments.exactness": (*ROWS, "specjax.exactness"),
-    "experiments.questions": (*ROWS, "specjax.exactness", "experiments.exactness"),
+    "experiments.questions": (*ROWS, "specjax.exactness"),
     "experiments.rivals": (*ROWS, "experiments.report"),
     "experiments.rivals.real": (
         *ROWS,

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.exactness import faults
 from experiments.questions.verdict import Question, judge
 from specjax import fused, probs
 from specjax.exactness import audit
@@ -74,8 +73,6 @@ FAULTS = {
     "none": None,
     "residual_is_p": residual_is_p,
     "draws_again": draws_again,
-    "draft_temperature": faults.draft_temperature,
-    "reused_key": faults.reused_key,
     # A drafted token is kept whatever p says, one time in a hundred.
     "leak": coins(lambda u: jnp.where(u < LEAK, 0.0, (u - LEAK) / (1 - LEAK))),
     "bfloat16": coins(lambda u: u.astype(jnp.bfloat16).astype(u.dtype)),

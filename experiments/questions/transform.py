@@ -88,14 +88,18 @@ def chosen_by(sure: np.ndarray, kept: np.ndarray, other: np.ndarray) -> dict:
 
 def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dict:
     """alpha of every transform, and what choosing place by place gains, fitted to one
-    half of the texts and measured on the other."""
+    half of the texts and measured on the other. Raises ValueError for a temperature
+    that is neither 0 nor one of HEATS."""
+    heat = protocol.temperature
+    if heat not in (0, *HEATS):
+        raise ValueError(f"temperature must be 0 or one of {HEATS}; got {heat}")
     chosen = fused.of_protocol(*pair, protocol)
     text = written(pair[0], prompts, protocol, chosen, kept)
     how = pair, text, protocol.temperature, arms
     chance, sure, sequence = scoring.positions(*how, **truncation(protocol))
     chance = chance.astype(np.float64)
-    own = ARMS.index("T_q = 1, all")
-    ways = {"own": chance[:, own], "argmax": chance[:, -1]}
+    alike = ARMS.index(f"T_q = {heat:g}, all") if heat else -1
+    ways = {"alike": chance[:, alike], "argmax": chance[:, -1]}
     ways |= {"ceiling": np.maximum(chance.max(1), chance[:, -1]), "fixed": None}
     picked = {}
     for half in (0, 1):
@@ -116,7 +120,7 @@ def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dic
         ends = at[name], at["fixed"]
         gain = resampled(lambda sums, x=ends: sums[x[0]] / sums[x[1]] - 1, totals)
         told |= {f"gain_{name}": gain[0], f"gain_{name}_se": gain[1]}
-    told["argmax_ahead"] = float((chance[:, -1] > chance[:, own]).mean())
+    told["argmax_ahead"] = float((chance[:, -1] > chance[:, alike]).mean())
     mean = chance.mean(0)
     grid = mean[:-1].reshape(len(HEATS), len(CUTS))
     shown = [

@@ -33,7 +33,7 @@ def judge(
     word = "undecided" if not clear else "survives" if margin > 0 else "killed"
     sign = "<" if value < bound else ">" if value > bound else "="
     told = f"{value:.2%}" + (f" ± {error:.2%}" if error else "")
-    return f"{word}: {what} {told} {sign} {bound:.0%}"
+    return f"{word}: {what} {told} {sign} {100 * bound:g}%"
 
 
 def by_text(values: np.ndarray, sequence: np.ndarray) -> np.ndarray:
