@@ -86,7 +86,8 @@ def counted(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -> dic
     for i, name in enumerate(RULES):
         value, error = resampled(lambda sums, i=i: sums[i, 0] / sums[i, 1], runs)
         told |= {f"per_call_{name}": value, f"per_call_{name}_se": error}
-        shown.append({"rule": name, "tokens a call": value, "error": error})
+        own = {"tokens a call": value, "tokens a call_se": error}
+        shown.append({"rule": name} | own)
 
     def fewer(other: int):
         return lambda sums: (

@@ -209,9 +209,9 @@ def measure(
                 "rule": name.replace("_", " "),
                 "drafted a call": float(drafted[name].mean()),
                 "cost a token": cost,
-                "error": error,
+                "cost a token_se": error,
                 "of the gap closed": share,
-                "its error": share_error,
+                "of the gap closed_se": share_error,
             }
         )
     for name, pair_of in {

@@ -243,10 +243,18 @@ def questions(name: str, records: Records) -> list[Grid]:
     ]
     grids = [*grid("asked", asked.values()), *grid("verdicts", said)]
     for what, it in found.items():
-        head = list(it["points"][0]) if it["points"] else []
-        lines = [[number_or_blank(x[key]) for key in head] for x in it["points"]]
+        names = dict.fromkeys(key for point in it["points"] for key in point)
+        head = sorted((x for x in names if not x.endswith("_se")), key="rule".__ne__)
+        lines = [[spelled(point, key) for key in head] for point in it["points"]]
         grids += [(what, head, lines)] if lines else []
     return grids
+
+
+def spelled(point: Item, key: str) -> str:
+    error = point.get(f"{key}_se")
+    return number_or_blank(point[key]) + (
+        "" if error is None else f" ± {number(error)}"
+    )
 
 
 ANSWERED = "optimal_stopping", "lenience_frontier", "draft_transform"
