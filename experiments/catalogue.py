@@ -14,13 +14,13 @@ from experiments.records.table import Table
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 CONFIGS = ROOT / "gin_configs"
-PAPERS = ("papers/leviathan", "papers/wagner", "papers/chen")
+FOLDERS = ("papers/leviathan", "papers/wagner", "papers/chen", "", "questions")
 
 
 @cache
 def tables() -> tuple[Table, ...]:
     """Every table and figure: those of papers, in their order, then our own."""
-    return tuple(table.read([HERE / name / "lines.json" for name in (*PAPERS, "")]))
+    return tuple(table.read([HERE / name / "lines.json" for name in FOLDERS]))
 
 
 def named(name: str) -> Table:

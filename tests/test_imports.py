@@ -84,6 +84,7 @@ ROOMS = {
     "experiments.kinds": (*ROWS, LEVIATHAN),
     "experiments.serving": ROWS,
     "experiments.exactness": (*ROWS, "specjax.exactness"),
+    "experiments.questions": (*ROWS, "specjax.exactness"),
     "experiments.rivals": (*ROWS, "experiments.report"),
     "experiments.rivals.real": (
         *ROWS,

@@ -267,6 +267,37 @@ def load(records: Records) -> list[Grid]:
     return grids
 
 
+def questions(name: str, records: Records) -> list[Grid]:
+    """What was asked, the verdict on each row, and every point behind it."""
+    called = {
+        line.row: line.what.rpartition(": ")[0]
+        for line in catalogue.named(name).lines
+        if line.folder == "open_questions"
+    }
+    there = measured(records, "open_questions")
+    found = {what: there[row] for row, what in called.items() if row in there}
+    asked = {it["asked"]: it for it in found.values()}
+    said = [
+        {"what": what, "said": "; ".join(it["verdict"])} for what, it in found.items()
+    ]
+    grids = [*grid("asked", asked.values()), *grid("verdicts", said)]
+    for what, it in found.items():
+        names = dict.fromkeys(key for point in it["points"] for key in point)
+        head = sorted((x for x in names if not x.endswith("_se")), key="rule".__ne__)
+        lines = [[spelled(point, key) for key in head] for point in it["points"]]
+        grids += [(what, head, lines)] if lines else []
+    return grids
+
+
+def spelled(point: Item, key: str) -> str:
+    error = point.get(f"{key}_se")
+    return number_or_blank(point[key]) + (
+        "" if error is None else f" ± {number(error)}"
+    )
+
+
+ANSWERED = "optimal_stopping", "lenience_frontier", "draft_transform"
+ANSWERED += "invariance", "speculative_execution"
 DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "spec_bench": spec_bench.details,
     "table2": partial(walltime.every_gamma, "table2"),
@@ -288,4 +319,5 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "today": partial(walltime.every_gamma, "today_paper"),
     "speech": speech,
     "bench": bench,
+    **{name: partial(questions, name) for name in ANSWERED},
 }

@@ -1,0 +1,54 @@
+"""A question about a pair as a row of a table measures it."""
+
+from functools import partial
+
+from experiments.questions import frontier, invariance, monitor, stopping, transform
+from specjax import drafts, sides
+from specjax.measure import pairs
+from specjax.measure.pairs import Pair, Read
+from specjax.measure.row import Measurement
+from specjax.measure.texts import Protocol
+from specjax.prompts import Prompts
+from specjax.sides import Side
+
+ASKED = {
+    "stopping": stopping,
+    "frontier": frontier,
+    "transform": transform,
+    "invariance": invariance,
+    "monitor": monitor,
+}
+
+
+def build(
+    ask: str,
+    target: Side,
+    draft: Side | str,
+    protocol: Protocol,
+    read: Read = pairs.prompts,
+    options: dict | None = None,
+) -> Measurement:
+    """The measurement of a question, a name of ASKED. options: of its own. Raises
+    ValueError for another name, and as `pairs.alpha`, for a draft without a law too."""
+    if ask not in ASKED:
+        raise ValueError(f"no question {ask!r}: choose one of {', '.join(ASKED)}")
+    target, draft = drafts.paired(target, draft)
+    sides.check(target, draft)
+    task = pairs.decoded(protocol, read, target)
+    run = partial(measure, ask, (target, draft), task.prompts, protocol, options or {})
+    whole = pairs.measurement(run, (target, draft), task, protocol)
+    return whole._replace(module=ASKED[ask].__name__, shares=True)
+
+
+def measure(
+    ask: str,
+    pair: Pair,
+    prompts: Prompts,
+    protocol: Protocol,
+    options: dict,
+    kept: dict | None = None,
+) -> dict:
+    """The question, what was found and the verdict: plain."""
+    kept = {} if kept is None else kept
+    found = ASKED[ask].measure(pair, prompts, protocol, kept, **options)
+    return ASKED[ask].QUESTION._asdict() | found | pairs.names(pair, protocol)

@@ -1,0 +1,157 @@
+"""What lossy rules keep for how far they leave the target's law: the frontier.
+
+A rule keeps mass m(x) <= q(x) of a drafted token's law q, in all alpha, and draws from
+a residual r else, so that its output follows m + (1 - alpha) r. That law is at least
+alpha - beta from p in total variation, beta = sum_x min(p, q): it exceeds p by sum_x (m
+- p)+ >= alpha - sum_x min(p, m), however r is chosen. So no rule keeps more than beta +
+TV, at any place and on the mean of all; lenience (Appendix A.5 of Leviathan et al.,
+2023) with the residual norm((p - q)+) keeps as much. Laws are exact, at every token of
+texts that the target wrote. Axes: B rows, T tokens, V vocabulary, R points, N texts.
+"""
+
+from collections.abc import Iterator
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from experiments.questions.verdict import Question, by_text, judge, resampled
+from specjax import fused, probs
+from specjax.measure import scoring
+from specjax.measure.pairs import Pair, written
+from specjax.measure.texts import Protocol, truncation
+from specjax.prompts import Prompts
+from specjax.theory import closed_forms
+from specjax.types import Law
+from specjax.verifiers import sigmoid
+
+QUESTION = Question(
+    "At the same distance from the target's law, do lossy rules keep more or fewer"
+    " tokens than lenience with the residual norm((p - q)+)?",
+    "all curves coincide: no rule is 1 % behind in tokens a call",
+    "alpha - beta is the least total variation, and reached; the residual of A.5 to the"
+    " letter is further from p",
+)
+LENIENCE = (1.0, 0.8, 0.6, 0.4, 0.2)
+CLOSE = (0.15, 0.3, 0.5)
+TYPICAL = (0.003, 0.03, 0.3)
+TOP_K = (1, 3, 10, 30)
+SIGMOID = (1.0, 10.0, 1000.0)
+TV = 0.1  # rules are compared at their points next to it
+GAMMA = 5
+OURS = "lenience"
+
+
+def points() -> list[tuple[str, float]]:
+    """Every rule with each of its numbers, in the order of `outcomes`."""
+    numbers = {
+        OURS: LENIENCE,
+        "lenience, residual p - l q": LENIENCE,
+        "lenience, residual p": LENIENCE,
+        "all where p and q are close": CLOSE,
+        "typical acceptance": TYPICAL,
+        "match of the top k": TOP_K,
+        "sigmoid": SIGMOID,
+    }
+    return [(rule, x) for rule, several in numbers.items() for x in several]
+
+
+def kept_mass(p_law: Law, q_law: Law) -> Iterator[tuple[Array, Array]]:
+    """(m, r), laws [..., V] of what is kept and weights of what is drawn else, of every
+    one of `points`."""
+    p, q = probs.dense(p_law), probs.dense(q_law)
+    beta = jnp.minimum(p, q).sum(-1, keepdims=True)
+    for residual in (lambda level: q, lambda level: level * q, lambda level: 0.0):
+        for level in LENIENCE:
+            left = jnp.maximum(p - residual(level), 0.0)
+            yield jnp.minimum(p / level, q), left
+    for most in CLOSE:  # 1 - beta is the total variation of p and q
+        close = 1 - beta < most
+        yield jnp.where(close, q, jnp.minimum(p, q)), jnp.maximum(p - q, 0.0)
+    log_p = jnp.log(jnp.where(p > 0, p, 1.0))
+    entropy = -(p * log_p).sum(-1, keepdims=True)
+    for epsilon in TYPICAL:  # Medusa's, whose delta is the root of epsilon
+        least = jnp.minimum(epsilon, epsilon**0.5 * jnp.exp(-entropy))
+        yield jnp.where(p > least, q, 0.0), p
+    ranked = lax.top_k(p, max(TOP_K))[0]
+    for k in TOP_K:
+        yield jnp.where(p >= ranked[..., k - 1 : k], q, 0.0), p
+    for scale in SIGMOID:  # Wagner et al. (2024), Eq. 5 to 7
+        weigh = sigmoid.weights(-scale, scale)
+        p_hat, q_hat = weigh(p_law), weigh(q_law)
+        ratio = jnp.minimum(1.0, p_hat / jnp.where(q_hat > 0, q_hat, 1.0))
+        yield q * ratio, jnp.maximum(p_hat - q_hat, 0.0)
+
+
+def outcome(p: Array, m: Array, r: Array) -> tuple[Array, Array, Array]:
+    """alpha, the total variation from p, and the largest ratio to p, [...] each, of a
+    rule that keeps m and draws from r (p where it is empty)."""
+    alpha, mass = m.sum(-1), r.sum(-1, keepdims=True)
+    r = jnp.where(mass > 0, r / jnp.where(mass > 0, mass, 1.0), p)
+    law = m + (1 - alpha)[..., None] * r
+    ratio = jnp.where(p > 1e-9, law / jnp.where(p > 1e-9, p, 1.0), 0.0)
+    return alpha, jnp.abs(law - p).sum(-1) / 2, ratio.max(-1)
+
+
+def outcomes(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array]:
+    """alpha, TV and ratio of every one of `points`: [B, T, R, 3]."""
+    del drawn
+    p = probs.dense(p_law)
+    each = [jnp.stack(outcome(p, *it), -1) for it in kept_mass(p_law, q_law)]
+    return (jnp.stack(each, -2),)
+
+
+def tokens(alpha: float) -> float:
+    """Tokens a call by Eq. 1, as A.5 has them of alpha_l."""
+    return float(closed_forms.expected_tokens(min(alpha, 1.0), GAMMA))
+
+
+def behind(means: np.ndarray) -> float:
+    """By how many tokens a call, as a share, the frontier is ahead of a rule of (alpha,
+    TV, beta) at the same TV."""
+    alpha, tv, beta = means
+    return tokens(min(1.0, beta + tv)) / tokens(alpha) - 1
+
+
+def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dict:
+    """Every point of every rule; of each rule, at its point next to TV, by how much the
+    frontier is ahead."""
+    chosen = fused.of_protocol(*pair, protocol)
+    text = written(pair[0], prompts, protocol, chosen, kept)
+    how = pair, text, protocol.temperature, outcomes
+    found, sequence = scoring.positions(*how, **truncation(protocol))
+    places, beta = len(sequence), found[:, :1, 0]  # at l = 1
+    beta = np.broadcast_to(beta, found.shape[:2])
+    each = np.stack([found[..., 0], found[..., 1], beta], -1)
+    each = np.concatenate([each, np.ones_like(each[..., :1])], -1)
+    totals, mean = by_text(each, sequence), each.mean(0)
+    told = {"tokens": places, "sequences": len(totals), "beta": float(mean[0, 2])}
+    shown, furthest = [], found[..., 2].max(0)
+    named = points()
+    for (rule, x), numbers, ratio in zip(named, mean, furthest, strict=True):
+        shown.append(
+            {
+                "rule": rule,
+                "its number": x,
+                "alpha": float(numbers[0]),
+                "TV from p": float(numbers[1]),
+                "tokens a call": tokens(numbers[0]),
+                "the frontier's": tokens(numbers[2] + numbers[1]),
+                "largest ratio to p": float(ratio),
+            }
+        )
+    gains = {}
+    for rule in dict.fromkeys(rule for rule, _ in named):
+        own = [i for i, (name, _) in enumerate(named) if name == rule]
+        at = min(own, key=lambda i: abs(mean[i, 1] - TV))
+        gain = resampled(lambda sums, at=at: behind(sums[at, :3] / sums[at, 3]), totals)
+        gains[rule] = gain
+        key = rule.replace(" ", "_").replace(",", "").replace("-", "less")
+        told |= {f"behind_{key}": gain[0], f"behind_{key}_se": gain[1]}
+        told[f"tv_{key}"] = float(mean[at, 1])
+    verdict = [
+        judge(f"by {rule} the frontier is ahead by", *gain, 0.01)
+        for rule, gain in gains.items()
+        if rule != OURS
+    ]
+    return told | {"gamma": GAMMA, "verdict": verdict, "points": shown}

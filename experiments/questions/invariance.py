@@ -1,0 +1,100 @@
+"""What it costs that a text depends on the key and not on the draft.
+
+Drafts and target race with the same Gumbel variables (`verifiers.gumbel`) and agree
+with probability sum_x 1 / sum_y max(p(y) / p(x), q(y) / q(x)), where Algorithm 1 keeps
+beta = sum_x min(p, q). Chances are exact, at every token of texts that the target
+wrote; tokens a call are counted. Axes: V vocabulary, N texts.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments.questions.verdict import Question, by_text, judge, resampled
+from specjax import fused, probs
+from specjax.measure import scoring
+from specjax.measure.pairs import Pair, written
+from specjax.measure.texts import Protocol, speculate, truncation
+from specjax.prompts import Prompts
+from specjax.types import Law
+
+QUESTION = Question(
+    "What does a text that no draft can change cost in accepted tokens?",
+    "more than 10 % of the tokens that Algorithm 1 accepts",
+    "between 0 and (1 - beta) / (2 - beta) of what it accepts; 11 % of softmax pairs of"
+    " 1,000 ids",
+)
+RULES = "token", "gumbel", "block"
+
+
+def agreement(p: Array, q: Array) -> Array:
+    """As `gumbel.acceptance`, of laws [..., V], by a sort in place of V^2 ratios.
+
+    In the order of q / p, which ends the maximum: sum_y max(p(y) / p(x), q(y) / q(x)) =
+    P(those up to x) / p(x) + Q(those beyond x) / q(x).
+    """
+    both = (p > 0) & (q > 0)
+    ratio = jnp.where(p > 0, q / jnp.where(p > 0, p, 1.0), jnp.inf)
+    order = jnp.argsort(ratio, axis=-1)
+    p, q, both = (jnp.take_along_axis(x, order, axis=-1) for x in (p, q, both))
+    beyond = jnp.cumsum(q[..., ::-1], axis=-1)[..., ::-1] - q
+    p_x, q_x = jnp.where(both, p, 1.0), jnp.where(both, q, 1.0)
+    total = jnp.cumsum(p, axis=-1) / p_x + jnp.maximum(beyond, 0.0) / q_x
+    return jnp.where(both, 1 / total, 0.0).sum(-1)
+
+
+def chances(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array]:
+    """beta, agreement by the race and by independent draws: [B, T, 3]."""
+    del drawn
+    p, q = probs.dense(p_law), probs.dense(q_law)
+    each = jnp.minimum(p, q).sum(-1), agreement(p, q), (p * q).sum(-1)
+    return (jnp.stack(each, -1),)
+
+
+def measure(
+    pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict, decoded: bool = False
+) -> dict:
+    """The price of a race in chances; where texts are `decoded` too, in tokens a call,
+    against Algorithm 1 and against block verification."""
+    chosen = fused.of_protocol(*pair, protocol)
+    text = written(pair[0], prompts, protocol, chosen, kept)
+    how = pair, text, protocol.temperature, chances
+    each, sequence = scoring.positions(*how, **truncation(protocol))
+    ones = np.ones_like(each[:, :1], dtype=np.float64)
+    totals = by_text(np.concatenate([each, ones], -1), sequence)
+    told = {"tokens": len(sequence), "sequences": len(totals)}
+    for i, name in enumerate(("beta", "race", "match")):
+        value, error = resampled(lambda sums, i=i: sums[i] / sums[-1], totals)
+        told |= {name: value, f"{name}_se": error}
+    price = resampled(lambda sums: 1 - sums[1] / sums[0], totals)
+    told |= {"price": price[0], "price_se": price[1], "points": []}
+    told["verdict"] = [judge("a race accepts fewer by", *price, 0.1, most=True)]
+    return told | (counted(pair, prompts, protocol, len(totals)) if decoded else {})
+
+
+def counted(pair: Pair, prompts: Prompts, protocol: Protocol, count: int) -> dict:
+    """Tokens a call of `count` texts by each of RULES, and by how much those of a race
+    are fewer."""
+    told, calls = {}, []
+    for rule in RULES:
+        asked = protocol._replace(rule=rule)
+        using = fused.of_protocol(*pair, asked)
+        run = speculate(pair, prompts, count, asked, using)
+        calls.append(np.stack([run.accepted + run.calls, run.calls], -1))
+    runs = np.stack(calls, 1).astype(np.float64)  # [N, rules, 2]
+    shown = []
+    for i, name in enumerate(RULES):
+        value, error = resampled(lambda sums, i=i: sums[i, 0] / sums[i, 1], runs)
+        told |= {f"per_call_{name}": value, f"per_call_{name}_se": error}
+        own = {"tokens a call": value, "tokens a call_se": error}
+        shown.append({"rule": name} | own)
+
+    def fewer(other: int):
+        return lambda sums: (
+            1 - sums[1, 0] * sums[other, 1] / (sums[1, 1] * sums[other, 0])
+        )
+
+    for name, other in (("token", 0), ("block", 2)):
+        value, error = resampled(fewer(other), runs)
+        told |= {f"fewer_{name}": value, f"fewer_{name}_se": error}
+    return told | {"points": shown}

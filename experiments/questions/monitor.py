@@ -1,0 +1,132 @@
+"""After how many tokens a fault is seen by the test that may be watched for ever.
+
+E of `specjax.exactness.audit` is a product of likelihood ratios with mean 1 while every
+token follows the target's law; it reaches 1 / level at any time with probability at
+most `level`. A decoder is broken on purpose, writes texts, and the texts are watched in
+orders drawn again. Axes: B rows, G = gamma, N texts, M tokens.
+"""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.questions.verdict import Question, judge
+from specjax import fused, probs
+from specjax.exactness import audit
+from specjax.exactness.audit_row import broken
+from specjax.measure.pairs import Pair
+from specjax.measure.texts import Protocol, truncation
+from specjax.prompts import Prompts
+from specjax.sides import Side
+from specjax.types import Draft, Law, Verdict, Verifier
+from specjax.verifiers import token
+
+QUESTION = Question(
+    "After how many tokens does the test that may be watched for ever see a fault?",
+    "half of all orders of the texts end without an alarm",
+    "a residual of p within hundreds of tokens, a leak of 1 % within 300,000, and"
+    " uniforms of bfloat16 never",
+)
+ORDERS = 60
+LEAK = 0.01
+
+
+def residual_is_p(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
+    """A rejected token is drawn again from p, not from the residual."""
+
+    def verify(
+        target: Law, draft: Draft, noise: token.Noise, keep_residual: bool = False
+    ) -> Verdict:
+        verdict = verifier.verify(target, draft, noise, keep_residual)
+        n = verdict.num_accepted
+        again = probs.pick(probs.dense(probs.take(target, n)), noise.sample)
+        return verdict._replace(tokens=token.emit(draft, n, again))
+
+    return draft, Verifier(token.noise, verify)
+
+
+def draws_again(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
+    """A draft is compared with a draw from p, and another draw is emitted."""
+    again = residual_is_p(draft, verifier)[1]
+
+    def verify(target: Law, draft: Draft, *noise) -> Verdict:
+        return again.verify(target, draft._replace(law=None), *noise)
+
+    return draft, Verifier(token.noise, verify)
+
+
+def coins(change: Callable) -> Callable:
+    """A fault of the uniforms that accept."""
+
+    def fault(draft: Side, verifier: Verifier) -> tuple[Side, Verifier]:
+        def verify(target: Law, draft: Draft, noise: token.Noise, *more) -> Verdict:
+            changed = noise._replace(accept=change(noise.accept))
+            return verifier.verify(target, draft, changed, *more)
+
+        return draft, Verifier(token.noise, verify)
+
+    return fault
+
+
+FAULTS = {
+    "none": None,
+    "residual_is_p": residual_is_p,
+    "draws_again": draws_again,
+    # A drafted token is kept whatever p says, one time in a hundred.
+    "leak": coins(lambda u: jnp.where(u < LEAK, 0.0, (u - LEAK) / (1 - LEAK))),
+    "bfloat16": coins(lambda u: u.astype(jnp.bfloat16).astype(u.dtype)),
+}
+
+
+def delays(steps: audit.Steps, orders: int = ORDERS) -> np.ndarray:
+    """Tokens up to the alarm in each of `orders` orders [orders], inf for none: as many
+    texts as there are, drawn again."""
+    places = [np.flatnonzero(steps.sequence == i) for i in np.unique(steps.sequence)]
+    rng, found = np.random.default_rng(0), []
+    for _ in range(orders):
+        drawn = rng.integers(len(places), size=len(places))
+        index = np.concatenate([places[i] for i in drawn])
+        log_e, _ = audit.evidence(audit.Steps(*(leaf[index] for leaf in steps)))
+        found.append(audit.alarm(log_e) or np.inf)
+    return np.array(found)
+
+
+def measure(
+    pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict, fault: str = "none"
+) -> dict:
+    """How many tokens pass until the alarm, in the middle of all orders and in nine of
+    ten; None where there is none. Raises ValueError for an unknown fault."""
+    del kept
+    if fault not in FAULTS:
+        raise ValueError(f"no fault {fault!r}: choose one of {', '.join(FAULTS)}")
+    drafting, verifier = broken(pair[1], protocol, FAULTS[fault])
+    chosen = fused.of_protocol(*pair, protocol, verifier)
+    text, _ = audit.write((pair[0], drafting), prompts, protocol, chosen)
+    steps = audit.score(pair, text, protocol.temperature, **truncation(protocol))
+    found = delays(steps)
+    seen = np.isfinite(found)
+    half, most = (np.quantile(found, x, method="higher") for x in (0.5, 0.9))
+
+    def plain(x: float) -> float | None:
+        return float(x) if np.isfinite(x) else None
+
+    share = float(seen.mean())
+    error = float(np.sqrt(share * (1 - share) / len(found)))
+    said = "of all orders an alarm ends"
+    if fault == "none" and protocol.rule == "token":
+        verdict = judge(said, share, None, audit.LEVEL, most=True)
+    else:
+        verdict = judge(said, share, error, 0.5)
+    return {
+        "tokens": len(steps.sequence),
+        "sequences": int(steps.sequence.max()) + 1,
+        "fault": fault,
+        "delay": plain(half),
+        "delay_se": float(np.std(found[seen], ddof=1)) if seen.sum() > 1 else None,
+        "delay_most": plain(most),
+        "alarms": share,
+        "level": audit.LEVEL,
+        "verdict": [verdict],
+        "points": [],
+    }

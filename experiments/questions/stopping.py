@@ -1,0 +1,239 @@
+"""Where to stop a draft: a learned head, thresholds on q and the renewal rule.
+
+Every rule reads a score of each drafted token and stops after the first that is below
+its threshold (Section 3.5 of Leviathan et al., 2023). All are replayed on the same
+calls, which drafted G tokens each; what is learned or tuned is of the other half of
+the texts. Costs are those of `specjax.theory.lengths`.
+Axes: N calls, G = gamma, B rows, F features.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments.questions.verdict import Question, by_text, judge, resampled
+from specjax import fused, probs
+from specjax.measure.pairs import Pair
+from specjax.measure.texts import Protocol, decode
+from specjax.prompts import Prompts
+from specjax.theory import lengths
+from specjax.types import Info, Law, Policy, State
+from specjax.verifiers import lenient
+
+QUESTION = Question(
+    "Does a learned head stop drafts at less cost a token than a threshold on q(x)? And"
+    " how much would an oracle gain?",
+    "the head does not beat the threshold on q(x)",
+    "the oracle gains up to 60 % (Section 3.5); of its gap to the best gamma the rule"
+    " `renewal` that knows every chance closes 40 to 60 %, where the chances are two",
+)
+WATCHER = f"{__name__}:watcher"
+THRESHOLDS = 40
+RIDGE = 1e-3
+
+
+class Watched(NamedTuple):
+    """Of each call its text, sequence [N]; accepted [N]; chance [N, G], of acceptance;
+    seen [N, G, F]: log q(x), log max q, entropy of q, all at temperature 1."""
+
+    sequence: np.ndarray
+    accepted: np.ndarray
+    chance: np.ndarray
+    seen: np.ndarray
+
+
+def watcher() -> Policy:
+    """Drafts gamma tokens every time, and carries what a rule may see of each."""
+
+    def init(batch: int, gamma: int) -> tuple[Array, Array]:
+        return jnp.full(batch, gamma, jnp.int32), jnp.zeros((batch, gamma, 3))
+
+    def go_on(seen: Array, law: Law, token: Array, slot) -> tuple[Array, Array]:
+        weight = probs.dense(lenient.relative(law))  # q(x) / max q
+        total = weight.sum(-1)
+        logs = jnp.log(jnp.where(weight > 0, weight, 1.0))
+        entropy = jnp.log(total) - (weight * logs).sum(-1) / total
+        own = jnp.log(probs.unheated(law, token))
+        each = jnp.stack([own, -jnp.log(total), entropy], -1)
+        return seen.at[:, slot].set(each), jnp.ones(token.shape, bool)
+
+    def update(budget: Array, seen: Array, info: Info) -> tuple[Array, Array]:
+        return budget, seen
+
+    return Policy(init, update, go_on)
+
+
+def watch(pair: Pair, prompts: Prompts, protocol: Protocol) -> Watched:
+    """All calls of the texts of a protocol, each prompt once."""
+    count = min(len(prompts.tokens), -(-protocol.tokens // protocol.new_tokens))
+    how = protocol._replace(policy=WATCHER)
+    calls, first = [], 0
+
+    def seen(running: np.ndarray, state: State, info: Info) -> None:
+        rows = np.flatnonzero(running & (first + np.arange(running.size) < count))
+        told = info.accepted, info.accept_prob, state.policy
+        calls.append((first + rows, *(np.array(x)[rows] for x in told)))
+
+    kernels = fused.of_protocol(*pair, protocol)
+    for _, each in decode(pair, prompts, count, how, kernels, seen):
+        first += len(each.texts)
+    return Watched(*map(np.concatenate, zip(*calls, strict=True)))
+
+
+def features(seen: np.ndarray) -> np.ndarray:
+    """What the head reads of each token, [N, G, F]: as `Watched.seen`, of the token
+    before too, their squares, and the place in the draft."""
+    before = np.pad(seen[:, :-1], ((0, 0), (1, 0), (0, 0)))
+    place = np.broadcast_to(np.arange(seen.shape[1])[:, None], (*seen.shape[:2], 1))
+    whole = np.concatenate([seen, before, seen**2, place], -1)
+    return np.clip(whole, -50, 50)
+
+
+def fitted(x: np.ndarray, kept: np.ndarray, steps: int = 25) -> tuple:
+    """A logistic regression of kept [M], shares, on x [M, F] by Newton's method: what
+    `predicted` takes."""
+    mean, spread = x.mean(0), x.std(0) + 1e-6
+    x = np.pad((x - mean) / spread, ((0, 0), (0, 1)), constant_values=1.0)
+    weight, ridge = np.zeros(x.shape[1]), RIDGE * len(x) * np.eye(x.shape[1])
+    for _ in range(steps):
+        share = 1 / (1 + np.exp(-np.clip(x @ weight, -30, 30)))
+        slope = x.T @ (kept - share) - ridge @ weight
+        curved = (x * (share * (1 - share))[:, None]).T @ x + ridge
+        weight = weight + np.linalg.solve(curved, slope)
+    return mean, spread, weight
+
+
+def predicted(head: tuple, x: np.ndarray) -> np.ndarray:
+    """The chance of each token of x [..., F] to be kept, [...]."""
+    mean, spread, weight = head
+    z = (x - mean) / spread @ weight[:-1] + weight[-1]
+    return 1 / (1 + np.exp(-np.clip(z, -30, 30)))
+
+
+def stopped(score: np.ndarray, least: float) -> np.ndarray:
+    """How many tokens are drafted [N]: up to the first whose score [N, G] is below."""
+    below = score < least
+    return np.where(below.any(1), below.argmax(1) + 1, score.shape[1])
+
+
+def paid(it: Watched, drafted: np.ndarray, c: float, slope: float) -> np.ndarray:
+    """Cost and tokens of each call that drafts `drafted` [N] of its tokens: [N, 2]."""
+    cost = 1 + (c + slope) * drafted
+    return np.stack([cost, np.minimum(drafted, it.accepted) + 1.0], -1)
+
+
+def a_token(sums: np.ndarray) -> np.ndarray:
+    return sums[..., 0] / sums[..., 1]
+
+
+def rules(it: Watched, c: float, slope: float) -> dict[str, np.ndarray]:
+    """What each rule drafts in each call [N], half by half of the texts."""
+    gamma, x = it.chance.shape[1], features(it.seen)
+    tested = np.arange(gamma) <= it.accepted[:, None]
+    drafted = {}
+
+    def put(name: str, here: np.ndarray, tokens: np.ndarray) -> None:
+        drafted.setdefault(name, np.zeros(len(here), int))[here] = tokens[here]
+
+    for half in (0, 1):
+        here, other = it.sequence % 2 == half, it.sequence % 2 != half
+        theirs = Watched(*(leaf[other] for leaf in it))
+
+        def best(choices: dict, theirs=theirs, other=other):
+            costs = {
+                k: a_token(paid(theirs, tokens[other], c, slope).sum(0))
+                for k, tokens in choices.items()
+            }
+            return choices[min(costs, key=costs.get)]
+
+        fixed = {g: np.full(len(here), g) for g in range(1, gamma + 1)}
+        put("gamma", here, best(fixed))
+        learned = tested & other[:, None]
+        head = predicted(fitted(x[learned], it.chance[learned]), x)
+        sure = np.exp(it.seen[..., 0])
+        scores = {
+            "q": sure,
+            "max_q": np.exp(it.seen[..., 1]),
+            "entropy": -it.seen[..., 2],
+            "q_product": np.cumprod(sure, 1),
+            "head": head,
+            "head_product": np.cumprod(head, 1),
+        }
+        for name, score in scores.items():
+            grid = np.quantile(score[learned], np.linspace(0, 1, THRESHOLDS))
+            put(name, here, best({at: stopped(score, at) for at in grid}))
+        for name, known in (("renewal_head", head), ("renewal_chances", it.chance)):
+            v = 1 + slope * np.arange(gamma + 1)
+            _, own = lengths.replayed(known[other], theirs.accepted, c, v)
+            after = theirs.accepted.sum() / tested[other].sum()
+            least = (c + slope) / (after * own)
+            put(name, here, stopped(np.cumprod(known, 1), least))
+    return drafted | {"oracle": it.accepted}
+
+
+def measure(
+    pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict, c: float, slope: float
+) -> dict:
+    """Cost a token by each rule, which share of the gap between the best gamma, chosen
+    in the other half, and the oracle that closes, and the oracle's gain."""
+    key = pair[0].name, pair[1].name, protocol, WATCHER
+    if key not in kept:
+        kept[key] = watch(pair, prompts, protocol)
+    it = kept[key]
+    drafted = rules(it, c, slope)
+    names = [*drafted]
+    calls = np.stack([paid(it, drafted[name], c, slope) for name in names], 1)
+    totals = by_text(calls, it.sequence)
+    at = {name: i for i, name in enumerate(names)}
+
+    def closed(i: int):
+        def share(sums: np.ndarray) -> float:
+            costs = a_token(sums)
+            return lengths.closed(costs[i], costs[at["gamma"]], costs[at["oracle"]])
+
+        return share
+
+    def over(name: str, other: str):
+        return lambda sums: a_token(sums[at[name]]) / a_token(sums[at[other]]) - 1
+
+    told = {"tokens": int(np.sum(it.accepted + 1)), "sequences": len(totals)}
+    points = []
+    for i, name in enumerate(names):
+        cost, error = resampled(lambda sums, i=i: a_token(sums[i]), totals)
+        share, share_error = resampled(closed(i), totals)
+        told |= {f"closed_{name}": share, f"closed_{name}_se": share_error}
+        points.append(
+            {
+                "rule": name.replace("_", " "),
+                "drafted a call": float(drafted[name].mean()),
+                "cost a token": cost,
+                "cost a token_se": error,
+                "of the gap closed": share,
+                "of the gap closed_se": share_error,
+            }
+        )
+    for name, pair_of in {
+        "head_gain": ("q", "head_product"),
+        "product_gain": ("q_product", "head_product"),
+        "oracle_gain": ("gamma", "oracle"),
+    }.items():
+        value, error = resampled(over(*pair_of), totals)
+        told |= {name: value, f"{name}_se": error}
+    told |= {"c": c, "slope": slope, "points": points}
+    return told | {"verdict": verdicts(told)}
+
+
+def verdicts(told: dict) -> list[str]:
+    """On the head, against a threshold on q(x) and on the product of all q(x) of a
+    draft, and on the paper's ceiling."""
+    asked = {
+        "head_gain": ("over the threshold on q(x) the head gains", 0.0, False),
+        "product_gain": ("over one on the product of q(x) it gains", 0.0, False),
+        "oracle_gain": ("over the best gamma the oracle gains", 0.6, True),
+    }
+    return [
+        judge(said, told[name], told[f"{name}_se"], bound, most)
+        for name, (said, bound, most) in asked.items()
+    ]

@@ -1,0 +1,137 @@
+"""How a draft's law should be transformed, and whether by place: the argmax or a draw.
+
+alpha = E sum_x min(p, q') of a token drawn from q', q cut and heated otherwise than p,
+which stays lossless as long as q' is what Algorithm 1 compares with; E p(argmax q) of
+the argmax. What is chosen by q alone, place by place, is lossless too: q' depends on
+the prefix alone. All expectations are exact, at every token of texts that the target
+wrote. Axes: M places, A arms (transforms), N texts.
+"""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments.questions.verdict import Question, by_text, judge, resampled
+from specjax import fused, probs
+from specjax.measure import scoring
+from specjax.measure.pairs import Pair, written
+from specjax.measure.texts import Protocol, truncation
+from specjax.prompts import Prompts
+from specjax.types import Law, Sampling
+from specjax.verifiers import lenient
+
+QUESTION = Question(
+    "Which temperature, top-k and top-p of the draft keep most, when does its argmax"
+    " keep more than a draw, and what does it give to choose by q at every place?",
+    "choosing place by place gains less than 1 % over the best of all fixed transforms",
+    "the argmax keeps more than a draw at some places: of p = (.9, .1) and q = (.5, .5)"
+    " .9 against .6",
+)
+HEATS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
+CUTS = {
+    "all": {},
+    "top-k 5": {"top_k": 5},
+    "top-k 20": {"top_k": 20},
+    "top-p 0.8": {"top_p": 0.8},
+    "top-p 0.95": {"top_p": 0.95},
+}
+ARGMAX = "argmax"
+ARMS = [f"T_q = {heat:g}, {cut}" for heat, cut in itertools.product(HEATS, CUTS)]
+ARMS = [*ARMS, ARGMAX]
+BINS = 10
+
+
+def arms(p_law: Law, q_law: Law, drawn: Array) -> tuple[Array, Array]:
+    """The chance [B, T, A] that a token of each of ARMS is kept, and max q [B, T]."""
+    del drawn
+    p, logits = probs.dense(p_law), q_law.logits
+    batch, vocab = p.shape[0], p.shape[-1]
+    settings = [
+        (heat, cut.get("top_k", vocab), cut.get("top_p", 1.0))
+        for heat, cut in itertools.product(HEATS, CUTS.values())
+    ]
+    heats, top_k, top_p = (jnp.asarray(x) for x in zip(*settings, strict=True))
+
+    def one(setting: tuple) -> Array:
+        each = (jnp.full(batch, x) for x in setting)
+        q = probs.dense(probs.standardize(logits, Sampling(*each)))
+        return jnp.minimum(p, q).sum(-1)
+
+    drawn = jax.lax.map(one, (heats, top_k, top_p))
+    first = jnp.argmax(logits, axis=-1)
+    certain = jnp.take_along_axis(p, first[..., None], axis=-1)
+    most = 1 / probs.dense(lenient.relative(q_law)).sum(-1)
+    return jnp.concatenate([jnp.moveaxis(drawn, 0, -1), certain], -1), most
+
+
+def chosen_by(sure: np.ndarray, kept: np.ndarray, other: np.ndarray) -> dict:
+    """The arm at every place [M] by each way to choose, fitted to the places `other`
+    [M]: the best of all; the argmax where max q (sure [M]) is above a threshold, else
+    one arm; the best of each of BINS bins of max q. kept [M, A]."""
+    edges = np.quantile(sure[other], np.linspace(0, 1, BINS + 1)[1:-1])
+    place = np.searchsorted(edges, sure, side="right")
+    sums = np.zeros((BINS, kept.shape[1]))
+    np.add.at(sums, place[other], kept[other])
+    below = np.cumsum(np.pad(sums, ((1, 0), (0, 0))), 0)
+    both = below + (sums[:, -1].sum() - below[:, -1:])  # the argmax from a bin on
+    least, arm = np.unravel_index(both.argmax(), both.shape)
+    last = kept.shape[1] - 1
+    return {
+        "fixed": np.full(len(sure), sums.sum(0).argmax()),
+        "switch": np.where(place < least, arm, last),
+        "binned": sums.argmax(1)[place],
+    }
+
+
+def measure(pair: Pair, prompts: Prompts, protocol: Protocol, kept: dict) -> dict:
+    """alpha of every transform, and what choosing place by place gains, fitted to one
+    half of the texts and measured on the other. Raises ValueError for a temperature
+    that is neither 0 nor one of HEATS."""
+    heat = protocol.temperature
+    if heat not in (0, *HEATS):
+        raise ValueError(f"temperature must be 0 or one of {HEATS}; got {heat}")
+    chosen = fused.of_protocol(*pair, protocol)
+    text = written(pair[0], prompts, protocol, chosen, kept)
+    how = pair, text, protocol.temperature, arms
+    chance, sure, sequence = scoring.positions(*how, **truncation(protocol))
+    chance = chance.astype(np.float64)
+    alike = ARMS.index(f"T_q = {heat:g}, all") if heat else -1
+    ways = {"alike": chance[:, alike], "argmax": chance[:, -1]}
+    ways |= {"ceiling": np.maximum(chance.max(1), chance[:, -1]), "fixed": None}
+    picked = {}
+    for half in (0, 1):
+        here = sequence % 2 == half
+        for name, arm in chosen_by(sure, chance, ~here).items():
+            it = picked.setdefault(name, np.zeros(len(sure), int))
+            it[here] = arm[here]
+    rows = np.arange(len(sure))
+    ways |= {name: chance[rows, arm] for name, arm in picked.items()}
+    names = [*ways]
+    each = np.stack([*ways.values(), np.ones(len(sure))], -1)
+    totals, at = by_text(each, sequence), {name: i for i, name in enumerate(names)}
+    told = {"tokens": len(sure), "sequences": len(totals)}
+    for name, i in at.items():
+        value, error = resampled(lambda sums, i=i: sums[i] / sums[-1], totals)
+        told |= {f"alpha_{name}": value, f"alpha_{name}_se": error}
+    for name in ("switch", "binned", "ceiling"):
+        ends = at[name], at["fixed"]
+        gain = resampled(lambda sums, x=ends: sums[x[0]] / sums[x[1]] - 1, totals)
+        told |= {f"gain_{name}": gain[0], f"gain_{name}_se": gain[1]}
+    told["argmax_ahead"] = float((chance[:, -1] > chance[:, alike]).mean())
+    mean = chance.mean(0)
+    grid = mean[:-1].reshape(len(HEATS), len(CUTS))
+    shown = [
+        {"T_q": heat} | dict(zip(CUTS, map(float, row), strict=True))
+        for heat, row in zip(HEATS, grid, strict=True)
+    ]
+    shown.append({"T_q": ARGMAX} | dict.fromkeys(CUTS, float(mean[-1])))
+    gains = {
+        "the switch gains": "gain_switch",
+        "the best of each bin gains": "gain_binned",
+    }
+    verdict = [judge(k, told[v], told[f"{v}_se"], 0.01) for k, v in gains.items()]
+    best = ARMS[int(mean.argmax())]
+    return told | {"best": best, "verdict": verdict, "points": shown}

@@ -1,0 +1,56 @@
+"""What is asked, what would end it, and what the numbers say of that.
+
+A verdict is words made by code from a number, its error and a bound that was set
+before. Axes: N texts, M tokens or calls.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+CLEAR = 2.0  # standard errors from the bound, for a verdict
+DRAWS = 300
+
+
+class Question(NamedTuple):
+    """asked; dropped_if: the criterion by which it is given up; expected: what was
+    foretold before anything was measured here."""
+
+    asked: str
+    dropped_if: str
+    expected: str
+
+
+def judge(
+    what: str, value: float, error: float | None, bound: float, most: bool = False
+) -> str:
+    """The verdict on a share that must exceed `bound`, or stay below it (`most`): it
+    survives or is killed where it is CLEAR errors on that side, else it is undecided.
+    A number that equals the bound without error is killed."""
+    margin, reach = (bound - value if most else value - bound), CLEAR * (error or 0.0)
+    clear = margin > reach or margin <= -reach
+    word = "undecided" if not clear else "survives" if margin > 0 else "killed"
+    sign = "<" if value < bound else ">" if value > bound else "="
+    told = f"{value:.2%}" + (f" ± {error:.2%}" if error else "")
+    return f"{word}: {what} {told} {sign} {100 * bound:g}%"
+
+
+def by_text(values: np.ndarray, sequence: np.ndarray) -> np.ndarray:
+    """Sums of values [M, ...] over each text's own: [N, ...]. sequence [M]: the text of
+    each."""
+    sums = np.zeros((sequence.max() + 1, *values.shape[1:]))
+    np.add.at(sums, sequence, values)
+    return sums
+
+
+def resampled(
+    statistic: Callable, totals: np.ndarray, draws: int = DRAWS
+) -> tuple[float, float]:
+    """A statistic of the sum of `totals` [N, ...] over texts, and its standard error by
+    the bootstrap: texts are drawn again, all their numbers together."""
+    count = len(totals)
+    rng = np.random.default_rng(0)
+    weights = rng.multinomial(count, np.full(count, 1 / count), draws)
+    again = [statistic(np.tensordot(weight, totals, 1)) for weight in weights]
+    return float(statistic(totals.sum(0))), float(np.std(again, ddof=1))
