@@ -205,7 +205,6 @@ def shardings(config: Config) -> Any:
 
 
 def split(side: Side) -> Side:
-<<<<<<< HEAD
     where = shardings(side.pretrained.config)
     return side._replace(params=jax.tree.map(place, where, side.params))
 
@@ -213,15 +212,11 @@ def split(side: Side) -> Side:
 def place(where: NamedSharding, leaf: Array | Int8) -> Array | Int8:
     """A parameter there; of one in eight bits its scales lie as its outputs do."""
     if not isinstance(leaf, Int8):
-        return jax.device_put(leaf, where)
+        return hosts.place(leaf, where)
     names = zip(where.spec, leaf.scale.shape, strict=True)
     scales = PartitionSpec(*(name if size > 1 else None for name, size in names))
-    values, scale = (jax.device_put(leaf.values, where), put(leaf.scale, scales))
+    values, scale = (hosts.place(leaf.values, where), put(leaf.scale, scales))
     return dataclasses.replace(leaf, values=values, scale=scale)
-=======
-    placed = hosts.place(side.params, shardings(side.pretrained.config))
-    return side._replace(params=placed)
->>>>>>> hosts
 
 
 def whole(draft: Side) -> Side:

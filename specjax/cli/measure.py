@@ -88,9 +88,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measured(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
-<<<<<<< HEAD
-    with shared.on_mesh(parser, flags.mesh):
-=======
     with contextlib.ExitStack() as stack:
         with parser.refusing():
             stack.enter_context(hosts.joined(flags.distributed))
@@ -99,7 +96,6 @@ def measured(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
             stack.enter_context(mesh.using(flags.mesh))
         if not hosts.first():
             saving.path = flags.out = flags.report = None
->>>>>>> hosts
         if is_benchmark(flags):
             return measure_questions(parser, flags, saving)
         return measure(parser, flags, saving)
