@@ -7,6 +7,7 @@ beside it, FILE.PID.partial, has the rounds that are done.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import time
