@@ -88,7 +88,7 @@ def of(chosen: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh:
 @contextlib.contextmanager
 def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[None]:
     """What is traced within is for the mesh of this text (`parse`), its caches too;
-    weights that are loaded within are read by their devices alone (`place`), and `pair`
+    weights that are loaded within are read by their devices alone (`read_to`), and `pair`
     and `rows` place the rest; "" is one device. devices: as in `of`. Raises ValueError
     as `parse` and `of`."""
     if not text:
@@ -103,7 +103,7 @@ def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[No
     chosen = parse(text)
     # A thin product would gather its matrix.
     with jax.set_mesh(of(chosen, devices)), layout(chosen), native.products(native.XLA):
-        with nn.logical_axis_rules([*RULES.items()]), checkpoints.placement(place):
+        with nn.logical_axis_rules([*RULES.items()]), checkpoints.placement(read_to):
             yield
 
 
@@ -157,7 +157,7 @@ def pair(target: Side, draft: Side | None) -> tuple[Side, Side | None]:
     return placed, split(draft) if chosen.draft > 1 else whole(draft)
 
 
-def place(config: Config) -> Any:
+def read_to(config: Config) -> Any:
     """Where weights of these sizes lie before it is known whose they are: as a
     target's; on every device whole where the mesh in use does not divide them."""
     model = layout.value.model
