@@ -36,13 +36,19 @@ def save(path: Path, state: TrainState) -> None:
     has no room: what was kept before is still there."""
     if mesh_of(state) is None:
         return replace(path.with_suffix(".msgpack"), serialization.to_bytes(state))
+    clear(path)
     try:
         with manager(path) as kept:
             kept.save(state.step, args=orbax().args.StandardSave(placed(state)))
     except (OSError, ValueError) as error:  # tensorstore's are ValueErrors
-        for torn in path.glob("*-tmp"):
-            shutil.rmtree(torn)
+        clear(path)
         raise unwritten(path, error) from None
+
+
+def clear(path: Path) -> None:
+    """Takes away what was begun and not ended, but for what is still being written."""
+    for torn in path.glob("*-tmp"):
+        shutil.rmtree(torn, ignore_errors=True)
 
 
 def last(path: Path) -> Kept | None:

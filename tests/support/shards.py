@@ -109,7 +109,7 @@ def state(text: str, step: int) -> TrainState:
 def kept(folder: Path) -> dict:
     """same: by where it was kept and went on, whether every bit and every place is as
     it would be there. full: what is said of a disk that takes no more, and which step
-    is left."""
+    is kept then, and once it does."""
     same = {}
     for at, others in (KEPT, OTHERS), ("", (KEPT,)):
         path = folder / (at or "one")
@@ -118,15 +118,18 @@ def kept(folder: Path) -> dict:
             found = states.last(path).read(state(other, 5))
             alike = jax.tree.map(is_same, found, state(other, 3))
             same[f"{at} to {other}"] = all(jax.tree.leaves(alike))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-    full = {}
+    full, (before, most) = {}, resource.getrlimit(resource.RLIMIT_FSIZE)
     for at in (KEPT, ""):
-        path = folder / (at or "one")
+        path, said = folder / (at or "one"), ""
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
         try:
             states.save(path, state(at, 7))
         except OSError as error:
-            left = sorted(x.name for x in folder.rglob("*") if "tmp" in x.name)
-            full[at] = str(error), states.last(path).step, left
+            said = str(error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+        steps = [states.last(path).step]
+        states.save(path, state(at, 7))
+        full[at] = said, [*steps, states.last(path).step]
     return {"same": same, "full": full}
 
 
