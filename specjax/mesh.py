@@ -88,9 +88,9 @@ def of(chosen: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh:
 @contextlib.contextmanager
 def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[None]:
     """What is traced within is for the mesh of this text (`parse`), its caches too;
-    weights that are loaded within are read by their devices alone (`read_to`), and `pair`
-    and `rows` place the rest; "" is one device. devices: as in `of`. Raises ValueError
-    as `parse` and `of`."""
+    weights that are loaded within are read by their devices alone (`read_to`), and
+    `pair` and `rows` place the rest; "" is one device. devices: as in `of`. Raises
+    ValueError as `parse` and `of`."""
     if not text:
         if hosts.several():
             raise ValueError(
