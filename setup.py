@@ -21,7 +21,8 @@ AOT += ["absl-py>=2", "nvidia-cuda-nvcc==13.5.37", "libtpu==0.0.52"]
 # tokenizer.json and what folders say of tokenizers, chat templates
 READERS = ["tokenizers>=0.20", "protobuf>=4", "jinja2>=3.1"]
 SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
-EXPERIMENTS = [*GIN, "optax>=0.2.3", *PLOTS, *METRICS, *READERS, *SPEECH]
+TRAINING = ["optax>=0.2.3", "orbax-checkpoint>=0.11"]
+EXPERIMENTS = [*GIN, *TRAINING, *PLOTS, *METRICS, *READERS, *SPEECH]
 EXPERIMENTS += ["simpy>=4.1"]  # a server under load
 TEST = ["pytest>=9", "pytest-xdist>=3.6"]
 TEST += ["ruff>=0.8", "build>=1.2", "gguf>=0.17", "submitit>=1.5"]

@@ -192,6 +192,8 @@ def laid(leaf: Any, where: Sharding) -> jax.Array:
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         data = laid(jax.random.key_data(leaf), where)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return jax.device_put(leaf, where)  # it lies on devices of all already
     own = np.asarray(leaf)
     return jax.make_array_from_callback(own.shape, where, own.__getitem__)
 

@@ -87,8 +87,9 @@ def of(chosen: Layout, devices: Sequence[jax.Device] | None = None) -> Mesh:
 
 @contextlib.contextmanager
 def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[None]:
-    """What is traced within is for the mesh of this text (`parse`), its caches too, and
-    `pair` and `rows` place what it reads; "" is one device. devices: as in `of`. Raises
+    """What is traced within is for the mesh of this text (`parse`), its caches too;
+    weights that are loaded within are read by their devices alone (`read_to`), and
+    `pair` and `rows` place the rest; "" is one device. devices: as in `of`. Raises
     ValueError as `parse` and `of`."""
     if not text:
         if hosts.several():
@@ -102,8 +103,14 @@ def using(text: str, devices: Sequence[jax.Device] | None = None) -> Iterator[No
     chosen = parse(text)
     # A thin product would gather its matrix.
     with jax.set_mesh(of(chosen, devices)), layout(chosen), native.products(native.XLA):
-        with nn.logical_axis_rules([*RULES.items()]):
+        with nn.logical_axis_rules([*RULES.items()]), checkpoints.placement(read_to):
             yield
+
+
+def has_devices(text: str) -> bool:
+    """Whether there are devices enough. Raises ValueError as `parse`."""
+    chosen = parse(text) if text else Layout()
+    return chosen.data * chosen.model <= len(jax.devices())
 
 
 def rows(tree: Any) -> Any:
@@ -148,6 +155,15 @@ def pair(target: Side, draft: Side | None) -> tuple[Side, Side | None]:
     if not own:
         return placed, draft._replace(params=placed.params)
     return placed, split(draft) if chosen.draft > 1 else whole(draft)
+
+
+def read_to(config: Config) -> Any:
+    """Where weights of these sizes lie before it is known whose they are: as a
+    target's; on every device whole where the mesh in use does not divide them."""
+    model = layout.value.model
+    if any(size % model for size in sizes_of(config).values()):
+        return NamedSharding(jax.sharding.get_mesh(), PartitionSpec())
+    return shardings(config)
 
 
 def check(side: Side, model: int) -> None:

@@ -1,6 +1,7 @@
 """The training loop, resumable: of the bundled models and of fine-tuned ones.
 
-A run is a folder: `checkpoint.msgpack` (weights, optimiser, step; replaced atomically),
+A run is a folder: `checkpoint.msgpack` (weights, optimiser, step; replaced atomically;
+a folder `checkpoint` where they lie on a mesh, see `experiments.training.states`),
 `curve.jsonl` (one line an evaluation). Killed at any moment, the same call goes on from
 the last checkpoint and ends with the same weights as a run that was never killed,
 because the batch of a step depends on the seed and the step alone. On a mesh of devices
@@ -24,11 +25,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import serialization
 from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
 from tqdm import tqdm
 
+from experiments.training import states
+from experiments.training.states import TrainState
 from experiments.training.storage import replace
 from specjax import console, mesh
 from specjax.checkpoints import Config
@@ -64,12 +66,6 @@ class Task(NamedTuple):
     init: Callable[[Array], Any]
     loss: Callable[[Any, Any], Array]
     config: Config | None = None
-
-
-class TrainState(NamedTuple):
-    params: Any
-    optimizer: Any
-    step: int
 
 
 def learning_rate(recipe: Recipe) -> optax.Schedule:
@@ -126,8 +122,8 @@ def trained(
     folder.mkdir(parents=True, exist_ok=True)
     rule, measure = optimizer(recipe), jax.jit(task.loss)
     held_out = {name: [*map(rows_of, fixed)] for name, fixed in held_out.items()}
-    checkpoint, curve = folder / "checkpoint.msgpack", folder / "curve.jsonl"
-    state = placed(resume(folder, task, rule, recipe), task, rule)
+    checkpoint, curve = folder / "checkpoint", folder / "curve.jsonl"
+    state = resume(folder, task, rule, recipe)
     if curve.exists():  # what is beyond the checkpoint is measured again
         lines = filter(None, curve.read_text().splitlines())
         kept = [line for line in lines if json.loads(line)["step"] <= state.step]
@@ -157,10 +153,10 @@ def trained(
             due = state.step % recipe.checkpoint_every == 0 or last or ending
             falls = recipe.decay and state.step == recipe.steps - recipe.decay
             if due or falls or time.monotonic() - saved > SAVE_SECONDS:
-                replace(checkpoint, serialization.to_bytes(state))
+                states.save(checkpoint, state)
                 saved = time.monotonic()
             if falls:
-                replace(folder / "plateau.msgpack", checkpoint.read_bytes())
+                states.save(folder / "plateau", state)
             if ending and not last:
                 print(
                     f"stopped at step {state.step}; the same command goes on from here"
@@ -173,16 +169,12 @@ def resume(
     folder: Path, task: Task, rule: optax.GradientTransformation, recipe: Recipe
 ) -> TrainState:
     """The state that a folder holds, or the first one. Raises ValueError as `train`."""
-    path, there, done = folder / "checkpoint.msgpack", None, 0
-    if path.exists():
-        there = serialization.msgpack_restore(path.read_bytes())
-        done = int(there["step"])
+    there = states.last(folder / "checkpoint")
+    done = there.step if there else 0
     check_same(folder / "recipe.json", task.sizes, recipe, done)
     params = task.init(jax.random.key(recipe.seed))
-    state = TrainState(params, rule.init(params), 0)
-    if there is None:
-        return state
-    return serialization.from_state_dict(state, there)._replace(step=done)
+    state = placed(TrainState(params, rule.init(params), 0), task, rule)
+    return there.read(state) if there else state
 
 
 def check_mesh(name: str, task: Task, recipe: Recipe) -> None:

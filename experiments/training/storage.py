@@ -12,10 +12,25 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Writes a file so that a kill leaves the old one or the new one, whole."""
+    """Writes a file so that a kill, or a disk that is full, leaves the old one or the
+    new one, whole. Raises OSError, in one line, for such a disk."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
+    try:
+        partial.write_bytes(content)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise unwritten(path, error) from None
     os.replace(partial, path)
+
+
+def unwritten(path: Path, error: Exception) -> OSError:
+    """What is said of a disk that takes no more."""
+    reason = str(error).split(" [os_error")[0].rpartition(": ")[2]
+    reason = getattr(error, "strerror", None) or reason
+    return OSError(
+        f"{path} cannot be written ({reason}): free some space there, and go on; what"
+        " was kept before is whole"
+    )
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -7,6 +7,8 @@ One call, `load`, tells the formats apart by what is there.
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 from specjax import jax_flags, tokenizers, zoo
 from specjax.checkpoints import (
     archive,
@@ -32,6 +34,9 @@ FAMILIES = {table.FAMILY: table for table in huggingface.TABLES}
 TABLES = {table.MODELS.Config: table for table in FAMILIES.values()}
 BUNDLED = (*zoo.MODELS, *zoo.T5_MODELS, *zoo.SPEECH_MODELS)
 Ends = tuple[int | None, tuple[int, ...]]
+# Where `load` puts weights of a float dtype that it is told no sharding of: None is the
+# default device, else config -> a sharding for all, or a tree.
+placement = jax.make_user_context(None)
 Config = t5.Config | gpt.Config | llama.Config | whisper.Config
 
 
@@ -97,7 +102,8 @@ def load(
     one. dtype: of weights, activations and cache. Or "int8", of large matrices, and
     float32 of all else: a target's law is then that of the rounded weights; or
     "int8_dynamic", whose products round activations too. sharding:
-    of the weights, one for all or a tree; None is the default device. pieces: of a T5's
+    of the weights, one for all or a tree; None is what `placement` says. Each device
+    reads its own slices alone. pieces: of a T5's
     vocabulary, ids from here on are never emitted; None, 32100 of the published 32128
     and else all. Raises ValueError, before any parameter is made, for what is no whole
     checkpoint of a known model."""
@@ -105,11 +111,13 @@ def load(
     opened = _open(str(name), int8_weights.activations(dtype), pieces)
     model = build(opened.config)
     arrays, names = opened.arrays, opened.names
+    eight = str(dtype) in int8_weights.NAMES
+    if sharding is None and placement.value is not None and not eight:
+        sharding = placement.value(opened.config)
     archive.check(arrays, names.sources, model.shapes, names.harmless)
     stored = arrays, names.sources, model.shapes
     memory.check(_called(name), *stored, str(dtype), sharding)
-    if str(dtype) in int8_weights.NAMES:
-        stored = arrays, names.sources, model.shapes
+    if eight:
         params = int8_weights.fill(*stored, str(dtype), sharding)
     else:
         layout = names.sources, model.shapes, dtype, sharding, names.harmless

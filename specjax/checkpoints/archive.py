@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from specjax.quantized import rounding
 
 Index = tuple[slice, ...]
+Place = tuple[tuple[int, ...], jax.sharding.Sharding | None]  # a shape, where it lies
 USABLE = ("float16", "bfloat16", "float32", "float64")
 # How safetensors calls what it may hold; what is not here has no numpy dtype.
 STORED = "F64 float64, F32 float32, F16 float16, BF16 bfloat16, I64 int64, I32 int32"
@@ -176,21 +177,27 @@ def fill(
     sharding: Any = None,
     harmless: Iterable[str] = (),
 ) -> Any:
-    """The parameter tree of `shapes`, from an archive, array by array."""
+    """The parameter tree of `shapes`, from an archive, array by array: the largest
+    first, for what is read is in memory twice."""
     check(archive, sources, shapes, harmless)
+    flat, where = {}, places(shapes, sharding)
+    for name in sorted(where, key=lambda name: -math.prod(where[name][0])):
+        shape, place = where[name]
+        read = reader(archive, sources[name], shape, usable(dtype))
+        flat[name] = _put(read, shape, place)
+    return unflatten_dict(flat, sep="/")
+
+
+def places(shapes: Any, sharding: Any) -> dict[str, Place]:
+    """By parameter. Raises ValueError for shardings of another model's."""
     wanted = flatten_dict(shapes, sep="/")
     if sharding is None or isinstance(sharding, jax.sharding.Sharding):
-        place = dict.fromkeys(wanted, sharding)
-    else:
-        place = flatten_dict(sharding, sep="/")
-        if place.keys() != wanted.keys():
-            unlike = ", ".join(sorted(place.keys() ^ wanted.keys())[:SHOWN])
-            raise ValueError(f"the shardings are those of another model: {unlike}")
-    flat = {}
-    for name, leaf in wanted.items():
-        read = reader(archive, sources[name], leaf.shape, usable(dtype))
-        flat[name] = _put(read, leaf.shape, place[name])
-    return unflatten_dict(flat, sep="/")
+        return {name: (leaf.shape, sharding) for name, leaf in wanted.items()}
+    place = flatten_dict(sharding, sep="/")
+    if place.keys() != wanted.keys():
+        unlike = ", ".join(sorted(place.keys() ^ wanted.keys())[:SHOWN])
+        raise ValueError(f"the shardings are those of another model: {unlike}")
+    return {name: (leaf.shape, place[name]) for name, leaf in wanted.items()}
 
 
 def reader(
@@ -223,18 +230,20 @@ def reader(
 
 
 def _put(read: Callable, shape: tuple[int, ...], sharding) -> jax.Array:
-    """On its devices before the next is read: one array waits in memory at a time."""
+    """On its devices before the next is read: one shard waits in memory at a time, and
+    devices that hold the same one read it once."""
     if sharding is None:
         return jax.block_until_ready(jax.device_put(read((slice(None),) * len(shape))))
-    seen = {}  # devices that hold the same shard read it once
-
-    def once(index: Index) -> np.ndarray:
-        key = tuple((part.start, part.stop) for part in index)
-        if key not in seen:
-            seen[key] = read(index)
-        return seen[key]
-
-    return jax.block_until_ready(jax.make_array_from_callback(shape, sharding, once))
+    holders = {}
+    for device, index in sharding.addressable_devices_indices_map(shape).items():
+        part = tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
+        holders.setdefault(part, []).append(device)
+    shards = []
+    for part, devices in holders.items():
+        values = read(tuple(slice(*ends) for ends in part))
+        copies = [jax.device_put(values, device) for device in devices]
+        shards += jax.block_until_ready(copies)
+    return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
 
 def check(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from flax.traverse_util import flatten_dict
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from specjax.checkpoints import (
@@ -161,9 +162,9 @@ def save(
     folder: Path, table: Any, model: tuple[Any, Any], around: tuple, most: int
 ) -> None:
     """Writes config.json and the weights as they are, in files of at most `most` bytes
-    (an array is never divided). All of it appears at once or not at all. table: the
-    module of the family's names. model: (config, params). around: the ids that a text
-    starts and ends with."""
+    (an array is never divided). All of it appears at once or not at all: OSError, in
+    one line, where a disk is full. table: the module of the family's names. model:
+    (config, params). around: the ids that a text starts and ends with."""
     config, params = model
     if folder.exists():
         raise ValueError(f"{folder} exists: name a new folder")
@@ -182,9 +183,13 @@ def save(
         _write_json(temporary / CONFIG, fields)
         _write_weights(temporary, flat, sources, most)
         temporary.rename(folder)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(temporary)
-        raise
+        if not isinstance(error, SafetensorError):
+            raise
+        raise OSError(
+            f"{folder} cannot be written: {error}: free some space there"
+        ) from None
 
 
 def _check(table: Any, config: Any, flat: dict[str, jax.Array]) -> None:

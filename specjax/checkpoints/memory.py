@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from flax.traverse_util import flatten_dict
 
-from specjax.checkpoints.archive import Archive, Source
+from specjax.checkpoints import archive as archives
+from specjax.checkpoints.archive import Archive, Place, Source
 
 MEMINFO, CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 ITEMS = {"float32": 4, "bfloat16": 2, "int8": 1}  # bytes of a weight, as it may be kept
@@ -24,8 +24,8 @@ def check(
     sharding: Any = None,
 ):
     """Raises ValueError, in one line, for weights that do not fit."""
-    reading = largest(archive, sources, dtype)
-    held = placed(shapes, sharding)
+    places = archives.places(shapes, sharding)
+    reading, held = largest(archive, sources, places, dtype), placed(places)
     for device, shards in held.items():
         free, where = available(device)
         need = weights(shards, dtype) + (reading if where == "memory" else 0)
@@ -47,21 +47,20 @@ def fix(shards: list[tuple[int, ...]], dtype) -> str:
     return " or ".join(less) if less else "fewer other programs"
 
 
-def placed(shapes: Any, sharding: Any) -> dict[jax.Device, list[tuple[int, ...]]]:
+def placed(places: dict[str, Place]) -> dict[jax.Device, list[tuple[int, ...]]]:
     """The shapes of what lies on each of this process's devices, or in the one memory
     that all of a CPU's have."""
     default, held = jax.local_devices()[0], {}
-    flat = flatten_dict(shapes, sep="/")
-    alike = sharding is None or isinstance(sharding, jax.sharding.Sharding)
-    where = {} if alike else flatten_dict(sharding, sep="/")
-    for name, leaf in flat.items():
-        by = sharding if alike else where.get(name)
+    for shape, by in places.values():
         devices = [default] if by is None else by.addressable_devices
-        shape = leaf.shape if by is None else by.shard_shape(leaf.shape)
         for device in devices:
             memory = default if device.platform == "cpu" else device
-            held.setdefault(memory, []).append(shape)
+            held.setdefault(memory, []).append(shard_of(shape, by))
     return held
+
+
+def shard_of(shape: tuple[int, ...], by: jax.sharding.Sharding | None):
+    return shape if by is None else by.shard_shape(shape)
 
 
 def itemsize(dtype) -> int:
@@ -80,12 +79,17 @@ def weights(shapes: list[tuple[int, ...]], dtype) -> int:
     return sum(math.prod(s) * (item if len(s) > 1 else vector) for s in shapes)
 
 
-def largest(archive: Archive, sources: dict[str, Source], dtype) -> int:
-    """Bytes that the largest array needs while it is read: as it is stored, and in the
+def largest(
+    archive: Archive, sources: dict[str, Source], places: dict[str, Place], dtype
+) -> int:
+    """Bytes that the largest shard needs while it is read: as it is stored, and in the
     dtype that it is brought to."""
     to = 4 if eight(dtype) else itemsize(dtype)
-    stored = (archive.arrays[source.name] for source in sources.values())
-    return max(math.prod(of.shape) * (of.dtype.itemsize + to) for of in stored)
+    return max(
+        math.prod(shard_of(*place))
+        * (archive.arrays[sources[name].name].dtype.itemsize + to)
+        for name, place in places.items()
+    )
 
 
 def available(device: jax.Device) -> tuple[int | None, str]:

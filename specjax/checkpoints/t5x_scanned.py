@@ -59,8 +59,14 @@ def unstack_layers(archive: Archive) -> Archive:
         place, shape = places[name], arrays[name].shape
         if shape == place.shape:
             return _part(archive, place, index)
-        everything = tuple(slice(0, size) for size in place.shape)
-        return _part(archive, place, everything).reshape(shape)[index]
+        at = 0 if name.endswith("out/kernel") else 1  # where heads are, then features
+        width, (start, stop, _) = place.shape[at + 1], index[at].indices(shape[at])
+        first, last = start // width, -(-stop // width)
+        heads = slice(first, last), slice(0, width)
+        values = _part(archive, place, (*index[:at], *heads, *index[at + 1 :]))
+        joined = values.reshape(*values.shape[:at], -1, *values.shape[at + 2 :])
+        some = slice(start - first * width, stop - first * width)
+        return joined[some] if at == 0 else joined[:, some]
 
     return Archive(arrays, read, archive.where)
 

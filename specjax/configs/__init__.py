@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from specjax import mesh
 from specjax.configs import fields, grid, unread
 from specjax.configs.unread import Bound, ConfigError
 from specjax.measure.row import TableRow
@@ -98,13 +99,21 @@ def build(file: RowFile) -> Built:
         fields.check(gin)
         if not any(key[1].endswith("row.TableRow") for key in gin.config._CONFIG):
             raise ConfigError("it measures nothing: include one of gin_configs/runs/")
-        with in_one_line(ValueError, OSError, RuntimeError):
+        with in_one_line(ValueError, OSError, RuntimeError), placed(gin):
             gin.finalize()
             row = gin.get_configurable(TableRow)()
     unasked = [str(bound) for bound in own if not unread.read(gin, bound)]
     unread.refuse(gin, own, unasked)
     config, names = gin.operative_config_str(), tuple(map(str, own))
     return Built(file.table, name, row, config, names, file.bindings)
+
+
+def placed(gin) -> contextlib.AbstractContextManager:
+    """Where a row's weights are read: on its mesh, if there are devices enough; a
+    record of it may be kept, and who measures it is told."""
+    set_to = (x.value for x in fields.fields(gin) if x.parameter == "mesh")
+    text = next((x for x in set_to if isinstance(x, str)), "")
+    return mesh.using(text if mesh.has_devices(text) else "")
 
 
 def read(file: RowFile) -> tuple[str, tuple[str, ...]]:

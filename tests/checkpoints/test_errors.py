@@ -223,6 +223,7 @@ CASES: list[tuple[str, Break, str]] = [
     ("v1_1", lacks(WEIGHTS), r"has no weights, neither model.saf.* nor .*convert it w"),
     ("v1_1", lacks(WEIGHTS, CONFIG), r"is no checkpoint: .*no config.json.*: no weig"),
     ("shards", lacks("model-00002-*"), r"lacks shards .*: model-00002-of-00019.safet"),
+    ("shards", short("model-*", -7), r"00019-of-00019.saf.* is not a whole .*: copy"),
     ("shards", lists("shared.scale"), r"lists arrays that no shard .*: shared.scale$"),
     ("shards", holds(INDEX, '{"metadata": {}}'), r"index.json has no weight_map"),
     ("shards", twice, r"is in two files"),

@@ -116,3 +116,9 @@ def test_shards_are_held_against_the_devices_that_they_lie_on(monkeypatch):
         words = r"1.5 GB of NVIDIA H100 in float32 on each of 4 devices .*more devices$"
         with pytest.raises(ValueError, match=words):
             check(sharding=sharding)
+        reading = 6 * 1_500_000_000 // 4  # one shard, in the memory that it lies in
+        put(monkeypatch, need + reading)
+        check(sharding=sharding)
+        put(monkeypatch, need + reading - 1)
+        with pytest.raises(ValueError, match=r"GB of memory in float32 on each of 4"):
+            check(sharding=sharding)

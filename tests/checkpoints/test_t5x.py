@@ -10,11 +10,12 @@ import pytest
 from flax import serialization
 from flax.traverse_util import flatten_dict
 
-from specjax.checkpoints import t5x
+from specjax.checkpoints import t5x, t5x_scanned
 from specjax.checkpoints.archive import Archive
 from specjax.checkpoints.t5x import native as t5x_native
 from specjax.checkpoints.t5x import store
 from specjax.models import t5
+from tests.support import bucket
 from tests.support import t5x_files as files
 from tests.support.t5x_files import CONFIG, LARGE, arrays, assert_same, native, orbax
 
@@ -43,6 +44,26 @@ def test_a_run_in_a_bucket(tmp_path, layout):
     for path in [*run, f"{url}/checkpoint_7"]:
         assert t5x.is_t5x(path)
         assert_same(t5x.open(path), flat)
+
+
+def test_a_bucket_gives_the_chunks_of_a_slice_or_says_why_not(tmp_path, monkeypatch):
+    flat, folder = arrays(), f"checkpoint_7/target.{LARGE.replace('/', '.')}"
+    native(tmp_path / "checkpoint_7", flat, chunks=(4, 4))
+    with bucket.serving(tmp_path, monkeypatch) as asked:
+        archive = t5x.open("gs://some-bucket/checkpoint_7")
+        part = slice(8, 12), slice(0, 4)
+        assert (archive.read(LARGE, part) == flat[LARGE][part]).all()
+        assert {x for x in asked if folder in x} == {
+            f"{folder}/.zarray",
+            f"{folder}/2.0",
+        }
+    with (
+        bucket.serving(tmp_path, monkeypatch, allowed=False),
+        pytest.raises(
+            ValueError, match=r"run cannot be read: PERMISSION_DENIED: no; .*CRED"
+        ),
+    ):
+        t5x.open("gs://some-bucket/run")
 
 
 def test_where_urls_point():
@@ -100,6 +121,25 @@ def test_layers_of_scalable_t5_are_seen_apart(tmp_path, axis):
         name = next(n for n in flat if n.startswith(f"decoder/layers_2/{name}"))
         part = slice(1, 5), slice(2, 3)
         assert (archive.read(name, part) == flat[name][part]).all()
+
+
+def test_heads_of_scalable_t5_are_read_alone():
+    flat, reads = arrays(SCALABLE), []
+    stored = files.scalable(flat)
+
+    def read(name, index):
+        reads.append(stored[name][index].size)
+        return stored[name][index]
+
+    shapes = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in stored.items()}
+    archive = t5x_scanned.unstack_layers(Archive(shapes, read, "here"))
+    width = SCALABLE.head_width
+    for name, part in (("query", np.s_[:, width : 2 * width]), ("out", np.s_[:width])):
+        name = f"decoder/layers_1/self_attention/{name}/kernel"
+        part = (part, slice(None)) if isinstance(part, slice) else part
+        found = archive.read(name, part)
+        np.testing.assert_array_equal(found, flat[name][part])
+        assert reads.pop() == found.size
 
 
 def test_stacks_of_two_depths_are_refused(tmp_path):

@@ -105,14 +105,14 @@ def early_orbax(folder, flat):
     return folder
 
 
-def scalable(flat, axis=1):
+def scalable(flat, axis=1, sizes=CONFIG):
     """As scalable_t5 has them: attention's heads on an axis of their own, and a stack's
     layers in one array along `axis`, or each apart if that is None."""
     arranged = {}
     for name, array in flat.items():
         if (match := KERNEL.fullmatch(name)) is not None:
             at = 0 if match[1] == "out" else 1
-            heads = CONFIG.num_heads, CONFIG.head_width
+            heads = sizes.num_heads, sizes.head_width
             array = array.reshape(*array.shape[:at], *heads, *array.shape[at + 1 :])
         if axis is None or (match := LAYER.fullmatch(name)) is None:
             arranged[name] = array

@@ -60,10 +60,11 @@ def open(path: str | Path) -> Archive:
     }
     outside = {n: s for n, s in stored.items() if isinstance(s, store.Zarr)}
     arrays = stored | store.open_arrays(outside, where)
+    read_chunks = store.reader(arrays, where)
 
     def read(name: str, index: Index) -> np.ndarray:
         if name in outside:
-            return store.read(arrays[name], index, f"{where}: {name}")
+            return read_chunks(name, index)
         return arrays[name][index]
 
     shapes = {

@@ -13,6 +13,7 @@ from specjax.checkpoints.t5x.native import PLACEHOLDER
 
 COMMIT, STARTED = "commit_success.txt", "_CHECKPOINT_METADATA"
 MANIFEST = "manifest.ocdbt"
+INDEX = {"total_bytes_limit": 2**23}  # of a database's index, read for each array
 
 
 def looks_like(metadata: bytes) -> bool:
@@ -32,7 +33,7 @@ def arrays_folder(folder: ts.KvStore) -> ts.KvStore:
     """Where the folders of a checkpoint's arrays are: in it, or in its database."""
     if not store.exists(folder, MANIFEST):
         return folder
-    spec = {"driver": "ocdbt", "base": folder.spec().to_json()}
+    spec = {"driver": "ocdbt", "base": folder.spec().to_json(), "cache_pool": INDEX}
     return ts.KvStore.open(spec, context=store.CONTEXT).result()
 
 

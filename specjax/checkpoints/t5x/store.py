@@ -1,7 +1,9 @@
 """Folders and zarr arrays through tensorstore: on a disk, in a bucket or in memory."""
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +13,7 @@ import tensorstore as ts
 # One for all: what is in memory is found again only in the context that it was made in.
 CONTEXT = ts.Context()
 SHOWN = 5  # names in one message
+KEPT = 2**28  # bytes of chunks that wait for the next device
 # Of the first question to a bucket: later ones may wait for as long as they take.
 PATIENCE = {"max_retries": 3, "initial_delay": "500ms", "max_delay": "2s"}
 SECONDS = 30
@@ -46,13 +49,14 @@ def folder(path: str | Path) -> ts.KvStore:
 
 
 def check_reachable(path: str) -> None:
-    """Raises ValueError for a gs:// URL that does not answer within half a minute."""
+    """Raises ValueError for a gs:// URL that does not answer within half a minute, or
+    may not be read: where it may not, tensorstore lists nothing and says no more."""
     if not path.startswith("gs://"):
         return
     context = ts.Context({"gcs_request_retries": PATIENCE})
     try:
         store = ts.KvStore.open(base(path), context=context).result(timeout=SECONDS)
-        store.list(ts.KvStore.KeyRange("", "\1")).result(timeout=SECONDS)
+        store.read(".zarray").result(timeout=SECONDS)  # small, if there is one
     except (ValueError, TimeoutError) as error:
         cause = str(error).split(" [")[0] or f"no answer in {SECONDS} seconds"
         raise ValueError(
@@ -108,11 +112,31 @@ def open_arrays(stored: dict[str, Zarr], where: str) -> dict[str, ts.TensorStore
     return arrays
 
 
-def read(array: ts.TensorStore, index: tuple[slice, ...], where: str) -> np.ndarray:
-    """The part of an array that `index` names, from no chunks but its own."""
-    part = [slice(*s.indices(n)) for s, n in zip(index, array.shape, strict=True)]
-    with readable(where):
-        return array[tuple(part)].read().result()
+def reader(arrays: dict[str, ts.TensorStore], where: str) -> Callable:
+    """(name, index) -> that part of an array, from no chunks but its own. They are kept
+    until others are read: of devices that need parts of one, the first decodes it."""
+    kept = {}
+
+    def read(name: str, index: tuple[slice, ...]) -> np.ndarray:
+        array = arrays[name]
+        part = [s.indices(n)[:2] for s, n in zip(index, array.shape, strict=True)]
+        sizes = array.chunk_layout.read_chunk.shape, array.shape
+        chunks = tuple(
+            (start // chunk * chunk, min(-(-stop // chunk) * chunk, size))
+            for (start, stop), chunk, size in zip(part, *sizes, strict=True)
+        )
+        count = math.prod(stop - start for start, stop in chunks)
+        few = count * array.dtype.numpy_dtype.itemsize <= KEPT
+        key = name, (chunks if few else tuple(part))
+        if key not in kept:
+            kept.clear()
+            with readable(f"{where}: {name}"):
+                kept[key] = array[tuple(starmap(slice, key[1]))].read().result()
+        firsts = [first for first, _ in key[1]]
+        within = [(a - at, b - at) for (a, b), at in zip(part, firsts, strict=True)]
+        return kept[key][tuple(starmap(slice, within))]
+
+    return read
 
 
 @contextmanager

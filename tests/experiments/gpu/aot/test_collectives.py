@@ -1,6 +1,8 @@
 """What devices send each other is counted in compiled code, loops as they run."""
 
+import jax
 import pytest
+from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from experiments import catalogue
 from experiments.gpu.aot import collectives, hlo
@@ -47,3 +49,12 @@ def test_every_line_has_its_row_and_a_row_needs_its_mesh():
     assert built.row.mesh == "data=4,model=2"
     with pytest.raises(ValueError, match="name a mesh"):
         built.row.measurement.run()
+    assert lies(built) == {SingleDeviceSharding}  # there are too few devices
+    here = configs.build(rows["code_whole"]._replace(bindings=("MESH = 'data=1'",)))
+    assert lies(here) == {NamedSharding}
+
+
+def lies(built: configs.Built) -> set[type]:
+    """How the weights lie that a row's target was built with."""
+    target = built.row.measurement.run.args[0]
+    return {type(leaf.sharding) for leaf in jax.tree.leaves(target.params)}

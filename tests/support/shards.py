@@ -1,0 +1,155 @@
+"""Checkpoints of every format that are read straight to the shards of eight devices.
+
+Run as a module it prints, as JSON, what `tests.checkpoints.test_shards` asks for.
+"""
+
+import json
+import resource
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+import optax
+from flax.traverse_util import flatten_dict
+from jax.sharding import NamedSharding
+
+from experiments.training import states
+from experiments.training.states import TrainState
+from specjax import checkpoints, mesh, sides, zoo
+from specjax.checkpoints import Pretrained, archive
+from specjax.measure import costs
+from tests import conftest
+from tests.support import meshed, t5x_files
+
+MESH = "data=2,model=4"
+DECODED = "huggingface"  # one that is drafted for: its texts are compared, too
+
+
+def files(folder: Path) -> dict[str, tuple[str, Path]]:
+    """Where the target of a family lies, by format."""
+    llama, gpt, t5 = (meshed.pair(x)[0].pretrained for x in ("llama", "gpt", "t5"))
+    checkpoints.save(folder / "huggingface", llama, 100_000)
+    zoo.save(folder / "zoo.safetensors", gpt.config, gpt.params)
+    flat = {n: np.asarray(x) for n, x in flatten_dict(t5.params, sep="/").items()}
+    stacked = t5x_files.scalable(flat, sizes=t5.config)
+    return {
+        "huggingface": ("llama", folder / "huggingface"),
+        "zoo": ("gpt", folder / "zoo.safetensors"),
+        "t5x": ("t5", checkpoints.t5x.save(folder / "t5x", 1, t5.params)),
+        "scanned": ("t5", t5x_files.native(folder / "scanned", stacked)),
+        "orbax": ("t5", t5x_files.orbax(folder / "orbax" / "checkpoint_1", flat)),
+    }
+
+
+def found(path: Path) -> tuple[Pretrained, Counter]:
+    """What is loaded, and the numbers that were read of each stored array."""
+    reads, inner = Counter(), archive.reader
+
+    def noted(held, source, shape, dtype):
+        def read(name, index):
+            values = held.read(name, index)
+            reads[name] += values.size
+            return values
+
+        return inner(held._replace(read=read), source, shape, dtype)
+
+    with mock.patch.object(archive, "reader", noted):
+        return checkpoints.load(path), reads
+
+
+def told(family: str, path: Path, decodes: bool) -> dict:
+    """same: parameters lie and are as those that are placed afterwards. once: of what
+    is read, each number is, by whatever device. texts: whether they are the same."""
+    whole, _ = found(path)
+    with mesh.using(MESH):
+        straight, reads = found(path)
+        placed = jax.device_put(whole.params, mesh.shardings(whole.config))
+        pairs = zip(*map(jax.tree.leaves, (straight.params, placed)), strict=True)
+        same = [
+            one.sharding == other.sharding and np.array_equal(one, other)
+            for one, other in pairs
+        ]
+        texts = [written(family, of) for of in (straight, whole) if decodes]
+    sizes = sum(leaf.size for leaf in jax.tree.leaves(whole.params))
+    alike = jax.tree.map(np.array_equal, texts[0], texts[-1]) if texts else True
+    return {
+        "same": all(same),
+        "read": reads.total() / sizes,
+        "texts": all(jax.tree.leaves(alike)),
+    }
+
+
+def written(family: str, target: Pretrained):
+    draft = meshed.pair(family)[1]
+    pair = mesh.pair(sides.of_pretrained(target), draft)
+    slots = max(map(len, meshed.TEXTS)) + meshed.NEW + meshed.GAMMA + 1
+    decode = costs.decode(costs.Pair(*pair, slots), meshed.GAMMA)
+    return jax.device_get(decode(*mesh.rows(meshed.asked(family))))
+
+
+# A training state that is kept, and goes on elsewhere.
+
+KEPT, OTHERS = "data=2,model=2", ("model=4", "")
+
+
+def state(text: str, step: int) -> TrainState:
+    """A state of `step` on a mesh, or on one device; of other numbers by step."""
+    target = meshed.pair("gpt")[0].pretrained
+    params = jax.tree.map(lambda leaf: leaf + step, target.params)
+    with mesh.using(text):
+        if text:
+            params = jax.device_put(params, mesh.shardings(target.config))
+        return TrainState(params, optax.adamw(1e-3).init(params), step)
+
+
+def kept(folder: Path) -> dict:
+    """same: by where it was kept and went on, whether every bit and every place is as
+    it would be there. full: what is said of a disk that takes no more, and which step
+    is kept then, and once it does."""
+    same = {}
+    for at, others in (KEPT, OTHERS), ("", (KEPT,)):
+        path = folder / (at or "one")
+        states.save(path, state(at, 3))
+        for other in others:
+            found = states.last(path).read(state(other, 5))
+            alike = jax.tree.map(is_same, found, state(other, 3))
+            same[f"{at} to {other}"] = all(jax.tree.leaves(alike))
+    full, (before, most) = {}, resource.getrlimit(resource.RLIMIT_FSIZE)
+    for at in (KEPT, ""):
+        path, said = folder / (at or "one"), ""
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
+        try:
+            states.save(path, state(at, 7))
+        except OSError as error:
+            said = str(error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+        steps = [states.last(path).step]
+        states.save(path, state(at, 7))
+        full[at] = said, [*steps, states.last(path).step]
+    return {"same": same, "full": full}
+
+
+def is_same(one: Any, other: Any) -> bool:
+    spread = isinstance(getattr(other, "sharding", None), NamedSharding)
+    return np.array_equal(one, other) and (
+        not spread or one.sharding.is_equivalent_to(other.sharding, other.ndim)
+    )
+
+
+def main(what: str, folder: str) -> None:
+    jax.config.update("jax_compilation_cache_dir", str(conftest.CACHE))
+    jax.config.update("jax_disable_most_optimizations", True)
+    if what == "loaded":
+        each = files(Path(folder)).items()
+        found = {name: told(*case, name == DECODED) for name, case in each}
+    else:
+        found = kept(Path(folder))
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
