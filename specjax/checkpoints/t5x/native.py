@@ -18,7 +18,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from specjax.checkpoints.t5x import store as t5x_store
 
 VERSION = 3  # of the format, since June 2021
-CHUNK_BYTES = 64 * 2**20
+WHOLE = 2**20  # bytes of an array that is one chunk
+PARTS = 8  # of the first and last axis of a larger one
 SPEC = {"driver", "kvstore", "metadata"}
 # Where a `checkpoint` of Orbax has an array that lies in a folder of this name.
 PLACEHOLDER = "PLACEHOLDER://"
@@ -93,11 +94,13 @@ def save(folder: str | Path, step: int, params: Any) -> Path:
 
 
 def _write(root: Path, name: str, leaf: Any) -> dict[str, Any]:
-    """One array, in one chunk if that is below 64 MiB, else split by rows."""
+    """One array. A large one is cut along both ends, so that a device of a mesh reads
+    no more than its own rows or columns."""
     array, path = np.asarray(leaf), f"target.{name.replace('/', '.')}/"
     chunks = list(array.shape)
-    if array.nbytes > CHUNK_BYTES:
-        chunks[0] = -(-chunks[0] // -(-array.nbytes // CHUNK_BYTES))
+    if array.nbytes > WHOLE:
+        for axis in {0, array.ndim - 1}:
+            chunks[axis] = -(-chunks[axis] // PARTS)
     gzip = {"id": "gzip", "level": 1}
     metadata = {"chunks": chunks, "compressor": gzip, "shape": list(array.shape)}
     spec = {"driver": "zarr", "dtype": array.dtype.name, "metadata": metadata}
