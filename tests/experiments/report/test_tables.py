@@ -35,7 +35,7 @@ def rows_of(folder):
 def test_what_cannot_run_here_says_what_it_needs():
     states = [line[STATE] for line in tables.rows(catalogue.named("table3"), {})]
     assert states[:28] == ["not run"] * 28  # 6 of code, 20 of T5, 2 decoder-only
-    assert len(states) == 109  # 49 on the user's files, and the paper's own
+    assert len(states) == 107  # 47 on the user's files, and the paper's own
     assert all(re.match("not run here: needs ", state) for state in states[28:])
 
 
@@ -87,7 +87,7 @@ def test_the_index_leads_to_every_file_and_the_csv_has_every_point(measured):
     text, files = tables.index(records), tables.texts(records)
     for link in re.findall(r"\]\((.+?)\)", text):
         assert link in files or link.endswith(".svg")
-    assert "12 ok" in text and "28 not run, 81 not run here" in text
+    assert "12 ok" in text and "28 not run, 79 not run here" in text
     points = files["figure2.csv"]
     assert len(points.splitlines()) == 1 + 6 * 101
     assert "gamma_7,0.8,4.16114" in points and "gamma_inf,1,\n" in points
@@ -155,7 +155,7 @@ def test_a_driver_measures_renders_and_tells(tmp_path, monkeypatch, capsys):
     text = capsys.readouterr().out
     assert re.search(r"^\[1/6\] table1/\S+ \.\.\. measured in \d+ s$", text, re.M)
     (other,) = [line for line in text.splitlines() if line.startswith("Table 3")]
-    assert other.endswith(": 28 lines not run, 81 lines not run here")
+    assert other.endswith(": 28 lines not run, 79 lines not run here")
     assert str(tmp_path / "index.html") in text and (tmp_path / "table1.md").exists()
     for shown in (text, (tmp_path / "table1.html").read_text("utf-8")):
         assert "6.862" in shown
