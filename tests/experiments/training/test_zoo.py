@@ -97,7 +97,7 @@ def test_the_code_models(monkeypatch, folders):
     assert content["text"] == {"python": "3"}
     assert content["held_out"].keys() == {"alpha_t0", "alpha_t1"}
     # Again, no step is taken, no text written and none scored.
-    monkeypatch.setattr(loop, "build_step", lambda loss, rule: pytest.fail)
+    monkeypatch.setattr(loop, "build_step", lambda loss, rule, state: pytest.fail)
     monkeypatch.setattr(generate, "autoregressive", pytest.fail)
     monkeypatch.setattr(written, "_scored", pytest.fail)
     start(monkeypatch, zoo_code, *flags)
@@ -172,7 +172,7 @@ def test_the_draft_of_a_model_that_was_fetched(monkeypatch, folders, tmp_path):
     made = json.loads((export / "smollm2_draft.json").read_text())
     assert made["held_out"].keys() == {"alpha_t0", "alpha_t1"}
     assert made["curves"].keys() == made["recipe"]["stages"].keys()
-    monkeypatch.setattr(loop, "build_step", lambda loss, rule: pytest.fail)
+    monkeypatch.setattr(loop, "build_step", lambda loss, rule, state: pytest.fail)
     start(monkeypatch, zoo_smollm2, *where)
     target = specjax.load(target)
     side = drafts.named(
@@ -211,7 +211,7 @@ def test_the_draft_of_a_whisper_that_was_fetched(monkeypatch, folders, tmp_path)
     made = json.loads((export / "whisper_base_draft.json").read_text())
     assert made["held_out"].keys() == {"alpha_t0", "alpha_t1"}
     assert made["curves"].keys() == made["recipe"]["stages"].keys()
-    monkeypatch.setattr(loop, "build_step", lambda loss, rule: pytest.fail)
+    monkeypatch.setattr(loop, "build_step", lambda loss, rule, state: pytest.fail)
     monkeypatch.setattr(written, "_scored", pytest.fail)
     start(monkeypatch, zoo_whisper, *where)
     path = export / "whisper_base_draft.safetensors"

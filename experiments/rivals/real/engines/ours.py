@@ -45,7 +45,7 @@ def program(
             text.Plan(target.config, text.drafter_of(side), *settings)
         )
         sampling = make_sampling(batch, temperature=0.0)
-        key = text.keys(0, batch)
+        key = text.keys(0, range(batch))
         request = make_request(key, prompt, new_tokens, sampling, ends)
         output = decode(params, prompt, request)
         tokens, length = jax.device_get((output.tokens, output.length))
