@@ -82,11 +82,12 @@ def is_named(name: str) -> bool:
     return name.partition(":")[0] in DRAFTS or is_own(name)
 
 
-def target(name: str, dtype: str) -> Side:
-    """A model that decodes. Raises ValueError for the name of what only drafts."""
+def target(name: str, dtype: str, cache: str | None = None) -> Side:
+    """A model that decodes; cache: as of `specjax.load`. Raises ValueError for the name
+    of what only drafts."""
     if is_named(name):
         raise ValueError(f"{name} only drafts: name a model as the target")
-    return sides.model(name, dtype)
+    return sides.model(name, dtype, cache=cache)
 
 
 def paired(target: Side, draft: Side | str) -> tuple[Side, Side]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from specjax import checkpoints, tokenizers, zoo
 from specjax.checkpoints import Pretrained
-from specjax.models import whisper, widened
+from specjax.models import rounded, whisper, widened
 from specjax.tokenizers import gguf
 from specjax.tokenizers.folder import special_ids
 
@@ -18,7 +18,10 @@ RENAMED = 0.01  # of a vocabulary's tokens, which a fine-tuned model may call ot
 
 
 def load(
-    name: str | Path, dtype: str = "float32", tokenizer: str | Path | None = None
+    name: str | Path,
+    dtype: str = "float32",
+    tokenizer: str | Path | None = None,
+    cache: str | None = None,
 ) -> Pretrained:
     """A pretrained model, ready to decode as target or draft.
 
@@ -38,12 +41,15 @@ def load(
         logits depend more on how many tokens a call has (see the guide on measuring).
       tokenizer: a file or folder; None, what lies beside the weights, or the bundled
         one of the same vocabulary.
+      cache: "int8" keeps keys and values of a GPT or a Llama in eight bits, as
+        `with_cache`; None, in `dtype`.
 
     Raises:
       ValueError: there is no such model, or it is damaged, said in one message before
         any weight is read.
     """
-    model = checkpoints.load(name, dtype)
+    rounded.check(cache)
+    model = with_cache(checkpoints.load(name, dtype), cache)
     file = Path(tokenizer) if tokenizer is not None else beside(model)
     start, ends = model.start, model.ends
     if file is not None and (start is None or not ends):
@@ -51,6 +57,23 @@ def load(
         start = first if start is None else start
         ends = ends or (() if last is None else (last,))
     return model._replace(start=start, ends=ends, tokenizer_file=file)
+
+
+def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
+    """The same weights with another cache, of `models.rounded.KINDS`. In "int8" it is a
+    target of its own, to which drafts make no difference but where rounding decides: a
+    key that lies between two whole numbers may become either, by how many tokens a call
+    has. Raises ValueError for a family whose cache has one kind."""
+    if cache is None:
+        return model
+    if "cache" not in model.config._fields:
+        raise ValueError(
+            f"{model.name} is a {model.family}, whose cache has its dtype alone: leave"
+            f" out cache={cache!r}, or name a GPT or a Llama"
+        )
+    config = model.config._replace(cache=cache)
+    made = dict(config=config, model=checkpoints.build(config))
+    return model._replace(name=f"{model.name}, {cache} cache", **made)
 
 
 def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretrained]:

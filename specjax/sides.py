@@ -90,12 +90,15 @@ def reference(
     return Kernels(verifier, for_rule(verifier), token.verifier, record)
 
 
-def model(name: str, dtype: str = "float32", made_by: str = "") -> Side:
+def model(
+    name: str, dtype: str = "float32", made_by: str = "", cache: str | None = None
+) -> Side:
     """A model by any name that `checkpoints.load` knows: bundled, a path, a hub's id.
-    made_by: the command that makes the file. Raises ValueError for no such model."""
+    made_by: the command that makes the file. cache: as of `specjax.load`. Raises
+    ValueError for no such model."""
     if made_by and not Path(name).exists():
         raise ValueError(f"no weights at {name}: make them with `{made_by}`")
-    return of_pretrained(pretrained.load(name, dtype))
+    return of_pretrained(pretrained.load(name, dtype, cache=cache))
 
 
 def of_pretrained(loaded: Pretrained) -> Side:

@@ -155,7 +155,7 @@ def make_parser() -> Parser:
     add("--K", type=console.gamma, default=4, help="drafted tokens a step: gamma")
     shared.add(parser, "temperature", help="0 is greedy, the default")
     shared.add_filters(parser)
-    shared.add(parser, "dtype")
+    shared.add(parser, "dtype", "cache")
     shared.add(parser, "seed", default=123)
     shared.add(parser, "mesh", "kernels", "products")
     of_color = "of the trace; auto: on a terminal, where NO_COLOR is not set"
@@ -166,7 +166,7 @@ def make_parser() -> Parser:
 def make_case(flags: argparse.Namespace) -> Case:
     """Loads and checks everything; raises ValueError before any compute."""
     names = located_pair(flags)
-    target, draft = shared.pair(names, flags.dtype)
+    target, draft = shared.pair(names, flags.dtype, flags.cache)
     sides.check(target, draft, with_alpha=False)
     model = sides.reader(target, flags.tokenizer)
     if flags.audio is None:

@@ -20,6 +20,7 @@ from specjax import (
 )
 from specjax.console import Parser
 from specjax.measure import answers
+from specjax.models import rounded
 from specjax.prompts import Prompts
 from specjax.questions import ALL, Chosen
 from specjax.sides import Side
@@ -90,6 +91,10 @@ FLAGS: dict[str, dict[str, Any]] = {
         " beside the target's weights"
     ),
     "dtype": dict(default=DTYPES[0], choices=DTYPES, help=OF_DTYPE),
+    "cache": dict(
+        choices=rounded.KINDS[1:],
+        help="of a GPT's or a Llama's keys and values, the target's; default: dtype",
+    ),
     "temperature": dict(
         type=console.temperature, default=0.0, help="of both models; 0 is greedy"
     ),
@@ -144,9 +149,12 @@ def on_mesh(parser: Parser, text: str) -> Iterator[None]:
         yield
 
 
-def pair(names: Sequence[str], dtype: str) -> tuple[Side, Side]:
-    """Target and draft by name, in this dtype where they are models."""
-    return drafts.paired(drafts.target(names[0], dtype), names[1])
+def pair(
+    names: Sequence[str], dtype: str, cache: str | None = None
+) -> tuple[Side, Side]:
+    """Target and draft by name, in this dtype where they are models; the target with
+    this cache."""
+    return drafts.paired(drafts.target(names[0], dtype, cache), names[1])
 
 
 def read_prompts(

@@ -168,7 +168,7 @@ def ready(
     with parser.refusing():
         saving.prepare()
         pages.prepare(flags.report)
-        pair = shared.pair((flags.target, flags.draft), flags.dtype)
+        pair = shared.pair((flags.target, flags.draft), flags.dtype, flags.cache)
         chosen = Chosen(flags.per_category, flags.longest)
         chosen = chosen._replace(unique=is_benchmark(flags), by=flags.by)
         read = dict(chosen=chosen, new_tokens=flags.tokens)
@@ -236,7 +236,7 @@ def make_parser() -> Parser:
     add("--by", choices=questions.GROUPS, help=of_by)
     of_folder = "writes that measurement as specdec_bench and Spec-Bench do, too"
     add("--specdec", type=Path, metavar="FOLDER", help=of_folder)
-    shared.add(parser, "tokenizer", "dtype", "temperature")
+    shared.add(parser, "tokenizer", "dtype", "cache", "temperature")
     shared.add_filters(parser)
     shared.add(parser, "batch", "mesh")
     hosts.add(parser)

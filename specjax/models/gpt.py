@@ -12,11 +12,11 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax import Array
 
-from specjax.models import dense, lowering
+from specjax.models import dense, lowering, rounded
 from specjax.models.attention import Attention
 from specjax.models.blocks import FeedForward, Norm, rotary
 from specjax.models.branching import Tree, in_tree, known, positions_of
-from specjax.models.cache import Cache, KeyValues, empty, slots_of
+from specjax.models.cache import Cache, KeyValues, slots_of
 from specjax.models.parameters import parameters, table
 from specjax.types import Branches, Model, Prompt
 
@@ -25,7 +25,8 @@ class Config(NamedTuple):
     """Sizes. `dtype` is that of activations and cache; logits are always float32.
     positions: how many are learned; None, they are rotary and unbounded. learned: norms
     have a scale and a bias, and products a bias. tied: the embedding is the readout.
-    joined: one buffer for the caches of all layers, see `models.lowering`."""
+    joined: one buffer for the caches of all layers, see `models.lowering`. cache: None,
+    or "int8", which is never joined, see `models.rounded`."""
 
     vocab: int
     dim: int
@@ -37,6 +38,7 @@ class Config(NamedTuple):
     learned: bool = False
     tied: bool = False
     joined: bool = False
+    cache: str | None = None
 
     @property
     def head_width(self) -> int:
@@ -117,13 +119,14 @@ abstract_params, partition_specs, num_params = parameters(init_params)
 def build(config: Config) -> Model:
     """The model of `specjax.types.Model` with these sizes. With fewer layers than the
     parameters have, it is the early exit of that model."""
+    rounded.check(config.cache)
     decoder, dtype = Decoder(config), jnp.dtype(config.dtype)
 
     def init(params, prompt: Prompt, slots: int) -> Cache:
         del params
         batch = prompt.tokens.shape[0]
         sizes = batch, config.num_heads, slots, config.head_width
-        return empty(config.num_layers, sizes, dtype)
+        return rounded.empty(config.num_layers, sizes, dtype, config.cache)
 
     def apply(params, tokens, start, cache, branches: Branches | None = None):
         return decoder.apply({"params": params}, tokens, start, cache, branches)

@@ -17,11 +17,11 @@ import numpy as np
 from jax import Array
 
 from specjax import chunks
-from specjax.models import dense, lowering, rings
+from specjax.models import dense, lowering, rings, rounded
 from specjax.models.attention import HEADS
 from specjax.models.blocks import FeedForward, RMSNorm
 from specjax.models.branching import held_positions, positions_of, seen
-from specjax.models.cache import Cache, KeyValues, empty
+from specjax.models.cache import Cache, KeyValues
 from specjax.models.dense import Dense, multiply
 from specjax.models.grouped import attend
 from specjax.models.parameters import parameters, table
@@ -81,7 +81,8 @@ class Config(NamedTuple):
     eps: of norms. positions: how many it was trained for, None if nothing says. local:
     numbers of the layers that see the last `window` tokens alone; they turn by
     `local_rotation`, None is `rotation`. scale: of scores, None is 1 / sqrt of the
-    head's width. score_cap, logit_cap: c of c tanh(x / c), None for none."""
+    head's width. score_cap, logit_cap: c of c tanh(x / c), None for none. cache: None,
+    or "int8", see `models.rounded`."""
 
     vocab: int
     dim: int
@@ -105,6 +106,7 @@ class Config(NamedTuple):
     scale: float | None = None
     score_cap: float | None = None
     logit_cap: float | None = None
+    cache: str | None = None
 
 
 def rotator(rotation: Rotation, width: int, positions: Array, dtype) -> Callable:
@@ -295,6 +297,7 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
     parameters have, it is the early exit of that model. portion: the most tokens that
     the caches of local layers take in at once, and that can be taken back: those caches
     are the window and so many tokens long."""
+    rounded.check(config.cache)
     decoder, dtype = Decoder(config), jnp.dtype(config.dtype)
 
     def init(params, prompt: Prompt, slots: int) -> Cache:
@@ -304,7 +307,7 @@ def build(config: Config, portion: int = chunks.TOKENS) -> Model:
         def layer(i: int):
             kept = ring if i in config.local else slots
             sizes = len(prompt.tokens), config.key_heads, kept, config.head_width
-            return empty(1, sizes, dtype)[0]
+            return rounded.empty(1, sizes, dtype, config.cache)[0]
 
         return list(map(layer, range(config.num_layers)))
 

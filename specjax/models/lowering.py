@@ -25,6 +25,7 @@ from jax import Array
 
 from specjax import quantized
 from specjax.models.cache import KeyValues, taken, write_row, write_rows
+from specjax.models.rounded import Layer, Rounded, rounding
 from specjax.types import Model
 
 FEW = 8  # tokens of a call, up to which it is a step's and not a text's
@@ -248,18 +249,24 @@ def _settle(cache: Any, after: Any) -> Any:
 
 
 def keep(
-    cache: Sequence[KeyValues], start: Array, path: Array, writes: Sequence = ()
-) -> Sequence[KeyValues]:
+    cache: Sequence[Layer], start: Array, path: Array, writes: Sequence = ()
+) -> Sequence[Layer]:
     """As `specjax.types.Model.keep`, of a stack's cache. writes: of each layer, what
     writes it; () is `write`."""
     slots = start[:, None] + path
     if isinstance(cache, Joined):
         new = join([taken(layer, slots) for layer in cache])
         return _put_joined(cache, new, start, layer=0)
-    each = zip(cache, writes or [write] * len(cache), strict=True)
-    return [put(layer, taken(layer, slots), start)[0] for layer, put in each]
+
+    def moved(layer: Layer, put: Callable) -> Layer:
+        if isinstance(layer, Rounded):  # as they are: nothing is rounded twice
+            return Rounded(*(moved(part, put) for part in layer))
+        return put(layer, taken(layer, slots), start)[0]
+
+    return list(map(moved, cache, writes or [write] * len(cache)))
 
 
+@rounding
 def write(
     cache: KeyValues | Slice, new: KeyValues, start: Array
 ) -> tuple[KeyValues | Joined | Unwritten, KeyValues]:

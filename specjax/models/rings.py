@@ -16,6 +16,7 @@ from jax import Array
 
 from specjax.models import lowering
 from specjax.models.cache import KeyValues
+from specjax.models.rounded import rounding
 
 
 def held(start: Array, count: int, slots: int) -> Array:
@@ -24,6 +25,7 @@ def held(start: Array, count: int, slots: int) -> Array:
     return end - (end - jnp.arange(slots)) % slots
 
 
+@rounding
 def write(
     cache: KeyValues, new: KeyValues, start: Array
 ) -> tuple[KeyValues, KeyValues]:

@@ -1,0 +1,129 @@
+"""Caches of eight bits: rounded once a slot, whatever the calls were."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import specjax
+from specjax import generate, inputs
+from specjax.models import rounded
+from specjax.models.cache import KeyValues
+from specjax.step import Decoder
+from specjax.verifiers import gumbel
+from tests.support.drafter_cases import BY_NAME
+from tests.support.model_cases import (
+    GEMMA2,
+    GPT,
+    LLAMA,
+    SLOTS,
+    TOKENS,
+    ZERO,
+    close,
+    compiled,
+    whole,
+)
+
+each_case = pytest.mark.parametrize(
+    "case", [GPT, LLAMA, GEMMA2], ids=lambda case: case.name
+)
+
+
+@functools.cache
+def model_of(case):
+    return case.build(case.config._replace(cache="int8"))
+
+
+def fresh(case):
+    return model_of(case).init(None, case.prompt(), SLOTS)
+
+
+def test_the_largest_of_a_slot_is_127_and_no_number_is_half_a_unit_off():
+    rng = np.random.default_rng(0)
+    slots = np.exp(3 * rng.normal(size=(2, 3, 1, 7)))
+    keys = np.float32(rng.normal(size=(2, 3, 4, 7)) * slots)
+    keys[0, 0, :, 0] = 0
+    new = KeyValues(jnp.asarray(keys), jnp.asarray(keys.swapaxes(2, 3)))
+    layer = rounded.rounded(new)
+    largest = np.abs(layer.whole.keys.astype(int)).max(2)
+    np.testing.assert_array_equal(largest == 127, np.abs(keys).max(2) > 0)
+    again = rounded.multiplied(layer, jnp.float32)
+    assert (np.abs(again.keys - keys) <= 0.5001 * layer.scale.keys).all()
+    np.testing.assert_array_equal(again.keys, again.values.swapaxes(2, 3))
+
+
+@each_case
+def test_a_slot_is_rounded_alike_whatever_the_calls_were(case):
+    """And the logits are nearly those of floats, but not those."""
+    run, params = compiled(model_of(case)), case.world().target_weights
+    at_once, filled = run(params, TOKENS, ZERO, fresh(case))
+    cache, logits, start = fresh(case), [], 0
+    for width in (2, 1, 1, 1):
+        tokens = TOKENS[:, start : start + width]
+        now, cache = run(params, tokens, ZERO + start, cache)
+        logits.append(now)
+        start += width
+    close(np.concatenate(logits, 1), at_once, 1e-5)
+    for one, other in zip(filled, cache, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, one.whole, other.whole)
+        jax.tree.map(functools.partial(close, atol=1e-6), one.scale, other.scale)
+        assert one.whole.keys.any()
+    assert 1e-3 < np.abs(at_once - whole(case)).max() < 0.2
+
+
+@each_case
+def test_a_path_that_is_kept_moves_as_it_is(case):
+    params, start = case.world().target_weights, ZERO + 1
+    _, cache = compiled(model_of(case))(params, TOKENS, ZERO, fresh(case))
+    path = np.array([[0, 2]] * 3, np.int32)
+    kept = jax.jit(model_of(case).keep)(cache, start, path)
+    for old, new in zip(cache, kept, strict=True):
+        for part, moved in zip(old, new, strict=True):
+            slots = np.arange(part.values.shape[2])
+            slots[2] = 3
+            np.testing.assert_array_equal(moved.keys, part.keys[..., slots])
+            np.testing.assert_array_equal(moved.values, part.values[:, :, slots])
+
+
+PROMPT = inputs.make_prompt([[3, 1, 4, 1, 5], [8], [9, 7, 9]])
+NEW, GAMMA = 12, 3
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "temperature"), [(GEMMA2, "early_exit", 1.0), (GPT, "tree", 0.0)]
+)
+def test_a_draft_makes_no_difference(case, name, temperature):
+    """At T = 1 by the rule whose text is that of the same keys without a draft. A layer
+    that drafts by itself reads its part of the cache; another model's is of floats."""
+    world, drafter = case.world(), BY_NAME[name]
+    rule = gumbel.verifier if temperature else drafter.verifier
+    shallow = case.build(case.small._replace(cache="int8"))
+    world = world._replace(target=model_of(case), shallow=shallow)
+    sampling, params = inputs.make_sampling(3, temperature), drafter.params(world)
+    request = inputs.make_request(jax.random.key(0), PROMPT, NEW, sampling)
+    slots = 5 + NEW + 2 * GAMMA + 1
+    pair = drafter.decoder(world, GAMMA, rule), Decoder(world.target, verifier=rule)
+    output, alone = (
+        jax.device_get(generate.build(each, slots)(params, PROMPT, request))
+        for each in pair
+    )
+    np.testing.assert_array_equal(output.length, alone.length)
+    for row, length in enumerate(alone.length):
+        text = output.tokens[row, :length]
+        np.testing.assert_array_equal(text, alone.tokens[row, :length])
+    assert 0 < output.counts.accepted.sum() < output.counts.tested.sum()
+
+
+def test_a_pretrained_model_is_asked_for_it():
+    model = specjax.load("code_small", cache="int8")
+    assert (model.name, model.config.cache) == ("code_small, int8 cache", "int8")
+    cache = model.model.init(None, PROMPT, 64)
+    size = {leaf.dtype.name: leaf.size for leaf in jax.tree.leaves(cache[0])}
+    width = model.config.head_width
+    assert size == {"int8": width * size["float32"], "float32": 3 * 2 * 64}
+    with pytest.raises(ValueError, match="t5_small is a t5, whose cache has its dtype"):
+        specjax.load("t5_small", cache="int8")
+    with pytest.raises(ValueError, match="unknown cache 'int4': it is one of"):
+        specjax.load("code_small", cache="int4")
