@@ -4,7 +4,7 @@ import reprlib
 from pathlib import Path
 
 from specjax import checkpoints, tokenizers, zoo
-from specjax.checkpoints import Pretrained
+from specjax.checkpoints import Config, Pretrained
 from specjax.models import rounded, whisper, widened
 from specjax.tokenizers import gguf
 from specjax.tokenizers.folder import special_ids
@@ -14,6 +14,7 @@ class OtherTokens(ValueError):
     """Two models have other tokenizers."""
 
 
+WINDOW = "window:"  # of a cache, and then how many tokens
 RENAMED = 0.01  # of a vocabulary's tokens, which a fine-tuned model may call otherwise
 
 
@@ -41,14 +42,15 @@ def load(
         logits depend more on how many tokens a call has (see the guide on measuring).
       tokenizer: a file or folder; None, what lies beside the weights, or the bundled
         one of the same vocabulary.
-      cache: "int8" keeps keys and values of a GPT or a Llama in eight bits, as
-        `with_cache`; None, in `dtype`.
+      cache: "int8" keeps keys and values of a GPT or a Llama in eight bits, and
+        "window:128" those of a Llama's last 128 tokens alone, as `with_cache`; None,
+        all of them in `dtype`.
 
     Raises:
       ValueError: there is no such model, or it is damaged, said in one message before
         any weight is read.
     """
-    rounded.check(cache)
+    check_cache(cache)
     model = with_cache(checkpoints.load(name, dtype), cache)
     file = Path(tokenizer) if tokenizer is not None else beside(model)
     start, ends = model.start, model.ends
@@ -60,20 +62,42 @@ def load(
 
 
 def with_cache(model: Pretrained, cache: str | None) -> Pretrained:
-    """The same weights with another cache, of `models.rounded.KINDS`. In "int8" it is a
-    target of its own, to which drafts make no difference but where rounding decides: a
-    key that lies between two whole numbers may become either, by how many tokens a call
-    has. Raises ValueError for a family whose cache has one kind."""
+    """The same weights with another cache: a target of its own, to which drafts make no
+    difference. "int8": keys and values in eight bits (`models.rounded`); where rounding
+    decides, one may become either of two whole numbers, by how many tokens a call has.
+    "window:128": every layer sees the last 128 tokens alone, which a Llama was perhaps
+    not trained for. Raises ValueError for a family whose cache has one kind."""
     if cache is None:
         return model
-    if "cache" not in model.config._fields:
+    fields = cache_fields(cache, model.config)
+    if not fields.keys() <= {*model.config._fields}:
+        needs = "a GPT or a Llama" if fields.keys() == {"cache"} else "a Llama"
         raise ValueError(
-            f"{model.name} is a {model.family}, whose cache has its dtype alone: leave"
-            f" out cache={cache!r}, or name a GPT or a Llama"
+            f"{model.name} is a {model.family}, which has no such cache: leave out"
+            f" cache={cache!r}, or name {needs}"
         )
-    config = model.config._replace(cache=cache)
+    config = model.config._replace(**fields)
     made = dict(config=config, model=checkpoints.build(config))
     return model._replace(name=f"{model.name}, {cache} cache", **made)
+
+
+def cache_fields(cache: str, config: Config) -> dict[str, object]:
+    """What a config of such a cache has in the place of its own."""
+    check_cache(cache)
+    if not cache.startswith(WINDOW):
+        return {"cache": cache}
+    every = tuple(range(config.num_layers))
+    return {"window": int(cache.removeprefix(WINDOW)), "local": every}
+
+
+def check_cache(cache: str | None) -> None:
+    """Raises ValueError for what names no cache."""
+    size = (cache or "").removeprefix(WINDOW)
+    if cache in rounded.KINDS or (size != cache and size.isdecimal() and int(size)):
+        return
+    raise ValueError(
+        f"unknown cache {cache!r}: it is int8, or a window such as {WINDOW}128"
+    )
 
 
 def paired(target: Pretrained, draft: Pretrained) -> tuple[Pretrained, Pretrained]:

@@ -12,6 +12,7 @@ from specjax import (
     mesh,
     native,
     policies,
+    pretrained,
     probs,
     prompts,
     sides,
@@ -20,7 +21,6 @@ from specjax import (
 )
 from specjax.console import Parser
 from specjax.measure import answers
-from specjax.models import rounded
 from specjax.prompts import Prompts
 from specjax.questions import ALL, Chosen
 from specjax.sides import Side
@@ -71,7 +71,18 @@ def kept(name: str) -> Callable[[str], float]:
 
 
 RULES, POLICIES = ", ".join(verifiers.spelled()), ", ".join(policies.POLICIES)
+
+
 # What several commands have. Who says no default in its help has it told behind it.
+def cache(text: str) -> str:
+    """Of a flag: a cache that `specjax.load` knows."""
+    try:
+        pretrained.check_cache(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
 FLAGS: dict[str, dict[str, Any]] = {
     "target": dict(default=zoo.MODELS[0], help="a bundled name, a path or a hub's id"),
     "draft": dict(default=zoo.MODELS[1], help=DRAFTS),
@@ -92,8 +103,9 @@ FLAGS: dict[str, dict[str, Any]] = {
     ),
     "dtype": dict(default=DTYPES[0], choices=DTYPES, help=OF_DTYPE),
     "cache": dict(
-        choices=rounded.KINDS[1:],
-        help="of a GPT's or a Llama's keys and values, the target's; default: dtype",
+        type=cache,
+        help="of the target: int8, or a window such as window:128 of a Llama's last"
+        " tokens; default: all in dtype",
     ),
     "temperature": dict(
         type=console.temperature, default=0.0, help="of both models; 0 is greedy"

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import generate, inputs
-from specjax.models import rounded
+from specjax import chunks, generate, inputs, pretrained
+from specjax.checkpoints import Pretrained
+from specjax.models import llama, rounded
 from specjax.models.cache import KeyValues
 from specjax.step import Decoder
 from specjax.verifiers import gumbel
@@ -123,7 +124,23 @@ def test_a_pretrained_model_is_asked_for_it():
     size = {leaf.dtype.name: leaf.size for leaf in jax.tree.leaves(cache[0])}
     width = model.config.head_width
     assert size == {"int8": width * size["float32"], "float32": 3 * 2 * 64}
-    with pytest.raises(ValueError, match="t5_small is a t5, whose cache has its dtype"):
+    with pytest.raises(ValueError, match="t5_small is a t5, which has no such cache"):
         specjax.load("t5_small", cache="int8")
-    with pytest.raises(ValueError, match="unknown cache 'int4': it is one of"):
-        specjax.load("code_small", cache="int4")
+    for unknown in ("int4", "window:0", "window:", "window:-1", "64"):
+        with pytest.raises(ValueError, match=f"unknown cache '{unknown}': it is int8"):
+            specjax.load("code_small", cache=unknown)
+
+
+def test_a_window_is_asked_for_of_a_llama_alone():
+    config = LLAMA.config
+    whole = Pretrained("small", config, llama.build(config), None, "float32", ())
+    narrow = pretrained.with_cache(whole, "window:4")
+    every = tuple(range(config.num_layers))
+    assert narrow.config == config._replace(window=4, local=every)
+    assert narrow.name == "small, window:4 cache"
+    prompt = inputs.make_prompt([[1, 2, 3]])
+    before, after = (x.model.init(None, prompt, 4096) for x in (whole, narrow))
+    sizes = [sum(x.size for x in jax.tree.leaves(cache)) for cache in (before, after)]
+    assert sizes[1] == sizes[0] * (4 + chunks.TOKENS) // 4096
+    with pytest.raises(ValueError, match=r"code_small is a gpt.*name a Llama"):
+        specjax.load("code_small", cache="window:128")
