@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from specjax import chunks
+from specjax.models import cache as kv
 from specjax.models import gpt
 from tests.support.model_cases import (
     GEMMA2,
@@ -75,7 +76,7 @@ def test_memory_grows_with_the_length_and_not_its_square():
         tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
         start = jax.ShapeDtypeStruct((1,), jnp.int32)
         cache = jax.eval_shape(
-            lambda: gpt.empty(1, (1, 8, length, 2), jnp.dtype("float32"))
+            lambda: kv.empty(1, (1, 8, length, 2), jnp.dtype("float32"))
         )
         run = jax.jit(lambda *arguments: model.apply(*arguments)[1], donate_argnums=3)
         compiled = run.lower(params, tokens, start, cache).compile()

@@ -73,4 +73,4 @@ def read_lines(path: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    pipeline.command(main)

@@ -10,6 +10,7 @@ follows one.
 import argparse
 import copy
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,6 +114,15 @@ def parser(doc: str, runs: str, recipe: dict) -> argparse.ArgumentParser:
             made.add_argument(f"--{option}", type=int, default=most)
     add_mesh(made)
     return made
+
+
+def command(main: Callable[[], None]) -> None:
+    """Runs a module that trains; what it is refused, such as by a mesh that does not
+    divide it, is one line."""
+    try:
+        main()
+    except ValueError as error:
+        sys.exit(f"error: {error}")
 
 
 def add_mesh(parser: argparse.ArgumentParser) -> None:

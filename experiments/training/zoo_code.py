@@ -57,4 +57,4 @@ def train(runs: Path, export: Path, recipe: dict) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    pipeline.command(main)

@@ -66,4 +66,4 @@ def train(folder: Path, runs: Path, recipe: dict) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    pipeline.command(main)

@@ -204,4 +204,4 @@ def wrote(
 
 
 if __name__ == "__main__":
-    main()
+    pipeline.command(main)

@@ -153,4 +153,4 @@ def read(
 
 
 if __name__ == "__main__":
-    main()
+    pipeline.command(main)

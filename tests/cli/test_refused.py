@@ -222,7 +222,7 @@ def test_rounds_are_kept_until_the_whole_is_saved(tmp_path, capsys):
 
 @pytest.mark.parametrize("command", DECODING)
 def test_ctrl_c_is_one_line(command, monkeypatch, capsys, tmp_path):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     def leave(code):
