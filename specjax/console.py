@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TextIO
 
 STOPPED = 130  # what a shell expects of a command that Ctrl-C ended
 TERMINATED = 143  # of one that SIGTERM did, so that a scheduler begins it again
+PREEMPTED = "SPECJAX_PREEMPTED"  # another, 0, where a scheduler restarts by itself
 CLOSED = 141  # and of one whose reader is gone, such as `| head -1`
 
 
@@ -174,8 +175,8 @@ def command(main: Callable[[], int | None]) -> int | None:
 @contextlib.contextmanager
 def stops(left: Callable[[], str] = lambda: "nothing was saved") -> Iterator[None]:
     """Ends the process with one line at Ctrl-C, by exit code 130, at SIGTERM, which a
-    scheduler sends before it takes a machine away, by 143, and where memory is too
-    little, by 1. left: what to say of the work that was done."""
+    scheduler sends before it takes a machine away, by `terminated`, and where memory is
+    too little, by 1. left: what to say of the work that was done."""
 
     def end(*_) -> NoReturn:
         raise Terminated
@@ -188,12 +189,19 @@ def stops(left: Callable[[], str] = lambda: "nothing was saved") -> Iterator[Non
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
         begin = "\n" if sys.stderr.isatty() else ""  # below the ^C, or a bar
         print(f"{begin}stopped; {left()}", file=sys.stderr)
-        leave(TERMINATED if isinstance(error, Terminated) else STOPPED)
+        leave(terminated() if isinstance(error, Terminated) else STOPPED)
     except (MemoryError, RuntimeError) as error:
         if (why := exhausted(error)) is None:
             raise
         print(f"stopped; {why}; {left()}", file=sys.stderr)
         leave(1)
+
+
+def terminated() -> int:
+    """The exit code of a command that SIGTERM ended: 143, or what SPECJAX_PREEMPTED
+    says, for schedulers to which any other than 0 is a failure."""
+    told = os.environ.get(PREEMPTED, "")
+    return int(told) if told.isdecimal() else TERMINATED
 
 
 class Terminated(KeyboardInterrupt):

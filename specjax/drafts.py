@@ -34,6 +34,7 @@ from specjax.pretrained import Pretrained
 from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE, Side
 from specjax.step import Decoder
 from specjax.topologies import kary, likeliest
+from specjax.topologies import paths as apart
 from specjax.types import Drafter, Model, Params, Prompt, Reduced, Table
 
 
@@ -146,6 +147,7 @@ class TreeOf(NamedTuple):
 
     model: Callable[[], Model]
     width: int
+    side: int
     accept: tuple[float, ...]
     longest: int | None
     siblings: str
@@ -168,6 +170,8 @@ class TreeOf(NamedTuple):
             return best_first.build(model, *sizes, self.floors, draw)
         if self.accept:
             parents = likeliest.build(self.accept, self.longest)(gamma)
+        elif self.side:
+            parents = apart.build(self.side)(gamma)
         else:
             parents = kary.build(self.width)(gamma)
         return trees.build(model, parents, draw, self.siblings)
@@ -184,10 +188,12 @@ def tree(
     floors: str = "",
     grown: str = "",
     copied: int = 0,
+    paths: int = 0,
 ) -> Side:
     """A tree of gamma nodes that a model drafts: `width` children a node, or the tree
     that keeps most where the i-th sibling is accepted as `accept` says, as
-    "0.6/0.3/0.2", with paths of at most `longest` tokens (0: any). Or another tree for
+    "0.6/0.3/0.2", with paths of at most `longest` tokens (0: any), or so many `paths`
+    side by side, for siblings="with" and the rule greedy_block. Or another tree for
     every text: the likeliest of `best` children a node (`drafters.best_first`, with
     `floors`), or one that is drawn where it seems kept (`drafters.grown`, with floors
     for each child). Or a chain and, beside it, a copy of `copied` tokens
@@ -208,8 +214,8 @@ def tree(
         raise ValueError(f"{draft} is no model: a tree is drafted by one")
     listed = {"accept": accept, "floors": floors, "grown": grown}
     chances = {name: chances_of(name, text) for name, text in listed.items()}
-    shape = dict(width=width, longest=longest or None, siblings=siblings, best=best)
-    make = TreeOf(model, **shape, **chances, copied=copied)
+    shape = dict(width=width, side=paths, longest=longest or None, siblings=siblings)
+    make = TreeOf(model, **shape, **chances, best=best, copied=copied)
     regime = SAMPLED if other.regime == TABLE else other.regime
     if make(2 * max(1, copied)).siblings == "certain":
         regime = CERTAIN

@@ -5,6 +5,7 @@ so that each takes a moment.
 """
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -101,3 +102,15 @@ def test_memory_that_is_too_little_is_one_line(error, monkeypatch, capsys):
     assert "\n" not in str(stopped.value)
     with pytest.raises(RuntimeError, match="mine"), console.stops():
         raise RuntimeError("mine")
+
+
+@pytest.mark.parametrize(("asked", "code"), [("", 143), ("0", 0), ("soon", 143)])
+def test_a_scheduler_says_what_a_stopped_command_ends_with(
+    asked, code, monkeypatch, capsys
+):
+    monkeypatch.setenv(console.PREEMPTED, asked)
+    monkeypatch.setattr(console, "leave", sys.exit)
+    with pytest.raises(SystemExit) as stopped, console.stops(lambda: "it goes on"):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert stopped.value.code == code
+    assert capsys.readouterr().err == "stopped; it goes on\n"

@@ -3,13 +3,9 @@
 What needs several devices runs in a process that has eight, see `tests.support.meshed`.
 """
 
-import json
 import math
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 from types import SimpleNamespace
 from unittest import mock
 
@@ -18,27 +14,13 @@ import numpy as np
 import pytest
 
 from specjax import mesh, probs
-from tests.support import meshed
+from tests.support import devices, meshed
 
-ROOT, EIGHT = Path(__file__).resolve().parents[1], "device_count=8"
 CROSSING = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
 INSTRUCTION = re.compile(rf"= (.+?) (?:{CROSSING})(?:-start)?\(")
 
 
-def told(*arguments: str):
-    """What `meshed` prints, on eight devices."""
-    flags = f"--xla_force_host_platform_{EIGHT}"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.meshed", *arguments],
-        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
-
-
+told = partial(devices.told, "tests.support.meshed")
 SLOW = pytest.mark.slow
 
 

@@ -8,7 +8,7 @@ import pytest
 from specjax import trees
 from specjax.drafters import tree
 from specjax.step import build_step
-from specjax.topologies import kary, likeliest
+from specjax.topologies import kary, likeliest, paths
 from specjax.types import Draft
 from specjax.verifiers import recursive, recursive_replaced, token
 from tests.support import tiny
@@ -74,6 +74,9 @@ def test_topologies():
     assert kary.build(3)(4) == (-1, -1, -1, 0)
     with pytest.raises(ValueError, match="width must be at least 1"):
         kary.build(0)
+    assert paths.build(2)(5) == (-1, -1, 0, 1, 2)
+    with pytest.raises(ValueError, match="at least one path"):
+        paths.build(0)
     with pytest.raises(ValueError, match="probabilities from 0 to 1"):
         likeliest.build([1.2])
     assert likeliest.build([0.9])(4) == (-1, 0, 1, 2)

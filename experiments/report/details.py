@@ -239,7 +239,8 @@ def against_one_gpu(records: Records) -> Iterator[dict]:
 def policies(records: Records) -> list[Grid]:
     """Every fixed length and policy of a row, and what more knowledge would give."""
     lines, grids = catalogue.named("policies").lines, []
-    others = list(dict.fromkeys(line.quantity for line in lines))
+    costs = [line.quantity for line in lines if line.quantity.endswith("_cost")]
+    others = list(dict.fromkeys(costs))
     numbers = "tokens_per_call", "drafted", "cost", "cost_se", "regret", "closed"
     for row, it in measured(records, "policies").items():
         lengths = [

@@ -103,7 +103,7 @@ def train(
     "" is one device. Returns the parameters, on the host where there were several.
     Raises ValueError if the folder holds a run of another recipe, or for a mesh that
     does not divide it. At SIGTERM, as before a machine is taken away, the step is
-    finished and kept, and the process ended by 143.
+    finished and kept, and the process ended by `console.terminated`.
     """
     with mesh.using(devices):
         check_mesh(folder.name, task, recipe)
@@ -161,7 +161,7 @@ def trained(
                 print(
                     f"stopped at step {state.step}; the same command goes on from here"
                 )
-                sys.exit(console.TERMINATED)
+                sys.exit(console.terminated())
     return state.params
 
 

@@ -346,6 +346,56 @@ def by_traversal(at: Situation) -> np.ndarray:
     return tokens
 
 
+def of_best(at: Situation) -> tuple[np.ndarray, np.ndarray | float]:
+    """h of each node that is followed, as of a draft drawn from q' (Thomas & Pal
+    2026)."""
+    if at.parent is None:
+        return of_block(at)
+    chance, slack = np.zeros(at.drafts.shape), EDGE
+    for i, (chain, levels) in enumerate(followed(at)):
+        h, moved = of_block(chain)
+        for nodes, limit in zip(levels, h[0], strict=True):
+            chance[i, nodes] = limit
+        slack = max(slack, float(np.max(moved, initial=0.0)))
+    return chance, slack
+
+
+def by_best(at: Situation) -> np.ndarray:
+    """Those of block verification of what is followed."""
+    if at.parent is None:
+        return by_block(at)
+    return np.array([by_block(chain)[0] for chain, _ in followed(at)])
+
+
+def followed(at: Situation) -> list[tuple[Situation, list[np.ndarray]]]:
+    """Of each draft the best path as a draft of its own, and the nodes that agree with
+    it, level by level."""
+    return [_best(at, i) for i in range(len(at.drafts))]
+
+
+def _best(at: Situation, i: int) -> tuple[Situation, list[np.ndarray]]:
+    group, levels, rows, laws = [0], [], [0], []
+    while True:
+        nodes = np.flatnonzero(np.isin(at.parent, group) & at.live)
+        if not nodes.size:
+            break
+        p, q = at.p[i, group[0]], at.q[i, nodes[0]]
+        better = np.where(q > 0, p / np.where(q > 0, q, 1.0), -1.0)
+        order = np.lexsort((np.arange(len(q)), better))
+        high = np.cumsum(q[order])
+        power = np.diff(high**nodes.size, prepend=0.0)
+        laws.append(power[np.argsort(order)])
+        place = np.argsort(order)[at.drafts[i, nodes]]
+        levels.append(nodes[place == place.max()])
+        group = [node + 1 for node in levels[-1]]
+        rows.append(group[0])
+    tokens = at.drafts[i, [nodes[0] for nodes in levels]].reshape(1, -1)
+    q = np.array(laws).reshape(1, len(laws), at.p.shape[-1])
+    live = np.ones(len(levels), bool)
+    blank = np.zeros(tokens.shape)
+    return Situation(at.p[i, rows][None], q, tokens, live, blank), levels
+
+
 def of_path(at: Situation) -> tuple[np.ndarray, float]:
     """p(x) of each node after its own parent: `of_target` of a tree."""
     if at.parent is None:
@@ -382,6 +432,7 @@ CLAIMS = {
     ),
     "kseq": Claim(boxes, of_kseq, by_children(of_kseq), chains="token"),
     "traversal": Claim(boxes, of_traversal, by_traversal, chains="block"),
+    "greedy_block": Claim(boxes, of_best, by_best, chains="block"),
     "gumbel": Claim(
         races, of_target, in_turn(of_target), bounded=False, uniform=gumbel_cdf
     ),

@@ -307,7 +307,7 @@ def tree_trials() -> list[Trial]:
     plain = Fixture("tree", 3, p, q, parent=fork)
     ragged = plain._replace(name="tree, ragged", num=lambda x: (1 + sum(x)) % 4)
     hot, full = np.float32([0, -np.inf, -np.inf]), (table(3, 1), table(3, 2))
-    narrow, deep = (-1, -1, -1), (-1, -1, 0, 0, 2)
+    narrow, side, deep = (-1, -1, -1), (-1, -1, 0, 1), (-1, -1, 0, 0, 2)
     few = Fixture("tree, V 2, deep", 2, table(2, 3), table(2, 4), parent=deep)
     replaced = dict(siblings="with")
     mixed = plain._replace(name="tree, two drafts", parent=(-1, -1, 0, 1))
@@ -322,6 +322,7 @@ def tree_trials() -> list[Trial]:
     return [
         Trial(plain, 3, 3),
         Trial(plain._replace(name="tree, replaced", **replaced), 3, 3),
+        Trial(plain._replace(name="tree, paths", parent=side, **replaced), 4, 2),
         Trial(ragged, 3, 3),
         *(Trial(fixture, 3, 2) for fixture in regimes),
         *(

@@ -24,9 +24,16 @@ def verify(
     The noise must be fresh in every iteration: an iteration decides by tokens that it
     then rejects, and what is drawn again from the same noise is no longer independent.
     """
+    p, q = probs.dense(target), drafted_law(draft, target.logits.shape[-1])
+    return decide(p, q, draft, noise, keep_residual)
+
+
+def decide(
+    p: Array, q: Array, draft: Draft, noise: token.Noise, keep_residual: bool = True
+) -> Verdict:
+    """The same of laws that are written out: p [B, G + 1, V], q [B, G, V]."""
     gamma, num = draft.tokens.shape[1], draft.num[:, None]
     live = jnp.arange(gamma) < num
-    p, q = probs.dense(target), drafted_law(draft, target.logits.shape[-1])
     ratio = ratios(draft, p, q)
 
     # w_0 = 1, w_i = min(1, w_{i-1} p(x_i) / q(x_i)).

@@ -3,34 +3,17 @@
 Both are done in a process that has eight devices, see `tests.support.shards`.
 """
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
-from tests.support import shards
+from tests.support import devices, shards
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def told(what: str, folder: Path):
-    flags = "--xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.shards", what, str(folder)],
-        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+told = partial(devices.told, "tests.support.shards")
 
 
 def test_every_format_is_read_straight_to_its_shards(tmp_path):
     """They are those that would be placed afterwards, each number was read once, and a
     pair writes the same texts."""
-    found = told("loaded", tmp_path)
+    found = told("loaded", str(tmp_path))
     assert found.keys() == {"huggingface", "zoo", "t5x", "scanned", "orbax"}
     assert len([*(tmp_path / "huggingface").glob("model-*")]) > 1
     for name, each in found.items():
@@ -40,7 +23,7 @@ def test_every_format_is_read_straight_to_its_shards(tmp_path):
 def test_a_training_state_goes_on_under_another_mesh(tmp_path):
     """Saved on four devices it goes on over others and on one, and from one on four;
     and what a full disk does not take leaves what was kept before."""
-    found = told("kept", tmp_path)
+    found = told("kept", str(tmp_path))
     pairs = [(shards.KEPT, other) for other in shards.OTHERS] + [("", shards.KEPT)]
     assert found["same"] == {f"{at} to {other}": True for at, other in pairs}
     assert found["full"].keys() == {shards.KEPT, ""}

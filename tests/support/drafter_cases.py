@@ -30,9 +30,16 @@ from specjax.drafters import (
 )
 from specjax.drafters.rollout import independent
 from specjax.step import Decoder
-from specjax.topologies import kary
+from specjax.topologies import kary, paths
 from specjax.types import Drafter, Model, Params, Policy, Reduced, Verifier
-from specjax.verifiers import match, recursive, recursive_replaced, token, traversal
+from specjax.verifiers import (
+    greedy_block,
+    match,
+    recursive,
+    recursive_replaced,
+    token,
+    traversal,
+)
 from tests.support.tiny import World
 
 
@@ -197,6 +204,14 @@ CASES = (
         lambda world, gamma: forked.build(world.draft, 2 * gamma, gamma),
         lambda world: world.draft_weights,
         verifier=recursive_replaced.verifier,
+    ),
+    Case(
+        "tree_paths",
+        lambda world, gamma: tree.build(
+            world.draft, paths.build(2)(2 * gamma), siblings="with"
+        ),
+        lambda world: world.draft_weights,
+        verifier=greedy_block.verifier,
     ),
     Case(
         "tree_of_counts",

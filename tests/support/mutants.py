@@ -22,6 +22,7 @@ from specjax.exactness.fixtures import reference
 from specjax.types import Draft, Law, Reduced, Sampling, Table, Verdict, Verifier
 from specjax.verifiers import (
     block,
+    greedy_block,
     gumbel,
     kseq,
     match,
@@ -100,6 +101,9 @@ MUTANTS = (
     Mutant("residual without its weight", "law", "tree", "traversal"),
     Mutant("keeps the chance that it had", "law", "tree", "traversal"),
     Mutant("goes on with what was left of q", "law", "tree", "traversal"),
+    Mutant("judges the best by q", "law", "tree, replaced", "greedy_block"),
+    Mutant("the best of one more", "law", "tree, replaced", "greedy_block"),
+    Mutant("counts two that agree once", "law", "tree, replaced", "greedy_block"),
 )
 NUMBERS = {name: i for i, name in enumerate(("", *(each.name for each in MUTANTS)))}
 
@@ -479,9 +483,42 @@ def wrong_kseq(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
     return Verdict(n, tokens, jnp.where(tried, chance, 0.0), path, weights)
 
 
+def wrong_greedy(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
+    """`verifiers.greedy_block.verify` of the tree that the root has two children and
+    the first of them one."""
+    if draft.parent is None:
+        return block.verify(target, draft, noise, True)
+    either, (batch, size) = functools.partial(swapped, wrong), draft.tokens.shape
+    rows, p, x = jnp.arange(batch), probs.dense(target), draft.tokens
+    live = jnp.arange(size) < draft.num[:, None]
+    drawn = probs.dense(draft.law)
+    count, twins = live[:, :2].sum(1), live[:, 1] & (x[:, 0] == x[:, 1])
+    more = {"the best of one more": count + 1}
+    count = either(count, more | {"counts two that agree once": count - twins})
+    rank, q = greedy_block.best_of(p[:, 0], drawn[:, 0], count)
+    q = either(q, {"judges the best by q": drawn[:, 0]})
+    place = jnp.where(live, rank[rows[:, None], x], -1)
+    second = place[:, 1] > place[:, 0]
+    below = live[:, 2] & ~second
+    lead = jnp.where(second, 1, 0)
+    node = jnp.stack([lead, jnp.full(batch, 2), jnp.full(batch, 2)], axis=1)
+    num = jnp.where(live[:, 0], 1 + below, 0)
+    chain = draft._replace(tokens=x[rows[:, None], node], num=num)
+    coins = noise._replace(accept=noise.accept[rows[:, None], node])
+    at = jnp.pad(node + 1, ((0, 0), (1, 0)))
+    laws = jnp.stack([q, drawn[:, 2], drawn[:, 2]], axis=1)
+    found = block.decide(p[rows[:, None], at], laws, chain, coins)
+    n, chance = found.num_accepted, found.accept_prob
+    path = jnp.where(jnp.arange(size) < n[:, None], node, jnp.arange(size))
+    agree = jnp.stack([live[:, 0] & ~second, second | twins, below], axis=1)
+    level = jnp.array([0, 0, 1])
+    return found._replace(path=path, accept_prob=jnp.where(agree, chance[:, level], 0))
+
+
 WRONG = dict(token=wrong_token, block=wrong_block, rejection=wrong_rejection)
 WRONG |= dict(match=wrong_match, gumbel=wrong_gumbel)
 WRONG |= dict(recursive=wrong_recursive, traversal=wrong_traversal, kseq=wrong_kseq)
+WRONG |= dict(greedy_block=wrong_greedy)
 
 
 def build(name: str) -> Verifier:
