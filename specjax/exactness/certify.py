@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array
 
 from specjax import console, keys, policies, probs, verifiers
-from specjax.exactness import enumeration
+from specjax.exactness import decoded, enumeration
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
 from specjax.exactness.enumeration import TOLERANCE
 from specjax.exactness.fixtures import Fixture, fits, tree_trials, trials
@@ -291,7 +291,12 @@ def main(arguments: list[str] | None = None) -> None:
     of_policy = f"of one of the fixtures: {', '.join(policies.POLICIES)}, or one's own:"
     of_policy += " my_module:my_policy; default %(default)s"
     parser.add_argument("--policy", default="adaptive", help=of_policy)
+    of_draft = "in place of the table: texts that a draft of certain tokens takes part"
+    of_draft += " in, with all that it carries: copying, or my_module:my_drafter"
+    parser.add_argument("--draft", metavar="NAME", help=of_draft)
     flags = parser.parse_args(arguments)
+    if flags.draft is not None:
+        raise SystemExit(int(drafted(parser, flags.draft)))
     chosen, policy = flags.rule, flags.policy
     with parser.refusing():
         policies.named(policy)
@@ -300,6 +305,19 @@ def main(arguments: list[str] | None = None) -> None:
     with console.stops(lambda: "the lines above are whole"):
         wrong = show(chosen, policy)
     raise SystemExit(int(wrong))
+
+
+def drafted(parser: console.Parser, name: str) -> bool:
+    """Prints how far texts of a draft are from the target's law; whether they are."""
+    began = time.perf_counter()
+    with console.stops(), parser.refusing():
+        off = decoded.error_of(name)
+    wrong = off > TOLERANCE["float32"]
+    seconds = time.perf_counter() - began
+    verdict = "wrong" if wrong else "exact"
+    print(f"{name}: max |law - target| of texts of 4 tokens, gamma 2: {off:.0e}")
+    print(f"{verdict} ({seconds:.0f} s)")
+    return wrong
 
 
 def show(rules: Sequence[str], policy: str = "adaptive") -> bool:

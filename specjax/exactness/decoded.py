@@ -16,14 +16,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import generate
+from specjax import drafts, generate, sides
 from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.models import gpt
+from specjax.sides import Side
 from specjax.step import Decoder, build_step
 from specjax.types import Params, Request, State
-from specjax.verifiers import token
+from specjax.verifiers import recursive, token
 
 CHUNK = 16  # states of a call, which has one shape
 BELOW_ONE = 1 - 2**-24
+PROMPT = [0, 1, 2, 0, 1]  # has what may be copied
 
 
 class Branch(NamedTuple):
@@ -59,6 +62,38 @@ def text_law(
                 reached[same] = Branch(state, before + chance)
         waiting = [*reached.values()]
     return law
+
+
+def error_of(name: str, gamma: int = 2, n: int = 4) -> float:
+    """How far texts of n tokens are from the law of a target of three ids, where the
+    draft of a name drafts for it, by Algorithm 1 or, trees, by recursive rejection.
+
+    Raises ValueError as `drafts.named`, and for a draft that is drawn by chance.
+    """
+    target = small_target()
+    side = drafts.named(name, target)
+    if side.regime != sides.CERTAIN:
+        raise ValueError(
+            f"{name} draws its tokens, which are not enumerated: test a run of it by"
+            f" specjax audit --draft {name}"
+        )
+    drafter = side.drafter(gamma)
+    rule = recursive.verifier if drafter.siblings else token.verifier
+    decoder = Decoder(target.model, drafter, rule)
+    law = text_law(decoder, Params(target.params, side.params), PROMPT, n)
+    return error(law, own_law(target.model, target.params, PROMPT, n))
+
+
+def small_target(vocab: int = 3) -> Side:
+    """A GPT with weights that are wide enough for laws far from uniform."""
+    config = gpt.Config(vocab=vocab, dim=8, mlp_dim=16, num_layers=1, num_heads=2)
+    rng = np.random.default_rng(3)
+
+    def wide(leaf) -> jax.Array:
+        return jnp.asarray(rng.normal(scale=0.25, size=leaf.shape), leaf.dtype)
+
+    params = jax.tree.map(wide, gpt.abstract_params(config))
+    return sides.of_model("a GPT of three ids", gpt.build(config), params)
 
 
 def own_law(model, params, prompt: list[int], n: int, inputs=None) -> dict:

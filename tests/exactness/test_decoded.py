@@ -1,16 +1,20 @@
 """Drafters of certain tokens, with what they carry: the law of texts, enumerated."""
 
+import re
+from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from specjax import probs
-from specjax.exactness import decoded
+from specjax.exactness import certify, decoded
 from specjax.step import Decoder
 from specjax.verifiers import recursive, token
 from tests.support import tiny
 from tests.support.drafter_cases import BY_NAME
 
+ROOT = Path(__file__).parents[2]
 PROMPT, GAMMA, N = [0, 1, 2, 0, 1], 2, 4
 NAMES = "copying", "suffix", "anchored", "datastore", "recycling", "recycling_tree"
 NAMES += ("lookahead",)
@@ -59,3 +63,17 @@ def test_the_law_of_the_target_sums_to_one():
     world = tiny.tables(3)
     own = decoded.own_law(world.target, world.target_weights, PROMPT, 3)
     assert np.isclose(sum(own.values()), 1.0) and len(own) == 27
+
+
+def test_a_draft_of_ones_own_is_certified_by_name(capsys, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    with pytest.raises(SystemExit) as ended:
+        certify.main(["--draft", "my_parts:repeat"])
+    assert ended.value.code == 0
+    assert re.fullmatch(
+        r"my_parts:repeat: .* gamma 2: \de-0[89]\nexact \(\d+ s\)\n",
+        capsys.readouterr().out,
+    )
+    with pytest.raises(SystemExit):
+        certify.main(["--draft", "random"])
+    assert "test a run of it by specjax audit" in capsys.readouterr().err
