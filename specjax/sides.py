@@ -320,11 +320,12 @@ def copied(longest: int = 3, least: int = 1) -> Side:
     return certain("copying", copying.build, options)
 
 
-def suffix(longest: int = 4) -> Side:
-    """Repeats what most often followed the longest match before (`drafters.suffix`).
-    Raises ValueError for a `longest` below 1."""
-    suffixes.build(1, longest)
-    return certain("suffix", suffixes.build, (("longest", longest),))
+def suffix(longest: int = 4, paths: int = 1) -> Side:
+    """Repeats what most often followed the longest match before (`drafters.suffix`), or
+    drafts a tree of so many paths. Raises ValueError for either below 1."""
+    suffixes.build(1, longest, paths)
+    options = ("longest", longest), ("paths", paths)
+    return certain("suffix", suffixes.build, options)
 
 
 def anchored(target: Side) -> Side:

@@ -15,32 +15,46 @@ from jax import Array
 
 from specjax.drafters.copying import merits, source_of
 from specjax.drafters.nothing import no_cache
+from specjax.topologies import paths as apart
 from specjax.types import Draft, Drafter, Request, State
 
 OCCURRENCES = 32  # M, the latest: more voices say no more, and are compared in pairs
 
 
-def build(gamma: int, longest: int = 4) -> Drafter:
+def build(gamma: int, longest: int = 4, paths: int = 1) -> Drafter:
     """Drafts up to `gamma` tokens after all matches of the last `longest` tokens, or of
     as many as match anywhere; nothing where none does. It looks where
-    `drafters.copying` does. Raises ValueError if either is below 1."""
-    if gamma < 1 or longest < 1:
+    `drafters.copying` does. paths: with two or more it drafts a tree of gamma nodes,
+    one path from each of the most frequent next tokens. Raises ValueError if any is
+    below 1."""
+    if min(gamma, longest, paths) < 1:
         raise ValueError(
-            f"gamma and longest must be at least 1; got {gamma} and {longest}"
+            f"gamma, longest and paths must be at least 1; got {gamma}, {longest} and"
+            f" {paths}"
         )
+    parent = jnp.array(apart.build(paths)(gamma), jnp.int32)
+    depth = -(-gamma // paths)
 
     def draft(
         key: Array, params, request: Request, state: State
     ) -> tuple[Draft, tuple]:
         del key, params, request
-        tokens, num, _ = found(state, gamma, longest)
-        return Draft(tokens, jnp.minimum(num, state.budget), None), ()
+        tokens, num, _ = found(state, depth, longest, paths)
+        num = jnp.minimum(num, state.budget)
+        tree = None if paths == 1 else jnp.broadcast_to(parent, (len(num), gamma))
+        return Draft(tokens[:, :gamma], num, None, tree), ()
 
-    return Drafter(no_cache, draft, gamma)
+    if paths == 1:
+        return Drafter(no_cache, draft, gamma)
+    return Drafter(no_cache, draft, gamma, siblings="certain", depth=depth)
 
 
-def found(state: State, gamma: int, longest: int) -> tuple[Array, Array, Array]:
-    """Tokens [B, G], how many [B], and how many tokens matched before them [B]."""
+def found(
+    state: State, depth: int, longest: int, paths: int = 1
+) -> tuple[Array, Array, Array]:
+    """Tokens [B, depth paths], those of a depth beside each other, how many [B], and
+    how many tokens matched before them [B]. Among them may be such as nothing was found
+    for, of paths that are shorter than others."""
 
     def find(text: Array, length: Array, source: Array, end: Array):
         merit = merits(text, length, source, end, longest)
@@ -48,9 +62,23 @@ def found(state: State, gamma: int, longest: int) -> tuple[Array, Array, Array]:
         among = (merit == best) & (best > 0)
         at = jnp.where(among, jnp.arange(source.size), -1)
         at = jax.lax.top_k(at, min(OCCURRENCES, source.size))[0]  # the latest first
-        return *voted(source, end, at, at >= 0, gamma), best
+        return *branched(source, end, at, paths, depth), best
 
     return jax.vmap(find)(state.tokens, state.length, *source_of(state))
+
+
+def branched(source: Array, end: Array, at: Array, paths: int, depth: int) -> tuple:
+    """One row: a path from each of the `paths` most frequent next tokens."""
+    alive, found = at >= 0, []
+    for _ in range(paths):
+        tokens, count = voted(source, end, at, alive, depth)
+        found.append((tokens, count))
+        alive &= source[jnp.minimum(at, source.size - 1)] != tokens[0]
+    if paths == 1:
+        return found[0]
+    tokens, count = map(jnp.stack, zip(*found, strict=True))
+    last = jnp.where(count > 0, (count - 1) * paths + jnp.arange(paths) + 1, 0)
+    return tokens.T.reshape(-1), jnp.max(last)
 
 
 def voted(

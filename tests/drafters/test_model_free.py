@@ -39,6 +39,11 @@ def test_a_suffix_goes_on_as_most_of_its_occurrences_do():
     ]
     expected = [[8, 2, 6, 9], [9, 6], [7, 9, 6, 8], []]
     assert drafted(suffix.build(4), state_of(texts))[0] == expected
+    # A tree: 8 and what followed it most, and beside it 9; or one path, in its places.
+    tree = suffix.build(4, paths=2)
+    assert drafted(tree, state_of(texts[:1] + texts[3:]))[0] == [[8, 9, 2, 6], []]
+    one = drafted(tree, state_of(texts[2:3]))[0][0]
+    assert one[::2] == [7, 9] and len(one) == 3
 
 
 def test_a_place_in_the_input_is_followed_and_found_again():

@@ -17,7 +17,7 @@ from tests.support.drafter_cases import BY_NAME
 ROOT = Path(__file__).parents[2]
 PROMPT, GAMMA, N = [0, 1, 2, 0, 1], 2, 4
 NAMES = "copying", "suffix", "anchored", "datastore", "recycling", "recycling_tree"
-NAMES += ("lookahead",)
+NAMES += "lookahead", "suffix_tree"
 
 
 def error(name: str, changed=lambda drafter: drafter, verify=None) -> float:

@@ -228,6 +228,11 @@ CASES = (
     ),
     Case("copying", lambda world, gamma: copying.build(gamma)),
     Case("suffix", lambda world, gamma: suffix.build(gamma)),
+    Case(
+        "suffix_tree",
+        lambda world, gamma: suffix.build(2 * gamma, paths=2),
+        verifier=recursive.verifier,
+    ),
     Case("anchored", lambda world, gamma: anchored.build(gamma), words),
     Case("datastore", lambda world, gamma: datastore.build(gamma), texts),
     Case("recycling", lambda world, gamma: recycling.build(vocab(world), gamma)),
