@@ -243,6 +243,8 @@ def policies(records: Records) -> list[Grid]:
     others = list(dict.fromkeys(costs))
     numbers = "tokens_per_call", "drafted", "cost", "cost_se", "regret", "closed"
     for row, it in measured(records, "policies").items():
+        if "slope" not in it:  # it was timed
+            continue
         lengths = [
             key for key in it if key.startswith("gamma_") and key.endswith("_cost")
         ]
