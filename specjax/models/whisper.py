@@ -238,6 +238,20 @@ def read(config: Config, params, states: Array) -> list[KeyValues]:
     return Decoder(config).apply(own, states, method="read")
 
 
+def listening(
+    config: Config, params, states: Array, tokens: Array
+) -> tuple[Array, list[Array]]:
+    """Whole texts [B, T] over what the encoder gave, [B, S, E]: features [B, T, E], and
+    how much each layer's heads attend to each state, before softmax: [B, H, T, S]."""
+    own, start = {"params": params["decoder"]}, jnp.zeros(1, jnp.int32)
+    cache = Cache(None, read(config, params, states))
+    (features, _), kept = Decoder(config).apply(
+        own, tokens, start, cache, mutable="intermediates"
+    )
+    layers = (kept["intermediates"][f"layers_{i}"] for i in range(len(cache.read)))
+    return features, [layer["cross_attention"]["scores"][0] for layer in layers]
+
+
 def _sinusoids(key: Array, shape: tuple[int, int], dtype=jnp.float32) -> Array:
     del key
     return jnp.asarray(sinusoids(*shape), dtype)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from specjax.speech import logmel
+from specjax.speech import clips, logmel
 from specjax.speech.segments import Segment, compression
-from specjax.speech.sequential import Decode, Options, Progress
+from specjax.speech.sequential import Decode, Options, Progress, Recording
 from specjax.speech.tokens import Tokens, text_ids
 
 FAVOUR = 1e-4  # of a longer overlap, for each token
@@ -32,10 +32,12 @@ class Chunk(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A window of a recording: its features, and whether it is the last of it."""
+    """A window of a recording. part: seconds, of the part that it is in; last: of this.
+    seconds: of all that is done with it."""
 
     recording: int
     frames: np.ndarray
+    part: tuple[float, float]
     last: bool
     seconds: float
     total: float
@@ -43,7 +45,7 @@ class Row(NamedTuple):
 
 
 def transcribe(
-    recordings: Iterable[np.ndarray],
+    recordings: Iterable[Recording],
     decode: Decode,
     tokens: Tokens,
     read: Callable[[Iterable[int]], str],
@@ -52,10 +54,12 @@ def transcribe(
     detect: Callable[[np.ndarray], str] | None = None,
     bands: int = 80,
 ) -> Iterator[Progress]:
-    """One segment of each recording, its whole text, when its last window is done. Args
-    are those of `specjax.speech.sequential.transcribe`, but recordings are samples [N],
-    and the first of the temperatures is the only one. Texts are without times, which
-    would be of the window. Raises ValueError as there, before anything is decoded."""
+    """One segment of each recording, its whole text, or of each of its parts, when the
+    last window is done. Args are those of `specjax.speech.sequential.transcribe`, but
+    recordings are samples [N], and the first of the temperatures is the only one. What
+    is said before, `Options.initial`, goes before every window. Texts are without
+    times, which would be of the window. Raises ValueError as there, before anything is
+    decoded."""
     if batch < 1:
         raise ValueError(f"batch is {batch}: take 1 or more")
     options = options._replace(timestamps=False)
@@ -68,14 +72,16 @@ def transcribe(
         texts, sure = [], []  # of the recording whose windows are coming
         while group := list(itertools.islice(waiting, batch)):
             frames = np.stack([row.frames for row in group])
-            prompts = [options.prompt(tokens, row.language) for row in group]
+            prompts = [
+                options.prompt(tokens, row.language, options.initial) for row in group
+            ]
             decoded = decode(frames, prompts, np.full(len(group), heat, np.float32))
-            for row, ids, *each in zip(group, *decoded, strict=True):
+            for row, ids, *each in zip(group, *decoded[:3], strict=True):
                 texts.append(text_ids(tokens, ids))
                 sure.append(each)
                 done = []
                 if row.last:
-                    done = [_segment(texts, sure, row.total, read, heat)]
+                    done = [_segment(texts, sure, row.part, read, heat)]
                     texts, sure = [], []
                 times = row.seconds, row.total
                 yield Progress(row.recording, done, *times, row.language)
@@ -83,24 +89,29 @@ def transcribe(
     return progress()
 
 
-def _segment(texts, sure, total: float, read: Callable, heat: float) -> Segment:
-    """The texts of a recording's windows joined. sure: (logprob, no_speech) of each."""
+def _segment(texts, sure, part, read: Callable, heat: float) -> Segment:
+    """The texts of a part's windows joined. sure: (logprob, no_speech) of each."""
     ids = join(texts)
     text, (logprob, quiet) = read(ids), np.mean(sure, axis=0).tolist()
     more = heat, logprob, quiet, compression(text.strip())
-    return Segment(0.0, total, text, tuple(ids), *more)
+    return Segment(*part, text, tuple(ids), *more)
 
 
 def _rows(recordings, frames: int, bands: int, detect) -> Iterator[Row]:
     """The windows of all recordings in order, each with its neighbours' edges."""
-    for number, samples in enumerate(recordings):
-        total, language = len(samples) / logmel.RATE, None
-        for start, stop, _, right in windows(len(samples), frames * logmel.HOP):
-            heard = logmel.features(samples[start:stop], bands)[:frames]
-            if start == 0 and detect is not None:
-                language = detect(heard)
-            times = stop / logmel.RATE, total
-            yield Row(number, heard, right == 0, *times, language)
+    for number, (samples, language, parts) in enumerate(recordings):
+        total = len(samples) / logmel.RATE
+        spans = clips.spans(parts, len(samples), logmel.RATE)
+        for begin, end in spans:
+            part = begin / logmel.RATE, end / logmel.RATE
+            for start, stop, _, right in windows(end - begin, frames * logmel.HOP):
+                sound = samples[begin + start : begin + stop]
+                heard = logmel.features(sound, bands)[:frames]
+                if language is None and detect is not None:
+                    language = detect(heard)
+                ended = right == 0 and end == spans[-1][1]
+                done = total if ended else (begin + stop) / logmel.RATE
+                yield Row(number, heard, part, right == 0, done, total, language)
 
 
 def windows(count: int, size: int, stride: int | None = None) -> list[Chunk]:

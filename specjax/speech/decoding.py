@@ -116,12 +116,13 @@ def build(
     how: Speculation,
     timestamps: bool = True,
     on_batch: Callable[[Spent], None] | None = None,
+    states: bool = False,
 ) -> Decode:
     """What decodes windows by a pair. pair: target and draft. how: gamma, rule, seed.
     timestamps: whether texts are written with times, by the rules of these. on_batch:
-    is called with what each batch took. Returns (features [B, F, M], B prompts,
-    temperatures [B]) -> `Decoded`; it raises FloatingPointError where logits are no
-    law."""
+    is called with what each batch took. states: whether what the encoder gave is kept.
+    Returns (features [B, F, M], B prompts, temperatures [B]) -> `Decoded`; it raises
+    FloatingPointError where logits are no law."""
     check(pair, how)
 
     def decode(features: np.ndarray, prompts: list[list[int]], heats) -> Decoded:
@@ -142,11 +143,11 @@ def build(
         own = jnp.arange(batch) < rows  # what fills the batch up has ended at once
         request = request._replace(limit=jnp.where(own, limit, request.start))
         heard = jnp.asarray(features[index]), prompt, request
-        written = run(pair, plan, *mesh.rows(heard))
+        *written, encoded = run(pair, plan, *mesh.rows(heard))
         decoded, spent = texts_of(*written, request, rows, pair.tokens.end)
         if on_batch is not None:
             on_batch(spent)
-        return decoded
+        return decoded._replace(states=encoded) if states else decoded
 
     return decode
 
@@ -254,9 +255,9 @@ def no_speech(model, tokens: Tokens, params: Any, prompt: Prompt, cache: Any) ->
 
 def run(
     pair: Listeners, plan: Plan, sounds: Array, prompt: Prompt, request: Request
-) -> tuple[generate.Output, np.ndarray, tuple[float, float]]:
+) -> tuple[generate.Output, np.ndarray, tuple[float, float], Array]:
     """Compiles, or finds compiled, then encodes and decodes and times both, and the
-    encoder, alone."""
+    encoder, alone. Returns what the target's encoder gave, too."""
     drafting = pair.draft is not None and plan.gamma > 0
     sides = [pair.target, *([pair.draft] if drafting and not pair.shared else [])]
     encoders = [
@@ -279,7 +280,7 @@ def run(
     heard = time.perf_counter()
     written = jax.block_until_ready(compiled(*inputs(states)))
     ended = time.perf_counter()
-    return *jax.device_get(written), (ended - began, heard - began)
+    return *jax.device_get(written), (ended - began, heard - began), states[0]
 
 
 @functools.lru_cache(maxsize=8)

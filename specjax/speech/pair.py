@@ -22,14 +22,16 @@ ALONE = "none"  # what a command calls no draft
 
 class Listeners(NamedTuple):
     """draft: None to decode without one. tokens, limits: the target's special tokens,
-    and what it never writes. read: ids of text -> text. shared: whether both hear by
-    the same encoder, whose states then serve both, from one copy of its weights."""
+    and what it never writes. read: ids of text -> text. write: text -> its ids, a space
+    before it and nothing special among them. shared: whether both hear by the same
+    encoder, whose states then serve both, from one copy of its weights."""
 
     target: Pretrained
     draft: Pretrained | None
     tokens: Tokens
     limits: Limits
     read: Callable[[Iterable[int]], str]
+    write: Callable[[str], list[int]]
     shared: bool
 
 
@@ -45,18 +47,42 @@ def opened(
     target = _whisper(target, dtype)
     place = folder(target)
     tokens, coder = special.read(place), tokenizer(target, place)
-    limits, read = limits_of(target, place, tokens, coder.encode), coder.decode
+    limits = limits_of(target, place, tokens, coder.encode)
+
+    def write(text: str) -> list[int]:
+        return special.text_ids(tokens, coder.encode(f" {text.strip()}"))
+
+    heard = tokens, limits, coder.decode, write
     if draft is None:
-        return Listeners(target, None, tokens, limits, read, False)
+        return Listeners(target, None, *heard, False)
     draft = _drafting(draft, target, dtype)
     if some_ids.is_reduced(draft.params):
-        return Listeners(target, draft, tokens, limits, read, True)
+        return Listeners(target, draft, *heard, True)
     check(target, draft, tokens)
     shared = whisper.same_encoder(target.params, draft.params)
     if shared:
         once = draft.params | {"encoder": target.params["encoder"]}
         draft = draft._replace(params=once)
-    return Listeners(target, draft, tokens, limits, read, shared)
+    return Listeners(target, draft, *heard, shared)
+
+
+def said_before(pair: Listeners, text: str, most: int) -> tuple[int, ...]:
+    """The tokens of a text that stands for what was spoken before, at most `most`.
+    Raises ValueError for none, for more, or for one that these tokens do not write."""
+    ids = pair.write(text)
+    if not text.strip():
+        raise ValueError("the prompt is empty: write what was said before, or none")
+    if (again := pair.read(ids).strip()) != text.strip():
+        raise ValueError(
+            f"{pair.target.name} reads the prompt as {again[:60]!r}: write it in the"
+            " characters of its tokens, without special ones"
+        )
+    if len(ids) > most:
+        raise ValueError(
+            f"the prompt has {len(ids)} tokens and {most} are kept, the last, from"
+            f" {pair.read(ids[-most:]).strip()[:30]!r} on: shorten it to these"
+        )
+    return tuple(ids)
 
 
 def placed(pair: Listeners) -> Listeners:

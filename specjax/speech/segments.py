@@ -25,11 +25,22 @@ class Piece(NamedTuple):
     tokens: list[int]
 
 
+class Word(NamedTuple):
+    """A word with the punctuation around it. text: begins with the space that the model
+    writes. start, end: seconds. probability: the mean of its tokens' own."""
+
+    text: str
+    start: float
+    end: float
+    probability: float
+
+
 class Segment(NamedTuple):
     """A segment of a transcript, and how its window was decoded. start, end: seconds.
     text: begins with the space that the model writes. tokens: with timestamps.
     temperature, logprob (mean of a token), no_speech (a probability), compression (how
-    often its text repeats itself): of the whole window."""
+    often its text repeats itself): of the whole window. words: None where nobody asked.
+    """
 
     start: float
     end: float
@@ -39,6 +50,7 @@ class Segment(NamedTuple):
     logprob: float = 0.0
     no_speech: float = 0.0
     compression: float = 0.0
+    words: tuple[Word, ...] | None = None
 
 
 class Thresholds(NamedTuple):

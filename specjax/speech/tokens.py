@@ -185,7 +185,7 @@ def prompt(
     of what is spoken, None for the model's own, else English. task: "transcribe", or
     "translate" into English; None for the model's own, else the first. timestamps:
     whether the text shall have times. previous: tokens of what was said before; the
-    last 223 count, one less than half of the context. context: tokens that the model
+    last 223 count, see `kept`. context: tokens that the model
     can tell apart. Raises ValueError for a language or a task that the model does not
     have."""
     task = task or tokens.task or TASKS[0]
@@ -198,9 +198,28 @@ def prompt(
         raise ValueError(ENGLISH)
     if not timestamps:
         head.append(tokens.no_timestamps)
-    most = context // 2 - 1
+    most = kept(context)
     past = list(previous)[-most:] if most > 0 else []
     return [tokens.previous, *past, *head] if past else head
+
+
+def kept(context: int) -> int:
+    """Tokens of what was said before that count: one less than half of the context."""
+    return context // 2 - 1
+
+
+def codes(
+    tokens: Tokens, language: str | Sequence[str] | None, count: int
+) -> list[str | None]:
+    """`code` of each of so many recordings: of one language, or of one for each."""
+    if language is None or isinstance(language, str):
+        return [code(tokens, language)] * count
+    if len(language) != count:
+        raise ValueError(
+            f"{len(language)} languages for {count} recordings: name one for each, or"
+            " one for all"
+        )
+    return [code(tokens, each) for each in language]
 
 
 def code(tokens: Tokens, language: str | None) -> str | None:

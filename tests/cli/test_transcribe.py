@@ -106,7 +106,9 @@ def shown(place, monkeypatch, out, formats=("txt", "json")) -> transcribe.Shown:
     stream = open(out, "w", encoding="ascii")
     monkeypatch.setattr(sys, "stdout", console.Stream(stream, "standard output"))
     files = [Path("x/a.wav"), Path("x/b.wav")]
-    teller = transcribe.Shown(argparse.Namespace(out=place, files=files), formats)
+    teller = transcribe.Shown(
+        argparse.Namespace(out=place, files=files, json=False), formats
+    )
     for file in files:
         teller.progress(DONE._replace(file=file, notes=(f"{file} is odd",)), None)
     stream.close()

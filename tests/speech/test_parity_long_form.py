@@ -13,7 +13,12 @@ transformers = pytest.importorskip("transformers")
 
 from specjax.speech import rules  # noqa: E402
 from specjax.speech.segments import Thresholds  # noqa: E402
-from specjax.speech.sequential import Decoded, Options, transcribe  # noqa: E402
+from specjax.speech.sequential import (  # noqa: E402
+    Decoded,
+    Options,
+    Recording,
+    transcribe,
+)
 from tests.support.small_speech import TOKENS  # noqa: E402
 
 torch.set_num_threads(1)
@@ -83,7 +88,8 @@ def test_segments_are_those_of_transformers(model, condition):
     asked = Options("de", condition=condition, thresholds=NEVER, context=CONTEXT)
     own = [[], []]
     read = "{}".format
-    for told in transcribe(sounds(), decoder(model), TOKENS, read, asked):
+    heard = map(Recording, sounds())
+    for told in transcribe(heard, decoder(model), TOKENS, read, asked):
         own[told.recording] += told.segments
     for frames, segments in zip(sounds(), own, strict=True):
         written = model.generate(

@@ -8,8 +8,9 @@ import pytest
 
 from specjax.speech import chunked, logmel, segments, subtitles
 from specjax.speech.chunked import Chunk
-from specjax.speech.segments import Segment, Thresholds
-from specjax.speech.sequential import Decoded
+from specjax.speech.clips import Clip
+from specjax.speech.segments import Segment, Thresholds, Word
+from specjax.speech.sequential import Decoded, Options, Recording
 from specjax.speech.tokens import STEPS
 from tests.support.small_speech import TOKENS
 
@@ -55,10 +56,11 @@ def test_a_recording_of_tones_is_written_tone_by_tone():
     # The band that each tone is loudest in, by the tone alone.
     alone = [logmel.features(np.sin(2 * np.pi * 300 * k * second))[50] for k in tones]
     expected = [int(frame.argmax()) for frame in alone]
-    sizes = []
+    sizes, heads = [], []
 
     def decode(features, prompts, temperatures):
         sizes.append(len(features))
+        heads.extend(prompts)
         middles = features[:, 50::100]
         texts = [[int(x.argmax()) for x in row if x.max() > x.min()] for row in middles]
         for text in texts:
@@ -66,11 +68,19 @@ def test_a_recording_of_tones_is_written_tone_by_tone():
         return Decoded(texts, [0.0] * len(texts), [0.0] * len(texts))
 
     arguments = decode, TOKENS._replace(end=100), str
-    *_, last = chunked.transcribe([samples], *arguments, batch=2)
+    *_, last = chunked.transcribe([Recording(samples)], *arguments, batch=2)
     (heard,) = last.segments
     assert [*heard.tokens] == [*expected[:-1], 99] and sizes == [2, 2]
+    parted = Recording(samples, "de", (Clip(10, 20), Clip(40, 75)))
+    asked = Options(initial=(5, 6))
+    told = [*chunked.transcribe([parted], *arguments, asked)]
+    (first,), (second,) = (x.segments for x in told if x.segments)
+    assert first[:2] == (10, 20) and [*first.tokens] == [*expected[10:19], 99]
+    assert second[:2] == (40, 75) and [*second.tokens] == [*expected[40:74], 99]
+    assert told[-1].seconds == told[-1].total == 75 > told[-2].seconds
+    assert heads[-1] == [TOKENS.previous, 5, 6, 21, 23, 25, TOKENS.no_timestamps]
     with pytest.raises(ValueError, match="batch is 0"):
-        chunked.transcribe([samples], *arguments, batch=0)
+        chunked.transcribe([Recording(samples)], *arguments, batch=0)
 
 
 AT = TOKENS.first_time  # <|0.00|>
@@ -190,6 +200,20 @@ def test_every_format_is_as_it_should_be():
     assert subtitles.vtt(SEGMENTS) == VTT
     whole = {"text": ONE["text"].strip(), "language": "en", "segments": [ONE]}
     assert json.loads(subtitles.to_json(SEGMENTS[:1], "en")) == whole
+
+
+def test_words_have_their_times_in_every_format():
+    said = Word(" He", 0.0, 0.24, 0.5), Word(" <b>!", 0.24, 0.5, 0.25)
+    late = Word(" said", 0.5, 1.5, 1)
+    words = *said, late._replace(start=0.2), late._replace(start=1.5)
+    segment = SEGMENTS[0]._replace(words=words)
+    cues = subtitles.srt([segment]).split("\n\n")
+    assert cues[1] == "2\n00:00:00,240 --> 00:00:00,500\n<b>!" and len(cues) == 4
+    line = "He<00:00:00.240> &lt;b&gt;! said said"  # times rise within a cue
+    assert subtitles.vtt([segment]).splitlines()[3] == line
+    told = json.loads(subtitles.to_json([segment]))["segments"][0]
+    one = {"word": " He", "start": 0.0, "end": 0.24, "probability": 0.5}
+    assert told["words"][0] == one and "words" not in ONE
 
 
 def test_nothing_is_a_whole_file_too():

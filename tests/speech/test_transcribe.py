@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from specjax.speech import sequential as module
+from specjax.speech.clips import Clip
 from specjax.speech.segments import Thresholds
-from specjax.speech.sequential import Decoded, Options, transcribe
+from specjax.speech.sequential import Decoded, Options, Recording, transcribe
 from tests.support.small_speech import PROMPT, TOKENS
 
 AT, WORDS = TOKENS.first_time, range(1, 20)
@@ -78,7 +79,8 @@ def hear(log=None):
 def gathered(recordings, asked=Options(), batch=8, log=None, **more):  # noqa: B008
     """(begin, end, text) of each recording, in order."""
     lists = [[] for _ in recordings]
-    for told in transcribe(recordings, hear(log), TOKENS, read, asked, batch, **more):
+    heard = (x if isinstance(x, Recording) else Recording(x) for x in recordings)
+    for told in transcribe(heard, hear(log), TOKENS, read, asked, batch, **more):
         lists[told.recording] += told.segments
     return [[(x.start, x.end, x.text) for x in segments] for segments in lists]
 
@@ -121,13 +123,30 @@ def test_the_text_before_is_context():
         assert [prompt != PROMPT for prompt in told] == [False, context]
 
 
+def test_parts_alone_are_decoded_and_a_language_is_of_its_file():
+    """No word behind a part is heard in its last window, and times are the file's."""
+    words = SPOKEN[4]
+    between = [0.02 * ((a[1] + b[0]) // 2) for a, b in pairwise(words)]
+    first, second = (between[1], between[6]), (between[9], between[30])
+    sound, log = paint(words, LENGTHS[4]), []
+    recording = Recording(sound, "de", (Clip(*first), Clip(*second)))
+    heard, rest = gathered([recording, Recording(sound[:3000], "en")], log=log)
+    assert heard == expected([*words[2:7], *words[10:31]])
+    assert [prompt[-2] for prompt in log[0][1]] == [23, 22] and rest
+    whole = Recording(sound, None, (Clip(0, 0.01 * LENGTHS[4]),))
+    assert gathered([whole], log=(parted := [])) == gathered([sound], log=(plain := []))
+    assert parted == plain
+    *_, last = transcribe([recording], hear(), TOKENS, read)
+    assert last.seconds == last.total == 0.01 * LENGTHS[4]
+
+
 def test_recordings_are_taken_when_a_row_is_free_and_a_language_heard_once_of_each():
     taken, heard = [], []
 
     def arriving():
         for number, pair in enumerate(zip(SPOKEN, LENGTHS, strict=True)):
             taken.append(number)
-            yield paint(*pair)
+            yield Recording(paint(*pair))
 
     def detect(window):
         heard.append(window.shape)
@@ -150,13 +169,13 @@ def test_a_segment_ends_with_its_recording():
         def decode(features, prompts, temperatures):
             return Decoded([ids] * len(features), [-0.1], [0.0])
 
-        return list(transcribe([np.ones((length, 1))], decode, TOKENS, read))
+        return list(transcribe([Recording(np.ones((length, 1)))], decode, TOKENS, read))
 
     ends = [x.segments[0].end for x in told([AT, 3], 3700)]
     assert ends == [30.0, 37.0]
     (last,) = told([AT, 3, AT + 1000, AT + 1000, 4, AT + 1200], 700)
     assert [x[:3] for x in last.segments] == [(0, 7, " w3"), (7, 7, " w4")]
-    (nothing,) = transcribe([np.zeros((700, 1))], hear(), TOKENS, read)
+    (nothing,) = transcribe([Recording(np.zeros((700, 1)))], hear(), TOKENS, read)
     assert nothing[:4] == (0, [], 7.0, 7.0)
 
 

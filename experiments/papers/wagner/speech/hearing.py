@@ -14,7 +14,7 @@ from specjax.speech import decoding
 from specjax.speech.decoding import Speculation, Spent
 from specjax.speech.pair import Listeners
 from specjax.speech.segments import Thresholds
-from specjax.speech.sequential import Options, transcribe
+from specjax.speech.sequential import Options, Recording, transcribe
 
 
 class Outcome(NamedTuple):
@@ -40,6 +40,7 @@ def hear(
     spoken = language if pair.tokens.languages else None
     options = Options(spoken, "transcribe", False, (), False, once, *sizes)
     texts = [""] * len(frames)
-    for news in transcribe(frames, decode, pair.tokens, pair.read, options, batch):
+    heard = map(Recording, frames)
+    for news in transcribe(heard, decode, pair.tokens, pair.read, options, batch):
         texts[news.recording] += "".join(segment.text for segment in news.segments)
     return Outcome([text.strip() for text in texts], spent)

@@ -1,0 +1,145 @@
+"""Times of tokens: the best path through what heads attend to, and which heads."""
+
+import itertools
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from specjax.models import whisper
+from specjax.speech import alignment
+from specjax.speech import pair as pairs
+from specjax.speech.transcripts import transcribe
+from tests.support import speech_folders, tiny_whisper
+
+
+def cheapest(cost: np.ndarray) -> float:
+    """By every path there is."""
+    rows, columns = cost.shape
+    best = np.inf
+    steps = ((1, 0), (0, 1), (1, 1))
+    waiting = [((0, 0), cost[0, 0])]
+    while waiting:
+        (i, j), total = waiting.pop()
+        if (i, j) == (rows - 1, columns - 1):
+            best = min(best, total)
+        for down, along in steps:
+            if i + down < rows and j + along < columns:
+                place = i + down, j + along
+                waiting.append((place, total + cost[place]))
+    return best
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1), (4, 5), (5, 3)])
+def test_the_path_is_the_cheapest_there_is(shape):
+    """What it costs by the columns at which rows are entered."""
+    for seed in range(5):
+        cost = np.random.default_rng((seed, *shape)).standard_normal(shape)
+        entered = alignment.warped(cost)
+        assert entered[0] == 0 and (np.diff(entered) >= 0).all()
+        best = np.inf
+        ends = itertools.product(*(range(2) for _ in entered[1:]))
+        for shared in ends:  # whether a row is left in the column of the next
+            total, stop = 0.0, [*entered[1:], shape[1] - 1]
+            for row, (begin, end) in enumerate(zip(entered, stop, strict=True)):
+                last = end if row == len(entered) - 1 else end - 1 + shared[row]
+                if last < begin:
+                    total = np.inf
+                total += cost[row, begin : last + 1].sum()
+            best = min(best, total)
+        assert best == pytest.approx(cheapest(cost))
+
+
+def test_tokens_begin_where_their_heads_begin_to_attend():
+    """Three heads, one of them lost at a state; the head of the text has two tokens."""
+    rng, edges = np.random.default_rng(0), [0, 30, 42, 90]
+    scores = 0.1 * rng.standard_normal((3, 6, 120))
+    for token, (begin, end) in enumerate(itertools.pairwise([*edges, 120])):
+        scores[:, 1 + token, begin:end] += 6
+    scores[1, 1:, 60] = -rng.uniform(20, 30, 5)
+    found = alignment.begins(scores.astype(np.float32), 2)
+    assert np.abs(found - edges).max() <= 1
+
+
+def test_scores_and_probabilities_are_those_of_the_whole_text():
+    """Whatever lies behind it in the row."""
+    config, params = tiny_whisper.TARGET, tiny_whisper.world().target_weights
+    heads = ((1, 1), (0, 0))
+    frames = tiny_whisper.sounds(2)
+    states = whisper.encode(config, params, frames).states
+    rng = np.random.default_rng(1)
+    ids, text = rng.integers(0, 30, (2, 9)).astype(np.int32), np.arange(31) < 25
+    ids[:, 1:] %= 25
+    listen = alignment.program(config, heads)
+    scores, likely = listen(params, states, ids, text)
+    assert scores.shape == (2, 2, 9, config.states)
+    logits = whisper.logits(config, params, frames, ids)
+    law = jax.nn.softmax(jnp.where(text, logits, -jnp.inf))
+    wanted = np.take_along_axis(np.asarray(law)[:, :-1], ids[:, 1:, None], 2)[..., 0]
+    np.testing.assert_allclose(likely, wanted, rtol=1e-5)
+    longer = np.concatenate([ids, np.full((2, 3), 7, np.int32)], 1)
+    again, _ = listen(params, states, longer, text)
+    np.testing.assert_allclose(again[:, :, :9], scores, rtol=1e-5, atol=1e-5)
+    _, layers = whisper.listening(config, params, states, ids)
+    np.testing.assert_allclose(layers[1][:, 1], scores[:, 0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("aligned")
+    pytest.importorskip("soundfile")
+    pytest.importorskip("soxr")
+    pytest.importorskip("tokenizers")
+    return place, speech_folders.folders(place)
+
+
+def name_heads(folder: str, heads) -> None:
+    file = Path(folder) / "generation_config.json"
+    told = json.loads(file.read_text()) | {"alignment_heads": heads}
+    file.write_text(json.dumps(told))
+
+
+def test_heads_are_named_by_the_checkpoint(folders):
+    _, names = folders
+    folder = names["apart"]
+    pair = pairs.opened(folder, None)
+    with pytest.raises(
+        ValueError, match=r"put a generation_config.json with its align"
+    ):
+        alignment.heads(pair)
+    for bad in ([[1, 0]], [[0, 2]], [0, 1], [[0]], "ab"):  # one layer of two heads
+        name_heads(folder, bad)
+        with pytest.raises(ValueError, match="a layer below 1 and a head below 2"):
+            alignment.heads(pair)
+    name_heads(folder, [[0, 1], [0, 0]])
+    assert alignment.heads(pair) == ((0, 1), (0, 0))
+    name_heads(folder, None)
+    (Path(folder) / "config.json").write_text('{"alignment_heads": [[0, 1]]}')
+    assert alignment.heads(pair) == ((0, 1),)
+
+
+def test_words_are_those_of_the_text_and_change_nothing(folders):
+    import soundfile
+
+    place, names = folders
+    name_heads(names["target"], [[0, 1], [1, 0]])
+    files = [place / "a.wav", place / "b.wav"]
+    for seed, file in enumerate(files):
+        sound = speech_folders.sound(4.5 - 2 * seed, seed)
+        soundfile.write(file, sound, 16_000)
+    asked = dict(temperatures=(0.0,), language=["de", "en"], batch=2, gamma=2)
+    pair = pairs.opened(names["target"], names["draft"])
+    plain = transcribe(pair, None, files, **asked)
+    timed = transcribe(pair, None, files, words=True, **asked)
+    assert (plain.tokens, plain.calls) == (timed.tokens, timed.calls)
+    for before, after in zip(plain.transcripts, timed.transcripts, strict=True):
+        assert after.segments and before.language == after.language
+        for a, b in zip(before.segments, after.segments, strict=True):
+            assert b._replace(words=None) == a and a.words is None
+            assert "".join(word.text for word in b.words) == b.text
+            times = [x for word in b.words for x in word[1:3]]
+            assert times == sorted(times) and times[-1] <= after.seconds
+            assert all(0 < word.probability < 1 for word in b.words)

@@ -1,0 +1,68 @@
+"""Tokens become words, and punctuation becomes part of them."""
+
+import numpy as np
+import pytest
+
+from specjax.speech import words
+from specjax.speech.segments import Segment, Word
+from tests.support.small_speech import TOKENS
+
+PIECES = [" ask", " not", "hing", ",", ' "', "你", b"\xe5", b"\xa5\xbd"]
+PIECES += [".", "don", "'t"]
+ASK, NOT, HING, COMMA, QUOTE, YOU, GOOD, REST, STOP, DON, T = range(11)
+
+
+def read(ids) -> str:
+    parts = (PIECES[i] for i in ids)
+    whole = b"".join(x if isinstance(x, bytes) else x.encode() for x in parts)
+    return whole.decode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    ("ids", "spaced", "expected"),
+    [
+        ([ASK, NOT, HING, COMMA], True, [(" ask", 1), (" nothing", 2), (",", 1)]),
+        ([DON, T, QUOTE, ASK], True, [("don't", 2), (' "', 1), (" ask", 1)]),
+        # A character of several tokens is one.
+        ([YOU, GOOD, REST, STOP], False, [("你", 1), ("好", 2), (".", 1)]),
+        ([ASK, GOOD, REST], True, [(" ask好", 3)]),
+        # One that stays broken, in its middle and at its end.
+        ([GOOD, ASK], True, [("\ufffd", 1), (" ask", 1)]),
+        ([ASK, YOU, GOOD], False, [(" ask", 1), ("你", 1), ("\ufffd", 1)]),
+        ([], True, []),
+    ],
+)
+def test_words_begin_with_a_space_where_there_are_any(ids, spaced, expected):
+    assert words.divided(ids, read, spaced) == expected
+
+
+def test_marks_go_to_their_words_which_keep_their_times():
+    def timed(*texts):
+        return [Word(text, i, i + 1, 0.5) for i, text in enumerate(texts)]
+
+    told = words.joined(timed(' "', " -", " Ask", ",", '"', " why", "?", " -"))
+    assert [word.text for word in told] == [' " - Ask,"', " why?", " -"]
+    assert [word[1:3] for word in told] == [(2, 3), (5, 6), (7, 8)]
+
+
+def test_each_segment_has_its_own_tokens():
+    at = TOKENS.first_time
+    segments = [
+        Segment(1, 2, " ask nothing,", (at, ASK, NOT, HING, COMMA, at + 9)),
+        Segment(2, 3, " not", (at + 9, NOT, at + 20)),
+    ]
+    times = np.array([1.0, 1.25, 1.5, 1.75, 2, 2.5])
+    said = np.array([0.5, 0.25, 0.75, 1, 0.125])
+    first, second = words.worded(segments, TOKENS, times, said, read, True)
+    assert first.words == (
+        Word(" ask", 1, 1.25, 0.5),
+        Word(" nothing,", 1.25, 1.75, 0.5),
+    )
+    assert second.words == (Word(" not", 2, 2.5, 0.125),)
+
+
+def test_what_is_written_has_spaces_by_its_language_and_task():
+    tokens = TOKENS._replace(languages={"en": 22, "zh": 23})
+    heads = {(21, 22, 25): True, (21, 23, 25): False, (21, 23, 24): True, (21,): True}
+    for head, spaced in heads.items():
+        assert words.is_spaced(tokens, head) is spaced
