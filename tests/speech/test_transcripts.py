@@ -12,7 +12,7 @@ import pytest
 import specjax
 from specjax import zoo
 from specjax.models import whisper
-from specjax.speech import audio, decoding, logmel, rules
+from specjax.speech import audio, decoding, logmel, rules, transcripts
 from specjax.speech import pair as pairs
 from specjax.speech.sequential import Decoded, window_of
 from specjax.speech.transcripts import transcribe
@@ -139,6 +139,63 @@ def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
 
 
 @pytest.mark.parametrize("chunked", [False, True])
+def test_both_sides_go_on_from_a_prompt_in_the_parts_that_are_named(
+    names, files, chunked
+):
+    """Drafts change no text and save calls; times are of the file."""
+    asked = dict(chunked=chunked, prompt="w7 w8 w9", clips=[(0, 1.5), (2.5, 9)])
+    alone, drafted = (
+        transcribe(pairs.opened(names["target"], draft), None, files, **asked, **GREEDY)
+        for draft in (None, names["draft"])
+    )
+    assert words(drafted) == words(alone) and drafted.calls < alone.calls
+    first, bad, short = alone.transcripts
+    assert bad.problem and "the part from 2.5 s on is behind the end" in short.problem
+    assert first.parts == ((0, 1.5), (2.5, 4.5)) and first.decoded == 3.5
+    spoken = first.segments
+    assert all(x.end <= 1.5 or x.start >= 2.5 for x in spoken)
+    assert {x.start < 2 for x in spoken} == {True, False}
+    asked["prompt"] = None
+    bare = transcribe(names["target"], None, files[:1], **asked, **GREEDY)
+    assert words(bare) != words(alone)[:1]
+
+
+class Listening:
+    """Hears speech in every fourth of some chunks, or in none."""
+
+    def __init__(self, speech):
+        self.speech = speech
+
+    def reset(self):
+        self.heard = 0
+
+    def chunk_samples(self):
+        return logmel.RATE // 4
+
+    def process_samples(self, samples):
+        self.heard += 1
+        return float(self.speech and self.heard < 5)
+
+
+def test_where_nobody_speaks_nothing_is_decoded(names, files, monkeypatch):
+    pair = pairs.opened(names["target"], None)
+    told, heard = [], []
+    for speech in (True, False):
+        ears = Listening(speech)
+        monkeypatch.setattr(transcripts.voice, "detector", lambda ears=ears: ears)
+        asked = dict(vad=True, on_progress=lambda *now: told.append(now), **GREEDY)
+        heard.append(transcribe(pair, None, files[:1], **asked))
+    (spoken,), (silent,) = (each.transcripts for each in heard)
+    assert spoken.parts == ((0, 1.4),) and spoken.text
+    assert max(x.end for x in spoken.segments) < 1.401
+    assert silent.parts == silent.segments == () and silent.problem is None
+    assert silent.notes == (f"{files[0]}: nobody speaks, so nothing was decoded",)
+    assert heard[1].windows == 0 and told[-1] == (silent, None)
+    named = dict(clips=[(0, 1.4)], **GREEDY)
+    assert words(transcribe(pair, None, files[:1], **named)) == words(heard[0])
+
+
+@pytest.mark.parametrize("chunked", [False, True])
 def test_the_language_is_named_or_tuned_for_or_heard(
     names, files, chunked, monkeypatch, logits_of
 ):
@@ -188,6 +245,14 @@ REFUSED = [
     (dict(kernels="hope"), "kernels must be one of"),
     (dict(chunked=True, timestamps=True), "leave one of both out"),
     (dict(chunked=True, batch=0), "batch is 0"),
+    (dict(language=["en", "de"]), "2 languages for 1 recordings: name one for each"),
+    (dict(prompt=" "), "the prompt is empty"),
+    (dict(prompt="w1 w2 <|de|>"), "reads the prompt as 'w1 w0'"),
+    (dict(prompt=" w3" * 20), "has 20 tokens and 19 are kept, the last, from 'w3 w3"),
+    (dict(words=True), "does not say which heads follow the sound"),
+    (dict(words=True, chunked=True), "words have times, chunked windows none"),
+    (dict(clips=[(2, 1)]), "parts 2-1: give one or more"),
+    (dict(clips=[(0, 1)], vad=True), "vad finds the parts that clips name"),
 ]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from specjax.speech import words
+from specjax.speech import pauses, words
 from specjax.speech.segments import Segment, Word
 from tests.support.small_speech import TOKENS
 
@@ -59,6 +59,38 @@ def test_each_segment_has_its_own_tokens():
         Word(" nothing,", 1.25, 1.75, 0.5),
     )
     assert second.words == (Word(" not", 2, 2.5, 0.125),)
+
+
+def test_no_word_lasts_over_a_pause():
+    """Sound in states of 0.02 s: of the word before it, a pause, two of its own."""
+    sound = np.zeros(60, bool)
+    sound[[0, 1, *range(25, 30), *range(35, 40), 55]] = True
+    one, late, short, none = (
+        Word(" a", 5.0 + 0.02 * begin, 5.0 + 0.02 * end, 1)
+        for begin, end in ((0, 40), (30, 60), (41, 50), (21, 33))
+    )
+    told = pauses.left_out((one, late, short, none), sound, 5.0)
+    near = pytest.approx
+    assert (
+        [word[1:3] for word in told]
+        == [
+            (near(5.5), near(5.8)),  # a closure of five states is no pause
+            (near(5.6), near(5.8)),
+            short[1:3],  # no sound at all: as it was
+            none[1:3],  # what is short at its edges stays
+        ]
+    )
+
+
+def test_what_is_quiet_is_so_beside_the_loudest_of_its_window():
+    decibel = np.full(200, -60.0)
+    decibel[100:150] = -10
+    decibel[150:160] = -36
+    frames = (np.repeat(decibel[:, None] / 10, 4, 1) + 4 - np.log10(4)) / 4
+    sound = pauses.sounding(frames)
+    assert sound.shape == (100,) and np.flatnonzero(sound).tolist() == [*range(50, 75)]
+    assert pauses.sounding(frames[150:160]).all()  # nothing is louder
+    assert pauses.sounding(frames[:1]).shape == (0,)
 
 
 def test_what_is_written_has_spaces_by_its_language_and_task():

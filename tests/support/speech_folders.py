@@ -44,13 +44,15 @@ def near(params, config: whisper.Config, seed: int):
 
 def tokenizer(file: Path) -> None:
     """A word for each id: w0 w1 ..., and Whisper's special tokens."""
-    from tokenizers import Tokenizer, decoders, models
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     vocab = {f" w{i}": i for i in range(WORDS)}
     names = [f"<|{name}|>" for name in NAMES]
     vocab |= {name: WORDS + i for i, name in enumerate(names)}
     made_of = models.WordLevel(vocab, unk_token=" w0")
     backend = Tokenizer(made_of)
+    before = Regex(" w")
+    backend.pre_tokenizer = pre_tokenizers.Split(before, "merged_with_next")
     backend.decoder = decoders.Fuse()
     backend.add_special_tokens(names)
     backend.save(str(file))
