@@ -13,7 +13,7 @@ import specjax
 from experiments.rivals.real import exports
 from specjax.checkpoints import published
 from specjax.models import whisper
-from specjax.speech import audio, logmel
+from specjax.speech import alignment, audio, logmel
 from specjax.speech.pair import opened
 from specjax.speech.sequential import Options
 from specjax.types import Features
@@ -38,12 +38,20 @@ def apart(ours, theirs) -> float:
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
-def test_a_folder_of_faster_whisper_is_the_model_that_ctranslate2_runs(place, tmp_path):
-    folder = exports.whisper_ctranslate2(place, tmp_path)
-    theirs = ctranslate2.models.Whisper(
+@pytest.fixture(scope="module")
+def theirs(place, tmp_path_factory):
+    folder = exports.whisper_ctranslate2(place, tmp_path_factory.mktemp("written"))
+    return ctranslate2.models.Whisper(
         str(folder), device="cpu", compute_type="float32", intra_threads=1
     )
-    pair = opened(specjax.load("whisper-base"), None)
+
+
+@pytest.fixture(scope="module")
+def pair(place):
+    return opened(specjax.load("whisper-base"), None)
+
+
+def test_a_folder_of_faster_whisper_is_the_model_that_ctranslate2_runs(pair, theirs):
     config, params = pair.target.config, pair.target.params
     sound = np.concatenate([*audio.blocks(SOUND)])[: logmel.WINDOW]
     window = logmel.features(sound)
@@ -71,3 +79,24 @@ def test_a_folder_of_faster_whisper_is_the_model_that_ctranslate2_runs(place, tm
     logits = logits[len(prompt) - 1 :][: len(wanted)]
     assert len(ids) > 8 and apart(logits, wanted) < MOST
     assert logits.argmax(-1)[: len(ids)].tolist() == ids
+
+
+def test_a_token_begins_where_ctranslate2_aligns_it(pair, theirs):
+    """The whole path but its ties: scores, filter, warping."""
+    transcript = specjax.transcribe(pair, None, [SOUND], temperatures=[0.0])
+    text = pair.write(transcript.transcripts[0].text)
+    head = Options("en", None, False).prompt(pair.tokens)
+    window = logmel.features(np.concatenate([*audio.blocks(SOUND)]))
+    heard = ctranslate2.StorageView.from_array(np.ascontiguousarray(window.T[None]))
+    frames = round(100 * transcript.transcripts[0].seconds)
+    (wanted,) = theirs.align(heard, head[:-1], [text], frames, median_filter_width=7)
+    begins = dict(reversed(wanted.alignments))  # the first state of each token
+
+    config, params = pair.target.config, pair.target.params
+    states = whisper.encode(config, params, Features(jnp.asarray(window)[None])).states
+    listen = alignment.program(config, alignment.heads(pair))
+    ids = np.array([[*head, *text, pair.tokens.end]], np.int32)
+    scores, _ = listen(params, states, ids, np.ones(config.vocab, bool))
+    ours = alignment.begins(np.asarray(scores)[0, :, :, : frames // 2], len(head))
+    apart_by = np.abs(ours - [begins[i] for i in range(len(text) + 1)])
+    assert len(text) > 8 and np.mean(apart_by <= 1) > 0.9 and apart_by.max() <= 5
