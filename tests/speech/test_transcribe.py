@@ -179,6 +179,29 @@ def test_a_segment_ends_with_its_recording():
     assert nothing[:4] == (0, [], 7.0, 7.0)
 
 
+def test_words_are_found_in_windows_that_are_done():
+    """Of a batch whose first row is decoded again, and of what a part holds alone."""
+    bad = paint([(0, 100, LOST)], 2000)
+    good = paint([(0, 100, 4), (1500, 2100, 5)], 6000)
+    seen = []
+
+    def align(states, windows):
+        seen.append([(x.row, x.head, x.start, len(x.frames)) for x in windows])
+        assert states == "states"
+        return [[y._replace(words=()) for y in x.segments] for x in windows]
+
+    def decode(*asked):
+        return hear()(*asked)._replace(states="states")
+
+    recordings = [Recording(bad, "en"), Recording(good, "de", (Clip(0, 50),))]
+    news = [*transcribe(recordings, decode, TOKENS, read, align=align)]
+    assert all(x.words == () for each in news for x in each.segments)
+    head = [21, 23, 25, TOKENS.no_timestamps]
+    assert seen[0] == [(1, head, 0.0, 3000)] and seen[1] == [(1, head, 30.0, 2000)]
+    assert [len(each) for each in seen] == [1, 1, 0, 0, 1]
+    assert seen[4] == [(0, [21, 22, 25, TOKENS.no_timestamps], 0.0, 2000)]
+
+
 def test_a_bad_window_is_decoded_again_while_others_go_on():
     bad = paint([(0, 100, LOST), (1500, 1700, 3)], 6000)
     good = paint([(0, 100, 4), (1500, 2100, 5)], 6000)
