@@ -82,7 +82,7 @@ def test_a_folder_of_faster_whisper_is_the_model_that_ctranslate2_runs(pair, the
 
 
 def test_a_token_begins_where_ctranslate2_aligns_it(pair, theirs):
-    """The whole path but its ties: scores, filter, warping."""
+    """The whole path: scores, filter, warping; and how likely each is."""
     transcript = specjax.transcribe(pair, None, [SOUND], temperatures=[0.0])
     text = pair.write(transcript.transcripts[0].text)
     head = Options("en", None, False).prompt(pair.tokens)
@@ -96,7 +96,9 @@ def test_a_token_begins_where_ctranslate2_aligns_it(pair, theirs):
     states = whisper.encode(config, params, Features(jnp.asarray(window)[None])).states
     listen = alignment.program(config, alignment.heads(pair))
     ids = np.array([[*head, *text, pair.tokens.end]], np.int32)
-    scores, _ = listen(params, states, ids, np.ones(config.vocab, bool))
+    scores, likely = listen(params, states, ids, np.arange(config.vocab) < ids[0, -1])
     ours = alignment.begins(np.asarray(scores)[0, :, :, : frames // 2], len(head))
     apart_by = np.abs(ours - [begins[i] for i in range(len(text) + 1)])
+    said = np.asarray(likely)[0, len(head) - 1 : -1]
+    assert np.abs(said - wanted.text_token_probs).max() < 1e-3
     assert len(text) > 8 and np.mean(apart_by == 0) > 0.9 and apart_by.max() <= 1
