@@ -180,10 +180,29 @@ def test_a_transcript_stays_until_the_next_is_whole(tmp_path, monkeypatch, capfd
     assert f"{tmp_path / 'b.txt'} could not be written: No space" in printed
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(
+FETCHED = pytest.mark.skipif(
     published.path("whisper-base") is None, reason="needs specjax fetch whisper-base"
 )
+
+
+@pytest.mark.slow
+@FETCHED
+def test_a_real_whisper_times_its_words(capsys):
+    spoken = str(zoo.FOLDER / "speech" / "speech.flac")
+    asked = ["--target", "whisper-base", "--temperature", "0", "--json", spoken]
+    plain, timed = (
+        (transcribe.main([*asked, *more]), json.loads(capsys.readouterr().out))[1]
+        for more in ([], ["--words"])
+    )
+    (one,), (other,) = (x["transcripts"][0]["segments"] for x in (plain, timed))
+    words = other.pop("words")
+    assert one == other and "".join(x["word"] for x in words) == one["text"]
+    times = [x[edge] for x in words for edge in ("start", "end")]
+    assert times == sorted(times) and times[0] < 0.5 and 2 < times[-1] <= 2.45
+
+
+@pytest.mark.slow
+@FETCHED
 def test_a_real_whisper_writes_the_same_with_its_bundled_draft(capsys):
     spoken = str(zoo.FOLDER / "speech" / "speech.flac")
     asked = ["--target", "whisper-base", "--temperature", "0", spoken]
