@@ -25,7 +25,9 @@ def sounding(frames: np.ndarray) -> np.ndarray:
     return level > np.percentile(level, LOUD) - BELOW if level.size else level > 0
 
 
-def left_out(words: Iterable[Word], sound: np.ndarray, start: float) -> list[Word]:
+def left_out(
+    words: Iterable[Word], sound: np.ndarray, start: float
+) -> tuple[Word, ...]:
     """Words without the pauses in their times. sound: of their window, which begins at
     `start` seconds. Of a word that a pause divides, the longer part is its own."""
     kept = []
@@ -41,4 +43,4 @@ def left_out(words: Iterable[Word], sound: np.ndarray, start: float) -> list[Wor
             if end - last - 1 >= PAUSE:
                 word = word._replace(end=start + STEP * (last + 1))
         kept.append(word)
-    return kept
+    return tuple(kept)

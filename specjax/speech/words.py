@@ -59,12 +59,11 @@ def build(pair: Listeners, on_batch: Callable[[Spent], None]) -> Align:
             times = each.start + STEP * alignment.begins(heard_at, first)
             said = likely[each.row, first - 1 : count - 2]
             divided = pair.read, is_spaced(tokens, each.head)
-            spoken = worded(each.segments, tokens, times, said, *divided)
-            sound = pauses.sounding(each.frames)
+            sound = pauses.sounding(each.frames), each.start
             timed.append(
                 [
-                    x._replace(words=(*pauses.left_out(x.words, sound, each.start),))
-                    for x in spoken
+                    segment._replace(words=pauses.left_out(segment.words, *sound))
+                    for segment in worded(each.segments, tokens, times, said, *divided)
                 ]
             )
         on_batch(Spent(0, 0, 0, 0, 0, time.perf_counter() - began))
