@@ -1,7 +1,9 @@
 """Where in a recording somebody speaks, by Silero's detector (extra `vad`).
 
 It gives a probability for every 32 ms; parts begin where that is high and end where it
-has been low for a while (https://github.com/snakers4/silero-vad).
+has been low for a while (https://github.com/snakers4/silero-vad). Its own defaults for
+that while and for what is around a part, 0.1 s and 0.03 s, cut sentences, of which each
+piece would be a window of its own: here they are longer.
 Axes: N samples.
 """
 
