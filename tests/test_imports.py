@@ -50,7 +50,7 @@ ROOMS = {
     "specjax.quantized": ours("native"),
     "specjax.models": (*PURE, *ours("native quantized chunks")),
     "specjax.verifiers": (*PURE, *ours("plugins trees")),
-    "specjax.drafters": (*PURE, *ours("chunks trees")),
+    "specjax.drafters": (*PURE, *ours("chunks topologies trees")),
     "specjax.step": (*PURE, *ours("chunks trees drafters.nothing verifiers.token")),
     "specjax.inputs": (*PURE, *ours("jax_flags step")),
     "specjax.generate": (*PURE, *ours("chunks step inputs finite")),
