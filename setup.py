@@ -58,6 +58,7 @@ setup(
         "safetensors>=0.5",
         "sentencepiece>=0.2",
         "tqdm>=4.64",
+        "rich>=13",
         "tensorstore>=0.1.60",
     ],
     extras_require={

@@ -45,12 +45,31 @@ def audit(parser: Parser, flags: argparse.Namespace) -> int:
         verdict = judge(total(steps), flags.level)
     guarantee = verifiers.named(flags.rule).guarantee
     names, dtype = f"{pair[0].name} with {pair[1].name}", pair[0].dtype
+    tokens_per_call = calls.tokens.sum() / calls.calls.sum()
+    log_e = evidence(steps)[0]
+    if flags.json:
+        asked = ("rule", "policy", "gamma", "temperature", "level", "seed")
+        console.tell(
+            {
+                "target": pair[0].name,
+                "draft": pair[1].name,
+                "dtype": dtype,
+                **{name: getattr(flags, name) for name in asked},
+                "guarantee": guarantee,
+                "kernels": kernels.record,
+                "tokens_per_call": tokens_per_call,
+                **verdict._asdict(),
+                "log10_e": log_e.max() / math.log(10),
+                "alarm": alarm(log_e, flags.level),
+            }
+        )
+        return int(not verdict.passed)
     print(f"{names}, {dtype}, {standardized(protocol._asdict())}")
     adapted = "" if flags.policy == "none" else f", policy {flags.policy}"
     print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}{adapted}")
     print(fused.line(kernels.record))
-    print(f"{calls.tokens.sum() / calls.calls.sum():.3f} tokens per target call\n")
-    report(verdict, evidence(steps)[0], flags.level)
+    print(f"{tokens_per_call:.3f} tokens per target call\n")
+    report(verdict, log_e, flags.level)
     return int(not verdict.passed)
 
 
@@ -70,6 +89,7 @@ def make_parser() -> Parser:
     shared.add(parser, "batch", default=32)
     add("--level", type=level, default=LEVEL, help="how often exact runs may fail")
     shared.add(parser, "mesh", "seed", "kernels")
+    console.add_json(parser)
     return parser
 
 
