@@ -90,14 +90,15 @@ def end(label: str, outcome: str) -> None:
 @contextlib.contextmanager
 def announced(label: str) -> Iterator[None]:
     """Says on stderr what runs now, and then its seconds; a terminal sees it turn."""
-    begun, end = time.perf_counter(), "\n"
-    print(f"{label} ...", end=" ", file=sys.stderr, flush=True)
+    begun, ended, turns = time.perf_counter(), "\n", sys.stderr.isatty()
+    print(f"{label} ...", end="\r" if turns else " ", file=sys.stderr, flush=True)
     try:
-        with turning(label) if sys.stderr.isatty() else contextlib.nullcontext():
+        with turning(label) if turns else contextlib.nullcontext():
             yield
-        end = f"{time.perf_counter() - begun:.1f} s\n"
+        again = f"{label} ... " if turns else ""
+        ended = f"{again}{time.perf_counter() - begun:.1f} s\n"
     finally:
-        print(end, end="", file=sys.stderr, flush=True)
+        print(ended, end="", file=sys.stderr, flush=True)
 
 
 def turning(label: str) -> AbstractContextManager:
@@ -105,7 +106,6 @@ def turning(label: str) -> AbstractContextManager:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    print("\r", end="", file=sys.stderr)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     shown = dict(transient=True, redirect_stdout=False, redirect_stderr=False)
     bar = Progress(*columns, console=Console(file=sys.stderr), **shown)

@@ -277,9 +277,7 @@ def summarize(it: dict) -> None:
     """What was measured on this text, of the document."""
     alpha = "-" if it["alpha"] is None else f"{it['alpha']:.3f}"
     low, high = it["speedup_ci"]
-    told = (
-        "faster" if low > 1 else "slower" if high < 1 else "as fast, within the clock"
-    )
+    told = "faster" if low > 1 else "slower" if high < 1 else "undecided"
     print("Summary\n-------")
     print(f"target, draft = {it['target']}, {it['draft']} on {it['device']}")
     tested = f"{it['accepted']} accepted of {it['tested']} drafted tokens tested"

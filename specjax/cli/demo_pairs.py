@@ -48,15 +48,14 @@ PAIRS = {
     "smollm2": Known(
         "smollm2", "smollm2_draft", "Why do people need sleep?", chat=True
     ),
-    "whisper": Known("whisper-base", "whisper_base_draft", audio=SPOKEN),
 }
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
     """--pair, --target, --draft and --models_dir, which `located` reads."""
     add = parser.add_argument
-    of_pair = "target, draft and prompt by one name; smollm2 and whisper want"
-    of_pair += " `specjax fetch smollm2 whisper-base` first"
+    of_pair = "target, draft and prompt by one name: %(choices)s, which wants `specjax"
+    of_pair += " fetch smollm2` first"
     add("--pair", choices=PAIRS, help=of_pair)
     of_target = f"a bundled name, a path, a hub's id, or a size ({', '.join(SIZES)})"
     of_target += f" of GPT-2; default {zoo.MODELS[0]}, or {PAIR[0]} of --models_dir"

@@ -167,7 +167,6 @@ def test_a_pair_goes_by_one_name_with_a_prompt_that_suits_it(capsys):
     assert asked("--pair", "ende")[:2] == ("t5_target", "t5_small")
     assert asked("--target", "t5_target") == asked("--pair", "ende")
     assert asked("--audio", "a.wav")[:2] == zoo.SPEECH_MODELS
-    assert asked("--pair", "whisper", "--audio", "a.wav").target == "whisper-base"
     typed = asked("--pair", "smollm2", "--prompt", "Why?")
     assert typed.prompt == "Why?" and typed.chat
     for words, told in (
