@@ -20,6 +20,7 @@ extensions = [
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "specjax"
+html_show_copyright = False
 default_role = "code"  # one backtick is code, as in the docstrings
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
