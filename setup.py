@@ -83,6 +83,7 @@ setup(
         "sweep": [*GIN, "submitit>=1.5"],  # rows on many machines
         "ray": [*GIN, "ray>=2.40"],
         "plots": PLOTS,
+        "events": ["tensorboardX>=2.6"],  # curves of training for TensorBoard
         "experiments": EXPERIMENTS,
         "test": [*EXPERIMENTS, *TEST, *NOTEBOOKS],
     },
