@@ -33,6 +33,7 @@ FLAGS = {
     "microscope": f"{PAIR} --gammas 2 --texts 2 --tokens 6 --dtype float32",
     "microscope --texts": "other.jsonl --target m0.safetensors",
     "certify": "--rule token",
+    "certify --draft": "copying",
     "soak": "--draws 1 --rule token",
     "run --list": "rows.gin",
     "sweep --list": "rows.gin",
