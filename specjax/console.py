@@ -106,7 +106,8 @@ def turning(label: str) -> AbstractContextManager:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    text = TextColumn("{task.description}", markup=False)
+    columns = SpinnerColumn(), text, TimeElapsedColumn()
     shown = dict(transient=True, redirect_stdout=False, redirect_stderr=False)
     bar = Progress(*columns, console=Console(file=sys.stderr), **shown)
     bar.add_task(label, total=None)
