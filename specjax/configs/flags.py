@@ -1,7 +1,7 @@
 """What names rows on a command line: files, and the flags that T5X's users know."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specjax import configs, console
@@ -54,12 +54,13 @@ def parse(
     if flags.json and not flags.list:
         parser.error("--json is of --list: name both; records are JSON lines in --out")
     named = map(split, files)
-    every = [RowFile(path, over, bindings, search, row) for path, row in named]
-    if flags.rows or flags.list:
-        try:
+    each = [RowFile(path, over, bindings, search, row) for path, row in named]
+    try:
+        every = [*within(each)]
+        if flags.rows or flags.list:
             every = picked(configs.every(every), flags.rows)
-        except ConfigError as error:
-            parser.error(str(error))
+    except (ConfigError, ValueError) as error:
+        parser.error(str(error))
     if flags.list:
         if flags.json:
             console.tell({"rows": [*map(entry, every)]})
@@ -67,6 +68,19 @@ def parse(
             print("\n".join(map(str, every)))
         parser.exit()
     return flags, every
+
+
+def within(rows: Sequence[RowFile]) -> Iterator[RowFile]:
+    """Rows of the files in a folder, where one was named. Raises ValueError for a
+    folder without any."""
+    for row in rows:
+        if not row.path.is_dir():
+            yield row
+            continue
+        files = sorted(row.path.glob("*.gin"))
+        if not files:
+            raise ValueError(f"{row.path} has no .gin files: name a folder with rows")
+        yield from (row._replace(path=path) for path in files)
 
 
 def entry(row: RowFile) -> dict:

@@ -36,7 +36,7 @@ FLAGS = {
     "certify --draft": "copying",
     "soak": "--draws 1 --rule token",
     "run --list": "rows.gin",
-    "sweep --list": "rows.gin",
+    "sweep --list": "rows",
     "fetch": "",
 }
 
@@ -51,7 +51,9 @@ def desk(tmp_path_factory):
     write(folder / "a.jsonl", RECORD)
     write(folder / "b.jsonl", record(alpha=0.1))
     rows = "include 'gin_configs/runs/table1.gin'\nROWS = {'a': {'ALPHA': 0.6}}\n"
-    (folder / "rows.gin").write_text(rows)
+    (folder / "rows").mkdir()
+    for name in ("rows.gin", "rows/same.gin"):
+        (folder / name).write_text(rows)
     return folder
 
 
