@@ -108,6 +108,7 @@ lint: $(TEST)
 docs: $(TEST)
 	$(INSTALL) --editable '.[test,docs]'
 	$(RUN) -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build
+	@! grep -rl --include=*.html "Alias for field number" docs/_build
 	@echo "docs/_build/index.html"
 
 # Nothing is taken from this environment but the builder: the wheel is built from the

@@ -59,6 +59,7 @@ setup(
         "safetensors>=0.5",
         "sentencepiece>=0.2",
         "tqdm>=4.64",
+        "rich>=13",
         "tensorstore>=0.1.60",
     ],
     extras_require={
@@ -84,6 +85,7 @@ setup(
         "sweep": [*GIN, "submitit>=1.5"],  # rows on many machines
         "ray": [*GIN, "ray>=2.40"],
         "plots": PLOTS,
+        "events": ["tensorboardX>=2.6"],  # curves of training for TensorBoard
         "experiments": EXPERIMENTS,
         "test": [*EXPERIMENTS, *TEST, *NOTEBOOKS],
     },

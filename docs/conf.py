@@ -20,12 +20,13 @@ extensions = [
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "specjax"
+html_show_copyright = False
 default_role = "code"  # one backtick is code, as in the docstrings
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 2
 html_math_renderer = "mathml"
 
@@ -40,6 +41,13 @@ def formula(display: str):
     return visit
 
 
+def is_only_a_number(app, what, name, obj, skip, options) -> bool | None:
+    """Leaves out fields of tuples, which their class tells; Python says "Alias for
+    field number 0" of each."""
+    return (getattr(obj, "__doc__", None) or "").startswith("Alias for") or None
+
+
 def setup(app) -> None:
+    app.connect("autodoc-skip-member", is_only_a_number)
     visitors = (formula("inline"), None), (formula("block"), None)
     app.add_html_math_renderer("mathml", *visitors)

@@ -7,13 +7,15 @@ every command of the package, wherever its module is; it imports nothing else.
 import argparse
 import contextlib
 import io
+import json
 import math
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn, TextIO
 
 STOPPED = 130  # what a shell expects of a command that Ctrl-C ended
@@ -87,14 +89,59 @@ def end(label: str, outcome: str) -> None:
 
 @contextlib.contextmanager
 def announced(label: str) -> Iterator[None]:
-    """Says on stderr what runs now, and then its seconds."""
-    print(f"{label} ...", end=" ", file=sys.stderr, flush=True)
-    begun, end = time.perf_counter(), "\n"
+    """Says on stderr what runs now, and then its seconds; a terminal sees it turn."""
+    begun, ended, turns = time.perf_counter(), "\n", sys.stderr.isatty()
+    print(f"{label} ...", end="\r" if turns else " ", file=sys.stderr, flush=True)
     try:
-        yield
-        end = f"{time.perf_counter() - begun:.1f} s\n"
+        with turning(label) if turns else contextlib.nullcontext():
+            yield
+        again = f"{label} ... " if turns else ""
+        ended = f"{again}{time.perf_counter() - begun:.1f} s\n"
     finally:
-        print(end, end="", file=sys.stderr, flush=True)
+        print(ended, end="", file=sys.stderr, flush=True)
+
+
+def turning(label: str) -> AbstractContextManager:
+    """A spinner and the seconds so far, on a line that is gone at the end."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = SpinnerColumn(), text, TimeElapsedColumn()
+    shown = dict(transient=True, redirect_stdout=False, redirect_stderr=False)
+    bar = Progress(*columns, console=Console(file=sys.stderr), **shown)
+    bar.add_task(label, total=None)
+    return bar
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Adds --json; see `aside` and `tell`."""
+    of_json = "one JSON document on standard output, all else on standard error"
+    parser.add_argument("--json", action="store_true", help=of_json)
+
+
+def aside(asked: bool) -> AbstractContextManager:
+    """Where a document is asked for, what is printed meanwhile goes to stderr."""
+    return contextlib.redirect_stdout(sys.stderr) if asked else contextlib.nullcontext()
+
+
+def tell(document: Mapping) -> None:
+    """Prints a document as one line of JSON."""
+    print(json.dumps(plain(document), allow_nan=False), flush=True)
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it: tuples by their names, arrays as lists, no infinity and no NaN
+    but None."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(plain, value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Unwritable(SystemExit):

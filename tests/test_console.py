@@ -4,11 +4,15 @@ Of whole processes, as more may be said while they end; `console` imports nothin
 so that each takes a moment.
 """
 
+import collections
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from specjax import __main__, console
@@ -83,6 +87,28 @@ def test_every_command_prints_by_it(monkeypatch, unread):
         with pytest.raises(SystemExit) as stopped:
             __main__.main()
     assert stopped.value.code == console.CLOSED
+
+
+def test_what_runs_is_told_line_by_line_and_turns_on_a_terminal(monkeypatch, capsys):
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda answer=terminal: answer)
+        with console.announced("Compiling"):
+            print("apart")
+        told = capsys.readouterr()
+        assert told.out == "apart\n"
+        assert re.search(r"Compiling \.\.\. 0\.\d s\n$", told.err)
+        assert ("\r" in told.err) == terminal
+
+
+def test_a_document_is_alone_on_standard_output(capsys):
+    with console.aside(True):
+        print("told")
+    point = collections.namedtuple("Point", "x y")(float("inf"), np.arange(2))
+    console.tell({"point": point, 3: (np.float32(0.5), None)})
+    printed = capsys.readouterr()
+    assert printed.err == "told\n"
+    told = {"point": {"x": None, "y": [0, 1]}, "3": [0.5, None]}
+    assert json.loads(printed.out) == told
 
 
 LACKS = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.\nMore")

@@ -1,6 +1,7 @@
 """README.md, docs and notebooks: what they show runs, and what they name is there."""
 
 import ast
+import json
 import re
 import shlex
 import shutil
@@ -215,6 +216,56 @@ def test_files_that_are_named_are_there():
     named = re.findall(r"`((?:specjax|tests|experiments)/[\w./]+)", README)
     for path in [p for p in linked if "://" not in p] + named:
         assert (ROOT / path).exists(), path
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as GitHub and myst name them."""
+    heads = re.findall(r"^#+ (.*)", FENCE.sub("", page.read_text("utf-8")), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_every_link_and_anchor_within_resolves():
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "results/README.md"]:
+        text = FENCE.sub("", page.read_text("utf-8"))
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" in link:
+                continue
+            path, _, anchor = link.partition("#")
+            there = page.parent / path if path else page
+            assert there.exists(), (page, link)
+            assert not anchor or anchor in anchors(there), (page, link)
+    assert "padded-prompts" in anchors(ROOT / "docs/guides/measuring.md")
+
+
+def test_every_table_of_a_paper_is_on_its_page_with_its_command():
+    for paper in ("leviathan", "chen", "wagner"):
+        page = (ROOT / f"docs/papers/{paper}.md").read_text()
+        names = json.loads(
+            (ROOT / f"experiments/papers/{paper}/lines.json").read_text()
+        )
+        for name in names.keys() - {"shared"}:
+            command = catalogue.named(name).command
+            assert f"`{command}` | `results/{name}.md` |" in page, name
+
+
+def test_the_gains_of_methods_are_those_of_the_results():
+    guide = (ROOT / "docs/guides/drafts.md").read_text().partition("## Which method")[2]
+    rows = re.findall(r"^(\|.*)\| (`.*`) \|$", guide, re.MULTILINE)
+    assert len(rows) > 8
+    for row, pages in rows:
+        files = [f"results/{name}.md" for name in re.findall(r"`(\w+)`", pages)]
+        texts = [(ROOT / file).read_text() for file in files]
+        known = [float(x) for x in re.findall(r"\d+\.\d+", " ".join(texts))]
+        for told in map(float, re.findall(r"\d\.\d\d", row)):
+            assert min(abs(told - x) for x in known) < 0.0051, (told, row)
+
+
+@pytest.mark.parametrize("name", ["own", "texts"])
+def test_the_guides_other_examples_run(name, capsys):
+    guide = (ROOT / f"docs/guides/{name}.md").read_text()
+    for source in re.findall(r"```python\n(.*?)```", guide, re.DOTALL):
+        source = source.replace('"code_target"', '"code_small"')
+        exec(compile(source, f"{name}.md", "exec"), {})
 
 
 def test_what_is_to_be_run_runs():

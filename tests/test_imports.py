@@ -112,7 +112,7 @@ ROOMS = {
 # Packages from elsewhere: the only ones of `specjax`, which are where it is installed,
 # and those that stay out of the others.
 DECLARED = {"jax", "flax", "numpy", "scipy", "safetensors", "sentencepiece", "tqdm"}
-DECLARED |= {"tensorstore", *sys.stdlib_module_names}
+DECLARED |= {"tensorstore", "rich", *sys.stdlib_module_names}
 BARRED = {
     "pallas_kernels": ("gin", "tensorflow", "torch", "seqio"),
     "experiments": ("gin", "tensorflow", "tensorflow_datasets", "seqio"),

@@ -1,11 +1,16 @@
 """Texts step by step: what is told, when it stops, and what each token was worth."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import specjax
 from specjax.models import gpt, penalties
 from specjax.streaming import up_to
+from specjax.types import TokenAutomaton
 from tests.support import text_folders
 
 PROMPTS = ["def add(", "class Stack:\n    "]
@@ -37,6 +42,55 @@ def test_pieces_are_the_text_and_a_stop_cuts_it(pair):
     told = list(specjax.stream_text(*pair, PROMPTS, stop=[stop], **ASKED))
     assert "".join(it.text for it in told if it.index == 0) == texts[0][:at]
     assert [it.ended for it in told if it.ended and it.index == 0] == ["stop"]
+
+
+def test_two_threads_write_what_one_does(pair):
+    """With one pair, at the same time: the loop, and two streams."""
+    asked = [ASKED | {"seed": seed} for seed in (0, 1)]
+    alone = [specjax.generate_text(*pair, PROMPTS, **it).texts for it in asked]
+    begin = threading.Barrier(4)
+
+    def streamed(it: dict) -> list[str]:
+        begin.wait()
+        texts = ["", ""]
+        for piece in specjax.stream_text(*pair, PROMPTS, **it):
+            texts[piece.index] += piece.text
+        return texts
+
+    def generated(it: dict) -> list[str]:
+        begin.wait()
+        return specjax.generate_text(*pair, PROMPTS, **it).texts
+
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(do, it) for do in (streamed, generated) for it in asked]
+        assert [job.result() for job in jobs] == 2 * alone
+    assert alone[0] != alone[1]
+
+
+def dictated(ids: list[int]) -> TokenAutomaton:
+    """Rules under which every text is these ids."""
+
+    def apply(state, logits):
+        said = jnp.array(ids)[jnp.minimum(state, len(ids) - 1)]
+        here = jnp.arange(logits.shape[-1]) == said[..., None]
+        return jnp.where(here, 0.0, -jnp.inf)
+
+    none = lambda tokens, length: jnp.zeros(length.shape, jnp.int32)  # noqa: E731
+    return TokenAutomaton(none, lambda state, token: state + 1, apply)
+
+
+def test_several_texts_come_in_whole_characters(pair):
+    """Where a character takes several ids, and gamma ends within it."""
+    text = "'\u6f22\U0001f642' # \u6f22"
+    ids = pair[0].tokenizer.encode(text)[1:]  # without the start
+    assert len(ids) > len(text)
+    asked = dict(gamma=1, new_tokens=len(ids), rules=dictated(ids))
+    pieces = [*specjax.stream_text(*pair, PROMPTS, **asked)]
+    assert not any("\ufffd" in it.text for it in pieces)
+    assert sum(it.text == "" for it in pieces) > 0 and len(pieces) > 4
+    told = ["".join(it.text for it in pieces if it.index == i) for i in (0, 1)]
+    assert told == specjax.generate_text(*pair, PROMPTS, **asked).texts
+    assert [it.strip() for it in told] == [text, text]
 
 
 def test_logprobs_are_the_targets_own(pair):

@@ -32,10 +32,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     with console.stops(), shared.on_mesh(parser, flags.mesh):
-        return audit(parser, flags)
+        with console.aside(flags.json):
+            document = audit(parser, flags)
+    if flags.json:
+        console.tell(document)
+    return int(not document["passed"])
 
 
-def audit(parser: Parser, flags: argparse.Namespace) -> int:
+def audit(parser: Parser, flags: argparse.Namespace) -> dict:
+    """Decodes and prints the verdict; what --json tells of it."""
     with parser.refusing():
         pair, prompts, protocol = make_case(flags)
         kernels = fused.of_protocol(*pair, protocol)
@@ -45,13 +50,26 @@ def audit(parser: Parser, flags: argparse.Namespace) -> int:
         verdict = judge(total(steps), flags.level)
     guarantee = verifiers.named(flags.rule).guarantee
     names, dtype = f"{pair[0].name} with {pair[1].name}", pair[0].dtype
+    tokens_per_call = calls.tokens.sum() / calls.calls.sum()
+    log_e = evidence(steps)[0]
     print(f"{names}, {dtype}, {standardized(protocol._asdict())}")
     adapted = "" if flags.policy == "none" else f", policy {flags.policy}"
     print(f"rule {flags.rule} ({guarantee}), gamma {flags.gamma}{adapted}")
     print(fused.line(kernels.record))
-    print(f"{calls.tokens.sum() / calls.calls.sum():.3f} tokens per target call\n")
-    report(verdict, evidence(steps)[0], flags.level)
-    return int(not verdict.passed)
+    print(f"{tokens_per_call:.3f} tokens per target call\n")
+    report(verdict, log_e, flags.level)
+    asked = "rule", "policy", "gamma", "temperature", "level", "seed"
+    return {
+        **dict(zip(("target", "draft"), (side.name for side in pair), strict=True)),
+        "dtype": dtype,
+        **{name: getattr(flags, name) for name in asked},
+        "guarantee": guarantee,
+        "kernels": kernels.record,
+        "tokens_per_call": tokens_per_call,
+        **verdict._asdict(),
+        "log10_e": log_e.max() / math.log(10),
+        "alarm": alarm(log_e, flags.level),
+    }
 
 
 def make_parser() -> Parser:
@@ -70,6 +88,7 @@ def make_parser() -> Parser:
     shared.add(parser, "batch", default=32)
     add("--level", type=level, default=LEVEL, help="how often exact runs may fail")
     shared.add(parser, "mesh", "seed", "kernels")
+    console.add_json(parser)
     return parser
 
 

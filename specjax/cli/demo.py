@@ -15,14 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import jax
 import numpy as np
 
 from specjax import (
     console,
-    drafts,
     finite,
     fused,
     generate,
@@ -32,10 +30,8 @@ from specjax import (
     prompts,
     sides,
     verifiers,
-    zoo,
 )
-from specjax.checkpoints import BUNDLED
-from specjax.checkpoints.huggingface import CONFIG
+from specjax.cli import demo_pairs
 from specjax.cli import flags as shared
 from specjax.console import Parser
 from specjax.inputs import bucketed, check, make_prompt, make_request, make_sampling
@@ -48,57 +44,6 @@ from specjax.theory import closed_forms
 from specjax.tokenizers import Tokenizer, stream
 from specjax.types import Params
 
-# The sizes that OpenAI published, and what the hub calls them.
-SIZES = {"124M": "gpt2", "355M": "gpt2-medium", "774M": "gpt2-large"}
-SIZES |= {"1558M": "gpt2-xl"}
-FOLDER = "models"  # that sizes are looked for in, unless another is named
-PAIR = "1558M", "124M"  # of whom names a folder alone
-
-
-def add_models(parser: argparse.ArgumentParser) -> None:
-    """--target, --draft and --models_dir, which `located_pair` reads."""
-    add = parser.add_argument
-    of_target = f"a bundled name, a path, a hub's id, or a size ({', '.join(SIZES)})"
-    of_target += f" of GPT-2; default {zoo.MODELS[0]}, or {PAIR[0]} of --models_dir"
-    add("--target", "--target_model_size", help=of_target)
-    of_draft = f"{shared.DRAFTS}; default {zoo.MODELS[1]}, or"
-    add("--draft", "--draft_model_size", help=f"{of_draft} {PAIR[1]}")
-    add("--models_dir", help=f"has a folder of each size; default {FOLDER}")
-
-
-def named_pair(flags: argparse.Namespace) -> tuple[str, str]:
-    """Target and draft as they were named, or by default."""
-    pair = zoo.MODELS if flags.audio is None else zoo.SPEECH_MODELS
-    pair = pair if flags.models_dir is None else PAIR
-    return flags.target or pair[0], flags.draft or pair[1]
-
-
-def located_pair(flags: argparse.Namespace) -> tuple[str, str]:
-    """Target and draft by names that `flags.pair` takes."""
-    return tuple(size_folder(name, flags.models_dir) for name in named_pair(flags))
-
-
-def size_folder(name: str, below: str | None) -> str:
-    """A size's folder, or the name as it is where it names no size."""
-    place = Path(below or FOLDER) / name
-    known = name in BUNDLED or drafts.is_named(name) or "/" in name
-    if known or (below is None and name not in SIZES):
-        return name
-    if (place / CONFIG).is_file():
-        return str(place.absolute())
-    if Path(name).exists():
-        return name
-    there = sorted(file.parent.name for file in place.parent.glob(f"*/{CONFIG}"))
-    has = f"has {', '.join(there)}" if there else "has no model"
-    model = f"openai-community/{SIZES[name]}" if name in SIZES else "MODEL"
-    raise ValueError(
-        f"no {place / CONFIG}, and {place.parent} {has}: put the Hugging Face folder of"
-        f" that size there (hf download {model} --local-dir {place}), or name another"
-        " --models_dir"
-    )
-
-
-PROMPT = 'import os\n\n\ndef find_files(root, suffix):\n    """'
 ROUNDS = 5  # timed runs of each kind, in turns
 PATIENCE = 1.0  # seconds that weights may take to be read before a word is said
 
@@ -108,14 +53,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     with console.stops(), native.products(flags.products):
-        with shared.on_mesh(parser, flags.mesh):
-            return decode(parser, flags)
+        with shared.on_mesh(parser, flags.mesh), console.aside(flags.json):
+            document = decode(parser, flags)
+    if flags.json:
+        console.tell(document)
+    return 0
 
 
-def decode(parser: Parser, flags: argparse.Namespace) -> int:
+def decode(parser: Parser, flags: argparse.Namespace) -> dict:
+    """Prints all that is promised above; what --json tells of it."""
     with parser.refusing(OverflowError, FloatingPointError):
-        target, draft = named_pair(flags)
-        with told_if_slow(f"Reading {target} and {draft} ..."):
+        pair = demo_pairs.named(flags)
+        with told_if_slow(f"Reading {pair.target} and {pair.draft} ..."):
             case = make_case(flags)
         print("Compiling (not timed) ...", file=sys.stderr, flush=True)
         baseline, outputs, seconds = measure(case)
@@ -123,34 +72,57 @@ def decode(parser: Parser, flags: argparse.Namespace) -> int:
         with console.announced("  its steps, to be printed"):
             first = next(steps)  # compiles, before anything is printed
     before, after = np.median(seconds, axis=1)
+    if case.decoder.target.encodes:
+        print(f"Input = {pair.audio or pair.prompt}\n")
     block("Autoregressive Decode", before)
-    print(case.tokenizer.decode(baseline), end="\n\n")
+    alone = case.tokenizer.decode(baseline)
+    print(alone, end="\n\n")
     block("Speculative Decode", after)
     length = int(case.prompt.length[0])
     text, trace = show(case.tokenizer, length, itertools.chain([first], steps))
+    written = {"alone": alone, "speculative": case.tokenizer.decode(text)}
+    greedy = flags.temperature == 0  # texts must agree, up to rounding
+    differ = first_difference(baseline, outputs, text) if greedy else None
+    document = {
+        **dict(zip(("target", "draft"), case.names, strict=True)),
+        "device": jax.default_backend(),
+        "prompt": str(pair.audio or pair.prompt),
+        "temperature": flags.temperature,
+        "gamma": flags.K,
+        "rule": flags.rule,
+        "guarantee": case.decoder.verifier.guarantee,
+        "policy": flags.policy,
+        **counts(trace, flags.K),
+        **speeds(seconds),
+        "repeats": repetition(baseline, length),
+        "texts": written,
+        "same_text": differ is None if greedy else None,
+        "kernels": case.kernels.record,
+        "products": native.in_use(),
+        "steps": [pieces(case.tokenizer, step) for step in trace],
+    }
     print()
-    summarize(case, flags, trace, seconds)
-    print(repetition(baseline, length))
+    summarize(document)
     print(fused.line(case.kernels.record))
-    print(f"products: {native.in_use()}")
-    guarantee = case.decoder.verifier.guarantee
-    print(f"rule {flags.rule}: {guarantee}")
-    compare(flags.temperature, baseline, outputs, text)
+    print(f"products: {document['products']}")
+    print(f"rule {flags.rule}: {document['guarantee']}")
+    print(f"texts: {sameness(differ, greedy)}")
     color = {"always": True, "never": False}.get(flags.color, colorful())
     print_trace(case.tokenizer, trace, color)
-    return 0
+    return document
 
 
 def make_parser() -> Parser:
     parser = Parser(prog="specjax demo", description=__doc__.split("\n")[0])
     add = parser.add_argument
-    of_prompt = "what is gone on with, or what an encoder reads; default %(default)r"
-    add("--prompt", default=PROMPT, help=of_prompt)
+    of_prompt = "what is gone on with, what an encoder reads, or what is asked of a"
+    of_prompt += " pair that answers; default: one that suits the pair"
+    add("--prompt", help=of_prompt)
     of_audio = "a recording, for Whispers; by the bundled pair unless one is named"
     add("--audio", metavar="FILE", help=of_audio)
     of_new = "at most, or of a GPT-2 by its size so many; default %(default)s"
     add("--n_tokens_to_generate", type=console.count, default=60, help=of_new)
-    add_models(parser)
+    demo_pairs.add_models(parser)
     shared.add(parser, "rule", "policy", "tokenizer")
     add("--K", type=console.gamma, default=4, help="drafted tokens a step: gamma")
     shared.add(parser, "temperature", help="0 is greedy, the default")
@@ -160,20 +132,25 @@ def make_parser() -> Parser:
     shared.add(parser, "mesh", "kernels", "products")
     of_color = "of the trace; auto: on a terminal, where NO_COLOR is not set"
     add("--color", choices=("auto", "always", "never"), default="auto", help=of_color)
+    console.add_json(parser)
     return parser
 
 
 def make_case(flags: argparse.Namespace) -> Case:
     """Loads and checks everything; raises ValueError before any compute."""
-    names = located_pair(flags)
+    asked = demo_pairs.named(flags)
+    names = demo_pairs.located(asked, flags.models_dir)
     target, draft = shared.pair(names, flags.dtype, flags.cache)
     sides.check(target, draft, with_alpha=False)
     model = sides.reader(target, flags.tokenizer)
-    if flags.audio is None:
-        read = prompts.of([flags.prompt], model)
-    else:
-        heard, pair = [{"audio": flags.audio}], (target, draft)
+    if asked.audio is not None:
+        heard, pair = [{"audio": str(asked.audio)}], (target, draft)
         (target, draft), read = spoken_prompts.of(heard, pair)
+    elif asked.chat:
+        message = {"role": "user", "content": asked.prompt}
+        read = prompts.of([{"messages": [message]}], model)
+    else:
+        read = prompts.of([asked.prompt], model)
     mesh.check_rows(1)
     target, draft = mesh.pair(target, draft)
     shape = fused.Sizes(1, flags.K, target.vocab, draft.regime)
@@ -190,7 +167,7 @@ def make_case(flags: argparse.Namespace) -> Case:
         prompt,
         flags.n_tokens_to_generate,
         make_sampling(1, flags.temperature, **truncation(flags)),
-        () if names[0] != named_pair(flags)[0] else read.ends,
+        () if names[0] != asked.target else read.ends,
     )
     prompt, request = mesh.rows((prompt, request))
     slots = prompt.tokens.shape[1] + flags.n_tokens_to_generate + flags.K + 1
@@ -264,37 +241,64 @@ def show(
     return texts[-1], trace
 
 
-def summarize(
-    case: Case, flags: argparse.Namespace, trace: list[Step], seconds: np.ndarray
-) -> None:
-    """What was measured on this text: one, so that the interval is the clock's alone.
-    seconds: [2, ROUNDS], of the baseline and of speculation."""
+def counts(trace: list[Step], gamma: int) -> dict:
+    """Of this text. alpha: None where no draft was decided on."""
     accepted = sum(len(step.accepted) for step in trace)
     tested = sum(step.tested for step in trace)
-    calls = len(trace)
-    emitted = sum(len(step.accepted) + len(step.added) for step in trace)
-    alpha = f"{accepted / tested:.3f}" if tested else "-"
-    tokens_per_call = emitted / calls
-    print("Summary\n-------")
-    print(f"target, draft = {', '.join(case.names)} on {jax.default_backend()}")
-    print(f"alpha = {alpha} ({accepted} accepted of {tested} drafted tokens tested)")
-    each = f"{tokens_per_call:.2f} ({emitted} in {calls} calls)"
-    print(f"tokens per target call = {each}")
-    r = closed_forms.chen_r(tokens_per_call, flags.K)
-    print(f"Chen's r = {r:.3f} (K = {flags.K})")
-    low, high = timing.interval(speedup, tuple(seconds))
+    tokens = accepted + sum(len(step.added) for step in trace)
+    tokens_per_call = tokens / len(trace)
+    return {
+        "alpha": accepted / tested if tested else None,
+        "accepted": accepted,
+        "tested": tested,
+        "tokens": tokens,
+        "calls": len(trace),
+        "tokens_per_call": tokens_per_call,
+        "chen_r": closed_forms.chen_r(tokens_per_call, gamma),
+    }
+
+
+def speeds(seconds: np.ndarray) -> dict:
+    """seconds: [2, ROUNDS], of the baseline and of speculation, on one text, so that
+    the interval is the clock's alone."""
     before, after = 1e3 * np.median(seconds, axis=1)
+    interval = timing.interval(speedup, tuple(seconds))
+    known = {"speedup": speedup(*seconds), "speedup_ci": interval, "rounds": ROUNDS}
+    return {"alone_ms": before, "speculative_ms": after, **known}
+
+
+def pieces(tokenizer: Tokenizer, step: Step) -> dict[str, list[str]]:
+    """Accepted, rejected and added tokens of a step, as they read."""
+    runs = zip(Step._fields, step[:3], strict=False)
+    return {name: [*map(tokenizer.piece, ids)] for name, ids in runs}
+
+
+def summarize(it: dict) -> None:
+    """What was measured on this text, of the document."""
+    alpha = "-" if it["alpha"] is None else f"{it['alpha']:.3f}"
+    low, high = it["speedup_ci"]
+    told = "faster" if low > 1 else "slower" if high < 1 else "undecided"
+    print("Summary\n-------")
+    print(f"target, draft = {it['target']}, {it['draft']} on {it['device']}")
+    tested = f"{it['accepted']} accepted of {it['tested']} drafted tokens tested"
+    print(f"alpha = {alpha} ({tested})")
+    each = f"{it['tokens_per_call']:.2f} ({it['tokens']} in {it['calls']} calls)"
+    print(f"tokens per target call = {each}")
+    print(f"Chen's r = {it['chen_r']:.3f} (K = {it['gamma']})")
     print(
-        f"speedup = {speedup(*seconds):.2f}, 95 % {low:.2f} to {high:.2f}"
-        f" ({before:.1f} ms over {after:.1f} ms, medians of {ROUNDS} rounds)"
+        f"speedup = {it['speedup']:.2f}, 95 % {low:.2f} to {high:.2f}"
+        f" ({it['alone_ms']:.1f} ms over {it['speculative_ms']:.1f} ms, medians of"
+        f" {ROUNDS} rounds)"
     )
+    print(f"{told}, on this text and machine: `specjax measure` tells of your own")
+    share = f"{it['repeats']:.0%} of tokens end {scoring.RUN}"
+    print(f"repeats: {share} that the text had before")
 
 
-def repetition(ids: np.ndarray, length: int) -> str:
+def repetition(ids: np.ndarray, length: int) -> float:
     """How much of the text after `length` runs in circles, which is easy to draft."""
     marks = scoring.repeated(ids)[length:]
-    share = float(marks.mean()) if marks.size else 0.0
-    return f"repeats: {share:.0%} of tokens end {scoring.RUN} that the text had before"
+    return float(marks.mean()) if marks.size else 0.0
 
 
 def speedup(alone: np.ndarray, drafted: np.ndarray) -> float:
@@ -302,16 +306,15 @@ def speedup(alone: np.ndarray, drafted: np.ndarray) -> float:
     return float(np.median(alone) / np.median(drafted))
 
 
-def compare(
-    temperature: float, baseline: np.ndarray, timed: np.ndarray, streamed: np.ndarray
-) -> None:
-    """Greedy texts must agree, up to rounding between calls of different shape."""
-    if temperature > 0:
-        print("texts: two samples of one distribution; equal only by chance")
-        return
-    columns = itertools.zip_longest(baseline, timed, streamed)
-    differ = [at for at, ids in enumerate(columns) if len(set(ids)) > 1]
-    if differ:
-        print(f"texts: differ from token {differ[0]} on (counting the prompt's)")
-    else:
-        print("texts: identical")
+def first_difference(*texts: np.ndarray) -> int | None:
+    """Where the first token is that not all have; None where they are the same."""
+    columns = enumerate(itertools.zip_longest(*texts))
+    return next((at for at, ids in columns if len(set(ids)) > 1), None)
+
+
+def sameness(differ: int | None, greedy: bool) -> str:
+    if not greedy:
+        return "two samples of one distribution; equal only by chance"
+    if differ is None:
+        return "identical"
+    return f"differ from token {differ} on (counting the prompt's)"

@@ -8,31 +8,42 @@ specjax fetch smollm2 --from FOLDER     of files that were brought here otherwis
 import argparse
 from pathlib import Path
 
+from specjax import console
 from specjax.checkpoints import published
 
 
-def main() -> int | None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(argv: list[str] | None = None) -> int:
+    """Reads the flags (of `sys.argv` if None), fetches and prints; returns 0."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = console.Parser("specjax fetch", description=__doc__, formatter_class=form)
     parser.add_argument("model", nargs="*", help=", ".join(published.MODELS))
     of_folder = "holds the files, whole or as FILE.part*; no index is asked"
     parser.add_argument(
         "--from", dest="folder", type=Path, metavar="FOLDER", help=of_folder
     )
-    flags = parser.parse_args()
+    console.add_json(parser)
+    flags = parser.parse_args(argv)
     models = flags.model
     unknown = [name for name in models if name not in published.MODELS]
     if unknown:
         known = ", ".join(published.MODELS)
         parser.error(f"there is no {unknown[0]} to fetch; there are {known}")
-    if not models:
-        print("\n".join(map(line, published.MODELS)))
-    try:
+    with parser.refusing(), console.aside(flags.json):
         for name in models:
             print(f"{name}: {published.fetch(name, flags.folder)}")
-    except ValueError as error:
-        parser.error(str(error))
+    shown = models or published.MODELS
+    if flags.json:
+        console.tell({"models": [*map(entry, shown)]})
+    elif not models:
+        print("\n".join(map(line, shown)))
+    return 0
+
+
+def entry(name: str) -> dict:
+    """What --json tells of a model. path: None until it is fetched."""
+    model, there = published.MODELS[name], published.path(name)
+    sizes = {"megabytes": model.megabytes, "path": there and str(there)}
+    return {"name": name, "what": model.what, "licence": model.licence, **sizes}
 
 
 def line(name: str) -> str:

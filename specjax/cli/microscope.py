@@ -41,19 +41,26 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     with console.stops(lambda: "the blocks above are whole"):
-        if isinstance(flags.texts, Path):
-            return other_engines.run(parser, flags)
-        if flags.out is not None:
-            parser.error("--out is for the --texts of a file: leave it out")
-        with shared.on_mesh(parser, flags.mesh):
-            return look_closely(parser, flags)
+        with console.aside(flags.json):
+            if isinstance(flags.texts, Path):
+                code, document = other_engines.run(parser, flags)
+            elif flags.out is not None:
+                parser.error("--out is for the --texts of a file: leave it out")
+            else:
+                with shared.on_mesh(parser, flags.mesh):
+                    document = look_closely(parser, flags)
+                code = int(not document["passed"])
+        if flags.json:
+            console.tell(document)
+        return code
 
 
-def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
+def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:
+    """Prints a block a dtype; what --json tells of them."""
     sizes = tuple(sorted(set(flags.gammas))), flags.texts, flags.tokens, flags.batch
     setting = DivergenceSetting(*sizes, flags.rule, flags.kernels, flags.policy)
     strict = jax.default_backend() == "cpu"
-    wrong = []
+    wrong, blocks = [], []
     for dtype in flags.dtype or shared.DTYPES:
         with parser.refusing():
             pair = shared.pair((flags.target, flags.draft), dtype)
@@ -65,12 +72,27 @@ def look_closely(parser: Parser, flags: argparse.Namespace) -> int:
             report = look(pair, prompts, setting, chosen)
         print(fused.line(chosen.record))
         print("\n".join(lines(pair, setting, report)), end="\n\n")
+        blocks.append(block(pair, report))
         of_dtype = [text for each in report.found for text in failures(each, strict)]
         wrong += [f"{dtype}, {text}" for text in of_dtype]
     if not strict:
         print("Not a CPU: texts of one shape may part, where that is explained.")
     print("\n".join(wrong) or "Nothing differs by more than rounding explains.")
-    return 1 if wrong else 0
+    device = jax.devices()[0].device_kind
+    return {"passed": not wrong, "device": device, "dtypes": blocks, "failures": wrong}
+
+
+def block(pair: tuple[Side, Side], report: Report) -> dict:
+    """What --json tells of one dtype."""
+    target, draft = pair
+    margins = np.quantile(report.margins, list(QUANTILES.values()))
+    return {
+        "dtype": target.dtype,
+        "target": target.name,
+        "draft": draft.name,
+        "margins": dict(zip(QUANTILES, margins, strict=True)),
+        "gammas": report.found,
+    }
 
 
 def make_parser() -> Parser:
@@ -91,6 +113,7 @@ def make_parser() -> Parser:
     shared.add(parser, "batch", "mesh", "kernels")
     of_out = "a .jsonl file to append to what is explained; default: nothing is saved"
     parser.add_argument("--out", metavar="FILE", help=of_out)
+    console.add_json(parser)
     return parser
 
 

@@ -31,8 +31,8 @@ def texts(value: str) -> int | Path:
     return console.count(value) if value.lstrip("+-").isdecimal() else Path(value)
 
 
-def run(parser: Parser, flags: argparse.Namespace) -> int:
-    """Explains, prints and saves; 0, whatever the texts are."""
+def run(parser: Parser, flags: argparse.Namespace) -> tuple[int, dict]:
+    """Explains, prints and saves; 0, whatever the texts are, and what --json tells."""
     saving = Saving(None if flags.out is None else Path(flags.out))
     with parser.refusing():
         for name in UNREAD:
@@ -42,7 +42,7 @@ def run(parser: Parser, flags: argparse.Namespace) -> int:
                     f" --{name} out"
                 )
         saving.prepare()
-    saved = True
+    saved, records = True, []
     for dtype in flags.dtype or ["float32"]:
         begun = time.monotonic()
         with parser.refusing():
@@ -58,7 +58,7 @@ def run(parser: Parser, flags: argparse.Namespace) -> int:
         print(summary(row), end="\n\n")
         made = conditions(dtype, None, time.monotonic() - begun)
         config = "".join(f"{k} = {v!r}\n" for k, v in sorted(vars(flags).items()))
-        saved &= saving.append(
+        records.append(
             {
                 "row": f"{flags.texts.stem}, {dtype}",
                 "table": "other_engines",
@@ -68,7 +68,8 @@ def run(parser: Parser, flags: argparse.Namespace) -> int:
                 "provenance": {"commit": None, **made, "config": config},
             }
         )
-    return int(not saved)
+        saved &= saving.append(records[-1])
+    return int(not saved), {"records": records}
 
 
 def named(model: Pretrained) -> Callable[[int], str]:

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     workers.add(parser, "row")
     chosen, rows = flags.parse(parser, sys.argv[1:] if argv is None else argv)
     with parser.refusing(ConfigError):
-        every = configs.every(within(rows))
+        every = configs.every(rows)
         launcher = workers.launched(chosen, chosen.out / FOLDER / "workers")
     failed = []
     with console.stops(lambda: "the same command goes on from here"):
@@ -47,19 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         print(f"without a record: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
-
-
-def within(rows: Sequence[RowFile]) -> Iterator[RowFile]:
-    """Rows of the files in a folder, where one was named. Raises ValueError for a
-    folder without any."""
-    for row in rows:
-        if not row.path.is_dir():
-            yield row
-            continue
-        files = sorted(row.path.glob("*.gin"))
-        if not files:
-            raise ValueError(f"{row.path} has no .gin files: name a folder with rows")
-        yield from (row._replace(path=path) for path in files)
 
 
 class Tasks(NamedTuple):

@@ -1,10 +1,10 @@
 """What names rows on a command line: files, and the flags that T5X's users know."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from specjax import configs
+from specjax import configs, console
 from specjax.configs import ConfigError, RowFile, grid
 
 OWN = "--gin."
@@ -19,6 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     flag("files", nargs="*", metavar="FILE.gin[:ROW]", help="all of its rows, or one")
     flag("--rows", metavar="ROW[,ROW]", help="only these rows of the files")
     flag("--list", action="store_true", help="print the rows, and measure none")
+    flag("--json", action="store_true", help="with --list, one JSON document of them")
     several = dict(action="append", default=[])
     of_file = "read after every row; the first is the row where no other is named"
     flag("--gin_file", **several, metavar="FILE.gin", help=of_file)
@@ -50,17 +51,41 @@ def parse(
         files, over = list(over[:1]), over[1:]
     if not files:
         parser.error("name a row: a .gin file")
+    if flags.json and not flags.list:
+        parser.error("--json is of --list: name both; records are JSON lines in --out")
     named = map(split, files)
-    every = [RowFile(path, over, bindings, search, row) for path, row in named]
-    if flags.rows or flags.list:
-        try:
+    each = [RowFile(path, over, bindings, search, row) for path, row in named]
+    try:
+        every = [*within(each)]
+        if flags.rows or flags.list:
             every = picked(configs.every(every), flags.rows)
-        except ConfigError as error:
-            parser.error(str(error))
+    except (ConfigError, ValueError) as error:
+        parser.error(str(error))
     if flags.list:
-        print("\n".join(map(str, every)))
+        if flags.json:
+            console.tell({"rows": [*map(entry, every)]})
+        else:
+            print("\n".join(map(str, every)))
         parser.exit()
     return flags, every
+
+
+def within(rows: Sequence[RowFile]) -> Iterator[RowFile]:
+    """Rows of the files in a folder, where one was named. Raises ValueError for a
+    folder without any."""
+    for row in rows:
+        if not row.path.is_dir():
+            yield row
+            continue
+        files = sorted(row.path.glob("*.gin"))
+        if not files:
+            raise ValueError(f"{row.path} has no .gin files: name a folder with rows")
+        yield from (row._replace(path=path) for path in files)
+
+
+def entry(row: RowFile) -> dict:
+    """What --list --json tells of a row. name: by which a command takes it."""
+    return {"name": str(row), "table": row.table, "row": row.row, "file": str(row.path)}
 
 
 def split(text: str) -> tuple[Path, str | None]:

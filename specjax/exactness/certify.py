@@ -294,21 +294,32 @@ def main(arguments: list[str] | None = None) -> None:
     of_draft = "in place of the table: texts that a draft of certain tokens takes part"
     of_draft += " in, with all that it carries: copying, or my_module:my_drafter"
     parser.add_argument("--draft", metavar="NAME", help=of_draft)
+    console.add_json(parser)
     flags = parser.parse_args(arguments)
-    if flags.draft is not None:
-        raise SystemExit(int(drafted(parser, flags.draft)))
-    chosen, policy = flags.rule, flags.policy
+    with console.aside(flags.json):
+        if flags.draft is not None:
+            document = drafted(parser, flags.draft)
+        else:
+            document = tabled(parser, flags.rule, flags.policy)
+    if flags.json:
+        console.tell(document)
+    raise SystemExit(int(not document["passed"]))
+
+
+def tabled(parser: console.Parser, chosen: Sequence[str], policy: str) -> dict:
+    """Prints the table; what --json tells of it."""
     with parser.refusing():
         policies.named(policy)
         for name in chosen:
             check(name, verifiers.named(name), CLAIMS.get(name, UNKNOWN))
     with console.stops(lambda: "the lines above are whole"):
-        wrong = show(chosen, policy)
-    raise SystemExit(int(wrong))
+        checks = show(chosen, policy)
+    passed = all(check["verdict"] == "exact" for check in checks)
+    return {"passed": passed, "policy": policy, "checks": checks}
 
 
-def drafted(parser: console.Parser, name: str) -> bool:
-    """Prints how far texts of a draft are from the target's law; whether they are."""
+def drafted(parser: console.Parser, name: str) -> dict:
+    """Prints how far texts of a draft are from the target's law; what --json tells."""
     began = time.perf_counter()
     with console.stops(), parser.refusing():
         off = decoded.error_of(name)
@@ -317,17 +328,24 @@ def drafted(parser: console.Parser, name: str) -> bool:
     verdict = "wrong" if wrong else "exact"
     print(f"{name}: max |law - target| of texts of 4 tokens, gamma 2: {off:.0e}")
     print(f"{verdict} ({seconds:.0f} s)")
-    return wrong
+    return {"passed": not wrong, "draft": name, "error": off, "seconds": seconds}
 
 
-def show(rules: Sequence[str], policy: str = "adaptive") -> bool:
-    """Prints the table as it grows; whether any line of it is wrong."""
+def show(rules: Sequence[str], policy: str = "adaptive") -> list[dict]:
+    """Prints the table as it grows; its lines, by NAMES and with their seconds."""
     form = "{:18} {:20} {:>3} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>5}  {}"
     print("float32, float64: max |law - target| of texts of n tokens")
     print(form.format(*NAMES[:-1], "s", NAMES[-1]))
-    wrong, began = False, time.perf_counter()
+    checks, began = [], time.perf_counter()
     for *cells, verdict in lines(rules, policy):
         now = time.perf_counter()
         print(form.format(*cells, f"{now - began:.1f}", verdict), flush=True)
-        wrong, began = wrong or verdict != "exact", now
-    return wrong
+        each = *cells[:2], *map(printed, cells[2:]), verdict
+        checks.append(dict(zip(NAMES, each, strict=True)) | {"seconds": now - began})
+        began = now
+    return checks
+
+
+def printed(cell: int | str) -> float | None:
+    """A number of the table; None where it has none."""
+    return cell if isinstance(cell, int) else float(cell) if cell else None

@@ -9,6 +9,7 @@ Which ids a target can draw is worked out here from its raw logits, apart from
 Axes: S = 2 sides (target, draft), B rows, G = gamma, V vocabulary, F features, K kinds.
 """
 
+import argparse
 import functools
 import itertools
 import math
@@ -411,15 +412,25 @@ def make_parser() -> console.Parser:
     add("--seed", type=console.seed, default=0, help="of inputs; default %(default)s")
     first = {"type": console.whole(0, 2**31 - 1), "default": 0, "dest": "first"}
     add("--from", **first, metavar="CHUNK", help="go on here; default %(default)s")
+    console.add_json(parser)
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Soaks, prints what is wrong and the rates; returns 1 if anything is wrong."""
     flags = make_parser().parse_args(argv)
+    with console.aside(flags.json):
+        document = soaked(flags)
+    if flags.json:
+        console.tell(document)
+    return int(not document["passed"])
+
+
+def soaked(flags: argparse.Namespace) -> dict:
+    """Prints what is found and the rates; what --json tells of them."""
     rules = [flags.rule] if flags.rule else verifiers.names()
     count = math.ceil(flags.draws / (CHUNK * len(rules)))
-    rows, wrong, seconds, shown = Counter(), Counter(), Counter(), set()
+    rows, wrong, seconds, shown = Counter(), Counter(), Counter(), {}
     chunks = range(flags.first, flags.first + count)
     with tqdm(total=count * len(rules) * CHUNK, unit="row", unit_scale=True) as bar:
         try:
@@ -433,7 +444,7 @@ def main(argv: list[str] | None = None) -> int:
                 for kind, text in describe(rule, flags.seed, chunk, tally):
                     if (rule, kind) not in shown:
                         bar.write(text)
-                    shown.add((rule, kind))
+                        shown[rule, kind] = text
                 bar.update(CHUNK)
         except KeyboardInterrupt:
             chunks = range(flags.first, chunk)
@@ -443,4 +454,17 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{rule:9} {rows[rule]:13,} rows, {wrong[rule]:,} wrong, {rate:,.0f} a s")
     all_rows = f"{rows.total():,} rows of seed {flags.seed}"
     print(f"{all_rows}; go on with --from {chunks.stop}")
-    return int(wrong.total() > 0)
+    counts = {"rows": rows, "wrong": wrong, "seconds": seconds}
+    return {
+        "passed": not wrong.total(),
+        "seed": flags.seed,
+        "next_chunk": chunks.stop,
+        "rules": [
+            {"rule": rule} | {name: of[rule] for name, of in counts.items()}
+            for rule in rows
+        ],
+        "violations": [
+            {"rule": rule, "kind": kind, "text": text}
+            for (rule, kind), text in shown.items()
+        ],
+    }

@@ -17,6 +17,7 @@ from specjax.types import Info, Kernels, Params, Prompt, Request
 GREEN, RED, BLUE = 32, 31, 34
 # What stands around an accepted, a rejected and an added token where there is no color.
 MARKS = {GREEN: ("", ""), RED: ("[-", "-]"), BLUE: ("{+", "+}")}
+STYLES = {GREEN: "32", RED: "31;9", BLUE: "34;4"}  # struck through, underlined
 
 
 class Step(NamedTuple):
@@ -74,5 +75,5 @@ def print_trace(tokenizer: Tokenizer, trace: list[Step], color: bool) -> None:
 
 
 def paint(text: str, kind: int, color: bool) -> str:
-    before, after = (f"\x1b[{kind}m", "\x1b[0m") if color else MARKS[kind]
+    before, after = (f"\x1b[{STYLES[kind]}m", "\x1b[0m") if color else MARKS[kind]
     return before + text + after

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specjax import zoo
-from specjax.cli import demo
+from specjax.cli import demo, demo_pairs
 from specjax.models import gpt
 from tests.support import text_folders, tiny
 
@@ -67,9 +67,11 @@ def test_greedy_texts_are_identical_and_the_summary_is_the_traces(pair):
     assert sampled.speculative == CODE.decode(sampled.streamed)
     assert "identical" not in sampled.summary
     assert "\x1b" not in greedy.lines and "{+" in greedy.lines
-    assert "\x1b[34m" in sampled.lines and "{+" not in sampled.lines
+    # Without colors a token is told by marks, and with them by more than a color.
+    assert "\x1b[34;4m" in sampled.lines and "\x1b[31;9m" in sampled.lines
+    assert "{+" not in sampled.lines
     assert greedy.alone == greedy.speculative == CODE.decode(greedy.baseline)
-    assert greedy.alone.startswith(demo.PROMPT)
+    assert greedy.alone.startswith(demo_pairs.PAIRS["code"].prompt)
     assert "texts: identical" in greedy.summary
     assert "repeats: " in greedy.summary
     for printed in (greedy, sampled):
@@ -94,8 +96,7 @@ def test_greedy_texts_are_identical_and_the_summary_is_the_traces(pair):
     assert any(step.accepted for step in steps)
     assert any(step.rejected for step in steps)
     ids = np.array([*range(8), *range(8), 9, 10])  # what ends the second run, of five
-    told = "repeats: 20% of tokens end 8 that the text had before"
-    assert demo.repetition(ids, 13) == told
+    assert demo.repetition(ids, 13) == 0.2
 
 
 def steps_of(ids: list[int], begun: int, asked=lambda shown: None):
@@ -141,16 +142,18 @@ def test_logits_that_are_no_law_end_it_in_one_line(pair, monkeypatch, capsys):
     assert "row 0, the step that writes token 0 of its text: the target's" in last
 
 
+def asked(*words: str) -> demo_pairs.Known:
+    return demo_pairs.named(demo.make_parser().parse_args(words))
+
+
 def test_the_scripts_own_flags_and_defaults(tmp_path):
     flags = demo.make_parser().parse_args([])
     assert (flags.n_tokens_to_generate, flags.K) == (60, 4)
     assert (flags.temperature, flags.seed) == (0.0, 123)
-    assert demo.named_pair(flags) == zoo.MODELS
-    flags = demo.make_parser().parse_args(["--models_dir", "mine"])
-    assert demo.named_pair(flags) == ("1558M", "124M")
+    assert asked() == demo_pairs.PAIRS["code"]
+    assert asked("--models_dir", "mine")[:2] == ("1558M", "124M")
     names = ["--draft_model_size", "code_target", "--target_model_size", "code_small"]
-    flags = demo.make_parser().parse_args(names)
-    assert demo.named_pair(flags)[::-1] == zoo.MODELS
+    assert asked(*names)[:2] == zoo.MODELS[::-1]
     # A GPT-2 by its size goes on past its end, as the script does.
     pytest.importorskip("tokenizers")
     for name in ("1558M", "124M"):
@@ -158,6 +161,30 @@ def test_the_scripts_own_flags_and_defaults(tmp_path):
     by_size = ["--models_dir", str(tmp_path), *FLAGS, "--prompt", "def add("]
     case = demo.make_case(demo.make_parser().parse_args(by_size))
     assert case.names == ("1558M", "124M") and case.request.eos.tolist() == [-1]
+
+
+def test_a_pair_goes_by_one_name_with_a_prompt_that_suits_it(capsys):
+    assert asked("--pair", "ende")[:2] == ("t5_target", "t5_small")
+    assert asked("--target", "t5_target") == asked("--pair", "ende")
+    assert asked("--audio", "a.wav")[:2] == zoo.SPEECH_MODELS
+    typed = asked("--pair", "smollm2", "--prompt", "Why?")
+    assert typed.prompt == "Why?" and typed.chat
+    for words, told in (
+        (["--pair", "hope"], "'code', 'ende', 'correct', 'docs', 'speech', 'smollm2'"),
+        (["--pair", "ende", "--draft", "copying"], "--pair names target and draft"),
+    ):
+        with pytest.raises(SystemExit):
+            demo.main(words)
+        assert told in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ende", "correct"])
+def test_an_encoders_input_is_printed_above_what_was_made_of_it(name, capsys):
+    assert demo.main(["--pair", name, *FLAGS]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"Input = {demo_pairs.PAIRS[name].prompt}\n\nAuto")
+    assert "texts: identical" in printed and "[-" in printed
 
 
 @pytest.mark.slow

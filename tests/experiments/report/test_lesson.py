@@ -2,9 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
-from base64 import b64decode
 
 import numpy as np
 import pytest
@@ -15,7 +12,7 @@ from experiments.report.lesson import export, pages, replay, rules
 from specjax.theory import closed_forms
 from tests.experiments.report.test_lesson_rule import RULE, javascript
 from tests.experiments.report.test_page import Reader
-from tests.support import mutants
+from tests.support import browser, mutants
 
 WRONG = (html.TEMPLATES / "lesson" / "wrong.js").read_text("utf-8")
 SLOT, PLACES = ["x", 0.5, 0.25, 1.0], [[["x", 0.5, 0.25]] * 4] * 5
@@ -101,79 +98,12 @@ def test_the_certificate_gives_wrong_rules_the_same_distance(rule, mutant):
     assert not found.exact
 
 
-# What a page says of itself once it is loaded, and again when every control was moved.
-TOLD = """<script>addEventListener('load', () => setTimeout(() => {
-  const every = (what) => [...document.querySelectorAll(what)];
-  const look = () => {
-    const out = every('main *, header *').filter((it) => !it.closest('.scroll, svg'))
-      .filter((it) => it.getBoundingClientRect().right > innerWidth + 0.5);
-    const cut = every('svg text').filter((it) => {
-      const [own, all] = [it, it.ownerSVGElement].map((x) => x.getBoundingClientRect());
-      return own.left < all.left - 1 || own.right > all.right + 1;
-    });
-    const width = document.documentElement.scrollWidth;
-    return [width, innerWidth, ...[...out, ...cut].map((it) => it.outerHTML)];
-  };
-  const bare = every('input, select, button').filter((it) =>
-    !(it.labels?.length || it.ariaLabel || it.textContent.trim()));
-  const said = every('[id]').filter((it) => !it.children.length && it.id !== 'data')
-    .map((it) => [it.id, it.tagName === 'INPUT' ? it.value : it.textContent]);
-  const before = look();
-  for (const it of every('select')) {
-    it.value = it.options.length - 1;
-    it.dispatchEvent(new Event('input'));
-  }
-  for (const it of every('input')) {
-    it.value = it.max;
-    it.dispatchEvent(new Event('input'));
-  }
-  for (const it of every('button')) it.click();
-  const nameless = bare.map((it) => it.outerHTML);
-  parent.postMessage({ name: NAME, said, before, after: look(), bare: nameless }, '*');
-}, 100))</script>"""
-FRAMES = (
-    "<!DOCTYPE html><style>body { white-space: nowrap } iframe { border: 0 }</style>"
-    "<script>addEventListener('message', (e) => {"
-    " const it = document.createElement('pre'); it.className = 'told';"
-    " it.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(e.data))));"
-    " document.body.append(it); })</script><body>"
-)
-
-
-def browsed(texts: dict[str, str], folder) -> tuple[dict, str]:
-    """What each page of 390 pixels tells, and what the console was told."""
-    there = filter(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-    if not (browser := next(there, None)):
-        pytest.skip("no browser on PATH: install chromium or google-chrome")
-    frames = FRAMES
-    for name in (name for name in texts if name.endswith(".html")):
-        told = TOLD.replace("NAME", json.dumps(name))
-        (folder / name).write_text(texts[name] + told, "utf-8")
-        frames += f'<iframe src="{name}" width=390 height=2000></iframe>'
-    (folder / "frames.html").write_text(frames)
-    flags = "--headless --no-sandbox --disable-gpu --disable-background-networking"
-    flags += " --hide-scrollbars"
-    flags += f" --no-first-run --enable-logging=stderr --user-data-dir={folder}/own"
-    flags += " --window-size=4000,2200"  # a frame out of sight does not draw
-    flags += f" --virtual-time-budget=9000 --dump-dom file://{folder}/frames.html"
-    command = [browser, *flags.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    lines = re.findall(r'class="told">([^<]+)<', done.stdout)
-    told = [json.loads(b64decode(line)) for line in lines]
-    return {it["name"]: it | {"said": dict(it["said"])} for it in told}, done.stderr
-
-
-def test_a_browser_shows_every_page_with_the_librarys_values(texts, tmp_path):
-    told, console = browsed(texts, tmp_path)
+@pytest.mark.parametrize("width", browser.WIDTHS)
+def test_a_browser_shows_every_page_with_the_librarys_values(width, texts, tmp_path):
+    told, console = browser.browsed(texts, tmp_path, width)
     assert told.keys() == {name for name in texts if name.endswith(".html")}
     assert ":CONSOLE" not in console, console
-    for name, it in told.items():
-        assert it["before"] == it["after"] == [390, 390], (
-            name,
-            it["before"],
-            it["after"],
-        )
-        assert it["bare"] == [], name
+    browser.check(told, width)
     said = {name.removesuffix(".html"): it["said"] for name, it in told.items()}
     data = {it.name: json.loads(texts[f"{it.name}.json"]) for it in pages.PAGES}
 
@@ -214,7 +144,9 @@ def test_a_browser_notices_what_is_wide_cut_nameless_or_an_error(texts, tmp_path
     spoiled = "<main><p style='width: 999px'>wide</p><button></button></main>"
     spoiled += "<svg width=9><text x=-5>cut</text></svg>"
     spoiled += "<script>console.error('noticed')</script>"
-    told, console = browsed({"index.html": texts["index.html"] + spoiled}, tmp_path)
+    told, console = browser.browsed(
+        {"index.html": texts["index.html"] + spoiled}, tmp_path
+    )
     (it,) = told.values()
     assert it["before"][0] > 390 and len(it["before"]) == 4 and len(it["bare"]) == 1
     assert ":CONSOLE" in console

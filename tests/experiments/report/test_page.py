@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +14,7 @@ from experiments.report import html, laws, page, recording, table_page, tables
 from specjax import zoo
 from specjax.measure import provenance
 from tests.experiments.report.test_claims import STATED
+from tests.support import browser
 from tests.support.claim_records import everything, record
 
 KEPT = ("date", "versions", "device")  # by `specjax measure`
@@ -260,32 +259,12 @@ def test_the_command_writes_every_file(tmp_path, monkeypatch, capsys):
     assert "measure something first" in capsys.readouterr().err
 
 
-TOLD = (
-    "<script>addEventListener('load', () => parent.postMessage("
-    "[document.documentElement.scrollWidth, innerWidth], '*'))</script>"
-)
-FRAMES = (
-    "<!DOCTYPE html><script>addEventListener('message', e =>"
-    " document.body.append(' seen=' + JSON.stringify(e.data)))</script><body>"
-    '<iframe src="page.html" width=390></iframe>'
-)
-
-
 @pytest.mark.parametrize("spoiled", ["", "<p style='width: 999px'>wide"])
 def test_a_browser_shows_it_in_390_pixels_and_logs_nothing(spoiled, pages, tmp_path):
     """But for a page that is spoiled."""
-    there = filter(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-    if not (browser := next(there, None)):
-        pytest.skip("no browser on PATH: install chromium or google-chrome")
     spoiled += "<script>console.error('noticed')</script>" if spoiled else ""
-    text = pages["index.html"].text + spoiled + TOLD
-    (tmp_path / "page.html").write_text(text, "utf-8")
-    (tmp_path / "frames.html").write_text(FRAMES)
-    flags = "--headless --no-sandbox --disable-gpu --disable-background-networking"
-    flags += f" --no-first-run --enable-logging=stderr --user-data-dir={tmp_path}/own"
-    flags += f" --virtual-time-budget=2000 --dump-dom file://{tmp_path}/frames.html"
-    command = [browser, *flags.split()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    width, inner = json.loads(re.search(r"seen=(\[.*?\])", done.stdout)[1])
+    text = pages["index.html"].text + spoiled
+    told, console = browser.browsed({"index.html": text}, tmp_path)
+    width, inner, *_ = told["index.html"]["before"]
     assert inner == 390 and (width > inner) == bool(spoiled)
-    assert (":CONSOLE" in done.stderr) == bool(spoiled), done.stderr
+    assert (":CONSOLE" in console) == bool(spoiled), console

@@ -6,10 +6,17 @@ import shutil
 import pytest
 
 from experiments import catalogue
-from experiments.report import site
+from experiments.report import page, site, tables
 from specjax.measure import jsonl
+from tests.support import browser
 
 RESULTS = catalogue.ROOT / "results"
+
+
+@pytest.fixture(scope="module")
+def results():
+    """Of this checkout's records."""
+    return tables.collect(RESULTS)
 
 
 def test_the_front_page_has_the_records_and_leads_to_what_was_made(tmp_path):
@@ -18,8 +25,8 @@ def test_the_front_page_has_the_records_and_leads_to_what_was_made(tmp_path):
         at.mkdir(parents=True)
     for name in ("chip.jsonl", "table2.jsonl", "figure1.svg"):
         shutil.copy(RESULTS / name, folder)
-    for page in (folder, folder / "lesson", docs, docs / ".doctrees"):
-        (page / "index.html").write_text("here")
+    for place in (folder, folder / "lesson", docs, docs / ".doctrees"):
+        (place / "index.html").write_text("here")
     (folder / "claims.html").write_text("here")
     site.write(folder, made, docs)
     text = (made / "index.html").read_text("utf-8")
@@ -37,6 +44,19 @@ def test_the_front_page_has_the_records_and_leads_to_what_was_made(tmp_path):
     site.write(folder, made, tmp_path / "none")
     assert "lesson" not in (made / "index.html").read_text("utf-8")
     assert not (made / "docs").exists()
+
+
+@pytest.mark.parametrize("width", browser.WIDTHS)
+def test_a_browser_shows_the_first_pages_whole(width, results, tmp_path):
+    """The front page on three screens of a laptop, in less than 300 kB."""
+    parts = dict.fromkeys(("lesson", "results", "docs"), True)
+    front = site.front(RESULTS, results, parts)
+    texts = {"front.html": front, "index.html": page.page(RESULTS, results)}
+    told, console = browser.browsed(texts, tmp_path, width)
+    assert told.keys() == texts.keys() and ":CONSOLE" not in console
+    browser.check(told, width)
+    assert width < 1280 or told["front.html"]["height"] <= 3 * 800
+    assert len(front.encode()) < 300_000
 
 
 def test_a_folder_that_is_no_site_is_left_alone(tmp_path, capsys):

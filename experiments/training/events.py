@@ -1,0 +1,76 @@
+"""Loss curves as events of TensorBoard: `python -m experiments.training.events`.
+
+Every run that trains writes its curve (`experiments.training.loop`); this reads all
+that are below a folder, of runs that go on too. Needs the extra `events`, tensorboardX.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specjax import console
+
+CURVE = "curve.jsonl"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Reads the flags (of `sys.argv` if None) and writes events; returns 0."""
+    about = __doc__.split("\n")[0]
+    parser = console.Parser("python -m experiments.training.events", description=about)
+    add = parser.add_argument
+    add("runs", type=Path, help="a folder of runs, or of one")
+    add("--to", type=Path, required=True, metavar="DIR", help="a new folder, of events")
+    every, of_every = console.number(0.1, 86400), "look again so often, until Ctrl-C"
+    add("--every", type=every, metavar="SECONDS", help=f"{of_every}; default: once")
+    flags = parser.parse_args(argv)
+    with parser.refusing():
+        opened = checked(flags)
+    shown: dict[Path, tuple[Any, int]] = {}
+    with console.stops(lambda: f"events are in {flags.to}"):
+        while True:
+            write(flags.runs, flags.to, opened, shown)
+            if flags.every is None:
+                break
+            time.sleep(flags.every)
+    print(f"{len(shown)} curves: tensorboard --logdir {flags.to}")
+    return 0
+
+
+def checked(flags: argparse.Namespace) -> Callable[[str], Any]:
+    """What opens a folder for events. Raises ValueError where none can be written."""
+    if not any(flags.runs.rglob(CURVE)):
+        raise ValueError(f"no {CURVE} below {flags.runs}: name a folder of runs")
+    if flags.to.exists():
+        raise ValueError(f"{flags.to} is there: name a new folder for events")
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        wanted = "events are written by tensorboardX: pip install '.[events]'"
+        raise ValueError(wanted) from None
+    return SummaryWriter
+
+
+def write(
+    runs: Path, to: Path, opened: Callable[[str], Any], shown: dict[Path, tuple]
+) -> None:
+    """Adds the points of each curve that are new. shown: of a curve, who writes it and
+    how many of its lines were."""
+    for curve in sorted(runs.rglob(CURVE)):
+        known = shown.get(curve) or (
+            opened(str(to / curve.parent.relative_to(runs))),
+            0,
+        )
+        writer, done = known
+        lines = curve.read_text().rpartition("\n")[0].splitlines()  # whole ones
+        for point in map(json.loads, lines[done:]):
+            for name in point.keys() - {"step"}:
+                writer.add_scalar(name, point[name], point["step"])
+        writer.flush()
+        shown[curve] = writer, max(done, len(lines))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

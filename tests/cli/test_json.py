@@ -1,0 +1,102 @@
+"""`--json` of the commands: one document and nothing else, with the guide's keys.
+
+The table of `docs/guides/measuring.md` is what a program may rely on.
+"""
+
+import json
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from specjax import __main__
+from specjax.exactness import certify
+from specjax.models import gpt
+from tests.cli.test_compare import RECORD, record, write
+from tests.exactness.test_certify import TRIALS, Trial
+from tests.support import text_folders
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/measuring.md"
+LINE = re.compile(r"^\| `([a-z -]+)`(?: `\.([\w.\[\]]+)`)? \| (.*) \|$", re.MULTILINE)
+TOLD = {
+    (command, path): re.findall(r"`(\w+)`", keys)
+    for command, path, keys in LINE.findall(GUIDE.read_text())
+}
+PAIR = "--target m0.safetensors --draft m1.safetensors"
+FLAGS = {
+    "demo": f"{PAIR} --n_tokens_to_generate 6 --K 2",
+    "measure": f"{PAIR} --data prompts.jsonl --gammas 2 --tokens 6 --texts 2"
+    " --rounds 1",
+    "compare": "a.jsonl b.jsonl",
+    "audit": f"{PAIR} --gamma 2 --tokens 60 --length 16 --batch 4",
+    "microscope": f"{PAIR} --gammas 2 --texts 2 --tokens 6 --dtype float32",
+    "microscope --texts": "other.jsonl --target m0.safetensors",
+    "certify": "--rule token",
+    "certify --draft": "copying",
+    "soak": "--draws 1 --rule token",
+    "run --list": "rows.gin",
+    "sweep --list": "rows",
+    "fetch": "",
+}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("desk")
+    text_folders.code_pair(folder, gpt.Config(8192, 16, 32, 1, 2))
+    lines = '{"prompt": "def f("}\n{"prompt": "x ="}\n'
+    (folder / "prompts.jsonl").write_text(lines)
+    (folder / "other.jsonl").write_text('{"prompt": "x =", "text": " 1"}\n')
+    write(folder / "a.jsonl", RECORD)
+    write(folder / "b.jsonl", record(alpha=0.1))
+    rows = "include 'gin_configs/runs/table1.gin'\nROWS = {'a': {'ALPHA': 0.6}}\n"
+    (folder / "rows").mkdir()
+    for name in ("rows.gin", "rows/same.gin"):
+        (folder / name).write_text(rows)
+    return folder
+
+
+def test_the_table_has_every_command_that_prints_numbers():
+    told = {command.split()[0] for command, _ in TOLD}
+    assert told == {*__main__.COMMANDS} - {"decode", "transcribe"}
+    assert {command for command, _ in TOLD} == {*FLAGS}
+
+
+SLOW = {"measure"}
+CASES = [
+    pytest.param(each, marks=pytest.mark.slow if each in SLOW else ()) for each in FLAGS
+]
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_it_is_one_document_with_the_keys_of_the_table(
+    command, desk, monkeypatch, capsys
+):
+    monkeypatch.chdir(desk)
+    trial = Trial(TRIALS["gamma 0"].fixture, 0, 1)
+    monkeypatch.setattr(certify, "trials", lambda policy: [trial])
+    name, *flags = command.split()
+    main = import_module(f"specjax.{__main__.COMMANDS[name][0]}.{name}").main
+    try:
+        code = main([*flags, *FLAGS[command].split(), "--json"])
+    except SystemExit as ended:
+        code = ended.code
+    document = json.loads(capsys.readouterr().out)
+    assert not code
+    for path in (path for of, path in TOLD if of == command):
+        found = document
+        for step in filter(None, path.split(".")):
+            found = found[step.removesuffix("[]")]
+            found = found[0] if step.endswith("[]") else found
+        assert sorted(found) == sorted(TOLD[command, path]), (command, path)
+
+
+def test_rows_that_are_measured_have_their_records_in_files(desk, monkeypatch, capsys):
+    monkeypatch.chdir(desk)
+    for name in ("run", "sweep"):
+        with pytest.raises(SystemExit) as ended:
+            import_module(f"specjax.cli.{name}").main(["rows.gin", "--json"])
+        printed = capsys.readouterr()
+        assert ended.value.code == 2 and printed.out == ""
+        assert "--json is of --list" in printed.err

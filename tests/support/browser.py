@@ -1,0 +1,84 @@
+"""Pages in a real browser: what is wider than the screen, cut, or without a name."""
+
+import json
+import re
+import shutil
+import subprocess
+from base64 import b64decode
+
+import pytest
+
+WIDTHS = 390, 768, 1280  # of a phone, a tablet and a laptop
+# What a page says of itself once it is loaded, and again when every control was moved.
+TOLD = """<script>addEventListener('load', () => setTimeout(() => {
+  const every = (what) => [...document.querySelectorAll(what)];
+  const look = () => {
+    const out = every('main *, header *').filter((it) => !it.closest('.scroll, svg'))
+      .filter((it) => it.getBoundingClientRect().right > innerWidth + 0.5);
+    const cut = every('svg text').filter((it) => {
+      const [own, all] = [it, it.ownerSVGElement].map((x) => x.getBoundingClientRect());
+      return own.left < all.left - 1 || own.right > all.right + 1;
+    });
+    const width = document.documentElement.scrollWidth;
+    return [width, innerWidth, ...[...out, ...cut].map((it) => it.outerHTML)];
+  };
+  const bare = every('input, select, button').filter((it) =>
+    !(it.labels?.length || it.ariaLabel || it.textContent.trim()));
+  const said = every('[id]').filter((it) => !it.children.length && it.id !== 'data')
+    .map((it) => [it.id, it.tagName === 'INPUT' ? it.value : it.textContent]);
+  const before = look(), height = document.documentElement.scrollHeight;
+  for (const it of every('select')) {
+    it.value = it.options.length - 1;
+    it.dispatchEvent(new Event('input'));
+  }
+  for (const it of every('input')) {
+    it.value = it.max;
+    it.dispatchEvent(new Event('input'));
+  }
+  for (const it of every('button')) it.click();
+  const inner = every('.scroll').filter((it) => it.scrollWidth > it.clientWidth + 1);
+  const scrolled = inner.map((it) => it.outerHTML.slice(0, 99));
+  const nameless = bare.map((it) => it.outerHTML);
+  const told = { name: NAME, said, before, after: look(), bare: nameless };
+  parent.postMessage({ ...told, height, scrolled }, '*');
+}, 100))</script>"""
+FRAMES = (
+    "<!DOCTYPE html><style>body { white-space: nowrap } iframe { border: 0 }</style>"
+    "<script>addEventListener('message', (e) => {"
+    " const it = document.createElement('pre'); it.className = 'told';"
+    " it.textContent = btoa(unescape(encodeURIComponent(JSON.stringify(e.data))));"
+    " document.body.append(it); })</script><body>"
+)
+
+
+def browsed(texts: dict[str, str], folder, width: int = 390) -> tuple[dict, str]:
+    """What each page of so many pixels tells, and what the console was told."""
+    there = filter(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    if not (browser := next(there, None)):
+        pytest.skip("no browser on PATH: install chromium or google-chrome")
+    frames = FRAMES
+    for name in (name for name in texts if name.endswith(".html")):
+        told = TOLD.replace("NAME", json.dumps(name))
+        (folder / name).write_text(texts[name] + told, "utf-8")
+        frames += f'<iframe src="{name}" width={width} height=2000></iframe>'
+    (folder / "frames.html").write_text(frames)
+    flags = "--headless --no-sandbox --disable-gpu --disable-background-networking"
+    flags += " --hide-scrollbars"
+    flags += f" --no-first-run --enable-logging=stderr --user-data-dir={folder}/own"
+    wide = len(texts) * width  # a frame out of sight does not draw
+    flags += f" --window-size={wide},2200"
+    flags += f" --virtual-time-budget=9000 --dump-dom file://{folder}/frames.html"
+    command = [browser, *flags.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    lines = re.findall(r'class="told">([^<]+)<', done.stdout)
+    told = [json.loads(b64decode(line)) for line in lines]
+    return {it["name"]: it | {"said": dict(it["said"])} for it in told}, done.stderr
+
+
+def check(told: dict, width: int) -> None:
+    """That no page is wider than the screen, nor a table from a tablet's width on."""
+    for name, it in told.items():
+        for when in ("before", "after"):
+            assert it[when] == [width, width], (name, when, it[when])
+        assert it["bare"] == [], name
+        assert width < WIDTHS[1] or it["scrolled"] == [], (name, it["scrolled"])
