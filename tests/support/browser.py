@@ -1,13 +1,17 @@
-"""Pages in a real browser: what is wider than the screen, cut, or without a name."""
+"""Pages in a real browser: what is wider than the screen, cut, or a barrier to some
+(axe-core)."""
 
 import json
 import re
 import shutil
 import subprocess
 from base64 import b64decode
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+AXE = Path(find_spec("axe_core_python").origin).with_name("axe.min.js")
 WIDTHS = 390, 768, 1280  # of a phone, a tablet and a laptop
 # What a page says of itself once it is loaded, and again when every control was moved.
 TOLD = """<script>addEventListener('load', () => setTimeout(() => {
@@ -40,8 +44,12 @@ TOLD = """<script>addEventListener('load', () => setTimeout(() => {
   const scrolled = inner.map((it) => it.outerHTML.slice(0, 99));
   const nameless = bare.map((it) => it.outerHTML);
   const told = { name: NAME, said, before, after: look(), bare: nameless };
-  parent.postMessage({ ...told, height, scrolled }, '*');
-}, 100))</script>"""
+  axe.run({ resultTypes: ['violations'] }).then(({ violations }) => {
+    const grave = violations.filter((it) => /serious|critical/.test(it.impact));
+    const barriers = grave.map((it) => [it.id, ...it.nodes.map((at) => at.html)]);
+    parent.postMessage({ ...told, height, scrolled, barriers }, '*');
+  });
+}, 100))</script><script src="axe.min.js"></script>"""
 FRAMES = (
     "<!DOCTYPE html><style>body { white-space: nowrap } iframe { border: 0 }</style>"
     "<script>addEventListener('message', (e) => {"
@@ -57,6 +65,7 @@ def browsed(texts: dict[str, str], folder, width: int = 390) -> tuple[dict, str]
     if not (browser := next(there, None)):
         pytest.skip("no browser on PATH: install chromium or google-chrome")
     frames = FRAMES
+    shutil.copy(AXE, folder)
     for name in (name for name in texts if name.endswith(".html")):
         told = TOLD.replace("NAME", json.dumps(name))
         (folder / name).write_text(texts[name] + told, "utf-8")
@@ -81,4 +90,5 @@ def check(told: dict, width: int) -> None:
         for when in ("before", "after"):
             assert it[when] == [width, width], (name, when, it[when])
         assert it["bare"] == [], name
+        assert it["barriers"] == [], (name, it["barriers"])
         assert width < WIDTHS[1] or it["scrolled"] == [], (name, it["scrolled"])

@@ -59,6 +59,13 @@ def test_a_browser_shows_the_first_pages_whole(width, results, tmp_path):
     assert len(front.encode()) < 300_000
 
 
+def test_a_barrier_is_seen(tmp_path):
+    page = "<!DOCTYPE html><main><img src='x'><p style='color: #ccc'>pale</p></main>"
+    told, _ = browser.browsed({"a.html": page}, tmp_path)
+    broken = {name for name, *_ in told["a.html"]["barriers"]}
+    assert broken >= {"image-alt", "color-contrast", "html-has-lang"}
+
+
 def test_a_folder_that_is_no_site_is_left_alone(tmp_path, capsys):
     (tmp_path / "own").mkdir()
     for asked, said in (
