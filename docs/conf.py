@@ -1,7 +1,12 @@
-"""How `make docs` renders these pages: Sphinx with myst, the API from docstrings.
+"""How `make docs` renders these pages: Sphinx with myst-nb, the API from docstrings.
+
+Notebooks are shown as they are stored, and never run here.
 
 Formulas become MathML, which browsers draw by themselves: nothing is fetched for them.
 """
+
+import shutil
+from pathlib import Path
 
 from docutils import nodes
 from latex2mathml import converter
@@ -12,12 +17,13 @@ project = "specjax"
 author = "The specjax authors"
 release = specjax.__version__
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
 exclude_patterns = ["_build"]
+nb_execution_mode = "off"
 html_theme = "furo"
 html_title = "specjax"
 default_role = "code"  # one backtick is code, as in the docstrings
@@ -41,5 +47,8 @@ def formula(display: str):
 
 
 def setup(app) -> None:
+    here = Path(__file__).parent
+    shutil.rmtree(here / "notebooks", ignore_errors=True)
+    shutil.copytree(here.parent / "notebooks", here / "notebooks")
     visitors = (formula("inline"), None), (formula("block"), None)
     app.add_html_math_renderer("mathml", *visitors)
