@@ -153,8 +153,9 @@ wheel-test: $(TEST)
 	print(len(list((files('specjax') / 'gin_configs').rglob('*.gin'))), 'gin files')"; \
 	echo "installing it by the notebooks' first cell"; \
 	$(RUN) -m venv "$$work/fresh"; \
-	SPECJAX_SOURCE="$$(ls "$$work"/dist/*.whl)" fresh/bin/python "$$first"; \
-	fresh/bin/python -c "import specjax, gin, matplotlib; specjax.load('code_small')"; \
+	SPECJAX_SOURCE="$$(ls "$$work"/dist/*.whl)" fresh/bin/python -c \
+	  "exec(open('$$first').read()); import specjax, gin, matplotlib; \
+	  assert specjax.load('code_small')"; \
 	echo "wheel-test passed"
 
 $(VENV)/bin/python:
@@ -181,7 +182,7 @@ $(VENV)/.installed-aot: setup.py pyproject.toml | $(VENV)/bin/python
 
 clean:
 	rm -f results/*.html results/*.csv results/*.tex
-	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build docs/notebooks *.egg-info results/quick site
+	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build docs/notebooks docs/jupyter_execute *.egg-info results/quick site
 	rm -rf results/lesson
 	rm -rf .jax_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,7 +22,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "jupyter_execute"]
 nb_execution_mode = "off"
 html_theme = "furo"
 html_title = "specjax"
