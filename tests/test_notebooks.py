@@ -1,0 +1,101 @@
+"""Notebooks: what they show is what they say when they are run, and they install."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from experiments.report import notebooks
+
+PATHS = sorted(notebooks.FOLDER.glob("*.ipynb"))
+NAMES = [path.stem for path in PATHS]
+FIRST = notebooks.FIRST.read_text()
+ANSWER = re.compile(r"<details><summary>Answer</summary>\n\n(.*?)\n\n</details>", re.S)
+FENCE = re.compile(r"```python\n(.*?)```", re.S)
+OURS = "quickstart own_parts table checkpoints kernels slower guarantees speech"
+
+
+def answers(notebook: nbformat.NotebookNode) -> list[str]:
+    """What is hidden behind the exercises."""
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    return [text for source in cells for text in ANSWER.findall(source)]
+
+
+def test_there_are_those_that_the_readme_names():
+    assert {*NAMES} == {*OURS.split()}
+    readme = (notebooks.ROOT / "README.md").read_text()
+    index = (notebooks.ROOT / "docs/index.md").read_text()
+    for name in NAMES:
+        assert f"(notebooks/{name}.ipynb)" in readme
+        assert f"\nnotebooks/{name}\n" in index
+
+
+@pytest.mark.parametrize("path", PATHS, ids=NAMES)
+def test_it_is_stored_with_what_it_says(path):
+    text, notebook = path.read_text(), nbformat.read(path, 4)
+    first, *others = notebooks.code(notebook)
+    assert path.stat().st_size < 300_000 and len(notebook.cells) <= 16
+    assert first.source == FIRST.rstrip() and not first.outputs
+    said = [output for cell in others for output in cell.outputs]
+    assert len(said) >= 3 and all(output.output_type != "error" for output in said)
+    assert all(cell.execution_count for cell in notebooks.code(notebook))
+    assert not re.search(r"/(?:home|root|work|tmp|Users)/", text)
+    assert 2 <= len(answers(notebook)) <= 4
+    assert notebook.cells[-1].source.startswith("## Exercises")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PATHS, ids=NAMES)
+def test_it_says_so_again_and_its_answers_hold(path):
+    stored = nbformat.read(path, 4)
+    solved = [x for text in answers(stored) for x in FENCE.findall(text)]
+    assert notebooks.said(notebooks.run(path, solved)) == notebooks.said(stored)
+
+
+@pytest.mark.parametrize(
+    ("source", "smi", "tpu", "wanted"),
+    [
+        ("", "sh: nvidia-smi: not found", "", "notebooks] @ file://{root}"),
+        ("", "CUDA Version: 13.0", "", "notebooks,cuda] @ file://{root}"),
+        ("", "CUDA Version: 12.4", "", "notebooks,cuda12] @ file://{root}"),
+        ("", "", "v5e", "notebooks,tpu] @ file://{root}"),
+        ("/a/b.whl", "", "", "notebooks] @ file:///a/b.whl"),
+        ("git+https://x/y", "", "", "notebooks] @ git+https://x/y"),
+    ],
+)
+def test_the_first_cell_installs_what_is_missing(monkeypatch, source, smi, tpu, wanted):
+    asked = []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(subprocess, "getoutput", lambda command: smi)
+    monkeypatch.setattr(subprocess, "run", lambda words, check: asked.append(words))
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: [])
+    monkeypatch.setenv("SPECJAX_SOURCE", source)
+    for name in [name for name in os.environ if name.startswith("TPU_")]:
+        monkeypatch.delenv(name)
+    if tpu:
+        monkeypatch.setenv("TPU_NAME", tpu)
+    monkeypatch.chdir(notebooks.FOLDER)
+    exec(compile(FIRST, "first_cell.py", "exec"), {})
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    assert asked == [[*pip, f"specjax[{wanted.format(root=notebooks.ROOT)}"]]
+
+
+def test_without_a_checkout_it_asks_for_the_address(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(subprocess, "getoutput", lambda command: "")
+    monkeypatch.setattr(subprocess, "run", lambda words, check: asked.append(words[-1]))
+    monkeypatch.delenv("SPECJAX_SOURCE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(FIRST, "first_cell.py", "exec"), names := {})
+    assert asked[0].endswith(f"@ {names['ADDRESS']}")
+
+
+def test_where_nothing_is_missing_nothing_is_installed(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr(subprocess, "run", None)
+    exec(compile(FIRST, "first_cell.py", "exec"), {})
