@@ -32,7 +32,7 @@ class LoadSetting(NamedTuple):
     with more are left out, and all are padded as the longest is. others: prompts, the
     first of the task, on which acceptance is measured and none is served. load: of the
     open run, as a share of what the batch is predicted to answer without a draft.
-    rounds: of the timings."""
+    rounds: of the timings, and of what is served."""
 
     temperature: float = 0.0
     gammas: tuple[int, ...] = (0, 1, 3)

@@ -34,12 +34,13 @@ def calls_of(
     tokens: np.ndarray, emitted: Sequence[np.ndarray], seed: int = 0
 ) -> np.ndarray:
     """Steps that each request takes, [N]. tokens [N]: of its answer. emitted: of some
-    texts the tokens of each step, at least one; a request follows one text."""
+    texts the tokens of each step, at least one; a request follows one text from its
+    beginning, where less is accepted than where it repeats itself."""
     random = np.random.default_rng(seed)
 
     def of(count: int) -> int:
         steps = emitted[random.integers(len(emitted))]
-        given = np.cumsum(random.choice(steps, count))
+        given = np.cumsum(np.resize(steps, count))
         return 1 + int(np.searchsorted(given, count))
 
     return np.array([of(int(count)) for count in tokens])

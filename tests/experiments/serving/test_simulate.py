@@ -36,6 +36,9 @@ def test_steps_of_a_request():
     texts = [np.array([3]), np.array([1])]
     calls = simulate.calls_of(np.full(400, 8), texts)
     assert {*calls.tolist()} == {3, 8} and abs(calls.mean() - 5.5) < 0.5
+    # From the text's beginning on, and again where it ends.
+    late = simulate.calls_of(np.full(9, 11), [np.array([1, 1, 4])])
+    assert {*late.tolist()} == {3 + 2 + 1}
 
 
 def test_one_row_is_the_queue_of_pollaczek_and_khinchine():
