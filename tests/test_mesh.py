@@ -48,7 +48,7 @@ def test_the_texts_are_those_of_one_device(family, layouts):
         pytest.param("", "gpt", marks=SLOW),
         (",draft=2", "gpt"),
         pytest.param("", "trees", marks=SLOW),
-        (",draft=2", "trees"),
+        pytest.param(",draft=2", "trees", marks=SLOW),
     ],
 )
 def test_no_law_crosses_devices(draft, family):
@@ -66,6 +66,7 @@ def test_no_law_crosses_devices(draft, family):
     assert family == "trees" or rows not in (size[0] for size in sizes if size)
 
 
+@SLOW
 def test_generated_texts_are_those_of_one_device():
     one, other = told("texts", "", "data=2,model=2")
     assert one == other and 0 < one[1] < 1
@@ -82,6 +83,7 @@ def test_transcripts_are_those_of_one_device(draft, layout):
     assert one == other and len(one) == 3
 
 
+@SLOW
 def test_training_ends_as_on_one_device():
     """By either kind of optimiser: moments that lie where weights do, and others."""
     for one, other in told("trained", "", "data=2,model=2"):

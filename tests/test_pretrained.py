@@ -105,6 +105,7 @@ def test_without_tokenizers_such_a_pair_is_refused(pair):
         specjax.generate_text(pair[0], bare, PROMPTS)
 
 
+@pytest.mark.slow
 def test_other_tokenizers_are_paired_by_the_tokens_of_both(pair, tmp_path):
     target, alike = (  # but for one token of 297
         folder_of(tmp_path / name, LARGE, lambda x, n=name: x.add_special_tokens([n]))

@@ -79,7 +79,13 @@ def served(server: serving.Server, name: str) -> list[tuple[list[int], int]]:
     return [texts[i] for i in range(len(TEXTS))]
 
 
-@pytest.mark.parametrize("name", PAIRS)
+FAST = "gpt-adaptive", "gpt-copying", "t5-adaptive"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=() if x in FAST else pytest.mark.slow) for x in PAIRS],
+)
 def test_a_refilled_rows_text_is_that_of_its_request(name):
     assert served(pair(name)[2], name) == fresh(name)
 

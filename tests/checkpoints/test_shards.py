@@ -5,6 +5,8 @@ Both are done in a process that has eight devices, see `tests.support.shards`.
 
 from functools import partial
 
+import pytest
+
 from tests.support import devices, shards
 
 told = partial(devices.told, "tests.support.shards")
@@ -20,6 +22,7 @@ def test_every_format_is_read_straight_to_its_shards(tmp_path):
         assert each == {"same": True, "read": 1.0, "texts": True}, name
 
 
+@pytest.mark.slow
 def test_a_training_state_goes_on_under_another_mesh(tmp_path):
     """Saved on four devices it goes on over others and on one, and from one on four;
     and what a full disk does not take leaves what was kept before."""

@@ -63,7 +63,14 @@ def test_the_table_has_every_command_that_prints_numbers():
     assert {command for command, _ in TOLD} == {*FLAGS}
 
 
-SLOW = {"measure"}
+SLOW = {
+    "measure",
+    "demo",
+    "audit",
+    "microscope",
+    "microscope --texts",
+    "certify --draft",
+}
 CASES = [
     pytest.param(each, marks=pytest.mark.slow if each in SLOW else ()) for each in FLAGS
 ]

@@ -41,7 +41,10 @@ def along(make, steps: int, world):
     yield draw(state)[0], state
 
 
-@pytest.mark.parametrize("make", [of_other_ids, branching])
+MAKES = of_other_ids, pytest.param(branching, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("make", MAKES)
 def test_its_law_is_that_of_the_text_in_its_own_ids(make):
     """As the draft computes it for the whole text and path, of the common ids, without
     a cache."""
@@ -74,7 +77,7 @@ def test_its_law_is_that_of_the_text_in_its_own_ids(make):
     assert np.abs(np.diff(got, axis=0)).max() > 0.1  # laws that differ by path
 
 
-@pytest.mark.parametrize("make", [of_other_ids, branching])
+@pytest.mark.parametrize("make", MAKES)
 def test_where_its_own_ids_have_no_room_it_drafts_nothing(make):
     world = tiny.transformers()
     short = world._replace(draft=world.draft._replace(slots=16))

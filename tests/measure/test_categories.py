@@ -79,6 +79,7 @@ def test_other_benchmarks_read_what_is_written(tmp_path):
         specdec.prepare(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_every_turn_is_measured_and_its_record_is_compared(tmp_path, capsys):
     for library in ("tokenizers", "jinja2"):
         pytest.importorskip(library)

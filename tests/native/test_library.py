@@ -49,6 +49,7 @@ def script(path: Path, said: bytes) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_it_is_compiled_once_and_again_if_it_is_damaged(
     tmp_path, compiler, monkeypatch
 ):

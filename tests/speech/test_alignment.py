@@ -129,6 +129,7 @@ def test_heads_are_named_by_the_checkpoint(folders):
     assert alignment.heads(pair) == ((0, 1),)
 
 
+@pytest.mark.slow
 def test_words_are_those_of_the_text_and_change_nothing(folders):
     import soundfile
 

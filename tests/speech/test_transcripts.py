@@ -138,6 +138,7 @@ def test_a_drawn_text_does_not_depend_on_the_rows_beside_it(names, files):
     assert words(other) != words(single)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunked", [False, True])
 def test_both_sides_go_on_from_a_prompt_in_the_parts_that_are_named(
     names, files, chunked

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 AXE = Path(find_spec("axe_core_python").origin).with_name("axe.min.js")
-WIDTHS = 390, 768, 1280  # of a phone, a tablet and a laptop
+PHONE, TABLET, LAPTOP = 390, 768, 1280
+SLOW = pytest.mark.slow
+WIDTHS = PHONE, *(pytest.param(x, marks=SLOW) for x in (TABLET, LAPTOP))
 # What a page says of itself once it is loaded, and again when every control was moved.
 TOLD = """<script>addEventListener('load', () => setTimeout(() => {
   const every = (what) => [...document.querySelectorAll(what)];
@@ -91,4 +93,4 @@ def check(told: dict, width: int) -> None:
             assert it[when] == [width, width], (name, when, it[when])
         assert it["bare"] == [], name
         assert it["barriers"] == [], (name, it["barriers"])
-        assert width < WIDTHS[1] or it["scrolled"] == [], (name, it["scrolled"])
+        assert width < TABLET or it["scrolled"] == [], (name, it["scrolled"])

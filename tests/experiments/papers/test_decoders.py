@@ -111,6 +111,7 @@ def test_a_prompt_that_is_too_long_loses_the_end_of_its_article(model):
     assert short == encode("Hi." + texts.SUMMARY)
 
 
+@pytest.mark.slow
 def test_a_target_that_drafts_for_itself_after_chen(folder, model, meeting):
     """Everything is kept: r = 1, and 3 tokens a call."""
     setting = CHEN._replace(task=str(folder / "xsum.jsonl"))

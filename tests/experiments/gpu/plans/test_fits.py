@@ -53,6 +53,7 @@ def held(predicted: dict) -> int:
     return sum(predicted[part] for part in HELD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", fitted.PAIRS)
 def test_a_step_is_given_the_bytes_that_are_predicted(layout, compiled):
     """What is small, norms and tokens, is not in the formula: 1 % at these sizes."""

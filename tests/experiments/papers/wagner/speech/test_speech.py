@@ -82,6 +82,7 @@ FEW = [
 ]
 
 
+@pytest.mark.slow
 def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "of_errors", lambda *_: FEW)
     timed = [baseline(50), exact(50)]
