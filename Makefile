@@ -153,7 +153,7 @@ wheel-test: $(TEST)
 	assert not outside & {path.name for path in site.iterdir()}, site; \
 	print(len(list((files('specjax') / 'gin_configs').rglob('*.gin'))), 'gin files')"; \
 	echo "installing it by the notebooks' first cell"; \
-	$(RUN) -m venv "$$work/fresh"; \
+	venv/bin/python -m venv fresh; \
 	SPECJAX_SOURCE="$$(ls "$$work"/dist/*.whl)" fresh/bin/python -c \
 	  "exec(open('$$first').read()); import specjax, gin, matplotlib; \
 	  assert specjax.load('code_small')"; \
