@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from specjax import console
 from specjax.cli import sweep, workers
 from specjax.configs import RowFile
 from specjax.measure import jsonl
@@ -152,3 +153,10 @@ def test_rows_are_measured_by_processes_of_their_own(tmp_path, capsys):
     assert jsonl.read(tmp_path / "out" / "table.jsonl") == records
     assert capsys.readouterr().out.count(": kept") == 2
     assert json.dumps(records)
+
+
+def test_a_worker_that_is_told_to_stop_is_lost_whatever_a_scheduler_asks(monkeypatch):
+    monkeypatch.setenv(console.PREEMPTED, "0")
+    told = "import os; from specjax import console"
+    told += "; raise SystemExit(console.terminated())"
+    assert sweep.work([sys.executable, "-c", told])[0] in workers.KILLED
