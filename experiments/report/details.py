@@ -6,7 +6,7 @@ from functools import partial
 from experiments import catalogue
 from experiments.records.markup import number, number_or_blank
 from experiments.records.table import Records, published
-from experiments.report import kernels, spec_bench, walltime
+from experiments.report import kernels, spec_bench, trees, walltime
 from experiments.report.bench import bench
 from experiments.report.columns import Grid, Item, grid, measured, part, table
 from experiments.report.methods import chen, speech, wagner
@@ -315,6 +315,7 @@ DETAILS: dict[str, Callable[[Records], list[Grid]]] = {
     "kernels_aot": compiled,
     "fits": fits,
     "policies": policies,
+    "trees": trees.details,
     "load": load,
     "wagner_text": partial(wagner, "wagner_text"),
     "wagner_scale": partial(wagner, "wagner_scale"),

@@ -1,0 +1,52 @@
+"""The trees of a pair over its chain, on the same texts.
+
+Each row was timed in turns with the target alone, so that what a machine does from row
+to row is divided out. Axes: N texts, or questions.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from experiments.records.table import Records
+from experiments.report import spec_bench
+from experiments.report.columns import Grid, grid, measured
+from specjax.theory import speedup
+
+FOLDERS = "trees_walltime", "trees_questions"
+CHAIN = "_chain"  # how its row ends; the rows of the pair's trees begin as it does
+
+
+def details(records: Records) -> list[Grid]:
+    return grid("trees", compared(measured(records, *FOLDERS)))
+
+
+def compared(rows: dict[str, dict]) -> Iterator[dict]:
+    """Of each tree, its speed over that of its chain."""
+    for name, chain in sorted(rows.items()):
+        pair = name.removesuffix(CHAIN)
+        trees = [it for row, it in sorted(rows.items()) if row.startswith(pair + "_")]
+        for tree in trees if name.endswith(CHAIN) else ():
+            if tree is chain:
+                continue
+            above, below = parts(tree)
+            slower, faster = parts(chain)
+            value, error = speedup.ratio([*above, *faster], [*below, *slower])
+            yield {
+                "pair": pair,
+                **{f"chain_{key}": x for key, x in chain.items()},
+                **{f"tree_{key}": x for key, x in tree.items()},
+                "over": value,
+                "over_ci": speedup.interval(value, error, len(above[0])),
+            }
+
+
+def parts(it: dict) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """What a speedup is the quotient of, each [N]."""
+    if "turns" in it:
+        alone, drafted = (spec_bench.by_question(it, way) for way in spec_bench.WAYS)
+        return [drafted], [alone]
+    seconds = np.median(it["timed"]["texts"]["seconds"], axis=-1)
+    tokens = np.array(it["timed"]["texts"]["tokens"])
+    best = it["gamma"].index(it["best_gamma"])
+    return [seconds[0], tokens[best]], [seconds[best], tokens[0]]
