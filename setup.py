@@ -58,7 +58,6 @@ setup(
         "scipy>=1.12",
         "safetensors>=0.5",
         "sentencepiece>=0.2",
-        "tqdm>=4.64",
         "rich>=13",
         "tensorstore>=0.1.60",
     ],

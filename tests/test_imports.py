@@ -29,14 +29,14 @@ PARTS = ours("models drafters verifiers policies")
 FILES = ours("tokenizers zoo checkpoints")
 LIBRARY = (*STEP, *PARTS, *FILES, *ours("finite native theory trees topologies"))
 TEXT = (*LIBRARY, *ours("pretrained sides drafts prompts fused plugins console"))
-TEXT = (*TEXT, *ours("questions prompt_lines streaming serving mesh"))
+TEXT = (*TEXT, *ours("progress questions prompt_lines streaming serving mesh"))
 RECORDS = ("experiments.records", "specjax.measure")
 ROWS = (*TEXT, *RECORDS, "experiments.tasks")
 CATALOGUE = ("experiments.catalogue", "experiments.records")
 RUN = (*CATALOGUE, "experiments.run")
 LEVIATHAN, WAGNER = "experiments.papers.leviathan", "experiments.papers.wagner"
 ALONE = "types truncation console plugins jax_flags theory native tokenizers"
-ALONE += " questions prompt_lines"
+ALONE += " questions prompt_lines progress"
 ROOMS = {
     **dict.fromkeys(ours(ALONE), ()),
     "specjax.hosts": ours("console"),
@@ -111,7 +111,7 @@ ROOMS = {
 }
 # Packages from elsewhere: the only ones of `specjax`, which are where it is installed,
 # and those that stay out of the others.
-DECLARED = {"jax", "flax", "numpy", "scipy", "safetensors", "sentencepiece", "tqdm"}
+DECLARED = {"jax", "flax", "numpy", "scipy", "safetensors", "sentencepiece"}
 DECLARED |= {"tensorstore", "rich", *sys.stdlib_module_names}
 BARRED = {
     "pallas_kernels": ("gin", "tensorflow", "torch", "seqio"),

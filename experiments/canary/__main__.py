@@ -18,11 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from experiments.canary.side import GAMMA
 from experiments.records import markup
-from specjax import console
+from specjax import console, progress
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDE = Path(__file__).with_name("side.py")
@@ -95,14 +94,13 @@ def answer(process: subprocess.Popen) -> dict:
 def in_turns(sides: tuple, most: float) -> list[list[dict]]:
     """Seconds of each program, a dictionary a round, of both sides."""
     rounds, begun = [[] for _ in sides], time.monotonic()
-    bar = tqdm(total=round(most), unit="s", desc="timing", disable=None)
-    while len(rounds[0]) < ROUNDS or time.monotonic() - begun < most:
-        for process, several in zip(sides, rounds, strict=True):
-            process.stdin.write("\n")
-            process.stdin.flush()
-            several.append(answer(process))
-        bar.update(min(round(time.monotonic() - begun), bar.total) - bar.n)
-    bar.close()
+    with progress.Bar("timing", round(most), "s") as bar:
+        while len(rounds[0]) < ROUNDS or time.monotonic() - begun < most:
+            for process, several in zip(sides, rounds, strict=True):
+                process.stdin.write("\n")
+                process.stdin.flush()
+                several.append(answer(process))
+            bar.to(min(round(time.monotonic() - begun), bar.total))
     return rounds
 
 

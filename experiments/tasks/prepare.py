@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from tqdm import tqdm
-
 from experiments.tasks import files, recipes
 from experiments.tasks.examples import About, Examples, write
 from experiments.tasks.recipes import Recipe, TaskRow
-from specjax import console
+from specjax import console, progress
 from specjax.measure.provenance import digest
 
 Rows = tuple[Iterator[TaskRow], str, int, list[str]]  # then tokenizer, eos and source
@@ -38,8 +36,8 @@ def prepare(chosen: argparse.Namespace) -> tuple[Examples, About]:
     rows, *origin, source = (
         from_files(chosen, recipe, paths) if paths else from_datasets(chosen, recipe)
     )
-    bar = tqdm(islice(rows, limit), total=limit, unit="example", disable=None)
-    examples = recipes.collect(bar, length, chosen.truncate)
+    seen = progress.track(islice(rows, limit), chosen.task, limit, "examples")
+    examples = recipes.collect(seen, length, chosen.truncate)
     settings = recipe.prefix, length, chosen.truncate, limit, source
     return examples, About(chosen.task, chosen.split, *origin, *settings)
 

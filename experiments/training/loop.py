@@ -27,12 +27,11 @@ import numpy as np
 import optax
 from jax import Array
 from jax.sharding import NamedSharding, PartitionSpec
-from tqdm import tqdm
 
 from experiments.training import states
 from experiments.training.states import TrainState
 from experiments.training.storage import replace
-from specjax import console, mesh
+from specjax import console, mesh, progress
 from specjax.checkpoints import Config
 
 SAVE_SECONDS = 300.0  # a slow machine saves more often than every so many steps
@@ -131,15 +130,16 @@ def trained(
 
     step_fn = build_step(task.loss, rule, state)
     begun, losses, saved = time.monotonic(), [], time.monotonic()
-    bar = tqdm(range(state.step, recipe.steps), initial=state.step, total=recipe.steps)
+    bar = progress.Bar(folder.name, recipe.steps, "steps", state.step, kept=True)
     ending = []
-    with console.told(lambda *_: ending.append(True)):
-        for step in bar:
+    with bar, console.told(lambda *_: ending.append(True)):
+        for step in range(state.step, recipe.steps):
             rows = mesh.rows(batch((recipe.seed, step)))
             params, moments, value = step_fn(state.params, state.optimizer, rows)
             state = TrainState(params, moments, step + 1)
             losses.append(float(value))
-            bar.set_description(f"{folder.name} loss {np.mean(losses[-50:]):.3f}")
+            bar.label = f"{folder.name} loss {np.mean(losses[-50:]):.3f}"
+            bar.to(state.step)
             last = state.step == recipe.steps
             if state.step % recipe.evaluate_every == 0 or last:
                 recent = round(float(np.mean(losses[-recipe.evaluate_every :])), 4)

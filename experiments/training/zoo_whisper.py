@@ -20,14 +20,13 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from experiments.training import loop, pipeline
 from experiments.training.drafts import fetched, written
 from experiments.training.drafts.written import Texts, Written
 from experiments.training.voices import windows
 from experiments.training.voices.windows import Sound
-from specjax import zoo
+from specjax import progress, zoo
 from specjax.speech import decoding, logmel
 from specjax.speech import tokens as special
 from specjax.speech.decoding import Speculation
@@ -111,7 +110,7 @@ def heard(pair: Listeners, found: list[Sound], runs: Path, plan: dict) -> list[W
             size,
         )
 
-    return [batch(i) for i in tqdm(range(plan["batches"]), "batches", disable=None)]
+    return [batch(i) for i in progress.track(range(plan["batches"]), "batches")]
 
 
 def texts_of(pair: Listeners, decode: list, chosen: list[Sound], longest: int) -> Texts:

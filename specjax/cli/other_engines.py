@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import jax
-from tqdm import tqdm
 
-from specjax import console, drafts, sides
+from specjax import console, drafts, progress, sides
 from specjax.cli.measure import Saving
 from specjax.console import Parser
 from specjax.exactness.other_engines import Finding, OtherText, explain, read
@@ -51,7 +50,7 @@ def run(parser: Parser, flags: argparse.Namespace) -> tuple[int, dict]:
             asked, others = read(flags.texts, model)
         print(f"{target.name}, {dtype}, {jax.devices()[0].device_kind}, T = 0")
         found = explain(target, asked, others)
-        found = [*tqdm(found, "texts", total=len(others), disable=None)]
+        found = [*progress.track(found, "texts", len(others))]
         told = named(model), asked.ends
         print("\n".join(line(*each, *told) for each in zip(others, found, strict=True)))
         row = numbers(others, found)

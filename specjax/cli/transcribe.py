@@ -13,9 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import tqdm
-
-from specjax import console, native, zoo
+from specjax import console, native, progress, zoo
 from specjax.cli import flags as shared
 from specjax.console import Parser
 from specjax.speech import clips, subtitles
@@ -206,16 +204,13 @@ class Shown:
         self.out, self.formats, self.count = flags.out, formats, len(flags.files)
         self.prints = not flags.json
         self.failed, self.done, self.known = False, 0, {}
-        form = "{desc} {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s [{elapsed}]"
-        options = dict(desc="heard", bar_format=form, disable=None, leave=False)
-        self.bar = tqdm.tqdm(total=0, file=sys.stderr, **options)
+        self.bar = progress.Bar("heard", unit="s")
 
     def progress(self, transcript: Transcript, done: Progress | None) -> None:
         if done is not None:
             self.known[transcript.file] = done.seconds, done.total
-            both = zip(*self.known.values(), strict=True)
-            self.bar.n, self.bar.total = map(sum, both)
-            self.bar.refresh()
+            heard, self.bar.total = map(sum, zip(*self.known.values(), strict=True))
+            self.bar.to(heard)
             return
         self.done += 1
         if transcript.problem is None:
@@ -243,7 +238,7 @@ class Shown:
 
     def say(self, text: str, stream) -> None:
         deaf = console.Unwritable if stream is sys.stderr else ()
-        with contextlib.suppress(deaf), tqdm.tqdm.external_write_mode(file=stream):
+        with contextlib.suppress(deaf), self.bar.above():
             print(text, file=stream, flush=True)
 
     def write(self, transcript: Transcript, name: str) -> None:

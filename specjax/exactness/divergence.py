@@ -23,9 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from tqdm import tqdm
 
-from specjax import generate, mesh, policies, sides, verifiers
+from specjax import generate, mesh, policies, progress, sides, verifiers
 from specjax.drafters import nothing
 from specjax.inputs import make_request, make_sampling
 from specjax.measure.texts import take, width
@@ -224,7 +223,7 @@ def look(
     decoders = [Decoder(target.model, drafter, *rules) for drafter in drafters]
     checkers = [build_checker(decoder, sizes, whole) for decoder in decoders]
     margins, seen = [], [[] for _ in checkers]
-    for prompt, request in tqdm(requests(prompts, setting), "batches", disable=None):
+    for prompt, request in progress.track(requests(prompts, setting), "batches"):
         alone = baseline(params, prompt, request)
         margins.append(compare(alone, alone).margin[alone.ids >= 0])
         for checker, into in zip(checkers, seen, strict=True):

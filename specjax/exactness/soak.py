@@ -22,9 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from tqdm import tqdm
 
-from specjax import console, probs, trees, verifiers
+from specjax import console, probs, progress, trees, verifiers
 from specjax.types import Draft, Law, Sampling, Verdict, Verifier
 
 GAMMA = 3
@@ -432,10 +431,10 @@ def soaked(flags: argparse.Namespace) -> dict:
     count = math.ceil(flags.draws / (CHUNK * len(rules)))
     rows, wrong, seconds, shown = Counter(), Counter(), Counter(), {}
     chunks = range(flags.first, flags.first + count)
-    with tqdm(total=count * len(rules) * CHUNK, unit="row", unit_scale=True) as bar:
+    with progress.Bar("soak", count * len(rules) * CHUNK, "rows", kept=True) as bar:
         try:
             for chunk, rule in itertools.product(chunks, rules):
-                bar.set_description(f"chunk {chunk}")
+                bar.label = f"chunk {chunk}"
                 began = time.perf_counter()
                 tally = soak(verifiers.named(rule), flags.seed, chunk)
                 seconds[rule] += time.perf_counter() - began
@@ -443,12 +442,14 @@ def soaked(flags: argparse.Namespace) -> dict:
                 wrong[rule] += int(tally.counts.sum())
                 for kind, text in describe(rule, flags.seed, chunk, tally):
                     if (rule, kind) not in shown:
-                        bar.write(text)
+                        with bar.above():
+                            print(text)
                         shown[rule, kind] = text
-                bar.update(CHUNK)
+                bar.to(rows.total())
         except KeyboardInterrupt:
             chunks = range(flags.first, chunk)
-            bar.write(f"interrupted in chunk {chunk}")
+            with bar.above():
+                print(f"interrupted in chunk {chunk}")
     for rule in rows:
         rate = rows[rule] / seconds[rule]
         print(f"{rule:9} {rows[rule]:13,} rows, {wrong[rule]:,} wrong, {rate:,.0f} a s")

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
-from specjax import finite, generate, hosts, questions, sides
+from specjax import finite, generate, hosts, progress, questions, sides
 from specjax.inputs import bucket, make_request, make_sampling, pad
 from specjax.measure import costs, scoring, timing
 from specjax.measure.texts import truncation
@@ -63,7 +62,7 @@ def decode(
     pair = pair._replace(kernels=finite.guarded_kernels(pair.kernels))
     gamma, turns, programs = max(setting.gammas), {}, {}
     order = sorted(range(len(prompts.tokens)), key=lambda i: len(prompts.tokens[i]))
-    for index in tqdm(order, f"{pair.draft.name}: questions", disable=None):
+    for index in progress.track(order, f"{pair.draft.name}: questions"):
         prompt = padded(prompts, index)
         request = asked_for(prompt, prompts.ends, setting, index)
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(prompt))

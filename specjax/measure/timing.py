@@ -12,9 +12,8 @@ from typing import TypeVar
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
-from specjax import hosts
+from specjax import hosts, progress
 
 Name = TypeVar("Name")
 RESAMPLES = 1000
@@ -32,10 +31,10 @@ def interleaved(
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1; got {rounds}")
     first = list(programs.values() if warm is None else warm)
-    for program in tqdm(first, f"{label}: compile", leave=False, disable=None):
+    for program in progress.track(first, f"{label}: compile"):
         jax.block_until_ready(program())
     seconds = {name: np.zeros(rounds) for name in programs}
-    for i in tqdm(range(rounds), f"{label}: measure", leave=False, disable=None):
+    for i in progress.track(range(rounds), f"{label}: measure"):
         times = []
         for program in programs.values():
             begun = time.perf_counter()

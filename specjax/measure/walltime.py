@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
-from specjax import hosts, mesh, policies, probs, sides, verifiers
+from specjax import hosts, mesh, policies, probs, progress, sides, verifiers
 from specjax.inputs import make_request, make_sampling
 from specjax.measure import costs, counts, scoring, timing
 from specjax.measure.counts import Batch
@@ -273,8 +272,7 @@ def run(
         return program
 
     label = f"{pair.draft.name}, T = {setting.temperature}, batch {setting.batch}"
-    ready = tqdm(setting.gammas, f"{label}: prefill", leave=False, disable=None)
-    for gamma in ready:
+    for gamma in progress.track(setting.gammas, f"{label}: prefill"):
         decode = costs.decode(pair, gamma)
         for index, batch in enumerate(measured):
             programs[DECODE, gamma, index] = whole(gamma, decode, {index: batch})

@@ -11,7 +11,6 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from tqdm import tqdm
 
 from experiments.gpu.aot import compilers, hlo, inspect
 from experiments.gpu.aot.compilers import DEVICES
@@ -21,6 +20,7 @@ from experiments.gpu.kernels.programs import BOTH, CARRIED, DRAFT, NONE, Place
 from pallas_kernels import dispatch, fuse, plan
 from pallas_kernels.fuse import Options
 from pallas_kernels.tpu.block import vmem_bytes
+from specjax import progress
 from specjax.measure.row import Measurement
 from specjax.types import Sampling
 from specjax.verifiers import token
@@ -50,7 +50,8 @@ def build(device: str, programs: Sequence[tuple]) -> Measurement:
 def measure(device: str, programs: Sequence[tuple]) -> dict:
     """Every program, and by flat names what the table's lines ask for."""
     compilers.check(device)
-    measured = [described(device, *program) for program in tqdm(programs, disable=None)]
+    every = progress.track(programs, "programs")
+    measured = [described(device, *program) for program in every]
     flat = {}
     for entry in measured:
         key = "{asked} {known} B{batch} g{gamma} V{vocab} {dtype}".format(**entry)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
 from experiments.gpu.kernels import oracle, programs
 from experiments.gpu.kernels.bench import in_words
@@ -24,6 +23,7 @@ from experiments.gpu.kernels.programs import NONE, ONEPASS, REF
 from experiments.records.words import FAILED
 from pallas_kernels.dispatch import MOSAIC_GPU, TRITON
 from pallas_kernels.plan import Tiles
+from specjax import progress
 from specjax.measure.row import Measurement
 
 HEATS = 1.0, 0.0, 0.5, 2.0, 1.0, 0.7
@@ -95,7 +95,7 @@ def measure(setting: EqualityRows, compared: dict[str, Callable] | None = None) 
     keys = jax.random.split(jax.random.key(setting.seed), setting.rows // setting.batch)
     counts = {name: np.zeros(3, int) for name in runs}
     inside, failed = 0, {}
-    for key in tqdm(keys, "equality", leave=False, disable=None):
+    for key in progress.track(keys, "equality"):
         batch = batch_of(key, setting)
         it, wanted, close = expected(batch)
         inside += int(close.sum())

@@ -7,13 +7,12 @@ Axes: N texts.
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.leviathan import quality
 from experiments.papers.wagner.runs import batched, by_prompt, error_of_ratio, in_turns
 from experiments.tasks import Task
-from specjax import generate
+from specjax import generate, progress
 from specjax.inputs import make_sampling
 from specjax.measure import costs, timing
 from specjax.measure.texts import Calls, counted
@@ -48,7 +47,7 @@ def write_alone(
 ) -> list[np.ndarray]:
     """Texts by the target alone, without their prompts."""
     decode, texts = costs.decode(pair, 0), []
-    for index in tqdm(indices(setting, count), "target alone", disable=None):
+    for index in progress.track(indices(setting, count), "target alone"):
         prompt, request = batch_of(task, setting, index, ALONE)
         texts += quality.without_prompts(decode(prompt, request), prompt.length)
     return texts[:count]
@@ -61,7 +60,7 @@ def speculate(pair: costs.Pair, task: Task, setting: ChenSetting, count: int) ->
     begin = jax.jit(lambda p, x: generate.prefill(decoder, p, x, pair.slots))
     step = jax.jit(build_step(*decoder), donate_argnums=2)
     decoded = []
-    for index in tqdm(indices(setting, count), "speculation", disable=None):
+    for index in progress.track(indices(setting, count), "speculation"):
         spare = setting.K + 1
         prompt, request = batch_of(task, setting, index, SPECULATIVE, spare)
         state = begin(params, prompt)

@@ -10,11 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tqdm import tqdm
-
 from experiments.papers.chen import sandbox
 from experiments.papers.chen.sandbox import Outcome
 from experiments.tasks import Task, files, texts
+from specjax import progress
 from specjax.sides import Side
 
 FIELDS = ("prompt", "entry_point", "test")
@@ -67,7 +66,7 @@ def judged(chosen: Sequence[Problem], completions: Sequence[str]) -> list[Outcom
         programs.append(f"{body}check({it.entry_point})\n")
     with ThreadPoolExecutor(2) as pool:
         each = pool.map(sandbox.run, programs)
-        return list(tqdm(each, "tests", len(programs), disable=None))
+        return list(progress.track(each, "tests", len(programs)))
 
 
 def pass_at_1(outcomes: Sequence[Outcome], count: int) -> dict:

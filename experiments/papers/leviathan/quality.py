@@ -13,10 +13,9 @@ import sacrebleu
 import sentencepiece
 from jax import Array
 from rouge_score import rouge_scorer
-from tqdm import tqdm
 
 from experiments import tasks
-from specjax import generate
+from specjax import generate, progress
 from specjax.generate import Output
 from specjax.inputs import make_request, make_sampling
 from specjax.measure.row import Measurement
@@ -80,7 +79,7 @@ def write(
     run, params = generate.autoregressive(target.model, slots), Params(target.params)
     sampling, written = make_sampling(batch, 0.0), []
     key = jax.random.key(0)  # never drawn from at temperature 0
-    for at in tqdm(range(0, count, batch), f"{target.name}: texts", disable=None):
+    for at in progress.track(range(0, count, batch), f"{target.name}: texts"):
         prompt = take(prompts, range(at, at + batch))
         request = make_request(key, prompt, new_tokens, sampling, prompts.ends)
         written += without_prompts(run(params, prompt, request), prompt.length)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from experiments.rivals.real.child import Child, Refused
+from specjax import progress
 from specjax.measure import timing
 
 Asked = Mapping[str, tuple[Child, str]]  # by the name in a record: whom, and for what
@@ -49,9 +49,9 @@ def take(
                 kept.pop(name, None)
             return []
 
-    for name in tqdm([*left], f"{label}: warm", disable=None):
+    for name in progress.track([*left], f"{label}: warm"):
         answers(name, warm)
-    for turn in tqdm(range(rounds), f"{label}: rounds", disable=None):
+    for turn in progress.track(range(rounds), f"{label}: rounds"):
         for name in [*left]:
             time.sleep(pause)
             if found := answers(name, groups):

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from experiments.training import loop, storage
 from experiments.training.drafts import answers
 from experiments.training.drafts.answers import Plan
 from experiments.training.drafts.written import Texts, Written
+from specjax import progress
 from specjax.checkpoints import Pretrained
 
 ITSELF = "itself"  # the kind that the target asks
@@ -49,7 +49,7 @@ def write(
     answer = answers.build(target, asking.plan)
     about = {"target": loop.digest(target.params), "asking": _plain(asking)}
     whole, prompts = [], _prompts(target, asked, asking)
-    for number in tqdm(range(asking.batches), "answers"):
+    for number in progress.track(range(asking.batches), "answers", kept=True):
         batch = next(prompts)
         if number % part[1] != part[0]:
             continue

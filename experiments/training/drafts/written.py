@@ -14,12 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from tqdm import tqdm
 
 from experiments.training import forward, storage
 from experiments.training.drafts import losses
 from experiments.training.pipeline import Data, Stage
-from specjax import generate
+from specjax import generate, progress
 from specjax.checkpoints import Pretrained
 from specjax.inputs import make_request, make_sampling
 from specjax.models import t5, whisper
@@ -108,7 +107,7 @@ def write(
     `Texts` keep it, if there is one. size: texts, of a batch, and the most new tokens.
     """
     parts, run, (count, batch, new) = [], None, size
-    for at in tqdm(range(0, count, batch), label):
+    for at in progress.track(range(0, count, batch), label, kept=True):
         key, prompt, sources = begin(np.minimum(np.arange(at, at + batch), count - 1))
         width = prompt.tokens.shape[1] + new
         run = run or generate.autoregressive(target.model, width + 1)
@@ -158,7 +157,7 @@ def _scored(target: Pretrained, texts: Texts, batch: int, label: str) -> list[tu
         return ids.astype(jnp.uint16), losses.classes(log_p, ids).astype(jnp.float16)
 
     count, parts = len(texts.tokens), []
-    for at in tqdm(range(0, count, batch), label):
+    for at in progress.track(range(0, count, batch), label, kept=True):
         index = np.minimum(np.arange(at, at + batch), count - 1)
         part = likeliest(target.params, chosen(texts, index))
         parts.append(tuple(np.asarray(leaf)[: count - at] for leaf in part))

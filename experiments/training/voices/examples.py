@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from experiments.training import storage
 from experiments.training.voices import sentences, synthesis
 from experiments.training.voices.synthesis import RATE, Speech
+from specjax import progress
 from specjax.speech import logmel
 
 BANDS = 80
@@ -74,7 +74,7 @@ def keep(
     """Rows that a seed makes, once, then from `path`; frames in float16."""
 
     def made() -> dict[str, np.ndarray]:
-        places = tqdm(range(count), f"{path.stem}: rows")
+        places = progress.track(range(count), f"{path.stem}: rows", kept=True)
         parts = [rows((seed, i), 1, window, spoken) for i in places]
         whole = Rows(*map(np.concatenate, zip(*parts, strict=True)))
         return whole._replace(frames=whole.frames.astype(np.float16))._asdict()

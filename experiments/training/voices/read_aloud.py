@@ -13,9 +13,9 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from experiments.training.voices.recorded import TABLE
+from specjax import progress
 
 VOICES = ("slt", "rms", "awb", "kal16")
 HEAD = "file\tspeaker\tseconds\ttranscript\tsplit"
@@ -31,7 +31,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     said = texts(options.texts.read_text("utf-8").splitlines(), options.count)
     lines = [HEAD]
-    for number, text in enumerate(tqdm(said, "recordings")):
+    for number, text in enumerate(progress.track(said, "recordings", kept=True)):
         voice, file = VOICES[number % len(VOICES)], f"{number:04}.wav"
         pace = np.random.default_rng(number).uniform(FASTEST, SLOWEST)
         say = ["flite", "-voice", voice, "--setf", f"duration_stretch={pace:.3f}"]

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from tqdm import tqdm
 
 from experiments.training.voices import examples, recorded
 from experiments.training.voices.synthesis import RATE
+from specjax import progress
 
 HEAD = ("file", "speaker", "seconds", "transcript", "split")
 SEED = 5  # of no rows that are learnt from, or judged while learning
@@ -39,7 +39,7 @@ def write(out: Path, count: int, recordings: Path | None = None) -> None:
         draw = recorded.strings(recordings, "test")
     out.mkdir(parents=True)
     lines = [HEAD]
-    for i in tqdm(range(count), f"{out.name}: recordings", disable=None):
+    for i in progress.track(range(count), f"{out.name}: recordings"):
         words, speech = draw(np.random.default_rng((SEED, i)), examples.WHOLE)
         soundfile.write(out / f"{i:04}.flac", speech.samples, RATE, subtype="PCM_16")
         seconds = f"{len(speech.samples) / RATE:.3f}"

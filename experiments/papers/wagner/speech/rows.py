@@ -8,14 +8,13 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from experiments.papers.wagner.runs import error_of_ratio
 from experiments.papers.wagner.speech import hearing, methods
 from experiments.papers.wagner.speech.hearing import Outcome
 from experiments.papers.wagner.speech.utterances import Utterances, read
 from experiments.tasks import word_errors
-from specjax import drafts
+from specjax import drafts, progress
 from specjax.measure import timing
 from specjax.measure.row import Measurement, own_files
 from specjax.sides import Side
@@ -96,7 +95,7 @@ def measure_errors(
     call; the share for every other gamma too."""
     frames, numbers = described(pair, spoken)
     compared, samples = methods.of_errors(setting.scales, setting.sigmoids), {}
-    for method in tqdm(compared, "methods", disable=None):
+    for method in progress.track(compared, "methods"):
         first, *others = setting.gammas if method.rule else (ALONE,)
         outcome = heard(pair, frames, method, first, setting)
         both = spoken.references, outcome.texts
@@ -148,7 +147,7 @@ def measure_speed(
     some = spoken._replace(files=spoken.files[: setting.timed])
     frames, numbers = described(pair, some)
     gammas, greedy = (ALONE, setting.gammas[0]), methods.Method("", "token", None, 0.0)
-    for batch in tqdm(setting.batches, "batches", disable=None):
+    for batch in progress.track(setting.batches, "batches"):
         # Sides; all, and what encoding takes of it; rounds.
         taken, texts = np.zeros((2, 2, setting.rounds)), [[], []]
         for turn in range(-1, setting.rounds):  # the first is not counted
