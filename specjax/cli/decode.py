@@ -11,6 +11,7 @@ import json
 import shutil
 import socket
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,32 +55,54 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), decodes; 1 if a block has no texts."""
     parser = make_parser()
     chosen = parser.parse_args(argv)
-    setting = asked(chosen)
+    with console.aside(chosen.json):
+        document = written(parser, chosen)
+    if chosen.json:
+        console.tell(document)
+    return int(bool(document["failed"]))
+
+
+def written(parser: console.Parser, chosen: argparse.Namespace) -> dict:
+    """Prints how each block ends; what --json tells. decoded: of the texts, those that
+    were not there before. failed: what went wrong, by block."""
+    begun, setting = time.monotonic(), asked(chosen)
     with parser.refusing():
         prepare(setting)
         launcher = workers.launched(chosen, setting.folder / "workers")
-        next(blocks.cut(setting.prompts, setting.block))
-    if (setting.folder / TEXTS).exists():
-        print(f"texts: {setting.folder / TEXTS}, as before")
-        return 0
+        counts = [each.count for each in blocks.cut(setting.prompts, setting.block)]
+    path, decoded, lacking, failed = setting.folder / TEXTS, 0, 0, {}
 
     def begin(block: Block) -> Any:
         return launcher.submit(work, setting, block)
 
-    failed = []
-    with console.stops(lambda: "the same command goes on from here"):
-        how = chosen.workers, chosen.attempts, str
-        for block, end in workers.finished(begin, missing(setting), *how):
-            said = end.said or f"{block.count} texts by {end.host}"
-            print(f"{block}: {said}", flush=True)
-            failed += [str(block)] if end.said else []
-        if failed:
-            print(f"without texts: {', '.join(failed)}", file=sys.stderr)
-            return 1
-        with parser.refusing():
-            count = finish(setting)
-    print(f"texts: {count}, in {setting.folder / TEXTS}")
-    return 0
+    if path.exists():
+        print(f"texts: {path}, as before")
+    else:
+        with console.stops(lambda: "the same command goes on from here"):
+            how = chosen.workers, chosen.attempts, str
+            for block, end in workers.finished(begin, missing(setting), *how):
+                said = end.said or f"{block.count} texts by {end.host}"
+                print(f"{block}: {said}", flush=True)
+                if end.said:
+                    failed[str(block)] = end.said
+                    lacking += block.count
+                else:
+                    decoded += block.count
+            if not failed:
+                with parser.refusing():
+                    finish(setting)
+                print(f"texts: {sum(counts)}, in {path}")
+    if failed:
+        print(f"without texts: {', '.join(failed)}", file=sys.stderr)
+    return {
+        "folder": str(setting.folder),
+        "file": None if failed else str(path),
+        "texts": sum(counts) - lacking,
+        "decoded": decoded,
+        "blocks": len(counts),
+        "failed": failed,
+        "seconds": time.monotonic() - begun,
+    }
 
 
 def make_parser() -> console.Parser:
@@ -101,6 +124,7 @@ def make_parser() -> console.Parser:
     shared.add(parser, "tokens", default=64)
     shared.add(parser, "seed", "kernels")
     workers.add(parser, "block")
+    console.add_json(parser)
     return parser
 
 

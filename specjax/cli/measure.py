@@ -132,7 +132,8 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
     except FloatingPointError as error:
         parser.error(str(error))
     made = record(flags, row, time.monotonic() - begun)
-    saved = saving.append(made)
+    with console.aside(flags.json):
+        saved = saving.append(made)
     if flags.json:
         print(json.dumps(made))
     else:
@@ -206,17 +207,20 @@ def measure_questions(parser: Parser, flags: argparse.Namespace, saving: Saving)
     ms = categories.call_ms(*case)
     rows = categories.rows(*case, turns, flags.by, ms)
     seconds, name = time.monotonic() - begun, flags.name or case[0].draft.name
-    saved = True
-    for group, row in rows.items():
-        made = record(flags, row, seconds) | {"row": f"{name}, {group}"}
-        saved &= saving.append(made)
-        if flags.json:
-            print(json.dumps(made))
+    groups = {
+        group: record(flags, row, seconds) | {"row": f"{name}, {group}"}
+        for group, row in rows.items()
+    }
+    with console.aside(flags.json):
+        saved = all([saving.append(made) for made in groups.values()])
     if flags.specdec is not None and hosts.first():
         reader = sides.reader(case[0].target, flags.tokenizer).tokenizer
-        configuration = specdec.configuration(vars(flags), made["provenance"])
+        made = groups[categories.ALL]["provenance"]
+        configuration = specdec.configuration(vars(flags), made)
         specdec.write(flags.specdec, turns, reader.decode, configuration)
-    if not flags.json:
+    if flags.json:
+        console.tell({"groups": groups})
+    else:
         by_category.report(rows)
     if saved and flags.out is not None:
         tell(flags, f"\nappended to {ascii(flags.out)[1:-1]}")

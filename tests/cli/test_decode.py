@@ -107,6 +107,27 @@ def test_a_hundred_thousand_prompts_survive_their_workers(tmp_path, at_once, cap
     ]
 
 
+def test_a_document_has_what_went_wrong_and_what_is_there(
+    tmp_path, at_once, monkeypatch, capsys
+):
+    wrote(tmp_path, TEXTS)
+    argv = [str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out")]
+    told = {"folder": str(tmp_path / "out"), "blocks": 3}
+    there = told | {"file": str(tmp_path / "out" / "texts.jsonl"), "failed": {}}
+    gone = {f"block {i}": "given up after 3 workers died" for i in range(3)}
+    for chance, document in (
+        (1.0, told | {"file": None, "texts": 0, "decoded": 0, "failed": gone}),
+        (0.0, there | {"texts": 7, "decoded": 7}),
+        (0.0, there | {"texts": 7, "decoded": 0}),
+    ):
+        launcher = Dying(chance)
+        monkeypatch.setattr(workers, "launched", lambda *_, made=launcher: made)
+        code = decode.main([*argv, "--block", "3", "--json"])
+        found = json.loads(capsys.readouterr().out)
+        assert found.pop("seconds") >= 0 and found == document
+        assert code == bool(document["failed"])
+
+
 def test_a_block_that_lost_a_text_is_told(tmp_path):
     wrote(tmp_path, TEXTS)
     asked = setting(tmp_path, "--block", "3")

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from specjax import __main__
+from specjax.cli import workers
 from specjax.exactness import certify
 from specjax.models import gpt
 from tests.cli.test_compare import RECORD, record, write
+from tests.cli.test_decode import Dying
 from tests.exactness.test_certify import TRIALS, Trial
 from tests.support import text_folders
 
@@ -28,6 +30,8 @@ FLAGS = {
     "demo": f"{PAIR} --n_tokens_to_generate 6 --K 2",
     "measure": f"{PAIR} --data prompts.jsonl --gammas 2 --tokens 6 --texts 2"
     " --rounds 1",
+    "measure --by": f"task {PAIR} --data asked.jsonl --gammas 2 --tokens 5 --rounds 1",
+    "decode": "prompts.jsonl --out texts",
     "compare": "a.jsonl b.jsonl",
     "audit": f"{PAIR} --gamma 2 --tokens 60 --length 16 --batch 4",
     "microscope": f"{PAIR} --gammas 2 --texts 2 --tokens 6 --dtype float32",
@@ -47,6 +51,8 @@ def desk(tmp_path_factory):
     text_folders.code_pair(folder, gpt.Config(8192, 16, 32, 1, 2))
     lines = '{"prompt": "def f("}\n{"prompt": "x ="}\n'
     (folder / "prompts.jsonl").write_text(lines)
+    lines = '{"prompt": "return a", "category": "rag"}\n'
+    (folder / "asked.jsonl").write_text(lines)
     (folder / "other.jsonl").write_text('{"prompt": "x =", "text": " 1"}\n')
     write(folder / "a.jsonl", RECORD)
     write(folder / "b.jsonl", record(alpha=0.1))
@@ -59,12 +65,13 @@ def desk(tmp_path_factory):
 
 def test_the_table_has_every_command_that_prints_numbers():
     told = {command.split()[0] for command, _ in TOLD}
-    assert told == {*__main__.COMMANDS} - {"decode", "transcribe"}
+    assert told == {*__main__.COMMANDS} - {"transcribe"}
     assert {command for command, _ in TOLD} == {*FLAGS}
 
 
 SLOW = {
     "measure",
+    "measure --by",
     "demo",
     "audit",
     "microscope",
@@ -83,14 +90,16 @@ def test_it_is_one_document_with_the_keys_of_the_table(
     monkeypatch.chdir(desk)
     trial = Trial(TRIALS["gamma 0"].fixture, 0, 1)
     monkeypatch.setattr(certify, "trials", lambda policy: [trial])
+    monkeypatch.setattr(workers, "launched", lambda *_: Dying(0))
     name, *flags = command.split()
     main = import_module(f"specjax.{__main__.COMMANDS[name][0]}.{name}").main
     try:
         code = main([*flags, *FLAGS[command].split(), "--json"])
     except SystemExit as ended:
         code = ended.code
-    document = json.loads(capsys.readouterr().out)
-    assert not code
+    printed = capsys.readouterr()
+    assert not code, printed.err
+    document = json.loads(printed.out)
     for path in (path for of, path in TOLD if of == command):
         found = document
         for step in filter(None, path.split(".")):
