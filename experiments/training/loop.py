@@ -158,9 +158,9 @@ def trained(
             if falls:
                 states.save(folder / "plateau", state)
             if ending and not last:
-                print(
-                    f"stopped at step {state.step}; the same command goes on from here"
-                )
+                again = "the same command goes on from here"
+                with bar.above():
+                    print(f"stopped at step {state.step}; {again}")
                 sys.exit(console.terminated())
     return state.params
 
