@@ -120,18 +120,29 @@ def race_p_value(vocab: int, draws: int = 2**18) -> float:
     return float(jax.scipy.stats.chi2.sf(statistic, vocab - 1))
 
 
+# What can be wrong, of a line of the table or a `Certificate`.
+CHECKS = {
+    "law": "texts do not have the target's distribution",
+    "cells": "a verdict changes where `accept_prob` says that it does not, which voids"
+    " the enumeration",
+    "tokens": "a verdict's tokens are not those accepted, then a draw from the residual"
+    " that it returns, then zeros: the law of that residual says nothing of them",
+    "support": "an id that the target cannot draw is emitted, or nothing is left to"
+    " draw from",
+    "accept_prob": "it depends on the noise, or is not the chance that is claimed",
+    "path": "a text is not the one that the same noise gives without a draft",
+    "per_call": "tokens a call are not those of the closed form, which costs speed and"
+    " not exactness",
+    "noise": "what is drawn in two steps is not independent",
+}
+VOID = {"cells", "tokens"}  # then the law that was enumerated is not the rule's
+
+
 class Certificate(NamedTuple):
-    """What was found, and the names of the checks that failed at any prefix. error:
+    """What was found, and the names of the CHECKS that failed at any prefix. error:
     `max |law - target|` over texts of n tokens. tv: their total variation. tokens,
     closed: mean tokens of the first call, as enumerated and by the closed form (None
-    where no claim gives one). broken: of those below, sorted. exact: none is, or
-    "per_call" alone. law: `error` is above the tolerance. cells: the verdict is not
-    constant on a cell, which voids the enumeration. tokens: they are not the accepted
-    prefix, a draw from the residual, and zeros. support: an id of p = 0 is emitted or
-    nothing is left to draw from, at uniforms of 0 and next to 1 too. accept_prob: it
-    depends on the noise, or is not the chance that is claimed. path: a text is not the
-    one that the same noise gives without a draft. per_call: `tokens` is not `closed`,
-    which costs speed and not exactness."""
+    where no claim gives one). broken: sorted. exact: none is, or "per_call" alone."""
 
     error: float
     tv: float
@@ -217,9 +228,10 @@ def lines(rules: Sequence[str] = (), policy: str = "adaptive") -> Iterator[tuple
         narrow, wide = (certify(verifier, *trial, claim, dtype) for dtype in TOLERANCE)
         sizes = name, trial.fixture.name, trial.fixture.vocab, trial.gamma, trial.n
         errors = f"{narrow.error:.1e}", f"{wide.error:.1e}", f"{narrow.tv:.1e}"
+        broken = {*narrow.broken, *wide.broken}
+        errors = ("void",) * 3 if broken & VOID else errors
         closed = "" if narrow.closed is None else f"{narrow.closed:.5f}"
-        mean = f"{narrow.tokens:.5f}", closed
-        yield *sizes, *errors, *mean, verdict_of({*narrow.broken, *wide.broken})
+        yield *sizes, *errors, f"{narrow.tokens:.5f}", closed, verdict_of(broken)
     for vocab in (4, BLOCK, 3 * BLOCK - 1):
         rng = np.random.default_rng(vocab)
         weights = rng.exponential(size=vocab) * (rng.random(vocab) < 0.8)
@@ -334,7 +346,10 @@ def drafted(parser: console.Parser, name: str) -> dict:
 def show(rules: Sequence[str], policy: str = "adaptive") -> list[dict]:
     """Prints the table as it grows; its lines, by NAMES and with their seconds."""
     form = "{:18} {:20} {:>3} {:>5} {:>2} {:>8} {:>8} {:>8} {:>8} {:>8} {:>5}  {}"
-    print("float32, float64: max |law - target| of texts of n tokens")
+    print(
+        "float32, float64: max |law - target| of texts of n tokens, in that arithmetic;"
+        " tokens: of a call, closed: by a formula; s: seconds. A rule takes a minute."
+    )
     print(form.format(*NAMES[:-1], "s", NAMES[-1]))
     checks, began = [], time.perf_counter()
     for *cells, verdict in lines(rules, policy):
@@ -343,9 +358,16 @@ def show(rules: Sequence[str], policy: str = "adaptive") -> list[dict]:
         each = *cells[:2], *map(printed, cells[2:]), verdict
         checks.append(dict(zip(NAMES, each, strict=True)) | {"seconds": now - began})
         began = now
+    verdicts = [check["verdict"].split() for check in checks]
+    wrong = sum(verdict[0] != "exact" for verdict in verdicts)
+    print(f"{len(checks)} checks, {f'{wrong} LOSSY' if wrong else 'all exact'}")
+    for name in {name: None for _, *names in verdicts for name in sorted(names)}:
+        print(f"  {name}: {CHECKS[name]}")
     return checks
 
 
 def printed(cell: int | str) -> float | None:
     """A number of the table; None where it has none."""
-    return cell if isinstance(cell, int) else float(cell) if cell else None
+    if isinstance(cell, int):
+        return cell
+    return None if cell in ("", "void") else float(cell)

@@ -283,6 +283,10 @@ def short_table(monkeypatch, tmp_path):
         "mine, other = token.verifier, match.verifier\n"
         "bad = mine._replace(verify=lambda *args, keep_residual: 3)\n"
         "worse = mine._replace(verify=lambda *args, keep_residual: args[9])\n"
+        "def other_token(*args, keep_residual):\n"
+        "    it = token.verify(*args, keep_residual=keep_residual)\n"
+        "    return it._replace(tokens=(it.tokens + 1) % args[0].logits.shape[-1])\n"
+        "strange = mine._replace(verify=other_token)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -291,7 +295,7 @@ def short_table(monkeypatch, tmp_path):
 def test_the_command_fails_where_a_claim_does(monkeypatch, capsys):
     assert exit_code("token", "gumbel", "my_rules:mine") == 0
     printed = capsys.readouterr().out
-    assert printed.count("exact") == 10 and "LOSSY" not in printed
+    assert "\n10 checks, all exact\n" in printed and "LOSSY" not in printed
     assert printed.count("my_rules:mine") == 2  # its law and its noise
 
     def twice(at):
@@ -301,6 +305,10 @@ def test_the_command_fails_where_a_claim_does(monkeypatch, capsys):
     monkeypatch.setitem(CLAIMS, "token", TOKEN._replace(tokens=twice))
     assert exit_code("token") == 1
     assert "exact per_call" in capsys.readouterr().out
+    assert exit_code("my_rules:strange") == 1
+    printed = capsys.readouterr().out
+    assert "void" in printed and "LOSSY" in printed  # no number of a law beside it
+    assert f"  tokens: {certify.CHECKS['tokens']}\n" in printed
 
 
 @pytest.mark.usefixtures("short_table")
