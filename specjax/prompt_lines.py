@@ -9,6 +9,7 @@ from typing import Any
 KINDS = ("prompt", "tokens", "messages", "turns")
 WANTED = 'want {"prompt": text}, {"tokens": [ids]}, {"messages": [...]} or'
 WANTED += ' {"turns": [text, ...]}'
+NO_FILE = 'no file {}: write one with {{"prompt": text}}, one a line'
 MISSING = "FULL BENCHMARK DATA SHOULD BE FETCHED"  # in SPEED-Bench, for a text
 
 

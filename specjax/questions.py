@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from specjax.prompt_lines import NO_FILE
+
 IDS = ("question_id", "id", "prompt_id")
 MT_BENCH = "writing roleplay reasoning math coding extraction stem humanities".split()
 TASKS = dict.fromkeys(MT_BENCH, "mt_bench")  # any other category is a task of its own
@@ -47,7 +49,9 @@ ALL = Chosen()
 
 def content(path: str | Path) -> bytes:
     """A file's bytes, unpacked if its name ends in .xz. Raises ValueError for one that
-    is damaged or a table of Parquet."""
+    is not there, is damaged or a table of Parquet."""
+    if not Path(path).exists():
+        raise ValueError(NO_FILE.format(path))
     raw = Path(path).read_bytes()
     if Path(path).suffix == ".xz":
         try:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from specjax.prompt_lines import NO_FILE
+
 PACKED = (".gz", ".xz")
 
 
@@ -31,6 +33,8 @@ class Block(NamedTuple):
 def cut(path: Path, size: int) -> Iterator[Block]:
     """The blocks of a file of prompts, one a line, `size` each but the last. Raises
     ValueError for a file without any, and for a packed one, which has no offsets."""
+    if not path.exists():
+        raise ValueError(NO_FILE.format(path))
     if path.suffix in PACKED:
         raise ValueError(f"{path} is packed: unpack it, as blocks begin at an offset")
     number = first = count = offset = 0

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from specjax import sides
+from specjax import questions, sides
 from specjax.models import whisper
 from specjax.models.constrained import constrained
 from specjax.prompt_lines import parse, shown
@@ -43,7 +43,7 @@ def read(path: str | Path, pair: Pair) -> tuple[Pair, Prompts]:
     Raises ValueError naming the path, the line and what to write, OSError for a file
     that cannot be read."""
     lines, numbers = [], []
-    for number, line in enumerate(Path(path).read_bytes().splitlines(), start=1):
+    for number, line in enumerate(questions.content(path).splitlines(), start=1):
         if line.strip():
             numbers.append(f"{path}, line {number}")
             lines.append(_of_line(line, numbers[-1]))
