@@ -22,6 +22,7 @@ from specjax.models import gpt, llama, t5, whisper
 from specjax.models import reduced as some_ids
 from specjax.models.reduced import Reduction
 from specjax.pretrained import Pretrained
+from specjax.tokenizers.respelled import Respelled
 from specjax.types import Drafter, Kernels, Law, Model, Prompt, Sampling, Verifier
 from specjax.verifiers import token
 
@@ -156,7 +157,7 @@ def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
 def by_strings(target: Pretrained, draft: Pretrained) -> Side:
     """A draft of another tokenizer, whose text is read anew (`drafters.strings`)."""
     vocab, spelled = target.model.vocab, spelling(target, draft)
-    respelled = strings.Respelled(target.tokenizer, draft.tokenizer, vocab)
+    respelled = Respelled(target.tokenizer, draft.tokenizer, vocab)
     sizes = draft.config, vocab, spelled.stretch, respelled
     fields = zip(("config", "vocab", "stretch", "respelled"), sizes, strict=True)
     name = f"{draft.name}, by strings (SLEM)"

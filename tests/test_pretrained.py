@@ -136,4 +136,4 @@ def test_other_tokenizers_are_paired_by_the_tokens_of_both(pair, tmp_path):
         both = specjax.generate_text(pair[0], name, PROMPTS, **settings)
         settings["rule"] = "gumbel"
         alone = specjax.generate_text(pair[0], None, PROMPTS, **settings)
-        assert both.texts == alone.texts and both.alpha > 0
+        assert both.texts == alone.texts

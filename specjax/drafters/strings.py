@@ -7,76 +7,22 @@ says itself. Here the draft says its likeliest id, at any temperature, so that a
 is certain (law None) and a function of the text: whatever a tokenizer makes of it,
 decoding is exact. Tokenizers are on the host, which is asked once a step. The text
 that was kept is read as `drafters.intersection` reads it.
-Axes: B rows, G = gamma, N the last tokens that are kept.
+Axes: B rows, G = gamma, N tokens that a draft follows.
 """
 
-import codecs
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from specjax import chunks
 from specjax.drafters.autoregressive import catch_up
 from specjax.drafters.intersection import Told, held, told
-from specjax.tokenizers import Tokenizer
 from specjax.types import Draft, Drafter, Model, Prompt, Request, State
 
 BEHIND = 8  # tokens before a draft that are cut with it, as they may change how
-
-
-class Respelled(NamedTuple):
-    """How what the draft says is put into the ids of a target. reads, writes: the
-    tokenizers of target and draft. vocab: ids of the target are below it."""
-
-    reads: Tokenizer
-    writes: Tokenizer
-    vocab: int
-
-    def __call__(self, behind: Any, said: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The ids [B, G] of what the draft said, [B, G], and how many [B]. behind
-        [B, N]: the last ids of the text. Of both, those below 0 are none."""
-        behind, said = np.asarray(behind).tolist(), np.asarray(said).tolist()
-        tokens = np.zeros((len(said), len(said[0])), np.int32)
-        num = np.zeros(len(said), np.int32)
-        for row, both in enumerate(zip(behind, said, strict=True)):
-            ids = self.row(*both)[: tokens.shape[1]]
-            tokens[row, : len(ids)], num[row] = ids, len(ids)
-        return tokens, num
-
-    def row(self, behind: Sequence[int], said: Sequence[int]) -> list[int]:
-        """Of one row: up to what the draft has no bytes for, and to its last whole
-        character."""
-        before = b"".join(self.reads.spelled(i) or b"" for i in behind if i >= 0)
-        text, end = b"", []
-        for i in said:
-            piece = self.writes.spelled(i) if i >= 0 else None
-            if piece is None:
-                end = list(self.reads.ends[:1]) if i in self.writes.ends else []
-                break
-            text += piece
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        whole, broken = decoder.decode(before + text), len(decoder.getstate()[0])
-        if broken:
-            text, end = text[:-broken], []
-        ids = self.cut(whole, text) or self.cut(text.decode("utf-8", "replace"), text)
-        return ids + end if ids or not text else []
-
-    def cut(self, whole: str, text: bytes) -> list[int]:
-        """The last ids of a whole text, which write `text`; none where an id begins
-        before it."""
-        ids = []
-        for i in reversed(self.reads.encode(whole) if text else []):
-            piece = self.reads.spelled(i) if i < self.vocab else None
-            if piece is None or not text.endswith(piece):
-                return []
-            ids, text = [i, *ids], text[: len(text) - len(piece)]
-            if not text:
-                return ids
-        return []
 
 
 def build(
@@ -85,8 +31,8 @@ def build(
     """A drafter of at most `gamma` tokens of a target with `vocab` ids, by as many of
     the ids of `model`, with the parameters of `Spelling.params`. stretch: see
     `intersection.told`. respelled: (behind [B, N], said [B, G]) -> (tokens [B, G],
-    num [B]), on the host, as `Respelled` has it. Raises ValueError if gamma < 1, or
-    more than the model's caches take back."""
+    num [B]), on the host, as `tokenizers.respelled` has it. Raises ValueError if
+    gamma < 1, or more than the model's caches take back."""
     if gamma < 1:
         raise ValueError(f"gamma must be at least 1 for strings; got {gamma}")
     reader = told(model, vocab, stretch)

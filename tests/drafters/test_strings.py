@@ -1,58 +1,49 @@
-"""A draft of another tokenizer: how what it writes is cut by the target's."""
+"""A draft of another tokenizer that writes freely: what it says is its likeliest."""
 
-from pathlib import Path
-
+import jax
+import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from specjax.drafters import strings
-from specjax.tokenizers import Tokenizer
+from specjax.inputs import make_prompt
+from specjax.verifiers import token
+from tests.drafters.test_intersection import along
+from tests.support import tiny
+from tests.support.drafter_cases import by_strings, spelled
 
-
-def coder(*pieces: bytes) -> Tokenizer:
-    """Cuts at the longest piece; its first id ends a text, and writes nothing."""
-    known = {piece: i for i, piece in enumerate(pieces, 1)}
-
-    def encode(text: str) -> list[int]:
-        left, ids = text.encode(), []
-        while left:
-            piece = max(filter(left.startswith, known), key=len, default=b"")
-            ids += [known[piece]] if piece else []
-            left = left[len(piece) or 1 :]
-        return ids
-
-    names = [None, *pieces]
-    read = dict(vocab=len(names), start=None, ends=(0,), file=Path())
-    unused = dict.fromkeys(("decode", "piece", "converse", "token"))
-    return Tokenizer(encode=encode, spelled=names.__getitem__, **read, **unused)
+STEPS = 4
 
 
-A, B, AB, E, C, LAST = range(1, 7)
-READS = coder(b"a", b"b", b"ab", "é".encode(), b"c", b"d")
-WRITES = coder(b"a", b"b", b"bc", b"\xc3", b"\xa9", b"x", b"d")
+def as_said(world, gamma: int):
+    """Its ids as if they were the target's."""
+    return by_strings(
+        world, gamma, lambda behind, said: (said, np.full(len(said), gamma))
+    )
 
 
-@pytest.mark.parametrize(
-    ("behind", "said", "ids"),
-    [
-        ([C], [1, 2], [AB]),  # merged as the target does
-        ([A], [3], [B, C]),  # which would merge with what is kept: by itself
-        ([-1, B], [4, 5, 0, 1], [E, 0]),  # the end of one is that of the other
-        ([B], [0], [0]),
-        ([0, B], [1, 4], [A]),  # of a character it has but a part
-        ([B], [1, 4, 0], [A]),
-        ([B], [4], []),
-        ([C], [1, -1], [A]),
-        ([C], [1, 6], []),  # no id writes x
-        ([C], [6, 0], []),
-        ([C], [7], []),  # an id that the model does not have
-    ],
-)
-def test_a_text_is_cut_behind_what_is_kept(behind, said, ids):
-    assert strings.Respelled(READS, WRITES, LAST).row(behind, said) == ids
+def kept_whole(key, start, gamma: int, vocab: int) -> token.Noise:
+    return token.Noise(jnp.zeros((start.size, gamma)), jnp.full((start.size, 2), 0.5))
 
 
-def test_rows_are_filled_up_to_gamma():
-    respelled = strings.Respelled(READS, WRITES, LAST)
-    tokens, num = respelled(np.array([[C], [C]]), np.array([[3, 3], [1, 2]]))
-    assert tokens.tolist() == [[B, C], [AB, 0]] and num.tolist() == [2, 1]
+def test_it_says_its_likeliest_ids_of_the_whole_text():
+    """As the draft computes it in its own ids, without a cache."""
+    world, known = tiny.transformers(), spelled(tiny.transformers())
+    rule = token.verifier._replace(noise=kept_whole)
+    *_, (draft, state) = along(as_said, STEPS, world, rule)
+    assert state.length.tolist() == [7 + 5 * STEPS, 1 + 5 * STEPS, 4 + 5 * STEPS]
+    texts, at = [], []
+    for row in range(3):
+        text = [*known.head]
+        for i in state.tokens[row, : state.length[row]].tolist():
+            text += known.pieces[i, : known.count[i]].tolist()
+        texts.append([*text, *draft.tokens[row].tolist()])
+        at.append(len(text) - 1 + np.arange(draft.tokens.shape[1]))
+    tokens = jnp.asarray(make_prompt(texts).tokens)
+
+    @jax.jit
+    def best(params):
+        features, _ = world.draft.apply(params, tokens, jnp.zeros(3, jnp.int32), None)
+        return jnp.argmax(world.draft.readout(params, features), axis=-1)
+
+    said = np.take_along_axis(np.asarray(best(world.draft_weights)), np.array(at), 1)
+    assert said.tolist() == draft.tokens.tolist()
+    assert len({*said.ravel().tolist()}) > 2 and draft.num.tolist() == [4, 4, 4]
