@@ -300,7 +300,9 @@ def by_strings(target: Side, draft: str) -> Side:
     """What a decoder of another tokenizer writes, as the target's tokenizer reads it
     (`drafters.strings`). Raises ValueError for a draft that has none, or the target's
     own, or that is no decoder."""
-    other, reader = sides.model(draft, target.dtype), sides.reader(target, None)
+    if (reader := target.pretrained) is None:
+        raise ValueError(f"{target.name} has no tokenizer to cut by: name a model")
+    other = sides.model(draft, target.dtype)
     if target.encodes or other.encodes:
         raise ValueError(
             f"{target.name} and {draft} are no two decoders: name a decoder that drafts"

@@ -115,6 +115,8 @@ def test_drafts_without_a_model_are_named(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             drafts.named(name, target)
+    with pytest.raises(ValueError, match="target has no tokenizer to cut by"):
+        drafts.named("strings:code_small", pair()[0])
     lines.write_text('{"tokens": [999999]}')
     with pytest.raises(ValueError, match="has ids that code_small does not know"):
         drafts.named(f"datastore:{lines}", target)
