@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from specjax import checkpoints, generate, sides, zoo
+from specjax import checkpoints, generate, pretrained, sides, zoo
 from specjax.checkpoints import reduced
 from specjax.drafters import (
     best_first,
@@ -296,6 +296,29 @@ def ids_of(line: str, file: str, read: Pretrained) -> list[int]:
         ) from None
 
 
+def by_strings(target: Side, draft: str) -> Side:
+    """What a decoder of another tokenizer writes, as the target's tokenizer reads it
+    (`drafters.strings`). Raises ValueError for a draft that has none, or the target's
+    own, or that is no decoder."""
+    if (reader := target.pretrained) is None:
+        raise ValueError(f"{target.name} has no tokenizer to cut by: name a model")
+    other = sides.model(draft, target.dtype)
+    if target.encodes or other.encodes:
+        raise ValueError(
+            f"{target.name} and {draft} are no two decoders: name a decoder that drafts"
+            " for a decoder"
+        )
+    coders = [side.tokenizer for side in (reader, other.pretrained)]  # or none: raises
+    try:
+        pretrained.check_tokens(reader, other.pretrained)
+    except pretrained.OtherTokens:
+        return sides.by_strings(reader, other.pretrained)
+    raise ValueError(
+        f"{target.name} and {draft} have one tokenizer, {coders[0].file.name}: name the"
+        f" draft {draft} alone"
+    )
+
+
 class Remade(NamedTuple):
     """A model, made of its options; equal where they are."""
 
@@ -334,6 +357,7 @@ DRAFTS: dict[str, Callable[..., Side]] = {
     "early_exit": early_exit,
     "tree": tree,
     "lookahead": sides.lookahead,
+    "strings": by_strings,
     "random": lambda target: sides.random(target.vocab),
     "unigram": lambda target: counted(target, 1),
     "bigram": lambda target: counted(target, 2),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from specjax import checkpoints, chunks, pretrained, probs, zoo
 from specjax.drafters import anchored as anchors
-from specjax.drafters import autoregressive, copying, intersection
+from specjax.drafters import autoregressive, copying, intersection, strings
 from specjax.drafters import early_exit as early_exits
 from specjax.drafters import lookahead as ahead
 from specjax.drafters import ngram as ngrams
@@ -22,6 +22,7 @@ from specjax.models import gpt, llama, t5, whisper
 from specjax.models import reduced as some_ids
 from specjax.models.reduced import Reduction
 from specjax.pretrained import Pretrained
+from specjax.tokenizers.respelled import Respelled
 from specjax.types import Drafter, Kernels, Law, Model, Prompt, Sampling, Verifier
 from specjax.verifiers import token
 
@@ -126,19 +127,7 @@ def paired(target: Side, draft: Side) -> tuple[Side, Side]:
 def common(target: Pretrained, draft: Pretrained) -> Side:
     """A draft of another tokenizer, which says the tokens that both have
     (`drafters.intersection`)."""
-    reads, writes = target.tokenizer, draft.tokenizer
-    same = dict(zip(target.ends[:1], draft.ends[:1], strict=False))
-    head = () if draft.start is None else (draft.start,)
-    if head and reads.encode("a")[:1] == [target.start]:
-        same, head = same | {target.start: draft.start}, ()
-    vocab = target.model.vocab
-    spelled = intersection.spelling(
-        list(map(reads.spelled, range(vocab))),
-        list(map(writes.spelled, range(draft.model.vocab))),
-        same,
-        list(map(reads.token, range(vocab))),
-        head,
-    )
+    vocab, spelled = target.model.vocab, spelling(target, draft)
     name = f"{draft.name}, of {spelled.ids.size:,} of {vocab:,} ids (TLI)"
     sizes = draft.config, vocab, spelled.stretch
     side = of_model(name, common_model(*sizes), spelled.params(draft.params))
@@ -146,6 +135,38 @@ def common(target: Pretrained, draft: Pretrained) -> Side:
     make = Held(Built(_common, tuple(fields)), draft.config, spelled.stretch)
     files = tuple(files_of(draft.files))
     return side._replace(drafter=make, regime=REDUCED, model=None, files=files)
+
+
+def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
+    """How a draft of another tokenizer reads the ids of a target."""
+    reads, writes = target.tokenizer, draft.tokenizer
+    same = dict(zip(target.ends[:1], draft.ends[:1], strict=False))
+    head = () if draft.start is None else (draft.start,)
+    if head and reads.encode("a")[:1] == [target.start]:
+        same, head = same | {target.start: draft.start}, ()
+    vocab = target.model.vocab
+    return intersection.spelling(
+        list(map(reads.spelled, range(vocab))),
+        list(map(writes.spelled, range(draft.model.vocab))),
+        same,
+        list(map(reads.token, range(vocab))),
+        head,
+    )
+
+
+def by_strings(target: Pretrained, draft: Pretrained) -> Side:
+    """A draft of another tokenizer, whose text is read anew (`drafters.strings`)."""
+    vocab, spelled = target.model.vocab, spelling(target, draft)
+    respelled = Respelled(target.tokenizer, draft.tokenizer, vocab)
+    sizes = draft.config, vocab, spelled.stretch, respelled
+    fields = zip(("config", "vocab", "stretch", "respelled"), sizes, strict=True)
+    name = f"{draft.name}, by strings (SLEM)"
+    side = certain(name, _by_strings, tuple(fields), spelled.params(draft.params))
+    return side._replace(vocab=vocab, files=tuple(files_of(draft.files)))
+
+
+def _by_strings(config: Any, **sizes: Any) -> Drafter:
+    return strings.build(checkpoints.build(config), **sizes)
 
 
 class Held(NamedTuple):

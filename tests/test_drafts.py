@@ -109,10 +109,14 @@ def test_drafts_without_a_model_are_named(tmp_path):
         ("copying:longest=2,least=3", "least must be from 1 to longest, 2; got 3"),
         ("recycling:a", "write probabilities with / between"),
         ("datastore:nothing.txt", "no file nothing.txt: name one of texts"),
+        ("strings:code_target", "have one tokenizer, tokenizer.model: name the draft"),
+        ("strings:t5_small", "are no two decoders"),
         (f"datastore:{lines}", "is no text: write"),
     ):
         with pytest.raises(ValueError, match=message):
             drafts.named(name, target)
+    with pytest.raises(ValueError, match="target has no tokenizer to cut by"):
+        drafts.named("strings:code_small", pair()[0])
     lines.write_text('{"tokens": [999999]}')
     with pytest.raises(ValueError, match="has ids that code_small does not know"):
         drafts.named(f"datastore:{lines}", target)

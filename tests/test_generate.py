@@ -26,7 +26,7 @@ VOCAB = tiny.TARGET.vocab
 NAMES = ("autoregressive", "adaptive", "itself", "early_exit", "copying", "trigram")
 NAMES += ("reduced", "copying_else", "copying_short", "tree", "tree_traversed")
 NAMES += ("tree_best_first", "tree_grown", "tree_forked", "tree_of_counts")
-NAMES += ("suffix", "anchored", "datastore", "recycling", "recycling_tree")
+NAMES += ("suffix", "anchored", "datastore", "recycling", "recycling_tree", "strings")
 CASES = [BY_NAME[name] for name in NAMES]
 each_case = pytest.mark.parametrize("case", CASES, ids=NAMES)
 

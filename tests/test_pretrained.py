@@ -129,7 +129,9 @@ def test_other_tokenizers_are_paired_by_the_tokens_of_both(pair, tmp_path):
     draft = sides.paired(*map(sides.of_pretrained, (pair[0], other)))[1]
     assert draft.name == f"other, of {len(ids) - 1} of 320 ids (TLI)"
     branching = f"tree:draft={tmp_path / 'other'}"
-    for name, heat, rule in (other, 1.5, "gumbel"), (branching, 0.0, "recursive"):
+    freely = f"strings:{tmp_path / 'other'}"
+    asked = (other, 1.5, "gumbel"), (freely, 0.0, "token")
+    for name, heat, rule in (*asked, (branching, 0.0, "recursive")):
         settings = dict(temperature=heat, rule=rule, new_tokens=12)
         both = specjax.generate_text(pair[0], name, PROMPTS, **settings)
         settings["rule"] = "gumbel"

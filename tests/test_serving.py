@@ -127,7 +127,7 @@ def test_nothing_is_compiled_for_a_request():
 
 # Each with a state or a cache of another kind.
 OTHERS = ("early_exit", "intersection", "copying_else", "tree_grown", "lookahead")
-OTHERS += ("anchored", "datastore", "recycling", "renewal")
+OTHERS += ("anchored", "datastore", "recycling", "renewal", "strings")
 
 
 def kinds():

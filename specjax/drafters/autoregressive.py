@@ -46,12 +46,14 @@ def build(model: Model, gamma: int, draw: Callable = independent) -> Drafter:
     return Drafter(init, draft, gamma, *limits, stops=True)
 
 
-def catch_up(model: Model, params, state: State) -> tuple[Array, object]:
-    """Feeds the last two committed tokens; returns the last one's features [B, E].
+def catch_up(
+    model: Model, params, state: State, count: int = 2
+) -> tuple[Array, object]:
+    """Feeds the last `count` committed tokens; returns the last one's features [B, E].
     After a full acceptance the drafter has not been fed its own last token. Feeding two
     fills that slot with no call and no case of its own."""
-    start = jnp.maximum(state.length - 2, 0)
-    index = start[:, None] + jnp.arange(2)
+    start = jnp.maximum(state.length - count, 0)
+    index = start[:, None] + jnp.arange(count)
     block = jnp.take_along_axis(state.tokens, index, axis=1)
     features, cache = model.apply(params, block, start, state.draft_cache)
     at = (state.length - 1 - start)[:, None, None]

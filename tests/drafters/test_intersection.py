@@ -24,9 +24,9 @@ def branching(world, gamma: int):
     return intersection.held(tree.build(model, PARENT), world.draft, 2)
 
 
-def along(make, steps: int, world):
+def along(make, steps: int, world, rule=None):
     """The draft after none to so many steps, and the text that each follows."""
-    rule = recursive.verifier if make is branching else CASE.verifier
+    rule = rule or (recursive.verifier if make is branching else CASE.verifier)
     decoder = CASE._replace(drafter=make).decoder(world, 4, rule)
     params = CASE.params(world)
     request = make_request(jax.random.key(3), PROMPT, 24, make_sampling(3, 1.0))

@@ -12,16 +12,17 @@ from specjax.exactness import certify, decoded
 from specjax.step import Decoder
 from specjax.verifiers import recursive, token
 from tests.support import tiny
-from tests.support.drafter_cases import BY_NAME
+from tests.support.drafter_cases import BY_NAME, by_strings
 
+WORLD = tiny.tables(3)
 ROOT = Path(__file__).parents[2]
 PROMPT, GAMMA, N = [0, 1, 2, 0, 1], 2, 4
 NAMES = "copying", "suffix", "anchored", "datastore", "recycling", "recycling_tree"
-NAMES += "lookahead", "suffix_tree"
+NAMES += "lookahead", "suffix_tree", "strings"
 
 
 def error(name: str, changed=lambda drafter: drafter, verify=None) -> float:
-    world, case = tiny.tables(3), BY_NAME[name]
+    world, case = WORLD, BY_NAME[name]
     drafter = changed(case.drafter(world, GAMMA))
     rule = recursive.verifier if drafter.siblings else token.verifier
     rule = rule if verify is None else rule._replace(verify=verify)
@@ -47,7 +48,18 @@ def test_a_wrong_residual_is_seen(name):
     assert error(name, verify=residual_keeps_the_token) > 1e-2
 
 
-def test_a_certain_token_that_claims_a_law_is_seen():
+def test_texts_that_are_cut_wrong_follow_the_targets_law_too():
+    """Any function of the text so far may draft."""
+
+    def cut(behind, said):
+        return (said + behind[:, -1:] + 1) % 3, said[:, 0]
+
+    wrong = by_strings(WORLD, GAMMA, cut)
+    assert error("strings", lambda drafter: wrong) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["recycling", "strings"])
+def test_a_certain_token_that_claims_a_law_is_seen(name):
     def claiming(drafter):
         def draft(key, params, request, state):
             made, cache = drafter.draft(key, params, request, state)
@@ -56,7 +68,7 @@ def test_a_certain_token_that_claims_a_law_is_seen():
 
         return drafter._replace(draft=draft)
 
-    assert error("recycling", claiming) > 1e-2
+    assert error(name, claiming) > 1e-2
 
 
 def test_the_law_of_the_target_sums_to_one():

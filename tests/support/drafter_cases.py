@@ -25,6 +25,7 @@ from specjax.drafters import (
     ngram,
     random,
     recycling,
+    strings,
     suffix,
     tree,
 )
@@ -103,6 +104,23 @@ def of_other_ids(world: World, gamma: int) -> Drafter:
     return intersection.held(drafter, world.draft, 2)
 
 
+def by_strings(world: World, gamma: int, respelled: Callable | None = None) -> Drafter:
+    """Cuts what the draft says in the ids of `spelled`, and in no others."""
+    size = vocab(world)
+    after = [*range(1, size), 0]
+    ids = {(j,) if i % 3 else (i, j): i for i, j in enumerate(after)}
+
+    def cut(behind: Any, said: Any) -> tuple[np.ndarray, np.ndarray]:
+        tokens, num = np.zeros(said.shape, np.int32), np.zeros(len(said), np.int32)
+        for row, left in enumerate(np.asarray(said).tolist()):
+            while found := [n for n in (2, 1) if tuple(left[:n]) in ids]:
+                tokens[row, num[row]] = ids[tuple(left[: found[0]])]
+                num[row], left = num[row] + 1, left[found[0] :]
+        return tokens, num
+
+    return strings.build(world.draft, gamma, size, 2, respelled or cut)
+
+
 def branching(world: World, gamma: int) -> Drafter:
     """Twice as many nodes as gamma, two children each."""
     return tree.build(world.draft, kary.build(2)(2 * gamma))
@@ -155,6 +173,9 @@ CASES = (
         "intersection",
         of_other_ids,
         lambda world: spelled(world).params(world.draft_weights),
+    ),
+    Case(
+        "strings", by_strings, lambda world: spelled(world).params(world.draft_weights)
     ),
     Case(
         "copying_else",

@@ -1,0 +1,76 @@
+"""A draft with another tokenizer: it writes in its own ids, and its text is read anew.
+
+String-level exact match (SLEM) of Timor et al. (ICML 2025),
+https://arxiv.org/abs/2502.05202: what the draft wrote becomes text, the target's
+tokenizer cuts it, behind the last tokens that were kept, and the target keeps what it
+says itself. Here the draft says its likeliest id, at any temperature, so that a draft
+is certain (law None) and a function of the text: whatever a tokenizer makes of it,
+decoding is exact. Tokenizers are on the host, which is asked once a step. The text
+that was kept is read as `drafters.intersection` reads it.
+Axes: B rows, G = gamma, N tokens that a draft follows.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from specjax import chunks
+from specjax.drafters.autoregressive import catch_up
+from specjax.drafters.intersection import Told, held, told
+from specjax.types import Draft, Drafter, Model, Prompt, Request, State
+
+BEHIND = 8  # tokens before a draft that are cut with it, as they may change how
+
+
+def build(
+    model: Model, gamma: int, vocab: int, stretch: int, respelled: Callable
+) -> Drafter:
+    """A drafter of at most `gamma` tokens of a target with `vocab` ids, by as many of
+    the ids of `model`, with the parameters of `Spelling.params`. stretch: see
+    `intersection.told`. respelled: (behind [B, N], said [B, G]) -> (tokens [B, G],
+    num [B]), on the host, as `tokenizers.respelled` has it. Raises ValueError if
+    gamma < 1, or more than the model's caches take back."""
+    if gamma < 1:
+        raise ValueError(f"gamma must be at least 1 for strings; got {gamma}")
+    reader = told(model, vocab, stretch)
+    chunks.check_room(reader, gamma, "draft")
+
+    def init(params: Any, prompt: Prompt, slots: int) -> Told:
+        return chunks.prefill(
+            reader, params, prompt, reader.init(params, prompt, slots)
+        )
+
+    def draft(
+        key: Array, params: Any, request: Request, state: State
+    ) -> tuple[Draft, Told]:
+        del key, request
+
+        def likeliest(features: Array) -> Array:
+            logits = model.readout(params["model"], features)
+            return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+
+        # What was kept of the last draft was never read in the draft's own ids.
+        features, cache = catch_up(reader, params, state, gamma + 1)
+        end = jnp.take_along_axis(cache.ends, state.length[:, None], axis=1)[:, 0]
+
+        def say(slot: Array, carry: tuple) -> tuple:
+            said, own = carry
+            last = jax.lax.dynamic_slice_in_dim(said, slot - 1, 1, axis=1)
+            features, own = model.apply(params["model"], last, end + slot - 1, own)
+            return said.at[:, slot].set(likeliest(features[:, 0])), own
+
+        said = jnp.full((end.size, gamma), -1).at[:, 0].set(likeliest(features))
+        most = jnp.minimum(jnp.max(state.budget), gamma)
+        said, own = jax.lax.fori_loop(1, most, say, (said, cache.model))
+        at = state.length[:, None] + jnp.arange(-BEHIND, 0)
+        behind = jnp.take_along_axis(state.tokens, jnp.maximum(at, 0), axis=1)
+        behind = jnp.where(at >= 0, behind, -1)
+        shapes = [jax.ShapeDtypeStruct(x.shape, jnp.int32) for x in (said, end)]
+        tokens, num = jax.pure_callback(respelled, tuple(shapes), behind, said)
+        num = jnp.minimum(num, state.budget)
+        return Draft(tokens, num, None), Told(own, cache.ends)
+
+    return held(Drafter(init, draft, gamma, vocab), model, stretch)
