@@ -29,7 +29,7 @@ from specjax.drafters import tree as trees
 from specjax.drafters.rollout import independent
 from specjax.inputs import make_request, make_sampling
 from specjax.models import widened
-from specjax.plugins import attribute, built, is_own, of, usage
+from specjax.plugins import attribute, built, is_module, is_own, of, usage
 from specjax.pretrained import Pretrained
 from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE, Side
 from specjax.step import Decoder
@@ -67,6 +67,10 @@ def named(name: str, target: Side) -> Side:
     except ValueError as error:
         if "no checkpoint at" not in str(error):
             raise
+        if is_module(name):
+            raise ValueError(
+                f"{name} is a module: write {name}:NAME, of what it has"
+            ) from None
         raise ValueError(f"{error}; a draft may also be {spelled()}") from None
 
 

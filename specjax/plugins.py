@@ -4,7 +4,7 @@ Options are separated by commas, each `key=value` or, in the order of the functi
 they are for, a value alone: `copying:longest=5`, `early_exit:4`.
 """
 
-import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Container, Mapping
@@ -17,6 +17,11 @@ OWN = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*)(?::(.*))?", re.DOTALL)
 def is_own(name: str) -> bool:
     """Whether a name is of the form my_module:its_name, and no path."""
     return bool(OWN.fullmatch(name)) and not Path(name).exists()
+
+
+def is_module(name: str) -> bool:
+    """Whether a module of this name can be imported."""
+    return name.isidentifier() and importlib.util.find_spec(name) is not None
 
 
 def load(name: str, kind: type) -> Any:

@@ -36,10 +36,11 @@ CATALOGUE = ("experiments.catalogue", "experiments.records")
 RUN = (*CATALOGUE, "experiments.run")
 LEVIATHAN, WAGNER = "experiments.papers.leviathan", "experiments.papers.wagner"
 ALONE = "types truncation console plugins jax_flags theory native tokenizers"
-ALONE += " questions prompt_lines progress"
+ALONE += " prompt_lines progress"
 ROOMS = {
     **dict.fromkeys(ours(ALONE), ()),
     "specjax.hosts": ours("console"),
+    "specjax.questions": ours("prompt_lines"),
     "specjax.probs": ours("types truncation hosts"),
     "specjax.keys": ours("types"),
     "specjax.trees": ours("types"),

@@ -4,6 +4,7 @@ kin, T5X's T5, and OpenAI's Whisper.
 One call, `load`, tells the formats apart by what is there.
 """
 
+import difflib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -188,7 +189,9 @@ def _open(name: str, dtype: str, pieces: int | None) -> Opened:
         elif name in BUNDLED:
             path = zoo.FOLDER / f"{name}.safetensors"
         else:
-            return _huggingface(huggingface.download(name), dtype, pieces)
+            near = difflib.get_close_matches(name, [*BUNDLED, *published.MODELS], 1)
+            folder = huggingface.download(name, *near)
+            return _huggingface(folder, dtype, pieces)
     if path.suffix == container.SUFFIX:
         return _gguf(path, dtype, pieces)
     if (file := ctranslate2.find(path)) is not None:

@@ -107,13 +107,15 @@ def _advice(folder: Path) -> str:
     )
 
 
-def download(name: str) -> Path:
-    """The folder of a hub's model "org/name", fetched or already in the cache."""
+def download(name: str, *near: str) -> Path:
+    """The folder of a hub's model "org/name", fetched or already in the cache. near:
+    what else may have been meant."""
     if not HUB_ID.fullmatch(name):
         shown = repr(name if len(name) < 200 else f"{name[:200]}...")
+        meant = "".join(f"; {other} has a name like it" for other in near)
         raise ValueError(
             f"no checkpoint at {shown}: it is no path, no bundled model, and no id of"
-            " the Hugging Face hub, which has the form org/name"
+            f" the Hugging Face hub, which has the form org/name{meant}"
         )
     try:
         from huggingface_hub import snapshot_download

@@ -121,10 +121,12 @@ def make_parser() -> Parser:
     of_audio = "a recording, for Whispers; by the bundled pair unless one is named"
     add("--audio", metavar="FILE", help=of_audio)
     of_new = "at most, or of a GPT-2 by its size so many; default %(default)s"
-    add("--n_tokens_to_generate", type=console.count, default=60, help=of_new)
+    limit = {"type": console.count, "default": 60, "help": of_new}
+    add("--n_tokens_to_generate", "--tokens", **limit)
     demo_pairs.add_models(parser)
     shared.add(parser, "rule", "policy", "tokenizer")
-    add("--K", type=console.gamma, default=4, help="drafted tokens a step: gamma")
+    of_gamma = "drafted tokens a step; default %(default)s"
+    add("--K", "--gamma", type=console.gamma, default=4, help=of_gamma)
     shared.add(parser, "temperature", help="0 is greedy, the default")
     shared.add_filters(parser)
     shared.add(parser, "dtype", "cache")
@@ -283,8 +285,8 @@ def summarize(it: dict) -> None:
     tested = f"{it['accepted']} accepted of {it['tested']} drafted tokens tested"
     print(f"alpha = {alpha} ({tested})")
     each = f"{it['tokens_per_call']:.2f} ({it['tokens']} in {it['calls']} calls)"
-    print(f"tokens per target call = {each}")
-    print(f"Chen's r = {it['chen_r']:.3f} (K = {it['gamma']})")
+    print(f"tokens per target call = {each}; at most gamma + 1 = {it['gamma'] + 1}")
+    print(f"Chen's r = {it['chen_r']:.3f} (the former over the latter)")
     print(
         f"speedup = {it['speedup']:.2f}, 95 % {low:.2f} to {high:.2f}"
         f" ({it['alone_ms']:.1f} ms over {it['speculative_ms']:.1f} ms, medians of"
