@@ -61,7 +61,7 @@ TYPED = [
     (demo, "--K -1", f"--K/--gamma: must be a whole number, at least 0 and {GAMMA}"),
     (demo, "--temperature inf", WARM),
     (demo, "--n_tokens_to_generate 0", COUNT),
-    (demo, "--gamma 4", "--gamma"),
+    (demo, "--gammas 4", "--gammas"),
     *[(command, "--rule sigmod:9", "choose one of block") for command in DECODING],
     (demo, "--policy none:3", "write none"),
     (soak, "--draws inf", "at least 1 and at most 1e+15"),
