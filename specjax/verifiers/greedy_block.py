@@ -56,7 +56,7 @@ def verify(
         q_here = probs.taking(jnp.argmax(child, axis=1))(drawn_from)
         rank, q = best_of(p_here, q_here, child.sum(1))
         place = jnp.where(child, jnp.take_along_axis(rank, draft.tokens, axis=1), -1)
-        chosen, some = jnp.argmax(place, axis=1), child.any(1)
+        chosen, some = jnp.argmax(place, axis=1).astype(jnp.int32), child.any(1)
         agrees = child & (place == place.max(1, keepdims=True))
         group = jnp.pad(agrees, ((0, 0), (1, 0)))
         return Followed(
