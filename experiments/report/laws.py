@@ -38,9 +38,11 @@ def at_once(rows: list[RowFile]) -> Iterable[dict]:
         return
     fresh = multiprocessing.get_context("spawn")  # a fork of JAX's threads may hang
     with ProcessPoolExecutor(PROCESSES, mp_context=fresh) as pool:
-        for row, record in zip(rows, pool.map(law, rows), strict=True):
-            console.begin(f"computing {row.table}/{row.row}")
-            console.end(f"computing {row.table}/{row.row}", "done")
+        found = zip(rows, pool.map(law, rows), strict=True)
+        for number, (row, record) in enumerate(found, 1):
+            label = f"computing [{number}/{len(rows)}] {row.table}/{row.row}"
+            console.begin(label)
+            console.end(label, "done")
             yield record
 
 
