@@ -15,7 +15,6 @@ import pytest
 
 from experiments import catalogue
 from experiments.launch import cost
-from experiments.records import records
 
 ROOT = catalogue.ROOT
 LAUNCH = ROOT / "experiments/launch"
@@ -63,48 +62,39 @@ def test_the_manifest_is_a_jobset_of_what_is_here():
     assert mounted == {volume["name"] for volume in pod["volumes"]}
 
 
-STAGES = """#!/usr/bin/env bash
-trap 'echo "told $1" >told; exit 143' TERM
-touch begun
-while :; do sleep 0.05; done
-"""
+WAITS = "trap 'echo told >>{0}/asked; exit 143' TERM\n{1}while :; do sleep 0.05; done"
 
 
-def test_a_job_of_slurms_tells_its_stages_and_goes_back_into_the_queue(tmp_path):
+@pytest.mark.parametrize(
+    ("script", "asked", "begun"),
+    [
+        (["slurm.sh", "texts"], "run_all.sh", "texts"),
+        (
+            ["slurm_hosts.sh", "--gin.MESH='data=2'", "a.gin:b"],
+            "experiments.run",
+            "--gin.MESH='data=2' a.gin:b --distributed",
+        ),
+    ],
+)
+def test_a_job_of_slurms_is_told_and_goes_back_into_the_queue(
+    script, asked, begun, tmp_path
+):
+    """By its stages' script, or by `srun` on several hosts."""
+    waits = WAITS.format(tmp_path, f'echo "$0 $*" >{tmp_path}/asked\n')
+    own = stubs(tmp_path / "bin", srun=waits, scontrol=f'echo "$@" >>{tmp_path}/asked')
     stages = tmp_path / "experiments/gpu/run_all.sh"
     stages.parent.mkdir(parents=True)
-    stages.write_text(STAGES)
-    stages.chmod(0o755)
-    own = stubs(tmp_path / "bin", scontrol=f'echo "$@" >{tmp_path}/asked')
+    shutil.copy(tmp_path / "bin/srun", stages)
     own |= {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
-    job = subprocess.Popen(["bash", LAUNCH / "slurm.sh", "texts"], env=own)
+    job = subprocess.Popen(["bash", LAUNCH / script[0], *script[1:]], env=own)
     deadline = time.monotonic() + 30
-    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    job.send_signal(signal.SIGTERM)
-    job.wait(30)
-    assert (tmp_path / "told").read_text() == "told texts\n"
-    assert (tmp_path / "asked").read_text() == "requeue 7\n"
-
-
-def test_rows_on_several_hosts_are_told_and_go_back_into_the_queue(tmp_path):
-    told = f"trap 'echo told >>{tmp_path}/asked; exit 143' TERM"
-    own = stubs(
-        tmp_path / "bin",
-        srun=f'echo "$@" >{tmp_path}/asked; {told}\nwhile :; do sleep 0.05; done',
-        scontrol=f'echo "$@" >>{tmp_path}/asked',
-    )
-    own |= {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_ID": "7"}
-    script = ["bash", LAUNCH / "slurm_hosts.sh", "--gin.MESH='data=2'", "a.gin:b"]
-    job, deadline = subprocess.Popen(script, env=own), time.monotonic() + 30
     while not (tmp_path / "asked").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    time.sleep(0.2)
+    time.sleep(0.2)  # the script has yet to note whom it tells
     job.send_signal(signal.SIGTERM)
     job.wait(30)
-    asked, *then = (tmp_path / "asked").read_text().splitlines()
-    assert "experiments.run" in asked
-    assert asked.endswith("--gin.MESH='data=2' a.gin:b --distributed")
+    first, *then = (tmp_path / "asked").read_text().splitlines()
+    assert asked in first and first.endswith(begun)
     assert then == ["told", "requeue 7"]
 
 
@@ -121,11 +111,6 @@ def test_rows_go_to_a_tpu_and_records_come_back(tmp_path):
     assert re.search(
         r"scp --recurse vm:specjax/records/\* runs/tpu/ --zone zone", asked
     )
-
-
-def test_what_a_launcher_costs_has_its_lines():
-    rows = records.rows("sweep")
-    assert {line.row for line in catalogue.named("sweep").lines} == rows.keys()
 
 
 @pytest.mark.slow

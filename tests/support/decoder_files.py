@@ -5,6 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
+from experiments.records import records
 from specjax import checkpoints, zoo
 from specjax.configs import RowFile
 from specjax.models import llama
@@ -17,9 +18,16 @@ ARTICLE = {"article": "Ann: Hi!\nBob: Hello.", "summary": "They meet."}
 LINES = {"humaneval": PROBLEM, "xsum": ARTICLE, "cnndm": ARTICLE}
 LINES |= {"dialogues": ARTICLE, "dialogsum": ARTICLE, "gsm8k": {"prompt": "1 + 1?"}}
 TEMPLATE = "{% for it in messages %}{{ it.role }}: {{ it.content }}\n{% endfor %}bot:"
-FOLDERS = ("chen_data", "chen_paper", "wagner_data", "wagner_paper", "today_paper")
-CHAT = "smollm2"  # files of rows by a chat model
+TABLES = ("chen_data", "chen_paper", "wagner_data", "wagner_paper", "today_paper")
+TABLES += ("table2_data", "table3_data", "kinds_data", "table3_paper")
+CHAT = "TARGET_NAME = 'smollm2'"  # in files of rows by a chat model
 MODEL = re.compile(r"^(\S+/sides\.model\.name) = ", re.M)
+
+
+def rows(table: str) -> list[RowFile]:
+    """Those of decoders."""
+    every = records.rows(table).values()
+    return [x for x in every if table != "table3_paper" or x.row.startswith("lamda")]
 
 
 def write(folder: Path) -> Path:
@@ -40,13 +48,15 @@ def write(folder: Path) -> Path:
 def over(folder: Path, row: RowFile) -> RowFile:
     """A row that reads these files in the places of its own; another draft stands in
     for one that was made for its target alone."""
-    named = re.findall(r"include '(gin_configs/.+)'", row.path.read_text())
+    text = row.path.read_text()
+    named = re.findall(r"include '(gin_configs/.+)'", text)
     texts = [(row.path.parents[2] / name).read_text() for name in named]
     keys = {key for text in texts for key in MODEL.findall(text)}
     lines = ["from __gin__ import dynamic_registration"]
     lines += ["from specjax import sides"]
-    if row.path.stem == CHAT:
-        lines += [f"TARGET_NAME = '{folder / 'chat'}'", "DRAFT = 'random'"]
+    if CHAT in text:
+        lines += [f"TARGET_NAME = '{folder / 'chat'}'"]
+        lines += ["DRAFT = 'random'"] if "checkpoints/cached" not in text else []
     else:
         lines += [f"{key} = '{folder / 'model'}'" for key in sorted(keys)]
     data = re.findall(r"^(\w+) = 'runs/data/(\w+\.jsonl)'", "\n".join(texts), re.M)

@@ -10,7 +10,6 @@ from experiments import catalogue
 from experiments.papers.chen import rows as chen
 from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.wagner import decoders, methods, rows, runs
-from experiments.records import records
 from experiments.report import details
 from experiments.tasks import chats, dialogues, texts
 from specjax import configs, sides, zoo
@@ -22,7 +21,6 @@ CHEN = ChenSetting("", "rouge", 2, 0.8, 0.9, 2, 4, 4, 2, 1)
 WAGNER = rows.WagnerSetting(
     "", gammas=(2,), repeats=2, new_tokens=6, batch=4, timed=2, rounds=1
 )
-TABLES = "table2_data", "table3_data", "kinds_data"
 TURNS = "Ann: Hi!\nBob: Hello.\nAnn: Bye."
 LINES = [(TURNS, "They meet."), ("Ann: " + "no " * 400, "Ann says no.")]
 
@@ -58,31 +56,16 @@ def test_half_of_the_turns_or_all_and_a_question(folder, model):
         dialogues.summaries("nowhere.jsonl", model)
 
 
-@pytest.mark.parametrize("row", [x for x in records.rows(TABLES[0]) if "llama" in x])
-@pytest.mark.parametrize("table", TABLES)
-def test_every_row_of_dialogues_builds_on_the_users_files(folder, table, row):
-    names = {"LLAMA_TARGET_NAME": "model", "LLAMA_DRAFT_NAME": "model"}
-    names["TASK"] = "dialogues.jsonl"
-    bindings = [f"{macro} = '{folder / name}'" for macro, name in names.items()]
-    built = configs.build(records.row(table, row, bindings))
-    inputs = {file.name for file in built.row.measurement.inputs}
-    assert {"config.json", "dialogues.jsonl"} <= inputs
-    with pytest.raises(configs.ConfigError, match="make zoo-llama"):
-        nowhere = "LLAMA_TARGET_NAME = '/nowhere/target'"
-        configs.build(records.row(table, row, [nowhere, *bindings[1:]]))
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_every_row_of_a_chat_model_builds_on_the_users_files(folder, table):
+@pytest.mark.parametrize("table", decoder_files.TABLES)
+def test_every_row_builds_on_the_users_files(table, folder):
     pytest.importorskip("jinja2")
-    rows = [row for row in records.rows(table).values()]
-    rows = [row for row in rows if row.path.stem == decoder_files.CHAT]
-    assert rows
-    for row in rows:
+    for row in decoder_files.rows(table):
         built = configs.build(decoder_files.over(folder, row))
-        inputs = {file.name for file in built.row.measurement.inputs}
-        named = row.row.partition("_")[0]
-        assert {"config.json", f"{named}.jsonl"} <= inputs
+        paper = table.endswith("_paper")
+        assert built.row.scale == ("paper" if paper else "laptop")
+        names = {file.name for file in built.row.measurement.inputs}
+        assert "model.safetensors" in names
+        assert row.row == "turing_gpt2" or any(x.endswith(".jsonl") for x in names)
 
 
 def test_what_is_asked_stands_in_the_models_own_template(folder):

@@ -9,7 +9,7 @@ from experiments.questions.frontier import LENIENCE, SIGMOID
 from specjax import probs
 from specjax.theory import closed_forms
 from specjax.types import Draft, Sampling
-from specjax.verifiers import gumbel, lenient, recursive_replaced, sigmoid, token
+from specjax.verifiers import gumbel, lenient, sigmoid, token
 
 VOCAB, RANDOM = 40, np.random.default_rng(0)
 P, Q = jnp.float32(2 * RANDOM.normal(size=(2, VOCAB)))
@@ -50,7 +50,6 @@ def test_the_frontier_is_of_what_the_verifiers_emit_and_nothing_is_beyond_it():
     np.testing.assert_allclose(tv[:count], alpha[:count] - beta, atol=1e-5)
     assert (ratio[:count] < 1 / np.array(LENIENCE) + 1e-4).all()
     assert (alpha < beta + tv + 1e-5).all()
-    assert (tv[count + 1 : 2 * count] > tv[1:count] + 1e-3).all()  # A.5 to the letter
 
 
 def test_a_race_agrees_as_often_as_the_sum_over_all_pairs_says():
@@ -91,7 +90,6 @@ def taxi():
 
 
 def test_every_rule_of_the_taxi_keeps_its_planner_law(taxi):
-    """And one that does not fit how the guesses were drawn does not."""
     leads, p, q = taxi
     np.testing.assert_allclose(leads.sum(-1), 1)
     kept = {}
@@ -103,8 +101,6 @@ def test_every_rule_of_the_taxi_keeps_its_planner_law(taxi):
     np.testing.assert_allclose(drawn, (p * q).sum(1), atol=2e-6)
     best = np.take_along_axis(p, q.argmax(1)[:, None], 1)[:, 0]
     np.testing.assert_allclose(likeliest, best, atol=2e-6)
-    _, law = execution.outcome(p, q, 2, recursive_replaced.verifier, True)
-    assert abs(law - p).max() > 1e-3
 
 
 def test_calls_of_a_chain_are_eq_1_where_every_place_is_alike(taxi):

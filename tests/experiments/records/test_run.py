@@ -26,9 +26,9 @@ CONFIGS = gin_rows.CONFIGS
 TABLES = set(gin_rows.TABLES)
 ALL = gin_rows.every(*gin_rows.TABLES)
 # Built by tests of their own, which ask more of them.
-OTHERS = {*decoder_files.FOLDERS, "speech_data", "speech_paper", "launches"}
-OTHERS |= {"table2_data", "table3_data", "kinds_data", "microscope", "spec_bench"}
-OTHERS |= {"model_free_speed", "spec_bench_gpu", "trees_questions"}
+OTHERS = {*decoder_files.TABLES, "speech_data", "speech_paper", "launches"}
+OTHERS |= {"microscope", "spec_bench", "model_free_speed", "spec_bench_gpu"}
+OTHERS |= {"trees_questions"}
 ABSENT = {"table2_paper", "table3_paper", "table5_paper", "quality_data"}
 FAMILIES = [p for p in CONFIGS.glob("checkpoints/*.gin") if "XXL = " in p.read_text()]
 CLOSED_FORMS = [CONFIGS / "table1/table1.gin", CONFIGS / "figure3/figure3.gin"]

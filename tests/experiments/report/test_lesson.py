@@ -140,18 +140,6 @@ def test_a_browser_shows_every_page_with_the_librarys_values(width, texts, tmp_p
     assert said["methods"]["told"] == f"{many} of {many} methods."
 
 
-def test_a_browser_notices_what_is_wide_cut_nameless_or_an_error(texts, tmp_path):
-    spoiled = "<main><p style='width: 999px'>wide</p><button></button></main>"
-    spoiled += "<svg width=9><text x=-5>cut</text></svg>"
-    spoiled += "<script>console.error('noticed')</script>"
-    told, console = browser.browsed(
-        {"index.html": texts["index.html"] + spoiled}, tmp_path
-    )
-    (it,) = told.values()
-    assert it["before"][0] > 390 and len(it["before"]) == 4 and len(it["bare"]) == 1
-    assert ":CONSOLE" in console
-
-
 @pytest.mark.slow
 def test_replays_hold_the_rows_that_their_rule_decided_by():
     it = replay.replays()

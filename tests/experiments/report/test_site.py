@@ -59,11 +59,17 @@ def test_a_browser_shows_the_first_pages_whole(width, results, tmp_path):
     assert len(front.encode()) < 300_000
 
 
-def test_a_barrier_is_seen(tmp_path):
-    page = "<!DOCTYPE html><main><img src='x'><p style='color: #ccc'>pale</p></main>"
-    told, _ = browser.browsed({"a.html": page}, tmp_path)
-    broken = {name for name, *_ in told["a.html"]["barriers"]}
+def test_a_browser_notices_what_is_wide_cut_nameless_an_error_or_a_barrier(tmp_path):
+    page = "<!DOCTYPE html><main><p style='width: 999px'>wide</p><button></button>"
+    page += "<img src='x'><p style='color: #ccc'>pale</p></main>"
+    page += "<svg width=9><text x=-5>cut</text></svg>"
+    page += "<script>console.error('noticed')</script>"
+    told, console = browser.browsed({"a.html": page}, tmp_path)
+    it = told["a.html"]
+    assert it["before"][0] > 390 and len(it["before"]) == 4 and len(it["bare"]) == 1
+    broken = {name for name, *_ in it["barriers"]}
     assert broken >= {"image-alt", "color-contrast", "html-has-lang"}
+    assert ":CONSOLE" in console
 
 
 def test_a_folder_that_is_no_site_is_left_alone(tmp_path, capsys):

@@ -92,23 +92,6 @@ def test_seqio_and_local_files_give_the_same_tokens(task, mocked):
         assert feature.vocabulary.vocab_size == len(pieces) + 100
 
 
-@pytest.mark.parametrize("task", ["wmt_ende", "cnn_dailymail"])
-@pytest.mark.parametrize("twin", ["prefix", "end"])
-def test_the_comparison_notices_what_is_missing(twin, task, mocked, monkeypatch):
-    def without_prefix(dataset, recipe, to_text=paper.to_text):
-        return to_text(dataset, recipe._replace(prefix=""))
-
-    def without_end(dataset, output_features, sequence_length):
-        return dataset
-
-    if twin == "prefix":
-        monkeypatch.setattr(paper, "to_text", without_prefix)
-    else:
-        monkeypatch.setattr(seqio.preprocessors, "append_eos_after_trim", without_end)
-    rows = paper.rows(task, "test", str(MODEL), mocked)
-    assert recipes.collect(rows, None, False) != tokenized(task)
-
-
 def test_a_sequence_length_keeps_the_end(mocked):
     lengths, expected = {"inputs": 6, "targets": 4}, tokenized("wmt_ende")
     paper.register(str(MODEL), mocked)

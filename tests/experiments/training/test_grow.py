@@ -69,21 +69,6 @@ def test_a_grown_model_computes_the_same(name):
     assert difference(name) < 3e-5
 
 
-def undivided(leaf, shape, read, noise, rng):
-    """As `grow._wider`, but what reads copies is not divided among them."""
-    for axis, size in enumerate(shape):
-        leaf = np.take(leaf, np.arange(size) % leaf.shape[axis], axis)
-    return leaf
-
-
-@pytest.mark.parametrize("name", FRESH)
-def test_copies_undivided_and_layers_that_are_busy_are_noticed(name, monkeypatch):
-    for part, broken in (("_wider", undivided), ("_idle", lambda layer: layer)):
-        with monkeypatch.context() as patch:
-            patch.setattr(grow, part, broken)
-            assert difference(name) > 1e-2, part
-
-
 def test_noise_parts_the_copies_and_its_seed_repeats():
     params, (config, large) = small("gpt")[0], FRESH["gpt"]
     copies = [

@@ -4,7 +4,6 @@ import jax
 import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
-from experiments import catalogue
 from experiments.gpu.aot import collectives, hlo
 from experiments.records import records
 from specjax import configs
@@ -42,9 +41,8 @@ def test_a_collective_counts_as_often_as_it_runs(text, trips):
     ]
 
 
-def test_every_line_has_its_row_and_a_row_needs_its_mesh():
+def test_a_row_needs_its_mesh():
     rows = records.rows("sharding")
-    assert {line.row for line in catalogue.named("sharding").lines} == rows.keys()
     built = configs.build(rows["code_whole"])
     assert built.row.mesh == "data=4,model=2"
     with pytest.raises(ValueError, match="name a mesh"):

@@ -3,18 +3,15 @@
 Axes: B rows, G = gamma, V vocabulary, S sets.
 """
 
-import itertools
 import json
 import re
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import run
 from experiments.gpu.kernels import bench, equality, inputs, oracle, programs, timing
 from experiments.gpu.kernels.inputs import Shape
 from experiments.gpu.kernels.programs import Grid, Program
@@ -205,23 +202,6 @@ def test_every_implementation_is_among_the_programs():
     names = [each.name for each in all_of]
     assert len(set(names)) == len(names)
     assert {bench.group(name) for name in names} == set(bench.CHOICES.values())
-    tried = {it.tiles for it in all_of if it.name.startswith("mosaic_gpu/none")}
-    assert {it.stats for it in tried} == {1024, 2048, 4096, 8192}
-    both = itertools.product((1, 4, 8), (False, True))
-    assert {(it.blocks, it.apart) for it in tried} == set(both)
     rows = {each.name: each.rows for each in all_of}
     assert rows["ref_jnp/none"] == 2 * 2 + 1 + 2  # p and q at n are read again
     assert (rows["ref_jnp/draft"], rows["ref_jnp/both"], rows["read"]) == (5, 2, 5)
-
-
-@pytest.mark.slow
-def test_a_whole_row_runs_from_its_file_to_its_record(tmp_path: Path):
-    small = {"dry": True, "gamma": 2, "vocab": 600, "rounds": 1, "least": 2}
-    small |= {"cache": 1000, "copied": 65536, "acceptances": (0.7,)}
-    small |= {"grid": ((256,), (2,), (False,))}
-    setting = "kernel_bench.KernelSetting"
-    bindings = [f"{setting}.{name} = {value!r}" for name, value in small.items()]
-    run.measure([records.row("kernels", "b1_g5_v32000_f32", bindings)], tmp_path)
-    it = json.loads((tmp_path / "kernels.jsonl").read_text())["measured"]
-    assert not it["failed"]
-    assert all(it[f"{name}_us"] > 0 for name in bench.CHOICES)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from flax.traverse_util import flatten_dict
 
-from experiments import catalogue
 from experiments.gpu.plans import memory, times
 from experiments.gpu.plans.chips import CHIPS, Chip
 from experiments.gpu.plans.memory import Plan
@@ -21,7 +20,6 @@ from experiments.records import records
 from specjax import configs
 from specjax.mesh import Layout
 from specjax.models import gpt, llama, t5
-from tests.support import fitted
 
 ROOT = Path(__file__).resolve().parents[4]
 QUICKLY = "--xla_backend_optimization_level=0"
@@ -35,8 +33,9 @@ HELD = "weights", "draft", "caches", "draft_caches"
 SLOW_CHIP = Chip(1e9, 1e9, 1e12, 1e8, "", "")
 
 
-@pytest.fixture(scope="module")
-def compiled():
+@pytest.mark.slow
+def test_a_step_is_given_the_bytes_that_are_predicted():
+    """What is small, norms and tokens, is not in the formula: 1 % at these sizes."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": EIGHT}
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.fitted"],
@@ -46,33 +45,9 @@ def compiled():
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
-
-
-def held(predicted: dict) -> int:
-    return sum(predicted[part] for part in HELD)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", fitted.PAIRS)
-def test_a_step_is_given_the_bytes_that_are_predicted(layout, compiled):
-    """What is small, norms and tokens, is not in the formula: 1 % at these sizes."""
-    predicted, taken = compiled[layout]
-    assert 1 <= taken["argument_bytes"] / held(predicted) < 1.02
-
-
-@pytest.mark.parametrize(
-    ("layout", "wrong"),
-    [
-        ("data=2,model=4,draft=4", Layout(2, 4, 1)),  # the draft whole
-        ("data=2,model=4,draft=4", Layout(1, 4, 4)),  # rows everywhere
-        ("model=8", Layout(1, 4, 1)),
-    ],
-)
-def test_a_formula_that_splits_otherwise_is_noticed(layout, wrong, compiled):
-    sizes = map(memory.sizes, fitted.PAIRS[layout])
-    predicted = memory.device(*sizes, Plan(8, 2048, 3, wrong, inputs=256))
-    assert not 1 <= compiled[layout][1]["argument_bytes"] / held(predicted) < 1.02
+    for layout, (predicted, taken) in json.loads(done.stdout).items():
+        held = sum(predicted[part] for part in HELD)
+        assert 1 <= taken["argument_bytes"] / held < 1.02, layout
 
 
 def test_local_layers_keep_a_window_and_a_portion():
@@ -132,9 +107,7 @@ def test_the_measured_card_is_no_faster_than_predicted():
     assert told["speed"] == pytest.approx(told["alone_ms"] / told["spec_ms"])
 
 
-def test_every_line_has_its_row_and_what_cannot_be_planned_is_refused():
-    lines = catalogue.named("fits").lines
-    assert {line.row for line in lines} == ROWS.keys()
+def test_what_cannot_be_planned_is_refused():
     with pytest.raises(ValueError, match="unknown chip 'v3': name one of"):
         configs.build(ROWS["v5e_t5"]._replace(bindings=("CHIP = 'v3'",)))
     other = ("DRAFT = %LAMDA_100M_SIZES",)

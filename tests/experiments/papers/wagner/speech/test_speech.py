@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import catalogue, run
-from experiments.papers.wagner.methods import baseline, exact, of_text
+from experiments.papers.wagner.methods import baseline, exact
 from experiments.papers.wagner.speech import (
     methods,
     recording,
@@ -143,22 +143,6 @@ def test_the_share_kept_has_the_error_of_a_ratio_over_batches():
     assert told["alpha_x"] == pytest.approx(0.6) and told["alpha_se_x"] == error
     assert counted((4, 10))["alpha_se_x"] is None
     assert counted((0, 0), (0, 0)) == {"tokens_per_call_x": pytest.approx(1.8)}
-
-
-def test_a_line_is_of_a_quantity_that_its_row_measures():
-    measured = {"tokens", "alone_calls", "target_calls", "calls_saved"}  # a recording
-    rules = "sigmoid", "sigmoid_released"
-    for method in methods.of_errors((1e1, 1e3, 1e4, 1e5), rules):
-        each = ("wer", "alpha", "tokens_per_call")
-        measured |= {f"{key}_{method.name}" for key in each}
-    for method in of_text(1e3):
-        for gamma in (1, 3, 5, 10, 15):
-            end = f"{method.name}_g{gamma}"
-            measured |= {f"{key}_{end}" for key in ("us", "step_reduction")}
-    lines = catalogue.named("speech").lines
-    others = {line.quantity for line in lines} - measured
-    speeds = "speedup_b", "decoding_speedup_b"
-    assert all(quantity.startswith(speeds) for quantity in others)
 
 
 def test_both_rules_by_sigmoids_are_named_apart():
