@@ -124,9 +124,6 @@ def test_a_row_adds_up():
         assert total == pytest.approx(row["alpha"])
     for at, cell in enumerate(blocks, start=1):
         assert cell["count"] == np.sum(tokens.block == at)
-    row |= {"protocol": {"task": "my.jsonl", "temperature": 0.8}}
-    (_, _, lines), *_ = details.kinds({"mine": {"row": {"measured": row}}})
-    assert lines[0][0] == "target with draft, my.jsonl, T = 0.8"  # a row of one's own
     # A text is read with its prompt, and none of the prompt is told.
     told = list(measure.of_texts(text, PROMPTS.ends, reading))
     assert len(told) == row["generated"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.report import details, spec_bench
+from experiments.report import spec_bench
 
 
 def turn(id: int, seconds: float, lengths: list[int]) -> dict:
@@ -39,5 +39,3 @@ def test_every_question_weighs_the_same():
     assert whole["tokens_per_call"] == 8 / 5 and whole["alpha"] == 3 / 10
     assert whole["speed_by_calls"] == pytest.approx(8 / (6 / 1.5 + 2 / 1.0))
     assert spec_bench.whole(RECORDS, 1) is None
-    ((title, head, lines),) = details.of("spec_bench", RECORDS)
-    assert title and len(lines) == 1 and len(head) == len(lines[0])

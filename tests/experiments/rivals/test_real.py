@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from experiments.report import rivals
 from experiments.rivals import agreement
 from experiments.rivals.real import (
     asked,
@@ -124,23 +123,6 @@ def test_a_folder_is_complete_or_not_there(tmp_path):
     assert exports.made(made, half) == made
     with pytest.raises(child.Refused, match=r"python3: no such thing"):
         exports.run(["python3", "-c", "import sys; sys.exit('no such thing')"])
-
-
-def test_a_table_has_a_line_an_engine_and_one_for_each_that_is_missing():
-    setting = language.LanguageSetting()._asdict()
-    it = {"setting": setting, "batch": 8, "texts": 8, "ms_specjax": 2.0, "ms_x": 5.0}
-    it |= {"beside": {"x": "specjax"}, "refusals": {"y": "not installed"}}
-    it |= {"seconds": {"x": [[1.0, 1.0], [1.0, 1.0]]}}
-    it |= {"over_x": 2.5, "over_x_ci": (2.0, 3.0), "same_texts": {"x": 7}}
-    it |= {"same_prefix": {"x": 0.9}, "explained": {"x": "1 of 1"}, "differences": []}
-    ((title, head, lines),) = rivals.grids({"smollm2_b8": it, "made": {}})
-    assert title == "smollm2 on questions, 8 texts at once"
-    cells = [dict(zip(head, line, strict=True)) for line in lines]
-    assert [line["engine"] for line in cells] == ["specjax", "x", "y"]
-    assert cells[1]["which is faster by [95 %]"].startswith("2.5 [2")
-    assert cells[1]["our fastest is faster by"] == "2.5"
-    assert cells[1]["texts of specjax"] == "7 of 8"
-    assert cells[2]["why not"] == "not installed" and not cells[2]["ms a token"]
 
 
 @pytest.mark.slow

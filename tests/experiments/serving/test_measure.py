@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from experiments.report import details
 from experiments.serving import expect, measure
 from experiments.serving.parts import LoadSetting
 from specjax.measure.pairs import Task
@@ -36,8 +35,6 @@ def test_a_row():
     assert len(it["loads"]) == 2 * len(expect.SHARES)
     asked = measure.requests(PROMPTS, np.array([3, 4]), SMALL)[0]
     assert asked.tokens[:, :2].tolist() == PROMPTS.tokens[4:6]  # of no other prompt
-    shown = details.of("load", {"load": {"mine": {"measured": it}}})
-    assert [len(lines) for _, _, lines in shown] == [2, 18]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import catalogue, tasks
+from experiments import tasks
 from experiments.papers.leviathan import lenience
-from experiments.records import markup, records, table
-from experiments.report import details
+from experiments.records import records, table
 from specjax import configs, sides
 from specjax.measure import lenience as bench
 from specjax.measure import scoring, texts
@@ -25,7 +24,6 @@ pytestmark = pytest.mark.slow
 LEVELS = (1.0, 0.5, 0.3, 0.1)
 COLD = (1.0, 0.3)  # enough at temperature 0
 PAPER = table.papers()["leviathan2023"]["table5_lenience"]
-ROWS_WITH_SPEEDS = [f"{it}_small_t{heat}" for it in ("ende", "gpt") for heat in (0, 1)]
 
 
 @pytest.fixture(autouse=True)
@@ -152,27 +150,3 @@ def test_rows_are_of_the_papers_levels_and_c():
         assert list(levels) == PAPER["lenience"] and c == PAPER["temperature_0"]["c"]
         hot = protocol.temperature == 1
         assert gamma == (None if hot else PAPER["temperature_0"]["gamma"])
-
-
-def test_the_lines_are_those_of_the_paper_and_of_the_rows():
-    """A speed at a c that is not ours stands apart, without a state such as `ok`."""
-    lines, row = catalogue.named("table5").lines, measured(1.0)
-    for line in lines:
-        beside = line.quantity.startswith("alpha") and not line.row.startswith("gpt")
-        assert (line.published is not None) == (beside or line.folder != "table5")
-        assert line.quantity in row and f"{line.quantity}_se" in row
-        assert "speed" not in line.quantity + line.what
-    papers = [line.published for line in lines if line.folder == "table5_paper"]
-    alphas = [*PAPER["alpha"].values(), PAPER["temperature_0"]["alpha_t5_small"]]
-    assert sorted(papers) == sorted(np.ravel(alphas).tolist())
-    table5 = {name: {"measured": row} for name in ROWS_WITH_SPEEDS}
-    (title, head, rows), (_, _, runs) = details.of("table5", {"table5": table5})
-    assert title.startswith("Hypothetical") and len(runs) == 4 * len(table5)
-    speed = head.index("speed if c were the paper's")
-    shown = [row for row in rows if row[speed] != "not run"]
-    assert len(shown) == 4 * len(ROWS_WITH_SPEEDS) and len(rows) == len(shown) + 8
-    assert shown[0][speed] == markup.number(row["implied_speed_l1"])
-    printed, speeds = [row[-1] for row in rows], PAPER["temperature_0"]["improvement"]
-    hot = PAPER["improvement_t5_small_c_0.015"]
-    assert [float(x) for x in printed if x] == [*hot, *hot, *2 * speeds]
-    assert not any("ok" in cell for row in rows for cell in row[1:])

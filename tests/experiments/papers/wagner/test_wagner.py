@@ -10,7 +10,6 @@ import pytest
 
 from experiments import catalogue, tasks
 from experiments.papers.wagner import methods, rows, runs, timing
-from experiments.report import details
 from specjax import sides
 from specjax.generate import Counts
 from specjax.inputs import make_sampling
@@ -181,9 +180,6 @@ def test_what_a_main_row_reports(monkeypatch):
     assert row["tv_out_q_baseline"] == pytest.approx(1 - kept, abs=1e-5)
     assert row["kept_sigmoid_1e4"] > 0.999 and row["tv_out_q_sigmoid_1e4"] < 1e-3
     assert row["tv_bonus_p_sigmoid_1e4"] > 0.3
-    records = {"wagner_text": {"code": {"measured": row}}}
-    (table,) = details.of("wagner_text", records)
-    assert len(table[2]) == 3
 
 
 def test_reductions_are_against_the_baseline_of_the_same_filter():

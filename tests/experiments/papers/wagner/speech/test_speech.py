@@ -17,7 +17,6 @@ from experiments.papers.wagner.speech import (
 )
 from experiments.papers.wagner.speech.hearing import Outcome
 from experiments.records import records
-from experiments.report import details
 from specjax import configs, sides, verifiers
 from specjax.measure import jsonl
 from specjax.speech import logmel
@@ -101,11 +100,7 @@ def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     saved = 1 - times["us_exact_top50_g3"] / times["us_baseline_top50_g3"]
     assert times["step_reduction_exact_top50_g3"] == pytest.approx(100 * saved)
     assert times["peak_kib_exact_top50_g3"] > 0
-    grids = details.speech({"speech_data": by_row})
-    of_methods, of_batches, of_steps = (lines for _, _, lines in grids)
-    assert len(of_steps) == len(times["guarantees"]) == 2
-    assert [line[0] for line in of_methods] == [m.name.replace("_", " ") for m in FEW]
-    assert [(line[0], line[-1]) for line in of_batches] == [("2", "2 of 2")]
+    assert len(times["guarantees"]) == 2
 
 
 def test_a_trace_is_the_text_of_the_target_alone(place):
