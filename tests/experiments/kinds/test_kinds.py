@@ -24,9 +24,12 @@ def decode(ids):
     return "".join(LETTERS[i % len(LETTERS)] for i in ids)
 
 
+SIZES = SMALL | {"tokens": 3000}
+
+
 @functools.cache
-def ran(temperature: float, tokens: int = SMALL["tokens"]):
-    protocol = Protocol("tiny", temperature, **SMALL | {"tokens": tokens})
+def ran(temperature: float):
+    protocol = Protocol("tiny", temperature, **SIZES)
     return tested_drafts.run(pair(), PROMPTS, protocol, reference())
 
 
@@ -65,7 +68,7 @@ def test_at_temperature_0_every_draft_is_where_algorithm_1_tests_it():
 
 
 def test_what_is_expected_of_a_token_is_what_happens_to_such_tokens():
-    text, tokens = ran(1.0, 3000)
+    text, tokens = ran(1.0)
     p, q = laws(text, 1.0)
     x = text.tokens[generated(text)]
     at = np.arange(len(x))
@@ -107,8 +110,9 @@ def test_means_and_intervals_by_hand():
         shares.cells(["d"] * 5, ["a"], tokens)
 
 
-def test_a_row_adds_up():
-    protocol = Protocol("tiny", 1.0, **SMALL)
+def test_a_row_adds_up(monkeypatch):
+    monkeypatch.setattr(tested_drafts, "run", lambda *arguments: ran(1.0))
+    protocol = Protocol("tiny", 1.0, **SIZES)
     reading = "english", SimpleNamespace(decode=decode)
     row = measure.measure(pair(), PROMPTS, protocol, reading)
     text, every = ran(1.0)

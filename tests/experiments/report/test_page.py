@@ -97,6 +97,11 @@ def read(folder: Path, records: dict | None = None) -> dict[str, Reader]:
     return {name: Reader(text) for name, text in page.texts(folder, results).items()}
 
 
+def front(folder: Path, records: dict) -> Reader:
+    write(folder, records)
+    return Reader(page.page(folder, tables.collect(folder)))
+
+
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory) -> dict[str, Reader]:
     return read(tmp_path_factory.mktemp("empty"))
@@ -155,13 +160,13 @@ def spoken(digest: str) -> dict:
 def test_the_recording_that_was_measured_can_be_heard(tmp_path):
     """From the page alone, byte for byte; another one is not played in its place."""
     file = zoo.FOLDER / "speech" / "speech.flac"
-    first = read(tmp_path, spoken(provenance.digest(file)))["index.html"]
+    first = front(tmp_path, spoken(provenance.digest(file)))
     (sound,) = (attrs["src"] for tag, attrs in first.tags if tag == "audio")
     kind, _, held = sound.partition(",")
     assert kind == "data:audio/flac;base64" and b64decode(held) == file.read_bytes()
     assert "a &lt; b" in first.text and "a &amp; b" in first.text
     assert "in 46 calls, a letter each, and the same text in 9 where q" in first.text
-    first = read(tmp_path, spoken("other"))["index.html"]
+    first = front(tmp_path, spoken("other"))
     assert recording.ABSENT in first.text and "<audio" not in first.text
 
 
@@ -216,9 +221,9 @@ def test_notes_are_counted_and_what_records_say_is_text(pages, tmp_path):
     spoiled = records["table2"]["small_t0_b1"]
     spoiled["provenance"]["note"] = "written by hand"
     spoiled["measured"]["target"] = "<b>&`x`"
-    noted = read(tmp_path, records)
-    assert "; 1 of them with a note" in noted["index.html"].text
-    text = noted["table2.html"].text
+    assert "; 1 of them with a note" in front(tmp_path, records).text
+    table, results = catalogue.named("table2"), tables.collect(tmp_path)
+    text = table_page.page_of(table, results, tmp_path)
     assert "ok, with a note: written by hand" in text
     assert "&lt;b&gt;&amp;<code>x</code>" in text and "<b>" not in text
 

@@ -19,8 +19,7 @@ LLAMA = llama.Config(29, 16, 24, 2, 4, 2, head_width=4)
 LARGE_LLAMA = LLAMA._replace(dim=32, mlp_dim=36, num_layers=3, num_heads=8, key_heads=4)
 LEARNED = {"learned": True, "positions": 9}
 FRESH = {
-    "gpt": (GPT, LARGE_GPT),
-    "norms and biases": (GPT._replace(**LEARNED), LARGE_GPT._replace(**LEARNED)),
+    "gpt": (GPT._replace(**LEARNED), LARGE_GPT._replace(**LEARNED)),
     "llama": (LLAMA, LARGE_LLAMA),
     "t5": (tiny_t5.TARGET, LARGE_T5),
 }

@@ -66,7 +66,6 @@ def test_the_fastest_becomes_what_dispatch_chooses(tmp_path, monkeypatch):
 
 
 ROW, WHY = "b1_g5_v32000_f32", "the other has no time: failed"
-PEERLESS = {"hf_eager_us": "failed"}
 OVER = {"over_ref_jnp": 1.0, "over_four_launches": 1.1}
 OURS, LAW = {ROW: OVER | {"fused_us": 10.0}}, {"chi_square_p": 0.5}
 GOAL_4 = "fused_us fused_share over_ref_jnp over_onepass fused_draft_us"

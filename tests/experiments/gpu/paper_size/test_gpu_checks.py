@@ -33,9 +33,8 @@ HERE = programs.here(True, "")
 PLAIN = programs.program(programs.REF, programs.NONE, Shape(1, 1, 256), HERE).call
 
 
-@pytest.mark.parametrize(("vocab", "dtype"), [(256, "float32"), (1500, "bfloat16")])
-def test_four_launches_keep_what_the_reference_keeps(vocab, dtype):
-    (batch,) = inputs.sets(Shape(6, 3, vocab, dtype), 0.7, 1, seed=vocab)
+def test_four_launches_keep_what_the_reference_keeps():
+    (batch,) = inputs.sets(Shape(6, 3, 1500, "bfloat16"), 0.7, 1)
     four, answer = jax.jit(programs.four(True)), inputs.answer(batch)
     n, tokens = jax.device_get(four(batch))
     np.testing.assert_array_equal(n, jax.device_get(jax.jit(PLAIN)(batch))[0])

@@ -87,14 +87,12 @@ def first_laws(player, texts, sampling):
     return np.asarray(laws(player.params)).reshape(batch, width, -1)
 
 
-@pytest.mark.parametrize("name", ["unigram", "bigram", "random", "draft"])
+@pytest.mark.parametrize("name", ["bigram", "draft"])
 def test_the_scored_law_is_the_one_drawn_from(name, tmp_path):
     rng, counts = np.random.default_rng(0), tmp_path / "counts.safetensors"
     written = [[1, *rng.integers(3, VOCAB, 30).tolist(), 2] for _ in range(20)]
     zoo.save_ngrams(counts, ngram.fit(written, VOCAB))
-    ngrams = (sides.ngram(order, str(counts)) for order in (1, 2))
-    players = {side.name: side for side in (*ngrams, sides.random(VOCAB), pair()[1])}
-    player = players[name]
+    player = pair()[1] if name == "draft" else sides.ngram(2, str(counts))
     texts = jnp.asarray([[1, 5, 9, 5, 20], [1, 5, 9, 5, 20], [1, 8, 8, 3, 28]])
     sampling = Sampling(jnp.asarray([0.0, 0.7, 1.0]))
     prompt = Prompt(texts, jnp.full(3, 5))
@@ -127,10 +125,6 @@ def test_uncut_calls_give_an_unbiased_alpha():
     per_call = row["decoded_tokens"] / row["target_calls"]
     uncut = row["estimates"]["chen_r"]
     assert uncut["value"] * 4 - per_call > 4 * 4 * uncut["se"]
-    # A draft equal to its target is always right.
-    row = pairs.measure_alpha([both[0]] * 2, prompts, protocol)
-    for name, estimate in row["estimates"].items():
-        assert estimate["value"] == pytest.approx(1, abs=1e-4), name
 
 
 def test_coins_do_not_depend_on_the_batch_and_argmax_texts_are_written_once():

@@ -103,6 +103,7 @@ def test_rows_run_from_their_files_to_their_tables(over, tmp_path, monkeypatch):
     assert len(times["guarantees"]) == 2
 
 
+@pytest.mark.slow
 def test_a_trace_is_the_text_of_the_target_alone(place):
     pair = [sides.model(str(place / name)) for name in ("target", "draft")]
     built = recording.build(*pair, 3, 12, place / "0.wav")
