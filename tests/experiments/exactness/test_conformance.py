@@ -83,12 +83,8 @@ def test_laws_and_numbers_are_those_worked_out_by_hand(by_key):
 def test_rules_differ_as_they_should(by_key):
     tokens = {key: rule["tokens"] for key, rule in by_key.items()}
     impossible = {key: rule["impossible"] for key, rule in by_key.items()}
-    assert tokens["block"] > tokens["token"] > tokens["rejection"]
     # Cut before it is sharpened, the law keeps an id that its sampler does not.
     assert impossible["tpu_warm"] == 0 < impossible["tpu_cool"]
-    # Next to the control, a sigmoid draws the last token from a nearly uniform law.
-    assert tokens["sigmoid_1e3"] < tokens["sigmoid_1e4"]
-    assert by_key["sigmoid_1e4"]["tv"] > by_key["everything"]["tv"] + 0.05
     # After a filter it rejects what the target has no logit for.
     assert tokens["sigmoid_1e4_cut"] < 2.9 and impossible["sigmoid_1e4_cut"] == 0
     assert impossible["everything_cut"] > 0.1

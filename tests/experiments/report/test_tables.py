@@ -6,7 +6,6 @@ import pytest
 
 from experiments import catalogue, reproduce, run
 from experiments.records import markup, records
-from experiments.records.table import published
 from experiments.report import laws, tables, walltime
 from specjax.measure import jsonl, provenance
 from specjax.theory import speedup
@@ -98,17 +97,6 @@ def test_every_row_has_a_line_and_every_line_its_row():
         # Rows of experiments/rivals are configured without gin.
         there = row in records.rows(folder)
         assert there or line.needs or folder == "bench"
-
-
-def test_published_numbers_are_named_by_one_path_and_by_row():
-    assert published("leviathan2023/table3_alpha/lamda_2b 0/alpha") == 0.71
-    assert published("wagner2024/table7_sigmoid_scale/qwen_7b null/metric") == 0.18
-    for path in ("a", "table3_alpha/lamda_2b/alpha", "figure1/gamma"):
-        with pytest.raises(KeyError):
-            published(f"leviathan2023/{path}")
-    both = {"operations": 1.6, "speed": 6.86}
-    assert catalogue.published("table1", "alpha_0.9_gamma_10") == both
-    assert catalogue.published("figure2", "gamma_3") is None
 
 
 def test_markup_escapes_and_numbers_keep_four_digits():

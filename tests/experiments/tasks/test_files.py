@@ -92,18 +92,9 @@ def test_a_language_model_has_targets_alone_and_a_prompt_none():
     assert (row.targets, row.reference, row.inputs[-1]) == ([], "", EOS)
 
 
-def test_a_long_input_is_cut_before_its_end():
-    """Or refused, by the command."""
-    tokenized = rows("wmt_ende", *(Line((text,), "") for text in ENGLISH))
-    whole = recipes.collect(tokenized, 99, False)
-    cut = recipes.collect(tokenized, 5, True)
-    assert cut.inputs == [[*ids[:4], EOS] for ids in whole.inputs]
-    assert cut.texts == whole.texts == [row.text for row in tokenized]
+def test_there_are_examples_and_a_tokenizer_that_has_an_end(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="no examples"):
         recipes.collect([], None, False)
-
-
-def test_a_tokenizer_must_be_one_and_have_an_end(tmp_path, monkeypatch):
     bad = tmp_path / "bad.model"
     bad.write_text("not a model")
     with pytest.raises(ValueError, match="no SentencePiece model"):
@@ -199,7 +190,9 @@ def test_every_format_prepares_the_same_examples(tmp_path):
     fields = ["--fields", "article", "sum"]
     prepare.main(flags(tmp_path / "b.npz", *cut, "--jsonl", json_lines, *fields))
     first, second = (examples.read(tmp_path / name)[0] for name in ("a.npz", "b.npz"))
-    assert first == second and [len(ids) for ids in first.inputs] == [5, 5, 5]
+    whole = rows("cnn_dailymail", *(Line(pair, "") for pair in PAIRS))
+    assert first == second
+    assert first.inputs == [[*row.inputs[:4], EOS] for row in whole]  # with their end
     assert first.texts == [f"summarize: {text}" for text in ENGLISH]
     assert first.references == GERMAN
 

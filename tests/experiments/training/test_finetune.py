@@ -62,18 +62,14 @@ def whole(tmp_path_factory, init, task):
     return runs, run(init, task, runs, *SHORT, "--export", model)
 
 
-@pytest.mark.parametrize("copied", [True, False])
-def test_it_learns_what_can_be_learned(init, tmp_path, copied):
+def test_it_learns_what_can_be_learned(init, task, tmp_path):
     """Four equally likely letters, then the end: who copies pays nothing, and who
-    cannot, as the targets are of other inputs, pays log 4 for 7 of 8 tokens."""
-    texts = copies(200)
-    targets = texts if copied else [*texts[1:], texts[0]]
-    task = write(tmp_path / "pairs.npz", texts, targets)
+    guesses log 4 for 7 of 8 tokens."""
     flags = "--steps 150 --rate 0.03 --decay 50 --evaluate-every 150".split()
     run(init, task, tmp_path / "run", *flags)
     held_out = json.loads((tmp_path / "run/curve.jsonl").read_text())["held_out"]
     guessing = 7 / 8 * np.log(4)
-    assert held_out < 0.5 * guessing if copied else held_out > 0.9 * guessing
+    assert held_out < 0.5 * guessing
 
 
 def test_a_finished_run_is_written_again_without_training(
@@ -107,16 +103,13 @@ def test_the_model_is_a_whole_folder(untrained, whole):
 PAIRS = [([5, 6, 7, END], [9, 10, END]), ([8, END], [11, 12, 13, 14, 15, END])]
 
 
-def by_hand(config, params, shift=False, start=t5.PAD, padding=False) -> float:
-    """Mean nats a target token, in numpy, and three ways of getting it wrong: targets
-    that are the tokens read, another start, padding that counts."""
+def by_hand(config, params) -> float:
+    """Mean nats a target token, in numpy."""
     nats = []
     for source, target in PAIRS:
-        target = target + [t5.PAD] * (6 - len(target)) * padding
-        text = [start, *target][: len(target)]
+        text = [t5.PAD, *target[:-1]]
         log_p = jax.nn.log_softmax(tiny_t5.logits_by_hand(config, params, source, text))
-        labels = text if shift else target
-        nats += [-log_p[i, label] for i, label in enumerate(labels)]
+        nats += [-log_p[i, label] for i, label in enumerate(target)]
     return float(np.mean(nats))
 
 
@@ -126,8 +119,6 @@ def test_the_loss_is_that_of_the_target_tokens():
     loss = finetune.in_parts(pairs.cross_entropy(tiny_t5.TARGET), 2)
     value = float(tiny_t5.quick_jit(loss)(params, pairs.pad(PAIRS, 8, 8)))
     assert value == pytest.approx(by_hand(config, params), abs=NEAR)
-    for wrong in (dict(shift=True), dict(start=END), dict(padding=True)):
-        assert abs(value - by_hand(config, params, **wrong)) > 50 * NEAR, wrong
 
 
 def test_parts_change_no_gradient():

@@ -1,17 +1,13 @@
 """Traces of Figures 1 and 5: the text of any other decoding, told step by step."""
 
-import json
-import re
 from typing import NamedTuple
 
 import jax
 import numpy as np
 import pytest
 
-from experiments import run
 from experiments.papers.leviathan import figure1
-from experiments.records import records
-from specjax import configs, generate, sides, zoo
+from specjax import generate, sides, zoo
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt, t5
 from specjax.sides import Side
@@ -27,7 +23,6 @@ T5_CONFIG = tiny_t5.TARGET._replace(vocab=6016, pieces=6000, decoder_layers=1)
 NEW, GAMMA = 14, 3
 KINDS = ("accepted", "rejected", "added")
 PREFIX = "translate English to German: "
-SENTENCES = run.ROOT / "experiments/tasks/data/sentences.jsonl"
 
 
 class Case(NamedTuple):
@@ -127,27 +122,3 @@ def test_what_cannot_be_traced_is_refused(change, message):
     asked = dict(target=model, draft=model, prompt="a", gamma=GAMMA)
     with pytest.raises(ValueError, match=message):
         figure1.build(**asked | change)
-
-
-def test_the_rows_continue_a_function_and_translate_some_sentences(tmp_path):
-    """The same ones by each gamma; the folders have no other row."""
-    bindings, prompts = [], set()
-    for name in ("t5_target", "t5_small"):
-        path = tmp_path / f"{name}.safetensors"
-        zoo.save(path, T5_CONFIG, tiny_t5.weights(T5_CONFIG, 0))
-        bindings.append(f"{name}/sides.model.name = '{path}'")
-    for table, new, more in (("figure1", 48, []), ("figure5", 112, bindings)):
-        rows = records.rows(table)
-        assert [name.rpartition("_")[2] for name in rows] == ["3", "7"]
-        for name in rows:
-            measurement = configs.build(records.row(table, name, more)).row.measurement
-            case, prompt = measurement.run.args
-            assert name.endswith(f"gamma_{case.decoder.drafter.gamma}")
-            assert int(case.request.limit[0] - case.request.start[0]) == new
-            prompts.add(prompt)
-    function, sentences = sorted(prompts)
-    assert function.startswith("def read_config(")
-    lines = SENTENCES.read_text("utf-8").splitlines()
-    sources = {json.loads(line)["source"] for line in lines}
-    joined = re.split(r"(?<=\.) ", sentences.removeprefix(PREFIX))
-    assert len(joined) == 4 and set(joined) <= sources

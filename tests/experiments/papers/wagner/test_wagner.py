@@ -151,14 +151,6 @@ def test_a_ratios_error_counts_prompts_and_not_their_repeats():
     assert error(4, 1) < 0.6 * wanted  # as if they were
 
 
-def test_rouge_of_the_references_themselves():
-    pieces = runs.t5_pieces()
-    few = sampled("docs", 0.03, 2, 0, 100)
-    ids = [np.array([*pieces.encode(it), few.prompts.ends[0]]) for it in few.references]
-    perfect = runs.Run(Counts(*[np.ones(8)] * 4), ids * 2)
-    assert runs.rouge1(perfect, few)["rouge1"] > 0.95
-
-
 def test_what_a_main_row_reports(monkeypatch):
     monkeypatch.setattr(rows, "STEPS", (1,))
     names = ["baseline", "exact", "sigmoid_1e4"]

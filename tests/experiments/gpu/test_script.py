@@ -8,7 +8,7 @@ from pathlib import Path
 from experiments.report import kernels
 from tests.support import gin_rows
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "experiments/gpu/run_all.sh"
 ONCE = 7  # device, equality, default, sanitizer, capture, tune, pair
 FETCHED = 13  # a model, and a row of each task of questions at each temperature
