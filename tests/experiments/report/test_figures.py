@@ -212,8 +212,6 @@ def test_a_timeline_writes_its_numbers_and_what_it_lacks(results):
     def told(name):
         return " ".join(words(figures.svg(name, results)))
 
-    for name, end in (("figure5", "6 calls, 12.6 ms"), ("figure5_ende", "17.6 ms")):
-        assert end in told(name) and "the first 6 tokens at T = 0" in told(name)
     timed = results["table2"]["ende_small_t0"]["measured"]
     results["table2"]["ende_small_t0"]["measured"] = timed | {"prefill_draft_ms": None}
     assert told("figure5_ende").count("no encoder times") == 3

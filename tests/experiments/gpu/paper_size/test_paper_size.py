@@ -129,10 +129,8 @@ def test_every_published_row_is_there():
         chosen = setting.alpha, setting.gamma, setting.temperature, setting.new_tokens
         assert chosen == (row["alpha"], row["gamma"], row["temperature"], 64)
         assert setting.input_tokens == {"ende": 64, "cnndm": 512}[row["task"]]
-    table = catalogue.named("chip")
-    assert "Acceptance is not measured" in table.note
-    assert all("drawn at alpha = 0." in line.what for line in table.lines)
-    shown = [line.published for line in table.lines if line.published is not None]
+    lines = catalogue.named("chip").lines
+    shown = [line.published for line in lines if line.published is not None]
     columns = ("c", "expected", "measured")
     assert shown == [row[name] for row in papers for name in columns]
 
