@@ -59,7 +59,6 @@ NUMBERS = [
     ("jaymody_argmax", "tv_first", 0.5, 1e-9),
     ("jaymody_argmax", "tv", 1 - 0.5**3, 1e-9),
     ("kerashub", "tokens", 1 + KEPT + KEPT**2, 1e-6),
-    ("kerashub", "algorithm_1", 2.5725, 1e-6),
     ("token", "tokens", 2.5725, 1e-6),
     ("token", "algorithm_1", 2.5725, 1e-6),
     # Without the added token: 1 after a rejection at once, 2 otherwise.

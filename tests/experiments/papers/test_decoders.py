@@ -143,7 +143,6 @@ OF_CHEN = [
     ({"task": "nowhere.jsonl"}, "no file nowhere"),
 ]
 OF_WAGNER = [
-    ({"gammas": (0,)}, "text", "gammas must be in 1..20"),
     ({"suffix": "Summary:"}, "text", "no suffix"),
     ({"task": "nowhere.jsonl"}, "text", "no file nowhere"),
     ({}, "speech", "choose one of text, scale, time, calls"),

@@ -130,20 +130,6 @@ def test_texts_may_differ_where_two_tokens_tie():
         check(others[:, :2], 1.0)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-def test_everyone_writes_the_same_texts(where, own, huggingface, ctranslate2, batch):
-    asked = where.inputs, 12, batch
-    model = huggingface.load(where.target, 1)
-    texts = huggingface.decoder(model, *asked)()
-    np.testing.assert_array_equal(texts, own.texts)
-    for kind in ("float32", "int8"):
-        model = ctranslate2.load(where.target, VOCAB, 1, kind)
-        texts = ctranslate2.decoder(model, *asked)()
-        assert texts.shape == own.texts.shape
-        share = agreement.same_prefix(texts, own.texts)
-        assert share == 1 if kind == "float32" else share > 0.5
-
-
 def test_one_changed_number_is_noticed(where, own, broken, monkeypatch):
     changed = ours.load(broken, VOCAB)
     texts = ours.texts(ours.decoder(changed, where.inputs, 12, 3)(), 12)
@@ -167,23 +153,6 @@ def test_one_changed_number_of_another_stops_the_row(
     monkeypatch.setattr(comparisons, "timed", None)  # nothing may be timed
     with pytest.raises(ValueError, match="more than rounding"):
         comparisons.plain(where, 1)
-
-
-def test_assisted_generation_drafts_as_we_do(where, own, huggingface):
-    """As many target calls as ours, at the same gamma and at no other."""
-    target, draft = (huggingface.load(p, 1) for p in (where.target, where.draft))
-    mine, calls = ours.load(where.draft, VOCAB), {}
-    for gamma in (1, 4):
-        assisted = huggingface.decoder(target, where.inputs, 12, 1, draft, gamma)
-        np.testing.assert_array_equal(assisted(), own.texts)
-        outputs = ours.decoder(own.model, where.inputs, 12, 1, mine, gamma)()
-        np.testing.assert_array_equal(ours.texts(outputs, 12), own.texts)
-        calls[gamma] = ours.counts(outputs).calls
-        assert huggingface.calls(target, assisted) == calls[gamma]
-    assert calls[4] < calls[1] < 36
-    batched = huggingface.decoder(target, where.inputs, 12, 3, draft, 4)
-    assert "batch_size = 1" in comparisons.refusal(batched)
-    assert comparisons.refusal(lambda: None) is None
 
 
 def test_programs_idle_before_their_turn_and_ratios_point_one_way():

@@ -50,54 +50,43 @@ def curve(folder: Path, name: str) -> list:
     return [json.loads(line)[name] for line in lines]
 
 
-def test_a_killed_run_ends_with_the_same_weights(tmp_path, data, whole, monkeypatch):
-    """Killed in step 5, after the checkpoint of step 3 and the evaluation of step 4."""
-    rows = language.rows
-
-    def rows_until_killed(stream, seed, *size):
-        if seed == (RECIPE.seed, 4):
-            raise Killed
-        return rows(stream, seed, *size)
-
-    monkeypatch.setattr(language, "rows", rows_until_killed)
-    with pytest.raises(Killed):
-        run(tmp_path, data)
-    monkeypatch.undo()
-    assert curve(tmp_path, "step") == [2, 4]
-    (tmp_path / "checkpoint.msgpack.partial").write_bytes(b"killed while writing")
-
-    weights, folder = whole
-    jax.tree.map(np.testing.assert_array_equal, run(tmp_path, data), weights)
-    assert curve(tmp_path, "held_out") == curve(folder, "held_out")
-    assert curve(tmp_path, "step") == curve(folder, "step") == [2, 4, 6, 7]
-
-
-def test_a_run_whose_machine_is_taken_away_keeps_its_step(
-    tmp_path, data, whole, monkeypatch, capsys
+@pytest.mark.parametrize("how", ["killed", "told"])
+def test_a_stopped_run_ends_with_the_same_weights(
+    how, tmp_path, data, whole, monkeypatch, capsys
 ):
-    rows = language.rows
+    """Killed in step 5, after the checkpoint of step 3 and the evaluation of step 4; or
+    told to stop there, when it keeps its step."""
+    rows, asked = language.rows, []
+    before = signal.getsignal(signal.SIGTERM)
 
-    def rows_and_told(stream, seed, *size):
+    def rows_until_stopped(stream, seed, *size):
         if seed == (RECIPE.seed, 4):
+            if how == "killed":
+                raise Killed
             os.kill(os.getpid(), signal.SIGTERM)
         return rows(stream, seed, *size)
 
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(language, "rows", rows_and_told)
-    with pytest.raises(SystemExit, match="143"):
+    def rows_noted(stream, seed, *size):
+        asked.append(seed)
+        return rows(stream, seed, *size)
+
+    monkeypatch.setattr(language, "rows", rows_until_stopped)
+    with pytest.raises((Killed, SystemExit)) as stopped:
         run(tmp_path, data)
+    if how == "told":
+        assert stopped.value.code == 143
+        assert "stopped at step 5; the same command goes on" in capsys.readouterr().out
     assert signal.getsignal(signal.SIGTERM) == before
-    assert "stopped at step 5; the same command goes on" in capsys.readouterr().out
-    monkeypatch.setattr(
-        language,
-        "rows",
-        lambda stream, seed, *size: (
-            pytest.fail("trained again")
-            if seed in [(RECIPE.seed, n) for n in range(5)]
-            else rows(stream, seed, *size)
-        ),
-    )
-    jax.tree.map(np.testing.assert_array_equal, run(tmp_path, data), whole[0])
+    assert curve(tmp_path, "step") == [2, 4]
+    (tmp_path / "checkpoint.msgpack.partial").write_bytes(b"killed while writing")
+
+    monkeypatch.setattr(language, "rows", rows_noted)
+    weights, folder = whole
+    jax.tree.map(np.testing.assert_array_equal, run(tmp_path, data), weights)
+    first = 3 if how == "killed" else 5
+    assert min(step for seed, step in asked if seed == RECIPE.seed) == first
+    assert curve(tmp_path, "held_out") == curve(folder, "held_out")
+    assert curve(tmp_path, "step") == curve(folder, "step") == [2, 4, 6, 7]
 
 
 def test_a_finished_run_is_returned_as_it_is_and_another_refused(data, whole):
