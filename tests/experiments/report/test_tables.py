@@ -40,7 +40,7 @@ def test_committed_pages_are_what_the_records_say(monkeypatch):
         if table.name not in laws.ENUMERATED:
             text = (RESULTS / f"{table.name}.md").read_text("utf-8")
             text = re.sub(r", with a note: its row sets another [^|]* today", "", text)
-            assert tables.page(table, records) == text, table.name
+            assert tables.page(table, records) == text, f"render {table.name}.md again"
 
 
 def test_our_column_is_the_record_and_nothing_else(measured):
