@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from experiments import tasks
 from experiments.tasks import examples, files, prepare, recipes
 from experiments.tasks.recipes import Line
 from specjax import zoo
@@ -225,14 +224,3 @@ def test_without_seqio_the_data_sets_name_what_to_install(tmp_path, monkeypatch)
     monkeypatch.delattr("experiments.tasks.paper", raising=False)
     with pytest.raises(SystemExit, match=r"pip install '\.\[data\]'"):
         prepare.main(flags(tmp_path / "a.npz", "--task", "wmt_ende"))
-
-
-# Of texts that published numbers are of: a file that changes is to be measured anew.
-DIGESTS = {"corrections.jsonl": "1fb323c8f536", "prompts.jsonl": "863ab5e44b27"}
-DIGESTS |= {"sentences.jsonl": "98a1e0d6ebc3", "summaries.jsonl": "bd7a387defba"}
-
-
-def test_the_bundled_texts_are_those_that_numbers_are_of():
-    files = {path.name: path.read_bytes() for path in tasks.DATA.iterdir()}
-    digests = {name: hashlib.sha256(text).hexdigest() for name, text in files.items()}
-    assert {name: digest[:12] for name, digest in digests.items()} == DIGESTS
