@@ -139,6 +139,7 @@ def test_the_device_and_what_reads_logits_are_told(tmp_path, capsys):
 
 
 @needs_torch
+@pytest.mark.slow
 def test_torch_is_timed_in_a_process_of_its_own_and_never_what_is_wrong(monkeypatch):
     sizes = 1, 2, 600, "float32", 2, 1000, 2
     record = torch_bench.measure(torch_bench.TorchSetting(*sizes, dry=True))

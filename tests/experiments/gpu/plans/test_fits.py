@@ -1,7 +1,7 @@
 """What a plan predicts of memory is what a compiler takes, and times are closed forms.
 
 Compiled are small pairs for eight CPU devices; for accelerators that are not there see
-`tests/experiments/gpu/aot/test_plans.py`.
+`tests/experiments/gpu/aot/test_collectives.py`.
 """
 
 import json
@@ -56,8 +56,13 @@ def test_local_layers_keep_a_window_and_a_portion():
     assert kept == 5 * 2 * 2 * 2 * 16 * (4096 + 2 * (64 + 512))
 
 
-def test_one_row_more_than_fits_does_not():
-    sizes = memory.sizes(XXL), memory.sizes(SMALL)
+@pytest.fixture(scope="module")
+def sizes():
+    """Of T5-XXL and T5-small."""
+    return memory.sizes(XXL), memory.sizes(SMALL)
+
+
+def test_one_row_more_than_fits_does_not(sizes):
     plan = Plan(1, 4096, 7, Layout(2, 4), inputs=64)
     most = memory.largest_batch(*sizes, plan, CHIPS["v5e"].memory)
     for rows, fits in ((most, True), (most + 2, False)):
@@ -99,9 +104,8 @@ def test_a_call_takes_its_bytes_or_its_products_and_what_it_sends():
     assert times.sent(sizes, plan, 3, 1) == (0, 0)
 
 
-def test_the_measured_card_is_no_faster_than_predicted():
+def test_the_measured_card_is_no_faster_than_predicted(sizes):
     """T5-XXL alone on one H100, see `gin_configs/chip`: 4.35 ms a token."""
-    sizes = memory.sizes(XXL), memory.sizes(SMALL)
     told = times.step(*sizes, Plan(1, 128, 7, inputs=64), CHIPS["h100"], 0.75)
     assert 0.7 < told["alone_ms"] / 4.35 < 0.8
     assert told["speed"] == pytest.approx(told["alone_ms"] / told["spec_ms"])
