@@ -1,6 +1,5 @@
 """Curves as events: each point once, of runs that go on too."""
 
-import json
 import sys
 import types
 
@@ -52,12 +51,3 @@ def test_each_point_is_written_once(tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit):
             events.main([*words])
         assert told in capsys.readouterr().err
-
-
-def test_the_library_itself_takes_them(tmp_path):
-    pytest.importorskip("tensorboardX")
-    (tmp_path / "a").mkdir()
-    point = json.dumps({"step": 1, "loss": 2.0, "seconds": 0.5})
-    (tmp_path / "a" / events.CURVE).write_text(point + "\n")
-    assert events.main([str(tmp_path), "--to", str(tmp_path / "events")]) == 0
-    assert list((tmp_path / "events" / "a").glob("events.out.tfevents.*"))

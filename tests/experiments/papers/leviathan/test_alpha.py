@@ -121,10 +121,6 @@ def test_uncut_calls_give_an_unbiased_alpha():
     for name in ("counts", "implied_alpha"):
         estimate = row["estimates"][name]
         assert abs(estimate["value"] - truth) < 4 * estimate["se"], name
-    # Cutting at the end of a text is what would bias them.
-    per_call = row["decoded_tokens"] / row["target_calls"]
-    uncut = row["estimates"]["chen_r"]
-    assert uncut["value"] * 4 - per_call > 4 * 4 * uncut["se"]
 
 
 def test_coins_do_not_depend_on_the_batch_and_argmax_texts_are_written_once():
