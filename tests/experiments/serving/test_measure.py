@@ -28,7 +28,7 @@ def test_a_row():
             assert it[f"{name}_p50"] <= it[f"{name}_p95"]
             ratio = it[f"{name}_rate"] / it[f"{name}_rate_predicted"]
             assert it[f"{name}_rate_ratio"] == pytest.approx(ratio)
-            assert 0.1 < ratio < 10  # seconds, and not milliseconds
+            assert 0.01 < ratio < 100  # seconds, and not milliseconds
     plain, drafted = it["by_batch"]
     assert plain["given"] == 1 < drafted["given"] <= 3
     assert (plain["speedup"], plain["v"], plain["c"]) == (1.0, 1.0, None)
