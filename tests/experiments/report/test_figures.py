@@ -132,12 +132,20 @@ def test_points_of_a_figure_are_what_was_measured_and_what_is_published():
 
 
 @pytest.mark.parametrize("name", figure_curves.KINDS)
-def test_no_point_is_cut(name, results):
+def test_no_point_and_no_word_is_cut_and_no_legend_lies_on_a_panel(name, results):
     far = {"tokens_per_call": [1.0, 1.0, 40.0, 0.5], "best_gamma": 60}
     far |= {"speedup_ci": [[1, 1], [1, 1], [0.2, 40.0], [0.1, 1]]}
     results["table2"]["small_t0_b1"]["measured"] |= far
     curves, rows = (figures.measured(results, it) for it in (name, "table2"))
-    for axes in figure_curves.drawing(name, curves, rows).axes:
+    figure = figure_curves.drawing(name, curves, rows)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    boxes = [it.get_window_extent() for it in (legend, *legend.texts)]
+    assert all(figure.bbox.x0 <= it.x0 and it.x1 <= figure.bbox.x1 for it in boxes)
+    assert all(boxes[0].x0 <= it.x0 and it.x1 <= boxes[0].x1 for it in boxes)
+    for axes in figure.axes:
+        panel = axes.get_window_extent()
+        assert not panel.overlaps(boxes[0]) and panel.width > figure.bbox.width / 5
         low, high = axes.get_ylim()
         lines = [line for line in axes.lines if line.zorder > 2]
         assert all(low <= y <= high for line in lines for y in line.get_ydata())
@@ -153,6 +161,21 @@ def test_speeds_stand_with_their_intervals_beside_the_published(results):
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["Python, bigram", "Python, code_small", "Python, t5_small"]
     assert [label.get_text() for label in batches.get_xticklabels()] == ["1", "8"]
+
+
+def test_the_trace_keeps_every_token_and_shows_what_became_of_it(results):
+    svg = figures.svg("figure1", results)
+    text = words(svg)
+    assert text[0] == "prompt: if a < b:\\n    x"
+    assert "6 tokens in 2 calls of code_target; code_small drafts up to 7" in text[1]
+    # Numbers of calls come first, then the legend and the tokens.
+    assert text[2:4] == ["1", "2"] and text[7:] == [*"abcdxexf"]
+    root = ElementTree.fromstring(svg)
+    inks = {it.text: it.get("fill") for it in root.iter(f"{SVG}text")}
+    looks = [figure_trace.LOOKS[it].ink for it in ("accepted", "rejected", "added")]
+    assert [inks[token] for token in "axe"] == looks and len(set(looks)) == 3
+    # Struck through: the legend's and the two rejected.
+    assert len(list(root.iter(f"{SVG}path"))) == 1 + 2
 
 
 def test_any_piece_is_escaped_and_keeps_its_spaces():

@@ -18,7 +18,7 @@ from specjax.types import Draft, Sampling
 from specjax.verifiers import block, token
 
 RULE = (html.TEMPLATES / "lesson" / "rule.js").read_text("utf-8")
-CASES, GAMMA, VOCAB = 1_000, 3, 6
+CASES, GAMMA, VOCAB = 10_000, 3, 6
 ASKED = """
 function asked(it) {
   const law = (z) => standardize(z, it.temperature, it.top_k, it.top_p);
