@@ -23,9 +23,10 @@ class Piece(NamedTuple):
 
     index: of its prompt. text: whole characters, maybe none yet. ended: None while it
     goes on; "end" by a token that ends texts, "stop" by a string to stop at, which is
-    left out, or "length". tokens: ids that were committed. logprobs: log p of each by
-    the target's logits at temperature 1 and its rules; () where nobody asked. drafted,
-    accepted: tokens of the draft that were decided on, and of these kept.
+    left out, or "length". tokens: ids that were committed, up to the one that completes
+    such a string. logprobs: log p of each by the target's logits at temperature 1 and
+    its rules; () where nobody asked. drafted, accepted: tokens of the draft that were
+    decided on, and of these kept.
     """
 
     index: int
@@ -91,20 +92,36 @@ def pieces(
             ids = tokens[row, : length[row]]
             ended = LENGTH if length[row] >= limit[row] else None
             ended = END if ids[-1] in ends[row] else ended
+            first = length[row] - did.emitted[row]
             whole = continuation(tokenizer, ids, start[row], length[row])
+            if any(each in whole for each in stop):
+                ids = until_stop(tokenizer, ids, start[row], first, stop)
+                whole = continuation(tokenizer, ids, start[row], len(ids))
             whole, ended = up_to(whole, ended, stop)
             yield Piece(
                 index=int(row),
                 text=whole[told[row] :],
                 ended=ended,
-                tokens=tuple(ids[length[row] - did.emitted[row] :].tolist()),
-                logprobs=of_tokens(did, row),
+                tokens=tuple(ids[first:].tolist()),
+                logprobs=of_tokens(did, row, len(ids) - first),
                 drafted=int(did.tested[row]),
                 accepted=int(did.accepted[row]),
             )
             told[row] = max(told[row], len(whole))
             if ended is not None:
                 going[row], limit[row] = False, length[row]
+
+
+def until_stop(
+    tokenizer: Tokenizer, ids: np.ndarray, start: int, first: int, stop: Sequence[str]
+) -> np.ndarray:
+    """The ids up to the first behind which the text has a string to stop at, wherever
+    calls of the target ended: what a draft kept must not say where a text is cut."""
+    for end in range(first + 1, len(ids)):
+        text = continuation(tokenizer, ids, start, end)
+        if any(each in text for each in stop):
+            return ids[:end]
+    return ids
 
 
 def up_to(text: str, ended: str | None, stop: Sequence[str]) -> tuple[str, str | None]:
@@ -120,10 +137,9 @@ def up_to(text: str, ended: str | None, stop: Sequence[str]) -> tuple[str, str |
     return text[: len(text) - max(sizes, default=0)], None
 
 
-def of_tokens(info: Info, row: int) -> tuple[float, ...]:
-    if info.logprob is None:
-        return ()
-    return tuple(info.logprob[row, : info.emitted[row]].tolist())
+def of_tokens(info: Info, row: int, count: int) -> tuple[float, ...]:
+    """Of the first `count` tokens that a step emitted."""
+    return () if info.logprob is None else tuple(info.logprob[row, :count].tolist())
 
 
 def continuation(

@@ -49,8 +49,10 @@ class Generated(NamedTuple):
     where there were none. calls, tokens: calls of the target and tokens written, sums
     over the texts. seconds: what decoding all of them took, prefill included;
     compilation is ahead of it and does not count. guarantee: what the rule promises.
-    logprobs: log p of each token of a text, by the target's logits at temperature 1 and
-    its rules; None where they were not asked for.
+    ids: the tokens of each text, the one that ends it among them, or that completes a
+    string to stop at. ended: why each ended, "end" by such a token, "stop" or "length".
+    logprobs: log p of each of `ids`, by the target's logits at temperature 1 and its
+    rules; None where they were not asked for.
     """
 
     texts: list[str]
@@ -59,6 +61,8 @@ class Generated(NamedTuple):
     tokens: int
     seconds: float
     guarantee: str
+    ids: list[list[int]]
+    ended: list[str]
     logprobs: list[list[float]] | None = None
 
 
@@ -274,6 +278,8 @@ def joined(
         tokens=sum(len(piece.tokens) for piece in every),
         seconds=seconds,
         guarantee=verifiers.named(plan.rule).guarantee,
+        ids=[[x for piece in of_text for x in piece.tokens] for of_text in parts],
+        ended=[of_text[-1].ended for of_text in parts],
         logprobs=sure if plan.logprobs else None,
     )
 
@@ -293,11 +299,15 @@ def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
     rows = list(zip(tokens, starts, length, strict=True))
     finite.check(ids[start:end] for ids, start, end in rows)
     texts = [streaming.continuation(target.tokenizer, *row) for row in rows]
+    ids = [row[start:end].tolist() for row, start, end in rows]
+    eos = np.asarray(request.eos).reshape(len(rows), -1)
+    last = [of_text[-1] in ends for of_text, ends in zip(ids, eos, strict=True)]
+    ended = [streaming.END if end else streaming.LENGTH for end in last]
     tested, calls = int(counts.tested.sum()), int(counts.calls.sum())
     alpha = int(counts.accepted.sum()) / tested if tested else None
-    written = int((length - starts).sum())
+    written = sum(map(len, ids))
     guarantee = verifiers.named(plan.rule).guarantee
-    return Generated(texts, alpha, calls, written, seconds, guarantee)
+    return Generated(texts, alpha, calls, written, seconds, guarantee, ids, ended)
 
 
 @functools.lru_cache(maxsize=32)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import specjax
+from specjax import streaming
 from specjax.models import gpt, penalties
 from specjax.streaming import up_to
 from specjax.types import TokenAutomaton
@@ -31,6 +32,8 @@ def test_pieces_are_the_text_and_a_stop_cuts_it(pair):
     assert texts == whole.texts and len(pieces) == whole.calls
     assert [it.ended for it in pieces if it.ended] == ["length"] * 2
     assert sum(len(it.tokens) for it in pieces) == whole.tokens
+    ids = [[x for it in pieces if it.index == i for x in it.tokens] for i in (0, 1)]
+    assert whole.ids == ids and whole.ended == ["length"] * 2
     tested = sum(it.drafted for it in pieces)
     assert sum(it.accepted for it in pieces) / tested == whole.alpha
     # Where one stops, the other goes on as it did.
@@ -109,6 +112,21 @@ def test_logprobs_are_the_targets_own(pair):
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     rows = np.arange(len(before) - 1, whole.size - 1)
     np.testing.assert_allclose(out.logprobs[0], log_p[rows, ids], atol=1e-5)
+
+
+def test_a_draft_does_not_say_where_a_text_stops(pair):
+    """All is one step with a draft of the same ids, and a step a token without."""
+    target = pair[0]
+    ids = target.tokenizer.encode("return one two three")
+    pieces = [streaming.continuation(target.tokenizer, ids, i, i + 1) for i in (1, 2)]
+    stop = ["".join(pieces), pieces[0][-1:]]  # the latter is whole first
+    asked = dict(gamma=8, rules=dictated(ids), logprobs=True, stop=stop)
+    drafted = specjax.generate_text(target, target, ["def "], **asked)
+    alone = specjax.generate_text(target, None, ["def "], **asked)
+    assert drafted.calls == 1 < alone.calls
+    assert (alone.texts, alone.ids, alone.ended) == drafted[:1] + drafted[6:8]
+    assert drafted.ids == [ids[:2]] and drafted.ended == ["stop"]
+    assert len(drafted.logprobs[0]) == len(alone.logprobs[0]) == 2
 
 
 @pytest.mark.parametrize(
