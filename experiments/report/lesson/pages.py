@@ -4,10 +4,12 @@ A page asks nothing of a network: its script, its style and its data stand in it
 """
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments import catalogue
 from experiments.records.table import Records
 from experiments.report.html import render
 from experiments.report.lesson import export
@@ -50,7 +52,7 @@ PAGES = (
     Page(
         "speed",
         "What a draft costs",
-        "alpha, gamma, c and v against speed, with every pair that was timed.",
+        "How often a draft is kept, how long it is and what it costs, against speed.",
         export.speed,
     ),
     Page(
@@ -74,22 +76,31 @@ PAGES = (
 )
 
 
-def texts(results: Records) -> dict[str, str]:
-    """Every file of the lesson by its name."""
-    files = {
-        "index.html": render("lesson/index", title="Eight simulations", pages=PAGES)
-    }
+DOCS = catalogue.ROOT / "docs/_build"
+
+
+def texts(results: Records, docs: str | None = None) -> dict[str, str]:
+    """Every file of the lesson by its name. docs: where the documentation is, if any,
+    from there."""
+    shown = {"title": "Eight simulations", "pages": PAGES, "docs": docs}
+    files = {"index.html": render("lesson/index", **shown)}
     for number, page in enumerate(PAGES, 1):
         data = page.data(results)
-        shown = {"title": page.title, "number": number, "pages": PAGES, "data": data}
-        files[f"{page.name}.html"] = render(f"lesson/{page.name}", **shown)
+        own = shown | {"title": page.title, "number": number, "data": data}
+        files[f"{page.name}.html"] = render(f"lesson/{page.name}", **own)
         files[f"{page.name}.json"] = json.dumps(data, indent=1) + "\n"
     return files
 
 
+def to_docs(folder: Path) -> str:
+    """The way from the lesson of a results folder to the built documentation."""
+    return Path(os.path.relpath(DOCS, folder / "lesson")).as_posix()
+
+
 def write(folder: Path, results: Records) -> None:
     """Into the folder `lesson` of a results folder."""
-    there = folder / "lesson"
+    there, built = folder / "lesson", (DOCS / "index.html").is_file()
     there.mkdir(exist_ok=True)
-    for name, text in texts(results).items():
+    docs = to_docs(folder) if built else None
+    for name, text in texts(results, docs).items():
         (there / name).write_text(text, "utf-8")
