@@ -55,7 +55,7 @@ def drawing(measured: dict) -> str:
         f"prompt: {visible(measured['prompt'])}",
         f"{tokens} tokens in {calls} calls of {measured['target']};"
         f" {measured['draft']} drafts up to {measured['gamma']} before each,"
-        f" T = {measured['temperature']:g}",
+        f" T\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{measured['temperature']:g}",
     ]
     heads = [line for head in heads for line in wrapped(head)]
     plain = [Cell(MARGIN, MARGIN + LINE * i, head) for i, head in enumerate(heads)]

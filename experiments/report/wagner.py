@@ -32,7 +32,8 @@ def drawing(rows: dict[str, dict]) -> Figure:
             memory.plot(list(known), list(known.values()), **style)
         time.set_title(f"{it['target']} + {it['draft']}", loc="left", fontsize=9)
         time.set(ylabel="µs a verification", ylim=(0, None), xlim=(0, None))
-        memory.set(ylabel="MiB of a step at its peak", xlabel="gamma", ylim=(0, None))
+        memory.set(ylabel="MiB of a step at its peak", xlabel="gamma")
+        memory.set_ylim(0, 1.15 * memory.dataLim.ymax)
         memory.ticklabel_format(useOffset=False)
         memory.locator_params(axis="x", integer=True)
     handles = {line.get_label(): line for time, _ in columns for line in time.lines}

@@ -51,7 +51,7 @@ def test_the_front_page_has_the_records_and_leads_to_what_was_made(tmp_path):
 
 def links(text: str) -> list[str]:
     """Those to files beside the page."""
-    found = re.findall(r'(?:href|src)="([^"#]+)', text)
+    found = re.findall(r'(?:href|src)="([^"#?]+)', text)
     return [unquote(x) for x in found if not re.match(r"\w+:", x)]
 
 
