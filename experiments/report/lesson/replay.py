@@ -117,4 +117,4 @@ def told_of(rule: str, step: dict) -> dict:
 
 
 def rounded(*several: float) -> list[float]:
-    return [round(float(x), 4) for x in several]
+    return [float(f"{x:.4g}") for x in several]
