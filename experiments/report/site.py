@@ -7,16 +7,17 @@ asks no network for anything.
 """
 
 import argparse
+import os
 import shutil
 from pathlib import Path
 
+from experiments import catalogue
 from experiments.records.table import Records
 from experiments.report import headline, laws, page, table_page, tables
 from experiments.report.claims import claims
 from experiments.report.html import render
-from experiments.report.lesson import pages
 
-DOCS = pages.DOCS
+DOCS = catalogue.ROOT / "docs/_build"
 KINDS = "*.html", "*.svg", "*.csv", "*.jsonl", "*.md", "*.tex"
 
 
@@ -53,6 +54,11 @@ def published(record: dict) -> str:
     return f"{told.get('best_speedup', told.get('speedup', '')) or ''}"
 
 
+def to_docs(folder: Path) -> str:
+    """The way from the lesson of a results folder to the built documentation."""
+    return Path(os.path.relpath(DOCS, folder / "lesson")).as_posix()
+
+
 def write(folder: Path, site: Path, results: Records, docs: Path) -> None:
     """Copies what is there and writes the front page of the same records; an earlier
     site is replaced."""
@@ -67,7 +73,7 @@ def write(folder: Path, site: Path, results: Records, docs: Path) -> None:
             unread = shutil.ignore_patterns(".doctrees", ".buildinfo")
             shutil.copytree(source, site / name, ignore=unread)
     for path in (site / "results/lesson").glob("*.html"):
-        text = path.read_text("utf-8").replace(pages.to_docs(folder), "../../docs")
+        text = path.read_text("utf-8").replace(to_docs(folder), "../../docs")
         path.write_text(text, "utf-8")
     parts = {
         name: (site / place / "index.html").is_file()

@@ -4,13 +4,12 @@ A page asks nothing of a network: its script, its style and its data stand in it
 """
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments import catalogue
 from experiments.records.table import Records
+from experiments.report import site
 from experiments.report.html import render
 from experiments.report.lesson import export
 
@@ -76,9 +75,6 @@ PAGES = (
 )
 
 
-DOCS = catalogue.ROOT / "docs/_build"
-
-
 def texts(results: Records, docs: str | None = None) -> dict[str, str]:
     """Every file of the lesson by its name. docs: where the documentation is, if any,
     from there."""
@@ -92,15 +88,10 @@ def texts(results: Records, docs: str | None = None) -> dict[str, str]:
     return files
 
 
-def to_docs(folder: Path) -> str:
-    """The way from the lesson of a results folder to the built documentation."""
-    return Path(os.path.relpath(DOCS, folder / "lesson")).as_posix()
-
-
 def write(folder: Path, results: Records) -> None:
     """Into the folder `lesson` of a results folder."""
-    there, built = folder / "lesson", (DOCS / "index.html").is_file()
+    there, built = folder / "lesson", (site.DOCS / "index.html").is_file()
     there.mkdir(exist_ok=True)
-    docs = to_docs(folder) if built else None
+    docs = site.to_docs(folder) if built else None
     for name, text in texts(results, docs).items():
         (there / name).write_text(text, "utf-8")

@@ -68,13 +68,13 @@ def test_the_command_renders_and_counts_the_claims_once(tmp_path, monkeypatch):
     """With the laws, on the front page as on both others; every link leads on."""
     folder, made = tmp_path / "results", tmp_path / "site"
     (folder / "lesson").mkdir(parents=True)
-    way = site.pages.to_docs(folder)
-    (folder / "lesson/index.html").write_text(f'<a href="{way}/glossary.html">')
     shutil.copy(RESULTS / "table2.jsonl", folder)
     (tmp_path / "docs").mkdir()
     for name in ("index.html", "glossary.html"):
         (tmp_path / "docs" / name).write_text("here")
     monkeypatch.setattr(site, "DOCS", tmp_path / "docs")
+    way = site.to_docs(folder)
+    (folder / "lesson/index.html").write_text(f'<a href="{way}/glossary.html">')
     closed = laws.computed(laws.CLOSED_FORMS)
     monkeypatch.setattr(laws, "computed", lambda: closed)
     site.main([str(folder), str(made)])
