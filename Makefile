@@ -44,7 +44,6 @@ tables-full: $(TABLES)
 
 site: docs
 	$(RUN) -m experiments.report.lesson results
-	$(RUN) -m experiments.report.page results
 	$(RUN) -m experiments.report.site results site
 
 # With real weights where they are: specjax fetch smollm2 and whisper-base, then

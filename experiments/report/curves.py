@@ -96,7 +96,11 @@ def drawing(
 
 def measured(kind: Kind, rows: list[str], it: dict) -> list[Point]:
     """A point for every row with a gamma that a record has; of the best gamma one, of
-    the curve whose c is nearest to the one measured (Section 3.5)."""
+    the curve whose c is nearest to the one measured (Section 3.5). No tokens of a draft
+    that copies: where nothing matches it drafts none, and Equation 1 is of full
+    drafts."""
+    if kind.quantity == "expected_tokens" and it["draft"] == "copying":
+        return []
     same = it.get("task", "code"), it["temperature"], it["alpha_se"] or 0
     if kind.measured == "best_gamma":
         at = it["alpha"], it["best_gamma"], *same
@@ -136,7 +140,8 @@ def draw(
     """Curves, and the points over them: full at T = 0, hollow otherwise."""
     for row in curves:
         ys = [float("nan") if y is None else y for y in curves[row][quantity]]
-        axes.plot(curves[row]["alpha"], ys, color=colors[row])
+        style = "steps-post" if quantity == "best_gamma" else "default"
+        axes.plot(curves[row]["alpha"], ys, color=colors[row], drawstyle=style)
     for point in points:
         color, x, y = colors[point.curve], point.alpha, point.value
         axes.plot([x - point.error, x + point.error], [y, y], color=color, **BAR)
@@ -173,6 +178,7 @@ def zoom(axes: Axes, points: list[Point], whole: bool) -> None:
     below, above = (min(ends), 1.5) if whole else (room, room)
     axes.set_ylim(min(ends) - below, max(ends) + above)
     axes.locator_params(nbins=5)
+    axes.yaxis.get_major_locator().set_params(integer=whole)
 
 
 def legend(

@@ -85,8 +85,9 @@ def alpha(it: Item) -> str:
     return f"{implied:.2f} by Equation 1"
 
 
-def note(results: Records, found: dict[tuple, dict]) -> str:
-    """What the numbers are of, and what was published of the same."""
+def note(results: Records, found: dict[tuple, dict], site: bool = False) -> str:
+    """What the numbers are of, and what was published of the same. site: beside a table
+    without the predicted speeds, which has the chip's row itself."""
     if not found:
         return "Nothing was measured yet."
     several = [*found.values()]
@@ -105,6 +106,7 @@ def note(results: Records, found: dict[tuple, dict]) -> str:
         environment()
         .get_template("headline.md")
         .render(
+            site=site,
             real=(*real, None)[0],
             texts=" to ".join(
                 dict.fromkeys(map(str, sorted(texts)[:: max(1, len(texts) - 1)]))

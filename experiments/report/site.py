@@ -1,22 +1,24 @@
 """One folder to publish, SITE: `python -m experiments.report.site [DIR [SITE]]`.
 
-A front page; behind it the pages of a results folder with their numbers as files, its
-lesson, and the documentation, of what of them was made before. Static: it can be opened
-from a disk or served by GitHub Pages, and asks no network for anything.
+A front page; behind it the pages of a results folder with their numbers as files, as
+`experiments.report.page` renders them, and its lesson and the documentation where they
+were made before. Static: it can be opened from a disk or served by GitHub Pages, and
+asks no network for anything.
 """
 
 import argparse
+import os
 import shutil
 from pathlib import Path
 
 from experiments import catalogue
 from experiments.records.table import Records
-from experiments.report import headline, table_page, tables
+from experiments.report import headline, laws, page, table_page, tables
 from experiments.report.claims import claims
 from experiments.report.html import render
 
 DOCS = catalogue.ROOT / "docs/_build"
-KINDS = "*.html", "*.svg", "*.csv", "*.jsonl"
+KINDS = "*.html", "*.svg", "*.csv", "*.jsonl", "*.md", "*.tex"
 
 
 def front(folder: Path, results: Records, parts: dict[str, bool]) -> str:
@@ -26,7 +28,7 @@ def front(folder: Path, results: Records, parts: dict[str, bool]) -> str:
         title="specjax",
         folder=folder,
         rows=speeds(results),
-        note=headline.note(results, headline.found(results)),
+        note=headline.note(results, headline.found(results), site=True),
         tally=table_page.tally(claims.claims(results)),
         parts=parts,
     )
@@ -52,8 +54,14 @@ def published(record: dict) -> str:
     return f"{told.get('best_speedup', told.get('speedup', '')) or ''}"
 
 
-def write(folder: Path, site: Path, docs: Path = DOCS) -> None:
-    """Copies what is there and writes the front page; an earlier site is replaced."""
+def to_docs(folder: Path) -> str:
+    """The way from the lesson of a results folder to the built documentation."""
+    return Path(os.path.relpath(DOCS, folder / "lesson")).as_posix()
+
+
+def write(folder: Path, site: Path, results: Records, docs: Path) -> None:
+    """Copies what is there and writes the front page of the same records; an earlier
+    site is replaced."""
     shutil.rmtree(site, ignore_errors=True)
     shown = site / "results"
     shown.mkdir(parents=True)
@@ -64,16 +72,17 @@ def write(folder: Path, site: Path, docs: Path = DOCS) -> None:
         if (source / "index.html").is_file():
             unread = shutil.ignore_patterns(".doctrees", ".buildinfo")
             shutil.copytree(source, site / name, ignore=unread)
+    for path in (site / "results/lesson").glob("*.html"):
+        text = path.read_text("utf-8").replace(to_docs(folder), "../../docs")
+        path.write_text(text, "utf-8")
     parts = {
         name: (site / place / "index.html").is_file()
         for name, place in (("lesson", "results/lesson"), ("results", "results"))
     }
     parts["docs"] = (site / "docs/index.html").is_file()
-    text = front(folder, tables.collect(folder), parts)
-    (site / "index.html").write_text(text, "utf-8")
-    (
-        site / ".nojekyll"
-    ).touch()  # GitHub Pages leaves _static of the documents out else
+    (site / "index.html").write_text(front(folder, results, parts), "utf-8")
+    # GitHub Pages leaves _static of the documents out else.
+    (site / ".nojekyll").touch()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -85,7 +94,9 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"no folder {chosen.folder}: measure something first")
     if chosen.site.exists() and not (chosen.site / ".nojekyll").exists():
         parser.error(f"{chosen.site} is there and no site: name another folder")
-    write(chosen.folder, chosen.site)
+    results = tables.collect(chosen.folder, computed=laws.computed())
+    page.render(chosen.folder, results)
+    write(chosen.folder, chosen.site, results, DOCS)
     print(f"rendered {chosen.site / 'index.html'}")
 
 

@@ -13,7 +13,7 @@ from experiments import catalogue
 from experiments.report.curves import TASKS
 from experiments.report.walltime import XLA
 
-COLORS = {0: "#1f6fb4", 1: "#d9661f"}  # by temperature
+COLORS = {0: "#7446ad", 1: "#12808a"}  # by temperature
 APART = 0.17  # of the two temperatures of a line
 FONT = 13  # to be read from the back of a room
 BATCHES = ("code_target", "code_small", 0)  # the pair and temperature drawn by batch

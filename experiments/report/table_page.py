@@ -7,7 +7,7 @@ from pathlib import Path
 from experiments.records import records
 from experiments.records.table import Records, Table
 from experiments.report import details, tables
-from experiments.report.claims.claims import VERDICTS, Claim, claims
+from experiments.report.claims.claims import OUT_OF_SCOPE, VERDICTS, Claim, claims
 from experiments.report.html import NONE, render
 
 OURS = tables.HEAD.index("ours")
@@ -62,7 +62,10 @@ def line_of(claim: Claim) -> list[str]:
 def tally(several: Iterable[Claim]) -> str:
     """How many claims have which verdict."""
     each = [claim.outcome.verdict for claim in several]
-    return ", ".join(f"{each.count(it)} {it}" for it in VERDICTS if it in each)
+    told = {OUT_OF_SCOPE: "without their precondition here"}
+    return "; ".join(
+        f"{each.count(it)} {told.get(it, it)}" for it in VERDICTS if it in each
+    )
 
 
 def origins(results: Records) -> list[list[str]]:

@@ -18,13 +18,14 @@ TOKENS = 20  # of the text, so that single blocks can be seen
 # Encoders are as in the paper, with what follows from them alone: keys and values of
 # cross-attention, and the start token.
 ENCODERS = {"target_encoder": "prefill_target_ms", "draft_encoder": "prefill_draft_ms"}
-COLORS = {"target_encoder": "#f2c230", "draft_encoder": "#e8792b"}
-COLORS |= {"draft": "#56a3e8", "target": "#7446ad", "rest": "#cccccc"}
+# Of the target blue, of the draft orange, as everywhere.
+COLORS = {"target_encoder": "#9cc0e8", "draft_encoder": "#f3c594"}
+COLORS |= {"draft": "#d9822b", "target": "#2f6fb3", "rest": "#cccccc"}
 NAMES = {"target_encoder": "encoder of the target"}
 NAMES |= {"draft_encoder": "encoder of the draft"}
 NAMES |= {"draft": "a call of the draft", "target": "a call of the target"}
 NAMES |= {"rest": "rest of the step"}
-EDGE = "#2e1a47"  # where a call of the target begins
+EDGE = "#12304f"  # where a call of the target begins
 HEIGHT = 0.5  # of a block; rows are 1 apart
 
 

@@ -5,6 +5,7 @@ show. Accepted stands on green; rejected on red and struck through; what the tar
 added on blue, framed and bold. Lengths are pixels.
 """
 
+import textwrap
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from experiments.report.html import environment
 
 ADVANCE = 7.2  # of a character; `textLength` holds any monospace font to it
 LINE, MARGIN = 22, 12
+NARROW = 44  # characters that a telephone shows
 
 
 class Look(NamedTuple):
@@ -53,12 +55,16 @@ def drawing(measured: dict) -> str:
         f"prompt: {visible(measured['prompt'])}",
         f"{tokens} tokens in {calls} calls of {measured['target']};"
         f" {measured['draft']} drafts up to {measured['gamma']} before each,"
-        f" T = {measured['temperature']:g}",
+        f" T\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{measured['temperature']:g}",
     ]
+    heads = [line for head in heads for line in wrapped(head)]
     plain = [Cell(MARGIN, MARGIN + LINE * i, head) for i, head in enumerate(heads)]
+    boxed, y, digits = [], MARGIN + LINE * len(heads), len(str(calls))
     names = [(look.name, look) for look in LOOKS.values()]
-    boxed = in_line(MARGIN, MARGIN + LINE * len(heads), names, gap=12)
-    y, digits = MARGIN + LINE * (len(heads) + 1.5), len(str(calls))
+    for some in (names[:2], names[2:]):
+        boxed += in_line(MARGIN, y, some, gap=12)
+        y += LINE
+    y += LINE / 2
     for i, step in enumerate(measured["steps"]):
         plain.append(Cell(MARGIN, y, str(i + 1).rjust(digits), FAINT))
         looks = LOOKS.items()
@@ -66,6 +72,12 @@ def drawing(measured: dict) -> str:
         boxed += in_line(MARGIN + ADVANCE * (digits + 2), y, each)
         y += LINE
     return page([*plain, *boxed], y + MARGIN)
+
+
+def wrapped(text: str) -> list[str]:
+    """Lines of at most NARROW characters, all that was there among them."""
+    kept = {"drop_whitespace": False, "replace_whitespace": False}
+    return textwrap.wrap(text, NARROW, **kept)
 
 
 def in_line(x: float, y: float, tokens: Iterable, gap: float = 3) -> list[Cell]:

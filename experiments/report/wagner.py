@@ -6,9 +6,12 @@ rounds that is nearest to the median; below, the memory of a whole step.
 
 from matplotlib.figure import Figure
 
+from experiments.report.methods import spelled
+
 # Of gamma 1 to 20; names as records of `experiments.papers.wagner.rows` have them.
-COLORS = {"baseline": "#7446ad", "exact": "#2a7fd0", "always": "#888888"}
-SIGMOID = "#e8792b"  # of any scale
+COLORS = {"baseline": "#7446ad", "exact": "#12808a", "always": "#888888"}
+SIGMOID = "#b5267a"  # of any scale
+WORDS = {"baseline": "every matrix written out", "exact": "the exact rule, fused"}
 
 
 def drawing(rows: dict[str, dict]) -> Figure:
@@ -20,7 +23,8 @@ def drawing(rows: dict[str, dict]) -> Figure:
             color = COLORS.get(method, SIGMOID)
             ends = (it[f"{part}_us_{method}"] for part in ("low", "high"))
             time.fill_between(it["gamma"], *ends, color=color, alpha=0.25, linewidth=0)
-            time.plot(it["gamma"], it[f"median_us_{method}"], color=color, label=method)
+            label = WORDS.get(method, spelled(method))
+            time.plot(it["gamma"], it[f"median_us_{method}"], color=color, label=label)
             # At the gammas of which a step was compiled.
             peaks = {g: it.get(f"step_peak_kib_{method}_g{g}") for g in it["gamma"]}
             known = {g: kib / 1024 for g, kib in peaks.items() if kib is not None}
@@ -29,6 +33,7 @@ def drawing(rows: dict[str, dict]) -> Figure:
         time.set_title(f"{it['target']} + {it['draft']}", loc="left", fontsize=9)
         time.set(ylabel="µs a verification", ylim=(0, None), xlim=(0, None))
         memory.set(ylabel="MiB of a step at its peak", xlabel="gamma")
+        memory.set_ylim(0, 1.15 * memory.dataLim.ymax)
         memory.ticklabel_format(useOffset=False)
         memory.locator_params(axis="x", integer=True)
     handles = {line.get_label(): line for time, _ in columns for line in time.lines}

@@ -85,12 +85,15 @@ def tokenizer_of(target: Side) -> Tokenizer:
 
 def measure(case: trace.Case, prompt: str) -> dict:
     """Every iteration of Algorithm 1 as text: what of its drafts was kept, and added.
-    rejected: the draft that was tested and refused; those after it were never
-    tested."""
+    rejected: the draft that was tested and refused; untested: those after it, and
+    those that the end of the text cut off."""
     begun = length = int(case.prompt.length[0])
     steps = []
     for ids, info in trace.iterate(case):
-        steps.append(pieces(trace.make_step(ids[length:], info), case.tokenizer))
+        step = trace.make_step(ids[length:], info)
+        behind = info.tokens[step.tested : int(info.drafted)].tolist()
+        untested = {"untested": [*map(case.tokenizer.piece, behind)]}
+        steps.append(pieces(step, case.tokenizer) | untested)
         length = len(ids)
     target, draft = case.names
     return {

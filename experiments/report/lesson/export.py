@@ -92,7 +92,7 @@ def steps(results: Records) -> dict:
     """Recorded texts, an iteration at a time."""
     traces = [trace(recorded(results, *it)) for it in TRACED]
     wasted = [
-        sum(len(step["rejected"]) + step["never"] for step in it["steps"])
+        sum(len(step["rejected"]) + len(step["untested"]) for step in it["steps"])
         for it in traces
     ]
     return {"traces": traces, "wasted": wasted}
@@ -109,13 +109,9 @@ def recorded(results: Records, folder: str, row: str) -> dict:
 
 
 def trace(it: dict) -> dict:
-    """A record of Figure 1; an iteration's `never` were drafted and not looked at."""
-    names = "target", "draft", "prompt", "gamma", "tokens", "target_calls"
-    each = []
-    for step in it["steps"]:
-        tested = len(step["accepted"]) + len(step["rejected"])
-        each.append(step | {"never": max(0, it["gamma"] - tested)})
-    return {name: it[name] for name in names} | {"steps": each}
+    """A record of Figure 1."""
+    names = "target", "draft", "prompt", "gamma", "tokens", "target_calls", "steps"
+    return {name: it[name] for name in names}
 
 
 def fixture(p: np.ndarray, q: np.ndarray) -> Fixture:
@@ -124,19 +120,28 @@ def fixture(p: np.ndarray, q: np.ndarray) -> Fixture:
     return Fixture("the lesson's", p.size, lambda _: z_p, lambda _: z_q)
 
 
+READ = 3  # texts a rule that can be gone through; the others are counted
+
+
 def decoder() -> dict:
     """Runs of a real pair by every rule of chains, and what they kept in the mean."""
     it = replay.replays()
-    lines = [[rule, *counted(steps)] for rule, steps in it["runs"].items()]
-    names = "rule", "calls", "tokens", "kept"
-    return it | {"counted": [dict(zip(names, line, strict=True)) for line in lines]}
+    shown = {rule: runs[:READ] for rule, runs in it["runs"].items()}
+    counts = [{"rule": rule} | counted(runs) for rule, runs in it["runs"].items()]
+    return it | {"runs": shown, "counted": counts}
 
 
-def counted(runs: list[list[dict]]) -> tuple[int, int, int]:
-    """Calls, tokens and kept drafts of several runs together."""
-    steps = [step for run in runs for step in run]
-    kept = sum(step["n"] for step in steps)
-    return len(steps), kept + sum(len(step["added"]) for step in steps), kept
+def counted(runs: list[list[dict]]) -> dict:
+    """Calls and tokens of several runs together, and the standard error of their ratio
+    over texts."""
+    calls = np.array([len(run) for run in runs])
+    tokens = np.array(
+        [sum(step["n"] + len(step["added"]) for step in run) for run in runs]
+    )
+    several, mean = len(runs), tokens.sum() / calls.sum()
+    off = ((tokens - mean * calls) ** 2).sum() * several / max(1, several - 1)
+    both = {"calls": int(calls.sum()), "tokens": int(tokens.sum())}
+    return both | {"per_call": float(mean), "se": float(np.sqrt(off) / calls.sum())}
 
 
 TIMED = "table2", "table2_data"  # folders of rows of walltime
@@ -189,7 +194,14 @@ def timed(results: Records) -> list[dict]:
     ]
     for row in (OPENED, CROWDED):
         recorded(results, "table2", row)
-    return sorted(found, key=lambda it: it["row"] != OPENED)
+    return sorted(found, key=place)
+
+
+def place(it: dict) -> tuple:
+    """The row that pages open with, then by folder and words, and by texts at a time:
+    2 before 16."""
+    words = it["name"].rpartition(",")[0]
+    return it["row"] != OPENED, TIMED.index(it["folder"]), words, it["batch"]
 
 
 def pair(folder: str, row: str, record: dict) -> dict:
@@ -199,6 +211,10 @@ def pair(folder: str, row: str, record: dict) -> dict:
     return {
         "row": row,
         "name": named(row, it),
+        "target": it["target"],
+        "draft": it["draft"],
+        "rule": it["rule"],
+        "cut": [it.get(cut) for cut in CUTS],
         "folder": folder,
         "where": f"{records.device(record)}, {record['provenance']['date'][:10]}",
         "batch": it["batch"],
@@ -215,9 +231,9 @@ def pair(folder: str, row: str, record: dict) -> dict:
         "best_gamma": it["best_gamma"],
         "best": it["best_speedup"],
         "best_ci": it["best_speedup_ci"],
-        # v = 1 + slope gamma, by least squares, and c in the mean: what sliders show.
+        # v = 1 + slope gamma, by least squares: what a slider shows.
         "slope": float(gamma @ (v - 1) / (gamma @ gamma)),
-        "cost": float(np.mean(drafts[1:])),
+        "prefill_ms": it["prefill_ms"],
     }
 
 
@@ -227,7 +243,16 @@ def named(row: str, it: dict) -> str:
     trained = it["target"] == "target"
     sides = "a trained Llama pair" if trained else f"{it['draft']} for {it['target']}"
     many = f"{it['batch']} text{'s' * (it['batch'] > 1)} at a time"
-    return f"{task}: {sides}, T = {it['temperature']:g}, {many}"
+    cut = "".join(f", {x.replace('_', '-')} {it[x]:g}" for x in CUTS if it.get(x))
+    return firm(f"{task}: {sides}, T = {it['temperature']:g}{cut}, {many}")
+
+
+CUTS = "top_k", "top_p", "min_p"  # of laws
+
+
+def firm(words: str) -> str:
+    """So that no line ends within "T = 0"."""
+    return words.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
 
 
 BENCH = "spec_bench"
@@ -246,12 +271,7 @@ def tasks(results: Records) -> dict:
     if not cold:
         raise ValueError("no record of spec_bench: run gin_configs/spec_bench/*.gin")
     by_speed = sorted(cold, key=lambda it: it["speed"])
-    speeds = {(it["source"], it["row"]): it["speed"] for it in shown}
-    apart = [
-        speed - speeds[source, row.replace("_t0", "_t1")]
-        for (source, row), speed in speeds.items()
-        if "_t0" in row and (source, row.replace("_t0", "_t1")) in speeds
-    ]
+    apart = [cold["speed"] - warm["speed"] for cold, warm in by_heat(shown)]
     cooler = sum(gap > 0 for gap in apart)
     return {
         "rows": shown,
@@ -268,6 +288,20 @@ def tasks(results: Records) -> dict:
     }
 
 
+SAME = "source", "target", "draft", "rule", "cut"  # where T alone differs
+
+
+def by_heat(rows: list[dict]) -> list[tuple[dict, dict]]:
+    """Rows at T = 0, and the same at T = 1: of the same text, pair and rule."""
+    found = {(it["source"], it["row"]): it for it in rows}
+    return [
+        (it, other)
+        for (source, row), it in found.items()
+        for other in [found.get((source, row.replace("_t0", "_t1")))]
+        if "_t0" in row and other and all(it[key] == other[key] for key in SAME)
+    ]
+
+
 PLACES = "ende_{}_t0", "ende_{}_t1", "docs_{}_t0", "docs_{}_t1"  # the paper's tasks
 
 
@@ -281,7 +315,8 @@ def smallest_leads(rows: list[dict], place: str) -> bool:
 
 def of_pair(it: dict) -> dict:
     papers = catalogue.published(it["folder"], it["row"]) or {}
-    return {
+    same = {key: it[key] for key in SAME if key in it}
+    return same | {
         "row": it["row"],
         "name": it["name"].removesuffix(", 1 text at a time"),
         "source": SOURCES[it["folder"]],
@@ -296,13 +331,15 @@ def of_pair(it: dict) -> dict:
 
 
 def of_bench(results: Records) -> Iterator[dict]:
-    lines = catalogue.named(BENCH).lines
-    titles = {line.row: line.what.rpartition(":")[0] for line in lines}
+    """Of this folder's own lines: another of the same table has rows of these names."""
+    lines = [line for line in catalogue.named(BENCH).lines if line.folder == BENCH]
+    titles = {line.row: firm(line.what.rpartition(":")[0]) for line in lines}
     for row, record in sorted(results.get(BENCH, {}).items()):
         it = record["measured"]
-        yield {
+        yield {key: it[key] for key in SAME if key in it} | {
             "row": row,
             "name": titles[row],
+            "cut": [it.get(cut) for cut in CUTS],
             "source": SOURCES[BENCH],
             "heat": it["temperature"],
             "alpha": it["alpha"],
@@ -324,7 +361,7 @@ KINDS = {  # of guarantees, in words
 
 
 def methods() -> dict:
-    """Methods by month, with what each guarantees."""
+    """Methods by month, with what each guarantees; rules and drafters: files of this
+    library that do what the method does, policies and topologies among them."""
     file = Path(__file__).with_name("methods.json")
-    found = json.loads(file.read_text("utf-8"))
-    return {"methods": [{"here": None} | it for it in found], "kinds": KINDS}
+    return {"methods": json.loads(file.read_text("utf-8")), "kinds": KINDS}

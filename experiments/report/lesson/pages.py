@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.records.table import Records
+from experiments.report import site
 from experiments.report.html import render
 from experiments.report.lesson import export
 
@@ -50,7 +51,7 @@ PAGES = (
     Page(
         "speed",
         "What a draft costs",
-        "alpha, gamma, c and v against speed, with every pair that was timed.",
+        "How often a draft is kept, how long it is and what it costs, against speed.",
         export.speed,
     ),
     Page(
@@ -74,22 +75,23 @@ PAGES = (
 )
 
 
-def texts(results: Records) -> dict[str, str]:
-    """Every file of the lesson by its name."""
-    files = {
-        "index.html": render("lesson/index", title="Eight simulations", pages=PAGES)
-    }
+def texts(results: Records, docs: str | None = None) -> dict[str, str]:
+    """Every file of the lesson by its name. docs: where the documentation is, if any,
+    from there."""
+    shown = {"title": "Eight simulations", "pages": PAGES, "docs": docs}
+    files = {"index.html": render("lesson/index", **shown)}
     for number, page in enumerate(PAGES, 1):
         data = page.data(results)
-        shown = {"title": page.title, "number": number, "pages": PAGES, "data": data}
-        files[f"{page.name}.html"] = render(f"lesson/{page.name}", **shown)
+        own = shown | {"title": page.title, "number": number, "data": data}
+        files[f"{page.name}.html"] = render(f"lesson/{page.name}", **own)
         files[f"{page.name}.json"] = json.dumps(data, indent=1) + "\n"
     return files
 
 
 def write(folder: Path, results: Records) -> None:
     """Into the folder `lesson` of a results folder."""
-    there = folder / "lesson"
+    there, built = folder / "lesson", (site.DOCS / "index.html").is_file()
     there.mkdir(exist_ok=True)
-    for name, text in texts(results).items():
+    docs = site.to_docs(folder) if built else None
+    for name, text in texts(results, docs).items():
         (there / name).write_text(text, "utf-8")

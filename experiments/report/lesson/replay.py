@@ -24,7 +24,9 @@ from specjax.types import Draft, Info, Law, Params, Verdict, Verifier
 
 RULES = tuple(name for name, claim in CLAIMS.items() if claim.chains is None)
 PROMPT = 'def read_config(path, default=None):\n    """'
-GAMMA, TOKENS, SEEDS, SHOWN = 4, 40, (0, 1, 2), 4
+GAMMA, TOKENS, SEEDS = 4, 40, range(24)
+SHOWN = 4  # of the target's likeliest tokens
+OWN = "match", "gumbel"  # rules that draw the target's own token, whatever was drafted
 
 
 def replays(pair: tuple[str, str] = ("code_target", "code_small")) -> dict:
@@ -33,7 +35,7 @@ def replays(pair: tuple[str, str] = ("code_target", "code_small")) -> dict:
     runs = {rule: list(decoded(rule, target, draft)) for rule in RULES}
     common = {"target": pair[0], "draft": pair[1], "vocab": target.vocab}
     common |= {"prompt": PROMPT, "gamma": GAMMA}
-    return common | {"seeds": SEEDS, "rules": told(), "runs": runs}
+    return common | {"seeds": [*SEEDS], "rules": told(), "runs": runs}
 
 
 def told() -> dict[str, str]:
@@ -56,47 +58,63 @@ def decoded(rule: str, target: Side, draft: Side) -> Iterator[list[dict]]:
             jax.effects_barrier()
             text = np.array(state.tokens)[0, : int(state.length[0])]
             info = jax.tree.map(lambda leaf: np.asarray(leaf)[0], info)
-            steps.append(step(text[length:], info, seen.pop(), tokenizer))
+            here = step(text[length:], info, seen.pop(), tokenizer)
+            steps.append(told_of(rule, here))
             length = len(text)
         yield steps
 
 
 def watched(verifier: Verifier, seen: list) -> Verifier:
-    """The same, which tells of each verdict what p and q say of the drafted tokens and
-    of the target's first SHOWN, in `seen`."""
+    """The same, which tells of each verdict, in `seen`, what p and q say of the drafted
+    tokens; and of the target's first SHOWN, where a token was added, and of that one:
+    their ids, p, q and the residual it was drawn from."""
 
     def verify(target: Law, draft: Draft, noise, keep_residual=False) -> Verdict:
+        verdict = verifier.verify(target, draft, noise, True)
         p, q = probs.dense(target)[0], probs.dense(draft.law)[0]
         q = jnp.pad(q, ((0, 1), (0, 0)))
-        ids = jax.lax.top_k(p, SHOWN)[1]
-        ids = jnp.concatenate([ids, jnp.pad(draft.tokens[0], (0, 1))[:, None]], axis=1)
-        rows = (jnp.take_along_axis(law, ids, axis=1) for law in (p, q))
-        jax.debug.callback(lambda *it: seen.append(it), ids, *rows, ordered=True)
-        return verifier.verify(target, draft, noise, keep_residual)
+        drafted, n = draft.tokens[0], verdict.num_accepted[0]
+        slots = [law[jnp.arange(GAMMA), drafted] for law in (p, q)]
+        left = verdict.residual[0] / verdict.residual[0].sum()
+        added = verdict.tokens[0, n]
+        ids = jnp.append(jax.lax.top_k(p[n], SHOWN)[1], added)
+        there = [law[ids] for law in (p[n], q[n], left)]
+        told = ((drafted, *slots), (ids, *there))
+        jax.debug.callback(seen.append, told, ordered=True)
+        return verdict if keep_residual else verdict._replace(residual=None)
 
     return verifier._replace(verify=verify)
 
 
 def step(new: np.ndarray, info: Info, seen: tuple, tokenizer: Tokenizer) -> dict:
     """One call: a slot each of the tokens drafted, with p(x), q(x) and the chance that
-    the rule gave it, where it gave one; at each place the target's likeliest tokens."""
-    ids, p, q = map(np.asarray, seen)
+    the rule gave it; where a token was added, the target's likeliest and that one with
+    p, q and the residual, the added one last."""
     made = trace.make_step(new, info)
-    chances = np.asarray(info.accept_prob).tolist()
-    slots = [
-        [tokenizer.piece(int(ids[i, -1])), *rounded(p[i, -1], q[i, -1], chances[i])]
-        for i in range(GAMMA)
-    ]
-    likely = [
-        [
-            [tokenizer.piece(int(x)), *rounded(p[i, k], q[i, k])]
-            for k, x in enumerate(ids[i, :-1])
-        ]
-        for i in range(GAMMA + 1)
-    ]
+    slots, likely = (zip(*map(np.asarray, it), strict=True) for it in seen)
+    chances = np.asarray(info.accept_prob)
     added = [tokenizer.piece(x) for x in made.added]
-    return {"n": len(made.accepted), "added": added, "slots": slots, "likely": likely}
+    return {
+        "n": len(made.accepted),
+        "added": added,
+        "slots": [
+            [tokenizer.piece(int(x)), *rounded(p, q, chance)]
+            for (x, p, q), chance in zip(slots, chances, strict=True)
+        ],
+        "likely": [[tokenizer.piece(int(x)), *rounded(*it)] for x, *it in likely],
+    }
+
+
+def told_of(rule: str, step: dict) -> dict:
+    """What means something of a rule: where the target's coins drew the draft, p(x) is
+    no chance of it; a rule that draws the target's own token first has no residual."""
+    slots, likely = step["slots"], step["likely"]
+    if verifiers.named(rule).coupled:
+        slots = [[*slot[:3], None] for slot in slots]
+    if rule in OWN:
+        likely = [[*it[:3], None] for it in likely]
+    return step | {"slots": slots, "likely": likely}
 
 
 def rounded(*several: float) -> list[float]:
-    return [round(float(x), 4) for x in several]
+    return [float(f"{x:.4g}") for x in several]

@@ -119,6 +119,8 @@ def test_points_of_a_figure_are_what_was_measured_and_what_is_published():
     (best,) = points("figure3", times())  # c = 0.051: of the nearest curve
     assert best == ("c_0.05", 0.6, 3, "code", 0, 0.02, ())
     assert points("figure3", times(best_gamma=0, best_c=None)) == []
+    assert points("figure2", times(draft="copying")) == []  # it may draft less
+    assert points("figure4", times(draft="copying"))
     three, seven = points("figure4", times())
     assert (three.curve, three.value, three.ends) == ("gamma_3", 1.4, (1.3, 1.5))
     assert (seven.curve, seven.value, seven.ends) == ("gamma_7", 0.9, (0.8, 1.0))
@@ -129,6 +131,15 @@ def test_points_of_a_figure_are_what_was_measured_and_what_is_published():
     assert len(papers) == 12 and papers[2][:3] == ("c_0.1", 0.82, 7)
     papers = figure_curves.published("figure4", ["gamma_3", "gamma_7"])
     assert ("gamma_7", 0.75, 3.4) in [p[:3] for p in papers] and len(papers) == 8
+
+
+def test_the_best_gamma_is_whole(results):
+    curves, rows = (figures.measured(results, it) for it in ("figure3", "table2"))
+    figure = figure_curves.drawing("figure3", curves, rows)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        assert all(tick == round(tick) for tick in axes.get_yticks())
+        assert axes.lines[0].get_drawstyle() == "steps-post"
 
 
 @pytest.mark.parametrize("name", figure_curves.KINDS)
@@ -167,9 +178,11 @@ def test_the_trace_keeps_every_token_and_shows_what_became_of_it(results):
     svg = figures.svg("figure1", results)
     text = words(svg)
     assert text[0] == "prompt: if a < b:\\n    x"
-    assert "6 tokens in 2 calls of code_target; code_small drafts up to 7" in text[1]
+    head = "".join(text[1:3])
+    assert "6 tokens in 2 calls of code_target; code_small drafts up to 7" in head
+    assert max(map(len, text)) <= figure_trace.NARROW
     # Numbers of calls come first, then the legend and the tokens.
-    assert text[2:4] == ["1", "2"] and text[7:] == [*"abcdxexf"]
+    assert text[3:5] == ["1", "2"] and text[8:] == [*"abcdxexf"]
     root = ElementTree.fromstring(svg)
     inks = {it.text: it.get("fill") for it in root.iter(f"{SVG}text")}
     looks = [figure_trace.LOOKS[it].ink for it in ("accepted", "rejected", "added")]
@@ -252,4 +265,6 @@ def test_verification_is_drawn_as_measured():
     assert [line.get_xdata().tolist() for line in memory.lines] == [[1, 5], [5]]
     band = time.collections[0].get_paths()[0].vertices
     assert {(1, 29), (1, 33), (5, 38), (5, 45)} <= {tuple(it) for it in band}
-    assert [it.get_label() for it in time.lines] == VERIFIED["docs"]["methods"]
+    labels = [it.get_label() for it in time.lines]
+    assert labels == ["the exact rule, fused", "sigmoid, +-1e4"]
+    assert memory.get_ylim()[0] == 0

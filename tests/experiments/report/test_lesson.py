@@ -15,8 +15,8 @@ from tests.experiments.report.test_page import Reader
 from tests.support import browser, mutants
 
 WRONG = (html.TEMPLATES / "lesson" / "wrong.js").read_text("utf-8")
-SLOT, PLACES = ["x", 0.5, 0.25, 1.0], [[["x", 0.5, 0.25]] * 4] * 5
-RUN = [{"n": 2, "added": ["y"], "slots": [SLOT] * 4, "likely": PLACES}] * 3
+SLOT, PLACE = ["x", 0.5, 0.25, None], [["x", 0.5, 0.25, 1.0]] * 5
+RUN = [{"n": 2, "added": ["y"], "slots": [SLOT] * 4, "likely": PLACE}] * 3
 REPLAYED = {  # by no model
     "target": "p",
     "draft": "q",
@@ -43,7 +43,7 @@ def test_pages_lead_to_each_other_and_hold_what_they_need(texts, tmp_path):
         assert not {"src", "onclick"} & {x for _, own in reader.tags for x in own}
         assert not re.search(r"\bfetch\(|@import|url\(", texts[name])
         for link in reader.values("href"):
-            near = link in texts or link == "../index.html"
+            near = link.partition("#")[0] in texts or link == "../index.html"
             assert near or link.startswith("https://arxiv.org/abs/"), link
         data = texts.get(name.replace(".html", ".json"), "")
         assert not data or json.loads(data) == json.loads(data_of(texts[name]))
@@ -57,6 +57,42 @@ def test_pages_lead_to_each_other_and_hold_what_they_need(texts, tmp_path):
 
 def data_of(text: str) -> str:
     return re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
+
+
+def test_rows_are_named_apart_and_paired_by_what_is_the_same(texts):
+    """By their own folder's lines, and by all that cuts a law; menus count up."""
+    tasks = json.loads(texts["tasks.json"])
+    named = [(it["source"], it["name"]) for it in tasks["rows"]]
+    assert len(set(named)) == len(named) and not any("GPU" in it for _, it in named)
+    bench = [it for it in tasks["rows"] if it["source"] == export.SOURCES[export.BENCH]]
+    assert bench and all("cpu" in it["where"] for it in bench)
+    pairs = export.by_heat(tasks["rows"])
+    for cold, warm in pairs:
+        assert (cold["heat"], warm["heat"]) == (0, 1)
+        assert cold["draft"] == warm["draft"] and cold["rule"] == warm["rule"]
+    faster = sum(cold["speed"] > warm["speed"] for cold, warm in pairs)
+    heats = {"pairs": len(pairs), "cooler": faster, "warmer": len(pairs) - faster}
+    assert tasks["heats"] == heats and 0 < len(pairs) < len(bench) + len(pairs)
+    several = json.loads(texts["speed.json"])["pairs"]
+    many = [it["batch"] for it in several if it["row"].startswith("small_t0_b")]
+    assert many == sorted(many) and len(many) > 2
+
+
+def test_methods_name_files_that_there_are():
+    """Rules, and ways to draft: drafters, topologies, policies."""
+
+    def files(*folders: str) -> set[str]:
+        found = (catalogue.ROOT / "specjax" / it for it in folders)
+        return {file.stem for folder in found for file in folder.glob("[a-z]*.py")}
+
+    several = export.methods()["methods"]
+    months = [(it["year"], it["month"]) for it in several]
+    assert months == sorted(months) and {it["guarantee"] for it in several} <= {
+        *export.KINDS
+    }
+    drafters = files("drafters", "topologies", "policies")
+    for it in several:
+        assert {*it["rules"]} <= files("verifiers") and {*it["drafters"]} <= drafters
 
 
 def test_without_records_it_says_what_to_run():
@@ -109,9 +145,10 @@ def test_a_browser_shows_every_page_with_the_librarys_values(width, texts, tmp_p
     for x, chance in zip(export.TOKENS, p, strict=True):
         assert hand[f"out-of-{x}"] == f"{chance:.3f}"
 
-    speed = said["speed"]
-    alpha, c = float(speed["alpha"]), float(speed["c"])
-    gamma, v = int(speed["gamma"]), 1 + float(speed["v"]) * int(speed["gamma"])
+    # The pair's own numbers and not those that a slider can show.
+    speed, pair = said["speed"], data["speed"]["pairs"][0]
+    alpha, gamma = pair["alpha"], pair["best_gamma"]
+    c, v = pair["c"][pair["gamma"].index(gamma)], 1 + pair["slope"] * gamma
     assert speed["tokens"] == f"{closed_forms.expected_tokens(alpha, gamma):.2f}"
     assert speed["theorem"] == f"{closed_forms.walltime_factor(alpha, gamma, c):.2f}"
     costed = closed_forms.expected_tokens(alpha, gamma) / (gamma * c + v)
@@ -133,7 +170,8 @@ def test_a_browser_shows_every_page_with_the_librarys_values(width, texts, tmp_p
 
 
 @pytest.mark.slow
-def test_replays_hold_the_rows_that_their_rule_decided_by():
+def test_replays_hold_the_rows_that_their_rule_decided_by(monkeypatch):
+    monkeypatch.setattr(replay, "SEEDS", range(2))
     it = replay.replays()
     assert tuple(it["runs"]) == replay.RULES and it["rules"]["gumbel"] == "pathwise"
     slots = {
@@ -141,14 +179,21 @@ def test_replays_hold_the_rows_that_their_rule_decided_by():
         for rule, runs in it["runs"].items()
     }
     for rule, several in slots.items():
-        p, q, chance = np.array([slot[1:] for slot in several]).T
-        sure = q > 0.01  # of numbers rounded to four places
-        own = {"token": np.minimum(1, p / np.maximum(q, 1e-9)), "match": p, "gumbel": p}
+        p, q = np.array([slot[1:3] for slot in several]).T
+        sure = q > 0.01
+        own = {"token": np.minimum(1, p / np.maximum(q, 1e-9)), "match": p}
         if rule in own:
+            chance = np.array([slot[3] for slot in several])
             np.testing.assert_allclose(chance[sure], own[rule][sure], atol=0.02)
+    assert {slot[3] for slot in slots["gumbel"]} == {None}  # coins are the target's
     for runs in it["runs"].values():
         for run in runs:
             written = sum(step["n"] + len(step["added"]) for step in run)
             assert 0 < written <= replay.TOKENS
-    for row in (row for step in it["runs"]["token"][0] for row in step["likely"]):
-        assert row == sorted(row, key=lambda it: -it[1])
+    for step in it["runs"]["token"][0]:
+        *likely, (added, p, q, left) = step["likely"]
+        assert likely == sorted(likely, key=lambda it: -it[1])
+        if step["added"]:
+            assert [added] == step["added"] and left > 0
+            whole = step["n"] == replay.GAMMA
+            assert left == pytest.approx(p, rel=1e-3) if whole else p > q

@@ -2,11 +2,15 @@
 
 import re
 import shutil
+from collections import Counter
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from experiments import catalogue
-from experiments.report import page, site, tables
+from experiments.report import laws, page, site, table_page, tables
+from experiments.report.claims import claims
 from specjax.measure import jsonl
 from tests.support import browser
 
@@ -28,22 +32,62 @@ def test_the_front_page_has_the_records_and_leads_to_what_was_made(tmp_path):
     for place in (folder, folder / "lesson", docs, docs / ".doctrees"):
         (place / "index.html").write_text("here")
     (folder / "claims.html").write_text("here")
-    site.write(folder, made, docs)
+    results = tables.collect(folder)
+    site.write(folder, made, results, docs)
     text = (made / "index.html").read_text("utf-8")
     rows = {record["row"]: record for record in jsonl.read(folder / "table2.jsonl")}
     rows |= {record["row"]: record for record in jsonl.read(folder / "chip.jsonl")}
     for row, name in (("small_t0_b1", "best_speedup"), ("ende_small_t0", "speedup")):
         assert f">{rows[row]['measured'][name]:.2f} [" in text
     assert text.count(">3.4<") == 2  # published, beside both of ours
-    links = [x for x in re.findall(r'(?:href|src)="([^"#]+)"', text) if "://" not in x]
-    assert len(links) == 4
-    assert all((made / link).is_file() for link in links)
+    assert len(links(text)) == 4 and not broken(made)
     assert not (made / "docs/.doctrees").exists() and len(text) < 300_000
     # Without a lesson or documents nothing leads there; an earlier site is replaced.
     shutil.rmtree(folder / "lesson")
-    site.write(folder, made, tmp_path / "none")
-    assert "lesson" not in (made / "index.html").read_text("utf-8")
+    site.write(folder, made, results, tmp_path / "none")
+    assert "results/lesson" not in (made / "index.html").read_text("utf-8")
     assert not (made / "docs").exists()
+
+
+def links(text: str) -> list[str]:
+    """Those to files beside the page."""
+    found = re.findall(r'(?:href|src)="([^"#?]+)', text)
+    return [unquote(x) for x in found if not re.match(r"\w+:", x)]
+
+
+def broken(made: Path) -> list[str]:
+    return [
+        f"{page.name}: {link}"
+        for page in made.rglob("*.html")
+        for link in links(page.read_text("utf-8"))
+        if not (page.parent / link).is_file()
+    ]
+
+
+def test_the_command_renders_and_counts_the_claims_once(tmp_path, monkeypatch):
+    """With the laws, on the front page as on both others; every link leads on."""
+    folder, made = tmp_path / "results", tmp_path / "site"
+    (folder / "lesson").mkdir(parents=True)
+    shutil.copy(RESULTS / "table2.jsonl", folder)
+    (tmp_path / "docs").mkdir()
+    for name in ("index.html", "glossary.html"):
+        (tmp_path / "docs" / name).write_text("here")
+    monkeypatch.setattr(site, "DOCS", tmp_path / "docs")
+    way = site.to_docs(folder)
+    (folder / "lesson/index.html").write_text(f'<a href="{way}/glossary.html">')
+    closed = laws.computed(laws.CLOSED_FORMS)
+    monkeypatch.setattr(laws, "computed", lambda: closed)
+    site.main([str(folder), str(made)])
+    assert not broken(made) and (made / "results/table2.tex").is_file()
+    front, first, own = (
+        (made / name).read_text("utf-8")
+        for name in ("index.html", "results/index.html", "results/claims.html")
+    )
+    told = table_page.tally(claims.claims(tables.collect(folder, computed=closed)))
+    assert f"measured again: {told} (" in front and f">{told}</span>" in first
+    verdicts = Counter(re.findall(r'<td class="verdict ([\w-]+)', own))
+    assert sorted(map(int, re.findall(r"\d+", told))) == sorted(verdicts.values())
+    assert told != table_page.tally(claims.claims(tables.collect(folder)))
 
 
 @pytest.mark.parametrize("width", browser.WIDTHS)

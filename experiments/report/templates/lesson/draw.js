@@ -22,14 +22,42 @@ const words = (x, y, text, more = {}) => node("text", { x, y, ...more }, text);
 const path = (points, kind) =>
   node("path", { d: "M" + points.map((it) => it.join(" ")).join("L"), class: `line ${kind}` });
 
-// An SVG in the element of this id; paint: width -> its children. Returns what redraws.
+// How much larger letters are than on a small screen: drawings grow with them.
+const unit = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
+// An SVG in the element of this id; paint: width -> its children. height: a number, or
+// width -> a number. Returns what redraws.
 function drawing(id, height, paint) {
   const host = at(id), caption = host.parentElement.querySelector("figcaption");
-  const named = { role: "img", "aria-labelledby": caption.id, height };
+  const named = { role: "img", "aria-labelledby": caption.id };
   const svg = host.appendChild(node("svg", named));
-  const draw = () => svg.replaceChildren(...paint(Math.max(host.clientWidth, 200)));
+  const draw = () => {
+    const width = Math.max(host.clientWidth / unit(), 200);
+    const high = typeof height === "function" ? height(width) : height;
+    svg.setAttribute("viewBox", `0 0 ${width} ${high}`);
+    svg.setAttribute("height", high * unit());
+    svg.replaceChildren(...paint(width));
+  };
   new ResizeObserver(draw).observe(host);
   return draw;
+}
+
+// The least of some round steps that divides a length into no more than `most` parts.
+function round(length, most) {
+  const each = [0.01, 0.1, 1, 10, 100, 1000].flatMap((it) => [it, 2 * it, 5 * it]);
+  return each.find((it) => length / it <= most) ?? 10000;
+}
+
+// Lines across from `left` to `right` at round values up to `top`, with their numbers;
+// y: value -> its height. name: what is counted, above.
+function scale(top, y, left, right, name) {
+  const every = round(top, 6), marks = [words(0, 12, name, { class: "soft" })];
+  for (let i = 0; i * every <= top; i++) {
+    const it = i * every, digits = every < 0.1 ? 2 : every < 1 ? 1 : 0;
+    marks.push(path([[left, y(it)], [right, y(it)]], "soft"));
+    marks.push(words(left - 6, y(it) + 5, fixed(it, digits), { "text-anchor": "end" }));
+  }
+  return marks;
 }
 
 function choices(id, names) {

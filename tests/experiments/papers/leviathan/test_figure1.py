@@ -83,6 +83,7 @@ def test_the_pieces_are_the_text_that_the_target_alone_writes(case, trace, alone
     for step in trace["steps"][:-1]:
         accepted, rejected = len(step["accepted"]), len(step["rejected"])
         assert len(step["added"]) == 1 and rejected == (accepted < GAMMA)
+        assert accepted + rejected + len(step["untested"]) == GAMMA
     assert all(any(step[kind] for step in trace["steps"]) for kind in KINDS)
 
 
