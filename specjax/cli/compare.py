@@ -84,7 +84,8 @@ def make_parser() -> Parser:
     add("--row", metavar="NAME", help="this row alone")
     add("--json", action="store_true", help="one JSON document instead of tables")
     add("--out", type=Path, metavar="FILE", help="write what is printed to FILE too")
-    of_report = "draw both, where they have speeds by gamma, on an .html page"
+    of_report = "draw both, where they have speeds by gamma, on an .html page; needs"
+    of_report += " matplotlib, pip install 'specjax[plots]'"
     add("--report", type=Path, metavar="FILE", help=of_report)
     return parser
 

@@ -262,7 +262,8 @@ def make_parser() -> Parser:
     add("--name", help="of the row that is written; default: the draft's")
     of_out = "a .jsonl file to append to, tried first; default: nothing is saved"
     add("--out", metavar="FILE", help=of_out)
-    of_report = "an .html page of what was measured; with --out, of all rows in it"
+    of_report = "an .html page of what was measured; with --out, of all rows in it;"
+    of_report += " needs matplotlib, pip install 'specjax[plots]'"
     add("--report", type=Path, metavar="FILE", help=of_report)
     add("--json", action="store_true", help="print the record, and no tables")
     return parser

@@ -203,6 +203,7 @@ def test_rounds_are_kept_until_the_whole_is_saved(tmp_path, capsys):
     """A record that cannot be written is printed: the disk may fill meanwhile."""
     saving = Saving(tmp_path / "a.jsonl")
     saving.prepare()
+    assert not list(tmp_path.iterdir())  # of what is refused later nothing is left
     assert "nothing to save" in saving.left()
     for rounds in (1, 2):
         saving.keep({"rounds": rounds})
