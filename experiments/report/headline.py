@@ -18,7 +18,7 @@ BEGIN, END = "<!-- headline: rendered from results -->\n", "<!-- headline ends -
 ROWS = {
     ("spec_bench", 0): (
         "answers (Spec-Bench)",
-        "SmolLM2-135M + copying, smollm2_draft",
+        "SmolLM2-135M + copying_else:smollm2_draft,least=2",
     ),
     ("spec_bench", 1): ("answers (Spec-Bench)", "SmolLM2-135M + smollm2_draft"),
     ("table2", "small_t0_b1"): ("Python", None),

@@ -2,6 +2,7 @@
 
 from specjax.measure.categories import ALONE, DRAFTED
 from specjax.measure.texts import standardized
+from specjax.measure.verdict import law
 
 MOST = 10  # positions that fit into a line
 
@@ -11,7 +12,7 @@ def report(rows: dict[str, dict]) -> None:
     *_, whole = rows.values()
     print(f"{whole['target']} with {whole['draft']}, gamma = {whole['gamma']}")
     print(f"{standardized(whole)}, one text at a time, rounds: {whole['rounds']}")
-    print(f"output: {whole['exactness']} ({whole['draft_regime']})")
+    print(f"output: {law(whole)}")
     if whole["temperature"] == 0:
         same = f"{whole['same_greedy_texts']} of {whole['texts']}"
         print(f"the same text with a draft: {same}")

@@ -1,7 +1,8 @@
 """Compares two files of measured rows: `specjax compare A.jsonl B.jsonl`.
 
 The files hold records, a line of JSON each, as `specjax measure --out` and the tables
-write them; the last record of each row counts. A difference comes with a 95 % interval,
+write them; the last record of each row counts, and two files of one row each are
+compared whatever it is called. A difference comes with a 95 % interval,
 1.96 standard errors of B - A to each side, for errors that are normal and independent
 between the files; an interval [lo, hi] of a record counts as a standard error of
 (hi - lo) / (2 * 1.96). Runs that share texts or coins are more alike than that assumes,
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 from specjax.cli import report
 from specjax.console import Parser
+from specjax.measure.provenance import settings
 from specjax.measure.rows import LISTS, SINGLE, Z, error_of, read
 
 LEVEL = 0.05
@@ -24,6 +26,8 @@ RATIOS = ("speedup", "best_speedup", "target_ms")
 SAME = ("target", "draft", "draft_regime", "exactness", "temperature", "batch", "gamma")
 SAME += ("best_gamma", "slots", "new_tokens", "texts", "tokens", "same_greedy_texts")
 SAME += ("kernels", "others", "chosen_on")
+NO_SETTINGS = {"json", "name", "out", "report", "specdec"}  # but flags of measure
+DRIFT = 0.05  # of the target's time, beyond twice its error: by more than noise
 MADE = ("commit", "dirty", "device", "versions", "dtype", "seed")
 HEAD = ("quantity", "gamma", "A", "B", "B - A", "95 % interval", "B / A", "")
 
@@ -84,26 +88,30 @@ def make_parser() -> Parser:
     add("--row", metavar="NAME", help="this row alone")
     add("--json", action="store_true", help="one JSON document instead of tables")
     add("--out", type=Path, metavar="FILE", help="write what is printed to FILE too")
-    of_report = "draw both, where they have speeds by gamma, on an .html page"
+    of_report = "draw both, where they have speeds by gamma, on an .html page; needs"
+    of_report += " matplotlib, pip install 'specjax[plots]'"
     add("--report", type=Path, metavar="FILE", help=of_report)
     return parser
 
 
 def compare(a: dict, b: dict, name: str | None = None) -> dict:
     """Everything that is printed, as a plain document; of one row if it is named."""
-    shared = [row for row in a if row in b and name in (None, row)]
+    shared = [(row, row) for row in a if row in b and name in (None, row)]
+    if not shared and name is None and len(a) == len(b) == 1:
+        shared = [(*a, *b)]
     if not shared:
         wanted = "a row" if name is None else f"the row {name!r}"
         raise ValueError(
             f"the files do not share {wanted}: A has {', '.join(a) or 'none'}; B has"
-            f" {', '.join(b) or 'none'}"
+            f" {', '.join(b) or 'none'}; measure both with --name X"
         )
-    rows = [compare_row(row, a[row], b[row]) for row in shared]
+    rows = [compare_row(x if x == y else f"{x} | {y}", a[x], b[y]) for x, y in shared]
+    paired = {name for names in shared for name in names}
     every = [comparison for row in rows for comparison in row["compared"]]
     return {
         "rows": rows,
-        "only_in_a": [row for row in a if row not in b],
-        "only_in_b": [row for row in b if row not in a],
+        "only_in_a": [row for row in a if row not in {*b, *paired}],
+        "only_in_b": [row for row in b if row not in {*a, *paired}],
         "comparisons": len(every),
         "marked": sum(comparison["marked"] for comparison in every),
         "expected_by_chance": round(LEVEL * len(every), 2),
@@ -169,12 +177,13 @@ def setting(record: dict, name: str):
 
 
 def provenance(a: dict, b: dict) -> list[tuple]:
-    """(what, in A, in B) of everything that made a record, a line of gin each."""
+    """(what, in A, in B) of everything that made a record; each setting once."""
     in_a, in_b = flat(a), flat(b)
     triples = [(key, in_a.get(key), in_b.get(key)) for key in in_a | in_b]
-    in_a, in_b = bindings(a), bindings(b)
-    triples += [("config", line, None) for line in in_a if line not in in_b]
-    return triples + [("config", None, line) for line in in_b if line not in in_a]
+    told = NO_SETTINGS | in_a.keys()
+    in_a, in_b = (settings(x.get("config") or "") for x in (a, b))
+    names = [name for name in in_a | in_b if name not in told]
+    return triples + [(name, in_a.get(name), in_b.get(name)) for name in names]
 
 
 def flat(origin: dict) -> dict:
@@ -185,12 +194,6 @@ def flat(origin: dict) -> dict:
         inner = value if isinstance(value, dict) else {"": value}
         fields |= {f"{key}.{name}".strip("."): x for name, x in inner.items()}
     return fields
-
-
-def bindings(origin: dict) -> list[str]:
-    """The lines of the operative gin config that bind something."""
-    lines = (origin.get("config") or "").splitlines()
-    return [line.strip() for line in lines if line.strip() and line[:1] != "#"]
 
 
 def as_text(document: dict) -> str:
@@ -209,7 +212,23 @@ def table_of(row: dict) -> str:
     text = aligned([HEAD, *lines]) if lines else "  no numbers with an error in both\n"
     for entry in row["unequal"]:
         text += f"  {entry['name']} differs: {short(entry['a'])}, {short(entry['b'])}\n"
-    return f"{row['row']}\n{text}"
+    return f"{row['row']}\n{text}{moved(row)}"
+
+
+def moved(row: dict) -> str:
+    """A line where one target took another time: then no time can be compared."""
+    found = [x for x in row["compared"] if x["quantity"] == "target_ms"]
+    other = {entry["name"] for entry in row["unequal"] + row["provenance"]}
+    if not found or other & {"target", "batch", "dtype"}:
+        return ""
+    (low, high), ratio = found[0]["interval"], found[0]["ratio"]
+    reach = high - low  # twice the half width
+    if abs(found[0]["difference"]) <= reach or abs(ratio - 1) <= DRIFT:
+        return ""
+    return (
+        f"  one target took {ratio:.2f} times as long in B: unless its code changed,"
+        " the machine\n  was another or busy, and times cannot be compared\n"
+    )
 
 
 def cells(entry: dict) -> list[str]:
@@ -223,6 +242,8 @@ def cells(entry: dict) -> list[str]:
 
 
 def number(x: float) -> str:
+    if abs(x) < 0.01:
+        return f"{x:#.3g}"
     return f"{x:.4f}" if abs(x) < 10 else f"{x:.4g}"
 
 

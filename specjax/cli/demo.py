@@ -72,15 +72,17 @@ def decode(parser: Parser, flags: argparse.Namespace) -> dict:
         with console.announced("  its steps, to be printed"):
             first = next(steps)  # compiles, before anything is printed
     before, after = np.median(seconds, axis=1)
-    if case.decoder.target.encodes:
+    length = int(case.prompt.length[0])
+    begin = length if pair.chat else 0  # whose prompt has a template's words
+    if pair.chat or case.decoder.target.encodes:
         print(f"Input = {pair.audio or pair.prompt}\n")
     block("Autoregressive Decode", before)
-    alone = case.tokenizer.decode(baseline)
+    alone = case.tokenizer.decode(baseline[begin:])
     print(alone, end="\n\n")
     block("Speculative Decode", after)
-    length = int(case.prompt.length[0])
-    text, trace = show(case.tokenizer, length, itertools.chain([first], steps))
-    written = {"alone": alone, "speculative": case.tokenizer.decode(text)}
+    steps = itertools.chain([first], steps)
+    text, trace = show(case.tokenizer, length, steps, begin)
+    written = {"alone": alone, "speculative": case.tokenizer.decode(text[begin:])}
     greedy = flags.temperature == 0  # texts must agree, up to rounding
     differ = first_difference(baseline, outputs, text) if greedy else None
     document = {
@@ -226,16 +228,17 @@ def block(title: str, seconds: float) -> None:
 
 
 def show(
-    tokenizer: Tokenizer, length: int, steps: Iterable
+    tokenizer: Tokenizer, length: int, steps: Iterable, begin: int = 0
 ) -> tuple[np.ndarray, list[Step]]:
-    """Prints the text as it grows beyond its first `length` tokens, the prompt's."""
+    """Prints the text as it grows beyond its first `length` tokens, the prompt's; from
+    token `begin` on."""
     texts, trace = [np.zeros(length, int)], []
 
     def grown() -> Iterator[np.ndarray]:
         for ids, info in steps:
             trace.append(make_step(ids[len(texts[-1]) :], info))
             texts.append(ids)
-            yield ids
+            yield ids[begin:]
 
     for part in stream(tokenizer, grown()):
         print(part, end="", flush=True)

@@ -40,6 +40,7 @@ from specjax.measure import (
     forecast,
     scoring,
     specdec,
+    verdict,
     walltime,
 )
 from specjax.measure import rows as written
@@ -58,7 +59,6 @@ from specjax.measure.texts import (
 from specjax.prompts import Prompts
 from specjax.questions import Chosen
 from specjax.sides import Side
-from specjax.theory import speedup
 from specjax.types import Kernels, Law
 
 
@@ -135,7 +135,7 @@ def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
     with console.aside(flags.json):
         saved = saving.append(made)
     if flags.json:
-        print(json.dumps(made))
+        print(json.dumps(made | verdict.summary(row)))
     else:
         report(row)
     if saved and flags.out is not None:
@@ -262,7 +262,8 @@ def make_parser() -> Parser:
     add("--name", help="of the row that is written; default: the draft's")
     of_out = "a .jsonl file to append to, tried first; default: nothing is saved"
     add("--out", metavar="FILE", help=of_out)
-    of_report = "an .html page of what was measured; with --out, of all rows in it"
+    of_report = "an .html page of what was measured; with --out, of all rows in it;"
+    of_report += " needs matplotlib, pip install 'specjax[plots]'"
     add("--report", type=Path, metavar="FILE", help=of_report)
     add("--json", action="store_true", help="print the record, and no tables")
     return parser
@@ -399,22 +400,19 @@ def report(row: dict) -> None:
     """The table, then what to do with it."""
     print(f"{row['target']} with {row['draft']}, {jax.devices()[0].device_kind}")
     print(f"{standardized(row)}, batch {row['batch']}, {row['texts']} texts")
-    print(f"output: {row['exactness']} ({row['draft_regime']})")
+    print(f"output: {verdict.law(row)}")
     print(f"is the text the same? {same_text(row)}\n\nalpha")
     for name, estimate in row["estimates"].items():
         error = "" if estimate["se"] is None else f" ± {estimate['se']:.4f}"
         print(f"  {name:14}{estimate['value']:.4f}{error}")
     print(f"\ntarget call on one token: {row['target_ms']:.3f} ms")
     print("\n".join(table(row)))
-    print("\n".join(f"warning: {doubt}" for doubt in speedup.doubts(row)))
-    faster, gamma = row["best_speedup"] > 1, row["best_gamma"]
-    advice = f"gamma = {gamma}" if faster else "decode without a draft"
-    of = f"{row['chosen_on']} other texts" if row["chosen_on"] else "the same texts"
-    print(
-        f"best: {advice}; gamma = {gamma}, chosen on {of}, is {row['best_speedup']:.2f}"
-        f" times as fast as the baseline{ends(row['best_speedup_ci'])},"
-        f" predicted {shown(row['best_predicted'])}{ends(row['best_predicted_ci'])}"
-    )
+    print(f"\n{verdict.verdict(row)}")
+    if row["best_predicted"] is not None:
+        foretold = f"{row['best_predicted']:.2f}x{ends(row['best_predicted_ci'])}"
+        print(f"predicted: {foretold}, of {row['chosen_on']} other texts")
+    for each in verdict.warnings(row):
+        print(f"warning: {each}")
 
 
 def table(row: dict) -> list[str]:

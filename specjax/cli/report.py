@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
-from specjax.measure.verdict import COSTS, costs, noisy, verdict
-from specjax.theory import speedup
+from specjax.measure.verdict import COSTS, costs, verdict, warnings
 
 COLORS = ("#1f77b4", "#d9661f", "#2a9d5c", "#9157b5", "#c23b5a", "#7f6a3d")
 GRAY = "#808080"  # read on light and on dark
@@ -91,11 +90,10 @@ def section(name: str, record: dict) -> str:
     row, origin = record["measured"], record["provenance"]
     device = origin["device"]["kind"]
     heat = f"T = {row['temperature']:g}, batch {row['batch']}, {row['texts']} texts"
-    doubts = [*speedup.doubts(row), *filter(None, [noisy(row)])]
     parts = [
         f"<h2>{html.escape(name)}</h2>",
         f'<p class="verdict">{html.escape(verdict(row))}</p>',
-        *(f'<p class="doubt">{html.escape(each)}</p>' for each in doubts),
+        *(f'<p class="doubt">{html.escape(each)}</p>' for each in warnings(row)),
         f"<p>{html.escape(row['target'])} with {html.escape(row['draft'])}, {heat},"
         f" on {html.escape(device)}, {origin['date'][:10]}</p>",
         table(row),

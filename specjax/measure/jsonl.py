@@ -16,14 +16,21 @@ from typing import Any
 
 
 def prepare(path: Path) -> None:
-    """Tries whether a record can be appended, before there is any."""
+    """Tries whether a record can be appended, before there is any; makes no file."""
     path, shown = Path(path), short(path)
+
+    def tried(descriptor: int) -> None:
+        set_aside(descriptor, path)
+        if new and not os.fstat(descriptor).st_size:
+            path.unlink()
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
             what = "a folder" if path.is_dir() else "no ordinary file"
             raise ValueError(f"{shown} is {what}: name a .jsonl file")
-        locked(path, lambda descriptor: set_aside(descriptor, path))
+        new = not path.exists()
+        locked(path, tried)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ValueError(

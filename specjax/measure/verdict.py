@@ -1,4 +1,10 @@
-"""What a measured pair comes to, in words: faster or not, the same text or not, why."""
+"""What a measured pair comes to, in words: faster or not, the same text or not, why.
+
+The page of a report, the terminal and `--json` have it from here.
+"""
+
+from specjax.sides import CERTAIN, REDUCED, SAMPLED, TABLE
+from specjax.theory import speedup
 
 NOISY = 0.25  # of a speed: the width of an interval that says little
 COSTS = {
@@ -6,6 +12,18 @@ COSTS = {
     "score": "the target's call on more tokens (v)",
     "rest": "what is neither model (overhead)",
 }
+DRAFTED = {
+    SAMPLED: "the draft samples from its law",
+    TABLE: "the draft samples from a table",
+    REDUCED: "the draft samples from its law of some ids",
+    CERTAIN: "the draft is deterministic",
+}
+
+
+def summary(row: dict) -> dict:
+    """All of it, as `--json` has it beside a record. costs_most: a key of COSTS."""
+    said = {"verdict": verdict(row), "costs_most": dearest(row)}
+    return said | {"warnings": warnings(row)}
 
 
 def verdict(row: dict) -> str:
@@ -14,10 +32,7 @@ def verdict(row: dict) -> str:
     gamma, speed, ends = (row[f"best_{x}"] for x in ("gamma", "speedup", "speedup_ci"))
     ends = "" if ends is None else " [{:.2f}, {:.2f}]".format(*ends)
     parts = [f"gamma {gamma}: {speed:.2f}x{ends}, {faster(row)}", same(row)]
-    spent = costs(row, row["gamma"].index(gamma))
-    extra = {**spent, "score": spent["score"] - 1}  # alone a call costs 1, too
-    dearest = max(extra, key=extra.get)
-    return "; ".join([*parts, f"{COSTS[dearest]} costs most"])
+    return "; ".join([*parts, f"{COSTS[dearest(row)]} costs most"])
 
 
 def faster(row: dict) -> str:
@@ -27,7 +42,8 @@ def faster(row: dict) -> str:
     low, high = row["best_speedup_ci"]
     if low > 1:
         return "faster than the target alone"
-    return "slower than the target alone" if high < 1 else "no difference was seen"
+    slower = "slower than the target alone: decode without a draft"
+    return slower if high < 1 else "no difference was seen"
 
 
 def same(row: dict) -> str:
@@ -41,12 +57,35 @@ def same(row: dict) -> str:
     )
 
 
+def law(row: dict) -> str:
+    """What is promised of the output, and how its drafts come about."""
+    promise = row["exactness"]
+    promised = {
+        "exact law": "same distribution as the target alone (exact)",
+        "pathwise": "same text as the target alone, for the same seed (exact)",
+    }.get(promise, f"another distribution than the target's ({promise})")
+    kind = CERTAIN if row["temperature"] == 0 else row["draft_regime"]
+    return f"{promised}; {DRAFTED.get(kind, kind)}"
+
+
+def dearest(row: dict) -> str:
+    """Which of COSTS the best gamma pays most for; a call alone costs 1, too."""
+    spent = costs(row, row["gamma"].index(row["best_gamma"]))
+    extra = {**spent, "score": spent["score"] - 1}
+    return max(extra, key=extra.get)
+
+
 def costs(row: dict, at: int) -> dict[str, float]:
     """A step of the gamma at this index, in calls of the target on one token: drafting,
     the target's call, the rest; Theorem 3.8's denominator with v and what it lacks."""
     gamma, c = row["gamma"][at], row["c"][at] or 0.0
     rest = row["overhead"][at] or 0.0
     return {"draft": gamma * c, "score": row["v"][at], "rest": rest}
+
+
+def warnings(row: dict) -> list[str]:
+    """What speaks against these numbers, a line each."""
+    return [*speedup.doubts(row), *filter(None, [noisy(row)])]
 
 
 def noisy(row: dict) -> str | None:

@@ -18,6 +18,7 @@ from jax import Array
 from scipy.ndimage import median_filter
 from scipy.special import softmax
 
+from specjax import zoo
 from specjax.models import whisper
 from specjax.speech.pair import Listeners, folder
 from specjax.speech.tokens import CONFIG, GENERATION
@@ -34,6 +35,12 @@ def heads(pair: Listeners) -> Heads:
     place, config = folder(pair.target), pair.target.config
     files = (read_json(place / name).get(HEADS) for name in (GENERATION, CONFIG))
     named = next(filter(None, files), None)
+    if named is None and place.is_relative_to(zoo.FOLDER):
+        raise ValueError(
+            f"{pair.target.name} is bundled without alignment heads, so its words have"
+            " no times: use --target whisper-base, fetched by `specjax fetch"
+            " whisper-base`"
+        )
     if named is None:
         raise ValueError(
             f"{pair.target.name} does not say which heads follow the sound, so its"

@@ -286,6 +286,12 @@ def test_a_whole_checkpoint_does_reach_its_weights(tmp_path, name):
         checkpoints.load(WHOLE[name](tmp_path))
 
 
+@pytest.mark.parametrize("path", ["/", "/dev"])
+def test_folders_at_the_root_are_looked_at_as_others(path):
+    with pytest.raises(ValueError, match=f"^{path} is no checkpoint: not a folder of"):
+        checkpoints.load(path)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_is_refused(tmp_path, name):
     folder = written(tmp_path, name)

@@ -165,8 +165,7 @@ def test_provenance_that_differs_is_listed(run):
         ("device.kind", "cpu", "H"),
         ("versions.jax", "0.10.2", "0.11.0"),
         ("seed", 0, 1),
-        ("config", "TOKENS = 10", None),
-        ("config", None, "TOKENS = 20"),
+        ("TOKENS", "10", "20"),
     ]
     text = run([RECORD], [record(provenance=elsewhere)])
     assert "  commit: aaaa | bbbb\n" in text and "Other devices" in text
@@ -175,6 +174,32 @@ def test_provenance_that_differs_is_listed(run):
     text = run(rows, others)  # what they share is said once
     assert "  commit: aaaa | bbbb\n  seed: 0 | 9 (second)\n" in text
     assert "Other devices" not in text
+
+
+def test_a_setting_is_told_once_and_flags_of_what_is_printed_never(run):
+    a = {"config": "draft = 'copying'\njson = False\nout = 'a'\nseed = 0\n"}
+    b = {"config": "draft = 'suffix'\njson = True\nout = 'b'\nseed = 9\n", **SEED}
+    text = run([record(provenance=a)], [record(provenance=b)])
+    told = "  seed: 0 | 9\n  draft: 'copying' | 'suffix'\n"
+    assert text.endswith(f"Provenance differs:\n{told}")
+
+
+def test_small_differences_keep_their_digits_and_a_busy_machine_is_told(run):
+    ends = {"c": [None, 3e-5, 5e-5], "c_ci": [None, [2e-5, 4e-5], [4.99e-5, 5.01e-5]]}
+    text = run([record(ends)], [RECORD])
+    assert " 3.00e-05 " in text and " 0.0600 " in text
+    slow = {"target_ms": 2.5, "target_ms_ci": [2.402, 2.598]}
+    said = "one target took 1.25 times as long in B"
+    assert said in run([RECORD], [record(slow)])
+    near = {"target_ms": 2.2, "target_ms_ci": [2.102, 2.298]}  # 2 standard errors
+    for other in (near, slow | {"batch": 8}):
+        assert "one target" not in run([RECORD], [record(other)])
+
+
+def test_one_row_a_file_is_compared_whatever_it_is_called(run):
+    document = run([RECORD], [record(row="other")], "--json")
+    assert [row["row"] for row in document["rows"]] == ["small_t0_b1 | other"]
+    assert document["only_in_a"] == document["only_in_b"] == []
 
 
 def test_rows_are_matched_by_name_and_their_last_record_counts(run):
@@ -188,6 +213,7 @@ def test_rows_are_matched_by_name_and_their_last_record_counts(run):
     assert "Only in A: old\n" in text and "Only in B: new\n" in text
     document = run(a, [*a, record(row="new")], "--row", "old", "--json")
     assert [row["row"] for row in document["rows"]] == ["old"]
+    assert document["only_in_a"] == []
 
 
 def test_a_torn_last_line_is_told_and_left_out(tmp_path, capsys):

@@ -48,8 +48,8 @@ def run(*flags: str) -> types.SimpleNamespace:
             kept["start"] = int(case.prompt.length[0])
             return kept["baseline"], kept["timed"], seconds
 
-        def show_and_keep(tokenizer, length, steps):
-            kept["streamed"], kept["trace"] = show(tokenizer, length, steps)
+        def show_and_keep(*what):
+            kept["streamed"], kept["trace"] = show(*what)
             return kept["streamed"], kept["trace"]
 
         patch.setattr("sys.stdout", out)
@@ -126,6 +126,8 @@ def test_the_text_is_printed_as_it_grows(text, capsys):
     assert len(printed) == len(ids) - 1 and "".join(printed) == text
     assert text.isascii() or "\ufffd" in CODE.decode(ids[:-3])
     capsys.readouterr()
+    demo.show(CODE, 1, steps_of(ids, 1), 2)  # as where a template is left out
+    assert capsys.readouterr().out == CODE.decode(ids[2:]) + "\n"
     ids = CODE.encode("a\U0001f642")[:-1]  # a broken character is printed as such
     demo.show(CODE, 1, steps_of(ids, 1))
     assert capsys.readouterr().out == CODE.decode(ids) + "\n"

@@ -190,12 +190,13 @@ def test_a_bad_record_is_named_with_its_line_and_field(refused, tmp_path):
 
 def test_records_of_no_row_in_common(refused, tmp_path):
     files = [str(tmp_path / f"{name}.jsonl") for name in ("A", "B")]
-    write(tmp_path / "A.jsonl", RECORD)
+    write(tmp_path / "A.jsonl", RECORD, record(row="second"))
     write(tmp_path / "B.jsonl", record(row="other"))
     (tmp_path / "a.jsonl").write_text("\n")
     assert "has no record" in refused(compare, ["FOLDER/a.jsonl", "FOLDER/a.jsonl"])
     message = refused(compare, files)
     assert "A has small_t0_b1" in message and "B has other" in message
+    assert "measure both with --name X" in message
     assert "the row 'third'" in refused(compare, [*files, "--row", "third"])
 
 
@@ -203,6 +204,7 @@ def test_rounds_are_kept_until_the_whole_is_saved(tmp_path, capsys):
     """A record that cannot be written is printed: the disk may fill meanwhile."""
     saving = Saving(tmp_path / "a.jsonl")
     saving.prepare()
+    assert not list(tmp_path.iterdir())  # of what is refused later nothing is left
     assert "nothing to save" in saving.left()
     for rounds in (1, 2):
         saving.keep({"rounds": rounds})

@@ -41,9 +41,23 @@ def test_a_verdict_names_speed_sameness_and_what_costs_most():
     assert "without an interval" in verdict.verdict(ROW | {"best_speedup_ci": None})
 
 
-def test_a_noisy_machine_is_said_to_be_one():
-    assert verdict.noisy(ROW) is None
-    assert "42% of it wide" in verdict.noisy(ROW | {"best_speedup_ci": [1.5, 2.3]})
+def test_what_speaks_against_the_numbers_is_said_alike_everywhere(capsys):
+    assert verdict.summary(ROW)["warnings"] == []
+    bad = {"best_speedup_ci": [0.7, 1.5], "overhead": [-0.2, 0.05]}
+    bad |= {"estimates": {}, "target_ms": 2.0, "exp": [1.0, 1.8], "rounds": 2}
+    bad |= {"draft_regime": "certain", "best_predicted": None, "chosen_on": 4}
+    said = verdict.summary(ROW | bad)
+    below, wide = said["warnings"]
+    assert "42% of it wide" in wide and "below 0 at gamma = 0 (-0.200)" in below
+    assert said["costs_most"] == "draft" and "no difference" in said["verdict"]
+    measure.report(ROW | bad)
+    page = report.section("small", RECORD | {"measured": ROW | bad})
+    printed = capsys.readouterr().out
+    for each in (said["verdict"], below, wide):
+        assert each in printed and each in page
+    assert printed.count("gamma 3") == 1 and "predicted:" not in printed
+    assert "same distribution as the target alone (exact); the draft is" in printed
+    assert "decode without a draft" in verdict.faster({"best_speedup_ci": [0.5, 0.9]})
 
 
 def test_a_page_has_words_numbers_and_both_drawings(tmp_path):

@@ -87,7 +87,7 @@ REFUSED = [
     ("a.flac --clip 2", "parts are written START-END,START-END, in seconds; got '2'"),
     ("a.flac --clip 0-1 --vad", "vad finds the parts that clips name: leave one of"),
     ("a.flac --words --chunked", "words have times, chunked windows none: leave one"),
-    ("a.flac --words", "put a generation_config.json with its alignment_heads into"),
+    ("a.flac --words", "heads, so its words have no times: use --target whisper-base"),
     ("a.flac --language en,en", "2 languages for 1 recordings: name one for each, or"),
     ("a.flac --prompt 3", "reads the prompt as '': write it in the characters of its"),
     ("a.flac --format pdf --out FOLDER", "no format 'pdf': choose of txt"),

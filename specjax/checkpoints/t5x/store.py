@@ -33,7 +33,8 @@ def base(path: str | Path) -> dict[str, Any]:
     URL. Raises ValueError for any other URL."""
     text = str(path)
     if "://" not in text:
-        return {"driver": "file", "path": f"{Path(text).expanduser().absolute()}/"}
+        local = str(Path(text).expanduser().absolute()).rstrip("/")  # "" is the root
+        return {"driver": "file", "path": f"{local}/"}
     try:
         return ts.KvStore.Spec(text if text.endswith("/") else f"{text}/").to_json()
     except ValueError as error:
