@@ -4,6 +4,7 @@ A drafter that only has a name knows nothing of the target; the functions of `DR
 are told of it where they have a parameter `target`, and so is one's own (`own`).
 """
 
+import functools
 import inspect
 import json
 from collections.abc import Callable
@@ -62,8 +63,14 @@ def named(name: str, target: Side) -> Side:
         return own(name, target)
     if (path := reduced.find(name)) is not None:
         return of_some_ids(path, target)
+    return of_model(name, sides.model, target.dtype)
+
+
+def of_model(name: str, load: Callable, dtype: str) -> Any:
+    """What `load` makes of a model's name; where there is none, it is told what else a
+    draft may be."""
     try:
-        return sides.model(name, target.dtype)
+        return load(name, dtype)
     except ValueError as error:
         if "no checkpoint at" not in str(error):
             raise
@@ -82,6 +89,30 @@ def of_some_ids(path: Path, target: Side) -> Side:
     return sides.reduced(path.stem, draft, target.pretrained)._replace(files=(path,))
 
 
+def check(target: str, draft: str, dtype: str) -> None:
+    """Raises ValueError for names of a pair that `target` and `named` would refuse, as
+    far as that is seen before weights are read. No device is used."""
+    check_target(target)
+    checkpoints.check(target, dtype)
+    check_draft(draft, dtype)
+
+
+def check_draft(name: str, dtype: str) -> None:
+    bare, _, options = name.partition(":")
+    if bare in DRAFTS:
+
+        @functools.wraps(DRAFTS[bare])
+        def named_in(draft: str | None = None, **_) -> None:
+            if draft is not None:
+                check_draft(draft, dtype)
+
+        built(name, named_in, options, {"target": None})
+    elif is_own(name):
+        attribute(name)
+    elif reduced.find(name) is None:
+        of_model(name, checkpoints.check, dtype)
+
+
 def is_named(name: str) -> bool:
     """Whether a name is that of a draft which is no model."""
     return name.partition(":")[0] in DRAFTS or is_own(name)
@@ -90,9 +121,13 @@ def is_named(name: str) -> bool:
 def target(name: str, dtype: str, cache: str | None = None) -> Side:
     """A model that decodes; cache: as of `specjax.load`. Raises ValueError for the name
     of what only drafts."""
+    check_target(name)
+    return sides.model(name, dtype, cache=cache)
+
+
+def check_target(name: str) -> None:
     if is_named(name):
         raise ValueError(f"{name} only drafts: name a model as the target")
-    return sides.model(name, dtype, cache=cache)
 
 
 def paired(target: Side, draft: Side | str) -> tuple[Side, Side]:

@@ -10,6 +10,8 @@ KINDS = ("prompt", "tokens", "messages", "turns")
 WANTED = 'want {"prompt": text}, {"tokens": [ids]}, {"messages": [...]} or'
 WANTED += ' {"turns": [text, ...]}'
 NO_FILE = 'no file {}: write one with {{"prompt": text}}, one a line'
+UNANSWERED = "there are {} turns, and nobody answers here: ask the first alone, or"
+UNANSWERED += " write its answers between as messages"
 MISSING = "FULL BENCHMARK DATA SHOULD BE FETCHED"  # in SPEED-Bench, for a text
 
 
@@ -26,6 +28,21 @@ def parse(line: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise ValueError(WANTED)
     return fields
+
+
+def check(line: bytes) -> None:
+    """Raises ValueError for a line that is no prompt to any model, or asks for answers
+    between its turns."""
+    fields = parse(line)
+    turns = turns_of(fields)
+    if len(turns) > 1:
+        raise ValueError(UNANSWERED.format(len(turns)))
+    if turns:
+        check_asked(fields)
+    elif "tokens" in fields:
+        check_tokens(fields["tokens"])
+    else:
+        check_text(fields["prompt"], "prompt")
 
 
 def turns_of(fields: dict[str, Any]) -> list[list[dict[str, Any]]]:

@@ -18,6 +18,7 @@ from specjax import questions, zoo
 from specjax.models import whisper
 from specjax.pretrained import Pretrained
 from specjax.prompt_lines import (
+    UNANSWERED,
     check_asked,
     check_text,
     check_tokens,
@@ -121,10 +122,7 @@ def gather(
             break
         if answer is None:
             line, _ = going_on[0]
-            raise ValueError(
-                f"{line.where}: there are {len(line.turns)} turns, and nobody answers"
-                " here: ask the first alone, or write its answers between as messages"
-            )
+            raise ValueError(f"{line.where}: {UNANSWERED.format(len(line.turns))}")
         answers = answer([ids for _, ids in going_on])
         lines = [
             behind(line, turn, text)

@@ -127,6 +127,13 @@ def load(
     return Pretrained(_called(name), opened.config, model, params, *read)
 
 
+def check(name: str | Path, dtype: str = "float32") -> None:
+    """Raises ValueError, as `load` and before any weight is read, for what is no
+    checkpoint. No device is used."""
+    jax_flags.check()
+    _open(str(name), int8_weights.activations(dtype), None)
+
+
 def save(
     folder: str | Path,
     checkpoint: Pretrained | tuple[Any, Any],

@@ -1,9 +1,12 @@
 """A file of prompts cut into blocks, and the texts of blocks put together again.
 
 A block is found by where it begins, so that nobody holds the file. Its texts are a file
-of their own, which is there whole or not at all.
+of their own, which is there whole or not at all, and named by what its lines hold: of
+prompts that are changed the other blocks keep theirs.
 """
 
+import hashlib
+import itertools
 import json
 import os
 import socket
@@ -11,20 +14,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from specjax.prompt_lines import NO_FILE
+from specjax import prompt_lines
+from specjax.prompts import located
 
 PACKED = (".gz", ".xz")
 
 
 class Block(NamedTuple):
     """offset: the byte at which its first line begins. line: that line's number in the
-    file, from 1. first: how many prompts are before it. count: its own."""
+    file, from 1. first: how many prompts are before it. count: its own. digest: of
+    their lines."""
 
     number: int
     offset: int
     line: int
     first: int
     count: int
+    digest: str
 
     def __str__(self) -> str:
         return f"block {self.number}"
@@ -34,28 +40,44 @@ def cut(path: Path, size: int) -> Iterator[Block]:
     """The blocks of a file of prompts, one a line, `size` each but the last. Raises
     ValueError for a file without any, and for a packed one, which has no offsets."""
     if not path.exists():
-        raise ValueError(NO_FILE.format(path))
+        raise ValueError(prompt_lines.NO_FILE.format(path))
     if path.suffix in PACKED:
         raise ValueError(f"{path} is packed: unpack it, as blocks begin at an offset")
     number = first = count = offset = 0
-    begins = 0, 1
+    begins, digest = (0, 1), hashlib.sha256()
     with path.open("rb") as file:
         for line, text in enumerate(file, 1):
             if count == size:
-                yield Block(number, *begins, first, count)
+                yield Block(number, *begins, first, count, digest.hexdigest())
                 number, first, count = number + 1, first + count, 0
-                begins = offset, line
-            count += bool(text.strip())
+                begins, digest = (offset, line), hashlib.sha256()
+            if text.strip():
+                count += 1
+                digest.update(text.strip() + b"\n")
             offset += len(text)
     if count:
-        yield Block(number, *begins, first, count)
+        yield Block(number, *begins, first, count, digest.hexdigest())
     elif not number:
         raise ValueError(f'{path} has no line: write {{"prompt": text}}, one a line')
 
 
+def check(path: Path) -> int:
+    """How many prompts a file has. Raises ValueError as `cut`, and for a line that no
+    model can read, with its number and what to write."""
+    next(cut(path, 1))
+    count = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                located(f"{path}, line {number}", prompt_lines.check, line)
+                count += 1
+    return count
+
+
 def lines(path: Path, block: Block) -> list[tuple[int, bytes]]:
-    """The prompts of a block, each with the number of its line in the file."""
-    found, number = [], block.line
+    """The prompts of a block, each with the number of its line in the file. Raises
+    ValueError where they are others than when the file was cut."""
+    found, number, digest = [], block.line, hashlib.sha256()
     with path.open("rb") as file:
         file.seek(block.offset)
         while len(found) < block.count:
@@ -63,12 +85,15 @@ def lines(path: Path, block: Block) -> list[tuple[int, bytes]]:
                 raise ValueError(f"{path} ends before {block} does: was it changed?")
             if text.strip():
                 found.append((number, text))
+                digest.update(text.strip() + b"\n")
             number += 1
+    if digest.hexdigest() != block.digest:
+        raise ValueError(f"{path} was changed meanwhile: begin the same command again")
     return found
 
 
 def texts_of(folder: Path, block: Block) -> Path:
-    return folder / "blocks" / f"{block.number}.jsonl"
+    return folder / "blocks" / f"{block.number}.{block.digest[:16]}.jsonl"
 
 
 def keep(folder: Path, block: Block, texts: Sequence[str]) -> None:
@@ -87,6 +112,16 @@ def whole(path: Path, written: Iterable[str]) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def part(path: Path, folder: Path, every: Iterable[Block], before: list[str]) -> None:
+    """Takes joined texts apart again, those of blocks whose lines are as `before`, the
+    digests of the blocks that were joined."""
+    with path.open(encoding="utf-8") as file:
+        for block, digest in zip(every, before, strict=False):
+            rows = [*itertools.islice(file, block.count)]
+            if digest == block.digest:
+                whole(texts_of(folder, block), rows)
 
 
 def join(folder: Path, blocks: Iterable[Block], path: Path) -> int:

@@ -3,7 +3,8 @@
 A block of prompts is a task: a worker reads it, and writes its texts to DIR/blocks once
 all are done. A worker that dies is begun again. This process alone joins the blocks to
 DIR/texts.jsonl, in the order of the prompts. Text i depends on the seed and on i, not
-on blocks or workers. Stopped at any moment, the same command goes on.
+on blocks or workers. Stopped at any moment, the same command goes on; where lines of
+PROMPTS are mended, blocks without them keep their texts.
 """
 
 import argparse
@@ -17,24 +18,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import console, prompts, text
+from specjax import console, drafts, prompts, text
 from specjax.cli import blocks, workers
 from specjax.cli import flags as shared
 from specjax.cli.blocks import Block
 from specjax.inputs import bucket
-from specjax.measure import provenance
+from specjax.progress import Bar
 from specjax.prompt_lines import parse
 
+LARGEST, SHARE = 1024, 8  # prompts of a block, blocks of a worker, where nobody says
 SETTING, TEXTS = "setting.json", "texts.jsonl"  # in the folder, beside blocks
 
 
 class Setting(NamedTuple):
-    """What is decoded, and how. prompts: their file. batch: texts decoded together. The
-    rest is as of `specjax.text.generate_text`."""
+    """What is decoded, and how. prompts: their file. block: prompts of a task; None, as
+    `sized` says. batch: texts decoded together. The rest is as of
+    `specjax.text.generate_text`."""
 
     prompts: Path
     folder: Path
-    block: int
+    block: int | None
     target: str
     draft: str
     dtype: str
@@ -67,27 +70,35 @@ def written(parser: console.Parser, chosen: argparse.Namespace) -> dict:
     were not there before. failed: what went wrong, by block."""
     begun, setting = time.monotonic(), asked(chosen)
     with parser.refusing():
+        workers.check(chosen)
+        drafts.check(setting.target, setting.draft, setting.dtype)
+        setting = sized(setting, blocks.check(setting.prompts), chosen.workers)
         prepare(setting)
         launcher = workers.launched(chosen, setting.folder / "workers")
-        counts = [each.count for each in blocks.cut(setting.prompts, setting.block)]
+    every = [*blocks.cut(setting.prompts, setting.block)]
+    counts = [each.count for each in every]
     path, decoded, lacking, failed = setting.folder / TEXTS, 0, 0, {}
 
     def begin(block: Block) -> Any:
         return launcher.submit(work, setting, block)
 
-    if path.exists():
+    if is_joined(setting, every):
         print(f"texts: {path}, as before")
     else:
         with console.stops(lambda: "the same command goes on from here"):
-            how = chosen.workers, chosen.attempts, str
-            for block, end in workers.finished(begin, missing(setting), *how):
-                said = end.said or f"{block.count} texts by {end.host}"
-                print(f"{block}: {said}", flush=True)
-                if end.said:
-                    failed[str(block)] = end.said
-                    lacking += block.count
-                else:
-                    decoded += block.count
+            tasks, how = [*missing(setting)], (chosen.workers, chosen.attempts, str)
+            with Bar("blocks", len(every), "", len(every) - len(tasks), True) as bar:
+                bar.tell()
+                for block, end in workers.finished(begin, tasks, *how):
+                    said = end.said or f"{block.count} texts by {end.host}"
+                    with bar.above():
+                        print(f"{block}: {said}", flush=True)
+                    if end.said:
+                        failed[str(block)] = end.said
+                        lacking += block.count
+                    else:
+                        decoded += block.count
+                        bar.to(bar.done + 1)
             if not failed:
                 with parser.refusing():
                     finish(setting)
@@ -113,8 +124,9 @@ def make_parser() -> console.Parser:
     add("prompts", type=Path, metavar="PROMPTS.jsonl", help=of_file)
     of_out = "a folder that all workers see"
     add("--out", dest="folder", type=Path, required=True, metavar="DIR", help=of_out)
-    of_block = "prompts of a task; default %(default)s"
-    add("--block", type=console.count, default=1024, help=of_block)
+    of_block = f"prompts of a task; default: for about {SHARE} tasks a worker, at least"
+    of_block += f" --batch and at most {LARGEST}"
+    add("--block", type=console.count, help=of_block)
     shared.add(parser, *shared.PAIR)
     shared.add(parser, "batch", default=32)
     of_gamma = "drafted tokens; default %(default)s"
@@ -134,21 +146,58 @@ def asked(chosen: argparse.Namespace) -> Setting:
     return Setting(**(named | paths))
 
 
+def sized(setting: Setting, count: int, at_once: int) -> Setting:
+    """The setting with a size of blocks: the one that the folder has, else by how many
+    prompts there are and are worked on at once."""
+    if setting.block is not None:
+        return setting
+    size = min(LARGEST, max(setting.batch, -(-count // (SHARE * at_once))))
+    return setting._replace(block=before(setting.folder).get("block", size))
+
+
+def before(folder: Path) -> dict[str, Any]:
+    """By what the texts of a folder were decoded; empty where it has none. joined: the
+    digest of each block whose texts were joined."""
+    there = [*folder.glob(TEXTS), *folder.glob("blocks/*.jsonl")]
+    return json.loads((folder / SETTING).read_text("utf-8")) if there else {}
+
+
+def told(setting: Setting) -> dict[str, Any]:
+    fields = setting._asdict()
+    return {name: fields[name] for name in fields if name not in ("prompts", "folder")}
+
+
+def is_joined(setting: Setting, every: list[Block]) -> bool:
+    """Whether there are the texts of these blocks, in one file."""
+    return before(setting.folder).get("joined") == [block.digest for block in every]
+
+
 def prepare(setting: Setting) -> None:
-    """Makes the folder, or finds it to be of the same setting. Raises ValueError where
-    it is of another."""
-    digest = provenance.digest(setting.prompts)
-    said = {**setting._asdict(), "prompts": digest, "folder": None}
-    path = setting.folder / SETTING
-    if not path.exists():
-        blocks.whole(path, [json.dumps(said)])
-    before = json.loads(path.read_text("utf-8"))
-    differ = [f"{k} {before.get(k)!r}" for k, v in said.items() if before.get(k) != v]
+    """Makes the folder, or finds it to be of the same setting, and some of its blocks
+    of the same prompts: they keep their texts. Raises ValueError for any other."""
+    folder, file = setting.folder, setting.prompts
+    if not (held := before(folder)):
+        blocks.whole(folder / SETTING, [json.dumps(told(setting))])
+        return
+    asked_for = told(setting).items()
+    differ = [f"{k} {held.get(k)!r}" for k, v in asked_for if held.get(k) != v]
     if differ:
         raise ValueError(
-            f"{setting.folder} has texts of {', '.join(differ)}: name another --out, or"
+            f"{folder} has texts of {', '.join(differ)}: name another --out, or"
             " decode as before"
         )
+    every, joined = [*blocks.cut(file, setting.block)], held.get("joined", [])
+    same = zip((block.digest for block in every), joined, strict=False)
+    kept = sum(a == b for a, b in same)
+    kept = kept or sum(blocks.texts_of(folder, block).exists() for block in every)
+    if not kept:
+        raise ValueError(
+            f"{folder} has texts of other prompts than {file}, or it has changed since"
+            f" in every block of {setting.block}: name another --out"
+        )
+    if joined and not is_joined(setting, every):
+        print(f"{file} has changed: {kept} of {len(every)} blocks keep their texts")
+        blocks.part(folder / TEXTS, folder, every, joined)
 
 
 def missing(setting: Setting) -> Iterator[Block]:
@@ -160,8 +209,10 @@ def missing(setting: Setting) -> Iterator[Block]:
 
 def finish(setting: Setting) -> int:
     """Joins the blocks; they and what workers wrote are then gone."""
-    every = blocks.cut(setting.prompts, setting.block)
+    every = [*blocks.cut(setting.prompts, setting.block)]
     count = blocks.join(setting.folder, every, setting.folder / TEXTS)
+    joined = {"joined": [block.digest for block in every]}
+    blocks.whole(setting.folder / SETTING, [json.dumps(told(setting) | joined)])
     for name in ("blocks", "workers"):
         shutil.rmtree(setting.folder / name, ignore_errors=True)
     return count

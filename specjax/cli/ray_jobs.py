@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 def launcher(address: str | None, cpus: int | None, gpus: int | None) -> "Launcher":
     """Joins a cluster, or begins one on this machine where no address is named. cpus,
-    gpus: of a worker. Raises ValueError where there is no Ray, or no such cluster."""
+    gpus: of a worker. Raises ValueError where there is no such cluster."""
     # Who asks for no GPU is not kept from one.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ImportError:
-        raise ValueError("it needs Ray: pip install 'specjax[ray]'") from None
+    import ray
+
     try:
         ray.init(address, log_to_driver=False, include_dashboard=False)
     except (ConnectionError, ValueError) as error:

@@ -6,11 +6,13 @@ A launcher is submitit's: `submit(function, *arguments)` gives a job with `done(
 
 import argparse
 import contextlib
+import glob
 import os
 import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +20,7 @@ from specjax import console
 
 LAUNCHERS = ("local", "slurm", "ray")
 KILLED = (137, 143)  # what a shell makes of SIGKILL and SIGTERM
+GPUS = "/dev/nvidia[0-9]*", "/dev/dxg"  # the latter in Windows
 POLL = 0.2  # seconds
 Task = TypeVar("Task")
 
@@ -46,22 +49,35 @@ def add(parser: argparse.ArgumentParser, what: str) -> None:
     add("--address", help="of a cluster of Ray's; default: one on this machine")
 
 
+def check(chosen: argparse.Namespace) -> None:
+    """Raises ValueError where `launched` could have no launcher, as far as that is seen
+    before one begins."""
+    library, extra = ("ray", "ray") if chosen.on == "ray" else ("submitit", "sweep")
+    if find_spec(library) is None:
+        raise ValueError(
+            f"--on {chosen.on} needs {library}: pip install 'specjax[{extra}]'"
+        )
+    if chosen.on == "slurm" and shutil.which("sbatch") is None:
+        raise ValueError("there is no sbatch here: name --on local, or start it on a"
+                         " machine that submits to Slurm")  # fmt: skip
+    if chosen.on == "local" and chosen.gpus and not any(map(glob.glob, GPUS)):
+        raise ValueError(
+            f"--gpus {chosen.gpus}: there is no GPU here: leave it out, or name --on"
+            " slurm or ray"
+        )
+
+
 def launched(chosen: argparse.Namespace, logs: Path) -> Any:
     """The launcher. logs: a folder for what it writes. Raises ValueError where it
     cannot be had."""
+    check(chosen)
     if chosen.on == "ray":
         from specjax.cli import ray_jobs
 
         return ray_jobs.launcher(chosen.address, chosen.cpus, chosen.gpus)
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # it would take our streams
-    try:
-        import submitit
-    except ImportError:
-        wanted = "it needs submitit: pip install 'specjax[sweep]'"
-        raise ValueError(wanted) from None
-    if chosen.on == "slurm" and shutil.which("sbatch") is None:
-        raise ValueError("there is no sbatch here: name --on local, or start it on a"
-                         " machine that submits to Slurm")  # fmt: skip
+    import submitit
+
     executor = submitit.AutoExecutor(logs, cluster=chosen.on)
     wanted = {"timeout_min": chosen.minutes, "gpus_per_node": chosen.gpus}
     wanted |= {"cpus_per_task": chosen.cpus, "slurm_partition": chosen.partition}

@@ -158,25 +158,96 @@ def test_texts_are_the_same_in_other_blocks(tmp_path):
     assert other != found[3, 6]
 
 
-def test_what_cannot_be_decoded_is_one_line(tmp_path, capsys):
+def test_what_cannot_be_decoded_is_one_line(tmp_path, monkeypatch, capsys):
+    """Before anything is written."""
     wrote(tmp_path, TEXTS)
-    decode.prepare(setting(tmp_path))
-    (tmp_path / "none.jsonl").write_text("\n")
-    out = ["--out", str(tmp_path / "out")]
-    for argv, said in (
-        ([str(tmp_path / "prompts.jsonl"), *out, "--gamma", "9"], "gamma 4"),
-        ([str(tmp_path / "none.jsonl"), "--out", str(tmp_path / "x")], "has no line"),
-        ([str(tmp_path / "p.jsonl.xz"), "--out", str(tmp_path / "y")], "p.jsonl.xz"),
+    monkeypatch.setattr(workers, "GPUS", (str(tmp_path / "gpu*"),))
+    files = {
+        "none": "\n",
+        "three": '\n{"prompt": "a"}\n{"prompt": 3}\n',
+        "turns": '{"turns": ["a", "b"]}\n',
+    }
+    for name, content in files.items():
+        (tmp_path / f"{name}.jsonl").write_text(content)
+    for words, said in (
+        ("none.jsonl", "has no line"),
+        ("p.jsonl.xz", "p.jsonl.xz"),
+        ("three.jsonl", "three.jsonl, line 3: prompt must be one text; got 3"),
+        ("turns.jsonl", "turns.jsonl, line 1: there are 2 turns"),
+        ("prompts.jsonl --target code_targt", "code_target has a name like it"),
+        ("prompts.jsonl --target copying", "copying only drafts"),
+        ("prompts.jsonl --draft code_smal", "a draft may also be copying"),
+        ("prompts.jsonl --draft tree:code_smal", "a draft may also be copying"),
+        ("prompts.jsonl --draft copying:far=2", "'far=2' is no option"),
+        ("prompts.jsonl --gpus 1", "--gpus 1: there is no GPU here"),
     ):
+        name, *flags = words.split()
+        out = ["--out", str(tmp_path / "out")]
         with pytest.raises(SystemExit):
-            decode.main(argv)
+            decode.main([str(tmp_path / name), *out, *flags])
         error = capsys.readouterr().err
         assert said in error and error.count("\n") == 1
-    (tmp_path / "prompts.jsonl").write_text('\n{"prompt": 3}\n')
-    asked = setting(tmp_path, *FLAGS)
+        assert not (tmp_path / "out").exists()
+
+
+def test_mended_prompts_cost_their_own_blocks(tmp_path, at_once, monkeypatch, capsys):
+    """Whether all were decoded before, or one block failed; another setting, or a file
+    without a block in common, is refused."""
+
+    def main(*flags: str) -> dict:
+        monkeypatch.setattr(workers, "launched", lambda *_: Dying(0))
+        argv = [str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out")]
+        code = decode.main([*argv, "--json", *flags])
+        found = json.loads(capsys.readouterr().out)
+        assert code == bool(found["failed"])
+        return found
+
+    texts = list(TEXTS)
+    wrote(tmp_path, texts)
+    with monkeypatch.context() as patch:
+        patch.setattr(decode, "work", lambda *_: (2, "none can be had", "here"))
+        assert main("--block", "2")["texts"] == 0
+    assert main("--block", "3")["decoded"] == 7  # a folder without texts is new
+    for place, text, decoded in (2, "mended", 3), (6, "also", 1):
+        texts[place] = text
+        wrote(tmp_path, texts)
+        for again in (decoded, 0):
+            assert main()["decoded"] == again
+        rows = read(tmp_path / "out" / "texts.jsonl")
+        assert [row.split(maxsplit=2)[2] for row in rows] == texts
+    texts += ["more", "and more", "and one"]
+    wrote(tmp_path, texts)
+    assert main()["decoded"] == 4
+    for said, flags in ("texts of gamma 4", ["--gamma", "9"]), ("has changed", []):
+        with pytest.raises(SystemExit):
+            main(*flags)
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+        wrote(tmp_path, ["first", *texts])
+
+
+def test_prompts_that_change_meanwhile_are_told(tmp_path):
+    wrote(tmp_path, TEXTS)
+    asked = setting(tmp_path)
     (block,) = blocks.cut(asked.prompts, 8)
-    code, said, _ = decode.work(asked, block)
-    assert code == 2 and "prompts.jsonl, line 2: prompt must be" in said
+    wrote(tmp_path, ["def h(x", *TEXTS[1:]])
+    code, said, _ = decode.work(asked, block, stand_in)
+    assert code == 2 and "was changed meanwhile" in said
+
+
+@pytest.mark.parametrize(
+    ("count", "at_once", "flags", "size"),
+    [
+        (7, 1, [], 32),
+        (7, 1, ["--batch", "2"], 2),
+        (640, 1, [], 80),
+        (640, 2, [], 40),
+        (10**6, 4, [], 1024),
+        (10**6, 4, ["--block", "4096"], 4096),
+    ],
+)
+def test_blocks_are_some_for_each_worker(count, at_once, flags, size, tmp_path):
+    assert decode.sized(setting(tmp_path, *flags), count, at_once).block == size
 
 
 def working(ancestor: int) -> list[int]:
