@@ -56,10 +56,19 @@ def test_the_manifest_is_a_jobset_of_what_is_here():
     jsonschema.validate(manifest, json.loads(schema.read_text()))
     pod = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    (command,) = container["args"]
-    assert (ROOT / re.match(r"exec (\S+)", command)[1]).is_file()
+    assert (ROOT / container["args"][0]).is_file()
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_the_image_runs_what_it_is_told_with_extras_that_there_are():
+    """An entrypoint would take a command for its own arguments."""
+    lines = (LAUNCH / "Dockerfile").read_text()
+    assert "ENTRYPOINT" not in lines and " g++ " in lines
+    extras = re.search(r"extra=(\S+) ", lines)[1].split(",")
+    assert {"sweep", "gguf", "hf", "speech"} < {*extras}
+    setup = (ROOT / "setup.py").read_text()
+    assert all(f'"{extra}":' in setup for extra in extras)
 
 
 WAITS = "trap 'echo told >>{0}/asked; exit 143' TERM\n{1}while :; do sleep 0.05; done"
