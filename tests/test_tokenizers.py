@@ -250,7 +250,7 @@ def test_a_file_that_cannot_be_read_is_named(byte_level, monkeypatch, tmp_path):
     # Of a folder the most complete file is read.
     assert tokenizers.beside(tmp_path).name == "tokenizer.json"
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ValueError, match=r"pip install tokenizers"):
+    with pytest.raises(ValueError, match=r"pip install 'specjax\[hf\]'"):
         whole = byte_level[0] / "tokenizer.json"
         tokenizers.read(shutil.copy(whole, tmp_path / "b.json"))
 
@@ -325,7 +325,7 @@ def test_a_template_that_refuses_or_escapes_is_told(tmp_path, monkeypatch):
             chat.render(templated(tmp_path, template), MESSAGES)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.setitem(sys.modules, "jinja2.sandbox", None)
-    with pytest.raises(ValueError, match=r"pip install jinja2"):
+    with pytest.raises(ValueError, match=r"pip install 'specjax\[hf\]'"):
         chat.render(templated(tmp_path, "hi"), MESSAGES)
 
 

@@ -122,7 +122,7 @@ def download(name: str, *near: str) -> Path:
     except ImportError:
         raise ValueError(
             f"{name} is no path; to fetch it from the Hugging Face hub:"
-            " pip install huggingface_hub"
+            " pip install 'specjax[hf]'"
         ) from None
     try:
         return Path(snapshot_download(name, allow_patterns=FETCHED))

@@ -148,7 +148,8 @@ def imported():
     try:
         import gin
     except ImportError:
-        raise ConfigError("gin is not installed: pip install gin-config") from None
+        wanted = "gin is not installed: pip install 'specjax[gin]'"
+        raise ConfigError(wanted) from None
     return gin
 
 

@@ -173,7 +173,7 @@ def _libraries(file: str | Path) -> tuple[ModuleType, ModuleType]:
         import soxr
     except (ImportError, OSError) as error:  # OSError: there is no libsndfile
         raise ValueError(
-            f"{file} needs soundfile and soxr ({error}): pip install soundfile soxr"
+            f"{file} needs soundfile and soxr ({error}): pip install 'specjax[speech]'"
         ) from None
     return soundfile, soxr
 

@@ -30,8 +30,8 @@ def render(
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError:
         raise ValueError(
-            f"the chat template of {folder} needs jinja2: pip install jinja2,"
-            f" or {PLAIN}"
+            f"the chat template of {folder} needs jinja2: pip install"
+            f" 'specjax[hf]', or {PLAIN}"
         ) from None
     place = ImmutableSandboxedEnvironment(
         trim_blocks=True,

@@ -45,7 +45,9 @@ def _opened(path: Path, *version: int) -> Contents:
     try:
         import gguf
     except ImportError:
-        raise ValueError(f"{path} needs the gguf library: pip install gguf") from None
+        raise ValueError(
+            f"{path} needs the gguf library: pip install 'specjax[gguf]'"
+        ) from None
     try:
         reader = gguf.GGUFReader(path)
         fields = {name: of.contents() for name, of in reader.fields.items()}

@@ -39,8 +39,8 @@ def tokenizers(file: Path) -> ModuleType:
         import tokenizers
     except ImportError:
         raise ValueError(
-            f"{file} needs the tokenizers library: pip install tokenizers, or name"
-            " a SentencePiece model (.model) in a folder of its own"
+            f"{file} needs the tokenizers library: pip install 'specjax[hf]', or"
+            " name a SentencePiece model (.model) in a folder of its own"
         ) from None
     return tokenizers
 

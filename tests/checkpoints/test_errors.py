@@ -394,7 +394,7 @@ OFFLINE = r"org/name is no path, is not in the cache .* fetched from it: no netw
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (None, r"pip install huggingface_hub"),
+        (None, r"pip install 'specjax\[hf\]'$"),
         (FileNotFoundError("no network\nand more"), OFFLINE),
         (GatedRepoError("401"), LICENCE),
         (behind(GatedRepoError("401")), LICENCE),

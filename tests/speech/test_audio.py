@@ -165,7 +165,7 @@ def test_a_cut_file_is_heard_up_to_its_cut(kind, tmp_path):
 def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
     path = save(tmp_path / "a.wav", tone(16_000))
     monkeypatch.setitem(sys.modules, "soxr", None)
-    with pytest.raises(ValueError, match=r"pip install soundfile soxr"):
+    with pytest.raises(ValueError, match=r"pip install 'specjax\[speech\]'$"):
         audio.read(path)
     with pytest.raises(ValueError, match="more than 0"):
         audio.blocks(path, 0)
