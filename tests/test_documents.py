@@ -14,6 +14,7 @@ from experiments import catalogue
 from experiments.report import headline, tables
 from specjax import __main__, configs
 from specjax.checkpoints import published
+from specjax.cli import workers
 from specjax.verifiers import token
 from tests.support import text_folders
 
@@ -117,6 +118,7 @@ def desk(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_every_command_runs(desk, monkeypatch, capsys):
     """In the order of the pages, so that a file is written before it is compared."""
+    monkeypatch.setattr(workers, "GPUS", ("/",))
     assert {line.split()[1] for line in commands("specjax")} >= {*BRIEF}
     for line in commands("specjax"):
         if line.startswith("specjax fetch"):  # by the network

@@ -121,6 +121,6 @@ def dying(setting: Setting, block: Block) -> tuple[int, str, str]:
     return answer
 
 
-def said(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> list[str]:
+def said(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> list[dict]:
     """Texts that need no model."""
-    return [f"text of {raw.decode().strip()}" for _, raw in lines]
+    return [{"text": f"text of {raw.decode().strip()}"} for _, raw in lines]

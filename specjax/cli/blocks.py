@@ -96,10 +96,10 @@ def texts_of(folder: Path, block: Block) -> Path:
     return folder / "blocks" / f"{block.number}.{block.digest[:16]}.jsonl"
 
 
-def keep(folder: Path, block: Block, texts: Sequence[str]) -> None:
+def keep(folder: Path, block: Block, texts: Sequence[dict]) -> None:
     """Writes the texts of a block. Two workers that have the same one do no harm."""
     rows = enumerate(texts, block.first)
-    written = [json.dumps({"index": i, "text": text}) + "\n" for i, text in rows]
+    written = [json.dumps({"index": i} | text) + "\n" for i, text in rows]
     whole(texts_of(folder, block), written)
 
 

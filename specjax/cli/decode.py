@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import console, drafts, prompts, text
+from specjax import console, drafts, prompts, streaming, text
 from specjax.cli import blocks, workers
 from specjax.cli import flags as shared
 from specjax.cli.blocks import Block
@@ -27,6 +27,7 @@ from specjax.progress import Bar
 from specjax.prompt_lines import parse
 
 LARGEST, SHARE = 1024, 8  # prompts of a block, blocks of a worker, where nobody says
+NAMES = "id", "question_id"  # of a prompt, which its text then has
 SETTING, TEXTS = "setting.json", "texts.jsonl"  # in the folder, beside blocks
 
 
@@ -228,15 +229,22 @@ def work(
         if not blocks.texts_of(setting.folder, block).exists():
             lines = blocks.lines(setting.prompts, block)
             texts = (decode or decoded)(setting, block.first, lines)
-            blocks.keep(setting.folder, block, texts)
+            blocks.keep(setting.folder, block, [*map(named, lines, texts)])
     except (ValueError, OSError, FloatingPointError) as error:
         return 2, str(error), host
     return 0, "", host
 
 
-def decoded(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> list[str]:
-    """The texts of prompts, the first of which is the `first` of its file. Prompts of
-    one `bucket` are decoded together, always `batch` of them: a program's shape then
+def named(line: tuple[int, bytes], row: dict[str, Any]) -> dict[str, Any]:
+    """A text behind the names that its prompt has."""
+    fields = parse(line[1])
+    return {name: fields[name] for name in NAMES if name in fields} | row
+
+
+def decoded(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> list[dict]:
+    """The texts of prompts, the first of which is the `first` of its file. tokens: how
+    many ids it has; ended: whether by an end of the model's, not by the limit. Prompts
+    of one `bucket` are decoded together, always `batch` of them: a program's shape then
     says nothing of a prompt's mates, nor does its rounding."""
     sides = shared.pair((setting.target, setting.draft), setting.dtype)
     target, draft = text.opened(sides[0].pretrained, sides[1])
@@ -259,6 +267,8 @@ def decoded(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> lis
             each = how._replace(seed=setting.seed, places=places)
             asked_for = [{"tokens": ids} for _, ids in full]
             ready = text.prepared(target, draft, asked_for, each)
-            written = text.run(*ready).texts[: len(some)]
-            texts |= zip((i for i, _ in some), written, strict=True)
+            done = text.run(*ready)
+            for k, (i, _) in enumerate(some):
+                row = {"text": done.texts[k], "tokens": len(done.ids[k])}
+                texts[i] = row | {"ended": done.ended[k] == streaming.END}
     return [texts[i] for i in range(len(lines))]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from specjax import text
 from specjax.cli import blocks, decode, workers
 from tests import conftest
 
@@ -43,10 +44,11 @@ def read(path: Path) -> list[str]:
     return [row["text"] for row in rows]
 
 
-def stand_in(asked: decode.Setting, first: int, lines: list) -> list[str]:
+def stand_in(asked: decode.Setting, first: int, lines: list) -> list[dict]:
     """Says back what it was asked, and where it stands."""
     rows = enumerate(lines, first)
-    return [f"{i} {line} {json.loads(raw)['prompt']}" for i, (line, raw) in rows]
+    texts = (f"{i} {line} {json.loads(raw)['prompt']}" for i, (line, raw) in rows)
+    return [{"text": text} for text in texts]
 
 
 class Dying:
@@ -151,7 +153,8 @@ def test_texts_are_the_same_in_other_blocks(tmp_path):
             lines = blocks.lines(asked.prompts, block)
             found[size, block.first] = decode.decoded(asked, block.first, lines)
     assert found[7, 0] == [*found[3, 0], *found[3, 3], *found[3, 6]]
-    assert len(set(found[7, 0])) == len(TEXTS)
+    assert len({row["text"] for row in found[7, 0]}) == len(TEXTS)
+    assert {(row["tokens"], row["ended"]) for row in found[7, 0]} == {(6, False)}
     other = decode.decoded(
         asked._replace(seed=1), 0, blocks.lines(asked.prompts, block)
     )
@@ -208,8 +211,8 @@ def test_mended_prompts_cost_their_own_blocks(tmp_path, at_once, monkeypatch, ca
         patch.setattr(decode, "work", lambda *_: (2, "none can be had", "here"))
         assert main("--block", "2")["texts"] == 0
     assert main("--block", "3")["decoded"] == 7  # a folder without texts is new
-    for place, text, decoded in (2, "mended", 3), (6, "also", 1):
-        texts[place] = text
+    for place, new, decoded in (2, "mended", 3), (6, "also", 1):
+        texts[place] = new
         wrote(tmp_path, texts)
         for again in (decoded, 0):
             assert main()["decoded"] == again
@@ -224,6 +227,23 @@ def test_mended_prompts_cost_their_own_blocks(tmp_path, at_once, monkeypatch, ca
         error = capsys.readouterr().err
         assert said in error and error.count("\n") == 1
         wrote(tmp_path, ["first", *texts])
+
+
+def test_a_line_has_its_prompts_name_and_how_its_text_ended(tmp_path, monkeypatch):
+    (tmp_path / "prompts.jsonl").write_text(
+        '{"prompt": "a", "id": "x"}\n{"prompt": "bc", "question_id": 7}\n'
+    )
+    asked = setting(tmp_path, *FLAGS)
+    both = [[5, 1], [6]] * 2, ["end", "length"] * 2
+    done = text.Generated(["a", "b"] * 2, None, 1, 3, 0.0, "exact", *both)
+    monkeypatch.setattr(text, "run", lambda *_: done)
+    (block,) = blocks.cut(asked.prompts, 8)
+    assert decode.work(asked, block)[:2] == (0, "")
+    rows = blocks.texts_of(asked.folder, block).read_text().splitlines()
+    assert [*map(json.loads, rows)] == [
+        {"index": 0, "id": "x", "text": "a", "tokens": 2, "ended": True},
+        {"index": 1, "question_id": 7, "text": "b", "tokens": 1, "ended": False},
+    ]
 
 
 def test_prompts_that_change_meanwhile_are_told(tmp_path):
@@ -296,5 +316,6 @@ def test_workers_that_are_killed_lose_no_text(on, tmp_path):
     asked = setting(tmp_path, *FLAGS)
     (block,) = blocks.cut(asked.prompts, 99)
     alone = decode.decoded(asked, 0, blocks.lines(asked.prompts, block))
-    assert read(tmp_path / "out" / "texts.jsonl") == alone
+    texts = [row["text"] for row in alone]
+    assert read(tmp_path / "out" / "texts.jsonl") == texts
     assert not (tmp_path / "out" / "blocks").exists()
