@@ -91,7 +91,7 @@ def of_some_ids(path: Path, target: Side) -> Side:
 
 def check(target: str, draft: str, dtype: str) -> None:
     """Raises ValueError for names of a pair that `target` and `named` would refuse, as
-    far as that is seen before weights are read. No device is used."""
+    far as that is seen before weights are read."""
     check_target(target)
     checkpoints.check(target, dtype)
     check_draft(draft, dtype)

@@ -129,7 +129,7 @@ def load(
 
 def check(name: str | Path, dtype: str = "float32") -> None:
     """Raises ValueError, as `load` and before any weight is read, for what is no
-    checkpoint. No device is used."""
+    checkpoint."""
     jax_flags.check()
     _open(str(name), int8_weights.activations(dtype), None)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import console, drafts, prompts, streaming, text
+from specjax import console, drafts, native, prompts, streaming, text
 from specjax.cli import blocks, workers
 from specjax.cli import flags as shared
 from specjax.cli.blocks import Block
@@ -72,7 +72,8 @@ def written(parser: console.Parser, chosen: argparse.Namespace) -> dict:
     begun, setting = time.monotonic(), asked(chosen)
     with parser.refusing():
         workers.check(chosen)
-        drafts.check(setting.target, setting.draft, setting.dtype)
+        with native.products(native.XLA):  # any other asks for the workers' device
+            drafts.check(setting.target, setting.draft, setting.dtype)
         setting = sized(setting, blocks.check(setting.prompts), chosen.workers)
         prepare(setting)
         launcher = workers.launched(chosen, setting.folder / "workers")
