@@ -66,7 +66,7 @@ def test_a_family_goes_through_a_command(family, command, folder_of, tmp_path, c
         measured = record["measured"]
         assert measured["encodes"] == (family == "t5") and measured["ends"]
         assert 0 < measured["alpha"] < 1 and measured["prefill_target_ms"] > 0
-        assert "best: " in printed and record["provenance"]["dtype"] == dtype
+        assert " costs most\n" in printed and record["provenance"]["dtype"] == dtype
     else:
         assert f", {dtype}, " in printed
         assert "passed" in printed or "Nothing differs" in printed
