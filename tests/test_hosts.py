@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from specjax import hosts
@@ -113,7 +114,7 @@ def test_processes_that_differ_are_told_how(rows, tmp_path):
         ((0,), signal.SIGKILL, (-9, 1)),
         ((1,), signal.SIGSTOP, (1, None)),
         ((0,), signal.SIGSTOP, (None, 1)),
-        ((0, 1), signal.SIGTERM, (143, 143)),
+        ((0, 1), signal.SIGTERM, ((143, 1), (143, 1))),  # 1: the other was sooner
     ],
 )
 def test_a_lost_process_ends_the_others_and_the_command_goes_on(
@@ -128,7 +129,7 @@ def test_a_lost_process_ends_the_others_and_the_command_goes_on(
             processes[victim].send_signal(number)
         for i, (process, code) in enumerate(zip(processes, codes, strict=True)):
             if code is not None:
-                assert process.wait(60) == code
+                assert process.wait(60) in np.atleast_1d(code)
             if code in (1, 143):
                 assert "the same command goes on from here" in said(tmp_path, i)
     (before,) = jsonl.read(records)
