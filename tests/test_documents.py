@@ -193,7 +193,7 @@ def test_the_guides_server_answers(capsys):
 def test_every_table_is_in_the_index_of_results():
     index = (ROOT / "results/README.md").read_text()
     for table in catalogue.tables():
-        assert f"[md]({table.name}.md)" in index and f"`{table.command}`" in index
+        assert f"[md]({table.page}.md)" in index and f"`{table.command}`" in index
 
 
 def test_the_headline_is_what_the_records_say():
@@ -246,8 +246,8 @@ def test_every_table_of_a_paper_is_on_its_page_with_its_command():
             (ROOT / f"experiments/papers/{paper}/lines.json").read_text()
         )
         for name in names.keys() - {"shared"}:
-            command = catalogue.named(name).command
-            assert f"`{command}` | `results/{name}.md` |" in page, name
+            table = catalogue.named(name)
+            assert f"`{table.command}` | `results/{table.page}.md` |" in page, name
 
 
 def test_the_gains_of_methods_are_those_of_the_results():

@@ -36,13 +36,15 @@ class Line(NamedTuple):
 
 
 class Table(NamedTuple):
-    """`note`: what a reader must know to compare; `command`: what makes it."""
+    """`note`: what a reader must know to compare; `command`: what makes it; `page`: the
+    Markdown file that it stands in, where that has another's name."""
 
     name: str
     title: str
     note: str
     command: str
     lines: list[Line]
+    page: str
 
 
 def read(paths: list[Path]) -> list[Table]:
@@ -56,6 +58,7 @@ def read(paths: list[Path]) -> list[Table]:
             " ".join(it["note"]),
             command(it["command"]),
             [line for block in it["blocks"] for line in lines_of(block, shared)],
+            it.get("page", name),
         )
         for file in files
         for name, it in file.items()

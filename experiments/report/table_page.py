@@ -39,12 +39,15 @@ def page_of(table: Table, results: Records, folder: Path) -> str:
         if row[-1].startswith("not run"):
             row[OURS] = "not run"
     here = [row for row in rows if not row[-1].startswith("not run here")]
+    kinds = ["csv", "tex", *["svg"] * tables.is_figure(table)]
+    own = [(kind, f"{table.name}.{kind}") for kind in kinds]
     return render(
         "table",
         title=table.title,
         table=table,
         folder=folder,
-        kinds=["md", "csv", "tex", *["svg"] * tables.is_figure(table)],
+        files=[("md", f"{table.page}.md"), *own],
+        drawn=tables.is_figure(table),
         head=tables.HEAD,
         here=here,
         apart=[row for row in rows if row not in here],

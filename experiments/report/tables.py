@@ -1,8 +1,8 @@
 """Renders records: `python -m experiments.report.tables [DIR]`.
 
-Every table of the catalogue becomes DIR/<table>.md, .csv and .tex, a figure also .svg,
-and DIR/README.md says which command makes which. What is shown are the records, the
-catalogue, and laws that are computed now.
+Every table of the catalogue becomes DIR/<table>.csv and .tex, a figure also .svg, those
+of a page DIR/<page>.md, and DIR/README.md says which command makes which. What is shown
+are the records, the catalogue, and laws that are computed now.
 """
 
 import argparse
@@ -112,7 +112,8 @@ def every(results: Records) -> list[Table]:
         ]
         if lines:
             title = f"Own rows: {folder}"
-            own.append(Table(f"own_{folder}", title, OWN, command(folder), lines))
+            name = f"own_{folder}"
+            own.append(Table(name, title, OWN, command(folder), lines, name))
     return [*catalogue.tables(), *own]
 
 
@@ -127,7 +128,7 @@ def rows(table: Table, results: Records) -> list[list[str]]:
 
 
 def page(table: Table, results: Records) -> str:
-    """One table as a Markdown page."""
+    """One table in Markdown."""
     text = f"# {table.title}\n\n{table.note}\n\n`{table.command}`\n\n"
     if is_figure(table):
         text += f"![{table.title}]({table.name}.svg)\n\n"
@@ -164,8 +165,8 @@ def index(results: Records) -> str:
     """The page that leads from a table to its command and its files."""
     lines = []
     for table in every(results):
-        kinds = ["md"] + ["svg"] * is_figure(table)
-        files = " ".join(f"[{kind}]({table.name}.{kind})" for kind in kinds)
+        files = f"[md]({table.page}.md)"
+        files += f" [svg]({table.name}.svg)" * is_figure(table)
         lines.append([table.title, f"`{table.command}`", files, states(table, results)])
     head = ["table", "command", "files", "lines"]
     return INDEX + markup.markdown(head, lines)
@@ -173,10 +174,11 @@ def index(results: Records) -> str:
 
 def texts(results: Records) -> dict[str, str]:
     """Every file but the drawings, by name."""
-    files = {}
+    files: dict[str, str] = {}
     for table in every(results):
-        lines = rows(table, results)
-        files[f"{table.name}.md"] = page(table, results)
+        lines, name = rows(table, results), f"{table.page}.md"
+        above = f"{files[name]}\n" if name in files else ""
+        files[name] = above + page(table, results)
         files[f"{table.name}.tex"] = markup.latex(HEAD, lines)
         curves = any("@" in line.quantity for line in table.lines)
         flat = markup.comma_separated(HEAD, lines)

@@ -13,16 +13,17 @@ from experiments.report import spec_bench
 from experiments.report.columns import Grid, grid, measured
 from specjax.theory import speedup
 
-FOLDERS = "trees_walltime", "trees_questions"
+FOLDERS = "trees", "trees_questions"
 CHAIN = "_chain"  # how its row ends; the rows of the pair's trees begin as it does
 
 
 def details(records: Records) -> list[Grid]:
-    return grid("trees", compared(measured(records, *FOLDERS)))
+    rows = measured(records, *FOLDERS).items()
+    return grid("trees", compared({k: it for k, it in rows if "best_speedup" in it}))
 
 
 def compared(rows: dict[str, dict]) -> Iterator[dict]:
-    """Of each tree, its speed over that of its chain."""
+    """Of each tree that was timed, its speed over that of its chain."""
     for name, chain in sorted(rows.items()):
         pair = name.removesuffix(CHAIN)
         trees = [it for row, it in sorted(rows.items()) if row.startswith(pair + "_")]
