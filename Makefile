@@ -25,7 +25,8 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch>=2.6
 RUN = $(VENV)/bin/python
-INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check
+# Modules are compiled as they are imported: most of what is installed never is.
+INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 PARALLEL = --numprocesses logical --maxprocesses 8 --dist loadfile
 CORE = tests/test_*.py tests/theory tests/verifiers tests/drafters tests/models \
   tests/exactness/test_certify.py

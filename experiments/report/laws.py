@@ -1,12 +1,12 @@
 """Closed forms and certificates: computed whenever they are shown, kept nowhere.
 
 Their rows are gin files like any other; what they give depends on the code alone, and
-tests assert it. All of them take a minute and a half of one core, most of that for the
-certificates, and run in two processes.
+tests assert it. All of them take five minutes of one core, most of that for the
+certificates, which run in two processes.
 """
 
 import multiprocessing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 
 from experiments import catalogue
@@ -22,10 +22,18 @@ FOLDERS = (*CLOSED_FORMS, *ENUMERATED)
 PROCESSES = 2
 
 
-def computed(folders: Iterable[str] = FOLDERS) -> Records:
-    """The records of every law's row, with no day: they are of now."""
+def computed(
+    folders: Iterable[str] = FOLDERS, wanted: Callable[[str], bool] = lambda row: True
+) -> Records:
+    """The records of every law's row, with no day: they are of now. wanted: which rows,
+    as folder/row."""
     found: Records = {folder: {} for folder in folders}
-    rows = [row for folder in folders for row in records.rows(folder).values()]
+    rows = [
+        row
+        for folder in folders
+        for row in records.rows(folder).values()
+        if wanted(f"{folder}/{row.row}")
+    ]
     long = [row for row in rows if row.table in ENUMERATED]
     for record in (*map(law, (x for x in rows if x not in long)), *at_once(long)):
         found[record["table"]][record["row"]] = record

@@ -29,6 +29,7 @@ from specjax.types import (
     Verifier,
 )
 
+ROWS = 32  # the number of prefixes whose laws are made at once is a multiple
 REGIMES = ("dense", "table", "certain", "reduced", "common")
 
 
@@ -125,7 +126,9 @@ def reference(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
 def laws(
     fixture: Fixture, prefixes: Sequence[tuple], dtype: str = "float32"
 ) -> tuple[Law, Law | None]:
-    """The same two by `specjax.probs`: the target's and what the draft carries, [C]."""
+    """The same two by `specjax.probs`: the target's and what the draft carries, [C];
+    further rows are those of the first prefix, so that trees share a program."""
+    prefixes = [*prefixes, *[prefixes[0]] * (-len(prefixes) % ROWS)]
     z_p, z_q = (
         np.array([model(prefix) for prefix in prefixes], dtype)
         for model in (fixture.target, said(fixture))
