@@ -9,6 +9,7 @@ Axes: B rows, G = gamma, V vocabulary.
 import contextvars
 import functools
 from typing import NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -339,47 +340,31 @@ def wrong_gumbel(wrong, target: Law, draft: Draft, noise: Array) -> Verdict:
     return swapped(wrong, right, others)
 
 
+# Rules for trees are the library's own, of whose parts some are replaced.
+
+
 def wrong_recursive(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
-    """`verifiers.recursive.verify` of a tree, node by node in their order."""
-    if draft.parent is None:
-        return token.verify(target, draft, noise, True)
-    either, (batch, size) = functools.partial(swapped, wrong), draft.tokens.shape
-    rows, vocab = jnp.arange(batch), target.logits.shape[-1]
-    at, n = jnp.full(batch, -1), jnp.zeros(batch, jnp.int32)
-    path = jnp.broadcast_to(jnp.arange(size), (batch, size))
-    chance, tried = jnp.zeros((batch, size)), jnp.zeros(batch, bool)
-    r = probs.dense(probs.take(target, jnp.zeros(batch, jnp.int32)))
-    q = jnp.zeros((batch, vocab))
-    for node in range(size):
-        x = draft.tokens[:, node]
-        here = (draft.parent[:, node] == at) & (node < draft.num)
-        own = jnp.zeros((batch, vocab))
-        if draft.law is not None:
-            own = probs.dense(probs.take(draft.law, jnp.full(batch, node)))
-        q = jnp.where(tried[:, None], q, own)
-        judged = recursive.proposal(q, x)
-        ratio = r[rows, x] / judged[rows, x]
-        down = here & (noise.accept[:, node] < ratio)
-        on = here & ~down
-        rest = recursive.rest(r, judged)
-        once = jnp.where(tried[:, None], r, rest)
-        left = {"forgets a rejected sibling": r}
-        left |= {"residual of the first child alone": once}
-        r = jnp.where(on[:, None], either(rest, left), r)
-        without = recursive.without(q, x)
-        raw = q.at[rows, x].set(0.0)
-        further = {"q of a sibling is not renormalised": raw}
-        further |= {"q of a sibling keeps the one before": q}
-        q = jnp.where(on[:, None], either(without, further), q)
-        row = either(node + 1, {"rows of another branch": node})
-        p = probs.dense(probs.take(target, jnp.full(batch, row)))
-        r = jnp.where(down[:, None], p, r)
-        path = path.at[rows, jnp.where(down, n, size)].set(node, mode="drop")
-        chance = chance.at[:, node].set(jnp.where(here, jnp.minimum(1.0, ratio), 0.0))
-        at, n = jnp.where(down, node, at), n + down
-        tried = jnp.where(down, False, tried | on)
-    tokens = recursive.along(draft, path, n, probs.pick(r, noise.sample))
-    return Verdict(n, tokens, chance, path, r)
+    either, right = functools.partial(swapped, wrong), recursive.without
+    residual = recursive.rest
+
+    def without(q: Array, x: Array) -> Array:
+        further = {"q of a sibling keeps the one before": q}
+        raw = q.at[jnp.arange(x.size), x].set(0.0)
+        further |= {"q of a sibling is not renormalised": raw}
+        return either(right(q, x), further)
+
+    def rest(r: Array, q: Array) -> Array:
+        left = residual(r, q)
+        drawn = (q[:, None] == probs.dense(draft.law)).all(-1)
+        once = jnp.where(drawn.any(-1, keepdims=True), left, r)  # of a first child
+        others = {"forgets a rejected sibling": r}
+        return either(left, others | {"residual of the first child alone": once})
+
+    rows = np.maximum(np.arange(target.logits.shape[1]) - 1, 0)
+    beside = jax.tree.map(lambda leaf: leaf[:, rows], target)
+    target = either(target, {"rows of another branch": beside})
+    with mock.patch.multiple(recursive, without=without, rest=rest):
+        return recursive.verifier.verify(target, draft, noise, True)
 
 
 def wrong_traversal(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
@@ -439,80 +424,43 @@ def wrong_traversal(wrong, target: Law, draft: Draft, noise: token.Noise) -> Ver
 
 
 def wrong_kseq(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
-    """`verifiers.kseq.verify` of the tree that the root has two children and the first
-    of them one."""
-    if draft.parent is None:
-        return token.verify(target, draft, noise, True)
-    either, batch = functools.partial(swapped, wrong), draft.num.shape[0]
-    rows, p, x, u = jnp.arange(batch), probs.dense(target), draft.tokens, noise.accept
-    live = jnp.arange(3) < draft.num[:, None]
+    either, right = functools.partial(swapped, wrong), kseq.solved
+    residual = kseq.rest
 
-    def node(row: int, child: int, count: Array) -> kseq.Node:
-        q = probs.dense(probs.take(draft.law, jnp.full(batch, child)))
-        rho = kseq.solved(p[:, row], q, count)
-        less = (1 + rho) / 2
-        rho = either(rho, {"rho beside the root": less})
-        one = kseq.solved(p[:, row], q, jnp.ones_like(count))
-        rho = either(rho, {"accepts by another number of siblings": one})
-        return kseq.Node(p[:, row], q, rho, count)
+    def solved(p: Array, q: Array, count: Array) -> Array:
+        rho = right(p, q, count)
+        one = right(p, q, jnp.minimum(count, 1))
+        others = {"accepts by another number of siblings": one}
+        return either(rho, others | {"rho beside the root": (1 + rho) / 2})
 
-    root, low = node(0, 0, live[:, :2].sum(1)), node(1, 2, live[:, 2:].sum(1))
+    def rest(node: kseq.Node) -> Array:
+        left = residual(node)
+        twice = recursive.rest(recursive.rest(node.p, node.q), node.q)
+        twice = jnp.where(node.count[:, None] == 2, twice, left)
+        return either(left, {"residual of recursive rejection": twice})
 
-    def ratio(at: kseq.Node, i: int) -> Array:
-        q_x = at.q[rows, x[:, i]]
-        r = at.p[rows, x[:, i]] / jnp.where(q_x > 0, at.rho * q_x, 1.0)
-        return jnp.where(live[:, i], jnp.minimum(1.0, r), 0.0)
-
-    chance = jnp.stack([ratio(root, 0), ratio(root, 1), ratio(low, 2)], axis=1)
-    kept = u < chance
-    first, second = kept[:, 0], ~kept[:, 0] & kept[:, 1]
-    deep = first & kept[:, 2]
-    n = (first | second).astype(jnp.int32) + deep
-    lead = jnp.where(second, 1, 0)
-    path = jnp.stack([lead, jnp.full(batch, 2), jnp.full(batch, 2)], axis=1)
-    path = jnp.where(jnp.arange(3) < n[:, None], path, jnp.arange(3))
-    # Reported of what was tried alone.
-    tried = jnp.stack([live[:, 0], ~first, first], axis=1)
-    none, after = kseq.rest(root), kseq.rest(low)
-    r = recursive.rest(recursive.rest(root.p, root.q), root.q)
-    none = either(none, {"residual of recursive rejection": r})
-    weights = jnp.where(second[:, None], p[:, 2], none)
-    weights = jnp.where(first[:, None], after, weights)
-    weights = jnp.where(deep[:, None], p[:, 3], weights)
-    tokens = recursive.along(draft, path, n, probs.pick(weights, noise.sample))
-    return Verdict(n, tokens, jnp.where(tried, chance, 0.0), path, weights)
+    with mock.patch.multiple(kseq, solved=solved, rest=rest):
+        return kseq.verify(target, draft, noise, True)
 
 
 def wrong_greedy(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
-    """`verifiers.greedy_block.verify` of the tree that the root has two children and
-    the first of them one."""
-    if draft.parent is None:
-        return block.verify(target, draft, noise, True)
-    either, (batch, size) = functools.partial(swapped, wrong), draft.tokens.shape
-    rows, p, x = jnp.arange(batch), probs.dense(target), draft.tokens
-    live = jnp.arange(size) < draft.num[:, None]
-    drawn = probs.dense(draft.law)
-    count, twins = live[:, :2].sum(1), live[:, 1] & (x[:, 0] == x[:, 1])
-    more = {"the best of one more": count + 1}
-    count = either(count, more | {"counts two that agree once": count - twins})
-    rank, q = greedy_block.best_of(p[:, 0], drawn[:, 0], count)
-    q = either(q, {"judges the best by q": drawn[:, 0]})
-    place = jnp.where(live, rank[rows[:, None], x], -1)
-    second = place[:, 1] > place[:, 0]
-    below = live[:, 2] & ~second
-    lead = jnp.where(second, 1, 0)
-    node = jnp.stack([lead, jnp.full(batch, 2), jnp.full(batch, 2)], axis=1)
-    num = jnp.where(live[:, 0], 1 + below, 0)
-    chain = draft._replace(tokens=x[rows[:, None], node], num=num)
-    coins = noise._replace(accept=noise.accept[rows[:, None], node])
-    at = jnp.pad(node + 1, ((0, 0), (1, 0)))
-    laws = jnp.stack([q, drawn[:, 2], drawn[:, 2]], axis=1)
-    found = block.decide(p[rows[:, None], at], laws, chain, coins)
-    n, chance = found.num_accepted, found.accept_prob
-    path = jnp.where(jnp.arange(size) < n[:, None], node, jnp.arange(size))
-    agree = jnp.stack([live[:, 0] & ~second, second | twins, below], axis=1)
-    level = jnp.array([0, 0, 1])
-    return found._replace(path=path, accept_prob=jnp.where(agree, chance[:, level], 0))
+    """Of a tree whose only siblings are the first two nodes."""
+    either, right, x = (
+        functools.partial(swapped, wrong),
+        greedy_block.best_of,
+        draft.tokens,
+    )
+
+    def best_of(p: Array, q: Array, count: Array) -> tuple[Array, Array]:
+        both = count == 2
+        twins = both & (x[:, 0] == x[:, 1])
+        counted = {"the best of one more": count + both}
+        count = either(count, counted | {"counts two that agree once": count - twins})
+        rank, law = right(p, q, count)
+        return rank, either(law, {"judges the best by q": q})
+
+    with mock.patch.object(greedy_block, "best_of", best_of):
+        return greedy_block.verify(target, draft, noise, True)
 
 
 WRONG = dict(token=wrong_token, block=wrong_block, rejection=wrong_rejection)
