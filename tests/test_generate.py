@@ -14,6 +14,7 @@ from specjax.inputs import make_prompt, make_sampling
 from specjax.step import Decoder, build_step, finished
 from specjax.types import Params, Prompt, Request, State
 from tests.support import tiny
+from tests.support.drafted import whole
 from tests.support.drafter_cases import BY_NAME, Case
 
 GAMMA, NEW, SLOTS = 2, 24, 36
@@ -102,14 +103,8 @@ def greedy_text() -> Output:
 
 def test_the_baseline_is_the_argmax_of_a_full_recomputation():
     """No cache, no prefill, no loop on the device: greedy decoding by definition."""
-    world, tokens = tiny.transformers(), greedy_text().tokens
-
-    @jax.jit
-    def logits(params):
-        features, _ = world.target.apply(params, tokens, jnp.zeros(BATCH, int), None)
-        return world.target.readout(params, features)
-
-    each = logits(world.target_weights)
+    world = tiny.transformers()
+    each = whole(world.target)(world.target_weights, greedy_text().tokens)
     tiny.check_greedy(greedy_text(), LENGTHS, each, least=4)
 
 

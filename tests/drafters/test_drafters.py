@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import generate, probs
+from specjax import probs
 from specjax.drafters import autoregressive, copying, ngram, random
 from specjax.drafters.rollout import independent
-from specjax.inputs import make_prompt, make_request, make_sampling
+from specjax.inputs import make_prompt
 from specjax.step import Decoder
 from specjax.types import Params, Request, Sampling, State
 from tests.support import tiny
+from tests.support.drafted import along
 
 # a b a b c, then a b c: after (a, b) come a once and c twice.
 A, B, C = 0, 1, 2
@@ -72,17 +73,9 @@ def test_what_is_copied_has_a_law_that_is_sure_of_it():
     drawn = copying.first(independent, gamma, 2)
     drafter = autoregressive.build(model.draft, gamma, drawn)
     text = [[5, 6, 7, 8, 5, 6], [5, 6, 7, 8, 9, 6]]  # the second matches one token
-    prompt = make_prompt(text)
-    request = make_request(jax.random.key(0), prompt, 4, make_sampling(2, 1.0))
-    decoder = Decoder(model.target, drafter)
     params = Params(model.target_weights, model.draft_weights)
-
-    @jax.jit
-    def drafted(params):
-        state = generate.prefill(decoder, params, prompt, 16)
-        return drafter.draft(request.key, params.draft, request, state)[0]
-
-    draft = drafted(params)
+    decoder = Decoder(model.target, drafter)
+    draft = along(decoder, params, make_prompt(text), 0)[0].draft
     assert draft.tokens[0].tolist() == [7, 8, 5] and draft.num.tolist() == [3, 3]
     laws = np.asarray(probs.dense(draft.law))
     np.testing.assert_array_equal(laws[0], np.eye(29)[[7, 8, 5]])

@@ -4,52 +4,39 @@ Axes: B rows, G nodes, V vocabulary.
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, probs
+from specjax import probs
 from specjax.drafters import best_first, forked, grown
 from specjax.drafters.rollout import coupled
-from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.step import Decoder, build_step
+from specjax.inputs import make_prompt
+from specjax.step import Decoder
 from specjax.verifiers import recursive, recursive_replaced
 from tests.support import tiny
+from tests.support.drafted import SLOTS, along, whole
 from tests.support.drafter_cases import BY_NAME
 
 PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4]])
 BATCH, NODES, FLOORS, LONGEST = 3, 7, (0.3, 0.25, 0.1), 3
 WORLD = tiny.transformers()
+LOGITS = whole(WORLD.draft)
 
 
-def drafted(drafter, steps: int = 2):
-    """The draft after so many steps as tokens and parents, and the texts before it."""
+def drafted(drafter):
+    """Tokens and parents after two steps, and the text, of each row."""
     decoder = Decoder(WORLD.target, drafter, recursive.verifier)
-    params, sampling = BY_NAME["tree"].params(WORLD), make_sampling(BATCH, 1.0)
-    request = make_request(jax.random.key(3), PROMPT, 24, sampling)
-    state = jax.jit(lambda: generate.prefill(decoder, params, PROMPT, 40))()
-    step = jax.jit(build_step(*decoder))
-    for _ in range(steps):
-        state, _ = step(params, request, state)
-    draw = jax.jit(lambda key, state: drafter.draft(key, params.draft, request, state))
-    draft = draw(request.key, state)[0]
-    rows = zip(state.tokens.tolist(), state.length.tolist(), strict=True)
-    trees = zip(draft.tokens.tolist(), draft.parent.tolist(), strict=True)
-    return trees, [row[:length] for row, length in rows]
-
-
-@jax.jit
-def probabilities(tokens):
-    """The draft's own after each token of texts [N, T], without a cache."""
-    zero = jnp.zeros(len(tokens), jnp.int32)
-    features, _ = WORLD.draft.apply(WORLD.draft_weights, tokens, zero, None)
-    return jax.nn.softmax(WORLD.draft.readout(WORLD.draft_weights, features), axis=-1)
+    *_, now = along(decoder, BY_NAME["tree"].params(WORLD), PROMPT, 2)
+    rows = now.draft.tokens.tolist(), now.draft.parent.tolist(), now.texts()
+    return zip(*rows, strict=True)
 
 
 def after(text: list, path: list) -> np.ndarray:
-    whole = np.zeros((1, 40), np.int32)
-    whole[0, : len(text) + len(path)] = text + path
-    return np.asarray(probabilities(jnp.asarray(whole))[0, len(text) + len(path) - 1])
+    """The draft's own law of the next token, without a cache."""
+    tokens = np.zeros((1, SLOTS), np.int32)
+    tokens[0, : len(text) + len(path)] = text + path
+    logits = LOGITS(WORLD.draft_weights, tokens)[0, len(text) + len(path) - 1]
+    return np.asarray(jax.nn.softmax(logits))
 
 
 def kept(shares: list) -> list:
@@ -59,8 +46,8 @@ def kept(shares: list) -> list:
 @pytest.mark.parametrize("floors", [(), FLOORS])
 def test_the_best_of_what_a_beam_extends(floors):
     """With no floor the probability of a path alone."""
-    each, texts = drafted(best_first.build(WORLD.draft, NODES, 2, LONGEST, floors))
-    for (tokens, parents), text in zip(each, texts, strict=True):
+    each = drafted(best_first.build(WORLD.draft, NODES, 2, LONGEST, floors))
+    for tokens, parents, text in each:
         beam, every = [((), 1.0)], []
         for _ in range(LONGEST):
             level = []
@@ -89,9 +76,10 @@ def hope(reach: float, drawn: list, q: np.ndarray, path: list) -> float:
 
 
 def test_a_place_is_chosen_by_what_was_drawn_before():
-    each, texts = drafted(grown.build(WORLD.draft, NODES, FLOORS, LONGEST))
     shapes = set()
-    for (tokens, parents), text in zip(each, texts, strict=True):
+    for tokens, parents, text in drafted(
+        grown.build(WORLD.draft, NODES, FLOORS, LONGEST)
+    ):
         places, paths = {-1: [1.0, [], after(text, [])]}, {-1: []}
         for node, (token, parent) in enumerate(zip(tokens, parents, strict=True)):
             values = {row: hope(*places[row], paths[row]) for row in places}
@@ -110,15 +98,7 @@ def test_a_place_is_chosen_by_what_was_drawn_before():
 def test_a_copy_lies_beside_the_chain_where_there_is_one():
     drafter = forked.build(WORLD.draft, 5, 2, longest=2)
     decoder = Decoder(WORLD.target, drafter, recursive_replaced.verifier)
-    params = BY_NAME["tree"].params(WORLD)
-    request = make_request(jax.random.key(0), PROMPT, 24, make_sampling(BATCH, 1.0))
-
-    @jax.jit
-    def draft():
-        state = generate.prefill(decoder, params, PROMPT, 40)
-        return drafter.draft(request.key, params.draft, request, state)[0]
-
-    draft = draft()
+    draft = along(decoder, BY_NAME["tree"].params(WORLD), PROMPT, 0)[0].draft
     assert draft.parent.tolist() == [[-1, 0, 1, -1, 3]] * BATCH
     assert draft.num.tolist() == [3, 3, 5] and draft.tokens[2, 3:].tolist() == [3, 4]
     q = np.asarray(probs.dense(draft.law)).sum(-1)

@@ -1,21 +1,27 @@
-"""A draft of another tokenizer: how it reads a text, and where it has no room."""
+"""A draft of another tokenizer: how it reads a text, where it has no room, and what it
+says if it writes freely."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import generate, probs
+from specjax import probs
 from specjax.drafters import intersection, tree
-from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.step import build_step
-from specjax.verifiers import recursive
+from specjax.inputs import make_prompt, make_sampling
+from specjax.verifiers import recursive, token
 from tests.support import tiny
-from tests.support.drafter_cases import BY_NAME, of_other_ids, spelled, vocab
+from tests.support.drafted import Drafted, along, whole
+from tests.support.drafter_cases import (
+    BY_NAME,
+    by_strings,
+    of_other_ids,
+    spelled,
+    vocab,
+)
 
 CASE = BY_NAME["intersection"]
 PROMPT = make_prompt([[1, 3, 3, 4, 5, 6, 9], [7], [3, 4, 3, 4]])
-SLOTS, PARENT = 40, (-1, -1, 0, 0, 2)
+PARENT = (-1, -1, 0, 0, 2)
 
 
 def branching(world, gamma: int):
@@ -24,21 +30,11 @@ def branching(world, gamma: int):
     return intersection.held(tree.build(model, PARENT), world.draft, 2)
 
 
-def along(make, steps: int, world, rule=None):
-    """The draft after none to so many steps, and the text that each follows."""
+def drafts(make, world, rule=None) -> list[Drafted]:
+    """After none to four steps."""
     rule = rule or (recursive.verifier if make is branching else CASE.verifier)
     decoder = CASE._replace(drafter=make).decoder(world, 4, rule)
-    params = CASE.params(world)
-    request = make_request(jax.random.key(3), PROMPT, 24, make_sampling(3, 1.0))
-    state = jax.jit(lambda: generate.prefill(decoder, params, PROMPT, SLOTS))()
-    step = jax.jit(build_step(*decoder))
-    draw = jax.jit(
-        lambda state: decoder.drafter.draft(request.key, params.draft, request, state)
-    )
-    for _ in range(steps):
-        yield draw(state)[0], state
-        state, _ = step(params, request, state)
-    yield draw(state)[0], state
+    return along(decoder, CASE.params(world), PROMPT, 4)
 
 
 MAKES = of_other_ids, pytest.param(branching, marks=pytest.mark.slow)
@@ -49,30 +45,23 @@ def test_its_law_is_that_of_the_text_in_its_own_ids(make):
     """As the draft computes it for the whole text and path, of the common ids, without
     a cache."""
     world, known = tiny.transformers(), spelled(tiny.transformers())
-    *_, (draft, state) = along(make, 4, world)
+    *_, now = drafts(make, world)
     parent = range(-1, 3) if make is of_other_ids else PARENT
-    texts, at = [], []
-    for row in range(3):
-        paths = {-1: state.tokens[row, : state.length[row]].tolist()}
+    texts = []
+    for row, written in enumerate(now.texts()):
+        paths = {-1: written}
         for node, above in enumerate(parent):
             text = [*known.head]
-            for token in paths[above]:
-                text += known.pieces[token, : known.count[token]].tolist()
-            texts.append(text), at.append(len(text) - 1)
-            paths[node] = [*paths[above], int(draft.tokens[row, node])]
-    tokens = jnp.asarray(make_prompt(texts).tokens)
-
-    @jax.jit
-    def logits(params):
-        zero = jnp.zeros(len(texts), jnp.int32)
-        features, _ = world.draft.apply(params, tokens, zero, None)
-        return world.draft.readout(params, features)[jnp.arange(len(at)), jnp.array(at)]
-
-    z = np.full((len(texts), vocab(world)), -np.inf, np.float32)
-    z[:, known.ids] = np.asarray(logits(world.draft_weights))[:, known.own]
-    rows = make_sampling(len(at), 1.0)
-    wanted = probs.dense(probs.standardize(jnp.asarray(z), rows))
-    got = np.asarray(probs.dense(draft.law)).reshape(z.shape)
+            for i in paths[above]:
+                text += known.pieces[i, : known.count[i]].tolist()
+            texts.append(text)
+            paths[node] = [*paths[above], int(now.draft.tokens[row, node])]
+    prompt, count = make_prompt(texts), len(texts)
+    logits = np.asarray(whole(world.draft)(world.draft_weights, prompt.tokens))
+    z = np.full((count, vocab(world)), -np.inf, np.float32)
+    z[:, known.ids] = logits[np.arange(count), prompt.length - 1][:, known.own]
+    wanted = probs.dense(probs.standardize(jnp.asarray(z), make_sampling(count, 1.0)))
+    got = np.asarray(probs.dense(now.draft.law)).reshape(z.shape)
     np.testing.assert_allclose(got, wanted, atol=2e-5)
     assert np.abs(np.diff(got, axis=0)).max() > 0.1  # laws that differ by path
 
@@ -83,12 +72,11 @@ def test_where_its_own_ids_have_no_room_it_drafts_nothing(make):
     short = world._replace(draft=world.draft._replace(slots=16))
     known = spelled(world)
     silent = [], []
-    for draft, state in along(make, 4, short):
-        for row in range(3):
-            text = state.tokens[row, : state.length[row]]
+    for now in drafts(make, short):
+        for row, text in enumerate(now.texts()):
             size = known.head.size + int(known.count[text].sum())
-            fits = size + len(draft.tokens[row]) <= 17
-            assert (draft.num[row] > 0) == fits
+            fits = size + len(now.draft.tokens[row]) <= 17
+            assert (now.draft.num[row] > 0) == fits
             silent[fits].append(row)
     assert all(map(len, silent))
 
@@ -102,3 +90,32 @@ def test_tokens_are_cut_at_the_longest_pieces():
     assert read == [[0], [3], [3, 3], [0], [2, 4], [6], [3], [6] * 8, [0]]
     assert known.ids.tolist() == [0, 1, 5] and known.own.tolist() == [0, 3, 6]
     assert known.head.tolist() == [4] and known.stretch == 2
+
+
+def as_said(world, gamma: int):
+    """What is written freely, its ids as if they were the target's."""
+    return by_strings(
+        world, gamma, lambda behind, said: (said, np.full(len(said), gamma))
+    )
+
+
+def kept_whole(key, start, gamma: int, vocab: int) -> token.Noise:
+    return token.Noise(jnp.zeros((start.size, gamma)), jnp.full((start.size, 2), 0.5))
+
+
+def test_it_says_its_likeliest_ids_of_the_whole_text():
+    """As the draft computes it in its own ids, without a cache."""
+    world, known = tiny.transformers(), spelled(tiny.transformers())
+    *_, now = drafts(as_said, world, token.verifier._replace(noise=kept_whole))
+    assert now.state.length.tolist() == [7 + 5 * 4, 1 + 5 * 4, 4 + 5 * 4]
+    texts, at = [], []
+    for written, drafted in zip(now.texts(), now.draft.tokens.tolist(), strict=True):
+        text = [*known.head]
+        for i in written:
+            text += known.pieces[i, : known.count[i]].tolist()
+        texts.append([*text, *drafted])
+        at.append(len(text) - 1 + np.arange(len(drafted)))
+    logits = whole(world.draft)(world.draft_weights, make_prompt(texts).tokens)
+    said = np.take_along_axis(np.argmax(logits, axis=-1), np.array(at), 1)
+    assert said.tolist() == now.draft.tokens.tolist()
+    assert len({*said.ravel().tolist()}) > 2 and now.draft.num.tolist() == [4, 4, 4]

@@ -1,5 +1,6 @@
 """Lookahead decoding: what is guessed, remembered and drafted, and what it is worth."""
 
+import functools
 import itertools
 
 import jax
@@ -9,10 +10,11 @@ import numpy as np
 from specjax import generate
 from specjax.drafters import copying, lookahead
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.step import Decoder, build_step
+from specjax.step import Decoder
 from specjax.types import Params
 from specjax.verifiers import match, token
 from tests.support import tiny
+from tests.support.drafted import SLOTS, Drafted, along, whole
 
 # N = 3: rows of 2 tokens, of 3 columns and of 2 candidates.
 GAMMA, SIZE, LONG, COLUMNS = 10, 3, 2, 3
@@ -26,24 +28,17 @@ def test_the_window_is_a_chain_with_columns_and_candidates_are_chains():
     assert (drafter.gamma, drafter.depth) == (10, 4)
 
 
-def drafted(steps: int):
-    """(drafter, its draft, the state before it, the next step's draft and state)."""
+@functools.cache
+def drafts() -> list[Drafted]:
+    """Of greedy texts."""
     world, drafter = tiny.transformers(), lookahead.build(GAMMA, SIZE, pool=16)
     decoder = Decoder(world.target, drafter, match.verifier)
     params = Params(world.target_weights)
-    request = make_request(jax.random.key(0), PROMPT, 20, make_sampling(2, 0.0))
-    state = jax.jit(lambda: generate.prefill(decoder, params, PROMPT, 40))()
-    step = jax.jit(build_step(*decoder))
-    draw = jax.jit(lambda state: drafter.draft(request.key, None, request, state))
-    seen = []
-    for _ in range(steps):
-        seen.append((state, *draw(state)))
-        state, _ = step(params, request, state)
-    return seen
+    return along(decoder, params, PROMPT, 5, make_sampling(2, 0.0))
 
 
 def test_what_is_drafted_is_the_window_and_what_followed_the_last_token():
-    (state, draft, cache), *_ = drafted(1)
+    (state, draft, cache), *_ = drafts()
     assert draft.num.tolist() == [10, 6]  # the second row has met its 6 but once
     assert draft.tokens[0, 6:].tolist() == [4, 1, 3, 1]  # the latest first
     flat = np.asarray(state.draft_cache.window).reshape(2, -1)
@@ -53,26 +48,20 @@ def test_what_is_drafted_is_the_window_and_what_followed_the_last_token():
 
 def test_a_columns_next_token_is_the_targets_after_its_path():
     """The argmax of the whole text with that path, recomputed without a cache."""
-    world, seen = tiny.transformers(), drafted(6)
-
-    @jax.jit
-    def best_after(params, tokens, length):
-        features, _ = world.target.apply(params, tokens, 0 * length, None)
-        best = jnp.argmax(world.target.readout(params, features), axis=-1)
-        return best[jnp.arange(length.size), length - 1]
-
-    for (state, draft, _), (later, _, _) in itertools.pairwise(seen):
-        texts, rows = [], []
-        for row in range(2):
-            text = state.tokens[row, : state.length[row]].tolist()
+    world = tiny.transformers()
+    logits = whole(world.target)
+    for now, (later, _, _) in itertools.pairwise(drafts()):
+        (state, draft, _), texts, rows = now, [], []
+        for row, text in enumerate(now.texts()):
             for column in range(COLUMNS):
                 path, node = [], (LONG - 1) * COLUMNS + column
                 while node >= 0:
                     path, node = [node, *path], WINDOW[node]
                 texts.append([*text, *draft.tokens[row, np.array(path)].tolist()])
                 rows.append((row, column))
-        tokens, length, _ = make_prompt([*texts, [0] * 40])
-        best = best_after(world.target_weights, tokens, length)[:-1]
+        tokens, length, _ = make_prompt([*texts, [0] * SLOTS])
+        best = np.argmax(logits(world.target_weights, tokens), axis=-1)
+        best = best[np.arange(len(texts)), length[:-1] - 1]
         on = later.length - state.length - 1
         window = np.asarray(state.draft_cache.window)
         for (row, column), token_id in zip(rows, best.tolist(), strict=True):

@@ -15,80 +15,58 @@ from specjax import generate, probs, trees
 from specjax.drafters import tree
 from specjax.drafters.rollout import coupled
 from specjax.inputs import make_prompt, make_request, make_sampling
-from specjax.step import Decoder, build_step
+from specjax.step import Decoder
 from specjax.types import Law, Sampling
 from specjax.verifiers import recursive
 from tests.support import tiny
+from tests.support.drafted import SLOTS, Drafted, along, whole
 from tests.support.drafter_cases import BY_NAME
 
 PARENT = (-1, -1, -1, 0, 0, 1, 3, 3)
 PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4]])
-BATCH, SLOTS = 3, 40
+BATCH, HEAT = 3, Sampling(jnp.array([1.0, 0.0, 1.0]))
 
 
 @functools.cache
-def programs(siblings: str):
-    """The state of the prompt, a step from it, and a draft."""
+def drafts(siblings: str) -> list[Drafted]:
+    """The second row is greedy."""
     world = tiny.transformers()
     drafter = tree.build(world.draft, PARENT, siblings=siblings)
     rule = recursive.build(replaced=siblings == "with")
     decoder = Decoder(world.target, drafter, rule)
-    params = BY_NAME["tree"].params(world)
-    state = jax.jit(lambda: generate.prefill(decoder, params, PROMPT, SLOTS))()
-    return params, state, jax.jit(build_step(*decoder)), jax.jit(drafter.draft)
-
-
-def drafted(temperature: float, steps: int, siblings: str = "without"):
-    """The draft after so many steps, and the text that it follows."""
-    params, state, step, draft = programs(siblings)
-    sampling = make_sampling(BATCH, temperature)
-    request = make_request(jax.random.key(3), PROMPT, 24, sampling)
-    for _ in range(steps):
-        state, _ = step(params, request, state)
-    return draft(request.key, params.draft, request, state)[0], state, sampling
+    return along(decoder, BY_NAME["tree"].params(world), PROMPT, 3, HEAT)
 
 
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("siblings", ["without", "with"])
 def test_each_node_carries_the_drafts_own_law_after_its_path(siblings, steps):
     """As the model computes it for the whole text and the path, without a cache."""
-    draft, state, sampling = drafted(1.0, steps, siblings)
-    world = tiny.transformers()
-    texts, at = [], []
+    world, now = tiny.transformers(), drafts(siblings)[steps]
+    texts = []
     for row, node in itertools.product(range(BATCH), range(len(PARENT))):
         path, above = [], PARENT[node]
         while above >= 0:
-            path.insert(0, int(draft.tokens[row, above]))
+            path.insert(0, int(now.draft.tokens[row, above]))
             above = PARENT[above]
-        text = state.tokens[row, : state.length[row]].tolist() + path
-        texts.append(text), at.append(len(text) - 1)
-    tokens = jnp.asarray(make_prompt(texts).tokens)
-
-    @jax.jit
-    def logits(params):
-        zero = jnp.zeros(len(texts), jnp.int32)
-        features, _ = world.draft.apply(params, tokens, zero, None)
-        last = jnp.arange(len(texts)), jnp.array(at)
-        return world.draft.readout(params, features)[last]
-
-    rows = Sampling(jnp.repeat(sampling.temperature, len(PARENT)))
-    wanted = probs.dense(probs.standardize(logits(world.draft_weights), rows))
-    got = probs.dense(draft.law).reshape(wanted.shape)
+        texts.append(now.texts()[row] + path)
+    prompt = make_prompt(texts)
+    logits = whole(world.draft)(world.draft_weights, prompt.tokens)
+    last = jnp.arange(len(texts)), prompt.length - 1
+    rows = Sampling(jnp.repeat(HEAT.temperature, len(PARENT)))
+    wanted = probs.dense(probs.standardize(logits[last], rows))
+    got = probs.dense(now.draft.law).reshape(wanted.shape)
     np.testing.assert_allclose(got, wanted, atol=2e-5)
     assert np.abs(np.diff(got, axis=0)).max() > 0.1  # laws that differ by path
 
 
 def test_siblings_differ_and_a_greedy_tree_has_the_largest_logits():
-    draft, _, _ = drafted(0.0, 2)
-    z = np.asarray(draft.law.logits)
+    draft = drafts("without")[2].draft
     for node, above in enumerate(PARENT):
-        rank = PARENT[:node].count(above)
-        best = np.argsort(-z[:, node], axis=-1, kind="stable")
-        np.testing.assert_array_equal(draft.tokens[:, node], best[:, rank])
-    sampled, _, _ = drafted(1.0, 2)
+        best = np.argsort(-draft.law.logits[1, node], kind="stable")
+        assert draft.tokens[1, node] == best[PARENT[:node].count(above)]
     for above in set(PARENT):
         nodes = [i for i, one in enumerate(PARENT) if one == above]
-        taken = np.asarray(sampled.tokens)[:, nodes]
+        taken = np.asarray(draft.tokens)[:, nodes]
         assert all(len(set(row)) == len(nodes) for row in taken.tolist())
 
 

@@ -1,6 +1,5 @@
 """The acceptance of further siblings, against a rule that tries them one by one."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -8,6 +7,7 @@ from specjax import sides
 from specjax.measure.siblings import measure
 from specjax.measure.texts import Text
 from tests.support import tiny
+from tests.support.drafted import whole
 
 
 def test_it_is_what_recursive_rejection_gives_at_every_token():
@@ -23,9 +23,7 @@ def test_it_is_what_recursive_rejection_gives_at_every_token():
     assert rate.shape == error.shape == (3,) and (error > 0).all()
 
     def logits(side):
-        zero = jnp.zeros(6, jnp.int32)
-        features, _ = world.target.apply(side.params, jnp.asarray(tokens), zero, None)
-        return np.asarray(world.target.readout(side.params, features))[:, 2:39]
+        return np.asarray(whole(side.model)(side.params, tokens))[:, 2:39]
 
     best = logits(target).argmax(-1)
     ranked = np.argsort(-logits(draft), axis=-1, kind="stable")

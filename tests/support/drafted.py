@@ -1,0 +1,63 @@
+"""Drafts of small pairs as they decode, and the logits of whole texts to hold them to.
+
+Axes: N texts, T tokens, V vocabulary.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from specjax import generate
+from specjax.inputs import make_request, make_sampling
+from specjax.step import Decoder, build_step
+from specjax.types import Draft, Model, Params, Prompt, Sampling, State
+
+SLOTS = 40
+
+
+class Drafted(NamedTuple):
+    """cache: of the drafter, after this draft."""
+
+    state: State
+    draft: Draft
+    cache: Any
+
+    def texts(self) -> list[list[int]]:
+        """What was written before it."""
+        rows = zip(self.state.tokens.tolist(), self.state.length.tolist(), strict=True)
+        return [row[:length] for row, length in rows]
+
+
+def along(
+    decoder: Decoder,
+    params: Params,
+    prompt: Prompt,
+    steps: int,
+    sampling: Sampling | None = None,
+) -> list[Drafted]:
+    """What is drafted after none to so many steps; at temperature 1 if none is said."""
+    sampling = sampling or make_sampling(prompt.length.size, 1.0)
+    request = make_request(jax.random.key(3), prompt, 24, sampling)
+    state = jax.jit(lambda: generate.prefill(decoder, params, prompt, SLOTS))()
+    step = jax.jit(build_step(*decoder))
+    draft = decoder.drafter.draft
+    draw = jax.jit(lambda state: draft(request.key, params.draft, request, state))
+    found = [Drafted(state, *draw(state))]
+    for _ in range(steps):
+        state, _ = step(params, request, state)
+        found.append(Drafted(state, *draw(state)))
+    return found
+
+
+def whole(model: Model) -> Callable:
+    """(params, tokens [N, T]) -> logits [N, T, V], without a cache."""
+
+    @jax.jit
+    def logits(params, tokens):
+        zero = jnp.zeros(len(tokens), jnp.int32)
+        features, _ = model.apply(params, tokens, zero, None)
+        return model.readout(params, features)
+
+    return logits
