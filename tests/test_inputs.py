@@ -8,11 +8,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax import checkpoints, generate, keys, policies
-from specjax.drafters import autoregressive, copying, early_exit, ngram, random
+from specjax import checkpoints, generate, keys, policies, trees
+from specjax.drafters import (
+    autoregressive,
+    best_first,
+    copying,
+    datastore,
+    early_exit,
+    forked,
+    grown,
+    ngram,
+    nothing,
+    random,
+    tree,
+)
+from specjax.drafters.rollout import coupled
 from specjax.inputs import bucket, bucketed, check, make_prompt, make_sampling
 from specjax.inputs import make_request as asked
 from specjax.step import Decoder
+from specjax.topologies import kary, likeliest, paths
 from specjax.types import Encoded, Features, Model, Params, Prompt, Request, Sampling
 from tests.support import tiny
 
@@ -226,6 +240,26 @@ BUILDERS = [
     (lambda: random.build(4, 0), "at least 1.*got 0"),
     (lambda: early_exit.build(MODEL, lambda cache: cache, 0), "at least 1.*got 0"),
     (lambda: policies.heuristic(start=0), "least <= start; got least=1, start=0"),
+    (lambda: copying.build(3, 3, 4), "least must be from 1 to longest, 3; got 4"),
+    (lambda: datastore.index([[]]), "a store needs a text of one token or more"),
+    (lambda: trees.check(()), "is no tree"),
+    (lambda: trees.check((-1, 1)), "is no tree"),
+    (lambda: trees.check((-1, -2)), "is no tree"),
+    (lambda: tree.build(MODEL, (0,)), "is no tree"),
+    (lambda: tree.build(MODEL, (-1, 0, -1)), "is not in levels"),
+    (lambda: tree.build(MODEL, (-1,), coupled), "a rule of its own"),
+    (lambda: tree.build(MODEL, (-1,), siblings="twins"), "drawn 'with' or 'without'"),
+    (lambda: best_first.build(MODEL, 4, 0, 2), "one of each; got 4 nodes, 0 children"),
+    (lambda: best_first.build(MODEL, 4, 2, 2, (), coupled), "a rule of its own"),
+    (lambda: forked.build(MODEL, 4, 0), "copy at least one"),
+    (lambda: forked.build(MODEL, 4, 3), "no more than are drawn"),
+    (lambda: grown.build(MODEL, 4, ()), "a probability from 0 to 1"),
+    (lambda: grown.build(MODEL, 4, (1.5,)), "a probability from 0 to 1"),
+    (lambda: grown.build(MODEL, 4, (0.5,), None, coupled), "a rule of its own"),
+    (lambda: kary.build(0), "width must be at least 1"),
+    (lambda: paths.build(0), "at least one path"),
+    (lambda: likeliest.build([1.2]), "probabilities from 0 to 1"),
+    (lambda: nothing.build(-1), "at least 0"),
 ]
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from specjax import probs
 from specjax.drafters import best_first, forked, grown
-from specjax.drafters.rollout import coupled
 from specjax.inputs import make_prompt
 from specjax.step import Decoder
 from specjax.verifiers import recursive, recursive_replaced
@@ -109,20 +108,3 @@ def test_there_are_no_more_nodes_than_a_tree_has_places():
     assert best_first.build(WORLD.draft, 9, 2, 2).gamma == 6
     assert grown.build(WORLD.draft, 9, (0.5, 0.5), 2).gamma == 6
     assert grown.build(WORLD.draft, 9, (0.5,), 2).gamma == 2
-
-
-@pytest.mark.parametrize(
-    ("build", "options", "message"),
-    [
-        (best_first.build, (4, 0, 2), "at least one of each; got 4 nodes, 0 children"),
-        (best_first.build, (4, 2, 2, (), coupled), "a rule of its own"),
-        (forked.build, (4, 0), "copy at least one"),
-        (forked.build, (4, 3), "no more than are drawn"),
-        (grown.build, (4, ()), "a probability from 0 to 1"),
-        (grown.build, (4, (1.5,)), "a probability from 0 to 1"),
-        (grown.build, (4, (0.5,), None, coupled), "a rule of its own"),
-    ],
-)
-def test_bad_trees_are_refused(build, options, message):
-    with pytest.raises(ValueError, match=message):
-        build(WORLD.draft, *options)

@@ -13,7 +13,6 @@ import pytest
 
 from specjax import generate, probs, trees
 from specjax.drafters import tree
-from specjax.drafters.rollout import coupled
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.step import Decoder
 from specjax.types import Law, Sampling
@@ -134,20 +133,6 @@ def test_a_budget_and_positions_cut_a_tree():
 
     draft = draft()
     assert draft.num.tolist() == [0, 3, 8]  # 5 and 2 more do not fit, of 4 they do
-
-
-@pytest.mark.parametrize(
-    ("parent", "options", "message"),
-    [
-        ((0,), {}, "is no tree"),
-        ((-1, 0, -1), {}, "is not in levels"),
-        ((-1,), {"draw": coupled}, "a rule of its own"),
-        ((-1,), {"siblings": "twins"}, "drawn 'with' or 'without'"),
-    ],
-)
-def test_bad_trees_are_refused(parent, options, message):
-    with pytest.raises(ValueError, match=message):
-        tree.build(tiny.transformers().draft, parent, **options)
 
 
 def test_levels_name_rows_and_ranks():

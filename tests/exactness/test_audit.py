@@ -155,21 +155,6 @@ def test_the_limits_are_the_power_that_runs_have(learnt, power):
     assert np.mean(failed) < power - 0.2
 
 
-def test_a_leak_of_1_percent_takes_more_tokens():
-    target, draft = pair(learnt=True)
-
-    def leaking(tokens: int) -> audit.Audit:
-        text = sampled(target, tokens // 80, 80, 5, 0.01, draft)
-        steps = audit.score((target, draft), text, 1.0)
-        return audit.judge(audit.total(steps), LEVEL)
-
-    few = leaking(40_000)
-    assert few.tokens == 40_000 and few.passed and few.limits.leak > 0.02
-    needed = 40_000 * (few.limits.leak / 0.01) ** 2
-    many = leaking(int(needed))
-    assert not many.passed and many.limits.leak == pytest.approx(0.01, rel=0.1)
-
-
 def test_uniforms_of_bfloat16_are_not_seen():
     """A draft that is often kept hides that it is kept too often, by 1/256."""
 

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from specjax import probs
@@ -69,12 +68,6 @@ def test_a_certain_token_that_claims_a_law_is_seen(name):
         return drafter._replace(draft=draft)
 
     assert error(name, claiming) > 1e-2
-
-
-def test_the_law_of_the_target_sums_to_one():
-    world = tiny.tables(3)
-    own = decoded.own_law(world.target, world.target_weights, PROMPT, 3)
-    assert np.isclose(sum(own.values()), 1.0) and len(own) == 27
 
 
 def test_a_draft_of_ones_own_is_certified_by_name(capsys, monkeypatch):

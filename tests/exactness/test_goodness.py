@@ -23,7 +23,6 @@ WORLD = tiny.tables()
 LAWS = [
     goodness.markov_law(WORLD.target_weights, setting, TOKENS) for setting in SETTINGS
 ]
-ONE_TOKEN = np.array([0.4, 0.3, 0.2, 0.1])
 
 
 @functools.cache
@@ -96,21 +95,3 @@ def test_an_impossible_token_and_rows_that_know_of_each_other_are_seen():
     assert goodness.neighbours_p_value(even, even, same) < NEVER
     texts[1] = np.argwhere(LAWS[1] == 0)[0]
     assert goodness.p_value(texts, tuple(LAWS)) == 0
-
-
-def test_g_by_hand():
-    counts, expected = np.array([50, 25, 20, 5]), 100 * ONE_TOKEN
-    g = 2 * np.sum(counts * np.log(counts / expected))
-    williams = 1 + (1 / 0.4 + 1 / 0.3 + 1 / 0.2 + 1 / 0.1 - 1) / (6 * 100 * 3)
-    wanted = scipy.stats.chi2.sf(g / williams, 3)
-    assert g_test(counts, ONE_TOKEN) == pytest.approx(wanted)
-    shuffled = [2, 0, 3, 1]
-    assert g_test(counts[shuffled], ONE_TOKEN[shuffled]) == pytest.approx(wanted)
-
-
-def test_what_is_certain_is_no_evidence_and_counts_of_other_cells_are_refused():
-    sure = np.array([0.0, 1.0])
-    assert (g_test(np.array([0, 100]), sure), g_test(np.array([1, 99]), sure)) == (1, 0)
-    for counts in (np.zeros(4), np.ones(3)):
-        with pytest.raises(ValueError, match="counts of the law's"):
-            g_test(counts, ONE_TOKEN)

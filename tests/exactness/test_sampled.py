@@ -12,15 +12,17 @@ import jax
 import numpy as np
 import pytest
 
-from specjax import generate, verifiers
+from specjax import generate
 from specjax.drafters import best_first, forked, grown, tree
 from specjax.step import Decoder
+from specjax.types import Drafter, Verifier
 from specjax.verifiers import named, names
 from tests import mutation
 from tests.support import goodness, sampled_mutants
 from tests.support.sampled_mutants import EXACT, MUTANTS, PAIR, WORLD, Mutant
 
 NEVER, FINE = mutation.NEVER, 1e-3  # the seeds are fixed
+LAWS = sampled_mutants.laws("tables")
 
 
 def texts(mutant: Mutant, samples: int) -> np.ndarray:
@@ -38,57 +40,46 @@ def name(mutant: Mutant) -> str:
     return f"{mutant.verifier}: {mutant.wrong}"
 
 
-@functools.cache
-def of_trees(rule: str, siblings: str) -> np.ndarray:
-    """Texts of the real loop, by a draft of two levels."""
-    drafter = tree.build(WORLD.draft, (-1, -1, 0, 0), siblings=siblings)
-    return of_drafts(drafter, named(rule))
-
-
-def of_drafts(drafter, rule) -> np.ndarray:
+def of_trees(drafter: Drafter, rule: Verifier) -> float:
+    """The p-value of texts of the real loop."""
     decoder = Decoder(WORLD.target, drafter, rule)
-    params = sampled_mutants.weights("tables")
     loop = generate.build_loop(decoder, len(goodness.PROMPT) + 10)
     loop = jax.jit(loop, compiler_options=sampled_mutants.BRISK)
-    return goodness.written(loop(params, *goodness.ask(goodness.ROWS, 0)))
+    asked = sampled_mutants.weights("tables"), *goodness.ask(goodness.ROWS, 0)
+    return goodness.p_value(goodness.written(loop(*asked)), LAWS)
 
 
 CHAINS = [rule for rule in names() if rule in sampled_mutants.VERDICTS]
-TREES = [(rule, named(rule).siblings[0]) for rule in names() if named(rule).siblings]
-
-
-@pytest.mark.parametrize(("rule", "siblings"), TREES)
-def test_texts_of_trees_follow_the_target(rule, siblings):
-    laws = sampled_mutants.laws("tables")
-    assert goodness.p_value(of_trees(rule, siblings), laws) > FINE
-
-
-DYNAMIC = {
-    "best_first": (best_first.build(WORLD.draft, 3, 2, 2), "recursive"),
-    "forked": (forked.build(WORLD.draft, 4, 2), "recursive_replaced"),
-    "grown": (grown.build(WORLD.draft, 3, (0.3, 0.2)), "traversal"),
+REPLACED, DISTINCT = (
+    tree.build(WORLD.draft, (-1, -1, 0, 0), siblings=x) for x in ("with", "without")
+)
+# Every rule for trees, and every drafter of them.
+TREES = {
+    "match": best_first.build(WORLD.draft, 3, 2, 2),
+    "recursive": grown.build(WORLD.draft, 3, (0.3, 0.2)),
+    "recursive_replaced": forked.build(WORLD.draft, 4, 2),
+    "kseq": REPLACED,
+    "greedy_block": REPLACED,
+    "traversal": DISTINCT,
 }
 
 
-@pytest.mark.parametrize("name", DYNAMIC)
-def test_texts_of_trees_that_differ_follow_the_target(name):
-    laws, (drafter, rule) = sampled_mutants.laws("tables"), DYNAMIC[name]
-    assert goodness.p_value(of_drafts(drafter, named(rule)), laws) > FINE
+@pytest.mark.parametrize("rule", [rule for rule in names() if named(rule).siblings])
+def test_texts_of_trees_follow_the_target(rule):
+    assert of_trees(TREES[rule], named(rule)) > FINE
 
 
-def test_a_rule_for_other_siblings_is_caught(monkeypatch):
+def test_a_rule_for_other_siblings_is_caught():
     """Were it not refused: drawn without replacement, judged as if with it."""
     wrong = named("recursive_replaced")._replace(siblings=("without",))
-    monkeypatch.setitem(verifiers.EXACT, "wrong", wrong)
-    laws = sampled_mutants.laws("tables")
-    assert goodness.p_value(of_trees("wrong", "without"), laws) < NEVER
+    assert of_trees(DISTINCT, wrong) < NEVER
 
 
 @pytest.mark.parametrize("rule", CHAINS)
 def test_texts_follow_the_target_and_not_the_draft(rule):
     whole = texts(Mutant("nothing", rule), 4)
     assert len(whole) == goodness.ROWS
-    assert goodness.p_value(whole, sampled_mutants.laws("tables")) > FINE
+    assert goodness.p_value(whole, LAWS) > FINE
     logits = WORLD.draft_weights
     q = [goodness.markov_law(logits, setting) for setting in goodness.SETTINGS]
     assert goodness.p_value(whole, tuple(q)) < NEVER
@@ -110,8 +101,7 @@ def test_what_looks_wrong_and_is_exact(mutant):
 
 def test_only_neighbours_show_that_they_share_their_coins():
     mutant = next(m for m in MUTANTS if m.noise.whose == PAIR)
-    whole, laws = texts(mutant, 1), sampled_mutants.laws("tables")
-    even, odd = whole[::2], whole[1::2]
-    alone = goodness.text_p_values(even, laws[0]) + goodness.text_p_values(odd, laws[1])
-    assert goodness.bonferroni(alone) > FINE
-    assert goodness.neighbours_p_value(even, odd, laws) < NEVER
+    rows = texts(mutant, 1)[::2], texts(mutant, 1)[1::2]
+    each = [*map(goodness.text_p_values, rows, LAWS)]
+    assert goodness.bonferroni(each[0] + each[1]) > FINE
+    assert goodness.neighbours_p_value(*rows, LAWS) < NEVER

@@ -31,10 +31,9 @@ from specjax.drafters import (
 )
 from specjax.drafters.rollout import independent
 from specjax.step import Decoder
-from specjax.topologies import kary, paths
+from specjax.topologies import kary
 from specjax.types import Drafter, Model, Params, Policy, Reduced, Verifier
 from specjax.verifiers import (
-    greedy_block,
     match,
     recursive,
     recursive_replaced,
@@ -136,24 +135,34 @@ def words(world: World) -> Array:
     return jnp.arange(vocab(world)) % 3 > 0
 
 
+def of_draft(world: World) -> Any:
+    return world.draft_weights
+
+
+def of_spelling(world: World) -> Any:
+    return spelled(world).params(world.draft_weights)
+
+
+def by_model(world: World, gamma: int) -> Drafter:
+    return autoregressive.build(world.draft, gamma)
+
+
+def copies_first(model: Model, gamma: int) -> Drafter:
+    return autoregressive.build(model, gamma, copying.first(independent, gamma, 1))
+
+
+def recycled(world: World, gamma: int) -> Drafter:
+    return recycling.build(vocab(world), 2 * gamma, kary.build(2)(2 * gamma))
+
+
+def of_rank(model: Model, gamma: int) -> Drafter:
+    return best_first.build(model, 2 * gamma, 2, gamma + 1)
+
+
 CASES = (
-    Case(
-        "autoregressive",
-        lambda world, gamma: autoregressive.build(world.draft, gamma),
-        lambda world: world.draft_weights,
-    ),
-    Case(
-        "adaptive",
-        lambda world, gamma: autoregressive.build(world.draft, gamma),
-        lambda world: world.draft_weights,
-        policies.heuristic(start=2),
-    ),
-    Case(
-        "renewal",
-        lambda world, gamma: autoregressive.build(world.draft, gamma),
-        lambda world: world.draft_weights,
-        policies.renewal(c=0.2),
-    ),
+    Case("autoregressive", by_model, of_draft),
+    Case("adaptive", by_model, of_draft, policies.heuristic(start=2)),
+    Case("renewal", by_model, of_draft, policies.renewal(c=0.2)),
     Case(
         "itself",
         lambda world, gamma: autoregressive.build(world.target, gamma),
@@ -167,78 +176,51 @@ CASES = (
     Case(
         "reduced",
         lambda world, gamma: autoregressive.build(says_some(world), gamma),
-        lambda world: world.draft_weights,
+        of_draft,
     ),
-    Case(
-        "intersection",
-        of_other_ids,
-        lambda world: spelled(world).params(world.draft_weights),
-    ),
-    Case(
-        "strings", by_strings, lambda world: spelled(world).params(world.draft_weights)
-    ),
+    Case("intersection", of_other_ids, of_spelling),
+    Case("strings", by_strings, of_spelling),
     Case(
         "copying_else",
-        lambda world, gamma: autoregressive.build(
-            says_some(world), gamma, copying.first(independent, gamma, 1)
-        ),
-        lambda world: world.draft_weights,
+        lambda world, gamma: copies_first(says_some(world), gamma),
+        of_draft,
     ),
     Case(
         "copying_short",
         lambda world, gamma: copying.short_else(
-            autoregressive.build(
-                world.draft, gamma, copying.first(independent, gamma, 1)
-            ),
-            least=1,
-            short=1,
+            copies_first(world.draft, gamma), least=1, short=1
         ),
-        lambda world: world.draft_weights,
+        of_draft,
     ),
-    Case(
-        "tree",
-        branching,
-        lambda world: world.draft_weights,
-        verifier=recursive.verifier,
-    ),
+    Case("tree", branching, of_draft, verifier=recursive.verifier),
     Case(
         "tree_traversed",
         branching,
-        lambda world: world.draft_weights,
+        of_draft,
         policies.heuristic(start=3),
         traversal.verifier,
     ),
     Case(
         "tree_best_first",
-        lambda world, gamma: best_first.build(world.draft, 2 * gamma, 2, gamma + 1),
-        lambda world: world.draft_weights,
+        lambda world, gamma: of_rank(world.draft, gamma),
+        of_draft,
         verifier=recursive.verifier,
     ),
     Case(
         "tree_grown",
         lambda world, gamma: grown.build(world.draft, 2 * gamma, (0.3, 0.2)),
-        lambda world: world.draft_weights,
+        of_draft,
         verifier=traversal.verifier,
     ),
     Case(
         "tree_forked",
         lambda world, gamma: forked.build(world.draft, 2 * gamma, gamma),
-        lambda world: world.draft_weights,
+        of_draft,
         verifier=recursive_replaced.verifier,
     ),
     Case(
-        "tree_paths",
-        lambda world, gamma: tree.build(
-            world.draft, paths.build(2)(2 * gamma), siblings="with"
-        ),
-        lambda world: world.draft_weights,
-        verifier=greedy_block.verifier,
-    ),
-    Case(
         "tree_of_counts",
-        lambda world, gamma: best_first.build(
-            ngram.bigram(vocab(world)), 2 * gamma, 2, gamma + 1
-        ),
+        lambda world, gamma: of_rank(ngram.bigram(vocab(world)), gamma),
         counts,
         verifier=recursive.verifier,
     ),
@@ -257,14 +239,7 @@ CASES = (
     Case("anchored", lambda world, gamma: anchored.build(gamma), words),
     Case("datastore", lambda world, gamma: datastore.build(gamma), texts),
     Case("recycling", lambda world, gamma: recycling.build(vocab(world), gamma)),
-    Case(
-        "recycling_tree",
-        lambda world, gamma: recycling.build(
-            vocab(world), 2 * gamma, kary.build(2)(2 * gamma)
-        ),
-        verifier=match.verifier,
-    ),
-    Case("unigram", lambda world, gamma: ngram.build(vocab(world), gamma, 1), counts),
+    Case("recycling_tree", recycled, verifier=match.verifier),
     Case("trigram", lambda world, gamma: ngram.build(vocab(world), gamma, 3), counts),
     Case("random", lambda world, gamma: random.build(vocab(world), gamma)),
 )

@@ -102,21 +102,17 @@ def varied(rng):
     return rng.uniform(0.3, 0.9, SEQUENCES)
 
 
-def equal(rng):
-    return np.full(SEQUENCES, 0.6)
-
-
-def rao_blackwell_run(rng, difficulty):
+def rao_blackwell_run(rng):
     lengths = rng.integers(5, 61, SEQUENCES)
     sequence = np.repeat(np.arange(SEQUENCES), lengths)
-    beta = difficulty(rng)[sequence] + rng.uniform(-0.1, 0.1, len(sequence))
+    beta = varied(rng)[sequence] + rng.uniform(-0.1, 0.1, len(sequence))
     return estimate.rao_blackwell(beta, sequence)
 
 
-def decoded_run(rng, difficulty, of):
+def decoded_run(rng, of):
     """of: (accepted, tested, calls) -> Estimate."""
     calls = rng.integers(5, 41, SEQUENCES)
-    return of(*decode(difficulty(rng), calls, 4, rng), calls)
+    return of(*decode(varied(rng), calls, 4, rng), calls)
 
 
 counts_run, chen_run, implied_run = (
@@ -143,48 +139,25 @@ CLUSTERED = [
     (chen_run, (ACCEPTED + 1) / 5),
     (implied_run, closed_forms.implied_alpha(ACCEPTED + 1, 4)),
 ]
-INDEPENDENT = [
-    (rao_blackwell_run, 0.6),
-    (counts_run, 0.6),
-    (chen_run, closed_forms.expected_tokens(0.6, 4) / 5),
-    (implied_run, 0.6),
-]
 
 
 @functools.cache
-def replicates(run, difficulty):
+def replicates(run):
     rng = np.random.default_rng(0)
-    return [run(rng, difficulty) for _ in range(REPEATS)]
+    return [run(rng) for _ in range(REPEATS)]
 
 
-def coverage(run, difficulty, truth, field):
+def coverage(run, truth, field):
     """How often the 95 % interval holds the truth. Standard deviation 1.1 %."""
-    got = replicates(run, difficulty)
+    got = replicates(run)
     off = np.array([(e.value - truth) / getattr(e, field) for e in got])
     return np.mean(np.abs(off) < 1.96)
 
 
 @pytest.mark.parametrize("run, truth", CLUSTERED)
 def test_only_the_clustered_error_covers_clustered_texts(run, truth):
-    assert 0.90 < coverage(run, varied, truth, "se") < 0.98
-    assert coverage(run, varied, truth, "naive_se") < 0.85
+    assert 0.90 < coverage(run, truth, "se") < 0.98
+    assert coverage(run, truth, "naive_se") < 0.85
     if run is not rao_blackwell_run:  # the mean of beta is not what the others estimate
         assert abs(truth - 0.6) > 0.01
-        assert coverage(run, varied, 0.6, "se") < 0.85
-
-
-@pytest.mark.parametrize("field", ["se", "naive_se"])
-@pytest.mark.parametrize("run, truth", INDEPENDENT)
-def test_independent_acceptances_are_covered_by_both(run, truth, field):
-    assert 0.90 < coverage(run, equal, truth, field) < 0.98
-
-
-def test_without_the_small_sample_correction_few_texts_are_not_covered():
-    """Four texts: the correction is a factor of 4 / 3 in the variance."""
-    rng = np.random.default_rng(3)
-    beta = rng.normal(0.5, 0.1, (4000, 4, 1)).clip(0, 1)
-    got = [estimate.rao_blackwell(b.ravel(), np.arange(4)) for b in beta]
-    variance = np.var([e.value for e in got])
-    estimated = np.mean([e.se**2 for e in got])
-    assert estimated == pytest.approx(variance, rel=0.1)
-    assert estimated * 3 / 4 != pytest.approx(variance, rel=0.1)
+        assert coverage(run, 0.6, "se") < 0.85

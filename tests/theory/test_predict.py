@@ -121,19 +121,6 @@ def test_expected_calls_are_those_of_algorithm_1(gamma):
 # In the limits, and of long texts.
 
 
-@pytest.mark.parametrize("gamma", [0, 1, 2, 3, 6, 7, 64])
-def test_certain_calls(gamma):
-    """No draft, nothing but rejections, nothing but acceptances."""
-    n = 7
-    cases = [(np.zeros(n), n), (np.ones(n), -(-n // (gamma + 1)))]
-    if gamma == 0:
-        cases.append((np.random.default_rng(0).random(n), n))
-    for accept, calls in cases:
-        assert predict.expected_calls(accept, [gamma])[0] == calls
-        law = predict.calls_law(accept, gamma)
-        np.testing.assert_array_equal(law, np.arange(n + 1) == calls)
-
-
 def test_gammas_do_not_know_of_each_other():
     """And each expectation is the mean of its law."""
     accept, gammas = np.random.default_rng(1).random(30), [5, 0, 64, 3, 29, 3]
