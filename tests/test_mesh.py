@@ -54,7 +54,7 @@ def test_the_texts_are_those_of_one_device(family, layouts):
 def test_no_law_crosses_devices(draft, family):
     """Laws, thresholds, siblings and draws are put together of partial sums, and of a
     block; and chains ask nothing of other rows."""
-    shapes = INSTRUCTION.findall(told("step", f"data=4,model=2{draft}", family))
+    shapes = INSTRUCTION.findall(told("step_text", f"data=4,model=2{draft}", family))
     sizes = [
         [int(size) for size in dims.split(",") if size]
         for shape in shapes
@@ -100,7 +100,7 @@ def test_kernels_give_the_tokens_of_the_reference():
         assert {record[name] for name in ("verify", "draw", "baseline")} == {"triton"}
 
 
-@pytest.mark.parametrize("law", ["certificate", "ids_certificate"])
+@pytest.mark.parametrize("law", ["certificates", "certificates_by_ids"])
 def test_a_law_over_two_devices_is_certified_and_a_wrong_sum_is_not(law):
     """As the partitioner sums it, and as devices tell of their ids by a kernel."""
     found = told(law)

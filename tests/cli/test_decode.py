@@ -52,13 +52,19 @@ def stand_in(asked: decode.Setting, first: int, lines: list) -> list[dict]:
 
 
 class Dying:
-    """A launcher whose workers are lost by chance, before or after they wrote."""
+    """A launcher whose workers are lost by chance, before or after they wrote; each is
+    given `more` besides."""
 
-    def __init__(self, chance: float):
-        self.chance, self.random, self.lost = chance, random.Random(0), 0
+    def __init__(self, chance: float, *more):
+        self.chance, self.random, self.lost, self.more = (
+            chance,
+            random.Random(0),
+            0,
+            more,
+        )
 
     def submit(self, function, *arguments):
-        return Job(self, lambda: function(*arguments, stand_in))
+        return Job(self, lambda: function(*arguments, *self.more))
 
     def draw(self) -> bool:
         dies = self.random.random() < self.chance
@@ -92,7 +98,7 @@ def at_once(monkeypatch):
 def test_a_hundred_thousand_prompts_survive_their_workers(tmp_path, at_once, capsys):
     texts = [f"text {i}" for i in range(100_000)]
     wrote(tmp_path, texts)
-    asked, launcher = setting(tmp_path, "--block", "512"), Dying(0.2)
+    asked, launcher = setting(tmp_path, "--block", "512"), Dying(0.2, stand_in)
     decode.prepare(asked)
     begin = lambda block: launcher.submit(decode.work, asked, block)  # noqa: E731
     going = workers.finished(begin, decode.missing(asked), 8, 50, str)
@@ -122,7 +128,7 @@ def test_a_document_has_what_went_wrong_and_what_is_there(
         (0.0, there | {"texts": 7, "decoded": 7}),
         (0.0, there | {"texts": 7, "decoded": 0}),
     ):
-        launcher = Dying(chance)
+        launcher = Dying(chance, stand_in)
         monkeypatch.setattr(workers, "launched", lambda *_, made=launcher: made)
         code = decode.main([*argv, "--block", "3", "--json"])
         found = json.loads(capsys.readouterr().out)
@@ -198,7 +204,7 @@ def test_mended_prompts_cost_their_own_blocks(tmp_path, at_once, monkeypatch, ca
     without a block in common, is refused."""
 
     def main(*flags: str) -> dict:
-        monkeypatch.setattr(workers, "launched", lambda *_: Dying(0))
+        monkeypatch.setattr(workers, "launched", lambda *_: Dying(0, stand_in))
         argv = [str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "out")]
         code = decode.main([*argv, "--json", *flags])
         found = json.loads(capsys.readouterr().out)

@@ -15,7 +15,7 @@ from specjax.cli import workers
 from specjax.exactness import certify
 from specjax.models import gpt
 from tests.cli.test_compare import RECORD, record, write
-from tests.cli.test_decode import Dying
+from tests.cli.test_decode import Dying, stand_in
 from tests.exactness.test_certify import TRIALS, Trial
 from tests.support import text_folders
 
@@ -90,7 +90,7 @@ def test_it_is_one_document_with_the_keys_of_the_table(
     monkeypatch.chdir(desk)
     trial = Trial(TRIALS["gamma 0"].fixture, 0, 1)
     monkeypatch.setattr(certify, "trials", lambda policy: [trial])
-    monkeypatch.setattr(workers, "launched", lambda *_: Dying(0))
+    monkeypatch.setattr(workers, "launched", lambda *_: Dying(0, stand_in))
     name, *flags = command.split()
     main = import_module(f"specjax.{__main__.COMMANDS[name][0]}.{name}").main
     try:

@@ -12,6 +12,7 @@ from specjax import console
 from specjax.cli import sweep, workers
 from specjax.configs import RowFile
 from specjax.measure import jsonl
+from tests.cli.test_decode import Dying
 
 GRID = """include 'gin_configs/runs/table1.gin'
 GAMMA = 2
@@ -37,30 +38,6 @@ part.write_text(json.dumps(record) + "\\n")
 """
 
 
-class Here:
-    """A launcher whose jobs run when they are begun; `lost` of them give no result."""
-
-    def __init__(self, lost: int = 0):
-        self.lost, self.cancelled = lost, 0
-
-    def submit(self, function, *arguments):
-        job = type(self)()
-        self.lost -= 1
-        job.answer = function(*arguments) if self.lost < 0 else None
-        return job
-
-    def done(self) -> bool:
-        return True
-
-    def result(self):
-        if self.answer is None:
-            raise RuntimeError("the job has no result")
-        return self.answer
-
-    def cancel(self, check: bool) -> None:
-        self.cancelled += 1
-
-
 @pytest.fixture
 def rows(tmp_path, monkeypatch):
     def command(row, out):
@@ -75,14 +52,9 @@ def rows(tmp_path, monkeypatch):
 
 
 def test_a_row_survives_its_worker_and_others_a_row(rows, tmp_path, capsys):
-    tasks, out = (
-        sweep.Tasks(Here(lost=1), tmp_path / "out"),
-        tmp_path / "out" / "t.jsonl",
-    )
-    ends = {
-        name: (said, good)
-        for name, said, good in sweep.measured(tasks, [*rows.values()], 2)
-    }
+    tasks = sweep.Tasks(Dying(0), tmp_path / "out")
+    out, every = tmp_path / "out" / "t.jsonl", [*rows.values()]
+    ends = {name: end for name, *end in sweep.measured(tasks, every, 2)}
     assert {name for name, (_, good) in ends.items() if good} == {"t/calm", "t/hit"}
     assert ends["t/wrong"][0] == "no such thing"
     assert ends["t/doomed"][0] == "given up after 3 workers died"
@@ -100,17 +72,14 @@ def test_a_row_survives_its_worker_and_others_a_row(rows, tmp_path, capsys):
 
 
 def test_a_worker_that_leaves_nothing_has_no_record(rows, tmp_path):
-    tasks, idle = (
-        sweep.Tasks(Here(), tmp_path / "out"),
-        rows["calm"]._replace(row="idle"),
-    )
-    ends = [*sweep.measured(tasks, [idle], 1)]
+    tasks = sweep.Tasks(Dying(0), tmp_path / "out")
+    ends = [*sweep.measured(tasks, [rows["calm"]._replace(row="idle")], 1)]
     assert ends == [("t/idle", "its worker left no record", False)]
 
 
 def test_a_stopped_sweep_ends_its_workers_and_takes_over_what_they_left(rows, tmp_path):
-    launcher = Here()
-    tasks, every = sweep.Tasks(launcher, tmp_path / "out"), [rows["calm"], rows["hit"]]
+    tasks = sweep.Tasks(Dying(0), tmp_path / "out")
+    every = [rows["calm"], rows["hit"]]
     going = sweep.measured(tasks, every, 2)
     assert next(going)[2]
     going.close()  # as Ctrl-C does, between two rows

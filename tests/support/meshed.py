@@ -1,6 +1,7 @@
 """Small pairs decoded on one device and on meshes of eight that a CPU acts as.
 
-Run as a module it prints, as JSON, what `tests.test_mesh` asks for.
+Run as a module it prints, as JSON, what the function that `tests.test_mesh` names
+gives.
 """
 
 import functools
@@ -156,11 +157,22 @@ def by_ids(law: Law) -> Law:
     return Law(law.logits, *jax.shard_map(whole, **where)(even, heat))
 
 
-def certificate(read) -> certify.Certificate:
+def certified(read) -> certify.Certificate:
     rule = token.verifier._replace(verify=functools.partial(verify, read))
     fixture, gamma, _ = mutants.trials()["random"]
     with jax.set_mesh(mesh.of(mesh.Layout(model=2))):
         return certify.certify(rule, fixture, gamma, 2, CLAIMS["token"])
+
+
+def certificates() -> dict[str, certify.Certificate]:
+    return {"right": certified(lambda law: law), "wrong": certified(added_twice)}
+
+
+def certificates_by_ids() -> dict[str, certify.Certificate]:
+    right = certified(by_ids)
+    # The mistake: a device takes the sum of its own ids for that of all.
+    with mock.patch.object(parts.lax, "psum", lambda x, axis: x):
+        return {"right": right, "wrong": certified(by_ids)}
 
 
 def kernels(*layouts: str) -> list:
@@ -225,7 +237,7 @@ def even(model: Pretrained) -> Pretrained:
     return model._replace(config=config, params=params, model=build(config))
 
 
-def compared(family: str, layouts: list[str]) -> dict:
+def compared(family: str, *layouts: str) -> dict:
     """accepted: [B] drafted tokens. differ: the layouts that wrote anything else."""
     one = written("", family)
     others = {text: written(text, family) for text in layouts}
@@ -291,28 +303,7 @@ def taught(folder: Path, recipe: loop.Recipe, text: str, texts) -> dict:
 def main(what: str, *arguments: str) -> None:
     jax.config.update("jax_compilation_cache_dir", str(conftest.CACHE))
     jax.config.update("jax_disable_most_optimizations", True)
-    match what:
-        case "compared":
-            found = compared(arguments[0], arguments[1:])
-        case "step":
-            found = step_text(*arguments)
-        case "texts":
-            found = texts(*arguments)
-        case "trained":
-            found = trained(*arguments)
-        case "certificate":
-            reads = dict(right=lambda law: law, wrong=added_twice)
-            found = {name: certificate(read) for name, read in reads.items()}
-        case "ids_certificate":
-            found = {"right": certificate(by_ids)}
-            # The mistake: a device takes the sum of its own ids for that of all.
-            with mock.patch.object(parts.lax, "psum", lambda x, axis: x):
-                found["wrong"] = certificate(by_ids)
-        case "kernels":
-            found = kernels(*arguments)
-        case "heard":
-            found = heard(*arguments)
-    json.dump(found, sys.stdout)
+    json.dump(globals()[what](*arguments), sys.stdout)
 
 
 if __name__ == "__main__":
