@@ -14,6 +14,7 @@ import ctypes
 import gc
 import os
 import sys
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -61,6 +62,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # what was imported stays: later collections pass over it
+
+
+@pytest.fixture
+def refused(capsys):
+    """(a command's `main`, its flags) -> the one line that it ends with."""
+
+    def line(main: Callable, flags: Sequence[str]) -> str:
+        with pytest.raises(SystemExit) as stopped:
+            main([*map(str, flags)])
+        printed = capsys.readouterr()
+        assert stopped.value.code == 2 and printed.out == "", printed.err
+        assert printed.err.count("\n") == 1 and len(printed.err) < 500
+        return printed.err
+
+    return line
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,7 +10,7 @@ import pytest
 from specjax import zoo
 from specjax.cli import demo, demo_pairs
 from specjax.models import gpt
-from tests.support import text_folders, tiny
+from tests.support import text_folders
 
 NEW, K = 12, 3
 CODE = zoo.tokenizer()
@@ -25,16 +25,10 @@ BLOCKS = re.compile(
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """Flags for a pair that compiles fast; the draft is the target with some noise."""
-    config = gpt.Config(8192, dim=16, mlp_dim=32, num_layers=1, num_heads=2)
-    target = tiny.weights(config, 0)
-    draft = tiny.mixed(target, tiny.weights(config, 1), 0.1)
-    folder, flags = tmp_path_factory.mktemp("demo"), []
-    for side, weights in (("target", target), ("draft", draft)):
-        path = folder / f"{side}.safetensors"
-        zoo.save(path, config, weights)
-        flags += [f"--{side}", str(path)]
-    return flags
+    """Flags for a pair that compiles fast."""
+    folder = tmp_path_factory.mktemp("demo")
+    text_folders.code_pair(folder, gpt.Config(8192, 16, 32, 1, 2))
+    return [f"--target={folder}/m0.safetensors", f"--draft={folder}/m1.safetensors"]
 
 
 def run(*flags: str) -> types.SimpleNamespace:
@@ -168,7 +162,7 @@ def test_the_scripts_own_flags_and_defaults(tmp_path):
     assert case.names == ("1558M", "124M") and case.request.eos.tolist() == [-1]
 
 
-def test_a_pair_goes_by_one_name_with_a_prompt_that_suits_it(capsys):
+def test_a_pair_goes_by_one_name_with_a_prompt_that_suits_it(refused):
     assert asked("--pair", "ende")[:2] == ("t5_target", "t5_small")
     assert asked("--target", "t5_target") == asked("--pair", "ende")
     assert asked("--audio", "a.wav")[:2] == zoo.SPEECH_MODELS
@@ -178,9 +172,7 @@ def test_a_pair_goes_by_one_name_with_a_prompt_that_suits_it(capsys):
         (["--pair", "hope"], "'code', 'ende', 'correct', 'docs', 'speech', 'smollm2'"),
         (["--pair", "ende", "--draft", "copying"], "--pair names target and draft"),
     ):
-        with pytest.raises(SystemExit):
-            demo.main(words)
-        assert told in capsys.readouterr().err
+        assert told in refused(demo.main, words)
 
 
 @pytest.mark.slow

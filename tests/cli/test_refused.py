@@ -14,13 +14,14 @@ import time
 
 import pytest
 
-from specjax import console, sides, zoo
+from specjax import console, sides
 from specjax.cli import audit, compare, demo, measure, microscope, run, transcribe
 from specjax.cli.saving import Saving
 from specjax.exactness import certify, soak
 from specjax.measure import jsonl
+from specjax.models import gpt
 from tests.cli.test_compare import RECORD, record, write
-from tests.support import text_folders, tiny
+from tests.support import text_folders
 
 DECODING = (audit, demo, measure, microscope)
 HUGE = str(2**70)
@@ -86,6 +87,8 @@ READ = [
     (microscope, "--draft early_exit", "lacks layers: write early_exit:LAY"),
     (demo, "--draft early_exit:8", "has 8 layers, of which 1 to 7 can draft; got 8"),
     (measure, "--draft t5_small", "one tokenizer"),
+    (microscope, "--target t5_target --draft t5_small", "its inputs with --data"),
+    (microscope, "--batch 3", "16 texts do not fill batches of 3"),
     (measure, "--data absent.jsonl", "absent.jsonl"),
     (measure, "--texts 3 --batch 2", "texts must fill batches of 2"),
     (measure, "--tokenizer absent.model", "no tokenizer at absent.model"),
@@ -113,7 +116,7 @@ READ = [
 
 
 @pytest.fixture
-def refused(capsys, tmp_path):
+def told(refused, tmp_path):
     """(command, flags) -> the one line that is printed."""
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "def f("}\n')
@@ -122,31 +125,25 @@ def refused(capsys, tmp_path):
     def line(command, flags: list[str]) -> str:
         if command is measure and "--data" not in flags:
             flags = ["--data", str(prompts), *flags]
-        with pytest.raises(SystemExit) as stopped:
-            command.main([flag.replace("FOLDER", str(tmp_path)) for flag in flags])
-        printed = capsys.readouterr()
-        assert stopped.value.code == 2 and printed.out == ""
-        assert printed.err.count("\n") == 1 and len(printed.err) < 500
-        return printed.err
+        flags = [flag.replace("FOLDER", str(tmp_path)) for flag in flags]
+        return refused(command.main, flags)
 
     return line
 
 
-def test_flags_are_refused_before_weights_are_read(refused, monkeypatch):
+def test_flags_are_refused_before_weights_are_read(told, monkeypatch):
     monkeypatch.setattr(sides, "model", None)
     for command, flags, message in TYPED:
-        assert message in refused(command, flags.split()), (command, flags)
+        assert message in told(command, flags.split()), (command, flags)
 
 
-def test_what_cannot_be_run_is_refused_before_any_compute(
-    refused, monkeypatch, tmp_path
-):
+def test_what_cannot_be_run_is_refused_before_any_compute(told, monkeypatch, tmp_path):
     monkeypatch.setattr(measure.forecast, "announce", None)
     monkeypatch.setattr(demo, "measure", None)
     monkeypatch.setattr(demo, "PATIENCE", 600.0)  # of reading weights, in seconds
     text_folders.gpt2(tmp_path / "gpt2" / "a")
     for command, flags, message in READ:
-        printed = refused(command, flags.split())
+        printed = told(command, flags.split())
         assert message.replace("FOLDER", str(tmp_path)) in printed, (command, flags)
 
 
@@ -174,7 +171,7 @@ RECORDS = [
 ]
 
 
-def test_a_bad_record_is_named_with_its_line_and_field(refused, tmp_path):
+def test_a_bad_record_is_named_with_its_line_and_field(told, tmp_path):
     path = tmp_path / "a.jsonl"
     for line, message in RECORDS:
         if isinstance(line, dict):
@@ -184,20 +181,20 @@ def test_a_bad_record_is_named_with_its_line_and_field(refused, tmp_path):
                 bad["measured"] |= {name: line[name] for name in line.keys() - bad}
             line = json.dumps(bad)
         path.write_text(f"{json.dumps(RECORD)}\n{line}\n")
-        printed = refused(compare, [str(path), str(path)])
+        printed = told(compare, [str(path), str(path)])
         assert f"{path}, line 2: " in printed and message in printed
 
 
-def test_records_of_no_row_in_common(refused, tmp_path):
+def test_records_of_no_row_in_common(told, tmp_path):
     files = [str(tmp_path / f"{name}.jsonl") for name in ("A", "B")]
     write(tmp_path / "A.jsonl", RECORD, record(row="second"))
     write(tmp_path / "B.jsonl", record(row="other"))
     (tmp_path / "a.jsonl").write_text("\n")
-    assert "has no record" in refused(compare, ["FOLDER/a.jsonl", "FOLDER/a.jsonl"])
-    message = refused(compare, files)
+    assert "has no record" in told(compare, ["FOLDER/a.jsonl", "FOLDER/a.jsonl"])
+    message = told(compare, files)
     assert "A has small_t0_b1" in message and "B has other" in message
     assert "measure both with --name X" in message
-    assert "the row 'third'" in refused(compare, [*files, "--row", "third"])
+    assert "the row 'third'" in told(compare, [*files, "--row", "third"])
 
 
 def test_rounds_are_kept_until_the_whole_is_saved(tmp_path, capsys):
@@ -252,17 +249,15 @@ sys.exit(main())
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_the_rounds_that_are_done(tmp_path, capsys):
-    config, sides = tiny.TARGET._replace(vocab=8192), []
-    for seed, side in enumerate(("target", "draft")):
-        path = tmp_path / f"{side}.safetensors"
-        zoo.save(path, config, tiny.weights(config, seed))
-        sides += [f"--{side}", str(path)]
+    text_folders.code_pair(tmp_path, gpt.Config(8192, 16, 32, 1, 2))
+    sides = [
+        f"--target={tmp_path}/m0.safetensors",
+        f"--draft={tmp_path}/m1.safetensors",
+    ]
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "x ="}\n')
     few = "--gammas 1 --tokens 6 --texts 2 --rounds 300".split()
-    named = {"--out": "a.jsonl", "--data": "prompts.jsonl"}
-    out = [x for flag, name in named.items() for x in (flag, str(tmp_path / name))]
     runner = subprocess.Popen(
-        [sys.executable, "-c", STOPPED, *sides, *few, *out],
+        [sys.executable, "-c", STOPPED, *named, *few],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},

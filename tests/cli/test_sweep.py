@@ -89,22 +89,18 @@ def test_a_stopped_sweep_ends_its_workers_and_takes_over_what_they_left(rows, tm
     assert sorted(ran) == ["calm", "hit", "hit"]  # once killed; neither is done twice
 
 
-def test_what_cannot_be_swept_is_one_line(tmp_path, capsys):
+def test_what_cannot_be_swept_is_one_line(tmp_path, refused):
     (tmp_path / "empty").mkdir()
     for asked, said in (
-        ([str(tmp_path / "empty")], "has no .gin files"),
-        ([str(tmp_path / "none.gin")], "none.gin"),
+        ([tmp_path / "empty"], "has no .gin files"),
+        ([tmp_path / "none.gin"], "none.gin"),
     ):
-        with pytest.raises(SystemExit):
-            sweep.main([*asked, "--out", str(tmp_path)])
-        error = capsys.readouterr().err
-        assert said in error and error.count("\n") == 1
+        assert said in refused(sweep.main, [*asked, "--out", tmp_path])
     if find_spec("submitit") and shutil.which("sbatch") is None:
         (tmp_path / "t").mkdir()
         (tmp_path / "t" / "t.gin").write_text(GRID)
-        with pytest.raises(SystemExit):
-            sweep.main([str(tmp_path / "t"), "--on", "slurm", "--out", str(tmp_path)])
-        assert "no sbatch" in capsys.readouterr().err
+        flags = [tmp_path / "t", "--on", "slurm", "--out", tmp_path]
+        assert "no sbatch" in refused(sweep.main, flags)
 
 
 @pytest.mark.slow

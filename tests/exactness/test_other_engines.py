@@ -140,23 +140,19 @@ REFUSED = [
 ]
 
 
-def test_what_is_no_text_is_refused_in_one_line(model, tmp_path, capsys):
+def test_what_is_no_text_is_refused_in_one_line(model, tmp_path, refused):
     path = tmp_path / "other.jsonl"
     flags = ["--target", str(model), "--texts", str(path)]
 
-    def refused(*more: str) -> str:
-        with pytest.raises(SystemExit) as stopped:
-            microscope.main([*flags, *more])
-        printed = capsys.readouterr()
-        assert stopped.value.code == 2 and printed.err.count("\n") == 1
-        return printed.err
+    def line(*more) -> str:
+        return refused(microscope.main, [*flags, *more])
 
-    assert "other.jsonl" in refused()  # which is not there
-    for line, told in REFUSED:
-        path.write_text(f"\n{json.dumps(line)}\n")
-        printed = refused()
+    assert "other.jsonl" in line()  # which is not there
+    for text, told in REFUSED:
+        path.write_text(f"\n{json.dumps(text)}\n")
+        printed = line()
         assert f"{path}, line 2: " in printed and told in printed
-    assert "leave --gammas out" in refused("--gammas", "3")
-    assert "is a folder: name a .jsonl file" in refused("--out", str(tmp_path))
+    assert "leave --gammas out" in line("--gammas", "3")
+    assert "is a folder: name a .jsonl file" in line("--out", tmp_path)
     flags = ["--out", "a.jsonl"]
-    assert "--out is for the --texts of a file" in refused()
+    assert "--out is for the --texts of a file" in line()

@@ -329,14 +329,6 @@ def test_the_command_prints_and_fails(monkeypatch, capsys):
     for rung in STRICT.values():
         assert run_command(monkeypatch, rung) == 0
         assert "Not a CPU" in capsys.readouterr().out
-    monkeypatch.undo()
-    for flags, told in (
-        ("--target t5_target --draft t5_small", "name its inputs with --data"),
-        ("--batch 3", "16 texts do not fill batches of 3"),
-    ):
-        with pytest.raises(SystemExit):
-            microscope.main(flags.split())
-        assert told in capsys.readouterr().err.strip()
 
 
 def test_a_row_fills_its_lines_and_every_line_has_its_row():
