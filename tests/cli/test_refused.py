@@ -250,10 +250,9 @@ sys.exit(main())
 @pytest.mark.slow
 def test_ctrl_c_leaves_the_rounds_that_are_done(tmp_path, capsys):
     text_folders.code_pair(tmp_path, gpt.Config(8192, 16, 32, 1, 2))
-    sides = [
-        f"--target={tmp_path}/m0.safetensors",
-        f"--draft={tmp_path}/m1.safetensors",
-    ]
+    named = dict(target="m0.safetensors", draft="m1.safetensors")
+    named |= dict(out="a.jsonl", data="prompts.jsonl")
+    named = [f"--{flag}={tmp_path / name}" for flag, name in named.items()]
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "x ="}\n')
     few = "--gammas 1 --tokens 6 --texts 2 --rounds 300".split()
     runner = subprocess.Popen(

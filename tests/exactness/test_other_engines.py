@@ -26,18 +26,23 @@ from tests.support import tiny
 GAP, EPS, END = 3e-4, 5.5e-4, 5
 
 
+def by_calls(one: np.ndarray, many: np.ndarray) -> Side:
+    """A side whose logits [V, V] are others in calls of several tokens."""
+    model = tiny.markov(len(one))
+
+    def apply(params, tokens, start, cache):
+        return model.apply(params[min(tokens.shape[1] - 1, 1)], tokens, start, cache)
+
+    both, model = jnp.stack([one, many]), model._replace(apply=apply, shapes=None)
+    return sides.of_model("rounds", model, both)
+
+
 def rounding() -> Side:
     table = np.roll(5 * np.eye(6, dtype=np.float32), 1, axis=1)
     table[2, 4] = 5 - GAP
     many = table.copy()
     many[1, 0] += EPS
-    model = tiny.markov(6)
-
-    def apply(params, tokens, start, cache):
-        return model.apply(params[min(tokens.shape[1] - 1, 1)], tokens, start, cache)
-
-    both = jnp.stack([table, many])
-    return sides.of_model("rounds", model._replace(apply=apply, shapes=None), both)
+    return by_calls(table, many)
 
 
 # prompt, ids, kind, place, explained, what is printed
