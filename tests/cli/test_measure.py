@@ -3,29 +3,19 @@
 import numpy as np
 import pytest
 
-from specjax import sides, zoo
+from specjax import sides
 from specjax.cli import measure
 from specjax.measure import costs, forecast, texts, walltime
-from tests.support import tiny
+from tests.support import text_folders, tiny
 
-FAST = "--gammas 2 --tokens 6 --texts 2 --rounds 1".split()
+CONFIG = tiny.TARGET._replace(vocab=8192)
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """Two small models of the bundled vocabulary, each alone in a folder."""
-    folder, config = tmp_path_factory.mktemp("pair"), tiny.TARGET._replace(vocab=8192)
-    for name, seed in (("target", 0), ("draft", 1)):
-        (folder / name).mkdir()
-        path = folder / name / f"{name}.safetensors"
-        zoo.save(path, config, tiny.weights(config, seed))
-    (folder / "prompts.jsonl").write_text('{"prompt": "def f("}\n\n{"prompt": "x ="}\n')
-    return folder
-
-
-def flags(pair, *more):
-    named = ["--target", str(pair / "target"), "--draft", str(pair / "draft")]
-    return [*named, "--data", str(pair / "prompts.jsonl"), *FAST, *more]
+    """Of the bundled vocabulary."""
+    loaded = text_folders.code_pair(tmp_path_factory.mktemp("pair"), CONFIG)
+    return [*map(sides.of_pretrained, loaded)]
 
 
 def set_by(*words):
@@ -45,12 +35,11 @@ def test_a_brief_measurement_is_the_default_and_flags_go_before_either():
 @pytest.mark.slow
 def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
     """By hand: weights, two caches of keys and values, tokens and cursors, laws."""
-    target, draft = (sides.model(str(pair / name)) for name in ("target", "draft"))
+    target, draft = pair
     setting = walltime.WalltimeSetting(0.0, batch=1, texts=1, others=1)
     (batch, *_), _ = walltime.batches(texts.Prompts([[1, 2, 3]]), setting)
-    slots, gamma, vocab = 20, 3, 8192
+    slots, gamma, vocab, config = 20, 3, 8192, CONFIG
     counted = forecast.memory(costs.Pair(target, draft, slots), gamma, batch.prompt)
-    config = tiny.TARGET
     weights = 2 * 4 * (2 * vocab * config.dim + 2 * 2 * config.dim * (2 * 16 + 32))
     cache = 2 * 4 * config.num_layers * 2 * slots * config.dim
     laws = 3 * 4 * (gamma + 1) * vocab
@@ -69,8 +58,7 @@ def test_memory_is_counted_and_refused_where_it_is_not_free(pair, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 1])
 def test_logits_that_are_no_law_are_told_before_the_timing(pair, at):
-    both = [sides.model(str(pair / name)) for name in ("target", "draft")]
-    params = both[at].params
+    both, params = [*pair], pair[at].params
     ruined = params | {"readout": params["readout"] * np.nan}
     both[at] = both[at]._replace(params=ruined)
     setting = walltime.WalltimeSetting(0.0, texts=2, new_tokens=4)

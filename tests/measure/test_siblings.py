@@ -3,18 +3,15 @@
 import numpy as np
 import pytest
 
-from specjax import sides
 from specjax.measure.siblings import measure
 from specjax.measure.texts import Text
-from tests.support import tiny
+from tests.support import tiny, tiny_pair
 from tests.support.drafted import whole
 
 
 def test_it_is_what_recursive_rejection_gives_at_every_token():
     """Greedy, where children and laws are sure, and the first is alpha at T = 1."""
-    world = tiny.transformers()
-    target = sides.of_model("target", world.target, world.target_weights)
-    draft = sides.of_model("draft", world.draft, world.draft_weights)
+    target, draft = tiny_pair.pair()
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, tiny.TARGET.vocab, (6, 40)).astype(np.int32)
     length = np.full(6, 40)

