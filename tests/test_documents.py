@@ -174,20 +174,31 @@ def test_the_example_with_a_model_that_is_fetched_runs(tmp_path, capsys):
     assert "alpha=None" in alone and "alpha=None" not in drafted
 
 
+def ran(guide: str) -> list[dict]:
+    """What each Python block of a guide leaves, with a small model in the place of the
+    target."""
+    text, found = (ROOT / f"docs/guides/{guide}.md").read_text(), []
+    for source in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        source = source.replace('"code_target"', '"code_small"')
+        exec(compile(source, guide, "exec"), names := {})
+        found.append(names)
+    return found
+
+
 def test_the_guides_choice_of_kernels_is_the_reference_on_a_cpu():
-    guide = (ROOT / "docs/guides/kernels.md").read_text()
-    source = re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1]
-    exec(compile(source, "kernels.md", "exec"), names := {})
+    names, *_ = ran("kernels")
     assert names["verifier"] is token.verifier and names["drafter"].gamma == 4
 
 
 def test_the_guides_server_answers(capsys):
-    guide = (ROOT / "docs/guides/serving.md").read_text()
-    source = re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1]
-    source = source.replace('"code_target"', '"code_small"')
-    exec(compile(source, "serving.md", "exec"), {})
+    ran("serving")
     told = re.findall(r"^request (\d+), answered", capsys.readouterr().out, re.M)
     assert sorted(map(int, told)) == [*range(9)]
+
+
+@pytest.mark.parametrize("guide", ["own", "texts"])
+def test_the_guides_other_examples_run(guide):
+    assert ran(guide)
 
 
 def test_every_table_is_in_the_index_of_results():
@@ -260,14 +271,6 @@ def test_the_gains_of_methods_are_those_of_the_results():
         known = [float(x) for x in re.findall(r"\d+\.\d+", " ".join(texts))]
         for told in map(float, re.findall(r"\d\.\d\d", row)):
             assert min(abs(told - x) for x in known) < 0.0051, (told, row)
-
-
-@pytest.mark.parametrize("name", ["own", "texts"])
-def test_the_guides_other_examples_run(name, capsys):
-    guide = (ROOT / f"docs/guides/{name}.md").read_text()
-    for source in re.findall(r"```python\n(.*?)```", guide, re.DOTALL):
-        source = source.replace('"code_target"', '"code_small"')
-        exec(compile(source, f"{name}.md", "exec"), {})
 
 
 def test_what_is_to_be_run_runs():

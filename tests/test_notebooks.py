@@ -65,9 +65,12 @@ def test_it_says_so_again_and_its_answers_hold(path):
         ("", "", "v5e", "notebooks,tpu] @ file://{root}"),
         ("/a/b.whl", "", "", "notebooks] @ file:///a/b.whl"),
         ("git+https://x/y", "", "", "notebooks] @ git+https://x/y"),
+        ("", "", "", "notebooks] @ {ADDRESS}"),  # where there is no checkout
     ],
 )
-def test_the_first_cell_installs_what_is_missing(monkeypatch, source, smi, tpu, wanted):
+def test_the_first_cell_installs_what_is_missing(
+    monkeypatch, tmp_path, source, smi, tpu, wanted
+):
     asked = []
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr(subprocess, "getoutput", lambda command: smi)
@@ -78,21 +81,11 @@ def test_the_first_cell_installs_what_is_missing(monkeypatch, source, smi, tpu, 
         monkeypatch.delenv(name)
     if tpu:
         monkeypatch.setenv("TPU_NAME", tpu)
-    monkeypatch.chdir(notebooks.FOLDER)
-    exec(compile(FIRST, "first_cell.py", "exec"), {})
-    pip = [sys.executable, "-m", "pip", "install", "-q"]
-    assert asked == [[*pip, f"specjax[{wanted.format(root=notebooks.ROOT)}"]]
-
-
-def test_without_a_checkout_it_asks_for_the_address(monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr(subprocess, "getoutput", lambda command: "")
-    monkeypatch.setattr(subprocess, "run", lambda words, check: asked.append(words[-1]))
-    monkeypatch.delenv("SPECJAX_SOURCE", raising=False)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path if "ADDRESS" in wanted else notebooks.FOLDER)
     exec(compile(FIRST, "first_cell.py", "exec"), names := {})
-    assert asked[0].endswith(f"@ {names['ADDRESS']}")
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    wanted = wanted.format(root=notebooks.ROOT, ADDRESS=names["ADDRESS"])
+    assert asked == [[*pip, f"specjax[{wanted}"]]
 
 
 def test_where_nothing_is_missing_nothing_is_installed(monkeypatch):

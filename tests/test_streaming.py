@@ -13,6 +13,7 @@ from specjax.models import gpt, penalties
 from specjax.streaming import up_to
 from specjax.types import TokenAutomaton
 from tests.support import text_folders
+from tests.support.drafted import whole
 
 PROMPTS = ["def add(", "class Stack:\n    "]
 CODE = gpt.Config(8192, 16, 32, 1, 2)
@@ -96,6 +97,12 @@ def test_several_texts_come_in_whole_characters(pair):
     assert [it.strip() for it in told] == [text, text]
 
 
+def logits_of(target, ids: list[int]) -> np.ndarray:
+    """[T, V], without a cache."""
+    logits = whole(target.model)(target.params, np.array([ids], np.int32))
+    return np.asarray(logits[0], np.float64)
+
+
 def test_logprobs_are_the_targets_own(pair):
     """Of the raw logits at temperature 1, whatever is sampled by."""
     asked = ASKED | {"temperature": 0.0, "logprobs": True}
@@ -103,14 +110,9 @@ def test_logprobs_are_the_targets_own(pair):
     pieces = list(specjax.stream_text(*pair, PROMPTS[:1], **asked))
     ids = [i for it in pieces for i in it.tokens]
     before = target.tokenizer.encode(PROMPTS[0])
-    whole = np.array([before + ids], np.int32)
-    prompt = specjax.make_prompt(whole.tolist())
-    cache = target.model.init(target.params, prompt, whole.size)
-    start = np.zeros(1, np.int32)
-    features, _ = target.model.apply(target.params, whole, start, cache)
-    logits = np.asarray(target.model.readout(target.params, features), np.float64)[0]
+    logits = logits_of(target, before + ids)
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    rows = np.arange(len(before) - 1, whole.size - 1)
+    rows = np.arange(len(before) - 1, len(logits) - 1)
     np.testing.assert_allclose(out.logprobs[0], log_p[rows, ids], atol=1e-5)
 
 
@@ -174,11 +176,7 @@ def test_a_penalised_text_is_its_changed_targets(pair, setting):
     assert ids != [i for it in plain for i in it.tokens]
     assert sum(it.accepted for it in pieces) > 0
     text = target.tokenizer.encode(PROMPTS[0])
-    whole = np.array([text + ids], np.int32)
-    prompt = specjax.make_prompt(whole.tolist())
-    cache = target.model.init(target.params, prompt, whole.size)
-    features, _ = target.model.apply(target.params, whole, np.zeros(1, np.int32), cache)
-    logits = np.asarray(target.model.readout(target.params, features))[0]
+    logits = logits_of(target, text + ids)
     for token in ids:
         row = logits[len(text) - 1]
         assert token == np.argmax(penalised(row, text, *setting))
