@@ -22,21 +22,6 @@ def draft_of(*parents, num=None) -> Draft:
     return Draft(jnp.arange(parent.size).reshape(parent.shape), num, None, parent)
 
 
-def test_rows_of_a_call_see_their_paths():
-    got = trees.branches(draft_of(FORK).parent)
-    assert got.depth.tolist() == [[0, 1, 1, 2, 2, 3]]
-    paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 1, 4], [0, 1, 3, 5]]
-    assert [np.flatnonzero(row).tolist() for row in got.sees[0]] == paths
-    assert trees.depths(FORK).tolist() == [1, 1, 2, 2, 3]
-
-
-def test_a_draft_without_parents_is_a_chain():
-    chain = draft_of((-1, 0, 1))._replace(parent=None)
-    assert trees.parents(chain).tolist() == [[-1, 0, 1]]
-    sees = trees.branches(trees.parents(chain)).sees
-    assert (np.asarray(sees[0]) == np.tri(4, dtype=bool)).all()
-
-
 def test_the_next_child_is_live_and_in_order():
     draft = draft_of(FORK, FORK, num=[5, 3])
     live = jnp.arange(5) < draft.num[:, None]
