@@ -1,0 +1,122 @@
+"""What is measured of texts: what repeats, further siblings, and lengths of drafts."""
+
+import numpy as np
+import pytest
+
+from specjax import sides
+from specjax.measure import lengths, scoring, siblings
+from specjax.measure.scoring import RUN, Scores
+from specjax.measure.texts import Protocol, Text
+from specjax.prompts import Prompts
+from tests.support import tiny, tiny_pair
+from tests.support.drafted import whole
+
+# What is repeated in a text, and alpha at the rest of it.
+
+
+def test_a_loop_is_marked_from_its_second_turn_on():
+    once = np.arange(5)
+    marks = scoring.repeated(np.tile(once, 4))
+    # The first run that was there before begins at the second turn.
+    assert marks.tolist() == [i >= 5 + RUN - 1 for i in range(20)]
+
+
+def test_a_shorter_run_is_a_phrase():
+    ids = np.concatenate([np.arange(RUN - 1), [90], np.arange(RUN - 1), [91]])
+    assert not scoring.repeated(ids).any()
+    assert scoring.repeated(np.append(ids[:-1], 90))[-1]
+    assert not scoring.repeated(ids[:3]).any()
+
+
+def test_alpha_elsewhere_is_that_of_what_is_not_repeated():
+    """Of a text that copies its prompt and one that does not, padding after both."""
+    tokens = np.stack([np.tile(np.arange(10), 3)[:26], np.arange(50, 76)])
+    padded = np.pad(tokens, ((0, 0), (0, 4)))
+    rows = Text(padded, np.array([10, 20]), np.array([26, 24]))
+    inside = [i >= RUN - 1 for i in range(16)] + [False] * 4
+    beta = np.where(inside, 0.9, 0.3)
+    sequence = np.array([0] * 16 + [1] * 4)
+    row = scoring.outside(rows, Scores(beta, beta, beta, sequence))
+    assert row["repeated"] == pytest.approx(sum(inside) / 20)
+    assert row["alpha_fresh"] == pytest.approx(0.3)
+    assert scoring.outside(rows, None)["alpha_fresh"] is None
+
+
+def test_a_text_that_only_repeats_has_no_alpha_elsewhere():
+    tokens = np.tile(np.arange(4), 10)[None]
+    rows = Text(tokens, np.array([20]), np.array([40]))
+    beta = np.ones(20)
+    row = scoring.outside(rows, Scores(beta, beta, beta, np.zeros(20, int)))
+    assert row == {"repeated": 1.0, "alpha_fresh": None, "alpha_fresh_se": None}
+
+
+# The acceptance of further siblings, against a rule that tries them one by one.
+
+
+def test_further_siblings_are_what_recursive_rejection_gives_at_every_token():
+    """Greedy, where children and laws are sure, and the first is alpha at T = 1."""
+    target, draft = tiny_pair.pair()
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, tiny.TARGET.vocab, (6, 40)).astype(np.int32)
+    length = np.full(6, 40)
+    text = Text(tokens, np.full(6, 3), length, None)
+    rate, error, *_ = siblings.measure(target, draft, text, 0.0, most=3)
+    assert rate.shape == error.shape == (3,) and (error > 0).all()
+
+    def logits(side):
+        return np.asarray(whole(side.model)(side.params, tokens))[:, 2:39]
+
+    best = logits(target).argmax(-1)
+    ranked = np.argsort(-logits(draft), axis=-1, kind="stable")
+    hits = [(ranked[..., i] == best).sum() for i in range(3)]
+    left = best.size - np.cumsum([0, *hits[:2]])
+    np.testing.assert_allclose(rate, np.array(hits) / left, atol=1e-6)
+
+    found = siblings.measure(target, draft, text, 1.0, most=3)
+    rate, error = found.rate, found.error
+    p, q = (softmax(logits(side)) for side in (target, draft))
+    beta = np.minimum(p, q).sum(-1).mean()
+    assert abs(rate[0] - beta) < 5 * error[0]
+    assert rate[0] > rate[1] > 0 and (found.floor <= rate).all()
+    # Of one draw no rule keeps more than beta, of more none keeps all that it might.
+    assert found.replaced[0] == pytest.approx(beta, abs=1e-5)
+    assert found.distinct[0] == pytest.approx(beta, abs=2e-3)
+    assert (found.kept < found.distinct[:3] + 5 * error).all()
+    assert (found.distinct[1:] > found.replaced[1:]).all()
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    weights = np.exp(z - z.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+# Counts of lengths, policies and the oracle, on a pair that decodes in a moment.
+
+COSTS = lengths.Costs(c=0.1, slope=0.05)
+
+
+def test_every_length_costs_what_its_counts_say():
+    world = tiny.tables()
+    target = sides.of_model("target", world.target, world.target_weights)
+    draft = sides.of_model("draft", world.draft, world.draft_weights)
+    pair, prompts = (target, draft), Prompts([[1], [1, 2], [3], [0]])
+    sizes = dict(tokens=36, gamma=3, new_tokens=12, batch=4)
+    protocol = Protocol("tiny", 1.0, **sizes)
+    adapting, kept = ("renewal:c=0.1,slope=0.05",), {}
+    how = pair, prompts, protocol, COSTS, (1, 2), adapting
+    told = lengths.compare(*how, kept=kept)
+    assert told["sequences"] == 3  # of 36 tokens, 12 each
+    for gamma in (1, 2, 3):
+        own = {k: told[f"gamma_{gamma}_{k}"] for k in ("tokens_per_call", "drafted")}
+        assert own["drafted"] == pytest.approx(gamma / own["tokens_per_call"])
+        cost = (1 + 0.15 * gamma) / own["tokens_per_call"]
+        assert told[f"gamma_{gamma}_cost"] == pytest.approx(cost)
+    assert told["oracle_tokens_per_call"] == told["gamma_3_tokens_per_call"]
+    assert told["oracle_closed"] == 1 and told["oracle_regret"] == 0
+    assert told[f"gamma_{told['best_gamma']}_closed"] == 0
+    least, best = told["oracle_cost"], told[f"gamma_{told['best_gamma']}_cost"]
+    closed = (best - told["renewal_cost"]) / (best - least)
+    assert told["renewal_closed"] == pytest.approx(closed)
+    assert 0 < told["renewal_drafted"] <= told["gamma_3_drafted"]
+    dear = lengths.compare(*how[:3], lengths.Costs(0.3, 0.1), *how[4:], kept=kept)
+    assert len(kept) == 4 and dear["gamma_2_cost"] > told["gamma_2_cost"]
