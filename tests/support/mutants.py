@@ -1,15 +1,20 @@
 """Wrong verifiers, each one line away from the right one, that certificates must catch.
 
 And drafts drawn from another law than they carry; `sampled_mutants` has what only
-sampling sees. Most are bugs that some implementation had. The number of a mutant is an
-argument: one program serves all those of a rule.
+sampling sees. Most are bugs that some implementation had. A mutant is the library's own
+code with one expression replaced; its number is an argument, so that one program serves
+all those of a rule.
 Axes: B rows, G = gamma, V vocabulary.
 """
 
+import ast
 import contextvars
 import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from typing import NamedTuple
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -21,16 +26,7 @@ from specjax.exactness import certify, fixtures
 from specjax.exactness.claims import CLAIMS, Claim
 from specjax.exactness.fixtures import reference
 from specjax.types import Draft, Law, Reduced, Sampling, Table, Verdict, Verifier
-from specjax.verifiers import (
-    block,
-    greedy_block,
-    gumbel,
-    kseq,
-    match,
-    recursive,
-    rejection,
-    token,
-)
+from specjax.verifiers import token
 
 
 class Mutant(NamedTuple):
@@ -39,73 +35,210 @@ class Mutant(NamedTuple):
 
     name: str
     check: str
-    fixture: str = "random"
-    rule: str = "token"
+    fixture: str
+    rule: str
 
 
-MUTANTS = (
-    Mutant("residual is p", "law"),
-    Mutant("residual is |p - q|", "law"),
-    Mutant("residual of the slot before", "law"),
-    Mutant("residual floored", "law"),
-    Mutant("residual keeps a certain token", "law", "certain"),
-    Mutant("residual without fallback", "support", "p = q, other logits"),
-    Mutant("residual of an overwritten p", "law"),
-    Mutant("bonus from q", "law"),
-    Mutant("bonus from a residual", "law"),
-    Mutant("bonus of the row before", "law"),
-    Mutant("bonus from the raw logits", "support", "T 0.7, top-k 2"),
-    Mutant("no bonus", "per_call"),  # lossless, only slower
-    Mutant("accepts everything", "law"),
-    Mutant("accepts if p >= q", "law"),
-    Mutant("accepts with p", "law"),
-    Mutant("accepts with q / p", "law"),
-    Mutant("accepts at equality", "support"),  # u = 0 and p(x) = 0
-    Mutant("accepts by q sharpened", "law"),
-    Mutant("q of the tokens of both is not renormalised", "law", "common"),
-    Mutant("q of another token of both", "law", "common"),
-    Mutant("target row off by one", "law"),
-    Mutant("goes on after a rejection", "law"),
-    Mutant("whole batch stops together", "law"),
-    Mutant("reads past the draft's end", "law", "ragged"),
-    Mutant("drops a drafted token for its value", "law"),
-    Mutant("one uniform for the block", "cells"),  # the law alone may look right
-    Mutant("extra token by the accept uniform", "tokens"),  # its residual is right
-    Mutant("reports an unclipped ratio", "accept_prob"),
-    Mutant("drafts by argmax, compares with q", "law", "drawn by argmax"),
-    Mutant("drafts sharper than q", "law", "drawn sharper"),
-    Mutant("drafts from the top 2 of q", "law", "drawn from the top 2"),
-    Mutant("drafts from q in bfloat16", "law", "drawn in bfloat16"),
-    Mutant("the last ratio is not capped", "law", rule="block"),
-    Mutant("stops at the first failure", "law", rule="block"),
-    Mutant("residual without its weight", "law", rule="block"),
-    Mutant("residual sums of the row before", "law", rule="block"),
-    Mutant("the whole draft is kept as by Algorithm 1", "law", rule="block"),
-    Mutant("accepts at equality", "support", rule="block"),
-    Mutant("residual is p - q", "law", "early exit of a gpt", rule="rejection"),
-    Mutant("accepts with p / q", "law", rule="rejection"),
-    Mutant("M over the ids that q prefers", "law", rule="rejection"),
-    Mutant("draws again on a mismatch", "path", rule="match"),
-    Mutant("keeps a draft as likely as its own token", "law", rule="match"),
-    Mutant("compares with the slot before", "path", rule="match"),
-    Mutant("races without the temperature", "law", "T 0.7, min-p 0.3", rule="gumbel"),
-    Mutant("races by probability", "path", rule="gumbel"),
-    Mutant("emits the draft on a mismatch", "path", rule="gumbel"),
-    Mutant("q of a sibling is not renormalised", "law", "tree", "recursive"),
-    Mutant("q of a sibling keeps the one before", "law", "tree", "recursive"),
-    Mutant("rows of another branch", "law", "tree", "recursive"),
-    Mutant("forgets a rejected sibling", "law", "tree", "recursive"),
-    Mutant("residual of the first child alone", "law", "tree", "recursive"),
-    Mutant("accepts by another number of siblings", "law", "tree, replaced", "kseq"),
-    Mutant("residual of recursive rejection", "law", "tree, replaced", "kseq"),
-    Mutant("rho beside the root", "law", "tree, replaced", "kseq"),
-    Mutant("residual without its weight", "law", "tree", "traversal"),
-    Mutant("keeps the chance that it had", "law", "tree", "traversal"),
-    Mutant("goes on with what was left of q", "law", "tree", "traversal"),
-    Mutant("judges the best by q", "law", "tree, replaced", "greedy_block"),
-    Mutant("the best of one more", "law", "tree, replaced", "greedy_block"),
-    Mutant("counts two that agree once", "law", "tree, replaced", "greedy_block"),
+TAKEN = "rejected_law(draft, n, p.shape[-1])"
+KEPT = "jnp.cumprod(accepted, axis=1)"
+OWN, RACE = "y.reshape(batch, rows)", "probs.race(target, noise)"
+AT_LAST = "jnp.arange(n.size), jnp.minimum(n, gamma - 1)"
+# Of each rule, expressions of its file, and what stands there instead if so much is
+# wrong; OLD is the expression.
+WRONG = {
+    "token": {
+        f"jnp.maximum(p - {TAKEN}, 0.0)": {
+            "residual is p": "p",
+            "residual is |p - q|": f"jnp.abs(p - {TAKEN})",
+            "residual floored": f"jnp.maximum(p - {TAKEN}, 0.05)",
+            "residual keeps a certain token": "p",
+            "residual of an overwritten p": f"overwritten(p, {TAKEN})",
+        },
+        "jnp.minimum(n, gamma - 1)": {
+            "residual of the slot before": "jnp.maximum(OLD - 1, 0)"
+        },
+        "jnp.where(weights.any(axis=1, keepdims=True), weights, p)": {
+            "residual without fallback": "weights"
+        },
+        "probs.dense(probs.take(target, n))": {
+            "bonus from q": "bonus(draft, n, OLD, lambda q: q)",
+            "bonus from a residual": "bonus(draft, n, OLD, lambda q: OLD - q)",
+            "bonus of the row before": "bonus(draft, n, OLD, lambda _: "
+            "probs.dense(probs.take(target, jnp.maximum(n, 1) - 1)))",
+            "bonus from the raw logits": "bonus(draft, n, OLD, lambda _: "
+            "jax.nn.softmax(probs.take(target, n).logits))",
+        },
+        "Verdict(n, tokens, jnp.where(live, ratio, 0.0), residual=residual)": {
+            "no bonus": "cut_short(OLD, draft)"
+        },
+        "noise.accept * q_x < p_x": {
+            "accepts everything": "jnp.ones_like(live)",
+            "accepts if p >= q": "p_x >= q_x",
+            "accepts with p": "noise.accept < p_x",
+            "accepts with q / p": "noise.accept * p_x < q_x",
+            "accepts at equality": "noise.accept * q_x <= p_x",
+            "one uniform for the block": "noise.accept[:, :1] * q_x < p_x",
+        },
+        "probs.first(target, gamma)": {
+            "target row off by one": "jax.tree.map(lambda leaf: leaf[:, 1:], target)"
+        },
+        KEPT: {"goes on after a rejection": "accepted"},
+        f"jnp.sum({KEPT}, axis=1, dtype=jnp.int32)": {
+            "whole batch stops together": "jnp.full_like(OLD, jnp.min(OLD))"
+        },
+        "jnp.arange(gamma) < draft.num[:, None]": {
+            "reads past the draft's end": "jnp.ones_like(OLD)"
+        },
+        "noise.sample": {
+            "extra token by the accept uniform": f"jnp.tile(noise.accept[{AT_LAST}]"
+            "[:, None], 2)"
+        },
+        "jnp.minimum(1.0, p_x / jnp.where(q_x > 0, q_x, 1.0))": {
+            "reports an unclipped ratio": "p_x / jnp.where(q_x > 0, q_x, 1.0)"
+        },
+    },
+    "block": {
+        "jnp.stack([first, *jax.lax.scan(walk, first, ratio.T)[1]], axis=1)": {
+            "the last ratio is not capped": "OLD.at[:, -1].set("
+            "jnp.minimum(1.0, jnp.prod(ratio, axis=1)))"
+        },
+        "jnp.max(jnp.where(kept, jnp.arange(1, gamma + 1), 0), axis=1, initial=0)": {
+            "stops at the first failure": "jnp.sum(jnp.cumprod(kept, axis=1), axis=1)"
+        },
+        "take(rest)": {"residual without its weight": "take(jnp.maximum(p - q, 0.0))"},
+        "rest.sum(-1)[:, 1:]": {
+            "residual sums of the row before": "rest.sum(-1)[:, :-1]"
+        },
+        "jnp.where(jnp.arange(1, gamma + 1) == num, w[:, 1:], h)": {
+            "the whole draft is kept as by Algorithm 1": "jnp.where("
+            "jnp.arange(1, gamma + 1) == num, jnp.minimum(1.0, ratio), h)"
+        },
+        "noise.accept < h": {"accepts at equality": "noise.accept <= h"},
+    },
+    "rejection": {
+        "p[jnp.arange(n.size), n]": {
+            "residual is p - q": "or_p(OLD - token.rejected_law(draft, n, p.shape[-1]),"
+            " OLD)"
+        },
+        "least * ratio": {"accepts with p / q": "ratio"},
+        "jnp.where(inside, below, jnp.inf)": {
+            "M over the ids that q prefers": "jnp.where(inside & (q > 1 / q.shape[-1]),"
+            " below, 1.0)"
+        },
+    },
+    "match": {
+        f"keep(target, draft, {OWN}, keep_residual)": {
+            "draws again on a mismatch": "drawn_again(OLD, draft, p,"
+            " noise.sample[:, 0, ::-1])"
+        },
+        OWN: {
+            "keeps a draft as likely as its own token": "or_draft(OLD, draft, p)",
+            "compares with the slot before": "jnp.roll(OLD, 1, axis=1)",
+        },
+    },
+    "gumbel": {
+        RACE: {
+            "races without the temperature": "probs.race(target._replace("
+            "scale=jnp.ones_like(target.scale)), noise)",
+            "races by probability": "jnp.argmax(probs.dense(target) + noise, axis=-1)"
+            ".astype(jnp.int32)",
+        },
+        f"match.keep(target, draft, {RACE}, keep_residual)": {
+            "emits the draft on a mismatch": "with_draft(OLD, draft)"
+        },
+    },
+    "recursive": {
+        "without(walk.q, x)": {
+            "q of a sibling is not renormalised": "walk.q.at[rows, x].set(0.0)",
+            "q of a sibling keeps the one before": "walk.q",
+        },
+        "jnp.where(down, child + 1, 0)": {
+            "rows of another branch": "jnp.where(down, child, 0)"
+        },
+        "rest(walk.r, q)": {
+            "forgets a rejected sibling": "walk.r",
+            "residual of the first child alone": "jnp.where("
+            "(next_child(walk.at, walk.at) == child)[:, None], OLD, walk.r)",
+        },
+    },
+    "kseq": {
+        "solved(p, q, count)": {
+            "accepts by another number of siblings": "solved(p, q,"
+            " jnp.minimum(count, 1))",
+            "rho beside the root": "(1 + OLD) / 2",
+        },
+        "jnp.where(left.any(-1, keepdims=True), left, p)": {
+            "residual of recursive rejection": "jnp.where(count[:, None] == 2,"
+            " recursive.rest(recursive.rest(p, q), q), OLD)"
+        },
+    },
+    "traversal": {
+        "w_up[:, None] * r_up - q": {"residual without its weight": "r_up - q"},
+        "jnp.where(up == 0, 1.0, rest)": {
+            "keeps the chance that it had": "jnp.where(up == 0, 1.0, w_up)"
+        },
+        "recursive.without(further, y)": {"goes on with what was left of q": "further"},
+    },
+    "greedy_block": {
+        "now.q.at[:, depth].set(q)": {
+            "judges the best by q": "now.q.at[:, depth].set(q_here)"
+        },
+        "child.sum(1)": {
+            "the best of one more": "OLD + (OLD == 2)",
+            "counts two that agree once": "OLD - ((OLD == 2) &"
+            " (draft.tokens[:, 0] == draft.tokens[:, 1]))",
+        },
+    },
+}
+# Of Algorithm 1 too: the draft is not what it should be, by `spoiled` or its fixture.
+DRAFTS = {
+    "accepts by q sharpened": "random",
+    "drops a drafted token for its value": "random",
+    "q of the tokens of both is not renormalised": "common",
+    "q of another token of both": "common",
+    "drafts by argmax, compares with q": "drawn by argmax",
+    "drafts sharper than q": "drawn sharper",
+    "drafts from the top 2 of q": "drawn from the top 2",
+    "drafts from q in bfloat16": "drawn in bfloat16",
+}
+# Where not "random", and what catches it where that is not its "law".
+TREES = dict(recursive="tree", traversal="tree")
+TREES |= dict(kseq="tree, replaced", greedy_block="tree, replaced")
+FIXTURES = {
+    "residual keeps a certain token": "certain",
+    "residual without fallback": "p = q, other logits",
+    "bonus from the raw logits": "T 0.7, top-k 2",
+    "reads past the draft's end": "ragged",
+    "races without the temperature": "T 0.7, min-p 0.3",
+    "residual is p - q": "early exit of a gpt",
+}
+CHECKS = {
+    "residual without fallback": "support",
+    "bonus from the raw logits": "support",
+    "no bonus": "per_call",  # lossless, only slower
+    "accepts at equality": "support",  # u = 0 and p(x) = 0
+    "one uniform for the block": "cells",  # the law alone may look right
+    "extra token by the accept uniform": "tokens",  # its residual is right
+    "reports an unclipped ratio": "accept_prob",
+    "draws again on a mismatch": "path",
+    "compares with the slot before": "path",
+    "races by probability": "path",
+    "emits the draft on a mismatch": "path",
+}
+
+
+def named(rule: str, names: Iterable[str]) -> Iterator[Mutant]:
+    fixtures = dict.fromkeys(names, TREES.get(rule, "random")) | FIXTURES | DRAFTS
+    for name in names:
+        yield Mutant(name, CHECKS.get(name, "law"), fixtures[name], rule)
+
+
+MUTANTS = tuple(
+    mutant
+    for rule, others in WRONG.items()
+    for mutant in named(rule, [*itertools.chain(*others.values())])
 )
+MUTANTS += (*named("token", DRAFTS),)
 NUMBERS = {name: i for i, name in enumerate(("", *(each.name for each in MUTANTS)))}
 
 
@@ -132,7 +265,82 @@ def trials() -> dict[str, fixtures.Trial]:
     return known
 
 
-# Rules with one line replaced, by the number of a mutant; 0 breaks nothing.
+# What some of them call.
+
+
+def overwritten(p: Array, q: Array) -> Array:
+    """The acceptance wrote its ratio where the residual looks for p."""
+    return jnp.maximum(p / jnp.where(q > 0, q, 1.0) - q, 0.0)
+
+
+def bonus(draft: Draft, n: Array, p: Array, wrong: Callable) -> Array:
+    """p [B, V] of a rejected token; after a whole draft what is wrong of the last q."""
+    q = token.rejected_law(draft._replace(num=draft.num + 1), n, p.shape[-1])
+    return jnp.where((n < draft.num)[:, None], p, wrong(q))
+
+
+def cut_short(verdict: Verdict, draft: Draft) -> Verdict:
+    """Of a draft that is kept whole the last token takes the extra one's place."""
+    n = verdict.num_accepted
+    whole = (n == draft.num) & (n > 0)
+    last = jnp.take_along_axis(draft.tokens, (n - whole)[:, None], axis=1)
+    sure = jax.nn.one_hot(last[:, 0], verdict.residual.shape[-1])
+    weights = jnp.where(whole[:, None], sure, verdict.residual)
+    there = jnp.arange(verdict.tokens.shape[1]) <= (n - whole)[:, None]
+    tokens = jnp.where(there, verdict.tokens, 0)
+    return verdict._replace(num_accepted=n - whole, tokens=tokens, residual=weights)
+
+
+def or_p(weights: Array, p: Array) -> Array:
+    """[B, V]: p where nothing is left to draw from."""
+    weights = jnp.maximum(weights, 0.0)
+    return jnp.where(weights.any(axis=1, keepdims=True), weights, p)
+
+
+def drawn_again(verdict: Verdict, draft: Draft, p: Array, u: Array) -> Verdict:
+    n = verdict.num_accepted
+    own = p[jnp.arange(n.size), n]
+    tokens = token.emit(draft, n, probs.pick(own, u))
+    return verdict._replace(tokens=tokens, residual=own)
+
+
+def or_draft(y: Array, draft: Draft, p: Array) -> Array:
+    """The target's own tokens, or drafted ones that are as likely."""
+    gamma = draft.tokens.shape[1]
+    ids = jnp.stack([draft.tokens, y[:, :gamma]], axis=-1)
+    drafted, own = jnp.moveaxis(jnp.take_along_axis(p[:, :gamma], ids, axis=-1), -1, 0)
+    return y.at[:, :gamma].set(jnp.where(drafted >= own, draft.tokens, y[:, :gamma]))
+
+
+def with_draft(verdict: Verdict, draft: Draft) -> Verdict:
+    """The rejected token is emitted."""
+    drafted, n = jnp.pad(draft.tokens, ((0, 0), (0, 1))), verdict.num_accepted[:, None]
+    there = (jnp.arange(drafted.shape[1]) == n) & (n < draft.num[:, None])
+    return verdict._replace(tokens=jnp.where(there, drafted, verdict.tokens))
+
+
+HELPERS = (overwritten, bonus, cut_short, or_p, drawn_again, or_draft, with_draft)
+
+
+def spoiled(draft: Draft, either: Callable) -> Draft:
+    """What is wrong before Algorithm 1 looks at it."""
+    law, gamma = draft.law, draft.tokens.shape[1]
+    if law is None or isinstance(law.logits, Table):
+        return draft
+    unlikely = probs.at(law, draft.tokens)[:, -1] < 0.3
+    shorter = draft.num - (unlikely & (draft.num == gamma))
+    half = Sampling(jnp.full(draft.num.shape, 0.5))
+    others = {"accepts by q sharpened": probs.standardize(law.logits, half)}
+    if isinstance(law.logits, Reduced):  # the mass of other ids; the order of its own
+        turned = law.logits._replace(place=jnp.roll(law.logits.place, 1))
+        more = law._replace(lse=law.lse + 0.5)
+        others |= {"q of the tokens of both is not renormalised": more}
+        others |= {"q of another token of both": law._replace(logits=turned)}
+    num = either(draft.num, {"drops a drafted token for its value": shorter})
+    return draft._replace(num=num, law=either(law, others))
+
+
+# Rules with one expression replaced, by the number of a mutant; 0 breaks nothing.
 
 
 def swapped(wrong, right, others: dict):
@@ -143,337 +351,52 @@ def swapped(wrong, right, others: dict):
     return right
 
 
-def wrong_token(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
-    either, gamma = functools.partial(swapped, wrong), draft.tokens.shape[1]
-    if draft.law is not None and not isinstance(draft.law.logits, Table):
-        unlikely = probs.at(draft.law, draft.tokens)[:, -1] < 0.3
-        shorter = draft.num - (unlikely & (draft.num == gamma))
-        settings = Sampling(jnp.full(draft.num.shape, 0.5))
-        sharp = probs.standardize(draft.law.logits, settings)
-        draft = draft._replace(
-            num=either(draft.num, {"drops a drafted token for its value": shorter}),
-            law=either(draft.law, {"accepts by q sharpened": sharp}),
-        )
-    if draft.law is not None and isinstance(draft.law.logits, Reduced):
-        draft = draft._replace(law=either(draft.law, wrong_ids(draft.law)))
-    live = jnp.arange(gamma) < draft.num[:, None]
-    live = either(live, {"reads past the draft's end": jnp.ones_like(live)})
-    late = jax.tree.map(lambda leaf: leaf[:, 1:], target)
-    rows = either(probs.first(target, gamma), {"target row off by one": late})
-    p_x, u = probs.at(rows, draft.tokens), noise.accept
-    q_x = jnp.ones_like(p_x) if draft.law is None else probs.at(draft.law, draft.tokens)
-    accepted = either(
-        u * q_x < p_x,
-        {
-            "accepts everything": jnp.ones_like(live),
-            "accepts if p >= q": p_x >= q_x,
-            "accepts with p": u < p_x,
-            "accepts with q / p": u * p_x < q_x,
-            "accepts at equality": u * q_x <= p_x,
-            "one uniform for the block": u[:, :1] * q_x < p_x,
-        },
-    )
-    accepted &= live
-    kept = jnp.cumprod(accepted, axis=1)
-    kept = either(kept, {"goes on after a rejection": accepted})
-    n = jnp.sum(kept, axis=1, dtype=jnp.int32)
-    n = either(n, {"whole batch stops together": jnp.full_like(n, jnp.min(n))})
+class Either(ast.NodeTransformer):
+    """Puts a choice in the place of each expression that some mutant has otherwise.
+    others: of each, what stands there by the name of a mutant."""
 
-    weights = residual(target, draft, n, either)
-    whole = (n == draft.num) & (n > 0)  # the last one kept takes the extra one's place
-    last = jnp.take_along_axis(draft.tokens, (n - whole)[:, None], axis=1)[:, 0]
-    only = jax.nn.one_hot(last, weights.shape[-1])
-    only = jnp.where(whole[:, None], only, weights)
-    n, weights = either((n, weights), {"no bonus": (n - whole, only)})
-    coin = jnp.take_along_axis(u, jnp.minimum(n, gamma - 1)[:, None], axis=1)
-    coin = {"extra token by the accept uniform": jnp.tile(coin, (1, 2))}
-    tokens = token.emit(draft, n, probs.pick(weights, either(noise.sample, coin)))
-    ratio = p_x / jnp.where(q_x > 0, q_x, 1.0)
-    ratio = either(jnp.minimum(1.0, ratio), {"reports an unclipped ratio": ratio})
-    return Verdict(n, tokens, jnp.where(live, ratio, 0.0), residual=weights)
+    def __init__(self, others: dict[str, dict[str, str]]):
+        self.others, self.met = others, set()
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        text = ast.unparse(node) if isinstance(node, ast.expr) else ""
+        node = self.generic_visit(node)
+        if text not in self.others:
+            return node
+        self.met.add(text)
+        names, others = zip(*self.others[text].items(), strict=True)
+        others = (other.replace("OLD", f"({text})") for other in others)
+        each = [ast.parse(other, mode="eval").body for other in others]
+        given = [node, ast.Dict([*map(ast.Constant, names)], each)]
+        return ast.Call(ast.Name("either", ast.Load()), given, [])
 
 
-def wrong_ids(law: Law) -> dict[str, Law]:
-    """Of a draft that says some of the ids: with the mass of the others, or by the
-    order of its own ids."""
-    turned = law.logits._replace(place=jnp.roll(law.logits.place, 1))
-    return {
-        "q of the tokens of both is not renormalised": law._replace(lse=law.lse + 0.5),
-        "q of another token of both": law._replace(logits=turned),
-    }
+@functools.cache
+def mutated(rule: str) -> dict:
+    """The names of its file, in which `either` is to be put."""
+    module, others = import_module(f"specjax.verifiers.{rule}"), WRONG[rule]
+    put = Either(others)
+    tree = put.visit(ast.parse(inspect.getsource(module)))
+    assert put.met == {*others}, f"{rule} has no { ({*others} - put.met) }"
+    names = {"__name__": module.__name__, **{each.__name__: each for each in HELPERS}}
+    tree = ast.fix_missing_locations(tree)
+    exec(compile(tree, module.__file__, "exec"), names)
+    return names
 
 
-def residual(target: Law, draft: Draft, n: Array, either) -> Array:
-    """What the extra token is drawn from, [B, V]."""
-    p = probs.dense(probs.take(target, n))
-    at = jnp.minimum(n, draft.tokens.shape[1] - 1)
-    at = either(at, {"residual of the slot before": jnp.maximum(at - 1, 0)})
-    if draft.law is None:
-        drafted = jnp.take_along_axis(draft.tokens, at[:, None], axis=1)[:, 0]
-        q = jax.nn.one_hot(drafted, p.shape[-1])
-    else:
-        q = probs.dense(probs.take(draft.law, at))
-    rejected = (n < draft.num)[:, None]
-    before = probs.dense(probs.take(target, jnp.maximum(n, 1) - 1))
-    bonus = {
-        "bonus from q": q,
-        "bonus from a residual": jnp.maximum(p - q, 0.0),
-        "bonus of the row before": before,
-        "bonus from the raw logits": jax.nn.softmax(probs.take(target, n).logits),
-    }
-    p = jnp.where(rejected, p, either(p, bonus))
-    q = jnp.where(rejected, q, 0.0)
-    # The acceptance wrote its ratio where the residual looks for p.
-    overwritten = jnp.maximum(p / jnp.where(q > 0, q, 1.0) - q, 0.0)
-    wrong = {
-        "residual is p": p,
-        "residual keeps a certain token": p,
-        "residual is |p - q|": jnp.abs(p - q),
-        "residual floored": jnp.maximum(p - q, 0.05),
-        "residual of an overwritten p": jnp.where(rejected, overwritten, p),
-    }
-    weights = either(jnp.maximum(p - q, 0.0), wrong)
-    return either(or_p(weights, p), {"residual without fallback": weights})
-
-
-def or_p(weights: Array, p: Array) -> Array:
-    """[B, V]: p where nothing is left to draw from."""
-    return jnp.where(weights.any(axis=1, keepdims=True), weights, p)
-
-
-def verdict_of(draft: Draft, n: Array, chance: Array, weights: Array, noise) -> Verdict:
-    tokens = token.emit(draft, n, probs.pick(weights, noise.sample))
-    return Verdict(n, tokens, chance, residual=weights)
-
-
-def wrong_block(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
-    """`verifiers.block.verify`, written with a loop."""
-    either, gamma = functools.partial(swapped, wrong), draft.tokens.shape[1]
-    live = jnp.arange(gamma) < draft.num[:, None]
-    p, q = probs.dense(target), block.drafted_law(draft, target.logits.shape[-1])
-    ratio = block.ratios(draft, p, q)
-    q = jnp.pad(jnp.where(live[..., None], q, 0.0), ((0, 0), (0, 1), (0, 0)))
-    w = [jnp.ones_like(p[:, 0, 0])]
-    for i in range(gamma):
-        w.append(jnp.minimum(1.0, w[-1] * ratio[:, i]))
-    product = jnp.minimum(1.0, jnp.prod(ratio, axis=1))
-    w[-1] = either(w[-1], {"the last ratio is not capped": product})
-    w = jnp.stack(w, axis=1)
-    rest = jnp.maximum(w[..., None] * p - q, 0.0)
-    s = rest.sum(-1)
-    s = either(s[:, 1:], {"residual sums of the row before": s[:, :-1]})
-    below = s + 1 - w[:, 1:]
-    h = jnp.where(below > 0, s / jnp.where(below > 0, below, 1.0), 1.0)
-    last = either(w[:, 1:], {"the whole draft is kept as by Algorithm 1": ratio})
-    h = jnp.where(jnp.arange(1, gamma + 1) == draft.num[:, None], last, h)
-    h = jnp.minimum(1.0, h)
-    kept = either(noise.accept < h, {"accepts at equality": noise.accept <= h}) & live
-    n = jnp.max(jnp.where(kept, jnp.arange(1, gamma + 1), 0), axis=1, initial=0)
-    first = jnp.sum(jnp.cumprod(kept, axis=1), axis=1, dtype=jnp.int32)
-    n = either(n, {"stops at the first failure": first})
-    plain = {"residual without its weight": jnp.maximum(p - q, 0.0)}
-    rows = jnp.arange(n.size)
-    weights = or_p(either(rest, plain)[rows, n], p[rows, n])
-    return verdict_of(draft, n, jnp.where(live, h, 0.0), weights, noise)
-
-
-def wrong_rejection(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
-    right = rejection.verify(target, draft, noise, True)
-    p, q = probs.dense(target), block.drafted_law(draft, target.logits.shape[-1])
-    rows, gamma = jnp.arange(right.num_accepted.size), draft.tokens.shape[1]
-    by_token = token.verify(target, draft, noise, True)
-    n = by_token.num_accepted
-    by_token = verdict_of(draft, n, by_token.accept_prob, p[rows, n], noise)
-
-    liked = (q > 1 / q.shape[-1]) & (p[:, :gamma] > 0)
-    ratio = jnp.where(liked, q / jnp.where(liked, p[:, :gamma], 1.0), 1.0)
-    chance = jnp.minimum(1.0, ratio.min(-1) * block.ratios(draft, p, q))
-    chance = jnp.where(jnp.arange(gamma) < draft.num[:, None], chance, 0.0)
-    kept = jnp.cumprod(noise.accept < chance, axis=1)
-    n = jnp.sum(kept, axis=1, dtype=jnp.int32)
-    by_liked = verdict_of(draft, n, chance, p[rows, n], noise)
-
-    n = right.num_accepted
-    taken = token.rejected_law(draft, n, p.shape[-1])
-    weights = or_p(jnp.maximum(p[rows, n] - taken, 0.0), p[rows, n])
-    others = {
-        "residual is p - q": verdict_of(draft, n, right.accept_prob, weights, noise),
-        "accepts with p / q": by_token,
-        "M over the ids that q prefers": by_liked,
-    }
-    return swapped(wrong, right, others)
-
-
-def wrong_match(wrong, target: Law, draft: Draft, noise: match.Noise) -> Verdict:
-    right = match.verify(target, draft, noise, True)
-    gamma, n, p = draft.tokens.shape[1], right.num_accepted, probs.dense(target)
-    own = p[jnp.arange(n.size), n]
-    extra = probs.pick(own, noise.sample[:, 0, ::-1])
-    again = right._replace(tokens=token.emit(draft, n, extra), residual=own)
-    y = probs.pick(p.reshape(-1, p.shape[-1]), noise.sample.reshape(-1, 2))
-    y, rows = y.reshape(p.shape[:2]), probs.first(target, gamma)
-    near = probs.at(rows, draft.tokens) >= probs.at(rows, y[:, :gamma])
-    likely = y.at[:, :gamma].set(jnp.where(near, draft.tokens, y[:, :gamma]))
-    keep = functools.partial(match.keep, target, draft, keep_residual=True)
-    others = {
-        "draws again on a mismatch": again,
-        "keeps a draft as likely as its own token": keep(likely),
-        "compares with the slot before": keep(jnp.roll(y, 1, axis=1)),
-    }
-    return swapped(wrong, right, others)
-
-
-def wrong_gumbel(wrong, target: Law, draft: Draft, noise: Array) -> Verdict:
-    right = gumbel.verify(target, draft, noise, True)
-    cold = target._replace(scale=jnp.ones_like(target.scale))
-    likely = jnp.argmax(probs.dense(target) + noise, axis=-1).astype(jnp.int32)
-    drafted = jnp.pad(draft.tokens, ((0, 0), (0, 1)))
-    n, slots = right.num_accepted[:, None], jnp.arange(drafted.shape[1])
-    there = (slots == n) & (n < draft.num[:, None])
-    emitted = right._replace(tokens=jnp.where(there, drafted, right.tokens))
-    keep = functools.partial(match.keep, target, draft, keep_residual=True)
-    others = {
-        "races without the temperature": keep(probs.race(cold, noise)),
-        "races by probability": keep(likely),
-        "emits the draft on a mismatch": emitted,
-    }
-    return swapped(wrong, right, others)
-
-
-# Rules for trees are the library's own, of whose parts some are replaced.
-
-
-def wrong_recursive(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
-    either, right = functools.partial(swapped, wrong), recursive.without
-    residual = recursive.rest
-
-    def without(q: Array, x: Array) -> Array:
-        further = {"q of a sibling keeps the one before": q}
-        raw = q.at[jnp.arange(x.size), x].set(0.0)
-        further |= {"q of a sibling is not renormalised": raw}
-        return either(right(q, x), further)
-
-    def rest(r: Array, q: Array) -> Array:
-        left = residual(r, q)
-        drawn = (q[:, None] == probs.dense(draft.law)).all(-1)
-        once = jnp.where(drawn.any(-1, keepdims=True), left, r)  # of a first child
-        others = {"forgets a rejected sibling": r}
-        return either(left, others | {"residual of the first child alone": once})
-
-    rows = np.maximum(np.arange(target.logits.shape[1]) - 1, 0)
-    beside = jax.tree.map(lambda leaf: leaf[:, rows], target)
-    target = either(target, {"rows of another branch": beside})
-    with mock.patch.multiple(recursive, without=without, rest=rest):
-        return recursive.verifier.verify(target, draft, noise, True)
-
-
-def wrong_traversal(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
-    """`verifiers.traversal.verify` of the tree that the root's first child has one
-    child and its second none: those three nodes in their order."""
-    if draft.parent is None:
-        return block.verify(target, draft, noise, True)
-    either, batch = functools.partial(swapped, wrong), draft.num.shape[0]
-    rows, p = jnp.arange(batch), probs.dense(target)
-    root, first = p[:, 0], p[:, 1]
-    q = [probs.dense(probs.take(draft.law, jnp.full(batch, i))) for i in range(3)]
-    x, u = draft.tokens, noise.accept
-    live = jnp.arange(3) < draft.num[:, None]
-
-    def at(law: Array, i: int) -> Array:
-        return law[rows, x[:, i]]
-
-    def reject(w: Array, r: Array, q: Array) -> tuple[Array, Array]:
-        s = jnp.maximum(w[:, None] * r - q, 0.0)
-        plain = jnp.maximum(r - q, 0.0)
-        s = either(s, {"residual without its weight": plain})
-        mass = s.sum(-1)
-        below = mass + 1 - w
-        rest = jnp.where(below > 0, mass / jnp.where(below > 0, below, 1.0), 1.0)
-        rest = either(rest, {"keeps the chance that it had": w})
-        return rest, or_p(s, r) / or_p(s, r).sum(-1, keepdims=True)
-
-    one = jnp.ones(batch)
-    own = recursive.proposal(q[0], x[:, 0])
-    w0 = jnp.minimum(1.0, at(root, 0) / at(own, 0))
-    low = recursive.proposal(q[2], x[:, 2])
-    w2 = jnp.minimum(1.0, w0 * at(first, 2) / at(low, 2))
-    after, left = reject(w0, first, low)
-    w0 = jnp.where(live[:, 2], after, w0)
-    first = jnp.where(live[:, 2, None], left, first)
-    _, second_root = reject(one, root, own)
-    further = recursive.without(q[0], x[:, 0])
-    further = either(further, {"goes on with what was left of q": q[0]})
-    further = recursive.proposal(further, x[:, 1])
-    w1 = jnp.minimum(1.0, at(second_root, 1) / at(further, 1))
-    _, third_root = reject(one, second_root, further)
-    chance = jnp.stack([w0, w1, w2], axis=1) * live
-    kept = (u < chance) & live
-    deep, mid = kept[:, 2], kept[:, 0]
-    side = kept[:, 1]
-    n = jnp.where(deep, 2, jnp.where(mid | side, 1, 0))
-    lead = jnp.where(deep | mid, 0, 1)
-    path = jnp.stack([lead, jnp.full(batch, 2), jnp.full(batch, 2)], axis=1)
-    path = jnp.where(jnp.arange(3) < n[:, None], path, jnp.arange(3))
-    none = jnp.where(live[:, 1, None], third_root, second_root)
-    none = jnp.where(live[:, 0, None], none, root)
-    weights = jnp.where(side[:, None], p[:, 2], none)
-    weights = jnp.where(mid[:, None], first, weights)
-    weights = jnp.where(deep[:, None], p[:, 3], weights)
-    tokens = recursive.along(draft, path, n, probs.pick(weights, noise.sample))
-    return Verdict(n.astype(jnp.int32), tokens, chance, path, weights)
-
-
-def wrong_kseq(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
-    either, right = functools.partial(swapped, wrong), kseq.solved
-    residual = kseq.rest
-
-    def solved(p: Array, q: Array, count: Array) -> Array:
-        rho = right(p, q, count)
-        one = right(p, q, jnp.minimum(count, 1))
-        others = {"accepts by another number of siblings": one}
-        return either(rho, others | {"rho beside the root": (1 + rho) / 2})
-
-    def rest(node: kseq.Node) -> Array:
-        left = residual(node)
-        twice = recursive.rest(recursive.rest(node.p, node.q), node.q)
-        twice = jnp.where(node.count[:, None] == 2, twice, left)
-        return either(left, {"residual of recursive rejection": twice})
-
-    with mock.patch.multiple(kseq, solved=solved, rest=rest):
-        return kseq.verify(target, draft, noise, True)
-
-
-def wrong_greedy(wrong, target: Law, draft: Draft, noise: token.Noise) -> Verdict:
-    """Of a tree whose only siblings are the first two nodes."""
-    either, right, x = (
-        functools.partial(swapped, wrong),
-        greedy_block.best_of,
-        draft.tokens,
-    )
-
-    def best_of(p: Array, q: Array, count: Array) -> tuple[Array, Array]:
-        both = count == 2
-        twins = both & (x[:, 0] == x[:, 1])
-        counted = {"the best of one more": count + both}
-        count = either(count, counted | {"counts two that agree once": count - twins})
-        rank, law = right(p, q, count)
-        return rank, either(law, {"judges the best by q": q})
-
-    with mock.patch.object(greedy_block, "best_of", best_of):
-        return greedy_block.verify(target, draft, noise, True)
-
-
-WRONG = dict(token=wrong_token, block=wrong_block, rejection=wrong_rejection)
-WRONG |= dict(match=wrong_match, gumbel=wrong_gumbel)
-WRONG |= dict(recursive=wrong_recursive, traversal=wrong_traversal, kseq=wrong_kseq)
-WRONG |= dict(greedy_block=wrong_greedy)
+def decided(rule: str, wrong, target: Law, draft: Draft, noise) -> Verdict:
+    either = functools.partial(swapped, wrong)
+    draft = spoiled(draft, either) if rule == "token" else draft
+    names = mutated(rule)
+    names["either"] = either
+    return names["verifier"].verify(target, draft, noise, True)
 
 
 def build(name: str) -> Verifier:
     """The mutant of Algorithm 1 of this name."""
 
     def verify(target: Law, draft: Draft, noise: token.Noise, keep_residual=False):
-        verdict = wrong_token(NUMBERS[name], target, draft, noise)
+        verdict = decided("token", NUMBERS[name], target, draft, noise)
         return verdict if keep_residual else verdict._replace(residual=None)
 
     return Verifier(token.noise, verify)
@@ -492,7 +415,7 @@ def numbered(rule: str) -> tuple[Verifier, Claim]:
         return right.noise(key, start, gamma, vocab), jnp.zeros_like(start)
 
     def verify(target: Law, draft: Draft, noise: tuple, keep_residual=False):
-        return WRONG[rule](noise[1][0], target, draft, noise[0])
+        return decided(rule, noise[1][0], target, draft, noise[0])
 
     def cells(situation, dtype: str):
         right = claim.cells(situation, dtype)
