@@ -134,6 +134,10 @@ def halved(law: Law) -> Law:
     return law._replace(logits=split)
 
 
+def plain(law: Law) -> Law:
+    return law
+
+
 def added_twice(law: Law) -> Law:
     """The mistake: devices add up a sum that each of them has whole."""
     return law._replace(lse=law.lse + jnp.log(2))
@@ -164,15 +168,12 @@ def certified(read) -> certify.Certificate:
         return certify.certify(rule, fixture, gamma, 2, CLAIMS["token"])
 
 
-def certificates() -> dict[str, certify.Certificate]:
-    return {"right": certified(lambda law: law), "wrong": certified(added_twice)}
-
-
-def certificates_by_ids() -> dict[str, certify.Certificate]:
-    right = certified(by_ids)
+def certificates() -> list[list[certify.Certificate]]:
+    """Of a right law and a wrong one, by either way to sum it."""
+    summed, by_kernel = [*map(certified, (plain, added_twice))], [certified(by_ids)]
     # The mistake: a device takes the sum of its own ids for that of all.
     with mock.patch.object(parts.lax, "psum", lambda x, axis: x):
-        return {"right": right, "wrong": certified(by_ids)}
+        return [summed, [*by_kernel, certified(by_ids)]]
 
 
 def kernels(*layouts: str) -> list:
