@@ -7,7 +7,6 @@ Section 3.1 of Leviathan et al. (2023); the example of Sun et al. (2024).
 import functools
 import itertools
 
-import jax.numpy as jnp
 import pytest
 
 from specjax import policies, probs, verifiers
@@ -21,7 +20,7 @@ from specjax.exactness.fixtures import (
     references,
     tree_trials,
 )
-from specjax.types import Policy, Verifier
+from specjax.types import Verifier
 from specjax.verifiers import gumbel, token, traversal
 from tests import mutation
 from tests.support import mutants
@@ -234,20 +233,6 @@ def test_an_adaptive_rule_drafts_what_its_budget_says():
     long = sure._replace(policy=policies.heuristic(start=9))
     for it, tokens in (sure, 3), (long, 4):
         assert certified("token", it, gamma, 2).tokens == pytest.approx(tokens)
-
-
-def test_a_carry_tells_states_apart():
-    """A rule with memory of its own: two tokens, then none, then two, ..."""
-
-    def init(batch, gamma):
-        return jnp.full(batch, gamma), {"turn": jnp.zeros(batch, jnp.int32)}
-
-    def update(budget, carry, info):
-        turn = 1 - carry["turn"]
-        return jnp.where(turn == 1, 0, info.tokens.shape[1]), {"turn": turn}
-
-    fixture = RANDOM._replace(policy=Policy(init, update))
-    assert certify.certify(token.verifier, fixture, 2, 4).broken == ()
 
 
 def exit_code(*rules: str) -> int:
