@@ -24,7 +24,7 @@ LENGTHS = PROMPT.length.tolist()
 VOCAB = tiny.TARGET.vocab
 
 # Which decode elsewhere, or as another one here.
-ELSEWHERE = "renewal", "intersection", "lookahead", "suffix_tree", "random"
+ELSEWHERE = "renewal", "intersection", "suffix_tree", "random"
 CASES = [case for name, case in BY_NAME.items() if name not in ELSEWHERE]
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

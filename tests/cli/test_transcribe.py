@@ -41,9 +41,9 @@ def test_texts_are_printed_and_written_and_a_bad_file_ends_alone(
     place, pair, capsys, monkeypatch
 ):
     files = [str(place / name) for name in ("bad.wav", "a.flac")]
-    greedy = ["--gamma", "3", "--language", "English", "--temperature", "0"]
+    greedy = "--gamma 3 --batch 1 --temperature 0 --prompt w7 --language English"
     out = place / "out"
-    asked = [*pair, "--out", str(out), *greedy, *files]
+    asked = [*pair, "--out", str(out), *greedy.split(), *files]
     monkeypatch.setattr(sys, "argv", ["specjax", "transcribe", *asked])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("specjax", run_name="__main__")
@@ -65,9 +65,9 @@ def test_texts_are_printed_and_written_and_a_bad_file_ends_alone(
 def test_one_document_is_all_that_is_printed(place, pair, capsys):
     """Parts, a prompt and a language a file by their flags; as the file's own .json."""
     files = [str(place / name) for name in ("bad.wav", "a.flac")]
-    flags = "--json --temperature 0 --language de,en --prompt".split()
-    more = ["w7", "--clip", "0.5-1,1.25-", "--out", str(place / "parts"), *files]
-    assert transcribe.main([*pair, *flags, *more]) == 1
+    flags = "--json --gamma 3 --batch 1 --temperature 0 --prompt w7 --language de,en"
+    more = ["--clip", "0.5-1,1.25-", "--out", str(place / "parts"), *files]
+    assert transcribe.main([*pair, *flags.split(), *more]) == 1
     (line,) = capsys.readouterr().out.splitlines()
     told = json.loads(line)
     keys = "transcripts alpha windows calls tokens seconds guarantee"

@@ -41,13 +41,26 @@ def along(
     sampling = sampling or make_sampling(prompt.length.size, 1.0)
     request = make_request(jax.random.key(3), prompt, 24, sampling)
     state = jax.jit(lambda: generate.prefill(decoder, params, prompt, SLOTS))()
-    step = jax.jit(build_step(*decoder))
-    draft = decoder.drafter.draft
-    draw = jax.jit(lambda state: draft(request.key, params.draft, request, state))
-    found = [Drafted(state, *draw(state))]
-    for _ in range(steps):
-        state, _ = step(params, request, state)
-        found.append(Drafted(state, *draw(state)))
+
+    @jax.jit
+    def step(params, state):
+        made = []
+
+        def draft(*asked):
+            made.append(decoder.drafter.draft(*asked))
+            return made[0]
+
+        drafter = decoder.drafter._replace(draft=draft)
+        after, _ = build_step(*decoder._replace(drafter=drafter))(
+            params, request, state
+        )
+        return after, *made[0]
+
+    found = []
+    for _ in range(steps + 1):
+        after, *drafted = step(params, state)
+        found.append(Drafted(state, *drafted))
+        state = after
     return found
 
 
