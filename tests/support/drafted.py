@@ -50,10 +50,8 @@ def along(
             made.append(decoder.drafter.draft(*asked))
             return made[0]
 
-        drafter = decoder.drafter._replace(draft=draft)
-        after, _ = build_step(*decoder._replace(drafter=drafter))(
-            params, request, state
-        )
+        noting = decoder._replace(drafter=decoder.drafter._replace(draft=draft))
+        after, _ = build_step(*noting)(params, request, state)
         return after, *made[0]
 
     found = []
