@@ -20,6 +20,7 @@ from specjax.verifiers import recursive
 from tests.support import tiny
 from tests.support.drafted import SLOTS, Drafted, along, whole
 from tests.support.drafter_cases import BY_NAME
+from tests.support.goodness import g_test
 
 PARENT = (-1, -1, -1, 0, 0, 1, 3, 3)
 PROMPT = make_prompt([[1, 2, 3, 4, 5], [7], [3, 4, 3, 4]])
@@ -84,15 +85,6 @@ def pair_counts(law: Law, siblings: str, draws: int = 2**16) -> np.ndarray:
     return counts
 
 
-def p_value(counts: np.ndarray, law: np.ndarray) -> float:
-    there = law > 0
-    if counts[~there].any():
-        return 0.0
-    wanted = counts.sum() * law[there]
-    statistic = ((counts[there] - wanted) ** 2 / wanted).sum()
-    return float(jax.scipy.stats.chi2.sf(statistic, there.sum() - 1))
-
-
 def test_pairs_of_siblings_follow_their_law():
     """q(x) q(y) / (1 - q(x)) without replacement, q(x) q(y) with it; each is not the
     other's."""
@@ -102,9 +94,9 @@ def test_pairs_of_siblings_follow_their_law():
     both = {"without": without, "with": np.outer(q, q)}
     for siblings, law in both.items():
         counts = pair_counts(law_of(q), siblings)
-        assert p_value(counts, law) > 1e-3
+        assert g_test(counts, law) > 1e-3
         (other,) = (x for name, x in both.items() if name != siblings)
-        assert p_value(counts, other) < 1e-9
+        assert g_test(counts, other) < 1e-9
 
 
 def test_more_children_than_the_law_keeps_are_the_next_likely():

@@ -14,11 +14,11 @@ import pytest
 
 from experiments.exactness import engines, rules
 from specjax import probs, verifiers
-from specjax.exactness import certify, enumeration
-from specjax.exactness.claims import UNKNOWN
+from specjax.exactness import certify
 from specjax.exactness.fixtures import Fixture, reference, trials
 from specjax.types import Draft, Law, Sampling, Verifier
 from specjax.verifiers import sigmoid, sigmoid_released, token
+from tests.verifiers.test_lenient import first_law
 
 TRIALS = {trial.fixture.name: trial for trial in trials()}
 RANDOM = ("random", "ragged", "table", "certain", "disjoint", "T 0.7, top-k 2")
@@ -56,13 +56,6 @@ def by_hand(fixture: Fixture, scale: float, released: bool = False) -> np.ndarra
         rest = np.maximum(rest / (1e-6 + rest.sum()), 1e-5)
     rest = rest if rest.any() else p_hat
     return kept + (1 - kept.sum()) * rest / rest.sum()
-
-
-def first_law(verifier: Verifier, fixture: Fixture) -> np.ndarray:
-    case = enumeration.case_of(verifier, UNKNOWN, fixture, 2, "float64")
-    with jax.enable_x64(True):
-        law, _ = certify.text_law(case, 1)
-    return np.array([law[(i,)] for i in range(fixture.vocab)])
 
 
 @pytest.mark.parametrize("name", RANDOM)
