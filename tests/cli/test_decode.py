@@ -56,12 +56,8 @@ class Dying:
     given `more` besides."""
 
     def __init__(self, chance: float, *more):
-        self.chance, self.random, self.lost, self.more = (
-            chance,
-            random.Random(0),
-            0,
-            more,
-        )
+        self.chance, self.more = chance, more
+        self.random, self.lost = random.Random(0), 0
 
     def submit(self, function, *arguments):
         return Job(self, lambda: function(*arguments, *self.more))
