@@ -40,7 +40,7 @@ def drafts(make, world, rule=None) -> list[Drafted]:
 
 
 SHORT = tiny.transformers()
-SHORT = SHORT._replace(draft=SHORT.draft._replace(slots=16))
+SHORT = SHORT._replace(draft=SHORT.draft._replace(slots=18))
 short_of_room = functools.cache(lambda make: drafts(make, SHORT))
 MAKES = of_other_ids, pytest.param(branching, marks=pytest.mark.slow)
 
@@ -50,9 +50,9 @@ def test_its_law_is_that_of_the_text_in_its_own_ids(make):
     """As the draft computes it for the whole text and path, of the common ids, without
     a cache."""
     world, known = tiny.transformers(), spelled(tiny.transformers())
-    now = short_of_room(make)[1]
+    several = (x for x in short_of_room(make) if np.count_nonzero(x.draft.num) > 1)
+    *_, now = several  # the last, where two rows or more have room
     live = np.flatnonzero(now.draft.num)
-    assert live.size > 1
     parent = range(-1, 3) if make is of_other_ids else PARENT
     texts = []
     for row in live:
@@ -79,7 +79,7 @@ def test_where_its_own_ids_have_no_room_it_drafts_nothing(make):
     for now in short_of_room(make):
         for row, text in enumerate(now.texts()):
             size = known.head.size + int(known.count[text].sum())
-            fits = size + len(now.draft.tokens[row]) <= 17
+            fits = size + len(now.draft.tokens[row]) <= 19
             assert (now.draft.num[row] > 0) == fits
             silent[fits].append(row)
     assert all(map(len, silent))
