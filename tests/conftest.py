@@ -73,7 +73,7 @@ def refused(capsys):
             main([*map(str, flags)])
         printed = capsys.readouterr()
         assert stopped.value.code == 2 and printed.out == "", printed.err
-        assert printed.err.count("\n") == 1 and len(printed.err) < 500
+        assert printed.err.count("\n") == 1 and len(printed.err) < 600
         return printed.err
 
     return line

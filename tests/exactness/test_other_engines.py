@@ -33,8 +33,8 @@ def by_calls(one: np.ndarray, many: np.ndarray) -> Side:
     def apply(params, tokens, start, cache):
         return model.apply(params[min(tokens.shape[1] - 1, 1)], tokens, start, cache)
 
-    both, model = jnp.stack([one, many]), model._replace(apply=apply, shapes=None)
-    return sides.of_model("rounds", model, both)
+    both = jnp.stack([one, many])
+    return sides.of_model("rounds", model._replace(apply=apply, shapes=None), both)
 
 
 def rounding() -> Side:
