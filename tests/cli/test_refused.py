@@ -87,8 +87,6 @@ READ = [
     (microscope, "--draft early_exit", "lacks layers: write early_exit:LAY"),
     (demo, "--draft early_exit:8", "has 8 layers, of which 1 to 7 can draft; got 8"),
     (measure, "--draft t5_small", "one tokenizer"),
-    (microscope, "--target t5_target --draft t5_small", "its inputs with --data"),
-    (microscope, "--batch 3", "16 texts do not fill batches of 3"),
     (measure, "--data absent.jsonl", "absent.jsonl"),
     (measure, "--texts 3 --batch 2", "texts must fill batches of 2"),
     (measure, "--tokenizer absent.model", "no tokenizer at absent.model"),

@@ -279,7 +279,7 @@ def run_command(monkeypatch, rung: Found) -> int:
     return microscope.main(["--dtype", "float32"])
 
 
-def test_the_command_prints_and_fails(monkeypatch, capsys):
+def test_the_command_prints_and_fails(monkeypatch, capsys, refused):
     monkeypatch.setattr(sides, "model", functools.cache(sides.model))
     assert run_command(monkeypatch, FOUND) == 0
     printed = capsys.readouterr().out
@@ -292,6 +292,12 @@ def test_the_command_prints_and_fails(monkeypatch, capsys):
     for rung in STRICT.values():
         assert run_command(monkeypatch, rung) == 0
         assert "Not a CPU" in capsys.readouterr().out
+    monkeypatch.undo()
+    for flags, told in (
+        ("--target t5_target --draft t5_small", "name its inputs with --data"),
+        ("--batch 3", "16 texts do not fill batches of 3"),
+    ):
+        assert told in refused(microscope.main, flags.split())
 
 
 def test_a_row_fills_its_lines():
