@@ -1,7 +1,7 @@
 """Small pairs decoded on one device and on meshes of eight that a CPU acts as.
 
-Run as a module it prints, as JSON, what the function that `tests.test_mesh` names
-gives.
+Run as a module it prints, as JSON, what functions give that `tests.test_mesh` names,
+each with its arguments and a + between them.
 """
 
 import functools
@@ -301,10 +301,17 @@ def taught(folder: Path, recipe: loop.Recipe, text: str, texts) -> dict:
     }
 
 
-def main(what: str, *arguments: str) -> None:
+def main(*words: str) -> None:
+    asked = [[]]
+    for word in words:
+        if word == "+":
+            asked.append([])
+        else:
+            asked[-1].append(word)
     jax.config.update("jax_compilation_cache_dir", str(conftest.CACHE))
     jax.config.update("jax_disable_most_optimizations", True)
-    json.dump(globals()[what](*arguments), sys.stdout)
+    found = [globals()[what](*arguments) for what, *arguments in asked]
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":
