@@ -139,7 +139,8 @@ def filtered(pair: tuple[Side, Side], top_k: int | None) -> tuple[Side, ...]:
 
 
 def largest(z: Array, count: int) -> Array:
-    """bool [..., V]: the `count` largest of each row, and what equals the last of them."""
+    """bool [..., V]: the `count` largest of each row, and what equals the last of them.
+    """
     top = z.max(-1)
     most = jnp.full(top.shape, count)
     least, _ = truncation.last_kept(z, top, jnp.ones_like(top), most)
