@@ -80,7 +80,7 @@ ROOMS = {
     "experiments.records": ours("measure configs"),
     "experiments.tasks": (*TEXT, *ours("measure")),
     LEVIATHAN: ROWS,
-    WAGNER: (*ROWS, LEVIATHAN, *ours("speech truncation")),
+    WAGNER: (*ROWS, LEVIATHAN, "specjax.speech"),
     "experiments.papers.chen": (*ROWS, LEVIATHAN, WAGNER, "specjax.text"),
     "experiments.kinds": (*ROWS, LEVIATHAN),
     "experiments.serving": ROWS,
