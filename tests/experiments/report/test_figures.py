@@ -45,38 +45,20 @@ TRACES = {
     "gamma_3": traced(3, [step("abc", "", "d"), step("e", "x", "f"), LAST]),
     "gamma_7": traced(7, [step("abcd", "x", "e"), step("", "x", "f")]),
 }
-KINDS = tuple(timeline.ENCODERS)
 PAIR = {"target": "t5_target", "draft": "t5_small"}
-ENCODES = PAIR | {"encodes": True, "prefill_target_ms": 5.0, "prefill_draft_ms": 0.5}
-TRANSLATED = {f"ende_{row}": trace | PAIR for row, trace in TRACES.items()}
-POINTS = {"alpha": [0.0, 0.5, 1.0]}
-RISING = POINTS | {"expected_tokens": [1.0, 1.9, None]}
-SPEEDS = POINTS | {"speed": [1.0, 1.9, 4.0], "operations": [4.0, 2.0, 1.0]}
-TIMES = {"gamma": [1, 5, 6], "median_us_exact": [30.0, 40.0, 41.0]}
-TIMES |= {"low_us_exact": [29.0, 38.0, 40.0], "high_us_exact": [33.0, 45.0, 44.0]}
-TIMES |= {f"{it}_us_sigmoid_1e4": [9.0, 9.5, 9.7] for it in ("median", "low", "high")}
-MEMORY = {"step_peak_kib_exact_g1": 2048.0, "step_peak_kib_exact_g5": 3072.0}
-MEMORY |= {"step_peak_kib_sigmoid_1e4_g5": 2560.0}
-VERIFIED = {"docs": PAIR | {"methods": ["exact", "sigmoid_1e4"]} | TIMES | MEMORY}
-CURVES = {
-    "figure2": {"gamma_3": RISING, "gamma_10": RISING, "gamma_inf": RISING},
-    "figure3": {"c_0.05": POINTS | {"best_gamma": [0, 3, 20]}},
-    "figure4": {"gamma_3": SPEEDS, "gamma_7": SPEEDS},
-}
+ENCODES = PAIR | {"encodes": True, "prefill_target_ms": 5.0}
+
+
+@pytest.fixture(scope="module")
+def committed():
+    folder, kinds = catalogue.ROOT / "results", [*figure_curves.KINDS]
+    return tables.collect(folder, computed=laws.computed(kinds))
 
 
 @pytest.fixture
-def results():
-    bigram = times(draft="bigram", temperature=1.0, alpha=0.3) | {"best_c": None}
-    rows = {"small_t0_b1": times(), "small_t0_b8": times(batch=8, alpha=0.61)}
-    rows |= {"bigram_t1_b1": bigram | {"best_gamma": 0}}
-    rows |= {"ende_small_t0": times(**ENCODES, alpha=0.7)}
-    folders = {"figure1": TRACES, "figure5": TRANSLATED, **CURVES, "table2": rows}
-    folders |= {"wagner_time": VERIFIED, "speech": {"recording": TRACES["gamma_3"]}}
-    return {
-        folder: {row: {"measured": measured} for row, measured in rows.items()}
-        for folder, rows in folders.items()
-    }
+def results(committed):
+    """Of this checkout's records; rows of table2 can be changed."""
+    return committed | {"table2": {**committed["table2"]}}
 
 
 def words(text: str) -> list[str]:
@@ -85,13 +67,11 @@ def words(text: str) -> list[str]:
     return ["".join(it.itertext()) for it in texts]
 
 
-def test_committed_drawings_are_what_the_records_say():
+def test_committed_drawings_are_what_the_records_say(committed):
     """What matplotlib draws, by its words: its paths are those of its release."""
-    folder = catalogue.ROOT / "results"
-    records = tables.collect(folder, computed=laws.computed([*figure_curves.KINDS]))
     for name in figures.NAMES:
-        text = (folder / f"{name}.svg").read_text("utf-8")
-        drawn = figures.svg(name, records)
+        text = (catalogue.ROOT / f"results/{name}.svg").read_text("utf-8")
+        drawn = figures.svg(name, committed)
         assert drawn == text or name not in figures.TRACES, name
         assert words(drawn) == words(text), name
 
@@ -108,11 +88,13 @@ def test_a_figure_says_where_it_was_not_run(results):
 
 
 def test_points_of_a_figure_are_what_was_measured_and_what_is_published():
-    def points(name, *rows):
-        kind, curves = figure_curves.KINDS[name], sorted(CURVES[name], key=in_order)
-        return [p for row in rows for p in figure_curves.measured(kind, curves, row)]
+    curves = {"figure2": ["gamma_3", "gamma_10"], "figure3": ["c_0.05"]}
+    curves["figure4"] = ["gamma_3", "gamma_7"]
 
-    in_order = figure_curves.order
+    def points(name, *rows):
+        of = figure_curves.KINDS[name], curves[name]
+        return [p for row in rows for p in figure_curves.measured(*of, row)]
+
     ours = points("figure2", times(), times(alpha=0.3))
     told = [(p.curve, p.alpha, p.value, p.error, p.ends) for p in ours]
     assert told == [("gamma_3", alpha, 2.2, 0.02, ()) for alpha in (0.6, 0.3)]
@@ -133,20 +115,11 @@ def test_points_of_a_figure_are_what_was_measured_and_what_is_published():
     assert ("gamma_7", 0.75, 3.4) in [p[:3] for p in papers] and len(papers) == 8
 
 
-def test_the_best_gamma_is_whole(results):
-    curves, rows = (figures.measured(results, it) for it in ("figure3", "table2"))
-    figure = figure_curves.drawing("figure3", curves, rows)
-    figure.draw_without_rendering()
-    for axes in figure.axes:
-        assert all(tick == round(tick) for tick in axes.get_yticks())
-        assert axes.lines[0].get_drawstyle() == "steps-post"
-
-
 @pytest.mark.parametrize("name", figure_curves.KINDS)
 def test_no_point_and_no_word_is_cut_and_no_legend_lies_on_a_panel(name, results):
     far = {"tokens_per_call": [1.0, 1.0, 40.0, 0.5], "best_gamma": 60}
     far |= {"speedup_ci": [[1, 1], [1, 1], [0.2, 40.0], [0.1, 1]]}
-    results["table2"]["small_t0_b1"]["measured"] |= far
+    results["table2"]["small_t0_b1"] = {"measured": times(**far)}
     curves, rows = (figures.measured(results, it) for it in (name, "table2"))
     figure = figure_curves.drawing(name, curves, rows)
     figure.draw_without_rendering()
@@ -160,10 +133,14 @@ def test_no_point_and_no_word_is_cut_and_no_legend_lies_on_a_panel(name, results
         low, high = axes.get_ylim()
         lines = [line for line in axes.lines if line.zorder > 2]
         assert all(low <= y <= high for line in lines for y in line.get_ydata())
+        # The best gamma is whole.
+        steps = axes.lines[0].get_drawstyle() == "steps-post"
+        assert steps == (name == "figure3")
 
 
-def test_speeds_stand_with_their_intervals_beside_the_published(results):
-    rows = figures.measured(results, "table2")
+def test_speeds_stand_with_their_intervals_beside_the_published():
+    rows = {"small_t0_b1": times(), "small_t0_b8": times(batch=8)}
+    rows |= {"bigram_t1_b1": times(draft="bigram"), "ende_small_t0": times(**PAIR)}
     rows["small_t0_b1_xla"] = times(best_speedup=9)  # the same pair by XLA's products
     axes, batches = speeds.drawing(rows).axes
     values = {tuple(line.get_xdata()) for line in axes.lines}
@@ -172,23 +149,6 @@ def test_speeds_stand_with_their_intervals_beside_the_published(results):
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["Python, bigram", "Python, code_small", "Python, t5_small"]
     assert [label.get_text() for label in batches.get_xticklabels()] == ["1", "8"]
-
-
-def test_the_trace_keeps_every_token_and_shows_what_became_of_it(results):
-    svg = figures.svg("figure1", results)
-    text = words(svg)
-    assert text[0] == "prompt: if a < b:\\n    x"
-    head = "".join(text[1:3])
-    assert "6 tokens in 2 calls of code_target; code_small drafts up to 7" in head
-    assert max(map(len, text)) <= figure_trace.NARROW
-    # Numbers of calls come first, then the legend and the tokens.
-    assert text[3:5] == ["1", "2"] and text[8:] == [*"abcdxexf"]
-    root = ElementTree.fromstring(svg)
-    inks = {it.text: it.get("fill") for it in root.iter(f"{SVG}text")}
-    looks = [figure_trace.LOOKS[it].ink for it in ("accepted", "rejected", "added")]
-    assert [inks[token] for token in "axe"] == looks and len(set(looks)) == 3
-    # Struck through: the legend's and the two rejected.
-    assert len(list(root.iter(f"{SVG}path"))) == 1 + 2
 
 
 def test_any_piece_is_escaped_and_keeps_its_spaces():
@@ -230,41 +190,36 @@ def test_rows_of_a_timeline_give_the_same_tokens(traces, calls, absent):
 
 
 def test_an_encoder_decoder_begins_with_its_encoders():
-    """Then come the steps of a decoder alone, later by what the input took."""
-    alone, _ = timeline.timelines(times(), TRACES)
+    """A committed drawing has steps behind them; no time is below 0, as noise is."""
     traces = {row: trace | PAIR for row, trace in TRACES.items()}
-    rows, _ = timeline.timelines(times(**ENCODES), traces)
-    for gamma, lengths in {0: [5.0], 3: [5.0, 0.5], 7: [5.0, 0.5]}.items():
-        row, encoders = rows[gamma], len(lengths)
-        assert [it.length for it in row[:encoders]] == lengths
-        begins = [it.begin + sum(lengths) for it in alone[gamma]]
-        assert [it.begin for it in row[encoders:]] == pytest.approx(begins)
-    rows, _ = timeline.timelines(times(**ENCODES | {"prefill_draft_ms": -1}), traces)
-    assert [it.length for it in rows[3][:2]] == [5.0, 0.0]  # noise: none is below 0
+    rows, _ = timeline.timelines(times(**ENCODES, prefill_draft_ms=-1), traces)
+    assert [it.length for it in rows[3][:2]] == [5.0, 0.0]
+    assert rows[0][0].length == 5.0 == rows[0][1].begin
 
 
-def test_a_timeline_writes_its_numbers_and_what_it_lacks(results):
+def test_a_timeline_says_what_it_lacks(results):
     def told(name):
         return " ".join(words(figures.svg(name, results)))
 
-    timed = results["table2"]["ende_small_t0"]["measured"]
-    results["table2"]["ende_small_t0"]["measured"] = timed | {"prefill_draft_ms": None}
+    rows, own = results["table2"], results["table2"]["ende_small_t0"]
+    untimed = own["measured"] | {"prefill_draft_ms": None}
+    rows["ende_small_t0"] = {"measured": untimed}
     assert told("figure5_ende").count("no encoder times") == 3
-    results["table2"]["ende_small_t0"]["measured"] = timed
+    rows["ende_small_t0"] = own
     results["figure5"] = results["figure1"]  # traces of the other pair
     absent = "not run: gamma = 3 (no trace), gamma = 7 (no trace)"
     assert absent in told("figure5_ende") and "not run" not in told("figure5")
-    results["table2"]["small_t0_b1"]["measured"] |= {"gamma": [0, 1, 3]}
+    rows["small_t0_b1"] = {"measured": times(gamma=[0, 1, 3])}
     assert "not run: gamma = 7 (no times)" in told("figure5")
 
 
 def test_verification_is_drawn_as_measured():
-    time, memory = wagner.drawing(VERIFIED).axes
+    measured = {"gamma": [1, 5], "median_us_exact": [30.0, 40.0]}
+    measured |= {"low_us_exact": [29.0, 38.0], "high_us_exact": [33.0, 45.0]}
+    measured |= {"methods": ["exact"], "step_peak_kib_exact_g5": 3072.0}
+    time, memory = wagner.drawing({"docs": PAIR | measured}).axes
     drawn = [[line.get_ydata().tolist() for line in it.lines] for it in (time, memory)]
-    assert drawn == [[[30.0, 40.0, 41.0], [9.0, 9.5, 9.7]], [[2.0, 3.0], [2.5]]]
-    assert [line.get_xdata().tolist() for line in memory.lines] == [[1, 5], [5]]
+    assert drawn == [[[30.0, 40.0]], [[3.0]]]
+    assert memory.lines[0].get_xdata().tolist() == [5] and memory.get_ylim()[0] == 0
     band = time.collections[0].get_paths()[0].vertices
     assert {(1, 29), (1, 33), (5, 38), (5, 45)} <= {tuple(it) for it in band}
-    labels = [it.get_label() for it in time.lines]
-    assert labels == ["the exact rule, fused", "sigmoid, +-1e4"]
-    assert memory.get_ylim()[0] == 0

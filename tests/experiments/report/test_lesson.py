@@ -2,19 +2,29 @@
 
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments import catalogue
 from experiments.report import html, page, tables
 from experiments.report.lesson import export, pages, replay, rules
+from specjax import probs
 from specjax.theory import closed_forms
-from tests.experiments.report.test_lesson_rule import RULE, javascript
+from specjax.types import Draft, Sampling
+from specjax.verifiers import block, token
 from tests.experiments.report.test_page import Reader
-from tests.support import browser, mutants
+from tests.support import browser
 
-WRONG = (html.TEMPLATES / "lesson" / "wrong.js").read_text("utf-8")
+RULE, WRONG = (
+    (html.TEMPLATES / "lesson" / f"{name}.js").read_text("utf-8")
+    for name in ("rule", "wrong")
+)
 SLOT, PLACE = ["x", 0.5, 0.25, None], [["x", 0.5, 0.25, 1.0]] * 5
 RUN = [{"n": 2, "added": ["y"], "slots": [SLOT] * 4, "likely": PLACE}] * 3
 REPLAYED = {  # by no model
@@ -118,14 +128,6 @@ def test_laws_of_wrong_rules_are_those_of_their_tokens(tmp_path):
         assert (off <= 4 * np.sqrt(many * law * (1 - law)) + 1e-9).all(), name
 
 
-def test_the_certificate_gives_a_wrong_rule_the_same_distance():
-    p, q = export.laws("a usual pair")
-    wrong = mutants.build("residual is p")
-    found = mutants.certify.certify(wrong, export.fixture(p, q), 1, 1)
-    law = rules.emitted(p, q)["after a rejection, draw from p"]
-    assert found.tv == pytest.approx(closed_forms.divergence(p, law), abs=1e-6)
-
-
 @pytest.mark.parametrize("width", browser.WIDTHS)
 def test_a_browser_shows_every_page_with_the_librarys_values(width, texts, tmp_path):
     told, console = browser.browsed(texts, tmp_path, width)
@@ -197,3 +199,98 @@ def test_replays_hold_the_rows_that_their_rule_decided_by(monkeypatch):
             assert [added] == step["added"] and left > 0
             whole = step["n"] == replay.GAMMA
             assert left == pytest.approx(p, rel=1e-3) if whole else p > q
+
+
+# Its rule in JavaScript, by the same uniforms as the library's.
+
+CASES, GAMMA, VOCAB = 10_000, 3, 6
+ASKED = """
+function asked(it) {
+  const law = (z) => standardize(z, it.temperature, it.top_k, it.top_p);
+  const p = it.p.map(law), q = it.q.map(law);
+  const drafted = q.map((row, i) => pick(row, it.first[i]));
+  const given = [p, q, drafted, it.u, it.sample];
+  const found = { p: p[0], beta: q.length ? acceptance(p[0], q[0]) : 1, drafted };
+  return { ...found, token: verifyByToken(...given), block: verifyByBlock(...given) };
+}
+"""
+
+
+def javascript(program: str, folder: Path) -> object:
+    """What a program leaves in `answer`."""
+    if not (node := shutil.which("node")):
+        pytest.skip("no node on PATH: install nodejs")
+    file = folder / "asked.cjs"
+    file.write_text(f"{program}\nconsole.log(JSON.stringify(answer));")
+    done = subprocess.run([node, file], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_step_in_the_browser_is_the_librarys(tmp_path):
+    """Laws, drafts, what is kept, what is added and from what: greedy rows, cut laws,
+    ties and short drafts among them."""
+    rng = np.random.default_rng(0)
+    z_p = rng.normal(0, 2, (CASES, GAMMA + 1, VOCAB)).round(1)
+    z_q = (z_p[:, :GAMMA] + rng.normal(0, 1, (CASES, GAMMA, VOCAB))).round(1)
+    settings = {
+        "temperature": rng.choice([0.0, 0.7, 1.0, 1.5], CASES),
+        "top_k": rng.choice([1, 3, VOCAB], CASES, p=[0.1, 0.3, 0.6]),
+        "top_p": rng.choice([0.55, 0.9, 1.0], CASES, p=[0.2, 0.2, 0.6]),
+    }
+    first, u = rng.random((2, CASES, GAMMA))
+    sample, num = rng.random(CASES), rng.integers(0, GAMMA + 1, CASES)
+
+    with jax.enable_x64(True):
+        sampling = Sampling(**{key: jnp.array(x) for key, x in settings.items()})
+        p, q = (probs.standardize(jnp.array(z), sampling) for z in (z_p, z_q))
+        each = np.stack([first, first], axis=-1).reshape(-1, 2)
+        drafted = probs.pick(probs.dense(q).reshape(-1, VOCAB), jnp.array(each))
+        draft = Draft(drafted.reshape(CASES, GAMMA), jnp.array(num), q)
+        noise = token.Noise(jnp.array(u), jnp.array(np.stack([sample, sample], -1)))
+        verdicts = {
+            name: jax.device_get(
+                jax.jit(rule.verify, static_argnums=3)(p, draft, noise, True)
+            )
+            for name, rule in (("token", token), ("block", block))
+        }
+        rows_p, rows_q = np.array(probs.dense(p)), np.array(probs.dense(q))
+
+    cases = [
+        {
+            **{key: x[i].item() for key, x in settings.items()},
+            "p": z_p[i, : num[i] + 1].tolist(),
+            "q": z_q[i, : num[i]].tolist(),
+            "first": first[i].tolist(),
+            "u": u[i].tolist(),
+            "sample": sample[i],
+        }
+        for i in range(CASES)
+    ]
+    program = f"{RULE}{ASKED}const answer = {json.dumps(cases)}.map(asked);"
+    answers = javascript(program, tmp_path)
+    for i, own in enumerate(answers):
+        np.testing.assert_allclose(own["p"], rows_p[i, 0], rtol=1e-9, atol=1e-12)
+        assert own["drafted"] == np.array(draft.tokens)[i, : num[i]].tolist(), i
+        if num[i]:
+            beta = closed_forms.acceptance(rows_p[i, 0], rows_q[i, 0])
+            assert own["beta"] == pytest.approx(beta, abs=1e-12)
+        for name, verdict in verdicts.items():
+            n = verdict.num_accepted[i]
+            found = own[name]["n"], own[name]["added"]
+            assert found == (n, verdict.tokens[i, n]), (i, name)
+            weights = own[name]["weights"]
+            np.testing.assert_allclose(weights, verdict.residual[i], atol=1e-12)
+
+
+def test_its_closed_forms_are_the_librarys(tmp_path):
+    alphas, gammas = np.linspace(0, 1, 41), np.arange(12)
+    both = "(a) => gammas.map((g) => [expectedTokens(a, g), speed(a, g, 0.07)])"
+    given = f"const gammas = {gammas.tolist()}, alphas = {alphas.tolist()};"
+    program = f"{RULE}{given} const answer = alphas.map({both});"
+    tokens, speed = np.moveaxis(javascript(program, tmp_path), -1, 0)
+    a, near = alphas[:, None], dict(rtol=1e-12)
+    wanted = closed_forms.expected_tokens(a, gammas)
+    np.testing.assert_allclose(tokens, wanted, **near)
+    wanted = closed_forms.walltime_factor(a, gammas, 0.07)
+    np.testing.assert_allclose(speed, wanted, **near)

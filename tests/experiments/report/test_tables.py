@@ -6,11 +6,8 @@ import pytest
 
 from experiments import catalogue, reproduce, run
 from experiments.records import markup, records
-from experiments.report import laws, tables, walltime
+from experiments.report import laws, spec_bench, tables, trees, walltime
 from specjax.measure import jsonl, provenance
-from specjax.theory import speedup
-from tests.support.claim_records import record as record_of
-from tests.theory import test_speedup
 
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
 OURS, STATE = tables.HEAD.index("ours"), tables.HEAD.index("state")
@@ -43,18 +40,9 @@ def test_committed_pages_are_what_the_records_say(monkeypatch):
         assert made[f"{name}.md"] == text, f"render {name}.md again"
 
 
-def test_our_column_is_the_record_and_nothing_else(measured):
-    records = tables.collect(measured)
-    for record in records["table1"].values():
-        numbers = record["measured"]
-        record["measured"] = {name: value + 100 for name, value in numbers.items()}
-    for line in tables.rows(catalogue.named("table1"), records):
-        assert float(line[OURS]) > 100 > float(line[1])
-        assert line[STATE].startswith("DIFFERS")
-
-
 def test_what_a_reader_must_know_stands_beside_the_number(measured):
-    """A note, a golden that moved, a row or an input that is another today."""
+    """A difference, a note, a golden that moved, a row or an input that is another
+    today; the column is the record's whatever was published."""
     records = tables.collect(measured)
     row = records["table1"]["alpha_0.6_gamma_2"]
     origin, table = row["provenance"], catalogue.named("table1")
@@ -74,6 +62,9 @@ def test_what_a_reader_must_know_stands_beside_the_number(measured):
     told = f"by hand; from before goldens {provenance.GOLDENS}; README.md changed since"
     assert states()[:2] == [f"ok, with a note: {told}"] * 2
     assert "2 ok, with a note, 10 ok" in tables.index(records)
+    row["measured"]["speed"] += 100
+    (line,) = (x for x in tables.rows(table, records) if x[STATE].startswith("DIFFERS"))
+    assert float(line[OURS]) > 100 > float(line[1])
 
 
 def test_the_index_leads_to_every_file_and_the_csv_has_every_point(measured):
@@ -185,34 +176,71 @@ def test_committed_records_say_what_they_measured():
             assert all(word in line.what for word in words), line.what
 
 
-# Lines of walltime: speeds are of the seconds of a record; what is absent says so.
-
-
 def test_speeds_and_predictions_are_those_of_the_seconds():
-    """Not those that the record has, which are wrong."""
-    it = test_speedup.row() | {"target": "code_target", "draft": "code_small"}
-    it |= {"batch": 1, "alpha_se": 0.01, "tokens": 384, "temperature": 0.0}
-    it |= {"v_ci": [[1, 1]] * 3, "c_ci": [None, [0, 1], [0, 1]]}
-    it |= {"predicted_steps": it["steps"], "predicted_tokens_per_call": [1.25] * 3}
-    it |= speedup.speedup_from(it) | {"best_speedup": 9.87, "best_predicted": 9.87}
-    it |= {"speedup": [9.87] * 3, "predicted": [9.87] * 3}
-    stored = record_of("table2", "small_t0_b1", walltime.current(it))
-    records, wanted = {"table2": {"small_t0_b1": stored}}, test_speedup.row()
-    (_, head, (best,)), *_ = walltime.in_the_papers_shape(records)
-    (_, _, (pair,)), (_, names, every) = walltime.every_gamma("table2", records)
-    assert not any("9.87" in cell for line in (best, *every) for cell in line)
-    assert len(every) == 3 and pair[-2] == best[head.index("EMP [95 %]")]
-    every = [dict(zip(names, cells, strict=True)) for cells in every]
-    wanted = speedup.speedup_from(wanted)
-    for at, line in enumerate(every):
-        speed, *_, high = line["EMP [95 %]"].replace("]", "").split(" ")
-        assert float(speed) == pytest.approx(wanted["speedup"][at], rel=1e-3)
-        assert float(high) == pytest.approx(wanted["speedup_ci"][at][1], rel=1e-3)
-    predicted = [line["predicted speed [95 %]"] for line in every]
-    assert predicted[0] == "baseline" and best[head.index("chosen on")] == "6 others"
-    assert predicted[2] == best[head.index("predicted [95 %]")]
-    (line,) = (line for line in PREDICTED if line.row == "small_t0_b1")
-    assert tables.cells(line, records)[STATE] == "ok"
+    """Not those that a record has, which are wrong; what is absent says so."""
+    records, row = tables.collect(RESULTS), "small_t0_b1"
+    (line,) = (line for line in PREDICTED if line.row == row)
+
+    def told(measured: dict) -> list:
+        records["table2"][row]["measured"] = walltime.current(measured)
+        grids = walltime.in_the_papers_shape(records)
+        grids += walltime.every_gamma("table2", records)
+        return [*grids, tables.cells(line, records)]
+
+    it = records["table2"][row]["measured"]
+    right = told(it)
+    stored = "speedup", "predicted", "best_speedup", "best_predicted", "best_exp"
+    assert told(it | dict.fromkeys(stored, 9.87)) == right
     it["timed"]["others"]["expected_steps"] = None
-    stored["measured"] = walltime.current(it)
-    assert tables.cells(line, records)[STATE] == walltime.LAWLESS
+    assert told(it)[-1][STATE] == walltime.LAWLESS
+
+
+# Trees and the tasks of Spec-Bench, put together.
+
+
+def timed(draft: str, alone: list[float], drafted: list[float]) -> dict:
+    seconds = [[[x] * 3 for x in each] for each in (alone, drafted)]
+    texts = {"seconds": seconds, "tokens": [[8, 8], [8, 8]]}
+    best = {"best_gamma": 4, "best_speedup": 1.0, "best_speedup_ci": [1.0, 1.0]}
+    return {"draft": draft, "gamma": [0, 4], "timed": {"texts": texts}, **best}
+
+
+def test_a_tree_is_told_over_its_own_chain_whatever_the_machine_did():
+    rows = {
+        "code_t0_chain": timed("small", [2.0, 2.0], [1.0, 1.0]),
+        "code_t0_best": timed("tree", [5.0, 3.0], [1.5, 0.5]),  # four times as fast
+        "ende_t0_chain": timed("other", [1.0, 1.0], [1.0, 1.0]),
+    }
+    (it,) = trees.compared(rows)
+    assert it["pair"] == "code_t0" and it["tree_draft"] == "tree"
+    assert it["over_ci"][0] < it["over"] == pytest.approx(4 / 2) < it["over_ci"][1]
+
+
+def turn(id: int, seconds: float, lengths: list[int]) -> dict:
+    """Alone it took a second; a draft of two tokens a call."""
+    tokens = sum(lengths)
+    times = {"alone": [1.0, 3.0, 1.0], "drafted": [seconds, 9.0, seconds]}
+    written = dict(alone=tokens, drafted=tokens)
+    kept = dict(accepted=[n - 1 for n in lengths], tested=[2 for _ in lengths])
+    return {"id": id, "seconds": times, "lengths": lengths, "tokens": written, **kept}
+
+
+def of_turns(*turns: dict, by_calls: float) -> dict:
+    calls = sum(len(it["lengths"]) for it in turns)
+    tokens = sum(sum(it["lengths"]) for it in turns)
+    measured = {"target": "a", "draft": "b", "temperature": 0.0, "gamma": 2}
+    measured |= {"calls": calls, "tokens_per_call": tokens / calls, "repeated": 0.25}
+    return {"measured": measured | {"turns": turns, "speed_by_calls": by_calls}}
+
+
+def test_every_question_of_spec_bench_weighs_the_same():
+    qa = of_turns(turn(1, 0.5, [3, 1]), turn(1, 0.5, [2]), by_calls=1.5)
+    rag = of_turns(turn(7, 1.0, [1, 1]), by_calls=1.0)
+    records = {"spec_bench": {"qa_t0": qa, "rag_t0": rag}}
+    whole = spec_bench.whole(records, 0)["measured"]
+    # Question 1: six tokens in two seconds and in one; question 7: two in one.
+    assert whole["best_speedup"] == pytest.approx((6 + 2) / (3 + 2))
+    assert whole["questions"] == 2 and whole["texts"] == 3 and whole["tasks"] == 2
+    assert whole["tokens_per_call"] == 8 / 5 and whole["alpha"] == 3 / 10
+    assert whole["speed_by_calls"] == pytest.approx(8 / (6 / 1.5 + 2 / 1.0))
+    assert spec_bench.whole(records, 1) is None

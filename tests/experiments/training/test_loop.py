@@ -1,17 +1,20 @@
-"""Training resumes bitwise; the corpus keeps its sides; the tokenizer loses nothing."""
+"""Training resumes bitwise and its curve can be events; the corpus keeps its sides; the
+tokenizer loses nothing."""
 
 import json
 import os
 import random
 import signal
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 import sentencepiece
 
-from experiments.training import language, loop, pipeline, tokenizer
+from experiments.training import events, language, loop, pipeline, tokenizer
 from experiments.training.pipeline import Stage
 from experiments.training.texts import corpus
 from specjax import zoo
@@ -110,6 +113,45 @@ def test_windows_begin_documents_and_the_rate_rises_stays_and_falls(data):
     wanted = [0, 0.5, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
     rate = loop.learning_rate(recipe)(np.arange(11))
     np.testing.assert_allclose(rate, wanted, atol=1e-6)
+
+
+def test_each_point_of_a_curve_is_an_event_once(tmp_path, monkeypatch, capsys):
+    """Of runs that go on too."""
+    points = []
+
+    class Writer:
+        def __init__(self, folder: str):
+            self.add_scalar = lambda *point: points.append((folder, *point))
+            self.flush = lambda: None
+
+    library = SimpleNamespace(SummaryWriter=Writer)
+    monkeypatch.setitem(sys.modules, "tensorboardX", library)
+    runs, to = tmp_path / "runs", tmp_path / "events"
+    (runs / "a").mkdir(parents=True)
+    curve = runs / "a" / events.CURVE
+    curve.write_text('{"step": 5, "loss": 2.5, "valid": 3.0}\n{"step": 10, "lo')
+
+    def goes_on(seconds):
+        if len(points) > 2:
+            raise StopIteration
+        curve.write_text(curve.read_text() + 'ss": 1.5}\n')
+
+    monkeypatch.setattr(events.time, "sleep", goes_on)
+    with pytest.raises(StopIteration):
+        events.main([str(runs), "--to", str(to), "--every", "1"])
+    a = str(to / "a")
+    first = {(a, "loss", 2.5, 5), (a, "valid", 3.0, 5)}
+    assert {*points[:2]} == first and points[2:] == [(a, "loss", 1.5, 10)]
+    to.mkdir()
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    for words, told in (
+        ((str(tmp_path / "none"), "--to", "x"), "no curve.jsonl below"),
+        ((str(runs), "--to", str(to)), "name a new folder"),
+        ((str(runs), "--to", str(tmp_path / "new")), "pip install '.[events]'"),
+    ):
+        with pytest.raises(SystemExit):
+            events.main([*words])
+        assert told in capsys.readouterr().err
 
 
 # The corpus.

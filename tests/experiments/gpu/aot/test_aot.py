@@ -1,4 +1,5 @@
-"""Programs compiled for accelerators that are not there, and what is read from them.
+"""Programs compiled for accelerators that are not there, and what is read from them:
+what they launch, what devices send each other, and whether a step fits.
 
 What needs the vendors' compilers is skipped without their wheels; the rest is not.
 """
@@ -9,14 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from experiments import catalogue
-from experiments.gpu.aot import compilers, hlo, inspect, launches
+from experiments.gpu.aot import collectives, compilers, hlo, inspect, launches
 from experiments.gpu.aot import kernels as kernels_aot
+from experiments.gpu.plans import compiled as steps
+from experiments.gpu.plans import memory
+from experiments.gpu.plans.chips import CHIPS
+from experiments.gpu.plans.memory import Plan
 from experiments.records import records
-from specjax import configs, fused, probs, sides
+from specjax import configs, fused, mesh, probs, sides
 from specjax.measure import costs, walltime
-from specjax.models import gpt, t5
+from specjax.mesh import Layout
+from specjax.models import gpt, llama, t5
 from specjax.prompts import Prompts
 from specjax.step import build_step
 
@@ -47,6 +54,7 @@ TEXT = """HloModule jit_f, is_scheduled=true
   %add.1 = f32[8,64]{1,0} fusion(%x), kind=kLoop, calls=%fused_add
   %gemm = (f32[8,64]{1,0}, s8[16]{0}) custom-call(%add.1), custom_call_target="__cublas$gemm", metadata={op_name="jit(f)/layers_1/dot"}
   %y = f32[8,64]{1,0} get-tuple-element(%gemm), index=0
+  %gather = f32[16,64]{1,0} all-gather(%y), dimensions={0}
   ROOT %r = (s32[], f32[8,64]{1,0}) tuple(%i, %y)
 }
 
@@ -54,13 +62,15 @@ TEXT = """HloModule jit_f, is_scheduled=true
   %d = (s32[], f32[8,64]{1,0}) parameter(0)
   %j = s32[] get-tuple-element(%d), index=0
   %n = s32[] constant(3)
-  ROOT %less = pred[] fusion(%j, %n), kind=kLoop, calls=%fused_add
+  %less = pred[] fusion(%j, %n), kind=kLoop, calls=%fused_add
+  ROOT %any = pred[] all-reduce(%less), to_apply=%or
 }
 
 ENTRY %main (arg: f32[64,8]) -> f32[8,64] {
   %arg = f32[64,8]{1,0} parameter(0)
   %zero = s32[] constant(0)
   %copy.1 = s32[] copy(%zero)
+  %sum = (f32[4]{0}, /*index=1*/s32[2]{0}) all-reduce(%copy.1), to_apply=%add
   %turned = f32[8,64]{1,0} fusion(%arg), kind=kLoop, calls=%fused_copy
   %begun = (s32[], f32[8,64]{1,0}) tuple(%copy.1, %turned)
   %while.1 = (s32[], f32[8,64]{1,0}) while(%begun), condition=%condition, body=%body, backend_config={"known_trip_count":{"n":"3"}}
@@ -92,10 +102,10 @@ def test_what_a_module_launches_is_read_from_its_text():
         return [kernel.name for kernel in sequence.kernels]
 
     program = hlo.read(TEXT)
-    assert names(program) == ["copy.1", "turned"]
+    assert names(program) == ["copy.1", "sum", "turned"]
     (loop,) = hlo.loops(program)
-    assert (loop.name, loop.trips, hlo.iteration(loop)) == ("while.1", 3, 3)
-    assert names(loop.body) == ["add.1", "gemm"]
+    assert (loop.name, loop.trips, hlo.iteration(loop)) == ("while.1", 3, 3 + 2)
+    assert names(loop.body) == ["add.1", "gemm", "gather"]
     gemm = loop.body.kernels[1]
     assert gemm.target == "__cublas$gemm" and gemm.source == "jit(f)/layers_1/dot"
     assert gemm.bytes == 8 * 64 * 4 + 16
@@ -103,6 +113,18 @@ def test_what_a_module_launches_is_read_from_its_text():
     assert not hlo.large_moves(program, 2049)
     with pytest.raises(ValueError, match="no ENTRY computation"):
         hlo.read(TEXT[: TEXT.index("ENTRY")])
+
+
+@pytest.mark.parametrize(
+    ("text", "trips"), [(TEXT, 3), (re.sub(", backend_config=.*", "", TEXT), 4)]
+)
+def test_a_collective_counts_as_often_as_it_runs(text, trips):
+    found = collectives.crossings(hlo.read(text), gamma=5)
+    assert [(kernel.opcode, kernel.bytes) for kernel in found] == [
+        ("all-reduce", 24),
+        *[("all-gather", 4096)] * trips,
+        *[("all-reduce", 1)] * trips,
+    ]
 
 
 def test_a_kernel_is_read_from_ptx():
@@ -365,3 +387,57 @@ def test_a_target_call_launches_no_more_than_it_did():
     assert launches.total(compiled, SETTING) <= A_LAYER * layers + BESIDES
     assert not hlo.large_moves(compiled.program, XXL.dim * SETTING.slots * 2)
     assert compiled.temp_bytes < 4 * (SETTING.gamma + 1) * XXL.vocab * 4
+
+
+# Devices that send each other something.
+
+
+def test_a_row_needs_its_mesh():
+    rows = records.rows("sharding")
+    built = configs.build(rows["code_whole"])
+    assert built.row.mesh == "data=4,model=2"
+    with pytest.raises(ValueError, match="name a mesh"):
+        built.row.measurement.run()
+    assert lies(built) == {SingleDeviceSharding}  # there are too few devices
+    here = configs.build(rows["code_whole"]._replace(bindings=("MESH = 'data=1'",)))
+    assert lies(here) == {NamedSharding}
+
+
+def lies(built: configs.Built) -> set[type]:
+    """How the weights lie that a row's target was built with."""
+    target = built.row.measurement.run.args[0]
+    return {type(leaf.sharding) for leaf in jax.tree.leaves(target.params)}
+
+
+TARGET = llama.Config(2048, 1024, 2048, 2, 16, 8, 128, dtype="bfloat16")
+DRAFT = TARGET._replace(dim=256, mlp_dim=512, num_layers=1, num_heads=8)
+PLAN = Plan(8, 4096, 2, Layout(1, 8, 8))
+BEGUN = re.compile(rf" (?:{'|'.join(collectives.KINDS)})(?:-start)?\(")
+
+
+def predicted(target: llama.Config) -> int:
+    return memory.device(memory.sizes(target), memory.sizes(DRAFT), PLAN)["total"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("v5e", marks=needs_tpu), pytest.param("h100", marks=needs_cuda)],
+)
+def test_a_step_takes_what_is_predicted_and_all_that_it_sends_is_found(name):
+    with mesh.using("model=8,draft=8", compilers.topology(name, CHIPS[name].slice)):
+        with compilers.uncached():
+            step = steps.lower(TARGET, DRAFT, PLAN).compile()
+    text, taken = step.as_text(), steps.taken(step)
+    assert taken["argument_bytes"] == pytest.approx(predicted(TARGET), rel=0.03)
+    found = collectives.sent(text, PLAN.gamma)  # a loop over drafts runs once
+    assert found["collectives"] == len(BEGUN.findall(text))
+    sums = 2 * 2 + 1 + 2 * (2 * 1 + 1)  # of the target's call, and of two of the draft
+    assert found["all_reduce"] >= sums
+
+
+@needs_tpu
+def test_what_does_not_fit_says_what_it_needs():
+    large = TARGET._replace(mlp_dim=2**24)
+    told = steps.step(large, DRAFT, PLAN, "v5e")
+    assert not told["fits"]
+    assert told["bytes"] == pytest.approx(predicted(large), rel=0.05)

@@ -1,4 +1,5 @@
-"""The benchmark of kernels: nobody is timed who is wrong, and nothing is left out.
+"""The benchmark of kernels: nobody is timed who is wrong, and nothing is left out; what
+is chosen from its rows, their goals and their lines.
 
 Axes: B rows, G = gamma, V vocabulary, S sets.
 """
@@ -12,11 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.gpu.kernels import bench, equality, inputs, oracle, programs, timing
+from experiments.gpu.kernels import (
+    bench,
+    equality,
+    inputs,
+    oracle,
+    programs,
+    timing,
+    tune,
+)
 from experiments.gpu.kernels.inputs import Shape
 from experiments.gpu.kernels.programs import Grid, Program
 from experiments.records import records
-from pallas_kernels.plan import Tiles
+from experiments.report import kernels, tables
+from pallas_kernels import dispatch
+from pallas_kernels.plan import KNOWN, Plan, Tiles
 
 SHAPE = Shape(2, 2, 300, "float32")
 SETTING = bench.KernelSetting(
@@ -199,3 +210,96 @@ def test_every_implementation_is_among_the_programs():
     rows = {each.name: each.rows for each in all_of}
     assert rows["ref_jnp/none"] == 2 * 2 + 1 + 2  # p and q at n are read again
     assert (rows["ref_jnp/draft"], rows["ref_jnp/both"], rows["read"]) == (5, 2, 5)
+
+
+# Rows: what is chosen from them, their goals and their lines.
+
+
+def lines_of(carried: str, plain: float, mosaic: float) -> list[dict]:
+    kind = "ref_jnp" if carried == "both" else "onepass"
+    name, first, second = f"mosaic_gpu/{carried}", [1024, 4, False], [4096, 8, True]
+    lines = (
+        (f"{kind}/{carried}", plain, None, 0.7),
+        (f"triton/{carried}", 0.1, None, 0.7),
+        (f"{name}/a", mosaic + 1, first, 0.7),
+        (f"{name}/b", mosaic, second, 0.7),
+        (f"{name}/a", 0.0, first, 0.3),
+    )
+    names = "name", "us", "tiles", "acceptance"
+    return [dict(zip(names, line, strict=True)) for line in lines]
+
+
+def kernels_record(**change) -> dict:
+    measured = {"batch": 1, "gamma": 5, "vocab": 32000, "dtype": "float32"}
+    lines = lines_of("none", 30, 10) + lines_of("draft", 9, 10)
+    measured |= {"acceptances": [0.7, 0.3], "programs": lines + lines_of("both", 12, 3)}
+    origin = {"device": {"kind": "NVIDIA H200"}, "date": "2026-12-01", "commit": "abc"}
+    measured |= {"interpreted": False, **change}
+    return {"row": "b1_g5_v32000_f32", "measured": measured, "provenance": origin}
+
+
+def test_the_fastest_becomes_what_dispatch_chooses(tmp_path, monkeypatch):
+    """And a trial on a CPU tunes nothing."""
+    path, tuned = tmp_path / "kernels.jsonl", tmp_path / "tuned"
+    trial = json.dumps(kernels_record(interpreted=True)) + "\n"
+    path.write_text(trial)
+    with pytest.raises(SystemExit):
+        tune.main([str(tmp_path), "--out", str(tuned)])
+    assert not tuned.exists()
+    path.write_text(trial + json.dumps(kernels_record()) + "\n")
+    tune.main([str(tmp_path), "--out", str(tuned)])
+    monkeypatch.setattr(dispatch, "TUNED", tuned)
+    h200 = dispatch.Device("gpu", "NVIDIA H200", (9, 0))
+    known = Plan(1, 5, 32000, KNOWN, KNOWN, False, False, None, Tiles())
+    wanted = {
+        ("deferred", "deferred"): ("mosaic_gpu", Tiles(4096, 8, True)),
+        ("deferred", "known"): ("onepass", None),
+        ("known", "known"): ("mosaic_gpu", Tiles(4096, 8, True)),
+    }
+    for (target, draft), (name, tiles) in wanted.items():
+        plan = known._replace(target=target, draft=draft)
+        choice = dispatch.choose(plan, 4, h200)
+        assert (choice.name, choice.tiles) == (name, tiles), choice
+
+
+ROW, WHY = "b1_g5_v32000_f32", "the other has no time: failed"
+OVER = {"over_ref_jnp": 1.0, "over_four_launches": 1.1}
+OURS, LAW = {ROW: OVER | {"fused_us": 10.0}}, {"chi_square_p": 0.5}
+GOAL_4 = "fused_us fused_share over_ref_jnp over_onepass fused_draft_us"
+GOAL_4 = dict.fromkeys(f"{GOAL_4} sigmoid_over_exact both_over_sigmoid".split(), 1.0)
+EVERY = {it: OVER | GOAL_4 for it in kernels.shapes() if not it.startswith("torch_")}
+THEIRS, THIRD = {f"torch_{ROW}": {"hf_eager_us": "failed"}}, list(EVERY)[3]
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "found"),
+    [
+        ("3, time", "missed: it failed", {ROW: OVER | {"fused_us": "failed"}}),
+        ("3, time", "unmeasured: skipped", {ROW: OVER | {"fused_us": "skipped"}}),
+        ("3, time", kernels.TRIAL, {ROW: {"fused_us": 1.0, "dry": True}}),
+        ("3, transformers", f"unmeasured: {WHY}", OURS | THEIRS),  # no miss of ours
+        ("7, tokens", "missed", {"equality": LAW | {"differing_outside": 1}}),
+        ("4", "missed", EVERY | {THIRD: EVERY[THIRD] | {"over_four_launches": 0.9}}),
+        ("4", "unmeasured", dict(list(EVERY.items())[1:])),
+    ],
+)
+def test_a_goal_whose_records_fail_lack_or_are_trials_is_not_met(name, verdict, found):
+    measured = {row: {"measured": it} for row, it in found.items()}
+    (goal,) = (it for it in kernels.goals(measured) if it["name"] == name)
+    assert goal["verdict"] == verdict
+
+
+def test_a_line_without_a_number_is_not_ok():
+    line = next(it for it in kernels.lines() if it.quantity == "triton_us")
+    for told, state in ((30.0, "ok"), ("failed", "failed"), ("skipped", "skipped")):
+        assert tables.state(line, {"measured": {"triton_us": told}}) == state
+
+
+def test_all_that_is_expected_is_a_row():
+    named = {line.row for line in kernels.lines()}
+    assert {*kernels.shapes(), "equality", "sanitizer", "capture"} == named
+    told = kernels.expectations()
+    rows = {prediction["row"] for prediction in told["predictions"]}
+    for goal in told["goals"]:
+        rows |= {row for row, _ in [*goal.get("of", ()), *goal.get("under", ())]}
+    assert rows <= records.rows("kernels").keys()

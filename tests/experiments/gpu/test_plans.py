@@ -1,7 +1,8 @@
-"""What a plan predicts of memory is what a compiler takes, and times are closed forms.
+"""What a plan predicts of memory is what a compiler takes, and times are closed forms;
+what a host reads is measured of real processes, and is its share.
 
-Compiled are small pairs for eight CPU devices; for accelerators that are not there see
-`tests/experiments/gpu/aot/test_collectives.py`.
+Compiled are small pairs for eight CPU devices, as `python -m` this; for accelerators
+that are not there see `tests/experiments/gpu/aot`.
 """
 
 import json
@@ -13,15 +14,16 @@ from pathlib import Path
 import pytest
 from flax.traverse_util import flatten_dict
 
-from experiments.gpu.plans import memory, times
+from experiments.gpu import reading
+from experiments.gpu.plans import compiled, memory, times
 from experiments.gpu.plans.chips import CHIPS, Chip
 from experiments.gpu.plans.memory import Plan
 from experiments.records import records
-from specjax import configs
+from specjax import configs, mesh
 from specjax.mesh import Layout
 from specjax.models import gpt, llama, t5
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 QUICKLY = "--xla_backend_optimization_level=0"
 EIGHT = f"--xla_force_host_platform_device_count=8 {QUICKLY}"
 ROWS = records.rows("fits")
@@ -31,6 +33,25 @@ XXL, SMALL = (
 )
 HELD = "weights", "draft", "caches", "draft_caches"
 SLOW_CHIP = Chip(1e9, 1e9, 1e12, 1e8, "", "")
+LLAMA = llama.Config(512, 128, 256, 3, 16, 8, 16, dtype="bfloat16")
+PAIRS = {
+    "data=2,model=4,draft=4": (
+        LLAMA._replace(window=64, local=(0, 2), tied=True),
+        llama.Config(512, 64, 128, 1, 8, 8, 16, dtype="bfloat16"),
+    ),
+    "model=8": (
+        t5.Config(512, 128, 256, 2, 3, 8, 16, dtype="bfloat16"),
+        t5.Config(512, 64, 128, 1, 1, 8, 16, dtype="bfloat16"),
+    ),
+}
+
+
+def both(layout: str) -> tuple[dict, dict]:
+    """Bytes of a step by part: as predicted, and as compiled for eight devices."""
+    pair, plan = PAIRS[layout], Plan(8, 2048, 3, mesh.parse(layout), inputs=256)
+    with mesh.using(layout):
+        step = compiled.lower(*pair, plan).compile()
+    return memory.device(*map(memory.sizes, pair), plan), compiled.taken(step)
 
 
 @pytest.mark.slow
@@ -38,7 +59,7 @@ def test_a_step_is_given_the_bytes_that_are_predicted():
     """What is small, norms and tokens, is not in the formula: 1 % at these sizes."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": EIGHT}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.fitted"],
+        [sys.executable, "-m", "tests.experiments.gpu.test_plans"],
         env=environment | {"PYTHONPATH": str(ROOT)},
         cwd=ROOT,
         capture_output=True,
@@ -117,3 +138,23 @@ def test_what_cannot_be_planned_is_refused():
     other = ("DRAFT = %LAMDA_100M_SIZES",)
     with pytest.raises(ValueError, match="name a pair with one tokenizer"):
         configs.build(ROWS["v5e_t5"]._replace(bindings=other))
+
+
+def test_a_format_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="no format 'zip': one of huggingface, t5x"):
+        reading.build(reading.ReadingSetting("zip"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("format", "read"), [("huggingface", 1), ("t5x", 2), ("orbax", 1)]
+)
+def test_a_host_of_two_reads_its_half(format, read):
+    """Of an array in one chunk it reads all."""
+    found = reading.measure(reading.ReadingSetting(format, 8))
+    assert found["share"] == pytest.approx(0.5, abs=1e-3)
+    assert found["read"] == pytest.approx(read, rel=0.05)
+
+
+if __name__ == "__main__":
+    print(json.dumps({layout: both(layout) for layout in PAIRS}))
