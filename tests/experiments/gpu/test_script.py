@@ -5,8 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from experiments.records import records
 from experiments.report import kernels
-from tests.support import gin_rows
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "experiments/gpu/run_all.sh"
@@ -53,12 +53,12 @@ def test_every_row_has_a_stage_and_finished_ones_are_not_run_again(tmp_path):
     assert first.returncode == 0, first.stderr
     lines = "\n".join(started(first))
     names = "kernels", "chip", "wagner_time", "wagner_text", "wagner_scale"
-    rows = gin_rows.every(*names).values()
+    rows = [row for name in names for row in records.rows(name).values()]
     for row in rows:
         place = row._replace(path=row.path.relative_to(ROOT))
         assert lines.count(f"{place}\n") == 1, row
-    papers = gin_rows.every("table2_paper", "table3_paper")
-    pairs = [name for name in papers if "/gpt_" in name]
+    papers = (records.rows(name) for name in ("table2_paper", "table3_paper"))
+    pairs = [name for rows in papers for name in rows if name.startswith("gpt_")]
     assert len(started(first)) == ONCE - 3 + len(rows) + len(pairs) + 2 + FETCHED
     assert {outcome.split()[0] for outcome in outcomes(first).values()} == {"ok"}
     again = run(tmp_path, "echo", **models)

@@ -1,6 +1,9 @@
 """Rows of a user's decoders: dialogues, Chen et al. (2023), Wagner et al. (2024)."""
 
 import json
+import re
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,12 +13,26 @@ from experiments import catalogue
 from experiments.papers.chen import rows as chen
 from experiments.papers.chen.setting import ChenSetting
 from experiments.papers.wagner import decoders, methods, rows, runs
+from experiments.records import records
 from experiments.tasks import chats, dialogues, texts
-from specjax import configs, sides, zoo
+from specjax import checkpoints, configs, sides, zoo
+from specjax.configs import RowFile
 from specjax.generate import Counts
+from specjax.models import llama
 from specjax.theory import closed_forms
-from tests.support import decoder_files
+from tests.support import tiny_llama
 
+CONFIG = llama.Config(zoo.CODE_VOCAB, 8, 12, 1, 2, 1, 4)
+PROBLEM = {"prompt": "def add(a, b):\n", "entry_point": "add"}
+PROBLEM["test"] = "def check(f):\n    assert f(1, 2) == 3\n"
+ARTICLE = {"article": "Ann: Hi!\nBob: Hello.", "summary": "They meet."}
+LINES = {"humaneval": PROBLEM, "xsum": ARTICLE, "cnndm": ARTICLE}
+LINES |= {"dialogues": ARTICLE, "dialogsum": ARTICLE, "gsm8k": {"prompt": "1 + 1?"}}
+TEMPLATE = "{% for it in messages %}{{ it.role }}: {{ it.content }}\n{% endfor %}bot:"
+TABLES = ("chen_data", "chen_paper", "wagner_data", "wagner_paper", "today_paper")
+TABLES += ("table2_data", "table3_data", "kinds_data", "table3_paper")
+CHAT = "TARGET_NAME = 'smollm2'"  # in files of rows by a chat model
+MODEL = re.compile(r"^(\S+/sides\.model\.name) = ", re.M)
 CHEN = ChenSetting("", "rouge", 2, 0.8, 0.9, 2, 4, 4, 2, 1)
 WAGNER = rows.WagnerSetting(
     "", gammas=(2,), repeats=2, new_tokens=6, batch=4, timed=2, rounds=1
@@ -24,10 +41,53 @@ TURNS = "Ann: Hi!\nBob: Hello.\nAnn: Bye."
 LINES = [(TURNS, "They meet."), ("Ann: " + "no " * 400, "Ann says no.")]
 
 
+def of_table(table: str) -> list[RowFile]:
+    """Those of decoders."""
+    every = records.rows(table).values()
+    return [x for x in every if table != "table3_paper" or x.row.startswith("lamda")]
+
+
+def write(folder: Path) -> Path:
+    """A folder "model" of Hugging Face with a tokenizer, "chat", which has a template
+    too, and a file of each task."""
+    params, model = tiny_llama.weights(CONFIG, 0), llama.build(CONFIG)
+    ends = zoo.START, (zoo.END,)
+    whole = checkpoints.Pretrained("tiny", CONFIG, model, params, "float32", (), *ends)
+    checkpoints.save(folder / "model", whole)
+    shutil.copy(zoo.FOLDER / "tokenizer.model", folder / "model")
+    shutil.copytree(folder / "model", folder / "chat")
+    (folder / "chat/chat_template.jinja").write_text(TEMPLATE)
+    for name, line in LINES.items():
+        (folder / f"{name}.jsonl").write_text((json.dumps(line) + "\n") * 3)
+    return folder
+
+
+def over(folder: Path, row: RowFile) -> RowFile:
+    """A row that reads these files in the places of its own; another draft stands in
+    for one that was made for its target alone."""
+    text = row.path.read_text()
+    named = re.findall(r"include '(gin_configs/.+)'", text)
+    texts = [(row.path.parents[2] / name).read_text() for name in named]
+    keys = {key for text in texts for key in MODEL.findall(text)}
+    lines = ["from __gin__ import dynamic_registration"]
+    lines += ["from specjax import sides"]
+    if CHAT in text:
+        lines += [f"TARGET_NAME = '{folder / 'chat'}'"]
+        lines += ["DRAFT = 'random'"] if "checkpoints/cached" not in text else []
+    else:
+        lines += [f"{key} = '{folder / 'model'}'" for key in sorted(keys)]
+    data = re.findall(r"^(\w+) = 'runs/data/(\w+\.jsonl)'", "\n".join(texts), re.M)
+    lines += [f"{macro} = '{folder / name}'" for macro, name in data]
+    lines.append("DTYPE = 'float32'")
+    path = folder / f"{row.table}_{row.path.stem}.gin"
+    path.write_text("\n".join(lines))
+    return row._replace(over=(str(path),))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A tiny model with a bundled tokenizer, and a file of each task."""
-    folder = decoder_files.write(tmp_path_factory.mktemp("decoders"))
+    folder = write(tmp_path_factory.mktemp("decoders"))
     lines = [json.dumps(dict(article=a, summary=b)) for a, b in LINES]
     (folder / "dialogues.jsonl").write_text("\n".join(lines))
     return folder
@@ -55,11 +115,11 @@ def test_half_of_the_turns_or_all_and_a_question(folder, model):
         dialogues.summaries("nowhere.jsonl", model)
 
 
-@pytest.mark.parametrize("table", decoder_files.TABLES)
+@pytest.mark.parametrize("table", TABLES)
 def test_every_row_builds_on_the_users_files(table, folder):
     pytest.importorskip("jinja2")
-    for row in decoder_files.rows(table):
-        built = configs.build(decoder_files.over(folder, row))
+    for row in of_table(table):
+        built = configs.build(over(folder, row))
         paper = table.endswith("_paper")
         assert built.row.scale == ("paper" if paper else "laptop")
         names = {file.name for file in built.row.measurement.inputs}
@@ -75,7 +135,7 @@ def test_what_is_asked_stands_in_the_models_own_template(folder):
     task = chats.asked(file, model, *how, count=2)
     begun = "user: Write add.\nbot:```\ndef add(a, b):"
     assert [decode(ids) for ids in task.prompts.tokens] == [begun] * 2
-    assert task.references == [decoder_files.PROBLEM["test"]] * 2
+    assert task.references == [PROBLEM["test"]] * 2
     assert not chats.asked(file, model, "{prompt}").references
     with pytest.raises(ValueError, match="no prompt of 3 tokens or fewer"):
         chats.asked(file, model, "{prompt}", longest=3)

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.papers.chen import humaneval, sandbox
 from experiments.papers.chen.sandbox import Limits, Outcome
-from tests.support.decoder_files import PROBLEM
+from tests.experiments.papers.test_decoders import PROBLEM
 
 ADD = humaneval.Problem(**PROBLEM)
 

@@ -21,12 +21,12 @@ from specjax import configs, sides, verifiers
 from specjax.measure import jsonl
 from specjax.speech import logmel
 from specjax.speech.decoding import Spent
-from tests.support import gin_rows, speech_folders
+from tests.support import speech_folders
 
 sound = pytest.importorskip("soundfile")
 pytest.importorskip("soxr")
 pytest.importorskip("tokenizers")
-ROWS = gin_rows.every("speech_data", "speech_paper")
+ROWS = [*records.rows("speech_data").values(), *records.rows("speech_paper").values()]
 TEXTS = "open the door", "turn left"
 
 
@@ -51,7 +51,7 @@ def over(place) -> str:
     written = ["from __gin__ import dynamic_registration"]
     written += ["from specjax import sides", f"FOLDER = '{place}'"]
     for file in ("whisper", "speech_trained", "bundled", "fetched"):
-        text = (gin_rows.CONFIGS / f"checkpoints/{file}.gin").read_text()
+        text = (records.CONFIGS / f"checkpoints/{file}.gin").read_text()
         written.append(f"include 'gin_configs/checkpoints/{file}.gin'")
         for scope in re.findall(r"^(\w+)/sides\.model\.name", text, re.MULTILINE):
             side = "draft" if re.search("distil|draft|turbo", scope) else "target"
@@ -63,15 +63,17 @@ def over(place) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_every_row_builds(name, place, over):
-    drafts = [str(place / "few.gin")] if "whisper_" in name else []
-    built = configs.build(ROWS[name]._replace(over=(over, *drafts)))
-    assert f"{built.table}/{built.name}" == name
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_every_row_builds(row, place, over):
+    drafts = [str(place / "few.gin")] if "whisper_" in row.row else []
+    built = configs.build(row._replace(over=(over, *drafts)))
+    assert (built.table, built.name) == (row.table, row.row)
     assert (built.row.scale == "paper") == (built.table == "speech_paper")
     files = {file.name for file in built.row.measurement.inputs}
     assert {"0.wav", utterances.TABLE, "model.safetensors", "methods.py"} <= files
-    assert (built.row.measurement.run.func is rows.measure_speed) == ("speed" in name)
+    assert (built.row.measurement.run.func is rows.measure_speed) == (
+        "speed" in row.row
+    )
 
 
 FEW = [
