@@ -63,16 +63,16 @@ def over(place) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_every_row_builds(row, place, over):
-    drafts = [str(place / "few.gin")] if "whisper_" in row.row else []
-    built = configs.build(row._replace(over=(over, *drafts)))
-    assert (built.table, built.name) == (row.table, row.row)
+@pytest.mark.parametrize("file", ROWS, ids=lambda file: f"{file.table}/{file.row}")
+def test_every_row_builds(file, place, over):
+    drafts = [str(place / "few.gin")] if "whisper_" in file.row else []
+    built = configs.build(file._replace(over=(over, *drafts)))
+    assert (built.table, built.name) == (file.table, file.row)
     assert (built.row.scale == "paper") == (built.table == "speech_paper")
-    files = {file.name for file in built.row.measurement.inputs}
+    files = {path.name for path in built.row.measurement.inputs}
     assert {"0.wav", utterances.TABLE, "model.safetensors", "methods.py"} <= files
     assert (built.row.measurement.run.func is rows.measure_speed) == (
-        "speed" in row.row
+        "speed" in file.row
     )
 
 
