@@ -205,12 +205,13 @@ def test_replays_hold_the_rows_that_their_rule_decided_by(monkeypatch):
 
 CASES, GAMMA, VOCAB = 10_000, 3, 6
 ASKED = """
-function asked(it) {
-  const law = (z) => standardize(z, it.temperature, it.top_k, it.top_p);
-  const p = it.p.map(law), q = it.q.map(law);
-  const drafted = q.map((row, i) => pick(row, it.first[i]));
-  const given = [p, q, drafted, it.u, it.sample];
-  const found = { p: p[0], beta: q.length ? acceptance(p[0], q[0]) : 1, drafted };
+function asked(i) {
+  const law = (z) => standardize(z, it.temperature[i], it.top_k[i], it.top_p[i]);
+  const n = it.num[i], p = it.p[i].slice(0, n + 1).map(law);
+  const q = it.q[i].slice(0, n).map(law);
+  const drafted = q.map((row, at) => pick(row, it.first[i][at]));
+  const given = [p, q, drafted, it.u[i], it.sample[i]];
+  const found = { p: p[0], beta: n ? acceptance(p[0], q[0]) : 1, drafted };
   return { ...found, token: verifyByToken(...given), block: verifyByBlock(...given) };
 }
 """
@@ -240,6 +241,8 @@ def test_the_step_in_the_browser_is_the_librarys(tmp_path):
     }
     first, u = rng.random((2, CASES, GAMMA))
     sample, num = rng.random(CASES), rng.integers(0, GAMMA + 1, CASES)
+    given = settings | {"p": z_p, "q": z_q, "num": num}
+    given |= {"first": first, "u": u, "sample": sample}
 
     with jax.enable_x64(True):
         sampling = Sampling(**{key: jnp.array(x) for key, x in settings.items()})
@@ -248,39 +251,28 @@ def test_the_step_in_the_browser_is_the_librarys(tmp_path):
         drafted = probs.pick(probs.dense(q).reshape(-1, VOCAB), jnp.array(each))
         draft = Draft(drafted.reshape(CASES, GAMMA), jnp.array(num), q)
         noise = token.Noise(jnp.array(u), jnp.array(np.stack([sample, sample], -1)))
-        verdicts = {
-            name: jax.device_get(
-                jax.jit(rule.verify, static_argnums=3)(p, draft, noise, True)
-            )
-            for name, rule in (("token", token), ("block", block))
-        }
+        verify = [jax.jit(rule.verify, static_argnums=3) for rule in (token, block)]
+        verdicts = jax.device_get([run(p, draft, noise, True) for run in verify])
         rows_p, rows_q = np.array(probs.dense(p)), np.array(probs.dense(q))
 
-    cases = [
-        {
-            **{key: x[i].item() for key, x in settings.items()},
-            "p": z_p[i, : num[i] + 1].tolist(),
-            "q": z_q[i, : num[i]].tolist(),
-            "first": first[i].tolist(),
-            "u": u[i].tolist(),
-            "sample": sample[i],
-        }
-        for i in range(CASES)
-    ]
-    program = f"{RULE}{ASKED}const answer = {json.dumps(cases)}.map(asked);"
+    it = json.dumps({key: x.tolist() for key, x in given.items()})
+    program = f"{RULE}{ASKED}const it = {it}, answer = it.num.map((_, i) => asked(i));"
     answers = javascript(program, tmp_path)
-    for i, own in enumerate(answers):
-        np.testing.assert_allclose(own["p"], rows_p[i, 0], rtol=1e-9, atol=1e-12)
-        assert own["drafted"] == np.array(draft.tokens)[i, : num[i]].tolist(), i
-        if num[i]:
-            beta = closed_forms.acceptance(rows_p[i, 0], rows_q[i, 0])
-            assert own["beta"] == pytest.approx(beta, abs=1e-12)
-        for name, verdict in verdicts.items():
-            n = verdict.num_accepted[i]
-            found = own[name]["n"], own[name]["added"]
-            assert found == (n, verdict.tokens[i, n]), (i, name)
-            weights = own[name]["weights"]
-            np.testing.assert_allclose(weights, verdict.residual[i], atol=1e-12)
+    own = {key: [answer[key] for answer in answers] for key in answers[0]}
+    near = dict(rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(own["p"], rows_p[:, 0], **near)
+    beta = np.where(num, np.minimum(rows_p[:, 0], rows_q[:, 0]).sum(-1), 1)
+    np.testing.assert_allclose(own["beta"], beta, **near)
+    assert own["drafted"] == [
+        ids[:n] for ids, n in zip(draft.tokens.tolist(), num, strict=True)
+    ]
+    for name, verdict in zip(("token", "block"), verdicts, strict=True):
+        n, found = verdict.num_accepted, own[name]
+        np.testing.assert_array_equal([it["n"] for it in found], n)
+        added = verdict.tokens[np.arange(CASES), n]
+        np.testing.assert_array_equal([it["added"] for it in found], added)
+        weights = [it["weights"] for it in found]
+        np.testing.assert_allclose(weights, verdict.residual, **near)
 
 
 def test_its_closed_forms_are_the_librarys(tmp_path):
