@@ -14,6 +14,11 @@ import pytest
 AXE = Path(find_spec("axe_core_python").origin).with_name("axe.min.js")
 PHONE, TABLET, LAPTOP = 390, 768, 1280
 SLOW = pytest.mark.slow
+THERE = filter(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+BROWSER = next(THERE, None)
+needed = pytest.mark.skipif(
+    not BROWSER, reason="no browser on PATH: install chromium or google-chrome"
+)
 WIDTHS = PHONE, *(pytest.param(x, marks=SLOW) for x in (TABLET, LAPTOP))
 # What a page says of itself once it is loaded, and again when every control was moved.
 TOLD = """<script>addEventListener('load', () => setTimeout(() => {
@@ -63,9 +68,6 @@ FRAMES = (
 
 def browsed(texts: dict[str, str], folder, width: int = 390) -> tuple[dict, str]:
     """What each page of so many pixels tells, and what the console was told."""
-    there = filter(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-    if not (browser := next(there, None)):
-        pytest.skip("no browser on PATH: install chromium or google-chrome")
     frames = FRAMES
     shutil.copy(AXE, folder)
     for name in (name for name in texts if name.endswith(".html")):
@@ -74,12 +76,11 @@ def browsed(texts: dict[str, str], folder, width: int = 390) -> tuple[dict, str]
         frames += f'<iframe src="{name}" width={width} height=2000></iframe>'
     (folder / "frames.html").write_text(frames)
     flags = "--headless --no-sandbox --disable-gpu --disable-background-networking"
-    flags += " --hide-scrollbars"
-    flags += f" --no-first-run --enable-logging=stderr --user-data-dir={folder}/own"
+    flags += " --hide-scrollbars --no-first-run --enable-logging=stderr"
     wide = len(texts) * width  # a frame out of sight does not draw
-    flags += f" --window-size={wide},2200"
+    flags += f" --user-data-dir={folder}/own --window-size={wide},2200"
     flags += f" --virtual-time-budget=9000 --dump-dom file://{folder}/frames.html"
-    command = [browser, *flags.split()]
+    command = [BROWSER, *flags.split()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     lines = re.findall(r'class="told">([^<]+)<', done.stdout)
     told = [json.loads(b64decode(line)) for line in lines]

@@ -128,6 +128,7 @@ def test_laws_of_wrong_rules_are_those_of_their_tokens(tmp_path):
         assert (off <= 4 * np.sqrt(many * law * (1 - law)) + 1e-9).all(), name
 
 
+@browser.needed
 @pytest.mark.parametrize("width", browser.WIDTHS)
 def test_a_browser_shows_every_page_with_the_librarys_values(width, texts, tmp_path):
     told, console = browser.browsed(texts, tmp_path, width)
@@ -228,44 +229,43 @@ def javascript(program: str, folder: Path) -> object:
     return json.loads(done.stdout)
 
 
+@jax.jit
+def stepped(it: dict) -> tuple:
+    """Laws of both sides, drafts, and what each rule makes of them."""
+    sampling = Sampling(*(it[key] for key in ("temperature", "top_k", "top_p")))
+    p, q = (probs.standardize(it[side], sampling) for side in "pq")
+    each = jnp.stack([it["first"]] * 2, axis=-1).reshape(-1, 2)
+    drafted = probs.pick(probs.dense(q).reshape(-1, VOCAB), each).reshape(CASES, GAMMA)
+    draft = Draft(drafted, it["num"], q)
+    noise = token.Noise(it["u"], jnp.stack([it["sample"]] * 2, axis=-1))
+    verdicts = [rule.verify(p, draft, noise, True) for rule in (token, block)]
+    return probs.dense(p), probs.dense(q), drafted, verdicts
+
+
 def test_the_step_in_the_browser_is_the_librarys(tmp_path):
     """Laws, drafts, what is kept, what is added and from what: greedy rows, cut laws,
     ties and short drafts among them."""
     rng = np.random.default_rng(0)
     z_p = rng.normal(0, 2, (CASES, GAMMA + 1, VOCAB)).round(1)
     z_q = (z_p[:, :GAMMA] + rng.normal(0, 1, (CASES, GAMMA, VOCAB))).round(1)
-    settings = {
-        "temperature": rng.choice([0.0, 0.7, 1.0, 1.5], CASES),
-        "top_k": rng.choice([1, 3, VOCAB], CASES, p=[0.1, 0.3, 0.6]),
-        "top_p": rng.choice([0.55, 0.9, 1.0], CASES, p=[0.2, 0.2, 0.6]),
-    }
     first, u = rng.random((2, CASES, GAMMA))
-    sample, num = rng.random(CASES), rng.integers(0, GAMMA + 1, CASES)
-    given = settings | {"p": z_p, "q": z_q, "num": num}
-    given |= {"first": first, "u": u, "sample": sample}
-
+    given = {"p": z_p, "q": z_q, "num": rng.integers(0, GAMMA + 1, CASES)}
+    given |= {"first": first, "u": u, "sample": rng.random(CASES)}
+    given |= {"temperature": rng.choice([0.0, 0.7, 1.0, 1.5], CASES)}
+    given |= {"top_k": rng.choice([1, 3, VOCAB], CASES, p=[0.1, 0.3, 0.6])}
+    given |= {"top_p": rng.choice([0.55, 0.9, 1.0], CASES, p=[0.2, 0.2, 0.6])}
     with jax.enable_x64(True):
-        sampling = Sampling(**{key: jnp.array(x) for key, x in settings.items()})
-        p, q = (probs.standardize(jnp.array(z), sampling) for z in (z_p, z_q))
-        each = np.stack([first, first], axis=-1).reshape(-1, 2)
-        drafted = probs.pick(probs.dense(q).reshape(-1, VOCAB), jnp.array(each))
-        draft = Draft(drafted.reshape(CASES, GAMMA), jnp.array(num), q)
-        noise = token.Noise(jnp.array(u), jnp.array(np.stack([sample, sample], -1)))
-        verify = [jax.jit(rule.verify, static_argnums=3) for rule in (token, block)]
-        verdicts = jax.device_get([run(p, draft, noise, True) for run in verify])
-        rows_p, rows_q = np.array(probs.dense(p)), np.array(probs.dense(q))
-
+        p, q, drafted, verdicts = jax.device_get(stepped(given))
     it = json.dumps({key: x.tolist() for key, x in given.items()})
     program = f"{RULE}{ASKED}const it = {it}, answer = it.num.map((_, i) => asked(i));"
     answers = javascript(program, tmp_path)
     own = {key: [answer[key] for answer in answers] for key in answers[0]}
     near = dict(rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(own["p"], rows_p[:, 0], **near)
-    beta = np.where(num, np.minimum(rows_p[:, 0], rows_q[:, 0]).sum(-1), 1)
+    np.testing.assert_allclose(own["p"], p[:, 0], **near)
+    beta = np.where(given["num"], np.minimum(p[:, 0], q[:, 0]).sum(-1), 1)
     np.testing.assert_allclose(own["beta"], beta, **near)
-    assert own["drafted"] == [
-        ids[:n] for ids, n in zip(draft.tokens.tolist(), num, strict=True)
-    ]
+    lengths = zip(drafted.tolist(), given["num"], strict=True)
+    assert own["drafted"] == [ids[:n] for ids, n in lengths]
     for name, verdict in zip(("token", "block"), verdicts, strict=True):
         n, found = verdict.num_accepted, own[name]
         np.testing.assert_array_equal([it["n"] for it in found], n)

@@ -57,9 +57,8 @@ class Reader(HTMLParser):
         assert self.open and self.open.pop()[0] == tag, (tag, self.getpos())
 
     def handle_data(self, data):
-        if {"td", "th"} & (
-            names := {name for name, _ in self.open}
-        ) and "tbody" in names:
+        inside = {name for name, _ in self.open}
+        if "tbody" in inside and inside & {"td", "th"}:
             self.rows[self.table()][-1][-1] += data
 
     def table(self) -> str:

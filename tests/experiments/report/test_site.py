@@ -17,10 +17,10 @@ from tests.support import browser
 RESULTS = catalogue.ROOT / "results"
 
 
-@pytest.fixture(scope="module")
-def results():
-    """Of this checkout's records."""
-    return tables.collect(RESULTS)
+@pytest.fixture(autouse=True)
+def as_they_were_set(monkeypatch):
+    """What rows set otherwise today takes seconds, and is asked in `test_tables`."""
+    monkeypatch.setattr("experiments.records.records.changed", lambda record: [])
 
 
 def test_the_front_page_has_the_records_and_leads_to_what_was_made(tmp_path):
@@ -90,9 +90,11 @@ def test_the_command_renders_and_counts_the_claims_once(tmp_path, monkeypatch):
     assert told != table_page.tally(claims.claims(tables.collect(folder)))
 
 
+@browser.needed
 @pytest.mark.parametrize("width", browser.WIDTHS)
-def test_a_browser_shows_the_first_pages_whole(width, results, tmp_path):
-    """The front page on three screens of a laptop, in less than 300 kB."""
+def test_a_browser_shows_the_first_pages_whole(width, tmp_path):
+    """Of this checkout's records; the front page on three screens of a laptop."""
+    results = tables.collect(RESULTS)
     parts = dict.fromkeys(("lesson", "results", "docs"), True)
     front = site.front(RESULTS, results, parts)
     texts = {"front.html": front, "index.html": page.page(RESULTS, results)}
@@ -103,6 +105,7 @@ def test_a_browser_shows_the_first_pages_whole(width, results, tmp_path):
     assert len(front.encode()) < 300_000
 
 
+@browser.needed
 def test_a_browser_notices_what_is_wide_cut_nameless_an_error_or_a_barrier(tmp_path):
     page = "<!DOCTYPE html><main><p style='width: 999px'>wide</p><button></button>"
     page += "<img src='x'><p style='color: #ccc'>pale</p></main>"
