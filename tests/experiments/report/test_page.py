@@ -16,7 +16,6 @@ from specjax.measure import provenance
 from tests.experiments.report.test_claims import STATED
 from tests.support.claim_records import everything, record
 
-KEPT = ("date", "versions", "device")  # by `specjax measure`
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 DRAWING = (
     '<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"'
@@ -84,10 +83,13 @@ def pages(tmp_path_factory) -> dict:
 
 
 def own() -> dict:
-    """A record of a folder and a module that the project does not know."""
+    """A record of `specjax measure` in a folder that the project does not know."""
     measured = {"alpha": 0.25, "alpha_se": 0.125, "calls": 7, "name": "x", "on": True}
     measured |= {"x@y": 3.5, "curve": [1, 2], "alone_se": 0.5}
-    return {"my pair": {"first": record("my pair", "first", measured)}}
+    mine = record("my pair", "first", measured) | {"scale": "measured"}
+    kept = {it: mine["provenance"][it] for it in ("date", "versions", "device")}
+    mine["provenance"] = kept | {"dtype": "float32", "commit": None}
+    return {"my pair": {"first": mine}}
 
 
 def read(folder: Path, records: dict | None = None) -> dict[str, Reader]:
@@ -232,23 +234,3 @@ def test_provenance_names_each_value_once(pages):
     where = ["table2", "6", "0", "0123456789", "2026-01-02", "1 x cpu, 2 cores"]
     assert rows["table2"] == [*where, "float32", "jax 0.1"]
     assert set(rows) == {*everything(), *own()} - set(laws.FOLDERS)
-
-
-def test_the_command_writes_every_file(tmp_path, monkeypatch, capsys):
-    """Of records of `specjax run` and `specjax measure` too."""
-    records, bare = everything(), {"dtype": "float32", "commit": None}
-    del records["figure1"]  # its drawing asks for more than the page does
-    bare |= {name: record("a", "b", {})["provenance"][name] for name in KEPT}
-    mine = {"row": "b", "table": "a", "measured": {"x": 1}, "scale": "measured"}
-    write(tmp_path, records | {"a": {"b": mine | {"provenance": bare}}})
-    monkeypatch.setattr(laws, "computed", dict)
-    page.main([str(tmp_path)])
-    assert "index.html" in capsys.readouterr().out
-    results = tables.collect(tmp_path)
-    for name, text in (page.texts(tmp_path, results) | tables.texts(results)).items():
-        assert (tmp_path / name).read_text("utf-8") == text, name
-    names = {path.name for path in tmp_path.iterdir()}
-    assert {"README.md", "table4.md", "table3.tex", "figure2.svg"} <= names
-    with pytest.raises(SystemExit):
-        page.main([str(tmp_path / "none")])
-    assert "measure something first" in capsys.readouterr().err

@@ -121,11 +121,12 @@ def test_a_browser_notices_what_is_wide_cut_nameless_an_error_or_a_barrier(tmp_p
 
 def test_a_folder_that_is_no_site_is_left_alone(tmp_path, capsys):
     (tmp_path / "own").mkdir()
-    for asked, said in (
-        ([str(tmp_path), str(tmp_path / "own")], "name another folder"),
-        ([str(tmp_path / "none")], "measure something first"),
+    for command, asked, said in (
+        (site, [str(tmp_path), str(tmp_path / "own")], "name another folder"),
+        (site, [str(tmp_path / "none")], "measure something first"),
+        (page, [str(tmp_path / "none")], "measure something first"),
     ):
         with pytest.raises(SystemExit):
-            site.main(asked)
+            command.main(asked)
         assert said in capsys.readouterr().err
     assert (tmp_path / "own").is_dir()
