@@ -173,22 +173,6 @@ def test_what_cannot_be_counted_is_refused(targets, vocab, message):
 
 # Errors that are put into text.
 
-TEXT = (
-    "This function returns an array of the same shape as its argument, unless a value"
-    " is given for which no place was found; it then has one more axis. Errors are"
-    " raised for shapes that do not agree, and these are named in the message."
-)
-
-
-def test_a_tenth_of_the_words_is_in_error():
-    """Counted as words that are not where they were: a misplaced one counts twice."""
-    words = TEXT.split(" ")
-    spoiled = [correction.spoil(TEXT, seed) for seed in range(300)]
-    assert len(set(spoiled)) > 250
-    wrong = [sum(map(str.__ne__, text.split(" "), words)) for text in spoiled]
-    assert 0.09 < np.mean(wrong) / len(words) < 0.14
-    assert correction.spoil("one two three four five", 3, rate=0.0).count(" ") == 4
-
 
 def test_the_bundled_corrections_are_of_these_rules():
     lines = (tasks.DATA / "corrections.jsonl").read_text("utf-8").splitlines()

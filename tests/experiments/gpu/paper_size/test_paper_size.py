@@ -31,26 +31,19 @@ SETTING = chip.PaperSizeSetting(1.0, 0.7, 3, 4, (1, 3), 16, 2, 2, 2, 2, 1024)
 ALPHA, GAMMA, VOCAB, MANY = 0.7, 4, 5, 4000
 
 
-@functools.cache
-def drafted_rows() -> tuple:
-    """Laws, drafted tokens and noise of MANY rows."""
+def emitted(verifier: Verifier, num: int | np.ndarray = GAMMA) -> Verdict:
+    """What a verifier makes of MANY rows, `num` tokens of each drafted."""
     z = 2 * np.random.default_rng(0).normal(size=(MANY, GAMMA + 1, VOCAB))
     law = probs.standardize(jnp.float32(z), make_sampling(MANY, 1.0))
     tokens = jax.random.randint(jax.random.key(2), (MANY, GAMMA), 0, VOCAB)
     key = jax.random.split(jax.random.key(3), MANY)
-    return law, tokens, token.noise(key, jnp.zeros(MANY, int), GAMMA, VOCAB)
-
-
-def verdict(verifier: Verifier, num: int | np.ndarray = GAMMA) -> Verdict:
-    """What a verifier makes of these rows, `num` tokens of each drafted."""
-    law, tokens, noise = drafted_rows()
+    noise = token.noise(key, jnp.zeros(MANY, int), GAMMA, VOCAB)
     draft = Draft(tokens, jnp.broadcast_to(jnp.int32(num), MANY), None)
     return jax.device_get(jax.jit(verifier.verify)(law, draft, noise))
 
 
-def is_eq_1(verifier: Verifier) -> bool:
-    """Whether n has the law of the coins that Eq. 1 assumes, each part to 4 errors."""
-    n = verdict(verifier).num_accepted
+def is_eq_1(n: np.ndarray) -> bool:
+    """Whether it has the law of the coins that Eq. 1 assumes, each part to 4 errors."""
     law = np.append(ALPHA ** np.arange(GAMMA) * (1 - ALPHA), ALPHA**GAMMA)
     share = np.bincount(n, minlength=GAMMA + 1) / MANY
     near = np.abs(share - law) < 4 * np.sqrt(law * (1 - law) / MANY)
@@ -59,23 +52,14 @@ def is_eq_1(verifier: Verifier) -> bool:
 
 
 def test_drawn_acceptance_and_no_other_is_that_of_eq_1():
-    assert is_eq_1(drawn_acceptance.build(ALPHA)) and not is_eq_1(token.verifier)
-
-
-def test_a_drawn_verdict_is_cut_at_what_was_drafted():
-    rows, slots = np.arange(MANY), np.arange(GAMMA + 1)
-    num = rows % (GAMMA + 1)
-    every, none = (verdict(drawn_acceptance.build(a), num) for a in (1.0, 0.0))
-    real = verdict(token.verifier, num)
-    np.testing.assert_array_equal(every.num_accepted, num)
-    np.testing.assert_array_equal(every.accept_prob.sum(1), num)
-    np.testing.assert_array_equal(none.num_accepted, 0)
+    drawn, real = map(emitted, (drawn_acceptance.build(ALPHA), token.verifier))
+    assert is_eq_1(drawn.num_accepted) and not is_eq_1(real.num_accepted)
+    rows = np.arange(MANY)
     extra = real.tokens[rows, real.num_accepted]  # paid for, and used
-    np.testing.assert_array_equal(none.tokens[:, 0], extra)
-    drafted = np.pad(drafted_rows()[1], ((0, 0), (0, 1)))
-    wanted = np.where(slots < num[:, None], drafted, 0)
-    wanted[rows, num] = extra
-    np.testing.assert_array_equal(every.tokens, wanted)
+    np.testing.assert_array_equal(drawn.tokens[rows, drawn.num_accepted], extra)
+    drafted = rows % (GAMMA + 1)
+    every = emitted(drawn_acceptance.build(1.0), drafted)
+    np.testing.assert_array_equal(every.num_accepted, drafted)
 
 
 def test_whole_texts_take_the_calls_of_their_coins():
