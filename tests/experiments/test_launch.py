@@ -20,13 +20,6 @@ ROOT = catalogue.ROOT
 LAUNCH = ROOT / "experiments/launch"
 
 
-def checker(name: str) -> str:
-    path = shutil.which(
-        name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    )
-    return path or pytest.skip(f"{name} is not installed")
-
-
 def stubs(folder: Path, **scripts: str) -> dict[str, str]:
     """Programs of these names, first on PATH."""
     folder.mkdir()
@@ -44,7 +37,10 @@ def stubs(folder: Path, **scripts: str) -> dict[str, str]:
     ],
 )
 def test_checkers_find_nothing(name, files):
-    done = subprocess.run([checker(name), *files], capture_output=True, text=True)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    if not (checker := shutil.which(name, path=path)):
+        pytest.skip(f"{name} is not installed")
+    done = subprocess.run([checker, *files], capture_output=True, text=True)
     assert files and done.returncode == 0, done.stdout
 
 

@@ -10,7 +10,7 @@ from experiments import run
 from experiments.kinds import measure, prose, python, segments, shares, tested_drafts
 from experiments.kinds.segments import Place
 from experiments.kinds.tested_drafts import Tokens
-from experiments.report import details, tables
+from experiments.report import tables
 from specjax import zoo
 from specjax.measure import pairs
 from specjax.measure.texts import Protocol
@@ -135,13 +135,6 @@ def test_a_row_adds_up(monkeypatch):
     english = measure.LANGUAGES["english"]
     alone = segments.places(decode, whole, english, PROMPTS.ends)
     assert told[: len(alone) - start] == alone[start:]
-
-
-def test_a_kind_is_accepted_more_where_its_interval_says_so():
-    more = [0.2, 0.1, 0.3], [-0.2, -0.3, -0.1], [0.1, -0.1, 0.3], [0.1, None, None]
-    verdicts = "yes", "no, less", "not seen", "too few texts"
-    for it, wanted in zip(more, verdicts, strict=True):
-        assert details.more_or_less({"more": it}) == wanted
 
 
 def test_the_docs_say_what_the_records_say():

@@ -111,8 +111,6 @@ def test_half_of_the_turns_or_all_and_a_question(folder, model):
         (ids,) = task.prompts.tokens  # the other is too long
         assert ids[0] == zoo.START and model.pretrained.tokenizer.decode(ids) == text
     assert whole.references == ["They meet."]
-    with pytest.raises(ValueError, match="no file nowhere"):
-        dialogues.summaries("nowhere.jsonl", model)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -204,7 +202,6 @@ OF_CHEN = [
 ]
 OF_WAGNER = [
     ({"suffix": "Summary:"}, "text", "no suffix"),
-    ({"task": "nowhere.jsonl"}, "text", "no file nowhere"),
     ({}, "speech", "choose one of text, scale, time, calls"),
 ]
 

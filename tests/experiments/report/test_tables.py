@@ -6,7 +6,7 @@ import pytest
 
 from experiments import catalogue, reproduce, run
 from experiments.records import markup, records
-from experiments.report import laws, spec_bench, tables, trees, walltime
+from experiments.report import laws, tables, walltime
 from specjax.measure import jsonl, provenance
 
 CLOSED_FORM = ("table1", "figure2", "figure3", "figure4")
@@ -193,55 +193,3 @@ def test_speeds_and_predictions_are_those_of_the_seconds():
     assert told(it | dict.fromkeys(stored, 9.87)) == right
     it["timed"]["others"]["expected_steps"] = None
     assert told(it)[-1][STATE] == walltime.LAWLESS
-
-
-# Trees and the tasks of Spec-Bench, put together.
-
-
-def timed(draft: str, alone: list[float], drafted: list[float]) -> dict:
-    seconds = [[[x] * 3 for x in each] for each in (alone, drafted)]
-    texts = {"seconds": seconds, "tokens": [[8, 8], [8, 8]]}
-    best = {"best_gamma": 4, "best_speedup": 1.0, "best_speedup_ci": [1.0, 1.0]}
-    return {"draft": draft, "gamma": [0, 4], "timed": {"texts": texts}, **best}
-
-
-def test_a_tree_is_told_over_its_own_chain_whatever_the_machine_did():
-    rows = {
-        "code_t0_chain": timed("small", [2.0, 2.0], [1.0, 1.0]),
-        "code_t0_best": timed("tree", [5.0, 3.0], [1.5, 0.5]),  # four times as fast
-        "ende_t0_chain": timed("other", [1.0, 1.0], [1.0, 1.0]),
-    }
-    (it,) = trees.compared(rows)
-    assert it["pair"] == "code_t0" and it["tree_draft"] == "tree"
-    low, high = it["over_ci"]
-    assert it["over"] == pytest.approx(4 / 2) and low < it["over"] < high
-
-
-def turn(id: int, seconds: float, lengths: list[int]) -> dict:
-    """Alone it took a second; a draft of two tokens a call."""
-    tokens = sum(lengths)
-    times = {"alone": [1.0, 3.0, 1.0], "drafted": [seconds, 9.0, seconds]}
-    written = dict(alone=tokens, drafted=tokens)
-    kept = dict(accepted=[n - 1 for n in lengths], tested=[2 for _ in lengths])
-    return {"id": id, "seconds": times, "lengths": lengths, "tokens": written, **kept}
-
-
-def of_turns(*turns: dict, by_calls: float) -> dict:
-    calls = sum(len(it["lengths"]) for it in turns)
-    tokens = sum(sum(it["lengths"]) for it in turns)
-    measured = {"target": "a", "draft": "b", "temperature": 0.0, "gamma": 2}
-    measured |= {"calls": calls, "tokens_per_call": tokens / calls, "repeated": 0.25}
-    return {"measured": measured | {"turns": turns, "speed_by_calls": by_calls}}
-
-
-def test_every_question_of_spec_bench_weighs_the_same():
-    qa = of_turns(turn(1, 0.5, [3, 1]), turn(1, 0.5, [2]), by_calls=1.5)
-    rag = of_turns(turn(7, 1.0, [1, 1]), by_calls=1.0)
-    records = {"spec_bench": {"qa_t0": qa, "rag_t0": rag}}
-    whole = spec_bench.whole(records, 0)["measured"]
-    # Question 1: six tokens in two seconds and in one; question 7: two in one.
-    assert whole["best_speedup"] == pytest.approx((6 + 2) / (3 + 2))
-    assert whole["questions"] == 2 and whole["texts"] == 3 and whole["tasks"] == 2
-    assert whole["tokens_per_call"] == 8 / 5 and whole["alpha"] == 3 / 10
-    assert whole["speed_by_calls"] == pytest.approx(8 / (6 / 1.5 + 2 / 1.0))
-    assert spec_bench.whole(records, 1) is None

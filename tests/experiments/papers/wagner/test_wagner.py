@@ -60,15 +60,6 @@ def inputs(gamma: int = 3) -> timing.Inputs:
     return timing.inputs_of(pair(), text(), gamma)
 
 
-def test_inputs_are_places_of_the_text():
-    few, whole = inputs(3), inputs(20)
-    assert few.p.shape == (1, 4, 29) and few.q.shape == (1, 3, 29)
-    assert whole.p.shape == (1, 21, 29)  # of 12 places, again from the first on
-    np.testing.assert_array_equal(whole.p[:, 12:], whole.p[:, :9])
-    np.testing.assert_array_equal(whole.p[:, :4], few.p)
-    assert ((few.tokens >= 0) & (few.tokens < 29)).all()
-
-
 def test_a_step_is_timed_in_a_buffer_that_holds_a_padded_prompt():
     prompts, key = Prompts([[1] * 20, [2]]), jax.random.key(0)
     begun = runs.batched(prompts, [1], key, 4, make_sampling(1, 1.0))
