@@ -38,7 +38,7 @@ WAGNER = rows.WagnerSetting(
     "", gammas=(2,), repeats=2, new_tokens=6, batch=4, timed=2, rounds=1
 )
 TURNS = "Ann: Hi!\nBob: Hello.\nAnn: Bye."
-LINES = [(TURNS, "They meet."), ("Ann: " + "no " * 400, "Ann says no.")]
+DIALOGUES = [(TURNS, "They meet."), ("Ann: " + "no " * 400, "Ann says no.")]
 
 
 def of_table(table: str) -> list[RowFile]:
@@ -88,7 +88,7 @@ def over(folder: Path, row: RowFile) -> RowFile:
 def folder(tmp_path_factory):
     """A tiny model with a bundled tokenizer, and a file of each task."""
     folder = write(tmp_path_factory.mktemp("decoders"))
-    lines = [json.dumps(dict(article=a, summary=b)) for a, b in LINES]
+    lines = [json.dumps(dict(article=a, summary=b)) for a, b in DIALOGUES]
     (folder / "dialogues.jsonl").write_text("\n".join(lines))
     return folder
 
