@@ -26,8 +26,11 @@ CONFIG = llama.Config(zoo.CODE_VOCAB, 8, 12, 1, 2, 1, 4)
 PROBLEM = {"prompt": "def add(a, b):\n", "entry_point": "add"}
 PROBLEM["test"] = "def check(f):\n    assert f(1, 2) == 3\n"
 ARTICLE = {"article": "Ann: Hi!\nBob: Hello.", "summary": "They meet."}
-LINES = {"humaneval": PROBLEM, "xsum": ARTICLE, "cnndm": ARTICLE}
-LINES |= {"dialogues": ARTICLE, "dialogsum": ARTICLE, "gsm8k": {"prompt": "1 + 1?"}}
+TURNS = "Ann: Hi!\nBob: Hello.\nAnn: Bye."
+LONG = {"article": "Ann: " + "no " * 400, "summary": "Ann says no."}
+LINES = {name: [ARTICLE] * 3 for name in ("xsum", "cnndm", "dialogsum")}
+LINES |= {"humaneval": [PROBLEM] * 3, "gsm8k": [{"prompt": "1 + 1?"}] * 3}
+LINES["dialogues"] = [ARTICLE | {"article": TURNS}, LONG]
 TEMPLATE = "{% for it in messages %}{{ it.role }}: {{ it.content }}\n{% endfor %}bot:"
 TABLES = ("chen_data", "chen_paper", "wagner_data", "wagner_paper", "today_paper")
 TABLES += ("table2_data", "table3_data", "kinds_data", "table3_paper")
@@ -37,29 +40,12 @@ CHEN = ChenSetting("", "rouge", 2, 0.8, 0.9, 2, 4, 4, 2, 1)
 WAGNER = rows.WagnerSetting(
     "", gammas=(2,), repeats=2, new_tokens=6, batch=4, timed=2, rounds=1
 )
-TURNS = "Ann: Hi!\nBob: Hello.\nAnn: Bye."
-DIALOGUES = [(TURNS, "They meet."), ("Ann: " + "no " * 400, "Ann says no.")]
 
 
 def of_table(table: str) -> list[RowFile]:
     """Those of decoders."""
     every = records.rows(table).values()
     return [x for x in every if table != "table3_paper" or x.row.startswith("lamda")]
-
-
-def write(folder: Path) -> Path:
-    """A folder "model" of Hugging Face with a tokenizer, "chat", which has a template
-    too, and a file of each task."""
-    params, model = tiny_llama.weights(CONFIG, 0), llama.build(CONFIG)
-    ends = zoo.START, (zoo.END,)
-    whole = checkpoints.Pretrained("tiny", CONFIG, model, params, "float32", (), *ends)
-    checkpoints.save(folder / "model", whole)
-    shutil.copy(zoo.FOLDER / "tokenizer.model", folder / "model")
-    shutil.copytree(folder / "model", folder / "chat")
-    (folder / "chat/chat_template.jinja").write_text(TEMPLATE)
-    for name, line in LINES.items():
-        (folder / f"{name}.jsonl").write_text((json.dumps(line) + "\n") * 3)
-    return folder
 
 
 def over(folder: Path, row: RowFile) -> RowFile:
@@ -85,11 +71,19 @@ def over(folder: Path, row: RowFile) -> RowFile:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A tiny model with a bundled tokenizer, and a file of each task."""
-    folder = write(tmp_path_factory.mktemp("decoders"))
-    lines = [json.dumps(dict(article=a, summary=b)) for a, b in DIALOGUES]
-    (folder / "dialogues.jsonl").write_text("\n".join(lines))
+def folder(tmp_path_factory) -> Path:
+    """A folder "model" of Hugging Face with a tokenizer, "chat", which has a template
+    too, and a file of each task."""
+    folder = tmp_path_factory.mktemp("decoders")
+    params, model = tiny_llama.weights(CONFIG, 0), llama.build(CONFIG)
+    ends = zoo.START, (zoo.END,)
+    whole = checkpoints.Pretrained("tiny", CONFIG, model, params, "float32", (), *ends)
+    checkpoints.save(folder / "model", whole)
+    shutil.copy(zoo.FOLDER / "tokenizer.model", folder / "model")
+    shutil.copytree(folder / "model", folder / "chat")
+    (folder / "chat/chat_template.jinja").write_text(TEMPLATE)
+    for name, lines in LINES.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return folder
 
 
