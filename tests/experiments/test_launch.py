@@ -1,5 +1,6 @@
 """Scripts and manifests that start jobs: as their own checkers want them, and what they
-do where a machine is taken away."""
+do where a machine is taken away; and the GPU script's stages: skipped when done, picked
+by name, stopped by a failure."""
 
 import json
 import os
@@ -15,6 +16,8 @@ import pytest
 
 from experiments import catalogue
 from experiments.launch import cost
+from experiments.records import records
+from experiments.report import kernels
 
 ROOT = catalogue.ROOT
 LAUNCH = ROOT / "experiments/launch"
@@ -22,7 +25,7 @@ LAUNCH = ROOT / "experiments/launch"
 
 def stubs(folder: Path, **scripts: str) -> dict[str, str]:
     """Programs of these names, first on PATH."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for name, text in scripts.items():
         (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
         (folder / name).chmod(0o755)
@@ -125,3 +128,128 @@ def test_what_a_launcher_costs_is_measured_and_no_text_is_lost():
     assert found["blocks"] == 4 and found["killed"] == 2
     assert found["lost"] == found["twice"] == found["changed"] == 0
     assert 0 < found["share_hour"] < found["share_minute"] < found["share_second"] < 1
+
+
+# The GPU script.
+
+ECHO = 'echo "$@"'
+SCRIPT = ROOT / "experiments/gpu/run_all.sh"
+ONCE = 7  # device, equality, default, sanitizer, capture, tune, pair
+FETCHED = 13  # a model, and a row of each task of questions at each temperature
+
+
+def run(folder: Path, python: str, *folders: str, **environment: str):
+    """python: what a program that stands for it does."""
+    programs = {"compute-sanitizer": "", "stand_in": python}
+    own = stubs(folder / "bin", **programs) | {"RUNS": str(folder / "runs")}
+    own |= {"PYTHON": str(folder / "bin/stand_in"), **environment}
+    folders = folders or (str(folder), str(folder / "results"))
+    command = ["bash", str(SCRIPT), *folders]
+    return subprocess.run(command, env=own, capture_output=True, text=True)
+
+
+def started(done) -> list[str]:
+    """Commands that were run, as `echo` shows them."""
+    return [line for line in done.stdout.splitlines() if line.startswith("-m ")]
+
+
+def outcomes(done) -> dict[str, str]:
+    last = done.stdout.partition("== stages and outcomes")[2].splitlines()[1:]
+    return dict(line.split(": ", 1) for line in last)
+
+
+def test_every_row_has_a_stage_and_finished_ones_are_not_run_again(tmp_path):
+    models = {"MODELS": str(tmp_path)}
+    first = run(tmp_path, ECHO, **models)
+    assert first.returncode == 0, first.stderr
+    lines = "\n".join(started(first))
+    names = "kernels", "chip", "wagner_time", "wagner_text", "wagner_scale"
+    rows = [row for name in names for row in records.rows(name).values()]
+    for row in rows:
+        place = row._replace(path=row.path.relative_to(ROOT))
+        assert lines.count(f"{place}\n") == 1, row
+    papers = (records.rows(name) for name in ("table2_paper", "table3_paper"))
+    pairs = [name for rows in papers for name in rows if name.startswith("gpt_")]
+    assert len(started(first)) == ONCE - 3 + len(rows) + len(pairs) + 2 + FETCHED
+    assert {outcome.split()[0] for outcome in outcomes(first).values()} == {"ok"}
+    again = run(tmp_path, ECHO, **models)
+    names = ("report.page", "gpu.kernels.default")
+    wanted = [f"-m experiments.{name} {tmp_path / 'results'}" for name in names]
+    assert started(again) == wanted
+    before = list(outcomes(again).values()).count("done before")
+    assert before == len(outcomes(first)) - 1
+
+
+def test_a_failed_stage_stops_and_alone_is_tried_again(tmp_path):
+    first = "device", "equality.kernels.equality", "default"
+    last, stages = "sanitizer.kernels.sanitizer", "device equality default sanitizer"
+    broken = 'case "$*" in *sanitizer*) exit 3;; esac; echo "$@"'
+    failed = run(tmp_path, broken, STAGES=f"{stages} capture")
+    assert failed.returncode == 3
+    assert list(outcomes(failed)) == [*first, last]
+    assert outcomes(failed)[last].startswith("FAILED (3)")
+    again = run(tmp_path, ECHO, STAGES=stages)
+    assert again.returncode == 0
+    assert [outcomes(again)[name] for name in first] == ["done before"] * 3
+    assert outcomes(again)[last].startswith("ok")
+    slow = run(tmp_path, "exec sleep 20", STAGES="capture", LIMIT="1")
+    assert slow.returncode == 124
+    assert any(told.startswith("stopped after") for told in outcomes(slow).values())
+
+
+def test_stages_are_picked_by_name_and_what_cannot_run_leaves_no_mark(tmp_path):
+    picked = run(tmp_path, ECHO, STAGES="table3")
+    assert outcomes(picked)["pair"] == "not asked for"
+    place = "gin_configs/table3_paper/gpt.gin:gpt_"
+    assert [place in line for line in started(picked)] == [True] * 6
+    names = "pair", "table3", "table2"
+    done = run(tmp_path, ECHO, "", str(tmp_path / "a"), STAGES=" ".join(names))
+    assert done.returncode == 0 and not started(done)
+    told = {outcomes(done)[name] for name in names}
+    assert told == {"skipped: no TEXT_FOLDER was named"}
+    lacking = '[ "$1" = -c ] && exit 1; echo "$@"'
+    done = run(tmp_path, lacking, STAGES="sanitizer torch", PATH="/usr/bin:/bin")
+    assert done.returncode == 0 and not started(done)
+    assert outcomes(done)["sanitizer"].startswith("skipped: compute-sanitizer")
+    assert outcomes(done)["torch"].startswith("skipped: ")
+    again = run(tmp_path, ECHO, STAGES="sanitizer torch")
+    assert "done before" not in again.stdout and len(started(again)) == 20
+
+
+def test_an_implementation_is_left_out_of_the_kernels_and_goals_are_told(tmp_path):
+    results = tmp_path / "results"
+    results.mkdir()
+    shown = (ROOT / "results/kernels.md").read_text("utf-8")
+    shown, count = re.subn(
+        r"8 to 14 \| [^|]+ \| \w+ \|", "8 to 14 | 12 | met |", shown, count=1
+    )
+    assert count == 1
+    (results / "kernels.md").write_text(shown, "utf-8")
+    stages = "kernels torch page"
+    done = run(tmp_path, ECHO, STAGES=stages, SKIP="triton mosaic_gpu")
+    setting = "--set SKIP = ('triton', 'mosaic_gpu',)"
+    for line in started(done):
+        assert (setting in line) == ("shapes.gin:b" in line), line
+    goals = [line for line in done.stdout.splitlines() if line.startswith("goal ")]
+    assert len(goals) == len(kernels.expectations()["goals"])
+    assert goals[4] == "goal 3, time (<= 15): 12, met"
+
+
+def test_a_dry_run_is_one_small_row_of_everything_on_a_cpu(tmp_path):
+    echo = 'echo "-m $JAX_PLATFORMS $*"'
+    done = run(tmp_path, echo, "", "", DRY="1", TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    lines = started(done)
+    assert all(line.startswith("-m cpu ") for line in lines)
+    rows = [line for line in lines if "experiments.run" in line]
+    folders = {line.split("gin_configs/")[1].split("/")[0] for line in rows}
+    names = {"kernels", "wagner_scale", "wagner_text", "wagner_time", "chip"}
+    assert folders == names | {"table3_paper", "table2_paper"} and len(rows) == 11
+    assert all(str(tmp_path) in line for line in rows)
+    assert not any("--out results" in line for line in lines)
+    (pair,) = (line for line in lines if "paper_pair --out" in line)
+    assert "--tiny --steps 4 --text README.md" in pair and str(tmp_path) in pair
+    for row in rows:  # by the kernels that are the default
+        assert ("KERNELS = 'auto'" in row) == ("gin_configs/kernels" not in row)
+    trial = next(line for line in rows if "shapes.gin:b1_g5_v32000_f32" in line)
+    assert "--set DRY = True" in trial
