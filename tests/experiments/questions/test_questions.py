@@ -16,22 +16,16 @@ from experiments.questions import (
 )
 from experiments.questions.frontier import LENIENCE, SIGMOID
 from experiments.questions.verdict import by_text, judge, resampled
-from specjax import probs, sides
+from specjax import probs
 from specjax.measure.texts import Protocol
 from specjax.prompts import Prompts
 from specjax.theory import closed_forms
 from specjax.types import Draft, Sampling
 from specjax.verifiers import gumbel, lenient, sigmoid, token
-from tests.support import tiny
+from tests.support.audit_samples import pair
 
 PROMPTS = Prompts([[1], [1, 2], [3], [0], [2], [0, 1], [3, 2], [2, 2]])
 SIZES = dict(tokens=96, gamma=3, new_tokens=12, batch=4)
-
-
-def pair():
-    world = tiny.tables()
-    target = sides.of_model("target", world.target, world.target_weights)
-    return target, sides.of_model("draft", world.draft, world.draft_weights)
 
 
 def test_a_verdict_goes_either_way_and_not_within_two_errors():
