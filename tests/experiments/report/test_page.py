@@ -250,28 +250,45 @@ def as_they_were_set(monkeypatch):
     monkeypatch.setattr("experiments.records.records.changed", lambda record: [])
 
 
-def test_the_front_page_has_the_records_and_leads_to_what_was_made(tmp_path):
-    folder, docs, made = tmp_path / "results", tmp_path / "docs", tmp_path / "site"
+@pytest.mark.usefixtures("as_they_were_set")
+def test_a_site_shows_records_counts_claims_once_and_every_link_leads_on(
+    tmp_path, monkeypatch
+):
+    """With the laws, on the front page as on both others; without a lesson or documents
+    nothing leads there, and an earlier site is replaced."""
+    folder, docs, made = (tmp_path / name for name in ("results", "docs", "site"))
     for at in (folder / "lesson", docs / ".doctrees"):
         at.mkdir(parents=True)
-    for name in ("chip.jsonl", "table2.jsonl", "figure1.svg"):
+    rows = {}
+    for name in ("table2.jsonl", "chip.jsonl"):
         shutil.copy(RESULTS / name, folder)
-    for place in (folder, folder / "lesson", docs, docs / ".doctrees"):
-        (place / "index.html").write_text("here")
-    (folder / "claims.html").write_text("here")
-    results = tables.collect(folder)
-    site.write(folder, made, results, docs)
-    text = (made / "index.html").read_text("utf-8")
-    rows = {record["row"]: record for record in jsonl.read(folder / "table2.jsonl")}
-    rows |= {record["row"]: record for record in jsonl.read(folder / "chip.jsonl")}
+        rows |= {record["row"]: record for record in jsonl.read(RESULTS / name)}
+    for name in ("index.html", "glossary.html", ".doctrees/index.html"):
+        (docs / name).write_text("here")
+    monkeypatch.setattr(site, "DOCS", docs)
+    way = site.to_docs(folder)
+    (folder / "lesson/index.html").write_text(f'<a href="{way}/glossary.html">')
+    closed = laws.computed(laws.CLOSED_FORMS)
+    monkeypatch.setattr(laws, "computed", lambda: closed)
+    site.main([str(folder), str(made)])
+    assert not broken(made) and (made / "results/table2.tex").is_file()
+    assert not (made / "docs/.doctrees").exists()
+    front, first, own = (
+        (made / name).read_text("utf-8")
+        for name in ("index.html", "results/index.html", "results/claims.html")
+    )
     for row, name in (("small_t0_b1", "best_speedup"), ("ende_small_t0", "speedup")):
-        assert f">{rows[row]['measured'][name]:.2f} [" in text
-    assert text.count(">3.4<") == 2  # published, beside both of ours
-    assert len(links(text)) == 4 and not broken(made)
-    assert not (made / "docs/.doctrees").exists() and len(text) < 300_000
-    # Without a lesson or documents nothing leads there; an earlier site is replaced.
+        assert f">{rows[row]['measured'][name]:.2f} [" in front
+    assert front.count(">3.4<") == 2  # published, beside both of ours
+    assert len(links(front)) == 4 and len(front) < 300_000
+    told = table_page.tally(claims.claims(tables.collect(folder, computed=closed)))
+    assert f"measured again: {told} (" in front and f">{told}</span>" in first
+    verdicts = Counter(re.findall(r'<td class="verdict ([\w-]+)', own))
+    assert sorted(map(int, re.findall(r"\d+", told))) == sorted(verdicts.values())
+    alone = tables.collect(folder)
+    assert told != table_page.tally(claims.claims(alone))
     shutil.rmtree(folder / "lesson")
-    site.write(folder, made, results, tmp_path / "none")
+    site.write(folder, made, alone, tmp_path / "none")
     assert "results/lesson" not in (made / "index.html").read_text("utf-8")
     assert not (made / "docs").exists()
 
@@ -289,33 +306,6 @@ def broken(made: Path) -> list[str]:
         for link in links(page.read_text("utf-8"))
         if not (page.parent / link).is_file()
     ]
-
-
-@pytest.mark.usefixtures("as_they_were_set")
-def test_the_command_renders_and_counts_the_claims_once(tmp_path, monkeypatch):
-    """With the laws, on the front page as on both others; every link leads on."""
-    folder, made = tmp_path / "results", tmp_path / "site"
-    (folder / "lesson").mkdir(parents=True)
-    shutil.copy(RESULTS / "table2.jsonl", folder)
-    (tmp_path / "docs").mkdir()
-    for name in ("index.html", "glossary.html"):
-        (tmp_path / "docs" / name).write_text("here")
-    monkeypatch.setattr(site, "DOCS", tmp_path / "docs")
-    way = site.to_docs(folder)
-    (folder / "lesson/index.html").write_text(f'<a href="{way}/glossary.html">')
-    closed = laws.computed(laws.CLOSED_FORMS)
-    monkeypatch.setattr(laws, "computed", lambda: closed)
-    site.main([str(folder), str(made)])
-    assert not broken(made) and (made / "results/table2.tex").is_file()
-    front, first, own = (
-        (made / name).read_text("utf-8")
-        for name in ("index.html", "results/index.html", "results/claims.html")
-    )
-    told = table_page.tally(claims.claims(tables.collect(folder, computed=closed)))
-    assert f"measured again: {told} (" in front and f">{told}</span>" in first
-    verdicts = Counter(re.findall(r'<td class="verdict ([\w-]+)', own))
-    assert sorted(map(int, re.findall(r"\d+", told))) == sorted(verdicts.values())
-    assert told != table_page.tally(claims.claims(tables.collect(folder)))
 
 
 @browser.needed

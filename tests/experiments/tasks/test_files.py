@@ -166,34 +166,31 @@ def flags(out, *more):
     return [*fixed, *map(str, more)]
 
 
-def test_the_command_prepares_local_files(tmp_path, capsys):
-    out, english = tmp_path / "new" / "a.npz", save(tmp_path / "a.en.xz", ENGLISH)
-    german = save(tmp_path / "a.de.gz", GERMAN)
-    local = ["--task", "wmt_ende", "--parallel", english, german]
-    prepare.main(flags(out, *local, "--limit", 2))
-    written, about = examples.read(out, provenance.digest(MODEL))
-    tokenized = rows("wmt_ende", *(Line(pair, "") for pair in PAIRS[:2]))
-    assert written == recipes.collect(tokenized, None, False)
-    assert (about.task, about.split, about.eos) == ("wmt_ende", "test", EOS)
+def test_the_command_prepares_the_same_examples_of_every_format(tmp_path, capsys):
+    english, german = (
+        save(tmp_path / name, text)
+        for name, text in (("a.en.xz", ENGLISH), ("a.de.gz", GERMAN))
+    )
+    objects = [json.dumps({"article": a, "sum": b}) for a, b in PAIRS]
+    json_lines = save(tmp_path / "a.jsonl", objects), "--fields", "article", "sum"
+    table = save(tmp_path / "a.tsv", map("\t".join, PAIRS))
+    local = ["--parallel", english, german], ["--jsonl", *json_lines], ["--tsv", table]
+    cut = ["--task", "cnn_dailymail", "--length", 5, "--truncate", "--limit", 2]
+    made = []
+    for i, named in enumerate(local):
+        out = tmp_path / "new" / f"{i}.npz"
+        prepare.main(flags(out, *cut, *named))
+        made.append(examples.read(out, provenance.digest(MODEL)))
+    (first, about), *others = made
+    assert [it for it, _ in others] == [first, first]
+    whole = rows("cnn_dailymail", *(Line(pair, "") for pair in PAIRS[:2]))
+    assert first.inputs == [[*row.inputs[:4], EOS] for row in whole]  # with their end
+    assert first.texts == [f"summarize: {text}" for text in ENGLISH[:2]]
+    assert first.references == GERMAN[:2]
+    assert (about.task, about.split, about.eos) == ("cnn_dailymail", "test", EOS)
     digest = hashlib.sha256(german.read_bytes()).hexdigest()
     assert about.source[1] == f"a.de.gz sha256 {digest}"
-    assert "2 examples of wmt_ende test" in capsys.readouterr().out
-
-
-def test_every_format_prepares_the_same_examples(tmp_path):
-    objects = [json.dumps({"article": a, "sum": b}) for a, b in PAIRS]
-    json_lines = save(tmp_path / "a.jsonl", objects)
-    table = save(tmp_path / "a.tsv", map("\t".join, PAIRS))
-    cut = ["--task", "cnn_dailymail", "--length", 5, "--truncate"]
-    prepare.main(flags(tmp_path / "a.npz", *cut, "--tsv", table))
-    fields = ["--fields", "article", "sum"]
-    prepare.main(flags(tmp_path / "b.npz", *cut, "--jsonl", json_lines, *fields))
-    first, second = (examples.read(tmp_path / name)[0] for name in ("a.npz", "b.npz"))
-    whole = rows("cnn_dailymail", *(Line(pair, "") for pair in PAIRS))
-    assert first == second
-    assert first.inputs == [[*row.inputs[:4], EOS] for row in whole]  # with their end
-    assert first.texts == [f"summarize: {text}" for text in ENGLISH]
-    assert first.references == GERMAN
+    assert "2 examples of cnn_dailymail test" in capsys.readouterr().out
 
 
 REFUSED = [
