@@ -132,17 +132,14 @@ def test_the_measured_card_is_no_faster_than_predicted(sizes):
     assert told["speed"] == pytest.approx(told["alone_ms"] / told["spec_ms"])
 
 
-def test_what_cannot_be_planned_is_refused():
+def test_what_cannot_be_planned_or_read_is_refused():
+    with pytest.raises(ValueError, match="no format 'zip': one of huggingface, t5x"):
+        reading.build(reading.ReadingSetting("zip"))
     with pytest.raises(ValueError, match="unknown chip 'v3': name one of"):
         configs.build(ROWS["v5e_t5"]._replace(bindings=("CHIP = 'v3'",)))
     other = ("DRAFT = %LAMDA_100M_SIZES",)
     with pytest.raises(ValueError, match="name a pair with one tokenizer"):
         configs.build(ROWS["v5e_t5"]._replace(bindings=other))
-
-
-def test_a_format_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="no format 'zip': one of huggingface, t5x"):
-        reading.build(reading.ReadingSetting("zip"))
 
 
 @pytest.mark.slow

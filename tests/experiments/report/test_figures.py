@@ -87,6 +87,21 @@ def test_a_figure_says_where_it_was_not_run(results):
         assert "alpha" in text and "measured" not in " ".join(text)
 
 
+def test_a_timeline_says_what_it_lacks(results):
+    def told(name):
+        return " ".join(words(figures.svg(name, results)))
+
+    rows, own = results["table2"], results["table2"]["ende_small_t0"]
+    rows["ende_small_t0"] = {"measured": own["measured"] | {"prefill_draft_ms": None}}
+    assert told("figure5_ende").count("no encoder times") == 3
+    rows["ende_small_t0"] = own
+    results["figure5"] = results["figure1"]  # traces of the other pair
+    absent = "not run: gamma = 3 (no trace), gamma = 7 (no trace)"
+    assert absent in told("figure5_ende") and "not run" not in told("figure5")
+    rows["small_t0_b1"] = {"measured": times(gamma=[0, 1, 3])}
+    assert "not run: gamma = 7 (no times)" in told("figure5")
+
+
 def test_points_of_a_figure_are_what_was_measured_and_what_is_published():
     curves = {"figure2": ["gamma_3", "gamma_10"], "figure3": ["c_0.05"]}
     curves["figure4"] = ["gamma_3", "gamma_7"]
@@ -195,22 +210,6 @@ def test_an_encoder_decoder_begins_with_its_encoders():
     rows, _ = timeline.timelines(times(**ENCODES, prefill_draft_ms=-1), traces)
     assert [it.length for it in rows[3][:2]] == [5.0, 0.0]
     assert rows[0][0].length == 5.0 == rows[0][1].begin
-
-
-def test_a_timeline_says_what_it_lacks(results):
-    def told(name):
-        return " ".join(words(figures.svg(name, results)))
-
-    rows, own = results["table2"], results["table2"]["ende_small_t0"]
-    untimed = own["measured"] | {"prefill_draft_ms": None}
-    rows["ende_small_t0"] = {"measured": untimed}
-    assert told("figure5_ende").count("no encoder times") == 3
-    rows["ende_small_t0"] = own
-    results["figure5"] = results["figure1"]  # traces of the other pair
-    absent = "not run: gamma = 3 (no trace), gamma = 7 (no trace)"
-    assert absent in told("figure5_ende") and "not run" not in told("figure5")
-    rows["small_t0_b1"] = {"measured": times(gamma=[0, 1, 3])}
-    assert "not run: gamma = 7 (no times)" in told("figure5")
 
 
 def test_verification_is_drawn_as_measured():

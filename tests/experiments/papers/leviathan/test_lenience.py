@@ -3,7 +3,6 @@
 import functools
 import json
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,9 +13,6 @@ from specjax import configs, sides
 from specjax.measure import lenience as bench
 from specjax.measure import scoring, texts
 from specjax.measure.texts import Protocol
-from specjax.prompts import Prompts
-from specjax.verifiers import lenient
-from tests.support import tiny
 from tests.support.tiny_pair import PROMPTS, SMALL, generated, law, logits, pair
 
 pytestmark = pytest.mark.slow
@@ -69,37 +65,6 @@ def test_scores_are_what_one_computes_by_hand(temperature):
     np.testing.assert_array_equal(scores.sequence, plain.sequence)
     mean = bench.log_probability(scores)
     assert mean.value == pytest.approx(log_p.mean(), abs=1e-4) and mean.se > 0
-
-
-# A pair whose acceptances are independent: every context has the same laws.
-P = np.array([1e-4, 1e-4, 0.1, 0.45, 0.25, 0.15, 0.0498])
-Q = np.array([1e-4, 1e-4, 0.2, 0.05, 0.05, 0.0998, 0.6])
-
-
-@functools.cache
-def independent_run(temperature: float, level: float):
-    """Counts of a run with the model q, or at temperature 0 with uniform drafts."""
-    tables = (jnp.tile(jnp.log(law), (P.size, 1)) for law in (P, Q))
-    target, draft = (sides.of_model("x", tiny.markov(P.size), z) for z in tables)
-    draft = draft if temperature else sides.random(P.size)
-    protocol = Protocol("", temperature, 2000, 3, 0, 20, 256)
-    many = Prompts([[1]] * 256)
-    text = texts.write(target, many, protocol)
-    alpha = bench.alpha(target, draft, text, temperature, level)
-    kernels, count = sides.reference(lenient.build(level)), len(text.start)
-    calls = texts.speculate((target, draft), many, count, protocol, kernels)
-    return alpha.value, lenience.counts(calls.accepted, calls.tested)
-
-
-@pytest.mark.parametrize("level", [1.0, 0.1])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_run_accepts_alpha_l_of_what_it_tests(temperature, level):
-    alpha, counted = independent_run(temperature, level)
-    near = np.sum(P / P.max() >= level) / P.size
-    truth = near if temperature == 0 else np.minimum(P / level, Q).sum()
-    assert alpha == pytest.approx(truth, abs=1e-5)
-    assert counted.count > 1000
-    assert abs(counted.value - alpha) < 4 * counted.se
 
 
 @functools.cache

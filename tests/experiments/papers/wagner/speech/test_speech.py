@@ -187,9 +187,7 @@ def test_one_word_of_each_kind_is_an_error():
     assert (result.errors, result.words, result.recordings) == (3, 9, 3)
     assert result.rate == pytest.approx(1 / 3)
     assert 0.25 <= result.low <= result.rate <= result.high <= 0.5
-
-
-def test_spelling_case_and_points_are_forgiven_and_invented_words_count():
+    # Spelling, case and points are forgiven, and invented words count.
     said = "Mr. Brown's colour isn't gray, it cost twenty dollars!"
     heard = "mister brown's color is not grey it cost $20"
     assert word_errors.score([said], [heard]).errors == 0
