@@ -67,8 +67,31 @@ def bounded(kind, text: str, least, most, called: str, above: bool = False):
     low, high = (f"{bound:g}" if kind is float else bound for bound in (least, most))
     bounds = f"at least {low} and at most {high}"
     bounds = f"above {low} and below {high}" if above else bounds
-    got = text if len(text) <= 40 else f"{text[:37]}..."
-    raise argparse.ArgumentTypeError(f"must be {called}, {bounds}; got {got!r}")
+    raise argparse.ArgumentTypeError(
+        f"must be {called}, {bounds}; got {shortened(text)!r}"
+    )
+
+
+def shortened(text: str, most: int = 40) -> str:
+    """As it fits into a line."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def typed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Type of a flag: what `parse` makes of a text; what it refuses is told."""
+
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
+
+
+def checked(check: Callable[[str], Any]) -> Callable[[str], str]:
+    """Type of a flag: a text that `check` takes, as it is."""
+    return typed(lambda text: (check(text), text)[1])
 
 
 seed = whole(0, 2**32 - 1)
@@ -115,9 +138,18 @@ def turning(label: str) -> AbstractContextManager:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Adds --json; see `aside` and `tell`."""
+    """Adds --json; see `document`."""
     of_json = "one JSON document on standard output, all else on standard error"
     parser.add_argument("--json", action="store_true", help=of_json)
+
+
+def document(asked: bool, make: Callable[[], dict]) -> dict:
+    """What `make` gives; where it is asked for, it alone is on standard output."""
+    with aside(asked):
+        made = make()
+    if asked:
+        tell(made)
+    return made
 
 
 def aside(asked: bool) -> AbstractContextManager:

@@ -3,7 +3,7 @@
 p is the target M_p, q the drafter M_q. Axes: B rows, T tokens, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,15 +71,31 @@ class Built(NamedTuple):
         return self.build(gamma=gamma, draw=draw, **dict(self.options))
 
 
-class Certain(NamedTuple):
+class Certain(Built):
     """As `Built`, of a drafter that draws nothing."""
 
-    build: Callable[..., Drafter]
-    options: tuple
+    __slots__ = ()
 
     def __call__(self, gamma: int, draw: Callable = independent) -> Drafter:
-        del draw
         return self.build(gamma=gamma, **dict(self.options))
+
+
+class Remade(Built):
+    """As `Built`, of a model."""
+
+    __slots__ = ()
+
+    def __call__(self) -> Model:
+        return self.build(**dict(self.options))
+
+
+def built(build: Callable, kind: type[Built] = Built, **options: Any) -> Built:
+    return kind(build, tuple(options.items()))
+
+
+def by_model(gamma: int, draw: Callable, model: Remade) -> Drafter:
+    """What drafts by a model, made of its options anew."""
+    return autoregressive.build(model(), gamma, draw)
 
 
 def reference(
@@ -105,7 +121,7 @@ def model(
 def of_pretrained(loaded: Pretrained) -> Side:
     """A pretrained model that can be either side."""
     side = of_model(loaded.name, loaded.model, loaded.params)
-    return side._replace(files=tuple(files_of(loaded.files)), pretrained=loaded)
+    return side._replace(files=files_of(loaded.files), pretrained=loaded)
 
 
 def paired(target: Side, draft: Side) -> tuple[Side, Side]:
@@ -129,12 +145,16 @@ def common(target: Pretrained, draft: Pretrained) -> Side:
     (`drafters.intersection`)."""
     vocab, spelled = target.model.vocab, spelling(target, draft)
     name = f"{draft.name}, of {spelled.ids.size:,} of {vocab:,} ids (TLI)"
-    sizes = draft.config, vocab, spelled.stretch
-    side = of_model(name, common_model(*sizes), spelled.params(draft.params))
-    fields = zip(("config", "vocab", "stretch"), sizes, strict=True)
-    make = Held(Built(_common, tuple(fields)), draft.config, spelled.stretch)
-    files = tuple(files_of(draft.files))
+    sizes = dict(config=draft.config, vocab=vocab, stretch=spelled.stretch)
+    model = built(_common, Remade, **sizes)
+    side = of_model(name, model(), spelled.params(draft.params))
+    make = Held(built(by_model, model=model), draft.config, spelled.stretch)
+    files = files_of(draft.files)
     return side._replace(drafter=make, regime=REDUCED, model=None, files=files)
+
+
+def _common(config: Any, vocab: int, stretch: int) -> Model:
+    return intersection.told(checkpoints.build(config), vocab, stretch)
 
 
 def spelling(target: Pretrained, draft: Pretrained) -> intersection.Spelling:
@@ -158,11 +178,11 @@ def by_strings(target: Pretrained, draft: Pretrained) -> Side:
     """A draft of another tokenizer, whose text is read anew (`drafters.strings`)."""
     vocab, spelled = target.model.vocab, spelling(target, draft)
     respelled = Respelled(target.tokenizer, draft.tokenizer, vocab)
-    sizes = draft.config, vocab, spelled.stretch, respelled
-    fields = zip(("config", "vocab", "stretch", "respelled"), sizes, strict=True)
+    sizes = dict(vocab=vocab, stretch=spelled.stretch, respelled=respelled)
+    params = spelled.params(draft.params)
     name = f"{draft.name}, by strings (SLEM)"
-    side = certain(name, _by_strings, tuple(fields), spelled.params(draft.params))
-    return side._replace(vocab=vocab, files=tuple(files_of(draft.files)))
+    side = certain(name, _by_strings, params, config=draft.config, **sizes)
+    return side._replace(vocab=vocab, files=files_of(draft.files))
 
 
 def _by_strings(config: Any, **sizes: Any) -> Drafter:
@@ -183,22 +203,10 @@ class Held(NamedTuple):
         return intersection.held(drafter, checkpoints.build(self.config), self.stretch)
 
 
-def common_model(config: Any, vocab: int, stretch: int) -> Model:
-    """What drafts in `common`, of the options of its drafter."""
-    return intersection.told(checkpoints.build(config), vocab, stretch)
-
-
-def _common(
-    gamma: int, draw: Callable, config: Any, vocab: int, stretch: int
-) -> Drafter:
-    return autoregressive.build(common_model(config, vocab, stretch), gamma, draw)
-
-
-def files_of(paths: Iterable[Path]) -> Iterator[Path]:
+def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
     """The files that are named, and those in the folders that are."""
-    for path in paths:
-        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
-        yield from (file for file in inside if file.is_file())
+    inside = (sorted(p.rglob("*")) if p.is_dir() else [p] for p in paths)
+    return tuple(file for files in inside for file in files if file.is_file())
 
 
 def of_model(name: str, model: Model, params) -> Side:
@@ -229,8 +237,8 @@ def early_exit(whole: Pretrained, layers: int) -> Side:
         )
     shallow = first_layers(whole.config, layers)
     side = of_model(f"{whole.name}, {layers} layers", shallow, whole.params)
-    make = Built(_early_exit, (("config", whole.config), ("layers", layers)))
-    own = dict(drafter=make, model=None, files=tuple(files_of(whole.files)))
+    make = built(_early_exit, config=whole.config, layers=layers)
+    own = dict(drafter=make, model=None, files=files_of(whole.files))
     if isinstance(whole.config, whisper.Config):  # as a pair that listens has it
         config = whole.config._replace(decoder_layers=layers)
         sizes = dict(name=side.name, config=config, model=shallow)
@@ -250,24 +258,13 @@ def reduced(name: str, draft: Reduction, target: Pretrained) -> Side:
         params = some_ids.with_target(draft, target.params)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    sizes = draft.config, target.config
-    built = some_ids.build(*sizes)
+    model = built(some_ids.build, Remade, config=draft.config, whole=target.config)
     if isinstance(draft.config, whisper.Config):  # the rules of speech are of all ids
-        model = some_ids.spread(built)
-        own = Pretrained(name, draft.config, model, params, target.dtype)
+        spread = some_ids.spread(model())
+        own = Pretrained(name, draft.config, spread, params, target.dtype)
         return of_pretrained(own)
-    side = of_model(name, built, params)
-    make = Built(_reduced, tuple(zip(("config", "whole"), sizes, strict=True)))
+    side, make = of_model(name, model(), params), built(by_model, model=model)
     return side._replace(drafter=make, regime=REDUCED, model=None)
-
-
-def _reduced(gamma: int, draw: Callable, config: Any, whole: Any) -> Drafter:
-    return autoregressive.build(reduced_model(config, whole), gamma, draw)
-
-
-def reduced_model(config: Any, whole: Any) -> Model:
-    """What drafts in `reduced`, of the options of its drafter."""
-    return some_ids.build(config, whole)
 
 
 def _early_exit(gamma: int, draw: Callable, config: Any, layers: int) -> Drafter:
@@ -314,7 +311,7 @@ def ngram(order: int, name: str = "", made_by: str = "") -> Side:
         return probs.standardize(probs.table_rows(params.table, row), sampling)
 
     called = {1: "unigram", 2: "bigram"}.get(order, f"{order}-gram")
-    make = Built(ngrams.build, (("vocab", vocab), ("order", order)))
+    make = built(ngrams.build, vocab=vocab, order=order)
     return Side(called, params, vocab, make, TABLE, law, files=(path,))
 
 
@@ -326,7 +323,7 @@ def random(vocab: int = 8192) -> Side:
         logits = jnp.broadcast_to(params, (*prompt.tokens.shape, vocab))
         return probs.standardize(logits, as_it_draws)
 
-    make = Built(random_draft.build, (("vocab", vocab),))
+    make = built(random_draft.build, vocab=vocab)
     return Side("random", jnp.zeros(vocab), vocab, make, TABLE, law)
 
 
@@ -337,16 +334,14 @@ def copied(longest: int = 3, least: int = 1) -> Side:
     is the share of its tokens that were accepted. Raises ValueError for a `longest`
     below 1, or a `least` that is not within it."""
     copying.build(1, longest, least)
-    options = ("longest", longest), ("least", least)
-    return certain("copying", copying.build, options)
+    return certain("copying", copying.build, longest=longest, least=least)
 
 
 def suffix(longest: int = 4, paths: int = 1) -> Side:
     """Repeats what most often followed the longest match before (`drafters.suffix`), or
     drafts a tree of so many paths. Raises ValueError for either below 1."""
     suffixes.build(1, longest, paths)
-    options = ("longest", longest), ("paths", paths)
-    return certain("suffix", suffixes.build, options)
+    return certain("suffix", suffixes.build, longest=longest, paths=paths)
 
 
 def anchored(target: Side) -> Side:
@@ -358,20 +353,20 @@ def anchored(target: Side) -> Side:
         known = range(min(target.vocab, tokenizer.vocab))
         starts = [tokenizer.piece(i)[:1].isspace() for i in known]
         begins = begins.at[: len(starts)].set(jnp.array(starts))
-    return certain("anchored", anchors.build, (), begins)
+    return certain("anchored", anchors.build, begins)
 
 
-def certain(name: str, build: Callable, options: tuple, params: Any = None) -> Side:
+def certain(name: str, build: Callable, params: Any = None, **options: Any) -> Side:
     """Who drafts tokens without a law, by a builder of gamma and options."""
-    return Side(name, params, None, Certain(build, options), CERTAIN)
+    make = built(build, Certain, **options)
+    return Side(name, params, None, make, CERTAIN)
 
 
 def lookahead(tokens: int = 4, pool: int = 512) -> Side:
     """Guesses of the target's own, of gamma nodes (`drafters.lookahead`). tokens, pool:
     of an n-gram, and n-grams that are remembered. Raises ValueError as it does."""
     ahead.build(1, tokens, pool)
-    options = ("tokens", tokens), ("pool", pool)
-    return certain("lookahead", ahead.build, options)
+    return certain("lookahead", ahead.build, tokens=tokens, pool=pool)
 
 
 def names(target: Side, draft: Side) -> dict[str, str]:

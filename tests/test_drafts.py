@@ -5,7 +5,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from specjax import drafts, policies, sides, verifiers
+from specjax import draft_kinds, drafts, policies, sides, verifiers
 from specjax.exactness import certify
 from specjax.sides import CERTAIN, TABLE
 from tests.support.tiny_pair import pair
@@ -159,7 +159,7 @@ def test_counts_are_of_the_targets_family(monkeypatch):
     asked = []
     monkeypatch.setattr(sides, "ngram", lambda *given_to: asked.append(given_to))
     target = pair()[0]
-    for vocab in drafts.COUNTS:
+    for vocab in draft_kinds.COUNTS:
         drafts.named("unigram", target._replace(vocab=vocab))
     assert asked == [(1, "bigram"), (1, "t5_bigram")]
     with pytest.raises(ValueError, match=r"no counts of the .* ids of target"):

@@ -32,10 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     with console.stops(), shared.on_mesh(parser, flags.mesh):
-        with console.aside(flags.json):
-            document = audit(parser, flags)
-    if flags.json:
-        console.tell(document)
+        document = console.document(flags.json, lambda: audit(parser, flags))
     return int(not document["passed"])
 
 

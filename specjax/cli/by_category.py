@@ -1,10 +1,56 @@
-"""The table that `specjax measure --by category` prints."""
+"""Questions of a benchmark, as `specjax measure --by category` prints them."""
 
-from specjax.measure.categories import ALONE, DRAFTED
+import argparse
+import time
+
+from specjax import console, hosts, sides
+from specjax.cli.saving import Saving, record
+from specjax.console import Parser
+from specjax.measure import categories, costs, specdec
+from specjax.measure.categories import ALL, ALONE, DRAFTED
 from specjax.measure.texts import standardized
 from specjax.measure.verdict import law
+from specjax.measure.walltime import WalltimeSetting
+from specjax.prompts import Prompts
 
 MOST = 10  # positions that fit into a line
+
+
+def measure(
+    parser: Parser,
+    flags: argparse.Namespace,
+    saving: Saving,
+    pair: costs.Pair,
+    prompts: Prompts,
+    setting: WalltimeSetting,
+) -> int:
+    """Measures, saves and prints a record a group of questions, named "ROW, GROUP"; 1
+    if what was measured could not be saved."""
+    case, begun, name = (pair, prompts, setting), time.monotonic(), pair.draft.name
+
+    def so_far(turns: list[categories.Turn]) -> None:
+        row = categories.rows(*case, turns)[ALL]
+        saving.keep(record(flags, name, row, time.monotonic() - begun))
+
+    with parser.refusing(FloatingPointError):
+        turns = categories.decode(*case, so_far)
+    ms = categories.call_ms(*case)
+    rows = categories.rows(*case, turns, flags.by, ms)
+    seconds = time.monotonic() - begun
+    groups = {k: record(flags, name, row, seconds) for k, row in rows.items()}
+    for group, made in groups.items():
+        made["row"] += f", {group}"
+    saved = saving.append_all(flags, groups.values())
+    if flags.specdec is not None and hosts.first():
+        reader = sides.reader(pair.target, flags.tokenizer).tokenizer
+        made = specdec.configuration(vars(flags), groups[ALL]["provenance"])
+        specdec.write(flags.specdec, turns, reader.decode, made)
+    if flags.json:
+        console.tell({"groups": groups})
+    else:
+        report(rows)
+    saving.tell_where(flags, saved)
+    return int(not saved)
 
 
 def report(rows: dict[str, dict]) -> None:

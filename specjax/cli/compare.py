@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from specjax.cli import report
-from specjax.console import Parser
+from specjax.console import Parser, shortened
 from specjax.measure.provenance import settings
 from specjax.measure.rows import LISTS, SINGLE, Z, error_of, read
 
@@ -255,8 +255,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 
 
 def short(value: object, most: int = 40) -> str:
-    text = "none" if value is None else str(value)
-    return text if len(text) <= most else text[: most - 3] + "..."
+    return shortened("none" if value is None else str(value), most)
 
 
 def summary(document: dict) -> str:

@@ -59,10 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     """Reads the flags (of `sys.argv` if None), decodes; 1 if a block has no texts."""
     parser = make_parser()
     chosen = parser.parse_args(argv)
-    with console.aside(chosen.json):
-        document = written(parser, chosen)
-    if chosen.json:
-        console.tell(document)
+    document = console.document(chosen.json, lambda: written(parser, chosen))
     return int(bool(document["failed"]))
 
 

@@ -53,10 +53,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     with console.stops(), native.products(flags.products):
-        with shared.on_mesh(parser, flags.mesh), console.aside(flags.json):
-            document = decode(parser, flags)
-    if flags.json:
-        console.tell(document)
+        with shared.on_mesh(parser, flags.mesh):
+            console.document(flags.json, lambda: decode(parser, flags))
     return 0
 
 

@@ -19,8 +19,8 @@ from specjax import (
     verifiers,
     zoo,
 )
-from specjax.console import Parser
-from specjax.measure import answers
+from specjax.console import Parser, checked
+from specjax.measure import texts
 from specjax.prompts import Prompts
 from specjax.questions import ALL, Chosen
 from specjax.sides import Side
@@ -40,19 +40,6 @@ KEPT = {
 }
 
 
-def checked(named: Callable) -> Callable[[str], str]:
-    """Type of a flag: a name that `named` takes, as it is."""
-
-    def parsed(name: str) -> str:
-        try:
-            named(name)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-        return name
-
-    return parsed
-
-
 def kept(name: str) -> Callable[[str], float]:
     """Type of a flag: a value of top_k, top_p or min_p (`probs.RANGES`)."""
 
@@ -61,28 +48,16 @@ def kept(name: str) -> Callable[[str], float]:
             value = int(text) if name == "top_k" else float(text)
         except ValueError:
             value = text
-        try:
-            probs.check_numbers(**{name: value})
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
+        probs.check_numbers(**{name: value})
         return value
 
-    return parsed
+    return console.typed(parsed)
 
 
 RULES, POLICIES = ", ".join(verifiers.spelled()), ", ".join(policies.POLICIES)
 
 
 # What several commands have. Who says no default in its help has it told behind it.
-def cache(text: str) -> str:
-    """Of a flag: a cache that `specjax.load` knows."""
-    try:
-        pretrained.check_cache(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
 FLAGS: dict[str, dict[str, Any]] = {
     "target": dict(default=zoo.MODELS[0], help="a bundled name, a path or a hub's id"),
     "draft": dict(default=zoo.MODELS[1], help=DRAFTS),
@@ -103,7 +78,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     ),
     "dtype": dict(default=DTYPES[0], choices=DTYPES, help=OF_DTYPE),
     "cache": dict(
-        type=cache,
+        type=checked(pretrained.check_cache),
         help="of the target: int8, or a window such as window:128 of a Llama's last"
         " tokens; default: all in dtype",
     ),
@@ -174,23 +149,21 @@ def read_prompts(
     target: Side,
     otherwise: Sequence[str] = (),
     chosen: Chosen = ALL,
-    new_tokens: int = answers.NEW_TOKENS,
+    new_tokens: int = texts.ANSWER,
 ) -> Prompts:
     """Those of --data, by the target's tokenizer or the one of --tokenizer. new_tokens:
     of the target's answers in a conversation."""
-    model = sides.reader(target, flags.tokenizer)
     if flags.data is not None:
-        answer = answers.by(target, model, new_tokens)
-        return prompts.read(flags.data, model, answer, chosen)
+        return texts.read(flags.data, target, flags.tokenizer, chosen, new_tokens)
     if target.encodes:
         raise ValueError(
             f"{target.name} reads its task with an encoder: name its inputs with --data"
         )
     if otherwise:
-        return prompts.of(otherwise, model)
+        return prompts.of(otherwise, sides.reader(target, flags.tokenizer))
     if flags.tokenizer is not None:
         raise ValueError("--tokenizer reads the texts of --data: name both, or neither")
-    return prompts.start(model)
+    return prompts.start(sides.reader(target, None))
 
 
 def read_case(

@@ -8,58 +8,25 @@ beside it, FILE.PID.partial, has the rounds that are done.
 
 import argparse
 import contextlib
-import json
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
-from jax import Array
 
-from specjax import (
-    console,
-    finite,
-    fused,
-    hosts,
-    inputs,
-    mesh,
-    native,
-    questions,
-    sides,
-)
-from specjax.cli import by_category
+from specjax import console, fused, hosts, inputs, mesh, native, questions
+from specjax.cli import by_category, by_gamma
 from specjax.cli import flags as shared
 from specjax.cli import report as pages
 from specjax.cli.saving import Saving
 from specjax.console import Parser
-from specjax.measure import (
-    categories,
-    costs,
-    forecast,
-    scoring,
-    specdec,
-    verdict,
-    walltime,
-)
-from specjax.measure import rows as written
-from specjax.measure.pairs import ONE_GAMMA
+from specjax.measure import costs, forecast, specdec, walltime
 from specjax.measure.provenance import digest
-from specjax.measure.row import conditions, versions
-from specjax.measure.texts import (
-    Protocol,
-    Text,
-    speculate,
-    standardized,
-    truncation,
-    width,
-    write,
-)
+from specjax.measure.row import versions
+from specjax.measure.texts import truncation, width
 from specjax.prompts import Prompts
 from specjax.questions import Chosen
 from specjax.sides import Side
-from specjax.types import Kernels, Law
 
 
 class Effort(NamedTuple):
@@ -83,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     flags = parser.parse_args(argv)
     with parser.refusing():
         flags = chosen_effort(flags)
-    saving = Saving(None if flags.out is None else Path(flags.out))
+    saving = Saving(flags.out)
     with console.stops(saving.left), native.products(flags.products):
         return measured(parser, flags, saving)
 
@@ -97,9 +64,8 @@ def measured(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
             stack.enter_context(mesh.using(flags.mesh))
         if not hosts.first():
             saving.path = flags.out = flags.report = None
-        if is_benchmark(flags):
-            return measure_questions(parser, flags, saving)
-        return measure(parser, flags, saving)
+        measure = by_category.measure if is_benchmark(flags) else by_gamma.measure
+        return measure(parser, flags, saving, *ready(parser, flags, saving))
 
 
 def agreed(flags: argparse.Namespace) -> dict:
@@ -109,64 +75,13 @@ def agreed(flags: argparse.Namespace) -> dict:
     return versions() | chosen | {"the content of --data": digest(Path(flags.data))}
 
 
-def measure(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
-    pair, prompts, setting = ready(parser, flags, saving)
-    target, draft, chosen = pair.target, pair.draft, pair.kernels
-    forecast.announce(pair, prompts, setting)
-    begun = time.monotonic()
-
-    def so_far(row: dict) -> None:
-        saving.keep(record(flags, row, time.monotonic() - begun))
-        if not sys.stderr.isatty():  # where there are no bars
-            done = f"{row['rounds']} of {setting.rounds} rounds are timed"
-            print(done, file=sys.stderr, flush=True)
-
-    try:
-        text, scores = scored(target, draft, prompts, setting, chosen)
-        print("Compiling, then timing in turns", file=sys.stderr, flush=True)
-        row = walltime.measure(target, draft, prompts, setting, chosen, so_far)
-        so_far(row)
-        calls = (target, draft), prompts, len(text.start), setting, chosen
-        with console.announced(f"Estimating alpha at gamma = {row['best_gamma']}"):
-            row["estimates"] = estimates(*calls, scores, row["best_gamma"])
-    except FloatingPointError as error:
-        parser.error(str(error))
-    made = record(flags, row, time.monotonic() - begun)
-    with console.aside(flags.json):
-        saved = saving.append(made)
-    if flags.json:
-        print(json.dumps(made | verdict.summary(row)))
-    else:
-        report(row)
-    if saved and flags.out is not None:
-        tell(flags, f"\nappended to {ascii(flags.out)[1:-1]}")
-    return int(not saved) or int(not drawn(flags, made))
-
-
-def drawn(flags: argparse.Namespace, made: dict) -> bool:
-    """Whether the page is written, if one is wanted; all rows of --out are on it."""
-    if flags.report is None:
-        return True
-    before = {} if flags.out is None else written.read(Path(flags.out))
-    try:
-        pages.write(flags.report, before | {made["row"]: made})
-    except OSError as error:
-        print(f"no page was written: {error}", file=sys.stderr)
-        return False
-    tell(flags, f"drawn in {ascii(str(flags.report))[1:-1]}")
-    return True
-
-
-def tell(flags: argparse.Namespace, line: str) -> None:
-    """Beside what is read by programs where --json asks for that."""
-    print(line, file=sys.stderr if flags.json else sys.stdout)
-
-
 def ready(
     parser: Parser, flags: argparse.Namespace, saving: Saving
 ) -> tuple[costs.Pair, Prompts, walltime.WalltimeSetting]:
     """What is measured, checked; refused in one line where it cannot be."""
     with parser.refusing():
+        if flags.specdec is not None and hosts.first():
+            specdec.prepare(flags.specdec)
         saving.prepare()
         pages.prepare(flags.report)
         pair = shared.pair((flags.target, flags.draft), flags.dtype, flags.cache)
@@ -177,7 +92,7 @@ def ready(
         setting = make_setting(flags)
         check(target, draft, prompts, setting)
         kernels = fused.of_setting(target, draft, setting)
-        for batch in (setting.batch, protocol(setting, 0).batch):
+        for batch in (setting.batch, by_gamma.protocol(setting, 0).batch):
             mesh.check_rows(batch)
         target, draft = mesh.pair(target, draft)
         pair = walltime.prepare(target, draft, prompts, setting, kernels)
@@ -188,43 +103,6 @@ def ready(
     print(fused.line(kernels.record), file=sys.stderr)
     print(f"products: {native.in_use()}", file=sys.stderr)
     return pair, prompts, setting
-
-
-def measure_questions(parser: Parser, flags: argparse.Namespace, saving: Saving) -> int:
-    """A record a group of questions, named "ROW, GROUP"."""
-    with parser.refusing():
-        if flags.specdec is not None and hosts.first():
-            specdec.prepare(flags.specdec)
-    case = ready(parser, flags, saving)
-    begun = time.monotonic()
-
-    def so_far(turns: list[categories.Turn]) -> None:
-        row = categories.rows(*case, turns)[categories.ALL]
-        saving.keep(record(flags, row, time.monotonic() - begun))
-
-    with parser.refusing(FloatingPointError):
-        turns = categories.decode(*case, so_far)
-    ms = categories.call_ms(*case)
-    rows = categories.rows(*case, turns, flags.by, ms)
-    seconds, name = time.monotonic() - begun, flags.name or case[0].draft.name
-    groups = {
-        group: record(flags, row, seconds) | {"row": f"{name}, {group}"}
-        for group, row in rows.items()
-    }
-    with console.aside(flags.json):
-        saved = all([saving.append(made) for made in groups.values()])
-    if flags.specdec is not None and hosts.first():
-        reader = sides.reader(case[0].target, flags.tokenizer).tokenizer
-        made = groups[categories.ALL]["provenance"]
-        configuration = specdec.configuration(vars(flags), made)
-        specdec.write(flags.specdec, turns, reader.decode, configuration)
-    if flags.json:
-        console.tell({"groups": groups})
-    else:
-        by_category.report(rows)
-    if saved and flags.out is not None:
-        tell(flags, f"\nappended to {ascii(flags.out)[1:-1]}")
-    return int(not saved)
 
 
 def make_parser() -> Parser:
@@ -331,147 +209,3 @@ def check(
         )
     first = walltime.first_batch(prompts, setting)
     inputs.check(pair.decoder(most), pair.slots, pair.params(most), *first)
-
-
-def scored(
-    target: Side,
-    draft: Side,
-    prompts: Prompts,
-    setting: walltime.WalltimeSetting,
-    chosen: Kernels,
-) -> tuple[Text, scoring.Scores | None]:
-    """Texts of the target alone, and what the draft is worth at each of their tokens;
-    None of one without a law."""
-    kernels = finite.guarded_kernels(chosen)
-    with console.announced("Writing texts by the target alone"):
-        text = write(target, prompts, protocol(setting, 0), kernels)
-    finite.check(text.rows())
-    if draft.law is None:
-        return text, None
-    pair = target, draft
-
-    def tops(p: Law, q: Law, written: Array) -> tuple[Array, Array]:
-        del written
-        return p.top, q.top
-
-    heat, filters = setting.temperature, truncation(setting)
-    with console.announced("Scoring them by both models"):
-        *tops_of, sequence = scoring.positions(pair, text, heat, tops, **filters)
-    for side, top in zip(("target", "draft"), tops_of, strict=True):
-        lost = np.flatnonzero(~np.isfinite(top))
-        if lost.size:
-            row = sequence[lost[0]]
-            token = lost[0] - np.flatnonzero(sequence == row)[0]
-            raise finite.error(int(row), int(token), side)
-    with console.announced("Estimating alpha from the scores"):
-        return text, scoring.score(target, draft, text, heat, **filters)
-
-
-def estimates(
-    pair: tuple[Side, Side],
-    prompts: Prompts,
-    count: int,
-    setting: walltime.WalltimeSetting,
-    chosen: Kernels,
-    scores: scoring.Scores | None,
-    gamma: int,
-) -> dict:
-    """alpha by the estimators at the best gamma, on texts up to their ends; by those
-    alone that need no one gamma, where a policy moves it."""
-    kernels = finite.guarded_kernels(chosen)
-    calls = speculate(pair, prompts, count, protocol(setting, gamma), kernels)
-    finite.check(calls.texts)
-    each = scoring.estimates(scores, calls, gamma)
-    if setting.policy == "none":
-        return each
-    return {name: estimate for name, estimate in each.items() if name not in ONE_GAMMA}
-
-
-def protocol(setting: walltime.WalltimeSetting, gamma: int) -> Protocol:
-    """How the texts are decoded that alpha is estimated on."""
-    new, batch = setting.new_tokens, min(32, setting.texts)
-    sizes = setting.texts * new, gamma, setting.seed, new, batch
-    how = setting.rule, setting.kernels, setting.policy
-    filters = truncation(setting)
-    return Protocol("prompts", setting.temperature, *sizes, *how, **filters)
-
-
-def report(row: dict) -> None:
-    """The table, then what to do with it."""
-    print(f"{row['target']} with {row['draft']}, {jax.devices()[0].device_kind}")
-    print(f"{standardized(row)}, batch {row['batch']}, {row['texts']} texts")
-    print(f"output: {verdict.law(row)}")
-    print(f"is the text the same? {same_text(row)}\n\nalpha")
-    for name, estimate in row["estimates"].items():
-        error = "" if estimate["se"] is None else f" ± {estimate['se']:.4f}"
-        print(f"  {name:14}{estimate['value']:.4f}{error}")
-    print(f"\ntarget call on one token: {row['target_ms']:.3f} ms")
-    print("\n".join(table(row)))
-    print(f"\n{verdict.verdict(row)}")
-    if row["best_predicted"] is not None:
-        foretold = f"{row['best_predicted']:.2f}x{ends(row['best_predicted_ci'])}"
-        print(f"predicted: {foretold}, of {row['chosen_on']} other texts")
-    for each in verdict.warnings(row):
-        print(f"warning: {each}")
-
-
-def table(row: dict) -> list[str]:
-    """A line a gamma, below a line of names."""
-    head = "gamma", "c", "v", "overhead", "tok/call", "EXP", "predicted", "measured"
-    form = "{:>5} {:>7} {:>6} {:>8} {:>8} {:>6} {:>9} {:>8}  {}"
-    lines = [form.format(*head, "95 %")]
-    for at, gamma in enumerate(row["gamma"]):
-        c = "" if row["c"][at] is None else f"{row['c'][at]:.4f}"
-        names = "v", "overhead", "tokens_per_call", "exp", "predicted", "speedup"
-        numbers = [shown(row[name][at]) for name in names]
-        numbers[-2] = numbers[-2] if gamma else "baseline"
-        lines.append(form.format(gamma, c, *numbers, ends(row["speedup_ci"][at])))
-    return lines
-
-
-def ends(interval: list[float] | None) -> str:
-    return "" if interval is None else " [{:.2f}, {:.2f}]".format(*interval)
-
-
-def same_text(row: dict) -> str:
-    """Whether a draft changes what is written, for who does not know the names."""
-    guarantee, texts = row["exactness"], row["texts"]
-    exact = guarantee in ("exact law", "pathwise")
-    if row["temperature"] > 0 and not exact:
-        return f"no: this rule writes other texts on purpose ({guarantee})"
-    if row["temperature"] > 0 and guarantee == "pathwise":
-        return "yes, up to rounding: a seed gives one text, with a draft or without"
-    if row["temperature"] > 0:
-        return (
-            "not word for word, as texts are drawn; every text is as likely as\n"
-            "  without a draft (`specjax audit` tests that)"
-        )
-    same = row["same_greedy_texts"]
-    if same == texts:
-        return f"yes: all {texts} texts, token for token"
-    why = "rounding may decide where two tokens are nearly tied\n"
-    why += "  (`specjax microscope` tells whether it is that alone)"
-    why = why if exact else f"this rule may change them ({guarantee})"
-    return f"{same} of {texts} texts are, token for token; {why}"
-
-
-def shown(x: float | None) -> str:
-    """Two decimals, where there is a number."""
-    return "none" if x is None else f"{x:.2f}"
-
-
-def record(flags: argparse.Namespace, row: dict, seconds: float) -> dict:
-    """A row as `specjax compare` and the experiments read it."""
-    provenance = {
-        "commit": None,
-        **conditions(flags.dtype, flags.seed, seconds),
-        "config": "".join(f"{k} = {v!r}\n" for k, v in sorted(vars(flags).items())),
-    }
-    return {
-        "row": flags.name or row["draft"],
-        "table": "measure",
-        "scale": "measured",
-        "measured": row,
-        "published": None,
-        "provenance": provenance,
-    }

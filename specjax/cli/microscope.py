@@ -41,18 +41,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = make_parser()
     flags = parser.parse_args(argv)
     with console.stops(lambda: "the blocks above are whole"):
-        with console.aside(flags.json):
-            if isinstance(flags.texts, Path):
-                code, document = other_engines.run(parser, flags)
-            elif flags.out is not None:
-                parser.error("--out is for the --texts of a file: leave it out")
-            else:
-                with shared.on_mesh(parser, flags.mesh):
-                    document = look_closely(parser, flags)
-                code = int(not document["passed"])
-        if flags.json:
-            console.tell(document)
-        return code
+        if isinstance(flags.texts, Path):
+            return other_engines.run(parser, flags)
+        if flags.out is not None:
+            parser.error("--out is for the --texts of a file: leave it out")
+        with shared.on_mesh(parser, flags.mesh):
+            look = lambda: look_closely(parser, flags)  # noqa: E731
+            return int(not console.document(flags.json, look)["passed"])
 
 
 def look_closely(parser: Parser, flags: argparse.Namespace) -> dict:

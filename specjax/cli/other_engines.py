@@ -14,10 +14,9 @@ from pathlib import Path
 import jax
 
 from specjax import console, drafts, progress, sides
-from specjax.cli.measure import Saving
+from specjax.cli.saving import Saving, record
 from specjax.console import Parser
 from specjax.exactness.other_engines import Finding, OtherText, explain, read
-from specjax.measure.row import conditions
 from specjax.pretrained import Pretrained
 
 UNREAD = "draft", "rule", "policy", "data", "gammas", "tokens", "batch", "kernels"
@@ -30,9 +29,9 @@ def texts(value: str) -> int | Path:
     return console.count(value) if value.lstrip("+-").isdecimal() else Path(value)
 
 
-def run(parser: Parser, flags: argparse.Namespace) -> tuple[int, dict]:
-    """Explains, prints and saves; 0, whatever the texts are, and what --json tells."""
-    saving = Saving(None if flags.out is None else Path(flags.out))
+def run(parser: Parser, flags: argparse.Namespace) -> int:
+    """Explains, prints and saves; 0, whatever the texts are."""
+    saving, saved = Saving(flags.out), []
     with parser.refusing():
         for name in UNREAD:
             if getattr(flags, name) != parser.get_default(name):
@@ -41,34 +40,35 @@ def run(parser: Parser, flags: argparse.Namespace) -> tuple[int, dict]:
                     f" --{name} out"
                 )
         saving.prepare()
-    saved, records = True, []
-    for dtype in flags.dtype or ["float32"]:
-        begun = time.monotonic()
-        with parser.refusing():
-            target = drafts.target(flags.target, dtype)
-            model = sides.reader(target, flags.tokenizer)
-            asked, others = read(flags.texts, model)
-        print(f"{target.name}, {dtype}, {jax.devices()[0].device_kind}, T = 0")
-        found = explain(target, asked, others)
-        found = [*progress.track(found, "texts", len(others))]
-        told = named(model), asked.ends
-        print("\n".join(line(*each, *told) for each in zip(others, found, strict=True)))
-        row = numbers(others, found)
-        print(summary(row), end="\n\n")
-        made = conditions(dtype, None, time.monotonic() - begun)
-        config = "".join(f"{k} = {v!r}\n" for k, v in sorted(vars(flags).items()))
-        records.append(
-            {
-                "row": f"{flags.texts.stem}, {dtype}",
-                "table": "other_engines",
-                "scale": "measured",
-                "measured": {"target": target.name, **row},
-                "published": None,
-                "provenance": {"commit": None, **made, "config": config},
-            }
-        )
-        saved &= saving.append(records[-1])
-    return int(not saved), {"records": records}
+
+    def explained() -> dict:
+        records = []
+        for dtype in flags.dtype or ["float32"]:
+            records.append(of_dtype(parser, flags, dtype))
+            saved.append(saving.append(records[-1]))
+        return {"records": records}
+
+    console.document(flags.json, explained)
+    return int(not all(saved))
+
+
+def of_dtype(parser: Parser, flags: argparse.Namespace, dtype: str) -> dict:
+    """Explains and prints; the record."""
+    begun = time.monotonic()
+    with parser.refusing():
+        target = drafts.target(flags.target, dtype)
+        model = sides.reader(target, flags.tokenizer)
+        asked, others = read(flags.texts, model)
+    print(f"{target.name}, {dtype}, {jax.devices()[0].device_kind}, T = 0")
+    found = explain(target, asked, others)
+    found = [*progress.track(found, "texts", len(others))]
+    told = named(model), asked.ends
+    print("\n".join(line(*each, *told) for each in zip(others, found, strict=True)))
+    row = numbers(others, found)
+    print(summary(row), end="\n\n")
+    name, row = f"{flags.texts.stem}, {dtype}", {"target": target.name, **row}
+    seconds = time.monotonic() - begun
+    return record(flags, name, row, seconds, "other_engines", dtype)
 
 
 def named(model: Pretrained) -> Callable[[int], str]:

@@ -1,19 +1,51 @@
-"""Where `specjax measure` puts its records, whole ones and those that are not yet."""
+"""Records of what commands measure, and where they go: whole ones and others."""
 
+import argparse
 import json
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+from specjax import console
 from specjax.measure import jsonl
+from specjax.measure.row import conditions
+
+
+def record(
+    flags: argparse.Namespace,
+    name: str,
+    row: dict,
+    seconds: float,
+    table: str = "measure",
+    dtype: str | None = None,
+) -> dict:
+    """A row as `specjax compare` and the experiments read it. name: of the row, where
+    --name gives none. dtype: None is that of --dtype."""
+    told = vars(flags)
+    made = conditions(dtype or flags.dtype, told.get("seed"), seconds)
+    config = "".join(f"{k} = {v!r}\n" for k, v in sorted(told.items()))
+    return {
+        "row": told.get("name") or name,
+        "table": table,
+        "scale": "measured",
+        "measured": row,
+        "published": None,
+        "provenance": {"commit": None, **made, "config": config},
+    }
+
+
+def tell(flags: argparse.Namespace, line: str) -> None:
+    """Beside what is read by programs where --json asks for that."""
+    print(line, file=sys.stderr if flags.json else sys.stdout)
 
 
 class Saving:
     """A file to append to, and one beside it for what is not whole yet. path: None
     saves nothing."""
 
-    def __init__(self, path: Path | None):
-        self.path = path
+    def __init__(self, path: str | Path | None):
+        self.path = None if path is None else Path(path)
         self.kept = False
 
     @property
@@ -38,7 +70,7 @@ class Saving:
             fresh.replace(self.partial)
             self.kept = True
         except (OSError, ValueError) as error:
-            reason = f"{jsonl.short(self.partial)}: {error}"
+            reason = f"{console.shortened(str(self.partial), 80)}: {error}"
             print(f"could not keep the rounds so far in {reason}", file=sys.stderr)
 
     def append(self, record: dict) -> bool:
@@ -49,13 +81,23 @@ class Saving:
             jsonl.append(self.path, record)
         except (OSError, ValueError) as error:
             print(json.dumps(record, sort_keys=True), flush=True)
-            shown = jsonl.short(self.path)
+            shown = console.shortened(str(self.path), 80)
             print(f"could not write {shown} ({error}): the record", file=sys.stderr)
             print("is printed above; save that line", file=sys.stderr)
             return False
         if self.kept:
             self.partial.unlink(missing_ok=True)
         return True
+
+    def append_all(self, flags: argparse.Namespace, records: Iterable[dict]) -> bool:
+        """Whether all are appended; where one is printed in place of that, it is no
+        part of the document of --json."""
+        with console.aside(flags.json):
+            return all([self.append(record) for record in records])
+
+    def tell_where(self, flags: argparse.Namespace, saved: bool) -> None:
+        if saved and self.path is not None:
+            tell(flags, f"\nappended to {ascii(flags.out)[1:-1]}")
 
     def left(self) -> str:
         """Where that is what was measured, for who stops it."""

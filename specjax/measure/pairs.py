@@ -7,12 +7,12 @@ Of bundled models or one's own, as gin files name them (`gin_configs/runs`); eac
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from specjax import drafts, fused, mesh, native, policies, probs, sides, verifiers
-from specjax.measure import answers, categories, provenance, scoring
+from specjax.measure import categories, provenance, scoring, texts
 from specjax.measure import siblings as children
 from specjax.measure import walltime as bench
 from specjax.measure.lengths import Costs, compare
@@ -20,7 +20,6 @@ from specjax.measure.row import Measurement, own_files
 from specjax.measure.texts import Protocol, Text, speculate, truncation, write
 from specjax.policies import POLICIES
 from specjax.prompts import Prompts
-from specjax.prompts import read as read_prompts
 from specjax.questions import ALL, Chosen
 from specjax.sides import Side
 from specjax.theory import estimate
@@ -43,19 +42,16 @@ Read = Callable[[str, Side], Task]
 
 def prompts(name: str, target: Side) -> Task:
     """A task of one's own: a file of JSON lines, {"prompt": text}, by its path."""
-    model = sides.reader(target, None)
-    read = read_prompts(name, model, answers.by(target, model))
-    return Task(read, (Path(name),))
+    return Task(texts.read(name, target), (Path(name),))
 
 
 def questions(
-    name: str, target: Side, chosen: Chosen = ALL, tokens: int = answers.NEW_TOKENS
+    name: str, target: Side, chosen: Chosen = ALL, tokens: int = texts.ANSWER
 ) -> Task:
     """Those of a benchmark's file, by its path, that are chosen (`specjax.questions`).
     tokens: of the target's own answers, which later turns stand behind."""
-    model = sides.reader(target, None)
     chosen = chosen._replace(unique=True)
-    read = read_prompts(name, model, answers.by(target, model, tokens), chosen)
+    read = texts.read(name, target, None, chosen, tokens)
     return Task(read, (Path(name),))
 
 
@@ -69,11 +65,8 @@ def alpha(
     every position has the one that counts alone. target: M_p. draft: M_q, or its name
     as `specjax.drafts` tells it. protocol: how the prompts of its task are decoded, by
     which rule and policy. read: how a task of that name is read."""
-    target, draft = drafts.paired(target, draft)
-    sides.check(target, draft, with_alpha=False)
-    task = decoded(protocol, read, target)
-    run = partial(measure_alpha, (target, draft), task.prompts, protocol)
-    return measurement(run, (target, draft), task, protocol)._replace(shares=True)
+    pair = drafts.paired(target, draft)
+    return of_texts(measure_alpha, pair, protocol, read, with_alpha=False)
 
 
 def siblings(
@@ -86,11 +79,8 @@ def siblings(
     """How often each of `most` children of a node is accepted where those before it
     were not (`specjax.measure.siblings`), on text that the target wrote. Args and
     Raises as `alpha`, and for a draft without a law."""
-    target, draft = drafts.paired(target, draft)
-    sides.check(target, draft)
-    task = decoded(protocol, read, target)
-    run = partial(measure_siblings, (target, draft), task.prompts, protocol, most)
-    return measurement(run, (target, draft), task, protocol)._replace(shares=True)
+    pair = drafts.paired(target, draft)
+    return of_texts(measure_siblings, pair, protocol, read, most)
 
 
 def measure_siblings(
@@ -124,14 +114,10 @@ def lengths(
     """What fixed `gammas`, policies and an oracle cost a token, each prompt continued
     once (`specjax.measure.lengths`). adapting: names of policies. Args and Raises as
     `alpha`."""
-    target, draft = drafts.paired(target, draft)
-    sides.check(target, draft)
     for name in adapting:
         policies.named(name)
-    task = decoded(protocol, read, target)
-    run = partial(measure_lengths, (target, draft), task.prompts, protocol)
-    run = partial(run, costs, gammas, adapting)
-    return measurement(run, (target, draft), task, protocol)._replace(shares=True)
+    pair, how = drafts.paired(target, draft), (costs, gammas, adapting)
+    return of_texts(measure_lengths, pair, protocol, read, *how)
 
 
 def measure_lengths(
@@ -158,13 +144,8 @@ def walltime(
 ) -> Measurement:
     """Walltime as Tables 2 and 4 have it: Sections 4.1 and A.3. Args and Raises as
     `alpha`, and for a setting that cannot be measured."""
-    target, draft = drafts.paired(target, draft)
-    bench.check(target, draft, setting)
-    there = read(task, target)
-    run = partial(measure_walltime, (target, draft), (task, there.prompts), setting)
-    timed = measurement(run, (target, draft), there, setting)
-    code = native.sources(target.dtype, draft.dtype)
-    return timed._replace(inputs=(*timed.inputs, *code))
+    pair = drafts.paired(target, draft)
+    return timed(partial(measure_walltime, task), pair, setting, task, read)
 
 
 def by_question(
@@ -177,13 +158,8 @@ def by_question(
     """Whole answers one at a time, with a draft of one gamma and without, as Spec-Bench
     (Xia et al. 2024) has it: `specjax.measure.categories`. Raises ValueError as
     `walltime`."""
-    target, draft = drafts.paired(target, draft)
-    bench.check(target, draft, setting)
-    there = read(task, target)
-    run = partial(measure_questions, (target, draft), there.prompts, setting)
-    timed = measurement(run, (target, draft), there, setting)
-    code = native.sources(target.dtype, draft.dtype)
-    return timed._replace(inputs=(*timed.inputs, *code))
+    pair = drafts.paired(target, draft)
+    return timed(measure_questions, pair, setting, task, read)
 
 
 def measure_questions(
@@ -194,6 +170,37 @@ def measure_questions(
     turns = categories.decode(pair, prompts, setting)
     ms = categories.call_ms(pair, prompts, setting)
     return categories.rows(pair, prompts, setting, turns, ms=ms)[categories.ALL]
+
+
+def of_texts(
+    measure: Callable[..., dict],
+    pair: Pair,
+    protocol: Protocol,
+    read: Read,
+    *how: Any,
+    with_alpha: bool = True,
+) -> Measurement:
+    """What `measure` tells of (pair, prompts, protocol, *how, kept)."""
+    sides.check(*pair, with_alpha=with_alpha)
+    task = decoded(protocol, read, pair[0])
+    run = partial(measure, pair, task.prompts, protocol, *how)
+    return measurement(run, pair, task, protocol)._replace(shares=True)
+
+
+def timed(
+    measure: Callable[..., dict],
+    pair: Pair,
+    setting: bench.WalltimeSetting,
+    task: str,
+    read: Read,
+) -> Measurement:
+    """What `measure` tells of (pair, prompts, setting)."""
+    bench.check(*pair, setting)
+    there = read(task, pair[0])
+    run = partial(measure, pair, there.prompts, setting)
+    it = measurement(run, pair, there, setting)
+    code = native.sources(*(side.dtype for side in pair))
+    return it._replace(inputs=(*it.inputs, *code))
 
 
 def decoded(protocol: Protocol, read: Read, target: Side) -> Task:
@@ -291,8 +298,8 @@ def written(
 
 
 def measure_walltime(
-    pair: Pair, task: tuple[str, Prompts], setting: bench.WalltimeSetting
+    name: str, pair: Pair, prompts: Prompts, setting: bench.WalltimeSetting
 ) -> dict:
-    (name, prompts), pair = task, placed(pair, setting)
+    pair = placed(pair, setting)
     chosen = fused.of_setting(*pair, setting)
     return {"task": name, **bench.measure(*pair, prompts, setting, chosen)}

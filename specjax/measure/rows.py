@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from specjax.console import shortened
 from specjax.measure import jsonl
 
 Z = 1.96  # half a 95 % interval of a normal variable, in standard errors
@@ -65,9 +66,7 @@ INTERVAL = is_interval, "two finite numbers, [low, high]"
 def require(value: Any, place: str, kind: tuple[Callable, str]) -> None:
     fits, wanted = kind
     if not fits(value):
-        got = ascii(value)
-        got = got if len(got) <= 40 else f"{got[:37]}..."
-        raise ValueError(f"{place} must be {wanted}; got {got}")
+        raise ValueError(f"{place} must be {wanted}; got {shortened(ascii(value))}")
 
 
 def check(record: dict) -> None:

@@ -1,21 +1,27 @@
-"""Texts to measure on: the target alone, and Algorithm 1 with its calls counted.
+"""Texts to measure on: by the target alone, and by Algorithm 1 with its calls counted.
 
 Axes: N sequences, B rows of a batch, L tokens.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax import Array
 
-from specjax import generate, hosts, mesh, policies, verifiers
+from specjax import console, generate, hosts, mesh, policies, sides, verifiers
 from specjax.inputs import check, make_request, make_sampling, pad
-from specjax.prompts import Prompts
+from specjax.prompts import Prompts, as_read
+from specjax.prompts import read as read_prompts
+from specjax.questions import ALL, Chosen
 from specjax.sides import Side, reference
 from specjax.step import Decoder, build_step
 from specjax.types import Kernels, Params, Prompt, Request, Sampling, State
+
+# Of the target's answers within a conversation: tokens at most, and rows at once.
+ANSWER, ROWS = 128, 8
 
 
 class Protocol(NamedTuple):
@@ -100,6 +106,31 @@ def write(
         if total >= protocol.tokens:
             break
     return jax.tree.map(lambda leaf: leaf[:count], join(parts))
+
+
+def read(
+    path: str | Path,
+    target: Side,
+    tokenizer: str | None = None,
+    chosen: Chosen = ALL,
+    answer: int = ANSWER,
+) -> Prompts:
+    """The prompts of a file (`prompts.read`), by the target's tokenizer or this one. A
+    conversation goes on with answers of at most so many tokens by the target alone,
+    greedy and made once, so that every drafter, rule and gamma that is compared goes on
+    with the same words."""
+    model = sides.reader(target, tokenizer)
+
+    def answered(conversations: list[list[int]]) -> list[str]:
+        count = len(conversations)
+        # Of so many tokens that no conversation is left without its answer.
+        sizes = dict(tokens=count * answer, new_tokens=answer, batch=min(ROWS, count))
+        with console.announced(f"Answering {count} turns by {target.name} alone"):
+            asked = as_read(conversations, model)
+            text = write(target, asked, Protocol("answers", 0.0, **sizes))
+        return [model.tokenizer.decode(ids.tolist()) for ids in text.rows()]
+
+    return read_prompts(path, model, answered, chosen)
 
 
 def text_of(out: generate.Output, prompt: Prompt) -> Text:

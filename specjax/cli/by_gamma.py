@@ -1,0 +1,208 @@
+"""Speeds by gamma, as `specjax measure` takes and prints them: the seconds of whole
+texts, c, v and the overhead that explain them, and alpha by four estimators."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax import Array
+
+from specjax import console, finite
+from specjax.cli import report as pages
+from specjax.cli.saving import Saving, record, tell
+from specjax.console import Parser
+from specjax.measure import costs, forecast, rows, scoring, verdict, walltime
+from specjax.measure.pairs import ONE_GAMMA
+from specjax.measure.texts import (
+    Protocol,
+    Text,
+    speculate,
+    standardized,
+    truncation,
+    write,
+)
+from specjax.measure.walltime import WalltimeSetting
+from specjax.prompts import Prompts
+from specjax.types import Law
+
+
+def measure(
+    parser: Parser,
+    flags: argparse.Namespace,
+    saving: Saving,
+    pair: costs.Pair,
+    prompts: Prompts,
+    setting: WalltimeSetting,
+) -> int:
+    """Measures, saves and prints; 1 if what was measured could not be saved."""
+    forecast.announce(pair, prompts, setting)
+    begun = time.monotonic()
+
+    def made(row: dict) -> dict:
+        return record(flags, row["draft"], row, time.monotonic() - begun)
+
+    def so_far(row: dict) -> None:
+        saving.keep(made(row))
+        if not sys.stderr.isatty():  # where there are no bars
+            done = f"{row['rounds']} of {setting.rounds} rounds are timed"
+            print(done, file=sys.stderr, flush=True)
+
+    try:
+        text, scores = scored(pair, prompts, setting)
+        print("Compiling, then timing in turns", file=sys.stderr, flush=True)
+        both = pair.target, pair.draft
+        row = walltime.measure(*both, prompts, setting, pair.kernels, so_far)
+        so_far(row)
+        gamma, count = row["best_gamma"], len(text.start)
+        with console.announced(f"Estimating alpha at gamma = {gamma}"):
+            row["estimates"] = estimates(pair, prompts, count, setting, scores, gamma)
+    except FloatingPointError as error:
+        parser.error(str(error))
+    whole = made(row)
+    saved = saving.append_all(flags, [whole])
+    if flags.json:
+        print(json.dumps(whole | verdict.summary(row)))
+    else:
+        report(row)
+    saving.tell_where(flags, saved)
+    return int(not (drawn(flags, whole) and saved))
+
+
+def drawn(flags: argparse.Namespace, made: dict) -> bool:
+    """Whether the page is written, if one is wanted; all rows of --out are on it."""
+    if flags.report is None:
+        return True
+    before = {} if flags.out is None else rows.read(Path(flags.out))
+    try:
+        pages.write(flags.report, before | {made["row"]: made})
+    except OSError as error:
+        print(f"no page was written: {error}", file=sys.stderr)
+        return False
+    tell(flags, f"drawn in {ascii(str(flags.report))[1:-1]}")
+    return True
+
+
+def scored(
+    pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting
+) -> tuple[Text, scoring.Scores | None]:
+    """Texts of the target alone, and what the draft is worth at each of their tokens;
+    None of one without a law."""
+    target, draft = both = pair.target, pair.draft
+    kernels = finite.guarded_kernels(pair.kernels)
+    with console.announced("Writing texts by the target alone"):
+        text = write(target, prompts, protocol(setting, 0), kernels)
+    finite.check(text.rows())
+    if draft.law is None:
+        return text, None
+
+    def tops(p: Law, q: Law, written: Array) -> tuple[Array, Array]:
+        return p.top, q.top
+
+    heat, filters = setting.temperature, truncation(setting)
+    with console.announced("Scoring them by both models"):
+        *tops_of, sequence = scoring.positions(both, text, heat, tops, **filters)
+    for side, top in zip(("target", "draft"), tops_of, strict=True):
+        lost = np.flatnonzero(~np.isfinite(top))
+        if lost.size:
+            row = sequence[lost[0]]
+            token = lost[0] - np.flatnonzero(sequence == row)[0]
+            raise finite.error(int(row), int(token), side)
+    with console.announced("Estimating alpha from the scores"):
+        return text, scoring.score(*both, text, heat, **filters)
+
+
+def estimates(
+    pair: costs.Pair,
+    prompts: Prompts,
+    count: int,
+    setting: WalltimeSetting,
+    scores: scoring.Scores | None,
+    gamma: int,
+) -> dict:
+    """alpha by the estimators at the best gamma, on texts up to their ends; by those
+    alone that need no one gamma, where a policy moves it."""
+    kernels = finite.guarded_kernels(pair.kernels)
+    how = protocol(setting, gamma), kernels
+    calls = speculate((pair.target, pair.draft), prompts, count, *how)
+    finite.check(calls.texts)
+    each = scoring.estimates(scores, calls, gamma)
+    if setting.policy == "none":
+        return each
+    return {name: estimate for name, estimate in each.items() if name not in ONE_GAMMA}
+
+
+def protocol(setting: WalltimeSetting, gamma: int) -> Protocol:
+    """How the texts are decoded that alpha is estimated on."""
+    new, batch = setting.new_tokens, min(32, setting.texts)
+    sizes = setting.texts * new, gamma, setting.seed, new, batch
+    how = setting.rule, setting.kernels, setting.policy
+    filters = truncation(setting)
+    return Protocol("prompts", setting.temperature, *sizes, *how, **filters)
+
+
+def report(row: dict) -> None:
+    """The table, then what to do with it."""
+    print(f"{row['target']} with {row['draft']}, {jax.devices()[0].device_kind}")
+    print(f"{standardized(row)}, batch {row['batch']}, {row['texts']} texts")
+    print(f"output: {verdict.law(row)}")
+    print(f"is the text the same? {same_text(row)}\n\nalpha")
+    for name, estimate in row["estimates"].items():
+        error = "" if estimate["se"] is None else f" ± {estimate['se']:.4f}"
+        print(f"  {name:14}{estimate['value']:.4f}{error}")
+    print(f"\ntarget call on one token: {row['target_ms']:.3f} ms")
+    print("\n".join(table(row)))
+    print(f"\n{verdict.verdict(row)}")
+    if row["best_predicted"] is not None:
+        foretold = f"{row['best_predicted']:.2f}x{ends(row['best_predicted_ci'])}"
+        print(f"predicted: {foretold}, of {row['chosen_on']} other texts")
+    for each in verdict.warnings(row):
+        print(f"warning: {each}")
+
+
+def table(row: dict) -> list[str]:
+    """A line a gamma, below a line of names."""
+    head = "gamma", "c", "v", "overhead", "tok/call", "EXP", "predicted", "measured"
+    form = "{:>5} {:>7} {:>6} {:>8} {:>8} {:>6} {:>9} {:>8}  {}"
+    lines = [form.format(*head, "95 %")]
+    for at, gamma in enumerate(row["gamma"]):
+        c = "" if row["c"][at] is None else f"{row['c'][at]:.4f}"
+        names = "v", "overhead", "tokens_per_call", "exp", "predicted", "speedup"
+        numbers = [shown(row[name][at]) for name in names]
+        numbers[-2] = numbers[-2] if gamma else "baseline"
+        lines.append(form.format(gamma, c, *numbers, ends(row["speedup_ci"][at])))
+    return lines
+
+
+def ends(interval: list[float] | None) -> str:
+    return "" if interval is None else " [{:.2f}, {:.2f}]".format(*interval)
+
+
+def same_text(row: dict) -> str:
+    """Whether a draft changes what is written, for who does not know the names."""
+    guarantee, texts = row["exactness"], row["texts"]
+    exact = guarantee in ("exact law", "pathwise")
+    if row["temperature"] > 0 and not exact:
+        return f"no: this rule writes other texts on purpose ({guarantee})"
+    if row["temperature"] > 0 and guarantee == "pathwise":
+        return "yes, up to rounding: a seed gives one text, with a draft or without"
+    if row["temperature"] > 0:
+        return (
+            "not word for word, as texts are drawn; every text is as likely as\n"
+            "  without a draft (`specjax audit` tests that)"
+        )
+    same = row["same_greedy_texts"]
+    if same == texts:
+        return f"yes: all {texts} texts, token for token"
+    why = "rounding may decide where two tokens are nearly tied\n"
+    why += "  (`specjax microscope` tells whether it is that alone)"
+    why = why if exact else f"this rule may change them ({guarantee})"
+    return f"{same} of {texts} texts are, token for token; {why}"
+
+
+def shown(x: float | None) -> str:
+    """Two decimals, where there is a number."""
+    return "none" if x is None else f"{x:.2f}"
