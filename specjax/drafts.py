@@ -11,6 +11,7 @@ from typing import Any
 
 from specjax import checkpoints, draft_kinds, sides
 from specjax.checkpoints import reduced
+from specjax.draft_kinds import own
 from specjax.plugins import attribute, built, is_module, is_own, usage
 from specjax.pretrained import Pretrained
 from specjax.sides import Side
@@ -57,7 +58,7 @@ def named(name: str, target: Side) -> Side:
         told = {"target": target, "paired": paired}
         return built(name, DRAFTS[bare], options, told)
     if is_own(name):
-        return draft_kinds.own(name, target)
+        return own(name, target)
     if (path := reduced.find(name)) is not None:
         return of_some_ids(path, target)
     return of_model(name, sides.model, target.dtype)

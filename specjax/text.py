@@ -1,44 +1,20 @@
-"""Text in, text out: a pair of pretrained models decodes prompts by speculation.
+"""Text in, text out: a pair of pretrained models decodes prompts by speculation."""
 
-Axes: B prompts.
-"""
-
-import functools
-import operator
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from specjax import (
-    checkpoints,
-    drafts,
-    finite,
-    fused,
-    generate,
-    policies,
-    sides,
-    streaming,
-    verifiers,
-)
+from specjax import finite, plans, streaming, verifiers
 from specjax import mesh as meshes
-from specjax.checkpoints import Config
-from specjax.drafters import autoregressive
-from specjax.inputs import bucketed, check, make_prompt, make_request, make_sampling
-from specjax.models import widened
-from specjax.models.constrained import constrained
+from specjax.inputs import check
+from specjax.plans import Asked, Pair, Plan, prepared
 from specjax.pretrained import Pretrained
-from specjax.prompts import of as read_prompts
-from specjax.sides import SAMPLED, Side
-from specjax.step import Decoder
+from specjax.sides import Side
 from specjax.streaming import Piece
-from specjax.types import Model, Params, Prompt, Request, TokenAutomaton, Verifier
-
-Pair = tuple[Pretrained, Side | None]
+from specjax.types import Params, Prompt, Request, TokenAutomaton
 
 
 class Generated(NamedTuple):
@@ -64,26 +40,6 @@ class Generated(NamedTuple):
     ids: list[list[int]]
     ended: list[str]
     logprobs: list[list[float]] | None = None
-
-
-class Plan(NamedTuple):
-    """What a program is compiled for. draft: sizes of a model, or what builds another
-    drafter, equal where that is; None is no drafter. regime: what its drafts carry.
-    rules: what both models' logits are changed by. logprobs: see `Decoder`. mesh: what
-    it lies on, None for one device."""
-
-    target: Config
-    draft: Config | Callable | None
-    gamma: int
-    rule: str
-    kernels: str
-    batch: int
-    slots: int
-    policy: str = "none"
-    regime: str = SAMPLED
-    rules: TokenAutomaton | None = None
-    logprobs: bool = False
-    mesh: meshes.Layout | None = None
 
 
 def generate_text(
@@ -189,62 +145,6 @@ def stream_text(
         return streamed(*ready, check_stop(stop))
 
 
-class Asked(NamedTuple):
-    """What `generate_text` is told besides the models and the prompts."""
-
-    gamma: int
-    temperature: float
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    rule: str = "token"
-    policy: str = "none"
-    new_tokens: int = 64
-    seed: int = 0
-    kernels: str = "auto"
-    logprobs: bool = False
-    rules: TokenAutomaton | None = None
-    places: tuple[int, ...] | None = None  # of texts, by which they are drawn
-
-
-def prepared(
-    target: str | Pretrained,
-    draft: str | Pretrained | Side | None,
-    prompts: Sequence[str | dict[str, Any]],
-    asked: Asked,
-) -> tuple[Pair, Plan, Prompt, Request]:
-    """What is decoded, and by which program."""
-    pair = opened(target, draft)
-    gamma, new_tokens, kernels = asked.gamma, asked.new_tokens, asked.kernels
-    check_settings(pair, gamma, new_tokens, kernels)
-    verifiers.named(asked.rule)
-    policies.named(asked.policy)
-    read = read_prompts(prompts, pair[0])
-    meshes.check_rows(len(read.tokens))
-    pair = placed(*pair)
-    prompt = bucketed(make_prompt(read.tokens, read.inputs), room(pair, new_tokens))
-    batch = len(read.tokens)
-    truncation = {name: getattr(asked, name) for name in ("top_k", "top_p", "min_p")}
-    sampling = make_sampling(batch, asked.temperature, **truncation)
-    key = keys(asked.seed, range(batch) if asked.places is None else asked.places)
-    request = make_request(key, prompt, new_tokens, sampling, read.ends)
-    plan = Plan(
-        target=pair[0].config,
-        draft=drafter_of(pair[1]),
-        gamma=gamma,
-        rule=asked.rule,
-        kernels=kernels,
-        batch=batch,
-        slots=prompt.tokens.shape[1] + new_tokens + gamma + 1,
-        policy=asked.policy,
-        regime=SAMPLED if pair[1] is None else pair[1].regime,
-        rules=asked.rules,
-        logprobs=asked.logprobs,
-        mesh=meshes.layout.value,
-    )
-    return pair, plan, *meshes.rows((prompt, request))
-
-
 def streamed(
     pair: Pair, plan: Plan, prompt: Prompt, request: Request, stop: Sequence[str]
 ) -> Iterator[Piece]:
@@ -252,8 +152,8 @@ def streamed(
     target, draft = pair
     params = Params(target.params, None if draft is None else draft.params)
     inputs = params, prompt, request
-    check(decoder(plan), plan.slots, *inputs)
-    ready = streaming.compiled(steps(plan), *inputs)
+    check(plans.decoder(plan), plan.slots, *inputs)
+    ready = streaming.compiled(plans.steps(plan), *inputs)
     return streaming.pieces(ready, target.tokenizer, *inputs, stop)
 
 
@@ -289,8 +189,8 @@ def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
     target, draft = pair
     params = Params(target.params, None if draft is None else draft.params)
     inputs = params, prompt, request
-    check(decoder(plan), plan.slots, *inputs)
-    decode = program(plan).lower(*inputs).compile()  # both are kept by JAX
+    check(plans.decoder(plan), plan.slots, *inputs)
+    decode = plans.program(plan).lower(*inputs).compile()  # both are kept by JAX
     begun = time.perf_counter()
     output = jax.block_until_ready(decode(*inputs))
     seconds = time.perf_counter() - begun
@@ -310,110 +210,8 @@ def run(pair: Pair, plan: Plan, prompt: Prompt, request: Request) -> Generated:
     return Generated(texts, alpha, calls, written, seconds, guarantee, ids, ended)
 
 
-@functools.lru_cache(maxsize=32)
-def program(plan: Plan) -> Callable[[Params, Prompt, Request], generate.Output]:
-    """The loop of a plan, the same function for the same plan: JAX compiles it once for
-    each shape."""
-    return jax.jit(generate.build_loop(decoder(plan), plan.slots))
-
-
-@functools.lru_cache(maxsize=32)
-def steps(plan: Plan) -> streaming.Steps:
-    """The two programs that a plan is decoded by step by step."""
-    return streaming.build(decoder(plan), plan.slots)
-
-
-def decoder(plan: Plan) -> Decoder:
-    verifier, draw = verification(plan)
-    verifier = finite.guarded(verifier)
-    target = ruled(checkpoints.build(plan.target), plan)
-    if plan.draft is None:
-        return Decoder(target, verifier=verifier, logprobs=plan.logprobs)
-    if callable(plan.draft):
-        drafter = plan.draft(plan.gamma, draw)
-    else:
-        draft = widened.widened(checkpoints.build(plan.draft), target.vocab)
-        drafter = autoregressive.build(ruled(draft, plan), plan.gamma, draw)
-        if plan.mesh is not None and plan.mesh.draft == 1:
-            drafter = meshes.kept_whole(drafter)
-    policy = policies.named(plan.policy)
-    return Decoder(target, drafter, verifier, policy, plan.logprobs)
-
-
-def ruled(model: Model, plan: Plan) -> Model:
-    return model if plan.rules is None else constrained(model, plan.rules)
-
-
-def verification(plan: Plan) -> tuple[Verifier, Callable]:
-    """The verifier, and how drafts are drawn for it; fused where `plan.kernels` and the
-    device allow it."""
-    verifier = verifiers.named(plan.rule)
-    sizes = fused.Sizes(plan.batch, plan.gamma, plan.target.vocab, plan.regime)
-    chosen = fused.choose(plan.kernels, verifier, sizes)
-    return chosen.verifier, chosen.draw
-
-
-def opened(target: str | Pretrained, draft: str | Pretrained | Side | None) -> Pair:
-    """Both sides, read where they are names."""
-    if not isinstance(target, Pretrained):
-        target = drafts.target(target, "float32").pretrained
-    if isinstance(draft, str):
-        draft = drafts.load_draft(draft, target)
-    elif isinstance(draft, Pretrained):
-        draft = sides.of_pretrained(draft)
-    if draft is not None:
-        draft = sides.paired(sides.of_pretrained(target), draft)[1]
-    return target, draft
-
-
-def placed(target: Pretrained, draft: Side | None) -> Pair:
-    """Both on the mesh in use, if there is one."""
-    side, draft = meshes.pair(sides.of_pretrained(target), draft)
-    return target._replace(params=side.params), draft
-
-
-def room(pair: Pair, new_tokens: int) -> int | None:
-    """Positions that both models know, less those of what is written; None where there
-    is no end of them."""
-    models = [side.model for side in pair if side is not None]
-    known = [x.slots for x in models if x is not None and x.slots is not None]
-    return min(known) - new_tokens if known else None
-
-
-def drafter_of(draft: Side | None) -> Config | Callable | None:
-    """What a plan says that drafts: sizes of a model, or what builds another."""
-    if draft is None or draft.pretrained is None:
-        return draft and draft.drafter
-    return draft.pretrained.config
-
-
-def keys(seed: int, places: Sequence[int]) -> Array:
-    """A key for each text [B], by its place, whatever the other texts are."""
-    try:
-        key = jax.random.key(operator.index(seed))
-    except (OverflowError, TypeError):
-        raise ValueError(
-            f"seed must be a whole number of 64 bits; got {seed}"
-        ) from None
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.array(places))
-
-
 def check_stop(stop: Sequence[str]) -> tuple[str, ...]:
     """Raises ValueError for what is no sequence of strings to stop at."""
     if isinstance(stop, str) or not all(isinstance(s, str) and s for s in stop):
         raise ValueError(f"stop must be a list of strings, none empty; got {stop!r}")
     return tuple(stop)
-
-
-def check_settings(pair: Pair, gamma: int, new_tokens: int, kernels: str) -> None:
-    """Raises ValueError for a pair or settings that could not decode."""
-    for name, value, least in ("gamma", gamma, 0), ("new_tokens", new_tokens, 1):
-        if not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(
-                f"{name} must be a whole number of at least {least}; got {value!r}"
-            )
-    if kernels not in fused.CHOICES:
-        raise ValueError(f"kernels must be one of {fused.CHOICES}; got {kernels!r}")
-    if pair[1] is not None:
-        target, draft = pair
-        sides.check(sides.of_pretrained(target), draft, with_alpha=False)

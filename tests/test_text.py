@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import specjax
-from specjax import checkpoints, generate, text, zoo
+from specjax import checkpoints, generate, plans, text, zoo
 from specjax.drafters import autoregressive
 from specjax.inputs import make_prompt, make_request, make_sampling
 from specjax.models import gpt
@@ -84,10 +84,10 @@ def test_a_draft_by_its_name_writes_the_same_and_compiles_once(pair, greedy):
     asked = {"gamma": GAMMA, "new_tokens": NEW, "policy": "adaptive:start=2"}
     named = specjax.generate_text(pair[0], "copying", PROMPTS, **asked)
     assert named.texts == greedy.texts
-    compiled = text.program.cache_info().misses
+    compiled = plans.program.cache_info().misses
     draft = specjax.load_draft("copying", pair[0])
     again = specjax.generate_text(pair[0], draft, PROMPTS, **asked)
-    assert again.calls == named.calls and text.program.cache_info().misses == compiled
+    assert again.calls == named.calls and plans.program.cache_info().misses == compiled
     # Rules and filters reach the loop; one id is left to draw.
     asked = {"temperature": 1.0, "rule": "lenient:0.01", "top_k": 1, "new_tokens": NEW}
     loose = specjax.generate_text(*pair, PROMPTS, GAMMA, **asked)
@@ -123,9 +123,9 @@ def compiled_for(monkeypatch, pair, ids, **asked):
 def test_a_text_depends_on_the_seed_and_its_place_and_compiles_once(pair):
     asked = {"temperature": 1.0, "new_tokens": NEW}
     sampled = specjax.generate_text(*pair, PROMPTS, GAMMA, seed=3, **asked)
-    compiled = text.program.cache_info().misses
+    compiled = plans.program.cache_info().misses
     again = specjax.generate_text(*pair, PROMPTS, GAMMA, seed=3, **asked)
-    assert text.program.cache_info().misses == compiled
+    assert plans.program.cache_info().misses == compiled
     assert again[:4] == sampled[:4]
     other = specjax.generate_text(*pair, PROMPTS, GAMMA, seed=4, **asked)
     assert other.texts != sampled.texts

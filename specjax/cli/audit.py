@@ -16,9 +16,8 @@ from specjax.exactness.audit import (
     alarm,
     evidence,
     judge,
-    score,
+    run,
     total,
-    write,
 )
 from specjax.measure.texts import Protocol, standardized, truncation
 from specjax.prompts import Prompts
@@ -41,9 +40,7 @@ def audit(parser: Parser, flags: argparse.Namespace) -> dict:
     with parser.refusing():
         pair, prompts, protocol = make_case(flags)
         kernels = fused.of_protocol(*pair, protocol)
-        text, calls = write(pair, prompts, protocol, kernels)
-        filters = truncation(protocol)
-        steps = score(pair, text, protocol.temperature, **filters)
+        steps, calls = run(pair, prompts, protocol, kernels)
         verdict = judge(total(steps), flags.level)
     guarantee = verifiers.named(flags.rule).guarantee
     names, dtype = f"{pair[0].name} with {pair[1].name}", pair[0].dtype

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specjax import console, drafts, native, prompts, streaming, text
+from specjax import console, drafts, native, plans, prompts, streaming, text
 from specjax.cli import blocks, workers
 from specjax.cli import flags as shared
 from specjax.cli.blocks import Block
@@ -245,17 +245,17 @@ def decoded(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> lis
     of one `bucket` are decoded together, always `batch` of them: a program's shape then
     says nothing of a prompt's mates, nor does its rounding."""
     sides = shared.pair((setting.target, setting.draft), setting.dtype)
-    target, draft = text.opened(sides[0].pretrained, sides[1])
+    target, draft = plans.opened(sides[0].pretrained, sides[1])
     where = [f"{setting.prompts}, line {line}" for line, _ in lines]
     both = zip(where, lines, strict=True)
     fields = [prompts.located(at, parse, raw) for at, (_, raw) in both]
     read = prompts.gather(where, fields, target)
-    most = None if read.inputs else text.room((target, draft), setting.tokens)
+    most = None if read.inputs else plans.room((target, draft), setting.tokens)
     alike, texts = defaultdict(list), {}
     for i, ids in enumerate(read.inputs or read.tokens):
         alike[bucket(len(ids), most)].append((i, ids))
     names = "gamma", "temperature", "top_k", "top_p", "min_p", "rule", "policy"
-    how = text.Asked(**{name: getattr(setting, name) for name in names})
+    how = plans.Asked(**{name: getattr(setting, name) for name in names})
     how = how._replace(new_tokens=setting.tokens, kernels=setting.kernels)
     for rows in alike.values():
         for at in range(0, len(rows), setting.batch):
@@ -264,7 +264,7 @@ def decoded(setting: Setting, first: int, lines: list[tuple[int, bytes]]) -> lis
             places = tuple(first + i for i, _ in full)
             each = how._replace(seed=setting.seed, places=places)
             asked_for = [{"tokens": ids} for _, ids in full]
-            ready = text.prepared(target, draft, asked_for, each)
+            ready = plans.prepared(target, draft, asked_for, each)
             done = text.run(*ready)
             for k, (i, _) in enumerate(some):
                 row = {"text": done.texts[k], "tokens": len(done.ids[k])}

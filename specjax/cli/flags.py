@@ -144,41 +144,36 @@ def pair(
     return drafts.paired(drafts.target(names[0], dtype, cache), names[1])
 
 
-def read_prompts(
-    flags: argparse.Namespace,
-    target: Side,
-    otherwise: Sequence[str] = (),
-    chosen: Chosen = ALL,
-    new_tokens: int = texts.ANSWER,
-) -> Prompts:
-    """Those of --data, by the target's tokenizer or the one of --tokenizer. new_tokens:
-    of the target's answers in a conversation."""
-    if flags.data is not None:
-        return texts.read(flags.data, target, flags.tokenizer, chosen, new_tokens)
-    if target.encodes:
-        raise ValueError(
-            f"{target.name} reads its task with an encoder: name its inputs with --data"
-        )
-    if otherwise:
-        return prompts.of(otherwise, sides.reader(target, flags.tokenizer))
-    if flags.tokenizer is not None:
-        raise ValueError("--tokenizer reads the texts of --data: name both, or neither")
-    return prompts.start(sides.reader(target, None))
-
-
 def read_case(
     flags: argparse.Namespace,
     pair: tuple[Side, Side],
     otherwise: Sequence[str] = (),
-    **how: Any,
+    chosen: Chosen = ALL,
+    answer: int = texts.ANSWER,
 ) -> tuple[tuple[Side, Side], Prompts]:
-    """As `read_prompts`, with the pair that decodes them: of Whispers, one that hears
-    the recordings of --data."""
-    if flags.data is None or not spoken_prompts.listens(pair[0]):
-        return pair, read_prompts(flags, pair[0], otherwise, **how)
+    """The prompts of --data, by the target's tokenizer or the one of --tokenizer, and
+    the pair that decodes them: of Whispers, one that hears the recordings of --data.
+    otherwise: prompts where there is no --data. chosen, answer: as of `texts.read`."""
+    target = pair[0]
+    if flags.data is None:
+        if target.encodes:
+            raise ValueError(
+                f"{target.name} reads its task with an encoder: name its inputs with"
+                " --data"
+            )
+        if flags.tokenizer is not None and not otherwise:
+            raise ValueError(
+                "--tokenizer reads the texts of --data: name both, or neither"
+            )
+        model = sides.reader(target, flags.tokenizer)
+        read = prompts.of(otherwise, model) if otherwise else prompts.start(model)
+        return pair, read
+    if not spoken_prompts.listens(target):
+        how = flags.tokenizer, chosen, answer
+        return pair, texts.read(flags.data, target, *how)
     if flags.tokenizer is not None:
         raise ValueError("recordings need no --tokenizer: leave it out")
-    if how.get("chosen", ALL) != ALL:
+    if chosen != ALL:
         raise ValueError(
             "recordings are no questions: leave --longest, --per-category, --by and"
             " --specdec out"

@@ -87,7 +87,7 @@ def ready(
         pair = shared.pair((flags.target, flags.draft), flags.dtype, flags.cache)
         chosen = Chosen(flags.per_category, flags.longest)
         chosen = chosen._replace(unique=is_benchmark(flags), by=flags.by)
-        read = dict(chosen=chosen, new_tokens=flags.tokens)
+        read = dict(chosen=chosen, answer=flags.tokens)
         (target, draft), prompts = shared.read_case(flags, pair, **read)
         setting = make_setting(flags)
         check(target, draft, prompts, setting)

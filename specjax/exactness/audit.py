@@ -258,6 +258,14 @@ def alarm(log_e: np.ndarray, level: float = LEVEL) -> int | None:
     return int(reached.argmax()) + 1 if reached.any() else None
 
 
+def run(
+    pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels
+) -> tuple[Steps, Calls]:
+    """What is scored of one run (`write`, `score`), and its calls."""
+    text, calls = write(pair, prompts, protocol, kernels)
+    return score(pair, text, protocol.temperature, **texts.truncation(protocol)), calls
+
+
 def write(
     pair: Pair, prompts: Prompts, protocol: Protocol, kernels: Kernels | None = None
 ) -> tuple[Text, Calls]:

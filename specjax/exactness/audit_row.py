@@ -9,7 +9,7 @@ from specjax.exactness import audit as auditing
 from specjax.measure import pairs
 from specjax.measure.pairs import Pair, Read
 from specjax.measure.row import Measurement
-from specjax.measure.texts import Calls, Protocol, truncation
+from specjax.measure.texts import Calls, Protocol
 from specjax.prompts import Prompts
 from specjax.sides import Side
 
@@ -40,8 +40,7 @@ def measure_audit(
     pair = pairs.placed(pair, protocol)
     drafting, verifier = broken(pair[1], protocol, fault)
     chosen = fused.of_protocol(*pair, protocol, verifier)
-    text, calls = auditing.write((pair[0], drafting), prompts, protocol, chosen)
-    steps = auditing.score(pair, text, protocol.temperature, **truncation(protocol))
+    steps, calls = auditing.run((pair[0], drafting), prompts, protocol, chosen)
     verdict = auditing.judge(auditing.total(steps))
     log_e, _ = auditing.evidence(steps)
     largest = float(log_e.max())

@@ -24,8 +24,8 @@ from scipy import special
 
 from specjax import console, keys, policies, probs, verifiers
 from specjax.exactness import decoded, enumeration
+from specjax.exactness.checks import CHECKS, TOLERANCE, VOID
 from specjax.exactness.claims import CLAIMS, UNKNOWN, Claim
-from specjax.exactness.enumeration import TOLERANCE
 from specjax.exactness.fixtures import Fixture, fits, tree_trials, trials
 from specjax.inputs import make_sampling
 from specjax.types import BLOCK, Draft, Sampling, Verdict, Verifier
@@ -121,24 +121,6 @@ def race_p_value(vocab: int, draws: int = 2**18) -> float:
     if counts[-1]:
         return 0.0
     return float(chi_square(counts[:-1], draws * p[:-1]))
-
-
-# What can be wrong, of a line of the table or a `Certificate`.
-CHECKS = {
-    "law": "texts do not have the target's distribution",
-    "cells": "a verdict changes where `accept_prob` says that it does not, which voids"
-    " the enumeration",
-    "tokens": "a verdict's tokens are not those accepted, then a draw from the residual"
-    " that it returns, then zeros: the law of that residual says nothing of them",
-    "support": "an id that the target cannot draw is emitted, or nothing is left to"
-    " draw from",
-    "accept_prob": "it depends on the noise, or is not the chance that is claimed",
-    "path": "a text is not the one that the same noise gives without a draft",
-    "per_call": "tokens a call are not those of the closed form, which costs speed and"
-    " not exactness",
-    "noise": "what is drawn in two steps is not independent",
-}
-VOID = {"cells", "tokens"}  # then the law that was enumerated is not the rule's
 
 
 class Certificate(NamedTuple):

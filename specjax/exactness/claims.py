@@ -2,46 +2,23 @@
 
 A claim says how to enumerate a verifier's noise, with what probability each slot is to
 be kept, and how many tokens a call gives in the mean.
-Axes: N drafts, G = gamma, V vocabulary, K cells of the noise on which the verdict is
-constant, P = 4 points of each: near a corner, in the middle, near the opposite corner,
-and one anywhere, where only the support of what is emitted is looked at.
+Axes: N drafts, G = gamma, V vocabulary.
 """
 
-import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from specjax.verifiers import match, token
-
-EDGE = 1e-5  # how far points keep from the sides of a cell: more than rounding moves
-
-
-class Situation(NamedTuple):
-    """p [N, G + 1, V], q [N, G, V]: the laws, float64. drafts [N, G]; live [G] bool.
-    reported: [N, G], the `accept_prob` of the verifier itself. parent: [G], of each
-    node of a tree the row of p that it follows; None is a chain. siblings: how its
-    nodes were drawn, as in `specjax.types.Drafter`."""
-
-    p: np.ndarray
-    q: np.ndarray
-    drafts: np.ndarray
-    live: np.ndarray
-    reported: np.ndarray
-    parent: np.ndarray | None = None
-    siblings: str = ""
-
-
-class Cells(NamedTuple):
-    """noise: leaves [N, K, P, ...]. volume: [N, K], adding up to 1 over K. sample: [N,
-    K, P, 2], what the extra token is drawn from its residual by. path: [N, K, G + 1],
-    the tokens that are to be emitted up to the end of the verdict, or None."""
-
-    noise: tuple
-    volume: np.ndarray
-    sample: np.ndarray
-    path: np.ndarray | None = None
+from specjax.exactness.cells import (
+    EDGE,
+    Situation,
+    along,
+    boxes,
+    over,
+    races,
+    samples,
+)
 
 
 class Claim(NamedTuple):
@@ -57,95 +34,6 @@ class Claim(NamedTuple):
     bounded: bool = True
     uniform: Callable = np.asarray
     chains: str | None = None
-
-
-def boxes(at: Situation, dtype: str) -> Cells:
-    """Of accept uniforms u [G] that are compared with what the verifier reports. The
-    extra token's uniforms are spread over [0, 1)^2: its draw is compared with that of
-    `probs.pick` from the residual, and the residual is weighed whole."""
-    count, gamma = at.drafts.shape
-    below = np.array(list(itertools.product((True, False), repeat=gamma)))
-    limits = np.clip(np.where(at.live, at.reported, 0.5), 0.0, 1.0)[:, None]
-    low, high = np.where(below, 0.0, limits), np.where(below, limits, 1.0)
-    corner = np.where(below, 0.0, 1.0)
-    u, volume = points(low, high, np.broadcast_to(corner, low.shape), dtype)
-    sample = spread((count, len(below), 4), dtype)
-    return Cells(token.Noise(u, sample), volume.prod(-1), sample)
-
-
-def samples(at: Situation, dtype: str) -> Cells:
-    """Of uniforms that draw one token at every slot: a cell is a choice of tokens."""
-    path, p, volume = _paths(at)
-    total = np.cumsum(p, axis=-1)
-    high = along(total, path)
-    low = high - along(p, path)
-    corner = np.where(np.arange(path.shape[1])[:, None] % 2, 0.0, 1.0)
-    inside, _ = points(low, high, np.broadcast_to(corner, low.shape), dtype)
-    # Fewer than BLOCK ids are one block, whatever the uniform that chooses it.
-    block = spread(inside.shape, dtype)[..., 0]
-    noise = match.Noise(np.stack([block, inside], axis=-1))
-    return Cells(noise, volume, spread(inside.shape[:3], dtype), path)
-
-
-def races(at: Situation, dtype: str) -> Cells:
-    """Of Gumbel variables g [G + 1, V]: a cell is the winners of log p + g. Its volume
-    is the product of their p, which is the Gumbel-max theorem."""
-    path, p, volume = _paths(at)
-    with np.errstate(divide="ignore"):
-        ahead = np.where(p > 0, -np.log(p), 0.0)  # with it all ids of p > 0 are level
-    wins = path[..., None] == np.arange(p.shape[-1])
-    rng = np.random.default_rng(0)
-    noise = rng.gumbel(size=wins.shape)
-    # Given the winner, the largest is Gumbel and the others are cut there.
-    largest = rng.gumbel(size=wins.shape[:-1])[..., None]
-    cut = -np.log(np.exp(-largest) + np.exp(-noise))
-    lead = np.stack([EDGE * wins, np.where(wins, largest, cut), 30.0 * wins], axis=2)
-    anywhere = rng.choice([-4.5, 0.0, 31.9], wins.shape)
-    g = np.concatenate([ahead[:, :, None] + lead, anywhere[:, :, None]], axis=2)
-    return Cells(g.astype(dtype), volume, spread(g.shape[:3], dtype), path)
-
-
-def _paths(at: Situation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tokens [N, K, G + 1], their laws [N, K, G + 1, V] and what they weigh [N, K]."""
-    count, slots, vocab = at.p.shape
-    path = np.array(list(itertools.product(range(vocab), repeat=slots)))
-    path = np.broadcast_to(path, (count, *path.shape))
-    p = np.broadcast_to(at.p[:, None], (*path.shape, vocab))
-    return path, p, along(p, path).prod(-1)
-
-
-def points(
-    low: np.ndarray, high: np.ndarray, corner: np.ndarray, dtype: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Four uniforms [N, K, 4, S] for sides [N, K, S] of cells; how long they are. The
-    last is next to `corner`, 0 or 1. A side of a few uniforms, with no room for a point
-    inside, is as good as empty."""
-    side = high - low
-    near = np.minimum(side / 4, EDGE)
-    u = np.stack([low + near, (low + high) / 2, high - near, corner], axis=2)
-    below_one = 1 - np.finfo(dtype).epsneg
-    narrow = 4 * np.finfo(dtype).epsneg
-    return np.minimum(u, below_one).astype(dtype), np.where(side < narrow, 0.0, side)
-
-
-def spread(shape: tuple, dtype: str) -> np.ndarray:
-    """Pairs of uniforms `[*shape, 2]`, 0 and next to 1 among them."""
-    count = int(np.prod(shape))
-    pairs = np.arange(1, count + 1)[:, None] * [0.7548776662, 0.5698402910] % 1
-    pairs[::5], pairs[1::5] = 0.0, 1 - np.finfo(dtype).epsneg
-    return pairs.reshape(*shape, 2).astype(dtype)
-
-
-def along(law: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """law [..., V] at ids [...], broadcast."""
-    law = np.broadcast_to(law, (*ids.shape, law.shape[-1]))
-    return np.take_along_axis(law, ids[..., None], axis=-1)[..., 0]
-
-
-def over(a: np.ndarray, b: np.ndarray, otherwise: float = 0.0) -> np.ndarray:
-    """a / b, and `otherwise` where b is 0."""
-    a, b = np.broadcast_arrays(a, b)
-    return np.divide(a, b, out=np.full(b.shape, otherwise), where=b > 0)
 
 
 # With what probability a slot is kept, and how many tokens follow from that.

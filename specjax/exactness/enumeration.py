@@ -20,11 +20,11 @@ from jax import Array
 
 from specjax import probs, step
 from specjax.drafters.rollout import Proposal, rollout
-from specjax.exactness.claims import Cells, Claim, Situation, along
+from specjax.exactness.cells import Cells, Situation, along
+from specjax.exactness.checks import failed, normalized
+from specjax.exactness.claims import Claim
 from specjax.exactness.fixtures import Fixture, laws, references
 from specjax.types import Draft, Law, Policy, Request, State, Verdict, Verifier
-
-TOLERANCE = {"float32": 1e-6, "float64": 1e-12}  # of a law
 
 
 class Case(NamedTuple):
@@ -244,7 +244,14 @@ def of_length(
         situation = situation._replace(reported=reported)
 
     weight = chance[:, None] * cells.volume
-    broken = _check(case, situation, num, (chance, weight, cells), (verdict, extra))
+    broken = failed(
+        case.claim,
+        case.dtype,
+        situation,
+        num,
+        (chance, weight, cells),
+        (verdict, extra),
+    )
     n, tokens = verdict.num_accepted[:, :, 1], verdict.tokens[:, :, 1]
     share = normalized(verdict.residual[:, :, 1])
     law = defaultdict(float)
@@ -329,73 +336,6 @@ def _update(policy: Policy, draft: Draft, verdict: Verdict, memory: tuple) -> tu
     info = step.measure(request, state, draft, verdict, length)
     budget, carry = policy.update(*memory, info)
     return jnp.minimum(budget, draft.tokens.shape[1]), carry
-
-
-def _check(
-    case: Case, situation: Situation, num: int, chances: tuple, results: tuple
-) -> set[str]:
-    """Names of the checks that one step fails, without law and per_call."""
-    (chance, weight, cells), (verdict, drawn) = chances, results
-    n, tokens = verdict.num_accepted, verdict.tokens
-    drafts, live, p = situation.drafts, situation.live, situation.p
-    likely, inside = (chance > 0)[:, None, None], (weight > 0)[..., None]
-    slots, last = np.arange(live.size + 1), n[..., None]
-    share, tolerance = normalized(verdict.residual), TOLERANCE[case.dtype]
-    other_share = np.abs(share[..., :3, :] - share[..., 1:2, :]).max(-1) > tolerance
-    wanted = np.pad(drafts, ((0, 0), (0, 1)))[:, None, None]
-    known_path, rows = np.ones(n.shape, bool), slots  # the row behind each slot
-    if situation.parent is not None:
-        wanted, known_path, rows = followed(situation, verdict)
-    wanted = np.where(slots < last, wanted, 0)
-    wanted = np.where(slots == last, drawn[..., None], wanted)
-    known = np.clip(tokens, 0, p.shape[-1] - 1)
-    behind = np.arange(len(p)).reshape(-1, 1, 1, 1), rows
-    p_x = np.where(known == tokens, along(p[behind], known), 0.0)
-    reported = (situation.reported * live)[:, None, None]
-    failed = {
-        "cells": inside & ((n[..., :3] != n[..., 1:2]) | other_share),
-        "tokens": likely & ((tokens != wanted).any(-1) | (n > num) | ~known_path),
-        "support": likely
-        & (((slots <= last) & (p_x == 0)).any(-1) | ~(verdict.residual.sum(-1) > 0)),
-        "accept_prob": likely & ~(verdict.accept_prob == reported).all(-1),
-    }
-    if situation.parent is not None:
-        chance, slack = verdict.accept_prob, case.claim.limits(situation)[1]
-        off = (chance > 0) & (np.abs(chance - reported) > np.max(slack))
-        failed["accept_prob"] = inside & off.any(-1)
-    if cells.path is not None:
-        at = np.arange(cells.path.shape[1]).reshape(-1, 1, 1)
-        path = cells.path[behind[0], at, rows]
-        other = (slots <= last) & (tokens != path)
-        failed["path"] = inside & other[..., :3, :].any(-1)
-    names = {name for name, where in failed.items() if where.any()}
-    if case.claim.limits is not None and situation.parent is None:
-        limits, slack = case.claim.limits(situation)
-        off = np.abs(situation.reported - limits) > slack
-        names |= {"accept_prob"} if (likely[:, 0] & off & live).any() else set()
-    return names
-
-
-def followed(situation: Situation, verdict: Verdict) -> tuple[np.ndarray, ...]:
-    """The tokens along a verdict's path [N, K, P, G + 1], whether it is one of the
-    tree, of live nodes [N, K, P], and the rows before its tokens [N, K, P, G + 1]."""
-    path, n = np.asarray(verdict.path), verdict.num_accepted[..., None]
-    drafts = np.broadcast_to(situation.drafts[:, None, None], path.shape)
-    tokens = np.take_along_axis(drafts, path, axis=-1)
-    follows = np.pad(path[..., :-1] + 1, [(0, 0)] * 3 + [(1, 0)])
-    right = (situation.parent[path] == follows) & situation.live[path]
-    beyond = np.arange(path.shape[-1]) >= n
-    padded, rows = (
-        np.pad(each, [(0, 0)] * 3 + [side])
-        for each, side in ((tokens, (0, 1)), (path + 1, (1, 0)))
-    )
-    return padded, (right | beyond).all(-1), rows
-
-
-def normalized(weights: np.ndarray) -> np.ndarray:
-    """[..., V], each row adding up to 1, or as it is where it adds up to nothing."""
-    mass = weights.sum(-1, keepdims=True)
-    return weights / np.where(mass > 0, mass, 1.0)
 
 
 def rows(memory) -> list[tuple]:

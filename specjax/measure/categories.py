@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import finite, generate, hosts, progress, questions, sides
-from specjax.inputs import bucket, make_request, make_sampling, pad
+from specjax.inputs import make_request, make_sampling
 from specjax.measure import costs, scoring, timing
-from specjax.measure.texts import truncation
+from specjax.measure.texts import take, truncation
 from specjax.measure.walltime import WalltimeSetting
 from specjax.prompts import Prompts
 from specjax.questions import Asked
@@ -63,7 +63,7 @@ def decode(
     gamma, turns, programs = max(setting.gammas), {}, {}
     order = sorted(range(len(prompts.tokens)), key=lambda i: len(prompts.tokens[i]))
     for index in progress.track(order, f"{pair.draft.name}: questions"):
-        prompt = padded(prompts, index)
+        prompt = take(prompts, [index], narrow=True)
         request = asked_for(prompt, prompts.ends, setting, index)
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(prompt))
         is_new = shapes not in programs
@@ -83,21 +83,10 @@ def call_ms(
     pair: costs.Pair, prompts: Prompts, setting: WalltimeSetting
 ) -> dict[str, float]:
     """`costs.call_ms` in the middle of the answer to the first prompt."""
-    prompt, gamma = padded(prompts, 0), max(setting.gammas)
+    prompt, gamma = take(prompts, [0], narrow=True), max(setting.gammas)
     request = asked_for(prompt, prompts.ends, setting, 0)
     rounds = timing.SAMPLES * setting.rounds
     return costs.call_ms(pair, gamma, prompt, request, rounds)
-
-
-def padded(prompts: Prompts, index: int) -> Prompt:
-    """A prompt alone, as wide as its `bucket` and no wider than the longest of all."""
-
-    def row(texts: Sequence[Sequence[int]]) -> tuple:
-        longest = max(map(len, texts))
-        return pad([texts[index]], min(bucket(len(texts[index])), longest))
-
-    inputs = None if prompts.inputs is None else row(prompts.inputs)
-    return Prompt(*row(prompts.tokens), inputs)
 
 
 def asked_for(

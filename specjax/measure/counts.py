@@ -15,7 +15,6 @@ from specjax.theory import estimate, predict
 from specjax.types import Prompt, Request
 
 TINY = 1e-30  # p of a written token, where another shape rounded it away
-COUNTED = ("accepted", "tested")
 EXPECTED = ("predicted_steps", "steps_se", "predicted_tokens_per_call")
 
 
@@ -39,14 +38,11 @@ def accepted(
     scores: scoring.Scores | None, runs: Sequence[generate.Output]
 ) -> estimate.Estimate:
     """alpha at every scored token; where the draft has no law, the share of the tested
-    tokens of `runs` that were kept; 0 of 0 is 0."""
+    tokens of `runs` that were kept."""
     if scores is not None:
         return estimate.rao_blackwell(scores.beta, scores.sequence)
-    counts = [run.counts for run in runs]
-    totals = [np.concatenate([getattr(each, k) for each in counts]) for k in COUNTED]
-    if not totals[-1].any():
-        return estimate.Estimate(0.0, np.nan, 0, np.nan, 0)
-    return estimate.counts(*totals)
+    counts = [(run.counts.accepted, run.counts.tested) for run in runs]
+    return scoring.kept(*map(np.concatenate, zip(*counts, strict=True)))
 
 
 def counted(

@@ -93,19 +93,24 @@ def positions(
 def estimates(scores: Scores | None, calls: Calls, gamma: int) -> dict[str, dict]:
     """The four estimators of alpha (`specjax.theory.estimate`), as JSON holds them.
     Without nan, which JSON lacks: the error of a single sequence is None. scores: None
-    for a draft without a law, whose alpha is the share of its tokens that was accepted,
-    0 of 0 is 0; it may draft less than gamma tokens."""
+    for a draft without a law, whose alpha is the share of its tokens that was accepted;
+    it may draft less than gamma tokens."""
     counted = calls.accepted, calls.tested, calls.calls
     if scores is not None:
         four = estimate.all_four(scores.beta, scores.sequence, *counted, gamma)
-    elif calls.tested.any():
-        four = {"counts": estimate.counts(*counted[:2])}
     else:
-        four = {"counts": estimate.Estimate(0.0, np.nan, 0, np.nan, 0)}
+        four = {"counts": kept(calls.accepted, calls.tested)}
     return {
         name: {key: None if x != x else x for key, x in alpha._asdict().items()}
         for name, alpha in four.items()
     }
+
+
+def kept(accepted: np.ndarray, tested: np.ndarray) -> estimate.Estimate:
+    """`estimate.counts`, of which 0 of 0 is 0."""
+    if tested.any():
+        return estimate.counts(accepted, tested)
+    return estimate.Estimate(0.0, np.nan, 0, np.nan, 0)
 
 
 RUN = 8  # tokens in a row that are there twice: a loop, not a common phrase

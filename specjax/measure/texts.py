@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from specjax import console, generate, hosts, mesh, policies, sides, verifiers
-from specjax.inputs import check, make_request, make_sampling, pad
+from specjax.inputs import bucket, check, make_request, make_sampling, pad
 from specjax.prompts import Prompts, as_read
 from specjax.prompts import read as read_prompts
 from specjax.questions import ALL, Chosen
@@ -241,13 +241,14 @@ def width(prompts: Prompts) -> int:
     return max(map(len, prompts.tokens))
 
 
-def take(prompts: Prompts, index: Sequence[int]) -> Prompt:
+def take(prompts: Prompts, index: Sequence[int], narrow: bool = False) -> Prompt:
     """The prompts of these places, from the first on again where they end, padded as
-    the longest of all are."""
+    the longest of all are, or only to their own `bucket`."""
 
     def rows(texts: Sequence[Sequence[int]]) -> tuple[Array, Array]:
-        chosen = [texts[i % len(texts)] for i in index]
-        return pad(chosen, max(map(len, texts)))
+        chosen, longest = [texts[i % len(texts)] for i in index], max(map(len, texts))
+        own = bucket(max(map(len, chosen)))
+        return pad(chosen, min(own, longest) if narrow else longest)
 
     inputs = None if prompts.inputs is None else rows(prompts.inputs)
     return Prompt(*rows(prompts.tokens), inputs)

@@ -15,18 +15,18 @@ import numpy as np
 
 from specjax import hosts, progress
 
-Name = TypeVar("Name")
+Key = TypeVar("Key")  # of a program
 RESAMPLES = 1000
 LEVEL = 0.95  # of the intervals
 
 
 def interleaved(
-    programs: Mapping[Name, Callable],
+    programs: Mapping[Key, Callable],
     rounds: int,
     label: str = "",
     warm: Iterable[Callable] | None = None,
-    after: Callable[[dict[Name, np.ndarray]], None] | None = None,
-) -> dict[Name, np.ndarray]:
+    after: Callable[[dict[Key, np.ndarray]], None] | None = None,
+) -> dict[Key, np.ndarray]:
     """Runs all programs in each of `rounds` rounds, after a first, unmeasured run."""
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1; got {rounds}")

@@ -21,7 +21,7 @@ def expected_tokens(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
     Accurate as alpha -> 1, where it is gamma + 1. Section 3.1, Eq. 1. Raises ValueError
     for alpha outside [0, 1] or gamma not a whole number >= 0.
     """
-    alpha, gamma = _alpha(alpha), _gamma(gamma)
+    alpha, gamma = _alpha(alpha), whole(gamma)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Eq. 1, (1 - alpha^(gamma + 1)) / (1 - alpha). With expm1 neither difference
         # cancels: 1 - alpha is exact where alpha is near 1.
@@ -39,7 +39,7 @@ def walltime_factor(
     and for c not finite or below 0.
     """
     tokens = expected_tokens(alpha, gamma)
-    return _result(tokens / (_gamma(gamma) * _cost("c", c) + 1))  # Theorem 3.8
+    return _result(tokens / (whole(gamma) * _cost("c", c) + 1))  # Theorem 3.8
 
 
 def operations_factor(
@@ -52,7 +52,7 @@ def operations_factor(
     for c_hat not finite or below 0.
     """
     tokens = expected_tokens(alpha, gamma)
-    gamma, c_hat = _gamma(gamma), _cost("c_hat", c_hat)
+    gamma, c_hat = whole(gamma), _cost("c_hat", c_hat)
     return _result((gamma * c_hat + gamma + 1) / tokens)  # Theorem 3.11
 
 
@@ -151,7 +151,7 @@ def chen_r(tokens_per_call: ArrayLike, K: ArrayLike) -> float | np.ndarray:
     al. (2023), Fig. 1, in the reading that their speedups confirm (`chen_speedup`).
     Raises ValueError for K not a whole number >= 0 or tokens outside [1, K + 1].
     """
-    tokens, K = _tokens(tokens_per_call, _gamma(K, "K"))
+    tokens, K = _tokens(tokens_per_call, whole(K, "K"))
     return _result(tokens / (K + 1))
 
 
@@ -165,7 +165,7 @@ def chen_speedup(
     Raises ValueError for r outside (0, 1], K not a whole number >= 0, t_draft < 0 or
     t_target <= 0.
     """
-    r, K, t_draft = _real(r), _gamma(K, "K"), _cost("t_draft", t_draft)
+    r, K, t_draft = _real(r), whole(K, "K"), _cost("t_draft", t_draft)
     t_target = _cost("t_target", t_target)
     if not np.all((r > 0) & (r <= 1)):
         raise ValueError("r must be in (0, 1]: divide tokens per call by K + 1")
@@ -181,7 +181,7 @@ def implied_alpha(tokens_per_call: ArrayLike, gamma: ArrayLike) -> float | np.nd
     tokens outside [1, gamma + 1] or gamma not whole and >= 1 (at gamma = 0 every alpha
     gives one token).
     """
-    gamma = _gamma(gamma)
+    gamma = whole(gamma)
     if not np.all(gamma >= 1):
         raise ValueError("gamma must be >= 1: without drafts nothing tells alpha")
     tokens, gamma = np.broadcast_arrays(*_tokens(tokens_per_call, gamma))
@@ -208,7 +208,8 @@ def _alpha(alpha: ArrayLike) -> np.ndarray:
     return alpha
 
 
-def _gamma(gamma: ArrayLike, name: str = "gamma") -> np.ndarray:
+def whole(gamma: ArrayLike, name: str = "gamma") -> np.ndarray:
+    """Numbers of drafted tokens as float64. Raises ValueError for what counts none."""
     gamma = _real(gamma)
     if not np.all((gamma >= 0) & np.isfinite(gamma) & (gamma == np.floor(gamma))):
         raise ValueError(

@@ -20,6 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from specjax.theory.closed_forms import whole
+
 ROUNDING = 1e-5  # float32 sums of probabilities exceed 1 by less than this
 
 
@@ -75,7 +77,7 @@ def expected_calls(accept: ArrayLike, gammas: Sequence[int]) -> np.ndarray:
     """
     if np.ndim(gammas) != 1:
         raise ValueError("gammas must be a sequence [K]: pass [gamma] for one gamma")
-    accept, gammas = _accept(accept), _whole(gammas).astype(int)
+    accept, gammas = _accept(accept), whole(gammas).astype(int)
     each = np.arange(len(gammas))
     new = np.zeros(len(gammas))
     # Further calls up to the text's end: f[k, i] while a call with i drafts left is in
@@ -96,7 +98,7 @@ def calls_law(accept: ArrayLike, gamma: int) -> np.ndarray:
     """
     if np.ndim(gamma):
         raise ValueError("calls_law takes one gamma: call it for each")
-    accept, gamma = _accept(accept), int(_whole(gamma))
+    accept, gamma = _accept(accept), int(whole(gamma))
     # As in `expected_calls`, with a law over k for each number and a shift for 1 +.
     new = np.zeros(len(accept) + 1)
     new[0] = 1
@@ -142,7 +144,7 @@ def speedup(
     for gamma not a whole number >= 0, tokens <= 0, steps outside [tokens / (gamma + 1),
     tokens], costs not finite or below 0, and v = 0.
     """
-    gamma = _whole(gamma)
+    gamma = whole(gamma)
     tokens, steps = _counted(tokens, steps, gamma)
     cost, baseline = _cost("cost", cost), _cost("baseline", baseline or Cost())
     alone = baseline.prefill + tokens * (baseline.v + baseline.overhead)
@@ -160,13 +162,6 @@ def _accept(accept: ArrayLike) -> np.ndarray:
     if not np.all((accept >= 0) & (accept <= 1)):  # nan fails too
         raise ValueError("accept must be in [0, 1]: pass accept_probability(p_x, q_x)")
     return accept
-
-
-def _whole(gamma: ArrayLike) -> np.ndarray:
-    gamma = np.asarray(gamma, np.float64)
-    if not np.all((gamma >= 0) & np.isfinite(gamma) & (gamma == np.floor(gamma))):
-        raise ValueError("gamma must be a whole number >= 0: it counts drafted tokens")
-    return gamma
 
 
 def _law(law: ArrayLike) -> np.ndarray:

@@ -18,8 +18,8 @@ from experiments.report.curves import TASKS
 from experiments.report.lesson import replay, rules
 from experiments.report.walltime import XLA
 from specjax.exactness import certify
+from specjax.exactness.checks import TOLERANCE
 from specjax.exactness.claims import CLAIMS
-from specjax.exactness.enumeration import TOLERANCE
 from specjax.exactness.fixtures import Fixture
 from specjax.theory import closed_forms
 from specjax.verifiers import token

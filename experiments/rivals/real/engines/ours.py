@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 
 from experiments.records import compilation
-from specjax import drafts, sides, text
+from specjax import drafts, plans, sides
 from specjax.inputs import bucketed, make_prompt, make_request, make_sampling
 from specjax.pretrained import Pretrained
 from specjax.sides import SAMPLED
@@ -41,11 +41,11 @@ def program(
         prompt, batch = bucketed(make_prompt(prompts)), len(prompts)
         slots = prompt.tokens.shape[1] + room + gamma + 1
         settings = gamma, "token", "auto", batch, slots, "none", regime
-        decode = text.program(
-            text.Plan(target.config, text.drafter_of(side), *settings)
+        decode = plans.program(
+            plans.Plan(target.config, plans.drafter_of(side), *settings)
         )
         sampling = make_sampling(batch, temperature=0.0)
-        key = text.keys(0, range(batch))
+        key = plans.keys(0, range(batch))
         request = make_request(key, prompt, new_tokens, sampling, ends)
         output = decode(params, prompt, request)
         tokens, length = jax.device_get((output.tokens, output.length))
